@@ -1,0 +1,346 @@
+package margo
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// MaxCapabilitiesBytes bounds a capabilities document.
+const MaxCapabilitiesBytes = 256 << 10
+
+// Capabilities is the DeviceCapabilitiesManifest: what a device is and offers.
+type Capabilities struct {
+	Properties Properties
+	Labels     map[string]Label
+	Extensions map[string]json.RawMessage // x-<name>-extensions with a JSON object each (EXT-02)
+}
+
+// Properties are the device's own. All four strings are required (CAP-02).
+type Properties struct {
+	ID           string // with hierarchy for a child device (CAP-07)
+	Vendor       string
+	ModelNumber  string
+	SerialNumber string
+	Hosting      *Hosting // nil: the device hosts no workloads (CAP-08)
+}
+
+// Hosting is what a device that hosts workloads offers them exclusively (CAP-04, CAP-05).
+type Hosting struct {
+	CPUs            []CPU
+	Memory          Quantity
+	Storage         Quantity
+	Peripherals     []Peripheral
+	Interfaces      []Interface
+	OTelCollector   bool     // must be true
+	Runtimes        []string // oci, custom
+	DeploymentTypes []DeploymentType
+}
+
+// CPU is one set of cores that a single workload can be placed on (CAP-12).
+type CPU struct {
+	Cores        float64 `json:"cores"`
+	Architecture string  `json:"architecture,omitempty"` // see Architecture; empty for one without a name
+}
+
+// Peripheral is a device attached to the device.
+type Peripheral struct {
+	Type         string `json:"type"` // gpu, display, camera, microphone, speaker
+	Manufacturer string `json:"manufacturer,omitempty"`
+	Model        string `json:"model,omitempty"`
+}
+
+// Interface is a kind of communication interface.
+type Interface struct {
+	Type string `json:"type"` // ethernet, wifi, cellular, bluetooth, usb, canbus, rs232
+}
+
+// Architecture gives the wire's name of a processor architecture that goes by
+// its Go or its kernel name, and "" for one that the wire has no name for: such
+// a CPU is reported without architecture (A-28).
+func Architecture(name string) string {
+	switch name {
+	case "amd64", "x86_64":
+		return "amd64"
+	case "arm64", "aarch64":
+		return "arm64"
+	case "arm", "armv6l", "armv7l", "armv8l":
+		return "arm"
+	}
+	return ""
+}
+
+// The two shapes of "properties" on the wire: a device that hosts nothing omits
+// all of hostingBody, one that hosts omits nothing (CAP-04, CAP-08).
+type propertiesBody struct {
+	ID           string `json:"id"`
+	Vendor       string `json:"vendor"`
+	ModelNumber  string `json:"modelNumber"`
+	SerialNumber string `json:"serialNumber"`
+	*hostingBody
+}
+
+type hostingBody struct {
+	CPUs            []CPU            `json:"cpus"`
+	Memory          string           `json:"memory"`
+	Storage         string           `json:"storage"`
+	Peripherals     []Peripheral     `json:"peripherals"`
+	Interfaces      []Interface      `json:"interfaces"`
+	OTelCollector   bool             `json:"otelCollector"`
+	Runtimes        []string         `json:"supportedRuntimes"`
+	DeploymentTypes []DeploymentType `json:"supportedDeploymentTypes"`
+}
+
+func hostingMembers() []string {
+	return []string{"cpus", "memory", "storage", "peripherals", "interfaces", "otelCollector", "supportedRuntimes", "supportedDeploymentTypes"}
+}
+
+// Marshal validates the capabilities and writes their rc.3 body: what a strict
+// WFM would refuse is an error here already. The same capabilities give the
+// same bytes, so that a digest tells whether they have to be reported again
+// (CAP-03).
+func (c Capabilities) Marshal() ([]byte, error) {
+	properties := propertiesBody{
+		ID:           c.Properties.ID,
+		Vendor:       c.Properties.Vendor,
+		ModelNumber:  c.Properties.ModelNumber,
+		SerialNumber: c.Properties.SerialNumber,
+	}
+	if h := c.Properties.Hosting; h != nil {
+		properties.hostingBody = &hostingBody{
+			CPUs:            append([]CPU{}, h.CPUs...),
+			Memory:          h.Memory.String(),
+			Storage:         h.Storage.String(),
+			Peripherals:     append([]Peripheral{}, h.Peripherals...),
+			Interfaces:      append([]Interface{}, h.Interfaces...),
+			OTelCollector:   h.OTelCollector,
+			Runtimes:        append([]string{}, h.Runtimes...),
+			DeploymentTypes: append([]DeploymentType{}, h.DeploymentTypes...),
+		}
+	}
+	root := map[string]any{"properties": properties}
+	if len(c.Labels) > 0 {
+		root["labels"] = c.Labels
+	}
+	for name, extension := range c.Extensions {
+		if !isExtension(name) {
+			return nil, fmt.Errorf("cannot marshal device capabilities: %w",
+				Errors{{"EXT-02", "/" + pathName(name), "is not the name of an extension"}})
+		}
+		root[name] = extension
+	}
+	data, err := marshalJSON(root)
+	if err != nil {
+		return nil, fmt.Errorf("cannot marshal device capabilities: %w", err)
+	}
+	if _, err := ParseCapabilities(data); err != nil {
+		return nil, fmt.Errorf("cannot marshal device capabilities: %w", err)
+	}
+	return data, nil
+}
+
+// ParseCapabilities reads a capabilities document strictly, as a WFM has to:
+// only quantities may be written in more than one way (A-27).
+func ParseCapabilities(body []byte) (*Capabilities, error) {
+	root, err := parseJSON(body, limits{bytes: MaxCapabilitiesBytes, depth: 32, nodes: 16 << 10})
+	if err != nil {
+		return nil, fmt.Errorf("cannot accept device capabilities: %w", Errors{{Message: err.Error()}})
+	}
+	var r reader
+	c := r.capabilities(node{tree: root})
+	if err := r.refused.err(); err != nil {
+		return nil, fmt.Errorf("cannot accept device capabilities: %w", err)
+	}
+	return c, nil
+}
+
+func (r *reader) capabilities(n node) *Capabilities {
+	if !r.is(object, "CAP-13", n) {
+		return nil
+	}
+	c := &Capabilities{}
+	n.eachMember(func(name string, value node) {
+		switch {
+		case name == "properties" || name == "labels":
+		case !isExtension(name):
+			r.refuse("CAP-13", value, "is not allowed")
+		case r.is(object, "EXT-02", value):
+			if c.Extensions == nil {
+				c.Extensions = map[string]json.RawMessage{}
+			}
+			c.Extensions[name] = appendJSON(nil, value.tree)
+		}
+	})
+	properties, labels := n.member("properties"), n.member("labels")
+	if r.is(object, "CAP-02", properties) {
+		c.Properties = r.properties(properties)
+	}
+	if labels.tree != nil && r.is(object, "CAP-09", labels) {
+		c.Labels = make(map[string]Label, len(labels.members))
+		labels.eachMember(func(name string, value node) {
+			c.Labels[name] = r.label(value)
+		})
+	}
+	if h := c.Properties.Hosting; h != nil && len(c.Labels) == 0 &&
+		(slices.Contains(h.Runtimes, "custom") || slices.Contains(h.DeploymentTypes, Custom)) {
+		r.refuse("CAP-10", labels, "must be given where a custom runtime or deployment type is")
+	}
+	return c
+}
+
+func (r *reader) properties(n node) Properties {
+	p := Properties{
+		ID:           r.deviceID("CAP-07", n.member("id")),
+		Vendor:       r.text("CAP-02", n.member("vendor")),
+		ModelNumber:  r.text("CAP-02", n.member("modelNumber")),
+		SerialNumber: r.text("CAP-02", n.member("serialNumber")),
+	}
+	hosts := false
+	n.eachMember(func(name string, value node) {
+		switch {
+		case slices.Contains(hostingMembers(), name):
+			hosts = true
+		case !slices.Contains([]string{"id", "vendor", "modelNumber", "serialNumber"}, name):
+			r.refuse("CAP-13", value, "is not allowed")
+		}
+	})
+	if hosts {
+		p.Hosting = r.hosting(n)
+	}
+	return p
+}
+
+func (r *reader) hosting(n node) *Hosting {
+	h := &Hosting{
+		Memory:  r.offeredQuantity(n.member("memory")),
+		Storage: r.offeredQuantity(n.member("storage")),
+	}
+	r.list(n.member("supportedRuntimes"), 1, func(n node) {
+		h.Runtimes = append(h.Runtimes, r.oneOf("CAP-14", n, "oci", "custom"))
+	})
+	r.list(n.member("supportedDeploymentTypes"), 1, func(n node) {
+		h.DeploymentTypes = append(h.DeploymentTypes, DeploymentType(r.oneOf("CAP-14", n, "helm", "compose", "custom")))
+	})
+	// A published example of a device with nothing but a custom runtime has no CPUs.
+	if cpus := n.member("cpus"); cpus.tree != nil || slices.Contains(h.Runtimes, "oci") {
+		r.list(cpus, 1, func(n node) {
+			h.CPUs = append(h.CPUs, r.cpu(n))
+		})
+	}
+	r.list(n.member("peripherals"), 0, func(n node) {
+		if r.is(object, "CAP-14", n) {
+			h.Peripherals = append(h.Peripherals, Peripheral{
+				Type:         r.oneOf("CAP-14", n.member("type"), "gpu", "display", "camera", "microphone", "speaker"),
+				Manufacturer: r.optionalText("CAP-14", n.member("manufacturer")),
+				Model:        r.optionalText("CAP-14", n.member("model")),
+			})
+		}
+	})
+	r.list(n.member("interfaces"), 0, func(n node) {
+		if r.is(object, "CAP-14", n) {
+			h.Interfaces = append(h.Interfaces, Interface{
+				Type: r.oneOf("CAP-14", n.member("type"), "ethernet", "wifi", "cellular", "bluetooth", "usb", "canbus", "rs232"),
+			})
+		}
+	})
+	collector := n.member("otelCollector")
+	h.OTelCollector = r.is(boolean, "CAP-04", collector) && collector.literal == "true"
+	if collector.tree != nil && collector.literal == "false" {
+		r.refuse("CAP-04", collector, "must be true on a device that hosts workloads")
+	}
+	return h
+}
+
+// list reads a list that a hosting device must have (CAP-04).
+func (r *reader) list(n node, atLeast int, f func(node)) {
+	if !r.is(list, "CAP-04", n) {
+		return
+	}
+	if len(n.items) < atLeast {
+		r.refuse("CAP-04", n, "must have at least %d entry", atLeast)
+	}
+	n.each(f)
+}
+
+func (r *reader) cpu(n node) CPU {
+	if !r.is(object, "CAP-12", n) {
+		return CPU{}
+	}
+	cpu := CPU{Cores: r.float("CAP-12", n.member("cores"))}
+	if cores := n.member("cores"); cores.tree != nil && cores.kind == number && cpu.Cores <= 0 {
+		r.refuse("CAP-12", cores, "must be more than 0")
+	}
+	if architecture := n.member("architecture"); architecture.tree != nil {
+		cpu.Architecture = r.oneOf("CAP-14", architecture, "amd64", "arm64", "arm")
+	}
+	return cpu
+}
+
+func (r *reader) offeredQuantity(n node) Quantity {
+	s := r.text("CAP-11", n)
+	if s == "" {
+		return 0
+	}
+	quantity, err := ParseQuantity(s)
+	if err != nil {
+		r.refuse("CAP-11", n, "%s", err)
+	}
+	return quantity
+}
+
+// Label is the value of a label: a string, a number, a boolean, or an array of
+// strings or of numbers (CAP-09). The zero Label is none of these.
+type Label struct{ json string }
+
+// NewLabel makes a label from a value as YAML and JSON decoders deliver it.
+func NewLabel(value any) (Label, error) {
+	switch v := value.(type) {
+	case string, bool, int, int64, uint64, json.Number:
+	case float64:
+		if math.IsInf(v, 0) || math.IsNaN(v) {
+			return Label{}, fmt.Errorf("cannot make label of %s", strconv.FormatFloat(v, 'g', -1, 64))
+		}
+	case []any, []string:
+	default:
+		return Label{}, fmt.Errorf("cannot make label of %T: must be a string, a number, a boolean or an array of strings or numbers", value)
+	}
+	data, err := marshalJSON(value)
+	if err != nil {
+		return Label{}, fmt.Errorf("cannot make label: %w", err)
+	}
+	root, err := parseJSON(data, limits{bytes: MaxCapabilitiesBytes, depth: 1, nodes: 1024})
+	if err != nil {
+		return Label{}, fmt.Errorf("cannot make label: %w", err)
+	}
+	var r reader
+	label := r.label(node{tree: root})
+	if err := r.refused.err(); err != nil {
+		return Label{}, fmt.Errorf("cannot make label: %w", err)
+	}
+	return label, nil
+}
+
+// MarshalJSON writes the label's value.
+func (l Label) MarshalJSON() ([]byte, error) {
+	if l.json == "" {
+		return nil, Errors{{"CAP-09", "/labels", "has a label without a value"}}
+	}
+	return []byte(l.json), nil
+}
+
+func (r *reader) label(n node) Label {
+	switch n.kind {
+	case text, number, boolean:
+	case list:
+		n.each(func(item node) {
+			if item.kind != text && item.kind != number || item.kind != n.items[0].kind {
+				r.refuse("CAP-09", item, "must be a string or a number like the elements before it, is %s", item.kind)
+			}
+		})
+	default:
+		r.refuse("CAP-09", n, "must be a string, a number, a boolean or an array of strings or numbers, is %s", n.kind)
+	}
+	return Label{string(appendJSON(nil, n.tree))}
+}

@@ -1,0 +1,257 @@
+package margo_test
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/margolite/margolite/agent/margo"
+)
+
+// label makes a label of a value that is known to be one.
+func label(t *testing.T, value any) margo.Label {
+	t.Helper()
+	l, err := margo.NewLabel(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func hosting() margo.Capabilities {
+	return margo.Capabilities{Properties: margo.Properties{
+		ID: "edge-01", Vendor: "Northstar Industrial Devices", ModelNumber: "332ANZE1-N1", SerialNumber: "PF45343-AA",
+		Hosting: &margo.Hosting{
+			CPUs:            []margo.CPU{{Cores: 4, Architecture: "amd64"}},
+			Memory:          8 * margo.GiB,
+			Storage:         62500000000,
+			Peripherals:     []margo.Peripheral{{Type: "gpu", Manufacturer: "NVIDIA", Model: "T4"}},
+			Interfaces:      []margo.Interface{{Type: "ethernet"}, {Type: "canbus"}},
+			OTelCollector:   true,
+			Runtimes:        []string{"oci"},
+			DeploymentTypes: []margo.DeploymentType{margo.Compose},
+		},
+	}}
+}
+
+func TestCapabilitiesAreWrittenAsRC3WantsThem(t *testing.T) {
+	labelled := hosting()
+	labelled.Labels = map[string]margo.Label{
+		"example.com/line":  label(t, "7 & 8"),
+		"example.com/zones": label(t, []any{"a", "b"}),
+		"example.com/slots": label(t, []any{1, 2.5}),
+		"example.com/spare": label(t, true),
+	}
+	labelled.Extensions = map[string]json.RawMessage{"x-acme-extensions": json.RawMessage(`{"b":[1,{"a":null}],"a":1e400}`)}
+	small := hosting()
+	small.Properties.Hosting = &margo.Hosting{
+		CPUs:            []margo.CPU{{Cores: 0.5}}, // riscv64 has no name on the wire
+		Memory:          60 * margo.MiB,
+		OTelCollector:   true,
+		Runtimes:        []string{"oci"},
+		DeploymentTypes: []margo.DeploymentType{margo.Compose},
+	}
+	relay := hosting()
+	relay.Properties.Hosting = nil
+	for name, c := range map[string]margo.Capabilities{
+		"capabilities-hosting.json":  hosting(),
+		"capabilities-labelled.json": labelled,
+		"capabilities-small.json":    small,
+		"capabilities-relay.json":    relay,
+	} {
+		t.Run(name, func(t *testing.T) {
+			body, err := c.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name, body)
+			back, err := margo.ParseCapabilities(body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := back.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(again) != string(body) {
+				t.Errorf("read back and written again:\n%s\n%s", again, body)
+			}
+		})
+	}
+}
+
+func TestCapabilitiesAreReadFromThePublishedExample(t *testing.T) {
+	got, err := margo.ParseCapabilities(document(t, "valid/from-text/DeviceCapabilitiesManifest-hosting.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &margo.Capabilities{Properties: margo.Properties{
+		ID: "northstarida.xtapro.k8s.edge", Vendor: "Northstar Industrial Devices", ModelNumber: "332ANZE1-N1", SerialNumber: "PF45343-AA",
+		Hosting: &margo.Hosting{
+			CPUs:            []margo.CPU{{Cores: 24, Architecture: "amd64"}},
+			Memory:          59 * margo.GiB,
+			Storage:         1862 * margo.GiB,
+			Peripherals:     []margo.Peripheral{{Type: "gpu", Manufacturer: "NVIDIA"}},
+			Interfaces:      []margo.Interface{{Type: "ethernet"}, {Type: "wifi"}},
+			OTelCollector:   true,
+			Runtimes:        []string{"oci"},
+			DeploymentTypes: []margo.DeploymentType{margo.Helm, margo.Compose},
+		},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCustomExampleIsValidWithoutTheMembersOfEarlierRevisions(t *testing.T) {
+	var body map[string]json.RawMessage
+	if err := json.Unmarshal(document(t, "valid/from-text/DeviceCapabilitiesManifest-custom.json"), &body); err != nil {
+		t.Fatal(err)
+	}
+	delete(body, "apiVersion")
+	delete(body, "kind")
+	data, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parseCapabilities(data); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCapabilitiesThatAStrictWFMWouldRefuseAreNotWritten(t *testing.T) {
+	for name, row := range map[string]struct {
+		change      func(*margo.Capabilities)
+		requirement string
+	}{
+		"no id":                        {func(c *margo.Capabilities) { c.Properties.ID = "" }, "CAP-07"},
+		"an id with a space":           {func(c *margo.Capabilities) { c.Properties.ID = "edge 01" }, "CAP-07"},
+		"an id with a wildcard":        {func(c *margo.Capabilities) { c.Properties.ID = "edge/*" }, "CAP-07"},
+		"no vendor":                    {func(c *margo.Capabilities) { c.Properties.Vendor = "" }, "CAP-02"},
+		"no serial number":             {func(c *margo.Capabilities) { c.Properties.SerialNumber = "" }, "CAP-02"},
+		"no CPU":                       {func(c *margo.Capabilities) { c.Properties.Hosting.CPUs = nil }, "CAP-04"},
+		"a CPU without cores":          {func(c *margo.Capabilities) { c.Properties.Hosting.CPUs[0].Cores = 0 }, "CAP-12"},
+		"an architecture without name": {func(c *margo.Capabilities) { c.Properties.Hosting.CPUs[0].Architecture = "riscv64" }, "CAP-14"},
+		"no collector":                 {func(c *margo.Capabilities) { c.Properties.Hosting.OTelCollector = false }, "CAP-04"},
+		"no runtime":                   {func(c *margo.Capabilities) { c.Properties.Hosting.Runtimes = nil }, "CAP-04"},
+		"another runtime":              {func(c *margo.Capabilities) { c.Properties.Hosting.Runtimes = []string{"lxc"} }, "CAP-14"},
+		"no deployment type":           {func(c *margo.Capabilities) { c.Properties.Hosting.DeploymentTypes = nil }, "CAP-04"},
+		"another peripheral":           {func(c *margo.Capabilities) { c.Properties.Hosting.Peripherals[0].Type = "npu" }, "CAP-14"},
+		"another interface":            {func(c *margo.Capabilities) { c.Properties.Hosting.Interfaces[0].Type = "lora" }, "CAP-14"},
+		"a custom type without labels": {func(c *margo.Capabilities) { c.Properties.Hosting.DeploymentTypes[0] = margo.Custom }, "CAP-10"},
+		"a label that was never made":  {func(c *margo.Capabilities) { c.Labels = map[string]margo.Label{"a": {}} }, "CAP-09"},
+		"an extension of another name": {func(c *margo.Capabilities) { c.Extensions = map[string]json.RawMessage{"acme": json.RawMessage("{}")} }, "EXT-02"},
+		"an extension in place of all": {func(c *margo.Capabilities) { c.Extensions = map[string]json.RawMessage{"properties": nil} }, "EXT-02"},
+		"an extension that is no object": {func(c *margo.Capabilities) {
+			c.Extensions = map[string]json.RawMessage{"x-acme-extensions": json.RawMessage("1")}
+		}, "EXT-02"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := hosting()
+			row.change(&c)
+			body, err := c.Marshal()
+			if body != nil || !slices.Contains(requirements(err), row.requirement) {
+				t.Errorf("got %s, %v, want it refused by %s", body, err, row.requirement)
+			}
+		})
+	}
+}
+
+func TestCapabilitiesAreReadStrictly(t *testing.T) {
+	valid, err := hosting().Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct{ from, to, requirement string }{
+		"another root member":            {`{"properties"`, `{"status":{},"properties"`, "CAP-13"},
+		"another member of properties":   {`"vendor"`, `"roles":[],"vendor"`, "CAP-13"},
+		"memory missing":                 {`"memory":"8Gi",`, ``, "CAP-11"},
+		"memory in bytes":                {`"memory":"8Gi"`, `"memory":8589934592`, "CAP-11"},
+		"storage in decimal units":       {`"storage":"59604Mi"`, `"storage":"59GB"`, "CAP-11"},
+		"interfaces missing":             {`,"interfaces":[{"type":"ethernet"},{"type":"canbus"}]`, ``, "CAP-04"},
+		"cores as a string":              {`"cores":4`, `"cores":"4"`, "CAP-12"},
+		"cores beyond all bounds":        {`"cores":4`, `"cores":1e999`, "CAP-12"},
+		"the collector as a string":      {`"otelCollector":true`, `"otelCollector":"true"`, "CAP-04"},
+		"a label of null":                {`{"properties"`, `{"labels":{"a":null},"properties"`, "CAP-09"},
+		"a label of an object":           {`{"properties"`, `{"labels":{"a":{}},"properties"`, "CAP-09"},
+		"a label of a mixed array":       {`{"properties"`, `{"labels":{"a":["x",1]},"properties"`, "CAP-09"},
+		"a label of an array of boolean": {`{"properties"`, `{"labels":{"a":[true]},"properties"`, "CAP-09"},
+		"labels null":                    {`{"properties"`, `{"labels":null,"properties"`, "CAP-09"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !strings.Contains(string(valid), row.from) {
+				t.Fatalf("%s does not contain %s", valid, row.from)
+			}
+			err := parseCapabilities([]byte(strings.Replace(string(valid), row.from, row.to, 1)))
+			if !slices.Contains(requirements(err), row.requirement) {
+				t.Errorf("got %v, want it refused by %s", err, row.requirement)
+			}
+		})
+	}
+}
+
+func TestWhatIsNoLabelIsRefused(t *testing.T) {
+	for _, value := range []any{
+		nil, math.NaN(), math.Inf(1),
+		map[string]any{},
+		[]any{nil},
+		[]any{true},
+		[]any{"a", 1},
+		[]any{[]any{}},
+		struct{}{},
+		strings.Repeat("x", margo.MaxCapabilitiesBytes),
+	} {
+		if got, err := margo.NewLabel(value); err == nil {
+			t.Errorf("%.40v became %v", value, got)
+		}
+	}
+}
+
+func TestArchitecturesGoByTheNamesOfTheWire(t *testing.T) {
+	for name, want := range map[string]string{
+		"amd64": "amd64", "x86_64": "amd64", "arm64": "arm64", "aarch64": "arm64", "arm": "arm", "armv7l": "arm", "armv6l": "arm",
+		"riscv64": "", "386": "", "": "",
+	} {
+		if got := margo.Architecture(name); got != want {
+			t.Errorf("%q is %q, want %q", name, got, want)
+		}
+	}
+}
+
+func FuzzParseCapabilities(f *testing.F) {
+	for _, name := range []string{
+		"valid/from-text/DeviceCapabilitiesManifest-hosting.json",
+		"valid/from-text/DeviceCapabilitiesManifest-custom.json",
+		"valid/from-text/DeviceCapabilitiesManifest-gateway-nonhosting.json",
+		"valid/DeviceCapabilitiesManifest-001.json",
+	} {
+		f.Add(document(f, name))
+	}
+	f.Add([]byte(`{"properties":{"id":"a","vendor":"b","modelNumber":"c","serialNumber":"d"},"labels":{"a":["x"]},"x-a-extensions":{"a":1e400}}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		c, err := margo.ParseCapabilities(body)
+		if err != nil {
+			return
+		}
+		// Memory of less than a Ki and cores of 1e-400 may end as 0.
+		again, err := c.Marshal()
+		if err != nil {
+			if slices.Contains(requirements(err), "CAP-04") || len(body) > margo.MaxCapabilitiesBytes/8 {
+				return
+			}
+			t.Fatal(err)
+		}
+		back, err := margo.ParseCapabilities(again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		third, err := back.Marshal()
+		if err != nil || string(third) != string(again) {
+			t.Fatalf("%v\n%s\n%s", err, again, third)
+		}
+	})
+}

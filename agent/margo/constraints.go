@@ -1,0 +1,143 @@
+package margo
+
+import (
+	"slices"
+	"strings"
+)
+
+// DeviceConstraints say what a device must offer to host a deployment. They are
+// read, not yet evaluated, here (AD-11, AD-12).
+type DeviceConstraints struct {
+	CPU     *CPURequirement
+	Memory  Quantity          // 0: no requirement
+	Storage Quantity          // 0: no requirement
+	Rules   []EligibilityRule // alternatives; none: no requirement
+}
+
+// CPURequirement is to be met by a single entry of the device's CPUs (CAP-12).
+type CPURequirement struct {
+	Cores         float64
+	Architectures []string // alternatives; empty: any
+}
+
+// EligibilityRule is met when each selector it has is met.
+type EligibilityRule struct {
+	Property *Selector // over Capabilities.Properties, keys are JSON Pointers
+	Label    *Selector // over Capabilities.Labels, keys are label names
+}
+
+// Selector is met when all its expressions are.
+type Selector struct {
+	Expressions []MatchExpression
+}
+
+// MatchExpression compares what a key refers to.
+type MatchExpression struct {
+	Key      string
+	Operator string    // one of operators; any other is never met
+	Values   []Value   // for In, NotIn, Gt, Lt
+	Items    *Selector // for ContainsAll, ContainsAny; keys are relative to the element
+}
+
+// constraints reads the constraints. What could be misread as less than the
+// WFM asked for refuses the document; what makes an expression unfulfillable
+// does not.
+func (r *reader) constraints(n node) *DeviceConstraints {
+	if !r.isOptional(object, "AD-11", n) {
+		return nil
+	}
+	c := &DeviceConstraints{}
+	if capacity := n.member("capacityRequirements"); r.isOptional(object, "AD-12", capacity) {
+		c.CPU = r.cpuRequirement(capacity.member("cpu"))
+		c.Memory = r.requiredQuantity(capacity.member("memory"), "Ki", "Mi", "Gi")
+		c.Storage = r.requiredQuantity(capacity.member("storage"), "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+	}
+	if rules := n.member("eligibilityRules"); r.isOptional(list, "AD-11", rules) {
+		rules.each(func(n node) {
+			if !r.is(object, "AD-11", n) {
+				return
+			}
+			c.Rules = append(c.Rules, EligibilityRule{
+				Property: r.selector(n.member("propertySelector")),
+				Label:    r.selector(n.member("labelSelector")),
+			})
+		})
+	}
+	return c
+}
+
+func (r *reader) cpuRequirement(n node) *CPURequirement {
+	if !r.isOptional(object, "AD-12", n) {
+		return nil
+	}
+	cpu := &CPURequirement{Cores: r.float("AD-12", n.member("cores"))}
+	if cpu.Cores < 0 {
+		r.refuse("AD-12", n.member("cores"), "must not be negative")
+	}
+	if architectures := n.member("architectures"); r.isOptional(list, "AD-12", architectures) {
+		architectures.each(func(n node) {
+			name := r.word("AD-12", n)
+			if !slices.Contains([]string{"amd64", "arm64", "arm", "riscv64", "other"}, name) {
+				r.tolerate("A-28", n, "must be one of amd64, arm64, arm, riscv64, other, is %.80q", name)
+			}
+			cpu.Architectures = append(cpu.Architectures, name)
+		})
+	}
+	return cpu
+}
+
+func (r *reader) requiredQuantity(n node, units ...string) Quantity {
+	if !n.given() {
+		return 0
+	}
+	s := r.word("AD-12", n)
+	quantity, err := ParseQuantity(s)
+	if err != nil {
+		r.refuse("AD-12", n, "%s", err)
+		return 0
+	}
+	exact := slices.ContainsFunc(units, func(unit string) bool {
+		return only(digits, strings.TrimSuffix(s, unit)) && strings.HasSuffix(s, unit)
+	})
+	if !exact {
+		r.tolerate("A-27", n, "must be an integer followed by one of %s, is %.80q", strings.Join(units, ", "), s)
+	}
+	return quantity
+}
+
+func (r *reader) selector(n node) *Selector {
+	if !r.isOptional(object, "AD-11", n) {
+		return nil
+	}
+	s := &Selector{}
+	if expressions := n.member("matchExpressions"); r.is(list, "AD-11", expressions) {
+		expressions.each(func(n node) {
+			if r.is(object, "AD-11", n) {
+				s.Expressions = append(s.Expressions, r.matchExpression(n))
+			}
+		})
+	}
+	return s
+}
+
+func (r *reader) matchExpression(n node) MatchExpression {
+	operators := []string{"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "ContainsAll", "ContainsAny"}
+	e := MatchExpression{
+		Key:      r.word("AD-11", n.member("key")),
+		Operator: r.word("AD-11", n.member("operator")),
+		Items:    r.selector(n.member("itemSelector")),
+	}
+	switch {
+	case e.Operator == "ContainersAny": // as one table of the specification has it
+		r.tolerate("A-32", n.member("operator"), "is a misprint of ContainsAny")
+		e.Operator = "ContainsAny"
+	case !slices.Contains(operators, e.Operator):
+		r.tolerate("A-32", n.member("operator"), "is not known: %.80q", e.Operator)
+	}
+	if values := n.member("values"); r.isOptional(list, "AD-11", values) {
+		values.each(func(n node) {
+			e.Values = append(e.Values, r.value(n))
+		})
+	}
+	return e
+}

@@ -1,0 +1,344 @@
+package margo
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Bounds of an ApplicationDeployment.
+const (
+	MaxDeploymentBytes = 256 << 10
+	MaxComponents      = 64
+	MaxParameters      = 1024
+	maxDeploymentNodes = 16 << 10
+)
+
+// DeploymentType says how the components of a deployment are packaged.
+type DeploymentType string
+
+// The types of the specification (A-31 for custom). Others pass the parser,
+// so that a device can say which one it does not know.
+const (
+	Compose DeploymentType = "compose"
+	Helm    DeploymentType = "helm"
+	Custom  DeploymentType = "custom"
+)
+
+// Deployment is an ApplicationDeployment: what one application shall look like
+// on one device.
+type Deployment struct {
+	ID            string // UUID as the document spells it; compare with SameID
+	Name          string // metadata.name, the source of deployment-level errors (ST-08)
+	Namespace     string // has no meaning for Compose
+	DeviceID      string // the target with its hierarchy; empty in older documents: the client's own device
+	ApplicationID string
+	Labels        map[string]string
+	Type          DeploymentType
+	Components    []Component // in the order in which they are to be processed (AD-13)
+	Parameters    []Parameter // in the order of the document
+	Constraints   *DeviceConstraints
+
+	// Tolerated lists the departures from 1.0.0-rc.3 that the parser let pass.
+	Tolerated Errors
+}
+
+// Component is one package of a deployment.
+type Component struct {
+	Name string
+	// Repository ("oci://...") and Revision are the coordinates since late rc.2.
+	Repository, Revision string
+	// PackageLocation and KeyLocation are the coordinates before that; a
+	// component has one pair or the other, or both.
+	PackageLocation, KeyLocation string
+	Wait                         bool          // finish this component before the next one starts (AD-06); default true
+	Timeout                      time.Duration // of the installation (AD-08); 0: none given
+}
+
+// ParseDeployment reads an ApplicationDeployment of any published revision.
+//
+// When the document is refused, what could be read of it is returned beside
+// the error (nil where that is nothing), since even the report of the refusal
+// has to name the deployment and its components (ST-05, ST-08).
+func ParseDeployment(body []byte) (*Deployment, error) {
+	root, err := parseYAML(body, limits{bytes: MaxDeploymentBytes, depth: 32, nodes: maxDeploymentNodes})
+	if err != nil {
+		return nil, fmt.Errorf("cannot accept application deployment: %w", Errors{{Message: err.Error()}})
+	}
+	var r reader
+	d := r.deployment(node{tree: root})
+	if d != nil {
+		d.Tolerated = r.tolerated
+	}
+	if err := r.refused.err(); err != nil {
+		return d, fmt.Errorf("cannot accept application deployment: %w", err)
+	}
+	return d, nil
+}
+
+// Validate reports whether the document was written exactly as 1.0.0-rc.3 asks
+// for, with nothing for the parser to tolerate.
+func (d *Deployment) Validate() error {
+	if err := d.Tolerated.err(); err != nil {
+		return fmt.Errorf("cannot validate application deployment: %w", err)
+	}
+	return nil
+}
+
+func (r *reader) deployment(n node) *Deployment {
+	if !r.is(object, "AD-01", n) {
+		return nil
+	}
+	metadata, spec := n.member("metadata"), n.member("spec")
+	annotations := metadata.member("annotations")
+	d := &Deployment{}
+
+	// Documents before rc.3 are Kubernetes resources.
+	if kind := n.member("kind"); kind.given() {
+		if r.word("A-12", kind) != "ApplicationDeployment" {
+			r.refuse("A-12", kind, "must be ApplicationDeployment where it is given")
+		}
+		r.tolerate("A-12", kind, "does not exist in rc.3")
+	}
+	if version := n.member("apiVersion"); version.given() {
+		r.tolerate("A-12", version, "does not exist in rc.3")
+	}
+
+	d.ID = r.uuid("AD-02", r.moved(n.member("id"), annotations.member("id")))
+
+	if r.is(object, "ST-08", metadata) {
+		d.Name = r.objectName(metadata.member("name"))
+		if namespace := metadata.member("namespace"); namespace.given() {
+			d.Namespace = r.word("A-60", namespace)
+		} else {
+			r.tolerate("A-60", namespace, "is missing")
+		}
+		d.DeviceID = r.target(metadata)
+		d.Labels = r.labels(metadata.member("labels"))
+	}
+
+	if !r.is(object, "AD-03", spec) {
+		return d
+	}
+	r.closed(spec, "applicationId", "deploymentProfile", "parameters")
+	application := r.moved(spec.member("applicationId"), annotations.member("applicationId"))
+	d.ApplicationID = r.word("A-60", application)
+	if d.ApplicationID != "" && !isApplicationID(d.ApplicationID) {
+		r.refuse("A-60", application, "must be 1 to 200 lowercase letters, digits and dashes, is %.80q", d.ApplicationID)
+	}
+
+	profile := spec.member("deploymentProfile")
+	if r.is(object, "AD-03", profile) {
+		r.closed(profile, "type", "components", "deviceConstraints")
+		d.Type = r.deploymentType(profile.member("type"))
+		d.Components = r.components(profile.member("components"))
+		d.Constraints = r.constraints(profile.member("deviceConstraints"))
+	}
+	d.Parameters = r.parameters(spec.member("parameters"))
+	return d
+}
+
+// moved gives the member at its present place, else at the place it had in
+// earlier revisions.
+func (r *reader) moved(present, earlier node) node {
+	if present.given() || !earlier.given() {
+		return present
+	}
+	r.tolerate("A-12", earlier, "belongs to %s in rc.3", present.path)
+	return earlier
+}
+
+// closed notes the members of an object that have no meaning there. They are
+// ignored: neither an unknown extension nor an unknown member may fail the
+// import (EXT-01).
+func (r *reader) closed(n node, known ...string) {
+	n.eachMember(func(name string, value node) {
+		switch {
+		case slices.Contains(known, name):
+		case !isExtension(name):
+			r.tolerate("EXT-01", value, "is not known")
+		case value.kind != object:
+			r.tolerate("EXT-01", value, "must be an object, is %s", value.kind)
+		}
+	})
+}
+
+func (r *reader) objectName(n node) string {
+	name := r.word("ST-08", n)
+	switch {
+	case name == "" || isObjectName(name):
+	case len(name) > maxName || !isPrintable(name):
+		r.refuse("ST-08", n, "must be the name of a Kubernetes object")
+		name = clean(name, maxName)
+	default:
+		// Only a label in errors: a WFM that is not strict about it does no harm.
+		r.tolerate("ST-08", n, "must be the name of a Kubernetes object, is %.80q", name)
+	}
+	return name
+}
+
+// target reads the device that the deployment is for. Before rc.2 there was
+// none (the client's own device is meant), and a later revision may call it
+// targetName.
+func (r *reader) target(metadata node) string {
+	n := metadata.member("deviceId")
+	if !n.given() {
+		r.tolerate("AD-14", n, "is missing")
+		if n = metadata.member("targetName"); !n.given() {
+			return ""
+		}
+	}
+	id := r.word("AD-14", n)
+	if id != "" && !isTarget(id) {
+		r.refuse("AD-14", n, "must be a device id, is %.80q", id)
+	}
+	return id
+}
+
+func (r *reader) labels(n node) map[string]string {
+	if !r.isOptional(object, "A-60", n) {
+		return nil
+	}
+	labels := make(map[string]string, len(n.members))
+	n.eachMember(func(name string, value node) {
+		switch value.kind {
+		case text:
+			labels[name] = value.literal
+		case number, boolean:
+			labels[name] = r.word("A-60", value)
+		default:
+			r.tolerate("A-60", value, "must be a string, is %s", value.kind)
+		}
+	})
+	return labels
+}
+
+func (r *reader) deploymentType(n node) DeploymentType {
+	switch name := r.word("AD-03", n); name {
+	case "compose", "helm":
+		return DeploymentType(name)
+	case "docker-compose":
+		r.tolerate("A-12", n, "is called compose in rc.3")
+		return Compose
+	case "helm.v3":
+		r.tolerate("A-12", n, "is called helm in rc.3")
+		return Helm
+	case "":
+		return ""
+	default:
+		r.tolerate("A-31", n, "must be one of compose, helm, is %.80q", name)
+		return DeploymentType(clean(name, 80))
+	}
+}
+
+func (r *reader) components(n node) []Component {
+	if !r.is(list, "AD-13", n) {
+		return nil
+	}
+	if len(n.items) == 0 || len(n.items) > MaxComponents {
+		r.refuse("AD-13", n, "must have 1 to %d entries, has %d", MaxComponents, len(n.items))
+		return nil
+	}
+	components := make([]Component, 0, len(n.items))
+	seen := make(map[string]bool, len(n.items))
+	n.each(func(n node) {
+		c := r.component(n)
+		if c.Name == "" { // already refused, and nothing to report on
+			return
+		}
+		if seen[c.Name] {
+			r.refuse("ST-05", n.member("name"), "%.80q occurs twice", c.Name)
+			return
+		}
+		seen[c.Name] = true
+		components = append(components, c)
+	})
+	return components
+}
+
+func (r *reader) component(n node) Component {
+	if !r.is(object, "AD-04", n) {
+		return Component{}
+	}
+	r.closed(n, "name", "properties")
+	c := Component{Name: r.word("ST-05", n.member("name")), Wait: true}
+	if c.Name != "" && !isComponentName(c.Name) {
+		r.refuse("ST-05", n.member("name"), "must be at most 200 lowercase letters, digits and dashes, is %.80q", c.Name)
+		c.Name = clean(c.Name, 200)
+	}
+	properties := n.member("properties")
+	if !r.is(object, "AD-04", properties) {
+		return c
+	}
+	r.coordinates(&c, properties)
+	c.Wait = r.wait(properties.member("wait"))
+	c.Timeout = r.timeout(properties.member("timeout"))
+	return c
+}
+
+// coordinates reads where the package of a component is: an OCI repository and
+// a tag (AD-04), or in documents before late rc.2 a URL (PKG-15).
+func (r *reader) coordinates(c *Component, n node) {
+	if location := n.member("packageLocation"); location.given() {
+		r.tolerate("PKG-15", location, "does not exist in rc.3")
+		c.PackageLocation = r.location(location)
+		if key := n.member("keyLocation"); key.given() {
+			r.tolerate("PKG-15", key, "does not exist in rc.3")
+			c.KeyLocation = r.location(key)
+		}
+		if !n.member("repository").given() {
+			return
+		}
+	}
+	repository, revision := n.member("repository"), n.member("revision")
+	c.Repository = r.word("AD-04", repository)
+	if c.Repository != "" && !isRepository(c.Repository) {
+		r.refuse("AD-04", repository, "must begin with oci:// and be printable ASCII, is %.80q", c.Repository)
+	}
+	c.Revision = r.word("AD-04", revision)
+	if c.Revision != "" && !isRevision(c.Revision) {
+		r.refuse("AD-04", revision, "must be a Semantic Version without v and with _ for +, is %.80q", c.Revision)
+	}
+}
+
+// location reads an absolute URL of a package or a key (PKG-15).
+func (r *reader) location(n node) string {
+	s := r.word("PKG-15", n)
+	u, err := url.Parse(s)
+	if s != "" && (err != nil || !isPrintable(s) || u.Scheme != "https" && u.Scheme != "http" || u.Host == "") {
+		r.refuse("PKG-15", n, "must be an absolute http or https URL")
+	}
+	return s
+}
+
+// wait reads whether the next component waits for this one (AD-06). Older
+// documents have it as a string.
+func (r *reader) wait(n node) bool {
+	if !n.given() {
+		return true
+	}
+	if n.kind == text && (n.literal == "true" || n.literal == "false") {
+		r.tolerate("A-29", n, "must be a boolean, is a string")
+		return n.literal == "true"
+	}
+	return r.is(boolean, "AD-06", n) && n.literal == "true"
+}
+
+// timeout reads how long the installation may take (AD-08). Any other positive
+// duration than minutes and seconds is tolerated.
+func (r *reader) timeout(n node) time.Duration {
+	if !n.given() {
+		return 0
+	}
+	s := strings.TrimSpace(r.word("AD-08", n))
+	timeout, exact, ok := parseTimeout(s)
+	switch {
+	case !ok:
+		r.refuse("A-29", n, "must be a positive time such as 5m0s, is %.80q", s)
+	case !exact:
+		r.tolerate("A-29", n, "must be minutes and seconds such as 5m0s, is %.80q", s)
+	}
+	return timeout
+}

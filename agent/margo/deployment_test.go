@@ -1,0 +1,419 @@
+package margo_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/margolite/margolite/agent/margo"
+)
+
+// deploymentWith is a deployment document of rc.3 with two components, changed
+// by replacing one piece of its text by another.
+func deploymentWith(tb testing.TB, changes ...string) []byte {
+	tb.Helper()
+	const document = `id: ad9b614e-8912-45f4-a523-372358765def
+metadata:
+  name: digitron
+  namespace: margo-poc
+  deviceId: edge-01
+spec:
+  applicationId: com-northstartida-digitron
+  deploymentProfile:
+    type: compose
+    components:
+      - name: database
+        properties: {repository: "oci://registry.example/db", revision: 1.0.9}
+      - name: web
+        properties: {repository: "oci://registry.example/web", revision: 2.0.0-rc.1_b7, wait: false, timeout: 8m30s}
+  parameters:
+    user:
+      value: Some One
+      targets:
+        - {pointer: USER_NAME, components: [database, web]}
+`
+	text := document
+	for i := 0; i+1 < len(changes); i += 2 {
+		if !strings.Contains(text, changes[i]) {
+			tb.Fatalf("document does not contain %q", changes[i])
+		}
+		text = strings.Replace(text, changes[i], changes[i+1], 1)
+	}
+	return []byte(text)
+}
+
+// ignoreValues leaves parameter values, which hide themselves, out of a comparison.
+var ignoreValues = cmpopts.IgnoreUnexported(margo.Value{})
+
+func TestDeploymentOfRC3IsReadAsWritten(t *testing.T) {
+	got, err := margo.ParseDeployment(deploymentWith(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &margo.Deployment{
+		ID:            idB,
+		Name:          "digitron",
+		Namespace:     "margo-poc",
+		DeviceID:      "edge-01",
+		ApplicationID: "com-northstartida-digitron",
+		Type:          margo.Compose,
+		Components: []margo.Component{
+			{Name: "database", Repository: "oci://registry.example/db", Revision: "1.0.9", Wait: true},
+			{
+				Name: "web", Repository: "oci://registry.example/web", Revision: "2.0.0-rc.1_b7",
+				Timeout: 8*time.Minute + 30*time.Second,
+			},
+		},
+		Parameters: []margo.Parameter{{
+			Name:    "user",
+			Targets: []margo.Target{{Pointer: "USER_NAME", Components: []string{"database", "web"}}},
+		}},
+	}
+	if diff := cmp.Diff(want, got, ignoreValues); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDeploymentOfEarlierRevisionsMeansTheSame(t *testing.T) {
+	components := []margo.Component{
+		{
+			Name: "database-services", Repository: "oci://quay.io/charts/realtime-database-services",
+			Revision: "2.3.7", Wait: true, Timeout: 8*time.Minute + 30*time.Second,
+		},
+		{
+			Name: "digitron-orchestrator", Repository: "oci://northstarida.azurecr.io/charts/northstarida-digitron-orchestrator",
+			Revision: "1.0.9", Wait: true,
+		},
+	}
+	helm := margo.Deployment{
+		ID: idA, Name: "com-northstartida-digitron-orchestrator-deployment", Namespace: "margo-poc",
+		ApplicationID: "com-northstartida-digitron-orchestrator", Type: margo.Helm, Components: components,
+	}
+	compose := margo.Deployment{
+		ID: idB, Name: helm.Name, Namespace: "margo-poc", ApplicationID: helm.ApplicationID, Type: margo.Compose,
+		Components: []margo.Component{{
+			Name:            "digitron-orchestrator-docker",
+			PackageLocation: "https://northsitarida.com/digitron/docker/digitron-orchestrator.tar.gz",
+			KeyLocation:     "https://northsitarida.com/digitron/docker/public-key.asc",
+			Wait:            true,
+		}},
+	}
+	for name, want := range map[string]margo.Deployment{
+		"valid/ApplicationDeployment-001.yaml":     helm,
+		"valid/ApplicationDeployment-helm.yaml":    helm,
+		"valid/older/DesiredState-001.yaml":        helm,
+		"valid/ApplicationDeployment-compose.yaml": compose,
+		"valid/older/DesiredState-002.yaml":        compose,
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := margo.ParseDeployment(document(t, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(&want, got, cmpopts.IgnoreFields(margo.Deployment{}, "Parameters", "Tolerated")); diff != "" {
+				t.Error(diff)
+			}
+			if len(got.Parameters) == 0 {
+				t.Error("parameters are missing")
+			}
+		})
+	}
+}
+
+func TestDeparturesFromRC3AreToleratedAndNoted(t *testing.T) {
+	for name, row := range map[string]struct {
+		change      []string
+		requirement string
+		check       func(*margo.Deployment) bool
+	}{
+		"no device id means the client's own device": {
+			[]string{"  deviceId: edge-01\n", ""},
+			"AD-14",
+			func(d *margo.Deployment) bool { return d.DeviceID == "" },
+		},
+		"the proposed name of the device id": {
+			[]string{"deviceId", "targetName"},
+			"AD-14",
+			func(d *margo.Deployment) bool { return d.DeviceID == "edge-01" },
+		},
+		"docker-compose is compose": {
+			[]string{"type: compose", "type: docker-compose"},
+			"A-12",
+			func(d *margo.Deployment) bool { return d.Type == margo.Compose },
+		},
+		"a custom type": {
+			[]string{"type: compose", "type: custom"},
+			"A-31",
+			func(d *margo.Deployment) bool { return d.Type == margo.Custom },
+		},
+		"a type nobody knows": {
+			[]string{"type: compose", "type: flatpak"},
+			"A-31",
+			func(d *margo.Deployment) bool { return d.Type == "flatpak" },
+		},
+		"wait as a string": {
+			[]string{"wait: false", `wait: "false"`},
+			"A-29",
+			func(d *margo.Deployment) bool { return !d.Components[1].Wait },
+		},
+		"a timeout of seconds": {
+			[]string{"8m30s", "300s"},
+			"A-29",
+			func(d *margo.Deployment) bool { return d.Components[1].Timeout == 5*time.Minute },
+		},
+		"a device id that YAML takes for a number": {
+			[]string{"edge-01", "0017"},
+			"AD-14",
+			func(d *margo.Deployment) bool { return d.DeviceID == "0017" },
+		},
+		"a member that is not known": {
+			[]string{"spec:\n", "spec:\n  replicas: 3\n"},
+			"EXT-01",
+			func(d *margo.Deployment) bool { return len(d.Components) == 2 },
+		},
+		"an extension that is no object": {
+			[]string{"spec:\n", "spec:\n  x-acme-extensions: 3\n"},
+			"EXT-01",
+			func(d *margo.Deployment) bool { return len(d.Components) == 2 },
+		},
+		"a name that Kubernetes would not take": {
+			[]string{"name: digitron", "name: Digitron_1"},
+			"ST-08",
+			func(d *margo.Deployment) bool { return d.Name == "Digitron_1" },
+		},
+		"no namespace": {
+			[]string{"  namespace: margo-poc\n", ""},
+			"A-60",
+			func(d *margo.Deployment) bool { return d.Namespace == "" },
+		},
+		"a parameter without targets": {
+			[]string{"  parameters:\n", "  parameters:\n    unused: {value: 1}\n"},
+			"AD-09",
+			func(d *margo.Deployment) bool { return len(d.Parameters) == 2 },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := margo.ParseDeployment(deploymentWith(t, row.change...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !row.check(d) {
+				t.Errorf("read as %+v", d)
+			}
+			if err := d.Validate(); !slices.Contains(requirements(err), row.requirement) {
+				t.Errorf("noted %v, want %s", err, row.requirement)
+			}
+		})
+	}
+}
+
+func TestWhatRC3AllowsIsNotNoted(t *testing.T) {
+	for name, change := range map[string][]string{
+		"extensions at their three places": {
+			"spec:\n", "spec:\n  x-acme-extensions: {a: !secret b}\n",
+			"type: compose\n", "type: compose\n    x-acme-extensions: {}\n",
+			"- name: web\n", "- name: web\n        x-acme-extensions: {}\n",
+		},
+		"labels":                     {"deviceId: edge-01\n", "deviceId: edge-01\n  labels: {line: a}\n"},
+		"unknown metadata":           {"deviceId: edge-01\n", "deviceId: edge-01\n  creationTimestamp: 2026-01-01T00:00:00Z\n"},
+		"no parameters":              {"  parameters:\n    user:\n      value: Some One\n      targets:\n        - {pointer: USER_NAME, components: [database, web]}\n", ""},
+		"a child of a gateway":       {"edge-01", "gateway-01/path/edge-01"},
+		"any child of a gateway":     {"edge-01", "gateway-01/*"},
+		"a list repeated by alias":   {"components: [database, web]}", "components: &both [database, web]}\n        - {pointer: USER, components: *both}"},
+		"a value of an unusual kind": {"value: Some One", "value: [1, 2.5, true, x]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := validateDeployment(deploymentWith(t, change...)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestDeploymentThatCannotBeMeantIsRefused(t *testing.T) {
+	deep := "{a: " + strings.Repeat("[", 40) + strings.Repeat("]", 40) + "}"
+	var bomb strings.Builder // ten times ten times ten ... by aliases
+	bomb.WriteString("  x-bomb-extensions:\n    a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n")
+	for i := 1; i < 9; i++ {
+		fmt.Fprintf(&bomb, "    a%d: &a%d [%s*a%d]\n", i, i, strings.Repeat(fmt.Sprintf("*a%d,", i-1), 9), i-1)
+	}
+	var components strings.Builder
+	for i := range margo.MaxComponents {
+		fmt.Fprintf(&components, "      - {name: c%d, properties: {repository: 'oci://r/c', revision: 1.0.0}}\n", i)
+	}
+	for name, row := range map[string]struct {
+		change      []string
+		requirement string
+	}{
+		"another kind of document":                {[]string{"id: ad9b", "kind: Application\nid: ad9b"}, "A-12"},
+		"no id":                                   {[]string{"id: ad9b614e-8912-45f4-a523-372358765def\n", ""}, "AD-02"},
+		"an id that is no UUID":                   {[]string{"ad9b614e", "bd9b"}, "AD-02"},
+		"no metadata":                             {[]string{"metadata:\n", "metadatum:\n"}, "ST-08"},
+		"no name":                                 {[]string{"  name: digitron\n", ""}, "ST-08"},
+		"a name of several lines":                 {[]string{"name: digitron", `name: "a\nb"`}, "ST-08"},
+		"a device id with a space":                {[]string{"edge-01", "edge 01"}, "AD-14"},
+		"no spec":                                 {[]string{"spec:\n", "specs:\n"}, "AD-03"},
+		"no application id":                       {[]string{"  applicationId: com-northstartida-digitron\n", ""}, "A-60"},
+		"no profile":                              {[]string{"deploymentProfile", "deploymentProfiles"}, "AD-03"},
+		"no type":                                 {[]string{"    type: compose\n", ""}, "AD-03"},
+		"no components":                           {[]string{"    components:\n", "    components: []\n    x-acme-extensions:\n"}, "AD-13"},
+		"too many components":                     {[]string{"    components:\n", "    components:\n" + components.String()}, "AD-13"},
+		"a component twice":                       {[]string{"name: web", "name: database"}, "ST-05"},
+		"a component without name":                {[]string{"- name: web\n        ", "- "}, "ST-05"},
+		"a component in upper case":               {[]string{"name: web", "name: Web"}, "ST-05"},
+		"a component name that leads elsewhere":   {[]string{"name: web", "name: ../web"}, "ST-05"},
+		"a component without coordinates":         {[]string{`repository: "oci://registry.example/web", revision: 2.0.0-rc.1_b7, `, ""}, "AD-04"},
+		"a repository without scheme":             {[]string{"oci://registry.example/web", "registry.example/web"}, "AD-04"},
+		"a repository with a line break":          {[]string{"oci://registry.example/web", `oci://registry.example/\nweb`}, "AD-04"},
+		"a revision that is a digest":             {[]string{"revision: 1.0.9", "revision: sha256:00"}, "AD-04"},
+		"a revision that YAML takes for a number": {[]string{"revision: 1.0.9", "revision: 1.0"}, "AD-04"},
+		"a legacy package without a host":         {[]string{"revision: 1.0.9", "revision: 1.0.9, packageLocation: /etc/passwd"}, "PKG-15"},
+		"a legacy package of another scheme":      {[]string{"revision: 1.0.9", "revision: 1.0.9, packageLocation: 'file:///etc/passwd'"}, "PKG-15"},
+		"wait that is no boolean":                 {[]string{"wait: false", "wait: maybe"}, "AD-06"},
+		"a timeout of nothing":                    {[]string{"8m30s", "0m0s"}, "A-29"},
+		"a negative timeout":                      {[]string{"8m30s", "-5m"}, "A-29"},
+		"a timeout beyond all bounds":             {[]string{"8m30s", "99999999999999999999m0s"}, "A-29"},
+		"a timeout without unit":                  {[]string{"8m30s", "300"}, "A-29"},
+		"parameters that are a list":              {[]string{"parameters:\n    user:\n", "parameters:\n    - user:\n  "}, "AD-09"},
+		"a parameter that is no object":           {[]string{"  parameters:\n", "  parameters:\n    a: b\n"}, "AD-09"},
+		"a value that is an object":               {[]string{"value: Some One", "value: {a: b}"}, "AD-09"},
+		"a value that is a list of lists":         {[]string{"value: Some One", "value: [[1]]"}, "AD-09"},
+		"a value that is no number":               {[]string{"value: Some One", "value: .nan"}, "AD-09"},
+		"a value with a tag of its own":           {[]string{"value: Some One", "value: !secret x"}, "AD-09"},
+		"a target without pointer":                {[]string{"pointer: USER_NAME, ", ""}, "AD-09"},
+		"a target without components":             {[]string{", components: [database, web]", ""}, "AD-09"},
+		"constraints that are no object":          {[]string{"type: compose\n", "type: compose\n    deviceConstraints: [x]\n"}, "AD-11"},
+		"capacity that is no quantity":            {[]string{"type: compose\n", "type: compose\n    deviceConstraints: {capacityRequirements: {memory: lots}}\n"}, "AD-12"},
+		"a rule without expressions":              {[]string{"type: compose\n", "type: compose\n    deviceConstraints: {eligibilityRules: [{labelSelector: {}}]}\n"}, "AD-11"},
+		"a key twice":                             {[]string{"  parameters:\n", "  parameters: {}\n  parameters:\n"}, ""},
+		"a merge key":                             {[]string{"  name: digitron\n", "  name: digitron\n  <<: {a: b}\n"}, ""},
+		"a key that is a list":                    {[]string{"  name: digitron\n", "  name: digitron\n  [a]: b\n"}, ""},
+		"nesting without end":                     {[]string{"spec:\n", "spec:\n  x-acme-extensions: " + deep + "\n"}, ""},
+		"an alias within itself":                  {[]string{"spec:\n", "spec:\n  x-acme-extensions: &x {a: *x}\n"}, ""},
+		"aliases that multiply":                   {[]string{"spec:\n", "spec:\n" + bomb.String()}, ""},
+		"more than one document":                  {[]string{"metadata:\n", "---\nmetadata:\n"}, ""},
+		"no YAML":                                 {[]string{"metadata:\n", "metadata: [\n"}, ""},
+		"too large":                               {[]string{"Some One", strings.Repeat("x", margo.MaxDeploymentBytes)}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := parseDeployment(deploymentWith(t, row.change...))
+			if !slices.Contains(requirements(err), row.requirement) {
+				t.Errorf("got %v, want it refused by %q", err, row.requirement)
+			}
+		})
+	}
+}
+
+func TestDocumentsThatAreNoDeploymentAtAllAreRefused(t *testing.T) {
+	for _, body := range []string{"", "\n", "# nothing", "~", "text", "[]", "\xff", "%", "{", "--- {}\n--- {}"} {
+		d, err := margo.ParseDeployment([]byte(body))
+		if err == nil || d != nil {
+			t.Errorf("%q read as %+v, %v", body, d, err)
+		}
+	}
+}
+
+func TestRefusedDeploymentStillNamesWhatAReportNeeds(t *testing.T) {
+	d, err := margo.ParseDeployment(deploymentWith(t, "revision: 1.0.9", "revision: v1.0.9", "edge-01", "edge 01"))
+	if len(requirements(err)) != 2 {
+		t.Fatalf("got %v, want two violations", err)
+	}
+	if d == nil || d.ID != idB || d.Name != "digitron" || len(d.Components) != 2 || d.Components[0].Name != "database" {
+		t.Errorf("got %+v, want id, name and components", d)
+	}
+}
+
+func TestConstraintsAreReadForLaterEvaluation(t *testing.T) {
+	d, err := margo.ParseDeployment(document(t, "valid/DesiredState-001.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []string
+	for _, e := range d.Constraints.Rules[0].Property.Expressions {
+		for _, item := range e.Items.Expressions {
+			for _, v := range item.Values {
+				values = append(values, e.Key+" "+e.Operator+" "+item.Key+" "+item.Operator+" "+v.Text())
+			}
+		}
+	}
+	wantValues := []string{
+		"/peripherals ContainsAll /type In gpu",
+		"/peripherals ContainsAll /manufacturer In NVIDIA",
+		"/interfaces ContainsAll /type In ethernet",
+		"/interfaces ContainsAll /type In bluetooth",
+	}
+	if diff := cmp.Diff(wantValues, values); diff != "" {
+		t.Error(diff)
+	}
+	d.Constraints.Rules = nil
+	want := &margo.DeviceConstraints{
+		CPU:     &margo.CPURequirement{Cores: 1.5, Architectures: []string{"amd64"}},
+		Memory:  1 * margo.GiB,
+		Storage: 10 * margo.GiB,
+	}
+	if diff := cmp.Diff(want, d.Constraints); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestConstraintsAreReadTolerantly(t *testing.T) {
+	body := deploymentWith(t, "type: compose\n", `type: compose
+    deviceConstraints:
+      capacityRequirements: {cpu: {cores: 0.5, architectures: [mips]}, memory: 1.5 Ti}
+      eligibilityRules:
+        - labelSelector:
+            matchExpressions:
+              - {key: a, operator: ContainersAny, itemSelector: {matchExpressions: [{key: /b, operator: Like}]}}
+`)
+	d, err := margo.ParseDeployment(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Constraints.Memory != 3*margo.TiB/2 {
+		t.Errorf("memory is %d", d.Constraints.Memory)
+	}
+	e := d.Constraints.Rules[0].Label.Expressions[0]
+	if e.Operator != "ContainsAny" || e.Items.Expressions[0].Operator != "Like" {
+		t.Errorf("read as %+v", e)
+	}
+	if diff := cmp.Diff([]string{"A-28", "A-27", "A-32", "A-32"}, requirements(d.Validate()), cmpopts.SortSlices(strings.Compare)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func FuzzParseDeployment(f *testing.F) {
+	for _, name := range []string{
+		"valid/ApplicationDeployment-001.yaml", "valid/ApplicationDeployment-compose.yaml", "valid/DesiredState-001.yaml",
+		"valid/DesiredState-002.yaml", "invalid/constructed/ApplicationDeployment-bad-timeout.yaml",
+	} {
+		f.Add(document(f, name))
+	}
+	f.Add(deploymentWith(f))
+	f.Add([]byte("a: &a [*a]"))
+	f.Add([]byte("{? [a] : b, <<: {}}"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		d, err := margo.ParseDeployment(body)
+		if d == nil {
+			if err == nil {
+				t.Fatal("neither document nor error")
+			}
+			return
+		}
+		if err == nil && (d.ID == "" || d.Name == "" || len(d.Components) == 0) {
+			t.Fatalf("accepted %+v", d)
+		}
+		for _, c := range d.Components {
+			if err == nil && !strings.HasPrefix(c.Repository, "oci://") && c.PackageLocation == "" {
+				t.Fatalf("accepted component without package: %+v", c)
+			}
+			if environment, _, err := d.Environment(c.Name); err == nil && environment == nil {
+				t.Fatal("neither environment nor error")
+			}
+		}
+	})
+}

@@ -1,0 +1,26 @@
+// Package margo holds the documents of the wire: the state manifest, the
+// ApplicationDeployment, the deployment status, the device capabilities and
+// the problem detail, as revision 1.0.0-rc.3 of the Margo specification
+// defines them, and the older forms that can still be met.
+//
+// It owns types, parsing, validation and marshalling of these documents, and
+// nothing else: no HTTP, no storage, no decisions.
+//
+// Invariants:
+//   - What a parser returns without an error satisfies every rule that its
+//     comments cite. The ids in brackets and in [Error.Requirement] (DS-06,
+//     AD-05, A-23, ...) are those of the requirement checklist and of the list
+//     of ambiguities of the protocol reference.
+//   - Versions are uint64 from the literal to the literal; no number that
+//     counts passes through a float.
+//   - Every parser is bounded in bytes, depth, nodes and entries, and returns
+//     in time linear to its input.
+//   - Digests are never computed here: they belong to the exact bytes that
+//     were received, which these types no longer are.
+//
+// Failure model: a document that cannot be accepted is refused with [Errors],
+// which names the place and the rule of each violation that was found.
+// Departures that the reference asks to tolerate are kept beside the document
+// ([Deployment.Tolerated]), so that the same parser serves a device, which is
+// lenient, and a development WFM, which is not ([Deployment.Validate]).
+package margo

@@ -1,0 +1,68 @@
+package margo
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Error is one violation of the specification in one document.
+type Error struct {
+	Requirement string // id in the requirement checklist or the ambiguity list, e.g. DS-23
+	Path        string // where in the document, as a JSON Pointer; empty: the document as a whole
+	Message     string // what is wrong there, without secrets
+}
+
+// Error says where, what, and which rule.
+func (e *Error) Error() string {
+	where := e.Path
+	if where == "" {
+		where = "document"
+	}
+	if e.Requirement == "" {
+		return fmt.Sprintf("%s: %s", where, e.Message)
+	}
+	return fmt.Sprintf("%s: %s [%s]", where, e.Message, e.Requirement)
+}
+
+// Errors are the violations found in one document, in the order in which they
+// were found. It is never empty where it is returned as an error.
+type Errors []*Error
+
+// maxErrors bounds what one document can make us say about it.
+const maxErrors = 16
+
+// Error lists the violations on one line.
+func (e Errors) Error() string {
+	var b strings.Builder
+	for i, err := range e {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(err.Error())
+	}
+	return b.String()
+}
+
+// Unwrap gives errors.As the single violations.
+func (e Errors) Unwrap() []error {
+	errs := make([]error, len(e))
+	for i, err := range e {
+		errs[i] = err
+	}
+	return errs
+}
+
+// add appends a violation, up to maxErrors.
+func (e *Errors) add(requirement, path, format string, args ...any) {
+	if len(*e) < maxErrors {
+		*e = append(*e, &Error{Requirement: requirement, Path: path, Message: fmt.Sprintf(format, args...)})
+	}
+}
+
+// err returns nil where there is no violation.
+func (e Errors) err() error {
+	if len(e) == 0 {
+		return nil
+	}
+	return e
+}

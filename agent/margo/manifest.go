@@ -1,0 +1,183 @@
+package margo
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// Media types of the desired state.
+const (
+	ManifestMediaType = "application/vnd.margo.manifest.v1+json"
+	BundleMediaType   = "application/vnd.margo.bundle.v1+tar+gzip"
+)
+
+// Bounds of a state manifest.
+const (
+	MaxManifestBytes = 1 << 20
+	MaxDeployments   = 2048
+)
+
+// Digest names bytes by their SHA-256; parsers of this package let only the
+// form "sha256:" with 64 lowercase hex digits pass (DS-23).
+type Digest = digest.Digest
+
+// StateManifest is the desired state of everything its client is responsible
+// for (DS-02): which deployments there are, and the digest of each.
+type StateManifest struct {
+	Version     uint64          `json:"manifestVersion"` // 1 ... 2^64-1, strictly increasing per client
+	Bundle      *Bundle         `json:"bundle"`
+	Deployments []DeploymentRef `json:"deployments"`
+}
+
+// Bundle refers to the archive that holds every document of the manifest. It
+// is nil exactly when the manifest lists no deployments.
+type Bundle struct {
+	MediaType string `json:"mediaType"` // always BundleMediaType
+	Digest    Digest `json:"digest"`
+	SizeBytes uint64 `json:"sizeBytes,omitempty"` // advisory (DS-13); 0: not given
+	URL       string `json:"url"`                 // as written; checking it is the client's part
+}
+
+// DeploymentRef refers to one ApplicationDeployment document.
+type DeploymentRef struct {
+	ID        string `json:"deploymentId"` // as the manifest spells it; compare with SameID
+	Digest    Digest `json:"digest"`
+	SizeBytes uint64 `json:"sizeBytes,omitempty"` // advisory (DS-13); 0: not given
+	URL       string `json:"url"`                 // as written; checking it is the client's part
+}
+
+// ParseStateManifest reads a state manifest. Members that it does not know are
+// ignored; anything else out of order refuses the manifest as a whole, since
+// half a desired state is none. In particular a null bundle beside deployments
+// is refused: A-09 would allow to take it with a warning, but the specification
+// defines null for no deployments only, and a WFM that gets this wrong may have
+// lost half of the manifest.
+func ParseStateManifest(body []byte) (*StateManifest, error) {
+	root, err := parseJSON(body, limits{bytes: MaxManifestBytes, depth: 16, nodes: 8 * MaxDeployments})
+	if err != nil {
+		return nil, fmt.Errorf("cannot accept state manifest: %w", Errors{{Message: err.Error()}})
+	}
+	var r reader
+	m := r.manifest(node{tree: root})
+	if err := r.refused.err(); err != nil {
+		return nil, fmt.Errorf("cannot accept state manifest: %w", err)
+	}
+	return m, nil
+}
+
+// Marshal writes the manifest as a WFM serves it, after the same checks that
+// ParseStateManifest makes.
+func (m *StateManifest) Marshal() ([]byte, error) {
+	wire := *m
+	if wire.Deployments == nil {
+		wire.Deployments = []DeploymentRef{}
+	}
+	body, err := marshalJSON(&wire)
+	if err != nil {
+		return nil, fmt.Errorf("cannot marshal state manifest: %w", err)
+	}
+	if _, err := ParseStateManifest(body); err != nil {
+		return nil, fmt.Errorf("cannot marshal state manifest: %w", err)
+	}
+	return body, nil
+}
+
+func (r *reader) manifest(n node) *StateManifest {
+	if !r.is(object, "DS-03", n) {
+		return nil
+	}
+	m := &StateManifest{Version: r.version("A-23", n.member("manifestVersion"))}
+
+	deployments := n.member("deployments")
+	if r.is(list, "DS-15", deployments) {
+		if len(deployments.items) > MaxDeployments {
+			r.refuse("", deployments, "has more than %d entries", MaxDeployments)
+			return nil
+		}
+		m.Deployments = make([]DeploymentRef, 0, len(deployments.items))
+		seen := make(map[string]bool, len(deployments.items))
+		deployments.each(func(n node) {
+			ref := r.deploymentRef(n)
+			// One id is one deployment (DS-17), in whatever case (A-54).
+			id := strings.ToLower(ref.ID)
+			if id != "" && seen[id] {
+				r.refuse("DS-17", n.member("deploymentId"), "occurs twice")
+			}
+			seen[id] = true
+			m.Deployments = append(m.Deployments, ref)
+		})
+	}
+
+	switch bundle := n.member("bundle"); {
+	case bundle.tree == nil:
+		r.refuse("A-09", bundle, "is missing, must be null where there are no deployments")
+	case bundle.kind == null && deployments.length() > 0:
+		r.refuse("A-09", bundle, "must not be null beside deployments")
+	case bundle.kind == null:
+		// no deployments (DS-15)
+	case deployments.length() == 0:
+		r.refuse("DS-15", bundle, "must be null where there are no deployments")
+	default:
+		m.Bundle = r.bundle(bundle)
+	}
+	return m
+}
+
+func (r *reader) bundle(n node) *Bundle {
+	if !r.is(object, "A-08", n) {
+		return nil
+	}
+	return &Bundle{
+		MediaType: r.oneOf("A-60", n.member("mediaType"), BundleMediaType),
+		Digest:    r.digest(n.member("digest")),
+		SizeBytes: advisorySize(n.member("sizeBytes")),
+		URL:       r.url(n.member("url")),
+	}
+}
+
+func (r *reader) deploymentRef(n node) DeploymentRef {
+	if !r.is(object, "DS-17", n) {
+		return DeploymentRef{}
+	}
+	return DeploymentRef{
+		ID:        r.uuid("A-60", n.member("deploymentId")),
+		Digest:    r.digest(n.member("digest")),
+		SizeBytes: advisorySize(n.member("sizeBytes")),
+		URL:       r.url(n.member("url")),
+	}
+}
+
+// digest reads a digest. One algorithm that is not supported makes the whole
+// manifest invalid (DS-11), and so does every other form (DS-23).
+func (r *reader) digest(n node) Digest {
+	s := r.text("DS-23", n)
+	switch algorithm, _, ok := strings.Cut(s, ":"); {
+	case s == "" || isDigest(s):
+	case ok && algorithm != "sha256":
+		r.refuse("DS-11", n, "must use the algorithm sha256, uses %.80q", algorithm)
+	default:
+		r.refuse("DS-23", n, "must be sha256: and 64 lowercase hex digits, is %.80q", s)
+	}
+	return Digest(s)
+}
+
+// advisorySize reads a size that nothing may depend on: what cannot be read is
+// as good as not given (DS-13).
+func advisorySize(n node) uint64 {
+	if n.tree == nil || n.kind != number {
+		return 0
+	}
+	size, _ := parseUint(n.literal)
+	return size
+}
+
+// url reads a URL without judging where it leads.
+func (r *reader) url(n node) string {
+	s := r.text("A-60", n)
+	if !isPrintable(s) {
+		r.refuse("A-60", n, "must be a URL of at most 2048 printable ASCII characters")
+	}
+	return s
+}

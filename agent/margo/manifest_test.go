@@ -1,0 +1,235 @@
+package margo_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/margo"
+)
+
+const (
+	idA     = "a3e2f5dc-912e-494f-8395-52cf3769bc06"
+	idB     = "ad9b614e-8912-45f4-a523-372358765def"
+	digestA = "sha256:671a64813ec0c4b7b76b034e7be67c13b03bba63458d012e42e4e745b6c14f52"
+)
+
+// manifestWith is a manifest of no deployments with the given version literal.
+func manifestWith(version string) string {
+	return `{"manifestVersion":` + version + `,"bundle":null,"deployments":[]}`
+}
+
+// manifestOf is a manifest with the given entries.
+func manifestOf(entries ...string) string {
+	return `{"manifestVersion":1,"bundle":{"mediaType":"` + margo.BundleMediaType + `","digest":"` + digestA +
+		`","url":"/b"},"deployments":[` + strings.Join(entries, ",") + `]}`
+}
+
+func entry(id, digest, rest string) string {
+	return fmt.Sprintf(`{"deploymentId":%q,"digest":%q,"url":"/d"%s}`, id, digest, rest)
+}
+
+func TestManifestVersionIsReadFromItsLiteralWithoutAFloat(t *testing.T) {
+	for literal, want := range map[string]uint64{
+		"1":                        1,
+		"9007199254740993":         9007199254740993, // 2^53+1, which a float64 cannot tell from 2^53
+		"18446744073709551615":     math.MaxUint64,
+		"101.0":                    101,
+		"1e2":                      100,
+		"1E+2":                     100,
+		"1.5e1":                    15,
+		"1844674407370955161.5e1":  math.MaxUint64,
+		"18446744073709551615.000": math.MaxUint64,
+		"1200e-2":                  12,
+		"0.00012e5":                12,
+	} {
+		t.Run(literal, func(t *testing.T) {
+			m, err := margo.ParseStateManifest([]byte(manifestWith(literal)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Version != want {
+				t.Errorf("version is %d, want %d", m.Version, want)
+			}
+		})
+	}
+}
+
+func TestManifestVersionThatIsNoPositive64BitIntegerIsRefused(t *testing.T) {
+	for _, literal := range []string{
+		"0", "0e5", "0.0", "-1", "-0", "1.5", "1e-1", "15e-1", "18446744073709551616", "1e20", "1e999999999", "1e99999999999",
+		"18446744073709551615.5", `"1"`, "true", "null", "[]",
+	} {
+		t.Run(literal, func(t *testing.T) {
+			_, err := margo.ParseStateManifest([]byte(manifestWith(literal)))
+			if !slices.Contains(requirements(err), "A-23") {
+				t.Errorf("got %v, want it refused by A-23", err)
+			}
+		})
+	}
+}
+
+func TestManifestKeepsWhatTheDocumentSays(t *testing.T) {
+	got, err := margo.ParseStateManifest(document(t, "valid/constructed/DesiredStateManifest-rc3-two-deployments.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const bundle = "sha256:2431fc77ba371a21e1798ef7c1e4679ce4409d4c640e890e2ed49442c8f91923"
+	a := digest.FromBytes(document(t, "valid/DesiredState-001.yaml"))
+	b := digest.FromBytes(document(t, "valid/DesiredState-002.yaml"))
+	want := &margo.StateManifest{
+		Version: 101,
+		Bundle:  &margo.Bundle{MediaType: margo.BundleMediaType, Digest: bundle, SizeBytes: 1101, URL: "/api/v1/bundles/" + bundle},
+		Deployments: []margo.DeploymentRef{
+			{ID: idA, Digest: a, SizeBytes: 3848, URL: "/api/v1/deployments/" + idA + "/" + a.String()},
+			{ID: idB, Digest: b, SizeBytes: 2094, URL: "/api/v1/deployments/" + idB + "/" + b.String()},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestManifestIsReadTolerantlyWhereTheSpecificationAsksForIt(t *testing.T) {
+	for name, body := range map[string]string{
+		"sizeBytes of any form is advisory":            manifestOf(entry(idA, digestA, `,"sizeBytes":"many"`), entry(idB, digestA, `,"sizeBytes":-1.5`)),
+		"sizeBytes beyond 64 bits is advisory":         manifestOf(entry(idA, digestA, `,"sizeBytes":1e30`)),
+		"unknown members are ignored":                  `{"signature":{"a":[1,{"b":null}]},"manifestVersion":1,"bundle":null,"deployments":[]}`,
+		"an id may be written in upper case":           manifestOf(entry(strings.ToUpper(idA), digestA, "")),
+		"two deployments may share a document's bytes": manifestOf(entry(idA, digestA, ""), entry(idB, digestA, "")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := parseManifest([]byte(body)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestManifestOutOfOrderIsRefusedAsAWhole(t *testing.T) {
+	long := strings.Repeat("x", 2049)
+	var many []string
+	for i := range margo.MaxDeployments + 1 {
+		many = append(many, entry(fmt.Sprintf("00000000-0000-0000-0000-%012d", i), digestA, ""))
+	}
+	for name, row := range map[string]struct{ body, requirement string }{
+		"not JSON":                        {`{"manifestVersion":1,`, ""},
+		"something behind the document":   {manifestWith("1") + "{}", ""},
+		"not UTF-8":                       {"{\"manifestVersion\":1,\"bundle\":null,\"deployments\":[],\"x\":\"\xff\"}", ""},
+		"a list":                          {`[]`, "DS-03"},
+		"a key twice":                     {`{"manifestVersion":2,"manifestVersion":1,"bundle":null,"deployments":[]}`, ""},
+		"a key twice, escaped":            {`{"manifestVersion":2,"manifest\u0056ersion":1,"bundle":null,"deployments":[]}`, ""},
+		"a key twice in what is ignored":  {`{"x":{"a":1,"a":2},"manifestVersion":1,"bundle":null,"deployments":[]}`, ""},
+		"a key in another case":           {`{"ManifestVersion":1,"bundle":null,"deployments":[]}`, "A-23"},
+		"nested too deep":                 {`{"x":` + strings.Repeat("[", 20) + strings.Repeat("]", 20) + `,"manifestVersion":1,"bundle":null,"deployments":[]}`, ""},
+		"too many values":                 {`{"x":[0` + strings.Repeat(",0", 8*margo.MaxDeployments) + `],"manifestVersion":1,"bundle":null,"deployments":[]}`, ""},
+		"too many bytes":                  {manifestWith("1") + strings.Repeat(" ", margo.MaxManifestBytes), ""},
+		"too many deployments":            {manifestOf(many...), ""},
+		"no deployments key":              {`{"manifestVersion":1,"bundle":null}`, "DS-15"},
+		"deployments null":                {`{"manifestVersion":1,"bundle":null,"deployments":null}`, "DS-15"},
+		"a bundle without deployments":    {manifestOf(), "DS-15"},
+		"a bundle that is no object":      {`{"manifestVersion":1,"bundle":"x","deployments":[` + entry(idA, digestA, "") + `]}`, "A-08"},
+		"an id that is no UUID":           {manifestOf(entry("deployment-1", digestA, "")), "A-60"},
+		"an id twice in different case":   {manifestOf(entry(idA, digestA, ""), entry(strings.ToUpper(idA), digestA, "")), "DS-17"},
+		"a digest with a space behind it": {manifestOf(entry(idA, digestA+" ", "")), "DS-23"},
+		"a digest one digit short":        {manifestOf(entry(idA, digestA[:len(digestA)-1], "")), "DS-23"},
+		"an algorithm in upper case":      {manifestOf(entry(idA, strings.Replace(digestA, "sha256", "SHA256", 1), "")), "DS-11"},
+		"a URL that is too long":          {manifestOf(strings.Replace(entry(idA, digestA, ""), "/d", "/"+long, 1)), "A-60"},
+		"a URL with a line break":         {manifestOf(strings.Replace(entry(idA, digestA, ""), "/d", `/\n`, 1)), "A-60"},
+		"a URL that is missing":           {manifestOf(strings.Replace(entry(idA, digestA, ""), "url", "uri", 1)), "A-60"},
+		"an entry that is no object":      {manifestOf("null"), "DS-17"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := parseManifest([]byte(row.body))
+			if !slices.Contains(requirements(err), row.requirement) {
+				t.Errorf("got %v, want it refused by %q", err, row.requirement)
+			}
+		})
+	}
+}
+
+func TestManifestErrorTellsPlaceAndRule(t *testing.T) {
+	err := parseManifest([]byte(manifestOf(entry("x", digestA, ""), entry(idB, "md5:00", ""))))
+	want := `cannot accept state manifest: /deployments/0/deploymentId: must be a UUID, is "x" [A-60]; ` +
+		`/deployments/1/digest: must use the algorithm sha256, uses "md5" [DS-11]`
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+func TestManifestSaysOnlySoMuchAboutADocumentFullOfErrors(t *testing.T) {
+	var entries []string
+	for range 1000 {
+		entries = append(entries, entry("x", "y", ""))
+	}
+	if n := len(requirements(parseManifest([]byte(manifestOf(entries...))))); n == 0 || n > 16 {
+		t.Errorf("%d violations, want 1 to 16", n)
+	}
+}
+
+func TestMarshalledManifestReadsBackAsItself(t *testing.T) {
+	for _, want := range []*margo.StateManifest{
+		{Version: math.MaxUint64, Deployments: []margo.DeploymentRef{}},
+		{
+			Version:     2,
+			Bundle:      &margo.Bundle{MediaType: margo.BundleMediaType, Digest: digestA, URL: "/b?a=1&b=<2>"},
+			Deployments: []margo.DeploymentRef{{ID: idA, Digest: digestA, SizeBytes: 1, URL: "/d"}},
+		},
+	} {
+		body, err := want.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := margo.ParseStateManifest(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s\n%s", body, diff)
+		}
+	}
+}
+
+func TestManifestThatADeviceWouldRefuseIsNotMarshalled(t *testing.T) {
+	m := &margo.StateManifest{Version: 1, Deployments: []margo.DeploymentRef{{ID: idA, Digest: digestA, URL: "/d"}}}
+	if _, err := m.Marshal(); !slices.Contains(requirements(err), "A-09") {
+		t.Errorf("got %v, want it refused by A-09", err)
+	}
+}
+
+func FuzzParseStateManifest(f *testing.F) {
+	for _, name := range []string{
+		"valid/DesiredStateManifest-001.json",
+		"valid/constructed/DesiredStateManifest-rc3-two-deployments.json",
+		"valid/constructed/DesiredStateManifest-max-version.json",
+		"invalid/constructed/DesiredStateManifest-duplicate-id.json",
+	} {
+		f.Add(document(f, name))
+	}
+	f.Add([]byte(manifestWith("1844674407370955161.5e1")))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		m, err := margo.ParseStateManifest(body)
+		if err != nil {
+			return
+		}
+		if m.Version == 0 || (m.Bundle == nil) != (len(m.Deployments) == 0) {
+			t.Fatalf("accepted %+v", m)
+		}
+		again, err := m.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := margo.ParseStateManifest(again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(m, back); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}

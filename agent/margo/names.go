@@ -1,0 +1,169 @@
+package margo
+
+import (
+	"strings"
+	"time"
+)
+
+// The patterns of the specification, written out: compiled expressions would
+// stay in memory for good.
+
+const (
+	digits   = "0123456789"
+	lower    = "abcdefghijklmnopqrstuvwxyz"
+	upper    = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	hexLower = "0123456789abcdef"
+	hexAny   = hexLower + "ABCDEF"
+)
+
+// only reports whether s is made of characters of the set, at least one.
+func only(set, s string) bool {
+	return s != "" && strings.Trim(s, set) == ""
+}
+
+// SameID reports whether two deployment ids are the same UUID, in whatever
+// case they are written (A-54).
+func SameID(a, b string) bool {
+	return strings.EqualFold(a, b)
+}
+
+// isUUID: ^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$
+func isUUID(s string) bool {
+	groups := strings.Split(s, "-")
+	if len(s) != 36 || len(groups) != 5 {
+		return false
+	}
+	for i, length := range [...]int{8, 4, 4, 4, 12} {
+		if len(groups[i]) != length || !only(hexAny, groups[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// isDigest: ^sha256:[0-9a-f]{64}$
+func isDigest(s string) bool {
+	encoded, ok := strings.CutPrefix(s, "sha256:")
+	return ok && len(encoded) == 64 && only(hexLower, encoded)
+}
+
+// isDeviceID: ^[A-Za-z0-9._~-]+(\/[A-Za-z0-9._~-]+)*$
+func isDeviceID(s string) bool {
+	if len(s) > maxName {
+		return false
+	}
+	for segment := range strings.SplitSeq(s, "/") {
+		if !only(lower+upper+digits+"._~-", segment) {
+			return false
+		}
+	}
+	return true
+}
+
+// isTarget is isDeviceID with an optional /* at the end.
+func isTarget(s string) bool {
+	return isDeviceID(strings.TrimSuffix(s, "/*"))
+}
+
+// maxName bounds names that the specification leaves unbounded.
+const maxName = 512
+
+// isApplicationID: ^[-a-z0-9]{1,200}$
+func isApplicationID(s string) bool {
+	return len(s) <= 200 && only(lower+digits+"-", s)
+}
+
+// isComponentName: lowercase letters, digits, dashes.
+func isComponentName(s string) bool {
+	return len(s) <= 200 && only(lower+digits+"-", s)
+}
+
+// isObjectName: the name of a Kubernetes object, a DNS subdomain.
+func isObjectName(s string) bool {
+	if len(s) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if !only(lower+digits+"-", label) || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+	}
+	return true
+}
+
+// isRevision: a Semantic Version without leading "v", with "_" in place of "+",
+// and short enough for an OCI tag.
+func isRevision(s string) bool {
+	if len(s) > 128 {
+		return false
+	}
+	s, build, hasBuild := strings.Cut(s, "_")
+	if hasBuild && !isIdentifiers(build, false) {
+		return false
+	}
+	s, pre, hasPre := strings.Cut(s, "-")
+	if hasPre && !isIdentifiers(pre, true) {
+		return false
+	}
+	parts := strings.Split(s, ".")
+	return len(parts) == 3 && isNumeric(parts[0]) && isNumeric(parts[1]) && isNumeric(parts[2])
+}
+
+// isNumeric: 0|[1-9]\d*
+func isNumeric(s string) bool {
+	return only(digits, s) && (s == "0" || s[0] != '0')
+}
+
+// isIdentifiers checks the dot-separated part of a Semantic Version behind the
+// numbers; in a pre-release, numeric identifiers have no leading zeros.
+func isIdentifiers(s string, prerelease bool) bool {
+	for id := range strings.SplitSeq(s, ".") {
+		if !only(digits+lower+upper+"-", id) {
+			return false
+		}
+		if prerelease && only(digits, id) && !isNumeric(id) {
+			return false
+		}
+	}
+	return true
+}
+
+// isTimeout: ^\d+m\d+s$
+func isTimeout(s string) bool {
+	minutes, rest, ok := strings.Cut(s, "m")
+	seconds, end, ok2 := strings.Cut(rest, "s")
+	return ok && ok2 && end == "" && only(digits, minutes) && only(digits, seconds)
+}
+
+// isRepository: ^oci://.+, without characters that no reference has.
+func isRepository(s string) bool {
+	rest, ok := strings.CutPrefix(s, "oci://")
+	return ok && rest != "" && isPrintable(s)
+}
+
+// isPrintable reports whether s is visible ASCII and of reasonable length.
+func isPrintable(s string) bool {
+	return len(s) <= 2048 && strings.IndexFunc(s, func(c rune) bool { return c <= ' ' || c > '~' }) < 0
+}
+
+// isVariable: ^[A-Za-z_][A-Za-z0-9_]*$
+func isVariable(s string) bool {
+	return only(lower+upper+digits+"_", s) && !strings.ContainsRune(digits, rune(s[0]))
+}
+
+// isExtension: ^x-[a-z][a-z0-9-]*-extensions$
+func isExtension(s string) bool {
+	name, ok := strings.CutPrefix(s, "x-")
+	name, ok2 := strings.CutSuffix(name, "-extensions")
+	return ok && ok2 && only(lower+digits+"-", name) && strings.ContainsRune(lower, rune(name[0]))
+}
+
+// parseTimeout reads the time that the installation of a component may take;
+// exact tells whether it is in the form that the specification asks for (A-29).
+func parseTimeout(s string) (timeout time.Duration, exact, ok bool) {
+	timeout, err := time.ParseDuration(s)
+	if err != nil || timeout <= 0 {
+		return 0, false, false
+	}
+	return timeout, isTimeout(s), true
+}

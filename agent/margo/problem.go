@@ -1,0 +1,231 @@
+package margo
+
+import (
+	"fmt"
+	"mime"
+	"slices"
+	"strings"
+)
+
+// ProblemMediaType is the media type of error answers (RFC 9457).
+const ProblemMediaType = "application/problem+json"
+
+// ProblemBase is the registry that Margo's problem types live in.
+const ProblemBase = "https://docs.margo.org/specification/problem-types#"
+
+// MaxProblemBytes bounds what is read of the body of an error answer.
+const MaxProblemBytes = 64 << 10
+
+// aboutBlank is the type of a problem that its status says all about.
+const aboutBlank = "about:blank"
+
+// ProblemKind is a registered problem type without its registry, whichever of
+// the published registries it was written with.
+type ProblemKind string
+
+// The problem types of the registry.
+const (
+	ProblemOther                     ProblemKind = "" // about:blank, a vendor's own, or none: act on the status (ERR-02)
+	ProblemInvalidRequest            ProblemKind = "invalid-request"
+	ProblemSemanticError             ProblemKind = "semantic-error"
+	ProblemNotAuthorized             ProblemKind = "not-authorized"
+	ProblemGatewayNotFound           ProblemKind = "gateway-not-found"
+	ProblemDeviceNotFound            ProblemKind = "device-not-found"
+	ProblemInvalidBundle             ProblemKind = "invalid-bundle"
+	ProblemDeploymentNotFound        ProblemKind = "deployment-not-found"
+	ProblemDiscoveryDocumentNotFound ProblemKind = "discovery-document-not-found"
+	ProblemSPIFFEBundleNotFound      ProblemKind = "spiffe-bundle-not-found"
+	ProblemCannotGenerateResponse    ProblemKind = "server-cannot-generate-response"
+)
+
+// The problem types of an earlier registry, from the time of signed requests.
+const (
+	ProblemInvalidCertificateFormat    ProblemKind = "invalid-certificate-format"
+	ProblemInvalidDigestHeader         ProblemKind = "invalid-digest-header"
+	ProblemSignatureVerificationFailed ProblemKind = "signature-verification-failed"
+	ProblemCertificateNotTrusted       ProblemKind = "certificate-not-trusted"
+	ProblemInvalidClient               ProblemKind = "invalid-client"
+)
+
+// The end of the relationship with a WFM has a type that the text of the
+// specification names and its registry lacks; the published example says it as
+// not-authorized with a title of its own.
+const (
+	relationshipRetired      = "wfm-client-relationship-retired"
+	relationshipRetiredTitle = "Client Relationship Retired"
+)
+
+// Backoff is how a request that failed shall be repeated (ERR-06).
+type Backoff string
+
+// The back-off strategies.
+const (
+	BackoffNone        Backoff = "none"        // not at all
+	BackoffFixed       Backoff = "fixed"       // every RetryAfterSeconds
+	BackoffExponential Backoff = "exponential" // starting at RetryAfterSeconds
+)
+
+// ProblemDetail is the body of an error answer.
+type ProblemDetail struct {
+	Type              string       `json:"type"` // URI reference, never fetched (ERR-03); "about:blank" where none was given
+	Title             string       `json:"title"`
+	Status            int          `json:"status"` // of the HTTP answer
+	Detail            string       `json:"detail,omitempty"`
+	Instance          string       `json:"instance,omitempty"`
+	Retryable         bool         `json:"retryable"`                   // as given, else derived from kind and status (ERR-05)
+	RetryAfterSeconds int          `json:"retryAfterSeconds,omitempty"` // advisory, the Retry-After header wins; 0: not given
+	Backoff           Backoff      `json:"backoffStrategy,omitempty"`
+	Errors            []FieldError `json:"errors,omitempty"`
+}
+
+// FieldError tells what is wrong in which member of a request's body.
+type FieldError struct {
+	Field   string `json:"field"`
+	Message string `json:"message"`
+}
+
+// ParseProblem makes the most of an error answer, whatever its body is: there
+// is always a ProblemDetail to act on (A-39, A-40). The status is that of the
+// HTTP answer. Texts are made fit to be shown and logged.
+func ParseProblem(contentType string, status int, body []byte) ProblemDetail {
+	p := ProblemDetail{Type: aboutBlank, Status: status}
+	var given struct{ retryable, backoff bool }
+
+	mediaType, _, _ := mime.ParseMediaType(contentType)
+	root, err := parseJSON(body, limits{bytes: MaxProblemBytes, depth: 32, nodes: 4096})
+	switch {
+	case err != nil || root.kind != object:
+		if mediaType != "text/html" { // a page of some proxy says nothing in its first lines
+			p.Detail = clean(string(body[:min(len(body), MaxProblemBytes)]), 1024)
+		}
+	default:
+		n := node{tree: root}
+		if t := shown(n.member("type"), 1024); t != "" {
+			p.Type = t
+		}
+		// Earlier revisions have {error, message}.
+		p.Title = shown(firstOf(n.member("title"), n.member("error")), 256)
+		p.Detail = shown(firstOf(n.member("detail"), n.member("message")), 1024)
+		p.Instance = shown(n.member("instance"), 1024)
+		if retryable := n.member("retryable"); retryable.given() && retryable.kind == boolean {
+			given.retryable, p.Retryable = true, retryable.literal == "true"
+		}
+		if seconds := n.member("retryAfterSeconds"); seconds.given() && seconds.kind == number {
+			v, _ := parseUint(seconds.literal)
+			p.RetryAfterSeconds = int(min(v, 1<<31-1))
+		}
+		switch b := Backoff(shown(n.member("backoffStrategy"), 32)); b {
+		case BackoffNone, BackoffFixed, BackoffExponential:
+			given.backoff, p.Backoff = true, b
+		}
+		p.Errors = fieldErrors(n.member("errors"))
+	}
+
+	if !given.retryable {
+		p.Retryable = retryable(p.Kind(), status)
+	}
+	if !given.backoff {
+		p.Backoff = BackoffNone
+		if p.Retryable {
+			p.Backoff = BackoffExponential
+		}
+	}
+	return p
+}
+
+// retryable is what the registry says of a problem that does not say it
+// itself; 408, 502 and 504 come from machines in between.
+func retryable(kind ProblemKind, status int) bool {
+	if kind == ProblemSPIFFEBundleNotFound {
+		return true
+	}
+	return slices.Contains([]int{408, 429, 500, 502, 503, 504}, status)
+}
+
+func firstOf(a, b node) node {
+	if a.given() {
+		return a
+	}
+	return b
+}
+
+func shown(n node, max int) string {
+	if !n.given() || n.kind != text {
+		return ""
+	}
+	return clean(n.literal, max)
+}
+
+func fieldErrors(n node) []FieldError {
+	if n.tree == nil || n.kind != list {
+		return nil
+	}
+	var errs []FieldError
+	n.each(func(n node) {
+		if len(errs) < maxErrors && n.kind == object {
+			errs = append(errs, FieldError{shown(n.member("field"), 256), shown(n.member("message"), 256)})
+		}
+	})
+	return errs
+}
+
+// Kind identifies the problem type (ERR-01). Only types of the known registries
+// have one: a vendor may use the same words for something else.
+func (p ProblemDetail) Kind() ProblemKind {
+	fragment := p.fragment()
+	if fragment == relationshipRetired {
+		return ProblemNotAuthorized
+	}
+	kinds := []ProblemKind{
+		ProblemInvalidRequest, ProblemSemanticError, ProblemNotAuthorized, ProblemGatewayNotFound,
+		ProblemDeviceNotFound, ProblemInvalidBundle, ProblemDeploymentNotFound,
+		ProblemDiscoveryDocumentNotFound, ProblemSPIFFEBundleNotFound, ProblemCannotGenerateResponse,
+		ProblemInvalidCertificateFormat, ProblemInvalidDigestHeader, ProblemSignatureVerificationFailed,
+		ProblemCertificateNotTrusted, ProblemInvalidClient,
+	}
+	if slices.Contains(kinds, ProblemKind(fragment)) {
+		return ProblemKind(fragment)
+	}
+	return ProblemOther
+}
+
+// fragment is the last part of a type of one of the registries, of which the
+// specification has named several (A-39).
+func (p ProblemDetail) fragment() string {
+	for _, registry := range []string{"https://docs.margo.org/specification/", "https://margo.org/docs/errors/"} {
+		if name, ok := strings.CutPrefix(p.Type, registry); ok {
+			return name[strings.LastIndexAny(name, "#/")+1:]
+		}
+	}
+	return ""
+}
+
+// Retired reports that the WFM has ended its relationship with this client:
+// there is no point in asking again before an operator has acted.
+func (p ProblemDetail) Retired() bool {
+	return p.fragment() == relationshipRetired ||
+		p.Kind() == ProblemNotAuthorized && p.Title == relationshipRetiredTitle
+}
+
+// Marshal validates the problem and writes its body, which the schema wants to
+// have a type, a title and the status.
+func (p ProblemDetail) Marshal() ([]byte, error) {
+	var errs Errors
+	if p.Type == "" {
+		errs.add("ERR-01", "/type", "is missing")
+	}
+	if p.Title == "" {
+		errs.add("ERR-02", "/title", "is missing")
+	}
+	if p.Status < 400 || p.Status > 599 {
+		errs.add("ERR-02", "/status", "must be the status of an error answer, is %d", p.Status)
+	}
+	if err := errs.err(); err != nil {
+		return nil, fmt.Errorf("cannot marshal problem detail: %w", err)
+	}
+	data, err := marshalJSON(p)
+	if err != nil {
+		return nil, fmt.Errorf("cannot marshal problem detail: %w", err)
+	}
+	return data, nil
+}

@@ -1,0 +1,165 @@
+package margo_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/margolite/margolite/agent/margo"
+)
+
+func TestProblemIsMadeOfWhateverAnAnswerHolds(t *testing.T) {
+	const problem = margo.ProblemMediaType
+	for name, row := range map[string]struct {
+		contentType string
+		status      int
+		body        string
+		want        margo.ProblemDetail
+	}{
+		"the published example": {
+			problem, 404, string(document(t, "valid/from-text/ProblemDetail-spiffe-bundle-not-found.json")),
+			margo.ProblemDetail{
+				Type: margo.ProblemBase + "spiffe-bundle-not-found", Title: "Bundle Not Found", Status: 404,
+				Detail: "SPIFFE bundle unavailable.", Instance: "/.well-known/spiffe/bundle.json",
+				Retryable: true, RetryAfterSeconds: 30, Backoff: margo.BackoffExponential,
+			},
+		},
+		"field errors": {
+			problem, 422, `{"type":"` + margo.ProblemBase + `semantic-error","errors":[{"field":"a","message":"b"},7,{}]}`,
+			margo.ProblemDetail{
+				Type: margo.ProblemBase + "semantic-error", Status: 422, Backoff: margo.BackoffNone,
+				Errors: []margo.FieldError{{Field: "a", Message: "b"}, {}},
+			},
+		},
+		"a retryable problem that does not say so": {
+			problem, 503, `{"title":"Maintenance"}`,
+			margo.ProblemDetail{Type: "about:blank", Title: "Maintenance", Status: 503, Retryable: true, Backoff: margo.BackoffExponential},
+		},
+		"a problem that says it is not retryable": {
+			problem, 503, `{"retryable":false}`,
+			margo.ProblemDetail{Type: "about:blank", Status: 503, Backoff: margo.BackoffNone},
+		},
+		"a problem that wants a fixed interval": {
+			problem, 400, `{"retryable":true,"retryAfterSeconds":5,"backoffStrategy":"fixed"}`,
+			margo.ProblemDetail{Type: "about:blank", Status: 400, Retryable: true, RetryAfterSeconds: 5, Backoff: margo.BackoffFixed},
+		},
+		"the status of the answer counts": {
+			problem, 500, `{"status":404}`,
+			margo.ProblemDetail{Type: "about:blank", Status: 500, Retryable: true, Backoff: margo.BackoffExponential},
+		},
+		"members of the wrong type": {
+			problem, 400, `{"type":1,"title":[],"detail":{},"retryable":"yes","retryAfterSeconds":"soon","backoffStrategy":"wild","errors":{}}`,
+			margo.ProblemDetail{Type: "about:blank", Status: 400, Backoff: margo.BackoffNone},
+		},
+		"a number of seconds beyond all bounds": {
+			problem, 429, `{"retryAfterSeconds":18446744073709551615}`,
+			margo.ProblemDetail{Type: "about:blank", Status: 429, Retryable: true, RetryAfterSeconds: 1<<31 - 1, Backoff: margo.BackoffExponential},
+		},
+		"an answer of an earlier revision": {
+			"application/json; charset=utf-8", 403, `{"error":"forbidden","message":"not approved yet"}`,
+			margo.ProblemDetail{Type: "about:blank", Title: "forbidden", Detail: "not approved yet", Status: 403, Backoff: margo.BackoffNone},
+		},
+		"plain text of several lines": {
+			"text/plain", 404, "404 page\r\n not\x00found\n",
+			margo.ProblemDetail{Type: "about:blank", Detail: "404 page not found", Status: 404, Backoff: margo.BackoffNone},
+		},
+		"a page of a proxy": {
+			"text/html", 502, "<!DOCTYPE html><html>...",
+			margo.ProblemDetail{Type: "about:blank", Status: 502, Retryable: true, Backoff: margo.BackoffExponential},
+		},
+		"nothing": {
+			"", 500, "",
+			margo.ProblemDetail{Type: "about:blank", Status: 500, Retryable: true, Backoff: margo.BackoffExponential},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := margo.ParseProblem(row.contentType, row.status, []byte(row.body))
+			if diff := cmp.Diff(row.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestProblemKindIsFoundInEveryRegistryOfTheSpecification(t *testing.T) {
+	for uri, want := range map[string]margo.ProblemKind{
+		"https://docs.margo.org/specification/problem-types#invalid-request":                                 margo.ProblemInvalidRequest,
+		"https://docs.margo.org/specification/problem-types/semantic-error":                                  margo.ProblemSemanticError,
+		"https://docs.margo.org/specification/margo-management-interface/problem-types#device-not-found":     margo.ProblemDeviceNotFound,
+		"https://docs.margo.org/specification/margo-management-interface/problem-types/deployment-not-found": margo.ProblemDeploymentNotFound,
+		"https://docs.margo.org/specification/problems/invalid-bundle":                                       margo.ProblemInvalidBundle,
+		"https://margo.org/docs/errors/wfm-client-relationship-retired":                                      margo.ProblemNotAuthorized,
+		"https://docs.margo.org/specification/problem-types#wfm-client-relationship-retired":                 margo.ProblemNotAuthorized,
+		"https://docs.margo.org/specification/problem-types#signature-verification-failed":                   margo.ProblemSignatureVerificationFailed,
+		"https://docs.margo.org/specification/problem-types#something-new":                                   margo.ProblemOther,
+		"https://docs.margo.org/specification/problem-types#":                                                margo.ProblemOther,
+		"https://vendor.example/problem-types#invalid-request":                                               margo.ProblemOther,
+		"invalid-request": margo.ProblemOther,
+		"about:blank":     margo.ProblemOther,
+		"":                margo.ProblemOther,
+	} {
+		if got := (margo.ProblemDetail{Type: uri}).Kind(); got != want {
+			t.Errorf("%s is %q, want %q", uri, got, want)
+		}
+	}
+}
+
+func TestRetiredRelationshipIsRecognisedInBothItsForms(t *testing.T) {
+	for name, row := range map[string]struct {
+		problem margo.ProblemDetail
+		want    bool
+	}{
+		"the published example": {margo.ParseProblem(margo.ProblemMediaType, 403, document(t, "valid/from-text/ProblemDetail-client-relationship-retired.json")), true},
+		"the type of the text":  {margo.ProblemDetail{Type: "https://margo.org/docs/errors/wfm-client-relationship-retired"}, true},
+		"not authorized":        {margo.ProblemDetail{Type: margo.ProblemBase + "not-authorized", Title: "Not Authorized"}, false},
+		"only a title":          {margo.ProblemDetail{Type: "about:blank", Title: "Client Relationship Retired"}, false},
+	} {
+		if got := row.problem.Retired(); got != row.want {
+			t.Errorf("%s: %t, want %t", name, got, row.want)
+		}
+	}
+}
+
+func TestProblemIsWrittenWithWhatTheSchemaRequires(t *testing.T) {
+	p := margo.ProblemDetail{
+		Type: margo.ProblemBase + "semantic-error", Title: "Semantic Error", Status: 422, Detail: "a < b",
+		Backoff: margo.BackoffNone, Errors: []margo.FieldError{{Field: "/status/state", Message: "must be failed"}},
+	}
+	body, err := p.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "problem.json", body)
+	if diff := cmp.Diff(p, margo.ParseProblem(margo.ProblemMediaType, 422, body)); diff != "" {
+		t.Error(diff)
+	}
+	for name, p := range map[string]margo.ProblemDetail{
+		"ERR-01": {Title: "t", Status: 400},
+		"ERR-02": {Type: "about:blank", Title: "t", Status: 200},
+	} {
+		if _, err := p.Marshal(); !slices.Contains(requirements(err), name) {
+			t.Errorf("got %v, want it refused by %s", err, name)
+		}
+	}
+}
+
+func FuzzParseProblem(f *testing.F) {
+	f.Add(margo.ProblemMediaType, 404, document(f, "valid/from-text/ProblemDetail-spiffe-bundle-not-found.json"))
+	f.Add("application/json", 403, []byte(`{"error":"x","message":"y"}`))
+	f.Add("text/html", 502, []byte("<html>"))
+	f.Add("", 0, []byte("\xff\x00"))
+	f.Fuzz(func(t *testing.T, contentType string, status int, body []byte) {
+		p := margo.ParseProblem(contentType, status, body)
+		if p.Type == "" || p.Status != status || p.RetryAfterSeconds < 0 || p.Backoff == "" {
+			t.Fatalf("got %+v", p)
+		}
+		for _, text := range []string{p.Type, p.Title, p.Detail, p.Instance} {
+			if len(text) > 1024 || !utf8.ValidString(text) || strings.ContainsAny(text, "\r\n\x00\x1b") {
+				t.Fatalf("text is not fit to be shown: %q", text)
+			}
+		}
+	})
+}

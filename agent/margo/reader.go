@@ -1,0 +1,224 @@
+package margo
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// reader walks a tree and collects what is wrong with it.
+type reader struct {
+	refused   Errors
+	tolerated Errors
+}
+
+func (r *reader) refuse(requirement string, at node, format string, args ...any) {
+	r.refused.add(requirement, at.path, format, args...)
+}
+
+func (r *reader) tolerate(requirement string, at node, format string, args ...any) {
+	r.tolerated.add(requirement, at.path, format, args...)
+}
+
+// node is a place in a tree; its value is nil where the document has nothing.
+type node struct {
+	*tree
+	path string // JSON Pointer
+}
+
+// given reports whether there is a value, and one that is not null.
+func (n node) given() bool {
+	return n.tree != nil && n.kind != null
+}
+
+// member is the value below an object's key, absent if n is no object.
+func (n node) member(name string) node {
+	child := node{path: n.path + "/" + pathName(name)}
+	if n.tree != nil {
+		for _, m := range n.members {
+			if m.name == name {
+				child.tree = m.value
+				break
+			}
+		}
+	}
+	return child
+}
+
+// length is the number of elements of a list, 0 for anything else.
+func (n node) length() int {
+	if n.tree == nil {
+		return 0
+	}
+	return len(n.items)
+}
+
+// each calls f for every element of a list.
+func (n node) each(f func(node)) {
+	for i, item := range n.items {
+		f(node{item, n.path + "/" + strconv.Itoa(i)})
+	}
+}
+
+// eachMember calls f for every member of an object.
+func (n node) eachMember(f func(name string, value node)) {
+	for _, m := range n.members {
+		f(m.name, node{m.value, n.path + "/" + pathName(m.name)})
+	}
+}
+
+// pathName makes a key fit to be shown as a part of a path.
+func pathName(name string) string {
+	name = strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
+	return clean(name, 80)
+}
+
+// clean makes a text from outside fit to be shown: one line, at most max bytes.
+func clean(s string, max int) string {
+	if isPrintable(s) && len(s) <= max { // as nearly all are
+		return s
+	}
+	if len(s) > 4*max { // enough for what may be left out
+		s = s[:4*max]
+	}
+	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "\uFFFD"), func(c rune) bool {
+		return unicode.IsSpace(c) || !unicode.IsGraphic(c)
+	}), " ")
+	return cut(s, max)
+}
+
+// cut shortens s to at most max bytes without splitting a character.
+func cut(s string, max int) string {
+	if len(s) <= max {
+		return s
+	}
+	const mark = "..."
+	end := max - len(mark)
+	for end > 0 && s[end]&0xC0 == 0x80 { // inside a UTF-8 sequence
+		end--
+	}
+	return s[:end] + mark
+}
+
+// is refuses n unless it has a value of the wanted kind.
+func (r *reader) is(k kind, requirement string, n node) bool {
+	switch {
+	case n.tree == nil:
+		r.refuse(requirement, n, "is missing")
+	case n.kind != k:
+		r.refuse(requirement, n, "must be %s, is %s", k, n.kind)
+	default:
+		return true
+	}
+	return false
+}
+
+// isOptional is is, but allows n to be absent or null, and reports false then.
+func (r *reader) isOptional(k kind, requirement string, n node) bool {
+	return n.given() && r.is(k, requirement, n)
+}
+
+// text reads a string that must be there and must not be empty.
+func (r *reader) text(requirement string, n node) string {
+	if !r.is(text, requirement, n) {
+		return ""
+	}
+	if n.literal == "" {
+		r.refuse(requirement, n, "must not be empty")
+	}
+	return n.literal
+}
+
+// optionalText reads a string that may be missing.
+func (r *reader) optionalText(requirement string, n node) string {
+	if !r.isOptional(text, requirement, n) {
+		return ""
+	}
+	return n.literal
+}
+
+// word reads a string of a YAML document. A number or boolean without quotes is
+// tolerated and taken as it was written.
+func (r *reader) word(requirement string, n node) string {
+	if n.tree != nil && (n.kind == number || n.kind == boolean) {
+		r.tolerate(requirement, n, "must be a string, is %s", n.kind)
+		return n.written
+	}
+	return r.text(requirement, n)
+}
+
+// float reads a number where exactness does not matter.
+func (r *reader) float(requirement string, n node) float64 {
+	if !r.is(number, requirement, n) {
+		return 0
+	}
+	f, err := strconv.ParseFloat(n.literal, 64)
+	if err != nil {
+		r.refuse(requirement, n, "is too large")
+		return 0
+	}
+	return f
+}
+
+// oneOf reads a string that must be one of those wanted.
+func (r *reader) oneOf(requirement string, n node, wanted ...string) string {
+	if !r.is(text, requirement, n) {
+		return ""
+	}
+	for _, w := range wanted {
+		if n.literal == w {
+			return w
+		}
+	}
+	r.refuse(requirement, n, "must be one of %s, is %.80q", strings.Join(wanted, ", "), n.literal)
+	return ""
+}
+
+// version reads a manifest version, 1 ... 2^64-1, from its literal.
+func (r *reader) version(requirement string, n node) uint64 {
+	if !r.is(number, requirement, n) {
+		return 0
+	}
+	v, ok := parseUint(n.literal)
+	if !ok || v == 0 {
+		r.refuse(requirement, n, "must be an integer from 1 to 2^64-1, is %.80s", n.literal)
+		return 0
+	}
+	return v
+}
+
+// uuid reads the id of a deployment.
+func (r *reader) uuid(requirement string, n node) string {
+	id := r.text(requirement, n)
+	if id != "" && !isUUID(id) {
+		r.refuse(requirement, n, "must be a UUID, is %.80q", id)
+	}
+	return id
+}
+
+// parseUint gives the exact value of a JSON number that is an unsigned 64-bit
+// integer, also where it is written with a fraction or an exponent.
+func parseUint(literal string) (uint64, bool) {
+	mantissa, exponent := literal, 0
+	if i := strings.IndexAny(literal, "eE"); i >= 0 {
+		e, err := strconv.ParseInt(literal[i+1:], 10, 32)
+		if err != nil {
+			return 0, false // no 64-bit integer needs so large an exponent
+		}
+		mantissa, exponent = literal[:i], int(e)
+	}
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	digits := strings.TrimLeft(whole+fraction, "0")
+	point := len(digits) - len(fraction) + exponent // digits before the decimal point
+	digits = strings.TrimRight(digits, "0")
+	switch {
+	case strings.Trim(whole, "0123456789") != "": // a sign
+		return 0, false
+	case digits == "":
+		return 0, true
+	case point < len(digits) || point > 20: // a fraction remains, or more digits than 2^64 has
+		return 0, false
+	}
+	v, err := strconv.ParseUint(digits+strings.Repeat("0", point-len(digits)), 10, 64)
+	return v, err == nil
+}

@@ -1,0 +1,223 @@
+package margo_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/margolite/margolite/agent/margo"
+)
+
+// specDir holds the documents of the specification; its index.md tells what
+// each of them shows.
+const specDir = "../../test/testdata/spec"
+
+// document reads one document of the specification.
+func document(tb testing.TB, name string) []byte {
+	tb.Helper()
+	data, err := os.ReadFile(filepath.Join(specDir, filepath.FromSlash(name)))
+	if err != nil {
+		tb.Fatalf("cannot read document: %v", err)
+	}
+	return data
+}
+
+// requirements are the rules that a refusal cites.
+func requirements(err error) []string {
+	var errs margo.Errors
+	if !errors.As(err, &errs) {
+		return nil
+	}
+	ids := make([]string, 0, len(errs))
+	for _, e := range errs {
+		ids = append(ids, e.Requirement)
+	}
+	return ids
+}
+
+func parseManifest(body []byte) error {
+	_, err := margo.ParseStateManifest(body)
+	return err
+}
+
+func parseDeployment(body []byte) error {
+	_, err := margo.ParseDeployment(body)
+	return err
+}
+
+func validateDeployment(body []byte) error {
+	d, err := margo.ParseDeployment(body)
+	if err != nil {
+		return err
+	}
+	return d.Validate()
+}
+
+func parseStatus(body []byte) error {
+	_, err := margo.ParseStatus(body)
+	return err
+}
+
+func parseCapabilities(body []byte) error {
+	_, err := margo.ParseCapabilities(body)
+	return err
+}
+
+// writeProblem takes the document as it is, with nothing of an HTTP answer to
+// fill it up, and writes it again.
+func writeProblem(body []byte) error {
+	var p margo.ProblemDetail
+	var plain any
+	if err := yaml.Unmarshal(body, &plain); err != nil {
+		return err
+	}
+	data, err := json.Marshal(plain)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, &p); err != nil {
+		return err
+	}
+	_, err = p.Marshal()
+	return err
+}
+
+func TestEveryDocumentOfTheSpecificationIsAcceptedOrRefusedAsItsIndexSays(t *testing.T) {
+	const accepted = ""
+	type reader struct {
+		mode string
+		read func([]byte) error
+	}
+	var (
+		manifest     = reader{"state manifest", parseManifest}
+		lenient      = reader{"deployment of any revision", parseDeployment}
+		strict       = reader{"deployment of rc.3", validateDeployment}
+		status       = reader{"status of rc.3", parseStatus}
+		capabilities = reader{"capabilities of rc.3", parseCapabilities}
+		problem      = reader{"problem detail", writeProblem}
+	)
+	// Which rule a reader refuses the document by, or accepted. Documents of
+	// revisions before rc.3 that no reader is for are refused by the strict ones.
+	table := map[string]map[*reader]string{
+		"valid/ApplicationDeployment-001.yaml":                               {&lenient: accepted, &strict: "A-12"},
+		"valid/ApplicationDeployment-compose.yaml":                           {&lenient: accepted, &strict: "A-12"},
+		"valid/ApplicationDeployment-helm.yaml":                              {&lenient: accepted, &strict: "A-12"},
+		"valid/DesiredState-001.yaml":                                        {&lenient: accepted, &strict: accepted},
+		"valid/DesiredState-002.yaml":                                        {&lenient: accepted, &strict: accepted},
+		"valid/gateway-autonomous.yaml":                                      {&lenient: accepted, &strict: accepted},
+		"valid/gateway-directed.yaml":                                        {&lenient: accepted, &strict: accepted},
+		"valid/older/DesiredState-001.yaml":                                  {&lenient: accepted, &strict: "A-29"},
+		"valid/older/DesiredState-002.yaml":                                  {&lenient: accepted, &strict: "PKG-15"},
+		"invalid/ApplicationDeployment-001.yaml":                             {&lenient: "A-12", &strict: "A-12"},
+		"invalid/ApplicationDeployment-002.yaml":                             {&lenient: "A-60", &strict: "A-60"},
+		"invalid/ApplicationDeployment-003.yaml":                             {&lenient: "A-60", &strict: "A-60"},
+		"invalid/ApplicationDeployment-004.yaml":                             {&lenient: "AD-02", &strict: "AD-02"},
+		"invalid/model/ApplicationDeployment-003.yaml":                       {&lenient: "A-60", &strict: "A-60"},
+		"invalid/constructed/ApplicationDeployment-v-prefixed-revision.yaml": {&lenient: "AD-04", &strict: "AD-04"},
+		"invalid/constructed/ApplicationDeployment-http-repository.yaml":     {&lenient: "AD-04", &strict: "AD-04"},
+		"invalid/constructed/ApplicationDeployment-no-device-id.yaml":        {&lenient: accepted, &strict: "AD-14"},
+		"invalid/constructed/ApplicationDeployment-bad-timeout.yaml":         {&lenient: accepted, &strict: "A-29"},
+
+		"valid/DesiredStateManifest-001.json":                                        {&manifest: accepted},
+		"valid/constructed/DesiredStateManifest-rc3-two-deployments.json":            {&manifest: accepted},
+		"valid/constructed/DesiredStateManifest-rc2-two-deployments.json":            {&manifest: accepted},
+		"valid/constructed/DesiredStateManifest-empty.json":                          {&manifest: accepted},
+		"valid/constructed/DesiredStateManifest-max-version.json":                    {&manifest: accepted},
+		"invalid/DesiredStateManifest-001.json":                                      {&manifest: "A-23"},
+		"invalid/DesiredStateManifest-002.json":                                      {&manifest: "A-60"},
+		"invalid/DesiredStateManifest-003.json":                                      {&manifest: "DS-23"},
+		"invalid/DesiredStateManifest-004.json":                                      {&manifest: "A-09"},
+		"invalid/constructed/DesiredStateManifest-uppercase-digest.json":             {&manifest: "DS-23"},
+		"invalid/constructed/DesiredStateManifest-unsupported-algorithm.json":        {&manifest: "DS-11"},
+		"invalid/constructed/DesiredStateManifest-version-overflow.json":             {&manifest: "A-23"},
+		"invalid/constructed/DesiredStateManifest-null-bundle-with-deployments.json": {&manifest: "A-09"},
+		"invalid/constructed/DesiredStateManifest-duplicate-id.json":                 {&manifest: "DS-17"},
+
+		"valid/from-text/DeploymentStatusManifest-pending.json":                {&status: accepted},
+		"valid/from-text/DeploymentStatusManifest-installed.json":              {&status: accepted},
+		"valid/DeploymentStatusManifest-001.json":                              {&status: "ST-12"}, // rc.2
+		"invalid/DeploymentStatusManifest-001.json":                            {&status: "ST-18"},
+		"invalid/DeploymentStatusManifest-002.json":                            {&status: "ST-03"},
+		"invalid/DeploymentStatusManifest-003.json":                            {&status: "A-60"},
+		"invalid/constructed/DeploymentStatusManifest-no-adopted-version.json": {&status: "ST-12"},
+
+		"valid/from-text/DeviceCapabilitiesManifest-hosting.json":            {&capabilities: accepted},
+		"valid/from-text/DeviceCapabilitiesManifest-gateway-nonhosting.json": {&capabilities: accepted},
+		"valid/from-text/DeviceCapabilitiesManifest-gateway-hosting.json":    {&capabilities: accepted},
+		"valid/from-text/DeviceCapabilitiesManifest-child.json":              {&capabilities: accepted},
+		"valid/from-text/DeviceCapabilitiesManifest-child-deep.json":         {&capabilities: accepted},
+		"valid/from-text/DeviceCapabilitiesManifest-custom.json":             {&capabilities: "CAP-13"}, // apiVersion and kind
+		"valid/DeviceCapabilitiesManifest-001.json":                          {&capabilities: "CAP-13"}, // rc.1
+		"valid/DeviceCapabilitiesManifest-002.json":                          {&capabilities: "CAP-13"}, // rc.1
+		"valid/model/DeviceCapabilitiesManifest-001.json":                    {&capabilities: "CAP-13"}, // rc.1
+		"invalid/DeviceCapabilitiesManifest-001.json":                        {&capabilities: "CAP-13"},
+		"invalid/DeviceCapabilitiesManifest-002.json":                        {&capabilities: "CAP-13"},
+		"invalid/DeviceCapabilitiesManifest-003.json":                        {&capabilities: "CAP-13"},
+		"invalid/DeviceCapabilitiesManifest-004.json":                        {&capabilities: "CAP-13"},
+		"invalid/older/DeviceCapabilitiesManifest-002.json":                  {&capabilities: "CAP-13"},
+		"invalid/model/DeviceCapabilitiesManifest-001.json":                  {&capabilities: "CAP-13"},
+		"invalid/model/DeviceCapabilitiesManifest-002.json":                  {&capabilities: "CAP-02"},
+		"invalid/model/DeviceCapabilitiesManifest-003.json":                  {&capabilities: "CAP-13"},
+
+		"valid/ProblemDetail-001.yaml":                                   {&problem: accepted},
+		"valid/from-text/ProblemDetail-rate-limit.json":                  {&problem: accepted},
+		"valid/from-text/ProblemDetail-spiffe-bundle-not-found.json":     {&problem: accepted},
+		"valid/from-text/ProblemDetail-client-relationship-retired.json": {&problem: accepted},
+		"invalid/ProblemDetail-001.yaml":                                 {&problem: "ERR-02"},
+
+		// Not documents of this package.
+		"index.md": nil,
+		"valid/constructed/bundle-two-deployments.tar.gz": nil,
+		"valid/from-text/DiscoveryDocument.json":          nil,
+		"valid/from-text/OnboardingRequest.json":          nil,
+	}
+
+	err := filepath.WalkDir(specDir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(specDir, path)
+		if err != nil {
+			return err
+		}
+		name = filepath.ToSlash(name)
+		row, ok := table[name]
+		if !ok {
+			t.Errorf("document %s has no row in the table", name)
+			return nil
+		}
+		delete(table, name)
+		for reader, want := range row {
+			t.Run(name+" as "+reader.mode, func(t *testing.T) {
+				err := reader.read(document(t, name))
+				if want == accepted {
+					if err != nil {
+						t.Fatalf("refused: %v", err)
+					}
+					return
+				}
+				if err == nil {
+					t.Fatalf("accepted, want it refused by %s", want)
+				}
+				for _, id := range requirements(err) {
+					if id == want {
+						return
+					}
+				}
+				t.Fatalf("refused, but not by %s: %v", want, err)
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range table {
+		t.Errorf("row %s has no document", name)
+	}
+}

@@ -1,0 +1,237 @@
+package margo_test
+
+import (
+	"bytes"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/margolite/margolite/agent/margo"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares a document with the one kept in testdata.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, append(got, '\n'), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(bytes.TrimSpace(want)), string(got)); diff != "" {
+		t.Errorf("differs from %s (-update writes it anew):\n%s", path, diff)
+	}
+}
+
+func installed() margo.Status {
+	return margo.Status{
+		DeploymentID:   idA,
+		DeviceID:       "plant-alfa-zone1-edge01",
+		AdoptedVersion: math.MaxUint64,
+		State:          margo.Installed,
+		Components:     []margo.ComponentStatus{{Name: "database", State: margo.Installed}, {Name: "web", State: margo.Installed}},
+	}
+}
+
+func failed() margo.Status {
+	return margo.Status{
+		DeploymentID:   idA,
+		DeviceID:       "gateway/plant-alfa-zone1-edge01",
+		AdoptedVersion: 7,
+		State:          margo.Failed,
+		Error:          &margo.Fault{Code: "ERR_IMAGE_PULL", Source: "digitron", Message: "component database could not be installed"},
+		Components: []margo.ComponentStatus{
+			{Name: "web", State: margo.Pending},
+			{Name: "database", State: margo.Failed, Error: &margo.Fault{Code: "ERR_IMAGE_PULL", Source: "database", Message: "access <denied> & gone"}},
+		},
+	}
+}
+
+func TestStatusIsWrittenAsRC3WantsIt(t *testing.T) {
+	unread := margo.Status{
+		DeploymentID: idA, DeviceID: "edge", AdoptedVersion: 1, State: margo.Failed,
+		Error: &margo.Fault{Code: "INVALID", Source: idA, Message: "the document could not be read"},
+	}
+	for name, s := range map[string]margo.Status{
+		"status-installed.json": installed(),
+		"status-failed.json":    failed(),
+		"status-unread.json":    unread,
+	} {
+		t.Run(name, func(t *testing.T) {
+			body, err := s.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name, body)
+			back, err := margo.ParseStatus(body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(s, *back); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestStatusThatAStrictWFMWouldRefuseIsNotWritten(t *testing.T) {
+	for name, row := range map[string]struct {
+		change      func(*margo.Status)
+		requirement string
+	}{
+		"no deployment":                    {func(s *margo.Status) { s.DeploymentID = "" }, "A-60"},
+		"a deployment that is no UUID":     {func(s *margo.Status) { s.DeploymentID = "x" }, "A-60"},
+		"a device with a space":            {func(s *margo.Status) { s.DeviceID = "edge 01" }, "ST-06"},
+		"no adopted version":               {func(s *margo.Status) { s.AdoptedVersion = 0 }, "ST-12"},
+		"no state":                         {func(s *margo.Status) { s.State = "" }, "ST-03"},
+		"another state":                    {func(s *margo.Status) { s.State = "running" }, "ST-03"},
+		"a less severe overall state":      {func(s *margo.Status) { s.Components[0].State = margo.Removing }, "ST-04"},
+		"a more severe overall state":      {func(s *margo.Status) { s.State = margo.Installing }, "ST-04"},
+		"failed without error":             {func(s *margo.Status) { s.State = margo.Failed }, "ST-09"},
+		"a component failed without error": {func(s *margo.Status) { s.Components[0].State = margo.Failed }, "ST-09"},
+		"an error without source":          {func(s *margo.Status) { s.Error = &margo.Fault{Code: "c", Message: "m"} }, "ST-07"},
+		"an error without code":            {func(s *margo.Status) { s.Components[0].Error = &margo.Fault{Source: "c", Message: "m"} }, "ST-07"},
+		"an error of nothing but space":    {func(s *margo.Status) { s.Error = &margo.Fault{Code: "c", Source: "s", Message: " \n"} }, "ST-07"},
+		"a component without name":         {func(s *margo.Status) { s.Components[0].Name = "" }, "ST-05"},
+		"a component twice":                {func(s *margo.Status) { s.Components[0].Name = "web" }, "ST-05"},
+		"too many components": {func(s *margo.Status) {
+			s.Components = make([]margo.ComponentStatus, margo.MaxComponents+1)
+		}, "ST-05"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := installed()
+			row.change(&s)
+			body, err := s.Marshal()
+			if body != nil || !slices.Contains(requirements(err), row.requirement) {
+				t.Errorf("got %s, %v, want it refused by %s", body, err, row.requirement)
+			}
+		})
+	}
+}
+
+func TestMessagesOfFaultsLeaveTheDeviceAsOneShortLine(t *testing.T) {
+	for name, row := range map[string]struct{ message, want string }{
+		"several lines":       {"first\r\n\tsecond\x1b[31m  third\n", "first second [31m third"},
+		"not UTF-8":           {"a\xffb", "a\uFFFDb"},
+		"too long":            {strings.Repeat("ä", 2000), strings.Repeat("ä", 510) + "..."},
+		"exactly long enough": {strings.Repeat("x", margo.MaxFaultMessage), strings.Repeat("x", margo.MaxFaultMessage)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := failed()
+			s.Error.Message = row.message
+			body, err := s.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			back, err := margo.ParseStatus(body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := back.Error.Message; got != row.want || len(got) > margo.MaxFaultMessage || !utf8.ValidString(got) {
+				t.Errorf("message is %q, want %q", got, row.want)
+			}
+			if s.Error.Message != row.message {
+				t.Error("the caller's fault was changed")
+			}
+		})
+	}
+}
+
+func TestEmptyErrorObjectsAreNoErrors(t *testing.T) {
+	s, err := margo.ParseStatus(document(t, "valid/from-text/DeploymentStatusManifest-pending.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &margo.Status{
+		DeploymentID: idA, DeviceID: "plant-alfa-zone1-edge01", AdoptedVersion: 7, State: margo.Pending,
+		Components: []margo.ComponentStatus{
+			{Name: "digitron-orchestrator", State: margo.Pending},
+			{Name: "database-services", State: margo.Pending},
+		},
+	}
+	if diff := cmp.Diff(want, s); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestStatusIsReadStrictly(t *testing.T) {
+	const head = `{"deploymentId":"` + idA + `","adoptedManifestVersion":7,`
+	for name, row := range map[string]struct{ body, requirement string }{
+		"not JSON":                 {`{`, ""},
+		"a list":                   {`[]`, "ST-01"},
+		"a key twice":              {head + `"status":{"state":"installed","state":"failed"},"components":[]}`, ""},
+		"a version in quotes":      {`{"deploymentId":"` + idA + `","adoptedManifestVersion":"7","status":{"state":"installed"},"components":[]}`, "ST-12"},
+		"no status":                {head + `"components":[]}`, "ST-03"},
+		"no components":            {head + `"status":{"state":"installed"}}`, "ST-05"},
+		"a component of a string":  {head + `"status":{"state":"installed"},"components":["web"]}`, "ST-05"},
+		"an error of a string":     {head + `"status":{"state":"failed","error":"x"},"components":[]}`, "ST-07"},
+		"an error with one member": {head + `"status":{"state":"installed","error":{"code":"x"}},"components":[]}`, "ST-07"},
+		"an error with a number":   {head + `"status":{"state":"installed","error":{"code":1}},"components":[]}`, "ST-07"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := parseStatus([]byte(row.body)); !slices.Contains(requirements(err), row.requirement) {
+				t.Errorf("got %v, want it refused by %q", err, row.requirement)
+			}
+		})
+	}
+}
+
+func TestOverallStateIsTheMostSevereOfTheComponents(t *testing.T) {
+	order := []margo.State{margo.Failed, margo.Removing, margo.Installing, margo.Pending, margo.Removed, margo.Installed}
+	for i, a := range order {
+		for j, b := range order {
+			got := margo.OverallState([]margo.ComponentStatus{{State: a}, {State: b}})
+			if want := order[min(i, j)]; got != want {
+				t.Errorf("%s and %s give %s, want %s", a, b, got, want)
+			}
+		}
+	}
+	if got := margo.OverallState(nil); got != margo.Installed {
+		t.Errorf("no components give %s", got)
+	}
+}
+
+func FuzzParseStatus(f *testing.F) {
+	for _, name := range []string{
+		"valid/DeploymentStatusManifest-001.json",
+		"valid/from-text/DeploymentStatusManifest-installed.json",
+		"valid/from-text/DeploymentStatusManifest-pending.json",
+	} {
+		f.Add(document(f, name))
+	}
+	body, err := failed().Marshal()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(body)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		s, err := margo.ParseStatus(body)
+		if err != nil {
+			return
+		}
+		again, err := s.Marshal()
+		if err != nil {
+			// A message may be nothing but what may not be shown.
+			if slices.Contains(requirements(err), "ST-07") {
+				return
+			}
+			t.Fatal(err)
+		}
+		if _, err := margo.ParseStatus(again); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

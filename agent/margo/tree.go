@@ -1,0 +1,298 @@
+package margo
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// The documents come as JSON and as YAML. Both are first read into one kind of
+// tree, where the bounds are kept and duplicate keys are refused; what the
+// documents mean is then told by walking the tree (see reader). Decoding into
+// structs would do neither: encoding/json lets duplicate keys pass and matches
+// names in any case, and both decoders send large numbers through a float.
+
+// kind says what a tree is.
+type kind uint8
+
+const (
+	null kind = iota
+	boolean
+	number
+	text
+	list
+	object
+	foreign // a YAML scalar that JSON has no counterpart for
+)
+
+func (k kind) String() string {
+	return [...]string{"null", "a boolean", "a number", "a string", "a list", "an object", "a YAML value without a JSON counterpart"}[k]
+}
+
+// tree is a JSON or YAML value.
+type tree struct {
+	kind    kind
+	literal string // of a scalar: its content; a number of JSON as written, a number of YAML in JSON's form
+	written string // of a YAML scalar: as written, without quotes
+	items   []*tree
+	members []member // in the order of the document
+}
+
+type member struct {
+	name  string
+	value *tree
+}
+
+// limits bound what is read of a document.
+type limits struct {
+	bytes int
+	depth int // of nesting
+	nodes int // values of every kind, counted again wherever a YAML alias repeats them
+}
+
+// growth counts a tree while it grows.
+type growth struct {
+	limits
+	nodes int
+}
+
+func (g *growth) node(depth int) error {
+	if g.nodes++; g.nodes > g.limits.nodes {
+		return fmt.Errorf("has more than %d values", g.limits.nodes)
+	}
+	if depth > g.depth {
+		return fmt.Errorf("is nested deeper than %d levels", g.depth)
+	}
+	return nil
+}
+
+// parseJSON reads exactly one JSON value.
+func parseJSON(body []byte, l limits) (*tree, error) {
+	if len(body) > l.bytes {
+		return nil, fmt.Errorf("is larger than %d bytes", l.bytes)
+	}
+	if !utf8.Valid(body) {
+		return nil, errors.New("is not UTF-8")
+	}
+	// The token reader below is laxer than the syntax; this is not.
+	if err := json.Unmarshal(body, new(json.RawMessage)); err != nil {
+		return nil, fmt.Errorf("is not JSON: %w", err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.UseNumber()
+	return readJSON(decoder, &growth{limits: l}, 0)
+}
+
+func readJSON(decoder *json.Decoder, g *growth, depth int) (*tree, error) {
+	if err := g.node(depth); err != nil {
+		return nil, err
+	}
+	token, err := decoder.Token()
+	if err != nil {
+		return nil, fmt.Errorf("is not JSON: %w", err)
+	}
+	switch token := token.(type) {
+	case bool:
+		return &tree{kind: boolean, literal: strconv.FormatBool(token)}, nil
+	case json.Number:
+		return &tree{kind: number, literal: token.String()}, nil
+	case string:
+		return &tree{kind: text, literal: token}, nil
+	case json.Delim:
+		t := &tree{kind: list}
+		if token == '{' {
+			t.kind = object
+		}
+		seen := map[string]bool{}
+		for decoder.More() {
+			var name string
+			if t.kind == object {
+				token, err := decoder.Token()
+				if err != nil {
+					return nil, fmt.Errorf("is not JSON: %w", err)
+				}
+				name, _ = token.(string)
+				if seen[name] {
+					return nil, fmt.Errorf("has the key %.80q twice", name)
+				}
+				seen[name] = true
+			}
+			value, err := readJSON(decoder, g, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			if t.kind == object {
+				t.members = append(t.members, member{name, value})
+			} else {
+				t.items = append(t.items, value)
+			}
+		}
+		if _, err := decoder.Token(); err != nil {
+			return nil, fmt.Errorf("is not JSON: %w", err)
+		}
+		return t, nil
+	}
+	return &tree{kind: null}, nil
+}
+
+// parseYAML reads exactly one YAML document. Aliases are followed, since some
+// serialisers write them for lists that occur twice; what they repeat counts
+// each time, so that a small document cannot become a large tree.
+func parseYAML(body []byte, l limits) (*tree, error) {
+	if len(body) > l.bytes {
+		return nil, fmt.Errorf("is larger than %d bytes", l.bytes)
+	}
+	if !utf8.Valid(body) {
+		return nil, errors.New("is not UTF-8")
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(body))
+	var document yaml.Node
+	switch err := decoder.Decode(&document); {
+	case errors.Is(err, io.EOF):
+		return nil, errors.New("is empty")
+	case err != nil:
+		return nil, fmt.Errorf("is not YAML: %w", err)
+	}
+	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("is more than one YAML document")
+	}
+	return readYAML(&document, &growth{limits: l}, 0)
+}
+
+func readYAML(n *yaml.Node, g *growth, depth int) (*tree, error) {
+	if err := g.node(depth); err != nil {
+		return nil, err
+	}
+	switch n.Kind {
+	case yaml.DocumentNode:
+		return readYAML(n.Content[0], g, depth)
+	case yaml.AliasNode:
+		return readYAML(n.Alias, g, depth+1)
+	case yaml.SequenceNode:
+		t := &tree{kind: list}
+		for _, item := range n.Content {
+			value, err := readYAML(item, g, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			t.items = append(t.items, value)
+		}
+		return t, nil
+	case yaml.MappingNode:
+		t := &tree{kind: object}
+		seen := map[string]bool{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key := n.Content[i]
+			if key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge" {
+				return nil, fmt.Errorf("has a key that is not a plain name in line %d", key.Line)
+			}
+			if seen[key.Value] {
+				return nil, fmt.Errorf("has the key %.80q twice, again in line %d", key.Value, key.Line)
+			}
+			seen[key.Value] = true
+			value, err := readYAML(n.Content[i+1], g, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			t.members = append(t.members, member{key.Value, value})
+		}
+		return t, nil
+	case yaml.ScalarNode:
+		return readScalar(n), nil
+	}
+	return &tree{kind: foreign}, nil
+}
+
+func readScalar(n *yaml.Node) *tree {
+	t := &tree{kind: foreign, written: n.Value}
+	switch n.ShortTag() {
+	case "!!null":
+		t.kind = null
+	case "!!bool":
+		var b bool
+		if n.Decode(&b) == nil {
+			t.kind, t.literal = boolean, strconv.FormatBool(b)
+		}
+	case "!!int":
+		var signed int64
+		var unsigned uint64
+		if n.Decode(&signed) == nil {
+			t.kind, t.literal = number, strconv.FormatInt(signed, 10)
+		} else if n.Decode(&unsigned) == nil {
+			t.kind, t.literal = number, strconv.FormatUint(unsigned, 10)
+		}
+	case "!!float":
+		var f float64
+		if isDecimal(n.Value) { // an integer beyond 64 bits, which a float would round
+			t.kind, t.literal = number, n.Value
+		} else if n.Decode(&f) == nil && !math.IsInf(f, 0) && !math.IsNaN(f) {
+			t.kind, t.literal = number, strconv.FormatFloat(f, 'f', -1, 64)
+		}
+	case "!!str", "!!timestamp": // dates are not a kind of value of these documents
+		t.kind, t.literal = text, n.Value
+	}
+	return t
+}
+
+// isDecimal reports whether s is a decimal integer as JSON writes it.
+func isDecimal(s string) bool {
+	s = strings.TrimPrefix(s, "-")
+	return s != "" && strings.Trim(s, "0123456789") == "" && (s == "0" || s[0] != '0')
+}
+
+// appendJSON writes a tree as compact JSON, with its members in their order.
+func appendJSON(b []byte, t *tree) []byte {
+	switch t.kind {
+	case boolean, number:
+		return append(b, t.literal...)
+	case text:
+		return appendQuoted(b, t.literal)
+	case list:
+		b = append(b, '[')
+		for i, item := range t.items {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendJSON(b, item)
+		}
+		return append(b, ']')
+	case object:
+		b = append(b, '{')
+		for i, m := range t.members {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(appendQuoted(b, m.name), ':')
+			b = appendJSON(b, m.value)
+		}
+		return append(b, '}')
+	}
+	return append(b, "null"...)
+}
+
+func appendQuoted(b []byte, s string) []byte {
+	quoted, err := marshalJSON(s)
+	if err != nil { // not reachable: every string has a JSON form
+		return append(b, `""`...)
+	}
+	return append(b, quoted...)
+}
+
+// marshalJSON is json.Marshal without the escapes that only HTML needs.
+func marshalJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
