@@ -1,0 +1,177 @@
+package identity
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"time"
+)
+
+// Limits of a trust bundle. A rotation holds two anchors; these leave room for
+// many more and still keep a broken file from filling the memory.
+const (
+	maxBundleSize = 1 << 20
+	maxAnchors    = 64
+)
+
+// useX509SVID is the only key use of a SPIFFE bundle that counts here (ID-20).
+const useX509SVID = "x509-svid"
+
+// TrustBundle holds the anchors of one trust domain. It does not name the
+// domain: that the file belongs to it is the operator's word.
+type TrustBundle struct {
+	Anchors []*x509.Certificate
+	// Sequence and RefreshHint are what a SPIFFE bundle says of itself, zero
+	// where it says nothing. Going back in Sequence is allowed.
+	Sequence    uint64
+	RefreshHint time.Duration
+}
+
+// jwkSet is the part of a SPIFFE bundle that matters here; unknown members are
+// ignored (ERR-07).
+type jwkSet struct {
+	Keys        []jwk  `json:"keys"`
+	Sequence    uint64 `json:"spiffe_sequence,omitempty"`
+	RefreshHint uint64 `json:"spiffe_refresh_hint,omitempty"`
+}
+
+type jwk struct {
+	KeyType string   `json:"kty"`
+	Curve   string   `json:"crv,omitempty"`
+	X       string   `json:"x,omitempty"`
+	Y       string   `json:"y,omitempty"`
+	N       string   `json:"n,omitempty"`
+	E       string   `json:"e,omitempty"`
+	Use     string   `json:"use"`
+	X5C     []string `json:"x5c"`
+}
+
+// ParseTrustBundle reads a trust bundle: a SPIFFE bundle (a JWK Set, of which
+// only keys for X.509-SVIDs count) or PEM certificates. A bundle without an
+// anchor is refused (ID-19).
+func ParseTrustBundle(data []byte) (*TrustBundle, error) {
+	if len(data) > maxBundleSize {
+		return nil, fmt.Errorf("trust bundle has %d bytes, at most %d are allowed", len(data), maxBundleSize)
+	}
+	var (
+		bundle *TrustBundle
+		err    error
+	)
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
+		bundle, err = parseJWKSet(data)
+	} else {
+		bundle = &TrustBundle{}
+		bundle.Anchors, err = parseCertificates(data, maxAnchors)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(bundle.Anchors) == 0 {
+		return nil, errors.New("trust bundle holds no X.509 anchor")
+	}
+	return bundle, nil
+}
+
+func parseJWKSet(data []byte) (*TrustBundle, error) {
+	var set jwkSet
+	if err := json.Unmarshal(data, &set); err != nil {
+		return nil, fmt.Errorf("trust bundle is not a SPIFFE bundle: %w", err)
+	}
+	bundle := &TrustBundle{
+		Sequence:    set.Sequence,
+		RefreshHint: time.Duration(min(set.RefreshHint, math.MaxInt64/uint64(time.Second))) * time.Second,
+	}
+	for i, key := range set.Keys {
+		if key.Use != useX509SVID {
+			continue
+		}
+		if len(bundle.Anchors) == maxAnchors {
+			return nil, fmt.Errorf("trust bundle holds more than %d anchors", maxAnchors)
+		}
+		if len(key.X5C) != 1 {
+			return nil, fmt.Errorf("trust bundle: keys[%d].x5c holds %d certificates, want exactly one", i, len(key.X5C))
+		}
+		der, err := base64.StdEncoding.DecodeString(key.X5C[0])
+		if err != nil {
+			return nil, fmt.Errorf("trust bundle: keys[%d].x5c is not base64: %w", i, err)
+		}
+		anchor, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, fmt.Errorf("trust bundle: keys[%d].x5c is not a certificate: %w", i, err)
+		}
+		bundle.Anchors = append(bundle.Anchors, anchor)
+	}
+	return bundle, nil
+}
+
+// parseCertificates reads PEM certificates, in order. Other PEM blocks and
+// text between blocks are passed over, as files put together by hand have them.
+func parseCertificates(data []byte, limit int) ([]*x509.Certificate, error) {
+	var certificates []*x509.Certificate
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil {
+			return certificates, nil
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		if len(certificates) == limit {
+			return nil, fmt.Errorf("more than %d certificates", limit)
+		}
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %d cannot be read: %w", len(certificates)+1, err)
+		}
+		certificates = append(certificates, certificate)
+	}
+}
+
+// MarshalTrustBundle writes a trust bundle as a SPIFFE bundle.
+func MarshalTrustBundle(bundle *TrustBundle) ([]byte, error) {
+	set := jwkSet{
+		Keys:        []jwk{},
+		Sequence:    bundle.Sequence,
+		RefreshHint: uint64(max(bundle.RefreshHint, 0) / time.Second),
+	}
+	for _, anchor := range bundle.Anchors {
+		key, err := marshalKey(anchor)
+		if err != nil {
+			return nil, fmt.Errorf("cannot write anchor %q: %w", anchor.Subject, err)
+		}
+		set.Keys = append(set.Keys, key)
+	}
+	return json.MarshalIndent(set, "", "  ")
+}
+
+func marshalKey(anchor *x509.Certificate) (jwk, error) {
+	key := jwk{Use: useX509SVID, X5C: []string{base64.StdEncoding.EncodeToString(anchor.Raw)}}
+	encode := base64.RawURLEncoding.EncodeToString
+	switch public := anchor.PublicKey.(type) {
+	case *ecdsa.PublicKey:
+		point, err := public.Bytes() // 4, x, y (SEC 1)
+		if err != nil {
+			return jwk{}, err
+		}
+		half := len(point) / 2
+		key.KeyType, key.Curve = "EC", public.Params().Name
+		key.X, key.Y = encode(point[1:1+half]), encode(point[1+half:])
+	case ed25519.PublicKey:
+		key.KeyType, key.Curve, key.X = "OKP", "Ed25519", encode(public)
+	case *rsa.PublicKey:
+		key.KeyType = "RSA"
+		key.N, key.E = encode(public.N.Bytes()), encode(big.NewInt(int64(public.E)).Bytes())
+	default:
+		return jwk{}, fmt.Errorf("unsupported public key %T", public)
+	}
+	return key, nil
+}

@@ -1,0 +1,213 @@
+package identity_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/test/pki"
+)
+
+func encode(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+func TestTrustBundleIsReadAsJWKSetAndAsPEM(t *testing.T) {
+	a, b := authority(t), authority(t)
+	der := base64.StdEncoding.EncodeToString(a.Root.Raw)
+	entry := `{"kty":"EC","crv":"P-256","x":"AA","y":"AA","use":"x509-svid","x5c":["` + der + `"]}`
+	tests := map[string]struct {
+		data    string
+		anchors int // 0: refused
+	}{
+		"a SPIFFE bundle":                            {`{"keys":[` + entry + `]}`, 1},
+		"behind white space":                         {"\n  " + `{"keys":[` + entry + `]}`, 1},
+		"with members nobody knows":                  {`{"x":{},"keys":[` + strings.Replace(entry, `"kty"`, `"y2":1,"kty"`, 1) + `]}`, 1},
+		"with a JWT key beside":                      {`{"keys":[{"kty":"EC","use":"jwt-svid","kid":"k"},` + entry + `]}`, 1},
+		"with another use whose x5c is broken":       {`{"keys":[{"use":"wit-svid","x5c":["!"]},` + entry + `]}`, 1},
+		"two anchors during a rotation":              {`{"keys":[` + entry + `,` + entry + `]}`, 2},
+		"PEM":                                        {string(a.BundlePEM()) + string(b.BundlePEM()), 2},
+		"PEM with comments between":                  {"# root\n" + string(a.BundlePEM()), 1},
+		"no keys":                                    {`{"keys":[]}`, 0},
+		"only keys for JWT-SVIDs":                    {`{"keys":[{"kty":"EC","use":"jwt-svid"}]}`, 0},
+		"a key without use":                          {strings.Replace(`{"keys":[`+entry+`]}`, `"use":"x509-svid",`, "", 1), 0},
+		"an X.509 key without certificate":           {`{"keys":[{"use":"x509-svid"}]}`, 0},
+		"an X.509 key with two certificates":         {`{"keys":[{"use":"x509-svid","x5c":["` + der + `","` + der + `"]}]}`, 0},
+		"one broken anchor beside a good one":        {`{"keys":[` + entry + `,{"use":"x509-svid","x5c":["AAAA"]}]}`, 0},
+		"base64url where base64 belongs":             {`{"keys":[{"use":"x509-svid","x5c":["_-_-"]}]}`, 0},
+		"JSON cut off":                               {`{"keys":[` + entry, 0},
+		"more than one document":                     {`{"keys":[` + entry + `]} {}`, 0},
+		"nothing":                                    {"", 0},
+		"a page of a captive portal":                 {"<html></html>", 0},
+		"more anchors than anyone has":               {`{"keys":[` + strings.Repeat(entry+",", 64) + entry + `]}`, 0},
+		"more PEM anchors than anyone has":           {strings.Repeat(string(a.BundlePEM()), 65), 0},
+		"larger than a megabyte":                     {`{"keys":[` + entry + `]}` + strings.Repeat(" ", 1<<20), 0},
+		"a private key where certificates should be": {string(encode("PRIVATE KEY", []byte{1})), 0},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			bundle, err := identity.ParseTrustBundle([]byte(test.data))
+			if test.anchors == 0 {
+				if err == nil {
+					t.Fatalf("accepted, with %d anchors", len(bundle.Anchors))
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(bundle.Anchors) != test.anchors || !bundle.Anchors[0].Equal(a.Root) {
+				t.Errorf("%d anchors, want %d", len(bundle.Anchors), test.anchors)
+			}
+		})
+	}
+}
+
+func TestMarshalledTrustBundleReadsBack(t *testing.T) {
+	a := authority(t)
+	bundle := &identity.TrustBundle{Sequence: 12, RefreshHint: 24 * time.Hour}
+	for _, option := range []pki.Option{
+		func() pki.Option { _, k, _ := ed25519.GenerateKey(rand.Reader); return pki.Key(k) }(),
+		pki.Key(must(rsa.GenerateKey(rand.Reader, 3072))),
+		pki.IsCA,
+	} {
+		bundle.Anchors = append(bundle.Anchors, must(a.IssueWFM("anchor", option)).Chain[0])
+	}
+	data, err := identity.MarshalTrustBundle(bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := identity.ParseTrustBundle(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back.Sequence != 12 || back.RefreshHint != 24*time.Hour {
+		t.Errorf("sequence %d, refresh hint %s", back.Sequence, back.RefreshHint)
+	}
+	for i, anchor := range back.Anchors {
+		if !anchor.Equal(bundle.Anchors[i]) {
+			t.Errorf("anchor %d differs", i)
+		}
+	}
+	// The members that other readers of SPIFFE bundles need.
+	var keys struct {
+		Keys []map[string]any `json:"keys"`
+	}
+	if err := json.Unmarshal(data, &keys); err != nil {
+		t.Fatal(err)
+	}
+	for i, members := range [][]string{{"crv", "x"}, {"n", "e"}, {"crv", "x", "y"}} {
+		for _, member := range append(members, "kty", "use", "x5c") {
+			if keys.Keys[i][member] == nil {
+				t.Errorf("key %d has no %q", i, member)
+			}
+		}
+	}
+}
+
+func TestSPIFFEIDsOfTheTwoForms(t *testing.T) {
+	tests := map[string]struct {
+		in   string
+		want identity.ID
+		ok   bool
+	}{
+		"a WFM":                       {"spiffe://f.example/margo/wfm/w-1", identity.ID{TrustDomain: "f.example", WFM: "w-1"}, true},
+		"a client":                    {"spiffe://f.example/margo/wfm/w/client/c_1.x", identity.ID{TrustDomain: "f.example", WFM: "w", Client: "c_1.x"}, true},
+		"a WFM called client":         {"spiffe://f.example/margo/wfm/client", identity.ID{TrustDomain: "f.example", WFM: "client"}, true},
+		"letters in upper case":       {"spiffe://f.example/margo/wfm/W", identity.ID{TrustDomain: "f.example", WFM: "W"}, true},
+		"nothing":                     {in: ""},
+		"the domain alone":            {in: "spiffe://f.example"},
+		"another path":                {in: "spiffe://f.example/workload/w"},
+		"the prefix alone":            {in: "spiffe://f.example/margo/wfm"},
+		"four segments":               {in: "spiffe://f.example/margo/wfm/w/client"},
+		"six segments":                {in: "spiffe://f.example/margo/wfm/w/client/c/d"},
+		"another word for client":     {in: "spiffe://f.example/margo/wfm/w/Client/c"},
+		"an empty segment":            {in: "spiffe://f.example/margo/wfm//client/c"},
+		"a dot segment":               {in: "spiffe://f.example/margo/wfm/.."},
+		"a trailing slash":            {in: "spiffe://f.example/margo/wfm/w/"},
+		"a tilde":                     {in: "spiffe://f.example/margo/wfm/w~1"},
+		"an escape":                   {in: "spiffe://f.example/margo/wfm/w%2fx"},
+		"a query":                     {in: "spiffe://f.example/margo/wfm/w?x"},
+		"a port":                      {in: "spiffe://f.example:443/margo/wfm/w"},
+		"another scheme":              {in: "https://f.example/margo/wfm/w"},
+		"an upper case domain":        {in: "spiffe://F.example/margo/wfm/w"},
+		"longer than SPIFFE allows":   {in: "spiffe://f.example/margo/wfm/" + strings.Repeat("w", 2048)},
+		"an empty client after slash": {in: "spiffe://f.example/margo/wfm/w/client/"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := identity.ParseSPIFFEID(test.in)
+			if (err == nil) != test.ok || got != test.want {
+				t.Errorf("ParseSPIFFEID(%q) = %+v, %v", test.in, got, err)
+			}
+			if test.ok && got.String() != test.in {
+				t.Errorf("String() = %q, want %q", got, test.in)
+			}
+		})
+	}
+}
+
+func FuzzParseTrustBundle(f *testing.F) {
+	a := must(pki.NewAuthority(domain, noon))
+	f.Add(must(a.BundleJSON()))
+	f.Add(a.BundlePEM())
+	f.Add([]byte(`{"keys":[{"use":"x509-svid","x5c":["AAAA"]}],"spiffe_refresh_hint":18446744073709551615}`))
+	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		bundle, err := identity.ParseTrustBundle(data)
+		if err != nil {
+			return
+		}
+		if len(bundle.Anchors) == 0 || bundle.RefreshHint < 0 {
+			t.Fatalf("accepted with %d anchors, refresh hint %s", len(bundle.Anchors), bundle.RefreshHint)
+		}
+		data, err = identity.MarshalTrustBundle(bundle)
+		if err != nil {
+			return // an anchor with a key that a JWK cannot express
+		}
+		again, err := identity.ParseTrustBundle(data)
+		if err != nil {
+			t.Fatalf("what was written does not read back: %v", err)
+		}
+		if !bytes.Equal(again.Anchors[0].Raw, bundle.Anchors[0].Raw) {
+			t.Fatal("anchors differ after a round trip")
+		}
+	})
+}
+
+func FuzzParseSPIFFEID(f *testing.F) {
+	f.Add("spiffe://f.example/margo/wfm/w")
+	f.Add("spiffe://f.example/margo/wfm/w/client/c")
+	f.Add("spiffe://f.example/margo/wfm/../client/c")
+	f.Fuzz(func(t *testing.T, s string) {
+		id, err := identity.ParseSPIFFEID(s)
+		if err != nil {
+			return
+		}
+		if id.String() != s {
+			t.Fatalf("%q became %q", s, id)
+		}
+		if strings.ContainsAny(s, "%?#@~ ") {
+			t.Fatalf("accepted %q", s)
+		}
+	})
+}
+
+func ExampleError_Mend() {
+	_, err := identity.Load(identity.Options{Certificate: "/nowhere/device.pem"})
+	if e, ok := err.(*identity.Error); ok {
+		fmt.Printf("error: %v\nhint: %s\n", e, e.Mend())
+	}
+	// Output:
+	// error: /nowhere/device.pem: cannot read file: no such file or directory
+	// hint: put the file in place, or correct its path in the configuration
+}

@@ -1,0 +1,78 @@
+package identity
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// maxIDLength is the limit that the SPIFFE standard sets for an ID.
+const maxIDLength = 2048
+
+// Role is what a SPIFFE ID of the standard's form stands for.
+type Role string
+
+// The two parties of the management interface.
+const (
+	RoleWFM    Role = "WFM"
+	RoleClient Role = "client"
+)
+
+// ID is a SPIFFE ID of one of the two forms that the management interface
+// knows:
+//
+//	spiffe://<TrustDomain>/margo/wfm/<WFM>
+//	spiffe://<TrustDomain>/margo/wfm/<WFM>/client/<Client>
+//
+// The segments are compared as they are and mean nothing (ID-26).
+type ID struct {
+	TrustDomain string
+	WFM         string
+	Client      string // empty for a WFM
+}
+
+// ParseSPIFFEID reads the SPIFFE ID of a WFM or of a client. Everything else
+// is an error, other SPIFFE IDs included.
+func ParseSPIFFEID(s string) (ID, error) {
+	if len(s) > maxIDLength {
+		return ID{}, fmt.Errorf("SPIFFE ID has %d bytes, at most %d are allowed", len(s), maxIDLength)
+	}
+	parsed, err := spiffeid.FromString(s)
+	if err != nil {
+		return ID{}, fmt.Errorf("%q is not a SPIFFE ID: %w", s, err)
+	}
+	id := ID{TrustDomain: parsed.TrustDomain().Name()}
+	segments := strings.Split(strings.TrimPrefix(parsed.Path(), "/"), "/")
+	switch {
+	case len(segments) == 3 && segments[0] == "margo" && segments[1] == "wfm":
+		id.WFM = segments[2]
+	case len(segments) == 5 && segments[0] == "margo" && segments[1] == "wfm" && segments[3] == "client":
+		id.WFM, id.Client = segments[2], segments[4]
+	default:
+		return ID{}, fmt.Errorf("%q names neither a WFM (/margo/wfm/<id>) nor a client (/margo/wfm/<id>/client/<id>)", s)
+	}
+	return id, nil
+}
+
+// Role tells which of the two forms the ID has.
+func (id ID) Role() Role {
+	if id.Client == "" {
+		return RoleWFM
+	}
+	return RoleClient
+}
+
+// Server is the ID of the WFM that a client belongs to; of a WFM, its own.
+func (id ID) Server() ID {
+	return ID{TrustDomain: id.TrustDomain, WFM: id.WFM}
+}
+
+// String is the SPIFFE ID as it stands in a certificate.
+func (id ID) String() string {
+	s := "spiffe://" + id.TrustDomain + "/margo/wfm/" + id.WFM
+	if id.Client != "" {
+		s += "/client/" + id.Client
+	}
+	return s
+}

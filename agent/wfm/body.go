@@ -1,0 +1,112 @@
+package wfm
+
+import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Why a request was given up.
+var (
+	errStalled = errors.New("the WFM has been silent for too long")
+	errSlow    = errors.New("the WFM's answer takes too long")
+)
+
+// watch gives up a request when nothing has happened for a while.
+type watch struct {
+	timer   *time.Timer
+	timeout time.Duration
+}
+
+// newWatch derives a context that ends with errStalled when the watch has not
+// been poked for the timeout. Call stop when done.
+func newWatch(ctx context.Context, timeout time.Duration) (watched context.Context, w *watch, stop func()) {
+	watched, cancel := context.WithCancelCause(ctx)
+	w = &watch{timer: time.AfterFunc(timeout, func() { cancel(errStalled) }), timeout: timeout}
+	return watched, w, func() { w.timer.Stop(); cancel(nil) }
+}
+
+func (w *watch) poke() { w.timer.Reset(w.timeout) }
+
+// reader pokes the watch with each byte that arrives.
+func (w *watch) reader(r io.Reader) io.Reader { return watchedReader{r, w} }
+
+type watchedReader struct {
+	io.Reader
+	watch *watch
+}
+
+func (r watchedReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if n > 0 {
+		r.watch.poke()
+	}
+	return n, err
+}
+
+// limited fails with ErrTooLarge where more than the limit comes; in contrast
+// to io.LimitReader, whose end cannot be told from that of the content.
+type limited struct {
+	io.Reader
+	left int64
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	if int64(len(p)) > l.left+1 {
+		p = p[:l.left+1]
+	}
+	n, err := l.Reader.Read(p)
+	if l.left -= int64(n); l.left < 0 {
+		return n, ErrTooLarge
+	}
+	return n, err
+}
+
+// contentEncoding is the encoding to undo: "" or "gzip".
+func contentEncoding(h http.Header) (string, error) {
+	switch encoding := strings.ToLower(strings.Join(h.Values("Content-Encoding"), ",")); encoding {
+	case "", "identity":
+		return "", nil
+	case "gzip", "x-gzip":
+		return "gzip", nil
+	default:
+		return "", fmt.Errorf("%w: Content-Encoding %.40q", errEncoding, encoding)
+	}
+}
+
+// readBody reads at most limit bytes, undoing gzip on the way where told to.
+// The limit holds for what is received and for what it expands to.
+func readBody(r io.Reader, encoding string, limit int64) ([]byte, error) {
+	r = &limited{r, limit}
+	if encoding == "gzip" {
+		expanded, err := gzip.NewReader(r)
+		if err != nil {
+			return nil, decoding(err)
+		}
+		r = &limited{expanded, limit}
+	}
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(r); err != nil {
+		return nil, decoding(err)
+	}
+	return b.Bytes(), nil
+}
+
+// decoding tells errors of the content from those of the connection.
+func decoding(err error) error {
+	var corrupt flate.CorruptInputError
+	switch {
+	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.As(err, &corrupt):
+		return fmt.Errorf("%w: %w", errEncoding, err)
+	case errors.Is(err, io.EOF): // of an empty body that should begin with a gzip header
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

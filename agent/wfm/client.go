@@ -1,0 +1,221 @@
+package wfm
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/margolite/margolite/agent/margo"
+)
+
+// Options configure a Client.
+type Options struct {
+	// URL is where the WFM's interface begins: https, with a path where it is
+	// mounted below one. Routing information only (ID-27).
+	URL string
+	// TLS authenticates both sides; identity.Identity makes it.
+	TLS *tls.Config
+	// Logger hears about what is tolerated; nil: nobody does.
+	Logger *slog.Logger
+	Limits Limits
+	// Timeout is how long the WFM may be silent, from the first attempt to
+	// connect to the last byte; 0: 30 s.
+	Timeout time.Duration
+}
+
+// Client speaks to one WFM. It is safe for concurrent use.
+type Client struct {
+	base    *url.URL // with a slash at the end
+	wire    *connections
+	log     *slog.Logger
+	limits  Limits
+	timeout time.Duration
+
+	serverTime atomic.Int64 // Unix seconds, 0: never heard
+
+	// What is odd about a WFM is odd with every answer, and said once.
+	oddETag, oddContentType, oddOrigin sync.Once
+}
+
+// New makes a client; nothing is sent yet.
+func New(o Options) (*Client, error) {
+	base, err := url.Parse(o.URL)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("cannot use WFM URL: %w", errors.Unwrap(err)) // the rest repeats the URL, with any password
+	case base.Scheme != "https" || base.Hostname() == "":
+		return nil, fmt.Errorf("cannot use WFM URL %q: want https://<host>", base.Redacted())
+	case base.User != nil || base.RawQuery != "" || base.Fragment != "":
+		return nil, fmt.Errorf("cannot use WFM URL %q: want no user, query or fragment", base.Redacted())
+	case o.TLS == nil:
+		return nil, errors.New("cannot speak to a WFM without a TLS configuration")
+	}
+	c := &Client{base: base.JoinPath("/"), log: o.Logger, limits: o.Limits.withDefaults(), timeout: o.Timeout}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	if c.timeout <= 0 {
+		c.timeout = defaultTimeout
+	}
+	c.wire = &connections{tls: o.TLS, timeout: c.timeout, age: c.limits.ConnectionAge}
+	return c, nil
+}
+
+// CloseIdle gives up all connections: idle ones now, the others as soon as the
+// answer they carry has been read. For after the identity was reloaded (ID-13).
+func (c *Client) CloseIdle() { c.wire.retire() }
+
+// ServerTime is the present as the authenticated WFM told it with its latest
+// answer of any kind; zero before the first. A device without a clock of its
+// own can learn from it.
+func (c *Client) ServerTime() time.Time {
+	if seconds := c.serverTime.Load(); seconds != 0 {
+		return time.Unix(seconds, 0)
+	}
+	return time.Time{}
+}
+
+// endpoint is the URL of a path of the interface, which begins with "api/v1/".
+// Ids and digests go into the path as they are: nothing in them needs to be
+// escaped.
+func (c *Client) endpoint(path string) *url.URL { return c.base.JoinPath(path) }
+
+// request is one exchange with the WFM.
+type request struct {
+	op     string // for errors: "cannot <op>"
+	method string
+	url    *url.URL
+	header http.Header
+	body   []byte
+	limit  int64 // of the answer's body; 0: it is of no interest
+	raw    bool  // leave the answer's Content-Encoding in place
+}
+
+// answer is a successful one: 2xx, or 304 to a conditional request.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// do sends a request and reads the answer. Its errors are *Error for an answer
+// that is no success, *connectionError where none arrived, and those of the
+// content.
+func (c *Client) do(ctx context.Context, r request) (*answer, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.limits.deadline(c.timeout, r.limit), errSlow)
+	defer cancel()
+	ctx, watch, stop := newWatch(ctx, c.timeout)
+	defer stop()
+
+	response, err := c.send(ctx, r)
+	if err != nil {
+		return nil, &connectionError{r.op, cause(ctx, err)}
+	}
+	defer response.Body.Close()
+	watch.poke()
+	c.noteTime(response.Header)
+	body := watch.reader(response.Body)
+
+	switch status := response.StatusCode; {
+	case status == http.StatusNotModified && r.header.Get("If-None-Match") != "":
+		return &answer{status: status, header: response.Header}, nil
+	case status < 200 || status > 299:
+		return nil, c.refusal(r, response, body)
+	case r.limit == 0:
+		_, _ = io.CopyN(io.Discard, body, maxIgnored) // read to its end, the connection can be used again
+		return &answer{status: status, header: response.Header}, nil
+	}
+
+	encoding, err := contentEncoding(response.Header)
+	if r.raw {
+		encoding, err = "", nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot %s: %w", r.op, err)
+	}
+	content, err := readBody(body, encoding, r.limit)
+	// Even without an error: a server that notices that the client is leaving
+	// may end the body in good order while the connection is being closed.
+	err = cause(ctx, err)
+	switch {
+	case errors.Is(err, ErrTooLarge):
+		return nil, fmt.Errorf("cannot %s: %w: more than %d bytes", r.op, err, r.limit)
+	case errors.Is(err, errEncoding):
+		return nil, fmt.Errorf("cannot %s: %w", r.op, err)
+	case err != nil:
+		return nil, &connectionError{r.op, err}
+	}
+	return &answer{response.StatusCode, response.Header, content}, nil
+}
+
+func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
+	var body io.Reader
+	if r.body != nil {
+		body = bytes.NewReader(r.body)
+	}
+	httpRequest, err := http.NewRequestWithContext(ctx, r.method, r.url.String(), body)
+	if err != nil {
+		return nil, err
+	}
+	httpRequest.Header = r.header
+	httpRequest.Header.Set("User-Agent", "margolite")
+	// Not an http.Client: there are no cookies here, and a redirect is an
+	// answer like any other that is no success.
+	return c.wire.transport().RoundTrip(httpRequest)
+}
+
+// refusal makes the most of an answer that is no success.
+func (c *Client) refusal(r request, response *http.Response, body io.Reader) *Error {
+	e := &Error{Op: r.op, Status: response.StatusCode}
+	if e.Status >= 300 && e.Status <= 399 {
+		e.Location = response.Header.Get("Location")
+	}
+	var content []byte
+	if encoding, err := contentEncoding(response.Header); err == nil {
+		content, _ = readBody(body, encoding, maxProblem) // what cannot be read is not needed: the status decides
+	}
+	e.Problem = margo.ParseProblem(response.Header.Get("Content-Type"), e.Status, content)
+	e.RetryAfter = retryAfter(response.Header, time.Now())
+	if response.Header.Get("Retry-After") == "" { // the header wins
+		e.RetryAfter = min(time.Duration(max(e.Problem.RetryAfterSeconds, 0))*time.Second, maxRetryAfter)
+	}
+	return e
+}
+
+func (c *Client) noteTime(h http.Header) {
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		c.serverTime.Store(date.Unix())
+	}
+}
+
+// cause is why a request failed: the reason for which it was given up, if it
+// was.
+func cause(ctx context.Context, err error) error {
+	if given := context.Cause(ctx); given != nil {
+		return given
+	}
+	return err
+}
+
+// sameOrigin reports whether a URL leads to the configured WFM.
+func (c *Client) sameOrigin(u *url.URL) bool {
+	return u.Scheme == "https" && u.User == nil && u.Opaque == "" &&
+		strings.EqualFold(u.Hostname(), c.base.Hostname()) && port(u) == port(c.base)
+}
+
+func port(u *url.URL) string {
+	if p := u.Port(); p != "" {
+		return p
+	}
+	return "443"
+}

@@ -1,0 +1,74 @@
+package wfm
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// connections gives out transports whose connections do not grow old: after a
+// while the transport is replaced as a whole. The old one gets no further
+// request, so that each of its connections is closed when its last answer has
+// been read.
+type connections struct {
+	tls     *tls.Config
+	timeout time.Duration // to connect
+	age     time.Duration
+
+	mu      sync.Mutex
+	current *http.Transport
+	since   time.Time
+}
+
+// transport is for the next request, and for that one only.
+func (c *connections) transport() *http.Transport {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current != nil && time.Since(c.since) >= c.age {
+		c.replace(nil)
+	}
+	if c.current == nil {
+		c.replace(newTransport(c.tls, c.timeout))
+	}
+	return c.current
+}
+
+// retire gives all present connections up.
+func (c *connections) retire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.replace(nil)
+}
+
+// replace closes idle connections. An http.Transport then also closes busy
+// ones as they become idle, until its next request; there is none.
+func (c *connections) replace(next *http.Transport) {
+	if c.current != nil {
+		c.current.CloseIdleConnections()
+	}
+	c.current, c.since = next, time.Now()
+}
+
+func newTransport(config *tls.Config, timeout time.Duration) *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true) // ID-11, A-44
+	return &http.Transport{
+		Proxy:               nil, // one that is not transparent breaks mutual TLS
+		DialContext:         (&net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}).DialContext,
+		TLSClientConfig:     config,
+		TLSHandshakeTimeout: timeout,
+		Protocols:           protocols,
+		DisableCompression:  true, // it would have no bounds; see body.go
+
+		// Two: a poll and a report at the same time.
+		MaxConnsPerHost:        2,
+		MaxIdleConns:           2,
+		MaxIdleConnsPerHost:    2,
+		IdleConnTimeout:        90 * time.Second, // longer than the usual time between polls
+		MaxResponseHeaderBytes: maxHeader,
+		ReadBufferSize:         4 << 10,
+		WriteBufferSize:        4 << 10,
+	}
+}

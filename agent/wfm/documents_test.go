@@ -1,0 +1,424 @@
+package wfm_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/wfm"
+)
+
+// get asks for those of a fleet's documents that need names by index; all of
+// them if it names none.
+func get(t *testing.T, c *wfm.Client, f *fleet, need ...int) (map[digest.Digest][]byte, error) {
+	t.Helper()
+	refs := f.manifest.Deployments
+	if len(need) > 0 {
+		refs = nil
+		for _, i := range need {
+			refs = append(refs, f.manifest.Deployments[i])
+		}
+	}
+	documents, err := c.Documents(t.Context(), &wfm.Manifest{StateManifest: &f.manifest}, refs)
+	if err != nil {
+		if documents != nil {
+			t.Error("documents together with an error")
+		}
+		return nil, err
+	}
+	for _, ref := range refs {
+		if !bytes.Equal(documents[ref.Digest], f.documents[ref.ID]) {
+			t.Errorf("document of %s is not the one published", ref.ID)
+		}
+	}
+	if len(documents) != len(refs) {
+		t.Errorf("%d documents, want %d", len(documents), len(refs))
+	}
+	return documents, nil
+}
+
+func TestBundleOrSingleDocuments(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	c := client(t, d.device(t), s.URL)
+	unhinted := newFleet(10, 100)
+	unhinted.manifest.Bundle.SizeBytes = 0
+	for i := range unhinted.manifest.Deployments {
+		unhinted.manifest.Deployments[i].SizeBytes = 0
+	}
+	huge := newFleet(3, 100)
+	huge.manifest.Bundle.SizeBytes = 1 << 40
+	liar := newFleet(10, 100)
+	for i := range liar.manifest.Deployments {
+		liar.manifest.Deployments[i].SizeBytes = 1<<64 - 1
+	}
+	incompressible := newFleet(10, 20000)
+	incompressible.manifest.Bundle.SizeBytes = 200000
+
+	tests := map[string]struct {
+		fleet  *fleet
+		need   []int
+		bundle bool
+	}{
+		"everything is new":                               {newFleet(3, 100), nil, true},
+		"one of many is new":                              {newFleet(10, 100), []int{4}, false},
+		"many of many are new and the bundle is small":    {newFleet(10, 100), []int{0, 1, 2, 3, 4, 5}, true},
+		"two of many are new and the bundle is large":     {incompressible, []int{0, 1}, false},
+		"two are new, a round trip outweighs their bytes": {newFleet(10, 100), []int{0, 1}, true},
+		"no sizes given, one of many":                     {unhinted, []int{0}, false},
+		"no sizes given, most of many":                    {unhinted, []int{0, 1, 2, 3, 4, 5, 6, 7}, true},
+		"the bundle is said to be larger than allowed":    {huge, nil, false},
+		"sizes are nonsense":                              {liar, []int{0, 1}, true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			test.fleet.publish(s, "")
+			s.took()
+			if _, err := get(t, c, test.fleet, test.need...); err != nil {
+				t.Fatal(err)
+			}
+			took := s.took()
+			if got := slices.Equal(took, []string{test.fleet.bundleRoute()}); got != test.bundle {
+				t.Errorf("requests %q, want the bundle: %t", took, test.bundle)
+			}
+		})
+	}
+}
+
+func TestNothingNeededIsNoRequest(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	c := client(t, d.device(t), s.URL)
+	documents, err := c.Documents(t.Context(), &wfm.Manifest{StateManifest: &margo.StateManifest{Version: 1}}, nil)
+	if err != nil || len(documents) != 0 || len(s.took()) != 0 {
+		t.Errorf("documents %v, error %v", documents, err)
+	}
+}
+
+// TestDocumentsSurviveABadBundle spoils the bundle in every way. The documents
+// one by one are good, and are what the device falls back on.
+func TestDocumentsSurviveABadBundle(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	i := d.device(t)
+	doc := func(f *fleet, i int) file {
+		ref := f.manifest.Deployments[i]
+		return file{name: ref.ID, content: f.documents[ref.ID]}
+	}
+	repacked := func(files func(f *fleet) []file) func(*fleet) http.HandlerFunc {
+		return func(f *fleet) http.HandlerFunc {
+			f.pack(archive(files(f)...))
+			return serveBytes(f.bundle)
+		}
+	}
+	served := func(handler http.HandlerFunc) func(*fleet) http.HandlerFunc {
+		return func(*fleet) http.HandlerFunc { return handler }
+	}
+	tests := map[string]struct {
+		bundle func(f *fleet) http.HandlerFunc
+		good   bool // the bundle suffices
+	}{
+		"it is not there":           {served(serveProblem(404, `{"type":"https://docs.margo.org/specification/problem-types#invalid-bundle","title":"x","status":404}`)), false},
+		"it has another digest":     {served(serveBytes([]byte("something else"))), false},
+		"it was cut off":            {func(f *fleet) http.HandlerFunc { return serveTruncated(f.bundle) }, false},
+		"it is no gzip":             {func(f *fleet) http.HandlerFunc { f.pack([]byte("PK")); return serveBytes(f.bundle) }, false},
+		"it is no tar":              {func(f *fleet) http.HandlerFunc { f.pack(zip([]byte("PK"))); return serveBytes(f.bundle) }, false},
+		"it is larger than allowed": {served(serveBytes(make([]byte, 17<<20))), false},
+		"it expands beyond measure": {func(f *fleet) http.HandlerFunc { f.pack(zip(make([]byte, 33<<20))); return serveBytes(f.bundle) }, false},
+		"a document is missing":     {repacked(func(f *fleet) []file { return []file{doc(f, 0)} }), false},
+		"a file is one too many":    {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "README", content: []byte("hi")}, doc(f, 1)} }), false},
+		"a document is in it twice": {repacked(func(f *fleet) []file { return []file{doc(f, 0), doc(f, 1), doc(f, 1)} }), false},
+		"a document was changed":    {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "x", content: []byte("y")}} }), false},
+		"a document is too large":   {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "x", content: make([]byte, 300<<10)}} }), false},
+		"there is a symbolic link": {repacked(func(f *fleet) []file {
+			return []file{doc(f, 0), doc(f, 1), {name: "l", kind: tar.TypeSymlink, link: "/etc"}}
+		}), false},
+		"there is a device":  {repacked(func(f *fleet) []file { return []file{doc(f, 0), doc(f, 1), {name: "c", kind: tar.TypeChar}} }), false},
+		"a name is absolute": {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "/abs", content: doc(f, 1).content}} }), false},
+		"a name climbs":      {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "a/../../b", content: doc(f, 1).content}} }), false},
+		"there are too many entries": {repacked(func(f *fleet) []file {
+			return append(slices.Repeat([]file{{name: "d/", kind: tar.TypeDir}}, 10001), doc(f, 0), doc(f, 1))
+		}), false},
+		"names mean nothing": {repacked(func(f *fleet) []file {
+			return []file{{name: "b.yaml", content: doc(f, 0).content}, {name: "a", content: doc(f, 1).content}}
+		}), true},
+		"folders and pax headers": {repacked(func(f *fleet) []file {
+			return []file{{name: "pax", kind: tar.TypeXGlobalHeader}, {name: "./", kind: tar.TypeDir}, doc(f, 1), doc(f, 0)}
+		}), true},
+		"gzip around the gzip":           {func(f *fleet) http.HandlerFunc { return serveEncoded("gzip", zip(f.bundle)) }, true},
+		"its own gzip named as encoding": {func(f *fleet) http.HandlerFunc { return serveEncoded("gzip", f.bundle) }, true},
+		"some encoding that is not true": {func(f *fleet) http.HandlerFunc { return serveEncoded("br", f.bundle) }, true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(2, 100)
+			handler := test.bundle(f)
+			f.publish(s, "")
+			s.handle(f.bundleRoute(), handler)
+			s.took()
+
+			c := client(t, i, s.URL)
+			if _, err := get(t, c, f); err != nil {
+				t.Fatal(err)
+			}
+			took := s.took()
+			want := []string{f.bundleRoute(), f.documentRoute(0), f.documentRoute(1)}
+			if test.good {
+				want = want[:1]
+			}
+			if !slices.Equal(took, want) {
+				t.Errorf("requests %q, want %q", took, want)
+			}
+
+			// Without good documents one by one a bad bundle is an error.
+			s.handle(f.documentRoute(1), serveBytes([]byte("something else")))
+			_, err := get(t, c, f)
+			if (err == nil) != test.good {
+				t.Errorf("with a bad document: %v", err)
+			}
+			if err != nil && !errors.Is(err, wfm.ErrDigestMismatch) {
+				t.Errorf("error %q is not ErrDigestMismatch", err)
+			}
+		})
+	}
+}
+
+// TestBundleSurvivesBadDocuments spoils single documents; the bundle is good.
+func TestBundleSurvivesBadDocuments(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	c := client(t, d.device(t), s.URL)
+	tests := map[string]struct {
+		document func(f *fleet) http.HandlerFunc
+		good     bool // no bundle needed
+		fatal    bool // no use in trying the bundle
+	}{
+		"as it should be": {document: func(f *fleet) http.HandlerFunc { return serveBytes(f.documents[f.manifest.Deployments[2].ID]) }, good: true},
+		"compressed": {document: func(f *fleet) http.HandlerFunc {
+			return serveEncoded("gzip", zip(f.documents[f.manifest.Deployments[2].ID]))
+		}, good: true},
+		"not there":      {document: func(*fleet) http.HandlerFunc { return serveProblem(404, "") }},
+		"something else": {document: func(*fleet) http.HandlerFunc { return serveBytes([]byte("something else")) }},
+		"empty":          {document: func(*fleet) http.HandlerFunc { return serveBytes(nil) }},
+		"cut off":        {document: func(f *fleet) http.HandlerFunc { return serveTruncated(f.documents[f.manifest.Deployments[2].ID]) }},
+		"far too large":  {document: func(*fleet) http.HandlerFunc { return serveBytes(make([]byte, 300<<10)) }},
+		"a bomb":         {document: func(*fleet) http.HandlerFunc { return serveEncoded("gzip", zip(make([]byte, 10<<20))) }},
+		"with a line added": {document: func(f *fleet) http.HandlerFunc {
+			return serveBytes(append([]byte("\n"), f.documents[f.manifest.Deployments[2].ID]...))
+		}},
+		"not for this one":   {document: func(*fleet) http.HandlerFunc { return serveProblem(403, "") }, fatal: true},
+		"the WFM is busy":    {document: func(*fleet) http.HandlerFunc { return serveProblem(503, "", "Retry-After", "9") }, fatal: true},
+		"a redirect instead": {document: func(*fleet) http.HandlerFunc { return redirect("/other") }, fatal: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(10, 100)
+			f.publish(s, "")
+			s.handle(f.documentRoute(2), test.document(f))
+			s.took()
+			_, err := get(t, c, f, 2)
+			if (err != nil) != test.fatal {
+				t.Fatal(err)
+			}
+			want := []string{f.documentRoute(2), f.bundleRoute()}
+			if test.good || test.fatal {
+				want = want[:1]
+			}
+			if took := s.took(); !slices.Equal(took, want) {
+				t.Errorf("requests %q, want %q", took, want)
+			}
+		})
+	}
+}
+
+func TestDocumentsThatAreGoneAreSuperseded(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	c := client(t, d.device(t), s.URL)
+	for name, need := range map[string][]int{"by bundle first": nil, "one by one first": {0}} {
+		f := newFleet(10, 100) // published nowhere
+		_, err := get(t, c, f, need...)
+		if !errors.Is(err, wfm.ErrSuperseded) {
+			t.Errorf("%s: error %v, want ErrSuperseded", name, err)
+		}
+		if retry, _ := wfm.Retry(err); retry {
+			t.Errorf("%s: the same request is not worth a retry", name)
+		}
+		if strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: error of several lines: %q", name, err)
+		}
+	}
+}
+
+func TestDocumentsAreBoundedEitherWay(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	i := d.device(t)
+	f := newFleet(3, 1000)
+	f.publish(s, "")
+	for name, limits := range map[string]wfm.Limits{
+		"each of them":      {Document: 500},
+		"all of them":       {Expanded: 2500},
+		"bundle and single": {Bundle: 10, Document: 10},
+	} {
+		c := client(t, i, s.URL, func(o *wfm.Options) { o.Limits = limits })
+		if _, err := get(t, c, f); !errors.Is(err, wfm.ErrTooLarge) {
+			t.Errorf("%s: error %v, want ErrTooLarge", name, err)
+		}
+	}
+}
+
+func TestGivingUpIsNotRetryable(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	f := newFleet(1, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	s.handle(f.bundleRoute(), func(_ http.ResponseWriter, r *http.Request) {
+		cancel()
+		<-r.Context().Done()
+	})
+	_, err := client(t, d.device(t), s.URL).Documents(ctx, &wfm.Manifest{StateManifest: &f.manifest}, f.manifest.Deployments)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want context.Canceled", err)
+	}
+	if retry, _ := wfm.Retry(err); retry {
+		t.Error("what the caller gave up is not to be repeated")
+	}
+}
+
+// TestURLsOfTheManifest is about where documents are fetched from. The other
+// origins are real servers, and fail the test when connected to.
+func TestURLsOfTheManifest(t *testing.T) {
+	d := newTrust(t)
+	i := d.device(t)
+	foreign := d.bystander(t)
+	path := func(f *fleet) string { return strings.TrimPrefix(f.documentRoute(2), "GET ") }
+
+	tests := map[string]struct {
+		base      string // path of the configured URL
+		mount     string // where the server really is
+		url       func(f *fleet, own string) string
+		want      []string // prefixes of the paths asked for, in order
+		available bool
+	}{
+		"relative to the origin": {
+			"", "", func(f *fleet, _ string) string { return path(f) }, []string{""}, true,
+		},
+		"absolute, same origin": {
+			"", "", func(f *fleet, own string) string { return own + path(f) }, []string{""}, true,
+		},
+		"absolute, scheme in upper case": {
+			"", "", func(f *fleet, own string) string { return strings.Replace(own, "https", "HTTPS", 1) + path(f) }, []string{""}, true,
+		},
+		"with a fragment": {
+			"", "", func(f *fleet, _ string) string { return path(f) + "#x" }, []string{""}, true,
+		},
+		"origin-relative, though mounted below a prefix": {
+			"/v1alpha2/margo", "/v1alpha2/margo", func(f *fleet, _ string) string { return path(f) }, []string{"", "/v1alpha2/margo"}, true,
+		},
+		"origin-relative with the prefix in it": {
+			"/v1alpha2/margo/", "/v1alpha2/margo", func(f *fleet, _ string) string { return "/v1alpha2/margo" + path(f) }, []string{"/v1alpha2/margo"}, true,
+		},
+		"relative to the base": {
+			"/v1alpha2/margo", "/v1alpha2/margo", func(f *fleet, _ string) string { return strings.TrimPrefix(path(f), "/") }, []string{"/v1alpha2/margo"}, true,
+		},
+		"origin-relative, served at the origin": {
+			"/v1alpha2/margo", "", func(f *fleet, _ string) string { return path(f) }, []string{""}, true,
+		},
+		"another port of the host": {
+			"", "", func(f *fleet, _ string) string { return foreign + path(f) }, []string{""}, true,
+		},
+		"another host without scheme": {
+			"", "", func(f *fleet, _ string) string { return strings.TrimPrefix(foreign, "https:") + path(f) }, []string{""}, true,
+		},
+		"the own host as user name": {
+			"", "", func(f *fleet, own string) string {
+				return own + "@" + strings.TrimPrefix(foreign, "https://") + path(f)
+			}, []string{""}, true,
+		},
+		"a user name for the own host": {
+			"", "", func(f *fleet, own string) string {
+				return strings.Replace(own, "https://", "https://u:p@", 1) + path(f)
+			}, []string{""}, true,
+		},
+		"plain HTTP": {
+			"", "", func(f *fleet, own string) string { return strings.Replace(own, "https", "http", 1) + path(f) }, []string{""}, true,
+		},
+		"a file": {
+			"", "", func(*fleet, string) string { return "file:///etc/passwd" }, []string{""}, true,
+		},
+		"no URL at all": {
+			"", "", func(*fleet, string) string { return "http://[::1" }, []string{""}, true,
+		},
+		"a wrong path on the own origin": {
+			"", "", func(*fleet, string) string { return "/elsewhere" }, []string{"elsewhere", ""}, true,
+		},
+		"nowhere": {
+			"/a", "/b", func(f *fleet, _ string) string { return path(f) }, []string{"", "/a"}, false,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := d.serve(t, "one")
+			f := newFleet(10, 100)
+			f.publish(s, test.mount)
+			f.manifest.Bundle = nil // so that only the documents are asked for
+			f.manifest.Deployments[2].URL = test.url(f, s.URL)
+
+			_, err := get(t, client(t, i, s.URL+test.base), f, 2)
+			if (err == nil) != test.available {
+				t.Errorf("error: %v", err)
+			}
+			var want []string
+			for _, prefix := range test.want {
+				if prefix == "elsewhere" {
+					want = append(want, "GET /elsewhere")
+					continue
+				}
+				want = append(want, "GET "+prefix+path(f))
+			}
+			if took := s.took(); !slices.Equal(took, want) {
+				t.Errorf("requests %q, want %q", took, want)
+			}
+		})
+	}
+}
+
+func TestAMountPointIsFoundOutOnce(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	f := newFleet(4, 100)
+	f.publish(s, "/v1")
+	f.manifest.Bundle = nil
+	if _, err := get(t, client(t, d.device(t), s.URL+"/v1"), f); err != nil {
+		t.Fatal(err)
+	}
+	if took := s.took(); len(took) != 5 {
+		t.Errorf("%d requests for 4 documents, want 5: %q", len(took), took)
+	}
+}
+
+func TestBundleIsAskedForWithoutEncoding(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	f := newFleet(2, 10)
+	var got string
+	s.handle(f.bundleRoute(), func(w http.ResponseWriter, r *http.Request) {
+		got = r.Header.Get("Accept-Encoding")
+		w.Write(f.bundle)
+	})
+	if _, err := get(t, client(t, d.device(t), s.URL), f); err != nil {
+		t.Fatal(err)
+	}
+	if got != "identity" {
+		t.Errorf("Accept-Encoding = %q, want identity", got)
+	}
+}

@@ -1,0 +1,123 @@
+package wfm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/margolite/margolite/agent/margo"
+)
+
+// ErrNotModified is the answer to a poll that brings nothing new (DS-05).
+var ErrNotModified = errors.New("the state manifest has not changed")
+
+// Reasons why the WFM's content cannot be used.
+var (
+	// ErrSuperseded: a document is not available under its digest. It says
+	// nothing about the deployment (DS-14); the manifest is probably outdated
+	// and should be fetched again, without an ETag.
+	ErrSuperseded = errors.New("not available any more, the state manifest may have been superseded")
+	// ErrDigestMismatch: the bytes are not those that the manifest names (DS-18).
+	ErrDigestMismatch = errors.New("content does not match its digest")
+	// ErrTooLarge: the content is larger than the device can take.
+	ErrTooLarge = errors.New("content is larger than allowed")
+	// ErrBundle: the bundle is broken, or does not hold exactly the documents
+	// of the manifest (DS-16).
+	ErrBundle = errors.New("bundle is not acceptable")
+	// ErrContentType: the answer to a poll is no state manifest.
+	ErrContentType = errors.New("answer is not a state manifest")
+
+	errEncoding = errors.New("content encoding cannot be undone")
+)
+
+// maxRetryAfter caps what a WFM can ask for: a wrong number must not silence a
+// device for good.
+const maxRetryAfter = 24 * time.Hour
+
+// Error is an answer of the WFM that is no success.
+type Error struct {
+	Op         string // what was tried, e.g. "get state manifest"
+	Status     int    // of the HTTP answer
+	Problem    margo.ProblemDetail
+	RetryAfter time.Duration // not to be tried again before; 0: nothing said
+	Location   string        // where a redirect leads, which is not followed
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "cannot %s: the WFM answered %d %s", e.Op, e.Status, http.StatusText(e.Status))
+	if e.Location != "" {
+		fmt.Fprintf(&b, ", a redirect to %.200q, which is not followed", e.Location)
+	}
+	for _, text := range []string{e.Problem.Title, e.Problem.Detail} {
+		if text != "" && text != http.StatusText(e.Status) {
+			b.WriteString(": ")
+			b.WriteString(text)
+		}
+	}
+	for _, field := range e.Problem.Errors {
+		fmt.Fprintf(&b, "; %s: %s", field.Field, field.Message)
+	}
+	return b.String()
+}
+
+// connectionError is whatever kept an answer from arriving.
+type connectionError struct {
+	op  string
+	err error
+}
+
+func (e *connectionError) Error() string { return "cannot " + e.op + ": " + e.err.Error() }
+
+func (e *connectionError) Unwrap() error { return e.err }
+
+// Retry tells whether it makes sense to repeat what failed with an error of
+// this package, and how long to wait at least; a back-off of the caller's own
+// comes on top, where the answer does not say "fixed" (ERR-04 ... ERR-06). A
+// request that is not to be repeated does not end the regular polling.
+func Retry(err error) (retryable bool, after time.Duration) {
+	switch e := err.(type) {
+	case *Error:
+		return e.Problem.Retryable, e.RetryAfter
+	case *connectionError:
+		return !errors.Is(e, context.Canceled), 0
+	case interface{ Unwrap() []error }: // several ways were tried
+		for _, part := range e.Unwrap() {
+			again, wait := Retry(part)
+			retryable, after = retryable || again, max(after, wait)
+		}
+		return retryable, after
+	case interface{ Unwrap() error }:
+		return Retry(e.Unwrap())
+	}
+	return false, 0
+}
+
+// retryAfter reads the header of this name, in seconds or as a date. A date is
+// compared with the server's own idea of the present, since the device's may
+// be wrong.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	value := strings.TrimSpace(h.Get("Retry-After"))
+	if value == "" {
+		return 0
+	}
+	if strings.Trim(value, "0123456789") == "" {
+		seconds, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || seconds > int64(maxRetryAfter/time.Second) {
+			return maxRetryAfter
+		}
+		return time.Duration(seconds) * time.Second
+	}
+	until, err := http.ParseTime(value)
+	if err != nil {
+		return 0
+	}
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = date
+	}
+	return min(max(until.Sub(now), 0), maxRetryAfter)
+}

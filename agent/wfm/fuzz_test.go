@@ -1,0 +1,90 @@
+package wfm
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/margo"
+)
+
+// FuzzReadBundle feeds archives whose outer digest is taken for granted, as a
+// WFM can publish any. The tar inside is fuzzed, since nobody finds gzip
+// checksums by chance; broken gzip is tried as well.
+func FuzzReadBundle(f *testing.F) {
+	one, two := []byte("id: 1\n"), []byte("id: 2\n")
+	refs := []margo.DeploymentRef{{ID: "1", Digest: digest.FromBytes(one)}, {ID: "2", Digest: digest.FromBytes(two)}}
+	limits := Limits{Document: 1 << 10, Expanded: 64 << 10, Entries: 8}.withDefaults()
+
+	pack := func(documents ...[]byte) []byte {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for _, d := range documents {
+			if err := w.WriteHeader(&tar.Header{Name: "d", Typeflag: tar.TypeReg, Size: int64(len(d))}); err != nil {
+				f.Fatal(err)
+			}
+			if _, err := w.Write(d); err != nil {
+				f.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			f.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	f.Add(pack(one, two), true)
+	f.Add(pack(two), true)
+	f.Add(pack(one, one, two), true)
+	f.Add(pack(one, two)[:600], true)
+	f.Add([]byte{0x1f, 0x8b, 8, 0}, false)
+	f.Fuzz(func(t *testing.T, content []byte, compress bool) {
+		if compress {
+			var b bytes.Buffer
+			z, err := gzip.NewWriterLevel(&b, gzip.NoCompression)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := z.Write(content); err != nil {
+				t.Fatal(err)
+			}
+			if err := z.Close(); err != nil {
+				t.Fatal(err)
+			}
+			content = b.Bytes()
+		}
+		documents, err := readBundle(content, refs, limits)
+		if err != nil {
+			if documents != nil {
+				t.Fatal("documents together with an error")
+			}
+			return
+		}
+		if len(documents) != len(refs) {
+			t.Fatalf("%d documents, want %d", len(documents), len(refs))
+		}
+		for _, ref := range refs {
+			if digest.FromBytes(documents[ref.Digest]) != ref.Digest {
+				t.Fatalf("document %s is something else", ref.ID)
+			}
+		}
+	})
+}
+
+func FuzzRetryAfter(f *testing.F) {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	for _, seed := range []string{"", "0", "120", "-1", "1.5", "99999999999999999999", " 7 ", "Fri, 01 May 2026 12:00:30 GMT", "Friday, 01-May-26 12:00:30 GMT", "Fri May  1 12:00:30 2026", "soon"} {
+		f.Add(seed, "")
+		f.Add(seed, "Fri, 01 May 2026 11:00:00 GMT")
+	}
+	f.Fuzz(func(t *testing.T, value, date string) {
+		got := retryAfter(http.Header{"Retry-After": {value}, "Date": {date}}, now)
+		if got < 0 || got > maxRetryAfter {
+			t.Fatalf("Retry-After %q with Date %q: %s", value, date, got)
+		}
+	})
+}

@@ -1,0 +1,52 @@
+package wfm
+
+import (
+	"cmp"
+	"time"
+)
+
+// Limits bound what the WFM can make the device hold and wait for. Zero values
+// are replaced by the defaults, which fit a device of 64 MB.
+type Limits struct {
+	Manifest int64 // bytes of the state manifest; 1 MiB
+	Document int64 // bytes of one deployment document; 256 KiB
+	Bundle   int64 // bytes of the bundle, compressed; 16 MiB
+	Expanded int64 // bytes of the bundle, expanded, and of all documents of one call; 32 MiB
+	Entries  int   // entries of the bundle; 10000
+
+	// Speed is the slowest transfer that is put up with, in bytes per second:
+	// it makes the deadline of a whole answer from the limit of its size. 4 KiB.
+	Speed int64
+	// ConnectionAge is how long a connection is used at most (ID-12). An hour,
+	// which is also the largest value.
+	ConnectionAge time.Duration
+}
+
+// Bounds that nobody needs to change.
+const (
+	maxProblem = 64 << 10 // of the body of an answer that is no success
+	maxHeader  = 64 << 10
+	maxIgnored = 4 << 10 // of a body that is of no interest
+)
+
+const (
+	defaultTimeout   = 30 * time.Second
+	maxConnectionAge = time.Hour
+)
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		Manifest:      cmp.Or(l.Manifest, 1<<20),
+		Document:      cmp.Or(l.Document, 256<<10),
+		Bundle:        cmp.Or(l.Bundle, 16<<20),
+		Expanded:      cmp.Or(l.Expanded, 32<<20),
+		Entries:       cmp.Or(l.Entries, 10000),
+		Speed:         cmp.Or(l.Speed, 4<<10),
+		ConnectionAge: min(cmp.Or(l.ConnectionAge, maxConnectionAge), maxConnectionAge),
+	}
+}
+
+// deadline is how long an answer of up to size bytes may take.
+func (l Limits) deadline(timeout time.Duration, size int64) time.Duration {
+	return timeout + time.Duration(size/l.Speed)*time.Second
+}

@@ -1,0 +1,398 @@
+package wfm_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/test/pki"
+)
+
+const manifestRoute = "GET /api/v1/deployments"
+
+func TestManifestComesAsItWasSent(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	f := newFleet(2, 10)
+	f.publish(s, "")
+	c := client(t, d.device(t), s.URL)
+
+	m, err := c.Manifest(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(m.Raw, f.raw()) || m.Digest != digest.FromBytes(f.raw()) || m.ETag != `"`+m.Digest.String()+`"` {
+		t.Errorf("raw bytes, digest %s or ETag %s are not those of the manifest", m.Digest, m.ETag)
+	}
+	if m.Version != 7 || len(m.Deployments) != 2 {
+		t.Errorf("version %d with %d deployments, want 7 with 2", m.Version, len(m.Deployments))
+	}
+	if age := time.Since(m.Date); age < -time.Minute || age > time.Minute {
+		t.Errorf("Date = %s", m.Date)
+	}
+	if !c.ServerTime().Equal(m.Date) {
+		t.Errorf("ServerTime = %s, want %s", c.ServerTime(), m.Date)
+	}
+
+	if _, err := c.Manifest(t.Context(), m.ETag); !errors.Is(err, wfm.ErrNotModified) {
+		t.Errorf("second poll: %v, want ErrNotModified", err)
+	}
+}
+
+func TestPollAsksForExactlyWhatItCanRead(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	c := client(t, d.device(t), s.URL)
+	// As received, with whatever a server makes of an ETag (A-07).
+	for _, etag := range []string{"", `"sha256:abc"`, `W/"x"`, `unquoted`, `"with \" and , inside"`, `"é"`} {
+		var got http.Header
+		s.handle(manifestRoute, func(w http.ResponseWriter, r *http.Request) {
+			got = r.Header.Clone()
+			w.WriteHeader(http.StatusNotModified)
+		})
+		_, err := c.Manifest(t.Context(), etag)
+		if etag != "" && !errors.Is(err, wfm.ErrNotModified) {
+			t.Errorf("ETag %s: %v, want ErrNotModified", etag, err)
+		}
+		if etag == "" && (err == nil || errors.Is(err, wfm.ErrNotModified)) {
+			t.Errorf("304 to an unconditional request: %v, want an error", err)
+		}
+		if want := []string{margo.ManifestMediaType}; !slices.Equal(got.Values("Accept"), want) {
+			t.Errorf("Accept = %q, want %q", got.Values("Accept"), want)
+		}
+		if want := []string{"gzip"}; !slices.Equal(got.Values("Accept-Encoding"), want) {
+			t.Errorf("Accept-Encoding = %q, want %q", got.Values("Accept-Encoding"), want)
+		}
+		if got.Get("If-None-Match") != etag {
+			t.Errorf("If-None-Match = %s, want %s", got.Get("If-None-Match"), etag)
+		}
+	}
+}
+
+func TestManifestAnswers(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	foreign := d.bystander(t)
+	i := d.device(t)
+	raw := newFleet(1, 10).raw()
+	large := append(bytes.Repeat([]byte(" "), 1<<20), raw...)
+
+	withType := func(contentType string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", contentType)
+			w.Write(raw)
+		}
+	}
+	encoded := func(encoding string, content []byte) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", margo.ManifestMediaType)
+			serveEncoded(encoding, content)(w, r)
+		}
+	}
+
+	tests := map[string]struct {
+		handler http.HandlerFunc
+		is      error  // errors.Is
+		status  int    // of *wfm.Error
+		text    string // in the error
+		retry   bool
+		after   time.Duration
+		ok      bool
+	}{
+		"its own type":                      {handler: withType(margo.ManifestMediaType), ok: true},
+		"its own type with a parameter":     {handler: withType(margo.ManifestMediaType + "; charset=utf-8"), ok: true},
+		"plain JSON":                        {handler: withType("application/json"), ok: true},
+		"a signed manifest":                 {handler: withType("application/vnd.margo.manifest.v1.jws+json"), is: wfm.ErrContentType},
+		"a page":                            {handler: withType("text/html"), is: wfm.ErrContentType},
+		"an empty content type":             {handler: withType(""), is: wfm.ErrContentType},
+		"gzip":                              {handler: encoded("gzip", zip(raw)), ok: true},
+		"gzip in upper case":                {handler: encoded("GZIP", zip(raw)), ok: true},
+		"identity":                          {handler: encoded("identity", raw), ok: true},
+		"an encoding not asked for":         {handler: encoded("br", raw), text: `"br"`},
+		"two encodings":                     {handler: encoded("gzip, gzip", zip(zip(raw))), text: `"gzip, gzip"`},
+		"gzip in the header only":           {handler: encoded("gzip", raw), text: "content encoding"},
+		"gzip with nothing in it":           {handler: encoded("gzip", nil), text: "unexpected EOF", retry: true},
+		"gzip cut off":                      {handler: encoded("gzip", zip(raw)[:40]), text: "unexpected EOF", retry: true},
+		"gzip that was changed":             {handler: encoded("gzip", flip(zip(raw))), text: "content encoding"},
+		"a bomb":                            {handler: encoded("gzip", zip(make([]byte, 100<<20))), is: wfm.ErrTooLarge},
+		"more than a megabyte":              {handler: encoded("", large), is: wfm.ErrTooLarge},
+		"less than announced":               {handler: serveTruncated(raw), text: "unexpected EOF", retry: true},
+		"not JSON":                          {handler: encoded("", []byte("{")), text: "state manifest"},
+		"redirect to elsewhere":             {handler: redirect(foreign + "/steal"), status: 307, text: foreign + "/steal"},
+		"redirect to itself":                {handler: redirect("/api/v1/deployments"), status: 307, text: "redirect"},
+		"redirect to nonsense":              {handler: redirect("::"), status: 307, text: "redirect"},
+		"created":                           {handler: serveProblem(201, ""), is: wfm.ErrContentType},
+		"not authorised":                    {handler: serveProblem(403, `{"type":"https://docs.margo.org/specification/problem-types#not-authorized","title":"Client Relationship Retired","status":403}`), status: 403, text: "Client Relationship Retired"},
+		"not acceptable":                    {handler: serveProblem(406, `{"type":"https://docs.margo.org/specification/problem-types#server-cannot-generate-response","title":"x","status":406}`), status: 406},
+		"unavailable for a while":           {handler: serveProblem(503, `{"title":"x","status":503}`, "Retry-After", "120"), status: 503, retry: true, after: 2 * time.Minute},
+		"unavailable, header before body":   {handler: serveProblem(503, `{"title":"x","status":503,"retryAfterSeconds":5}`, "Retry-After", "120"), status: 503, retry: true, after: 2 * time.Minute},
+		"unavailable, body only":            {handler: serveProblem(503, `{"title":"x","status":503,"retryAfterSeconds":5}`), status: 503, retry: true, after: 5 * time.Second},
+		"unavailable for a year":            {handler: serveProblem(503, "", "Retry-After", "31536000"), status: 503, retry: true, after: 24 * time.Hour},
+		"too many until a date":             {handler: serveProblem(429, "", "Date", "Fri, 01 May 2026 12:00:00 GMT", "Retry-After", "Fri, 01 May 2026 12:00:30 GMT"), status: 429, retry: true, after: 30 * time.Second},
+		"too many until a date long past":   {handler: serveProblem(429, "", "Retry-After", "Fri, 01 May 2020 12:00:30 GMT"), status: 429, retry: true},
+		"broken, and says not to retry":     {handler: serveProblem(500, `{"title":"x","status":500,"retryable":false}`), status: 500},
+		"a page of a proxy in between":      {handler: serveProblem(502, "<html>Bad Gateway</html>", "Content-Type", "text/html"), status: 502, retry: true},
+		"a compressed problem":              {handler: serveProblem(422, string(zip([]byte(`{"title":"Semantic Error","status":422,"errors":[{"field":"a.b","message":"must be c"}]}`))), "Content-Encoding", "gzip"), status: 422, text: "a.b: must be c"},
+		"a problem without end":             {handler: serveProblem(400, `{"title":"`+strings.Repeat("x", 10<<20)), status: 400},
+		"not modified though nothing known": {handler: serveProblem(304, ""), status: 304},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s.handle(manifestRoute, test.handler)
+			m, err := client(t, i, s.URL).Manifest(t.Context(), "")
+			if test.ok {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(m.Raw, raw) {
+					t.Error("raw bytes are not those of the manifest")
+				}
+				return
+			}
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if test.is != nil && !errors.Is(err, test.is) {
+				t.Errorf("error %q is not %q", err, test.is)
+			}
+			var answer *wfm.Error
+			if errors.As(err, &answer); test.status != 0 && (answer == nil || answer.Status != test.status) {
+				t.Errorf("error %q is not an answer with status %d", err, test.status)
+			}
+			if !strings.Contains(err.Error(), test.text) || len(err.Error()) > 4096 {
+				t.Errorf("error %q does not say %q in few words", err, test.text)
+			}
+			if retry, after := wfm.Retry(err); retry != test.retry || after != test.after {
+				t.Errorf("Retry = %t, %s, want %t, %s", retry, after, test.retry, test.after)
+			}
+		})
+	}
+}
+
+func redirect(to string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", to)
+		w.WriteHeader(http.StatusTemporaryRedirect)
+	}
+}
+
+// flip changes a byte in the middle.
+func flip(content []byte) []byte {
+	content = bytes.Clone(content)
+	content[len(content)/2] ^= 0xff
+	return content
+}
+
+func TestAnswersAreWaitedForOnlySoLong(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	i := d.device(t)
+	drip := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", margo.ManifestMediaType)
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			if _, err := io.WriteString(w, " "); err != nil {
+				return
+			}
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				return
+			}
+			select {
+			case <-r.Context().Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}
+	tests := map[string]struct {
+		handler http.HandlerFunc
+		limits  wfm.Limits
+		timeout time.Duration
+		text    string
+	}{
+		"no header": {
+			handler: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+			timeout: 300 * time.Millisecond, text: "silent",
+		},
+		"a header and silence": {
+			handler: func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", margo.ManifestMediaType)
+				http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			},
+			timeout: 300 * time.Millisecond, text: "silent",
+		},
+		"byte after byte": {
+			handler: drip, limits: wfm.Limits{Speed: 1 << 30},
+			timeout: 300 * time.Millisecond, text: "takes too long",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s.handle(manifestRoute, test.handler)
+			c := client(t, i, s.URL, func(o *wfm.Options) { o.Timeout, o.Limits = test.timeout, test.limits })
+			_, err := c.Manifest(t.Context(), "")
+			if err == nil || !strings.Contains(err.Error(), test.text) {
+				t.Fatalf("error %v does not say %q", err, test.text)
+			}
+			if retry, _ := wfm.Retry(err); !retry {
+				t.Error("a slow network is no reason to give up")
+			}
+		})
+	}
+}
+
+func TestASlowAnswerThatKeepsComingIsWaitedFor(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	raw := newFleet(1, 10).raw()
+	s.handle(manifestRoute, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", margo.ManifestMediaType)
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for chunk := range slices.Chunk(raw, len(raw)/5) { // longer than the time of silence that is allowed
+			w.Write(chunk)
+			http.NewResponseController(w).Flush()
+			<-tick.C
+		}
+	})
+	c := client(t, d.device(t), s.URL, func(o *wfm.Options) { o.Timeout = 800 * time.Millisecond })
+	if _, err := c.Manifest(t.Context(), ""); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOnlyTheOwnWFMIsSpokenTo(t *testing.T) {
+	d := newTrust(t)
+	i := d.device(t)
+	t.Run("another WFM gets no request", func(t *testing.T) {
+		s := d.serve(t, "two")
+		_, err := client(t, i, s.URL).Manifest(t.Context(), "")
+		var refused *identity.Error
+		if !errors.As(err, &refused) || refused.Reason != identity.OtherIdentity {
+			t.Errorf("error %v, want reason %q", err, identity.OtherIdentity)
+		}
+		if retry, _ := wfm.Retry(err); !retry {
+			t.Error("an identity problem is being offline, and worth a retry")
+		}
+		if took := s.took(); len(took) != 0 {
+			t.Errorf("requests: %q", took)
+		}
+	})
+	t.Run("a WFM that refuses the device is out of reach", func(t *testing.T) {
+		s := d.serve(t, "one")
+		stranger := must(newTrust(t).authority.IssueClient("one", "gw-07"))
+		files := must(pki.WriteFiles(t.TempDir(), stranger, d.authority.Bundle()))
+		refused := must(identity.Load(identity.Options{Certificate: files.Certificate, Key: files.Key, TrustBundle: files.TrustBundle}))
+		_, err := client(t, refused, s.URL).Manifest(t.Context(), "")
+		if retry, _ := wfm.Retry(err); err == nil || !retry {
+			t.Errorf("error %v, want one that is retryable", err)
+		}
+	})
+	t.Run("nobody there", func(t *testing.T) {
+		s := d.serve(t, "one")
+		s.Close()
+		_, err := client(t, i, s.URL).Manifest(t.Context(), "")
+		if retry, _ := wfm.Retry(err); err == nil || !retry {
+			t.Errorf("error %v, want one that is retryable", err)
+		}
+	})
+}
+
+func TestConnectionsAreKeptButNotForever(t *testing.T) {
+	d := newTrust(t)
+	tests := map[string]struct {
+		age     time.Duration
+		between func(*wfm.Client)
+		want    int32
+	}{
+		"polls share a connection":           {0, func(*wfm.Client) {}, 1},
+		"an old connection is not used":      {time.Nanosecond, func(*wfm.Client) {}, 3},
+		"none survives a change of identity": {0, (*wfm.Client).CloseIdle, 3},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := d.serve(t, "one")
+			newFleet(1, 10).publish(s, "")
+			c := client(t, d.device(t), s.URL, func(o *wfm.Options) { o.Limits.ConnectionAge = test.age })
+			for range 3 {
+				if _, err := c.Manifest(t.Context(), ""); err != nil {
+					t.Fatal(err)
+				}
+				test.between(c)
+			}
+			if got := s.accepted.Load(); got != test.want {
+				t.Errorf("%d connections, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+func TestNewChecksTheURL(t *testing.T) {
+	d := newTrust(t)
+	config := d.device(t).TLS()
+	for url, ok := range map[string]bool{
+		"https://wfm.example":                   true,
+		"https://wfm.example:8443/v1alpha2/x/":  true,
+		"http://wfm.example":                    false,
+		"wfm.example":                           false,
+		"https://":                              false,
+		"https://user:secret@wfm.example":       false,
+		"https://wfm.example/?token=x":          false,
+		"https://wfm.example/#x":                false,
+		"https://wfm.example:port":              false,
+		"https://user:secret@wfm.example:port":  false,
+		"":                                      false,
+		"https://[::1]:8443":                    true,
+		"https://wfm.example/%zz":               false,
+		"ftp://wfm.example":                     false,
+		"https:wfm.example":                     false,
+		"https://:8443/":                        false,
+		"https://wfm.example/api/../v1alpha2//": true,
+	} {
+		_, err := wfm.New(wfm.Options{URL: url, TLS: config})
+		if (err == nil) != ok {
+			t.Errorf("New(%q): %v", url, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("New(%q) shows the password: %v", url, err)
+		}
+	}
+	if _, err := wfm.New(wfm.Options{URL: "https://wfm.example"}); err == nil {
+		t.Error("a client without TLS configuration was made")
+	}
+}
+
+func TestRetryLooksThroughEveryWrapping(t *testing.T) {
+	busy := &wfm.Error{Status: 503, Problem: margo.ProblemDetail{Retryable: true}, RetryAfter: time.Minute}
+	gone := &wfm.Error{Status: 404}
+	tests := map[string]struct {
+		err   error
+		retry bool
+		after time.Duration
+	}{
+		"nothing":               {nil, false, 0},
+		"an answer":             {fmt.Errorf("x: %w", busy), true, time.Minute},
+		"one of two":            {fmt.Errorf("%w; and %w", gone, busy), true, time.Minute},
+		"neither of two":        {errors.Join(gone, wfm.ErrDigestMismatch), false, 0},
+		"nothing new":           {wfm.ErrNotModified, false, 0},
+		"an error of elsewhere": {io.EOF, false, 0},
+	}
+	for name, test := range tests {
+		if retry, after := wfm.Retry(test.err); retry != test.retry || after != test.after {
+			t.Errorf("%s: Retry = %t, %s, want %t, %s", name, retry, after, test.retry, test.after)
+		}
+	}
+}

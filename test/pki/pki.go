@@ -1,0 +1,296 @@
+// Package pki makes the certificates of a trust domain for tests and for the
+// development WFM: a root, an intermediate, and SVIDs signed by it, sound or
+// broken on purpose. It is no certificate authority for anything that matters:
+// keys lie unprotected in memory and in the files that it writes.
+package pki
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/margolite/margolite/agent/identity"
+)
+
+// Lifetimes, counted from the time that the authority was made for.
+const (
+	authorityLife = 10 * 365 * 24 * time.Hour
+	svidLife      = 90 * 24 * time.Hour
+	backdated     = time.Hour // so that a clock somewhat behind works too
+)
+
+// Authority signs the SVIDs of one trust domain.
+type Authority struct {
+	TrustDomain  string
+	Root         *x509.Certificate
+	Intermediate *x509.Certificate
+
+	at              time.Time
+	rootKey         *ecdsa.PrivateKey
+	intermediateKey *ecdsa.PrivateKey
+}
+
+// NewAuthority makes an authority whose certificates, and those it issues, are
+// valid around the given time.
+func NewAuthority(trustDomain string, at time.Time) (*Authority, error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	template := authorityTemplate("Root of "+trustDomain, at)
+	root, err := sign(template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make root of %s: %w", trustDomain, err)
+	}
+	return withIntermediate(trustDomain, root, key, at)
+}
+
+// ParseAuthority brings back an authority from what PEM returned, with a new
+// intermediate. Certificates it issued before stay valid.
+func ParseAuthority(trustDomain string, data []byte, at time.Time) (*Authority, error) {
+	certificate, rest := pem.Decode(data)
+	key, _ := pem.Decode(rest)
+	if certificate == nil || key == nil {
+		return nil, errors.New("cannot read authority: want PEM of a certificate and of its key")
+	}
+	root, err := x509.ParseCertificate(certificate.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read authority's certificate: %w", err)
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(key.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read authority's key: %w", err)
+	}
+	rootKey, ok := parsed.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("cannot read authority's key: want ECDSA, have %T", parsed)
+	}
+	return withIntermediate(trustDomain, root, rootKey, at)
+}
+
+func withIntermediate(trustDomain string, root *x509.Certificate, rootKey *ecdsa.PrivateKey, at time.Time) (*Authority, error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	template := authorityTemplate("Issuer of "+trustDomain, at)
+	intermediate, err := sign(template, root, key.Public(), rootKey)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make intermediate of %s: %w", trustDomain, err)
+	}
+	return &Authority{
+		TrustDomain: trustDomain, Root: root, Intermediate: intermediate,
+		at: at, rootKey: rootKey, intermediateKey: key,
+	}, nil
+}
+
+// PEM is the root with its private key, for ParseAuthority.
+func (a *Authority) PEM() ([]byte, error) {
+	key, err := keyPEM(a.rootKey)
+	if err != nil {
+		return nil, err
+	}
+	return append(certificatePEM(a.Root), key...), nil
+}
+
+// Bundle holds the root as the anchor of the trust domain.
+func (a *Authority) Bundle() *identity.TrustBundle {
+	return &identity.TrustBundle{Anchors: []*x509.Certificate{a.Root}, Sequence: 1}
+}
+
+// BundleJSON is the bundle as a SPIFFE bundle, BundlePEM as PEM.
+func (a *Authority) BundleJSON() ([]byte, error) { return identity.MarshalTrustBundle(a.Bundle()) }
+
+// BundlePEM is the root certificate as PEM.
+func (a *Authority) BundlePEM() []byte { return certificatePEM(a.Root) }
+
+// Option changes an SVID before it is signed.
+type Option func(*request)
+
+type request struct {
+	*x509.Certificate
+	key crypto.Signer
+}
+
+// Valid sets the validity.
+func Valid(notBefore, notAfter time.Time) Option {
+	return func(r *request) { r.NotBefore, r.NotAfter = notBefore, notAfter }
+}
+
+// URIs replaces the URI SANs.
+func URIs(uris ...string) Option {
+	return func(r *request) {
+		r.Certificate.URIs = nil
+		for _, uri := range uris {
+			parsed, err := url.Parse(uri)
+			if err != nil {
+				parsed = &url.URL{Opaque: uri}
+			}
+			r.Certificate.URIs = append(r.Certificate.URIs, parsed)
+		}
+	}
+}
+
+// DNSNames adds DNS SANs.
+func DNSNames(names ...string) Option {
+	return func(r *request) { r.Certificate.DNSNames = append(r.Certificate.DNSNames, names...) }
+}
+
+// IsCA makes the leaf an authority itself.
+func IsCA(r *request) { r.Certificate.IsCA = true }
+
+// KeyUsage adds to the key usage.
+func KeyUsage(usage x509.KeyUsage) Option {
+	return func(r *request) { r.Certificate.KeyUsage |= usage }
+}
+
+// ExtKeyUsage replaces the extended key usage.
+func ExtKeyUsage(usages ...x509.ExtKeyUsage) Option {
+	return func(r *request) { r.Certificate.ExtKeyUsage = usages }
+}
+
+// Key uses this key instead of a new ECDSA P-256 one.
+func Key(key crypto.Signer) Option { return func(r *request) { r.key = key } }
+
+// IssueWFM makes the SVID of a WFM.
+func (a *Authority) IssueWFM(wfmID string, options ...Option) (*SVID, error) {
+	return a.Issue(identity.ID{TrustDomain: a.TrustDomain, WFM: wfmID}.String(), options...)
+}
+
+// IssueClient makes the SVID of a client of a WFM.
+func (a *Authority) IssueClient(wfmID, clientID string, options ...Option) (*SVID, error) {
+	return a.Issue(identity.ID{TrustDomain: a.TrustDomain, WFM: wfmID, Client: clientID}.String(), options...)
+}
+
+// Issue makes an SVID for any URI.
+func (a *Authority) Issue(uri string, options ...Option) (*SVID, error) {
+	r := &request{Certificate: &x509.Certificate{
+		Subject:     pkix.Name{Organization: []string{"margolite test"}},
+		NotBefore:   a.at.Add(-backdated),
+		NotAfter:    a.at.Add(svidLife),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+
+		BasicConstraintsValid: true,
+	}}
+	for _, option := range append([]Option{URIs(uri)}, options...) {
+		option(r)
+	}
+	if r.key == nil {
+		key, err := newKey()
+		if err != nil {
+			return nil, err
+		}
+		r.key = key
+	}
+	leaf, err := sign(r.Certificate, a.Intermediate, r.key.Public(), a.intermediateKey)
+	if err != nil {
+		return nil, fmt.Errorf("cannot issue SVID %s: %w", uri, err)
+	}
+	return &SVID{ID: uri, Chain: []*x509.Certificate{leaf, a.Intermediate}, Key: r.key}, nil
+}
+
+// SVID is a certificate with its intermediates, leaf first, and its key.
+type SVID struct {
+	ID    string
+	Chain []*x509.Certificate
+	Key   crypto.Signer
+}
+
+// TLS is the SVID as crypto/tls wants it.
+func (s *SVID) TLS() tls.Certificate {
+	certificate := tls.Certificate{PrivateKey: s.Key, Leaf: s.Chain[0]}
+	for _, c := range s.Chain {
+		certificate.Certificate = append(certificate.Certificate, c.Raw)
+	}
+	return certificate
+}
+
+// CertificatePEM is the chain, leaf first.
+func (s *SVID) CertificatePEM() []byte { return certificatePEM(s.Chain...) }
+
+// KeyPEM is the private key in PKCS #8.
+func (s *SVID) KeyPEM() ([]byte, error) { return keyPEM(s.Key) }
+
+// Files are the paths of an identity, as identity.Options wants them.
+type Files struct {
+	Certificate, Key, TrustBundle string
+}
+
+// WriteFiles writes an SVID and the trust bundle to device.pem, device.key and
+// trust-bundle.json in a folder, replacing what was there.
+func WriteFiles(dir string, svid *SVID, bundle *identity.TrustBundle) (Files, error) {
+	files := Files{
+		Certificate: filepath.Join(dir, "device.pem"),
+		Key:         filepath.Join(dir, "device.key"),
+		TrustBundle: filepath.Join(dir, "trust-bundle.json"),
+	}
+	key, err := svid.KeyPEM()
+	if err != nil {
+		return Files{}, err
+	}
+	anchors, err := identity.MarshalTrustBundle(bundle)
+	if err != nil {
+		return Files{}, err
+	}
+	return files, errors.Join(
+		os.WriteFile(files.Certificate, svid.CertificatePEM(), 0o644),
+		os.WriteFile(files.Key, key, 0o600),
+		os.WriteFile(files.TrustBundle, anchors, 0o644),
+	)
+}
+
+func authorityTemplate(name string, at time.Time) *x509.Certificate {
+	return &x509.Certificate{
+		Subject:   pkix.Name{CommonName: name},
+		NotBefore: at.Add(-backdated),
+		NotAfter:  at.Add(authorityLife),
+		KeyUsage:  x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		IsCA:      true,
+
+		BasicConstraintsValid: true,
+	}
+}
+
+func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
+
+func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return nil, err
+	}
+	template.SerialNumber = serial
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
+	if err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(der)
+}
+
+func certificatePEM(chain ...*x509.Certificate) []byte {
+	var out []byte
+	for _, c := range chain {
+		out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+	}
+	return out
+}
+
+func keyPEM(key crypto.Signer) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("cannot write private key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
