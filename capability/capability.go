@@ -1,0 +1,79 @@
+package capability
+
+import (
+	"errors"
+	"runtime"
+)
+
+// Options say where to look and what for.
+type Options struct {
+	// StateDir is the directory whose file system is offered as storage, as the
+	// process sees it (not below the root). It need not exist yet. Default: the
+	// root directory.
+	StateDir string
+	// Architecture of the programs that the machine runs. Default: that which
+	// this program was built for.
+	Architecture string
+}
+
+// Facts are what a machine offers.
+type Facts struct {
+	CPU        CPU
+	Memory     uint64 // bytes: all of it, or the limit of the container that the machine is
+	Storage    uint64 // bytes: size of the file system of the state directory
+	Interfaces []Interface
+	GPUs       []GPU
+	Identity   Identity
+}
+
+// CPU are the processors of the machine.
+type CPU struct {
+	Cores        float64 // the online ones, or the quota of the container that the machine is
+	Architecture string  // as Go names it: amd64, arm64, arm, riscv64
+	Model        string  // empty: not known
+}
+
+// Interface is a way to communicate that the machine has.
+type Interface struct {
+	Kind Kind
+	Name string // as the kernel names it
+}
+
+// GPU is a graphics processor.
+type GPU struct {
+	Name   string // of its node below /dev/dri
+	Vendor string
+	Model  string // empty: not known
+	Driver string // of the kernel; empty: not known
+}
+
+// Identity is who the machine says it is; empty is what it does not say.
+type Identity struct {
+	Vendor          string
+	Model           string
+	SerialNumber    string
+	MachineID       string // of the installed system: the same after an upgrade, another after a new installation
+	HardwareAddress string // the permanent one of the first wired interface
+	Hostname        string
+}
+
+// Discover reads the facts of the machine whose file system starts at root.
+func Discover(root string, o Options) (Facts, error) {
+	if o.StateDir == "" {
+		o.StateDir = root
+	}
+	if o.Architecture == "" {
+		o.Architecture = runtime.GOARCH
+	}
+	m := machine{root: root}
+	limits := m.limits()
+	facts := Facts{
+		CPU:        m.cpu(o.Architecture, limits),
+		Memory:     m.memory(limits),
+		Storage:    m.storage(o.StateDir),
+		Interfaces: m.interfaces(),
+		GPUs:       m.gpus(),
+		Identity:   m.identity(),
+	}
+	return facts, errors.Join(m.errs...)
+}

@@ -1,0 +1,113 @@
+package capability
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// identity asks the firmware's tables, then the device tree, then what the
+// distribution knows of the board.
+func (m *machine) identity() Identity {
+	id := Identity{
+		MachineID:       m.machineID(),
+		HardwareAddress: m.wiredAddress(),
+		Hostname:        first(m.line("proc/sys/kernel/hostname"), m.line("etc/hostname")),
+	}
+	for _, source := range []func() Identity{m.fromDMI, m.fromDeviceTree, m.fromOpenWrt} {
+		s := source()
+		id.Vendor = first(id.Vendor, s.Vendor)
+		id.Model = first(id.Model, s.Model)
+		id.SerialNumber = first(id.SerialNumber, s.SerialNumber)
+	}
+	return id
+}
+
+// first is the first of values that is not empty.
+func first(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// fromDMI reads what a PC's firmware says of the system, else of its board.
+func (m *machine) fromDMI() Identity {
+	field := func(name string) string {
+		return meant(m.line("sys/class/dmi/id", name))
+	}
+	return Identity{
+		Vendor:       first(field("sys_vendor"), field("board_vendor")),
+		Model:        first(field("product_name"), field("board_name")),
+		SerialNumber: first(field("product_serial"), field("board_serial")),
+	}
+}
+
+// meant filters what makers leave in their firmware instead of filling it in.
+func meant(text string) string {
+	placeholders := []string{
+		"0", "123456789", "default", "default string", "empty", "invalid", "n/a", "na", "none", "not applicable",
+		"not available", "not specified", "o.e.m.", "oem", "standard", "system manufacturer", "system product name",
+		"system serial number", "to be filled by o.e.m.", "undefined", "unknown", "xxxxxxx",
+	}
+	if slices.Contains(placeholders, strings.ToLower(text)) || strings.Trim(text, "0-. ") == "" {
+		return ""
+	}
+	return text
+}
+
+// fromDeviceTree reads what the device tree says, and the serial number of the
+// processor, which stands for the board's where the boot loader passes it on.
+func (m *machine) fromDeviceTree() Identity {
+	const tree = "sys/firmware/devicetree/base"
+	maker, _, _ := strings.Cut(m.line(tree, "compatible"), ",")
+	return Identity{
+		Vendor:       vendorName(maker),
+		Model:        m.line(tree, "model"),
+		SerialNumber: first(meant(m.line(tree, "serial-number")), meant(property(m.read("proc/cpuinfo"), "Serial", ":"))),
+	}
+}
+
+// vendorName writes out the vendor prefixes of device trees that one meets most.
+func vendorName(prefix string) string {
+	names := map[string]string{
+		"arm": "Arm", "brcm": "Broadcom", "fsl": "NXP", "img": "Imagination", "mediatek": "MediaTek", "nvidia": "NVIDIA",
+		"nxp": "NXP", "qcom": "Qualcomm", "raspberrypi": "Raspberry Pi", "rockchip": "Rockchip", "ti": "Texas Instruments",
+		"vivante": "Vivante",
+	}
+	return first(names[prefix], prefix)
+}
+
+// fromOpenWrt reads the description of the board that OpenWrt makes at its
+// first start.
+func (m *machine) fromOpenWrt() Identity {
+	data := m.read("etc/board.json")
+	if data == "" {
+		return Identity{}
+	}
+	var board struct {
+		Model struct{ ID, Name string }
+	}
+	if err := json.Unmarshal([]byte(data), &board); err != nil {
+		m.fail("cannot read /etc/board.json: %w", err)
+		return Identity{}
+	}
+	maker, _, isList := strings.Cut(board.Model.ID, ",")
+	if !isList {
+		maker = ""
+	}
+	return Identity{Vendor: vendorName(maker), Model: board.Model.Name}
+}
+
+// machineID is the id of the installed system: 32 hex digits.
+func (m *machine) machineID() string {
+	for _, path := range []string{"etc/machine-id", "var/lib/dbus/machine-id"} {
+		id := m.line(path)
+		if len(id) == 32 && strings.Trim(id, "0123456789abcdef") == "" && strings.Trim(id, "0") != "" {
+			return id
+		}
+	}
+	return ""
+}

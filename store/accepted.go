@@ -1,0 +1,93 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+const keyAccepted = "accepted"
+
+// Manifest returns the accepted manifest, and false while there is none.
+//
+// It is kept twice, in the database and in a file beside it, and the greater
+// version counts as long as both have the same scope; the database counts when
+// they differ in it. Where the file counts, the ETag is empty: the database was
+// lost or is older and does not know what that manifest contains, so it has to
+// be fetched again. A copy that cannot be read is the error that comes with the
+// other one.
+func (s *Store) Manifest() (Manifest, bool, error) {
+	stored, known, storedErr := s.storedManifest()
+	aside, kept, asideErr := s.accepted.read()
+	err := errors.Join(storedErr, asideErr)
+	if kept && (!known || aside.Scope == stored.Scope && aside.Version > stored.Version) {
+		return aside, true, err
+	}
+	return stored, known, err
+}
+
+func (s *Store) storedManifest() (m Manifest, known bool, err error) {
+	err = s.db.View(func(tx *bolt.Tx) error {
+		data := tx.Bucket([]byte(bucketManifest)).Get([]byte(keyAccepted))
+		if data == nil {
+			return nil
+		}
+		m, err = decode[Manifest](data)
+		known = err == nil
+		return err
+	})
+	if err != nil {
+		return Manifest{}, false, fmt.Errorf("cannot read accepted manifest: %w", err)
+	}
+	return m, known, nil
+}
+
+// acceptedFile is the path of the file that keeps the version of the accepted
+// manifest when the database is lost. It leaves the ETag out: with it, an agent
+// without a database would ask the WFM whether anything changed, and be told
+// that nothing did.
+type acceptedFile string
+
+func (f acceptedFile) read() (Manifest, bool, error) {
+	m, err := f.decode()
+	if errors.Is(err, fs.ErrNotExist) {
+		return Manifest{}, false, nil
+	}
+	if err != nil {
+		return Manifest{}, false, fmt.Errorf("cannot read accepted manifest from %q: %w", string(f), err)
+	}
+	return m, true, nil
+}
+
+func (f acceptedFile) decode() (Manifest, error) {
+	file, err := os.Open(string(f))
+	if err != nil {
+		return Manifest{}, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxRecord+1))
+	if err != nil {
+		return Manifest{}, err
+	}
+	return decode[Manifest](data)
+}
+
+// keep writes m, unless the file says the same already.
+func (f acceptedFile) keep(m Manifest) error {
+	m.ETag = ""
+	if now, kept, err := f.read(); err == nil && kept && now == m {
+		return nil
+	}
+	data, err := encode(m)
+	if err == nil {
+		err = replaceFile(string(f), append(data, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("cannot keep accepted manifest in %q: %w", string(f), err)
+	}
+	return nil
+}

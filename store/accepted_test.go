@@ -1,0 +1,131 @@
+package store_test
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/margolite/margolite/store"
+)
+
+// loseDatabase removes the database, as after its corruption.
+func (f *fixture) loseDatabase() {
+	f.t.Helper()
+	f.close()
+	if err := os.Remove(f.path); err != nil {
+		f.t.Fatal(err)
+	}
+	f.open()
+}
+
+func (f *fixture) writeAccepted(content string) {
+	f.t.Helper()
+	if err := os.WriteFile(f.acceptedFile(), []byte(content), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fixture) manifest() store.Manifest {
+	f.t.Helper()
+	m, known, err := f.Manifest()
+	if err != nil || !known {
+		f.t.Fatalf("got %v, %v", known, err)
+	}
+	return m
+}
+
+func TestTheAcceptedVersionOutlivesTheDatabase(t *testing.T) {
+	f := newFixture(t)
+	f.commit(store.Change{Manifest: &store.Manifest{Version: 41, ETag: "e", Digest: digest.FromString("m"), Scope: "s"}})
+	f.loseDatabase()
+	same(t, "manifest without its ETag", f.manifest(), store.Manifest{Version: 41, Digest: digest.FromString("m"), Scope: "s"})
+
+	f.commit(store.Change{Manifest: &store.Manifest{Version: 41, ETag: "e", Digest: digest.FromString("m"), Scope: "s"}})
+	same(t, "ETag once the database has it again", f.manifest().ETag, "e")
+}
+
+func TestTheGreaterVersionOfOneScopeCounts(t *testing.T) {
+	for _, test := range []struct {
+		name, file string
+		want       store.Manifest
+	}{
+		{"an older file", `{"version":9,"scope":"s"}`, store.Manifest{Version: 10, ETag: "e", Scope: "s"}},
+		{"a newer file", `{"version":11,"scope":"s"}`, store.Manifest{Version: 11, Scope: "s"}},
+		{"a file above what a float can tell apart", `{"version":18446744073709551615,"scope":"s"}`, store.Manifest{Version: 1<<64 - 1, Scope: "s"}},
+		{"a file of another scope", `{"version":99,"scope":"other"}`, store.Manifest{Version: 10, ETag: "e", Scope: "s"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFixture(t)
+			f.commit(store.Change{Manifest: &store.Manifest{Version: 10, ETag: "e", Scope: "s"}})
+			f.writeAccepted(test.file)
+			same(t, "manifest", f.manifest(), test.want)
+			f.reopen()
+			same(t, "manifest after reopening", f.manifest(), test.want)
+			f.loseDatabase()
+			test.want.ETag = ""
+			same(t, "manifest after the database was lost", f.manifest(), test.want)
+		})
+	}
+}
+
+func TestAnAcceptedRollbackIsKept(t *testing.T) {
+	f := newFixture(t)
+	f.commit(store.Change{Manifest: &store.Manifest{Version: 10, Scope: "s"}})
+	f.commit(store.Change{Manifest: &store.Manifest{Version: 3, Scope: "s"}})
+	same(t, "version", f.manifest().Version, uint64(3))
+	f.loseDatabase()
+	same(t, "version after the database was lost", f.manifest().Version, uint64(3))
+}
+
+func TestADatabaseWhoseManifestIsRottenLeavesTheFile(t *testing.T) {
+	f := newFixture(t)
+	f.commit(store.Change{Manifest: &store.Manifest{Version: 10, ETag: "e", Scope: "s"}})
+	f.edit(func(tx *bolt.Tx) error { return tx.Bucket([]byte("manifest")).Put([]byte("accepted"), []byte("10")) })
+	f.open()
+	m, known, err := f.Manifest()
+	if !known || !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("got %v, %v", known, err)
+	}
+	same(t, "manifest", m, store.Manifest{Version: 10, Scope: "s"})
+}
+
+func TestARottenFileIsReportedAndMended(t *testing.T) {
+	for name, content := range map[string]string{
+		"empty": "", "cut": `{"version":1`, "followed": `{"version":1}{}`, "unknown": `{"versoin":1}`, "negative": `{"version":-1}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.commit(store.Change{Manifest: &store.Manifest{Version: 10, Scope: "s"}})
+			f.writeAccepted(content)
+			m, known, err := f.Manifest()
+			if !known || m.Version != 10 || !errors.Is(err, store.ErrCorrupt) {
+				t.Errorf("got %v, %v, %v", m, known, err)
+			}
+			f.reopen()
+			same(t, "version", f.manifest().Version, uint64(10))
+		})
+	}
+}
+
+func TestAFileThatCannotBeWrittenDoesNotUndoTheCommit(t *testing.T) {
+	f := newFixture(t)
+	inTheWay := f.acceptedFile() + ".new"
+	if err := os.Mkdir(inTheWay, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	change := store.Change{Manifest: &store.Manifest{Version: 1}, Deployments: []store.Deployment{{ID: "a"}}}
+	if err := f.Commit("accept", change); err == nil {
+		t.Error("nothing was reported")
+	}
+	same(t, "version", f.manifest().Version, uint64(1))
+	if err := os.RemoveAll(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	f.commit(change)
+	same(t, "transactions", f.Writes(), int64(1))
+	f.loseDatabase()
+	same(t, "version after the database was lost", f.manifest().Version, uint64(1))
+}

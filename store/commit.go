@@ -1,0 +1,156 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+	bolt "go.etcd.io/bbolt"
+)
+
+// Change is everything that one transaction changes; what is not named stays.
+type Change struct {
+	// Manifest is the manifest that is accepted with this change.
+	Manifest *Manifest
+	// Artifacts are kept by their digest, which is verified first.
+	Artifacts map[digest.Digest][]byte
+	// Deployments are put in the place of those with the same id.
+	Deployments []Deployment
+	// Forget names the deployments to delete. Their reports stay.
+	Forget []string
+	// Reports are appended to the outbox in this order; their Sequence is
+	// ignored. Of each deployment only the last 64 are kept, and the final ones.
+	Reports []Report
+	// Settings are small records of any content; nil deletes one.
+	Settings map[string][]byte
+}
+
+// Commit makes the change durable as a whole or, with an error, not at all. It
+// writes only what differs from what is stored, and nothing when nothing does;
+// reports always differ. An error about the file beside the database is the
+// exception: the change is durable then, and may be committed again.
+func (s *Store) Commit(verb string, c Change) error {
+	if err := s.commit(verb, c); err != nil {
+		return fmt.Errorf("cannot commit %q: %w", verb, err)
+	}
+	return nil
+}
+
+func (s *Store) commit(verb string, c Change) error {
+	entries, err := c.entries()
+	if err != nil {
+		return err
+	}
+	for d, data := range c.Artifacts {
+		if err := verify(d, data); err != nil {
+			return err
+		}
+	}
+
+	s.writing.Lock()
+	defer s.writing.Unlock()
+
+	var artifacts []digest.Digest
+	err = s.db.View(func(tx *bolt.Tx) error {
+		entries = slices.DeleteFunc(entries, func(e entry) bool { return e.stored(tx) })
+		for _, d := range slices.Sorted(maps.Keys(c.Artifacts)) {
+			if !artifactStored(tx, d, c.Artifacts[d]) {
+				artifacts = append(artifacts, d)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+
+	if len(entries)+len(artifacts)+len(c.Reports) > 0 {
+		err := s.update(verb, func(tx *bolt.Tx) error {
+			for _, d := range artifacts {
+				if err := putArtifact(tx, d, c.Artifacts[d]); err != nil {
+					return err
+				}
+			}
+			for _, e := range entries {
+				if err := e.put(tx); err != nil {
+					return err
+				}
+			}
+			return appendReports(tx, c.Reports)
+		})
+		if err != nil {
+			return err
+		}
+	}
+
+	if c.Manifest != nil {
+		return s.accepted.keep(*c.Manifest)
+	}
+	return nil
+}
+
+// entry is one key with its new value. Nil deletes the key.
+type entry struct {
+	bucket, key string
+	value       []byte
+}
+
+// entries encodes the records of a change.
+func (c Change) entries() ([]entry, error) {
+	var entries []entry
+	if c.Manifest != nil {
+		value, err := encode(*c.Manifest)
+		if err != nil {
+			return nil, fmt.Errorf("manifest: %w", err)
+		}
+		entries = append(entries, entry{bucketManifest, keyAccepted, value})
+	}
+
+	named := make(map[string]bool)
+	name := func(id string) error {
+		if named[id] {
+			return errors.New("it is in the change twice")
+		}
+		named[id] = true
+		return checkKey(id)
+	}
+	for _, d := range c.Deployments {
+		d.Since = d.Since.UTC() // one instant has one encoding
+		value, err := encode(d)
+		if err = errors.Join(name(d.ID), err); err != nil {
+			return nil, fmt.Errorf("deployment %q: %w", d.ID, err)
+		}
+		entries = append(entries, entry{bucketDeployments, d.ID, value})
+	}
+	for _, id := range c.Forget {
+		if err := name(id); err != nil {
+			return nil, fmt.Errorf("deployment %q: %w", id, err)
+		}
+		entries = append(entries, entry{bucketDeployments, id, nil})
+	}
+
+	for _, name := range slices.Sorted(maps.Keys(c.Settings)) {
+		value := c.Settings[name]
+		if err := errors.Join(checkKey(name), checkSize(value)); err != nil {
+			return nil, fmt.Errorf("setting %q: %w", name, err)
+		}
+		entries = append(entries, entry{bucketSettings, name, value})
+	}
+	return entries, nil
+}
+
+func (e entry) stored(tx *bolt.Tx) bool {
+	now := tx.Bucket([]byte(e.bucket)).Get([]byte(e.key))
+	return (now == nil) == (e.value == nil) && bytes.Equal(now, e.value)
+}
+
+func (e entry) put(tx *bolt.Tx) error {
+	b := tx.Bucket([]byte(e.bucket))
+	if e.value == nil {
+		return b.Delete([]byte(e.key))
+	}
+	return b.Put([]byte(e.key), e.value)
+}

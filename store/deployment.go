@@ -1,0 +1,51 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// Deployments returns all deployments in the order of their ids. Those that
+// cannot be read are named by the error, which comes with all the others.
+func (s *Store) Deployments() ([]Deployment, error) {
+	var (
+		deployments []Deployment
+		rotten      []error
+	)
+	err := s.db.View(func(tx *bolt.Tx) error {
+		return tx.Bucket([]byte(bucketDeployments)).ForEach(func(key, value []byte) error {
+			d, err := decodeDeployment(string(key), value)
+			if err != nil {
+				rotten = append(rotten, err)
+				return nil
+			}
+			deployments = append(deployments, d)
+			return nil
+		})
+	})
+	return deployments, errors.Join(append(rotten, err)...)
+}
+
+// Deployment returns one deployment, or ErrNotFound.
+func (s *Store) Deployment(id string) (d Deployment, err error) {
+	err = s.db.View(func(tx *bolt.Tx) error {
+		value := tx.Bucket([]byte(bucketDeployments)).Get([]byte(id))
+		if value == nil {
+			return fmt.Errorf("deployment %q: %w", id, ErrNotFound)
+		}
+		d, err = decodeDeployment(id, value)
+		return err
+	})
+	return d, err
+}
+
+func decodeDeployment(id string, value []byte) (Deployment, error) {
+	d, err := decode[Deployment](value)
+	if err != nil {
+		return Deployment{}, fmt.Errorf("cannot read deployment %q: %w", id, err)
+	}
+	d.ID = id
+	return d, nil
+}

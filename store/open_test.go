@@ -1,0 +1,349 @@
+package store_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/margolite/margolite/store"
+)
+
+// step is the n-th of a row of changes that touch every bucket.
+func step(n uint64) store.Change {
+	d, data := artifact(strings.Repeat(fmt.Sprint(n), 20_000))
+	return store.Change{
+		Manifest:    &store.Manifest{Version: n, ETag: fmt.Sprint(n), Scope: "s"},
+		Artifacts:   map[digest.Digest][]byte{d: data},
+		Deployments: []store.Deployment{{ID: "a", Adopted: n}},
+		Reports:     []store.Report{{Deployment: "a", Body: fmt.Append(nil, n)}},
+		Settings:    map[string][]byte{"n": fmt.Append(nil, n)},
+	}
+}
+
+// isAtStep says whether all of step n is there and nothing of the next.
+func (f *fixture) isAtStep(n uint64) {
+	f.t.Helper()
+	same(f.t, "version", f.manifest().Version, n)
+	same(f.t, "deployments", must[[]store.Deployment](f.t)(f.Deployments()), []store.Deployment{{ID: "a", Adopted: n}})
+	value, _, err := f.Setting("n")
+	same(f.t, "setting", string(must[[]byte](f.t)(value, err)), fmt.Sprint(n))
+	reports := must[[]store.Report](f.t)(f.NextReports(100))
+	if uint64(len(reports)) != n || reports[n-1].Sequence != n {
+		f.t.Errorf("the reports are not those of step %d: %v", n, reports)
+	}
+	for i := uint64(1); i <= n+1; i++ {
+		d, data := artifact(strings.Repeat(fmt.Sprint(i), 20_000))
+		if i > n {
+			if f.HasArtifact(d) {
+				f.t.Errorf("there is an artifact of step %d", i)
+			}
+		} else if got, err := f.Artifact(d); err != nil || !bytes.Equal(got, data) {
+			f.t.Errorf("artifact of step %d: %v", i, err)
+		}
+	}
+}
+
+func TestAPowerCutAfterAnyCommitLosesNothing(t *testing.T) {
+	source := filepath.Join(t.TempDir(), "state")
+	path := filepath.Join(source, "margolite.db")
+	var cuts []string
+	s, err := store.Open(path, store.Options{OnCommit: func(string) {
+		// The database is written, the file beside it is not yet.
+		cut := t.TempDir()
+		if err := os.CopyFS(cut, os.DirFS(source)); err != nil {
+			t.Error(err)
+		}
+		cuts = append(cuts, cut)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const steps = 5
+	for n := range uint64(steps) {
+		if err := s.Commit("step", step(n+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "cuts", len(cuts), steps)
+	for i, dir := range cuts {
+		f := &fixture{t: t, path: filepath.Join(dir, "margolite.db")}
+		n := uint64(i + 1)
+		f.open()
+		f.isAtStep(n)
+		// The file caught up, and the same change is not written twice.
+		again := step(n)
+		again.Reports = nil
+		f.commit(again)
+		same(t, "transactions", f.Writes(), int64(0))
+		f.commit(step(n + 1))
+		f.isAtStep(n + 1)
+		f.close()
+		checkConsistency(t, f.path)
+	}
+}
+
+func TestAPowerCutWithinACommitLosesOnlyThatCommit(t *testing.T) {
+	f := newFixture(t)
+	f.commit(step(1))
+	f.commit(step(2))
+	before := must[[]byte](t)(os.ReadFile(f.path))
+	f.commit(step(3))
+	after := must[[]byte](t)(os.ReadFile(f.path))
+	f.close()
+
+	const page = 4096
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 50 {
+		// Any of the data pages may have reached the medium in any order, as
+		// a whole or in part; the meta page is written after all of them.
+		cut := bytes.Clone(after)
+		copy(cut[:2*page], before)
+		for at := 2 * page; at < len(before); at += page {
+			if keep := random.IntN(3); keep > 0 {
+				copy(cut[at:at+page/keep], before[at:])
+			}
+		}
+		if i%2 == 0 { // the meta page is torn
+			copy(cut[:40], after[:40])
+			copy(cut[page:page+40], after[page:])
+			copy(cut[2*page:], after[2*page:])
+		}
+		if err := os.WriteFile(f.path, cut, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(f.acceptedFile()); err != nil {
+			t.Fatal(err)
+		}
+		f.open()
+		f.isAtStep(2)
+		f.close()
+		checkConsistency(t, f.path)
+	}
+}
+
+func TestAPowerCutDuringCreationIsForgotten(t *testing.T) {
+	for name, rest := range map[string][]byte{"an empty file": nil, "a part": make([]byte, 5000)} {
+		t.Run(name, func(t *testing.T) {
+			f := &fixture{t: t, path: filepath.Join(t.TempDir(), "margolite.db")}
+			if err := os.WriteFile(f.path+".new", rest, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			f.open()
+			f.commit(step(1))
+			f.isAtStep(1)
+			f.close()
+			checkConsistency(t, f.path)
+			if _, err := os.Stat(f.path + ".new"); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the rest of the creation is still there: %v", err)
+			}
+		})
+	}
+}
+
+func TestADatabaseOfANewerVersionIsRefused(t *testing.T) {
+	f := newFixture(t)
+	f.edit(func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("schema"), []byte("2")) })
+	before := snapshot(t, filepath.Dir(f.path))
+	_, err := store.Open(f.path, store.Options{})
+	if !errors.Is(err, store.ErrNewerSchema) || !strings.Contains(err.Error(), "schema 2, this version reads up to 1") {
+		t.Errorf("got %v", err)
+	}
+	same(t, "files", snapshot(t, filepath.Dir(f.path)), before)
+}
+
+func TestADamagedDatabaseIsRefused(t *testing.T) {
+	for name, damage := range map[string]func(data []byte) []byte{
+		"an empty file":              func([]byte) []byte { return nil },
+		"a short file":               func(data []byte) []byte { return data[:100] },
+		"a file without its end":     func(data []byte) []byte { return data[:len(data)/2/4096*4096] },
+		"a file of zeros":            func(data []byte) []byte { return make([]byte, len(data)) },
+		"text":                       func([]byte) []byte { return []byte(strings.Repeat("this is no database\n", 1000)) },
+		"both meta pages damaged":    func(data []byte) []byte { data[30] ^= 1; data[4096+30] ^= 1; return data },
+		"all pages but meta in zero": func(data []byte) []byte { clear(data[2*4096:]); return data },
+		"all pages but meta in ones": func(data []byte) []byte { fill(data[2*4096:], 0xff); return data },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "margolite.db")
+			if err := os.WriteFile(path, damage(sampleDatabase(t)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			before := snapshot(t, filepath.Dir(path))
+			s, err := store.Open(path, store.Options{})
+			if err == nil {
+				_ = s.Close()
+			}
+			if !errors.Is(err, store.ErrCorrupt) {
+				t.Errorf("got %v", err)
+			}
+			same(t, "files", snapshot(t, filepath.Dir(path)), before)
+
+			// It is not held either: moved away, it leaves the place free.
+			if err := os.Rename(path, path+".bad"); err != nil {
+				t.Fatal(err)
+			}
+			f := &fixture{t: t, path: path}
+			f.open()
+			f.close()
+		})
+	}
+}
+
+func TestADatabaseWithoutItsLayoutIsRefused(t *testing.T) {
+	for name, change := range map[string]func(tx *bolt.Tx) error{
+		"no schema":            func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Delete([]byte("schema")) },
+		"a schema of no sense": func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("schema"), []byte("one")) },
+		"no meta bucket":       func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("meta")) },
+		"no outbox":            func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("outbox")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.edit(change)
+			if _, err := store.Open(f.path, store.Options{}); !errors.Is(err, store.ErrCorrupt) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// Bits that flip anywhere must not end the process: the database is refused, or
+// it opens and its records can be asked for.
+func TestFlippedBitsNeverEndTheProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "margolite.db")
+	sample := sampleDatabase(t)
+	random := rand.New(rand.NewPCG(3, 4))
+	refused := 0
+	for range 400 {
+		data := bytes.Clone(sample)
+		for range 1 + random.IntN(8) {
+			// Most of a page's structure is at its beginning.
+			at := random.IntN(len(data)/4096)*4096 + random.IntN(1<<(4+random.IntN(9)))
+			data[at] ^= 1 << random.IntN(8)
+		}
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.Open(path, store.Options{})
+		if err != nil {
+			if !errors.Is(err, store.ErrCorrupt) && !errors.Is(err, store.ErrNewerSchema) {
+				t.Fatalf("got %v", err)
+			}
+			refused++
+			continue
+		}
+		_, _, _ = s.Manifest()
+		_, _ = s.Deployments()
+		_, _ = s.NextReports(100)
+		_, _ = s.Artifact(digest.FromString("a"))
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Logf("%d of 400 were refused", refused)
+}
+
+func TestAFullDiskIsAnErrorThatPasses(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("cannot mount a small file system: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	f := &fixture{t: t, path: filepath.Join(dir, "margolite.db")}
+	f.open()
+	f.commit(step(1))
+
+	rest := filepath.Join(dir, "rest")
+	if err := os.WriteFile(rest, make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	for range 3 {
+		if err := f.Commit("test", step(2)); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("got %v", err)
+		}
+		f.isAtStep(1)
+	}
+	f.reopen()
+	f.isAtStep(1)
+	if err := os.Remove(rest); err != nil {
+		t.Fatal(err)
+	}
+	f.commit(step(2))
+	f.isAtStep(2)
+	f.close()
+	checkConsistency(t, f.path)
+}
+
+func TestWhatIsNoFileIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string]string{"a directory": dir, "a file on the way": filepath.Join(file, "margolite.db")} {
+		if _, err := store.Open(path, store.Options{}); err == nil || errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// sampleDatabase is the content of a database with something in each bucket.
+func sampleDatabase(t *testing.T) []byte {
+	t.Helper()
+	f := newFixture(t)
+	for n := range uint64(5) {
+		f.commit(step(n + 1))
+	}
+	for n := range 100 {
+		f.commit(store.Change{Deployments: []store.Deployment{fullDeployment(fmt.Sprint(n))}})
+	}
+	f.close()
+	return must[[]byte](t)(os.ReadFile(f.path))
+}
+
+func fill(data []byte, with byte) {
+	for i := range data {
+		data[i] = with
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	seed := &fixture{t: f, path: filepath.Join(f.TempDir(), "margolite.db")}
+	seed.open()
+	seed.commit(store.Change{Deployments: []store.Deployment{{ID: "a"}}, Settings: map[string][]byte{"s": nil}, Reports: []store.Report{{}}})
+	seed.close()
+	f.Add(must[[]byte](f)(os.ReadFile(seed.path)))
+	f.Add([]byte(nil))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		path := filepath.Join(t.TempDir(), "margolite.db")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.Open(path, store.Options{})
+		if err != nil {
+			return
+		}
+		if _, err := s.Deployments(); err == nil {
+			_ = s.Commit("test", step(1))
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		checkConsistency(t, path)
+	})
+}

@@ -1,0 +1,194 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+const (
+	// maxRecord bounds the encoded size of one record.
+	maxRecord = 1 << 20
+	// maxKey bounds deployment ids and names of settings.
+	maxKey = 512
+)
+
+// Manifest is the last manifest that was accepted.
+type Manifest struct {
+	Version uint64        `json:"version"`
+	ETag    string        `json:"etag,omitempty"`
+	Digest  digest.Digest `json:"digest,omitempty"`
+	// Scope is who published it. Versions of different scopes do not compare.
+	Scope string `json:"scope,omitempty"`
+}
+
+// Fault is why something failed.
+type Fault struct {
+	Code    string `json:"code"`
+	Source  string `json:"source,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// Component is the last known state of one component of a deployment.
+type Component struct {
+	Name  string `json:"name"`
+	State string `json:"state"`
+	Fault *Fault `json:"fault,omitempty"`
+}
+
+// Staged is what staging one component pinned.
+type Staged struct {
+	Component string `json:"component"`
+	// Project is the component's project name in the runtime.
+	Project string `json:"project"`
+	// Package is an artifact in this store: the Compose archive or file.
+	Package digest.Digest `json:"package,omitempty"`
+	// Images maps each image reference, as written, to the digest pulled for it.
+	Images map[string]digest.Digest `json:"images,omitempty"`
+}
+
+// Revision is one immutable state of a deployment.
+type Revision struct {
+	// Digest is that of the deployment document, an artifact in this store.
+	Digest digest.Digest `json:"digest,omitempty"`
+	// Version is that of the manifest it came with.
+	Version uint64 `json:"version,omitempty"`
+	// Staged is empty until every byte of the revision is on the device.
+	Staged []Staged `json:"staged,omitempty"`
+}
+
+// Deployment is what the agent knows about one deployment.
+type Deployment struct {
+	// ID is spelled as in the manifest.
+	ID string `json:"-"`
+	// Phase is a state of the agent's state machine, opaque here.
+	Phase string `json:"phase"`
+	// Desired is what shall run.
+	Desired Revision `json:"desired"`
+	// Active is the last revision that worked, and runs or ran.
+	Active *Revision `json:"active,omitempty"`
+	// Adopted is the manifest version that was reported as adopted.
+	Adopted    uint64      `json:"adopted,omitempty"`
+	Components []Component `json:"components,omitempty"`
+	Fault      *Fault      `json:"fault,omitempty"`
+	// Reason says to people why the deployment waits.
+	Reason string `json:"reason,omitempty"`
+	// Since is the time of the last change of Phase.
+	Since time.Time `json:"since,omitzero"`
+}
+
+// Report is one message that waits in the outbox.
+type Report struct {
+	// Sequence is given by the store; it orders reports.
+	Sequence   uint64 `json:"-"`
+	Deployment string `json:"deployment"`
+	Body       []byte `json:"body"`
+	// Final reports are never dropped before they are acknowledged.
+	Final bool `json:"final,omitempty"`
+}
+
+// record is what the store keeps as JSON.
+type record interface {
+	Manifest | Deployment | Report
+
+	check() error
+}
+
+// encode refuses what decode would refuse. Equal records have equal encodings.
+func encode[R record](r R) ([]byte, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	return data, checkSize(data)
+}
+
+func decode[R record](data []byte) (R, error) {
+	var r, none R
+	if err := checkSize(data); err != nil {
+		return none, fmt.Errorf("%w: %v", ErrCorrupt, err)
+	}
+	in := json.NewDecoder(bytes.NewReader(data))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&r); err != nil {
+		return none, fmt.Errorf("%w: %v", ErrCorrupt, err)
+	}
+	if _, err := in.Token(); err != io.EOF {
+		return none, fmt.Errorf("%w: data after the record", ErrCorrupt)
+	}
+	if err := r.check(); err != nil {
+		return none, fmt.Errorf("%w: %v", ErrCorrupt, err)
+	}
+	return r, nil
+}
+
+func (m Manifest) check() error {
+	return checkDigest("manifest", m.Digest)
+}
+
+func (d Deployment) check() error {
+	if err := d.Desired.check(); err != nil {
+		return err
+	}
+	if d.Active != nil {
+		return d.Active.check()
+	}
+	return nil
+}
+
+func (r Revision) check() error {
+	if err := checkDigest("document", r.Digest); err != nil {
+		return err
+	}
+	for _, s := range r.Staged {
+		if err := checkDigest("package of component "+s.Component, s.Package); err != nil {
+			return err
+		}
+		for image, d := range s.Images {
+			if err := checkDigest("image "+image, d); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r Report) check() error {
+	return nil
+}
+
+// checkDigest lets an empty digest pass: it says that there is none yet.
+func checkDigest(of string, d digest.Digest) error {
+	if d == "" {
+		return nil
+	}
+	if err := d.Validate(); err != nil {
+		return fmt.Errorf("digest of %s: %w", of, err)
+	}
+	return nil
+}
+
+func checkKey(key string) error {
+	if key == "" {
+		return errors.New("the name is empty")
+	}
+	if len(key) > maxKey {
+		return fmt.Errorf("the name has %d bytes, at most %d are possible", len(key), maxKey)
+	}
+	return nil
+}
+
+func checkSize(data []byte) error {
+	if len(data) > maxRecord {
+		return fmt.Errorf("it has %d bytes, at most %d are possible", len(data), maxRecord)
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+// Package store is the agent's memory: everything that has to survive a
+// restart or a power cut, in one bbolt file.
+//
+//	margolite.db
+//	├── meta
+//	│   └── schema                       decimal digits, readable by every version
+//	├── manifest
+//	│   └── accepted                     Manifest
+//	├── deployments
+//	│   └── <deployment id>              Deployment
+//	├── outbox
+//	│   └── <sequence, 8 bytes>          Report, in the order of its creation
+//	├── settings
+//	│   └── <name>                       bytes
+//	└── artifacts
+//	    └── <algorithm:hex>              one bucket per artifact
+//	        └── <chunk number, 4 bytes>  at most 256 KiB of it
+//
+//	accepted.json                        Manifest without its ETag, beside the database
+//
+// Numbers in keys are big-endian, records are JSON. Small records that change
+// often live in buckets of their own, away from the artifacts: bbolt rewrites a
+// whole leaf page when one of its keys changes.
+//
+// # What holds
+//
+//   - One call that changes something is one transaction: after a power cut it
+//     is there as a whole or not at all.
+//   - What is already stored is not written again. A call that changes nothing
+//     starts no transaction and writes no byte, so that flash does not wear out
+//     while nothing happens.
+//   - Artifacts are verified against their digest when they are written and
+//     when they are read.
+//   - Sequences of reports grow for the life of the database; a number is never
+//     used twice.
+//
+// # What can fail
+//
+// A database that another process holds is ErrLocked, one that a newer version
+// wrote is ErrNewerSchema, a damaged one is ErrCorrupt; none of them is touched.
+// A single record that cannot be read is reported next to those that can, so
+// that it never keeps an agent from starting. The accepted manifest version is
+// also kept in a small file of its own, so that rollback protection does not
+// disappear together with the database.
+package store
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+var (
+	// ErrNotFound says that there is no such record or artifact.
+	ErrNotFound = errors.New("not found")
+	// ErrCorrupt says that stored bytes are not what was written, or that an
+	// artifact does not match its digest.
+	ErrCorrupt = errors.New("corrupt")
+	// ErrLocked says that another process has the database open.
+	ErrLocked = errors.New("database is in use by another process")
+	// ErrNewerSchema says that a newer version of this program wrote the database.
+	ErrNewerSchema = errors.New("database was written by a newer version")
+)
+
+// Options are the settings of a Store; the zero value is good.
+type Options struct {
+	// OnCommit is called after each transaction once it is durable, with the
+	// verb of the call that made it, and before the call does anything else.
+	// It may read from the Store, but must not change it. Nil: nothing is called.
+	OnCommit func(verb string)
+}
+
+// Store is an open database. Its methods may be called concurrently.
+type Store struct {
+	db       *bolt.DB
+	accepted acceptedFile
+	onCommit func(verb string)
+
+	// writing is held from the comparison with what is stored to the end of
+	// the transaction. Readers do not take it.
+	writing sync.Mutex
+	writes  atomic.Int64
+}
+
+// Close closes the database and gives its lock back.
+func (s *Store) Close() error {
+	if err := s.db.Close(); err != nil {
+		return fmt.Errorf("cannot close store: %w", err)
+	}
+	return nil
+}
+
+// Writes is the number of transactions committed since Open.
+func (s *Store) Writes() int64 {
+	return s.writes.Load()
+}
+
+// update runs one transaction. The caller holds s.writing.
+func (s *Store) update(verb string, change func(tx *bolt.Tx) error) error {
+	if err := s.db.Update(change); err != nil {
+		return err
+	}
+	s.writes.Add(1)
+	if s.onCommit != nil {
+		s.onCommit(verb)
+	}
+	return nil
+}

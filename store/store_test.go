@@ -1,0 +1,646 @@
+package store_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/go-digest"
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/margolite/margolite/store"
+)
+
+// fixture is a store in a directory of its own. The database is checked for
+// consistency when the test ends.
+type fixture struct {
+	*store.Store
+	t       testing.TB
+	path    string
+	commits []string
+}
+
+func newFixture(t testing.TB) *fixture {
+	t.Helper()
+	f := &fixture{t: t, path: filepath.Join(t.TempDir(), "state", "margolite.db")}
+	f.open()
+	t.Cleanup(func() {
+		_ = f.Close()
+		checkConsistency(t, f.path)
+	})
+	return f
+}
+
+func (f *fixture) open() {
+	f.t.Helper()
+	var err error
+	f.Store, err = store.Open(f.path, store.Options{OnCommit: func(verb string) { f.commits = append(f.commits, verb) }})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fixture) close() {
+	f.t.Helper()
+	if err := f.Close(); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fixture) reopen() {
+	f.t.Helper()
+	f.close()
+	f.open()
+}
+
+func (f *fixture) commit(c store.Change) {
+	f.t.Helper()
+	if err := f.Commit("test", c); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// edit changes the closed database behind the store's back.
+func (f *fixture) edit(change func(tx *bolt.Tx) error) {
+	f.t.Helper()
+	f.close()
+	db, err := bolt.Open(f.path, 0o600, &bolt.Options{NoFreelistSync: true})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if err := errors.Join(db.Update(change), db.Close()); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fixture) acceptedFile() string {
+	return filepath.Join(filepath.Dir(f.path), "accepted.json")
+}
+
+func checkConsistency(t testing.TB, path string) {
+	t.Helper()
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: time.Second})
+	if err != nil {
+		t.Errorf("cannot check the database: %v", err)
+		return
+	}
+	defer db.Close()
+	err = db.View(func(tx *bolt.Tx) error {
+		for err := range tx.Check() {
+			t.Errorf("the database is inconsistent: %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func same(t testing.TB, what string, got, want any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// must drops an error that ends the test, for calls with one result.
+func must[T any](t testing.TB) func(v T, err error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func artifact(s string) (digest.Digest, []byte) {
+	return digest.FromString(s), []byte(s)
+}
+
+func fullDeployment(id string) store.Deployment {
+	return store.Deployment{
+		ID:    id,
+		Phase: "settling",
+		Desired: store.Revision{
+			Digest:  digest.FromString("desired"),
+			Version: 1<<63 + 1,
+			Staged: []store.Staged{{
+				Component: "web", Project: id + "-web", Package: digest.FromString("package"),
+				Images: map[string]digest.Digest{"nginx:1": digest.FromString("image"), "redis": digest.FromString("other image")},
+			}},
+		},
+		Active:     &store.Revision{Digest: digest.FromString("active"), Version: 7},
+		Adopted:    7,
+		Components: []store.Component{{Name: "web", State: "failed", Fault: &store.Fault{Code: "301", Source: "web", Message: "no \"image\""}}},
+		Fault:      &store.Fault{Code: "301"},
+		Reason:     "waits",
+		Since:      time.Date(2026, 1, 2, 3, 4, 5, 678, time.UTC),
+	}
+}
+
+func TestEverythingSurvivesReopening(t *testing.T) {
+	f := newFixture(t)
+	manifest := store.Manifest{Version: 1<<64 - 1, ETag: `"sha256:abc"`, Digest: digest.FromString("manifest"), Scope: "spiffe://example.org/wfm"}
+	d, data := artifact("document")
+	want := []store.Deployment{fullDeployment("a"), fullDeployment("b")}
+	f.commit(store.Change{
+		Manifest:    &manifest,
+		Artifacts:   map[digest.Digest][]byte{d: data},
+		Deployments: []store.Deployment{want[1], want[0]},
+		Reports:     []store.Report{{Deployment: "a", Body: []byte("one")}, {Deployment: "b", Body: []byte("two"), Final: true}},
+		Settings:    map[string][]byte{"set": []byte("value"), "empty": {}},
+	})
+	f.reopen()
+
+	got, known, err := f.Manifest()
+	if err != nil || !known {
+		t.Fatalf("got %v, %v", known, err)
+	}
+	same(t, "manifest", got, manifest)
+	same(t, "deployments", must[[]store.Deployment](t)(f.Deployments()), want)
+	same(t, "deployment", must[store.Deployment](t)(f.Deployment("b")), want[1])
+	same(t, "artifact", must[[]byte](t)(f.Artifact(d)), data)
+	same(t, "reports", must[[]store.Report](t)(f.NextReports(10)), []store.Report{
+		{Sequence: 1, Deployment: "a", Body: []byte("one")},
+		{Sequence: 2, Deployment: "b", Body: []byte("two"), Final: true},
+	})
+	for name, want := range map[string][]byte{"set": []byte("value"), "empty": {}} {
+		value, set, err := f.Setting(name)
+		if err != nil || !set || !bytes.Equal(value, want) {
+			t.Errorf("setting %q is %q, %v, %v", name, value, set, err)
+		}
+	}
+	same(t, "transactions since Open", f.Writes(), int64(0))
+	same(t, "commits", f.commits, []string{"test"})
+}
+
+func TestANewStoreIsEmpty(t *testing.T) {
+	f := newFixture(t)
+	if m, known, err := f.Manifest(); known || err != nil {
+		t.Errorf("there is a manifest: %v, %v", m, err)
+	}
+	if d := must[[]store.Deployment](t)(f.Deployments()); len(d) > 0 {
+		t.Errorf("there are deployments: %v", d)
+	}
+	if r := must[[]store.Report](t)(f.NextReports(10)); len(r) > 0 {
+		t.Errorf("there are reports: %v", r)
+	}
+	if _, err := f.Deployment("a"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("got %v for a deployment", err)
+	}
+	if _, err := f.Artifact(digest.FromString("a")); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("got %v for an artifact", err)
+	}
+	if value, set, err := f.Setting("a"); value != nil || set || err != nil {
+		t.Errorf("got %q, %v, %v for a setting", value, set, err)
+	}
+	if n, err := f.PruneArtifacts(nil); n != 0 || err != nil {
+		t.Errorf("pruned %d, %v", n, err)
+	}
+	if f.HasArtifact(digest.FromString("a")) || f.HasArtifact("") {
+		t.Error("there is an artifact")
+	}
+}
+
+func TestFilesAreForTheirOwnerOnly(t *testing.T) {
+	f := newFixture(t)
+	f.commit(store.Change{Manifest: &store.Manifest{Version: 1}})
+	for path, want := range map[string]os.FileMode{filepath.Dir(f.path): 0o700, f.path: 0o600, f.acceptedFile(): 0o600} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%s has mode %v, not %v", path, got, want)
+		}
+	}
+	entries := must[[]os.DirEntry](t)(os.ReadDir(filepath.Dir(f.path)))
+	if len(entries) != 2 {
+		t.Errorf("something is left over: %v", entries)
+	}
+}
+
+func TestForgottenAndDeletedRecordsAreGone(t *testing.T) {
+	f := newFixture(t)
+	f.commit(store.Change{
+		Deployments: []store.Deployment{{ID: "a"}, {ID: "b"}},
+		Reports:     []store.Report{{Deployment: "a", Body: []byte("removed"), Final: true}},
+		Settings:    map[string][]byte{"s": []byte("v")},
+	})
+	f.commit(store.Change{Forget: []string{"a", "never there"}, Settings: map[string][]byte{"s": nil, "t": nil}})
+	f.reopen()
+	same(t, "deployments", must[[]store.Deployment](t)(f.Deployments()), []store.Deployment{{ID: "b"}})
+	if _, set, _ := f.Setting("s"); set {
+		t.Error("the setting is still there")
+	}
+	if r := must[[]store.Report](t)(f.NextReports(10)); len(r) != 1 {
+		t.Errorf("the report about the forgotten deployment is gone: %v", r)
+	}
+}
+
+func TestWhatDoesNotDifferIsNotWritten(t *testing.T) {
+	f := newFixture(t)
+	d, data := artifact(strings.Repeat("package", 100_000))
+	deployment := fullDeployment("a")
+	change := store.Change{
+		Manifest:    &store.Manifest{Version: 2, ETag: "e", Digest: digest.FromString("m"), Scope: "s"},
+		Artifacts:   map[digest.Digest][]byte{d: data},
+		Deployments: []store.Deployment{deployment},
+		Settings:    map[string][]byte{"a": []byte("b"), "c": {}},
+	}
+	f.commit(change)
+	f.reopen()
+	before := snapshot(t, filepath.Dir(f.path))
+
+	// The same again, also where it is spelled in another way.
+	change.Deployments[0].Since = deployment.Since.In(time.FixedZone("CET", 3600))
+	change.Deployments[0].Active.Staged = []store.Staged{}
+	change.Forget = []string{"unknown"}
+	change.Settings["unknown"] = nil
+	for range 100 {
+		f.commit(change)
+	}
+	f.commit(store.Change{})
+	if err := f.AckReports(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.AckReports(1, 2, 3); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := f.PruneArtifacts(map[digest.Digest]bool{d: true}); n != 0 || err != nil {
+		t.Fatal(n, err)
+	}
+
+	same(t, "transactions", f.Writes(), int64(0))
+	same(t, "commits", f.commits, []string{"test"})
+	if after := snapshot(t, filepath.Dir(f.path)); after != before {
+		t.Errorf("files changed:\n%s\n%s", before, after)
+	}
+}
+
+func TestEachDifferenceIsOneTransaction(t *testing.T) {
+	full := func() store.Change {
+		d, data := artifact("document")
+		return store.Change{
+			Manifest:    &store.Manifest{Version: 2, ETag: "e", Scope: "s"},
+			Artifacts:   map[digest.Digest][]byte{d: data},
+			Deployments: []store.Deployment{fullDeployment("a"), fullDeployment("b")},
+			Settings:    map[string][]byte{"a": []byte("b")},
+		}
+	}
+	for name, differ := range map[string]func(c *store.Change){
+		"the manifest's version": func(c *store.Change) { c.Manifest.Version++ },
+		"the manifest's ETag":    func(c *store.Change) { c.Manifest.ETag += "x" },
+		"a phase":                func(c *store.Change) { c.Deployments[1].Phase = "failed" },
+		"a fault":                func(c *store.Change) { c.Deployments[0].Fault = nil },
+		"the active revision":    func(c *store.Change) { c.Deployments[0].Active = nil },
+		"a deployment to forget": func(c *store.Change) { c.Deployments, c.Forget = c.Deployments[:1], []string{"b"} },
+		"a new deployment":       func(c *store.Change) { c.Deployments = append(c.Deployments, fullDeployment("c")) },
+		"a setting":              func(c *store.Change) { c.Settings["a"] = []byte("c") },
+		"an emptied setting":     func(c *store.Change) { c.Settings["a"] = []byte{} },
+		"a deleted setting":      func(c *store.Change) { c.Settings["a"] = nil },
+		"a report":               func(c *store.Change) { c.Reports = []store.Report{{}} },
+		"an empty artifact":      func(c *store.Change) { c.Artifacts[digest.FromString("")] = nil },
+		"all at once": func(c *store.Change) {
+			d, data := artifact("another")
+			*c = store.Change{
+				Manifest: &store.Manifest{Version: 3}, Artifacts: map[digest.Digest][]byte{d: data},
+				Forget: []string{"a", "b"}, Reports: []store.Report{{}, {}}, Settings: map[string][]byte{"a": nil, "b": {}},
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.commit(full())
+			change := full()
+			differ(&change)
+			if err := f.Commit("differ", change); err != nil {
+				t.Fatal(err)
+			}
+			same(t, "transactions", f.Writes(), int64(2))
+			same(t, "commits", f.commits, []string{"test", "differ"})
+			change.Reports = nil
+			f.commit(change)
+			same(t, "transactions after the same again", f.Writes(), int64(2))
+		})
+	}
+}
+
+func TestAnImpossibleChangeChangesNothing(t *testing.T) {
+	long := strings.Repeat("x", 2<<20)
+	good, data := artifact("good")
+	for name, c := range map[string]store.Change{
+		"an artifact with another digest":  {Artifacts: map[digest.Digest][]byte{good: []byte("bad")}},
+		"an artifact without a digest":     {Artifacts: map[digest.Digest][]byte{"": data}},
+		"an artifact with a broken digest": {Artifacts: map[digest.Digest][]byte{"sha256:12": data}},
+		"a deployment without id":          {Deployments: []store.Deployment{{}}},
+		"a deployment with a long id":      {Deployments: []store.Deployment{{ID: long[:513]}}},
+		"a deployment that is too large":   {Deployments: []store.Deployment{{ID: "a", Reason: long}}},
+		"a deployment twice":               {Deployments: []store.Deployment{{ID: "a"}, {ID: "a"}}},
+		"a deployment put and forgotten":   {Deployments: []store.Deployment{{ID: "a"}}, Forget: []string{"a"}},
+		"a broken digest of a document":    {Deployments: []store.Deployment{{ID: "a", Desired: store.Revision{Digest: "md5:1"}}}},
+		"a broken digest of an image": {Deployments: []store.Deployment{{ID: "a", Active: &store.Revision{
+			Staged: []store.Staged{{Images: map[string]digest.Digest{"a": "sha256:"}}},
+		}}}},
+		"a manifest with a broken digest": {Manifest: &store.Manifest{Digest: "x"}},
+		"a report that is too large":      {Reports: []store.Report{{Body: []byte(long)}}},
+		"a setting without name":          {Settings: map[string][]byte{"": {}}},
+		"a setting that is too large":     {Settings: map[string][]byte{"a": []byte(long)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			before := snapshot(t, filepath.Dir(f.path))
+			// Something good comes along, and is refused with the rest.
+			if c.Artifacts == nil {
+				c.Artifacts = map[digest.Digest][]byte{good: data}
+			}
+			if err := f.Commit("test", c); err == nil {
+				t.Error("it was possible")
+			} else if len(err.Error()) > 2000 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
+			}
+			same(t, "transactions", f.Writes(), int64(0))
+			if after := snapshot(t, filepath.Dir(f.path)); after != before {
+				t.Errorf("files changed:\n%s\n%s", before, after)
+			}
+		})
+	}
+	f := newFixture(t)
+	if err := f.Commit("test", store.Change{Artifacts: map[digest.Digest][]byte{good: []byte("bad")}}); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("got %v for an artifact with another digest", err)
+	}
+}
+
+func TestArtifactsOfAnySize(t *testing.T) {
+	f := newFixture(t)
+	content := make([]byte, 3<<20)
+	random := rand.NewChaCha8([32]byte{})
+	_, _ = random.Read(content)
+	const chunk = 256 << 10
+	for _, size := range []int{0, 1, 100, 4096, chunk - 1, chunk, chunk + 1, 2 * chunk, 3 << 20} {
+		data := content[:size]
+		d := digest.FromBytes(data)
+		f.commit(store.Change{Artifacts: map[digest.Digest][]byte{d: data}})
+		if !f.HasArtifact(d) {
+			t.Errorf("no artifact of %d bytes", size)
+		}
+		if got, err := f.Artifact(d); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("got %d of %d bytes: %v", len(got), size, err)
+		}
+	}
+	f.edit(func(tx *bolt.Tx) error {
+		return tx.Bucket([]byte("artifacts")).ForEachBucket(func(key []byte) error {
+			return tx.Bucket([]byte("artifacts")).Bucket(key).ForEach(func(_, value []byte) error {
+				if len(value) > chunk {
+					t.Errorf("there is a chunk of %d bytes", len(value))
+				}
+				return nil
+			})
+		})
+	})
+	f.open()
+}
+
+func TestPruningKeepsWhatIsToBeKept(t *testing.T) {
+	f := newFixture(t)
+	a, dataA := artifact("a")
+	b, dataB := artifact(strings.Repeat("b", 1<<20))
+	c, dataC := artifact("c")
+	f.commit(store.Change{Artifacts: map[digest.Digest][]byte{a: dataA, b: dataB, c: dataC}})
+	n, err := f.PruneArtifacts(map[digest.Digest]bool{a: true, c: false, digest.FromString("unknown"): true})
+	if n != 2 || err != nil {
+		t.Errorf("pruned %d, %v", n, err)
+	}
+	same(t, "present", []bool{f.HasArtifact(a), f.HasArtifact(b), f.HasArtifact(c)}, []bool{true, false, false})
+	same(t, "commits", f.commits, []string{"test", "prune artifacts"})
+	if _, err := f.Artifact(b); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("got %v for a pruned artifact", err)
+	}
+}
+
+func TestARottenArtifactIsNoticedAndMended(t *testing.T) {
+	d, data := artifact(strings.Repeat("x", 300<<10))
+	for name, damage := range map[string]func(b *bolt.Bucket) error{
+		"a changed chunk": func(b *bolt.Bucket) error { return b.Put([]byte{0, 0, 0, 1}, []byte("y")) },
+		"a missing chunk": func(b *bolt.Bucket) error { return b.Delete([]byte{0, 0, 0, 0}) },
+		"an extra chunk":  func(b *bolt.Bucket) error { return b.Put([]byte{0, 0, 0, 2}, []byte("x")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.commit(store.Change{Artifacts: map[digest.Digest][]byte{d: data}})
+			f.edit(func(tx *bolt.Tx) error { return damage(tx.Bucket([]byte("artifacts")).Bucket([]byte(d))) })
+			f.open()
+			if _, err := f.Artifact(d); !errors.Is(err, store.ErrCorrupt) {
+				t.Errorf("got %v", err)
+			}
+			f.commit(store.Change{Artifacts: map[digest.Digest][]byte{d: data}})
+			if got, err := f.Artifact(d); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("it is not mended: %v", err)
+			}
+		})
+	}
+}
+
+func TestReportsKeepTheirOrder(t *testing.T) {
+	f := newFixture(t)
+	for i := range 5 {
+		f.commit(store.Change{Reports: []store.Report{
+			{Sequence: 99, Deployment: "a", Body: fmt.Append(nil, 2*i+1)},
+			{Sequence: 98, Deployment: "b", Body: fmt.Append(nil, 2*i+2)},
+		}})
+	}
+	bodies := func(limit int) (s string) {
+		for _, r := range must[[]store.Report](t)(f.NextReports(limit)) {
+			if fmt.Sprint(r.Sequence) != string(r.Body) {
+				t.Errorf("report %s has sequence %d", r.Body, r.Sequence)
+			}
+			s += string(r.Body) + " "
+		}
+		return s
+	}
+	same(t, "none", bodies(0), "")
+	same(t, "the first", bodies(3), "1 2 3 ")
+	if err := f.AckReports(1, 3, 3, 77); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "the next", bodies(3), "2 4 5 ")
+	if err := f.AckReports(10, 9, 8, 7, 6, 5, 4, 2); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "commits", f.commits[5:], []string{"acknowledge reports", "acknowledge reports"})
+	f.reopen()
+	same(t, "nothing is left", bodies(3), "")
+	f.commit(store.Change{Reports: []store.Report{{Body: []byte("11")}}})
+	same(t, "sequences go on after all are gone", bodies(3), "11 ")
+}
+
+func TestTheOutboxIsBounded(t *testing.T) {
+	f := newFixture(t)
+	f.commit(store.Change{Reports: []store.Report{{Deployment: "other", Body: []byte("other")}}})
+	for i := range 100 {
+		f.commit(store.Change{Reports: []store.Report{{Deployment: "a", Body: fmt.Append(nil, i), Final: i%10 == 0}}})
+	}
+	reports := must[[]store.Report](t)(f.NextReports(1000))
+	if len(reports) != 65 {
+		t.Errorf("%d reports wait", len(reports))
+	}
+	if !slices.IsSortedFunc(reports, func(a, b store.Report) int { return int(a.Sequence) - int(b.Sequence) }) {
+		t.Error("the order is lost")
+	}
+	present := make(map[string]bool)
+	for _, r := range reports {
+		present[string(r.Body)] = true
+	}
+	for i := range 100 {
+		// 36 had to go: the first 40 without their 4 final ones.
+		if want := i >= 40 || i%10 == 0; present[fmt.Sprint(i)] != want {
+			t.Errorf("report %d: present is %v", i, !want)
+		}
+	}
+	if !present["other"] {
+		t.Error("the report of another deployment is gone")
+	}
+}
+
+func TestFinalReportsAndTheNewestAreNeverDropped(t *testing.T) {
+	f := newFixture(t)
+	var reports []store.Report
+	for range 70 {
+		reports = append(reports, store.Report{Deployment: "a", Final: true})
+	}
+	reports = append(reports, store.Report{Deployment: "a", Body: []byte("former")}, store.Report{Deployment: "a", Body: []byte("newest")})
+	f.commit(store.Change{Reports: reports})
+	kept := must[[]store.Report](t)(f.NextReports(1000))
+	if len(kept) != 71 || string(kept[70].Body) != "newest" {
+		t.Errorf("%d reports wait, the last is %q", len(kept), kept[len(kept)-1].Body)
+	}
+}
+
+func TestARottenRecordComesBesideTheGoodOnes(t *testing.T) {
+	f := newFixture(t)
+	f.commit(store.Change{
+		Deployments: []store.Deployment{{ID: "a"}, {ID: "b"}, {ID: "c"}},
+		Reports:     []store.Report{{Body: []byte("1")}, {Body: []byte("2")}, {Body: []byte("3")}},
+	})
+	f.edit(func(tx *bolt.Tx) error {
+		return errors.Join(
+			tx.Bucket([]byte("deployments")).Put([]byte("a"), []byte("{")),
+			tx.Bucket([]byte("deployments")).Put([]byte("c"), []byte(`{"phase":"","desired":{},"surprise":1}`)),
+			tx.Bucket([]byte("outbox")).Put([]byte{0, 0, 0, 0, 0, 0, 0, 2}, nil),
+			tx.Bucket([]byte("outbox")).Put([]byte{0}, []byte("{}")),
+		)
+	})
+	f.open()
+
+	deployments, err := f.Deployments()
+	same(t, "deployments", deployments, []store.Deployment{{ID: "b"}})
+	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), `"a"`) || !strings.Contains(err.Error(), `"c"`) {
+		t.Errorf("the error does not name the rotten ones: %v", err)
+	}
+	if _, err := f.Deployment("a"); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("got %v for a rotten deployment", err)
+	}
+	reports, err := f.NextReports(2)
+	same(t, "reports", reports, []store.Report{{Sequence: 1, Body: []byte("1")}, {Sequence: 3, Body: []byte("3")}})
+	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "report 2") {
+		t.Errorf("the error does not name the rotten one: %v", err)
+	}
+
+	f.commit(store.Change{Deployments: []store.Deployment{{ID: "a"}}, Forget: []string{"c"}, Reports: []store.Report{{}}})
+	if _, err := f.Deployments(); err != nil {
+		t.Errorf("deployments are not mended: %v", err)
+	}
+	if _, err := f.NextReports(10); err != nil {
+		t.Errorf("reports are not mended: %v", err)
+	}
+}
+
+func TestTheSameDatabaseOpensOnce(t *testing.T) {
+	f := newFixture(t)
+	if _, err := store.Open(f.path, store.Options{}); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("got %v", err)
+	}
+	f.commit(store.Change{Settings: map[string][]byte{"a": {}}})
+}
+
+func TestReadersAndWritersMayRunTogether(t *testing.T) {
+	f := newFixture(t)
+	d, data := artifact(strings.Repeat("x", 1<<20))
+	var group sync.WaitGroup
+	for i := range 4 {
+		id := fmt.Sprint(i)
+		group.Go(func() {
+			for n := range 10 {
+				f.commit(store.Change{
+					Manifest: &store.Manifest{Version: uint64(n)}, Deployments: []store.Deployment{{ID: id, Adopted: uint64(n)}},
+					Reports: []store.Report{{Deployment: id}}, Artifacts: map[digest.Digest][]byte{d: data},
+				})
+			}
+		})
+		group.Go(func() {
+			for range 50 {
+				_, _ = f.Deployments()
+				_, _, _ = f.Manifest()
+				_, _ = f.Artifact(d)
+				_ = f.Writes()
+			}
+		})
+		group.Go(func() {
+			for n := range uint64(10) {
+				if err := f.AckReports(n); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	for _, d := range must[[]store.Deployment](t)(f.Deployments()) {
+		if d.Adopted != 9 {
+			t.Errorf("deployment %s is at %d", d.ID, d.Adopted)
+		}
+	}
+}
+
+func TestOnCommitMayRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "margolite.db")
+	var s *store.Store
+	var seen []uint64
+	s, err := store.Open(path, store.Options{OnCommit: func(string) {
+		m, _, _ := s.Manifest()
+		seen = append(seen, m.Version)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { checkConsistency(t, path) })
+	defer s.Close()
+	for v := range uint64(3) {
+		if err := s.Commit("accept", store.Change{Manifest: &store.Manifest{Version: v + 1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	same(t, "versions at the time of the commit", seen, []uint64{1, 2, 3})
+}
+
+// snapshot describes all files of a directory to the byte.
+func snapshot(t testing.TB, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	for _, entry := range must[[]os.DirEntry](t)(os.ReadDir(dir)) {
+		data := must[[]byte](t)(os.ReadFile(filepath.Join(dir, entry.Name())))
+		info := must[os.FileInfo](t)(entry.Info())
+		fmt.Fprintf(&b, "%s %x %v\n", entry.Name(), sha256.Sum256(data), info.ModTime())
+	}
+	return b.String()
+}
