@@ -1,0 +1,43 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// maxMistakes bounds the report about one file.
+const maxMistakes = 50
+
+// Error is one mistake in a configuration file.
+type Error struct {
+	File    string
+	Line    int    // 0: it is about the file as a whole
+	Key     string // such as "poll.interval"; empty: it is about no single key
+	Problem string
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.File)
+	if e.Line > 0 {
+		fmt.Fprintf(&b, ":%d", e.Line)
+	}
+	if e.Key != "" {
+		b.WriteString(": " + e.Key)
+	}
+	b.WriteString(": " + e.Problem)
+	return b.String()
+}
+
+// notYet refuses what belongs to the format but is not built yet.
+const notYet = "not supported by this version"
+
+// syntaxError says where the file is no YAML, as far as the parser knows.
+func syntaxError(file string, err error) error {
+	problem := strings.TrimPrefix(err.Error(), "yaml: ")
+	line := 0
+	if _, scanErr := fmt.Sscanf(problem, "line %d:", &line); scanErr == nil {
+		_, problem, _ = strings.Cut(problem, ": ")
+	}
+	return &Error{File: file, Line: line, Problem: "this is not YAML: " + problem}
+}
