@@ -1,0 +1,287 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/margo"
+)
+
+const deploymentID = "a3e2f5dc-912e-494f-8395-52cf3769bc06"
+
+// output is where a command that goes on running writes to.
+type output struct {
+	mu      sync.Mutex
+	text    bytes.Buffer
+	changed chan struct{}
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	defer func() { close(o.changed); o.changed = make(chan struct{}) }()
+	return o.text.Write(p)
+}
+
+// wait returns what was written once it has what it should have.
+func (o *output) wait(t *testing.T, has string) string {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for {
+		o.mu.Lock()
+		text, changed := o.text.String(), o.changed
+		o.mu.Unlock()
+		if strings.Contains(text, has) {
+			return text
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatalf("no %q in %q", has, text)
+		}
+	}
+}
+
+// server is a "wfmsim serve" within the test.
+type server struct {
+	wfm, admin string // URLs
+	stop       func()
+}
+
+func serve(t *testing.T, dir string) server {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	out := &output{changed: make(chan struct{})}
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, []string{
+			"serve", "--dir", dir, "--listen", "127.0.0.1:0",
+			"--admin", "127.0.0.1:0", "--registry", "127.0.0.1:0", "--prefix", "/margo",
+		}, out, os.Stderr)
+	}()
+	s := server{stop: sync.OnceFunc(func() {
+		cancel()
+		if code := <-ended; code != exitDone {
+			t.Errorf("serve ended with %d", code)
+		}
+	})}
+	t.Cleanup(s.stop)
+	for line := range strings.Lines(out.wait(t, "config ")) {
+		switch fields := strings.Fields(line); fields[0] {
+		case "WFM":
+			s.wfm = fields[1]
+		case "admin":
+			s.admin = fields[1]
+		}
+	}
+	return s
+}
+
+// do runs a command against the server.
+func (s server) do(t *testing.T, args ...string) string {
+	t.Helper()
+	var out, talk bytes.Buffer
+	if code := run(context.Background(), append(args, "--admin", s.admin), &out, &talk); code != exitDone {
+		t.Fatalf("wfmsim %q: %d\n%s", args, code, talk.String())
+	}
+	return out.String()
+}
+
+// device asks the WFM as the device does whose files serve has written.
+func device(t *testing.T, dir, method, url string, body string) (int, []byte) {
+	t.Helper()
+	id, err := identity.Load(identity.Options{
+		Certificate: filepath.Join(dir, "device.pem"), Key: filepath.Join(dir, "device.key"),
+		TrustBundle: filepath.Join(dir, "trust-bundle.json"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	transport := &http.Transport{TLSClientConfig: id.TLS()}
+	defer transport.CloseIdleConnections()
+	answer, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, text
+}
+
+func TestAFirstTrial(t *testing.T) {
+	dir := t.TempDir()
+	s := serve(t, dir)
+
+	config, err := os.ReadFile(filepath.Join(dir, "margolite.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{`url: "` + s.wfm + `"`, filepath.Join(dir, "device.key"), "plainHTTP: true", `id: "device-01"`} {
+		if !bytes.Contains(config, []byte(line)) {
+			t.Errorf("no %s in\n%s", line, config)
+		}
+	}
+
+	program := filepath.Join(t.TempDir(), "app")
+	if err := os.WriteFile(program, []byte("a program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if said := s.do(t, "push-image", "--name", "demo/app", "--binary", program, "--padding", "1"); !strings.Contains(said, "/demo/app:1.0.0 is sha256:") {
+		t.Errorf("push-image said %q", said)
+	}
+	pack := t.TempDir()
+	if err := os.WriteFile(filepath.Join(pack, "compose.yaml"), []byte("services: {app: {image: \"${REGISTRY}/demo/app\"}}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	said := s.do(t, "publish-compose", "--id", deploymentID, "--name", "app", "--package", pack, "--param", "GREETING=Hi there")
+	if !strings.Contains(said, deploymentID+" is part of manifest 2") {
+		t.Errorf("publish-compose said %q", said)
+	}
+
+	// The device finds it, and what it finds is right.
+	status, body := device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", "")
+	manifest, err := margo.ParseStateManifest(body)
+	if status != http.StatusOK || err != nil || len(manifest.Deployments) != 1 {
+		t.Fatalf("manifest: %d, %s, %v", status, body, err)
+	}
+	_, body = device(t, dir, http.MethodGet, "https://"+strings.Split(s.wfm, "/")[2]+manifest.Deployments[0].URL, "")
+	deployment, err := margo.ParseDeployment(body)
+	if err != nil || deployment.Validate() != nil || deployment.DeviceID != "device-01" {
+		t.Fatalf("document %s: %v", body, err)
+	}
+	environment, _, err := deployment.Environment("app")
+	if err != nil || environment["GREETING"] != "Hi there" || !strings.HasPrefix(environment["REGISTRY"], "127.0.0.1:") {
+		t.Errorf("environment %v, %v", environment, err)
+	}
+	component := deployment.Components[0]
+	where := strings.Replace(component.Repository, "oci://"+environment["REGISTRY"]+"/", "http://"+environment["REGISTRY"]+"/v2/", 1)
+	answer, err := http.Get(where + "/manifests/" + component.Revision)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Errorf("component %s: %v", where, err)
+	} else {
+		_ = answer.Body.Close()
+	}
+
+	// What it reports is shown.
+	report := `{"deploymentId":"` + deploymentID + `","adoptedManifestVersion":2,"status":{"state":"installing"},"components":[{"name":"app","state":"installing"}]}`
+	if status, body := device(t, dir, http.MethodPost, s.wfm+"/api/v1/deployments/"+deploymentID+"/status", report); status != http.StatusCreated {
+		t.Errorf("report: %d %s", status, body)
+	}
+	for command, want := range map[string]string{
+		"list":            deploymentID + "  app",
+		"statuses":        "manifest 2  installing\n          app installing",
+		"statuses --json": `"number":1`,
+		"requests":        "device-01  GET /margo/api/v1/deployments",
+		"capabilities":    "[]",
+		"fault":           "nothing is to go wrong",
+	} {
+		if said := s.do(t, strings.Fields(command)...); !strings.Contains(said, want) {
+			t.Errorf("%s said %q, want %q", command, said, want)
+		}
+	}
+
+	// A restart goes on where it ended.
+	s.stop()
+	s = serve(t, dir)
+	if said := s.do(t, "remove", deploymentID); !strings.Contains(said, "gone from manifest 3 on") {
+		t.Errorf("remove said %q", said)
+	}
+	if status, _ := device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", ""); status != http.StatusOK {
+		t.Errorf("after a restart: %d", status)
+	}
+	if said := s.do(t, "requests", "--server", "registry"); strings.Contains(said, "/v2/") {
+		t.Errorf("requests of an earlier run: %q", said)
+	}
+}
+
+func TestFaultsAreInjectedAndCleared(t *testing.T) {
+	dir := t.TempDir()
+	s := serve(t, dir)
+	// Flags may come after the kind.
+	if said := s.do(t, "fault", "answer", "--status", "503", "--endpoint", "manifest", "--retry-after", "9"); !strings.Contains(said, "1: answer, at manifest, with 503, retry after 9") {
+		t.Errorf("fault said %q", said)
+	}
+	if status, _ := device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", ""); status != http.StatusServiceUnavailable {
+		t.Errorf("got %d", status)
+	}
+	s.do(t, "clear")
+	s.do(t, "retire", "device-01")
+	if status, _ := device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", ""); status != http.StatusForbidden {
+		t.Errorf("retired: got %d", status)
+	}
+	s.do(t, "accept", "device-01")
+	if status, _ := device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", ""); status != http.StatusOK {
+		t.Errorf("accepted: got %d", status)
+	}
+}
+
+func TestStatusesAreFollowed(t *testing.T) {
+	dir := t.TempDir()
+	s := serve(t, dir)
+	file := filepath.Join(t.TempDir(), "deployment.yaml")
+	document := "id: " + deploymentID + "\nmetadata: {name: app, namespace: n, deviceId: device-01}\nspec:\n  applicationId: app\n" +
+		"  deploymentProfile:\n    type: compose\n    components:\n    - {name: app, properties: {repository: oci://r.example/app, revision: 1.0.0}}\n"
+	if err := os.WriteFile(file, []byte(document), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.do(t, "publish", file)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	out := &output{changed: make(chan struct{})}
+	ended := make(chan int, 1)
+	go func() { ended <- run(ctx, []string{"statuses", "--follow", "--admin", s.admin}, out, io.Discard) }()
+	for _, state := range []string{"pending", "installing"} {
+		body := `{"deploymentId":"` + deploymentID + `","adoptedManifestVersion":2,"status":{"state":"` + state + `"},"components":[{"name":"app","state":"` + state + `"}]}`
+		device(t, dir, http.MethodPost, s.wfm+"/api/v1/deployments/"+deploymentID+"/status", body)
+		out.wait(t, "manifest 2  "+state)
+	}
+	cancel()
+	if code := <-ended; code != exitDone {
+		t.Errorf("ended with %d", code)
+	}
+}
+
+func TestWrongUseIsExplained(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{nil, exitDone, "Commands:"},
+		{[]string{"help"}, exitDone, "publish-compose"},
+		{[]string{"help", "serve"}, exitDone, "--dir DIR"},
+		{[]string{"serve", "--help"}, exitDone, "--dir DIR"},
+		{[]string{"help", "sing"}, exitUsage, `no command "sing"`},
+		{[]string{"sing"}, exitUsage, `no command "sing"`},
+		{[]string{"serve"}, exitUsage, "--dir is needed"},
+		{[]string{"serve", "--loud"}, exitUsage, "hint:"},
+		{[]string{"publish"}, exitUsage, "one FILE is needed"},
+		{[]string{"list", "extra"}, exitUsage, `unexpected argument "extra"`},
+		{[]string{"publish-compose"}, exitUsage, "--package is needed"},
+		{[]string{"list", "--admin", "http://127.0.0.1:1"}, exitFailed, `hint: start one with "wfmsim serve`},
+		{[]string{"publish", "/nonexistent.yaml"}, exitFailed, "cannot read document"},
+		{[]string{"serve", "--dir", t.TempDir(), "--admin", "0.0.0.0:0"}, exitFailed, "loopback"},
+	} {
+		var both bytes.Buffer
+		if code := run(context.Background(), c.args, &both, &both); code != c.code || !strings.Contains(both.String(), c.says) {
+			t.Errorf("wfmsim %q: %d\n%s", c.args, code, both.String())
+		}
+	}
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/test/ociimage"
+	"github.com/margolite/margolite/test/wfmsim"
+	"github.com/margolite/margolite/test/wfmsim/admin"
+)
+
+func publishCommand() command {
+	return command{
+		name: "publish", args: "FILE", summary: "make an ApplicationDeployment part of the desired state",
+		help: `
+FILE is an ApplicationDeployment in YAML, - for standard input. A deployment with
+the same id is replaced. Departures from 1.0.0-rc.3 that devices may tolerate are
+named and let pass.
+`,
+		prepare: func(flags *flag.FlagSet) action {
+			client := askFlags(flags)
+			return func(ctx context.Context, args []string, out io.Writer) error {
+				if len(args) != 1 {
+					return usageError{"one FILE is needed"}
+				}
+				var document []byte
+				var err error
+				if args[0] == "-" {
+					document, err = io.ReadAll(os.Stdin)
+				} else {
+					document, err = os.ReadFile(args[0])
+				}
+				if err != nil {
+					return fmt.Errorf("cannot read document: %w", err)
+				}
+				return publish(ctx, client, document, out)
+			}
+		},
+	}
+}
+
+func publish(ctx context.Context, client *admin.Client, document []byte, out io.Writer) error {
+	published, err := client.Publish(ctx, document)
+	if err != nil {
+		return err
+	}
+	for _, warning := range published.Warnings {
+		fmt.Fprintf(out, "note: %s\n", warning)
+	}
+	fmt.Fprintf(out, "deployment %s is part of manifest %d\n", published.DeploymentID, published.Version)
+	return nil
+}
+
+// parameters collects --param NAME=VALUE.
+type parameters map[string]any
+
+func (p parameters) String() string { return "" }
+
+func (p parameters) Set(text string) error {
+	name, value, ok := strings.Cut(text, "=")
+	if !ok || name == "" {
+		return errors.New("want NAME=VALUE")
+	}
+	p[name] = value
+	return nil
+}
+
+func publishComposeCommand() command {
+	return command{
+		name: "publish-compose", summary: "pack a directory with a compose.yaml, push it, and publish a deployment of it",
+		help: `
+The directory becomes a Compose component in wfmsim's registry, the deployment
+has this one component. Every --param is a parameter of the deployment and an
+environment variable for its compose.yaml. REGISTRY is always one: it is the
+registry's host and port as devices name it, so that the file can say
+image: ${REGISTRY}/name:tag.
+`,
+		prepare: func(flags *flag.FlagSet) action {
+			client := askFlags(flags)
+			values := parameters{}
+			id := flags.String("id", "", "`UUID` of the deployment; where it is missing a new one is made up")
+			name := flags.String("name", "", "`NAME` of deployment and component (default: that of the directory)")
+			device := flags.String("device", "", "`ID` of the device (default: wfmsim's own)")
+			dir := flags.String("package", "", "`DIR` with compose.yaml and the files it needs (needed)")
+			version := flags.String("version", "1.0.0", "`VERSION` of the component, also its tag")
+			registry := flags.String("registry", "", "`HOST:PORT` of the registry as the device names it, where it differs")
+			timeout := flags.String("timeout", "", "`LIMIT` of the installation, as 5m0s")
+			flags.Var(values, "param", "`NAME=VALUE`, may be repeated")
+			return func(ctx context.Context, args []string, out io.Writer) error {
+				if err := noArguments(args); err != nil {
+					return err
+				}
+				if *dir == "" {
+					return usageError{"--package is needed"}
+				}
+				if *name == "" {
+					abs, err := filepath.Abs(*dir)
+					if err != nil {
+						return err
+					}
+					*name = filepath.Base(abs)
+				}
+				if *id == "" {
+					*id = newUUID()
+				}
+				info, err := client.Info(ctx)
+				if err != nil {
+					return err
+				}
+				if *device == "" {
+					*device = info.DefaultClient
+				}
+				if *registry == "" {
+					*registry = info.RegistryHost
+				}
+				repository := "compose/" + *name
+				if err := pushComponent(ctx, info, repository, *name, *version, *dir); err != nil {
+					return err
+				}
+				if _, given := values["REGISTRY"]; !given {
+					values["REGISTRY"] = *registry
+				}
+				document, err := wfmsim.Deployment{
+					ID: *id, Name: *name, DeviceID: *device,
+					Components: []wfmsim.Component{{
+						Name: *name, Repository: *registry + "/" + repository, Revision: *version, Timeout: *timeout,
+					}},
+					Parameters: values,
+				}.Document()
+				if err != nil {
+					return err
+				}
+				return publish(ctx, client, document, out)
+			}
+		},
+	}
+}
+
+func pushComponent(ctx context.Context, info admin.Info, repository, name, version, dir string) error {
+	files, err := ociimage.ReadFiles(dir)
+	if err != nil {
+		return err
+	}
+	if files["compose.yaml"] == nil {
+		return fmt.Errorf("cannot pack %s: it has no compose.yaml, the name that the standard asks for", dir)
+	}
+	component, err := ociimage.Component{Name: name, Version: version, Files: files}.Build()
+	if err != nil {
+		return err
+	}
+	return ociimage.Registry{URL: info.Registry}.Push(ctx, repository, version, component)
+}
+
+func pushImageCommand() command {
+	return command{
+		name: "push-image", summary: "make an image of one static program and push it into the registry",
+		help: `
+The image holds the program at /NAME-OF-THE-FILE, which is its entry point, and
+nothing else. For programs that need more, push images to the registry by other
+tools, as "docker push" or "skopeo copy --dest-tls-verify=false".
+`,
+		prepare: func(flags *flag.FlagSet) action {
+			client := askFlags(flags)
+			name := flags.String("name", "", "`REPOSITORY` in the registry, as margolite/demoapp (needed)")
+			tag := flags.String("tag", "1.0.0", "`TAG` of the image")
+			binary := flags.String("binary", "", "`FILE` of a static Linux program (needed)")
+			arch := flags.String("arch", runtime.GOARCH, "`ARCH` the program is for, as arm64")
+			padding := flags.Int("padding", 0, "`MIB` of a layer that does nothing, to see a download")
+			return func(ctx context.Context, args []string, out io.Writer) error {
+				if err := noArguments(args); err != nil {
+					return err
+				}
+				if *name == "" || *binary == "" {
+					return usageError{"--name and --binary are needed"}
+				}
+				info, err := client.Info(ctx)
+				if err != nil {
+					return err
+				}
+				program, err := os.ReadFile(*binary)
+				if err != nil {
+					return fmt.Errorf("cannot read program: %w", err)
+				}
+				entry := "/" + filepath.Base(*binary)
+				image := ociimage.Image{
+					Platform: ocispec.Platform{OS: "linux", Architecture: *arch},
+					Layers:   []ociimage.Layer{{Entries: []ociimage.Entry{ociimage.Executable(entry, program)}}},
+					Config:   ocispec.ImageConfig{Entrypoint: []string{entry}, Env: []string{"VERSION=" + *tag}},
+				}
+				if *padding > 0 {
+					image.Layers = append(image.Layers, ociimage.Padding(*padding<<20))
+				}
+				artifact, err := ociimage.Build(image)
+				if err != nil {
+					return err
+				}
+				if err := (ociimage.Registry{URL: info.Registry}).Push(ctx, *name, *tag, artifact); err != nil {
+					return err
+				}
+				fmt.Fprintf(out, "%s/%s:%s is %s\n", info.RegistryHost, *name, *tag, artifact.Digest)
+				return nil
+			}
+		},
+	}
+}
+
+func removeCommand() command {
+	return command{
+		name: "remove", args: "DEPLOYMENT", summary: "take a deployment out of the desired state",
+		prepare: func(flags *flag.FlagSet) action {
+			client := askFlags(flags)
+			return func(ctx context.Context, args []string, out io.Writer) error {
+				if len(args) != 1 {
+					return usageError{"one DEPLOYMENT is needed, by its id"}
+				}
+				removed, err := client.Remove(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(out, "deployment %s is gone from manifest %s on\n", args[0], strconv.FormatUint(removed.Version, 10))
+				return nil
+			}
+		},
+	}
+}
+
+// newUUID makes a random UUID (RFC 9562, version 4).
+func newUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // documented to never fail
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/margolite/margolite/test/wfmsim"
+)
+
+// followWait is how long one question for new reports stays open.
+const followWait = 30 * time.Second
+
+// asked is a command that only shows something: ask gets it, show prints it for
+// people, and --json prints it for programs.
+func asked[T any](flags *flag.FlagSet, ask func(context.Context) (T, error), show func(io.Writer, T)) action {
+	asJSON := flags.Bool("json", false, "print JSON")
+	return func(ctx context.Context, args []string, out io.Writer) error {
+		if err := noArguments(args); err != nil {
+			return err
+		}
+		answer, err := ask(ctx)
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			encoder := json.NewEncoder(out)
+			encoder.SetIndent("", "  ")
+			return encoder.Encode(answer)
+		}
+		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		show(table, answer)
+		return table.Flush()
+	}
+}
+
+func listCommand() command {
+	return command{
+		name: "list", summary: "show what the client is to run",
+		prepare: func(flags *flag.FlagSet) action {
+			client := askFlags(flags)
+			return asked(flags, func(ctx context.Context) ([]wfmsim.Deployed, error) { return client.Deployments(ctx) },
+				func(out io.Writer, list []wfmsim.Deployed) {
+					fmt.Fprintln(out, "DEPLOYMENT\tNAME\tSINCE\tDIGEST")
+					for _, d := range list {
+						fmt.Fprintf(out, "%s\t%s\t%d\t%s\n", d.DeploymentID, d.Name, d.Since, d.Digest)
+					}
+				})
+		},
+	}
+}
+
+func capabilitiesCommand() command {
+	return command{
+		name: "capabilities", summary: "show what devices have reported about themselves",
+		prepare: func(flags *flag.FlagSet) action {
+			client := askFlags(flags)
+			return func(ctx context.Context, args []string, out io.Writer) error {
+				if err := noArguments(args); err != nil {
+					return err
+				}
+				devices, err := client.Devices(ctx)
+				if err != nil {
+					return err
+				}
+				encoder := json.NewEncoder(out)
+				encoder.SetIndent("", "  ")
+				return encoder.Encode(devices)
+			}
+		},
+	}
+}
+
+func statusesCommand() command {
+	return command{
+		name: "statuses", summary: "show what devices have reported about deployments",
+		prepare: func(flags *flag.FlagSet) action {
+			client := askFlags(flags)
+			deployment := flags.String("deployment", "", "`ID` of one deployment (default: all)")
+			follow := flags.Bool("follow", false, "go on with what is reported from now on")
+			asJSON := flags.Bool("json", false, "print one JSON object per report")
+			return func(ctx context.Context, args []string, out io.Writer) error {
+				if err := noArguments(args); err != nil {
+					return err
+				}
+				last, wait := 0, time.Duration(0)
+				for {
+					reports, err := client.Statuses(ctx, *deployment, last, wait)
+					if err != nil {
+						if *follow && ctx.Err() != nil {
+							return nil // ended by whoever was watching
+						}
+						return err
+					}
+					for _, report := range reports {
+						last = report.Number
+						if err := printReport(out, report, *asJSON); err != nil {
+							return err
+						}
+					}
+					if !*follow {
+						return nil
+					}
+					wait = followWait
+				}
+			}
+		},
+	}
+}
+
+// outcome is the part of a report that people want to see.
+type outcome struct {
+	Name  string `json:"name"`
+	State string `json:"state"`
+	Error *struct {
+		Code    string `json:"code"`
+		Source  string `json:"source"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+func (o outcome) String() string {
+	text := o.State
+	if o.Name != "" {
+		text = o.Name + " " + text
+	}
+	if o.Error != nil {
+		text += " (" + o.Error.Code + ": " + o.Error.Message + ")"
+	}
+	return text
+}
+
+func printReport(out io.Writer, report wfmsim.Report, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(out).Encode(report)
+	}
+	var body struct {
+		DeploymentID string    `json:"deploymentId"`
+		Version      uint64    `json:"adoptedManifestVersion"`
+		Status       outcome   `json:"status"`
+		Components   []outcome `json:"components"`
+	}
+	if err := json.Unmarshal(report.Body, &body); err != nil {
+		return fmt.Errorf("cannot read report %d: %w", report.Number, err)
+	}
+	fmt.Fprintf(out, "%s  %s  manifest %d  %s\n", report.Time.Local().Format(time.TimeOnly), body.DeploymentID, body.Version, body.Status)
+	for _, component := range body.Components {
+		fmt.Fprintf(out, "          %s\n", component)
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// web is the service that people see.
+type web struct {
+	greeting string // GREETING
+	plant    string // PLANT
+	version  string // VERSION, set by the image
+	counter  string // URL that gives the next number
+}
+
+// visit is the answer for programs.
+type visit struct {
+	Text     string `json:"text"`
+	Greeting string `json:"greeting"`
+	Plant    string `json:"plant"`
+	Version  string `json:"version,omitempty"`
+	Visit    uint64 `json:"visit"`
+}
+
+func (w web) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", w.greet)
+	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
+	return mux
+}
+
+// greet answers with a page, a JSON document or a line of text, as asked for.
+func (w web) greet(rw http.ResponseWriter, r *http.Request) {
+	n, err := w.next(r.Context())
+	if err != nil {
+		http.Error(rw, "the counter cannot be reached: "+err.Error(), http.StatusBadGateway)
+		return
+	}
+	v := visit{
+		Text:     fmt.Sprintf("%s from %s, visit %d", w.greeting, w.plant, n),
+		Greeting: w.greeting, Plant: w.plant, Version: w.version, Visit: n,
+	}
+	rw.Header().Set("Cache-Control", "no-store")
+	switch accept := r.Header.Get("Accept"); {
+	case strings.Contains(accept, "application/json"):
+		rw.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(rw).Encode(v)
+	case strings.Contains(accept, "text/html"):
+		rw.Header().Set("Content-Type", "text/html; charset=utf-8")
+		fmt.Fprintf(rw, page, html.EscapeString(v.Text))
+	default:
+		fmt.Fprintln(rw, v.Text)
+	}
+}
+
+const page = `<!doctype html>
+<meta name="viewport" content="width=device-width">
+<title>margolite demo</title>
+<body style="font: 2rem system-ui; margin: 20vh auto; text-align: center">
+<p>%s</p>
+`
+
+func (w web) next(ctx context.Context) (n uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.counter, nil)
+	if err != nil {
+		return 0, err
+	}
+	request.Close = true // the counter may be replaced between two visits
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("%s answered %s", w.counter, answer.Status)
+	}
+	_, err = fmt.Fscan(answer.Body, &n)
+	return n, err
+}

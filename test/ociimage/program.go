@@ -1,0 +1,66 @@
+package ociimage
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// Programs builds Go programs for images: static, stripped, with no trace of
+// the machine. Each program is built once for the life of the Programs; the
+// zero value is ready.
+type Programs struct {
+	mu    sync.Mutex
+	built map[string][]byte
+}
+
+// Build gives the program of a package for linux on arch (GOARCH, and for
+// "arm/v7" also GOARM). An empty arch is this machine's. It needs the go command
+// and is to be called from within the module.
+func (p *Programs) Build(ctx context.Context, importPath, arch string) ([]byte, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := importPath + " " + arch
+	if program, ok := p.built[key]; ok {
+		return program, nil
+	}
+	program, err := build(ctx, importPath, arch)
+	if err != nil {
+		return nil, fmt.Errorf("cannot build %s: %w", importPath, err)
+	}
+	if p.built == nil {
+		p.built = make(map[string][]byte)
+	}
+	p.built[key] = program
+	return program, nil
+}
+
+func build(ctx context.Context, importPath, arch string) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "margolite-program-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "program")
+	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
+		"-ldflags=-s -w -buildid=", "-o", file, importPath)
+	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
+	goarch, variant, _ := strings.Cut(arch, "/v")
+	if goarch != "" {
+		command.Env = append(command.Env, "GOARCH="+goarch)
+	}
+	if variant != "" {
+		command.Env = append(command.Env, "GOARM="+variant)
+	}
+	var said bytes.Buffer
+	command.Stderr = &said
+	if err := command.Run(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(said.String()))
+	}
+	return os.ReadFile(file)
+}

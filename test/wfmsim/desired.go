@@ -1,0 +1,244 @@
+package wfmsim
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/ociimage"
+)
+
+// ErrNotFound is returned for a deployment that the client does not have.
+var ErrNotFound = errors.New("no such deployment")
+
+// Published tells what became of a document.
+type Published struct {
+	Client       string        `json:"client"`
+	DeploymentID string        `json:"deploymentId"`
+	Digest       digest.Digest `json:"digest"`
+	Version      uint64        `json:"manifestVersion"`
+	// Warnings are the departures from 1.0.0-rc.3 that devices may tolerate.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Deployed is a deployment as a manifest lists it.
+type Deployed struct {
+	Client       string        `json:"client"`
+	DeploymentID string        `json:"deploymentId"`
+	Name         string        `json:"name"`
+	Digest       digest.Digest `json:"digest"`
+	Since        uint64        `json:"sinceManifestVersion"`
+}
+
+// Raw is a manifest that a test wrote itself, with whatever belongs to it.
+type Raw struct {
+	Manifest []byte
+	ETag     string // with its quotes; empty: the right one for Manifest
+	// Documents and Bundles are served under the digest of their URL, which
+	// need not be theirs.
+	Documents map[digest.Digest][]byte
+	Bundles   map[digest.Digest][]byte
+}
+
+// Publish makes an ApplicationDeployment part of what the client is to run, or
+// replaces its earlier revision. Publishing what is there already changes
+// nothing. Every published revision of the format is accepted, and what is no
+// such document refused.
+func (s *Server) Publish(client string, body []byte) (Published, error) {
+	parsed, err := margo.ParseDeployment(body)
+	if err != nil {
+		return Published{}, fmt.Errorf("cannot publish: %w", err)
+	}
+	published, err := s.PublishBytes(client, parsed.ID, body)
+	for _, departure := range parsed.Tolerated {
+		published.Warnings = append(published.Warnings, departure.Error())
+	}
+	return published, err
+}
+
+// PublishBytes publishes any bytes as the document of a deployment.
+func (s *Server) PublishBytes(client, id string, body []byte) (Published, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.state.client(client)
+	delete(s.raw, client)
+	published := Published{Client: client, DeploymentID: id, Digest: digest.FromBytes(body)}
+	d := c.Deployments[key(id)]
+	if d == nil {
+		d = &deployment{}
+		c.Deployments[key(id)] = d
+	}
+	d.ID = id
+	if len(d.Revisions) == 0 || d.wanted() != published.Digest {
+		c.Version++
+		c.Documents[published.Digest] = document{Deployment: id, Body: body}
+		d.Revisions = append(d.Revisions, revision{Version: c.Version, Digest: published.Digest})
+	}
+	published.Version = c.Version
+	s.tell()
+	return published, s.state.save()
+}
+
+// Remove takes a deployment out of the manifest. It returns the version from
+// which on it is gone, and ErrNotFound where it is not listed.
+func (s *Server) Remove(client, id string) (version uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.state.client(client)
+	d := c.Deployments[key(id)]
+	if d == nil || d.wanted() == "" {
+		return 0, fmt.Errorf("cannot remove %s from client %s: %w", id, client, ErrNotFound)
+	}
+	delete(s.raw, client)
+	c.Version++
+	d.Revisions = append(d.Revisions, revision{Version: c.Version})
+	s.tell()
+	return c.Version, s.state.save()
+}
+
+// SetVersion gives the client's present state another manifest version, also a
+// lower one: a WFM restored from a backup, or one that lies.
+func (s *Server) SetVersion(client string, version uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state.client(client).Version = version
+	delete(s.raw, client)
+	s.tell()
+	return s.state.save()
+}
+
+// SetRaw serves a manifest of the test's own making to the client, until the
+// next call that changes the client's desired state. It is not kept in the file.
+func (s *Server) SetRaw(client string, raw Raw) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.raw[client] = raw
+	s.tell()
+}
+
+// Version is the version of the client's present manifest.
+func (s *Server) Version(client string) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.client(client).Version
+}
+
+// Deployments lists what the client is to run.
+func (s *Server) Deployments(client string) []Deployed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.state.client(client)
+	list := []Deployed{}
+	for _, d := range c.listed() {
+		newest := d.Revisions[len(d.Revisions)-1]
+		row := Deployed{Client: client, DeploymentID: d.ID, Digest: newest.Digest, Since: newest.Version}
+		// What cannot be read was published so on purpose, and has no name.
+		if parsed, err := margo.ParseDeployment(c.Documents[newest.Digest].Body); err == nil {
+			row.Name = parsed.Name
+		}
+		list = append(list, row)
+	}
+	return list
+}
+
+// manifest gives the present manifest of a client and its ETag. With misled the
+// digest of the first deployment is one that no document has.
+func (s *Server) manifest(client string, misled bool) (body []byte, etag string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if raw, ok := s.raw[client]; ok {
+		etag = raw.ETag
+		if etag == "" {
+			etag = quoted(digest.FromBytes(raw.Manifest))
+		}
+		return raw.Manifest, etag, nil
+	}
+	c := s.state.client(client)
+	m := margo.StateManifest{Version: c.Version, Deployments: []margo.DeploymentRef{}}
+	for _, d := range c.listed() {
+		wanted := d.wanted()
+		size := len(c.Documents[wanted].Body)
+		if misled {
+			wanted, misled = digest.FromString("no document has this digest"), false
+		}
+		m.Deployments = append(m.Deployments, margo.DeploymentRef{
+			ID: d.ID, Digest: wanted, SizeBytes: uint64(size),
+			URL: s.link("/api/v1/deployments/" + d.ID + "/" + wanted.String()),
+		})
+	}
+	// An empty archive is never served: then there is no bundle (DS-03).
+	if len(m.Deployments) > 0 {
+		bundle, err := c.bundle()
+		if err != nil {
+			return nil, "", err
+		}
+		d := digest.FromBytes(bundle)
+		m.Bundle = &margo.Bundle{
+			MediaType: margo.BundleMediaType, Digest: d, SizeBytes: uint64(len(bundle)),
+			URL: s.link("/api/v1/bundles/" + d.String()),
+		}
+	}
+	if body, err = m.Marshal(); err != nil {
+		return nil, "", fmt.Errorf("cannot write manifest of client %s: %w", client, err)
+	}
+	return body, quoted(digest.FromBytes(body)), nil
+}
+
+func (s *Server) link(path string) string {
+	switch s.options.URLs {
+	case WithoutPrefix:
+		return path
+	case Absolute:
+		return s.URL() + path
+	default:
+		return s.options.Prefix + path
+	}
+}
+
+// bundle is the archive of all listed documents, one file each.
+func (c *clientState) bundle() ([]byte, error) {
+	var entries []ociimage.Entry
+	for _, d := range c.listed() {
+		entries = append(entries, ociimage.Entry{Name: key(d.ID) + ".yaml", Data: c.Documents[d.wanted()].Body})
+	}
+	archive, err := ociimage.TarGzip(entries)
+	if err != nil {
+		return nil, fmt.Errorf("cannot write bundle: %w", err)
+	}
+	return archive, nil
+}
+
+// document gives a document that the client was ever given. Earlier revisions
+// stay within reach: their URLs promise never to change.
+func (s *Server) document(client, id string, d digest.Digest) ([]byte, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if raw, ok := s.raw[client]; ok {
+		body, ok := raw.Documents[d]
+		return body, ok
+	}
+	doc, ok := s.state.client(client).Documents[d]
+	if !ok || key(doc.Deployment) != key(id) {
+		return nil, false
+	}
+	return doc.Body, true
+}
+
+// bundleBytes gives the bundle of the present manifest; those of earlier ones
+// are gone, and clients that come late have to ask for the manifest again.
+func (s *Server) bundleBytes(client string, d digest.Digest) ([]byte, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if raw, ok := s.raw[client]; ok {
+		body, ok := raw.Bundles[d]
+		return body, ok
+	}
+	c := s.state.client(client)
+	if len(c.listed()) == 0 {
+		return nil, false
+	}
+	body, err := c.bundle()
+	return body, err == nil && digest.FromBytes(body) == d
+}

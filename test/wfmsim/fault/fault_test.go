@@ -1,0 +1,165 @@
+package fault_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/test/wfmsim/fault"
+)
+
+const text = "the body of the answer"
+
+// serve starts a server with one endpoint, "page", behind switches.
+func serve(t *testing.T) (*fault.Switches, func() (*http.Response, string, error)) {
+	t.Helper()
+	switches := fault.New(func(w http.ResponseWriter, _ *http.Request, f fault.Fault) {
+		w.Header().Set("Retry-After", f.RetryAfter)
+		w.WriteHeader(f.Status)
+	})
+	server := httptest.NewServer(switches.Wrap("page", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("ETag", `"1"`)
+		w.Header().Set("Content-Length", "22")
+		_, _ = io.WriteString(w, text)
+	})))
+	t.Cleanup(server.Close)
+	get := func() (*http.Response, string, error) {
+		answer, err := http.Get(server.URL + "/page")
+		if err != nil {
+			return nil, "", err
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		return answer, string(body), err
+	}
+	return switches, get
+}
+
+func TestWhatGoesWrong(t *testing.T) {
+	for name, c := range map[string]struct {
+		faults []fault.Fault
+		status int
+		body   string
+		cut    bool
+		header string // of ETag
+	}{
+		"nothing":           {status: 200, body: text, header: `"1"`},
+		"another endpoint":  {faults: []fault.Fault{{Endpoint: "other", Kind: fault.Answer, Status: 500}}, status: 200, body: text, header: `"1"`},
+		"another path":      {faults: []fault.Fault{{Match: "/other", Kind: fault.Answer, Status: 500}}, status: 200, body: text, header: `"1"`},
+		"another answer":    {faults: []fault.Fault{{Endpoint: "page", Kind: fault.Answer, Status: 503}}, status: 503},
+		"no answer at all":  {faults: []fault.Fault{{Kind: fault.Cut}}, cut: true},
+		"half an answer":    {faults: []fault.Fault{{Kind: fault.Cut, Bytes: 8}}, status: 200, body: "the body", cut: true, header: `"1"`},
+		"a shorter answer":  {faults: []fault.Fault{{Kind: fault.Truncate, Bytes: 8}}, status: 200, body: "the body", header: `"1"`},
+		"a wrong byte":      {faults: []fault.Fault{{Kind: fault.Corrupt, Bytes: 4}}, status: 200, body: "the " + string(rune('b'^1)) + "ody of the answer", header: `"1"`},
+		"another header":    {faults: []fault.Fault{{Kind: fault.Header, Name: "etag", Value: `W/"1"`}}, status: 200, body: text, header: `W/"1"`},
+		"a missing header":  {faults: []fault.Fault{{Kind: fault.Header, Name: "ETag"}}, status: 200, body: text},
+		"several at a time": {faults: []fault.Fault{{Kind: fault.Slow, Bytes: 1000}, {Kind: fault.Corrupt}, {Kind: fault.Cut, Bytes: 8}}, status: 200, body: "uhe body", cut: true, header: `"1"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			switches, get := serve(t)
+			for _, f := range c.faults {
+				if _, err := switches.Inject(f); err != nil {
+					t.Fatal(err)
+				}
+			}
+			answer, body, err := get()
+			if cut := err != nil; cut != c.cut {
+				t.Fatalf("error %v", err)
+			}
+			if c.status == 0 {
+				return
+			}
+			if answer.StatusCode != c.status || body != c.body || answer.Header.Get("ETag") != c.header {
+				t.Errorf("got %d, %q, ETag %q", answer.StatusCode, body, answer.Header.Get("ETag"))
+			}
+		})
+	}
+}
+
+func TestAFaultLastsAsLongAsItIsToldTo(t *testing.T) {
+	switches, get := serve(t)
+	status := func() int {
+		answer, _, err := get()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.StatusCode
+	}
+	if _, err := switches.Inject(fault.Fault{Kind: fault.Answer, Status: 503, Skip: 1, Times: 2}); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{200, 503, 503, 200} {
+		if got := status(); got != want {
+			t.Errorf("request %d: got %d, want %d", i, got, want)
+		}
+	}
+	if active := switches.Active(); len(active) != 0 {
+		t.Errorf("still active: %v", active)
+	}
+	if _, err := switches.Inject(fault.Fault{Endpoint: "page", Kind: fault.Answer, Status: 500}); err != nil {
+		t.Fatal(err)
+	}
+	switches.Clear("other")
+	if got := status(); got != 500 {
+		t.Errorf("clearing another endpoint: got %d", got)
+	}
+	switches.Clear("page")
+	if got := status(); got != 200 {
+		t.Errorf("after clearing: got %d", got)
+	}
+}
+
+func TestASlowAnswerTakesItsTime(t *testing.T) {
+	switches, get := serve(t)
+	if _, err := switches.Inject(fault.Fault{Kind: fault.Slow, Bytes: 200}); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	_, body, err := get()
+	if err != nil || body != text {
+		t.Fatalf("got %q, %v", body, err)
+	}
+	if took := time.Since(began); took < 100*time.Millisecond {
+		t.Errorf("22 bytes at 200 per second took %s", took)
+	}
+}
+
+func TestADelayEndsWithTheClient(t *testing.T) {
+	switches := fault.New(nil)
+	if _, err := switches.Inject(fault.Fault{Kind: fault.Delay, Wait: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(switches.Wrap("page", http.NotFoundHandler()))
+	defer server.Close() // would wait for the hour
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := http.DefaultClient.Do(request); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWhatWouldDoNothingIsRefused(t *testing.T) {
+	for name, f := range map[string]fault.Fault{
+		"an unknown kind":         {Kind: "explode"},
+		"no status":               {Kind: fault.Answer},
+		"no speed":                {Kind: fault.Slow},
+		"no time":                 {Kind: fault.Delay},
+		"no name of a header":     {Kind: fault.Header, Value: "x"},
+		"a negative byte offset":  {Kind: fault.Cut, Bytes: -1},
+		"a negative repetition":   {Kind: fault.Cut, Times: -1},
+		"a status without answer": {Kind: fault.Answer, Status: 100},
+	} {
+		if _, err := fault.New(nil).Inject(f); err == nil || !strings.HasPrefix(err.Error(), "cannot inject fault: ") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}

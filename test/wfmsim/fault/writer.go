@@ -1,0 +1,124 @@
+package fault
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// writer bends an answer while it is written. It hides every optional interface
+// of the writer below it, so that nothing reaches the connection around it.
+type writer struct {
+	to      http.ResponseWriter
+	request *http.Request
+	faults  []Fault
+	started bool
+	sent    int64 // bytes of the body that the handler has written
+}
+
+func (w *writer) Header() http.Header { return w.to.Header() }
+
+func (w *writer) WriteHeader(status int) {
+	if w.started {
+		return
+	}
+	w.started = true
+	header := w.to.Header()
+	for _, f := range w.faults {
+		switch {
+		case f.Kind == Header && f.Value == "":
+			// Deleting is not enough: net/http would fill in Date and
+			// Content-Type by itself. A nil value tells it not to.
+			header[http.CanonicalHeaderKey(f.Name)] = nil
+		case f.Kind == Header:
+			header.Set(f.Name, f.Value)
+		case f.Kind == Truncate:
+			length, err := strconv.ParseInt(header.Get("Content-Length"), 10, 64)
+			if err == nil && length > f.Bytes {
+				header.Set("Content-Length", strconv.FormatInt(f.Bytes, 10))
+			}
+		}
+	}
+	w.to.WriteHeader(status)
+}
+
+// Write sends data piece by piece, each piece ending where something happens.
+func (w *writer) Write(data []byte) (int, error) {
+	if !w.started {
+		w.WriteHeader(http.StatusOK)
+	}
+	written := 0
+	for written < len(data) {
+		piece := data[written:]
+		piece = piece[:w.next(int64(len(piece)))]
+		if err := w.send(piece); err != nil {
+			return written, err
+		}
+		written += len(piece)
+		w.sent += int64(len(piece))
+		w.cutHere()
+	}
+	return written, nil
+}
+
+// next is the length of the longest piece that no fault interrupts.
+func (w *writer) next(n int64) int64 {
+	for _, f := range w.faults {
+		switch f.Kind {
+		case Slow:
+			n = min(n, max(1, f.Bytes/piecesPerSecond))
+		case Cut, Truncate:
+			if left := f.Bytes - w.sent; left > 0 {
+				n = min(n, left)
+			}
+		}
+	}
+	return n
+}
+
+// piecesPerSecond is how smoothly a slow answer flows.
+const piecesPerSecond = 10
+
+func (w *writer) send(piece []byte) error {
+	for _, f := range w.faults {
+		switch f.Kind {
+		case Truncate:
+			if w.sent >= f.Bytes {
+				return nil // swallowed: the handler is not to notice
+			}
+		case Corrupt:
+			if at := f.Bytes - w.sent; at >= 0 && at < int64(len(piece)) {
+				piece = slices.Clone(piece)
+				piece[at] ^= 1
+			}
+		}
+	}
+	if _, err := w.to.Write(piece); err != nil {
+		return err
+	}
+	for _, f := range w.faults {
+		if f.Kind != Slow {
+			continue
+		}
+		w.flush()
+		if !wait(w.request.Context(), time.Duration(len(piece))*time.Second/time.Duration(f.Bytes)) {
+			return w.request.Context().Err()
+		}
+	}
+	return nil
+}
+
+// cutHere ends the connection when as much has been sent as a fault allows.
+func (w *writer) cutHere() {
+	for _, f := range w.faults {
+		if f.Kind == Cut && w.sent >= f.Bytes {
+			w.flush() // what was sent is to arrive
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+func (w *writer) flush() {
+	_ = http.NewResponseController(w.to).Flush() // without a flusher the bytes come later
+}

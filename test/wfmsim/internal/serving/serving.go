@@ -1,0 +1,94 @@
+// Package serving starts and stops one HTTP server, as often as asked and on the
+// same address: a server that goes away for a while and comes back.
+package serving
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Server is an HTTP server that can be started again after it was closed.
+type Server struct {
+	Handler http.Handler
+	TLS     *tls.Config // nil: plain HTTP
+	Log     *log.Logger // what net/http has to say; nil: its default
+
+	mu      sync.Mutex
+	http    *http.Server
+	address string
+	done    chan struct{} // closed when the serving goroutine has returned
+}
+
+// Start listens on address, or where address is empty on the one it had before
+// (the first time: any free port of the loopback interface).
+func (s *Server) Start(address string) error {
+	s.mu.Lock()
+	previous := s.address
+	s.mu.Unlock()
+	switch {
+	case address != "":
+	case previous != "":
+		address = previous
+	default:
+		address = "127.0.0.1:0"
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("cannot listen on %s: %w", address, err)
+	}
+	return s.Serve(listener)
+}
+
+// Serve answers on a listener, which it owns from then on.
+func (s *Server) Serve(listener net.Listener) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.http != nil {
+		return errors.Join(errors.New("cannot start: already serving"), listener.Close())
+	}
+	s.address = listener.Addr().String()
+	if s.TLS != nil {
+		listener = tls.NewListener(listener, s.TLS)
+	}
+	server := &http.Server{
+		Handler:           s.Handler,
+		ErrorLog:          s.Log,
+		ReadHeaderTimeout: 10 * time.Second,
+		MaxHeaderBytes:    64 << 10,
+		// The interfaces served here speak HTTP/1.1 and nothing else.
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(listener) // returns when Close is called, and says so
+	}()
+	s.http, s.done = server, done
+	return nil
+}
+
+// Close ends every connection and returns when nothing is served any more.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.http == nil {
+		return nil
+	}
+	err := s.http.Close()
+	<-s.done
+	s.http = nil
+	return err
+}
+
+// Address is host:port of the present listener, or of the last one.
+func (s *Server) Address() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.address
+}
