@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/big"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 )
 
 // The documents come as JSON and as YAML. Both are first read into one kind of
@@ -231,8 +232,8 @@ func readScalar(n *yaml.Node) *tree {
 		}
 	case "!!float":
 		var f float64
-		if isDecimal(n.Value) { // an integer beyond 64 bits, which a float would round
-			t.kind, t.literal = number, n.Value
+		if i, ok := new(big.Int).SetString(n.Value, 10); ok && isDecimal(n.Value) { // beyond 64 bits, where a float would round
+			t.kind, t.literal = number, i.String()
 		} else if n.Decode(&f) == nil && !math.IsInf(f, 0) && !math.IsNaN(f) {
 			t.kind, t.literal = number, strconv.FormatFloat(f, 'f', -1, 64)
 		}

@@ -16,7 +16,7 @@ import (
 	"os"
 	"time"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 )
 
 // maxSize bounds a configuration file.

@@ -145,7 +145,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"a merged section", "log: &l {level: info}\npoll:\n  <<: *l\n", "f:3: poll[<<]: unknown key; known here: downtime, interval, windows"},
 		{"a key that is a list", "? [a]\n: b\n", "f:1: expected a key, got a list"},
 		{"a second document", "log: {}\n---\nlog: {}\n", "f:2: a second document starts here, one is expected"},
-		{"broken YAML", "log:\n  level: info\n format: text\n", "f:2: this is not YAML: did not find expected key"},
+		{"broken YAML", "log:\n  level: info\n format: text\n", "f:3: this is not YAML: did not find expected key"},
 		{"a tab", "log:\n\tlevel: info\n", "f:2: this is not YAML: found character that cannot start any token"},
 
 		{"a duration without unit", "poll:\n  interval: 60\n", `f:2: poll.interval: expected a duration with its unit, such as 60s or 5m, got the number "60"`},

@@ -1,0 +1,473 @@
+package runtime_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/snapshots"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/margolite/margolite/runtime"
+)
+
+// shop is a front end that asks a back end by its name, and a back end that
+// keeps a volume.
+const shop = `
+services:
+  web:
+    image: BUSYBOX
+    command: ["sh", "-c", "mkdir -p /www; while :; do wget -qO /www/new http://db:8000/answer && cp /www/new /www/index.html; sleep 0.2; done & exec httpd -f -p 80 -h /www"]
+    environment:
+      COLOUR: COLOUR-OF-WEB
+    ports: ["18080:80"]
+    depends_on: [db]
+    restart: always
+  db:
+    image: BUSYBOX
+    command: ["sh", "-c", "test -e /data/answer || echo ANSWER > /data/answer; exec httpd -f -p 8000 -h /data"]
+    volumes: ["data:/data"]
+    restart: always
+volumes:
+  data: {}
+`
+
+func countSnapshots(n *int) func(context.Context, snapshots.Info) error {
+	return func(context.Context, snapshots.Info) error {
+		*n++
+		return nil
+	}
+}
+
+func TestProjectFromInstallationToRemoval(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		host := r.hostAddress()
+
+		var steps []string
+		p := r.load(e, "shop", shop)
+		err := e.Apply(t.Context(), p, runtime.ApplyOptions{
+			Settle: time.Second,
+			Notify: func(event runtime.Event) {
+				if !event.Done {
+					steps = append(steps, event.Step)
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := steps[len(steps)-1]; last != runtime.Settling {
+			t.Errorf("the last event is %q", last)
+		}
+
+		t.Log("the front end reaches the back end by name, the host reaches the published port")
+		for _, address := range []string{host, "127.0.0.1"} {
+			r.eventually("an answer at "+address, func() bool { return get(net.JoinHostPort(address, "18080")) == "ANSWER" })
+		}
+		before := r.containers(e, "shop")
+		if before["web"].State != runtime.Running || before["db"].State != runtime.Running {
+			t.Fatalf("not running: %+v", before)
+		}
+		if up := time.Since(before["web"].Started); up < time.Second {
+			t.Errorf("it settled after %s, want a second at least", up)
+		}
+		if len(r.shims()) != 1 {
+			t.Errorf("%d shims, want one for the project", len(r.shims()))
+		}
+
+		t.Log("applying it again changes nothing")
+		r.onStep = func(step string) { t.Errorf("step %q of an apply that has nothing to do", step) }
+		if matches, err := r.engine().Matches(t.Context(), p); err != nil || !matches {
+			t.Errorf("it does not match what runs: %v", err)
+		}
+		r.onStep = nil
+		r.apply(e, p)
+		if again := r.containers(e, "shop"); again["web"].Pid != before["web"].Pid || again["db"].Pid != before["db"].Pid {
+			t.Error("processes changed")
+		}
+
+		t.Log("an update recreates only what changed, and keeps the volume")
+		if err := os.WriteFile(filepath.Join(r.state, "volumes/shop/data/answer"), []byte("KEPT\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		p = r.load(e, "shop", strings.ReplaceAll(shop, "COLOUR-OF-WEB", "blue"))
+		if matches, err := e.Matches(t.Context(), p); err != nil || matches {
+			t.Errorf("the update matches what runs, or %v", err)
+		}
+		r.apply(e, p)
+		after := r.containers(e, "shop")
+		if after["db"].Pid != before["db"].Pid {
+			t.Error("the back end was restarted")
+		}
+		if after["web"].ID == before["web"].ID {
+			t.Error("the front end was not recreated")
+		}
+		if after["web"].Address != before["web"].Address {
+			t.Error("the front end moved")
+		}
+		if got := r.inside(after["web"], "tr '\\0' '\\n' </proc/1/environ | grep COLOUR || cat /proc/1/environ"); !strings.Contains(got, "COLOUR=blue") {
+			t.Errorf("environment %q", got)
+		}
+		r.eventually("the kept answer", func() bool { return get(net.JoinHostPort(host, "18080")) == "KEPT" })
+
+		t.Log("an update of the back end keeps the content of its volume")
+		p = r.load(e, "shop", strings.ReplaceAll(shop, "exec httpd -f -p 8000", "exec httpd -f -p 8000 -u 0:0"))
+		r.apply(e, p)
+		r.eventually("the kept answer", func() bool { return get(net.JoinHostPort(host, "18080")) == "KEPT" })
+
+		t.Log("a service that leaves takes its sandbox along, one that comes gets its own")
+		one, _, _ := strings.Cut(shop, "  db:")
+		one = strings.Replace(one, "    depends_on: [db]\n", "", 1)
+		r.apply(e, r.load(e, "shop", one))
+		if c := r.containers(e, "shop"); len(c) != 1 || c["web"].State != runtime.Running {
+			t.Errorf("after one service left: %+v", c)
+		}
+		if pins, _ := filepath.Glob(filepath.Join(r.run, "netns/*")); len(pins) != 1 {
+			t.Errorf("namespaces %q", pins)
+		}
+		r.apply(e, r.load(e, "shop", shop))
+		r.eventually("the kept answer", func() bool { return get(net.JoinHostPort(host, "18080")) == "KEPT" })
+		if dirs, _ := filepath.Glob(filepath.Join(r.state, "projects/shop/*")); len(dirs) != 1 {
+			t.Errorf("extracted packages %q, want the present one", dirs)
+		}
+
+		t.Log("a removal leaves the volume and nothing else")
+		if err := e.Remove(t.Context(), "shop"); err != nil {
+			t.Fatal(err)
+		}
+		r.expectNothingLeft()
+		if get(net.JoinHostPort(host, "18080")) != "" {
+			t.Error("the port still answers")
+		}
+		if text, err := os.ReadFile(filepath.Join(r.state, "volumes/shop/data/answer")); err != nil || string(text) != "KEPT\n" {
+			t.Errorf("volume has %q, %v", text, err)
+		}
+		if err := e.Remove(t.Context(), "shop"); err != nil {
+			t.Errorf("removing it again: %v", err)
+		}
+		if err := e.Remove(t.Context(), "neverknown"); err != nil {
+			t.Errorf("removing what never was: %v", err)
+		}
+	})
+}
+
+func TestWhatAContainerSees(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		r.push("app", func(c *v1.Config) {
+			c.Env = append(c.Env, "FROM=image", "BOTH=image")
+			c.WorkingDir = "/var"
+		})
+		host := t.TempDir()
+		e := r.engine()
+		r.apply(e, r.load(e, "sees", strings.ReplaceAll(`
+services:
+  app:
+    image: REGISTRY/app:latest
+    command: ["sh", "-c", "trap 'exit 0' TERM; echo started; while :; do sleep 0.1; done"]
+    environment: {BOTH: service}
+    user: nobody
+    read_only: true
+    tmpfs: ["/scratch:size=1m,mode=1777"]
+    volumes:
+      - "HOST/made:/made"
+      - "HOST:/host:ro"
+      - "vol:/vol"
+    mem_limit: 32m
+    cpus: 0.5
+  plain:
+    image: REGISTRY/app:latest
+    command: ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"]
+    working_dir: /tmp
+volumes: {vol: {}}
+`, "HOST", host)))
+		containers := r.containers(e, "sees")
+		app, plain := containers["app"], containers["plain"]
+
+		for _, test := range []struct {
+			in      runtime.ObservedContainer
+			command string
+			want    string
+		}{
+			{app, "grep -E '^(Uid|Gid|CapEff|CapBnd):' /proc/1/status | tr -s '\\t\\n' ' ' || cat /proc/1/status", "Uid: 65534 65534 65534 65534 Gid: 65534 65534 65534 65534 CapEff: 0000000000000000 CapBnd: 00000000a80425fb"},
+			{plain, "grep -E '^CapEff:' /proc/1/status", "00000000a80425fb"},
+			{plain, "grep -E '^NoNewPrivs:' /proc/1/status", "0"},
+			{app, "touch /forbidden 2>&1; true", "Read-only"},
+			{app, "touch /scratch/allowed && grep ' /scratch ' /proc/mounts", "size=1024k"},
+			{app, "touch /host/x 2>&1; true", "Read-only"},
+			{app, "ls -d /made", "/made"},
+			{app, "cat /proc/1/cgroup", "/sees/" + app.ID},
+			{app, "cat /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null || cat /sys/fs/cgroup/memory.max", "33554432"},
+			{app, "cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us 2>/dev/null || cat /sys/fs/cgroup/cpu.max", "50000"},
+			{plain, "hostname; cat /etc/hostname", "plain\nplain"},
+			{plain, "cat /etc/hosts", app.Address + "\tapp"},
+			{plain, "ls -l /proc/1/cwd", "/tmp"},
+			{app, "ls -l /proc/1/cwd", "/var"},
+			{plain, "touch /anywhere && ls /anywhere", "/anywhere"},
+			{plain, "ls /dev", "full"},
+			{plain, "cat /proc/sys/net/ipv4/ip_unprivileged_port_start", "0"},
+			{plain, "head -c 1 /proc/kcore | wc -c || true", "0"},
+		} {
+			if got := r.inside(test.in, test.command); !strings.Contains(got, test.want) {
+				t.Errorf("%s in %s: got %q, want %q", test.command, test.in.Service, got, test.want)
+			}
+		}
+		environment, err := os.ReadFile("/proc/" + itoa(app.Pid) + "/environ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"FROM=image", "BOTH=service", "PATH=/bin", "HOSTNAME=app", "HOME=/"} {
+			if !strings.Contains(string(environment)+"\x00", want+"\x00") {
+				t.Errorf("environment %q lacks %q", environment, want)
+			}
+		}
+		r.eventually("output in the log", func() bool { return strings.Contains(r.logs(e, "sees", "app"), "started") })
+		start := time.Now()
+		if err := e.Remove(t.Context(), "sees"); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took > 8*time.Second {
+			t.Errorf("it took %s to remove containers that obey SIGTERM", took)
+		}
+		r.expectNothingLeft()
+	})
+}
+
+func TestVolumeTakesOverWhatTheImageHas(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		// The image has /etc with files; owner and mode of the directory come along.
+		file := `
+services:
+  app: {image: BUSYBOX, volumes: ["etc:/etc", "none:/nowhere"], command: ["sleep", "1000"], stop_grace_period: IGNORED}
+volumes: {etc: {}, none: {}}
+`
+		r.apply(e, r.load(e, "fill", strings.Replace(file, ", stop_grace_period: IGNORED", "", 1)))
+		volume := filepath.Join(r.state, "volumes/fill/etc")
+		if text, err := os.ReadFile(filepath.Join(volume, "passwd")); err != nil || !strings.Contains(string(text), "nobody") {
+			t.Errorf("volume has passwd %q, %v", text, err)
+		}
+		if left, _ := filepath.Glob(filepath.Join(r.state, "volumes/fill/.*")); len(left) > 0 {
+			t.Errorf("left beside the volume: %q", left)
+		}
+		if info, err := os.Stat(filepath.Join(r.state, "volumes/fill/none")); err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("volume without content: %v, %v", info, err)
+		}
+
+		t.Log("content that is there is never touched")
+		if err := os.Remove(filepath.Join(volume, "passwd")); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Remove(t.Context(), "fill"); err != nil {
+			t.Fatal(err)
+		}
+		r.apply(e, r.load(e, "fill", strings.Replace(file, ", stop_grace_period: IGNORED", "", 1)))
+		if _, err := os.Stat(filepath.Join(volume, "passwd")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a deleted file came back: %v", err)
+		}
+	})
+}
+
+func TestFailuresSayWhatFailed(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		tests := []struct {
+			name, file string
+			code       runtime.Code
+			object     string
+			text       string
+		}{
+			{
+				"a service that exits with a code fails at once, with its last words",
+				`services: {job: {image: BUSYBOX, command: ["sh", "-c", "echo last words; exit 3"]}}`,
+				runtime.Exited, "job", "last words",
+			},
+			{
+				"also when it would be restarted",
+				`services: {job: {image: BUSYBOX, restart: always, command: ["sh", "-c", "sleep 0.2; exit 4"]}}`,
+				runtime.Exited, "job", "code 4",
+			},
+			{
+				"a service that has to run and keeps ending well",
+				`services: {job: {image: BUSYBOX, restart: always, command: ["true"]}}`,
+				runtime.Exited, "job", "ended 4 times",
+			},
+			{
+				"a command that does not exist",
+				`services: {app: {image: BUSYBOX, command: ["/no/such/program"]}}`,
+				runtime.StartFailed, "app", "no such file",
+			},
+			{
+				"a user that does not exist",
+				`services: {app: {image: BUSYBOX, user: stranger}}`,
+				runtime.StartFailed, "app", "no such user",
+			},
+		}
+		for _, test := range tests {
+			t.Run(test.name, func(t *testing.T) {
+				start := time.Now()
+				err := e.Apply(t.Context(), r.load(e, "fails", test.file), runtime.ApplyOptions{Settle: patience})
+				var typed *runtime.Error
+				if !errors.As(err, &typed) {
+					t.Fatalf("got %v", err)
+				}
+				if typed.Code != test.code || typed.Object != test.object || !strings.Contains(err.Error(), test.text) {
+					t.Errorf("got code %q, object %q, %v", typed.Code, typed.Object, err)
+				}
+				if took := time.Since(start); took > patience/2 {
+					t.Errorf("it took %s", took)
+				}
+				if err := e.Remove(t.Context(), "fails"); err != nil {
+					t.Fatal(err)
+				}
+				r.expectNothingLeft()
+			})
+		}
+	})
+}
+
+func TestGoingBackFromAnUpdateThatFails(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		good := r.load(e, "back", `
+services:
+  web: {image: BUSYBOX, command: ["httpd", "-f", "-p", "80"], ports: ["18081:80"]}
+  other: {image: BUSYBOX}
+`)
+		r.apply(e, good)
+		before := r.containers(e, "back")
+		bad := r.load(e, "back", `
+services:
+  web: {image: BUSYBOX, command: ["/no/such/program"], ports: ["18082:80"]}
+  other: {image: BUSYBOX}
+`)
+		if err := e.Apply(t.Context(), bad, runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.StartFailed {
+			t.Fatalf("got %v", err)
+		}
+		r.apply(e, good)
+		after := r.containers(e, "back")
+		if after["web"].ID != before["web"].ID || after["web"].State != runtime.Running {
+			t.Errorf("web is %+v", after["web"])
+		}
+		if after["other"].Pid != before["other"].Pid {
+			t.Error("the other service was restarted")
+		}
+		r.eventually("the port is back", func() bool { return answers("127.0.0.1:18081") })
+		if answers("127.0.0.1:18082") {
+			t.Error("the port of the failed update is still published")
+		}
+	})
+}
+
+func TestOneShotServicesRunOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		file := `
+services:
+  setup: {image: BUSYBOX, command: ["sh", "-c", "echo ran >> /data/log"], volumes: ["data:/data"]}
+  app: {image: BUSYBOX, environment: {N: "0"}, depends_on: [setup]}
+volumes: {data: {}}
+`
+		ran := func() int {
+			text, err := os.ReadFile(filepath.Join(r.state, "volumes/once/data/log"))
+			if err != nil {
+				return 0
+			}
+			return strings.Count(string(text), "ran")
+		}
+		p := r.load(e, "once", file)
+		if err := e.Apply(t.Context(), p, runtime.ApplyOptions{Settle: 500 * time.Millisecond}); err != nil {
+			t.Fatal(err)
+		}
+		if state := r.containers(e, "once")["setup"].State; state != runtime.Done {
+			t.Errorf("the job is %q", state)
+		}
+		r.apply(r.engine(), p)
+		r.apply(e, r.load(e, "once", strings.Replace(file, `"0"`, `"1"`, 1)))
+		if n := ran(); n != 1 {
+			t.Errorf("the job ran %d times", n)
+		}
+		if matches, err := e.Matches(t.Context(), p); err != nil || matches {
+			t.Errorf("the former project matches: %v", err)
+		}
+		r.reboot(e)
+		e = r.engine()
+		r.supervise(e)
+		r.eventually("the app is back", func() bool { return r.containers(e, "once")["app"].State == runtime.Running })
+		if n := ran(); n != 1 {
+			t.Errorf("the job ran %d times after a reboot", n)
+		}
+	})
+}
+
+func TestContainersThatDoNotObeyAreKilled(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	r.push("stubborn", nil) // process 1, and takes no notice of SIGTERM
+	e := r.engine()
+	r.apply(e, r.load(e, "stubborn", `services: {app: {image: REGISTRY/stubborn:latest}}`))
+	start := time.Now()
+	if err := e.Remove(t.Context(), "stubborn"); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took < 9*time.Second || took > 15*time.Second {
+		t.Errorf("it took %s, want the time to stop and not much more", took)
+	}
+	r.expectNothingLeft()
+}
+
+func TestPortsOfAnotherProjectAreRefused(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	file := `services: {web: {image: BUSYBOX, ports: ["18083:80"]}}`
+	r.apply(e, r.load(e, "first", file))
+	err := e.Apply(t.Context(), r.load(e, "second", file), runtime.ApplyOptions{})
+	if runtime.CodeOf(err) != runtime.Conflict {
+		t.Errorf("got %v, want a conflict", err)
+	}
+	if c := r.containers(e, "second"); len(c) != 0 {
+		t.Errorf("containers were made: %+v", c)
+	}
+	if err := e.Remove(t.Context(), "first"); err != nil {
+		t.Fatal(err)
+	}
+	r.apply(e, r.load(e, "second", file))
+}
+
+func TestContainersOfOthersAreLeftAlone(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	r.apply(e, r.load(e, "ours", `services: {web: {image: BUSYBOX}}`))
+	r.foreign("foreign", map[string]string{"com.docker.compose.project": "ours", "com.docker.compose.service": "web"})
+	if err := e.Remove(t.Context(), "ours"); err != nil {
+		t.Fatal(err)
+	}
+	if !r.hasContainer("foreign") {
+		t.Error("a container without our labels was deleted")
+	}
+	r.deleteContainer("foreign")
+}
+
+func TestApplyEndsWithItsContext(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	p := r.load(e, "late", `services: {web: {image: BUSYBOX}}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	err := e.Apply(ctx, p, runtime.ApplyOptions{Settle: time.Hour, Notify: func(event runtime.Event) {
+		if event.Step == runtime.Settling {
+			cancel()
+		}
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	short, done := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer done()
+	if err := e.Apply(short, p, runtime.ApplyOptions{Settle: time.Hour}); runtime.CodeOf(err) != runtime.Timeout {
+		t.Errorf("got %v, want a timeout", err)
+	}
+}

@@ -1,0 +1,298 @@
+package compose
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxHops bounds how many links one path may lead through, as the kernel does.
+const maxHops = 40
+
+type kind int
+
+const (
+	directory kind = iota
+	file
+	symlink
+	hardLink
+)
+
+// entry is one name of an archive.
+type entry struct {
+	kind    kind
+	target  string // of links; of a hard link, the name of its file
+	implied bool   // a directory that is only there because something is in it
+}
+
+// pkg is a package that was read to its end and found harmless.
+type pkg struct {
+	archive     []byte // compressed
+	plain       []byte // instead of archive: a Compose file itself
+	limits      Limits
+	entries     map[string]*entry // by clean name
+	composeFile string            // clean name
+}
+
+// inspect reads a whole package and refuses everything that could do harm when
+// written (PKG-07 to PKG-10). It writes nothing.
+func inspect(archive []byte, strict bool, l Limits) (*pkg, error) {
+	p := &pkg{archive: archive, limits: l, entries: map[string]*entry{}}
+	if !IsArchive(archive) {
+		if strict {
+			return nil, invalid("not a gzip-compressed archive")
+		}
+		if len(archive) == 0 || int64(len(archive)) > l.File {
+			return nil, invalid("Compose file has %d bytes, at least 1 and at most %d are accepted", len(archive), l.File)
+		}
+		p.plain, p.composeFile = archive, legacyNames[0]
+		return p, nil
+	}
+	if err := p.walk(p.add); err != nil {
+		return nil, err
+	}
+	top, err := p.findComposeFile(strict)
+	if err != nil {
+		return nil, err
+	}
+	for name, e := range p.entries {
+		if e.kind == symlink {
+			if err := p.resolve(name, top); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return p, nil
+}
+
+// walk calls each for the entries of the archive. Every error of the archive
+// itself is an invalid one; those of each are passed on as they are.
+func (p *pkg) walk(each func(name string, h *tar.Header, content io.Reader) error) error {
+	z, err := gzip.NewReader(bytes.NewReader(p.archive))
+	if err != nil {
+		return invalid("cannot read archive: %w", err)
+	}
+	expanded := &boundedReader{r: z, left: p.limits.Expanded}
+	archive := tar.NewReader(expanded)
+	for n := 0; ; n++ {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return invalid("cannot read archive: %w", err)
+		}
+		if n >= p.limits.Entries {
+			return invalid("archive has more than %d entries", p.limits.Entries)
+		}
+		if h.Typeflag == tar.TypeXGlobalHeader {
+			continue
+		}
+		name, err := p.cleanName(h.Name)
+		if err != nil {
+			return err
+		}
+		if name == "." {
+			if h.Typeflag != tar.TypeDir {
+				return invalid("entry %q is not a directory", h.Name)
+			}
+			continue
+		}
+		if err := each(name, h, archive); err != nil {
+			return err
+		}
+	}
+	// The checksum of gzip comes after the end of the tar.
+	if _, err := io.Copy(io.Discard, expanded); err != nil {
+		return invalid("cannot read archive: %w", err)
+	}
+	return nil
+}
+
+// cleanName is the name of an entry without "./" and trailing slash.
+func (p *pkg) cleanName(name string) (string, error) {
+	switch {
+	case name == "", strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == utf8.RuneError }):
+		return "", invalid("entry name %q is empty or has characters that cannot be printed", name)
+	case path.IsAbs(name):
+		return "", invalid("entry name %q is absolute", name)
+	case len(name) > p.limits.Name:
+		return "", invalid("an entry name has %d bytes, at most %d are accepted", len(name), p.limits.Name)
+	}
+	for component := range strings.SplitSeq(name, "/") {
+		if component == ".." {
+			return "", invalid("entry name %q has .. in it", name)
+		}
+		if len(component) > 255 {
+			return "", invalid("an entry name has a component of %d bytes, at most 255 are accepted", len(component))
+		}
+	}
+	name = path.Clean(name)
+	if strings.Count(name, "/") > p.limits.Depth {
+		return "", invalid("entry %q lies more than %d directories deep", name, p.limits.Depth)
+	}
+	return name, nil
+}
+
+// add approves of one entry as far as that can be told without those after it.
+func (p *pkg) add(name string, h *tar.Header, content io.Reader) error {
+	if err := p.addParents(name); err != nil {
+		return err
+	}
+	e := &entry{}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		e.kind = directory
+	case tar.TypeReg:
+		e.kind = file
+		if h.Size > p.limits.File {
+			return invalid("file %q has %d bytes, at most %d are accepted", name, h.Size, p.limits.File)
+		}
+		if _, err := io.Copy(io.Discard, content); err != nil {
+			return invalid("cannot read file %q: %w", name, err)
+		}
+	case tar.TypeSymlink:
+		e.kind, e.target = symlink, h.Linkname
+		if h.Linkname == "" || len(h.Linkname) > p.limits.Name || strings.ContainsRune(h.Linkname, 0) {
+			return invalid("link %q has a target that is empty, too long or malformed", name)
+		}
+	case tar.TypeLink:
+		target, err := p.cleanName(h.Linkname)
+		if err != nil {
+			return fmt.Errorf("link %q: %w", name, err)
+		}
+		// Files come before their links in every tar. That also keeps
+		// links to links of the other sort and to directories out.
+		to := p.entries[target]
+		if to == nil || to.kind != file && to.kind != hardLink {
+			return invalid("link %q leads to %q, which is not a file before it in the archive", name, target)
+		}
+		if to.kind == hardLink {
+			target = to.target
+		}
+		e.kind, e.target = hardLink, target
+	default:
+		return invalid("entry %q is neither a file nor a directory nor a link (type %q)", name, h.Typeflag)
+	}
+	if before := p.entries[name]; before != nil && !(before.implied && e.kind == directory) {
+		return invalid("entry %q is in the archive twice", name)
+	}
+	p.entries[name] = e
+	return nil
+}
+
+// addParents makes sure that name lies in directories, not under a file or link.
+func (p *pkg) addParents(name string) error {
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		parent := p.entries[dir]
+		if parent == nil {
+			if len(p.entries) >= p.limits.Entries {
+				return invalid("archive has more than %d entries", p.limits.Entries)
+			}
+			p.entries[dir] = &entry{kind: directory, implied: true}
+			continue
+		}
+		if parent.kind != directory {
+			return invalid("entry %q lies under %q, which is not a directory", name, dir)
+		}
+		return nil // its parents were seen to before
+	}
+	return nil
+}
+
+// findComposeFile applies the rules of layout and returns the directory that no
+// link may leave.
+func (p *pkg) findComposeFile(strict bool) (top string, err error) {
+	var inRoot []string
+	for name := range p.entries {
+		if !strings.Contains(name, "/") {
+			inRoot = append(inRoot, name)
+		}
+	}
+	single := len(inRoot) == 1 && p.entries[inRoot[0]].kind == directory
+
+	if strict {
+		if !single {
+			return "", invalid("archive must have exactly one top-level directory and nothing beside it, it has %d entries there", len(inRoot))
+		}
+		p.composeFile = path.Join(inRoot[0], "compose.yaml")
+		if e := p.entries[p.composeFile]; e == nil || e.kind != file {
+			return "", invalid("archive has no file %q", p.composeFile)
+		}
+		return inRoot[0], nil
+	}
+
+	places := []string{"."}
+	if single {
+		places = append(places, inRoot[0])
+	}
+	for _, place := range places {
+		for _, name := range legacyNames {
+			name = path.Join(place, name)
+			if e := p.entries[name]; e != nil && e.kind == file {
+				p.composeFile = name
+				return ".", nil
+			}
+		}
+	}
+	return "", invalid("archive has no Compose file (%s) in its root or its only directory", strings.Join(legacyNames, ", "))
+}
+
+// resolve follows the link at name, also through other links, and refuses it when
+// that ever leads out of top (PKG-08). A link to nothing is accepted: it cannot
+// lead out later, since nothing else is ever written here.
+func (p *pkg) resolve(name, top string) error {
+	at := path.Dir(name)
+	rest := []string{path.Base(name)}
+	for hops := 0; len(rest) > 0; {
+		component := rest[0]
+		rest = rest[1:]
+		switch component {
+		case "", ".":
+			continue
+		case "..":
+			if at == top || at == "." {
+				return invalid("link %q leads out of the archive", name)
+			}
+			at = path.Dir(at)
+			continue
+		}
+		next := path.Join(at, component)
+		e := p.entries[next]
+		if e == nil || e.kind != symlink {
+			at = next
+			continue
+		}
+		if hops++; hops > maxHops {
+			return invalid("link %q leads through more than %d links", name, maxHops)
+		}
+		if path.IsAbs(e.target) {
+			return invalid("link %q leads to the absolute path %q", name, e.target)
+		}
+		rest = append(strings.Split(e.target, "/"), rest...)
+	}
+	return nil
+}
+
+// boundedReader fails, rather than ends, where there is more than allowed.
+type boundedReader struct {
+	r    io.Reader
+	left int64
+}
+
+func (b *boundedReader) Read(buf []byte) (int, error) {
+	if int64(len(buf))-1 > b.left {
+		buf = buf[:b.left+1]
+	}
+	n, err := b.r.Read(buf)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, errors.New("expands to more than is accepted")
+	}
+	return n, err
+}

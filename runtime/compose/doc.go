@@ -1,0 +1,19 @@
+// Package compose turns the bytes of a Compose package into a project that the
+// runtime can apply: [Extract] puts a package on disk, [Load] reads the Compose
+// file in it. It knows neither where packages come from nor what runs them.
+//
+// The bytes are hostile until proven otherwise. An archive is checked as a whole
+// before the first byte of it is written, and what is written cannot leave the
+// directory it was meant for. A Compose file is bounded in size, depth, number of
+// nodes, number of files and growth by interpolation before compose-go sees it,
+// and compose-go reads only files that were checked first.
+//
+// Nothing in a Compose file is ignored in silence. Whatever this runtime does not
+// do is an [Error] that names service and key; all of them are reported at once.
+// Keys that only inform people, and x- extensions, are passed over.
+//
+// Failure model: an error that is (errors.Is) [ErrInvalid] or holds an [Error] is
+// the fault of the bytes and comes back with the same bytes. Every other error is
+// the device's (no space, input/output, the context) and may pass. An extracted
+// package survives a power cut as a whole or not at all.
+package compose

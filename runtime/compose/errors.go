@@ -1,0 +1,58 @@
+package compose
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// ErrInvalid is in the chain of every error that the bytes of a package are to
+// blame for, other than keys this runtime does not support.
+var ErrInvalid = errors.New("invalid Compose package")
+
+// Error is a key of a Compose file that this runtime does not honour.
+type Error struct {
+	Service string // empty for what is outside of services
+	Key     string // as written, e.g. "deploy.replicas" or "volumes.data.driver"
+	Reason  string // what is wrong, and what to do instead where there is something
+}
+
+func (e *Error) Error() string {
+	if e.Service == "" {
+		return fmt.Sprintf("%s %s", e.Key, e.Reason)
+	}
+	return fmt.Sprintf("service %q: %s %s", e.Service, e.Key, e.Reason)
+}
+
+// invalid is an error that the bytes of a package are to blame for.
+func invalid(format string, args ...any) error {
+	return &invalidError{fmt.Errorf(format, args...)}
+}
+
+type invalidError struct{ err error }
+
+func (e *invalidError) Error() string        { return e.err.Error() }
+func (e *invalidError) Unwrap() error        { return e.err }
+func (e *invalidError) Is(target error) bool { return target == ErrInvalid }
+
+// findings collects every unsupported key of a project, so that whoever wrote
+// the file sees all of them at once.
+type findings []*Error
+
+func (f *findings) add(service, key, format string, args ...any) {
+	*f = append(*f, &Error{Service: service, Key: key, Reason: fmt.Sprintf(format, args...)})
+}
+
+// err joins the findings in a stable order, each once; nil if there are none.
+func (f findings) err() error {
+	slices.SortFunc(f, func(a, b *Error) int {
+		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Reason, b.Reason))
+	})
+	f = slices.CompactFunc(f, func(a, b *Error) bool { return *a == *b })
+	errs := make([]error, len(f))
+	for i, e := range f {
+		errs[i] = e
+	}
+	return errors.Join(errs...)
+}

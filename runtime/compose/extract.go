@@ -1,0 +1,187 @@
+package compose
+
+import (
+	"archive/tar"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+)
+
+// Limits bound what a package may hold; the zero value of each stands for its
+// default.
+type Limits struct {
+	Entries  int   // files, directories and links: 4096
+	Name     int   // bytes of a name with its directories, or of a link target: 1024
+	Depth    int   // directories above an entry: 32
+	File     int64 // bytes of one file: 64 MiB
+	Expanded int64 // bytes of the expanded archive: 128 MiB
+}
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		Entries:  cmp.Or(l.Entries, 4096),
+		Name:     cmp.Or(l.Name, 1024),
+		Depth:    cmp.Or(l.Depth, 32),
+		File:     cmp.Or(l.File, 64<<20),
+		Expanded: cmp.Or(l.Expanded, 128<<20),
+	}
+}
+
+// legacyNames is where the Compose file of a legacy package is looked for, in
+// this order.
+var legacyNames = []string{"compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"}
+
+// IsArchive tells a gzip-compressed archive from a plain Compose file.
+func IsArchive(b []byte) bool { return len(b) >= 2 && b[0] == 0x1f && b[1] == 0x8b }
+
+// Extract checks a package and puts its content into dir, which then holds all of
+// it, on the medium, or does not exist. It returns the path of the Compose file.
+//
+// With strict the package is a Compose component of the OCI form: a gzip-compressed
+// tar with exactly one top-level directory and a compose.yaml in it (PKG-05,
+// PKG-06). Without, it is a legacy package: a Compose file itself, or an archive
+// with a Compose file of any usual name in its root or its only directory.
+//
+// A dir that exists is kept as it is; the caller names it after the content.
+// One caller at a time may extract into the same dir.
+func Extract(archive []byte, dir string, strict bool, l Limits) (composeFile string, err error) {
+	l = l.withDefaults()
+	p, err := inspect(archive, strict, l)
+	if err != nil {
+		return "", fmt.Errorf("cannot extract Compose package: %w", err)
+	}
+	composeFile = filepath.Join(dir, filepath.FromSlash(p.composeFile))
+	if info, err := os.Lstat(composeFile); err == nil && info.Mode().IsRegular() {
+		return composeFile, nil
+	}
+	if err := p.writeTo(dir); err != nil {
+		return "", fmt.Errorf("cannot extract Compose package: %w", err)
+	}
+	return composeFile, nil
+}
+
+// writeTo extracts into a fresh directory beside dir and renames it, so that no
+// power cut leaves half of a package where a whole one is expected.
+func (p *pkg) writeTo(dir string) (err error) {
+	partial := dir + ".partial"
+	if err := errors.Join(os.RemoveAll(partial), os.RemoveAll(dir)); err != nil {
+		return err
+	}
+	parent := filepath.Dir(dir)
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(partial, 0o755); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(partial))
+		}
+	}()
+
+	root, err := os.OpenRoot(partial)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := p.write(root); err != nil {
+		return err
+	}
+	if err := os.Rename(partial, dir); err != nil {
+		return err
+	}
+	return syncDir(os.Open(parent))
+}
+
+// write creates what inspect has approved of. The links come last, so that
+// nothing is ever written through one.
+func (p *pkg) write(root *os.Root) error {
+	for _, dir := range p.names(directory) {
+		if err := root.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+		// Whatever the umask of the agent: containers with a user of their
+		// own read these directories through bind mounts.
+		if err := root.Chmod(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := p.writeFiles(root); err != nil {
+		return err
+	}
+	for _, name := range p.names(hardLink) {
+		if err := root.Link(p.entries[name].target, name); err != nil {
+			return err
+		}
+	}
+	for _, name := range p.names(symlink) {
+		if err := root.Symlink(p.entries[name].target, name); err != nil {
+			return err
+		}
+	}
+	for _, dir := range append(p.names(directory), ".") {
+		if err := syncDir(root.Open(dir)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pkg) writeFiles(root *os.Root) error {
+	if p.plain != nil {
+		return writeFile(root, p.composeFile, false, func(w io.Writer) error {
+			_, err := w.Write(p.plain)
+			return err
+		})
+	}
+	return p.walk(func(name string, h *tar.Header, content io.Reader) error {
+		if h.Typeflag != tar.TypeReg {
+			return nil
+		}
+		return writeFile(root, name, h.Mode&0o111 != 0, func(w io.Writer) error {
+			_, err := io.Copy(w, content)
+			return err
+		})
+	})
+}
+
+// writeFile creates a file with one of two modes: of what an archive says, only
+// whether a file is a program is kept (PKG-09).
+func writeFile(root *os.Root, name string, program bool, content func(io.Writer) error) error {
+	mode := fs.FileMode(0o644)
+	if program {
+		mode = 0o755
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(content(f), f.Chmod(mode), f.Sync())
+	return errors.Join(err, f.Close())
+}
+
+func syncDir(dir *os.File, err error) error {
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// names are the entries of one kind, parents before their children.
+func (p *pkg) names(k kind) []string {
+	var names []string
+	for name, e := range p.entries {
+		if e.kind == k {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(path.Clean(a), path.Clean(b)) })
+	return names
+}

@@ -1,0 +1,337 @@
+package compose_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+const yaml = "services: {web: {image: nginx}}\n"
+
+// archive makes a gzip-compressed tar of the entries. Regular files that say
+// nothing else hold yaml.
+func archive(t testing.TB, entries ...tar.Header) []byte {
+	t.Helper()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	a := tar.NewWriter(z)
+	for _, h := range entries {
+		content := ""
+		if h.Typeflag == 0 || h.Typeflag == tar.TypeReg {
+			h.Typeflag = tar.TypeReg
+			content = yaml
+			if h.Size > 0 {
+				content = strings.Repeat("x", int(h.Size))
+			}
+			h.Size = int64(len(content))
+		}
+		if h.Mode == 0 && h.Typeflag != tar.TypeXGlobalHeader {
+			h.Mode = 0o644
+		}
+		if err := a.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Write([]byte(content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(a.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return packed.Bytes()
+}
+
+func file(name string) tar.Header { return tar.Header{Name: name} }
+func dir(name string) tar.Header  { return tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o700} }
+
+func link(name, target string) tar.Header {
+	return tar.Header{Name: name, Linkname: target, Typeflag: tar.TypeSymlink}
+}
+
+func hardLink(name, target string) tar.Header {
+	return tar.Header{Name: name, Linkname: target, Typeflag: tar.TypeLink}
+}
+
+// listing is what lies under root: names, kinds and modes.
+func listing(t testing.TB, root string) []string {
+	t.Helper()
+	var all []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == root {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, path)
+		all = append(all, info.Mode().String()+" "+rel)
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestExtract(t *testing.T) {
+	for name, c := range map[string]struct {
+		archive     []byte
+		legacy      bool
+		composeFile string
+		want        []string
+	}{
+		"takes one directory with a compose.yaml": {
+			archive:     archive(t, dir("app/"), file("app/compose.yaml"), file("app/conf/x.conf")),
+			composeFile: "app/compose.yaml",
+			want:        []string{"drwxr-xr-x app", "-rw-r--r-- app/compose.yaml", "drwxr-xr-x app/conf", "-rw-r--r-- app/conf/x.conf"},
+		},
+		"takes ./ in front of names, and a global header": {
+			archive: archive(t, tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "x"}},
+				dir("./"), dir("./app"), file("./app/compose.yaml")),
+			composeFile: "app/compose.yaml",
+			want:        []string{"drwxr-xr-x app", "-rw-r--r-- app/compose.yaml"},
+		},
+		"takes directories after what is in them": {
+			archive:     archive(t, file("app/compose.yaml"), dir("app/")),
+			composeFile: "app/compose.yaml",
+			want:        []string{"drwxr-xr-x app", "-rw-r--r-- app/compose.yaml"},
+		},
+		"keeps of modes whether a file is a program": {
+			archive: archive(t, file("app/compose.yaml"), tar.Header{Name: "app/run", Mode: 0o6711},
+				tar.Header{Name: "app/read-only", Mode: 0o400}, tar.Header{Name: "app/sticky", Typeflag: tar.TypeDir, Mode: 0o1777}),
+			composeFile: "app/compose.yaml",
+			want: []string{
+				"drwxr-xr-x app", "-rw-r--r-- app/compose.yaml", "-rw-r--r-- app/read-only",
+				"-rwxr-xr-x app/run", "drwxr-xr-x app/sticky",
+			},
+		},
+		"takes links that stay inside": {
+			archive: archive(t, file("app/compose.yaml"), file("app/a/b/file"), link("app/to-file", "a/b/file"),
+				link("app/a/up", "../compose.yaml"), link("app/to-dir", "./a/b"), link("app/through", "to-dir/../up"),
+				link("app/to-nothing", "nowhere/at/all"), hardLink("app/hard", "app/a/b/file"), hardLink("app/harder", "./app/hard")),
+			composeFile: "app/compose.yaml",
+			want: []string{
+				"drwxr-xr-x app", "drwxr-xr-x app/a", "drwxr-xr-x app/a/b", "-rw-r--r-- app/a/b/file", "Lrwxrwxrwx app/a/up",
+				"-rw-r--r-- app/compose.yaml", "-rw-r--r-- app/hard", "-rw-r--r-- app/harder", "Lrwxrwxrwx app/through",
+				"Lrwxrwxrwx app/to-dir", "Lrwxrwxrwx app/to-file", "Lrwxrwxrwx app/to-nothing",
+			},
+		},
+		"takes a legacy package with the file in its root": {
+			archive: archive(t, file("docker-compose.yml"), file("x/compose.yaml")), legacy: true,
+			composeFile: "docker-compose.yml",
+			want:        []string{"-rw-r--r-- docker-compose.yml", "drwxr-xr-x x", "-rw-r--r-- x/compose.yaml"},
+		},
+		"takes a legacy package with the file in its directory": {
+			archive: archive(t, file("x/docker-compose.yaml"), file("x/compose.yml")), legacy: true,
+			composeFile: "x/compose.yml",
+			want:        []string{"drwxr-xr-x x", "-rw-r--r-- x/compose.yml", "-rw-r--r-- x/docker-compose.yaml"},
+		},
+		"takes a legacy package that is a Compose file": {
+			archive: []byte(yaml), legacy: true,
+			composeFile: "compose.yaml",
+			want:        []string{"-rw-r--r-- compose.yaml"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			dir := filepath.Join(base, "projects", "p1")
+			for range 2 { // the second time it is there already
+				got, err := compose.Extract(c.archive, dir, !c.legacy, compose.Limits{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := filepath.Join(dir, c.composeFile); got != want {
+					t.Errorf("Compose file %q, want %q", got, want)
+				}
+				if diff := cmp.Diff(c.want, listing(t, dir)); diff != "" {
+					t.Errorf("extracted (-want +got):\n%s", diff)
+				}
+			}
+			if content, err := os.ReadFile(filepath.Join(dir, c.composeFile)); err != nil || string(content) != yaml {
+				t.Errorf("Compose file holds %q, %v", content, err)
+			}
+			if beside, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(beside) != 1 {
+				t.Errorf("left beside the directory: %v, %v", beside, err)
+			}
+		})
+	}
+}
+
+func TestExtractRefuses(t *testing.T) {
+	good := archive(t, file("app/compose.yaml"))
+	ok := file("app/compose.yaml")
+	small := compose.Limits{Entries: 5, Name: 40, Depth: 3, File: 1000, Expanded: 20_000}
+	for name, c := range map[string]struct {
+		archive []byte
+		legacy  bool
+		want    string
+	}{
+		"nothing":                          {nil, false, "not a gzip-compressed archive"},
+		"nothing in legacy mode":           {nil, true, "has 0 bytes"},
+		"a Compose file in strict mode":    {[]byte(yaml), false, "not a gzip-compressed archive"},
+		"half of an archive":               {good[:len(good)/2], false, "cannot read archive"},
+		"a wrong checksum":                 {append(bytes.Clone(good[:len(good)-8]), 1, 2, 3, 4, 5, 6, 7, 8), false, "cannot read archive"},
+		"more after the archive":           {append(bytes.Clone(good), "more"...), false, "cannot read archive"},
+		"an empty archive":                 {archive(t), false, "exactly one top-level directory"},
+		"files in the root":                {archive(t, ok, file("README")), false, "exactly one top-level directory"},
+		"a Compose file in the root":       {archive(t, file("compose.yaml")), false, "exactly one top-level directory"},
+		"two directories":                  {archive(t, ok, dir("b")), false, "exactly one top-level directory"},
+		"another name of the Compose file": {archive(t, file("app/compose.yml")), false, `no file "app/compose.yaml"`},
+		"a Compose file that is a link":    {archive(t, file("app/x"), link("app/compose.yaml", "x")), false, `no file "app/compose.yaml"`},
+		"no Compose file in legacy mode":   {archive(t, file("a/b/compose.yaml")), true, "no Compose file"},
+		"an absolute name":                 {archive(t, ok, file("/app/x")), false, "is absolute"},
+		"a name that climbs":               {archive(t, ok, file("app/../../x")), false, "has .. in it"},
+		"a name that climbs and returns":   {archive(t, ok, file("app/a/../x")), false, "has .. in it"},
+		"a name with control characters":   {archive(t, ok, file("app/\x1b[2J")), false, "cannot be printed"},
+		"a long name":                      {archive(t, ok, file("app/"+strings.Repeat("x", 60))), false, "at most 40 are accepted"},
+		"a deep name":                      {archive(t, ok, file("app/a/b/c/d")), false, "more than 3 directories deep"},
+		"a large file":                     {archive(t, ok, tar.Header{Name: "app/x", Size: 1001}), false, "at most 1000 are accepted"},
+		"many entries":                     {archive(t, ok, dir("app/1"), dir("app/2"), dir("app/3"), dir("app/4"), dir("app/5")), false, "more than 5 entries"},
+		"many directories in between":      {archive(t, ok, file("app/1/1/x"), file("app/2/2/x")), false, "more than 5 entries"},
+		"a lot when expanded":              {gzipped(t, bytes.Repeat([]byte{0}, 1<<20)), false, "expands to more than is accepted"},
+		"a device":                         {archive(t, ok, tar.Header{Name: "app/x", Typeflag: tar.TypeBlock, Devmajor: 8}), false, "neither a file"},
+		"a character device":               {archive(t, ok, tar.Header{Name: "app/x", Typeflag: tar.TypeChar, Devmajor: 1}), false, "neither a file"},
+		"a FIFO":                           {archive(t, ok, tar.Header{Name: "app/x", Typeflag: tar.TypeFifo}), false, "neither a file"},
+		"a type nobody knows":              {archive(t, ok, tar.Header{Name: "app/x", Typeflag: 's'}), false, "neither a file"},
+		"a file twice":                     {archive(t, ok, ok), false, "twice"},
+		"a directory twice":                {archive(t, dir("app"), ok, dir("app")), false, "twice"},
+		"a file where a directory was":     {archive(t, ok, file("app")), false, "twice"},
+		"a link where a directory was":     {archive(t, ok, file("app/a/x"), link("app/a", "b")), false, "twice"},
+		"a file under a file":              {archive(t, ok, file("app/compose.yaml/x")), false, "not a directory"},
+		"a file under a link":              {archive(t, ok, link("app/l", "."), file("app/l/x")), false, "not a directory"},
+		"a file under a link out":          {archive(t, ok, link("app/l", "/etc"), file("app/l/passwd")), false, "not a directory"},
+		"a link to an absolute path":       {archive(t, ok, link("app/l", "/etc/passwd")), false, "absolute path"},
+		"a link out":                       {archive(t, ok, link("app/l", "../x")), false, "leads out"},
+		"a link out and back":              {archive(t, ok, link("app/l", "../app/compose.yaml")), false, "leads out"},
+		"a link out through another":       {archive(t, ok, dir("app/a"), link("app/a/l", "../a"), link("app/m", "a/l/../../x")), false, "leads out"},
+		"a link to itself":                 {archive(t, ok, link("app/l", "l")), false, "more than 40 links"},
+		"links in a circle":                {archive(t, ok, link("app/l", "m"), link("app/m", "l")), false, "more than 40 links"},
+		"a link to nowhere":                {archive(t, ok, link("app/l", "")), false, "empty"},
+		"a hard link out":                  {archive(t, ok, hardLink("app/l", "../../etc/passwd")), false, "has .. in it"},
+		"a hard link to an absolute path":  {archive(t, ok, hardLink("app/l", "/etc/passwd")), false, "is absolute"},
+		"a hard link to a file to come":    {archive(t, ok, hardLink("app/l", "app/x"), file("app/x")), false, "not a file before it"},
+		"a hard link to a link":            {archive(t, ok, link("app/m", "x"), hardLink("app/l", "app/m")), false, "not a file before it"},
+		"a hard link to a directory":       {archive(t, ok, dir("app/d"), hardLink("app/l", "app/d")), false, "not a file before it"},
+		"a hard link through a link":       {archive(t, ok, link("app/m", "."), hardLink("app/l", "app/m/compose.yaml")), false, "not a file before it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			_, err := compose.Extract(c.archive, filepath.Join(base, "p1"), !c.legacy, small)
+			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, compose.ErrInvalid) {
+				t.Errorf("error %v, want an invalid package with %q", err, c.want)
+			}
+			if left := listing(t, base); len(left) != 0 {
+				t.Errorf("was written: %v", left)
+			}
+		})
+	}
+}
+
+func gzipped(t testing.TB, content []byte) []byte {
+	t.Helper()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write(content); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return packed.Bytes()
+}
+
+func TestExtractClearsAwayWhatAPowerCutLeft(t *testing.T) {
+	base := t.TempDir()
+	target := filepath.Join(base, "p1")
+	for _, left := range []string{target + ".partial/app/old", target + "/app/half"} {
+		if err := os.MkdirAll(left, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := compose.Extract(archive(t, file("app/compose.yaml")), target, true, compose.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"drwxr-xr-x p1", "drwxr-xr-x p1/app", "-rw-r--r-- p1/app/compose.yaml"}
+	if diff := cmp.Diff(want, listing(t, base)); diff != "" {
+		t.Errorf("directory (-want +got):\n%s", diff)
+	}
+}
+
+func TestExtractBlamesTheDeviceForItsTroubles(t *testing.T) {
+	occupied := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(occupied, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := compose.Extract(archive(t, file("app/compose.yaml")), filepath.Join(occupied, "p1"), true, compose.Limits{})
+	if err == nil || errors.Is(err, compose.ErrInvalid) {
+		t.Errorf("error %v, want one that is not ErrInvalid", err)
+	}
+}
+
+// Whatever the bytes are: what is extracted lies in the directory, has no other
+// sorts of entries than promised, and no link in it leads out.
+func FuzzExtract(f *testing.F) {
+	for _, seed := range [][]byte{
+		[]byte(yaml),
+		archive(f, dir("app/"), file("app/compose.yaml")),
+		archive(f, file("app/compose.yaml"), file("app/a/x"), link("app/l", "a/x"), hardLink("app/h", "app/a/x")),
+		archive(f, file("app/compose.yaml"), link("app/l", "../../x")),
+		archive(f, file("app/compose.yaml"), link("app/l", "."), file("app/l/x")),
+		archive(f, file("../x")),
+		archive(f, tar.Header{Name: "app/x", Typeflag: tar.TypeFifo}),
+	} {
+		unpacked := seed
+		if z, err := gzip.NewReader(bytes.NewReader(seed)); err == nil {
+			var b bytes.Buffer
+			if _, err := b.ReadFrom(z); err != nil {
+				f.Fatal(err)
+			}
+			unpacked = b.Bytes()
+		}
+		f.Add(unpacked, true)
+		f.Add(unpacked, false)
+	}
+	limits := compose.Limits{Entries: 50, File: 1 << 16, Expanded: 1 << 18}
+	f.Fuzz(func(t *testing.T, unpacked []byte, strict bool) {
+		base := t.TempDir()
+		target := filepath.Join(base, "p1")
+		composeFile, err := compose.Extract(gzipped(t, unpacked), target, strict, limits)
+		left := listing(t, base)
+		if err != nil {
+			if len(left) != 0 {
+				t.Fatalf("refused with %v, but wrote %v", err, left)
+			}
+			return
+		}
+		if info, err := os.Lstat(composeFile); err != nil || !info.Mode().IsRegular() {
+			t.Fatalf("Compose file %s: %v, %v", composeFile, info, err)
+		}
+		for _, entry := range left {
+			mode, name, _ := strings.Cut(entry, " ")
+			switch mode {
+			case "drwxr-xr-x", "-rw-r--r--", "-rwxr-xr-x":
+			case "Lrwxrwxrwx":
+				to, err := filepath.EvalSymlinks(filepath.Join(base, name))
+				if err == nil && !strings.HasPrefix(to, target) {
+					t.Errorf("link %s leads to %s", name, to)
+				}
+			default:
+				t.Errorf("extracted %s", entry)
+			}
+			if !strings.HasPrefix(name, "p1") {
+				t.Errorf("%s lies beside the directory", entry)
+			}
+		}
+	})
+}

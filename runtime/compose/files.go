@@ -1,0 +1,169 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+const (
+	maxEnvFile = 256 << 10 // bytes of .env and env_file
+	maxFiles   = 64        // files of every sort in one project
+)
+
+// files is what a project may read: regular files of bounded size, with strict
+// only those in its directory.
+type files struct {
+	dir    string // absolute
+	root   *os.Root
+	strict bool
+	count  int
+}
+
+func openFiles(dir string, strict bool) (*files, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &files{dir: dir, root: root, strict: strict}, nil
+}
+
+func (f *files) close() error { return f.root.Close() }
+
+// allowed refuses names that mean something else on every device, and with strict
+// those that lead out of the directory of the project (PKG-07).
+func (f *files) allowed(base, name string) (abs string, err error) {
+	switch {
+	case name == "", strings.ContainsRune(name, 0):
+		return "", errors.New("is not the name of a file")
+	case strings.HasPrefix(name, "~"):
+		return "", errors.New("starts in a home directory; a device has none")
+	case strings.Contains(name, "://"), strings.HasPrefix(name, "git@"):
+		return "", errors.New("is remote; a project cannot fetch parts of itself")
+	case filepath.IsAbs(name):
+		abs = filepath.Clean(name)
+	default:
+		abs = filepath.Join(base, name)
+	}
+	if f.strict && !f.holds(abs) {
+		return "", errors.New("leaves the directory of the package")
+	}
+	return abs, nil
+}
+
+func (f *files) holds(abs string) bool {
+	rel, err := filepath.Rel(f.dir, abs)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// read reads a file that was allowed.
+func (f *files) read(abs string, limit int64) ([]byte, error) {
+	if f.count++; f.count > maxFiles {
+		return nil, invalid("project refers to more than %d files", maxFiles)
+	}
+	file, err := f.open(abs)
+	if err != nil {
+		return nil, blame(err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, invalid("%s is not a regular file", abs)
+	}
+	content, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(content)) > limit {
+		return nil, invalid("%s has more than %d bytes", abs, limit)
+	}
+	return content, nil
+}
+
+// stat looks at a file that was allowed.
+func (f *files) stat(abs string) (fs.FileInfo, error) {
+	if !f.strict {
+		return os.Stat(abs)
+	}
+	rel, err := filepath.Rel(f.dir, abs)
+	if err != nil {
+		return nil, err
+	}
+	return f.root.Stat(rel)
+}
+
+// open does not wait for the other end of a pipe. Within the directory of the
+// project the kernel sees to it that no link leads out.
+func (f *files) open(abs string) (*os.File, error) {
+	const flags = os.O_RDONLY | syscall.O_NONBLOCK
+	if f.strict {
+		rel, err := filepath.Rel(f.dir, abs)
+		if err != nil {
+			return nil, err
+		}
+		return f.root.OpenFile(rel, flags, 0)
+	}
+	return os.OpenFile(abs, flags, 0)
+}
+
+// blame tells files that are missing or lead nowhere, for which the package is to
+// blame, from trouble of the device.
+func blame(err error) error {
+	for _, trouble := range []error{syscall.EIO, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
+		if errors.Is(err, trouble) {
+			return err
+		}
+	}
+	return invalid("%w", err)
+}
+
+// readEnv reads a file of variables; lookup is what they may refer to.
+func (f *files) readEnv(abs string, in *interpolator, lookup func(string) (string, bool)) (map[string]string, error) {
+	content, err := f.read(abs, maxEnvFile)
+	if err != nil {
+		return nil, err
+	}
+	vars, err := in.parseEnvFile(string(content), lookup)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", abs, err)
+	}
+	return vars, nil
+}
+
+// vetted lets compose-go open the files that were read and checked before, and no
+// others. In the words of compose-go it loads remote resources: it claims every
+// file that is not vetted, and refuses to load it.
+type vetted struct {
+	dir   string
+	paths map[string]bool // absolute, and as written
+}
+
+func (v *vetted) add(abs, written string) {
+	v.paths[abs] = true
+	v.paths[written] = true
+}
+
+func (v *vetted) Accept(path string) bool {
+	if v.paths[path] {
+		return false
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(v.dir, path)
+	}
+	return !v.paths[filepath.Clean(path)]
+}
+
+func (v *vetted) Load(_ context.Context, path string) (string, error) {
+	return "", &fs.PathError{Op: "load", Path: path, Err: errors.New("file was not checked")}
+}
+
+func (v *vetted) Dir(string) string { return "" }

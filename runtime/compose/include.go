@@ -1,0 +1,144 @@
+package compose
+
+import (
+	"path/filepath"
+
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+// include is one entry of `include`: a file, and files that are merged over it.
+type include struct {
+	paths    []string // absolute
+	envFiles []string // absolute; none: .env in dir
+	dir      string   // where relative paths in the files start
+}
+
+// includes reads `include` of a file in base.
+func (l *loading) includes(tree map[string]any, base string) ([]include, error) {
+	if tree["include"] == nil {
+		return nil, nil
+	}
+	list, ok := tree["include"].([]any)
+	if !ok {
+		return nil, invalid("include is not a list")
+	}
+	var all []include
+	for _, element := range list {
+		entry, ok := element.(map[string]any)
+		if !ok {
+			entry = map[string]any{"path": element}
+		}
+		var i include
+		for _, path := range stringsOf(entry["path"]) {
+			i.paths = l.allowed(i.paths, base, path, "", "include")
+		}
+		for _, path := range stringsOf(entry["env_file"]) {
+			i.envFiles = l.allowed(i.envFiles, base, path, "", "include.env_file")
+		}
+		if len(i.paths) == 0 {
+			continue // refused, or told by checkKeys
+		}
+		i.dir = filepath.Dir(i.paths[0])
+		for _, path := range stringsOf(entry["project_directory"]) {
+			if allowed := l.allowed(nil, base, path, "", "include.project_directory"); allowed != nil {
+				i.dir = allowed[0]
+			}
+		}
+		all = append(all, i)
+	}
+	return all, nil
+}
+
+// allowed appends the absolute form of path to paths, or says why it cannot be read.
+func (l *loading) allowed(paths []string, base, path, service, key string) []string {
+	abs, err := l.files.allowed(base, path)
+	if err != nil {
+		l.findings.add(service, key, "%q %s", path, err)
+		return paths
+	}
+	return append(paths, abs)
+}
+
+// includedEnvironment is what an included file is interpolated from: what the
+// including one has, and under it the variables beside the included one.
+func (l *loading) includedEnvironment(i include, env types.Mapping) (types.Mapping, error) {
+	if len(i.envFiles) == 0 {
+		return l.environment(i.dir, env)
+	}
+	env = env.Clone()
+	for _, path := range i.envFiles {
+		vars, err := l.files.readEnv(path, l.in, env.Resolve)
+		if err != nil {
+			return nil, err
+		}
+		env.Merge(vars)
+	}
+	return env, nil
+}
+
+// vetExtended reads, ahead of compose-go, every file that services of a file in
+// base extend, and lets compose-go open these.
+func (l *loading) vetExtended(tree map[string]any, base string, env types.Mapping, guard *vetted) error {
+	for name, service := range mappings(tree["services"]) {
+		if service["extends"] == nil {
+			continue
+		}
+		l.extends++
+		extends, _ := service["extends"].(map[string]any)
+		if extends == nil || extends["file"] == nil {
+			continue
+		}
+		written, _ := extends["file"].(string)
+		abs, err := l.files.allowed(base, written)
+		if err != nil {
+			l.findings.add(name, "extends.file", "%q %s", written, err)
+			continue
+		}
+		read := guard.paths[abs]
+		guard.add(abs, written)
+		if read {
+			continue
+		}
+		_, extended, err := l.file(abs, env)
+		if err != nil {
+			return err
+		}
+		if err := l.checkPaths(extended, filepath.Dir(abs)); err != nil {
+			return err
+		}
+		if err := l.vetExtended(extended, filepath.Dir(abs), env, guard); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stringsOf is a key that holds a string or a list of them. What else it holds is
+// left to the schema.
+func stringsOf(value any) []string {
+	switch v := value.(type) {
+	case string:
+		return []string{v}
+	case []any:
+		var all []string
+		for _, element := range v {
+			if s, ok := element.(string); ok {
+				all = append(all, s)
+			}
+		}
+		return all
+	}
+	return nil
+}
+
+// mappings are the values of a mapping that are mappings themselves.
+func mappings(value any) map[string]map[string]any {
+	all := map[string]map[string]any{}
+	mapping, _ := value.(map[string]any)
+	for name, v := range mapping {
+		if m, ok := v.(map[string]any); ok {
+			all[name] = m
+		}
+	}
+	return all
+}

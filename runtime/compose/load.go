@@ -1,0 +1,330 @@
+package compose
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/interpolation"
+	"github.com/compose-spec/compose-go/v2/loader"
+	"github.com/compose-spec/compose-go/v2/tree"
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+const (
+	maxIncludes = 8       // levels of files that include files
+	maxExtended = 1 << 20 // bytes of text that extends may repeat
+)
+
+// Options say what is loaded and how.
+type Options struct {
+	ProjectName string // lower case letters, digits, - and _
+	ComposeFile string
+	WorkingDir  string // where relative paths start; default: the directory of ComposeFile
+	// Environment is for interpolation and for the entries of `environment`
+	// without a value; it goes before .env. The environment of this process
+	// is never looked at.
+	Environment map[string]string
+	// Strict keeps every file that the project refers to, other than absolute
+	// sources of bind mounts, inside WorkingDir (PKG-07).
+	Strict bool
+}
+
+// Load reads a Compose file with everything it refers to, and refuses, all at
+// once, whatever this runtime does not do.
+//
+// Variables come from the Environment given, then from .env beside the Compose
+// file. One that is not set and has no default is empty, and a warning. The
+// project has the name given; `name` and `version` of the file are passed over.
+func Load(ctx context.Context, o Options) (*Project, error) {
+	p, err := load(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("cannot load Compose file: %w", err)
+	}
+	return p, nil
+}
+
+func load(ctx context.Context, o Options) (_ *Project, err error) {
+	if !isProjectName(o.ProjectName) {
+		return nil, invalid("project name %q is not lower case letters, digits, - and _", o.ProjectName)
+	}
+	file, err := filepath.Abs(o.ComposeFile)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(cmp.Or(o.WorkingDir, filepath.Dir(file)))
+	if err != nil {
+		return nil, err
+	}
+	files, err := openFiles(dir, o.Strict)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, files.close()) }()
+
+	l := &loading{
+		ctx:     ctx,
+		project: o.ProjectName,
+		files:   files,
+		in:      newInterpolator(ctx),
+	}
+	env, err := l.environment(dir, o.Environment)
+	if err != nil {
+		return nil, err
+	}
+	model, err := l.model([]string{file}, dir, env, nil)
+	if err != nil {
+		return nil, l.verdict(err)
+	}
+	l.checkKeys(model, model) // once more, for what came by extends
+	p, err := l.bind(model, dir, env)
+	if err != nil {
+		return nil, l.verdict(err)
+	}
+	l.resolve(p, env)
+	if err := l.verdict(errors.Join(l.failures...)); err != nil {
+		return nil, err
+	}
+	p.Warnings = slices.Compact(slices.Sorted(slices.Values(append(l.warnings, l.in.warnings()...))))
+	return p, nil
+}
+
+// loading is one Load under way.
+type loading struct {
+	ctx      context.Context
+	project  string
+	files    *files
+	in       *interpolator
+	read     size // of all files, aliases resolved
+	extends  int  // services that extend another
+	findings findings
+	failures []error // other than findings
+	warnings []string
+}
+
+// verdict is what Load fails with. When keys are not supported, that is said and
+// not how compose-go stumbles over them.
+func (l *loading) verdict(err error) error {
+	if ctxErr := l.ctx.Err(); ctxErr != nil {
+		return ctxErr
+	}
+	if unsupported := l.findings.err(); unsupported != nil {
+		return unsupported
+	}
+	return err
+}
+
+func (l *loading) warn(format string, args ...any) {
+	l.warnings = append(l.warnings, fmt.Sprintf(format, args...))
+}
+
+// environment is what files in dir are interpolated from.
+func (l *loading) environment(dir string, over map[string]string) (types.Mapping, error) {
+	env := types.Mapping(maps.Clone(over))
+	if env == nil {
+		env = types.Mapping{}
+	}
+	dotenv := filepath.Join(dir, ".env")
+	if info, err := l.files.stat(dotenv); err != nil || info.IsDir() {
+		return env, nil
+	}
+	vars, err := l.files.readEnv(dotenv, l.in, env.Resolve)
+	if err != nil {
+		return nil, err
+	}
+	return env.Merge(vars), nil
+}
+
+// model is the merged content of files and of everything they include, in the
+// long form of every key, before anything was filled in.
+func (l *loading) model(paths []string, dir string, env types.Mapping, including []string) (map[string]any, error) {
+	if err := l.ctx.Err(); err != nil {
+		return nil, err
+	}
+	details := types.ConfigDetails{WorkingDir: dir, Environment: env}
+	guard := &vetted{dir: dir, paths: map[string]bool{}}
+	var includes []include
+	for _, path := range paths {
+		if slices.Contains(including, path) || len(including) > maxIncludes {
+			return nil, invalid("%s includes itself, or files are included more than %d levels deep", path, maxIncludes)
+		}
+		raw, file, err := l.file(path, env)
+		if err != nil {
+			return nil, err
+		}
+		l.checkKeys(file, raw)
+		if err := l.checkPaths(file, dir); err != nil {
+			return nil, err
+		}
+		if err := l.vetExtended(file, dir, env, guard); err != nil {
+			return nil, err
+		}
+		more, err := l.includes(file, dir)
+		if err != nil {
+			return nil, err
+		}
+		includes = append(includes, more...)
+		if raw["version"] != nil {
+			l.warn("%s: version is obsolete and ignored", filepath.Base(path))
+		}
+		for _, key := range []string{"include", "version", "name"} {
+			delete(raw, key)
+		}
+		if len(raw) > 0 {
+			details.ConfigFiles = append(details.ConfigFiles, types.ConfigFile{Filename: path, Config: raw})
+		}
+	}
+	if l.extends*l.read.text > maxExtended {
+		return nil, invalid("services extend each other to more than %d bytes", maxExtended)
+	}
+
+	model := map[string]any{}
+	if len(details.ConfigFiles) > 0 {
+		var err error
+		if model, err = l.composeGo(details, guard); err != nil {
+			return nil, err
+		}
+	}
+	for _, i := range includes {
+		childEnv, err := l.includedEnvironment(i, env)
+		if err != nil {
+			return nil, err
+		}
+		child, err := l.model(i.paths, i.dir, childEnv, append(including, paths...))
+		if err != nil {
+			return nil, err
+		}
+		if err := mergeIncluded(model, child, i.paths[0]); err != nil {
+			return nil, err
+		}
+	}
+	return model, nil
+}
+
+// file reads one Compose file. substituted is raw with variables replaced.
+func (l *loading) file(path string, env types.Mapping) (raw, substituted map[string]any, err error) {
+	content, err := l.files.read(path, maxComposeFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	raw, measured, err := parse(content)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if l.read = l.read.plus(measured); l.read.tooLarge() {
+		return nil, nil, errTooLarge
+	}
+	substituted, err = interpolation.Interpolate(raw, interpolation.Options{
+		LookupValue: l.withProjectName(env).Resolve,
+		Substitute:  l.in.substitute,
+	})
+	if err != nil {
+		return nil, nil, invalid("%s: %w", path, err)
+	}
+	return raw, substituted, nil
+}
+
+func (l *loading) withProjectName(env types.Mapping) types.Mapping {
+	env = env.Clone()
+	env["COMPOSE_PROJECT_NAME"] = l.project
+	return env
+}
+
+// composeGo merges files and brings them into the long form.
+func (l *loading) composeGo(details types.ConfigDetails, guard *vetted) (model map[string]any, err error) {
+	defer recovered(&err)
+	details.Environment = details.Environment.Clone() // it adds the project name
+	model, err = loader.LoadModelWithContext(l.ctx, details, l.loaderOptions, func(o *loader.Options) {
+		o.ResourceLoaders = []loader.ResourceLoader{guard}
+	})
+	if err != nil {
+		return nil, blame(err)
+	}
+	return model, nil
+}
+
+// bind turns the model into Go types.
+func (l *loading) bind(model map[string]any, dir string, env types.Mapping) (p *Project, err error) {
+	defer recovered(&err)
+	details := types.ConfigDetails{WorkingDir: dir, Environment: l.withProjectName(env)}
+	options := loader.ToOptions(&details, []func(*loader.Options){l.loaderOptions})
+	project, err := loader.ModelToProject(model, options, details)
+	if err != nil {
+		return nil, invalid("%w", err)
+	}
+	return &Project{Name: l.project, WorkingDir: dir, Services: map[string]*Service{}, Compose: project}, nil
+}
+
+// loaderOptions has compose-go parse and merge. What it would fill in is either
+// not supported or done by resolve, where nothing is read from the file system
+// and nothing from the environment of this process.
+func (l *loading) loaderOptions(o *loader.Options) {
+	o.SetProjectName(l.project, true)
+	o.Interpolate.Substitute = l.in.substitute
+	o.Interpolate.TypeCastMapping = l.booleans(o.Interpolate.TypeCastMapping)
+	o.SkipInclude = true
+	o.SkipNormalization = true
+	o.SkipConsistencyCheck = true
+	o.SkipResolveEnvironment = true
+	o.SkipResolveLabels = true
+	o.MaxNodeVisits = maxNodes
+}
+
+// booleans has words that were booleans in older YAML accepted with a warning of
+// ours; compose-go would write one to a global logger.
+func (l *loading) booleans(casts map[tree.Path]interpolation.Cast) map[tree.Path]interpolation.Cast {
+	ours := maps.Clone(casts)
+	for path, cast := range casts {
+		if value, _ := cast("true"); value != true {
+			continue
+		}
+		ours[path] = func(value string) (any, error) {
+			switch strings.ToLower(value) {
+			case "y", "yes", "on", "n", "no", "off":
+				l.warn("%q is an obsolete spelling of a boolean; write true or false", value)
+				return strings.ContainsAny(value[:1], "yY") || strings.EqualFold(value, "on"), nil
+			}
+			return cast(value)
+		}
+	}
+	return ours
+}
+
+// recovered turns a panic of compose-go into an error: it asserts the types of
+// some values before it validates them.
+func recovered(err *error) {
+	if r := recover(); r != nil {
+		*err = invalid("file is malformed: %v", r)
+	}
+}
+
+// resources are the keys under which files define things by name.
+var resources = []string{"services", "volumes", "networks", "configs", "secrets", "models", "jobs"}
+
+// mergeIncluded adds what an included file defines. As the Compose specification
+// has it, a name cannot be defined on both sides.
+func mergeIncluded(model, included map[string]any, path string) error {
+	for _, resource := range resources {
+		from, _ := included[resource].(map[string]any)
+		if len(from) == 0 {
+			continue
+		}
+		to, _ := model[resource].(map[string]any)
+		if to == nil {
+			to = map[string]any{}
+			model[resource] = to
+		}
+		for name, definition := range from {
+			if _, conflict := to[name]; conflict && resource != "networks" {
+				return invalid("%s.%s is defined twice, once in the included %s", resource, name, path)
+			}
+			to[name] = definition
+		}
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package compose
+
+import (
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxPorts bounds the published ports of one file; ranges are written short.
+const maxPorts = 1024
+
+// checkPaths looks at values of a file in base that compose-go resolves or takes
+// apart before it can be asked about them: paths, and short forms of which it
+// drops what it does not know.
+//
+// It fails where compose-go must not go on at all.
+func (l *loading) checkPaths(file map[string]any, base string) error {
+	ports := 0
+	for name, service := range mappings(file["services"]) {
+		l.checkEnvFiles(name, service["env_file"], base)
+		volumes, _ := service["volumes"].([]any)
+		for _, volume := range volumes {
+			l.checkVolume(name, volume, base)
+		}
+		list, _ := service["ports"].([]any)
+		for _, port := range list {
+			ports += lengthOfRange(port)
+		}
+		if ports > maxPorts {
+			l.findings.add(name, "ports", "are too many: one file can publish at most %d", maxPorts)
+			return l.findings.err()
+		}
+	}
+	return nil
+}
+
+func (l *loading) checkEnvFiles(service string, value any, base string) {
+	paths := stringsOf(value)
+	if list, ok := value.([]any); ok {
+		for _, element := range list {
+			if m, ok := element.(map[string]any); ok {
+				paths = append(paths, stringsOf(m["path"])...)
+			}
+		}
+	}
+	for _, path := range paths {
+		l.allowed(nil, base, path, service, "env_file")
+	}
+}
+
+// checkVolume looks at one element of `volumes`.
+func (l *loading) checkVolume(service string, value any, base string) {
+	switch volume := value.(type) {
+	case string:
+		parts := strings.Split(volume, ":")
+		l.checkSource(service, parts[0], base)
+		if len(parts) < 3 {
+			return
+		}
+		for option := range strings.SplitSeq(parts[2], ",") {
+			switch {
+			case slices.Contains([]string{"ro", "rw", "nocopy", "z", "Z"}, option), isPropagation(option):
+			case slices.Contains([]string{"cached", "delegated", "consistent"}, option):
+				l.warn("service %q: volume option %q has no meaning on Linux", service, option)
+			default:
+				l.findings.add(service, "volumes", "has option %q, which is not supported", option)
+			}
+		}
+	case map[string]any:
+		if source, ok := volume["source"].(string); ok && volume["type"] == "bind" {
+			// The long form needs no ./ in front of a relative path.
+			if !filepath.IsAbs(source) && !strings.HasPrefix(source, "~") {
+				source = "./" + source
+			}
+			l.checkSource(service, source, base)
+		}
+	}
+}
+
+// checkSource refuses relative paths of bind mounts that lead out of the package:
+// what lies around it on the device is none of its business. Absolute ones are
+// for the policy of the device to judge.
+func (l *loading) checkSource(service, source, base string) {
+	if strings.HasPrefix(source, ".") || strings.HasPrefix(source, "~") {
+		l.allowed(nil, base, source, service, "volumes")
+	}
+}
+
+func isPropagation(s string) bool {
+	return slices.Contains([]string{"private", "rprivate", "shared", "rshared", "slave", "rslave"}, s)
+}
+
+// lengthOfRange is how many ports the short form of an element of `ports` stands
+// for, 1 where it is not understood: compose-go will say so.
+func lengthOfRange(value any) int {
+	port, ok := value.(string)
+	if !ok {
+		return 1
+	}
+	port, _, _ = strings.Cut(port, "/")
+	from, to, ok := strings.Cut(port[strings.LastIndex(port, ":")+1:], "-")
+	if !ok {
+		return 1
+	}
+	first, err1 := strconv.ParseUint(from, 10, 16)
+	last, err2 := strconv.ParseUint(to, 10, 16)
+	if err1 != nil || err2 != nil || last < first {
+		return 1
+	}
+	return int(last-first) + 1
+}

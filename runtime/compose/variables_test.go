@@ -1,0 +1,348 @@
+package compose_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/dotenv"
+	"github.com/compose-spec/compose-go/v2/template"
+	"github.com/google/go-cmp/cmp"
+	"github.com/sirupsen/logrus"
+
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+// silence keeps compose-go, where tests call it to compare, from writing to the
+// global logger, and returns what it would have written.
+func silence(t *testing.T) *bytes.Buffer {
+	t.Helper()
+	var written bytes.Buffer
+	before := logrus.StandardLogger().Out
+	logrus.SetOutput(&written)
+	t.Cleanup(func() { logrus.SetOutput(before) })
+	return &written
+}
+
+func TestLoadReplacesVariablesAsComposeDoes(t *testing.T) {
+	silence(t)
+	env := map[string]string{"A": "one", "B_2": "two", "EMPTY": "", "DOLLAR": "$A"}
+	lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+	for _, written := range []string{
+		"plain", "$A", "${A}", "x${A}y$B_2.z", "$A$A", "$$A", "$${A}", "$$$A", "a$ b", "$1", "100%$", "$UNSET.", "${UNSET}",
+		"${UNSET:-d}", "${UNSET-d}", "${EMPTY:-d}", "${EMPTY-d}", "${A:-d}", "${A-d}", "${UNSET:-}",
+		"${A:+d}", "${A+d}", "${EMPTY:+d}", "${EMPTY+d}", "${UNSET:+d}", "${UNSET+d}",
+		"${A:?e}", "${A?e}", "${EMPTY?e}", "${EMPTY:?e}", "${UNSET:?e}", "${UNSET?e ${A}}",
+		"${UNSET:-${A}}", "${UNSET:-${UNSET2:-${B_2}}}", "${UNSET:-a}${UNSET:-b}", "${UNSET:-http://${A}:80/}",
+		"${UNSET:-{}}", "${UNSET:-a b}", "${UNSET:-$$x}", "${A", "${}", "${1}", "${A B}", "${A!}", "${A:}", "$DOLLAR", "${UNSET:-a:-b}",
+	} {
+		t.Run(written, func(t *testing.T) {
+			want, wantErr := template.Substitute(written, lookup)
+			s, err := loadService(t, "labels: {v: '"+written+"'}", env)
+			if (err != nil) != (wantErr != nil) {
+				t.Fatalf("error %v, compose-go has %v", err, wantErr)
+			}
+			if err == nil && s.Labels["v"] != want {
+				t.Errorf("got %q, compose-go has %q", s.Labels["v"], want)
+			}
+		})
+	}
+}
+
+func TestLoadReadsFilesOfVariablesAsComposeDoes(t *testing.T) {
+	silence(t)
+	env := map[string]string{"GIVEN": "outside"}
+	lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+	for name, content := range map[string]string{
+		"lines":                   "A=1\nB=two words\n\n# comment\n  C = 3 \nexport D=4\n",
+		"no end of the last line": "A=1\nB=2",
+		"carriage returns":        "A=1\r\nB='2'\r\n",
+		"a byte order mark":       "\ufeffA=1\n",
+		"comments behind values":  "A=1 # one\nB=#two\nC=\"3\" # three\nD='4'\n",
+		"quotes":                  "A=\"a b\"\nB='a b'\nC=\"\"\nD=''\nE=a\"b\"\n",
+		"escapes":                 `A="a\nb\tc\\d\"e\$GIVEN"` + "\n" + `B='a\nb\'c'` + "\n" + `C="\q"` + "\n",
+		"values over lines":       "A=\"one\ntwo # not a comment\nthree\"\nB='1\n2'\nC=3\n",
+		"variables":               "A=1\nB=$A\nC=${A}x${UNSET:-d}\nD=\"$A $GIVEN\"\nE='$A'\nF=$$A\n",
+		"the outside goes first":  "GIVEN=inside\nA=$GIVEN\n",
+		"names alone":             "GIVEN\nUNSET\nA=1\n",
+		"colons":                  "A: 1\nB: http://x:80/?a=b\n",
+		"equal signs in values":   "A=a=b\nB==\n",
+		"odd names":               "a.b-c=1\n",
+		"an open quote":           "A=\"1\n",
+		"a space in a name":       "A B=1\n",
+		"a name that is none":     "A$=1\n",
+		"a missing variable":      "A=${UNSET:?no}\n",
+		"nothing":                 "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			want, wantErr := dotenv.ParseWithLookup(strings.NewReader(content), lookup)
+			p, err := loadFiles(t, map[string]string{"compose.yaml": service("env_file: vars"), "vars": content}, env)
+			if (err != nil) != (wantErr != nil) {
+				t.Fatalf("error %v, compose-go has %v", err, wantErr)
+			}
+			if err != nil {
+				return
+			}
+			if diff := cmp.Diff(want, p.Services["web"].Environment); diff != "" {
+				t.Errorf("variables (-compose-go +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLoadPrefersVariablesByWhereTheyComeFrom(t *testing.T) {
+	t.Setenv("FROM_PROCESS", "must not be seen")
+	t.Setenv("HOME", "/must/not/be/seen")
+	p, err := loadFiles(t, map[string]string{
+		".env":   "PARAMETER=dotenv\nDOTENV=dotenv\nREFERS=${PARAMETER}\n",
+		"a.env":  "FROM_A=a\nBOTH=a\nALL=a\n",
+		"b.env":  "BOTH=b\nALL=b\nREFERS_B=${PARAMETER} ${ALL}\n",
+		"in.env": "INNER=env_file of the include\n",
+		"compose.yaml": `
+include:
+  - {path: sub/compose.yaml, env_file: in.env}
+services:
+  web:
+    image: nginx
+    env_file: [a.env, b.env]
+    labels:
+      parameter: $PARAMETER
+      dotenv: $DOTENV
+      refers: $REFERS
+      process: "${FROM_PROCESS:-none} ${HOME:-none}"
+      project: ${COMPOSE_PROJECT_NAME}
+    environment:
+      ALL: environment
+      PARAMETER:
+      DOTENV:
+      FROM_PROCESS:
+`,
+		"sub/.env":         "INNER=not used\n",
+		"sub/compose.yaml": "services: {inner: {image: x, environment: ['I=${INNER} ${PARAMETER}', DOTENV]}}\n",
+	}, map[string]string{"PARAMETER": "given"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantLabels := map[string]string{
+		"parameter": "given", "dotenv": "dotenv", "refers": "given", "process": "none none", "project": "plant",
+	}
+	if diff := cmp.Diff(wantLabels, p.Services["web"].Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	wantEnvironment := map[string]string{
+		"FROM_A": "a", "BOTH": "b", "ALL": "environment", "PARAMETER": "given", "DOTENV": "dotenv", "REFERS_B": "given environment",
+	}
+	if diff := cmp.Diff(wantEnvironment, p.Services["web"].Environment); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+	wantInner := map[string]string{"I": "env_file of the include given", "DOTENV": "dotenv"}
+	if diff := cmp.Diff(wantInner, p.Services["inner"].Environment); diff != "" {
+		t.Errorf("environment of the included service (-want +got):\n%s", diff)
+	}
+	if want := []string{`service "web": environment names "FROM_PROCESS" without a value and nothing sets it; it is left out`}; !cmp.Equal(p.Warnings, want) {
+		t.Errorf("warnings %q, want %q", p.Warnings, want)
+	}
+}
+
+func TestLoadWarnsByReturnValueOnly(t *testing.T) {
+	logged := silence(t)
+	p, err := loadFiles(t, map[string]string{
+		"compose.yaml": "version: '3'\ninclude: [a.yaml]\n" + service("read_only: yes\nuser: \"${NOBODY}\"\nlabels: {a: \"${X:-$Y}${Z}\"}\nvolumes: ['data:/d:cached']\nenv_file: [a.env]"),
+		"a.yaml":       "version: '2'\nservices: {a: {image: x}}\n",
+		"a.env":        "A=$IN_FILE\n",
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`"yes" is an obsolete spelling of a boolean; write true or false`,
+		"a.yaml: version is obsolete and ignored",
+		"compose.yaml: version is obsolete and ignored",
+		`service "web": volume option "cached" has no meaning on Linux`,
+		`variable "IN_FILE" is not set and has no default; it is taken as empty`,
+		`variable "NOBODY" is not set and has no default; it is taken as empty`,
+		`variable "Y" is not set and has no default; it is taken as empty`,
+		`variable "Z" is not set and has no default; it is taken as empty`,
+	}
+	if diff := cmp.Diff(want, p.Warnings); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+	if logged.Len() > 0 {
+		t.Errorf("was logged: %s", logged)
+	}
+}
+
+func TestLoadPutsServicesTogetherFromSeveralFiles(t *testing.T) {
+	_, err := loadFiles(t, map[string]string{
+		"compose.yaml": `
+services:
+  web:
+    extends: {file: one/base.yaml, service: base}
+    labels: {own: "1"}
+  worker:
+    extends: web
+    command: work
+`,
+		"one/base.yaml": "services: {base: {extends: {file: ../two/base.yaml, service: root}, labels: {one: '1'}, env_file: vars}}\n",
+		"one/vars":      "FROM=one\n",
+		"two/base.yaml": "services: {root: {image: nginx, volumes: ['./conf:/conf', 'data:/data'], labels: {two: '1'}, extends: {service: deep}}, deep: {image: x, user: '5'}}\nvolumes: {data: }\n",
+	}, nil)
+	// Volumes are not inherited by extends: the file must name them.
+	var missing *compose.Error
+	if !errors.As(err, &missing) || missing.Key != "volumes" {
+		t.Fatalf("error %v, want one about volumes", err)
+	}
+	p, err := loadFiles(t, map[string]string{
+		"compose.yaml": `
+include: [{path: [inc/compose.yaml, inc/over.yaml]}]
+services:
+  web:
+    extends: {file: one/base.yaml, service: base}
+    labels: {own: "1"}
+  worker:
+    extends: web
+    command: work
+`,
+		"one/base.yaml":    "services: {base: {extends: {file: ../two/base.yaml, service: root}, labels: {one: '1'}, env_file: vars}}\n",
+		"one/vars":         "FROM=one\n",
+		"two/base.yaml":    "services: {root: {image: nginx, volumes: ['./conf:/conf'], labels: {two: '1'}, extends: {service: deep}}, deep: {image: x, user: '5'}}\n",
+		"inc/compose.yaml": "services: {inner: {image: x, volumes: ['./a:/a'], env_file: vars}}\n",
+		"inc/over.yaml":    "services: {inner: {image: y}}\n",
+		"inc/vars":         "FROM=inc\n",
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker, inner := p.Services["worker"], p.Services["inner"]
+	if want := map[string]string{"own": "1", "one": "1", "two": "1"}; !cmp.Equal(worker.Labels, want) {
+		t.Errorf("labels %v, want %v", worker.Labels, want)
+	}
+	if worker.User != "5" || worker.Environment["FROM"] != "one" || worker.Image != "docker.io/library/nginx:latest" {
+		t.Errorf("worker is %+v", worker)
+	}
+	if got, want := worker.Mounts[0].Path, filepath.Join(p.WorkingDir, "two/conf"); got != want {
+		t.Errorf("worker mounts %s, want %s", got, want)
+	}
+	if got, want := inner.Mounts[0].Path, filepath.Join(p.WorkingDir, "inc/a"); got != want {
+		t.Errorf("inner mounts %s, want %s", got, want)
+	}
+	if inner.Image != "docker.io/library/y:latest" || inner.Environment["FROM"] != "inc" {
+		t.Errorf("inner is %+v", inner)
+	}
+}
+
+func TestLoadReadsFilesAroundAProjectOfTheUsersOwn(t *testing.T) {
+	base := t.TempDir()
+	for name, content := range map[string]string{
+		"app/compose.yaml":    "include: [../shared/compose.yaml]\nservices: {web: {image: x, env_file: ../shared/vars, volumes: ['../data:/data']}}\n",
+		"shared/compose.yaml": "services: {other: {image: x}}\n",
+		"shared/vars":         "A=1\n",
+	} {
+		path := filepath.Join(base, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", ComposeFile: filepath.Join(base, "app/compose.yaml")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.Services["web"].Environment["A"]; got != "1" {
+		t.Errorf("A is %q", got)
+	}
+	if got, want := p.Services["web"].Mounts[0].Path, filepath.Join(base, "data"); got != want {
+		t.Errorf("mounts %s, want %s", got, want)
+	}
+}
+
+func TestLoadFollowsNoLinkOutOfThePackage(t *testing.T) {
+	base := t.TempDir()
+	secret := filepath.Join(base, "secret")
+	app := filepath.Join(base, "app")
+	for _, err := range []error{
+		os.WriteFile(secret, []byte("SECRET=x\n"), 0o600),
+		os.Mkdir(app, 0o755),
+		os.Symlink(secret, filepath.Join(app, "vars")),
+		os.WriteFile(filepath.Join(app, "compose.yaml"), []byte(service("env_file: vars")), 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", ComposeFile: filepath.Join(app, "compose.yaml"), Strict: true})
+	if !errors.Is(err, compose.ErrInvalid) {
+		t.Errorf("error %v, want an invalid package", err)
+	}
+}
+
+func TestLoadEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	path := filepath.Join(t.TempDir(), "compose.yaml")
+	if err := os.WriteFile(path, []byte(service("")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := compose.Load(ctx, compose.Options{ProjectName: "p", ComposeFile: path, Strict: true})
+	if !errors.Is(err, context.Canceled) || errors.Is(err, compose.ErrInvalid) {
+		t.Errorf("error %v, want context.Canceled", err)
+	}
+}
+
+func TestLoadRefusesNamesOfProjects(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "compose.yaml")
+	if err := os.WriteFile(path, []byte(service("")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"", "..", "A", "a/b", "-a", "a b"} {
+		if _, err := compose.Load(t.Context(), compose.Options{ProjectName: name, ComposeFile: path}); err == nil {
+			t.Errorf("project %q was loaded", name)
+		}
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	logrus.SetOutput(io.Discard)
+	for _, path := range []string{"wordpress/compose.yaml", "mosquitto/compose.yaml", "influxdb/compose.yaml"} {
+		content, err := os.ReadFile(filepath.Join("testdata", path))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(content), "A=1\nB=\"$A\"\n")
+	}
+	f.Add(service("extends: {file: base.yaml, service: base}"), "")
+	f.Add("include: [base.yaml, {path: [base.yaml, .env]}]\n"+service("env_file: .env"), "X='1\n2'\n")
+	f.Add(service("volumes: [{type: bind, source: ../x, target: /y}]\nports: [1-3:1-3, {target: 5, published: '6'}]"), "")
+	f.Add("a: &a [*a]\nservices: {<<: {web: {image: x}}}\n", "")
+	f.Fuzz(func(t *testing.T, content, dotenv string) {
+		p, err := loadFiles(t, map[string]string{
+			"compose.yaml": content,
+			".env":         dotenv,
+			"base.yaml":    "services: {base: {image: x, labels: {a: b}}}\n",
+		}, map[string]string{"A": "given"})
+		if err != nil {
+			var unsupported *compose.Error
+			if !errors.Is(err, compose.ErrInvalid) && !errors.As(err, &unsupported) {
+				t.Errorf("the package is not blamed: %v", err)
+			}
+			return
+		}
+		if len(p.Order()) != len(p.Services) {
+			t.Errorf("order %v of %d services", p.Order(), len(p.Services))
+		}
+		for name, s := range p.Services {
+			if _, err := p.ConfigHash(name, ""); err != nil {
+				t.Error(err)
+			}
+			for _, m := range s.Mounts {
+				if (m.Volume == "") == (m.Path == "") || !filepath.IsAbs(m.Target) {
+					t.Errorf("mount %+v", m)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,70 @@
+package container
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const strayPoll = 20 * time.Millisecond
+
+// cgroup is the control group of a container, below one of its project, below
+// one of this runtime.
+func (c *Containers) cgroup(project, id string) string {
+	return path.Join("/", c.o.Namespace, project, id)
+}
+
+// cgroupDirs are the directories of a control group, on cgroup v2 one, on v1
+// one per controller. Its path may have wildcards.
+func cgroupDirs(group string) []string {
+	var dirs []string
+	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		found, _ := filepath.Glob(filepath.Join(root, group)) // the pattern is valid
+		dirs = append(dirs, found...)
+	}
+	return dirs
+}
+
+// endStrays kills what still runs in the control group of a container that has
+// no task: its shim died, or the directory of shims was wiped, so that nobody
+// else knows of these processes. Without this they would run beside new ones.
+func (c *Containers) endStrays(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	for {
+		left := false
+		for _, dir := range cgroupDirs(c.cgroup("*", id)) {
+			pids, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+			if err != nil {
+				continue // gone meanwhile
+			}
+			for field := range strings.FieldsSeq(string(pids)) {
+				// 0 is a process outside the namespace of this one.
+				if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
+					left = true
+					_ = syscall.Kill(pid, syscall.SIGKILL) // has ended by itself, else the next look tells
+				}
+			}
+		}
+		if !left {
+			return nil
+		}
+		if !pause(ctx, strayPoll) {
+			return fmt.Errorf("cannot end the processes that container %s left: %w", id, ctx.Err())
+		}
+	}
+}
+
+// removeCgroup removes the control group of a project where it is empty. runc
+// removes those of containers, but not their parents.
+func (c *Containers) removeCgroup(project string) {
+	for _, dir := range append(cgroupDirs(c.cgroup(project, "*")), cgroupDirs(c.cgroup(project, ""))...) {
+		_ = os.Remove(dir) // one that is not empty stays
+	}
+}

@@ -1,0 +1,398 @@
+package container
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types/runc/options"
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/platforms"
+	"github.com/containerd/typeurl/v2"
+
+	"github.com/margolite/margolite/runtime/log"
+)
+
+// defaultShim is the runtime that every containerd knows.
+const defaultShim = "io.containerd.runc.v2"
+
+// defaultGrace is how long a container may take to stop, as in Compose.
+const defaultGrace = 10 * time.Second
+
+// createLease is for how long a snapshot without record is kept when Create is killed.
+const createLease = time.Hour
+
+// Options is what Containers needs.
+type Options struct {
+	Client      *containerd.Client
+	Namespace   string
+	Snapshotter func(context.Context) (string, error) // its name; that of the images
+	StateDir    string
+	RunDir      string
+	Shim        string // runtime name or absolute path; "" is io.containerd.runc.v2
+	Logger      *slog.Logger
+}
+
+// Containers makes and removes containers. Its methods may be called from
+// several goroutines, for one container from one at a time.
+type Containers struct {
+	o    Options
+	host func(context.Context) Host
+}
+
+// New prepares the directories, and undoes what a killed process left mounted.
+func New(o Options) (*Containers, error) {
+	o.Shim = cmp.Or(o.Shim, defaultShim)
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	c := &Containers{o: o}
+
+	// Asking the OCI runtime takes a process: not before the first container, and once.
+	var once sync.Once
+	var host Host
+	c.host = func(ctx context.Context) Host {
+		once.Do(func() { host = DetectHost(ctx, "runc") })
+		return host
+	}
+	for _, dir := range []string{filepath.Join(o.StateDir, "volumes"), filepath.Join(o.RunDir, "mounts"), c.logDir()} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return nil, fmt.Errorf("cannot prepare containers: %w", err)
+		}
+	}
+	if err := c.sweepMounts(); err != nil {
+		return nil, fmt.Errorf("cannot prepare containers: %w", err)
+	}
+	return c, nil
+}
+
+// ID is the id of a container: the same configuration of the same replica
+// always has the same.
+func ID(project, service string, number int, hash string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%s", project, service, number, hash))
+	return hex.EncodeToString(sum[:])[:32]
+}
+
+// ID is the id of the container that has these labels.
+func (l Labels) ID() string { return ID(l.Project, l.Service, l.Number, l.Hash) }
+
+// LogPath is the file that holds the output of a container.
+func (c *Containers) LogPath(id string) string { return log.Path(c.logDir(), id) }
+
+// runcRoot is where runc keeps what it knows of containers. It is gone together
+// with everything else that a reboot ends: ids are used again, and runc refuses
+// one that it still knows.
+func (c *Containers) runcRoot() string { return filepath.Join(c.o.RunDir, "runc") }
+
+func (c *Containers) logDir() string { return filepath.Join(c.o.RunDir, "logs") }
+
+// State is what a container does.
+type State string
+
+// The states of a container.
+const (
+	Created State = "created" // no task, or one that was never started
+	Running State = "running"
+	Paused  State = "paused"
+	Stopped State = "stopped"
+)
+
+// Container is one container as found in containerd.
+type Container struct {
+	ID       string
+	Labels   Labels
+	Image    string // record in containerd's image store
+	Created  time.Time
+	State    State
+	Pid      int // when Running or Paused
+	ExitCode int // when Stopped
+	ExitedAt time.Time
+}
+
+// List returns the containers of this runtime, in no order. It takes two calls,
+// however many there are.
+func (c *Containers) List(ctx context.Context) ([]Container, error) {
+	records, err := c.o.Client.ContainerService().List(ctx, `labels."`+OwnerKey+`"`)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list containers: %w", err)
+	}
+	if len(records) == 0 {
+		return nil, nil
+	}
+	tasks, err := c.o.Client.TaskService().List(ctx, &tasksapi.ListTasksRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("cannot list tasks: %w", errgrpc.ToNative(err))
+	}
+
+	list := make([]Container, 0, len(records))
+	for _, r := range records {
+		labels, err := Decode(r.Labels)
+		if err != nil {
+			c.o.Logger.Warn("container is left alone", "container", r.ID, "error", err)
+			continue
+		}
+		found := Container{ID: r.ID, Labels: labels, Image: r.Image, Created: r.CreatedAt, State: Created}
+		if i := slices.IndexFunc(tasks.Tasks, func(t *taskProcess) bool { return t.ID == r.ID }); i >= 0 {
+			found.setTask(tasks.Tasks[i])
+		}
+		list = append(list, found)
+	}
+	return list, nil
+}
+
+// Create makes the record and root file system of a container, and fills those
+// of its volumes that are empty and named in fill from the image. A container
+// that exists is left as it is.
+func (c *Containers) Create(ctx context.Context, config Config, fill []string) error {
+	id := config.Labels.ID()
+	if err := c.create(ctx, id, config, fill); err != nil {
+		return fmt.Errorf("cannot create container %s: %w", id, err)
+	}
+	return nil
+}
+
+func (c *Containers) create(ctx context.Context, id string, config Config, fill []string) error {
+	switch existing, err := c.o.Client.ContainerService().Get(ctx, id); {
+	case err == nil:
+		return verifySame(existing, config)
+	case !errdefs.IsNotFound(err):
+		return err
+	}
+	if err := config.describe(); err != nil {
+		return err
+	}
+	labels, err := config.Labels.Encode(Shown{
+		Namespace:  c.o.Namespace,
+		LogURI:     "file://" + c.LogPath(id),
+		StateDir:   filepath.Join(c.o.RunDir, "nerdctl", id),
+		WorkingDir: config.WorkingDir,
+		Platform:   platforms.Format(platforms.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}),
+		Service:    config.Service.Labels,
+	})
+	if err != nil {
+		return err
+	}
+
+	// Until the record refers to it, only the lease keeps gc from the snapshot.
+	ctx, release, err := c.lease(ctx, "margolite-create-"+id)
+	if err != nil {
+		return err
+	}
+	defer release()
+
+	snapshotter, snapshotterName, err := c.snapshotter(ctx)
+	if err != nil {
+		return err
+	}
+	mounts, err := prepareSnapshot(ctx, snapshotter, id, config.Labels)
+	if err != nil {
+		return err
+	}
+	spec, err := c.inspect(ctx, id, config, mounts, fill)
+	if err != nil {
+		return errors.Join(err, removeSnapshot(context.WithoutCancel(ctx), snapshotter, id))
+	}
+	runc, err := typeurl.MarshalAny(&options.Options{Root: c.runcRoot()})
+	if err != nil {
+		return err
+	}
+	_, err = c.o.Client.ContainerService().Create(ctx, containers.Container{
+		ID:          id,
+		Labels:      labels,
+		Image:       config.ImageName,
+		Runtime:     containers.RuntimeInfo{Name: c.o.Shim, Options: runc},
+		Spec:        spec,
+		SnapshotKey: id,
+		Snapshotter: snapshotterName,
+	})
+	return err
+}
+
+// describe writes into the labels what the service and the image say.
+func (c *Config) describe() error {
+	l, s := &c.Labels, c.Service
+	l.Image = s.Image
+	l.Restart = RestartOf(s)
+	l.StopGrace = defaultGrace
+	l.StopSignal = cmp.Or(c.Image.StopSignal, "SIGTERM")
+	if _, err := parseSignal(l.StopSignal); err != nil {
+		return fmt.Errorf("stop signal of image: %w", err)
+	}
+	l.DependsOn = s.DependsOn
+	l.Volumes, l.HostDirs = nil, nil
+	for _, m := range s.Mounts {
+		if m.Volume != "" && !slices.Contains(l.Volumes, m.Volume) {
+			l.Volumes = append(l.Volumes, m.Volume)
+		}
+		if m.Path != "" && m.Create {
+			l.HostDirs = append(l.HostDirs, m.Path)
+		}
+	}
+	return nil
+}
+
+// inspect reads the image through the container's root file system: it looks up
+// the user, fills volumes, and builds the specification.
+func (c *Containers) inspect(ctx context.Context, id string, config Config, mounts []mount.Mount, fill []string) (typeurl.Any, error) {
+	var user User
+	err := c.withRootfs(id, mounts, func(root string) (err error) {
+		if user, err = LookupUser(root, cmp.Or(config.Service.User, config.Image.User)); err != nil {
+			return err
+		}
+		for _, m := range config.Service.Mounts {
+			if m.NoCopy || !slices.Contains(fill, m.Volume) {
+				continue
+			}
+			if err := fillVolume(c.VolumeDir(config.Labels.Project, m.Volume), root, m.Target); err != nil {
+				return fmt.Errorf("volume %s: %w", m.Volume, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	spec, err := newSpec(config, c.host(ctx), placing{
+		user:        user,
+		cgroup:      c.cgroup(config.Labels.Project, id),
+		volume:      func(name string) string { return c.VolumeDir(config.Labels.Project, name) },
+		groupedShim: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return typeurl.MarshalAny(spec)
+}
+
+// verifySame guards against a record of somebody else under our id.
+func verifySame(existing containers.Container, config Config) error {
+	labels, err := Decode(existing.Labels)
+	if err != nil {
+		return err
+	}
+	if labels.Project != config.Labels.Project || labels.Service != config.Labels.Service || labels.Hash != config.Labels.Hash {
+		return fmt.Errorf("its id is taken by service %s of project %s: %w", labels.Service, labels.Project, errdefs.ErrAlreadyExists)
+	}
+	return nil
+}
+
+// Delete removes a container with its task, root file system, log and control
+// group. Deleting what is not there is no error.
+func (c *Containers) Delete(ctx context.Context, id string) error {
+	if err := c.Stop(ctx, id); err != nil {
+		return err
+	}
+	snapshotter, _, err := c.snapshotter(ctx)
+	if err == nil {
+		err = removeSnapshot(ctx, snapshotter, id)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot delete container %s: %w", id, err)
+	}
+	if err := c.o.Client.ContainerService().Delete(ctx, id); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("cannot delete container %s: %w", id, err)
+	}
+	if err := log.Remove(c.LogPath(id)); err != nil {
+		return fmt.Errorf("cannot delete container %s: %w", id, err)
+	}
+	return nil
+}
+
+// MarkDone records that a one-shot service ended well, so that it is not
+// started again, not even after a reboot.
+func (c *Containers) MarkDone(ctx context.Context, id string) error {
+	if err := c.setLabel(ctx, id, keyExited, "0"); err != nil {
+		return fmt.Errorf("cannot mark container %s as done: %w", id, err)
+	}
+	return nil
+}
+
+// SetDependsOn changes which services are to be started before a container.
+func (c *Containers) SetDependsOn(ctx context.Context, id string, services []string) error {
+	if err := c.setLabel(ctx, id, keyDependsOn, strings.Join(services, ",")); err != nil {
+		return fmt.Errorf("cannot record what container %s depends on: %w", id, err)
+	}
+	return nil
+}
+
+// setLabel changes one label; "" removes it.
+func (c *Containers) setLabel(ctx context.Context, id, key, value string) error {
+	record := containers.Container{ID: id, Labels: map[string]string{key: value}}
+	_, err := c.o.Client.ContainerService().Update(ctx, record, "labels."+key)
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// RemoveProject removes what is left of a project once its last container is
+// deleted: snapshots without a record, and the control group.
+func (c *Containers) RemoveProject(ctx context.Context, project string) error {
+	snapshotter, _, err := c.snapshotter(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot list snapshots of project %s: %w", project, err)
+	}
+	var left []string
+	err = snapshotter.Walk(ctx, func(_ context.Context, s snapshots.Info) error {
+		left = append(left, s.Name)
+		return nil
+	}, fmt.Sprintf("labels.%q==%s", OwnerKey, project))
+	if err != nil {
+		return fmt.Errorf("cannot list snapshots of project %s: %w", project, err)
+	}
+	for _, id := range left {
+		if _, err := c.o.Client.ContainerService().Get(ctx, id); !errdefs.IsNotFound(err) {
+			continue
+		}
+		if err := removeSnapshot(ctx, snapshotter, id); err != nil {
+			return err
+		}
+	}
+	c.removeCgroup(project)
+	return nil
+}
+
+// lease keeps gc from what is made with the context it returns. A lease that a
+// killed process left is taken over.
+func (c *Containers) lease(ctx context.Context, id string) (context.Context, func(), error) {
+	service := c.o.Client.LeasesService()
+	lease, err := service.Create(ctx, leases.WithID(id), leases.WithExpiration(createLease))
+	if err != nil && !errdefs.IsAlreadyExists(err) {
+		return nil, nil, fmt.Errorf("cannot lease: %w", err)
+	}
+	lease.ID = id
+	release := func() {
+		// Nothing depends on it: the lease ends by itself.
+		if err := service.Delete(context.WithoutCancel(ctx), lease); err != nil && !errdefs.IsNotFound(err) {
+			c.o.Logger.Debug("lease is left to expire", "container", id, "error", err)
+		}
+	}
+	return leases.WithLease(ctx, id), release, nil
+}
+
+// snapshotter is the snapshotter of the images, and its name.
+func (c *Containers) snapshotter(ctx context.Context) (snapshots.Snapshotter, string, error) {
+	name, err := c.o.Snapshotter(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	return c.o.Client.SnapshotService(name), name, nil
+}

@@ -1,0 +1,53 @@
+package container
+
+import (
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// What every container gets, the same as Docker gives.
+var (
+	defaultCapabilities = []string{
+		"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
+		"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
+	}
+
+	maskedPaths = []string{
+		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/scsi",
+		"/proc/sched_debug", "/proc/timer_list", "/proc/timer_stats",
+		"/sys/devices/virtual/powercap", "/sys/firmware",
+	}
+
+	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+
+	deviceRules = []specs.LinuxDeviceCgroup{
+		{Allow: false, Access: "rwm"},
+		device("c", 1, 3, "rwm"),    // null
+		device("c", 1, 5, "rwm"),    // zero
+		device("c", 1, 7, "rwm"),    // full
+		device("c", 1, 8, "rwm"),    // random
+		device("c", 1, 9, "rwm"),    // urandom
+		device("c", 5, 0, "rwm"),    // tty
+		device("c", 5, 1, "rwm"),    // console
+		device("c", 5, 2, "rwm"),    // ptmx
+		device("c", 136, -1, "rwm"), // pts/*
+	}
+)
+
+// device is a rule that allows a device; a negative minor stands for all of them.
+func device(kind string, major, minor int64, access string) specs.LinuxDeviceCgroup {
+	rule := specs.LinuxDeviceCgroup{Allow: true, Type: kind, Major: &major, Access: access}
+	if minor >= 0 {
+		rule.Minor = &minor
+	}
+	return rule
+}
+
+// capabilities are those of a process: only root has them in effect, whoever
+// else runs can gain them by file capabilities at most.
+func capabilities(u User) *specs.LinuxCapabilities {
+	c := &specs.LinuxCapabilities{Bounding: defaultCapabilities}
+	if u.UID == 0 {
+		c.Effective, c.Permitted = defaultCapabilities, defaultCapabilities
+	}
+	return c
+}

@@ -1,0 +1,273 @@
+package container
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/network"
+)
+
+func build(t *testing.T, s compose.Service, image v1.ImageConfig, h Host, u User) (*specs.Spec, error) {
+	t.Helper()
+	return newSpec(Config{
+		Labels:  Labels{Project: "shop", Service: "web", Number: 1, Hostname: "web"},
+		Service: &s,
+		Image:   image,
+		Sandbox: network.Paths{NetNS: "/run/netns/x", Hosts: "/run/h", ResolvConf: "/run/r", Hostname: "/run/n"},
+	}, h, placing{
+		user: u, cgroup: "/margo/shop/id", groupedShim: true,
+		volume: func(name string) string { return "/vol/" + name },
+	})
+}
+
+var shell = v1.ImageConfig{Entrypoint: []string{"/entry"}, Cmd: []string{"serve"}}
+
+func TestProcessArguments(t *testing.T) {
+	tests := []struct {
+		name    string
+		service compose.Service
+		image   v1.ImageConfig
+		want    []string
+	}{
+		{"those of the image", compose.Service{}, shell, []string{"/entry", "serve"}},
+		{"a command replaces the image's command", compose.Service{Command: []string{"a"}}, shell, []string{"/entry", "a"}},
+		{"an empty command clears it", compose.Service{Command: []string{}}, shell, []string{"/entry"}},
+		{"an entrypoint clears the image's command", compose.Service{Entrypoint: []string{"/e"}}, shell, []string{"/e"}},
+		{"entrypoint and command", compose.Service{Entrypoint: []string{"/e"}, Command: []string{"a"}}, shell, []string{"/e", "a"}},
+		{"an empty entrypoint leaves the command", compose.Service{Entrypoint: []string{}, Command: []string{"a"}}, shell, []string{"a"}},
+		{"nothing to run is an error", compose.Service{Entrypoint: []string{}}, shell, nil},
+		{"an image that says nothing is an error", compose.Service{}, v1.ImageConfig{}, nil},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			spec, err := build(t, test.service, test.image, Host{}, User{})
+			if test.want == nil {
+				if err == nil {
+					t.Errorf("got %q, want an error", spec.Process.Args)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(spec.Process.Args, test.want) {
+				t.Errorf("got %q, want %q", spec.Process.Args, test.want)
+			}
+		})
+	}
+}
+
+func TestProcessEnvironment(t *testing.T) {
+	image := shell
+	image.Env = []string{"PATH=/img", "A=image", "B=image", "=broken", "novalue"}
+	spec, err := build(t, compose.Service{Environment: map[string]string{"B": "service", "Z": "1", "C": ""}}, image, Host{}, User{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"PATH=/img", "HOSTNAME=web", "A=image", "B=service", "C=", "Z=1"}
+	if !slices.Equal(spec.Process.Env, want) {
+		t.Errorf("got %q, want %q", spec.Process.Env, want)
+	}
+}
+
+func TestWorkingDirectory(t *testing.T) {
+	for _, test := range []struct{ service, image, want string }{
+		{"", "", "/"},
+		{"", "/app", "/app"},
+		{"/srv", "/app", "/srv"},
+		{"srv/../x", "/app", "/x"},
+	} {
+		image := shell
+		image.WorkingDir = test.image
+		spec, err := build(t, compose.Service{WorkingDir: test.service}, image, Host{}, User{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if spec.Process.Cwd != test.want {
+			t.Errorf("service %q in image %q: got %q, want %q", test.service, test.image, spec.Process.Cwd, test.want)
+		}
+	}
+}
+
+func TestMounts(t *testing.T) {
+	service := compose.Service{
+		ReadOnly: true,
+		Mounts: []compose.Mount{
+			{Volume: "data", Target: "/var/lib/data/deep"},
+			{Path: "/etc/app", Target: "/etc", ReadOnly: true, Propagation: "rslave"},
+		},
+		Tmpfs: []compose.Tmpfs{{Target: "/dev/shm", Options: []string{"size=1m"}}, {Target: "/var", Options: []string{"exec"}}},
+	}
+	spec, err := build(t, service, shell, Host{Cgroups: CgroupsV1}, User{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(target string) (int, specs.Mount) {
+		var found []int
+		for i, m := range spec.Mounts {
+			if m.Destination == target {
+				found = append(found, i)
+			}
+		}
+		if len(found) != 1 {
+			t.Fatalf("%d mounts at %s, want one", len(found), target)
+		}
+		return found[0], spec.Mounts[found[0]]
+	}
+	if _, m := at("/var/lib/data/deep"); m.Source != "/vol/data" || !slices.Equal(m.Options, []string{"rbind", "rprivate"}) {
+		t.Errorf("volume is mounted as %+v", m)
+	}
+	if _, m := at("/etc"); !slices.Equal(m.Options, []string{"rbind", "rslave", "ro"}) {
+		t.Errorf("directory is mounted as %+v", m)
+	}
+	if _, m := at("/dev/shm"); !slices.Contains(m.Options, "size=1m") {
+		t.Errorf("the service's /dev/shm is %+v", m)
+	}
+	if _, m := at("/var"); slices.Index(m.Options, "exec") < slices.Index(m.Options, "noexec") {
+		t.Errorf("exec does not win in %+v", m)
+	}
+	for _, pair := range [][2]string{{"/etc", "/etc/hosts"}, {"/var", "/var/lib/data/deep"}, {"/dev", "/dev/shm"}, {"/sys", "/sys/fs/cgroup"}} {
+		outer, _ := at(pair[0])
+		inner, _ := at(pair[1])
+		if outer > inner {
+			t.Errorf("%s is mounted after %s and hides it", pair[0], pair[1])
+		}
+	}
+	if _, m := at("/etc/hosts"); m.Source != "/run/h" || !slices.Contains(m.Options, "ro") {
+		t.Errorf("hosts of a read-only container is mounted as %+v", m)
+	}
+	if spec.Linux.RootfsPropagation != "rslave" || !spec.Root.Readonly {
+		t.Errorf("root file system: propagation %q, read-only %v", spec.Linux.RootfsPropagation, spec.Root.Readonly)
+	}
+
+	for _, target := range []string{"/", "relative", "/a/../b", ""} {
+		if _, err := build(t, compose.Service{Mounts: []compose.Mount{{Path: "/x", Target: target}}}, shell, Host{}, User{}); err == nil {
+			t.Errorf("a mount at %q was let through", target)
+		}
+	}
+	twice := compose.Service{Mounts: []compose.Mount{{Path: "/x", Target: "/a"}}, Tmpfs: []compose.Tmpfs{{Target: "/a"}}}
+	if _, err := build(t, twice, shell, Host{}, User{}); err == nil {
+		t.Error("two mounts at one place were let through")
+	}
+}
+
+func TestHostDecidesWhatTheKernelGives(t *testing.T) {
+	has := func(s *specs.Spec, namespace specs.LinuxNamespaceType) bool {
+		return slices.ContainsFunc(s.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == namespace })
+	}
+	mounted := func(s *specs.Spec, target string) bool {
+		return slices.ContainsFunc(s.Mounts, func(m specs.Mount) bool { return m.Destination == target })
+	}
+	small, err := build(t, compose.Service{}, shell, Host{}, User{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mounted(small, "/dev/mqueue") || mounted(small, "/sys/fs/cgroup") || has(small, specs.CgroupNamespace) || small.Linux.Seccomp != nil || small.Linux.Sysctl != nil {
+		t.Error("a small kernel is asked for what it does not have")
+	}
+	full, err := build(t, compose.Service{}, shell, Host{
+		Cgroups: CgroupsV2, CgroupNamespace: true, MessageQueues: true, UnprivilegedPorts: true, Seccomp: true, OpenFiles: 1 << 20,
+	}, User{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !mounted(full, "/dev/mqueue") || !mounted(full, "/sys/fs/cgroup") || !has(full, specs.CgroupNamespace) || full.Linux.Seccomp == nil || full.Linux.Sysctl == nil {
+		t.Error("a full kernel is not used")
+	}
+	if hybrid, err := build(t, compose.Service{}, shell, Host{Cgroups: CgroupsV1, CgroupNamespace: true}, User{}); err != nil || has(hybrid, specs.CgroupNamespace) {
+		t.Errorf("cgroup v1 gets a namespace, or error %v", err)
+	}
+	if limit := full.Process.Rlimits[0]; limit.Soft != 1024 || limit.Hard != 524288 {
+		t.Errorf("open files are limited to %+v", limit)
+	}
+	if got := full.Linux.Namespaces[slices.IndexFunc(full.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.NetworkNamespace })].Path; got != "/run/netns/x" {
+		t.Errorf("joins network namespace %q", got)
+	}
+	if full.Annotations[groupAnnotation] != "shop" {
+		t.Errorf("shim is grouped by %q", full.Annotations[groupAnnotation])
+	}
+}
+
+func TestPrivileges(t *testing.T) {
+	root, err := build(t, compose.Service{}, shell, Host{}, User{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	somebody, err := build(t, compose.Service{}, shell, Host{}, User{UID: 1000, GID: 1000, Groups: []uint32{29}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(root.Process.Capabilities.Effective) != 14 || slices.Contains(root.Process.Capabilities.Bounding, "CAP_SYS_ADMIN") {
+		t.Errorf("root has %+v", root.Process.Capabilities)
+	}
+	if c := somebody.Process.Capabilities; c.Effective != nil || c.Permitted != nil || c.Inheritable != nil || c.Ambient != nil {
+		t.Errorf("somebody has %+v", c)
+	}
+	if root.Process.NoNewPrivileges || *root.Process.OOMScoreAdj != 0 {
+		t.Error("no_new_privs or the OOM score differ from Docker's")
+	}
+	if first := root.Linux.Resources.Devices[0]; first.Allow || first.Access != "rwm" {
+		t.Errorf("devices are not denied first: %+v", first)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	spec, err := build(t, compose.Service{Memory: 64 << 20, NanoCPUs: 1_500_000_000}, shell, Host{}, User{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := spec.Linux.Resources
+	if *r.Memory.Limit != 64<<20 || *r.CPU.Quota != 150_000 || *r.CPU.Period != 100_000 {
+		t.Errorf("memory %d, CPU %d/%d", *r.Memory.Limit, *r.CPU.Quota, *r.CPU.Period)
+	}
+	tiny, err := build(t, compose.Service{NanoCPUs: 1}, shell, Host{}, User{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *tiny.Linux.Resources.CPU.Quota != 1000 {
+		t.Errorf("quota %d is less than the kernel takes", *tiny.Linux.Resources.CPU.Quota)
+	}
+	none, err := build(t, compose.Service{}, shell, Host{}, User{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if none.Linux.Resources.Memory != nil || none.Linux.Resources.CPU != nil {
+		t.Error("limits that nobody asked for")
+	}
+	if !strings.HasPrefix(none.Linux.CgroupsPath, "/margo/shop/") {
+		t.Errorf("control group %q", none.Linux.CgroupsPath)
+	}
+}
+
+func TestParseSignal(t *testing.T) {
+	for text, want := range map[string]unix.Signal{
+		"": unix.SIGTERM, "SIGTERM": unix.SIGTERM, "term": unix.SIGTERM, "15": unix.SIGTERM,
+		"SIGQUIT": unix.SIGQUIT, "RTMIN+3": 37, "SIGRTMIN": 34, "SIGRTMAX-1": 63, "9": unix.SIGKILL,
+	} {
+		if got, err := parseSignal(text); err != nil || got != want {
+			t.Errorf("%q: got %d, %v, want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"0", "65", "-1", "SIGNONE", "RTMIN+100", "RTMIN-1", "RTMAX+1"} {
+		if got, err := parseSignal(text); err == nil {
+			t.Errorf("%q is read as %d, want an error", text, got)
+		}
+	}
+}
+
+func FuzzParseSignal(f *testing.F) {
+	for _, s := range []string{"SIGTERM", "9", "RTMIN+3", "RTMAX-"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if got, err := parseSignal(s); err == nil && (got < 1 || got > 64) {
+			t.Errorf("%q is read as %d", s, got)
+		}
+	})
+}

@@ -1,0 +1,289 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	startTimeout = 2 * time.Minute  // of one task, on a slow and busy device
+	killTimeout  = 30 * time.Second // from SIGKILL to the end
+	burialPoll   = 50 * time.Millisecond
+)
+
+type taskProcess = task.Process
+
+// setTask takes over what the task of a container does.
+func (c *Container) setTask(t *taskProcess) {
+	switch t.Status {
+	case task.Status_RUNNING:
+		c.State, c.Pid = Running, int(t.Pid)
+	case task.Status_PAUSED, task.Status_PAUSING:
+		c.State, c.Pid = Paused, int(t.Pid)
+	case task.Status_STOPPED:
+		c.State, c.ExitCode = Stopped, int(t.ExitStatus)
+		if t.ExitedAt != nil {
+			c.ExitedAt = t.ExitedAt.AsTime()
+		}
+	}
+}
+
+// Start runs the process of a container. One that runs already is left as it
+// is; a task that ended or never started is replaced.
+func (c *Containers) Start(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := c.start(ctx, id); err != nil {
+		return fmt.Errorf("cannot start container %s: %w", id, err)
+	}
+	return nil
+}
+
+func (c *Containers) start(ctx context.Context, id string) error {
+	tasks := c.o.Client.TaskService()
+	switch got, err := tasks.Get(ctx, &tasksapi.GetRequest{ContainerID: id}); {
+	case err == nil && (got.Process.Status == task.Status_RUNNING || got.Process.Status == task.Status_PAUSED):
+		return nil
+	case err == nil || !errdefs.IsNotFound(errgrpc.ToNative(err)):
+		if err := c.deleteTask(ctx, id); err != nil {
+			return err
+		}
+	default:
+		if err := c.endStrays(ctx, id); err != nil {
+			return err
+		}
+	}
+
+	record, err := c.o.Client.ContainerService().Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	labels, err := Decode(record.Labels)
+	if err != nil {
+		return err
+	}
+	if labels.Stopping {
+		if err := c.setLabel(ctx, id, keyStopping, ""); err != nil {
+			return err
+		}
+	}
+	if err := c.makeDirectories(labels); err != nil {
+		return err
+	}
+	snapshotter := c.o.Client.SnapshotService(record.Snapshotter)
+	mounts, err := snapshotter.Mounts(ctx, record.SnapshotKey)
+	if errdefs.IsNotFound(err) { // a Delete that did not end
+		mounts, err = prepareSnapshot(ctx, snapshotter, record.SnapshotKey, labels)
+	}
+	if err != nil {
+		return err
+	}
+
+	request := &tasksapi.CreateTaskRequest{ContainerID: id, Stdout: "file://" + c.LogPath(id), Stderr: "file://" + c.LogPath(id)}
+	for _, m := range mounts {
+		request.Rootfs = append(request.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+	}
+	_, err = tasks.Create(ctx, request)
+	for errdefs.IsAlreadyExists(errgrpc.ToNative(err)) && pause(ctx, burialPoll) {
+		// Its shim died, and containerd has not yet cleared away what it left.
+		_, err = tasks.Create(ctx, request)
+	}
+	if err != nil {
+		return c.undoTask(ctx, id, err)
+	}
+	if _, err := tasks.Start(ctx, &tasksapi.StartRequest{ContainerID: id}); err != nil {
+		return c.undoTask(ctx, id, err)
+	}
+	return nil
+}
+
+// undoTask removes the task that could not be started, and returns why it could not.
+func (c *Containers) undoTask(ctx context.Context, id string, why error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
+	defer cancel()
+	return errors.Join(errgrpc.ToNative(why), c.deleteTask(ctx, id))
+}
+
+// makeDirectories makes what is to be mounted and may have gone since the
+// container was created: the Compose file asked for it.
+func (c *Containers) makeDirectories(l Labels) error {
+	for _, volume := range l.Volumes {
+		if err := c.EnsureVolume(l.Project, volume); err != nil {
+			return err
+		}
+	}
+	for _, dir := range l.HostDirs {
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+			err = os.MkdirAll(dir, 0o755)
+			if err != nil {
+				return fmt.Errorf("cannot make directory to be mounted: %w", err)
+			}
+		}
+	}
+	return os.MkdirAll(c.logDir(), 0o711)
+}
+
+// Stop ends the process of a container, at first politely, and deletes its
+// task. One that does not run is no error.
+func (c *Containers) Stop(ctx context.Context, id string) error {
+	if err := c.stop(ctx, id); err != nil {
+		return fmt.Errorf("cannot stop container %s: %w", id, err)
+	}
+	return nil
+}
+
+func (c *Containers) stop(ctx context.Context, id string) error {
+	tasks := c.o.Client.TaskService()
+	got, err := tasks.Get(ctx, &tasksapi.GetRequest{ContainerID: id})
+	if errdefs.IsNotFound(errgrpc.ToNative(err)) {
+		return c.endStrays(ctx, id)
+	}
+	running := err == nil && (got.Process.Status == task.Status_RUNNING || got.Process.Status == task.Status_PAUSED)
+	if !running {
+		return c.deleteTask(ctx, id)
+	}
+
+	signal, grace, err := c.announceStop(ctx, id)
+	if err != nil {
+		return err
+	}
+	if got.Process.Status == task.Status_PAUSED { // signals wait until it goes on
+		if _, err := tasks.Resume(ctx, &tasksapi.ResumeTaskRequest{ContainerID: id}); err != nil {
+			return errgrpc.ToNative(err)
+		}
+	}
+
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { // ends with waiting
+		_, err := tasks.Wait(waiting, &tasksapi.WaitRequest{ContainerID: id})
+		ended <- err
+	}()
+	told, err := c.kill(ctx, id, signal, false)
+	if err != nil {
+		return err
+	}
+	if !told || !sleep(ctx, ended, grace) {
+		if _, err := c.kill(ctx, id, unix.SIGKILL, true); err != nil {
+			return err
+		}
+		if err := c.endStrays(ctx, id); err != nil {
+			return err
+		}
+		if !sleep(ctx, ended, killTimeout) {
+			return fmt.Errorf("it did not end within %s of SIGKILL", killTimeout)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return c.deleteTask(ctx, id)
+}
+
+// announceStop returns how a container wants to be stopped. Of a one-shot
+// service it records that it is being stopped: a server that ends with 0 because
+// it was asked to is not a job that is done, also for whoever comes after a
+// kill of this process right here.
+func (c *Containers) announceStop(ctx context.Context, id string) (unix.Signal, time.Duration, error) {
+	record, err := c.o.Client.ContainerService().Get(ctx, id)
+	if errdefs.IsNotFound(err) {
+		return unix.SIGTERM, defaultGrace, nil
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	labels, err := Decode(record.Labels)
+	if err != nil {
+		return 0, 0, err
+	}
+	signal, err := parseSignal(labels.StopSignal)
+	if err != nil {
+		return 0, 0, err
+	}
+	if labels.Restart.OneShot() {
+		if err := c.setLabel(ctx, id, keyStopping, "1"); err != nil {
+			return 0, 0, err
+		}
+	}
+	return signal, labels.StopGrace, nil
+}
+
+// kill sends a signal, and tells whether there was somebody to get it. Nobody
+// is there when the process has ended, or runc has forgotten about it.
+func (c *Containers) kill(ctx context.Context, id string, signal unix.Signal, all bool) (told bool, err error) {
+	_, err = c.o.Client.TaskService().Kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: uint32(signal), All: all})
+	switch err = errgrpc.ToNative(err); {
+	case err == nil:
+		return true, nil
+	case errdefs.IsNotFound(err):
+		return false, nil
+	default:
+		return false, fmt.Errorf("cannot send %s: %w", unix.SignalName(signal), err)
+	}
+}
+
+// sleep waits for the end of a process, the end of d or of ctx, and tells
+// whether it was not d. A broken wait counts as the end: what follows looks
+// again.
+func sleep(ctx context.Context, ended <-chan error, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return true
+	case <-ctx.Done():
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// pause waits for d; false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// deleteTask deletes a task, whatever it does; none is no error.
+func (c *Containers) deleteTask(ctx context.Context, id string) error {
+	tasks := c.o.Client.TaskService()
+	remove := func() error {
+		_, err := tasks.Delete(ctx, &tasksapi.DeleteTaskRequest{ContainerID: id})
+		if err = errgrpc.ToNative(err); errdefs.IsNotFound(err) {
+			return nil
+		}
+		return err
+	}
+	if remove() == nil {
+		return c.endStrays(ctx, id)
+	}
+	// Its process may still run.
+	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	_, err := c.kill(ctx, id, unix.SIGKILL, true)
+	if errors.Join(err, c.endStrays(ctx, id)) == nil {
+		_, _ = tasks.Wait(ctx, &tasksapi.WaitRequest{ContainerID: id}) // the next error tells more
+	}
+	if err := remove(); err != nil {
+		return fmt.Errorf("cannot delete task: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package container
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	confs "github.com/containerd/continuity/fs"
+)
+
+// Limits on /etc/passwd and /etc/group, which come from an image.
+const (
+	maxAccounts = 1 << 20  // bytes of one file
+	maxLine     = 64 << 10 // bytes of one line
+	maxGroups   = 1 << 16  // supplementary groups that Linux allows
+)
+
+// User is who the process of a container runs as.
+type User struct {
+	UID, GID uint32
+	Groups   []uint32 // supplementary, sorted
+}
+
+// LookupUser resolves the user of a container, in the form that Compose and
+// images use: user[:group], each a name or a number, "" for root. Names and
+// groups are those of the image whose root file system is at root.
+func LookupUser(root, spec string) (User, error) {
+	passwd, err := readAccounts(root, "/etc/passwd")
+	if err != nil {
+		return User{}, err
+	}
+	group, err := readAccounts(root, "/etc/group")
+	if err != nil {
+		return User{}, err
+	}
+	u, err := resolveUser(spec, passwd, group)
+	if err != nil {
+		return User{}, fmt.Errorf("cannot resolve user %.80q: %w", spec, err)
+	}
+	return u, nil
+}
+
+// resolveUser looks spec up in the texts of /etc/passwd and /etc/group.
+func resolveUser(spec, passwd, group string) (User, error) {
+	name, groupName, hasGroup := strings.Cut(spec, ":")
+	if hasGroup && groupName == "" {
+		return User{}, errors.New("the group after the colon is missing")
+	}
+	if name == "" {
+		name = "0"
+	}
+
+	var u User
+	uid, numeric := accountID(name)
+	account := findAccount(passwd, 4, func(f []string) bool {
+		id, ok := accountID(f[2])
+		return ok && (f[0] == name || numeric && id == uid)
+	})
+	switch {
+	case account != nil:
+		u.UID, _ = accountID(account[2])
+		if gid, ok := accountID(account[3]); ok {
+			u.GID = gid
+		}
+		name = account[0]
+	case numeric:
+		u.UID = uid
+	default:
+		return User{}, errors.New("the image has no such user")
+	}
+
+	if hasGroup {
+		gid, numeric := accountID(groupName)
+		found := findAccount(group, 3, func(f []string) bool {
+			_, ok := accountID(f[2])
+			return ok && f[0] == groupName
+		})
+		switch {
+		case found != nil:
+			u.GID, _ = accountID(found[2])
+		case numeric:
+			u.GID = gid
+		default:
+			return User{}, fmt.Errorf("the image has no group %.80q", groupName)
+		}
+		return u, nil // a group that was asked for comes alone
+	}
+
+	findAccount(group, 4, func(f []string) bool {
+		gid, ok := accountID(f[2])
+		if ok && len(u.Groups) < maxGroups && slices.Contains(strings.Split(f[3], ","), name) {
+			u.Groups = append(u.Groups, gid)
+		}
+		return false
+	})
+	slices.Sort(u.Groups)
+	u.Groups = slices.Compact(u.Groups)
+	return u, nil
+}
+
+// findAccount returns the fields of the first line that has at least n of them and that match likes.
+func findAccount(text string, n int, match func(fields []string) bool) []string {
+	lines := bufio.NewScanner(strings.NewReader(text))
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if fields := strings.Split(line, ":"); len(fields) >= n && match(fields) {
+			return fields
+		}
+	}
+	return nil
+}
+
+// accountID reads a user or group number; Linux reserves the largest for "no change".
+func accountID(s string) (uint32, bool) {
+	id, err := strconv.ParseUint(s, 10, 32)
+	return uint32(id), err == nil && id < 1<<32-1
+}
+
+// readAccounts reads a text file of an image; a file that is not there is empty.
+func readAccounts(root, path string) (string, error) {
+	host, err := confs.RootPath(root, path)
+	if err != nil {
+		return "", fmt.Errorf("cannot find %s in image: %w", path, err)
+	}
+	// Not blocking: the image may have put a FIFO there.
+	f, err := os.OpenFile(host, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW|syscall.O_NOCTTY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot read %s of image: %w", path, errors.Unwrap(err))
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return "", fmt.Errorf("cannot read %s of image: it is no regular file", path)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxAccounts+1))
+	if err != nil {
+		return "", fmt.Errorf("cannot read %s of image: %w", path, err)
+	}
+	if len(text) > maxAccounts {
+		return "", fmt.Errorf("cannot read %s of image: it is larger than %d bytes", path, maxAccounts)
+	}
+	return string(text), nil
+}

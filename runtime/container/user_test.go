@@ -1,0 +1,141 @@
+package container_test
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/runtime/container"
+)
+
+const (
+	passwd = "root:x:0:0:root:/root:/bin/sh\n# comment\nbroken line\nwww:x:33:33::/:/bin/false\nbad:x:notanumber:1::/:\n1000:x:500:500::/:/bin/sh\n"
+	group  = "root:x:0:root\nwww:x:33:\naudio:x:29:www,other\nvideo:x:44:other,www\ndup:x:29:www\nempty:x:99:\n"
+)
+
+// image is a directory with the two files; "" leaves one out.
+func image(t testing.TB, passwd, group string) string {
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"passwd": passwd, "group": group} {
+		if text == "" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(root, "etc", name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func TestLookupUser(t *testing.T) {
+	tests := []struct {
+		name string
+		spec string
+		want container.User
+		err  string
+	}{
+		{name: "nobody is named: root", spec: "", want: container.User{Groups: []uint32{0}}},
+		{name: "a name", spec: "www", want: container.User{UID: 33, GID: 33, Groups: []uint32{29, 44}}},
+		{name: "a number that has a name", spec: "33", want: container.User{UID: 33, GID: 33, Groups: []uint32{29, 44}}},
+		{name: "a number without a name gets group 0", spec: "4711", want: container.User{UID: 4711}},
+		{name: "a number and a number", spec: "4711:4712", want: container.User{UID: 4711, GID: 4712}},
+		{name: "a name and a name: no supplementary groups", spec: "www:video", want: container.User{UID: 33, GID: 44}},
+		{name: "a group alone", spec: ":video", want: container.User{GID: 44}},
+		{name: "a name that looks like a number", spec: "1000", want: container.User{UID: 500, GID: 500}},
+		{name: "an unknown name", spec: "nobody", err: "no such user"},
+		{name: "an account without a number", spec: "bad", err: "no such user"},
+		{name: "an unknown group", spec: "www:nogroup", err: "no group"},
+		{name: "a colon without group", spec: "www:", err: "missing"},
+		{name: "a number that means no change", spec: "4294967295", err: "no such user"},
+		{name: "a negative number", spec: "-1", err: "no such user"},
+	}
+	root := image(t, passwd, group)
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := container.LookupUser(root, test.spec)
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Fatalf("got %+v, %v, want an error with %q", got, err, test.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got, test.want) {
+				t.Errorf("got %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestLookupUserInAnImageWithoutAccounts(t *testing.T) {
+	root := t.TempDir()
+	if u, err := container.LookupUser(root, "1000:1000"); err != nil || u.UID != 1000 || u.GID != 1000 {
+		t.Errorf("got %+v, %v", u, err)
+	}
+	if u, err := container.LookupUser(root, "www"); err == nil {
+		t.Errorf("got %+v, want an error", u)
+	}
+}
+
+func TestLookupUserInHostileImages(t *testing.T) {
+	etc := func(prepare func(dir string) error) string {
+		root := image(t, "", "")
+		if err := prepare(filepath.Join(root, "etc")); err != nil {
+			t.Fatal(err)
+		}
+		return root
+	}
+	tests := map[string]struct {
+		root string
+		err  string
+	}{
+		"a pipe instead of a file": {etc(func(dir string) error { return syscall.Mkfifo(filepath.Join(dir, "passwd"), 0o644) }), "regular file"},
+		"a directory":              {etc(func(dir string) error { return os.Mkdir(filepath.Join(dir, "passwd"), 0o755) }), "regular file"},
+		"a file without end": {etc(func(dir string) error {
+			if err := os.WriteFile(filepath.Join(dir, "passwd"), nil, 0o644); err != nil {
+				return err
+			}
+			return os.Truncate(filepath.Join(dir, "passwd"), 1<<40)
+		}), "larger than"},
+		"a line without end":            {image(t, strings.Repeat("x", 1<<19)+"\nwww:x:33:33::/:\n", ""), "no such user"},
+		"a link to the host's accounts": {etc(func(dir string) error { return os.Symlink("/etc/passwd", filepath.Join(dir, "passwd")) }), ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			answered := make(chan error, 1)
+			go func() {
+				_, err := container.LookupUser(test.root, "www")
+				answered <- err
+			}()
+			select {
+			case err := <-answered:
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("got error %v, want one with %q", err, test.err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatal("no answer")
+			}
+		})
+	}
+}
+
+func FuzzLookupUser(f *testing.F) {
+	for _, spec := range []string{"", "www", "33", "www:video", ":1", "::"} {
+		f.Add(spec, passwd, group)
+	}
+	f.Fuzz(func(t *testing.T, spec, passwd, group string) {
+		u, err := container.LookupUser(image(t, passwd, group), spec)
+		if err == nil && (u.UID == 1<<32-1 || u.GID == 1<<32-1) {
+			t.Errorf("got %+v, which means no change", u)
+		}
+	})
+}

@@ -1,0 +1,154 @@
+package container
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// volumeRig is an image with a directory, and an empty volume.
+func volumeRig(t *testing.T) (root, dir string) {
+	t.Helper()
+	base := t.TempDir()
+	root, dir = filepath.Join(base, "image"), filepath.Join(base, "volumes", "data")
+	for _, d := range []string{filepath.Join(root, "srv/content/sub"), filepath.Join(root, "elsewhere"), dir} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{"srv/content/a": "A", "srv/content/sub/b": "B", "file": "F", "elsewhere/c": "C"} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, link := range [][2]string{{"/elsewhere", "absolute"}, {"../../../../elsewhere", "srv/up"}, {"/etc", "out"}} {
+		if err := os.Symlink(link[0], filepath.Join(root, link[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Chown(filepath.Join(root, "srv/content"), 1000, 1001); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(filepath.Join(root, "srv/content"), 0o770); err != nil {
+		t.Fatal(err)
+	}
+	return root, dir
+}
+
+func content(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+func TestFillVolume(t *testing.T) {
+	tests := []struct {
+		name, target string
+		file, text   string
+	}{
+		{"content comes along", "/srv/content", "sub/b", "B"},
+		{"a link within the image is followed", "/absolute", "c", "C"},
+		{"a link that climbs out ends at the image's root", "/srv/up", "c", "C"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			root, dir := volumeRig(t)
+			if err := fillVolume(dir, root, test.target); err != nil {
+				t.Fatal(err)
+			}
+			if got := content(t, filepath.Join(dir, test.file)); got != test.text {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}
+
+func TestFillVolumeKeepsOwnerAndMode(t *testing.T) {
+	root, dir := volumeRig(t)
+	if err := fillVolume(dir, root, "/srv/content"); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o770 {
+		t.Errorf("mode %v", info.Mode())
+	}
+	if owner := info.Sys().(*syscall.Stat_t); os.Geteuid() == 0 && (owner.Uid != 1000 || owner.Gid != 1001) {
+		t.Errorf("owner %d:%d", owner.Uid, owner.Gid)
+	}
+}
+
+func TestFillVolumeLeavesAlone(t *testing.T) {
+	tests := []struct {
+		name, target string
+		prepare      func(t *testing.T, dir string)
+		want         []string
+	}{
+		{"an image without that path", "/nowhere", nil, nil},
+		{"an image with a file there", "/file", nil, nil},
+		{"a link to the host's files", "/out", nil, nil},
+		{"a volume with content", "/srv/content", func(t *testing.T, dir string) {
+			if err := os.WriteFile(filepath.Join(dir, "mine"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"mine"}},
+		{"what a killed attempt left", "/nowhere", func(t *testing.T, dir string) {
+			if err := os.Mkdir(filepath.Join(filepath.Dir(dir), ".data.filling"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}, nil},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			root, dir := volumeRig(t)
+			if test.prepare != nil {
+				test.prepare(t, dir)
+			}
+			if err := fillVolume(dir, root, test.target); err != nil {
+				t.Fatal(err)
+			}
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, e := range entries {
+				got = append(got, e.Name())
+			}
+			if len(got) != len(test.want) || len(got) > 0 && got[0] != test.want[0] {
+				t.Errorf("volume has %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestFillVolumeStartsOverAfterAKill(t *testing.T) {
+	root, dir := volumeRig(t)
+	half := filepath.Join(filepath.Dir(dir), ".data.filling")
+	if err := os.Mkdir(half, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(half, "half"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := fillVolume(dir, root, "/srv/content"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "half")); err == nil {
+		t.Error("what was half there came along")
+	}
+	if _, err := os.Stat(half); err == nil {
+		t.Error("something is left beside the volume")
+	}
+	if got := content(t, filepath.Join(dir, "a")); got != "A" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,224 @@
+package runtime_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types"
+
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/test/containerdtest"
+)
+
+// errKilled is what a step panics with in place of a SIGKILL.
+var errKilled = errors.New("killed")
+
+// killedAt calls change with a new engine that is killed at its n-th
+// opportunity, before or after a step. It tells where that was; "" when change
+// got through before.
+func (r *rig) killedAt(n int, change func(*runtime.Engine) error) (at string) {
+	r.Helper()
+	r.onStep = func(step string) {
+		if n == 0 {
+			at = step
+			panic(errKilled)
+		}
+		n--
+	}
+	defer func() {
+		r.onStep = nil
+		if p := recover(); p != nil && p != any(errKilled) {
+			panic(p)
+		}
+	}()
+	if err := change(r.engine()); err != nil {
+		r.Fatal(err)
+	}
+	return at
+}
+
+// crashing is a project with a dependency, a volume, a port and a job.
+const crashing = `
+services:
+  web: {image: BUSYBOX, environment: {N: "1"}, command: ["httpd", "-f", "-p", "80"], ports: ["18084:80"], depends_on: [db]}
+  db: {image: BUSYBOX, volumes: ["data:/data"]}
+  job: {image: BUSYBOX, command: ["sh", "-c", "echo ran >> /data/log"], volumes: ["data:/data"]}
+volumes: {data: {}}
+`
+
+func TestKilledBetweenAnyTwoSteps(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		stride := 1
+		if strings.HasSuffix(t.Name(), "external") {
+			stride = 3 // the steps are the same
+		}
+		apply := func(file string) func(*runtime.Engine) error {
+			p := r.load(r.engine(), "crash", file)
+			return func(e *runtime.Engine) error { return e.Apply(t.Context(), p, runtime.ApplyOptions{}) }
+		}
+		install := apply(crashing)
+		update := apply(strings.Replace(crashing, `N: "1"`, `N: "2"`, 1))
+		remove := func(e *runtime.Engine) error { return e.Remove(t.Context(), "crash") }
+		do := func(change func(*runtime.Engine) error) {
+			if err := change(r.engine()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		running := func(after string) map[string]runtime.ObservedContainer {
+			c := r.containers(r.engine(), "crash") // fails when a service has two
+			if len(c) != 3 || c["web"].State != runtime.Running || c["db"].State != runtime.Running || c["job"].State != runtime.Done {
+				t.Fatalf("killed %s: %+v", after, c)
+			}
+			r.eventually("the port answers", func() bool { return answers("127.0.0.1:18084") })
+			if shims := len(r.shims()); shims != 1 {
+				t.Errorf("killed %s: %d shims run", after, shims)
+			}
+			return c
+		}
+
+		for n := 0; ; n += stride {
+			at := r.killedAt(n, install)
+			if at == "" {
+				if n < 24 {
+					t.Errorf("the installation has %d opportunities only", n)
+				}
+				break
+			}
+			do(install)
+			running(at)
+			do(remove)
+			r.expectNothingLeft()
+		}
+		before := running("")
+		for n := 0; ; n += stride {
+			to := update
+			if n%2 == 1 {
+				to = install
+			}
+			at := r.killedAt(n, to)
+			if at == "" {
+				if n < 14 {
+					t.Errorf("the update has %d opportunities only", n)
+				}
+				break
+			}
+			do(to)
+			after := running(at)
+			if after["db"].Pid != before["db"].Pid {
+				t.Errorf("killed %s: what did not change was restarted", at)
+			}
+			if after["web"].ID == before["web"].ID {
+				t.Errorf("killed %s: the update is not there", at)
+			}
+			before = after
+		}
+		for n := 0; ; n += stride {
+			at := r.killedAt(n, remove)
+			if at == "" {
+				if n < 20 {
+					t.Errorf("the removal has %d opportunities only", n)
+				}
+				break
+			}
+			do(remove)
+			r.expectNothingLeft()
+			do(install)
+		}
+		r.expectNothingLeft()
+	})
+}
+
+func TestKilledWithinAStep(t *testing.T) {
+	const file = `services: {app: {image: BUSYBOX, restart: always, volumes: ["data:/data"]}}
+volumes: {data: {}}`
+	tests := []struct {
+		name string
+		harm func(r *rig, ctx context.Context, c runtime.ObservedContainer) error
+	}{
+		{"a task that was created and not started", func(r *rig, ctx context.Context, c runtime.ObservedContainer) error {
+			r.deleteTask(c.ID)
+			mounts, err := r.client.SnapshotService("overlayfs").Mounts(ctx, c.ID)
+			if err != nil {
+				return err
+			}
+			request := &tasksapi.CreateTaskRequest{ContainerID: c.ID}
+			for _, m := range mounts {
+				request.Rootfs = append(request.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Options: m.Options})
+			}
+			_, err = r.client.TaskService().Create(ctx, request)
+			return err
+		}},
+		{"a task that ended and was not deleted", func(r *rig, _ context.Context, c runtime.ObservedContainer) error {
+			return syscall.Kill(c.Pid, syscall.SIGKILL)
+		}},
+		{"a record without a root file system", func(r *rig, ctx context.Context, c runtime.ObservedContainer) error {
+			r.deleteTask(c.ID)
+			return r.client.SnapshotService("overlayfs").Remove(ctx, c.ID)
+		}},
+		{"a root file system without a record", func(r *rig, ctx context.Context, c runtime.ObservedContainer) error {
+			r.deleteTask(c.ID)
+			return r.client.ContainerService().Delete(ctx, c.ID)
+		}},
+		{"processes that nobody knows of, after the directories of shims were wiped", func(r *rig, _ context.Context, _ runtime.ObservedContainer) error {
+			for _, pid := range r.shims() {
+				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"a shim that died", func(r *rig, _ context.Context, _ runtime.ObservedContainer) error {
+			r.killShims()
+			return nil
+		}},
+	}
+	onEach(t, func(t *testing.T, r *rig) {
+		ctx := containerdtest.Context(t)
+		for i, test := range tests {
+			t.Run(test.name, func(t *testing.T) {
+				name := fmt.Sprintf("within%d", i)
+				p := r.load(r.engine(), name, file)
+				r.apply(r.engine(), p)
+				before := r.containers(r.engine(), name)["app"]
+				if err := test.harm(r, ctx, before); err != nil {
+					t.Fatal(err)
+				}
+				r.eventually("the harm shows", func() bool { return r.containers(r.engine(), name)["app"].State != runtime.Running })
+				e := r.engine()
+				r.apply(e, p)
+				if strays, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", before.Pid)); err == nil && strings.Contains(string(strays), before.ID) {
+					t.Error("the former process still runs")
+				}
+				if after := r.containers(e, name)["app"]; after.State != runtime.Running || after.ID != before.ID || after.Pid == before.Pid {
+					t.Errorf("before %+v, after %+v", before, after)
+				}
+				if err := e.Remove(t.Context(), name); err != nil {
+					t.Fatal(err)
+				}
+				r.expectNothingLeft()
+			})
+		}
+	})
+}
+
+// deleteTask ends the task of a container behind the runtime's back.
+func (r *rig) deleteTask(id string) {
+	r.Helper()
+	ctx := containerdtest.Context(r)
+	tasks := r.client.TaskService()
+	if _, err := tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: 9, All: true}); err != nil {
+		r.Fatal(err)
+	}
+	if _, err := tasks.Wait(ctx, &tasksapi.WaitRequest{ContainerID: id}); err != nil {
+		r.Fatal(err)
+	}
+	if _, err := tasks.Delete(ctx, &tasksapi.DeleteTaskRequest{ContainerID: id}); err != nil {
+		r.Fatal(err)
+	}
+}

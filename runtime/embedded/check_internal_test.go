@@ -1,0 +1,88 @@
+package embedded
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestCheckReadsTheCgroupsOfTheKernel(t *testing.T) {
+	for name, test := range map[string]struct {
+		files []string // below the root; "path=content"
+		want  string   // in the problem's text; "" for none
+		fatal bool
+	}{
+		"unified with all controllers":      {[]string{"sys/fs/cgroup/cgroup.controllers=cpuset cpu io memory pids\n"}, "", false},
+		"unified on a board without memory": {[]string{"sys/fs/cgroup/cgroup.controllers=cpuset cpu io pids\n"}, "for memory", false},
+		"one hierarchy per controller": {[]string{
+			"sys/fs/cgroup/cpu/tasks=", "sys/fs/cgroup/memory/tasks=", "sys/fs/cgroup/pids/tasks=",
+			"sys/fs/cgroup/devices/tasks=", "sys/fs/cgroup/freezer/tasks=",
+		}, "", false},
+		"without devices": {[]string{
+			"sys/fs/cgroup/cpu/tasks=", "sys/fs/cgroup/memory/tasks=", "sys/fs/cgroup/pids/tasks=", "sys/fs/cgroup/freezer/tasks=",
+		}, "devices", true},
+		"nothing mounted": {nil, "devices, freezer", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			for _, file := range test.files {
+				path, content, _ := strings.Cut(file, "=")
+				path = filepath.Join(root, path)
+				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := checkCgroups(root)
+			switch {
+			case test.want == "" && got != nil:
+				t.Errorf("problem: %v", *got)
+			case test.want != "" && (got == nil || !strings.Contains(got.Text, test.want) || got.Fatal != test.fatal):
+				t.Errorf("got %+v, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestCheckNamesWhatIsMissing(t *testing.T) {
+	empty := t.TempDir()
+	t.Setenv("PATH", empty)
+	found := map[string]bool{}
+	for _, p := range Check(t.TempDir()) {
+		if p.Text == "" || p.Mend == "" {
+			t.Errorf("incomplete: %+v", p)
+		}
+		found[p.Object] = p.Fatal
+	}
+	for _, object := range []string{"runc", "shim"} {
+		if !found[object] {
+			t.Errorf("%s was not found missing: %v", object, found)
+		}
+	}
+	if p := checkNamespaces(empty); p == nil || !p.Fatal {
+		t.Errorf("namespaces: %+v", p)
+	}
+	if p := checkSeccomp(empty); p == nil || p.Fatal {
+		t.Errorf("seccomp: %+v", p)
+	}
+	if p := checkMedium("/dev/shm"); p == nil || p.Fatal {
+		t.Errorf("medium: %+v", p)
+	}
+}
+
+func TestCheckTellsAnOldRuncFromANewOne(t *testing.T) {
+	for version, bad := range map[string]bool{"1.1.5+ds1": false, "1.4.0": false, "1.0.0-rc93": true, "0.1.1": true} {
+		dir := t.TempDir()
+		script := "#!/bin/sh\necho 'runc version " + version + "'\necho 'spec: 1.0.2'\n"
+		if err := os.WriteFile(filepath.Join(dir, "runc"), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", dir+":/bin")
+		if p := checkRunc(); (p != nil) != bad {
+			t.Errorf("runc %s: %+v", version, p)
+		}
+	}
+}

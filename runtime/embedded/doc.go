@@ -1,0 +1,27 @@
+// Package embedded runs containerd inside this process.
+//
+// It owns the choice of containerd's plugins, the two sockets (gRPC for ctr and nerdctl, ttrpc for the events of the
+// shims) and the program that serves as runc shim. What runs is kept by containerd: content, snapshots and metadata
+// under Root, bundles of running containers under State.
+//
+// # What holds content
+//
+// The garbage collector removes whatever nothing points at, a second after something was deleted and at each start.
+// Content and snapshots are held by image records (the record holds its index or manifest, and through labels the
+// configuration, the layers and the unpacked snapshots), by container records (their snapshot) and by leases.
+// Whoever downloads holds a lease until the image record exists; without one, what has come of a download is kept for
+// a day.
+//
+// # Failure model
+//
+// Workloads belong to their shims, not to this process. Close, a crash or kill -9 leave them running, and the next
+// Start finds them through their bundles under State. Metadata is bbolt: a commit is on the medium before it is
+// answered. Layer files are not synced by containerd; whoever records that an image is complete syncs the file
+// system first. The program of a running shim may have moved since it was started, for instance by an upgrade;
+// Start then records the present one, so that the shim is still found.
+//
+// One Server per process at a time: containerd's logger and its place for temporary mounts are global, and a closed
+// Server keeps its connections to the shims, since closing one would end the workload.
+//
+// With the build tag slim nothing of containerd's server is linked, and Start returns ErrNotEmbedded.
+package embedded

@@ -1,0 +1,62 @@
+//go:build !slim
+
+package embedded
+
+import (
+	"context"
+	"io"
+	"log/slog"
+
+	"github.com/containerd/log"
+	"github.com/sirupsen/logrus"
+)
+
+// forwardLog sends what containerd logs to our logger, one level lower except for warnings and errors: what is news
+// to containerd is detail to us. containerd has one logger per process.
+func forwardLog(to *slog.Logger) {
+	logger := logrus.New()
+	logger.SetOutput(io.Discard)
+	logger.SetFormatter(noText{})
+	logger.SetLevel(logrus.WarnLevel) // also the level that shims are started with
+	if to.Enabled(context.Background(), slog.LevelDebug) {
+		logger.SetLevel(logrus.InfoLevel)
+	}
+	logger.AddHook(forwarder{to})
+	log.L = logrus.NewEntry(logger)
+}
+
+// quiet are messages above info that tell of nothing wrong.
+var quiet = map[string]bool{
+	"failed check for fsverity support": true, // at each start, on most file systems
+	"copy shim log":                     true, // at the end of a container, whose log pipe closes while it is read
+}
+
+type forwarder struct{ to *slog.Logger }
+
+func (forwarder) Levels() []logrus.Level { return logrus.AllLevels }
+
+func (f forwarder) Fire(e *logrus.Entry) error {
+	ctx := e.Context
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	level := slog.LevelDebug
+	switch {
+	case quiet[e.Message]:
+	case e.Level <= logrus.ErrorLevel:
+		level = slog.LevelError
+	case e.Level == logrus.WarnLevel:
+		level = slog.LevelWarn
+	}
+	attrs := make([]slog.Attr, 0, len(e.Data))
+	for key, value := range e.Data {
+		attrs = append(attrs, slog.Any(key, value))
+	}
+	f.to.LogAttrs(ctx, level, "containerd: "+e.Message, attrs...)
+	return nil
+}
+
+// noText saves formatting what is discarded.
+type noText struct{}
+
+func (noText) Format(*logrus.Entry) ([]byte, error) { return nil, nil }

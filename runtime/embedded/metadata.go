@@ -1,0 +1,87 @@
+//go:build !slim
+
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/events"
+	"github.com/containerd/containerd/v2/core/metadata"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/plugins"
+	"github.com/containerd/containerd/v2/plugins/snapshots/overlay"
+	"github.com/containerd/platforms"
+	"github.com/containerd/plugin"
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+// lockPatience is how long Start waits for another process to let go of the root.
+const lockPatience = time.Second
+
+// openMetadata is containerd's metadata plugin, which would wait for the lock of the database for ever.
+func openMetadata(ic *plugin.InitContext) (any, error) {
+	root := ic.Properties[plugins.PropertyRootDir]
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return nil, err
+	}
+	blobs, err := ic.GetSingle(plugins.ContentPlugin)
+	if err != nil {
+		return nil, err
+	}
+	exchange, err := ic.GetSingle(plugins.EventPlugin)
+	if err != nil {
+		return nil, err
+	}
+	byName, err := ic.GetByType(plugins.SnapshotPlugin)
+	if err != nil {
+		return nil, err
+	}
+	snapshotters := make(map[string]snapshots.Snapshotter, len(byName))
+	for name, s := range byName {
+		snapshotters[name] = s.(snapshots.Snapshotter)
+	}
+
+	file, err := openBolt(filepath.Join(root, "meta.db"))
+	if err != nil {
+		return nil, err
+	}
+	db := metadata.NewDB(file, blobs.(content.Store), snapshotters,
+		metadata.WithEventsPublisher(exchange.(events.Publisher)))
+	if err := db.Init(ic.Context); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return db, nil
+}
+
+// openBolt opens the database as containerd does. bbolt panics on some damaged files.
+func openBolt(path string) (db *bolt.DB, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("cannot read %s: %v", path, p)
+		}
+	}()
+	o := *bolt.DefaultOptions
+	o.NoFreelistSync = true // one page less per commit
+	o.NoStatistics = true
+	o.Timeout = lockPatience
+	db, err = bolt.Open(path, 0o600, &o)
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return nil, fmt.Errorf("cannot open %s: %w", path, ErrLocked)
+	}
+	return db, err
+}
+
+// openOverlay is containerd's overlayfs plugin without the search for idmapped mounts, which forks.
+func openOverlay(ic *plugin.InitContext) (any, error) {
+	root := ic.Properties[plugins.PropertyRootDir]
+	ic.Meta.Platforms = append(ic.Meta.Platforms, platforms.DefaultSpec())
+	ic.Meta.Exports[plugins.SnapshotterRootDir] = root
+	ic.Meta.Capabilities = append(ic.Meta.Capabilities, snapshots.RebaseCap)
+	return overlay.NewSnapshotter(root, overlay.AsynchronousRemove)
+}

@@ -1,0 +1,24 @@
+package embedded
+
+import (
+	"errors"
+	"log/slog"
+)
+
+var (
+	// ErrLocked says that another process runs containerd on the same root.
+	ErrLocked = errors.New("in use by another process")
+	// ErrNotEmbedded says that this build does not carry containerd.
+	ErrNotEmbedded = errors.New("this build does not carry containerd; name the socket of an installed one")
+	// ErrNoShim says that there is no containerd-shim-runc-v2 where it is looked for.
+	ErrNoShim = errors.New("containerd-shim-runc-v2 not found")
+)
+
+// Options says where containerd keeps its things.
+type Options struct {
+	Root    string       // what survives a reboot: content, snapshots, metadata
+	State   string       // what does not: sockets, bundles
+	Address string       // of the gRPC socket; "" is State/containerd.sock. Shims publish to Address + ".ttrpc"
+	Shim    string       // absolute path of the runc shim; "" is what FindShim finds when a container starts
+	Logger  *slog.Logger // of containerd, whose info is our debug; nil discards
+}

@@ -1,0 +1,240 @@
+//go:build !slim
+
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	diffapi "github.com/containerd/containerd/api/services/diff/v1"
+	imagesapi "github.com/containerd/containerd/api/services/images/v1"
+	namespacesapi "github.com/containerd/containerd/api/services/namespaces/v1"
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/introspection"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/metadata"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/defaults"
+	"github.com/containerd/containerd/v2/plugins"
+	"github.com/containerd/containerd/v2/plugins/services"
+	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/plugin"
+)
+
+// Server is a containerd in this process.
+type Server struct {
+	address     string
+	snapshotter string
+
+	plugins *plugin.Set
+	sockets *sockets
+
+	stop    context.CancelFunc
+	running sync.WaitGroup // the garbage collector
+}
+
+// Start opens the root, reconnects to the shims that still run, and serves the sockets until Close.
+func Start(ctx context.Context, o Options) (*Server, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Address == "" {
+		o.Address = filepath.Join(o.State, "containerd.sock")
+	}
+	if err := makeDirectories(o); err != nil {
+		return nil, err
+	}
+	forwardLog(o.Logger)
+	decompressHere()
+
+	// What the plugins start lives as long as the server, not as long as the call.
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s := &Server{address: o.Address, snapshotter: chooseSnapshotter(o.Root), stop: stop, plugins: plugin.NewPluginSet()}
+	if err := s.start(ctx, o); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Server) start(ctx context.Context, o Options) error {
+	if err := s.initPlugins(ctx, o); err != nil {
+		return err
+	}
+	if err := clearMounts(filepath.Join(o.State, "mounts"), o.Logger); err != nil {
+		return err
+	}
+	var err error
+	s.sockets, err = serve(ctx, s.address, s.plugins, o.Logger)
+	return err
+}
+
+// makeDirectories creates what containerd expects to exist. Only root may look into Root; a container with its own
+// users passes through State to its bundle.
+func makeDirectories(o Options) error {
+	for _, d := range []struct {
+		path string
+		mode os.FileMode
+	}{
+		{o.Root, 0o700},
+		{o.State, 0o711},
+		{filepath.Dir(o.Address), 0o711},
+	} {
+		if err := os.MkdirAll(d.path, d.mode); err != nil {
+			return fmt.Errorf("cannot create directory for containerd: %w", err)
+		}
+	}
+	if err := os.Chmod(o.Root, 0o700); err != nil {
+		return fmt.Errorf("cannot close containerd root to others: %w", err)
+	}
+	return nil
+}
+
+// clearMounts makes dir the place where containerd mounts snapshots while it unpacks, and unmounts what a killed
+// predecessor has left there.
+func clearMounts(dir string, log *slog.Logger) error {
+	if err := mount.SetTempMountLocation(dir); err != nil {
+		return fmt.Errorf("cannot create directory for mounts: %w", err)
+	}
+	left, err := mount.CleanupTempMounts(0)
+	if err != nil {
+		return fmt.Errorf("cannot find mounts that were left in %s: %w", dir, err)
+	}
+	if len(left) > 0 {
+		log.Warn("cannot clear mounts that were left", "error", errors.Join(left...))
+	}
+	return nil
+}
+
+// chooseSnapshotter prefers overlayfs; native copies each layer but works on every file system.
+func chooseSnapshotter(root string) string {
+	if overlayutils.Supported(root) == nil {
+		return defaults.DefaultSnapshotter
+	}
+	return nativeSnapshotter
+}
+
+// Address is the path of the gRPC socket.
+func (s *Server) Address() string { return s.address }
+
+// Snapshotter is "overlayfs" where the kernel and the file system of Root can do it, else "native". Client makes it
+// the default of its namespace, so an empty snapshotter name means it everywhere.
+func (s *Server) Snapshotter() string { return s.snapshotter }
+
+// Client speaks to the services of this process directly, without a socket; only what it has no service for, such as
+// Version, goes through the socket. It creates the namespace where it is missing.
+//
+// Direct calls take the namespace from their context alone: use namespaces.WithNamespace.
+func (s *Server) Client(ctx context.Context, namespace string) (*containerd.Client, error) {
+	direct, err := s.services()
+	if err != nil {
+		return nil, err
+	}
+	client, err := containerd.New(s.address,
+		containerd.WithDefaultNamespace(namespace), containerd.WithServices(direct...))
+	if err != nil {
+		return nil, fmt.Errorf("cannot create client of embedded containerd: %w", err)
+	}
+	labels := map[string]string{defaults.DefaultSnapshotterNSLabel: s.snapshotter}
+	store := client.NamespaceService()
+	err = store.Create(ctx, namespace, labels)
+	if errdefs.IsAlreadyExists(err) {
+		err = store.SetLabel(ctx, namespace, defaults.DefaultSnapshotterNSLabel, s.snapshotter)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot create containerd namespace %q: %w", namespace, err), client.Close())
+	}
+	return client, nil
+}
+
+// services are the parts of containerd that a client may call without a socket.
+func (s *Server) services() ([]containerd.ServicesOpt, error) {
+	var opts []containerd.ServicesOpt
+	for _, direct := range []struct {
+		kind plugin.Type
+		id   string
+		with func(any) containerd.ServicesOpt
+	}{
+		{plugins.EventPlugin, "exchange", func(i any) containerd.ServicesOpt {
+			return containerd.WithEventService(i.(containerd.EventService))
+		}},
+		{plugins.LeasePlugin, "manager", func(i any) containerd.ServicesOpt {
+			return containerd.WithLeasesService(i.(leases.Manager))
+		}},
+		{plugins.ServicePlugin, services.ContentService, func(i any) containerd.ServicesOpt {
+			return containerd.WithContentStore(i.(content.Store))
+		}},
+		{plugins.ServicePlugin, services.ImagesService, func(i any) containerd.ServicesOpt {
+			return containerd.WithImageClient(i.(imagesapi.ImagesClient))
+		}},
+		{plugins.ServicePlugin, services.SnapshotsService, func(i any) containerd.ServicesOpt {
+			return containerd.WithSnapshotters(i.(map[string]snapshots.Snapshotter))
+		}},
+		{plugins.ServicePlugin, services.ContainersService, func(i any) containerd.ServicesOpt {
+			return containerd.WithContainerClient(i.(containersapi.ContainersClient))
+		}},
+		{plugins.ServicePlugin, services.TasksService, func(i any) containerd.ServicesOpt {
+			return containerd.WithTaskClient(i.(tasksapi.TasksClient))
+		}},
+		{plugins.ServicePlugin, services.DiffService, func(i any) containerd.ServicesOpt {
+			return containerd.WithDiffClient(i.(diffapi.DiffClient))
+		}},
+		{plugins.ServicePlugin, services.NamespacesService, func(i any) containerd.ServicesOpt {
+			return containerd.WithNamespaceClient(i.(namespacesapi.NamespacesClient))
+		}},
+		{plugins.ServicePlugin, services.IntrospectionService, func(i any) containerd.ServicesOpt {
+			return containerd.WithIntrospectionService(i.(introspection.Service))
+		}},
+	} {
+		p := s.plugins.Get(direct.kind, direct.id)
+		if p == nil {
+			return nil, fmt.Errorf("cannot find containerd plugin %s.%s", direct.kind, direct.id)
+		}
+		instance, err := p.Instance()
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, direct.with(instance))
+	}
+	return opts, nil
+}
+
+// Close stops serving and closes the metadata. Shims and workloads keep running; a later Start finds them.
+func (s *Server) Close() error {
+	if s.sockets != nil {
+		s.sockets.close()
+	}
+	s.stop()
+	s.running.Wait()
+	errs := []error{mount.SetTempMountLocation(os.TempDir())} // the process may have another use for it
+	for _, p := range slices.Backward(s.plugins.GetAll()) {
+		instance, err := p.Instance()
+		if err != nil {
+			continue // Start has returned it
+		}
+		if closer, ok := instance.(io.Closer); ok {
+			errs = append(errs, closer.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// database is the metadata plugin's instance.
+func database(ic *plugin.InitContext) (*metadata.DB, error) {
+	db, err := ic.GetSingle(plugins.MetadataPlugin)
+	if err != nil {
+		return nil, err
+	}
+	return db.(*metadata.DB), nil
+}

@@ -1,0 +1,115 @@
+//go:build !slim
+
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/containerd/v2/core/events/exchange"
+	"github.com/containerd/containerd/v2/core/metadata"
+	"github.com/containerd/containerd/v2/core/runtime"
+	runtimev2 "github.com/containerd/containerd/v2/core/runtime/v2"
+	"github.com/containerd/containerd/v2/defaults"
+	"github.com/containerd/containerd/v2/plugins"
+	"github.com/containerd/plugin"
+)
+
+// longestSocketDir leaves room for a slash and a hash in the 107 bytes of a unix socket's address.
+const longestSocketDir = 42
+
+// tasks is containerd's task manager, with the default runtime name meaning the shim that comes with this program.
+type tasks struct {
+	*runtimev2.TaskManager
+	findShim func() (string, error)
+}
+
+// Create starts a shim, or joins the one of the container's group, and creates the task in it.
+func (t *tasks) Create(ctx context.Context, id string, o runtime.CreateOpts) (runtime.Task, error) {
+	if o.Runtime == defaults.DefaultRuntime {
+		shim, err := t.findShim()
+		if err != nil {
+			return nil, err
+		}
+		o.Runtime = shim
+	}
+	return t.TaskManager.Create(ctx, id, o)
+}
+
+// loadTasks reconnects to the shims whose bundles are under the state directory.
+func loadTasks(ic *plugin.InitContext, o Options) (*tasks, error) {
+	db, err := database(ic)
+	if err != nil {
+		return nil, err
+	}
+	events, err := ic.GetByID(plugins.EventPlugin, "exchange")
+	if err != nil {
+		return nil, err
+	}
+	root, state := ic.Properties[plugins.PropertyRootDir], ic.Properties[plugins.PropertyStateDir]
+	for _, dir := range []string{root, state} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return nil, err
+		}
+	}
+	findShim := FindShim
+	if o.Shim != "" {
+		findShim = func() (string, error) { return o.Shim, nil }
+	}
+	if shim, err := findShim(); err == nil {
+		if err := moveShims(state, shim, o.Logger); err != nil {
+			return nil, err
+		}
+	}
+
+	shims, err := runtimev2.NewShimManager(&runtimev2.ManagerConfig{
+		Store:        metadata.NewContainerStore(db),
+		SandboxStore: metadata.NewSandboxStore(db),
+		Events:       events.(*exchange.Exchange),
+		Address:      ic.Properties[plugins.PropertyGRPCAddress],
+		TTRPCAddress: ic.Properties[plugins.PropertyTTRPCAddress],
+		SocketDir:    shimSocketDir(o.State),
+	})
+	if err != nil {
+		return nil, err
+	}
+	manager, err := runtimev2.NewTaskManager(ic.Context, root, state, shims)
+	if err != nil {
+		return nil, err
+	}
+	return &tasks{manager, findShim}, nil
+}
+
+// shimSocketDir is where new shims listen; a shim that runs keeps its address.
+func shimSocketDir(state string) string {
+	if dir := filepath.Join(state, "s"); len(dir) <= longestSocketDir {
+		return dir
+	}
+	return filepath.Join(defaults.DefaultStateDir, "s")
+}
+
+// moveShims records the present shim in each bundle whose own is gone. containerd would take such a container for
+// lost and delete its bundle under the running workload; an upgrade may have moved the program.
+func moveShims(state, shim string, log *slog.Logger) error {
+	bundles, err := filepath.Glob(filepath.Join(state, "*", "*", "shim-binary-path"))
+	if err != nil {
+		return err
+	}
+	for _, file := range bundles {
+		path, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(string(path)); !os.IsNotExist(err) {
+			continue
+		}
+		if err := os.WriteFile(file, []byte(shim), 0o600); err != nil {
+			return fmt.Errorf("cannot record where the shim is now: %w", err)
+		}
+		log.Info("shim moved", "container", filepath.Base(filepath.Dir(file)), "from", string(path), "to", shim)
+	}
+	return nil
+}

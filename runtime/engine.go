@@ -1,0 +1,164 @@
+package runtime
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+
+	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/runtime/network"
+)
+
+// Options is what an Engine needs.
+type Options struct {
+	Client     *containerd.Client
+	Namespace  string
+	StateDir   string // survives a reboot: volumes/<project>/<volume>, projects/<project>/<digest>
+	RunDir     string // does not: netns/, hosts/, logs/, mounts/
+	Shim       string // runtime name or absolute path of the shim program; "" is io.containerd.runc.v2
+	Registries map[string]image.Registry
+	Logger     *slog.Logger // nil: slog.Default
+	// OnStep is called before and after each step that changes something, for
+	// fault injection and tests. nil: nothing.
+	OnStep func(step string)
+}
+
+// Engine runs Compose projects. Its methods may be called from several
+// goroutines; those that change the same project wait for each other.
+type Engine struct {
+	o          Options
+	images     *image.Images
+	containers *container.Containers
+	networks   *network.Networks
+
+	projects locks // who may change the containers of a project
+	packages locks // who may change its extracted packages
+	changes  chan struct{}
+	released chan struct{} // poked when Apply or Remove lets go of a project
+
+	ports     sync.Mutex // one synchronisation of ports at a time
+	mu        sync.Mutex
+	claims    map[string]placement // of the projects that Apply or Remove works on
+	history   map[string]*history  // by container
+	changed   map[string]int       // by project, how often Apply or Remove worked on it
+	loads     int
+	lastLoads map[string]int // directory of an extracted package -> when it was last loaded
+}
+
+// New checks the options and prepares the directories. It starts nothing.
+func New(o Options) (*Engine, error) {
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	if o.OnStep == nil {
+		o.OnStep = func(string) {}
+	}
+	switch {
+	case o.Client == nil || o.Namespace == "":
+		return nil, errors.New("cannot make runtime: containerd client and namespace are needed")
+	case !filepath.IsAbs(o.StateDir) || !filepath.IsAbs(o.RunDir):
+		return nil, errors.New("cannot make runtime: state and run directory must be absolute paths")
+	}
+	for _, dir := range []string{o.StateDir, o.RunDir} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, fmt.Errorf("cannot make runtime: %w", err)
+		}
+	}
+
+	images, err := image.New(image.Options{Client: o.Client, Registries: o.Registries, Logger: o.Logger})
+	if err != nil {
+		return nil, fmt.Errorf("cannot make runtime: %w", err)
+	}
+	networks, err := network.New(network.Options{RunDir: o.RunDir, Logger: o.Logger})
+	if err != nil {
+		return nil, fmt.Errorf("cannot make runtime: %w", err)
+	}
+	containers, err := container.New(container.Options{
+		Client:      o.Client,
+		Namespace:   o.Namespace,
+		Snapshotter: images.Snapshotter,
+		StateDir:    o.StateDir,
+		RunDir:      o.RunDir,
+		Shim:        o.Shim,
+		Logger:      o.Logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot make runtime: %w", err)
+	}
+	return &Engine{
+		o:          o,
+		images:     images,
+		containers: containers,
+		networks:   networks,
+		changes:    make(chan struct{}, 1),
+		released:   make(chan struct{}, 1),
+		claims:     make(map[string]placement),
+		history:    make(map[string]*history),
+		changed:    make(map[string]int),
+		lastLoads:  make(map[string]int),
+	}, nil
+}
+
+// Changes is poked when something managed stopped, died or vanished outside of Apply and Remove.
+func (e *Engine) Changes() <-chan struct{} { return e.changes }
+
+// within is ctx for calls to containerd: its services in this process take the
+// namespace from nowhere else.
+func (e *Engine) within(ctx context.Context) context.Context {
+	return namespaces.WithNamespace(ctx, e.o.Namespace)
+}
+
+// poke wakes whoever waits for c, now or the next time.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// locks are one lock per project.
+type locks struct {
+	mu   sync.Mutex
+	held map[string]chan struct{} // holds a token while locked
+}
+
+func (l *locks) of(project string) chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held == nil {
+		l.held = make(map[string]chan struct{})
+	}
+	if l.held[project] == nil {
+		l.held[project] = make(chan struct{}, 1)
+	}
+	return l.held[project]
+}
+
+// lock waits for the project, or for the end of ctx.
+func (l *locks) lock(ctx context.Context, project string) (unlock func(), err error) {
+	c := l.of(project)
+	select {
+	case c <- struct{}{}:
+		return func() { <-c }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// tryLock does not wait.
+func (l *locks) tryLock(project string) (unlock func(), ok bool) {
+	c := l.of(project)
+	select {
+	case c <- struct{}{}:
+		return func() { <-c }, true
+	default:
+		return nil, false
+	}
+}

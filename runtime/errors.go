@@ -1,0 +1,63 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Code says what kind of failure an Error is, for callers that branch.
+type Code string
+
+// The codes of Error.
+const (
+	Unsupported    Code = "unsupported"     // the project asks for what this runtime does not do
+	InvalidPackage Code = "invalid-package" // the package or the Compose file in it is wrong
+	NotFound       Code = "not-found"       // the registry does not have the package or image
+	Unreachable    Code = "unreachable"     // temporary: try again later
+	Denied         Code = "denied"          // the registry or the local configuration refuses
+	Conflict       Code = "conflict"        // another project holds a published port
+	StartFailed    Code = "start-failed"    // a container could not be created or started
+	Exited         Code = "exited"          // a container ended during start-up
+	Timeout        Code = "timeout"         // the caller's deadline passed
+	Internal       Code = "internal"        // this device: disk, kernel, containerd
+)
+
+// Error is a failure that concerns one object: a service, an image, a package, a project.
+type Error struct {
+	Code   Code
+	Object string
+	Err    error
+}
+
+func (e *Error) Error() string { return e.Object + ": " + e.Err.Error() }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// CodeOf is the code of the first *Error in err's chain; Timeout for a deadline, else Internal.
+func CodeOf(err error) Code {
+	var typed *Error
+	switch {
+	case errors.As(err, &typed):
+		return typed.Code
+	case errors.Is(err, context.DeadlineExceeded):
+		return Timeout
+	default:
+		return Internal
+	}
+}
+
+// fail wraps err as an Error of code, unless it is one already or the caller gave up.
+func fail(code Code, object, doing string, err error) error {
+	var typed *Error
+	if errors.As(err, &typed) {
+		return err
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("cannot %s %s: %w", doing, object, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		code = Timeout
+	}
+	return &Error{Code: code, Object: object, Err: fmt.Errorf("cannot %s: %w", doing, err)}
+}

@@ -1,0 +1,53 @@
+package runtime_test
+
+import (
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/typeurl/v2"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/margolite/margolite/test/containerdtest"
+)
+
+func embeddedBackend() containerdtest.Backend { return containerdtest.Backends()[0] }
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// answers tells whether something accepts connections at address.
+func answers(address string) bool {
+	conn, err := net.DialTimeout("tcp", address, time.Second)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+// foreign makes a container record of somebody else.
+func (r *rig) foreign(id string, labels map[string]string) {
+	r.Helper()
+	spec, err := typeurl.MarshalAny(&specs.Spec{Version: specs.Version})
+	if err != nil {
+		r.Fatal(err)
+	}
+	_, err = r.client.ContainerService().Create(containerdtest.Context(r), containers.Container{
+		ID: id, Labels: labels, Spec: spec, Runtime: containers.RuntimeInfo{Name: "io.containerd.runc.v2"},
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) hasContainer(id string) bool {
+	_, err := r.client.ContainerService().Get(containerdtest.Context(r), id)
+	return err == nil
+}
+
+func (r *rig) deleteContainer(id string) {
+	if err := r.client.ContainerService().Delete(containerdtest.Context(r), id); err != nil {
+		r.Fatal(err)
+	}
+}

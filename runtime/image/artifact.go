@@ -1,0 +1,156 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// ArtifactLimits says what an artifact must be.
+type ArtifactLimits struct {
+	Size int64 // bytes of its layer, at most
+}
+
+const (
+	componentType  = "application/vnd.org.margo.component.compose+json"
+	componentLayer = "application/vnd.org.margo.component.compose.tar+gzip"
+)
+
+// Artifact downloads the package of a component that is kept in a registry (PKG-01), and returns its one layer with
+// the digest of its manifest. Both are verified (PKG-04). Nothing is kept in containerd. tag may also be a digest.
+func (i *Images) Artifact(ctx context.Context, repository, tag string, l ArtifactLimits, progress func(Progress)) (data []byte, origin digest.Digest, err error) {
+	object := repository + ":" + tag
+	ref, err := artifactReference(repository, tag)
+	if err != nil {
+		return nil, "", fail(object, bad(err))
+	}
+	s, err := i.open(reference.Domain(ref))
+	if err != nil {
+		return nil, "", fail(object, err)
+	}
+	defer s.close()
+	// Another host is asked for the whole: a mirror that has half of an artifact has none.
+	err = s.try(ctx, i.log, func(h host) (err error) {
+		data, origin, err = h.artifact(ctx, ref.String(), l, newMeter(object, progress))
+		return err
+	})
+	if err != nil {
+		return nil, "", fail(object, err)
+	}
+	return data, origin, nil
+}
+
+func artifactReference(repository, tag string) (reference.Named, error) {
+	named, err := reference.ParseNormalizedNamed(strings.TrimPrefix(repository, "oci://"))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read repository: %w", err)
+	}
+	if !reference.IsNameOnly(named) {
+		return nil, fmt.Errorf("repository must not hold a tag or a digest")
+	}
+	if d, err := digest.Parse(tag); err == nil {
+		return reference.WithDigest(named, d)
+	}
+	return reference.WithTag(named, tag)
+}
+
+func (h host) artifact(ctx context.Context, ref string, l ArtifactLimits, m *meter) ([]byte, digest.Digest, error) {
+	_, root, err := h.resolver.Resolve(ctx, ref)
+	if err != nil {
+		return nil, "", remote{err}
+	}
+	if root.MediaType != v1.MediaTypeImageManifest {
+		return nil, "", bad(fmt.Errorf("media type of manifest is %q, not %q", root.MediaType, v1.MediaTypeImageManifest))
+	}
+	manifest, err := h.bytes(ctx, ref, root, maxManifest, m)
+	if err != nil {
+		return nil, "", err
+	}
+	layer, err := componentOf(manifest)
+	if err != nil {
+		return nil, "", err
+	}
+	data, err := h.bytes(ctx, ref, layer, l.Size, m)
+	if err != nil {
+		return nil, "", err
+	}
+	return data, root.Digest, nil
+}
+
+// componentOf returns the layer of a manifest that is a component's package and nothing else (PKG-02, PKG-03).
+func componentOf(data []byte) (v1.Descriptor, error) {
+	var manifest v1.Manifest
+	if err := json.Unmarshal(data, &manifest); err != nil {
+		return v1.Descriptor{}, bad(fmt.Errorf("cannot read manifest: %w", err))
+	}
+	switch {
+	case manifest.MediaType != "" && manifest.MediaType != v1.MediaTypeImageManifest:
+		return v1.Descriptor{}, bad(fmt.Errorf("media type in manifest is %q", manifest.MediaType))
+	case manifest.ArtifactType != componentType:
+		return v1.Descriptor{}, bad(fmt.Errorf("artifact type is %q, not %q (PKG-02)", manifest.ArtifactType, componentType))
+	case len(manifest.Layers) != 1:
+		return v1.Descriptor{}, bad(fmt.Errorf("artifact has %d layers, not 1 (PKG-02)", len(manifest.Layers)))
+	case manifest.Layers[0].MediaType != componentLayer:
+		return v1.Descriptor{}, bad(fmt.Errorf("media type of layer is %q, not %q (PKG-02)", manifest.Layers[0].MediaType, componentLayer))
+	}
+	layer := manifest.Layers[0]
+	if err := layer.Digest.Validate(); err != nil {
+		return v1.Descriptor{}, bad(fmt.Errorf("digest of layer: %w", err))
+	}
+	layer.URLs, layer.Data = nil, nil
+	return layer, nil
+}
+
+// bytes downloads a small part into memory and verifies it.
+func (h host) bytes(ctx context.Context, ref string, desc v1.Descriptor, limit int64, m *meter) ([]byte, error) {
+	if desc.Size < 0 || desc.Size > limit {
+		return nil, bad(fmt.Errorf("%s has %d bytes, more than %d", desc.MediaType, desc.Size, limit))
+	}
+	m.expect(desc.Size)
+	fetcher, err := h.resolver.Fetcher(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	body, err := fetcher.Fetch(ctx, desc)
+	if err != nil {
+		return nil, remote{err}
+	}
+	defer body.Close()
+	data, err := readCounted(body, desc.Size, m)
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) != desc.Size || desc.Digest.Algorithm().FromBytes(data) != desc.Digest {
+		return nil, bad(fmt.Errorf("what came is not %s (PKG-04)", desc.Digest))
+	}
+	return data, nil
+}
+
+// readCounted reads to the end, but no more than a byte over the limit. Memory grows with what comes, not with what was
+// announced.
+func readCounted(r io.Reader, limit int64, m *meter) ([]byte, error) {
+	var data []byte
+	r = io.LimitReader(r, limit+1)
+	for {
+		data = slices.Grow(data, 32<<10)
+		n, err := r.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		m.done(int64(n))
+		switch {
+		case err == io.EOF:
+			return data, nil
+		case errdefs.IsFailedPrecondition(err): // more than was announced
+			return nil, err
+		case err != nil:
+			return nil, remote{err}
+		}
+	}
+}

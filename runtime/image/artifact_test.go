@@ -1,0 +1,181 @@
+package image_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/test/containerdtest"
+)
+
+const packageBytes = "the bytes of a package"
+
+// pushComponent puts a component's package into a registry, changed by the test.
+func pushComponent(t *testing.T, reference string, change func(*v1.Manifest)) digest.Digest {
+	layer := containerdtest.PushBlob(t, reference, []byte(packageBytes))
+	config := containerdtest.PushBlob(t, reference, []byte("{}"))
+	manifest := v1.Manifest{
+		MediaType:    v1.MediaTypeImageManifest,
+		ArtifactType: "application/vnd.org.margo.component.compose+json",
+		Config:       v1.Descriptor{MediaType: "application/vnd.oci.empty.v1+json", Digest: config, Size: 2},
+		Layers: []v1.Descriptor{{
+			MediaType: "application/vnd.org.margo.component.compose.tar+gzip", Digest: layer, Size: int64(len(packageBytes)),
+		}},
+	}
+	manifest.SchemaVersion = 2
+	if change != nil {
+		change(&manifest)
+	}
+	data, err := json.Marshal(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return containerdtest.PushManifest(t, reference, v1.MediaTypeImageManifest, data)
+}
+
+func TestArtifactIsTheOneLayerOfAComponent(t *testing.T) {
+	w := watch(t)
+	want := pushComponent(t, w.host+"/group/component:1.0.0", nil)
+	images := open(t, nil, w.plain())
+	for name, ask := range map[string][2]string{
+		"by tag":            {w.host + "/group/component", "1.0.0"},
+		"by digest":         {w.host + "/group/component", want.String()},
+		"with OCI's scheme": {"oci://" + w.host + "/group/component", "1.0.0"},
+	} {
+		var last image.Progress
+		data, origin, err := images.Artifact(t.Context(), ask[0], ask[1], image.ArtifactLimits{Size: 1 << 20},
+			func(p image.Progress) { last = p })
+		if err != nil || string(data) != packageBytes || origin != want {
+			t.Errorf("%s: %q from %s, %v", name, data, origin, err)
+		}
+		if last.Done != last.Total || last.Total <= int64(len(packageBytes)) {
+			t.Errorf("%s: last report %+v", name, last)
+		}
+	}
+}
+
+func TestArtifactRefusesEverythingElse(t *testing.T) {
+	w := watch(t)
+	images := open(t, nil, w.plain())
+	otherBytes := containerdtest.PushBlob(t, w.host+"/c:1", []byte("other bytes of the same size")[:len(packageBytes)])
+	for name, test := range map[string]struct {
+		change    func(*v1.Manifest)
+		interfere func(http.ResponseWriter, *http.Request) bool
+		limit     int64
+		tag       string
+		want      image.Kind
+	}{
+		"an artifact of Docker": {want: image.BadContent, change: func(m *v1.Manifest) {
+			m.ArtifactType = "application/vnd.docker.compose.project"
+		}},
+		"an artifact type in the configuration alone": {want: image.BadContent, change: func(m *v1.Manifest) {
+			m.Config.MediaType, m.ArtifactType = m.ArtifactType, ""
+		}},
+		"an artifact type with a suffix": {want: image.BadContent, change: func(m *v1.Manifest) { m.ArtifactType += ";v=1" }},
+		"no layer":                       {want: image.BadContent, change: func(m *v1.Manifest) { m.Layers = nil }},
+		"two layers": {want: image.BadContent, change: func(m *v1.Manifest) {
+			m.Layers = append(m.Layers, m.Layers[0])
+		}},
+		"a layer of another type": {want: image.BadContent, change: func(m *v1.Manifest) {
+			m.Layers[0].MediaType = "application/vnd.oci.image.layer.v1.tar+gzip"
+		}},
+		"a layer without a digest":    {want: image.BadContent, change: func(m *v1.Manifest) { m.Layers[0].Digest = "sha256:1" }},
+		"a layer of negative size":    {want: image.BadContent, change: func(m *v1.Manifest) { m.Layers[0].Size = -1 }},
+		"a layer smaller than it is":  {want: image.BadContent, change: func(m *v1.Manifest) { m.Layers[0].Size-- }},
+		"a layer bigger than it is":   {want: image.BadContent, change: func(m *v1.Manifest) { m.Layers[0].Size++ }},
+		"a layer bigger than allowed": {want: image.BadContent, limit: 10},
+		"a layer that is elsewhere": {want: image.NotFound, change: func(m *v1.Manifest) {
+			m.Layers[0].Digest = digest.FromString("elsewhere")
+			m.Layers[0].URLs = []string{"http://" + w.host + "/v2/c/blobs/" + otherBytes.String()}
+		}},
+		"a layer inside the manifest that is another": {change: func(m *v1.Manifest) {
+			m.Layers[0].Data = []byte(strings.Repeat("x", len(packageBytes)))
+		}},
+		"damaged bytes":      {want: image.BadContent, interfere: w.damage("/blobs/")},
+		"a missing tag":      {want: image.NotFound, tag: "9.9.9"},
+		"an impossible tag":  {want: image.BadContent, tag: "not a tag"},
+		"a broken registry":  {want: image.Unreachable, interfere: answer(502)},
+		"a closed registry":  {want: image.Denied, interfere: answer(401)},
+		"another media type": {want: image.BadContent, change: func(m *v1.Manifest) { m.MediaType = v1.MediaTypeImageIndex }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pushComponent(t, w.host+"/c:1.0.0", test.change)
+			w.set(test.interfere)
+			defer w.set(nil)
+			tag, limit := "1.0.0", int64(1<<20)
+			if test.tag != "" {
+				tag = test.tag
+			}
+			if test.limit != 0 {
+				limit = test.limit
+			}
+			data, _, err := images.Artifact(t.Context(), w.host+"/c", tag, image.ArtifactLimits{Size: limit}, nil)
+			if kind(err) != test.want || (err != nil && data != nil) {
+				t.Errorf("%d bytes, %v of kind %q, want %q", len(data), err, kind(err), test.want)
+			}
+		})
+	}
+}
+
+func TestLocationDownloadsAPackage(t *testing.T) {
+	handler := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/package.tgz":
+			_, _ = rw.Write([]byte(packageBytes))
+		case "/endless":
+			rw.(http.Flusher).Flush()
+			for r.Context().Err() == nil {
+				if _, err := rw.Write(make([]byte, 4096)); err != nil {
+					return
+				}
+			}
+		case "/moved":
+			http.Redirect(rw, r, "/package.tgz", http.StatusFound)
+		case "/circle":
+			http.Redirect(rw, r, "/circle", http.StatusFound)
+		case "/away":
+			http.Redirect(rw, r, "http://registry.invalid/package.tgz", http.StatusFound)
+		case "/denied":
+			rw.WriteHeader(http.StatusForbidden)
+		case "/broken":
+			rw.WriteHeader(http.StatusBadGateway)
+		default:
+			http.NotFound(rw, r)
+		}
+	})
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	host := strings.TrimPrefix(server.URL, "http://")
+	images := open(t, nil, map[string]image.Registry{host: {PlainHTTP: true}})
+	for name, test := range map[string]struct {
+		location string
+		want     image.Kind
+	}{
+		"it is there":                {server.URL + "/package.tgz", ""},
+		"it has moved":               {server.URL + "/moved", ""},
+		"it is not there":            {server.URL + "/nothing", image.NotFound},
+		"it does not end":            {server.URL + "/endless", image.BadContent},
+		"it moves in a circle":       {server.URL + "/circle", image.Unreachable},
+		"it has moved to plain HTTP": {server.URL + "/away?token=secret", image.Refused},
+		"nobody may have it":         {server.URL + "/denied", image.Denied},
+		"the server is broken":       {server.URL + "/broken", image.Unreachable},
+		"the server is silent":       {"https://" + unusedAddress(t) + "/package.tgz", image.Unreachable},
+		"plain HTTP elsewhere":       {"http://registry.invalid/package.tgz", image.Refused},
+		"a file":                     {"file:///etc/passwd", image.BadContent},
+		"no URL":                     {"::", image.BadContent},
+		"a password in the URL":      {"https://user:secret@registry.invalid/", image.BadContent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data, err := images.Location(t.Context(), test.location, image.ArtifactLimits{Size: 1 << 20}, nil)
+			if kind(err) != test.want || (err == nil && string(data) != packageBytes) {
+				t.Errorf("%d bytes, %v of kind %q, want %q", len(data), err, kind(err), test.want)
+			}
+		})
+	}
+}

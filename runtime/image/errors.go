@@ -1,0 +1,123 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
+	"github.com/containerd/errdefs"
+)
+
+// Kind says why an image or a package could not be had.
+type Kind string
+
+// The kinds of Error.
+const (
+	NotFound    Kind = "not found"   // the registry answered that it does not have it
+	Unreachable Kind = "unreachable" // no answer, or the registry is in trouble: later may work
+	Denied      Kind = "denied"      // credentials are missing or were not accepted
+	BadContent  Kind = "bad content" // wrong digest, size, media type or form
+	NoPlatform  Kind = "no platform" // nothing in it for this machine
+	Refused     Kind = "refused"     // the configuration of this device forbids it, such as plain HTTP
+	Local       Kind = "local"       // this device: its disk, its containerd, its files
+)
+
+// Error is the reason why one image or package could not be had.
+type Error struct {
+	Kind   Kind
+	Object string // as it was asked for
+	Err    error
+}
+
+func (e *Error) Error() string { return "cannot get " + e.Object + ": " + e.Err.Error() }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// fail makes a *Error of any error on the way to object.
+func fail(object string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return &Error{Kind: e.Kind, Object: object, Err: redacted{e.Err}}
+	}
+	return &Error{Kind: kindOf(err), Object: object, Err: redacted{err}}
+}
+
+// redacted hides the queries of URLs: registries redirect to storage with a token in the query.
+type redacted struct{ error }
+
+func (r redacted) Error() string {
+	var b strings.Builder
+	rest := r.error.Error()
+	for {
+		before, url, found := strings.Cut(rest, "://")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		b.WriteString("://")
+		end := strings.IndexAny(url, " \"\n")
+		if end < 0 {
+			end = len(url)
+		}
+		shown, _, _ := strings.Cut(url[:end], "?")
+		b.WriteString(shown)
+		rest = url[end:]
+	}
+}
+
+func (r redacted) Unwrap() error { return r.error }
+
+func bad(err error) error { return &Error{Kind: BadContent, Err: err} }
+
+// remote marks what came from a registry or from the way there, and not from this device.
+type remote struct{ error }
+
+func (r remote) Unwrap() error { return r.error }
+
+var errPlainHTTP = errors.New("plain HTTP is not configured for this host")
+
+func kindOf(err error) Kind {
+	var status remoteerrors.ErrUnexpectedStatus
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return Unreachable
+	case errors.Is(err, errPlainHTTP), errors.Is(err, http.ErrSchemeMismatch):
+		return Refused
+	case errdefs.IsFailedPrecondition(err): // containerd: the content differs from its descriptor
+		return BadContent
+	case !errors.As(err, new(remote)) && !errors.Is(err, io.ErrUnexpectedEOF):
+		return Local
+	case errdefs.IsNotFound(err):
+		return NotFound
+	case errors.Is(err, docker.ErrInvalidAuthorization):
+		return Denied
+	case errors.As(err, &status):
+		return kindOfStatus(status.StatusCode)
+	default:
+		return Unreachable
+	}
+}
+
+func kindOfStatus(code int) Kind {
+	switch code {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return Denied
+	case http.StatusNotFound, http.StatusGone:
+		return NotFound
+	default:
+		return Unreachable
+	}
+}
+
+// isRangeRefused says that a registry does not serve the rest of a blob.
+func isRangeRefused(err error) bool {
+	var status remoteerrors.ErrUnexpectedStatus
+	return errors.As(err, &status) && status.StatusCode == http.StatusRequestedRangeNotSatisfiable
+}

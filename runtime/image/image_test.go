@@ -1,0 +1,813 @@
+package image_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/errdefs"
+	"github.com/google/go-containerregistry/pkg/registry"
+	ggcr "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/zstd"
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/runtime/embedded"
+	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/test/containerdtest"
+)
+
+// watched is a registry that remembers what it was asked for, and may be told to misbehave.
+type watched struct {
+	host string
+	next http.Handler
+
+	mu        sync.Mutex
+	log       []string                                      // "GET /v2/... bytes=..."
+	interfere func(http.ResponseWriter, *http.Request) bool // answers instead of the registry when it returns true
+}
+
+func (w *watched) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	w.mu.Lock()
+	w.log = append(w.log, strings.TrimSpace(r.Method+" "+r.URL.Path+" "+r.Header.Get("Range")))
+	interfere := w.interfere
+	w.mu.Unlock()
+	if interfere != nil && interfere(rw, r) {
+		return
+	}
+	w.next.ServeHTTP(rw, r)
+}
+
+func (w *watched) set(interfere func(http.ResponseWriter, *http.Request) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.interfere = interfere
+}
+
+// asked returns the requests since the last call that hold the text.
+func (w *watched) asked(text string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []string
+	for _, line := range w.log {
+		if strings.Contains(line, text) {
+			out = append(out, line)
+		}
+	}
+	w.log = nil
+	return out
+}
+
+func (w *watched) plain() map[string]image.Registry {
+	return map[string]image.Registry{w.host: {PlainHTTP: true}}
+}
+
+func watch(t *testing.T) *watched {
+	w := &watched{next: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
+	server := httptest.NewServer(w)
+	t.Cleanup(server.Close)
+	w.host = strings.TrimPrefix(server.URL, "http://")
+	return w
+}
+
+// each runs a test with each kind of containerd.
+func each(t *testing.T, test func(*testing.T, *containerd.Client)) {
+	for _, backend := range containerdtest.Backends() {
+		t.Run(backend.Name, func(t *testing.T) { test(t, backend.Start(t)) })
+	}
+}
+
+func open(t *testing.T, client *containerd.Client, registries map[string]image.Registry) *image.Images {
+	images, err := image.New(image.Options{Client: client, Registries: registries, Logger: containerdtest.Logger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return images
+}
+
+func kind(err error) image.Kind {
+	var e *image.Error
+	if errors.As(err, &e) {
+		return e.Kind
+	}
+	return ""
+}
+
+func TestPullBringsAnImageOnce(t *testing.T) {
+	each(t, func(t *testing.T, client *containerd.Client) {
+		ctx := containerdtest.Context(t)
+		w := watch(t)
+		want := containerdtest.Push(t, containerdtest.Busybox(t, func(c *ggcr.Config) {
+			c.Entrypoint, c.Cmd, c.User, c.WorkingDir = []string{"/bin/sh"}, []string{"-c", "true"}, "nobody", "/tmp"
+			c.StopSignal, c.Volumes = "SIGINT", map[string]struct{}{"/data": {}}
+		}), w.host+"/app:1")
+		images := open(t, client, w.plain())
+
+		var last image.Progress
+		reports := 0
+		got, err := images.Pull(ctx, w.host+"/app:1", "", func(p image.Progress) {
+			if p.Done > p.Total || p.Done < last.Done {
+				t.Errorf("progress goes from %v to %v", last, p)
+			}
+			last = p
+			reports++
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Digest != want || got.Name != w.host+"/app@"+want.String() {
+			t.Errorf("got %s as %s, want %s", got.Digest, got.Name, want)
+		}
+		if c := got.Config.Config; c.User != "nobody" || c.WorkingDir != "/tmp" || c.StopSignal != "SIGINT" || len(c.Volumes) != 1 || len(c.Entrypoint) != 1 {
+			t.Errorf("configuration is %+v", c)
+		}
+		if last.Done != last.Total || last.Done == 0 || reports < 3 || last.Object != w.host+"/app:1" {
+			t.Errorf("%d reports, the last %+v", reports, last)
+		}
+		snapshotter, err := images.Snapshotter(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.SnapshotService(snapshotter).Stat(ctx, got.ChainID.String()); err != nil {
+			t.Errorf("no snapshot for %s: %v", got.ChainID, err)
+		}
+
+		w.asked("")
+		again, err := images.Pull(ctx, w.host+"/app:1", want, nil)
+		if err != nil || again.ChainID != got.ChainID {
+			t.Errorf("second pull: %v, %v", again, err)
+		}
+		if asked := w.asked(""); asked != nil {
+			t.Errorf("second pull asked for %v", asked)
+		}
+		if got, err := images.Get(ctx, w.host+"/app:1", want); err != nil || got.Digest != want {
+			t.Errorf("get: %v, %v", got, err)
+		}
+		if _, err := images.Get(ctx, w.host+"/app:1", digest.FromString("")); kind(err) != image.NotFound {
+			t.Errorf("get of what is not there: %v", err)
+		}
+		collect(t, client)
+		if _, err := images.Get(ctx, w.host+"/app:1", want); err != nil {
+			t.Errorf("after garbage collection: %v", err)
+		}
+		if leases, err := client.LeasesService().List(ctx); err != nil || len(leases) != 0 {
+			t.Errorf("leases are left: %v, %v", leases, err)
+		}
+	})
+}
+
+func TestContentThatIsThereIsNotFetchedAgain(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	ctx := containerdtest.Context(t)
+	w := watch(t)
+	app := containerdtest.Busybox(t, nil)
+	want := containerdtest.Push(t, app, w.host+"/app:1")
+	images := open(t, client, w.plain())
+	got, err := images.Pull(ctx, w.host+"/app:1", want, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The power was cut when everything was there but for the record.
+	if _, err := client.LeasesService().Create(ctx, leases.WithID("pull/"+got.Name)); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.ImageService().Delete(ctx, got.Name); err != nil {
+		t.Fatal(err)
+	}
+	w.asked("")
+	if _, err := images.Pull(ctx, w.host+"/app:1", want, nil); err != nil {
+		t.Fatal(err)
+	}
+	if asked := w.asked(""); asked != nil {
+		t.Errorf("asked for %v", asked)
+	}
+}
+
+func TestPullGoesOnWhereItWasCut(t *testing.T) {
+	each(t, func(t *testing.T, client *containerd.Client) {
+		ctx := containerdtest.Context(t)
+		w := watch(t)
+		want := pushBig(t, w)
+		w.set(w.cut)
+		_, err := open(t, client, w.plain()).Pull(ctx, w.host+"/big:1", want, nil)
+		if kind(err) != image.Unreachable {
+			t.Fatalf("cut pull: %v (%s)", err, kind(err))
+		}
+		collect(t, client) // leaves what has come
+		w.asked("")
+		w.set(w.ranges)
+		first := int64(-1)
+		_, err = open(t, client, w.plain()).Pull(ctx, w.host+"/big:1", want, func(p image.Progress) {
+			if first < 0 && p.Total > bigSize && p.Done > bigSize/2 {
+				first = p.Done
+			}
+			if p.Done > p.Total {
+				t.Errorf("progress %v", p)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := w.asked("GET")
+		var offset int64
+		if len(asked) != 1 {
+			t.Fatalf("second pull asked for %v, want the rest of one blob", asked)
+		}
+		if _, err := fmt.Sscanf(asked[0][strings.Index(asked[0], " bytes="):], " bytes=%d-", &offset); err != nil || offset < cutAt/2 {
+			t.Errorf("second pull asked for %v, want it to go on from about %d", asked, cutAt)
+		}
+		if first < offset {
+			t.Errorf("first report is %d, want what was there: %d", first, offset)
+		}
+	})
+}
+
+func TestPullStartsAgainWhereARegistryCannotGoOn(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	ctx := containerdtest.Context(t)
+	w := watch(t) // which refuses open ranges
+	want := pushBig(t, w)
+	w.set(w.cut)
+	if _, err := open(t, client, w.plain()).Pull(ctx, w.host+"/big:1", want, nil); kind(err) != image.Unreachable {
+		t.Fatalf("cut pull: %v (%s)", err, kind(err))
+	}
+	w.set(nil)
+	_, err := open(t, client, w.plain()).Pull(ctx, w.host+"/big:1", want, func(p image.Progress) {
+		if p.Done > p.Total || p.Done < 0 {
+			t.Errorf("progress %v", p)
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPullGoesOnAfterARestart(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	ctx := containerdtest.Context(t)
+	dir := containerdtest.Dir(t)
+	w := watch(t)
+	want := pushBig(t, w)
+	for n, interfere := range []func(http.ResponseWriter, *http.Request) bool{w.cut, w.ranges} {
+		server, err := embedded.Start(ctx, embedded.Options{
+			Root: filepath.Join(dir, "root"), State: filepath.Join(dir, "state"), Logger: containerdtest.Logger(t),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := server.Client(ctx, containerdtest.Namespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		collect(t, client)
+		w.set(interfere)
+		w.asked("")
+		_, err = open(t, client, w.plain()).Pull(ctx, w.host+"/big:1", want, nil)
+		if (n == 0) != (err != nil) {
+			t.Errorf("pull %d: %v", n, err)
+		}
+		asked := w.asked("GET")
+		if n == 1 && (len(asked) != 1 || !strings.Contains(asked[0], "bytes=")) {
+			t.Errorf("second pull asked for %v, want the rest of one blob", asked)
+		}
+		if err := errors.Join(client.Close(), server.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestLayersAreUnpackedWhateverTheirCompression(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	ctx := containerdtest.Context(t)
+	w := watch(t)
+	plain := containerdtest.Blob(t, "file", 1<<20)
+	var packed bytes.Buffer
+	z, err := zstd.NewWriter(&packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = z.Write(plain)
+	if err := errors.Join(err, z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for name, layer := range map[string]rawLayer{
+		"zstd":                  {packed.Bytes(), plain, v1.MediaTypeImageLayerZstd},
+		"zstd that claims gzip": {packed.Bytes(), plain, v1.MediaTypeImageLayerGzip},
+		"none":                  {plain, plain, v1.MediaTypeImageLayer},
+		"none that claims gzip": {plain, plain, v1.MediaTypeImageLayerGzip},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ref := w.host + "/" + strings.ReplaceAll(name, " ", "-") + ":1"
+			img, err := mutate.AppendLayers(containerdtest.Busybox(t, nil), layer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			containerdtest.Push(t, img, ref)
+			if _, err := open(t, client, w.plain()).Pull(ctx, ref, "", nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestLayersThatAreNotWhatTheImageSaysAreRefused(t *testing.T) {
+	each(t, func(t *testing.T, client *containerd.Client) {
+		ctx := containerdtest.Context(t)
+		w := watch(t)
+		layer := rawLayer{containerdtest.Blob(t, "file", 100), []byte("another"), v1.MediaTypeImageLayer}
+		img, err := mutate.AppendLayers(containerdtest.Busybox(t, nil), layer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		containerdtest.Push(t, img, w.host+"/app:1")
+		if _, err := open(t, client, w.plain()).Pull(ctx, w.host+"/app:1", "", nil); kind(err) != image.BadContent {
+			t.Errorf("%v of kind %q", err, kind(err))
+		}
+	})
+}
+
+// rawLayer is a layer of which the test says everything.
+type rawLayer struct {
+	packed, plain []byte
+	mediaType     string
+}
+
+func (l rawLayer) Digest() (ggcr.Hash, error) {
+	return ggcr.NewHash(digest.FromBytes(l.packed).String())
+}
+
+func (l rawLayer) DiffID() (ggcr.Hash, error) {
+	return ggcr.NewHash(digest.FromBytes(l.plain).String())
+}
+func (l rawLayer) Size() (int64, error)                { return int64(len(l.packed)), nil }
+func (l rawLayer) MediaType() (types.MediaType, error) { return types.MediaType(l.mediaType), nil }
+func (l rawLayer) Compressed() (io.ReadCloser, error) {
+	return io.NopCloser(bytes.NewReader(l.packed)), nil
+}
+
+func (l rawLayer) Uncompressed() (io.ReadCloser, error) {
+	return io.NopCloser(bytes.NewReader(l.plain)), nil
+}
+
+const (
+	bigSize = 6 << 20
+	cutAt   = 4 << 20
+)
+
+func pushBig(t *testing.T, w *watched) digest.Digest {
+	return containerdtest.Push(t, containerdtest.Image(t, nil, containerdtest.Blob(t, "big", bigSize)), w.host+"/big:1")
+}
+
+// cut breaks off big blobs, and then does not answer any more.
+func (w *watched) cut(rw http.ResponseWriter, r *http.Request) bool {
+	if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") {
+		return false
+	}
+	if r.Header.Get("Range") != "" {
+		rw.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	}
+	body := w.body(r)
+	if len(body) < cutAt {
+		return false
+	}
+	rw.Header().Set("Content-Length", fmt.Sprint(len(body)))
+	_, _ = rw.Write(body[:cutAt])
+	panic(http.ErrAbortHandler)
+}
+
+// ranges serves what is asked for of a blob.
+func (w *watched) ranges(rw http.ResponseWriter, r *http.Request) bool {
+	if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") {
+		return false
+	}
+	whole := r.Clone(r.Context())
+	whole.Header.Del("Range")
+	http.ServeContent(rw, r, "", time.Time{}, bytes.NewReader(w.body(whole)))
+	return true
+}
+
+// body is what the registry itself answers.
+func (w *watched) body(r *http.Request) []byte {
+	answer := httptest.NewRecorder()
+	w.next.ServeHTTP(answer, r)
+	return answer.Body.Bytes()
+}
+
+// damage answers with other bytes of the same size when the path holds the text.
+func (w *watched) damage(path string) func(http.ResponseWriter, *http.Request) bool {
+	return func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, path) {
+			return false
+		}
+		rw.Header().Set("Content-Type", v1.MediaTypeImageManifest)
+		_, _ = rw.Write(bytes.Repeat([]byte(" "), len(w.body(r))))
+		return true
+	}
+}
+
+func TestPullSaysWhyItFails(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	ctx := containerdtest.Context(t)
+	w := watch(t)
+	foreign := containerdtest.Image(t, nil, containerdtest.Blob(t, "f", 10))
+	foreignIndex := indexOf(t, foreign, "s390x")
+	containerdtest.Push(t, foreign, w.host+"/foreign:one")
+	containerdtest.PushManifest(t, w.host+"/foreign:1", v1.MediaTypeImageIndex, foreignIndex)
+	pushComponent(t, w.host+"/component:1.0.0", nil)
+	closed := unusedAddress(t)
+	other := digest.FromString("other")
+
+	for name, test := range map[string]struct {
+		ref       string
+		pin       digest.Digest
+		interfere func(http.ResponseWriter, *http.Request) bool
+		want      image.Kind
+	}{
+		"no such tag":                              {ref: w.host + "/app:2", want: image.NotFound},
+		"no such repository":                       {ref: w.host + "/nothing:1", want: image.NotFound},
+		"no such digest":                           {ref: w.host + "/app:1", pin: other, want: image.NotFound},
+		"nobody listens":                           {ref: closed + "/app:1", want: image.Unreachable},
+		"no such host":                             {ref: "registry.invalid/app:1", want: image.Unreachable},
+		"the reference makes no sense":             {ref: "NOT A REFERENCE", want: image.BadContent},
+		"only for another machine":                 {ref: w.host + "/foreign:1", want: image.NoPlatform},
+		"not an image":                             {ref: w.host + "/component:1.0.0", want: image.BadContent},
+		"the registry is broken":                   {ref: w.host + "/app:1", want: image.Unreachable, interfere: answer(500)},
+		"the registry is busy":                     {ref: w.host + "/app:1", want: image.Unreachable, interfere: answer(429)},
+		"nobody may":                               {ref: w.host + "/app:1", want: image.Denied, interfere: answer(403)},
+		"somebody may":                             {ref: w.host + "/app:1", want: image.Denied, interfere: answer(401)},
+		"blobs hold something else":                {ref: w.host + "/app:1", want: image.BadContent, interfere: w.damage("/blobs/")},
+		"the manifest is not what the digest says": {ref: w.host + "/app:1", want: image.BadContent, interfere: w.damage("/manifests/")},
+		"a redirect leads to plain HTTP elsewhere": {ref: w.host + "/app:1", want: image.Refused, interfere: func(rw http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.Path, "/blobs/") {
+				return false
+			}
+			http.Redirect(rw, r, "http://"+closed+r.URL.Path+"?secret=1", http.StatusTemporaryRedirect)
+			return true
+		}},
+		"a token service is reached by plain HTTP": {ref: w.host + "/app:1", want: image.Refused, interfere: func(rw http.ResponseWriter, r *http.Request) bool {
+			rw.Header().Set("WWW-Authenticate", `Bearer realm="http://`+closed+`/token",service="x"`)
+			rw.WriteHeader(http.StatusUnauthorized)
+			return true
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/app:1") // one that nobody has
+			w.set(test.interfere)
+			defer w.set(nil)
+			images := open(t, client, w.plain())
+			_, err := images.Pull(ctx, test.ref, test.pin, nil)
+			if kind(err) != test.want {
+				t.Errorf("%v is of kind %q, want %q", err, kind(err), test.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "secret") {
+				t.Errorf("tells a secret: %v", err)
+			}
+		})
+	}
+	want := containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/app:1")
+	w.set(w.damage("/blobs/"))
+	if _, err := open(t, client, w.plain()).Pull(ctx, w.host+"/app:1", want, nil); kind(err) != image.BadContent {
+		t.Errorf("damaged blobs: %v", err)
+	}
+	w.set(nil)
+	t.Run("and what was wrong is forgotten", func(t *testing.T) {
+		if _, err := open(t, client, w.plain()).Pull(ctx, w.host+"/app:1", want, nil); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestPlainHTTPIsSpokenOnlyWhereItIsConfigured(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	ctx := containerdtest.Context(t)
+	w := watch(t)
+	containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/app:1")
+	w.asked("")
+	_, err := open(t, client, nil).Pull(ctx, w.host+"/app:1", "", nil)
+	if kind(err) != image.Refused {
+		t.Errorf("%v is of kind %q", err, kind(err))
+	}
+	if asked := w.asked(""); asked != nil {
+		t.Errorf("asked for %v", asked)
+	}
+}
+
+func TestPullTrustsAConfiguredAuthority(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	ctx := containerdtest.Context(t)
+	w := watch(t)
+	containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/app:1")
+	secure := httptest.NewUnstartedServer(w)
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	host := strings.TrimPrefix(secure.URL, "https://")
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
+	if err := os.WriteFile(ca, certificate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(t, client, nil).Pull(ctx, host+"/app:1", "", nil); kind(err) != image.Unreachable {
+		t.Errorf("unknown authority: %v", err)
+	}
+	images := open(t, client, map[string]image.Registry{host: {CA: ca}})
+	if _, err := images.Pull(ctx, host+"/app:1", "", nil); err != nil {
+		t.Error(err)
+	}
+	missing := open(t, client, map[string]image.Registry{host: {CA: ca + "2"}})
+	if _, err := missing.Resolve(ctx, host+"/app:1"); kind(err) != image.Local {
+		t.Errorf("missing file: %v", err)
+	}
+}
+
+func TestPullShowsItsCredentials(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	ctx := containerdtest.Context(t)
+	w := watch(t)
+	containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/app:1")
+	w.set(func(rw http.ResponseWriter, r *http.Request) bool {
+		if user, password, _ := r.BasicAuth(); user == "device" && password == "hunter2" {
+			return false
+		}
+		rw.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
+		rw.WriteHeader(http.StatusUnauthorized)
+		return true
+	})
+	file := filepath.Join(t.TempDir(), "config.json")
+	images := open(t, client, map[string]image.Registry{w.host: {PlainHTTP: true, Credentials: file}})
+	for _, step := range []struct {
+		config string
+		want   image.Kind
+	}{
+		{`{"auths":{"other":{"auth":"ZGV2aWNlOmh1bnRlcjI="}}}`, image.Denied},
+		{`{"auths":{"` + w.host + `":{"auth":"ZGV2aWNlOndyb25n"}}}`, image.Denied},
+		{`{"auths":{"` + w.host + `":{"auth":"ZGV2aWNlOmh1bnRlcjI="}}}`, ""},
+		{`{"auths":{"http://` + w.host + `/v1/":{"username":"device","password":"hunter2"}}}`, ""},
+	} {
+		if err := os.WriteFile(file, []byte(step.config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := images.Resolve(ctx, w.host+"/app:1"); kind(err) != step.want || (err != nil && strings.Contains(err.Error(), "hunter2")) {
+			t.Errorf("with %s: %v", step.config, err)
+		}
+	}
+	if _, err := images.Pull(ctx, w.host+"/app:1", "", nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMirrorsAreAskedFirst(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	ctx := containerdtest.Context(t)
+	origin, mirror := watch(t), watch(t)
+	app := containerdtest.Busybox(t, nil)
+	want := containerdtest.Push(t, app, origin.host+"/app:1")
+	containerdtest.Push(t, app, mirror.host+"/app:1")
+	both := map[string]image.Registry{
+		origin.host: {PlainHTTP: true, Mirrors: []string{unusedAddress(t), mirror.host}},
+		mirror.host: {PlainHTTP: true},
+	}
+	origin.asked("")
+	images := open(t, client, both)
+	got, err := images.Pull(ctx, origin.host+"/app:1", "", nil)
+	if err != nil || got.Digest != want || !strings.HasPrefix(got.Name, origin.host) {
+		t.Fatalf("%v, %v", got, err)
+	}
+	if asked := origin.asked(""); asked != nil {
+		t.Errorf("the registry itself was asked for %v", asked)
+	}
+
+	// What the mirror does not have or damages comes from the registry itself.
+	second := containerdtest.Busybox(t, nil)
+	containerdtest.Push(t, second, origin.host+"/second:1")
+	if _, err := images.Pull(ctx, origin.host+"/second:1", "", nil); err != nil {
+		t.Errorf("mirror without the image: %v", err)
+	}
+	third := containerdtest.Busybox(t, nil)
+	containerdtest.Push(t, third, origin.host+"/third:1")
+	containerdtest.Push(t, third, mirror.host+"/third:1")
+	mirror.set(mirror.damage("/blobs/"))
+	if _, err := images.Pull(ctx, origin.host+"/third:1", "", nil); err != nil {
+		t.Errorf("mirror with damaged blobs: %v", err)
+	}
+	// That a mirror does not have it is not the last word when the registry itself is silent.
+	gone := open(t, client, map[string]image.Registry{
+		"gone.invalid": {PlainHTTP: true, Mirrors: []string{mirror.host}}, mirror.host: {PlainHTTP: true},
+	})
+	if _, err := gone.Resolve(ctx, "gone.invalid/fourth:1"); kind(err) != image.Unreachable {
+		t.Errorf("silent registry: %v", err)
+	}
+}
+
+func TestPullTakesThePartOfAnIndexForThisMachine(t *testing.T) {
+	each(t, func(t *testing.T, client *containerd.Client) {
+		ctx := containerdtest.Context(t)
+		w := watch(t)
+		app := containerdtest.Busybox(t, nil)
+		containerdtest.Push(t, app, w.host+"/app:only")
+		want := containerdtest.PushManifest(t, w.host+"/app:1", v1.MediaTypeImageIndex, indexOf(t, app, "s390x", runtime.GOARCH))
+		images := open(t, client, w.plain())
+		got, err := images.Pull(ctx, w.host+"/app:1", "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Digest != want {
+			t.Errorf("digest is %s, want that of the index %s", got.Digest, want)
+		}
+		collect(t, client)
+		if _, err := images.Get(ctx, w.host+"/app:1", want); err != nil {
+			t.Errorf("after garbage collection: %v", err)
+		}
+	})
+}
+
+func TestPruneLeavesWhatIsKept(t *testing.T) {
+	each(t, func(t *testing.T, client *containerd.Client) {
+		ctx := containerdtest.Context(t)
+		w := watch(t)
+		images := open(t, client, w.plain())
+		var pulled []*image.Image
+		for _, tag := range []string{"keep:1", "drop:1"} {
+			containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/"+tag)
+			got, err := images.Pull(ctx, w.host+"/"+tag, "", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pulled = append(pulled, got)
+		}
+		foreign := foreignRecord(t, client, pulled[0])
+		removed, err := images.Prune(ctx, map[string]bool{pulled[0].Name: true})
+		if err != nil || len(removed) != 1 || removed[0] != pulled[1].Name {
+			t.Errorf("removed %v, %v", removed, err)
+		}
+		names, err := images.List(ctx)
+		if err != nil || len(names) != 1 || names[0] != pulled[0].Name {
+			t.Errorf("left are %v, %v", names, err)
+		}
+		if _, err := client.ContentStore().Info(ctx, pulled[1].Digest); !errdefs.IsNotFound(err) {
+			t.Errorf("content of what was removed is still there: %v", err)
+		}
+		if _, err := images.Get(ctx, w.host+"/keep:1", pulled[0].Digest); err != nil {
+			t.Errorf("what is kept: %v", err)
+		}
+		if _, err := client.ImageService().Get(ctx, foreign); err != nil {
+			t.Errorf("record of somebody else: %v", err)
+		}
+	})
+}
+
+func TestPullFromDockersRegistry(t *testing.T) {
+	host := dockerRegistry(t)
+	each(t, func(t *testing.T, client *containerd.Client) {
+		want := containerdtest.Push(t, containerdtest.Busybox(t, nil), host+"/group/app:1")
+		images := open(t, client, map[string]image.Registry{host: {PlainHTTP: true}})
+		got, err := images.Pull(containerdtest.Context(t), host+"/group/app:1", "", nil)
+		if err != nil || got.Digest != want {
+			t.Errorf("%v, %v", got, err)
+		}
+	})
+}
+
+func TestNewRefusesRegistriesThatCannotBeAsked(t *testing.T) {
+	for _, registries := range []map[string]image.Registry{
+		{"https://registry.example.com": {}},
+		{"registry.example.com/path": {}},
+		{"": {}},
+		{"registry.example.com": {Mirrors: []string{"http://mirror"}}},
+	} {
+		if _, err := image.New(image.Options{Registries: registries}); err == nil {
+			t.Errorf("accepted %v", registries)
+		}
+	}
+}
+
+func TestSync(t *testing.T) {
+	if err := image.Sync(t.TempDir()); err != nil {
+		t.Error(err)
+	}
+	if err := image.Sync("/nowhere"); err == nil {
+		t.Error("synced nothing")
+	}
+}
+
+// collect runs containerd's garbage collection.
+func collect(t *testing.T, client *containerd.Client) {
+	t.Helper()
+	ctx := containerdtest.Context(t)
+	lease, err := client.LeasesService().Create(ctx, leases.WithRandomID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.LeasesService().Delete(ctx, lease, leases.SynchronousDelete); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func answer(code int) func(http.ResponseWriter, *http.Request) bool {
+	return func(rw http.ResponseWriter, _ *http.Request) bool {
+		rw.WriteHeader(code)
+		return true
+	}
+}
+
+// unusedAddress is a loopback address at which nobody listens.
+func unusedAddress(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// indexOf is an index that names one image as that of several architectures.
+func indexOf(t *testing.T, img ggcr.Image, architectures ...string) []byte {
+	raw, err := img.RawManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := v1.Index{MediaType: v1.MediaTypeImageIndex}
+	index.SchemaVersion = 2
+	for _, arch := range architectures {
+		index.Manifests = append(index.Manifests, v1.Descriptor{
+			MediaType: v1.MediaTypeImageManifest, Digest: digest.FromBytes(raw), Size: int64(len(raw)),
+			Platform: &v1.Platform{OS: "linux", Architecture: arch},
+		})
+	}
+	data, err := json.Marshal(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// dockerRegistry starts Debian's docker-registry and returns its address.
+func dockerRegistry(t *testing.T) string {
+	program, err := exec.LookPath("docker-registry")
+	if err != nil {
+		t.Skip("docker-registry is not installed")
+	}
+	dir := t.TempDir()
+	host := unusedAddress(t)
+	config := filepath.Join(dir, "config.yml")
+	text := "version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: " + dir + "}}\nhttp: {addr: \"" + host + "\"}\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, program, "serve", config)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stop()
+		_ = cmd.Wait()
+	})
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		answer, err := http.Get("http://" + host + "/v2/")
+		if err == nil {
+			answer.Body.Close()
+			return host
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// foreignRecord makes an image record that is not of this package.
+func foreignRecord(t *testing.T, client *containerd.Client, like *image.Image) string {
+	record := images.Image{Name: "somebody.else/app:1", Target: v1.Descriptor{
+		MediaType: v1.MediaTypeImageManifest, Digest: like.Digest, Size: 1,
+	}}
+	if _, err := client.ImageService().Create(containerdtest.Context(t), record); err != nil {
+		t.Fatal(err)
+	}
+	return record.Name
+}

@@ -1,0 +1,221 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/defaults"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/identity"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// ownLabel marks the image records and leases of this package; others are left alone.
+const ownLabel = "margolite/image"
+
+// Options is what Images needs.
+type Options struct {
+	Client      *containerd.Client
+	Registries  map[string]Registry // by host[:port] as in references; others are reached by HTTPS without credentials
+	Snapshotter string              // "": the namespace's default
+	Logger      *slog.Logger        // nil discards
+}
+
+// Images keeps images in containerd.
+type Images struct {
+	client      *containerd.Client
+	registries  map[string]Registry
+	plain       map[string]bool // hosts on the wire that may be spoken to without TLS
+	snapshotter string
+	platform    platforms.MatchComparer
+	log         *slog.Logger
+
+	turn chan struct{} // one Pull at a time, so that there are never more downloads than intended
+	mu   sync.Mutex
+	name string // of the image that is being pulled
+}
+
+// New checks the registry configuration. Files that it names are read when they are needed.
+func New(o Options) (*Images, error) {
+	if err := checkRegistries(o.Registries); err != nil {
+		return nil, err
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	plain := map[string]bool{}
+	for host, r := range o.Registries {
+		plain[onTheWire(host)] = r.PlainHTTP
+	}
+	return &Images{
+		client:      o.Client,
+		registries:  o.Registries,
+		plain:       plain,
+		snapshotter: o.Snapshotter,
+		platform:    platforms.Default(),
+		log:         o.Logger,
+		turn:        make(chan struct{}, 1),
+	}, nil
+}
+
+// Image is an image on the device, complete and unpacked.
+type Image struct {
+	Name    string        // of the record in containerd's image store: repository@digest
+	Digest  digest.Digest // of the manifest or index that the name holds
+	Config  v1.Image      // Config.Config has Entrypoint, Cmd, Env, User, WorkingDir, Volumes, StopSignal
+	ChainID digest.Digest // of the root file system: the key of the snapshot that containers start from
+}
+
+// Name is the name of the image record for a reference as it is written in a project and the digest it stands for.
+func Name(ref string, d digest.Digest) (string, error) {
+	named, err := parse(ref)
+	if err != nil {
+		return "", err
+	}
+	return pinned(named, d), nil
+}
+
+// parse reads a reference the way Docker does: a name alone is one of Docker Hub, no tag is "latest".
+func parse(ref string) (reference.Named, error) {
+	named, err := reference.ParseDockerRef(ref)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read image reference %q: %w", ref, err)
+	}
+	return named, nil
+}
+
+func pinned(ref reference.Named, d digest.Digest) string { return ref.Name() + "@" + d.String() }
+
+// Get returns an image that is on the device, without asking anybody. The error is of kind NotFound when it is not.
+func (i *Images) Get(ctx context.Context, ref string, d digest.Digest) (*Image, error) {
+	name, err := Name(ref, d)
+	if err != nil {
+		return nil, fail(ref, bad(err))
+	}
+	image, err := i.get(ctx, name)
+	return image, fail(name, err)
+}
+
+func (i *Images) get(ctx context.Context, name string) (*Image, error) {
+	record, err := i.client.ImageService().Get(ctx, name)
+	if errdefs.IsNotFound(err) {
+		return nil, &Error{Kind: NotFound, Err: errors.New("not on this device")}
+	}
+	if err != nil {
+		return nil, err
+	}
+	image, err := i.describe(ctx, record)
+	if err != nil {
+		return nil, err
+	}
+	snapshotter, err := i.Snapshotter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := i.client.SnapshotService(snapshotter).Stat(ctx, image.ChainID.String()); err != nil {
+		if errdefs.IsNotFound(err) {
+			return nil, &Error{Kind: NotFound, Err: errors.New("not unpacked on this device")}
+		}
+		return nil, err
+	}
+	return image, nil
+}
+
+// describe reads the configuration of an image whose content is present.
+func (i *Images) describe(ctx context.Context, record images.Image) (*Image, error) {
+	image := containerd.NewImageWithPlatform(i.client, record, i.platform)
+	config, err := image.Spec(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read image configuration: %w", err)
+	}
+	return &Image{
+		Name:    record.Name,
+		Digest:  record.Target.Digest,
+		Config:  config,
+		ChainID: identity.ChainID(config.RootFS.DiffIDs),
+	}, nil
+}
+
+// List returns the names of the images that Pull has brought.
+func (i *Images) List(ctx context.Context) ([]string, error) {
+	records, err := i.client.ImageService().List(ctx, fmt.Sprintf("labels.%q", ownLabel))
+	if err != nil {
+		return nil, fmt.Errorf("cannot list images: %w", err)
+	}
+	names := make([]string, len(records))
+	for n, record := range records {
+		names[n] = record.Name
+	}
+	return names, nil
+}
+
+// Prune removes the images that Pull has brought and the downloads it has begun, except those named in keep, and
+// returns what it removed. A Pull that is under way is left alone. Space is free when Prune returns, unless a container
+// still uses the image.
+func (i *Images) Prune(ctx context.Context, keep map[string]bool) (removed []string, err error) {
+	names, err := i.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if keep[name] {
+			continue
+		}
+		if err := i.client.ImageService().Delete(ctx, name); err != nil && !errdefs.IsNotFound(err) {
+			return removed, fmt.Errorf("cannot remove image %s: %w", name, err)
+		}
+		removed = append(removed, name)
+	}
+	begun, err := i.client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", ownLabel))
+	if err != nil {
+		return removed, fmt.Errorf("cannot list downloads: %w", err)
+	}
+	for _, lease := range begun {
+		if name := lease.Labels[ownLabel]; !keep[name] && name != i.pulling() {
+			if err := i.client.LeasesService().Delete(ctx, lease); err != nil && !errdefs.IsNotFound(err) {
+				return removed, fmt.Errorf("cannot remove download of %s: %w", name, err)
+			}
+			removed = append(removed, name)
+		}
+	}
+	if len(removed) == 0 {
+		return nil, nil
+	}
+	return removed, i.collect(ctx)
+}
+
+// collect waits for a garbage collection. containerd offers one only with the deletion of a lease.
+func (i *Images) collect(ctx context.Context) error {
+	lease, err := i.client.LeasesService().Create(ctx, leases.WithRandomID())
+	if err == nil {
+		err = i.client.LeasesService().Delete(ctx, lease, leases.SynchronousDelete)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot free the space of removed images: %w", err)
+	}
+	return nil
+}
+
+// Snapshotter is the name of the snapshotter that images are unpacked into.
+func (i *Images) Snapshotter(ctx context.Context) (string, error) {
+	if i.snapshotter != "" {
+		return i.snapshotter, nil
+	}
+	name, err := i.client.GetLabel(ctx, defaults.DefaultSnapshotterNSLabel)
+	if err != nil {
+		return "", fmt.Errorf("cannot find default snapshotter: %w", err)
+	}
+	if name == "" {
+		name = defaults.DefaultSnapshotter
+	}
+	return name, nil
+}

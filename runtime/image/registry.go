@@ -1,0 +1,216 @@
+package image
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+)
+
+// Registry is how one registry is reached.
+type Registry struct {
+	PlainHTTP   bool     `yaml:"plainHTTP"`   // the host itself speaks HTTP without TLS
+	CA          string   `yaml:"ca"`          // file of PEM certificates, trusted beside those of the system
+	Credentials string   `yaml:"credentials"` // file in the form of Docker's config.json, without helpers
+	Mirrors     []string `yaml:"mirrors"`     // hosts that are asked before this one, in this order
+}
+
+const (
+	connectTimeout = 15 * time.Second
+	answerTimeout  = 30 * time.Second
+	stallTimeout   = 60 * time.Second // a download that brings nothing for so long is broken off
+	maxAuthority   = 1 << 20          // bytes of a CA file
+)
+
+// checkRegistries refuses what could never be asked for: a key or a mirror that is not host[:port].
+func checkRegistries(registries map[string]Registry) error {
+	check := func(host string) error {
+		u, err := url.Parse("https://" + host)
+		if err != nil || u.Host != host || host == "" {
+			return fmt.Errorf("cannot use registry %q: it is not of the form host[:port]", host)
+		}
+		return nil
+	}
+	for host, r := range registries {
+		if err := check(host); err != nil {
+			return err
+		}
+		for _, mirror := range r.Mirrors {
+			if err := check(mirror); err != nil {
+				return fmt.Errorf("cannot use mirror of %s: %w", host, err)
+			}
+		}
+	}
+	return nil
+}
+
+// session is the way to one repository for the time of one call. Files that the configuration names are read for each
+// session, so what is replaced in place counts at once.
+type session struct {
+	hosts []host // the mirrors, then the registry itself
+}
+
+// host is one of those that may have the repository.
+type host struct {
+	name     string
+	client   *http.Client
+	resolver remotes.Resolver
+}
+
+// open prepares the way to a registry.
+func (i *Images) open(registry string) (*session, error) {
+	s := &session{}
+	for _, name := range append(slices.Clone(i.registries[registry].Mirrors), registry) {
+		client, err := i.httpClient(name)
+		if err != nil {
+			s.close()
+			return nil, err
+		}
+		s.hosts = append(s.hosts, host{name, client, i.resolver(name, client)})
+	}
+	return s, nil
+}
+
+func (s *session) close() {
+	for _, h := range s.hosts {
+		h.client.CloseIdleConnections()
+	}
+}
+
+// try asks the hosts in their order until one succeeds. The registry's own error counts most, and it is the last.
+func (s *session) try(ctx context.Context, log *slog.Logger, ask func(host) error) error {
+	last := len(s.hosts) - 1
+	for _, mirror := range s.hosts[:last] {
+		err := ask(mirror)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		log.Debug("mirror did not help", "mirror", mirror.name, "error", err)
+	}
+	return ask(s.hosts[last])
+}
+
+// resolver is containerd's, for exactly one host.
+func (i *Images) resolver(name string, client *http.Client) remotes.Resolver {
+	config := i.registries[name]
+	scheme := "https"
+	if config.PlainHTTP {
+		scheme = "http"
+	}
+	credentials := func(host string) (user, secret string, err error) {
+		if config.Credentials == "" {
+			return "", "", nil
+		}
+		return readCredentials(config.Credentials, host)
+	}
+	return docker.NewResolver(docker.ResolverOptions{Hosts: func(string) ([]docker.RegistryHost, error) {
+		return []docker.RegistryHost{{
+			Client: client,
+			Authorizer: docker.NewDockerAuthorizer(
+				docker.WithAuthClient(client), docker.WithAuthCreds(credentials)),
+			Host:         onTheWire(name),
+			Scheme:       scheme,
+			Path:         "/v2",
+			Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve,
+		}}, nil
+	}})
+}
+
+// onTheWire is the host that serves a registry; Docker Hub has another name in references.
+func onTheWire(registry string) string {
+	if registry == "docker.io" {
+		return "registry-1.docker.io"
+	}
+	return registry
+}
+
+// httpClient reaches one host, and the hosts that it sends us to.
+func (i *Images) httpClient(name string) (*http.Client, error) {
+	trust, err := readAuthorities(i.registries[name].CA)
+	if err != nil {
+		return nil, fmt.Errorf("cannot trust registry %s: %w", name, err)
+	}
+	dialer := net.Dialer{Timeout: connectTimeout}
+	return &http.Client{Transport: guard{i.plain, &http.Transport{
+		Proxy: http.ProxyFromEnvironment,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return impatient{conn}, nil
+		},
+		TLSClientConfig:       &tls.Config{RootCAs: trust, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:   connectTimeout,
+		ResponseHeaderTimeout: answerTimeout,
+		DisableCompression:    true,
+		MaxIdleConns:          downloads,
+	}}}, nil
+}
+
+// guard lets plain HTTP through to configured hosts only, wherever a request came from: a redirect, a token service.
+type guard struct {
+	plain map[string]bool // by host[:port] on the wire
+	*http.Transport
+}
+
+func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme != "https" && !g.plain[r.URL.Host] {
+		return nil, fmt.Errorf("%s: %w", r.URL.Host, errPlainHTTP)
+	}
+	return g.Transport.RoundTrip(r)
+}
+
+// impatient is a connection that fails when the other side falls silent.
+type impatient struct{ net.Conn }
+
+func (c impatient) Read(p []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(stallTimeout)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
+}
+
+// readAuthorities returns the system's authorities and those in file; nil stands for the system's alone.
+func readAuthorities(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	pem, err := readSmall(file, maxAuthority)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("no certificate in %s", file)
+	}
+	return pool, nil
+}
+
+// readSmall reads a file of the configuration that cannot be bigger than limit.
+func readSmall(file string, limit int64) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s is bigger than %d bytes", file, limit)
+	}
+	return data, err
+}

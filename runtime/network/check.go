@@ -1,0 +1,101 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Problem is something that the host lacks.
+type Problem struct {
+	What string // what is missing
+	Mend string // what to do about it
+}
+
+// Check tries out what the package needs of the kernel, in a network namespace
+// that ends with it. No problem means that all is there.
+func Check(ctx context.Context) []Problem {
+	if ctx.Err() != nil {
+		return nil
+	}
+	var problems []Problem
+	lacks := func(err error, what, mend string) bool {
+		if err != nil {
+			problems = append(problems, Problem{What: fmt.Sprintf("%s: %v", what, err), Mend: mend})
+		}
+		return err != nil
+	}
+	if os.Geteuid() != 0 {
+		return []Problem{{What: "networks need the rights of root", Mend: "run as root, or give the service CAP_NET_ADMIN and CAP_SYS_ADMIN"}}
+	}
+	if on, err := forwarding(); !lacks(err, "forwarding of packets", "make /proc/sys readable") && !on {
+		lacks(unix.Access("/proc/sys/"+forwardingKey, unix.W_OK), "forwarding cannot be switched on", "set net.ipv4.ip_forward=1, or make /proc/sys writable")
+	}
+	_ = onOwnThread(func() error {
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		if lacks(err, "network namespaces", "build the kernel with CONFIG_NET_NS") {
+			return nil
+		}
+		lacks(tryLink(&netlink.Bridge{}), "bridges", "load the module bridge, or build the kernel with CONFIG_BRIDGE (kmod-bridge)")
+		lacks(tryLink(&netlink.Veth{PeerName: "margolite1"}), "veth pairs", "load the module veth, or build the kernel with CONFIG_VETH (kmod-veth)")
+		for _, t := range trials() {
+			if lacks(t.run(), t.what, t.mend) && t.basic {
+				return nil
+			}
+		}
+		return nil
+	})
+	return problems
+}
+
+func tryLink(link netlink.Link) error {
+	*link.Attrs() = netlink.NewLinkAttrs()
+	link.Attrs().Name = "margolite0"
+	if err := netlink.LinkAdd(link); err != nil {
+		return err
+	}
+	return netlink.LinkDel(link)
+}
+
+// trial is a table that needs one part of nf_tables more than those before it.
+type trial struct {
+	what, mend string
+	basic      bool // nothing after it works without it
+	rules      ruleset
+}
+
+func trials() []trial {
+	gateway := netip.AddrFrom4([4]byte{192, 0, 2, 1})
+	network := Network{Bridge: linkName(bridgePrefix), Subnet: netip.PrefixFrom(gateway, subnetBits).Masked(), Gateway: gateway}
+	ports := []Port{{Protocol: "tcp", HostPort: 1, ContainerPort: 1, Address: gateway.Next()}}
+	filter, nat := nftables.ChainTypeFilter, nftables.ChainTypeNAT
+	return []trial{
+		{"nf_tables", "build the kernel with CONFIG_NF_TABLES and CONFIG_NF_TABLES_IPV4 (kmod-nft-core)", true, single(filter, drop())},
+		{"connection tracking in nf_tables", "build the kernel with CONFIG_NF_CONNTRACK and CONFIG_NFT_CT (kmod-nft-core)", false, single(filter, answers())},
+		{"address translation in nf_tables", "build the kernel with CONFIG_NFT_NAT (kmod-nft-nat)", true, single(nat, leave())},
+		{"masquerading in nf_tables", "build the kernel with CONFIG_NFT_MASQ (kmod-nft-nat)", true, single(nat, masquerade())},
+		{"address types in nf_tables", "build the kernel with CONFIG_NFT_FIB_IPV4 (kmod-nft-fib)", true, single(nat, toHost())},
+		{"maps in nf_tables", "use a newer kernel", false, newRuleset([]Network{network}, ports, nil)},
+	}
+}
+
+// single is a table with one rule of one clause.
+func single(kind nftables.ChainType, c clause) ruleset {
+	r := ruleset{table: &nftables.Table{Name: tableName, Family: nftables.TableFamilyIPv4}}
+	r.chain("trial", kind, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, 0, newRule("trial", c))
+	return r
+}
+
+func (t trial) run() error {
+	conn, err := openTables()
+	if err != nil {
+		return err
+	}
+	defer conn.CloseLasting()
+	return t.rules.write(conn)
+}

@@ -1,0 +1,122 @@
+package network
+
+import (
+	"bytes"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func sandboxOf(service string) Sandbox {
+	w := Network{Project: "shop", Bridge: linkName(bridgePrefix), Subnet: netip.MustParsePrefix("172.29.0.0/24"), Gateway: netip.MustParseAddr("172.29.0.1")}
+	return Sandbox{Project: "shop", Service: service, Number: 1, Network: w, Address: netip.MustParseAddr("172.29.0.2"), Hostname: service, Names: []string{"alias", service}}
+}
+
+func host(address string, names ...string) Host {
+	return Host{Address: netip.MustParseAddr(address), Names: names}
+}
+
+func TestHostsFile(t *testing.T) {
+	got, err := renderHosts(sandboxOf("web"), []Host{
+		host("172.29.0.3", "db", "shop-db-1"),
+		host("2001:db8::1", "far"),
+		host("172.29.0.4"),
+	})
+	want := "127.0.0.1\tlocalhost\n172.29.0.2\tweb\talias\n172.29.0.3\tdb\tshop-db-1\n2001:db8::1\tfar\n"
+	if err != nil || string(got) != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
+
+func TestHostsFileRefuses(t *testing.T) {
+	for name, hosts := range map[string][]Host{
+		"a second line in a name": {host("172.29.0.3", "db\n172.29.0.3 bank.example")},
+		"a second name in a name": {host("172.29.0.3", "db bank.example")},
+		"a comment":               {host("172.29.0.3", "db#")},
+		"another localhost":       {host("172.29.0.3", "localhost")},
+		"a name without address":  {{Names: []string{"db"}}},
+		"an address with a zone":  {host("fe80::1%eth0", "db")},
+		"too many hosts":          make([]Host, maxHosts+1),
+		"too many names":          {host("172.29.0.3", strings.Split(strings.Repeat("a ", maxNames)+"a", " ")...)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, err := renderHosts(sandboxOf("web"), hosts); err == nil {
+				t.Errorf("wrote %q", got)
+			}
+		})
+	}
+}
+
+// The files are mounted into running containers: another inode would be
+// another file.
+func TestHostsFileIsWrittenInPlace(t *testing.T) {
+	n, err := New(Options{RunDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sandboxOf("web")
+	if err := n.writeFiles(s, nil); err != nil {
+		t.Fatal(err)
+	}
+	path := n.Paths(s).Hosts
+	mounted, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mounted.Close()
+	read := func() string {
+		b := make([]byte, 4096)
+		size, _ := mounted.ReadAt(b, 0)
+		return string(b[:size])
+	}
+	for _, hosts := range [][]Host{
+		{host("172.29.0.3", "db"), host("172.29.0.4", "cache")},
+		{host("172.29.0.3", "db")},
+		nil,
+		{host("172.29.0.5", "db")},
+	} {
+		if err := n.WriteHosts(s, hosts); err != nil {
+			t.Fatal(err)
+		}
+		want, _ := renderHosts(s, hosts)
+		if got := read(); got != string(want) {
+			t.Errorf("a container sees %q, want %q", got, want)
+		}
+	}
+
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.WriteHosts(s, []Host{host("172.29.0.5", "db")}); err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.Stat(path)
+	if err != nil || !after.ModTime().Equal(before.ModTime()) {
+		t.Errorf("the same content was written again: %v", err)
+	}
+	if err := n.WriteHosts(s, []Host{host("172.29.0.5", "db\nx")}); err == nil || read() == "" {
+		t.Error("a hostile name reached the file")
+	}
+}
+
+func TestHostsFileIsMendedAfterATornWrite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hosts")
+	content := []byte("127.0.0.1\tlocalhost\n172.29.0.2\tweb\n")
+	for _, torn := range [][]byte{nil, content[:10], append(bytes.Clone(content), "\n\n\n"...), bytes.Repeat([]byte("x"), 5000)} {
+		if err := os.WriteFile(path, torn, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := writeInPlace(path, content); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := os.ReadFile(path); !bytes.Equal(got, content) {
+			t.Errorf("after %q: got %q", torn, got)
+		}
+	}
+}

@@ -1,0 +1,379 @@
+package network_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	mdlayher "github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/network"
+)
+
+// The tests run on the real kernel, in a network and mount namespace of their
+// own, so that neither a link nor a rule nor a mount of the host is touched.
+const inLab = "MARGOLITE_NETWORK_LAB"
+
+func TestMain(m *testing.M) {
+	fuzzing := strings.Contains(strings.Join(os.Args, " "), "-test.fuzz")
+	if order := os.Getenv(killedRun); order != "" {
+		fmt.Fprintln(os.Stderr, workUntilKilled(order))
+		os.Exit(1)
+	}
+	if os.Getenv(inLab) != "" || os.Geteuid() != 0 || fuzzing {
+		os.Exit(m.Run())
+	}
+	lab := exec.Command("/proc/self/exe", os.Args[1:]...)
+	lab.Args[0] = os.Args[0]
+	lab.Env = append(os.Environ(), inLab+"=1")
+	lab.Stdin, lab.Stdout, lab.Stderr = os.Stdin, os.Stdout, os.Stderr
+	lab.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if err := lab.Run(); err != nil {
+		if lab.ProcessState == nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// lab is a host with an uplink to one other host.
+type lab struct {
+	*network.Networks
+	t       testing.TB
+	ctx     context.Context
+	runDir  string
+	outside string // namespace of the other host
+}
+
+const (
+	uplink      = "up0"
+	hostAddr    = "203.0.113.2"
+	outsideAddr = "203.0.113.1"
+)
+
+func newLab(t testing.TB) *lab {
+	t.Helper()
+	requireLab(t)
+	return newLabIn(t, t.TempDir())
+}
+
+func requireLab(t testing.TB) {
+	t.Helper()
+	if os.Getenv(inLab) == "" {
+		t.Skip("needs root")
+	}
+}
+
+func newLabIn(t testing.TB, runDir string) *lab {
+	t.Helper()
+	l := &lab{t: t, ctx: t.Context(), runDir: runDir, outside: newNamespace(t)}
+	linkUp(t, "lo")
+	l.connect(uplink, l.outside, hostAddr, outsideAddr)
+	must(t, netlink.RouteReplace(&netlink.Route{Gw: net.ParseIP(outsideAddr)}))
+	setSysctl(t, "net/ipv4/ip_forward", "0")
+
+	var err error
+	l.Networks, err = network.New(network.Options{RunDir: runDir, Logger: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, l.Leftovers(context.Background(), nil, nil))
+		_ = os.Remove(filepath.Join(runDir, "forwarding"))
+		must(t, l.SyncPorts(context.Background(), nil, nil))
+	})
+	return l
+}
+
+// connect makes a link of the host to another one.
+func (l *lab) connect(name, netns, ours, theirs string) {
+	l.t.Helper()
+	ns, err := os.Open(netns)
+	must(l.t, err)
+	defer ns.Close()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = name, 1400
+	must(l.t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(ns.Fd()))}))
+	l.t.Cleanup(func() { must(l.t, netlink.LinkDel(&netlink.Veth{LinkAttrs: attrs})) })
+	address(l.t, name, ours+"/24")
+	inside(l.t, netns, func() {
+		address(l.t, "eth0", theirs+"/24")
+		linkUp(l.t, "lo")
+		must(l.t, netlink.RouteReplace(&netlink.Route{Gw: net.ParseIP(ours)}))
+	})
+}
+
+// network makes one and says how a replica in it looks.
+func (l *lab) network(project string, taken ...netip.Prefix) network.Network {
+	l.t.Helper()
+	w, err := l.Choose(project, "default", taken)
+	must(l.t, err)
+	must(l.t, l.EnsureNetwork(l.ctx, w))
+	return w
+}
+
+func replica(w network.Network, service string, number int) network.Sandbox {
+	addr := w.Gateway
+	for range number {
+		addr = addr.Next()
+	}
+	return network.Sandbox{Project: w.Project, Service: service, Number: number, Network: w, Address: addr, Hostname: service}
+}
+
+func (l *lab) sandbox(s network.Sandbox) string {
+	l.t.Helper()
+	paths, err := l.EnsureSandbox(l.ctx, s, nil)
+	must(l.t, err)
+	return paths.NetNS
+}
+
+func newNamespace(t testing.TB) string {
+	t.Helper()
+	var ns *os.File
+	onThread(t, func() {
+		must(t, unix.Unshare(unix.CLONE_NEWNET))
+		var err error
+		ns, err = os.Open("/proc/thread-self/ns/net")
+		must(t, err)
+	})
+	t.Cleanup(func() { ns.Close() })
+	return fmt.Sprintf("/proc/self/fd/%d", ns.Fd())
+}
+
+// inside runs f in the namespace at this path; the empty path is the host.
+func inside(t testing.TB, netns string, f func()) {
+	t.Helper()
+	if netns == "" {
+		f()
+		return
+	}
+	onThread(t, func() {
+		fd, err := unix.Open(netns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		must(t, err)
+		must(t, unix.Setns(fd, unix.CLONE_NEWNET))
+		must(t, unix.Close(fd))
+		f()
+	})
+}
+
+// onThread runs f on a thread that ends with it. A failure in f is one of the
+// test.
+func onThread(t testing.TB, f func()) {
+	t.Helper()
+	done := make(chan bool, 1)
+	go func() {
+		runtime.LockOSThread()
+		finished := false
+		defer func() { done <- finished }()
+		f()
+		finished = true
+	}()
+	if !<-done {
+		t.FailNow()
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func address(t testing.TB, link, prefix string) {
+	t.Helper()
+	l, err := netlink.LinkByName(link)
+	must(t, err)
+	addr, err := netlink.ParseAddr(prefix)
+	must(t, err)
+	must(t, netlink.AddrReplace(l, addr))
+	must(t, netlink.LinkSetUp(l))
+}
+
+func linkUp(t testing.TB, name string) {
+	t.Helper()
+	l, err := netlink.LinkByName(name)
+	must(t, err)
+	must(t, netlink.LinkSetUp(l))
+}
+
+func setSysctl(t testing.TB, key, value string) {
+	t.Helper()
+	must(t, os.WriteFile("/proc/sys/"+key, []byte(value), 0))
+}
+
+func sysctl(t testing.TB, key string) string {
+	t.Helper()
+	value, err := os.ReadFile("/proc/sys/" + key)
+	must(t, err)
+	return strings.TrimSpace(string(value))
+}
+
+// serve answers on the port with a name and the address of whoever asks.
+func serve(t testing.TB, netns, protocol string, at string, name string) {
+	t.Helper()
+	inside(t, netns, func() {
+		if protocol == "udp" {
+			conn, err := net.ListenPacket("udp4", at)
+			must(t, err)
+			t.Cleanup(func() { conn.Close() })
+			go func() {
+				buf := make([]byte, 100)
+				for {
+					_, from, err := conn.ReadFrom(buf)
+					if err != nil {
+						return
+					}
+					_, _ = conn.WriteTo([]byte(name+" "+from.(*net.UDPAddr).IP.String()), from)
+				}
+			}()
+			return
+		}
+		listener, err := net.Listen("tcp4", at)
+		must(t, err)
+		t.Cleanup(func() { listener.Close() })
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				fmt.Fprint(conn, name+" "+conn.RemoteAddr().(*net.TCPAddr).IP.String())
+				conn.Close()
+			}
+		}()
+	})
+}
+
+const (
+	patience = 3 * time.Second        // for what has to come
+	silence  = 150 * time.Millisecond // after which nothing comes any more
+)
+
+// exchange says something and returns the answer.
+func exchange(conn net.Conn, wait time.Duration) string {
+	_ = conn.SetDeadline(time.Now().Add(wait))
+	_, _ = conn.Write([]byte("?"))
+	buf := make([]byte, 100)
+	n, _ := conn.Read(buf)
+	return string(buf[:n])
+}
+
+// ask returns what the server at the address says, or "" when none answers.
+func ask(t testing.TB, netns, protocol, at string, wait time.Duration) string {
+	t.Helper()
+	answer := ""
+	inside(t, netns, func() {
+		conn, err := net.DialTimeout(protocol+"4", at, wait)
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		answer = exchange(conn, wait)
+	})
+	return answer
+}
+
+func expect(t testing.TB, netns, protocol, at, want string) {
+	t.Helper()
+	got := ask(t, netns, protocol, at, patience)
+	if got != want && !(strings.HasSuffix(want, "*") && strings.HasPrefix(got, strings.TrimSuffix(want, "*"))) {
+		t.Errorf("%s to %s: got %q, want %q", protocol, at, got, want)
+	}
+}
+
+func expectNothing(t testing.TB, netns, protocol, at string) {
+	t.Helper()
+	if got := ask(t, netns, protocol, at, silence); got != "" {
+		t.Errorf("%s to %s: %q answered, want silence", protocol, at, got)
+	}
+}
+
+func port(s network.Sandbox, protocol string, host, container uint16) network.Port {
+	return network.Port{Protocol: protocol, HostPort: host, ContainerPort: container, Address: s.Address}
+}
+
+func at(addr any, port int) string { return net.JoinHostPort(fmt.Sprint(addr), strconv.Itoa(port)) }
+
+// traces are all that the package leaves in the kernel and in RunDir.
+func (l *lab) traces() []string {
+	l.t.Helper()
+	var found []string
+	links, err := netlink.LinkList()
+	must(l.t, err)
+	for _, link := range links {
+		if strings.HasPrefix(link.Attrs().Name, "mgl-") || strings.HasPrefix(link.Attrs().Name, "mgv-") {
+			found = append(found, "link "+link.Attrs().Name)
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	must(l.t, err)
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, l.runDir+"/netns") {
+			found = append(found, "mount "+line)
+		}
+	}
+	for _, dir := range []string{"netns", "hosts"} {
+		entries, err := os.ReadDir(filepath.Join(l.runDir, dir))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			must(l.t, err)
+		}
+		for _, e := range entries {
+			found = append(found, "file "+dir+"/"+e.Name())
+		}
+	}
+	if hasTable(l.t, "margolite") {
+		found = append(found, "table")
+	}
+	return found
+}
+
+func hasTable(t testing.TB, name string) bool {
+	t.Helper()
+	tables, err := (&nftables.Conn{}).ListTables()
+	must(t, err)
+	for _, table := range tables {
+		if table.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// generation counts the transactions of nf_tables.
+func generation(t testing.TB) uint32 {
+	t.Helper()
+	conn, err := mdlayher.Dial(unix.NETLINK_NETFILTER, nil)
+	must(t, err)
+	defer conn.Close()
+	reply, err := conn.Execute(mdlayher.Message{
+		Header: mdlayher.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN, Flags: mdlayher.Request},
+		Data:   make([]byte, 4),
+	})
+	must(t, err)
+	attrs, err := mdlayher.NewAttributeDecoder(reply[0].Data[4:])
+	must(t, err)
+	attrs.ByteOrder = binary.BigEndian
+	for attrs.Next() {
+		if attrs.Type() == unix.NFTA_GEN_ID {
+			return attrs.Uint32()
+		}
+	}
+	t.Fatal("the kernel tells no generation")
+	return 0
+}

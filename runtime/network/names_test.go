@@ -1,0 +1,77 @@
+package network
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func TestLinkNames(t *testing.T) {
+	bridge := linkName(bridgePrefix, "shop", "default")
+	if bridge != linkName(bridgePrefix, "shop", "default") {
+		t.Error("the same network has two names")
+	}
+	if len(bridge) > 15 {
+		t.Errorf("%s is too long for a link", bridge)
+	}
+	if linkName(bridgePrefix, "shop", "default") == linkName(bridgePrefix, "shopd", "efault") {
+		t.Error("two networks have one name")
+	}
+	for name, ours := range map[string]bool{
+		bridge: true, "mgl-": false, "mgl-0123456789g": false, "mgl-0123456789A": false,
+		"mgl-0123456789abc": false, "mgv-0123456789a": false, "br-0123456789ab": false, "": false,
+	} {
+		if isLinkName(bridgePrefix, name) != ours {
+			t.Errorf("%q: want %t", name, ours)
+		}
+	}
+}
+
+func TestSandboxNames(t *testing.T) {
+	w := Network{Bridge: linkName(bridgePrefix), Subnet: netip.MustParsePrefix("172.29.0.0/24"), Gateway: netip.MustParseAddr("172.29.0.1")}
+	good := Sandbox{Project: "shop", Service: "web.front_1-a", Number: 1, Network: w, Address: netip.MustParseAddr("172.29.0.2")}
+	if err := good.check(); err != nil {
+		t.Fatal(err)
+	}
+	for name, spoil := range map[string]func(s *Sandbox){
+		"project that leads upwards":    func(s *Sandbox) { s.Project = ".." },
+		"project with a slash":          func(s *Sandbox) { s.Project = "a/b" },
+		"service without a name":        func(s *Sandbox) { s.Service = "" },
+		"service with the separator":    func(s *Sandbox) { s.Service = "a+b" },
+		"service with a name too long":  func(s *Sandbox) { s.Service = strings.Repeat("a", 200) },
+		"negative number":               func(s *Sandbox) { s.Number = -1 },
+		"address of another subnet":     func(s *Sandbox) { s.Address = netip.MustParseAddr("172.30.0.2") },
+		"address of the gateway":        func(s *Sandbox) { s.Address = s.Network.Gateway },
+		"no address":                    func(s *Sandbox) { s.Address = netip.Addr{} },
+		"MAC of a group":                func(s *Sandbox) { s.MAC = []byte{1, 0, 0, 0, 0, 0} },
+		"MAC too short":                 func(s *Sandbox) { s.MAC = []byte{2} },
+		"host name with a line break":   func(s *Sandbox) { s.Hostname = "web\n10.0.0.1 bank" },
+		"bridge of somebody else":       func(s *Sandbox) { s.Network.Bridge = "docker0" },
+		"gateway outside of the subnet": func(s *Sandbox) { s.Network.Gateway = netip.MustParseAddr("10.0.0.1") },
+		"subnet that is not a subnet":   func(s *Sandbox) { s.Network.Subnet = netip.MustParsePrefix("172.29.0.1/24") },
+		"subnet too large":              func(s *Sandbox) { s.Network.Subnet = netip.MustParsePrefix("172.0.0.0/8") },
+		"subnet of another kind":        func(s *Sandbox) { s.Network.Subnet = netip.MustParsePrefix("fd00::/64") },
+		"no network":                    func(s *Sandbox) { s.Network = Network{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := good
+			spoil(&s)
+			if s.check() == nil {
+				t.Error("accepted")
+			}
+		})
+	}
+}
+
+func TestHostNames(t *testing.T) {
+	for name, good := range map[string]bool{
+		"web": true, "web-1": true, "web_1": true, "a.b.example.com": true, "1": true, "_svc": true, "Web": true,
+		"": false, ".": false, "a..b": false, ".a": false, "a.": false, "-a": false, "a b": false, "a\tb": false,
+		"a\nb": false, "a#b": false, "a\x00b": false, "bücher": false, "localhost": false, "LOCALHOST": false,
+		strings.Repeat("a", 64): false, strings.Repeat("a.", 127) + "a": false,
+	} {
+		if err := checkHostName(name); (err == nil) != good {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}

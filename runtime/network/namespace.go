@@ -1,0 +1,108 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// onOwnThread runs f on a thread that ends with it, so that f may leave the
+// thread in another namespace.
+func onOwnThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		// Never unlocked: the runtime ends the thread with the goroutine.
+		runtime.LockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			done <- f()
+			return
+		}
+		// The first thread cannot end, and /proc/self shows its namespaces.
+		// As long as it is locked here, another goroutine gets another one.
+		done <- onOwnThread(f)
+		runtime.UnlockOSThread()
+	}()
+	return <-done
+}
+
+// inside runs f in the network namespace at this path.
+func inside(path string, f func() error) error {
+	return onOwnThread(func() error {
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("cannot open namespace %s: %w", path, err)
+		}
+		err = unix.Setns(fd, unix.CLONE_NEWNET)
+		_ = unix.Close(fd)
+		if err != nil {
+			return fmt.Errorf("cannot enter namespace %s: %w", path, err)
+		}
+		return f()
+	})
+}
+
+// ensurePin makes sure that a network namespace is pinned at this path, and
+// says whether it had to make one.
+func ensurePin(path string) (fresh bool, err error) {
+	pinned, err := isPin(path)
+	if err != nil || pinned {
+		return false, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return false, fmt.Errorf("cannot create namespace directory: %w", err)
+	}
+	// A plain file is what a reboot or a kill before the mount leaves.
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o444)
+	if err != nil {
+		return false, fmt.Errorf("cannot create namespace file: %w", err)
+	}
+	_ = file.Close()
+	err = onOwnThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("cannot create network namespace: %w", err)
+		}
+		if err := unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("cannot pin network namespace at %s: %w", path, err)
+		}
+		return nil
+	})
+	return err == nil, err
+}
+
+func isPin(path string) (bool, error) {
+	var fs unix.Statfs_t
+	err := unix.Statfs(path, &fs)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("cannot look at namespace file %s: %w", path, err)
+	}
+	return fs.Type == unix.NSFS_MAGIC, nil
+}
+
+// removePin lets go of the namespace, which ends with the last process in it.
+func removePin(path string) error {
+	for {
+		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			break // no longer a mount
+		}
+		if err != nil {
+			return fmt.Errorf("cannot unmount namespace %s: %w", path, err)
+		}
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("cannot remove namespace file: %w", err)
+	}
+	return nil
+}
+
+// isGone says that what should be removed was no longer there.
+func isGone(err error) bool {
+	return errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENXIO)
+}

@@ -1,0 +1,200 @@
+package network_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/margolite/margolite/runtime/network"
+)
+
+func published(protocol, hostIP string, host uint16, address string) network.Port {
+	p := network.Port{Protocol: protocol, HostPort: host, ContainerPort: 80, Address: netip.MustParseAddr(address)}
+	if hostIP != "" {
+		p.HostIP = netip.MustParseAddr(hostIP)
+	}
+	return p
+}
+
+func TestPortsOfTheHostAreNotTaken(t *testing.T) {
+	newLab(t)
+	setSysctl(t, "net/ipv4/ip_nonlocal_bind", "0")
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	must(t, err)
+	defer listener.Close()
+	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	must(t, err)
+	defer conn.Close()
+	tcp := uint16(listener.Addr().(*net.TCPAddr).Port)
+	udp := uint16(conn.LocalAddr().(*net.UDPAddr).Port)
+	free := func() uint16 {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		must(t, err)
+		defer l.Close()
+		return uint16(l.Addr().(*net.TCPAddr).Port)
+	}()
+	const web, db = "172.29.0.2", "172.29.0.3"
+	for _, c := range []struct {
+		name   string
+		wanted network.Port
+		others []network.Port
+		want   error
+	}{
+		{"a free port", published("tcp", "", free, web), nil, nil},
+		{"a port that a process listens on", published("tcp", "", tcp, web), nil, network.ErrPortInUse},
+		{"the same on its address", published("tcp", "127.0.0.1", tcp, web), nil, network.ErrPortInUse},
+		{"the same on another address", published("tcp", "127.0.0.2", tcp, web), nil, nil},
+		{"a UDP port of a process", published("udp", "", udp, web), nil, network.ErrPortInUse},
+		{"an address that the host has not", published("tcp", "192.0.2.99", free, web), nil, network.ErrAddressMissing},
+		{"a port of another sandbox", published("tcp", "", free, web), []network.Port{published("tcp", "", free, db)}, network.ErrPortInUse},
+		{"a port of another sandbox on one address", published("tcp", "", free, web), []network.Port{published("tcp", "127.0.0.1", free, db)}, network.ErrPortInUse},
+		{"the same on different addresses", published("tcp", "127.0.0.1", free, web), []network.Port{published("tcp", "127.0.0.2", free, db)}, nil},
+		{"the same over another protocol", published("tcp", "", free, web), []network.Port{published("udp", "", free, db)}, nil},
+		{"one's own port", published("tcp", "", free, web), []network.Port{published("tcp", "", free, web)}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := network.CheckPorts(t.Context(), []network.Port{c.wanted}, c.others)
+			if !errors.Is(err, c.want) {
+				t.Fatalf("got %v, want %v", err, c.want)
+			}
+			if refused := new(network.PortError); err != nil && (!errors.As(err, &refused) || refused.Port != c.wanted) {
+				t.Errorf("%v does not name the port", err)
+			}
+		})
+	}
+	twice := []network.Port{published("tcp", "", free, web), published("tcp", "", free, db)}
+	if err := network.CheckPorts(t.Context(), twice, nil); !errors.Is(err, network.ErrPortInUse) {
+		t.Errorf("one port for two containers: got %v", err)
+	}
+	if err := network.CheckPorts(t.Context(), []network.Port{{Protocol: "sctp", HostPort: 1, ContainerPort: 1}}, nil); err == nil {
+		t.Error("sctp was accepted")
+	}
+}
+
+func TestOfTwoThatWantOnePortTheFirstGetsIt(t *testing.T) {
+	w := newTown(t)
+	serve(t, w.webNS, "tcp", ":80", "web")
+	serve(t, w.dbNS, "tcp", ":80", "db")
+	first, second := port(w.web, "tcp", 8080, 80), port(w.db, "tcp", 8080, 80)
+	err := w.SyncPorts(t.Context(), []network.Port{first, second, port(w.db, "tcp", 8081, 80)}, w.networks)
+	if refused := new(network.PortError); !errors.As(err, &refused) || refused.Port != second || !errors.Is(err, network.ErrPortInUse) {
+		t.Errorf("got %v", err)
+	}
+	expect(t, w.outside, "tcp", at(hostAddr, 8080), "web *")
+	expect(t, w.outside, "tcp", at(hostAddr, 8081), "db *")
+}
+
+func TestManyPortsArePublished(t *testing.T) {
+	w := newTown(t)
+	serve(t, w.webNS, "tcp", ":80", "web")
+	var ports []network.Port
+	for i := range 4096 {
+		ports = append(ports, port(w.web, "tcp", uint16(10000+i), 80))
+	}
+	w.publish(ports...)
+	before := generation(t)
+	expect(t, w.outside, "tcp", at(hostAddr, 10000), "web *")
+	expect(t, w.outside, "tcp", at(hostAddr, 14095), "web *")
+	w.publish(ports...)
+	if after := generation(t); after != before {
+		t.Errorf("%d transactions for nothing", after-before)
+	}
+	if err := w.SyncPorts(t.Context(), append(ports, port(w.web, "tcp", 9999, 80)), w.networks); err == nil {
+		t.Error("the number of ports has no bound")
+	}
+}
+
+func TestEndedContextChangesNothing(t *testing.T) {
+	l := newLab(t)
+	w, err := l.Choose("shop", "default", nil)
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = l.EnsureSandbox(ctx, replica(w, "web", 1), nil)
+	for _, err := range []error{err, l.EnsureNetwork(ctx, w), l.SyncPorts(ctx, nil, []network.Network{w})} {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if found := l.traces(); len(found) > 0 {
+		t.Errorf("made %q", found)
+	}
+}
+
+func TestSubnetsKeepAwayFromTheHosts(t *testing.T) {
+	l := newLab(t)
+	address(t, uplink, "172.29.0.9/24")
+	must(t, netlink.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("172.29.1.0/24")), Gw: net.ParseIP(outsideAddr)}))
+	must(t, netlink.RouteReplace(&netlink.Route{Table: 100, Dst: ipNet(netip.MustParsePrefix("172.29.2.0/24")), Gw: net.ParseIP(outsideAddr)}))
+	must(t, netlink.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("128.0.0.0/1")), Gw: net.ParseIP(outsideAddr)}))
+	taken := netip.MustParsePrefix("172.29.3.0/24")
+	w, err := l.Choose("shop", "default", []netip.Prefix{taken})
+	must(t, err)
+	if w.Subnet.String() != "172.29.4.0/24" || w.Gateway.String() != "172.29.4.1" || !strings.HasPrefix(w.Bridge, "mgl-") {
+		t.Errorf("got %+v", w)
+	}
+	must(t, l.EnsureNetwork(t.Context(), w))
+	again, err := l.Choose("shop", "default", []netip.Prefix{taken})
+	must(t, err)
+	if again != w {
+		t.Errorf("got %+v, want the network that is there", again)
+	}
+	other, err := l.Choose("other", "default", []netip.Prefix{taken})
+	must(t, err)
+	if other.Subnet.Overlaps(w.Subnet) || other.Bridge == w.Bridge {
+		t.Errorf("got %+v beside %+v", other, w)
+	}
+}
+
+func TestThisKernelHasEverything(t *testing.T) {
+	requireLab(t)
+	for _, p := range network.Check(t.Context()) {
+		t.Errorf("%s: %s", p.What, p.Mend)
+	}
+	if hasTable(t, "margolite") {
+		t.Error("the check left a table on the host")
+	}
+}
+
+func BenchmarkSyncPorts(b *testing.B) {
+	w := newTown(b)
+	var lists [2][]network.Port
+	for i := range 100 {
+		lists[0] = append(lists[0], port(w.web, "tcp", uint16(10000+i), 80))
+		lists[1] = append(lists[1], port(w.web, "tcp", uint16(20000+i), 80))
+	}
+	b.Run("100 ports replaced", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			must(b, w.SyncPorts(w.ctx, lists[i%2], w.networks))
+		}
+	})
+	b.Run("100 ports unchanged", func(b *testing.B) {
+		must(b, w.SyncPorts(w.ctx, lists[0], w.networks))
+		for b.Loop() {
+			must(b, w.SyncPorts(w.ctx, lists[0], w.networks))
+		}
+	})
+}
+
+func BenchmarkSandbox(b *testing.B) {
+	w := newTown(b)
+	b.Run("made and removed", func(b *testing.B) {
+		s := replica(w.shop, "more", 3)
+		for b.Loop() {
+			_, err := w.EnsureSandbox(w.ctx, s, nil)
+			must(b, err)
+			must(b, w.RemoveSandbox(w.ctx, s))
+		}
+	})
+	b.Run("already there", func(b *testing.B) {
+		for b.Loop() {
+			_, err := w.EnsureSandbox(w.ctx, w.web, nil)
+			must(b, err)
+		}
+	})
+}

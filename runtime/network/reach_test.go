@@ -1,0 +1,245 @@
+package network_test
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/margolite/margolite/runtime/network"
+)
+
+// town is a lab with two projects: shop with web and db, and other with app.
+type town struct {
+	*lab
+	shop, other        network.Network
+	web, db, app       network.Sandbox
+	webNS, dbNS, appNS string
+	sandboxes          []network.Sandbox
+	networks           []network.Network
+}
+
+func newTown(t testing.TB) *town {
+	t.Helper()
+	return settle(newLab(t))
+}
+
+func settle(l *lab) *town {
+	l.t.Helper()
+	w := &town{lab: l, shop: l.network("shop"), other: l.network("other")}
+	w.web, w.db, w.app = replica(w.shop, "web", 1), replica(w.shop, "db", 2), replica(w.other, "app", 1)
+	w.webNS, w.dbNS, w.appNS = l.sandbox(w.web), l.sandbox(w.db), l.sandbox(w.app)
+	w.networks = []network.Network{w.shop, w.other}
+	w.sandboxes = []network.Sandbox{w.web, w.db, w.app}
+	return w
+}
+
+func (w *town) publish(ports ...network.Port) {
+	w.t.Helper()
+	must(w.t, w.SyncPorts(w.ctx, ports, w.networks))
+}
+
+// bridgeNetfilters are the two ways in which the kernel may treat what stays
+// on a bridge: passing it by the rules, or not.
+func bridgeNetfilters() map[string]func(t *testing.T) {
+	set := func(value string) func(t *testing.T) {
+		return func(t *testing.T) {
+			const key = "net/bridge/bridge-nf-call-iptables"
+			if _, err := os.Stat("/proc/sys/" + key); err != nil {
+				if value == "1" {
+					t.Skip("the kernel has no bridge netfilter")
+				}
+				return
+			}
+			setSysctl(t, key, value)
+			t.Cleanup(func() { setSysctl(t, key, "0") })
+		}
+	}
+	return map[string]func(t *testing.T){"without bridge netfilter": set("0"), "with bridge netfilter": set("1")}
+}
+
+func TestPublishedPortIsReachedFromEverywhere(t *testing.T) {
+	for name, bridgeNetfilter := range bridgeNetfilters() {
+		t.Run(name, func(t *testing.T) {
+			w := newTown(t)
+			bridgeNetfilter(t)
+			w.publish(port(w.web, "tcp", 8080, 80), port(w.web, "udp", 8080, 80))
+			serve(t, w.webNS, "tcp", ":80", "web")
+			serve(t, w.webNS, "udp", ":80", "web")
+
+			gateway := w.shop.Gateway.String()
+			for _, c := range []struct {
+				name, from, to, seenAs string
+			}{
+				{"by the host through the loopback", "", "127.0.0.1", gateway},
+				{"by the host through its own address", "", hostAddr, hostAddr},
+				{"by the host through the gateway's address", "", gateway, gateway},
+				{"by another host, seen by its own address", w.outside, hostAddr, outsideAddr},
+				{"by the container itself", w.webNS, hostAddr, gateway},
+				{"by the container itself through the gateway", w.webNS, gateway, gateway},
+				{"by a container of the same project", w.dbNS, hostAddr, gateway},
+				{"by a container of another project", w.appNS, hostAddr, w.app.Address.String()},
+				{"by a container of another project through its gateway", w.appNS, w.other.Gateway.String(), w.app.Address.String()},
+			} {
+				for _, protocol := range []string{"tcp", "udp"} {
+					t.Run(c.name+" over "+protocol, func(t *testing.T) {
+						expect(t, c.from, protocol, at(c.to, 8080), "web "+c.seenAs)
+					})
+				}
+			}
+			expectNothing(t, w.outside, "tcp", at(hostAddr, 80))
+		})
+	}
+}
+
+func TestContainerReachesOutUnderTheHostsAddress(t *testing.T) {
+	w := newTown(t)
+	w.publish()
+	serve(t, w.outside, "tcp", ":80", "outside")
+	serve(t, w.outside, "udp", ":53", "outside")
+	expect(t, w.webNS, "tcp", at(outsideAddr, 80), "outside "+hostAddr)
+	expect(t, w.webNS, "udp", at(outsideAddr, 53), "outside "+hostAddr)
+}
+
+func TestContainersAreIsolated(t *testing.T) {
+	for name, bridgeNetfilter := range bridgeNetfilters() {
+		t.Run(name, func(t *testing.T) {
+			w := newTown(t)
+			bridgeNetfilter(t)
+			w.publish()
+			serve(t, w.webNS, "tcp", ":80", "web")
+			serve(t, w.webNS, "udp", ":80", "web")
+			// Somebody on another host who knows the address and the way.
+			inside(t, w.outside, func() {
+				must(t, netlink.RouteReplace(&netlink.Route{Dst: ipNet(w.shop.Subnet), Gw: net.ParseIP(hostAddr)}))
+			})
+			for _, protocol := range []string{"tcp", "udp"} {
+				expect(t, w.dbNS, protocol, at(w.web.Address, 80), "web "+w.db.Address.String())
+				expect(t, "", protocol, at(w.web.Address, 80), "web *")
+				expectNothing(t, w.appNS, protocol, at(w.web.Address, 80))
+				expectNothing(t, w.outside, protocol, at(w.web.Address, 80))
+			}
+		})
+	}
+}
+
+func TestPortPublishedOnOneAddressIsReachedThereOnly(t *testing.T) {
+	w := newTown(t)
+	address(t, uplink, "203.0.113.3/24")
+	p := port(w.web, "tcp", 8080, 80)
+	p.HostIP = netip.MustParseAddr("203.0.113.3")
+	w.publish(p)
+	serve(t, w.webNS, "tcp", ":80", "web")
+	expect(t, w.outside, "tcp", at(p.HostIP, 8080), "web "+outsideAddr)
+	expect(t, w.appNS, "tcp", at(p.HostIP, 8080), "web *")
+	expectNothing(t, w.outside, "tcp", at(hostAddr, 8080))
+	expectNothing(t, "", "tcp", at("127.0.0.1", 8080))
+}
+
+// Packets for 127.0.0.1 do not belong on a wire, but nothing keeps a neighbour
+// from sending them.
+func TestLoopbackOfTheHostIsOutOfReach(t *testing.T) {
+	w := newTown(t)
+	p := port(w.web, "tcp", 8080, 80)
+	p.HostIP = netip.MustParseAddr("127.0.0.1")
+	w.publish(p)
+	serve(t, w.webNS, "tcp", ":80", "web")
+	serve(t, "", "tcp", "127.0.0.1:9000", "secret")
+	expect(t, "", "tcp", "127.0.0.1:8080", "web *")
+
+	for name, c := range map[string]struct{ netns, via string }{
+		"for a neighbour":     {w.outside, hostAddr},
+		"for a container":     {w.webNS, w.shop.Gateway.String()},
+		"for another project": {w.appNS, w.other.Gateway.String()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inside(t, c.netns, func() {
+				// The sender's own loopback has to be out of the way.
+				lo, err := netlink.LinkByName("lo")
+				must(t, err)
+				must(t, netlink.AddrDel(lo, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("127.0.0.1/8"))}))
+				setSysctl(t, "net/ipv4/conf/eth0/route_localnet", "1")
+				must(t, netlink.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("127.0.0.1/32")), Gw: net.ParseIP(c.via)}))
+			})
+			expectNothing(t, c.netns, "tcp", "127.0.0.1:9000")
+			expectNothing(t, c.netns, "tcp", "127.0.0.1:8080")
+		})
+	}
+}
+
+func TestForwardingIsSwitchedOnForContainersOnly(t *testing.T) {
+	l := newLab(t)
+	plant := newNamespace(t)
+	l.connect("up1", plant, "198.51.100.2", "198.51.100.1")
+	serve(t, plant, "tcp", ":80", "plant")
+	w := settle(l)
+	w.publish(port(w.web, "tcp", 8080, 80))
+	serve(t, w.webNS, "tcp", ":80", "web")
+
+	if got := sysctl(t, "net/ipv4/ip_forward"); got != "1" {
+		t.Fatalf("ip_forward is %s, want 1", got)
+	}
+	expect(t, plant, "tcp", at("198.51.100.2", 8080), "web *")
+	expect(t, w.webNS, "tcp", at("198.51.100.1", 80), "plant *")
+	expectNothing(t, w.outside, "tcp", at("198.51.100.1", 80))
+
+	// The next agent finds forwarding on, and still knows.
+	again, err := network.New(network.Options{RunDir: w.runDir})
+	must(t, err)
+	must(t, again.SyncPorts(t.Context(), nil, w.networks))
+	expectNothing(t, w.outside, "tcp", at("198.51.100.1", 80))
+	// The host keeps its separation even when the last network is gone.
+	must(t, w.Leftovers(t.Context(), nil, nil))
+	must(t, w.SyncPorts(t.Context(), nil, nil))
+	expectNothing(t, w.outside, "tcp", at("198.51.100.1", 80))
+}
+
+func TestForwardingThatWasOnStaysOn(t *testing.T) {
+	l := newLab(t)
+	setSysctl(t, "net/ipv4/ip_forward", "1")
+	plant := newNamespace(t)
+	l.connect("up1", plant, "198.51.100.2", "198.51.100.1")
+	serve(t, plant, "tcp", ":80", "plant")
+	w := settle(l)
+	w.publish()
+	expect(t, w.outside, "tcp", at("198.51.100.1", 80), "plant "+outsideAddr)
+}
+
+func TestConversationFollowsThePublishedPort(t *testing.T) {
+	w := newTown(t)
+	serve(t, w.webNS, "udp", ":80", "web")
+	serve(t, w.dbNS, "udp", ":80", "db")
+	w.publish()
+
+	// A sensor that keeps its port and never falls silent.
+	var sensor net.Conn
+	inside(t, w.outside, func() {
+		var err error
+		sensor, err = net.Dial("udp4", at(hostAddr, 8080))
+		must(t, err)
+	})
+	defer sensor.Close()
+	say := func(want string) {
+		t.Helper()
+		wait := patience
+		if want == "" {
+			wait = silence
+		}
+		if got := exchange(sensor, wait); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	say("")
+	w.publish(port(w.web, "udp", 8080, 80))
+	say("web " + outsideAddr)
+	w.publish(port(w.db, "udp", 8080, 80))
+	say("db " + outsideAddr)
+	w.publish()
+	say("")
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), 32)}
+}

@@ -1,0 +1,449 @@
+package network_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/network"
+)
+
+// converge does what an agent does when it starts.
+func (w *town) converge() {
+	w.t.Helper()
+	for _, n := range w.networks {
+		must(w.t, w.EnsureNetwork(w.ctx, n))
+	}
+	for _, s := range w.sandboxes {
+		_, err := w.EnsureSandbox(w.ctx, s, nil)
+		must(w.t, err)
+	}
+	w.publish(port(w.web, "tcp", 8080, 80))
+	must(w.t, w.Leftovers(w.ctx, w.sandboxes, w.networks))
+}
+
+// works checks that web serves, from a listener started by it: one in a
+// namespace of the past would not do.
+func (w *town) works(t *testing.T) {
+	t.Helper()
+	t.Run("works", func(t *testing.T) {
+		serve(t, w.webNS, "tcp", ":80", "web")
+		expect(t, w.outside, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
+		expect(t, w.webNS, "tcp", at(hostAddr, 8080), "web *")
+		expect(t, w.webNS, "tcp", "127.0.0.1:80", "web 127.0.0.1")
+		expect(t, w.dbNS, "tcp", at(w.web.Address, 80), "web "+w.db.Address.String())
+	})
+}
+
+func TestRepeatingChangesNothing(t *testing.T) {
+	w := newTown(t)
+	w.converge()
+	before, index := generation(t), linkIndex(t, w.shop.Bridge)
+	paths, err := w.EnsureSandbox(w.ctx, w.web, nil)
+	must(t, err)
+	if paths.Fresh {
+		t.Error("a namespace was made anew")
+	}
+	w.converge()
+	if after := generation(t); after != before {
+		t.Errorf("%d transactions of nf_tables, want none", after-before)
+	}
+	if after := linkIndex(t, w.shop.Bridge); after != index {
+		t.Error("the bridge was made anew")
+	}
+	w.works(t)
+}
+
+func TestDamageIsRepaired(t *testing.T) {
+	inner := func(w *town, f func(netlink.Link)) {
+		inside(w.t, w.webNS, func() {
+			link, err := netlink.LinkByName("eth0")
+			must(w.t, err)
+			f(link)
+		})
+	}
+	outer := func(w *town) netlink.Link {
+		bridge := linkIndex(w.t, w.shop.Bridge)
+		links, err := netlink.LinkList()
+		must(w.t, err)
+		at := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().MasterIndex == bridge })
+		return links[at]
+	}
+	for name, damage := range map[string]func(w *town){
+		"links of the host removed": func(w *town) {
+			must(w.t, netlink.LinkDel(outer(w)))
+			must(w.t, netlink.LinkDel(outer(w)))
+		},
+		"link of the container removed": func(w *town) {
+			inner(w, func(l netlink.Link) { must(w.t, netlink.LinkDel(l)) })
+		},
+		"link of the container renamed": func(w *town) {
+			inner(w, func(l netlink.Link) {
+				must(w.t, netlink.LinkSetDown(l))
+				must(w.t, netlink.LinkSetName(l, "other0"))
+			})
+		},
+		"link of the container renamed, and another in its place": func(w *town) {
+			inner(w, func(l netlink.Link) {
+				must(w.t, netlink.LinkSetDown(l))
+				must(w.t, netlink.LinkSetName(l, "other0"))
+				must(w.t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "other1"}))
+			})
+		},
+		"link of the container down, without address and with another MAC": func(w *town) {
+			inner(w, func(l netlink.Link) {
+				must(w.t, netlink.LinkSetHardwareAddr(l, []byte{2, 0, 0, 0, 0, 9}))
+				must(w.t, netlink.AddrDel(l, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(w.web.Address, 24))}))
+				must(w.t, netlink.LinkSetDown(l))
+			})
+		},
+		"another address beside the right one": func(w *town) {
+			inner(w, func(netlink.Link) { address(w.t, "eth0", "192.0.2.7/24") })
+			address(w.t, w.shop.Bridge, "192.0.2.8/24")
+		},
+		"loopback of the container down": func(w *town) {
+			inside(w.t, w.webNS, func() {
+				lo, err := netlink.LinkByName("lo")
+				must(w.t, err)
+				must(w.t, netlink.LinkSetDown(lo))
+			})
+		},
+		"port of the bridge taken off it": func(w *town) {
+			must(w.t, netlink.LinkSetNoMaster(outer(w)))
+		},
+		"hairpin mode off": func(w *town) {
+			must(w.t, netlink.LinkSetHairpin(outer(w), false))
+		},
+		"bridge removed": func(w *town) {
+			must(w.t, netlink.LinkDel(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: w.shop.Bridge}}))
+		},
+		"bridge down and without its settings": func(w *town) {
+			setSysctl(w.t, "net/ipv4/conf/"+w.shop.Bridge+"/route_localnet", "0")
+			link, err := netlink.LinkByName(w.shop.Bridge)
+			must(w.t, err)
+			must(w.t, netlink.LinkSetDown(link))
+		},
+		"namespaces no longer pinned": func(w *town) {
+			must(w.t, unix.Unmount(w.webNS, unix.MNT_DETACH))
+		},
+		"run directory wiped": func(w *town) {
+			for _, ns := range []string{w.webNS, w.dbNS, w.appNS} {
+				must(w.t, unix.Unmount(ns, unix.MNT_DETACH))
+			}
+			for _, dir := range []string{"netns", "hosts"} {
+				entries, err := os.ReadDir(filepath.Join(w.runDir, dir))
+				must(w.t, err)
+				for _, e := range entries {
+					must(w.t, os.RemoveAll(filepath.Join(w.runDir, dir, e.Name())))
+				}
+			}
+		},
+		"ruleset flushed": func(w *town) {
+			conn := &nftables.Conn{}
+			conn.FlushRuleset()
+			must(w.t, conn.Flush())
+		},
+		"one chain flushed": func(w *town) {
+			conn := &nftables.Conn{}
+			conn.FlushChain(&nftables.Chain{Name: "forward", Table: &nftables.Table{Name: "margolite", Family: nftables.TableFamilyIPv4}})
+			must(w.t, conn.Flush())
+		},
+		"published ports flushed": func(w *town) {
+			conn := &nftables.Conn{}
+			conn.FlushSet(&nftables.Set{Name: "published", Table: &nftables.Table{Name: "margolite", Family: nftables.TableFamilyIPv4}})
+			must(w.t, conn.Flush())
+		},
+		"forwarding switched off": func(w *town) {
+			setSysctl(w.t, "net/ipv4/ip_forward", "0")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTown(t)
+			w.converge()
+			damage(w)
+			w.converge()
+			w.works(t)
+		})
+	}
+}
+
+func TestFreshNamespaceIsTold(t *testing.T) {
+	w := newTown(t)
+	must(t, unix.Unmount(w.webNS, unix.MNT_DETACH))
+	paths, err := w.EnsureSandbox(t.Context(), w.web, nil)
+	must(t, err)
+	if !paths.Fresh {
+		t.Error("a new namespace was made and not told")
+	}
+}
+
+func TestSandboxHasItsFiles(t *testing.T) {
+	l := newLab(t)
+	resolvConf := filepath.Join(t.TempDir(), "resolv.conf")
+	write := func(content string) { must(t, os.WriteFile(resolvConf, []byte(content), 0o600)) }
+	write("nameserver 192.0.2.53\nsearch plant.example\n")
+	n, err := network.New(network.Options{RunDir: l.runDir, ResolvConf: resolvConf})
+	must(t, err)
+	web := replica(l.network("shop"), "web", 1)
+	hosts := []network.Host{{Address: netip.MustParseAddr("172.29.0.9"), Names: []string{"db"}}}
+	paths, err := n.EnsureSandbox(t.Context(), web, hosts)
+	must(t, err)
+	want := n.Paths(web)
+	if want.Fresh = true; paths != want {
+		t.Errorf("got %+v, want %+v", paths, want)
+	}
+	content := func(path string) string {
+		b, err := os.ReadFile(path)
+		must(t, err)
+		return string(b)
+	}
+	for path, want := range map[string]string{
+		paths.Hosts:      "127.0.0.1\tlocalhost\n" + web.Address.String() + "\tweb\n172.29.0.9\tdb\n",
+		paths.ResolvConf: "nameserver 192.0.2.53\nsearch plant.example\n",
+		paths.Hostname:   "web\n",
+	} {
+		if got := content(path); got != want {
+			t.Errorf("%s: got %q, want %q", path, got, want)
+		}
+	}
+	write("nameserver 192.0.2.54\n") // the host moved to another network
+	_, err = n.EnsureSandbox(t.Context(), web, hosts)
+	must(t, err)
+	if got := content(paths.ResolvConf); got != "nameserver 192.0.2.54\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestSandboxesLiveOnTmpfsToo(t *testing.T) {
+	requireLab(t)
+	dir := t.TempDir()
+	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, ""))
+	t.Cleanup(func() { must(t, unix.Unmount(dir, 0)) }) // fails while anything in it is mounted
+	w := settle(newLabIn(t, dir))
+	w.converge()
+	w.works(t)
+}
+
+func TestRemovingLeavesNothing(t *testing.T) {
+	for name, damage := range map[string]func(w *town){
+		"of what is whole": func(*town) {},
+		"of a link without its peer": func(w *town) {
+			inside(w.t, w.webNS, func() { must(w.t, netlink.LinkDel(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}})) })
+		},
+		"of a pin that is a file":     func(w *town) { must(w.t, unix.Unmount(w.webNS, unix.MNT_DETACH)) },
+		"of a pin mounted twice":      func(w *town) { must(w.t, unix.Mount(w.webNS, w.webNS, "", unix.MS_BIND, "")) },
+		"of a sandbox without bridge": func(w *town) { must(w.t, w.RemoveNetwork(w.ctx, w.shop)) },
+		"of a sandbox without files":  func(w *town) { must(w.t, os.RemoveAll(filepath.Join(w.runDir, "hosts"))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTown(t)
+			setSysctl(t, "net/ipv4/ip_forward", "1")
+			w.converge()
+			damage(w)
+			for range 2 { // the second time there is nothing to remove
+				for _, s := range w.sandboxes {
+					must(t, w.RemoveSandbox(t.Context(), network.Sandbox{Project: s.Project, Service: s.Service, Number: s.Number}))
+				}
+				for _, n := range w.networks {
+					must(t, w.RemoveNetwork(t.Context(), n))
+				}
+				must(t, w.SyncPorts(t.Context(), nil, nil))
+			}
+			if found := w.traces(); len(found) > 0 {
+				t.Errorf("left behind: %q", found)
+			}
+		})
+	}
+}
+
+func TestLeftoversAreWhatNobodyKeeps(t *testing.T) {
+	w := newTown(t)
+	w.converge()
+	must(t, os.WriteFile(filepath.Join(w.runDir, "netns", "stale+x+1"), nil, 0o444)) // from before a reboot
+	must(t, w.Leftovers(t.Context(), []network.Sandbox{w.web, w.db}, []network.Network{w.shop}))
+	w.works(t)
+	for _, trace := range w.traces() {
+		if strings.Contains(trace, "app") || strings.Contains(trace, "stale") || strings.Contains(trace, w.other.Bridge) {
+			t.Errorf("left behind: %s", trace)
+		}
+	}
+	must(t, w.Leftovers(t.Context(), nil, nil))
+	if found := w.traces(); len(found) != 1 || found[0] != "table" {
+		t.Errorf("left behind: %q", found)
+	}
+}
+
+func TestOtherTablesAreLeftAlone(t *testing.T) {
+	w := newTown(t)
+	conn := &nftables.Conn{}
+	theirs := conn.AddTable(&nftables.Table{Name: "fw4", Family: nftables.TableFamilyINet})
+	same := conn.AddTable(&nftables.Table{Name: "margolite", Family: nftables.TableFamilyIPv6})
+	must(t, conn.Flush())
+	t.Cleanup(func() {
+		conn.DelTable(theirs)
+		conn.DelTable(same)
+		must(t, conn.Flush())
+	})
+	w.converge()
+	must(t, w.SyncPorts(t.Context(), nil, nil))
+	tables, err := conn.ListTables()
+	must(t, err)
+	for _, want := range []*nftables.Table{theirs, same} {
+		if !slices.ContainsFunc(tables, func(o *nftables.Table) bool { return o.Name == want.Name && o.Family == want.Family }) {
+			t.Errorf("table %s is gone", want.Name)
+		}
+	}
+}
+
+// What the host's own firewall drops stays dropped.
+func TestFirewallOfTheHostHasTheLastWord(t *testing.T) {
+	w := newTown(t)
+	w.publish(port(w.web, "tcp", 8080, 80))
+	serve(t, w.webNS, "tcp", ":80", "web")
+	conn := &nftables.Conn{}
+	firewall := conn.AddTable(&nftables.Table{Name: "filter", Family: nftables.TableFamilyIPv4})
+	policy := nftables.ChainPolicyDrop
+	conn.AddChain(&nftables.Chain{
+		Name: "FORWARD", Table: firewall, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter, Policy: &policy,
+	})
+	must(t, conn.Flush())
+	t.Cleanup(func() {
+		conn.DelTable(firewall)
+		must(t, conn.Flush())
+	})
+	expectNothing(t, w.outside, "tcp", at(hostAddr, 8080))
+}
+
+func TestConcurrentUse(t *testing.T) {
+	w := newTown(t)
+	var all sync.WaitGroup
+	each := func(f func(s network.Sandbox) error) {
+		for i := range 8 {
+			all.Go(func() {
+				if err := f(replica(w.shop, "many", i+3)); err != nil {
+					t.Error(err)
+				}
+			})
+			all.Go(func() {
+				if err := w.SyncPorts(w.ctx, []network.Port{port(w.web, "tcp", uint16(8000+i), 80)}, w.networks); err != nil {
+					t.Error(err)
+				}
+			})
+			all.Go(func() {
+				if _, err := w.Choose("third", "default", nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	each(func(s network.Sandbox) error {
+		_, err := w.EnsureSandbox(w.ctx, s, nil)
+		return err
+	})
+	each(func(s network.Sandbox) error { return w.RemoveSandbox(w.ctx, s) })
+	w.converge()
+	w.works(t)
+}
+
+// killedRun makes the test binary a process that builds everything up and
+// takes it down again, until it is killed in the middle of it. Whoever comes
+// next has to get along with what it left.
+const killedRun = "MARGOLITE_NETWORK_KILLED"
+
+type work struct {
+	RunDir    string
+	Networks  []network.Network
+	Sandboxes []network.Sandbox
+}
+
+func workUntilKilled(order string) error {
+	var w work
+	if err := json.Unmarshal([]byte(order), &w); err != nil {
+		return err
+	}
+	n, err := network.New(network.Options{RunDir: w.RunDir, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	fmt.Println("at work")
+	for round := 0; ; round++ {
+		for _, net := range w.Networks {
+			err = errors.Join(err, n.EnsureNetwork(ctx, net))
+		}
+		for _, s := range w.Sandboxes {
+			_, e := n.EnsureSandbox(ctx, s, []network.Host{{Address: s.Address, Names: []string{fmt.Sprint("round", round)}}})
+			err = errors.Join(err, e, n.SyncPorts(ctx, []network.Port{port(s, "tcp", 8080, 80)}, w.Networks))
+		}
+		for _, s := range w.Sandboxes {
+			err = errors.Join(err, n.RemoveSandbox(ctx, s))
+		}
+		for _, net := range w.Networks {
+			err = errors.Join(err, n.RemoveNetwork(ctx, net))
+		}
+		if err = errors.Join(err, n.SyncPorts(ctx, nil, nil)); err != nil {
+			return err
+		}
+	}
+}
+
+func TestKillAtAnyMomentIsSurvived(t *testing.T) {
+	w := newTown(t)
+	order, err := json.Marshal(work{w.runDir, w.networks, w.sandboxes})
+	must(t, err)
+	kills := 60
+	if testing.Short() {
+		kills = 10
+	}
+	for i := range kills {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), killedRun+"="+string(order))
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		must(t, err)
+		must(t, cmd.Start())
+		_, err = out.Read(make([]byte, 1))
+		must(t, err)
+		moment := time.AfterFunc(time.Duration(i)*time.Millisecond, func() { _ = cmd.Process.Kill() })
+		if _ = cmd.Wait(); moment.Stop() || cmd.ProcessState.Exited() {
+			t.Fatal("it ended before it was killed")
+		}
+		w.converge()
+	}
+	w.works(t)
+	for _, s := range w.sandboxes {
+		must(t, w.RemoveSandbox(t.Context(), s))
+	}
+	for _, n := range w.networks {
+		must(t, w.RemoveNetwork(t.Context(), n))
+	}
+	_ = os.Remove(filepath.Join(w.runDir, "forwarding"))
+	must(t, w.SyncPorts(t.Context(), nil, nil))
+	if found := w.traces(); len(found) > 0 {
+		t.Errorf("left behind: %q", found)
+	}
+}
+
+func linkIndex(t testing.TB, name string) int {
+	t.Helper()
+	link, err := netlink.LinkByName(name)
+	must(t, err)
+	return link.Attrs().Index
+}

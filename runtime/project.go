@@ -1,0 +1,219 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/image"
+)
+
+// Source is a Compose project as it arrives.
+type Source struct {
+	Project string // name to run under; lower case letters, digits, - and _
+	Package []byte // a tar.gz archive or a YAML file ...
+	File    string // ... or a Compose file on this device
+	// Strict demands the archive layout of Compose components: exactly one
+	// top-level directory with a compose.yaml (PKG-06).
+	Strict      bool
+	Environment map[string]string // for interpolation, over .env
+	// Labels are put on every container. They are no part of the
+	// configuration: a container that is kept keeps those it was created with.
+	Labels map[string]string
+}
+
+// Project is a loaded, supported Compose project.
+type Project struct {
+	Name    string
+	Compose *compose.Project
+	Digest  digest.Digest // of the package; empty for a File
+	Labels  map[string]string
+
+	pins   map[string]digest.Digest // by Stage
+	loaded int                      // Engine.loads when it was
+}
+
+// Services are the names of the services in dependency order.
+func (p *Project) Services() []string { return p.Compose.Order() }
+
+// Images are the image references, normalised and sorted, each once.
+func (p *Project) Images() []string { return p.Compose.Images() }
+
+// Warnings tell people what is likely not what they meant.
+func (p *Project) Warnings() []string { return p.Compose.Warnings }
+
+// Load parses and validates a project and refuses what this runtime does not
+// do. A package is extracted to StateDir/projects/<project>/<digest>, where
+// bind mounts find its files; what is there of former ones goes when the
+// project was applied.
+func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
+	if !container.ValidName(s.Project) {
+		return nil, &Error{Code: InvalidPackage, Object: s.Project, Err: fmt.Errorf("%.80q is no valid project name", s.Project)}
+	}
+	p := &Project{Name: s.Project, Labels: maps.Clone(s.Labels)}
+	file := s.File
+	if file == "" {
+		unlock, err := e.packages.lock(ctx, s.Project)
+		if err != nil {
+			return nil, fail(Internal, s.Project, "load", err)
+		}
+		defer unlock()
+		p.Digest = digest.FromBytes(s.Package)
+		dir := e.packageDir(s.Project, p.Digest)
+		p.loaded = e.noteLoad(dir)
+		if file, err = compose.Extract(s.Package, dir, s.Strict, compose.Limits{}); err != nil {
+			return nil, fail(codeOfCompose(err), s.Project, "extract package", err)
+		}
+	}
+	loaded, err := compose.Load(ctx, compose.Options{
+		ProjectName: s.Project,
+		ComposeFile: file,
+		Environment: s.Environment,
+		Strict:      s.Strict,
+	})
+	if err != nil {
+		return nil, fail(codeOfCompose(err), s.Project, "load", err)
+	}
+	for name := range loaded.Services {
+		if !container.ValidName(name) {
+			return nil, &Error{Code: Unsupported, Object: s.Project, Err: fmt.Errorf("%.80q is no valid service name", name)}
+		}
+	}
+	p.Compose = loaded
+	return p, nil
+}
+
+// configOf is how the containers of a service are made. Which replica it is
+// for is not yet said.
+func (e *Engine) configOf(ctx context.Context, p *Project, service string) (container.Config, error) {
+	s := p.Compose.Services[service]
+	pin, ok := p.pins[s.Image]
+	if !ok {
+		return container.Config{}, &Error{Code: NotFound, Object: s.Image, Err: errors.New("the image is not staged")}
+	}
+	found, err := e.images.Get(ctx, s.Image, pin)
+	if err != nil {
+		return container.Config{}, fail(codeOfImage(err), s.Image, "find image", err)
+	}
+	hash, err := p.Compose.ConfigHash(service, pin)
+	if err != nil {
+		return container.Config{}, fail(Internal, service, "compare", err)
+	}
+	return container.Config{
+		Labels:     container.Labels{Hash: hash, Root: found.ChainID.String()},
+		Service:    s,
+		Image:      found.Config.Config,
+		ImageName:  found.Name,
+		WorkingDir: p.Compose.WorkingDir,
+	}, nil
+}
+
+func volumesOf(s *compose.Service) []string {
+	var volumes []string
+	for _, m := range s.Mounts {
+		if m.Volume != "" && !slices.Contains(volumes, m.Volume) {
+			volumes = append(volumes, m.Volume)
+		}
+	}
+	return volumes
+}
+
+func (e *Engine) packagesDir(project string) string {
+	return filepath.Join(e.o.StateDir, "projects", project)
+}
+
+func (e *Engine) packageDir(project string, d digest.Digest) string {
+	return filepath.Join(e.packagesDir(project), d.Encoded())
+}
+
+// noteLoad remembers the order in which packages were loaded.
+func (e *Engine) noteLoad(dir string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.loads++
+	e.lastLoads[dir] = e.loads
+	return e.loads
+}
+
+// forgetPackages removes the extracted packages that p replaced. One that was
+// loaded after p is about to be applied, and stays.
+func (e *Engine) forgetPackages(p *Project) error {
+	return e.sweepPackages(p.Name, func(dir string) bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return p.Digest != "" && dir == e.packageDir(p.Name, p.Digest) || e.lastLoads[dir] > p.loaded
+	})
+}
+
+// removePackages removes all extracted packages of a project.
+func (e *Engine) removePackages(project string) error {
+	if err := e.sweepPackages(project, func(string) bool { return false }); err != nil {
+		return err
+	}
+	if err := os.Remove(e.packagesDir(project)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (e *Engine) sweepPackages(project string, keep func(dir string) bool) error {
+	entries, err := os.ReadDir(e.packagesDir(project))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, entry := range entries {
+		if dir := filepath.Join(e.packagesDir(project), entry.Name()); !keep(dir) {
+			err = errors.Join(err, os.RemoveAll(dir))
+			e.mu.Lock()
+			delete(e.lastLoads, dir)
+			e.mu.Unlock()
+		}
+	}
+	if err != nil {
+		return fail(Internal, project, "remove former packages", err)
+	}
+	return nil
+}
+
+// codeOfCompose says what a failure of the room compose is.
+func codeOfCompose(err error) Code {
+	var unsupported *compose.Error
+	switch {
+	case errors.As(err, &unsupported):
+		return Unsupported
+	case errors.Is(err, compose.ErrInvalid):
+		return InvalidPackage
+	default:
+		return Internal
+	}
+}
+
+// codeOfImage says what a failure of the room image is.
+func codeOfImage(err error) Code {
+	var failed *image.Error
+	if !errors.As(err, &failed) {
+		return Internal
+	}
+	switch failed.Kind {
+	case image.NotFound:
+		return NotFound
+	case image.Unreachable:
+		return Unreachable
+	case image.Denied, image.Refused:
+		return Denied
+	case image.BadContent:
+		return InvalidPackage
+	case image.NoPlatform:
+		return Unsupported
+	default:
+		return Internal
+	}
+}

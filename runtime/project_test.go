@@ -1,0 +1,174 @@
+package runtime_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/runtime"
+)
+
+// archive is a component package with the given files in its one directory.
+func archive(t *testing.T, files map[string]string) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	zip := gzip.NewWriter(&buf)
+	w := tar.NewWriter(zip)
+	for name, text := range files {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(text))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), zip.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+func TestLoadSaysWhatIsWrong(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	tests := []struct {
+		name   string
+		source runtime.Source
+		code   runtime.Code
+		text   string
+	}{
+		{"a key that is not supported", runtime.Source{Project: "p", Package: []byte("services: {web: {image: x, privileged: true}}")}, runtime.Unsupported, "privileged"},
+		{"a file that is no YAML", runtime.Source{Project: "p", Package: []byte("services: [")}, runtime.InvalidPackage, ""},
+		{"an archive that escapes", runtime.Source{Project: "p", Strict: true, Package: archive(t, map[string]string{"../x": "y"})}, runtime.InvalidPackage, ""},
+		{"an archive without Compose file", runtime.Source{Project: "p", Strict: true, Package: archive(t, map[string]string{"app/x": "y"})}, runtime.InvalidPackage, "compose.yaml"},
+		{"a project name that is a path", runtime.Source{Project: "../p", Package: []byte("services: {web: {image: x}}")}, runtime.InvalidPackage, "name"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := e.Load(t.Context(), test.source)
+			if runtime.CodeOf(err) != test.code || !strings.Contains(err.Error(), test.text) {
+				t.Errorf("got code %q, %v", runtime.CodeOf(err), err)
+			}
+		})
+	}
+}
+
+func TestFilesOfThePackageReachTheContainer(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	load := func(text string) *runtime.Project {
+		p, err := e.Load(t.Context(), runtime.Source{
+			Project: "files", Strict: true, Environment: map[string]string{"GREETING": "hello"},
+			Package: archive(t, map[string]string{
+				"app/compose.yaml":  "services: {web: {image: " + r.registry + "/busybox, env_file: [app.env], environment: {SAYS: \"${GREETING}\"}, volumes: [\"./conf:/conf:ro\"]}}",
+				"app/app.env":       "FROM_FILE=yes\n",
+				"app/conf/settings": text,
+			}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Stage(t.Context(), p, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	first, second := load("one"), load("two")
+	r.apply(e, first)
+	c := r.containers(e, "files")["web"]
+	if got := r.inside(c, "cat /conf/settings"); got != "one" {
+		t.Errorf("settings are %q", got)
+	}
+	environment, err := os.ReadFile("/proc/" + itoa(c.Pid) + "/environ")
+	if err != nil || !strings.Contains(string(environment), "SAYS=hello\x00") || !strings.Contains(string(environment), "FROM_FILE=yes\x00") {
+		t.Errorf("environment %q, %v", environment, err)
+	}
+
+	t.Log("a package that was loaded and waits to be applied is kept")
+	r.apply(e, second)
+	if got := r.inside(r.containers(e, "files")["web"], "cat /conf/settings"); got != "two" {
+		t.Errorf("settings are %q", got)
+	}
+	if left, _ := filepath.Glob(filepath.Join(r.state, "projects/files/*")); len(left) != 1 || !strings.HasSuffix(left[0], second.Digest.Encoded()) {
+		t.Errorf("extracted packages %q", left)
+	}
+}
+
+func TestStageNeedsNoNetworkForWhatIsPresent(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	p := r.load(e, "stage", `services: {web: {image: BUSYBOX}}`)
+	if len(r.pins) != 1 {
+		t.Fatalf("pins %v", r.pins)
+	}
+	r.push("busybox", nil) // the tag names another image now
+	pins, err := e.Stage(t.Context(), p, r.pins, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ref, pin := range pins {
+		if pin != r.pins[ref] {
+			t.Errorf("%s moved from %s to %s", ref, r.pins[ref], pin)
+		}
+	}
+	r.offline = true
+	e = r.engine()
+	if _, err := e.Stage(t.Context(), p, r.pins, nil); err != nil {
+		t.Errorf("offline: %v", err)
+	}
+}
+
+func TestWhatCannotBeFetchedHasACode(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	missing := r.load(e, "missing", `services: {web: {image: BUSYBOX}}`)
+	missing.Compose.Services["web"].Image = r.registry + "/missing:1"
+	if _, err := e.Stage(t.Context(), missing, nil, nil); runtime.CodeOf(err) != runtime.NotFound {
+		t.Errorf("an image that is not there: %v", err)
+	}
+	if err := e.Apply(t.Context(), missing, runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.NotFound {
+		t.Errorf("a project that is not staged: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := e.FetchPackage(ctx, runtime.PackageRef{Repository: r.registry + "/nothing", Revision: "1"}, nil); runtime.CodeOf(err) != runtime.NotFound {
+		t.Errorf("a package that is not there: %v", err)
+	}
+	if _, err := e.FetchPackage(ctx, runtime.PackageRef{}, nil); runtime.CodeOf(err) != runtime.InvalidPackage {
+		t.Errorf("no package at all: %v", err)
+	}
+}
+
+func TestPruneKeepsWhatIsUsedAndWhatIsAskedFor(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	for _, name := range []string{"used", "kept", "loose"} {
+		r.push(name, nil)
+	}
+	e := r.engine()
+	r.apply(e, r.load(e, "prune", `services: {web: {image: REGISTRY/used:latest, read_only: true}}`))
+	keep := make(map[string]digest.Digest)
+	for _, name := range []string{"kept", "loose"} {
+		p := r.load(e, "other", "services: {web: {image: REGISTRY/"+name+":latest}}")
+		for _, ref := range p.Images() {
+			if name == "kept" {
+				keep[ref] = r.pins[ref]
+			}
+		}
+	}
+	removed, err := e.Prune(t.Context(), keep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(removed) != 1 || !strings.Contains(removed[0], "/loose@sha256:") {
+		t.Errorf("removed %q", removed)
+	}
+}

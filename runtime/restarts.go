@@ -1,0 +1,130 @@
+package runtime
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/margolite/margolite/runtime/container"
+)
+
+const (
+	firstDelay = 200 * time.Millisecond
+	maxDelay   = time.Minute
+	ranWell    = 10 * time.Second // a container that ran this long starts with a clean record
+)
+
+// history is how a container fared since this process knows it. It is in memory
+// only: a crash loop writes nothing.
+type history struct {
+	pid      int       // of the process that was seen last
+	started  time.Time // when it started
+	over     bool      // it ended, and due is reckoned
+	failures int       // ends in a row that came too soon
+	due      time.Time // when it may be started again
+}
+
+// runs notes that the process pid, started at some time, was seen. One without a
+// start is about to end, and tells nothing new.
+func (h *history) runs(pid int, started time.Time) {
+	if h.pid != pid && !started.IsZero() {
+		h.pid, h.started, h.over = pid, started, false
+	}
+}
+
+// starts notes that it is started now.
+func (h *history) starts(now time.Time) {
+	h.pid, h.started, h.over = 0, now, false
+}
+
+// ends notes that it does not run any more, and reckons when it may again. What
+// never ran before the eyes of this process may at once.
+func (h *history) ends(now time.Time, chance float64) {
+	if h.over {
+		return
+	}
+	h.over = true
+	if h.started.IsZero() {
+		h.due = now
+		return
+	}
+	if now.Sub(h.started) >= ranWell {
+		h.failures = 0
+	}
+	h.due = now.Add(delay(h.failures, chance))
+	h.failures++
+}
+
+// delay doubles with each failure; chance, from 0 to 1, spreads it by a quarter,
+// so that what fell together does not rise together.
+func delay(failures int, chance float64) time.Duration {
+	d := maxDelay
+	if failures < 16 {
+		d = min(firstDelay<<failures, maxDelay)
+	}
+	return d*3/4 + time.Duration(chance*float64(d/4))
+}
+
+// noteStart notes that a container is started now.
+func (e *Engine) noteStart(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.historyOf(id).starts(time.Now())
+}
+
+// noteState notes what a container does, and returns when it may be started again.
+func (e *Engine) noteState(c ObservedContainer) (failures int, due time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	h := e.historyOf(c.ID)
+	if c.active() {
+		h.runs(c.Pid, c.Started)
+	} else {
+		h.ends(time.Now(), rand.Float64())
+	}
+	return h.failures, h.due
+}
+
+// restartsOf is how often a container failed in a row.
+func (e *Engine) restartsOf(id string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if h := e.history[id]; h != nil {
+		return h.failures
+	}
+	return 0
+}
+
+// forgetHistories forgets the containers that are not there any more.
+func (e *Engine) forgetHistories(all []container.Container) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	maps.DeleteFunc(e.history, func(id string, _ *history) bool {
+		return !slices.ContainsFunc(all, func(c container.Container) bool { return c.ID == id })
+	})
+}
+
+// noteChange notes that Apply or Remove worked on a project.
+func (e *Engine) noteChange(project string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.changed[project]++
+}
+
+// changeOf is how often Apply or Remove worked on a project.
+func (e *Engine) changeOf(project string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.changed[project]
+}
+
+// historyOf needs e.mu.
+func (e *Engine) historyOf(id string) *history {
+	h := e.history[id]
+	if h == nil {
+		h = &history{}
+		e.history[id] = h
+	}
+	return h
+}

@@ -1,0 +1,372 @@
+package runtime_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/test/containerdtest"
+)
+
+const patience = 30 * time.Second
+
+// rig is a device with a runtime on it: a containerd, directories, a registry.
+type rig struct {
+	testing.TB
+	client   *containerd.Client
+	registry string
+	state    string
+	run      string
+	shim     string
+	onStep   func(string)
+	offline  bool // no registry is known
+	pins     map[string]digest.Digest
+}
+
+// onEach runs a test on each kind of containerd.
+func onEach(t *testing.T, test func(t *testing.T, r *rig)) {
+	for _, backend := range containerdtest.Backends() {
+		t.Run(backend.Name, func(t *testing.T) { test(t, newRig(t, backend)) })
+	}
+}
+
+func newRig(t testing.TB, backend containerdtest.Backend) *rig {
+	client := backend.Start(t)
+	dir := containerdtest.Dir(t)
+	r := &rig{
+		TB:       t,
+		client:   client,
+		registry: containerdtest.Registry(t),
+		state:    filepath.Join(dir, "state"),
+		run:      filepath.Join(dir, "run"),
+		pins:     make(map[string]digest.Digest),
+	}
+	t.Cleanup(func() { // whatever the test left
+		r.onStep = nil
+		ctx := context.WithoutCancel(containerdtest.Context(t))
+		engine := r.engine()
+		projects, err := engine.Observe(ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, p := range projects {
+			if err := engine.Remove(ctx, p.Name); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	// Process 1 takes no notice of SIGTERM unless it is made to.
+	r.push("busybox", func(c *v1.Config) { c.StopSignal = "SIGKILL" })
+	return r
+}
+
+// push puts a busybox with another digest into the registry.
+func (r *rig) push(name string, change func(*v1.Config)) {
+	containerdtest.Push(r, containerdtest.Busybox(r, change), r.registry+"/"+name+":latest")
+}
+
+// engine is a new runtime on the device, as after a restart of the agent.
+func (r *rig) engine() *runtime.Engine {
+	r.Helper()
+	registries := map[string]image.Registry{r.registry: {PlainHTTP: true}}
+	if r.offline {
+		registries = nil
+	}
+	engine, err := runtime.New(runtime.Options{
+		Client:     r.client,
+		Namespace:  containerdtest.Namespace,
+		StateDir:   r.state,
+		RunDir:     r.run,
+		Shim:       r.shim,
+		Registries: registries,
+		Logger:     containerdtest.Logger(r),
+		OnStep:     r.onStep,
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return engine
+}
+
+// supervise runs the supervisor of an engine until the test or stop ends it.
+func (r *rig) supervise(e *runtime.Engine) (stop func()) {
+	ctx, cancel := context.WithCancel(r.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-ended; err != nil {
+			r.Error(err)
+		}
+	}
+	r.Cleanup(stop)
+	return stop
+}
+
+// load loads and stages a project; BUSYBOX in the file stands for the image.
+func (r *rig) load(e *runtime.Engine, name, file string) *runtime.Project {
+	r.Helper()
+	file = strings.ReplaceAll(file, "BUSYBOX", r.registry+"/busybox:latest")
+	file = strings.ReplaceAll(file, "REGISTRY", r.registry)
+	p, err := e.Load(r.Context(), runtime.Source{Project: name, Package: []byte(file), Labels: map[string]string{"org.example/test": r.Name()}})
+	if err != nil {
+		r.Fatal(err)
+	}
+	pins, err := e.Stage(r.Context(), p, r.pins, nil)
+	if err != nil {
+		r.Fatal(err)
+	}
+	for ref, pin := range pins {
+		r.pins[ref] = pin
+	}
+	return p
+}
+
+func (r *rig) apply(e *runtime.Engine, p *runtime.Project) {
+	r.Helper()
+	if err := e.Apply(r.Context(), p, runtime.ApplyOptions{}); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// containers are those of a project, by service.
+func (r *rig) containers(e *runtime.Engine, project string) map[string]runtime.ObservedContainer {
+	r.Helper()
+	projects, err := e.Observe(r.Context())
+	if err != nil {
+		r.Fatal(err)
+	}
+	byService := make(map[string]runtime.ObservedContainer)
+	for _, p := range projects {
+		if p.Name != project {
+			continue
+		}
+		for _, c := range p.Containers {
+			if other, ok := byService[c.Service]; ok {
+				r.Fatalf("service %s has two containers, %s and %s", c.Service, other.ID, c.ID)
+			}
+			byService[c.Service] = c
+		}
+	}
+	return byService
+}
+
+// eventually waits for a condition.
+func (r *rig) eventually(what string, condition func() bool) {
+	r.Helper()
+	for end := time.Now().Add(patience); !condition(); {
+		if time.Now().After(end) {
+			r.Fatalf("not within %s: %s", patience, what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// inside runs a shell command in the namespaces of a container.
+func (r *rig) inside(c runtime.ObservedContainer, command string) string {
+	r.Helper()
+	out, err := r.tryInside(c, command)
+	if err != nil {
+		r.Fatalf("%s: %v\n%s", command, err, out)
+	}
+	return out
+}
+
+func (r *rig) tryInside(c runtime.ObservedContainer, command string) (string, error) {
+	out, err := exec.Command("nsenter", "-t", fmt.Sprint(c.Pid), "-a", "-r", "-w", "/bin/sh", "-c", command).CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+// logs is the output of a service so far.
+func (r *rig) logs(e *runtime.Engine, project, service string) string {
+	r.Helper()
+	var out bytes.Buffer
+	if err := e.Logs(r.Context(), project, service, runtime.LogOptions{}, &out); err != nil {
+		r.Fatal(err)
+	}
+	return out.String()
+}
+
+// get fetches a page; "" when it cannot.
+func get(address string) string {
+	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get("http://" + address)
+	if err != nil {
+		return ""
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<16))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(body))
+}
+
+// hostAddress is an address of this machine other than loopback. The tests have
+// a network of their own, with none; it is added.
+func (r *rig) hostAddress() string {
+	r.Helper()
+	const address = "198.51.100.1"
+	if out, err := exec.Command("ip", "address", "replace", address+"/32", "dev", "lo").CombinedOutput(); err != nil {
+		r.Fatalf("%v: %s", err, out)
+	}
+	return address
+}
+
+// reboot does what a reboot does to the runtime: processes, namespaces, links,
+// rules and the run directory are gone.
+func (r *rig) reboot(e *runtime.Engine) {
+	r.Helper()
+	r.killShims()
+	r.eventually("no process is left", func() bool {
+		projects, err := e.Observe(r.Context())
+		if err != nil {
+			r.Fatal(err)
+		}
+		return !slices.ContainsFunc(projects, func(p runtime.ObservedProject) bool {
+			return slices.ContainsFunc(p.Containers, func(c runtime.ObservedContainer) bool { return c.State != runtime.Created && c.State != runtime.Done })
+		})
+	})
+	r.wipeNetwork()
+}
+
+// wipeNetwork removes links, rules, pins and the run directory behind the runtime's back.
+func (r *rig) wipeNetwork() {
+	r.Helper()
+	links, err := net.Interfaces()
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, link := range links {
+		if strings.HasPrefix(link.Name, "mgl-") || strings.HasPrefix(link.Name, "mgv-") {
+			_ = exec.Command("ip", "link", "delete", link.Name).Run() // may have gone with its other end
+		}
+	}
+	_ = exec.Command("nft", "delete", "table", "ip", "margolite").Run() // where nft is installed
+	pins, err := filepath.Glob(filepath.Join(r.run, "netns", "*"))
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, pin := range pins {
+		if err := syscall.Unmount(pin, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
+			r.Fatal(err)
+		}
+	}
+	if err := os.RemoveAll(r.run); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// killShims kills the shims of this rig's containerd, and what they run.
+func (r *rig) killShims() {
+	r.Helper()
+	for _, pid := range r.shims() {
+		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			r.Fatal(err)
+		}
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		for child := range strings.FieldsSeq(string(children)) {
+			var n int
+			if _, err := fmt.Sscan(child, &n); err == nil {
+				_ = syscall.Kill(n, syscall.SIGKILL)
+			}
+		}
+	}
+}
+
+// shims are the shims that run in the tests' process namespace.
+func (r *rig) shims() []int {
+	r.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		r.Fatal(err)
+	}
+	var pids []int
+	for _, entry := range entries {
+		var pid int
+		if _, err := fmt.Sscan(entry.Name(), &pid); err != nil {
+			continue
+		}
+		command, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+		if err == nil && bytes.Contains(command, []byte("containerd-shim-runc-v2")) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// expectNothingLeft fails when anything of any project is still there, save volumes.
+func (r *rig) expectNothingLeft() {
+	r.Helper()
+	ctx := containerdtest.Context(r)
+	containers, err := r.client.Containers(ctx)
+	if err != nil {
+		r.Fatal(err)
+	}
+	if len(containers) > 0 {
+		r.Errorf("%d containers are left", len(containers))
+	}
+	snapshots := 0
+	if err := r.client.SnapshotService("overlayfs").Walk(ctx, countSnapshots(&snapshots), `labels."margolite/project"`); err != nil {
+		r.Fatal(err)
+	}
+	if snapshots > 0 {
+		r.Errorf("%d snapshots are left", snapshots)
+	}
+	links, err := net.Interfaces()
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, link := range links {
+		if strings.HasPrefix(link.Name, "mgl-") || strings.HasPrefix(link.Name, "mgv-") {
+			r.Errorf("link %s is left", link.Name)
+		}
+	}
+	for _, pattern := range []string{"netns/*", "hosts/*", "logs/*", "mounts/*"} {
+		left, err := filepath.Glob(filepath.Join(r.run, pattern))
+		if err != nil {
+			r.Fatal(err)
+		}
+		if len(left) > 0 {
+			r.Errorf("left in the run directory: %q", left)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(r.state, "projects", "*")); len(left) > 0 {
+		r.Errorf("left of packages: %q", left)
+	}
+	if left, _ := filepath.Glob("/sys/fs/cgroup/*/" + containerdtest.Namespace + "/" + "*"); len(left) > 0 {
+		for _, group := range left {
+			if strings.Contains(group, strings.ToLower(r.Name())) {
+				r.Errorf("control group %s is left", group)
+			}
+		}
+	}
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), r.run) {
+		r.Errorf("mounts are left in %s (%v)", r.run, err)
+	}
+}

@@ -1,0 +1,281 @@
+package runtime
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/log"
+)
+
+const (
+	rotateEvery = 5 * time.Second        // how often the size of logs is looked at
+	rotateSoon  = 100 * time.Millisecond // when something writes a lot
+)
+
+// Run supervises the containers until ctx is done: it restarts what stops by
+// its restart policy, brings everything back after a reboot, and keeps logs
+// small. Projects that Apply or Remove works on are left alone meanwhile.
+//
+// It looks at everything when it starts, when an event says that a task ended,
+// whenever such an event may have been missed, and when a restart is due. It
+// does not look when nothing happens, save at the size of logs.
+func (e *Engine) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(e.within(ctx))
+	w := e.watch(ctx)
+	defer w.join()
+	defer cancel()
+
+	s := &supervisor{e: e, projects: make(map[string]*tended)}
+	due := time.NewTimer(0)
+	defer due.Stop()
+	sizes := time.NewTimer(rotateEvery)
+	defer sizes.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-sizes.C:
+			sizes.Reset(s.rotate())
+			continue
+		case <-due.C:
+		case <-w.news:
+		case <-e.released:
+		}
+		next, ok := s.look(ctx)
+		if ok {
+			due.Reset(next)
+		} else {
+			due.Stop()
+		}
+	}
+}
+
+// supervisor is what Run remembers between two looks.
+type supervisor struct {
+	e        *Engine
+	projects map[string]*tended
+	logs     []string // of the containers that run
+	soon     time.Duration
+	swept    bool // leftovers of former processes were removed
+	failures int  // looks in a row that failed
+}
+
+// tended is what the supervisor knows of one project.
+type tended struct {
+	made     made                         // brought up to date since this process started
+	seen     map[string]ObservedContainer // by id, the last time
+	changes  int                          // Engine.changeOf when seen was
+	failures int                          // in a row, other than of one container
+	due      time.Time                    // not to be tended before, after failures
+}
+
+// look tends every project, and says in what time the next look is due; not ok
+// when nothing is waiting.
+func (s *supervisor) look(ctx context.Context) (next time.Duration, ok bool) {
+	due, err := s.tendAll(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.e.o.Logger.Warn("cannot look after containers", "error", err)
+		}
+		s.failures++
+		return delay(s.failures, rand.Float64()), true
+	}
+	s.failures = 0
+	if due.IsZero() {
+		return 0, false
+	}
+	return max(0, time.Until(due)), true
+}
+
+// tendAll returns when the next restart is due; zero when none is.
+func (s *supervisor) tendAll(ctx context.Context) (next time.Time, err error) {
+	all, err := s.e.containers.List(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if !s.swept {
+		if err := s.e.sweepNetworks(ctx); err != nil {
+			return time.Time{}, err
+		}
+		s.swept = true
+	}
+
+	names := make(map[string]bool)
+	for _, c := range all {
+		names[c.Labels.Project] = true
+	}
+	for name := range s.projects {
+		names[name] = true // also those whose last container has gone
+	}
+	s.logs = s.logs[:0]
+	for name := range names {
+		unlock, ok := s.e.projects.tryLock(name)
+		if !ok {
+			continue // whoever has it pokes at the end
+		}
+		due := s.tend(ctx, name)
+		unlock()
+		if next.IsZero() || !due.IsZero() && due.Before(next) {
+			next = due
+		}
+	}
+	s.e.forgetHistories(all)
+	return next, nil
+}
+
+// tend brings one project back to what its labels say, and returns when it has
+// to be tended again; zero when nothing is waiting.
+func (s *supervisor) tend(ctx context.Context, project string) time.Time {
+	t := s.projects[project]
+	if t == nil {
+		t = &tended{}
+		s.projects[project] = t
+	}
+	if time.Now().Before(t.due) {
+		return t.due
+	}
+	due, err := s.restore(ctx, project, t)
+	switch {
+	case err == nil:
+		t.failures, t.due = 0, time.Time{}
+		return due
+	case ctx.Err() != nil:
+		return time.Time{}
+	}
+	s.e.o.Logger.Warn("cannot bring project back", "project", project, "error", err)
+	t.due = time.Now().Add(delay(t.failures, rand.Float64()))
+	t.failures++
+	return t.due
+}
+
+// restore executes the plan that leads to what the labels say.
+func (s *supervisor) restore(ctx context.Context, project string, t *tended) (due time.Time, err error) {
+	r := &run{e: s.e, project: project, made: t.made}
+	defer func() { t.made = r.made }()
+	for first := true; ; first = false {
+		r.wanted = Wanted{AsRecorded: true}
+		if _, err := r.look(ctx); err != nil {
+			return time.Time{}, err
+		}
+		if len(r.found) == 0 {
+			s.compare(project, t, nil)
+			delete(s.projects, project)
+			return time.Time{}, nil
+		}
+		chosen := current(r.found)
+		r.place = recorded(chosen)
+		r.wanted, due = s.wanted(chosen)
+		observed, err := r.look(ctx)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if first {
+			s.compare(project, t, observed.Containers)
+		}
+		plan := PlanFor(observed, r.wanted)
+		if len(plan) == 0 {
+			s.remember(t, observed.Containers)
+			return due, nil
+		}
+		if err := r.do(ctx, plan[0]); err != nil {
+			if plan[0].Kind != StartContainer || ctx.Err() != nil {
+				return time.Time{}, err
+			}
+			// Its history makes the next attempt wait.
+			s.e.o.Logger.Warn("cannot start service", "project", project, "service", plan[0].Replica.Service, "error", err)
+		}
+	}
+}
+
+// wanted is what the labels of the containers say, and when the first of those
+// that rest now is due.
+func (s *supervisor) wanted(chosen []container.Container) (w Wanted, due time.Time) {
+	w.AsRecorded = true
+	now := time.Now()
+	for _, c := range chosen {
+		o := s.e.observe(c)
+		failures, again := s.e.noteState(o)
+		service := WantedService{Replica: o.Replica(), Container: c.ID, Volumes: c.Labels.Volumes, DependsOn: c.Labels.DependsOn}
+		switch o.State {
+		case Stopped:
+			waits := c.Labels.Restart.After(c.ExitCode, failures-1)
+			service.Resting = !waits || now.Before(again)
+			if waits && service.Resting && (due.IsZero() || again.Before(due)) {
+				due = again
+			}
+		case Created: // the task has gone, with its shim or in a reboot
+			service.Resting = now.Before(again)
+			if service.Resting && (due.IsZero() || again.Before(due)) {
+				due = again
+			}
+		}
+		w.Services = append(w.Services, service)
+	}
+	return w, due
+}
+
+// compare tells whoever listens when something stopped, died or vanished that
+// neither Apply nor Remove touched since.
+func (s *supervisor) compare(project string, t *tended, now []ObservedContainer) {
+	changes := s.e.changeOf(project)
+	if t.changes != changes {
+		t.changes, t.seen = changes, nil
+	}
+	changed := false
+	for id, before := range t.seen {
+		i := slices.IndexFunc(now, func(c ObservedContainer) bool { return c.ID == id })
+		if i < 0 || before.active() && (!now[i].active() || now[i].Pid != before.Pid) {
+			changed = true
+		}
+	}
+	for _, c := range now {
+		before, known := t.seen[c.ID]
+		if known && !before.active() {
+			continue
+		}
+		switch c.State {
+		case Stopped:
+			changed = true
+			s.e.o.Logger.Warn("service ended", "project", project, "service", c.Service, "code", c.ExitCode)
+		case Created:
+			changed = true
+			s.e.o.Logger.Info("service is gone", "project", project, "service", c.Service)
+		}
+	}
+	if changed {
+		poke(s.e.changes)
+	}
+}
+
+func (s *supervisor) remember(t *tended, containers []ObservedContainer) {
+	t.seen = make(map[string]ObservedContainer, len(containers))
+	for _, c := range containers {
+		t.seen[c.ID] = c
+		if c.active() {
+			s.e.noteState(c)
+			s.logs = append(s.logs, s.e.containers.LogPath(c.ID))
+		}
+	}
+}
+
+// rotate keeps the logs of running containers small, and says when to look
+// again: the sooner the more they write.
+func (s *supervisor) rotate() time.Duration {
+	rotated := false
+	for _, path := range s.logs {
+		did, err := log.Rotate(path, log.DefaultCap)
+		if err != nil {
+			s.e.o.Logger.Warn("cannot rotate log", "error", err)
+		}
+		rotated = rotated || did
+	}
+	if rotated {
+		s.soon = max(s.soon/4, rotateSoon)
+	} else {
+		s.soon = min(max(s.soon, rotateSoon)*2, rotateEvery)
+	}
+	return s.soon
+}

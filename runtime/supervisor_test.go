@@ -1,0 +1,233 @@
+package runtime_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/runtime"
+)
+
+// touch makes a file in a volume.
+func (r *rig) touch(parts ...string) {
+	r.Helper()
+	path := filepath.Join(append([]string{r.state, "volumes"}, parts...)...)
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) poked(e *runtime.Engine) {
+	r.Helper()
+	select {
+	case <-e.Changes():
+	case <-time.After(patience):
+		r.Error("nobody was told of the change")
+	}
+}
+
+func TestSupervisorKeepsToTheRestartPolicy(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		r.supervise(e)
+		// Each waits for its sign, then ends with its code, again and again.
+		const script = `["sh", "-c", "echo run; while ! test -e /data/go; do sleep 0.1; done; exit CODE"]`
+		file := `
+services:
+  always: {image: BUSYBOX, restart: always, volumes: ["data:/data"], command: SCRIPT0}
+  twice: {image: BUSYBOX, restart: "on-failure:2", volumes: ["data:/data"], command: SCRIPT7}
+  never: {image: BUSYBOX, volumes: ["data:/data"], command: SCRIPT7}
+  job: {image: BUSYBOX, restart: on-failure, volumes: ["data:/data"], command: SCRIPT0}
+volumes: {data: {}}
+`
+		for _, code := range []string{"0", "7"} {
+			file = strings.ReplaceAll(file, "SCRIPT"+code, strings.Replace(script, "CODE", code, 1))
+		}
+		r.apply(e, r.load(e, "policy", file))
+		r.touch("policy", "data", "go")
+		r.poked(e)
+
+		runs := func(service string) int { return strings.Count(r.logs(e, "policy", service), "run\n") }
+		state := func(service string) runtime.State { return r.containers(e, "policy")[service].State }
+		r.eventually("a service that always runs is restarted again and again", func() bool { return runs("always") >= 4 })
+		r.eventually("a service is restarted after failures, as often as it says", func() bool { return runs("twice") == 3 && state("twice") == runtime.Stopped })
+		r.eventually("a service without policy stays down", func() bool { return state("never") == runtime.Stopped })
+		r.eventually("a job that ended well is recorded", func() bool { return r.containers(e, "policy")["job"].Recorded })
+		if n := runs("never"); n != 1 {
+			t.Errorf("the service without policy ran %d times", n)
+		}
+		if n := runs("job"); n != 1 {
+			t.Errorf("the job ran %d times", n)
+		}
+		if n := runs("twice"); n != 3 {
+			t.Errorf("the service that may fail twice ran %d times", n)
+		}
+		if c := r.containers(e, "policy")["never"]; c.ExitCode != 7 {
+			t.Errorf("exit code %d", c.ExitCode)
+		}
+	})
+}
+
+func TestSupervisorBringsBackWhatDiedWithItsShim(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		r.supervise(e)
+		r.apply(e, r.load(e, "shim", `
+services:
+  a: {image: BUSYBOX, restart: always}
+  b: {image: BUSYBOX}
+`))
+		before := r.containers(e, "shim")
+		r.killShims()
+		r.poked(e)
+		r.eventually("both run again", func() bool {
+			after := r.containers(e, "shim")
+			return after["a"].State == runtime.Running && after["b"].State == runtime.Running &&
+				after["a"].Pid != before["a"].Pid && after["b"].Pid != before["b"].Pid
+		})
+	})
+}
+
+func TestSupervisorAfterAReboot(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		stop := r.supervise(e)
+		r.apply(e, r.load(e, "boot", shop))
+		r.eventually("an answer", func() bool { return get("127.0.0.1:18080") == "ANSWER" })
+		before := r.containers(e, "boot")
+		stop()
+		r.reboot(e)
+
+		// A new agent, no registry within reach, and nobody who applies.
+		var starts []string
+		r.offline = true
+		r.onStep = func(step string) {
+			if strings.HasPrefix(step, "before start") {
+				starts = append(starts, step)
+			}
+			if strings.Contains(step, "create") || strings.Contains(step, "delete") {
+				t.Errorf("step %q", step)
+			}
+		}
+		e = r.engine()
+		stop = r.supervise(e)
+		r.eventually("an answer", func() bool { return get("127.0.0.1:18080") == "ANSWER" })
+		after := r.containers(e, "boot")
+		for service, c := range after {
+			if c.ID != before[service].ID || c.Address != before[service].Address {
+				t.Errorf("%s was %+v, is %+v", service, before[service], c)
+			}
+		}
+		stop()
+		if want := "before start container db-1, before start container web-1"; strings.Join(starts, ", ") != want {
+			t.Errorf("started %q, want %q", starts, want)
+		}
+	})
+}
+
+func TestSupervisorLeavesRunningServicesAloneWhenItStarts(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		r.apply(e, r.load(e, "calm", shop))
+		before := r.containers(e, "calm")
+		r.onStep = func(step string) {
+			if strings.Contains(step, "container") {
+				t.Errorf("step %q", step)
+			}
+		}
+		synced := make(chan struct{}, 1)
+		inner := r.onStep
+		r.onStep = func(step string) {
+			inner(step)
+			if step == "after sync ports" {
+				synced <- struct{}{}
+			}
+		}
+		e = r.engine()
+		r.supervise(e)
+		select {
+		case <-synced:
+		case <-time.After(patience):
+			t.Fatal("the rules were not brought up to date")
+		}
+		select {
+		case <-e.Changes():
+			t.Error("a change is told where there is none")
+		default:
+		}
+		after := r.containers(e, "calm")
+		for service, c := range after {
+			if c.Pid != before[service].Pid {
+				t.Errorf("%s was restarted", service)
+			}
+		}
+	})
+}
+
+func TestServicesReturnIntoANetworkThatWasWiped(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		stop := r.supervise(e)
+		r.apply(e, r.load(e, "wiped", shop))
+		r.eventually("an answer", func() bool { return get("127.0.0.1:18080") == "ANSWER" })
+		stop()
+		r.wipeNetwork()
+		e = r.engine()
+		r.supervise(e)
+		r.eventually("an answer", func() bool { return get("127.0.0.1:18080") == "ANSWER" })
+	})
+}
+
+func TestSupervisorAndUpdateDoNotFight(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		r.supervise(e)
+		file := `
+services:
+  a: {image: BUSYBOX, restart: always, environment: {N: "0"}}
+  b: {image: BUSYBOX, restart: always, depends_on: [a]}
+`
+		for _, n := range []string{"0", "1", "2"} {
+			r.apply(e, r.load(e, "fight", strings.Replace(file, `"0"`, `"`+n+`"`, 1)))
+			if c := r.containers(e, "fight"); len(c) != 2 || c["a"].State != runtime.Running {
+				t.Errorf("after update %s: %+v", n, c)
+			}
+		}
+		c := r.containers(e, "fight")["a"]
+		if err := syscall.Kill(c.Pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		r.poked(e)
+		r.eventually("it runs again", func() bool {
+			now := r.containers(e, "fight")["a"]
+			return now.State == runtime.Running && now.Pid != c.Pid
+		})
+		if err := e.Remove(t.Context(), "fight"); err != nil {
+			t.Fatal(err)
+		}
+		r.expectNothingLeft()
+	})
+}
+
+func TestSupervisorKeepsLogsSmall(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	r.supervise(e)
+	r.apply(e, r.load(e, "chatty", `services: {app: {image: BUSYBOX, command: ["sh", "-c", "yes | head -c 3000000; echo end; sleep 1000"]}}`))
+	path := filepath.Join(r.run, "logs", r.containers(e, "chatty")["app"].ID+".log")
+	size := func(path string) int64 {
+		info, err := os.Stat(path)
+		if err != nil {
+			return 0
+		}
+		return info.Size()
+	}
+	r.eventually("all output is there", func() bool { return size(path) >= 3000000 })
+	r.eventually("the log was rotated", func() bool { return size(path) < 1<<20 && size(path)+size(path+".1") <= 2<<20 })
+	if out := r.logs(e, "chatty", "app"); !strings.HasSuffix(out, "end\n") {
+		t.Errorf("the end of the output is %q", out[max(0, len(out)-20):])
+	}
+}

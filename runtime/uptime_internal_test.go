@@ -1,0 +1,82 @@
+package runtime
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+func TestStartTicks(t *testing.T) {
+	tests := map[string]struct {
+		stat string
+		want int64
+		ok   bool
+	}{
+		"a plain name":                   {"1 (sh) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 12 13", 4711, true},
+		"a name that looks like fields":  {"1 (a) S 0 (b) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 12 13", 4711, true},
+		"a process that has ended":       {"1 (sh) Z 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 12 13", 0, false},
+		"a line that is cut off":         {"1 (sh) S 0 1 1", 0, false},
+		"nothing":                        {"", 0, false},
+		"a start that is not any number": {"1 (sh) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 x 12 13", 0, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got, ok := startTicks([]byte(test.stat)); got != test.want || ok != test.ok {
+				t.Errorf("got %d, %v", got, ok)
+			}
+		})
+	}
+}
+
+func FuzzStartTicks(f *testing.F) {
+	f.Add([]byte("1 (sh) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 12 13"))
+	f.Add([]byte(")"))
+	f.Fuzz(func(_ *testing.T, stat []byte) { startTicks(stat) })
+}
+
+func TestStartOfThisProcess(t *testing.T) {
+	if up := time.Since(startOf(os.Getpid())); up < 0 || up > time.Hour {
+		t.Errorf("this process runs for %s", up)
+	}
+	if start := startOf(1 << 30); !start.IsZero() {
+		t.Errorf("a process that is not there started at %s", start)
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	now := time.Now()
+	var h history
+	h.ends(now, 1)
+	if !h.due.Equal(now) {
+		t.Errorf("what never ran before is due in %s", h.due.Sub(now))
+	}
+
+	var last time.Duration
+	for range 20 {
+		h.starts(now)
+		now = now.Add(time.Second)
+		h.ends(now, 1)
+		wait := h.due.Sub(now)
+		if wait < last || wait > maxDelay {
+			t.Errorf("waits %s after %s", wait, last)
+		}
+		h.ends(now.Add(time.Hour), 1) // the same end, seen again
+		if h.due.Sub(now) != wait {
+			t.Error("one end is counted twice")
+		}
+		last = wait
+	}
+	if last != maxDelay {
+		t.Errorf("waits %s in the end, want %s", last, maxDelay)
+	}
+
+	h.starts(now)
+	h.runs(7, now)
+	h.ends(now.Add(ranWell), 0)
+	if wait := h.due.Sub(now.Add(ranWell)); wait > firstDelay || h.failures != 1 {
+		t.Errorf("after it ran well it waits %s, with %d failures", wait, h.failures)
+	}
+	if low, high := delay(3, 0), delay(3, 1); low >= high || low < high/2 {
+		t.Errorf("spread from %s to %s", low, high)
+	}
+}

@@ -1,0 +1,166 @@
+// Package containerdtest gives tests a real containerd, embedded or external, the shim built from this repository,
+// and small images in a registry. Its tests need root; without it they are skipped.
+package containerdtest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+
+	"github.com/margolite/margolite/runtime/embedded"
+	"github.com/margolite/margolite/runtime/external"
+)
+
+// Namespace is where the tests keep their containers.
+const Namespace = "margo-test"
+
+// Context carries Namespace, and ends with the test.
+func Context(t testing.TB) context.Context {
+	return namespaces.WithNamespace(t.Context(), Namespace)
+}
+
+// Backend is one of the two kinds of containerd.
+type Backend struct {
+	Name  string
+	Start func(testing.TB) *containerd.Client
+}
+
+// Backends are all kinds of containerd, for tests that must pass with each.
+func Backends() []Backend {
+	return []Backend{{"embedded", Embedded}, {"external", External}}
+}
+
+// Embedded starts a containerd in this process and ends it, with everything that runs in it, after the test.
+func Embedded(t testing.TB) *containerd.Client {
+	needRoot(t)
+	dir := Dir(t)
+	server, err := embedded.Start(t.Context(), embedded.Options{
+		Root:   filepath.Join(dir, "root"),
+		State:  filepath.Join(dir, "state"),
+		Shim:   Shim(t),
+		Logger: Logger(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	client, err := server.Client(t.Context(), Namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cleanup(t, client)
+	return client
+}
+
+// External starts the containerd that is installed on this machine with directories of its own.
+func External(t testing.TB) *containerd.Client {
+	needRoot(t)
+	dir := Dir(t)
+	config := filepath.Join(dir, "config.toml")
+	if err := os.WriteFile(config, []byte("version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program, err := exec.LookPath("containerd")
+	if err != nil {
+		t.Skip("containerd is not installed")
+	}
+	socket := filepath.Join(dir, "containerd.sock")
+	cmd := exec.Command(program, "--config", config, "--address", socket,
+		"--root", filepath.Join(dir, "root"), "--state", filepath.Join(dir, "state"))
+	cmd.Stderr = logWriter{t}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	client, err := external.Connect(ctx, socket, Namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cleanup(t, client)
+	return client
+}
+
+// Dir is a directory with a path so short that sockets fit into it.
+func Dir(t testing.TB) string {
+	dir, err := os.MkdirTemp("/run", "mt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+var shim = sync.OnceValues(func() (string, error) {
+	_, here, _, _ := runtime.Caller(0)
+	repository := filepath.Join(filepath.Dir(here), "..", "..")
+	program := filepath.Join(os.TempDir(), "margolite-test", "containerd-shim-runc-v2")
+	build := exec.Command("go", "build", "-tags", "no_grpc", "-trimpath", "-ldflags=-s -w", "-o", program, "./cmd/containerd-shim-runc-v2")
+	build.Dir = repository
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", errors.New(string(out))
+	}
+	return program, nil
+})
+
+// Shim is the path of the runc shim, built from this repository once per test program.
+func Shim(t testing.TB) string {
+	path, err := shim()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func needRoot(t testing.TB) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+}
+
+// cleanup ends everything in Namespace when the test is over, so that no mount keeps the directories busy.
+func cleanup(t testing.TB, client *containerd.Client) {
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), Namespace), 30*time.Second)
+		defer cancel()
+		defer client.Close()
+		containers, err := client.Containers(ctx)
+		if err != nil {
+			t.Errorf("cannot list containers left by the test: %v", err)
+		}
+		for _, c := range containers {
+			if task, err := c.Task(ctx, nil); err == nil {
+				if _, err := task.Delete(ctx, containerd.WithProcessKill); err != nil && !errdefs.IsNotFound(err) {
+					t.Errorf("cannot end task left by the test: %v", err)
+				}
+			}
+			if err := c.Delete(ctx, containerd.WithSnapshotCleanup); err != nil && !errdefs.IsNotFound(err) {
+				t.Errorf("cannot delete container left by the test: %v", err)
+			}
+		}
+	})
+}

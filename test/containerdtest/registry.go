@@ -1,0 +1,193 @@
+package containerdtest
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/rand"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/opencontainers/go-digest"
+)
+
+// Registry starts an empty registry on the loopback device that speaks plain HTTP, and returns its host:port.
+func Registry(t testing.TB) string {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://")
+}
+
+// Busybox is an image for this machine with busybox in /bin and its applets beside it; change adjusts the
+// configuration, for instance Cmd. It is not reproducible: each call gives an image with another digest.
+func Busybox(t testing.TB, change func(*v1.Config)) v1.Image {
+	program, err := os.ReadFile("/bin/busybox")
+	if err != nil {
+		t.Skip("busybox-static is not installed")
+	}
+	files := map[string][]byte{"bin/busybox": program, "etc/passwd": []byte("root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:\n"), "etc/group": []byte("root:x:0:\nnogroup:x:65534:\n")}
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	write := func(h *tar.Header, data []byte) {
+		h.Size = int64(len(data))
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{"bin", "dev", "etc", "proc", "sys", "tmp", "var", "run"} {
+		write(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755}, nil)
+	}
+	for path, data := range files {
+		write(&tar.Header{Typeflag: tar.TypeReg, Name: path, Mode: 0o755}, data)
+	}
+	for _, applet := range strings.Fields("sh sleep cat echo true false httpd nc wget hostname ls id env touch mkdir kill ping ip test printf trap date ps top head tail grep seq yes chown chmod rm sync dd nslookup") {
+		write(&tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + applet, Linkname: "busybox"}, nil)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return Image(t, change, buf.Bytes(), Blob(t, "etc/unique", 16))
+}
+
+// Blob is an uncompressed layer with one file of random bytes, to make an image unique or big.
+func Blob(t testing.TB, path string, size int) []byte {
+	data := make([]byte, size)
+	_, _ = rand.Read(data)
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: path, Mode: 0o644, Size: int64(size)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+// Image is an OCI image for this machine made of uncompressed tar layers, which it compresses.
+func Image(t testing.TB, change func(*v1.Config), layers ...[]byte) v1.Image {
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	for _, data := range layers {
+		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(data)), nil
+		}, tarball.WithMediaType(types.OCILayer))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if image, err = mutate.AppendLayers(image, layer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", runtime.GOARCH
+	config.Config.Env = []string{"PATH=/bin"}
+	config.Config.Cmd = []string{"sleep", "1000"}
+	if change != nil {
+		change(&config.Config)
+	}
+	if image, err = mutate.ConfigFile(image, config); err != nil {
+		t.Fatal(err)
+	}
+	return image
+}
+
+// Push puts an image into a registry that speaks plain HTTP as host/repository:tag, and returns the digest of its
+// manifest.
+func Push(t testing.TB, image v1.Image, reference string) digest.Digest {
+	layers, err := image.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, layer := range layers {
+		compressed, err := layer.Compressed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(compressed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		PushBlob(t, reference, data)
+	}
+	config, err := image.RawConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	PushBlob(t, reference, config)
+	manifest, err := image.RawManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return PushManifest(t, reference, string(types.OCIManifestSchema1), manifest)
+}
+
+// PushBlob puts a blob into the repository of a reference, whose tag does not matter.
+func PushBlob(t testing.TB, reference string, data []byte) digest.Digest {
+	host, repository, _ := split(t, reference)
+	answer := send(t, http.MethodPost, "http://"+host+"/v2/"+repository+"/blobs/uploads/", "", nil)
+	upload, err := answer.Location()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := digest.FromBytes(data)
+	query := upload.Query()
+	query.Set("digest", d.String())
+	upload.RawQuery = query.Encode()
+	send(t, http.MethodPut, upload.String(), "application/octet-stream", data)
+	return d
+}
+
+// PushManifest puts a manifest or index, as it is, under host/repository:tag.
+func PushManifest(t testing.TB, reference, mediaType string, data []byte) digest.Digest {
+	host, repository, tag := split(t, reference)
+	send(t, http.MethodPut, "http://"+host+"/v2/"+repository+"/manifests/"+tag, mediaType, data)
+	return digest.FromBytes(data)
+}
+
+func send(t testing.TB, method, url, mediaType string, data []byte) *http.Response {
+	request, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", mediaType)
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(answer.Body)
+	answer.Body.Close()
+	if answer.StatusCode >= 300 {
+		t.Fatalf("%s %s: %s: %s", method, url, answer.Status, body)
+	}
+	return answer
+}
+
+func split(t testing.TB, reference string) (host, repository, tag string) {
+	host, rest, ok := strings.Cut(reference, "/")
+	repository, tag, tagged := strings.Cut(rest, ":")
+	if !ok || !tagged {
+		t.Fatalf("%q is not host/repository:tag", reference)
+	}
+	return host, repository, tag
+}

@@ -1,0 +1,53 @@
+package isolated_test
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/margolite/margolite/test/isolated"
+)
+
+func TestMain(m *testing.M) { os.Exit(isolated.Main(m)) }
+
+func TestNetworkIsItsOwn(t *testing.T) {
+	needRoot(t)
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range interfaces {
+		if i.Name == "lo" && i.Flags&net.FlagUp == 0 {
+			t.Error("the loopback interface is down")
+		}
+		if i.Flags&net.FlagUp != 0 && i.Name != "lo" {
+			t.Errorf("interface %s of the machine is visible", i.Name)
+		}
+	}
+}
+
+func TestProcessesAreItsOwn(t *testing.T) {
+	needRoot(t)
+	out, err := exec.Command("ls", "/proc").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	processes := 0
+	for name := range strings.FieldsSeq(string(out)) {
+		if strings.Trim(name, "0123456789") == "" {
+			processes++
+		}
+	}
+	if processes > 5 {
+		t.Errorf("%d processes are visible, want only the tests'", processes)
+	}
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("namespaces need root")
+	}
+}
