@@ -1,0 +1,137 @@
+package agent
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/capability"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/store"
+)
+
+// WFM is the Workload Fleet Manager as the agent sees it.
+type WFM interface {
+	// Identity is the SPIFFE ID of the one WFM that this device obeys. Manifest
+	// versions of another one do not compare. The error says why this
+	// device has no identity of its own now; the other methods then fail, too.
+	Identity() (string, error)
+	Manifest(ctx context.Context, etag string) (*wfm.Manifest, error)
+	Documents(ctx context.Context, m *wfm.Manifest, need []margo.DeploymentRef) (map[digest.Digest][]byte, error)
+	PostStatus(ctx context.Context, deploymentID string, body []byte) error
+	PutCapabilities(ctx context.Context, deviceID string, body []byte) error
+}
+
+// Runtime runs Compose projects.
+type Runtime interface {
+	FetchPackage(ctx context.Context, ref runtime.PackageRef, progress func(runtime.Progress)) (*runtime.Package, error)
+	Load(ctx context.Context, s runtime.Source) (*runtime.Project, error)
+	Stage(ctx context.Context, p *runtime.Project, pins map[string]digest.Digest, progress func(runtime.Progress)) (map[string]digest.Digest, error)
+	Apply(ctx context.Context, p *runtime.Project, o runtime.ApplyOptions) error
+	Matches(ctx context.Context, p *runtime.Project) (bool, error)
+	Remove(ctx context.Context, project string) error
+	Observe(ctx context.Context) ([]runtime.ObservedProject, error)
+	Logs(ctx context.Context, project, service string, o runtime.LogOptions, w io.Writer) error
+	Prune(ctx context.Context, keep ...map[string]digest.Digest) ([]string, error)
+	Changes() <-chan struct{}
+}
+
+// Gate decides whether a change may happen now.
+type Gate interface {
+	Decide(c policy.Change, now time.Time) policy.Verdict
+}
+
+// Device is what the configuration says about this device; what it leaves
+// empty is taken from the machine.
+type Device struct {
+	ID           string
+	Vendor       string
+	ModelNumber  string
+	SerialNumber string
+	Labels       map[string]any
+}
+
+// Options is what an Agent needs. All fields are required unless they say
+// otherwise.
+type Options struct {
+	Device       Device
+	URL          string // of the WFM, for people
+	PollInterval time.Duration
+	Settle       time.Duration // for how long a service must run to count as installed
+	Program      control.AgentStatus
+
+	WFM     WFM
+	Store   *store.Store
+	Runtime Runtime
+	Gate    Gate
+	Facts   func() (capability.Facts, error) // what the machine offers
+	Logger  *slog.Logger
+	Now     func() time.Time
+}
+
+// Agent keeps the device at what the WFM wants.
+type Agent struct {
+	o          Options
+	hub        *hub
+	ledger     *ledger
+	poller     *poller
+	reconciler *reconciler
+	reporter   *reporter
+	*Projects
+}
+
+// New wires an agent; Run makes it work.
+func New(o Options) *Agent {
+	a := &Agent{o: o, hub: newHub(o.Now), Projects: NewProjects(o.Runtime, o.Settle)}
+	a.reporter = newReporter(o, a.hub)
+	a.ledger = &ledger{store: o.Store, device: o.Device.ID, now: o.Now, hub: a.hub, logger: o.Logger, reported: a.reporter.poke}
+	a.reconciler = newReconciler(o, a.ledger, a.hub)
+	a.poller = newPoller(o, a.ledger, a.hub, a.reconciler.changed, a.reporter.poke)
+	return a
+}
+
+// Run works until ctx is done, then stops without touching what runs. Its
+// goroutines have ended when it returns.
+func (a *Agent) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.reconciler.run(ctx) })
+	g.Go(func() error { return a.poller.run(ctx) })
+	g.Go(func() error { return a.reporter.run(ctx) })
+	return g.Wait()
+}
+
+// Sync polls the WFM now and returns what came of it.
+func (a *Agent) Sync(ctx context.Context) error { return a.poller.sync(ctx) }
+
+// Subscribe delivers what happens until the returned function is called.
+func (a *Agent) Subscribe() (<-chan control.Event, func()) { return a.hub.subscribe() }
+
+// poke wakes who waits on c, which has room for one; more than one is not more
+// awake.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// wait returns true when d has passed or c was poked, and false when ctx is done.
+func wait(ctx context.Context, d time.Duration, c <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+	case <-c:
+	}
+	return true
+}

@@ -1,0 +1,674 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent"
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/capability"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/store"
+)
+
+const (
+	deviceID = "edge-01"
+	first    = "ad9b614e-8912-45f4-a523-372358765def"
+	second   = "ad9b614e-8912-45f4-a523-372358765dee"
+	patience = 20 * time.Second
+)
+
+// site is an agent with a real store, a WFM in memory and a runtime in memory.
+type site struct {
+	t       *testing.T
+	wfm     *fakeWFM
+	runtime *fakeRuntime
+	dir     string
+
+	store *store.Store
+	agent *agent.Agent
+	stop  func()
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{
+		t: t, dir: t.TempDir(), wfm: newFakeWFM(), runtime: newFakeRuntime(),
+	}
+	s.start()
+	t.Cleanup(func() { s.stop() })
+	return s
+}
+
+// start starts an agent on what the former one left.
+func (s *site) start() {
+	s.t.Helper()
+	var err error
+	if s.store, err = store.Open(filepath.Join(s.dir, "margolite.db"), store.Options{}); err != nil {
+		s.t.Fatal(err)
+	}
+	gate, err := policy.New(policy.Options{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.agent = agent.New(agent.Options{
+		Device:       agent.Device{ID: deviceID},
+		PollInterval: time.Hour, // the tests say when
+		WFM:          s.wfm,
+		Store:        s.store,
+		Runtime:      s.runtime,
+		Gate:         gate,
+		Facts: func() (capability.Facts, error) {
+			return capability.Facts{CPU: capability.CPU{Cores: 1, Architecture: "arm"}, Memory: 64 << 20, Storage: 1 << 30}, nil
+		},
+		Logger: slog.New(slog.DiscardHandler),
+		Now:    time.Now,
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- s.agent.Run(ctx) }()
+	s.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.t.Errorf("the agent ended with %v", err)
+		}
+		if err := s.store.Close(); err != nil {
+			s.t.Error(err)
+		}
+		s.stop = func() {}
+	}
+}
+
+// sync lets the agent poll and fails the test if that fails.
+func (s *site) sync() {
+	s.t.Helper()
+	if err := s.agent.Sync(s.t.Context()); err != nil {
+		s.t.Fatalf("sync: %v", err)
+	}
+}
+
+// publish makes documents the desired state and lets the agent poll.
+func (s *site) publish(version uint64, documents map[string]string) {
+	s.t.Helper()
+	s.wfm.publish(version, documents)
+	s.sync()
+}
+
+// heard waits until the WFM heard exactly these states of a deployment.
+func (s *site) heard(id string, want ...string) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	for {
+		got, more := s.wfm.heard(id)
+		if slices.Equal(got, want) {
+			return
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			s.t.Fatalf("the WFM heard %v of %s, want %v", got, id, want)
+		}
+	}
+}
+
+// document is an ApplicationDeployment of one Compose component.
+func document(id, revision string, more ...string) string {
+	return fmt.Sprintf(`id: %s
+metadata: {name: app, namespace: n, deviceId: %s}
+spec:
+  applicationId: app
+  deploymentProfile:
+    type: compose
+    components:
+      - name: main
+        properties: {repository: "oci://registry.example/app", revision: %s}
+%s`, id, deviceID, revision, strings.Join(more, "\n"))
+}
+
+func TestInstallUpdateRemoveAreReportedInOrder(t *testing.T) {
+	s := newSite(t)
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
+	if got := s.runtime.running(); !slices.Equal(got, []string{first + "-main 2.0.0"}) {
+		t.Errorf("running is %v", got)
+	}
+	s.publish(3, nil)
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2", "removing@3", "removed@3")
+	if got := s.runtime.running(); len(got) != 0 {
+		t.Errorf("running is %v, want nothing", got)
+	}
+}
+
+// DS-06, DS-11, DS-18: what the WFM serves wrongly changes nothing.
+func TestManifestsAreRefused(t *testing.T) {
+	s := newSite(t)
+	s.publish(5, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@5", "installing@5", "installed@5")
+	s.quiet()
+	for name, wrong := range map[string]func(){
+		"lower version":                   func() { s.wfm.publish(4, nil) },
+		"same version with other content": func() { s.wfm.publish(5, nil) },
+		"documents that do not verify": func() {
+			s.wfm.publish(6, map[string]string{first: document(first, "2.0.0")})
+			s.wfm.fail("documents", wfm.ErrDigestMismatch)
+		},
+		"a bundle that is not acceptable": func() {
+			s.wfm.publish(6, map[string]string{first: document(first, "2.0.0")})
+			s.wfm.fail("documents", wfm.ErrBundle)
+		},
+		"an answer that is no manifest": func() { s.wfm.fail("manifest", wfm.ErrContentType) },
+		"a manifest that breaks a rule": func() { s.wfm.fail("manifest", margo.Errors{{Requirement: "DS-11", Message: "sha512"}}) },
+	} {
+		wrong()
+		writes := s.store.Writes()
+		if err := s.agent.Sync(t.Context()); err == nil {
+			t.Errorf("%s: was accepted", name)
+		}
+		s.wfm.fail("", nil)
+		st, err := s.agent.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st.Manifest.Version != 5 || st.WFM.Refused == "" || s.store.Writes() != writes {
+			t.Errorf("%s: manifest is %+v, refused %q, %d writes", name, st.Manifest, st.WFM.Refused, s.store.Writes()-writes)
+		}
+	}
+	s.publish(7, map[string]string{first: document(first, "3.0.0")})
+	s.heard(first, "pending@5", "installing@5", "installed@5", "pending@5", "installing@7", "installed@7")
+}
+
+// DS-05: nothing is written for a manifest that did not change, whether the
+// WFM says so or serves it again.
+func TestUnchangedManifestWritesNothing(t *testing.T) {
+	s := newSite(t)
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.quiet()
+	writes := s.store.Writes()
+	for _, always200 := range []bool{false, true} {
+		s.wfm.always200(always200)
+		for range 10 {
+			s.sync()
+		}
+	}
+	if n := s.store.Writes() - writes; n != 0 {
+		t.Errorf("%d transactions, want none", n)
+	}
+}
+
+// quiet waits until the outbox is empty.
+func (s *site) quiet() {
+	s.t.Helper()
+	events, cancel := s.agent.Subscribe()
+	defer cancel()
+	for {
+		// A commit of nothing waits for the one that is being made.
+		if err := s.store.Commit("nothing", store.Change{}); err != nil {
+			s.t.Fatal(err)
+		}
+		if left, err := s.store.NextReports(1); err != nil || len(left) == 0 {
+			return
+		}
+		select {
+		case <-events:
+		case <-time.After(10 * time.Millisecond): // the acknowledgement has no event
+		}
+	}
+}
+
+// A failed update is reported at once, and the former revision runs.
+func TestFailedUpdateGoesBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		sabotage func(r *fakeRuntime)
+		code     string
+	}{
+		"a container that ends at once": {func(r *fakeRuntime) { r.fail("apply 2.0.0", runtime.Exited) }, "CONTAINER_EXITED"},
+		"an image that is missing":      {func(r *fakeRuntime) { r.fail("stage 2.0.0", runtime.NotFound) }, "ARTIFACT_NOT_FOUND"},
+		"a key that is not supported":   {func(r *fakeRuntime) { r.fail("load 2.0.0", runtime.Unsupported) }, "COMPOSE_UNSUPPORTED"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+			s.heard(first, "pending@1", "installing@1", "installed@1")
+			s.heard(second, "pending@1", "installing@1", "installed@1")
+			c.sabotage(s.runtime)
+			s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
+			want := []string{"pending@1", "installing@1", "installed@1", "pending@1"}
+			if c.code == "CONTAINER_EXITED" {
+				want = append(want, "installing@2")
+			}
+			s.heard(first, append(want, "failed@2")...)
+			last := s.wfm.last(first)
+			if last.Error == nil || last.Error.Code != c.code || last.Error.Source != "app" || last.Error.Message == "" {
+				t.Errorf("error is %+v, want code %s of app", last.Error, c.code)
+			}
+			if len(last.Components) != 1 || last.Components[0].Error == nil || last.Components[0].Error.Source != "main" {
+				t.Errorf("components are %+v", last.Components)
+			}
+			s.runtime.await(t, first+"-main 1.0.0", second+"-main 1.0.0")
+
+			// The same after a restart, which reports nothing new.
+			s.stop()
+			s.runtime.reset()
+			s.start()
+			s.runtime.await(t, first+"-main 1.0.0", second+"-main 1.0.0")
+			s.publish(3, map[string]string{first: document(first, "3.0.0"), second: document(second, "1.0.0")})
+			s.heard(first, append(want, "failed@2", "pending@2", "installing@3", "installed@3")...)
+			s.heard(second, "pending@1", "installing@1", "installed@1")
+		})
+	}
+}
+
+// AD-02, AD-14, DEV-05: what this device can never run fails alone.
+func TestDeploymentsThatCannotRunHere(t *testing.T) {
+	for code, doc := range map[string]string{
+		"UNSUPPORTED_TYPE":   strings.Replace(document(first, "1.0.0"), "type: compose", "type: helm", 1),
+		"WRONG_DEVICE":       strings.Replace(document(first, "1.0.0"), deviceID, "edge-02", 1),
+		"INVALID_DOCUMENT":   "spec: [",
+		"INVALID_PARAMETERS": document(first, "1.0.0", "  parameters:", "    a: {value: 1, targets: [{pointer: X, components: [main]}]}", "    b: {value: 2, targets: [{pointer: X, components: [main]}]}"),
+	} {
+		t.Run(code, func(t *testing.T) {
+			s := newSite(t)
+			s.publish(1, map[string]string{first: doc, second: document(second, "1.0.0")})
+			s.heard(second, "pending@1", "installing@1", "installed@1")
+			s.heard(first, "pending@1", "failed@1")
+			if last := s.wfm.last(first); last.Error == nil || last.Error.Code != code {
+				t.Errorf("error is %+v, want %s", last.Error, code)
+			}
+		})
+	}
+}
+
+// A registry out of reach is no failure: the deployment is pending, its reason
+// is shown, and it goes on by itself.
+func TestUnreachableRegistryIsPending(t *testing.T) {
+	s := newSite(t)
+	s.runtime.fail("fetch 1.0.0", runtime.Unreachable)
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for reason := ""; !strings.Contains(reason, "fetch 1.0.0"); {
+		st, err := s.agent.Status(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reason = st.Deployments[0].Reason
+	}
+	s.runtime.fail("", "")
+	s.runtime.poke()
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+}
+
+// A newer revision ends the work on the one before.
+func TestNewerRevisionSupersedes(t *testing.T) {
+	s := newSite(t)
+	blocked := s.runtime.block("apply 1.0.0")
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	<-blocked
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.heard(first, "pending@1", "installing@1", "pending@1", "installing@2", "installed@2")
+	if got := s.runtime.running(); !slices.Equal(got, []string{first + "-main 2.0.0"}) {
+		t.Errorf("running is %v", got)
+	}
+}
+
+// One deployment's refused or unknown report holds up nobody else's.
+func TestReportsDoNotBlockEachOther(t *testing.T) {
+	s := newSite(t)
+	s.wfm.refuse(first, http.StatusNotFound)
+	s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+	s.heard(second, "pending@1", "installing@1", "installed@1")
+	s.wfm.refuse(first, 0)
+	s.sync()
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+
+	s.wfm.refuse(first, http.StatusUnprocessableEntity)
+	s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "2.0.0")})
+	s.heard(second, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
+	s.quiet()
+	s.heard(first, "pending@1", "installing@1", "installed@1") // the others were dropped
+}
+
+// ERR-04: no request comes before Retry-After has passed, not even by hand.
+func TestRetryAfterIsHonoured(t *testing.T) {
+	s := newSite(t)
+	s.sync()
+	s.wfm.fail("manifest", &wfm.Error{Op: "get state manifest", Status: 503, RetryAfter: time.Hour})
+	if err := s.agent.Sync(t.Context()); err == nil {
+		t.Fatal("sync succeeded")
+	}
+	s.wfm.fail("", nil)
+	asked := s.wfm.asked()
+	if err := s.agent.Sync(t.Context()); !errors.Is(err, control.ErrConflict) {
+		t.Errorf("sync: %v, want a conflict", err)
+	}
+	if n := s.wfm.asked() - asked; n != 0 {
+		t.Errorf("%d requests, want none", n)
+	}
+}
+
+// CAP-01, CAP-03: reported before anything is asked for, and not again while
+// nothing changed, also not after a restart.
+func TestCapabilitiesAreReportedOnce(t *testing.T) {
+	s := newSite(t)
+	s.sync()
+	s.stop()
+	s.start()
+	s.sync()
+	if got := s.wfm.calls(); got[0] != "capabilities" || slices.Contains(got[1:], "capabilities") {
+		t.Errorf("calls were %v", got)
+	}
+}
+
+// fakeWFM is a WFM in memory.
+type fakeWFM struct {
+	mu        sync.Mutex
+	version   uint64
+	documents map[string]string
+	states    map[string][]string
+	reports   map[string]margo.Status
+	refusals  map[string]int
+	failures  map[string]error
+	log       []string
+	full      bool
+	more      chan struct{}
+}
+
+func newFakeWFM() *fakeWFM {
+	return &fakeWFM{
+		version: 0, states: map[string][]string{}, reports: map[string]margo.Status{},
+		refusals: map[string]int{}, failures: map[string]error{}, more: make(chan struct{}),
+	}
+}
+
+func (f *fakeWFM) publish(version uint64, documents map[string]string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.version, f.documents = version, documents
+}
+
+// fail lets calls of one kind fail; with "" all succeed again.
+func (f *fakeWFM) fail(call string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.failures)
+	f.failures[call] = err
+}
+
+func (f *fakeWFM) refuse(id string, status int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refusals[id] = status
+}
+
+func (f *fakeWFM) always200(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.full = on
+}
+
+func (f *fakeWFM) heard(id string) ([]string, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.states[id]), f.more
+}
+
+func (f *fakeWFM) last(id string) margo.Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.reports[id]
+}
+
+func (f *fakeWFM) calls() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.log)
+}
+
+func (f *fakeWFM) asked() int { return len(f.calls()) }
+
+// call notes a call and says whether it fails. The caller holds mu.
+func (f *fakeWFM) call(name string) error {
+	f.log = append(f.log, name)
+	return f.failures[name]
+}
+
+func (f *fakeWFM) Identity() (string, error) { return "spiffe://factory.example/margo/wfm/plant", nil }
+
+func (f *fakeWFM) Manifest(_ context.Context, etag string) (*wfm.Manifest, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.call("manifest"); err != nil {
+		return nil, err
+	}
+	if f.version == 0 {
+		return nil, wfm.ErrNotModified // nothing was published yet
+	}
+	m := &margo.StateManifest{Version: f.version}
+	for _, id := range slices.Sorted(maps.Keys(f.documents)) {
+		m.Deployments = append(m.Deployments, margo.DeploymentRef{ID: id, Digest: digest.FromString(f.documents[id])})
+	}
+	raw := fmt.Sprint(m.Version, m.Deployments)
+	d := digest.FromString(raw)
+	if !f.full && etag == `"`+d.String()+`"` {
+		return nil, wfm.ErrNotModified
+	}
+	return &wfm.Manifest{StateManifest: m, Raw: []byte(raw), ETag: `"` + d.String() + `"`, Digest: d}, nil
+}
+
+func (f *fakeWFM) Documents(_ context.Context, _ *wfm.Manifest, need []margo.DeploymentRef) (map[digest.Digest][]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.call("documents"); err != nil {
+		return nil, err
+	}
+	all := map[digest.Digest][]byte{}
+	for _, ref := range need {
+		all[ref.Digest] = []byte(f.documents[ref.ID])
+	}
+	return all, nil
+}
+
+func (f *fakeWFM) PostStatus(_ context.Context, id string, body []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.call("status"); err != nil {
+		return err
+	}
+	if status := f.refusals[id]; status != 0 {
+		return &wfm.Error{Op: "report status", Status: status}
+	}
+	s, err := margo.ParseStatus(body)
+	if err != nil {
+		return err
+	}
+	f.states[id] = append(f.states[id], fmt.Sprintf("%s@%d", s.State, s.AdoptedVersion))
+	f.reports[id] = *s
+	close(f.more)
+	f.more = make(chan struct{})
+	return nil
+}
+
+func (f *fakeWFM) PutCapabilities(context.Context, string, []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.call("capabilities")
+}
+
+// fakeRuntime runs projects in memory. Its packages are their own revision.
+type fakeRuntime struct {
+	mu       sync.Mutex
+	projects map[string]*runtime.ObservedProject // Containers[0].Image holds the revision
+	failures map[string]runtime.Code
+	blocks   map[string]chan struct{}
+	changes  chan struct{}
+	more     chan struct{}
+}
+
+func newFakeRuntime() *fakeRuntime {
+	return &fakeRuntime{
+		projects: map[string]*runtime.ObservedProject{}, failures: map[string]runtime.Code{},
+		blocks: map[string]chan struct{}{}, changes: make(chan struct{}, 1), more: make(chan struct{}),
+	}
+}
+
+// fail lets what fail; with "" everything succeeds again.
+func (f *fakeRuntime) fail(what string, code runtime.Code) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.failures)
+	f.failures[what] = code
+}
+
+// block lets what wait until it is cancelled; the channel is closed when it does.
+func (f *fakeRuntime) block(what string) <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.blocks[what] = make(chan struct{})
+	return f.blocks[what]
+}
+
+// reset stops everything, as a reboot does.
+func (f *fakeRuntime) reset() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.projects)
+}
+
+func (f *fakeRuntime) poke() { f.changes <- struct{}{} }
+
+func (f *fakeRuntime) running() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []string
+	for name, p := range f.projects {
+		all = append(all, name+" "+p.Containers[0].Image)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// await waits until exactly these projects run.
+func (f *fakeRuntime) await(t *testing.T, want ...string) {
+	t.Helper()
+	slices.Sort(want)
+	timeout := time.After(patience)
+	for {
+		f.mu.Lock()
+		more := f.more
+		f.mu.Unlock()
+		if slices.Equal(f.running(), want) {
+			return
+		}
+		select {
+		case <-more:
+		case <-timeout:
+			t.Fatalf("running is %v, want %v", f.running(), want)
+		}
+	}
+}
+
+func (f *fakeRuntime) step(ctx context.Context, what string) error {
+	f.mu.Lock()
+	code, block := f.failures[what], f.blocks[what]
+	delete(f.blocks, what)
+	f.mu.Unlock()
+	if block != nil {
+		close(block)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if code != "" {
+		return &runtime.Error{Code: code, Object: "web", Err: errors.New(what + " fails")}
+	}
+	return nil
+}
+
+func (f *fakeRuntime) FetchPackage(ctx context.Context, ref runtime.PackageRef, _ func(runtime.Progress)) (*runtime.Package, error) {
+	if err := f.step(ctx, "fetch "+ref.Revision); err != nil {
+		return nil, err
+	}
+	return &runtime.Package{Data: []byte(ref.Revision), Digest: digest.FromString(ref.Revision)}, nil
+}
+
+func (f *fakeRuntime) Load(ctx context.Context, s runtime.Source) (*runtime.Project, error) {
+	if err := f.step(ctx, "load "+string(s.Package)); err != nil {
+		return nil, err
+	}
+	return &runtime.Project{Name: s.Project, Digest: digest.FromBytes(s.Package), Labels: map[string]string{
+		"io.margo.deployment": s.Labels["io.margo.deployment"], "io.margo.component": s.Labels["io.margo.component"], "revision": string(s.Package),
+	}}, nil
+}
+
+func (f *fakeRuntime) Stage(ctx context.Context, p *runtime.Project, pins map[string]digest.Digest, _ func(runtime.Progress)) (map[string]digest.Digest, error) {
+	if err := f.step(ctx, "stage "+p.Labels["revision"]); err != nil {
+		return nil, err
+	}
+	return map[string]digest.Digest{"image": digest.FromString("image")}, nil
+}
+
+func (f *fakeRuntime) Apply(ctx context.Context, p *runtime.Project, _ runtime.ApplyOptions) error {
+	f.mu.Lock()
+	f.projects[p.Name] = &runtime.ObservedProject{
+		Name: p.Name, Labels: p.Labels,
+		Containers: []runtime.ObservedContainer{{Service: "web", Image: p.Labels["revision"], State: runtime.Running}},
+	}
+	close(f.more)
+	f.more = make(chan struct{})
+	f.mu.Unlock()
+	return f.step(ctx, "apply "+p.Labels["revision"])
+}
+
+func (f *fakeRuntime) Matches(_ context.Context, p *runtime.Project) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	o := f.projects[p.Name]
+	return o != nil && o.Containers[0].Image == p.Labels["revision"], nil
+}
+
+func (f *fakeRuntime) Remove(_ context.Context, project string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.projects, project)
+	return nil
+}
+
+func (f *fakeRuntime) Observe(context.Context) ([]runtime.ObservedProject, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []runtime.ObservedProject
+	for _, name := range slices.Sorted(maps.Keys(f.projects)) {
+		all = append(all, *f.projects[name])
+	}
+	return all, nil
+}
+
+func (f *fakeRuntime) Logs(context.Context, string, string, runtime.LogOptions, io.Writer) error {
+	return nil
+}
+
+func (f *fakeRuntime) Prune(context.Context, ...map[string]digest.Digest) ([]string, error) {
+	return nil, nil
+}
+
+func (f *fakeRuntime) Changes() <-chan struct{} { return f.changes }

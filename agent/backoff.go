@@ -1,0 +1,27 @@
+package agent
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// backoff gives the time to wait after each failure in a row: it doubles from
+// first to most, and a random half of it is taken off so that many devices do
+// not come back at once.
+type backoff struct {
+	first, most time.Duration
+	failures    int
+}
+
+// fail counts one more failure and returns how long to wait.
+func (b *backoff) fail() time.Duration {
+	d := b.most
+	if b.failures < 30 && b.first<<b.failures < b.most { // 30: far above any most, far below an overflow
+		d = b.first << b.failures
+	}
+	b.failures++
+	return d/2 + rand.N(d/2+1)
+}
+
+// reset forgets the failures.
+func (b *backoff) reset() { b.failures = 0 }

@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/capability"
+)
+
+// Capabilities is the document that is, or would be, reported.
+func (a *Agent) Capabilities(context.Context) (json.RawMessage, error) {
+	return Describe(a.o.Device, a.o.Facts, a.o.Logger)
+}
+
+// Describe writes the capabilities document of a device (CAP-02, CAP-04): what
+// its configuration says, and where that is silent what the machine tells.
+func Describe(d Device, discover func() (capability.Facts, error), logger *slog.Logger) (json.RawMessage, error) {
+	facts, err := discover()
+	if err != nil {
+		// What could not be read is missing from the facts; the rest is worth reporting.
+		logger.Debug("capabilities are incomplete", "error", err)
+	}
+	hosting := &margo.Hosting{
+		CPUs:            []margo.CPU{{Cores: facts.CPU.Cores, Architecture: margo.Architecture(facts.CPU.Architecture)}},
+		Memory:          margo.Quantity(facts.Memory),
+		Storage:         margo.Quantity(facts.Storage),
+		Peripherals:     []margo.Peripheral{},
+		Interfaces:      []margo.Interface{},
+		OTelCollector:   true,
+		Runtimes:        []string{"oci"},
+		DeploymentTypes: []margo.DeploymentType{margo.Compose},
+	}
+	for _, g := range facts.GPUs {
+		hosting.Peripherals = append(hosting.Peripherals, margo.Peripheral{Type: "gpu", Manufacturer: g.Vendor, Model: g.Model})
+	}
+	for _, i := range facts.Interfaces {
+		if kind := (margo.Interface{Type: string(i.Kind)}); !slices.Contains(hosting.Interfaces, kind) {
+			hosting.Interfaces = append(hosting.Interfaces, kind)
+		}
+	}
+	c := margo.Capabilities{Properties: margo.Properties{
+		ID:           d.ID,
+		Vendor:       first(d.Vendor, facts.Identity.Vendor, "unknown"),
+		ModelNumber:  first(d.ModelNumber, facts.Identity.Model, "unknown"),
+		SerialNumber: first(d.SerialNumber, facts.Identity.SerialNumber, facts.Identity.MachineID, "unknown"),
+		Hosting:      hosting,
+	}}
+	for key, value := range d.Labels {
+		label, err := margo.NewLabel(value)
+		if err != nil {
+			return nil, fmt.Errorf("cannot use label %s of the device: %w", key, err)
+		}
+		if c.Labels == nil {
+			c.Labels = map[string]margo.Label{}
+		}
+		c.Labels[key] = label
+	}
+	body, err := c.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("cannot describe the capabilities of this device: %w", err)
+	}
+	return body, nil
+}
+
+// first is the first of values that is not empty.
+func first(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// maxDeviceID bounds an id taken from the machine.
+const maxDeviceID = 128
+
+// DeviceID makes an id of what the machine says about itself, for a device
+// whose configuration gives none: its serial number, machine id, hardware
+// address or host name; "" if it has none of them. Characters that the wire does not
+// allow become dashes (CAP-07).
+func DeviceID(i capability.Identity) string {
+	id := first(i.SerialNumber, i.MachineID, i.HardwareAddress, i.Hostname)
+	id = strings.Map(func(r rune) rune {
+		if r == '-' || r == '.' || r == '_' || r == '~' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
+			return r
+		}
+		return '-'
+	}, id)
+	return strings.Trim(id[:min(len(id), maxDeviceID)], ".-")
+}

@@ -1,0 +1,45 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+)
+
+// Backend is what the socket gives access to.
+type Backend interface {
+	// Status describes the device as it is now.
+	Status(ctx context.Context) (*Status, error)
+	// Sync polls the WFM now and returns what came of it.
+	Sync(ctx context.Context) error
+	// Capabilities is the wire document that is, or would be, reported.
+	Capabilities(ctx context.Context) (json.RawMessage, error)
+	// Subscribe delivers events until the returned function is called. A
+	// subscriber that does not keep up loses events.
+	Subscribe() (<-chan Event, func())
+	// Logs writes what services printed to w, until ctx ends if it follows.
+	Logs(ctx context.Context, r LogsRequest, w io.Writer) error
+	// Projects runs Compose projects without a WFM.
+	Projects
+}
+
+// Projects runs Compose files on the device, outside of any deployment.
+type Projects interface {
+	// ComposeUp makes the project run and returns once it does. notify is
+	// called from one goroutine at a time.
+	ComposeUp(ctx context.Context, r ComposeRequest, notify func(Event)) error
+	// ComposeDown removes the project; its named volumes stay.
+	ComposeDown(ctx context.Context, project string) error
+	// ComposePs lists the services of a project, or of all when it is empty.
+	ComposePs(ctx context.Context, project string) ([]Service, error)
+	// ComposeLogs writes what services of a project printed.
+	ComposeLogs(ctx context.Context, r LogsRequest, w io.Writer) error
+}
+
+// Errors that a Backend returns to choose the answer of the socket.
+var (
+	ErrNotFound = errors.New("not found")        // the named object does not exist
+	ErrInvalid  = errors.New("invalid request")  // the request can never succeed
+	ErrConflict = errors.New("not possible now") // the request contradicts the present state
+)

@@ -1,0 +1,217 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// ErrNotRunning is returned when nobody listens on the control socket.
+var ErrNotRunning = errors.New("the agent is not running")
+
+// maxAnswerBytes bounds an answer that does not stream.
+const maxAnswerBytes = 16 << 20
+
+// Client speaks to the agent over its control socket.
+type Client struct {
+	path string
+	http *http.Client
+}
+
+// Dial makes a client for the socket at path. It connects with each call.
+func Dial(path string) *Client {
+	var d net.Dialer
+	return &Client{path: path, http: &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return d.DialContext(ctx, "unix", path)
+		},
+		DisableKeepAlives: true,
+	}}}
+}
+
+// Ping says whether an agent listens.
+func (c *Client) Ping(ctx context.Context) error {
+	conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "unix", c.path)
+	if err != nil {
+		return c.connectError(err)
+	}
+	return conn.Close()
+}
+
+// Status asks for the state of the device.
+func (c *Client) Status(ctx context.Context) (*Status, error) {
+	var st Status
+	return &st, c.call(ctx, http.MethodGet, "/v1/status", nil, &st)
+}
+
+// Capabilities asks for the capabilities document of the wire.
+func (c *Client) Capabilities(ctx context.Context) (json.RawMessage, error) {
+	var doc json.RawMessage
+	return doc, c.call(ctx, http.MethodGet, "/v1/capabilities", nil, &doc)
+}
+
+// Sync polls the WFM now and waits for the outcome.
+func (c *Client) Sync(ctx context.Context) error {
+	return c.call(ctx, http.MethodPost, "/v1/sync", nil, nil)
+}
+
+// Events calls handle for every event until ctx ends, the agent goes away, or
+// handle returns an error, which Events returns. opened, if not nil, is called
+// once no later event can be missed.
+func (c *Client) Events(ctx context.Context, opened func(), handle func(Event) error) error {
+	return c.stream(ctx, http.MethodGet, "/v1/events", nil, opened, handle)
+}
+
+// Logs copies what services printed to w.
+func (c *Client) Logs(ctx context.Context, r LogsRequest, w io.Writer) error {
+	return c.copy(ctx, "/v1/logs", r, w)
+}
+
+// ComposeUp makes a Compose project run.
+func (c *Client) ComposeUp(ctx context.Context, r ComposeRequest, notify func(Event)) error {
+	finished := false
+	err := c.stream(ctx, http.MethodPost, "/v1/compose/up", r, nil, func(e Event) error {
+		if e.Kind != Done {
+			notify(e)
+			return nil
+		}
+		finished = true
+		if e.Error != nil {
+			return errors.New(e.Error.Message)
+		}
+		return nil
+	})
+	if err == nil && !finished {
+		err = errors.New("the agent went away before the project ran")
+	}
+	return err
+}
+
+// ComposeDown removes a Compose project.
+func (c *Client) ComposeDown(ctx context.Context, project string) error {
+	return c.call(ctx, http.MethodPost, "/v1/compose/down", ComposeRequest{Project: project}, nil)
+}
+
+// ComposePs lists the services of a Compose project, or of all.
+func (c *Client) ComposePs(ctx context.Context, project string) ([]Service, error) {
+	var services []Service
+	return services, c.call(ctx, http.MethodGet, "/v1/compose/ps?project="+url.QueryEscape(project), nil, &services)
+}
+
+// ComposeLogs copies what services of a Compose project printed to w.
+func (c *Client) ComposeLogs(ctx context.Context, r LogsRequest, w io.Writer) error {
+	return c.copy(ctx, "/v1/compose/logs", r, w)
+}
+
+func (c *Client) copy(ctx context.Context, path string, r LogsRequest, w io.Writer) error {
+	q := url.Values{"follow": {strconv.FormatBool(r.Follow)}, "tail": {strconv.Itoa(r.Tail)}}
+	for key, value := range map[string]string{"deployment": r.Deployment, "project": r.Project, "service": r.Service} {
+		if value != "" {
+			q.Set(key, value)
+		}
+	}
+	res, err := c.do(ctx, http.MethodGet, path+"?"+q.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if _, err := io.Copy(w, res.Body); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("cannot read logs: %w", err)
+	}
+	return nil
+}
+
+func (c *Client) stream(ctx context.Context, method, path string, body any, opened func(), handle func(Event) error) error {
+	res, err := c.do(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if opened != nil {
+		opened()
+	}
+	dec := json.NewDecoder(res.Body)
+	for {
+		var e Event
+		switch err := dec.Decode(&e); {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return fmt.Errorf("cannot read events: %w", err)
+		}
+		if err := handle(e); err != nil {
+			return err
+		}
+	}
+}
+
+// call makes one request and decodes its answer into out, if there is one.
+func (c *Client) call(ctx context.Context, method, path string, body, out any) error {
+	res, err := c.do(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if out == nil {
+		return nil
+	}
+	if err := json.NewDecoder(io.LimitReader(res.Body, maxAnswerBytes)).Decode(out); err != nil {
+		return fmt.Errorf("cannot read the agent's answer: %w", err)
+	}
+	return nil
+}
+
+// do makes one request; an answer that is not a success becomes an error with
+// the agent's own words.
+func (c *Client) do(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	var payload io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("cannot encode the request: %w", err)
+		}
+		payload = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://margolite"+path, payload)
+	if err != nil {
+		return nil, err
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.connectError(err)
+	}
+	if res.StatusCode < 300 {
+		return res, nil
+	}
+	defer res.Body.Close()
+	var f failure
+	if err := json.NewDecoder(io.LimitReader(res.Body, maxRequestBytes)).Decode(&f); err != nil || f.Error == "" {
+		f.Error = res.Status
+	}
+	return nil, errors.New(f.Error)
+}
+
+// connectError recognises that no agent is there.
+func (c *Client) connectError(err error) error {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("%w: nobody listens on %s", ErrNotRunning, c.path)
+	}
+	if errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("cannot open control socket %s: permission denied", c.path)
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	return fmt.Errorf("cannot reach the agent on %s: %w", c.path, err)
+}

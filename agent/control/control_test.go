@@ -1,0 +1,173 @@
+package control_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// backend answers with what a test put into it.
+type backend struct {
+	status  control.Status
+	syncErr error
+	events  chan control.Event
+	upErr   error
+	asked   []string
+}
+
+func (b *backend) Status(context.Context) (*control.Status, error) { return &b.status, nil }
+func (b *backend) Sync(context.Context) error                      { return b.syncErr }
+func (b *backend) Capabilities(context.Context) (json.RawMessage, error) {
+	return json.RawMessage(`{"properties":{"id":"edge-01"}}`), nil
+}
+func (b *backend) Subscribe() (<-chan control.Event, func()) { return b.events, func() {} }
+
+func (b *backend) Logs(_ context.Context, r control.LogsRequest, w io.Writer) error {
+	if r.Deployment == "nonesuch" {
+		return fmt.Errorf("deployment %q: %w", r.Deployment, control.ErrNotFound)
+	}
+	_, err := fmt.Fprintf(w, "%s/%s tail %d\n", r.Deployment, r.Service, r.Tail)
+	return err
+}
+
+func (b *backend) ComposeUp(_ context.Context, r control.ComposeRequest, notify func(control.Event)) error {
+	notify(control.Event{Kind: control.ServiceChanged, Service: "web", State: "running"})
+	return b.upErr
+}
+
+func (b *backend) ComposeDown(_ context.Context, project string) error {
+	b.asked = append(b.asked, "down "+project)
+	return nil
+}
+
+func (b *backend) ComposePs(context.Context, string) ([]control.Service, error) { return nil, nil }
+
+func (b *backend) ComposeLogs(_ context.Context, r control.LogsRequest, w io.Writer) error {
+	_, err := io.WriteString(w, r.Project)
+	return err
+}
+
+// serve runs a server for b and returns a client of it, and the socket.
+func serve(t *testing.T, b control.Backend) (*control.Client, string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "control-") // paths of sockets are short
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "run", "control.sock")
+	l, err := control.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- control.NewServer(b, slog.New(slog.DiscardHandler)).Run(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the server ended with %v", err)
+		}
+		os.RemoveAll(dir)
+	})
+	return control.Dial(path), path
+}
+
+func TestStatusArrivesWhole(t *testing.T) {
+	want := control.Status{Device: "edge-01", Manifest: &control.Manifest{Version: 1<<64 - 1}, Deployments: []control.Deployment{{ID: "a"}}}
+	client, _ := serve(t, &backend{status: want})
+	got, err := client.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Device != want.Device || got.Manifest.Version != want.Manifest.Version || len(got.Deployments) != 1 {
+		t.Errorf("status is %+v, want %+v", got, want)
+	}
+}
+
+func TestErrorsKeepTheAgentsWords(t *testing.T) {
+	b := &backend{syncErr: errors.New("cannot reach the WFM"), upErr: errors.New("key privileged of service web is not supported")}
+	client, _ := serve(t, b)
+	if err := client.Sync(t.Context()); err == nil || err.Error() != "cannot reach the WFM" {
+		t.Errorf("sync: %v", err)
+	}
+	if err := client.Logs(t.Context(), control.LogsRequest{Deployment: "nonesuch"}, io.Discard); err == nil || !strings.Contains(err.Error(), "nonesuch") {
+		t.Errorf("logs: %v", err)
+	}
+	seen := 0
+	err := client.ComposeUp(t.Context(), control.ComposeRequest{Project: "p"}, func(control.Event) { seen++ })
+	if err == nil || !strings.Contains(err.Error(), "privileged") || seen != 1 {
+		t.Errorf("compose up: %v after %d events", err, seen)
+	}
+}
+
+func TestLogsCarryTheRequest(t *testing.T) {
+	client, _ := serve(t, &backend{})
+	var out bytes.Buffer
+	if err := client.Logs(t.Context(), control.LogsRequest{Deployment: "d", Service: "s", Tail: 7}, &out); err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != "d/s tail 7\n" {
+		t.Errorf("logs are %q", out.String())
+	}
+}
+
+func TestEventsStreamUntilTheHandlerHasEnough(t *testing.T) {
+	b := &backend{events: make(chan control.Event)}
+	client, _ := serve(t, b)
+	enough := errors.New("enough")
+	err := client.Events(t.Context(), func() {
+		go func() { b.events <- control.Event{Kind: control.ManifestAccepted, Version: 7} }()
+	}, func(e control.Event) error {
+		if e.Kind != control.ManifestAccepted || e.Version != 7 {
+			t.Errorf("event is %+v", e)
+		}
+		return enough
+	})
+	if !errors.Is(err, enough) {
+		t.Errorf("events ended with %v", err)
+	}
+}
+
+func TestNobodyListensIsToldApart(t *testing.T) {
+	client := control.Dial(filepath.Join(t.TempDir(), "control.sock"))
+	if _, err := client.Status(t.Context()); !errors.Is(err, control.ErrNotRunning) {
+		t.Errorf("status: %v, want ErrNotRunning", err)
+	}
+	if err := client.Ping(t.Context()); !errors.Is(err, control.ErrNotRunning) {
+		t.Errorf("ping: %v, want ErrNotRunning", err)
+	}
+}
+
+func TestSocketIsForOwnerAndGroup(t *testing.T) {
+	_, path := serve(t, &backend{})
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mode := info.Mode().Perm(); mode != 0o660 {
+		t.Errorf("mode is %o, want 660", mode)
+	}
+}
+
+func TestASocketLeftBehindIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "control.sock")
+	if err := syscall.Mknod(path, syscall.S_IFSOCK|0o600, 0); err != nil {
+		t.Fatal(err)
+	}
+	l, err := control.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+}

@@ -1,0 +1,148 @@
+package control
+
+import (
+	"time"
+)
+
+// Status is the document of GET /v1/status and of `margolite status --json`.
+// It is stable: members are added, never renamed or removed.
+type Status struct {
+	Device      string       `json:"device"`
+	Agent       AgentStatus  `json:"agent"`
+	WFM         WFMStatus    `json:"wfm"`
+	Manifest    *Manifest    `json:"manifest,omitempty"` // absent before the first one was accepted
+	Outbox      int          `json:"outbox"`             // status reports that the WFM has not acknowledged yet
+	Deployments []Deployment `json:"deployments"`
+}
+
+// AgentStatus says which program answers and since when it runs.
+type AgentStatus struct {
+	Version string    `json:"version"`
+	Commit  string    `json:"commit,omitempty"`
+	Flavour string    `json:"flavour"`
+	Started time.Time `json:"started"`
+}
+
+// WFMStatus is the state of the connection to the Workload Fleet Manager.
+type WFMStatus struct {
+	URL         string     `json:"url"`
+	Identity    string     `json:"identity,omitempty"` // SPIFFE ID expected of the WFM
+	Reachable   bool       `json:"reachable"`          // the last request was answered
+	LastPoll    *time.Time `json:"lastPoll,omitempty"` // when the last poll ended
+	LastContact *time.Time `json:"lastContact,omitempty"`
+	NextPoll    *time.Time `json:"nextPoll,omitempty"`
+	LastError   string     `json:"lastError,omitempty"` // of the last poll; empty when it succeeded
+	Refused     string     `json:"refused,omitempty"`   // why the manifest that the WFM publishes now was refused
+}
+
+// Manifest is the accepted state manifest.
+type Manifest struct {
+	Version uint64 `json:"version"`
+	ETag    string `json:"etag"`
+	Digest  string `json:"digest"`
+}
+
+// Deployment is one deployment as this device holds it.
+type Deployment struct {
+	ID         string      `json:"id"`
+	Name       string      `json:"name,omitempty"`
+	State      string      `json:"state"` // as reported to the WFM: pending, installing, installed, failed, removing, removed
+	Phase      string      `json:"phase"` // the agent's own, finer state
+	Reason     string      `json:"reason,omitempty"`
+	Error      *Error      `json:"error,omitempty"`
+	Digest     string      `json:"digest"`           // of the desired revision
+	Active     string      `json:"active,omitempty"` // digest of the revision that runs, if any
+	Adopted    uint64      `json:"adoptedManifestVersion"`
+	Since      time.Time   `json:"since"`
+	Components []Component `json:"components"`
+}
+
+// Component is one component of a deployment.
+type Component struct {
+	Name     string    `json:"name"`
+	State    string    `json:"state"`
+	Error    *Error    `json:"error,omitempty"`
+	Project  string    `json:"project,omitempty"` // the Compose project that runs it
+	Progress *Progress `json:"progress,omitempty"`
+	Services []Service `json:"services,omitempty"`
+}
+
+// Progress counts the bytes of what is being fetched at the moment.
+type Progress struct {
+	Object string `json:"object"`
+	Done   int64  `json:"done"`
+	Total  int64  `json:"total"` // 0 when it is not known
+}
+
+// Service is one replica of a Compose service, read from the runtime.
+type Service struct {
+	Project   string   `json:"project,omitempty"`
+	Name      string   `json:"name"`
+	Number    int      `json:"number"`
+	State     string   `json:"state"` // running, exited, created, restarting
+	Container string   `json:"container"`
+	Image     string   `json:"image"`
+	Address   string   `json:"address,omitempty"`
+	Ports     []string `json:"ports,omitempty"` // as 0.0.0.0:8080->80/tcp
+	ExitCode  *int     `json:"exitCode,omitempty"`
+	Pid       int      `json:"pid,omitempty"`
+}
+
+// Error is what failed: a code for programs, the object that failed, and a
+// sentence for people.
+type Error struct {
+	Code    string `json:"code"`
+	Source  string `json:"source"`
+	Message string `json:"message"`
+}
+
+// Event is one thing that happened, as GET /v1/events streams it, one JSON
+// object per line.
+type Event struct {
+	Time       time.Time `json:"time"`
+	Kind       EventKind `json:"kind"`
+	Deployment string    `json:"deployment,omitempty"`
+	Component  string    `json:"component,omitempty"`
+	Service    string    `json:"service,omitempty"`
+	State      string    `json:"state,omitempty"`
+	Version    uint64    `json:"version,omitempty"`
+	Digest     string    `json:"digest,omitempty"`
+	Progress   *Progress `json:"progress,omitempty"`
+	Error      *Error    `json:"error,omitempty"`
+	Text       string    `json:"text,omitempty"` // for people
+}
+
+// EventKind names what an Event tells.
+type EventKind string
+
+// The kinds of events.
+const (
+	ManifestAccepted  EventKind = "manifest.accepted"
+	ManifestRefused   EventKind = "manifest.refused"
+	DocumentVerified  EventKind = "document.verified"
+	PackageVerified   EventKind = "package.verified"
+	Transfer          EventKind = "transfer"
+	DeploymentChanged EventKind = "deployment.changed"
+	ServiceChanged    EventKind = "service.changed"
+	ReportDelivered   EventKind = "report.delivered"
+	PollFailed        EventKind = "poll.failed"
+	PollSucceeded     EventKind = "poll.succeeded"
+	Done              EventKind = "done" // closes a request that streams
+)
+
+// ComposeRequest asks for a Compose project without a WFM.
+type ComposeRequest struct {
+	Project     string            `json:"project"`
+	File        string            `json:"file,omitempty"` // absolute path on the device
+	Environment map[string]string `json:"environment,omitempty"`
+}
+
+// LogsRequest asks for the output of one service, or of all services of a
+// deployment or project.
+type LogsRequest struct {
+	Deployment string // a deployment's id, a unique prefix of it, or its name; or
+	Project    string // a Compose project
+	Service    string // empty: all
+	Follow     bool
+	Tail       int // lines from the end; 0: all that is kept
+}

@@ -1,0 +1,29 @@
+// Package agent is the device agent: it fetches what the Workload Fleet
+// Manager (WFM) wants, verifies it, stages it, waits for the gate, applies it
+// and reports each step. It alone translates between the documents of the wire
+// (agent/margo), the records of the store, and Compose projects of the runtime.
+//
+// # Owners
+//
+// Four goroutines make the agent, all started by [Agent.Run] and joined before
+// it returns:
+//
+//   - the poller asks the WFM for the state manifest and accepts it, with every
+//     document that it names, in one transaction;
+//   - the reconciler moves each deployment towards what was accepted, one
+//     worker a deployment, one change of the runtime at a time;
+//   - the reporter delivers status reports from the outbox of the store, in
+//     order, at least once;
+//   - the events hub has no goroutine: it hands events to who listens.
+//
+// They do not pass data to one another. Who changes the store pokes the others,
+// and they read again.
+//
+// # What survives
+//
+// Everything that decides is in the store, written before it is acted upon:
+// killing the process between any two instructions leaves a record that says
+// which step to repeat, and each step is safe to repeat. What runs is never
+// remembered: it is read from the runtime. Backoff, progress and events are in
+// memory only.
+package agent

@@ -1,0 +1,53 @@
+package agent
+
+import (
+	"sync"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// eventBuffer is how many events a subscriber may lag behind before it loses
+// some.
+const eventBuffer = 256
+
+// hub hands events to whoever listens. It never blocks who sends.
+type hub struct {
+	now func() time.Time
+
+	mu   sync.Mutex
+	subs map[chan control.Event]struct{}
+}
+
+func newHub(now func() time.Time) *hub {
+	return &hub{now: now, subs: map[chan control.Event]struct{}{}}
+}
+
+// send delivers e to every subscriber that has room for it.
+func (h *hub) send(e control.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.subs) == 0 {
+		return
+	}
+	e.Time = h.now()
+	for c := range h.subs {
+		select {
+		case c <- e:
+		default:
+		}
+	}
+}
+
+// subscribe returns a channel of events and a function that ends them.
+func (h *hub) subscribe() (<-chan control.Event, func()) {
+	c := make(chan control.Event, eventBuffer)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.subs[c] = struct{}{}
+	return c, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.subs, c)
+	}
+}

@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/store"
+)
+
+// Codes of the errors that this device reports (protocol 6.5: free choice of
+// the implementation; source keeps them apart from the reserved ones).
+const (
+	codeInvalidDocument   = "INVALID_DOCUMENT"    // the deployment's document cannot be read
+	codeInvalidParameters = "INVALID_PARAMETERS"  // two parameters contradict, or one cannot be a variable
+	codeUnsupportedType   = "UNSUPPORTED_TYPE"    // not a Compose deployment
+	codeWrongDevice       = "WRONG_DEVICE"        // the document names another device
+	codeUnsupported       = "COMPOSE_UNSUPPORTED" // the Compose file asks for what this device does not do
+	codeInvalidPackage    = "INVALID_PACKAGE"     // the component package or its Compose file is wrong
+	codeNotFound          = "ARTIFACT_NOT_FOUND"  // the registry has no such package or image
+	codeUnreachable       = "REGISTRY_UNREACHABLE"
+	codeDenied            = "REGISTRY_DENIED"
+	codeConflict          = "PORT_CONFLICT"
+	codeStartFailed       = "START_FAILED"
+	codeExited            = "CONTAINER_EXITED"
+	codeTimeout           = "TIMEOUT"
+	codeInternal          = "DEVICE_ERROR"
+)
+
+// fault is a failure of one deployment, as it is reported and acted upon.
+type fault struct {
+	code      string
+	component string // the component that failed; empty: the deployment as a whole
+	err       error
+}
+
+func (f *fault) Error() string {
+	if f.component == "" {
+		return f.err.Error()
+	}
+	return fmt.Sprintf("component %s: %v", f.component, f.err)
+}
+
+func (f *fault) Unwrap() error { return f.err }
+
+// permanent says whether trying the same revision again cannot help. The code
+// alone decides, so that the answer is the same after a restart.
+func permanent(code string) bool {
+	switch code {
+	case codeInvalidDocument, codeInvalidParameters, codeUnsupportedType, codeWrongDevice, codeUnsupported, codeInvalidPackage:
+		return true
+	}
+	return false
+}
+
+// temporary says that a failure is no news for the WFM: staging goes on when
+// the network is back.
+func (f *fault) temporary() bool { return f.code == codeUnreachable }
+
+// runtimeFault translates an error of the runtime.
+func runtimeFault(component string, err error) *fault {
+	var f *fault
+	if errors.As(err, &f) {
+		return f
+	}
+	f = &fault{component: component, err: err}
+	switch runtime.CodeOf(err) {
+	case runtime.Unsupported:
+		f.code = codeUnsupported
+	case runtime.InvalidPackage:
+		f.code = codeInvalidPackage
+	case runtime.NotFound:
+		f.code = codeNotFound
+	case runtime.Unreachable:
+		f.code = codeUnreachable
+	case runtime.Denied:
+		f.code = codeDenied
+	case runtime.Conflict:
+		f.code = codeConflict
+	case runtime.StartFailed:
+		f.code = codeStartFailed
+	case runtime.Exited:
+		f.code = codeExited
+	case runtime.Timeout:
+		f.code = codeTimeout
+	default:
+		f.code = codeInternal
+	}
+	return f
+}
+
+// record writes the fault into a deployment: the component that failed is
+// failed; where the deployment failed as a whole, all are (ST-04, ST-07, ST-08).
+// name is the deployment's, the source of its own errors.
+func (f *fault) record(d *store.Deployment, name string) {
+	if name == "" {
+		name = d.ID
+	}
+	d.Fault = &store.Fault{Code: f.code, Source: name, Message: f.Error()}
+	for i := range d.Components {
+		c := &d.Components[i]
+		if f.component == "" || f.component == c.Name {
+			c.State = string(Failed.State())
+			c.Fault = &store.Fault{Code: f.code, Source: c.Name, Message: f.err.Error()}
+			continue
+		}
+		c.Fault = nil
+		if c.State == string(Failed.State()) || c.State == string(Applying.State()) {
+			c.State = string(Fetched.State())
+		}
+	}
+}
+
+// same says whether reporting the fault would tell nothing new: the same went
+// wrong with the same component. The words may differ from one attempt to the
+// next, and are not worth a report each.
+func (f *fault) same(d *store.Deployment) bool {
+	if d.Fault == nil || d.Fault.Code != f.code {
+		return false
+	}
+	for _, c := range d.Components {
+		if failed := c.Fault != nil; failed != (f.component == "" || f.component == c.Name) {
+			return false
+		}
+	}
+	return true
+}

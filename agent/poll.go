@@ -1,0 +1,318 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/capability"
+	"github.com/margolite/margolite/store"
+)
+
+// maxPollDelay bounds how long failed polls make the next one wait, unless the
+// interval is longer or the WFM asked for more.
+const maxPollDelay = 5 * time.Minute
+
+// capabilitiesSetting names the record of the capabilities that the WFM
+// acknowledged: its scope and the digest of the document.
+const capabilitiesSetting = "capabilities"
+
+// errRefused marks what the WFM published and this device does not accept. The
+// running state stays, and the next good manifest is accepted.
+var errRefused = errors.New("manifest refused")
+
+// poller asks the WFM for the desired state (DS-01).
+type poller struct {
+	device   Device
+	facts    func() (capability.Facts, error)
+	interval time.Duration
+	wfm      WFM
+	store    *store.Store
+	ledger   *ledger
+	hub      *hub
+	logger   *slog.Logger
+	now      func() time.Time
+	accepted func(ids []string) // the desired state of these deployments changed
+	contact  func()             // the WFM answered
+	requests chan chan error    // of sync
+
+	mu    sync.Mutex
+	state pollState
+}
+
+// pollState is what polling knows beyond the store. It is lost with the process.
+type pollState struct {
+	reachable   bool
+	last        time.Time // end of the last poll
+	lastContact time.Time
+	next        time.Time
+	notBefore   time.Time // the WFM asked for silence until then (ERR-04)
+	err         error     // of the last poll
+	refused     string    // why the manifest that the WFM serves is refused
+	logged      string    // the last problem that was logged, to log it once
+	report      bool      // send the capabilities although they were acknowledged
+}
+
+func newPoller(o Options, l *ledger, h *hub, accepted func([]string), contact func()) *poller {
+	return &poller{
+		device: o.Device, facts: o.Facts, interval: o.PollInterval,
+		wfm: o.WFM, store: o.Store, ledger: l, hub: h, logger: o.Logger, now: o.Now,
+		accepted: accepted, contact: contact, requests: make(chan chan error),
+	}
+}
+
+// run polls until ctx is done.
+func (p *poller) run(ctx context.Context) error {
+	retry := backoff{first: p.interval, most: max(p.interval, maxPollDelay)}
+	var answer chan error // of whoever asked for this poll
+	for {
+		err := p.poll(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if answer != nil {
+			answer <- err // has room for it
+			answer = nil
+		}
+		delay := p.interval - rand.N(p.interval/10+1) // a fleet spreads over time
+		if _, after := wfm.Retry(err); err != nil && !errors.Is(err, errRefused) {
+			delay = max(delay, retry.fail(), after)
+		} else {
+			retry.reset()
+		}
+		p.mu.Lock()
+		p.state.next = p.now().Add(delay)
+		p.mu.Unlock()
+
+		t := time.NewTimer(delay)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		case answer = <-p.requests:
+			t.Stop()
+		}
+	}
+}
+
+// sync polls now, unless the WFM asked for silence.
+func (p *poller) sync(ctx context.Context) error {
+	p.mu.Lock()
+	notBefore := p.state.notBefore
+	p.mu.Unlock()
+	if now := p.now(); now.Before(notBefore) {
+		return fmt.Errorf("%w: the WFM asked not to be called for another %s", control.ErrConflict, notBefore.Sub(now).Round(time.Second))
+	}
+	answer := make(chan error, 1)
+	select {
+	case p.requests <- answer:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// poll makes one round: capabilities if they changed (CAP-01, CAP-03), then
+// the manifest. Its outcome is kept for status, and logged when it differs
+// from the one before.
+func (p *poller) poll(ctx context.Context) error {
+	scope, err := p.wfm.Identity()
+	if err == nil {
+		err = p.reportCapabilities(ctx, scope)
+	}
+	if err == nil {
+		err = p.fetch(ctx, scope)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+
+	var answered *wfm.Error
+	reachable := err == nil || errors.As(err, &answered) || errors.Is(err, errRefused)
+	now := p.now()
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+	}
+	p.mu.Lock()
+	p.state.last, p.state.err, p.state.reachable = now, err, reachable
+	if reachable {
+		p.state.lastContact = now
+	}
+	if _, after := wfm.Retry(err); after > 0 {
+		p.state.notBefore = now.Add(after)
+	}
+	p.state.refused = ""
+	if errors.Is(err, errRefused) {
+		p.state.refused = problem
+	}
+	fresh := problem != p.state.logged
+	p.state.logged = problem
+	p.mu.Unlock()
+
+	switch {
+	case err == nil:
+		if fresh {
+			p.logger.Info("polling works again")
+		}
+		p.hub.send(control.Event{Kind: control.PollSucceeded})
+	case errors.Is(err, errRefused):
+		if fresh {
+			p.logger.Error("manifest refused; what runs keeps running", "security", true, "error", err)
+		}
+		p.hub.send(control.Event{Kind: control.ManifestRefused, Text: problem})
+	default:
+		if fresh {
+			p.logger.Warn("cannot poll the WFM; what runs keeps running", "error", err)
+		}
+		p.hub.send(control.Event{Kind: control.PollFailed, Text: problem})
+	}
+	if reachable {
+		p.contact()
+	}
+	return err
+}
+
+// reportCapabilities sends the capabilities if the WFM does not have these. A
+// WFM that refuses them does not keep the device from polling.
+func (p *poller) reportCapabilities(ctx context.Context, scope string) error {
+	doc, err := Describe(p.device, p.facts, p.logger)
+	if err != nil {
+		return err
+	}
+	mark := []byte(scope + " " + digest.FromBytes(doc).String())
+	p.mu.Lock()
+	force := p.state.report
+	p.mu.Unlock()
+	held, _, err := p.store.Setting(capabilitiesSetting)
+	if err != nil {
+		return fmt.Errorf("cannot read which capabilities were reported: %w", err)
+	}
+	if !force && string(held) == string(mark) {
+		return nil
+	}
+	if err := p.wfm.PutCapabilities(ctx, p.device.ID, doc); err != nil {
+		var answered *wfm.Error
+		if errors.As(err, &answered) && (answered.Status == http.StatusBadRequest || answered.Status == http.StatusUnprocessableEntity) {
+			p.logger.Error("the WFM refuses the capabilities of this device", "error", err)
+			return p.acknowledge(mark) // the same bytes would be refused again
+		}
+		return fmt.Errorf("cannot report capabilities: %w", err)
+	}
+	p.logger.Info("capabilities reported", "digest", digest.FromBytes(doc).String())
+	return p.acknowledge(mark)
+}
+
+func (p *poller) acknowledge(mark []byte) error {
+	if err := p.store.Commit("capabilities", store.Change{Settings: map[string][]byte{capabilitiesSetting: mark}}); err != nil {
+		return fmt.Errorf("cannot record reported capabilities: %w", err)
+	}
+	p.mu.Lock()
+	p.state.report = false
+	p.mu.Unlock()
+	return nil
+}
+
+// fetch asks for the manifest and accepts it if it is new. When its documents
+// are gone from the WFM the manifest was probably replaced meanwhile: it is
+// asked for once more (DS-14).
+func (p *poller) fetch(ctx context.Context, scope string) error {
+	held, ok, err := p.store.Manifest()
+	if err != nil && !ok {
+		return fmt.Errorf("cannot read the accepted manifest: %w", err)
+	}
+	etag := held.ETag
+	if !ok || held.Scope != scope {
+		held, etag = store.Manifest{}, ""
+	}
+	m, err := p.wfm.Manifest(ctx, etag)
+	if errors.Is(err, wfm.ErrNotModified) {
+		return nil // DS-05
+	}
+	var answered *wfm.Error
+	if errors.As(err, &answered) && answered.Status == http.StatusNotFound {
+		// Not known yet: it may have lost what it knew of this device.
+		p.mu.Lock()
+		p.state.report = true
+		p.mu.Unlock()
+	}
+	if err != nil {
+		return refusal(err)
+	}
+	err = p.take(ctx, scope, held, m)
+	if !errors.Is(err, wfm.ErrSuperseded) {
+		return refusal(err)
+	}
+	if again, againErr := p.wfm.Manifest(ctx, ""); againErr == nil && again.Digest != m.Digest {
+		err = p.take(ctx, scope, held, again)
+	}
+	return refusal(err)
+}
+
+// take checks the version of a manifest, gets its documents and accepts both.
+func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m *wfm.Manifest) error {
+	same := m.Version == held.Version && m.Digest == held.Digest
+	switch {
+	case held.Version == 0, same: // the first one of this WFM, or the accepted one
+	case m.Version == held.Version:
+		return fmt.Errorf("%w: version %d was accepted with other content (%s, now %s) [DS-06]", errRefused, m.Version, held.Digest, m.Digest)
+	case m.Version < held.Version:
+		return fmt.Errorf("%w: version %d is lower than the accepted %d [DS-06]", errRefused, m.Version, held.Version)
+	}
+	var need []margo.DeploymentRef
+	for _, ref := range m.Deployments {
+		if !p.store.HasArtifact(ref.Digest) {
+			need = append(need, ref)
+		}
+	}
+	if same && len(need) == 0 {
+		return nil // DS-05; otherwise the database was lost, and is filled again
+	}
+	var documents map[digest.Digest][]byte
+	if len(need) > 0 {
+		var err error
+		if documents, err = p.wfm.Documents(ctx, m, need); err != nil {
+			return err
+		}
+	}
+	for d, body := range documents {
+		size := int64(len(body))
+		p.hub.send(control.Event{Kind: control.DocumentVerified, Digest: d.String(), Progress: &control.Progress{Done: size, Total: size}})
+	}
+	changed, err := p.ledger.accept(m, scope, documents)
+	if err != nil {
+		return err
+	}
+	p.accepted(changed)
+	return nil
+}
+
+// refusal marks an error about the content that the WFM serves as errRefused,
+// and lets the rest pass.
+func refusal(err error) error {
+	var invalid margo.Errors
+	if errors.As(err, &invalid) {
+		return fmt.Errorf("%w: %w", errRefused, err)
+	}
+	for _, content := range []error{wfm.ErrDigestMismatch, wfm.ErrTooLarge, wfm.ErrBundle, wfm.ErrContentType, wfm.ErrSuperseded} {
+		if errors.Is(err, content) && !errors.Is(err, errRefused) {
+			return fmt.Errorf("%w: %w", errRefused, err)
+		}
+	}
+	return err
+}

@@ -1,0 +1,492 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/store"
+)
+
+const (
+	// retryFirst and retryMost bound the time between two attempts at what failed.
+	retryFirst = 5 * time.Second
+	retryMost  = 10 * time.Minute
+	// stagingAtOnce is how many deployments download at the same time, so that
+	// one that waits for its registry does not keep the others from theirs.
+	stagingAtOnce = 2
+	// applyingAtOnce is how many deployments change their containers at the
+	// same time, so that one that takes long to start does not hold up all.
+	applyingAtOnce = 2
+)
+
+// waiting says that a change may not be applied yet.
+type waiting struct {
+	reason policy.Reason
+	until  time.Time // zero: until something changes
+}
+
+func (w *waiting) Error() string { return w.reason.Text }
+
+// reconciler moves every deployment towards what was accepted (DS-26). It is
+// the only one that changes the runtime on behalf of deployments.
+type reconciler struct {
+	store   *store.Store
+	ledger  *ledger
+	runtime Runtime
+	gate    Gate
+	device  string
+	settle  time.Duration
+	hub     *hub
+	logger  *slog.Logger
+	now     func() time.Time
+
+	staging  chan struct{} // holds a token per deployment that downloads
+	applying chan struct{} // holds a token while containers are changed
+	wake     chan struct{} // the set of deployments changed
+
+	mu      sync.Mutex
+	workers map[string]*worker
+}
+
+// worker works on one deployment for as long as its record exists.
+type worker struct {
+	id   string
+	poke chan struct{}
+
+	mu        sync.Mutex
+	interrupt context.CancelCauseFunc // ends what it is doing; nil while it waits
+	reason    string                  // why it waits, for people
+	progress  map[string]control.Progress
+}
+
+func newReconciler(o Options, l *ledger, h *hub) *reconciler {
+	return &reconciler{
+		store: o.Store, ledger: l, runtime: o.Runtime, gate: o.Gate, device: o.Device.ID,
+		settle: o.Settle, hub: h, logger: o.Logger, now: o.Now,
+		staging:  make(chan struct{}, stagingAtOnce),
+		applying: make(chan struct{}, applyingAtOnce),
+		wake:     make(chan struct{}, 1),
+		workers:  map[string]*worker{},
+	}
+}
+
+// changed says that the desired state of deployments changed: work on what
+// they wanted before ends.
+func (r *reconciler) changed(ids []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range ids {
+		if w := r.workers[id]; w != nil {
+			w.mu.Lock()
+			if w.interrupt != nil {
+				w.interrupt(errSuperseded)
+			}
+			w.mu.Unlock()
+			poke(w.poke)
+		}
+	}
+	poke(r.wake)
+}
+
+// run keeps a worker for every deployment until ctx is done.
+func (r *reconciler) run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		deployments, err := r.store.Deployments()
+		if err != nil {
+			// Those that can be read are worked on; the others need a hand.
+			r.logger.Error("cannot read all deployments", "error", err)
+		}
+		r.mu.Lock()
+		for _, d := range deployments {
+			if r.workers[d.ID] != nil {
+				continue
+			}
+			w := &worker{id: d.ID, poke: make(chan struct{}, 1)}
+			r.workers[d.ID] = w
+			wg.Go(func() {
+				r.work(ctx, w)
+				r.mu.Lock()
+				delete(r.workers, w.id)
+				r.mu.Unlock()
+				poke(r.wake) // it may have been published again meanwhile
+			})
+		}
+		r.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.wake:
+		case <-r.runtime.Changes():
+			r.mu.Lock()
+			for _, w := range r.workers {
+				poke(w.poke)
+			}
+			r.mu.Unlock()
+		}
+	}
+}
+
+// work drives one deployment until it is forgotten or ctx is done.
+func (r *reconciler) work(ctx context.Context, w *worker) {
+	retry := backoff{first: retryFirst, most: retryMost}
+	for ctx.Err() == nil {
+		doing, interrupt := context.WithCancelCause(ctx)
+		w.begin(interrupt)
+		err := r.drive(doing, w)
+		superseded := errors.Is(context.Cause(doing), errSuperseded) || errors.Is(err, errSuperseded)
+		w.begin(nil)
+		interrupt(nil)
+
+		var f *fault
+		var gate *waiting
+		switch {
+		case ctx.Err() != nil, errors.Is(err, store.ErrNotFound):
+			return
+		case superseded:
+			retry.reset()
+			continue
+		case err == nil:
+			retry.reset()
+			w.waitFor("")
+			select {
+			case <-ctx.Done():
+			case <-w.poke:
+			}
+			continue
+		case errors.As(err, &gate):
+			w.waitFor(gate.reason.Text)
+			if gate.until.IsZero() {
+				gate.until = r.now().Add(retryMost)
+			}
+			wait(ctx, gate.until.Sub(r.now()), w.poke)
+			continue
+		case errors.As(err, &f):
+			// Known to the record already, or no news for the WFM.
+			w.waitFor(err.Error())
+			r.logger.Debug("deployment will be tried again", "deployment", w.id, "code", f.code, "error", err)
+		default:
+			w.waitFor(err.Error())
+			r.logger.Error("cannot work on deployment", "deployment", w.id, "error", err)
+		}
+		wait(ctx, retry.fail(), w.poke)
+	}
+}
+
+// drive takes a deployment as far as it can go now. nil: there is nothing more
+// to do until something changes. A *fault: try again later.
+func (r *reconciler) drive(ctx context.Context, w *worker) error {
+	for {
+		d, err := r.store.Deployment(w.id)
+		if err != nil {
+			return err
+		}
+		switch phase := Phase(d.Phase); phase {
+		case Fetched:
+			if err := r.ensureFormer(ctx, &d); err != nil {
+				r.logger.Warn("cannot keep the former revision running", "deployment", d.ID, "error", err)
+			}
+			if err := r.stage(ctx, w, &d); err != nil {
+				return err
+			}
+		case Staged:
+			if v := r.gate.Decide(policy.Change{Deployment: d.ID, Kind: kindOf(&d)}, r.now()); !v.Go {
+				if err := r.ensureFormer(ctx, &d); err != nil {
+					return err
+				}
+				return &waiting{reason: v.Reason, until: v.Until}
+			}
+			if err := r.ledger.transition(d.ID, d.Desired.Digest, eventGo, firstInstalling, nil); err != nil {
+				return err
+			}
+		case Applying:
+			if err := r.apply(ctx, w, &d); err != nil {
+				return err
+			}
+		case Active:
+			return r.keep(ctx, &d)
+		case Failed:
+			again, err := r.mend(ctx, w, &d)
+			if err != nil || !again {
+				return err
+			}
+		case Removing:
+			return r.remove(ctx, &d)
+		default:
+			return fmt.Errorf("deployment %s is in unknown phase %q", d.ID, phase)
+		}
+	}
+}
+
+// kindOf says what the change to the desired revision is.
+func kindOf(d *store.Deployment) policy.ChangeKind {
+	if d.Active == nil {
+		return policy.Install
+	}
+	return policy.Update
+}
+
+// firstInstalling marks the first component as being installed.
+func firstInstalling(d *store.Deployment) {
+	if len(d.Components) > 0 {
+		d.Components[0].State = string(Applying.State())
+	}
+}
+
+// apply makes the desired revision run, component by component in order
+// (AD-13), each one settled before the next (AD-06).
+func (r *reconciler) apply(ctx context.Context, w *worker, d *store.Deployment) error {
+	err := r.applyRevision(ctx, d, &d.Desired, func(i int) error {
+		return r.ledger.progress(d.ID, d.Desired.Digest, func(d *store.Deployment) {
+			for j := range d.Components {
+				switch c := &d.Components[j]; {
+				case j < i:
+					c.State = string(Active.State())
+				case j == i:
+					c.State = string(Applying.State())
+				}
+			}
+		})
+	})
+	if err != nil {
+		return r.fail(ctx, d, err)
+	}
+	return r.works(ctx, d)
+}
+
+// works records that the desired revision runs.
+func (r *reconciler) works(ctx context.Context, d *store.Deployment) error {
+	if err := r.ledger.transition(d.ID, d.Desired.Digest, eventWorks, nil, nil); err != nil {
+		return err
+	}
+	r.prune(ctx)
+	return nil
+}
+
+// keep makes sure that an active deployment runs as it should: after a
+// restart, a reboot, or a change by somebody else.
+func (r *reconciler) keep(ctx context.Context, d *store.Deployment) error {
+	if err := r.applyRevision(ctx, d, &d.Desired, nil); err != nil {
+		return r.fail(ctx, d, err)
+	}
+	return nil
+}
+
+// mend works on a deployment that failed: the former revision runs, and what
+// may succeed later is tried again. It returns true if the record moved on.
+func (r *reconciler) mend(ctx context.Context, w *worker, d *store.Deployment) (bool, error) {
+	if err := r.ensureFormer(ctx, d); err != nil {
+		return false, err
+	}
+	switch {
+	case d.Fault != nil && permanent(d.Fault.Code):
+		return false, nil // until the WFM publishes something else
+	case len(d.Desired.Staged) == 0:
+		return true, r.stage(ctx, w, d)
+	case hasFormer(d):
+		return false, nil // it was tried, and the former revision is back
+	}
+	if err := r.applyRevision(ctx, d, &d.Desired, nil); err != nil {
+		return false, r.fail(ctx, d, err)
+	}
+	return true, r.works(ctx, d)
+}
+
+// hasFormer says that there is another revision to go back to.
+func hasFormer(d *store.Deployment) bool {
+	return d.Active != nil && d.Active.Digest != d.Desired.Digest
+}
+
+// ensureFormer makes sure that the revision that worked last runs, if there is
+// one and it is not the desired one.
+func (r *reconciler) ensureFormer(ctx context.Context, d *store.Deployment) error {
+	if !hasFormer(d) {
+		return nil
+	}
+	return r.applyRevision(ctx, d, d.Active, nil)
+}
+
+// applyRevision makes a staged revision run and nothing else of its
+// deployment. before, if not nil, is called before each component. What runs
+// as it should is left alone. The error is a *fault, or ctx's.
+func (r *reconciler) applyRevision(ctx context.Context, d *store.Deployment, rev *store.Revision, before func(i int) error) error {
+	doc, err := r.document(rev.Digest)
+	if err != nil {
+		return err
+	}
+	select {
+	case r.applying <- struct{}{}:
+		defer func() { <-r.applying }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	keep := map[string]bool{}
+	for _, s := range rev.Staged {
+		keep[s.Project] = true
+	}
+	if err := r.removeProjects(ctx, d.ID, keep); err != nil {
+		return err
+	}
+	for i, c := range doc.Components {
+		j := slices.IndexFunc(rev.Staged, func(s store.Staged) bool { return s.Component == c.Name })
+		if j < 0 {
+			return &fault{code: codeInternal, component: c.Name, err: errors.New("it was never staged")}
+		}
+		if before != nil && i > 0 {
+			if err := before(i); err != nil {
+				return err
+			}
+		}
+		if err := r.applyComponent(ctx, d.ID, doc, c, &rev.Staged[j]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeProjects removes what runs for a deployment and is not to be kept.
+func (r *reconciler) removeProjects(ctx context.Context, id string, keep map[string]bool) error {
+	projects, err := r.runtime.Observe(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot observe the runtime: %w", err)
+	}
+	for _, p := range slices.Backward(projects) {
+		if !strings.EqualFold(p.Labels[labelDeployment], id) || keep[p.Name] {
+			continue
+		}
+		if err := r.runtime.Remove(ctx, p.Name); err != nil {
+			return runtimeFault(p.Labels[labelComponent], err)
+		}
+	}
+	return nil
+}
+
+// remove removes everything of a deployment but its volumes, and forgets it.
+func (r *reconciler) remove(ctx context.Context, d *store.Deployment) error {
+	select {
+	case r.applying <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := r.removeProjects(ctx, d.ID, nil)
+	<-r.applying
+	if err != nil {
+		return err // stays removing, is tried again
+	}
+	if err := r.ledger.transition(d.ID, d.Desired.Digest, eventGone, nil, nil); err != nil {
+		return err
+	}
+	r.prune(ctx)
+	return store.ErrNotFound
+}
+
+// fail records that the desired revision cannot be had, if that is news, and
+// brings the former one back. It returns the *fault that err is.
+func (r *reconciler) fail(ctx context.Context, d *store.Deployment, err error) error {
+	var f *fault
+	if ctx.Err() != nil || !errors.As(err, &f) {
+		return err
+	}
+	if Phase(d.Phase) != Failed || !f.same(d) {
+		name := ""
+		if doc, err := r.document(d.Desired.Digest); err == nil {
+			name = doc.Name
+		}
+		err := r.ledger.transition(d.ID, d.Desired.Digest, eventFails, func(d *store.Deployment) { f.record(d, name) }, nil)
+		if err != nil {
+			return err
+		}
+	}
+	if err := r.ensureFormer(ctx, d); err != nil {
+		return errors.Join(f, err)
+	}
+	return f
+}
+
+// prune drops artifacts and images that no revision needs. What cannot be
+// dropped now is dropped after the next change.
+func (r *reconciler) prune(ctx context.Context) {
+	// What is being staged is in no record yet: wait for another occasion.
+	for range stagingAtOnce {
+		select {
+		case r.staging <- struct{}{}:
+			defer func() { <-r.staging }()
+		default:
+			return
+		}
+	}
+	images, err := r.ledger.prune()
+	if err != nil {
+		r.logger.Warn("cannot drop artifacts that nothing needs", "error", err)
+		return
+	}
+	if _, err := r.runtime.Prune(ctx, images...); err != nil && ctx.Err() == nil {
+		r.logger.Warn("cannot drop images that nothing needs", "error", err)
+	}
+}
+
+func (w *worker) begin(interrupt context.CancelCauseFunc) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.interrupt = interrupt
+	w.progress = nil
+	if interrupt != nil {
+		w.reason = ""
+	}
+}
+
+func (w *worker) waitFor(reason string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reason = reason
+}
+
+func (w *worker) advance(component string, p control.Progress) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.progress == nil {
+		w.progress = map[string]control.Progress{}
+	}
+	w.progress[component] = p
+}
+
+// seen is what a worker does, for status.
+func (w *worker) seen() (reason string, progress map[string]control.Progress) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	progress = make(map[string]control.Progress, len(w.progress))
+	for c, p := range w.progress {
+		progress[c] = p
+	}
+	return w.reason, progress
+}
+
+// worker gives the worker of a deployment, or nil.
+func (r *reconciler) worker(id string) *worker {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.workers[id]
+}
+
+// notify passes on what the runtime does for a component.
+func (r *reconciler) notify(id, component string) func(runtime.Event) {
+	return func(e runtime.Event) {
+		if !e.Done {
+			return
+		}
+		r.hub.send(control.Event{
+			Kind: control.ServiceChanged, Deployment: id, Component: component,
+			Service: e.Service, Text: e.Step,
+		})
+	}
+}

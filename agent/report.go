@@ -1,0 +1,138 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/store"
+)
+
+const (
+	// reportsAtOnce bounds how much of the outbox is read at a time.
+	reportsAtOnce = 1024
+	// reportFirst and reportMost bound the time between two attempts to deliver.
+	reportFirst = time.Second
+	reportMost  = 5 * time.Minute
+)
+
+// reporter delivers the outbox to the WFM: at least once, in order for each
+// deployment, for as long as it takes.
+type reporter struct {
+	wfm     WFM
+	store   *store.Store
+	hub     *hub
+	logger  *slog.Logger
+	pending chan struct{} // there may be something to deliver
+	logged  string        // the last problem that was logged, to log it once
+}
+
+func newReporter(o Options, h *hub) *reporter {
+	return &reporter{wfm: o.WFM, store: o.Store, hub: h, logger: o.Logger, pending: make(chan struct{}, 1)}
+}
+
+// poke says that there is something in the outbox, or that the WFM answers.
+func (r *reporter) poke() { poke(r.pending) }
+
+// run delivers until ctx is done.
+func (r *reporter) run(ctx context.Context) error {
+	retry := backoff{first: reportFirst, most: reportMost}
+	for {
+		left, err := r.deliver(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		r.note(err)
+		if err == nil && left == 0 {
+			retry.reset()
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-r.pending:
+			}
+			continue
+		}
+		// A poll that succeeds wakes it early, but never before the WFM's own
+		// request for silence has passed (ERR-04).
+		if _, after := wfm.Retry(err); after > 0 {
+			if !wait(ctx, after, nil) {
+				return nil
+			}
+		} else if !wait(ctx, retry.fail(), r.pending) {
+			return nil
+		}
+	}
+}
+
+// deliver posts what is in the outbox and returns how many reports are left.
+// A report that the WFM will never take is dropped with an error in the log: it
+// must not hold up the others.
+func (r *reporter) deliver(ctx context.Context) (left int, err error) {
+	reports, err := r.store.NextReports(reportsAtOnce)
+	if err != nil && len(reports) == 0 {
+		return 0, fmt.Errorf("cannot read the outbox: %w", err)
+	}
+	var done []uint64
+	blocked := map[string]bool{} // deployments whose oldest report has to wait
+	for _, report := range reports {
+		if blocked[report.Deployment] {
+			continue
+		}
+		postErr := r.wfm.PostStatus(ctx, report.Deployment, report.Body)
+		var answered *wfm.Error
+		switch {
+		case postErr == nil:
+			r.delivered(report)
+			done = append(done, report.Sequence)
+			continue
+		case !errors.As(postErr, &answered):
+			err = postErr
+		case answered.Status == http.StatusBadRequest, answered.Status == http.StatusUnprocessableEntity:
+			r.logger.Error("the WFM refuses a status report; it is dropped", "deployment", report.Deployment, "error", postErr)
+			done = append(done, report.Sequence)
+			continue
+		case answered.Status == http.StatusNotFound, answered.Status == http.StatusConflict:
+			if _, lookErr := r.store.Deployment(report.Deployment); errors.Is(lookErr, store.ErrNotFound) {
+				r.logger.Warn("the WFM does not know a deployment that is gone; its report is dropped", "deployment", report.Deployment)
+				done = append(done, report.Sequence)
+				continue
+			}
+			blocked[report.Deployment] = true
+			continue
+		default:
+			err = postErr
+		}
+		break // nobody's report gets through now
+	}
+	if ackErr := r.store.AckReports(done...); ackErr != nil {
+		return 0, errors.Join(err, fmt.Errorf("cannot clear the outbox: %w", ackErr)) // they are sent again
+	}
+	return len(reports) - len(done), err
+}
+
+// delivered tells listeners of a report that reached the WFM.
+func (r *reporter) delivered(report store.Report) {
+	e := control.Event{Kind: control.ReportDelivered, Deployment: report.Deployment}
+	if s, err := margo.ParseStatus(report.Body); err == nil {
+		e.State, e.Version = string(s.State), s.AdoptedVersion
+	}
+	r.hub.send(e)
+}
+
+// note logs a problem once, not with each attempt.
+func (r *reporter) note(err error) {
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+	}
+	if problem != "" && problem != r.logged {
+		r.logger.Warn("cannot deliver status reports; they are kept", "error", err)
+	}
+	r.logged = problem
+}

@@ -1,0 +1,272 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/store"
+)
+
+// Labels on the containers of deployments. Projects without them are not ours
+// to change.
+const (
+	labelDeployment = "io.margo.deployment"
+	labelComponent  = "io.margo.component"
+)
+
+// defaultTimeout bounds the installation of a component that gives no timeout
+// of its own (AD-08).
+const defaultTimeout = 10 * time.Minute
+
+// maxProjectName bounds the names of projects, which become parts of paths and
+// of container names.
+const maxProjectName = 100
+
+// stage brings every byte that the desired revision needs onto the device
+// before anything that runs is touched, and pins it. nil: the record moved on.
+func (r *reconciler) stage(ctx context.Context, w *worker, d *store.Deployment) error {
+	select {
+	case r.staging <- struct{}{}:
+		defer func() { <-r.staging }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	staged, packages, err := r.stageComponents(ctx, w, d)
+	var f *fault
+	if errors.As(err, &f) && f.temporary() && ctx.Err() == nil {
+		return f // pending, until the registry is back
+	}
+	if err != nil {
+		return r.fail(ctx, d, err)
+	}
+	return r.ledger.transition(d.ID, d.Desired.Digest, eventStaged, func(d *store.Deployment) {
+		d.Desired.Staged = staged
+		d.Fault = nil
+	}, packages)
+}
+
+func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.Deployment) ([]store.Staged, map[digest.Digest][]byte, error) {
+	doc, err := r.document(d.Desired.Digest)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := r.eligible(d.ID, doc); err != nil {
+		return nil, nil, err
+	}
+	former := r.formerOf(d)
+	var staged []store.Staged
+	packages := map[digest.Digest][]byte{}
+	for _, c := range doc.Components {
+		progress := r.progressOf(w, c.Name)
+		data, err := r.fetchPackage(ctx, d, c, former, progress)
+		if err != nil {
+			return nil, nil, runtimeFault(c.Name, err)
+		}
+		s := store.Staged{Component: c.Name, Project: projectName(d.ID, c.Name), Package: digest.FromBytes(data)}
+		packages[s.Package] = data
+		r.hub.send(control.Event{
+			Kind: control.PackageVerified, Deployment: d.ID, Component: c.Name, Digest: s.Package.String(),
+			Progress: &control.Progress{Object: c.Name, Done: int64(len(data)), Total: int64(len(data))},
+		})
+		project, err := r.load(ctx, d.ID, doc, c, &s, data)
+		if err != nil {
+			return nil, nil, err
+		}
+		if s.Images, err = r.runtime.Stage(ctx, project, former.pins(&s, d), progress); err != nil {
+			return nil, nil, runtimeFault(c.Name, err)
+		}
+		staged = append(staged, s)
+	}
+	return staged, packages, nil
+}
+
+// eligible refuses what this device can never run.
+func (r *reconciler) eligible(id string, doc *margo.Deployment) error {
+	switch own := r.device; {
+	case !strings.EqualFold(doc.ID, id): // AD-02
+		return &fault{code: codeInvalidDocument, err: fmt.Errorf("the document is of deployment %s", doc.ID)}
+	case doc.Type != margo.Compose: // AD-03, DEV-04
+		return &fault{code: codeUnsupportedType, err: fmt.Errorf("this device runs compose deployments, not %q", doc.Type)}
+	case doc.DeviceID != "" && doc.DeviceID != own && doc.DeviceID != own+"/*": // AD-14, A-35
+		return &fault{code: codeWrongDevice, err: fmt.Errorf("the deployment is for device %q, this one is %q", doc.DeviceID, own)}
+	case len(doc.Components) == 0:
+		return &fault{code: codeInvalidDocument, err: errors.New("the document has no components")}
+	}
+	return nil
+}
+
+// document reads the document of a revision. The error is a *fault.
+func (r *reconciler) document(revision digest.Digest) (*margo.Deployment, error) {
+	body, err := r.store.Artifact(revision)
+	if err != nil {
+		return nil, &fault{code: codeInternal, err: fmt.Errorf("cannot read document %s: %w", revision, err)}
+	}
+	doc, err := margo.ParseDeployment(body)
+	if err != nil {
+		return nil, &fault{code: codeInvalidDocument, err: err}
+	}
+	return doc, nil
+}
+
+// load makes the Compose project of a component from its package.
+func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment, c margo.Component, s *store.Staged, data []byte) (*runtime.Project, error) {
+	env, warnings, err := doc.Environment(c.Name)
+	if err != nil {
+		return nil, &fault{code: codeInvalidParameters, component: c.Name, err: err}
+	}
+	for _, w := range warnings {
+		r.logger.Warn("parameter not applied", "deployment", id, "component", c.Name, "reason", w)
+	}
+	project, err := r.runtime.Load(ctx, runtime.Source{
+		Project:     s.Project,
+		Package:     data,
+		Strict:      c.Repository != "",
+		Environment: env,
+		Labels:      map[string]string{labelDeployment: id, labelComponent: c.Name},
+	})
+	if err != nil {
+		return nil, runtimeFault(c.Name, err)
+	}
+	return project, nil
+}
+
+// applyComponent makes one staged component run. The error is a *fault, or ctx's.
+func (r *reconciler) applyComponent(ctx context.Context, id string, doc *margo.Deployment, c margo.Component, s *store.Staged) error {
+	data, err := r.store.Artifact(s.Package)
+	if err != nil {
+		return &fault{code: codeInternal, component: c.Name, err: fmt.Errorf("cannot read package %s: %w", s.Package, err)}
+	}
+	project, err := r.load(ctx, id, doc, c, s, data)
+	if err != nil {
+		return err
+	}
+	// What was staged is on the device; this finds it without a network.
+	if _, err := r.runtime.Stage(ctx, project, s.Images, nil); err != nil {
+		return runtimeFault(c.Name, err)
+	}
+	same, err := r.runtime.Matches(ctx, project)
+	if err != nil {
+		return runtimeFault(c.Name, err)
+	}
+	if same {
+		return nil
+	}
+	timeout := c.Timeout
+	if timeout == 0 {
+		timeout = defaultTimeout
+	}
+	bounded, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err = r.runtime.Apply(bounded, project, runtime.ApplyOptions{Settle: r.settle, Notify: r.notify(id, c.Name)})
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case bounded.Err() != nil:
+		return &fault{code: codeTimeout, component: c.Name, err: fmt.Errorf("not installed within %s: %w", timeout, err)}
+	}
+	return runtimeFault(c.Name, err)
+}
+
+// former is the revision that worked last, to stay with what it pinned.
+type former struct {
+	doc    *margo.Deployment
+	staged []store.Staged
+}
+
+func (r *reconciler) formerOf(d *store.Deployment) former {
+	if d.Active == nil {
+		return former{}
+	}
+	doc, err := r.document(d.Active.Digest)
+	if err != nil {
+		return former{}
+	}
+	return former{doc: doc, staged: d.Active.Staged}
+}
+
+// component gives what the former revision pinned for a component of the same
+// coordinates, or nil.
+func (f former) component(c margo.Component) *store.Staged {
+	if f.doc == nil {
+		return nil
+	}
+	same := func(o margo.Component) bool {
+		return o.Name == c.Name && o.Repository == c.Repository && o.Revision == c.Revision && o.PackageLocation == c.PackageLocation
+	}
+	if !slices.ContainsFunc(f.doc.Components, same) {
+		return nil
+	}
+	if i := slices.IndexFunc(f.staged, func(s store.Staged) bool { return s.Component == c.Name }); i >= 0 {
+		return &f.staged[i]
+	}
+	return nil
+}
+
+// pins gives the images to stay with: those that staging this very revision
+// pinned before, else those of the former revision if it ran the same package,
+// so that a tag that moved meanwhile does not recreate what did not change.
+func (f former) pins(s *store.Staged, d *store.Deployment) map[string]digest.Digest {
+	for _, held := range [][]store.Staged{d.Desired.Staged, f.staged} {
+		for _, h := range held {
+			if h.Component == s.Component && h.Package == s.Package {
+				return maps.Clone(h.Images)
+			}
+		}
+	}
+	return nil
+}
+
+// fetchPackage gets the package of a component: what this revision pinned
+// already, else from its origin; when that is out of reach, what the former
+// revision pinned for the same coordinates, which are immutable by convention.
+func (r *reconciler) fetchPackage(ctx context.Context, d *store.Deployment, c margo.Component, f former, progress func(runtime.Progress)) ([]byte, error) {
+	for _, s := range d.Desired.Staged {
+		if s.Component == c.Name {
+			return r.store.Artifact(s.Package)
+		}
+	}
+	p, err := r.runtime.FetchPackage(ctx, runtime.PackageRef{
+		Repository: strings.TrimPrefix(c.Repository, "oci://"),
+		Revision:   c.Revision,
+		Location:   c.PackageLocation,
+	}, progress)
+	if err == nil {
+		return p.Data, nil
+	}
+	if held := f.component(c); held != nil && runtime.CodeOf(err) == runtime.Unreachable {
+		return r.store.Artifact(held.Package)
+	}
+	return nil, err
+}
+
+// progressOf passes on how far a download is.
+func (r *reconciler) progressOf(w *worker, component string) func(runtime.Progress) {
+	return func(p runtime.Progress) {
+		seen := control.Progress{Object: p.Object, Done: p.Done, Total: p.Total}
+		w.advance(component, seen)
+		r.hub.send(control.Event{Kind: control.Transfer, Deployment: w.id, Component: component, Progress: &seen})
+	}
+}
+
+// projectName is the name under which a component runs: different for every
+// component of every deployment, and always the same for one.
+func projectName(deployment, component string) string {
+	name := strings.ToLower(deployment) + "-" + component
+	if len(name) <= maxProjectName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return name[:maxProjectName-17] + "-" + hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,144 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/store"
+)
+
+// Status describes the device as it is now: what was accepted, from the store;
+// what runs, from the runtime; how the last poll went, from memory.
+func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
+	s := &control.Status{Device: a.o.Device.ID, Agent: a.o.Program, WFM: a.poller.status()}
+	s.WFM.URL = a.o.URL
+	s.WFM.Identity, _ = a.o.WFM.Identity() // why there is none is the last error of the poll
+
+	m, ok, err := a.o.Store.Manifest()
+	if err != nil && !ok {
+		return nil, fmt.Errorf("cannot read the accepted manifest: %w", err)
+	}
+	if ok {
+		s.Manifest = &control.Manifest{Version: m.Version, ETag: m.ETag, Digest: m.Digest.String()}
+	}
+	reports, err := a.o.Store.NextReports(reportsAtOnce)
+	if err != nil && len(reports) == 0 {
+		return nil, fmt.Errorf("cannot read the outbox: %w", err)
+	}
+	s.Outbox = len(reports)
+	projects, err := a.o.Runtime.Observe(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot observe the runtime: %w", err)
+	}
+	deployments, err := a.o.Store.Deployments()
+	if err != nil && len(deployments) == 0 {
+		return nil, fmt.Errorf("cannot read the deployments: %w", err)
+	}
+	s.Deployments = make([]control.Deployment, 0, len(deployments))
+	for i := range deployments {
+		s.Deployments = append(s.Deployments, a.describe(&deployments[i], projects))
+	}
+	return s, nil
+}
+
+func (a *Agent) describe(d *store.Deployment, projects []runtime.ObservedProject) control.Deployment {
+	c := control.Deployment{
+		ID: d.ID, Name: a.nameOf(d), State: string(a.ledger.status(d).State), Phase: d.Phase,
+		Error: controlError(d.Fault), Digest: d.Desired.Digest.String(), Adopted: d.Adopted, Since: d.Since,
+		Components: make([]control.Component, 0, len(d.Components)),
+	}
+	if d.Active != nil {
+		c.Active = d.Active.Digest.String()
+	}
+	var progress map[string]control.Progress
+	if w := a.reconciler.worker(d.ID); w != nil {
+		c.Reason, progress = w.seen()
+	}
+	for _, component := range d.Components {
+		cc := control.Component{Name: component.Name, State: component.State, Error: controlError(component.Fault)}
+		if p, ok := progress[component.Name]; ok && Phase(d.Phase) == Fetched {
+			cc.Progress = &p
+		}
+		for _, p := range projects {
+			if strings.EqualFold(p.Labels[labelDeployment], d.ID) && p.Labels[labelComponent] == component.Name {
+				cc.Project = p.Name
+				cc.Services = services(p)
+			}
+		}
+		c.Components = append(c.Components, cc)
+	}
+	return c
+}
+
+// nameOf is the name that the WFM gave the deployment, or "".
+func (a *Agent) nameOf(d *store.Deployment) string {
+	body, err := a.o.Store.Artifact(d.Desired.Digest)
+	if err != nil {
+		return ""
+	}
+	if doc, _ := margo.ParseDeployment(body); doc != nil {
+		return doc.Name
+	}
+	return ""
+}
+
+// Logs writes the output of a deployment's services, found by its id, a unique
+// beginning of it, or its name.
+func (a *Agent) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) error {
+	deployments, err := a.o.Store.Deployments()
+	if err != nil && len(deployments) == 0 {
+		return fmt.Errorf("cannot read the deployments: %w", err)
+	}
+	var found []string
+	for i := range deployments {
+		d := &deployments[i]
+		if strings.HasPrefix(strings.ToLower(d.ID), strings.ToLower(r.Deployment)) || a.nameOf(d) == r.Deployment {
+			found = append(found, d.ID)
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return fmt.Errorf("deployment %q: %w", r.Deployment, control.ErrNotFound)
+	case len(found) > 1:
+		return fmt.Errorf("%w: %q could be any of deployments %s", control.ErrInvalid, r.Deployment, strings.Join(found, ", "))
+	}
+	projects, err := a.o.Runtime.Observe(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot observe the runtime: %w", err)
+	}
+	var names []string
+	for _, p := range projects {
+		if strings.EqualFold(p.Labels[labelDeployment], found[0]) && (r.Service == "" || hasService(p, r.Service)) {
+			names = append(names, p.Name)
+		}
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("service %q of deployment %s: %w", r.Service, found[0], control.ErrNotFound)
+	}
+	return a.projectLogs(ctx, names, r, w)
+}
+
+// status is what polling tells about itself.
+func (p *poller) status() control.WFMStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := control.WFMStatus{Reachable: p.state.reachable, Refused: p.state.refused}
+	if p.state.err != nil {
+		s.LastError = p.state.err.Error()
+	}
+	for _, t := range []struct {
+		at time.Time
+		to **time.Time
+	}{{p.state.last, &s.LastPoll}, {p.state.lastContact, &s.LastContact}, {p.state.next, &s.NextPoll}} {
+		if at := t.at.UTC(); !at.IsZero() {
+			*t.to = &at
+		}
+	}
+	return s
+}

@@ -1,0 +1,94 @@
+package build_test
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/margolite/margolite"
+
+// Imports go one way: cmd -> agent -> {runtime, store, capability, policy}.
+// The last four know neither each other nor what is above them.
+func TestImportsGoOneWay(t *testing.T) {
+	rooms := []string{"cmd", "agent", "runtime", "store", "capability", "policy"}
+	may := map[string][]string{
+		"cmd":   {"cmd", "agent", "runtime", "store", "capability", "policy", "build"},
+		"agent": {"agent", "runtime", "store", "capability", "policy"},
+	}
+	for _, leaf := range rooms[2:] {
+		may[leaf] = []string{leaf}
+	}
+	for _, line := range goList(t, "-f", "{{.ImportPath}} {{join .Imports \" \"}}", "./...") {
+		fields := strings.Fields(line)
+		from := room(fields[0])
+		allowed, ruled := may[from]
+		if !ruled {
+			continue
+		}
+		for _, imported := range fields[1:] {
+			to := room(imported)
+			if to == "" || to == "test" && fields[0] == module+"/cmd/wfmsim" {
+				continue
+			}
+			if !slices.Contains(allowed, to) {
+				t.Errorf("%s must not import %s", fields[0], imported)
+			}
+		}
+	}
+}
+
+// The documents of the wire and the socket are known to nobody below them.
+func TestDocumentsKnowNobody(t *testing.T) {
+	for _, p := range []string{"agent/margo", "agent/control", "agent/identity"} {
+		for _, line := range goList(t, "-f", "{{join .Imports \"\\n\"}}", "./"+p) {
+			if strings.HasPrefix(line, module) {
+				t.Errorf("%s must not import %s", p, line)
+			}
+		}
+	}
+}
+
+// What is never to be linked, and why.
+func TestUnwantedPackagesAreNotLinked(t *testing.T) {
+	unwanted := map[string]string{
+		"html/template":             "keeps every exported method alive",
+		"net/http/pprof":            "a debug server that nobody asked for",
+		"expvar":                    "registers itself on the default server",
+		"k8s.io/":                   "this is the agent without Kubernetes",
+		"github.com/docker/docker/": "this is the agent without Docker",
+		"github.com/spf13/cobra":    "two and a half megabytes of command line",
+		"github.com/containerd/containerd/v2/internal/cri": "no CRI",
+	}
+	for _, program := range []string{"./cmd/margolite", "./cmd/containerd-shim-runc-v2"} {
+		for _, dep := range goList(t, "-deps", "-tags", "grpcnotrace,osusergo,netgo,no_rdt", program) {
+			for prefix, why := range unwanted {
+				if strings.HasPrefix(dep, prefix) {
+					t.Errorf("%s links %s: %s", program, dep, why)
+				}
+			}
+		}
+	}
+}
+
+func goList(t *testing.T, args ...string) []string {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list"}, args...)...)
+	cmd.Dir = ".."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list %s: %v", strings.Join(args, " "), err)
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}
+
+// room is the folder at the top that a package of ours lives in, or "".
+func room(path string) string {
+	rest, ours := strings.CutPrefix(path, module+"/")
+	if !ours {
+		return ""
+	}
+	top, _, _ := strings.Cut(rest, "/")
+	return top
+}
