@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/margolite/margolite/agent"
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/build"
+	"github.com/margolite/margolite/capability"
+	"github.com/margolite/margolite/cmd/margolite/config"
+)
+
+// capabilities shows the document that is reported, or would be.
+func (c *cli) capabilities(ctx context.Context, args []string) error {
+	f := c.flags("capabilities")
+	c.jsonFlag(f)
+	if err := c.parseNone(f, args); err != nil {
+		return err
+	}
+	client, cfg, err := c.client(false)
+	if err != nil {
+		return err
+	}
+	doc, err := client.Capabilities(ctx)
+	if errors.Is(err, control.ErrNotRunning) {
+		device, deviceErr := deviceOf(cfg)
+		if deviceErr != nil {
+			return deviceErr
+		}
+		doc, err = agent.Describe(device, discover(cfg), slog.New(slog.DiscardHandler))
+	}
+	if err != nil {
+		return err
+	}
+	if c.json {
+		_, err := fmt.Fprintf(c.out, "%s\n", doc)
+		return err
+	}
+	return c.printTree(doc)
+}
+
+// printTree prints a JSON document as indented lines.
+func (c *cli) printTree(doc json.RawMessage) error {
+	var v any
+	if err := json.Unmarshal(doc, &v); err != nil {
+		return fmt.Errorf("cannot read the capabilities: %w", err)
+	}
+	c.printValue("", v)
+	return nil
+}
+
+func (c *cli) printValue(indent string, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			switch inner := v[k].(type) {
+			case map[string]any, []any:
+				fmt.Fprintf(c.out, "%s%s:\n", indent, k)
+				c.printValue(indent+"  ", inner)
+			default:
+				fmt.Fprintf(c.out, "%s%s: %v\n", indent, k, inner)
+			}
+		}
+	case []any:
+		for _, inner := range v {
+			if m, ok := inner.(map[string]any); ok {
+				fmt.Fprintf(c.out, "%s-\n", indent)
+				c.printValue(indent+"  ", m)
+				continue
+			}
+			fmt.Fprintf(c.out, "%s- %v\n", indent, inner)
+		}
+	}
+}
+
+// discover reads what this machine offers.
+func discover(cfg *config.Config) func() (capability.Facts, error) {
+	return func() (capability.Facts, error) {
+		return capability.Discover("/", capability.Options{StateDir: cfg.State.Dir})
+	}
+}
+
+// deviceOf says who this device is: by its configuration, else by the machine.
+func deviceOf(cfg *config.Config) (agent.Device, error) {
+	d := agent.Device{
+		ID:           cfg.Device.ID,
+		Vendor:       cfg.Device.Vendor,
+		ModelNumber:  cfg.Device.ModelNumber,
+		SerialNumber: cfg.Device.SerialNumber,
+		Labels:       cfg.Device.Labels,
+	}
+	if d.ID != "" {
+		return d, nil
+	}
+	facts, _ := discover(cfg)() // what is missing shows below
+	if d.ID = agent.DeviceID(facts.Identity); d.ID == "" {
+		return d, &hintError{errors.New("this machine has no identity of its own"), "set device.id in the configuration"}
+	}
+	return d, nil
+}
+
+// version shows what this program is.
+func (c *cli) version(_ context.Context, args []string) error {
+	f := c.flags("version")
+	c.jsonFlag(f)
+	if err := c.parseNone(f, args); err != nil {
+		return err
+	}
+	v := struct {
+		Version   string   `json:"version"`
+		Commit    string   `json:"commit"`
+		Flavour   string   `json:"flavour"`
+		Revisions []string `json:"revisions"`
+	}{build.Version(), build.Commit(), build.Flavour, []string{"1.0.0-rc.3"}}
+	if c.json {
+		return c.printJSON(v)
+	}
+	fmt.Fprintf(c.out, "margolite %s%s, %s, Margo 1.0.0-rc.3\n", v.Version, prefixed(" ", v.Commit), v.Flavour)
+	return nil
+}

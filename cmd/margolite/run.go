@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/margolite/margolite/agent"
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/build"
+	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/store"
+)
+
+// run is the daemon: it opens what the agent needs, in the order in which one
+// thing rests on the other, and closes it in the opposite order. The store
+// comes first: its lock keeps a second agent away from everything else.
+func (c *cli) run(ctx context.Context, args []string) (err error) {
+	f := c.flags("run")
+	if err := c.parseNone(f, args); err != nil {
+		return err
+	}
+	cfg, err := c.load(true)
+	if err != nil {
+		return err
+	}
+	if err := cfg.RequireWFM(); err != nil {
+		return err
+	}
+	logger := newLogger(c, cfg)
+	device, err := deviceOf(cfg)
+	if err != nil {
+		return err
+	}
+
+	records, err := openStore(cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, records.Close()) }()
+	for _, p := range deviceProblems(ctx, cfg) {
+		logger.Error("this device is not ready", "object", p.object, "problem", p.text, "mend", p.mend)
+	}
+	workloads, err := openWorkloads(ctx, cfg, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, workloads.Close()) }()
+	socket, err := control.Listen(socketPath(cfg))
+	if err != nil {
+		return err
+	}
+	gate, err := policy.New(policy.Options{})
+	if err != nil {
+		return err
+	}
+
+	a := agent.New(agent.Options{
+		Device:       device,
+		URL:          cfg.WFM.URL,
+		PollInterval: cfg.Poll.Interval,
+		Settle:       cfg.Runtime.Settle,
+		Program: control.AgentStatus{
+			Version: build.Version(), Commit: build.Commit(), Flavour: build.Flavour, Started: time.Now().UTC(),
+		},
+		WFM:     newConnection(cfg, logger),
+		Store:   records,
+		Runtime: workloads.Engine,
+		Gate:    gate,
+		Facts:   discover(cfg),
+		Logger:  logger,
+		Now:     time.Now,
+	})
+	logger.Info("margolite runs", "version", build.Version(), "flavour", build.Flavour, "device", device.ID, "wfm", cfg.WFM.URL)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return workloads.Engine.Run(ctx) })
+	g.Go(func() error { return a.Run(ctx) })
+	g.Go(func() error { return control.NewServer(a, logger).Run(ctx, socket) })
+	err = g.Wait()
+	logger.Info("margolite stops; workloads keep running")
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func newConnection(cfg *config.Config, logger *slog.Logger) *connection {
+	return &connection{url: cfg.WFM.URL, logger: logger, files: identity.Options{
+		Certificate: cfg.WFM.Certificate, Key: cfg.WFM.Key, TrustBundle: cfg.WFM.TrustBundle, Now: time.Now,
+	}}
+}
+
+func openStore(cfg *config.Config) (*store.Store, error) {
+	if err := os.MkdirAll(cfg.State.Dir, 0o711); err != nil {
+		return nil, fmt.Errorf("cannot create state directory %s: %w", cfg.State.Dir, err)
+	}
+	s, err := store.Open(filepath.Join(cfg.State.Dir, "margolite.db"), store.Options{OnCommit: killAfterCommit()})
+	if errors.Is(err, store.ErrLocked) {
+		return nil, &hintError{err, "another margolite runs on " + cfg.State.Dir + "; stop it first, or give this one a state.dir of its own"}
+	}
+	return s, err
+}
+
+func newLogger(c *cli, cfg *config.Config) *slog.Logger {
+	o := &slog.HandlerOptions{Level: cfg.Log.Level}
+	if cfg.Log.Format == "json" {
+		return slog.New(slog.NewJSONHandler(c.err, o))
+	}
+	return slog.New(slog.NewTextHandler(c.err, o))
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// status shows what the device does.
+func (c *cli) status(ctx context.Context, args []string) error {
+	f := c.flags("status")
+	c.jsonFlag(f)
+	if err := c.parseNone(f, args); err != nil {
+		return err
+	}
+	client, _, err := c.client(false)
+	if err != nil {
+		return err
+	}
+	s, err := client.Status(ctx)
+	if err != nil {
+		return hinted(err)
+	}
+	if c.json {
+		return c.printJSON(s)
+	}
+	c.printStatus(s, time.Now())
+	return nil
+}
+
+func (c *cli) printStatus(s *control.Status, now time.Time) {
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "device\t%s\n", s.Device)
+	fmt.Fprintf(w, "agent\t%s (%s), up %s\n", s.Agent.Version, s.Agent.Flavour, ago(now, s.Agent.Started))
+	reach := "out of reach"
+	if s.WFM.Reachable {
+		reach = "reachable"
+	}
+	fmt.Fprintf(w, "wfm\t%s, %s\n", s.WFM.URL, reach)
+	if s.WFM.LastPoll != nil {
+		fmt.Fprintf(w, "last poll\t%s ago%s\n", ago(now, *s.WFM.LastPoll), prefixed(": ", s.WFM.LastError))
+	}
+	if s.WFM.NextPoll != nil && s.WFM.NextPoll.After(now) {
+		fmt.Fprintf(w, "next poll\tin %s\n", ago(*s.WFM.NextPoll, now))
+	}
+	if s.Manifest != nil {
+		fmt.Fprintf(w, "manifest\tversion %d\n", s.Manifest.Version)
+	} else {
+		fmt.Fprint(w, "manifest\tnone accepted yet\n")
+	}
+	if s.Outbox > 0 {
+		fmt.Fprintf(w, "reports\t%d waiting for the WFM\n", s.Outbox)
+	}
+	w.Flush()
+	for _, d := range s.Deployments {
+		c.printDeployment(d, now)
+	}
+	if len(s.Deployments) == 0 {
+		fmt.Fprintln(c.out, "\nno deployments")
+	}
+}
+
+func (c *cli) printDeployment(d control.Deployment, now time.Time) {
+	fmt.Fprintf(c.out, "\n%s  %s  %s (for %s)\n", d.ID, d.Name, d.State, ago(now, d.Since))
+	if d.Reason != "" {
+		fmt.Fprintf(c.out, "  waits: %s\n", d.Reason)
+	}
+	if d.Error != nil {
+		fmt.Fprintf(c.out, "  error: %s: %s: %s\n", d.Error.Code, d.Error.Source, d.Error.Message)
+	}
+	for _, component := range d.Components {
+		fmt.Fprintf(c.out, "  %s: %s\n", component.Name, component.State)
+		if p := component.Progress; p != nil {
+			fmt.Fprintf(c.out, "    fetching %s: %s\n", p.Object, bytesOf(p))
+		}
+		c.printServices("    ", component.Services)
+	}
+}
+
+// printServices prints one line for each container.
+func (c *cli) printServices(indent string, services []control.Service) {
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	for _, s := range services {
+		state := s.State
+		if s.ExitCode != nil {
+			state = fmt.Sprintf("%s (%d)", state, *s.ExitCode)
+		}
+		fmt.Fprintf(w, "%s%s-%d\t%s\t%.12s\t%s\t%s\n", indent, s.Name, s.Number, state, s.Container, s.Address, strings.Join(s.Ports, " "))
+	}
+	w.Flush()
+}
+
+// sync polls the WFM now.
+func (c *cli) sync(ctx context.Context, args []string) error {
+	f := c.flags("sync")
+	if err := c.parseNone(f, args); err != nil {
+		return err
+	}
+	client, _, err := c.client(false)
+	if err != nil {
+		return err
+	}
+	return hinted(client.Sync(ctx))
+}
+
+// logs shows what the services of a deployment print.
+func (c *cli) logs(ctx context.Context, args []string) error {
+	f := c.flags("logs")
+	r := control.LogsRequest{}
+	f.BoolVar(&r.Follow, "follow", false, "go on as more is printed")
+	f.BoolVar(&r.Follow, "f", false, "the same")
+	f.IntVar(&r.Tail, "tail", 0, "only the last `N` lines")
+	rest, err := c.parse(f, args)
+	if err != nil {
+		return err
+	}
+	switch len(rest) {
+	case 2:
+		r.Service = rest[1]
+		fallthrough
+	case 1:
+		r.Deployment = rest[0]
+	default:
+		return usagef("logs takes a deployment and, if wanted, one of its services")
+	}
+	client, _, err := c.client(false)
+	if err != nil {
+		return err
+	}
+	return hinted(client.Logs(ctx, r, c.out))
+}
+
+// ago writes the time between two moments as a person would.
+func ago(later, earlier time.Time) string {
+	d := later.Sub(earlier)
+	switch {
+	case d < time.Second:
+		return "moments"
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	case d < 48*time.Hour:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
+}
+
+// bytesOf writes how far a transfer is.
+func bytesOf(p *control.Progress) string {
+	if p.Total == 0 {
+		return fmt.Sprintf("%d bytes", p.Done)
+	}
+	return fmt.Sprintf("%d of %d bytes", p.Done, p.Total)
+}
+
+func prefixed(prefix, s string) string {
+	if s == "" {
+		return ""
+	}
+	return prefix + s
+}
