@@ -1,0 +1,53 @@
+# margolite: build, test and try. Every target works from a clean clone with
+# Go and make; what else a target needs it installs with build/need.
+
+GO      ?= go
+TAGS    := grpcnotrace,osusergo,netgo,no_rdt
+# The shim speaks ttrpc alone; the agent needs gRPC and must not have this tag.
+SHIM    := no_grpc,osusergo,netgo
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+STAMP   := github.com/margolite/margolite/build
+LDFLAGS := -s -w -X $(STAMP).version=$(VERSION) -X $(STAMP).commit=$(COMMIT)
+BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
+
+TARGETS := linux/amd64 linux/arm64 linux/arm/7 linux/arm/6 linux/riscv64
+
+.PHONY: all build test lint bench demo cross clean
+
+all: build
+
+build: ## bin/margolite, its shim, and the development WFM
+	$(BUILD) -tags '$(TAGS)' -o bin/ ./cmd/margolite
+	$(BUILD) -tags '$(SHIM)' -o bin/ ./cmd/containerd-shim-runc-v2
+	$(BUILD) -o bin/ ./cmd/wfmsim
+
+test: ## everything, on real containerd and runc; needs root
+	build/need runc containerd docker-registry busybox
+	$(GO) test -timeout 40m ./...
+
+lint: ## format, vet, staticcheck, for both flavours
+	build/lint
+
+bench: build ## sizes, memory, time to installed, bytes written
+	build/need runc
+	build/bench
+
+demo: build ## the whole story on this machine; KEEP=1 leaves it running
+	build/need runc
+	$(GO) run ./test/demo $(if $(KEEP),-keep)
+
+cross: ## every target, both flavours, into dist/
+	@set -e; for t in $(TARGETS); do \
+	  IFS=/ read -r os arch arm <<< "$$t"; out=dist/$$os-$$arch$${arm:+v$$arm}; \
+	  echo "$$out"; mkdir -p $$out/slim; \
+	  export GOOS=$$os GOARCH=$$arch GOARM=$$arm; \
+	  $(BUILD) -tags '$(TAGS)' -o $$out/ ./cmd/margolite; \
+	  $(BUILD) -tags '$(SHIM)' -o $$out/ ./cmd/containerd-shim-runc-v2; \
+	  $(BUILD) -tags '$(TAGS),slim' -o $$out/slim/ ./cmd/margolite; \
+	done
+
+clean:
+	rm -rf bin dist
+
+SHELL := /bin/bash

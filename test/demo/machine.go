@@ -1,0 +1,356 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/wfmsim/admin"
+)
+
+// patience bounds every wait of the story.
+const patience = 2 * time.Minute
+
+// machine is what runs: the WFM, the agent, and where they keep their things.
+type machine struct {
+	bin, dir string
+	screen   *screen
+	port     int // of the application
+	admin    admin.Client
+	addrs    map[string]string // of the WFM, its registry and its admin side, once known
+
+	wfm, agent *exec.Cmd
+}
+
+func newMachine(bin string, s *screen) (*machine, error) {
+	dir, err := os.MkdirTemp("", "margolite-demo-")
+	if err != nil {
+		return nil, err
+	}
+	return &machine{bin: bin, dir: dir, screen: s, port: freePort(8090), addrs: map[string]string{
+		"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "registry": "127.0.0.1:0",
+	}}, nil
+}
+
+func (m *machine) config() string  { return filepath.Join(m.dir, "config.yaml") }
+func (m *machine) control() string { return filepath.Join(m.dir, "run", "control.sock") }
+
+// freePort is wanted, or any port that is free when that is taken.
+func freePort(wanted int) int {
+	for _, address := range []string{fmt.Sprintf("127.0.0.1:%d", wanted), "127.0.0.1:0"} {
+		if l, err := net.Listen("tcp", address); err == nil {
+			l.Close()
+			return l.Addr().(*net.TCPAddr).Port
+		}
+	}
+	return wanted
+}
+
+// startWFM starts wfmsim, where it was if it ran before.
+func (m *machine) startWFM(ctx context.Context) error {
+	log, err := m.log("wfmsim.log")
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	dir := filepath.Join(m.dir, "wfm")
+	cmd := exec.Command(filepath.Join(m.bin, "wfmsim"), "serve", "--dir", dir, "--device", device,
+		"--listen", m.addrs["listen"], "--admin", m.addrs["admin"], "--registry", m.addrs["registry"])
+	cmd.Stderr = log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt is for the story
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("cannot start wfmsim: %w", err)
+	}
+	m.wfm = cmd
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		key, value, _ := strings.Cut(lines.Text(), " ")
+		value = strings.TrimSpace(value)
+		_, host, _ := strings.Cut(value, "://")
+		switch key {
+		case "WFM":
+			m.addrs["listen"] = host
+		case "registry":
+			m.addrs["registry"] = value
+		case "admin":
+			m.addrs["admin"] = host
+			m.admin.URL = value
+		case "config":
+			return m.writeConfig(value)
+		}
+	}
+	return errors.Join(errors.New("wfmsim did not start"), cmd.Wait())
+}
+
+// writeConfig completes wfmsim's configuration with directories of the story's own.
+func (m *machine) writeConfig(file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	text = fmt.Appendf(text, `state:
+  dir: %s
+  run: %s
+runtime:
+  settle: 1s
+`, filepath.Join(m.dir, "state"), filepath.Join(m.dir, "run"))
+	text = []byte(strings.Replace(string(text), "interval: 5s", "interval: 1s", 1))
+	return os.WriteFile(m.config(), text, 0o600)
+}
+
+func (m *machine) stopWFM() error {
+	cmd := m.wfm
+	m.wfm = nil
+	return end(cmd)
+}
+
+// startAgent starts margolite and waits for its socket.
+func (m *machine) startAgent(ctx context.Context) error {
+	log, err := m.log("margolite.log")
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(filepath.Join(m.bin, "margolite"), "run", "--config", m.config())
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("cannot start margolite: %w", err)
+	}
+	m.agent = cmd
+	m.screen.say("$ margolite run --config %s", m.config())
+	return m.until(ctx, func() error { return control.Dial(m.control()).Ping(ctx) })
+}
+
+func (m *machine) stopAgent() error {
+	cmd := m.agent
+	m.agent = nil
+	return end(cmd)
+}
+
+// end asks a program to stop and waits for it.
+func end(cmd *exec.Cmd) error {
+	if cmd == nil {
+		return nil
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	late := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
+	defer late.Stop()
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return nil // how it ends matters only to itself
+	}
+	return err
+}
+
+// follow makes a change, shows what the agent does about it, and returns when
+// the WFM has heard of the state that it leads to.
+func (m *machine) follow(ctx context.Context, want margo.State, change func() (uint64, error)) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	reached := errors.New("reached")
+	var begun time.Time
+	var version uint64
+	var changeErr error
+	err := control.Dial(m.control()).Events(ctx, func() {
+		begun = time.Now()
+		version, changeErr = change()
+		if changeErr != nil {
+			cancel()
+		}
+	}, func(e control.Event) error {
+		m.screen.event(e)
+		switch {
+		case e.Kind != control.ReportDelivered || e.Version < version:
+			return nil
+		case e.State == string(want):
+			return reached
+		case e.State == string(margo.Failed):
+			return errors.New("the deployment failed")
+		}
+		return nil
+	})
+	switch {
+	case changeErr != nil:
+		return 0, changeErr
+	case errors.Is(err, reached):
+		return time.Since(begun), nil
+	case err == nil:
+		err = errors.New("the agent went away")
+	}
+	return 0, fmt.Errorf("the WFM did not hear of %s: %w", want, err)
+}
+
+// awaitPoll waits until the agent has tried to poll.
+func (m *machine) awaitPoll(ctx context.Context) error {
+	return m.until(ctx, func() error {
+		s, err := control.Dial(m.control()).Status(ctx)
+		if err == nil && s.WFM.LastPoll == nil {
+			err = errors.New("the agent has not polled")
+		}
+		if err == nil {
+			m.screen.say("agent     polls in vain: %.80s...", s.WFM.LastError)
+		}
+		return err
+	})
+}
+
+// services are the services of the application.
+func (m *machine) services(ctx context.Context) (map[string]control.Service, error) {
+	s, err := control.Dial(m.control()).Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]control.Service{}
+	for _, d := range s.Deployments {
+		for _, c := range d.Components {
+			for _, service := range c.Services {
+				all[service.Name] = service
+			}
+		}
+	}
+	return all, nil
+}
+
+// visit asks the application through its published port and shows the answer.
+func (m *machine) visit(ctx context.Context) error {
+	var text string
+	if err := m.until(ctx, func() (err error) {
+		text, err = m.ask(ctx)
+		return err
+	}); err != nil {
+		return err
+	}
+	m.screen.say("$ curl http://127.0.0.1:%d/", m.port)
+	m.screen.say("%s", text)
+	return nil
+}
+
+func (m *machine) ask(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/", m.port), nil)
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Close = true
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	var said struct {
+		Text string `json:"text"`
+	}
+	if err := json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(&said); err != nil {
+		return "", fmt.Errorf("%s: %w", res.Status, err)
+	}
+	return said.Text, nil
+}
+
+// until repeats what has no event to wait for.
+func (m *machine) until(ctx context.Context, try func() error) error {
+	deadline := time.Now().Add(patience)
+	for {
+		err := try()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (m *machine) log(name string) (*os.File, error) {
+	return os.OpenFile(filepath.Join(m.dir, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+}
+
+// showLogs prints the end of what was logged, when the story went wrong.
+func (m *machine) showLogs() {
+	for _, name := range []string{"margolite.log", "wfmsim.log"} {
+		text, err := os.ReadFile(filepath.Join(m.dir, name))
+		if err == nil {
+			fmt.Fprintf(os.Stderr, "--- %s\n%s\n", name, text[max(0, len(text)-8<<10):])
+		}
+	}
+}
+
+func (m *machine) printKept() {
+	margolite := filepath.Join(m.bin, "margolite")
+	m.screen.chapter("Everything is left running. To try:")
+	m.screen.say("curl http://127.0.0.1:%d/", m.port)
+	m.screen.say("%s status --config %s", margolite, m.config())
+	m.screen.say("%s logs visitors web --follow --config %s", margolite, m.config())
+	m.screen.say("%s statuses --admin %s", filepath.Join(m.bin, "wfmsim"), m.admin.URL)
+	m.screen.say("%s remove --admin %s %s", filepath.Join(m.bin, "wfmsim"), m.admin.URL, deploymentID)
+	m.screen.say("to end it: remove the deployment as above, then: kill %d %d; rm -rf %s", m.agent.Process.Pid, m.wfm.Process.Pid, m.dir)
+}
+
+// tearDown removes the application, if it is still there, and everything else.
+func (m *machine) tearDown() error {
+	var errs []error
+	if m.agent == nil { // to remove the application properly
+		if _, err := os.Stat(m.config()); err == nil {
+			_ = m.startAgent(context.Background())
+		}
+	}
+	if m.agent != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if s, err := control.Dial(m.control()).Status(ctx); err == nil && len(s.Deployments) > 0 {
+			if m.wfm == nil {
+				errs = append(errs, m.startWFM(ctx))
+			}
+			_, err := m.admin.Remove(ctx, deploymentID)
+			errs = append(errs, err, m.until(ctx, func() error {
+				s, err := control.Dial(m.control()).Status(ctx)
+				if err == nil && len(s.Deployments) > 0 {
+					err = errors.New("the application is still there")
+				}
+				return err
+			}))
+		}
+		errs = append(errs, m.stopAgent())
+	}
+	errs = append(errs, m.stopWFM())
+	m.unmount()
+	return errors.Join(append(errs, os.RemoveAll(m.dir))...)
+}
+
+// unmount lets go of what is mounted below the story's directory.
+func (m *machine) unmount() {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], m.dir+"/") {
+			_ = unix.Unmount(f[4], unix.MNT_DETACH)
+		}
+	}
+}
