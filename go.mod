@@ -3,35 +3,35 @@ module github.com/margolite/margolite
 go 1.26.6
 
 require (
-	github.com/compose-spec/compose-go/v2 v2.16.2
-	github.com/containerd/containerd/api v1.12.0
-	github.com/containerd/containerd/v2 v2.4.2
-	github.com/containerd/continuity v0.5.0
-	github.com/containerd/errdefs v1.0.0
-	github.com/containerd/errdefs/pkg v0.3.0
-	github.com/containerd/log v0.2.0
-	github.com/containerd/platforms v1.0.0-rc.5
-	github.com/containerd/plugin v1.1.0
-	github.com/containerd/ttrpc v1.2.10
-	github.com/containerd/typeurl/v2 v2.3.0
-	github.com/distribution/reference v0.6.0
-	github.com/google/go-cmp v0.7.0
-	github.com/google/go-containerregistry v0.22.1
-	github.com/google/nftables v0.3.0
-	github.com/klauspost/compress v1.20.0
-	github.com/mdlayher/netlink v1.7.3-0.20250113171957-fbb4dce95f42
-	github.com/opencontainers/go-digest v1.0.0
-	github.com/opencontainers/image-spec v1.1.1
-	github.com/opencontainers/runtime-spec v1.3.0
-	github.com/sirupsen/logrus v1.10.2
-	github.com/spiffe/go-spiffe/v2 v2.9.0
-	github.com/vishvananda/netlink v1.3.1
-	go.etcd.io/bbolt v1.5.0
-	go.yaml.in/yaml/v4 v4.0.0
-	golang.org/x/sync v0.24.0
-	golang.org/x/sys v0.49.0
-	google.golang.org/grpc v1.83.2
-	google.golang.org/protobuf v1.36.12
+	github.com/compose-spec/compose-go/v2 v2.16.2 // the reference loader of Compose files; its meaning is the product
+	github.com/containerd/containerd/api v1.12.0 // containerd's messages, for tasks and events
+	github.com/containerd/containerd/v2 v2.4.2 // pulls and runs; carried inside
+	github.com/containerd/continuity v0.5.0 // resolves paths inside a root file system without leaving it
+	github.com/containerd/errdefs v1.0.0 // containerd's error kinds
+	github.com/containerd/errdefs/pkg v0.3.0 // the same, as they come over gRPC
+	github.com/containerd/log v0.2.0 // containerd's logger, to pass it on to slog
+	github.com/containerd/platforms v1.0.0-rc.5 // which image of an index is for this machine
+	github.com/containerd/plugin v1.1.0 // the graph of containerd's parts
+	github.com/containerd/ttrpc v1.2.10 // how shims publish their events
+	github.com/containerd/typeurl/v2 v2.3.0 // the envelope of specs and events
+	github.com/distribution/reference v0.6.0 // the normal form of image names
+	github.com/google/go-cmp v0.7.0 // tests: readable differences
+	github.com/google/go-containerregistry v0.22.1 // tests and wfmsim: a registry to pull from
+	github.com/google/nftables v0.3.0 // published ports and isolation, without the nft program
+	github.com/klauspost/compress v1.20.0 // zstd layers, with bounded memory
+	github.com/mdlayher/netlink v1.7.3-0.20250113171957-fbb4dce95f42 // the errors of nftables
+	github.com/opencontainers/go-digest v1.0.0 // digests, checked by the standard library
+	github.com/opencontainers/image-spec v1.1.1 // manifests and image configurations
+	github.com/opencontainers/runtime-spec v1.3.0 // what runc is told
+	github.com/sirupsen/logrus v1.10.2 // containerd's logger behind its log package
+	github.com/spiffe/go-spiffe/v2 v2.9.0 // SPIFFE IDs; 7 KB
+	github.com/vishvananda/netlink v1.3.1 // bridges, links and addresses, without the ip program
+	go.etcd.io/bbolt v1.5.0 // the store; containerd has it linked anyway
+	go.yaml.in/yaml/v4 v4.0.0 // the YAML that compose-go reads, for all other YAML as well
+	golang.org/x/sync v0.24.0 // groups of goroutines that end together
+	golang.org/x/sys v0.49.0 // what the kernel offers and the standard library does not
+	google.golang.org/grpc v1.83.2 // containerd's own socket
+	google.golang.org/protobuf v1.36.12 // containerd's messages
 )
 
 require (

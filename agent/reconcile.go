@@ -379,6 +379,12 @@ func (r *reconciler) remove(ctx context.Context, d *store.Deployment) error {
 		return ctx.Err()
 	}
 	err := r.removeProjects(ctx, d.ID, nil)
+	// A removal that was killed may have left files of a project without containers.
+	for _, name := range stagedProjects(d) {
+		if err == nil {
+			err = r.runtime.Remove(ctx, name)
+		}
+	}
 	<-r.applying
 	if err != nil {
 		return err // stays removing, is tried again
@@ -388,6 +394,23 @@ func (r *reconciler) remove(ctx context.Context, d *store.Deployment) error {
 	}
 	r.prune(ctx)
 	return store.ErrNotFound
+}
+
+// stagedProjects are the projects that the revisions of a deployment run as.
+func stagedProjects(d *store.Deployment) []string {
+	revisions := []*store.Revision{&d.Desired}
+	if d.Active != nil {
+		revisions = append(revisions, d.Active)
+	}
+	var names []string
+	for _, rev := range revisions {
+		for _, s := range rev.Staged {
+			if !slices.Contains(names, s.Project) {
+				names = append(names, s.Project)
+			}
+		}
+	}
+	return names
 }
 
 // fail records that the desired revision cannot be had, if that is news, and

@@ -109,7 +109,7 @@ func (e *Engine) Remove(ctx context.Context, project string) error {
 	defer e.unclaim(project)
 
 	r := &run{e: e, project: project}
-	if _, err := r.look(ctx); err != nil {
+	if err := r.find(ctx); err != nil {
 		return err
 	}
 	r.place = recorded(r.found)

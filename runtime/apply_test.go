@@ -111,7 +111,7 @@ func TestProjectFromInstallationToRemoval(t *testing.T) {
 		if after["web"].Address != before["web"].Address {
 			t.Error("the front end moved")
 		}
-		if got := r.inside(after["web"], "tr '\\0' '\\n' </proc/1/environ | grep COLOUR || cat /proc/1/environ"); !strings.Contains(got, "COLOUR=blue") {
+		if got := r.environment(after["web"]); !strings.Contains(got, "COLOUR=blue\n") {
 			t.Errorf("environment %q", got)
 		}
 		r.eventually("the kept answer", func() bool { return get(net.JoinHostPort(host, "18080")) == "KEPT" })
@@ -162,6 +162,7 @@ func TestWhatAContainerSees(t *testing.T) {
 		r.push("app", func(c *v1.Config) {
 			c.Env = append(c.Env, "FROM=image", "BOTH=image")
 			c.WorkingDir = "/var"
+			c.StopSignal = "TERM"
 		})
 		host := t.TempDir()
 		e := r.engine()
@@ -217,12 +218,9 @@ volumes: {vol: {}}
 				t.Errorf("%s in %s: got %q, want %q", test.command, test.in.Service, got, test.want)
 			}
 		}
-		environment, err := os.ReadFile("/proc/" + itoa(app.Pid) + "/environ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		environment := "\n" + r.environment(app)
 		for _, want := range []string{"FROM=image", "BOTH=service", "PATH=/bin", "HOSTNAME=app", "HOME=/"} {
-			if !strings.Contains(string(environment)+"\x00", want+"\x00") {
+			if !strings.Contains(environment, "\n"+want+"\n") {
 				t.Errorf("environment %q lacks %q", environment, want)
 			}
 		}
@@ -407,7 +405,7 @@ volumes: {data: {}}
 
 func TestContainersThatDoNotObeyAreKilled(t *testing.T) {
 	r := newRig(t, embeddedBackend())
-	r.push("stubborn", nil) // process 1, and takes no notice of SIGTERM
+	r.push("stubborn", func(c *v1.Config) { c.StopSignal = "" })
 	e := r.engine()
 	r.apply(e, r.load(e, "stubborn", `services: {app: {image: REGISTRY/stubborn:latest}}`))
 	start := time.Now()

@@ -2,7 +2,6 @@ package runtime_test
 
 import (
 	"net"
-	"strconv"
 	"time"
 
 	"github.com/containerd/containerd/v2/core/containers"
@@ -13,8 +12,6 @@ import (
 )
 
 func embeddedBackend() containerdtest.Backend { return containerdtest.Backends()[0] }
-
-func itoa(n int) string { return strconv.Itoa(n) }
 
 // answers tells whether something accepts connections at address.
 func answers(address string) bool {

@@ -6,7 +6,6 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -88,9 +87,8 @@ func TestFilesOfThePackageReachTheContainer(t *testing.T) {
 	if got := r.inside(c, "cat /conf/settings"); got != "one" {
 		t.Errorf("settings are %q", got)
 	}
-	environment, err := os.ReadFile("/proc/" + itoa(c.Pid) + "/environ")
-	if err != nil || !strings.Contains(string(environment), "SAYS=hello\x00") || !strings.Contains(string(environment), "FROM_FILE=yes\x00") {
-		t.Errorf("environment %q, %v", environment, err)
+	if got := r.environment(c); !strings.Contains(got, "SAYS=hello\n") || !strings.Contains(got, "FROM_FILE=yes\n") {
+		t.Errorf("environment %q", got)
 	}
 
 	t.Log("a package that was loaded and waits to be applied is kept")

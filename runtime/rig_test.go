@@ -74,14 +74,20 @@ func newRig(t testing.TB, backend containerdtest.Backend) *rig {
 			}
 		}
 	})
-	// Process 1 takes no notice of SIGTERM unless it is made to.
-	r.push("busybox", func(c *v1.Config) { c.StopSignal = "SIGKILL" })
+	r.push("busybox", nil)
 	return r
 }
 
-// push puts a busybox with another digest into the registry.
+// push puts a busybox with another digest into the registry. It stops at once:
+// process 1 takes no notice of SIGTERM unless it is made to.
 func (r *rig) push(name string, change func(*v1.Config)) {
-	containerdtest.Push(r, containerdtest.Busybox(r, change), r.registry+"/"+name+":latest")
+	image := containerdtest.Busybox(r, func(c *v1.Config) {
+		c.StopSignal = "SIGKILL"
+		if change != nil {
+			change(c)
+		}
+	})
+	containerdtest.Push(r, image, r.registry+"/"+name+":latest")
 }
 
 // engine is a new runtime on the device, as after a restart of the agent.
@@ -199,6 +205,20 @@ func (r *rig) inside(c runtime.ObservedContainer, command string) string {
 func (r *rig) tryInside(c runtime.ObservedContainer, command string) (string, error) {
 	out, err := exec.Command("nsenter", "-t", fmt.Sprint(c.Pid), "-a", "-r", "-w", "/bin/sh", "-c", command).CombinedOutput()
 	return strings.TrimSpace(string(out)), err
+}
+
+// environment is that of the first process of a container, one entry per line.
+func (r *rig) environment(c runtime.ObservedContainer) string {
+	r.Helper()
+	var text []byte
+	r.eventually("the process has its environment", func() bool {
+		var err error
+		if text, err = os.ReadFile(fmt.Sprintf("/proc/%d/environ", c.Pid)); err != nil {
+			r.Fatal(err)
+		}
+		return len(text) > 0
+	})
+	return strings.ReplaceAll(string(text), "\x00", "\n")
 }
 
 // logs is the output of a service so far.

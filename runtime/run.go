@@ -35,12 +35,24 @@ type made struct {
 
 // look observes the project.
 func (r *run) look(ctx context.Context) (Observed, error) {
+	if err := r.find(ctx); err != nil {
+		return Observed{}, err
+	}
+	return r.observed(), nil
+}
+
+// find reads the containers of the project from containerd.
+func (r *run) find(ctx context.Context) error {
 	all, err := r.e.containers.List(ctx)
 	if err != nil {
-		return Observed{}, &Error{Code: Internal, Object: r.project, Err: err}
+		return &Error{Code: Internal, Object: r.project, Err: err}
 	}
 	r.found = inOrder(slices.DeleteFunc(all, func(c container.Container) bool { return c.Labels.Project != r.project }))
+	return nil
+}
 
+// observed adds to the containers that were found what else there is.
+func (r *run) observed() Observed {
 	remove := len(r.wanted.Services) == 0
 	o := Observed{
 		Network:   hasNetwork(r.place.network) && (r.made.network || remove),
@@ -60,7 +72,7 @@ func (r *run) look(ctx context.Context) (Observed, error) {
 			o.Volumes[volume] = r.e.containers.HasVolume(r.project, volume)
 		}
 	}
-	return o, nil
+	return o
 }
 
 // do executes one step.

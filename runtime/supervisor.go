@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -33,22 +34,28 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer due.Stop()
 	sizes := time.NewTimer(rotateEvery)
 	defer sizes.Stop()
+	ticking := true
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-sizes.C:
-			sizes.Reset(s.rotate())
+			if ticking = len(s.projects) > 0; ticking {
+				sizes.Reset(s.rotate())
+			}
 			continue
 		case <-due.C:
 		case <-w.news:
 		case <-e.released:
 		}
-		next, ok := s.look(ctx)
-		if ok {
+		if next, ok := s.look(ctx); ok {
 			due.Reset(next)
 		} else {
 			due.Stop()
+		}
+		if !ticking && len(s.projects) > 0 {
+			ticking = true
+			sizes.Reset(rotateEvery)
 		}
 	}
 }
@@ -57,10 +64,9 @@ func (e *Engine) Run(ctx context.Context) error {
 type supervisor struct {
 	e        *Engine
 	projects map[string]*tended
-	logs     []string // of the containers that run
-	soon     time.Duration
-	swept    bool // leftovers of former processes were removed
-	failures int  // looks in a row that failed
+	soon     time.Duration // until the next look at the size of logs
+	swept    bool          // leftovers of former processes were removed
+	failures int           // looks in a row that failed
 }
 
 // tended is what the supervisor knows of one project.
@@ -110,7 +116,6 @@ func (s *supervisor) tendAll(ctx context.Context) (next time.Time, err error) {
 	for name := range s.projects {
 		names[name] = true // also those whose last container has gone
 	}
-	s.logs = s.logs[:0]
 	for name := range names {
 		unlock, ok := s.e.projects.tryLock(name)
 		if !ok {
@@ -155,9 +160,12 @@ func (s *supervisor) tend(ctx context.Context, project string) time.Time {
 func (s *supervisor) restore(ctx context.Context, project string, t *tended) (due time.Time, err error) {
 	r := &run{e: s.e, project: project, made: t.made}
 	defer func() { t.made = r.made }()
-	for first := true; ; first = false {
-		r.wanted = Wanted{AsRecorded: true}
-		if _, err := r.look(ctx); err != nil {
+	if changes := s.e.changeOf(project); t.changes != changes {
+		// Apply or Remove was here, and may have failed half way.
+		t.changes, t.seen, r.made = changes, nil, made{}
+	}
+	for n := range maxSteps {
+		if err := r.find(ctx); err != nil {
 			return time.Time{}, err
 		}
 		if len(r.found) == 0 {
@@ -168,11 +176,8 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 		chosen := current(r.found)
 		r.place = recorded(chosen)
 		r.wanted, due = s.wanted(chosen)
-		observed, err := r.look(ctx)
-		if err != nil {
-			return time.Time{}, err
-		}
-		if first {
+		observed := r.observed()
+		if n == 0 {
 			s.compare(project, t, observed.Containers)
 		}
 		plan := PlanFor(observed, r.wanted)
@@ -188,6 +193,7 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 			s.e.o.Logger.Warn("cannot start service", "project", project, "service", plan[0].Replica.Service, "error", err)
 		}
 	}
+	return time.Time{}, fmt.Errorf("not done after %d steps", maxSteps)
 }
 
 // wanted is what the labels of the containers say, and when the first of those
@@ -220,10 +226,6 @@ func (s *supervisor) wanted(chosen []container.Container) (w Wanted, due time.Ti
 // compare tells whoever listens when something stopped, died or vanished that
 // neither Apply nor Remove touched since.
 func (s *supervisor) compare(project string, t *tended, now []ObservedContainer) {
-	changes := s.e.changeOf(project)
-	if t.changes != changes {
-		t.changes, t.seen = changes, nil
-	}
 	changed := false
 	for id, before := range t.seen {
 		i := slices.IndexFunc(now, func(c ObservedContainer) bool { return c.ID == id })
@@ -256,16 +258,15 @@ func (s *supervisor) remember(t *tended, containers []ObservedContainer) {
 		t.seen[c.ID] = c
 		if c.active() {
 			s.e.noteState(c)
-			s.logs = append(s.logs, s.e.containers.LogPath(c.ID))
 		}
 	}
 }
 
-// rotate keeps the logs of running containers small, and says when to look
-// again: the sooner the more they write.
+// rotate keeps the logs small, and says when to look again: the sooner the more
+// is written. Looking writes nothing.
 func (s *supervisor) rotate() time.Duration {
 	rotated := false
-	for _, path := range s.logs {
+	for _, path := range s.e.containers.Logs() {
 		did, err := log.Rotate(path, log.DefaultCap)
 		if err != nil {
 			s.e.o.Logger.Warn("cannot rotate log", "error", err)

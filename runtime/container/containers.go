@@ -102,6 +102,12 @@ func (c *Containers) LogPath(id string) string { return log.Path(c.logDir(), id)
 // one that it still knows.
 func (c *Containers) runcRoot() string { return filepath.Join(c.o.RunDir, "runc") }
 
+// Logs are the files that hold output now.
+func (c *Containers) Logs() []string {
+	files, _ := filepath.Glob(c.LogPath("*")) // the pattern is valid
+	return files
+}
+
 func (c *Containers) logDir() string { return filepath.Join(c.o.RunDir, "logs") }
 
 // State is what a container does.

@@ -25,7 +25,7 @@
 // then ends in the same state; Ensure functions repair whatever is missing or
 // wrong, Remove functions also remove what is only half there. Nothing outside
 // the names above is changed, save net.ipv4.ip_forward, which is switched on
-// and never off. The rules never accept what the host's own firewall drops:
+// while there are networks. The rules never accept what the host's own firewall drops:
 // they translate addresses, and they drop packets for our bridges.
 //
 // # Beside other firewalls
@@ -33,13 +33,15 @@
 // A packet passes only where every table lets it pass. A host that drops what
 // it forwards, as OpenWrt's fw4 and Docker do, has to be told of our bridges:
 // on OpenWrt by a zone of the subnets of the pools, which may forward to wan
-// and to which lan may forward; for Docker by rules in DOCKER-USER. A translation that the host makes itself
-// for the same port wins over ours. Reloading Debian's nftables flushes every
+// and to which lan may forward; for Docker by rules in DOCKER-USER. A
+// translation that the host makes itself for the same port wins over ours.
+// Reloading Debian's nftables flushes every
 // table; calling SyncPorts again brings ours back.
 //
 // Where forwarding was off, it is switched on for containers only: between the
 // links that were there the rules go on dropping what was not forwarded
-// before.
+// before. With the last network it goes off again, unless links have come since
+// whose owner may count on it; then the rules stay.
 //
 // # IPv6
 //

@@ -69,3 +69,32 @@ func (n *Networks) closedLinks(remember bool) ([]string, error) {
 	}
 	return closed, nil
 }
+
+// closeAgain switches forwarding off, if it was switched on for containers and
+// nothing else can have come to rely on it since: between the links that were
+// there then, it never was on. It returns the links that have to stay closed.
+func (n *Networks) closeAgain(closed []string) ([]string, error) {
+	path := filepath.Join(n.runDir, "forwarding")
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return closed, nil
+	}
+	links, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("cannot list links: %w", err)
+	}
+	for _, link := range links {
+		up := link.Flags&net.FlagUp != 0 && link.Flags&net.FlagLoopback == 0
+		ours := isLinkName(bridgePrefix, link.Name) || isLinkName(vethPrefix, link.Name)
+		if up && !ours && !slices.Contains(closed, link.Name) {
+			return closed, nil
+		}
+	}
+	if err := setSysctl(forwardingKey, "0"); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil {
+		return nil, fmt.Errorf("cannot forget closed links: %w", err)
+	}
+	n.logger.Info("forwarding switched off again")
+	return nil, nil
+}

@@ -190,10 +190,35 @@ func TestForwardingIsSwitchedOnForContainersOnly(t *testing.T) {
 	must(t, err)
 	must(t, again.SyncPorts(t.Context(), nil, w.networks))
 	expectNothing(t, w.outside, "tcp", at("198.51.100.1", 80))
-	// The host keeps its separation even when the last network is gone.
+	// The host keeps its separation when the last network is gone: forwarding
+	// goes off with it, and the rules with that.
 	must(t, w.Leftovers(t.Context(), nil, nil))
 	must(t, w.SyncPorts(t.Context(), nil, nil))
 	expectNothing(t, w.outside, "tcp", at("198.51.100.1", 80))
+	if got := sysctl(t, "net/ipv4/ip_forward"); got != "0" {
+		t.Errorf("ip_forward is %s without networks, want 0 again", got)
+	}
+	if found := w.traces(); len(found) > 0 {
+		t.Errorf("left behind: %q", found)
+	}
+}
+
+// A link that came while forwarding was on may need it: it stays on, and so do
+// the rules that keep the others apart.
+func TestForwardingThatOthersMayNeedStaysOn(t *testing.T) {
+	l := newLab(t)
+	plant := newNamespace(t)
+	l.connect("up1", plant, "198.51.100.2", "198.51.100.1")
+	serve(t, plant, "tcp", ":80", "plant")
+	w := settle(l)
+	w.publish()
+	l.connect("up2", newNamespace(t), "203.0.113.2", "203.0.113.1")
+	must(t, w.Leftovers(t.Context(), nil, nil))
+	must(t, w.SyncPorts(t.Context(), nil, nil))
+	expectNothing(t, w.outside, "tcp", at("198.51.100.1", 80))
+	if got := sysctl(t, "net/ipv4/ip_forward"); got != "1" {
+		t.Errorf("ip_forward is %s, want 1", got)
+	}
 }
 
 func TestForwardingThatWasOnStaysOn(t *testing.T) {

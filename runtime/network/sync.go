@@ -15,7 +15,8 @@ import (
 // ports, in one transaction, and switches forwarding on when there are any.
 // Nothing is written where nothing differs from what is in the kernel, so it
 // may be called often, which mends the table after somebody flushed the whole
-// ruleset. Without networks and ports the table is removed.
+// ruleset. Without networks and ports the table is removed, and forwarding
+// switched off again if nothing else can have come to need it.
 //
 // It has to run after EnsureNetwork and before a container starts: it is what
 // isolates a network and lets it out. Ports that contradict each other do not
@@ -54,6 +55,11 @@ func (n *Networks) syncRules(ports []Port, networks []Network) error {
 	closed, err := n.closedLinks(needed && !on)
 	if err != nil {
 		return err
+	}
+	if !needed {
+		if closed, err = n.closeAgain(closed); err != nil {
+			return err
+		}
 	}
 	conn, err := openTables()
 	if err != nil {

@@ -1,12 +1,14 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/margolite/margolite/agent/margo"
 )
@@ -80,7 +82,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 					known := len(p.wfm.Statuses(demoID))
 					version := c.change(p)
 					p.start(fmt.Sprintf("%s=%d", variable, n))
-					p.ended()
+					p.endedOr(c.state, version)
 					p.running()
 					p.await(demoID, c.state, version)
 					c.after(p)
@@ -96,6 +98,30 @@ func TestKilledAtEveryStep(t *testing.T) {
 			}
 		}
 	})
+}
+
+// endedOr waits for the agent to kill itself. Acknowledgements are batched, by
+// chance in fewer commits than the last time: where the agent finishes without
+// being killed, it is killed then.
+func (p *plant) endedOr(state margo.State, version uint64) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	finished := make(chan error, 1)
+	go func() { finished <- p.wfm.WaitState(ctx, demoID, state, version) }()
+	select {
+	case <-p.agent.done:
+		p.agent = nil
+		return
+	case err := <-finished:
+		check(p.t, err)
+	}
+	select {
+	case <-p.agent.done: // by its own hand, after the last report
+		p.agent = nil
+	case <-time.After(2 * time.Second):
+		p.kill()
+	}
 }
 
 // forTest is the same plant, reporting to another test.
