@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,17 +50,17 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 	ctx = e.within(ctx)
 	unlock, err := e.take(ctx, p.Name)
 	if err != nil {
-		return fail(Internal, p.Name, "apply", err)
+		return fail(Internal, p.Name, err)
 	}
 	defer unlock()
 
-	r, err := e.runOf(ctx, p)
+	defer e.unclaim(p.Name)
+	r, err := e.runOf(ctx, p, e.claim)
 	if err != nil {
 		return err
 	}
-	defer e.unclaim(p.Name)
 	if err := e.checkPorts(ctx, r.found, p.Name, r.place); err != nil {
-		return fail(codeOfNetwork(err), p.Name, "publish ports", err)
+		return fail(codeOfNetwork(err), p.Name, err)
 	}
 	r.notify = o.Notify
 	if err := r.untilSettled(ctx, o.Settle); err != nil {
@@ -68,29 +69,31 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 	return e.forgetPackages(p)
 }
 
-// Matches tells whether what runs is p: Apply would have nothing to do.
+// Matches tells whether the containers on the device are those of p and no
+// others. Whether they run is not asked: Run starts what stopped, by its restart
+// policy and in its own time, and brings all of them back after a reboot.
 func (e *Engine) Matches(ctx context.Context, p *Project) (bool, error) {
 	ctx = e.within(ctx)
 	unlock, err := e.projects.lock(ctx, p.Name)
 	if err != nil {
-		return false, fail(Internal, p.Name, "compare", err)
+		return false, fail(Internal, p.Name, err)
 	}
 	defer unlock()
-	r, err := e.runOf(ctx, p)
+	r, err := e.runOf(ctx, p, e.locate)
 	if err != nil {
 		return false, err
-	}
-	defer e.unclaim(p.Name)
-
-	r.made = made{network: true, ports: true, boxes: make(map[Replica]bool)}
-	for _, s := range r.wanted.Services {
-		r.made.boxes[s.Replica] = true
 	}
 	observed, err := r.look(ctx)
 	if err != nil {
 		return false, err
 	}
-	return len(PlanFor(observed, r.wanted)) == 0, nil
+	return !slices.ContainsFunc(PlanFor(observed, r.wanted), func(s Step) bool {
+		switch s.Kind {
+		case CreateContainer, DeleteContainer, RecordOrder:
+			return true
+		}
+		return false
+	}), nil
 }
 
 // Remove stops and deletes everything that belongs to the project, except its
@@ -102,7 +105,7 @@ func (e *Engine) Remove(ctx context.Context, project string) error {
 	ctx = e.within(ctx)
 	unlock, err := e.take(ctx, project)
 	if err != nil {
-		return fail(Internal, project, "remove", err)
+		return fail(Internal, project, err)
 	}
 	defer unlock()
 	e.claimNothing(project)
@@ -133,13 +136,13 @@ func (e *Engine) Remove(ctx context.Context, project string) error {
 // removeRest removes what no container's labels tell of.
 func (e *Engine) removeRest(ctx context.Context, project string) error {
 	if err := e.containers.RemoveProject(ctx, project); err != nil {
-		return fail(Internal, project, "remove", err)
+		return fail(Internal, project, err)
 	}
 	if err := e.sweepNetworks(ctx); err != nil {
-		return fail(Internal, project, "remove", err)
+		return fail(Internal, project, err)
 	}
 	if err := e.removePackages(project); err != nil {
-		return fail(Internal, project, "remove", err)
+		return fail(Internal, project, err)
 	}
 	return nil
 }
@@ -166,13 +169,13 @@ func codeOfNetwork(err error) Code {
 	return Internal
 }
 
-// runOf plans p: who is to run, where, and how. It claims the project's place.
-func (e *Engine) runOf(ctx context.Context, p *Project) (*run, error) {
+// runOf prepares a run that leads to p: who is to run, where, and how.
+func (e *Engine) runOf(ctx context.Context, p *Project, locate locator) (*run, error) {
 	all, err := e.containers.List(ctx)
 	if err != nil {
 		return nil, &Error{Code: Internal, Object: p.Name, Err: err}
 	}
-	place, err := e.claim(all, p.Compose, p.Name)
+	place, err := locate(all, p.Compose, p.Name)
 	if err != nil {
 		return nil, &Error{Code: Internal, Object: p.Name, Err: err}
 	}
@@ -180,7 +183,6 @@ func (e *Engine) runOf(ctx context.Context, p *Project) (*run, error) {
 	for _, box := range place.boxes {
 		config, err := e.configOf(ctx, p, box.Service)
 		if err != nil {
-			e.unclaim(p.Name)
 			return nil, err
 		}
 		config.Sandbox = e.networks.Paths(box)
@@ -238,7 +240,7 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 			r.tell(Event{Step: Settling})
 		}
 		if err := w.wait(ctx, wait); err != nil {
-			return fail(Timeout, r.project, "wait until it settles", err)
+			return fail(Timeout, r.project, fmt.Errorf("cannot wait until it settles: %w", err))
 		}
 	}
 	return &Error{Code: Internal, Object: r.project, Err: fmt.Errorf("cannot apply: not settled after %d looks", maxSteps)}

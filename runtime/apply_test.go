@@ -469,3 +469,23 @@ func TestApplyEndsWithItsContext(t *testing.T) {
 		t.Errorf("got %v, want a timeout", err)
 	}
 }
+
+// A service that stopped is the supervisor's affair: it neither makes the
+// project another one, nor is it started before its restart policy says so.
+func TestStoppedServicesStillMatch(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		p := r.load(e, "fickle", `
+services:
+  once:
+    image: BUSYBOX
+    command: [sh, -c, "sleep 1; exit 3"]
+    restart: "no"
+`)
+		r.apply(e, p)
+		r.eventually("it ended", func() bool { return r.containers(e, "fickle")["once"].State == runtime.Stopped })
+		if matches, err := e.Matches(t.Context(), p); err != nil || !matches {
+			t.Errorf("a stopped service makes the project another one: %v, %v", matches, err)
+		}
+	})
+}

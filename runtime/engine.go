@@ -148,7 +148,7 @@ func (l *locks) lock(ctx context.Context, project string) (unlock func(), err er
 	case c <- struct{}{}:
 		return func() { <-c }, nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, fmt.Errorf("cannot wait for another change of project %s: %w", project, ctx.Err())
 	}
 }
 

@@ -47,17 +47,17 @@ func CodeOf(err error) Code {
 	}
 }
 
-// fail wraps err as an Error of code, unless it is one already or the caller gave up.
-func fail(code Code, object, doing string, err error) error {
+// fail makes err, which says what could not be done, an Error of code, unless it
+// is one already or the caller gave up.
+func fail(code Code, object string, err error) error {
 	var typed *Error
-	if errors.As(err, &typed) {
-		return err
-	}
 	switch {
+	case errors.As(err, &typed):
+		return err
 	case errors.Is(err, context.Canceled):
-		return fmt.Errorf("cannot %s %s: %w", doing, object, err)
+		return fmt.Errorf("%s: %w", object, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		code = Timeout
 	}
-	return &Error{Code: code, Object: object, Err: fmt.Errorf("cannot %s: %w", doing, err)}
+	return &Error{Code: code, Object: object, Err: err}
 }

@@ -24,7 +24,7 @@ type LogOptions struct {
 func (e *Engine) Logs(ctx context.Context, project, service string, o LogOptions, w io.Writer) error {
 	all, err := e.containers.List(e.within(ctx))
 	if err != nil {
-		return fail(Internal, project, "read logs", err)
+		return fail(Internal, project, err)
 	}
 	all = slices.DeleteFunc(all, func(c container.Container) bool {
 		return c.Labels.Project != project || service != "" && c.Labels.Service != service
@@ -42,7 +42,7 @@ func (e *Engine) Logs(ctx context.Context, project, service string, o LogOptions
 	}
 	if len(all) == 1 {
 		if err := read(all[0], w); err != nil {
-			return fail(Internal, project, "read logs", err)
+			return fail(Internal, project, err)
 		}
 		return nil
 	}
@@ -69,7 +69,7 @@ func (e *Engine) Logs(ctx context.Context, project, service string, o LogOptions
 		readers.Wait()
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fail(Internal, project, "read logs", err)
+		return fail(Internal, project, err)
 	}
 	return nil
 }

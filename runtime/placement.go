@@ -104,13 +104,30 @@ func better(c, than container.Container) bool {
 	return c.Created.Before(than.Created)
 }
 
-// claim finds the place of a project that is about to be applied, and keeps
-// it from other projects until it is released. What containers of the project
-// have already stays as it is.
+// locator finds the place of a project, given all containers.
+type locator func(all []container.Container, p *compose.Project, name string) (placement, error)
+
+// claim is the locator of a project that is about to be applied: it keeps the
+// place from other projects until unclaim.
 func (e *Engine) claim(all []container.Container, p *compose.Project, name string) (placement, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	place, err := e.locateLocked(all, p, name)
+	if err == nil {
+		e.claims[name] = place
+	}
+	return place, err
+}
 
+// locate is the locator of a project that is only looked at.
+func (e *Engine) locate(all []container.Container, p *compose.Project, name string) (placement, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.locateLocked(all, p, name)
+}
+
+// locateLocked needs e.mu. What containers of the project have already stays as it is.
+func (e *Engine) locateLocked(all []container.Container, p *compose.Project, name string) (placement, error) {
 	var place placement
 	var taken []netip.Prefix
 	addresses := make(map[Replica]netip.Addr)
@@ -159,7 +176,6 @@ func (e *Engine) claim(all []container.Container, p *compose.Project, name strin
 			})
 		}
 	}
-	e.claims[name] = place
 	return place, nil
 }
 

@@ -37,7 +37,7 @@ type Project struct {
 	Digest  digest.Digest // of the package; empty for a File
 	Labels  map[string]string
 
-	pins   map[string]digest.Digest // by Stage
+	pins   map[string]digest.Digest // by Stage or Pin
 	loaded int                      // Engine.loads when it was
 }
 
@@ -49,6 +49,11 @@ func (p *Project) Images() []string { return p.Compose.Images() }
 
 // Warnings tell people what is likely not what they meant.
 func (p *Project) Warnings() []string { return p.Compose.Warnings }
+
+// Pin makes p run images that were staged before, as Stage returned them. It
+// looks at nothing: where one is not on the device any more, Apply and Matches
+// fail with NotFound.
+func (p *Project) Pin(images map[string]digest.Digest) { p.pins = maps.Clone(images) }
 
 // Load parses and validates a project and refuses what this runtime does not
 // do. A package is extracted to StateDir/projects/<project>/<digest>, where
@@ -63,14 +68,14 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 	if file == "" {
 		unlock, err := e.packages.lock(ctx, s.Project)
 		if err != nil {
-			return nil, fail(Internal, s.Project, "load", err)
+			return nil, fail(Internal, s.Project, err)
 		}
 		defer unlock()
 		p.Digest = digest.FromBytes(s.Package)
 		dir := e.packageDir(s.Project, p.Digest)
 		p.loaded = e.noteLoad(dir)
 		if file, err = compose.Extract(s.Package, dir, s.Strict, compose.Limits{}); err != nil {
-			return nil, fail(codeOfCompose(err), s.Project, "extract package", err)
+			return nil, fail(codeOfCompose(err), s.Project, err)
 		}
 	}
 	loaded, err := compose.Load(ctx, compose.Options{
@@ -80,7 +85,7 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 		Strict:      s.Strict,
 	})
 	if err != nil {
-		return nil, fail(codeOfCompose(err), s.Project, "load", err)
+		return nil, fail(codeOfCompose(err), s.Project, err)
 	}
 	for name := range loaded.Services {
 		if !container.ValidName(name) {
@@ -101,11 +106,11 @@ func (e *Engine) configOf(ctx context.Context, p *Project, service string) (cont
 	}
 	found, err := e.images.Get(ctx, s.Image, pin)
 	if err != nil {
-		return container.Config{}, fail(codeOfImage(err), s.Image, "find image", err)
+		return container.Config{}, failImage(s.Image, err)
 	}
 	hash, err := p.Compose.ConfigHash(service, pin)
 	if err != nil {
-		return container.Config{}, fail(Internal, service, "compare", err)
+		return container.Config{}, fail(Internal, service, err)
 	}
 	return container.Config{
 		Labels:     container.Labels{Hash: hash, Root: found.ChainID.String()},
@@ -178,7 +183,7 @@ func (e *Engine) sweepPackages(project string, keep func(dir string) bool) error
 		}
 	}
 	if err != nil {
-		return fail(Internal, project, "remove former packages", err)
+		return fail(Internal, project, err)
 	}
 	return nil
 }
@@ -196,24 +201,24 @@ func codeOfCompose(err error) Code {
 	}
 }
 
-// codeOfImage says what a failure of the room image is.
-func codeOfImage(err error) Code {
+// failImage is fail for an error of the room image.
+func failImage(object string, err error) error {
 	var failed *image.Error
 	if !errors.As(err, &failed) {
-		return Internal
+		return fail(Internal, object, err)
 	}
+	code := Internal
 	switch failed.Kind {
 	case image.NotFound:
-		return NotFound
+		code = NotFound
 	case image.Unreachable:
-		return Unreachable
+		code = Unreachable
 	case image.Denied, image.Refused:
-		return Denied
+		code = Denied
 	case image.BadContent:
-		return InvalidPackage
+		code = InvalidPackage
 	case image.NoPlatform:
-		return Unsupported
-	default:
-		return Internal
+		code = Unsupported
 	}
+	return fail(code, object, failed.Err) // which it would name once more
 }

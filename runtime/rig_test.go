@@ -40,6 +40,7 @@ type rig struct {
 	onStep   func(string)
 	offline  bool // no registry is known
 	pins     map[string]digest.Digest
+	projects map[string]bool // that were ever loaded
 }
 
 // onEach runs a test on each kind of containerd.
@@ -59,6 +60,7 @@ func newRig(t testing.TB, backend containerdtest.Backend) *rig {
 		state:    filepath.Join(dir, "state"),
 		run:      filepath.Join(dir, "run"),
 		pins:     make(map[string]digest.Digest),
+		projects: make(map[string]bool),
 	}
 	t.Cleanup(func() { // whatever the test left
 		r.onStep = nil
@@ -142,6 +144,7 @@ func (r *rig) load(e *runtime.Engine, name, file string) *runtime.Project {
 	if err != nil {
 		r.Fatal(err)
 	}
+	r.projects[name] = true
 	pins, err := e.Stage(r.Context(), p, r.pins, nil)
 	if err != nil {
 		r.Fatal(err)
@@ -379,10 +382,10 @@ func (r *rig) expectNothingLeft() {
 	if left, _ := filepath.Glob(filepath.Join(r.state, "projects", "*")); len(left) > 0 {
 		r.Errorf("left of packages: %q", left)
 	}
-	if left, _ := filepath.Glob("/sys/fs/cgroup/*/" + containerdtest.Namespace + "/" + "*"); len(left) > 0 {
-		for _, group := range left {
-			if strings.Contains(group, strings.ToLower(r.Name())) {
-				r.Errorf("control group %s is left", group)
+	for project := range r.projects {
+		for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+			if left, _ := filepath.Glob(filepath.Join(root, containerdtest.Namespace, project)); len(left) > 0 {
+				r.Errorf("control groups %q are left", left)
 			}
 		}
 	}

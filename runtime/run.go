@@ -98,7 +98,7 @@ func (r *run) execute(ctx context.Context, s Step) error {
 		if err == nil {
 			return nil
 		}
-		return fail(Internal, r.object(s), string(s.Kind), err)
+		return fail(Internal, r.object(s), err)
 	}
 	switch s.Kind {
 	case EnsureNetwork:
@@ -122,7 +122,7 @@ func (r *run) execute(ctx context.Context, s Step) error {
 		return nil
 	case SyncPorts:
 		if err := r.e.syncPorts(ctx); err != nil {
-			return internal(err)
+			return fail(codeOfNetwork(err), r.project, err)
 		}
 		r.made.ports = true
 		return nil
@@ -134,13 +134,13 @@ func (r *run) execute(ctx context.Context, s Step) error {
 			return internal(errors.New("its configuration is not known"))
 		}
 		if err := r.e.containers.Create(ctx, config, r.unusedVolumes(config)); err != nil {
-			return fail(StartFailed, r.object(s), string(s.Kind), err)
+			return fail(StartFailed, r.object(s), err)
 		}
 		return nil
 	case StartContainer:
 		r.e.noteStart(s.Container)
 		if err := r.e.containers.Start(ctx, s.Container); err != nil {
-			return fail(StartFailed, r.object(s), string(s.Kind), err)
+			return fail(StartFailed, r.object(s), err)
 		}
 		return nil
 	case StopContainer:

@@ -47,7 +47,7 @@ func (e *Engine) FetchPackage(ctx context.Context, ref PackageRef, progress func
 		return nil, &Error{Code: InvalidPackage, Object: "package", Err: errors.New("neither repository nor location is given")}
 	}
 	if err != nil {
-		return nil, fail(codeOfImage(err), object, "fetch package", err)
+		return nil, failImage(object, err)
 	}
 	p.Digest = digest.FromBytes(p.Data)
 	return &p, nil
@@ -62,14 +62,14 @@ func (e *Engine) Stage(ctx context.Context, p *Project, pins map[string]digest.D
 	for _, ref := range p.Images() {
 		pulled, err := e.images.Pull(ctx, ref, pins[ref], progress)
 		if err != nil {
-			return nil, fail(codeOfImage(err), ref, "stage image", err)
+			return nil, failImage(ref, err)
 		}
 		staged[ref] = pulled.Digest
 	}
 	// containerd syncs its metadata, not the files of layers: after a power
 	// cut these could be empty. One sync for all of them is cheaper.
 	if err := image.Sync(e.o.StateDir); err != nil {
-		return nil, fail(Internal, p.Name, "stage", err)
+		return nil, fail(Internal, p.Name, err)
 	}
 	p.pins = maps.Clone(staged)
 	return staged, nil
@@ -84,21 +84,21 @@ func (e *Engine) Prune(ctx context.Context, keep ...map[string]digest.Digest) ([
 		for ref, pin := range pins {
 			name, err := image.Name(ref, pin)
 			if err != nil {
-				return nil, fail(codeOfImage(err), ref, "prune images", err)
+				return nil, failImage(ref, err)
 			}
 			kept[name] = true
 		}
 	}
 	all, err := e.containers.List(ctx)
 	if err != nil {
-		return nil, fail(Internal, "images", "prune", err)
+		return nil, fail(Internal, "images", err)
 	}
 	for _, c := range all {
 		kept[c.Image] = true
 	}
 	removed, err := e.images.Prune(ctx, kept)
 	if err != nil {
-		return removed, fail(codeOfImage(err), "images", "prune", err)
+		return removed, failImage("images", err)
 	}
 	return removed, nil
 }

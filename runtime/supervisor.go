@@ -65,7 +65,7 @@ type supervisor struct {
 	e        *Engine
 	projects map[string]*tended
 	soon     time.Duration // until the next look at the size of logs
-	swept    bool          // leftovers of former processes were removed
+	swept    bool          // leftovers of former processes were looked for
 	failures int           // looks in a row that failed
 }
 
@@ -103,8 +103,9 @@ func (s *supervisor) tendAll(ctx context.Context) (next time.Time, err error) {
 		return time.Time{}, err
 	}
 	if !s.swept {
-		if err := s.e.sweepNetworks(ctx); err != nil {
-			return time.Time{}, err
+		// Leftovers harm nobody: containers come first, whatever happens here.
+		if err := s.e.sweepNetworks(ctx); err != nil && ctx.Err() == nil {
+			s.e.o.Logger.Warn("cannot remove leftovers", "error", err)
 		}
 		s.swept = true
 	}
@@ -159,12 +160,16 @@ func (s *supervisor) tend(ctx context.Context, project string) time.Time {
 // restore executes the plan that leads to what the labels say.
 func (s *supervisor) restore(ctx context.Context, project string, t *tended) (due time.Time, err error) {
 	r := &run{e: s.e, project: project, made: t.made}
-	defer func() { t.made = r.made }()
+	unpublished := false
+	defer func() {
+		t.made = r.made
+		t.made.ports = r.made.ports && !unpublished
+	}()
 	if changes := s.e.changeOf(project); t.changes != changes {
 		// Apply or Remove was here, and may have failed half way.
 		t.changes, t.seen, r.made = changes, nil, made{}
 	}
-	for n := range maxSteps {
+	for range maxSteps {
 		if err := r.find(ctx); err != nil {
 			return time.Time{}, err
 		}
@@ -177,20 +182,28 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 		r.place = recorded(chosen)
 		r.wanted, due = s.wanted(chosen)
 		observed := r.observed()
-		if n == 0 {
-			s.compare(project, t, observed.Containers)
-		}
+		s.compare(project, t, observed.Containers)
 		plan := PlanFor(observed, r.wanted)
 		if len(plan) == 0 {
-			s.remember(t, observed.Containers)
+			if again := time.Now().Add(maxDelay); unpublished && (due.IsZero() || again.Before(due)) {
+				due = again
+			}
 			return due, nil
 		}
-		if err := r.do(ctx, plan[0]); err != nil {
-			if plan[0].Kind != StartContainer || ctx.Err() != nil {
-				return time.Time{}, err
-			}
+		err := r.do(ctx, plan[0])
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return time.Time{}, err
+		case plan[0].Kind == StartContainer:
 			// Its history makes the next attempt wait.
 			s.e.o.Logger.Warn("cannot start service", "project", project, "service", plan[0].Replica.Service, "error", err)
+		case plan[0].Kind == SyncPorts:
+			// Services that cannot be reached from outside are better than none.
+			s.e.o.Logger.Warn("cannot publish ports", "project", project, "error", err)
+			unpublished, r.made.ports = true, true
+		default:
+			return time.Time{}, err
 		}
 	}
 	return time.Time{}, fmt.Errorf("not done after %d steps", maxSteps)
@@ -223,8 +236,8 @@ func (s *supervisor) wanted(chosen []container.Container) (w Wanted, due time.Ti
 	return w, due
 }
 
-// compare tells whoever listens when something stopped, died or vanished that
-// neither Apply nor Remove touched since.
+// compare tells whoever listens when something stopped, died or vanished since
+// the last time, and neither by Apply nor by Remove.
 func (s *supervisor) compare(project string, t *tended, now []ObservedContainer) {
 	changed := false
 	for id, before := range t.seen {
@@ -250,15 +263,9 @@ func (s *supervisor) compare(project string, t *tended, now []ObservedContainer)
 	if changed {
 		poke(s.e.changes)
 	}
-}
-
-func (s *supervisor) remember(t *tended, containers []ObservedContainer) {
-	t.seen = make(map[string]ObservedContainer, len(containers))
-	for _, c := range containers {
+	t.seen = make(map[string]ObservedContainer, len(now))
+	for _, c := range now {
 		t.seen[c.ID] = c
-		if c.active() {
-			s.e.noteState(c)
-		}
 	}
 }
 

@@ -8,7 +8,8 @@
 //	StateDir/volumes/P/V     the content of volume V of project P
 //	RunDir/logs/ID.log       output, written by the shim
 //	RunDir/mounts/ID         where a root file system is mounted while an image is read
-//	/P/ID under the cgroup parent
+//	RunDir/runc              what runc knows of containers
+//	/NAMESPACE/P/ID          the control group
 //
 // # Invariants
 //
@@ -24,7 +25,8 @@
 // record is a leftover that containerd's gc collects when its lease ends, and
 // that a repeated Create replaces. A record without snapshot gets a new one
 // when it is started. A task that was created and not started is deleted and
-// created anew, and so is one whose shim is gone.
+// created anew, and so is one whose shim is gone; processes that nobody knows of
+// any more are found by their control group, and killed first.
 //
 // Images are hostile: /etc/passwd and /etc/group are read within bounds, and no
 // path inside an image leads out of it.

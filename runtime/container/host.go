@@ -68,13 +68,13 @@ func detectCgroups() Cgroups {
 
 // runtimeHasSeccomp asks the runtime how it was built: one without seccomp
 // refuses every container that has a profile. runc prints "libseccomp: 2.5.4",
-// crun "+SECCOMP".
+// crun "+SECCOMP". One that does not answer has to prove itself.
 func runtimeHasSeccomp(ctx context.Context, runc string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, runc, "--version").Output()
 	text := string(out)
-	return err == nil && (strings.Contains(text, "libseccomp:") || strings.Contains(text, "+SECCOMP"))
+	return err != nil || strings.Contains(text, "libseccomp:") || strings.Contains(text, "+SECCOMP")
 }
 
 func exists(path string) bool {

@@ -20,12 +20,42 @@ const (
 	startTimeout = 2 * time.Minute  // of one task, on a slow and busy device
 	killTimeout  = 30 * time.Second // from SIGKILL to the end
 	burialPoll   = 50 * time.Millisecond
+	askAgain     = 100 * time.Millisecond // a shim that did not tell what its task does ...
+	maxAsks      = 50                     // ... so often
 )
 
-type taskProcess = task.Process
+// errUnknown says that a shim did not tell what its task does. It is about to
+// end, or busy.
+var errUnknown = errors.New("cannot tell what its task does")
+
+// findTask says what the task of a container does. The list leaves out, or
+// calls unknown, tasks whose shims did not answer; these are asked once more,
+// since a container that seems to have no task is started.
+func (c *Containers) findTask(ctx context.Context, found *Container, list []*task.Process) error {
+	for _, t := range list {
+		if t.ID == found.ID && t.Status != task.Status_UNKNOWN {
+			found.setTask(t)
+			return nil
+		}
+	}
+	if found.Labels.Exited {
+		return nil
+	}
+	got, err := c.o.Client.TaskService().Get(ctx, &tasksapi.GetRequest{ContainerID: found.ID})
+	switch err = errgrpc.ToNative(err); {
+	case errdefs.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("container %s: %w: %w", found.ID, errUnknown, err)
+	case got.Process.Status == task.Status_UNKNOWN:
+		return fmt.Errorf("container %s: %w", found.ID, errUnknown)
+	}
+	found.setTask(got.Process)
+	return nil
+}
 
 // setTask takes over what the task of a container does.
-func (c *Container) setTask(t *taskProcess) {
+func (c *Container) setTask(t *task.Process) {
 	switch t.Status {
 	case task.Status_RUNNING:
 		c.State, c.Pid = Running, int(t.Pid)

@@ -83,13 +83,17 @@ func (s *screen) event(e control.Event) {
 	}
 }
 
-// barWidth is how many characters a full bar has.
-const barWidth = 32
+const (
+	// barWidth is how many characters a full bar has.
+	barWidth = 32
+	// worthABar is how many bytes are.
+	worthABar = 100 << 10
+)
 
 // progress draws a bar in bytes: over and over on a terminal, a line per
 // quarter elsewhere.
 func (s *screen) progress(p *control.Progress) {
-	if p.Total == 0 {
+	if p.Total < worthABar {
 		return
 	}
 	s.mu.Lock()
