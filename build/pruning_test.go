@@ -1,0 +1,45 @@
+package build_test
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The linker drops methods that nobody calls, unless something reachable looks
+// methods up by name: then it keeps all of every type, which costs megabytes of
+// binary and of memory.
+func TestLinkerPrunesMethods(t *testing.T) {
+	for program, tags := range map[string]string{
+		"margolite":               "grpcnotrace,osusergo,netgo,no_rdt",
+		"containerd-shim-runc-v2": "no_grpc,osusergo,netgo",
+	} {
+		cmd := exec.Command("go", "build", "-o", filepath.Join(t.TempDir(), program), "-tags", tags, "-ldflags=-dumpdep", module+"/cmd/"+program)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		out, err := cmd.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		edges := 0
+		lines := bufio.NewScanner(out)
+		lines.Buffer(nil, 1<<20)
+		for ; lines.Scan(); edges++ {
+			if strings.Contains(lines.Text(), "<ReflectMethod>") {
+				t.Errorf("%s: methods are looked up by name: %s", program, lines.Text())
+			}
+		}
+		if err := errors.Join(lines.Err(), cmd.Wait()); err != nil {
+			t.Fatalf("cannot build %s: %v", program, err)
+		}
+		if edges < 1000 {
+			t.Errorf("%s: the linker told of %d edges only", program, edges)
+		}
+	}
+}
