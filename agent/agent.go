@@ -92,8 +92,11 @@ type Agent struct {
 func New(o Options) *Agent {
 	a := &Agent{o: o, hub: newHub(o.Now), Projects: NewProjects(o.Runtime, o.Settle)}
 	a.reporter = newReporter(o, a.hub)
-	a.ledger = &ledger{store: o.Store, device: o.Device.ID, now: o.Now, hub: a.hub, logger: o.Logger, reported: a.reporter.poke}
-	a.reconciler = newReconciler(o, a.ledger, a.hub)
+	a.ledger = &ledger{
+		store: o.Store, runtime: o.Runtime, device: o.Device.ID, now: o.Now,
+		hub: a.hub, logger: o.Logger, reported: a.reporter.poke,
+	}
+	a.reconciler = newReconciler(o, a.ledger, a.hub, &a.Projects.staging)
 	a.poller = newPoller(o, a.ledger, a.hub, a.reconciler.changed, a.reporter.poke)
 	return a
 }
@@ -123,15 +126,17 @@ func poke(c chan struct{}) {
 	}
 }
 
-// wait returns true when d has passed or c was poked, and false when ctx is done.
-func wait(ctx context.Context, d time.Duration, c <-chan struct{}) bool {
+// wait returns true when d has passed or one of a and b was poked, and false
+// when ctx is done. Nil is never poked.
+func wait(ctx context.Context, d time.Duration, a, b <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
 		return false
 	case <-t.C:
-	case <-c:
+	case <-a:
+	case <-b:
 	}
 	return true
 }

@@ -39,6 +39,7 @@ type site struct {
 	t       *testing.T
 	wfm     *fakeWFM
 	runtime *fakeRuntime
+	gate    *fakeGate
 	dir     string
 
 	store *store.Store
@@ -46,10 +47,14 @@ type site struct {
 	stop  func()
 }
 
-func newSite(t *testing.T) *site {
+// newSite starts an agent on what the test prepared.
+func newSite(t *testing.T, prepare ...func(*site)) *site {
 	t.Helper()
 	s := &site{
-		t: t, dir: t.TempDir(), wfm: newFakeWFM(), runtime: newFakeRuntime(),
+		t: t, dir: t.TempDir(), wfm: newFakeWFM(), runtime: newFakeRuntime(), gate: &fakeGate{},
+	}
+	for _, p := range prepare {
+		p(s)
 	}
 	s.start()
 	t.Cleanup(func() { s.stop() })
@@ -63,17 +68,13 @@ func (s *site) start() {
 	if s.store, err = store.Open(filepath.Join(s.dir, "margolite.db"), store.Options{}); err != nil {
 		s.t.Fatal(err)
 	}
-	gate, err := policy.New(policy.Options{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	s.agent = agent.New(agent.Options{
 		Device:       agent.Device{ID: deviceID},
 		PollInterval: time.Hour, // the tests say when
 		WFM:          s.wfm,
 		Store:        s.store,
 		Runtime:      s.runtime,
-		Gate:         gate,
+		Gate:         s.gate,
 		Facts: func() (capability.Facts, error) {
 			return capability.Facts{CPU: capability.CPU{Cores: 1, Architecture: "arm"}, Memory: 64 << 20, Storage: 1 << 30}, nil
 		},
@@ -130,16 +131,26 @@ func (s *site) heard(id string, want ...string) {
 
 // document is an ApplicationDeployment of one Compose component.
 func document(id, revision string, more ...string) string {
-	return fmt.Sprintf(`id: %s
+	return documentOf(id, map[string]string{"main": revision}, more...)
+}
+
+// documentOf is an ApplicationDeployment of Compose components, by name.
+func documentOf(id string, revisions map[string]string, more ...string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `id: %s
 metadata: {name: app, namespace: n, deviceId: %s}
 spec:
   applicationId: app
   deploymentProfile:
     type: compose
     components:
-      - name: main
+`, id, deviceID)
+	for _, name := range slices.Sorted(maps.Keys(revisions)) {
+		fmt.Fprintf(&b, `      - name: %s
         properties: {repository: "oci://registry.example/app", revision: %s}
-%s`, id, deviceID, revision, strings.Join(more, "\n"))
+`, name, revisions[name])
+	}
+	return b.String() + strings.Join(more, "\n")
 }
 
 func TestInstallUpdateRemoveAreReportedInOrder(t *testing.T) {
@@ -391,13 +402,41 @@ type fakeWFM struct {
 	failures  map[string]error
 	log       []string
 	full      bool
+	held      map[string]chan struct{}
 	more      chan struct{}
 }
 
 func newFakeWFM() *fakeWFM {
 	return &fakeWFM{
 		version: 0, states: map[string][]string{}, reports: map[string]margo.Status{},
-		refusals: map[string]int{}, failures: map[string]error{}, more: make(chan struct{}),
+		refusals: map[string]int{}, failures: map[string]error{}, held: map[string]chan struct{}{}, more: make(chan struct{}),
+	}
+}
+
+// hold lets the next call of one kind wait until release is called; begun is
+// closed when it does.
+func (f *fakeWFM) hold(call string) (begun <-chan struct{}, release func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	waits, goes := make(chan struct{}), make(chan struct{})
+	f.held[call] = waits
+	f.held["release "+call] = goes
+	return waits, func() { close(goes) }
+}
+
+// await waits where a call is held.
+func (f *fakeWFM) await(ctx context.Context, call string) {
+	f.mu.Lock()
+	waits, goes := f.held[call], f.held["release "+call]
+	delete(f.held, call)
+	f.mu.Unlock()
+	if waits == nil {
+		return
+	}
+	close(waits)
+	select {
+	case <-goes:
+	case <-ctx.Done():
 	}
 }
 
@@ -455,7 +494,8 @@ func (f *fakeWFM) call(name string) error {
 
 func (f *fakeWFM) Identity() (string, error) { return "spiffe://factory.example/margo/wfm/plant", nil }
 
-func (f *fakeWFM) Manifest(_ context.Context, etag string) (*wfm.Manifest, error) {
+func (f *fakeWFM) Manifest(ctx context.Context, etag string) (*wfm.Manifest, error) {
+	f.await(ctx, "manifest")
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.call("manifest"); err != nil {
@@ -515,12 +555,36 @@ func (f *fakeWFM) PutCapabilities(context.Context, string, []byte) error {
 	return f.call("capabilities")
 }
 
+// fakeGate is a gate that a test closes and opens.
+type fakeGate struct {
+	mu     sync.Mutex
+	closed bool
+}
+
+func (g *fakeGate) close(closed bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = closed
+}
+
+func (g *fakeGate) Decide(policy.Change, time.Time) policy.Verdict {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return policy.Verdict{Reason: policy.Reason{Code: "CLOSED", Text: "the gate is closed"}}
+	}
+	return policy.Verdict{Go: true}
+}
+
 // fakeRuntime runs projects in memory. Its packages are their own revision.
 type fakeRuntime struct {
 	mu       sync.Mutex
 	projects map[string]*runtime.ObservedProject // Containers[0].Image holds the revision
 	failures map[string]runtime.Code
-	blocks   map[string]chan struct{}
+	blocks   map[string]chan struct{} // closed when the step is reached
+	releases map[string]chan struct{} // for the blocked steps that may go on
+	counts   map[string]int           // how often a step was made
+	noisy    bool                     // pokes when a project failed to start, as the engine does
 	changes  chan struct{}
 	more     chan struct{}
 }
@@ -528,7 +592,8 @@ type fakeRuntime struct {
 func newFakeRuntime() *fakeRuntime {
 	return &fakeRuntime{
 		projects: map[string]*runtime.ObservedProject{}, failures: map[string]runtime.Code{},
-		blocks: map[string]chan struct{}{}, changes: make(chan struct{}, 1), more: make(chan struct{}),
+		blocks: map[string]chan struct{}{}, releases: map[string]chan struct{}{}, counts: map[string]int{},
+		changes: make(chan struct{}, 1), more: make(chan struct{}),
 	}
 }
 
@@ -548,6 +613,23 @@ func (f *fakeRuntime) block(what string) <-chan struct{} {
 	return f.blocks[what]
 }
 
+// hold is block for a step that goes on when release is called.
+func (f *fakeRuntime) hold(what string) (begun <-chan struct{}, release func()) {
+	begun = f.block(what)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	goes := make(chan struct{})
+	f.releases[what] = goes
+	return begun, func() { close(goes) }
+}
+
+// count is how often a step was made.
+func (f *fakeRuntime) count(what string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.counts[what]
+}
+
 // reset stops everything, as a reboot does.
 func (f *fakeRuntime) reset() {
 	f.mu.Lock()
@@ -555,7 +637,19 @@ func (f *fakeRuntime) reset() {
 	clear(f.projects)
 }
 
-func (f *fakeRuntime) poke() { f.changes <- struct{}{} }
+// end lets the container of a project end.
+func (f *fakeRuntime) end(project string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.projects[project].Containers[0].State = runtime.Stopped
+}
+
+func (f *fakeRuntime) poke() {
+	select {
+	case f.changes <- struct{}{}:
+	default:
+	}
+}
 
 func (f *fakeRuntime) running() []string {
 	f.mu.Lock()
@@ -590,13 +684,18 @@ func (f *fakeRuntime) await(t *testing.T, want ...string) {
 
 func (f *fakeRuntime) step(ctx context.Context, what string) error {
 	f.mu.Lock()
-	code, block := f.failures[what], f.blocks[what]
+	code, block, release := f.failures[what], f.blocks[what], f.releases[what]
 	delete(f.blocks, what)
+	delete(f.releases, what)
+	f.counts[what]++
 	f.mu.Unlock()
 	if block != nil {
 		close(block)
-		<-ctx.Done()
-		return ctx.Err()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-release: // nil: never
+		}
 	}
 	if code != "" {
 		return &runtime.Error{Code: code, Object: "web", Err: errors.New(what + " fails")}
@@ -635,30 +734,52 @@ func (f *fakeRuntime) Apply(ctx context.Context, p *runtime.Project, _ runtime.A
 	}
 	close(f.more)
 	f.more = make(chan struct{})
+	noisy := f.noisy
 	f.mu.Unlock()
-	return f.step(ctx, "apply "+p.Labels["revision"])
+	err := f.step(ctx, "apply "+p.Labels["revision"])
+	if err != nil {
+		f.mu.Lock()
+		if o := f.projects[p.Name]; o != nil {
+			o.Containers[0].State = runtime.Stopped
+		}
+		f.mu.Unlock()
+		if noisy {
+			f.poke()
+		}
+	}
+	return err
 }
 
 func (f *fakeRuntime) Matches(_ context.Context, p *runtime.Project) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	o := f.projects[p.Name]
-	return o != nil && o.Containers[0].Image == p.Labels["revision"], nil
+	return o != nil && o.Containers[0].Image == p.Labels["revision"], nil // whether it runs is not asked
 }
 
-func (f *fakeRuntime) Remove(_ context.Context, project string) error {
+func (f *fakeRuntime) Remove(ctx context.Context, project string) error {
+	if err := f.step(ctx, "remove "+project); err != nil {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.projects, project)
+	close(f.more)
+	f.more = make(chan struct{})
 	return nil
 }
 
-func (f *fakeRuntime) Observe(context.Context) ([]runtime.ObservedProject, error) {
+func (f *fakeRuntime) Observe(ctx context.Context) ([]runtime.ObservedProject, error) {
+	if err := f.step(ctx, "observe"); err != nil {
+		return nil, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var all []runtime.ObservedProject
 	for _, name := range slices.Sorted(maps.Keys(f.projects)) {
-		all = append(all, *f.projects[name])
+		p := *f.projects[name]
+		p.Containers = slices.Clone(p.Containers)
+		all = append(all, p)
 	}
 	return all, nil
 }
@@ -667,8 +788,8 @@ func (f *fakeRuntime) Logs(context.Context, string, string, runtime.LogOptions, 
 	return nil
 }
 
-func (f *fakeRuntime) Prune(context.Context, ...map[string]digest.Digest) ([]string, error) {
-	return nil, nil
+func (f *fakeRuntime) Prune(ctx context.Context, _ ...map[string]digest.Digest) ([]string, error) {
+	return nil, f.step(ctx, "prune")
 }
 
 func (f *fakeRuntime) Changes() <-chan struct{} { return f.changes }

@@ -5,16 +5,15 @@
 //
 // # Owners
 //
-// Four goroutines make the agent, all started by [Agent.Run] and joined before
-// it returns:
+// Three owners of goroutines make the agent, all started by [Agent.Run] and
+// joined before it returns:
 //
 //   - the poller asks the WFM for the state manifest and accepts it, with every
 //     document that it names, in one transaction;
 //   - the reconciler moves each deployment towards what was accepted, one
 //     worker a deployment, one change of the runtime at a time;
 //   - the reporter delivers status reports from the outbox of the store, in
-//     order, at least once;
-//   - the events hub has no goroutine: it hands events to who listens.
+//     order, at least once.
 //
 // They do not pass data to one another. Who changes the store pokes the others,
 // and they read again.

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
@@ -89,6 +90,14 @@ func runtimeFault(component string, err error) *fault {
 	return f
 }
 
+// concerns says whether the fault is one of a component of d. The deployment as
+// a whole fails with all of them, and so it does with a component that it had
+// before and does not get rid of.
+func (f *fault) concerns(d *store.Deployment, component string) bool {
+	own := slices.ContainsFunc(d.Components, func(c store.Component) bool { return c.Name == f.component })
+	return !own || f.component == component
+}
+
 // record writes the fault into a deployment: the component that failed is
 // failed; where the deployment failed as a whole, all are (ST-04, ST-07, ST-08).
 // name is the deployment's, the source of its own errors.
@@ -99,9 +108,13 @@ func (f *fault) record(d *store.Deployment, name string) {
 	d.Fault = &store.Fault{Code: f.code, Source: name, Message: f.Error()}
 	for i := range d.Components {
 		c := &d.Components[i]
-		if f.component == "" || f.component == c.Name {
+		if f.concerns(d, c.Name) {
 			c.State = string(Failed.State())
-			c.Fault = &store.Fault{Code: f.code, Source: c.Name, Message: f.err.Error()}
+			message := f.Error()
+			if f.component == c.Name {
+				message = f.err.Error()
+			}
+			c.Fault = &store.Fault{Code: f.code, Source: c.Name, Message: message}
 			continue
 		}
 		c.Fault = nil
@@ -119,7 +132,7 @@ func (f *fault) same(d *store.Deployment) bool {
 		return false
 	}
 	for _, c := range d.Components {
-		if failed := c.Fault != nil; failed != (f.component == "" || f.component == c.Name) {
+		if failed := c.Fault != nil; failed != f.concerns(d, c.Name) {
 			return false
 		}
 	}

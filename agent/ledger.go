@@ -2,11 +2,11 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +27,7 @@ var errSuperseded = errors.New("superseded by a newer manifest")
 // neither is ever without the other.
 type ledger struct {
 	store    *store.Store
+	runtime  Runtime // for what runs without a record
 	device   string
 	now      func() time.Time
 	hub      *hub
@@ -37,8 +38,9 @@ type ledger struct {
 }
 
 // accept makes m the desired state, in one transaction with every document
-// that came with it, and returns the ids of the deployments that it changes.
-func (l *ledger) accept(m *wfm.Manifest, scope string, documents map[digest.Digest][]byte) ([]string, error) {
+// that came with it, and returns the ids of the deployments that it changes,
+// also beside an error: what failed may be durable nevertheless.
+func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, scope string, documents map[digest.Digest][]byte) (touched []string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	held, err := l.store.Deployments()
@@ -50,7 +52,6 @@ func (l *ledger) accept(m *wfm.Manifest, scope string, documents map[digest.Dige
 		Manifest:  &store.Manifest{Version: m.Version, ETag: m.ETag, Digest: m.Digest, Scope: scope},
 		Artifacts: documents,
 	}
-	var touched []string
 	put := func(before *store.Deployment, after store.Deployment) error {
 		report, err := l.report(before, &after)
 		if err != nil {
@@ -58,13 +59,19 @@ func (l *ledger) accept(m *wfm.Manifest, scope string, documents map[digest.Dige
 		}
 		change.Deployments = append(change.Deployments, after)
 		change.Reports = append(change.Reports, report...)
-		if before == nil || before.Phase != after.Phase || before.Desired.Digest != after.Desired.Digest {
+		if before != nil && before.ID != after.ID {
+			change.Forget = append(change.Forget, before.ID)
+			touched = append(touched, before.ID, after.ID)
+			return nil
+		}
+		// A document that came although the revision is the same had been lost.
+		if before == nil || before.Phase != after.Phase || before.Desired.Digest != after.Desired.Digest || documents[after.Desired.Digest] != nil {
 			touched = append(touched, after.ID)
 		}
 		return nil
 	}
 	for _, ref := range m.Deployments {
-		i := slices.IndexFunc(held, func(d store.Deployment) bool { return strings.EqualFold(d.ID, ref.ID) })
+		i := slices.IndexFunc(held, func(d store.Deployment) bool { return margo.SameID(d.ID, ref.ID) })
 		var before *store.Deployment
 		if i >= 0 {
 			before = &held[i]
@@ -83,9 +90,12 @@ func (l *ledger) accept(m *wfm.Manifest, scope string, documents map[digest.Dige
 			return nil, err
 		}
 	}
+	listed := func(id string) bool {
+		return slices.ContainsFunc(m.Deployments, func(r margo.DeploymentRef) bool { return margo.SameID(id, r.ID) })
+	}
 	for i := range held {
 		before := &held[i]
-		if slices.ContainsFunc(m.Deployments, func(r margo.DeploymentRef) bool { return strings.EqualFold(before.ID, r.ID) }) {
+		if listed(before.ID) {
 			continue
 		}
 		after, err := l.absent(before, m.Version)
@@ -96,8 +106,20 @@ func (l *ledger) accept(m *wfm.Manifest, scope string, documents map[digest.Dige
 			return nil, err
 		}
 	}
+	for _, id := range l.unrecorded(ctx, held) {
+		if listed(id) {
+			continue
+		}
+		after, err := l.absent(&store.Deployment{ID: id}, m.Version)
+		if err != nil {
+			return nil, err
+		}
+		if err := put(nil, after); err != nil {
+			return nil, err
+		}
+	}
 	if err := l.store.Commit("accept manifest", change); err != nil {
-		return nil, fmt.Errorf("cannot accept manifest %d: %w", m.Version, err)
+		return touched, fmt.Errorf("cannot accept manifest %d: %w", m.Version, err)
 	}
 	l.logger.Info("manifest accepted", "version", m.Version, "digest", m.Digest.String(), "deployments", len(m.Deployments), "changed", len(touched))
 	l.hub.send(control.Event{Kind: control.ManifestAccepted, Version: m.Version, Digest: m.Digest.String()})
@@ -112,18 +134,42 @@ func (l *ledger) accept(m *wfm.Manifest, scope string, documents map[digest.Dige
 	return touched, nil
 }
 
+// unrecorded are the ids of the deployments that have containers but no record:
+// the store that knew them was lost.
+func (l *ledger) unrecorded(ctx context.Context, held []store.Deployment) []string {
+	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
+	defer cancel()
+	projects, err := l.runtime.Observe(ctx)
+	if err != nil {
+		l.logger.Warn("cannot look for containers without a record", "error", err)
+		return nil
+	}
+	var ids []string
+	for _, p := range projects {
+		id := p.Labels[labelDeployment]
+		known := slices.ContainsFunc(held, func(d store.Deployment) bool { return margo.SameID(d.ID, id) }) ||
+			slices.ContainsFunc(ids, func(other string) bool { return margo.SameID(other, id) })
+		if id != "" && !known {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 // desire gives the record of a deployment that the manifest of version lists
-// (DS-19 to DS-21). before is nil for a new one.
+// (DS-19 to DS-21). before is nil for a new one. The id is spelled as the
+// manifest does.
 func (l *ledger) desire(before *store.Deployment, ref margo.DeploymentRef, version uint64, document []byte) (store.Deployment, error) {
 	if before == nil {
 		before = &store.Deployment{ID: ref.ID, Adopted: version}
 	}
 	d := *before
+	d.ID = ref.ID
 	phase := Phase(d.Phase)
 	if d.Desired.Digest == ref.Digest && phase != Removing {
 		// It holds this revision already; the newer manifest lists it, too.
 		d.Desired.Version = version
-		if phase == Active || phase == Failed {
+		if phase == Applying || phase == Active || phase == Failed { // ST-12
 			d.Adopted = version
 		}
 		return d, nil
@@ -184,6 +230,8 @@ func (l *ledger) transition(id string, revision digest.Digest, e event, change f
 		works := after.Desired
 		after.Active = &works
 		after.Fault = nil
+	case eventGone:
+		after.Fault = nil
 	}
 	if string(phase) != before.Phase {
 		l.enter(&after, phase, componentState[e])
@@ -203,11 +251,12 @@ var componentState = map[event]margo.State{
 	eventGone:   margo.Removed,
 }
 
-// progress records the states of components within a phase.
-func (l *ledger) progress(id string, revision digest.Digest, change func(*store.Deployment)) error {
+// progress records the states of components within a phase, of a deployment
+// that is being removed or is not.
+func (l *ledger) progress(id string, revision digest.Digest, removing bool, change func(*store.Deployment)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before, err := l.current(id, revision, false)
+	before, err := l.current(id, revision, removing)
 	if err != nil {
 		return err
 	}
@@ -215,6 +264,13 @@ func (l *ledger) progress(id string, revision digest.Digest, change func(*store.
 	after.Components = slices.Clone(before.Components)
 	change(&after)
 	return l.commit("component", &before, &after, nil)
+}
+
+// restore keeps an artifact that a revision needs and the store had lost.
+func (l *ledger) restore(data []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.store.Commit("restore artifact", store.Change{Artifacts: map[digest.Digest][]byte{digest.FromBytes(data): data}})
 }
 
 // current reads a record and checks that it is still what the caller works on.
@@ -310,7 +366,7 @@ func (l *ledger) report(before, after *store.Deployment) ([]store.Report, error)
 			return nil, nil
 		}
 	}
-	state := Phase(after.Phase).State()
+	state := l.status(after).State
 	final := state == margo.Failed || state == margo.Removed
 	return []store.Report{{Deployment: after.ID, Body: body, Final: final}}, nil
 }

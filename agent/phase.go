@@ -20,6 +20,9 @@ import (
 //
 //	(any) ── desired ──► fetched        (any) ── absent ──► removing ── gone ──► (forgotten)
 //
+// (unknown) is absent, too, when containers of a deployment are found that no
+// record tells of: the store was lost.
+//
 // What has to run follows from the phase alone: in applying and active the
 // desired revision, in every other phase the one that worked last, if any.
 type Phase string
@@ -78,9 +81,7 @@ func next(p Phase, e event) (Phase, error) {
 			return Failed, nil
 		}
 	case eventAbsent:
-		if p != Forgotten {
-			return Removing, nil
-		}
+		return Removing, nil
 	case eventGone:
 		if p == Removing {
 			return Forgotten, nil

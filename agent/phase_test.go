@@ -31,13 +31,14 @@ func TestPhaseTakesOnlyLegalEvents(t *testing.T) {
 		{Active, eventFails}:   Failed,
 		{Failed, eventFails}:   Failed,
 
-		{Fetched, eventAbsent}:  Removing,
-		{Staged, eventAbsent}:   Removing,
-		{Applying, eventAbsent}: Removing,
-		{Active, eventAbsent}:   Removing,
-		{Failed, eventAbsent}:   Removing,
-		{Removing, eventAbsent}: Removing,
-		{Removing, eventGone}:   Forgotten,
+		{Forgotten, eventAbsent}: Removing,
+		{Fetched, eventAbsent}:   Removing,
+		{Staged, eventAbsent}:    Removing,
+		{Applying, eventAbsent}:  Removing,
+		{Active, eventAbsent}:    Removing,
+		{Failed, eventAbsent}:    Removing,
+		{Removing, eventAbsent}:  Removing,
+		{Removing, eventGone}:    Forgotten,
 	}
 	for _, p := range phases {
 		for _, e := range events {

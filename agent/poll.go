@@ -7,12 +7,15 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/capability"
@@ -44,7 +47,7 @@ type poller struct {
 	now      func() time.Time
 	accepted func(ids []string) // the desired state of these deployments changed
 	contact  func()             // the WFM answered
-	requests chan chan error    // of sync
+	requests chan chan error    // of sync; each has room for its answer
 
 	mu    sync.Mutex
 	state pollState
@@ -61,6 +64,7 @@ type pollState struct {
 	refused     string    // why the manifest that the WFM serves is refused
 	logged      string    // the last problem that was logged, to log it once
 	report      bool      // send the capabilities although they were acknowledged
+	unreported  string    // the last problem with capabilities that was logged, to log it once
 }
 
 func newPoller(o Options, l *ledger, h *hub, accepted func([]string), contact func()) *poller {
@@ -81,7 +85,7 @@ func (p *poller) run(ctx context.Context) error {
 			return nil
 		}
 		if answer != nil {
-			answer <- err // has room for it
+			answer <- err
 			answer = nil
 		}
 		delay := p.interval - rand.N(p.interval/10+1) // a fleet spreads over time
@@ -94,25 +98,45 @@ func (p *poller) run(ctx context.Context) error {
 		p.state.next = p.now().Add(delay)
 		p.mu.Unlock()
 
-		t := time.NewTimer(delay)
-		select {
-		case <-ctx.Done():
+		if answer, err = p.pause(ctx, delay); err != nil {
 			return nil
-		case <-t.C:
-		case answer = <-p.requests:
-			t.Stop()
 		}
 	}
 }
 
+// pause waits for d, or until somebody asks for a poll and the WFM did not ask
+// for silence. The error is ctx's.
+func (p *poller) pause(ctx context.Context, d time.Duration) (answer chan error, err error) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-t.C:
+			return nil, nil
+		case answer := <-p.requests:
+			err := p.silence()
+			if err == nil {
+				return answer, nil
+			}
+			answer <- err
+		}
+	}
+}
+
+// silence is an error for as long as the WFM asked not to be called (ERR-04).
+func (p *poller) silence() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if left := p.state.notBefore.Sub(p.now()); left > 0 {
+		return fmt.Errorf("%w: the WFM asked not to be called for another %s", control.ErrConflict, left.Round(time.Second))
+	}
+	return nil
+}
+
 // sync polls now, unless the WFM asked for silence.
 func (p *poller) sync(ctx context.Context) error {
-	p.mu.Lock()
-	notBefore := p.state.notBefore
-	p.mu.Unlock()
-	if now := p.now(); now.Before(notBefore) {
-		return fmt.Errorf("%w: the WFM asked not to be called for another %s", control.ErrConflict, notBefore.Sub(now).Round(time.Second))
-	}
 	answer := make(chan error, 1)
 	select {
 	case p.requests <- answer:
@@ -178,7 +202,12 @@ func (p *poller) poll(ctx context.Context) error {
 		p.hub.send(control.Event{Kind: control.ManifestRefused, Text: problem})
 	default:
 		if fresh {
-			p.logger.Warn("cannot poll the WFM; what runs keeps running", "error", err)
+			attrs := []any{"error", err}
+			var known *identity.Error
+			if errors.As(err, &known) {
+				attrs = append(attrs, "mend", known.Mend())
+			}
+			p.logger.Warn("cannot poll the WFM; what runs keeps running", attrs...)
 		}
 		p.hub.send(control.Event{Kind: control.PollFailed, Text: problem})
 	}
@@ -189,13 +218,9 @@ func (p *poller) poll(ctx context.Context) error {
 }
 
 // reportCapabilities sends the capabilities if the WFM does not have these. A
-// WFM that refuses them does not keep the device from polling.
+// WFM that answers, but does not take them, does not keep the device from
+// polling, and neither does a machine that can no longer be described.
 func (p *poller) reportCapabilities(ctx context.Context, scope string) error {
-	doc, err := Describe(p.device, p.facts, p.logger)
-	if err != nil {
-		return err
-	}
-	mark := []byte(scope + " " + digest.FromBytes(doc).String())
 	p.mu.Lock()
 	force := p.state.report
 	p.mu.Unlock()
@@ -203,19 +228,43 @@ func (p *poller) reportCapabilities(ctx context.Context, scope string) error {
 	if err != nil {
 		return fmt.Errorf("cannot read which capabilities were reported: %w", err)
 	}
+	doc, err := Describe(p.device, p.facts, p.logger)
+	if err != nil && strings.HasPrefix(string(held), scope+" ") {
+		p.complain("capabilities of this device are not reported", err)
+		return nil
+	}
+	if err != nil {
+		return err // they are the first exchange (CAP-01)
+	}
+	mark := []byte(scope + " " + digest.FromBytes(doc).String())
 	if !force && string(held) == string(mark) {
 		return nil
 	}
-	if err := p.wfm.PutCapabilities(ctx, p.device.ID, doc); err != nil {
-		var answered *wfm.Error
-		if errors.As(err, &answered) && (answered.Status == http.StatusBadRequest || answered.Status == http.StatusUnprocessableEntity) {
-			p.logger.Error("the WFM refuses the capabilities of this device", "error", err)
-			return p.acknowledge(mark) // the same bytes would be refused again
-		}
+	err = p.wfm.PutCapabilities(ctx, p.device.ID, doc)
+	if err == nil {
+		p.logger.Info("capabilities reported", "digest", digest.FromBytes(doc).String())
+		return p.acknowledge(mark)
+	}
+	var answered *wfm.Error
+	if !errors.As(err, &answered) || answered.RetryAfter > 0 {
 		return fmt.Errorf("cannot report capabilities: %w", err)
 	}
-	p.logger.Info("capabilities reported", "digest", digest.FromBytes(doc).String())
-	return p.acknowledge(mark)
+	p.complain("the WFM does not take the capabilities of this device", err)
+	if answered.Status == http.StatusBadRequest || answered.Status == http.StatusUnprocessableEntity {
+		return p.acknowledge(mark) // the same bytes would be refused again
+	}
+	return nil // they are offered again with the next poll
+}
+
+// complain logs a problem with the capabilities once.
+func (p *poller) complain(text string, err error) {
+	p.mu.Lock()
+	fresh := p.state.unreported != err.Error()
+	p.state.unreported = err.Error()
+	p.mu.Unlock()
+	if fresh {
+		p.logger.Error(text, "error", err)
+	}
 }
 
 func (p *poller) acknowledge(mark []byte) error {
@@ -239,6 +288,9 @@ func (p *poller) fetch(ctx context.Context, scope string) error {
 	etag := held.ETag
 	if !ok || held.Scope != scope {
 		held, etag = store.Manifest{}, ""
+	}
+	if !p.whole() {
+		etag = "" // what was lost has to come again
 	}
 	m, err := p.wfm.Manifest(ctx, etag)
 	if errors.Is(err, wfm.ErrNotModified) {
@@ -276,12 +328,12 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 	}
 	var need []margo.DeploymentRef
 	for _, ref := range m.Deployments {
-		if !p.store.HasArtifact(ref.Digest) {
+		if _, err := p.store.Artifact(ref.Digest); err != nil {
 			need = append(need, ref)
 		}
 	}
-	if same && len(need) == 0 {
-		return nil // DS-05; otherwise the database was lost, and is filled again
+	if same && len(need) == 0 && p.recorded(held, m) {
+		return nil // DS-05; otherwise something was lost, and is filled in again
 	}
 	var documents map[digest.Digest][]byte
 	if len(need) > 0 {
@@ -294,12 +346,40 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 		size := int64(len(body))
 		p.hub.send(control.Event{Kind: control.DocumentVerified, Digest: d.String(), Progress: &control.Progress{Done: size, Total: size}})
 	}
-	changed, err := p.ledger.accept(m, scope, documents)
-	if err != nil {
-		return err
-	}
+	changed, err := p.ledger.accept(ctx, m, scope, documents)
 	p.accepted(changed)
-	return nil
+	return err
+}
+
+// whole says that nothing which came with the accepted manifest is known to be
+// lost: every record can be read, and the document of every deployment that
+// failed for a reason of this device.
+func (p *poller) whole() bool {
+	deployments, err := p.store.Deployments()
+	if err != nil {
+		return false
+	}
+	return !slices.ContainsFunc(deployments, func(d store.Deployment) bool {
+		if Phase(d.Phase) != Failed || d.Fault == nil || d.Fault.Code != codeInternal {
+			return false
+		}
+		_, err := p.store.Artifact(d.Desired.Digest)
+		return err != nil
+	})
+}
+
+// recorded says that the database holds the manifest and what it lists. Without
+// its ETag it was lost, unless the WFM gives none.
+func (p *poller) recorded(held store.Manifest, m *wfm.Manifest) bool {
+	if held.ETag == "" && m.ETag != "" {
+		return false
+	}
+	deployments, _ := p.store.Deployments() // what cannot be read is not recorded
+	return !slices.ContainsFunc(m.Deployments, func(ref margo.DeploymentRef) bool {
+		return !slices.ContainsFunc(deployments, func(d store.Deployment) bool {
+			return margo.SameID(d.ID, ref.ID) && d.Desired.Digest == ref.Digest
+		})
+	})
 }
 
 // refusal marks an error about the content that the WFM serves as errRefused,

@@ -19,6 +19,7 @@ import (
 type Projects struct {
 	runtime Runtime
 	settle  time.Duration
+	staging sync.RWMutex // shared by who brings images that nothing uses yet; held alone to drop such
 }
 
 // NewProjects makes Projects of a runtime. settle is for how long a service
@@ -32,6 +33,8 @@ func (p *Projects) ComposeUp(ctx context.Context, r control.ComposeRequest, noti
 	if err := p.free(ctx, r.Project); err != nil {
 		return err
 	}
+	p.staging.RLock()
+	defer p.staging.RUnlock()
 	project, err := p.runtime.Load(ctx, runtime.Source{Project: r.Project, File: r.File, Environment: r.Environment})
 	if err != nil {
 		return err

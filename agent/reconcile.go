@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
@@ -27,6 +27,10 @@ const (
 	// same time, so that one that takes long to start does not hold up all.
 	applyingAtOnce = 2
 )
+
+// errForgotten says that there is no record of the deployment any more: its
+// worker has nothing left to do.
+var errForgotten = errors.New("deployment forgotten")
 
 // waiting says that a change may not be applied yet.
 type waiting struct {
@@ -52,6 +56,7 @@ type reconciler struct {
 	staging  chan struct{} // holds a token per deployment that downloads
 	applying chan struct{} // holds a token while containers are changed
 	wake     chan struct{} // the set of deployments changed
+	unused   *sync.RWMutex // held alone to drop images that nothing uses; shared by who brings some beside deployments
 
 	mu      sync.Mutex
 	workers map[string]*worker
@@ -59,8 +64,9 @@ type reconciler struct {
 
 // worker works on one deployment for as long as its record exists.
 type worker struct {
-	id   string
-	poke chan struct{}
+	id      string
+	desired chan struct{} // the WFM wants something else
+	runs    chan struct{} // what runs has changed; no reason to repeat early what failed
 
 	mu        sync.Mutex
 	interrupt context.CancelCauseFunc // ends what it is doing; nil while it waits
@@ -68,13 +74,14 @@ type worker struct {
 	progress  map[string]control.Progress
 }
 
-func newReconciler(o Options, l *ledger, h *hub) *reconciler {
+func newReconciler(o Options, l *ledger, h *hub, unused *sync.RWMutex) *reconciler {
 	return &reconciler{
 		store: o.Store, ledger: l, runtime: o.Runtime, gate: o.Gate, device: o.Device.ID,
 		settle: o.Settle, hub: h, logger: o.Logger, now: o.Now,
 		staging:  make(chan struct{}, stagingAtOnce),
 		applying: make(chan struct{}, applyingAtOnce),
 		wake:     make(chan struct{}, 1),
+		unused:   unused,
 		workers:  map[string]*worker{},
 	}
 }
@@ -91,7 +98,7 @@ func (r *reconciler) changed(ids []string) {
 				w.interrupt(errSuperseded)
 			}
 			w.mu.Unlock()
-			poke(w.poke)
+			poke(w.desired)
 		}
 	}
 	poke(r.wake)
@@ -112,7 +119,7 @@ func (r *reconciler) run(ctx context.Context) error {
 			if r.workers[d.ID] != nil {
 				continue
 			}
-			w := &worker{id: d.ID, poke: make(chan struct{}, 1)}
+			w := &worker{id: d.ID, desired: make(chan struct{}, 1), runs: make(chan struct{}, 1)}
 			r.workers[d.ID] = w
 			wg.Go(func() {
 				r.work(ctx, w)
@@ -130,7 +137,7 @@ func (r *reconciler) run(ctx context.Context) error {
 		case <-r.runtime.Changes():
 			r.mu.Lock()
 			for _, w := range r.workers {
-				poke(w.poke)
+				poke(w.runs)
 			}
 			r.mu.Unlock()
 		}
@@ -151,7 +158,7 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 		var f *fault
 		var gate *waiting
 		switch {
-		case ctx.Err() != nil, errors.Is(err, store.ErrNotFound):
+		case ctx.Err() != nil, errors.Is(err, errForgotten):
 			return
 		case superseded:
 			retry.reset()
@@ -161,7 +168,8 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 			w.waitFor("")
 			select {
 			case <-ctx.Done():
-			case <-w.poke:
+			case <-w.desired:
+			case <-w.runs:
 			}
 			continue
 		case errors.As(err, &gate):
@@ -169,7 +177,7 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 			if gate.until.IsZero() {
 				gate.until = r.now().Add(retryMost)
 			}
-			wait(ctx, gate.until.Sub(r.now()), w.poke)
+			wait(ctx, max(gate.until.Sub(r.now()), retryFirst), w.desired, w.runs)
 			continue
 		case errors.As(err, &f):
 			// Known to the record already, or no news for the WFM.
@@ -179,7 +187,7 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 			w.waitFor(err.Error())
 			r.logger.Error("cannot work on deployment", "deployment", w.id, "error", err)
 		}
-		wait(ctx, retry.fail(), w.poke)
+		wait(ctx, retry.fail(), w.desired, nil)
 	}
 }
 
@@ -188,20 +196,24 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 func (r *reconciler) drive(ctx context.Context, w *worker) error {
 	for {
 		d, err := r.store.Deployment(w.id)
+		if errors.Is(err, store.ErrNotFound) {
+			return errForgotten
+		}
 		if err != nil {
 			return err
 		}
 		switch phase := Phase(d.Phase); phase {
 		case Fetched:
-			if err := r.ensureFormer(ctx, &d); err != nil {
-				r.logger.Warn("cannot keep the former revision running", "deployment", d.ID, "error", err)
+			// A former revision that does not run was told of; the desired one may be the mend.
+			if err := r.ensureFormer(ctx, &d); err != nil && ctx.Err() != nil {
+				return err
 			}
 			if err := r.stage(ctx, w, &d); err != nil {
 				return err
 			}
 		case Staged:
 			if v := r.gate.Decide(policy.Change{Deployment: d.ID, Kind: kindOf(&d)}, r.now()); !v.Go {
-				if err := r.ensureFormer(ctx, &d); err != nil {
+				if err := r.ensureActive(ctx, &d); err != nil {
 					return err
 				}
 				return &waiting{reason: v.Reason, until: v.Until}
@@ -246,13 +258,13 @@ func firstInstalling(d *store.Deployment) {
 // apply makes the desired revision run, component by component in order
 // (AD-13), each one settled before the next (AD-06).
 func (r *reconciler) apply(ctx context.Context, w *worker, d *store.Deployment) error {
-	err := r.applyRevision(ctx, d, &d.Desired, func(i int) error {
-		return r.ledger.progress(d.ID, d.Desired.Digest, func(d *store.Deployment) {
+	err := r.applyRevision(ctx, d, &d.Desired, false, func(i int) error {
+		return r.ledger.progress(d.ID, d.Desired.Digest, false, func(d *store.Deployment) {
 			for j := range d.Components {
 				switch c := &d.Components[j]; {
 				case j < i:
 					c.State = string(Active.State())
-				case j == i:
+				case j == i && c.State == string(margo.Pending): // else it came this far before a restart
 					c.State = string(Applying.State())
 				}
 			}
@@ -276,7 +288,7 @@ func (r *reconciler) works(ctx context.Context, d *store.Deployment) error {
 // keep makes sure that an active deployment runs as it should: after a
 // restart, a reboot, or a change by somebody else.
 func (r *reconciler) keep(ctx context.Context, d *store.Deployment) error {
-	if err := r.applyRevision(ctx, d, &d.Desired, nil); err != nil {
+	if err := r.applyRevision(ctx, d, &d.Desired, true, nil); err != nil {
 		return r.fail(ctx, d, err)
 	}
 	return nil
@@ -285,18 +297,18 @@ func (r *reconciler) keep(ctx context.Context, d *store.Deployment) error {
 // mend works on a deployment that failed: the former revision runs, and what
 // may succeed later is tried again. It returns true if the record moved on.
 func (r *reconciler) mend(ctx context.Context, w *worker, d *store.Deployment) (bool, error) {
-	if err := r.ensureFormer(ctx, d); err != nil {
-		return false, err
-	}
+	formerErr := r.ensureFormer(ctx, d)
 	switch {
+	case ctx.Err() != nil:
+		return false, ctx.Err()
 	case d.Fault != nil && permanent(d.Fault.Code):
-		return false, nil // until the WFM publishes something else
+		return false, formerErr // until the WFM publishes something else
 	case len(d.Desired.Staged) == 0:
 		return true, r.stage(ctx, w, d)
-	case hasFormer(d):
+	case hasFormer(d) && formerErr == nil:
 		return false, nil // it was tried, and the former revision is back
 	}
-	if err := r.applyRevision(ctx, d, &d.Desired, nil); err != nil {
+	if err := r.applyRevision(ctx, d, &d.Desired, false, nil); err != nil {
 		return false, r.fail(ctx, d, err)
 	}
 	return true, r.works(ctx, d)
@@ -313,13 +325,28 @@ func (r *reconciler) ensureFormer(ctx context.Context, d *store.Deployment) erro
 	if !hasFormer(d) {
 		return nil
 	}
-	return r.applyRevision(ctx, d, d.Active, nil)
+	return r.ensureActive(ctx, d)
+}
+
+// ensureActive makes sure that the revision that worked last runs, if there is
+// one. That it does not is told here: a plant may stand still.
+func (r *reconciler) ensureActive(ctx context.Context, d *store.Deployment) error {
+	if d.Active == nil {
+		return nil
+	}
+	err := r.applyRevision(ctx, d, d.Active, true, nil)
+	if err != nil && ctx.Err() == nil {
+		r.logger.Error("cannot keep the revision running that worked last", "deployment", d.ID, "revision", d.Active.Digest.String(), "error", err)
+	}
+	return err
 }
 
 // applyRevision makes a staged revision run and nothing else of its
-// deployment. before, if not nil, is called before each component. What runs
-// as it should is left alone. The error is a *fault, or ctx's.
-func (r *reconciler) applyRevision(ctx context.Context, d *store.Deployment, rev *store.Revision, before func(i int) error) error {
+// deployment. before, if not nil, is called before each component but the
+// first. What runs as it should is left alone; where the revision is supervised,
+// having worked before, also what merely stopped. The error is a *fault, ctx's,
+// or one of the device.
+func (r *reconciler) applyRevision(ctx context.Context, d *store.Deployment, rev *store.Revision, supervised bool, before func(i int) error) error {
 	doc, err := r.document(rev.Digest)
 	if err != nil {
 		return err
@@ -347,7 +374,7 @@ func (r *reconciler) applyRevision(ctx context.Context, d *store.Deployment, rev
 				return err
 			}
 		}
-		if err := r.applyComponent(ctx, d.ID, doc, c, &rev.Staged[j]); err != nil {
+		if err := r.applyComponent(ctx, d.ID, doc, c, &rev.Staged[j], supervised); err != nil {
 			return err
 		}
 	}
@@ -361,7 +388,7 @@ func (r *reconciler) removeProjects(ctx context.Context, id string, keep map[str
 		return fmt.Errorf("cannot observe the runtime: %w", err)
 	}
 	for _, p := range slices.Backward(projects) {
-		if !strings.EqualFold(p.Labels[labelDeployment], id) || keep[p.Name] {
+		if !margo.SameID(p.Labels[labelDeployment], id) || keep[p.Name] {
 			continue
 		}
 		if err := r.runtime.Remove(ctx, p.Name); err != nil {
@@ -372,28 +399,41 @@ func (r *reconciler) removeProjects(ctx context.Context, id string, keep map[str
 }
 
 // remove removes everything of a deployment but its volumes, and forgets it.
+// What cannot be removed is reported as failed, and tried again.
 func (r *reconciler) remove(ctx context.Context, d *store.Deployment) error {
-	select {
-	case r.applying <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	err := r.removeAll(ctx, d)
+	var f *fault
+	if ctx.Err() == nil && errors.As(err, &f) && !f.same(d) {
+		name := nameIn(r.store, d.Desired.Digest)
+		err = errors.Join(err, r.ledger.progress(d.ID, d.Desired.Digest, true, func(d *store.Deployment) { f.record(d, name) }))
 	}
-	err := r.removeProjects(ctx, d.ID, nil)
-	// A removal that was killed may have left files of a project without containers.
-	for _, name := range stagedProjects(d) {
-		if err == nil {
-			err = r.runtime.Remove(ctx, name)
-		}
-	}
-	<-r.applying
 	if err != nil {
-		return err // stays removing, is tried again
+		return err
 	}
 	if err := r.ledger.transition(d.ID, d.Desired.Digest, eventGone, nil, nil); err != nil {
 		return err
 	}
 	r.prune(ctx)
-	return store.ErrNotFound
+	return errForgotten
+}
+
+func (r *reconciler) removeAll(ctx context.Context, d *store.Deployment) error {
+	select {
+	case r.applying <- struct{}{}:
+		defer func() { <-r.applying }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := r.removeProjects(ctx, d.ID, nil); err != nil {
+		return err
+	}
+	// A removal that was killed may have left files of a project without containers.
+	for _, name := range stagedProjects(d) {
+		if err := r.runtime.Remove(ctx, name); err != nil {
+			return runtimeFault("", err)
+		}
+	}
+	return nil
 }
 
 // stagedProjects are the projects that the revisions of a deployment run as.
@@ -421,10 +461,7 @@ func (r *reconciler) fail(ctx context.Context, d *store.Deployment, err error) e
 		return err
 	}
 	if Phase(d.Phase) != Failed || !f.same(d) {
-		name := ""
-		if doc, err := r.document(d.Desired.Digest); err == nil {
-			name = doc.Name
-		}
+		name := nameIn(r.store, d.Desired.Digest)
 		err := r.ledger.transition(d.ID, d.Desired.Digest, eventFails, func(d *store.Deployment) { f.record(d, name) }, nil)
 		if err != nil {
 			return err
@@ -448,6 +485,10 @@ func (r *reconciler) prune(ctx context.Context) {
 			return
 		}
 	}
+	if !r.unused.TryLock() {
+		return
+	}
+	defer r.unused.Unlock()
 	images, err := r.ledger.prune()
 	if err != nil {
 		r.logger.Warn("cannot drop artifacts that nothing needs", "error", err)

@@ -44,13 +44,16 @@ func (r *reporter) poke() { poke(r.pending) }
 func (r *reporter) run(ctx context.Context) error {
 	retry := backoff{first: reportFirst, most: reportMost}
 	for {
-		left, err := r.deliver(ctx)
+		read, err := r.deliver(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		r.note(err)
-		if err == nil && left == 0 {
+		if err == nil {
 			retry.reset()
+			if read > 0 {
+				continue // there may be more than is read at a time
+			}
 			select {
 			case <-ctx.Done():
 				return nil
@@ -61,23 +64,25 @@ func (r *reporter) run(ctx context.Context) error {
 		// A poll that succeeds wakes it early, but never before the WFM's own
 		// request for silence has passed (ERR-04).
 		if _, after := wfm.Retry(err); after > 0 {
-			if !wait(ctx, after, nil) {
+			if !wait(ctx, after, nil, nil) {
 				return nil
 			}
-		} else if !wait(ctx, retry.fail(), r.pending) {
+		} else if !wait(ctx, retry.fail(), r.pending, nil) {
 			return nil
 		}
 	}
 }
 
-// deliver posts what is in the outbox and returns how many reports are left.
-// A report that the WFM will never take is dropped with an error in the log: it
-// must not hold up the others.
-func (r *reporter) deliver(ctx context.Context) (left int, err error) {
+// deliver posts what is in the outbox, as far as it is read at a time, and
+// returns how many reports that were. Without an error all of them are done
+// with. A report that the WFM will never take is dropped with an error in the
+// log, and one that it cannot take now holds up only those of its deployment.
+func (r *reporter) deliver(ctx context.Context) (read int, err error) {
 	reports, err := r.store.NextReports(reportsAtOnce)
 	if err != nil && len(reports) == 0 {
 		return 0, fmt.Errorf("cannot read the outbox: %w", err)
 	}
+	err = nil // what cannot be read is no reason to keep the others
 	var done []uint64
 	blocked := map[string]bool{} // deployments whose oldest report has to wait
 	for _, report := range reports {
@@ -85,35 +90,57 @@ func (r *reporter) deliver(ctx context.Context) (left int, err error) {
 			continue
 		}
 		postErr := r.wfm.PostStatus(ctx, report.Deployment, report.Body)
-		var answered *wfm.Error
-		switch {
-		case postErr == nil:
+		if postErr == nil {
 			r.delivered(report)
-			done = append(done, report.Sequence)
-			continue
-		case !errors.As(postErr, &answered):
-			err = postErr
-		case answered.Status == http.StatusBadRequest, answered.Status == http.StatusUnprocessableEntity:
-			r.logger.Error("the WFM refuses a status report; it is dropped", "deployment", report.Deployment, "error", postErr)
-			done = append(done, report.Sequence)
-			continue
-		case answered.Status == http.StatusNotFound, answered.Status == http.StatusConflict:
-			if _, lookErr := r.store.Deployment(report.Deployment); errors.Is(lookErr, store.ErrNotFound) {
-				r.logger.Warn("the WFM does not know a deployment that is gone; its report is dropped", "deployment", report.Deployment)
-				done = append(done, report.Sequence)
-				continue
-			}
-			blocked[report.Deployment] = true
-			continue
-		default:
-			err = postErr
 		}
-		break // nobody's report gets through now
+		if postErr == nil || r.hopeless(report, postErr) {
+			done = append(done, report.Sequence)
+			continue
+		}
+		err = postErr
+		if concernsAll(postErr) {
+			break
+		}
+		blocked[report.Deployment] = true
 	}
 	if ackErr := r.store.AckReports(done...); ackErr != nil {
 		return 0, errors.Join(err, fmt.Errorf("cannot clear the outbox: %w", ackErr)) // they are sent again
 	}
-	return len(reports) - len(done), err
+	return len(reports), err
+}
+
+// hopeless says, and logs, that a report will never be taken.
+func (r *reporter) hopeless(report store.Report, err error) bool {
+	var answered *wfm.Error
+	if !errors.As(err, &answered) {
+		return false
+	}
+	switch answered.Status {
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		r.logger.Error("the WFM refuses a status report; it is dropped", "deployment", report.Deployment, "error", err)
+		return true
+	case http.StatusNotFound, http.StatusConflict:
+		if _, err := r.store.Deployment(report.Deployment); errors.Is(err, store.ErrNotFound) {
+			r.logger.Warn("the WFM does not know a deployment that is gone; its report is dropped", "deployment", report.Deployment)
+			return true
+		}
+	}
+	return false
+}
+
+// concernsAll says that an error tells nothing about the one report: nobody's
+// gets through now.
+func concernsAll(err error) bool {
+	var answered *wfm.Error
+	if !errors.As(err, &answered) || answered.RetryAfter > 0 {
+		return true
+	}
+	switch answered.Status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests,
+		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
 }
 
 // delivered tells listeners of a report that reached the WFM.

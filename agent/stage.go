@@ -69,6 +69,11 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 	var staged []store.Staged
 	packages := map[digest.Digest][]byte{}
 	for _, c := range doc.Components {
+		if _, warnings, err := doc.Environment(c.Name); err == nil {
+			for _, w := range warnings {
+				r.logger.Warn("parameter not applied", "deployment", d.ID, "component", c.Name, "reason", w)
+			}
+		}
 		progress := r.progressOf(w, c.Name)
 		data, err := r.fetchPackage(ctx, d, c, former, progress)
 		if err != nil {
@@ -95,7 +100,7 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 // eligible refuses what this device can never run.
 func (r *reconciler) eligible(id string, doc *margo.Deployment) error {
 	switch own := r.device; {
-	case !strings.EqualFold(doc.ID, id): // AD-02
+	case !margo.SameID(doc.ID, id): // AD-02
 		return &fault{code: codeInvalidDocument, err: fmt.Errorf("the document is of deployment %s", doc.ID)}
 	case doc.Type != margo.Compose: // AD-03, DEV-04
 		return &fault{code: codeUnsupportedType, err: fmt.Errorf("this device runs compose deployments, not %q", doc.Type)}
@@ -120,14 +125,24 @@ func (r *reconciler) document(revision digest.Digest) (*margo.Deployment, error)
 	return doc, nil
 }
 
+// nameIn is the name that the WFM gave a deployment, as far as the document can
+// be read, or "".
+func nameIn(s *store.Store, document digest.Digest) string {
+	body, err := s.Artifact(document)
+	if err != nil {
+		return ""
+	}
+	if doc, _ := margo.ParseDeployment(body); doc != nil {
+		return doc.Name
+	}
+	return ""
+}
+
 // load makes the Compose project of a component from its package.
 func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment, c margo.Component, s *store.Staged, data []byte) (*runtime.Project, error) {
-	env, warnings, err := doc.Environment(c.Name)
+	env, _, err := doc.Environment(c.Name) // the warnings were told when it was staged
 	if err != nil {
 		return nil, &fault{code: codeInvalidParameters, component: c.Name, err: err}
-	}
-	for _, w := range warnings {
-		r.logger.Warn("parameter not applied", "deployment", id, "component", c.Name, "reason", w)
 	}
 	project, err := r.runtime.Load(ctx, runtime.Source{
 		Project:     s.Project,
@@ -142,34 +157,17 @@ func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment,
 	return project, nil
 }
 
-// applyComponent makes one staged component run. The error is a *fault, or ctx's.
-func (r *reconciler) applyComponent(ctx context.Context, id string, doc *margo.Deployment, c margo.Component, s *store.Staged) error {
-	data, err := r.store.Artifact(s.Package)
-	if err != nil {
-		return &fault{code: codeInternal, component: c.Name, err: fmt.Errorf("cannot read package %s: %w", s.Package, err)}
-	}
-	project, err := r.load(ctx, id, doc, c, s, data)
-	if err != nil {
-		return err
-	}
-	// What was staged is on the device; this finds it without a network.
-	if _, err := r.runtime.Stage(ctx, project, s.Images, nil); err != nil {
-		return runtimeFault(c.Name, err)
-	}
-	same, err := r.runtime.Matches(ctx, project)
-	if err != nil {
-		return runtimeFault(c.Name, err)
-	}
-	if same {
-		return nil
-	}
+// applyComponent makes one staged component run within its time (AD-08). Where
+// it is supervised already, what has its containers is left to the runtime, which
+// starts what stopped by its restart policy. The error is a *fault, or ctx's.
+func (r *reconciler) applyComponent(ctx context.Context, id string, doc *margo.Deployment, c margo.Component, s *store.Staged, supervised bool) error {
 	timeout := c.Timeout
 	if timeout == 0 {
 		timeout = defaultTimeout
 	}
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err = r.runtime.Apply(bounded, project, runtime.ApplyOptions{Settle: r.settle, Notify: r.notify(id, c.Name)})
+	err := r.runComponent(bounded, id, doc, c, s, supervised)
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return err
@@ -177,6 +175,29 @@ func (r *reconciler) applyComponent(ctx context.Context, id string, doc *margo.D
 		return &fault{code: codeTimeout, component: c.Name, err: fmt.Errorf("not installed within %s: %w", timeout, err)}
 	}
 	return runtimeFault(c.Name, err)
+}
+
+func (r *reconciler) runComponent(ctx context.Context, id string, doc *margo.Deployment, c margo.Component, s *store.Staged, supervised bool) error {
+	data, err := r.stagedPackage(ctx, c, s, nil)
+	if err != nil {
+		return err
+	}
+	project, err := r.load(ctx, id, doc, c, s, data)
+	if err != nil {
+		return err
+	}
+	project.Pin(s.Images)
+	same, err := r.runtime.Matches(ctx, project)
+	if runtime.CodeOf(err) == runtime.NotFound {
+		// Somebody dropped an image that was staged; it may still be had.
+		if _, err = r.runtime.Stage(ctx, project, s.Images, nil); err == nil {
+			same, err = r.runtime.Matches(ctx, project)
+		}
+	}
+	if err != nil || same && supervised {
+		return err
+	}
+	return r.runtime.Apply(ctx, project, runtime.ApplyOptions{Settle: r.settle, Notify: r.notify(id, c.Name)})
 }
 
 // former is the revision that worked last, to stay with what it pinned.
@@ -232,16 +253,12 @@ func (f former) pins(s *store.Staged, d *store.Deployment) map[string]digest.Dig
 // already, else from its origin; when that is out of reach, what the former
 // revision pinned for the same coordinates, which are immutable by convention.
 func (r *reconciler) fetchPackage(ctx context.Context, d *store.Deployment, c margo.Component, f former, progress func(runtime.Progress)) ([]byte, error) {
-	for _, s := range d.Desired.Staged {
-		if s.Component == c.Name {
-			return r.store.Artifact(s.Package)
+	for i := range d.Desired.Staged {
+		if s := &d.Desired.Staged[i]; s.Component == c.Name {
+			return r.stagedPackage(ctx, c, s, progress)
 		}
 	}
-	p, err := r.runtime.FetchPackage(ctx, runtime.PackageRef{
-		Repository: strings.TrimPrefix(c.Repository, "oci://"),
-		Revision:   c.Revision,
-		Location:   c.PackageLocation,
-	}, progress)
+	p, err := r.runtime.FetchPackage(ctx, originOf(c), progress)
 	if err == nil {
 		return p.Data, nil
 	}
@@ -249,6 +266,33 @@ func (r *reconciler) fetchPackage(ctx context.Context, d *store.Deployment, c ma
 		return r.store.Artifact(held.Package)
 	}
 	return nil, err
+}
+
+// stagedPackage reads the package that a revision pinned. One that the store has
+// lost is fetched again; its digest tells whether it still is the same.
+func (r *reconciler) stagedPackage(ctx context.Context, c margo.Component, s *store.Staged, progress func(runtime.Progress)) ([]byte, error) {
+	data, err := r.store.Artifact(s.Package)
+	if !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrCorrupt) {
+		return data, err
+	}
+	r.logger.Warn("package is lost and fetched again", "component", c.Name, "digest", s.Package.String(), "error", err)
+	p, err := r.runtime.FetchPackage(ctx, originOf(c), progress)
+	if err != nil {
+		return nil, err
+	}
+	if p.Digest != s.Package {
+		return nil, fmt.Errorf("package %s is lost, and its origin has another one now", s.Package)
+	}
+	return p.Data, r.ledger.restore(p.Data)
+}
+
+// originOf says where the package of a component comes from.
+func originOf(c margo.Component) runtime.PackageRef {
+	return runtime.PackageRef{
+		Repository: strings.TrimPrefix(c.Repository, "oci://"),
+		Revision:   c.Revision,
+		Location:   c.PackageLocation,
+	}
 }
 
 // progressOf passes on how far a download is.

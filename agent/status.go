@@ -13,6 +13,9 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
+// observeTimeout bounds a look at what runs that somebody waits for.
+const observeTimeout = 10 * time.Second
+
 // Status describes the device as it is now: what was accepted, from the store;
 // what runs, from the runtime; how the last poll went, from memory.
 func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
@@ -32,9 +35,11 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 		return nil, fmt.Errorf("cannot read the outbox: %w", err)
 	}
 	s.Outbox = len(reports)
-	projects, err := a.o.Runtime.Observe(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("cannot observe the runtime: %w", err)
+	looking, cancel := context.WithTimeout(ctx, observeTimeout)
+	defer cancel()
+	projects, err := a.o.Runtime.Observe(looking)
+	if err != nil { // all the more is there to tell
+		s.RuntimeError = fmt.Sprintf("cannot observe the runtime: %v", err)
 	}
 	deployments, err := a.o.Store.Deployments()
 	if err != nil && len(deployments) == 0 {
@@ -49,7 +54,7 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 
 func (a *Agent) describe(d *store.Deployment, projects []runtime.ObservedProject) control.Deployment {
 	c := control.Deployment{
-		ID: d.ID, Name: a.nameOf(d), State: string(a.ledger.status(d).State), Phase: d.Phase,
+		ID: d.ID, Name: nameIn(a.o.Store, d.Desired.Digest), State: string(a.ledger.status(d).State), Phase: d.Phase,
 		Error: controlError(d.Fault), Digest: d.Desired.Digest.String(), Adopted: d.Adopted, Since: d.Since,
 		Components: make([]control.Component, 0, len(d.Components)),
 	}
@@ -66,7 +71,7 @@ func (a *Agent) describe(d *store.Deployment, projects []runtime.ObservedProject
 			cc.Progress = &p
 		}
 		for _, p := range projects {
-			if strings.EqualFold(p.Labels[labelDeployment], d.ID) && p.Labels[labelComponent] == component.Name {
+			if margo.SameID(p.Labels[labelDeployment], d.ID) && p.Labels[labelComponent] == component.Name {
 				cc.Project = p.Name
 				cc.Services = services(p)
 			}
@@ -74,18 +79,6 @@ func (a *Agent) describe(d *store.Deployment, projects []runtime.ObservedProject
 		c.Components = append(c.Components, cc)
 	}
 	return c
-}
-
-// nameOf is the name that the WFM gave the deployment, or "".
-func (a *Agent) nameOf(d *store.Deployment) string {
-	body, err := a.o.Store.Artifact(d.Desired.Digest)
-	if err != nil {
-		return ""
-	}
-	if doc, _ := margo.ParseDeployment(body); doc != nil {
-		return doc.Name
-	}
-	return ""
 }
 
 // Logs writes the output of a deployment's services, found by its id, a unique
@@ -98,7 +91,7 @@ func (a *Agent) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) er
 	var found []string
 	for i := range deployments {
 		d := &deployments[i]
-		if strings.HasPrefix(strings.ToLower(d.ID), strings.ToLower(r.Deployment)) || a.nameOf(d) == r.Deployment {
+		if strings.HasPrefix(strings.ToLower(d.ID), strings.ToLower(r.Deployment)) || nameIn(a.o.Store, d.Desired.Digest) == r.Deployment {
 			found = append(found, d.ID)
 		}
 	}
@@ -114,9 +107,12 @@ func (a *Agent) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) er
 	}
 	var names []string
 	for _, p := range projects {
-		if strings.EqualFold(p.Labels[labelDeployment], found[0]) && (r.Service == "" || hasService(p, r.Service)) {
+		if margo.SameID(p.Labels[labelDeployment], found[0]) && (r.Service == "" || hasService(p, r.Service)) {
 			names = append(names, p.Name)
 		}
+	}
+	if len(names) == 0 && r.Service == "" {
+		return fmt.Errorf("%w: deployment %s has no containers", control.ErrNotFound, found[0])
 	}
 	if len(names) == 0 {
 		return fmt.Errorf("service %q of deployment %s: %w", r.Service, found[0], control.ErrNotFound)

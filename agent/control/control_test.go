@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/margolite/margolite/agent/control"
 )
@@ -136,6 +137,36 @@ func TestEventsStreamUntilTheHandlerHasEnough(t *testing.T) {
 	})
 	if !errors.Is(err, enough) {
 		t.Errorf("events ended with %v", err)
+	}
+}
+
+// A stop does not wait for those who listen.
+func TestServerStopsWhileStreamsAreOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "control.sock")
+	l, err := control.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	server := control.NewServer(&backend{events: make(chan control.Event)}, slog.New(slog.DiscardHandler))
+	go func() { done <- server.Run(ctx, l) }()
+	opened, ended := make(chan struct{}), make(chan error)
+	go func() {
+		ended <- control.Dial(path).Events(t.Context(), func() { close(opened) }, func(control.Event) error { return nil })
+	}()
+	<-opened
+	cancel()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Second):
+		t.Fatal("the server still runs after a second")
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("the listener ended with %v", err)
 	}
 }
 

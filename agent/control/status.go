@@ -13,6 +13,8 @@ type Status struct {
 	Manifest    *Manifest    `json:"manifest,omitempty"` // absent before the first one was accepted
 	Outbox      int          `json:"outbox"`             // status reports that the WFM has not acknowledged yet
 	Deployments []Deployment `json:"deployments"`
+	// RuntimeError is why no services are shown: the runtime cannot be asked.
+	RuntimeError string `json:"runtimeError,omitempty"`
 }
 
 // AgentStatus says which program answers and since when it runs.
@@ -79,7 +81,7 @@ type Service struct {
 	Project   string   `json:"project,omitempty"`
 	Name      string   `json:"name"`
 	Number    int      `json:"number"`
-	State     string   `json:"state"` // running, exited, created, restarting
+	State     string   `json:"state"` // created, running, paused, stopped, done
 	Container string   `json:"container"`
 	Image     string   `json:"image"`
 	Address   string   `json:"address,omitempty"`

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -22,20 +23,16 @@ var composeFiles = []string{"compose.yaml", "compose.yml", "docker-compose.yaml"
 // compose runs a Compose file without a WFM: through the agent where one runs,
 // else with the same runtime in this process.
 func (c *cli) compose(ctx context.Context, args []string) error {
-	if len(args) == 0 {
+	p := &composeProject{}
+	before := c.composeFlags("compose", p) // as in compose -f FILE up
+	if err := before.Parse(args); err != nil {
+		return c.flagError(err, func(w io.Writer) { c.usage(w, before) })
+	}
+	if before.NArg() == 0 {
 		return usagef("compose needs one of up, down, ps, logs, config")
 	}
-	verb, args := args[0], args[1:]
-	if verb == "-h" || verb == "--help" || verb == "-help" {
-		c.usage(c.out, c.flags("compose"))
-		return nil
-	}
-	p := &composeProject{}
-	f := c.flags("compose " + verb)
-	f.StringVar(&p.file, "f", "", "Compose `FILE`; default: compose.yaml and its other usual names here")
-	f.StringVar(&p.file, "file", "", "the same as -f")
-	f.StringVar(&p.name, "p", "", "`PROJECT` name; default: the directory of the file")
-	f.StringVar(&p.name, "project-name", "", "the same as -p")
+	verb, args := before.Arg(0), before.Args()[1:]
+	f := c.composeFlags("compose "+verb, p)
 
 	switch verb {
 	case "up":
@@ -100,6 +97,16 @@ func (c *cli) compose(ctx context.Context, args []string) error {
 		return c.composeConfig(ctx, p)
 	}
 	return usagef("compose knows up, down, ps, logs and config, not %q", verb)
+}
+
+// composeFlags makes a flag set with what every verb of compose takes.
+func (c *cli) composeFlags(name string, p *composeProject) *flag.FlagSet {
+	f := c.flags(name)
+	f.StringVar(&p.file, "f", p.file, "Compose `FILE`; default: compose.yaml and its other usual names here")
+	f.StringVar(&p.file, "file", p.file, "the same as -f")
+	f.StringVar(&p.name, "p", p.name, "`PROJECT` name; default: the directory of the file")
+	f.StringVar(&p.name, "project-name", p.name, "the same as -p")
+	return f
 }
 
 // composeProject is the project that the command line means.

@@ -25,9 +25,8 @@ type connection struct {
 
 	mu       sync.Mutex
 	identity *identity.Identity
-	client   *wfm.Client
-	stamps   [3]stamp // of the files as they were read, or tried
-	err      error    // of the last attempt
+	client   *wfm.Client // nil: to be tried again
+	stamps   [3]stamp    // of the files as client took them over, or tried to
 }
 
 // stamp tells whether a file was replaced.
@@ -46,21 +45,23 @@ func (c *connection) open() (*wfm.Client, error) {
 			now[i] = stamp{info.ModTime(), info.Size()}
 		}
 	}
-	if now == c.stamps && (c.client != nil || c.err != nil) {
-		return c.client, c.err
+	if c.client == nil {
+		client, err := c.load()
+		if err != nil {
+			return nil, err
+		}
+		c.client, c.stamps = client, now
 	}
-	c.stamps = now
-	if c.client != nil {
+	if now != c.stamps {
+		c.stamps = now
 		if err := c.identity.Reload(); err != nil {
 			c.logger.Warn("cannot take over the replaced identity; the former one stays in use", "error", err)
 		} else {
 			c.logger.Info("identity reloaded", "expires", c.identity.NotAfter())
 			c.client.CloseIdle()
 		}
-		return c.client, nil
 	}
-	c.client, c.err = c.load()
-	return c.client, c.err
+	return c.client, nil
 }
 
 func (c *connection) load() (*wfm.Client, error) {

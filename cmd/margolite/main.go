@@ -6,10 +6,19 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
+
+// stopGrace is how long a stop may take. What hangs longer is cut off: the agent
+// may be killed at any moment, and workloads do not need it.
+const stopGrace = 15 * time.Second
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, func() {
+		stop() // another signal ends the process at once
+		time.AfterFunc(stopGrace, func() { os.Exit(exitFailed) })
+	})
 	code := (&cli{out: os.Stdout, err: os.Stderr, env: os.Environ()}).main(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)

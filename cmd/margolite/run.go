@@ -54,11 +54,11 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, workloads.Close()) }()
-	socket, err := control.Listen(socketPath(cfg))
+	gate, err := policy.New(policy.Options{})
 	if err != nil {
 		return err
 	}
-	gate, err := policy.New(policy.Options{})
+	socket, err := control.Listen(socketPath(cfg))
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/margolite/margolite/agent/control"
 )
@@ -37,8 +38,11 @@ func (c *cli) printStatus(s *control.Status, now time.Time) {
 	fmt.Fprintf(w, "device\t%s\n", s.Device)
 	fmt.Fprintf(w, "agent\t%s (%s), up %s\n", s.Agent.Version, s.Agent.Flavour, ago(now, s.Agent.Started))
 	reach := "out of reach"
-	if s.WFM.Reachable {
+	switch {
+	case s.WFM.Reachable:
 		reach = "reachable"
+	case s.WFM.LastPoll == nil:
+		reach = "not asked yet"
 	}
 	fmt.Fprintf(w, "wfm\t%s, %s\n", s.WFM.URL, reach)
 	if s.WFM.LastPoll != nil {
@@ -55,6 +59,9 @@ func (c *cli) printStatus(s *control.Status, now time.Time) {
 	if s.Outbox > 0 {
 		fmt.Fprintf(w, "reports\t%d waiting for the WFM\n", s.Outbox)
 	}
+	if s.RuntimeError != "" {
+		fmt.Fprintf(w, "containers\t%s\n", s.RuntimeError)
+	}
 	w.Flush()
 	for _, d := range s.Deployments {
 		c.printDeployment(d, now)
@@ -70,7 +77,7 @@ func (c *cli) printDeployment(d control.Deployment, now time.Time) {
 		fmt.Fprintf(c.out, "  waits: %s\n", d.Reason)
 	}
 	if d.Error != nil {
-		fmt.Fprintf(c.out, "  error: %s: %s: %s\n", d.Error.Code, d.Error.Source, d.Error.Message)
+		fmt.Fprintf(c.out, "  error: %s: %s: %s\n", d.Error.Code, d.Error.Source, indented(d.Error.Message))
 	}
 	for _, component := range d.Components {
 		fmt.Fprintf(c.out, "  %s: %s\n", component.Name, component.State)
@@ -154,6 +161,18 @@ func bytesOf(p *control.Progress) string {
 		return fmt.Sprintf("%d bytes", p.Done)
 	}
 	return fmt.Sprintf("%d of %d bytes", p.Done, p.Total)
+}
+
+// indented is a text that may quote what a workload printed, without what a
+// terminal would obey.
+func indented(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r != '\n' && unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, text)
+	return strings.ReplaceAll(text, "\n", "\n    ")
 }
 
 func prefixed(prefix, s string) string {

@@ -409,8 +409,17 @@ func (p *plant) status() *control.Status {
 	return &s
 }
 
-// services are what runs for a deployment, by name; each must be there once.
+// services are what runs for a deployment, by name.
 func (p *plant) services(id string) map[string]control.Service {
+	p.t.Helper()
+	all, err := p.servicesOnce(id)
+	check(p.t, err)
+	return all
+}
+
+// servicesOnce is services, with an error where one is there twice: while it is
+// replaced it may be.
+func (p *plant) servicesOnce(id string) (map[string]control.Service, error) {
 	p.t.Helper()
 	all := map[string]control.Service{}
 	for _, d := range p.status().Deployments {
@@ -420,13 +429,13 @@ func (p *plant) services(id string) map[string]control.Service {
 		for _, c := range d.Components {
 			for _, s := range c.Services {
 				if other, twice := all[s.Name]; twice {
-					p.t.Fatalf("service %s is there twice: %+v and %+v", s.Name, s, other)
+					return nil, fmt.Errorf("service %s is there twice: %+v and %+v", s.Name, s, other)
 				}
 				all[s.Name] = s
 			}
 		}
 	}
-	return all
+	return all, nil
 }
 
 // answer is what the demo application says.

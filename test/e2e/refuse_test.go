@@ -184,8 +184,12 @@ func TestBadDeploymentFailsAlone(t *testing.T) {
 					return err
 				})
 				p.eventually("only the former revision runs", func() error {
+					after, err := p.servicesOnce(demoID)
+					if err != nil {
+						return err
+					}
 					for service, was := range before {
-						now := p.services(demoID)[service]
+						now := after[service]
 						if c.code == "CONTAINER_EXITED" { // it was replaced, and is back
 							was.Pid, now.Pid = 0, 0
 						}

@@ -54,7 +54,10 @@ func sameTask(a, b control.Service) bool { return a.Container == b.Container && 
 func (p *plant) settled(id string) {
 	p.t.Helper()
 	p.eventually("the deployment runs", func() error {
-		services := p.services(id)
+		services, err := p.servicesOnce(id)
+		if err != nil {
+			return err
+		}
 		for _, s := range services {
 			if s.State != "running" {
 				return fmt.Errorf("service %s is %s", s.Name, s.State)
@@ -106,10 +109,11 @@ func TestKilledWorkloadsComeBack(t *testing.T) {
 		check(t, err)
 		check(t, process.Kill())
 		p.eventually("service web has a new process", func() error {
-			if s := p.services(demoID)["web"]; s.State != "running" || s.Pid == before["web"].Pid {
-				return fmt.Errorf("it is %+v", s)
+			services, err := p.servicesOnce(demoID)
+			if s := services["web"]; err == nil && (s.State != "running" || s.Pid == before["web"].Pid) {
+				err = fmt.Errorf("it is %+v", s)
 			}
-			return nil
+			return err
 		})
 		p.answers(8090)
 		for _, pid := range p.processes("containerd-shim", p.dir) {
@@ -131,12 +135,7 @@ func TestUnchangedPollsWriteNothing(t *testing.T) {
 	onBackends(t, func(t *testing.T, p *plant) {
 		p.running()
 		p.install(p.deployment(demoID, nil))
-		p.eventually("every report was delivered", func() error {
-			if n := p.status().Outbox; n > 0 {
-				return fmt.Errorf("%d are left", n)
-			}
-			return nil
-		})
+		p.delivered()
 		check(t, p.control().Sync(t.Context())) // whatever is still on its way
 		wrote, files := p.written(), p.files()
 		asked := len(p.wfm.Requests().Requests())
@@ -159,6 +158,17 @@ func TestUnchangedPollsWriteNothing(t *testing.T) {
 				t.Errorf("%s %s was answered %d, want nothing but polls answered 304", r.Method, r.Path, r.Status)
 			}
 		}
+	})
+}
+
+// delivered waits until every report was delivered and acknowledged.
+func (p *plant) delivered() {
+	p.t.Helper()
+	p.eventually("every report was delivered", func() error {
+		if n := p.status().Outbox; n > 0 {
+			return fmt.Errorf("%d are left", n)
+		}
+		return nil
 	})
 }
 

@@ -1,0 +1,529 @@
+package agent_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/store"
+)
+
+// change stops the agent, changes what it left, and starts another one.
+func (s *site) change(edit func(*store.Store)) {
+	s.t.Helper()
+	s.stop()
+	records, err := store.Open(s.database(), store.Options{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	edit(records)
+	if err := records.Close(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.start()
+}
+
+func (s *site) database() string { return filepath.Join(s.dir, "margolite.db") }
+
+// lose drops one artifact from the store, as a bad block would.
+func (s *site) lose(lost digest.Digest) func(*store.Store) {
+	return func(records *store.Store) {
+		s.t.Helper()
+		if !records.HasArtifact(lost) {
+			s.t.Fatalf("there is no artifact %s to lose", lost)
+		}
+		deployments, err := records.Deployments()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		keep := map[digest.Digest]bool{}
+		for _, d := range deployments {
+			revisions := []store.Revision{d.Desired}
+			if d.Active != nil {
+				revisions = append(revisions, *d.Active)
+			}
+			for _, r := range revisions {
+				keep[r.Digest] = true
+				for _, staged := range r.Staged {
+					keep[staged.Package] = true
+				}
+			}
+		}
+		delete(keep, lost)
+		if _, err := records.PruneArtifacts(keep); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// installed publishes the first deployment and waits until it runs.
+func (s *site) installed() {
+	s.t.Helper()
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+}
+
+// A package that the store lost is fetched again.
+func TestALostPackageIsFetchedAgain(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.quiet()
+	s.runtime.reset()
+	s.change(s.lose(digest.FromString("1.0.0")))
+	s.runtime.await(t, first+"-main 1.0.0")
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+}
+
+// A package that is lost and out of reach is a failure that is tried again at
+// leisure, not as fast as the processor can.
+func TestALostPackageOutOfReachIsNoLoop(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.runtime.reset()
+	s.runtime.fail("fetch 1.0.0", runtime.Unreachable)
+	s.change(s.lose(digest.FromString("1.0.0")))
+	s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1")
+	observed := s.runtime.count("observe")
+	time.Sleep(300 * time.Millisecond) // that nothing happens has no event
+	if n := s.runtime.count("observe") - observed; n > 2 {
+		t.Errorf("the runtime was looked at %d times within 300 ms", n)
+	}
+}
+
+// A document that the store lost is fetched again with the next poll, although
+// the manifest did not change.
+func TestALostDocumentIsFetchedAgain(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.runtime.reset()
+	s.change(s.lose(digest.FromString(document(first, "1.0.0"))))
+	s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1")
+	s.sync()
+	s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1", "installed@1")
+	s.runtime.await(t, first+"-main 1.0.0")
+}
+
+// The desired revision is tried again even if the former one cannot be had back.
+func TestALostFormerRevisionDoesNotHoldUpTheDesiredOne(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.runtime.fail("stage 2.0.0", runtime.NotFound)
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
+	s.runtime.fail("", "")
+	s.runtime.reset()
+	s.change(s.lose(digest.FromString(document(first, "1.0.0"))))
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2", "pending@2", "installing@2", "installed@2")
+}
+
+// The database is gone, and the WFM no longer lists everything that still runs:
+// what it does not list is removed (DS-22).
+func TestWhatRunsWithoutARecordIsRemoved(t *testing.T) {
+	for name, then := range map[string]map[string]string{
+		"another deployment is listed": {second: document(second, "1.0.0")},
+		"none is listed":               nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+			s.heard(first, "pending@1", "installing@1", "installed@1")
+			s.heard(second, "pending@1", "installing@1", "installed@1")
+			s.stop()
+			if err := os.Remove(s.database()); err != nil {
+				t.Fatal(err)
+			}
+			s.start()
+			if got := s.runtime.running(); len(got) != 2 {
+				t.Fatalf("without a manifest %v runs, want everything", got)
+			}
+			s.publish(2, then)
+			s.heard(first, "pending@1", "installing@1", "installed@1", "removing@2", "removed@2")
+			want := []string{}
+			for id := range then {
+				want = append(want, id+"-main 1.0.0")
+			}
+			s.runtime.await(t, want...)
+		})
+	}
+}
+
+// A failure that comes back is tried again at leisure, also when the runtime
+// tells of each container that ends.
+func TestFailuresAreTriedAgainWithBackoff(t *testing.T) {
+	s := newSite(t)
+	s.runtime.noisy = true
+	s.runtime.fail("apply 1.0.0", runtime.Exited)
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "failed@1")
+	time.Sleep(300 * time.Millisecond) // that nothing happens has no event
+	if n := s.runtime.count("apply 1.0.0"); n > 2 {
+		t.Errorf("it was started %d times within 300 ms", n)
+	}
+}
+
+// What was never seen to run is not installed because its containers are there.
+func TestContainersThatOnlyExistAreNotInstalled(t *testing.T) {
+	s := newSite(t)
+	s.runtime.fail("apply 1.0.0", runtime.Exited)
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "failed@1")
+	s.stop()
+	s.start() // tries it again
+	s.eventually("it was tried again", func() bool { return s.runtime.count("apply 1.0.0") > 1 })
+	s.heard(first, "pending@1", "installing@1", "failed@1")
+
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.heard(first, "pending@1", "installing@1", "failed@1", "pending@1", "installing@2", "installed@2")
+	blocked := s.runtime.block("apply 3.0.0")
+	s.publish(3, map[string]string{first: document(first, "3.0.0")})
+	<-blocked // its container is there
+	s.stop()
+	s.runtime.fail("apply 3.0.0", runtime.Exited)
+	s.start()
+	s.heard(first, "pending@1", "installing@1", "failed@1", "pending@1", "installing@2", "installed@2", "pending@2", "installing@3", "failed@3")
+}
+
+// What worked is the runtime's to keep running: the agent starts nothing that
+// its restart policy leaves stopped.
+func TestStoppedContainersAreLeftToTheRuntime(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.quiet()
+	s.runtime.end(first + "-main")
+	observed := s.runtime.count("observe")
+	s.runtime.poke()
+	s.eventually("the agent looked", func() bool { return s.runtime.count("observe") > observed })
+	s.stop()
+	if n := s.runtime.count("apply 1.0.0"); n != 1 {
+		t.Errorf("it was started %d times, want once", n)
+	}
+}
+
+// ST-01, ST-09: a removal that fails is reported, and goes on until it is done.
+func TestFailedRemovalIsReportedAndTriedAgain(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.runtime.fail("remove "+first+"-main", runtime.Internal)
+	s.publish(2, nil)
+	s.heard(first, "pending@1", "installing@1", "installed@1", "removing@2", "failed@2")
+	if last := s.wfm.last(first); last.Error == nil || last.Error.Code != "DEVICE_ERROR" || last.Error.Source != "app" {
+		t.Errorf("error is %+v", last.Error)
+	}
+	s.runtime.fail("", "")
+	s.stop()
+	s.start()
+	s.heard(first, "pending@1", "installing@1", "installed@1", "removing@2", "failed@2", "removed@2")
+	if last := s.wfm.last(first); last.Error != nil {
+		t.Errorf("it was removed with the error %+v", last.Error)
+	}
+}
+
+// ST-04: an update that cannot get rid of a component it no longer has is
+// failed, although no component of its own is.
+func TestFailureOfAComponentThatIsGoneFailsTheDeployment(t *testing.T) {
+	s := newSite(t)
+	s.publish(1, map[string]string{first: documentOf(first, map[string]string{"main": "1.0.0", "old": "1.0.0"})})
+	s.heard(first, "pending@1", "installing@1", "installing@1", "installed@1")
+	s.runtime.fail("remove "+first+"-old", runtime.Internal)
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installing@1", "installed@1", "pending@1", "installing@2", "failed@2")
+}
+
+// The spelling of an id is the manifest's, and the deployment stays the same (A-54).
+func TestAnIDInOtherLettersIsTheSameDeployment(t *testing.T) {
+	upper := strings.ToUpper(first)
+	s := newSite(t)
+	s.installed()
+	s.publish(2, map[string]string{upper: document(first, "1.0.0")})
+	s.heard(upper, "installed@2")
+	s.publish(3, map[string]string{upper: document(first, "2.0.0")})
+	s.heard(upper, "installed@2", "pending@2", "installing@3", "installed@3")
+	s.runtime.await(t, first+"-main 2.0.0")
+	s.publish(4, nil)
+	s.heard(upper, "installed@2", "pending@2", "installing@3", "installed@3", "removing@4", "removed@4")
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	st, err := s.agent.Status(t.Context())
+	if err != nil || len(st.Deployments) != 0 {
+		t.Errorf("status is %+v, %v, want no deployments", st, err)
+	}
+}
+
+// What is durable is worked on, even if the file beside the database could not
+// be written.
+func TestAcceptedManifestIsWorkedOnWithoutItsSmallFile(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	file := filepath.Join(s.dir, "accepted.json")
+	if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "in the way"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
+	if err := s.agent.Sync(t.Context()); err == nil {
+		t.Error("the failure to write was not told")
+	}
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
+}
+
+// A deployment that is published anew ends up as published, wherever the work
+// on the revision before was.
+func TestNewerRevisionSupersedesInEachPhase(t *testing.T) {
+	for _, step := range []string{"fetch 1.0.0", "load 1.0.0", "stage 1.0.0", "apply 1.0.0"} {
+		t.Run(step, func(t *testing.T) {
+			s := newSite(t)
+			blocked := s.runtime.block(step)
+			s.publish(1, map[string]string{first: document(first, "1.0.0")})
+			<-blocked
+			s.publish(2, map[string]string{first: document(first, "2.0.0")})
+			s.runtime.await(t, first+"-main 2.0.0")
+		})
+	}
+	t.Run("waiting for the gate", func(t *testing.T) {
+		s := newSite(t)
+		s.gate.close(true)
+		s.publish(1, map[string]string{first: document(first, "1.0.0")})
+		s.reason(first, "the gate is closed")
+		s.gate.close(false)
+		s.publish(2, map[string]string{first: document(first, "2.0.0")})
+		s.heard(first, "pending@1", "installing@2", "installed@2")
+	})
+	t.Run("removing", func(t *testing.T) {
+		s := newSite(t)
+		s.installed()
+		blocked := s.runtime.block("remove " + first + "-main")
+		s.publish(2, nil)
+		<-blocked
+		s.publish(3, map[string]string{first: document(first, "1.0.0")})
+		s.heard(first, "pending@1", "installing@1", "installed@1", "removing@2", "pending@2", "installing@3", "installed@3")
+		s.runtime.await(t, first+"-main 1.0.0")
+	})
+	t.Run("removed by a newer manifest while applying", func(t *testing.T) {
+		s := newSite(t)
+		blocked := s.runtime.block("apply 1.0.0")
+		s.publish(1, map[string]string{first: document(first, "1.0.0")})
+		<-blocked
+		s.publish(2, nil)
+		s.heard(first, "pending@1", "installing@1", "removing@2", "removed@2")
+		s.runtime.await(t)
+	})
+}
+
+// reason waits until a deployment shows why it waits.
+func (s *site) reason(id, want string) {
+	s.t.Helper()
+	s.eventually(id+" waits because "+want, func() bool {
+		st, err := s.agent.Status(s.t.Context())
+		return err == nil && slices.ContainsFunc(st.Deployments, func(d control.Deployment) bool {
+			return d.ID == id && strings.Contains(d.Reason, want)
+		})
+	})
+}
+
+// eventually waits for what has no event.
+func (s *site) eventually(what string, is func() bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("it is not so that %s", what)
+		}
+	}
+}
+
+// Back to the revision that worked last: it runs also while the gate is closed,
+// in place of what the update left half done.
+func TestRevertRunsWhileTheGateIsClosed(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	blocked := s.runtime.block("apply 2.0.0")
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	<-blocked
+	s.gate.close(true)
+	s.publish(3, map[string]string{first: document(first, "1.0.0")})
+	s.runtime.await(t, first+"-main 1.0.0")
+	s.reason(first, "the gate is closed")
+	s.gate.close(false)
+	s.runtime.poke()
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "pending@2", "installing@3", "installed@3")
+}
+
+// A document that cannot be read fails alone, names itself as far as it can be
+// read (ST-08), and a good one after it is installed.
+func TestGoodDocumentAfterABadOne(t *testing.T) {
+	bad := strings.Replace(document(first, "1.0.0"), "revision: 1.0.0", "revision: v1", 1)
+	s := newSite(t)
+	s.publish(1, map[string]string{first: bad})
+	s.heard(first, "pending@1", "failed@1")
+	if last := s.wfm.last(first); last.Error == nil || last.Error.Source != "app" || len(last.Components) != 1 {
+		t.Errorf("report is %+v, want the error of app and its component", last)
+	}
+	s.publish(2, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "failed@1", "pending@1", "installing@2", "installed@2")
+	s.publish(3, map[string]string{first: "spec: ["})
+	s.heard(first, "pending@1", "failed@1", "pending@1", "installing@2", "installed@2", "pending@2", "failed@3")
+	s.runtime.await(t, first+"-main 1.0.0")
+	s.publish(4, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "failed@1", "pending@1", "installing@2", "installed@2", "pending@2", "failed@3", "pending@3", "installing@4", "installed@4")
+}
+
+// A restart in the middle of several components goes on; it does not report
+// anew what was reported.
+func TestRestartWhileInstallingReportsOnlyWhatIsNew(t *testing.T) {
+	s := newSite(t)
+	blocked := s.runtime.block("apply 3.0.0")
+	s.publish(1, map[string]string{first: documentOf(first, map[string]string{"a": "1.0.0", "b": "2.0.0", "c": "3.0.0"})})
+	<-blocked
+	s.stop()
+	s.start()
+	s.heard(first, "pending@1", "installing@1", "installing@1", "installing@1", "installed@1")
+}
+
+// ST-12: a newer manifest that leaves the revision as it is counts as adopted
+// as soon as that revision is being applied.
+func TestAdoptedVersionWhileApplying(t *testing.T) {
+	s := newSite(t)
+	begun, release := s.runtime.hold("apply 1.0.0")
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	<-begun
+	s.publish(2, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+	release()
+	s.heard(first, "pending@1", "installing@1", "installed@2")
+}
+
+// ERR-04: also who asked for a poll before the WFM asked for silence has to wait.
+func TestRetryAfterIsHonouredForWaitingRequests(t *testing.T) {
+	s := newSite(t)
+	s.sync()
+	begun, release := s.wfm.hold("manifest")
+	s.wfm.fail("manifest", &wfm.Error{Op: "get state manifest", Status: 503, RetryAfter: time.Hour})
+	answers := make(chan error, 2)
+	go func() { answers <- s.agent.Sync(t.Context()) }()
+	<-begun
+	go func() { answers <- s.agent.Sync(t.Context()) }()
+	time.Sleep(50 * time.Millisecond) // until it waits
+	release()
+	conflicts := 0
+	for range 2 {
+		if err := <-answers; errors.Is(err, control.ErrConflict) {
+			conflicts++
+		}
+	}
+	if conflicts != 1 {
+		t.Errorf("%d requests were held back, want the one that waited", conflicts)
+	}
+}
+
+// A WFM that does not take the capabilities does not keep the device from its
+// manifest; it is offered them again.
+func TestRefusedCapabilitiesDoNotKeepTheManifestAway(t *testing.T) {
+	for _, status := range []int{http.StatusForbidden, http.StatusNotFound, http.StatusInternalServerError} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			s := newSite(t, func(s *site) {
+				s.wfm.fail("capabilities", &wfm.Error{Op: "put capabilities", Status: status})
+			})
+			s.publish(1, map[string]string{first: document(first, "1.0.0")})
+			s.heard(first, "pending@1", "installing@1", "installed@1")
+			s.wfm.fail("", nil)
+			asked := len(s.wfm.calls())
+			s.sync()
+			if calls := s.wfm.calls()[asked:]; calls[0] != "capabilities" {
+				t.Errorf("the next poll began with %v, want capabilities", calls)
+			}
+		})
+	}
+}
+
+// A WFM that fails at the report of one deployment does not hold up the others.
+func TestFailureOfOneReportHoldsUpNobodyElse(t *testing.T) {
+	s := newSite(t)
+	s.wfm.refuse(second, http.StatusInternalServerError) // its id sorts first
+	s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.wfm.refuse(second, 0)
+	s.sync() // contact wakes the reporter
+	s.heard(second, "pending@1", "installing@1", "installed@1")
+}
+
+// However much waits in the outbox, it is delivered without being asked again.
+func TestALongOutboxIsDeliveredInOneGo(t *testing.T) {
+	const reports = 3500 // more than are read at a time, several times
+	s := newSite(t)
+	s.sync()
+	s.change(func(records *store.Store) {
+		var c store.Change
+		for i := range reports {
+			c.Reports = append(c.Reports, store.Report{Deployment: first, Final: true, Body: fmt.Appendf(nil,
+				`{"deploymentId":%q,"deviceId":%q,"adoptedManifestVersion":%d,"status":{"state":"removed"},"components":[]}`, first, deviceID, i+1)})
+		}
+		if err := records.Commit("outbox", c); err != nil {
+			t.Fatal(err)
+		}
+	})
+	s.eventually("every report arrived", func() bool {
+		got, _ := s.wfm.heard(first)
+		return len(got) == reports
+	})
+}
+
+// The status tells what it can when containerd cannot be asked.
+func TestStatusWithoutARuntime(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.runtime.fail("observe", runtime.Internal)
+	st, err := s.agent.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(st.Deployments) != 1 || !strings.Contains(st.RuntimeError, "observe fails") {
+		t.Errorf("status is %+v", st)
+	}
+}
+
+// Images that a Compose file without a WFM is about to use are not dropped as
+// unused when a deployment was installed meanwhile.
+func TestComposeUpKeepsItsImages(t *testing.T) {
+	s := newSite(t)
+	begun, release := s.runtime.hold("stage ")
+	up := make(chan error)
+	go func() {
+		up <- s.agent.ComposeUp(t.Context(), control.ComposeRequest{Project: "own", File: "/compose.yaml"}, func(control.Event) {})
+	}()
+	<-begun
+	s.installed()
+	s.quiet()
+	if n := s.runtime.count("prune"); n != 0 {
+		t.Errorf("images were dropped %d times", n)
+	}
+	release()
+	if err := <-up; err != nil {
+		t.Error(err)
+	}
+}
+
+// An agent stops at once, whatever hangs.
+func TestAnAgentStopsWhileEverythingHangs(t *testing.T) {
+	for _, step := range []string{"fetch 1.0.0", "stage 1.0.0", "apply 1.0.0"} {
+		t.Run(step, func(t *testing.T) {
+			s := newSite(t)
+			blocked := s.runtime.block(step)
+			s.publish(1, map[string]string{first: document(first, "1.0.0")})
+			<-blocked
+			begun := time.Now()
+			s.stop()
+			if d := time.Since(begun); d > time.Second {
+				t.Errorf("it took %s", d)
+			}
+			s.start()
+			s.runtime.await(t, first+"-main 1.0.0")
+		})
+	}
+}

@@ -1,0 +1,406 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// answer is what one invocation came to.
+type answer struct {
+	code     int
+	out, err string
+}
+
+// call runs one command line.
+func call(t *testing.T, args ...string) answer {
+	t.Helper()
+	var out, err bytes.Buffer
+	code := (&cli{out: &out, err: &err, env: []string{"TAG=1.0"}}).main(t.Context(), args)
+	return answer{code, out.String(), err.String()}
+}
+
+// fakeAgent answers on a control socket with what a test put into it.
+type fakeAgent struct {
+	control.Projects
+	status  control.Status
+	syncErr error
+	asked   []string
+}
+
+func (a *fakeAgent) Status(context.Context) (*control.Status, error) { return &a.status, nil }
+
+func (a *fakeAgent) Sync(context.Context) error { return a.syncErr }
+
+func (a *fakeAgent) Capabilities(context.Context) (json.RawMessage, error) {
+	return json.RawMessage(`{"properties":{"id":"edge-01"}}`), nil
+}
+
+func (a *fakeAgent) Subscribe() (<-chan control.Event, func()) { return nil, func() {} }
+
+func (a *fakeAgent) Logs(_ context.Context, r control.LogsRequest, w io.Writer) error {
+	_, err := fmt.Fprintf(w, "deployment %s service %s follow %v tail %d\n", r.Deployment, r.Service, r.Follow, r.Tail)
+	return err
+}
+
+func (a *fakeAgent) ComposeUp(_ context.Context, r control.ComposeRequest, notify func(control.Event)) error {
+	a.asked = append(a.asked, fmt.Sprintf("up %s %s TAG=%s", r.Project, filepath.Base(r.File), r.Environment["TAG"]))
+	notify(control.Event{Kind: control.Transfer, Progress: &control.Progress{Object: "registry/app:1.0", Done: 1, Total: 2}})
+	notify(control.Event{Kind: control.ServiceChanged, Service: "web", Text: "start container"})
+	return nil
+}
+
+func (a *fakeAgent) ComposeDown(_ context.Context, project string) error {
+	a.asked = append(a.asked, "down "+project)
+	return nil
+}
+
+func (a *fakeAgent) ComposePs(_ context.Context, project string) ([]control.Service, error) {
+	if project == "empty" {
+		return nil, nil
+	}
+	return []control.Service{{Project: project, Name: "web", Number: 1, State: "running", Container: strings.Repeat("c", 32), Image: "app@sha256:0"}}, nil
+}
+
+func (a *fakeAgent) ComposeLogs(_ context.Context, r control.LogsRequest, w io.Writer) error {
+	_, err := fmt.Fprintf(w, "project %s service %s tail %d\n", r.Project, r.Service, r.Tail)
+	return err
+}
+
+// serve lets a answer for as long as the test runs, and returns the
+// configuration that leads to it.
+func serve(t *testing.T, a *fakeAgent) string {
+	t.Helper()
+	file := configuration(t)
+	l, err := control.Listen(filepath.Join(filepath.Dir(file), "control.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- control.NewServer(a, slog.New(slog.DiscardHandler)).Run(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return file
+}
+
+// configuration writes one whose socket nobody listens on.
+func configuration(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "cli-") // paths of sockets are short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return write(t, filepath.Join(dir, "config.yaml"), fmt.Sprintf("device: {id: edge-01}\nstate: {dir: %[1]s/state, run: %[1]s}\n", dir))
+}
+
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestWrongUsageIsTwo(t *testing.T) {
+	for text, args := range map[string][]string{
+		"no command given":                     {},
+		`unknown command "stauts"`:             {"stauts"},
+		"flag provided but not defined: -jsn":  {"status", "--jsn"},
+		"flag provided but not defined: -json": {"--json", "status"},
+		"flag needs an argument: -config":      {"status", "--config"},
+		`status takes no argument "now"`:       {"status", "now"},
+		"logs takes a deployment":              {"logs"},
+		"if wanted, one of its services":       {"logs", "a", "b", "c"},
+		`invalid value "few" for flag -tail`:   {"logs", "a", "--tail", "few"},
+		"compose needs one of":                 {"compose"},
+		`not "start"`:                          {"compose", "start"},
+		"compose logs takes one service":       {"compose", "logs", "a", "b"},
+		`compose up takes no argument "web"`:   {"compose", "up", "web"},
+		`run takes no argument "now"`:          {"run", "now"},
+	} {
+		got := call(t, args...)
+		if got.code != exitUsage || !strings.Contains(got.err, text) || !strings.Contains(got.err, "hint: margolite help") || got.out != "" {
+			t.Errorf("margolite %q: code %d, stdout %q, stderr %q, want 2 and %q", args, got.code, got.out, got.err, text)
+		}
+	}
+}
+
+func TestHelpGoesToStandardOutput(t *testing.T) {
+	for want, args := range map[string][]string{
+		"Commands:":                               {"help"},
+		"status  ":                                {"--help"},
+		"Usage: margolite logs DEPLOYMENT":        {"logs", "--help"},
+		"--tail N":                                {"logs", "-h"},
+		"Usage: margolite compose up|down":        {"compose", "--help"},
+		"-p PROJECT         PROJECT name":         {"compose", "up", "--help"},
+		"--config FILE      configuration FILE\n": {"status", "--help"},
+	} {
+		if got := call(t, args...); got.code != exitDone || !strings.Contains(got.out, want) || got.err != "" {
+			t.Errorf("margolite %q: code %d, stdout %q, stderr %q, want 0 and %q", args, got.code, got.out, got.err, want)
+		}
+	}
+}
+
+func TestConfigurationIsNamedInAnyPlace(t *testing.T) {
+	file := serve(t, &fakeAgent{})
+	for _, args := range [][]string{
+		{"--config", file, "logs", "d", "web", "--tail", "3"},
+		{"--config=" + file, "logs", "--tail=3", "d", "web"},
+		{"logs", "--config", file, "d", "web", "-tail", "3"},
+		{"logs", "d", "--config", file, "web", "--tail", "3"},
+		{"logs", "d", "web", "--tail", "3", "--config", file},
+		{"--config", "/nonexistent", "logs", "--tail", "3", "--config", file, "--", "d", "web"},
+	} {
+		got := call(t, args...)
+		if want := "deployment d service web follow false tail 3\n"; got.code != exitDone || got.out != want || got.err != "" {
+			t.Errorf("margolite %q: code %d, stdout %q, stderr %q, want %q", args, got.code, got.out, got.err, want)
+		}
+	}
+	if got := call(t, "--config", file, "logs", "--follow", "--", "--odd"); got.out != "deployment --odd service  follow true tail 0\n" {
+		t.Errorf("an argument behind -- was taken for a flag: %+v", got)
+	}
+}
+
+func TestBrokenConfigurationIsNamedWithAHint(t *testing.T) {
+	dir := t.TempDir()
+	for file, want := range map[string]string{
+		filepath.Join(dir, "missing.yaml"):                                      "name the configuration with --config FILE",
+		write(t, filepath.Join(dir, "wrong.yaml"), "poll:\n  intervall: 60s\n"): "correct the configuration",
+	} {
+		for _, command := range []string{"status", "run", "check", "capabilities"} {
+			got := call(t, command, "--config", file)
+			if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, filepath.Base(file)) || !strings.Contains(got.err, "hint: "+want) {
+				t.Errorf("%s with %s: code %d, stdout %q, stderr %q", command, file, got.code, got.out, got.err)
+			}
+		}
+	}
+	if got := call(t, "status", "--config", filepath.Join(dir, "wrong.yaml")); !strings.Contains(got.err, "intervall") || !strings.Contains(got.err, "2") {
+		t.Errorf("neither key nor line is named: %q", got.err)
+	}
+}
+
+func TestDaemonNeedsAWFM(t *testing.T) {
+	if got := call(t, "run", "--config", configuration(t)); got.code != exitFailed || !strings.Contains(got.err, "wfm.url") {
+		t.Errorf("code %d, stderr %q", got.code, got.err)
+	}
+}
+
+func TestMissingAgentIsNamedWithAHint(t *testing.T) {
+	file := configuration(t)
+	for _, args := range [][]string{{"status"}, {"status", "--json"}, {"sync"}, {"logs", "d"}} {
+		got := call(t, append(args, "--config", file)...)
+		if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, "the agent is not running") || !strings.Contains(got.err, "hint: start it with `margolite run`") {
+			t.Errorf("margolite %q: code %d, stdout %q, stderr %q", args, got.code, got.out, got.err)
+		}
+	}
+}
+
+func TestCapabilitiesAreToldWithAndWithoutAnAgent(t *testing.T) {
+	if got := call(t, "capabilities", "--json", "--config", serve(t, &fakeAgent{})); got.code != exitDone || got.out != `{"properties":{"id":"edge-01"}}`+"\n" {
+		t.Errorf("with an agent: %+v", got)
+	}
+	file := configuration(t)
+	got := call(t, "capabilities", "--json", "--config", file)
+	var doc struct{ Properties struct{ ID string } }
+	if err := json.Unmarshal([]byte(got.out), &doc); err != nil || got.code != exitDone || doc.Properties.ID != "edge-01" {
+		t.Errorf("without an agent: %+v, %v", got, err)
+	}
+	if got := call(t, "capabilities", "--config", file); got.code != exitDone || !strings.Contains(got.out, "properties:\n") || !strings.Contains(got.out, "  id: edge-01\n") {
+		t.Errorf("for people: %+v", got)
+	}
+}
+
+func TestErrorsOfTheAgentAreFailures(t *testing.T) {
+	a := &fakeAgent{}
+	file := serve(t, a)
+	if got := call(t, "sync", "--config", file); got != (answer{}) {
+		t.Errorf("a good sync: %+v, want silence", got)
+	}
+	a.syncErr = errors.New("manifest refused: version 4 is lower than the accepted 5")
+	if got := call(t, "sync", "--config", file); got.code != exitFailed || got.err != "margolite: "+a.syncErr.Error()+"\n" {
+		t.Errorf("a refused manifest: %+v", got)
+	}
+}
+
+// The names and forms of the document are a contract: this test only ever grows.
+func TestStatusDocumentIsStable(t *testing.T) {
+	at := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
+	exit := 3
+	fault := &control.Error{Code: "CONTAINER_EXITED", Source: "web", Message: "ended with code 3"}
+	a := &fakeAgent{status: control.Status{
+		Device:   "edge-01",
+		Agent:    control.AgentStatus{Version: "1.0.0", Commit: "abc", Flavour: "full", Started: at},
+		WFM:      control.WFMStatus{URL: "https://wfm.example", Identity: "spiffe://x/y", Reachable: true, LastPoll: &at, LastContact: &at, NextPoll: &at, LastError: "e", Refused: "r"},
+		Manifest: &control.Manifest{Version: 1<<64 - 1, ETag: `"e"`, Digest: "sha256:1"},
+		Outbox:   2,
+		Deployments: []control.Deployment{{
+			ID: "id", Name: "app", State: "failed", Phase: "failed", Reason: "why", Error: fault,
+			Digest: "sha256:2", Active: "sha256:3", Adopted: 7, Since: at,
+			Components: []control.Component{{
+				Name: "main", State: "failed", Error: fault, Project: "id-main",
+				Progress: &control.Progress{Object: "image", Done: 1, Total: 2},
+				Services: []control.Service{{Project: "id-main", Name: "web", Number: 1, State: "stopped", Container: "c", Image: "i", Address: "10.0.0.2", Ports: []string{"0.0.0.0:80->80/tcp"}, ExitCode: &exit, Pid: 9}},
+			}},
+		}},
+		RuntimeError: "containerd is away",
+	}}
+	const want = `{"device":"edge-01","agent":{"version":"1.0.0","commit":"abc","flavour":"full","started":"2026-03-01T12:00:00Z"},` +
+		`"wfm":{"url":"https://wfm.example","identity":"spiffe://x/y","reachable":true,"lastPoll":"2026-03-01T12:00:00Z","lastContact":"2026-03-01T12:00:00Z","nextPoll":"2026-03-01T12:00:00Z","lastError":"e","refused":"r"},` +
+		`"manifest":{"version":18446744073709551615,"etag":"\"e\"","digest":"sha256:1"},"outbox":2,"deployments":[{"id":"id","name":"app","state":"failed","phase":"failed","reason":"why",` +
+		`"error":{"code":"CONTAINER_EXITED","source":"web","message":"ended with code 3"},"digest":"sha256:2","active":"sha256:3","adoptedManifestVersion":7,"since":"2026-03-01T12:00:00Z",` +
+		`"components":[{"name":"main","state":"failed","error":{"code":"CONTAINER_EXITED","source":"web","message":"ended with code 3"},"project":"id-main","progress":{"object":"image","done":1,"total":2},` +
+		`"services":[{"project":"id-main","name":"web","number":1,"state":"stopped","container":"c","image":"i","address":"10.0.0.2","ports":["0.0.0.0:80-\u003e80/tcp"],"exitCode":3,"pid":9}]}]}],"runtimeError":"containerd is away"}`
+	file := serve(t, a)
+	got := call(t, "status", "--json", "--config", file)
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, []byte(got.out)); err != nil || got.code != exitDone {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if compact.String() != want {
+		t.Errorf("the document is\n%s\nwant\n%s", compact.String(), want)
+	}
+
+	a.status = control.Status{Device: "edge-01", Deployments: []control.Deployment{}}
+	compact.Reset()
+	if err := json.Compact(&compact, []byte(call(t, "status", "--json", "--config", file).out)); err != nil {
+		t.Fatal(err)
+	}
+	const empty = `{"device":"edge-01","agent":{"version":"","flavour":"","started":"0001-01-01T00:00:00Z"},"wfm":{"url":"","reachable":false},"outbox":0,"deployments":[]}`
+	if compact.String() != empty {
+		t.Errorf("the empty document is\n%s\nwant\n%s", compact.String(), empty)
+	}
+}
+
+func TestStatusForPeople(t *testing.T) {
+	now := time.Now()
+	a := &fakeAgent{status: control.Status{
+		Device: "edge-01",
+		WFM:    control.WFMStatus{URL: "https://wfm.example", LastPoll: &now, LastError: "manifest refused: version 4 is lower than the accepted 5"},
+		Outbox: 2,
+		Deployments: []control.Deployment{{
+			ID: "id", Name: "app", State: "failed", Reason: "it will be tried again", Since: now,
+			Error:      &control.Error{Code: "CONTAINER_EXITED", Source: "app", Message: "ended with code 3; its last output:\n\x1b[2Jboom"},
+			Components: []control.Component{{Name: "main", State: "pending", Progress: &control.Progress{Object: "image", Done: 1, Total: 2}}},
+		}},
+		RuntimeError: "containerd is away",
+	}}
+	got := call(t, "status", "--config", serve(t, a))
+	for _, want := range []string{
+		"edge-01", "out of reach", "version 4 is lower", "2 waiting for the WFM", "none accepted yet", "containerd is away",
+		"id  app  failed", "waits: it will be tried again", "CONTAINER_EXITED: app: ended with code 3", "\n    [2Jboom\n", "fetching image: 1 of 2 bytes",
+	} {
+		if !strings.Contains(got.out, want) {
+			t.Errorf("the status lacks %q:\n%s", want, got.out)
+		}
+	}
+	if strings.ContainsRune(got.out, '\x1b') {
+		t.Errorf("what a workload printed reaches the terminal as it is: %q", got.out)
+	}
+	a.status = control.Status{}
+	if got := call(t, "status", "--config", serve(t, a)); !strings.Contains(got.out, "not asked yet") || !strings.Contains(got.out, "no deployments") {
+		t.Errorf("before the first poll:\n%s", got.out)
+	}
+}
+
+func TestComposeSpeaksToTheAgent(t *testing.T) {
+	a := &fakeAgent{}
+	file := serve(t, a)
+	compose := write(t, filepath.Join(t.TempDir(), "app.yaml"), "name: shop\nservices: {web: {image: app}}\n")
+	for _, c := range []struct {
+		args  []string
+		asked string
+		out   string
+	}{
+		{[]string{"compose", "up", "-f", compose}, "up shop app.yaml TAG=1.0", "shop     web-1    running  cccccccccccc"},
+		{[]string{"compose", "-f", compose, "up", "-d"}, "up shop app.yaml TAG=1.0", "PROJECT"},
+		{[]string{"compose", "--config", file, "--file=" + compose, "-p", "other", "up"}, "up other app.yaml TAG=1.0", "other"},
+		{[]string{"compose", "down", "-p", "shop"}, "down shop", ""},
+		{[]string{"compose", "-p", "shop", "down"}, "down shop", ""},
+		{[]string{"compose", "logs", "web", "--tail", "5", "-p", "shop"}, "", "project shop service web tail 5\n"},
+		{[]string{"compose", "ps", "-p", "empty", "--json"}, "", "[]\n"},
+		{[]string{"compose", "ps", "-a"}, "", "web-1"},
+	} {
+		a.asked = nil
+		got := call(t, append([]string{"--config", file}, c.args...)...)
+		if got.code != exitDone || !strings.Contains(got.out, c.out) || strings.Join(a.asked, "; ") != c.asked {
+			t.Errorf("margolite %q: %+v, the agent was asked %q, want %q", c.args, got, a.asked, c.asked)
+		}
+	}
+	var services []control.Service
+	got := call(t, "compose", "ps", "--json", "-p", "shop", "--config", file)
+	if err := json.Unmarshal([]byte(got.out), &services); err != nil || len(services) != 1 || services[0].Name != "web" {
+		t.Errorf("ps --json: %+v, %v", got, err)
+	}
+	if got := call(t, "compose", "up", "-f", compose, "--config", file); !strings.Contains(got.err, "registry/app:1.0: 1 of 2 bytes") || !strings.Contains(got.err, "start container web") {
+		t.Errorf("progress is %q", got.err)
+	}
+	if got := call(t, "compose", "up", "-f", "/nonexistent.yaml", "--config", file); got.code != exitFailed || !strings.Contains(got.err, "nonexistent.yaml") {
+		t.Errorf("a missing file: %+v", got)
+	}
+}
+
+func TestComposeConfigTouchesNothing(t *testing.T) {
+	dir := t.TempDir()
+	good := write(t, filepath.Join(dir, "good.yaml"), "services: {web: {image: \"app:${TAG}\"}}\n")
+	if got := call(t, "compose", "config", "-f", good); got.code != exitDone || !strings.Contains(got.out, "app:1.0") {
+		t.Errorf("%+v", got)
+	}
+	bad := write(t, filepath.Join(dir, "bad.yaml"), "services: {web: {image: app, privileged: true}}\n")
+	if got := call(t, "compose", "config", "-f", bad); got.code != exitFailed || !strings.Contains(got.err, "privileged") || !strings.Contains(got.err, "web") {
+		t.Errorf("%+v", got)
+	}
+	t.Chdir(t.TempDir())
+	if got := call(t, "compose", "config"); got.code != exitFailed || !strings.Contains(got.err, "hint: name one with -f FILE") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestVersionDocument(t *testing.T) {
+	got := call(t, "version", "--json")
+	var doc map[string]any
+	if err := json.Unmarshal([]byte(got.out), &doc); err != nil || got.code != exitDone {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for _, key := range []string{"version", "commit", "flavour", "revisions"} {
+		if _, ok := doc[key]; !ok {
+			t.Errorf("the document lacks %s: %s", key, got.out)
+		}
+	}
+	if got := call(t, "version"); !strings.HasPrefix(got.out, "margolite ") || strings.Count(got.out, "\n") != 1 {
+		t.Errorf("for people: %q", got.out)
+	}
+}
+
+func TestCheckNamesWhatIsMissing(t *testing.T) {
+	file := configuration(t)
+	got := call(t, "check", "--json", "--config", file)
+	var lines []struct{ Object, Result, Text, Mend string }
+	if err := json.Unmarshal([]byte(got.out), &lines); err != nil {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	last := lines[len(lines)-1]
+	if got.code != exitFailed || last.Object != "wfm" || last.Result != "failed" || last.Mend == "" || !strings.Contains(got.err, "checks failed") {
+		t.Errorf("code %d, stderr %q, last line %+v", got.code, got.err, last)
+	}
+	write(t, file, fmt.Sprintf("wfm: {url: https://127.0.0.1:1, certificate: /nonexistent.pem}\nstate: {dir: %[1]s/state, run: %[1]s}\n", filepath.Dir(file)))
+	if got := call(t, "check", "--config", file); got.code != exitFailed || !strings.Contains(got.out, "failed   identity: /nonexistent.pem") || !strings.Contains(got.out, "mend: put the file in place") {
+		t.Errorf("%+v", got)
+	}
+}

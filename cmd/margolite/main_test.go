@@ -1,0 +1,58 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestMain makes the test binary the program itself, for tests of the process.
+func TestMain(m *testing.M) {
+	if os.Getenv("MARGOLITE_TEST_MAIN") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// A first signal asks, a second one ends the process, whatever hangs: here a
+// configuration that never comes.
+func TestASecondSignalEndsTheProcess(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "config.yaml")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program := exec.Command(os.Args[0], "status", "--config", pipe)
+	program.Env = append(os.Environ(), "MARGOLITE_TEST_MAIN=1")
+	var out bytes.Buffer
+	program.Stderr = &out
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- program.Wait() }()
+	patience := time.After(10 * time.Second)
+	for {
+		select {
+		case err := <-done:
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+				t.Errorf("it ended with %v, want by the signal: %s", err, out.String())
+			}
+			return
+		case <-time.After(50 * time.Millisecond):
+			// The first may come before it is heeded, which ends the process, too.
+			_ = program.Process.Signal(syscall.SIGTERM)
+		case <-patience:
+			_ = program.Process.Kill()
+			t.Fatal("signals did not end the process")
+		}
+	}
+}
