@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
@@ -137,6 +138,7 @@ func TestUnchangedPollsWriteNothing(t *testing.T) {
 		p.install(p.deployment(demoID, nil))
 		p.delivered()
 		check(t, p.control().Sync(t.Context())) // whatever is still on its way
+		p.atRest()
 		wrote, files := p.written(), p.files()
 		asked := len(p.wfm.Requests().Requests())
 		const polls = 100
@@ -167,6 +169,22 @@ func (p *plant) delivered() {
 	p.eventually("every report was delivered", func() error {
 		if n := p.status().Outbox; n > 0 {
 			return fmt.Errorf("%d are left", n)
+		}
+		return nil
+	})
+}
+
+// atRest waits until the agent has written nothing for a while: containerd
+// collects garbage a second after the last deletion.
+func (p *plant) atRest() {
+	p.t.Helper()
+	last, since := p.written(), time.Now()
+	p.eventually("nothing is written any more", func() error {
+		if now := p.written(); now != last {
+			last, since = now, time.Now()
+		}
+		if quiet := time.Since(since); quiet < 2*time.Second {
+			return fmt.Errorf("quiet for %s only", quiet)
 		}
 		return nil
 	})

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/test/plant"
+)
+
+const (
+	deploymentID = "5b0c7d52-7a0e-4c53-8f36-0d1a5e0f9c01"
+	imageVersion = "1.0.0"
+	port         = 8090
+)
+
+// deviceBench measures devices.
+type deviceBench struct {
+	method
+	application *plant.Application
+	dir         string // on the medium
+}
+
+// flavour is a device to measure.
+type flavour struct {
+	name     string
+	external bool     // on a containerd of its own
+	programs []string // margolite first, then containerd if external, and the shim
+}
+
+// subject is the device that is being measured.
+type subject struct {
+	*plant.Plant
+	method
+	medium *medium
+}
+
+// measure builds a plant around a flavour, measures it and takes it down.
+//
+// The state is on a medium. Everything else is in memory, as the run directory
+// and the log are on a device. The programs are copies, so that nobody else on
+// this machine shares their pages.
+func (b *deviceBench) measure(ctx context.Context, f flavour) (_ *device, err error) {
+	home := filepath.Join(b.dir, f.name)
+	programs, err := copyTo(filepath.Join(home, "bin"), f.programs)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newMedium(ctx, home)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, m.close()) }()
+	volatile := filepath.Join(home, "v")
+	if err := os.Mkdir(volatile, 0o700); err != nil {
+		return nil, err
+	}
+	if err := unix.Mount("tmpfs", volatile, "tmpfs", 0, "size=64m"); err != nil {
+		return nil, fmt.Errorf("cannot mount a tmpfs: %w", err)
+	}
+	defer func() { err = errors.Join(err, unix.Unmount(volatile, unix.MNT_DETACH)) }()
+	d := &device{Flavour: f.name, External: f.external, Counted: m.counters != ""}
+	o := plant.Options{Dir: volatile, State: filepath.Join(m.dir, "state"), Margolite: programs[0], Application: b.application}
+	if f.external {
+		o.Containerd = programs[1]
+	}
+	if d.Containerd, err = containerdVersion(ctx, o); err != nil {
+		return nil, err
+	}
+	p, err := plant.New(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, takeDown(ctx, p, err)) }()
+	s := &subject{Plant: p, method: b.method, medium: m}
+	if err := s.all(ctx, d, b.application.Size(imageVersion)); err != nil {
+		return nil, fmt.Errorf("cannot measure flavour %s: %w", f.name, err)
+	}
+	return d, nil
+}
+
+// takeDown removes what is deployed and closes the plant. When something went
+// wrong it shows what the agent logged.
+func takeDown(ctx context.Context, p *plant.Plant, wrong error) error {
+	if wrong != nil && ctx.Err() == nil {
+		text, _ := os.ReadFile(p.LogFile())
+		say("the agent's log:\n%s", text[max(0, len(text)-8<<10):])
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	var errs []error
+	if p.Running() {
+		errs = append(errs, p.Clear(ctx), p.Stop())
+	}
+	return errors.Join(append(errs, p.Close())...)
+}
+
+// all measures everything, in the order of a device's life.
+func (s *subject) all(ctx context.Context, d *device, imageBytes int64) (err error) {
+	say("%s flavour: memory without a deployment", d.Flavour)
+	if err := s.start(ctx, s.Settle[0]); err != nil {
+		return err
+	}
+	status, err := s.Control().Status(ctx)
+	if err != nil {
+		return err
+	}
+	d.Version = strings.TrimSpace(status.Agent.Version + " " + status.Agent.Commit)
+	if d.Idle, err = s.memory(ctx); err != nil {
+		return err
+	}
+	say("%s flavour: memory with the application", d.Flavour)
+	if d.Install, err = s.install(ctx); err != nil {
+		return err
+	}
+	d.Install.ImageBytes = imageBytes
+	if d.Demo, err = s.memory(ctx); err != nil {
+		return err
+	}
+	say("%s flavour: updates", d.Flavour)
+	for i, settle := range s.Settle {
+		if i > 0 {
+			if err := s.Stop(); err != nil {
+				return err
+			}
+			if err := s.start(ctx, settle); err != nil {
+				return err
+			}
+		}
+		u, err := s.updates(ctx, settle)
+		if err != nil {
+			return err
+		}
+		d.Updates = append(d.Updates, u)
+	}
+	say("%s flavour: unchanged polls", d.Flavour)
+	d.Polls, err = s.polls(ctx)
+	return err
+}
+
+func (s *subject) start(ctx context.Context, settle time.Duration) error {
+	if err := s.Configure(plant.Settings{Poll: time.Second, Settle: settle}); err != nil {
+		return err
+	}
+	if err := s.Run(ctx); err != nil {
+		return err
+	}
+	_, err := s.rest(ctx)
+	return err
+}
+
+// containerd is the external containerd, if there is one.
+func (s *subject) containerd() []int {
+	if pid := s.Containerd(); pid != 0 {
+		return []int{pid}
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// copyTo copies programs into a new directory and gives their paths there.
+func copyTo(dir string, programs []string) ([]string, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	var copies []string
+	for _, from := range programs {
+		to := filepath.Join(dir, filepath.Base(from))
+		if err := copyProgram(to, from); err != nil {
+			return nil, fmt.Errorf("cannot copy %s, is it built? %w", from, err)
+		}
+		copies = append(copies, to)
+	}
+	return copies, nil
+}
+
+func copyProgram(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// containerdVersion is the version of the containerd that a device has.
+func containerdVersion(ctx context.Context, o plant.Options) (string, error) {
+	if o.Containerd != "" {
+		out, err := exec.CommandContext(ctx, o.Containerd, "--version").Output()
+		if err != nil {
+			return "", fmt.Errorf("cannot ask containerd for its version: %w", err)
+		}
+		words := strings.Fields(string(out)) // containerd <module> <version> <commit>
+		if len(words) < 3 {
+			return "", fmt.Errorf("containerd says %q about its version", out)
+		}
+		return words[2], nil
+	}
+	info, err := buildinfo.ReadFile(o.Margolite)
+	if err != nil {
+		return "", err
+	}
+	for _, m := range info.Deps {
+		if m.Path == "github.com/containerd/containerd/v2" {
+			return m.Version, nil
+		}
+	}
+	return "", fmt.Errorf("%s carries no containerd", o.Margolite)
+}

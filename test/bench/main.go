@@ -1,0 +1,160 @@
+// Bench measures margolite: how big its programs are, what it takes of a
+// device's memory, how long a change takes from its publication until the WFM
+// hears that it is installed, and what unchanged polls and updates write to the
+// medium. It runs the real programs in namespaces of its own and leaves nothing
+// behind. `make bench` runs it; it fails when an unchanged poll writes anything.
+//
+// The defaults are for a quick look. For figures to publish, as others in the
+// field take them (a sample every 10 s over 10 minutes, after 5 minutes):
+//
+//	build/bench --warmup 5m --samples 60 --over 10m
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/margolite/margolite/test/isolated"
+	"github.com/margolite/margolite/test/plant"
+)
+
+// method is how things are measured.
+type method struct {
+	Warmup  time.Duration   `json:"warmupNs"`
+	Samples int             `json:"samples"`
+	Over    time.Duration   `json:"overNs"`
+	Rounds  int             `json:"rounds"`
+	Settle  []time.Duration `json:"settleNs"`
+	Polls   int             `json:"polls"`
+}
+
+// bench is the program.
+type bench struct {
+	method
+	dist, dir, json string
+	sizes, device   bool
+}
+
+func main() {
+	// An interrupt of the terminal reaches every stage of isolated.Main. The
+	// last one cleans up, and the others wait for it. It cleans up as well when
+	// nobody reads any more.
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGPIPE)
+	b := &bench{method: method{Settle: []time.Duration{0, 200 * time.Millisecond}}}
+	flag.DurationVar(&b.Warmup, "warmup", 5*time.Second, "rest before memory is measured")
+	flag.IntVar(&b.Samples, "samples", 20, "samples of memory")
+	flag.DurationVar(&b.Over, "over", 20*time.Second, "time over which they are taken")
+	flag.IntVar(&b.Rounds, "rounds", 10, "updates that are timed")
+	flag.IntVar(&b.Polls, "polls", 100, "unchanged polls")
+	flag.StringVar(&b.dist, "dist", "dist", "`DIR` with the programs of every target, as make cross leaves them")
+	flag.StringVar(&b.dir, "dir", "", "`DIR` on the medium to write to (default the system's for temporary files)")
+	flag.StringVar(&b.json, "json", "", "write the report to `FILE` too")
+	flag.BoolVar(&b.sizes, "sizes", true, "measure the programs")
+	flag.BoolVar(&b.device, "device", true, "measure the running device")
+	flag.Parse()
+	os.Exit(isolated.Main(b))
+}
+
+// Run measures and reports. It is what runs in the namespaces.
+func (b *bench) Run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := b.run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return 1
+	}
+	return 0
+}
+
+func (b *bench) run(ctx context.Context) (err error) {
+	if os.Geteuid() != 0 {
+		return errors.New("containers are real here: run it as root")
+	}
+	if b.Samples < 1 || b.Rounds < 1 || b.Polls < 1 {
+		return errors.New("--samples, --rounds and --polls have to be at least 1")
+	}
+	dir, err := os.MkdirTemp(b.dir, "margolite-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	r := &report{Method: b.method}
+	if r.Machine, err = describe(dir); err != nil {
+		return err
+	}
+	if b.sizes {
+		say("measuring the programs in %s", b.dist)
+		if r.Programs, err = measurePrograms(ctx, b.dist); err != nil {
+			return err
+		}
+	}
+	if b.device {
+		if err := b.measureDevices(ctx, dir, r); err != nil {
+			return err
+		}
+	}
+	r.print(os.Stdout)
+	if b.json != "" {
+		text, err := json.MarshalIndent(r, "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(b.json, append(text, '\n'), 0o644); err != nil {
+			return err
+		}
+	}
+	return r.verdict()
+}
+
+// measureDevices measures the full flavour, and the slim one on the containerd
+// that is installed, if one is.
+func (b *bench) measureDevices(ctx context.Context, dir string, r *report) error {
+	say("building the demo application")
+	application, err := plant.BuildApplication(ctx, imageVersion)
+	if err != nil {
+		return err
+	}
+	native := filepath.Join(b.dist, "linux-"+runtime.GOARCH)
+	if runtime.GOARCH == "arm" {
+		native += "v7"
+	}
+	d := deviceBench{method: b.method, application: application, dir: dir}
+	full, err := d.measure(ctx, flavour{
+		name: "full", programs: []string{filepath.Join(native, "margolite"), filepath.Join(native, shimName)},
+	})
+	if err != nil {
+		return err
+	}
+	r.Devices = append(r.Devices, *full)
+
+	containerd, err := exec.LookPath("containerd")
+	if err != nil {
+		say("containerd is not installed: the slim flavour is not measured")
+		return nil
+	}
+	shim, err := exec.LookPath(shimName)
+	if err != nil {
+		return fmt.Errorf("containerd is installed, its shim is not: %w", err)
+	}
+	slim, err := d.measure(ctx, flavour{
+		name: "slim", external: true, programs: []string{filepath.Join(native, "slim", "margolite"), containerd, shim},
+	})
+	if err != nil {
+		return err
+	}
+	r.Devices = append(r.Devices, *slim)
+	return nil
+}
+
+// say tells what goes on, apart from the report.
+func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

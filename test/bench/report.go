@@ -1,0 +1,214 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// report is everything that was measured.
+type report struct {
+	Machine  machine   `json:"machine"`
+	Method   method    `json:"method"`
+	Programs []program `json:"programs,omitempty"`
+	Devices  []device  `json:"devices,omitempty"`
+}
+
+// machine is where it was measured.
+type machine struct {
+	Time   time.Time `json:"time"`
+	OS     string    `json:"os"`
+	Kernel string    `json:"kernel"`
+	CPU    string    `json:"cpu"`
+	CPUs   int       `json:"cpus"`
+	Load   string    `json:"load"`   // before it began
+	Medium string    `json:"medium"` // the file system of the state
+}
+
+func describe(dir string) (machine, error) {
+	m := machine{Time: time.Now().UTC().Truncate(time.Second), OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), CPU: "unknown processor"}
+	var uname unix.Utsname
+	if err := unix.Uname(&uname); err != nil {
+		return m, err
+	}
+	m.Kernel = unix.ByteSliceToString(uname.Release[:])
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		m.Load, _, _ = strings.Cut(string(text), " ")
+	}
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {
+				m.CPU = strings.TrimSpace(value)
+			}
+		}
+	}
+	var err error
+	m.Medium, err = fileSystem(dir)
+	return m, err
+}
+
+// fileSystem is the type of the file system that holds dir.
+func fileSystem(dir string) (string, error) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "", err
+	}
+	best, kind := -1, "unknown"
+	for line := range strings.Lines(string(mounts)) {
+		left, right, _ := strings.Cut(line, " - ")
+		fields, of := strings.Fields(left), strings.Fields(right)
+		if len(fields) < 5 || len(of) < 1 {
+			continue
+		}
+		point := strings.TrimSuffix(fields[4], "/")
+		if (dir == point || strings.HasPrefix(dir, point+"/")) && len(point) >= best {
+			best, kind = len(point), of[0]
+		}
+	}
+	return kind, nil
+}
+
+// verdict is the error that the figures call for, or nil.
+func (r *report) verdict() error {
+	var errs []error
+	for _, d := range r.Devices {
+		if d.Polls.Written != (written{}) {
+			errs = append(errs, fmt.Errorf("flavour %s wrote during %d unchanged polls, want nothing: %+v", d.Flavour, d.Polls.Count, d.Polls.Written))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *report) print(out io.Writer) {
+	p := &printer{out: out}
+	version := "margolite"
+	if len(r.Devices) > 0 {
+		version += " " + r.Devices[0].Version
+	}
+	p.line("%s on %s, kernel %s, %d x %s, medium %s", version, r.Machine.OS, r.Machine.Kernel, r.Machine.CPUs, r.Machine.CPU, r.Machine.Medium)
+	p.line("%s, load %s before the start", r.Machine.Time.Format("2006-01-02 15:04 MST"), r.Machine.Load)
+	if len(r.Programs) > 0 {
+		p.programs(r.Programs)
+	}
+	if len(r.Devices) > 0 {
+		p.memory(r)
+		p.times(r)
+		p.writes(r)
+		p.polls(r)
+	}
+}
+
+// printer writes the report for people.
+type printer struct{ out io.Writer }
+
+func (p *printer) line(format string, args ...any) {
+	fmt.Fprintln(p.out, strings.TrimRight(fmt.Sprintf(format, args...), " "))
+}
+
+func (p *printer) heading(format string, args ...any) {
+	p.line("")
+	p.line(format, args...)
+}
+
+func (p *printer) programs(all []program) {
+	p.heading("Size of the programs in bytes, stripped, and after xz -9")
+	row := fmt.Sprintf("  %-14s", "target")
+	for _, n := range programNames {
+		row += fmt.Sprintf("  %14s %9s", n.name, "xz")
+	}
+	p.line("%s", row)
+	for i := 0; i < len(all); i += len(programNames) {
+		row := fmt.Sprintf("  %-14s", all[i].Target)
+		for _, f := range all[i : i+len(programNames)] {
+			packed := "-"
+			if f.Compressed > 0 {
+				packed = fmt.Sprint(f.Compressed)
+			}
+			row += fmt.Sprintf("  %14d %9s", f.Bytes, packed)
+		}
+		p.line("%s", row)
+	}
+}
+
+// title names a device in a table.
+func (d *device) title() string {
+	if d.External {
+		return fmt.Sprintf("%s flavour, external containerd %s", d.Flavour, d.Containerd)
+	}
+	return fmt.Sprintf("%s flavour, embedded containerd %s", d.Flavour, d.Containerd)
+}
+
+func (p *printer) memory(r *report) {
+	p.heading("Memory in MiB: median of %d samples over %s, after %s of rest; a poll every second", r.Method.Samples, r.Method.Over, r.Method.Warmup)
+	for _, d := range r.Devices {
+		p.line("  %-44s %9s %7s %7s %9s", d.title(), "processes", "RSS", "PSS", "anonymous")
+		for _, state := range []struct {
+			name     string
+			holdings []holding
+		}{{"idle", d.Idle}, {"demo", d.Demo}} {
+			name := state.name
+			for _, h := range state.holdings {
+				p.line("    %-6s %-35s %9d %7.1f %7.1f %9.1f", name, h.What, h.Processes, mib(h.RSS), mib(h.PSS), mib(h.Anonymous))
+				name = ""
+			}
+		}
+		p.line("    %-42s %9s %7.1f", "peak of the agent, demo installed", "", mib(d.Install.PeakRSS))
+	}
+	p.line("  idle: nothing is deployed. demo: two services run. Together is the agent with an")
+	p.line("  external containerd and all shims, without the processes in the containers.")
+}
+
+func (p *printer) times(r *report) {
+	p.heading("Time from publication until the WFM heard installed; polled at once")
+	for _, d := range r.Devices {
+		p.line("  %-44s %8s %8s", d.title(), "median", "max")
+		for _, u := range d.Updates {
+			p.line("    %-42s %8s %8s", fmt.Sprintf("parameter change x %d, settle %s", r.Method.Rounds, u.Settle), ms(u.Median), ms(u.Max))
+		}
+		p.line("    %-42s %8s", fmt.Sprintf("first installation, pull of %d bytes", d.Install.ImageBytes), ms(d.Install.Took))
+	}
+	p.line("  A parameter change recreates one of two services; its image is present.")
+}
+
+func (p *printer) writes(r *report) {
+	p.heading("Bytes written to the medium")
+	for _, d := range r.Devices {
+		p.line("  %-44s %9s %10s %9s %9s", d.title(), "agent", "containerd", "shims", "device")
+		row := func(what string, w written) {
+			containerd, device := "-", "-"
+			if d.External {
+				containerd = fmt.Sprint(w.Containerd)
+			}
+			if d.Counted {
+				device = fmt.Sprint(w.Device)
+			}
+			p.line("    %-42s %9d %10s %9d %9s", what, w.Agent, containerd, w.Shims, device)
+		}
+		row(fmt.Sprintf("%d unchanged polls", d.Polls.Count), d.Polls.Written)
+		for _, u := range d.Updates {
+			row(fmt.Sprintf("each parameter change, settle %s", u.Settle), u.Written)
+		}
+		row("first installation", d.Install.Written)
+	}
+	p.line("  Of a process: write_bytes of /proc/PID/io, with its dead children's; data in whole")
+	p.line("  folios as they become dirty (up to 1 MiB for one byte), without the journal.")
+	p.line("  Of the device: sectors that got there, with the journal of the state's own ext4.")
+}
+
+func (p *printer) polls(r *report) {
+	p.heading("Processor time of the agent over unchanged polls")
+	for _, d := range r.Devices {
+		p.line("  %-44s %6s for %d polls, %s each, %d bytes logged", d.title(), ms(d.Polls.CPU), d.Polls.Count,
+			(d.Polls.CPU / time.Duration(d.Polls.Count)).Round(time.Microsecond), d.Polls.Logged)
+	}
+}
+
+func mib(n int64) float64 { return float64(n) / (1 << 20) }
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.0f ms", float64(d)/float64(time.Millisecond)) }

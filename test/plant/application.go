@@ -1,0 +1,117 @@
+package plant
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"time"
+
+	"github.com/margolite/margolite/test/demoapp/demoimage"
+	"github.com/margolite/margolite/test/ociimage"
+	"github.com/margolite/margolite/test/wfmsim"
+)
+
+// component is where the application's Compose component is in the registry.
+const (
+	component        = "apps/demo"
+	componentVersion = "1.0.0"
+)
+
+// Application is the demonstration's application of two services: its images
+// and its Compose component. It is built once, for any number of plants.
+type Application struct {
+	images    map[string]*ociimage.Artifact // by version
+	component *ociimage.Artifact
+}
+
+// BuildApplication builds it with an image for each version. It needs the go
+// command.
+func BuildApplication(ctx context.Context, versions ...string) (*Application, error) {
+	a := &Application{images: map[string]*ociimage.Artifact{}}
+	var programs ociimage.Programs
+	for _, v := range versions {
+		image, err := demoimage.Image(ctx, demoimage.Options{Programs: &programs, Version: v})
+		if err != nil {
+			return nil, err
+		}
+		a.images[v] = image
+	}
+	c, err := demoimage.Component(ctx, componentVersion)
+	if err != nil {
+		return nil, err
+	}
+	if a.component, err = c.Build(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// Size is how many bytes a device has to fetch for a version: the image with
+// its configuration, not the Compose component.
+func (a *Application) Size(version string) int64 {
+	image := a.images[version]
+	n := int64(len(image.Manifest))
+	for _, blob := range image.Blobs {
+		n += int64(len(blob))
+	}
+	return n
+}
+
+func (a *Application) push(ctx context.Context, url string) error {
+	to := ociimage.Registry{URL: url}
+	for version, image := range a.images {
+		if err := to.Push(ctx, demoimage.Repository, version, image); err != nil {
+			return err
+		}
+	}
+	return to.Push(ctx, component, componentVersion, a.component)
+}
+
+// Deployment describes one of the application, on port 8090 unless parameters
+// say otherwise.
+func (p *Plant) Deployment(id string, parameters map[string]any) wfmsim.Deployment {
+	d := wfmsim.Deployment{
+		ID: id, Name: "demo-deployment", DeviceID: Device, ApplicationID: "demo",
+		Components: []wfmsim.Component{{Name: "demo", Repository: p.Registry.Address() + "/" + component, Revision: componentVersion}},
+		Parameters: map[string]any{"REGISTRY": p.Registry.Address(), "PORT": 8090},
+	}
+	maps.Copy(d.Parameters, parameters)
+	return d
+}
+
+// Answer is what the application says to a visitor.
+type Answer struct {
+	Text     string `json:"text"`
+	Greeting string `json:"greeting"`
+	Version  string `json:"version"`
+	Visit    uint64 `json:"visit"`
+}
+
+// Ask visits the application on its published port.
+func Ask(ctx context.Context, port int) (Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	var a Answer
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/", port), nil)
+	if err != nil {
+		return a, err
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Close = true // containers are replaced under a connection that stays
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return a, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+	if err != nil {
+		return a, err
+	}
+	if res.StatusCode != http.StatusOK {
+		return a, fmt.Errorf("%s: %s", res.Status, body)
+	}
+	return a, json.Unmarshal(body, &a)
+}

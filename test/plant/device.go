@@ -1,0 +1,200 @@
+package plant
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// StateDir is what the device keeps: the agent's state, and that of an external
+// containerd beside it.
+func (p *Plant) StateDir() string {
+	return cmp.Or(p.options.State, filepath.Join(p.options.Dir, "state"))
+}
+
+// RunDir is what the device loses with its power.
+func (p *Plant) RunDir() string { return filepath.Join(p.options.Dir, "run") }
+
+// ConfigFile is the agent's configuration.
+func (p *Plant) ConfigFile() string { return filepath.Join(p.options.Dir, "config.yaml") }
+
+// LogFile is what the agent logs, over all its runs.
+func (p *Plant) LogFile() string { return filepath.Join(p.options.Dir, "agent.log") }
+
+func (p *Plant) socket() string { return filepath.Join(p.options.Dir, "containerd.sock") }
+
+// Configure writes the configuration for the next start of the agent.
+func (p *Plant) Configure(s Settings) error {
+	containerd := "embedded"
+	if p.options.Containerd != "" {
+		containerd = p.socket()
+	}
+	return os.WriteFile(p.ConfigFile(), fmt.Appendf(nil, `device: {id: %s}
+wfm:
+  url: %s
+  certificate: %s
+  key: %s
+  trustBundle: %s
+poll: {interval: %s}
+state: {dir: %s, run: %s}
+runtime: {containerd: %s, settle: %s}
+registries: {%q: {plainHTTP: true}}
+log: {level: %s}
+`, Device, p.WFM.URL(), p.files.Certificate, p.files.Key, p.files.TrustBundle, cmp.Or(s.Poll, time.Second),
+		p.StateDir(), p.RunDir(), containerd, s.Settle, p.Registry.Address(), cmp.Or(s.LogLevel, "info")), 0o600)
+}
+
+// process is one run of a program.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it ended
+}
+
+// Start starts the agent, with more environment if given, and before it the
+// containerd that it needs.
+func (p *Plant) Start(env ...string) error {
+	if p.agent != nil {
+		return errors.New("cannot start the agent: it runs already")
+	}
+	if err := p.startContainerd(); err != nil {
+		return err
+	}
+	log, err := appendTo(p.LogFile())
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(p.options.Margolite, "run", "--config", p.ConfigFile())
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stderr = log
+	// It stops when it is told to and not by a terminal's interrupt.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("cannot start the agent: %w", err)
+	}
+	a := &process{cmd: cmd, done: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait() // how it ends matters only to itself
+		close(a.done)
+	}()
+	p.agent = a
+	return nil
+}
+
+// Run starts the agent and waits until its socket answers.
+func (p *Plant) Run(ctx context.Context, env ...string) error {
+	if err := p.Start(env...); err != nil {
+		return err
+	}
+	if err := Eventually(ctx, func() error { return p.Control().Ping(ctx) }); err != nil {
+		return fmt.Errorf("the agent did not start: %w", err)
+	}
+	return nil
+}
+
+// Running says whether the agent was started and has not been stopped.
+func (p *Plant) Running() bool { return p.agent != nil }
+
+// Agent is the process id of the agent, which has to run.
+func (p *Plant) Agent() int { return p.agent.cmd.Process.Pid }
+
+// Stop asks the agent to end, and waits.
+func (p *Plant) Stop() error {
+	if err := p.agent.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("cannot stop the agent: %w", err)
+	}
+	return p.Ended()
+}
+
+// Ended waits for the agent to end by itself.
+func (p *Plant) Ended() error {
+	select {
+	case <-p.agent.done:
+		p.agent = nil
+		return nil
+	case <-time.After(patience):
+		return errors.New("the agent goes on and on")
+	}
+}
+
+// Kill ends the agent, if it runs, as kill -9 does.
+func (p *Plant) Kill() {
+	if p.agent == nil {
+		return
+	}
+	_ = p.agent.cmd.Process.Kill() // it may have ended by itself
+	<-p.agent.done
+	p.agent = nil
+}
+
+// startContainerd starts the external containerd, if there is one, with
+// everything of its own. It finds a shim beside its program first.
+func (p *Plant) startContainerd() error {
+	if p.options.Containerd == "" || p.containerd != nil {
+		return nil
+	}
+	file := filepath.Join(p.options.Dir, "containerd.toml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, `version = 2
+root = %q
+state = %q
+disabled_plugins = ["io.containerd.grpc.v1.cri"]
+[grpc]
+  address = %q
+`, filepath.Join(p.StateDir(), "containerd"), filepath.Join(p.RunDir(), "containerd"), p.socket()), 0o600); err != nil {
+		return err
+	}
+	log, err := appendTo(filepath.Join(p.options.Dir, "containerd.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(p.options.Containerd, "-c", file)
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(p.options.Containerd)+":"+os.Getenv("PATH"))
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("cannot start containerd: %w", err)
+	}
+	p.containerd = cmd
+	return nil
+}
+
+// Containerd is the process id of the external containerd, or 0.
+func (p *Plant) Containerd() int {
+	if p.containerd == nil {
+		return 0
+	}
+	return p.containerd.Process.Pid
+}
+
+// PowerOff ends every process of the device but the agent and forgets what only
+// memory holds, as a power cut does: containers and shims, mounts, and the run
+// directory. Links and rules belong to whoever made the network namespace.
+func (p *Plant) PowerOff() {
+	if p.containerd != nil {
+		_ = p.containerd.Process.Kill()
+		_ = p.containerd.Wait()
+		p.containerd = nil
+	}
+	for range 3 { // who is killed may just have forked
+		for _, pid := range p.Shims() {
+			for _, victim := range append(descendants(pid), pid) {
+				_ = unix.Kill(victim, unix.SIGKILL)
+			}
+		}
+	}
+	unmountBelow(p.options.Dir)
+	_ = os.RemoveAll(p.RunDir())
+}
+
+func appendTo(file string) (*os.File, error) {
+	return os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+}

@@ -1,0 +1,78 @@
+package plant
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Shims are the process ids of the shims that run for this plant.
+func (p *Plant) Shims() []int {
+	return Processes("containerd-shim", p.options.Dir+"/")
+}
+
+// Processes are those whose command line holds all words.
+func Processes(words ...string) []int {
+	var found []int
+	for _, pid := range processes() {
+		line, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+		lacks := func(word string) bool { return !strings.Contains(string(line), word) }
+		if !slices.ContainsFunc(words, lacks) {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// descendants are the children of a process, and theirs.
+func descendants(pid int) []int {
+	children := map[int][]int{}
+	for _, child := range processes() {
+		stat, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(child), "stat"))
+		// The name before it may hold anything, also brackets.
+		rest := string(stat)[strings.LastIndex(string(stat), ")")+1:]
+		if fields := strings.Fields(rest); len(fields) > 1 {
+			parent, _ := strconv.Atoi(fields[1])
+			children[parent] = append(children[parent], child)
+		}
+	}
+	var all []int
+	for next := children[pid]; len(next) > 0; {
+		all = append(all, next...)
+		var below []int
+		for _, child := range next {
+			below = append(below, children[child]...)
+		}
+		next = below
+	}
+	return all
+}
+
+func processes() []int {
+	entries, _ := os.ReadDir("/proc")
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// unmountBelow unmounts everything below dir, the innermost first.
+func unmountBelow(dir string) {
+	mounts, _ := os.ReadFile("/proc/self/mountinfo")
+	var points []string
+	for line := range strings.Lines(string(mounts)) {
+		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir+"/") {
+			points = append(points, f[4])
+		}
+	}
+	for _, point := range slices.Backward(points) {
+		_ = unix.Unmount(point, unix.MNT_DETACH)
+	}
+}
