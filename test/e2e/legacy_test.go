@@ -9,6 +9,7 @@ import (
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/ociimage"
+	"github.com/margolite/margolite/test/plant"
 )
 
 // PKG-15: packages of earlier revisions of the standard are files behind a URL,
@@ -23,12 +24,13 @@ func TestPackagesBehindURLs(t *testing.T) {
 	server := httptest.NewServer(served)
 	defer server.Close()
 
-	p := newPlant(t, "embedded")
-	config, err := os.ReadFile(p.config())
+	r := newRig(t, "embedded")
+	config, err := os.ReadFile(r.ConfigFile())
 	check(t, err)
 	host := strings.TrimPrefix(server.URL, "http://")
-	p.write("config.yaml", strings.Replace(string(config), "registries: {", `registries: {"`+host+`": {plainHTTP: true}, `, 1))
-	p.running()
+	registries := strings.Replace(string(config), "registries: {", `registries: {"`+host+`": {plainHTTP: true}, `, 1)
+	check(t, os.WriteFile(r.ConfigFile(), []byte(registries), 0o600))
+	r.running()
 	for file, greeting := range map[string]string{"demo.tar.gz": "from an archive", "compose.yaml": "from a file"} {
 		document := `apiVersion: application.margo.org/v1alpha1
 kind: ApplicationDeployment
@@ -45,13 +47,13 @@ spec:
         properties:
           packageLocation: ` + server.URL + "/" + file + `
   parameters:
-    registry: {value: "` + p.registry.Address() + `", targets: [{pointer: ENV.REGISTRY, components: [demo]}]}
+    registry: {value: "` + r.Registry.Address() + `", targets: [{pointer: ENV.REGISTRY, components: [demo]}]}
     greeting: {value: ` + greeting + `, targets: [{pointer: ENV.GREETING, components: [demo]}]}
 `
-		done, err := p.wfm.Publish(clientID, []byte(document))
+		done, err := r.WFM.Publish(plant.Client, []byte(document))
 		check(t, err)
-		p.await(demoID, margo.Installed, done.Version)
-		if a := p.answers(8090); a.Greeting != greeting {
+		r.await(demoID, margo.Installed, done.Version)
+		if a := r.answers(8090); a.Greeting != greeting {
 			t.Errorf("%s: the application says %+v", file, a)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/plant"
 	"github.com/margolite/margolite/test/wfmsim"
 )
 
@@ -19,25 +20,25 @@ const demoID = "ad9b614e-8912-45f4-a523-372358765def"
 // an update recreates only what changed and keeps the volume; a removal leaves
 // nothing but the volume; the WFM hears of each step, in order.
 func TestInstallUpdateRemove(t *testing.T) {
-	onBackends(t, func(t *testing.T, p *plant) {
-		p.running()
-		p.install(p.deployment(demoID, nil))
-		first := p.answers(8090)
+	onBackends(t, func(t *testing.T, r *rig) {
+		r.running()
+		r.install(r.Deployment(demoID, nil))
+		first := r.answers(8090)
 		if first.Greeting != "Hello" || first.Visit != 1 {
 			t.Errorf("the application says %+v, want the first visit and Hello", first)
 		}
-		before := p.services(demoID)
+		before := r.services(demoID)
 		if len(before) != 2 {
 			t.Fatalf("services are %+v, want web and counter", before)
 		}
 
 		// A parameter that only the web service uses.
-		p.install(p.deployment(demoID, map[string]any{"GREETING": "Servus"}))
-		second := p.answers(8090)
+		r.install(r.Deployment(demoID, map[string]any{"GREETING": "Servus"}))
+		second := r.answers(8090)
 		if second.Greeting != "Servus" || second.Visit != first.Visit+1 {
 			t.Errorf("after the update it says %+v, want Servus and visit %d", second, first.Visit+1)
 		}
-		after := p.services(demoID)
+		after := r.services(demoID)
 		if same, same2 := after["counter"], before["counter"]; same.Container != same2.Container || same.Pid != same2.Pid {
 			t.Errorf("the update touched service counter: %+v was %+v", same, same2)
 		}
@@ -49,27 +50,27 @@ func TestInstallUpdateRemove(t *testing.T) {
 		}
 
 		// Another image for both: the volume stays.
-		p.install(p.deployment(demoID, map[string]any{"GREETING": "Servus", "TAG": "2.0.0"}))
-		third := p.answers(8090)
+		r.install(r.Deployment(demoID, map[string]any{"GREETING": "Servus", "TAG": "2.0.0"}))
+		third := r.answers(8090)
 		if third.Version != "2.0.0" || third.Visit != second.Visit+1 {
 			t.Errorf("after the new image it says %+v, want version 2.0.0 and visit %d", third, second.Visit+1)
 		}
 
-		p.await(demoID, margo.Removed, p.remove(demoID))
-		p.eventually("nothing is left", p.nothingLeft)
-		if _, err := p.ask(8090); err == nil {
+		r.await(demoID, margo.Removed, r.remove(demoID))
+		r.eventually("nothing is left", r.nothingLeft)
+		if _, err := plant.Ask(t.Context(), 8090); err == nil {
 			t.Error("the removed application still answers")
 		}
-		if volumes, _ := filepath.Glob(filepath.Join(p.stateDir(), "volumes", "*", "data", "*")); len(volumes) == 0 {
+		if volumes, _ := filepath.Glob(filepath.Join(r.StateDir(), "volumes", "*", "data", "*")); len(volumes) == 0 {
 			t.Error("the removal took the named volume along")
 		}
-		if s := p.status(); len(s.Deployments) != 0 || s.Outbox != 0 {
+		if s := r.status(); len(s.Deployments) != 0 || s.Outbox != 0 {
 			t.Errorf("status still shows %+v", s)
 		}
 
 		var heard []string
-		for _, r := range p.wfm.Statuses(demoID) {
-			heard = append(heard, fmt.Sprintf("%s@%d", r.Status.State, r.Status.AdoptedVersion))
+		for _, report := range r.WFM.Statuses(demoID) {
+			heard = append(heard, fmt.Sprintf("%s@%d", report.Status.State, report.Status.AdoptedVersion))
 		}
 		want := []string{
 			"pending@2", "installing@2", "installed@2",
@@ -87,67 +88,67 @@ func TestInstallUpdateRemove(t *testing.T) {
 // deployment that a revision no longer has are removed.
 func TestDeploymentsAndComponentsAreApart(t *testing.T) {
 	const otherID = "ad9b614e-8912-45f4-a523-372358765dee" // shares all but its end
-	onBackends(t, func(t *testing.T, p *plant) {
-		p.running()
-		p.publish(p.deployment(demoID, nil))
-		two := p.deployment(otherID, map[string]any{"PORT": 8091, "GREETING": "Moin"})
-		p.install(two)
-		p.await(demoID, margo.Installed, 1)
-		if a, b := p.answers(8090), p.answers(8091); a.Greeting != "Hello" || b.Greeting != "Moin" || a.Visit != 1 || b.Visit != 1 {
+	onBackends(t, func(t *testing.T, r *rig) {
+		r.running()
+		r.publish(r.Deployment(demoID, nil))
+		two := r.Deployment(otherID, map[string]any{"PORT": 8091, "GREETING": "Moin"})
+		r.install(two)
+		r.await(demoID, margo.Installed, 1)
+		if a, b := r.answers(8090), r.answers(8091); a.Greeting != "Hello" || b.Greeting != "Moin" || a.Visit != 1 || b.Visit != 1 {
 			t.Errorf("the applications are not apart: %+v, %+v", a, b)
 		}
 
-		extra := p.deployment(otherID, map[string]any{"PORT": 8091})
+		extra := r.Deployment(otherID, map[string]any{"PORT": 8091})
 		extra.Components[0].Name = "renamed"
-		p.install(extra)
-		p.answers(8091)
-		s := p.status()
+		r.install(extra)
+		r.answers(8091)
+		s := r.status()
 		i := slices.IndexFunc(s.Deployments, func(d control.Deployment) bool { return d.ID == otherID })
 		if i < 0 || len(s.Deployments[i].Components) != 1 || s.Deployments[i].Components[0].Name != "renamed" {
 			t.Errorf("components are %+v", s.Deployments)
 		}
-		if out, err := p.margolite("compose", "ps", "--all", "--json"); err != nil {
+		if out, err := r.margolite("compose", "ps", "--all", "--json"); err != nil {
 			t.Error(err)
 		} else if n := len(decode[[]control.Service](t, out)); n != 4 {
 			t.Errorf("%d containers run, want two of each deployment: %s", n, out)
 		}
-		p.await(otherID, margo.Removed, p.remove(otherID))
-		p.answers(8090)
+		r.await(otherID, margo.Removed, r.remove(otherID))
+		r.answers(8090)
 	})
 }
 
 // An ordinary Compose file runs without a WFM, with the agent and without it.
 func TestComposeWithoutWFM(t *testing.T) {
-	onBackends(t, func(t *testing.T, p *plant) {
+	onBackends(t, func(t *testing.T, r *rig) {
 		file, err := filepath.Abs("../demoapp/package/compose.yaml")
 		check(t, err)
-		t.Setenv("REGISTRY", p.registry.Address())
+		t.Setenv("REGISTRY", r.Registry.Address())
 		t.Setenv("PORT", "8095")
 		for _, mode := range []string{"agent", "alone"} {
 			if mode == "agent" {
-				p.running()
+				r.running()
 			}
-			out, err := p.margolite("compose", "up", "-f", file, "-p", "trial")
+			out, err := r.margolite("compose", "up", "-f", file, "-p", "trial")
 			check(t, err)
-			if a := p.answers(8095); a.Visit == 0 {
+			if a := r.answers(8095); a.Visit == 0 {
 				t.Errorf("%s: the application says %+v; up printed %s", mode, a, out)
 			}
-			out, err = p.margolite("compose", "ps", "-p", "trial", "--json")
+			out, err = r.margolite("compose", "ps", "-p", "trial", "--json")
 			check(t, err)
 			for _, s := range decode[[]control.Service](t, out) {
 				if s.State != "running" {
 					t.Errorf("%s: service %+v does not run", mode, s)
 				}
 			}
-			if out, err = p.margolite("compose", "logs", "-p", "trial", "web"); err != nil || out == "" {
+			if out, err = r.margolite("compose", "logs", "-p", "trial", "web"); err != nil || out == "" {
 				t.Errorf("%s: logs are %q, %v", mode, out, err)
 			}
-			if _, err = p.margolite("compose", "down", "-p", "trial"); err != nil {
+			if _, err = r.margolite("compose", "down", "-p", "trial"); err != nil {
 				t.Error(err)
 			}
-			p.eventually("nothing is left", p.nothingLeft)
+			r.eventually("nothing is left", r.nothingLeft)
 			if mode == "agent" {
-				p.stop()
+				r.stop()
 			}
 		}
 	})
@@ -155,17 +156,17 @@ func TestComposeWithoutWFM(t *testing.T) {
 
 // What a deployment prints can be read by its name, and followed.
 func TestLogsOfADeployment(t *testing.T) {
-	onBackends(t, func(t *testing.T, p *plant) {
-		p.running()
-		p.install(p.deployment(demoID, nil))
-		p.answers(8090)
+	onBackends(t, func(t *testing.T, r *rig) {
+		r.running()
+		r.install(r.Deployment(demoID, nil))
+		r.answers(8090)
 		for _, name := range []string{demoID, demoID[:8], "demo-deployment"} {
-			out, err := p.margolite("logs", name, "web")
+			out, err := r.margolite("logs", name, "web")
 			if err != nil || out == "" {
 				t.Errorf("logs %s: %q, %v", name, out, err)
 			}
 		}
-		if _, err := p.margolite("logs", "nonesuch"); err == nil {
+		if _, err := r.margolite("logs", "nonesuch"); err == nil {
 			t.Error("logs of a deployment that does not exist are no error")
 		}
 	})
@@ -173,58 +174,58 @@ func TestLogsOfADeployment(t *testing.T) {
 
 // A second agent on the same state directory is refused, and harms nothing.
 func TestSecondAgentIsRefused(t *testing.T) {
-	p := newPlant(t, "embedded")
-	p.running()
-	if out, err := p.margolite("run"); err == nil {
+	r := newRig(t, "embedded")
+	r.running()
+	if out, err := r.margolite("run"); err == nil {
 		t.Errorf("a second agent ran: %s", out)
 	}
-	p.status()
+	r.status()
 }
 
 // The WFM may be mounted below a path, and know the device only later.
 func TestUnacceptedClientBecomesAccepted(t *testing.T) {
-	p := newPlant(t, "embedded")
-	p.wfm.Retire(clientID)
-	p.running()
-	p.eventually("the refusal is shown", func() error {
-		if s := p.status(); s.WFM.LastError == "" {
+	r := newRig(t, "embedded")
+	r.WFM.Retire(plant.Client)
+	r.running()
+	r.eventually("the refusal is shown", func() error {
+		if s := r.status(); s.WFM.LastError == "" {
 			return errors.New("no error in status")
 		}
 		return nil
 	})
-	p.wfm.Reinstate(clientID)
-	p.install(p.deployment(demoID, nil))
-	p.answers(8090)
+	r.WFM.Reinstate(plant.Client)
+	r.install(r.Deployment(demoID, nil))
+	r.answers(8090)
 }
 
 // A missing certificate leaves the device offline with its workloads running,
 // is named by check, and the device is back as soon as the file is.
 func TestMissingCertificateIsOffline(t *testing.T) {
-	p := newPlant(t, "embedded")
-	p.running()
-	p.install(p.deployment(demoID, nil))
-	p.stop()
-	certificate := filepath.Join(p.dir, "identity", "device.pem")
+	r := newRig(t, "embedded")
+	r.running()
+	r.install(r.Deployment(demoID, nil))
+	r.stop()
+	certificate := filepath.Join(r.dir, "identity", "device.pem")
 	check(t, os.Rename(certificate, certificate+".away"))
-	p.running()
-	p.answers(8090)
-	if out, err := p.margolite("check"); err == nil || !containsAll(out, "identity", certificate, "mend") {
+	r.running()
+	r.answers(8090)
+	if out, err := r.margolite("check"); err == nil || !containsAll(out, "identity", certificate, "mend") {
 		t.Errorf("check says %q, %v", out, err)
 	}
 	check(t, os.Rename(certificate+".away", certificate))
-	p.install(p.deployment(demoID, map[string]any{"GREETING": "Back"}))
-	if out, err := p.margolite("check"); err != nil {
+	r.install(r.Deployment(demoID, map[string]any{"GREETING": "Back"}))
+	if out, err := r.margolite("check"); err != nil {
 		t.Errorf("check on a good device: %v: %s", err, out)
 	}
 }
 
 // Components are installed in order, each settled before the next.
 func TestComponentsInOrder(t *testing.T) {
-	p := newPlant(t, "embedded")
-	p.running()
-	d := p.deployment(demoID, nil)
-	second := wfmsim.Component{Name: "second", Repository: p.registry.Address() + "/apps/second", Revision: "1.0.0"}
-	p.pushComponent("apps/second", compose("second", "1.0.0", `
+	r := newRig(t, "embedded")
+	r.running()
+	d := r.Deployment(demoID, nil)
+	second := wfmsim.Component{Name: "second", Repository: r.Registry.Address() + "/apps/second", Revision: "1.0.0"}
+	r.pushComponent("apps/second", compose("second", "1.0.0", `
 services:
   idle:
     image: ${REGISTRY}/margolite/demoapp:1.0.0
@@ -233,9 +234,9 @@ services:
     tmpfs: [/tmp, /data]
 `))
 	d.Components = append(d.Components, second)
-	p.install(d)
+	r.install(d)
 	var heard []string
-	for _, r := range p.wfm.Statuses(demoID) {
+	for _, r := range r.WFM.Statuses(demoID) {
 		line := string(r.Status.State)
 		for _, c := range r.Status.Components {
 			line += " " + c.Name + ":" + string(c.State)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/ociimage"
+	"github.com/margolite/margolite/test/plant"
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/fault"
 )
@@ -66,18 +67,18 @@ func TestBadManifestsAreRefusedAsAWhole(t *testing.T) {
 		"an oversized manifest": {Manifest: append(manifest(1000, "null"), make([]byte, 64<<20)...)},
 	}
 
-	p := newPlant(t, "embedded")
-	p.running()
-	p.install(p.deployment(demoID, nil)) // version 2
-	before := p.services(demoID)
+	r := newRig(t, "embedded")
+	r.running()
+	r.install(r.Deployment(demoID, nil)) // version 2
+	before := r.services(demoID)
 	for name, raw := range cases {
 		t.Run(name, func(t *testing.T) {
-			p.t = t
-			p.wfm.SetRaw(clientID, raw)
-			if err := p.control().Sync(t.Context()); err == nil {
+			r.t = t
+			r.WFM.SetRaw(plant.Client, raw)
+			if err := r.Control().Sync(t.Context()); err == nil {
 				t.Error("sync succeeded with a bad manifest")
 			}
-			s := p.status()
+			s := r.status()
 			if s.WFM.Refused == "" {
 				t.Errorf("status does not say why the manifest is refused: %+v", s.WFM)
 			}
@@ -85,23 +86,23 @@ func TestBadManifestsAreRefusedAsAWhole(t *testing.T) {
 				t.Errorf("the refused manifest changed something: %+v", s)
 			}
 			for service, was := range before {
-				if now := p.services(demoID)[service]; !sameTask(was, now) {
+				if now := r.services(demoID)[service]; !sameTask(was, now) {
 					t.Errorf("service %s changed: %+v was %+v", service, now, was)
 				}
 			}
 		})
 	}
-	p.t = t
-	p.install(p.deployment(demoID, map[string]any{"GREETING": "Good again"}))
-	if s := p.status(); s.WFM.Refused != "" {
+	r.t = t
+	r.install(r.Deployment(demoID, map[string]any{"GREETING": "Good again"}))
+	if s := r.status(); s.WFM.Refused != "" {
 		t.Errorf("the good manifest is shown as refused: %s", s.WFM.Refused)
 	}
 }
 
 // When one way of fetching serves wrong bytes or none, the other is taken.
 func TestBundleAndDocumentsReplaceEachOther(t *testing.T) {
-	p := newPlant(t, "embedded")
-	p.running()
+	r := newRig(t, "embedded")
+	r.running()
 	for i, f := range []fault.Fault{
 		{Endpoint: wfmsim.EndpointBundle, Kind: fault.Answer, Status: 404},
 		{Endpoint: wfmsim.EndpointBundle, Kind: fault.Corrupt, Bytes: 40},
@@ -109,10 +110,10 @@ func TestBundleAndDocumentsReplaceEachOther(t *testing.T) {
 		{Endpoint: wfmsim.EndpointDocument, Kind: fault.Answer, Status: 404},
 		{Endpoint: wfmsim.EndpointDocument, Kind: fault.Corrupt, Bytes: 10},
 	} {
-		_, err := p.wfm.Faults().Inject(f)
+		_, err := r.WFM.Faults().Inject(f)
 		check(t, err)
-		p.install(p.deployment(demoID, map[string]any{"GREETING": fmt.Sprint("Hello ", i)}))
-		p.wfm.Faults().Clear("")
+		r.install(r.Deployment(demoID, map[string]any{"GREETING": fmt.Sprint("Hello ", i)}))
+		r.WFM.Faults().Clear("")
 	}
 }
 
@@ -120,14 +121,14 @@ func TestBundleAndDocumentsReplaceEachOther(t *testing.T) {
 // source and message; its former revision keeps running, and so do the others.
 func TestBadDeploymentFailsAlone(t *testing.T) {
 	const otherID = "b0a7e1c2-0000-4000-8000-000000000002"
-	onBackends(t, func(t *testing.T, p *plant) {
+	onBackends(t, func(t *testing.T, r *rig) {
 		outside := programs.component
 		outside.Version = "6.0.0"
 		outside.ExtraEntries = []ociimage.Entry{{Name: "demo/../../escape", Data: []byte("x")}}
-		p.pushComponent("apps/demo", outside)
-		p.pushComponent("apps/demo", compose("demo", "7.0.0", "services: {web: {image: \"${REGISTRY}/margolite/demoapp:1.0.0\", privileged: true}}"))
-		p.pushComponent("apps/demo", compose("demo", "8.0.0", "services: {web: {image: \"${REGISTRY}/margolite/nonesuch:1.0.0\"}}"))
-		p.pushComponent("apps/demo", compose("demo", "9.0.0", "services: {web: {image: \"${REGISTRY}/margolite/demoapp:1.0.0\", command: [nonesuch]}}"))
+		r.pushComponent("apps/demo", outside)
+		r.pushComponent("apps/demo", compose("demo", "7.0.0", "services: {web: {image: \"${REGISTRY}/margolite/demoapp:1.0.0\", privileged: true}}"))
+		r.pushComponent("apps/demo", compose("demo", "8.0.0", "services: {web: {image: \"${REGISTRY}/margolite/nonesuch:1.0.0\"}}"))
+		r.pushComponent("apps/demo", compose("demo", "9.0.0", "services: {web: {image: \"${REGISTRY}/margolite/demoapp:1.0.0\", command: [nonesuch]}}"))
 
 		revision := func(r string) func(*wfmsim.Deployment) {
 			return func(d *wfmsim.Deployment) { d.Components[0].Revision = r }
@@ -147,15 +148,15 @@ func TestBadDeploymentFailsAlone(t *testing.T) {
 			{name: "a package that is missing", change: revision("5.5.5"), code: "ARTIFACT_NOT_FOUND", says: []string{"5.5.5"}},
 			{name: "a container that ends at once", change: revision("9.0.0"), code: "CONTAINER_EXITED", says: []string{"web"}},
 		}
-		p.running()
-		p.install(p.deployment(demoID, nil))
-		p.install(p.deployment(otherID, map[string]any{"PORT": 8092}))
-		otherBefore := p.services(otherID)
+		r.running()
+		r.install(r.Deployment(demoID, nil))
+		r.install(r.Deployment(otherID, map[string]any{"PORT": 8092}))
+		otherBefore := r.services(otherID)
 		for _, c := range cases {
 			t.Run(c.name, func(t *testing.T) {
-				p.t = t
-				before := p.services(demoID)
-				d := p.deployment(demoID, nil)
+				r.t = t
+				before := r.services(demoID)
+				d := r.Deployment(demoID, nil)
 				if c.change != nil {
 					c.change(&d)
 				}
@@ -164,11 +165,11 @@ func TestBadDeploymentFailsAlone(t *testing.T) {
 				if c.raw != nil {
 					body = []byte(c.raw(string(body)))
 				}
-				done, err := p.wfm.Publish(clientID, body)
+				done, err := r.WFM.Publish(plant.Client, body)
 				check(t, err)
-				p.await(demoID, margo.Failed, done.Version)
+				r.await(demoID, margo.Failed, done.Version)
 
-				reports := p.wfm.Statuses(demoID)
+				reports := r.WFM.Statuses(demoID)
 				last := reports[len(reports)-1].Status
 				if last.Error == nil || last.Error.Code != c.code || last.Error.Source != "demo-deployment" {
 					t.Errorf("reported error is %+v, want code %s", last.Error, c.code)
@@ -176,15 +177,15 @@ func TestBadDeploymentFailsAlone(t *testing.T) {
 				if text, err := json.Marshal(last); err != nil || !containsAll(string(text), c.says...) {
 					t.Errorf("the report %s does not say %q", text, c.says)
 				}
-				p.eventually("the former revision answers", func() error {
-					a, err := p.ask(8090)
+				r.eventually("the former revision answers", func() error {
+					a, err := plant.Ask(t.Context(), 8090)
 					if err == nil && a.Greeting != "Hello" {
 						err = errors.New(a.Text)
 					}
 					return err
 				})
-				p.eventually("only the former revision runs", func() error {
-					after, err := p.servicesOnce(demoID)
+				r.eventually("only the former revision runs", func() error {
+					after, err := r.servicesOnce(demoID)
 					if err != nil {
 						return err
 					}
@@ -200,15 +201,15 @@ func TestBadDeploymentFailsAlone(t *testing.T) {
 					return nil
 				})
 				for service, was := range otherBefore {
-					if now := p.services(otherID)[service]; !sameTask(was, now) {
+					if now := r.services(otherID)[service]; !sameTask(was, now) {
 						t.Errorf("service %s of another deployment changed: %+v was %+v", service, now, was)
 					}
 				}
 			})
 		}
-		p.t = t
-		p.install(p.deployment(demoID, map[string]any{"GREETING": "Mended"}))
-		p.answers(8090)
+		r.t = t
+		r.install(r.Deployment(demoID, map[string]any{"GREETING": "Mended"}))
+		r.answers(8090)
 	})
 }
 

@@ -13,49 +13,50 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/plant"
 )
 
 // Workloads do not need the agent: they answer while it is stopped, and it
 // touches none of them when it starts without a WFM.
 func TestAgentRestartsOffline(t *testing.T) {
-	onBackends(t, func(t *testing.T, p *plant) {
-		p.running()
-		p.install(p.deployment(demoID, nil))
-		first := p.answers(8090)
-		before := p.services(demoID)
-		p.stop()
-		check(t, p.wfm.Close())
-		check(t, p.registry.Close())
-		if a := p.answers(8090); a.Visit != first.Visit+1 {
+	onBackends(t, func(t *testing.T, r *rig) {
+		r.running()
+		r.install(r.Deployment(demoID, nil))
+		first := r.answers(8090)
+		before := r.services(demoID)
+		r.stop()
+		check(t, r.WFM.Close())
+		check(t, r.Registry.Close())
+		if a := r.answers(8090); a.Visit != first.Visit+1 {
 			t.Errorf("without the agent it says %+v", a)
 		}
-		p.running()
-		p.settled(demoID)
-		if after := p.services(demoID); !maps.EqualFunc(before, after, sameTask) {
+		r.running()
+		r.settled(demoID)
+		if after := r.services(demoID); !maps.EqualFunc(before, after, sameTask) {
 			t.Errorf("the restart changed services: %+v were %+v", after, before)
 		}
-		p.kill()
-		p.running()
-		p.settled(demoID)
-		if after := p.services(demoID); !maps.EqualFunc(before, after, sameTask) {
+		r.Kill()
+		r.running()
+		r.settled(demoID)
+		if after := r.services(demoID); !maps.EqualFunc(before, after, sameTask) {
 			t.Errorf("kill -9 and a restart changed services: %+v were %+v", after, before)
 		}
-		p.answers(8090)
+		r.answers(8090)
 
 		// The WFM is back, as if nothing had been.
-		check(t, p.wfm.Start(""))
-		check(t, p.registry.Start(""))
-		p.install(p.deployment(demoID, map[string]any{"GREETING": "Again"}))
+		check(t, r.WFM.Start(""))
+		check(t, r.Registry.Start(""))
+		r.install(r.Deployment(demoID, map[string]any{"GREETING": "Again"}))
 	})
 }
 
 func sameTask(a, b control.Service) bool { return a.Container == b.Container && a.Pid == b.Pid }
 
 // settled waits until the agent has looked at a deployment and is content.
-func (p *plant) settled(id string) {
-	p.t.Helper()
-	p.eventually("the deployment runs", func() error {
-		services, err := p.servicesOnce(id)
+func (r *rig) settled(id string) {
+	r.t.Helper()
+	r.eventually("the deployment runs", func() error {
+		services, err := r.servicesOnce(id)
 		if err != nil {
 			return err
 		}
@@ -74,25 +75,22 @@ func (p *plant) settled(id string) {
 // After a reboot workloads come back from what the device holds, without a
 // network and with their data.
 func TestRebootWithoutNetwork(t *testing.T) {
-	onBackends(t, func(t *testing.T, p *plant) {
-		p.running()
-		p.install(p.deployment(demoID, map[string]any{"GREETING": "Still here"}))
-		first := p.answers(8090)
-		p.kill()
-		p.powerOff()
-		check(t, p.wfm.Close())
-		check(t, p.registry.Close())
-		if _, err := p.ask(8090); err == nil {
+	onBackends(t, func(t *testing.T, r *rig) {
+		r.running()
+		r.install(r.Deployment(demoID, map[string]any{"GREETING": "Still here"}))
+		first := r.answers(8090)
+		r.Kill()
+		r.powerOff()
+		check(t, r.WFM.Close())
+		check(t, r.Registry.Close())
+		if _, err := plant.Ask(t.Context(), 8090); err == nil {
 			t.Fatal("the application survived a power cut")
 		}
-		if p.backend == "debian" {
-			p.startContainerd()
-		}
-		p.running()
-		if a := p.answers(8090); a.Greeting != "Still here" || a.Visit != first.Visit+1 {
+		r.running()
+		if a := r.answers(8090); a.Greeting != "Still here" || a.Visit != first.Visit+1 {
 			t.Errorf("after the reboot it says %+v, want visit %d", a, first.Visit+1)
 		}
-		if n := len(p.services(demoID)); n != 2 {
+		if n := len(r.services(demoID)); n != 2 {
 			t.Errorf("%d services run, want 2", n)
 		}
 	})
@@ -101,31 +99,31 @@ func TestRebootWithoutNetwork(t *testing.T) {
 // What dies is started again: a container's process, and a whole shim with
 // everything that it kept.
 func TestKilledWorkloadsComeBack(t *testing.T) {
-	onBackends(t, func(t *testing.T, p *plant) {
-		p.running()
-		p.install(p.deployment(demoID, nil))
-		p.answers(8090)
-		before := p.services(demoID)
+	onBackends(t, func(t *testing.T, r *rig) {
+		r.running()
+		r.install(r.Deployment(demoID, nil))
+		r.answers(8090)
+		before := r.services(demoID)
 		process, err := os.FindProcess(before["web"].Pid)
 		check(t, err)
 		check(t, process.Kill())
-		p.eventually("service web has a new process", func() error {
-			services, err := p.servicesOnce(demoID)
+		r.eventually("service web has a new process", func() error {
+			services, err := r.servicesOnce(demoID)
 			if s := services["web"]; err == nil && (s.State != "running" || s.Pid == before["web"].Pid) {
 				err = fmt.Errorf("it is %+v", s)
 			}
 			return err
 		})
-		p.answers(8090)
-		for _, pid := range p.processes("containerd-shim", p.dir) {
-			for _, child := range append(p.descendants(pid), pid) {
+		r.answers(8090)
+		for _, pid := range r.Shims() {
+			for _, child := range append(plant.Descendants(pid), pid) {
 				if victim, err := os.FindProcess(child); err == nil {
 					victim.Kill()
 				}
 			}
 		}
-		p.eventually("the application answers again", func() error {
-			_, err := p.ask(8090)
+		r.eventually("the application answers again", func() error {
+			_, err := plant.Ask(t.Context(), 8090)
 			return err
 		})
 	})
@@ -133,25 +131,25 @@ func TestKilledWorkloadsComeBack(t *testing.T) {
 
 // One hundred polls that bring nothing write nothing and ask nothing else.
 func TestUnchangedPollsWriteNothing(t *testing.T) {
-	onBackends(t, func(t *testing.T, p *plant) {
-		p.running()
-		p.install(p.deployment(demoID, nil))
-		p.delivered()
-		check(t, p.control().Sync(t.Context())) // whatever is still on its way
-		p.atRest()
-		wrote, files := p.written(), p.files()
-		asked := len(p.wfm.Requests().Requests())
+	onBackends(t, func(t *testing.T, r *rig) {
+		r.running()
+		r.install(r.Deployment(demoID, nil))
+		r.delivered()
+		check(t, r.Control().Sync(t.Context())) // whatever is still on its way
+		r.atRest()
+		wrote, files := r.written(), r.files()
+		asked := len(r.WFM.Requests().Requests())
 		const polls = 100
 		for range polls {
-			check(t, p.control().Sync(t.Context()))
+			check(t, r.Control().Sync(t.Context()))
 		}
-		if n := p.written() - wrote; n != 0 {
+		if n := r.written() - wrote; n != 0 {
 			t.Errorf("%d bytes were written during %d unchanged polls, want 0", n, polls)
 		}
-		if now := p.files(); !maps.Equal(files, now) {
+		if now := r.files(); !maps.Equal(files, now) {
 			t.Errorf("files changed: %v, were %v", now, files)
 		}
-		requests := p.wfm.Requests().Requests()[asked:]
+		requests := r.WFM.Requests().Requests()[asked:]
 		if len(requests) < polls {
 			t.Errorf("%d requests, want at least %d polls", len(requests), polls)
 		}
@@ -164,10 +162,10 @@ func TestUnchangedPollsWriteNothing(t *testing.T) {
 }
 
 // delivered waits until every report was delivered and acknowledged.
-func (p *plant) delivered() {
-	p.t.Helper()
-	p.eventually("every report was delivered", func() error {
-		if n := p.status().Outbox; n > 0 {
+func (r *rig) delivered() {
+	r.t.Helper()
+	r.eventually("every report was delivered", func() error {
+		if n := r.status().Outbox; n > 0 {
 			return fmt.Errorf("%d are left", n)
 		}
 		return nil
@@ -176,12 +174,12 @@ func (p *plant) delivered() {
 
 // atRest waits until the agent has written nothing for a while: containerd
 // collects garbage a second after the last deletion.
-func (p *plant) atRest() {
-	p.t.Helper()
-	last, since := p.written(), time.Now()
-	p.eventually("nothing is written any more", func() error {
-		if now := p.written(); now != last {
-			last, since = now, time.Now()
+func (r *rig) atRest() {
+	r.t.Helper()
+	last, files, since := r.written(), r.files(), time.Now()
+	r.eventually("nothing is written any more", func() error {
+		if now, state := r.written(), r.files(); now != last || !maps.Equal(files, state) {
+			last, files, since = now, state, time.Now()
 		}
 		if quiet := time.Since(since); quiet < 2*time.Second {
 			return fmt.Errorf("quiet for %s only", quiet)
@@ -191,26 +189,26 @@ func (p *plant) atRest() {
 }
 
 // written is how many bytes the agent handed to the kernel for the medium.
-func (p *plant) written() int64 {
-	p.t.Helper()
-	io, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", p.agent.cmd.Process.Pid))
-	check(p.t, err)
+func (r *rig) written() int64 {
+	r.t.Helper()
+	io, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", r.Agent()))
+	check(r.t, err)
 	for line := range strings.Lines(string(io)) {
 		if value, ok := strings.CutPrefix(line, "write_bytes: "); ok {
 			n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
-			check(p.t, err)
+			check(r.t, err)
 			return n
 		}
 	}
-	p.t.Fatal("no write_bytes in /proc/<pid>/io")
+	r.t.Fatal("no write_bytes in /proc/<pid>/io")
 	return 0
 }
 
 // files are the files of the state directory with their sizes and times.
-func (p *plant) files() map[string]string {
-	p.t.Helper()
+func (r *rig) files() map[string]string {
+	r.t.Helper()
 	all := map[string]string{}
-	check(p.t, filepath.Walk(p.stateDir(), func(path string, info os.FileInfo, err error) error {
+	check(r.t, filepath.Walk(r.StateDir(), func(path string, info os.FileInfo, err error) error {
 		if err != nil || info.IsDir() || strings.Contains(path, "/volumes/") {
 			return nil //nolint:nilerr // what vanishes while it is looked at is no file
 		}
@@ -223,29 +221,29 @@ func (p *plant) files() map[string]string {
 // Reports that could not be delivered are delivered when the WFM is back: every
 // one, in order, also those of a deployment that is gone by then.
 func TestReportsSurviveAnAbsentWFM(t *testing.T) {
-	onBackends(t, func(t *testing.T, p *plant) {
-		p.running()
-		_, err := p.wfm.Faults().Inject(unavailable("status"))
+	onBackends(t, func(t *testing.T, r *rig) {
+		r.running()
+		_, err := r.WFM.Faults().Inject(unavailable("status"))
 		check(t, err)
-		p.publish(p.deployment(demoID, nil))
-		p.answers(8090)
-		p.eventually("it is installed", func() error { return p.inState(demoID, margo.Installed) })
-		p.kill()
-		p.running()
-		p.remove(demoID)
-		p.eventually("it is gone", func() error {
-			if n := len(p.status().Deployments); n > 0 {
+		r.publish(r.Deployment(demoID, nil))
+		r.answers(8090)
+		r.eventually("it is installed", func() error { return r.inState(demoID, margo.Installed) })
+		r.Kill()
+		r.running()
+		r.remove(demoID)
+		r.eventually("it is gone", func() error {
+			if n := len(r.status().Deployments); n > 0 {
 				return fmt.Errorf("%d deployments", n)
 			}
 			return nil
 		})
-		p.kill()
-		p.wfm.Faults().Clear("")
-		p.running()
-		p.await(demoID, margo.Removed, 3)
+		r.Kill()
+		r.WFM.Faults().Clear("")
+		r.running()
+		r.await(demoID, margo.Removed, 3)
 		var heard []margo.State
-		for _, r := range p.wfm.Statuses(demoID) {
-			heard = append(heard, r.Status.State)
+		for _, report := range r.WFM.Statuses(demoID) {
+			heard = append(heard, report.Status.State)
 		}
 		want := []margo.State{margo.Pending, margo.Installing, margo.Installed, margo.Removing, margo.Removed}
 		if !slices.Equal(heard, want) {
@@ -255,8 +253,8 @@ func TestReportsSurviveAnAbsentWFM(t *testing.T) {
 }
 
 // inState says whether the device shows a deployment in a state.
-func (p *plant) inState(id string, state margo.State) error {
-	for _, d := range p.status().Deployments {
+func (r *rig) inState(id string, state margo.State) error {
+	for _, d := range r.status().Deployments {
 		if d.ID == id && d.State == string(state) {
 			return nil
 		}

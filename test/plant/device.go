@@ -114,6 +114,9 @@ func (p *Plant) Stop() error {
 	return p.Ended()
 }
 
+// Done is closed when the agent, which has to have been started, ended.
+func (p *Plant) Done() <-chan struct{} { return p.agent.done }
+
 // Ended waits for the agent to end by itself.
 func (p *Plant) Ended() error {
 	select {
@@ -186,7 +189,7 @@ func (p *Plant) PowerOff() {
 	}
 	for range 3 { // who is killed may just have forked
 		for _, pid := range p.Shims() {
-			for _, victim := range append(descendants(pid), pid) {
+			for _, victim := range append(Descendants(pid), pid) {
 				_ = unix.Kill(victim, unix.SIGKILL)
 			}
 		}

@@ -28,8 +28,8 @@ func Processes(words ...string) []int {
 	return found
 }
 
-// descendants are the children of a process, and theirs.
-func descendants(pid int) []int {
+// Descendants are the children of a process, and theirs.
+func Descendants(pid int) []int {
 	children := map[int][]int{}
 	for _, child := range processes() {
 		stat, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(child), "stat"))

@@ -1,0 +1,278 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/demoapp/demoimage"
+	"github.com/margolite/margolite/test/isolated"
+	"github.com/margolite/margolite/test/ociimage"
+	"github.com/margolite/margolite/test/plant"
+	"github.com/margolite/margolite/test/wfmsim"
+)
+
+// programs are built once for all tests.
+var programs struct {
+	dir         string
+	application *plant.Application // in versions 1.0.0 and 2.0.0
+	component   ociimage.Component // its Compose component
+}
+
+func TestMain(m *testing.M) { os.Exit(isolated.Main(tests{m})) }
+
+// tests builds the programs before the tests run, and in their namespaces.
+type tests struct{ *testing.M }
+
+func (t tests) Run() int {
+	if os.Geteuid() != 0 {
+		fmt.Println("end-to-end tests need root: containers are real")
+		return 1
+	}
+	dir, err := os.MkdirTemp("", "margolite-e2e-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = buildPrograms(context.Background(), dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cannot build what the tests run:", err)
+		return 1
+	}
+	return t.M.Run()
+}
+
+func buildPrograms(ctx context.Context, dir string) (err error) {
+	programs.dir = dir
+	for name, tags := range map[string]string{
+		"margolite":               "faults,grpcnotrace,osusergo,netgo,no_rdt",
+		"containerd-shim-runc-v2": "no_grpc,osusergo,netgo",
+	} {
+		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-tags", tags, "-o", filepath.Join(dir, name), "github.com/margolite/margolite/cmd/"+name)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+	}
+	if programs.application, err = plant.BuildApplication(ctx, "1.0.0", "2.0.0"); err != nil {
+		return err
+	}
+	programs.component, err = demoimage.Component(ctx, "1.0.0")
+	return err
+}
+
+// backends are the containerds that every test runs on, with their programs.
+var backends = map[string]string{"embedded": "", "debian": "/usr/bin/containerd"}
+
+// onBackends runs a test on each.
+func onBackends(t *testing.T, test func(t *testing.T, r *rig)) {
+	for name := range backends {
+		t.Run(name, func(t *testing.T) { test(t, newRig(t, name)) })
+	}
+}
+
+// settle is for how long services run before they count as installed.
+const settle = 200 * time.Millisecond
+
+// rig is a plant under test: what fails in it fails the test.
+type rig struct {
+	*plant.Plant
+	t   *testing.T
+	dir string
+}
+
+func newRig(t *testing.T, backend string) *rig {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "plant-") // paths of sockets are short
+	check(t, err)
+	r := &rig{t: t, dir: dir}
+	r.Plant, err = plant.New(t.Context(), plant.Options{
+		Dir: dir, Margolite: filepath.Join(programs.dir, "margolite"), Containerd: backends[backend], Application: programs.application,
+	})
+	check(t, err)
+	check(t, r.Configure(plant.Settings{Settle: settle, LogLevel: "debug"}))
+	t.Cleanup(func() {
+		if r.t.Failed() {
+			r.showLog()
+		}
+		r.Kill()
+		r.powerOff()
+		check(t, errors.Join(r.Close(), os.RemoveAll(dir)))
+	})
+	return r
+}
+
+// showLog shows the end of what the agent logged.
+func (r *rig) showLog() {
+	log, _ := os.ReadFile(r.LogFile())
+	r.t.Logf("agent's log:\n%s", log[max(0, len(log)-24<<10):])
+}
+
+// powerOff is a power cut: it also takes links and rules along.
+func (r *rig) powerOff() {
+	r.PowerOff()
+	removeNetwork(r.t)
+}
+
+// pushComponent puts a Compose component into the registry.
+func (r *rig) pushComponent(repository string, c ociimage.Component) {
+	r.t.Helper()
+	a, err := c.Build()
+	check(r.t, err)
+	check(r.t, r.Push(r.t.Context(), repository, c.Version, a))
+}
+
+// publish makes a deployment part of the desired state.
+func (r *rig) publish(d wfmsim.Deployment) wfmsim.Published {
+	r.t.Helper()
+	done, err := r.Publish(d)
+	check(r.t, err)
+	return done
+}
+
+// remove takes a deployment out of the desired state.
+func (r *rig) remove(id string) uint64 {
+	r.t.Helper()
+	version, err := r.Remove(id)
+	check(r.t, err)
+	return version
+}
+
+// await waits until the WFM heard that a deployment has a state for a version.
+func (r *rig) await(id string, state margo.State, version uint64) {
+	r.t.Helper()
+	_, err := r.Await(r.t.Context(), id, state, version)
+	check(r.t, err)
+}
+
+// install publishes and waits until it runs.
+func (r *rig) install(d wfmsim.Deployment) wfmsim.Published {
+	r.t.Helper()
+	done := r.publish(d)
+	r.await(d.ID, margo.Installed, done.Version)
+	return done
+}
+
+// start starts the agent, with more environment if given.
+func (r *rig) start(env ...string) {
+	r.t.Helper()
+	check(r.t, r.Start(env...))
+}
+
+// running starts the agent and waits until its socket answers.
+func (r *rig) running(env ...string) {
+	r.t.Helper()
+	check(r.t, r.Run(r.t.Context(), env...))
+}
+
+// stop asks the agent to end, and waits.
+func (r *rig) stop() {
+	r.t.Helper()
+	check(r.t, r.Stop())
+}
+
+// margolite runs the command line and returns what it printed.
+func (r *rig) margolite(args ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(r.t.Context(), filepath.Join(programs.dir, "margolite"), append(args, "--config", r.ConfigFile())...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if err != nil {
+		err = fmt.Errorf("margolite %s: %w: %s", strings.Join(args, " "), err, stderr.String())
+	}
+	return stdout.String(), err
+}
+
+// status asks the agent for its status.
+func (r *rig) status() *control.Status {
+	r.t.Helper()
+	out, err := r.margolite("status", "--json")
+	check(r.t, err)
+	var s control.Status
+	check(r.t, json.Unmarshal([]byte(out), &s))
+	return &s
+}
+
+// services are what runs for a deployment, by name.
+func (r *rig) services(id string) map[string]control.Service {
+	r.t.Helper()
+	all, err := r.servicesOnce(id)
+	check(r.t, err)
+	return all
+}
+
+// servicesOnce is services, with an error where one is there twice: while it is
+// replaced it may be.
+func (r *rig) servicesOnce(id string) (map[string]control.Service, error) {
+	r.t.Helper()
+	all := map[string]control.Service{}
+	for _, d := range r.status().Deployments {
+		if d.ID != id {
+			continue
+		}
+		for _, c := range d.Components {
+			for _, s := range c.Services {
+				if other, twice := all[s.Name]; twice {
+					return nil, fmt.Errorf("service %s is there twice: %+v and %+v", s.Name, s, other)
+				}
+				all[s.Name] = s
+			}
+		}
+	}
+	return all, nil
+}
+
+// answers waits until the demo application answers, and gives the answer.
+func (r *rig) answers(port int) plant.Answer {
+	r.t.Helper()
+	var a plant.Answer
+	r.eventually("the application answers", func() (err error) {
+		a, err = plant.Ask(r.t.Context(), port)
+		return err
+	})
+	return a
+}
+
+// eventually repeats what has no event to wait for until it succeeds.
+func (r *rig) eventually(what string, try func() error) {
+	r.t.Helper()
+	if err := plant.Eventually(r.t.Context(), try); err != nil {
+		r.t.Fatalf("not so: %s: %v", what, err)
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// nothingLeft says what of workloads is still on the device, or nil.
+func (r *rig) nothingLeft() error {
+	var left []error
+	if pids := r.Shims(); len(pids) > 0 {
+		left = append(left, fmt.Errorf("shims %v", pids))
+	}
+	left = append(left, networkLeft()...)
+	for _, dir := range []string{"netns", "hosts", "logs"} {
+		entries, _ := os.ReadDir(filepath.Join(r.RunDir(), dir))
+		for _, e := range entries {
+			left = append(left, fmt.Errorf("%s/%s", dir, e.Name()))
+		}
+	}
+	projects, _ := os.ReadDir(filepath.Join(r.StateDir(), "projects"))
+	for _, e := range projects {
+		left = append(left, fmt.Errorf("project %s", e.Name()))
+	}
+	return errors.Join(left...)
+}
