@@ -3,10 +3,9 @@
 // with the demonstration's application, and one device on which the agent runs
 // as a process of its own, on the containerd that it carries or on another.
 //
-// Whoever builds one runs as root
-// in a network namespace of its own (package isolated), for the agent makes
-// bridges and rules, and calls Close whatever happens. Its methods are for one
-// goroutine.
+// Whoever builds one runs as root in a network namespace of its own (package
+// isolated), for the agent makes bridges and rules, and calls Close whatever
+// happens. Its methods are for one goroutine.
 package plant
 
 import (
