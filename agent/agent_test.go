@@ -24,6 +24,7 @@ import (
 	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/store"
 )
 
@@ -714,7 +715,7 @@ func (f *fakeRuntime) Load(ctx context.Context, s runtime.Source) (*runtime.Proj
 	if err := f.step(ctx, "load "+string(s.Package)); err != nil {
 		return nil, err
 	}
-	return &runtime.Project{Name: s.Project, Digest: digest.FromBytes(s.Package), Labels: map[string]string{
+	return &runtime.Project{Name: s.Project, Compose: &compose.Project{}, Digest: digest.FromBytes(s.Package), Labels: map[string]string{
 		"io.margo.deployment": s.Labels["io.margo.deployment"], "io.margo.component": s.Labels["io.margo.component"], "revision": string(s.Package),
 	}}, nil
 }

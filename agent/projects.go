@@ -46,6 +46,9 @@ func (p *Projects) ComposeUp(ctx context.Context, r control.ComposeRequest, noti
 		e.Component = r.Project
 		notify(e)
 	}
+	for _, w := range project.Warnings() {
+		send(control.Event{Kind: control.Warning, Text: "warning: " + w})
+	}
 	_, err = p.runtime.Stage(ctx, project, nil, func(t runtime.Progress) {
 		send(control.Event{Kind: control.Transfer, Progress: &control.Progress{Object: t.Object, Done: t.Done, Total: t.Total}})
 	})

@@ -89,6 +89,9 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 		if err != nil {
 			return nil, nil, err
 		}
+		for _, w := range project.Warnings() {
+			r.logger.Warn("Compose file of doubtful meaning", "deployment", d.ID, "component", c.Name, "reason", w)
+		}
 		if s.Images, err = r.runtime.Stage(ctx, project, former.pins(&s, d), progress); err != nil {
 			return nil, nil, runtimeFault(c.Name, err)
 		}

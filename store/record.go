@@ -76,8 +76,6 @@ type Deployment struct {
 	Adopted    uint64      `json:"adopted,omitempty"`
 	Components []Component `json:"components,omitempty"`
 	Fault      *Fault      `json:"fault,omitempty"`
-	// Reason says to people why the deployment waits.
-	Reason string `json:"reason,omitempty"`
 	// Since is the time of the last change of Phase.
 	Since time.Time `json:"since,omitzero"`
 }

@@ -144,7 +144,6 @@ func fullDeployment(id string) store.Deployment {
 		Adopted:    7,
 		Components: []store.Component{{Name: "web", State: "failed", Fault: &store.Fault{Code: "301", Source: "web", Message: "no \"image\""}}},
 		Fault:      &store.Fault{Code: "301"},
-		Reason:     "waits",
 		Since:      time.Date(2026, 1, 2, 3, 4, 5, 678, time.UTC),
 	}
 }
@@ -346,7 +345,7 @@ func TestAnImpossibleChangeChangesNothing(t *testing.T) {
 		"an artifact with a broken digest": {Artifacts: map[digest.Digest][]byte{"sha256:12": data}},
 		"a deployment without id":          {Deployments: []store.Deployment{{}}},
 		"a deployment with a long id":      {Deployments: []store.Deployment{{ID: long[:513]}}},
-		"a deployment that is too large":   {Deployments: []store.Deployment{{ID: "a", Reason: long}}},
+		"a deployment that is too large":   {Deployments: []store.Deployment{{ID: "a", Phase: long}}},
 		"a deployment twice":               {Deployments: []store.Deployment{{ID: "a"}, {ID: "a"}}},
 		"a deployment put and forgotten":   {Deployments: []store.Deployment{{ID: "a"}}, Forget: []string{"a"}},
 		"a broken digest of a document":    {Deployments: []store.Deployment{{ID: "a", Desired: store.Revision{Digest: "md5:1"}}}},

@@ -128,6 +128,7 @@ const (
 	ServiceChanged    EventKind = "service.changed"
 	ReportDelivered   EventKind = "report.delivered"
 	PollFailed        EventKind = "poll.failed"
+	Warning           EventKind = "warning"
 	PollSucceeded     EventKind = "poll.succeeded"
 	Done              EventKind = "done" // closes a request that streams
 )
