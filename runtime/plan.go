@@ -69,7 +69,7 @@ type WantedService struct {
 	Container string   // id, which follows from the configuration
 	Volumes   []string // named volumes it mounts
 	DependsOn []string // services
-	Resting   bool     // it ended, and its restart policy leaves it so for now
+	Resting   bool     // it ended, or could not be started, and is left so for now
 }
 
 // Observed is what there is of a project.
@@ -159,7 +159,7 @@ func swap(o Observed, w Wanted, s WantedService) Plan {
 			plan = append(plan, c.step(RecordOrder))
 		}
 	}
-	starts := state == Created || state == Stopped && !s.Resting || c.active() && c.Astray
+	starts := (state == Created || state == Stopped) && !s.Resting || c.active() && c.Astray
 	if starts {
 		for _, old := range before {
 			if old.active() {

@@ -71,6 +71,27 @@ volumes: {data: {}}
 	})
 }
 
+// A container that cannot be started is tried ever more rarely, and keeps
+// nobody from removing it.
+func TestSupervisorBacksOffFromWhatCannotStart(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		p := r.load(e, "broken", `services: {broken: {image: BUSYBOX, restart: always, entrypoint: ["/nope"]}}`)
+		if err := e.Apply(t.Context(), p, runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.StartFailed {
+			t.Fatalf("apply: %v", err)
+		}
+		r.supervise(e)
+		begun := time.Now()
+		r.eventually("it is tried again", func() bool { return r.containers(e, "broken")["broken"].Restarts >= 5 })
+		if took := time.Since(begun); took < 2*time.Second {
+			t.Errorf("five attempts within %s, want more and more time between them", took)
+		}
+		if err := e.Remove(t.Context(), "broken"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestSupervisorBringsBackWhatDiedWithItsShim(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		e := r.engine()

@@ -9,12 +9,14 @@ import (
 
 const shimName = "containerd-shim-runc-v2"
 
-// FindShim returns the absolute path of the runc shim: beside this executable, in /usr/libexec/margolite, in
-// /usr/lib/margolite, or in PATH, in this order.
+// FindShim returns the absolute path of the runc shim: in libexec/margolite next to the directory of this executable,
+// beside the executable, in /usr/libexec/margolite, in /usr/lib/margolite, or in PATH, in this order. Beside it comes
+// second: in /usr/bin that may be the shim of another containerd.
 func FindShim() (string, error) {
 	dirs := []string{"/usr/libexec/margolite", "/usr/lib/margolite"}
 	if self, err := os.Executable(); err == nil {
-		dirs = append([]string{filepath.Dir(self)}, dirs...)
+		own := filepath.Dir(self)
+		dirs = append([]string{filepath.Join(filepath.Dir(own), "libexec", "margolite"), own}, dirs...)
 	}
 	for _, dir := range dirs {
 		path := filepath.Join(dir, shimName)
