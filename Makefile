@@ -35,7 +35,8 @@ bench: build ## sizes, memory, time to installed, bytes written
 
 demo: build ## the whole story on this machine; KEEP=1 leaves it running
 	build/need runc
-	$(GO) run ./test/demo $(if $(KEEP),-keep)
+	$(BUILD) -o bin/ ./test/demo
+	bin/demo $(if $(KEEP),-keep)
 
 cross: ## every target, both flavours, into dist/
 	@set -e; for t in $(TARGETS); do \

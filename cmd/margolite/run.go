@@ -104,7 +104,7 @@ func openStore(cfg *config.Config) (*store.Store, error) {
 	}
 	s, err := store.Open(filepath.Join(cfg.State.Dir, "margolite.db"), store.Options{OnCommit: killAfterCommit()})
 	if errors.Is(err, store.ErrLocked) {
-		return nil, &hintError{err, "another margolite runs on " + cfg.State.Dir + "; stop it first, or give this one a state.dir of its own"}
+		return nil, &hintError{err, "another margolite runs on " + cfg.State.Dir + "; stop it first"}
 	}
 	return s, err
 }

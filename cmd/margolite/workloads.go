@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 
 	containerd "github.com/containerd/containerd/v2/client"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/runtime"
@@ -20,6 +23,7 @@ import (
 // workloads is the runtime with the containerd below it.
 type workloads struct {
 	Engine *runtime.Engine
+	claim  net.Listener // see claim
 	client *containerd.Client
 	server *embedded.Server // nil where containerd is not ours
 }
@@ -32,7 +36,11 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger)
 			return nil, fmt.Errorf("cannot create directory %s: %w", dir, err)
 		}
 	}
-	w := &workloads{}
+	held, err := claim()
+	if err != nil {
+		return nil, err
+	}
+	w := &workloads{claim: held}
 	if err := w.connect(ctx, cfg, logger); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
@@ -40,7 +48,6 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger)
 	for host, r := range cfg.Registries {
 		registries[host] = image.Registry(r)
 	}
-	var err error
 	w.Engine, err = runtime.New(runtime.Options{
 		Client:     w.client,
 		Namespace:  cfg.Runtime.Namespace,
@@ -85,5 +92,49 @@ func (w *workloads) Close() error {
 	if w.server != nil {
 		errs = append(errs, w.server.Close())
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, w.claim.Close())...)
+}
+
+// claimed is the name of an abstract socket: there is one in each network
+// namespace, and it is gone with the process that has it.
+const claimed = "@margolite"
+
+// claim makes this process the only one that looks after containers here.
+// Bridges, rules and control groups of a machine belong to one margolite: two
+// would take each other's away, also with directories of their own.
+func claim() (net.Listener, error) {
+	l, err := net.Listen("unix", claimed)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, &hintError{
+			fmt.Errorf("another margolite%s looks after the containers of this machine", claimant()),
+			"stop it first, or use it: name its configuration with --config FILE",
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot claim the containers of this machine: %w", err)
+	}
+	return l, nil
+}
+
+// claimant names the process that has the claim, as far as it can be found out.
+func claimant() string {
+	conn, err := net.Dial("unix", claimed)
+	if err != nil {
+		return ""
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return ""
+	}
+	pid := int32(0)
+	_ = raw.Control(func(fd uintptr) {
+		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = peer.Pid
+		}
+	})
+	if pid == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (process %d)", pid)
 }

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/margolite/margolite/agent/control"
@@ -180,6 +182,19 @@ func TestSecondAgentIsRefused(t *testing.T) {
 		t.Errorf("a second agent ran: %s", out)
 	}
 	r.status()
+
+	// Directories of its own are not enough: bridges and rules are shared.
+	r.install(r.Deployment(demoID, nil))
+	config, err := os.ReadFile(r.ConfigFile())
+	check(t, err)
+	other := filepath.Join(r.dir, "other.yaml")
+	check(t, os.WriteFile(other, []byte(strings.ReplaceAll(string(config), r.dir+"/", filepath.Join(r.dir, "other")+"/")), 0o600))
+	cmd := exec.Command(filepath.Join(programs.dir, "margolite"), "run", "--config", other)
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), fmt.Sprintf("process %d", r.Agent())) {
+		t.Errorf("a second agent with directories of its own: %v: %s", err, out)
+	}
+	r.answers(8090)
 }
 
 // The WFM may be mounted below a path, and know the device only later.
