@@ -33,10 +33,10 @@ bench: build ## sizes, memory, time to installed, bytes written
 	build/need runc
 	build/bench
 
-demo: build ## the whole story on this machine; KEEP=1 leaves it running
+demo: build ## the whole story on this machine; KEEP=1 leaves it running, END=DIR ends that
 	build/need runc
 	$(BUILD) -o bin/ ./test/demo
-	bin/demo $(if $(KEEP),-keep)
+	bin/demo $(if $(KEEP),-keep) $(if $(END),-end $(END))
 
 cross: ## every target, both flavours, into dist/
 	@set -e; for t in $(TARGETS); do \

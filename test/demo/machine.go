@@ -210,7 +210,7 @@ func (m *machine) awaitPoll(ctx context.Context) error {
 			err = errors.New("the agent has not polled")
 		}
 		if err == nil {
-			m.screen.say("agent     polls in vain: %.80s...", s.WFM.LastError)
+			m.screen.say("agent     polls in vain: %s", s.WFM.LastError)
 		}
 		return err
 	})
@@ -300,7 +300,14 @@ func (m *machine) showLogs() {
 	}
 }
 
-func (m *machine) printKept() {
+func (m *machine) printKept() error {
+	note, err := json.Marshal(kept{m.agent.Process.Pid, m.wfm.Process.Pid, m.admin.URL})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(m.dir, keptFile), note, 0o600)
+	}
+	if err != nil {
+		return err
+	}
 	margolite := filepath.Join(m.bin, "margolite")
 	m.screen.chapter("Everything is left running. To try:")
 	m.screen.say("curl http://127.0.0.1:%d/", m.port)
@@ -308,7 +315,56 @@ func (m *machine) printKept() {
 	m.screen.say("%s logs visitors web --follow --config %s", margolite, m.config())
 	m.screen.say("%s statuses --admin %s", filepath.Join(m.bin, "wfmsim"), m.admin.URL)
 	m.screen.say("%s remove --admin %s %s", filepath.Join(m.bin, "wfmsim"), m.admin.URL, deploymentID)
-	m.screen.say("to end it: remove the deployment as above, then: kill %d %d; rm -rf %s", m.agent.Process.Pid, m.wfm.Process.Pid, m.dir)
+	m.screen.say("to end all of it: make demo END=%s", m.dir)
+	return nil
+}
+
+// keptFile is where a story that goes on is noted, below its directory.
+const keptFile = "kept.json"
+
+// kept is what it takes to end such a story.
+type kept struct {
+	Agent, WFM int // process ids
+	Admin      string
+}
+
+// endKept removes the application and ends everything that was left running.
+func endKept(ctx context.Context, dir string) error {
+	note, err := os.ReadFile(filepath.Join(dir, keptFile))
+	if err != nil {
+		return fmt.Errorf("nothing was kept in %s: %w", dir, err)
+	}
+	var k kept
+	if err := json.Unmarshal(note, &k); err != nil {
+		return fmt.Errorf("cannot read what was kept in %s: %w", dir, err)
+	}
+	m := &machine{dir: dir, admin: admin.Client{URL: k.Admin}}
+	_, _ = m.admin.Remove(ctx, deploymentID) // it may have been tried already
+	if err := m.until(ctx, func() error { return m.empty(ctx) }); err != nil {
+		return err
+	}
+	for _, pid := range []int{k.Agent, k.WFM} {
+		_ = unix.Kill(pid, unix.SIGTERM)
+		if err := m.until(ctx, func() error {
+			if unix.Kill(pid, 0) == nil {
+				return fmt.Errorf("process %d goes on", pid)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	m.unmount()
+	return os.RemoveAll(dir)
+}
+
+// empty is an error while the agent still has the application.
+func (m *machine) empty(ctx context.Context) error {
+	s, err := control.Dial(m.control()).Status(ctx)
+	if err == nil && len(s.Deployments) > 0 {
+		err = errors.New("the application is still there")
+	}
+	return err
 }
 
 // tearDown removes the application, if it is still there, and everything else.
@@ -327,13 +383,7 @@ func (m *machine) tearDown() error {
 				errs = append(errs, m.startWFM(ctx))
 			}
 			_, err := m.admin.Remove(ctx, deploymentID)
-			errs = append(errs, err, m.until(ctx, func() error {
-				s, err := control.Dial(m.control()).Status(ctx)
-				if err == nil && len(s.Deployments) > 0 {
-					err = errors.New("the application is still there")
-				}
-				return err
-			}))
+			errs = append(errs, err, m.until(ctx, func() error { return m.empty(ctx) }))
 		}
 		errs = append(errs, m.stopAgent())
 	}

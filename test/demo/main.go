@@ -33,11 +33,16 @@ const (
 
 func main() {
 	keep := flag.Bool("keep", false, "leave everything running, and print what to try")
+	ended := flag.String("end", "", "end what -keep left running in `DIR`")
 	bin := flag.String("bin", "bin", "`DIR` with margolite, its shim and wfmsim")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *bin, *keep); err != nil {
+	tell := func() error { return run(ctx, *bin, *keep) }
+	if *ended != "" {
+		tell = func() error { return endKept(ctx, *ended) }
+	}
+	if err := tell(); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
@@ -70,8 +75,7 @@ func run(ctx context.Context, bin string, keep bool) (err error) {
 		}
 	}
 	if keep {
-		m.printKept()
-		return nil
+		return m.printKept()
 	}
 	if err := remove(ctx, m); err != nil {
 		m.showLogs()

@@ -85,7 +85,7 @@ func (s *screen) event(e control.Event) {
 
 const (
 	// barWidth is how many characters a full bar has.
-	barWidth = 32
+	barWidth = 20
 	// worthABar is how many bytes are.
 	worthABar = 100 << 10
 )
@@ -110,8 +110,8 @@ func (s *screen) progress(p *control.Progress) {
 		s.step = quarter
 	}
 	full := int(barWidth * p.Done / p.Total)
-	line := fmt.Sprintf("   pulling   %s [%s%s] %s of %s", shortObject(p.Object),
-		strings.Repeat("#", full), strings.Repeat(".", barWidth-full), size(p.Done), size(p.Total))
+	line := fmt.Sprintf("   pulling   %s [%s%s] %d of %d bytes", shortObject(p.Object),
+		strings.Repeat("#", full), strings.Repeat(".", barWidth-full), p.Done, p.Total)
 	if s.terminal {
 		fmt.Fprintf(s.out, "\r\033[K%s", line)
 	} else {
@@ -139,9 +139,5 @@ func shortObject(name string) string {
 	if i := strings.LastIndex(name, "/"); i >= 0 {
 		name = name[i+1:]
 	}
-	return fmt.Sprintf("%.28s", name)
-}
-
-func size(n int64) string {
-	return fmt.Sprintf("%.1f MB (%d bytes)", float64(n)/1e6, n)
+	return fmt.Sprintf("%.20s", name)
 }
