@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -23,7 +24,7 @@ import (
 // workloads is the runtime with the containerd below it.
 type workloads struct {
 	Engine *runtime.Engine
-	claim  net.Listener // see claim
+	claim  io.Closer // see claim
 	client *containerd.Client
 	server *embedded.Server // nil where containerd is not ours
 }
@@ -101,40 +102,45 @@ const claimed = "@margolite"
 
 // claim makes this process the only one that looks after containers here.
 // Bridges, rules and control groups of a machine belong to one margolite: two
-// would take each other's away, also with directories of their own.
-func claim() (net.Listener, error) {
+// would take each other's away, also with directories of their own. Anybody may
+// open an abstract socket; one that is not root's keeps nobody out.
+func claim() (io.Closer, error) {
 	l, err := net.Listen("unix", claimed)
-	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, &hintError{
-			fmt.Errorf("another margolite%s looks after the containers of this machine", claimant()),
-			"stop it first, or use it: name its configuration with --config FILE",
+	if !errors.Is(err, unix.EADDRINUSE) {
+		if err != nil {
+			return nil, fmt.Errorf("cannot claim the containers of this machine: %w", err)
 		}
+		return l, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot claim the containers of this machine: %w", err)
+	holder, err := claimant()
+	if err == nil && holder.Uid != 0 && int(holder.Uid) != os.Geteuid() {
+		return io.NopCloser(nil), nil
 	}
-	return l, nil
+	process := ""
+	if err == nil {
+		process = fmt.Sprintf(" (process %d)", holder.Pid)
+	}
+	return nil, &hintError{
+		fmt.Errorf("another margolite%s looks after the containers of this machine", process),
+		"stop it first, or use it: name its configuration with --config FILE",
+	}
 }
 
-// claimant names the process that has the claim, as far as it can be found out.
-func claimant() string {
+// claimant is the process that has the claim, as the kernel knows it.
+func claimant() (*unix.Ucred, error) {
 	conn, err := net.Dial("unix", claimed)
 	if err != nil {
-		return ""
+		return nil, err
 	}
 	defer conn.Close()
 	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
-		return ""
+		return nil, err
 	}
-	pid := int32(0)
-	_ = raw.Control(func(fd uintptr) {
-		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid = peer.Pid
-		}
+	var holder *unix.Ucred
+	var askErr error
+	err = raw.Control(func(fd uintptr) {
+		holder, askErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
-	if pid == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" (process %d)", pid)
+	return holder, errors.Join(err, askErr)
 }
