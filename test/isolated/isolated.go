@@ -1,7 +1,7 @@
-// Package isolated runs the tests of a package in network, mount and process
-// namespaces of their own: bridges, rules, mounts and containers that a test
-// makes are seen by no other test and by nothing else on the machine, and are
-// gone with it, however it ends.
+// Package isolated runs the tests of a package in network, mount, process and
+// control group namespaces of their own: bridges, rules, mounts, containers and
+// groups that a test makes are seen by no other test and by nothing else on the
+// machine, and are gone with it, however it ends.
 package isolated
 
 import (
@@ -32,21 +32,32 @@ func Main(m Tests) int {
 	case os.Getenv(stage) == "init":
 		return initialise()
 	}
+	code, err := run()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cannot run the tests in namespaces of their own:", err)
+		return 1
+	}
+	return code
+}
+
+// run runs the first process in the namespaces.
+func run() (code int, err error) {
+	groups, err := enterGroups()
+	defer func() { err = errors.Join(err, groups.leave()) }()
+	if err != nil {
+		return 0, err
+	}
 	cmd := again("init")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
+		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWCGROUP,
 		Pdeathsig:  syscall.SIGKILL,
 	}
-	err := cmd.Run()
+	err = cmd.Run()
 	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &exit):
-		return max(exit.ExitCode(), 1)
+	if errors.As(err, &exit) {
+		return max(exit.ExitCode(), 1), nil
 	}
-	fmt.Fprintln(os.Stderr, "cannot run the tests in namespaces of their own:", err)
-	return 1
+	return 0, err
 }
 
 // again is this program with the same arguments, in another stage.
@@ -89,14 +100,17 @@ func initialise() int {
 	}
 }
 
-// prepare keeps mounts from leaking out, shows the processes of the new
-// namespace in /proc, and brings up the loopback interface.
+// prepare keeps mounts from leaking out, shows the processes and control groups
+// of the new namespaces, and brings up the loopback interface.
 func prepare() error {
 	if err := syscall.Mount("", "/", "", syscall.MS_SLAVE|syscall.MS_REC, ""); err != nil {
 		return fmt.Errorf("cannot make mounts private: %w", err)
 	}
 	if err := syscall.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return fmt.Errorf("cannot mount /proc: %w", err)
+	}
+	if err := mountGroups(); err != nil {
+		return err
 	}
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {

@@ -1,9 +1,13 @@
 package isolated_test
 
 import (
+	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -49,5 +53,31 @@ func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("namespaces need root")
+	}
+}
+
+func TestControlGroupsAreItsOwn(t *testing.T) {
+	needRoot(t)
+	groups, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(groups)) {
+		if strings.HasPrefix(line, "0::") {
+			continue // v2 alone has to be shared
+		}
+		if !strings.HasSuffix(line, ":/\n") {
+			t.Errorf("the tests are in a group below the root: %s", line)
+		}
+	}
+	mine, err := os.ReadFile("/sys/fs/cgroup/pids/cgroup.procs")
+	if errors.Is(err, fs.ErrNotExist) {
+		return // v2 alone
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(strings.Fields(string(mine)), strconv.Itoa(os.Getpid())) {
+		t.Errorf("the root of the groups has the processes %q, and not this one", mine)
 	}
 }
