@@ -17,6 +17,7 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/runtime/external"
@@ -117,7 +118,8 @@ func Dir(t testing.TB) string {
 var shim = sync.OnceValues(func() (string, error) {
 	_, here, _, _ := runtime.Caller(0)
 	repository := filepath.Join(filepath.Dir(here), "..", "..")
-	program := filepath.Join(os.TempDir(), "margolite-test", "containerd-shim-runc-v2")
+	checkout := digest.FromString(repository).Encoded()[:12] // others may have another shim
+	program := filepath.Join(os.TempDir(), "margolite-test-"+checkout, "containerd-shim-runc-v2")
 	build := exec.Command("go", "build", "-tags", "no_grpc", "-trimpath", "-ldflags=-s -w", "-o", program, "./cmd/containerd-shim-runc-v2")
 	build.Dir = repository
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
