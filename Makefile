@@ -17,9 +17,10 @@ TARGETS := linux/amd64 linux/arm64 linux/arm/7 linux/arm/6 linux/riscv64
 
 all: build
 
-build: ## bin/margolite, its shim, and the development WFM
+build: ## bin/margolite, its shim, its init, and the development WFM
 	$(BUILD) -tags '$(TAGS)' -o bin/ ./cmd/margolite
 	$(BUILD) -tags '$(SHIM)' -o bin/ ./cmd/containerd-shim-runc-v2
+	$(BUILD) -o bin/ ./cmd/margolite-init
 	$(BUILD) -o bin/ ./cmd/wfmsim
 
 test: ## everything, on real containerd and runc; needs root
@@ -45,6 +46,7 @@ cross: ## every target, both flavours, into dist/
 	  export GOOS=$$os GOARCH=$$arch GOARM=$$arm; \
 	  $(BUILD) -tags '$(TAGS)' -o $$out/ ./cmd/margolite; \
 	  $(BUILD) -tags '$(SHIM)' -o $$out/ ./cmd/containerd-shim-runc-v2; \
+	  $(BUILD) -o $$out/ ./cmd/margolite-init; \
 	  $(BUILD) -tags '$(TAGS),slim' -o $$out/slim/ ./cmd/margolite; \
 	done
 

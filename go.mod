@@ -28,6 +28,7 @@ require (
 	github.com/vishvananda/netlink v1.3.1 // bridges, links and addresses, without the ip program
 	go.etcd.io/bbolt v1.5.0 // the store; containerd has it linked anyway
 	go.yaml.in/yaml/v4 v4.0.0 // the YAML that compose-go reads, for all other YAML as well
+	golang.org/x/net v0.59.0 // DNS messages, for names in sandboxes; 17 KB
 	golang.org/x/sync v0.24.0 // groups of goroutines that end together
 	golang.org/x/sys v0.49.0 // what the kernel offers and the standard library does not
 	google.golang.org/grpc v1.83.2 // containerd's own socket
@@ -89,7 +90,6 @@ require (
 	go.yaml.in/yaml/v3 v3.0.6 // indirect
 	golang.org/x/exp/typeparams v0.0.0-20231108232855-2478ac86f678 // indirect
 	golang.org/x/mod v0.41.0 // indirect
-	golang.org/x/net v0.59.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	golang.org/x/tools v0.51.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260825221802-da73d73af1c5 // indirect

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/store"
 )
 
@@ -38,9 +38,14 @@ type Runtime interface {
 	Apply(ctx context.Context, p *runtime.Project, o runtime.ApplyOptions) error
 	Matches(ctx context.Context, p *runtime.Project) (bool, error)
 	Remove(ctx context.Context, project string) error
+	RemoveWith(ctx context.Context, project string, o runtime.RemoveOptions) error
 	Observe(ctx context.Context) ([]runtime.ObservedProject, error)
-	Logs(ctx context.Context, project, service string, o runtime.LogOptions, w io.Writer) error
-	Prune(ctx context.Context, keep ...map[string]digest.Digest) ([]string, error)
+	LogLines(ctx context.Context, r runtime.LogsRequest, each func(runtime.LogLine) error) error
+	Exec(ctx context.Context, project, service string, number int, x container.Exec) (int, error)
+	StoredVolumes(ctx context.Context) ([]runtime.StoredVolume, error)
+	RemoveVolume(ctx context.Context, project, name string) error
+	UnusedImages(ctx context.Context, keep runtime.Keep) ([]runtime.UnusedImage, error)
+	Prune(ctx context.Context, keep runtime.Keep) ([]string, error)
 	Changes() <-chan struct{}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -579,6 +578,8 @@ func (g *fakeGate) Decide(policy.Change, time.Time) policy.Verdict {
 
 // fakeRuntime runs projects in memory. Its packages are their own revision.
 type fakeRuntime struct {
+	agent.Runtime // what the reconciler has no use for
+
 	mu       sync.Mutex
 	projects map[string]*runtime.ObservedProject // Containers[0].Image holds the revision
 	failures map[string]runtime.Code
@@ -586,6 +587,7 @@ type fakeRuntime struct {
 	releases map[string]chan struct{} // for the blocked steps that may go on
 	counts   map[string]int           // how often a step was made
 	noisy    bool                     // pokes when a project failed to start, as the engine does
+	volumes  []runtime.StoredVolume
 	changes  chan struct{}
 	more     chan struct{}
 }
@@ -785,12 +787,18 @@ func (f *fakeRuntime) Observe(ctx context.Context) ([]runtime.ObservedProject, e
 	return all, nil
 }
 
-func (f *fakeRuntime) Logs(context.Context, string, string, runtime.LogOptions, io.Writer) error {
-	return nil
+func (f *fakeRuntime) Prune(ctx context.Context, _ runtime.Keep) ([]string, error) {
+	return nil, f.step(ctx, "prune")
 }
 
-func (f *fakeRuntime) Prune(ctx context.Context, _ ...map[string]digest.Digest) ([]string, error) {
-	return nil, f.step(ctx, "prune")
+func (f *fakeRuntime) StoredVolumes(context.Context) ([]runtime.StoredVolume, error) {
+	return f.volumes, nil
+}
+
+func (f *fakeRuntime) RemoveVolume(context.Context, string, string) error { return nil }
+
+func (f *fakeRuntime) UnusedImages(context.Context, runtime.Keep) ([]runtime.UnusedImage, error) {
+	return nil, nil
 }
 
 func (f *fakeRuntime) Changes() <-chan struct{} { return f.changes }

@@ -21,9 +21,11 @@ const (
 	codeNotFound          = "ARTIFACT_NOT_FOUND"  // the registry has no such package or image
 	codeUnreachable       = "REGISTRY_UNREACHABLE"
 	codeDenied            = "REGISTRY_DENIED"
+	codeStorageFull       = "STORAGE_FULL" // the images do not fit on the device
 	codeConflict          = "PORT_CONFLICT"
 	codeStartFailed       = "START_FAILED"
 	codeExited            = "CONTAINER_EXITED"
+	codeUnhealthy         = "CONTAINER_UNHEALTHY"
 	codeTimeout           = "TIMEOUT"
 	codeInternal          = "DEVICE_ERROR"
 )
@@ -76,12 +78,16 @@ func runtimeFault(component string, err error) *fault {
 		f.code = codeUnreachable
 	case runtime.Denied:
 		f.code = codeDenied
+	case runtime.NoSpace:
+		f.code = codeStorageFull
 	case runtime.Conflict:
 		f.code = codeConflict
 	case runtime.StartFailed:
 		f.code = codeStartFailed
 	case runtime.Exited:
 		f.code = codeExited
+	case runtime.Unhealthy:
+		f.code = codeUnhealthy
 	case runtime.Timeout:
 		f.code = codeTimeout
 	default:

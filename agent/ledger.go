@@ -15,6 +15,7 @@ import (
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
 )
 
@@ -309,31 +310,48 @@ func (l *ledger) commit(verb string, before, after *store.Deployment, artifacts 
 }
 
 // prune drops the artifacts that no revision needs, and returns the images that
-// some revision does. Nothing is accepted meanwhile, since its documents would
+// some revision does, and for whom images are still to come. Nothing is accepted meanwhile, since its documents would
 // not be needed by anything yet.
-func (l *ledger) prune() (images []map[string]digest.Digest, err error) {
+func (l *ledger) prune() (keep runtime.Keep, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	deployments, err := l.store.Deployments()
 	if err != nil {
-		return nil, err // a record that cannot be read may need any of them
+		return keep, err // a record that cannot be read may need any of them
 	}
 	artifacts := map[digest.Digest]bool{}
 	need := func(r *store.Revision) {
 		artifacts[r.Digest] = true
 		for _, s := range r.Staged {
 			artifacts[s.Package] = true
-			images = append(images, s.Images)
+			keep.Images = append(keep.Images, s.Images)
 		}
 	}
 	for i := range deployments {
-		need(&deployments[i].Desired)
-		if deployments[i].Active != nil {
-			need(deployments[i].Active)
+		d := &deployments[i]
+		need(&d.Desired)
+		if d.Active != nil {
+			need(d.Active)
+		}
+		if isFetching(d) {
+			for _, c := range d.Components {
+				keep.Fetching = append(keep.Fetching, projectName(d.ID, c.Name))
+			}
 		}
 	}
 	_, err = l.store.PruneArtifacts(artifacts)
-	return images, err
+	return keep, err
+}
+
+// isFetching says that the desired revision of d is still to be staged.
+func isFetching(d *store.Deployment) bool {
+	switch Phase(d.Phase) {
+	case Fetched:
+		return true
+	case Failed:
+		return len(d.Desired.Staged) == 0 && d.Fault != nil && !permanent(d.Fault.Code)
+	}
+	return false
 }
 
 // enter puts d into a phase and, if state is not empty, all its components

@@ -3,15 +3,14 @@ package agent
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/compose"
 )
 
 // Projects runs Compose files without a WFM, beside the deployments and never
@@ -28,46 +27,128 @@ func NewProjects(r Runtime, settle time.Duration) *Projects {
 	return &Projects{runtime: r, settle: settle}
 }
 
-// ComposeUp makes a Compose file run and returns once it does.
+// ComposeUp makes Compose files run and returns once they do. Where services
+// are named, those that were there before stay as well.
 func (p *Projects) ComposeUp(ctx context.Context, r control.ComposeRequest, notify func(control.Event)) error {
-	if err := p.free(ctx, r.Project); err != nil {
-		return err
-	}
-	p.staging.RLock()
-	defer p.staging.RUnlock()
-	project, err := p.runtime.Load(ctx, runtime.Source{Project: r.Project, File: r.File, Environment: r.Environment})
+	before, err := p.free(ctx, r.Project)
 	if err != nil {
 		return err
 	}
-	var mu sync.Mutex
-	send := func(e control.Event) {
-		mu.Lock()
-		defer mu.Unlock()
-		e.Component = r.Project
-		notify(e)
+	if r.Recreate && len(r.Services) > 0 {
+		return fmt.Errorf("%w: all services of a project are recreated, or none", control.ErrInvalid)
+	}
+	p.staging.RLock()
+	defer p.staging.RUnlock()
+	s := sender{project: r.Project, notify: notify}
+	project, err := p.load(ctx, r, before, s.send)
+	if err != nil {
+		return err
+	}
+	if err := p.stage(ctx, project, s.send); err != nil {
+		return err
+	}
+	if r.Recreate {
+		if err := p.runtime.RemoveWith(ctx, r.Project, runtime.RemoveOptions{StopTimeout: control.Duration(r.Timeout)}); err != nil {
+			return err
+		}
+	}
+	return p.runtime.Apply(ctx, project, runtime.ApplyOptions{Settle: p.settle, Notify: func(e runtime.Event) {
+		event := control.Event{Kind: control.ServiceChanged, Service: e.Service, Text: e.Step}
+		if !e.Done {
+			event.State = control.Begun
+		}
+		s.send(event)
+	}})
+}
+
+// ComposePull brings the images of Compose files up to date.
+func (p *Projects) ComposePull(ctx context.Context, r control.ComposeRequest, notify func(control.Event)) error {
+	p.staging.RLock()
+	defer p.staging.RUnlock()
+	if r.Pull == "" {
+		r.Pull = string(compose.PullAlways)
+	}
+	s := sender{project: r.Project, notify: notify}
+	project, err := p.load(ctx, r, nil, s.send)
+	if err != nil {
+		return err
+	}
+	return p.stage(ctx, project, s.send)
+}
+
+// load reads the project that is asked for. Of before, what is there now, no
+// service is dropped because others are named.
+func (p *Projects) load(ctx context.Context, r control.ComposeRequest, before []runtime.ObservedContainer, send func(control.Event)) (*runtime.Project, error) {
+	files := r.AllFiles()
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%w: no Compose file named", control.ErrInvalid)
+	}
+	profiles := r.Profiles
+	if len(r.Services) > 0 {
+		profiles = []string{"*"} // who names a service wants it
+	}
+	project, err := p.runtime.Load(ctx, runtime.Source{
+		Project: r.Project, File: files[0], Files: files[1:], Directory: r.Directory,
+		Environment: r.Environment, Profiles: profiles, Scale: r.Scale,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for service := range r.Scale {
+		if project.Compose.Services[service] == nil {
+			return nil, fmt.Errorf("%w: there is no service %.80q to scale; there are %s", control.ErrInvalid, service, strings.Join(project.Services(), ", "))
+		}
+	}
+	if len(r.Services) > 0 {
+		names := slices.Clone(r.Services)
+		for _, c := range before {
+			if project.Compose.Services[c.Service] != nil {
+				names = append(names, c.Service)
+			}
+		}
+		if err := project.Compose.Select(names...); err != nil {
+			return nil, fmt.Errorf("%w: %w", control.ErrInvalid, err)
+		}
+	}
+	if r.Pull != "" {
+		for _, s := range project.Compose.Services {
+			s.PullPolicy = compose.PullPolicy(r.Pull)
+		}
 	}
 	for _, w := range project.Warnings() {
 		send(control.Event{Kind: control.Warning, Text: "warning: " + w})
 	}
-	_, err = p.runtime.Stage(ctx, project, nil, func(t runtime.Progress) {
-		send(control.Event{Kind: control.Transfer, Progress: &control.Progress{Object: t.Object, Done: t.Done, Total: t.Total}})
-	})
-	if err != nil {
-		return err
-	}
-	return p.runtime.Apply(ctx, project, runtime.ApplyOptions{Settle: p.settle, Notify: func(e runtime.Event) {
-		if e.Done {
-			send(control.Event{Kind: control.ServiceChanged, Service: e.Service, Text: e.Step})
-		}
-	}})
+	return project, nil
 }
 
-// ComposeDown removes a project; its named volumes stay.
-func (p *Projects) ComposeDown(ctx context.Context, project string) error {
-	if err := p.free(ctx, project); err != nil {
+func (p *Projects) stage(ctx context.Context, project *runtime.Project, send func(control.Event)) error {
+	_, err := p.runtime.Stage(ctx, project, nil, func(t runtime.Progress) {
+		send(control.Event{Kind: control.Transfer, Progress: &control.Progress{Object: t.Object, Done: t.Done, Total: t.Total}})
+	})
+	return err
+}
+
+// sender passes on the events of a project, one at a time.
+type sender struct {
+	project string
+	notify  func(control.Event)
+	mu      sync.Mutex
+}
+
+func (s *sender) send(e control.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.Component = s.project
+	s.notify(e)
+}
+
+// ComposeDown removes a project; its named volumes stay unless they are asked
+// for, too.
+func (p *Projects) ComposeDown(ctx context.Context, r control.DownRequest) error {
+	if _, err := p.free(ctx, r.Project); err != nil {
 		return err
 	}
-	return p.runtime.Remove(ctx, project)
+	return p.runtime.RemoveWith(ctx, r.Project, runtime.RemoveOptions{Volumes: r.Volumes, StopTimeout: control.Duration(r.Timeout)})
 }
 
 // ComposePs lists the services of a project, or of all when it is empty.
@@ -85,54 +166,54 @@ func (p *Projects) ComposePs(ctx context.Context, project string) ([]control.Ser
 	return all, nil
 }
 
-// ComposeLogs writes what the services of a project printed.
-func (p *Projects) ComposeLogs(ctx context.Context, r control.LogsRequest, w io.Writer) error {
-	return p.projectLogs(ctx, []string{r.Project}, r, w)
-}
-
 // free refuses a project that belongs to a deployment: only the WFM changes it.
-func (p *Projects) free(ctx context.Context, project string) error {
+// It returns what is there of the project.
+func (p *Projects) free(ctx context.Context, project string) ([]runtime.ObservedContainer, error) {
 	observed, err := p.runtime.Observe(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	i := slices.IndexFunc(observed, func(o runtime.ObservedProject) bool { return o.Name == project })
-	if i >= 0 && observed[i].Labels[labelDeployment] != "" {
-		return fmt.Errorf("%w: project %s belongs to deployment %s of the WFM", control.ErrConflict, project, observed[i].Labels[labelDeployment])
+	if i < 0 {
+		return nil, nil
 	}
-	return nil
+	if d := observed[i].Labels[labelDeployment]; d != "" {
+		return nil, fmt.Errorf("%w: project %s belongs to deployment %s of the WFM", control.ErrConflict, project, d)
+	}
+	return observed[i].Containers, nil
 }
 
-// projectLogs writes the logs of projects one after the other, or together
-// when it follows.
-func (p *Projects) projectLogs(ctx context.Context, projects []string, r control.LogsRequest, w io.Writer) error {
-	o := runtime.LogOptions{Tail: r.Tail, Follow: r.Follow}
-	if !r.Follow || len(projects) == 1 {
-		for _, name := range projects {
-			if err := p.runtime.Logs(ctx, name, r.Service, o, w); err != nil {
-				return err
+// named finds the project of that name; the error says what there is instead.
+func (p *Projects) named(ctx context.Context, project string) (runtime.ObservedProject, error) {
+	observed, err := p.runtime.Observe(ctx)
+	if err != nil {
+		return runtime.ObservedProject{}, err
+	}
+	var names []string
+	for _, o := range observed {
+		if o.Name == project {
+			return o, nil
+		}
+		names = append(names, o.Name)
+	}
+	if len(names) == 0 {
+		return runtime.ObservedProject{}, fmt.Errorf("project %q: %w; nothing runs at all", project, control.ErrNotFound)
+	}
+	return runtime.ObservedProject{}, fmt.Errorf("project %q: %w; there are %s", project, control.ErrNotFound, strings.Join(names, ", "))
+}
+
+// noService says that there is no such service in projects, and which there are.
+func noService(service string, projects []runtime.ObservedProject) error {
+	var names []string
+	for _, o := range projects {
+		for _, c := range o.Containers {
+			if !slices.Contains(names, c.Service) {
+				names = append(names, c.Service)
 			}
 		}
-		return nil
 	}
-	shared := &lockedWriter{w: w}
-	g, ctx := errgroup.WithContext(ctx)
-	for _, name := range projects {
-		g.Go(func() error { return p.runtime.Logs(ctx, name, r.Service, o, shared) })
-	}
-	return g.Wait()
-}
-
-// lockedWriter lets several writers take turns.
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (l *lockedWriter) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
+	slices.Sort(names)
+	return fmt.Errorf("service %q: %w; there are %s", service, control.ErrNotFound, strings.Join(names, ", "))
 }
 
 // services describes the containers of a project.
@@ -142,15 +223,30 @@ func services(o runtime.ObservedProject) []control.Service {
 		s := control.Service{
 			Project: o.Name, Name: c.Service, Number: c.Number, State: string(c.State), Container: c.ID,
 			Image: c.Image, Address: c.Address, Ports: c.Ports, Pid: c.Pid,
+			ContainerName: c.Name, Restarts: c.Restarts, Waiting: c.Waiting,
+		}
+		if s.ContainerName == "" {
+			s.ContainerName = fmt.Sprintf("%s-%s-%d", o.Name, c.Service, c.Number)
 		}
 		if c.State == runtime.Stopped || c.State == runtime.Done {
 			s.ExitCode = &c.ExitCode
+			s.Ended = moment(c.ExitedAt)
+		} else {
+			s.Started = moment(c.Started)
+		}
+		if h := c.Health; h.State != "" {
+			s.Health = &control.Health{Status: string(h.State), Failures: h.Failures, ExitCode: h.Code, Output: h.Output}
 		}
 		all = append(all, s)
 	}
 	return all
 }
 
-func hasService(o runtime.ObservedProject, name string) bool {
-	return slices.ContainsFunc(o.Containers, func(c runtime.ObservedContainer) bool { return c.Service == name })
+// moment is t in UTC, or nil where there is none.
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
 }

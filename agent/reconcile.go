@@ -489,12 +489,12 @@ func (r *reconciler) prune(ctx context.Context) {
 		return
 	}
 	defer r.unused.Unlock()
-	images, err := r.ledger.prune()
+	keep, err := r.ledger.prune()
 	if err != nil {
 		r.logger.Warn("cannot drop artifacts that nothing needs", "error", err)
 		return
 	}
-	if _, err := r.runtime.Prune(ctx, images...); err != nil && ctx.Err() == nil {
+	if _, err := r.runtime.Prune(ctx, keep); err != nil && ctx.Err() == nil {
 		r.logger.Warn("cannot drop images that nothing needs", "error", err)
 	}
 }

@@ -3,8 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"io"
-	"strings"
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
@@ -79,45 +77,6 @@ func (a *Agent) describe(d *store.Deployment, projects []runtime.ObservedProject
 		c.Components = append(c.Components, cc)
 	}
 	return c
-}
-
-// Logs writes the output of a deployment's services, found by its id, a unique
-// beginning of it, or its name.
-func (a *Agent) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) error {
-	deployments, err := a.o.Store.Deployments()
-	if err != nil && len(deployments) == 0 {
-		return fmt.Errorf("cannot read the deployments: %w", err)
-	}
-	var found []string
-	for i := range deployments {
-		d := &deployments[i]
-		if strings.HasPrefix(strings.ToLower(d.ID), strings.ToLower(r.Deployment)) || nameIn(a.o.Store, d.Desired.Digest) == r.Deployment {
-			found = append(found, d.ID)
-		}
-	}
-	switch {
-	case len(found) == 0:
-		return fmt.Errorf("deployment %q: %w", r.Deployment, control.ErrNotFound)
-	case len(found) > 1:
-		return fmt.Errorf("%w: %q could be any of deployments %s", control.ErrInvalid, r.Deployment, strings.Join(found, ", "))
-	}
-	projects, err := a.o.Runtime.Observe(ctx)
-	if err != nil {
-		return fmt.Errorf("cannot observe the runtime: %w", err)
-	}
-	var names []string
-	for _, p := range projects {
-		if margo.SameID(p.Labels[labelDeployment], found[0]) && (r.Service == "" || hasService(p, r.Service)) {
-			names = append(names, p.Name)
-		}
-	}
-	if len(names) == 0 && r.Service == "" {
-		return fmt.Errorf("%w: deployment %s has no containers", control.ErrNotFound, found[0])
-	}
-	if len(names) == 0 {
-		return fmt.Errorf("service %q of deployment %s: %w", r.Service, found[0], control.ErrNotFound)
-	}
-	return a.projectLogs(ctx, names, r, w)
 }
 
 // status is what polling tells about itself.

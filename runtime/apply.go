@@ -9,7 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/health"
 	"github.com/margolite/margolite/runtime/log"
 	"github.com/margolite/margolite/runtime/network"
 )
@@ -19,6 +21,11 @@ const (
 	// has to run, or whose shim dies.
 	maxStarts = 4
 
+	// longPause is how long to wait where something tells when it is over.
+	longPause = time.Minute
+
+	tidyTimeout = 30 * time.Second
+
 	lastLines = 20      // of a service's output that an Error quotes
 	lastBytes = 4 << 10 // of them together
 )
@@ -26,7 +33,7 @@ const (
 // ApplyOptions is how Apply goes about it.
 type ApplyOptions struct {
 	Settle time.Duration // for how long every service must run before Apply is content
-	Notify func(Event)   // called as things happen, from the goroutine that called Apply; nil: nothing
+	Notify func(Event)   // called as things happen, one call at a time; nil: nothing
 }
 
 // Event is one thing that Apply did or saw.
@@ -41,11 +48,12 @@ type Event struct {
 const Settling = "settle"
 
 // Apply makes the device run p and nothing else under its name. It returns when
-// every service has run for the settling time, or a one-shot service ended
-// well. It may be repeated at any time; what runs as wanted is left alone.
-// The images must be staged.
+// every service has run for the settling time and is healthy where something
+// checks that, or a one-shot service ended well. It may be repeated at any time;
+// what runs as wanted is left alone. The images must be staged.
 //
-// When Apply fails, what it did stays: apply the former project to go back.
+// When Apply fails, what it did stays, except containers that never ran and have
+// a former one beside them: apply the former project to go back.
 func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 	ctx = e.within(ctx)
 	unlock, err := e.take(ctx, p.Name)
@@ -55,15 +63,16 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 	defer unlock()
 
 	defer e.unclaim(p.Name)
-	r, err := e.runOf(ctx, p, e.claim)
+	r, err := e.runOf(ctx, p)
 	if err != nil {
 		return err
 	}
-	if err := e.checkPorts(ctx, r.found, p.Name, r.place); err != nil {
+	if err := e.checkPlace(ctx, r.all, p.Name, r.place); err != nil {
 		return fail(codeOfNetwork(err), p.Name, err)
 	}
 	r.notify = o.Notify
 	if err := r.untilSettled(ctx, o.Settle); err != nil {
+		r.tidy(ctx)
 		return err
 	}
 	return e.forgetPackages(p)
@@ -71,7 +80,8 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 
 // Matches tells whether the containers on the device are those of p and no
 // others. Whether they run is not asked: Run starts what stopped, by its restart
-// policy and in its own time, and brings all of them back after a reboot.
+// policy and in its own time, and brings all of them back after a reboot. It
+// changes nothing, and is cheap.
 func (e *Engine) Matches(ctx context.Context, p *Project) (bool, error) {
 	ctx = e.within(ctx)
 	unlock, err := e.projects.lock(ctx, p.Name)
@@ -79,72 +89,30 @@ func (e *Engine) Matches(ctx context.Context, p *Project) (bool, error) {
 		return false, fail(Internal, p.Name, err)
 	}
 	defer unlock()
-	r, err := e.runOf(ctx, p, e.locate)
+	all, err := e.containers.Recorded(ctx)
 	if err != nil {
-		return false, err
+		return false, &Error{Code: Internal, Object: p.Name, Err: err}
 	}
-	observed, err := r.look(ctx)
-	if err != nil {
-		return false, err
-	}
-	return !slices.ContainsFunc(PlanFor(observed, r.wanted), func(s Step) bool {
-		switch s.Kind {
-		case CreateContainer, DeleteContainer, RecordOrder:
-			return true
+	found := make(map[string][]compose.Dependency)
+	for _, c := range all {
+		if c.Labels.Project == p.Name {
+			found[c.ID] = c.Labels.DependsOn
 		}
-		return false
-	}), nil
-}
-
-// Remove stops and deletes everything that belongs to the project, except its
-// volumes. Removing what is not there is no error.
-func (e *Engine) Remove(ctx context.Context, project string) error {
-	if !container.ValidName(project) {
-		return &Error{Code: Unsupported, Object: project, Err: fmt.Errorf("it is no valid project name")}
 	}
-	ctx = e.within(ctx)
-	unlock, err := e.take(ctx, project)
-	if err != nil {
-		return fail(Internal, project, err)
-	}
-	defer unlock()
-	e.claimNothing(project)
-	defer e.unclaim(project)
-
-	r := &run{e: e, project: project}
-	if err := r.find(ctx); err != nil {
-		return err
-	}
-	r.place = recorded(r.found)
-	r.made.ports = len(r.found) == 0
-	for range maxSteps {
-		observed, err := r.look(ctx)
+	for _, name := range p.Compose.Order() {
+		b, err := e.blueprint(p, name)
 		if err != nil {
-			return err
+			return false, err
 		}
-		plan := PlanFor(observed, r.wanted)
-		if len(plan) == 0 {
-			return e.removeRest(ctx, project)
+		for n := 1; n <= b.service.Replicas; n++ {
+			id := b.id(Replica{name, n})
+			if dependsOn, ok := found[id]; !ok || !slices.Equal(dependsOn, b.service.DependsOn) {
+				return false, nil
+			}
+			delete(found, id)
 		}
-		if err := r.do(ctx, plan[0]); err != nil {
-			return err
-		}
 	}
-	return &Error{Code: Internal, Object: project, Err: fmt.Errorf("cannot remove: not done after %d steps", maxSteps)}
-}
-
-// removeRest removes what no container's labels tell of.
-func (e *Engine) removeRest(ctx context.Context, project string) error {
-	if err := e.containers.RemoveProject(ctx, project); err != nil {
-		return fail(Internal, project, err)
-	}
-	if err := e.sweepNetworks(ctx); err != nil {
-		return fail(Internal, project, err)
-	}
-	if err := e.removePackages(project); err != nil {
-		return fail(Internal, project, err)
-	}
-	return nil
+	return len(found) == 0, nil
 }
 
 // take locks a project for a change. When it is let go, the supervisor looks
@@ -169,118 +137,245 @@ func codeOfNetwork(err error) Code {
 	return Internal
 }
 
-// runOf prepares a run that leads to p: who is to run, where, and how.
-func (e *Engine) runOf(ctx context.Context, p *Project, locate locator) (*run, error) {
+// runOf prepares a run that leads to p: who is to run, where, and how. The place
+// of p is claimed.
+func (e *Engine) runOf(ctx context.Context, p *Project) (*run, error) {
 	all, err := e.containers.List(ctx)
 	if err != nil {
 		return nil, &Error{Code: Internal, Object: p.Name, Err: err}
 	}
-	place, err := locate(all, p.Compose, p.Name)
-	if err != nil {
-		return nil, &Error{Code: Internal, Object: p.Name, Err: err}
-	}
-	r := &run{e: e, project: p.Name, place: place, found: all, configs: make(map[string]container.Config)}
-	for _, box := range place.boxes {
-		config, err := e.configOf(ctx, p, box.Service)
-		if err != nil {
+	blueprints := make(map[string]*blueprint)
+	for _, name := range p.Compose.Order() {
+		if blueprints[name], err = e.blueprint(p, name); err != nil {
 			return nil, err
 		}
-		config.Sandbox = e.networks.Paths(box)
-		l := &config.Labels
-		l.Project, l.Service, l.Number = p.Name, box.Service, box.Number
-		l.Network, l.Address, l.Hostname, l.Names = place.network, box.Address, box.Hostname, box.Names
-		l.Ports = place.portsOf(box)
-		l.Caller = p.Labels
-
-		r.configs[l.ID()] = config
+	}
+	place, err := e.claim(ctx, all, p)
+	if err != nil {
+		return nil, fail(codeOfNetwork(err), p.Name, err)
+	}
+	r := &run{e: e, project: p.Name, place: place, configs: make(map[string]container.Config), volumes: ownVolumes(p.Compose)}
+	r.take(all)
+	for _, w := range place.networks() {
+		r.wanted.Networks = append(r.wanted.Networks, w.Name)
+	}
+	for _, seat := range place.seats {
+		b := blueprints[seat.Service]
+		id := b.id(seat.Replica)
+		if !slices.ContainsFunc(r.found, func(c container.Container) bool { return c.ID == id }) {
+			if r.configs[id], err = b.config(ctx, seat); err != nil {
+				return nil, err
+			}
+			if err := e.containers.Check(ctx, r.configs[id]); err != nil {
+				return nil, fail(StartFailed, seat.Service, err)
+			}
+		}
 		r.wanted.Services = append(r.wanted.Services, WantedService{
-			Replica:   replicaOf(box),
-			Container: l.ID(),
-			Volumes:   volumesOf(config.Service),
-			DependsOn: config.Service.DependsOn,
+			Replica:   seat.Replica,
+			Container: id,
+			Volumes:   volumesOf(b.service),
+			DependsOn: b.service.DependsOn,
+			Joins:     seat.joins(),
+			Hooks:     len(b.service.PostStart) > 0,
 		})
 	}
 	return r, nil
 }
 
-// untilSettled executes the plan, one step at a time, and then watches that
-// what was started goes on.
+// untilSettled executes the plan and then watches that what was started goes
+// on, and becomes healthy.
 func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	w := r.e.watch(ctx)
 	defer w.join()
 	defer cancel()
 
-	starts := make(map[string]int) // by container, of this run
+	begun := time.Now()
 	settling := false
-	for range maxSteps {
+	for range maxLooks {
 		observed, err := r.look(ctx)
 		if err != nil {
 			return err
 		}
-		if err := r.ended(ctx, observed, starts); err != nil {
+		if err := r.ended(ctx, observed); err != nil {
 			return err
 		}
-		if plan := PlanFor(observed, r.wanted); len(plan) > 0 {
-			if plan[0].Kind == StartContainer {
-				starts[plan[0].Container]++
-			}
-			if err := r.do(ctx, plan[0]); err != nil {
+		plan := PlanFor(observed, r.wanted)
+		r.e.noteWaits(r.project, plan.Waits)
+		if len(plan.Groups) > 0 {
+			if err := r.passOver(r.carryOut(ctx, plan)); err != nil {
 				return err
 			}
 			continue
 		}
 
-		wait := remaining(observed, r.wanted, settle)
+		if err := r.hopeless(observed, plan, begun); err != nil {
+			return err
+		}
+		wait, what := remaining(observed, r.wanted, settle)
+		for _, waits := range plan.Waits {
+			wait, what = longPause, append(what, waits.String())
+		}
 		if wait <= 0 {
 			return nil
 		}
-		if !settling {
+		if !settling && len(plan.Waits) == 0 {
 			settling = true
 			r.tell(Event{Step: Settling})
 		}
 		if err := w.wait(ctx, wait); err != nil {
-			return fail(Timeout, r.project, fmt.Errorf("cannot wait until it settles: %w", err))
+			return fail(Timeout, r.project, fmt.Errorf("cannot wait until it settles: %w (%s)", err, strings.Join(what, "; ")))
 		}
 	}
-	return &Error{Code: Internal, Object: r.project, Err: fmt.Errorf("cannot apply: not settled after %d looks", maxSteps)}
+	return &Error{Code: Internal, Object: r.project, Err: fmt.Errorf("cannot apply: not settled after %d looks", maxLooks)}
+}
+
+// passOver makes one error of the failures of steps, except those of services
+// that nobody needs: these rest.
+func (r *run) passOver(failed []failure) error {
+	var errs []error
+	for _, f := range failed {
+		passed := false
+		if f.step.Kind == StartContainer || f.step.Kind == RunHooks {
+			passed = r.rest(f.step.Container)
+		}
+		if !passed {
+			errs = append(errs, f.err)
+		}
+	}
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return errors.Join(errs...)
+}
+
+// rest leaves a service as it is from now on, if those who depend on it do
+// without it; otherwise it returns false.
+func (r *run) rest(id string) bool {
+	for i := range r.wanted.Services {
+		s := &r.wanted.Services[i]
+		if s.Container == id && r.optional(s.Service) {
+			s.Resting = true
+			return true
+		}
+	}
+	return false
+}
+
+// optional tells whether others depend on a service, and all of them do without
+// it if need be.
+func (r *run) optional(service string) bool {
+	optional := false
+	for _, s := range r.wanted.Services {
+		for _, d := range s.DependsOn {
+			if d.Service == service && d.Required {
+				return false
+			}
+			optional = optional || d.Service == service
+		}
+	}
+	return optional
 }
 
 // ended tells that a service ended during start-up. With a code other than 0
 // that fails the whole at once (PKG-13).
-func (r *run) ended(ctx context.Context, o Observed, starts map[string]int) error {
+func (r *run) ended(ctx context.Context, o Observed) error {
 	for _, s := range r.wanted.Services {
 		c := o.container(s.Container)
-		if c == nil || starts[c.ID] == 0 {
+		if c == nil || r.starts[c.ID] == 0 || s.Resting {
 			continue
 		}
+		starts := r.starts[c.ID]
+		var failed *Error
 		switch {
 		case c.State == Stopped && c.ExitCode != 0:
-			return &Error{Code: Exited, Object: c.Service, Err: fmt.Errorf("ended with code %d during start-up%s", c.ExitCode, r.lastOutput(ctx, c.ID))}
-		case c.State == Stopped && starts[c.ID] >= maxStarts:
-			return &Error{Code: Exited, Object: c.Service, Err: fmt.Errorf("ended %d times during start-up%s", starts[c.ID], r.lastOutput(ctx, c.ID))}
-		case c.State == Created && starts[c.ID] >= maxStarts:
-			return &Error{Code: StartFailed, Object: c.Service, Err: fmt.Errorf("its shim died %d times during start-up", starts[c.ID])}
+			failed = &Error{Code: Exited, Object: c.Service, Err: fmt.Errorf("ended with code %d during start-up%s", c.ExitCode, r.lastOutput(ctx, c.ID))}
+		case c.State == Stopped && starts >= maxStarts:
+			failed = &Error{Code: Exited, Object: c.Service, Err: fmt.Errorf("ended %d times during start-up%s", starts, r.lastOutput(ctx, c.ID))}
+		case c.State == Created && starts >= maxStarts:
+			failed = &Error{Code: StartFailed, Object: c.Service, Err: fmt.Errorf("its shim died %d times during start-up", starts)}
+		case c.active() && c.Health.State == health.Unhealthy:
+			failed = unhealthy(c)
+		default:
+			continue
+		}
+		if !r.rest(c.ID) {
+			return failed
 		}
 	}
 	return nil
 }
 
-// remaining is how long the youngest service has to go on running; 0 when all
-// have settled.
-func remaining(o Observed, w Wanted, settle time.Duration) time.Duration {
-	var longest time.Duration
-	for _, s := range w.Services {
-		c := o.container(s.Container)
-		switch {
-		case !c.active():
-		case c.Started.IsZero(): // it ended between two looks; its exit is about to be known
-			longest = max(longest, 50*time.Millisecond)
-		default:
-			longest = max(longest, settle-time.Since(c.Started))
+func unhealthy(c *ObservedContainer) *Error {
+	return &Error{Code: Unhealthy, Object: c.Service, Err: fmt.Errorf("is unhealthy: its check ended with code %d%s", c.Health.Code, quote(c.Health.Output))}
+}
+
+// hopeless tells that there is no use in waiting: something can never come to
+// what is asked of it, or what was not touched is still not healthy.
+func (r *run) hopeless(o Observed, p Plan, begun time.Time) error {
+	for _, w := range p.Waits {
+		if w.Never {
+			return &Error{Code: StartFailed, Object: w.Service, Err: fmt.Errorf("cannot start: it waits for %s", w.For)}
 		}
 	}
-	return longest
+	for _, s := range r.wanted.Services {
+		c := o.container(s.Container)
+		if c.active() && c.Health.State == health.Unhealthy && c.Health.Probed.After(begun) && !s.Resting && !r.rest(c.ID) {
+			return unhealthy(c)
+		}
+	}
+	return nil
+}
+
+// remaining is how long the youngest service has to go on running, and what is
+// waited for; 0 when all have settled and are healthy.
+func remaining(o Observed, w Wanted, settle time.Duration) (longest time.Duration, what []string) {
+	for _, s := range w.Services {
+		c := o.container(s.Container)
+		var wait time.Duration
+		switch {
+		case !c.active() || s.Resting:
+			continue
+		case c.Started.IsZero(): // it ended between two looks; its exit is about to be known
+			wait = 50 * time.Millisecond
+		case c.Health.State != "" && c.Health.State != health.Healthy:
+			wait = longPause
+			what = append(what, fmt.Sprintf("%s is %s", s.Replica, c.Health.State))
+		default:
+			wait = settle - time.Since(c.Started)
+		}
+		longest = max(longest, wait)
+	}
+	return longest, what
+}
+
+// tidy deletes the containers that this run made for nothing: they never ran,
+// and one that did stands beside them.
+func (r *run) tidy(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
+	defer cancel()
+	if err := r.find(ctx); err != nil {
+		return // the next change does it
+	}
+	tidied := false
+	for _, c := range r.found {
+		replica := seatOf(c).Replica
+		former := slices.ContainsFunc(r.found, func(o container.Container) bool { return seatOf(o).Replica == replica && !r.fresh[o.ID] })
+		if !r.fresh[c.ID] || c.State != container.Created || !former {
+			continue
+		}
+		tidied = true
+		if err := r.do(ctx, Step{Kind: DeleteContainer, Replica: replica, Container: c.ID}); err != nil {
+			r.e.o.Logger.Warn("cannot delete a container that never ran", "project", r.project, "service", replica.Service, "error", err)
+		}
+	}
+	if !tidied {
+		return
+	}
+	r.e.unclaim(r.project)
+	if err := r.e.sweepNetworks(ctx); err != nil {
+		r.e.o.Logger.Warn("cannot remove leftovers", "project", r.project, "error", err)
+	}
 }
 
 // lastOutput quotes the end of a container's log, for an error.
@@ -293,14 +388,7 @@ func (r *run) lastOutput(ctx context.Context, id string) string {
 		}
 		pause(ctx, 20*time.Millisecond)
 	}
-	text := strings.TrimSpace(strings.ToValidUTF8(out.String(), "?"))
-	if text == "" {
-		return " without any output"
-	}
-	if len(text) > lastBytes {
-		text = "..." + strings.ToValidUTF8(text[len(text)-lastBytes:], "")
-	}
-	return "; its last output:\n" + text
+	return quote(out.String())
 }
 
 // pause waits for d or the end of ctx.

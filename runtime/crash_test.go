@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -20,24 +21,31 @@ import (
 var errKilled = errors.New("killed")
 
 // killedAt calls change with a new engine that is killed at its n-th
-// opportunity, before or after a step. It tells where that was; "" when change
-// got through before.
+// opportunity, before or after a step; sequences that run side by side end at
+// their next one. It tells where that was; "" when change got through before.
 func (r *rig) killedAt(n int, change func(*runtime.Engine) error) (at string) {
 	r.Helper()
+	var mu sync.Mutex
 	r.onStep = func(step string) {
+		mu.Lock()
+		defer mu.Unlock()
 		if n == 0 {
-			at = step
+			if at == "" {
+				at = step
+			}
 			panic(errKilled)
 		}
 		n--
 	}
+	e := r.engine()
 	defer func() {
 		r.onStep = nil
+		e.Close()
 		if p := recover(); p != nil && p != any(errKilled) {
 			panic(p)
 		}
 	}()
-	if err := change(r.engine()); err != nil {
+	if err := change(e); err != nil {
 		r.Fatal(err)
 	}
 	return at

@@ -14,7 +14,9 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/health"
 	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/runtime/log"
 	"github.com/margolite/margolite/runtime/network"
 )
 
@@ -25,8 +27,14 @@ type Options struct {
 	StateDir   string // survives a reboot: volumes/<project>/<volume>, projects/<project>/<digest>
 	RunDir     string // does not: netns/, hosts/, logs/, mounts/
 	Shim       string // runtime name or absolute path of the shim program; "" is io.containerd.runc.v2
+	Init       string // program margolite-init for services with init; "": there is none
 	Registries map[string]image.Registry
-	Logger     *slog.Logger // nil: slog.Default
+	Publish    network.Publish // who may use published ports; "": whom the host's firewall admits
+	Preload    string          // directory of image archives that need no registry; "": none
+	Pulls      int             // downloads of image layers at a time; 0: 3
+	LogDir     string          // of what containers print; "" is RunDir/logs
+	LogKeep    log.Keep        // how much of it, where a service does not say
+	Logger     *slog.Logger    // nil: slog.Default
 	// OnStep is called before and after each step that changes something, for
 	// fault injection and tests. nil: nothing.
 	OnStep func(step string)
@@ -44,17 +52,21 @@ type Engine struct {
 	packages locks // who may change its extracted packages
 	changes  chan struct{}
 	released chan struct{} // poked when Apply or Remove lets go of a project
+	health   *health.Monitor
 
-	ports     sync.Mutex // one synchronisation of ports at a time
+	ports     sync.Mutex // one change of what projects share on the network at a time
 	mu        sync.Mutex
 	claims    map[string]placement // of the projects that Apply or Remove works on
 	history   map[string]*history  // by container
 	changed   map[string]int       // by project, how often Apply or Remove worked on it
+	waits     map[string][]Wait    // by project, by the last plan
+	watches   map[*watch]bool      // that are to hear of changes of health
 	loads     int
 	lastLoads map[string]int // directory of an extracted package -> when it was last loaded
 }
 
-// New checks the options and prepares the directories. It starts nothing.
+// New checks the options and prepares the directories. It starts nothing. Close
+// has to be called.
 func New(o Options) (*Engine, error) {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.OnStep == nil {
@@ -72,11 +84,13 @@ func New(o Options) (*Engine, error) {
 		}
 	}
 
-	images, err := image.New(image.Options{Client: o.Client, Registries: o.Registries, Logger: o.Logger})
+	images, err := image.New(image.Options{
+		Client: o.Client, Registries: o.Registries, Preload: o.Preload, AtOnce: o.Pulls, Logger: o.Logger,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot make runtime: %w", err)
 	}
-	networks, err := network.New(network.Options{RunDir: o.RunDir, Logger: o.Logger})
+	networks, err := network.New(network.Options{RunDir: o.RunDir, Publish: o.Publish, Logger: o.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("cannot make runtime: %w", err)
 	}
@@ -87,12 +101,15 @@ func New(o Options) (*Engine, error) {
 		StateDir:    o.StateDir,
 		RunDir:      o.RunDir,
 		Shim:        o.Shim,
+		Init:        o.Init,
+		LogDir:      o.LogDir,
+		LogKeep:     o.LogKeep,
 		Logger:      o.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot make runtime: %w", err)
 	}
-	return &Engine{
+	e := &Engine{
 		o:          o,
 		images:     images,
 		containers: containers,
@@ -103,8 +120,15 @@ func New(o Options) (*Engine, error) {
 		history:    make(map[string]*history),
 		changed:    make(map[string]int),
 		lastLoads:  make(map[string]int),
-	}, nil
+		waits:      make(map[string][]Wait),
+		watches:    make(map[*watch]bool),
+	}
+	e.health = health.New(health.Options{Exec: e.probe, Changed: e.tellWatches})
+	return e, nil
 }
+
+// Close ends the probes of containers. The containers go on.
+func (e *Engine) Close() { e.health.Close() }
 
 // Changes is poked when something managed stopped, died or vanished outside of Apply and Remove.
 func (e *Engine) Changes() <-chan struct{} { return e.changes }

@@ -16,9 +16,11 @@ const (
 	NotFound       Code = "not-found"       // the registry does not have the package or image
 	Unreachable    Code = "unreachable"     // temporary: try again later
 	Denied         Code = "denied"          // the registry or the local configuration refuses
-	Conflict       Code = "conflict"        // another project holds a published port
+	NoSpace        Code = "no-space"        // the images do not fit on this device
+	Conflict       Code = "conflict"        // another project has the port, the name or the address
 	StartFailed    Code = "start-failed"    // a container could not be created or started
 	Exited         Code = "exited"          // a container ended during start-up
+	Unhealthy      Code = "unhealthy"       // a container runs, and its health check fails
 	Timeout        Code = "timeout"         // the caller's deadline passed
 	Internal       Code = "internal"        // this device: disk, kernel, containerd
 )

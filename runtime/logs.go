@@ -2,74 +2,130 @@ package runtime
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
 	"slices"
 	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/log"
 )
 
-// LogOptions says which part of a log is wanted.
-type LogOptions struct {
-	Tail   int  // last lines of each service; 0: everything that is kept; less: nothing of the past
-	Follow bool // go on until ctx is done or the containers are gone
+// LogsRequest says whose output is wanted, and which part of it.
+type LogsRequest struct {
+	Project  string
+	Services []string  // none: all
+	Tail     int       // last lines of each container; 0: everything that is kept; less: nothing of the past
+	Since    time.Time // zero: from the beginning
+	Until    time.Time // zero: to the end
+	Follow   bool      // go on until ctx is done or the project is gone, also with containers that come later
 }
 
-// Logs writes the output of one service, or with service "" of all services of
-// the project with their names in front of each line.
-func (e *Engine) Logs(ctx context.Context, project, service string, o LogOptions, w io.Writer) error {
-	all, err := e.containers.List(e.within(ctx))
-	if err != nil {
-		return fail(Internal, project, err)
-	}
-	all = slices.DeleteFunc(all, func(c container.Container) bool {
-		return c.Labels.Project != project || service != "" && c.Labels.Service != service
-	})
-	if len(all) == 0 {
-		return &Error{Code: NotFound, Object: project, Err: errors.New("there is no such service")}
-	}
-	all = inOrder(current(all))
-	read := func(c container.Container, w io.Writer) error {
-		err := log.Read(ctx, e.containers.LogPath(c.ID), log.Options{Tail: o.Tail, Follow: o.Follow}, w)
-		if errors.Is(err, fs.ErrNotExist) { // never started since the last boot
-			return nil
-		}
+// LogLine is one line that a container printed.
+type LogLine struct {
+	Replica Replica
+	Time    time.Time // zero where the log has none
+	Text    []byte    // with its end of line, unless more of the line follows; valid until the callback returns
+}
+
+// LogLines calls each for every line in the order of their times, from one
+// goroutine.
+func (e *Engine) LogLines(ctx context.Context, r LogsRequest, each func(LogLine) error) error {
+	s := &logSources{e: e, r: r, replicas: make(map[string]Replica)}
+	s.merge = log.NewMerge(log.Options{Tail: r.Tail, Since: r.Since, Until: r.Until, Follow: r.Follow})
+	if _, err := s.add(ctx); err != nil {
 		return err
 	}
-	if len(all) == 1 {
-		if err := read(all[0], w); err != nil {
-			return fail(Internal, project, err)
-		}
-		return nil
+	line := func(entry log.Entry) error {
+		return each(LogLine{Replica: s.replica(entry.Source), Time: entry.Time, Text: entry.Text})
+	}
+	if !r.Follow {
+		s.merge.Seal()
+		return s.run(ctx, line)
 	}
 
-	names := make([]string, len(all))
-	for i, c := range all {
-		names[i] = fmt.Sprintf("%s-%d", c.Labels.Service, c.Labels.Number)
-	}
-	merged := log.NewPrefix(w, names...)
-	errs := make([]error, len(all))
-	one := func(i int) {
-		out := merged.Writer(names[i])
-		errs[i] = errors.Join(read(all[i], out), out.Close())
-	}
-	if !o.Follow {
-		for i := range all {
-			one(i)
-		}
-	} else {
-		var readers sync.WaitGroup
-		for i := range all {
-			readers.Go(func() { one(i) })
-		}
-		readers.Wait()
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fail(Internal, project, err)
+	group, ctx := errgroup.WithContext(ctx)
+	watching, stop := context.WithCancel(ctx)
+	group.Go(func() error {
+		defer stop()
+		return s.run(ctx, line)
+	})
+	group.Go(func() error { return s.follow(watching) })
+	return group.Wait()
+}
+
+// logSources are the containers whose output is read.
+type logSources struct {
+	e     *Engine
+	r     LogsRequest
+	merge *log.Merge
+
+	known    []string // ids, in the order in which they came
+	mu       sync.Mutex
+	replicas map[string]Replica // by the name of the source
+}
+
+func (s *logSources) run(ctx context.Context, each func(log.Entry) error) error {
+	if err := s.merge.Run(ctx, each); err != nil {
+		return fail(Internal, s.r.Project, err)
 	}
 	return nil
 }
+
+func (s *logSources) replica(source string) Replica {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.replicas[source]
+}
+
+// add adds the containers that came since the last time, and tells whether
+// there are any at all. Of a replica that is being replaced, the container that
+// runs comes first.
+func (s *logSources) add(ctx context.Context) (any bool, err error) {
+	all, err := s.e.containers.List(s.e.within(ctx))
+	if err != nil {
+		return false, fail(Internal, s.r.Project, err)
+	}
+	all = slices.DeleteFunc(all, func(c container.Container) bool {
+		return c.Labels.Project != s.r.Project || len(s.r.Services) > 0 && !slices.Contains(s.r.Services, c.Labels.Service)
+	})
+	for _, c := range inOrder(all) {
+		if slices.Contains(s.known, c.ID) {
+			continue
+		}
+		s.known = append(s.known, c.ID)
+		r := Replica{c.Labels.Service, c.Labels.Number}
+		s.mu.Lock()
+		s.replicas[c.ID] = r
+		s.mu.Unlock()
+		s.merge.Add(log.Source{Name: c.ID, Path: s.e.containers.LogPath(c.ID)})
+	}
+	return len(all) > 0, nil
+}
+
+// follow adds containers as they come, until there are none any more.
+func (s *logSources) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(s.e.within(ctx))
+	w := s.e.watch(ctx)
+	defer w.join()
+	defer cancel()
+	for {
+		switch any, err := s.add(ctx); {
+		case ctx.Err() != nil:
+			return nil // the reader has ended
+		case err != nil:
+			return err
+		case !any:
+			s.merge.Seal()
+			return nil
+		}
+		if w.wait(ctx, lookAgain) != nil {
+			return nil
+		}
+	}
+}
+
+// lookAgain is how soon a container is found that was made without any other
+// having ended.
+const lookAgain = 2 * time.Second

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/health"
 )
 
 // State is what a container does.
@@ -36,22 +39,36 @@ type ObservedContainer struct {
 	Number    int
 	Hash      string // of its configuration
 	Image     string // repository@digest
-	Address   string
-	Ports     []string // as 0.0.0.0:8080->80/tcp
-	DependsOn []string // services that are started before it
+	Address   string // the first it has
+	Networks  []ObservedAddress
+	Ports     []string             // as 0.0.0.0:8080->80/tcp
+	DependsOn []compose.Dependency // services that have to be there before it starts
 	State     State
 	ExitCode  int // when Stopped
 	ExitedAt  time.Time
 	Pid       int // when Running
 	Created   time.Time
-	Started   time.Time // zero unless Running
-	Restarts  int       // by this process, since the container last ran well
+	Started   time.Time     // zero unless Running
+	Restarts  int           // by this process, since the container last ran well
+	Name      string        // container_name; empty: <project>-<service>-<number>
+	Health    health.Status // without State where nothing checks it
+	Waiting   string        // what it waits for before it is started
 
 	// Recorded says that Done is in the container's labels, and survives a reboot.
 	Recorded bool
 	// Astray says that it runs outside its sandbox: the sandbox was made anew
 	// after the container started.
 	Astray bool
+	// Hooked says that the process that runs had the commands that are to run
+	// after its start.
+	Hooked bool
+}
+
+// ObservedAddress is where a container is on one network.
+type ObservedAddress struct {
+	Network  string // its name on the device
+	Address  string // without IPv4: empty
+	Address6 string // without IPv6: empty
 }
 
 // Replica is the instance of a service that the container is for.
@@ -73,7 +90,11 @@ func (e *Engine) Observe(ctx context.Context) ([]ObservedProject, error) {
 		containers := inOrder(byProject[name])
 		p := ObservedProject{Name: name, Labels: containers[0].Labels.Caller}
 		for _, c := range containers {
-			p.Containers = append(p.Containers, e.observe(c))
+			o := e.observe(c)
+			if !o.active() {
+				o.Waiting = e.waitOf(name, o.Replica())
+			}
+			p.Containers = append(p.Containers, o)
 		}
 		projects = append(projects, p)
 	}
@@ -88,7 +109,6 @@ func (e *Engine) observe(c container.Container) ObservedContainer {
 		Number:    c.Labels.Number,
 		Hash:      c.Labels.Hash,
 		Image:     c.Image,
-		Address:   c.Labels.Address.String(),
 		DependsOn: c.Labels.DependsOn,
 		State:     stateOf(c),
 		ExitCode:  c.ExitCode,
@@ -98,14 +118,28 @@ func (e *Engine) observe(c container.Container) ObservedContainer {
 		Restarts:  e.restartsOf(c.ID),
 		Recorded:  c.Labels.Exited,
 	}
+	for _, a := range c.Labels.Sandbox.Attached {
+		at := ObservedAddress{Network: a.Network.Name, Address: addressText(a.Address), Address6: addressText(a.Address6)}
+		o.Networks = append(o.Networks, at)
+		o.Address = cmp.Or(o.Address, at.Address, at.Address6)
+	}
 	for _, p := range c.Labels.Ports {
 		o.Ports = append(o.Ports, portText(p))
 	}
 	if o.active() {
 		o.Started = startOf(c.Pid)
-		o.Astray = astray(c.Pid, e.networks.Paths(sandboxOf(c.Labels)).NetNS)
+		o.Astray = e.astray(c.Pid, c.Labels.Sandbox)
+		o.Hooked = len(c.Labels.PostStart) == 0 || e.hooked(c.ID, c.Pid)
+		o.Health = e.healthOf(c)
 	}
 	return o
+}
+
+func addressText(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
 }
 
 // stateOf is the state of a container. One that was being stopped did not end
@@ -157,7 +191,7 @@ func inOrder(list []container.Container) []container.Container {
 		visited[service] = true
 		for _, c := range byService[service] {
 			for _, dependency := range c.Labels.DependsOn {
-				visit(dependency)
+				visit(dependency.Service)
 			}
 		}
 		ordered = append(ordered, byService[service]...)

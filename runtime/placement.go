@@ -2,7 +2,10 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -11,59 +14,94 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/network"
 )
 
-// defaultNetwork is the network that every service of a project is on.
-const defaultNetwork = "default"
-
-// placement is the place of a project on the network: where its replicas are,
-// and what they publish. It is kept in the labels of the containers.
+// placement is the place of a project on the device's networks: where its
+// replicas are, and what they publish. It is kept in the details of containers.
 type placement struct {
-	network network.Network
-	boxes   []network.Sandbox // of the wanted replicas
+	seats []seat // of the wanted replicas, each after those it depends on
+}
+
+// seat is the place of one replica.
+type seat struct {
+	Replica
+	project string
+	name    string           // for people: container_name
+	box     network.Sandbox  // its own, or that of the replica it joins
+	shares  []container.Join // namespaces of other kinds that it joins
 	ports   []network.Port
 }
 
-// box is the sandbox of a replica.
-func (p placement) box(r Replica) (network.Sandbox, bool) {
-	i := slices.IndexFunc(p.boxes, func(s network.Sandbox) bool { return replicaOf(s) == r })
-	if i < 0 {
-		return network.Sandbox{}, false
+// own tells whether the replica has a sandbox of its own.
+func (s seat) own() bool { return s.box.Project == s.project && replicaOf(s.box) == s.Replica }
+
+// joins names whose sandbox the replica lives in, where that is not its own.
+func (s seat) joins() string {
+	switch {
+	case s.own():
+		return ""
+	case s.box.Project == s.project:
+		return replicaOf(s.box).String()
 	}
-	return p.boxes[i], true
+	return replicaOf(s.box).String() + " of project " + s.box.Project
 }
 
-// hosts are the lines in the hosts file of a replica: all the others.
-func (p placement) hosts(r Replica) []network.Host {
-	var hosts []network.Host
-	for _, s := range p.boxes {
-		if replicaOf(s) != r {
-			hosts = append(hosts, network.Host{Address: s.Address, Names: append([]string{s.Hostname}, s.Names...)})
+func (p placement) seat(r Replica) (seat, bool) {
+	i := slices.IndexFunc(p.seats, func(s seat) bool { return s.Replica == r })
+	if i < 0 {
+		return seat{}, false
+	}
+	return p.seats[i], true
+}
+
+// networks are those that the replicas are on, each once, sorted by name. Who
+// joins another one's sandbox knows only where that was when it joined.
+func (p placement) networks() []network.Network {
+	byName := make(map[string]network.Network)
+	for _, s := range p.seats {
+		if !s.own() {
+			continue
+		}
+		for _, a := range s.box.Attached {
+			byName[a.Network.Name] = a.Network
 		}
 	}
-	return hosts
+	list := make([]network.Network, 0, len(byName))
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		list = append(list, byName[name])
+	}
+	return list
 }
 
-// portsOf are the ports of one replica.
-func (p placement) portsOf(s network.Sandbox) []network.Port {
-	return slices.DeleteFunc(slices.Clone(p.ports), func(port network.Port) bool { return port.Address != s.Address })
+func (p placement) ports() []network.Port {
+	var all []network.Port
+	for _, s := range p.seats {
+		all = append(all, s.ports...)
+	}
+	return all
 }
 
 func replicaOf(s network.Sandbox) Replica { return Replica{s.Service, s.Number} }
 
-// sandboxOf reads the sandbox of a container from its labels.
-func sandboxOf(l container.Labels) network.Sandbox {
-	return network.Sandbox{
-		Project:  l.Project,
-		Service:  l.Service,
-		Number:   l.Number,
-		Network:  l.Network,
-		Address:  l.Address,
-		Hostname: l.Hostname,
-		Names:    l.Names,
+// attachment is the link of a sandbox to the network of that name.
+func attachment(s network.Sandbox, name string) (network.Attachment, bool) {
+	i := slices.IndexFunc(s.Attached, func(a network.Attachment) bool { return a.Network.Name == name })
+	if i < 0 {
+		return network.Attachment{}, false
+	}
+	return s.Attached[i], true
+}
+
+// seatOf is the place that a container has by its labels.
+func seatOf(c container.Container) seat {
+	return seat{
+		Replica: Replica{c.Labels.Service, c.Labels.Number},
+		project: c.Labels.Project,
+		name:    c.Labels.Name,
+		box:     c.Labels.Sandbox,
+		ports:   c.Labels.Ports,
 	}
 }
 
@@ -72,9 +110,7 @@ func sandboxOf(l container.Labels) network.Sandbox {
 func recorded(current []container.Container) placement {
 	var p placement
 	for _, c := range current {
-		p.network = c.Labels.Network
-		p.boxes = append(p.boxes, sandboxOf(c.Labels))
-		p.ports = append(p.ports, c.Labels.Ports...)
+		p.seats = append(p.seats, seatOf(c))
 	}
 	return p
 }
@@ -83,12 +119,13 @@ func recorded(current []container.Container) placement {
 // runs, else the oldest, which has proven itself.
 func current(all []container.Container) []container.Container {
 	var chosen []container.Container
+	index := make(map[Replica]int)
 	for _, c := range all {
-		i := slices.IndexFunc(chosen, func(o container.Container) bool {
-			return o.Labels.Service == c.Labels.Service && o.Labels.Number == c.Labels.Number
-		})
+		r := Replica{c.Labels.Service, c.Labels.Number}
+		i, ok := index[r]
 		switch {
-		case i < 0:
+		case !ok:
+			index[r] = len(chosen)
 			chosen = append(chosen, c)
 		case better(c, chosen[i]):
 			chosen[i] = c
@@ -104,79 +141,16 @@ func better(c, than container.Container) bool {
 	return c.Created.Before(than.Created)
 }
 
-// locator finds the place of a project, given all containers.
-type locator func(all []container.Container, p *compose.Project, name string) (placement, error)
-
-// claim is the locator of a project that is about to be applied: it keeps the
-// place from other projects until unclaim.
-func (e *Engine) claim(all []container.Container, p *compose.Project, name string) (placement, error) {
+// claim finds the place of a project that is about to be applied, given all
+// containers, and keeps it from other projects until unclaim.
+func (e *Engine) claim(ctx context.Context, all []container.Container, p *Project) (placement, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	place, err := e.locateLocked(all, p, name)
+	place, err := e.locateLocked(ctx, all, p)
 	if err == nil {
-		e.claims[name] = place
+		e.claims[p.Name] = place
 	}
 	return place, err
-}
-
-// locate is the locator of a project that is only looked at.
-func (e *Engine) locate(all []container.Container, p *compose.Project, name string) (placement, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.locateLocked(all, p, name)
-}
-
-// locateLocked needs e.mu. What containers of the project have already stays as it is.
-func (e *Engine) locateLocked(all []container.Container, p *compose.Project, name string) (placement, error) {
-	var place placement
-	var taken []netip.Prefix
-	addresses := make(map[Replica]netip.Addr)
-	for _, c := range all {
-		if c.Labels.Project != name {
-			taken = append(taken, c.Labels.Network.Subnet)
-			continue
-		}
-		place.network = c.Labels.Network
-		addresses[Replica{c.Labels.Service, c.Labels.Number}] = c.Labels.Address
-	}
-	for project, other := range e.claims {
-		if project != name && other.network.Subnet.IsValid() {
-			taken = append(taken, other.network.Subnet)
-		}
-	}
-	if !place.network.Subnet.IsValid() {
-		var err error
-		if place.network, err = e.networks.Choose(name, defaultNetwork, taken); err != nil {
-			return placement{}, err
-		}
-	}
-
-	used := make([]netip.Addr, 0, len(addresses))
-	for _, a := range addresses {
-		used = append(used, a)
-	}
-	for _, service := range p.Order() {
-		r := Replica{service, 1}
-		address, ok := addresses[r]
-		if !ok {
-			var err error
-			if address, err = network.NextAddress(place.network, used); err != nil {
-				return placement{}, err
-			}
-			used = append(used, address)
-		}
-		place.boxes = append(place.boxes, network.Sandbox{
-			Project: name, Service: service, Number: r.Number,
-			Network: place.network, Address: address, Hostname: service,
-		})
-		for _, port := range p.Services[service].Ports {
-			place.ports = append(place.ports, network.Port{
-				Protocol: port.Protocol, HostIP: port.HostIP, HostPort: port.HostPort,
-				ContainerPort: port.ContainerPort, Address: address,
-			})
-		}
-	}
-	return place, nil
 }
 
 // claimNothing says that the project is being removed.
@@ -194,6 +168,12 @@ func (e *Engine) unclaim(project string) {
 
 // placements are those of all projects: what is claimed, else what the labels say.
 func (e *Engine) placements(all []container.Container) map[string]placement {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.placementsLocked(all)
+}
+
+func (e *Engine) placementsLocked(all []container.Container) map[string]placement {
 	byProject := make(map[string][]container.Container)
 	for _, c := range all {
 		byProject[c.Labels.Project] = append(byProject[c.Labels.Project], c)
@@ -202,15 +182,74 @@ func (e *Engine) placements(all []container.Container) map[string]placement {
 	for project, containers := range byProject {
 		places[project] = recorded(current(containers))
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	for project, claimed := range e.claims {
 		places[project] = claimed
 	}
 	return places
 }
 
-// syncPorts makes the kernel's rules those of all projects.
+// hostsFor are the lines in the hosts file of a replica: all that it shares a
+// network with, those of its own project first.
+func hostsFor(places map[string]placement, of seat) []network.Host {
+	projects := []string{of.project}
+	for _, name := range slices.Sorted(maps.Keys(places)) {
+		if name != of.project {
+			projects = append(projects, name)
+		}
+	}
+	var hosts []network.Host
+	for _, project := range projects {
+		for _, s := range places[project].seats {
+			if s.own() && (project != of.project || s.Replica != of.Replica) {
+				hosts = append(hosts, linesFor(s, of)...)
+			}
+		}
+	}
+	return hosts
+}
+
+// linesFor are the lines for one replica in the hosts file of another: its
+// addresses on the first network that both are on.
+func linesFor(s, of seat) []network.Host {
+	for _, own := range of.box.Attached {
+		a, shared := attachment(s.box, own.Network.Name)
+		if !shared {
+			continue
+		}
+		names := []string{s.Service}
+		add := func(more ...string) {
+			for _, name := range more {
+				if name != "" && !slices.Contains(names, name) {
+					names = append(names, name)
+				}
+			}
+		}
+		if s.box.Hostname != s.Service && s.project == of.project {
+			add(s.box.Hostname)
+		}
+		add(a.Aliases...)
+		add(s.name, containerName(s.project, s.Replica))
+		for _, link := range of.box.Links {
+			if link.Service == s.Service && s.project == of.project {
+				add(link.Name)
+			}
+		}
+		var hosts []network.Host
+		for _, address := range []netip.Addr{a.Address, a.Address6} {
+			if address.IsValid() {
+				hosts = append(hosts, network.Host{Address: address, Names: names})
+			}
+		}
+		return hosts
+	}
+	return nil
+}
+
+// containerName is how a container is called that has no container_name.
+func containerName(project string, r Replica) string { return project + "-" + r.String() }
+
+// syncPorts makes the kernel's rules those of all projects, and brings the hosts
+// files up to date: another project on the same network may have come or gone.
 func (e *Engine) syncPorts(ctx context.Context) error {
 	e.ports.Lock()
 	defer e.ports.Unlock()
@@ -218,15 +257,51 @@ func (e *Engine) syncPorts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	places := e.placements(all)
 	var ports []network.Port
 	var networks []network.Network
-	for _, place := range e.placements(all) {
-		ports = append(ports, place.ports...)
-		if place.network.Subnet.IsValid() {
-			networks = append(networks, place.network)
+	for _, place := range places {
+		ports = append(ports, place.ports()...)
+		networks = append(networks, place.networks()...)
+	}
+	if err := e.networks.SyncPorts(ctx, ports, networks); err != nil {
+		return err
+	}
+	for _, place := range places {
+		for _, s := range place.seats {
+			if !s.own() || len(s.box.Attached) == 0 || !e.hasSandbox(s.box) {
+				continue
+			}
+			err := e.networks.WriteHosts(s.box, hostsFor(places, s))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) { // its project may be removing it right now
+				return err
+			}
 		}
 	}
-	return e.networks.SyncPorts(ctx, ports, networks)
+	return nil
+}
+
+// ensureNetwork makes a network; nobody removes it meanwhile.
+func (e *Engine) ensureNetwork(ctx context.Context, w network.Network) error {
+	e.ports.Lock()
+	defer e.ports.Unlock()
+	return e.networks.EnsureNetwork(ctx, w)
+}
+
+// removeNetwork removes a network, unless a project has come to need it.
+func (e *Engine) removeNetwork(ctx context.Context, w network.Network) error {
+	e.ports.Lock()
+	defer e.ports.Unlock()
+	all, err := e.containers.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, place := range e.placements(all) {
+		if slices.ContainsFunc(place.networks(), func(o network.Network) bool { return o.Name == w.Name }) {
+			return nil
+		}
+	}
+	return e.networks.RemoveNetwork(ctx, w)
 }
 
 // sweepNetworks removes sandboxes and networks of which no container knows:
@@ -240,43 +315,69 @@ func (e *Engine) sweepNetworks(ctx context.Context) error {
 	}
 	var boxes []network.Sandbox
 	var networks []network.Network
-	for _, c := range all {
-		boxes = append(boxes, sandboxOf(c.Labels))
-	}
-	for _, place := range e.placements(all) {
-		boxes = append(boxes, place.boxes...)
-		if place.network.Subnet.IsValid() {
-			networks = append(networks, place.network)
+	places := slices.Collect(maps.Values(e.placements(all)))
+	places = append(places, placement{seats: seatsOf(all)}) // also those that current did not choose
+	for _, place := range places {
+		networks = append(networks, place.networks()...)
+		for _, s := range place.seats {
+			if s.own() {
+				boxes = append(boxes, s.box)
+			}
 		}
 	}
 	return e.networks.Leftovers(ctx, boxes, networks)
 }
 
-// checkPorts refuses ports that another project or a process of this device
-// has. Those that the project has already are its own.
-func (e *Engine) checkPorts(ctx context.Context, all []container.Container, name string, place placement) error {
-	var own, others []network.Port
-	for project, p := range e.placements(slices.DeleteFunc(slices.Clone(all), func(c container.Container) bool {
-		own = append(own, ownPorts(c, name)...)
-		return c.Labels.Project == name
-	})) {
-		if project != name {
-			others = append(others, p.ports...)
+// checkPlace refuses ports and names that another project or a process of this
+// device has. Ports that the project has already are its own.
+func (e *Engine) checkPlace(ctx context.Context, all []container.Container, name string, place placement) error {
+	var own []network.Port
+	var others []container.Container
+	for _, c := range all {
+		if c.Labels.Project == name {
+			own = append(own, c.Labels.Ports...)
+		} else {
+			others = append(others, c)
 		}
 	}
-	added := slices.DeleteFunc(slices.Clone(place.ports), func(p network.Port) bool {
-		return slices.ContainsFunc(own, func(o network.Port) bool {
-			return o.HostPort == p.HostPort && o.Protocol == p.Protocol && sameHostIP(o.HostIP, p.HostIP)
-		})
-	})
-	return network.CheckPorts(ctx, added, others)
+	var added []network.Port
+	for _, s := range place.seats {
+		for _, p := range s.ports {
+			if !slices.ContainsFunc(own, func(o network.Port) bool {
+				return o.HostPort == p.HostPort && o.Protocol == p.Protocol && sameHostIP(o.HostIP, p.HostIP)
+			}) {
+				added = append(added, p)
+			}
+		}
+	}
+	places := e.placements(others)
+	delete(places, name)
+	for _, project := range slices.Sorted(maps.Keys(places)) {
+		for _, other := range places[project].seats {
+			for _, s := range place.seats {
+				if s.name != "" && s.name == other.name {
+					return conflict(s.Service, "cannot be named %s: that is service %s of project %s", s.name, other.Service, project)
+				}
+				for _, p := range s.ports {
+					if i := slices.IndexFunc(other.ports, func(q network.Port) bool { return samePort(p, q) }); i >= 0 {
+						return conflict(s.Service, "cannot publish port %s: service %s of project %s has it", portText(p), other.Service, project)
+					}
+				}
+			}
+		}
+	}
+	return network.CheckPorts(ctx, added, nil)
 }
 
-func ownPorts(c container.Container, project string) []network.Port {
-	if c.Labels.Project != project {
-		return nil
-	}
-	return c.Labels.Ports
+func conflict(object, format string, args ...any) error {
+	return &Error{Code: Conflict, Object: object, Err: fmt.Errorf(format, args...)}
+}
+
+// samePort tells whether both take the same packets.
+func samePort(p, q network.Port) bool {
+	every := func(a netip.Addr) bool { return !a.IsValid() || a.IsUnspecified() }
+	return p.Protocol == q.Protocol && p.HostPort == q.HostPort && p.Address.Is4() == q.Address.Is4() &&
+		(every(p.HostIP) || every(q.HostIP) || p.HostIP == q.HostIP)
 }
 
 func sameHostIP(a, b netip.Addr) bool {
@@ -284,26 +385,39 @@ func sameHostIP(a, b netip.Addr) bool {
 	return a == b || every(a) && every(b)
 }
 
-// hasNetwork tells whether the bridge is there.
+// hasNetwork tells whether the bridge is there. A network without one has
+// nothing but the links in its sandboxes.
 func hasNetwork(w network.Network) bool {
+	if w.Bridge == "" || w.Driver != "" {
+		return true
+	}
 	_, err := net.InterfaceByName(w.Bridge)
 	return err == nil
 }
 
-// hasSandbox tells whether the namespace is pinned at path.
-func hasSandbox(path string) bool {
+// hasSandbox tells whether the namespace of a sandbox is pinned; where it has
+// none, whether its files are there.
+func (e *Engine) hasSandbox(s network.Sandbox) bool {
+	paths := e.networks.Paths(s)
+	if s.Host {
+		_, err := os.Stat(paths.Hosts)
+		return err == nil
+	}
 	var at unix.Statfs_t
-	return unix.Statfs(path, &at) == nil && int64(at.Type) == unix.NSFS_MAGIC
+	return unix.Statfs(paths.NetNS, &at) == nil && int64(at.Type) == unix.NSFS_MAGIC
 }
 
 // astray tells whether the process pid is in another network namespace than the
-// one pinned at path. A process that has just ended is nowhere.
-func astray(pid int, path string) bool {
+// sandbox's. A process that has just ended is nowhere.
+func (e *Engine) astray(pid int, s network.Sandbox) bool {
+	if s.Host {
+		return false
+	}
 	process, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/ns/net")
 	if err != nil {
 		return false
 	}
-	pinned, err := os.Stat(path)
+	pinned, err := os.Stat(e.networks.Paths(s).NetNS)
 	return err != nil || !os.SameFile(process, pinned)
 }
 
@@ -311,6 +425,9 @@ func portText(p network.Port) string {
 	host := p.HostIP
 	if !host.IsValid() {
 		host = netip.IPv4Unspecified()
+		if p.Address.Is6() {
+			host = netip.IPv6Unspecified()
+		}
 	}
 	return fmt.Sprintf("%s->%d/%s", netip.AddrPortFrom(host, p.HostPort), p.ContainerPort, p.Protocol)
 }

@@ -3,6 +3,9 @@ package runtime
 import (
 	"fmt"
 	"slices"
+
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/health"
 )
 
 // Replica names one instance of a service.
@@ -24,6 +27,7 @@ const (
 	CreateContainer Kind = "create container"
 	StopContainer   Kind = "stop container"
 	StartContainer  Kind = "start container"
+	RunHooks        Kind = "run hooks"    // those of after the start
 	RecordDone      Kind = "record done"  // a one-shot service ended well
 	RecordOrder     Kind = "record order" // what the service depends on, which does not change its container
 	DeleteContainer Kind = "delete container"
@@ -38,12 +42,15 @@ type Step struct {
 	Replica   Replica // whose sandbox or container
 	Container string  // id, for the steps that concern one
 	Volume    string  // for EnsureVolume
+	Network   string  // name, for the steps that concern one
 }
 
 func (s Step) String() string {
 	switch {
 	case s.Volume != "":
 		return string(s.Kind) + " " + s.Volume
+	case s.Network != "":
+		return string(s.Kind) + " " + s.Network
 	case s.Replica != Replica{}:
 		return string(s.Kind) + " " + s.Replica.String()
 	default:
@@ -51,13 +58,45 @@ func (s Step) String() string {
 	}
 }
 
-// Plan is what is to be done, in order. It is executed one step at a time, and
-// made anew after each.
-type Plan []Step
+// Sequence is steps in order.
+type Sequence []Step
+
+// Group is sequences that do not depend on each other: they may be executed
+// side by side.
+type Group []Sequence
+
+// Plan is what is to be done now, group after group, and what has to wait. It
+// is executed, and made anew from what is there then.
+type Plan struct {
+	Groups []Group
+	Waits  []Wait
+}
+
+// Steps are all steps of the plan, in an order in which they may be executed.
+func (p Plan) Steps() []Step {
+	var all []Step
+	for _, g := range p.Groups {
+		for _, s := range g {
+			all = append(all, s...)
+		}
+	}
+	return all
+}
+
+// Wait is a replica that cannot start yet.
+type Wait struct {
+	Replica
+	For string // as "db-1 to be healthy"
+	// Never says that it cannot come to that any more.
+	Never bool
+}
+
+func (w Wait) String() string { return w.Replica.String() + " waits for " + w.For }
 
 // Wanted is what a project is to be.
 type Wanted struct {
-	Services []WantedService // each after those it depends on; none: the project is to be removed
+	Services []WantedService // each after those it depends on; none: nothing is to run
+	Networks []string        // by name
 	// AsRecorded says that the services were read from the containers
 	// themselves, as after a reboot: nothing is deleted then.
 	AsRecorded bool
@@ -68,113 +107,287 @@ type WantedService struct {
 	Replica
 	Container string   // id, which follows from the configuration
 	Volumes   []string // named volumes it mounts
-	DependsOn []string // services
-	Resting   bool     // it ended, or could not be started, and is left so for now
+	DependsOn []compose.Dependency
+	Joins     string // whose sandbox it lives in, where it has none of its own
+	Hooks     bool   // commands are to run in it after its start
+	Resting   bool   // it ended, or could not be started, and is left so for now
 }
 
 // Observed is what there is of a project.
 type Observed struct {
 	Containers []ObservedContainer // each after those it depends on
-	Network    bool                // is there
-	Sandboxes  map[Replica]bool
+	Networks   map[string]bool     // by name, those that are there
+	Stale      []string            // networks that containers of the project were made for, and nobody needs any more
+	Sandboxes  map[Replica]bool    // also those that replicas join
 	Volumes    map[string]bool
 	Ports      bool // the published ports are those of the wanted services
 }
 
-// PlanFor is what leads from observed to wanted. It depends on nothing else.
+// PlanFor is what leads from observed to wanted, as far as it can be done now.
+// It depends on nothing else.
 //
 // What new containers need is made first, and the containers themselves, while
-// the old ones still run. Then service after service, in the order of
-// dependencies, the old container stops, the new one starts in the same
-// sandbox, and the old one is deleted. A service that runs as wanted is not
-// touched. What is not wanted any more stops before anything new starts, the
-// last in the order first, and is deleted at the very end: until then its
-// labels tell what there is to remove.
+// the old ones still run. Then, as soon as what a service depends on allows it,
+// its old container stops, the new one starts in the same sandbox, and the old
+// one is deleted. A service that runs as wanted is not touched. What is not
+// wanted any more stops before anything new starts, dependents first, and is
+// deleted at the very end: until then its labels tell what there is to remove.
 func PlanFor(o Observed, w Wanted) Plan {
-	var plan Plan
-	add := func(s Step) { plan = append(plan, s) }
-
-	if len(w.Services) > 0 && !o.Network {
-		add(Step{Kind: EnsureNetwork})
-	}
-	for _, s := range w.Services {
-		if !o.Sandboxes[s.Replica] {
-			add(Step{Kind: EnsureSandbox, Replica: s.Replica})
-		}
-	}
-	for _, volume := range missingVolumes(o, w) {
-		add(Step{Kind: EnsureVolume, Volume: volume})
-	}
-	for _, s := range w.Services {
-		if o.container(s.Container) == nil {
-			add(Step{Kind: CreateContainer, Replica: s.Replica, Container: s.Container})
-		}
-	}
-
+	p := planner{o: o, w: w}
+	p.need()
 	unwanted := o.unwanted(w)
+	p.dismiss(unwanted)
+	p.publish()
+
+	var swaps Group
+	for _, s := range w.Services {
+		swaps.add(p.swap(s)...)
+	}
+	p.add(swaps)
+
+	var deletions Group
+	for _, c := range slices.Backward(unwanted) {
+		deletions.add(c.step(DeleteContainer))
+	}
+	p.add(deletions)
+	return p.plan
+}
+
+// planner makes one plan.
+type planner struct {
+	o    Observed
+	w    Wanted
+	plan Plan
+}
+
+func (p *planner) add(g Group) {
+	if len(g) > 0 {
+		p.plan.Groups = append(p.plan.Groups, g)
+	}
+}
+
+// add takes one more sequence, unless it is empty.
+func (g *Group) add(steps ...Step) {
+	if len(steps) > 0 {
+		*g = append(*g, steps)
+	}
+}
+
+// need makes what containers need, and those that are not there.
+func (p *planner) need() {
+	var first, boxes, containers Group
+	for _, name := range p.w.Networks {
+		if !p.o.Networks[name] {
+			first.add(Step{Kind: EnsureNetwork, Network: name})
+		}
+	}
+	for _, volume := range missingVolumes(p.o, p.w) {
+		first.add(Step{Kind: EnsureVolume, Volume: volume})
+	}
+	for _, s := range p.w.Services {
+		if s.Joins == "" && !p.o.Sandboxes[s.Replica] {
+			boxes.add(Step{Kind: EnsureSandbox, Replica: s.Replica})
+		}
+		if p.o.container(s.Container) == nil {
+			containers.add(Step{Kind: CreateContainer, Replica: s.Replica, Container: s.Container})
+		}
+	}
+	p.add(first)
+	p.add(boxes)
+	p.add(containers)
+}
+
+// dismiss stops what is not wanted, and removes where it was on the network.
+func (p *planner) dismiss(unwanted []ObservedContainer) {
+	var running []ObservedContainer
 	for _, c := range slices.Backward(unwanted) {
 		if c.active() {
-			add(c.step(StopContainer))
+			running = append(running, c)
 		}
 	}
+	for len(running) > 0 {
+		var level Group
+		var rest []ObservedContainer
+		for _, c := range running {
+			needed := slices.ContainsFunc(running, func(other ObservedContainer) bool {
+				return slices.ContainsFunc(other.DependsOn, func(d compose.Dependency) bool { return d.Service == c.Service && other.Service != c.Service })
+			})
+			if needed {
+				rest = append(rest, c)
+			} else {
+				level.add(c.step(StopContainer))
+			}
+		}
+		if len(level) == 0 { // a cycle, which only foreign labels could have
+			for _, c := range rest {
+				level.add(c.step(StopContainer))
+			}
+			rest = nil
+		}
+		p.add(level)
+		running = rest
+	}
+	var boxes Group
 	for _, r := range slices.Backward(replicas(unwanted)) {
-		if o.Sandboxes[r] {
-			add(Step{Kind: RemoveSandbox, Replica: r})
+		if p.o.Sandboxes[r] {
+			boxes.add(Step{Kind: RemoveSandbox, Replica: r})
 		}
 	}
-	if !o.Ports {
-		add(Step{Kind: SyncPorts})
-	}
-	if len(w.Services) == 0 && o.Network {
-		add(Step{Kind: RemoveNetwork})
-	}
+	p.add(boxes)
+}
 
-	for _, s := range w.Services {
-		plan = append(plan, swap(o, w, s)...)
+// publish brings the rules of the kernel up to date, and removes the networks
+// that nobody needs: not before, since rules name them.
+func (p *planner) publish() {
+	var g Group
+	var steps []Step
+	if !p.o.Ports {
+		steps = append(steps, Step{Kind: SyncPorts})
 	}
-	for _, c := range slices.Backward(unwanted) {
-		add(c.step(DeleteContainer))
+	for _, name := range p.o.Stale {
+		if !slices.Contains(p.w.Networks, name) && !p.w.AsRecorded {
+			steps = append(steps, Step{Kind: RemoveNetwork, Network: name})
+		}
 	}
-	return plan
+	g.add(steps...)
+	p.add(g)
 }
 
 // swap makes the container of s the one that runs, in place of those before it.
-func swap(o Observed, w Wanted, s WantedService) Plan {
-	var plan Plan
+func (p *planner) swap(s WantedService) []Step {
+	var steps []Step
 	var before []ObservedContainer
-	for _, c := range o.Containers {
-		if !w.AsRecorded && c.Replica() == s.Replica && c.ID != s.Container {
+	for _, c := range p.o.Containers {
+		if !p.w.AsRecorded && c.Replica() == s.Replica && c.ID != s.Container {
 			before = append(before, c)
 		}
 	}
 
 	state := Created
-	c := o.container(s.Container)
+	c := p.o.container(s.Container)
 	if c != nil {
 		state = c.State
 		if c.State == Done && !c.Recorded {
-			plan = append(plan, c.step(RecordDone))
+			steps = append(steps, c.step(RecordDone))
 		}
 		if !slices.Equal(c.DependsOn, s.DependsOn) {
-			plan = append(plan, c.step(RecordOrder))
+			steps = append(steps, c.step(RecordOrder))
 		}
 	}
-	starts := (state == Created || state == Stopped) && !s.Resting || c.active() && c.Astray
-	if starts {
+	start := Step{Kind: StartContainer, Replica: s.Replica, Container: s.Container}
+	hooks := Step{Kind: RunHooks, Replica: s.Replica, Container: s.Container}
+	starts := (state == Created || state == Stopped) && !s.Resting || c.active() && (c.Astray || p.outdated(s, c))
+	switch {
+	case starts:
+		if wait, waits := p.wait(s); waits {
+			p.plan.Waits = append(p.plan.Waits, wait)
+			return steps // what runs in its place goes on
+		}
 		for _, old := range before {
 			if old.active() {
-				plan = append(plan, old.step(StopContainer))
+				steps = append(steps, old.step(StopContainer))
 			}
 		}
 		if c.active() {
-			plan = append(plan, c.step(StopContainer))
+			steps = append(steps, c.step(StopContainer))
 		}
-		plan = append(plan, Step{Kind: StartContainer, Replica: s.Replica, Container: s.Container})
+		steps = append(steps, start)
+		if s.Hooks {
+			steps = append(steps, hooks)
+		}
+	case c.active() && s.Hooks && !c.Hooked:
+		steps = append(steps, hooks)
 	}
 	for _, old := range before {
-		plan = append(plan, old.step(DeleteContainer))
+		steps = append(steps, old.step(DeleteContainer))
 	}
-	return plan
+	return steps
+}
+
+// outdated tells whether c has to start again because one that it depends on
+// was replaced after it started.
+func (p *planner) outdated(s WantedService, c *ObservedContainer) bool {
+	for _, d := range s.DependsOn {
+		if !d.Restart {
+			continue
+		}
+		for _, other := range p.w.Services {
+			if other.Service != d.Service {
+				continue
+			}
+			o := p.o.container(other.Container)
+			if o.active() && !c.Started.IsZero() && o.Created.After(c.Started) && !o.Created.After(o.Started) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// wait says what s has to wait for before it starts, if anything.
+func (p *planner) wait(s WantedService) (Wait, bool) {
+	if s.Joins != "" && !p.o.Sandboxes[s.Replica] {
+		return Wait{Replica: s.Replica, For: s.Joins + ", whose network it shares"}, true
+	}
+	for _, d := range s.DependsOn {
+		for _, on := range p.w.Services {
+			if on.Service != d.Service {
+				continue
+			}
+			if what, failed := p.lacks(on, d.Condition); what != "" && (d.Required || !failed) {
+				return Wait{Replica: s.Replica, For: on.String() + " " + what, Never: failed && !on.mayRecover(p)}, true
+			}
+		}
+	}
+	return Wait{}, false
+}
+
+// mayRecover tells whether a service that failed can still come to what is
+// asked of it: not one that ended for good.
+func (s WantedService) mayRecover(p *planner) bool {
+	c := p.o.container(s.Container)
+	return c.active() && c.Health.State != ""
+}
+
+// lacks says what a service lacks of a condition, "" where it holds, and
+// whether it failed in that.
+func (p *planner) lacks(s WantedService, condition compose.Condition) (what string, failed bool) {
+	c := p.o.container(s.Container)
+	switch condition {
+	case compose.ConditionHealthy:
+		switch {
+		case c.active() && c.Health.State == "":
+			return "to be healthy, which nothing checks", true
+		case c.active() && c.Health.State == health.Healthy:
+			return "", false
+		case c.active() && c.Health.State == health.Unhealthy:
+			return "to be healthy, which it is not", true
+		case c != nil && c.State == Done, s.ended(c):
+			return "to be healthy, which has ended", true
+		}
+		return "to be healthy", false
+	case compose.ConditionCompleted:
+		switch {
+		case c != nil && (c.State == Done || c.State == Stopped && c.ExitCode == 0):
+			return "", false
+		case s.ended(c):
+			return fmt.Sprintf("to complete, which ended with code %d", c.ExitCode), true
+		}
+		return "to complete", false
+	default:
+		switch {
+		case s.Resting, c != nil && c.State == Done, c.active() && (c.Hooked || !s.Hooks):
+			return "", false
+		case c.active():
+			return "to run its hooks", false
+		}
+		return "to start", false
+	}
+}
+
+// ended tells whether the service ended badly and is left so.
+func (s WantedService) ended(c *ObservedContainer) bool {
+	return c != nil && c.State == Stopped && c.ExitCode != 0 && s.Resting
 }
 
 // missingVolumes are the volumes that the wanted services mount and that are not there.

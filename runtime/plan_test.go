@@ -1,24 +1,31 @@
 package runtime_test
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/health"
 )
 
 // web depends on db; each mounts a volume of its own.
 var (
 	web = runtime.Replica{Service: "web", Number: 1}
 	db  = runtime.Replica{Service: "db", Number: 1}
+
+	onDB = []compose.Dependency{{Service: "db", Condition: compose.ConditionStarted, Required: true}}
 )
 
 func wanted(containers ...string) runtime.Wanted {
-	var w runtime.Wanted
+	w := runtime.Wanted{Networks: []string{"p_default"}}
 	for _, id := range containers {
 		s := runtime.WantedService{Replica: db, Container: id, Volumes: []string{"data"}}
 		if id[0] == 'w' {
-			s = runtime.WantedService{Replica: web, Container: id, DependsOn: []string{"db"}}
+			s = runtime.WantedService{Replica: web, Container: id, DependsOn: onDB}
 		}
 		w.Services = append(w.Services, s)
 	}
@@ -30,7 +37,7 @@ func observed(state runtime.State, ids ...string) []runtime.ObservedContainer {
 	for _, id := range ids {
 		c := runtime.ObservedContainer{ID: id, Service: "db", Number: 1, State: state}
 		if id[0] == 'w' {
-			c.Service, c.DependsOn = "web", []string{"db"}
+			c.Service, c.DependsOn = "web", onDB
 		}
 		list = append(list, c)
 	}
@@ -41,7 +48,7 @@ func observed(state runtime.State, ids ...string) []runtime.ObservedContainer {
 func complete(containers ...[]runtime.ObservedContainer) runtime.Observed {
 	return runtime.Observed{
 		Containers: slices.Concat(containers...),
-		Network:    true,
+		Networks:   map[string]bool{"p_default": true},
 		Sandboxes:  map[runtime.Replica]bool{db: true, web: true},
 		Volumes:    map[string]bool{"data": true},
 		Ports:      true,
@@ -51,6 +58,28 @@ func complete(containers ...[]runtime.ObservedContainer) runtime.Observed {
 func with(o runtime.Observed, change func(*runtime.Observed)) runtime.Observed {
 	change(&o)
 	return o
+}
+
+// flat is a plan as text: the steps of a sequence are joined by " > ", groups
+// are parted by "|".
+func flat(p runtime.Plan) []string {
+	var all []string
+	for i, g := range p.Groups {
+		if i > 0 {
+			all = append(all, "|")
+		}
+		for _, s := range g {
+			var steps []string
+			for _, step := range s {
+				steps = append(steps, step.String())
+			}
+			all = append(all, strings.Join(steps, " > "))
+		}
+	}
+	for _, w := range p.Waits {
+		all = append(all, w.String())
+	}
+	return all
 }
 
 func TestPlan(t *testing.T) {
@@ -64,9 +93,9 @@ func TestPlan(t *testing.T) {
 			name:   "a first installation makes everything a container needs, then the containers, then starts them in order",
 			wanted: wanted("d1", "w1"),
 			plan: []string{
-				"ensure network", "ensure sandbox db-1", "ensure sandbox web-1", "ensure volume data",
-				"create container db-1", "create container web-1", "sync ports",
-				"start container db-1", "start container web-1",
+				"ensure network p_default", "ensure volume data", "|", "ensure sandbox db-1", "ensure sandbox web-1", "|",
+				"create container db-1", "create container web-1", "|", "sync ports", "|",
+				"start container db-1", "web-1 waits for db-1 to start",
 			},
 		},
 		{
@@ -78,19 +107,19 @@ func TestPlan(t *testing.T) {
 			name:     "an update of one service creates the new container before the old one stops, and touches no other",
 			observed: complete(observed(runtime.Running, "d1", "w1")),
 			wanted:   wanted("d1", "w2"),
-			plan:     []string{"create container web-1", "stop container web-1", "start container web-1", "delete container web-1"},
+			plan:     []string{"create container web-1", "|", "stop container web-1 > start container web-1 > delete container web-1"},
 		},
 		{
 			name:     "an update goes on where it was cut off: created",
 			observed: complete(observed(runtime.Running, "d1", "w1"), observed(runtime.Created, "w2")),
 			wanted:   wanted("d1", "w2"),
-			plan:     []string{"stop container web-1", "start container web-1", "delete container web-1"},
+			plan:     []string{"stop container web-1 > start container web-1 > delete container web-1"},
 		},
 		{
 			name:     "an update goes on where it was cut off: old one stopped",
 			observed: complete(observed(runtime.Running, "d1"), observed(runtime.Created, "w1", "w2")),
 			wanted:   wanted("d1", "w2"),
-			plan:     []string{"start container web-1", "delete container web-1"},
+			plan:     []string{"start container web-1 > delete container web-1"},
 		},
 		{
 			name:     "an update goes on where it was cut off: new one runs",
@@ -102,7 +131,7 @@ func TestPlan(t *testing.T) {
 			name:     "going back from an update that failed starts the former container and deletes the new one",
 			observed: complete(observed(runtime.Running, "d1"), observed(runtime.Created, "w1"), observed(runtime.Stopped, "w2")),
 			wanted:   wanted("d1", "w1"),
-			plan:     []string{"start container web-1", "delete container web-1"},
+			plan:     []string{"start container web-1 > delete container web-1"},
 		},
 		{
 			name: "a new service gets its sandbox and container, the others stay",
@@ -111,15 +140,15 @@ func TestPlan(t *testing.T) {
 				o.Ports = false
 			}),
 			wanted: wanted("d1", "w1"),
-			plan:   []string{"ensure sandbox web-1", "create container web-1", "sync ports", "start container web-1"},
+			plan:   []string{"ensure sandbox web-1", "|", "create container web-1", "|", "sync ports", "|", "start container web-1"},
 		},
 		{
 			name:     "a service that is gone from the project stops, and is deleted at the very end",
 			observed: with(complete(observed(runtime.Running, "d1", "w1")), func(o *runtime.Observed) { o.Ports = false }),
 			wanted:   wanted("d2"),
 			plan: []string{
-				"create container db-1", "stop container web-1", "remove sandbox web-1", "sync ports",
-				"stop container db-1", "start container db-1", "delete container db-1", "delete container web-1",
+				"create container db-1", "|", "stop container web-1", "|", "remove sandbox web-1", "|", "sync ports", "|",
+				"stop container db-1 > start container db-1 > delete container db-1", "|", "delete container web-1",
 			},
 		},
 		{
@@ -166,8 +195,8 @@ func TestPlan(t *testing.T) {
 			},
 			wanted: wanted("d1", "w1"),
 			plan: []string{
-				"ensure network", "ensure sandbox db-1", "ensure sandbox web-1", "sync ports",
-				"start container db-1", "start container web-1",
+				"ensure network p_default", "|", "ensure sandbox db-1", "ensure sandbox web-1", "|", "sync ports", "|",
+				"start container db-1", "web-1 waits for db-1 to start",
 			},
 		},
 		{
@@ -176,7 +205,7 @@ func TestPlan(t *testing.T) {
 				o.Containers[1].Astray = true
 			}),
 			wanted: wanted("d1", "w1"),
-			plan:   []string{"stop container web-1", "start container web-1"},
+			plan:   []string{"stop container web-1 > start container web-1"},
 		},
 		{
 			name:     "a volume that somebody deleted is made again",
@@ -188,7 +217,7 @@ func TestPlan(t *testing.T) {
 			name:     "of several old containers none survives",
 			observed: complete(observed(runtime.Stopped, "w0"), observed(runtime.Running, "w1", "w2"), observed(runtime.Running, "d1")),
 			wanted:   wanted("d1", "w2"),
-			plan:     []string{"delete container web-1", "delete container web-1"},
+			plan:     []string{"delete container web-1 > delete container web-1"},
 		},
 		{
 			name: "what is restored from labels alone deletes nothing",
@@ -204,20 +233,20 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			name:     "a removal stops in reverse order, and deletes when nothing else is left",
-			observed: with(complete(observed(runtime.Running, "d1", "w1")), func(o *runtime.Observed) { o.Ports = false }),
+			observed: with(complete(observed(runtime.Running, "d1", "w1")), func(o *runtime.Observed) { o.Ports, o.Stale = false, []string{"p_default"} }),
 			plan: []string{
-				"stop container web-1", "stop container db-1", "remove sandbox web-1", "remove sandbox db-1",
-				"sync ports", "remove network", "delete container web-1", "delete container db-1",
+				"stop container web-1", "|", "stop container db-1", "|", "remove sandbox web-1", "remove sandbox db-1", "|",
+				"sync ports > remove network p_default", "|", "delete container web-1", "delete container db-1",
 			},
 		},
 		{
 			name: "a removal goes on where it was cut off",
 			observed: runtime.Observed{
 				Containers: observed(runtime.Created, "d1", "w1"),
-				Network:    true,
+				Stale:      []string{"p_default"},
 				Ports:      true,
 			},
-			plan: []string{"remove network", "delete container web-1", "delete container db-1"},
+			plan: []string{"remove network p_default", "|", "delete container web-1", "delete container db-1"},
 		},
 		{
 			name:     "there is nothing to remove of what is not there",
@@ -226,13 +255,134 @@ func TestPlan(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			var got []string
-			for _, step := range runtime.PlanFor(test.observed, test.wanted) {
-				got = append(got, step.String())
-			}
+			got := flat(runtime.PlanFor(test.observed, test.wanted))
 			if !slices.Equal(got, test.plan) {
 				t.Errorf("got\n%q\nwant\n%q", got, test.plan)
 			}
 		})
+	}
+}
+
+// one makes a case of web, which is there and waits for db, which is in a state.
+func one(d compose.Dependency, change func(db *runtime.ObservedContainer, s *runtime.WantedService)) (runtime.Observed, runtime.Wanted) {
+	o := complete(observed(runtime.Running, "d1"), observed(runtime.Created, "w1"))
+	w := wanted("d1", "w1")
+	d.Service = "db"
+	w.Services[1].DependsOn = []compose.Dependency{d}
+	o.Containers[1].DependsOn = w.Services[1].DependsOn
+	change(&o.Containers[0], &w.Services[0])
+	return o, w
+}
+
+func TestPlanHonoursConditions(t *testing.T) {
+	const start = "start container web-1"
+	started := compose.Dependency{Condition: compose.ConditionStarted, Required: true}
+	healthy := compose.Dependency{Condition: compose.ConditionHealthy, Required: true}
+	completed := compose.Dependency{Condition: compose.ConditionCompleted, Required: true}
+	type change = func(db *runtime.ObservedContainer, s *runtime.WantedService)
+	in := func(state runtime.State, code int) change {
+		return func(db *runtime.ObservedContainer, s *runtime.WantedService) {
+			db.State, db.ExitCode, db.Recorded, s.Resting = state, code, true, true
+		}
+	}
+	fares := func(state health.State) change {
+		return func(db *runtime.ObservedContainer, _ *runtime.WantedService) { db.Health.State = state }
+	}
+	hooked := func(had bool) change {
+		return func(db *runtime.ObservedContainer, s *runtime.WantedService) { db.Hooked, s.Hooks = had, true }
+	}
+	tests := []struct {
+		name     string
+		on       compose.Dependency
+		is       change
+		plan     string
+		optional string // the plan when web can do without db; empty: the same
+		never    bool
+	}{
+		{"started: it runs", started, fares(""), start, "", false},
+		{"started: it is done", started, in(runtime.Done, 0), start, "", false},
+		{"started: it failed and rests", started, in(runtime.Stopped, 1), start, "", false},
+		{"started: its hooks are to run", started, hooked(false), "run hooks db-1 | web-1 waits for db-1 to run its hooks", "", false},
+		{"started: its hooks ran", started, hooked(true), start, "", false},
+		{"healthy: it is", healthy, fares(health.Healthy), start, "", false},
+		{"healthy: not yet", healthy, fares(health.Starting), "web-1 waits for db-1 to be healthy", "", false},
+		{"healthy: it is not", healthy, fares(health.Unhealthy), "web-1 waits for db-1 to be healthy, which it is not", start, false},
+		{"healthy: nothing checks", healthy, fares(""), "web-1 waits for db-1 to be healthy, which nothing checks", start, true},
+		{"healthy: it ended well", healthy, in(runtime.Done, 0), "web-1 waits for db-1 to be healthy, which has ended", start, true},
+		{"healthy: it ended badly", healthy, in(runtime.Stopped, 2), "web-1 waits for db-1 to be healthy, which has ended", start, true},
+		{"completed: it is done", completed, in(runtime.Done, 0), start, "", false},
+		{"completed: it ended well, and would run again", completed, in(runtime.Stopped, 0), start, "", false},
+		{"completed: it runs", completed, fares(""), "web-1 waits for db-1 to complete", "", false},
+		{"completed: it ended badly", completed, in(runtime.Stopped, 2), "web-1 waits for db-1 to complete, which ended with code 2", start, true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			check := func(on compose.Dependency, want string) runtime.Plan {
+				t.Helper()
+				o, w := one(on, test.is)
+				plan := runtime.PlanFor(o, w)
+				if got := strings.Join(flat(plan), " | "); got != want {
+					t.Errorf("got %q, want %q", got, want)
+				}
+				return plan
+			}
+			if plan := check(test.on, test.plan); len(plan.Waits) > 0 && plan.Waits[0].Never != test.never {
+				t.Errorf("that it never comes to that is said to be %t", plan.Waits[0].Never)
+			}
+			optional := test.on
+			optional.Required = false
+			check(optional, cmp.Or(test.optional, test.plan))
+		})
+	}
+	t.Run("what is scaled to nothing is passed over", func(t *testing.T) {
+		w := wanted("w1")
+		w.Services[0].DependsOn = []compose.Dependency{{Service: "db", Condition: compose.ConditionHealthy, Required: true}}
+		o := complete(observed(runtime.Created, "w1"))
+		o.Containers[0].DependsOn = w.Services[0].DependsOn
+		if got := flat(runtime.PlanFor(o, w)); !slices.Equal(got, []string{start}) {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+func TestPlanRestartsDependentsOfWhatWasReplaced(t *testing.T) {
+	now := time.Now()
+	const again = "stop container web-1 > start container web-1"
+	tests := []struct {
+		name               string
+		restart            bool
+		replaced, webSince time.Time
+		want               string
+	}{
+		{"it was replaced since", true, now.Add(-time.Minute), now.Add(-time.Hour), again},
+		{"it was replaced before", true, now.Add(-time.Hour), now.Add(-time.Minute), ""},
+		{"it was replaced since, and nobody asked for it", false, now.Add(-time.Minute), now.Add(-time.Hour), ""},
+		{"by the clock, it was made after it started", true, now.Add(time.Hour), now.Add(-time.Hour), ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			o := complete(observed(runtime.Running, "d1", "w1"))
+			w := wanted("d1", "w1")
+			on := []compose.Dependency{{Service: "db", Condition: compose.ConditionStarted, Required: true, Restart: test.restart}}
+			o.Containers[1].DependsOn, w.Services[1].DependsOn = on, on
+			o.Containers[0].Created, o.Containers[0].Started = test.replaced, now
+			o.Containers[1].Started = test.webSince
+			if got := strings.Join(flat(runtime.PlanFor(o, w)), " | "); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestPlanStartsOnlyWhereTheSharedNetworkIs(t *testing.T) {
+	o := complete(observed(runtime.Running, "d1"), observed(runtime.Created, "w1"))
+	w := wanted("d1", "w1")
+	w.Services[1].Joins = "db-1"
+	if got := flat(runtime.PlanFor(o, w)); !slices.Equal(got, []string{"start container web-1"}) {
+		t.Errorf("got %q", got)
+	}
+	o.Sandboxes = map[runtime.Replica]bool{db: true}
+	if got := flat(runtime.PlanFor(o, w)); !slices.Equal(got, []string{"web-1 waits for db-1, whose network it shares"}) {
+		t.Errorf("got %q", got)
 	}
 }

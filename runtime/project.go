@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,9 +19,14 @@ import (
 
 // Source is a Compose project as it arrives.
 type Source struct {
-	Project string // name to run under; lower case letters, digits, - and _
-	Package []byte // a tar.gz archive or a YAML file ...
-	File    string // ... or a Compose file on this device
+	Project string   // name to run under; lower case letters, digits, - and _
+	Package []byte   // a tar.gz archive or a YAML file ...
+	File    string   // ... or a Compose file on this device
+	Files   []string // more of them, merged over File in this order
+	// Directory is where relative paths start; default: that of the first file.
+	Directory string
+	Profiles  []string       // that are active; "*": all
+	Scale     map[string]int // replicas, by service
 	// Strict demands the archive layout of Compose components: exactly one
 	// top-level directory with a compose.yaml (PKG-06).
 	Strict      bool
@@ -45,14 +51,20 @@ type Project struct {
 func (p *Project) Services() []string { return p.Compose.Order() }
 
 // Images are the image references, normalised and sorted, each once.
-func (p *Project) Images() []string { return p.Compose.Images() }
+func (p *Project) Images() []string {
+	var refs []string
+	for _, i := range p.Compose.Images() {
+		refs = append(refs, i.Ref)
+	}
+	return slices.Compact(refs)
+}
 
 // Warnings tell people what is likely not what they meant.
 func (p *Project) Warnings() []string { return p.Compose.Warnings }
 
 // Pin makes p run images that were staged before, as Stage returned them. It
-// looks at nothing: where one is not on the device any more, Apply and Matches
-// fail with NotFound.
+// looks at nothing: where one that a new container needs is not on the device
+// any more, Apply fails with NotFound.
 func (p *Project) Pin(images map[string]digest.Digest) { p.pins = maps.Clone(images) }
 
 // Load parses and validates a project and refuses what this runtime does not
@@ -80,7 +92,10 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 	}
 	loaded, err := compose.Load(ctx, compose.Options{
 		ProjectName: s.Project,
-		ComposeFile: file,
+		Files:       append([]string{file}, s.Files...),
+		WorkingDir:  s.Directory,
+		Profiles:    s.Profiles,
+		Scale:       s.Scale,
 		Environment: s.Environment,
 		Strict:      s.Strict,
 	})
@@ -96,31 +111,69 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 	return p, nil
 }
 
-// configOf is how the containers of a service are made. Which replica it is
-// for is not yet said.
-func (e *Engine) configOf(ctx context.Context, p *Project, service string) (container.Config, error) {
+// blueprint makes the containers of one service.
+type blueprint struct {
+	e       *Engine
+	p       *Project
+	service *compose.Service
+	pin     digest.Digest
+	hash    string
+	found   *image.Image // by the first container that has to be made
+}
+
+// blueprint looks at no image: where nothing has to be made, none is needed.
+func (e *Engine) blueprint(p *Project, service string) (*blueprint, error) {
 	s := p.Compose.Services[service]
 	pin, ok := p.pins[s.Image]
 	if !ok {
-		return container.Config{}, &Error{Code: NotFound, Object: s.Image, Err: errors.New("the image is not staged")}
-	}
-	found, err := e.images.Get(ctx, s.Image, pin)
-	if err != nil {
-		return container.Config{}, failImage(s.Image, err)
+		return nil, &Error{Code: NotFound, Object: s.Image, Err: errors.New("the image is not staged")}
 	}
 	hash, err := p.Compose.ConfigHash(service, pin)
 	if err != nil {
-		return container.Config{}, fail(Internal, service, err)
+		return nil, fail(Internal, service, err)
+	}
+	return &blueprint{e: e, p: p, service: s, pin: pin, hash: hash}, nil
+}
+
+// id is the id of the container of a replica.
+func (b *blueprint) id(r Replica) string { return container.ID(b.p.Name, r.Service, r.Number, b.hash) }
+
+// config is how the container of one replica is made.
+func (b *blueprint) config(ctx context.Context, s seat) (container.Config, error) {
+	if b.found == nil {
+		if err := container.CheckPlatform(b.service.Platform); err != nil {
+			return container.Config{}, &Error{Code: Unsupported, Object: s.Service, Err: err}
+		}
+		found, err := b.e.images.Get(ctx, b.service.Image, b.pin, b.service.Platform)
+		if err != nil {
+			return container.Config{}, failImage(b.service.Image, err)
+		}
+		b.found = found
 	}
 	return container.Config{
-		Labels:     container.Labels{Hash: hash, Root: found.ChainID.String()},
-		Service:    s,
-		Image:      found.Config.Config,
-		ImageName:  found.Name,
-		WorkingDir: p.Compose.WorkingDir,
+		Labels: container.Labels{
+			Project: s.project, Service: s.Service, Number: s.Number,
+			Hash: b.hash, Root: b.found.ChainID.String(), Caller: b.p.Labels,
+			Details: container.Details{
+				Name:        s.name,
+				Sandbox:     s.box,
+				Joins:       s.shares,
+				Ports:       s.ports,
+				Healthcheck: checkOf(b.service.Healthcheck, b.found.Health),
+				PostStart:   b.service.PostStart,
+				PreStop:     b.service.PreStop,
+			},
+		},
+		Service:    b.service,
+		Image:      b.found.Config.Config,
+		ImageName:  b.found.Name,
+		Sandbox:    b.e.networks.Paths(s.box),
+		Volumes:    b.p.Compose.Volumes,
+		WorkingDir: b.p.Compose.WorkingDir,
 	}, nil
 }
 
+// volumesOf are the named volumes that a service mounts, each once.
 func volumesOf(s *compose.Service) []string {
 	var volumes []string
 	for _, m := range s.Mounts {
@@ -129,6 +182,25 @@ func volumesOf(s *compose.Service) []string {
 		}
 	}
 	return volumes
+}
+
+// ownVolumes are the volumes of a project by name, save those of others.
+func ownVolumes(p *compose.Project) map[string]container.Volume {
+	own := make(map[string]container.Volume)
+	for name, v := range p.Volumes {
+		if !v.External {
+			own[name] = container.Volume{Name: name, Type: v.Type, Device: v.Device, Options: v.Options}
+		}
+	}
+	return own
+}
+
+func volumeNames(volumes []container.Volume) []string {
+	names := make([]string, len(volumes))
+	for i, v := range volumes {
+		names[i] = v.Name
+	}
+	return names
 }
 
 func (e *Engine) packagesDir(project string) string {
@@ -219,6 +291,8 @@ func failImage(object string, err error) error {
 		code = InvalidPackage
 	case image.NoPlatform:
 		code = Unsupported
+	case image.NoSpace:
+		code = NoSpace
 	}
-	return fail(code, object, failed.Err) // which it would name once more
+	return fail(code, cmp.Or(failed.Object, object), failed.Err) // which it would name once more
 }

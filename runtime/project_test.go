@@ -162,7 +162,7 @@ func TestPruneKeepsWhatIsUsedAndWhatIsAskedFor(t *testing.T) {
 			}
 		}
 	}
-	removed, err := e.Prune(t.Context(), keep)
+	removed, err := e.Prune(t.Context(), runtime.Keep{Images: []map[string]digest.Digest{keep}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -10,7 +11,7 @@ import (
 )
 
 const (
-	firstDelay = 200 * time.Millisecond
+	firstDelay = 400 * time.Millisecond // of the second restart in a row; the first one comes at once
 	maxDelay   = time.Minute
 	ranWell    = 10 * time.Second // a container that ran this long starts with a clean record
 )
@@ -38,9 +39,9 @@ func (h *history) starts(now time.Time) {
 	h.pid, h.started, h.over = 0, now, false
 }
 
-// ends notes that it does not run any more, and reckons when it may again. What
-// never ran before the eyes of this process may at once.
-func (h *history) ends(now time.Time, chance float64) {
+// ends notes that it does not run any more, and reckons when it may again by its
+// restart policy. What never ran before the eyes of this process may at once.
+func (h *history) ends(now time.Time, p container.Restart, chance float64) {
 	if h.over {
 		return
 	}
@@ -49,19 +50,22 @@ func (h *history) ends(now time.Time, chance float64) {
 		h.due = now
 		return
 	}
-	if now.Sub(h.started) >= ranWell {
+	if now.Sub(h.started) >= cmp.Or(p.Window, ranWell) {
 		h.failures = 0
 	}
-	h.due = now.Add(delay(h.failures, chance))
+	h.due = now.Add(max(delay(h.failures, chance), p.Delay))
 	h.failures++
 }
 
-// delay doubles with each failure; chance, from 0 to 1, spreads it by a quarter,
-// so that what fell together does not rise together.
+// delay is none at first, and then doubles with each failure; chance, from 0 to
+// 1, spreads it by a quarter, so that what fell together does not rise together.
 func delay(failures int, chance float64) time.Duration {
+	if failures == 0 {
+		return 0
+	}
 	d := maxDelay
-	if failures < 16 {
-		d = min(firstDelay<<failures, maxDelay)
+	if failures <= 16 {
+		d = min(firstDelay<<(failures-1), maxDelay)
 	}
 	return d*3/4 + time.Duration(chance*float64(d/4))
 }
@@ -73,15 +77,16 @@ func (e *Engine) noteStart(id string) {
 	e.historyOf(id).starts(time.Now())
 }
 
-// noteState notes what a container does, and returns when it may be started again.
-func (e *Engine) noteState(c ObservedContainer) (failures int, due time.Time) {
+// noteState notes what a container does, and returns when it may be started again
+// by its restart policy.
+func (e *Engine) noteState(c ObservedContainer, p container.Restart) (failures int, due time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	h := e.historyOf(c.ID)
 	if c.active() {
 		h.runs(c.Pid, c.Started)
 	} else {
-		h.ends(time.Now(), rand.Float64())
+		h.ends(time.Now(), p, rand.Float64())
 	}
 	return h.failures, h.due
 }

@@ -112,6 +112,7 @@ func (r *rig) engine() *runtime.Engine {
 	if err != nil {
 		r.Fatal(err)
 	}
+	r.Cleanup(engine.Close)
 	return engine
 }
 
@@ -227,8 +228,12 @@ func (r *rig) environment(c runtime.ObservedContainer) string {
 // logs is the output of a service so far.
 func (r *rig) logs(e *runtime.Engine, project, service string) string {
 	r.Helper()
-	var out bytes.Buffer
-	if err := e.Logs(r.Context(), project, service, runtime.LogOptions{}, &out); err != nil {
+	var out strings.Builder
+	err := e.LogLines(r.Context(), runtime.LogsRequest{Project: project, Services: []string{service}}, func(l runtime.LogLine) error {
+		out.Write(l.Text)
+		return nil
+	})
+	if err != nil {
 		r.Fatal(err)
 	}
 	return out.String()

@@ -5,12 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
+	"time"
 
+	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/network"
 )
 
-// maxSteps bounds one run: a project that needs more does not converge.
-const maxSteps = 2000
+const (
+	// maxLooks bounds one run: a project that needs more does not converge.
+	maxLooks = 2000
+
+	// abreast is how many sequences of a plan are executed at the same time.
+	abreast = 4
+
+	shimPause = 50 * time.Millisecond // for which a shim gets time to end
+)
 
 // run brings one project to what is wanted. Whoever has one holds the project's lock.
 type run struct {
@@ -19,18 +31,33 @@ type run struct {
 	wanted  Wanted
 	place   placement
 	configs map[string]container.Config // by container id, of those that can be created
-	made    made
+	volumes map[string]container.Volume // by name, of those that can be made
 	notify  func(Event)
+	grace   *time.Duration // for each container to stop; nil: its own
 
-	found []container.Container // of the project, by the last look
+	all   []container.Container // by the last look
+	found []container.Container // those of the project, in order
+
+	filling sync.Mutex // one container at a time fills volumes, of which two may mount the same
+	first   sync.Mutex // held by a start that may bring up the project's shim
+	shim    bool       // it is up, and stays; guarded by first
+
+	mu     sync.Mutex // guards what follows, while sequences are executed side by side
+	made   made
+	places map[string]placement // of all projects, by the last look
+	starts map[string]int       // by container, of this run
+	stops  int                  // containers that it stopped
+	fresh  map[string]bool      // containers that this run created
+	gone   map[string]bool      // networks that it removed
+	passed map[string]bool      // volumes that it could not make, and does not try again
 }
 
 // made is what a run brought up to date itself. What merely is there may be
 // half there.
 type made struct {
-	network bool
-	boxes   map[Replica]bool
-	ports   bool
+	networks map[string]bool
+	boxes    map[Replica]bool
+	ports    bool
 }
 
 // look observes the project.
@@ -47,15 +74,25 @@ func (r *run) find(ctx context.Context) error {
 	if err != nil {
 		return &Error{Code: Internal, Object: r.project, Err: err}
 	}
-	r.found = inOrder(slices.DeleteFunc(all, func(c container.Container) bool { return c.Labels.Project != r.project }))
+	r.take(all)
 	return nil
+}
+
+// take takes over what was found in containerd.
+func (r *run) take(all []container.Container) {
+	var own []container.Container
+	for _, c := range all {
+		if c.Labels.Project == r.project {
+			own = append(own, c)
+		}
+	}
+	r.all, r.found, r.places = all, inOrder(own), nil
 }
 
 // observed adds to the containers that were found what else there is.
 func (r *run) observed() Observed {
-	remove := len(r.wanted.Services) == 0
 	o := Observed{
-		Network:   hasNetwork(r.place.network) && (r.made.network || remove),
+		Networks:  make(map[string]bool),
 		Sandboxes: make(map[Replica]bool),
 		Volumes:   make(map[string]bool),
 		Ports:     r.made.ports,
@@ -63,20 +100,143 @@ func (r *run) observed() Observed {
 	for _, c := range r.found {
 		observed := r.e.observe(c)
 		o.Containers = append(o.Containers, observed)
-		o.Sandboxes[observed.Replica()] = hasSandbox(r.e.networks.Paths(sandboxOf(c.Labels)).NetNS)
-	}
-	for _, s := range r.wanted.Services {
-		box, _ := r.place.box(s.Replica)
-		o.Sandboxes[s.Replica] = r.made.boxes[s.Replica] && hasSandbox(r.e.networks.Paths(box).NetNS)
-		for _, volume := range s.Volumes {
-			o.Volumes[volume] = r.e.containers.HasVolume(r.project, volume)
+		if s := seatOf(c); s.own() {
+			o.Sandboxes[observed.Replica()] = r.e.hasSandbox(s.box)
 		}
 	}
+	for _, s := range r.wanted.Services {
+		seat, _ := r.place.seat(s.Replica)
+		o.Sandboxes[s.Replica] = (!seat.own() || r.made.boxes[s.Replica]) && r.e.hasSandbox(seat.box)
+		for _, name := range s.Volumes {
+			if v, ok := r.volumes[name]; ok && !r.passed[name] {
+				o.Volumes[name] = r.e.containers.HasVolume(r.project, v)
+			} else {
+				o.Volumes[name] = true // that of another project, or beyond us
+			}
+		}
+	}
+	for _, w := range r.place.networks() {
+		o.Networks[w.Name] = r.made.networks[w.Name] && hasNetwork(w)
+	}
+	for _, w := range r.former() {
+		if _, wanted := o.Networks[w.Name]; !wanted && !r.gone[w.Name] && hasNetwork(w) && !r.usedElsewhere(w.Name) {
+			o.Stale = append(o.Stale, w.Name)
+		}
+	}
+	r.e.tendHealth(r.project, r.found)
 	return o
+}
+
+// former are the networks that containers of the project were made for, by name.
+func (r *run) former() []network.Network {
+	return placement{seats: seatsOf(r.found)}.networks()
+}
+
+func seatsOf(all []container.Container) []seat {
+	seats := make([]seat, len(all))
+	for i, c := range all {
+		seats[i] = seatOf(c)
+	}
+	return seats
+}
+
+// usedElsewhere tells whether another project is on a network.
+func (r *run) usedElsewhere(name string) bool {
+	for project, place := range r.everybody() {
+		if project != r.project && slices.ContainsFunc(place.networks(), func(w network.Network) bool { return w.Name == name }) {
+			return true
+		}
+	}
+	return false
+}
+
+// everybody are the places of all projects by the last look.
+func (r *run) everybody() map[string]placement {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.places == nil {
+		r.places = r.e.placements(r.all)
+		r.places[r.project] = r.place
+	}
+	return r.places
+}
+
+// failure is a step that failed.
+type failure struct {
+	step Step
+	err  error
+}
+
+// carryOut executes a plan: group after group, the sequences of each side by
+// side. What has begun when something fails goes on to the end of its sequence;
+// nothing else begins.
+func (r *run) carryOut(ctx context.Context, p Plan) []failure {
+	for _, g := range p.Groups {
+		if failed := r.sideBySide(ctx, g); len(failed) > 0 {
+			return failed
+		}
+	}
+	return nil
+}
+
+func (r *run) sideBySide(ctx context.Context, g Group) []failure {
+	if len(g) == 1 {
+		return r.inOrder(ctx, g[0])
+	}
+	var mu sync.Mutex
+	var failed []failure
+	var panicked any
+	next := 0
+	work := func() {
+		for {
+			mu.Lock()
+			if next == len(g) || len(failed) > 0 || panicked != nil {
+				mu.Unlock()
+				return
+			}
+			sequence := g[next]
+			next++
+			mu.Unlock()
+			failures := r.inOrder(ctx, sequence)
+			mu.Lock()
+			failed = append(failed, failures...)
+			mu.Unlock()
+		}
+	}
+	var workers sync.WaitGroup
+	for range min(abreast, len(g)) {
+		workers.Go(func() {
+			defer func() { // it is the caller's
+				if p := recover(); p != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					panicked = p
+				}
+			}()
+			work()
+		})
+	}
+	workers.Wait()
+	if panicked != nil {
+		panic(panicked)
+	}
+	return failed
+}
+
+func (r *run) inOrder(ctx context.Context, s Sequence) []failure {
+	for _, step := range s {
+		if err := r.do(ctx, step); err != nil {
+			return []failure{{step, err}}
+		}
+	}
+	return nil
 }
 
 // do executes one step.
 func (r *run) do(ctx context.Context, s Step) error {
+	if err := ctx.Err(); err != nil {
+		return fail(Internal, r.object(s), fmt.Errorf("cannot %s: %w", s, err))
+	}
 	r.e.o.OnStep("before " + s.String())
 	r.tell(Event{Step: s.String(), Service: s.Replica.Service})
 	if err := r.execute(ctx, s); err != nil {
@@ -88,9 +248,19 @@ func (r *run) do(ctx context.Context, s Step) error {
 }
 
 func (r *run) tell(e Event) {
-	if r.notify != nil {
-		r.notify(e)
+	if r.notify == nil {
+		return
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notify(e)
+}
+
+// note changes what the run remembers.
+func (r *run) note(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
 }
 
 func (r *run) execute(ctx context.Context, s Step) error {
@@ -102,67 +272,161 @@ func (r *run) execute(ctx context.Context, s Step) error {
 	}
 	switch s.Kind {
 	case EnsureNetwork:
-		if err := r.e.networks.EnsureNetwork(ctx, r.place.network); err != nil {
+		w, ok := r.network(s.Network)
+		if !ok {
+			return internal(errors.New("it is not known"))
+		}
+		if err := r.e.ensureNetwork(ctx, w); err != nil {
 			return internal(err)
 		}
-		r.made.network, r.made.ports = true, false
+		r.note(func() {
+			set(&r.made.networks, s.Network)
+			r.made.ports = false
+		})
 		return nil
 	case EnsureSandbox:
-		box, ok := r.place.box(s.Replica)
+		seat, ok := r.place.seat(s.Replica)
 		if !ok {
 			return internal(errors.New("it has no place on the network"))
 		}
-		if _, err := r.e.networks.EnsureSandbox(ctx, box, r.place.hosts(s.Replica)); err != nil {
+		if _, err := r.e.networks.EnsureSandbox(ctx, seat.box, hostsFor(r.everybody(), seat)); err != nil {
 			return internal(err)
 		}
-		if r.made.boxes == nil {
-			r.made.boxes = make(map[Replica]bool)
-		}
-		r.made.boxes[s.Replica] = true
+		r.note(func() { set(&r.made.boxes, s.Replica) })
 		return nil
 	case SyncPorts:
 		if err := r.e.syncPorts(ctx); err != nil {
 			return fail(codeOfNetwork(err), r.project, err)
 		}
-		r.made.ports = true
+		r.note(func() { r.made.ports = true })
 		return nil
 	case EnsureVolume:
-		return internal(r.e.containers.EnsureVolume(r.project, s.Volume))
+		return internal(r.e.containers.EnsureVolume(ctx, r.project, r.volumes[s.Volume]))
 	case CreateContainer:
-		config, ok := r.configs[s.Container]
-		if !ok {
-			return internal(errors.New("its configuration is not known"))
-		}
-		if err := r.e.containers.Create(ctx, config, r.unusedVolumes(config)); err != nil {
-			return fail(StartFailed, r.object(s), err)
-		}
-		return nil
+		return r.create(ctx, s)
 	case StartContainer:
-		r.e.noteStart(s.Container)
-		if err := r.e.containers.Start(ctx, s.Container); err != nil {
+		if err := r.start(ctx, s.Container); err != nil {
 			return fail(StartFailed, r.object(s), err)
 		}
 		return nil
+	case RunHooks:
+		return r.runHooks(ctx, s)
 	case StopContainer:
-		return internal(r.e.containers.Stop(ctx, s.Container))
+		r.note(func() { r.stops++ })
+		r.first.Lock()
+		r.shim = false
+		r.first.Unlock()
+		return internal(r.e.containers.StopWithin(ctx, s.Container, r.grace))
 	case RecordDone:
 		return internal(r.e.containers.MarkDone(ctx, s.Container))
 	case RecordOrder:
-		return internal(r.e.containers.SetDependsOn(ctx, s.Container, r.configs[s.Container].Service.DependsOn))
+		return internal(r.e.containers.SetDependsOn(ctx, s.Container, r.dependencies(s.Container)))
 	case DeleteContainer:
-		return internal(r.e.containers.Delete(ctx, s.Container))
+		return internal(r.e.deleteContainer(ctx, s.Container))
 	case RemoveSandbox:
 		for _, c := range r.found {
-			if box := sandboxOf(c.Labels); replicaOf(box) == s.Replica {
-				return internal(r.e.networks.RemoveSandbox(ctx, box))
+			if seat := seatOf(c); seat.own() && seat.Replica == s.Replica {
+				return internal(r.e.networks.RemoveSandbox(ctx, seat.box))
 			}
 		}
 		return nil
 	case RemoveNetwork:
-		return internal(r.e.networks.RemoveNetwork(ctx, r.place.network))
+		for _, w := range r.former() {
+			if w.Name == s.Network {
+				if err := r.e.removeNetwork(ctx, w); err != nil {
+					return internal(err)
+				}
+			}
+		}
+		r.note(func() { set(&r.gone, s.Network) })
+		return nil
 	default:
 		return internal(fmt.Errorf("unknown step %q", s.Kind))
 	}
+}
+
+func (r *run) create(ctx context.Context, s Step) error {
+	config, ok := r.configs[s.Container]
+	if !ok {
+		return fail(Internal, r.object(s), errors.New("its configuration is not known"))
+	}
+	r.note(func() { set(&r.fresh, s.Container) })
+	fill := r.unusedVolumes(config)
+	if len(fill) > 0 {
+		r.filling.Lock()
+		defer r.filling.Unlock()
+	}
+	if err := r.e.containers.Create(ctx, config, fill); err != nil {
+		return fail(StartFailed, r.object(s), err)
+	}
+	return nil
+}
+
+// start starts a container. All of a project share one shim: two that brought
+// it up at the same time could end with one each.
+func (r *run) start(ctx context.Context, id string) error {
+	r.note(func() {
+		if r.starts == nil {
+			r.starts = make(map[string]int)
+		}
+		r.starts[id]++
+	})
+	r.e.noteStart(id)
+	r.first.Lock()
+	if r.shim {
+		r.first.Unlock()
+		return r.startIn(ctx, id)
+	}
+	defer r.first.Unlock()
+	err := r.startIn(ctx, id)
+	r.shim = err == nil && !r.stopped()
+	return err
+}
+
+// startIn starts a container, again when the shim was just about to end, since
+// it had been left by the last one.
+func (r *run) startIn(ctx context.Context, id string) error {
+	err := r.e.containers.Start(ctx, id)
+	for n := 1; n < maxStarts && err != nil && ctx.Err() == nil && shimGone(err); n++ {
+		pause(ctx, shimPause)
+		err = r.e.containers.Start(ctx, id)
+	}
+	return err
+}
+
+// shimGone tells by its words, all that is left of it on the way from the shim,
+// whether an error is one of a shim that has ended.
+func shimGone(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "ttrpc: closed") || strings.Contains(text, "dial unix")
+}
+
+// stopped tells whether the run has stopped a container: the project's shim ends
+// with the last one.
+func (r *run) stopped() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stops > 0
+}
+
+// network is the definition of a network that the project is on.
+func (r *run) network(name string) (network.Network, bool) {
+	list := r.place.networks()
+	i := slices.IndexFunc(list, func(w network.Network) bool { return w.Name == name })
+	if i < 0 {
+		return network.Network{}, false
+	}
+	return list[i], true
+}
+
+// dependencies are what the wanted service of a container depends on.
+func (r *run) dependencies(id string) []compose.Dependency {
+	for _, s := range r.wanted.Services {
+		if s.Container == id {
+			return s.DependsOn
+		}
+	}
+	return nil
 }
 
 // object is what an error of the step is about: a service where there is one.
@@ -179,11 +443,18 @@ func (r *run) unusedVolumes(config container.Config) []string {
 	var unused []string
 	for _, m := range config.Service.Mounts {
 		used := slices.ContainsFunc(r.found, func(c container.Container) bool {
-			return c.State != container.Created && slices.Contains(c.Labels.Volumes, m.Volume)
+			return c.State != container.Created && slices.ContainsFunc(c.Labels.Volumes, func(v container.Volume) bool { return v.Name == m.Volume })
 		})
 		if m.Volume != "" && !used {
 			unused = append(unused, m.Volume)
 		}
 	}
 	return unused
+}
+
+func set[K comparable](m *map[K]bool, key K) {
+	if *m == nil {
+		*m = make(map[K]bool)
+	}
+	(*m)[key] = true
 }

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -55,32 +56,70 @@ func (e *Engine) FetchPackage(ctx context.Context, ref PackageRef, progress func
 
 // Stage makes every image of p present, unpacked and on the medium, and returns
 // the digest of each by its reference; p remembers them. An image named in pins
-// is taken by that digest; what is present needs no network.
+// is taken by that digest; what is present needs no network, nor does what lies
+// in the preload directory. Nothing is downloaded unless all of it fits.
 func (e *Engine) Stage(ctx context.Context, p *Project, pins map[string]digest.Digest, progress func(Progress)) (map[string]digest.Digest, error) {
 	ctx = e.within(ctx)
-	staged := make(map[string]digest.Digest)
-	for _, ref := range p.Images() {
-		pulled, err := e.images.Pull(ctx, ref, pins[ref], progress)
-		if err != nil {
-			return nil, failImage(ref, err)
-		}
-		staged[ref] = pulled.Digest
+	wants := wantsOf(p, pins)
+	pulled, err := e.images.PullAll(ctx, wants, progress)
+	if err != nil {
+		return nil, failImage(p.Name, err)
 	}
-	// containerd syncs its metadata, not the files of layers: after a power
-	// cut these could be empty. One sync for all of them is cheaper.
-	if err := image.Sync(e.o.StateDir); err != nil {
-		return nil, fail(Internal, p.Name, err)
+	staged := make(map[string]digest.Digest)
+	for n, w := range wants {
+		if d := pulled[n].Digest; staged[w.Ref] == "" {
+			staged[w.Ref] = d
+		} else if staged[w.Ref] != d {
+			return nil, &Error{Code: Unreachable, Object: w.Ref, Err: errors.New("the tag moved while its platforms were looked up")}
+		}
 	}
 	p.pins = maps.Clone(staged)
 	return staged, nil
 }
 
-// Prune removes the images that no container uses and no keep names (reference
-// -> digest), and returns their names. The space comes free soon after.
-func (e *Engine) Prune(ctx context.Context, keep ...map[string]digest.Digest) ([]string, error) {
+// wantsOf are the images of a project, in the order of their names.
+func wantsOf(p *Project, pins map[string]digest.Digest) []image.Want {
+	var wants []image.Want
+	for _, i := range p.Compose.Images() {
+		wants = append(wants, image.Want{
+			Ref: i.Ref, Pin: pins[i.Ref], Platform: i.Platform,
+			Policy: cmp.Or(image.Policy(i.Policy), image.Missing), For: p.Name,
+		})
+	}
+	return wants
+}
+
+// Keep says what Prune leaves.
+type Keep struct {
+	Images   []map[string]digest.Digest // reference -> digest, as Stage returned them
+	Fetching []string                   // projects whose images are still to be staged: what has come of them stays
+}
+
+// Prune removes the images that no container uses and no revision in keep
+// needs, and the downloads that nobody waits for, and returns their names. The
+// space comes free soon after. Images that this runtime did not bring are never
+// touched.
+func (e *Engine) Prune(ctx context.Context, keep Keep) ([]string, error) {
 	ctx = e.within(ctx)
+	kept, err := e.keptImages(ctx, keep)
+	if err != nil {
+		return nil, err
+	}
+	fetching := make(map[string]bool)
+	for _, project := range keep.Fetching {
+		fetching[project] = true
+	}
+	removed, err := e.images.Prune(ctx, kept, fetching)
+	if err != nil {
+		return removed, failImage("images", err)
+	}
+	return removed, nil
+}
+
+// keptImages are the names of the images that containers use or keep names.
+func (e *Engine) keptImages(ctx context.Context, keep Keep) (map[string]bool, error) {
 	kept := make(map[string]bool)
-	for _, pins := range keep {
+	for _, pins := range keep.Images {
 		for ref, pin := range pins {
 			name, err := image.Name(ref, pin)
 			if err != nil {
@@ -96,9 +135,5 @@ func (e *Engine) Prune(ctx context.Context, keep ...map[string]digest.Digest) ([
 	for _, c := range all {
 		kept[c.Image] = true
 	}
-	removed, err := e.images.Prune(ctx, kept)
-	if err != nil {
-		return removed, failImage("images", err)
-	}
-	return removed, nil
+	return kept, nil
 }

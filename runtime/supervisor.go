@@ -3,9 +3,13 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/log"
@@ -17,16 +21,26 @@ const (
 )
 
 // Run supervises the containers until ctx is done: it restarts what stops by
-// its restart policy, brings everything back after a reboot, and keeps logs
-// small. Projects that Apply or Remove works on are left alone meanwhile.
+// its restart policy, brings everything back after a reboot, answers questions
+// for names, and keeps logs small. Projects that Apply or Remove works on are
+// left alone meanwhile.
 //
-// It looks at everything when it starts, when an event says that a task ended,
-// whenever such an event may have been missed, and when a restart is due. It
-// does not look when nothing happens, save at the size of logs.
+// It looks at everything when it starts, when an event says that a task ended or
+// the health of a container changed, whenever such an event may have been
+// missed, and when a restart is due. When somebody else changed the rules of the
+// kernel, it mends them. It does not look when nothing happens, save at the size
+// of logs.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(e.within(ctx))
 	w := e.watch(ctx)
 	defer w.join()
+	rules := make(chan struct{}, 1)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() {
+		e.keep(ctx, "watch the rules", func() error { return e.networks.Watch(ctx, func() { poke(rules) }) })
+	})
+	beside.Go(func() { e.keep(ctx, "answer questions for names", func() error { return e.networks.Serve(ctx) }) })
 	defer cancel()
 
 	s := &supervisor{e: e, projects: make(map[string]*tended)}
@@ -44,6 +58,11 @@ func (e *Engine) Run(ctx context.Context) error {
 				sizes.Reset(s.rotate())
 			}
 			continue
+		case <-rules:
+			if err := e.syncPorts(ctx); err != nil && ctx.Err() == nil {
+				e.o.Logger.Warn("cannot publish ports", "error", err)
+			}
+			continue
 		case <-due.C:
 		case <-w.news:
 		case <-e.released:
@@ -57,6 +76,16 @@ func (e *Engine) Run(ctx context.Context) error {
 			ticking = true
 			sizes.Reset(rotateEvery)
 		}
+	}
+}
+
+// keep does again, after a while, what ended before ctx did.
+func (e *Engine) keep(ctx context.Context, what string, do func() error) {
+	for failures := 1; ctx.Err() == nil; failures++ {
+		if err := do(); err != nil && ctx.Err() == nil {
+			e.o.Logger.Warn("cannot "+what, "error", err)
+		}
+		pause(ctx, delay(failures, rand.Float64()))
 	}
 }
 
@@ -76,6 +105,7 @@ type tended struct {
 	changes  int                          // Engine.changeOf when seen was
 	failures int                          // in a row, other than of one container
 	due      time.Time                    // not to be tended before, after failures
+	gone     bool                         // it has no containers any more
 }
 
 // look tends every project, and says in what time the next look is due; not ok
@@ -117,29 +147,39 @@ func (s *supervisor) tendAll(ctx context.Context) (next time.Time, err error) {
 	for name := range s.projects {
 		names[name] = true // also those whose last container has gone
 	}
-	for name := range names {
-		unlock, ok := s.e.projects.tryLock(name)
-		if !ok {
-			continue // whoever has it pokes at the end
+	var mu sync.Mutex
+	var workers errgroup.Group
+	workers.SetLimit(abreast)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		t := s.projects[name]
+		if t == nil {
+			t = &tended{}
+			s.projects[name] = t
 		}
-		due := s.tend(ctx, name)
-		unlock()
-		if next.IsZero() || !due.IsZero() && due.Before(next) {
-			next = due
-		}
+		workers.Go(func() error {
+			unlock, ok := s.e.projects.tryLock(name)
+			if !ok {
+				return nil // whoever has it pokes at the end
+			}
+			due := s.tend(ctx, name, t)
+			unlock()
+			mu.Lock()
+			defer mu.Unlock()
+			if next.IsZero() || !due.IsZero() && due.Before(next) {
+				next = due
+			}
+			return nil
+		})
 	}
+	_ = workers.Wait() // none fails
+	maps.DeleteFunc(s.projects, func(_ string, t *tended) bool { return t.gone })
 	s.e.forgetHistories(all)
 	return next, nil
 }
 
 // tend brings one project back to what its labels say, and returns when it has
 // to be tended again; zero when nothing is waiting.
-func (s *supervisor) tend(ctx context.Context, project string) time.Time {
-	t := s.projects[project]
-	if t == nil {
-		t = &tended{}
-		s.projects[project] = t
-	}
+func (s *supervisor) tend(ctx context.Context, project string, t *tended) time.Time {
 	if time.Now().Before(t.due) {
 		return t.due
 	}
@@ -152,12 +192,12 @@ func (s *supervisor) tend(ctx context.Context, project string) time.Time {
 		return time.Time{}
 	}
 	s.e.o.Logger.Warn("cannot bring project back", "project", project, "error", err)
-	t.due = time.Now().Add(delay(t.failures, rand.Float64()))
 	t.failures++
+	t.due = time.Now().Add(delay(t.failures, rand.Float64()))
 	return t.due
 }
 
-// restore executes the plan that leads to what the labels say.
+// restore executes the plans that lead to what the labels say.
 func (s *supervisor) restore(ctx context.Context, project string, t *tended) (due time.Time, err error) {
 	r := &run{e: s.e, project: project, made: t.made}
 	unpublished := false
@@ -169,44 +209,52 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 		// Apply or Remove was here, and may have failed half way.
 		t.changes, t.seen, r.made = changes, nil, made{}
 	}
-	for range maxSteps {
+	for range maxLooks {
 		if err := r.find(ctx); err != nil {
 			return time.Time{}, err
 		}
 		if len(r.found) == 0 {
 			s.compare(project, t, nil)
-			delete(s.projects, project)
+			s.e.tendHealth(project, nil)
+			s.e.noteWaits(project, nil)
+			t.gone = true
 			return time.Time{}, nil
 		}
 		chosen := current(r.found)
 		r.place = recorded(chosen)
+		r.volumes = recordedVolumes(chosen)
 		r.wanted, due = s.wanted(chosen)
 		observed := r.observed()
 		s.compare(project, t, observed.Containers)
 		plan := PlanFor(observed, r.wanted)
-		if len(plan) == 0 {
+		s.e.noteWaits(project, plan.Waits)
+		if len(plan.Groups) == 0 {
 			if again := time.Now().Add(maxDelay); unpublished && (due.IsZero() || again.Before(due)) {
 				due = again
 			}
 			return due, nil
 		}
-		err := r.do(ctx, plan[0])
-		switch {
-		case err == nil:
-		case ctx.Err() != nil:
-			return time.Time{}, err
-		case plan[0].Kind == StartContainer:
-			// Its history makes the next attempt wait.
-			s.e.o.Logger.Warn("cannot start service", "project", project, "service", plan[0].Replica.Service, "error", err)
-		case plan[0].Kind == SyncPorts:
-			// Services that cannot be reached from outside are better than none.
-			s.e.o.Logger.Warn("cannot publish ports", "project", project, "error", err)
-			unpublished, r.made.ports = true, true
-		default:
-			return time.Time{}, err
+		for _, f := range r.carryOut(ctx, plan) {
+			switch {
+			case ctx.Err() != nil:
+				return time.Time{}, f.err
+			case f.step.Kind == StartContainer:
+				// Its history makes the next attempt wait.
+				s.e.o.Logger.Warn("cannot start service", "project", project, "service", f.step.Replica.Service, "error", f.err)
+			case f.step.Kind == EnsureVolume:
+				// Only those who mount it cannot start, and say so.
+				s.e.o.Logger.Warn("cannot make volume", "project", project, "volume", f.step.Volume, "error", f.err)
+				set(&r.passed, f.step.Volume)
+			case f.step.Kind == SyncPorts:
+				// Services that cannot be reached from outside are better than none.
+				s.e.o.Logger.Warn("cannot publish ports", "project", project, "error", f.err)
+				unpublished, r.made.ports = true, true
+			default:
+				return time.Time{}, f.err
+			}
 		}
 	}
-	return time.Time{}, fmt.Errorf("not done after %d steps", maxSteps)
+	return time.Time{}, fmt.Errorf("not done after %d looks", maxLooks)
 }
 
 // wanted is what the labels of the containers say, and when the first of those
@@ -214,10 +262,19 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 func (s *supervisor) wanted(chosen []container.Container) (w Wanted, due time.Time) {
 	w.AsRecorded = true
 	now := time.Now()
+	for _, n := range recorded(chosen).networks() {
+		w.Networks = append(w.Networks, n.Name)
+	}
 	for _, c := range chosen {
 		o := s.e.observe(c)
-		failures, again := s.e.noteState(o)
-		service := WantedService{Replica: o.Replica(), Container: c.ID, Volumes: c.Labels.Volumes, DependsOn: c.Labels.DependsOn}
+		failures, again := s.e.noteState(o, c.Labels.Restart)
+		service := WantedService{
+			Replica: o.Replica(), Container: c.ID,
+			Volumes:   volumeNames(c.Labels.Volumes),
+			DependsOn: c.Labels.DependsOn,
+			Joins:     seatOf(c).joins(),
+			Hooks:     len(c.Labels.PostStart) > 0,
+		}
 		switch o.State {
 		case Stopped:
 			waits := c.Labels.Restart.After(c.ExitCode, failures-1)
@@ -234,6 +291,19 @@ func (s *supervisor) wanted(chosen []container.Container) (w Wanted, due time.Ti
 		w.Services = append(w.Services, service)
 	}
 	return w, due
+}
+
+// recordedVolumes are the volumes of a project that its containers mount, by name.
+func recordedVolumes(chosen []container.Container) map[string]container.Volume {
+	own := make(map[string]container.Volume)
+	for _, c := range chosen {
+		for _, v := range c.Labels.Volumes {
+			if v.Project == "" {
+				own[v.Name] = v
+			}
+		}
+	}
+	return own
 }
 
 // compare tells whoever listens when something stopped, died or vanished since

@@ -28,6 +28,20 @@ func startOf(pid int) time.Time {
 	return time.Now().Add(-since)
 }
 
+// lifeOf tells the process pid from all others since the last boot; "" when it
+// has ended.
+func lifeOf(pid int) string {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return ""
+	}
+	ticks, ok := startTicks(stat)
+	if !ok {
+		return ""
+	}
+	return strconv.Itoa(pid) + " " + strconv.FormatInt(ticks, 10)
+}
+
 // startTicks reads the 22nd field of /proc/<pid>/stat; not ok when the third
 // says that the process has ended and only waits to be buried. The second one
 // is a name in parentheses that may hold anything.

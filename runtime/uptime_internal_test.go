@@ -4,6 +4,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/margolite/margolite/runtime/container"
 )
 
 func TestStartTicks(t *testing.T) {
@@ -46,7 +48,7 @@ func TestStartOfThisProcess(t *testing.T) {
 func TestBackoff(t *testing.T) {
 	now := time.Now()
 	var h history
-	h.ends(now, 1)
+	h.ends(now, container.Restart{}, 1)
 	if !h.due.Equal(now) {
 		t.Errorf("what never ran before is due in %s", h.due.Sub(now))
 	}
@@ -55,12 +57,12 @@ func TestBackoff(t *testing.T) {
 	for range 20 {
 		h.starts(now)
 		now = now.Add(time.Second)
-		h.ends(now, 1)
+		h.ends(now, container.Restart{}, 1)
 		wait := h.due.Sub(now)
 		if wait < last || wait > maxDelay {
 			t.Errorf("waits %s after %s", wait, last)
 		}
-		h.ends(now.Add(time.Hour), 1) // the same end, seen again
+		h.ends(now.Add(time.Hour), container.Restart{}, 1) // the same end, seen again
 		if h.due.Sub(now) != wait {
 			t.Error("one end is counted twice")
 		}
@@ -72,9 +74,23 @@ func TestBackoff(t *testing.T) {
 
 	h.starts(now)
 	h.runs(7, now)
-	h.ends(now.Add(ranWell), 0)
-	if wait := h.due.Sub(now.Add(ranWell)); wait > firstDelay || h.failures != 1 {
+	h.ends(now.Add(ranWell), container.Restart{}, 0)
+	if wait := h.due.Sub(now.Add(ranWell)); wait != 0 || h.failures != 1 {
 		t.Errorf("after it ran well it waits %s, with %d failures", wait, h.failures)
+	}
+
+	policy := container.Restart{Delay: 3 * time.Second, Window: time.Minute}
+	for failures := 2; failures < 5; failures++ {
+		h.starts(now)
+		h.ends(now.Add(ranWell), policy, 0)
+		if wait := h.due.Sub(now.Add(ranWell)); wait < policy.Delay || h.failures != failures {
+			t.Errorf("within its window it waits %s, with %d failures", wait, h.failures)
+		}
+	}
+	h.starts(now)
+	h.ends(now.Add(policy.Window), policy, 0)
+	if wait := h.due.Sub(now.Add(policy.Window)); wait != policy.Delay || h.failures != 1 {
+		t.Errorf("after its window it waits %s, with %d failures", wait, h.failures)
 	}
 	if low, high := delay(3, 0), delay(3, 1); low >= high || low < high/2 {
 		t.Errorf("spread from %s to %s", low, high)

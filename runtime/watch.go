@@ -18,7 +18,8 @@ const (
 )
 
 // watch pokes when the task of a container ended, was deleted or ran out of
-// memory, and whenever such news may have been missed.
+// memory, when the health of one changed, and whenever such news may have been
+// missed.
 type watch struct {
 	news chan struct{}
 	done chan struct{}
@@ -27,8 +28,16 @@ type watch struct {
 // watch starts to watch; it ends with ctx. Then join has to be called.
 func (e *Engine) watch(ctx context.Context) *watch {
 	w := &watch{news: make(chan struct{}, 1), done: make(chan struct{})}
+	e.mu.Lock()
+	e.watches[w] = true
+	e.mu.Unlock()
 	go func() {
 		defer close(w.done)
+		defer func() {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			delete(e.watches, w)
+		}()
 		for ctx.Err() == nil {
 			if err := e.subscribe(ctx, w.news); err != nil && ctx.Err() == nil {
 				e.o.Logger.Debug("subscribing to events again", "error", err)
@@ -37,6 +46,15 @@ func (e *Engine) watch(ctx context.Context) *watch {
 		}
 	}()
 	return w
+}
+
+// tellWatches pokes all that watch.
+func (e *Engine) tellWatches() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for w := range e.watches {
+		poke(w.news)
+	}
 }
 
 func (w *watch) join() { <-w.done }

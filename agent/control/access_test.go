@@ -15,8 +15,8 @@ func TestOnlyRootChangesWorkloads(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the caller's own user may do everything")
 	}
-	s := NewServer(nil, slog.New(slog.DiscardHandler))
-	for _, path := range []string{"/v1/compose/up", "/v1/compose/down"} {
+	s := NewServer(struct{ Backend }{}, slog.New(slog.DiscardHandler))
+	for _, path := range []string{"/v1/compose/up", "/v1/compose/down", "/v1/compose/pull", "/v1/compose/exec", "/v1/exec", "/v1/prune"} {
 		for name, ctx := range map[string]context.Context{
 			"another user":   context.WithValue(t.Context(), peerKey{}, peer{pid: 1, uid: 1000}),
 			"no credentials": t.Context(),

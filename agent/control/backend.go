@@ -20,6 +20,9 @@ type Backend interface {
 	Subscribe() (<-chan Event, func())
 	// Logs writes what services printed to w, until ctx ends if it follows.
 	Logs(ctx context.Context, r LogsRequest, w io.Writer) error
+	// Exec runs a command in a container of a deployment until it ends, or ctx
+	// does, and returns its exit code.
+	Exec(ctx context.Context, r ExecRequest, s ExecStreams) (int, error)
 	// Projects runs Compose projects without a WFM.
 	Projects
 }
@@ -29,12 +32,22 @@ type Projects interface {
 	// ComposeUp makes the project run and returns once it does. notify is
 	// called from one goroutine at a time.
 	ComposeUp(ctx context.Context, r ComposeRequest, notify func(Event)) error
-	// ComposeDown removes the project; its named volumes stay.
-	ComposeDown(ctx context.Context, project string) error
+	// ComposePull brings the images of a project up to date, and nothing else.
+	ComposePull(ctx context.Context, r ComposeRequest, notify func(Event)) error
+	// ComposeDown removes the project. One that is not there is no error.
+	ComposeDown(ctx context.Context, r DownRequest) error
 	// ComposePs lists the services of a project, or of all when it is empty.
 	ComposePs(ctx context.Context, project string) ([]Service, error)
 	// ComposeLogs writes what services of a project printed.
 	ComposeLogs(ctx context.Context, r LogsRequest, w io.Writer) error
+	// ComposeExec runs a command in a container of a project until it ends, or
+	// ctx does, and returns its exit code.
+	ComposeExec(ctx context.Context, r ExecRequest, s ExecStreams) (int, error)
+	// Unneeded lists what is kept on the device although nothing needs it now.
+	Unneeded(ctx context.Context) ([]Unneeded, error)
+	// Prune removes those of the given things that are still not needed, and
+	// returns what it removed.
+	Prune(ctx context.Context, items []Unneeded) ([]Unneeded, error)
 }
 
 // Errors that a Backend returns to choose the answer of the socket.

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strconv"
 	"syscall"
 	"time"
 )
@@ -79,8 +78,17 @@ func (c *Client) Logs(ctx context.Context, r LogsRequest, w io.Writer) error {
 
 // ComposeUp makes a Compose project run.
 func (c *Client) ComposeUp(ctx context.Context, r ComposeRequest, notify func(Event)) error {
+	return c.compose(ctx, "/v1/compose/up", r, notify)
+}
+
+// ComposePull brings the images of a Compose project up to date.
+func (c *Client) ComposePull(ctx context.Context, r ComposeRequest, notify func(Event)) error {
+	return c.compose(ctx, "/v1/compose/pull", r, notify)
+}
+
+func (c *Client) compose(ctx context.Context, path string, r ComposeRequest, notify func(Event)) error {
 	finished := false
-	err := c.stream(ctx, http.MethodPost, "/v1/compose/up", r, nil, func(e Event) error {
+	err := c.stream(ctx, http.MethodPost, path, r, nil, func(e Event) error {
 		if e.Kind != Done {
 			notify(e)
 			return nil
@@ -92,14 +100,26 @@ func (c *Client) ComposeUp(ctx context.Context, r ComposeRequest, notify func(Ev
 		return nil
 	})
 	if err == nil && !finished {
-		err = errors.New("the agent went away before the project ran")
+		err = errors.New("the agent went away before it was done")
 	}
 	return err
 }
 
 // ComposeDown removes a Compose project.
-func (c *Client) ComposeDown(ctx context.Context, project string) error {
-	return c.call(ctx, http.MethodPost, "/v1/compose/down", ComposeRequest{Project: project}, nil)
+func (c *Client) ComposeDown(ctx context.Context, r DownRequest) error {
+	return c.call(ctx, http.MethodPost, "/v1/compose/down", r, nil)
+}
+
+// Unneeded lists what nothing on the device needs.
+func (c *Client) Unneeded(ctx context.Context) ([]Unneeded, error) {
+	var items []Unneeded
+	return items, c.call(ctx, http.MethodGet, "/v1/prune", nil, &items)
+}
+
+// Prune removes what is not needed, of the given things.
+func (c *Client) Prune(ctx context.Context, items []Unneeded) ([]Unneeded, error) {
+	var removed []Unneeded
+	return removed, c.call(ctx, http.MethodPost, "/v1/prune", items, &removed)
 }
 
 // ComposePs lists the services of a Compose project, or of all.
@@ -114,13 +134,7 @@ func (c *Client) ComposeLogs(ctx context.Context, r LogsRequest, w io.Writer) er
 }
 
 func (c *Client) copy(ctx context.Context, path string, r LogsRequest, w io.Writer) error {
-	q := url.Values{"follow": {strconv.FormatBool(r.Follow)}, "tail": {strconv.Itoa(r.Tail)}}
-	for key, value := range map[string]string{"deployment": r.Deployment, "project": r.Project, "service": r.Service} {
-		if value != "" {
-			q.Set(key, value)
-		}
-	}
-	res, err := c.do(ctx, http.MethodGet, path+"?"+q.Encode(), nil)
+	res, err := c.do(ctx, http.MethodGet, path+"?"+r.query().Encode(), nil)
 	if err != nil {
 		return err
 	}
@@ -194,11 +208,16 @@ func (c *Client) do(ctx context.Context, method, path string, body any) (*http.R
 		return res, nil
 	}
 	defer res.Body.Close()
+	return nil, failureOf(res)
+}
+
+// failureOf is what an answer that is no success says.
+func failureOf(res *http.Response) error {
 	var f failure
 	if err := json.NewDecoder(io.LimitReader(res.Body, maxRequestBytes)).Decode(&f); err != nil || f.Error == "" {
 		f.Error = res.Status
 	}
-	return nil, errors.New(f.Error)
+	return errors.New(f.Error)
 }
 
 // connectError recognises that no agent is there.

@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,6 +28,8 @@ type backend struct {
 	events  chan control.Event
 	upErr   error
 	asked   []string
+	logs    control.LogsRequest
+	exec    func(context.Context, control.ExecRequest, control.ExecStreams) (int, error)
 }
 
 func (b *backend) Status(context.Context) (*control.Status, error) { return &b.status, nil }
@@ -38,8 +43,30 @@ func (b *backend) Logs(_ context.Context, r control.LogsRequest, w io.Writer) er
 	if r.Deployment == "nonesuch" {
 		return fmt.Errorf("deployment %q: %w", r.Deployment, control.ErrNotFound)
 	}
-	_, err := fmt.Fprintf(w, "%s/%s tail %d\n", r.Deployment, r.Service, r.Tail)
+	_, err := fmt.Fprintf(w, "%+v", r.Services)
+	b.logs = r
 	return err
+}
+
+func (b *backend) Exec(ctx context.Context, r control.ExecRequest, s control.ExecStreams) (int, error) {
+	return b.exec(ctx, r, s)
+}
+
+func (b *backend) ComposeExec(ctx context.Context, r control.ExecRequest, s control.ExecStreams) (int, error) {
+	return b.exec(ctx, r, s)
+}
+
+func (b *backend) ComposePull(_ context.Context, r control.ComposeRequest, _ func(control.Event)) error {
+	b.asked = append(b.asked, "pull "+r.Project)
+	return nil
+}
+
+func (b *backend) Unneeded(context.Context) ([]control.Unneeded, error) {
+	return []control.Unneeded{{Kind: control.UnneededVolume, Project: "p", Name: "data", Bytes: 7}}, nil
+}
+
+func (b *backend) Prune(_ context.Context, items []control.Unneeded) ([]control.Unneeded, error) {
+	return items, nil
 }
 
 func (b *backend) ComposeUp(_ context.Context, r control.ComposeRequest, notify func(control.Event)) error {
@@ -47,8 +74,8 @@ func (b *backend) ComposeUp(_ context.Context, r control.ComposeRequest, notify 
 	return b.upErr
 }
 
-func (b *backend) ComposeDown(_ context.Context, project string) error {
-	b.asked = append(b.asked, "down "+project)
+func (b *backend) ComposeDown(_ context.Context, r control.DownRequest) error {
+	b.asked = append(b.asked, fmt.Sprintf("down %s volumes %v", r.Project, r.Volumes))
 	return nil
 }
 
@@ -113,13 +140,91 @@ func TestErrorsKeepTheAgentsWords(t *testing.T) {
 }
 
 func TestLogsCarryTheRequest(t *testing.T) {
-	client, _ := serve(t, &backend{})
-	var out bytes.Buffer
-	if err := client.Logs(t.Context(), control.LogsRequest{Deployment: "d", Service: "s", Tail: 7}, &out); err != nil {
+	b := &backend{}
+	client, path := serve(t, b)
+	seven, none := 7, 0
+	for _, want := range []control.LogsRequest{
+		{Deployment: "d"},
+		{Deployment: "d", Services: []string{"a", "b"}, Tail: &seven, Follow: true, Timestamps: true, Prefix: control.PrefixNever, Color: true},
+		{Deployment: "d", Tail: &none, Since: time.Unix(100, 5).UTC(), Until: time.Unix(200, 0).UTC(), Prefix: control.PrefixAlways},
+	} {
+		var out bytes.Buffer
+		if err := client.Logs(t.Context(), want, &out); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(b.logs, want) || out.String() != fmt.Sprint(want.Services) {
+			t.Errorf("the agent was asked %+v and answered %q, want %+v", b.logs, out.String(), want)
+		}
+	}
+	for _, query := range []string{"tail=-1", "tail=few", "since=yesterday", "until=1", "prefix=sometimes"} {
+		res, err := curl(t, path, http.MethodGet, "/v1/logs?deployment=d&"+query, "")
+		if res != http.StatusBadRequest {
+			t.Errorf("%s was answered %d, %q", query, res, err)
+		}
+	}
+}
+
+// curl makes a request as a script does.
+func curl(t *testing.T, path, method, url, body string) (int, string) {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return net.Dial("unix", path)
+	}}}
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://margolite"+url, strings.NewReader(body))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if out.String() != "d/s tail 7\n" {
-		t.Errorf("logs are %q", out.String())
+	res, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(answer)
+}
+
+func TestRequestsThatCannotSucceedAreTold(t *testing.T) {
+	_, path := serve(t, &backend{})
+	for _, c := range []struct{ url, body, want string }{
+		{"/v1/compose/up", `{}`, "no project"},
+		{"/v1/compose/up", `{"project":"p"} {}`, "more than one document"},
+		{"/v1/compose/up", `{"project":"p","colour":"red"}`, "colour"},
+		{"/v1/compose/up", `{"project":"p","file":"compose.yaml"}`, "absolute path"},
+		{"/v1/compose/up", `{"project":"p","files":["/a","b"]}`, "absolute path"},
+		{"/v1/compose/up", `{"project":"p","pull":"sometimes"}`, "sometimes"},
+		{"/v1/compose/up", `{"project":"p","scale":{"web":-1}}`, "web"},
+		{"/v1/compose/pull", `{"project":"p","timeout":3601}`, "timeout"},
+		{"/v1/compose/down", `{"volumes":true}`, "no project"},
+		{"/v1/compose/down", `{"project":"p","timeout":-1}`, "timeout"},
+		{"/v1/prune", `{}`, "cannot unmarshal"},
+	} {
+		if code, answer := curl(t, path, http.MethodPost, c.url, c.body); code != http.StatusBadRequest || !strings.Contains(answer, c.want) {
+			t.Errorf("%s %s was answered %d, %q", c.url, c.body, code, answer)
+		}
+	}
+}
+
+func TestPruneAndDownCarryTheirRequests(t *testing.T) {
+	b := &backend{}
+	client, _ := serve(t, b)
+	items, err := client.Unneeded(t.Context())
+	if err != nil || len(items) != 1 {
+		t.Fatalf("%+v, %v", items, err)
+	}
+	if removed, err := client.Prune(t.Context(), items); err != nil || !reflect.DeepEqual(removed, items) {
+		t.Errorf("prune: %+v, %v", removed, err)
+	}
+	if err := client.ComposeDown(t.Context(), control.DownRequest{Project: "p", Volumes: true}); err != nil {
+		t.Error(err)
+	}
+	if err := client.ComposePull(t.Context(), control.ComposeRequest{Project: "p"}, func(control.Event) {}); err != nil {
+		t.Error(err)
+	}
+	if got := strings.Join(b.asked, "; "); got != "down p volumes true; pull p" {
+		t.Errorf("the agent was asked %q", got)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -29,9 +28,10 @@ const (
 
 // Server answers on the control socket.
 type Server struct {
-	backend Backend
-	logger  *slog.Logger
-	http    *http.Server
+	backend  Backend
+	logger   *slog.Logger
+	http     *http.Server
+	commands sync.WaitGroup // those that run on connections of their own
 }
 
 // NewServer makes a server for backend; Run serves it.
@@ -50,8 +50,13 @@ func NewServer(backend Backend, logger *slog.Logger) *Server {
 		{"POST /v1/sync", anyone, s.sync},
 		{"GET /v1/compose/ps", anyone, s.composePs},
 		{"GET /v1/compose/logs", anyone, s.composeLogs},
-		{"POST /v1/compose/up", rootOnly, s.composeUp},
+		{"POST /v1/compose/up", rootOnly, s.compose(backend.ComposeUp)},
+		{"POST /v1/compose/pull", rootOnly, s.compose(backend.ComposePull)},
 		{"POST /v1/compose/down", rootOnly, s.composeDown},
+		{"POST /v1/exec", rootOnly, s.exec(func(r ExecRequest) string { return r.Deployment }, backend.Exec)},
+		{"POST /v1/compose/exec", rootOnly, s.exec(func(r ExecRequest) string { return r.Project }, backend.ComposeExec)},
+		{"GET /v1/prune", anyone, s.unneeded},
+		{"POST /v1/prune", rootOnly, s.prune},
 	} {
 		mux.Handle(r.pattern, s.route(r.access, r.handle))
 	}
@@ -88,6 +93,7 @@ func Listen(path string) (net.Listener, error) {
 // Run serves l until ctx is done, and returns when every request has ended.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
+	defer s.commands.Wait()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	stopped := make(chan struct{})
@@ -199,24 +205,6 @@ func (s *Server) composeLogs(w http.ResponseWriter, r *http.Request) error {
 	return s.backend.ComposeLogs(r.Context(), req, newFlushWriter(w))
 }
 
-func logsRequest(r *http.Request) (LogsRequest, error) {
-	q := r.URL.Query()
-	req := LogsRequest{
-		Deployment: q.Get("deployment"),
-		Project:    q.Get("project"),
-		Service:    q.Get("service"),
-		Follow:     q.Get("follow") == "true",
-	}
-	if t := q.Get("tail"); t != "" {
-		n, err := strconv.Atoi(t)
-		if err != nil || n < 0 {
-			return req, fmt.Errorf("%w: tail %q is not a number of lines", ErrInvalid, t)
-		}
-		req.Tail = n
-	}
-	return req, nil
-}
-
 func (s *Server) composePs(w http.ResponseWriter, r *http.Request) error {
 	services, err := s.backend.ComposePs(r.Context(), r.URL.Query().Get("project"))
 	if err != nil {
@@ -229,45 +217,63 @@ func (s *Server) composePs(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// composeUp streams events and closes with one of kind Done that carries the
-// error, if any: the answer's status was sent long before.
-func (s *Server) composeUp(w http.ResponseWriter, r *http.Request) error {
-	req, err := composeRequest(r)
-	if err != nil {
-		return err
+// compose makes a route of what streams events and closes with one of kind Done
+// that carries the error, if any: the answer's status was sent long before.
+func (s *Server) compose(do func(context.Context, ComposeRequest, func(Event)) error) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var req ComposeRequest
+		if err := decode(r, &req); err != nil {
+			return err
+		}
+		if err := req.check(); err != nil {
+			return err
+		}
+		stream := newEventStream(w)
+		last := Event{Kind: Done}
+		if err := do(r.Context(), req, func(e Event) { _ = stream.send(e) }); err != nil {
+			last.Error = &Error{Code: "COMPOSE", Source: req.Project, Message: err.Error()}
+		}
+		last.Time = time.Now()
+		_ = stream.send(last) // a caller that went away needs no answer
+		return nil
 	}
-	stream := newEventStream(w)
-	last := Event{Kind: Done, Time: time.Now()}
-	if err := s.backend.ComposeUp(r.Context(), req, func(e Event) { _ = stream.send(e) }); err != nil {
-		last.Error = &Error{Code: "COMPOSE", Source: req.Project, Message: err.Error()}
-	}
-	_ = stream.send(last) // a caller that went away needs no answer
-	return nil
 }
 
 func (s *Server) composeDown(w http.ResponseWriter, r *http.Request) error {
-	req, err := composeRequest(r)
-	if err != nil {
+	var req DownRequest
+	if err := decode(r, &req); err != nil {
 		return err
 	}
-	if err := s.backend.ComposeDown(r.Context(), req.Project); err != nil {
+	if err := req.check(); err != nil {
+		return err
+	}
+	if err := s.backend.ComposeDown(r.Context(), req); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-func composeRequest(r *http.Request) (ComposeRequest, error) {
-	var req ComposeRequest
-	dec := json.NewDecoder(r.Body)
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&req); err != nil {
-		return req, fmt.Errorf("%w: %v", ErrInvalid, err)
+func (s *Server) unneeded(w http.ResponseWriter, r *http.Request) error {
+	items, err := s.backend.Unneeded(r.Context())
+	if err != nil {
+		return err
 	}
-	if req.Project == "" {
-		return req, fmt.Errorf("%w: no project named", ErrInvalid)
+	writeJSON(w, http.StatusOK, append([]Unneeded{}, items...))
+	return nil
+}
+
+func (s *Server) prune(w http.ResponseWriter, r *http.Request) error {
+	var req []Unneeded
+	if err := decode(r, &req); err != nil {
+		return err
 	}
-	return req, nil
+	removed, err := s.backend.Prune(r.Context(), req)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, append([]Unneeded{}, removed...))
+	return nil
 }
 
 // writeJSON answers with one document. An error means that the caller is gone,

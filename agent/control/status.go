@@ -1,8 +1,6 @@
 package control
 
-import (
-	"time"
-)
+import "time"
 
 // Status is the document of GET /v1/status and of `margolite status --json`.
 // It is stable: members are added, never renamed or removed.
@@ -88,6 +86,21 @@ type Service struct {
 	Ports     []string `json:"ports,omitempty"` // as 0.0.0.0:8080->80/tcp
 	ExitCode  *int     `json:"exitCode,omitempty"`
 	Pid       int      `json:"pid,omitempty"`
+
+	ContainerName string     `json:"containerName,omitempty"` // for people
+	Started       *time.Time `json:"started,omitempty"`       // while it runs
+	Ended         *time.Time `json:"ended,omitempty"`         // once it ended
+	Restarts      int        `json:"restarts,omitempty"`      // since it last ran well
+	Health        *Health    `json:"health,omitempty"`        // where it has a health check and runs
+	Waiting       string     `json:"waiting,omitempty"`       // what it waits for before it starts
+}
+
+// Health is what the health check of a container says.
+type Health struct {
+	Status   string `json:"status"`             // starting, healthy or unhealthy
+	Failures int    `json:"failures,omitempty"` // in a row
+	ExitCode int    `json:"exitCode,omitempty"` // of the last check
+	Output   string `json:"output,omitempty"`   // of the last check, shortened
 }
 
 // Error is what failed: a code for programs, the object that failed, and a
@@ -106,7 +119,7 @@ type Event struct {
 	Deployment string    `json:"deployment,omitempty"`
 	Component  string    `json:"component,omitempty"`
 	Service    string    `json:"service,omitempty"`
-	State      string    `json:"state,omitempty"`
+	State      string    `json:"state,omitempty"` // of a service.changed: Begun, else empty
 	Version    uint64    `json:"version,omitempty"`
 	Digest     string    `json:"digest,omitempty"`
 	Progress   *Progress `json:"progress,omitempty"`
@@ -133,19 +146,6 @@ const (
 	Done              EventKind = "done" // closes a request that streams
 )
 
-// ComposeRequest asks for a Compose project without a WFM.
-type ComposeRequest struct {
-	Project     string            `json:"project"`
-	File        string            `json:"file,omitempty"` // absolute path on the device
-	Environment map[string]string `json:"environment,omitempty"`
-}
-
-// LogsRequest asks for the output of one service, or of all services of a
-// deployment or project.
-type LogsRequest struct {
-	Deployment string // a deployment's id, a unique prefix of it, or its name; or
-	Project    string // a Compose project
-	Service    string // empty: all
-	Follow     bool
-	Tail       int // lines from the end; 0: all that is kept
-}
+// Begun is the State of an event of kind ServiceChanged that says what is about
+// to be done; only who asks for a Compose project hears of it.
+const Begun = "begun"

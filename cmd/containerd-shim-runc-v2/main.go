@@ -1,15 +1,42 @@
 // Command containerd-shim-runc-v2 is containerd's runc shim, built from containerd's own packages with nothing but the
-// task service. One shim serves all containers that carry the same annotation io.containerd.runc.v2.group.
+// task service. One shim serves all containers that carry the same annotation io.containerd.runc.v2.group. What a
+// container prints it keeps as Docker does where its task asks for that, see [log.URI].
 package main
 
 import (
 	"context"
 
 	"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2/manager"
-	_ "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2/task/plugin" // the task service
+	"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2/task"
 	"github.com/containerd/containerd/v2/pkg/shim"
+	"github.com/containerd/containerd/v2/pkg/shutdown"
+	"github.com/containerd/containerd/v2/plugins"
+	"github.com/containerd/plugin"
+	"github.com/containerd/plugin/registry"
 )
 
 func main() {
+	registry.Register(&plugin.Registration{
+		Type:     plugins.TTRPCPlugin,
+		ID:       "task",
+		Requires: []plugin.Type{plugins.EventPlugin, plugins.InternalPlugin},
+		InitFn:   newService,
+	})
 	shim.RunShim(context.Background(), manager.NewShimManager("io.containerd.runc.v2"))
+}
+
+func newService(ic *plugin.InitContext) (any, error) {
+	publisher, err := ic.GetByID(plugins.EventPlugin, "publisher")
+	if err != nil {
+		return nil, err
+	}
+	ending, err := ic.GetByID(plugins.InternalPlugin, "shutdown")
+	if err != nil {
+		return nil, err
+	}
+	tasks, err := task.NewTaskService(ic.Context, publisher.(shim.Publisher), ending.(shutdown.Service))
+	if err != nil {
+		return nil, err
+	}
+	return &service{TTRPCTaskService: tasks, logs: make(map[string]*output)}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/agent/control"
@@ -121,6 +122,20 @@ func (c *cli) version(_ context.Context, args []string) error {
 	if c.json {
 		return c.printJSON(v)
 	}
-	fmt.Fprintf(c.out, "margolite %s%s, %s, Margo 1.0.0-rc.3\n", v.Version, prefixed(" ", v.Commit), v.Flavour)
+	commit := prefixed(" ", v.Commit)
+	if names(v.Version, v.Commit) {
+		commit = ""
+	}
+	fmt.Fprintf(c.out, "margolite %s%s, %s, Margo 1.0.0-rc.3\n", v.Version, commit, v.Flavour)
 	return nil
+}
+
+// names says whether a version as git describes it is, or ends with, an
+// abbreviation of the commit.
+func names(version, commit string) bool {
+	version = strings.TrimSuffix(version, "-dirty")
+	if i := strings.LastIndex(version, "-g"); i >= 0 {
+		version = version[i+2:]
+	}
+	return len(version) >= 7 && strings.HasPrefix(commit, version)
 }

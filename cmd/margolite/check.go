@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +17,7 @@ import (
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/runtime/external"
+	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/runtime/network"
 )
 
@@ -97,8 +100,15 @@ func deviceProblems(ctx context.Context, cfg *config.Config) []finding {
 
 // deviceFindings looks at what workloads need.
 func deviceFindings(ctx context.Context, cfg *config.Config) []finding {
-	findings := []finding{directory("state.dir", cfg.State.Dir), directory("state.run", cfg.State.Run), clock(time.Now())}
-	if cfg.Runtime.Containerd == config.Embedded {
+	findings := []finding{directory("state.dir", cfg.State.Dir), directory("state.run", cfg.State.Run)}
+	findings = append(findings, socketPaths(cfg)...)
+	findings = append(findings, clock(time.Now()))
+	switch {
+	case cfg.Runtime.Containerd != config.Embedded:
+		findings = append(findings, containerdFinding(ctx, cfg))
+	case os.Geteuid() != 0: // nothing else that could be found would be right
+		findings = append(findings, finding{"containers", "only root can run containers, and look whether that is possible", asRoot, true})
+	default:
 		problems := embedded.Check(filepath.Join(cfg.State.Dir, "containerd"))
 		for _, p := range problems {
 			findings = append(findings, finding{p.Object, p.Text, p.Mend, p.Fatal})
@@ -106,15 +116,60 @@ func deviceFindings(ctx context.Context, cfg *config.Config) []finding {
 		if len(problems) == 0 {
 			findings = append(findings, finding{object: "containers", text: "runc, shim, control groups and overlayfs are usable"})
 		}
-	} else {
-		findings = append(findings, containerdFinding(ctx, cfg))
 	}
+	findings = append(findings, imageFindings(cfg)...)
 	problems := network.Check(ctx)
 	for _, p := range problems {
 		findings = append(findings, finding{"network", p.What, p.Mend, true})
 	}
 	if len(problems) == 0 {
 		findings = append(findings, finding{object: "network", text: "bridges, network namespaces and nftables are usable"})
+		findings = append(findings, firewallFindings(ctx)...)
+	}
+	return findings
+}
+
+// firewallFindings looks at what the device's own firewall does to workloads,
+// which can do their job without what it drops.
+func firewallFindings(ctx context.Context) []finding {
+	advice, err := network.Advice(ctx)
+	if err != nil {
+		return []finding{{"firewall", err.Error(), "", false}}
+	}
+	var findings []finding
+	for _, p := range advice {
+		findings = append(findings, finding{"firewall", p.What, p.Mend, false})
+	}
+	return findings
+}
+
+// imageFindings looks at the files that images need: those of registries, and the
+// archives that the device came with.
+func imageFindings(cfg *config.Config) []finding {
+	var findings []finding
+	registries := registriesOf(cfg)
+	for _, host := range slices.Sorted(maps.Keys(registries)) {
+		r := registries[host]
+		object := "registry " + host
+		switch err := r.Check(host); {
+		case err != nil:
+			// Only what comes from there is out of reach.
+			findings = append(findings, finding{object, err.Error(), "correct the files of its entry in registries", false})
+		case r.Insecure:
+			findings = append(findings, finding{object, "its certificate is not verified", "name its authority in ca instead of insecure: true", false})
+		default:
+			findings = append(findings, finding{object: object, text: "its configuration can be used"})
+		}
+	}
+	if cfg.Runtime.Preload == "" {
+		return findings
+	}
+	archives, problems := image.CheckPreload(cfg.Runtime.Preload)
+	for _, err := range problems {
+		findings = append(findings, finding{"preload", err.Error(), "write the archive again, with docker save or as an OCI layout", false})
+	}
+	if archives > 0 && len(problems) == 0 {
+		findings = append(findings, finding{object: "preload", text: fmt.Sprintf("%d image archives in %s", archives, cfg.Runtime.Preload)})
 	}
 	return findings
 }
@@ -155,13 +210,16 @@ func broken(object string, err error) finding {
 	return f
 }
 
+// asRoot is the mend where nothing but the rights of root is missing.
+const asRoot = "repeat this as root; margolite runs as root, too"
+
 // directory looks whether a directory can be written and has space.
 func directory(object, dir string) finding {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return finding{object, err.Error(), "let margolite's user create " + dir, true}
+		return denied(finding{object, err.Error(), "make a directory that root can write, or name another one as " + object, true}, err)
 	}
 	if err := unix.Access(dir, unix.W_OK); err != nil {
-		return finding{object, fmt.Sprintf("%s cannot be written: %v", dir, err), "mount it writable, for margolite's user", true}
+		return denied(finding{object, fmt.Sprintf("%s cannot be written: %v", dir, err), "mount it writable", true}, err)
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
@@ -173,6 +231,33 @@ func directory(object, dir string) finding {
 		f.mend = "free some space; updates need room for new images"
 	}
 	return f
+}
+
+// denied corrects the mend of a finding where the rights of root would do.
+func denied(f finding, err error) finding {
+	if os.Geteuid() != 0 && errors.Is(err, os.ErrPermission) {
+		f.mend = asRoot
+	}
+	return f
+}
+
+// maxSocketPath is how long the path of a socket may be: the kernel has 108
+// bytes for it, the last of which is zero.
+const maxSocketPath = 107
+
+// socketPaths looks whether the paths of the sockets in state.run are short enough.
+func socketPaths(cfg *config.Config) []finding {
+	longest := socketPath(cfg)
+	if cfg.Runtime.Containerd == config.Embedded {
+		longest = filepath.Join(cfg.State.Run, "containerd", "containerd.sock.ttrpc")
+	}
+	if len(longest) <= maxSocketPath {
+		return nil
+	}
+	return []finding{{
+		"state.run", fmt.Sprintf("the path of socket %s has %d bytes, the kernel takes %d", longest, len(longest), maxSocketPath),
+		fmt.Sprintf("choose a state.run of at most %d bytes", maxSocketPath-len(longest)+len(filepath.Clean(cfg.State.Run))), true,
+	}}
 }
 
 // clock looks whether the clock can be right.

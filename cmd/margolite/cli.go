@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/cmd/margolite/config"
@@ -28,11 +29,14 @@ const defaultConfig = "/etc/margolite/config.yaml"
 
 // cli is one invocation of the command line.
 type cli struct {
+	in       io.Reader
 	out, err io.Writer
 	env      []string
 
 	configFile string
 	json       bool
+	command    string      // the one that is running, for hints
+	lasting    atomic.Bool // it cleans up after an interrupt, and may take its time
 }
 
 // command is one verb.
@@ -48,10 +52,12 @@ func commands() []command {
 		{"run", "", "run the agent", (*cli).run},
 		{"status", "[--json]", "show the last poll, the manifest and every deployment", (*cli).status},
 		{"sync", "", "poll the WFM now", (*cli).sync},
-		{"logs", "DEPLOYMENT [SERVICE] [--follow] [--tail N]", "show what workloads print", (*cli).logs},
+		{"logs", "DEPLOYMENT [SERVICE...]", "show what workloads print", (*cli).logs},
+		{"exec", "DEPLOYMENT SERVICE [--] COMMAND...", "run a command in a workload", (*cli).exec},
+		{"prune", "[--images] [--volumes]", "remove what is kept although nothing needs it", (*cli).prune},
 		{"capabilities", "[--json]", "show what is reported about this device", (*cli).capabilities},
 		{"check", "[--json]", "say whether this device can do the job, and what to mend", (*cli).check},
-		{"compose", "up|down|ps|logs|config [-f FILE] [-p PROJECT]", "run a Compose file without a WFM", (*cli).compose},
+		{"compose", "up|down|ps|logs|exec|config|pull [-f FILE] [-p PROJECT]", "run a Compose file without a WFM", (*cli).compose},
 		{"version", "[--json]", "show version, flavour and the revisions of the standard", (*cli).version},
 	}
 }
@@ -74,18 +80,27 @@ type hintError struct {
 func (e *hintError) Error() string { return e.err.Error() }
 func (e *hintError) Unwrap() error { return e.err }
 
+// exitError is the exit code of a command that ran somewhere else, and has said
+// for itself what there is to say.
+type exitError struct{ code int }
+
+func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
 // main runs one command and returns the exit code.
 func (c *cli) main(ctx context.Context, args []string) int {
 	c.configFile = defaultConfig
 	err := c.dispatch(ctx, args)
 	var usage *usageError
+	var exit *exitError
 	switch {
+	case errors.As(err, &exit):
+		return exit.code
 	case err == nil:
 		return exitDone
 	case errors.Is(err, flag.ErrHelp):
 		return exitDone
 	case errors.As(err, &usage):
-		fmt.Fprintf(c.err, "margolite: %v\nhint: margolite help\n", err)
+		fmt.Fprintf(c.err, "margolite: %v\nhint: see `%s --help`\n", err, strings.TrimSpace("margolite "+c.command))
 		return exitUsage
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return exitFailed // interrupted; nobody needs to be told
@@ -99,7 +114,7 @@ func (c *cli) main(ctx context.Context, args []string) int {
 }
 
 func (c *cli) dispatch(ctx context.Context, args []string) error {
-	flags := c.flags("margolite")
+	flags := c.flags("")
 	flags.Usage = func() {}
 	if err := flags.Parse(args); err != nil {
 		return c.flagError(err, c.overview)
@@ -121,76 +136,12 @@ func (c *cli) dispatch(ctx context.Context, args []string) error {
 	return all[i].run(c, ctx, args)
 }
 
-// flags makes a flag set with what every command takes.
-func (c *cli) flags(name string) *flag.FlagSet {
-	f := flag.NewFlagSet(name, flag.ContinueOnError)
-	f.SetOutput(io.Discard)
-	f.StringVar(&c.configFile, "config", c.configFile, "configuration `FILE`")
-	return f
-}
-
-// jsonFlag adds --json.
-func (c *cli) jsonFlag(f *flag.FlagSet) { f.BoolVar(&c.json, "json", false, "print JSON for programs") }
-
-// parse parses flags in any place among args and returns the others.
-func (c *cli) parse(f *flag.FlagSet, args []string) ([]string, error) {
-	var positional []string
-	for {
-		if err := f.Parse(args); err != nil {
-			return nil, c.flagError(err, func(w io.Writer) { c.usage(w, f) })
-		}
-		rest := f.Args()
-		if len(rest) == 0 {
-			return positional, nil
-		}
-		if i := len(args) - len(rest); i > 0 && args[i-1] == "--" {
-			return append(positional, rest...), nil
-		}
-		positional, args = append(positional, rest[0]), rest[1:]
-	}
-}
-
-// parseNone is parse for commands without arguments.
-func (c *cli) parseNone(f *flag.FlagSet, args []string) error {
-	rest, err := c.parse(f, args)
-	if err == nil && len(rest) > 0 {
-		err = usagef("%s takes no argument %q", f.Name(), rest[0])
-	}
-	return err
-}
-
-// flagError shows help when it was asked for, and makes a usage error of the rest.
-func (c *cli) flagError(err error, help func(io.Writer)) error {
-	if errors.Is(err, flag.ErrHelp) {
-		help(c.out)
-		return err
-	}
-	return &usageError{err.Error()}
-}
-
 func (c *cli) overview(w io.Writer) {
 	fmt.Fprint(w, "margolite is the Margo device agent for small machines.\n\nUsage: margolite COMMAND [--config FILE] [ARGUMENTS]\n\nCommands:\n")
 	for _, cmd := range commands() {
 		fmt.Fprintf(w, "  %-14s %s\n", cmd.name, cmd.short)
 	}
 	fmt.Fprintf(w, "\nThe configuration is %s unless --config names another.\nmargolite COMMAND --help shows the arguments of a command.\n", defaultConfig)
-}
-
-func (c *cli) usage(w io.Writer, f *flag.FlagSet) {
-	name, _, _ := strings.Cut(f.Name(), " ")
-	for _, cmd := range commands() {
-		if cmd.name == name {
-			fmt.Fprintf(w, "Usage: margolite %s %s\n\n%s.\n\nFlags:\n", cmd.name, cmd.args, strings.ToUpper(cmd.short[:1])+cmd.short[1:])
-		}
-	}
-	f.VisitAll(func(fl *flag.Flag) {
-		kind, text := flag.UnquoteUsage(fl)
-		dash := "--"
-		if len(fl.Name) == 1 {
-			dash = "-"
-		}
-		fmt.Fprintf(w, "  %-18s %s\n", strings.TrimSpace(dash+fl.Name+" "+kind), text)
-	})
 }
 
 // load reads the configuration. Where the default file is missing, the

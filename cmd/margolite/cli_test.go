@@ -9,8 +9,11 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,16 +30,32 @@ type answer struct {
 func call(t *testing.T, args ...string) answer {
 	t.Helper()
 	var out, err bytes.Buffer
-	code := (&cli{out: &out, err: &err, env: []string{"TAG=1.0"}}).main(t.Context(), args)
+	code := (&cli{in: strings.NewReader(""), out: &out, err: &err, env: []string{"TAG=1.0"}}).main(t.Context(), args)
+	return answer{code, out.String(), err.String()}
+}
+
+// callWith is call for a command that reads what is typed.
+func callWith(t *testing.T, typed string, args ...string) answer {
+	t.Helper()
+	var out, err bytes.Buffer
+	code := (&cli{in: strings.NewReader(typed), out: &out, err: &err, env: []string{"TAG=1.0"}}).main(t.Context(), args)
 	return answer{code, out.String(), err.String()}
 }
 
 // fakeAgent answers on a control socket with what a test put into it.
 type fakeAgent struct {
 	control.Projects
+	mu      sync.Mutex // what is below is also used while another process asks
 	status  control.Status
 	syncErr error
 	asked   []string
+	up      control.ComposeRequest
+	down    control.DownRequest
+	logs    control.LogsRequest
+	command control.ExecRequest
+	exec    func(context.Context, control.ExecRequest, control.ExecStreams) (int, error)
+	items   []control.Unneeded
+	endless bool // logs are followed until their reader is gone
 }
 
 func (a *fakeAgent) Status(context.Context) (*control.Status, error) { return &a.status, nil }
@@ -49,20 +68,73 @@ func (a *fakeAgent) Capabilities(context.Context) (json.RawMessage, error) {
 
 func (a *fakeAgent) Subscribe() (<-chan control.Event, func()) { return nil, func() {} }
 
-func (a *fakeAgent) Logs(_ context.Context, r control.LogsRequest, w io.Writer) error {
-	_, err := fmt.Fprintf(w, "deployment %s service %s follow %v tail %d\n", r.Deployment, r.Service, r.Follow, r.Tail)
+func (a *fakeAgent) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) error {
+	a.mu.Lock()
+	a.logs = r
+	a.mu.Unlock()
+	tail := "all"
+	if r.Tail != nil {
+		tail = fmt.Sprint(*r.Tail)
+	}
+	_, err := fmt.Fprintf(w, "%s%s %s follow %v tail %s\n", r.Deployment, r.Project, r.Services, r.Follow, tail)
+	if a.endless {
+		<-ctx.Done()
+	}
 	return err
 }
 
+func (a *fakeAgent) ComposeLogs(ctx context.Context, r control.LogsRequest, w io.Writer) error {
+	return a.Logs(ctx, r, w)
+}
+
+func (a *fakeAgent) Exec(ctx context.Context, r control.ExecRequest, s control.ExecStreams) (int, error) {
+	a.mu.Lock()
+	a.command = r
+	a.mu.Unlock()
+	return a.exec(ctx, r, s)
+}
+
+func (a *fakeAgent) ComposeExec(ctx context.Context, r control.ExecRequest, s control.ExecStreams) (int, error) {
+	return a.Exec(ctx, r, s)
+}
+
+func (a *fakeAgent) Unneeded(context.Context) ([]control.Unneeded, error) { return a.items, nil }
+
+func (a *fakeAgent) Prune(_ context.Context, items []control.Unneeded) ([]control.Unneeded, error) {
+	for _, u := range items {
+		a.asked = append(a.asked, "prune "+u.Name)
+	}
+	return items, nil
+}
+
 func (a *fakeAgent) ComposeUp(_ context.Context, r control.ComposeRequest, notify func(control.Event)) error {
+	a.mu.Lock()
+	a.up = r
 	a.asked = append(a.asked, fmt.Sprintf("up %s %s TAG=%s", r.Project, filepath.Base(r.File), r.Environment["TAG"]))
-	notify(control.Event{Kind: control.Transfer, Progress: &control.Progress{Object: "registry/app:1.0", Done: 1, Total: 2}})
-	notify(control.Event{Kind: control.ServiceChanged, Service: "web", Text: "start container"})
+	a.mu.Unlock()
+	notify(control.Event{Kind: control.Warning, Text: "warning: doubtful"})
+	notify(control.Event{Kind: control.Transfer, Progress: &control.Progress{Object: "registry/app:1.0", Done: 1, Total: 2000}})
+	notify(control.Event{Kind: control.Transfer, Progress: &control.Progress{Object: "registry/app:1.0", Done: 2000, Total: 2000}})
+	for _, step := range []string{"create container web-1", "start container web-1", "settle"} {
+		for _, state := range []string{control.Begun, ""} {
+			notify(control.Event{Kind: control.ServiceChanged, Service: "web", Text: step, State: state})
+		}
+	}
 	return nil
 }
 
-func (a *fakeAgent) ComposeDown(_ context.Context, project string) error {
-	a.asked = append(a.asked, "down "+project)
+func (a *fakeAgent) ComposePull(_ context.Context, r control.ComposeRequest, notify func(control.Event)) error {
+	a.up = r
+	a.asked = append(a.asked, fmt.Sprintf("pull %s %s", r.Project, r.Pull))
+	notify(control.Event{Kind: control.Transfer, Progress: &control.Progress{Object: "registry/app:1.0", Done: 2000, Total: 2000}})
+	return nil
+}
+
+func (a *fakeAgent) ComposeDown(_ context.Context, r control.DownRequest) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.down = r
+	a.asked = append(a.asked, "down "+r.Project)
 	return nil
 }
 
@@ -70,12 +142,18 @@ func (a *fakeAgent) ComposePs(_ context.Context, project string) ([]control.Serv
 	if project == "empty" {
 		return nil, nil
 	}
-	return []control.Service{{Project: project, Name: "web", Number: 1, State: "running", Container: strings.Repeat("c", 32), Image: "app@sha256:0"}}, nil
-}
-
-func (a *fakeAgent) ComposeLogs(_ context.Context, r control.LogsRequest, w io.Writer) error {
-	_, err := fmt.Fprintf(w, "project %s service %s tail %d\n", r.Project, r.Service, r.Tail)
-	return err
+	if project == "" {
+		project = "every"
+	}
+	code := 3
+	started, ended := time.Now().Add(-5*time.Minute), time.Now().Add(-2*time.Hour)
+	return []control.Service{
+		{
+			Project: project, Name: "web", Number: 1, State: "running", Container: strings.Repeat("c", 32), Image: "app@sha256:" + strings.Repeat("0", 64),
+			Ports: []string{"0.0.0.0:80->80/tcp"}, Started: &started, Health: &control.Health{Status: "healthy"},
+		},
+		{Project: project, Name: "job", Number: 1, State: "stopped", Container: "d", Image: "job@sha256:1", ContainerName: "nightly", ExitCode: &code, Ended: &ended, Restarts: 2},
+	}, nil
 }
 
 // serve lets a answer for as long as the test runs, and returns the
@@ -127,30 +205,46 @@ func TestWrongUsageIsTwo(t *testing.T) {
 		"flag needs an argument: -config":      {"status", "--config"},
 		`status takes no argument "now"`:       {"status", "now"},
 		"logs takes a deployment":              {"logs"},
-		"if wanted, one of its services":       {"logs", "a", "b", "c"},
 		`invalid value "few" for flag -tail`:   {"logs", "a", "--tail", "few"},
+		`invalid value "soon" for flag -since`: {"logs", "a", "--since", "soon"},
+		"exec takes a deployment":              {"exec", "d", "web"},
+		"exec takes a service and a command":   {"compose", "exec", "web"},
+		"not SERVICE=NUMBER":                   {"compose", "up", "--scale", "web"},
+		"is not always, missing or never":      {"compose", "up", "--pull", "sometimes"},
+		"contradict each other":                {"compose", "up", "-d", "--attach"},
+		"--force-recreate is for all services": {"compose", "up", "--force-recreate", "web"},
+		"is not 0 to 3600 seconds":             {"compose", "down", "-t", "-1"},
+		"the policy is always or missing":      {"compose", "pull", "--policy", "never"},
+		`prune takes no argument "all"`:        {"prune", "all"},
 		"compose needs one of":                 {"compose"},
 		`not "start"`:                          {"compose", "start"},
-		"compose logs takes one service":       {"compose", "logs", "a", "b"},
-		`compose up takes no argument "web"`:   {"compose", "up", "web"},
+		`compose down takes no argument "web"`: {"compose", "down", "web"},
 		`run takes no argument "now"`:          {"run", "now"},
 	} {
 		got := call(t, args...)
-		if got.code != exitUsage || !strings.Contains(got.err, text) || !strings.Contains(got.err, "hint: margolite help") || got.out != "" {
+		if got.code != exitUsage || !strings.Contains(got.err, text) || !strings.HasSuffix(got.err, " --help`\n") || got.out != "" {
 			t.Errorf("margolite %q: code %d, stdout %q, stderr %q, want 2 and %q", args, got.code, got.out, got.err, text)
 		}
+	}
+	if got := call(t, "compose", "up", "--colour"); !strings.HasSuffix(got.err, "hint: see `margolite compose up --help`\n") {
+		t.Errorf("the hint is %q", got.err)
+	}
+	if got := call(t); !strings.HasSuffix(got.err, "hint: see `margolite --help`\n") {
+		t.Errorf("the hint is %q", got.err)
 	}
 }
 
 func TestHelpGoesToStandardOutput(t *testing.T) {
 	for want, args := range map[string][]string{
-		"Commands:":                               {"help"},
-		"status  ":                                {"--help"},
-		"Usage: margolite logs DEPLOYMENT":        {"logs", "--help"},
-		"--tail N":                                {"logs", "-h"},
-		"Usage: margolite compose up|down":        {"compose", "--help"},
-		"-p PROJECT         PROJECT name":         {"compose", "up", "--help"},
-		"--config FILE      configuration FILE\n": {"status", "--help"},
+		"Commands:":                                      {"help"},
+		"status  ":                                       {"--help"},
+		"Usage: margolite logs DEPLOYMENT":               {"logs", "--help"},
+		"-n, --tail N":                                   {"logs", "-h"},
+		"Usage: margolite compose up|down":               {"compose", "--help"},
+		"  -p, --project-name PROJECT PROJECT":           {"compose", "up", "--help"},
+		"Usage: margolite compose exec SERVICE":          {"compose", "exec", "-h"},
+		"  pull     bring the images":                    {"compose", "-h"},
+		"--config FILE             configuration FILE\n": {"status", "--help"},
 	} {
 		if got := call(t, args...); got.code != exitDone || !strings.Contains(got.out, want) || got.err != "" {
 			t.Errorf("margolite %q: code %d, stdout %q, stderr %q, want 0 and %q", args, got.code, got.out, got.err, want)
@@ -169,11 +263,11 @@ func TestConfigurationIsNamedInAnyPlace(t *testing.T) {
 		{"--config", "/nonexistent", "logs", "--tail", "3", "--config", file, "--", "d", "web"},
 	} {
 		got := call(t, args...)
-		if want := "deployment d service web follow false tail 3\n"; got.code != exitDone || got.out != want || got.err != "" {
+		if want := "d [web] follow false tail 3\n"; got.code != exitDone || got.out != want || got.err != "" {
 			t.Errorf("margolite %q: code %d, stdout %q, stderr %q, want %q", args, got.code, got.out, got.err, want)
 		}
 	}
-	if got := call(t, "--config", file, "logs", "--follow", "--", "--odd"); got.out != "deployment --odd service  follow true tail 0\n" {
+	if got := call(t, "--config", file, "logs", "--follow", "--", "--odd"); got.out != "--odd [] follow true tail all\n" {
 		t.Errorf("an argument behind -- was taken for a flag: %+v", got)
 	}
 }
@@ -256,7 +350,10 @@ func TestStatusDocumentIsStable(t *testing.T) {
 			Components: []control.Component{{
 				Name: "main", State: "failed", Error: fault, Project: "id-main",
 				Progress: &control.Progress{Object: "image", Done: 1, Total: 2},
-				Services: []control.Service{{Project: "id-main", Name: "web", Number: 1, State: "stopped", Container: "c", Image: "i", Address: "10.0.0.2", Ports: []string{"0.0.0.0:80->80/tcp"}, ExitCode: &exit, Pid: 9}},
+				Services: []control.Service{{
+					Project: "id-main", Name: "web", Number: 1, State: "stopped", Container: "c", Image: "i", Address: "10.0.0.2", Ports: []string{"0.0.0.0:80->80/tcp"}, ExitCode: &exit, Pid: 9,
+					ContainerName: "n", Started: &at, Ended: &at, Restarts: 4, Waiting: "for db", Health: &control.Health{Status: "unhealthy", Failures: 3, ExitCode: 1, Output: "o"},
+				}},
 			}},
 		}},
 		RuntimeError: "containerd is away",
@@ -266,7 +363,8 @@ func TestStatusDocumentIsStable(t *testing.T) {
 		`"manifest":{"version":18446744073709551615,"etag":"\"e\"","digest":"sha256:1"},"outbox":2,"deployments":[{"id":"id","name":"app","state":"failed","phase":"failed","reason":"why",` +
 		`"error":{"code":"CONTAINER_EXITED","source":"web","message":"ended with code 3"},"digest":"sha256:2","active":"sha256:3","adoptedManifestVersion":7,"since":"2026-03-01T12:00:00Z",` +
 		`"components":[{"name":"main","state":"failed","error":{"code":"CONTAINER_EXITED","source":"web","message":"ended with code 3"},"project":"id-main","progress":{"object":"image","done":1,"total":2},` +
-		`"services":[{"project":"id-main","name":"web","number":1,"state":"stopped","container":"c","image":"i","address":"10.0.0.2","ports":["0.0.0.0:80-\u003e80/tcp"],"exitCode":3,"pid":9}]}]}],"runtimeError":"containerd is away"}`
+		`"services":[{"project":"id-main","name":"web","number":1,"state":"stopped","container":"c","image":"i","address":"10.0.0.2","ports":["0.0.0.0:80-\u003e80/tcp"],"exitCode":3,"pid":9,` +
+		`"containerName":"n","started":"2026-03-01T12:00:00Z","ended":"2026-03-01T12:00:00Z","restarts":4,"health":{"status":"unhealthy","failures":3,"exitCode":1,"output":"o"},"waiting":"for db"}]}]}],"runtimeError":"containerd is away"}`
 	file := serve(t, a)
 	got := call(t, "status", "--json", "--config", file)
 	var compact bytes.Buffer
@@ -319,59 +417,6 @@ func TestStatusForPeople(t *testing.T) {
 	}
 }
 
-func TestComposeSpeaksToTheAgent(t *testing.T) {
-	a := &fakeAgent{}
-	file := serve(t, a)
-	compose := write(t, filepath.Join(t.TempDir(), "app.yaml"), "name: shop\nservices: {web: {image: app}}\n")
-	for _, c := range []struct {
-		args  []string
-		asked string
-		out   string
-	}{
-		{[]string{"compose", "up", "-f", compose}, "up shop app.yaml TAG=1.0", "shop     web-1    running  cccccccccccc"},
-		{[]string{"compose", "-f", compose, "up", "-d"}, "up shop app.yaml TAG=1.0", "PROJECT"},
-		{[]string{"compose", "--config", file, "--file=" + compose, "-p", "other", "up"}, "up other app.yaml TAG=1.0", "other"},
-		{[]string{"compose", "down", "-p", "shop"}, "down shop", ""},
-		{[]string{"compose", "-p", "shop", "down"}, "down shop", ""},
-		{[]string{"compose", "logs", "web", "--tail", "5", "-p", "shop"}, "", "project shop service web tail 5\n"},
-		{[]string{"compose", "ps", "-p", "empty", "--json"}, "", "[]\n"},
-		{[]string{"compose", "ps", "-a"}, "", "web-1"},
-	} {
-		a.asked = nil
-		got := call(t, append([]string{"--config", file}, c.args...)...)
-		if got.code != exitDone || !strings.Contains(got.out, c.out) || strings.Join(a.asked, "; ") != c.asked {
-			t.Errorf("margolite %q: %+v, the agent was asked %q, want %q", c.args, got, a.asked, c.asked)
-		}
-	}
-	var services []control.Service
-	got := call(t, "compose", "ps", "--json", "-p", "shop", "--config", file)
-	if err := json.Unmarshal([]byte(got.out), &services); err != nil || len(services) != 1 || services[0].Name != "web" {
-		t.Errorf("ps --json: %+v, %v", got, err)
-	}
-	if got := call(t, "compose", "up", "-f", compose, "--config", file); !strings.Contains(got.err, "registry/app:1.0: 1 of 2 bytes") || !strings.Contains(got.err, "start container web") {
-		t.Errorf("progress is %q", got.err)
-	}
-	if got := call(t, "compose", "up", "-f", "/nonexistent.yaml", "--config", file); got.code != exitFailed || !strings.Contains(got.err, "nonexistent.yaml") {
-		t.Errorf("a missing file: %+v", got)
-	}
-}
-
-func TestComposeConfigTouchesNothing(t *testing.T) {
-	dir := t.TempDir()
-	good := write(t, filepath.Join(dir, "good.yaml"), "services: {web: {image: \"app:${TAG}\"}}\n")
-	if got := call(t, "compose", "config", "-f", good); got.code != exitDone || !strings.Contains(got.out, "app:1.0") {
-		t.Errorf("%+v", got)
-	}
-	bad := write(t, filepath.Join(dir, "bad.yaml"), "services: {web: {image: app, privileged: true}}\n")
-	if got := call(t, "compose", "config", "-f", bad); got.code != exitFailed || !strings.Contains(got.err, "privileged") || !strings.Contains(got.err, "web") {
-		t.Errorf("%+v", got)
-	}
-	t.Chdir(t.TempDir())
-	if got := call(t, "compose", "config"); got.code != exitFailed || !strings.Contains(got.err, "hint: name one with -f FILE") {
-		t.Errorf("%+v", got)
-	}
-}
-
 func TestVersionDocument(t *testing.T) {
 	got := call(t, "version", "--json")
 	var doc map[string]any
@@ -402,5 +447,67 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 	write(t, file, fmt.Sprintf("wfm: {url: https://127.0.0.1:1, certificate: /nonexistent.pem}\nstate: {dir: %[1]s/state, run: %[1]s}\n", filepath.Dir(file)))
 	if got := call(t, "check", "--config", file); got.code != exitFailed || !strings.Contains(got.out, "failed   identity: /nonexistent.pem") || !strings.Contains(got.out, "mend: put the file in place") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// The versions that git describes, and whether the commit has to be said, too.
+func TestVersionSaysTheCommitOnce(t *testing.T) {
+	const commit = "5807181d0c4e"
+	for version, want := range map[string]bool{
+		"5807181": true, "5807181-dirty": true, "v0.2.0-3-g5807181": true, "v0.2.0-3-g5807181-dirty": true,
+		"v0.2.0": false, "dev": false, "580": false, "1234567": false,
+	} {
+		if got := names(version, commit); got != want {
+			t.Errorf("version %s names commit %s: %v, want %v", version, commit, got, want)
+		}
+	}
+}
+
+func TestCheckKnowsHowLongPathsOfSocketsAre(t *testing.T) {
+	dir := filepath.Dir(configuration(t))
+	const suffix = "/containerd/containerd.sock.ttrpc"
+	for length, want := range map[int]bool{107 - len(suffix): false, 108 - len(suffix): true} {
+		run := filepath.Join(dir, strings.Repeat("r", length-len(dir)-1))
+		file := write(t, filepath.Join(dir, "long.yaml"), fmt.Sprintf("state: {dir: %s/state, run: %s}\n", dir, run))
+		got := call(t, "check", "--config", file)
+		if failed := strings.Contains(got.out, "failed   state.run: the path of socket") && strings.Contains(got.out, fmt.Sprintf("at most %d bytes", 107-len(suffix))); failed != want {
+			t.Errorf("a state.run of %d bytes: %+v", length, got)
+		}
+	}
+}
+
+// Where only the rights of root are missing, nothing else is to be mended.
+func TestCheckWithoutRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to be another user")
+	}
+	dir, err := os.MkdirTemp("/tmp", "cli-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	file := write(t, filepath.Join(dir, "config.yaml"), fmt.Sprintf("state: {dir: %[1]s/state, run: %[1]s}\n", dir))
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(file, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	program := exec.Command("/proc/self/exe", "check", "--config", file)
+	program.Env = append(os.Environ(), "MARGOLITE_TEST_MAIN=1")
+	program.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := program.Output()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != exitFailed {
+		t.Errorf("it ended with %v", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		object, _, _ := strings.Cut(strings.TrimPrefix(line, "failed   "), ":")
+		switch object {
+		case "state.dir", "state.run", "containers":
+			if !strings.Contains(line, "mend: repeat this as root") {
+				t.Errorf("a wrong mend: %s", line)
+			}
+		}
+	}
+	if n := strings.Count(string(out), "repeat this as root"); n != 3 {
+		t.Errorf("%d things need root, want 3:\n%s", n, out)
 	}
 }

@@ -3,22 +3,34 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/runtime/compose"
 )
 
-// composeFiles are the names that are looked for when none is given.
-var composeFiles = []string{"compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"}
+// verb is one verb of compose.
+type verb struct {
+	command
+	do func(c *cli, ctx context.Context, p *composeProject, args []string) error
+}
+
+func composeVerbs() []verb {
+	return []verb{
+		{command{name: "compose up", args: "[SERVICE...]", short: "make a project run, and return once it does"}, (*cli).composeUp},
+		{command{name: "compose down", short: "remove a project; named volumes stay"}, (*cli).composeDown},
+		{command{name: "compose ps", args: "[SERVICE...]", short: "list the containers of a project"}, (*cli).composePs},
+		{command{name: "compose logs", args: "[SERVICE...]", short: "show what services print"}, (*cli).composeLogs},
+		{command{name: "compose exec", args: "SERVICE COMMAND...", short: "run a command in a container that runs"}, (*cli).composeExec},
+		{command{name: "compose config", short: "show the project as it is understood; touches nothing"}, (*cli).composeConfig},
+		{command{name: "compose pull", args: "[SERVICE...]", short: "bring the images of a project up to date"}, (*cli).composePull},
+	}
+}
 
 // compose runs a Compose file without a WFM: through the agent where one runs,
 // else with the same runtime in this process.
@@ -28,143 +40,39 @@ func (c *cli) compose(ctx context.Context, args []string) error {
 	if err := before.Parse(args); err != nil {
 		return c.flagError(err, func(w io.Writer) { c.usage(w, before) })
 	}
+	verbs := composeVerbs()
+	names := make([]string, len(verbs))
+	for i, v := range verbs {
+		names[i] = strings.TrimPrefix(v.name, "compose ")
+	}
 	if before.NArg() == 0 {
-		return usagef("compose needs one of up, down, ps, logs, config")
+		return usagef("compose needs one of %s", strings.Join(names, ", "))
 	}
-	verb, args := before.Arg(0), before.Args()[1:]
-	f := c.composeFlags("compose "+verb, p)
-
-	switch verb {
-	case "up":
-		var detach bool
-		f.BoolVar(&detach, "d", false, "accepted for habit: up always returns once the services run")
-		f.BoolVar(&detach, "detach", false, "the same as -d")
-		if err := c.parseNone(f, args); err != nil {
-			return err
-		}
-		if err := p.find(c.env); err != nil {
-			return err
-		}
-		return c.withProjects(ctx, func(projects control.Projects) error { return c.composeUp(ctx, projects, p) })
-	case "down":
-		if err := c.parseNone(f, args); err != nil {
-			return err
-		}
-		if err := p.findName(c.env); err != nil {
-			return err
-		}
-		return c.withProjects(ctx, func(projects control.Projects) error { return projects.ComposeDown(ctx, p.name) })
-	case "ps":
-		all := false
-		c.jsonFlag(f)
-		f.BoolVar(&all, "a", false, "of all projects")
-		f.BoolVar(&all, "all", false, "the same as -a")
-		if err := c.parseNone(f, args); err != nil {
-			return err
-		}
-		if !all {
-			if err := p.findName(c.env); err != nil {
-				return err
-			}
-		}
-		return c.withProjects(ctx, func(projects control.Projects) error { return c.composePs(ctx, projects, p.name) })
-	case "logs":
-		r := control.LogsRequest{}
-		f.BoolVar(&r.Follow, "follow", false, "go on as more is printed")
-		f.IntVar(&r.Tail, "tail", 0, "only the last `N` lines")
-		rest, err := c.parse(f, args)
-		if err != nil {
-			return err
-		}
-		if len(rest) > 1 {
-			return usagef("compose logs takes one service at most")
-		}
-		if err := p.findName(c.env); err != nil {
-			return err
-		}
-		r.Project = p.name
-		if len(rest) == 1 {
-			r.Service = rest[0]
-		}
-		return c.withProjects(ctx, func(projects control.Projects) error { return projects.ComposeLogs(ctx, r, c.out) })
-	case "config":
-		if err := c.parseNone(f, args); err != nil {
-			return err
-		}
-		if err := p.find(c.env); err != nil {
-			return err
-		}
-		return c.composeConfig(ctx, p)
+	i := slices.Index(names, before.Arg(0))
+	if i < 0 {
+		return usagef("compose knows %s, not %q", strings.Join(names, ", "), before.Arg(0))
 	}
-	return usagef("compose knows up, down, ps, logs and config, not %q", verb)
+	return verbs[i].do(c, ctx, p, before.Args()[1:])
 }
 
-// composeFlags makes a flag set with what every verb of compose takes.
-func (c *cli) composeFlags(name string, p *composeProject) *flag.FlagSet {
-	f := c.flags(name)
-	f.StringVar(&p.file, "f", p.file, "Compose `FILE`; default: compose.yaml and its other usual names here")
-	f.StringVar(&p.file, "file", p.file, "the same as -f")
-	f.StringVar(&p.name, "p", p.name, "`PROJECT` name; default: the directory of the file")
-	f.StringVar(&p.name, "project-name", p.name, "the same as -p")
-	return f
-}
-
-// composeProject is the project that the command line means.
-type composeProject struct {
-	file, name  string
-	environment map[string]string
-}
-
-// find completes the file and the name.
-func (p *composeProject) find(env []string) error {
-	p.environment = make(map[string]string, len(env))
-	for _, v := range env {
-		if key, value, ok := strings.Cut(v, "="); ok && key != "" {
-			p.environment[key] = value
-		}
-	}
-	if p.file == "" {
-		for _, name := range composeFiles {
-			if _, err := os.Stat(name); err == nil {
-				p.file = name
-				break
-			}
-		}
-	}
-	if p.file == "" {
-		return &hintError{errors.New("there is no Compose file here"), "name one with -f FILE"}
-	}
-	var err error
-	if p.file, err = filepath.Abs(p.file); err != nil {
-		return fmt.Errorf("cannot find Compose file %s: %w", p.file, err)
-	}
-	if _, err := os.Stat(p.file); err != nil {
-		return fmt.Errorf("cannot read Compose file: %w", err)
-	}
-	if p.name == "" {
-		p.name = compose.ProjectName(p.file, p.environment)
-	}
-	return nil
-}
-
-// findName completes the name; the file is not needed if the name is given.
-func (p *composeProject) findName(env []string) error {
-	if p.name != "" {
-		return nil
-	}
-	return p.find(env)
+// reached is the way to the containers of this machine.
+type reached struct {
+	control.Projects
+	// supervise looks after what runs until ctx is done, as the agent does; nil
+	// where an agent does.
+	supervise func(ctx context.Context) error
 }
 
 // withProjects calls do with the agent, if one runs, else with a runtime in
 // this process that leaves the containers running when it is done.
-func (c *cli) withProjects(ctx context.Context, do func(control.Projects) error) error {
+func (c *cli) withProjects(ctx context.Context, do func(*reached) error) error {
 	client, cfg, err := c.client(false)
 	if err != nil {
 		return err
 	}
 	err = client.Ping(ctx)
 	if err == nil {
-		return do(client)
+		return do(&reached{Projects: client})
 	}
 	if !errors.Is(err, control.ErrNotRunning) {
 		return err
@@ -176,80 +84,86 @@ func (c *cli) withProjects(ctx context.Context, do func(control.Projects) error)
 	if err != nil {
 		return err
 	}
-	return errors.Join(do(agent.NewProjects(w.Engine, cfg.Runtime.Settle)), w.Close())
+	projects := agent.NewProjects(w.Engine, cfg.Runtime.Settle)
+	return errors.Join(do(&reached{Projects: projects, supervise: w.Engine.Run}), w.Close())
 }
 
-func (c *cli) composeUp(ctx context.Context, projects control.Projects, p *composeProject) error {
-	printer := &progressPrinter{out: c.err}
-	err := projects.ComposeUp(ctx, control.ComposeRequest{Project: p.name, File: p.file, Environment: p.environment}, printer.event)
-	printer.finish()
+// request asks for the project, of which services are wanted; none: all.
+func (p *composeProject) request(services []string) control.ComposeRequest {
+	return control.ComposeRequest{
+		Project: p.name, File: p.files[0], Files: p.files[1:], Directory: p.directory,
+		Environment: p.environment, Profiles: p.profiles, Services: services,
+	}
+}
+
+// composePull brings the images of a project up to date.
+func (c *cli) composePull(ctx context.Context, p *composeProject, args []string) error {
+	f := c.composeFlags("compose pull", p)
+	quiet := false
+	f.BoolVar(&quiet, "quiet", false, "show no progress")
+	short(f, "q", "quiet")
+	r := control.ComposeRequest{}
+	f.StringVar(&r.Pull, "policy", "always", "`POLICY`: always, or missing for images that are not there yet")
+	services, err := c.parse(f, args)
 	if err != nil {
 		return err
 	}
-	return c.composePs(ctx, projects, p.name)
+	if r.Pull != "always" && r.Pull != "missing" {
+		return usagef("the policy is always or missing, not %q", r.Pull)
+	}
+	if err := p.find(ctx, c.env); err != nil {
+		return err
+	}
+	policy := r.Pull
+	r = p.request(services)
+	r.Pull = policy
+	return c.withProjects(ctx, func(w *reached) error {
+		shown := c.newProgress(quiet)
+		err := w.ComposePull(ctx, r, shown.event)
+		shown.finish(err)
+		return err
+	})
 }
 
-func (c *cli) composePs(ctx context.Context, projects control.Projects, project string) error {
-	services, err := projects.ComposePs(ctx, project)
+// composeDown removes a project.
+func (c *cli) composeDown(ctx context.Context, p *composeProject, args []string) error {
+	f := c.composeFlags("compose down", p)
+	r := control.DownRequest{}
+	f.BoolVar(&r.Volumes, "volumes", false, "remove its named volumes, too, with what they hold")
+	short(f, "v", "volumes")
+	timeoutFlag(f, &r.Timeout)
+	var habit bool
+	f.BoolVar(&habit, "remove-orphans", true, "accepted for habit: all of a project is removed")
+	if err := c.parseNone(f, args); err != nil {
+		return err
+	}
+	if err := p.findName(ctx, c.env); err != nil {
+		return err
+	}
+	r.Project = p.name
+	return c.withProjects(ctx, func(w *reached) error { return c.takeDown(ctx, w, r) })
+}
+
+// takeDown removes a project and says of which containers.
+func (c *cli) takeDown(ctx context.Context, w *reached, r control.DownRequest) error {
+	services, err := w.ComposePs(ctx, r.Project)
 	if err != nil {
 		return err
 	}
-	if c.json {
-		if services == nil {
-			services = []control.Service{}
+	shown := c.newProgress(false)
+	steps := func(state string) {
+		for _, s := range slices.Backward(services) {
+			shown.event(control.Event{Kind: control.ServiceChanged, State: state, Text: fmt.Sprintf("remove container %s-%d", s.Name, s.Number)})
 		}
-		return c.printJSON(services)
 	}
-	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "PROJECT\tSERVICE\tSTATE\tCONTAINER\tADDRESS\tPORTS")
-	for _, s := range services {
-		state := s.State
-		if s.ExitCode != nil {
-			state = fmt.Sprintf("%s (%d)", state, *s.ExitCode)
-		}
-		fmt.Fprintf(w, "%s\t%s-%d\t%s\t%.12s\t%s\t%s\n", s.Project, s.Name, s.Number, state, s.Container, s.Address, strings.Join(s.Ports, " "))
+	steps(control.Begun)
+	err = w.ComposeDown(ctx, r)
+	if err == nil {
+		steps("")
 	}
-	return w.Flush()
-}
-
-// composeConfig prints the project as it was understood, or says what is not
-// supported. It touches nothing.
-func (c *cli) composeConfig(ctx context.Context, p *composeProject) error {
-	project, err := compose.Load(ctx, compose.Options{ProjectName: p.name, ComposeFile: p.file, Environment: p.environment})
-	if err != nil {
-		return err
+	shown.finish(err)
+	if err == nil && len(services) == 0 {
+		fmt.Fprintf(c.err, "nothing runs under project %s\n", r.Project)
 	}
-	for _, w := range project.Warnings {
-		fmt.Fprintf(c.err, "warning: %s\n", w)
-	}
-	text, err := project.Compose.MarshalYAML()
-	if err != nil {
-		return fmt.Errorf("cannot print the project: %w", err)
-	}
-	_, err = c.out.Write(text)
 	return err
-}
-
-// progressPrinter shows what happens while a project comes up.
-type progressPrinter struct {
-	out  io.Writer
-	open bool // the last line is not finished
-}
-
-func (p *progressPrinter) event(e control.Event) {
-	switch {
-	case e.Progress != nil:
-		fmt.Fprintf(p.out, "\r\033[K%s: %s", e.Progress.Object, bytesOf(e.Progress))
-		p.open = true
-	case e.Text != "":
-		p.finish()
-		fmt.Fprintf(p.out, "%s %s%s\n", e.Text, e.Service, prefixed(": ", e.State))
-	}
-}
-
-func (p *progressPrinter) finish() {
-	if p.open {
-		fmt.Fprintln(p.out)
-	}
-	p.open = false
 }

@@ -14,12 +14,17 @@ import (
 const stopGrace = 15 * time.Second
 
 func main() {
+	c := &cli{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Environ()}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() {
 		stop() // another signal ends the process at once
-		time.AfterFunc(stopGrace, func() { os.Exit(exitFailed) })
+		time.AfterFunc(stopGrace, func() {
+			if !c.lasting.Load() {
+				os.Exit(exitFailed)
+			}
+		})
 	})
-	code := (&cli{out: os.Stdout, err: os.Stderr, env: os.Environ()}).main(ctx, os.Args[1:])
+	code := c.main(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)
 }

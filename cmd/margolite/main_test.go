@@ -19,6 +19,10 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	if scene := os.Getenv(claimScene); scene != "" {
+		playClaim(scene)
+		return
+	}
 	os.Exit(m.Run())
 }
 

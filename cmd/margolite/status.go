@@ -92,13 +92,35 @@ func (c *cli) printDeployment(d control.Deployment, now time.Time) {
 func (c *cli) printServices(indent string, services []control.Service) {
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	for _, s := range services {
-		state := s.State
-		if s.ExitCode != nil {
-			state = fmt.Sprintf("%s (%d)", state, *s.ExitCode)
-		}
-		fmt.Fprintf(w, "%s%s-%d\t%s\t%.12s\t%s\t%s\n", indent, s.Name, s.Number, state, s.Container, s.Address, strings.Join(s.Ports, " "))
+		fmt.Fprintf(w, "%s%s-%d\t%s\t%.12s\t%s\t%s\n", indent, s.Name, s.Number, stateOf(s), s.Container, s.Address, strings.Join(s.Ports, " "))
 	}
 	w.Flush()
+	for _, s := range services {
+		switch {
+		case s.Waiting != "":
+			fmt.Fprintf(c.out, "%s  %s-%d waits: %s\n", indent, s.Name, s.Number, indented(s.Waiting))
+		case s.Health != nil && s.Health.Status == "unhealthy":
+			fmt.Fprintf(c.out, "%s  %s-%d is unhealthy, its check ended with code %d%s\n",
+				indent, s.Name, s.Number, s.Health.ExitCode, prefixed(": ", indented(strings.TrimSpace(s.Health.Output))))
+		}
+	}
+}
+
+// stateOf is the state of a container in a few words.
+func stateOf(s control.Service) string {
+	state := s.State
+	if s.ExitCode != nil {
+		state = fmt.Sprintf("%s (%d)", state, *s.ExitCode)
+	}
+	if s.Health != nil {
+		state += ", " + s.Health.Status
+	}
+	if s.Restarts == 1 {
+		state += ", 1 restart"
+	} else if s.Restarts > 1 {
+		state += fmt.Sprintf(", %d restarts", s.Restarts)
+	}
+	return state
 }
 
 // sync polls the WFM now.
@@ -112,33 +134,6 @@ func (c *cli) sync(ctx context.Context, args []string) error {
 		return err
 	}
 	return hinted(client.Sync(ctx))
-}
-
-// logs shows what the services of a deployment print.
-func (c *cli) logs(ctx context.Context, args []string) error {
-	f := c.flags("logs")
-	r := control.LogsRequest{}
-	f.BoolVar(&r.Follow, "follow", false, "go on as more is printed")
-	f.BoolVar(&r.Follow, "f", false, "the same")
-	f.IntVar(&r.Tail, "tail", 0, "only the last `N` lines")
-	rest, err := c.parse(f, args)
-	if err != nil {
-		return err
-	}
-	switch len(rest) {
-	case 2:
-		r.Service = rest[1]
-		fallthrough
-	case 1:
-		r.Deployment = rest[0]
-	default:
-		return usagef("logs takes a deployment and, if wanted, one of its services")
-	}
-	client, _, err := c.client(false)
-	if err != nil {
-		return err
-	}
-	return hinted(client.Logs(ctx, r, c.out))
 }
 
 // ago writes the time between two moments as a person would.

@@ -19,6 +19,8 @@ import (
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/runtime/external"
 	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/runtime/log"
+	"github.com/margolite/margolite/runtime/network"
 )
 
 // workloads is the runtime with the containerd below it.
@@ -45,16 +47,18 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger)
 	if err := w.connect(ctx, cfg, logger); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
-	registries := make(map[string]image.Registry, len(cfg.Registries))
-	for host, r := range cfg.Registries {
-		registries[host] = image.Registry(r)
-	}
 	w.Engine, err = runtime.New(runtime.Options{
 		Client:     w.client,
 		Namespace:  cfg.Runtime.Namespace,
+		Publish:    network.Publish(cfg.Runtime.Publish),
 		StateDir:   cfg.State.Dir,
 		RunDir:     cfg.State.Run,
-		Registries: registries,
+		Init:       embedded.FindInit(),
+		Preload:    cfg.Runtime.Preload,
+		Pulls:      cfg.Runtime.Pulls,
+		Registries: registriesOf(cfg),
+		LogDir:     cfg.Runtime.Logs.Dir,
+		LogKeep:    log.Keep{MaxSize: cfg.Runtime.Logs.MaxSize, MaxFile: cfg.Runtime.Logs.MaxFile},
 		Logger:     logger,
 		OnStep:     killAtStep(),
 	})
@@ -62,6 +66,14 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger)
 		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil
+}
+
+func registriesOf(cfg *config.Config) map[string]image.Registry {
+	registries := make(map[string]image.Registry, len(cfg.Registries))
+	for host, r := range cfg.Registries {
+		registries[host] = image.Registry(r)
+	}
+	return registries
 }
 
 func (w *workloads) connect(ctx context.Context, cfg *config.Config, logger *slog.Logger) (err error) {
@@ -87,6 +99,9 @@ func (w *workloads) connect(ctx context.Context, cfg *config.Config, logger *slo
 // Close leaves containers running.
 func (w *workloads) Close() error {
 	var errs []error
+	if w.Engine != nil {
+		w.Engine.Close()
+	}
 	if w.client != nil {
 		errs = append(errs, w.client.Close())
 	}

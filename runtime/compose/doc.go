@@ -8,9 +8,15 @@
 // nodes, number of files and growth by interpolation before compose-go sees it,
 // and compose-go reads only files that were checked first.
 //
-// Nothing in a Compose file is ignored in silence. Whatever this runtime does not
-// do is an [Error] that names service and key; all of them are reported at once.
-// Keys that only inform people, and x- extensions, are passed over.
+// Nothing in a Compose file is ignored in silence. Whatever this runtime cannot do
+// is an [Error] that names service and key; all of them are reported at once. What
+// has no meaning on a device is a warning that names them (Project.Warnings). Keys
+// that only inform people, and x- extensions, are passed over. runtime/README.md
+// has each attribute of the specification; a test holds this package to it.
+//
+// What is read is resolved here once and for all: defaults, short forms, files,
+// variables, profiles, dependencies that other keys imply, the order of networks.
+// Whoever runs a [Project] looks at nothing else.
 //
 // Failure model: an error that is (errors.Is) [ErrInvalid] or holds an [Error] is
 // the fault of the bytes and comes back with the same bytes. Every other error is

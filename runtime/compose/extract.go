@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 )
 
 // Limits bound what a package may hold; the zero value of each stands for its
@@ -182,6 +181,6 @@ func (p *pkg) names(k kind) []string {
 			names = append(names, name)
 		}
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(path.Clean(a), path.Clean(b)) })
+	sortBy(names, func(a, b string) int { return cmp.Compare(path.Clean(a), path.Clean(b)) })
 	return names
 }

@@ -14,7 +14,7 @@ import (
 
 const (
 	maxEnvFile = 256 << 10 // bytes of .env and env_file
-	maxFiles   = 64        // files of every sort in one project
+	maxFiles   = 256       // files of every sort in one project
 )
 
 // files is what a project may read: regular files of bounded size, with strict
@@ -135,6 +135,35 @@ func (f *files) readEnv(abs string, in *interpolator, lookup func(string) (strin
 	vars, err := in.parseEnvFile(string(content), lookup)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", abs, err)
+	}
+	return vars, nil
+}
+
+// readRawEnv reads a file of variables in the format raw: lines of KEY=VALUE that
+// are taken as they are, a KEY alone taken from lookup.
+func (f *files) readRawEnv(abs string, lookup func(string) (string, bool)) (map[string]string, error) {
+	content, err := f.read(abs, maxEnvFile)
+	if err != nil {
+		return nil, err
+	}
+	vars := map[string]string{}
+	number := 0
+	for line := range strings.Lines(strings.TrimPrefix(string(content), "\ufeff")) {
+		number++
+		line = strings.TrimLeft(strings.TrimRight(line, "\r\n"), " \t")
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		name, value, assigned := strings.Cut(line, "=")
+		if name == "" || strings.ContainsAny(name, " \t") {
+			return nil, invalid("%s: line %d: malformed name of a variable", abs, number) // the line may hold a secret
+		}
+		if !assigned {
+			if value, assigned = lookup(name); !assigned {
+				continue
+			}
+		}
+		vars[name] = value
 	}
 	return vars, nil
 }

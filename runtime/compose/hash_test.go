@@ -1,6 +1,7 @@
 package compose_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
@@ -42,6 +43,22 @@ services:
     restart: on-failure:3
 volumes: {data: }
 `
+
+// more is what services may name.
+const more = `
+  ram: {driver_opts: {type: tmpfs, device: tmpfs}}
+  theirs: {external: true}
+configs: {one: {content: "1"}, two: {content: "2"}}
+networks:
+  front:
+  inner: {internal: true}
+  shared: {external: true}
+`
+
+// withDatabase adds a second service to the file of one.
+func withDatabase(file string) string {
+	return strings.Replace(file, "\nvolumes:\n", "\n  db: {image: x}\nvolumes:\n", 1)
+}
 
 // A hash that changes replaces every container of every device with the next
 // version of this program: these values are not to be updated.
@@ -103,8 +120,24 @@ func TestConfigHashChangesWithEverythingThatMakesAContainer(t *testing.T) {
 		"volumes: ['/a:/a']", "volumes: ['/a:/a:rshared']", "volumes: [{type: bind, source: /a, target: /a, bind: {create_host_path: false}}]",
 		"tmpfs: /a", "tmpfs: /a:size=1m", "ports: ['1:1']", "ports: ['1:2']", "ports: ['2:1']", "ports: ['1:1/udp']", "ports: ['::1:1:1']",
 		"mem_limit: 64m", "cpus: 1", "restart: always", "restart: on-failure", "restart: on-failure:1",
+
+		"platform: linux/arm/v7", "annotations: {a: b}", "group_add: [a]", "hostname: a", "domainname: a", "tty: true", "stdin_open: true",
+		"init: true", "pid: host", "ipc: host", "ipc: shareable", "uts: host", "cgroup: host", "sysctls: {net.a: 1}",
+		"ulimits: {core: 0}", "ulimits: {core: 1}", "oom_score_adj: 1", "mem_reservation: 64m", "mem_limit: 64m\nmemswap_limit: -1", "mem_swappiness: 0",
+		"mem_swappiness: 1", "oom_kill_disable: true", "cpu_shares: 5", "cpuset: '1'", "pids_limit: 5", "blkio_config: {weight: 10}", "cgroup_parent: a",
+		"devices: [/dev/a]", "devices: [/dev/a:/dev/b]", "device_cgroup_rules: ['c 1:1 r']", "gpus: all", "shm_size: 1m",
+		"volumes: [/a]", "volumes: ['data:/a:ro']\nread_only: true", "volumes: [{type: bind, source: /a, target: /a, bind: {recursive: disabled}}]",
+		"volumes: [{type: volume, source: data, target: /a, volume: {subpath: b}}]", "volumes: ['ram:/a']", "volumes: ['theirs:/a']",
+		"configs: [one]", "configs: [two]", "configs: [{source: one, mode: 0o400}]", "configs: [{source: one, target: /two}]", "configs: [{source: one, uid: '5'}]",
+		"network_mode: host", "network_mode: none", "network_mode: container:a", "networks: [front]", "networks: [front, default]",
+		"networks: {front: {priority: 1}, default: }", "networks: {default: {aliases: [a]}}", "networks: {default: {interface_name: a}}", "mac_address: 02:00:00:00:00:01",
+		"networks: [inner]", "networks: [shared]", "extra_hosts: [a=10.0.0.1]", "extra_hosts: [a=host-gateway]", "links: ['db:a']", "dns: 10.0.0.1", "dns_search: a", "dns_opt: [a]",
+		"ports: ['1-2:1']", "ports: ['1']", "cap_add: [ALL]", "cap_drop: [ALL]", "privileged: true", "security_opt: [no-new-privileges]",
+		"security_opt: [seccomp=unconfined]", "security_opt: [apparmor=a]", "security_opt: [systempaths=unconfined]",
+		"deploy: {restart_policy: {condition: none, delay: 1s}}", "deploy: {restart_policy: {condition: none, window: 1s}}", "stop_signal: HUP", "stop_grace_period: 0s", "stop_grace_period: 1s",
+		"healthcheck: {disable: true}", "healthcheck: {interval: 1s}", "post_start: [{command: a}]", "pre_stop: [{command: a}]", "logging: {driver: none}", "logging: {options: {max-file: 5}}",
 	} {
-		h := hash(t, service(keys))
+		h := hash(t, withDatabase(service(keys))+more)
 		if other, same := seen[h]; same {
 			t.Errorf("%q has the hash of %q", keys, other)
 		}
@@ -120,6 +153,41 @@ func TestConfigHashChangesWithEverythingThatMakesAContainer(t *testing.T) {
 	}
 	if _, err := p.ConfigHash("nobody", imageDigest); err == nil {
 		t.Error("a service that is not there has a hash")
+	}
+}
+
+func TestConfigHashDoesNotDependOnWhatConcernsNoContainer(t *testing.T) {
+	want := hash(t, service(""))
+	for _, keys := range []string{
+		"scale: 3", "deploy: {replicas: 0}", "pull_policy: always", "depends_on: [db]", "profiles: []", "build: .", "attach: false",
+		"networks: [default]", "networks: {default: {priority: 5}}", "expose: [80]", "links: [db]",
+		"logging: {driver: local}", "ipc: private", "security_opt: [label=disable]",
+	} {
+		if got := hash(t, withDatabase(service(keys))+"networks: {default: {driver: bridge, labels: {a: b}}}\n"); got != want {
+			t.Errorf("%q changes the hash", keys)
+		}
+	}
+}
+
+func TestConfigHashChangesWithWhatAServiceUses(t *testing.T) {
+	base := func(network, volume, config string) string {
+		return "services: {web: {image: x, networks: [n], volumes: ['vol:/v'], configs: [c]}}\n" +
+			"networks: {n: {" + network + "}}\nvolumes: {vol: {" + volume + "}}\nconfigs: {c: {content: '" + config + "'}}\n"
+	}
+	seen := map[string]bool{}
+	for _, file := range []string{
+		base("", "", ""), base("internal: true", "", ""), base("enable_ipv6: true", "", ""), base("name: other", "", ""),
+		base("ipam: {config: [{subnet: 10.0.0.0/24}]}", "", ""), base("driver_opts: {com.docker.network.driver.mtu: 1400}", "", ""),
+		base("", "driver_opts: {type: tmpfs, device: a}", ""), base("", "driver_opts: {type: tmpfs, device: a, o: size=1m}", ""), base("", "", "new"),
+	} {
+		h := hash(t, file)
+		if seen[h] {
+			t.Errorf("the hash of another file: %s", file)
+		}
+		seen[h] = true
+	}
+	if hash(t, base("labels: {a: b}", "labels: {a: b}", "")) != hash(t, base("", "", "")) {
+		t.Error("labels, which are for people, change the hash")
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -23,23 +24,28 @@ const (
 
 // Options say what is loaded and how.
 type Options struct {
-	ProjectName string // lower case letters, digits, - and _
-	ComposeFile string
-	WorkingDir  string // where relative paths start; default: the directory of ComposeFile
+	ProjectName string   // lower case letters, digits, - and _
+	Files       []string // at least one; each is merged over those before it
+	WorkingDir  string   // where relative paths start; default: the directory of the first file
 	// Environment is for interpolation and for the entries of `environment`
 	// without a value; it goes before .env. The environment of this process
 	// is never looked at.
 	Environment map[string]string
+	// Profiles are active, and those that COMPOSE_PROFILES names. A service
+	// with profiles none of which is active is left out; "*" is all of them.
+	Profiles []string
+	// Scale is how many replicas services have, whatever the files say.
+	Scale map[string]int
 	// Strict keeps every file that the project refers to, other than absolute
 	// sources of bind mounts, inside WorkingDir (PKG-07).
 	Strict bool
 }
 
-// Load reads a Compose file with everything it refers to, and refuses, all at
+// Load reads Compose files with everything they refer to, and refuses, all at
 // once, whatever this runtime does not do.
 //
-// Variables come from the Environment given, then from .env beside the Compose
-// file. One that is not set and has no default is empty, and a warning. The
+// Variables come from the Environment given, then from .env in the working
+// directory. One that is not set and has no default is empty, and a warning. The
 // project has the name given; `name` and `version` of the file are passed over.
 func Load(ctx context.Context, o Options) (*Project, error) {
 	p, err := load(ctx, o)
@@ -53,11 +59,18 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 	if !isProjectName(o.ProjectName) {
 		return nil, invalid("project name %q is not lower case letters, digits, - and _", o.ProjectName)
 	}
-	file, err := filepath.Abs(o.ComposeFile)
-	if err != nil {
-		return nil, err
+	if len(o.Files) == 0 || len(o.Files) > maxFiles {
+		return nil, invalid("%d Compose files are given, at least 1 and at most %d can be merged", len(o.Files), maxFiles)
 	}
-	dir, err := filepath.Abs(cmp.Or(o.WorkingDir, filepath.Dir(file)))
+	var paths []string
+	for _, file := range o.Files {
+		path, err := filepath.Abs(file)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, path)
+	}
+	dir, err := filepath.Abs(cmp.Or(o.WorkingDir, filepath.Dir(paths[0])))
 	if err != nil {
 		return nil, err
 	}
@@ -72,26 +85,58 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 		project: o.ProjectName,
 		files:   files,
 		in:      newInterpolator(ctx),
+		built:   map[string]bool{},
+
+		supported: supportedKeys(),
 	}
 	env, err := l.environment(dir, o.Environment)
 	if err != nil {
 		return nil, err
 	}
-	model, err := l.model([]string{file}, dir, env, nil)
+	model, err := l.model(paths, dir, env, nil)
 	if err != nil {
 		return nil, l.verdict(err)
 	}
 	l.checkKeys(model, model) // once more, for what came by extends
-	p, err := l.bind(model, dir, env)
+	p, err := l.bind(model, dir, env, activeProfiles(o.Profiles, env))
 	if err != nil {
 		return nil, l.verdict(err)
 	}
-	l.resolve(p, env)
+	l.passOver(p.Compose.DisabledServices)
+	l.resolve(p, model, env, o.Scale)
 	if err := l.verdict(errors.Join(l.failures...)); err != nil {
 		return nil, err
 	}
-	p.Warnings = slices.Compact(slices.Sorted(slices.Values(append(l.warnings, l.in.warnings()...))))
+	warnings := l.in.warnings()
+	for _, w := range l.warnings {
+		warnings = append(warnings, w.String())
+	}
+	slices.Sort(warnings)
+	p.Warnings = slices.Compact(warnings)
 	return p, nil
+}
+
+// activeProfiles are those asked for and those that COMPOSE_PROFILES names.
+func activeProfiles(asked []string, env types.Mapping) []string {
+	active := slices.Clone(asked)
+	for profile := range strings.SplitSeq(env["COMPOSE_PROFILES"], ",") {
+		if profile = strings.TrimSpace(profile); profile != "" {
+			active = append(active, profile)
+		}
+	}
+	return active
+}
+
+// passOver forgets what is wrong with services that are not run.
+func (l *loading) passOver(disabled types.Services) {
+	l.findings = slices.DeleteFunc(l.findings, func(e *Error) bool {
+		_, is := disabled[e.Service]
+		return is
+	})
+	l.warnings = slices.DeleteFunc(l.warnings, func(w warning) bool {
+		_, is := disabled[w.service]
+		return is
+	})
 }
 
 // loading is one Load under way.
@@ -104,7 +149,10 @@ type loading struct {
 	extends  int  // services that extend another
 	findings findings
 	failures []error // other than findings
-	warnings []string
+	warnings []warning
+	built    map[string]bool // services that have a build
+
+	supported shape
 }
 
 // verdict is what Load fails with. When keys are not supported, that is said and
@@ -117,10 +165,6 @@ func (l *loading) verdict(err error) error {
 		return unsupported
 	}
 	return err
-}
-
-func (l *loading) warn(format string, args ...any) {
-	l.warnings = append(l.warnings, fmt.Sprintf(format, args...))
 }
 
 // environment is what files in dir are interpolated from.
@@ -153,10 +197,11 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 		if slices.Contains(including, path) || len(including) > maxIncludes {
 			return nil, invalid("%s includes itself, or files are included more than %d levels deep", path, maxIncludes)
 		}
-		raw, file, err := l.file(path, env)
+		d, file, err := l.file(path, env)
 		if err != nil {
 			return nil, err
 		}
+		raw := d.tree
 		l.checkKeys(file, raw)
 		if err := l.checkPaths(file, dir); err != nil {
 			return nil, err
@@ -172,10 +217,13 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 		if raw["version"] != nil {
 			l.warn("%s: version is obsolete and ignored", filepath.Base(path))
 		}
-		for _, key := range []string{"include", "version", "name"} {
+		for _, key := range ownKeys {
 			delete(raw, key)
 		}
-		if len(raw) > 0 {
+		switch {
+		case d.tagged != nil:
+			details.ConfigFiles = append(details.ConfigFiles, types.ConfigFile{Filename: path, Content: d.tagged})
+		case len(raw) > 0:
 			details.ConfigFiles = append(details.ConfigFiles, types.ConfigFile{Filename: path, Config: raw})
 		}
 	}
@@ -206,27 +254,26 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 	return model, nil
 }
 
-// file reads one Compose file. substituted is raw with variables replaced.
-func (l *loading) file(path string, env types.Mapping) (raw, substituted map[string]any, err error) {
+// file reads one Compose file. substituted is its tree with variables replaced.
+func (l *loading) file(path string, env types.Mapping) (d document, substituted map[string]any, err error) {
 	content, err := l.files.read(path, maxComposeFile)
 	if err != nil {
-		return nil, nil, err
+		return document{}, nil, err
 	}
-	raw, measured, err := parse(content)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	if d, err = parse(content); err != nil {
+		return document{}, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if l.read = l.read.plus(measured); l.read.tooLarge() {
-		return nil, nil, errTooLarge
+	if l.read = l.read.plus(d.size); l.read.tooLarge() {
+		return document{}, nil, errTooLarge
 	}
-	substituted, err = interpolation.Interpolate(raw, interpolation.Options{
+	substituted, err = interpolation.Interpolate(d.tree, interpolation.Options{
 		LookupValue: l.withProjectName(env).Resolve,
 		Substitute:  l.in.substitute,
 	})
 	if err != nil {
-		return nil, nil, invalid("%s: %w", path, err)
+		return document{}, nil, invalid("%s: %w", path, err)
 	}
-	return raw, substituted, nil
+	return d, substituted, nil
 }
 
 func (l *loading) withProjectName(env types.Mapping) types.Mapping {
@@ -249,15 +296,23 @@ func (l *loading) composeGo(details types.ConfigDetails, guard *vetted) (model m
 }
 
 // bind turns the model into Go types.
-func (l *loading) bind(model map[string]any, dir string, env types.Mapping) (p *Project, err error) {
+func (l *loading) bind(model map[string]any, dir string, env types.Mapping, profiles []string) (p *Project, err error) {
 	defer recovered(&err)
 	details := types.ConfigDetails{WorkingDir: dir, Environment: l.withProjectName(env)}
 	options := loader.ToOptions(&details, []func(*loader.Options){l.loaderOptions})
+	options.Profiles = profiles
 	project, err := loader.ModelToProject(model, options, details)
 	if err != nil {
 		return nil, invalid("%w", err)
 	}
-	return &Project{Name: l.project, WorkingDir: dir, Services: map[string]*Service{}, Compose: project}, nil
+	return &Project{
+		Name:       l.project,
+		WorkingDir: dir,
+		Services:   map[string]*Service{},
+		Networks:   map[string]*Network{},
+		Volumes:    map[string]*Volume{},
+		Compose:    project,
+	}, nil
 }
 
 // loaderOptions has compose-go parse and merge. What it would fill in is either
@@ -320,7 +375,7 @@ func mergeIncluded(model, included map[string]any, path string) error {
 			model[resource] = to
 		}
 		for name, definition := range from {
-			if _, conflict := to[name]; conflict && resource != "networks" {
+			if former, conflict := to[name]; conflict && !reflect.DeepEqual(former, definition) {
 				return invalid("%s.%s is defined twice, once in the included %s", resource, name, path)
 			}
 			to[name] = definition

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,7 +32,7 @@ func loadFiles(t testing.TB, files map[string]string, env map[string]string) (*c
 	}
 	return compose.Load(t.Context(), compose.Options{
 		ProjectName: "plant",
-		ComposeFile: filepath.Join(dir, "compose.yaml"),
+		Files:       []string{filepath.Join(dir, "compose.yaml")},
 		Environment: env,
 		Strict:      true,
 	})
@@ -56,6 +57,11 @@ func TestLoadRealProjects(t *testing.T) {
 		"wordpress": {"DB_PASSWORD": "s3cret", "SITE_PORT": "80"},
 		"mosquitto": {"BROKER_USER": "given"},
 		"influxdb":  nil,
+
+		"cloud":      {"CLOUD_HOST": "files.plant.example", "DB_PASSWORD": "s3cret"},
+		"zigbee":     nil,
+		"monitoring": {"GRAFANA_PASSWORD": "s3cret"},
+		"edge":       {"ZONE": "b"},
 	} {
 		t.Run(project, func(t *testing.T) {
 			dir, err := filepath.Abs(filepath.Join("testdata", project))
@@ -64,19 +70,14 @@ func TestLoadRealProjects(t *testing.T) {
 			}
 			p, err := compose.Load(t.Context(), compose.Options{
 				ProjectName: project,
-				ComposeFile: filepath.Join(dir, "compose.yaml"),
+				Files:       []string{filepath.Join(dir, "compose.yaml")},
 				Environment: env,
 				Strict:      true,
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := json.MarshalIndent(map[string]any{
-				"order": p.Order(), "images": p.Images(), "volumes": p.Volumes(), "warnings": p.Warnings, "services": p.Services,
-			}, "", "  ")
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := readable(t, p)
 			got = append([]byte(strings.ReplaceAll(string(got), dir, "/package")), '\n')
 			golden := filepath.Join("testdata", project+".golden.json")
 			if *update {
@@ -95,76 +96,183 @@ func TestLoadRealProjects(t *testing.T) {
 	}
 }
 
+// readable is what a project has, without what it leaves to its default.
+func readable(t testing.TB, p *compose.Project) []byte {
+	t.Helper()
+	contents := map[string]string{}
+	for name, s := range p.Services {
+		for _, f := range s.Files {
+			contents[name+":"+f.Target] = string(f.Content)
+		}
+	}
+	encoded, err := json.Marshal(map[string]any{
+		"order": p.Order(), "images": p.Images(), "networks": p.Networks, "volumes": p.Volumes,
+		"warnings": p.Warnings, "services": p.Services, "contents": contents,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tree any
+	if err := json.Unmarshal(encoded, &tree); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.MarshalIndent(withoutDefaults(tree), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func withoutDefaults(tree any) any {
+	switch v := tree.(type) {
+	case map[string]any:
+		for key, value := range v {
+			value = withoutDefaults(value)
+			if m, is := value.(map[string]any); value == nil || value == false || value == "" || value == 0.0 || is && len(m) == 0 {
+				delete(v, key)
+				continue
+			}
+			v[key] = value
+		}
+	case []any:
+		for i := range v {
+			v[i] = withoutDefaults(v[i])
+		}
+	}
+	return tree
+}
+
 func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 	for name, c := range map[string]struct {
 		file string
 		want []string
 	}{
-		"an unknown key of a service":      {service("imagine: x"), []string{`service "web": imagine is not supported`}},
-		"an unknown key of the file":       {service("") + "nonsense: 1\n", []string{"nonsense is not supported"}},
-		"an unknown key three levels deep": {service("deploy: {resources: {limits: {pids: 5}}}"), []string{`service "web": deploy.resources.limits.pids is not supported`}},
+		"an unknown key of a service": {service("imagine: x"), []string{`service "web": imagine is not supported`}},
+		"an unknown key of the file":  {service("") + "nonsense: 1\n", []string{"nonsense is not supported"}},
 		"every problem at once": {
-			service("privileged: true\nhealthcheck: {test: x}\nnonsense: 1\nports: [\"8080\"]\nvolumes: [\"/anonymous\"]"),
+			service("provider: {type: x}\nnonsense: 1\nstop_signal: BOO\nvolumes: [{type: npipe, source: a, target: /a}]"),
 			[]string{
-				`service "web": healthcheck is not supported`,
 				`service "web": nonsense is not supported`,
-				`service "web": ports publishes 8080 without a port of the device; write "8080:8080"`,
-				`service "web": privileged is not supported`,
-				`service "web": volumes mounts a volume without a name at /anonymous; give it one, or its data is not found again`,
+				`service "web": provider is not supported: a device runs containers only`,
+				`service "web": stop_signal "BOO" is no signal`,
+				`service "web": volumes.type "npipe" is not supported, only volume, bind and tmpfs`,
 			},
 		},
-		"a build":                        {"services: {web: {image: x, build: .}}", []string{`service "web": build is not supported: images are not built on a device; name an image`}},
-		"no image":                       {"services: {web: {command: x}}", []string{`service "web": image is missing`}},
-		"an image that is none":          {"services: {web: {image: 'Not An Image'}}", []string{`service "web": image "Not An Image" is not an image reference: invalid reference format: repository name (library/Not An Image) must be lowercase`}},
-		"profiles":                       {service("profiles: [debug]"), []string{`service "web": profiles is not supported: every service of a project is run`}},
-		"a host name":                    {service("hostname: x"), []string{`service "web": hostname is not supported: a service is known by its own name`}},
-		"another network":                {service("networks: [front]") + "networks: {front: }\n", []string{"networks.front is not supported: services are connected by the default network only", `service "web": networks.front is not supported: services are connected by the default network only`}},
-		"aliases":                        {service("networks: {default: {aliases: [a]}}"), []string{`service "web": networks.default.aliases is not supported`}},
-		"options of the network":         {service("") + "networks: {default: {internal: true}}\n", []string{"networks.default.internal is not supported"}},
-		"the network of the host":        {service("network_mode: host"), []string{`service "web": network_mode is not supported: services are connected by the default network only`}},
-		"a condition of a dependency":    {"services: {a: {image: x, depends_on: {b: {condition: service_healthy}}}, b: {image: x}}", []string{`service "a": depends_on.b.condition "service_healthy" is not supported, only service_started`}},
-		"an optional dependency":         {"services: {a: {image: x, depends_on: {b: {condition: service_started, required: false}}}, b: {image: x}}", []string{`service "a": depends_on.b.required false is not supported`}},
-		"a restart with a dependency":    {"services: {a: {image: x, depends_on: {b: {condition: service_started, restart: true}}}, b: {image: x}}", []string{`service "a": depends_on.b.restart is not supported`}},
-		"a dependency on nothing":        {service("depends_on: [db]"), []string{`service "web": depends_on names "db", which is not a service`}},
-		"dependencies in a circle":       {"services: {a: {image: x, depends_on: [b]}, b: {image: x, depends_on: [c]}, c: {image: x, depends_on: [b]}}", []string{`service "b": depends_on goes in a circle: b -> c -> b`}},
-		"a range for one port":           {service(`ports: ["8000-8010:80"]`), []string{`service "web": ports publishes 80 as "8000-8010", which is not one port`}},
-		"the long form of half a port":   {service(`ports: [{target: 80}]`), []string{`service "web": ports publishes 80 without a port of the device; write "80:80"`}},
-		"sctp":                           {service(`ports: ["1:1/sctp"]`), []string{`service "web": ports has protocol "sctp", only tcp and udp are supported`}},
-		"a port published twice":         {"services: {a: {image: x, ports: ['80:80']}, b: {image: x, ports: ['127.0.0.1:80:81']}}", []string{`service "b": ports publishes port 80/tcp of the device, which service "a" publishes as well`}},
-		"a volume that is not defined":   {service(`volumes: ["nowhere:/x"]`), []string{`service "web": volumes names "nowhere", which is not defined under the top-level volumes`}},
-		"an unknown volume option":       {service(`volumes: ["data:/x:exec"]`), []string{`service "web": volumes has option "exec", which is not supported`}},
-		"relabelling":                    {service(`volumes: ["./a:/x:z"]`), []string{`service "web": volumes.bind.selinux is not supported: files are not relabelled`}},
-		"a part of a volume":             {service(`volumes: [{type: volume, source: data, target: /x, volume: {subpath: a}}]`), []string{`service "web": volumes.volume.subpath is not supported`}},
-		"a tmpfs in the long form":       {service(`volumes: [{type: tmpfs, target: /x}]`), []string{`service "web": volumes.type tmpfs is not supported; use tmpfs`}},
-		"a target mounted twice":         {service("volumes: [\"data:/x\"]\ntmpfs: /x/"), []string{`service "web": tmpfs mounts /x, where something else is mounted`}},
-		"a target that is relative":      {service("tmpfs: x"), []string{`service "web": tmpfs has target "x", which is not an absolute path below /`}},
-		"a tmpfs option":                 {service("tmpfs: \"/x:mpol=bind\""), []string{`service "web": tmpfs has option "mpol=bind", which is not supported`}},
-		"a bind path out of the package": {service(`volumes: ["../../volumes:/x"]`), []string{`service "web": volumes "../../volumes" leaves the directory of the package`}},
-		"the same in the long form":      {service(`volumes: [{type: bind, source: a/../.., target: /x}]`), []string{`service "web": volumes "./a/../.." leaves the directory of the package`}},
-		"the same by a variable":         {service(`volumes: ["${X:-../x}:/x"]`), []string{`service "web": volumes "../x" leaves the directory of the package`}},
-		"a home directory":               {service(`volumes: ["~/x:/x"]`), []string{`service "web": volumes "~/x" starts in a home directory; a device has none`}},
-		"an env_file out of the package": {service("env_file: [../.env]"), []string{`service "web": env_file "../.env" leaves the directory of the package`}},
-		"an absolute env_file":           {service("env_file: [{path: /etc/passwd}]"), []string{`service "web": env_file "/etc/passwd" leaves the directory of the package`}},
-		"another form of env_file":       {service("env_file: [{path: a, format: raw}]"), []string{`service "web": env_file.format is not supported`}},
-		"an include out of the package":  {"include: [../x.yaml]\n" + service(""), []string{`include "../x.yaml" leaves the directory of the package`}},
-		"a remote include":               {"include: ['https://example.com/x.yaml']\n" + service(""), []string{`include "https://example.com/x.yaml" is remote; a project cannot fetch parts of itself`}},
-		"an extends out of the package":  {service("extends: {file: /etc/x.yaml, service: a}"), []string{`service "web": extends.file "/etc/x.yaml" leaves the directory of the package`}},
-		"an external volume":             {service("") + "  b: {external: true}\n", []string{"volumes.b.external is not supported"}},
-		"a volume of another driver":     {service("") + "  b: {driver: nfs}\n", []string{`volumes.b.driver "nfs" is not supported, only local`}},
-		"options of a volume":            {service("") + "  b: {driver: local, driver_opts: {type: none}}\n", []string{"volumes.b.driver_opts is not supported; for a path of the device use a bind mount"}},
-		"two volumes in one":             {service("") + "  b: {name: data}\n", []string{`volumes.data has the name of volume "b"`}},
-		"a volume that climbs":           {service("") + "  ..: {}\n", []string{"volumes... has a name that is not letters, digits, _, . and -"}},
-		"a service that climbs":          {"services: {..: {image: x}}", []string{`service "..": services has a name that is not letters, digits, _, . and -`}},
-		"secrets":                        {service("secrets: [a]") + "secrets: {a: {file: x}}\n", []string{"secrets is not supported; mount files into services", `service "web": secrets is not supported; mount a file`}},
-		"a restart policy of a swarm":    {service("deploy: {restart_policy: {condition: any}}"), []string{`service "web": deploy.restart_policy is not supported; use restart`}},
-		"an odd restart policy":          {service("restart: on-failure:many"), []string{`service "web": restart "on-failure:many" is not no, always, unless-stopped, on-failure or on-failure:<number>`}},
-		"limits that differ":             {service("mem_limit: 64m\ndeploy: {resources: {limits: {memory: 65m}}}"), []string{`service "web": mem_limit differs from deploy.resources.limits.memory`}},
-		"a fraction of bytes":            {service("mem_limit: 1e9"), []string{`service "web": mem_limit is 1e+09, which is not a whole number of bytes; write it with a unit: 64m`}},
-		"no memory to speak of":          {service("mem_limit: 1k"), []string{`service "web": mem_limit is 1024 bytes, at least 6m are needed`}},
-		"a label of the runtime":         {service("labels: {com.docker.compose.project: other}"), []string{`service "web": labels cannot have "com.docker.compose.project": names that begin with com.docker.compose. are reserved`}},
-		"two containers of one name":     {"services: {a: {image: x, container_name: one}, b: {image: x, container_name: one}}", []string{`service "b": container_name "one" is that of service "a"`}},
-		"more ports than reasonable":     {service(`ports: ["1-65535:1-65535", "1-65535:1-65535"]`), []string{`service "web": ports are too many: one file can publish at most 1024`}},
-		"no services":                    {"volumes: {a: }", []string{"services are 0; a project has at least 1 and at most 64"}},
+		"an unknown key three levels deep": {service("deploy: {resources: {limits: {watts: 5}}}"), []string{`service "web": deploy.resources.limits.watts is not supported`}},
+		"a build without an image":         {"services: {web: {build: .}}", []string{`service "web": build is not supported: images are not built on a device; name an image`}},
+		"another form of env_file":         {service("env_file: [{path: compose.yaml, format: odd}]"), []string{`service "web": env_file.format "odd" is not supported, only raw`}},
+		"no image":                         {"services: {web: {command: x}}", []string{`service "web": image is missing`}},
+		"an image that is none":            {"services: {web: {image: 'Not An Image'}}", []string{`service "web": image "Not An Image" is not an image reference: invalid reference format: repository name (library/Not An Image) must be lowercase`}},
+		"a dependency on nothing":          {service("depends_on: [db]"), []string{`service "web": depends_on names "db", which is not a service`}},
+		"dependencies in a circle":         {"services: {a: {image: x, depends_on: [b]}, b: {image: x, depends_on: [c]}, c: {image: x, depends_on: [b]}}", []string{`service "b": depends_on goes in a circle: b -> c -> b`}},
+		"a port published twice":           {"services: {a: {image: x, ports: ['80:80']}, b: {image: x, ports: ['127.0.0.1:80:81']}}", []string{`service "b": ports publishes port 80/tcp of the device, which service "a" publishes as well`}},
+		"a volume that is not defined":     {service(`volumes: ["nowhere:/x"]`), []string{`service "web": volumes names "nowhere", which is not defined under the top-level volumes`}},
+		"an unknown volume option":         {service(`volumes: ["data:/x:exec"]`), []string{`service "web": volumes has option "exec", which is not supported`}},
+		"a target mounted twice":           {service("volumes: [\"data:/x\"]\ntmpfs: /x/"), []string{`service "web": tmpfs mounts /x, where something else is mounted`}},
+		"a target that is relative":        {service("tmpfs: x"), []string{`service "web": tmpfs has target "x", which is not an absolute path below /`}},
+		"a tmpfs option":                   {service("tmpfs: \"/x:mpol=bind\""), []string{`service "web": tmpfs has option "mpol=bind", which is not supported`}},
+		"a bind path out of the package":   {service(`volumes: ["../../volumes:/x"]`), []string{`service "web": volumes "../../volumes" leaves the directory of the package`}},
+		"the same in the long form":        {service(`volumes: [{type: bind, source: a/../.., target: /x}]`), []string{`service "web": volumes "./a/../.." leaves the directory of the package`}},
+		"the same by a variable":           {service(`volumes: ["${X:-../x}:/x"]`), []string{`service "web": volumes "../x" leaves the directory of the package`}},
+		"a home directory":                 {service(`volumes: ["~/x:/x"]`), []string{`service "web": volumes "~/x" starts in a home directory; a device has none`}},
+		"an env_file out of the package":   {service("env_file: [../.env]"), []string{`service "web": env_file "../.env" leaves the directory of the package`}},
+		"an absolute env_file":             {service("env_file: [{path: /etc/passwd}]"), []string{`service "web": env_file "/etc/passwd" leaves the directory of the package`}},
+		"an include out of the package":    {"include: [../x.yaml]\n" + service(""), []string{`include "../x.yaml" leaves the directory of the package`}},
+		"a remote include":                 {"include: ['https://example.com/x.yaml']\n" + service(""), []string{`include "https://example.com/x.yaml" is remote; a project cannot fetch parts of itself`}},
+		"an extends out of the package":    {service("extends: {file: /etc/x.yaml, service: a}"), []string{`service "web": extends.file "/etc/x.yaml" leaves the directory of the package`}},
+		"a volume of another driver":       {service("") + "  b: {driver: nfs}\n", []string{`volumes.b.driver "nfs" is not supported, only local`}},
+		"two volumes in one":               {service("") + "  b: {name: data}\n", []string{`volumes.data has the name of volume "b"`}},
+		"a volume that climbs":             {service("") + "  ..: {}\n", []string{"volumes... has a name that is not letters, digits, _, . and -"}},
+		"a service that climbs":            {"services: {..: {image: x}}", []string{`service "..": services has a name that is not letters, digits, _, . and -`}},
+		"an odd restart policy":            {service("restart: on-failure:many"), []string{`service "web": restart "on-failure:many" is not no, always, unless-stopped, on-failure or on-failure:<number>`}},
+		"limits that differ":               {service("mem_limit: 64m\ndeploy: {resources: {limits: {memory: 65m}}}"), []string{`service "web": mem_limit differs from deploy.resources.limits.memory`}},
+		"a fraction of bytes":              {service("mem_limit: 1e9"), []string{`service "web": mem_limit is 1e+09, which is not a whole number of bytes; write it with a unit: 64m`}},
+		"no memory to speak of":            {service("mem_limit: 1k"), []string{`service "web": mem_limit is 1024 bytes, at least 6m are needed`}},
+		"a label of the runtime":           {service("labels: {com.docker.compose.project: other}"), []string{`service "web": labels cannot have "com.docker.compose.project": names that begin with com.docker.compose. are reserved`}},
+		"two containers of one name":       {"services: {a: {image: x, container_name: one}, b: {image: x, container_name: one}}", []string{`service "b": container_name "one" is that of service "a"`}},
+		"more ports than reasonable":       {service(`ports: ["1-65535:1-65535", "1-65535:1-65535"]`), []string{`service "web": ports are too many: one file can publish at most 1024`}},
+		"no services":                      {"volumes: {a: }", []string{"services are 0; a project has at least 1 and at most 64"}},
+		"profiles of which none is active": {service("profiles: [debug]"), []string{"services are all of profiles of which none is active"}},
+		"a dependency of another profile":  {"services: {a: {image: x, depends_on: [b]}, b: {image: x, profiles: [debug, test]}}", []string{`service "a": depends_on names "b", which is of the profiles debug, test, of which none is active`}},
+		"a link to nothing":                {service("links: ['db:sql']"), []string{`service "web": links names "db", which is not a service`}},
+		"a circle over other keys":         {"services: {a: {image: x, network_mode: 'service:b'}, b: {image: x, volumes_from: [c]}, c: {image: x, pid: 'service:a'}}", []string{`service "a": depends_on goes in a circle: a -> b -> c -> a`}},
+
+		"jobs":                          {service("") + "jobs: {a: {image: x, triggers: {manual: true}}}\n", []string{`jobs is not supported: make a service with restart: "no" of it`}},
+		"models":                        {service("models: [a]") + "models: {a: {model: x}}\n", []string{"models is not supported: models are not run on a device; make one a service", `service "web": models is not supported: models are not run on a device; make one a service`}},
+		"a container before the start":  {service("pre_start: [{command: x}]"), []string{`service "web": pre_start is not supported: make a service of it, and depend on it with service_completed_successfully`}},
+		"the socket of Docker":          {service("use_api_socket: true"), []string{`service "web": use_api_socket is not supported: a device has no Docker engine`}},
+		"containers of others":          {service("external_links: [a]"), []string{`service "web": external_links is not supported: put both services on one external network`}},
+		"volumes of others":             {service("volumes_from: ['container:a']"), []string{`service "web": volumes_from "container:a" is not supported: volumes are those of services of the project`}},
+		"a mask of files":               {service("umask: 0o27"), []string{`service "web": umask is not supported: set it in the command of the service`}},
+		"another runtime":               {service("runtime: kata"), []string{`service "web": runtime "kata" is not supported, only runc`}},
+		"users of its own":              {service("userns_mode: keep-id"), []string{`service "web": userns_mode "keep-id" is not supported: users of containers are those of the device (host)`}},
+		"credentials of Windows":        {service("credential_spec: {file: x}"), []string{`service "web": credential_spec is not supported: it is for Windows`}},
+		"another platform":              {service("platform: windows/amd64"), []string{`service "web": platform "windows/amd64" is not one of Linux`}},
+		"a policy of builds":            {service("pull_policy: build"), []string{`service "web": pull_policy "build" is not supported: images are not built on a device`}},
+		"more replicas than reasonable": {service("scale: 65"), []string{`service "web": scale is 65, which is not between 0 and 64`}},
+		"numbers of replicas":           {service("scale: 2\ndeploy: {replicas: 3}"), []string{`service "web": scale differs from deploy.replicas`}},
+		"one name for two replicas":     {service("scale: 2\ncontainer_name: one"), []string{`service "web": container_name is one name, and the service has 2 replicas`}},
+		"one port for two replicas":     {service("scale: 2\nports: ['80:80']"), []string{`service "web": ports publishes 80 as 80, which is not enough for 2 replicas; write a range, or no port of the device`}},
+		"a mode of a swarm":             {service("deploy: {mode: replicated-job}"), []string{`service "web": deploy.mode "replicated-job" is not supported, only replicated and global`}},
+		"attempts without an end":       {service("deploy: {restart_policy: {condition: any, max_attempts: 3}}"), []string{`service "web": deploy.restart_policy.max_attempts is only for condition: on-failure`}},
+
+		"a capability that is none":      {service("cap_add: [FLY]"), []string{`service "web": cap_add has "FLY", which is not a capability`}},
+		"a security option":              {service("security_opt: ['spectre=off']"), []string{`service "web": security_opt "spectre=off" is not supported`}},
+		"a profile out of the package":   {service("security_opt: ['seccomp=../x.json']"), []string{`service "web": security_opt seccomp "../x.json" leaves the directory of the package`}},
+		"a sysctl of the device":         {service("sysctls: {vm.swappiness: '1'}"), []string{`service "web": sysctls.vm.swappiness is not supported: it is not of a container but of the whole device`}},
+		"a sysctl of the host's network": {service("sysctls: {net.core.somaxconn: '1'}\nnetwork_mode: host"), []string{`service "web": sysctls.net.core.somaxconn cannot be set with network_mode host: it would be that of others`}},
+		"an unknown ulimit":              {service("ulimits: {files: 3}"), []string{`service "web": ulimits.files is not one of as, core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, rss, rtprio, rttime, sigpending, stack`}},
+		"a soft limit over the hard":     {service("ulimits: {nofile: {soft: 5, hard: 4}}"), []string{`service "web": ulimits.nofile has a soft limit of 5, which is more than the hard one of 4`}},
+		"a device without a path":        {service("devices: [ttyS0]"), []string{`service "web": devices has "ttyS0" for "ttyS0"; write absolute paths, or the name of a CDI device as vendor.com/class=name`}},
+		"a malformed device rule":        {service("device_cgroup_rules: ['c 1 rwm']"), []string{`service "web": device_cgroup_rules has "c 1 rwm", which is not a rule as "c 188:* rwm"`}},
+		"devices of another driver":      {service("deploy: {resources: {reservations: {devices: [{driver: amd, capabilities: [gpu]}]}}}"), []string{`service "web": deploy.resources.reservations.devices.driver "amd" is not supported, only nvidia and cdi`}},
+		"devices of another sort":        {service("deploy: {resources: {reservations: {devices: [{capabilities: [tpu]}]}}}"), []string{`service "web": deploy.resources.reservations.devices.capabilities ["tpu"] are not supported, only gpu; other devices are named with driver cdi`}},
+
+		"swap less than memory":     {service("mem_limit: 64m\nmemswap_limit: 32m"), []string{`service "web": memswap_limit is less than mem_limit: it is of memory and swap together`}},
+		"swap without memory":       {service("memswap_limit: 32m"), []string{`service "web": memswap_limit needs mem_limit: it is of memory and swap together`}},
+		"a reservation over memory": {service("mem_limit: 32m\nmem_reservation: 64m"), []string{`service "web": mem_reservation is more than mem_limit`}},
+		"two bounds of CPUs":        {service("cpus: 1\ncpu_quota: 50000"), []string{`service "web": cpu_quota cannot be set beside cpus`}},
+		"CPUs that are none":        {service("cpuset: a-b"), []string{`service "web": cpuset "a-b" is not a list of CPUs, as 0-2,4`}},
+		"a weight out of bounds":    {service("blkio_config: {weight: 5}"), []string{`service "web": blkio_config.weight is 5, which is not between 10 and 1000`}},
+		"a swappiness over 100":     {service("mem_swappiness: 101"), []string{`service "web": mem_swappiness is 101, which is not between 0 and 100`}},
+
+		"a network that is not defined": {service("networks: [front]"), []string{`service "web": networks names "front", which is not defined under the top-level networks`}},
+		"a driver of networks":          {service("networks: [a]") + "networks: {a: {driver: overlay}}\n", []string{`networks.a.driver "overlay" is not supported, only bridge, macvlan and ipvlan`}},
+		"an option of a network":        {service("networks: [a]") + "networks: {a: {driver_opts: {com.docker.network.bridge.name: br0}}}\n", []string{`networks.a.driver_opts.com.docker.network.bridge.name is not supported by driver bridge`}},
+		"a value of such an option":     {service("networks: [a]") + "networks: {a: {driver_opts: {com.docker.network.driver.mtu: large}}}\n", []string{`networks.a.driver_opts.com.docker.network.driver.mtu "large" is not a value that it has`}},
+		"a driver of addresses":         {service("networks: [a]") + "networks: {a: {ipam: {driver: dhcp}}}\n", []string{`networks.a.ipam.driver "dhcp" is not supported: addresses are given by this runtime itself`}},
+		"a subnet with host bits":       {service("networks: [a]") + "networks: {a: {ipam: {config: [{subnet: 10.1.2.3/24}]}}}\n", []string{`networks.a.ipam.config has subnet 10.1.2.3/24, which should be 10.1.2.0/24`}},
+		"a gateway outside":             {service("networks: [a]") + "networks: {a: {ipam: {config: [{subnet: 10.1.2.0/24, gateway: 10.1.3.1}]}}}\n", []string{`networks.a.ipam.config has gateway 10.1.3.1, which is not within 10.1.2.0/24`}},
+		"two pools of a family":         {service("networks: [a]") + "networks: {a: {ipam: {config: [{subnet: 10.1.2.0/24}, {subnet: 10.1.3.0/24}]}}}\n", []string{`networks.a.ipam.config has several pools of one family; a network has one for IPv4 and one for IPv6`}},
+		"pools that overlap":            {service("networks: [a, b]") + "networks: {a: {ipam: {config: [{subnet: 10.1.0.0/16}]}}, b: {ipam: {config: [{subnet: 10.1.3.0/24}]}}}\n", []string{`networks.b.ipam.config has subnet 10.1.3.0/24, which overlaps 10.1.0.0/16 of network "a"`}},
+		"an address without a pool":     {service("networks: {a: {ipv4_address: 10.1.2.3}}") + "networks: {a: }\n", []string{`service "web": networks.a.ipv4_address 10.1.2.3 needs a subnet of its family in ipam of network "plant_a"`}},
+		"an address outside its pool":   {service("networks: {a: {ipv4_address: 10.1.3.3}}") + "networks: {a: {ipam: {config: [{subnet: 10.1.2.0/24}]}}}\n", []string{`service "web": networks.a.ipv4_address has address 10.1.3.3, which is not within 10.1.2.0/24`}},
+		"an address given twice":        {"services: {a: {image: x, networks: {n: {ipv4_address: 10.1.2.3}}}, b: {image: x, networks: {n: {ipv4_address: 10.1.2.3}}}}\nnetworks: {n: {ipam: {config: [{subnet: 10.1.2.0/24}]}}}\n", []string{`service "b": networks.n has address 10.1.2.3, which service "a" has as well`}},
+		"one link on two networks":      {service("networks: {a: {interface_name: x}, b: {interface_name: x}}") + "networks: {a: , b: }\n", []string{`service "web": networks.b.interface_name "x" is that on network "a" as well`}},
+		"networks and a mode":           {service("network_mode: host\nnetworks: [default]"), []string{`service "web": network_mode cannot be set beside networks`}},
+		"a mode of networks":            {service("network_mode: slirp4netns"), []string{`service "web": network_mode "slirp4netns" is not supported, only private, host, none, service:<name>, container:<name>`}},
+		"ports in another's network":    {"services: {a: {image: x, network_mode: 'service:b', ports: ['1:1']}, b: {image: x}}", []string{`service "a": ports are published by the service whose network this one shares (network_mode service:b)`}},
+		"a group as network card":       {service("mac_address: 01:00:5e:00:00:01"), []string{`service "web": mac_address "01:00:5e:00:00:01" is not the address of a network card`}},
+		"a name server by name":         {service("dns: [dns.example]"), []string{`service "web": dns has "dns.example", which is not an address`}},
+		"a host without an address":     {service("extra_hosts: ['a=b']"), []string{`service "web": extra_hosts has "b" for a, which is neither an address nor host-gateway`}},
+		"a line in the hosts file":      {service("extra_hosts: {'a b': 10.0.0.1}"), []string{`service "web": extra_hosts has "a b", which is not a name`}},
+		"a name of its own":             {service("hostname: -web"), []string{`service "web": hostname "-web" is not a name of letters, digits, ., _ and - of at most 63 bytes`}},
+
+		"a subpath that climbs":        {service("volumes: [{type: volume, source: data, target: /x, volume: {subpath: ../a}}]"), []string{`service "web": volumes.volume.subpath "../a" leads out of the volume`}},
+		"a bind without a device":      {service("") + "  b: {driver_opts: {type: none, o: bind}}\n", []string{"volumes.b.driver_opts have no device"}},
+		"a bind out of the package":    {service("") + "  b: {driver: local, driver_opts: {type: none, o: bind, device: ../x}}\n", []string{`volumes.b.driver_opts.device "../x" leaves the directory of the package`}},
+		"an unknown option of volumes": {service("") + "  b: {driver_opts: {size: 1g}}\n", []string{"volumes.b.driver_opts have no type", "volumes.b.driver_opts.size is not supported, only type, o and device"}},
+		"an image as a volume":         {service("volumes: [{type: image, source: x, target: /x}]"), []string{`service "web": volumes.type "image" is not supported, only volume, bind and tmpfs`}},
+
+		"a secret that is not defined": {service("secrets: [a]"), []string{`service "web": secrets names "a", which is not defined under the top-level secrets`}},
+		"a secret of a store":          {service("") + "secrets: {a: {external: true}}\n", []string{"secrets.a.external is not supported: a device has no store of secrets; give file or environment"}},
+		"a secret out of the package":  {service("secrets: [a]") + "secrets: {a: {file: ../x}}\n", []string{`secrets.a.file "../x" leaves the directory of the package`}},
+		"a secret that nothing sets":   {service("secrets: [a]") + "secrets: {a: {environment: NOBODY}}\n", []string{`secrets.a.environment names "NOBODY", which nothing sets`}},
+		"a config over another mount":  {service("configs: [{source: a, target: /x}]\ntmpfs: /x") + "configs: {a: {content: x}}\n", []string{`service "web": configs put "a" at /x, where something else is mounted`}},
+		"an owner by name":             {service("configs: [{source: a, uid: root}]") + "configs: {a: {content: x}}\n", []string{`service "web": configs.uid "root" is not a number`}},
+		"another logging driver":       {service("logging: {driver: syslog}"), []string{`service "web": logging.driver "syslog" is not supported, only json-file, local and none`}},
+		"an option of another driver":  {service("logging: {options: {syslog-address: x}}"), []string{`service "web": logging.options.syslog-address is not supported`}},
+		"a health check of words":      {service("healthcheck: {test: [curl, localhost]}"), []string{`service "web": healthcheck.test is not NONE, CMD with a command or CMD-SHELL with one line`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := loadFiles(t, map[string]string{"compose.yaml": c.file}, nil)
@@ -186,10 +294,67 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 func TestLoadAcceptsWhatAsksForNothing(t *testing.T) {
 	_, err := loadService(t, strings.Join([]string{
 		"privileged: false", "init: false", "tty: false", "healthcheck: {}", "dns: []", "cap_add: []", "profiles: []",
-		"expose: [80]", "networks: [default]", "x-team: {any: [thing]}", "deploy: {x-note: 1}",
+		"use_api_socket: false", "expose: [80]", "networks: [default]", "x-team: {any: [thing]}", "deploy: {x-note: 1}",
 	}, "\n"), nil)
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+func TestLoadIgnoresWithAWarning(t *testing.T) {
+	for keys, want := range map[string]string{
+		"build: .": "build is ignored: images are not built on a device; the image named is pulled",
+		"develop: {watch: [{path: a, action: sync, target: /a}]}": "develop is ignored: nothing is developed on a device",
+		"attach: false":             "attach is ignored: logs are read with margolite logs",
+		"pull_refresh_after: 1d":    "pull_refresh_after is ignored: what was pulled is not looked for again",
+		"pull_policy: every_12h":    `pull_policy "every_12h" is taken as missing: what was pulled is not looked for again`,
+		"cpu_count: 2":              "cpu_count is ignored: it is for Windows",
+		"cpu_percent: 50":           "cpu_percent is ignored: it is for Windows",
+		"gpus: [{options: {a: b}}]": "gpus.options is ignored: CDI has no options",
+		"volumes: ['/a:/a:Z']":      "volumes.bind.selinux is ignored: files are not relabelled",
+		"volumes: [{type: bind, source: /a, target: /a, bind: {selinux: z}}]":                                       "volumes.bind.selinux is ignored: files are not relabelled",
+		"volumes: [{type: volume, target: /a, volume: {labels: [a=b]}}]":                                            "volumes.volume.labels is ignored: only volumes with a name have labels",
+		"deploy: {endpoint_mode: vip}":                                                                              "deploy.endpoint_mode is ignored: it is for clusters; a device is one machine",
+		"deploy: {labels: [a=b]}":                                                                                   "deploy.labels is ignored: they are for the services of a cluster; containers have labels of their own",
+		"deploy: {placement: {constraints: [a==b]}}":                                                                "deploy.placement is ignored: it is for clusters; a device is one machine",
+		"deploy: {update_config: {parallelism: 2}}":                                                                 "deploy.update_config is ignored: a service is replaced in its own way",
+		"deploy: {rollback_config: {parallelism: 2}}":                                                               "deploy.rollback_config is ignored: what fails is rolled back by who deploys it",
+		"deploy: {resources: {reservations: {cpus: '1'}}}":                                                          "deploy.resources.reservations.cpus is ignored: it is for clusters; a device is one machine",
+		"deploy: {resources: {reservations: {generic_resources: [{discrete_resource_spec: {kind: a, value: 1}}]}}}": "deploy.resources.reservations.generic_resources is ignored: it is for clusters; a device is one machine",
+		"deploy: {resources: {reservations: {devices: [{capabilities: [gpu], options: {a: b}}]}}}":                  "deploy.resources.reservations.devices.options is ignored: CDI has no options",
+		"network_mode: host\nports: ['1:1']":                                                                        "ports mean nothing with network_mode host",
+		"network_mode: bridge":                                                                                      "network_mode bridge is the default network of the project; other projects are not on it",
+		"security_opt: ['label:disable']":                                                                           `security_opt "label:disable" is ignored: processes are not labelled`,
+		"logging: {options: {tag: a}}":                                                                              "logging.options.tag is ignored: logs hold what a service prints",
+	} {
+		t.Run(keys, func(t *testing.T) {
+			p, err := loadFiles(t, map[string]string{"compose.yaml": service(keys)}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]string{`service "web": ` + want}, p.Warnings); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLoadWarnsOfWhatHasNoMeaningOutsideOfServices(t *testing.T) {
+	p, err := loadFiles(t, map[string]string{"compose.yaml": service("networks: [a]") + `
+networks: {a: {ipam: {config: [{subnet: "fd00::/64"}]}}}
+configs: {a: {content: x, labels: {a: b}}}
+secrets: {a: {file: compose.yaml, labels: {a: b}}}
+`}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"configs.a.labels is ignored: a config is a file, and files have no labels",
+		"networks.a.ipam.config is ignored: pool fd00::/64 is IPv6, and enable_ipv6 is not true",
+		"secrets.a.labels is ignored: a secret is a file, and files have no labels",
+	}
+	if diff := cmp.Diff(want, p.Warnings); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 }
 
@@ -212,7 +377,12 @@ func TestLoadRefusesMalformedFiles(t *testing.T) {
 		"a wrong type":                {map[string]string{"compose.yaml": service("command: {a: b}")}, "command"},
 		"a wrong type of image":       {map[string]string{"compose.yaml": "services: {web: {image: [x]}}"}, "services.web.image must be a string"},
 		"a service of the wrong type": {map[string]string{"compose.yaml": "services: {web: 1}"}, "services.web must be a mapping"},
-		"merge tags":                  {map[string]string{"compose.yaml": service("ports: !reset []")}, "tag !reset is not supported"},
+		"tags of its own":             {map[string]string{"compose.yaml": service("ports: !vault []")}, "tag !vault is not supported"},
+		"a port of no protocol":       {map[string]string{"compose.yaml": service("ports: ['1:1/icmp']")}, "icmp"},
+		"a missing secret":            {map[string]string{"compose.yaml": service("secrets: [a]") + "secrets: {a: {file: a.txt}}\n"}, "secrets.a: openat a.txt: no such file"},
+		"more files than memory":      {manyConfigs(40), "the files of the project have more than 33554432 bytes"},
+		"a large config":              {map[string]string{"compose.yaml": service("configs: [a]") + "configs: {a: {file: a.txt}}\n", "a.txt": strings.Repeat("x", 1<<20+1)}, "has more than 1048576 bytes"},
+		"a malformed seccomp profile": {map[string]string{"compose.yaml": service("security_opt: ['seccomp:a.json']"), "a.json": "{"}, "is not JSON"},
 		"an alias bomb":               {map[string]string{"compose.yaml": bomb + service("")}, "grows beyond"},
 		"an alias to itself":          {map[string]string{"compose.yaml": "x-a: &a {b: *a}\n" + service("")}, "holds itself"},
 		"deep nesting":                {map[string]string{"compose.yaml": "x-a: " + strings.Repeat("[", 100) + strings.Repeat("]", 100) + "\n" + service("")}, "nested more than 64 levels deep"},
@@ -229,7 +399,7 @@ func TestLoadRefusesMalformedFiles(t *testing.T) {
 		"a malformed env_file":        {map[string]string{"compose.yaml": service("env_file: a.env"), "a.env": "A B=1\n"}, "line 1: malformed name of a variable"},
 		"a missing include":           {map[string]string{"compose.yaml": "include: [a.yaml]\n" + service("")}, "a.yaml"},
 		"files including themselves":  {map[string]string{"compose.yaml": "include: [a.yaml]\n", "a.yaml": "include: [compose.yaml]\n" + service("")}, "includes itself"},
-		"a name defined twice":        {map[string]string{"compose.yaml": "include: [a.yaml]\n" + service(""), "a.yaml": service("")}, "is defined twice, once in the included"},
+		"a name defined twice":        {map[string]string{"compose.yaml": "include: [a.yaml]\n" + service(""), "a.yaml": service("user: '1'")}, "is defined twice, once in the included"},
 		"a service extending itself":  {map[string]string{"compose.yaml": service("extends: web")}, "Circular reference"},
 		"extending a missing service": {map[string]string{"compose.yaml": service("extends: {service: db}")}, `service "db" not found`},
 		"an odd extends":              {map[string]string{"compose.yaml": service("extends: {service: 1, file: 2}")}, ""},
@@ -245,6 +415,19 @@ func TestLoadRefusesMalformedFiles(t *testing.T) {
 			}
 		})
 	}
+}
+
+// manyConfigs is a project of a service for each of n configs of 1 MiB.
+func manyConfigs(n int) map[string]string {
+	services, configs := "services:\n", "configs:\n"
+	files := map[string]string{}
+	for i := range n {
+		services += fmt.Sprintf("  s%d: {image: x, configs: [c%d]}\n", i, i)
+		configs += fmt.Sprintf("  c%d: {file: f%d}\n", i, i)
+		files[fmt.Sprintf("f%d", i)] = strings.Repeat("x", 1<<20)
+	}
+	files["compose.yaml"] = services + configs
+	return files
 }
 
 // doubling is a file of variables in which each holds the next one twice.

@@ -29,10 +29,10 @@ func nameIn(file string) string {
 	if err != nil {
 		return ""
 	}
-	tree, _, err := parse(content)
+	document, err := parse(content)
 	if err != nil {
 		return ""
 	}
-	name, _ := tree["name"].(string)
+	name, _ := document.tree["name"].(string)
 	return name
 }

@@ -16,9 +16,25 @@ const maxPorts = 1024
 //
 // It fails where compose-go must not go on at all.
 func (l *loading) checkPaths(file map[string]any, base string) error {
+	for _, section := range []string{"configs", "secrets"} {
+		for name, object := range mappings(file[section]) {
+			for _, path := range stringsOf(object["file"]) {
+				l.allowed(nil, base, path, "", section+"."+name+".file")
+			}
+		}
+	}
+	for name, volume := range mappings(file["volumes"]) {
+		options, _ := volume["driver_opts"].(map[string]any)
+		if device, ok := options["device"].(string); ok && (strings.HasPrefix(device, ".") || strings.HasPrefix(device, "~")) {
+			l.allowed(nil, base, device, "", "volumes."+name+".driver_opts.device")
+		}
+	}
 	ports := 0
 	for name, service := range mappings(file["services"]) {
 		l.checkEnvFiles(name, service["env_file"], base)
+		for _, path := range stringsOf(service["label_file"]) {
+			l.allowed(nil, base, path, name, "label_file")
+		}
 		volumes, _ := service["volumes"].([]any)
 		for _, volume := range volumes {
 			l.checkVolume(name, volume, base)
@@ -62,7 +78,7 @@ func (l *loading) checkVolume(service string, value any, base string) {
 			switch {
 			case slices.Contains([]string{"ro", "rw", "nocopy", "z", "Z"}, option), isPropagation(option):
 			case slices.Contains([]string{"cached", "delegated", "consistent"}, option):
-				l.warn("service %q: volume option %q has no meaning on Linux", service, option)
+				l.warnOf(service, "volume option %q has no meaning on Linux", option)
 			default:
 				l.findings.add(service, "volumes", "has option %q, which is not supported", option)
 			}

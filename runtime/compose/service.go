@@ -1,23 +1,21 @@
 package compose
 
 import (
-	"cmp"
 	"fmt"
-	"math"
-	"net/netip"
+	"maps"
 	"path"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/containerd/platforms"
 	"github.com/distribution/reference"
 )
 
 const (
 	maxServices = 64
 	maxMounts   = 128  // of one service
+	maxEntries  = 256  // of every other list of one service
 	maxName     = 128  // bytes of the name of a project, service, container or volume
 	maxLabel    = 4096 // bytes of key and value; what containerd accepts
 )
@@ -40,55 +38,74 @@ func isResourceName(s string) bool {
 	})
 }
 
-// resolve fills p.Services from the model and finds values that this runtime
-// does not do.
-func (l *loading) resolve(p *Project, env types.Mapping) {
+// isWord tells what may stand in the files that a container resolves names with,
+// or in the line of a rule: nothing there is quoted.
+func isWord(s string) bool {
+	return s != "" && len(s) <= 255 && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '#' })
+}
+
+// resolve fills p from the model and finds values that this runtime does not do.
+// written is the same model as it was before compose-go gave it Go types.
+func (l *loading) resolve(p *Project, written map[string]any, env types.Mapping, scale map[string]int) {
+	if len(p.Compose.Services) == 0 && len(p.Compose.DisabledServices) > 0 {
+		l.findings.add("", "services", "are all of profiles of which none is active")
+		return
+	}
 	if len(p.Compose.Services) == 0 || len(p.Compose.Services) > maxServices {
 		l.findings.add("", "services", "are %d; a project has at least 1 and at most %d", len(p.Compose.Services), maxServices)
 		return
 	}
-	volumes := l.volumes(p.Compose)
-	for name := range p.Compose.Services {
-		r := &resolver{loading: l, service: name}
-		p.Services[name] = r.resolve(p.Compose.Services[name], volumes, env)
+	for _, name := range slices.Sorted(maps.Keys(scale)) {
+		if _, ok := p.Compose.Services[name]; !ok {
+			l.findings.add(name, "scale", "is asked for, but there is no such service")
+		}
 	}
-	l.checkDependencies(p)
+	r := &resolver{loading: l, project: p, env: env, scale: scale}
+	r.volumes = r.volumesByKey()
+	r.networks = r.networksByKey()
+	services := mappings(written["services"])
+	for _, name := range p.Compose.ServiceNames() {
+		r.service, r.written = name, services[name]
+		p.Services[name] = r.resolve(p.Compose.Services[name])
+	}
+	l.mountsFrom(p)
+	l.checkMentions(p)
+	l.checkCircles(p)
 	l.checkPorts(p)
 	l.checkContainerNames(p)
+	l.checkAddresses(p)
 }
 
-// volumes gives the volumes their names within the project.
-func (l *loading) volumes(project *types.Project) map[string]string {
-	names := map[string]string{}
-	taken := map[string]string{}
-	for _, key := range project.VolumeNames() {
-		v := project.Volumes[key]
-		name := cmp.Or(v.Name, key)
-		switch other, conflict := taken[name]; {
-		case !isResourceName(key), !isResourceName(name):
-			l.findings.add("", "volumes."+key, "has a name that is not letters, digits, _, . and -")
-		case conflict:
-			l.findings.add("", "volumes."+key, "has the name of volume %q", other)
-		case v.Driver != "" && v.Driver != "local":
-			l.findings.add("", "volumes."+key+".driver", "%q is not supported, only local", v.Driver)
-		}
-		taken[name] = key
-		names[key] = name
-	}
-	return names
-}
-
-// resolver resolves one service.
+// resolver resolves one service after the other.
 type resolver struct {
 	*loading
+	project  *Project
+	env      types.Mapping
+	scale    map[string]int
+	volumes  map[string]*Volume  // by key
+	networks map[string]*Network // by key
+	contents map[string][]byte   // of configs and secrets, by section and name
+	held     int                 // bytes of files that stay in memory
+
 	service string
+	written map[string]any // the service before it got Go types
 }
 
 func (r *resolver) refuse(key, format string, args ...any) {
 	r.findings.add(r.service, key, format, args...)
 }
 
-func (r *resolver) resolve(c types.ServiceConfig, volumes map[string]string, env types.Mapping) *Service {
+func (r *resolver) note(format string, args ...any) { r.warnOf(r.service, format, args...) }
+
+// few refuses lists that are longer than anybody writes them.
+func (r *resolver) few(key string, n int) bool {
+	if n > maxEntries {
+		r.refuse(key, "has %d entries, at most %d are accepted", n, maxEntries)
+	}
+	return n <= maxEntries
+}
+
+func (r *resolver) resolve(c types.ServiceConfig) *Service {
 	if !isResourceName(r.service) {
 		r.refuse("services", "has a name that is not letters, digits, _, . and -")
 	}
@@ -96,45 +113,49 @@ func (r *resolver) resolve(c types.ServiceConfig, volumes map[string]string, env
 		Name:          r.service,
 		ContainerName: c.ContainerName,
 		Image:         r.image(c.Image),
+		Platform:      r.platform(c.Platform),
+		PullPolicy:    r.pullPolicy(c),
+		Replicas:      r.replicas(c),
+		Labels:        r.labels("labels", r.labelsOf(c)),
+		Annotations:   r.labels("annotations", c.Annotations),
 		Entrypoint:    c.Entrypoint,
 		Command:       c.Command,
-		Environment:   r.environment(c, env),
+		Environment:   r.environment(c),
 		WorkingDir:    c.WorkingDir,
 		User:          c.User,
-		Labels:        r.labels(c.Labels),
-		Mounts:        r.mounts(c.Volumes, volumes),
-		Tmpfs:         r.tmpfs(c.Tmpfs),
-		Ports:         r.ports(c.Ports),
 		ReadOnly:      c.ReadOnly,
-		Restart:       r.restart(c.Restart),
-		DependsOn:     r.dependsOn(c.DependsOn),
+		DependsOn:     r.dependsOn(c),
 	}
-	s.Memory, s.NanoCPUs = r.limits(c)
 	if c.ContainerName != "" && !isResourceName(c.ContainerName) {
 		r.refuse("container_name", "is not letters, digits, _, . and -")
+	}
+	if c.ContainerName != "" && s.Replicas > 1 {
+		r.refuse("container_name", "is one name, and the service has %d replicas", s.Replicas)
 	}
 	if c.WorkingDir != "" && !path.IsAbs(c.WorkingDir) {
 		r.refuse("working_dir", "%q is not absolute", c.WorkingDir)
 	}
-	targets := map[string]bool{}
-	for _, m := range s.Mounts {
-		if targets[m.Target] {
-			r.refuse("volumes", "mount %s twice", m.Target)
-		}
-		targets[m.Target] = true
-	}
-	for _, t := range s.Tmpfs {
-		if targets[t.Target] {
-			r.refuse("tmpfs", "mounts %s, where something else is mounted", t.Target)
-		}
-		targets[t.Target] = true
-	}
+	r.process(s, c)
+	r.namespaces(s, c)
+	r.resources(s, c)
+	r.devices(s, c)
+	r.storage(s, c)
+	r.attach(s, c)
+	r.names(s, c)
+	r.ports(s, c)
+	r.security(s, c)
+	r.lifecycle(s, c)
+	r.logging(s, c.Logging)
 	return s
 }
 
 func (r *resolver) image(written string) string {
 	if written == "" {
-		r.refuse("image", "is missing")
+		if r.built[r.service] {
+			r.refuse("build", "is not supported: images are not built on a device; name an image")
+		} else {
+			r.refuse("image", "is missing")
+		}
 		return ""
 	}
 	ref, err := reference.ParseDockerRef(written)
@@ -145,13 +166,48 @@ func (r *resolver) image(written string) string {
 	return ref.String()
 }
 
+func (r *resolver) platform(written string) string {
+	if written == "" {
+		return ""
+	}
+	p, err := platforms.Parse(written)
+	if err != nil || len(written) > maxName {
+		r.refuse("platform", "%.80q is not a platform, as linux/arm/v7", written)
+		return ""
+	}
+	if p = platforms.Normalize(p); p.OS != "linux" {
+		r.refuse("platform", "%q is not one of Linux", written)
+	}
+	return platforms.Format(p)
+}
+
+func (r *resolver) pullPolicy(c types.ServiceConfig) PullPolicy {
+	switch written := c.PullPolicy; {
+	case written == "", written == types.PullPolicyMissing, written == types.PullPolicyIfNotPresent:
+		return PullMissing
+	case written == types.PullPolicyAlways:
+		return PullAlways
+	case written == types.PullPolicyNever:
+		return PullNever
+	case written == types.PullPolicyBuild:
+		r.refuse("pull_policy", "%q is not supported: images are not built on a device", written)
+	case written == "daily", written == "weekly", written == types.PullPolicyRefresh, strings.HasPrefix(written, "every_"):
+		r.note("pull_policy %q is taken as missing: what was pulled is not looked for again", written)
+		return PullMissing
+	default:
+		r.refuse("pull_policy", "%q is not always, never, missing or if_not_present", written)
+	}
+	return PullMissing
+}
+
 // environment takes, from least to most important, the files of env_file in
-// order and the entries of environment; entries without a value take it from env.
-func (r *resolver) environment(c types.ServiceConfig, env types.Mapping) map[string]string {
+// order and the entries of environment; entries without a value take it from the
+// variables of the project.
+func (r *resolver) environment(c types.ServiceConfig) map[string]string {
 	resolved := map[string]string{}
-	written := c.Environment.Resolve(env.Resolve)
+	written := c.Environment.Resolve(r.env.Resolve)
 	lookup := func(name string) (string, bool) {
-		if value, ok := env.Resolve(name); ok {
+		if value, ok := r.env.Resolve(name); ok {
 			return value, true
 		}
 		if value := written[name]; value != nil {
@@ -161,24 +217,12 @@ func (r *resolver) environment(c types.ServiceConfig, env types.Mapping) map[str
 		return value, ok
 	}
 	for _, file := range c.EnvFiles {
-		abs, err := r.files.allowed(r.files.dir, file.Path)
-		if err != nil {
-			if len(r.findings) == 0 { // it was said in the words of the file before
-				r.refuse("env_file", "%q %s", file.Path, err)
-			}
-			continue
-		}
-		if _, err := r.files.stat(abs); err != nil && !bool(file.Required) {
-			continue
-		}
-		vars, err := r.files.readEnv(abs, r.in, lookup)
+		vars, err := r.envFile(file, lookup)
 		if err != nil {
 			r.failures = append(r.failures, fmt.Errorf("service %q: env_file: %w", r.service, err))
 			continue
 		}
-		for name, value := range vars {
-			resolved[name] = value
-		}
+		maps.Copy(resolved, vars)
 	}
 	for name, value := range written {
 		if value != nil {
@@ -186,303 +230,77 @@ func (r *resolver) environment(c types.ServiceConfig, env types.Mapping) map[str
 			continue
 		}
 		delete(resolved, name)
-		r.warn("service %q: environment names %q without a value and nothing sets it; it is left out", r.service, name)
+		r.note("environment names %q without a value and nothing sets it; it is left out", name)
 	}
-	for name, value := range resolved {
-		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
-			r.refuse("environment", "has a malformed entry %q", name)
-		}
-	}
+	r.checkEnvironment("environment", resolved)
 	return resolved
 }
 
-func (r *resolver) labels(labels types.Labels) map[string]string {
-	for key, value := range labels {
-		for _, prefix := range reservedLabels {
-			if strings.HasPrefix(key, prefix) {
-				r.refuse("labels", "cannot have %q: names that begin with %s are reserved", key, prefix)
-			}
-		}
-		if key == "" || len(key)+len(value) > maxLabel {
-			r.refuse("labels", "have an entry that is empty or has more than %d bytes", maxLabel)
+func (r *resolver) checkEnvironment(key string, environment map[string]string) {
+	for name, value := range environment {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
+			r.refuse(key, "has a malformed entry %q", name)
 		}
 	}
+}
+
+// envFile reads a file of env_file; one that is not required may be missing.
+func (r *resolver) envFile(file types.EnvFile, lookup func(string) (string, bool)) (map[string]string, error) {
+	abs, err := r.files.allowed(r.files.dir, file.Path)
+	if err != nil {
+		if len(r.findings) == 0 { // it was said in the words of the file before
+			r.refuse("env_file", "%q %s", file.Path, err)
+		}
+		return nil, nil
+	}
+	if _, err := r.files.stat(abs); err != nil && !bool(file.Required) {
+		return nil, nil
+	}
+	switch file.Format {
+	case "":
+		return r.files.readEnv(abs, r.in, lookup)
+	case "raw":
+		return r.files.readRawEnv(abs, lookup)
+	}
+	r.refuse("env_file.format", "%q is not supported, only raw", file.Format)
+	return nil, nil
+}
+
+// labelsOf takes the files of label_file in order, and over them labels.
+func (r *resolver) labelsOf(c types.ServiceConfig) map[string]string {
+	if len(c.LabelFiles) == 0 {
+		return c.Labels
+	}
+	labels := map[string]string{}
+	for _, file := range c.LabelFiles {
+		abs, err := r.files.allowed(r.files.dir, file)
+		if err != nil {
+			if len(r.findings) == 0 {
+				r.refuse("label_file", "%q %s", file, err)
+			}
+			continue
+		}
+		vars, err := r.files.readEnv(abs, r.in, func(string) (string, bool) { return "", false })
+		if err != nil {
+			r.failures = append(r.failures, fmt.Errorf("service %q: label_file: %w", r.service, err))
+			continue
+		}
+		maps.Copy(labels, vars)
+	}
+	maps.Copy(labels, c.Labels)
 	return labels
 }
 
-func (r *resolver) mounts(configs []types.ServiceVolumeConfig, volumes map[string]string) []Mount {
-	var mounts []Mount
-	if len(configs) > maxMounts {
-		r.refuse("volumes", "are %d, at most %d are mounted into a container", len(configs), maxMounts)
-		return nil
-	}
-	for _, c := range configs {
-		m := Mount{Target: r.target("volumes", c.Target), ReadOnly: c.ReadOnly}
-		switch {
-		case c.Type == types.VolumeTypeBind:
-			if !filepath.IsAbs(c.Source) {
-				r.refuse("volumes", "has source %q, which is not a path", c.Source)
-			}
-			m.Path = filepath.Clean(c.Source)
-			m.Create = c.Bind == nil || bool(c.Bind.CreateHostPath)
-			if c.Bind != nil && c.Bind.Propagation != "" {
-				if m.Propagation = c.Bind.Propagation; !isPropagation(m.Propagation) {
-					r.refuse("volumes.bind.propagation", "%q is not supported", m.Propagation)
-				}
-			}
-		case c.Type == types.VolumeTypeVolume && c.Source == "":
-			r.refuse("volumes", "mounts a volume without a name at %s; give it one, or its data is not found again", c.Target)
-		case c.Type == types.VolumeTypeVolume:
-			name, defined := volumes[c.Source]
-			if !defined {
-				r.refuse("volumes", "names %q, which is not defined under the top-level volumes", c.Source)
-			}
-			m.Volume = name
-			m.NoCopy = c.Volume != nil && c.Volume.NoCopy
-		case c.Type == types.VolumeTypeTmpfs:
-			r.refuse("volumes.type", "tmpfs is not supported; use tmpfs")
-		default:
-			r.refuse("volumes.type", "%q is not supported", c.Type)
-		}
-		mounts = append(mounts, m)
-	}
-	slices.SortFunc(mounts, func(a, b Mount) int { return cmp.Compare(a.Target, b.Target) })
-	return mounts
-}
-
-// target is a place in the container where something is mounted.
-func (r *resolver) target(key, written string) string {
-	target := path.Clean(written)
-	if !path.IsAbs(written) || target == "/" || strings.ContainsRune(written, 0) {
-		r.refuse(key, "has target %q, which is not an absolute path below /", written)
-	}
-	return target
-}
-
-func (r *resolver) tmpfs(written []string) []Tmpfs {
-	var all []Tmpfs
-	for _, w := range written {
-		target, options, _ := strings.Cut(w, ":")
-		t := Tmpfs{Target: r.target("tmpfs", target)}
-		for option := range strings.SplitSeq(options, ",") {
-			if option == "" {
-				continue
-			}
-			if !isTmpfsOption(option) {
-				r.refuse("tmpfs", "has option %q, which is not supported", option)
-			}
-			t.Options = append(t.Options, option)
-		}
-		slices.Sort(t.Options)
-		all = append(all, t)
-	}
-	slices.SortFunc(all, func(a, b Tmpfs) int { return cmp.Compare(a.Target, b.Target) })
-	return all
-}
-
-func isTmpfsOption(option string) bool {
-	name, value, assigned := strings.Cut(option, "=")
-	switch name {
-	case "rw", "ro", "exec", "noexec", "suid", "nosuid", "dev", "nodev", "noatime":
-		return !assigned
-	case "size", "nr_inodes":
-		_, err := strconv.ParseUint(strings.TrimRight(value, "kKmMgG%"), 10, 62)
-		return err == nil
-	case "uid", "gid":
-		_, err := strconv.ParseUint(value, 10, 32)
-		return err == nil
-	case "mode":
-		_, err := strconv.ParseUint(value, 8, 12)
-		return err == nil
-	}
-	return false
-}
-
-func (r *resolver) ports(configs []types.ServicePortConfig) []Port {
-	var ports []Port
-	for _, c := range configs {
-		p := Port{Protocol: strings.ToLower(cmp.Or(c.Protocol, "tcp"))}
-		if p.Protocol != "tcp" && p.Protocol != "udp" {
-			r.refuse("ports", "has protocol %q, only tcp and udp are supported", c.Protocol)
-		}
-		if c.Target < 1 || c.Target > math.MaxUint16 {
-			r.refuse("ports", "has target %d, which is not a port", c.Target)
-			continue
-		}
-		p.ContainerPort = uint16(c.Target)
-		host, err := strconv.ParseUint(c.Published, 10, 16)
-		switch {
-		case c.Published == "", err == nil && host == 0:
-			r.refuse("ports", "publishes %d without a port of the device; write \"%d:%d\"", c.Target, c.Target, c.Target)
-		case err != nil:
-			r.refuse("ports", "publishes %d as %q, which is not one port", c.Target, c.Published)
-		}
-		p.HostPort = uint16(host)
-		if c.HostIP != "" {
-			if p.HostIP, err = netip.ParseAddr(c.HostIP); err != nil || p.HostIP.Zone() != "" {
-				r.refuse("ports", "has host_ip %q, which is not an address", c.HostIP)
+func (r *resolver) labels(section string, labels map[string]string) map[string]string {
+	for key, value := range labels {
+		for _, prefix := range reservedLabels {
+			if strings.HasPrefix(key, prefix) {
+				r.refuse(section, "cannot have %q: names that begin with %s are reserved", key, prefix)
 			}
 		}
-		ports = append(ports, p)
-	}
-	slices.SortFunc(ports, func(a, b Port) int {
-		return cmp.Or(cmp.Compare(a.HostPort, b.HostPort), cmp.Compare(a.Protocol, b.Protocol),
-			a.HostIP.Compare(b.HostIP), cmp.Compare(a.ContainerPort, b.ContainerPort))
-	})
-	return slices.Compact(ports)
-}
-
-func (r *resolver) restart(written string) Restart {
-	mode, retries, bounded := strings.Cut(cmp.Or(written, string(RestartNo)), ":")
-	restart := Restart{Mode: RestartMode(mode)}
-	switch restart.Mode {
-	case RestartNo, RestartAlways, RestartUnlessStopped:
-		if !bounded {
-			return restart
-		}
-	case RestartOnFailure:
-		if !bounded {
-			return restart
-		}
-		n, err := strconv.ParseInt(retries, 10, 32)
-		if err == nil && n >= 0 {
-			restart.MaxRetries = int(n)
-			return restart
+		if key == "" || len(key)+len(value) > maxLabel {
+			r.refuse(section, "have an entry that is empty or has more than %d bytes", maxLabel)
 		}
 	}
-	r.refuse("restart", "%q is not no, always, unless-stopped, on-failure or on-failure:<number>", written)
-	return restart
-}
-
-func (r *resolver) dependsOn(d types.DependsOnConfig) []string {
-	var names []string
-	for name, dependency := range d {
-		if dependency.Condition != types.ServiceConditionStarted {
-			r.refuse("depends_on."+name+".condition", "%q is not supported, only service_started", dependency.Condition)
-		}
-		if !dependency.Required {
-			r.refuse("depends_on."+name+".required", "false is not supported")
-		}
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
-// limits takes the limits from the keys of a service or of its deploy section.
-func (r *resolver) limits(c types.ServiceConfig) (memory, nanoCPUs int64) {
-	memory, nanoCPUs = int64(c.MemLimit), r.nanoCPUs("cpus", c.CPUS)
-	if c.Deploy == nil || c.Deploy.Resources.Limits == nil {
-		return r.memory("mem_limit", memory), nanoCPUs
-	}
-	limits := c.Deploy.Resources.Limits
-	if other := int64(limits.MemoryBytes); other != 0 {
-		if memory != 0 && memory != other {
-			r.refuse("mem_limit", "differs from deploy.resources.limits.memory")
-		}
-		memory = r.memory("deploy.resources.limits.memory", other)
-	}
-	if other := r.nanoCPUs("deploy.resources.limits.cpus", float32(limits.NanoCPUs)); other != 0 {
-		if nanoCPUs != 0 && nanoCPUs != other {
-			r.refuse("cpus", "differs from deploy.resources.limits.cpus")
-		}
-		nanoCPUs = other
-	}
-	return r.memory("mem_limit", memory), nanoCPUs
-}
-
-func (r *resolver) memory(key string, bytes int64) int64 {
-	const least = 6 << 20 // less does not start a container
-	if bytes != 0 && bytes < least {
-		r.refuse(key, "is %d bytes, at least 6m are needed", bytes)
-	}
-	return bytes
-}
-
-// nanoCPUs is exact for what people write: 0.1 is not quite 0.1 as a float32.
-func (r *resolver) nanoCPUs(key string, cpus float32) int64 {
-	exact, err := strconv.ParseFloat(strconv.FormatFloat(float64(cpus), 'f', -1, 32), 64)
-	if err != nil || math.IsNaN(exact) || exact < 0 || exact > 4096 || exact > 0 && exact < 0.001 {
-		r.refuse(key, "%v is not a number of CPUs", cpus)
-		return 0
-	}
-	return int64(math.Round(exact * 1e9))
-}
-
-// checkDependencies finds dependencies on nothing and in circles.
-func (l *loading) checkDependencies(p *Project) {
-	const (
-		visiting = 1
-		visited  = 2
-	)
-	state := map[string]int{}
-	var visit func(name string, way []string)
-	visit = func(name string, way []string) {
-		way = append(way, name)
-		switch state[name] {
-		case visited:
-			return
-		case visiting:
-			l.findings.add(name, "depends_on", "goes in a circle: %s", strings.Join(way[slices.Index(way, name):], " -> "))
-			return
-		}
-		state[name] = visiting
-		for _, dependency := range p.Services[name].DependsOn {
-			if p.Services[dependency] == nil {
-				l.findings.add(name, "depends_on", "names %q, which is not a service", dependency)
-				continue
-			}
-			visit(dependency, way)
-		}
-		state[name] = visited
-	}
-	for _, name := range p.names() {
-		visit(name, nil)
-	}
-}
-
-// checkPorts finds ports of the device that are published twice.
-func (l *loading) checkPorts(p *Project) {
-	type use struct {
-		Port
-		service string
-	}
-	taken := map[string][]use{}
-	for _, name := range p.names() {
-		for _, port := range p.Services[name].Ports {
-			key := fmt.Sprintf("%d/%s", port.HostPort, port.Protocol)
-			for _, other := range taken[key] {
-				if port.overlaps(other.Port) {
-					l.findings.add(name, "ports", "publishes port %s of the device, which service %q publishes as well", key, other.service)
-				}
-			}
-			taken[key] = append(taken[key], use{port, name})
-		}
-	}
-}
-
-// overlaps compares the addresses of two published ports.
-func (p Port) overlaps(other Port) bool {
-	a, b := p.HostIP, other.HostIP
-	switch {
-	case !a.IsValid() || !b.IsValid() || a == b:
-		return true
-	case a.Is4() != b.Is4():
-		return false
-	}
-	return a.IsUnspecified() || b.IsUnspecified()
-}
-
-func (l *loading) checkContainerNames(p *Project) {
-	taken := map[string]string{}
-	for _, name := range p.names() {
-		container := p.Services[name].ContainerName
-		if container == "" {
-			continue
-		}
-		if other, conflict := taken[container]; conflict {
-			l.findings.add(name, "container_name", "%q is that of service %q", container, other)
-		}
-		taken[container] = name
-	}
+	return labels
 }

@@ -248,7 +248,7 @@ func TestLoadReadsFilesAroundAProjectOfTheUsersOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", ComposeFile: filepath.Join(base, "app/compose.yaml")})
+	p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{filepath.Join(base, "app/compose.yaml")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func TestLoadFollowsNoLinkOutOfThePackage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", ComposeFile: filepath.Join(app, "compose.yaml"), Strict: true})
+	_, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{filepath.Join(app, "compose.yaml")}, Strict: true})
 	if !errors.Is(err, compose.ErrInvalid) {
 		t.Errorf("error %v, want an invalid package", err)
 	}
@@ -287,7 +287,7 @@ func TestLoadEndsWithItsContext(t *testing.T) {
 	if err := os.WriteFile(path, []byte(service("")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := compose.Load(ctx, compose.Options{ProjectName: "p", ComposeFile: path, Strict: true})
+	_, err := compose.Load(ctx, compose.Options{ProjectName: "p", Files: []string{path}, Strict: true})
 	if !errors.Is(err, context.Canceled) || errors.Is(err, compose.ErrInvalid) {
 		t.Errorf("error %v, want context.Canceled", err)
 	}
@@ -299,7 +299,7 @@ func TestLoadRefusesNamesOfProjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"", "..", "A", "a/b", "-a", "a b"} {
-		if _, err := compose.Load(t.Context(), compose.Options{ProjectName: name, ComposeFile: path}); err == nil {
+		if _, err := compose.Load(t.Context(), compose.Options{ProjectName: name, Files: []string{path}}); err == nil {
 			t.Errorf("project %q was loaded", name)
 		}
 	}
@@ -307,7 +307,10 @@ func TestLoadRefusesNamesOfProjects(t *testing.T) {
 
 func FuzzLoad(f *testing.F) {
 	logrus.SetOutput(io.Discard)
-	for _, path := range []string{"wordpress/compose.yaml", "mosquitto/compose.yaml", "influxdb/compose.yaml"} {
+	for _, path := range []string{
+		"wordpress/compose.yaml", "mosquitto/compose.yaml", "influxdb/compose.yaml",
+		"cloud/compose.yaml", "zigbee/compose.yaml", "monitoring/compose.yaml", "edge/compose.yaml",
+	} {
 		content, err := os.ReadFile(filepath.Join("testdata", path))
 		if err != nil {
 			f.Fatal(err)
@@ -317,6 +320,8 @@ func FuzzLoad(f *testing.F) {
 	f.Add(service("extends: {file: base.yaml, service: base}"), "")
 	f.Add("include: [base.yaml, {path: [base.yaml, .env]}]\n"+service("env_file: .env"), "X='1\n2'\n")
 	f.Add(service("volumes: [{type: bind, source: ../x, target: /y}]\nports: [1-3:1-3, {target: 5, published: '6'}]"), "")
+	f.Add(service("ports: !override [1-3:80]\nuser: !reset null\nhealthcheck: {test: x, interval: 1s}\nulimits: {core: '0'}"), "COMPOSE_PROFILES=a")
+	f.Add(service("networks: {n: {ipv4_address: 10.0.0.2}}\nsecrets: [s]\ngpus: all")+"networks: {n: {ipam: {config: [{subnet: 10.0.0.0/24}]}}}\nsecrets: {s: {file: .env}}\n", "")
 	f.Add("a: &a [*a]\nservices: {<<: {web: {image: x}}}\n", "")
 	f.Fuzz(func(t *testing.T, content, dotenv string) {
 		p, err := loadFiles(t, map[string]string{
@@ -338,8 +343,27 @@ func FuzzLoad(f *testing.F) {
 			if _, err := p.ConfigHash(name, ""); err != nil {
 				t.Error(err)
 			}
+			for _, a := range s.Attached {
+				if p.Networks[a.Network] == nil {
+					t.Errorf("on network %q, which the project does not have", a.Network)
+				}
+			}
+			for _, file := range s.Files {
+				if !filepath.IsAbs(file.Target) {
+					t.Errorf("file at %q", file.Target)
+				}
+			}
 			for _, m := range s.Mounts {
-				if (m.Volume == "") == (m.Path == "") || !filepath.IsAbs(m.Target) {
+				if m.Volume != "" && p.Volumes[m.Volume] == nil {
+					t.Errorf("mounts %q, which the project does not have", m.Volume)
+				}
+				sources := 0
+				for _, is := range []bool{m.Volume != "", m.Path != "", m.Anonymous} {
+					if is {
+						sources++
+					}
+				}
+				if sources != 1 || !filepath.IsAbs(m.Target) {
 					t.Errorf("mount %+v", m)
 				}
 			}

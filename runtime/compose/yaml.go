@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -18,30 +19,98 @@ const (
 	maxDepth       = 64
 )
 
-// parse reads one YAML document that is a mapping, with aliases and merge keys
-// resolved.
-func parse(content []byte) (map[string]any, size, error) {
+// document is a YAML document that is a mapping.
+type document struct {
+	// tree has aliases and merge keys resolved, and is without what is !reset.
+	tree map[string]any
+	// tagged is the document as text where it says with !reset and !override
+	// how it is merged over others; nil where it does not.
+	tagged []byte
+	size   size
+}
+
+// ownKeys of the top level are not for compose-go.
+var ownKeys = []string{"include", "version", "name"}
+
+// parse reads one document.
+func parse(content []byte) (document, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
-	var document yaml.Node
-	if err := decoder.Decode(&document); err != nil {
+	var node yaml.Node
+	if err := decoder.Decode(&node); err != nil {
 		if errors.Is(err, io.EOF) {
-			return nil, size{}, invalid("file is empty")
+			return document{}, invalid("file is empty")
 		}
-		return nil, size{}, invalid("%w", err)
+		return document{}, invalid("%w", err)
 	}
-	measured, err := (&measure{within: map[*yaml.Node]bool{}}).of(&document, 0)
+	m := &measure{within: map[*yaml.Node]bool{}}
+	measured, err := m.of(&node, 0)
 	if err != nil {
-		return nil, size{}, err
+		return document{}, err
 	}
-	var tree map[string]any
-	if err := document.Decode(&tree); err != nil {
-		return nil, size{}, invalid("%w", err)
+	d := document{size: measured}
+	if m.tagged {
+		if d.tagged, err = textOf(&node); err != nil {
+			return document{}, err
+		}
+		withoutTags(&node)
+	}
+	if err := node.Decode(&d.tree); err != nil {
+		return document{}, invalid("%w", err)
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, size{}, invalid("file has more than one YAML document")
+		return document{}, invalid("file has more than one YAML document")
 	}
-	return tree, measured, nil
+	return d, nil
 }
+
+// textOf is a document without its ownKeys.
+func textOf(node *yaml.Node) ([]byte, error) {
+	if len(node.Content) != 1 || node.Content[0].Kind != yaml.MappingNode {
+		return nil, invalid("file is not a mapping")
+	}
+	root := *node.Content[0]
+	root.Content = nil
+	for n := 0; n+1 < len(node.Content[0].Content); n += 2 {
+		if key := node.Content[0].Content[n]; !slices.Contains(ownKeys, key.Value) {
+			root.Content = append(root.Content, key, node.Content[0].Content[n+1])
+		}
+	}
+	text, err := yaml.Marshal(&root)
+	if err != nil {
+		return nil, invalid("%w", err)
+	}
+	return text, nil
+}
+
+// withoutTags takes out what is !reset. What is !override stays, it differs only
+// when it is merged.
+func withoutTags(n *yaml.Node) {
+	kept, step := n.Content[:0:0], 1
+	if n.Kind == yaml.MappingNode {
+		step = 2
+	}
+	for i := 0; i+step <= len(n.Content); i += step {
+		child := n.Content[i+step-1]
+		meant := child
+		if child.Kind == yaml.AliasNode {
+			meant = child.Alias
+		}
+		if meant.Tag == resetTag {
+			continue
+		}
+		if meant.Tag == overrideTag {
+			meant.Tag = ""
+		}
+		withoutTags(child)
+		kept = append(kept, n.Content[i:i+step]...)
+	}
+	n.Content = kept
+}
+
+const (
+	resetTag    = "!reset"
+	overrideTag = "!override"
+)
 
 var errTooLarge = invalid("project grows beyond %d YAML nodes or %d bytes of text", maxNodes, maxText)
 
@@ -56,6 +125,7 @@ func (s size) tooLarge() bool       { return s.nodes > maxNodes || s.text > maxT
 // measure finds out how large a document gets before it is made that large.
 type measure struct {
 	within map[*yaml.Node]bool // being measured: an alias to one holds itself
+	tagged bool                // !reset or !override was seen
 }
 
 func (m *measure) of(n *yaml.Node, depth int) (size, error) {
@@ -68,8 +138,11 @@ func (m *measure) of(n *yaml.Node, depth int) (size, error) {
 	if m.within[n] {
 		return size{}, invalid("line %d: alias holds itself", n.Line)
 	}
-	// Tags of Compose's own (!reset, !override) change how files are merged.
-	if tag := n.ShortTag(); n.Kind != yaml.DocumentNode && tag != "" && !strings.HasPrefix(tag, "!!") {
+	switch tag := n.ShortTag(); {
+	case n.Kind == yaml.DocumentNode, tag == "", strings.HasPrefix(tag, "!!"):
+	case tag == resetTag, tag == overrideTag:
+		m.tagged = true
+	default:
 		return size{}, invalid("line %d: tag %s is not supported", n.Line, tag)
 	}
 	m.within[n] = true

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/margolite/margolite/runtime/compose"
 )
 
 const strayPoll = 20 * time.Millisecond
@@ -18,6 +20,33 @@ const strayPoll = 20 * time.Millisecond
 // one of this runtime.
 func (c *Containers) cgroup(project, id string) string {
 	return path.Join("/", c.o.Namespace, project, id)
+}
+
+// cgroupOf is the control group of a container of a service: where cgroup_parent
+// names another parent, below that one. Such a parent is the owner's, with his
+// limits: it is never removed.
+func (c *Containers) cgroupOf(project, id string, s *compose.Service) string {
+	if s.Resources.CgroupParent == "" {
+		return c.cgroup(project, id)
+	}
+	return path.Join("/", path.Join("/", s.Resources.CgroupParent), id)
+}
+
+// cgroupsOf are the directories of the control group of a container, which may
+// have no record any more.
+func (c *Containers) cgroupsOf(ctx context.Context, id string) []string {
+	dirs := cgroupDirs(c.cgroup("*", id))
+	if record, err := c.o.Client.ContainerService().Get(ctx, id); err == nil {
+		if labels, err := labelsOf(record); err == nil && labels.CgroupParent != "" {
+			dirs = append(dirs, cgroupDirs(path.Join("/", escapePattern(labels.CgroupParent), id))...)
+		}
+	}
+	return dirs
+}
+
+// escapePattern lets a path stand for itself alone.
+func escapePattern(path string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
 // cgroupDirs are the directories of a control group, on cgroup v2 one, on v1
@@ -37,9 +66,10 @@ func cgroupDirs(group string) []string {
 func (c *Containers) endStrays(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
+	dirs := c.cgroupsOf(ctx, id)
 	for {
 		left := false
-		for _, dir := range cgroupDirs(c.cgroup("*", id)) {
+		for _, dir := range dirs {
 			pids, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 			if err != nil {
 				continue // gone meanwhile

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 
+	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/log"
 )
 
@@ -37,7 +37,10 @@ type Options struct {
 	Snapshotter func(context.Context) (string, error) // its name; that of the images
 	StateDir    string
 	RunDir      string
-	Shim        string // runtime name or absolute path; "" is io.containerd.runc.v2
+	Shim        string   // runtime name or absolute path; "" is io.containerd.runc.v2
+	Init        string   // program margolite-init, for services with init; "": there is none
+	LogDir      string   // of what containers print; "" is RunDir/logs
+	LogKeep     log.Keep // how much of it, where a service does not say
 	Logger      *slog.Logger
 }
 
@@ -46,6 +49,19 @@ type Options struct {
 type Containers struct {
 	o    Options
 	host func(context.Context) Host
+
+	// volumes is held for reading while a container is created, which is the
+	// time when its volumes are there and no record names them; for writing
+	// while volumes are removed.
+	volumes sync.RWMutex
+
+	mu       sync.Mutex
+	mounting map[string]*mountAttempt // by mount point
+	left     leftovers
+	swept    bool // nothing is left of a former agent
+
+	execs    chan struct{} // a slot for each command that runs
+	starting chan struct{} // a slot for each that is about to
 }
 
 // New prepares the directories, and undoes what a killed process left mounted.
@@ -54,7 +70,7 @@ func New(o Options) (*Containers, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	c := &Containers{o: o}
+	c := &Containers{o: o, mounting: make(map[string]*mountAttempt), execs: make(chan struct{}, maxExecs), starting: make(chan struct{}, maxStarting)}
 
 	// Asking the OCI runtime takes a process: not before the first container, and once.
 	var once sync.Once
@@ -63,12 +79,16 @@ func New(o Options) (*Containers, error) {
 		once.Do(func() { host = DetectHost(context.WithoutCancel(ctx), "runc") })
 		return host
 	}
-	for _, dir := range []string{filepath.Join(o.StateDir, "volumes"), filepath.Join(o.RunDir, "mounts"), c.logDir()} {
+	for _, dir := range []string{c.volumesDir(), filepath.Join(o.RunDir, "mounts"), c.logDir()} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
 			return nil, fmt.Errorf("cannot prepare containers: %w", err)
 		}
 	}
-	if err := c.sweepMounts(); err != nil {
+	if err := errors.Join(c.prepareNerdctl(), c.sweepMounts()); err != nil {
+		return nil, fmt.Errorf("cannot prepare containers: %w", err)
+	}
+	var err error
+	if c.left, err = c.findLeftovers(); err != nil {
 		return nil, fmt.Errorf("cannot prepare containers: %w", err)
 	}
 	return c, nil
@@ -98,7 +118,13 @@ func (c *Containers) Logs() []string {
 	return files
 }
 
-func (c *Containers) logDir() string { return filepath.Join(c.o.RunDir, "logs") }
+func (c *Containers) logDir() string {
+	return cmp.Or(c.o.LogDir, filepath.Join(c.o.RunDir, "logs"))
+}
+
+func (c *Containers) logKeep(l compose.Logging) log.Keep {
+	return log.Keep{MaxSize: l.MaxSize, MaxFile: l.MaxFile}.Or(c.o.LogKeep)
+}
 
 // State is what a container does.
 type State string
@@ -126,6 +152,7 @@ type Container struct {
 // List returns the containers of this runtime, in no order. However many run, it
 // takes two calls.
 func (c *Containers) List(ctx context.Context) ([]Container, error) {
+	c.sweepOnce(ctx)
 	list, err := c.list(ctx)
 	for n := 0; errors.Is(err, errUnknown) && n < maxAsks && pause(ctx, askAgain); n++ {
 		list, err = c.list(ctx)
@@ -150,7 +177,7 @@ func (c *Containers) list(ctx context.Context) ([]Container, error) {
 	}
 	list := make([]Container, 0, len(records))
 	for _, r := range records {
-		labels, err := Decode(r.Labels)
+		labels, err := labelsOf(r)
 		if err != nil {
 			c.o.Logger.Warn("container is left alone", "container", r.ID, "error", err)
 			continue
@@ -164,26 +191,33 @@ func (c *Containers) list(ctx context.Context) ([]Container, error) {
 	return list, nil
 }
 
-// Delete removes a container with its task, root file system, log and control
-// group. Deleting what is not there is no error.
+// Delete removes a container with its task, root file system, log, files and
+// control group. Deleting what is not there is no error.
 func (c *Containers) Delete(ctx context.Context, id string) error {
 	if err := c.Stop(ctx, id); err != nil {
 		return err
 	}
-	snapshotter, _, err := c.snapshotter(ctx)
-	if err == nil {
-		err = removeSnapshot(ctx, snapshotter, id)
-	}
-	if err != nil {
-		return fmt.Errorf("cannot delete container %s: %w", id, err)
-	}
-	if err := c.o.Client.ContainerService().Delete(ctx, id); err != nil && !errdefs.IsNotFound(err) {
-		return fmt.Errorf("cannot delete container %s: %w", id, err)
-	}
-	if err := log.Remove(c.LogPath(id)); err != nil {
+	if err := c.delete(ctx, id); err != nil {
 		return fmt.Errorf("cannot delete container %s: %w", id, err)
 	}
 	return nil
+}
+
+func (c *Containers) delete(ctx context.Context, id string) error {
+	snapshotter, _, err := c.snapshotter(ctx)
+	if err != nil {
+		return err
+	}
+	if err := removeSnapshot(ctx, snapshotter, id); err != nil {
+		return err
+	}
+	if err := c.o.Client.ContainerService().Delete(ctx, id); err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	if err := errors.Join(c.forget(id), log.Remove(c.LogPath(id))); err != nil {
+		return err
+	}
+	return c.releaseVolumes(ctx)
 }
 
 // MarkDone records that a one-shot service ended well, so that it is not
@@ -196,8 +230,12 @@ func (c *Containers) MarkDone(ctx context.Context, id string) error {
 }
 
 // SetDependsOn changes which services are to be started before a container.
-func (c *Containers) SetDependsOn(ctx context.Context, id string, services []string) error {
-	if err := c.setLabel(ctx, id, keyDependsOn, strings.Join(services, ",")); err != nil {
+func (c *Containers) SetDependsOn(ctx context.Context, id string, dependencies []compose.Dependency) error {
+	value, err := EncodeDependencies(dependencies)
+	if err != nil {
+		return fmt.Errorf("cannot record what container %s depends on: %w", id, err)
+	}
+	if err := c.setLabel(ctx, id, keyDependsOn, value); err != nil {
 		return fmt.Errorf("cannot record what container %s depends on: %w", id, err)
 	}
 	return nil
@@ -235,6 +273,12 @@ func (c *Containers) RemoveProject(ctx context.Context, project string) error {
 		if err := removeSnapshot(ctx, snapshotter, id); err != nil {
 			return err
 		}
+	}
+	if err := os.RemoveAll(filepath.Dir(c.keptFiles(project, "x"))); err != nil { // of a Create that was killed
+		return fmt.Errorf("cannot remove configs and secrets of project %s: %w", project, err)
+	}
+	if err := c.releaseVolumes(ctx); err != nil {
+		return fmt.Errorf("cannot unmount volumes of project %s: %w", project, err)
 	}
 	c.removeCgroup(project)
 	return nil

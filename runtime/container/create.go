@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"time"
@@ -17,6 +16,9 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
 	"github.com/containerd/typeurl/v2"
+
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/log"
 )
 
 // createLease is for how long a snapshot without record is kept when Create is killed.
@@ -27,6 +29,7 @@ const createLease = time.Hour
 // that exists is left as it is.
 func (c *Containers) Create(ctx context.Context, config Config, fill []string) error {
 	id := config.Labels.ID()
+	c.sweepOnce(ctx)
 	if err := c.create(ctx, id, config, fill); err != nil {
 		return fmt.Errorf("cannot create container %s: %w", id, err)
 	}
@@ -40,17 +43,37 @@ func (c *Containers) create(ctx context.Context, id string, config Config, fill 
 	case !errdefs.IsNotFound(err):
 		return err
 	}
-	if err := config.describe(); err != nil {
+	config, err := config.complete()
+	if err != nil {
 		return err
+	}
+	c.volumes.RLock()
+	defer c.volumes.RUnlock()
+	volumes, err := c.resolveVolumes(ctx, config)
+	if err != nil {
+		return err
+	}
+	if err := config.describe(volumes); err != nil {
+		return err
+	}
+	for _, v := range volumes.list {
+		if err := c.EnsureVolume(ctx, config.Labels.Project, v); err != nil {
+			return err
+		}
 	}
 	labels, err := config.Labels.Encode(Shown{
 		Namespace:  c.o.Namespace,
-		LogURI:     "file://" + c.LogPath(id),
-		StateDir:   filepath.Join(c.o.RunDir, "nerdctl", id),
+		LogURI:     "file://" + log.JSONPath(c.LogPath(id)),
+		LogConfig:  log.NerdctlConfig(c.LogPath(id), c.logKeep(config.Labels.Logging)),
+		StateDir:   c.nerdctlDir(id),
 		WorkingDir: config.WorkingDir,
 		Platform:   platforms.Format(platforms.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}),
 		Service:    config.Service.Labels,
 	})
+	if err != nil {
+		return err
+	}
+	details, err := config.Labels.Details.encode()
 	if err != nil {
 		return err
 	}
@@ -70,9 +93,13 @@ func (c *Containers) create(ctx context.Context, id string, config Config, fill 
 	if err != nil {
 		return err
 	}
-	spec, err := c.inspect(ctx, id, config, mounts, fill)
+	extensions := map[string]typeurl.Any{detailsKey: details}
+	spec, err := c.inspect(ctx, id, config, volumes, mounts, fill, extensions)
+	if err == nil {
+		err = c.keepFiles(config.Labels.Project, id, config.Service.Files)
+	}
 	if err != nil {
-		return errors.Join(err, removeSnapshot(context.WithoutCancel(ctx), snapshotter, id))
+		return errors.Join(err, c.removeFiles(id), removeSnapshot(context.WithoutCancel(ctx), snapshotter, id))
 	}
 	runc, err := typeurl.MarshalAny(&options.Options{Root: c.runcRoot()})
 	if err != nil {
@@ -85,26 +112,40 @@ func (c *Containers) create(ctx context.Context, id string, config Config, fill 
 		Runtime:     containers.RuntimeInfo{Name: c.o.Shim, Options: runc},
 		Spec:        spec,
 		SnapshotKey: id,
+		Extensions:  extensions,
 		Snapshotter: snapshotterName,
 	})
 	return err
 }
 
 // describe writes into the labels what the service and the image say.
-func (c *Config) describe() error {
+func (c *Config) describe(volumes mountedVolumes) error {
 	l, s := &c.Labels, c.Service
 	l.Image = s.Image
 	l.Restart = RestartOf(s)
 	l.StopGrace = defaultGrace
-	l.StopSignal = cmp.Or(c.Image.StopSignal, "SIGTERM")
+	if s.StopGrace != nil {
+		l.StopGrace = max(*s.StopGrace, 0)
+	}
+	l.StopSignal = cmp.Or(s.StopSignal, c.Image.StopSignal, "SIGTERM")
 	if _, err := parseSignal(l.StopSignal); err != nil {
-		return fmt.Errorf("stop signal of image: %w", err)
+		return fmt.Errorf("stop signal: %w", err)
 	}
 	l.DependsOn = s.DependsOn
-	l.Volumes, l.HostDirs = nil, nil
+	l.describeProcess(s)
+	l.TTY, l.StdinOpen, l.Logging = s.TTY, s.StdinOpen, s.Logging
+	l.PostStart, l.PreStop = s.PostStart, s.PreStop
+	if s.Healthcheck != nil {
+		l.Healthcheck = s.Healthcheck
+	}
+	if s.IPC.Mode == compose.ModeShareable {
+		l.SharedMemory = cmp.Or(s.ShmSize, defaultShm)
+	}
+	l.Volumes, l.Files = volumes.list, filesOf(s)
+	l.Subpaths, l.HostDirs = nil, nil
 	for _, m := range s.Mounts {
-		if m.Volume != "" && !slices.Contains(l.Volumes, m.Volume) {
-			l.Volumes = append(l.Volumes, m.Volume)
+		if m.Subpath != "" {
+			l.Subpaths = append(l.Subpaths, Subpath{Volume: volumes.byName[c.volumeName(m)], Path: m.Subpath})
 		}
 		if m.Path != "" && m.Create {
 			l.HostDirs = append(l.HostDirs, m.Path)
@@ -115,18 +156,23 @@ func (c *Config) describe() error {
 
 // inspect reads the image through the container's root file system: it looks up
 // the user, fills volumes, and builds the specification.
-func (c *Containers) inspect(ctx context.Context, id string, config Config, mounts []mount.Mount, fill []string) (typeurl.Any, error) {
+func (c *Containers) inspect(ctx context.Context, id string, config Config, volumes mountedVolumes, mounts []mount.Mount, fill []string, extensions map[string]typeurl.Any) (typeurl.Any, error) {
+	project := config.Labels.Project
 	var user User
 	err := c.withRootfs(id, mounts, func(root string) (err error) {
 		if user, err = LookupUser(root, cmp.Or(config.Service.User, config.Image.User)); err != nil {
 			return err
 		}
+		if user, err = user.In(root, config.Service.Groups); err != nil {
+			return err
+		}
 		for _, m := range config.Service.Mounts {
-			if m.NoCopy || !slices.Contains(fill, m.Volume) {
+			name := config.volumeName(m)
+			if name == "" || m.NoCopy || m.Subpath != "" || !m.Anonymous && !slices.Contains(fill, name) {
 				continue
 			}
-			if err := fillVolume(c.VolumeDir(config.Labels.Project, m.Volume), root, m.Target); err != nil {
-				return fmt.Errorf("volume %s: %w", m.Volume, err)
+			if err := c.fillVolume(ctx, project, volumes.get(name), root, m.Target); err != nil {
+				return fmt.Errorf("volume %s: %w", name, err)
 			}
 		}
 		return nil
@@ -135,20 +181,26 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, moun
 		return nil, err
 	}
 	spec, err := newSpec(config, c.host(ctx), placing{
-		user:        user,
-		cgroup:      c.cgroup(config.Labels.Project, id),
-		volume:      func(name string) string { return c.VolumeDir(config.Labels.Project, name) },
-		groupedShim: true,
+		user:          user,
+		cgroup:        c.cgroupOf(project, id, config.Service),
+		volume:        func(name string) string { return c.volumeDir(project, volumes.get(name)) },
+		subpath:       func(n int) string { return c.subpathDir(id, n) },
+		files:         c.placedFiles(id),
+		sharedMemory:  c.sharedMemory(id),
+		init:          c.o.Init,
+		warn:          func(text string) { c.o.Logger.Warn(text, "container", id, "service", config.Service.Name) },
+		groupedShim:   true,
+		readOnlyBelow: canReadOnlyBelow(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return typeurl.MarshalAny(spec)
+	return recordSpec(spec, config.Labels.Devices, extensions)
 }
 
 // verifySame guards against a record of somebody else under our id.
 func verifySame(existing containers.Container, config Config) error {
-	labels, err := Decode(existing.Labels)
+	labels, err := labelsOf(existing)
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,6 @@
 package container
 
-import (
-	"github.com/opencontainers/runtime-spec/specs-go"
-)
+import "github.com/opencontainers/runtime-spec/specs-go"
 
 // What every container gets, the same as Docker gives.
 var (
@@ -40,14 +38,4 @@ func device(kind string, major, minor int64, access string) specs.LinuxDeviceCgr
 		rule.Minor = &minor
 	}
 	return rule
-}
-
-// capabilities are those of a process: only root has them in effect, whoever
-// else runs can gain them by file capabilities at most.
-func capabilities(u User) *specs.LinuxCapabilities {
-	c := &specs.LinuxCapabilities{Bounding: defaultCapabilities}
-	if u.UID == 0 {
-		c.Effective, c.Permitted = defaultCapabilities, defaultCapabilities
-	}
-	return c
 }

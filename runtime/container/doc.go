@@ -4,30 +4,55 @@
 //
 // # What it owns
 //
-//	in containerd            the record, the snapshot (its key is the container's id) and the task
-//	StateDir/volumes/P/V     the content of volume V of project P
-//	RunDir/logs/ID.log       output, written by the shim
-//	RunDir/mounts/ID         where a root file system is mounted while an image is read
-//	RunDir/runc              what runc knows of containers
-//	/NAMESPACE/P/ID          the control group
+//	in containerd               the record, the snapshot (its key is the container's id) and the task
+//	StateDir/volumes/P/V        the content of volume V of project P; P is _ for those made by hand
+//	StateDir/files/P/ID         configs and secrets of a container, for root alone
+//	RunDir/files/ID             the same with owner and mode, as they are mounted
+//	RunDir/volumes/P/V~HASH     where a volume with a file system type is mounted; HASH is of its definition
+//	RunDir/shm/ID               /dev/shm of a container that shares it
+//	RunDir/stdin/ID             standard input of a container that keeps it open
+//	RunDir/exec/ID.EXEC         streams of a command that runs in a container
+//	RunDir/logs/ID.log          output, written by the shim
+//	RunDir/nerdctl              what nerdctl reads with this as its --data-root
+//	RunDir/mounts/ID            where a root file system is mounted while an image is read
+//	RunDir/mounts/ID.N          where a part of a volume is bound while a container starts
+//	RunDir/runc                 what runc knows of containers
+//	/NAMESPACE/P/ID             the control group
 //
 // # Invariants
 //
-// Everything that is to be known about a container is in its [Labels]. A
-// container is never changed after its creation, save three labels: that a
-// one-shot service is done, that it is being stopped, what it depends on. Its id follows from its configuration, so creating
-// it twice is the same as creating it once.
+// Everything that is to be known about a container is in its [Labels], the
+// content of configs and secrets apart. A container is never changed after its
+// creation, save three labels: that a one-shot service is done, that it is being
+// stopped, what it depends on; and in its specification what only a start can
+// tell: devices and the namespaces of others. Its id follows from its
+// configuration, so creating it twice is the same as creating it once.
+//
+// Anonymous volumes belong to a replica and a place, so that a new container of
+// the replica has the content of the old one. Volumes are deleted by
+// [Containers.RemoveVolume] alone. One with a type is mounted while a container
+// names it; two definitions of one name are mounted side by side.
 //
 // # Failure model
 //
 // Create, Start, Stop and Delete may be repeated after a kill at any
-// instruction. The record is written last and deleted last: a snapshot without
-// record is a leftover that containerd's gc collects when its lease ends, and
-// that a repeated Create replaces. A record without snapshot gets a new one
-// when it is started. A task that was created and not started is deleted and
-// created anew, and so is one whose shim is gone; processes that nobody knows of
-// any more are found by their control group, and killed first.
+// instruction. The record is written last, and deleted before what lies outside
+// containerd: what has no record is removed by the next process before it makes
+// anything of its own. A snapshot without record is a leftover that containerd's
+// gc collects when its lease ends, and that a repeated Create replaces. A record
+// without snapshot gets a new one when it is started. A task that was created
+// and not started is deleted and created anew, and so is one whose shim is gone;
+// processes that nobody knows of any more are found by their control group, and
+// killed first. Commands of a process that was killed are ended by the next.
+//
+// Devices of the machine are looked for at each start, as are CDI files: a
+// container that has some keeps the specification without them, and a start
+// writes the completed one only when it differs.
+//
+// A limit that the kernel cannot set is left out with a warning where Docker
+// does so, and else refused when the container is created.
 //
 // Images are hostile: /etc/passwd and /etc/group are read within bounds, and no
-// path inside an image leads out of it.
+// path inside an image, or a volume, leads out of it, whoever changes links
+// meanwhile.
 package container

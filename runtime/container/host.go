@@ -5,6 +5,9 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,11 +28,43 @@ const (
 // configuration.
 type Host struct {
 	Cgroups           Cgroups
-	CgroupNamespace   bool   // the kernel has cgroup namespaces
-	MessageQueues     bool   // the kernel has POSIX message queues
-	UnprivilegedPorts bool   // the kernel can let everybody bind low ports
-	Seccomp           bool   // kernel and runtime can filter system calls
-	OpenFiles         uint64 // how many files a process may be allowed to open
+	CgroupNamespace   bool     // the kernel has cgroup namespaces
+	MessageQueues     bool     // the kernel has POSIX message queues
+	UnprivilegedPorts bool     // the kernel can let everybody bind low ports
+	PingGroups        bool     // the kernel can let everybody ping
+	Seccomp           bool     // kernel and runtime can filter system calls
+	AppArmor          bool     // the kernel has it, and it is on
+	OpenFiles         uint64   // how many files a process may be allowed to open
+	MostOpenFiles     uint64   // beyond which the kernel allows nobody to go
+	Capabilities      []string // that containers may have; nil: all
+	Kernel            Release
+	CPUs              string // as 0-3
+
+	Limits
+}
+
+// Limits are what control groups can limit on this device.
+type Limits struct {
+	Memory            bool
+	Swap              bool // with memory accounting of swap
+	Swappiness        bool
+	OOMKillDisable    bool
+	CPUShares         bool
+	CPUQuota          bool
+	CPURealtime       bool
+	CPUSet            bool
+	Pids              bool
+	BlockWeight       bool
+	BlockWeightDevice bool
+	BlockThrottle     bool
+}
+
+// Release is the version of a kernel.
+type Release struct{ Major, Minor int }
+
+// atLeast tells whether r is other or newer.
+func (r Release) atLeast(other Release) bool {
+	return r.Major > other.Major || r.Major == other.Major && r.Minor >= other.Minor
 }
 
 // DetectHost looks at this device. runc is the OCI runtime's program, by name or path.
@@ -38,8 +73,13 @@ func DetectHost(ctx context.Context, runc string) Host {
 		Cgroups:           detectCgroups(),
 		CgroupNamespace:   exists("/proc/self/ns/cgroup"),
 		UnprivilegedPorts: exists("/proc/sys/net/ipv4/ip_unprivileged_port_start"),
+		PingGroups:        exists("/proc/sys/net/ipv4/ping_group_range"),
 		Seccomp:           exists("/proc/sys/kernel/seccomp/actions_avail") && runtimeHasSeccomp(ctx, runc),
+		AppArmor:          firstWord("/sys/module/apparmor/parameters/enabled") == "Y",
 		OpenFiles:         openFiles,
+		Capabilities:      detectCapabilities(),
+		Kernel:            detectRelease(),
+		CPUs:              firstWord("/sys/devices/system/cpu/online"),
 	}
 	if types, err := os.ReadFile("/proc/filesystems"); err == nil {
 		h.MessageQueues = bytes.Contains(types, []byte("\tmqueue\n"))
@@ -47,6 +87,13 @@ func DetectHost(ctx context.Context, runc string) Host {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil {
 		h.OpenFiles = min(h.OpenFiles, limit.Max)
+	}
+	h.MostOpenFiles, _ = strconv.ParseUint(firstWord("/proc/sys/fs/nr_open"), 10, 64) // 0: not known
+	switch h.Cgroups {
+	case CgroupsV1:
+		h.Limits = limitsV1("/sys/fs/cgroup", h.Kernel)
+	case CgroupsV2:
+		h.Limits = limitsV2("/sys/fs/cgroup", h.Kernel)
 	}
 	return h
 }
@@ -66,6 +113,91 @@ func detectCgroups() Cgroups {
 	}
 }
 
+// bfqDevices is the first kernel whose BFQ scheduler weighs by device.
+var bfqDevices = Release{5, 4}
+
+// limitsV1 looks for the files of the controllers, each of which is mounted
+// below root.
+func limitsV1(root string, kernel Release) Limits {
+	has := func(names ...string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return exists(filepath.Join(root, name)) })
+	}
+	bfq := has("blkio/blkio.bfq.io_serviced") // the weight itself is in groups below alone
+	return Limits{
+		Memory:            has("memory/memory.limit_in_bytes"),
+		Swap:              has("memory/memory.memsw.limit_in_bytes"),
+		Swappiness:        has("memory/memory.swappiness"),
+		OOMKillDisable:    has("memory/memory.oom_control"),
+		CPUShares:         has("cpu/cpu.shares"),
+		CPUQuota:          has("cpu/cpu.cfs_quota_us"),
+		CPURealtime:       has("cpu/cpu.rt_runtime_us"),
+		CPUSet:            has("cpuset/cpuset.cpus", "cpuset/cpus"),
+		Pids:              has("pids/cgroup.procs"),
+		BlockWeight:       bfq || has("blkio/blkio.weight"),
+		BlockWeightDevice: bfq && kernel.atLeast(bfqDevices) || has("blkio/blkio.weight_device"),
+		BlockThrottle:     has("blkio/blkio.throttle.read_bps_device"),
+	}
+}
+
+// limitsV2 looks for the controllers, and for files that not every kernel has
+// in the groups that there are; the group at root has few.
+func limitsV2(root string, kernel Release) Limits {
+	text, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
+	if err != nil {
+		return Limits{}
+	}
+	controllers := strings.Fields(string(text))
+	has := func(controller string) bool { return slices.Contains(controllers, controller) }
+	below := func(file string) bool {
+		found, _ := filepath.Glob(filepath.Join(root, "*", file)) // the pattern is valid
+		return len(found) > 0
+	}
+	bfq := below("io.bfq.weight") || hasScheduler("bfq")
+	return Limits{
+		Memory: has("memory"),
+		// Where no group has the controller, nothing speaks against it.
+		Swap:              has("memory") && exists("/proc/swaps") && (below("memory.swap.max") || !below("memory.max")),
+		CPUShares:         has("cpu"),
+		CPUQuota:          has("cpu"),
+		CPUSet:            has("cpuset"),
+		Pids:              has("pids"),
+		BlockWeight:       has("io") && (bfq || below("io.weight") || exists(filepath.Join(root, "io.cost.qos"))),
+		BlockWeightDevice: has("io") && bfq && kernel.atLeast(bfqDevices),
+		BlockThrottle:     has("io"),
+	}
+}
+
+// hasScheduler tells whether some disk can have its requests ordered by name.
+func hasScheduler(name string) bool {
+	files, _ := filepath.Glob("/sys/block/*/queue/scheduler") // the pattern is valid
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, err := os.ReadFile(file)
+		return err == nil && slices.Contains(strings.FieldsFunc(string(text), func(r rune) bool { return strings.ContainsRune(" []\n", r) }), name)
+	})
+}
+
+func detectRelease() Release {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return Release{}
+	}
+	return parseRelease(unix.ByteSliceToString(name.Release[:]))
+}
+
+// parseRelease reads the first two numbers of a version, as 6.1.0-13-arm64.
+func parseRelease(text string) Release {
+	number := func(text string) int {
+		end := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
+		if end < 0 {
+			end = len(text)
+		}
+		n, _ := strconv.ParseUint(text[:end], 10, 31) // 0: not known
+		return int(n)
+	}
+	major, minor, _ := strings.Cut(text, ".")
+	return Release{number(major), number(minor)}
+}
+
 // runtimeHasSeccomp asks the runtime how it was built: one without seccomp
 // refuses every container that has a profile. runc prints "libseccomp: 2.5.4",
 // crun "+SECCOMP". One that does not answer has to prove itself.
@@ -75,6 +207,19 @@ func runtimeHasSeccomp(ctx context.Context, runc string) bool {
 	out, err := exec.CommandContext(ctx, runc, "--version").Output()
 	text := string(out)
 	return err != nil || strings.Contains(text, "libseccomp:") || strings.Contains(text, "+SECCOMP")
+}
+
+// firstWord is that of a small file of the kernel; "" when there is none.
+func firstWord(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) == 0 {
+		return ""
+	}
+	return fields[0]
 }
 
 func exists(path string) bool {

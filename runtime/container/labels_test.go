@@ -1,8 +1,9 @@
 package container_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -10,6 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/network"
 )
@@ -17,31 +23,61 @@ import (
 func fullLabels() container.Labels {
 	address := netip.MustParseAddr("172.29.0.3")
 	return container.Labels{
-		Project:    "shop",
-		Service:    "web",
-		Number:     1,
-		Hash:       strings.Repeat("ab", 32),
-		Image:      "docker.io/library/nginx:1",
-		Restart:    container.Restart{Policy: container.OnFailure, Max: 3},
-		StopSignal: "SIGQUIT",
-		StopGrace:  10 * time.Second,
-		Hostname:   "web",
-		Names:      []string{"front", "www"},
-		Network: network.Network{
-			Project: "shop", Name: "default", Bridge: "mgl-1234",
-			Subnet: netip.MustParsePrefix("172.29.0.0/24"), Gateway: netip.MustParseAddr("172.29.0.1"),
+		Project: "shop",
+		Service: "web",
+		Number:  1,
+		Hash:    strings.Repeat("ab", 32),
+		Image:   "docker.io/library/nginx:1",
+		Root:    "sha256:" + strings.Repeat("0", 64),
+		DependsOn: []compose.Dependency{
+			{Service: "cache", Condition: compose.ConditionStarted},
+			{Service: "db", Condition: compose.ConditionHealthy, Required: true, Restart: true},
 		},
-		Address: address,
-		Ports: []network.Port{
-			{Protocol: "tcp", HostIP: netip.IPv4Unspecified(), HostPort: 8080, ContainerPort: 80, Address: address},
-			{Protocol: "udp", HostIP: netip.MustParseAddr("127.0.0.1"), HostPort: 53, ContainerPort: 5353, Address: address},
+		Caller: map[string]string{"org.example/deployment": "d1"},
+		Details: container.Details{
+			Restart:    container.Restart{Policy: container.OnFailure, Max: 3, Delay: time.Second, Window: time.Minute},
+			StopSignal: "SIGQUIT",
+			StopGrace:  10 * time.Second,
+			Sandbox: network.Sandbox{
+				Project: "shop", Service: "web", Number: 1, Hostname: "web", Names: []string{"front", "www"},
+				Attached: []network.Attachment{{
+					Network: network.Network{
+						Name: "shop_default", Bridge: "mgl-1234",
+						Subnet: netip.MustParsePrefix("172.29.0.0/24"), Gateway: netip.MustParseAddr("172.29.0.1"),
+					},
+					Address: address,
+				}},
+			},
+			Ports: []network.Port{
+				{Protocol: "tcp", HostIP: netip.IPv4Unspecified(), HostPort: 8080, ContainerPort: 80, Address: address},
+				{Protocol: "udp", HostIP: netip.MustParseAddr("127.0.0.1"), HostPort: 53, ContainerPort: 5353, Address: address},
+			},
+			Volumes: []container.Volume{
+				{Name: "data"},
+				{Name: "web-1~0123abcd"},
+				{Name: "films", Project: "media", Type: "nfs", Device: ":/films", Options: []string{"addr=nas", "ro"}},
+			},
+			Subpaths:     []container.Subpath{{Volume: 2, Path: "new/ones"}},
+			HostDirs:     []string{"/srv/a,b", "/run/x"},
+			Files:        []container.File{{Name: "secret-0", UID: 1000, GID: 1000, Mode: 0o400}},
+			Healthcheck:  &compose.Healthcheck{Test: []string{"CMD", "true"}, Interval: time.Second, Retries: 2},
+			PreStop:      []compose.Hook{{Command: []string{"sync"}, Environment: map[string]string{"A": "b"}}},
+			Joins:        []container.Join{{Kind: "pid", Service: "db", Number: 1}},
+			TTY:          true,
+			Logging:      compose.Logging{MaxSize: 1 << 20, MaxFile: 2},
+			SharedMemory: 64 << 20,
 		},
-		Volumes:   []string{"data", "cache"},
-		HostDirs:  []string{"/srv/a,b", "/run/x"},
-		Root:      "sha256:" + strings.Repeat("0", 64),
-		DependsOn: []string{"db"},
-		Caller:    map[string]string{"org.example/deployment": "d1"},
 	}
+}
+
+// record is what containerd keeps of the details, as bytes.
+func record(t testing.TB, l container.Labels) *anypb.Any {
+	t.Helper()
+	text, err := json.Marshal(l.Details)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &anypb.Any{TypeUrl: "margolite/details", Value: text}
 }
 
 func TestLabelsSurviveContainerd(t *testing.T) {
@@ -49,8 +85,8 @@ func TestLabelsSurviveContainerd(t *testing.T) {
 		"everything set":          func(*container.Labels) {},
 		"a done one-shot service": func(l *container.Labels) { l.Exited = true },
 		"nothing optional": func(l *container.Labels) {
-			l.Names, l.Ports, l.Volumes, l.HostDirs, l.DependsOn, l.Caller = nil, nil, nil, nil, nil, nil
-			l.Restart = container.Restart{Policy: container.Never}
+			l.DependsOn, l.Caller = nil, nil
+			l.Details = container.Details{Restart: container.Restart{Policy: container.Never}}
 		},
 	}
 	for name, change := range tests {
@@ -61,7 +97,7 @@ func TestLabelsSurviveContainerd(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := container.Decode(encoded)
+			got, err := container.Decode(encoded, record(t, want))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,31 +161,71 @@ func TestDecodeRefusesWhatItCannotTrust(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tests := map[string][2]string{
-		"a project that is a path":     {container.OwnerKey, "../../etc"},
-		"a service that is a path":     {"margolite/service", "a/b"},
-		"a volume that is a path":      {"margolite/volumes", "data,../x"},
-		"no hash":                      {"margolite/config-hash", ""},
-		"replica zero":                 {"margolite/number", "0"},
-		"an unknown restart policy":    {"margolite/restart", "sometimes"},
-		"a port without protocol":      {"margolite/ports", "0.0.0.0:1:2"},
-		"a port that is none":          {"margolite/ports", "0.0.0.0:1:70000/tcp"},
-		"an address that is none":      {"margolite/address", "example.com"},
-		"a network that is no JSON":    {"margolite/network", "{"},
-		"a negative time to stop":      {"margolite/stop-grace", "-1s"},
-		"directories that are no list": {"margolite/host-dirs", "{}"},
+	tests := map[string]struct {
+		label, value string
+		details      string // instead of the good ones
+	}{
+		"a project that is a path":           {label: container.OwnerKey, value: "../../etc"},
+		"a service that is a path":           {label: "margolite/service", value: "a/b"},
+		"no hash":                            {label: "margolite/config-hash"},
+		"replica zero":                       {label: "margolite/number", value: "0"},
+		"dependencies that are no list":      {label: "margolite/depends-on", value: "{}"},
+		"a dependency that is a path":        {label: "margolite/depends-on", value: `[{"service":"../x"}]`},
+		"details that are no JSON":           {details: `{`},
+		"an unknown restart policy":          {details: `{"restart":{"policy":"sometimes"}}`},
+		"no restart policy":                  {details: `{}`},
+		"a negative time to stop":            {details: `{"restart":{"policy":"no"},"stopGrace":-1}`},
+		"a signal that is none":              {details: `{"restart":{"policy":"no"},"stopSignal":"SIGSOON"}`},
+		"a volume that is a path":            {details: `{"restart":{"policy":"no"},"volumes":[{"name":"../x"}]}`},
+		"an anonymous volume that is a path": {details: `{"restart":{"policy":"no"},"volumes":[{"name":"web-1~/../../x"}]}`},
+		"a volume of a project up above":     {details: `{"restart":{"policy":"no"},"volumes":[{"name":"x","project":".."}]}`},
+		"a volume that runs a program":       {details: `{"restart":{"policy":"no"},"volumes":[{"name":"x","type":"fuse.sshfs"}]}`},
+		"two options in one":                 {details: `{"restart":{"policy":"no"},"volumes":[{"name":"x","type":"nfs","options":["ro,remount"]}]}`},
+		"a part of no volume":                {details: `{"restart":{"policy":"no"},"subpaths":[{"volume":0,"path":"x"}]}`},
+		"a file that is a path":              {details: `{"restart":{"policy":"no"},"files":[{"name":"../secret"}]}`},
+		"a directory that is relative":       {details: `{"restart":{"policy":"no"},"hostDirs":["srv"]}`},
+		"a sandbox that is a path":           {details: `{"restart":{"policy":"no"},"sandbox":{"project":"..","service":"web","number":1}}`},
+		"a join with a path":                 {details: `{"restart":{"policy":"no"},"joins":[{"kind":"pid","service":"../x","number":1}]}`},
+		"a port without protocol":            {details: `{"restart":{"policy":"no"},"ports":[{"hostPort":1,"containerPort":2}]}`},
+		"a port that is none":                {details: `{"restart":{"policy":"no"},"ports":[{"protocol":"tcp","hostPort":70000}]}`},
+		"an address that is none":            {details: `{"restart":{"policy":"no"},"ports":[{"protocol":"tcp","address":"example.com"}]}`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			labels := maps.Clone(good)
-			labels[test[0]] = test[1]
-			if l, err := container.Decode(labels); err == nil {
+			labels, details := maps.Clone(good), record(t, fullLabels())
+			if test.label != "" {
+				labels[test.label] = test.value
+			}
+			if test.details != "" {
+				details.Value = []byte(test.details)
+			}
+			if l, err := container.Decode(labels, details); err == nil {
 				t.Errorf("got %+v, want an error", l)
 			}
 		})
 	}
-	if _, err := container.Decode(map[string]string{"nerdctl/name": "x"}); !errors.Is(err, container.ErrForeign) {
+	if _, err := container.Decode(good, nil); err == nil {
+		t.Error("a record without details was read")
+	}
+	if _, err := container.Decode(map[string]string{"nerdctl/name": "x"}, nil); !errors.Is(err, container.ErrForeign) {
 		t.Errorf("got %v for a foreign container, want ErrForeign", err)
+	}
+}
+
+func TestDetailsOfANewerVersionAreRead(t *testing.T) {
+	want := fullLabels()
+	labels, err := want.Encode(container.Shown{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	details := record(t, want)
+	details.Value = append([]byte(`{"invented":{"later":[1]},`), details.Value[1:]...)
+	got, err := container.Decode(labels, details)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want.Details, got.Details, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -158,31 +234,35 @@ func FuzzDecode(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	keys := []string{"margolite/ports", "margolite/network", "margolite/restart", "margolite/volumes", "margolite/host-dirs", "margolite/caller-labels"}
-	for i, key := range keys {
-		f.Add(i, good[key])
-	}
-	f.Add(0, "::1:8080:80/tcp,::")
-	f.Add(4, "[]")
-	f.Fuzz(func(t *testing.T, key int, value string) {
+	f.Add("web", good["margolite/depends-on"], record(f, fullLabels()).Value)
+	f.Add("../web", `[{"service":"a"}]`, []byte(`{"restart":{"policy":"no"}}`))
+	f.Add("web", "", []byte(`{"restart":{"policy":"no"},"volumes":[{"name":"a~b"}],"subpaths":[{"volume":7,"path":"/"}]}`))
+	f.Fuzz(func(t *testing.T, service, dependsOn string, details []byte) {
 		labels := maps.Clone(good)
-		labels[keys[uint(key)%uint(len(keys))]] = value
-		l, err := container.Decode(labels)
+		labels["margolite/service"], labels["margolite/depends-on"] = service, dependsOn
+		l, err := container.Decode(labels, &anypb.Any{Value: details})
 		if err != nil {
 			return
 		}
-		for _, volume := range l.Volumes {
-			if !container.ValidName(volume) {
-				t.Errorf("volume %q was let through", volume)
+		names := []string{l.Project, l.Service}
+		for _, v := range l.Volumes {
+			names = append(names, strings.Replace(v.Name, "~", "-", 1))
+		}
+		for _, f := range l.Files {
+			names = append(names, f.Name)
+		}
+		for _, name := range names {
+			if !container.ValidName(name) {
+				t.Errorf("name %q was let through", name)
 			}
 		}
 		again, err := l.Encode(container.Shown{})
 		if err != nil {
-			return // such as a label that is too long, or reserved
+			return // such as a label that is too long
 		}
-		second, err := container.Decode(again)
-		if before, after := fmt.Sprintf("%+v", l), fmt.Sprintf("%+v", second); err != nil || before != after {
-			t.Errorf("decoded\n%s\nthen\n%s, %v", before, after, err)
+		second, err := container.Decode(again, record(t, l))
+		if before, after := record(t, l), record(t, second); err != nil || !bytes.Equal(before.Value, after.Value) {
+			t.Errorf("decoded\n%s\nthen\n%s, %v", before.Value, after.Value, err)
 		}
 	})
 }

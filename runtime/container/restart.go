@@ -5,14 +5,17 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/margolite/margolite/runtime/compose"
 )
 
 // Restart is when a container is started again after it ended by itself.
 type Restart struct {
-	Policy RestartPolicy
-	Max    int // attempts in a row with OnFailure; 0: without end
+	Policy RestartPolicy `json:"policy"`
+	Max    int           `json:"max,omitempty"`    // attempts in a row with OnFailure; 0: without end
+	Delay  time.Duration `json:"delay,omitempty"`  // the least delay before an attempt; 0: chosen
+	Window time.Duration `json:"window,omitempty"` // what ran that long starts with a clean record; 0: chosen
 }
 
 // RestartPolicy is the kind of a Restart.
@@ -28,7 +31,8 @@ const (
 
 // RestartOf is the restart policy of a service.
 func RestartOf(s *compose.Service) Restart {
-	return Restart{Policy: cmp.Or(RestartPolicy(s.Restart.Mode), Never), Max: s.Restart.MaxRetries}
+	r := s.Restart
+	return Restart{Policy: cmp.Or(RestartPolicy(r.Mode), Never), Max: r.MaxRetries, Delay: r.Delay, Window: r.Window}
 }
 
 // ParseRestart reads the form that Compose files use; "" is Never.

@@ -3,13 +3,11 @@ package container
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"maps"
 	"path"
 	"slices"
 	"strings"
 
-	"github.com/containerd/containerd/v2/contrib/seccomp"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -22,10 +20,16 @@ const (
 	groupAnnotation = "io.containerd.runc.v2.group"
 
 	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	shmSize     = "65536k"
-	cpuPeriod   = 100_000 // microseconds
 	softFiles   = 1024
 	openFiles   = 524288
+
+	// initPath is where the small process 1 is in a container, as with Docker.
+	initPath = "/sbin/docker-init"
+
+	// The size of a terminal that nobody looks at yet.
+	terminalHeight, terminalWidth = 24, 80
+
+	minOOMScore, maxOOMScore = -1000, 1000
 )
 
 // Config is everything that decides how a container runs.
@@ -33,68 +37,124 @@ type Config struct {
 	Labels     Labels // which container and where; Create adds what Service and Image say
 	Service    *compose.Service
 	Image      v1.ImageConfig
-	ImageName  string        // record in containerd's image store
-	Sandbox    network.Paths // the network namespace to join, and its files
-	WorkingDir string        // of the project
+	ImageName  string                     // record in containerd's image store
+	Sandbox    network.Paths              // the network namespace to join, and its files
+	Volumes    map[string]*compose.Volume // those that Service mounts, by name; without one: a directory of ours
+	WorkingDir string                     // of the project
 }
 
 // placing is what a specification needs to know beside configuration and host.
 type placing struct {
-	user        User
-	cgroup      string // path of the control group
-	volume      func(name string) string
-	groupedShim bool
+	user         User
+	cgroup       string                   // path of the control group
+	volume       func(name string) string // where a volume is
+	subpath      func(n int) string       // where the n-th part of a volume is
+	files        string                   // directory of configs and secrets
+	sharedMemory string                   // directory of the device for a /dev/shm that is not the container's alone
+	init         string                   // program of the device for services with init; empty: there is none
+	warn         func(string)             // is told what has no effect on this device; nil: nobody
+	groupedShim  bool
+	// readOnlyBelow says that a read-only mount may be so with all below it.
+	readOnlyBelow bool
 }
 
 // newSpec builds the OCI specification of a container: what Docker gives a
-// container by default, with what the service asks for on top.
+// container by default, with what the service asks for on top. What depends on
+// the devices that are there is left to complete.
 func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
+	if at.warn == nil {
+		at.warn = func(string) {}
+	}
 	args, err := processArgs(c.Service, c.Image)
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := allMounts(c, h, at.volume)
+	mounts, err := allMounts(c, h, at)
 	if err != nil {
 		return nil, err
 	}
+	limits, err := rlimits(c.Service, h)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := sysctls(c.Service, h)
+	if err != nil {
+		return nil, err
+	}
+	resources, err := resources(c.Service, h, at.warn)
+	if err != nil {
+		return nil, err
+	}
+	if resources.Devices, err = rules(c.Service); err != nil {
+		return nil, err
+	}
 	oom := 0 // else the container inherits that of this process, which may be protected
-	files := min(uint64(openFiles), h.OpenFiles)
+	if c.Service.OOMScoreAdj != nil {
+		oom = min(max(*c.Service.OOMScoreAdj, minOOMScore), maxOOMScore)
+	}
 
 	spec := &specs.Spec{
 		Version: specs.Version,
 		Process: &specs.Process{
-			User:         specs.User{UID: at.user.UID, GID: at.user.GID, AdditionalGids: at.user.Groups},
-			Args:         args,
-			Env:          processEnv(c),
-			Cwd:          workingDir(c),
-			Capabilities: capabilities(at.user),
-			Rlimits:      []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: min(softFiles, files), Hard: files}},
-			OOMScoreAdj:  &oom,
+			Terminal:    c.Service.TTY,
+			User:        specs.User{UID: at.user.UID, GID: at.user.GID, AdditionalGids: at.user.Groups},
+			Args:        args,
+			Env:         processEnv(c),
+			Cwd:         workingDir(c),
+			Rlimits:     limits,
+			OOMScoreAdj: &oom,
 		},
-		Root:     &specs.Root{Path: "rootfs", Readonly: c.Service.ReadOnly},
-		Hostname: c.Labels.Hostname,
-		Mounts:   mounts,
+		Root:        &specs.Root{Path: "rootfs", Readonly: c.Service.ReadOnly},
+		Mounts:      sharedMounts(mounts, c.Service, at),
+		Annotations: annotations(c, at),
 		Linux: &specs.Linux{
-			CgroupsPath:   at.cgroup,
-			Namespaces:    namespaces(c, h),
-			Resources:     resources(c.Service),
-			MaskedPaths:   slices.Clone(maskedPaths),
-			ReadonlyPaths: slices.Clone(readonlyPaths),
+			CgroupsPath:       at.cgroup,
+			Namespaces:        namespaces(c, h),
+			Sysctl:            settings,
+			Resources:         resources,
+			RootfsPropagation: rootPropagation(c.Service.Mounts),
 		},
 	}
-	if at.groupedShim {
-		spec.Annotations = map[string]string{groupAnnotation: c.Labels.Project}
+	if c.Service.TTY {
+		spec.Process.ConsoleSize = &specs.Box{Height: terminalHeight, Width: terminalWidth}
 	}
-	if h.UnprivilegedPorts {
-		// The namespace is the container's own: whoever it runs as may listen
-		// on port 80, as with Docker since 20.10.
-		spec.Linux.Sysctl = map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"}
+	if c.Service.UTS.Mode != compose.ModeHost {
+		spec.Hostname = c.Labels.Sandbox.Hostname
 	}
-	spec.Linux.RootfsPropagation = rootPropagation(c.Service.Mounts)
-	if h.Seccomp {
-		spec.Linux.Seccomp = seccomp.DefaultProfile(spec)
+	if c.Service.Init {
+		if err := addInit(spec, at.init); err != nil {
+			return nil, err
+		}
+	}
+	if err := confine(spec, c.Service, h, at.user); err != nil {
+		return nil, err
 	}
 	return spec, nil
+}
+
+// addInit lets a small process 1 run the command, which passes on signals and
+// buries orphans.
+func addInit(spec *specs.Spec, program string) error {
+	if program == "" {
+		return errors.New("init: the program margolite-init is missing on this device; it belongs beside the shim")
+	}
+	spec.Process.Args = slices.Concat([]string{initPath, "--"}, spec.Process.Args)
+	spec.Mounts = append(spec.Mounts, specs.Mount{
+		Destination: initPath, Type: "bind", Source: program, Options: []string{"bind", "ro", "rprivate"},
+	})
+	return nil
+}
+
+// annotations are those of the service, save what the shim is told.
+func annotations(c Config, at placing) map[string]string {
+	all := maps.Clone(c.Service.Annotations)
+	if at.groupedShim {
+		if all == nil {
+			all = make(map[string]string, 1)
+		}
+		all[groupAnnotation] = c.Labels.Project
+	}
+	return all
 }
 
 // processArgs merges image and service as Compose does: an entrypoint in the
@@ -117,169 +177,21 @@ func processArgs(s *compose.Service, image v1.ImageConfig) ([]string, error) {
 // processEnv is the environment: defaults, the image's, the service's; later
 // ones replace earlier ones in place.
 func processEnv(c Config) []string {
-	env := []string{"PATH=" + defaultPath, "HOSTNAME=" + c.Labels.Hostname}
-	set := func(entry string) {
-		name, _, _ := strings.Cut(entry, "=")
-		i := slices.IndexFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
-		if i < 0 {
-			env = append(env, entry)
-		} else {
-			env[i] = entry
-		}
+	env := []string{"PATH=" + defaultPath, "HOSTNAME=" + c.Labels.Sandbox.Hostname}
+	if c.Service.TTY {
+		env = append(env, "TERM=xterm")
 	}
 	for _, entry := range c.Image.Env {
 		if strings.IndexByte(entry, '=') > 0 {
-			set(entry)
+			env = setEnv(env, entry)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Service.Environment)) {
-		set(name + "=" + c.Service.Environment[name])
+		env = setEnv(env, name+"="+c.Service.Environment[name])
 	}
 	return env
 }
 
 func workingDir(c Config) string {
 	return path.Join("/", cmp.Or(c.Service.WorkingDir, c.Image.WorkingDir))
-}
-
-func namespaces(c Config, h Host) []specs.LinuxNamespace {
-	list := []specs.LinuxNamespace{
-		{Type: specs.PIDNamespace},
-		{Type: specs.IPCNamespace},
-		{Type: specs.UTSNamespace},
-		{Type: specs.MountNamespace},
-		{Type: specs.NetworkNamespace, Path: c.Sandbox.NetNS},
-	}
-	// As Docker: on v1 the container sees its real place, on v2 a root of its own.
-	if h.Cgroups == CgroupsV2 && h.CgroupNamespace {
-		list = append(list, specs.LinuxNamespace{Type: specs.CgroupNamespace})
-	}
-	return list
-}
-
-// resources are the limits, and the devices that every container may use.
-func resources(s *compose.Service) *specs.LinuxResources {
-	r := &specs.LinuxResources{Devices: slices.Clone(deviceRules)}
-	if s.Memory > 0 {
-		r.Memory = &specs.LinuxMemory{Limit: &s.Memory}
-	}
-	if s.NanoCPUs > 0 {
-		period := uint64(cpuPeriod)
-		quota := max(s.NanoCPUs/(1e9/cpuPeriod), 1000) // the kernel's least is a millisecond
-		r.CPU = &specs.LinuxCPU{Period: &period, Quota: &quota}
-	}
-	return r
-}
-
-// allMounts are those that every container has and those of the service, parents
-// before children. A mount of the service replaces one of ours at the same place.
-func allMounts(c Config, h Host, volume func(string) string) ([]specs.Mount, error) {
-	own, err := serviceMounts(c.Service, volume)
-	if err != nil {
-		return nil, err
-	}
-	targets := make(map[string]bool, len(own))
-	for _, m := range own {
-		if targets[m.Destination] {
-			return nil, fmt.Errorf("two mounts at %s", m.Destination)
-		}
-		targets[m.Destination] = true
-	}
-	mounts := slices.DeleteFunc(slices.Concat(kernelMounts(h), sandboxMounts(c)), func(m specs.Mount) bool {
-		return targets[m.Destination]
-	})
-	mounts = append(mounts, own...)
-	slices.SortStableFunc(mounts, func(a, b specs.Mount) int {
-		return cmp.Compare(strings.Count(a.Destination, "/"), strings.Count(b.Destination, "/"))
-	})
-	return mounts, nil
-}
-
-// kernelMounts are the file systems of the kernel and of memory.
-func kernelMounts(h Host) []specs.Mount {
-	mounts := []specs.Mount{
-		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
-		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
-		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
-		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=" + shmSize}},
-		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
-	}
-	if h.MessageQueues {
-		mounts = append(mounts, specs.Mount{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}})
-	}
-	if h.Cgroups != CgroupsNone {
-		mounts = append(mounts, specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"ro", "nosuid", "noexec", "nodev"}})
-	}
-	return mounts
-}
-
-// sandboxMounts are the files of the sandbox; writable, as with Docker, unless
-// everything else is read-only too.
-func sandboxMounts(c Config) []specs.Mount {
-	options := []string{"bind", "rprivate"}
-	if c.Service.ReadOnly {
-		options = append(options, "ro")
-	}
-	var mounts []specs.Mount
-	for _, file := range []struct{ source, target string }{
-		{c.Sandbox.ResolvConf, "/etc/resolv.conf"},
-		{c.Sandbox.Hostname, "/etc/hostname"},
-		{c.Sandbox.Hosts, "/etc/hosts"},
-	} {
-		if file.source != "" {
-			mounts = append(mounts, specs.Mount{Destination: file.target, Type: "bind", Source: file.source, Options: slices.Clone(options)})
-		}
-	}
-	return mounts
-}
-
-// serviceMounts are the volumes, directories and file systems in memory that
-// the Compose file asks for.
-func serviceMounts(s *compose.Service, volume func(string) string) ([]specs.Mount, error) {
-	mounts := make([]specs.Mount, 0, len(s.Mounts)+len(s.Tmpfs))
-	for _, m := range s.Mounts {
-		if err := checkTarget(m.Target); err != nil {
-			return nil, err
-		}
-		source, propagation := m.Path, cmp.Or(m.Propagation, "rprivate")
-		if m.Volume != "" {
-			source, propagation = volume(m.Volume), "rprivate"
-		}
-		options := []string{"rbind", propagation}
-		if m.ReadOnly {
-			options = append(options, "ro")
-		}
-		mounts = append(mounts, specs.Mount{Destination: m.Target, Type: "bind", Source: source, Options: options})
-	}
-	for _, t := range s.Tmpfs {
-		if err := checkTarget(t.Target); err != nil {
-			return nil, err
-		}
-		mounts = append(mounts, specs.Mount{
-			Destination: t.Target, Type: "tmpfs", Source: "tmpfs",
-			Options: slices.Concat([]string{"nosuid", "nodev", "noexec"}, t.Options), // the last word wins
-		})
-	}
-	return mounts, nil
-}
-
-func checkTarget(target string) error {
-	if !path.IsAbs(target) || path.Clean(target) != target || target == "/" {
-		return fmt.Errorf("cannot mount at %.80q: want a clean absolute path below /", target)
-	}
-	return nil
-}
-
-// rootPropagation lets mounts pass between host and container where a bind mount asks for it.
-func rootPropagation(mounts []compose.Mount) string {
-	propagation := ""
-	for _, m := range mounts {
-		switch m.Propagation {
-		case "shared", "rshared":
-			return "shared"
-		case "slave", "rslave":
-			propagation = "rslave"
-		}
-	}
-	return propagation
 }

@@ -2,7 +2,6 @@ package container
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
@@ -16,13 +15,15 @@ import (
 func build(t *testing.T, s compose.Service, image v1.ImageConfig, h Host, u User) (*specs.Spec, error) {
 	t.Helper()
 	return newSpec(Config{
-		Labels:  Labels{Project: "shop", Service: "web", Number: 1, Hostname: "web"},
+		Labels:  Labels{Project: "shop", Service: "web", Number: 1, Details: Details{Sandbox: network.Sandbox{Hostname: "web"}}},
 		Service: &s,
 		Image:   image,
 		Sandbox: network.Paths{NetNS: "/run/netns/x", Hosts: "/run/h", ResolvConf: "/run/r", Hostname: "/run/n"},
 	}, h, placing{
 		user: u, cgroup: "/margo/shop/id", groupedShim: true,
-		volume: func(name string) string { return "/vol/" + name },
+		volume:       func(name string) string { return "/vol/" + name },
+		sharedMemory: "/run/shm/id",
+		init:         "/libexec/margolite-init",
 	})
 }
 
@@ -209,39 +210,11 @@ func TestPrivileges(t *testing.T) {
 	if c := somebody.Process.Capabilities; c.Effective != nil || c.Permitted != nil || c.Inheritable != nil || c.Ambient != nil {
 		t.Errorf("somebody has %+v", c)
 	}
-	if root.Process.NoNewPrivileges || *root.Process.OOMScoreAdj != 0 {
+	if root.Process.Terminal || root.Process.NoNewPrivileges || *root.Process.OOMScoreAdj != 0 {
 		t.Error("no_new_privs or the OOM score differ from Docker's")
 	}
 	if first := root.Linux.Resources.Devices[0]; first.Allow || first.Access != "rwm" {
 		t.Errorf("devices are not denied first: %+v", first)
-	}
-}
-
-func TestLimits(t *testing.T) {
-	spec, err := build(t, compose.Service{Memory: 64 << 20, NanoCPUs: 1_500_000_000}, shell, Host{}, User{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := spec.Linux.Resources
-	if *r.Memory.Limit != 64<<20 || *r.CPU.Quota != 150_000 || *r.CPU.Period != 100_000 {
-		t.Errorf("memory %d, CPU %d/%d", *r.Memory.Limit, *r.CPU.Quota, *r.CPU.Period)
-	}
-	tiny, err := build(t, compose.Service{NanoCPUs: 1}, shell, Host{}, User{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if *tiny.Linux.Resources.CPU.Quota != 1000 {
-		t.Errorf("quota %d is less than the kernel takes", *tiny.Linux.Resources.CPU.Quota)
-	}
-	none, err := build(t, compose.Service{}, shell, Host{}, User{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if none.Linux.Resources.Memory != nil || none.Linux.Resources.CPU != nil {
-		t.Error("limits that nobody asked for")
-	}
-	if !strings.HasPrefix(none.Linux.CgroupsPath, "/margo/shop/") {
-		t.Errorf("control group %q", none.Linux.CgroupsPath)
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/compose"
 )
 
 const (
@@ -74,6 +76,7 @@ func (c *Container) setTask(t *task.Process) {
 func (c *Containers) Start(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
+	c.sweepOnce(ctx)
 	if err := c.start(ctx, id); err != nil {
 		return fmt.Errorf("cannot start container %s: %w", id, err)
 	}
@@ -99,7 +102,7 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	labels, err := Decode(record.Labels)
+	labels, err := labelsOf(record)
 	if err != nil {
 		return err
 	}
@@ -108,9 +111,20 @@ func (c *Containers) start(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	if err := c.makeDirectories(labels); err != nil {
+	if err := c.prepareStart(ctx, id, labels); err != nil {
 		return err
 	}
+	if record, err = c.renew(ctx, record, labels.Details); err != nil {
+		return err
+	}
+	if err := c.shareOthers(ctx, record, labels); err != nil {
+		return err
+	}
+	unbind, err := c.bindSubpaths(id, labels)
+	if err != nil {
+		return err
+	}
+	defer unbind()
 	snapshotter := c.o.Client.SnapshotService(record.Snapshotter)
 	mounts, err := snapshotter.Mounts(ctx, record.SnapshotKey)
 	if errdefs.IsNotFound(err) { // a Delete that did not end
@@ -119,8 +133,10 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-
-	request := &tasksapi.CreateTaskRequest{ContainerID: id, Stdout: "file://" + c.LogPath(id), Stderr: "file://" + c.LogPath(id)}
+	request := &tasksapi.CreateTaskRequest{ContainerID: id, Terminal: labels.TTY}
+	if err := c.connect(request, labels.Details); err != nil {
+		return err
+	}
 	for _, m := range mounts {
 		request.Rootfs = append(request.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
@@ -145,11 +161,11 @@ func (c *Containers) undoTask(ctx context.Context, id string, why error) error {
 	return errors.Join(errgrpc.ToNative(why), c.deleteTask(ctx, id))
 }
 
-// makeDirectories makes what is to be mounted and may have gone since the
-// container was created: the Compose file asked for it.
-func (c *Containers) makeDirectories(l Labels) error {
-	for _, volume := range l.Volumes {
-		if err := c.EnsureVolume(l.Project, volume); err != nil {
+// prepareStart brings back what is mounted and may have gone since the container
+// was created.
+func (c *Containers) prepareStart(ctx context.Context, id string, l Labels) error {
+	for _, v := range l.Volumes {
+		if err := c.EnsureVolume(ctx, l.Project, v); err != nil {
 			return err
 		}
 	}
@@ -161,19 +177,28 @@ func (c *Containers) makeDirectories(l Labels) error {
 			}
 		}
 	}
-	return os.MkdirAll(c.logDir(), 0o711)
+	if err := c.placeFiles(id, l); err != nil {
+		return err
+	}
+	return c.showNerdctl(id, l)
 }
 
 // Stop ends the process of a container, at first politely, and deletes its
 // task. One that does not run is no error.
 func (c *Containers) Stop(ctx context.Context, id string) error {
-	if err := c.stop(ctx, id); err != nil {
+	return c.StopWithin(ctx, id, nil)
+}
+
+// StopWithin is Stop with another time to end politely than the container's own;
+// nil: its own.
+func (c *Containers) StopWithin(ctx context.Context, id string, grace *time.Duration) error {
+	if err := c.stop(ctx, id, grace); err != nil {
 		return fmt.Errorf("cannot stop container %s: %w", id, err)
 	}
 	return nil
 }
 
-func (c *Containers) stop(ctx context.Context, id string) error {
+func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) error {
 	tasks := c.o.Client.TaskService()
 	got, err := tasks.Get(ctx, &tasksapi.GetRequest{ContainerID: id})
 	if errdefs.IsNotFound(errgrpc.ToNative(err)) {
@@ -184,9 +209,12 @@ func (c *Containers) stop(ctx context.Context, id string) error {
 		return c.deleteTask(ctx, id)
 	}
 
-	signal, grace, err := c.announceStop(ctx, id)
+	how, err := c.announceStop(ctx, id)
 	if err != nil {
 		return err
+	}
+	if grace != nil {
+		how.grace = max(*grace, 0)
 	}
 	if got.Process.Status == task.Status_PAUSED { // signals wait until it goes on
 		if _, err := tasks.Resume(ctx, &tasksapi.ResumeTaskRequest{ContainerID: id}); err != nil {
@@ -194,6 +222,7 @@ func (c *Containers) stop(ctx context.Context, id string) error {
 		}
 	}
 
+	c.runHooks(ctx, id, how)
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
@@ -201,11 +230,11 @@ func (c *Containers) stop(ctx context.Context, id string) error {
 		_, err := tasks.Wait(waiting, &tasksapi.WaitRequest{ContainerID: id})
 		ended <- err
 	}()
-	told, err := c.kill(ctx, id, signal, false)
+	told, err := c.kill(ctx, id, how.signal, false)
 	if err != nil {
 		return err
 	}
-	if !told || !sleep(ctx, ended, grace) {
+	if !told || !sleep(ctx, ended, how.grace) {
 		if _, err := c.kill(ctx, id, unix.SIGKILL, true); err != nil {
 			return err
 		}
@@ -222,32 +251,52 @@ func (c *Containers) stop(ctx context.Context, id string) error {
 	return c.deleteTask(ctx, id)
 }
 
+// stopping is how a container wants to be stopped.
+type stopping struct {
+	signal unix.Signal
+	grace  time.Duration
+	hooks  []compose.Hook // run before the signal
+}
+
 // announceStop returns how a container wants to be stopped. Of a one-shot
 // service it records that it is being stopped: a server that ends with 0 because
 // it was asked to is not a job that is done, also for whoever comes after a
 // kill of this process right here.
-func (c *Containers) announceStop(ctx context.Context, id string) (unix.Signal, time.Duration, error) {
+func (c *Containers) announceStop(ctx context.Context, id string) (stopping, error) {
 	record, err := c.o.Client.ContainerService().Get(ctx, id)
 	if errdefs.IsNotFound(err) {
-		return unix.SIGTERM, defaultGrace, nil
+		return stopping{signal: unix.SIGTERM, grace: defaultGrace}, nil
 	}
 	if err != nil {
-		return 0, 0, err
+		return stopping{}, err
 	}
-	labels, err := Decode(record.Labels)
+	labels, err := labelsOf(record)
 	if err != nil {
-		return 0, 0, err
+		return stopping{}, err
 	}
 	signal, err := parseSignal(labels.StopSignal)
 	if err != nil {
-		return 0, 0, err
+		return stopping{}, err
 	}
 	if labels.Restart.OneShot() {
 		if err := c.setLabel(ctx, id, keyStopping, "1"); err != nil {
-			return 0, 0, err
+			return stopping{}, err
 		}
 	}
-	return signal, labels.StopGrace, nil
+	return stopping{signal: signal, grace: labels.StopGrace, hooks: labels.PreStop}, nil
+}
+
+// runHooks runs what is to run before a container is stopped, each for its time
+// to stop at most. What fails there does not keep it from being stopped.
+func (c *Containers) runHooks(ctx context.Context, id string, how stopping) {
+	for n, hook := range how.hooks {
+		limited, cancel := context.WithTimeout(ctx, max(how.grace, time.Second))
+		code, err := c.Exec(limited, id, HookExec(hook))
+		cancel()
+		if err != nil || code != 0 {
+			c.o.Logger.Warn("pre_stop hook failed", "container", id, "hook", n, "code", code, "error", err)
+		}
+	}
 }
 
 // kill sends a signal, and tells whether there was somebody to get it. Nobody

@@ -10,9 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
-
-	confs "github.com/containerd/continuity/fs"
 )
 
 // Limits on /etc/passwd and /etc/group, which come from an image.
@@ -43,6 +40,38 @@ func LookupUser(root, spec string) (User, error) {
 	u, err := resolveUser(spec, passwd, group)
 	if err != nil {
 		return User{}, fmt.Errorf("cannot resolve user %.80q: %w", spec, err)
+	}
+	return u, nil
+}
+
+// In adds further groups to a user, names of the image or numbers.
+func (u User) In(root string, groups []string) (User, error) {
+	if len(groups) == 0 {
+		return u, nil
+	}
+	text, err := readAccounts(root, "/etc/group")
+	if err != nil {
+		return User{}, err
+	}
+	u.Groups = slices.Clone(u.Groups)
+	for _, name := range groups {
+		gid, numeric := accountID(name)
+		found := findAccount(text, 3, func(f []string) bool {
+			_, ok := accountID(f[2])
+			return ok && f[0] == name
+		})
+		switch {
+		case found != nil:
+			gid, _ = accountID(found[2])
+		case !numeric:
+			return User{}, fmt.Errorf("cannot resolve group_add: the image has no group %.80q", name)
+		}
+		u.Groups = append(u.Groups, gid)
+	}
+	slices.Sort(u.Groups)
+	u.Groups = slices.Compact(u.Groups)
+	if len(u.Groups) > maxGroups {
+		return User{}, fmt.Errorf("cannot resolve group_add: there are more than %d groups", maxGroups)
 	}
 	return u, nil
 }
@@ -129,22 +158,23 @@ func accountID(s string) (uint32, bool) {
 
 // readAccounts reads a text file of an image; a file that is not there is empty.
 func readAccounts(root, path string) (string, error) {
-	host, err := confs.RootPath(root, path)
-	if err != nil {
-		return "", fmt.Errorf("cannot find %s in image: %w", path, err)
-	}
-	// Not blocking: the image may have put a FIFO there.
-	f, err := os.OpenFile(host, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW|syscall.O_NOCTTY, 0)
+	// root may be that of a container that runs, and changes links meanwhile.
+	place, err := openInRoot(root, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("cannot read %s of image: %w", path, errors.Unwrap(err))
+		return "", fmt.Errorf("cannot find %s in image: %w", path, err)
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+	defer place.Close()
+	if info, err := place.Stat(); err != nil || !info.Mode().IsRegular() { // it may be a FIFO, whose opening blocks
 		return "", fmt.Errorf("cannot read %s of image: it is no regular file", path)
 	}
+	f, err := os.Open(fdPath(place))
+	if err != nil {
+		return "", fmt.Errorf("cannot read %s of image: %w", path, err)
+	}
+	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxAccounts+1))
 	if err != nil {
 		return "", fmt.Errorf("cannot read %s of image: %w", path, err)

@@ -128,6 +128,29 @@ func TestLookupUserInHostileImages(t *testing.T) {
 	}
 }
 
+func TestFurtherGroups(t *testing.T) {
+	root := image(t, passwd, group)
+	www, err := container.LookupUser(root, "www")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := www.In(root, []string{"empty", "4711", "audio", "29"})
+	if want := (container.User{UID: 33, GID: 33, Groups: []uint32{29, 44, 99, 4711}}); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	if got, err := www.In(root, nil); err != nil || !reflect.DeepEqual(got, www) {
+		t.Errorf("none: got %+v, %v", got, err)
+	}
+	for _, name := range []string{"dialout", "-1", "4294967295", ""} {
+		if got, err := www.In(root, []string{name}); err == nil || !strings.Contains(err.Error(), "group_add") {
+			t.Errorf("%q: got %+v, %v", name, got, err)
+		}
+	}
+	if got, err := www.In(t.TempDir(), []string{"20"}); err != nil || !reflect.DeepEqual(got.Groups, []uint32{20, 29, 44}) {
+		t.Errorf("an image without groups: got %+v, %v", got, err)
+	}
+}
+
 func FuzzLookupUser(f *testing.F) {
 	for _, spec := range []string{"", "www", "33", "www:video", ":1", "::"} {
 		f.Add(spec, passwd, group)

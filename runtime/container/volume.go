@@ -1,77 +1,198 @@
 package container
 
 import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 
-	confs "github.com/containerd/continuity/fs"
-	"golang.org/x/sys/unix"
+	"github.com/margolite/margolite/runtime/compose"
 )
 
-// VolumeDir is where the content of a named volume lies.
+const (
+	// byHand is where volumes are that people made for projects to find.
+	byHand = "_"
+
+	// anonymousMark keeps the names of anonymous volumes apart from all that a
+	// Compose file may give.
+	anonymousMark = "~"
+
+	// maxImageVolumes is how many volumes an image may ask for.
+	maxImageVolumes = 64
+)
+
+func (v Volume) check() error {
+	name, mark, anonymous := strings.Cut(v.Name, anonymousMark)
+	if !ValidName(name) || anonymous && (len(mark) != 8 || strings.Trim(mark, "0123456789abcdef") != "") {
+		return fmt.Errorf("%.80q is no name of a volume", v.Name)
+	}
+	if v.Project != "" && v.Project != byHand && !ValidName(v.Project) {
+		return fmt.Errorf("volume %s: %.80q is no valid name of a project", v.Name, v.Project)
+	}
+	return v.checkType()
+}
+
+// VolumeDir is where the content of a volume lies that is a directory of ours.
 func (c *Containers) VolumeDir(project, volume string) string {
-	return filepath.Join(c.o.StateDir, "volumes", project, volume)
+	return filepath.Join(c.volumesDir(), project, volume)
 }
 
-// HasVolume tells whether the named volume exists.
-func (c *Containers) HasVolume(project, volume string) bool {
-	return exists(c.VolumeDir(project, volume))
+func (c *Containers) volumesDir() string { return filepath.Join(c.o.StateDir, "volumes") }
+
+// volumeDir is where a volume is that a container of project mounts.
+func (c *Containers) volumeDir(project string, v Volume) string {
+	owner := cmp.Or(v.Project, project)
+	if v.Type != "" {
+		return c.mountPoint(owner, v)
+	}
+	return c.VolumeDir(owner, v.Name)
 }
 
-// EnsureVolume makes the named volume, empty, when it does not exist.
-func (c *Containers) EnsureVolume(project, volume string) error {
-	dir := c.VolumeDir(project, volume)
-	if exists(dir) {
-		return nil
+// HasVolume tells whether the volume is there for containers of project: the
+// directory, or the mount.
+func (c *Containers) HasVolume(project string, v Volume) bool {
+	dir := c.volumeDir(project, v)
+	if v.Type != "" {
+		mounted, err := isMounted(dir)
+		return err == nil && mounted
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
-		return fmt.Errorf("cannot make volume %s: %w", volume, err)
+	return exists(dir)
+}
+
+// EnsureVolume makes the volume when it is not there: an empty directory, or the
+// mount that its type asks for. One of another project is only looked for.
+func (c *Containers) EnsureVolume(ctx context.Context, project string, v Volume) error {
+	if err := v.check(); err != nil {
+		return err
 	}
-	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("cannot make volume %s: %w", volume, err)
-	}
-	if err := syncDir(filepath.Dir(dir)); err != nil {
-		return fmt.Errorf("cannot make volume %s: %w", volume, err)
+	if err := c.ensureVolume(ctx, project, v); err != nil {
+		return fmt.Errorf("cannot make volume %s: %w", v.Name, err)
 	}
 	return nil
 }
 
-// fillVolume gives an empty volume what the image has at target: content,
-// owner and mode, as Docker does. The volume is replaced as a whole, on the
-// medium, or stays empty. No container may have it mounted.
-func fillVolume(dir, root, target string) error {
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+func (c *Containers) ensureVolume(ctx context.Context, project string, v Volume) error {
+	dir := c.volumeDir(project, v)
+	switch {
+	case v.Type != "":
+		return c.mountVolume(ctx, dir, v)
+	case exists(dir):
+		return nil
+	case v.Project != "":
+		return fmt.Errorf("volume of project %s: %w: %s is gone", v.Project, ErrNotFound, dir)
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
 		return err
 	}
-	source, err := confs.RootPath(root, target)
-	if err != nil {
-		return fmt.Errorf("cannot find %s in image: %w", target, err)
-	}
-	if info, err := os.Lstat(source); err != nil || !info.IsDir() {
-		return nil // nothing to copy; the mount covers what is there
-	}
-
-	filling := filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".filling") // no volume's name starts with a dot
-	if err := os.RemoveAll(filling); err != nil {
-		return fmt.Errorf("cannot fill volume: %w", err)
-	}
-	if err := confs.CopyDir(filling, source); err != nil {
-		return errors.Join(fmt.Errorf("cannot fill volume: %w", err), os.RemoveAll(filling))
-	}
-	if err := syncFileSystem(filling); err != nil {
-		return fmt.Errorf("cannot fill volume: %w", err)
-	}
-	// The kernel lets a directory replace an empty one, which os.Rename does
-	// not ask of it; a volume with content wins.
-	if err := unix.Rename(filling, dir); errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTEMPTY) {
-		return os.RemoveAll(filling)
-	} else if err != nil {
-		return fmt.Errorf("cannot fill volume: %w", err)
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
 	}
 	return syncDir(filepath.Dir(dir))
+}
+
+// VolumesOf are the volumes that the containers of a configuration mount, each
+// once, in the order of their mounts: named ones, external ones where they are,
+// and the anonymous ones of this replica. The error wraps ErrNotFound when an
+// external one is not on this device.
+func (c *Containers) VolumesOf(ctx context.Context, config Config) ([]Volume, error) {
+	config, err := config.complete()
+	if err != nil {
+		return nil, err
+	}
+	mounted, err := c.resolveVolumes(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	return mounted.list, nil
+}
+
+// mountedVolumes are the volumes of a configuration that is complete.
+type mountedVolumes struct {
+	list   []Volume
+	byName map[string]int // index in list by the name that the configuration has for it
+}
+
+func (m mountedVolumes) get(name string) Volume { return m.list[m.byName[name]] }
+
+func (c *Containers) resolveVolumes(ctx context.Context, config Config) (mountedVolumes, error) {
+	m := mountedVolumes{byName: make(map[string]int)}
+	for _, mount := range config.Service.Mounts {
+		name := config.volumeName(mount)
+		if _, known := m.byName[name]; name == "" || known {
+			continue
+		}
+		v := Volume{Name: name}
+		if def := config.Volumes[mount.Volume]; mount.Volume != "" && def != nil {
+			v.Type, v.Device, v.Options = def.Type, def.Device, def.Options
+			if def.External {
+				var err error
+				if v, err = c.findVolume(ctx, name); err != nil {
+					return m, fmt.Errorf("service %s: mount at %s: %w", config.Service.Name, mount.Target, err)
+				}
+			}
+		}
+		if err := v.check(); err != nil {
+			return m, fmt.Errorf("service %s: mount at %s: %w", config.Service.Name, mount.Target, err)
+		}
+		at := slices.IndexFunc(m.list, func(o Volume) bool { return o.Project == v.Project && o.Name == v.Name })
+		if at < 0 {
+			at = len(m.list)
+			m.list = append(m.list, v)
+		}
+		m.byName[name] = at
+	}
+	return m, nil
+}
+
+// complete adds to the mounts of the service what the image asks for.
+func (c Config) complete() (Config, error) {
+	if len(c.Image.Volumes) == 0 {
+		return c, nil
+	}
+	if len(c.Image.Volumes) > maxImageVolumes {
+		return c, fmt.Errorf("image of service %s asks for %d volumes, more than %d", c.Service.Name, len(c.Image.Volumes), maxImageVolumes)
+	}
+	service := *c.Service
+	service.Mounts = slices.Clone(service.Mounts)
+	for _, target := range slices.Sorted(maps.Keys(c.Image.Volumes)) {
+		target = path.Join("/", target)
+		if target == "/" || mountedAt(&service, target) {
+			continue
+		}
+		service.Mounts = append(service.Mounts, compose.Mount{Anonymous: true, Target: target})
+	}
+	c.Service = &service
+	return c, nil
+}
+
+// mountedAt tells whether the service mounts something of its own at target.
+func mountedAt(s *compose.Service, target string) bool {
+	return slices.ContainsFunc(s.Mounts, func(m compose.Mount) bool { return m.Target == target }) ||
+		slices.ContainsFunc(s.Tmpfs, func(t compose.Tmpfs) bool { return t.Target == target }) ||
+		slices.ContainsFunc(s.Files, func(f compose.File) bool { return f.Target == target })
+}
+
+// volumeName is the name of the volume of a mount; empty: it is none.
+func (c Config) volumeName(m compose.Mount) string {
+	if m.Anonymous {
+		sum := sha256.Sum256([]byte(m.Target))
+		service, number := c.Labels.Service, c.Labels.Number
+		if m.Of != "" {
+			service, number = m.Of, 1
+		}
+		return service + "-" + strconv.Itoa(number) + anonymousMark + hex.EncodeToString(sum[:4])
+	}
+	return m.Volume
 }
 
 func syncDir(dir string) error {
@@ -81,16 +202,4 @@ func syncDir(dir string) error {
 	}
 	defer f.Close()
 	return f.Sync()
-}
-
-func syncFileSystem(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return fmt.Errorf("cannot sync %s: %w", dir, err)
-	}
-	return nil
 }

@@ -7,26 +7,46 @@ import (
 	"path/filepath"
 )
 
-const shimName = "containerd-shim-runc-v2"
+const (
+	shimName = "containerd-shim-runc-v2"
+	initName = "margolite-init"
+)
 
 // FindShim returns the absolute path of the runc shim: in libexec/margolite next to the directory of this executable,
 // beside the executable, in /usr/libexec/margolite, in /usr/lib/margolite, or in PATH, in this order. Beside it comes
 // second: in /usr/bin that may be the shim of another containerd.
 func FindShim() (string, error) {
-	dirs := []string{"/usr/libexec/margolite", "/usr/lib/margolite"}
-	if self, err := os.Executable(); err == nil {
-		own := filepath.Dir(self)
-		dirs = append([]string{filepath.Join(filepath.Dir(own), "libexec", "margolite"), own}, dirs...)
-	}
-	for _, dir := range dirs {
-		path := filepath.Join(dir, shimName)
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return path, nil
-		}
+	dirs := programDirs()
+	if path := findProgram(dirs, shimName); path != "" {
+		return path, nil
 	}
 	path, err := exec.LookPath(shimName)
 	if err != nil {
 		return "", fmt.Errorf("%w in %v or PATH", ErrNoShim, dirs)
 	}
 	return filepath.Abs(path)
+}
+
+// FindInit returns the absolute path of margolite-init, process 1 of containers that ask for one: where the shim may be,
+// save in PATH. "" means that there is none, which most devices never miss.
+func FindInit() string { return findProgram(programDirs(), initName) }
+
+// programDirs are where the programs that belong to this one may be.
+func programDirs() []string {
+	dirs := []string{"/usr/libexec/margolite", "/usr/lib/margolite"}
+	if self, err := os.Executable(); err == nil {
+		own := filepath.Dir(self)
+		dirs = append([]string{filepath.Join(filepath.Dir(own), "libexec", "margolite"), own}, dirs...)
+	}
+	return dirs
+}
+
+func findProgram(dirs []string, name string) string {
+	for _, dir := range dirs {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path
+		}
+	}
+	return ""
 }

@@ -35,3 +35,27 @@ func TestFindShimLooksInPathLast(t *testing.T) {
 		t.Errorf("beside the program: %q, %v", got, err)
 	}
 }
+
+func TestFindInitIsBesideTheProgram(t *testing.T) {
+	if got := embedded.FindInit(); got != "" {
+		t.Skipf("there is one on this machine: %s", got)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	beside := filepath.Join(filepath.Dir(self), "margolite-init")
+	if err := os.WriteFile(beside, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(beside)
+	if got := embedded.FindInit(); got != "" {
+		t.Errorf("a file that is no program: %q", got)
+	}
+	if err := os.Chmod(beside, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got := embedded.FindInit(); got != beside {
+		t.Errorf("beside the program: %q", got)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
@@ -39,7 +40,7 @@ func (i *Images) Artifact(ctx context.Context, repository, tag string, l Artifac
 	defer s.close()
 	// Another host is asked for the whole: a mirror that has half of an artifact has none.
 	err = s.try(ctx, i.log, func(h host) (err error) {
-		data, origin, err = h.artifact(ctx, ref.String(), l, newMeter(object, progress))
+		data, origin, err = h.artifact(ctx, ref.String(), l, newMeter(object, progress, new(sync.Mutex)))
 		return err
 	})
 	if err != nil {

@@ -12,6 +12,12 @@ const maxCredentials = 1 << 20 // bytes of a credentials file
 
 var errNotConfig = errors.New("not in the form of Docker's config.json")
 
+// errHelper says that the secrets are somewhere else.
+var errHelper = &Error{
+	Kind: Refused,
+	Err:  errors.New("they are kept by a program (credsStore or credHelpers), and none is run here: put them into auths"),
+}
+
 // dockerConfig is the part of Docker's config.json that holds credentials. Helpers are programs, and are not run.
 type dockerConfig struct {
 	Auths map[string]struct {
@@ -20,6 +26,8 @@ type dockerConfig struct {
 		Password      string `json:"password"`
 		IdentityToken string `json:"identitytoken"`
 	} `json:"auths"`
+	Store   string            `json:"credsStore"`
+	Helpers map[string]string `json:"credHelpers"` // by host
 }
 
 // readCredentials returns what the file has for a host; nothing when it has nothing. An empty user with a secret is a
@@ -58,9 +66,17 @@ func parseCredentials(data []byte, host string) (user, secret string, err error)
 				return "", "", errNotConfig
 			}
 			return user, strings.TrimRight(secret, "\x00"), nil
-		default:
+		case auth.Username != "" || auth.Password != "":
 			return auth.Username, auth.Password, nil
 		}
+	}
+	for key := range config.Helpers {
+		if hostOf(key) == host {
+			return "", "", errHelper
+		}
+	}
+	if config.Store != "" {
+		return "", "", errHelper
 	}
 	return "", "", nil
 }

@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 )
 
 // Kind says why an image or a package could not be had.
@@ -21,7 +23,8 @@ const (
 	Unreachable Kind = "unreachable" // no answer, or the registry is in trouble: later may work
 	Denied      Kind = "denied"      // credentials are missing or were not accepted
 	BadContent  Kind = "bad content" // wrong digest, size, media type or form
-	NoPlatform  Kind = "no platform" // nothing in it for this machine
+	NoPlatform  Kind = "no platform" // nothing in it for the wanted platform
+	NoSpace     Kind = "no space"    // it does not fit: a *NoSpaceError, or the disk was full
 	Refused     Kind = "refused"     // the configuration of this device forbids it, such as plain HTTP
 	Local       Kind = "local"       // this device: its disk, its containerd, its files
 )
@@ -44,10 +47,29 @@ func fail(object string, err error) error {
 	}
 	var e *Error
 	if errors.As(err, &e) {
+		if e.Object != "" {
+			return err // of one of several images, which it names
+		}
 		return &Error{Kind: e.Kind, Object: object, Err: redacted{e.Err}}
 	}
-	return &Error{Kind: kindOf(err), Object: object, Err: redacted{err}}
+	return &Error{Kind: kindOf(err), Object: object, Err: redacted{hinted{err}}}
 }
+
+// hinted adds to an error what the configuration could do about it.
+type hinted struct{ error }
+
+func (h hinted) Error() string {
+	text := h.error.Error()
+	switch {
+	case errors.Is(h.error, http.ErrSchemeMismatch), strings.Contains(text, "server gave HTTP response to HTTPS client"):
+		return text + "; it speaks plain HTTP, which needs plainHTTP: true in its entry of registries"
+	case errors.As(h.error, new(x509.UnknownAuthorityError)), errors.As(h.error, new(x509.HostnameError)):
+		return text + "; a certificate of its own goes into ca in its entry of registries"
+	}
+	return text
+}
+
+func (h hinted) Unwrap() error { return h.error }
 
 // redacted hides the queries of URLs: registries redirect to storage with a token in the query.
 type redacted struct{ error }
@@ -84,8 +106,13 @@ func (r remote) Unwrap() error { return r.error }
 var errPlainHTTP = errors.New("plain HTTP is not configured for this host")
 
 func kindOf(err error) Kind {
+	var known *Error
 	var status remoteerrors.ErrUnexpectedStatus
 	switch {
+	case errors.As(err, &known):
+		return known.Kind
+	case isFull(err):
+		return NoSpace
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return Unreachable
 	case errors.Is(err, errPlainHTTP), errors.Is(err, http.ErrSchemeMismatch):
@@ -103,6 +130,19 @@ func kindOf(err error) Kind {
 	default:
 		return Unreachable
 	}
+}
+
+// isFull says that there is no space on the device.
+func isFull(err error) bool {
+	var known *Error
+	switch {
+	case err == nil:
+		return false
+	case errors.As(err, &known) && known.Kind == NoSpace, errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return true
+	}
+	// From another containerd there come words only.
+	return strings.Contains(err.Error(), unix.ENOSPC.Error()) || strings.Contains(err.Error(), unix.EDQUOT.Error())
 }
 
 func kindOfStatus(code int) Kind {

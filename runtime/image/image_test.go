@@ -83,7 +83,7 @@ func (w *watched) plain() map[string]image.Registry {
 	return map[string]image.Registry{w.host: {PlainHTTP: true}}
 }
 
-func watch(t *testing.T) *watched {
+func watch(t testing.TB) *watched {
 	w := &watched{next: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
 	server := httptest.NewServer(w)
 	t.Cleanup(server.Close)
@@ -98,7 +98,7 @@ func each(t *testing.T, test func(*testing.T, *containerd.Client)) {
 	}
 }
 
-func open(t *testing.T, client *containerd.Client, registries map[string]image.Registry) *image.Images {
+func open(t testing.TB, client *containerd.Client, registries map[string]image.Registry) *image.Images {
 	images, err := image.New(image.Options{Client: client, Registries: registries, Logger: containerdtest.Logger(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func TestPullBringsAnImageOnce(t *testing.T) {
 
 		var last image.Progress
 		reports := 0
-		got, err := images.Pull(ctx, w.host+"/app:1", "", func(p image.Progress) {
+		got, err := images.Pull(ctx, image.Want{Ref: w.host + "/app:1"}, func(p image.Progress) {
 			if p.Done > p.Total || p.Done < last.Done {
 				t.Errorf("progress goes from %v to %v", last, p)
 			}
@@ -154,21 +154,21 @@ func TestPullBringsAnImageOnce(t *testing.T) {
 		}
 
 		w.asked("")
-		again, err := images.Pull(ctx, w.host+"/app:1", want, nil)
+		again, err := images.Pull(ctx, image.Want{Ref: w.host + "/app:1", Pin: want}, nil)
 		if err != nil || again.ChainID != got.ChainID {
 			t.Errorf("second pull: %v, %v", again, err)
 		}
 		if asked := w.asked(""); asked != nil {
 			t.Errorf("second pull asked for %v", asked)
 		}
-		if got, err := images.Get(ctx, w.host+"/app:1", want); err != nil || got.Digest != want {
+		if got, err := images.Get(ctx, w.host+"/app:1", want, ""); err != nil || got.Digest != want {
 			t.Errorf("get: %v, %v", got, err)
 		}
-		if _, err := images.Get(ctx, w.host+"/app:1", digest.FromString("")); kind(err) != image.NotFound {
+		if _, err := images.Get(ctx, w.host+"/app:1", digest.FromString(""), ""); kind(err) != image.NotFound {
 			t.Errorf("get of what is not there: %v", err)
 		}
 		collect(t, client)
-		if _, err := images.Get(ctx, w.host+"/app:1", want); err != nil {
+		if _, err := images.Get(ctx, w.host+"/app:1", want, ""); err != nil {
 			t.Errorf("after garbage collection: %v", err)
 		}
 		if leases, err := client.LeasesService().List(ctx); err != nil || len(leases) != 0 {
@@ -184,19 +184,19 @@ func TestContentThatIsThereIsNotFetchedAgain(t *testing.T) {
 	app := containerdtest.Busybox(t, nil)
 	want := containerdtest.Push(t, app, w.host+"/app:1")
 	images := open(t, client, w.plain())
-	got, err := images.Pull(ctx, w.host+"/app:1", want, nil)
+	got, err := images.Pull(ctx, image.Want{Ref: w.host + "/app:1", Pin: want}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The power was cut when everything was there but for the record.
-	if _, err := client.LeasesService().Create(ctx, leases.WithID("pull/"+got.Name)); err != nil {
+	if _, err := client.LeasesService().Create(ctx, leases.WithID("pull  "+got.Name)); err != nil {
 		t.Fatal(err)
 	}
 	if err := client.ImageService().Delete(ctx, got.Name); err != nil {
 		t.Fatal(err)
 	}
 	w.asked("")
-	if _, err := images.Pull(ctx, w.host+"/app:1", want, nil); err != nil {
+	if _, err := images.Pull(ctx, image.Want{Ref: w.host + "/app:1", Pin: want}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if asked := w.asked(""); asked != nil {
@@ -210,7 +210,7 @@ func TestPullGoesOnWhereItWasCut(t *testing.T) {
 		w := watch(t)
 		want := pushBig(t, w)
 		w.set(w.cut)
-		_, err := open(t, client, w.plain()).Pull(ctx, w.host+"/big:1", want, nil)
+		_, err := open(t, client, w.plain()).Pull(ctx, image.Want{Ref: w.host + "/big:1", Pin: want}, nil)
 		if kind(err) != image.Unreachable {
 			t.Fatalf("cut pull: %v (%s)", err, kind(err))
 		}
@@ -218,7 +218,7 @@ func TestPullGoesOnWhereItWasCut(t *testing.T) {
 		w.asked("")
 		w.set(w.ranges)
 		first := int64(-1)
-		_, err = open(t, client, w.plain()).Pull(ctx, w.host+"/big:1", want, func(p image.Progress) {
+		_, err = open(t, client, w.plain()).Pull(ctx, image.Want{Ref: w.host + "/big:1", Pin: want}, func(p image.Progress) {
 			if first < 0 && p.Total > bigSize && p.Done > bigSize/2 {
 				first = p.Done
 			}
@@ -249,11 +249,11 @@ func TestPullStartsAgainWhereARegistryCannotGoOn(t *testing.T) {
 	w := watch(t) // which refuses open ranges
 	want := pushBig(t, w)
 	w.set(w.cut)
-	if _, err := open(t, client, w.plain()).Pull(ctx, w.host+"/big:1", want, nil); kind(err) != image.Unreachable {
+	if _, err := open(t, client, w.plain()).Pull(ctx, image.Want{Ref: w.host + "/big:1", Pin: want}, nil); kind(err) != image.Unreachable {
 		t.Fatalf("cut pull: %v (%s)", err, kind(err))
 	}
 	w.set(nil)
-	_, err := open(t, client, w.plain()).Pull(ctx, w.host+"/big:1", want, func(p image.Progress) {
+	_, err := open(t, client, w.plain()).Pull(ctx, image.Want{Ref: w.host + "/big:1", Pin: want}, func(p image.Progress) {
 		if p.Done > p.Total || p.Done < 0 {
 			t.Errorf("progress %v", p)
 		}
@@ -285,7 +285,7 @@ func TestPullGoesOnAfterARestart(t *testing.T) {
 		collect(t, client)
 		w.set(interfere)
 		w.asked("")
-		_, err = open(t, client, w.plain()).Pull(ctx, w.host+"/big:1", want, nil)
+		_, err = open(t, client, w.plain()).Pull(ctx, image.Want{Ref: w.host + "/big:1", Pin: want}, nil)
 		if (n == 0) != (err != nil) {
 			t.Errorf("pull %d: %v", n, err)
 		}
@@ -326,7 +326,7 @@ func TestLayersAreUnpackedWhateverTheirCompression(t *testing.T) {
 				t.Fatal(err)
 			}
 			containerdtest.Push(t, img, ref)
-			if _, err := open(t, client, w.plain()).Pull(ctx, ref, "", nil); err != nil {
+			if _, err := open(t, client, w.plain()).Pull(ctx, image.Want{Ref: ref}, nil); err != nil {
 				t.Error(err)
 			}
 		})
@@ -343,7 +343,7 @@ func TestLayersThatAreNotWhatTheImageSaysAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		containerdtest.Push(t, img, w.host+"/app:1")
-		if _, err := open(t, client, w.plain()).Pull(ctx, w.host+"/app:1", "", nil); kind(err) != image.BadContent {
+		if _, err := open(t, client, w.plain()).Pull(ctx, image.Want{Ref: w.host + "/app:1"}, nil); kind(err) != image.BadContent {
 			t.Errorf("%v of kind %q", err, kind(err))
 		}
 	})
@@ -479,7 +479,7 @@ func TestPullSaysWhyItFails(t *testing.T) {
 			w.set(test.interfere)
 			defer w.set(nil)
 			images := open(t, client, w.plain())
-			_, err := images.Pull(ctx, test.ref, test.pin, nil)
+			_, err := images.Pull(ctx, image.Want{Ref: test.ref, Pin: test.pin}, nil)
 			if kind(err) != test.want {
 				t.Errorf("%v is of kind %q, want %q", err, kind(err), test.want)
 			}
@@ -490,12 +490,12 @@ func TestPullSaysWhyItFails(t *testing.T) {
 	}
 	want := containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/app:1")
 	w.set(w.damage("/blobs/"))
-	if _, err := open(t, client, w.plain()).Pull(ctx, w.host+"/app:1", want, nil); kind(err) != image.BadContent {
+	if _, err := open(t, client, w.plain()).Pull(ctx, image.Want{Ref: w.host + "/app:1", Pin: want}, nil); kind(err) != image.BadContent {
 		t.Errorf("damaged blobs: %v", err)
 	}
 	w.set(nil)
 	t.Run("and what was wrong is forgotten", func(t *testing.T) {
-		if _, err := open(t, client, w.plain()).Pull(ctx, w.host+"/app:1", want, nil); err != nil {
+		if _, err := open(t, client, w.plain()).Pull(ctx, image.Want{Ref: w.host + "/app:1", Pin: want}, nil); err != nil {
 			t.Error(err)
 		}
 	})
@@ -507,7 +507,7 @@ func TestPlainHTTPIsSpokenOnlyWhereItIsConfigured(t *testing.T) {
 	w := watch(t)
 	containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/app:1")
 	w.asked("")
-	_, err := open(t, client, nil).Pull(ctx, w.host+"/app:1", "", nil)
+	_, err := open(t, client, nil).Pull(ctx, image.Want{Ref: w.host + "/app:1"}, nil)
 	if kind(err) != image.Refused {
 		t.Errorf("%v is of kind %q", err, kind(err))
 	}
@@ -531,11 +531,11 @@ func TestPullTrustsAConfiguredAuthority(t *testing.T) {
 	if err := os.WriteFile(ca, certificate, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open(t, client, nil).Pull(ctx, host+"/app:1", "", nil); kind(err) != image.Unreachable {
+	if _, err := open(t, client, nil).Pull(ctx, image.Want{Ref: host + "/app:1"}, nil); kind(err) != image.Unreachable {
 		t.Errorf("unknown authority: %v", err)
 	}
 	images := open(t, client, map[string]image.Registry{host: {CA: ca}})
-	if _, err := images.Pull(ctx, host+"/app:1", "", nil); err != nil {
+	if _, err := images.Pull(ctx, image.Want{Ref: host + "/app:1"}, nil); err != nil {
 		t.Error(err)
 	}
 	missing := open(t, client, map[string]image.Registry{host: {CA: ca + "2"}})
@@ -575,7 +575,7 @@ func TestPullShowsItsCredentials(t *testing.T) {
 			t.Errorf("with %s: %v", step.config, err)
 		}
 	}
-	if _, err := images.Pull(ctx, w.host+"/app:1", "", nil); err != nil {
+	if _, err := images.Pull(ctx, image.Want{Ref: w.host + "/app:1"}, nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -593,7 +593,7 @@ func TestMirrorsAreAskedFirst(t *testing.T) {
 	}
 	origin.asked("")
 	images := open(t, client, both)
-	got, err := images.Pull(ctx, origin.host+"/app:1", "", nil)
+	got, err := images.Pull(ctx, image.Want{Ref: origin.host + "/app:1"}, nil)
 	if err != nil || got.Digest != want || !strings.HasPrefix(got.Name, origin.host) {
 		t.Fatalf("%v, %v", got, err)
 	}
@@ -604,14 +604,14 @@ func TestMirrorsAreAskedFirst(t *testing.T) {
 	// What the mirror does not have or damages comes from the registry itself.
 	second := containerdtest.Busybox(t, nil)
 	containerdtest.Push(t, second, origin.host+"/second:1")
-	if _, err := images.Pull(ctx, origin.host+"/second:1", "", nil); err != nil {
+	if _, err := images.Pull(ctx, image.Want{Ref: origin.host + "/second:1"}, nil); err != nil {
 		t.Errorf("mirror without the image: %v", err)
 	}
 	third := containerdtest.Busybox(t, nil)
 	containerdtest.Push(t, third, origin.host+"/third:1")
 	containerdtest.Push(t, third, mirror.host+"/third:1")
 	mirror.set(mirror.damage("/blobs/"))
-	if _, err := images.Pull(ctx, origin.host+"/third:1", "", nil); err != nil {
+	if _, err := images.Pull(ctx, image.Want{Ref: origin.host + "/third:1"}, nil); err != nil {
 		t.Errorf("mirror with damaged blobs: %v", err)
 	}
 	// That a mirror does not have it is not the last word when the registry itself is silent.
@@ -631,7 +631,7 @@ func TestPullTakesThePartOfAnIndexForThisMachine(t *testing.T) {
 		containerdtest.Push(t, app, w.host+"/app:only")
 		want := containerdtest.PushManifest(t, w.host+"/app:1", v1.MediaTypeImageIndex, indexOf(t, app, "s390x", runtime.GOARCH))
 		images := open(t, client, w.plain())
-		got, err := images.Pull(ctx, w.host+"/app:1", "", nil)
+		got, err := images.Pull(ctx, image.Want{Ref: w.host + "/app:1"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -639,7 +639,7 @@ func TestPullTakesThePartOfAnIndexForThisMachine(t *testing.T) {
 			t.Errorf("digest is %s, want that of the index %s", got.Digest, want)
 		}
 		collect(t, client)
-		if _, err := images.Get(ctx, w.host+"/app:1", want); err != nil {
+		if _, err := images.Get(ctx, w.host+"/app:1", want, ""); err != nil {
 			t.Errorf("after garbage collection: %v", err)
 		}
 	})
@@ -653,14 +653,14 @@ func TestPruneLeavesWhatIsKept(t *testing.T) {
 		var pulled []*image.Image
 		for _, tag := range []string{"keep:1", "drop:1"} {
 			containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/"+tag)
-			got, err := images.Pull(ctx, w.host+"/"+tag, "", nil)
+			got, err := images.Pull(ctx, image.Want{Ref: w.host + "/" + tag}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			pulled = append(pulled, got)
 		}
 		foreign := foreignRecord(t, client, pulled[0])
-		removed, err := images.Prune(ctx, map[string]bool{pulled[0].Name: true})
+		removed, err := images.Prune(ctx, map[string]bool{pulled[0].Name: true}, nil)
 		if err != nil || len(removed) != 1 || removed[0] != pulled[1].Name {
 			t.Errorf("removed %v, %v", removed, err)
 		}
@@ -671,7 +671,7 @@ func TestPruneLeavesWhatIsKept(t *testing.T) {
 		if _, err := client.ContentStore().Info(ctx, pulled[1].Digest); !errdefs.IsNotFound(err) {
 			t.Errorf("content of what was removed is still there: %v", err)
 		}
-		if _, err := images.Get(ctx, w.host+"/keep:1", pulled[0].Digest); err != nil {
+		if _, err := images.Get(ctx, w.host+"/keep:1", pulled[0].Digest, ""); err != nil {
 			t.Errorf("what is kept: %v", err)
 		}
 		if _, err := client.ImageService().Get(ctx, foreign); err != nil {
@@ -681,11 +681,11 @@ func TestPruneLeavesWhatIsKept(t *testing.T) {
 }
 
 func TestPullFromDockersRegistry(t *testing.T) {
-	host := dockerRegistry(t)
+	host := dockerRegistry(t, "")
 	each(t, func(t *testing.T, client *containerd.Client) {
 		want := containerdtest.Push(t, containerdtest.Busybox(t, nil), host+"/group/app:1")
 		images := open(t, client, map[string]image.Registry{host: {PlainHTTP: true}})
-		got, err := images.Pull(containerdtest.Context(t), host+"/group/app:1", "", nil)
+		got, err := images.Pull(containerdtest.Context(t), image.Want{Ref: host + "/group/app:1"}, nil)
 		if err != nil || got.Digest != want {
 			t.Errorf("%v, %v", got, err)
 		}
@@ -765,8 +765,8 @@ func indexOf(t *testing.T, img ggcr.Image, architectures ...string) []byte {
 	return data
 }
 
-// dockerRegistry starts Debian's docker-registry and returns its address.
-func dockerRegistry(t *testing.T) string {
+// dockerRegistry starts Debian's docker-registry, with more in its configuration, and returns its address.
+func dockerRegistry(t *testing.T, more string) string {
 	program, err := exec.LookPath("docker-registry")
 	if err != nil {
 		t.Skip("docker-registry is not installed")
@@ -774,7 +774,7 @@ func dockerRegistry(t *testing.T) string {
 	dir := t.TempDir()
 	host := unusedAddress(t)
 	config := filepath.Join(dir, "config.yml")
-	text := "version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: " + dir + "}}\nhttp: {addr: \"" + host + "\"}\n"
+	text := "version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: " + dir + "}}\nhttp: {addr: \"" + host + "\"}\n" + more
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

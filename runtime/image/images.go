@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/defaults"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/platforms"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
@@ -22,11 +22,15 @@ import (
 // ownLabel marks the image records and leases of this package; others are left alone.
 const ownLabel = "margolite/image"
 
+const downloads = 3 // at a time
+
 // Options is what Images needs.
 type Options struct {
 	Client      *containerd.Client
 	Registries  map[string]Registry // by host[:port] as in references; others are reached by HTTPS without credentials
 	Snapshotter string              // "": the namespace's default
+	Preload     string              // directory of image archives that need no registry; "": none
+	AtOnce      int                 // downloads at a time, of all images together; 0: 3
 	Logger      *slog.Logger        // nil discards
 }
 
@@ -36,12 +40,15 @@ type Images struct {
 	registries  map[string]Registry
 	plain       map[string]bool // hosts on the wire that may be spoken to without TLS
 	snapshotter string
-	platform    platforms.MatchComparer
+	own         target // this machine
+	preload     *preload
+	atOnce      int
+	boot        string // see readBoot
 	log         *slog.Logger
 
-	turn chan struct{} // one Pull at a time, so that there are never more downloads than intended
-	mu   sync.Mutex
-	name string // of the image that is being pulled
+	turn    chan struct{} // one PullAll at a time, so that there are never more downloads than intended
+	mu      sync.Mutex
+	pulling map[string]bool // the names of images
 }
 
 // New checks the registry configuration. Files that it names are read when they are needed.
@@ -61,7 +68,10 @@ func New(o Options) (*Images, error) {
 		registries:  o.Registries,
 		plain:       plain,
 		snapshotter: o.Snapshotter,
-		platform:    platforms.Default(),
+		own:         ownTarget(),
+		preload:     &preload{dir: o.Preload, log: o.Logger},
+		atOnce:      cmp.Or(o.AtOnce, downloads),
+		boot:        readBoot(),
 		log:         o.Logger,
 		turn:        make(chan struct{}, 1),
 	}, nil
@@ -73,6 +83,7 @@ type Image struct {
 	Digest  digest.Digest // of the manifest or index that the name holds
 	Config  v1.Image      // Config.Config has Entrypoint, Cmd, Env, User, WorkingDir, Volumes, StopSignal
 	ChainID digest.Digest // of the root file system: the key of the snapshot that containers start from
+	Health  *Health       // how to tell that it is well; nil: it does not say
 }
 
 // Name is the name of the image record for a reference as it is written in a project and the digest it stands for.
@@ -95,17 +106,22 @@ func parse(ref string) (reference.Named, error) {
 
 func pinned(ref reference.Named, d digest.Digest) string { return ref.Name() + "@" + d.String() }
 
-// Get returns an image that is on the device, without asking anybody. The error is of kind NotFound when it is not.
-func (i *Images) Get(ctx context.Context, ref string, d digest.Digest) (*Image, error) {
+// Get returns an image that is on the device for a platform (see Want), without asking anybody. The error is of kind
+// NotFound when it is not.
+func (i *Images) Get(ctx context.Context, ref string, d digest.Digest, platform string) (*Image, error) {
 	name, err := Name(ref, d)
 	if err != nil {
 		return nil, fail(ref, bad(err))
 	}
-	image, err := i.get(ctx, name)
+	wanted, err := i.targetOf(platform)
+	if err != nil {
+		return nil, fail(ref, err)
+	}
+	image, err := i.get(ctx, name, wanted)
 	return image, fail(name, err)
 }
 
-func (i *Images) get(ctx context.Context, name string) (*Image, error) {
+func (i *Images) get(ctx context.Context, name string, platform target) (*Image, error) {
 	record, err := i.client.ImageService().Get(ctx, name)
 	if errdefs.IsNotFound(err) {
 		return nil, &Error{Kind: NotFound, Err: errors.New("not on this device")}
@@ -113,9 +129,12 @@ func (i *Images) get(ctx context.Context, name string) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	image, err := i.describe(ctx, record)
+	image, err := i.describe(ctx, record, platform)
 	if err != nil {
 		return nil, err
+	}
+	if image.ChainID == "" { // no layers: containers start from nothing
+		return image, nil
 	}
 	snapshotter, err := i.Snapshotter(ctx)
 	if err != nil {
@@ -130,18 +149,23 @@ func (i *Images) get(ctx context.Context, name string) (*Image, error) {
 	return image, nil
 }
 
-// describe reads the configuration of an image whose content is present.
-func (i *Images) describe(ctx context.Context, record images.Image) (*Image, error) {
-	image := containerd.NewImageWithPlatform(i.client, record, i.platform)
-	config, err := image.Spec(ctx)
-	if err != nil {
+// describe reads the configuration of an image. What is damaged or lost of it makes the image one that is not here.
+func (i *Images) describe(ctx context.Context, record images.Image, platform target) (*Image, error) {
+	parts, err := walk(record.Target, platform, func(desc v1.Descriptor, limit int64) ([]byte, error) {
+		return i.read(ctx, desc, limit)
+	})
+	switch {
+	case errdefs.IsNotFound(err), err != nil && kindOf(err) == BadContent:
+		return nil, &Error{Kind: NotFound, Err: fmt.Errorf("not on this device as a whole: %w", err)}
+	case err != nil:
 		return nil, fmt.Errorf("cannot read image configuration: %w", err)
 	}
 	return &Image{
 		Name:    record.Name,
 		Digest:  record.Target.Digest,
-		Config:  config,
-		ChainID: identity.ChainID(config.RootFS.DiffIDs),
+		Config:  parts.image,
+		ChainID: identity.ChainID(parts.diffs),
+		Health:  parts.health,
 	}, nil
 }
 
@@ -158,16 +182,16 @@ func (i *Images) List(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Prune removes the images that Pull has brought and the downloads it has begun, except those named in keep, and
-// returns what it removed. A Pull that is under way is left alone. Space is free when Prune returns, unless a container
-// still uses the image.
-func (i *Images) Prune(ctx context.Context, keep map[string]bool) (removed []string, err error) {
+// Prune removes the images that Pull has brought, except those named in keep, and the downloads it has begun, except
+// those of images in keep and those for the projects in fetching. It returns what it removed. A Pull that is under way
+// is left alone. Space is free when Prune returns, unless a container still uses the image.
+func (i *Images) Prune(ctx context.Context, keep, fetching map[string]bool) (removed []string, err error) {
 	names, err := i.List(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		if keep[name] {
+		if keep[name] || i.isPulling(name) {
 			continue
 		}
 		if err := i.client.ImageService().Delete(ctx, name); err != nil && !errdefs.IsNotFound(err) {
@@ -175,12 +199,13 @@ func (i *Images) Prune(ctx context.Context, keep map[string]bool) (removed []str
 		}
 		removed = append(removed, name)
 	}
-	begun, err := i.client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", ownLabel))
+	begun, err := i.downloads(ctx)
 	if err != nil {
-		return removed, fmt.Errorf("cannot list downloads: %w", err)
+		return removed, err
 	}
 	for _, lease := range begun {
-		if name := lease.Labels[ownLabel]; !keep[name] && name != i.pulling() {
+		name, project := lease.Labels[ownLabel], lease.Labels[projectLabel]
+		if !keep[name] && !(project != "" && fetching[project]) && !i.isPulling(name) {
 			if err := i.client.LeasesService().Delete(ctx, lease); err != nil && !errdefs.IsNotFound(err) {
 				return removed, fmt.Errorf("cannot remove download of %s: %w", name, err)
 			}

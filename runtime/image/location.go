@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 )
 
 // maxPackageRedirects bounds the way to a package.
@@ -16,7 +17,7 @@ const maxPackageRedirects = 5
 // with hosts that are configured for it. The authorities and credentials of the host's registry configuration are used.
 func (i *Images) Location(ctx context.Context, location string, l ArtifactLimits, progress func(Progress)) ([]byte, error) {
 	object, _, _ := strings.Cut(location, "?") // the query may hold a secret
-	data, err := i.download(ctx, location, l, newMeter(object, progress))
+	data, err := i.download(ctx, location, l, newMeter(object, progress, new(sync.Mutex)))
 	return data, fail(object, err)
 }
 

@@ -3,15 +3,21 @@ package image
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/platforms"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/identity"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// maxLayers is what overlayfs can stack.
-const maxLayers = 500
+const (
+	maxLayers = 500     // what overlayfs can stack
+	maxLayer  = 1 << 40 // bytes
+	maxOffers = 20      // platforms that an error names
+)
 
 // formOf is the media type of a manifest or an index of which only the bytes are known.
 func formOf(data []byte) (string, error) {
@@ -32,8 +38,58 @@ func formOf(data []byte) (string, error) {
 	}
 }
 
+// parts are what an image consists of on one platform.
+type parts struct {
+	root     v1.Descriptor // the index, or the manifest
+	manifest v1.Descriptor
+	config   v1.Descriptor
+	layers   []v1.Descriptor
+	diffs    []digest.Digest // of the unpacked layers
+	image    v1.Image        // what the configuration holds
+	health   *Health         // and its HEALTHCHECK
+}
+
+func (p *parts) chains() []digest.Digest { return identity.ChainIDs(slices.Clone(p.diffs)) }
+
+// walk reads an image from its root down to its configuration.
+func walk(root v1.Descriptor, platform target, read func(v1.Descriptor, int64) ([]byte, error)) (parts, error) {
+	p := parts{root: root, manifest: root}
+	if images.IsIndexType(root.MediaType) {
+		index, err := read(root, maxManifest)
+		if err != nil {
+			return p, err
+		}
+		if p.manifest, err = choose(index, platform); err != nil {
+			return p, err
+		}
+	}
+	if !images.IsManifestType(p.manifest.MediaType) {
+		return p, bad(fmt.Errorf("%q is not the media type of an image", p.manifest.MediaType))
+	}
+	data, err := read(p.manifest, maxManifest)
+	if err != nil {
+		return p, err
+	}
+	if p.config, p.layers, err = partsOf(data); err != nil {
+		return p, err
+	}
+	if data, err = read(p.config, maxConfig); err != nil {
+		return p, err
+	}
+	if p.image, err = configOf(data, platform); err != nil {
+		return p, err
+	}
+	if p.health, err = healthOf(data); err != nil {
+		return p, err
+	}
+	if p.diffs = p.image.RootFS.DiffIDs; len(p.diffs) != len(p.layers) {
+		return p, bad(fmt.Errorf("image has %d layers, its configuration tells of %d", len(p.layers), len(p.diffs)))
+	}
+	return p, nil
+}
+
 // choose returns the manifest that is best for a platform out of an index.
-func choose(data []byte, platform platforms.MatchComparer) (v1.Descriptor, error) {
+func choose(data []byte, platform target) (v1.Descriptor, error) {
 	var index v1.Index
 	if err := json.Unmarshal(data, &index); err != nil {
 		return v1.Descriptor{}, bad(fmt.Errorf("cannot read index: %w", err))
@@ -42,7 +98,10 @@ func choose(data []byte, platform platforms.MatchComparer) (v1.Descriptor, error
 	var offered []string
 	for n := range index.Manifests {
 		m := &index.Manifests[n]
-		if m.Platform == nil {
+		switch {
+		case m.Platform == nil && len(index.Manifests) == 1:
+			return *m, nil // its configuration tells
+		case m.Platform == nil, m.Platform.OS == "unknown": // attestations are of no platform
 			continue
 		}
 		offered = append(offered, platforms.Format(*m.Platform))
@@ -53,10 +112,23 @@ func choose(data []byte, platform platforms.MatchComparer) (v1.Descriptor, error
 	if best == nil {
 		return v1.Descriptor{}, &Error{
 			Kind: NoPlatform,
-			Err:  fmt.Errorf("nothing for this machine, only for %s", strings.Join(offered, ", ")),
+			Err:  fmt.Errorf("nothing in it for %s, only for %s", platform.name, offers(offered)),
 		}
 	}
 	return *best, nil
+}
+
+// offers lists platforms, of which a hostile index may name many.
+func offers(platforms []string) string {
+	slices.Sort(platforms)
+	platforms = slices.Compact(platforms)
+	if len(platforms) == 0 {
+		return "nothing that it names"
+	}
+	if more := len(platforms) - maxOffers; more > 0 {
+		platforms = append(platforms[:maxOffers:maxOffers], fmt.Sprintf("%d others", more))
+	}
+	return strings.Join(platforms, ", ")
 }
 
 // partsOf returns the configuration and the layers that an image's manifest names.
@@ -75,18 +147,29 @@ func partsOf(data []byte) (config v1.Descriptor, layers []v1.Descriptor, err err
 		if !images.IsLayerType(layer.MediaType) {
 			return config, nil, bad(fmt.Errorf("no image: a layer is of type %q", layer.MediaType))
 		}
+		if layer.Size < 0 || layer.Size > maxLayer {
+			return config, nil, bad(fmt.Errorf("a layer is said to have %d bytes", layer.Size))
+		}
 	}
 	return m.Config, m.Layers, nil
 }
 
-// checkPlatform refuses a configuration that is for another machine.
-func checkPlatform(data []byte, platform platforms.MatchComparer) error {
+// configOf reads a configuration and refuses one that is for another machine.
+func configOf(data []byte, platform target) (v1.Image, error) {
 	var config v1.Image
 	if err := json.Unmarshal(data, &config); err != nil {
-		return bad(fmt.Errorf("cannot read image configuration: %w", err))
+		return config, bad(fmt.Errorf("cannot read image configuration: %w", err))
 	}
 	if !platform.Match(config.Platform) {
-		return &Error{Kind: NoPlatform, Err: fmt.Errorf("image is for %s", platforms.Format(config.Platform))}
+		return config, &Error{
+			Kind: NoPlatform,
+			Err:  fmt.Errorf("nothing in it for %s, only for %s", platform.name, platforms.Format(config.Platform)),
+		}
 	}
-	return nil
+	for _, d := range config.RootFS.DiffIDs {
+		if err := d.Validate(); err != nil {
+			return config, bad(fmt.Errorf("cannot read image configuration: %w", err))
+		}
+	}
+	return config, nil
 }

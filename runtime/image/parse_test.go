@@ -1,12 +1,15 @@
 package image
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/test/ociimage"
 )
 
 func TestNameIsTheRepositoryAndTheDigest(t *testing.T) {
@@ -68,15 +71,59 @@ func FuzzManifest(f *testing.F) {
 	f.Add([]byte(`{"config":{"mediaType":"application/vnd.oci.image.config.v1+json"},"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar+gzip"}]}`))
 	f.Add([]byte(`{"os":"linux","architecture":"arm","variant":"v7"}`))
 	f.Add([]byte(`[]`))
-	platform := platforms.All
+	platform := target{"everything", platforms.All}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		_, _ = formOf(data)
-		_ = checkPlatform(data, platform)
-		if d, err := choose(data, platform); err == nil && d.Platform == nil {
+		_, _ = configOf(data, platform)
+		if d, err := choose(data, platform); err == nil && d.Platform != nil && d.Platform.OS == "unknown" {
 			t.Error("chose what is for no platform")
 		}
 		if _, layers, err := partsOf(data); err == nil && len(layers) > maxLayers {
 			t.Errorf("accepted %d layers", len(layers))
 		}
 	})
+}
+
+func FuzzArchive(f *testing.F) {
+	image, err := ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{{Entries: []ociimage.Entry{{Name: "f", Data: []byte("x")}}}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, write := range []func(map[string]*ociimage.Artifact) ([]byte, error){ociimage.Layout, ociimage.Saved} {
+		data, err := write(map[string]*ociimage.Artifact{"a.invalid/a:1": image, "b:2": image})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		a, err := parseArchive(bytes.NewReader(data), int64(len(data)))
+		if err != nil {
+			return
+		}
+		for d, at := range a.blobs {
+			if d.Validate() != nil || at.offset < 0 || at.size < 0 || at.made == nil && at.offset+at.size > int64(len(data)) {
+				t.Errorf("%s lies at %d, %d bytes of %d", d, at.offset, at.size, len(data))
+			}
+		}
+		for _, root := range a.roots {
+			for _, ref := range root.refs {
+				if found, ok := a.named(ref); !ok || found.Digest.Validate() != nil {
+					t.Errorf("%s is %v", ref, found)
+				}
+			}
+		}
+	})
+}
+
+func TestAFullDiskIsRecognised(t *testing.T) {
+	for text, want := range map[string]Kind{
+		"rpc error: code = Unknown desc = failed to copy: write /var/lib/x: no space left on device": NoSpace,
+		"write /var/lib/x: disk quota exceeded":                                                      NoSpace,
+		"write /var/lib/x: input/output error":                                                       Local,
+	} {
+		if got := kindOf(errors.New(text)); got != want {
+			t.Errorf("%q is of kind %q", text, got)
+		}
+	}
 }

@@ -18,12 +18,12 @@ type Progress struct {
 type meter struct {
 	report func(Progress) // nil: nobody listens
 
-	mu  sync.Mutex // also held while reporting, so reports come in order
+	mu  *sync.Mutex // also held while reporting, so reports come in order; of all objects of a call
 	sum Progress
 }
 
-func newMeter(object string, report func(Progress)) *meter {
-	return &meter{report: report, sum: Progress{Object: object}}
+func newMeter(object string, report func(Progress), reporting *sync.Mutex) *meter {
+	return &meter{report: report, mu: reporting, sum: Progress{Object: object}}
 }
 
 // expect adds to what there is to do.

@@ -5,24 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"runtime"
+	"slices"
+	"sync"
 
-	containerd "github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
-)
-
-const (
-	downloads   = 2       // at a time
-	maxManifest = 4 << 20 // bytes of a manifest or an index, as registries limit them
-	maxConfig   = 8 << 20 // bytes of an image configuration
 )
 
 // Resolve asks which digest a reference stands for now. One that holds a digest is answered without asking.
@@ -59,33 +52,159 @@ func (i *Images) ask(ctx context.Context, s *session, ref string) (root v1.Descr
 	return root, err
 }
 
-// Pull makes an image complete and unpacked on the device. With a pin nobody is asked what the tag stands for; an image
-// that is there already needs no network. progress may be nil.
-func (i *Images) Pull(ctx context.Context, ref string, pin digest.Digest, progress func(Progress)) (*Image, error) {
-	named, err := parse(ref)
+// Pull is PullAll for one image.
+func (i *Images) Pull(ctx context.Context, w Want, progress func(Progress)) (*Image, error) {
+	pulled, err := i.PullAll(ctx, []Want{w}, progress)
 	if err != nil {
-		return nil, fail(ref, bad(err))
+		return nil, err
 	}
-	if pin == "" {
-		if pin, err = i.resolve(ctx, named); err != nil {
-			return nil, fail(ref, err)
-		}
-	}
-	name := pinned(named, pin)
-	image, err := i.get(ctx, name)
-	if err == nil {
-		return image, nil
-	}
-	if err := i.begin(ctx, name); err != nil {
-		return nil, fail(ref, err)
-	}
-	defer i.end()
-	image, err = i.pull(ctx, name, pin, reference.Domain(named), newMeter(ref, progress))
-	return image, fail(ref, err)
+	return pulled[0], nil
 }
 
-// begin waits until no other image is being pulled.
-func (i *Images) begin(ctx context.Context, name string) error {
+// PullAll makes images complete and unpacked on the device and on its medium, and returns them in the order of wants.
+// With a pin nobody is asked what a tag stands for; an image that is there already needs no network. Nothing is
+// downloaded unless all of them fit. progress is called by one goroutine at a time, with each image as an object of its
+// own; it may be nil.
+func (i *Images) PullAll(ctx context.Context, wants []Want, progress func(Progress)) ([]*Image, error) {
+	pulls := make([]*pull, len(wants))
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(i.atOnce)
+	for n, w := range wants {
+		group.Go(func() (err error) {
+			pulls[n], err = i.look(within, w)
+			return fail(w.Ref, err)
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+
+	var missing []*pull
+	for n, p := range pulls {
+		same := func(o *pull) bool { return o.name == p.name && o.want.Platform == p.want.Platform }
+		switch at := slices.IndexFunc(pulls[:n], same); {
+		case at >= 0:
+			pulls[n] = pulls[at]
+		case p.image == nil:
+			missing = append(missing, p)
+		}
+	}
+	if len(missing) > 0 {
+		if err := i.bring(ctx, missing, progress); err != nil {
+			return nil, err
+		}
+	}
+
+	pulled := make([]*Image, len(pulls))
+	for n, p := range pulls {
+		pulled[n] = p.image
+		if p.found.tag != "" {
+			if err := i.tag(ctx, p.want.Ref, p.name); err != nil {
+				return nil, fail(p.want.Ref, err)
+			}
+		}
+	}
+	return pulled, nil
+}
+
+// pull is one image on its way to the device.
+type pull struct {
+	*Images
+	want        Want
+	found       found
+	name        string // repository@digest
+	platform    target
+	snapshotter string
+	image       *Image // when it is there
+
+	session *session
+	meter   *meter
+	lease   string
+	parts
+	chains []digest.Digest // of the snapshots, by layer
+}
+
+func (p *pull) chain(n int) digest.Digest { return p.chains[n] }
+
+// look finds out what is wanted and whether it is there.
+func (i *Images) look(ctx context.Context, w Want) (*pull, error) {
+	platform, err := i.targetOf(w.Platform)
+	if err != nil {
+		return nil, err
+	}
+	p := &pull{Images: i, want: w, platform: platform}
+	if p.found, err = i.find(ctx, w); err != nil {
+		return nil, err
+	}
+	if p.name, err = Name(w.Ref, p.found.digest); err != nil {
+		return nil, bad(err)
+	}
+	if p.snapshotter, err = i.Snapshotter(ctx); err != nil {
+		return nil, err
+	}
+	p.image, err = i.get(ctx, p.name, platform)
+	if isMissing(err) {
+		err = nil
+	}
+	return p, err
+}
+
+// isMissing says that an image is not on the device as a whole.
+func isMissing(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Kind == NotFound
+}
+
+// bring downloads and unpacks images and records them.
+func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progress)) (err error) {
+	if err := i.begin(ctx, pulls); err != nil {
+		return fail(pulls[0].want.Ref, err)
+	}
+	defer i.end()
+	var reporting sync.Mutex
+	for _, p := range pulls {
+		p.meter = newMeter(p.want.Ref, progress, &reporting)
+	}
+	defer func() {
+		for _, p := range pulls {
+			p.session.close()
+		}
+		if isFull(err) {
+			err = errors.Join(err, i.forgetDownloads(ctx, pulls))
+		}
+	}()
+
+	if err := i.distrust(ctx); err != nil {
+		return fail("images", err)
+	}
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(i.atOnce)
+	for _, p := range pulls {
+		group.Go(func() error { return fail(p.want.Ref, p.prepare(within)) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	if err := i.makeRoom(ctx, pulls); err != nil {
+		return fail("images", err)
+	}
+	if err := i.transfer(ctx, pulls); err != nil {
+		return err
+	}
+	// Before the records: an image that has one is complete also after a power cut.
+	if err := i.sync(ctx); err != nil {
+		return fail("images", err)
+	}
+	for _, p := range pulls {
+		if err := p.record(ctx); err != nil {
+			return fail(p.want.Ref, err)
+		}
+	}
+	return nil
+}
+
+// begin waits until no other images are being pulled.
+func (i *Images) begin(ctx context.Context, pulls []*pull) error {
 	select {
 	case i.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -93,141 +212,66 @@ func (i *Images) begin(ctx context.Context, name string) error {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.name = name
+	i.pulling = make(map[string]bool)
+	for _, p := range pulls {
+		i.pulling[p.name] = true
+	}
 	return nil
 }
 
 func (i *Images) end() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.name = ""
+	i.pulling = nil
 	<-i.turn
 }
 
-// pulling is the name of the image that is being pulled, or empty.
-func (i *Images) pulling() string {
+func (i *Images) isPulling(name string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.name
+	return i.pulling[name]
 }
 
-func (i *Images) pull(ctx context.Context, name string, d digest.Digest, registry string, m *meter) (*Image, error) {
-	// The lease outlives a failure, so that the next attempt goes on from here.
-	lease := leases.Lease{ID: "pull/" + name}
-	_, err := i.client.LeasesService().Create(ctx, leases.WithID(lease.ID), leases.WithLabel(ownLabel, name))
-	if err != nil && !errdefs.IsAlreadyExists(err) {
-		return nil, fmt.Errorf("cannot hold download: %w", err)
-	}
-	leased := leases.WithLease(ctx, lease.ID)
-
-	s, err := i.open(registry)
+// prepare downloads what tells the parts of an image.
+func (p *pull) prepare(ctx context.Context) (err error) {
+	ctx, err = p.hold(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer s.close()
-	p := &puller{Images: i, session: s, meter: m, name: name}
-	root, err := p.root(leased, d)
+	if p.session, err = p.openFor(p.want); err != nil {
+		return err
+	}
+	root, err := p.root(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := p.fetch(leased, root); err != nil {
-		return nil, err
+	p.parts, err = walk(root, p.platform, func(desc v1.Descriptor, limit int64) ([]byte, error) {
+		return p.document(ctx, desc, limit)
+	})
+	if err != nil {
+		return err
 	}
-	record := images.Image{Name: name, Target: root, Labels: map[string]string{ownLabel: "true"}}
-	if err := i.unpack(leased, record); err != nil {
-		return nil, err
-	}
-	if _, err := i.client.ImageService().Create(leased, record); err != nil && !errdefs.IsAlreadyExists(err) {
-		return nil, fmt.Errorf("cannot record image: %w", err)
-	}
-	if err := i.client.LeasesService().Delete(ctx, lease); err != nil && !errdefs.IsNotFound(err) {
-		return nil, fmt.Errorf("cannot end download: %w", err)
-	}
-	return i.describe(ctx, record)
-}
-
-// puller downloads the parts of one image.
-type puller struct {
-	*Images
-	session *session
-	meter   *meter
-	name    string // repository@digest
+	p.chains = p.parts.chains()
+	return p.link(ctx)
 }
 
 // root describes the manifest or index with the digest. What is in the content store already needs no registry.
-func (p *puller) root(ctx context.Context, d digest.Digest) (v1.Descriptor, error) {
-	info, err := p.client.ContentStore().Info(ctx, d)
-	if errdefs.IsNotFound(err) {
+func (p *pull) root(ctx context.Context) (v1.Descriptor, error) {
+	desc := v1.Descriptor{Digest: p.found.digest}
+	data, err := p.read(ctx, desc, maxManifest)
+	if errdefs.IsNotFound(err) || kindOf(err) == BadContent {
 		return p.ask(ctx, p.session, p.name)
 	}
 	if err != nil {
 		return v1.Descriptor{}, err
 	}
-	desc := v1.Descriptor{Digest: d, Size: info.Size}
-	m, err := p.read(ctx, desc, maxManifest)
-	if err != nil {
-		return v1.Descriptor{}, err
-	}
-	desc.MediaType, err = formOf(m)
+	desc.Size = int64(len(data))
+	desc.MediaType, err = formOf(data)
 	return desc, err
 }
 
-// fetch downloads what this machine needs of the image, and labels each part with those it holds: what the garbage
-// collector goes by.
-func (p *puller) fetch(ctx context.Context, root v1.Descriptor) error {
-	manifest := root
-	if images.IsIndexType(root.MediaType) {
-		index, err := p.document(ctx, root, maxManifest)
-		if err != nil {
-			return err
-		}
-		chosen, err := choose(index, p.platform)
-		if err != nil {
-			return err
-		}
-		if err := p.hold(ctx, root, map[string]v1.Descriptor{"m.0": chosen}); err != nil {
-			return err
-		}
-		manifest = chosen
-	}
-	if !images.IsManifestType(manifest.MediaType) {
-		return bad(fmt.Errorf("%q is not the media type of an image", manifest.MediaType))
-	}
-	data, err := p.document(ctx, manifest, maxManifest)
-	if err != nil {
-		return err
-	}
-	config, layers, err := partsOf(data)
-	if err != nil {
-		return err
-	}
-	held := map[string]v1.Descriptor{"config": config}
-	for n, layer := range layers {
-		held[fmt.Sprintf("l.%d", n)] = layer
-	}
-	if err := p.hold(ctx, manifest, held); err != nil {
-		return err
-	}
-
-	if data, err = p.document(ctx, config, maxConfig); err != nil {
-		return err
-	}
-	if err := checkPlatform(data, p.platform); err != nil {
-		return err
-	}
-	for _, layer := range layers {
-		p.meter.expect(layer.Size)
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(downloads)
-	for _, layer := range layers {
-		group.Go(func() error { return p.part(ctx, layer) })
-	}
-	return group.Wait()
-}
-
 // document downloads a part that is read as a whole, and returns it.
-func (p *puller) document(ctx context.Context, desc v1.Descriptor, limit int64) ([]byte, error) {
+func (p *pull) document(ctx context.Context, desc v1.Descriptor, limit int64) ([]byte, error) {
 	if desc.Size > limit {
 		return nil, bad(fmt.Errorf("%s is bigger than %d bytes", desc.MediaType, limit))
 	}
@@ -235,25 +279,98 @@ func (p *puller) document(ctx context.Context, desc v1.Descriptor, limit int64) 
 	if err := p.part(ctx, desc); err != nil {
 		return nil, err
 	}
+	data, err := p.read(ctx, desc, limit)
+	if kindOf(err) != BadContent {
+		return data, err
+	}
+	// It was stored, and is not any more what it was.
+	if err := p.drop(ctx, desc.Digest); err != nil {
+		return nil, err
+	}
+	p.meter.done(-desc.Size)
+	if err := p.part(ctx, desc); err != nil {
+		return nil, err
+	}
 	return p.read(ctx, desc, limit)
 }
 
-func (p *puller) read(ctx context.Context, desc v1.Descriptor, limit int64) ([]byte, error) {
-	r, err := p.client.ContentStore().ReaderAt(ctx, desc)
-	if err != nil {
-		return nil, err
+// download is one layer, of one image or of several.
+type download struct {
+	first *pull // that it is fetched for
+	desc  v1.Descriptor
+	users []*pull
+	done  chan struct{} // closed when the layer is there
+}
+
+// transfer downloads the layers of all images, as many at a time as intended and each once, and unpacks each as soon as
+// it and those below it are there.
+func (i *Images) transfer(ctx context.Context, pulls []*pull) error {
+	var queue []*download
+	layers := make(map[digest.Digest]*download)
+	unpacking := make(map[digest.Digest]*sync.Mutex) // by chain
+	for _, p := range pulls {
+		for n, desc := range p.layers {
+			p.meter.expect(desc.Size)
+			unpacking[p.chain(n)] = new(sync.Mutex)
+			d := layers[desc.Digest]
+			if d == nil {
+				d = &download{first: p, desc: desc, done: make(chan struct{})}
+				layers[desc.Digest] = d
+				queue = append(queue, d)
+			}
+			d.users = append(d.users, p)
+		}
 	}
-	defer r.Close()
-	if r.Size() > limit {
-		return nil, bad(fmt.Errorf("%s is bigger than %d bytes", desc.Digest, limit))
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		downloads, ctx := errgroup.WithContext(ctx)
+		downloads.SetLimit(i.atOnce)
+		for _, d := range queue {
+			downloads.Go(func() error { return fail(d.first.want.Ref, d.run(ctx)) })
+		}
+		return downloads.Wait()
+	})
+	processors := make(chan struct{}, min(i.atOnce, runtime.GOMAXPROCS(0)))
+	for _, p := range pulls {
+		group.Go(func() error {
+			for n, desc := range p.layers {
+				select {
+				case <-layers[desc.Digest].done:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+				if err := p.unpack(ctx, n, unpacking[p.chain(n)], processors); err != nil {
+					return fail(p.want.Ref, err)
+				}
+			}
+			return nil
+		})
 	}
-	return io.ReadAll(io.NewSectionReader(r, 0, r.Size()))
+	return group.Wait()
+}
+
+func (d *download) run(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err := d.first.part(d.first.leased(ctx), d.desc); err != nil {
+		return err
+	}
+	for _, p := range d.users[1:] {
+		p.meter.done(d.desc.Size)
+	}
+	close(d.done)
+	return nil
 }
 
 // part downloads a blob or manifest into the content store, from where the last attempt has left off.
-func (p *puller) part(ctx context.Context, desc v1.Descriptor) error {
+func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 	if err := desc.Digest.Validate(); err != nil {
 		return bad(err)
+	}
+	if err := p.dropLost(ctx, desc); err != nil {
+		return err
 	}
 	desc.URLs = nil // only the registry and its mirrors are asked
 	return p.session.try(ctx, p.log, func(h host) error {
@@ -261,74 +378,59 @@ func (p *puller) part(ctx context.Context, desc v1.Descriptor) error {
 		if err != nil {
 			return err
 		}
-		store := p.client.ContentStore()
-		download := func() error {
-			err := remotes.Fetch(ctx, counted{store, p.meter, desc.Size}, marked{fetcher}, desc)
-			if errdefs.IsAlreadyExists(err) {
+		for {
+			begun := p.begun(ctx, desc)
+			store := counted{p.client.ContentStore(), p.meter, desc.Size}
+			err := remotes.Fetch(ctx, store, marked{fetcher}, desc)
+			refused := isRangeRefused(err) // there are registries that cannot continue what they have begun
+			switch {
+			case err == nil || errdefs.IsAlreadyExists(err):
 				return nil
-			}
-			return err
-		}
-		err = download()
-		switch {
-		case isRangeRefused(err):
-			// There are registries that cannot continue what they have begun.
-			if err := p.abort(ctx, desc); err != nil {
+			case !refused && kindOf(err) != BadContent:
 				return err
 			}
-			return download()
-		case err != nil && kindOf(err) == BadContent:
 			// What has come is of no use, and would be found again.
-			return errors.Join(err, p.abort(ctx, desc))
+			if abortErr := p.abort(ctx, desc); abortErr != nil || begun == 0 {
+				return errors.Join(err, abortErr)
+			}
 		}
-		return err
 	})
 }
 
-// abort throws away what has come of a part.
-func (p *puller) abort(ctx context.Context, desc v1.Descriptor) error {
-	ref := remotes.MakeRefKey(ctx, desc)
-	store := p.client.ContentStore()
-	if status, err := store.Status(ctx, ref); err == nil {
-		p.meter.done(-status.Offset)
+// begun is how much of a part has come in former attempts.
+func (p *pull) begun(ctx context.Context, desc v1.Descriptor) int64 {
+	status, err := p.client.ContentStore().Status(ctx, remotes.MakeRefKey(ctx, desc))
+	if err != nil {
+		return 0
 	}
-	if err := store.Abort(ctx, ref); err != nil && !errdefs.IsNotFound(err) {
+	return status.Offset
+}
+
+// abort throws away what has come of a part.
+func (p *pull) abort(ctx context.Context, desc v1.Descriptor) error {
+	p.meter.done(-p.begun(ctx, desc))
+	err := p.client.ContentStore().Abort(ctx, remotes.MakeRefKey(ctx, desc))
+	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot start download again: %w", err)
 	}
 	return nil
 }
 
-// hold labels a part with those it refers to.
-func (p *puller) hold(ctx context.Context, holder v1.Descriptor, held map[string]v1.Descriptor) error {
-	info := content.Info{Digest: holder.Digest, Labels: map[string]string{}}
-	var fields []string
-	for key, desc := range held {
-		label := "containerd.io/gc.ref.content." + key
-		info.Labels[label] = desc.Digest.String()
-		fields = append(fields, "labels."+label)
-	}
-	if _, err := p.client.ContentStore().Update(ctx, info, fields...); err != nil {
-		return fmt.Errorf("cannot label %s: %w", holder.Digest, err)
-	}
-	return nil
-}
-
-// unpack applies the layers one after the other. The snapshots are held by the configuration's label.
-func (i *Images) unpack(ctx context.Context, record images.Image) error {
-	snapshotter, err := i.Snapshotter(ctx)
-	if err != nil {
+// record makes the image known, and lets go of the download.
+func (p *pull) record(ctx context.Context) error {
+	leased := p.leased(ctx)
+	if err := p.linkSnapshot(leased); err != nil {
 		return err
 	}
-	err = containerd.NewImageWithPlatform(i.client, record, i.platform).Unpack(ctx, snapshotter)
-	if err == nil {
-		return nil
+	record := images.Image{Name: p.name, Target: p.parts.root, Labels: map[string]string{ownLabel: "true"}}
+	_, err := p.client.ImageService().Create(leased, record)
+	if err != nil && !errdefs.IsAlreadyExists(err) {
+		return fmt.Errorf("cannot record image: %w", err)
 	}
-	err = fmt.Errorf("cannot unpack: %w", err)
-	for _, sign := range []string{"mismatched image rootfs", "wrong diff id", "gzip: invalid", "tar header"} {
-		if strings.Contains(err.Error(), sign) { // neither containerd's errors nor their way through gRPC tell it otherwise
-			return bad(err)
-		}
+	if err := p.letGo(ctx); err != nil {
+		return err
 	}
+	p.image, err = p.get(ctx, p.name, p.platform)
 	return err
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/distribution/reference"
 )
 
 // Registry is how one registry is reached.
@@ -24,6 +25,7 @@ type Registry struct {
 	CA          string   `yaml:"ca"`          // file of PEM certificates, trusted beside those of the system
 	Credentials string   `yaml:"credentials"` // file in the form of Docker's config.json, without helpers
 	Mirrors     []string `yaml:"mirrors"`     // hosts that are asked before this one, in this order
+	Insecure    bool     `yaml:"insecure"`    // anybody is believed to be the host: its certificate is not verified
 }
 
 const (
@@ -55,16 +57,31 @@ func checkRegistries(registries map[string]Registry) error {
 	return nil
 }
 
+// Check reads the files that a configuration names and says what is wrong with them. host is the registry's name.
+func (r Registry) Check(host string) error {
+	if err := checkRegistries(map[string]Registry{host: r}); err != nil {
+		return err
+	}
+	if _, err := readAuthorities(r.CA); err != nil {
+		return fmt.Errorf("cannot trust registry %s: %w", host, err)
+	}
+	if r.Credentials == "" {
+		return nil
+	}
+	_, _, err := readCredentials(r.Credentials, onTheWire(host))
+	return err
+}
+
 // session is the way to one repository for the time of one call. Files that the configuration names are read for each
 // session, so what is replaced in place counts at once.
 type session struct {
-	hosts []host // the mirrors, then the registry itself
+	hosts []host // archives, the mirrors, then the registry itself
 }
 
 // host is one of those that may have the repository.
 type host struct {
 	name     string
-	client   *http.Client
+	client   *http.Client // nil: it is no host but archives
 	resolver remotes.Resolver
 }
 
@@ -82,9 +99,35 @@ func (i *Images) open(registry string) (*session, error) {
 	return s, nil
 }
 
+// openFor prepares the way to an image: what lies in the preload directory comes before every registry.
+func (i *Images) openFor(w Want) (*session, error) {
+	named, err := parse(w.Ref)
+	if err != nil {
+		return nil, bad(err)
+	}
+	s := &session{}
+	if w.Policy != Never {
+		if s, err = i.open(reference.Domain(named)); err != nil {
+			return nil, err
+		}
+	}
+	if archives := i.preload.archives(); len(archives) > 0 {
+		s.hosts = slices.Insert(s.hosts, 0, host{name: i.preload.dir, resolver: preloaded{archives}})
+	}
+	if len(s.hosts) == 0 {
+		return nil, errNever
+	}
+	return s, nil
+}
+
 func (s *session) close() {
+	if s == nil {
+		return
+	}
 	for _, h := range s.hosts {
-		h.client.CloseIdleConnections()
+		if h.client != nil {
+			h.client.CloseIdleConnections()
+		}
 	}
 }
 
@@ -151,11 +194,15 @@ func (i *Images) httpClient(name string) (*http.Client, error) {
 			}
 			return impatient{conn}, nil
 		},
-		TLSClientConfig:       &tls.Config{RootCAs: trust, MinVersion: tls.VersionTLS12},
+		TLSClientConfig: &tls.Config{
+			RootCAs:            trust,
+			MinVersion:         tls.VersionTLS12,
+			InsecureSkipVerify: i.registries[name].Insecure, // the operator says so
+		},
 		TLSHandshakeTimeout:   connectTimeout,
 		ResponseHeaderTimeout: answerTimeout,
 		DisableCompression:    true,
-		MaxIdleConns:          downloads,
+		MaxIdleConns:          i.atOnce,
 	}}}, nil
 }
 

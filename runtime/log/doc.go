@@ -1,10 +1,22 @@
 // Package log keeps the output of containers in bounded files and reads it back.
 //
-// It owns nothing that runs: the shim of a container appends its output to the
-// file named by [Path] (opened with O_APPEND, so truncation is safe), [Rotate]
-// keeps that file small, [Read] copies it, following it where asked.
+// It owns nothing that runs. Our shim writes what a container prints as Docker
+// does, a line of JSON for each line, and rotates its files itself: [Writer]. A
+// shim of somebody else's appends plain text, which [Rotate] keeps small. Which
+// of both it is shows in the name of the file, never in its content: a program
+// may print what looks like a log.
 //
-// A log is two files, the one written to and the one before it (".1"); together
-// they hold at most about twice the cap. They are expected on a file system in
-// memory: nothing here is synced, and nothing survives a reboot.
+//	<id>-json.log      written by our shim; before it .1, .2, ...
+//	<id>.log           written by another shim; before it .1
+//
+// [Merge] reads any number of logs at once, in the order of time, follows them
+// across rotations, and takes further ones while it runs. [Printer] shows them.
+//
+// # Failure model
+//
+// Nothing here is synced. A log is expected on a file system in memory, where it
+// does not survive a reboot; it may be kept on flash. Output that cannot be
+// written is dropped and counted: a container never waits for a medium that is
+// full. A shim that was killed leaves at most one line that is not whole, which
+// the next one ends.
 package log

@@ -8,21 +8,45 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// DefaultCap is the size from which a log file is rotated.
+// DefaultCap is the size from which a log file of plain text is rotated.
 const DefaultCap = 1 << 20
 
-// Path is the log file of the container id; its shim is given it as a file:// URI.
-func Path(dir, id string) string { return filepath.Join(dir, id+".log") }
+const (
+	plainSuffix = ".log"
+	jsonSuffix  = "-json.log" // as Docker has it
+
+	partialSuffix = ".partial" // of a file that is not yet what its name says
+)
+
+// Path is the log of the container id: the file that a foreign shim writes.
+func Path(dir, id string) string { return filepath.Join(dir, id+plainSuffix) }
+
+// JSONPath is the file that our shim writes instead of the one at path.
+func JSONPath(path string) string { return strings.TrimSuffix(path, plainSuffix) + jsonSuffix }
+
+// IsJSON says whether our shim writes the file at path.
+func IsJSON(path string) bool { return strings.HasSuffix(path, jsonSuffix) }
 
 // older is the file that holds what the log file at path held before.
-func older(path string) string { return path + ".1" }
+func older(path string) string { return numbered(path, 1) }
 
-// Rotate moves the content of the log file at path aside when it holds cap bytes
-// or more, and tells whether it did. A file that does not exist is not rotated.
+// numbered is the file that holds what path held n rotations ago.
+func numbered(path string, n int) string {
+	if n == 0 {
+		return path
+	}
+	return path + "." + strconv.Itoa(n)
+}
+
+// Rotate moves the content of the plain log file at path aside when it holds cap
+// bytes or more, and tells whether it did. A file that does not exist is not
+// rotated, nor one of our shim, which does that itself.
 //
 // The content is copied and the file truncated, since the shim keeps it open. What
 // the shim writes between the end of the copy and the truncation is lost: nothing
@@ -30,6 +54,9 @@ func older(path string) string { return path + ".1" }
 // truncated. Of content that outgrew twice the cap, the copy holds the last cap
 // bytes, from the start of a line.
 func Rotate(path string, cap int64) (bool, error) {
+	if IsJSON(path) {
+		return false, nil
+	}
 	rotated, err := rotate(path, cap)
 	if err != nil {
 		return false, fmt.Errorf("cannot rotate log: %w", err)
@@ -57,7 +84,7 @@ func rotate(path string, cap int64) (bool, error) {
 
 	// The copy never stands under its final name unfinished, should the agent
 	// end here.
-	partial := older(path) + ".partial"
+	partial := path + partialSuffix
 	aside, err := os.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, info.Mode().Perm())
 	if err != nil {
 		return false, err
@@ -119,16 +146,28 @@ func lock(f *os.File, how int) error {
 	}
 }
 
-// Remove deletes the log file at path and the one before it.
+// Remove deletes the log at path, in whichever form, with all that was rotated.
 func Remove(path string) error {
+	names, _ := filepath.Glob(escapeGlob(JSONPath(path)) + ".*") // the pattern is valid
+	// The last to go are those that tell who follows the log that it ends.
+	names = append(names, older(path), path+partialSuffix, path, JSONPath(path))
+	if err := removeAll(names...); err != nil {
+		return fmt.Errorf("cannot remove log: %w", err)
+	}
+	return nil
+}
+
+func removeAll(names ...string) error {
 	var errs []error
-	for _, name := range []string{path, older(path), older(path) + ".partial"} {
+	for _, name := range names {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("cannot remove log: %w", err)
-	}
-	return nil
+	return errors.Join(errs...)
+}
+
+// escapeGlob makes a name a pattern that only it matches.
+func escapeGlob(name string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(name)
 }

@@ -79,6 +79,15 @@ func TestRotate(t *testing.T) {
 			}
 		})
 	}
+	t.Run("leaves the log of our shim to it", func(t *testing.T) {
+		path := log.JSONPath(write(t, "", ""))
+		if err := os.WriteFile(path, []byte("{}\n"), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		if rotated, err := log.Rotate(path, 1); err != nil || rotated {
+			t.Errorf("rotated: %v, %v", rotated, err)
+		}
+	})
 	t.Run("passes over a log that does not exist", func(t *testing.T) {
 		rotated, err := log.Rotate(log.Path(t.TempDir(), "none"), 1)
 		if err != nil || rotated {
@@ -376,72 +385,4 @@ func TestFollowWhileBeingWrittenAndRotated(t *testing.T) {
 			t.Errorf("only %d of %d lines seen", seen, count)
 		}
 	}
-}
-
-func TestPrefix(t *testing.T) {
-	t.Run("puts names in front and lines up", func(t *testing.T) {
-		var got strings.Builder
-		p := log.NewPrefix(&got, "web-1", "db-1")
-		web, db := p.Writer("web-1"), p.Writer("db-1")
-		for _, step := range []struct {
-			w    io.Writer
-			text string
-		}{{web, "hel"}, {db, "ready\n\n"}, {web, "lo\nbye"}} {
-			if n, err := io.WriteString(step.w, step.text); err != nil || n != len(step.text) {
-				t.Fatal(n, err)
-			}
-		}
-		if err := errors.Join(web.Close(), db.Close()); err != nil {
-			t.Fatal(err)
-		}
-		want := "db-1  | ready\ndb-1  | \nweb-1 | hello\nweb-1 | bye\n"
-		if got.String() != want {
-			t.Errorf("got\n%s\nwant\n%s", got.String(), want)
-		}
-	})
-	t.Run("breaks lines without end", func(t *testing.T) {
-		var got strings.Builder
-		w := log.NewPrefix(&got, "a").Writer("a")
-		if _, err := io.WriteString(w, strings.Repeat("x", 100_000)); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(got.String()) {
-			if len(line) > 17<<10 || !strings.HasPrefix(line, "a | x") {
-				t.Errorf("line of %d bytes: %.10q...", len(line), line)
-			}
-		}
-		if n := strings.Count(got.String(), "x"); n != 100_000 {
-			t.Errorf("%d bytes came through", n)
-		}
-	})
-	t.Run("does not mix lines of several sources", func(t *testing.T) {
-		var got strings.Builder
-		p := log.NewPrefix(&got, "a", "b")
-		var writing sync.WaitGroup
-		for _, name := range []string{"a", "b"} {
-			writing.Go(func() {
-				w := p.Writer(name)
-				for range 1000 {
-					io.WriteString(w, name)
-					io.WriteString(w, name+"\n")
-				}
-			})
-		}
-		writing.Wait()
-		for line := range strings.Lines(got.String()) {
-			if line != "a | aa\n" && line != "b | bb\n" {
-				t.Fatalf("line %q", line)
-			}
-		}
-	})
-	t.Run("passes on the error of the writer", func(t *testing.T) {
-		r, w := io.Pipe()
-		r.Close()
-		if _, err := io.WriteString(log.NewPrefix(w, "a").Writer("a"), "x\n"); !errors.Is(err, io.ErrClosedPipe) {
-			t.Errorf("error %v, want io.ErrClosedPipe", err)
-		}
-	})
 }

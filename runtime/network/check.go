@@ -33,8 +33,8 @@ func Check(ctx context.Context) []Problem {
 	if os.Geteuid() != 0 {
 		return []Problem{{What: "networks need the rights of root", Mend: "run as root, or give the service CAP_NET_ADMIN and CAP_SYS_ADMIN"}}
 	}
-	if on, err := forwarding(); !lacks(err, "forwarding of packets", "make /proc/sys readable") && !on {
-		lacks(unix.Access("/proc/sys/"+forwardingKey, unix.W_OK), "forwarding cannot be switched on", "set net.ipv4.ip_forward=1, or make /proc/sys writable")
+	if on, err := forwarding(ipv4()); !lacks(err, "forwarding of packets", "make /proc/sys readable") && !on {
+		lacks(unix.Access("/proc/sys/"+ipv4().forwardingKey(), unix.W_OK), "forwarding cannot be switched on", "set net.ipv4.ip_forward=1, or make /proc/sys writable")
 	}
 	_ = onOwnThread(func() error {
 		err := unix.Unshare(unix.CLONE_NEWNET)
@@ -80,14 +80,15 @@ func trials() []trial {
 		{"address translation in nf_tables", "build the kernel with CONFIG_NFT_NAT (kmod-nft-nat)", true, single(nat, leave())},
 		{"masquerading in nf_tables", "build the kernel with CONFIG_NFT_MASQ (kmod-nft-nat)", true, single(nat, masquerade())},
 		{"address types in nf_tables", "build the kernel with CONFIG_NFT_FIB_IPV4 (kmod-nft-fib)", true, single(nat, toHost())},
-		{"maps in nf_tables", "use a newer kernel", false, newRuleset([]Network{network}, ports, nil)},
+		{"maps in nf_tables", "use a newer kernel", true, newRuleset(ipv4(), []Network{network}, ports, nil, unguarded)},
+		{"sets that packets add to in nf_tables", "use a newer kernel", false, newRuleset(ipv4(), []Network{network}, ports, nil, guarded)},
 	}
 }
 
 // single is a table with one rule of one clause.
 func single(kind nftables.ChainType, c clause) ruleset {
-	r := ruleset{table: &nftables.Table{Name: tableName, Family: nftables.TableFamilyIPv4}}
-	r.chain("trial", kind, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, 0, newRule("trial", c))
+	r := ruleset{family: ipv4(), table: &nftables.Table{Name: tableName, Family: nftables.TableFamilyIPv4}}
+	r.chain("trial", kind, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource, newRule("trial", c))
 	return r
 }
 

@@ -1,9 +1,13 @@
 package network
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -11,10 +15,13 @@ import (
 
 const (
 	subnetBits    = 24 // of the subnets that Choose gives away
-	minSubnetBits = 16
-	maxSubnetBits = 29 // five replicas
+	subnetBits6   = 64
+	minSubnetBits = 8 // /30 and /126 are the smallest
 
 	defaultMTU = 1500
+	minMTU     = 68
+	minMTU6    = 1280
+	maxMTU     = 65535
 )
 
 // DefaultPools are private ranges in corners that few sites use.
@@ -26,37 +33,111 @@ func DefaultPools() []netip.Prefix {
 	}
 }
 
+// machinePool is the machine's own range of private IPv6 addresses, as RFC 4193
+// wants it: random, but the same after every start. A machine without an
+// identity gets one that is not its own, which does no harm behind masquerading.
+func machinePool() netip.Prefix {
+	id, _ := os.ReadFile("/etc/machine-id")
+	sum := sha256.Sum256(append([]byte("margolite "), bytes.TrimSpace(id)...))
+	b := [16]byte{0: 0xfd}
+	copy(b[1:6], sum[:])
+	return netip.PrefixFrom(netip.AddrFrom16(b), 48)
+}
+
 func checkPools(pools []netip.Prefix) error {
 	for _, p := range pools {
-		if !p.IsValid() || !p.Addr().Is4() || p.Bits() < 8 || p.Bits() > maxSubnetBits {
-			return fmt.Errorf("cannot take subnets from %s: not an IPv4 prefix between /8 and /%d", p, maxSubnetBits)
+		if !p.IsValid() || p.Addr().Is4In6() || p.Bits() < minSubnetBits || p.Bits() > p.Addr().BitLen()-3 {
+			return fmt.Errorf("cannot take subnets from %s: not a prefix between /%d and /29, with IPv6 /125", p, minSubnetBits)
 		}
 	}
 	return nil
 }
 
-// Choose picks a subnet for a new network: the first one of the pools that
-// overlaps neither with taken nor with what the host routes or owns. It
-// changes nothing, and picks the same again once the network's bridge is there.
-func (n *Networks) Choose(project, name string, taken []netip.Prefix) (Network, error) {
-	w := Network{Project: project, Name: name, Bridge: linkName(bridgePrefix, project, name)}
-	used, err := hostPrefixes(w.Bridge)
+// Choose completes a network that has a name: it picks subnets and gateways,
+// and with ipv6 those for IPv6. What is set already is kept, and is an error
+// where it overlaps with taken or, on a bridge, with what the host routes or
+// owns. What is not set is the first of the pools that overlaps with nothing.
+// Choose changes nothing, and picks the same again once the network's bridge is
+// there. Replicas on a macvlan or ipvlan without a parent have each other and
+// nobody else: such a network becomes an internal bridge.
+func (n *Networks) Choose(w Network, ipv6 bool, taken []netip.Prefix) (Network, error) {
+	if w.Bridge == "" {
+		w.Bridge = linkName(bridgePrefix, w.Name)
+	}
+	if !w.isBridge() && w.Parent == "" {
+		w.Driver, w.Mode, w.Internal = "", "", true
+	}
+	err := n.choose(&w, ipv6, taken)
 	if err == nil {
-		for _, a := range n.nameservers() {
-			used = append(used, netip.PrefixFrom(a, a.BitLen()))
-		}
-		w.Subnet, err = freeSubnet(n.pools, append(used, taken...))
+		err = w.check()
 	}
 	if err != nil {
-		return Network{}, fmt.Errorf("cannot choose a subnet for network %q of project %q: %w", name, project, err)
+		return Network{}, fmt.Errorf("cannot choose a subnet for network %s: %w", w.Name, err)
 	}
-	w.Gateway = w.Subnet.Addr().Next()
 	return w, nil
+}
+
+func (n *Networks) choose(w *Network, v6 bool, taken []netip.Prefix) error {
+	var err error
+	if !w.NoIPv4 || w.Subnet.IsValid() {
+		if w.Subnet, err = n.chooseSubnet(ipv4(), *w, taken); err != nil {
+			return err
+		}
+		if !w.Gateway.IsValid() && w.isBridge() {
+			w.Gateway = firstAddr(w.Subnet)
+		}
+	}
+	if v6 || w.Subnet6.IsValid() {
+		if w.Subnet6, err = n.chooseSubnet(ipv6(), *w, taken); err != nil {
+			return err
+		}
+		if !w.Gateway6.IsValid() && w.isBridge() {
+			w.Gateway6 = firstAddr(w.Subnet6)
+		}
+	}
+	return nil
+}
+
+func firstAddr(p netip.Prefix) netip.Addr { return p.Masked().Addr().Next() }
+
+func (n *Networks) chooseSubnet(f family, w Network, taken []netip.Prefix) (netip.Prefix, error) {
+	used := slices.DeleteFunc(slices.Clone(taken), func(p netip.Prefix) bool { return !p.IsValid() })
+	if set := f.subnet(w); set.IsValid() {
+		if err := f.checkSubnet(set); err != nil {
+			return netip.Prefix{}, err
+		}
+		if other, ok := overlapping(set, used); ok {
+			return netip.Prefix{}, fmt.Errorf("subnet %s overlaps with %s of another network", set, other)
+		}
+		if !w.isBridge() {
+			return set, nil // it is that of the parent
+		}
+		used, err := hostPrefixes(f, w.Bridge)
+		if err != nil {
+			return netip.Prefix{}, err
+		}
+		if other, ok := overlapping(set, used); ok {
+			return netip.Prefix{}, fmt.Errorf("subnet %s overlaps with %s, which this device routes", set, other)
+		}
+		return set, nil
+	}
+	host, err := hostPrefixes(f, w.Bridge)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	for _, a := range n.nameservers() {
+		used = append(used, netip.PrefixFrom(a, a.BitLen()))
+	}
+	pools := slices.DeleteFunc(slices.Clone(n.pools), func(p netip.Prefix) bool { return !f.has(p.Addr()) })
+	return freeSubnet(pools, append(used, host...))
 }
 
 func freeSubnet(pools, used []netip.Prefix) (netip.Prefix, error) {
 	for _, pool := range pools {
 		bits := max(subnetBits, pool.Bits())
+		if pool.Addr().Is6() {
+			bits = max(subnetBits6, pool.Bits())
+		}
 		for addr := pool.Masked().Addr(); pool.Contains(addr); {
 			subnet := netip.PrefixFrom(addr, bits)
 			obstacle, blocked := overlapping(subnet, used)
@@ -84,46 +165,59 @@ func overlapping(subnet netip.Prefix, used []netip.Prefix) (netip.Prefix, bool) 
 }
 
 func lastAddr(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().As4()
-	for bit := p.Bits(); bit < 32; bit++ {
+	b := p.Masked().Addr().AsSlice()
+	for bit := p.Bits(); bit < 8*len(b); bit++ {
 		b[bit/8] |= 0x80 >> (bit % 8)
 	}
-	return netip.AddrFrom4(b)
+	last, _ := netip.AddrFromSlice(b)
+	return last
 }
 
 // NextAddress is the lowest address of the network that is neither taken nor
-// the gateway's.
-func NextAddress(net Network, taken []netip.Addr) (netip.Addr, error) {
-	if err := net.check(); err != nil {
+// the gateway's. It is one of within, which says of which family it has to be;
+// the zero value is the whole IPv4 subnet, or the IPv6 one where there is no
+// other.
+func NextAddress(w Network, within netip.Prefix, taken []netip.Addr) (netip.Addr, error) {
+	if err := w.check(); err != nil {
 		return netip.Addr{}, fmt.Errorf("cannot choose an address: %w", err)
 	}
-	used := map[netip.Addr]bool{net.Gateway: true}
+	subnet, gateway := w.Subnet, w.Gateway
+	if !subnet.IsValid() || within.Addr().Is6() {
+		subnet, gateway = w.Subnet6, w.Gateway6
+	}
+	if !within.IsValid() {
+		within = subnet
+	}
+	within = within.Masked()
+	if !subnet.IsValid() || !subnet.Contains(within.Addr()) || within.Bits() < subnet.Bits() {
+		return netip.Addr{}, fmt.Errorf("cannot choose an address: %s is not a part of network %s", within, w.Name)
+	}
+	used := map[netip.Addr]bool{gateway: true, subnet.Addr(): true, lastAddr(subnet): true}
 	for _, a := range taken {
 		used[a] = true
 	}
-	broadcast := lastAddr(net.Subnet)
-	for addr := net.Subnet.Addr().Next(); addr != broadcast; addr = addr.Next() {
+	for addr := within.Addr(); within.Contains(addr); addr = addr.Next() {
 		if !used[addr] {
 			return addr, nil
 		}
 	}
-	return netip.Addr{}, fmt.Errorf("cannot choose an address: network %q of project %q has no free one in %s", net.Name, net.Project, net.Subnet)
+	return netip.Addr{}, fmt.Errorf("cannot choose an address: network %s has no free one in %s", w.Name, within)
 }
 
-// hostPrefixes are the IPv4 networks that the host has or can route to, save
-// those of the link of this name.
-func hostPrefixes(except string) ([]netip.Prefix, error) {
+// hostPrefixes are the networks that the host has or can route to, save those
+// of the link of this name.
+func hostPrefixes(f family, except string) ([]netip.Prefix, error) {
 	own := 0
 	if link, err := findLink(except); err != nil {
 		return nil, err
 	} else if link != nil {
 		own = link.Attrs().Index
 	}
-	addrs, err := complete(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
+	addrs, err := complete(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, f.route) })
 	if err != nil {
 		return nil, fmt.Errorf("cannot list addresses: %w", err)
 	}
-	routes, err := allRoutes()
+	routes, err := allRoutes(f)
 	if err != nil {
 		return nil, err
 	}
@@ -143,10 +237,10 @@ func hostPrefixes(except string) ([]netip.Prefix, error) {
 	return used, nil
 }
 
-func allRoutes() ([]netlink.Route, error) {
+func allRoutes(f family) ([]netlink.Route, error) {
 	routes, err := complete(func() ([]netlink.Route, error) {
 		every := &netlink.Route{Table: unix.RT_TABLE_UNSPEC}
-		return netlink.RouteListFiltered(netlink.FAMILY_V4, every, netlink.RT_FILTER_TABLE)
+		return netlink.RouteListFiltered(f.route, every, netlink.RT_FILTER_TABLE)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot list routes: %w", err)
@@ -167,23 +261,35 @@ func complete[T any](list func() ([]T, error)) ([]T, error) {
 // uplinkMTU is the MTU of the link that leads out, for a packet from a
 // container should never be too large for the way that it takes.
 func uplinkMTU() (int, error) {
-	routes, err := allRoutes()
-	if err != nil {
-		return 0, err
-	}
-	best, mtu := -1, defaultMTU
-	for _, r := range routes {
-		isDefault := r.Dst == nil || r.Dst.IP.IsUnspecified()
-		if !isDefault || r.Table != unix.RT_TABLE_MAIN || (best >= 0 && r.Priority >= best) {
-			continue
-		}
-		link, err := netlink.LinkByIndex(r.LinkIndex)
+	for _, f := range families() {
+		routes, err := allRoutes(f)
 		if err != nil {
-			continue // gone since, or a route of several links
+			return 0, err
 		}
-		if m := link.Attrs().MTU; m >= 576 && m <= 65535 {
-			best, mtu = r.Priority, m
+		best, mtu := -1, 0
+		for _, r := range routes {
+			if !isDefault(r) || r.Table != unix.RT_TABLE_MAIN || (best >= 0 && r.Priority >= best) {
+				continue
+			}
+			link, err := netlink.LinkByIndex(r.LinkIndex)
+			if err != nil {
+				continue // gone since, or a route of several links
+			}
+			if m := link.Attrs().MTU; m >= 576 && m <= maxMTU {
+				best, mtu = r.Priority, m
+			}
+		}
+		if best >= 0 {
+			return mtu, nil
 		}
 	}
-	return mtu, nil
+	return defaultMTU, nil
+}
+
+func isDefault(r netlink.Route) bool {
+	if r.Dst == nil {
+		return true
+	}
+	ones, _ := r.Dst.Mask.Size()
+	return ones == 0 && r.Dst.IP.IsUnspecified()
 }

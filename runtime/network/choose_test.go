@@ -31,6 +31,8 @@ func TestFreeSubnet(t *testing.T) {
 		{"the end of the address space", prefixes("255.255.255.0/24"), prefixes("255.255.255.0/24"), ""},
 		{"none where everything is used", pools, prefixes("10.0.0.0/8", "172.16.0.0/12"), ""},
 		{"IPv6 is not in the way", pools, prefixes("fd00::/8"), "172.29.0.0/24"},
+		{"an IPv6 subnet", prefixes("fd00:1:2::/48"), prefixes("fd00:1:2::/64", "fd00:1:2:1::7/128"), "fd00:1:2:2::/64"},
+		{"an IPv6 pool that is smaller than a subnet", prefixes("fd00:1:2::/80"), nil, "fd00:1:2::/80"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := freeSubnet(c.pools, c.used)
@@ -54,19 +56,19 @@ func TestNextAddress(t *testing.T) {
 	}
 	var taken []netip.Addr
 	for _, want := range []string{"192.0.2.10", "192.0.2.11", "192.0.2.12", "192.0.2.13", "192.0.2.14"} {
-		got, err := NextAddress(small, taken)
+		got, err := NextAddress(small, netip.Prefix{}, taken)
 		if err != nil || got.String() != want {
 			t.Fatalf("got %s, %v, want %s", got, err, want)
 		}
 		taken = append(taken, got)
 	}
-	if got, err := NextAddress(small, taken); err == nil {
+	if got, err := NextAddress(small, netip.Prefix{}, taken); err == nil {
 		t.Errorf("got %s from a full network", got)
 	}
-	if got, err := NextAddress(small, taken[1:]); err != nil || got != taken[0] {
+	if got, err := NextAddress(small, netip.Prefix{}, taken[1:]); err != nil || got != taken[0] {
 		t.Errorf("got %s, %v, want the address that is free again", got, err)
 	}
-	if got, err := NextAddress(Network{}, nil); err == nil {
+	if got, err := NextAddress(Network{}, netip.Prefix{}, nil); err == nil {
 		t.Errorf("got %s from no network", got)
 	}
 }
@@ -80,7 +82,8 @@ func TestPools(t *testing.T) {
 		"the smallest one":           {"192.0.2.0/29", true},
 		"one too small for a bridge": {"192.0.2.0/30", false},
 		"everything":                 {"0.0.0.0/0", false},
-		"an IPv6 range":              {"fd00::/16", false},
+		"an IPv6 range":              {"fd00::/16", true},
+		"an IPv6 range too small":    {"fd00::/126", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := New(Options{RunDir: t.TempDir(), Pools: prefixes(c.pool)})

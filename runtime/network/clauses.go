@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
@@ -13,8 +14,8 @@ import (
 // clause is a part of a rule: it loads something into a register, ends the
 // rule unless something holds, or says what becomes of the packet.
 //
-// Registers 1 and 2 have 16 bytes. 8 to 11 are the first to fourth four bytes
-// of register 1, so that what is loaded into 1, 9 and 10 makes one long key.
+// Register 1 has 16 bytes. 8 to 23 are what 1 and those after it are made of,
+// four bytes each, so that what is loaded one after the other makes a long key.
 type clause []expr.Any
 
 // field is what can be known of a packet.
@@ -29,20 +30,36 @@ const (
 	port // destination's
 )
 
-func load(f field, register uint32) clause {
-	switch f {
+// firstWord is the register of the first four bytes of register 1.
+const firstWord = unix.NFT_REG32_00
+
+// load loads the fields one after the other, from register 1 on.
+func (f family) load(fields ...field) clause {
+	var all clause
+	register := uint32(firstWord)
+	for _, wanted := range fields {
+		e, size := f.loading(wanted, register)
+		all = append(all, e)
+		register += (size + 3) / 4
+	}
+	return all
+}
+
+// loading also says how many bytes the field has.
+func (f family) loading(wanted field, register uint32) (expr.Any, uint32) {
+	switch wanted {
 	case incoming:
-		return clause{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: register}}
+		return &expr.Meta{Key: expr.MetaKeyIIFNAME, Register: register}, unix.IFNAMSIZ
 	case outgoing:
-		return clause{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: register}}
+		return &expr.Meta{Key: expr.MetaKeyOIFNAME, Register: register}, unix.IFNAMSIZ
 	case protocol:
-		return clause{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register}}
+		return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register}, 1
 	case source:
-		return clause{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: 4}}
+		return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: f.source, Len: f.size}, f.size
 	case destination:
-		return clause{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4}}
+		return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: f.destination, Len: f.size}, f.size
 	case port:
-		return clause{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}}
+		return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}, 2
 	}
 	panic("unknown field") // a mistake in this package, found by the first test
 }
@@ -66,10 +83,16 @@ func equals(data []byte) clause {
 	return clause{&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}}
 }
 
+// remembered puts register 1 into the set for that long, or longer again.
+func remembered(s *set, operation uint32, life time.Duration) clause {
+	return clause{&expr.Dynset{SrcRegKey: 1, SetName: s.Name, SetID: s.ID, Operation: operation, Timeout: life}}
+}
+
 // isIn holds when the address in register 1 is one of the prefix.
 func isIn(p netip.Prefix) clause {
+	bits := p.Addr().BitLen()
 	return clause{
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: net.CIDRMask(p.Bits(), 32), Xor: make([]byte, 4)},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: uint32(bits / 8), Mask: net.CIDRMask(p.Bits(), bits), Xor: make([]byte, bits/8)},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: p.Masked().Addr().AsSlice()},
 	}
 }
@@ -87,10 +110,21 @@ func answers() clause {
 	return connection(expr.CtKeySTATE, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED)
 }
 
+// begins holds for the first packet of a connection.
+func begins() clause {
+	return connection(expr.CtKeySTATE, expr.CtStateBitNEW)
+}
+
+const destinationNAT = 1 << 5 // IPS_DST_NAT
+
 // translated holds for packets of a connection to a published port.
-func translated() clause {
-	const destinationNAT = 1 << 5 // IPS_DST_NAT
-	return connection(expr.CtKeySTATUS, destinationNAT)
+func translated() clause { return connection(expr.CtKeySTATUS, destinationNAT) }
+
+// untranslated holds for all others.
+func untranslated() clause {
+	c := translated()
+	c[len(c)-1].(*expr.Cmp).Op = expr.CmpOpEq
+	return c
 }
 
 // connection holds when the packet's connection has one of the flags.
@@ -104,8 +138,8 @@ func connection(key expr.CtKey, flags uint32) clause {
 }
 
 // toFound sends the connection where the map led to.
-func toFound() clause {
-	return clause{&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegProtoMin: 9}}
+func (f family) toFound() clause {
+	return clause{&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.table), RegAddrMin: 1, RegProtoMin: firstWord + f.size/4}}
 }
 
 func masquerade() clause { return clause{&expr.Masq{}} }
@@ -113,6 +147,11 @@ func masquerade() clause { return clause{&expr.Masq{}} }
 func accept() clause { return clause{&expr.Verdict{Kind: expr.VerdictAccept}} }
 
 func drop() clause { return clause{&expr.Verdict{Kind: expr.VerdictDrop}} }
+
+// run goes through another chain of the table and comes back.
+func run(chain string) clause {
+	return clause{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}
+}
 
 // leave ends the chain, with its policy.
 func leave() clause { return clause{&expr.Verdict{Kind: expr.VerdictReturn}} }

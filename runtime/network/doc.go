@@ -1,42 +1,70 @@
 // Package network gives every service replica its place on the network: a
-// bridge per project network, a sandbox (a pinned network namespace with one
-// fixed address) per replica, hosts and resolv.conf files, and published
-// ports. It speaks netlink to the kernel and calls no program. It knows
-// neither Compose nor containers: a container joins a sandbox by the path of
-// its namespace, and the next container of the same replica joins it again.
+// bridge per network, a sandbox (a pinned network namespace with fixed
+// addresses) per replica, hosts and resolv.conf files, and published ports. It
+// speaks netlink to the kernel and calls no program. It knows neither Compose
+// nor containers: a container joins a sandbox by the path of its namespace, and
+// the next container of the same replica joins it again.
 //
 // # What it owns
 //
-//	mgl-<hash>                     a bridge, one per project network
-//	mgv-<hash>                     the host's end of a replica's veth pair
+//	mgl-<hash>                     a bridge, one per network
+//	mgv-<replica><network>         the host's end of a replica's veth pair
+//	eth0.100                       a VLAN that is the parent of a macvlan or ipvlan network,
+//	                               where it was missing: by its alias, "margolite <network>"
 //	RunDir/netns/<replica>         the replica's namespace, held by a bind mount
 //	RunDir/hosts/<replica>/        hosts, resolv.conf, hostname
-//	RunDir/forwarding              present while forwarding is on only for us
+//	RunDir/forwarding, forwarding6 present while forwarding is on only for us
 //	table ip margolite             every rule, see [Networks.SyncPorts]
+//	table ip6 margolite            the same, while a network has IPv6
+//	table ip[6] margolite_alive    empty, while an agent watches, see [Networks.Watch]
 //
 // Names are hashes of what they stand for, so that nothing has to be
-// remembered: whoever knows the project, the service and the number finds the
-// link, the file and the namespace. One agent owns these names in one network
-// namespace of the host.
+// remembered: whoever knows the network, the project, the service and the
+// number finds the link, the file and the namespace. One agent owns these names
+// in one network namespace of the host. Inside of a sandbox, eth0, eth1 and so
+// on are ours, links of other names and their routes the container's own.
 //
 // # Invariants
 //
 // Every function may be repeated after it was killed at any instruction, and
 // then ends in the same state; Ensure functions repair whatever is missing or
 // wrong, Remove functions also remove what is only half there. Nothing outside
-// the names above is changed, save net.ipv4.ip_forward, which is switched on
-// while there are networks. The rules never accept what the host's own firewall drops:
-// they translate addresses, and they drop packets for our bridges.
+// the names above is changed, save the switches for forwarding, which are on
+// while there are networks. The rules never accept what the host's own firewall
+// drops: they translate addresses, and they drop packets for our bridges.
+//
+// # Published ports and the host's firewall
+//
+// A translated packet is forwarded: it never comes by the rules by which a host
+// guards itself, and a published port would be open to whole the internet
+// behind a firewall that lets nothing in. So where a chain at the hook input may
+// refuse something, a port is translated for those clients only that are in the
+// set admitted: link, source, destination, protocol and port. The first packet
+// of others goes where packets for the host go. If it gets to the end of that,
+// the host's firewall let it pass, and a chain of ours there puts the client
+// into the set and drops the packet; its sender tries again, TCP within a
+// second, and is translated. A client over UDP loses its first datagram. It is
+// the kernel that asks the host's rules and keeps the set, so this needs no
+// agent.
+//
+// A client stays admitted for an hour after its last new connection. The agent
+// empties the set when the host's rules change; while it is down, only new
+// clients feel the change. Connections that run go on, as they do with
+// stateful rules of the host. What the rules of the host judge by besides the
+// set's key, such as the source port or a rate, they judge for the first packet
+// alone. The set holds 8192 entries; one that was made by a forged address ends
+// after a minute. Rules of the older iptables are not seen and their changes not
+// told: admission then ends after ten minutes. The host itself and containers
+// are not guarded. [PublishOpen] guards nothing.
 //
 // # Beside other firewalls
 //
 // A packet passes only where every table lets it pass. A host that drops what
 // it forwards, as OpenWrt's fw4 and Docker do, has to be told of our bridges:
-// on OpenWrt by a zone of the subnets of the pools, which may forward to wan
-// and to which lan may forward; for Docker by rules in DOCKER-USER. A
-// translation that the host makes itself for the same port wins over ours.
-// Reloading Debian's nftables flushes every
-// table; calling SyncPorts again brings ours back.
+// [Advice] says how. A translation that the host makes itself for the same port
+// wins over ours. Reloading Debian's nftables flushes every table; [Networks.Watch]
+// hears of it, calling SyncPorts again brings ours back, and connections do not
+// notice.
 //
 // Where forwarding was off, it is switched on for containers only: between the
 // links that were there the rules go on dropping what was not forwarded
@@ -45,8 +73,24 @@
 //
 // # IPv6
 //
-// Only IPv4 is offered. IPv6 is switched off on the bridges and in the
-// sandboxes, so that no packet passes around the rules.
+// A network has IPv6 when it is asked for: from a private range of the machine's
+// own (RFC 4193), masqueraded as IPv4 is. Elsewhere IPv6 is switched off on the
+// bridges and in the sandboxes, so that no packet passes around the rules.
+// Addresses inside come from us alone: no router advertisements, no
+// autoconfiguration, no waiting for duplicates.
+//
+// A host that forwards IPv6 no longer listens to its routers, which would cost
+// it its own address and its way out: links with accept_ra=1 get accept_ra=2
+// before forwarding is switched on, also those that come later, and 1 again
+// after it was switched off. Who configures addresses by a program, as
+// systemd-networkd does, has to say there that routers are to be listened to
+// (IPv6AcceptRA=yes). The host does not reach published ports by ::1.
+//
+// # macvlan and ipvlan
+//
+// Such a link sits on a link of the host and has an address of the network
+// there: none of our rules are on its way, and the host itself does not reach
+// it. It ends with its namespace.
 //
 // # Failure model
 //

@@ -14,8 +14,8 @@ import (
 // conversation: a sensor that never falls silent would go on talking to the
 // replica of yesterday, or to none. TCP needs no such help, for a connection
 // ends with the replica.
-func purgeFlows(ports []Port, containers []netip.Prefix) error {
-	addrs, err := complete(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
+func purgeFlows(f family, ports []Port, containers []netip.Prefix) error {
+	addrs, err := complete(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, f.route) })
 	if err != nil {
 		return err
 	}
@@ -25,7 +25,7 @@ func purgeFlows(ports []Port, containers []netip.Prefix) error {
 			stale.host[p.Addr()] = true
 		}
 	}
-	_, err = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, stale)
+	_, err = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, f.flows, stale)
 	return err
 }
 

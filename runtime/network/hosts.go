@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 const (
@@ -17,8 +18,8 @@ const (
 
 // Host is a line of a hosts file.
 type Host struct {
-	Address netip.Addr
-	Names   []string
+	Address netip.Addr `json:"address"`
+	Names   []string   `json:"names"`
 }
 
 // WriteHosts brings the hosts file of the sandbox up to date. The file is
@@ -46,33 +47,75 @@ func (n *Networks) writeFiles(s Sandbox, hosts []Host) error {
 	if err := n.writeHosts(s, hosts); err != nil {
 		return err
 	}
-	if err := writeInPlace(paths.ResolvConf, n.resolver().render()); err != nil {
+	resolvConf := n.sandboxResolver(s).render()
+	if s.Host {
+		resolvConf = n.hostResolvConf(s)
+	}
+	if err := writeInPlace(paths.ResolvConf, resolvConf); err != nil {
 		return err
 	}
-	return writeInPlace(paths.Hostname, []byte(s.Hostname+"\n"))
+	hostname := s.Hostname
+	if s.Host && hostname == "" {
+		var err error
+		if hostname, err = os.Hostname(); err != nil {
+			return fmt.Errorf("cannot find out the name of the host: %w", err)
+		}
+	}
+	return writeInPlace(paths.Hostname, []byte(hostname+"\n"))
 }
 
 func (n *Networks) writeHosts(s Sandbox, hosts []Host) error {
 	content, err := renderHosts(s, hosts)
+	if err == nil && s.Host {
+		// Last, for what a service wants counts more.
+		content = append(content, n.hostHosts()...)
+	}
 	if err != nil {
 		return err
 	}
+	n.dns.setHosts(s, content)
 	return writeInPlace(n.Paths(s).Hosts, content)
 }
 
-// renderHosts has no line for ::1: programs that try it first and listen on
-// 127.0.0.1 only would miss each other.
-func renderHosts(s Sandbox, hosts []Host) ([]byte, error) {
-	own := Host{Address: s.Address, Names: s.Names}
-	if s.Hostname != "" {
-		own.Names = append([]string{s.Hostname}, s.Names...)
+// own are the lines of the sandbox itself, one for each of its addresses.
+func (s Sandbox) own() []Host {
+	var names []string
+	if s.Hostname != "" && s.Domainname != "" {
+		names = append(names, s.Hostname+"."+s.Domainname)
 	}
+	if s.Hostname != "" {
+		names = append(names, s.Hostname)
+	}
+	names = append(names, s.Names...)
+	var all []Host
+	for _, a := range s.Attached {
+		for _, addr := range []netip.Addr{a.Address, a.Address6} {
+			if addr.IsValid() {
+				all = append(all, Host{Address: addr, Names: names})
+			}
+		}
+	}
+	if len(all) == 0 && !s.Host {
+		all = append(all, Host{Address: netip.AddrFrom4([4]byte{127, 0, 1, 1}), Names: names})
+	}
+	return all
+}
+
+// renderHosts gives localhost no line for ::1: programs that try it first and
+// listen on 127.0.0.1 only would miss each other.
+func renderHosts(s Sandbox, hosts []Host) ([]byte, error) {
+	hosts = slices.Concat(s.Extra, hosts)
 	if len(hosts) > maxHosts {
 		return nil, fmt.Errorf("%d hosts are too many", len(hosts))
 	}
 	var b bytes.Buffer
-	b.WriteString("127.0.0.1\tlocalhost\n")
-	for _, h := range append([]Host{own}, hosts...) {
+	if !s.Host {
+		b.WriteString("127.0.0.1\tlocalhost\n")
+	}
+	if slices.ContainsFunc(s.Attached, func(a Attachment) bool { return a.Address6.IsValid() }) {
+		b.WriteString("::1\tip6-localhost\tip6-loopback\n")
+	}
+	for _, h := range append(s.own(), hosts...) {
 		if len(h.Names) == 0 {
 			continue
 		}

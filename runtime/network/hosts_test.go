@@ -10,8 +10,11 @@ import (
 )
 
 func sandboxOf(service string) Sandbox {
-	w := Network{Project: "shop", Bridge: linkName(bridgePrefix), Subnet: netip.MustParsePrefix("172.29.0.0/24"), Gateway: netip.MustParseAddr("172.29.0.1")}
-	return Sandbox{Project: "shop", Service: service, Number: 1, Network: w, Address: netip.MustParseAddr("172.29.0.2"), Hostname: service, Names: []string{"alias", service}}
+	w := Network{Name: "shop_default", Bridge: linkName(bridgePrefix), Subnet: netip.MustParsePrefix("172.29.0.0/24"), Gateway: netip.MustParseAddr("172.29.0.1")}
+	return Sandbox{
+		Project: "shop", Service: service, Number: 1, Hostname: service, Names: []string{"alias", service},
+		Attached: []Attachment{{Network: w, Address: netip.MustParseAddr("172.29.0.2")}},
+	}
 }
 
 func host(address string, names ...string) Host {

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -95,6 +96,7 @@ func newLabIn(t testing.TB, runDir string) *lab {
 	t.Cleanup(func() {
 		must(t, l.Leftovers(context.Background(), nil, nil))
 		_ = os.Remove(filepath.Join(runDir, "forwarding"))
+		_ = os.Remove(filepath.Join(runDir, "forwarding6"))
 		must(t, l.SyncPorts(context.Background(), nil, nil))
 	})
 	return l
@@ -121,18 +123,32 @@ func (l *lab) connect(name, netns, ours, theirs string) {
 // network makes one and says how a replica in it looks.
 func (l *lab) network(project string, taken ...netip.Prefix) network.Network {
 	l.t.Helper()
-	w, err := l.Choose(project, "default", taken)
+	return l.networkOf(network.Network{Name: project + "_default"}, false, taken...)
+}
+
+func (l *lab) networkOf(wanted network.Network, ipv6 bool, taken ...netip.Prefix) network.Network {
+	l.t.Helper()
+	w, err := l.Choose(wanted, ipv6, taken)
 	must(l.t, err)
 	must(l.t, l.EnsureNetwork(l.ctx, w))
 	return w
 }
 
 func replica(w network.Network, service string, number int) network.Sandbox {
-	addr := w.Gateway
-	for range number {
-		addr = addr.Next()
+	project, _, _ := strings.Cut(w.Name, "_")
+	return network.Sandbox{
+		Project: project, Service: service, Number: number, Hostname: service,
+		Attached: []network.Attachment{attachment(w, number)},
 	}
-	return network.Sandbox{Project: w.Project, Service: service, Number: number, Network: w, Address: addr, Hostname: service}
+}
+
+// attachment has the addresses that come so far behind those of the gateway.
+func attachment(w network.Network, number int) network.Attachment {
+	a := network.Attachment{Network: w, Address: w.Gateway, Address6: w.Gateway6}
+	for range number {
+		a.Address, a.Address6 = a.Address.Next(), a.Address6.Next()
+	}
+	return a
 }
 
 func (l *lab) sandbox(s network.Sandbox) string {
@@ -229,7 +245,7 @@ func serve(t testing.TB, netns, protocol string, at string, name string) {
 	t.Helper()
 	inside(t, netns, func() {
 		if protocol == "udp" {
-			conn, err := net.ListenPacket("udp4", at)
+			conn, err := net.ListenPacket("udp", at)
 			must(t, err)
 			t.Cleanup(func() { conn.Close() })
 			go func() {
@@ -244,7 +260,7 @@ func serve(t testing.TB, netns, protocol string, at string, name string) {
 			}()
 			return
 		}
-		listener, err := net.Listen("tcp4", at)
+		listener, err := net.Listen("tcp", at)
 		must(t, err)
 		t.Cleanup(func() { listener.Close() })
 		go func() {
@@ -279,7 +295,7 @@ func ask(t testing.TB, netns, protocol, at string, wait time.Duration) string {
 	t.Helper()
 	answer := ""
 	inside(t, netns, func() {
-		conn, err := net.DialTimeout(protocol+"4", at, wait)
+		conn, err := net.DialTimeout(protocol, at, wait)
 		if err != nil {
 			return
 		}
@@ -305,7 +321,7 @@ func expectNothing(t testing.TB, netns, protocol, at string) {
 }
 
 func port(s network.Sandbox, protocol string, host, container uint16) network.Port {
-	return network.Port{Protocol: protocol, HostPort: host, ContainerPort: container, Address: s.Address}
+	return network.Port{Protocol: protocol, HostPort: host, ContainerPort: container, Address: s.Address()}
 }
 
 func at(addr any, port int) string { return net.JoinHostPort(fmt.Sprint(addr), strconv.Itoa(port)) }
@@ -345,14 +361,14 @@ func (l *lab) traces() []string {
 
 func hasTable(t testing.TB, name string) bool {
 	t.Helper()
-	tables, err := (&nftables.Conn{}).ListTables()
+	return hasTableOf(t, nftables.TableFamilyUnspecified, name)
+}
+
+func hasTableOf(t testing.TB, family nftables.TableFamily, name string) bool {
+	t.Helper()
+	tables, err := (&nftables.Conn{}).ListTablesOfFamily(family)
 	must(t, err)
-	for _, table := range tables {
-		if table.Name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(tables, func(table *nftables.Table) bool { return table.Name == name })
 }
 
 // generation counts the transactions of nf_tables.

@@ -2,6 +2,7 @@ package network
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -29,32 +30,44 @@ func TestLinkNames(t *testing.T) {
 
 func TestSandboxNames(t *testing.T) {
 	w := Network{Bridge: linkName(bridgePrefix), Subnet: netip.MustParsePrefix("172.29.0.0/24"), Gateway: netip.MustParseAddr("172.29.0.1")}
-	good := Sandbox{Project: "shop", Service: "web.front_1-a", Number: 1, Network: w, Address: netip.MustParseAddr("172.29.0.2")}
+	good := Sandbox{Project: "shop", Service: "web.front_1-a", Number: 1, Attached: []Attachment{{Network: w, Address: netip.MustParseAddr("172.29.0.2")}}}
 	if err := good.check(); err != nil {
 		t.Fatal(err)
 	}
 	for name, spoil := range map[string]func(s *Sandbox){
-		"project that leads upwards":    func(s *Sandbox) { s.Project = ".." },
-		"project with a slash":          func(s *Sandbox) { s.Project = "a/b" },
-		"service without a name":        func(s *Sandbox) { s.Service = "" },
-		"service with the separator":    func(s *Sandbox) { s.Service = "a+b" },
-		"service with a name too long":  func(s *Sandbox) { s.Service = strings.Repeat("a", 200) },
-		"negative number":               func(s *Sandbox) { s.Number = -1 },
-		"address of another subnet":     func(s *Sandbox) { s.Address = netip.MustParseAddr("172.30.0.2") },
-		"address of the gateway":        func(s *Sandbox) { s.Address = s.Network.Gateway },
-		"no address":                    func(s *Sandbox) { s.Address = netip.Addr{} },
-		"MAC of a group":                func(s *Sandbox) { s.MAC = []byte{1, 0, 0, 0, 0, 0} },
-		"MAC too short":                 func(s *Sandbox) { s.MAC = []byte{2} },
-		"host name with a line break":   func(s *Sandbox) { s.Hostname = "web\n10.0.0.1 bank" },
-		"bridge of somebody else":       func(s *Sandbox) { s.Network.Bridge = "docker0" },
-		"gateway outside of the subnet": func(s *Sandbox) { s.Network.Gateway = netip.MustParseAddr("10.0.0.1") },
-		"subnet that is not a subnet":   func(s *Sandbox) { s.Network.Subnet = netip.MustParsePrefix("172.29.0.1/24") },
-		"subnet too large":              func(s *Sandbox) { s.Network.Subnet = netip.MustParsePrefix("172.0.0.0/8") },
-		"subnet of another kind":        func(s *Sandbox) { s.Network.Subnet = netip.MustParsePrefix("fd00::/64") },
-		"no network":                    func(s *Sandbox) { s.Network = Network{} },
+		"project that leads upwards":     func(s *Sandbox) { s.Project = ".." },
+		"project with a slash":           func(s *Sandbox) { s.Project = "a/b" },
+		"service without a name":         func(s *Sandbox) { s.Service = "" },
+		"service with the separator":     func(s *Sandbox) { s.Service = "a+b" },
+		"service with a name too long":   func(s *Sandbox) { s.Service = strings.Repeat("a", 200) },
+		"negative number":                func(s *Sandbox) { s.Number = -1 },
+		"address of another subnet":      func(s *Sandbox) { s.Attached[0].Address = netip.MustParseAddr("172.30.0.2") },
+		"address of the gateway":         func(s *Sandbox) { s.Attached[0].Address = s.Attached[0].Network.Gateway },
+		"no address":                     func(s *Sandbox) { s.Attached[0].Address = netip.Addr{} },
+		"MAC of a group":                 func(s *Sandbox) { s.Attached[0].MAC = "01:00:00:00:00:00" },
+		"MAC too short":                  func(s *Sandbox) { s.Attached[0].MAC = "02" },
+		"host name with a line break":    func(s *Sandbox) { s.Hostname = "web\n10.0.0.1 bank" },
+		"bridge of somebody else":        func(s *Sandbox) { s.Attached[0].Network.Bridge = "docker0" },
+		"gateway outside of the subnet":  func(s *Sandbox) { s.Attached[0].Network.Gateway = netip.MustParseAddr("10.0.0.1") },
+		"subnet that is not a subnet":    func(s *Sandbox) { s.Attached[0].Network.Subnet = netip.MustParsePrefix("172.29.0.1/24") },
+		"subnet too large":               func(s *Sandbox) { s.Attached[0].Network.Subnet = netip.MustParsePrefix("128.0.0.0/1") },
+		"subnet of another kind":         func(s *Sandbox) { s.Attached[0].Network.Subnet = netip.MustParsePrefix("fd00::/64") },
+		"IPv6 address without subnet":    func(s *Sandbox) { s.Attached[0].Address6 = netip.MustParseAddr("fd00::2") },
+		"further address that is global": func(s *Sandbox) { s.Attached[0].Further = []netip.Addr{netip.MustParseAddr("10.0.0.2")} },
+		"interface with a path":          func(s *Sandbox) { s.Attached[0].Interface = "../x" },
+		"interface of the loopback":      func(s *Sandbox) { s.Attached[0].Interface = "lo" },
+		"setting of another link":        func(s *Sandbox) { s.Attached[0].Sysctls = []string{"net.ipv4.conf.eth0.forwarding=1"} },
+		"setting of the namespace":       func(s *Sandbox) { s.Attached[0].Sysctls = []string{"net.ipv4.ip_forward=1"} },
+		"setting that leads upwards":     func(s *Sandbox) { s.Attached[0].Sysctls = []string{"net.ipv4.conf.IFNAME./../x=1"} },
+		"the same network twice":         func(s *Sandbox) { s.Attached = append(s.Attached, s.Attached[0]) },
+		"networks beside the host's":     func(s *Sandbox) { s.Host = true },
+		"driver that is not there":       func(s *Sandbox) { s.Attached[0].Network.Driver = "overlay" },
+		"MTU that is none":               func(s *Sandbox) { s.Attached[0].Network.MTU = 60 },
+		"no network":                     func(s *Sandbox) { s.Attached[0].Network = Network{} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := good
+			s.Attached = slices.Clone(s.Attached)
 			spoil(&s)
 			if s.check() == nil {
 				t.Error("accepted")

@@ -10,19 +10,37 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
+	"github.com/google/nftables"
+	mdlayher "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
-// Options says where the package keeps its files and which addresses it may
-// give away.
+// Options says where the package keeps its files, which addresses it may give
+// away, and what published ports have to do with the host's firewall.
 type Options struct {
-	RunDir     string         // holds netns/ and hosts/; gone after a reboot, as a rule
-	ResolvConf string         // the host's; "" is /etc/resolv.conf
-	Pools      []netip.Prefix // where subnets are taken from; empty: DefaultPools
-	Logger     *slog.Logger   // nil: slog.Default
+	RunDir     string // holds netns/ and hosts/; gone after a reboot, as a rule
+	ResolvConf string // the host's; "" is /etc/resolv.conf
+	Hosts      string // the host's; "" is /etc/hosts
+	// Pools are where subnets are taken from; those of a family that has none
+	// here come from DefaultPools, and for IPv6 from a range of the machine's.
+	Pools   []netip.Prefix
+	Publish Publish      // "": PublishFirewall
+	Logger  *slog.Logger // nil: slog.Default
 }
+
+// Publish says who may use published ports.
+type Publish string
+
+const (
+	// PublishFirewall are those whose packets the host's firewall lets in.
+	PublishFirewall Publish = "firewall"
+	// PublishOpen is everybody, whatever the host's firewall closes to itself.
+	PublishOpen Publish = "open"
+)
 
 // Networks makes and removes networks, sandboxes and published ports. Its
 // methods may be called from several goroutines; they do their work one after
@@ -30,27 +48,50 @@ type Options struct {
 type Networks struct {
 	runDir     string
 	resolvConf string
+	hostsFile  string
 	pools      []netip.Prefix
+	publish    Publish
 	logger     *slog.Logger
 
-	mu          sync.Mutex
-	flowsPurged bool // stale connections were looked for since the start
+	dns *dns
+
+	mu     sync.Mutex
+	synced map[nftables.TableFamily]ruleset // as SyncPorts left the tables since the start
+	advice string                           // that was logged last
+	holder *mdlayher.Conn                   // of the watcher; nil: nobody watches
+	held   []nftables.TableFamily           // whose table of the holder is there
 }
 
 // New prepares RunDir.
 func New(o Options) (*Networks, error) {
-	n := &Networks{runDir: o.RunDir, resolvConf: o.ResolvConf, pools: o.Pools, logger: o.Logger}
+	n := &Networks{
+		runDir: o.RunDir, resolvConf: o.ResolvConf, hostsFile: o.Hosts, pools: o.Pools, publish: o.Publish, logger: o.Logger,
+		synced: make(map[nftables.TableFamily]ruleset),
+	}
 	if n.resolvConf == "" {
 		n.resolvConf = "/etc/resolv.conf"
 	}
-	if len(n.pools) == 0 {
-		n.pools = DefaultPools()
+	if n.hostsFile == "" {
+		n.hostsFile = "/etc/hosts"
+	}
+	if !slices.ContainsFunc(n.pools, func(p netip.Prefix) bool { return p.Addr().Is4() }) {
+		n.pools = slices.Concat(n.pools, DefaultPools())
+	}
+	if !slices.ContainsFunc(n.pools, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+		n.pools = append(slices.Clone(n.pools), machinePool())
+	}
+	if n.publish == "" {
+		n.publish = PublishFirewall
 	}
 	if n.logger == nil {
 		n.logger = slog.Default()
 	}
+	n.dns = newDNS(n.resolvConf, n.logger)
 	if err := checkPools(n.pools); err != nil {
 		return nil, err
+	}
+	if n.publish != PublishFirewall && n.publish != PublishOpen {
+		return nil, fmt.Errorf("cannot publish ports for %q: neither %s nor %s", n.publish, PublishFirewall, PublishOpen)
 	}
 	for _, dir := range []string{n.netnsDir(), n.hostsDir()} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -64,34 +105,70 @@ func (n *Networks) netnsDir() string { return filepath.Join(n.runDir, "netns") }
 
 func (n *Networks) hostsDir() string { return filepath.Join(n.runDir, "hosts") }
 
-// Network is one network of a project. It is plain data that survives JSON, so
-// that it can be kept in a container's labels.
+// Network is one network on the device. It is plain data that survives JSON, so
+// that it can be kept with a container.
 type Network struct {
-	Project string       `json:"project"`
-	Name    string       `json:"name"`
-	Bridge  string       `json:"bridge"`
-	Subnet  netip.Prefix `json:"subnet"`
-	Gateway netip.Addr   `json:"gateway"` // the bridge's own address
+	// Name is the network's name on the device: who gives the same name is on
+	// the same network.
+	Name   string `json:"name"`
+	Driver string `json:"driver,omitempty"` // macvlan, ipvlan; empty: bridge
+	Parent string `json:"parent,omitempty"` // the link of the host that macvlan and ipvlan sit on
+	Mode   string `json:"mode,omitempty"`   // of macvlan and ipvlan
+	Bridge string `json:"bridge,omitempty"` // the name of our link of the host
+
+	NoIPv4   bool         `json:"noIPv4,omitempty"` // Choose gives it no IPv4 subnet
+	Subnet   netip.Prefix `json:"subnet"`           // zero: without IPv4
+	Gateway  netip.Addr   `json:"gateway"`          // the bridge's own address; with macvlan and ipvlan that of a router, or none
+	Subnet6  netip.Prefix `json:"subnet6"`          // zero: without IPv6
+	Gateway6 netip.Addr   `json:"gateway6"`
+
+	Internal bool `json:"internal,omitempty"` // without a way out
+	Unmasked bool `json:"unmasked,omitempty"` // packets leave with the container's own address
+	Apart    bool `json:"apart,omitempty"`    // its sandboxes do not reach each other
+	MTU      int  `json:"mtu,omitempty"`      // 0: that of the way out
 }
 
-// EnsureNetwork makes the bridge of the network, or repairs it. Its rules come
+// The drivers of networks.
+const (
+	driverBridge  = "bridge"
+	driverMacvlan = "macvlan"
+	driverIPvlan  = "ipvlan"
+)
+
+func (w Network) isBridge() bool { return w.Driver == "" || w.Driver == driverBridge }
+
+// EnsureNetwork makes the link of the network, or repairs it. Its rules come
 // with [Networks.SyncPorts], which has to run before a container starts.
 func (n *Networks) EnsureNetwork(ctx context.Context, w Network) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := errors.Join(ctx.Err(), w.check()); err != nil {
-		return fmt.Errorf("cannot set up network %q of project %q: %w", w.Name, w.Project, err)
+	err := errors.Join(ctx.Err(), w.check())
+	switch {
+	case err != nil:
+	case w.isBridge():
+		err = ensureBridge(w)
+	default:
+		err = ensureParent(w)
 	}
-	if err := ensureBridge(w); err != nil {
-		return fmt.Errorf("cannot set up network %q of project %q: %w", w.Name, w.Project, err)
+	if err != nil {
+		return fmt.Errorf("cannot set up network %s: %w", w.Name, err)
 	}
 	return nil
 }
 
+// alias marks a link of the network, for people and for finding it again.
+func (w Network) alias() string { return aliasPrefix + w.Name }
+
 func ensureBridge(w Network) error {
-	mtu, err := uplinkMTU()
-	if err != nil {
-		return err
+	mtu := w.MTU
+	if mtu == 0 {
+		var err error
+		if mtu, err = uplinkMTU(); err != nil {
+			return err
+		}
+	}
+	if w.Subnet6.IsValid() {
+		mtu = max(mtu, minMTU6)
 	}
 	bridge, err := findLink(w.Bridge)
 	if err != nil {
@@ -102,7 +179,7 @@ func ensureBridge(w Network) error {
 		attrs.Name = w.Bridge
 		// Without an address of its own the bridge would take over that of a
 		// port, and change it when the port goes.
-		attrs.HardwareAddr = hardwareAddr(w.Gateway)
+		attrs.HardwareAddr = w.hardwareAddr()
 		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("cannot add bridge %s: %w", w.Bridge, err)
 		}
@@ -113,14 +190,14 @@ func ensureBridge(w Network) error {
 	if bridge.Type() != "bridge" {
 		return fmt.Errorf("link %s is no bridge but a %s", w.Bridge, bridge.Type())
 	}
-	if alias := "margolite " + w.Project + "/" + w.Name; bridge.Attrs().Alias != alias {
+	if bridge.Attrs().Alias != w.alias() {
 		// For people who look at the links only.
-		_ = netlink.LinkSetAlias(bridge, alias)
+		_ = netlink.LinkSetAlias(bridge, w.alias())
 	}
-	if err := ensureLink(bridge, hardwareAddr(w.Gateway), mtu); err != nil {
+	if err := ensureLink(bridge, w.hardwareAddr(), mtu); err != nil {
 		return err
 	}
-	if err := switchOffIPv6(w.Bridge); err != nil {
+	if err := switchIPv6(w.Bridge, w.Subnet6.IsValid()); err != nil {
 		return err
 	}
 	// Lets the host reach published ports by 127.0.0.1. What containers send
@@ -128,7 +205,7 @@ func ensureBridge(w Network) error {
 	if err := setSysctl("net/ipv4/conf/"+w.Bridge+"/route_localnet", "1"); err != nil {
 		return err
 	}
-	if err := ensureAddress(bridge, netip.PrefixFrom(w.Gateway, w.Subnet.Bits())); err != nil {
+	if err := ensureAddresses(bridge, w.prefixes(w.Gateway, w.Gateway6)); err != nil {
 		return err
 	}
 	if err := netlink.LinkSetUp(bridge); err != nil {
@@ -137,19 +214,39 @@ func ensureBridge(w Network) error {
 	return nil
 }
 
-// RemoveNetwork removes the bridge. Links that are still attached to it stay.
+// prefixes are addresses with the length of the network's subnets; those that
+// are none are left out.
+func (w Network) prefixes(addrs ...netip.Addr) []netip.Prefix {
+	var all []netip.Prefix
+	for _, a := range addrs {
+		switch {
+		case !a.IsValid():
+		case a.Is4():
+			all = append(all, netip.PrefixFrom(a, w.Subnet.Bits()))
+		default:
+			all = append(all, netip.PrefixFrom(a, w.Subnet6.Bits()))
+		}
+	}
+	return all
+}
+
+// RemoveNetwork removes the link of the network. Links that are still attached
+// to a bridge stay.
 func (n *Networks) RemoveNetwork(ctx context.Context, w Network) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	err := ctx.Err()
 	if err == nil && !isLinkName(bridgePrefix, w.Bridge) {
-		err = fmt.Errorf("%q is not the name of a bridge of ours", w.Bridge)
+		err = fmt.Errorf("%q is not the name of a link of ours", w.Bridge)
 	}
 	if err == nil {
 		err = removeLink(w.Bridge)
 	}
+	if err == nil && !w.isBridge() {
+		err = removeParent(w)
+	}
 	if err != nil {
-		return fmt.Errorf("cannot remove network %q of project %q: %w", w.Name, w.Project, err)
+		return fmt.Errorf("cannot remove network %s: %w", w.Name, err)
 	}
 	return nil
 }
@@ -194,32 +291,43 @@ func ensureLink(link netlink.Link, mac net.HardwareAddr, mtu int) error {
 	return nil
 }
 
-// ensureAddress leaves the link with this IPv4 address and no other.
-func ensureAddress(link netlink.Link, want netip.Prefix) error {
+// ensureAddresses leaves the link with these addresses and no other, save the
+// link-local ones of IPv6, which the kernel makes.
+func ensureAddresses(link netlink.Link, want []netip.Prefix) error {
 	name := link.Attrs().Name
-	addrs, err := netlink.AddrList(link, netlink.FAMILY_V4)
+	addrs, err := complete(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("cannot list addresses of %s: %w", name, err)
 	}
-	found := false
+	missing := slices.Clone(want)
 	for _, a := range addrs {
-		if p, ok := prefixOf(a.IPNet); ok && p == want {
-			found = true
+		p, ok := prefixOf(a.IPNet)
+		if i := slices.Index(missing, p); ok && i >= 0 {
+			missing = slices.Delete(missing, i, i+1)
+			continue
+		}
+		if p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
 			continue
 		}
 		if err := netlink.AddrDel(link, &a); err != nil {
 			return fmt.Errorf("cannot remove address %s from %s: %w", a.IPNet, name, err)
 		}
 	}
-	if found {
-		return nil
-	}
-	ip := want.Addr().AsSlice()
-	addr := &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(want.Bits(), 32)}}
-	if err := netlink.AddrAdd(link, addr); err != nil {
-		return fmt.Errorf("cannot add address %s to %s: %w", want, name, err)
+	for _, p := range missing {
+		addr := &netlink.Addr{IPNet: ipNet(p)}
+		if p.Addr().Is6() {
+			// We give it away once: nobody has to be asked whether it is free.
+			addr.Flags = unix.IFA_F_NODAD
+		}
+		if err := netlink.AddrAdd(link, addr); err != nil {
+			return fmt.Errorf("cannot add address %s to %s: %w", p, name, err)
+		}
 	}
 	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 func prefixOf(n *net.IPNet) (netip.Prefix, bool) {

@@ -16,11 +16,13 @@ const maxPorts = 4096
 
 // Port publishes a port of a sandbox on the host.
 type Port struct {
-	Protocol      string     // "tcp" or "udp"
-	HostIP        netip.Addr // zero or 0.0.0.0: every address of the host
-	HostPort      uint16
-	ContainerPort uint16
-	Address       netip.Addr // of the sandbox
+	Protocol      string     `json:"protocol"` // tcp, udp or sctp
+	HostIP        netip.Addr `json:"hostIP"`   // zero or unspecified: every address of the host of Address's family
+	HostPort      uint16     `json:"hostPort"`
+	ContainerPort uint16     `json:"containerPort"`
+	Address       netip.Addr `json:"address"` // of the sandbox
+	// Owner says whose it is, for messages: service "web" of project "shop".
+	Owner string `json:"-"`
 }
 
 // What a PortError may wrap, besides what the kernel says.
@@ -31,11 +33,15 @@ var (
 
 // PortError says which port cannot be published.
 type PortError struct {
-	Port Port
-	Err  error
+	Port   Port
+	Holder string // who has it, where that is known
+	Err    error
 }
 
 func (e *PortError) Error() string {
+	if e.Holder != "" {
+		return fmt.Sprintf("cannot publish port %s: %v: %s has it", e.Port.listener(), e.Err, e.Holder)
+	}
 	return fmt.Sprintf("cannot publish port %s: %v", e.Port.listener(), e.Err)
 }
 
@@ -43,20 +49,29 @@ func (e *PortError) Unwrap() error { return e.Err }
 
 // listener is the host's side of the port, the way people write it.
 func (p Port) listener() string {
-	host := "0.0.0.0"
-	if !p.anywhere() {
-		host = p.HostIP.String()
+	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(p.listensOn(), p.HostPort), p.Protocol)
+}
+
+func (p Port) listensOn() netip.Addr {
+	if p.anywhere() {
+		return familyOf(p.Address).unspecified
 	}
-	return fmt.Sprintf("%s:%d/%s", host, p.HostPort, p.Protocol)
+	return p.HostIP
 }
 
 func (p Port) anywhere() bool { return !p.HostIP.IsValid() || p.HostIP.IsUnspecified() }
 
+// protocol is its number, 0 where it is none that has ports.
 func (p Port) protocol() byte {
-	if p.Protocol == "udp" {
+	switch p.Protocol {
+	case "tcp":
+		return unix.IPPROTO_TCP
+	case "udp":
 		return unix.IPPROTO_UDP
+	case "sctp":
+		return unix.IPPROTO_SCTP
 	}
-	return unix.IPPROTO_TCP
+	return 0
 }
 
 func (p Port) target() netip.AddrPort { return netip.AddrPortFrom(p.Address, p.ContainerPort) }
@@ -64,20 +79,20 @@ func (p Port) target() netip.AddrPort { return netip.AddrPortFrom(p.Address, p.C
 // collides says that both cannot be published: they take the same packets and
 // send them to different places.
 func (p Port) collides(q Port) bool {
-	return p.Protocol == q.Protocol && p.HostPort == q.HostPort && p.target() != q.target() &&
+	return p.Protocol == q.Protocol && p.HostPort == q.HostPort && p.Address.Is4() == q.Address.Is4() && p.target() != q.target() &&
 		(p.anywhere() || q.anywhere() || p.HostIP == q.HostIP)
 }
 
 func (p Port) check() error {
 	switch {
-	case p.Protocol != "tcp" && p.Protocol != "udp":
-		return fmt.Errorf("protocol %q is neither tcp nor udp", p.Protocol)
+	case p.protocol() == 0:
+		return fmt.Errorf("protocol %q is none of tcp, udp and sctp", p.Protocol)
 	case p.HostPort == 0 || p.ContainerPort == 0:
 		return errors.New("port 0 is none")
-	case !p.anywhere() && !p.HostIP.Is4():
-		return errors.New("only IPv4 addresses can be published on")
-	case !p.Address.Is4():
+	case !p.Address.IsValid() || p.Address.Zone() != "" || p.Address.Is4In6() || p.Address.IsUnspecified():
 		return fmt.Errorf("%q is not the address of a sandbox", p.Address)
+	case !p.anywhere() && (p.HostIP.Is4() != p.Address.Is4() || p.HostIP.Zone() != ""):
+		return fmt.Errorf("address %s of the host does not lead to %s", p.HostIP, p.Address)
 	}
 	return nil
 }
@@ -99,11 +114,11 @@ func consistent(ports []Port) (good []Port, err error) {
 			p.HostIP = netip.Addr{}
 		}
 		others := byPort[p.HostPort]
-		if slices.Contains(others, p) {
+		if i := slices.IndexFunc(others, p.collides); i >= 0 {
+			err = errors.Join(err, &PortError{Port: p, Holder: others[i].Owner, Err: ErrPortInUse})
 			continue
 		}
-		if slices.ContainsFunc(others, p.collides) {
-			err = errors.Join(err, &PortError{Port: p, Err: ErrPortInUse})
+		if slices.ContainsFunc(others, p.sameAs) {
 			continue
 		}
 		byPort[p.HostPort] = append(others, p)
@@ -114,56 +129,133 @@ func consistent(ports []Port) (good []Port, err error) {
 			cmp.Compare(p.HostPort, q.HostPort),
 			cmp.Compare(p.Protocol, q.Protocol),
 			p.HostIP.Compare(q.HostIP),
+			p.Address.Compare(q.Address),
 		)
 	})
 	return good, err
 }
 
+// sameAs says that both are one port, whoever owns it.
+func (p Port) sameAs(q Port) bool {
+	q.Owner = p.Owner
+	return p == q
+}
+
 // CheckPorts says whether the wanted ports can be published beside those of
 // other sandboxes and beside the processes of the host. The error joins a
-// *PortError for each that cannot. A process that starts to listen later is
-// not heard: published ports come first.
+// *PortError for each that cannot, with the name of who has it. A process that
+// starts to listen later is not heard: published ports come first.
 func CheckPorts(ctx context.Context, wanted, published []Port) error {
 	var all error
 	for i, p := range wanted {
-		err := p.check()
-		if err == nil && (slices.ContainsFunc(published, p.collides) || slices.ContainsFunc(wanted[:i], p.collides)) {
-			err = ErrPortInUse
+		refused := &PortError{Port: p, Err: p.check()}
+		if refused.Err == nil {
+			refused.Holder, refused.Err = p.obstacle(ctx, published, wanted[:i])
 		}
-		if err == nil {
-			err = tryToListen(ctx, p)
-		}
-		if err != nil {
-			all = errors.Join(all, &PortError{Port: p, Err: err})
+		if refused.Err != nil {
+			all = errors.Join(all, refused)
 		}
 	}
 	return all
 }
 
-func tryToListen(ctx context.Context, p Port) error {
-	host := p.HostIP
-	if p.anywhere() {
-		host = netip.IPv4Unspecified()
-	}
-	address := netip.AddrPortFrom(host, p.HostPort).String()
-	var listen net.ListenConfig
-	var err error
-	if p.Protocol == "udp" {
-		var conn net.PacketConn
-		if conn, err = listen.ListenPacket(ctx, "udp4", address); err == nil {
-			return conn.Close()
+// obstacle is what keeps the port from being published.
+func (p Port) obstacle(ctx context.Context, published ...[]Port) (holder string, err error) {
+	for _, others := range published {
+		if i := slices.IndexFunc(others, p.collides); i >= 0 {
+			return others[i].Owner, ErrPortInUse
 		}
-	} else {
+	}
+	err = tryToListen(ctx, p)
+	if errors.Is(err, ErrPortInUse) {
+		holder = listeningProcess(p)
+	}
+	return holder, err
+}
+
+// The range in which a port is looked for that nobody chose.
+const firstFreePort, lastFreePort = 49153, 65535
+
+// FreePort is the first port from..to that can be published beside those that
+// are taken and beside the processes of the host; with 0 for both, any.
+// Without hostIP it is free for IPv4 and IPv6.
+func (n *Networks) FreePort(ctx context.Context, protocol string, hostIP netip.Addr, from, to uint16, taken []Port) (uint16, error) {
+	if from == 0 && to == 0 {
+		from, to = firstFreePort, lastFreePort
+	}
+	to = max(to, from)
+	for number := int(from); number <= int(to); number++ {
+		free := true
+		for _, f := range families() {
+			p := Port{Protocol: protocol, HostIP: hostIP, HostPort: uint16(number), ContainerPort: 1, Address: f.loopback.Addr()}
+			if !p.anywhere() && !f.has(hostIP) {
+				continue
+			}
+			if err := p.check(); err != nil {
+				return 0, &PortError{Port: p, Err: err}
+			}
+			_, err := p.obstacle(ctx, taken)
+			switch {
+			case errors.Is(err, ErrPortInUse):
+				free = false
+			case errors.Is(err, ErrAddressMissing) && !p.anywhere():
+				return 0, &PortError{Port: p, Err: err}
+			case errors.Is(err, ErrAddressMissing): // a host without this family
+			case err != nil:
+				return 0, &PortError{Port: p, Err: err}
+			}
+		}
+		if free {
+			return uint16(number), nil
+		}
+	}
+	return 0, fmt.Errorf("cannot find a free %s port from %d to %d: %w", protocol, from, to, ErrPortInUse)
+}
+
+func tryToListen(ctx context.Context, p Port) error {
+	address := netip.AddrPortFrom(p.listensOn(), p.HostPort)
+	version := "4"
+	if p.Address.Is6() {
+		version = "6"
+	}
+	var err error
+	switch p.Protocol {
+	case "tcp":
 		var listener net.Listener
-		if listener, err = listen.Listen(ctx, "tcp4", address); err == nil {
+		if listener, err = new(net.ListenConfig).Listen(ctx, "tcp"+version, address.String()); err == nil {
 			return listener.Close()
 		}
+	case "udp":
+		var conn net.PacketConn
+		if conn, err = new(net.ListenConfig).ListenPacket(ctx, "udp"+version, address.String()); err == nil {
+			return conn.Close()
+		}
+	case "sctp":
+		err = tryToBind(address)
 	}
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):
 		return ErrPortInUse
-	case errors.Is(err, unix.EADDRNOTAVAIL):
+	case errors.Is(err, unix.EADDRNOTAVAIL), errors.Is(err, unix.EAFNOSUPPORT):
 		return ErrAddressMissing
 	}
 	return err
+}
+
+// tryToBind is for SCTP, which package net does not know. In a kernel that does
+// not know it either nobody listens.
+func tryToBind(address netip.AddrPort) error {
+	domain := unix.AF_INET6
+	var at unix.Sockaddr = &unix.SockaddrInet6{Port: int(address.Port()), Addr: address.Addr().As16()}
+	if address.Addr().Is4() {
+		domain, at = unix.AF_INET, &unix.SockaddrInet4{Port: int(address.Port()), Addr: address.Addr().As4()}
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.ESOCKTNOSUPPORT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Bind(fd, at), unix.Close(fd))
 }

@@ -71,8 +71,8 @@ func TestPortsOfTheHostAreNotTaken(t *testing.T) {
 	if err := network.CheckPorts(t.Context(), twice, nil); !errors.Is(err, network.ErrPortInUse) {
 		t.Errorf("one port for two containers: got %v", err)
 	}
-	if err := network.CheckPorts(t.Context(), []network.Port{{Protocol: "sctp", HostPort: 1, ContainerPort: 1}}, nil); err == nil {
-		t.Error("sctp was accepted")
+	if err := network.CheckPorts(t.Context(), []network.Port{published("dccp", "", free, web)}, nil); err == nil {
+		t.Error("dccp was accepted")
 	}
 }
 
@@ -111,7 +111,7 @@ func TestManyPortsArePublished(t *testing.T) {
 
 func TestEndedContextChangesNothing(t *testing.T) {
 	l := newLab(t)
-	w, err := l.Choose("shop", "default", nil)
+	w, err := l.Choose(network.Network{Name: "shop_default"}, false, nil)
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -133,18 +133,18 @@ func TestSubnetsKeepAwayFromTheHosts(t *testing.T) {
 	must(t, netlink.RouteReplace(&netlink.Route{Table: 100, Dst: ipNet(netip.MustParsePrefix("172.29.2.0/24")), Gw: net.ParseIP(outsideAddr)}))
 	must(t, netlink.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("128.0.0.0/1")), Gw: net.ParseIP(outsideAddr)}))
 	taken := netip.MustParsePrefix("172.29.3.0/24")
-	w, err := l.Choose("shop", "default", []netip.Prefix{taken})
+	w, err := l.Choose(network.Network{Name: "shop_default"}, false, []netip.Prefix{taken})
 	must(t, err)
 	if w.Subnet.String() != "172.29.4.0/24" || w.Gateway.String() != "172.29.4.1" || !strings.HasPrefix(w.Bridge, "mgl-") {
 		t.Errorf("got %+v", w)
 	}
 	must(t, l.EnsureNetwork(t.Context(), w))
-	again, err := l.Choose("shop", "default", []netip.Prefix{taken})
+	again, err := l.Choose(network.Network{Name: "shop_default"}, false, []netip.Prefix{taken})
 	must(t, err)
 	if again != w {
 		t.Errorf("got %+v, want the network that is there", again)
 	}
-	other, err := l.Choose("other", "default", []netip.Prefix{taken})
+	other, err := l.Choose(network.Network{Name: "other_default"}, false, []netip.Prefix{taken})
 	must(t, err)
 	if other.Subnet.Overlaps(w.Subnet) || other.Bridge == w.Bridge {
 		t.Errorf("got %+v beside %+v", other, w)
@@ -173,12 +173,16 @@ func BenchmarkSyncPorts(b *testing.B) {
 			must(b, w.SyncPorts(w.ctx, lists[i%2], w.networks))
 		}
 	})
-	b.Run("100 ports unchanged", func(b *testing.B) {
+	unchanged := func(b *testing.B) {
 		must(b, w.SyncPorts(w.ctx, lists[0], w.networks))
 		for b.Loop() {
 			must(b, w.SyncPorts(w.ctx, lists[0], w.networks))
 		}
-	})
+	}
+	b.Run("100 ports unchanged", unchanged)
+	nft(b, openwrt())
+	b.Cleanup(func() { nft(b, "flush ruleset") })
+	b.Run("100 guarded ports unchanged", unchanged)
 }
 
 func BenchmarkSandbox(b *testing.B) {

@@ -80,8 +80,8 @@ func TestPublishedPortIsReachedFromEverywhere(t *testing.T) {
 				{"by the container itself", w.webNS, hostAddr, gateway},
 				{"by the container itself through the gateway", w.webNS, gateway, gateway},
 				{"by a container of the same project", w.dbNS, hostAddr, gateway},
-				{"by a container of another project", w.appNS, hostAddr, w.app.Address.String()},
-				{"by a container of another project through its gateway", w.appNS, w.other.Gateway.String(), w.app.Address.String()},
+				{"by a container of another project", w.appNS, hostAddr, w.app.Address().String()},
+				{"by a container of another project through its gateway", w.appNS, w.other.Gateway.String(), w.app.Address().String()},
 			} {
 				for _, protocol := range []string{"tcp", "udp"} {
 					t.Run(c.name+" over "+protocol, func(t *testing.T) {
@@ -116,10 +116,10 @@ func TestContainersAreIsolated(t *testing.T) {
 				must(t, netlink.RouteReplace(&netlink.Route{Dst: ipNet(w.shop.Subnet), Gw: net.ParseIP(hostAddr)}))
 			})
 			for _, protocol := range []string{"tcp", "udp"} {
-				expect(t, w.dbNS, protocol, at(w.web.Address, 80), "web "+w.db.Address.String())
-				expect(t, "", protocol, at(w.web.Address, 80), "web *")
-				expectNothing(t, w.appNS, protocol, at(w.web.Address, 80))
-				expectNothing(t, w.outside, protocol, at(w.web.Address, 80))
+				expect(t, w.dbNS, protocol, at(w.web.Address(), 80), "web "+w.db.Address().String())
+				expect(t, "", protocol, at(w.web.Address(), 80), "web *")
+				expectNothing(t, w.appNS, protocol, at(w.web.Address(), 80))
+				expectNothing(t, w.outside, protocol, at(w.web.Address(), 80))
 			}
 		})
 	}

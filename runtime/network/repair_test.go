@@ -46,7 +46,7 @@ func (w *town) works(t *testing.T) {
 		expect(t, w.outside, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
 		expect(t, w.webNS, "tcp", at(hostAddr, 8080), "web *")
 		expect(t, w.webNS, "tcp", "127.0.0.1:80", "web 127.0.0.1")
-		expect(t, w.dbNS, "tcp", at(w.web.Address, 80), "web "+w.db.Address.String())
+		expect(t, w.dbNS, "tcp", at(w.web.Address(), 80), "web "+w.db.Address().String())
 	})
 }
 
@@ -108,7 +108,7 @@ func TestDamageIsRepaired(t *testing.T) {
 		"link of the container down, without address and with another MAC": func(w *town) {
 			inner(w, func(l netlink.Link) {
 				must(w.t, netlink.LinkSetHardwareAddr(l, []byte{2, 0, 0, 0, 0, 9}))
-				must(w.t, netlink.AddrDel(l, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(w.web.Address, 24))}))
+				must(w.t, netlink.AddrDel(l, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(w.web.Address(), 24))}))
 				must(w.t, netlink.LinkSetDown(l))
 			})
 		},
@@ -213,7 +213,7 @@ func TestSandboxHasItsFiles(t *testing.T) {
 		return string(b)
 	}
 	for path, want := range map[string]string{
-		paths.Hosts:      "127.0.0.1\tlocalhost\n" + web.Address.String() + "\tweb\n172.29.0.9\tdb\n",
+		paths.Hosts:      "127.0.0.1\tlocalhost\n" + web.Address().String() + "\tweb\n172.29.0.9\tdb\n",
 		paths.ResolvConf: "nameserver 192.0.2.53\nsearch plant.example\n",
 		paths.Hostname:   "web\n",
 	} {
@@ -292,7 +292,7 @@ func TestOtherTablesAreLeftAlone(t *testing.T) {
 	w := newTown(t)
 	conn := &nftables.Conn{}
 	theirs := conn.AddTable(&nftables.Table{Name: "fw4", Family: nftables.TableFamilyINet})
-	same := conn.AddTable(&nftables.Table{Name: "margolite", Family: nftables.TableFamilyIPv6})
+	same := conn.AddTable(&nftables.Table{Name: "margolite", Family: nftables.TableFamilyINet})
 	must(t, conn.Flush())
 	t.Cleanup(func() {
 		conn.DelTable(theirs)
@@ -346,7 +346,7 @@ func TestConcurrentUse(t *testing.T) {
 				}
 			})
 			all.Go(func() {
-				if _, err := w.Choose("third", "default", nil); err != nil {
+				if _, err := w.Choose(network.Network{Name: "third_default"}, false, nil); err != nil {
 					t.Error(err)
 				}
 			})
@@ -389,8 +389,12 @@ func workUntilKilled(order string) error {
 			err = errors.Join(err, n.EnsureNetwork(ctx, net))
 		}
 		for _, s := range w.Sandboxes {
-			_, e := n.EnsureSandbox(ctx, s, []network.Host{{Address: s.Address, Names: []string{fmt.Sprint("round", round)}}})
-			err = errors.Join(err, e, n.SyncPorts(ctx, []network.Port{port(s, "tcp", 8080, 80)}, w.Networks))
+			_, e := n.EnsureSandbox(ctx, s, []network.Host{{Address: s.Address(), Names: []string{fmt.Sprint("round", round)}}})
+			ports := []network.Port{port(s, "tcp", 8080, 80)}
+			if s.Attached[0].Address6.IsValid() {
+				ports = append(ports, port6(s, "tcp", 8080, 80))
+			}
+			err = errors.Join(err, e, n.SyncPorts(ctx, ports, w.Networks))
 		}
 		for _, s := range w.Sandboxes {
 			err = errors.Join(err, n.RemoveSandbox(ctx, s))
@@ -406,6 +410,13 @@ func workUntilKilled(order string) error {
 
 func TestKillAtAnyMomentIsSurvived(t *testing.T) {
 	w := newTown(t)
+	// One replica has all that there is.
+	dual := w.networkOf(network.Network{Name: "shop_dual", Internal: true}, true, w.shop.Subnet, w.other.Subnet)
+	lan := w.networkOf(network.Network{Name: "shop_lan", Driver: "macvlan", Parent: uplink, Subnet: netip.MustParsePrefix("203.0.113.0/24")}, false)
+	all := replica(dual, "all", 7)
+	all.Attached = append(all.Attached, attachment(w.shop, 7), network.Attachment{Network: lan, Address: netip.MustParseAddr("203.0.113.77")})
+	w.networks = append(w.networks, dual, lan)
+	w.sandboxes = append(w.sandboxes, all)
 	order, err := json.Marshal(work{w.runDir, w.networks, w.sandboxes})
 	must(t, err)
 	kills := 60
@@ -435,6 +446,7 @@ func TestKillAtAnyMomentIsSurvived(t *testing.T) {
 		must(t, w.RemoveNetwork(t.Context(), n))
 	}
 	_ = os.Remove(filepath.Join(w.runDir, "forwarding"))
+	_ = os.Remove(filepath.Join(w.runDir, "forwarding6"))
 	must(t, w.SyncPorts(t.Context(), nil, nil))
 	if found := w.traces(); len(found) > 0 {
 		t.Errorf("left behind: %q", found)

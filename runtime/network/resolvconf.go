@@ -5,12 +5,15 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 )
 
 const (
 	maxResolvConf  = 64 << 10
 	maxNameservers = 3 // no libc asks more
+	maxServers     = 8 // some of which may be of no use
 	maxSearch      = 16
 	maxOptions     = 16
 )
@@ -33,15 +36,16 @@ type resolver struct {
 	options     []string
 }
 
-// resolver reads the host's. Without a usable nameserver it has none: asking
-// one that nobody on site chose is worse than asking nobody.
+// resolver reads the host's, as far as containers can use it: without nameservers
+// on the loopback. Without a usable nameserver it has none: asking one that nobody
+// on site chose is worse than asking nobody.
 func (n *Networks) resolver() resolver {
-	host := readResolvConf(n.resolvConf)
+	host := readResolvConf(n.resolvConf).reached()
 	for _, path := range upstreamFiles() {
 		if len(host.nameservers) > 0 {
 			break
 		}
-		if upstream := readResolvConf(path); len(upstream.nameservers) > 0 {
+		if upstream := readResolvConf(path).reached(); len(upstream.nameservers) > 0 {
 			host.nameservers = upstream.nameservers
 			if len(host.search) == 0 {
 				host.search = upstream.search
@@ -66,8 +70,15 @@ func readResolvConf(path string) resolver {
 	return parseResolvConf(content)
 }
 
-// parseResolvConf takes over what it understands and can be used in a sandbox:
-// nameservers that are neither on the loopback nor reached by IPv6.
+// reached leaves out the nameservers that cannot be reached from a sandbox.
+func (r resolver) reached() resolver {
+	r.nameservers = slices.DeleteFunc(r.nameservers, func(a netip.Addr) bool {
+		return a.Zone() != "" || a.IsLoopback() || a.IsLinkLocalUnicast()
+	})
+	return r
+}
+
+// parseResolvConf takes over what it understands.
 func parseResolvConf(content []byte) resolver {
 	var r resolver
 	for line := range bytes.Lines(content) {
@@ -79,8 +90,7 @@ func parseResolvConf(content []byte) resolver {
 		switch fields[0] {
 		case "nameserver":
 			addr, err := netip.ParseAddr(values[0])
-			usable := err == nil && addr.Is4() && !addr.IsLoopback() && !addr.IsUnspecified()
-			if usable && len(r.nameservers) < maxNameservers {
+			if err == nil && !addr.IsUnspecified() && len(r.nameservers) < maxServers {
 				r.nameservers = append(r.nameservers, addr)
 			}
 		case "search", "domain": // the last one counts
@@ -100,6 +110,72 @@ func parseResolvConf(content []byte) resolver {
 		}
 	}
 	return r
+}
+
+// sandboxResolver is what a sandbox is told. It asks us first, and while we do not
+// answer those whom we would ask, where it can reach them.
+func (n *Networks) sandboxResolver(s Sandbox) resolver {
+	r := n.resolver()
+	r.search = s.search(r.search)
+	if len(s.DNSOptions) > 0 {
+		r.options = s.DNSOptions[:min(len(s.DNSOptions), maxOptions)]
+	}
+	if len(s.DNS) > 0 {
+		r.nameservers = s.DNS
+	}
+	r.nameservers = slices.DeleteFunc(slices.Clone(r.nameservers), func(a netip.Addr) bool {
+		return a == dnsAddress || !s.reaches(a)
+	})
+	if !s.hasDNS() {
+		r.nameservers = r.nameservers[:min(len(r.nameservers), maxNameservers)]
+		return r
+	}
+	if s.isInternal() {
+		r.nameservers = nil
+	}
+	r.nameservers = append([]netip.Addr{dnsAddress}, r.nameservers[:min(len(r.nameservers), maxNameservers-1)]...)
+	if s.minDots() < 0 {
+		// As in Docker: what has no dot is asked for as it is first.
+		r.options = append(slices.DeleteFunc(slices.Clone(r.options), isDots), "ndots:0")
+	}
+	return r
+}
+
+// search are the domains of the sandbox, or those of the host.
+func (s Sandbox) search(host []string) []string {
+	if len(s.DNSSearch) == 0 {
+		return host
+	}
+	given := slices.DeleteFunc(slices.Clone(s.DNSSearch), func(d string) bool { return d == "." || checkHostName(d) != nil })
+	return given[:min(len(given), maxSearch)]
+}
+
+// minDots is from how many dots on the service wants names asked for as they are;
+// -1 where it does not say.
+func (s Sandbox) minDots() int {
+	for _, option := range s.DNSOptions {
+		if dots, ok := strings.CutPrefix(option, dotsOption); ok {
+			if n, err := strconv.Atoi(dots); err == nil {
+				return n
+			}
+		}
+	}
+	return -1
+}
+
+const dotsOption = "ndots:"
+
+func isDots(option string) bool { return strings.HasPrefix(option, dotsOption) }
+
+// reaches says whether the sandbox has addresses of the same family, or none at
+// all to be judged by.
+func (s Sandbox) reaches(a netip.Addr) bool {
+	if len(s.Attached) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(s.Attached, func(at Attachment) bool {
+		return a.Is4() && at.Address.IsValid() || a.Is6() && at.Address6.IsValid()
+	})
 }
 
 func isResolverOption(s string) bool {

@@ -2,6 +2,7 @@ package network
 
 import (
 	"bytes"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,19 +10,37 @@ import (
 )
 
 func TestResolvConf(t *testing.T) {
-	for _, c := range []struct{ name, host, want string }{
-		{"is taken over", "nameserver 192.0.2.53\nsearch example.com lan\noptions ndots:2 rotate\n", "nameserver 192.0.2.53\nsearch example.com lan\noptions ndots:2 rotate\n"},
-		{"has no nameserver of the host's own", "nameserver 127.0.0.53\nnameserver 192.0.2.53\nnameserver 127.0.0.1\n", "nameserver 192.0.2.53\n"},
-		{"has no nameserver that takes IPv6", "nameserver fe80::1%eth0\nnameserver 2001:db8::53\nnameserver 192.0.2.53\n", "nameserver 192.0.2.53\n"},
-		{"has three nameservers at most", "nameserver 192.0.2.1\nnameserver 192.0.2.2\nnameserver 192.0.2.3\nnameserver 192.0.2.4\n", "nameserver 192.0.2.1\nnameserver 192.0.2.2\nnameserver 192.0.2.3\n"},
-		{"has the last search list", "domain old.example\nsearch new.example.\n", "search new.example\n"},
-		{"has no comments", "# made by dhcp\n; nameserver 192.0.2.1\nnameserver 192.0.2.53 # ours\n", "nameserver 192.0.2.53\n"},
-		{"has nothing it does not know", "sortlist 130.155.160.0\nlookup file bind\nnameserver\nnameserver x\noptions $(reboot) ndots:x\n", ""},
-		{"is empty without a host's", "", ""},
-		{"takes Windows line ends", "nameserver 192.0.2.53\r\nsearch lan\r\n", "nameserver 192.0.2.53\nsearch lan\n"},
+	v4 := []Attachment{{Address: netip.MustParseAddr("10.0.0.2")}}
+	both := []Attachment{{Address: netip.MustParseAddr("10.0.0.2"), Address6: netip.MustParseAddr("fd00::2")}}
+	const ours = "nameserver 127.0.0.11\n"
+	for _, c := range []struct {
+		name, host string
+		sandbox    Sandbox
+		want       string
+	}{
+		{"is taken over", "nameserver 192.0.2.53\nsearch example.com lan\noptions rotate\n", Sandbox{Attached: v4}, ours + "nameserver 192.0.2.53\nsearch example.com lan\noptions rotate ndots:0\n"},
+		{"has no dots of the host", "options ndots:5 rotate\n", Sandbox{Attached: v4}, ours + "options rotate ndots:0\n"},
+		{"has the dots of the service", "options rotate\n", Sandbox{Attached: v4, DNSOptions: []string{"ndots:2"}}, ours + "options ndots:2\n"},
+		{"has no nameserver of the host's own", "nameserver 127.0.0.53\nnameserver 192.0.2.53\nnameserver 127.0.0.1\n", Sandbox{Attached: v4}, ours + "nameserver 192.0.2.53\noptions ndots:0\n"},
+		{"has no nameserver that takes IPv6", "nameserver fe80::1%eth0\nnameserver 2001:db8::53\nnameserver 192.0.2.53\n", Sandbox{Attached: v4}, ours + "nameserver 192.0.2.53\noptions ndots:0\n"},
+		{"has one where there is IPv6", "nameserver fe80::1%eth0\nnameserver 2001:db8::53\n", Sandbox{Attached: both}, ours + "nameserver 2001:db8::53\noptions ndots:0\n"},
+		{"has three nameservers at most", "nameserver 192.0.2.1\nnameserver 192.0.2.2\nnameserver 192.0.2.3\n", Sandbox{Attached: v4}, ours + "nameserver 192.0.2.1\nnameserver 192.0.2.2\noptions ndots:0\n"},
+		{"has the nameservers of the service", "nameserver 192.0.2.1\n", Sandbox{Attached: v4, DNS: []netip.Addr{netip.MustParseAddr("192.0.2.9"), dnsAddress}}, ours + "nameserver 192.0.2.9\noptions ndots:0\n"},
+		{"has the domains of the service", "search lan\n", Sandbox{Attached: v4, DNSSearch: []string{"plant.example", "x y"}}, ours + "search plant.example\noptions ndots:0\n"},
+		{"has no domain if told so", "search lan\n", Sandbox{Attached: v4, DNSSearch: []string{"."}}, ours + "options ndots:0\n"},
+		{"is the host's without a network", "nameserver 192.0.2.1\nsearch lan\noptions ndots:3\n", Sandbox{}, "nameserver 192.0.2.1\nsearch lan\noptions ndots:3\n"},
+		{"has the last search list", "domain old.example\nsearch new.example.\n", Sandbox{}, "search new.example\n"},
+		{"has no comments", "# made by dhcp\n; nameserver 192.0.2.1\nnameserver 192.0.2.53 # ours\n", Sandbox{}, "nameserver 192.0.2.53\n"},
+		{"has nothing it does not know", "sortlist 130.155.160.0\nlookup file bind\nnameserver\nnameserver x\noptions $(reboot) ndots:x\n", Sandbox{}, ""},
+		{"takes Windows line ends", "nameserver 192.0.2.53\r\nsearch lan\r\n", Sandbox{}, "nameserver 192.0.2.53\nsearch lan\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := string(parseResolvConf([]byte(c.host)).render()); got != c.want {
+			path := filepath.Join(t.TempDir(), "resolv.conf")
+			if err := os.WriteFile(path, []byte(c.host), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			n := &Networks{resolvConf: path}
+			if got := string(n.sandboxResolver(c.sandbox).render()); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
@@ -45,7 +64,7 @@ func FuzzParseResolvConf(f *testing.F) {
 	f.Add([]byte("options timeout:1 \x00 attempts:\n\nnameserver 127.0.0.1"))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		first := parseResolvConf(content).render()
-		if len(first) > maxNameservers*32+maxSearch*256+maxOptions*34+64 {
+		if len(first) > maxServers*64+maxSearch*256+maxOptions*34+64 {
 			t.Errorf("%d bytes are not bounded", len(first))
 		}
 		for line := range bytes.Lines(first) {

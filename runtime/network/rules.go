@@ -5,35 +5,42 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"fmt"
-	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // The table, for one network and one port, as nft shows it:
 //
 //	set bridges      { type ifname;           elements = { "mgl-a" } }
+//	set internal     { type ifname }
 //	set within       { type ifname . ifname;  elements = { "mgl-a" . "mgl-a" } }
 //	set closed       { type ifname }
+//	set admitted     { type ifname . ipv4_addr . ipv4_addr . inet_proto . inet_service
+//	                   size 8192; flags dynamic,timeout }
 //	map published    { type inet_proto . inet_service : ipv4_addr . inet_service
 //	                   elements = { tcp . 8080 : 172.29.0.2 . 80 } }
 //	map published_at { type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service }
 //
 //	chain raw         { type filter hook prerouting priority raw
 //	                    iifname @bridges ip daddr 127.0.0.0/8 drop }
+//	chain translate   { fib daddr type local dnat to ip daddr . meta l4proto . th dport map @published_at
+//	                    fib daddr type local dnat to meta l4proto . th dport map @published }
 //	chain prerouting  { type nat hook prerouting priority dstnat + 5
 //	                    ip daddr 127.0.0.0/8 return
-//	                    fib daddr type local dnat to ip daddr . meta l4proto . th dport map @published_at
-//	                    fib daddr type local dnat to meta l4proto . th dport map @published }
+//	                    jump translate }
 //	chain output      { type nat hook output priority dstnat + 5
-//	                    the last two of prerouting }
+//	                    jump translate }
 //	chain forward     { type filter hook forward priority filter + 10
 //	                    iifname @closed oifname @closed drop
+//	                    iifname @internal iifname . oifname != @within drop
+//	                    oifname @internal iifname . oifname != @within drop
 //	                    oifname != @bridges accept
 //	                    ct state established,related accept
 //	                    ct status dnat accept
@@ -44,18 +51,50 @@ import (
 //	                    ip saddr 172.29.0.0/24 oifname != @bridges masquerade
 //	                    ip saddr 172.29.0.0/24 oifname "mgl-a" ct status dnat masquerade }
 //
+// Where the host's firewall may refuse what comes in, ports are guarded:
+//
+//	chain prerouting  { ... instead of jump translate
+//	                    iifname @bridges jump translate
+//	                    iifname . ip saddr . ip daddr . meta l4proto . th dport @admitted
+//	                      update @admitted { the same timeout 1h } jump translate }
+//	chain admit       { add @admitted { the same timeout 1m }
+//	                    drop }
+//	chain input       { type filter hook input priority 1000
+//	                    iifname "lo" accept
+//	                    iifname @bridges accept
+//	                    ct state new ct status ! dnat fib daddr type local, in @published_at: jump admit
+//	                    ct state new ct status ! dnat fib daddr type local, in @published: jump admit }
+//
+// The table ip6 margolite is the same for IPv6, and there while a network has
+// IPv6.
+//
 // The chains come after those of the host at the standard priorities: the
 // host's translations win, and what it refuses it refuses itself. Accepting
-// here takes nothing back that another table drops. The family is ip because
-// nat in the family inet takes Linux 5.2.
+// here takes nothing back that another table drops. The families are ip and ip6
+// because nat in the family inet takes Linux 5.2.
 const tableName = "margolite"
+
+const (
+	maxAdmitted = 8192 // clients and ports at a time; some 130 bytes each
+
+	// The client's next try is due within seconds. Only then is it known to
+	// be more than a forged address, and kept.
+	firstAdmission = time.Minute
+	admission      = time.Hour        // since it was used last
+	briefAdmission = 10 * time.Minute // whether or not it is used
+
+	// lastInput is after whatever else looks at packets for the host.
+	lastInput nftables.ChainPriority = 1000
+)
 
 // ruleset is everything in the table, in a form that can be written to the
 // kernel and compared with what is there.
 type ruleset struct {
-	table  *nftables.Table
-	sets   []*set
-	chains []chain
+	family   family
+	table    *nftables.Table
+	guarding guarding
+	sets     []*set
+	chains   []chain
 }
 
 type set struct {
@@ -73,26 +112,48 @@ type rule struct {
 	exprs []expr.Any
 }
 
-// newRuleset says what the table should be. No two ports collide. Forwarding
-// stays off between the closed links.
-func newRuleset(networks []Network, ports []Port, closed []string) ruleset {
-	r := ruleset{table: &nftables.Table{Name: tableName, Family: nftables.TableFamilyIPv4}}
+// guarding says whether a packet has to pass the host's firewall before it is
+// sent to a container.
+type guarding int
 
-	link, address := nftables.TypeIFName, nftables.TypeIPAddr
+const (
+	unguarded guarding = iota
+	guarded
+	guardedBriefly // by rules whose changes are not told: nothing is kept for long
+)
+
+// newRuleset says what the table of a family should be. No two ports collide.
+// Forwarding stays off between the closed links.
+func newRuleset(f family, networks []Network, ports []Port, closed []string, guard guarding) ruleset {
+	r := ruleset{family: f, guarding: guard, table: &nftables.Table{Name: tableName, Family: f.table}}
+	networks = f.of(networks)
+
+	link, address := nftables.TypeIFName, f.address
 	number, service := nftables.TypeInetProto, nftables.TypeInetService
 	bridges := r.set("bridges", link)
+	internal := r.set("internal", link)
 	within := r.set("within", link, link)
 	shut := r.set("closed", link)
 	published := r.mapping("published", number, service)
 	publishedAt := r.mapping("published_at", address, number, service)
+	admitted := r.set("admitted", link, address, address, number, service)
+	admitted.Dynamic, admitted.HasTimeout, admitted.Size = true, true, maxAdmitted
 	for _, w := range networks {
 		bridges.add(ifname(w.Bridge), nil)
-		within.add(slices.Concat(ifname(w.Bridge), ifname(w.Bridge)), nil)
+		if w.Internal {
+			internal.add(ifname(w.Bridge), nil)
+		}
+		if !w.Apart {
+			within.add(slices.Concat(ifname(w.Bridge), ifname(w.Bridge)), nil)
+		}
 	}
 	for _, name := range closed {
 		shut.add(ifname(name), nil)
 	}
 	for _, p := range ports {
+		if !f.has(p.Address) {
+			continue
+		}
 		listener := slices.Concat([]byte{p.protocol(), 0, 0, 0}, padded(p.HostPort))
 		target := slices.Concat(p.Address.AsSlice(), padded(p.ContainerPort))
 		if p.anywhere() {
@@ -102,46 +163,91 @@ func newRuleset(networks []Network, ports []Port, closed []string) ruleset {
 		}
 	}
 
-	toPublished := []rule{
-		newRule("ports published on one address",
-			toHost(), load(destination, 1), load(protocol, 9), load(port, 10), found(publishedAt), toFound()),
-		newRule("ports published on every address",
-			toHost(), load(protocol, 1), load(port, 9), found(published), toFound()),
-	}
-	r.chain("raw", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw, 0,
+	r.chain("raw", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, *nftables.ChainPriorityRaw,
 		newRule("containers stay out of the host's loopback",
-			load(incoming, 1), in(bridges), load(destination, 1), isIn(loopback()), drop()))
-	r.chain("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest, 5,
-		slices.Concat([]rule{
-			newRule("neighbours stay out of the host's loopback",
-				load(destination, 1), isIn(loopback()), leave()),
-		}, toPublished)...)
-	r.chain("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest, 5,
-		toPublished...)
-	r.chain("forward", nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter, 10,
+			f.load(incoming), in(bridges), f.load(destination), isIn(f.loopback), drop()))
+	r.subchain("translate",
+		newRule("ports published on one address",
+			toHost(), f.load(destination, protocol, port), found(publishedAt), f.toFound()),
+		newRule("ports published on every address",
+			toHost(), f.load(protocol, port), found(published), f.toFound()))
+	translate := []rule{newRule("published ports", run("translate"))}
+	loopback := newRule("neighbours stay out of the host's loopback",
+		f.load(destination), isIn(f.loopback), leave())
+	if guard != unguarded {
+		translate = r.guard(f, guard, bridges, published, publishedAt, admitted)
+	}
+	r.chain("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, *nftables.ChainPriorityNATDest+5,
+		slices.Concat([]rule{loopback}, translate)...)
+	own := []rule{newRule("published ports", run("translate"))}
+	if f.table == nftables.TableFamilyIPv6 {
+		// Nothing leaves the host from ::1, also not after a translation.
+		own = slices.Insert(own, 0, newRule("the host's loopback stays its own",
+			f.load(destination), isIn(f.loopback), leave()))
+	}
+	r.chain("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, *nftables.ChainPriorityNATDest+5, own...)
+	r.chain("forward", nftables.ChainTypeFilter, nftables.ChainHookForward, *nftables.ChainPriorityFilter+10,
 		newRule("forwarding was off between these",
-			load(incoming, 1), in(shut), load(outgoing, 1), in(shut), drop()),
+			f.load(incoming), in(shut), f.load(outgoing), in(shut), drop()),
+		newRule("an internal network has no way out",
+			f.load(incoming), in(internal), f.load(incoming, outgoing), notIn(within), drop()),
+		newRule("and no way in",
+			f.load(outgoing), in(internal), f.load(incoming, outgoing), notIn(within), drop()),
 		newRule("not to a container",
-			load(outgoing, 1), notIn(bridges), accept()),
+			f.load(outgoing), notIn(bridges), accept()),
 		newRule("answers", answers(), accept()),
 		newRule("published ports", translated(), accept()),
 		newRule("within one network",
-			load(incoming, 1), load(outgoing, 2), in(within), accept()),
+			f.load(incoming, outgoing), in(within), accept()),
 		newRule("nobody else reaches a container", drop()))
 	outbound := []rule{
-		newRule("the host reaches published ports by 127.0.0.1",
-			load(source, 1), isIn(loopback()), load(outgoing, 1), in(bridges), masquerade()),
+		newRule("the host reaches published ports by its loopback",
+			f.load(source), isIn(f.loopback), f.load(outgoing), in(bridges), masquerade()),
 	}
 	for _, w := range networks {
-		outbound = append(outbound,
-			newRule("leaving the host",
-				load(source, 1), isIn(w.Subnet), load(outgoing, 1), notIn(bridges), masquerade()),
-			newRule("by a published port back into the same network",
-				load(source, 1), isIn(w.Subnet), load(outgoing, 1), equals(ifname(w.Bridge)), translated(), masquerade()))
+		subnet := f.subnet(w)
+		if !w.Unmasked && !w.Internal {
+			outbound = append(outbound, newRule("leaving the host",
+				f.load(source), isIn(subnet), f.load(outgoing), notIn(bridges), masquerade()))
+		}
+		outbound = append(outbound, newRule("by a published port back into the same network",
+			f.load(source), isIn(subnet), f.load(outgoing), equals(ifname(w.Bridge)), translated(), masquerade()))
 	}
-	r.chain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, 5,
+	r.chain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource+5,
 		outbound...)
 	return r
+}
+
+// guard adds what admits clients, and returns the rules by which they are
+// translated from then on. Until then a packet for a published port goes where
+// packets for the host go, past the host's own firewall, and is dropped behind
+// it: whoever gets that far may use the port, and tries again anyway.
+func (r *ruleset) guard(f family, guard guarding, bridges, published, publishedAt, admitted *set) []rule {
+	life := firstAdmission
+	if guard == guardedBriefly {
+		life = briefAdmission
+	}
+	client := func() clause { return f.load(incoming, source, destination, protocol, port) }
+	r.subchain("admit",
+		newRule("the host's firewall let it pass",
+			client(), remembered(admitted, unix.NFT_DYNSET_OP_ADD, life)),
+		newRule("the next try is translated", drop()))
+	first := func() clause { return slices.Concat(begins(), untranslated(), toHost()) }
+	r.chain("input", nftables.ChainTypeFilter, nftables.ChainHookInput, lastInput,
+		newRule("the host itself", f.load(incoming), equals(ifname("lo")), accept()),
+		newRule("containers", f.load(incoming), in(bridges), accept()),
+		newRule("ports published on one address",
+			first(), f.load(destination, protocol, port), found(publishedAt), run("admit")),
+		newRule("ports published on every address",
+			first(), f.load(protocol, port), found(published), run("admit")))
+	again := slices.Concat(client(), in(admitted))
+	if guard == guarded {
+		again = slices.Concat(again, remembered(admitted, unix.NFT_DYNSET_OP_UPDATE, admission))
+	}
+	return []rule{
+		newRule("published ports, for containers", f.load(incoming), in(bridges), run("translate")),
+		newRule("published ports, for whom the host's firewall admits", again, run("translate")),
+	}
 }
 
 // empty says that the table would do nothing at all.
@@ -164,7 +270,7 @@ func (r *ruleset) set(name string, key ...nftables.SetDatatype) *set {
 func (r *ruleset) mapping(name string, key ...nftables.SetDatatype) *set {
 	s := r.set(name, key...)
 	s.IsMap = true
-	s.DataType = nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInetService)
+	s.DataType = nftables.MustConcatSetType(r.family.address, nftables.TypeInetService)
 	return s
 }
 
@@ -172,12 +278,17 @@ func (s *set) add(key, value []byte) {
 	s.elements = append(s.elements, nftables.SetElement{Key: key, Val: value})
 }
 
-func (r *ruleset) chain(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority, later nftables.ChainPriority, rules ...rule) {
+func (r *ruleset) chain(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority nftables.ChainPriority, rules ...rule) {
 	policy := nftables.ChainPolicyAccept
 	r.chains = append(r.chains, chain{Chain: &nftables.Chain{
 		Table: r.table, Name: name, Type: kind, Hooknum: hook,
-		Priority: nftables.ChainPriorityRef(*priority + later), Policy: &policy,
+		Priority: nftables.ChainPriorityRef(priority), Policy: &policy,
 	}, rules: rules})
+}
+
+// subchain is one that others run through; it comes before them.
+func (r *ruleset) subchain(name string, rules ...rule) {
+	r.chains = append(r.chains, chain{Chain: &nftables.Chain{Table: r.table, Name: name}, rules: rules})
 }
 
 func newRule(about string, clauses ...clause) rule {
@@ -189,9 +300,12 @@ func newRule(about string, clauses ...clause) rule {
 // from today's.
 func (c chain) note(r rule) (string, error) {
 	sum := sha256.New()
-	fmt.Fprintln(sum, c.Name, c.Type, *c.Hooknum, *c.Priority)
+	fmt.Fprint(sum, c.Name)
+	if c.Hooknum != nil {
+		fmt.Fprintln(sum, "", c.Type, *c.Hooknum, *c.Priority)
+	}
 	for _, e := range r.exprs {
-		encoded, err := expr.Marshal(byte(nftables.TableFamilyIPv4), e)
+		encoded, err := expr.Marshal(byte(c.Table.Family), e)
 		if err != nil {
 			return "", fmt.Errorf("cannot encode rule %q: %w", r.about, err)
 		}
@@ -200,8 +314,21 @@ func (c chain) note(r rule) (string, error) {
 	return fmt.Sprintf("%s [%x]", r.about, sum.Sum(nil)[:4]), nil
 }
 
-// write replaces the whole table in one transaction.
+// write replaces the whole table in one transaction. Who was admitted stays so.
 func (r ruleset) write(conn *nftables.Conn) error {
+	for _, s := range r.sets {
+		if !s.Dynamic {
+			continue
+		}
+		// A table that is not there, or that of another release, has none.
+		s.elements, _ = conn.GetSetElements(s.Set)
+		for i, e := range s.elements {
+			if e.Timeout = e.Expires; e.Timeout <= 0 {
+				e.Timeout = time.Millisecond
+			}
+			s.elements[i] = e
+		}
+	}
 	r.remove(conn)
 	conn.AddTable(r.table)
 	for _, s := range r.sets {
@@ -259,6 +386,28 @@ func (r ruleset) remove(conn *nftables.Conn) {
 	conn.DelTable(r.table)
 }
 
+// exists says whether there is a table of this name.
+func (r ruleset) exists(conn *nftables.Conn) (bool, error) {
+	tables, err := conn.ListTablesOfFamily(r.table.Family)
+	if err != nil {
+		return false, fmt.Errorf("cannot list tables: %w", err)
+	}
+	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == r.table.Name }), nil
+}
+
+// forgetAdmitted empties the sets that the kernel fills.
+func (r ruleset) forgetAdmitted(conn *nftables.Conn) error {
+	if exists, err := r.exists(conn); err != nil || !exists {
+		return err
+	}
+	for _, s := range r.sets {
+		if s.Dynamic {
+			conn.FlushSet(s.Set)
+		}
+	}
+	return conn.Flush()
+}
+
 // hasRules says whether the kernel's table has just these rules. One that
 // cannot be read has not.
 func (r ruleset) hasRules(conn *nftables.Conn) bool {
@@ -281,6 +430,9 @@ func (r ruleset) hasRules(conn *nftables.Conn) bool {
 func (r ruleset) differing(conn *nftables.Conn) ([]*set, error) {
 	var found []*set
 	for _, s := range r.sets {
+		if s.Dynamic {
+			continue // the kernel fills it
+		}
 		now, err := conn.GetSetElements(s.Set)
 		if err != nil {
 			return nil, fmt.Errorf("cannot list set %s: %w", s.Name, err)
@@ -311,6 +463,3 @@ func openTables() (*nftables.Conn, error) {
 	}
 	return conn, nil
 }
-
-// loopback is what never leaves the host.
-func loopback() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8) }

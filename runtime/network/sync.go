@@ -16,7 +16,8 @@ import (
 // Nothing is written where nothing differs from what is in the kernel, so it
 // may be called often, which mends the table after somebody flushed the whole
 // ruleset. Without networks and ports the table is removed, and forwarding
-// switched off again if nothing else can have come to need it.
+// switched off again if nothing else can have come to need it. That is so for
+// IPv4 and for IPv6, each by itself.
 //
 // It has to run after EnsureNetwork and before a container starts: it is what
 // isolates a network and lets it out. Ports that contradict each other do not
@@ -47,60 +48,106 @@ func sorted(networks []Network) []Network {
 }
 
 func (n *Networks) syncRules(ports []Port, networks []Network) error {
-	needed := len(ports) > 0 || len(networks) > 0
-	on, err := forwarding()
-	if err != nil {
-		return err
-	}
-	closed, err := n.closedLinks(needed && !on)
-	if err != nil {
-		return err
-	}
-	if !needed {
-		if closed, err = n.closeAgain(closed); err != nil {
-			return err
-		}
-	}
 	conn, err := openTables()
 	if err != nil {
 		return err
 	}
 	defer conn.CloseLasting()
-	changed, err := replaceRules(conn, newRuleset(networks, ports, closed))
+	host, err := readFirewall(conn)
 	if err != nil {
 		return err
 	}
+	var all error
+	for _, f := range families() {
+		own := slices.DeleteFunc(slices.Clone(ports), func(p Port) bool { return !f.has(p.Address) })
+		if err := n.syncFamily(conn, host, f, own, f.of(networks)); err != nil {
+			all = errors.Join(all, err)
+		}
+	}
+	if len(networks) > 0 {
+		n.advise(host)
+	}
+	return all
+}
+
+// advise tells once what the host's firewall has to be told.
+func (n *Networks) advise(host firewall) {
+	problems, err := host.advice(ipv4(), n.pools)
+	if err != nil {
+		n.logger.Debug("the host's firewall cannot be read", "error", err)
+		return
+	}
+	advice := fmt.Sprint(problems)
+	if advice == n.advice {
+		return
+	}
+	n.advice = advice
+	for _, p := range problems {
+		n.logger.Warn(p.What, "mend", p.Mend)
+	}
+}
+
+// syncFamily makes the table of one family that of these ports and networks,
+// which are of the family.
+func (n *Networks) syncFamily(conn *nftables.Conn, host firewall, f family, ports []Port, networks []Network) error {
+	needed := len(ports) > 0 || len(networks) > 0
+	on, err := forwarding(f)
+	if err != nil {
+		return err
+	}
+	closed, err := n.closedLinks(f, needed && !on)
+	if err != nil {
+		return err
+	}
+	if !needed {
+		if closed, err = n.closeAgain(f, closed); err != nil {
+			return err
+		}
+	}
+	before, again := n.synced[f.table]
+	wanted := newRuleset(f, networks, ports, closed, n.guardFor(f, host))
+	if !again && !wanted.empty() {
+		// Nobody watched the host's firewall until now.
+		_ = wanted.forgetAdmitted(conn)
+	}
+	changed, err := replaceRules(conn, wanted)
+	if err != nil {
+		return err
+	}
+	n.synced[f.table] = wanted
+	n.hold(f, !wanted.empty())
 	if changed {
-		n.logger.Info("rules replaced", "networks", len(networks), "ports", len(ports))
+		n.logger.Info("rules replaced", "family", familyName(f.table), "networks", len(networks), "ports", len(ports))
+	}
+	if len(ports) > 0 && wanted.guarding != unguarded && (!again || before.guarding != wanted.guarding) {
+		n.logger.Info("published ports are for whom the host's firewall admits", "family", familyName(f.table))
 	}
 	// Only now: the rules keep closed what was closed.
 	if needed && !on {
-		if err := setSysctl(forwardingKey, "1"); err != nil {
+		if err := setSysctl(f.forwardingKey(), "1"); err != nil {
 			return err
 		}
-		n.logger.Info("forwarding switched on for containers", "closed", closed)
+		n.logger.Info("forwarding switched on for containers", "key", f.forwardingKey(), "closed", closed)
 	}
-	if changed || !n.flowsPurged {
+	if changed || !again {
 		containers := slices.Clone(n.pools)
 		for _, w := range networks {
-			containers = append(containers, w.Subnet)
+			containers = append(containers, f.subnet(w))
 		}
-		if err := purgeFlows(ports, containers); err != nil {
+		if err := purgeFlows(f, ports, containers); err != nil && (needed || changed) {
 			// Such connections end by themselves once they are silent.
 			n.logger.Warn("stale connections may go on", "error", err)
 		}
-		n.flowsPurged = true
 	}
 	return nil
 }
 
 // replaceRules says whether there was anything to replace.
 func replaceRules(conn *nftables.Conn, r ruleset) (changed bool, err error) {
-	tables, err := conn.ListTablesOfFamily(r.table.Family)
+	exists, err := r.exists(conn)
 	if err != nil {
-		return false, fmt.Errorf("cannot list tables: %w", err)
+		return false, err
 	}
-	exists := slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == r.table.Name })
 	if r.empty() {
 		if exists {
 			r.remove(conn)

@@ -145,8 +145,20 @@ func TestComposeWithoutWFM(t *testing.T) {
 			if out, err = r.margolite("compose", "logs", "-p", "trial", "web"); err != nil || out == "" {
 				t.Errorf("%s: logs are %q, %v", mode, out, err)
 			}
-			if _, err = r.margolite("compose", "down", "-p", "trial"); err != nil {
+			if _, err = r.margolite("compose", "logs", "-p", "nonesuch"); err == nil || !strings.Contains(err.Error(), "there are trial") {
+				t.Errorf("%s: logs of a project that is not there: %v", mode, err)
+			}
+			command := exec.CommandContext(t.Context(), filepath.Join(programs.dir, "margolite"),
+				"--config", r.ConfigFile(), "compose", "-p", "trial", "exec", "-T", "web", "/demoapp", "nonsense")
+			said, err := command.CombinedOutput()
+			if code := command.ProcessState.ExitCode(); code != 1 || !strings.Contains(string(said), "nonsense") {
+				t.Errorf("%s: a command in the container ended with %d, %v, and said %q", mode, code, err, said)
+			}
+			if _, err = r.margolite("compose", "down", "-p", "trial", "--volumes"); err != nil {
 				t.Error(err)
+			}
+			if _, err = r.margolite("compose", "down", "-p", "trial"); err != nil {
+				t.Errorf("%s: the second time: %v", mode, err)
 			}
 			r.eventually("nothing is left", r.nothingLeft)
 			if mode == "agent" {

@@ -76,6 +76,17 @@ type Runtime struct {
 	Containerd string // Embedded, or the path of a socket
 	Namespace  string // in containerd
 	Settle     time.Duration
+	Publish    string // firewall or open: who may use published ports
+	Preload    string // directory of image archives; empty: none
+	Pulls      int    // downloads of image layers at a time
+	Logs       Logs
+}
+
+// Logs is how much is kept of what workloads print, and where.
+type Logs struct {
+	Dir     string // empty: in State.Run
+	MaxSize int64  // bytes of one file
+	MaxFile int    // files of one container
 }
 
 // Policy is which changes need an approval.
@@ -89,6 +100,7 @@ type Registry struct {
 	CA          string   // file
 	Credentials string   // file
 	Mirrors     []string // hosts
+	Insecure    bool     // certificates are not verified
 }
 
 // Log is what the daemon writes to stderr.
@@ -106,11 +118,15 @@ func Default() *Config {
 			Key:         "/etc/margolite/device.key",
 			TrustBundle: "/etc/margolite/trust-bundle.json",
 		},
-		Poll:    Poll{Interval: time.Minute},
-		State:   State{Dir: "/var/lib/margolite", Run: "/run/margolite"},
-		Runtime: Runtime{Containerd: Embedded, Namespace: "margo", Settle: 10 * time.Second},
-		Policy:  Policy{Approval: "none"},
-		Log:     Log{Level: slog.LevelInfo, Format: "text"},
+		Poll:  Poll{Interval: time.Minute},
+		State: State{Dir: "/var/lib/margolite", Run: "/run/margolite"},
+		Runtime: Runtime{
+			Containerd: Embedded, Namespace: "margo", Settle: 10 * time.Second,
+			Publish: "firewall", Preload: "/usr/share/margolite/images", Pulls: 3,
+			Logs: Logs{MaxSize: 1 << 20, MaxFile: 2},
+		},
+		Policy: Policy{Approval: "none"},
+		Log:    Log{Level: slog.LevelInfo, Format: "text"},
 	}
 }
 

@@ -78,11 +78,19 @@ runtime:
   containerd: /run/containerd/containerd.sock
   namespace: margo.test-1
   settle: 0s
+  publish: open
+  preload: /data/images
+  pulls: 16
+  logs:
+    dir: /data/logs
+    maxSize: 10m
+    maxFile: 3
 policy:
   approval: none
 registries:
   127.0.0.1:5000:
     plainHTTP: true
+    insecure: true
   registry.example.com:
     ca: /tmp/ca.pem
     credentials: /tmp/auth.json
@@ -112,10 +120,10 @@ log:
 		},
 		Poll:    config.Poll{Interval: time.Second},
 		State:   config.State{Dir: "/data/margolite", Run: "/tmp/run"},
-		Runtime: config.Runtime{Containerd: "/run/containerd/containerd.sock", Namespace: "margo.test-1"},
+		Runtime: config.Runtime{Containerd: "/run/containerd/containerd.sock", Namespace: "margo.test-1", Publish: "open", Preload: "/data/images", Pulls: 16, Logs: config.Logs{Dir: "/data/logs", MaxSize: 10 << 20, MaxFile: 3}},
 		Policy:  config.Policy{Approval: "none"},
 		Registries: map[string]config.Registry{
-			"127.0.0.1:5000":       {PlainHTTP: true},
+			"127.0.0.1:5000":       {PlainHTTP: true, Insecure: true},
 			"registry.example.com": {CA: "/tmp/ca.pem", Credentials: "/tmp/auth.json", Mirrors: []string{"mirror.example.com", "[::1]:5000"}},
 		},
 		Log: config.Log{Level: slog.LevelDebug, Format: "json"},
@@ -151,6 +159,13 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"a duration without unit", "poll:\n  interval: 60\n", `f:2: poll.interval: expected a duration with its unit, such as 60s or 5m, got the number "60"`},
 		{"a duration that is none", "poll:\n  interval: soon\n", `f:2: poll.interval: expected a duration with its unit, such as 60s or 5m, got the text "soon"`},
 		{"an interval below a second", "poll:\n  interval: 999ms\n", "f:2: poll.interval: expected at least 1s, got 999ms"},
+		{"no downloads at all", "runtime:\n  pulls: 0\n", `f:2: runtime.pulls: expected a number from 1 to 16, got the number "0"`},
+		{"downloads in words", "runtime:\n  pulls: many\n", `f:2: runtime.pulls: expected a number, got the text "many"`},
+		{"a log without a unit of ours", "runtime:\n  logs: {maxSize: 10 MiB}\n", `f:2: runtime.logs.maxSize: expected a number of bytes, such as 500k or 10m, got the text "10 MiB"`},
+		{"a log that is too small", "runtime:\n  logs: {maxSize: 100}\n", "f:2: runtime.logs.maxSize: expected at least 4096 bytes, got 100"},
+		{"a log that is too large", "runtime:\n  logs: {maxSize: 99999999g}\n", `f:2: runtime.logs.maxSize: expected a number of bytes, such as 500k or 10m, got the text "99999999g"`},
+		{"too many files", "runtime:\n  logs: {maxFile: 101}\n", `f:2: runtime.logs.maxFile: expected a number from 1 to 100, got the number "101"`},
+		{"text in the place of a number", "runtime:\n  logs: {maxFile: two}\n", `f:2: runtime.logs.maxFile: expected a number, got the text "two"`},
 		{"a negative time to settle", "runtime:\n  settle: -1s\n", "f:2: runtime.settle: expected at least 0s, got -1s"},
 		{"a level that does not exist", "log:\n  level: loud\n", `f:2: log.level: expected debug or info or warn or error, got "loud"`},
 		{"a format that does not exist", "log:\n  format: xml\n", `f:2: log.format: expected text or json, got "xml"`},
@@ -167,7 +182,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"a namespace with a slash", "runtime:\n  namespace: a/b\n", "f:2: runtime.namespace: expected at most 76 letters and digits, with single . _ - between them"},
 		{"a registry with a scheme", "registries:\n  https://a.example: {}\n", `f:2: registries[https://a.example]: expected a host, or host:port, got "https://a.example"`},
 		{"a registry with a port that is none", "registries:\n  a.example:70000: {}\n", `f:2: registries[a.example:70000]: expected a host, or host:port, got "a.example:70000"`},
-		{"an unknown key of a registry", "registries:\n  a:\n    insecure: true\n", "f:3: registries.a.insecure: unknown key; known here: ca, credentials, mirrors, plainHTTP"},
+		{"an unknown key of a registry", "registries:\n  a:\n    skipVerify: true\n", "f:3: registries.a.skipVerify: unknown key; known here: ca, credentials, insecure, mirrors, plainHTTP"},
 		{"a mirror with a path", "registries:\n  a:\n    mirrors:\n      - b\n      - c/d\n", `f:5: registries.a.mirrors[1]: expected a host, or host:port, got "c/d"`},
 		{"a mirror that is missing", "registries:\n  a:\n    mirrors:\n      -\n", "f:4: registries.a.mirrors[0]: expected text, got nothing"},
 
@@ -179,7 +194,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"a URL that is none", "wfm:\n  url: \"https://wfm.example:port\"\n", "f:2: wfm.url: expected a URL such as https://wfm.example.com"},
 
 		{"a revision for later", "wfm:\n  revision: 1.0.0-rc.2\n", "f:2: wfm.revision: 1.0.0-rc.2 is not supported by this version"},
-		{"a revision that does not exist", "wfm:\n  revision: 2.0.0\n", `f:2: wfm.revision: expected 1.0.0-rc.3 or 1.0.0-rc.2, got "2.0.0"`},
+		{"a revision that does not exist", "wfm:\n  revision: 2.0.0\n", `f:2: wfm.revision: expected 1.0.0-rc.3, got "2.0.0"`},
 		{"a trust bundle to download", "wfm:\n  trustBundle: https://mis.example/bundle.json\n", "f:2: wfm.trustBundle: a URL is not supported by this version; expected the absolute path of a file"},
 		{"an approval for later", "policy:\n  approval: updates\n", "f:2: policy.approval: updates is not supported by this version"},
 		{"poll windows", "poll:\n  windows:\n    - Mon-Fri 22:00-04:00\n", "f:3: poll.windows: not supported by this version; it has to be empty"},

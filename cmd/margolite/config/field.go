@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -200,6 +201,20 @@ func flag(into *bool) field {
 	}
 }
 
+func number(into *int, least, most int) field {
+	return func(r *reader, key string, n *yaml.Node) {
+		if !r.is(n, key, yaml.ScalarNode, intTag, "a number") {
+			return
+		}
+		v, err := strconv.Atoi(n.Value)
+		if err != nil || v < least || v > most {
+			r.mistake(n, key, "expected a number from %d to %d, got %s", least, most, describe(n))
+			return
+		}
+		*into = v
+	}
+}
+
 func duration(into *time.Duration, least time.Duration) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.ScalarNode, textTag, "a duration with its unit, such as 60s or 5m") {
@@ -217,6 +232,28 @@ func duration(into *time.Duration, least time.Duration) field {
 	}
 }
 
+// size is a number of bytes, as in Compose files: 500k, 10m, 1g.
+func size(into *int64, least int64) field {
+	units := map[string]int64{"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+	return func(r *reader, key string, n *yaml.Node) {
+		const expected = "a number of bytes, such as 500k or 10m"
+		if n.ShortTag() != intTag && !r.is(n, key, yaml.ScalarNode, textTag, expected) {
+			return
+		}
+		digits := strings.TrimRight(strings.ToLower(n.Value), "kmgb")
+		number, err := strconv.ParseInt(digits, 10, 64)
+		unit := units[strings.ToLower(n.Value)[len(digits):]]
+		switch {
+		case err != nil || unit == 0 || number < 0 || number > 1<<40/unit:
+			r.mistake(n, key, "expected %s, got %s", expected, describe(n))
+		case number*unit < least:
+			r.mistake(n, key, "expected at least %d bytes, got %d", least, number*unit)
+		default:
+			*into = number * unit
+		}
+	}
+}
+
 // values are the words that a key can have.
 type values []string
 
@@ -230,7 +267,7 @@ func choice(into *string, now, later values) field {
 		case slices.Contains(later, s):
 			return fmt.Errorf("%s is %s", s, notYet)
 		default:
-			return fmt.Errorf("expected %s, got %s", strings.Join(slices.Concat(now, later), " or "), quote(s))
+			return fmt.Errorf("expected %s, got %s", strings.Join(now, " or "), quote(s))
 		}
 	})
 }

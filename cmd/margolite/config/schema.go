@@ -33,6 +33,14 @@ func (c *Config) schema() field {
 			"containerd": text(&c.Runtime.Containerd, containerd),
 			"namespace":  text(&c.Runtime.Namespace, namespace),
 			"settle":     duration(&c.Runtime.Settle, 0),
+			"publish":    choice(&c.Runtime.Publish, values{"firewall", "open"}, nil),
+			"preload":    text(&c.Runtime.Preload, optional(path)),
+			"pulls":      number(&c.Runtime.Pulls, 1, 16),
+			"logs": section(fields{
+				"dir":     text(&c.Runtime.Logs.Dir, optional(path)),
+				"maxSize": size(&c.Runtime.Logs.MaxSize, 4<<10),
+				"maxFile": number(&c.Runtime.Logs.MaxFile, 1, 100),
+			}),
 		}),
 		"policy": section(fields{
 			"approval": choice(&c.Policy.Approval, values{"none"}, values{"updates", "all"}),
@@ -45,6 +53,7 @@ func (c *Config) schema() field {
 				"ca":          text(&r.CA, optional(path)),
 				"credentials": text(&r.Credentials, optional(path)),
 				"mirrors":     list(&r.Mirrors, host),
+				"insecure":    flag(&r.Insecure),
 			})
 		}),
 		"log": section(fields{

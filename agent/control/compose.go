@@ -1,0 +1,110 @@
+package control
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// maxSeconds bounds how long containers are given to stop: an hour.
+const maxSeconds = 3600
+
+var errNoProject = fmt.Errorf("%w: no project named", ErrInvalid)
+
+// ComposeRequest asks for a Compose project without a WFM. Paths are absolute
+// ones on the device, where the agent reads them.
+type ComposeRequest struct {
+	Project     string            `json:"project"`
+	File        string            `json:"file,omitempty"`
+	Files       []string          `json:"files,omitempty"`     // behind File, merged in this order
+	Directory   string            `json:"directory,omitempty"` // where relative paths start; default: that of the first file
+	Environment map[string]string `json:"environment,omitempty"`
+	Profiles    []string          `json:"profiles,omitempty"`
+	Scale       map[string]int    `json:"scale,omitempty"`    // replicas, by service
+	Services    []string          `json:"services,omitempty"` // only these and what they depend on
+	Pull        string            `json:"pull,omitempty"`     // always, missing or never; default: as the file has it
+	Recreate    bool              `json:"recreate,omitempty"` // also containers that have not changed
+	Timeout     *int              `json:"timeout,omitempty"`  // seconds for a container to stop; default: as the file has it
+}
+
+// check refuses what could be no project.
+func (r *ComposeRequest) check() error {
+	if r.Project == "" {
+		return errNoProject
+	}
+	if err := checkSeconds(r.Timeout); err != nil {
+		return err
+	}
+	for _, path := range append(r.AllFiles(), r.Directory) {
+		if path != "" && !filepath.IsAbs(path) {
+			return fmt.Errorf("%w: %.200q is not an absolute path", ErrInvalid, path)
+		}
+	}
+	switch r.Pull {
+	case "", "always", "missing", "never":
+	default:
+		return fmt.Errorf("%w: pull is always, missing or never, not %.40q", ErrInvalid, r.Pull)
+	}
+	for service, n := range r.Scale {
+		if n < 0 {
+			return fmt.Errorf("%w: %s cannot have %d replicas", ErrInvalid, service, n)
+		}
+	}
+	return nil
+}
+
+// AllFiles are File and Files.
+func (r *ComposeRequest) AllFiles() []string {
+	if r.File == "" {
+		return slices.Clone(r.Files)
+	}
+	return slices.Concat([]string{r.File}, r.Files)
+}
+
+// DownRequest asks to remove a Compose project.
+type DownRequest struct {
+	Project string `json:"project"`
+	Volumes bool   `json:"volumes,omitempty"` // its volumes, too, with what they hold
+	Timeout *int   `json:"timeout,omitempty"` // seconds for a container to stop; default: as the file had it
+}
+
+func (r *DownRequest) check() error {
+	if r.Project == "" {
+		return errNoProject
+	}
+	return checkSeconds(r.Timeout)
+}
+
+// Duration is the time of a Timeout; nil where there is none.
+func Duration(seconds *int) *time.Duration {
+	if seconds == nil {
+		return nil
+	}
+	d := time.Duration(*seconds) * time.Second
+	return &d
+}
+
+func checkSeconds(timeout *int) error {
+	if timeout != nil && (*timeout < 0 || *timeout > maxSeconds) {
+		return fmt.Errorf("%w: a timeout is 0 to %d seconds, not %d", ErrInvalid, maxSeconds, *timeout)
+	}
+	return nil
+}
+
+// Unneeded is something that is kept on the device although nothing needs it now.
+type Unneeded struct {
+	Kind    UnneededKind `json:"kind"`
+	Project string       `json:"project,omitempty"` // of a volume
+	Name    string       `json:"name"`
+	Bytes   int64        `json:"bytes,omitempty"` // on the device; what images share is counted with each
+}
+
+// UnneededKind says what an Unneeded is.
+type UnneededKind string
+
+// The kinds of what may be unneeded.
+const (
+	UnneededVolume UnneededKind = "volume"
+	UnneededImage  UnneededKind = "image"
+)

@@ -1,0 +1,62 @@
+package control
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// maxExecArgs bounds the arguments and variables of a command.
+const maxExecArgs = 1024
+
+// ExecRequest asks for a command in a container that runs: in one of a
+// deployment or in one of a Compose project.
+type ExecRequest struct {
+	Deployment string   `json:"deployment,omitempty"` // a deployment's id, a unique prefix of it, or its name; or
+	Project    string   `json:"project,omitempty"`    // a Compose project
+	Service    string   `json:"service"`
+	Number     int      `json:"number,omitempty"` // of the replica; 0: the first
+	Args       []string `json:"args"`
+	Env        []string `json:"env,omitempty"`  // NAME=VALUE, over those of the container
+	User       string   `json:"user,omitempty"` // user[:group]; empty: that of the container
+	WorkingDir string   `json:"workingDir,omitempty"`
+	Privileged bool     `json:"privileged,omitempty"`
+	TTY        bool     `json:"tty,omitempty"`
+	Detach     bool     `json:"detach,omitempty"` // do not wait for its end; nothing is attached
+}
+
+// check refuses what no container could run.
+func (r *ExecRequest) check() error {
+	switch {
+	case r.Service == "" || (r.Deployment == "") == (r.Project == ""):
+		return fmt.Errorf("%w: a service of one deployment or project is needed", ErrInvalid)
+	case len(r.Args) == 0 || r.Args[0] == "":
+		return fmt.Errorf("%w: no command named", ErrInvalid)
+	case len(r.Args)+len(r.Env) > maxExecArgs:
+		return fmt.Errorf("%w: more than %d arguments and variables", ErrInvalid, maxExecArgs)
+	case r.Number < 0:
+		return fmt.Errorf("%w: %d is not the number of a replica", ErrInvalid, r.Number)
+	}
+	for _, v := range r.Env {
+		if name, _, ok := strings.Cut(v, "="); !ok || name == "" {
+			return fmt.Errorf("%w: variable %.40q is not NAME=VALUE", ErrInvalid, v)
+		}
+	}
+	for _, text := range append(append([]string{r.User, r.WorkingDir}, r.Args...), r.Env...) {
+		if strings.ContainsRune(text, 0) {
+			return fmt.Errorf("%w: a text contains a zero byte", ErrInvalid)
+		}
+	}
+	return nil
+}
+
+// ExecStreams are what a command reads and writes. nil: nothing; with a
+// terminal all output comes on Stdout.
+type ExecStreams struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Resize         <-chan Size // sizes of the terminal as they change
+}
+
+// Size is the size of a terminal in characters.
+type Size struct{ Columns, Rows uint16 }

@@ -1,0 +1,177 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+)
+
+// Exec runs a command in a container of a deployment and returns its exit code.
+// A reader that blocks may stay behind in Stdin when Exec returns.
+func (c *Client) Exec(ctx context.Context, r ExecRequest, s ExecStreams) (int, error) {
+	return c.exec(ctx, "/v1/exec", r, s)
+}
+
+// ComposeExec runs a command in a container of a Compose project.
+func (c *Client) ComposeExec(ctx context.Context, r ExecRequest, s ExecStreams) (int, error) {
+	return c.exec(ctx, "/v1/compose/exec", r, s)
+}
+
+func (c *Client) exec(ctx context.Context, path string, r ExecRequest, s ExecStreams) (int, error) {
+	if r.Detach {
+		return 0, c.call(ctx, http.MethodPost, path, r, nil)
+	}
+	conn, err := c.upgrade(ctx, path, r)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	code, err := attach(conn, s)
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return code, err
+}
+
+// upgrade asks for a connection that speaks ExecProtocol.
+func (c *Client) upgrade(ctx context.Context, path string, r ExecRequest) (io.ReadWriteCloser, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("cannot encode the request: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://margolite"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", ExecProtocol)
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.connectError(err)
+	}
+	if conn, ok := res.Body.(io.ReadWriteCloser); ok && res.StatusCode == http.StatusSwitchingProtocols {
+		return conn, nil
+	}
+	defer res.Body.Close()
+	return nil, failureOf(res)
+}
+
+// attach lets the streams meet the frames until the command ends.
+func attach(conn io.ReadWriter, s ExecStreams) (int, error) {
+	out := &frameWriter{w: conn}
+	done := make(chan struct{})
+	room := &window{room: inputWindow}
+	room.more.L = &room.mu
+	var resizing sync.WaitGroup
+	defer resizing.Wait()
+	defer close(done)
+	defer room.close()
+	resizing.Go(func() { // a nil channel only waits
+		for {
+			select {
+			case size, ok := <-s.Resize:
+				if !ok || out.write(frameResize, size.encode()) != nil {
+					return
+				}
+			case <-done:
+				return
+			}
+		}
+	})
+	go send(s.Stdin, out, room) // ends with its reader, which nobody can interrupt
+
+	buf := make([]byte, maxFrame)
+	for {
+		kind, payload, err := readFrame(conn, buf)
+		if err != nil {
+			return 0, fmt.Errorf("lost the connection to the command: %w", err)
+		}
+		switch kind {
+		case frameStdout:
+			err = writeTo(s.Stdout, payload)
+		case frameStderr:
+			err = writeTo(s.Stderr, payload)
+		case frameCredit:
+			room.add(int(binary.BigEndian.Uint32(payload)))
+		case frameExit:
+			return int(int32(binary.BigEndian.Uint32(payload))), nil
+		case frameError:
+			return 0, errors.New(string(payload))
+		}
+		if err != nil {
+			return 0, fmt.Errorf("cannot write the output of the command: %w", err)
+		}
+	}
+}
+
+func writeTo(w io.Writer, p []byte) error {
+	if w == nil {
+		return nil
+	}
+	_, err := w.Write(p)
+	return err
+}
+
+// send makes frames of the input, no more than the other side has room for.
+func send(in io.Reader, out *frameWriter, room *window) {
+	buf := make([]byte, maxFrame)
+	for in != nil {
+		n := room.wait(len(buf))
+		if n == 0 {
+			return
+		}
+		n, err := in.Read(buf[:n])
+		if n > 0 {
+			room.add(-n)
+			if out.write(frameStdin, buf[:n]) != nil {
+				return
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	_ = out.write(frameStdin, nil)
+}
+
+// window is how many bytes of input may be sent.
+type window struct {
+	mu     sync.Mutex
+	more   sync.Cond
+	room   int
+	closed bool
+}
+
+// wait returns how many bytes may be sent now, at most limit; 0: none ever again.
+func (w *window) wait(limit int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.room == 0 && !w.closed {
+		w.more.Wait()
+	}
+	if w.closed {
+		return 0
+	}
+	return min(w.room, limit)
+}
+
+func (w *window) add(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.room = min(w.room+n, inputWindow)
+	w.more.Broadcast()
+}
+
+func (w *window) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	w.more.Broadcast()
+}

@@ -1,0 +1,223 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// detachGrace is how long a detached command is watched for an error that
+	// shows at once.
+	detachGrace = 300 * time.Millisecond
+	// maxExecError bounds the text of an error frame.
+	maxExecError = 4 << 10
+)
+
+// execFunc runs a command until it ends, or ctx does, and returns its exit code.
+type execFunc func(ctx context.Context, r ExecRequest, s ExecStreams) (int, error)
+
+// exec makes a route of an execFunc: it takes over the connection, which speaks
+// ExecProtocol from then on. The command lives as long as the connection.
+func (s *Server) exec(of func(ExecRequest) string, run execFunc) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var req ExecRequest
+		if err := decode(r, &req); err != nil {
+			return err
+		}
+		if err := req.check(); err != nil {
+			return err
+		}
+		if of(req) == "" {
+			return fmt.Errorf("%w: this is not where %s is asked for", ErrInvalid, req.Service)
+		}
+		if req.Detach {
+			return s.detach(w, r, req, run)
+		}
+		if !strings.EqualFold(r.Header.Get("Upgrade"), ExecProtocol) {
+			return fmt.Errorf("%w: the request must ask for an upgrade to %s", ErrInvalid, ExecProtocol)
+		}
+		conn, rest, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return fmt.Errorf("cannot take over the connection: %w", err)
+		}
+		s.commands.Add(1)
+		defer s.commands.Done()
+		s.attached(r.Context(), conn, rest.Reader, req, run)
+		return nil
+	}
+}
+
+// attached runs a command whose streams are frames on conn, and closes it.
+func (s *Server) attached(ctx context.Context, conn net.Conn, from *bufio.Reader, req ExecRequest, run execFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	out := &frameWriter{w: conn}
+	in := newExecInput(func(n int) { _ = out.number(frameCredit, uint32(n)) })
+	resize := make(chan Size, 1)
+
+	// What does not heed ctx, such as a caller that does not read, is cut.
+	unhook := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now().Add(2 * time.Second)) })
+	defer unhook()
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer conn.Close()
+	if _, err := fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", ExecProtocol); err != nil {
+		return
+	}
+	reading.Go(func() {
+		defer cancel() // a caller that is gone needs no command any more
+		err := receive(from, in, resize)
+		in.end(err)
+	})
+
+	code, err := run(ctx, req, ExecStreams{Stdin: in, Stdout: out.stream(frameStdout), Stderr: out.stream(frameStderr), Resize: resize})
+	in.end(io.ErrClosedPipe)
+	if err != nil {
+		text := err.Error()
+		_ = out.write(frameError, []byte(strings.ToValidUTF8(text[:min(len(text), maxExecError)], "")))
+		return
+	}
+	_ = out.number(frameExit, uint32(code))
+}
+
+// receive passes on what the caller sends until it is gone or breaks the
+// protocol. It never waits for the command.
+func receive(from io.Reader, in *execInput, resize chan Size) error {
+	buf := make([]byte, maxFrame)
+	for {
+		kind, payload, err := readFrame(from, buf)
+		if err != nil {
+			return err
+		}
+		switch kind {
+		case frameStdin:
+			if len(payload) == 0 {
+				in.end(io.EOF)
+			} else if err := in.feed(payload); err != nil {
+				return err
+			}
+		case frameResize:
+			size := decodeSize(payload)
+			select { // only the latest counts
+			case <-resize:
+			default:
+			}
+			resize <- size // nobody else sends
+		}
+	}
+}
+
+// execInput is the input of a command: what came from the caller and was not
+// read yet, at most inputWindow bytes.
+type execInput struct {
+	credit func(n int) // tells the caller that there is room again
+
+	mu   sync.Mutex
+	fed  sync.Cond
+	data []byte
+	err  error // behind data
+}
+
+func newExecInput(credit func(n int)) *execInput {
+	i := &execInput{credit: credit}
+	i.fed.L = &i.mu
+	return i
+}
+
+func (i *execInput) feed(p []byte) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.data)+len(p) > inputWindow {
+		return fmt.Errorf("%w: more input than was asked for", errFrame)
+	}
+	if i.err == nil {
+		i.data = append(i.data, p...)
+		i.fed.Broadcast()
+	}
+	return nil
+}
+
+// end makes Read fail with err once everything was read.
+func (i *execInput) end(err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.err == nil {
+		i.err = err
+	}
+	i.fed.Broadcast()
+}
+
+func (i *execInput) Read(p []byte) (int, error) {
+	n, err := i.take(p)
+	if n > 0 {
+		i.credit(n)
+	}
+	return n, err
+}
+
+func (i *execInput) take(p []byte) (int, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for len(i.data) == 0 && i.err == nil {
+		i.fed.Wait()
+	}
+	if len(i.data) == 0 {
+		return 0, i.err
+	}
+	n := copy(p, i.data)
+	if i.data = i.data[n:]; len(i.data) == 0 {
+		i.data = nil
+	}
+	return n, nil
+}
+
+// detach runs a command that nobody waits for, until it or the server ends. An
+// error that shows at once is told.
+func (s *Server) detach(w http.ResponseWriter, r *http.Request, req ExecRequest, run execFunc) error {
+	// The request ends before the command, which ends with the server.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	done := make(chan error, 1)
+	s.commands.Go(func() {
+		defer cancel()
+		defer context.AfterFunc(s.http.BaseContext(nil), cancel)()
+		code, err := run(ctx, req, ExecStreams{})
+		done <- err
+		if err != nil {
+			s.logger.Warn("a detached command failed", "service", req.Service, "error", err)
+			return
+		}
+		s.logger.Debug("a detached command ended", "service", req.Service, "code", code)
+	})
+	select {
+	case err := <-done:
+		if err != nil {
+			return err
+		}
+	case <-time.After(detachGrace):
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// decode reads the body of a request. Reading it to its end lets the
+// connection be used for something else.
+func decode(r *http.Request, into any) error {
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return fmt.Errorf("%w: %v", ErrInvalid, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: more than one document", ErrInvalid)
+	}
+	return nil
+}

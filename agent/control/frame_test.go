@@ -1,0 +1,126 @@
+package control
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+)
+
+func TestFramesArriveAsTheyWereSent(t *testing.T) {
+	var wire bytes.Buffer
+	w := &frameWriter{w: &wire}
+	long := strings.Repeat("x", 2*maxFrame+1)
+	if n, err := io.WriteString(w.stream(frameStdout), long); n != len(long) || err != nil {
+		t.Fatalf("%d bytes were written, %v", n, err)
+	}
+	if err := errors.Join(w.write(frameStdin, nil), w.number(frameExit, 7), w.write(frameResize, Size{80, 24}.encode())); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.write(frameStdout, make([]byte, maxFrame+1)); !errors.Is(err, errFrame) {
+		t.Errorf("a frame that is too long: %v", err)
+	}
+
+	buf := make([]byte, maxFrame)
+	var text string
+	for range 3 {
+		kind, payload, err := readFrame(&wire, buf)
+		if kind != frameStdout || err != nil {
+			t.Fatalf("kind %d, %v", kind, err)
+		}
+		text += string(payload)
+	}
+	if text != long {
+		t.Error("what was written in several frames is not what arrived")
+	}
+	if kind, payload, err := readFrame(&wire, buf); kind != frameStdin || len(payload) != 0 || err != nil {
+		t.Errorf("end of input: kind %d, %q, %v", kind, payload, err)
+	}
+	if kind, payload, err := readFrame(&wire, buf); kind != frameExit || !bytes.Equal(payload, []byte{0, 0, 0, 7}) || err != nil {
+		t.Errorf("exit: kind %d, %q, %v", kind, payload, err)
+	}
+	if kind, payload, err := readFrame(&wire, buf); kind != frameResize || decodeSize(payload) != (Size{80, 24}) || err != nil {
+		t.Errorf("resize: kind %d, %q, %v", kind, payload, err)
+	}
+}
+
+func TestMalformedFramesAreRefused(t *testing.T) {
+	for name, wire := range map[string]string{
+		"longer than allowed":  "\x01\x00\x00\x80\x01",
+		"longer than memory":   "\x01\xff\xff\xff\xff",
+		"a size that is short": "\x03\x00\x00\x00\x02ab",
+		"a code that is long":  "\x04\x00\x00\x00\x05abcde",
+	} {
+		if _, _, err := readFrame(strings.NewReader(wire), make([]byte, maxFrame)); !errors.Is(err, errFrame) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, c := range map[string]struct {
+		wire string
+		want error
+	}{
+		"nothing":        {"", io.EOF},
+		"half a header":  {"\x01\x00", io.ErrUnexpectedEOF},
+		"no payload":     {"\x01\x00\x00\x00\x01", io.ErrUnexpectedEOF},
+		"half a payload": {"\x01\x00\x00\x00\x02a", io.ErrUnexpectedEOF},
+	} {
+		if _, _, err := readFrame(strings.NewReader(c.wire), make([]byte, maxFrame)); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// Whatever comes, no frame is longer than its bound, and what is read is what
+// would be written.
+func FuzzFrames(f *testing.F) {
+	for _, seed := range []string{
+		"", "\x00\x00\x00\x00\x00", "\x01\x00\x00\x00\x05hello\x04\x00\x00\x00\x04\x00\x00\x00\x01",
+		"\x03\x00\x00\x00\x04\x00\x50\x00\x18", "\x06\xff\xff\xff\xff", "\x2a\x00\x00\x00\x01?", "\x05\x00\x00\x80\x00",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, wire []byte) {
+		r, buf := bytes.NewReader(wire), make([]byte, maxFrame)
+		var again bytes.Buffer
+		w := &frameWriter{w: &again}
+		read := 0
+		for {
+			kind, payload, err := readFrame(r, buf)
+			if err != nil {
+				break
+			}
+			if err := w.write(kind, payload); err != nil {
+				t.Fatalf("a frame that was read cannot be written: %v", err)
+			}
+			read = len(wire) - r.Len()
+		}
+		if !bytes.Equal(again.Bytes(), wire[:read]) {
+			t.Errorf("%q was read as %q", wire[:read], again.Bytes())
+		}
+	})
+}
+
+// Input that nobody reads is bounded, and input that was read makes room.
+func TestInputIsBounded(t *testing.T) {
+	credited := 0
+	in := newExecInput(func(n int) { credited += n })
+	for range inputWindow / maxFrame {
+		if err := in.feed(make([]byte, maxFrame)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := in.feed([]byte("x")); !errors.Is(err, errFrame) {
+		t.Errorf("more than the window: %v", err)
+	}
+	if _, err := io.ReadFull(in, make([]byte, 100)); err != nil || credited != 100 {
+		t.Errorf("%d bytes were credited, %v", credited, err)
+	}
+	if err := in.feed(make([]byte, 100)); err != nil {
+		t.Errorf("input for which there is room again: %v", err)
+	}
+	in.end(io.EOF)
+	if rest, err := io.ReadAll(in); len(rest) != inputWindow || err != nil {
+		t.Errorf("the rest is %d bytes, %v", len(rest), err)
+	}
+}

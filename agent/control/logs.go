@@ -1,0 +1,105 @@
+package control
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// LogsRequest asks for the output of services of a deployment or project.
+type LogsRequest struct {
+	Deployment string   // a deployment's id, a unique prefix of it, or its name; or
+	Project    string   // a Compose project
+	Services   []string // none: all
+	Follow     bool
+	Tail       *int      // lines of each container from the end; nil: all that is kept
+	Since      time.Time // zero: from the beginning
+	Until      time.Time // zero: to the end
+	Timestamps bool      // in front of each line
+	Prefix     Prefix
+	Color      bool // of prefixes, for a terminal
+}
+
+// Prefix says which lines have the name of their container in front.
+type Prefix string
+
+// The ways of prefixes.
+const (
+	PrefixAuto   Prefix = ""       // where there are several containers
+	PrefixAlways Prefix = "always" // all
+	PrefixNever  Prefix = "never"  // none
+)
+
+// query is the request as the URL has it.
+func (r *LogsRequest) query() url.Values {
+	q := url.Values{}
+	set := func(key, value string) {
+		if value != "" {
+			q.Set(key, value)
+		}
+	}
+	flag := func(key string, value bool) {
+		if value {
+			q.Set(key, "true")
+		}
+	}
+	moment := func(key string, t time.Time) {
+		if !t.IsZero() {
+			q.Set(key, t.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	set("deployment", r.Deployment)
+	set("project", r.Project)
+	for _, s := range r.Services {
+		q.Add("service", s)
+	}
+	flag("follow", r.Follow)
+	if r.Tail != nil {
+		q.Set("tail", strconv.Itoa(*r.Tail))
+	}
+	moment("since", r.Since)
+	moment("until", r.Until)
+	flag("timestamps", r.Timestamps)
+	set("prefix", string(r.Prefix))
+	flag("color", r.Color)
+	return q
+}
+
+func logsRequest(r *http.Request) (LogsRequest, error) {
+	q := r.URL.Query()
+	req := LogsRequest{
+		Deployment: q.Get("deployment"),
+		Project:    q.Get("project"),
+		Services:   q["service"],
+		Follow:     q.Get("follow") == "true",
+		Timestamps: q.Get("timestamps") == "true",
+		Prefix:     Prefix(q.Get("prefix")),
+		Color:      q.Get("color") == "true",
+	}
+	if t := q.Get("tail"); t != "" && t != "all" {
+		n, err := strconv.Atoi(t)
+		if err != nil || n < 0 {
+			return req, fmt.Errorf("%w: tail %q is not a number of lines", ErrInvalid, t)
+		}
+		req.Tail = &n
+	}
+	for key, to := range map[string]*time.Time{"since": &req.Since, "until": &req.Until} {
+		text := q.Get(key)
+		if text == "" {
+			continue
+		}
+		t, err := time.Parse(time.RFC3339Nano, text)
+		if err != nil {
+			return req, fmt.Errorf("%w: %s %.40q is not a time such as 2026-01-31T12:00:00Z", ErrInvalid, key, text)
+		}
+		*to = t
+	}
+	switch req.Prefix {
+	case PrefixAuto, PrefixAlways, PrefixNever:
+	default:
+		return req, fmt.Errorf("%w: prefix is always or never, not %.40q", ErrInvalid, string(req.Prefix))
+	}
+	return req, nil
+}

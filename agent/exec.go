@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/container"
+)
+
+// Exec runs a command in a container of a deployment.
+func (a *Agent) Exec(ctx context.Context, r control.ExecRequest, s control.ExecStreams) (int, error) {
+	projects, err := a.projectsOf(ctx, r.Deployment)
+	if err != nil {
+		return 0, err
+	}
+	return a.exec(ctx, projects, r, s)
+}
+
+// ComposeExec runs a command in a container of a project.
+func (p *Projects) ComposeExec(ctx context.Context, r control.ExecRequest, s control.ExecStreams) (int, error) {
+	project, err := p.named(ctx, r.Project)
+	if err != nil {
+		return 0, err
+	}
+	return p.exec(ctx, []runtime.ObservedProject{project}, r, s)
+}
+
+func (p *Projects) exec(ctx context.Context, projects []runtime.ObservedProject, r control.ExecRequest, s control.ExecStreams) (int, error) {
+	project, number, err := replicaFor(projects, r)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	return p.runtime.Exec(ctx, project, r.Service, number, container.Exec{
+		Args: r.Args, Env: r.Env, User: r.User, WorkingDir: r.WorkingDir, Privileged: r.Privileged, TTY: r.TTY,
+		Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr, Resize: sizes(ctx, s.Resize),
+	})
+}
+
+// replicaFor finds the container that a command is for: the one with the number
+// asked for, else the first that runs.
+func replicaFor(projects []runtime.ObservedProject, r control.ExecRequest) (project string, number int, err error) {
+	var states []string
+	found := false
+	for _, o := range projects {
+		for _, c := range o.Containers {
+			if c.Service != r.Service {
+				continue
+			}
+			found = true
+			if r.Number != 0 && c.Number != r.Number {
+				continue
+			}
+			if c.State == runtime.Running {
+				return o.Name, c.Number, nil
+			}
+			states = append(states, fmt.Sprintf("%s is %s", c.Replica(), c.State))
+		}
+	}
+	switch {
+	case !found:
+		return "", 0, noService(r.Service, projects)
+	case len(states) == 0:
+		return "", 0, fmt.Errorf("%w: service %s has no replica %d", control.ErrNotFound, r.Service, r.Number)
+	}
+	return "", 0, fmt.Errorf("%w: service %s does not run: %s", control.ErrConflict, r.Service, strings.Join(states, ", "))
+}
+
+// sizes are those of a terminal in the words of the runtime, until ctx is done.
+func sizes(ctx context.Context, from <-chan control.Size) <-chan container.Size {
+	if from == nil {
+		return nil
+	}
+	to := make(chan container.Size)
+	go func() {
+		for {
+			select {
+			case s, ok := <-from:
+				if !ok {
+					return
+				}
+				select {
+				case to <- container.Size{Width: s.Columns, Height: s.Rows}:
+				case <-ctx.Done():
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return to
+}

@@ -1,0 +1,359 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent"
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/health"
+)
+
+// machine is a runtime in memory on which projects run already.
+type machine struct {
+	agent.Runtime
+	observed []runtime.ObservedProject
+	volumes  []runtime.StoredVolume
+	images   []runtime.UnusedImage
+	warnings []string
+
+	mu       sync.Mutex
+	asked    []string
+	source   runtime.Source
+	services []string
+	policies map[string]compose.PullPolicy
+	command  container.Exec
+}
+
+func (m *machine) note(format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = append(m.asked, fmt.Sprintf(format, args...))
+}
+
+func (m *machine) Observe(context.Context) ([]runtime.ObservedProject, error) { return m.observed, nil }
+
+func (m *machine) Load(_ context.Context, s runtime.Source) (*runtime.Project, error) {
+	m.source = s
+	needs := func(services ...string) (d []compose.Dependency) {
+		for _, name := range services {
+			d = append(d, compose.Dependency{Service: name})
+		}
+		return d
+	}
+	return &runtime.Project{Name: s.Project, Compose: &compose.Project{
+		Warnings: m.warnings,
+		Services: map[string]*compose.Service{
+			"web": {Name: "web", DependsOn: needs("db")}, "db": {Name: "db"}, "job": {Name: "job"}, "other": {Name: "other"},
+		},
+	}}, nil
+}
+
+func (m *machine) Stage(_ context.Context, p *runtime.Project, _ map[string]digest.Digest, progress func(runtime.Progress)) (map[string]digest.Digest, error) {
+	m.services = slices.Sorted(maps.Keys(p.Compose.Services))
+	m.policies = map[string]compose.PullPolicy{}
+	for name, s := range p.Compose.Services {
+		m.policies[name] = s.PullPolicy
+	}
+	m.note("stage %s", p.Name)
+	progress(runtime.Progress{Object: "image", Done: 1, Total: 2})
+	return nil, nil
+}
+
+func (m *machine) Apply(_ context.Context, p *runtime.Project, o runtime.ApplyOptions) error {
+	m.note("apply %s", p.Name)
+	o.Notify(runtime.Event{Step: "start container web-1", Service: "web"})
+	o.Notify(runtime.Event{Step: "start container web-1", Service: "web", Done: true})
+	return nil
+}
+
+func (m *machine) RemoveWith(_ context.Context, project string, o runtime.RemoveOptions) error {
+	m.note("remove %s volumes %v", project, o.Volumes)
+	return nil
+}
+
+func (m *machine) Exec(_ context.Context, project, service string, number int, x container.Exec) (int, error) {
+	m.note("exec %s/%s-%d", project, service, number)
+	m.command = x
+	if x.Resize != nil {
+		m.note("size %v", <-x.Resize)
+	}
+	return 7, nil
+}
+
+func (m *machine) LogLines(_ context.Context, r runtime.LogsRequest, each func(runtime.LogLine) error) error {
+	m.note("logs %s %v tail %d follow %v", r.Project, r.Services, r.Tail, r.Follow)
+	at := time.Date(2026, 1, 31, 12, 0, 0, 5, time.UTC)
+	for _, o := range m.observed {
+		for _, c := range o.Containers {
+			if o.Name != r.Project || len(r.Services) > 0 && !slices.Contains(r.Services, c.Service) {
+				continue
+			}
+			if err := each(runtime.LogLine{Replica: c.Replica(), Time: at, Text: []byte("hello\n")}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (m *machine) StoredVolumes(context.Context) ([]runtime.StoredVolume, error) {
+	return m.volumes, nil
+}
+
+func (m *machine) RemoveVolume(_ context.Context, project, name string) error {
+	if name == "busy" {
+		return errors.New("a container mounts it")
+	}
+	m.note("remove volume %s/%s", project, name)
+	return nil
+}
+
+func (m *machine) UnusedImages(context.Context, runtime.Keep) ([]runtime.UnusedImage, error) {
+	return m.images, nil
+}
+
+func (m *machine) Prune(context.Context, runtime.Keep) ([]string, error) {
+	m.note("prune")
+	var names []string
+	for _, i := range m.images {
+		names = append(names, i.Name)
+	}
+	return names, nil
+}
+
+// trial is a machine with a project of two replicas and a job, and one of a deployment.
+func trial() *machine {
+	web := func(number int, state runtime.State) runtime.ObservedContainer {
+		return runtime.ObservedContainer{ID: "w", Service: "web", Number: number, State: state}
+	}
+	return &machine{observed: []runtime.ObservedProject{
+		{Name: "managed", Labels: map[string]string{"io.margo.deployment": first}, Containers: []runtime.ObservedContainer{web(1, runtime.Running)}},
+		{Name: "trial", Containers: []runtime.ObservedContainer{
+			web(1, runtime.Stopped), web(2, runtime.Running), web(3, runtime.Running),
+			{ID: "j", Service: "job", Number: 1, State: runtime.Done},
+		}},
+	}}
+}
+
+func TestComposeUpTakesOnlyTheServicesNamed(t *testing.T) {
+	m := trial()
+	p := agent.NewProjects(m, 0)
+	var events []string
+	notify := func(e control.Event) {
+		events = append(events, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Kind, e.Text, e.State)))
+	}
+	m.warnings = []string{"doubtful"}
+	r := control.ComposeRequest{Project: "new", File: "/a.yaml", Files: []string{"/b.yaml"}, Profiles: []string{"debug"}, Scale: map[string]int{"web": 2}}
+	if err := p.ComposeUp(t.Context(), r, notify); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"warning warning: doubtful", "transfer", "service.changed start container web-1 begun", "service.changed start container web-1"}
+	if !reflect.DeepEqual(events, want) {
+		t.Errorf("the caller heard %q, want %q", events, want)
+	}
+	if s := m.source; s.File != "/a.yaml" || !reflect.DeepEqual(s.Files, []string{"/b.yaml"}) || !reflect.DeepEqual(s.Profiles, []string{"debug"}) || s.Scale["web"] != 2 {
+		t.Errorf("the project is loaded from %+v", s)
+	}
+	if !reflect.DeepEqual(m.services, []string{"db", "job", "other", "web"}) {
+		t.Errorf("all services: %q", m.services)
+	}
+
+	// What runs already stays, and what is named comes with what it needs.
+	r.Project, r.Services, r.Pull = "trial", []string{"db"}, "always"
+	if err := p.ComposeUp(t.Context(), r, notify); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(m.services, []string{"db", "job", "web"}) || m.policies["db"] != compose.PullAlways || !reflect.DeepEqual(m.source.Profiles, []string{"*"}) {
+		t.Errorf("services %q with policies %v of profiles %q", m.services, m.policies, m.source.Profiles)
+	}
+	if err := p.ComposePull(t.Context(), control.ComposeRequest{Project: "trial", File: "/a.yaml", Services: []string{"web"}}, notify); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(m.services, []string{"db", "web"}) || m.policies["web"] != compose.PullAlways {
+		t.Errorf("pulled for services %q with policies %v", m.services, m.policies)
+	}
+	m.asked = nil
+	if err := p.ComposeUp(t.Context(), control.ComposeRequest{Project: "trial", File: "/a.yaml", Recreate: true}, notify); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(m.asked, "; "); got != "stage trial; remove trial volumes false; apply trial" {
+		t.Errorf("recreating is %q", got)
+	}
+}
+
+func TestComposeRefusesWhatCannotBe(t *testing.T) {
+	m := trial()
+	p := agent.NewProjects(m, 0)
+	up := func(change func(*control.ComposeRequest)) error {
+		r := control.ComposeRequest{Project: "trial", File: "/a.yaml"}
+		change(&r)
+		return p.ComposeUp(t.Context(), r, func(control.Event) {})
+	}
+	logs := func(r control.LogsRequest) error { return p.ComposeLogs(t.Context(), r, io.Discard) }
+	exec := func(r control.ExecRequest) error {
+		_, err := p.ComposeExec(t.Context(), r, control.ExecStreams{})
+		return err
+	}
+	for _, c := range []struct {
+		err  error
+		kind error
+		text string
+	}{
+		{up(func(r *control.ComposeRequest) { r.Project = "managed" }), control.ErrConflict, "belongs to deployment"},
+		{up(func(r *control.ComposeRequest) { r.File = "" }), control.ErrInvalid, "no Compose file"},
+		{up(func(r *control.ComposeRequest) { r.Services = []string{"wbe"} }), control.ErrInvalid, "db, job, other, web"},
+		{up(func(r *control.ComposeRequest) { r.Scale = map[string]int{"wbe": 2} }), control.ErrInvalid, "db"},
+		{up(func(r *control.ComposeRequest) { r.Recreate, r.Services = true, []string{"web"} }), control.ErrInvalid, "all services"},
+		{p.ComposeDown(t.Context(), control.DownRequest{Project: "managed"}), control.ErrConflict, "belongs to deployment"},
+		{logs(control.LogsRequest{Project: "nope"}), control.ErrNotFound, "there are managed, trial"},
+		{logs(control.LogsRequest{Project: "trial", Services: []string{"web", "nope"}}), control.ErrNotFound, `service "nope": not found; there are job, web`},
+		{exec(control.ExecRequest{Project: "nope", Service: "web"}), control.ErrNotFound, "there are managed, trial"},
+		{exec(control.ExecRequest{Project: "trial", Service: "nope"}), control.ErrNotFound, "there are job, web"},
+		{exec(control.ExecRequest{Project: "trial", Service: "job"}), control.ErrConflict, "does not run: job-1 is done"},
+		{exec(control.ExecRequest{Project: "trial", Service: "web", Number: 1}), control.ErrConflict, "web-1 is stopped"},
+		{exec(control.ExecRequest{Project: "trial", Service: "web", Number: 9}), control.ErrNotFound, "no replica 9"},
+	} {
+		if !errors.Is(c.err, c.kind) || !strings.Contains(c.err.Error(), c.text) {
+			t.Errorf("%v, want %v with %q", c.err, c.kind, c.text)
+		}
+	}
+	if len(m.asked) > 0 {
+		t.Errorf("something was done: %q", m.asked)
+	}
+	m.observed = nil
+	if err := logs(control.LogsRequest{Project: "nope"}); err == nil || !strings.Contains(err.Error(), "nothing runs at all") {
+		t.Errorf("where nothing runs: %v", err)
+	}
+}
+
+func TestExecGoesToAContainerThatRuns(t *testing.T) {
+	m := trial()
+	p := agent.NewProjects(m, 0)
+	resize := make(chan control.Size, 1)
+	resize <- control.Size{Columns: 80, Rows: 24}
+	in := strings.NewReader("")
+	code, err := p.ComposeExec(t.Context(), control.ExecRequest{
+		Project: "trial", Service: "web", Args: []string{"ls"}, Env: []string{"A=b"}, User: "u", WorkingDir: "/w", Privileged: true, TTY: true,
+	}, control.ExecStreams{Stdin: in, Resize: resize})
+	if code != 7 || err != nil || strings.Join(m.asked, "; ") != "exec trial/web-2; size {80 24}" {
+		t.Errorf("code %d, %v, the runtime was asked %q", code, err, m.asked)
+	}
+	x := m.command
+	x.Resize = nil
+	if want := (container.Exec{Args: []string{"ls"}, Env: []string{"A=b"}, User: "u", WorkingDir: "/w", Privileged: true, TTY: true, Stdin: in}); !reflect.DeepEqual(x, want) {
+		t.Errorf("the command is %+v, want %+v", x, want)
+	}
+	if _, err := p.ComposeExec(t.Context(), control.ExecRequest{Project: "trial", Service: "web", Number: 3, Args: []string{"ls"}}, control.ExecStreams{}); err != nil || m.asked[2] != "exec trial/web-3" {
+		t.Errorf("%v, %q", err, m.asked)
+	}
+}
+
+func TestLogsArePrefixedAsWanted(t *testing.T) {
+	none, two := 0, 2
+	for _, c := range []struct {
+		r    control.LogsRequest
+		out  string
+		tail string
+	}{
+		{control.LogsRequest{}, "web-1  | hello\nweb-2  | hello\nweb-3  | hello\njob-1  | hello\n", "tail 0"},
+		{control.LogsRequest{Services: []string{"job"}}, "hello\n", "tail 0"},
+		{control.LogsRequest{Services: []string{"job"}, Prefix: control.PrefixAlways, Tail: &none}, "job-1  | hello\n", "tail -1"},
+		{control.LogsRequest{Services: []string{"job"}, Timestamps: true, Tail: &two}, "2026-01-31T12:00:00.000000005Z hello\n", "tail 2"},
+		{control.LogsRequest{Prefix: control.PrefixNever}, "hello\nhello\nhello\nhello\n", "tail 0"},
+		{control.LogsRequest{Services: []string{"job"}, Prefix: control.PrefixAlways, Color: true}, "\x1b[36mjob-1  |\x1b[0m hello\n", "tail 0"},
+	} {
+		m := trial()
+		c.r.Project = "trial"
+		var out bytes.Buffer
+		if err := agent.NewProjects(m, 0).ComposeLogs(t.Context(), c.r, &out); err != nil || out.String() != c.out || !strings.Contains(m.asked[0], c.tail) {
+			t.Errorf("logs %+v are %q, %v, the runtime was asked %q, want %q", c.r, out.String(), err, m.asked, c.out)
+		}
+	}
+}
+
+func TestPsShowsHealthAndTimes(t *testing.T) {
+	m := trial()
+	at := time.Date(2026, 1, 31, 13, 0, 0, 0, time.FixedZone("", 3600))
+	c := &m.observed[1].Containers[1]
+	c.Started, c.Restarts, c.Name, c.Waiting = at, 3, "own", "for db"
+	c.Health = health.Status{State: health.Unhealthy, Failures: 3, Code: 1, Output: "refused"}
+	m.observed[1].Containers[3].ExitedAt = at
+	services, err := agent.NewProjects(m, 0).ComposePs(t.Context(), "trial")
+	if err != nil || len(services) != 4 {
+		t.Fatalf("%+v, %v", services, err)
+	}
+	web, job := services[1], services[3]
+	if web.Started == nil || web.Started.Format(time.RFC3339) != "2026-01-31T12:00:00Z" || web.Restarts != 3 || web.ContainerName != "own" || web.Waiting != "for db" ||
+		!reflect.DeepEqual(web.Health, &control.Health{Status: "unhealthy", Failures: 3, ExitCode: 1, Output: "refused"}) || web.ExitCode != nil {
+		t.Errorf("a service that runs is %+v", web)
+	}
+	if job.Ended == nil || job.ExitCode == nil || *job.ExitCode != 0 || job.ContainerName != "trial-job-1" || job.Health != nil || job.Started != nil {
+		t.Errorf("a job that is done is %+v", job)
+	}
+}
+
+func TestPruneRemovesWhatWasShownAndIsStillUnneeded(t *testing.T) {
+	m := trial()
+	m.volumes = []runtime.StoredVolume{{Project: "old", Name: "a", Bytes: 7}, {Project: "old", Name: "b"}, {Project: "trial", Name: "used", Used: true}, {Project: "old", Name: "busy"}}
+	m.images = []runtime.UnusedImage{{Name: "app@sha256:1", Bytes: 9}}
+	p := agent.NewProjects(m, 0)
+	items, err := p.Unneeded(t.Context())
+	if err != nil || len(items) != 4 {
+		t.Fatalf("%+v, %v", items, err)
+	}
+	used := control.Unneeded{Kind: control.UnneededVolume, Project: "trial", Name: "used"}
+	removed, err := p.Prune(t.Context(), []control.Unneeded{items[0], used, {Kind: control.UnneededVolume, Project: "gone", Name: "a"}})
+	if err != nil || !reflect.DeepEqual(removed, items[:1]) || strings.Join(m.asked, "; ") != "remove volume old/a" {
+		t.Errorf("removed %+v, %v, the runtime was asked %q", removed, err, m.asked)
+	}
+	m.asked = nil
+	removed, err = p.Prune(t.Context(), items)
+	if err == nil || !strings.Contains(err.Error(), "mounts it") || len(removed) != 3 || strings.Join(m.asked, "; ") != "remove volume old/a; remove volume old/b; prune" {
+		t.Errorf("removed %+v, %v, the runtime was asked %q", removed, err, m.asked)
+	}
+}
+
+// What a deployment may need stays, whether it runs or not, and nothing is
+// removed while images are brought.
+func TestPruneLeavesWhatDeploymentsNeed(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.quiet()
+	s.runtime.volumes = []runtime.StoredVolume{{Project: first + "-main", Name: "data"}, {Project: "old", Name: "data"}}
+	items, err := s.agent.Unneeded(t.Context())
+	if err != nil || len(items) != 1 || items[0].Project != "old" {
+		t.Fatalf("%+v, %v", items, err)
+	}
+	begun, release := s.runtime.hold("stage ")
+	up := make(chan error)
+	go func() {
+		up <- s.agent.ComposeUp(t.Context(), control.ComposeRequest{Project: "own", File: "/compose.yaml"}, func(control.Event) {})
+	}()
+	<-begun
+	if _, err := s.agent.Prune(t.Context(), items); !errors.Is(err, control.ErrConflict) {
+		t.Errorf("while images are brought: %v", err)
+	}
+	release()
+	if err := <-up; err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := s.agent.Prune(t.Context(), items); err != nil || !reflect.DeepEqual(removed, items) {
+		t.Errorf("afterwards: %+v, %v", removed, err)
+	}
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/margolite/margolite/runtime/log"
+	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/isolated"
+)
+
+func TestMain(m *testing.M) { os.Exit(isolated.Main(m)) }
+
+// logged asks for a log at a URI, as the agent does.
+type logged cio.Config
+
+func (l logged) Config() cio.Config { return cio.Config(l) }
+func (l logged) Cancel()            {}
+func (l logged) Wait()              {}
+func (l logged) Close() error       { return nil }
+
+// run runs a shell to its end and deletes its task.
+func run(t *testing.T, client *containerd.Client, id, uri string, terminal bool, script string) {
+	t.Helper()
+	ctx := containerdtest.Context(t)
+	mounts, err := client.SnapshotService("overlayfs").Prepare(ctx, id, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = mount.WithTempMount(ctx, mounts, func(root string) error {
+		busybox, err := os.ReadFile("/bin/busybox")
+		if err != nil {
+			return err
+		}
+		for _, dir := range []string{"bin", "proc", "dev"} {
+			if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+				return err
+			}
+		}
+		return os.WriteFile(filepath.Join(root, "bin", "busybox"), busybox, 0o755)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := &specs.Spec{
+		Version: specs.Version,
+		Root:    &specs.Root{Path: "rootfs"},
+		Process: &specs.Process{Args: []string{"/bin/busybox", "sh", "-c", script}, Cwd: "/", Env: []string{"PATH=/bin"}, Terminal: terminal},
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"mode=755"}},
+			{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"newinstance", "ptmxmode=0666"}},
+		},
+		Linux: &specs.Linux{CgroupsPath: "/margolite-test/" + id, Namespaces: []specs.LinuxNamespace{
+			{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.NetworkNamespace},
+		}},
+		Annotations: map[string]string{"io.containerd.runc.v2.group": "test"},
+	}
+	container, err := client.NewContainer(ctx, id,
+		containerd.WithSnapshotter("overlayfs"), containerd.WithSnapshot(id), containerd.WithSpec(spec))
+	if err != nil {
+		t.Fatal(err)
+	}
+	io := logged{Terminal: terminal, Stdout: uri, Stderr: uri}
+	if path, _, ok := log.ParseURI(uri); ok && terminal {
+		io.Stdout = path // all that another shim takes
+		if err := os.WriteFile(path, nil, 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	task, err := container.NewTask(ctx, func(string) (cio.IO, error) { return io, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, err := task.Wait(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := task.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case status := <-ended:
+		if status.ExitCode() != 0 {
+			t.Errorf("exit code %d, %v", status.ExitCode(), status.Error())
+		}
+	case <-time.After(time.Minute):
+		t.Error("it does not end")
+	}
+	if _, err := task.Delete(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type line struct {
+	Log, Stream string
+	Time        time.Time
+}
+
+// kept reads a file as another program does.
+func kept(t *testing.T, path string) []line {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []line
+	for decoder := json.NewDecoder(bytes.NewReader(text)); decoder.More(); {
+		var l line
+		if err := decoder.Decode(&l); err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, l)
+	}
+	return lines
+}
+
+func TestShimKeepsWhatContainersPrint(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	t.Run("with streams and times, to the last byte", func(t *testing.T) {
+		path := log.Path(t.TempDir(), "streams")
+		before := time.Now().Add(-time.Second)
+		run(t, client, "streams", log.URI(path, log.Keep{}), false, "echo out; busybox sleep 0.1; echo err >&2; busybox sleep 0.1; printf end")
+		got := kept(t, log.JSONPath(path))
+		if len(got) != 3 || got[0].Log != "out\n" || got[1].Log != "err\n" || got[2].Log != "end" ||
+			got[0].Stream != "stdout" || got[1].Stream != "stderr" || got[2].Stream != "stdout" {
+			t.Fatalf("got %+v", got)
+		}
+		if !got[0].Time.After(before) || got[1].Time.Sub(got[0].Time) < 90*time.Millisecond || got[2].Time.After(time.Now()) {
+			t.Errorf("times %+v", got)
+		}
+		if _, err := os.Stat(path); !os.IsNotExist(err) {
+			t.Errorf("there is a plain file too: %v", err)
+		}
+		left, _ := filepath.Glob("/run/mt*/state/*/*/streams/margolite-*")
+		if len(left) > 0 {
+			t.Errorf("pipes are left: %v", left)
+		}
+	})
+	t.Run("with nothing lost when its task is deleted", func(t *testing.T) {
+		path := log.Path(t.TempDir(), "burst")
+		run(t, client, "burst", log.URI(path, log.Keep{MaxSize: 64 << 20}), false, "busybox seq 1 100000")
+		got := kept(t, log.JSONPath(path))
+		if len(got) != 100_000 {
+			t.Fatalf("%d lines", len(got))
+		}
+		for i, l := range got {
+			if l.Log != fmt.Sprintln(i+1) {
+				t.Fatalf("line %d is %q", i+1, l.Log)
+			}
+		}
+	})
+	t.Run("within bounds", func(t *testing.T) {
+		dir := t.TempDir()
+		path := log.Path(dir, "bounds")
+		run(t, client, "bounds", log.URI(path, log.Keep{MaxSize: 100_000, MaxFile: 3}), false, "busybox seq 1 20000")
+		files, _ := filepath.Glob(dir + "/*")
+		if len(files) != 3 {
+			t.Errorf("files %v", files)
+		}
+		for _, file := range files {
+			if info, err := os.Stat(file); err != nil || info.Size() > 100_000 {
+				t.Errorf("%s: %d bytes, %v", file, info.Size(), err)
+			}
+		}
+		got := kept(t, log.JSONPath(path))
+		if len(got) == 0 || got[len(got)-1].Log != "20000\n" {
+			t.Errorf("%d lines", len(got))
+		}
+	})
+	t.Run("from a terminal", func(t *testing.T) {
+		path := log.Path(t.TempDir(), "tty")
+		run(t, client, "tty", log.URI(path, log.Keep{}), true, "[ -t 0 ] && [ -t 1 ] && echo terminal; echo err >&2")
+		got := kept(t, log.JSONPath(path))
+		if _, err := os.Stat(path); !os.IsNotExist(err) {
+			t.Errorf("there is a plain file too: %v", err)
+		}
+		if len(got) != 2 || got[0].Log != "terminal\r\n" || got[1].Log != "err\r\n" || got[1].Stream != "stdout" {
+			t.Errorf("got %+v", got)
+		}
+	})
+	t.Run("without holding it up when nothing can be kept", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "not", "there.log")
+		run(t, client, "nowhere", log.URI(path, log.Keep{}), false, "busybox seq 1 100000")
+	})
+	t.Run("and leaves other tasks alone", func(t *testing.T) {
+		path := log.Path(t.TempDir(), "plain")
+		run(t, client, "plain", "file://"+path, false, "echo out")
+		if text, err := os.ReadFile(path); err != nil || string(text) != "out\n" {
+			t.Errorf("got %q, %v", text, err)
+		}
+		run(t, client, "none", "", false, "echo out")
+	})
+}
+
+// Another shim understands the same URI as far as it can.
+func TestAnotherShimAppendsPlainText(t *testing.T) {
+	client := containerdtest.External(t)
+	path := log.Path(t.TempDir(), "c")
+	run(t, client, "c", log.URI(path, log.Keep{}), false, "echo out; echo err >&2")
+	var got strings.Builder
+	if err := log.Read(t.Context(), path, log.Options{}, &got); err != nil {
+		t.Fatal(err)
+	}
+	if text := got.String(); text != "out\nerr\n" && text != "err\nout\n" {
+		t.Errorf("got %q", text)
+	}
+	path = log.Path(t.TempDir(), "tty")
+	run(t, client, "tty", log.URI(path, log.Keep{}), true, "echo out")
+	if text, err := os.ReadFile(path); err != nil || string(text) != "out\r\n" {
+		t.Errorf("from a terminal: %q, %v", text, err)
+	}
+}

@@ -1,0 +1,188 @@
+package main_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/test/isolated"
+)
+
+func TestMain(m *testing.M) { os.Exit(isolated.Main(m)) }
+
+// program builds the command.
+func program(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "docker-init")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return path
+}
+
+func code(err error) int {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	return -1
+}
+
+func TestEndsAsTheCommandEnds(t *testing.T) {
+	docker := program(t)
+	dir := t.TempDir()
+	for name, text := range map[string]string{"plain": "exit 5\n", "closed": "#!/bin/sh\n"} {
+		mode := os.FileMode(0o755)
+		if name == "closed" {
+			mode = 0o644
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := []struct {
+		name    string
+		command []string
+		code    int
+		says    string
+	}{
+		{"well", []string{"--", "true"}, 0, ""},
+		{"with a code", []string{"--", "sh", "-c", "exit 42"}, 42, ""},
+		{"by a signal", []string{"--", "sh", "-c", "kill -9 $$"}, 137, ""},
+		{"without the two dashes", []string{"sh", "-c", "exit 3"}, 3, ""},
+		{"arguments come through as they are", []string{"--", "sh", "-c", `test "$1" = "a  b" && test "$2" = "" && exit 7`, "--", "a  b", ""}, 7, ""},
+		{"a script that names no shell", []string{"--", "plain"}, 5, ""},
+		{"a command that is not there", []string{"--", "nowhere-to-be-found"}, 127, "cannot run nowhere-to-be-found"},
+		{"a path that is not there", []string{"--", "/no/where"}, 127, "cannot run /no/where"},
+		{"a file that is no program", []string{"--", filepath.Join(dir, "closed")}, 126, "permission denied"},
+		{"no command", []string{"--"}, 1, "usage"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var said bytes.Buffer
+			cmd := exec.Command(docker, test.command...)
+			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+			cmd.Stderr = &said
+			if got := code(cmd.Run()); got != test.code || !strings.Contains(said.String(), test.says) {
+				t.Errorf("got code %d and %q, want %d and %q", got, said.String(), test.code, test.says)
+			}
+		})
+	}
+}
+
+func TestPassesSignalsOn(t *testing.T) {
+	docker := program(t)
+	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGINT, syscall.Signal(37)} {
+		t.Run(fmt.Sprint(sig), func(t *testing.T) {
+			cmd := exec.Command(docker, "--", "sh", "-c", fmt.Sprintf("trap 'exit 9' %d; echo ready; while :; do sleep 0.02; done", sig))
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+				t.Fatal(line, err)
+			}
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			if got := code(cmd.Wait()); got != 9 {
+				t.Errorf("got code %d, want 9", got)
+			}
+		})
+	}
+}
+
+// As process 1 it gets the orphans: none stays a zombie, and when the command
+// has ended nobody lives on.
+func TestBuriesOrphans(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	const script = `test $PPID = 1 || exit 2
+for n in 1 2 3 4 5; do (sleep 0.1 & echo $!) & done
+wait
+n=0
+while sleep 0.1; do
+	n=$((n + 1))
+	grep -qs '^State:.Z' /proc/[0-9]*/status || exit 0
+	test $n -lt 50 || exit 3
+done`
+	cmd := exec.Command("unshare", "--pid", "--fork", "--mount-proc", program(t), "--", "sh", "-c", script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// The command has the terminal: what is typed there, and its Ctrl-C, reach it.
+func TestCommandHasTheTerminal(t *testing.T) {
+	controller, terminal := pty(t)
+	cmd := exec.Command(program(t), "--", "sh", "-c", "read line; echo got $line; exec sleep 60")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	terminal.Close()
+	if _, err := controller.WriteString("hello\n"); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(controller)
+	for lines.Scan() && lines.Text() != "got hello" {
+	}
+	if lines.Text() != "got hello" {
+		t.Fatalf("terminal has %q, error %v", lines.Text(), lines.Err())
+	}
+	if _, err := controller.Write([]byte{3}); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		if code(err) != 130 {
+			t.Errorf("got %v, want code 130", err)
+		}
+	case <-time.After(10 * time.Second):
+		_ = cmd.Process.Kill()
+		t.Error("Ctrl-C did not end the command")
+	}
+}
+
+func pty(t *testing.T) (controller, terminal *os.File) {
+	t.Helper()
+	controller, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { controller.Close() })
+	if err := unix.IoctlSetPointerInt(int(controller.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(controller.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return controller, terminal
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// claimScene makes the test binary a process that plays with the claim: "held by
+// UID" tries to claim while another process, of that user, has the claim;
+// "hold UID" is that process.
+const claimScene = "MARGOLITE_TEST_CLAIM"
+
+func playClaim(scene string) {
+	var uid int
+	if _, err := fmt.Sscanf(scene, "hold %d", &uid); err == nil {
+		if err := syscall.Setuid(uid); err != nil {
+			fmt.Println(err)
+			return
+		}
+		held, err := claim()
+		fmt.Printf("%T %v\n", held, err)
+		_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // until the other one is done
+		return
+	}
+	if _, err := fmt.Sscanf(scene, "held by %d", &uid); err != nil {
+		panic(err)
+	}
+	holder := exec.Command("/proc/self/exe")
+	holder.Env = append(os.Environ(), fmt.Sprintf("%s=hold %d", claimScene, uid))
+	out, errOut := holder.StdoutPipe()
+	in, errIn := holder.StdinPipe()
+	if err := errors.Join(errOut, errIn, holder.Start()); err != nil {
+		panic(err)
+	}
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	if line != "*net.UnixListener <nil>\n" {
+		fmt.Printf("the holder holds nothing: %s", line)
+		return
+	}
+	_, err := claim()
+	fmt.Printf("%v (process %d)\n", err, holder.Process.Pid)
+	in.Close()
+	_ = holder.Wait()
+}
+
+// Anybody may open the socket of the claim. Only root keeps root out with it.
+func TestOrdinaryUsersKeepNobodyOut(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to be another user")
+	}
+	play := func(scene string) string {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), claimScene+"="+scene)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET} // claims of the machine are not disturbed
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	if got := play("held by 65534"); !strings.HasPrefix(got, "<nil> ") {
+		t.Errorf("an ordinary user keeps root out: %s", got)
+	}
+	got := play("held by 0")
+	text, process, _ := strings.Cut(strings.TrimSpace(got), " looks after the containers of this machine ")
+	if text != "another margolite "+process {
+		t.Errorf("root does not keep root out, or is not named: %s", got)
+	}
+}

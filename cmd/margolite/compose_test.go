@@ -1,0 +1,230 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+const shop = "name: shop\nservices: {web: {image: app}}\n"
+
+func TestComposeSpeaksToTheAgent(t *testing.T) {
+	a := &fakeAgent{}
+	file := serve(t, a)
+	compose := write(t, filepath.Join(t.TempDir(), "app.yaml"), shop)
+	for _, c := range []struct {
+		args  []string
+		asked string
+		out   string
+	}{
+		{[]string{"compose", "up", "-f", compose}, "up shop app.yaml TAG=1.0", "shop-web-1  app@sha256:000000000000  web      Up 5 minutes (healthy)"},
+		{[]string{"compose", "-f", compose, "up", "-d"}, "up shop app.yaml TAG=1.0", "NAME"},
+		{[]string{"compose", "--config", file, "--file=" + compose, "-p", "other", "up"}, "up other app.yaml TAG=1.0", "other-web-1"},
+		{[]string{"compose", "pull", "-f", compose}, "pull shop always", ""},
+		{[]string{"compose", "down", "-p", "shop"}, "down shop", ""},
+		{[]string{"compose", "-p", "shop", "down"}, "down shop", ""},
+		{[]string{"compose", "logs", "web", "--tail", "5", "-p", "shop"}, "", "shop [web] follow false tail 5\n"},
+		{[]string{"compose", "-p", "shop", "logs", "-f", "-n", "0", "web", "job"}, "", "shop [web job] follow true tail 0\n"},
+		{[]string{"compose", "logs", "-ft", "-p", "shop", "--tail", "all"}, "", "shop [] follow true tail all\n"},
+		{[]string{"compose", "logs", "-f", compose}, "", "shop [] follow false tail all\n"},
+		{[]string{"compose", "ps", "-p", "empty", "--json"}, "", "[]\n"},
+		{[]string{"compose", "ps", "-a"}, "", "every-web-1"},
+		{[]string{"compose", "ps", "-p", "shop"}, "", "nightly     job@sha256:1             job      Exited (3) 2 hours ago, 2 restarts"},
+		{[]string{"compose", "ps", "-p", "shop", "-q", "job"}, "", "d\n"},
+		{[]string{"compose", "ps", "-p", "shop", "--services"}, "", "job\nweb\n"},
+	} {
+		a.asked = nil
+		got := call(t, append([]string{"--config", file}, c.args...)...)
+		if got.code != exitDone || !strings.Contains(got.out, c.out) || strings.Join(a.asked, "; ") != c.asked {
+			t.Errorf("margolite %q: %+v, the agent was asked %q, want %q and %q", c.args, got, a.asked, c.asked, c.out)
+		}
+	}
+	var services []control.Service
+	got := call(t, "compose", "ps", "--json", "-p", "shop", "--config", file)
+	if err := json.Unmarshal([]byte(got.out), &services); err != nil || len(services) != 2 || services[0].Health.Status != "healthy" {
+		t.Errorf("ps --json: %+v, %v", got, err)
+	}
+	if got := call(t, "compose", "up", "-f", "/nonexistent.yaml", "--config", file); got.code != exitFailed || !strings.Contains(got.err, "nonexistent.yaml") {
+		t.Errorf("a missing file: %+v", got)
+	}
+	if got := call(t, "compose", "ps", "-p", "shop", "wbe", "--config", file); got.code != exitFailed || !strings.Contains(got.err, `"wbe"`) || !strings.Contains(got.err, "job, web") {
+		t.Errorf("a service that is not there: %+v", got)
+	}
+	if got := call(t, "compose", "down", "-p", "empty", "--config", file); got != (answer{exitDone, "", "nothing runs under project empty\n"}) {
+		t.Errorf("a project that is not there: %+v", got)
+	}
+}
+
+func TestComposePassesOptionsOn(t *testing.T) {
+	a := &fakeAgent{}
+	file := serve(t, a)
+	dir := t.TempDir()
+	first := write(t, filepath.Join(dir, "a.yaml"), shop)
+	second := write(t, filepath.Join(dir, "b.yaml"), "services: {web: {read_only: true}}\n")
+	vars := write(t, filepath.Join(dir, "vars"), "TAG=2.0\nOTHER=${TAG}-x\n")
+	got := call(t, "compose", "--config", file, "-f", first, "-f", second, "--profile", "debug", "--profile", "test", "--project-directory", dir, "--env-file", vars,
+		"up", "--scale", "web=3", "--scale", "job=0", "--pull", "always", "--timeout", "7", "--quiet", "web")
+	seven := 7
+	want := control.ComposeRequest{
+		Project: "shop", File: first, Files: []string{second}, Directory: dir,
+		Environment: map[string]string{"TAG": "1.0", "OTHER": "1.0-x"}, Profiles: []string{"debug", "test"},
+		Scale: map[string]int{"web": 3, "job": 0}, Services: []string{"web"}, Pull: "always", Timeout: &seven,
+	}
+	if got != (answer{}) || !reflect.DeepEqual(a.up, want) {
+		t.Errorf("%+v, the agent was asked for\n%+v, want\n%+v", got, a.up, want)
+	}
+	call(t, "compose", "--config", file, "-p", "shop", "down", "-v", "-t", "7")
+	if want := (control.DownRequest{Project: "shop", Volumes: true, Timeout: &seven}); !reflect.DeepEqual(a.down, want) {
+		t.Errorf("the agent was asked for %+v, want %+v", a.down, want)
+	}
+	call(t, "compose", "--config", file, "-f", first, "up", "--force-recreate")
+	if !a.up.Recreate {
+		t.Error("nothing is recreated")
+	}
+}
+
+func TestComposeFilesAreFound(t *testing.T) {
+	a := &fakeAgent{}
+	config := serve(t, a)
+	dir := t.TempDir()
+	for _, name := range []string{"compose.yml", "docker-compose.yaml", "compose.override.yaml", "one.yaml", "two.yaml"} {
+		write(t, filepath.Join(dir, name), "services: {web: {image: app}}\n")
+	}
+	below := filepath.Join(dir, "some", "where")
+	if err := os.MkdirAll(below, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(below)
+	call(t, "compose", "--config", config, "up")
+	if a.up.File != filepath.Join(dir, "compose.yml") || !reflect.DeepEqual(a.up.Files, []string{filepath.Join(dir, "compose.override.yaml")}) {
+		t.Errorf("files above are %q and %q", a.up.File, a.up.Files)
+	}
+	t.Chdir(dir)
+	write(t, filepath.Join(dir, ".env"), "COMPOSE_FILE=one.yaml:two.yaml\nCOMPOSE_PROJECT_NAME=named\n")
+	call(t, "compose", "--config", config, "up")
+	if a.up.File != filepath.Join(dir, "one.yaml") || !reflect.DeepEqual(a.up.Files, []string{filepath.Join(dir, "two.yaml")}) || a.up.Project != "named" {
+		t.Errorf("files of COMPOSE_FILE are %q and %q of project %q", a.up.File, a.up.Files, a.up.Project)
+	}
+}
+
+func TestProgressIsPlainWhereThereIsNoTerminal(t *testing.T) {
+	file := serve(t, &fakeAgent{})
+	compose := write(t, filepath.Join(t.TempDir(), "app.yaml"), shop)
+	const want = "warning: doubtful\npulling registry/app:1.0\npulled registry/app:1.0, 2.0 kB\ncreate container web-1\nstart container web-1\nsettle\n"
+	if got := call(t, "compose", "up", "-f", compose, "--config", file); got.err != want {
+		t.Errorf("progress is %q, want %q", got.err, want)
+	}
+	if got := call(t, "compose", "up", "-q", "-f", compose, "--config", file); got != (answer{}) {
+		t.Errorf("with --quiet: %+v", got)
+	}
+}
+
+func TestComposeConfigTouchesNothing(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "web.env"), "FROM_FILE=${TAG}\n")
+	good := write(t, filepath.Join(dir, "good.yaml"), `name: shop
+services:
+  web: {image: "app:${TAG}", env_file: web.env, depends_on: [db], volumes: ["data:/data"]}
+  db: {image: db}
+volumes: {data: {}}
+`)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "app:1.0"},
+		{nil, "FROM_FILE: \"1.0\""},
+		{[]string{"--json"}, `"FROM_FILE": "1.0"`},
+		{[]string{"--services"}, "db\nweb\n"},
+		{[]string{"--volumes"}, "data\n"},
+		{[]string{"--images"}, "docker.io/library/app:1.0\n"},
+		{[]string{"-q"}, ""},
+	} {
+		if got := call(t, append([]string{"compose", "-f", good, "config"}, c.args...)...); got.code != exitDone || !strings.Contains(got.out, c.want) || got.err != "" {
+			t.Errorf("config %q: %+v, want %q", c.args, got, c.want)
+		}
+	}
+	bad := write(t, filepath.Join(dir, "bad.yaml"), "services: {web: {image: app, colour: red}}\n")
+	if got := call(t, "compose", "config", "-f", bad); got.code != exitFailed || !strings.Contains(got.err, "colour") || !strings.Contains(got.err, "web") {
+		t.Errorf("%+v", got)
+	}
+	t.Chdir(t.TempDir())
+	if got := call(t, "compose", "config"); got.code != exitFailed || !strings.Contains(got.err, "hint: name one with -f FILE") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestLogsCarryTheirFlags(t *testing.T) {
+	a := &fakeAgent{}
+	file := serve(t, a)
+	call(t, "logs", "d", "a", "b", "-t", "--no-log-prefix", "--since", "2026-01-31T12:00:00Z", "--until", "1000", "--config", file)
+	want := control.LogsRequest{
+		Deployment: "d", Services: []string{"a", "b"}, Timestamps: true, Prefix: control.PrefixNever,
+		Since: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC), Until: time.Unix(1000, 0).UTC(),
+	}
+	if !reflect.DeepEqual(a.logs, want) {
+		t.Errorf("the agent was asked for %+v, want %+v", a.logs, want)
+	}
+	call(t, "compose", "-p", "p", "logs", "--since", "10m", "--config", file)
+	if ago := time.Since(a.logs.Since); ago < 9*time.Minute || ago > 11*time.Minute || a.logs.Prefix != control.PrefixAlways {
+		t.Errorf("the agent was asked for %+v", a.logs)
+	}
+}
+
+func TestPruneAsksFirst(t *testing.T) {
+	a := &fakeAgent{items: []control.Unneeded{
+		{Kind: control.UnneededVolume, Project: "old", Name: "data", Bytes: 1500},
+		{Kind: control.UnneededImage, Name: "app@sha256:" + strings.Repeat("a", 64), Bytes: 28 << 20},
+	}}
+	file := serve(t, a)
+	for _, c := range []struct {
+		args, typed string
+		code        int
+		asked       string
+		out         []string
+	}{
+		{"--dry-run", "", exitDone, "", []string{"image  app@sha256:aaaaaaaaaaaa  29.4 MB", "1 volume that nothing needs"}},
+		{"", "n\n", exitFailed, "", []string{"Remove them for good?", "nothing was removed"}},
+		{"", "", exitFailed, "", []string{"nothing was removed"}},
+		{"", "y\n", exitDone, "prune app", []string{"removed 1 of 1"}},
+		{"--yes --volumes", "", exitDone, "prune data", []string{"volume  old/data  1.5 kB"}},
+		{"-y --volumes --images", "", exitDone, "prune data; prune app", []string{"2 objects, 29.4 MB at most"}},
+		{"--dry-run --json --volumes", "", exitDone, "", []string{`"project": "old"`}},
+	} {
+		a.asked = nil
+		got := callWith(t, c.typed, append([]string{"prune", "--config", file}, strings.Fields(c.args)...)...)
+		asked := strings.ReplaceAll(strings.Join(a.asked, "; "), "@sha256:"+strings.Repeat("a", 64), "")
+		if got.code != c.code || asked != c.asked {
+			t.Errorf("prune %s, answered %q: %+v, the agent was asked %q, want %q", c.args, c.typed, got, asked, c.asked)
+		}
+		for _, want := range c.out {
+			if !strings.Contains(got.out+got.err, want) {
+				t.Errorf("prune %s lacks %q: %+v", c.args, want, got)
+			}
+		}
+	}
+	a.items = nil
+	if got := call(t, "prune", "--config", file); got != (answer{exitDone, "nothing to remove\n", ""}) {
+		t.Errorf("where there is nothing: %+v", got)
+	}
+}
+
+// Without the agent nobody knows what its deployments need.
+func TestPruneNeedsTheAgentThatHasDeployments(t *testing.T) {
+	file := configuration(t)
+	state := filepath.Join(filepath.Dir(file), "state")
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(state, "margolite.db"), "")
+	got := call(t, "prune", "--yes", "--config", file)
+	if got.code != exitFailed || !strings.Contains(got.err, "cannot tell what deployments need") || !strings.Contains(got.err, "hint: start it") {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+// composeConfig prints the project as it was understood, or says what is not
+// supported. It touches nothing.
+func (c *cli) composeConfig(ctx context.Context, p *composeProject, args []string) error {
+	f := c.composeFlags("compose config", p)
+	c.jsonFlag(f)
+	var quiet, services, images, volumes, networks bool
+	f.BoolVar(&quiet, "quiet", false, "only say what is wrong")
+	short(f, "q", "quiet")
+	f.BoolVar(&services, "services", false, "only the names of services, in the order in which they start")
+	f.BoolVar(&images, "images", false, "only the names of images")
+	f.BoolVar(&volumes, "volumes", false, "only the names of volumes")
+	f.BoolVar(&networks, "networks", false, "only the names of networks")
+	if err := c.parseNone(f, args); err != nil {
+		return err
+	}
+	if err := p.find(ctx, c.env); err != nil {
+		return err
+	}
+	project, err := compose.Load(ctx, compose.Options{
+		ProjectName: p.name, Files: p.files, WorkingDir: p.directory,
+		Environment: p.environment, Profiles: p.profiles,
+	})
+	if err != nil {
+		return err
+	}
+	for _, w := range project.Warnings {
+		fmt.Fprintf(c.err, "warning: %s\n", w)
+	}
+	list := func(names []string) error {
+		for _, name := range names {
+			fmt.Fprintln(c.out, name)
+		}
+		return nil
+	}
+	switch {
+	case quiet:
+		return nil
+	case services:
+		return list(project.Order())
+	case images:
+		var refs []string
+		for _, i := range project.Images() {
+			refs = append(refs, i.Ref)
+		}
+		return list(slices.Compact(refs))
+	case volumes:
+		return list(slices.Sorted(maps.Keys(project.Volumes)))
+	case networks:
+		return list(slices.Sorted(maps.Keys(project.Networks)))
+	}
+	canonical := project.Canonical()
+	if !c.json {
+		text, err := canonical.MarshalYAML()
+		if err != nil {
+			return fmt.Errorf("cannot print the project: %w", err)
+		}
+		_, err = c.out.Write(text)
+		return err
+	}
+	text, err := canonical.MarshalJSON()
+	if err != nil {
+		return fmt.Errorf("cannot print the project: %w", err)
+	}
+	return c.printJSON(json.RawMessage(text))
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// execFlags are those of both commands that run a command in a container.
+type execFlags struct {
+	control.ExecRequest
+	env   texts
+	noTTY bool
+}
+
+func (e *execFlags) add(f *flag.FlagSet) {
+	f.BoolVar(&e.noTTY, "no-TTY", false, "no terminal, also where this is one")
+	short(f, "T", "no-TTY")
+	var habit bool
+	f.BoolVar(&habit, "interactive", true, "accepted for habit: input is always passed on")
+	short(f, "i", "interactive")
+	f.BoolVar(&habit, "tty", true, "accepted for habit: a terminal here is one there")
+	short(f, "t", "tty")
+	f.BoolVar(&e.Detach, "detach", false, "do not wait for the command")
+	short(f, "d", "detach")
+	f.StringVar(&e.User, "user", "", "run as `USER[:GROUP]`")
+	short(f, "u", "user")
+	f.StringVar(&e.WorkingDir, "workdir", "", "run in `DIR`")
+	short(f, "w", "workdir")
+	f.Var(&e.env, "env", "set `NAME=VALUE`, or NAME as it is here; may be repeated")
+	short(f, "e", "env")
+	f.BoolVar(&e.Privileged, "privileged", false, "with all rights of root")
+	f.IntVar(&e.Number, "index", 0, "in replica `N`; default: the first that runs")
+}
+
+// exec runs a command in a container of a deployment.
+func (c *cli) exec(ctx context.Context, args []string) error {
+	f := c.flags("exec")
+	e := &execFlags{}
+	e.add(f)
+	names, command, err := c.parseCommand(f, args, 2)
+	if err != nil {
+		return err
+	}
+	if len(names) < 2 || len(command) == 0 {
+		return usagef("exec takes a deployment, one of its services, and a command")
+	}
+	e.Deployment, e.Service, e.Args = names[0], names[1], command
+	client, _, err := c.client(false)
+	if err != nil {
+		return err
+	}
+	return hinted(c.execute(ctx, e, client.Exec))
+}
+
+// composeExec runs a command in a container of a Compose project.
+func (c *cli) composeExec(ctx context.Context, p *composeProject, args []string) error {
+	f := c.composeFlags("compose exec", p)
+	e := &execFlags{}
+	e.add(f)
+	names, command, err := c.parseCommand(f, args, 1)
+	if err != nil {
+		return err
+	}
+	if len(names) < 1 || len(command) == 0 {
+		return usagef("compose exec takes a service and a command")
+	}
+	if err := p.findName(ctx, c.env); err != nil {
+		return err
+	}
+	e.Project, e.Service, e.Args = p.name, names[0], command
+	return c.withProjects(ctx, func(w *reached) error {
+		if e.Detach && w.supervise != nil {
+			return usagef("without an agent nobody could wait for a detached command")
+		}
+		return c.execute(ctx, e, w.ComposeExec)
+	})
+}
+
+// execute runs a command with the streams of this process. The error has its
+// exit code, if that is not 0.
+func (c *cli) execute(ctx context.Context, e *execFlags, run func(context.Context, control.ExecRequest, control.ExecStreams) (int, error)) error {
+	for _, v := range e.env {
+		if !strings.Contains(v, "=") {
+			value, ok := lookup(c.env, v)
+			if !ok {
+				continue
+			}
+			v += "=" + value
+		}
+		e.Env = append(e.Env, v)
+	}
+	if e.Detach {
+		_, err := run(ctx, e.ExecRequest, control.ExecStreams{})
+		return err
+	}
+	s := control.ExecStreams{Stdin: c.in, Stdout: c.out, Stderr: c.err}
+	if !e.noTTY && isTerminal(c.in) && isTerminal(c.out) {
+		e.TTY = true
+		if term, ok := lookup(c.env, "TERM"); ok {
+			e.Env = append([]string{"TERM=" + term}, e.Env...)
+		}
+		restore, err := rawTerminal(c.in.(*os.File))
+		if err != nil {
+			return err
+		}
+		defer restore()
+		sizing, stop := context.WithCancel(ctx)
+		sizes, join := terminalSizes(sizing, c.out.(*os.File))
+		defer join()
+		defer stop()
+		s.Resize, s.Stderr = sizes, nil
+	}
+	code, err := run(ctx, e.ExecRequest, s)
+	if err != nil {
+		return err
+	}
+	if code != exitDone {
+		return &exitError{code}
+	}
+	return nil
+}
+
+// lookup finds a variable in an environment.
+func lookup(env []string, name string) (value string, ok bool) {
+	for _, v := range env {
+		if key, found, assigned := strings.Cut(v, "="); assigned && key == name {
+			value, ok = found, true
+		}
+	}
+	return value, ok
+}
+
+// bytesIn writes a size as people read it.
+func bytesIn(n int64) string {
+	const unit = 1000
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	value, i := float64(n)/unit, 0
+	for value >= unit && i < 3 {
+		value /= unit
+		i++
+	}
+	return fmt.Sprintf("%.1f %cB", value, "kMGT"[i])
+}

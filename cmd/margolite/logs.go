@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// logsFlags are those of both commands that show what services print.
+type logsFlags struct {
+	control.LogsRequest
+	noPrefix, noColor bool
+}
+
+func (l *logsFlags) add(f *flag.FlagSet, now time.Time) {
+	f.BoolVar(&l.Follow, "follow", false, "go on as more is printed")
+	f.BoolVar(&l.Timestamps, "timestamps", false, "with the time of each line")
+	short(f, "t", "timestamps")
+	f.Func("tail", "only the last `N` lines of each container, or all", func(s string) error {
+		if s == "all" {
+			l.Tail = nil
+			return nil
+		}
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 0 {
+			return fmt.Errorf("%q is neither a number of lines nor all", s)
+		}
+		l.Tail = &n
+		return nil
+	})
+	short(f, "n", "tail")
+	f.Func("since", "only lines from `TIME` on: 10m ago, or 2026-01-31T12:00:00Z", moment(&l.Since, now))
+	f.Func("until", "only lines up to `TIME`", moment(&l.Until, now))
+	f.BoolVar(&l.noPrefix, "no-log-prefix", false, "without the names of containers")
+	f.BoolVar(&l.noColor, "no-color", false, "without colours")
+}
+
+// request is what is asked for, seen what the output is.
+func (l *logsFlags) request(c *cli, services []string) control.LogsRequest {
+	l.Services = services
+	if l.noPrefix {
+		l.Prefix = control.PrefixNever
+	}
+	l.Color = c.colored() && !l.noColor
+	return l.LogsRequest
+}
+
+// colored says whether colours are wanted on the output.
+func (c *cli) colored() bool {
+	off, set := lookup(c.env, "NO_COLOR")
+	return isTerminal(c.out) && (!set || off == "")
+}
+
+// moment reads a time in one of the forms that Docker knows: a point in time, in
+// local time where it names no zone, seconds since 1970, or how long ago.
+func moment(to *time.Time, now time.Time) func(string) error {
+	return func(s string) error {
+		if d, err := time.ParseDuration(s); err == nil {
+			*to = now.Add(-d)
+			return nil
+		}
+		if seconds, err := strconv.ParseFloat(s, 64); err == nil && seconds >= 0 && seconds < 1<<40 {
+			*to = time.UnixMilli(int64(seconds * 1000))
+			return nil
+		}
+		for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02T15:04", "2006-01-02"} {
+			if t, err := time.ParseInLocation(layout, s, time.Local); err == nil {
+				*to = t
+				return nil
+			}
+		}
+		return fmt.Errorf("%q is no time such as 10m, 2026-01-31 or 2026-01-31T12:00:00Z", s)
+	}
+}
+
+// logs shows what the services of a deployment print.
+func (c *cli) logs(ctx context.Context, args []string) error {
+	f := c.flags("logs")
+	l := &logsFlags{}
+	l.add(f, time.Now())
+	short(f, "f", "follow")
+	rest, err := c.parse(f, args)
+	if err != nil {
+		return err
+	}
+	if len(rest) == 0 {
+		return usagef("logs takes a deployment and, if wanted, some of its services")
+	}
+	l.Deployment = rest[0]
+	client, _, err := c.client(false)
+	if err != nil {
+		return err
+	}
+	return hinted(client.Logs(ctx, l.request(c, rest[1:]), c.out))
+}
+
+// composeLogs shows what the services of a Compose project print. -f is the
+// Compose file before the verb, and follows behind it, as with Docker.
+func (c *cli) composeLogs(ctx context.Context, p *composeProject, args []string) error {
+	f := c.composeFlags("compose logs", p)
+	l := &logsFlags{}
+	l.add(f, time.Now())
+	l.Prefix = control.PrefixAlways
+	rest, err := c.parse(f, followed(args))
+	if err != nil {
+		return err
+	}
+	if err := p.findName(ctx, c.env); err != nil {
+		return err
+	}
+	l.Project = p.name
+	return c.withProjects(ctx, func(w *reached) error { return w.ComposeLogs(ctx, l.request(c, rest), c.out) })
+}
+
+// followed reads -f as Docker does, unless a Compose file follows it.
+func followed(args []string) []string {
+	var result []string
+	for i, arg := range args {
+		file := i+1 < len(args) && slices.Contains([]string{".yaml", ".yml"}, filepath.Ext(args[i+1]))
+		switch {
+		case arg == "-f" && !file:
+			result = append(result, "--follow")
+		case arg == "-ft", arg == "-tf":
+			result = append(result, "--follow", "--timestamps")
+		default:
+			result = append(result, arg)
+		}
+	}
+	return result
+}

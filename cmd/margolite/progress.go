@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// redrawPause is the least time between two pictures of a transfer.
+const redrawPause = 50 * time.Millisecond
+
+// progress shows what happens to a project: on a terminal one line for each
+// object, which changes in place, else one line for each step that is done.
+type progress struct {
+	out      io.Writer
+	terminal bool
+
+	lines   []progressLine
+	drawn   int // lines on the terminal
+	last    time.Time
+	pulling map[string]*control.Progress // not on a terminal
+	pulls   []string                     // in their order
+}
+
+// progressLine is what became of one object.
+type progressLine struct {
+	kind, name, state string
+	bytes             *control.Progress
+}
+
+func (c *cli) newProgress(quiet bool) *progress {
+	p := &progress{out: c.err, terminal: isTerminal(c.err), pulling: map[string]*control.Progress{}}
+	if quiet {
+		p.out, p.terminal = io.Discard, false
+	}
+	return p
+}
+
+// event takes in one event.
+func (p *progress) event(e control.Event) {
+	switch {
+	case e.Kind == control.Warning:
+		p.say(e.Text)
+	case e.Progress != nil:
+		p.transfer(*e.Progress)
+	case e.Text != "" && p.terminal:
+		p.step(e.Text, e.State == control.Begun)
+	case e.Text != "" && e.State != control.Begun:
+		p.say(e.Text)
+	}
+}
+
+// say writes a line that stays.
+func (p *progress) say(text string) {
+	p.pulled(true)
+	p.erase()
+	fmt.Fprintln(p.out, indented(text))
+	p.draw()
+}
+
+func (p *progress) transfer(t control.Progress) {
+	if !p.terminal {
+		if p.pulling[t.Object] == nil {
+			fmt.Fprintf(p.out, "pulling %s\n", t.Object)
+			p.pulls = append(p.pulls, t.Object)
+		}
+		p.pulling[t.Object] = &t
+		return
+	}
+	l := p.line("Image", t.Object)
+	l.state, l.bytes = "Pulling", &t
+	if time.Since(p.last) >= redrawPause {
+		p.draw()
+	}
+}
+
+// pulled says that transfers are over, as they are when something else begins.
+func (p *progress) pulled(well bool) {
+	for _, name := range p.pulls {
+		if t := p.pulling[name]; well {
+			fmt.Fprintf(p.out, "pulled %s, %s\n", name, bytesIn(t.Done))
+		}
+	}
+	p.pulls = nil
+	for i := range p.lines {
+		if l := &p.lines[i]; l.bytes != nil && l.state == "Pulling" && well {
+			l.state = "Pulled"
+		}
+	}
+}
+
+// steps are what the engine does, in the words of docker compose. What is not
+// among them is not worth a line on a terminal.
+var steps = []struct{ prefix, kind, begun, done string }{
+	{"ensure network", "Network", "Creating", "Created"},
+	{"remove network", "Network", "Removing", "Removed"},
+	{"ensure volume", "Volume", "Creating", "Created"},
+	{"remove volume", "Volume", "Removing", "Removed"},
+	{"create container", "Container", "Creating", "Created"},
+	{"start container", "Container", "Starting", "Started"},
+	{"stop container", "Container", "Stopping", "Stopped"},
+	{"remove container", "Container", "Removing", "Removed"},
+}
+
+func (p *progress) step(text string, begun bool) {
+	p.pulled(true)
+	if text == "settle" {
+		for i := range p.lines {
+			if l := &p.lines[i]; l.kind == "Container" && l.state == "Started" {
+				l.state = "Waiting"
+			}
+		}
+	}
+	for _, s := range steps {
+		name, found := strings.CutPrefix(text, s.prefix)
+		if !found {
+			continue
+		}
+		l := p.line(s.kind, strings.TrimSpace(name))
+		if l.state = s.done; begun {
+			l.state = s.begun
+		}
+	}
+	p.draw()
+}
+
+// line is the line of an object.
+func (p *progress) line(kind, name string) *progressLine {
+	for i := range p.lines {
+		if p.lines[i].kind == kind && p.lines[i].name == name {
+			return &p.lines[i]
+		}
+	}
+	p.lines = append(p.lines, progressLine{kind: kind, name: name})
+	return &p.lines[len(p.lines)-1]
+}
+
+// finish leaves the last picture behind.
+func (p *progress) finish(err error) {
+	p.pulled(err == nil)
+	for i := range p.lines {
+		if l := &p.lines[i]; l.state == "Waiting" && err == nil {
+			l.state = "Running"
+		}
+	}
+	p.draw()
+	p.drawn = 0
+}
+
+// erase takes the picture off the terminal.
+func (p *progress) erase() {
+	if p.drawn > 0 {
+		fmt.Fprintf(p.out, "\x1b[%dA\x1b[J", p.drawn)
+	}
+	p.drawn = 0
+}
+
+// draw replaces the picture. Lines that a small terminal has no room for are
+// the first ones, with which less happens.
+func (p *progress) draw() {
+	if !p.terminal || len(p.lines) == 0 {
+		return
+	}
+	p.last = time.Now()
+	size := terminalSize(p.out)
+	if size.Columns < 20 || size.Rows < 2 {
+		size = control.Size{Columns: 80, Rows: 24}
+	}
+	lines := p.lines[max(0, len(p.lines)-int(size.Rows)+1):]
+	width := 0
+	for _, l := range lines {
+		width = max(width, len(l.name))
+	}
+	var picture bytes.Buffer
+	if p.drawn > 0 {
+		fmt.Fprintf(&picture, "\x1b[%dA", p.drawn)
+	}
+	for _, l := range lines {
+		text := fmt.Sprintf(" %-9s  %-*s  %s", l.kind, width, l.name, l.state)
+		if l.bytes != nil && l.state == "Pulling" {
+			text += " " + transferred(l.bytes)
+		}
+		fmt.Fprintf(&picture, "%.*s\x1b[K\n", int(size.Columns)-1, text)
+	}
+	picture.WriteString("\x1b[J")
+	p.drawn = len(lines)
+	_, _ = p.out.Write(picture.Bytes()) // what cannot be shown is no failure of the project
+}
+
+// transferred writes how far a transfer is.
+func transferred(t *control.Progress) string {
+	if t.Total == 0 {
+		return bytesIn(t.Done)
+	}
+	return fmt.Sprintf("%s / %s", bytesIn(t.Done), bytesIn(t.Total))
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+// composeFiles are the names that are looked for when none is given, here and
+// then in the directories above; overrides are merged over what was found.
+var (
+	composeFiles = []string{"compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"}
+	overrides    = []string{"compose.override.yaml", "compose.override.yml", "docker-compose.override.yaml", "docker-compose.override.yml"}
+)
+
+// maxFiles bounds the Compose files of one project, as the agent does.
+const maxFiles = 16
+
+// composeProject is the project that the command line means.
+type composeProject struct {
+	files     texts
+	name      string
+	profiles  texts
+	envFiles  texts
+	directory string
+
+	environment map[string]string
+}
+
+// composeFlags makes a flag set with what every verb of compose takes.
+func (c *cli) composeFlags(name string, p *composeProject) *flag.FlagSet {
+	f := c.flags(name)
+	f.Var(&p.files, "file", "Compose `FILE`, may be repeated to merge several; default: compose.yaml and its other usual names, here or above")
+	short(f, "f", "file")
+	f.StringVar(&p.name, "project-name", p.name, "`PROJECT` name; default: in the file, else its directory")
+	short(f, "p", "project-name")
+	f.Var(&p.profiles, "profile", "enable the services of `PROFILE`, may be repeated; * is all")
+	f.Var(&p.envFiles, "env-file", "variables in `FILE`, may be repeated; they go before those of .env")
+	f.StringVar(&p.directory, "project-directory", p.directory, "`DIR` where relative paths start; default: that of the first Compose file")
+	return f
+}
+
+// find completes files, name and environment. Variables of the environment of
+// this process go before those of --env-file, these before those of .env.
+func (p *composeProject) find(ctx context.Context, env []string) error {
+	p.environment = make(map[string]string, len(env))
+	for _, v := range env {
+		if key, value, ok := strings.Cut(v, "="); ok && key != "" {
+			p.environment[key] = value
+		}
+	}
+	own := maps.Clone(p.environment)
+	for _, file := range p.envFiles {
+		vars, err := compose.ReadEnv(ctx, file, p.environment)
+		if err != nil {
+			return err
+		}
+		maps.Copy(p.environment, vars)
+		maps.Copy(p.environment, own)
+	}
+	if err := p.findFiles(ctx); err != nil {
+		return err
+	}
+	for i, file := range p.files {
+		abs, err := filepath.Abs(file)
+		if err != nil {
+			return fmt.Errorf("cannot find Compose file %s: %w", file, err)
+		}
+		if _, err := os.Stat(abs); err != nil {
+			return fmt.Errorf("cannot read Compose file: %w", err)
+		}
+		p.files[i] = abs
+	}
+	if len(p.files) > maxFiles {
+		return fmt.Errorf("cannot merge %d Compose files: at most %d are possible", len(p.files), maxFiles)
+	}
+	if p.directory != "" {
+		dir, err := filepath.Abs(p.directory)
+		if err != nil {
+			return fmt.Errorf("cannot find project directory %s: %w", p.directory, err)
+		}
+		p.directory = dir
+	}
+	if p.name == "" {
+		p.name = p.ownName(ctx)
+	}
+	return nil
+}
+
+// findFiles looks for the Compose files: those given, those of COMPOSE_FILE,
+// else the usual names.
+func (p *composeProject) findFiles(ctx context.Context) error {
+	if len(p.files) > 0 {
+		return nil
+	}
+	if listed := p.variable(ctx, "COMPOSE_FILE"); listed != "" {
+		separator := p.variable(ctx, "COMPOSE_PATH_SEPARATOR")
+		if separator == "" {
+			separator = ":"
+		}
+		p.files = strings.Split(listed, separator)
+		return nil
+	}
+	dir := p.directory
+	if dir == "" {
+		here, err := os.Getwd()
+		if err != nil {
+			return fmt.Errorf("cannot find Compose file: %w", err)
+		}
+		dir = here
+	}
+	for {
+		if file := firstIn(dir, composeFiles); file != "" {
+			p.files = texts{file}
+			if over := firstIn(dir, overrides); over != "" {
+				p.files = append(p.files, over)
+			}
+			return nil
+		}
+		above := filepath.Dir(dir)
+		if above == dir {
+			return &hintError{errors.New("there is no Compose file here or above"), "name one with -f FILE"}
+		}
+		dir = above
+	}
+}
+
+// variable is one that Compose itself looks at: of the environment, else of .env
+// in the project's directory. What is wrong with .env is said when the project
+// is loaded.
+func (p *composeProject) variable(ctx context.Context, name string) string {
+	if value, ok := p.environment[name]; ok {
+		return value
+	}
+	dir := p.directory
+	if dir == "" && len(p.files) > 0 {
+		dir = filepath.Dir(p.files[0])
+	}
+	vars, err := compose.ReadEnv(ctx, filepath.Join(dir, ".env"), p.environment)
+	if err != nil {
+		return ""
+	}
+	return vars[name]
+}
+
+// ownName is the name of a project that was given none. A file that is merged
+// over another may name it, too.
+func (p *composeProject) ownName(ctx context.Context) string {
+	env := map[string]string{"COMPOSE_PROJECT_NAME": p.variable(ctx, "COMPOSE_PROJECT_NAME")}
+	if name := compose.ProjectName(p.files[0], env); p.directory == "" || env["COMPOSE_PROJECT_NAME"] != "" {
+		return name
+	}
+	return compose.ProjectName(filepath.Join(p.directory, filepath.Base(p.files[0])), env)
+}
+
+// findName completes the name; the files are not needed if the name is given.
+func (p *composeProject) findName(ctx context.Context, env []string) error {
+	if p.name != "" {
+		return nil
+	}
+	if name, ok := lookup(env, "COMPOSE_PROJECT_NAME"); ok && name != "" && len(p.files) == 0 {
+		p.name = name
+		return nil
+	}
+	return p.find(ctx, env)
+}
+
+// firstIn is the first of the names that there is in dir, or "".
+func firstIn(dir string, names []string) string {
+	for _, name := range names {
+		file := filepath.Join(dir, name)
+		if info, err := os.Stat(file); err == nil && !info.IsDir() {
+			return file
+		}
+	}
+	return ""
+}

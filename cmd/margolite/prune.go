@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// prune removes what is kept although nothing needs it, after it has asked.
+func (c *cli) prune(ctx context.Context, args []string) error {
+	f := c.flags("prune")
+	c.jsonFlag(f)
+	var images, volumes, dry, yes bool
+	f.BoolVar(&images, "images", false, "images that no container and no deployment needs; the default")
+	f.BoolVar(&volumes, "volumes", false, "named volumes that no container and no deployment needs, with what they hold")
+	f.BoolVar(&dry, "dry-run", false, "only show what would be removed")
+	f.BoolVar(&yes, "yes", false, "do not ask")
+	short(f, "y", "yes")
+	if err := c.parseNone(f, args); err != nil {
+		return err
+	}
+	images = images || !volumes
+	client, cfg, err := c.client(false)
+	if err != nil {
+		return err
+	}
+	if err := client.Ping(ctx); errors.Is(err, control.ErrNotRunning) && knowsDeployments(cfg.State.Dir) {
+		return hinted(fmt.Errorf("cannot tell what deployments need: %w", err))
+	}
+	return c.withProjects(ctx, func(w *reached) error {
+		all, err := w.Unneeded(ctx)
+		if err != nil {
+			return err
+		}
+		kept := 0
+		items := slices.DeleteFunc(all, func(u control.Unneeded) bool {
+			other := u.Kind == control.UnneededImage && !images || u.Kind == control.UnneededVolume && !volumes
+			if other && u.Kind == control.UnneededVolume {
+				kept++
+			}
+			return other
+		})
+		if c.json && dry {
+			return c.printJSON(append([]control.Unneeded{}, items...))
+		}
+		if !c.json {
+			c.printUnneeded(items)
+		}
+		if kept > 0 {
+			fmt.Fprintf(c.err, "%s that nothing needs would be removed with --volumes\n", plural(kept, "volume"))
+		}
+		if dry || len(items) == 0 && !c.json {
+			return nil
+		}
+		if !yes && !c.agreed(ctx, "Remove them for good?") {
+			return errors.New("nothing was removed")
+		}
+		removed, err := w.Prune(ctx, items)
+		if err != nil {
+			return err
+		}
+		if c.json {
+			return c.printJSON(append([]control.Unneeded{}, removed...))
+		}
+		fmt.Fprintf(c.out, "removed %d of %d\n", len(removed), len(items))
+		return nil
+	})
+}
+
+// knowsDeployments says whether an agent that does not run now has records of
+// deployments.
+func knowsDeployments(stateDir string) bool {
+	_, err := os.Stat(filepath.Join(stateDir, "margolite.db"))
+	return !errors.Is(err, os.ErrNotExist)
+}
+
+func (c *cli) printUnneeded(items []control.Unneeded) {
+	if len(items) == 0 {
+		fmt.Fprintln(c.out, "nothing to remove")
+		return
+	}
+	var sum int64
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	for _, u := range items {
+		name := imageOf(u.Name)
+		if u.Project != "" {
+			name = u.Project + "/" + u.Name
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", u.Kind, name, bytesIn(u.Bytes))
+		sum += u.Bytes
+	}
+	w.Flush()
+	fmt.Fprintf(c.out, "%s, %s at most\n", plural(len(items), "object"), bytesIn(sum))
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// agreed asks, and takes nothing but yes for a yes.
+func (c *cli) agreed(ctx context.Context, question string) bool {
+	fmt.Fprintf(c.err, "%s [y/N] ", question)
+	answers := make(chan string, 1)
+	go func() { // ends with the input, which nobody can interrupt
+		line, _ := bufio.NewReader(c.in).ReadString('\n') // no answer is a no
+		answers <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case a := <-answers:
+		return a == "y" || a == "yes"
+	case <-ctx.Done():
+		return false
+	}
+}

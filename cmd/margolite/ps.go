@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// composePs lists the containers of a project.
+func (c *cli) composePs(ctx context.Context, p *composeProject, args []string) error {
+	f := c.composeFlags("compose ps", p)
+	c.jsonFlag(f)
+	var all, quiet, names bool
+	f.BoolVar(&all, "all", false, "of all projects, also of those of deployments")
+	short(f, "a", "all")
+	f.BoolVar(&quiet, "quiet", false, "only their ids")
+	short(f, "q", "quiet")
+	f.BoolVar(&names, "services", false, "only the names of services")
+	wanted, err := c.parse(f, args)
+	if err != nil {
+		return err
+	}
+	if all {
+		p.name = ""
+	} else if err := p.findName(ctx, c.env); err != nil {
+		return err
+	}
+	return c.withProjects(ctx, func(w *reached) error {
+		services, err := w.ComposePs(ctx, p.name)
+		if err != nil {
+			return err
+		}
+		for _, name := range wanted {
+			if !slices.ContainsFunc(services, func(s control.Service) bool { return s.Name == name }) {
+				return fmt.Errorf("there is no service %q of project %s%s", name, p.name, prefixed("; there are ", strings.Join(serviceNames(services), ", ")))
+			}
+		}
+		if len(wanted) > 0 {
+			services = slices.DeleteFunc(services, func(s control.Service) bool { return !slices.Contains(wanted, s.Name) })
+		}
+		switch {
+		case quiet:
+			for _, s := range services {
+				fmt.Fprintln(c.out, s.Container)
+			}
+			return nil
+		case names:
+			for _, name := range serviceNames(services) {
+				fmt.Fprintln(c.out, name)
+			}
+			return nil
+		case c.json:
+			return c.printJSON(append([]control.Service{}, services...))
+		}
+		return c.printContainers(services)
+	})
+}
+
+// serviceNames are the names of services, sorted, each once.
+func serviceNames(services []control.Service) []string {
+	var names []string
+	for _, s := range services {
+		names = append(names, s.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// printContainers prints one line for each container, as docker compose does.
+func (c *cli) printContainers(services []control.Service) error {
+	now := time.Now()
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tIMAGE\tSERVICE\tSTATUS\tPORTS")
+	for _, s := range services {
+		name := s.ContainerName
+		if name == "" {
+			name = fmt.Sprintf("%s-%s-%d", s.Project, s.Name, s.Number)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", name, imageOf(s.Image), s.Name, statusOf(s, now), strings.Join(s.Ports, ", "))
+	}
+	return w.Flush()
+}
+
+// imageOf is the name of an image with enough of its digest to tell it apart.
+func imageOf(image string) string {
+	name, sum, found := strings.Cut(image, "@sha256:")
+	if !found || len(sum) < 12 {
+		return image
+	}
+	return name + "@sha256:" + sum[:12]
+}
+
+// statusOf is the state of a container in the words of Docker.
+func statusOf(s control.Service, now time.Time) string {
+	var status string
+	code := 0
+	if s.ExitCode != nil {
+		code = *s.ExitCode
+	}
+	switch s.State {
+	case "running", "paused":
+		status = "Up"
+		if s.Started != nil {
+			status += " " + roughly(now.Sub(*s.Started))
+		}
+		if s.State == "paused" {
+			status += " (paused)"
+		}
+	case "stopped", "done":
+		status = fmt.Sprintf("Exited (%d)", code)
+		if s.Ended != nil {
+			status += " " + roughly(now.Sub(*s.Ended)) + " ago"
+		}
+	default:
+		status = "Created"
+	}
+	if s.Health != nil {
+		health := s.Health.Status
+		if health == "starting" {
+			health = "health: starting"
+		}
+		status += " (" + health + ")"
+	}
+	switch {
+	case s.Waiting != "":
+		status += ", waits: " + strings.ReplaceAll(indented(s.Waiting), "\n", " ")
+	case s.Restarts == 1:
+		status += ", 1 restart"
+	case s.Restarts > 1:
+		status += fmt.Sprintf(", %d restarts", s.Restarts)
+	}
+	return status
+}
+
+// roughly writes how long something took in the unit that says enough.
+func roughly(d time.Duration) string {
+	count := func(n int, unit string) string {
+		if n == 1 {
+			return "1 " + unit
+		}
+		return fmt.Sprintf("%d %ss", n, unit)
+	}
+	switch {
+	case d < time.Second:
+		return "less than a second"
+	case d < time.Minute:
+		return count(int(d/time.Second), "second")
+	case d < time.Hour:
+		return count(int(d/time.Minute), "minute")
+	case d < 48*time.Hour:
+		return count(int(d/time.Hour), "hour")
+	}
+	return count(int(d/(24*time.Hour)), "day")
+}

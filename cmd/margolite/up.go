@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// timeoutFlag adds --timeout.
+func timeoutFlag(f *flag.FlagSet, to **int) {
+	f.Func("timeout", "give a container `SECONDS` to stop; default: as the file has it", func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 0 || n > 3600 {
+			return fmt.Errorf("%q is not 0 to 3600 seconds", s)
+		}
+		*to = &n
+		return nil
+	})
+	short(f, "t", "timeout")
+}
+
+// composeUp makes a project run.
+func (c *cli) composeUp(ctx context.Context, p *composeProject, args []string) error {
+	f := c.composeFlags("compose up", p)
+	var detach, attach, quiet, habit bool
+	var options control.ComposeRequest
+	f.BoolVar(&detach, "detach", false, "return once the services run and are healthy: what it does anyway")
+	short(f, "d", "detach")
+	f.BoolVar(&attach, "attach", false, "then show what they print until interrupted, and remove the project")
+	f.Func("scale", "run `SERVICE=N` replicas, may be repeated", func(s string) error {
+		service, text, ok := strings.Cut(s, "=")
+		n, err := strconv.Atoi(text)
+		if !ok || service == "" || err != nil || n < 0 {
+			return fmt.Errorf("%q is not SERVICE=NUMBER", s)
+		}
+		if options.Scale == nil {
+			options.Scale = map[string]int{}
+		}
+		options.Scale[service] = n
+		return nil
+	})
+	f.Func("pull", "look for images: `WHEN` is always, missing or never; default: as the file has it", func(s string) error {
+		switch s {
+		case "always", "missing", "never":
+			options.Pull = s
+			return nil
+		}
+		return fmt.Errorf("%q is not always, missing or never", s)
+	})
+	f.BoolVar(&options.Recreate, "force-recreate", false, "recreate containers that have not changed, too")
+	timeoutFlag(f, &options.Timeout)
+	f.BoolVar(&quiet, "quiet", false, "show no progress and no list of containers")
+	short(f, "q", "quiet")
+	f.BoolVar(&habit, "remove-orphans", true, "accepted for habit: containers of services that are no more are removed")
+	f.BoolVar(&habit, "wait", true, "accepted for habit: it waits anyway")
+	services, err := c.parse(f, args)
+	switch {
+	case err != nil:
+		return err
+	case attach && detach:
+		return usagef("--attach and --detach contradict each other")
+	case options.Recreate && len(services) > 0:
+		return usagef("--force-recreate is for all services of a project")
+	}
+	if err := p.find(ctx, c.env); err != nil {
+		return err
+	}
+	r := p.request(services)
+	r.Scale, r.Pull, r.Recreate, r.Timeout = options.Scale, options.Pull, options.Recreate, options.Timeout
+	return c.withProjects(ctx, func(w *reached) error {
+		begun := time.Now()
+		shown := c.newProgress(quiet)
+		err := w.ComposeUp(ctx, r, shown.event)
+		shown.finish(err)
+		if err != nil {
+			return err
+		}
+		if attach {
+			return c.attach(ctx, w, r, begun)
+		}
+		if w.supervise != nil {
+			fmt.Fprintln(c.err, "note: no agent runs, so nobody restarts these services when they end, or after a reboot;"+
+				" `margolite run` does, as a service of the system")
+		}
+		if quiet {
+			return nil
+		}
+		services, err := w.ComposePs(ctx, p.name)
+		if err != nil {
+			return err
+		}
+		return c.printContainers(services)
+	})
+}
+
+// attach shows what the services of a project print until ctx is done, and then
+// removes the project. Where no agent runs, this process looks after it meanwhile.
+func (c *cli) attach(ctx context.Context, w *reached, r control.ComposeRequest, since time.Time) error {
+	c.lasting.Store(true)
+	g, watching := errgroup.WithContext(ctx)
+	watching, end := context.WithCancel(watching)
+	defer end()
+	if w.supervise != nil {
+		g.Go(func() error { return w.supervise(watching) })
+	}
+	g.Go(func() error {
+		defer end() // all containers are gone
+		return w.ComposeLogs(watching, control.LogsRequest{
+			Project: r.Project, Services: r.Services, Follow: true, Since: since, Prefix: control.PrefixAlways, Color: c.colored(),
+		}, c.out)
+	})
+	err := g.Wait()
+	if ctx.Err() == nil {
+		return err
+	}
+	fmt.Fprintf(c.err, "\nremoving project %s; interrupt once more to leave it as it is\n", r.Project)
+	down := control.DownRequest{Project: r.Project, Timeout: r.Timeout}
+	if err := c.takeDown(context.WithoutCancel(ctx), w, down); err != nil {
+		return err
+	}
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return err
+}

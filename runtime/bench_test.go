@@ -1,0 +1,29 @@
+package runtime_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+// BenchmarkReconcileNothing is what it costs to find that nothing is to be done.
+func BenchmarkReconcileNothing(b *testing.B) {
+	for _, n := range []int{1, 10, 100} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			r := newRig(b, embeddedBackend())
+			e := r.engine()
+			p := r.change(e, "many", `services: {app: {image: BUSYBOX}}`, func(s map[string]*compose.Service) { s["app"].Replicas = n })
+			if err := e.Apply(b.Context(), p, runtime.ApplyOptions{}); err != nil {
+				b.Fatal(err)
+			}
+			b.ResetTimer()
+			for b.Loop() {
+				if matches, err := e.Matches(b.Context(), p); err != nil || !matches {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

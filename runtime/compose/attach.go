@@ -1,0 +1,181 @@
+package compose
+
+import (
+	"cmp"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+// attach resolves the networks that a service is on: those named, else the
+// default one, unless it has no network of its own.
+func (r *resolver) attach(s *Service, c types.ServiceConfig) {
+	if s.Network.Mode != ModePrivate || !r.few("networks", len(c.Networks)) {
+		return
+	}
+	configs := map[string]*types.ServiceNetworkConfig{}
+	for key, config := range c.Networks {
+		if name, predefined := r.predefined(key); predefined && name == "bridge" {
+			key = defaultNetwork // which is also what network_mode bridge means
+		}
+		configs[key] = config
+	}
+	if len(configs) == 0 {
+		configs[defaultNetwork] = nil
+	}
+	for key, config := range configs {
+		network := r.networks[key]
+		if _, defined := r.project.Compose.Networks[key]; network == nil || !defined && key != defaultNetwork {
+			r.refuse("networks", "names %q, which is not defined under the top-level networks", key)
+			continue
+		}
+		r.project.Networks[key] = network
+		if config == nil {
+			config = &types.ServiceNetworkConfig{}
+		}
+		s.Attached = append(s.Attached, r.attachment(s, key, network, config))
+	}
+	// Docker takes the default route from a network that has a way out.
+	sortBy(s.Attached, func(a, b Attachment) int {
+		inside := func(a Attachment) int {
+			if r.networks[a.Network].Internal {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Or(cmp.Compare(inside(a), inside(b)), cmp.Compare(b.Gateway, a.Gateway),
+			cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Network, b.Network))
+	})
+	links := map[string]string{}
+	for _, a := range s.Attached {
+		if other, conflict := links[a.Interface]; conflict && a.Interface != "" {
+			r.refuse("networks."+a.Network+".interface_name", "%q is that on network %q as well", a.Interface, other)
+		}
+		links[a.Interface] = a.Network
+	}
+	if c.MacAddress == "" || len(s.Attached) == 0 {
+		return
+	}
+	first := &s.Attached[0]
+	if mac := r.mac(s, "mac_address", c.MacAddress); first.MAC != "" && first.MAC != mac {
+		r.refuse("mac_address", "differs from that of network %q", first.Network)
+	} else {
+		first.MAC = mac
+	}
+}
+
+func (r *resolver) attachment(s *Service, key string, network *Network, c *types.ServiceNetworkConfig) Attachment {
+	below := "networks." + key
+	a := Attachment{Network: key, Priority: c.Priority, Gateway: c.GatewayPriority, Interface: c.InterfaceName}
+	if r.few(below+".aliases", len(c.Aliases)) {
+		for _, alias := range c.Aliases {
+			if !isWord(alias) {
+				r.refuse(below+".aliases", "has %.80q, which is not a name", alias)
+			}
+			a.Aliases = append(a.Aliases, alias)
+		}
+		slices.Sort(a.Aliases)
+		a.Aliases = slices.Compact(a.Aliases)
+	}
+	if c.UseServiceNameAlias != nil && !*c.UseServiceNameAlias {
+		r.refuse(below+".use_service_name_alias", "false is not supported: a service is always known by its name")
+	}
+	a.IPv4 = r.static(s, below+".ipv4_address", c.Ipv4Address, network, true)
+	a.IPv6 = r.static(s, below+".ipv6_address", c.Ipv6Address, network, false)
+	if r.few(below+".link_local_ips", len(c.LinkLocalIPs)) {
+		for _, written := range c.LinkLocalIPs {
+			address, err := netip.ParseAddr(written)
+			if err != nil || address.Zone() != "" || !address.IsLinkLocalUnicast() {
+				r.refuse(below+".link_local_ips", "has %.80q, which is not a link-local address", written)
+				continue
+			}
+			a.LinkLocal = append(a.LinkLocal, address)
+		}
+		if len(a.LinkLocal) > 0 && s.Replicas > 1 {
+			r.refuse(below+".link_local_ips", "are addresses of one container, and the service has %d replicas", s.Replicas)
+		}
+	}
+	if c.MacAddress != "" {
+		a.MAC = r.mac(s, below+".mac_address", c.MacAddress)
+	}
+	for option, value := range c.DriverOpts {
+		switch option {
+		case "com.docker.network.endpoint.ifname":
+			if a.Interface != "" && a.Interface != value {
+				r.refuse(below+".driver_opts."+option, "differs from interface_name")
+			}
+			a.Interface = value
+		case "com.docker.network.endpoint.sysctls":
+			a.Sysctls = r.linkSysctls(below+".driver_opts."+option, value)
+		default:
+			r.refuse(below+".driver_opts."+option, "is not supported")
+		}
+	}
+	if a.Interface != "" && (!isLinkName(a.Interface) || a.Interface == "lo") {
+		r.refuse(below+".interface_name", "%.80q is not the name of a link of at most 15 bytes", a.Interface)
+	}
+	return a
+}
+
+// static is an address that the file gives a service.
+func (r *resolver) static(s *Service, key, written string, network *Network, v4 bool) netip.Addr {
+	if written == "" {
+		return netip.Addr{}
+	}
+	address, err := netip.ParseAddr(written)
+	if err != nil || address.Zone() != "" || address.Is4() != v4 || address.Is4In6() {
+		r.refuse(key, "%.80q is not an address of its family", written)
+		return netip.Addr{}
+	}
+	if s.Replicas > 1 {
+		r.refuse(key, "is the address of one container, and the service has %d replicas", s.Replicas)
+	}
+	if network.External {
+		return address // whoever defines the network knows its pools
+	}
+	for _, pool := range network.Pools {
+		if !pool.Subnet.IsValid() || pool.is4() != v4 {
+			continue
+		}
+		if _, err := pool.address("address", written); err != nil {
+			r.refuse(key, "%s", err)
+		} else if address == pool.Gateway {
+			r.refuse(key, "%s is the gateway of the network", address)
+		}
+		return address
+	}
+	r.refuse(key, "%s needs a subnet of its family in ipam of network %q", address, network.Name)
+	return address
+}
+
+func (r *resolver) mac(s *Service, key, written string) string {
+	mac, err := net.ParseMAC(written)
+	if err != nil || len(mac) != 6 || mac[0]&1 != 0 || mac.String() == "00:00:00:00:00:00" {
+		r.refuse(key, "%.80q is not the address of a network card", written)
+		return ""
+	}
+	if s.Replicas > 1 {
+		r.refuse(key, "is the address of one container, and the service has %d replicas", s.Replicas)
+	}
+	return mac.String()
+}
+
+// linkSysctls reads net.ipv4.conf.IFNAME.log_martians=1,...
+func (r *resolver) linkSysctls(key, written string) []string {
+	var sysctls []string
+	for setting := range strings.SplitSeq(written, ",") {
+		name, value, assigned := strings.Cut(setting, "=")
+		parts := strings.Split(name, ".")
+		if !assigned || len(parts) < 5 || parts[0] != "net" || !slices.Contains([]string{"ipv4", "ipv6", "mpls"}, parts[1]) ||
+			parts[3] != "IFNAME" || !isWord(name) || !isWord(value) || strings.Contains(name, "/") || strings.Contains(name, "..") {
+			r.refuse(key, "has %.80q, which is not as net.ipv4.conf.IFNAME.name=value", setting)
+			continue
+		}
+		sysctls = append(sysctls, setting)
+	}
+	slices.Sort(sysctls)
+	return sysctls
+}

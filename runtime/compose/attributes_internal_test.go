@@ -1,0 +1,218 @@
+package compose
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/schema"
+)
+
+// asOne are attributes that this runtime passes over or refuses whatever is in
+// them, or whose content is said with them.
+var asOne = []string{
+	"models", "jobs", "services.build", "services.develop", "services.provider", "services.models", "services.pre_start",
+	"services.credential_spec", "services.storage_opt", "services.post_start", "services.pre_stop",
+	"deploy.update_config", "deploy.rollback_config", "deploy.placement", "deploy.resources.reservations.generic_resources",
+	"networks.external", "volumes.external", "configs.external", "secrets.external",
+}
+
+// notByKey are attributes of which it is refused not that they are there, but
+// what they say.
+var notByKey = []string{"version"} // ignored, with a warning of its own
+
+type schemaNode struct {
+	Ref        string                `json:"$ref"`
+	Properties map[string]schemaNode `json:"properties"`
+	Patterns   map[string]schemaNode `json:"patternProperties"`
+	Items      json.RawMessage       `json:"items"`
+	AllOf      []schemaNode          `json:"allOf"`
+	OneOf      []schemaNode          `json:"oneOf"`
+	AnyOf      []schemaNode          `json:"anyOf"`
+	Defs       map[string]schemaNode `json:"$defs"`
+}
+
+// attributes are those of the specification that compose-go has inside, as
+// <section>.<attribute>, with the section deploy in the place of services.deploy.
+func attributes(t *testing.T) []string {
+	t.Helper()
+	var root schemaNode
+	if err := json.Unmarshal([]byte(schema.Schema), &root); err != nil {
+		t.Fatal(err)
+	}
+	var below func(n schemaNode, within []string) map[string]schemaNode
+	below = func(n schemaNode, within []string) map[string]schemaNode {
+		found := map[string]schemaNode{}
+		if name := n.Ref[strings.LastIndex(n.Ref, "/")+1:]; name != "" && !slices.Contains(within, name) {
+			maps.Copy(found, below(root.Defs[name], append(within, name)))
+		}
+		for _, part := range slices.Concat(n.AllOf, n.OneOf, n.AnyOf) {
+			maps.Copy(found, below(part, within))
+		}
+		maps.Copy(found, n.Properties)
+		var items schemaNode
+		if len(n.Items) > 0 && json.Unmarshal(n.Items, &items) == nil {
+			maps.Copy(found, below(items, within))
+		}
+		for pattern, part := range n.Patterns {
+			if pattern != "^x-" {
+				maps.Copy(found, below(part, within))
+			}
+		}
+		return found
+	}
+	var all []string
+	var walk func(n schemaNode, path string)
+	walk = func(n schemaNode, path string) {
+		for name, child := range below(n, nil) {
+			at := strings.TrimPrefix(path+"."+name, ".")
+			if at == "services.deploy" {
+				at = "deploy"
+			}
+			all = append(all, at)
+			if !slices.Contains(asOne, at) {
+				walk(child, at)
+			}
+		}
+	}
+	walk(schemaNode{Properties: root.Properties}, "")
+	slices.Sort(all)
+	if len(all) < 200 {
+		t.Fatalf("the schema has %d attributes; is it read as it should be?", len(all))
+	}
+	return all
+}
+
+// row is one of the tables of runtime/README.md.
+type row struct{ attribute, here, meaning, test string }
+
+func rows(t *testing.T) map[string]row {
+	t.Helper()
+	f, err := os.Open("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	all := map[string]row{}
+	cells := regexp.MustCompile("^\\| `([a-z0-9_.]+)` \\|(.*)\\|(.*)\\|(.*)\\|$")
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		m := cells.FindStringSubmatch(lines.Text())
+		if m == nil {
+			continue
+		}
+		r := row{m[1], strings.TrimSpace(m[2]), strings.TrimSpace(m[3]), strings.Trim(m[4], " `")}
+		if _, twice := all[r.attribute]; twice {
+			t.Errorf("%s has two rows", r.attribute)
+		}
+		all[r.attribute] = r
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestREADMEHasEveryAttributeOfTheSpecification(t *testing.T) {
+	documented := rows(t)
+	for _, attribute := range attributes(t) {
+		r, ok := documented[attribute]
+		delete(documented, attribute)
+		switch {
+		case !ok:
+			t.Errorf("%s has no row", attribute)
+			continue
+		case !slices.Contains([]string{"works", "ignored", "refused"}, r.here):
+			t.Errorf("%s is %q, not works, ignored or refused", attribute, r.here)
+		case r.meaning == "" || r.test == "":
+			t.Errorf("the row of %s has an empty cell", attribute)
+		case !testExists(t, r.test):
+			t.Errorf("the test %s of %s is not in the tree", r.test, attribute)
+		case r.here == "works" && !strings.HasPrefix(r.test, scenarioTest) && attribute != "name":
+			t.Errorf("%s works, and its test %s is not one with containers", attribute, r.test)
+		}
+		if here := byKey(attribute); here != r.here && !slices.Contains(notByKey, attribute) {
+			t.Errorf("%s is said to be %q, and is %q", attribute, r.here, here)
+		}
+	}
+	for attribute := range documented {
+		t.Errorf("%s has a row, and is not in the specification", attribute)
+	}
+}
+
+// byKey is what checkKeys makes of an attribute.
+func byKey(attribute string) string {
+	at := supportedKeys()
+	if strings.HasPrefix(attribute+".", "deploy.") {
+		attribute = "services." + attribute
+	}
+	for name := range strings.SplitSeq(attribute, ".") {
+		if at.each != nil {
+			at = *at.each
+		}
+		switch child, known := at.keys[name]; {
+		case at.refused != "" || at.ignored != "": // with all that is in it
+		case known:
+			at = child
+		default:
+			return "refused"
+		}
+	}
+	switch {
+	case at.refused != "":
+		return "refused"
+	case at.ignored != "":
+		return "ignored"
+	}
+	return "works"
+}
+
+const scenarioTest = "TestAttributes/"
+
+// testExists looks for a test with containers by its Compose file, and for every
+// other one by its function.
+func testExists(t *testing.T, name string) bool {
+	t.Helper()
+	scenario, is := strings.CutPrefix(name, scenarioTest)
+	if !is {
+		return functionExists(t, name)
+	}
+	dir := filepath.Join("..", "..", "test", "compose", "testdata", "attributes")
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true // the tests with containers are not in this tree yet
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		rest, ok := strings.CutPrefix(e.Name(), scenario)
+		return ok && (rest == "" || strings.ContainsAny(rest[:1], ".-"))
+	})
+}
+
+func functionExists(t *testing.T, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob("*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(content), "\nfunc "+name+"(") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,155 @@
+package compose
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"strconv"
+
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+const (
+	maxContent  = 1 << 20  // bytes of one config or secret
+	maxContents = 8 << 20  // bytes of all of one service
+	maxObjects  = 64       // configs and secrets of one service
+	maxHeld     = 32 << 20 // bytes of files that a project holds in memory
+)
+
+// section is where the Compose file defines a file of a container.
+func (f File) section() string {
+	if f.Secret {
+		return "secrets"
+	}
+	return "configs"
+}
+
+// fileObjects resolves the configs and secrets of a service, with their content.
+func (r *resolver) fileObjects(s *Service, c types.ServiceConfig) {
+	if n := len(c.Configs) + len(c.Secrets); n > maxObjects {
+		r.refuse("secrets", "are %d together with configs, at most %d are put into a container", n, maxObjects)
+		return
+	}
+	for _, w := range c.Configs {
+		config, defined := r.project.Compose.Configs[w.Source]
+		r.fileObject(s, File{Name: w.Source}, types.FileReferenceConfig(w), types.FileObjectConfig(config), defined)
+	}
+	for _, w := range c.Secrets {
+		secret, defined := r.project.Compose.Secrets[w.Source]
+		r.fileObject(s, File{Name: w.Source, Secret: true}, types.FileReferenceConfig(w), types.FileObjectConfig(secret), defined)
+	}
+	size := 0
+	for _, f := range s.Files {
+		size += len(f.Content)
+	}
+	if size > maxContents {
+		r.refuse("configs", "and secrets have %d bytes, at most %d are put into a container", size, maxContents)
+	}
+	sortBy(s.Files, func(a, b File) int { return cmp.Compare(a.Target, b.Target) })
+}
+
+func (r *resolver) fileObject(s *Service, f File, w types.FileReferenceConfig, object types.FileObjectConfig, defined bool) {
+	section := f.section()
+	if !defined {
+		r.refuse(section, "names %q, which is not defined under the top-level %s", w.Source, section)
+		return
+	}
+	content, ok := r.content(section, w.Source, object)
+	if !ok {
+		return
+	}
+	target, dir := cmp.Or(w.Target, w.Source), "/"
+	if f.Secret {
+		dir = "/run/secrets"
+	}
+	if !path.IsAbs(target) {
+		target = dir + "/" + target
+	}
+	f.Target = r.target(section, target)
+	f.UID, f.GID = r.id(section+".uid", w.UID), r.id(section+".gid", w.GID)
+	f.Mode = 0o444
+	if w.Mode != nil {
+		if *w.Mode < 0 || *w.Mode > 0o7777 {
+			r.refuse(section+".mode", "is %s, which are no permissions", w.Mode)
+		} else {
+			f.Mode = uint32(*w.Mode)
+		}
+	}
+	f.Content = content
+	s.Files = append(s.Files, f)
+}
+
+func (r *resolver) id(key, written string) uint32 {
+	if written == "" {
+		return 0
+	}
+	id, err := strconv.ParseUint(written, 10, 31)
+	if err != nil {
+		r.refuse(key, "%.80q is not a number", written)
+	}
+	return uint32(id)
+}
+
+// content is what a config or secret holds; it is read once.
+func (r *resolver) content(section, name string, object types.FileObjectConfig) ([]byte, bool) {
+	key := section + "." + name
+	if content, ok := r.contents[key]; ok {
+		return content, content != nil
+	}
+	content, ok := r.readContent(key, object)
+	if !ok {
+		content = nil
+	} else if content == nil {
+		content = []byte{}
+	}
+	if r.contents == nil {
+		r.contents = map[string][]byte{}
+	}
+	r.contents[key] = content
+	return content, ok
+}
+
+func (r *resolver) readContent(key string, object types.FileObjectConfig) ([]byte, bool) {
+	switch {
+	case object.File != "":
+		abs, err := r.files.allowed(r.files.dir, object.File)
+		if err != nil {
+			if len(r.findings) == 0 { // it was said in the words of the file before
+				r.findings.add("", key+".file", "%q %s", object.File, err)
+			}
+			return nil, false
+		}
+		content, err := r.hold(abs, maxContent)
+		if err != nil {
+			r.failures = append(r.failures, fmt.Errorf("%s: %w", key, err))
+			return nil, false
+		}
+		return content, true
+	case object.Environment != "":
+		// compose-go took it from the variables of the file that defines it.
+		if _, set := r.env[object.Environment]; !set && object.Content == "" {
+			r.findings.add("", key+".environment", "names %q, which nothing sets", object.Environment)
+			return nil, false
+		}
+		return r.bounded(key, object.Content)
+	}
+	return r.bounded(key, object.Content)
+}
+
+// hold reads a file that stays in memory with the project.
+func (r *resolver) hold(abs string, limit int64) ([]byte, error) {
+	if r.held > maxHeld {
+		return nil, invalid("the files of the project have more than %d bytes", maxHeld)
+	}
+	content, err := r.files.read(abs, limit)
+	r.held += len(content)
+	return content, err
+}
+
+func (r *resolver) bounded(key, content string) ([]byte, bool) {
+	if len(content) > maxContent {
+		r.findings.add("", key, "has %d bytes, at most %d are accepted", len(content), maxContent)
+		return nil, false
+	}
+	return []byte(content), true
+}

@@ -1,0 +1,133 @@
+package compose
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+// mention is a service that another one names.
+type mention struct {
+	key     string // where
+	service string
+	restart bool // the one that names it starts again when it is replaced
+}
+
+// mentions are the services that a service cannot be without, beside those in
+// depends_on.
+func mentions(c types.ServiceConfig) []mention {
+	var all []mention
+	for _, link := range c.Links {
+		service, _, _ := strings.Cut(link, ":")
+		all = append(all, mention{"links", service, true})
+	}
+	for _, mode := range []struct{ key, value string }{
+		{"network_mode", c.NetworkMode}, {"pid", c.Pid}, {"ipc", c.Ipc},
+	} {
+		if service, ok := strings.CutPrefix(mode.value, types.ServicePrefix); ok {
+			all = append(all, mention{mode.key, service, true})
+		}
+	}
+	for _, from := range c.VolumesFrom {
+		if service, _, _ := strings.Cut(from, ":"); service != "container" {
+			all = append(all, mention{"volumes_from", service, false})
+		}
+	}
+	return all
+}
+
+// dependsOn are the dependencies written, and those that other keys imply.
+func (r *resolver) dependsOn(c types.ServiceConfig) []Dependency {
+	dependencies := map[string]Dependency{}
+	for name, d := range c.DependsOn {
+		condition := Condition(cmp.Or(d.Condition, string(ConditionStarted)))
+		switch condition {
+		case ConditionStarted, ConditionHealthy, ConditionCompleted:
+		default:
+			r.refuse("depends_on."+name+".condition", "%.80q is not service_started, service_healthy or service_completed_successfully", d.Condition)
+		}
+		if _, active := r.project.Compose.Services[name]; !active && !d.Required {
+			continue // of a profile that is not active, or nowhere at all
+		}
+		dependencies[name] = Dependency{Service: name, Condition: condition, Required: d.Required, Restart: d.Restart}
+	}
+	for _, ref := range mentions(c) {
+		if _, written := dependencies[ref.service]; !written {
+			dependencies[ref.service] = Dependency{Service: ref.service, Condition: ConditionStarted, Required: true, Restart: ref.restart}
+		}
+	}
+	var sorted []Dependency
+	for _, d := range dependencies {
+		sorted = append(sorted, d)
+	}
+	sortBy(sorted, func(a, b Dependency) int { return cmp.Compare(a.Service, b.Service) })
+	return sorted
+}
+
+// checkMentions finds services that are named and are not run.
+func (l *loading) checkMentions(p *Project) {
+	for _, name := range p.names() {
+		s, c := p.Services[name], p.Compose.Services[name]
+		refs := mentions(c)
+		for dependency := range c.DependsOn {
+			if c.DependsOn[dependency].Required {
+				refs = append(refs, mention{key: "depends_on", service: dependency})
+			}
+		}
+		for _, ref := range refs {
+			if p.Services[ref.service] != nil {
+				continue
+			}
+			if disabled, ok := p.Compose.DisabledServices[ref.service]; ok {
+				l.findings.add(name, ref.key, "names %q, which is of the profiles %s, of which none is active", ref.service, strings.Join(disabled.Profiles, ", "))
+			} else {
+				l.findings.add(name, ref.key, "names %q, which is not a service", ref.service)
+			}
+		}
+		s.DependsOn = slices.DeleteFunc(s.DependsOn, func(d Dependency) bool { return p.Services[d.Service] == nil })
+	}
+}
+
+// checkCircles finds dependencies in circles.
+func (l *loading) checkCircles(p *Project) {
+	const (
+		visiting = 1
+		visited  = 2
+	)
+	state := map[string]int{}
+	var visit func(name string, way []string)
+	visit = func(name string, way []string) {
+		way = append(way, name)
+		switch state[name] {
+		case visited:
+			return
+		case visiting:
+			l.findings.add(name, "depends_on", "goes in a circle: %s", strings.Join(way[slices.Index(way, name):], " -> "))
+			return
+		}
+		state[name] = visiting
+		for _, dependency := range p.Services[name].DependsOn {
+			visit(dependency.Service, way)
+		}
+		state[name] = visited
+	}
+	for _, name := range p.names() {
+		visit(name, nil)
+	}
+}
+
+func (l *loading) checkContainerNames(p *Project) {
+	taken := map[string]string{}
+	for _, name := range p.names() {
+		container := p.Services[name].ContainerName
+		if container == "" {
+			continue
+		}
+		if other, conflict := taken[container]; conflict {
+			l.findings.add(name, "container_name", "%q is that of service %q", container, other)
+		}
+		taken[container] = name
+	}
+}

@@ -1,0 +1,263 @@
+package compose
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/compose-spec/compose-go/v2/types"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	maxReplicas = 64
+	maxHooks    = 32
+	maxRetries  = 1 << 20
+	maxDuration = 366 * 24 * time.Hour
+)
+
+// lifecycle resolves how the containers of a service start, are watched and stop.
+func (r *resolver) lifecycle(s *Service, c types.ServiceConfig) {
+	s.Restart = r.restart(c)
+	if s.StopSignal = strings.ToUpper(strings.TrimSpace(c.StopSignal)); s.StopSignal != "" && !isSignal(s.StopSignal) {
+		r.refuse("stop_signal", "%.40q is no signal", c.StopSignal)
+	}
+	if c.StopGracePeriod != nil {
+		grace := r.duration("stop_grace_period", c.StopGracePeriod)
+		s.StopGrace = &grace
+	}
+	s.Healthcheck = r.healthcheck(c.HealthCheck)
+	s.PostStart = r.hooks("post_start", c.PostStart)
+	s.PreStop = r.hooks("pre_stop", c.PreStop)
+}
+
+// replicas is how many containers a service has.
+func (r *resolver) replicas(c types.ServiceConfig) int {
+	replicas, key := 1, "scale"
+	if c.Deploy != nil {
+		switch c.Deploy.Mode {
+		case "", "replicated":
+		case "global":
+			if c.Deploy.Replicas != nil {
+				r.refuse("deploy.replicas", "cannot be set beside deploy.mode: global")
+			}
+		default:
+			r.refuse("deploy.mode", "%.80q is not supported, only replicated and global", c.Deploy.Mode)
+		}
+		if c.Deploy.Replicas != nil {
+			replicas, key = *c.Deploy.Replicas, "deploy.replicas"
+		}
+	}
+	if c.Scale != nil {
+		if key != "scale" && *c.Scale != replicas {
+			r.refuse("scale", "differs from deploy.replicas")
+		}
+		replicas, key = *c.Scale, "scale"
+	}
+	if asked, ok := r.scale[r.service]; ok {
+		replicas, key = asked, "scale"
+	}
+	if replicas < 0 || replicas > maxReplicas {
+		r.refuse(key, "is %d, which is not between 0 and %d", replicas, maxReplicas)
+		return 1
+	}
+	return replicas
+}
+
+// restart takes restart, and where it is not set deploy.restart_policy.
+func (r *resolver) restart(c types.ServiceConfig) Restart {
+	if c.Restart == "" && c.Deploy != nil && c.Deploy.RestartPolicy != nil {
+		return r.restartPolicy(*c.Deploy.RestartPolicy)
+	}
+	mode, retries, bounded := strings.Cut(cmp.Or(c.Restart, string(RestartNo)), ":")
+	restart := Restart{Mode: RestartMode(mode)}
+	switch restart.Mode {
+	case RestartNo, RestartAlways, RestartUnlessStopped:
+		if !bounded {
+			return restart
+		}
+	case RestartOnFailure:
+		if !bounded {
+			return restart
+		}
+		n, err := strconv.ParseInt(retries, 10, 32)
+		if err == nil && n >= 0 {
+			restart.MaxRetries = int(n)
+			return restart
+		}
+	}
+	r.refuse("restart", "%q is not no, always, unless-stopped, on-failure or on-failure:<number>", c.Restart)
+	return restart
+}
+
+func (r *resolver) restartPolicy(c types.RestartPolicy) Restart {
+	const key = "deploy.restart_policy"
+	restart := Restart{Mode: RestartAlways}
+	switch c.Condition {
+	case "", "any", "always":
+	case "none", "no":
+		restart.Mode = RestartNo
+	case "on-failure":
+		restart.Mode = RestartOnFailure
+	case "unless-stopped":
+		restart.Mode = RestartUnlessStopped
+	default:
+		r.refuse(key+".condition", "%.80q is not none, on-failure or any", c.Condition)
+	}
+	if c.MaxAttempts != nil && *c.MaxAttempts > 0 {
+		switch {
+		case *c.MaxAttempts > maxRetries:
+			r.refuse(key+".max_attempts", "is %d, at most %d are accepted", *c.MaxAttempts, maxRetries)
+		case restart.Mode != RestartOnFailure:
+			r.refuse(key+".max_attempts", "is only for condition: on-failure")
+		default:
+			restart.MaxRetries = int(*c.MaxAttempts)
+		}
+	}
+	restart.Delay = r.duration(key+".delay", c.Delay)
+	restart.Window = r.duration(key+".window", c.Window)
+	return restart
+}
+
+// duration is 0 where none is written.
+func (r *resolver) duration(key string, written *types.Duration) time.Duration {
+	if written == nil {
+		return 0
+	}
+	d := time.Duration(*written)
+	if d < 0 || d > maxDuration {
+		r.refuse(key, "is %s, which is not between 0 and a year", d)
+		return 0
+	}
+	return d
+}
+
+// isSignal tells the names and numbers of signals: SIGTERM, TERM, 15, SIGRTMIN+3.
+func isSignal(name string) bool {
+	const lastSignal = 64
+	if n, err := strconv.ParseUint(name, 10, 8); err == nil {
+		return n > 0 && n <= lastSignal
+	}
+	name = strings.TrimPrefix(name, "SIG")
+	if unix.SignalNum("SIG"+name) != 0 {
+		return true
+	}
+	// glibc and musl keep the first two real-time signals for themselves.
+	for prefix, base := range map[string]int64{"RTMIN": 34, "RTMAX": lastSignal} {
+		if rest, ok := strings.CutPrefix(name, prefix); ok {
+			n, err := strconv.ParseInt(cmp.Or(rest, "0"), 10, 8) // with its sign
+			return err == nil && base+n >= 34 && base+n <= lastSignal
+		}
+	}
+	return false
+}
+
+func (r *resolver) healthcheck(c *types.HealthCheckConfig) *Healthcheck {
+	if c == nil {
+		return nil
+	}
+	if c.Disable {
+		return &Healthcheck{Test: []string{"NONE"}}
+	}
+	h := &Healthcheck{
+		Test:          c.Test,
+		Interval:      r.duration("healthcheck.interval", c.Interval),
+		Timeout:       r.duration("healthcheck.timeout", c.Timeout),
+		StartPeriod:   r.duration("healthcheck.start_period", c.StartPeriod),
+		StartInterval: r.duration("healthcheck.start_interval", c.StartInterval),
+	}
+	for key, d := range map[string]time.Duration{
+		"interval": h.Interval, "timeout": h.Timeout, "start_period": h.StartPeriod, "start_interval": h.StartInterval,
+	} {
+		if d > 0 && d < time.Millisecond {
+			r.refuse("healthcheck."+key, "is %s, at least 1ms is needed", d)
+		}
+	}
+	if c.Retries != nil {
+		if *c.Retries > maxRetries {
+			r.refuse("healthcheck.retries", "is %d, at most %d are accepted", *c.Retries, maxRetries)
+		}
+		h.Retries = int(min(*c.Retries, maxRetries))
+	}
+	if len(c.Test) == 0 {
+		return h
+	}
+	switch form := c.Test[0]; {
+	case form == "NONE" && len(c.Test) == 1:
+	case form == "CMD" && len(c.Test) > 1, form == "CMD-SHELL" && len(c.Test) == 2:
+	default:
+		r.refuse("healthcheck.test", "is not NONE, CMD with a command or CMD-SHELL with one line")
+	}
+	return h
+}
+
+func (r *resolver) hooks(key string, written []types.ServiceHook) []Hook {
+	if len(written) > maxHooks {
+		r.refuse(key, "are %d, at most %d are accepted", len(written), maxHooks)
+		return nil
+	}
+	var hooks []Hook
+	for _, w := range written {
+		if len(w.Command) == 0 {
+			r.refuse(key, "has no command")
+		}
+		h := Hook{Command: w.Command, User: w.User, Privileged: w.Privileged, WorkingDir: w.WorkingDir}
+		for name, value := range w.Environment.Resolve(r.env.Resolve) {
+			if value == nil {
+				r.note("%s names %q without a value and nothing sets it; it is left out", key, name)
+				continue
+			}
+			if h.Environment == nil {
+				h.Environment = map[string]string{}
+			}
+			h.Environment[name] = *value
+		}
+		r.checkEnvironment(key+".environment", h.Environment)
+		hooks = append(hooks, h)
+	}
+	return hooks
+}
+
+// The options of Docker's json-file and local that change nothing here.
+var ignoredLogOptions = []string{"labels", "labels-regex", "env", "env-regex", "tag", "compress", "mode", "max-buffer-size"}
+
+func (r *resolver) logging(s *Service, c *types.LoggingConfig) {
+	if c == nil {
+		return
+	}
+	switch c.Driver {
+	case "", "json-file", "local":
+	case "none":
+		s.Logging.None = true
+	default:
+		r.refuse("logging.driver", "%.80q is not supported, only json-file, local and none", c.Driver)
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Options)) {
+		value, key := c.Options[name], "logging.options."+name
+		switch {
+		case name == "max-size" && value == "-1":
+			r.note("%s -1 is ignored: logs are bounded on a device", key)
+		case name == "max-size":
+			var size types.UnitBytes
+			if err := size.DecodeMapstructure(value); err != nil || size < 1024 {
+				r.refuse(key, "%.40q is not a size of at least 1k", value)
+			}
+			s.Logging.MaxSize = int64(size)
+		case name == "max-file":
+			n, err := strconv.ParseUint(value, 10, 31)
+			if err != nil || n < 1 || n > 100 {
+				r.refuse(key, "%.40q is not a number between 1 and 100", value)
+			}
+			s.Logging.MaxFile = int(min(n, math.MaxInt16))
+		case slices.Contains(ignoredLogOptions, name):
+			r.note("%s is ignored: logs hold what a service prints", key)
+		default:
+			r.refuse(key, "is not supported")
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package compose
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+// namespaces resolves whose namespaces the containers of a service live in, and
+// the sysctls that each kind of namespace has of its own.
+func (r *resolver) namespaces(s *Service, c types.ServiceConfig) {
+	s.PID = r.namespace("pid", c.Pid, ModeHost, ModeService, ModeContainer)
+	s.IPC = r.namespace("ipc", c.Ipc, ModeHost, ModeShareable, ModeService, ModeContainer)
+	s.UTS = r.namespace("uts", c.Uts, ModeHost)
+	s.Cgroup = r.namespace("cgroup", c.Cgroup, ModeHost)
+	s.Network = r.networkMode(s, c)
+	if c.UserNSMode != "" && c.UserNSMode != string(ModeHost) {
+		r.refuse("userns_mode", "%q is not supported: users of containers are those of the device (host)", c.UserNSMode)
+	}
+	if s.UTS.Mode == ModeHost && (s.Hostname != "" || s.Domainname != "") {
+		r.refuse("hostname", "cannot be set beside uts: host")
+	}
+	s.Sysctls = r.sysctls(s, c.Sysctls)
+}
+
+// namespace reads one of the modes given; "private" is a mode of every kind.
+func (r *resolver) namespace(key, written string, modes ...NamespaceMode) Namespace {
+	if written == "" || written == "private" {
+		return Namespace{}
+	}
+	mode, of, refers := strings.Cut(written, ":")
+	n := Namespace{Mode: NamespaceMode(mode), Of: of}
+	if slices.Contains(modes, n.Mode) && refers == (n.Mode == ModeService || n.Mode == ModeContainer) {
+		if refers && !isResourceName(of) {
+			r.refuse(key, "%.80q does not name a %s", written, mode)
+		}
+		return n
+	}
+	r.refuse(key, "%.80q is not supported, only %s", written, wordsOf(modes))
+	return Namespace{}
+}
+
+func wordsOf(modes []NamespaceMode) string {
+	words := []string{"private"}
+	for _, mode := range modes {
+		word := string(mode)
+		if mode == ModeService || mode == ModeContainer {
+			word += ":<name>"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, ", ")
+}
+
+// networkMode reads network_mode, which may also be said by one of the networks
+// that Docker has from the start.
+func (r *resolver) networkMode(s *Service, c types.ServiceConfig) Namespace {
+	mode := c.NetworkMode
+	if mode != "" && len(c.Networks) > 0 {
+		r.refuse("network_mode", "cannot be set beside networks")
+	}
+	for key := range c.Networks {
+		switch name, predefined := r.predefined(key); {
+		case !predefined:
+		case len(c.Networks) > 1 && name != "bridge":
+			r.refuse("networks."+key, "is the network %q of Docker, beside which a service is on no other", name)
+		default:
+			mode = name
+		}
+	}
+	var n Namespace
+	switch mode {
+	case "", "default":
+	case "bridge":
+		r.note("network_mode bridge is the default network of the project; other projects are not on it")
+	default:
+		n = r.namespace("network_mode", mode, ModeHost, ModeNone, ModeService, ModeContainer)
+	}
+	if n.Mode == ModePrivate {
+		return n
+	}
+	if len(c.Ports) > 0 {
+		switch n.Mode {
+		case ModeHost, ModeNone:
+			r.note("ports mean nothing with network_mode %s", n.Mode)
+		default:
+			r.refuse("ports", "are published by the service whose network this one shares (network_mode %s)", mode)
+		}
+	}
+	for _, key := range r.conflicts(n.Mode, c) {
+		r.refuse(key, "cannot be set with network_mode %s", mode)
+	}
+	return n
+}
+
+// conflicts are the keys set that a network mode leaves no room for.
+func (r *resolver) conflicts(mode NamespaceMode, c types.ServiceConfig) []string {
+	joins := mode == ModeService || mode == ModeContainer
+	var keys []string
+	for _, k := range []struct {
+		key      string
+		conflict bool
+	}{
+		{"hostname", joins && c.Hostname != ""},
+		{"domainname", joins && c.DomainName != ""},
+		{"extra_hosts", joins && len(c.ExtraHosts) > 0},
+		{"dns", joins && len(c.DNS) > 0},
+		{"dns_search", joins && len(c.DNSSearch) > 0},
+		{"dns_opt", joins && len(c.DNSOpts) > 0},
+		{"links", len(c.Links) > 0},
+		{"mac_address", c.MacAddress != ""},
+	} {
+		if k.conflict {
+			keys = append(keys, k.key)
+		}
+	}
+	return keys
+}
+
+// ipcSysctls are those of an ipc namespace, beside fs.mqueue.*.
+var ipcSysctls = []string{
+	"kernel.msgmax", "kernel.msgmnb", "kernel.msgmni", "kernel.sem",
+	"kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced",
+}
+
+// sysctls accepts what a container has of its own, and nothing that would change
+// the device.
+func (r *resolver) sysctls(s *Service, written map[string]string) map[string]string {
+	if !r.few("sysctls", len(written)) {
+		return nil
+	}
+	for name, value := range written {
+		key := "sysctls." + name
+		ipc := slices.Contains(ipcSysctls, name) || strings.HasPrefix(name, "fs.mqueue.")
+		net := strings.HasPrefix(name, "net.")
+		own := s.Network.Mode == ModePrivate || s.Network.Mode == ModeNone
+		switch {
+		case !isWord(name) || strings.ContainsAny(name, "/") || strings.Contains(name, "..") || len(value) > 1024 || strings.ContainsAny(value, "\x00\n"):
+			r.refuse(key, "is malformed")
+		case ipc && (s.IPC.Mode != ModePrivate && s.IPC.Mode != ModeShareable):
+			r.refuse(key, "cannot be set with ipc %s: it would be that of others", s.IPC.Mode)
+		case net && !own:
+			r.refuse(key, "cannot be set with network_mode %s: it would be that of others", s.Network.Mode)
+		case name == "kernel.domainname" && s.UTS.Mode == ModeHost:
+			r.refuse(key, "cannot be set with uts host: it would be that of the device")
+		case !ipc && !net && name != "kernel.domainname":
+			r.refuse(key, "is not supported: it is not of a container but of the whole device")
+		}
+	}
+	return written
+}

@@ -1,0 +1,301 @@
+package compose
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+const defaultNetwork = "default"
+
+// The options of networks that are honoured, as Docker names them. The first two
+// are "true" or "false" however they were written.
+const (
+	OptionICC         = "com.docker.network.bridge.enable_icc"
+	OptionMasquerade  = "com.docker.network.bridge.enable_ip_masquerade"
+	OptionHostBinding = "com.docker.network.bridge.host_binding_ipv4"
+	OptionMTU         = "com.docker.network.driver.mtu"
+	OptionParent      = "parent"
+	OptionMacvlanMode = "macvlan_mode"
+	OptionIpvlanMode  = "ipvlan_mode"
+)
+
+// networkOptions are the options of each driver with what they may hold.
+func networkOptions(driver string) map[string]func(string) bool {
+	oneOf := func(values ...string) func(string) bool {
+		return func(s string) bool { return slices.Contains(values, s) }
+	}
+	boolean := func(s string) bool { _, err := strconv.ParseBool(s); return err == nil }
+	mtu := func(s string) bool { n, err := strconv.ParseUint(s, 10, 16); return err == nil && n >= 68 }
+	switch driver {
+	case "macvlan":
+		return map[string]func(string) bool{
+			OptionParent: isParent, OptionMTU: mtu,
+			OptionMacvlanMode: oneOf("bridge", "vepa", "private", "passthru"),
+		}
+	case "ipvlan":
+		return map[string]func(string) bool{
+			OptionParent: isParent, OptionMTU: mtu,
+			OptionIpvlanMode: oneOf("l2", "l3", "l3s"),
+		}
+	}
+	return map[string]func(string) bool{
+		OptionICC: boolean, OptionMasquerade: boolean, OptionMTU: mtu,
+		OptionHostBinding: func(s string) bool { a, err := netip.ParseAddr(s); return err == nil && a.Is4() },
+	}
+}
+
+var linkName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}$`)
+
+func isLinkName(s string) bool { return linkName.MatchString(s) }
+
+func isParent(s string) bool { return isLinkName(s) && s != "lo" }
+
+// predefined is the name of a network that Docker has from the start and that
+// the file means with key: host, none or bridge.
+func (r *resolver) predefined(key string) (string, bool) {
+	c, defined := r.project.Compose.Networks[key]
+	name := cmp.Or(c.Name, key)
+	return name, defined && bool(c.External) && slices.Contains([]string{"host", "none", "bridge"}, name)
+}
+
+// networksByKey resolves the top-level networks. Those that services are on come
+// into the project.
+func (r *resolver) networksByKey() map[string]*Network {
+	project := r.project.Compose
+	networks := map[string]*Network{
+		defaultNetwork: {Name: r.project.Name + "_" + defaultNetwork, Driver: "bridge"},
+	}
+	names := map[string]string{}
+	for _, key := range project.NetworkNames() {
+		if _, predefined := r.predefined(key); predefined {
+			continue
+		}
+		n := r.network(key, project.Networks[key])
+		if other, conflict := names[n.Name]; conflict {
+			r.findings.add("", "networks."+key, "has the name of network %q", other)
+		}
+		names[n.Name] = key
+		networks[key] = n
+	}
+	return networks
+}
+
+func (r *resolver) network(key string, c types.NetworkConfig) *Network {
+	refuse := func(below, format string, args ...any) {
+		r.findings.add("", "networks."+key+below, format, args...)
+	}
+	name := c.Name
+	if name == "" {
+		if name = key; !bool(c.External) {
+			name = r.project.Name + "_" + key
+		}
+	}
+	if !isResourceName(key) || len(name) > 2*maxName || !isResourceName(name[:min(len(name), maxName)]) {
+		refuse("", "has a name that is not letters, digits, _, . and -")
+	}
+	n := &Network{Name: name, External: bool(c.External), Labels: c.Labels}
+	if n.External {
+		return n
+	}
+	n.Driver = cmp.Or(c.Driver, "bridge")
+	n.Internal, n.Attachable = c.Internal, c.Attachable
+	n.IPv6 = c.EnableIPv6 != nil && *c.EnableIPv6
+	n.NoIPv4 = c.EnableIPv4 != nil && !*c.EnableIPv4
+	switch n.Driver {
+	case "bridge", "macvlan", "ipvlan":
+		options := networkOptions(n.Driver)
+		for option, value := range c.DriverOpts {
+			switch valid, known := options[option]; {
+			case !known:
+				refuse(".driver_opts."+option, "is not supported by driver %s", n.Driver)
+				continue
+			case !valid(value):
+				refuse(".driver_opts."+option, "%.80q is not a value that it has", value)
+			}
+			if option == OptionICC || option == OptionMasquerade {
+				yes, _ := strconv.ParseBool(value) // valid has looked at it
+				value = strconv.FormatBool(yes)
+			}
+			if n.Options == nil {
+				n.Options = map[string]string{}
+			}
+			n.Options[option] = value
+		}
+	case "host", "none":
+		refuse(".driver", "%q is not supported; write network_mode: %s in the service", n.Driver, n.Driver)
+	default:
+		refuse(".driver", "%q is not supported, only bridge, macvlan and ipvlan", n.Driver)
+	}
+	if n.NoIPv4 && !n.IPv6 {
+		refuse(".enable_ipv4", "is false and enable_ipv6 not true: the network would have no addresses")
+	}
+	if c.Ipam.Driver != "" && c.Ipam.Driver != "default" {
+		refuse(".ipam.driver", "%q is not supported: addresses are given by this runtime itself", c.Ipam.Driver)
+	}
+	r.pools(n, key, c.Ipam.Config)
+	return n
+}
+
+// pools resolves ipam: as with Docker's drivers, a network has one pool of each
+// family.
+func (r *resolver) pools(n *Network, key string, configs []*types.IPAMPool) {
+	key = "networks." + key + ".ipam.config"
+	families := map[bool]bool{}
+	for _, c := range configs {
+		if c == nil {
+			continue
+		}
+		pool, err := poolOf(c)
+		if err != nil {
+			r.findings.add("", key, "%s", err)
+			continue
+		}
+		v4 := pool.is4()
+		switch {
+		case !v4 && !n.IPv6:
+			r.warnOf("", "%s is ignored: pool %s is IPv6, and enable_ipv6 is not true", key, pool.Subnet)
+			continue
+		case v4 && n.NoIPv4:
+			r.warnOf("", "%s is ignored: pool %s is IPv4, and enable_ipv4 is false", key, pool.Subnet)
+			continue
+		case families[v4]:
+			r.findings.add("", key, "has several pools of one family; a network has one for IPv4 and one for IPv6")
+			continue
+		}
+		families[v4] = true
+		n.Pools = append(n.Pools, pool)
+	}
+	sortBy(n.Pools, func(a, b Pool) int { return a.Subnet.Addr().Compare(b.Subnet.Addr()) })
+}
+
+// is4 tells the family of a pool; one that says nothing at all is of IPv4.
+func (p Pool) is4() bool {
+	if p.Subnet.IsValid() {
+		return p.Subnet.Addr().Is4()
+	}
+	return true
+}
+
+func poolOf(c *types.IPAMPool) (Pool, error) {
+	var p Pool
+	if c.Subnet == "" {
+		if c.IPRange != "" || c.Gateway != "" || len(c.AuxiliaryAddresses) > 0 {
+			return p, fmt.Errorf("has no subnet for its gateway, ip_range or aux_addresses")
+		}
+		return p, nil
+	}
+	var err error
+	if p.Subnet, err = prefix("subnet", c.Subnet); err != nil {
+		return p, err
+	}
+	if left := p.Subnet.Addr().BitLen() - p.Subnet.Bits(); left < 2 || p.Subnet.Addr().IsMulticast() || p.Subnet.Addr().IsLoopback() || p.Subnet.Bits() < 8 {
+		return p, fmt.Errorf("has subnet %s, which is no range of addresses for containers", c.Subnet)
+	}
+	if c.IPRange != "" {
+		if p.Range, err = prefix("ip_range", c.IPRange); err != nil {
+			return p, err
+		}
+		if !p.Subnet.Contains(p.Range.Addr()) || p.Range.Bits() < p.Subnet.Bits() {
+			return p, fmt.Errorf("has ip_range %s, which is not within %s", c.IPRange, p.Subnet)
+		}
+	}
+	if c.Gateway != "" {
+		if p.Gateway, err = p.address("gateway", c.Gateway); err != nil {
+			return p, err
+		}
+	}
+	if len(c.AuxiliaryAddresses) > maxEntries {
+		return p, fmt.Errorf("has %d aux_addresses, at most %d are accepted", len(c.AuxiliaryAddresses), maxEntries)
+	}
+	for name, written := range c.AuxiliaryAddresses {
+		address, err := p.address("aux_addresses."+name, written)
+		if err != nil {
+			return p, err
+		}
+		if p.Taken == nil {
+			p.Taken = map[string]netip.Addr{}
+		}
+		p.Taken[name] = address
+	}
+	return p, nil
+}
+
+func prefix(key, written string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(written)
+	if err != nil || p.Addr().Is4In6() {
+		return netip.Prefix{}, fmt.Errorf("has %s %.80q, which is not a network as 10.1.0.0/16", key, written)
+	}
+	if p != p.Masked() {
+		return netip.Prefix{}, fmt.Errorf("has %s %s, which should be %s", key, p, p.Masked())
+	}
+	return p, nil
+}
+
+// address is one within the subnet that a host may have.
+func (p Pool) address(key, written string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(written)
+	switch {
+	case err != nil || a.Zone() != "":
+		return netip.Addr{}, fmt.Errorf("has %s %.80q, which is not an address", key, written)
+	case !p.Subnet.Contains(a):
+		return netip.Addr{}, fmt.Errorf("has %s %s, which is not within %s", key, a, p.Subnet)
+	case a == p.Subnet.Addr(), a.Is4() && a == lastOf(p.Subnet):
+		return netip.Addr{}, fmt.Errorf("has %s %s, which is not an address of a host in %s", key, a, p.Subnet)
+	}
+	return a, nil
+}
+
+// lastOf is the broadcast address of an IPv4 network.
+func lastOf(p netip.Prefix) netip.Addr {
+	bytes := p.Addr().As4()
+	for bit := p.Bits(); bit < 32; bit++ {
+		bytes[bit/8] |= 0x80 >> (bit % 8)
+	}
+	return netip.AddrFrom4(bytes)
+}
+
+// checkAddresses finds pools that overlap and static addresses that two services
+// or a gateway have as well.
+func (l *loading) checkAddresses(p *Project) {
+	keys := make([]string, 0, len(p.Networks))
+	for key := range p.Networks {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for n, key := range keys {
+		for _, other := range keys[:n] {
+			for _, a := range p.Networks[key].Pools {
+				for _, b := range p.Networks[other].Pools {
+					if a.Subnet.IsValid() && b.Subnet.IsValid() && a.Subnet.Overlaps(b.Subnet) {
+						l.findings.add("", "networks."+key+".ipam.config", "has subnet %s, which overlaps %s of network %q", a.Subnet, b.Subnet, other)
+					}
+				}
+			}
+		}
+	}
+	type place struct {
+		network string
+		address netip.Addr
+	}
+	taken := map[place]string{}
+	for _, name := range p.names() {
+		for _, a := range p.Services[name].Attached {
+			for _, address := range []netip.Addr{a.IPv4, a.IPv6} {
+				if !address.IsValid() {
+					continue
+				}
+				at := place{p.Networks[a.Network].Name, address}
+				if other, conflict := taken[at]; conflict {
+					l.findings.add(name, "networks."+a.Network, "has address %s, which service %q has as well", address, other)
+				}
+				taken[at] = name
+			}
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package compose
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+// ulimitNames are the resource limits of Linux.
+var ulimitNames = []string{
+	"as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue",
+	"nice", "nofile", "nproc", "rss", "rtprio", "rttime", "sigpending", "stack",
+}
+
+// process resolves what the process of a service finds around it.
+func (r *resolver) process(s *Service, c types.ServiceConfig) {
+	s.TTY, s.StdinOpen = c.Tty, c.StdinOpen
+	s.Init = c.Init != nil && *c.Init
+	if r.few("group_add", len(c.GroupAdd)) {
+		for _, group := range c.GroupAdd {
+			if !isWord(group) || strings.Contains(group, ":") {
+				r.refuse("group_add", "has %q, which is neither the name nor the number of a group", group)
+			}
+			s.Groups = append(s.Groups, group)
+		}
+	}
+	s.Hostname = r.hostname("hostname", c.Hostname)
+	s.Domainname = r.hostname("domainname", c.DomainName)
+	s.Ulimits = r.ulimits(c.Ulimits)
+	if c.OomScoreAdj != 0 {
+		if c.OomScoreAdj < -1000 || c.OomScoreAdj > 1000 {
+			r.refuse("oom_score_adj", "is %d, which is not between -1000 and 1000", c.OomScoreAdj)
+		}
+		adjust := int(c.OomScoreAdj)
+		s.OOMScoreAdj = &adjust
+	}
+}
+
+// hostname is one of at most 63 bytes, which is what the kernel holds.
+func (r *resolver) hostname(key, written string) string {
+	odd := func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("_.-", c)
+	}
+	if len(written) > 63 || strings.HasPrefix(written, "-") || strings.ContainsFunc(written, odd) {
+		r.refuse(key, "%.80q is not a name of letters, digits, ., _ and - of at most 63 bytes", written)
+	}
+	return written
+}
+
+func (r *resolver) ulimits(written map[string]*types.UlimitsConfig) []Ulimit {
+	var limits []Ulimit
+	for name, w := range written {
+		limit := Ulimit{Name: name, Soft: int64(w.Soft), Hard: int64(w.Hard)}
+		if w.Single != 0 {
+			limit.Soft, limit.Hard = int64(w.Single), int64(w.Single)
+		}
+		key := "ulimits." + name
+		switch {
+		case !slices.Contains(ulimitNames, name):
+			r.refuse(key, "is not one of %s", strings.Join(ulimitNames, ", "))
+		case limit.Soft < -1 || limit.Hard < -1:
+			r.refuse(key, "is negative; only -1 is, which is no limit")
+		case limit.Hard != -1 && (limit.Soft == -1 || limit.Soft > limit.Hard):
+			r.refuse(key, "has a soft limit of %d, which is more than the hard one of %d", limit.Soft, limit.Hard)
+		}
+		limits = append(limits, limit)
+	}
+	sortBy(limits, func(a, b Ulimit) int { return cmp.Compare(a.Name, b.Name) })
+	return limits
+}

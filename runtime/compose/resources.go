@@ -1,0 +1,183 @@
+package compose
+
+import (
+	"cmp"
+	"math"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+// resources takes limits from the keys of a service and of its deploy section,
+// which may not contradict each other.
+func (r *resolver) resources(s *Service, c types.ServiceConfig) {
+	limits, reserved := &types.Resource{}, &types.Resource{}
+	if c.Deploy != nil {
+		limits = cmp.Or(c.Deploy.Resources.Limits, limits)
+		reserved = cmp.Or(c.Deploy.Resources.Reservations, reserved)
+	}
+	res := &s.Resources
+	r.memory(res, c, limits, reserved)
+	r.cpus(res, c, limits)
+	res.Pids = oneOf(r, "pids_limit", c.PidsLimit, "deploy.resources.limits.pids", limits.Pids)
+	if res.Pids < -1 {
+		r.refuse("pids_limit", "is %d; only -1 is negative, which is no limit", res.Pids)
+	}
+	res.OOMKillDisable = c.OomKillDisable
+	r.blkio(res, c.BlkioConfig)
+	res.CgroupParent = r.cgroupParent(c.CgroupParent)
+	if s.ShmSize = int64(c.ShmSize); s.ShmSize < 0 {
+		r.refuse("shm_size", "is negative")
+	}
+}
+
+// oneOf is the value of two keys that mean the same.
+func oneOf(r *resolver, key string, value int64, other string, otherValue int64) int64 {
+	if value != 0 && otherValue != 0 && value != otherValue {
+		r.refuse(key, "differs from %s", other)
+	}
+	return cmp.Or(otherValue, value)
+}
+
+func (r *resolver) memory(res *Resources, c types.ServiceConfig, limits, reserved *types.Resource) {
+	const least = 6 << 20 // less does not start a container
+	enough := func(key string, bytes int64) {
+		if bytes != 0 && bytes < least {
+			r.refuse(key, "is %d bytes, at least 6m are needed", bytes)
+		}
+	}
+	enough("mem_limit", int64(c.MemLimit))
+	enough("deploy.resources.limits.memory", int64(limits.MemoryBytes))
+	enough("mem_reservation", int64(c.MemReservation))
+	enough("deploy.resources.reservations.memory", int64(reserved.MemoryBytes))
+	res.Memory = oneOf(r, "mem_limit", int64(c.MemLimit), "deploy.resources.limits.memory", int64(limits.MemoryBytes))
+	res.MemoryReservation = oneOf(r, "mem_reservation", int64(c.MemReservation), "deploy.resources.reservations.memory", int64(reserved.MemoryBytes))
+	res.MemorySwap = int64(c.MemSwapLimit)
+	switch {
+	case res.MemorySwap < -1:
+		r.refuse("memswap_limit", "is negative; only -1 is, which is no limit")
+	case res.MemorySwap > 0 && res.Memory == 0:
+		r.refuse("memswap_limit", "needs mem_limit: it is of memory and swap together")
+	case res.MemorySwap > 0 && res.MemorySwap < res.Memory:
+		r.refuse("memswap_limit", "is less than mem_limit: it is of memory and swap together")
+	}
+	if res.Memory > 0 && res.MemoryReservation > res.Memory {
+		r.refuse("mem_reservation", "is more than mem_limit")
+	}
+	if _, set := r.written["mem_swappiness"]; set { // 0 is a value of its own
+		if c.MemSwappiness < 0 || c.MemSwappiness > 100 {
+			r.refuse("mem_swappiness", "is %d, which is not between 0 and 100", int64(c.MemSwappiness))
+		}
+		swappiness := uint64(c.MemSwappiness)
+		res.Swappiness = &swappiness
+	}
+}
+
+var cpuSet = regexp.MustCompile(`^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$`)
+
+func (r *resolver) cpus(res *Resources, c types.ServiceConfig, limits *types.Resource) {
+	res.NanoCPUs = oneOf(r, "cpus", r.nanoCPUs("cpus", c.CPUS),
+		"deploy.resources.limits.cpus", r.nanoCPUs("deploy.resources.limits.cpus", float32(limits.NanoCPUs)))
+	within := func(key string, value, least, most int64) int64 {
+		if value != 0 && (value < least || value > most) {
+			r.refuse(key, "is %d, which is not between %d and %d", value, least, most)
+			return 0
+		}
+		return value
+	}
+	const second = 1_000_000 // in microseconds
+	res.CPUShares = uint64(within("cpu_shares", c.CPUShares, 2, 262144))
+	res.CPUPeriod = uint64(within("cpu_period", c.CPUPeriod, 1000, second))
+	if res.CPUQuota = c.CPUQuota; c.CPUQuota != -1 { // no limit
+		res.CPUQuota = within("cpu_quota", c.CPUQuota, 1000, 4096*second)
+	}
+	res.CPURealtimePeriod = uint64(within("cpu_rt_period", c.CPURTPeriod, 1, math.MaxInt32))
+	res.CPURealtime = within("cpu_rt_runtime", c.CPURTRuntime, 1, math.MaxInt32)
+	if res.CPURealtimePeriod > 0 && res.CPURealtime > int64(res.CPURealtimePeriod) {
+		r.refuse("cpu_rt_runtime", "is more than cpu_rt_period")
+	}
+	if res.NanoCPUs != 0 && c.CPUPeriod != 0 {
+		r.refuse("cpu_period", "cannot be set beside cpus")
+	}
+	if res.NanoCPUs != 0 && c.CPUQuota != 0 {
+		r.refuse("cpu_quota", "cannot be set beside cpus")
+	}
+	if res.CPUSet = c.CPUSet; c.CPUSet != "" && (len(c.CPUSet) > 1024 || !cpuSet.MatchString(c.CPUSet)) {
+		r.refuse("cpuset", "%.80q is not a list of CPUs, as 0-2,4", c.CPUSet)
+	}
+}
+
+// nanoCPUs is exact for what people write: 0.1 is not quite 0.1 as a float32.
+func (r *resolver) nanoCPUs(key string, cpus float32) int64 {
+	exact, err := strconv.ParseFloat(strconv.FormatFloat(float64(cpus), 'f', -1, 32), 64)
+	if err != nil || math.IsNaN(exact) || exact < 0 || exact > 4096 || exact > 0 && exact < 0.001 {
+		r.refuse(key, "%v is not a number of CPUs", cpus)
+		return 0
+	}
+	return int64(math.Round(exact * 1e9))
+}
+
+func (r *resolver) blkio(res *Resources, c *types.BlkioConfig) {
+	if c == nil {
+		return
+	}
+	weight := func(key string, w uint16) uint16 {
+		if w != 0 && (w < 10 || w > 1000) {
+			r.refuse(key, "is %d, which is not between 10 and 1000", w)
+		}
+		return w
+	}
+	res.BlkioWeight = weight("blkio_config.weight", c.Weight)
+	if !r.few("blkio_config", len(c.WeightDevice)+len(c.DeviceReadBps)+len(c.DeviceWriteBps)+len(c.DeviceReadIOps)+len(c.DeviceWriteIOps)) {
+		return
+	}
+	devices := map[string]*BlkioDevice{}
+	device := func(key, written string) *BlkioDevice {
+		if !path.IsAbs(written) || strings.ContainsRune(written, 0) {
+			r.refuse(key, "has path %.80q, which is not absolute", written)
+		}
+		written = path.Clean(written)
+		if devices[written] == nil {
+			devices[written] = &BlkioDevice{Path: written}
+		}
+		return devices[written]
+	}
+	for _, w := range c.WeightDevice {
+		device("blkio_config.weight_device", w.Path).Weight = weight("blkio_config.weight_device.weight", w.Weight)
+	}
+	for _, l := range []struct {
+		key    string
+		limits []types.ThrottleDevice
+		field  func(*BlkioDevice) *uint64
+	}{
+		{"blkio_config.device_read_bps", c.DeviceReadBps, func(d *BlkioDevice) *uint64 { return &d.ReadBPS }},
+		{"blkio_config.device_write_bps", c.DeviceWriteBps, func(d *BlkioDevice) *uint64 { return &d.WriteBPS }},
+		{"blkio_config.device_read_iops", c.DeviceReadIOps, func(d *BlkioDevice) *uint64 { return &d.ReadIOPS }},
+		{"blkio_config.device_write_iops", c.DeviceWriteIOps, func(d *BlkioDevice) *uint64 { return &d.WriteIOPS }},
+	} {
+		for _, limit := range l.limits {
+			if limit.Rate <= 0 {
+				r.refuse(l.key, "has no rate for %s", limit.Path)
+				continue
+			}
+			*l.field(device(l.key, limit.Path)) = uint64(limit.Rate)
+		}
+	}
+	for _, d := range devices {
+		res.BlkioDevices = append(res.BlkioDevices, *d)
+	}
+	sortBy(res.BlkioDevices, func(a, b BlkioDevice) int { return cmp.Compare(a.Path, b.Path) })
+}
+
+func (r *resolver) cgroupParent(written string) string {
+	if written == "" {
+		return ""
+	}
+	if len(written) > 1024 || strings.Contains(written, "..") || strings.ContainsFunc(written, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
+		r.refuse("cgroup_parent", "%.80q is not the path of a cgroup", written)
+	}
+	return path.Clean(written)
+}

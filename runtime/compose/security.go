@@ -1,0 +1,107 @@
+package compose
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+const maxSeccomp = 1 << 20 // bytes of a profile
+
+// capabilities are those of Linux, in the order of their numbers.
+var capabilities = []string{
+	"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
+	"LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER",
+	"SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE",
+	"SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD", "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP",
+	"MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF",
+	"CHECKPOINT_RESTORE",
+}
+
+// security resolves what the processes of a service may do.
+func (r *resolver) security(s *Service, c types.ServiceConfig) {
+	s.Privileged = c.Privileged
+	s.CapAdd = r.capabilities("cap_add", c.CapAdd)
+	s.CapDrop = r.capabilities("cap_drop", c.CapDrop)
+	if r.few("security_opt", len(c.SecurityOpt)) {
+		for _, option := range c.SecurityOpt {
+			r.securityOption(s, option)
+		}
+	}
+	if c.Runtime != "" && !slices.Contains([]string{"runc", "io.containerd.runc.v2"}, c.Runtime) {
+		r.refuse("runtime", "%.80q is not supported, only runc", c.Runtime)
+	}
+	if c.Isolation != "" && c.Isolation != "default" {
+		r.refuse("isolation", "%.80q is not supported: it is for Windows", c.Isolation)
+	}
+}
+
+func (r *resolver) capabilities(key string, written []string) []string {
+	if !r.few(key, len(written)) {
+		return nil
+	}
+	var all []string
+	for _, w := range written {
+		name := strings.TrimPrefix(strings.ToUpper(w), "CAP_")
+		switch {
+		case name == "ALL":
+			all = append(all, name)
+		case slices.Contains(capabilities, name):
+			all = append(all, "CAP_"+name)
+		default:
+			r.refuse(key, "has %.80q, which is not a capability", w)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// securityOption reads name=value, or name:value as older files have it.
+func (r *resolver) securityOption(s *Service, option string) {
+	name, value, assigned := strings.Cut(option, "=")
+	if !assigned {
+		name, value, assigned = strings.Cut(option, ":")
+	}
+	switch {
+	case name == "no-new-privileges" && (!assigned || value == "true"):
+		s.NoNewPrivileges = true
+	case name == "no-new-privileges" && value == "false":
+		s.NoNewPrivileges = false
+	case name == "seccomp" && value == "unconfined":
+		s.Seccomp = Seccomp{Unconfined: true}
+	case name == "seccomp" && value == "builtin":
+		s.Seccomp = Seccomp{}
+	case name == "seccomp" && value != "":
+		r.seccomp(s, value)
+	case name == "apparmor" && isWord(value):
+		s.AppArmor = value
+	case name == "systempaths" && value == "unconfined":
+		s.UnmaskedPaths = true
+	case name == "label" && assigned:
+		r.note("security_opt %q is ignored: processes are not labelled", option)
+	default:
+		r.refuse("security_opt", "%.80q is not supported", option)
+	}
+}
+
+// seccomp reads a profile in Docker's form. What is in it is for those to judge
+// who apply it.
+func (r *resolver) seccomp(s *Service, file string) {
+	abs, err := r.files.allowed(r.files.dir, file)
+	if err != nil {
+		r.refuse("security_opt", "seccomp %q %s", file, err)
+		return
+	}
+	profile, err := r.hold(abs, maxSeccomp)
+	if err == nil && !json.Valid(profile) {
+		err = invalid("%s is not JSON", abs)
+	}
+	if err != nil {
+		r.failures = append(r.failures, fmt.Errorf("service %q: security_opt: %w", r.service, err))
+		return
+	}
+	s.Seccomp = Seccomp{Profile: profile}
+}

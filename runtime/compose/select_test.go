@@ -1,0 +1,55 @@
+package compose_test
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+func TestSelectKeepsWhatTheServicesNeed(t *testing.T) {
+	load := func() *compose.Project {
+		file := filepath.Join(t.TempDir(), "compose.yaml")
+		text := `services:
+  web: {image: web, depends_on: [app], volumes: ["pages:/pages"]}
+  app: {image: app, depends_on: [db]}
+  db: {image: db, volumes: ["data:/data"]}
+  other: {image: other, volumes: ["else:/else"]}
+volumes: {pages: {}, data: {}, else: {}}
+`
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p, err := compose.Load(t.Context(), compose.Options{ProjectName: "shop", Files: []string{file}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for _, c := range []struct {
+		names             []string
+		services, volumes []string
+	}{
+		{[]string{"web"}, []string{"app", "db", "web"}, []string{"data", "pages"}},
+		{[]string{"db", "other"}, []string{"db", "other"}, []string{"data", "else"}},
+		{[]string{"app", "app"}, []string{"app", "db"}, []string{"data"}},
+	} {
+		p := load()
+		if err := p.Select(c.names...); err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.Sorted(maps.Keys(p.Services)); !slices.Equal(got, c.services) {
+			t.Errorf("Select(%q) keeps services %q, want %q", c.names, got, c.services)
+		}
+		if got := slices.Sorted(maps.Keys(p.Volumes)); !slices.Equal(got, c.volumes) {
+			t.Errorf("Select(%q) keeps volumes %q, want %q", c.names, got, c.volumes)
+		}
+	}
+	if err := load().Select("webb"); err == nil || !strings.Contains(err.Error(), `"webb"`) || !strings.Contains(err.Error(), "app, db, other, web") {
+		t.Errorf("an unknown service: %v", err)
+	}
+}

@@ -1,0 +1,246 @@
+package compose
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+// storage resolves everything that is mounted into the containers of a service.
+func (r *resolver) storage(s *Service, c types.ServiceConfig) {
+	r.mounts(s, c.Volumes)
+	r.tmpfs(s, c.Tmpfs)
+	r.fileObjects(s, c)
+	r.checkTargets(s)
+}
+
+func (r *resolver) checkTargets(s *Service) {
+	targets := map[string]bool{}
+	mount := func(target string, refuse func()) {
+		if targets[target] {
+			refuse()
+		}
+		targets[target] = true
+	}
+	for _, m := range s.Mounts {
+		mount(m.Target, func() { r.refuse("volumes", "mount %s twice", m.Target) })
+	}
+	for _, t := range s.Tmpfs {
+		mount(t.Target, func() { r.refuse("tmpfs", "mounts %s, where something else is mounted", t.Target) })
+	}
+	for _, f := range s.Files {
+		mount(f.Target, func() { r.refuse(f.section(), "put %q at %s, where something else is mounted", f.Name, f.Target) })
+	}
+}
+
+func (r *resolver) mounts(s *Service, configs []types.ServiceVolumeConfig) {
+	if len(configs) > maxMounts {
+		r.refuse("volumes", "are %d, at most %d are mounted into a container", len(configs), maxMounts)
+		return
+	}
+	for _, c := range configs {
+		switch c.Type {
+		case types.VolumeTypeBind:
+			s.Mounts = append(s.Mounts, r.bind(c))
+		case types.VolumeTypeVolume:
+			s.Mounts = append(s.Mounts, r.volumeMount(c))
+		case types.VolumeTypeTmpfs:
+			s.Tmpfs = append(s.Tmpfs, r.tmpfsMount(c))
+		default:
+			r.refuse("volumes.type", "%q is not supported, only volume, bind and tmpfs", c.Type)
+		}
+	}
+	sortMounts(s.Mounts)
+}
+
+func sortMounts(mounts []Mount) {
+	sortBy(mounts, func(a, b Mount) int { return cmp.Compare(a.Target, b.Target) })
+}
+
+func (r *resolver) bind(c types.ServiceVolumeConfig) Mount {
+	m := Mount{
+		Path:     filepath.Clean(c.Source),
+		Target:   r.target("volumes", c.Target),
+		ReadOnly: c.ReadOnly,
+		Create:   c.Bind == nil || bool(c.Bind.CreateHostPath),
+	}
+	if !filepath.IsAbs(c.Source) || strings.ContainsRune(c.Source, 0) {
+		r.refuse("volumes", "has source %q, which is not a path", c.Source)
+	}
+	if c.Volume != nil && c.Volume.Subpath != "" {
+		r.refuse("volumes.volume.subpath", "is for volumes; %s is a path of the device", c.Source)
+	}
+	if c.Bind == nil {
+		return m
+	}
+	if m.Propagation = c.Bind.Propagation; m.Propagation != "" && !isPropagation(m.Propagation) {
+		r.refuse("volumes.bind.propagation", "%q is not supported", m.Propagation)
+	}
+	switch c.Bind.Recursive {
+	case "", "enabled", "writable":
+	case "disabled":
+		m.NotBelow = true
+	default:
+		r.refuse("volumes.bind.recursive", "%q is not supported: what is mounted below a read-only mount may stay writable", c.Bind.Recursive)
+	}
+	return m
+}
+
+func (r *resolver) volumeMount(c types.ServiceVolumeConfig) Mount {
+	m := Mount{Target: r.target("volumes", c.Target), ReadOnly: c.ReadOnly, Anonymous: c.Source == ""}
+	if c.Source != "" {
+		volume := r.volumes[c.Source]
+		if volume == nil {
+			r.refuse("volumes", "names %q, which is not defined under the top-level volumes", c.Source)
+		} else {
+			m.Volume = volume.Name
+			r.project.Volumes[volume.Name] = volume
+		}
+	}
+	if c.Volume == nil {
+		return m
+	}
+	m.NoCopy = c.Volume.NoCopy
+	if sub := c.Volume.Subpath; sub != "" {
+		if m.Subpath = path.Clean(sub); !filepath.IsLocal(sub) || strings.ContainsRune(sub, 0) {
+			r.refuse("volumes.volume.subpath", "%q leads out of the volume", sub)
+		}
+	}
+	return m
+}
+
+// target is a place in the container where something is mounted.
+func (r *resolver) target(key, written string) string {
+	target := path.Clean(written)
+	if !path.IsAbs(written) || target == "/" || strings.ContainsRune(written, 0) {
+		r.refuse(key, "has target %q, which is not an absolute path below /", written)
+	}
+	return target
+}
+
+// tmpfsMount is the long form, of which the short one has all options.
+func (r *resolver) tmpfsMount(c types.ServiceVolumeConfig) Tmpfs {
+	t := Tmpfs{Target: r.target("volumes", c.Target)}
+	if c.Source != "" {
+		r.refuse("volumes", "has source %q for a tmpfs, which has none", c.Source)
+	}
+	if c.ReadOnly {
+		t.Options = append(t.Options, "ro")
+	}
+	if c.Tmpfs == nil {
+		return t
+	}
+	if c.Tmpfs.Mode > 0o7777 {
+		r.refuse("volumes.tmpfs.mode", "is 0%o, which are no permissions", c.Tmpfs.Mode)
+	} else if c.Tmpfs.Mode != 0 {
+		t.Options = append(t.Options, fmt.Sprintf("mode=%o", c.Tmpfs.Mode))
+	}
+	if c.Tmpfs.Size < 0 {
+		r.refuse("volumes.tmpfs.size", "is negative")
+	} else if c.Tmpfs.Size != 0 {
+		t.Options = append(t.Options, fmt.Sprintf("size=%d", c.Tmpfs.Size))
+	}
+	slices.Sort(t.Options)
+	return t
+}
+
+func (r *resolver) tmpfs(s *Service, written []string) {
+	if len(written) > maxMounts {
+		r.refuse("tmpfs", "are %d, at most %d are mounted into a container", len(written), maxMounts)
+		return
+	}
+	for _, w := range written {
+		target, options, _ := strings.Cut(w, ":")
+		t := Tmpfs{Target: r.target("tmpfs", target)}
+		for option := range strings.SplitSeq(options, ",") {
+			if option == "" {
+				continue
+			}
+			if !isTmpfsOption(option) {
+				r.refuse("tmpfs", "has option %q, which is not supported", option)
+			}
+			t.Options = append(t.Options, option)
+		}
+		slices.Sort(t.Options)
+		s.Tmpfs = append(s.Tmpfs, t)
+	}
+	sortBy(s.Tmpfs, func(a, b Tmpfs) int { return cmp.Compare(a.Target, b.Target) })
+}
+
+func isTmpfsOption(option string) bool {
+	name, value, assigned := strings.Cut(option, "=")
+	switch name {
+	case "rw", "ro", "exec", "noexec", "suid", "nosuid", "dev", "nodev", "noatime":
+		return !assigned
+	case "size", "nr_inodes":
+		_, err := strconv.ParseUint(strings.TrimRight(value, "kKmMgG%"), 10, 62)
+		return err == nil
+	case "uid", "gid":
+		_, err := strconv.ParseUint(value, 10, 32)
+		return err == nil
+	case "mode":
+		_, err := strconv.ParseUint(value, 8, 12)
+		return err == nil
+	}
+	return false
+}
+
+// mountsFrom gives services the volumes and bind mounts of those that they name
+// in volumes_from, where they mount nothing of their own. A service takes what
+// another one has taken itself, as one container after the other starts.
+func (l *loading) mountsFrom(p *Project) {
+	done := map[string]bool{}
+	var take func(name string)
+	take = func(name string) {
+		if done[name] {
+			return
+		}
+		done[name] = true // what goes in a circle is refused later
+		s := p.Services[name]
+		taken := map[string]bool{}
+		for _, m := range s.Mounts {
+			taken[m.Target] = true
+		}
+		for _, t := range s.Tmpfs {
+			taken[t.Target] = true
+		}
+		for _, from := range p.Compose.Services[name].VolumesFrom {
+			of, mode, _ := strings.Cut(from, ":")
+			switch {
+			case of == "container":
+				l.findings.add(name, "volumes_from", "%q is not supported: volumes are those of services of the project", from)
+				continue
+			case mode != "" && mode != "ro" && mode != "rw":
+				l.findings.add(name, "volumes_from", "%q has a mode that is not ro or rw", from)
+				continue
+			case p.Services[of] == nil:
+				continue // said by checkMentions
+			}
+			take(of)
+			for _, m := range p.Services[of].Mounts {
+				if taken[m.Target] || len(s.Mounts) > maxMounts {
+					continue
+				}
+				taken[m.Target] = true
+				m.ReadOnly = m.ReadOnly || mode == "ro"
+				if m.Anonymous {
+					m.Of = cmp.Or(m.Of, of)
+				}
+				s.Mounts = append(s.Mounts, m)
+			}
+		}
+		if len(s.Mounts) > maxMounts {
+			l.findings.add(name, "volumes_from", "makes it %d volumes, at most %d are mounted into a container", len(s.Mounts), maxMounts)
+		}
+		sortMounts(s.Mounts)
+	}
+	for _, name := range p.names() {
+		take(name)
+	}
+}

@@ -1,0 +1,89 @@
+package compose
+
+import (
+	"cmp"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+// volumesByKey resolves the top-level volumes. Those that services mount come
+// into the project.
+func (r *resolver) volumesByKey() map[string]*Volume {
+	project := r.project.Compose
+	volumes := map[string]*Volume{}
+	taken := map[string]string{}
+	for _, key := range project.VolumeNames() {
+		c := project.Volumes[key]
+		v := &Volume{Name: cmp.Or(c.Name, key), External: bool(c.External), Labels: c.Labels}
+		refuse := func(below, format string, args ...any) {
+			r.findings.add("", "volumes."+key+below, format, args...)
+		}
+		switch other, conflict := taken[v.Name]; {
+		case !isResourceName(key), !isResourceName(v.Name):
+			refuse("", "has a name that is not letters, digits, _, . and -")
+		case conflict:
+			refuse("", "has the name of volume %q", other)
+		case c.Driver != "" && c.Driver != "local":
+			refuse(".driver", "%q is not supported, only local", c.Driver)
+		default:
+			driverOptions(v, c, refuse)
+		}
+		taken[v.Name] = key
+		volumes[key] = v
+	}
+	return volumes
+}
+
+// driverOptions reads what Docker's local driver takes: what mount is told.
+func driverOptions(v *Volume, c types.VolumeConfig, refuse func(below, format string, args ...any)) {
+	if len(c.DriverOpts) == 0 {
+		return
+	}
+	for name, value := range c.DriverOpts {
+		if !slices.Contains([]string{"type", "o", "device"}, name) {
+			refuse(".driver_opts."+name, "is not supported, only type, o and device")
+		}
+		if len(value) > 4096 || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+			refuse(".driver_opts."+name, "is malformed")
+		}
+	}
+	v.Type, v.Device = c.DriverOpts["type"], c.DriverOpts["device"]
+	for option := range strings.SplitSeq(c.DriverOpts["o"], ",") {
+		if option != "" {
+			v.Options = append(v.Options, option)
+		}
+	}
+	bind := slices.Contains(v.Options, "bind") || slices.Contains(v.Options, "rbind")
+	if bind && v.Type == "" {
+		v.Type = "none"
+	}
+	switch {
+	case v.Type == "":
+		refuse(".driver_opts", "have no type")
+	case strings.ContainsFunc(v.Type, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-'
+	}):
+		refuse(".driver_opts.type", "%.80q is not a type of file systems", v.Type)
+	case v.Type == "none" && !bind:
+		refuse(".driver_opts.type", "\"none\" is only for o: bind")
+	case bind && v.Type != "none":
+		refuse(".driver_opts.o", "has bind, which is only for type: none")
+	case v.Device == "":
+		refuse(".driver_opts", "have no device")
+	case bind && !filepath.IsAbs(v.Device):
+		refuse(".driver_opts.device", "%.80q is not an absolute path", v.Device)
+	}
+	if bind {
+		v.Device = filepath.Clean(v.Device)
+	}
+	if v.Type == "tmpfs" {
+		for _, option := range v.Options {
+			if !isTmpfsOption(option) {
+				refuse(".driver_opts.o", "has option %q, which is not supported", option)
+			}
+		}
+	}
+}

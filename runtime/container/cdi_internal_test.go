@@ -1,0 +1,170 @@
+package container
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+const cdiYAML = `cdiVersion: "0.6.0"
+kind: vendor.example/camera
+annotations: {made.by: test}
+containerEdits:
+  env: [CAMERAS=yes]
+  hooks:
+  - {hookName: createContainer, path: /bin/hook, args: [hook, update], env: [A=b], timeout: 5}
+devices:
+- name: "0"
+  annotations: {any: thing}
+  containerEdits:
+    deviceNodes:
+    - {path: /dev/camera0, hostPath: /dev/null, permissions: rw, fileMode: 0o640, uid: 7}
+    - {path: /dev/camera9, type: c, major: 81, minor: 9}
+    - {path: /dev/closed, hostPath: /dev/zero, permissions: none}
+    mounts:
+    - {hostPath: /usr/lib/camera.so, containerPath: /usr/lib/deep/camera.so, options: [ro, nosuid, bind]}
+    additionalGids: [44, 0]
+- name: all
+  containerEdits:
+    env: [CAMERA=all, PATH=/cameras]
+`
+
+const cdiJSON = `{"cdiVersion":"0.5.0","kind":"vendor.example/gpu","devices":[{"name":"all","containerEdits":{"deviceNodes":[{"path":"/dev/null"}]}}]}`
+
+// cdiRig is a directory for each set of files.
+func cdiRig(t *testing.T, sets ...map[string]string) []string {
+	t.Helper()
+	var dirs []string
+	for _, files := range sets {
+		dir := t.TempDir()
+		for name, text := range files {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		dirs = append(dirs, dir)
+	}
+	return dirs
+}
+
+func bare(u specs.User) *specs.Spec {
+	return &specs.Spec{
+		Process: &specs.Process{User: u, Env: []string{"PATH=/bin", "CAMERA=none"}},
+		Mounts:  []specs.Mount{{Destination: "/usr/lib/deep/camera.so", Type: "bind", Source: "/old"}, {Destination: "/usr"}},
+		Linux:   &specs.Linux{Resources: &specs.LinuxResources{}},
+	}
+}
+
+func TestCDIEdits(t *testing.T) {
+	dirs := cdiRig(t, map[string]string{"camera.yaml": cdiYAML, "gpu.json": cdiJSON, "README": "no file of ours"})
+	spec := bare(specs.User{UID: 1000, GID: 1001, AdditionalGids: []uint32{44, 5}})
+	if err := addCDI(spec, []string{"vendor.example/camera=0", "vendor.example/gpu=all", "vendor.example/camera=all"}, dirs); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"PATH=/cameras", "CAMERA=all", "CAMERAS=yes"}; !slices.Equal(spec.Process.Env, want) {
+		t.Errorf("environment is %q, want %q", spec.Process.Env, want)
+	}
+	if got := spec.Process.User.AdditionalGids; !slices.Equal(got, []uint32{44, 5}) {
+		t.Errorf("groups are %v", got)
+	}
+	if h := spec.Hooks; h == nil || len(h.CreateContainer) != 1 || h.CreateContainer[0].Path != "/bin/hook" || *h.CreateContainer[0].Timeout != 5 {
+		t.Errorf("hooks are %+v", h)
+	}
+	if len(spec.Mounts) != 2 || spec.Mounts[1].Source != "/usr/lib/camera.so" || spec.Mounts[0].Destination != "/usr" {
+		t.Errorf("mounts are %+v", spec.Mounts)
+	}
+	if len(spec.Linux.Devices) != 4 {
+		t.Fatalf("devices are %+v", spec.Linux.Devices)
+	}
+	first, second, gpu := spec.Linux.Devices[0], spec.Linux.Devices[1], spec.Linux.Devices[3]
+	if first.Path != "/dev/camera0" || first.Major != 1 || first.Minor != 3 || first.FileMode.Perm() != 0o640 || *first.UID != 7 || *first.GID != 1001 {
+		t.Errorf("camera 0 is %+v", first)
+	}
+	if second.Major != 81 || second.Minor != 9 || *second.UID != 1000 || gpu.Path != "/dev/null" || gpu.Minor != 3 {
+		t.Errorf("camera 9 is %+v, GPU is %+v", second, gpu)
+	}
+	if rules := describeRules(spec.Linux.Resources.Devices); !slices.Equal(rules, []string{"c 1:3 rw", "c 81:9 rwm", "c 1:3 rwm"}) {
+		t.Errorf("rules are %q", rules)
+	}
+}
+
+func TestCDIDevicesAreFound(t *testing.T) {
+	other := strings.ReplaceAll(cdiJSON, "/dev/null", "/dev/zero")
+	dirs := cdiRig(t,
+		map[string]string{"gpu.json": cdiJSON, "bad.json": "{", "alien.yaml": "cdiVersion: 0.6.0\nkind: vendor.example/alien\nunknown: 1\n"},
+		map[string]string{"gpu.json": other})
+	spec := bare(specs.User{})
+	if err := addCDI(spec, []string{"vendor.example/gpu=all"}, append(dirs, "/nowhere")); err != nil {
+		t.Fatal(err)
+	}
+	if got := spec.Linux.Devices[0]; got.Minor != 5 {
+		t.Errorf("got %+v, want that of the later directory", got)
+	}
+	err := addCDI(bare(specs.User{}), []string{"vendor.example/gpu=7"}, dirs)
+	for _, part := range []string{"vendor.example/gpu=7", "there are: vendor.example/gpu=all", "bad.json", "alien.yaml"} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("got %v, want an error with %q", err, part)
+		}
+	}
+	twice := cdiRig(t, map[string]string{"a.json": cdiJSON, "b.json": other})
+	if err := addCDI(bare(specs.User{}), []string{"vendor.example/gpu=all"}, twice); err == nil || !strings.Contains(err.Error(), "in both") {
+		t.Errorf("a device of two files: %v", err)
+	}
+}
+
+func TestCDIFilesThatMakeNoSense(t *testing.T) {
+	head := "cdiVersion: 0.6.0\nkind: v.example/c\ndevices:\n- name: a\n  containerEdits: "
+	for text, want := range map[string]string{
+		"":                                   "EOF",
+		"cdiVersion: 9.0.0\nkind: a.b/c\n":   "cdiVersion",
+		"cdiVersion: 0.6.0\nkind: nothing\n": "kind",
+		"cdiVersion: 0.6.0\nkind: a.b/c\ndevices: [{name: a}, {name: a}]\n": "there twice",
+		head + "{env: [novalue]}\n":                                         "environment",
+		head + "{deviceNodes: [{path: dev/x}]}\n":                           "device node",
+		head + "{deviceNodes: [{path: /dev/x, permissions: all}]}\n":        "device node",
+		head + "{mounts: [{hostPath: /x, containerPath: /}]}\n":             "mount",
+		head + "{mounts: [{containerPath: /x}]}\n":                          "mount",
+		head + "{hooks: [{hookName: never, path: /x}]}\n":                   "hook",
+		head + "{hooks: [{hookName: poststop, path: x}]}\n":                 "hook",
+		head + "{intelRdt: {closID: x}}\n":                                  "not supported",
+		head + "{netDevices: [{hostInterfaceName: eth1, name: eth0}]}\n":    "not supported",
+		head + "{future: 1}\n":                                              "future",
+		strings.Repeat(" ", maxCDIFile+1):                                   "more than",
+	} {
+		if _, err := parseCDI([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.120q: got %v, want an error with %q", text, err, want)
+		}
+	}
+}
+
+func FuzzParseCDI(f *testing.F) {
+	f.Add([]byte(cdiYAML))
+	f.Add([]byte(cdiJSON))
+	f.Add([]byte("cdiVersion: 0.6.0\nkind: &a a.b/c\ndevices: [*a]\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		parsed, err := parseCDI(text)
+		if err != nil {
+			return
+		}
+		registry := cdiRegistry{devices: make(map[string]*cdiEntry)}
+		registry.add(parsed, 0, "file")
+		for name, entry := range registry.devices {
+			if entry.twice != "" {
+				t.Errorf("%s is there twice", name)
+			}
+			spec := bare(specs.User{})
+			if err := entry.device.Edits.apply(spec); err != nil {
+				continue // a device that this machine lacks
+			}
+			for _, m := range spec.Mounts {
+				if checkTarget(m.Destination) != nil {
+					t.Errorf("mounts at %q", m.Destination)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,92 @@
+package container
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/typeurl/v2"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+// incompleteKey is the extension of a container record that holds its
+// specification without the devices of the machine, for a container that has some.
+const incompleteKey = "margolite/incomplete-spec"
+
+// describeProcess writes into the details what has to be known at each start.
+func (d *Details) describeProcess(s *compose.Service) {
+	d.Devices = devicesOf(s)
+	d.CgroupParent = s.Resources.CgroupParent
+	if d.CgroupParent == "" { // whose else the real time is the owner's to give
+		d.Realtime = realtimeOf(s)
+	}
+}
+
+// complete adds the devices that are there now to a specification.
+func complete(spec *specs.Spec, d *Devices) error {
+	if d == nil {
+		return nil
+	}
+	if err := d.addTo(spec); err != nil {
+		return err
+	}
+	return addCDI(spec, d.CDI, cdiDirs)
+}
+
+// recordSpec is what Create writes of a specification: the record's own, and in
+// extensions what it takes to complete it anew.
+func recordSpec(spec *specs.Spec, d *Devices, extensions map[string]typeurl.Any) (typeurl.Any, error) {
+	if d != nil {
+		incomplete, err := json.Marshal(spec)
+		if err != nil {
+			return nil, fmt.Errorf("cannot encode specification: %w", err)
+		}
+		extensions[incompleteKey] = &anypb.Any{TypeUrl: incompleteKey, Value: incomplete}
+	}
+	if err := complete(spec, d); err != nil {
+		return nil, err
+	}
+	return typeurl.MarshalAny(spec)
+}
+
+// renew prepares what of a container's specification a reboot takes away, and
+// completes it with the devices that are there now: since its creation the
+// machine may have got others, or others numbers. It is written only when it
+// changed.
+func (c *Containers) renew(ctx context.Context, record containers.Container, d Details) (containers.Container, error) {
+	if d.Realtime > 0 {
+		if err := allowRealtime(realtimeRoot, c.cgroup(record.Labels[OwnerKey], record.ID), d.Realtime); err != nil {
+			return record, err
+		}
+	}
+	extension := record.Extensions[incompleteKey]
+	if extension == nil {
+		return record, nil
+	}
+	var spec specs.Spec
+	if err := json.Unmarshal(extension.GetValue(), &spec); err != nil {
+		return record, fmt.Errorf("cannot read specification: %w", err)
+	}
+	if err := complete(&spec, d.Devices); err != nil {
+		return record, err
+	}
+	var current specs.Spec
+	if err := json.Unmarshal(record.Spec.GetValue(), &current); err != nil {
+		return record, fmt.Errorf("cannot read specification: %w", err)
+	}
+	spec.Linux.Namespaces = current.Linux.Namespaces // those of others are looked for after this
+	renewed, err := typeurl.MarshalAny(&spec)
+	if err != nil {
+		return record, err
+	}
+	if bytes.Equal(renewed.GetValue(), record.Spec.GetValue()) {
+		return record, nil
+	}
+	record.Spec = renewed
+	return c.o.Client.ContainerService().Update(ctx, record, "spec")
+}

@@ -1,0 +1,83 @@
+package container
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxDescendants bounds how many processes of one command are looked for.
+const maxDescendants = 1024
+
+// family are processes, held so that no other can take their numbers' place.
+type family []int // pidfds
+
+// descendants are the processes that the process pid started, and those these
+// did. Where the kernel does not tell, there are none.
+func descendants(pid int) family {
+	var f family
+	for queue := []int{pid}; len(queue) > 0 && len(f) < maxDescendants; queue = queue[1:] {
+		parent := queue[0]
+		if parent <= 0 {
+			continue
+		}
+		lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
+		if err != nil {
+			continue
+		}
+		for _, list := range lists {
+			text, err := os.ReadFile(list)
+			if err != nil {
+				continue // ended meanwhile
+			}
+			for field := range strings.FieldsSeq(string(text)) {
+				child, err := strconv.Atoi(field)
+				if err != nil {
+					continue
+				}
+				fd, err := unix.PidfdOpen(child, 0)
+				if err != nil {
+					continue
+				}
+				if parentOf(child) != parent { // the number went to another process
+					_ = unix.Close(fd)
+					continue
+				}
+				f = append(f, fd)
+				queue = append(queue, child)
+			}
+		}
+	}
+	return f
+}
+
+// parentOf is the parent of a process; 0: it has ended.
+func parentOf(pid int) int {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	// The name is in brackets and may hold anything.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if len(fields) < 2 {
+		return 0
+	}
+	parent, _ := strconv.Atoi(fields[1])
+	return parent
+}
+
+func (f family) kill() {
+	for _, fd := range f {
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // has ended by itself otherwise
+	}
+}
+
+func (f family) close() {
+	for _, fd := range f {
+		_ = unix.Close(fd)
+	}
+}

@@ -1,0 +1,162 @@
+package container
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/typeurl/v2"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/network"
+)
+
+// detailsKey is the extension of a container record that holds the details. A
+// label takes 4 KiB at most, an extension what a record may.
+const detailsKey = "margolite/details"
+
+// maxDetails bounds the details in bytes. A service with hundreds of ports and
+// mounts takes a tenth of it.
+const maxDetails = 1 << 20
+
+// Details are what is known about a container after its creation beside its
+// labels: all that it takes to start, watch and stop it without its Compose
+// file. They never change.
+type Details struct {
+	Name        string               `json:"name,omitempty"` // container_name; empty: <project>-<service>-<number>
+	Restart     Restart              `json:"restart"`
+	StopSignal  string               `json:"stopSignal,omitempty"` // as SIGTERM
+	StopGrace   time.Duration        `json:"stopGrace"`
+	Sandbox     network.Sandbox      `json:"sandbox"` // that it is in; of another replica where it joins one
+	Ports       []network.Port       `json:"ports,omitempty"`
+	Volumes     []Volume             `json:"volumes,omitempty"`  // that it mounts
+	Subpaths    []Subpath            `json:"subpaths,omitempty"` // parts of these volumes that it mounts
+	HostDirs    []string             `json:"hostDirs,omitempty"` // directories of the device that are made where missing, before it starts
+	Files       []File               `json:"files,omitempty"`    // configs and secrets
+	Healthcheck *compose.Healthcheck `json:"healthcheck,omitempty"`
+	PostStart   []compose.Hook       `json:"postStart,omitempty"`
+	PreStop     []compose.Hook       `json:"preStop,omitempty"`
+	TTY         bool                 `json:"tty,omitempty"`
+	StdinOpen   bool                 `json:"stdinOpen,omitempty"`
+	Logging     compose.Logging      `json:"logging"`
+	Joins       []Join               `json:"joins,omitempty"` // namespaces of other replicas that it lives in
+	// SharedMemory is the size in bytes of a /dev/shm that others may join; 0:
+	// it is the container's own.
+	SharedMemory int64    `json:"sharedMemory,omitempty"`
+	Devices      *Devices `json:"devices,omitempty"`
+	CgroupParent string   `json:"cgroupParent,omitempty"` // empty: below the project's
+	Realtime     uint64   `json:"realtime,omitempty"`     // microseconds per second
+}
+
+// Volume is a volume that a container mounts.
+type Volume struct {
+	Name    string   `json:"name"`
+	Project string   `json:"project,omitempty"` // whose it is; empty: the container's own
+	Type    string   `json:"type,omitempty"`    // of a file system to be mounted; empty: a directory of ours
+	Device  string   `json:"device,omitempty"`
+	Options []string `json:"options,omitempty"`
+}
+
+// Subpath is a file or directory in a volume that is mounted by itself. Nobody
+// knows before the start where a link leads that is in its way.
+type Subpath struct {
+	Volume int    `json:"volume"` // index in Volumes
+	Path   string `json:"path"`
+}
+
+// File is a config or secret of a container. Its content lies in the state
+// directory, readable by root alone, and is copied to the run directory with
+// owner and mode before the container starts.
+type File struct {
+	Name string `json:"name"` // below the container's directory of files
+	UID  uint32 `json:"uid,omitempty"`
+	GID  uint32 `json:"gid,omitempty"`
+	Mode uint32 `json:"mode"`
+}
+
+func (d Details) encode() (typeurl.Any, error) {
+	text, err := json.Marshal(d)
+	if err != nil {
+		return nil, fmt.Errorf("cannot encode details: %w", err)
+	}
+	return &anypb.Any{TypeUrl: detailsKey, Value: text}, nil
+}
+
+// decodeDetails reads the extension of a container record; nil is none. What is
+// wrong with what it says becomes an error here: a newer version may have
+// written it, and names become file names.
+func decodeDetails(a typeurl.Any) (Details, error) {
+	if a == nil {
+		return Details{}, errors.New("cannot read details: there are none")
+	}
+	if len(a.GetValue()) > maxDetails {
+		return Details{}, fmt.Errorf("cannot read details: they take %d bytes, more than %d", len(a.GetValue()), maxDetails)
+	}
+	var d Details
+	if err := json.Unmarshal(a.GetValue(), &d); err != nil {
+		return Details{}, fmt.Errorf("cannot read details: %w", err)
+	}
+	if err := d.check(); err != nil {
+		return Details{}, fmt.Errorf("cannot read details: %w", err)
+	}
+	return d, nil
+}
+
+func (d Details) check() error {
+	switch d.Restart.Policy {
+	case Never, OnFailure, Always, UnlessStopped:
+	default:
+		return fmt.Errorf("%.40q is no restart policy", d.Restart.Policy)
+	}
+	if _, err := parseSignal(d.StopSignal); err != nil {
+		return fmt.Errorf("stop signal: %w", err)
+	}
+	if d.StopGrace < 0 || d.Restart.Max < 0 || d.SharedMemory < 0 {
+		return errors.New("a time or number is negative")
+	}
+	for _, v := range d.Volumes {
+		if err := v.check(); err != nil {
+			return err
+		}
+	}
+	for _, s := range d.Subpaths {
+		if s.Volume < 0 || s.Volume >= len(d.Volumes) || s.Path == "" {
+			return fmt.Errorf("%.80q is no part of a volume that is mounted", s.Path)
+		}
+	}
+	for _, dir := range d.HostDirs {
+		if !filepath.IsAbs(dir) {
+			return fmt.Errorf("directory %.80q is not absolute", dir)
+		}
+	}
+	for _, f := range d.Files {
+		if !ValidName(f.Name) || f.Mode > 0o7777 {
+			return fmt.Errorf("file %.80q has a wrong name or mode", f.Name)
+		}
+	}
+	for _, j := range d.Joins {
+		if !ValidName(j.Service) || j.Number < 1 || j.Project != "" && !ValidName(j.Project) {
+			return fmt.Errorf("%.80q is no service whose namespace can be joined", j.Service)
+		}
+	}
+	for _, p := range d.Ports {
+		if p.Protocol != "tcp" && p.Protocol != "udp" && p.Protocol != "sctp" {
+			return fmt.Errorf("%.40q is no protocol of a port", p.Protocol)
+		}
+	}
+	if s := d.Sandbox; s.Project != "" || s.Service != "" {
+		if !ValidName(s.Project) || !ValidName(s.Service) || s.Number < 1 {
+			return fmt.Errorf("%.80q is no sandbox of a replica", s.Service)
+		}
+	}
+	return nil
+}
+
+// labelsOf reads what a record of containerd says of one of our containers.
+func labelsOf(r containers.Container) (Labels, error) {
+	return Decode(r.Labels, r.Extensions[detailsKey])
+}

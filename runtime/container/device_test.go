@@ -1,0 +1,268 @@
+package container_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/defaults"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/opencontainers/image-spec/identity"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/test/containerdtest"
+)
+
+const patience = 30 * time.Second
+
+// device is a containerd with this room on it, and an image of busybox.
+type device struct {
+	testing.TB
+	*container.Containers
+	client *containerd.Client
+	state  string
+	run    string
+	root   string // chain id of the image
+	made   map[string]bool
+}
+
+// onEach runs a test on each kind of containerd.
+func onEach(t *testing.T, test func(t *testing.T, d *device)) {
+	for _, backend := range containerdtest.Backends() {
+		t.Run(backend.Name, func(t *testing.T) { test(t, newDevice(t, backend)) })
+	}
+}
+
+// onOne runs a test on one kind: for what does not depend on it.
+func onOne(t testing.TB) *device { return newDevice(t, containerdtest.Backends()[0]) }
+
+func newDevice(t testing.TB, backend containerdtest.Backend) *device {
+	d := &device{TB: t, client: backend.Start(t), made: make(map[string]bool)}
+	dir := containerdtest.Dir(t)
+	d.state, d.run = filepath.Join(dir, "state"), filepath.Join(dir, "run")
+	d.restart()
+	t.Cleanup(func() {
+		d.restart()
+		for id := range d.made {
+			if err := d.Delete(d.ctx(), id); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := d.RemoveProject(d.ctx(), "shop"); err != nil {
+			t.Error(err)
+		}
+		d.expectNothingLeft()
+	})
+	content := containerdtest.Blob(t, "srv/data/inside", 16)
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := mutate.AppendLayers(containerdtest.Busybox(t, nil), layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.root = d.load(image)
+	return d
+}
+
+// ctx is for calls, also after the end of the test.
+func (d *device) ctx() context.Context {
+	return context.WithoutCancel(containerdtest.Context(d))
+}
+
+// load brings an image to the device, and returns its chain id.
+func (d *device) load(image v1.Image) string {
+	d.Helper()
+	var archive bytes.Buffer
+	tag, err := name.NewTag("example.org/busybox:latest")
+	if err != nil {
+		d.Fatal(err)
+	}
+	if err := tarball.Write(tag, image, &archive); err != nil {
+		d.Fatal(err)
+	}
+	ctx := d.ctx()
+	found, err := d.client.Import(ctx, &archive)
+	if err != nil {
+		d.Fatal(err)
+	}
+	loaded := containerd.NewImage(d.client, found[0])
+	if err := loaded.Unpack(ctx, defaults.DefaultSnapshotter); err != nil {
+		d.Fatal(err)
+	}
+	layers, err := loaded.RootFS(ctx)
+	if err != nil {
+		d.Fatal(err)
+	}
+	return identity.ChainID(layers).String()
+}
+
+// restart is what a restart of the agent is for this room.
+func (d *device) restart() {
+	d.Helper()
+	var err error
+	d.Containers, err = container.New(container.Options{
+		Client:      d.client,
+		Namespace:   containerdtest.Namespace,
+		Snapshotter: func(context.Context) (string, error) { return defaults.DefaultSnapshotter, nil },
+		StateDir:    d.state,
+		RunDir:      d.run,
+		Logger:      containerdtest.Logger(d),
+	})
+	if err != nil {
+		d.Fatal(err)
+	}
+}
+
+// config is a service that runs a shell command, or sleeps.
+func (d *device) config(service, command string) container.Config {
+	args := []string{"sleep", "1000"}
+	if command != "" {
+		args = []string{"sh", "-c", command}
+	}
+	zero := time.Duration(0) // process 1 takes no notice of SIGTERM
+	c := container.Config{
+		Service:   &compose.Service{Name: service, Command: args, StopGrace: &zero},
+		Image:     ocispec.ImageConfig{Env: []string{"PATH=/bin", "FROM=image"}},
+		ImageName: "example.org/busybox:latest",
+	}
+	c.Labels.Project, c.Labels.Service, c.Labels.Number = "shop", service, 1
+	c.Labels.Root = d.root
+	c.Labels.Hash = "h-" + service
+	c.Labels.Sandbox.Hostname = service
+	return c
+}
+
+// create creates a container whose volumes may all be filled.
+func (d *device) create(c container.Config) string {
+	d.Helper()
+	id, err := d.tryCreate(c)
+	if err != nil {
+		d.Fatal(err)
+	}
+	return id
+}
+
+func (d *device) tryCreate(c container.Config) (string, error) {
+	var fill []string
+	for _, m := range c.Service.Mounts {
+		fill = append(fill, m.Volume)
+	}
+	id := c.Labels.ID()
+	d.made[id] = true
+	return id, d.Create(d.ctx(), c, fill)
+}
+
+func (d *device) start(id string) {
+	d.Helper()
+	if err := d.Start(d.ctx(), id); err != nil {
+		d.Fatal(err)
+	}
+}
+
+// up creates and starts a container.
+func (d *device) up(c container.Config) string {
+	d.Helper()
+	id := d.create(c)
+	d.start(id)
+	return id
+}
+
+func (d *device) stop(id string) {
+	d.Helper()
+	if err := d.Stop(d.ctx(), id); err != nil {
+		d.Fatal(err)
+	}
+}
+
+func (d *device) delete(id string) {
+	d.Helper()
+	if err := d.Delete(d.ctx(), id); err != nil {
+		d.Fatal(err)
+	}
+}
+
+// sh runs a shell command in a container, and returns what it printed.
+func (d *device) sh(id, command string) string {
+	d.Helper()
+	out, code, err := d.trySh(id, command)
+	if err != nil || code != 0 {
+		d.Fatalf("%s: code %d, %v\n%s", command, code, err, out)
+	}
+	return out
+}
+
+func (d *device) trySh(id, command string) (string, int, error) {
+	var out bytes.Buffer
+	code, err := d.Exec(d.ctx(), id, container.Exec{Args: []string{"sh", "-c", command}, Stdout: &out, Stderr: &out})
+	return strings.TrimSpace(out.String()), code, err
+}
+
+func (d *device) find(id string) container.Container {
+	d.Helper()
+	all, err := d.List(d.ctx())
+	if err != nil {
+		d.Fatal(err)
+	}
+	for _, c := range all {
+		if c.ID == id {
+			return c
+		}
+	}
+	d.Fatalf("container %s is gone", id)
+	return container.Container{}
+}
+
+// eventually waits for a condition.
+func (d *device) eventually(what string, condition func() bool) {
+	d.Helper()
+	for end := time.Now().Add(patience); !condition(); {
+		if time.Now().After(end) {
+			d.Fatalf("not within %s: %s", patience, what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// expectNothingLeft fails when anything of a container is still there, save volumes.
+func (d *device) expectNothingLeft() {
+	d.Helper()
+	for _, pattern := range []string{"files/*", "shm/*", "stdin/*", "mounts/*", "exec/*", "nerdctl/*/*/*/*", "volumes/*/*", "logs/*"} {
+		for _, dir := range []string{d.run, d.state} {
+			if dir == d.state && strings.HasPrefix(pattern, "volumes") {
+				continue
+			}
+			left, err := filepath.Glob(filepath.Join(dir, pattern))
+			if err != nil {
+				d.Fatal(err)
+			}
+			if len(left) > 0 {
+				d.Errorf("left: %q", left)
+			}
+		}
+	}
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), d.run) {
+		d.Errorf("mounts are left in %s (%v)", d.run, err)
+	}
+}
+
+// write makes a file on the device.
+func (d *device) write(path, text string) {
+	d.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+		d.Fatal(err)
+	}
+}

@@ -1,0 +1,231 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+const (
+	maxDevices     = 4096 // device nodes of one container
+	maxDeviceDepth = 8    // of directories of device nodes
+)
+
+var errNoDevice = errors.New("it is no device node")
+
+// elsewhere are what /dev has beside device nodes of the machine: file systems
+// of their own, which a container has as well.
+var elsewhere = []string{"/dev/pts", "/dev/shm", "/dev/fd", "/dev/mqueue", "/dev/console", "/dev/.lxc", "/dev/.lxd-mounts", "/dev/.udev"}
+
+// Devices are the devices of the machine that a container has. They are looked
+// for at each start: numbers and links change while the device is off, and what
+// is plugged in later counts then.
+type Devices struct {
+	All   bool     `json:"all,omitempty"` // privileged
+	Nodes []Device `json:"nodes,omitempty"`
+	CDI   []string `json:"cdi,omitempty"` // vendor.com/class=name
+}
+
+// Device is a device node, or a directory of them.
+type Device struct {
+	Path        string `json:"path"` // on the device
+	Target      string `json:"target"`
+	Permissions string `json:"permissions,omitempty"` // of r, w, m; empty: all
+}
+
+// devicesOf are those that a service asks for; nil is none.
+func devicesOf(s *compose.Service) *Devices {
+	if !s.Privileged && len(s.Devices) == 0 && len(s.CDI) == 0 {
+		return nil
+	}
+	d := &Devices{All: s.Privileged, CDI: s.CDI}
+	for _, node := range s.Devices {
+		d.Nodes = append(d.Nodes, Device{Path: node.Path, Target: node.Target, Permissions: node.Permissions})
+	}
+	return d
+}
+
+// rules says which devices a container may open or make, beside its nodes.
+func rules(s *compose.Service) ([]specs.LinuxDeviceCgroup, error) {
+	if s.Privileged {
+		return []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}, nil
+	}
+	list := slices.Clone(deviceRules)
+	for _, text := range s.DeviceRules {
+		rule, ok := parseRule(text)
+		if !ok {
+			return nil, fmt.Errorf("device_cgroup_rules: %.40q is no rule, as c 188:* rwm", text)
+		}
+		list = append(list, rule)
+	}
+	return list, nil
+}
+
+// parseRule reads a kind of device, its numbers, and what is allowed.
+func parseRule(text string) (specs.LinuxDeviceCgroup, bool) {
+	fields := strings.Split(text, " ")
+	if len(fields) != 3 || !slices.Contains([]string{"a", "b", "c"}, fields[0]) || !isAccess(fields[2]) {
+		return specs.LinuxDeviceCgroup{}, false
+	}
+	rule := specs.LinuxDeviceCgroup{Allow: true, Type: fields[0], Access: fields[2]}
+	major, minor, ok := strings.Cut(fields[1], ":")
+	number := func(text string) *int64 {
+		n, err := strconv.ParseUint(text, 10, 31)
+		ok = ok && (text == "*" || err == nil)
+		if text == "*" {
+			return nil
+		}
+		value := int64(n)
+		return &value
+	}
+	rule.Major, rule.Minor = number(major), number(minor)
+	return rule, ok
+}
+
+func isAccess(s string) bool {
+	return s != "" && strings.Trim(s, "rwm") == "" && len(s) <= len("rwm")
+}
+
+// addTo puts the device nodes into a specification.
+func (d *Devices) addTo(spec *specs.Spec) error {
+	if d.All {
+		nodes, err := nodesBelow("/dev", "/dev", elsewhere)
+		if err != nil {
+			return err
+		}
+		for _, node := range nodes {
+			putNode(spec, node)
+		}
+	}
+	for _, wanted := range d.Nodes {
+		target := path.Clean(wanted.Target)
+		if !path.IsAbs(wanted.Target) || target == "/" {
+			return fmt.Errorf("devices: %.80q is no place for a device", wanted.Target)
+		}
+		nodes, err := wanted.nodes(target)
+		if err != nil {
+			return fmt.Errorf("devices: %w", err)
+		}
+		if wanted.Permissions != "" && !isAccess(wanted.Permissions) {
+			return fmt.Errorf("devices: %.40q are no permissions, want some of r, w and m", wanted.Permissions)
+		}
+		for _, node := range nodes {
+			putNode(spec, node)
+			if !d.All {
+				allow(spec, node, wanted.Permissions)
+			}
+		}
+	}
+	if len(spec.Linux.Devices) > maxDevices {
+		return fmt.Errorf("devices: are %d, a container has at most %d", len(spec.Linux.Devices), maxDevices)
+	}
+	return nil
+}
+
+// nodes is the device node, or all those of the directory.
+func (d Device) nodes(target string) ([]specs.LinuxDevice, error) {
+	if info, err := os.Stat(d.Path); err == nil && info.IsDir() {
+		found, err := filepath.EvalSymlinks(d.Path)
+		if err != nil {
+			return nil, fmt.Errorf("cannot find device %s: %w", d.Path, err)
+		}
+		nodes, err := nodesBelow(found, target, nil)
+		if err == nil && len(nodes) == 0 {
+			err = fmt.Errorf("cannot use %s: there is no device in it", d.Path)
+		}
+		return nodes, err
+	}
+	node, err := nodeAt(d.Path)
+	if err != nil {
+		return nil, err
+	}
+	node.Path = target
+	return []specs.LinuxDevice{node}, nil
+}
+
+// nodeAt is the device node of the machine at path, or that a link there leads to.
+func nodeAt(path string) (specs.LinuxDevice, error) {
+	var at unix.Stat_t
+	if err := unix.Stat(path, &at); err != nil {
+		return specs.LinuxDevice{}, fmt.Errorf("cannot find device %s: %w", path, err)
+	}
+	node := specs.LinuxDevice{Path: path, UID: &at.Uid, GID: &at.Gid, FileMode: fileMode(uint32(at.Mode) & 0o777)}
+	switch at.Mode & unix.S_IFMT {
+	case unix.S_IFBLK:
+		node.Type = "b"
+	case unix.S_IFCHR:
+		node.Type = "c"
+	default:
+		return specs.LinuxDevice{}, fmt.Errorf("cannot use %s: %w", path, errNoDevice)
+	}
+	number := uint64(at.Rdev) // not 64 bits wide everywhere
+	node.Major, node.Minor = int64(unix.Major(number)), int64(unix.Minor(number))
+	return node, nil
+}
+
+// nodesBelow are the device nodes in a directory, with target in its place,
+// save those in skipped.
+func nodesBelow(dir, target string, skipped []string) ([]specs.LinuxDevice, error) {
+	var nodes []specs.LinuxDevice
+	err := filepath.WalkDir(dir, func(at string, entry fs.DirEntry, err error) error {
+		switch {
+		case slices.Contains(skipped, at):
+			if entry != nil && entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // unplugged meanwhile
+		case err != nil:
+			return err
+		case entry.IsDir() && strings.Count(at[len(dir):], "/") > maxDeviceDepth:
+			return fs.SkipDir
+		case entry.Type()&fs.ModeDevice == 0:
+			return nil
+		}
+		node, err := nodeAt(at)
+		if err != nil {
+			return nil // unplugged meanwhile
+		}
+		if len(nodes) >= maxDevices {
+			return fmt.Errorf("there are more than %d", maxDevices)
+		}
+		node.Path = target + at[len(dir):]
+		nodes = append(nodes, node)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot list devices in %s: %w", dir, err)
+	}
+	return nodes, nil
+}
+
+// putNode adds a device node in place of another one at the same path.
+func putNode(spec *specs.Spec, node specs.LinuxDevice) {
+	spec.Linux.Devices = slices.DeleteFunc(spec.Linux.Devices, func(d specs.LinuxDevice) bool { return d.Path == node.Path })
+	spec.Linux.Devices = append(spec.Linux.Devices, node)
+}
+
+// allow lets the container use a device.
+func allow(spec *specs.Spec, node specs.LinuxDevice, permissions string) {
+	if permissions == "" {
+		permissions = "rwm"
+	}
+	spec.Linux.Resources.Devices = append(spec.Linux.Resources.Devices, device(node.Type, node.Major, node.Minor, permissions))
+}
+
+func fileMode(bits uint32) *os.FileMode {
+	mode := os.FileMode(bits)
+	return &mode
+}

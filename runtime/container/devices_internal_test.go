@@ -1,0 +1,165 @@
+package container
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+// completed is the specification of a service with the devices of this machine.
+func completed(t *testing.T, s compose.Service, u User) (*specs.Spec, error) {
+	t.Helper()
+	spec, err := build(t, s, shell, Host{}, u)
+	if err != nil {
+		return nil, err
+	}
+	return spec, complete(spec, devicesOf(&s))
+}
+
+func TestDevices(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "by-id")
+	if err := os.Symlink("/dev/zero", link); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := completed(t, compose.Service{
+		Devices: []compose.Device{
+			{Path: "/dev/null", Target: "/dev/nothing", Permissions: "r"},
+			{Path: link, Target: "/dev/sensor", Permissions: "rw"},
+			{Path: "/dev/full", Target: "/dev/nothing"}, // the last one wins
+		},
+		DeviceRules: []string{"c 188:* rwm", "b *:* r", "a 7:7 m"},
+	}, User{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(spec.Linux.Devices) != 2 {
+		t.Fatalf("devices are %+v", spec.Linux.Devices)
+	}
+	sensor, nothing := spec.Linux.Devices[0], spec.Linux.Devices[1]
+	if sensor.Path != "/dev/sensor" || sensor.Type != "c" || sensor.Major != 1 || sensor.Minor != 5 || sensor.FileMode.Perm() != 0o666 {
+		t.Errorf("sensor is %+v", sensor)
+	}
+	if nothing.Path != "/dev/nothing" || nothing.Minor != 7 {
+		t.Errorf("nothing is %+v", nothing)
+	}
+	rules := describeRules(spec.Linux.Resources.Devices[len(deviceRules):])
+	want := []string{"c 188:* rwm", "b *:* r", "a 7:7 m", "c 1:3 r", "c 1:5 rw", "c 1:7 rwm"}
+	if !slices.Equal(rules, want) {
+		t.Errorf("rules are %q, want %q", rules, want)
+	}
+	if len(deviceRules) != 10 || describeRules(deviceRules)[9] != "c 136:* rwm" {
+		t.Errorf("the rules of everybody changed: %q", describeRules(deviceRules))
+	}
+}
+
+func describeRules(list []specs.LinuxDeviceCgroup) []string {
+	number := func(n *int64) string {
+		if n == nil {
+			return "*"
+		}
+		return strconv.FormatInt(*n, 10)
+	}
+	var all []string
+	for _, r := range list {
+		all = append(all, r.Type+" "+number(r.Major)+":"+number(r.Minor)+" "+r.Access)
+	}
+	return all
+}
+
+func TestDeviceDirectories(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for n, name := range []string{"a", "sub/b"} {
+		if err := unix.Mknod(filepath.Join(dir, name), unix.S_IFCHR|0o600, int(unix.Mkdev(240, uint32(n)))); err != nil {
+			t.Skip(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := completed(t, compose.Service{Devices: []compose.Device{{Path: dir, Target: "/dev/all", Permissions: "rw"}}}, User{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range spec.Linux.Devices {
+		got = append(got, d.Path)
+	}
+	if !slices.Equal(got, []string{"/dev/all/a", "/dev/all/sub/b"}) {
+		t.Errorf("devices are %q", got)
+	}
+	if rules := describeRules(spec.Linux.Resources.Devices[len(deviceRules):]); !slices.Equal(rules, []string{"c 240:0 rw", "c 240:1 rw"}) {
+		t.Errorf("rules are %q", rules)
+	}
+}
+
+func TestDevicesThatMakeNoSense(t *testing.T) {
+	empty := t.TempDir()
+	for name, test := range map[string]struct {
+		service compose.Service
+		err     string
+	}{
+		"one that is not there":      {compose.Service{Devices: []compose.Device{{Path: "/dev/nowhere", Target: "/dev/x"}}}, "/dev/nowhere"},
+		"a file":                     {compose.Service{Devices: []compose.Device{{Path: "/etc/passwd", Target: "/dev/x"}}}, "no device node"},
+		"a directory without any":    {compose.Service{Devices: []compose.Device{{Path: empty, Target: "/dev/x"}}}, "no device in it"},
+		"a target that is no path":   {compose.Service{Devices: []compose.Device{{Path: "/dev/null", Target: "x"}}}, "no place"},
+		"permissions that are none":  {compose.Service{Devices: []compose.Device{{Path: "/dev/null", Target: "/dev/x", Permissions: "rx"}}}, "permissions"},
+		"a rule that is none":        {compose.Service{DeviceRules: []string{"c 1:3"}}, "no rule"},
+		"a rule of an unknown kind":  {compose.Service{DeviceRules: []string{"x 1:3 r"}}, "no rule"},
+		"a rule without minor":       {compose.Service{DeviceRules: []string{"c 1 r"}}, "no rule"},
+		"a rule with a large number": {compose.Service{DeviceRules: []string{"c 1:99999999999 r"}}, "no rule"},
+		"a rule that allows nothing": {compose.Service{DeviceRules: []string{"c 1:3 "}}, "no rule"},
+		"a CDI device":               {compose.Service{CDI: []string{"vendor.example/none=0"}}, "vendor.example/none=0 is not described"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := completed(t, test.service, User{}); err == nil || !strings.Contains(err.Error(), test.err) {
+				t.Errorf("got %v, want an error with %q", err, test.err)
+			}
+		})
+	}
+}
+
+func TestPrivilegedHaveAllDevices(t *testing.T) {
+	spec, err := completed(t, compose.Service{Privileged: true, Devices: []compose.Device{{Path: "/dev/null", Target: "/dev/extra"}}}, User{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	for _, d := range spec.Linux.Devices {
+		paths = append(paths, d.Path)
+		if strings.HasPrefix(d.Path, "/dev/pts/") || strings.HasPrefix(d.Path, "/dev/shm/") {
+			t.Errorf("%s is not the machine's", d.Path)
+		}
+	}
+	if !slices.Contains(paths, "/dev/kmsg") && !slices.Contains(paths, "/dev/null") || !slices.Contains(paths, "/dev/extra") {
+		t.Errorf("devices are %q", paths)
+	}
+	if len(spec.Linux.Resources.Devices) != 1 {
+		t.Errorf("rules are %+v", spec.Linux.Resources.Devices)
+	}
+}
+
+func FuzzDeviceRule(f *testing.F) {
+	for _, s := range []string{"c 188:* rwm", "a *:* m", "b 8:1 r", "c 1:3", "", "c -1:3 r", "c : r"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		rule, ok := parseRule(text)
+		if ok && describeRules([]specs.LinuxDeviceCgroup{rule})[0] != text && !strings.Contains(text, "0") {
+			t.Errorf("%q is read as %q", text, describeRules([]specs.LinuxDeviceCgroup{rule}))
+		}
+	})
+}

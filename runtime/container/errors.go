@@ -1,0 +1,10 @@
+package container
+
+import "errors"
+
+// What a caller may act on.
+var (
+	ErrNotFound   = errors.New("not found on this device") // a volume, path or container that a service names
+	ErrInUse      = errors.New("in use")                   // a volume that a container mounts
+	ErrNotRunning = errors.New("not running")              // a container that a command is to run in
+)

@@ -1,0 +1,486 @@
+package container
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+const (
+	maxExecs    = 128              // commands that run at once; who comes later waits
+	maxStarting = 4                // of them that are about to: runc takes much of a small processor
+	execTimeout = 30 * time.Second // of one call, on a slow and busy device
+	stdinPoll   = time.Millisecond
+
+	processType = "types.containerd.io/opencontainers/runtime-spec/1/Process"
+)
+
+// The exit codes of commands that could not be run, as shells have them.
+const (
+	codeNotExecutable = 126
+	codeNotFound      = 127
+)
+
+// Exec is a command that runs in a container beside its own process.
+type Exec struct {
+	Args       []string
+	Env        []string // NAME=value, over the environment of the container
+	User       string   // user[:group]; empty: that of the container
+	WorkingDir string   // empty: that of the container
+	Privileged bool     // with every capability that the device has
+
+	TTY    bool
+	Stdin  io.Reader // nil: nothing. A Read that is under way when the command ends is not waited for
+	Stdout io.Writer // nil: nowhere; may be the same as Stderr
+	Stderr io.Writer // with TTY it gets nothing
+	Resize <-chan Size
+}
+
+// Size is that of a terminal, in characters.
+type Size struct{ Width, Height uint16 }
+
+// HookExec is the command of a hook.
+func HookExec(h compose.Hook) Exec {
+	e := Exec{Args: h.Command, User: h.User, WorkingDir: h.WorkingDir, Privileged: h.Privileged}
+	for _, name := range slices.Sorted(maps.Keys(h.Environment)) {
+		e.Env = append(e.Env, name+"="+h.Environment[name])
+	}
+	return e
+}
+
+// Exec runs a command in a container that runs, and returns its exit code. When
+// ctx ends it is killed, with what it has started, and the error is that of ctx.
+// A command that could not be run has an error and the code 126 or 127; one
+// that was not even tried has -1. The error wraps ErrNotRunning where nothing runs.
+func (c *Containers) Exec(ctx context.Context, id string, e Exec) (int, error) {
+	code, err := c.exec(ctx, id, e)
+	if err != nil {
+		return code, fmt.Errorf("cannot run a command in container %s: %w", id, err)
+	}
+	return code, nil
+}
+
+func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
+	if len(e.Args) == 0 || e.Args[0] == "" {
+		return -1, errors.New("there is no command")
+	}
+	c.sweepOnce(ctx)
+	select {
+	case c.execs <- struct{}{}:
+		defer func() { <-c.execs }()
+	case <-ctx.Done():
+		return -1, ctx.Err()
+	}
+	process, err := c.execProcess(ctx, id, e)
+	if err != nil {
+		return -1, err
+	}
+	run, err := c.openExec(id, e)
+	if err != nil {
+		return -1, err
+	}
+	defer run.close()
+	return run.do(ctx, process)
+}
+
+// execProcess is what runc is told about a command: the container's own process
+// with what the command has of its own.
+func (c *Containers) execProcess(ctx context.Context, id string, e Exec) (*anypb.Any, error) {
+	record, err := c.o.Client.ContainerService().Get(ctx, id)
+	if errdefs.IsNotFound(err) {
+		return nil, fmt.Errorf("it does not exist: %w", ErrNotFound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	got, err := c.o.Client.TaskService().Get(ctx, &tasksapi.GetRequest{ContainerID: id})
+	switch err = errgrpc.ToNative(err); {
+	case errdefs.IsNotFound(err) || err == nil && got.Process.Status != task.Status_RUNNING:
+		return nil, fmt.Errorf("its process is %w", ErrNotRunning)
+	case err != nil:
+		return nil, err
+	}
+	p, err := processOf(record)
+	if err != nil {
+		return nil, err
+	}
+	p.Args, p.Terminal, p.ConsoleSize, p.CommandLine = e.Args, e.TTY, nil, ""
+	p.Env = mergeEnv(p.Env, e.Env)
+	if e.TTY && !slices.ContainsFunc(p.Env, func(entry string) bool { return strings.HasPrefix(entry, "TERM=") }) {
+		p.Env = append(p.Env, "TERM=xterm")
+	}
+	if e.WorkingDir != "" {
+		p.Cwd = path.Join("/", e.WorkingDir)
+	}
+	if e.User != "" {
+		user, err := LookupUser(fmt.Sprintf("/proc/%d/root", got.Process.Pid), e.User)
+		if err != nil {
+			return nil, err
+		}
+		p.User = specs.User{UID: user.UID, GID: user.GID, AdditionalGids: user.Groups}
+	}
+	if p.Capabilities == nil {
+		p.Capabilities = &specs.LinuxCapabilities{}
+	}
+	user := User{UID: p.User.UID}
+	if e.Privileged {
+		p.Capabilities.Bounding, p.ApparmorProfile = slices.Clone(c.host(ctx).Capabilities), ""
+		user.UID = 0 // all of them in effect, whoever it runs as
+	}
+	p.Capabilities = capabilitySets(p.Capabilities.Bounding, user)
+	text, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	return &anypb.Any{TypeUrl: processType, Value: text}, nil
+}
+
+// processOf reads the process alone out of the specification in a record: the
+// rest takes longer to read, and probes ask every few seconds.
+func processOf(record containers.Container) (*specs.Process, error) {
+	var spec struct {
+		Process *specs.Process `json:"process"`
+	}
+	if record.Spec == nil {
+		return nil, errors.New("its record has no specification")
+	}
+	if err := json.Unmarshal(record.Spec.GetValue(), &spec); err != nil || spec.Process == nil {
+		return nil, fmt.Errorf("cannot read its specification: %w", cmpErr(err, errors.New("it has no process")))
+	}
+	return spec.Process, nil
+}
+
+func cmpErr(err, otherwise error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise
+}
+
+// mergeEnv puts entries of over in place of those of the same name in env, or behind.
+func mergeEnv(env, over []string) []string {
+	env = slices.Clone(env)
+	for _, entry := range over {
+		name, _, _ := strings.Cut(entry, "=")
+		if i := slices.IndexFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") }); i >= 0 {
+			env[i] = entry
+		} else {
+			env = append(env, entry)
+		}
+	}
+	return env
+}
+
+// execDir is where the FIFOs of a command are. Its name says what a killed agent left.
+func (c *Containers) execDir(id, execID string) string {
+	return filepath.Join(c.o.RunDir, "exec", id+"."+execID)
+}
+
+// execution is one command with its streams.
+type execution struct {
+	c       *Containers
+	id      string // of the container
+	execID  string
+	e       Exec
+	dir     string
+	out     *outlet // nil: no output is wanted
+	err     *outlet // nil: none, or the same as out
+	request *tasksapi.ExecProcessRequest
+
+	abandoned atomic.Bool // the command left somebody behind who holds its output
+}
+
+// openExec makes the FIFOs of a command, those alone that it needs.
+func (c *Containers) openExec(id string, e Exec) (x *execution, err error) {
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // never fails
+	x = &execution{c: c, id: id, execID: "margolite-" + hex.EncodeToString(random[:]), e: e}
+	x.dir = c.execDir(id, x.execID)
+	x.request = &tasksapi.ExecProcessRequest{ContainerID: id, ExecID: x.execID, Terminal: e.TTY}
+	defer func() {
+		if err != nil {
+			x.close()
+			err = fmt.Errorf("cannot make its streams: %w", err)
+		}
+	}()
+	if err := os.MkdirAll(x.dir, 0o700); err != nil {
+		return x, err
+	}
+	if e.Stdin != nil {
+		x.request.Stdin = filepath.Join(x.dir, "stdin")
+		if err := makeFIFO(x.request.Stdin); err != nil {
+			return x, err
+		}
+	}
+	if e.Stdout != nil || e.TTY { // a terminal is always read
+		x.request.Stdout = filepath.Join(x.dir, "stdout")
+		if x.out, err = openOutlet(x.request.Stdout); err != nil {
+			return x, err
+		}
+	}
+	if e.Stderr != nil && !e.TTY {
+		x.request.Stderr = filepath.Join(x.dir, "stderr")
+		if x.out != nil && sameWriter(e.Stdout, e.Stderr) {
+			x.request.Stderr = x.request.Stdout
+		} else if x.err, err = openOutlet(x.request.Stderr); err != nil {
+			return x, err
+		}
+	}
+	// A shim takes all streams or none. Without any it needs no pipes.
+	if r := x.request; r.Stdin+r.Stdout+r.Stderr != "" {
+		r.Stdout = cmp.Or(r.Stdout, os.DevNull)
+		if !e.TTY {
+			r.Stderr = cmp.Or(r.Stderr, os.DevNull)
+		}
+	}
+	return x, nil
+}
+
+// sameWriter tells whether a and b are one; those that cannot be compared are not.
+func sameWriter(a, b io.Writer) (same bool) {
+	defer func() {
+		if recover() != nil {
+			same = false
+		}
+	}()
+	return a == b
+}
+
+func (x *execution) close() {
+	for _, o := range []*outlet{x.out, x.err} {
+		if o != nil {
+			_ = o.f.Close() // it was read to its end, or nobody cares
+		}
+	}
+	if err := os.RemoveAll(x.dir); err != nil {
+		x.c.o.Logger.Warn("streams of a command are left", "container", x.id, "error", err)
+	}
+}
+
+// do runs the command. Calls to the shim do not end with ctx: what state the
+// command is in would not be known.
+func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err error) {
+	tasks := x.c.o.Client.TaskService()
+	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	within := func(f func(context.Context) error) error {
+		limited, cancel := context.WithTimeout(calls, execTimeout)
+		defer cancel()
+		return errgrpc.ToNative(f(limited))
+	}
+
+	select {
+	case x.c.starting <- struct{}{}:
+	case <-ctx.Done():
+		return -1, ctx.Err()
+	}
+	started := sync.OnceFunc(func() { <-x.c.starting })
+	defer started()
+
+	x.request.Spec = process
+	if err := within(func(ctx context.Context) error { _, err := tasks.Exec(ctx, x.request); return err }); err != nil {
+		return -1, x.notRunning(err)
+	}
+	defer func() {
+		// Also ends what still runs, and waits until the shim has passed on all output.
+		remove := func(ctx context.Context) error {
+			_, err := tasks.DeleteProcess(ctx, &tasksapi.DeleteProcessRequest{ContainerID: x.id, ExecID: x.execID})
+			return err
+		}
+		if x.abandoned.Load() {
+			// The shim would wait for the pipes that somebody still holds.
+			limited, cancel := context.WithTimeout(calls, drainIdle)
+			_ = remove(limited) // again below
+			cancel()
+		}
+		if failed := within(remove); failed != nil && !errdefs.IsNotFound(failed) {
+			err = errors.Join(err, fmt.Errorf("cannot clear it away: %w", failed))
+		}
+	}()
+
+	exit := make(chan waited, 1)
+	go func() { // ends with calls
+		got, err := tasks.Wait(calls, &tasksapi.WaitRequest{ContainerID: x.id, ExecID: x.execID})
+		exit <- waited{int(got.GetExitStatus()), errgrpc.ToNative(err)}
+	}()
+	var pid int
+	start := func(ctx context.Context) error {
+		got, err := tasks.Start(ctx, &tasksapi.StartRequest{ContainerID: x.id, ExecID: x.execID})
+		pid = int(got.GetPid())
+		return err
+	}
+	if err := within(start); err != nil {
+		return codeOfStart(err), x.notRunning(err)
+	}
+
+	started()
+
+	copied := x.copyOutput()
+	if x.e.Stdin != nil {
+		go x.copyInput(calls) // ends when calls do, or with the Read that is under way
+	}
+	if x.e.TTY && x.e.Resize != nil {
+		go x.resize(calls) // ends with calls
+	}
+	ended := waited{code: -1}
+	select {
+	case ended = <-exit:
+	case <-ctx.Done():
+		if err := within(func(calls context.Context) error { return x.kill(calls, pid) }); err != nil {
+			return -1, errors.Join(ctx.Err(), err)
+		}
+		select {
+		case <-exit:
+		case <-time.After(killTimeout):
+			return -1, errors.Join(ctx.Err(), fmt.Errorf("it did not end within %s of SIGKILL", killTimeout))
+		}
+		ended.err = ctx.Err()
+	}
+	for _, o := range []*outlet{x.out, x.err} {
+		if o != nil {
+			o.end()
+		}
+	}
+	if err := errors.Join(<-copied, <-copied); err != nil && ended.err == nil {
+		return ended.code, fmt.Errorf("cannot pass on its output: %w", err)
+	}
+	return ended.code, ended.err
+}
+
+// waited is how a command ended.
+type waited struct {
+	code int
+	err  error
+}
+
+// copyOutput passes on what the command writes; the channel gets two errors.
+// Output that is not wanted any more is still read, so that the command goes on.
+func (x *execution) copyOutput() <-chan error {
+	copied := make(chan error, 2)
+	for _, stream := range []struct {
+		from *outlet
+		to   io.Writer
+	}{{x.out, x.e.Stdout}, {x.err, x.e.Stderr}} {
+		if stream.from == nil {
+			copied <- nil
+			continue
+		}
+		if stream.to == nil {
+			stream.to = io.Discard
+		}
+		go func() { // ends when the outlet does
+			block := make([]byte, copyBlock)
+			_, err := io.CopyBuffer(struct{ io.Writer }{stream.to}, stream.from, block)
+			late := err
+			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+				_, late = io.CopyBuffer(struct{ io.Writer }{io.Discard}, stream.from, block)
+			}
+			if errors.Is(late, os.ErrDeadlineExceeded) {
+				x.abandoned.Store(true)
+			}
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				err = nil
+			}
+			copied <- err
+		}()
+	}
+	return copied
+}
+
+// copyInput passes on what the command is to read, and closes its input at the end.
+func (x *execution) copyInput(ctx context.Context) {
+	f, err := os.OpenFile(x.request.Stdin, os.O_WRONLY|unix.O_NONBLOCK, 0)
+	for errors.Is(err, unix.ENXIO) && pause(ctx, stdinPoll) { // the shim is about to open it
+		f, err = os.OpenFile(x.request.Stdin, os.O_WRONLY|unix.O_NONBLOCK, 0)
+	}
+	if err != nil {
+		return // it has ended
+	}
+	stop := context.AfterFunc(ctx, func() { _ = f.SetWriteDeadline(time.Now()) })
+	defer stop()
+	_, _ = io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{x.e.Stdin}, make([]byte, copyBlock)) // a command need not read all
+	_ = f.Close()
+	// The shim holds an end of its own.
+	_, err = x.c.o.Client.TaskService().CloseIO(ctx, &tasksapi.CloseIORequest{ContainerID: x.id, ExecID: x.execID, Stdin: true})
+	if err != nil && ctx.Err() == nil {
+		x.c.o.Logger.Debug("input of a command stays open", "container", x.id, "error", err)
+	}
+}
+
+func (x *execution) resize(ctx context.Context) {
+	for {
+		select {
+		case size, ok := <-x.e.Resize:
+			if !ok {
+				return
+			}
+			_, err := x.c.o.Client.TaskService().ResizePty(ctx, &tasksapi.ResizePtyRequest{
+				ContainerID: x.id, ExecID: x.execID, Width: uint32(size.Width), Height: uint32(size.Height),
+			})
+			if err != nil && ctx.Err() == nil {
+				x.c.o.Logger.Debug("terminal keeps its size", "container", x.id, "error", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// kill ends the command and what it has started, which would otherwise run on
+// as children of the container's first process.
+func (x *execution) kill(ctx context.Context, pid int) error {
+	family := descendants(pid)
+	defer family.close()
+	_, err := x.c.o.Client.TaskService().Kill(ctx, &tasksapi.KillRequest{ContainerID: x.id, ExecID: x.execID, Signal: uint32(unix.SIGKILL)})
+	family.kill()
+	if err = errgrpc.ToNative(err); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("cannot kill it: %w", err)
+	}
+	return nil
+}
+
+func (x *execution) notRunning(err error) error {
+	if errdefs.IsNotFound(err) {
+		return fmt.Errorf("its process is %w: %w", ErrNotRunning, err)
+	}
+	return err
+}
+
+// codeOfStart is the exit code of a command that runc could not run. Only its
+// text tells why.
+func codeOfStart(err error) int {
+	text := err.Error()
+	switch {
+	case !strings.Contains(text, "exec: ") && !strings.Contains(text, "executable file"): // runc, crun
+	case strings.Contains(text, "not found"), strings.Contains(text, "no such file or directory"):
+		return codeNotFound
+	case strings.Contains(text, "permission denied"), strings.Contains(text, "exec format error"), strings.Contains(text, "is a directory"):
+		return codeNotExecutable
+	}
+	return -1
+}

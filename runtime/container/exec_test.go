@@ -1,0 +1,275 @@
+package container_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/container"
+)
+
+func TestExec(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		c := d.config("web", "")
+		c.Service.Environment = map[string]string{"GREETING": "hello"}
+		c.Service.User = "nobody"
+		c.Service.WorkingDir = "/tmp"
+		id := d.up(c)
+
+		tests := map[string]struct {
+			exec   container.Exec
+			out    string
+			errOut string
+			code   int
+		}{
+			"output and errors are apart":  {exec: container.Exec{Args: []string{"sh", "-c", "echo a; echo b >&2"}}, out: "a\n", errOut: "b\n"},
+			"an exit code":                 {exec: container.Exec{Args: []string{"sh", "-c", "exit 42"}}, code: 42},
+			"the container's environment":  {exec: container.Exec{Args: []string{"sh", "-c", "echo $GREETING $FROM"}}, out: "hello image\n"},
+			"a changed environment":        {exec: container.Exec{Args: []string{"sh", "-c", "echo $GREETING $X"}, Env: []string{"GREETING=hi", "X=1"}}, out: "hi 1\n"},
+			"the container's user":         {exec: container.Exec{Args: []string{"id", "-u"}}, out: "65534\n"},
+			"another user":                 {exec: container.Exec{Args: []string{"id", "-u"}, User: "root"}, out: "0\n"},
+			"a user and a group by number": {exec: container.Exec{Args: []string{"sh", "-c", "id -u; id -g"}, User: "12:34"}, out: "12\n34\n"},
+			"the container's directory":    {exec: container.Exec{Args: []string{"sh", "-c", "cd . && echo $PWD"}}, out: "/tmp\n"},
+			"another directory":            {exec: container.Exec{Args: []string{"sh", "-c", "cd . && echo $PWD"}, WorkingDir: "/etc"}, out: "/etc\n"},
+			"no capability for nobody":     {exec: container.Exec{Args: []string{"grep", "CapEff", "/proc/self/status"}}, out: "CapEff:\t0000000000000000\n"},
+			"those of Docker for root":     {exec: container.Exec{Args: []string{"grep", "CapEff", "/proc/self/status"}, User: "0"}, out: "CapEff:\t00000000a80425fb\n"},
+			"input":                        {exec: container.Exec{Args: []string{"cat"}, Stdin: strings.NewReader("from here")}, out: "from here"},
+			"empty input":                  {exec: container.Exec{Args: []string{"cat"}, Stdin: strings.NewReader("")}},
+			"input that nobody reads":      {exec: container.Exec{Args: []string{"true"}, Stdin: endless{}}},
+			"much output":                  {exec: container.Exec{Args: []string{"sh", "-c", "seq 1 200000 | tail -n 1; seq 1 200000 >&2"}}, out: "200000\n", errOut: numbers(200000)},
+			"somebody left behind":         {exec: container.Exec{Args: []string{"sh", "-c", "sleep 7 & echo gone"}}, out: "gone\n"},
+		}
+		for name, test := range tests {
+			t.Run(name, func(t *testing.T) {
+				var out, errOut bytes.Buffer
+				test.exec.Stdout, test.exec.Stderr = &out, &errOut
+				code, err := d.Exec(d.ctx(), id, test.exec)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if code != test.code || out.String() != test.out || errOut.String() != test.errOut {
+					t.Errorf("code %d, output %.80q (%d), errors %.80q (%d)", code, out.String(), out.Len(), errOut.String(), errOut.Len())
+				}
+			})
+		}
+		t.Run("every capability", func(t *testing.T) {
+			var out bytes.Buffer
+			e := container.Exec{Args: []string{"sh", "-c", "grep CapEff /proc/self/status"}, User: "root", Privileged: true, Stdout: &out}
+			if _, err := d.Exec(d.ctx(), id, e); err != nil {
+				t.Fatal(err)
+			}
+			host, err := os.ReadFile("/proc/self/status")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(host), strings.TrimSpace(out.String())+"\n") {
+				t.Errorf("got %q, want what the device has", out.String())
+			}
+		})
+		t.Run("one writer for both", func(t *testing.T) {
+			out, _, err := d.trySh(id, "echo out; echo err >&2")
+			if out != "out\nerr" && out != "err\nout" || err != nil {
+				t.Errorf("got %q, %v", out, err)
+			}
+		})
+		t.Run("no such command", func(t *testing.T) {
+			code, err := d.Exec(d.ctx(), id, container.Exec{Args: []string{"nonesuch"}})
+			if code != 127 || err == nil {
+				t.Errorf("code %d, %v", code, err)
+			}
+		})
+		t.Run("no such user", func(t *testing.T) {
+			_, err := d.Exec(d.ctx(), id, container.Exec{Args: []string{"true"}, User: "joe"})
+			if err == nil || !strings.Contains(err.Error(), "no such user") {
+				t.Error(err)
+			}
+		})
+		t.Run("a writer that fails", func(t *testing.T) {
+			_, err := d.Exec(d.ctx(), id, container.Exec{Args: []string{"seq", "1", "100000"}, Stdout: broken{}})
+			if !errors.Is(err, io.ErrShortWrite) {
+				t.Errorf("got %v", err)
+			}
+		})
+		d.stop(id)
+		if _, err := d.Exec(d.ctx(), id, container.Exec{Args: []string{"true"}}); !errors.Is(err, container.ErrNotRunning) {
+			t.Errorf("in a stopped container: %v", err)
+		}
+		if _, err := d.Exec(d.ctx(), "nonesuch", container.Exec{Args: []string{"true"}}); !errors.Is(err, container.ErrNotFound) {
+			t.Errorf("in no container: %v", err)
+		}
+	})
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
+
+func numbers(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintln(&b, i+1)
+	}
+	return b.String()
+}
+
+func TestExecOnTerminal(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		id := d.up(d.config("web", ""))
+		in, keys := io.Pipe()
+		screen, out := io.Pipe()
+		resize := make(chan container.Size, 1)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := d.Exec(d.ctx(), id, container.Exec{Args: []string{"sh"}, TTY: true, Stdin: in, Stdout: out, Resize: resize})
+			ended <- errors.Join(err, out.Close())
+		}()
+		expect := func(want string) {
+			t.Helper()
+			var seen strings.Builder
+			block := make([]byte, 256)
+			for !strings.Contains(seen.String(), want) {
+				n, err := screen.Read(block)
+				seen.Write(block[:n])
+				if err != nil {
+					t.Fatalf("%v after %q, want %q", err, seen.String(), want)
+				}
+			}
+		}
+		press := func(s string) {
+			t.Helper()
+			if _, err := io.WriteString(keys, s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		press("test -t 0 && echo on a $TERM\n")
+		expect("on a xterm\r\n")
+		resize <- container.Size{Width: 123, Height: 45}
+		press("while :; do set -- $(stty size 2>/dev/null || busybox stty size); test \"$1\" = 45 && break; done; echo $1 by $2\n")
+		expect("45 by 123\r\n")
+		press("exit 3\n")
+		if _, err := io.Copy(io.Discard, screen); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestExecEndsWithItsContext(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		id := d.up(d.config("web", ""))
+		ctx, cancel := context.WithTimeout(d.ctx(), 500*time.Millisecond)
+		defer cancel()
+		started := time.Now()
+		_, err := d.Exec(ctx, id, container.Exec{Args: []string{"sh", "-c", "sleep 97 & sh -c 'sleep 98; true'; true"}, Stdout: io.Discard})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(started); took > 10*time.Second {
+			t.Errorf("took %s", took)
+		}
+		d.eventually("nothing it started runs", func() bool { return !strings.Contains(d.sh(id, "ps"), "sleep 9") })
+		if left, _ := filepath.Glob(filepath.Join(d.run, "exec", "*")); len(left) > 0 {
+			t.Errorf("left: %q", left)
+		}
+	})
+}
+
+// TestExecOfAKilledAgent: what an agent that was killed had run is ended by the next.
+func TestExecOfAKilledAgent(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		id := d.up(d.config("web", ""))
+		ended := make(chan error, 1)
+		killed := d.Containers
+		go func() {
+			_, err := killed.Exec(d.ctx(), id, container.Exec{Args: []string{"sleep", "96"}})
+			ended <- err
+		}()
+		d.eventually("the command runs", func() bool { return strings.Contains(d.sh(id, "ps"), "sleep 96") })
+		d.restart()
+		if out := d.sh(id, "ps"); strings.Contains(out, "sleep 96") {
+			t.Errorf("it still runs:\n%s", out)
+		}
+		<-ended
+		if left, _ := filepath.Glob(filepath.Join(d.run, "exec", "*")); len(left) > 0 {
+			t.Errorf("left: %q", left)
+		}
+	})
+}
+
+func TestManyExecsAtOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		id := d.up(d.config("web", ""))
+		var group sync.WaitGroup
+		for n := range 100 {
+			group.Go(func() {
+				var out bytes.Buffer
+				code, err := d.Exec(d.ctx(), id, container.Exec{Args: []string{"sh", "-c", fmt.Sprintf("echo %d; seq 1 3000; exit %d", n, n%7)}, Stdout: &out})
+				if want := fmt.Sprintf("%d\n%s", n, numbers(3000)); err != nil || code != n%7 || out.String() != want {
+					t.Errorf("command %d: code %d, %d bytes of %d, %v", n, code, out.Len(), len(want), err)
+				}
+			})
+		}
+		group.Wait()
+	})
+}
+
+func TestPreStopHooks(t *testing.T) {
+	d := onOne(t)
+	grace := 5 * time.Second
+	c := d.config("web", "trap 'echo signal >> /data/order; exit' TERM; echo ready > /data/order; while :; do sleep 0.05; done")
+	c.Service.StopGrace = &grace
+	c.Service.Mounts = []compose.Mount{{Volume: "data", Target: "/data"}}
+	c.Service.PreStop = []compose.Hook{
+		{Command: []string{"sh", "-c", "echo $WHO >> /data/order"}, Environment: map[string]string{"WHO": "hook"}},
+		{Command: []string{"nonesuch"}}, // is no reason to run on
+		{Command: []string{"sh", "-c", "id -u >> /data/order"}, User: "12"},
+	}
+	id := d.up(c)
+	order := filepath.Join(d.VolumeDir("shop", "data"), "order")
+	d.eventually("it runs", func() bool { text, _ := os.ReadFile(order); return string(text) == "ready\n" })
+	if err := os.Chmod(order, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	d.stop(id)
+	if text, err := os.ReadFile(order); err != nil || string(text) != "ready\nhook\n12\nsignal\n" {
+		t.Errorf("got %q, %v", text, err)
+	}
+}
+
+// BenchmarkExec is what a health check costs; agent-ms is the processor time of
+// this process, with the containerd inside.
+func BenchmarkExec(b *testing.B) {
+	d := onOne(b)
+	id := d.up(d.config("web", ""))
+	used := func() time.Duration {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+			b.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	before := used()
+	for b.Loop() {
+		var out bytes.Buffer
+		if code, err := d.Exec(d.ctx(), id, container.Exec{Args: []string{"true"}, Stdout: &out, Stderr: &out}); err != nil || code != 0 {
+			b.Fatal(code, err)
+		}
+	}
+	b.ReportMetric(float64((used()-before).Microseconds())/1000/float64(b.N), "agent-ms/op")
+}

@@ -1,0 +1,131 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+// fileName is the name of the n-th config or secret of a service, which says
+// nothing about it: two may have the same name, and names may be long.
+func fileName(n int, f compose.File) string {
+	kind := "config"
+	if f.Secret {
+		kind = "secret"
+	}
+	return kind + "-" + strconv.Itoa(n)
+}
+
+// filesOf says which files a container has, without what is in them.
+func filesOf(s *compose.Service) []File {
+	var files []File
+	for n, f := range s.Files {
+		files = append(files, File{Name: fileName(n, f), UID: f.UID, GID: f.GID, Mode: f.Mode & 0o7777})
+	}
+	return files
+}
+
+// keptFiles is where the content of configs and secrets lies, for root alone.
+func (c *Containers) keptFiles(project, id string) string {
+	return filepath.Join(c.o.StateDir, "files", project, id)
+}
+
+// placedFiles is where the files lie that are mounted.
+func (c *Containers) placedFiles(id string) string { return filepath.Join(c.o.RunDir, "files", id) }
+
+// keepFiles writes the content of the configs and secrets of a container that
+// has no record yet, on the medium.
+func (c *Containers) keepFiles(project, id string, files []compose.File) error {
+	if len(files) == 0 {
+		return nil
+	}
+	dir := c.keptFiles(project, id)
+	if err := os.RemoveAll(dir); err != nil { // of a Create that was killed
+		return fmt.Errorf("cannot keep configs and secrets: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("cannot keep configs and secrets: %w", err)
+	}
+	for n, f := range files {
+		if err := writeFile(filepath.Join(dir, fileName(n, f)), f.Content, func(f *os.File) error { return f.Sync() }); err != nil {
+			return fmt.Errorf("cannot keep %s: %w", describeFile(f), err)
+		}
+	}
+	for _, dir := range []string{dir, filepath.Dir(dir), filepath.Dir(filepath.Dir(dir))} {
+		if err := syncDir(dir); err != nil {
+			return fmt.Errorf("cannot keep configs and secrets: %w", err)
+		}
+	}
+	return nil
+}
+
+func describeFile(f compose.File) string {
+	if f.Secret {
+		return "secret " + f.Name
+	}
+	return "config " + f.Name
+}
+
+// placeFiles copies the configs and secrets of a container that is about to
+// start to where they are mounted from, which a reboot clears.
+func (c *Containers) placeFiles(id string, l Labels) error {
+	if len(l.Files) == 0 {
+		return nil
+	}
+	dir := c.placedFiles(id)
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("cannot place configs and secrets: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("cannot place configs and secrets: %w", err)
+	}
+	for _, f := range l.Files {
+		content, err := os.ReadFile(filepath.Join(c.keptFiles(l.Project, id), f.Name))
+		if err == nil {
+			err = writeFile(filepath.Join(dir, f.Name), content, func(file *os.File) error {
+				if err := file.Chown(int(f.UID), int(f.GID)); err != nil {
+					return err
+				}
+				return unix.Fchmod(int(file.Fd()), f.Mode) // after the owner, whose change takes bits away
+			})
+		}
+		if err != nil {
+			return fmt.Errorf("cannot place configs and secrets: %w", err)
+		}
+	}
+	return nil
+}
+
+// writeFile writes a new file that nobody else can read, and lets finish do the rest.
+func writeFile(path string, content []byte, finish func(*os.File) error) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = finish(f)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// removeFiles removes the files of a container that has no record any more.
+func (c *Containers) removeFiles(id string) error {
+	kept, err := filepath.Glob(c.keptFiles("*", id))
+	if err != nil {
+		return err
+	}
+	for _, dir := range append(kept, c.placedFiles(id)) {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	for _, dir := range kept {
+		_ = os.Remove(filepath.Dir(dir)) // of the project, where it was the last
+	}
+	return err
+}

@@ -1,0 +1,107 @@
+package container
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// tree is a directory with files.
+func tree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func TestLimitsOfCgroupV1(t *testing.T) {
+	full := limitsV1(tree(t, map[string]string{
+		"memory/memory.limit_in_bytes": "", "memory/memory.memsw.limit_in_bytes": "", "memory/memory.swappiness": "", "memory/memory.oom_control": "",
+		"cpu/cpu.shares": "", "cpu/cpu.cfs_quota_us": "", "cpu/cpu.rt_runtime_us": "", "cpuset/cpuset.cpus": "", "pids/cgroup.procs": "",
+		"blkio/blkio.bfq.io_serviced": "", "blkio/blkio.throttle.read_bps_device": "",
+	}), Release{6, 1})
+	if full != able.Limits {
+		t.Errorf("got %+v, want all", full)
+	}
+	if none := limitsV1(t.TempDir(), Release{6, 1}); none != (Limits{}) {
+		t.Errorf("got %+v, want none", none)
+	}
+	// As on a Raspberry Pi with its settings of 2020: no control of memory.
+	old := limitsV1(tree(t, map[string]string{"cpu/cpu.shares": "", "cpu/cpu.cfs_quota_us": "", "blkio/blkio.bfq.io_serviced": ""}), Release{4, 19})
+	if want := (Limits{CPUShares: true, CPUQuota: true, BlockWeight: true}); old != want {
+		t.Errorf("got %+v, want %+v", old, want)
+	}
+}
+
+func TestLimitsOfCgroupV2(t *testing.T) {
+	all := "cpuset cpu io memory hugetlb pids rdma\n"
+	base := Limits{Memory: true, CPUShares: true, CPUQuota: true, CPUSet: true, Pids: true, BlockThrottle: true}
+	withSwap, withWeight := base, base
+	withSwap.Swap = true
+	withWeight.BlockWeight, withWeight.BlockWeightDevice = true, true
+	tests := []struct {
+		name  string
+		files map[string]string
+		want  Limits
+	}{
+		{"no controller", map[string]string{"cgroup.controllers": "\n"}, Limits{}},
+		{"no control groups", nil, Limits{}},
+		{"no memory", map[string]string{"cgroup.controllers": "cpu pids\n"}, Limits{CPUShares: true, CPUQuota: true, Pids: true}},
+		{"groups with swap", map[string]string{"cgroup.controllers": all, "system.slice/memory.max": "", "system.slice/memory.swap.max": ""}, withSwap},
+		{"groups without swap", map[string]string{"cgroup.controllers": all, "system.slice/memory.max": ""}, base},
+		{"groups with weights", map[string]string{"cgroup.controllers": all, "a/memory.max": "", "a/io.bfq.weight": ""}, withWeight},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got := limitsV2(tree(t, test.files), Release{6, 1})
+			if hasScheduler("bfq") { // this machine's disks count too
+				got.BlockWeight, got.BlockWeightDevice = test.want.BlockWeight, test.want.BlockWeightDevice
+			}
+			if got != test.want {
+				t.Errorf("got %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestDetectHost(t *testing.T) {
+	h := DetectHost(t.Context(), "runc")
+	if h.Kernel.Major < 3 || h.CPUs == "" || h.MostOpenFiles == 0 || len(h.Capabilities) == 0 {
+		t.Errorf("this machine is not found out: %+v", h)
+	}
+	if cpus, err := parseCPUs(h.CPUs); err != nil || len(cpus) == 0 {
+		t.Errorf("CPUs %q: %v, %v", h.CPUs, cpus, err)
+	}
+}
+
+func TestParseRelease(t *testing.T) {
+	for text, want := range map[string]Release{
+		"6.1.0-13-arm64": {6, 1}, "5.10.110+": {5, 10}, "4.19": {4, 19}, "6": {6, 0}, "": {}, "x.y": {},
+	} {
+		if got := parseRelease(text); got != want {
+			t.Errorf("%q is %v, want %v", text, got, want)
+		}
+	}
+	if !(Release{6, 1}).atLeast(Release{5, 15}) || (Release{5, 4}).atLeast(Release{5, 10}) || !(Release{5, 4}).atLeast(bfqDevices) {
+		t.Error("versions are compared wrongly")
+	}
+}
+
+func FuzzParseCPUs(f *testing.F) {
+	for _, s := range []string{"0-3,5", "", "9999999", "3-1", "0-8191,0-8191"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, list string) {
+		if cpus, err := parseCPUs(list); err == nil && (len(cpus) == 0 || len(cpus) > maxCPUNumber) {
+			t.Errorf("%q is %d CPUs", list, len(cpus))
+		}
+	})
+}

@@ -1,0 +1,164 @@
+package container
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+// defaultShm is the size of /dev/shm in bytes, as with Docker.
+const defaultShm = 64 << 20
+
+// allMounts are those that every container has and those of the service, parents
+// before children. A mount of the service replaces one of ours at the same place.
+func allMounts(c Config, h Host, at placing) ([]specs.Mount, error) {
+	own, err := serviceMounts(c, at)
+	if err != nil {
+		return nil, err
+	}
+	targets := make(map[string]bool, len(own))
+	for _, m := range own {
+		if targets[m.Destination] {
+			return nil, fmt.Errorf("two mounts at %s", m.Destination)
+		}
+		targets[m.Destination] = true
+	}
+	mounts := slices.DeleteFunc(slices.Concat(kernelMounts(c.Service, h), sandboxMounts(c)), func(m specs.Mount) bool {
+		return targets[m.Destination]
+	})
+	mounts = append(mounts, own...)
+	slices.SortStableFunc(mounts, func(a, b specs.Mount) int {
+		return cmp.Compare(strings.Count(a.Destination, "/"), strings.Count(b.Destination, "/"))
+	})
+	return mounts, nil
+}
+
+// kernelMounts are the file systems of the kernel and of memory.
+func kernelMounts(s *compose.Service, h Host) []specs.Mount {
+	access := "ro"
+	if s.Privileged {
+		access = "rw"
+	}
+	shm := strconv.FormatInt(cmp.Or(s.ShmSize, defaultShm), 10)
+	mounts := []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=" + shm}},
+		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", access}},
+	}
+	if h.MessageQueues {
+		mounts = append(mounts, specs.Mount{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}})
+	}
+	if h.Cgroups != CgroupsNone {
+		mounts = append(mounts, specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{access, "nosuid", "noexec", "nodev"}})
+	}
+	return mounts
+}
+
+// sandboxMounts are the files of the sandbox; writable, as with Docker, unless
+// everything else is read-only too.
+func sandboxMounts(c Config) []specs.Mount {
+	options := []string{"bind", "rprivate"}
+	if c.Service.ReadOnly {
+		options = append(options, "ro")
+	}
+	var mounts []specs.Mount
+	for _, file := range []struct{ source, target string }{
+		{c.Sandbox.ResolvConf, "/etc/resolv.conf"},
+		{c.Sandbox.Hostname, "/etc/hostname"},
+		{c.Sandbox.Hosts, "/etc/hosts"},
+	} {
+		if file.source != "" {
+			mounts = append(mounts, specs.Mount{Destination: file.target, Type: "bind", Source: file.source, Options: slices.Clone(options)})
+		}
+	}
+	return mounts
+}
+
+// serviceMounts are the volumes, directories, file systems in memory, configs
+// and secrets that the Compose file asks for.
+func serviceMounts(c Config, at placing) ([]specs.Mount, error) {
+	s := c.Service
+	mounts := make([]specs.Mount, 0, len(s.Mounts)+len(s.Tmpfs)+len(s.Files))
+	subpaths := 0
+	for _, m := range s.Mounts {
+		if err := checkTarget(m.Target); err != nil {
+			return nil, err
+		}
+		source, kind, propagation := m.Path, "rbind", cmp.Or(m.Propagation, "rprivate")
+		if name := c.volumeName(m); name != "" {
+			source, propagation = at.volume(name), "rprivate"
+			if m.Subpath != "" {
+				source = at.subpath(subpaths)
+				subpaths++
+			}
+		}
+		if m.NotBelow {
+			kind = "bind"
+		}
+		options := []string{kind, propagation}
+		switch {
+		case m.ReadOnly && !m.NotBelow && at.readOnlyBelow:
+			options = append(options, "rro")
+		case m.ReadOnly:
+			options = append(options, "ro")
+		}
+		mounts = append(mounts, specs.Mount{Destination: m.Target, Type: "bind", Source: source, Options: options})
+	}
+	for _, t := range s.Tmpfs {
+		if err := checkTarget(t.Target); err != nil {
+			return nil, err
+		}
+		mounts = append(mounts, specs.Mount{
+			Destination: t.Target, Type: "tmpfs", Source: "tmpfs",
+			Options: slices.Concat([]string{"nosuid", "nodev", "noexec"}, t.Options), // the last word wins
+		})
+	}
+	for n, f := range s.Files {
+		if err := checkTarget(f.Target); err != nil {
+			return nil, err
+		}
+		mounts = append(mounts, specs.Mount{
+			Destination: f.Target, Type: "bind", Source: filepath.Join(at.files, fileName(n, f)), Options: []string{"bind", "rprivate", "ro"},
+		})
+	}
+	return mounts, nil
+}
+
+// canReadOnlyBelow tells whether the kernel makes a mount read-only together
+// with what is mounted below it, as Docker does where it can. runc can since 1.1.
+func canReadOnlyBelow() bool {
+	err := unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+	return err != unix.ENOSYS && err != unix.EPERM
+}
+
+func checkTarget(target string) error {
+	if !path.IsAbs(target) || path.Clean(target) != target || target == "/" {
+		return fmt.Errorf("cannot mount at %.80q: want a clean absolute path below /", target)
+	}
+	return nil
+}
+
+// rootPropagation lets mounts pass between host and container where a bind mount asks for it.
+func rootPropagation(mounts []compose.Mount) string {
+	propagation := ""
+	for _, m := range mounts {
+		switch m.Propagation {
+		case "shared", "rshared":
+			return "shared"
+		case "slave", "rslave":
+			propagation = "rslave"
+		}
+	}
+	return propagation
+}

@@ -1,0 +1,50 @@
+package container_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/margolite/margolite/runtime/network"
+)
+
+// TestNerdctlFindsItsFiles looks where nerdctl 2.1 does, below --data-root.
+func TestNerdctlFindsItsFiles(t *testing.T) {
+	d := onOne(t)
+	c := d.config("web", "echo hello; sleep 1000")
+	c.Labels.Ports = []network.Port{{Protocol: "tcp", HostPort: 8080, ContainerPort: 80}}
+	id := d.up(c)
+	record, err := d.client.ContainerService().Get(d.ctx(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := record.Labels["nerdctl/state-dir"]
+	if matched, err := filepath.Match(filepath.Join(d.run, "nerdctl/????????/containers", record.Labels["nerdctl/namespace"], id), dir); !matched || err != nil {
+		t.Fatalf("state directory %s, %v", dir, err)
+	}
+	d.eventually("the log is there", func() bool {
+		text, err := os.ReadFile(filepath.Join(dir, id+"-json.log"))
+		return err == nil && len(text) > 0
+	})
+	var log struct{ Driver string }
+	var ports struct {
+		PortMappings []struct{ HostPort, ContainerPort int }
+	}
+	for name, into := range map[string]any{"log-config.json": &log, "network-config.json": &ports} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(text, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if log.Driver != "json-file" || len(ports.PortMappings) != 1 || ports.PortMappings[0].HostPort != 8080 {
+		t.Errorf("got %+v, %+v", log, ports)
+	}
+	d.delete(id)
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("it is left after the container")
+	}
+}

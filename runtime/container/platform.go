@@ -1,0 +1,164 @@
+package container
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/platforms"
+)
+
+// ErrPlatform says that programs of a platform cannot run on this device.
+var ErrPlatform = errors.New("the device cannot run programs of this platform")
+
+const binfmtDir = "/proc/sys/fs/binfmt_misc"
+
+// CheckPlatform tells whether programs of a platform, as linux/arm/v7, run on
+// this device: by its processor, or by an emulator that the kernel starts for
+// them. "" is the platform of the device. The error wraps ErrPlatform.
+func CheckPlatform(platform string) error {
+	return checkPlatform(platform, platforms.DefaultSpec(), binfmtDir)
+}
+
+func checkPlatform(platform string, host platforms.Platform, handlers string) error {
+	if platform == "" {
+		return nil
+	}
+	wanted, err := platforms.Parse(platform)
+	if err != nil {
+		return fmt.Errorf("platform %.40q is not valid: %w", platform, err)
+	}
+	if wanted.OS != host.OS {
+		return fmt.Errorf("platform %s: %w: it is %s", platform, ErrPlatform, platforms.Format(host))
+	}
+	if platforms.Only(host).Match(wanted) {
+		return nil
+	}
+	program, known := elfHeaders[wanted.Architecture]
+	if !known {
+		return fmt.Errorf("platform %s: %w: it is %s", platform, ErrPlatform, platforms.Format(host))
+	}
+	name, err := findHandler(handlers, program.bytes())
+	if err != nil {
+		return fmt.Errorf("platform %s: %w: it is %s, and %w", platform, ErrPlatform, platforms.Format(host), err)
+	}
+	if name == "" {
+		return fmt.Errorf("platform %s: %w: it is %s, and the kernel has no emulator for %s (binfmt_misc)",
+			platform, ErrPlatform, platforms.Format(host), wanted.Architecture)
+	}
+	return nil
+}
+
+// elfHeader is what tells programs of an architecture from others.
+type elfHeader struct {
+	wide, big bool // 64 bits, big endian
+	machine   uint16
+}
+
+// elfHeaders by architectures as Go names them; the numbers are those of elf.h.
+var elfHeaders = map[string]elfHeader{
+	"386": {false, false, 3}, "amd64": {true, false, 62},
+	"arm": {false, false, 40}, "arm64": {true, false, 183},
+	"riscv64": {true, false, 243}, "loong64": {true, false, 258},
+	"ppc64le": {true, false, 21}, "s390x": {true, true, 22},
+	"mips": {false, true, 8}, "mipsle": {false, false, 8}, "mips64": {true, true, 8}, "mips64le": {true, false, 8},
+}
+
+// bytes are the first of an executable, as far as handlers look.
+func (h elfHeader) bytes() []byte {
+	class, order := byte(1), byte(1)
+	if h.wide {
+		class = 2
+	}
+	kind, machine := []byte{2, 0}, []byte{byte(h.machine), byte(h.machine >> 8)}
+	if h.big {
+		order = 2
+		kind, machine = []byte{0, 2}, []byte{machine[1], machine[0]}
+	}
+	header := append([]byte{0x7f, 'E', 'L', 'F', class, order, 1}, make([]byte, 9)...)
+	return append(append(header, kind...), machine...)
+}
+
+// findHandler is the name of an emulator that the kernel starts for a program,
+// "" when there is none.
+func findHandler(dir string, program []byte) (string, error) {
+	if firstWord(filepath.Join(dir, "status")) == "disabled" {
+		return "", errors.New("its emulators are switched off (binfmt_misc/status)")
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	unreachable := ""
+	for _, entry := range entries {
+		if entry.Name() == "status" || entry.Name() == "register" {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, entry.Name()))
+		if err != nil {
+			continue // unregistered meanwhile
+		}
+		h := parseHandler(string(text))
+		switch {
+		case !h.enabled || !h.matches(program):
+		case h.fixed:
+			return entry.Name(), nil
+		default:
+			unreachable = entry.Name()
+		}
+	}
+	if unreachable != "" {
+		return "", fmt.Errorf("its emulator %s is not registered for use in containers (flag F, fix-binary)", unreachable)
+	}
+	return "", nil
+}
+
+// handler is an entry of binfmt_misc:
+// https://docs.kernel.org/admin-guide/binfmt-misc.html.
+type handler struct {
+	enabled     bool
+	fixed       bool // opened when it was registered: containers need not have it
+	offset      int
+	magic, mask []byte
+}
+
+func parseHandler(text string) handler {
+	var h handler
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch key {
+		case "enabled":
+			h.enabled = true
+		case "flags:":
+			h.fixed = strings.Contains(value, "F")
+		case "offset":
+			h.offset, _ = strconv.Atoi(value) // the kernel writes it
+		case "magic":
+			h.magic, _ = hex.DecodeString(value)
+		case "mask":
+			h.mask, _ = hex.DecodeString(value)
+		}
+	}
+	return h
+}
+
+func (h handler) matches(program []byte) bool {
+	if len(h.magic) == 0 || h.offset < 0 || h.offset+len(h.magic) > len(program) {
+		return false
+	}
+	for i, want := range h.magic {
+		mask := byte(0xff)
+		if len(h.mask) == len(h.magic) {
+			mask = h.mask[i]
+		}
+		if (program[h.offset+i]^want)&mask != 0 {
+			return false
+		}
+	}
+	return true
+}

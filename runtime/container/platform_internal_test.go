@@ -1,0 +1,77 @@
+package container
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/platforms"
+)
+
+const qemuArm64 = `enabled
+interpreter /usr/libexec/qemu-binfmt/aarch64-binfmt-P
+flags: POCF
+offset 0
+magic 7f454c460201010000000000000000000200b700
+mask ffffffffffffff00fffffffffffffffffeffffff
+`
+
+func TestCheckPlatform(t *testing.T) {
+	amd64 := platforms.Platform{OS: "linux", Architecture: "amd64"}
+	tests := []struct {
+		name     string
+		platform string
+		host     platforms.Platform
+		handlers map[string]string
+		err      string // "": it runs
+	}{
+		{"that of the device", "", amd64, nil, ""},
+		{"the same", "linux/amd64", amd64, nil, ""},
+		{"without system", "amd64", amd64, nil, ""},
+		{"an older one of the family", "linux/386", amd64, nil, ""},
+		{"an older ARM", "linux/arm/v6", platforms.Platform{OS: "linux", Architecture: "arm", Variant: "v7"}, nil, ""},
+		{"a newer ARM", "linux/arm/v7", platforms.Platform{OS: "linux", Architecture: "arm", Variant: "v6"}, nil, "arm"},
+		{"another one", "linux/arm64", amd64, nil, "no emulator for arm64"},
+		{"with an emulator", "linux/arm64", amd64, map[string]string{"status": "enabled\n", "qemu-aarch64": qemuArm64}, ""},
+		{"with an emulator of another one", "linux/riscv64", amd64, map[string]string{"status": "enabled\n", "qemu-aarch64": qemuArm64}, "no emulator"},
+		{"with an emulator that is off", "linux/arm64", amd64, map[string]string{"qemu-aarch64": strings.Replace(qemuArm64, "enabled", "disabled", 1)}, "no emulator"},
+		{"with all emulators off", "linux/arm64", amd64, map[string]string{"status": "disabled\n", "qemu-aarch64": qemuArm64}, "switched off"},
+		{"with an emulator that containers cannot reach", "linux/arm64", amd64, map[string]string{"qemu-aarch64": strings.Replace(qemuArm64, "POCF", "POC", 1)}, "flag F"},
+		{"another system", "windows/amd64", amd64, nil, "linux"},
+		{"a processor that nobody knows", "linux/z80", amd64, nil, "amd64"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for name, text := range test.handlers {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := checkPlatform(test.platform, test.host, dir)
+			switch {
+			case test.err == "" && err != nil:
+				t.Error(err)
+			case test.err != "" && (err == nil || !errors.Is(err, ErrPlatform) || !strings.Contains(err.Error(), test.err)):
+				t.Errorf("got %v, want an error with %q", err, test.err)
+			}
+		})
+	}
+	if err := checkPlatform("not a platform!", amd64, t.TempDir()); err == nil {
+		t.Error("nonsense was let through")
+	}
+	if err := CheckPlatform(""); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzParseHandler(f *testing.F) {
+	f.Add(qemuArm64)
+	f.Add("enabled\noffset 99\nmagic 7f\nmask ff\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		h := parseHandler(text)
+		_ = h.matches(elfHeaders["arm64"].bytes()) // must not panic
+	})
+}

@@ -1,0 +1,129 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// VolumeInfo is a volume with its content on this device.
+type VolumeInfo struct {
+	Project string // whose it is; "_": made by hand
+	Name    string
+	UsedBy  []string // ids of the containers that mount it, running or not
+}
+
+// Volumes are the volumes that are directories of ours, sorted by project and name.
+func (c *Containers) Volumes(ctx context.Context) ([]VolumeInfo, error) {
+	volumes, err := c.listVolumes(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list volumes: %w", err)
+	}
+	return volumes, nil
+}
+
+func (c *Containers) listVolumes(ctx context.Context) ([]VolumeInfo, error) {
+	all, err := c.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dirs, err := filepath.Glob(c.VolumeDir("*", "*")) // sorted
+	if err != nil {
+		return nil, err
+	}
+	var volumes []VolumeInfo
+	for _, dir := range dirs {
+		v := VolumeInfo{Project: filepath.Base(filepath.Dir(dir)), Name: filepath.Base(dir)}
+		if strings.HasPrefix(v.Name, ".") || (Volume{Name: v.Name, Project: v.Project}).check() != nil {
+			continue // of ours, while something is done
+		}
+		v.UsedBy = c.usersOf(all, dir)
+		volumes = append(volumes, v)
+	}
+	return volumes, nil
+}
+
+// usersOf are the ids of the containers that mount the volume at dir.
+func (c *Containers) usersOf(all []Container, dir string) []string {
+	var users []string
+	for _, container := range all {
+		l := container.Labels
+		if slices.ContainsFunc(l.Volumes, func(v Volume) bool { return c.volumeDir(l.Project, v) == dir }) {
+			users = append(users, container.ID)
+		}
+	}
+	return users
+}
+
+// VolumeSize is how many bytes of the medium a volume takes.
+func (c *Containers) VolumeSize(ctx context.Context, project, name string) (int64, error) {
+	var size int64
+	err := filepath.WalkDir(c.VolumeDir(project, name), func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) { // gone meanwhile
+				return nil
+			}
+			return err
+		}
+		if info, err := entry.Info(); err == nil {
+			if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+				size += stat.Blocks * 512
+			}
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return 0, fmt.Errorf("cannot measure volume %s of project %s: %w", name, project, err)
+	}
+	return size, nil
+}
+
+// RemoveVolume deletes a volume with its content. One that a container mounts is
+// kept, and the error wraps ErrInUse. Removing what is not there is no error.
+func (c *Containers) RemoveVolume(ctx context.Context, project, name string) error {
+	if err := c.removeVolume(ctx, Volume{Project: project, Name: name}); err != nil {
+		return fmt.Errorf("cannot remove volume %s of project %s: %w", name, project, err)
+	}
+	return nil
+}
+
+func (c *Containers) removeVolume(ctx context.Context, v Volume) error {
+	if v.Project == "" {
+		return errors.New("it needs a project")
+	}
+	if err := v.check(); err != nil {
+		return err
+	}
+	dir := c.VolumeDir(v.Project, v.Name)
+	removing := filepath.Join(filepath.Dir(dir), "."+v.Name+".removing") // no volume's name starts with a dot
+
+	c.volumes.Lock()
+	defer c.volumes.Unlock()
+	all, err := c.List(ctx)
+	if err != nil {
+		return err
+	}
+	if users := c.usersOf(all, dir); len(users) > 0 {
+		return fmt.Errorf("%w: container %s mounts it", ErrInUse, users[0])
+	}
+	// It goes as a whole: a kill half-way leaves nothing that looks like a volume.
+	if err := os.RemoveAll(removing); err != nil {
+		return err
+	}
+	if err := os.Rename(dir, removing); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.RemoveAll(removing); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Dir(dir)); err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil // it was the last of its project
+	}
+	return syncDir(filepath.Dir(dir))
+}

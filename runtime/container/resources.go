@@ -1,0 +1,262 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+// Bounds of the kernel, which refuses what is beyond them with less words.
+const (
+	cpuPeriod    = 100_000 // microseconds
+	minCPUPeriod = 1_000
+	maxCPUPeriod = 1_000_000
+	minCPUQuota  = 1_000
+	minCPUShares = 2
+	maxCPUShares = 262_144
+	minWeight    = 10
+	maxWeight    = 1_000
+	maxSwappy    = 100
+	maxCPUNumber = 8192 // CONFIG_NR_CPUS of the largest kernels
+)
+
+// limiting builds the limits of one container. What Docker refuses is an error;
+// what it does without, where the kernel cannot do it, is a warning.
+type limiting struct {
+	compose.Resources
+	host Host
+	warn func(string)
+}
+
+// resources are the limits of a container, in the words of cgroup v1, which the
+// OCI runtime turns into those of v2.
+func resources(s *compose.Service, h Host, warn func(string)) (*specs.LinuxResources, error) {
+	l := limiting{Resources: s.Resources, host: h, warn: warn}
+	r := &specs.LinuxResources{}
+	var err, failed error
+	if r.Memory, err = l.memory(); err != nil {
+		failed = errors.Join(failed, err)
+	}
+	if r.CPU, err = l.cpu(); err != nil {
+		failed = errors.Join(failed, err)
+	}
+	if r.BlockIO, err = l.blockIO(); err != nil {
+		failed = errors.Join(failed, err)
+	}
+	if l.Pids != 0 && l.can(h.Pids, "pids_limit") {
+		pids := max(l.Pids, -1)
+		r.Pids = &specs.LinuxPids{Limit: &pids}
+	}
+	return r, failed
+}
+
+// can tells whether the kernel does what is asked for, and says so where not.
+func (l *limiting) can(able bool, keys string) bool {
+	if !able {
+		l.warn(keys + " has no effect: the kernel of this device cannot do it, or does it with a setting that is off")
+	}
+	return able
+}
+
+func (l *limiting) memory() (*specs.LinuxMemory, error) {
+	switch {
+	case l.MemorySwap > 0 && l.Memory == 0:
+		return nil, errors.New("memswap_limit: is memory and swap together, and needs mem_limit")
+	case l.MemorySwap > 0 && l.MemorySwap < l.Memory:
+		return nil, errors.New("memswap_limit: is memory and swap together, and less than mem_limit")
+	case l.Memory > 0 && l.MemoryReservation > l.Memory:
+		return nil, errors.New("mem_reservation: is more than mem_limit")
+	case l.Swappiness != nil && *l.Swappiness > maxSwappy:
+		return nil, fmt.Errorf("mem_swappiness: is %d, want 0 to %d", *l.Swappiness, maxSwappy)
+	}
+	m := &specs.LinuxMemory{}
+	if l.Memory > 0 && l.can(l.host.Memory, "mem_limit") {
+		m.Limit = &l.Memory
+	}
+	switch {
+	case m.Limit == nil && l.MemorySwap >= 0:
+	case l.MemorySwap == 0 && l.host.Swap && l.Memory < math.MaxInt64/2:
+		twice := 2 * l.Memory // as Docker: as much swap as memory
+		m.Swap = &twice
+	case l.MemorySwap != 0 && l.can(l.host.Swap, "memswap_limit"):
+		m.Swap = &l.MemorySwap
+	}
+	if l.MemoryReservation > 0 && l.can(l.host.Memory, "mem_reservation") {
+		m.Reservation = &l.MemoryReservation
+	}
+	if l.Swappiness != nil && l.can(l.host.Swappiness, "mem_swappiness") {
+		m.Swappiness = l.Swappiness
+	}
+	if l.OOMKillDisable && l.can(l.host.OOMKillDisable, "oom_kill_disable") {
+		m.DisableOOMKiller = &l.OOMKillDisable
+	}
+	if *m == (specs.LinuxMemory{}) {
+		return nil, nil
+	}
+	return m, nil
+}
+
+func (l *limiting) cpu() (*specs.LinuxCPU, error) {
+	c := &specs.LinuxCPU{}
+	if err := l.checkCPU(); err != nil {
+		return nil, err
+	}
+	if (l.NanoCPUs > 0 || l.CPUPeriod > 0 || l.CPUQuota > 0) && l.can(l.host.CPUQuota, "cpus, cpu_quota") {
+		period, quota := l.CPUPeriod, l.CPUQuota
+		if l.NanoCPUs > 0 {
+			period = cpuPeriod
+			quota = max(l.NanoCPUs/(1e9/cpuPeriod), minCPUQuota)
+		}
+		if period > 0 {
+			c.Period = &period
+		}
+		if quota > 0 {
+			c.Quota = &quota
+		}
+	}
+	if l.CPUShares > 0 && l.can(l.host.CPUShares, "cpu_shares") {
+		shares := min(max(l.CPUShares, minCPUShares), maxCPUShares)
+		c.Shares = &shares
+	}
+	if l.CPURealtime > 0 {
+		c.RealtimeRuntime = &l.CPURealtime
+	}
+	if l.CPURealtimePeriod > 0 {
+		c.RealtimePeriod = &l.CPURealtimePeriod
+	}
+	if l.CPUSet != "" && l.can(l.host.CPUSet, "cpuset") {
+		c.Cpus = l.CPUSet
+	}
+	if *c == (specs.LinuxCPU{}) {
+		return nil, nil
+	}
+	return c, nil
+}
+
+func (l *limiting) checkCPU() error {
+	period := func(key string, n uint64) error {
+		if n != 0 && (n < minCPUPeriod || n > maxCPUPeriod) {
+			return fmt.Errorf("%s: is %d microseconds, want %d to %d", key, n, minCPUPeriod, maxCPUPeriod)
+		}
+		return nil
+	}
+	if err := period("cpu_period", l.CPUPeriod); err != nil {
+		return err
+	}
+	if err := period("cpu_rt_period", l.CPURealtimePeriod); err != nil {
+		return err
+	}
+	switch {
+	case l.NanoCPUs > 0 && (l.CPUPeriod > 0 || l.CPUQuota > 0):
+		return errors.New("cpus: says the same as cpu_period and cpu_quota, give one or the other")
+	case l.CPUQuota > 0 && l.CPUQuota < minCPUQuota:
+		return fmt.Errorf("cpu_quota: is %d microseconds, want %d or more", l.CPUQuota, minCPUQuota)
+	case (l.CPURealtime != 0 || l.CPURealtimePeriod != 0) && !l.host.CPURealtime:
+		return errors.New("cpu_rt_runtime: the kernel of this device has no real-time scheduling for control groups (CONFIG_RT_GROUP_SCHED with cgroup v1)")
+	case l.CPURealtime < 0, l.CPURealtimePeriod > 0 && l.CPURealtime > 0 && uint64(l.CPURealtime) > l.CPURealtimePeriod:
+		return errors.New("cpu_rt_runtime: is more than cpu_rt_period, or less than nothing")
+	}
+	if l.CPUSet == "" || !l.host.CPUSet {
+		return nil
+	}
+	wanted, err := parseCPUs(l.CPUSet)
+	if err != nil {
+		return fmt.Errorf("cpuset: %w", err)
+	}
+	there, err := parseCPUs(l.host.CPUs)
+	if err != nil {
+		return nil // the kernel tells
+	}
+	for _, cpu := range wanted {
+		if !slices.Contains(there, cpu) {
+			return fmt.Errorf("cpuset: asks for %.40q, the device has CPUs %s", l.CPUSet, l.host.CPUs)
+		}
+	}
+	return nil
+}
+
+// parseCPUs reads a list of CPUs as the kernel writes it: 0-3,5.
+func parseCPUs(list string) ([]int, error) {
+	var cpus []int
+	for part := range strings.SplitSeq(strings.TrimSpace(list), ",") {
+		low, high, ranged := strings.Cut(part, "-")
+		if !ranged {
+			high = low
+		}
+		from, err := strconv.ParseUint(low, 10, 16)
+		to, err2 := strconv.ParseUint(high, 10, 16)
+		if err != nil || err2 != nil || from > to || to >= maxCPUNumber {
+			return nil, fmt.Errorf("%.40q is no list of CPUs, as 0-3,5", list)
+		}
+		for cpu := from; cpu <= to; cpu++ {
+			if len(cpus) >= maxCPUNumber {
+				return nil, fmt.Errorf("%.40q is no list of CPUs: it is too long", list)
+			}
+			cpus = append(cpus, int(cpu))
+		}
+	}
+	return cpus, nil
+}
+
+func (l *limiting) blockIO() (*specs.LinuxBlockIO, error) {
+	b := &specs.LinuxBlockIO{}
+	weight := func(key string, w uint16, able bool) (*uint16, error) {
+		if w != 0 && (w < minWeight || w > maxWeight) {
+			return nil, fmt.Errorf("%s: is %d, want %d to %d", key, w, minWeight, maxWeight)
+		}
+		if w == 0 || !l.can(able, key) {
+			return nil, nil
+		}
+		return &w, nil
+	}
+	var err error
+	if b.Weight, err = weight("blkio_config.weight", l.BlkioWeight, l.host.BlockWeight); err != nil {
+		return nil, err
+	}
+	for _, d := range l.BlkioDevices {
+		w, err := weight("blkio_config.weight_device", d.Weight, l.host.BlockWeightDevice)
+		if err != nil {
+			return nil, err
+		}
+		throttled := d.ReadBPS|d.WriteBPS|d.ReadIOPS|d.WriteIOPS != 0
+		throttled = throttled && l.can(l.host.BlockThrottle, "blkio_config.device_...")
+		if w == nil && !throttled {
+			continue
+		}
+		node, err := nodeAt(d.Path)
+		if err != nil {
+			return nil, fmt.Errorf("blkio_config: %w", err)
+		}
+		if node.Type != "b" {
+			return nil, fmt.Errorf("blkio_config: %s is no block device", d.Path)
+		}
+		if w != nil {
+			device := specs.LinuxWeightDevice{Weight: w}
+			device.Major, device.Minor = node.Major, node.Minor
+			b.WeightDevice = append(b.WeightDevice, device)
+		}
+		throttle := func(to *[]specs.LinuxThrottleDevice, rate uint64) {
+			if throttled && rate != 0 {
+				device := specs.LinuxThrottleDevice{Rate: rate}
+				device.Major, device.Minor = node.Major, node.Minor
+				*to = append(*to, device)
+			}
+		}
+		throttle(&b.ThrottleReadBpsDevice, d.ReadBPS)
+		throttle(&b.ThrottleWriteBpsDevice, d.WriteBPS)
+		throttle(&b.ThrottleReadIOPSDevice, d.ReadIOPS)
+		throttle(&b.ThrottleWriteIOPSDevice, d.WriteIOPS)
+	}
+	if b.Weight == nil && b.WeightDevice == nil && b.ThrottleReadBpsDevice == nil && b.ThrottleWriteBpsDevice == nil &&
+		b.ThrottleReadIOPSDevice == nil && b.ThrottleWriteIOPSDevice == nil {
+		return nil, nil
+	}
+	return b, nil
+}

@@ -1,0 +1,271 @@
+package container
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+// able is a device whose kernel does everything.
+var able = Host{
+	Cgroups: CgroupsV1, CPUs: "0-3", Kernel: Release{6, 1}, OpenFiles: 1 << 20, MostOpenFiles: 1 << 20,
+	Limits: Limits{
+		Memory: true, Swap: true, Swappiness: true, OOMKillDisable: true, CPUShares: true, CPUQuota: true, CPURealtime: true,
+		CPUSet: true, Pids: true, BlockWeight: true, BlockWeightDevice: true, BlockThrottle: true,
+	},
+}
+
+func TestLimits(t *testing.T) {
+	swappy := uint64(30)
+	tests := []struct {
+		name string
+		ask  compose.Resources
+		want string // JSON of the OCI specification
+	}{
+		{"none", compose.Resources{}, `{}`},
+		{"memory comes with as much swap", compose.Resources{Memory: 64 << 20}, `{"memory":{"limit":67108864,"swap":134217728}}`},
+		{"memory and swap", compose.Resources{Memory: 64 << 20, MemorySwap: 64 << 20}, `{"memory":{"limit":67108864,"swap":67108864}}`},
+		{"swap without limit", compose.Resources{Memory: 64 << 20, MemorySwap: -1}, `{"memory":{"limit":67108864,"swap":-1}}`},
+		{
+			"other kinds of memory",
+			compose.Resources{MemoryReservation: 1 << 20, Swappiness: &swappy, OOMKillDisable: true},
+			`{"memory":{"reservation":1048576,"swappiness":30,"disableOOMKiller":true}}`,
+		},
+		{"CPUs", compose.Resources{NanoCPUs: 1_500_000_000}, `{"cpu":{"quota":150000,"period":100000}}`},
+		{"the kernel's least of a CPU", compose.Resources{NanoCPUs: 1}, `{"cpu":{"quota":1000,"period":100000}}`},
+		{"quota and period", compose.Resources{CPUQuota: 5000, CPUPeriod: 10000}, `{"cpu":{"quota":5000,"period":10000}}`},
+		{"shares and set", compose.Resources{CPUShares: 512, CPUSet: "0,2-3"}, `{"cpu":{"shares":512,"cpus":"0,2-3"}}`},
+		{"the kernel's least of shares", compose.Resources{CPUShares: 1}, `{"cpu":{"shares":2}}`},
+		{"real time", compose.Resources{CPURealtime: 1000, CPURealtimePeriod: 100000}, `{"cpu":{"realtimeRuntime":1000,"realtimePeriod":100000}}`},
+		{"processes", compose.Resources{Pids: 10}, `{"pids":{"limit":10}}`},
+		{"processes without limit", compose.Resources{Pids: -1}, `{"pids":{"limit":-1}}`},
+		{"weight", compose.Resources{BlkioWeight: 300}, `{"blockIO":{"weight":300}}`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			warned := ""
+			r, err := resources(&compose.Service{Resources: test.ask}, able, func(w string) { warned += w })
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(text) != test.want || warned != "" {
+				t.Errorf("got %s, warning %q, want %s", text, warned, test.want)
+			}
+		})
+	}
+}
+
+func TestLimitsThatMakeNoSense(t *testing.T) {
+	much := uint64(101)
+	tests := map[string]struct {
+		ask compose.Resources
+		err string
+	}{
+		"swap without memory":              {compose.Resources{MemorySwap: 1 << 20}, "needs mem_limit"},
+		"less swap than memory":            {compose.Resources{Memory: 2 << 20, MemorySwap: 1 << 20}, "less than mem_limit"},
+		"more reserved than allowed":       {compose.Resources{Memory: 1 << 20, MemoryReservation: 2 << 20}, "mem_reservation"},
+		"swappiness beyond the kernel's":   {compose.Resources{Swappiness: &much}, "mem_swappiness"},
+		"CPUs said twice":                  {compose.Resources{NanoCPUs: 1e9, CPUQuota: 5000}, "cpu_quota"},
+		"a period that is too short":       {compose.Resources{CPUPeriod: 999}, "cpu_period"},
+		"a quota that is too small":        {compose.Resources{CPUQuota: 999}, "cpu_quota"},
+		"more real time than there is":     {compose.Resources{CPURealtime: 20000, CPURealtimePeriod: 10000}, "cpu_rt_runtime"},
+		"CPUs that the device lacks":       {compose.Resources{CPUSet: "2-4"}, "the device has CPUs 0-3"},
+		"a set of CPUs that is none":       {compose.Resources{CPUSet: "first"}, "no list of CPUs"},
+		"a set of CPUs without end":        {compose.Resources{CPUSet: strings.Repeat("0-8191,", 100) + "0"}, "no list of CPUs"},
+		"a weight that is too small":       {compose.Resources{BlkioWeight: 9}, "blkio_config.weight"},
+		"a device that is not there":       {compose.Resources{BlkioDevices: []compose.BlkioDevice{{Path: "/dev/nowhere", ReadBPS: 1}}}, "/dev/nowhere"},
+		"a device that is no block device": {compose.Resources{BlkioDevices: []compose.BlkioDevice{{Path: "/dev/null", ReadBPS: 1}}}, "no block device"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := resources(&compose.Service{Resources: test.ask}, able, func(string) {})
+			if err == nil || !strings.Contains(err.Error(), test.err) {
+				t.Errorf("got %v, want an error with %q", err, test.err)
+			}
+		})
+	}
+}
+
+// What the kernel cannot limit is left out and said, as with Docker.
+func TestLimitsThatTheKernelLacks(t *testing.T) {
+	swappy := uint64(1)
+	ask := compose.Resources{
+		Memory: 64 << 20, MemoryReservation: 1 << 20, MemorySwap: 128 << 20, Swappiness: &swappy, OOMKillDisable: true,
+		NanoCPUs: 1e9, CPUShares: 10, CPUSet: "0", Pids: 5, BlkioWeight: 100,
+		BlkioDevices: []compose.BlkioDevice{{Path: "/dev/nowhere", ReadBPS: 1, Weight: 100}},
+	}
+	var warned []string
+	r, err := resources(&compose.Service{Resources: ask}, Host{}, func(w string) { warned = append(warned, w) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := json.Marshal(r); string(text) != `{}` {
+		t.Errorf("got %s, want nothing", text)
+	}
+	for _, key := range []string{"mem_limit", "mem_reservation", "mem_swappiness", "oom_kill_disable", "cpus", "cpu_shares", "cpuset", "pids_limit", "blkio_config.weight", "blkio_config.device"} {
+		if !strings.Contains(strings.Join(warned, "\n"), key) {
+			t.Errorf("nothing is said of %s in %q", key, warned)
+		}
+	}
+	noSwap := able
+	noSwap.Swap = false
+	r, err = resources(&compose.Service{Resources: compose.Resources{Memory: 64 << 20}}, noSwap, func(w string) { t.Errorf("warned of what nobody asked for: %s", w) })
+	if err != nil || r.Memory.Swap != nil || *r.Memory.Limit != 64<<20 {
+		t.Errorf("got %+v, %v", r.Memory, err)
+	}
+	if _, err := resources(&compose.Service{Resources: compose.Resources{CPURealtime: 1000}}, Host{}, func(string) {}); err == nil {
+		t.Error("real time that the kernel lacks was let through")
+	}
+}
+
+func TestUlimits(t *testing.T) {
+	ask := func(u ...compose.Ulimit) ([]specs.POSIXRlimit, error) {
+		return rlimits(&compose.Service{Ulimits: u}, able)
+	}
+	got, err := ask(compose.Ulimit{Name: "core", Soft: 0, Hard: -1}, compose.Ulimit{Name: "nofile", Soft: 10, Hard: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []specs.POSIXRlimit{{Type: "RLIMIT_CORE", Soft: 0, Hard: 1<<64 - 1}, {Type: "RLIMIT_NOFILE", Soft: 10, Hard: 20}}
+	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	for name, u := range map[string]compose.Ulimit{
+		"an unknown name":           {Name: "nofiles", Soft: 1, Hard: 1},
+		"soft above hard":           {Name: "core", Soft: -1, Hard: 1},
+		"more files than there are": {Name: "nofile", Soft: 1, Hard: -1},
+	} {
+		if got, err := ask(u); err == nil {
+			t.Errorf("%s: got %+v, want an error", name, got)
+		}
+	}
+}
+
+func TestSysctls(t *testing.T) {
+	host := Host{UnprivilegedPorts: true, PingGroups: true}
+	hosts := compose.Namespace{Mode: compose.ModeHost}
+	tests := []struct {
+		name    string
+		service compose.Service
+		want    map[string]string // nil: an error
+	}{
+		{"those that everybody gets", compose.Service{}, map[string]string{"net.ipv4.ip_unprivileged_port_start": "0", "net.ipv4.ping_group_range": "0 2147483647"}},
+		{
+			"the service's replace them",
+			compose.Service{Sysctls: map[string]string{"net.ipv4.ip_unprivileged_port_start": "1024", "net/ipv4/conf/eth0.1/forwarding": "1", "kernel.msgmax": "1"}},
+			map[string]string{"net.ipv4.ip_unprivileged_port_start": "1024", "net.ipv4.ping_group_range": "0 2147483647", "net.ipv4.conf.eth0/1.forwarding": "1", "kernel.msgmax": "1"},
+		},
+		{"a domain name", compose.Service{Domainname: "plant.example", Network: hosts}, map[string]string{"kernel.domainname": "plant.example"}},
+		{"nothing in the host's network", compose.Service{Network: hosts}, map[string]string{}},
+		{"the host's network", compose.Service{Network: hosts, Sysctls: map[string]string{"net.ipv4.ip_forward": "1"}}, nil},
+		{"the host's IPC", compose.Service{IPC: hosts, Sysctls: map[string]string{"fs.mqueue.msg_max": "1"}}, nil},
+		{"the host's names", compose.Service{UTS: hosts, Domainname: "x"}, nil},
+		{"a setting of the whole kernel", compose.Service{Sysctls: map[string]string{"vm.swappiness": "1"}}, nil},
+		{"the host name", compose.Service{Sysctls: map[string]string{"kernel.hostname": "x"}}, nil},
+		{"a way out of the settings", compose.Service{Sysctls: map[string]string{"net....vm.swappiness": "1"}}, nil},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := sysctls(&test.service, host)
+			if test.want == nil {
+				if err == nil {
+					t.Errorf("got %v, want an error", got)
+				}
+				return
+			}
+			if err != nil || len(got) != len(test.want) {
+				t.Fatalf("got %v, %v, want %v", got, err, test.want)
+			}
+			for key, value := range test.want {
+				if got[key] != value {
+					t.Errorf("%s is %q, want %q", key, got[key], value)
+				}
+			}
+		})
+	}
+}
+
+func TestServiceShapesTheProcess(t *testing.T) {
+	adjust := 500
+	spec, err := build(t, compose.Service{
+		TTY: true, Init: true, OOMScoreAdj: &adjust, Annotations: map[string]string{"a": "b", groupAnnotation: "other"},
+	}, v1.ImageConfig{Entrypoint: []string{"/entry"}, Cmd: []string{"serve"}, Env: []string{"TERM=image"}}, able, User{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !spec.Process.Terminal || spec.Process.ConsoleSize == nil || strings.Join(spec.Process.Env, " ") != "PATH="+defaultPath+" HOSTNAME=web TERM=image" {
+		t.Errorf("terminal: %+v", spec.Process)
+	}
+	if got := strings.Join(spec.Process.Args, " "); got != "/sbin/docker-init -- /entry serve" {
+		t.Errorf("runs %q", got)
+	}
+	if *spec.Process.OOMScoreAdj != 500 || spec.Annotations["a"] != "b" || spec.Annotations[groupAnnotation] != "shop" {
+		t.Errorf("OOM score %d, annotations %v", *spec.Process.OOMScoreAdj, spec.Annotations)
+	}
+	mounted := spec.Mounts[len(spec.Mounts)-1]
+	if mounted.Destination != initPath || mounted.Source != "/libexec/margolite-init" {
+		t.Errorf("init is mounted as %+v", mounted)
+	}
+
+	_, err = newSpec(Config{Service: &compose.Service{Init: true}, Image: shell}, able, placing{})
+	if err == nil || !strings.Contains(err.Error(), "margolite-init is missing") {
+		t.Errorf("without the program: %v", err)
+	}
+}
+
+func TestNamespaces(t *testing.T) {
+	in := func(mode compose.NamespaceMode) compose.Namespace { return compose.Namespace{Mode: mode, Of: "x"} }
+	host := Host{Cgroups: CgroupsV2, CgroupNamespace: true}
+	tests := []struct {
+		name    string
+		service compose.Service
+		want    string
+		shm     string // source of /dev/shm
+	}{
+		{"its own", compose.Service{}, "mount pid ipc uts network cgroup", "shm"},
+		{"the host's process ids", compose.Service{PID: in(compose.ModeHost)}, "mount ipc uts network cgroup", "shm"},
+		{"the host's IPC", compose.Service{IPC: in(compose.ModeHost)}, "mount pid uts network cgroup", "/dev/shm"},
+		{"the host's names", compose.Service{UTS: in(compose.ModeHost)}, "mount pid ipc network cgroup", "shm"},
+		{"the host's network", compose.Service{Network: in(compose.ModeHost)}, "mount pid ipc uts cgroup", "shm"},
+		{"the host's control groups", compose.Service{Cgroup: in(compose.ModeHost)}, "mount pid ipc uts network", "shm"},
+		{"shared IPC", compose.Service{IPC: in(compose.ModeShareable)}, "mount pid ipc uts network cgroup", "/run/shm/id"},
+		{"that of a service", compose.Service{IPC: in(compose.ModeService), PID: in(compose.ModeService)}, "mount pid ipc uts network cgroup", "/run/shm/id"},
+		{"no shared memory", compose.Service{IPC: in(compose.ModeNone)}, "mount pid ipc uts network cgroup", ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			spec, err := build(t, test.service, shell, host, User{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var kinds []string
+			for _, n := range spec.Linux.Namespaces {
+				kinds = append(kinds, string(n.Type))
+			}
+			if got := strings.Join(kinds, " "); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+			shm := ""
+			for _, m := range spec.Mounts {
+				if m.Destination == "/dev/shm" {
+					shm = m.Source
+				}
+			}
+			if shm != test.shm {
+				t.Errorf("/dev/shm is %q, want %q", shm, test.shm)
+			}
+			if hostname := spec.Hostname; (hostname == "") != (test.service.UTS.Mode == compose.ModeHost) {
+				t.Errorf("host name %q", hostname)
+			}
+		})
+	}
+}

@@ -1,0 +1,202 @@
+package container
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+func TestCapabilities(t *testing.T) {
+	host := Host{Capabilities: []string{"CAP_CHOWN", "CAP_KILL", "CAP_NET_ADMIN", "CAP_NET_RAW"}}
+	tests := []struct {
+		name    string
+		service compose.Service
+		want    string // "": an error
+	}{
+		{"those of Docker that the device has", compose.Service{}, "CAP_CHOWN CAP_KILL CAP_NET_RAW"},
+		{"one more", compose.Service{CapAdd: []string{"CAP_NET_ADMIN"}}, "CAP_CHOWN CAP_KILL CAP_NET_ADMIN CAP_NET_RAW"},
+		{"one that it has anyway", compose.Service{CapAdd: []string{"CAP_KILL"}}, "CAP_CHOWN CAP_KILL CAP_NET_RAW"},
+		{"one less", compose.Service{CapDrop: []string{"CAP_KILL"}}, "CAP_CHOWN CAP_NET_RAW"},
+		{"just one", compose.Service{CapDrop: []string{"ALL"}, CapAdd: []string{"CAP_CHOWN"}}, "CAP_CHOWN"},
+		{"all", compose.Service{CapAdd: []string{"ALL"}}, "CAP_CHOWN CAP_KILL CAP_NET_ADMIN CAP_NET_RAW"},
+		{"all but one", compose.Service{CapAdd: []string{"ALL"}, CapDrop: []string{"CAP_NET_ADMIN"}}, "CAP_CHOWN CAP_KILL CAP_NET_RAW"},
+		{"all of the device for the privileged", compose.Service{Privileged: true, CapDrop: []string{"ALL"}}, "CAP_CHOWN CAP_KILL CAP_NET_ADMIN CAP_NET_RAW"},
+		{"one that the device does not give", compose.Service{CapAdd: []string{"CAP_SYS_ADMIN"}}, ""},
+		{"one that nobody knows", compose.Service{CapAdd: []string{"CAP_FLY"}}, ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := capabilitiesOf(&test.service, host)
+			if (err != nil) != (test.want == "") || strings.Join(got, " ") != test.want {
+				t.Errorf("got %q, %v, want %q", got, err, test.want)
+			}
+		})
+	}
+	none, err := capabilitiesOf(&compose.Service{CapDrop: []string{"ALL"}}, host)
+	if err != nil || len(none) != 0 {
+		t.Errorf("got %q, %v, want none", none, err)
+	}
+}
+
+func TestPrivileged(t *testing.T) {
+	host := Host{Cgroups: CgroupsV2, Seccomp: true, AppArmor: true}
+	spec, err := build(t, compose.Service{Privileged: true}, shell, host, User{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if spec.Linux.Seccomp != nil || spec.Process.ApparmorProfile != "unconfined" || spec.Linux.MaskedPaths != nil || spec.Linux.ReadonlyPaths != nil {
+		t.Error("the privileged are confined")
+	}
+	if rules := spec.Linux.Resources.Devices; len(rules) != 1 || !rules[0].Allow || rules[0].Access != "rwm" || rules[0].Major != nil {
+		t.Errorf("devices are %+v", rules)
+	}
+	for _, m := range spec.Mounts {
+		if (m.Destination == "/sys" || m.Destination == "/sys/fs/cgroup") && slices.Contains(m.Options, "ro") {
+			t.Errorf("%s is read-only", m.Destination)
+		}
+	}
+	withProfile, err := build(t, compose.Service{Privileged: true, Seccomp: compose.Seccomp{Profile: []byte(`{"defaultAction":"SCMP_ACT_LOG"}`)}}, shell, host, User{})
+	if err != nil || withProfile.Linux.Seccomp == nil {
+		t.Errorf("a profile that was asked for: %v", err)
+	}
+	usual, err := build(t, compose.Service{NoNewPrivileges: true}, shell, host, User{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if usual.Linux.Seccomp == nil || usual.Process.ApparmorProfile != "" || usual.Linux.MaskedPaths == nil || !usual.Process.NoNewPrivileges {
+		t.Errorf("others are not confined: %+v", usual.Process)
+	}
+	open, err := build(t, compose.Service{UnmaskedPaths: true, AppArmor: "unconfined", Seccomp: compose.Seccomp{Unconfined: true}}, shell, host, User{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if open.Linux.Seccomp != nil || open.Process.ApparmorProfile != "unconfined" || open.Linux.MaskedPaths != nil || open.Linux.ReadonlyPaths != nil {
+		t.Error("what was to be open is confined")
+	}
+}
+
+func TestSecurityThatTheKernelLacks(t *testing.T) {
+	for name, service := range map[string]compose.Service{
+		"seccomp":  {Seccomp: compose.Seccomp{Profile: []byte(`{"defaultAction":"SCMP_ACT_LOG"}`)}},
+		"apparmor": {AppArmor: "mine"},
+	} {
+		if _, err := build(t, service, shell, Host{}, User{}); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	spec, err := build(t, compose.Service{AppArmor: "unconfined"}, shell, Host{}, User{})
+	if err != nil || spec.Process.ApparmorProfile != "" {
+		t.Errorf("unconfined without AppArmor: %v", err)
+	}
+}
+
+func TestAppArmorProfileIsLoaded(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "profiles")
+	if err := os.WriteFile(file, []byte("docker-default (enforce)\nmy app (complain)\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"docker-default": true, "my app": true, "docker": false, "my": false} {
+		if got, err := hasProfile(file, name); err != nil || got != want {
+			t.Errorf("%s: got %v, %v", name, got, err)
+		}
+	}
+}
+
+const dockerProfile = `{
+ "defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": 1,
+ "archMap": [
+  {"architecture": "SCMP_ARCH_X86_64", "subArchitectures": ["SCMP_ARCH_X86", "SCMP_ARCH_X32"]},
+  {"architecture": "SCMP_ARCH_AARCH64", "subArchitectures": ["SCMP_ARCH_ARM"]}
+ ],
+ "syscalls": [
+  {"names": ["read", "write"], "action": "SCMP_ACT_ALLOW"},
+  {"name": "old", "action": "SCMP_ACT_ALLOW", "args": [{"index": 0, "value": 8, "valueTwo": 1, "op": "SCMP_CMP_MASKED_EQ"}]},
+  {"names": ["ptrace"], "action": "SCMP_ACT_ALLOW", "includes": {"minKernel": "4.8"}},
+  {"names": ["future"], "action": "SCMP_ACT_ALLOW", "includes": {"minKernel": "99.0"}},
+  {"names": ["mount"], "action": "SCMP_ACT_ALLOW", "includes": {"caps": ["CAP_SYS_ADMIN"]}},
+  {"names": ["clone"], "action": "SCMP_ACT_ALLOW", "excludes": {"caps": ["CAP_SYS_ADMIN"], "arches": ["s390x"]}},
+  {"names": ["arm_sync"], "action": "SCMP_ACT_ALLOW", "includes": {"arches": ["arm", "arm64"]}},
+  {"names": ["gone"], "action": "SCMP_ACT_ALLOW", "excludes": {"minKernel": "5.0"}}
+ ]}`
+
+func TestSeccompProfile(t *testing.T) {
+	tests := []struct {
+		arch         string
+		capabilities []string
+		want         string
+		arches       string
+	}{
+		{"amd64", nil, "read write old ptrace clone", "SCMP_ARCH_X86_64 SCMP_ARCH_X86 SCMP_ARCH_X32"},
+		{"arm64", []string{"CAP_SYS_ADMIN"}, "read write old ptrace mount arm_sync", "SCMP_ARCH_AARCH64 SCMP_ARCH_ARM"},
+		{"riscv64", nil, "read write old ptrace clone", ""},
+	}
+	for _, test := range tests {
+		t.Run(test.arch, func(t *testing.T) {
+			got, err := seccompProfile([]byte(dockerProfile), test.capabilities, test.arch, Release{6, 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names, arches []string
+			for _, s := range got.Syscalls {
+				names = append(names, s.Names...)
+			}
+			for _, a := range got.Architectures {
+				arches = append(arches, string(a))
+			}
+			if strings.Join(names, " ") != test.want || strings.Join(arches, " ") != test.arches {
+				t.Errorf("allows %q on %q", names, arches)
+			}
+			if got.DefaultAction != specs.ActErrno || *got.DefaultErrnoRet != 1 || got.Syscalls[1].Args[0].ValueTwo != 1 {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+func TestSeccompProfilesThatMakeNoSense(t *testing.T) {
+	for text, want := range map[string]string{
+		``:                                    "not valid",
+		`{}`:                                  "no action",
+		`{"defaultAction":"SCMP_ACT_NOTIFY"}`: "another program",
+		`{"defaultAction":"SCMP_ACT_ALLOW","defaultErrnoRet":99999}`:                                                                                                          "no error number",
+		`{"defaultAction":"SCMP_ACT_ALLOW","listenerPath":"/x"}`:                                                                                                              "another program",
+		`{"defaultAction":"SCMP_ACT_ALLOW","architectures":["SCMP_ARCH_ARM"],"archMap":[{}]}`:                                                                                 "both",
+		`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"action":"SCMP_ACT_ALLOW"}]}`:                                                                                         "rule 1",
+		`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["a"],"name":"b","action":"SCMP_ACT_ALLOW"}]}`:                                                                "both",
+		`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["a"],"action":"ALLOW"}]}`:                                                                                    "no action",
+		`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["a"],"action":"SCMP_ACT_ALLOW","args":[{"index":6,"op":"SCMP_CMP_EQ"}]}]}`:                                   "argument 6",
+		`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["a"],"action":"SCMP_ACT_ALLOW","includes":{"minKernel":"new"}}]}`:                                            "no version",
+		`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[` + strings.Repeat(`{"names":["a"],"action":"SCMP_ACT_LOG"},`, maxRules) + `{"names":["a"],"action":"SCMP_ACT_LOG"}]}`: "more than",
+		strings.Repeat(" ", maxProfile+1): "more than",
+	} {
+		if _, err := seccompProfile([]byte(text), nil, "amd64", Release{6, 1}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.80s: got %v, want an error with %q", text, err, want)
+		}
+	}
+}
+
+func FuzzSeccompProfile(f *testing.F) {
+	f.Add([]byte(dockerProfile), "amd64")
+	f.Add([]byte(`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"name":"x","action":"SCMP_ACT_TRAP"}]}`), "arm")
+	f.Fuzz(func(t *testing.T, text []byte, arch string) {
+		got, err := seccompProfile(text, []string{"CAP_KILL"}, arch, Release{6, 1})
+		if err != nil {
+			return
+		}
+		for _, s := range got.Syscalls {
+			if len(s.Names) == 0 || checkAction(s.Action, nil) != nil {
+				t.Errorf("let through %+v", s)
+			}
+		}
+		if _, err := json.Marshal(got); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,47 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// sharedMemory is where the /dev/shm of a container is that shares it with
+// others. A namespace of ipc has none: it is a file system.
+func (c *Containers) sharedMemory(id string) string { return filepath.Join(c.o.RunDir, "shm", id) }
+
+// shareMemory makes the shared memory of a container that is about to start: its
+// own that others may join, or that of the container joined.
+func (c *Containers) shareMemory(id string, l Labels, joined string) error {
+	if l.SharedMemory == 0 && joined == "" {
+		return nil
+	}
+	dir := c.sharedMemory(id)
+	if err := detach(dir); err != nil { // that of its former process
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("cannot make shared memory: %w", err)
+	}
+	if joined == "" {
+		flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
+		if err := unix.Mount("shm", dir, "tmpfs", flags, "mode=1777,size="+strconv.FormatInt(l.SharedMemory, 10)); err != nil {
+			return fmt.Errorf("cannot make shared memory: %w", err)
+		}
+		return nil
+	}
+	switch mounted, err := isMounted(c.sharedMemory(joined)); {
+	case err != nil:
+		return fmt.Errorf("cannot join shared memory: %w", err)
+	case !mounted:
+		return errors.New("cannot join shared memory: the service whose ipc namespace is joined needs ipc: shareable")
+	}
+	if err := unix.Mount(c.sharedMemory(joined), dir, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("cannot join shared memory: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,498 @@
+package container_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/container"
+)
+
+func TestAnonymousVolumes(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		c := d.config("web", "")
+		c.Image.Volumes = map[string]struct{}{"/srv/data": {}, "/var/lib/x/": {}, "/taken": {}}
+		c.Service.Mounts = []compose.Mount{{Anonymous: true, Target: "/mine"}, {Volume: "web-1", Target: "/taken"}}
+		first := d.up(c)
+		if out := d.sh(first, "ls /srv/data; echo kept > /mine/file; echo kept > /var/lib/x/file"); out != "inside" {
+			t.Errorf("the image's content is not in its volume: %q", out)
+		}
+
+		// An update: the new container is created while the old one runs.
+		c.Labels.Hash = "other"
+		second := d.create(c)
+		d.stop(first)
+		d.start(second)
+		d.delete(first)
+		if out := d.sh(second, "cat /mine/file /var/lib/x/file; ls /srv/data"); out != "kept\nkept\ninside" {
+			t.Errorf("after the update: %q", out)
+		}
+
+		c.Labels.Number = 2
+		other := d.up(c)
+		if out := d.sh(other, "ls /mine"); out != "" {
+			t.Errorf("another replica has %q", out)
+		}
+		d.delete(second)
+		d.delete(other)
+		volumes, err := d.Volumes(d.ctx())
+		if err != nil || len(volumes) != 7 { // three of each replica, and the named one
+			t.Errorf("kept: %v, %v", volumes, err)
+		}
+	})
+}
+
+func TestVolumesWithAType(t *testing.T) {
+	if out, err := exec.Command("mkfs.ext4", "-V").CombinedOutput(); err != nil {
+		t.Skipf("%v: %s", err, out)
+	}
+	onEach(t, func(t *testing.T, d *device) {
+		dir := t.TempDir()
+		d.write(filepath.Join(dir, "bound/file"), "bound")
+		disk := filepath.Join(dir, "disk.img")
+		run(t, "truncate", "--size=16M", disk)
+		run(t, "mkfs.ext4", "-q", disk)
+		loop := run(t, "losetup", "--find", "--show", disk)
+		t.Cleanup(func() { run(t, "losetup", "--detach", loop) })
+
+		c := d.config("web", "")
+		c.Volumes = map[string]*compose.Volume{
+			"memory": {Name: "memory", Type: "tmpfs", Device: "tmpfs", Options: []string{"size=1m", "uid=12", "noexec", "nofail"}},
+			"bound":  {Name: "bound", Type: "none", Device: filepath.Join(dir, "bound"), Options: []string{"bind", "ro"}},
+			"disk":   {Name: "disk", Type: "ext4", Device: loop, Options: []string{"noatime", "defaults"}},
+		}
+		c.Service.Mounts = []compose.Mount{
+			{Volume: "bound", Target: "/bound"},
+			{Volume: "disk", Target: "/disk"},
+			{Volume: "memory", Target: "/memory"},
+		}
+		first := d.up(c)
+		if out := d.sh(first, "cat /bound/file; echo on disk > /disk/file; echo > /memory/file; busybox stat -c %u /memory"); out != "bound12" {
+			t.Errorf("got %q", out)
+		}
+		for command, want := range map[string]string{
+			"echo > /bound/x": "Read-only", "dd if=/dev/zero of=/memory/large bs=1M count=2": "No space", "cp /bin/busybox /memory/b && /memory/b true": "",
+		} {
+			if out, code, err := d.trySh(first, command); code == 0 || err != nil || !strings.Contains(out, want) {
+				t.Errorf("%s: %q, code %d, %v", command, out, code, err)
+			}
+		}
+
+		// The definition of one changes while the old container runs.
+		c.Volumes["memory"] = &compose.Volume{Name: "memory", Type: "tmpfs", Device: "tmpfs", Options: []string{"size=3m"}}
+		c.Labels.Hash = "other"
+		second := d.create(c)
+		d.start(second)
+		d.delete(first)
+		d.sh(second, "test ! -e /memory/file && dd if=/dev/zero of=/memory/large bs=1M count=2 && cat /disk/file")
+		if mounted, _ := filepath.Glob(filepath.Join(d.run, "volumes/shop/*")); len(mounted) != 3 {
+			t.Errorf("mounted: %q", mounted)
+		}
+
+		// A reboot takes the mounts away.
+		d.stop(second)
+		for _, dir := range []string{"disk", "memory", "bound"} {
+			found, err := filepath.Glob(filepath.Join(d.run, "volumes/shop", dir+"~*"))
+			if err != nil || len(found) != 1 {
+				t.Fatal(found, err)
+			}
+			if err := syscall.Unmount(found[0], 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.restart()
+		d.start(second)
+		if out := d.sh(second, "cat /disk/file; ls /memory"); out != "on disk" {
+			t.Errorf("after a reboot: %q", out)
+		}
+		d.delete(second)
+		d.expectNothingLeft()
+	})
+}
+
+func TestVolumesThatCannotBeMounted(t *testing.T) {
+	d := onOne(t)
+	tests := map[string]struct {
+		volume compose.Volume
+		want   string
+	}{
+		"a type that the kernel lacks": {compose.Volume{Type: "nonesuchfs", Device: "x"}, "no such device"},
+		"a type that runs a program":   {compose.Volume{Type: "fuse.sshfs"}, "no type of a file system"},
+		"a source that is missing":     {compose.Volume{Type: "none", Device: "/nonesuch", Options: []string{"bind"}}, "/nonesuch: not found"},
+		"a device that is missing":     {compose.Volume{Type: "ext4", Device: "/dev/nonesuch"}, "no such file"},
+		"none without bind":            {compose.Volume{Type: "none", Device: "/tmp"}, `needs the option "bind"`},
+		"a server without a name":      {compose.Volume{Type: "nfs", Device: ":/x", Options: []string{"addr=nas.invalid"}}, "cannot find the server"},
+		"a password is not told":       {compose.Volume{Type: "tmpfs", Options: []string{"password=tellnobody"}}, "invalid argument"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := d.config("web", "")
+			c.Labels.Hash = name
+			test.volume.Name = "v"
+			c.Volumes = map[string]*compose.Volume{"v": &test.volume}
+			c.Service.Mounts = []compose.Mount{{Volume: "v", Target: "/v"}}
+			_, err := d.tryCreate(c)
+			if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "tellnobody") {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestExternalVolumes(t *testing.T) {
+	d := onOne(t)
+	owner := d.config("db", "")
+	owner.Service.Mounts = []compose.Mount{{Volume: "data", Target: "/data"}, {Volume: "only_here", Target: "/only"}, {Volume: "memory", Target: "/memory"}}
+	owner.Volumes = map[string]*compose.Volume{"memory": {Name: "memory", Type: "tmpfs"}}
+	owned := d.up(owner)
+	d.sh(owned, "echo data > /data/file; echo only > /only/file; echo memory > /memory/file")
+	d.write(filepath.Join(d.state, "volumes/_/hand_made/file"), "made")
+
+	c := d.config("reader", "")
+	c.Labels.Project = "other"
+	c.Volumes = make(map[string]*compose.Volume)
+	for n, name := range []string{"shop_data", "only_here", "hand_made", "shop_memory"} {
+		c.Volumes[name] = &compose.Volume{Name: name, External: true}
+		c.Service.Mounts = append(c.Service.Mounts, compose.Mount{Volume: name, Target: fmt.Sprintf("/%d", n)})
+	}
+	if err := d.Check(d.ctx(), c); err != nil {
+		t.Fatal(err)
+	}
+	id := d.up(c)
+	if out := d.sh(id, "cat /0/file /1/file /2/file /3/file"); out != "data\nonly\nmadememory" {
+		t.Errorf("got %q", out)
+	}
+	if err := d.RemoveVolume(d.ctx(), "shop", "data"); !errors.Is(err, container.ErrInUse) {
+		t.Errorf("a volume that another project mounts: %v", err)
+	}
+
+	c.Volumes["nonesuch"] = &compose.Volume{Name: "nonesuch", External: true}
+	c.Service.Mounts = append(c.Service.Mounts, compose.Mount{Volume: "nonesuch", Target: "/x"})
+	c.Labels.Hash = "other"
+	err := d.Check(d.ctx(), c)
+	if !errors.Is(err, container.ErrNotFound) || !strings.Contains(err.Error(), "service reader: mount at /x: external volume nonesuch") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := d.tryCreate(c); !errors.Is(err, container.ErrNotFound) {
+		t.Errorf("got %v", err)
+	}
+	d.delete(id)
+	d.delete(owned)
+}
+
+func TestPrunedVolumes(t *testing.T) {
+	d := onOne(t)
+	c := d.config("web", "")
+	c.Service.Mounts = []compose.Mount{{Volume: "data", Target: "/data"}}
+	id := d.up(c)
+	d.sh(id, "dd if=/dev/zero of=/data/file bs=64k count=4 && sync")
+	d.write(filepath.Join(d.state, "volumes/old/.x.removing/file"), "left")
+	d.write(filepath.Join(d.state, "volumes/old/logs/file"), "old")
+
+	volumes, err := d.Volumes(d.ctx())
+	want := fmt.Sprintf("[{old logs []} {shop data [%s]}]", id)
+	if got := fmt.Sprint(volumes); got != want || err != nil {
+		t.Errorf("got %s, want %s (%v)", got, want, err)
+	}
+	if size, err := d.VolumeSize(d.ctx(), "shop", "data"); err != nil || size < 256<<10 || size > 1<<20 {
+		t.Errorf("size %d, %v", size, err)
+	}
+	for _, name := range []string{"../volumes", "..", "", "a/b"} {
+		if err := d.RemoveVolume(d.ctx(), "old", name); err == nil {
+			t.Errorf("%q was removed", name)
+		}
+	}
+	for range 2 {
+		if err := d.RemoveVolume(d.ctx(), "old", "logs"); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := d.RemoveVolume(d.ctx(), "shop", "data"); !errors.Is(err, container.ErrInUse) {
+		t.Errorf("a volume in use: %v", err)
+	}
+	d.delete(id)
+	if err := d.RemoveVolume(d.ctx(), "shop", "data"); err != nil {
+		t.Error(err)
+	}
+	if d.HasVolume("shop", container.Volume{Name: "data"}) {
+		t.Error("it is still there")
+	}
+}
+
+func TestSubpaths(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		volume := d.VolumeDir("shop", "data")
+		d.write(filepath.Join(volume, "a/b/file"), "inside")
+		d.write(filepath.Join(volume, "single"), "single")
+		d.write("/tmp/margolite-secret/file", "of the device")
+		t.Cleanup(func() { os.RemoveAll("/tmp/margolite-secret") })
+		for _, link := range [][2]string{{"/tmp/margolite-secret", "absolute"}, {"../../../../../../../tmp/margolite-secret", "relative"}, {"/a/b", "within"}} {
+			if err := os.Symlink(link[0], filepath.Join(volume, link[1])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		part := func(subpath string) container.Config {
+			c := d.config("web", "")
+			c.Labels.Hash = subpath
+			c.Service.Mounts = []compose.Mount{{Volume: "data", Target: "/part", Subpath: subpath}}
+			return c
+		}
+		for subpath, command := range map[string]string{"a/b": "cat /part/file", "within": "cat /part/file", "a/b/../b": "cat /part/file"} {
+			id := d.up(part(subpath))
+			if out := d.sh(id, command+"; echo more > /part/new"); out != "inside" {
+				t.Errorf("%s: %q", subpath, out)
+			}
+			d.stop(id)
+			d.start(id) // again, as after a crash
+			d.delete(id)
+		}
+		id := d.up(part("single"))
+		if out := d.sh(id, "cat /part"); out != "single" {
+			t.Errorf("a file: %q", out)
+		}
+		for _, subpath := range []string{"absolute", "relative", "../../../../tmp/margolite-secret", "nonesuch"} {
+			id := d.create(part(subpath))
+			if err := d.Start(d.ctx(), id); !errors.Is(err, container.ErrNotFound) {
+				t.Errorf("%s: %v", subpath, err)
+			}
+			d.delete(id)
+		}
+	})
+}
+
+func TestConfigsAndSecrets(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		c := d.config("web", "")
+		c.Service.Files = []compose.File{
+			{Name: "settings", Target: "/settings", Mode: 0o444, Content: []byte("a: 1\n")},
+			{Name: "password", Secret: true, Target: "/run/secrets/password", UID: 12, GID: 34, Mode: 0o400, Content: []byte("tellnobody")},
+			{Name: "program", Target: "/opt/deep/program", Mode: 0o755, Content: []byte("#!/bin/sh\necho ran\n")},
+		}
+		id := d.up(c)
+		look := "cat /settings; /opt/deep/program; cat /run/secrets/password; echo; busybox stat -c '%a %u %g' /settings /run/secrets/password"
+		want := "a: 1\nran\ntellnobody\n444 0 0\n400 12 34"
+		if out := d.sh(id, look); out != want {
+			t.Errorf("got %q", out)
+		}
+		if _, code, err := d.trySh(id, "echo x > /settings"); code == 0 || err != nil {
+			t.Errorf("a config was written: %v", err)
+		}
+
+		kept := filepath.Join(d.state, "files/shop", id)
+		for path, mode := range map[string]fs.FileMode{filepath.Join(d.state, "files"): 0o700, kept: 0o700, filepath.Join(d.run, "files", id): 0o700} {
+			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
+				t.Errorf("%s: %v, %v", path, info.Mode(), err)
+			}
+		}
+		entries, err := os.ReadDir(kept)
+		if err != nil || len(entries) != 3 {
+			t.Fatal(entries, err)
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if err != nil || info.Mode() != 0o600 || info.Sys().(*syscall.Stat_t).Uid != 0 {
+				t.Errorf("%s: %v, %v", e.Name(), info.Mode(), err)
+			}
+		}
+		record, err := d.client.ContainerService().Get(d.ctx(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := fmt.Sprintf("%v %s", record.Labels, record.Spec.GetValue()); strings.Contains(text, "tellnobody") {
+			t.Error("the record has the secret")
+		}
+		for key, e := range record.Extensions {
+			if bytes.Contains(e.GetValue(), []byte("tellnobody")) {
+				t.Errorf("extension %s has the secret", key)
+			}
+		}
+
+		// A reboot clears the run directory.
+		d.stop(id)
+		if err := os.RemoveAll(filepath.Join(d.run, "files")); err != nil {
+			t.Fatal(err)
+		}
+		d.start(id)
+		if out := d.sh(id, look); out != want {
+			t.Errorf("after a reboot: %q", out)
+		}
+		d.delete(id)
+		if left, _ := filepath.Glob(filepath.Join(d.state, "files/*/*")); len(left) > 0 {
+			t.Errorf("left: %q", left)
+		}
+	})
+}
+
+// TestSecretsOfAKilledCreate: what no record tells of does not stay on the device.
+func TestSecretsOfAKilledCreate(t *testing.T) {
+	d := onOne(t)
+	kept := d.create(func() container.Config {
+		c := d.config("web", "")
+		c.Service.Files = []compose.File{{Name: "s", Secret: true, Target: "/s", Mode: 0o400, Content: []byte("kept")}}
+		return c
+	}())
+	d.write(filepath.Join(d.state, "files/shop/0123/secret-0"), "left")
+	d.restart()
+	d.start(kept)
+	if out := d.sh(kept, "cat /s"); out != "kept" {
+		t.Errorf("got %q", out)
+	}
+	if _, err := os.Stat(filepath.Join(d.state, "files/shop/0123")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is left: %v", err)
+	}
+}
+
+func TestBindMounts(t *testing.T) {
+	d := onOne(t)
+	dir := t.TempDir()
+	d.write(filepath.Join(dir, "file"), "file")
+	if err := os.Mkdir(filepath.Join(dir, "below"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "mount", "-t", "tmpfs", "tmpfs", filepath.Join(dir, "below"))
+	t.Cleanup(func() { run(t, "umount", filepath.Join(dir, "below")) })
+	run(t, "mount", "--make-shared", filepath.Join(dir, "below"))
+	d.write(filepath.Join(dir, "below/deep"), "deep")
+
+	c := d.config("web", "")
+	c.Service.Mounts = []compose.Mount{
+		{Path: dir, Target: "/all", ReadOnly: true},
+		{Path: filepath.Join(dir, "made/for/you"), Target: "/made", Create: true},
+		{Path: dir, Target: "/top", NotBelow: true},
+		{Path: filepath.Join(dir, "below"), Target: "/watched", Propagation: "rslave"},
+	}
+	if err := d.Check(d.ctx(), c); err != nil {
+		t.Fatal(err)
+	}
+	id := d.up(c)
+	if out := d.sh(id, "cat /all/file; cat /all/below/deep; ls /top/below; touch /made/x"); out != "filedeep" {
+		t.Errorf("got %q", out)
+	}
+	for _, path := range []string{"/all/x", "/all/below/x"} {
+		if _, code, err := d.trySh(id, "touch "+path); code == 0 || err != nil {
+			t.Errorf("%s was made (%v)", path, err)
+		}
+	}
+	d.write(filepath.Join(dir, "below/later/x"), "")
+	run(t, "mount", "-t", "tmpfs", "tmpfs", filepath.Join(dir, "below/later"))
+	t.Cleanup(func() { run(t, "umount", filepath.Join(dir, "below/later")) })
+	if out := d.sh(id, "ls /watched/later"); out != "" {
+		t.Errorf("a later mount did not come through: %q", out)
+	}
+
+	missing := d.config("web", "")
+	missing.Service.Mounts = []compose.Mount{{Path: filepath.Join(dir, "nonesuch"), Target: "/x"}}
+	err := d.Check(d.ctx(), missing)
+	if !errors.Is(err, container.ErrNotFound) || !strings.Contains(err.Error(), "service web: mount at /x") {
+		t.Errorf("got %v", err)
+	}
+	missing.Service.Mounts = nil
+	missing.Service.Devices = []compose.Device{{Path: "/dev/nonesuch", Target: "/dev/x", Permissions: "rw"}}
+	if err := d.Check(d.ctx(), missing); err == nil || !strings.Contains(err.Error(), "/dev/nonesuch") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTmpfsAndSharedMemory(t *testing.T) {
+	d := onOne(t)
+	c := d.config("web", "")
+	c.Service.Tmpfs = []compose.Tmpfs{{Target: "/scratch", Options: []string{"mode=700", "size=1m", "uid=12"}}, {Target: "/plain"}}
+	c.Service.ShmSize = 3 << 20
+	id := d.up(c)
+	if out := d.sh(id, "busybox stat -c '%a %u' /scratch /plain; busybox df -k /scratch /dev/shm | busybox awk '{print $2}'"); out != "700 12\n1777 0\n1K-blocks\n1024\n3072" {
+		t.Errorf("got %q", out)
+	}
+}
+
+func TestJoinedNamespaces(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		owner := d.config("db", "")
+		owner.Service.IPC = compose.Namespace{Mode: compose.ModeShareable}
+		joiner := d.config("web", "")
+		joiner.Service.IPC = compose.Namespace{Mode: compose.ModeService, Of: "db"}
+		joiner.Service.PID = compose.Namespace{Mode: compose.ModeService, Of: "db"}
+		joiner.Labels.Joins = []container.Join{{Kind: specs.IPCNamespace, Service: "db", Number: 1}, {Kind: specs.PIDNamespace, Service: "db", Number: 1}}
+
+		first, second := d.create(owner), d.create(joiner)
+		if err := d.Start(d.ctx(), second); !errors.Is(err, container.ErrNotRunning) {
+			t.Errorf("before the other one runs: %v", err)
+		}
+		for range 2 { // the second time the other process has another number
+			d.start(first)
+			d.start(second)
+			d.sh(first, "echo shared > /dev/shm/x")
+			if out := d.sh(second, "cat /dev/shm/x; busybox readlink /proc/self/ns/ipc; busybox readlink /proc/self/ns/pid"); out != "shared\n"+d.sh(first, "busybox readlink /proc/self/ns/ipc; busybox readlink /proc/self/ns/pid") {
+				t.Errorf("got %q", out)
+			}
+			d.stop(second)
+			d.stop(first)
+		}
+		d.delete(second)
+		d.delete(first)
+	})
+}
+
+func TestOpenInputAndTerminal(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		ends := d.config("ends", "cat; sleep 0.2; echo end >> /data/ends")
+		waits := d.config("waits", "echo start > /data/waits; cat; echo end >> /data/waits")
+		waits.Service.StdinOpen = true
+		terminal := d.config("terminal", "test -t 0 && test -t 1 && echo yes > /data/terminal; echo shown; cat; echo end >> /data/terminal")
+		terminal.Service.TTY, terminal.Service.StdinOpen = true, true
+		quiet := d.config("quiet", "seq 1 10; echo done > /data/quiet; sleep 1000")
+		quiet.Service.Logging.None = true
+		quietTerminal := d.config("quiet-terminal", "seq 1 10; echo done > /data/quiet-terminal; sleep 1000")
+		quietTerminal.Service.Logging.None, quietTerminal.Service.TTY = true, true
+
+		ids := make(map[string]string)
+		for _, c := range []container.Config{ends, waits, terminal, quiet, quietTerminal} {
+			c.Service.Mounts = []compose.Mount{{Volume: "data", Target: "/data"}}
+			ids[c.Service.Name] = d.up(c)
+		}
+		said := func(name string) string {
+			text, _ := os.ReadFile(filepath.Join(d.VolumeDir("shop", "data"), name))
+			return string(text)
+		}
+		d.eventually("who has no input is at its end", func() bool { return said("ends") == "end\n" })
+		d.eventually("the others have started", func() bool {
+			return said("waits") == "start\n" && said("terminal") == "yes\n" && said("quiet") == "done\n" && said("quiet-terminal") == "done\n"
+		})
+		d.restart() // the agent's end takes no input away
+		for _, name := range []string{"waits", "terminal"} {
+			if state := d.find(ids[name]).State; state != container.Running {
+				t.Errorf("%s is %s", name, state)
+			}
+		}
+		d.eventually("the terminal's output is in its log", func() bool {
+			text, err := os.ReadFile(d.LogPath(ids["terminal"]))
+			return err == nil && strings.Contains(string(text), "shown")
+		})
+		for _, name := range []string{"quiet", "quiet-terminal"} {
+			if text, err := os.ReadFile(d.LogPath(ids[name])); len(text) > 0 {
+				t.Errorf("%s has a log: %q, %v", name, text, err)
+			}
+		}
+		for _, id := range ids {
+			d.delete(id)
+		}
+	})
+}
+
+func run(t testing.TB, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%q: %v: %s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}

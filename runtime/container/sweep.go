@@ -1,0 +1,96 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"golang.org/x/sys/unix"
+)
+
+// leftovers is what an agent that was killed may have left, as New found it.
+type leftovers struct {
+	execs []string            // directories of commands
+	ids   map[string]struct{} // of containers that had files
+}
+
+func (c *Containers) findLeftovers() (leftovers, error) {
+	l := leftovers{ids: make(map[string]struct{})}
+	var err error
+	if l.execs, err = filepath.Glob(c.execDir("*", "*")); err != nil {
+		return l, err
+	}
+	for _, pattern := range []string{c.keptFiles("*", "*"), c.placedFiles("*"), c.stdin("*"), c.sharedMemory("*"), c.nerdctlDir("*")} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			return l, err
+		}
+		for _, path := range found {
+			l.ids[filepath.Base(path)] = struct{}{}
+		}
+	}
+	return l, nil
+}
+
+// sweepOnce removes what a killed agent left and no record tells of. It is
+// called before anything of the kind is made.
+func (c *Containers) sweepOnce(ctx context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.swept {
+		return
+	}
+	if err := c.sweep(ctx, c.left); err != nil {
+		if ctx.Err() != nil {
+			return
+		}
+		c.o.Logger.Warn("something is left of a former agent", "error", err)
+	}
+	c.swept, c.left = true, leftovers{}
+}
+
+func (c *Containers) sweep(ctx context.Context, left leftovers) error {
+	var errs []error
+	for _, dir := range left.execs {
+		errs = append(errs, c.endExec(ctx, dir))
+	}
+	if len(left.ids) > 0 {
+		records, err := c.o.Client.ContainerService().List(ctx)
+		if err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		for _, r := range records {
+			delete(left.ids, r.ID)
+		}
+	}
+	for id := range left.ids {
+		errs = append(errs, c.forget(id))
+	}
+	return errors.Join(errs...)
+}
+
+// endExec ends a command whose agent is gone, and removes its streams.
+func (c *Containers) endExec(ctx context.Context, dir string) error {
+	id, execID, _ := strings.Cut(filepath.Base(dir), ".")
+	tasks := c.o.Client.TaskService()
+	_, err := tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, ExecID: execID, Signal: uint32(unix.SIGKILL)})
+	if errgrpc.ToNative(err) == nil {
+		_, _ = tasks.Wait(ctx, &tasksapi.WaitRequest{ContainerID: id, ExecID: execID}) // the next error tells more
+	}
+	_, err = tasks.DeleteProcess(ctx, &tasksapi.DeleteProcessRequest{ContainerID: id, ExecID: execID})
+	if err = errgrpc.ToNative(err); err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// forget removes all that lies outside containerd of a container that has no
+// record any more.
+func (c *Containers) forget(id string) error {
+	return errors.Join(c.removeFiles(id), c.disconnect(id), detach(c.sharedMemory(id)), os.RemoveAll(c.nerdctlDir(id)))
+}

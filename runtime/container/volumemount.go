@@ -1,0 +1,238 @@
+package container
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	maxVolumeOptions = 4096     // bytes of all options together; the kernel takes a page
+	maxMountLine     = 64 << 10 // bytes of one line of mountinfo: an overlay of many layers is long
+)
+
+// Options that mount(8) takes for itself, and the kernel refuses.
+var mountProgramOptions = []string{"defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "_netdev", "nofail", "async", "loud"}
+
+// checkType refuses what a volume with a file system to be mounted cannot be.
+func (v Volume) checkType() error {
+	if v.Type == "" {
+		return nil
+	}
+	if len(v.Type) > 32 || strings.Trim(v.Type, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
+		return fmt.Errorf("volume %s: %.40q is no type of a file system", v.Name, v.Type)
+	}
+	size := len(v.Device)
+	for _, o := range v.Options {
+		size += len(o) + 1
+		if o == "remount" || o == "loop" || strings.HasPrefix(o, "X-containerd.") || strings.ContainsAny(o, ",\x00") {
+			return fmt.Errorf("volume %s: cannot mount with option %.40q", v.Name, o)
+		}
+	}
+	if size >= maxVolumeOptions {
+		return fmt.Errorf("volume %s: its options take %d bytes, the kernel takes less than %d", v.Name, size, maxVolumeOptions)
+	}
+	return nil
+}
+
+// mountPoint is where a volume with a type is mounted. A definition that changed
+// has another: while services are replaced one by one, both are in use.
+func (c *Containers) mountPoint(owner string, v Volume) string {
+	definition := slices.Concat([]string{v.Type, v.Device}, v.Options)
+	sum := sha256.Sum256([]byte(strings.Join(definition, "\x00")))
+	return filepath.Join(c.o.RunDir, "volumes", owner, v.Name+anonymousMark+hex.EncodeToString(sum[:4]))
+}
+
+// mountVolume mounts a volume at dir, unless it is mounted there. A server that
+// does not answer keeps mount(2) for minutes; ctx ends the wait alone, and who
+// asks again waits for the same attempt, which ends when the kernel gives up.
+func (c *Containers) mountVolume(ctx context.Context, dir string, v Volume) error {
+	c.mu.Lock()
+	attempt := c.mounting[dir]
+	if attempt == nil {
+		attempt = &mountAttempt{done: make(chan struct{})}
+		c.mounting[dir] = attempt
+		go func() {
+			attempt.err = mountOnce(ctx, dir, v)
+			c.mu.Lock()
+			delete(c.mounting, dir)
+			c.mu.Unlock()
+			close(attempt.done)
+		}()
+	}
+	c.mu.Unlock()
+	select {
+	case <-attempt.done:
+		return attempt.err
+	case <-ctx.Done():
+		return fmt.Errorf("%s %s is not mounted yet: %w", v.Type, v.Device, ctx.Err())
+	}
+}
+
+// mountAttempt is a mount(2) that may not have returned yet.
+type mountAttempt struct {
+	done chan struct{}
+	err  error // when done
+}
+
+func mountOnce(ctx context.Context, dir string, v Volume) error {
+	mounted, err := isMounted(dir)
+	if err != nil || mounted {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return err
+	}
+	m, err := v.mount(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.Mount(dir); err != nil {
+		// What the kernel says, and no more: options may hold a password.
+		var errno unix.Errno
+		if !errors.As(err, &errno) {
+			errno = unix.EINVAL
+		}
+		return fmt.Errorf("cannot mount %s %s: %w", v.Type, v.Device, errno)
+	}
+	return nil
+}
+
+// mount is what the kernel is to mount: mount(8) and its programs for network
+// file systems are not needed.
+func (v Volume) mount(ctx context.Context) (mount.Mount, error) {
+	m := mount.Mount{Type: v.Type, Source: cmp.Or(v.Device, v.Type)}
+	for _, o := range v.Options {
+		name, _, _ := strings.Cut(o, "=")
+		if slices.Contains(mountProgramOptions, o) || name == "comment" || strings.HasPrefix(name, "x-") {
+			continue
+		}
+		m.Options = append(m.Options, o)
+	}
+	switch v.Type {
+	case "none", "bind":
+		m.Type = "bind"
+		if !slices.Contains(m.Options, "bind") && !slices.Contains(m.Options, "rbind") {
+			if v.Type == "none" {
+				return m, errors.New(`a volume of type none needs the option "bind"`)
+			}
+			m.Options = append(m.Options, "rbind")
+		}
+		if !filepath.IsAbs(v.Device) {
+			return m, fmt.Errorf("%.80q is no absolute path to be bound", v.Device)
+		}
+		if !exists(v.Device) {
+			return m, fmt.Errorf("%s: %w", v.Device, ErrNotFound)
+		}
+	case "nfs", "nfs4":
+		host, _, _ := strings.Cut(v.Device, ":")
+		if strings.HasPrefix(v.Device, "[") {
+			host, _, _ = strings.Cut(v.Device[1:], "]")
+		}
+		if err := setAddress(ctx, &m, "addr", host); err != nil {
+			return m, err
+		}
+	case "cifs", "smb3":
+		if u, err := url.Parse(filepath.ToSlash(strings.ReplaceAll(v.Device, `\`, "/"))); err == nil {
+			key := "ip"
+			if slices.ContainsFunc(m.Options, func(o string) bool { return strings.HasPrefix(o, "addr=") }) {
+				key = "addr"
+			}
+			if err := setAddress(ctx, &m, key, u.Hostname()); err != nil {
+				return m, err
+			}
+		}
+	}
+	return m, nil
+}
+
+// setAddress makes the option key the address of a server: of the name that it
+// holds, else of host. The kernel resolves no names.
+func setAddress(ctx context.Context, m *mount.Mount, key, host string) error {
+	at := slices.IndexFunc(m.Options, func(o string) bool { return strings.HasPrefix(o, key+"=") })
+	if at >= 0 {
+		host = strings.TrimPrefix(m.Options[at], key+"=")
+	}
+	if host == "" {
+		return nil // the kernel says what it lacks
+	}
+	if net.ParseIP(host) == nil {
+		found, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+		if err != nil {
+			return fmt.Errorf("cannot find the server: %w", err)
+		}
+		i := max(slices.IndexFunc(found, func(a net.IPAddr) bool { return a.IP.To4() != nil }), 0)
+		host = found[i].String()
+	}
+	option := key + "=" + host
+	if at >= 0 {
+		m.Options[at] = option
+	} else {
+		m.Options = append(m.Options, option)
+	}
+	return nil
+}
+
+// isMounted tells whether something is mounted at dir.
+func isMounted(dir string) (bool, error) {
+	dir, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	escapes := strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`)
+	point := escapes.Replace(dir) // as the kernel writes it
+	lines := bufio.NewScanner(f)
+	lines.Buffer(make([]byte, 4096), maxMountLine)
+	for lines.Scan() {
+		if fields := strings.SplitN(lines.Text(), " ", 6); len(fields) == 6 && fields[4] == point {
+			return true, nil
+		}
+	}
+	return false, lines.Err()
+}
+
+// releaseVolumes unmounts the volumes that no container names any more.
+func (c *Containers) releaseVolumes(ctx context.Context) error {
+	mounted, err := filepath.Glob(filepath.Join(c.o.RunDir, "volumes", "*", "*"))
+	if err != nil || len(mounted) == 0 {
+		return err
+	}
+	c.volumes.Lock() // nobody is about to create a container that names one
+	defer c.volumes.Unlock()
+	records, err := c.list(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		for _, v := range r.Labels.Volumes {
+			dir := c.volumeDir(r.Labels.Project, v)
+			mounted = slices.DeleteFunc(mounted, func(m string) bool { return m == dir })
+		}
+	}
+	for _, dir := range mounted {
+		err = errors.Join(err, detach(dir))
+		_ = os.Remove(filepath.Dir(dir)) // of the project, where it was the last
+	}
+	return err
+}

@@ -1,0 +1,50 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/margolite/margolite/runtime/container"
+)
+
+// Exec runs a command in the container of a service and returns its exit code.
+// Number 0 is the first replica that runs. The command ends with ctx.
+func (e *Engine) Exec(ctx context.Context, project, service string, number int, x container.Exec) (int, error) {
+	ctx = e.within(ctx)
+	all, err := e.containers.List(ctx)
+	if err != nil {
+		return 0, fail(Internal, service, err)
+	}
+	all = inOrder(slices.DeleteFunc(all, func(c container.Container) bool { return c.Labels.Project != project }))
+	if len(all) == 0 {
+		return 0, &Error{Code: NotFound, Object: project, Err: fmt.Errorf("there is no such project")}
+	}
+	var services []string
+	there := false
+	for _, c := range all {
+		if !slices.Contains(services, c.Labels.Service) {
+			services = append(services, c.Labels.Service)
+		}
+		if c.Labels.Service != service || number != 0 && c.Labels.Number != number {
+			continue
+		}
+		there = true
+		if c.State != container.Running {
+			continue
+		}
+		code, err := e.containers.Exec(ctx, c.ID, x)
+		if err != nil {
+			return 0, fail(Internal, service, err)
+		}
+		return code, nil
+	}
+	switch {
+	case there:
+		return 0, &Error{Code: NotFound, Object: service, Err: fmt.Errorf("cannot run a command in it: it does not run")}
+	case slices.Contains(services, service):
+		return 0, &Error{Code: NotFound, Object: service, Err: fmt.Errorf("it has no replica %d", number)}
+	}
+	return 0, &Error{Code: NotFound, Object: service, Err: fmt.Errorf("there is no such service in project %s; it has %s", project, strings.Join(services, ", "))}
+}

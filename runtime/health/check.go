@@ -1,0 +1,111 @@
+package health
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"time"
+)
+
+// The values of Docker for what a check does not say.
+const (
+	defaultInterval      = 30 * time.Second
+	defaultTimeout       = 30 * time.Second
+	defaultStartInterval = 5 * time.Second
+	defaultRetries       = 3
+)
+
+// Check is how a container is probed. Zero values are those of Docker.
+type Check struct {
+	Test          []string      // CMD and the arguments, or CMD-SHELL and a line for the shell
+	Interval      time.Duration // from the end of one probe to the next
+	Timeout       time.Duration // of one probe
+	StartPeriod   time.Duration // since the start of the process; failures in it do not count
+	StartInterval time.Duration // between probes in it
+	Retries       int           // failures in a row that make it unhealthy
+}
+
+// ErrNoCommand says that a check has a test that is no command.
+var ErrNoCommand = errors.New("the test of a health check begins with CMD or CMD-SHELL and goes on with a command")
+
+// Command is what a probe runs; none where the check is switched off.
+func (c Check) Command() ([]string, error) {
+	switch {
+	case len(c.Test) == 0 || c.Test[0] == "NONE":
+		return nil, nil
+	case c.Test[0] == "CMD" && len(c.Test) > 1:
+		return c.Test[1:], nil
+	case c.Test[0] == "CMD-SHELL" && len(c.Test) == 2:
+		return []string{"/bin/sh", "-c", c.Test[1]}, nil
+	}
+	return nil, ErrNoCommand
+}
+
+func (c Check) equal(d Check) bool {
+	same := slices.Equal(c.Test, d.Test)
+	c.Test, d.Test = nil, nil
+	return same && c.rest() == d.rest()
+}
+
+// rest is all of a check that can be compared.
+func (c Check) rest() [5]int64 {
+	return [5]int64{int64(c.Interval), int64(c.Timeout), int64(c.StartPeriod), int64(c.StartInterval), int64(c.Retries)}
+}
+
+// filled has every value set.
+func (c Check) filled() Check {
+	c.Interval = cmp.Or(c.Interval, defaultInterval)
+	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
+	c.StartInterval = cmp.Or(c.StartInterval, defaultStartInterval)
+	c.Retries = cmp.Or(c.Retries, defaultRetries)
+	return c
+}
+
+// State is how a container fares.
+type State string
+
+// The states; a container without a check has none.
+const (
+	Starting  State = "starting"
+	Healthy   State = "healthy"
+	Unhealthy State = "unhealthy"
+)
+
+// Status is what is known of a container.
+type Status struct {
+	State    State
+	Failures int // probes in a row that failed and counted
+	// The last probe: when it ended, with which code (-1: it could not be run or
+	// did not end in time), and the beginning of its output, as text.
+	Probed time.Time
+	Code   int
+	Output string
+}
+
+// after is the status after one more probe. A failure counts, unless it may be
+// that the container has not come that far.
+func (s Status) after(c Check, counts bool, p probe) Status {
+	s.Probed, s.Code, s.Output = p.ended, p.code, p.output
+	switch {
+	case p.code == 0:
+		s.State, s.Failures = Healthy, 0
+	case s.State == Starting && !counts:
+	default:
+		s.Failures = min(s.Failures+1, c.Retries)
+		if s.Failures >= c.Retries {
+			s.State = Unhealthy
+		}
+	}
+	return s
+}
+
+// pause is how long to wait before the next probe.
+func (s Status) pause(c Check, started, now time.Time) time.Duration {
+	if s.State != Starting {
+		return c.Interval
+	}
+	if left := c.StartPeriod - now.Sub(started); left > 0 {
+		return min(c.StartInterval, max(left, time.Millisecond))
+	}
+	return c.Interval
+}

@@ -1,0 +1,232 @@
+package health
+
+import (
+	"context"
+	"io"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	maxOutput = 4 << 10 // of one probe, as in Docker
+	maxProbes = 4       // that run at the same time, of all containers
+
+	firstPause = 250 * time.Millisecond // doubles while a container has not been found healthy
+)
+
+// Exec runs a command in a container and returns its exit code. It ends the
+// command with ctx. An error says that it could not be run.
+type Exec func(ctx context.Context, container string, command []string, output io.Writer) (code int, err error)
+
+// Options is what a Monitor needs.
+type Options struct {
+	Exec    Exec
+	Changed func() // called when the state of a container changed; must not block
+}
+
+// Target is a container that is to be probed.
+type Target struct {
+	Container string
+	Process   int       // its first one: another one is another life of the container
+	Started   time.Time // that process
+	Check     Check
+}
+
+// Monitor probes containers until it is closed. Its methods may be called from
+// several goroutines.
+type Monitor struct {
+	o     Options
+	turns chan struct{} // bounds the probes at the same time
+
+	mu       sync.Mutex
+	closed   bool
+	patients map[string]*patient // by container
+	running  sync.WaitGroup
+}
+
+// patient is one container with the goroutine that probes it.
+type patient struct {
+	Target
+	group  string
+	stop   context.CancelFunc
+	status Status // guarded by Monitor.mu
+}
+
+// New makes a Monitor that probes nothing yet.
+func New(o Options) *Monitor {
+	if o.Changed == nil {
+		o.Changed = func() {}
+	}
+	return &Monitor{o: o, turns: make(chan struct{}, maxProbes), patients: make(map[string]*patient)}
+}
+
+// Close ends all probes and waits for that.
+func (m *Monitor) Close() {
+	m.mu.Lock()
+	m.closed = true
+	for id := range m.patients {
+		m.dropLocked(id)
+	}
+	m.mu.Unlock()
+	m.running.Wait()
+}
+
+// Tend makes the containers of a group those that are probed. Which is probed
+// already, in the same life and by the same check, goes on.
+func (m *Monitor) Tend(group string, targets []Target) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return
+	}
+	wanted := make(map[string]bool, len(targets))
+	for _, t := range targets {
+		command, err := t.Check.Command()
+		if err == nil && len(command) == 0 {
+			continue
+		}
+		wanted[t.Container] = true
+		if p := m.patients[t.Container]; p != nil && p.Process == t.Process && p.Check.equal(t.Check) {
+			continue
+		}
+		m.dropLocked(t.Container)
+		m.takeLocked(group, t, command)
+	}
+	for id, p := range m.patients {
+		if p.group == group && !wanted[id] {
+			m.dropLocked(id)
+		}
+	}
+}
+
+// Status is what is known of a container; not ok when it is not probed.
+func (m *Monitor) Status(container string) (Status, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.patients[container]
+	if p == nil {
+		return Status{}, false
+	}
+	return p.status, true
+}
+
+func (m *Monitor) dropLocked(container string) {
+	if p := m.patients[container]; p != nil {
+		p.stop()
+		delete(m.patients, container)
+	}
+}
+
+func (m *Monitor) takeLocked(group string, t Target, command []string) {
+	ctx, stop := context.WithCancel(context.Background()) // ends with Close
+	p := &patient{Target: t, group: group, stop: stop, status: Status{State: Starting}}
+	m.patients[t.Container] = p
+	m.running.Go(func() { m.attend(ctx, p, t.Check.filled(), command) })
+}
+
+// attend probes one container. Docker waits before it probes for the first
+// time. Here that time is used: probes in it may find the container healthy, but
+// do not count against it. So whoever waits for it, also after a restart of this
+// program, waits for no longer than it needs.
+func (m *Monitor) attend(ctx context.Context, p *patient, c Check, command []string) {
+	taken := time.Now()
+	early := p.status.pause(c, p.Started, taken) // not yet shared
+	next := time.Duration(0)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case m.turns <- struct{}{}:
+		}
+		begun := time.Now()
+		result := m.probe(ctx, p.Container, c.Timeout, command)
+		<-m.turns
+		if ctx.Err() != nil {
+			return
+		}
+		counts := begun.Sub(taken) >= early && begun.Sub(p.Started) >= c.StartPeriod
+		state, pause := m.note(p, c, counts, result)
+		if left := early - time.Since(taken); state == Starting && left > 0 {
+			next = max(2*next, firstPause)
+			pause = min(next, left)
+		}
+		timer.Reset(pause)
+	}
+}
+
+// note takes a result over and returns what the container is now, and when to
+// probe again.
+func (m *Monitor) note(p *patient, c Check, counts bool, result probe) (State, time.Duration) {
+	m.mu.Lock()
+	before := p.status.State
+	p.status = p.status.after(c, counts, result)
+	status := p.status
+	m.mu.Unlock()
+	if status.State != before {
+		m.o.Changed()
+	}
+	return status.State, status.pause(c, p.Started, result.ended)
+}
+
+// probe is the outcome of one command.
+type probe struct {
+	ended  time.Time
+	code   int
+	output string
+}
+
+func (m *Monitor) probe(ctx context.Context, container string, timeout time.Duration, command []string) probe {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var out output
+	if len(command) == 0 {
+		return probe{time.Now(), -1, ErrNoCommand.Error()}
+	}
+	code, err := m.o.Exec(ctx, container, command, &out)
+	p := probe{ended: time.Now(), code: code}
+	switch {
+	case ctx.Err() != nil:
+		p.code = -1
+		out.add("the health check did not end within " + timeout.String())
+	case err != nil:
+		p.code = -1
+		out.add(err.Error())
+	}
+	p.output = out.text()
+	return p
+}
+
+// output keeps the beginning of what is written to it.
+type output struct {
+	mu   sync.Mutex
+	kept []byte
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.kept = append(o.kept, p[:min(len(p), maxOutput-len(o.kept))]...)
+	return len(p), nil
+}
+
+// add ends the output with a line of ours.
+func (o *output) add(line string) {
+	if text := o.text(); text != "" {
+		line = "\n" + line
+	}
+	_, _ = o.Write([]byte(line)) // never fails
+}
+
+func (o *output) text() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.TrimSpace(strings.ToValidUTF8(string(o.kept), "?"))
+}

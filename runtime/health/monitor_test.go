@@ -1,0 +1,170 @@
+package health_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/margolite/margolite/runtime/health"
+)
+
+// script answers probes: by how long after the start they come.
+type script func(since time.Duration) int
+
+// watched runs a monitor on a container with the check and returns what became
+// of its state over time, as "2s healthy".
+func watched(t *testing.T, c health.Check, age, length time.Duration, answer script) (states []string, probes []time.Duration, last health.Status) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		started := begin.Add(-age)
+		var m *health.Monitor
+		m = health.New(health.Options{
+			Exec: func(ctx context.Context, container string, command []string, out io.Writer) (int, error) {
+				probes = append(probes, time.Since(begin))
+				code := answer(time.Since(started))
+				fmt.Fprintf(out, "%s says %d\n", container, code)
+				if code < 0 {
+					<-ctx.Done()
+				}
+				return code, nil
+			},
+			Changed: func() {
+				s, _ := m.Status("app")
+				states = append(states, fmt.Sprintf("%s %s", time.Since(begin), s.State))
+			},
+		})
+		m.Tend("p", []health.Target{{Container: "app", Process: 1, Started: started, Check: c}})
+		time.Sleep(length)
+		last, _ = m.Status("app")
+		m.Close()
+	})
+	return states, probes, last
+}
+
+func TestStatesFollowTheProbes(t *testing.T) {
+	test := []string{"CMD", "true"}
+	const s = time.Second
+	failing := func(time.Duration) int { return 1 }
+	from := func(d time.Duration) script {
+		return func(since time.Duration) int {
+			if since >= d {
+				return 0
+			}
+			return 1
+		}
+	}
+	tests := []struct {
+		name   string
+		check  health.Check
+		age    time.Duration
+		answer script
+		states []string
+	}{
+		{"healthy at once, where it is", health.Check{Test: test}, 0, from(0), []string{"0s healthy"}},
+		{"healthy soon, where it takes a moment", health.Check{Test: test}, 0, from(s), []string{"1.75s healthy"}},
+		{"unhealthy after as many failures as are allowed, not counting those that Docker would not have seen", health.Check{Test: test, Interval: 10 * s, Retries: 2}, 0, failing, []string{"20s unhealthy"}},
+		{"three retries, 30 s apart", health.Check{Test: test}, 0, failing, []string{"1m30s unhealthy"}},
+		{"failures within the start period do not count", health.Check{Test: test, Interval: 10 * s, Retries: 1, StartPeriod: 60 * s, StartInterval: 5 * s}, 0, failing, []string{"1m0s unhealthy"}},
+		{"the start period began with the process", health.Check{Test: test, Interval: 10 * s, Retries: 1, StartPeriod: 60 * s}, 50 * s, failing, []string{"10s unhealthy"}},
+		{"within the start period a success ends the starting", health.Check{Test: test, Interval: 30 * s, StartPeriod: 60 * s, StartInterval: 2 * s}, 0, from(20 * s), []string{"20s healthy"}},
+		{"what was healthy fails also within the start period", health.Check{Test: test, Interval: s, Retries: 2, StartPeriod: time.Hour}, 0, func(since time.Duration) int {
+			if since < 10*s {
+				return 0
+			}
+			return 1
+		}, []string{"0s healthy", "11s unhealthy"}},
+		{"it recovers", health.Check{Test: test, Interval: s, Retries: 1}, 0, func(since time.Duration) int {
+			if since > 3*s && since < 6*s {
+				return 1
+			}
+			return 0
+		}, []string{"0s healthy", "4s unhealthy", "6s healthy"}},
+		{"a probe that does not end is a failure", health.Check{Test: test, Interval: 10 * s, Timeout: s, Retries: 1}, 0, func(time.Duration) int { return -1 }, []string{"11s unhealthy"}},
+		{"a check without a command is a failure", health.Check{Test: []string{"CMD"}, Interval: 10 * s, Retries: 1}, 0, from(0), []string{"10s unhealthy"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			states, _, _ := watched(t, test.check, test.age, 150*s, test.answer)
+			if !slices.Equal(states, test.states) {
+				t.Errorf("got %q, want %q", states, test.states)
+			}
+		})
+	}
+}
+
+func TestProbesComeAtTheirTimes(t *testing.T) {
+	const s = time.Second
+	_, probes, last := watched(t, health.Check{Test: []string{"CMD-SHELL", "x"}, Interval: 10 * s}, 0, 31*s, func(time.Duration) int { return 0 })
+	if want := []time.Duration{0, 10 * s, 20 * s, 30 * s}; !slices.Equal(probes, want) {
+		t.Errorf("probes at %v, want %v", probes, want)
+	}
+	if last.Code != 0 || last.Output != "app says 0" || last.Failures != 0 || last.Probed.IsZero() {
+		t.Errorf("last is %+v", last)
+	}
+}
+
+func TestWhatIsNotToBeProbedIsNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		probed := map[string]int{}
+		m := health.New(health.Options{Exec: func(_ context.Context, container string, _ []string, _ io.Writer) (int, error) {
+			probed[container]++
+			return 0, nil
+		}})
+		check := health.Check{Test: []string{"CMD", "x"}, Interval: time.Second}
+		target := func(id string, process int) health.Target {
+			return health.Target{Container: id, Process: process, Started: time.Now(), Check: check}
+		}
+		off := target("off", 1)
+		off.Check.Test = []string{"NONE"}
+		m.Tend("p", []health.Target{target("a", 1), target("b", 1), off})
+		m.Tend("q", []health.Target{target("c", 1)})
+		time.Sleep(500 * time.Millisecond)
+		m.Tend("p", []health.Target{target("a", 1)}) // goes on; b does not
+		time.Sleep(10 * time.Second)
+		if probed["a"] != 11 || probed["b"] != 1 || probed["c"] != 11 || probed["off"] != 0 {
+			t.Errorf("probed %v", probed)
+		}
+		if _, ok := m.Status("b"); ok {
+			t.Error("what is not probed has a status")
+		}
+		m.Tend("p", []health.Target{target("a", 2)})
+		if s, _ := m.Status("a"); s.State != health.Starting {
+			t.Errorf("another process begins as %q", s.State)
+		}
+		synctest.Wait()
+		if s, _ := m.Status("a"); s.State != health.Healthy {
+			t.Errorf("another process is %q", s.State)
+		}
+		m.Close()
+		m.Tend("p", []health.Target{target("z", 1)})
+		time.Sleep(time.Minute)
+		if probed["z"] != 0 || probed["a"] > 13 {
+			t.Errorf("probed after the end: %v", probed)
+		}
+	})
+}
+
+func TestOutputIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := health.New(health.Options{Exec: func(_ context.Context, _ string, _ []string, out io.Writer) (int, error) {
+			for range 1000 {
+				_, _ = io.WriteString(out, strings.Repeat("x", 100)+"\xff\n")
+			}
+			return 0, errors.New("and could not be run")
+		}})
+		defer m.Close()
+		m.Tend("p", []health.Target{{Container: "a", Process: 1, Check: health.Check{Test: []string{"CMD", "x"}}}})
+		synctest.Wait()
+		s, _ := m.Status("a")
+		if len(s.Output) > 4<<10 || !strings.HasPrefix(s.Output, "xxx") || strings.Contains(s.Output, "\xff") || s.Code != -1 {
+			t.Errorf("%d bytes, code %d", len(s.Output), s.Code)
+		}
+	})
+}

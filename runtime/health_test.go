@@ -1,0 +1,288 @@
+package runtime_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/health"
+)
+
+// change is load with something changed in the model afterwards.
+func (r *rig) change(e *runtime.Engine, name, file string, change func(services map[string]*compose.Service)) *runtime.Project {
+	r.Helper()
+	p := r.load(e, name, file)
+	change(p.Compose.Services)
+	return p
+}
+
+func on(service string, condition compose.Condition) []compose.Dependency {
+	return []compose.Dependency{{Service: service, Condition: condition, Required: true}}
+}
+
+// exists is a check that a file is there.
+func exists(path string) *compose.Healthcheck {
+	return &compose.Healthcheck{Test: []string{"CMD-SHELL", "echo looked; test -e " + path}, Interval: time.Second, Retries: 1}
+}
+
+func kill(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// busy tells whether others use this machine so much that times say nothing.
+func busy() bool {
+	text, err := os.ReadFile("/proc/loadavg")
+	var load float64
+	if _, e := fmt.Sscan(string(text), &load); err != nil || e != nil {
+		return false
+	}
+	return load > 2
+}
+
+const gated = `
+services:
+  web: {image: BUSYBOX, depends_on: [db]}
+  db: {image: BUSYBOX, command: ["sh", "-c", "sleep 0.7; touch /data/ready; exec sleep 1000"], volumes: ["data:/data"]}
+volumes: {data: {}}
+`
+
+func TestDependentsWaitForHealth(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		p := r.change(e, "gated", gated, func(s map[string]*compose.Service) {
+			s["db"].Healthcheck = exists("/data/ready")
+			s["web"].DependsOn = on("db", compose.ConditionHealthy)
+		})
+		var early error
+		r.onStep = func(step string) {
+			if step == "before start container web-1" {
+				_, early = os.Stat(filepath.Join(r.state, "volumes/gated/data/ready"))
+			}
+		}
+		e2 := r.engine()
+		r.onStep = nil
+		r.apply(e2, p)
+		if early != nil {
+			t.Errorf("it starts before what it waits for is healthy: %v", early)
+		}
+		c := r.containers(e2, "gated")
+		if c["web"].State != runtime.Running || c["db"].Health.State != health.Healthy || c["db"].Health.Output != "looked" || c["web"].Health.State != "" {
+			t.Errorf("web is %+v, db is %+v", c["web"], c["db"])
+		}
+
+		t.Log("after a reboot, too")
+		r.reboot(e)
+		if err := os.Remove(filepath.Join(r.state, "volumes/gated/data/ready")); err != nil {
+			t.Fatal(err)
+		}
+		e = r.engine()
+		r.supervise(e)
+		r.eventually("web waits and says so", func() bool {
+			return r.containers(e, "gated")["web"].Waiting == "db-1 to be healthy"
+		})
+		r.eventually("web runs", func() bool { return r.containers(e, "gated")["web"].State == runtime.Running })
+		if after := r.containers(e, "gated")["db"]; after.Health.State != health.Healthy {
+			t.Errorf("db is %+v", after)
+		}
+	})
+}
+
+func TestUnhealthyServicesFailTheApply(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		p := r.change(e, "ill", gated, func(s map[string]*compose.Service) {
+			s["db"].Healthcheck = exists("/never")
+			s["web"].DependsOn = on("db", compose.ConditionHealthy)
+		})
+		err := e.Apply(t.Context(), p, runtime.ApplyOptions{})
+		if runtime.CodeOf(err) != runtime.Unhealthy || !strings.Contains(err.Error(), "db") || !strings.Contains(err.Error(), "looked") {
+			t.Errorf("got %v", err)
+		}
+		if c := r.containers(e, "ill")["web"]; c.State != runtime.Created {
+			t.Errorf("web is %+v", c)
+		}
+		if err := e.Remove(t.Context(), "ill"); err != nil {
+			t.Fatal(err)
+		}
+		r.expectNothingLeft()
+	})
+}
+
+func TestWaitsThatNeverEndFailAtOnce(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	p := r.change(e, "never", gated, func(s map[string]*compose.Service) { s["web"].DependsOn = on("db", compose.ConditionHealthy) })
+	err := e.Apply(t.Context(), p, runtime.ApplyOptions{})
+	if runtime.CodeOf(err) != runtime.StartFailed || !strings.Contains(err.Error(), "nothing checks") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestADeadlineSaysWhatWasWaitedFor(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	p := r.change(e, "slow", gated, func(s map[string]*compose.Service) {
+		s["db"].Healthcheck = exists("/never")
+		s["db"].Healthcheck.StartPeriod = time.Hour
+		s["web"].DependsOn = on("db", compose.ConditionHealthy)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	err := e.Apply(ctx, p, runtime.ApplyOptions{})
+	if runtime.CodeOf(err) != runtime.Timeout || !strings.Contains(err.Error(), "web-1 waits for db-1 to be healthy") {
+		t.Errorf("got %v", err)
+	}
+}
+
+const steps = `
+services:
+  app: {image: BUSYBOX, depends_on: [job]}
+  job: {image: BUSYBOX, command: ["sh", "-c", "sleep 0.5; echo job >> /data/log; exit CODE"], volumes: ["data:/data"]}
+volumes: {data: {}}
+`
+
+func TestDependentsWaitForCompletion(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		load := func(code string, required bool) *runtime.Project {
+			return r.change(e, "steps", strings.Replace(steps, "CODE", code, 1), func(s map[string]*compose.Service) {
+				s["app"].DependsOn = on("job", compose.ConditionCompleted)
+				s["app"].DependsOn[0].Required = required
+			})
+		}
+		p := load("0", true)
+		r.apply(e, p)
+		c := r.containers(e, "steps")
+		if c["job"].State != runtime.Done || c["app"].State != runtime.Running || c["app"].Started.Before(c["job"].ExitedAt.Add(-50*time.Millisecond)) {
+			t.Errorf("job ended at %s, app started at %s", c["job"].ExitedAt, c["app"].Started)
+		}
+
+		t.Log("what is done is done, also after a reboot")
+		r.reboot(e)
+		stop := r.supervise(e)
+		r.eventually("the app is back", func() bool { return r.containers(e, "steps")["app"].State == runtime.Running })
+		stop()
+		if text, _ := os.ReadFile(filepath.Join(r.state, "volumes/steps/data/log")); string(text) != "job\n" {
+			t.Errorf("the job wrote %q", text)
+		}
+
+		t.Log("a job that fails fails the whole, unless it is not required")
+		if err := e.Apply(t.Context(), load("3", true), runtime.ApplyOptions{Settle: 3 * time.Second}); runtime.CodeOf(err) != runtime.Exited {
+			t.Errorf("got %v", err)
+		}
+		if err := e.Remove(t.Context(), "steps"); err != nil {
+			t.Fatal(err)
+		}
+		r.apply(e, load("3", false))
+		if c := r.containers(e, "steps"); c["job"].ExitCode != 3 || c["app"].State != runtime.Running {
+			t.Errorf("job is %+v, app is %+v", c["job"], c["app"])
+		}
+	})
+}
+
+func TestDependentsRestartWithWhatIsReplaced(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	load := func(n string) *runtime.Project {
+		return r.change(e, "again", `
+services:
+  web: {image: BUSYBOX, depends_on: [db]}
+  other: {image: BUSYBOX, depends_on: [db]}
+  db: {image: BUSYBOX, environment: {N: "`+n+`"}}
+`, func(s map[string]*compose.Service) { s["web"].DependsOn[0].Restart = true })
+	}
+	r.apply(e, load("1"))
+	before := r.containers(e, "again")
+	r.apply(e, load("1"))
+	if after := r.containers(e, "again"); after["web"].Pid != before["web"].Pid {
+		t.Error("it was restarted for nothing")
+	}
+	r.apply(e, load("2"))
+	after := r.containers(e, "again")
+	if after["web"].ID != before["web"].ID || after["web"].Pid == before["web"].Pid {
+		t.Errorf("web was %+v, is %+v", before["web"], after["web"])
+	}
+	if after["other"].Pid != before["other"].Pid {
+		t.Error("a service that did not ask for it was restarted")
+	}
+	r.apply(e, load("2"))
+	if again := r.containers(e, "again"); again["web"].Pid != after["web"].Pid {
+		t.Error("it was restarted once more")
+	}
+}
+
+func TestHooksRunOncePerProcess(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		p := r.change(e, "hooks", `
+services:
+  app: {image: BUSYBOX, restart: always, volumes: ["data:/data"], command: ["sh", "-c", "trap 'exit 1' USR1; while :; do sleep 0.05; done"]}
+  next: {image: BUSYBOX, depends_on: [app]}
+volumes: {data: {}}
+`, func(s map[string]*compose.Service) {
+			s["app"].PostStart = []compose.Hook{{Command: []string{"sh", "-c", `echo "$WHO" >> /data/log`}, Environment: map[string]string{"WHO": "hook"}}}
+		})
+		ran := func() int {
+			text, _ := os.ReadFile(filepath.Join(r.state, "volumes/hooks/data/log"))
+			return strings.Count(string(text), "hook\n")
+		}
+		r.apply(e, p)
+		if n := ran(); n != 1 {
+			t.Errorf("the hook ran %d times", n)
+		}
+		r.apply(r.engine(), p)
+		r.supervise(e)
+		if n := ran(); n != 1 {
+			t.Errorf("the hook ran %d times for one process", n)
+		}
+		kill(t, r.containers(e, "hooks")["app"].Pid)
+		r.eventually("the hook ran for the next process", func() bool { return ran() == 2 })
+
+		bad := r.change(e, "hooks", `services: {app: {image: BUSYBOX}}`, func(s map[string]*compose.Service) {
+			s["app"].PostStart = []compose.Hook{{Command: []string{"sh", "-c", "echo sorry; exit 9"}}}
+		})
+		if err := e.Apply(t.Context(), bad, runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.StartFailed || !strings.Contains(err.Error(), "sorry") || !strings.Contains(err.Error(), "code 9") {
+			t.Errorf("got %v", err)
+		}
+		if err := e.Remove(t.Context(), "hooks"); err != nil {
+			t.Fatal(err)
+		}
+		r.expectNothingLeft()
+		if left, _ := filepath.Glob(filepath.Join(r.run, "started/*")); len(left) > 0 {
+			t.Errorf("left: %q", left)
+		}
+	})
+}
+
+// The first restart after a crash comes within 200 ms.
+func TestTheFirstRestartComesAtOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		r.supervise(e)
+		r.apply(e, r.load(e, "crash", `services: {app: {image: BUSYBOX, restart: always}}`))
+		before := r.containers(e, "crash")["app"]
+		begun := time.Now()
+		kill(t, before.Pid)
+		var after runtime.ObservedContainer
+		for end := begun.Add(patience); after.State != runtime.Running || after.Pid == before.Pid; after = r.containers(e, "crash")["app"] {
+			if time.Now().After(end) {
+				t.Fatal("it does not run again")
+			}
+		}
+		took := time.Since(begun)
+		t.Logf("it took %s", took)
+		if took > 200*time.Millisecond && !busy() {
+			t.Errorf("it took %s", took)
+		}
+	})
+}

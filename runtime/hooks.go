@@ -1,0 +1,140 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/container"
+)
+
+// maxHookOutput is how much of a hook's output an error quotes.
+const maxHookOutput = 2 << 10
+
+// runHooks runs the commands that are to run after the start of a container. A
+// process that had them does not get them again. The supervisor goes on when
+// one fails, as the service runs nevertheless.
+func (r *run) runHooks(ctx context.Context, s Step) error {
+	all, err := r.e.containers.List(ctx) // the process may have just started
+	if err != nil {
+		return fail(Internal, s.Replica.Service, err)
+	}
+	i := slices.IndexFunc(all, func(c container.Container) bool { return c.ID == s.Container })
+	if i < 0 || all[i].Pid == 0 {
+		return nil // it ended; whoever looks next sees that
+	}
+	c := all[i]
+	life := lifeOf(c.Pid)
+	for _, hook := range c.Labels.PostStart {
+		if err := r.e.runHook(ctx, c.ID, hook); err != nil {
+			if r.wanted.AsRecorded && ctx.Err() == nil {
+				r.e.o.Logger.Warn("hook failed", "project", r.project, "service", s.Replica.Service, "error", err)
+				continue
+			}
+			if lifeOf(c.Pid) != life {
+				return nil
+			}
+			return fail(StartFailed, s.Replica.Service, err)
+		}
+	}
+	return r.e.noteHooks(c.ID, life)
+}
+
+func (e *Engine) runHook(ctx context.Context, id string, h compose.Hook) error {
+	var env []string
+	for _, name := range slices.Sorted(maps.Keys(h.Environment)) {
+		env = append(env, name+"="+h.Environment[name])
+	}
+	out := &tail{}
+	code, err := e.containers.Exec(ctx, id, container.Exec{
+		Args: h.Command, Env: env, User: h.User, WorkingDir: h.WorkingDir, Privileged: h.Privileged,
+		Stdout: out, Stderr: out,
+	})
+	name := strings.Join(h.Command, " ")
+	if err == nil && code != 0 {
+		err = fmt.Errorf("it ended with code %d%s", code, quote(out.String()))
+	}
+	if err != nil {
+		return fmt.Errorf("cannot run post_start hook %.100q: %w", name, err)
+	}
+	return nil
+}
+
+// startedPath is the file that says which process of a container had its hooks.
+// It is gone after a reboot, like the process.
+func (e *Engine) startedPath(id string) string { return filepath.Join(e.o.RunDir, "started", id) }
+
+func (e *Engine) noteHooks(id, life string) error {
+	path := e.startedPath(id)
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
+		return fmt.Errorf("cannot note hooks of container %s: %w", id, err)
+	}
+	if err := os.WriteFile(path, []byte(life), 0o600); err != nil {
+		return fmt.Errorf("cannot note hooks of container %s: %w", id, err)
+	}
+	return nil
+}
+
+// hooked tells whether the process pid of a container had its hooks.
+func (e *Engine) hooked(id string, pid int) bool {
+	noted, err := os.ReadFile(e.startedPath(id))
+	return err == nil && string(noted) == lifeOf(pid)
+}
+
+// deleteContainer deletes a container and what is noted of it.
+func (e *Engine) deleteContainer(ctx context.Context, id string) error {
+	if err := e.containers.Delete(ctx, id); err != nil {
+		return err
+	}
+	if err := os.Remove(e.startedPath(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot forget hooks of container %s: %w", id, err)
+	}
+	return nil
+}
+
+// tail keeps the end of what is written to it, by several at the same time.
+type tail struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := len(p)
+	if n > maxHookOutput {
+		p = p[n-maxHookOutput:]
+	}
+	t.buf.Write(p)
+	if surplus := t.buf.Len() - maxHookOutput; surplus > 0 {
+		t.buf.Next(surplus)
+	}
+	return n, nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.buf.String()
+}
+
+// quote is output as the end of an error's text.
+func quote(output string) string {
+	text := strings.TrimSpace(strings.ToValidUTF8(output, "?"))
+	if text == "" {
+		return " without any output"
+	}
+	if len(text) > lastBytes {
+		text = "..." + strings.ToValidUTF8(text[len(text)-lastBytes:], "")
+	}
+	return "; its last output:\n" + text
+}

@@ -1,0 +1,375 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Bounds of an archive of images.
+const (
+	maxEntries = 1 << 14
+	maxName    = 512     // bytes
+	maxRoots   = 1 << 10 // images
+	maxRefs    = 1 << 12 // of all of them
+)
+
+// archive is a tar file of images: an OCI layout, or what `docker save` writes. Nothing is unpacked; parts are read
+// where they lie. What they claim to be is verified by whoever reads them.
+type archive struct {
+	path  string
+	roots []archiveRoot
+	blobs map[digest.Digest]section
+}
+
+// archiveRoot is an image that an archive names.
+type archiveRoot struct {
+	refs []string // normalised, with tag
+	desc v1.Descriptor
+}
+
+// section is where a part lies. What the archive has only in another form is made when it is read.
+type section struct {
+	offset, size int64
+	made         []byte
+}
+
+// readArchive looks through an archive.
+func readArchive(file string) (*archive, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read image archive: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("cannot read image archive: %w", err)
+	}
+	a, err := parseArchive(f, info.Size())
+	if err != nil {
+		return nil, fmt.Errorf("cannot read image archive %s: %w", file, err)
+	}
+	a.path = file
+	return a, nil
+}
+
+func parseArchive(r io.ReadSeeker, size int64) (*archive, error) {
+	files, err := listArchive(r, size)
+	if err != nil {
+		return nil, err
+	}
+	a := &archive{blobs: make(map[digest.Digest]section)}
+	for name, at := range files {
+		if d, ok := blobOf(name); ok {
+			a.blobs[d] = at
+		}
+	}
+	read := func(name string, limit int64) ([]byte, error) {
+		at, ok := files[name]
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("%.80q is missing", name)
+		case at.size > limit:
+			return nil, fmt.Errorf("%.80q is bigger than %d bytes", name, limit)
+		}
+		if _, err := r.Seek(at.offset, io.SeekStart); err != nil {
+			return nil, err
+		}
+		data := make([]byte, at.size)
+		_, err := io.ReadFull(r, data)
+		return data, err
+	}
+	if _, ok := files["index.json"]; ok {
+		return a, a.readLayout(read)
+	}
+	if _, ok := files["manifest.json"]; ok {
+		return a, a.readSaved(read, files)
+	}
+	return nil, errors.New("neither an OCI layout nor what docker save writes")
+}
+
+// blobOf is the digest that a file of a layout is named after.
+func blobOf(name string) (digest.Digest, bool) {
+	rest, ok := strings.CutPrefix(name, "blobs/")
+	algorithm, encoded, found := strings.Cut(rest, "/")
+	if !ok || !found {
+		return "", false
+	}
+	d := digest.NewDigestFromEncoded(digest.Algorithm(algorithm), encoded)
+	return d, d.Validate() == nil
+}
+
+// listArchive finds the regular files. Links are followed, for `docker save` has a layer that images share only once;
+// they cannot lead out of the archive, of which nothing is unpacked.
+func listArchive(r io.ReadSeeker, size int64) (map[string]section, error) {
+	files := make(map[string]section)
+	links := make(map[string]string)
+	entries := tar.NewReader(r)
+	for n := 0; ; n++ {
+		h, err := entries.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if n >= maxEntries {
+			return nil, fmt.Errorf("it has more than %d entries", maxEntries)
+		}
+		name, err := entryName(h.Name)
+		if err != nil {
+			return nil, err
+		}
+		switch h.Typeflag {
+		case tar.TypeDir, tar.TypeXGlobalHeader:
+		case tar.TypeReg:
+			offset, err := r.Seek(0, io.SeekCurrent)
+			if err != nil {
+				return nil, err
+			}
+			if isSparse(h) || h.Size > size-offset {
+				return nil, fmt.Errorf("%.80q does not lie in it as a whole", h.Name)
+			}
+			if _, twice := files[name]; twice {
+				return nil, fmt.Errorf("%.80q is in it twice", h.Name)
+			}
+			files[name] = section{offset: offset, size: h.Size}
+		case tar.TypeSymlink, tar.TypeLink:
+			to := h.Linkname
+			if h.Typeflag == tar.TypeSymlink {
+				to = path.Join(path.Dir(name), to)
+			}
+			if links[name], err = entryName(to); err != nil {
+				return nil, fmt.Errorf("link %.80q leads to %.80q, out of it", h.Name, h.Linkname)
+			}
+		default:
+			return nil, fmt.Errorf("%.80q is neither a file nor a directory", h.Name)
+		}
+	}
+	for name, to := range links {
+		if at, ok := files[to]; ok {
+			if _, twice := files[name]; !twice {
+				files[name] = at
+			}
+		}
+	}
+	return files, nil
+}
+
+// entryName is the clean name of an entry within the archive.
+func entryName(name string) (string, error) {
+	clean := path.Clean(name)
+	if len(name) > maxName || name == "" || path.IsAbs(name) || clean == ".." || strings.HasPrefix(clean, "../") {
+		return "", fmt.Errorf("%.80q is no name within it", name)
+	}
+	return clean, nil
+}
+
+// isSparse says that the bytes of a file do not lie as they are.
+func isSparse(h *tar.Header) bool {
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return true
+		}
+	}
+	return h.Typeflag == tar.TypeGNUSparse
+}
+
+// readFile returns one file of an archive, which cannot be bigger than the limit.
+type readFile func(name string, limit int64) ([]byte, error)
+
+// containerdName is where containerd and Docker put the whole reference into the index of a layout.
+const containerdName = "io.containerd.image.name"
+
+// readLayout reads the index of an OCI layout.
+func (a *archive) readLayout(read readFile) error {
+	data, err := read("index.json", maxManifest)
+	if err != nil {
+		return err
+	}
+	var index v1.Index
+	if err := json.Unmarshal(data, &index); err != nil {
+		return fmt.Errorf("cannot read its index: %w", err)
+	}
+	for _, m := range index.Manifests {
+		if m.Digest.Validate() != nil || (!images.IsIndexType(m.MediaType) && !images.IsManifestType(m.MediaType)) {
+			continue
+		}
+		if _, ok := a.blobs[m.Digest]; !ok {
+			return fmt.Errorf("image %s is missing", m.Digest)
+		}
+		var refs []string
+		for _, name := range []string{m.Annotations[containerdName], m.Annotations[v1.AnnotationRefName]} {
+			// A tag alone says nothing: whose it is stands nowhere.
+			if !strings.ContainsAny(name, "/:") {
+				continue
+			}
+			if named, err := parse(name); err == nil && !slices.Contains(refs, named.String()) {
+				refs = append(refs, named.String())
+			}
+		}
+		desc := v1.Descriptor{MediaType: m.MediaType, Digest: m.Digest, Size: m.Size}
+		if err := a.add(archiveRoot{refs, desc}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add bounds what an archive holds.
+func (a *archive) add(root archiveRoot) error {
+	refs := len(root.refs)
+	for _, r := range a.roots {
+		refs += len(r.refs)
+	}
+	if len(a.roots) >= maxRoots || refs > maxRefs {
+		return fmt.Errorf("it has more than %d images or %d names", maxRoots, maxRefs)
+	}
+	a.roots = append(a.roots, root)
+	return nil
+}
+
+// savedImage is an image in the manifest.json of `docker save`.
+type savedImage struct {
+	Config   string
+	RepoTags []string
+	Layers   []string
+}
+
+// readSaved reads what `docker save` wrote before it wrote layouts. It has no manifests; they are made here, of layers
+// that are not compressed and thus have the digests that the configuration names.
+func (a *archive) readSaved(read readFile, files map[string]section) error {
+	data, err := read("manifest.json", maxManifest)
+	if err != nil {
+		return err
+	}
+	var saved []savedImage
+	if err := json.Unmarshal(data, &saved); err != nil {
+		return fmt.Errorf("cannot read its manifest: %w", err)
+	}
+	if len(saved) > maxRoots {
+		return fmt.Errorf("it has more than %d images", maxRoots)
+	}
+	for _, image := range saved {
+		manifest, err := a.manifestOf(image, read, files)
+		if err != nil {
+			return err
+		}
+		root := archiveRoot{desc: v1.Descriptor{
+			MediaType: v1.MediaTypeImageManifest, Digest: digest.FromBytes(manifest), Size: int64(len(manifest)),
+		}}
+		a.blobs[root.desc.Digest] = section{size: root.desc.Size, made: manifest}
+		for _, tag := range image.RepoTags {
+			if named, err := parse(tag); err == nil {
+				root.refs = append(root.refs, named.String())
+			}
+		}
+		if err := a.add(root); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *archive) manifestOf(saved savedImage, read readFile, files map[string]section) ([]byte, error) {
+	config, err := read(path.Clean(saved.Config), maxConfig)
+	if err != nil {
+		return nil, err
+	}
+	var image v1.Image
+	if err := json.Unmarshal(config, &image); err != nil {
+		return nil, fmt.Errorf("cannot read %.80q: %w", saved.Config, err)
+	}
+	diffs := image.RootFS.DiffIDs
+	if len(saved.Layers) != len(diffs) || len(diffs) > maxLayers {
+		return nil, fmt.Errorf("%.80q tells of %d layers, not %d", saved.Config, len(diffs), len(saved.Layers))
+	}
+	manifest := v1.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2},
+		MediaType: v1.MediaTypeImageManifest,
+		Config:    v1.Descriptor{MediaType: v1.MediaTypeImageConfig, Digest: digest.FromBytes(config), Size: int64(len(config))},
+		Layers:    []v1.Descriptor{},
+	}
+	a.blobs[manifest.Config.Digest] = files[path.Clean(saved.Config)]
+	for n, name := range saved.Layers {
+		at, ok := files[path.Clean(name)]
+		if !ok || diffs[n].Validate() != nil {
+			return nil, fmt.Errorf("layer %.80q is missing", name)
+		}
+		a.blobs[diffs[n]] = at
+		manifest.Layers = append(manifest.Layers, v1.Descriptor{MediaType: v1.MediaTypeImageLayer, Digest: diffs[n], Size: at.size})
+	}
+	return json.Marshal(manifest)
+}
+
+// named finds an image by its normalised reference with a tag.
+func (a *archive) named(ref string) (v1.Descriptor, bool) {
+	for _, r := range a.roots {
+		if slices.Contains(r.refs, ref) {
+			return r.desc, true
+		}
+	}
+	return v1.Descriptor{}, false
+}
+
+// root finds an image by its digest, also one that only an index in the archive names.
+func (a *archive) root(d digest.Digest) (desc v1.Descriptor, ok bool, err error) {
+	for _, r := range a.roots {
+		if r.desc.Digest == d {
+			return r.desc, true, nil
+		}
+	}
+	at, ok := a.blobs[d]
+	if !ok || at.size > maxManifest {
+		return desc, false, nil
+	}
+	r, err := a.open(d)
+	if err != nil {
+		return desc, false, err
+	}
+	defer r.Close()
+	data, err := io.ReadAll(io.LimitReader(r, maxManifest))
+	if err != nil {
+		return desc, false, err
+	}
+	form, err := formOf(data)
+	return v1.Descriptor{MediaType: form, Digest: d, Size: int64(len(data))}, err == nil, err
+}
+
+// open reads a part where it lies.
+func (a *archive) open(d digest.Digest) (io.ReadSeekCloser, error) {
+	at, ok := a.blobs[d]
+	if !ok {
+		return nil, fmt.Errorf("not in %s: %s: %w", a.path, d, errdefs.ErrNotFound)
+	}
+	if at.made != nil {
+		return madePart{bytes.NewReader(at.made)}, nil
+	}
+	f, err := os.Open(a.path)
+	if err != nil {
+		return nil, err
+	}
+	return archivePart{io.NewSectionReader(f, at.offset, at.size), f}, nil
+}
+
+type archivePart struct {
+	*io.SectionReader
+	io.Closer
+}
+
+type madePart struct{ *bytes.Reader }
+
+func (madePart) Close() error { return nil }

@@ -1,0 +1,144 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+const (
+	maxManifest = 4 << 20 // bytes of a manifest or an index, as registries limit them
+	maxConfig   = 8 << 20 // bytes of an image configuration
+)
+
+// read returns a part of the content store that is read as a whole, verified.
+func (i *Images) read(ctx context.Context, desc v1.Descriptor, limit int64) ([]byte, error) {
+	r, err := i.client.ContentStore().ReaderAt(ctx, desc)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if r.Size() > limit {
+		return nil, bad(fmt.Errorf("%s is bigger than %d bytes", desc.Digest, limit))
+	}
+	data, err := io.ReadAll(io.NewSectionReader(r, 0, r.Size()))
+	if err != nil {
+		return nil, err
+	}
+	if desc.Digest.Algorithm().FromBytes(data) != desc.Digest {
+		return nil, bad(fmt.Errorf("what is stored as %s is something else", desc.Digest))
+	}
+	return data, nil
+}
+
+// dropLost forgets a part that the content store knows and has not: its file did not survive a power cut.
+func (p *pull) dropLost(ctx context.Context, desc v1.Descriptor) error {
+	store := p.client.ContentStore()
+	if _, err := store.Info(ctx, desc.Digest); err != nil {
+		if errdefs.IsNotFound(err) {
+			return nil
+		}
+		return err
+	}
+	r, err := store.ReaderAt(ctx, desc)
+	switch {
+	case errdefs.IsNotFound(err):
+	case err != nil:
+		return err
+	default:
+		size := r.Size()
+		if err := r.Close(); err != nil {
+			return err
+		}
+		if size == desc.Size || desc.Size == 0 {
+			return nil
+		}
+	}
+	return p.drop(ctx, desc.Digest)
+}
+
+// isDamaged reads a part to its end and says whether it still is what its digest says.
+func (i *Images) isDamaged(ctx context.Context, desc v1.Descriptor) (bool, error) {
+	r, err := i.client.ContentStore().ReaderAt(ctx, desc)
+	if errdefs.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer r.Close()
+	verifier := desc.Digest.Verifier()
+	if _, err := io.Copy(verifier, io.NewSectionReader(r, 0, r.Size())); err != nil {
+		return false, err
+	}
+	return !verifier.Verified(), nil
+}
+
+// drop removes a part that is not what it was, so that it can be had again. What it refers to stays.
+func (p *pull) drop(ctx context.Context, d digest.Digest) error {
+	p.log.Warn("stored content is damaged and fetched again", "image", p.name, "digest", d.String())
+	store := p.client.ContentStore()
+	info, err := store.Info(ctx, d)
+	if err != nil {
+		return fmt.Errorf("cannot drop damaged content %s: %w", d, err)
+	}
+	for key, value := range info.Labels {
+		held := leases.Resource{ID: value}
+		if strings.HasPrefix(key, contentRef) {
+			held.Type = "content"
+		} else if name, ok := strings.CutPrefix(key, snapshotRef); ok {
+			held.Type = "snapshots/" + name
+		} else {
+			continue
+		}
+		if err := p.client.LeasesService().AddResource(ctx, leases.Lease{ID: p.lease}, held); err != nil {
+			return fmt.Errorf("cannot hold what %s refers to: %w", d, err)
+		}
+	}
+	if err := store.Delete(ctx, d); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("cannot drop damaged content %s: %w", d, err)
+	}
+	return p.collect(ctx) // which removes the file, or it would be taken for the new one
+}
+
+// The labels by which the garbage collector finds what a part refers to; a name follows.
+const (
+	contentRef  = "containerd.io/gc.ref.content."
+	snapshotRef = "containerd.io/gc.ref.snapshot."
+)
+
+// label sets labels of a part.
+func (i *Images) label(ctx context.Context, d digest.Digest, labels map[string]string) error {
+	info := content.Info{Digest: d, Labels: labels}
+	var fields []string
+	for key := range labels {
+		fields = append(fields, "labels."+key)
+	}
+	if _, err := i.client.ContentStore().Update(ctx, info, fields...); err != nil {
+		return fmt.Errorf("cannot label %s: %w", d, err)
+	}
+	return nil
+}
+
+// link labels each part with those it refers to: what the garbage collector goes by.
+func (p *pull) link(ctx context.Context) error {
+	if p.manifest.Digest != p.parts.root.Digest {
+		// One label for each platform: there may be images of several.
+		key := contentRef + "m." + p.manifest.Digest.Encoded()[:12]
+		if err := p.label(ctx, p.parts.root.Digest, map[string]string{key: p.manifest.Digest.String()}); err != nil {
+			return err
+		}
+	}
+	held := map[string]string{contentRef + "config": p.config.Digest.String()}
+	for n, layer := range p.layers {
+		held[fmt.Sprintf("%sl.%d", contentRef, n)] = layer.Digest.String()
+	}
+	return p.label(ctx, p.manifest.Digest, held)
+}

@@ -1,0 +1,157 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// maxArchives is how many archives of the preload directory are looked into.
+const maxArchives = 256
+
+// preload is the directory of archives that the device came with.
+type preload struct {
+	dir string // empty: none
+	log *slog.Logger
+
+	mu    sync.Mutex
+	known map[string]*known // by path
+}
+
+// known is what was found in an archive when it was last read.
+type known struct {
+	size    int64
+	changed time.Time
+	archive *archive // nil: it is of no use
+}
+
+// archives are those that can be used, in the order of their names. Only those that changed are read again.
+func (p *preload) archives() []*archive {
+	if p.dir == "" {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	files, err := preloadFiles(p.dir)
+	if err != nil {
+		p.log.Warn("cannot look for preloaded images", "error", err)
+	}
+	found := make(map[string]*known, len(files))
+	var archives []*archive
+	for _, path := range files {
+		info, err := os.Stat(path)
+		if err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		k := p.known[path]
+		if k == nil || k.size != info.Size() || !k.changed.Equal(info.ModTime()) {
+			k = &known{size: info.Size(), changed: info.ModTime()}
+			if k.archive, err = readArchive(path); err != nil {
+				p.log.Warn("preloaded images cannot be used", "error", err)
+			}
+		}
+		found[path] = k
+		if k.archive != nil {
+			archives = append(archives, k.archive)
+		}
+	}
+	p.known = found
+	return archives
+}
+
+// preloadFiles are the archives in a directory; there may be no such directory.
+func preloadFiles(dir string) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(escapeGlob(dir), "*.tar"))
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(files)
+	if len(files) > maxArchives {
+		return files[:maxArchives], fmt.Errorf("%s holds %d archives, the first %d are used", dir, len(files), maxArchives)
+	}
+	return files, nil
+}
+
+func escapeGlob(dir string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
+}
+
+// CheckPreload reads the archives in dir and returns how many there are and what is wrong with them.
+func CheckPreload(dir string) (archives int, problems []error) {
+	files, err := preloadFiles(dir)
+	if err != nil {
+		problems = append(problems, err)
+	}
+	for _, path := range files {
+		if _, err := readArchive(path); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return len(files), problems
+}
+
+// find returns what the archives have under a normalised reference; empty: nothing.
+func (p *preload) find(ref string) digest.Digest {
+	for _, a := range p.archives() {
+		if root, ok := a.named(ref); ok {
+			return root.Digest
+		}
+	}
+	return ""
+}
+
+// preloaded gets images from archives, as from a registry.
+type preloaded struct{ archives []*archive }
+
+func (p preloaded) Resolve(_ context.Context, ref string) (string, v1.Descriptor, error) {
+	named, err := reference.ParseDockerRef(ref)
+	if err != nil {
+		return "", v1.Descriptor{}, err
+	}
+	for _, a := range p.archives {
+		canonical, pinned := named.(reference.Canonical)
+		if !pinned {
+			if root, ok := a.named(named.String()); ok {
+				return ref, root, nil
+			}
+			continue
+		}
+		root, ok, err := a.root(canonical.Digest())
+		if err != nil {
+			return "", v1.Descriptor{}, err
+		}
+		if ok {
+			return ref, root, nil
+		}
+	}
+	return "", v1.Descriptor{}, fmt.Errorf("no preloaded image %s: %w", ref, errdefs.ErrNotFound)
+}
+
+func (p preloaded) Fetcher(context.Context, string) (remotes.Fetcher, error) { return p, nil }
+
+func (p preloaded) Pusher(context.Context, string) (remotes.Pusher, error) {
+	return nil, errdefs.ErrNotImplemented
+}
+
+func (p preloaded) Fetch(_ context.Context, desc v1.Descriptor) (io.ReadCloser, error) {
+	for _, a := range p.archives {
+		r, err := a.open(desc.Digest)
+		if err == nil || !errdefs.IsNotFound(err) {
+			return r, err
+		}
+	}
+	return nil, fmt.Errorf("not preloaded: %s: %w", desc.Digest, errdefs.ErrNotFound)
+}

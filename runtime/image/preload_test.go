@@ -1,0 +1,208 @@
+package image_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/ociimage"
+)
+
+// preloading is a device with archives and no registry that it could reach.
+func preloading(t testing.TB, client *containerd.Client, archives map[string][]byte) (*image.Images, string) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, data := range archives {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	images, err := image.New(image.Options{Client: client, Preload: dir, Logger: containerdtest.Logger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return images, dir
+}
+
+func archiveOf(t testing.TB, write func(map[string]*ociimage.Artifact) ([]byte, error), images map[string]*ociimage.Artifact) []byte {
+	t.Helper()
+	data, err := write(images)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
+	each(t, func(t *testing.T, client *containerd.Client) {
+		ctx := containerdtest.Context(t)
+		one, other := build(t, "", "one"), build(t, "linux/s390x", "other")
+		many := index(t, other, build(t, "", "many"))
+		saved := build(t, "", "saved")
+		twin, err := ociimage.Build(ociimage.Image{
+			Layers: []ociimage.Layer{{Entries: []ociimage.Entry{{Name: "is", Data: []byte("saved")}}}, ociimage.Padding(1000)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		images, dir := preloading(t, client, map[string][]byte{
+			"layout.tar": archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{
+				"docker.io/library/one:1": one, "registry.invalid/many:latest": many,
+			}),
+			"saved.tar":  archiveOf(t, ociimage.Saved, map[string]*ociimage.Artifact{"saved:2": saved, "registry.invalid/twin:2": twin}),
+			"broken.tar": []byte("not an archive"),
+			"ignored":    []byte("no archive by its name"),
+		})
+		for _, want := range []image.Want{
+			{Ref: "one:1"},
+			{Ref: "one:1", Pin: one.Digest},
+			{Ref: "another.invalid/name:1", Pin: one.Digest}, // a digest says what it is, wherever it comes from
+			{Ref: "one@" + one.Digest.String()},
+			{Ref: "registry.invalid/many"},
+			{Ref: "registry.invalid/many", Platform: "linux/s390x"},
+			{Ref: "registry.invalid/many", Pin: many.Parts[1].Digest},
+			{Ref: "saved:2"},
+			{Ref: "saved:2", Policy: image.Never},
+			{Ref: "registry.invalid/twin:2"},
+		} {
+			var last image.Progress
+			got, err := images.Pull(ctx, want, func(p image.Progress) { last = p })
+			if err != nil {
+				t.Errorf("%+v: %v", want, err)
+				continue
+			}
+			if again, err := images.Get(ctx, want.Ref, got.Digest, want.Platform); err != nil || again.ChainID != got.ChainID {
+				t.Errorf("%+v is there as %v, %v", want, again, err)
+			}
+			if last.Done != last.Total {
+				t.Errorf("%+v: the last report is %+v", want, last)
+			}
+		}
+		if _, err := images.Pull(ctx, image.Want{Ref: "registry.invalid/absent:1"}, nil); kind(err) != image.Unreachable {
+			t.Errorf("what is not preloaded: %v", err)
+		}
+		if _, err := images.Pull(ctx, image.Want{Ref: "registry.invalid/absent:1", Pin: digest.FromString("absent"), Policy: image.Never}, nil); kind(err) != image.NotFound {
+			t.Errorf("what is not preloaded, and not to be pulled: %v", err)
+		}
+
+		// An archive that came later is seen.
+		late := archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"registry.invalid/absent:1": build(t, "", "late")})
+		if err := os.WriteFile(filepath.Join(dir, "late.tar"), late, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := images.Pull(ctx, image.Want{Ref: "registry.invalid/absent:1"}, nil); err != nil {
+			t.Error(err)
+		}
+		archives, problems := image.CheckPreload(dir)
+		if archives != 4 || len(problems) != 1 || !strings.Contains(problems[0].Error(), "broken.tar") {
+			t.Errorf("check finds %d, %v", archives, problems)
+		}
+	})
+}
+
+func TestWhatAnArchiveLacksComesFromTheRegistry(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	ctx := containerdtest.Context(t)
+	w := watch(t)
+	app := build(t, "", "app")
+	ref := w.push(t, "app:1", app)
+	data := archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{ref: app})
+	// The layer in the archive has another content.
+	for d, blob := range app.Blobs {
+		if bytes.HasPrefix(blob, []byte("\x1f\x8b")) {
+			at := bytes.Index(data, blob)
+			data[at+len(blob)-1] ^= 1
+			t.Logf("damaged %s", d)
+		}
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "app.tar"), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	images, err := image.New(image.Options{Client: client, Preload: dir, Registries: w.plain(), Logger: containerdtest.Logger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.asked("")
+	if _, err := images.Pull(ctx, image.Want{Ref: ref}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if asked := w.asked(""); len(asked) != 1 || !strings.Contains(asked[0], "/blobs/") {
+		t.Errorf("the registry was asked for %v", asked)
+	}
+}
+
+func TestHostileArchivesAreRefused(t *testing.T) {
+	good := archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"a.invalid/a:1": build(t, "", "a")})
+	index := ociimage.Entry{Name: "index.json", Data: []byte(`{"manifests":[]}`)}
+	long := func(name string) []byte {
+		data, err := ociimage.Tar([]ociimage.Entry{index, {Name: name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	var many []ociimage.Entry
+	for range 1<<14 + 1 {
+		many = append(many, ociimage.Entry{Name: "d/", Type: '5'})
+	}
+	for name, test := range map[string]struct {
+		entries []ociimage.Entry
+		data    []byte
+		want    string
+	}{
+		"upwards":               {entries: []ociimage.Entry{index, {Name: "../blobs"}}, want: "is no name within it"},
+		"absolute":              {entries: []ociimage.Entry{index, {Name: "/etc/passwd"}}, want: "is no name within it"},
+		"a link that leads out": {entries: []ociimage.Entry{index, {Name: "blobs/x", Type: '2', Link: "../../etc/passwd"}}, want: "out of it"},
+		"a hard link":           {entries: []ociimage.Entry{index, {Name: "x", Type: '1', Link: "/etc/passwd"}}, want: "out of it"},
+		"a device":              {entries: []ociimage.Entry{index, {Name: "null", Type: '3'}}, want: "neither a file nor a directory"},
+		"a pipe":                {entries: []ociimage.Entry{index, {Name: "pipe", Type: '6'}}, want: "neither a file nor a directory"},
+		"twice":                 {entries: []ociimage.Entry{index, index}, want: "twice"},
+		"neither form":          {entries: []ociimage.Entry{{Name: "x"}}, want: "neither an OCI layout"},
+		"no JSON":               {entries: []ociimage.Entry{{Name: "index.json", Data: []byte("[")}}, want: "cannot read its index"},
+		"a big index":           {entries: []ociimage.Entry{{Name: "index.json", Data: make([]byte, 5<<20)}}, want: "is bigger"},
+		"a layer that is missing": {entries: []ociimage.Entry{
+			{Name: "manifest.json", Data: []byte(`[{"Config":"c.json","Layers":["l.tar"]}]`)},
+			{Name: "c.json", Data: []byte(`{"rootfs":{"diff_ids":["sha256:x"]}}`)},
+		}, want: "is missing"},
+		"layers that are not told of": {entries: []ociimage.Entry{
+			{Name: "manifest.json", Data: []byte(`[{"Config":"c.json","Layers":["l.tar"]}]`)}, {Name: "c.json", Data: []byte(`{}`)},
+		}, want: "0 layers, not 1"},
+		"a long name":  {data: long(strings.Repeat("n", 1000)), want: "is no name within it"},
+		"many entries": {entries: append(many, index), want: "more than 16384 entries"},
+		"without the image": {entries: []ociimage.Entry{{Name: "index.json", Data: []byte(`{"manifests":[{
+			"mediaType":"application/vnd.oci.image.manifest.v1+json","size":1,
+			"digest":"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}]}`)}}, want: "is missing"},
+		"cut": {data: good[:len(good)-1024-511], want: "cannot read image archive"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := test.data
+			if data == nil {
+				data = archiveOf(t, func(map[string]*ociimage.Artifact) ([]byte, error) { return ociimage.Tar(test.entries) }, nil)
+			}
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "a.tar"), data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			begin := time.Now()
+			_, problems := image.CheckPreload(dir)
+			if len(problems) != 1 || !strings.Contains(problems[0].Error(), test.want) || !strings.Contains(problems[0].Error(), "a.tar") {
+				t.Errorf("problems are %v, want %q", problems, test.want)
+			}
+			if spent := time.Since(begin); spent > 5*time.Second {
+				t.Errorf("took %s", spent)
+			}
+		})
+	}
+	if n, problems := image.CheckPreload("/nowhere"); n != 0 || problems != nil {
+		t.Errorf("no directory: %d, %v", n, problems)
+	}
+}

@@ -1,0 +1,255 @@
+package image_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	containerd "github.com/containerd/containerd/v2/client"
+
+	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/ociimage"
+)
+
+// secured puts TLS before a handler and returns its host and the file of its authority.
+func secured(t testing.TB, next http.Handler) (host, ca string) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(next)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	ca = filepath.Join(t.TempDir(), "ca.pem")
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(ca, certificate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimPrefix(server.URL, "https://"), ca
+}
+
+// before forwards requests to a registry.
+func before(host string) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "http", Host: host})
+			r.Out.Host = r.In.Host // or redirects would lead around
+			r.SetXForwarded()
+		},
+		ErrorLog: log.New(io.Discard, "", 0),
+	}
+}
+
+func credentialsFile(t testing.TB, host, entry string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(file, fmt.Appendf(nil, `{"auths":{%q:%s}}`, host, entry), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func basic(user, password string) string {
+	return `{"auth":"` + base64.StdEncoding.EncodeToString([]byte(user+":"+password)) + `"}`
+}
+
+// hunter2 is the password, as htpasswd writes it with bcrypt.
+const hunter2 = "$2b$04$abcdefghijklmnopqrstuuV3duMsC0HpUex6N9qapiuOHHWkwRXVm"
+
+func TestPullFromDockersRegistryWithPasswords(t *testing.T) {
+	passwords := filepath.Join(t.TempDir(), "htpasswd")
+	if err := os.WriteFile(passwords, []byte("device:"+hunter2+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	plain := dockerRegistry(t, "auth: {htpasswd: {realm: plant, path: "+passwords+"}}\n")
+	app := build(t, "", "app")
+	if err := (ociimage.Registry{URL: "http://" + plain, User: "device", Password: "hunter2"}).Push(t.Context(), "app", "1", app); err != nil {
+		t.Fatal(err)
+	}
+	host, ca := secured(t, before(plain))
+	each(t, func(t *testing.T, client *containerd.Client) {
+		ctx := containerdtest.Context(t)
+		for name, test := range map[string]struct {
+			registry image.Registry
+			want     image.Kind
+			says     string
+		}{
+			"nobody":          {image.Registry{CA: ca}, image.Denied, ""},
+			"a wrong one":     {image.Registry{CA: ca, Credentials: credentialsFile(t, host, basic("device", "wrong"))}, image.Denied, ""},
+			"another host's":  {image.Registry{CA: ca, Credentials: credentialsFile(t, "another", basic("device", "hunter2"))}, image.Denied, ""},
+			"no authority":    {image.Registry{Credentials: credentialsFile(t, host, basic("device", "hunter2"))}, image.Unreachable, "ca in its entry of registries"},
+			"none, it's said": {image.Registry{Insecure: true, Credentials: credentialsFile(t, host, basic("device", "hunter2"))}, "", ""},
+			"the right one":   {image.Registry{CA: ca, Credentials: credentialsFile(t, host, basic("device", "hunter2"))}, "", ""},
+		} {
+			t.Run(name, func(t *testing.T) {
+				images := open(t, client, map[string]image.Registry{host: test.registry})
+				_, err := images.Pull(ctx, image.Want{Ref: host + "/app:1", Policy: image.Always}, nil)
+				if kind(err) != test.want || err != nil && (!strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "hunter2")) {
+					t.Errorf("%v of kind %q, want %q", err, kind(err), test.want)
+				}
+			})
+		}
+	})
+}
+
+func TestDockersRegistryGoesOnWhereItWasCut(t *testing.T) {
+	plain := dockerRegistry(t, "")
+	app := containerdtest.Image(t, nil, containerdtest.Blob(t, "big", bigSize))
+	want := containerdtest.Push(t, app, plain+"/big:1")
+	var cut atomic.Bool
+	var ranges atomic.Value
+	proxy := before(plain)
+	proxy.ModifyResponse = func(answer *http.Response) error {
+		if answer.Request.Method != http.MethodGet || answer.ContentLength < bigSize/4 {
+			return nil
+		}
+		ranges.Store(answer.Request.Header.Get("Range"))
+		if cut.Load() && answer.StatusCode == http.StatusPartialContent {
+			return errors.New("and now nothing more")
+		}
+		if cut.Load() {
+			answer.Body = io.NopCloser(io.LimitReader(answer.Body, cutAt))
+		}
+		return nil
+	}
+	server := httptest.NewServer(proxy)
+	t.Cleanup(server.Close)
+	host := strings.TrimPrefix(server.URL, "http://")
+	each(t, func(t *testing.T, client *containerd.Client) {
+		ctx := containerdtest.Context(t)
+		images := open(t, client, map[string]image.Registry{host: {PlainHTTP: true}})
+		cut.Store(true)
+		if _, err := images.Pull(ctx, image.Want{Ref: host + "/big:1", Pin: want}, nil); kind(err) != image.Unreachable {
+			t.Fatalf("cut pull: %v", err)
+		}
+		cut.Store(false)
+		if _, err := images.Pull(ctx, image.Want{Ref: host + "/big:1", Pin: want}, nil); err != nil {
+			t.Fatal(err)
+		}
+		var offset int64
+		if _, err := fmt.Sscanf(ranges.Load().(string), "bytes=%d-", &offset); err != nil || offset < cutAt/2 {
+			t.Errorf("went on with %q", ranges.Load())
+		}
+	})
+}
+
+// tokens is a token service that takes a password or an identity token.
+func tokens(t testing.TB, token string) (host, ca string) {
+	return secured(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		known := user == "device" && password == "hunter2"
+		if r.Method == http.MethodPost {
+			known = r.PostFormValue("grant_type") == "refresh_token" && r.PostFormValue("refresh_token") == "identity"
+			known = known || r.PostFormValue("username") == "device" && r.PostFormValue("password") == "hunter2"
+		}
+		if !known || !strings.Contains(r.FormValue("scope"), "repository:group/app:pull") {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"token": token, "access_token": token, "expires_in": 300})
+	}))
+}
+
+func TestPullWithTokens(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	ctx := containerdtest.Context(t)
+	service, serviceCA := tokens(t, "let me in")
+	w := watch(t)
+	w.push(t, "group/app:1", build(t, "", "app"))
+	host, ca := secured(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer let me in" {
+			rw.Header().Set("WWW-Authenticate", `Bearer realm="https://`+service+`/token",service="registry",scope="repository:group/app:pull"`)
+			rw.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.ServeHTTP(rw, r)
+	}))
+	both := filepath.Join(t.TempDir(), "both.pem")
+	first, err := os.ReadFile(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := os.ReadFile(serviceCA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(both, append(first, second...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		entry string
+		want  image.Kind
+	}{
+		"a password":             {basic("device", "hunter2"), ""},
+		"an identity token":      {`{"identitytoken":"identity"}`, ""},
+		"a wrong password":       {basic("device", "wrong"), image.Denied},
+		"a wrong identity token": {`{"identitytoken":"wrong"}`, image.Denied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			images := open(t, client, map[string]image.Registry{host: {CA: both, Credentials: credentialsFile(t, host, test.entry)}})
+			_, err := images.Pull(ctx, image.Want{Ref: host + "/group/app:1", Policy: image.Always}, nil)
+			if kind(err) != test.want {
+				t.Errorf("%v of kind %q, want %q", err, kind(err), test.want)
+			}
+		})
+	}
+}
+
+func TestCredentialsOfHelpersAreRefused(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	ctx := containerdtest.Context(t)
+	w := watch(t)
+	w.push(t, "app:1", build(t, "", "app"))
+	w.set(answer(http.StatusUnauthorized))
+	for name, content := range map[string]string{
+		"for the host": fmt.Sprintf(`{"credHelpers":{%q:"ecr-login"}}`, w.host),
+		"for all":      fmt.Sprintf(`{"auths":{%q:{}},"credsStore":"desktop"}`, w.host),
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "config.json")
+			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			registry := image.Registry{PlainHTTP: true, Credentials: file}
+			if err := registry.Check(w.host); err == nil || !strings.Contains(err.Error(), "put them into auths") {
+				t.Errorf("check: %v", err)
+			}
+			w.set(func(rw http.ResponseWriter, _ *http.Request) bool {
+				rw.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
+				rw.WriteHeader(http.StatusUnauthorized)
+				return true
+			})
+			_, err := open(t, client, map[string]image.Registry{w.host: registry}).Pull(ctx, image.Want{Ref: w.host + "/app:1"}, nil)
+			if kind(err) != image.Refused || !strings.Contains(err.Error(), "put them into auths") {
+				t.Errorf("%v of kind %q", err, kind(err))
+			}
+		})
+	}
+}
+
+func TestARegistryWithoutTLSIsTold(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	w := watch(t)
+	_, err := open(t, client, nil).Pull(containerdtest.Context(t), image.Want{Ref: w.host + "/app:1"}, nil)
+	if kind(err) != image.Refused || !strings.Contains(err.Error(), "plainHTTP: true") {
+		t.Errorf("%v of kind %q", err, kind(err))
+	}
+	if err := (image.Registry{CA: "/nowhere"}).Check("registry.example.com"); err == nil || !strings.Contains(err.Error(), "/nowhere") {
+		t.Errorf("check: %v", err)
+	}
+	if err := (image.Registry{}).Check("registry.example.com"); err != nil {
+		t.Errorf("check: %v", err)
+	}
+}

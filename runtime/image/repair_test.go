@@ -1,0 +1,338 @@
+package image_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/embedded"
+	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/ociimage"
+)
+
+// startAt starts an embedded containerd in a directory.
+func startAt(t *testing.T, dir string) *containerd.Client {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	server, err := embedded.Start(t.Context(), embedded.Options{
+		Root: filepath.Join(dir, "root"), State: filepath.Join(dir, "state"), Logger: containerdtest.Logger(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := server.Client(t.Context(), containerdtest.Namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(client.Close(), server.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return client
+}
+
+func blobFile(dir string, d digest.Digest) string {
+	return filepath.Join(dir, "root/io.containerd.content.v1.content/blobs", d.Algorithm().String(), d.Encoded())
+}
+
+func TestWhatIsLostOrDamagedIsFetchedAgain(t *testing.T) {
+	dir := containerdtest.Dir(t)
+	client := startAt(t, dir)
+	ctx := containerdtest.Context(t)
+	w := watch(t)
+	app := build(t, "", "app")
+	ref := w.push(t, "app:1", app)
+	images := open(t, client, w.plain())
+	snapshotter, err := images.Snapshotter(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config, layer digest.Digest
+	for d, blob := range app.Blobs {
+		if bytes.HasPrefix(blob, []byte("\x1f\x8b")) {
+			layer = d
+		} else {
+			config = d
+		}
+	}
+	remove := func(d digest.Digest) error { return os.Remove(blobFile(dir, d)) }
+	empty := func(d digest.Digest) error { return os.Truncate(blobFile(dir, d), 0) }
+	damage := func(d digest.Digest) error {
+		data, err := os.ReadFile(blobFile(dir, d))
+		if err != nil {
+			return err
+		}
+		data[len(data)-1] ^= 1
+		if err := os.Chmod(blobFile(dir, d), 0o600); err != nil {
+			return err
+		}
+		return os.WriteFile(blobFile(dir, d), data, 0o600)
+	}
+	for name, harm := range map[string]func(digest.Digest) error{"lost": remove, "empty": empty, "damaged": damage} {
+		for part, d := range map[string]digest.Digest{"manifest": app.Digest, "configuration": config, "layer": layer} {
+			t.Run(part+" "+name, func(t *testing.T) {
+				got, err := images.Pull(ctx, image.Want{Ref: ref, Pin: app.Digest}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := harm(d); err != nil {
+					t.Fatal(err)
+				}
+				if d == layer { // it is needed only when what was unpacked is gone as well
+					if err := client.SnapshotService(snapshotter).Remove(ctx, got.ChainID.String()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := images.Get(ctx, ref, app.Digest, ""); kind(err) != image.NotFound {
+					t.Errorf("is said to be there: %v", err)
+				}
+				w.asked("")
+				if _, err := images.Pull(ctx, image.Want{Ref: ref, Pin: app.Digest}, nil); err != nil {
+					t.Fatal(err)
+				}
+				if asked := w.asked("GET"); len(asked) != 1 || !strings.Contains(asked[0], d.String()) {
+					t.Errorf("asked for %v, want %s", asked, d)
+				}
+				if _, err := images.Get(ctx, ref, app.Digest, ""); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+func TestSnapshotsThatAreGoneAreUnpackedAgainWithoutARegistry(t *testing.T) {
+	each(t, func(t *testing.T, client *containerd.Client) {
+		ctx := containerdtest.Context(t)
+		w := watch(t)
+		ref := w.push(t, "app:1", build(t, "", "app"))
+		images := open(t, client, w.plain())
+		got, err := images.Pull(ctx, image.Want{Ref: ref}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		snapshotter, err := images.Snapshotter(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := client.SnapshotService(snapshotter).Remove(ctx, got.ChainID.String()); err != nil {
+			t.Fatal(err)
+		}
+		w.set(answer(500))
+		w.asked("")
+		if _, err := images.Pull(ctx, image.Want{Ref: ref, Pin: got.Digest}, nil); err != nil {
+			t.Error(err)
+		}
+		if asked := w.asked(""); asked != nil {
+			t.Errorf("asked for %v", asked)
+		}
+	})
+}
+
+func TestWhatAFormerBootUnpackedWithoutARecordIsUnpackedAgain(t *testing.T) {
+	each(t, func(t *testing.T, client *containerd.Client) {
+		ctx := containerdtest.Context(t)
+		w := watch(t)
+		ref := w.push(t, "app:1", build(t, "", "app"))
+		images := open(t, client, w.plain())
+		got, err := images.Pull(ctx, image.Want{Ref: ref}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		snapshotter, err := images.Snapshotter(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		snapshots := client.SnapshotService(snapshotter)
+		before, err := snapshots.Stat(ctx, got.ChainID.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The power was cut when all was unpacked: a lease of that boot holds it, and there is no record.
+		// Another image begun then has the same layer.
+		other, err := client.LeasesService().Create(ctx, leases.WithID("of another image"), leases.WithLabels(map[string]string{
+			"margolite/image": "another", "margolite/boot": "former",
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		old, err := client.LeasesService().Create(ctx, leases.WithID("of a former boot"), leases.WithLabels(map[string]string{
+			"margolite/image": got.Name, "margolite/boot": "former",
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := client.LeasesService().AddResource(ctx, old, leases.Resource{Type: "content", ID: got.Digest.String()}); err != nil {
+			t.Fatal(err)
+		}
+		unpacked := leases.Resource{Type: "snapshots/" + snapshotter, ID: got.ChainID.String()}
+		if err := client.LeasesService().AddResource(ctx, other, unpacked); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.ImageService().Delete(ctx, got.Name); err != nil {
+			t.Fatal(err)
+		}
+		w.asked("")
+		if _, err := images.Pull(ctx, image.Want{Ref: ref, Pin: got.Digest}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if asked := w.asked("GET"); asked != nil {
+			t.Errorf("asked for %v", asked)
+		}
+		after, err := snapshots.Stat(ctx, got.ChainID.String())
+		if err != nil || !after.Created.After(before.Created) {
+			t.Errorf("the snapshot of %s is used, %v, %v", before.Created, after.Created, err)
+		}
+		if left, err := client.LeasesService().List(ctx); err != nil || len(left) != 1 || left[0].ID != other.ID {
+			t.Errorf("leases that are left: %v, %v", left, err)
+		}
+		holder, err := client.LeasesService().Create(ctx, leases.WithID("of nobody"))
+		if err == nil {
+			err = client.LeasesService().AddResource(ctx, holder, unpacked)
+		}
+		if err == nil {
+			err = client.ImageService().Delete(ctx, got.Name)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := images.Pull(ctx, image.Want{Ref: ref, Pin: got.Digest}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := snapshots.Stat(ctx, got.ChainID.String()); err != nil || !again.Created.Equal(after.Created) {
+			t.Errorf("unpacked once more: %v, %v", again.Created, err)
+		}
+	})
+}
+
+func TestImagesThatDoNotFitAreRefused(t *testing.T) {
+	dir := containerdtest.Dir(t)
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=48m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	client := startAt(t, dir)
+	ctx := containerdtest.Context(t)
+	w := watch(t)
+	images := open(t, client, w.plain())
+	free := func() int64 {
+		var fs unix.Statfs_t
+		if err := unix.Statfs(dir, &fs); err != nil {
+			t.Fatal(err)
+		}
+		return int64(fs.Bavail) * int64(fs.Bsize)
+	}
+
+	small := w.host + "/small:1"
+	containerdtest.Push(t, containerdtest.Image(t, nil, containerdtest.Blob(t, "small", 1000)), small)
+	if _, err := images.Pull(ctx, image.Want{Ref: small}, nil); err != nil {
+		t.Fatal(err)
+	}
+	before := free()
+
+	t.Run("as far as one can tell", func(t *testing.T) {
+		var wants []image.Want
+		for _, name := range []string{"a", "b"} { // each of them would fit
+			ref := w.host + "/" + name + ":1"
+			containerdtest.Push(t, containerdtest.Image(t, nil, containerdtest.Blob(t, name, 9<<20)), ref)
+			wants = append(wants, image.Want{Ref: ref})
+		}
+		w.asked("")
+		_, err := images.PullAll(ctx, wants, nil)
+		var space *image.NoSpaceError
+		if kind(err) != image.NoSpace || !errors.As(err, &space) || space.Needed < 50<<20 || space.Free > 48<<20 || !strings.Contains(err.Error(), w.host+"/b:1") {
+			t.Errorf("%v of kind %q, %+v", err, kind(err), space)
+		}
+		for _, line := range w.asked("/blobs/") {
+			if strings.Contains(line, "bytes") {
+				t.Errorf("fetched %s", line)
+			}
+		}
+		if _, err := images.PullAll(ctx, wants[:1], nil); err != nil {
+			t.Errorf("one of them: %v", err)
+		}
+		if _, err := images.Prune(ctx, nil, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("as it turns out", func(t *testing.T) {
+		plain, err := ociimage.Tar([]ociimage.Entry{{Name: "zeros", Data: make([]byte, 60<<20)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref := w.host + "/zeros:1"
+		containerdtest.Push(t, containerdtest.Image(t, nil, plain), ref)
+		_, err = images.Pull(ctx, image.Want{Ref: ref}, nil)
+		if kind(err) != image.NoSpace || !strings.Contains(err.Error(), ref) {
+			t.Errorf("%v of kind %q", err, kind(err))
+		}
+		if left, err := client.LeasesService().List(ctx); err != nil || len(left) != 0 {
+			t.Errorf("leases are left: %v, %v", left, err)
+		}
+	})
+	if after := free(); after < before-1<<20 {
+		t.Errorf("%d bytes were free, now %d are", before, after)
+	}
+	if _, err := images.Pull(ctx, image.Want{Ref: small}, nil); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+func TestPruneLeavesDownloadsThatSomebodyWaitsFor(t *testing.T) {
+	each(t, func(t *testing.T, client *containerd.Client) {
+		ctx := containerdtest.Context(t)
+		w := watch(t)
+		want := pushBig(t, w)
+		w.set(w.cut)
+		images := open(t, client, w.plain())
+		pull := func(project string) error {
+			_, err := images.Pull(ctx, image.Want{Ref: w.host + "/big:1", Pin: want, For: project}, nil)
+			return err
+		}
+		if err := pull("waiting"); kind(err) != image.Unreachable {
+			t.Fatal(err)
+		}
+		begun := func() (bytes int64) {
+			ingests, err := client.ContentStore().ListStatuses(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range ingests {
+				bytes += s.Offset
+			}
+			return bytes
+		}
+		if removed, err := images.Prune(ctx, nil, map[string]bool{"waiting": true}); err != nil || removed != nil {
+			t.Errorf("removed %v, %v", removed, err)
+		}
+		collect(t, client)
+		if begun() < cutAt/2 {
+			t.Errorf("%d bytes are left of what somebody waits for", begun())
+		}
+		if removed, err := images.Prune(ctx, nil, map[string]bool{"another": true}); err != nil || len(removed) != 1 {
+			t.Errorf("removed %v, %v", removed, err)
+		}
+		if begun() != 0 {
+			t.Errorf("%d bytes are left of what nobody waits for", begun())
+		}
+	})
+}

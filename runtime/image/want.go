@@ -1,0 +1,198 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Policy says when a registry is asked what a tag stands for. A digest says so itself.
+type Policy string
+
+// The policies; empty is Missing.
+const (
+	Missing Policy = "missing" // when the device has no such tag; "latest" always, as the Compose Specification says
+	Always  Policy = "always"  // each time
+	Never   Policy = "never"   // not at all: the image is on the device or in the preload directory
+)
+
+// Want is an image as somebody wants it.
+type Want struct {
+	Ref      string
+	Pin      digest.Digest // what the tag stood for before: nobody is asked again; may be empty
+	Platform string        // as linux/arm/v7; empty: this machine's
+	Policy   Policy
+	For      string // the project that wants it; Prune keeps what it has begun to download
+}
+
+// tagsLabel holds the tags that an image record was found by, with spaces between them.
+const tagsLabel = "margolite/tags"
+
+// target is a platform that images are wanted for.
+type target struct {
+	name string // for errors
+	platforms.MatchComparer
+}
+
+// ownTarget is this machine, with what else it runs: arm/v7 also what is for arm/v6.
+func ownTarget() target {
+	return target{"this machine (" + platforms.DefaultString() + ")", platforms.Default()}
+}
+
+// oneArchitecture matches no other architecture, though the machine may run it.
+type oneArchitecture struct {
+	platforms.MatchComparer
+	name string
+}
+
+func (o oneArchitecture) Match(p v1.Platform) bool {
+	return platforms.Normalize(p).Architecture == o.name && o.MatchComparer.Match(p)
+}
+
+// targetOf is the platform of a name. It is taken at its word, but for the variants that it includes: who asks for
+// arm/v7 may get arm/v6.
+func (i *Images) targetOf(name string) (target, error) {
+	if name == "" {
+		return i.own, nil
+	}
+	p, err := platforms.Parse(name)
+	if err != nil {
+		return target{}, &Error{Kind: NoPlatform, Err: fmt.Errorf("cannot read platform %q: %w", name, err)}
+	}
+	p = platforms.Normalize(p)
+	return target{platforms.FormatAll(p), oneArchitecture{platforms.Only(p), p.Architecture}}, nil
+}
+
+// found is what a wanted reference stands for.
+type found struct {
+	digest digest.Digest
+	tag    string // that was asked for, to be remembered; empty: none, or it was not asked for
+}
+
+// find says which digest is wanted.
+func (i *Images) find(ctx context.Context, w Want) (found, error) {
+	named, err := parse(w.Ref)
+	if err != nil {
+		return found{}, bad(err)
+	}
+	if w.Pin != "" {
+		if err := w.Pin.Validate(); err != nil {
+			return found{}, bad(err)
+		}
+		return found{digest: w.Pin}, nil
+	}
+	if canonical, ok := named.(reference.Canonical); ok {
+		return found{digest: canonical.Digest()}, nil
+	}
+	tag := named.(reference.Tagged).Tag()
+	asked := func(d digest.Digest, err error) (found, error) { return found{d, tag}, err }
+	switch {
+	case w.Policy == Always:
+		return asked(i.resolve(ctx, named))
+	case w.Policy == Never:
+		d, err := i.findHere(ctx, named)
+		if err == nil && d == "" {
+			err = errNever
+		}
+		return asked(d, err)
+	case tag == "latest":
+		d, err := i.resolve(ctx, named)
+		if err == nil || ctx.Err() != nil {
+			return asked(d, err)
+		}
+		// Better the one that is here than none.
+		if here, hereErr := i.findHere(ctx, named); hereErr == nil && here != "" {
+			i.log.Debug("registry did not help, what is on the device is taken", "image", w.Ref, "error", err)
+			return asked(here, nil)
+		}
+		return found{}, err
+	}
+	d, err := i.findHere(ctx, named)
+	if err == nil && d == "" {
+		d, err = i.resolve(ctx, named)
+	}
+	return asked(d, err)
+}
+
+var errNever = &Error{
+	Kind: NotFound,
+	Err:  errors.New("not on this device, and its pull policy is never"),
+}
+
+// findHere looks for a tag among the images of this device and those that lie in the preload directory; empty: neither.
+func (i *Images) findHere(ctx context.Context, named reference.Named) (digest.Digest, error) {
+	records, err := i.tagged(ctx, named)
+	if err != nil {
+		return "", err
+	}
+	if len(records) > 0 {
+		newest := slices.MaxFunc(records, func(a, b images.Image) int { return a.UpdatedAt.Compare(b.UpdatedAt) })
+		return newest.Target.Digest, nil
+	}
+	return i.preload.find(named.String()), nil
+}
+
+// tagged are the records that hold the tag of a reference.
+func (i *Images) tagged(ctx context.Context, named reference.Named) ([]images.Image, error) {
+	records, err := i.client.ImageService().List(ctx, fmt.Sprintf("labels.%q", ownLabel))
+	if err != nil {
+		return nil, fmt.Errorf("cannot list images: %w", err)
+	}
+	tag := named.(reference.Tagged).Tag()
+	return slices.DeleteFunc(records, func(r images.Image) bool {
+		return !strings.HasPrefix(r.Name, named.Name()+"@") || !slices.Contains(strings.Fields(r.Labels[tagsLabel]), tag)
+	}), nil
+}
+
+// tag remembers that a tag stands for a record, and for no other of the repository.
+func (i *Images) tag(ctx context.Context, ref, name string) error {
+	named, err := parse(ref)
+	if err != nil {
+		return err
+	}
+	tag := named.(reference.Tagged).Tag()
+	held, err := i.tagged(ctx, named)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(held, func(r images.Image) bool { return r.Name == name }) {
+		record, err := i.client.ImageService().Get(ctx, name)
+		if err != nil {
+			return fmt.Errorf("cannot tag image: %w", err)
+		}
+		if record.Labels[ownLabel] == "" { // somebody else's
+			return nil
+		}
+		if err := i.setTags(ctx, record, append(strings.Fields(record.Labels[tagsLabel]), tag)); err != nil {
+			return err
+		}
+	}
+	for _, r := range held {
+		if r.Name == name {
+			continue
+		}
+		tags := slices.DeleteFunc(strings.Fields(r.Labels[tagsLabel]), func(t string) bool { return t == tag })
+		if err := i.setTags(ctx, r, tags); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *Images) setTags(ctx context.Context, record images.Image, tags []string) error {
+	record.Labels[tagsLabel] = strings.Join(tags, " ")
+	_, err := i.client.ImageService().Update(ctx, record, "labels."+tagsLabel)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("cannot tag image: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,259 @@
+package image_test
+
+import (
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/platforms"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/ociimage"
+)
+
+// build makes a small image for a platform; empty is this machine's. Its file /is tells what it is.
+func build(t testing.TB, platform, is string) *ociimage.Artifact {
+	t.Helper()
+	described := ociimage.Image{Layers: []ociimage.Layer{{Entries: []ociimage.Entry{{Name: "is", Data: []byte(is)}}}}}
+	if platform != "" {
+		described.Platform = platforms.MustParse(platform)
+		if strings.HasSuffix(platform, "arm") { // Parse makes it v7
+			described.Platform.Variant = ""
+		}
+	}
+	a, err := ociimage.Build(described)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func index(t testing.TB, images ...*ociimage.Artifact) *ociimage.Artifact {
+	t.Helper()
+	a, err := ociimage.Index(images...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (w *watched) push(t testing.TB, name string, a *ociimage.Artifact) string {
+	t.Helper()
+	repository, tag, _ := strings.Cut(name, ":")
+	if err := (ociimage.Registry{URL: "http://" + w.host}).Push(t.Context(), repository, tag, a); err != nil {
+		t.Fatal(err)
+	}
+	return w.host + "/" + name
+}
+
+func TestTheBestPlatformOfAnImageIsTaken(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	ctx := containerdtest.Context(t)
+	w := watch(t)
+	many := w.push(t, "many:1", index(t,
+		build(t, "linux/amd64", "amd64"), build(t, "linux/arm64", "arm64"), build(t, "linux/riscv64", "riscv64"),
+		build(t, "linux/arm/v5", "v5"), build(t, "linux/arm/v6", "v6"), build(t, "linux/arm/v7", "v7")))
+	old := w.push(t, "old:1", index(t, build(t, "linux/arm/v6", "v6"), build(t, "linux/arm64", "arm64")))
+	single := w.push(t, "single:1", build(t, "linux/arm/v7", "single"))
+	w.push(t, "unnamed:part", build(t, "linux/arm/v7", "v7"))
+	unnamed := index(t, build(t, "linux/arm/v7", "v7"))
+	unnamed.Manifest = []byte(strings.Replace(string(unnamed.Manifest), `"platform":{"architecture":"arm","os":"linux","variant":"v7"}`, `"annotations":{}`, 1))
+	containerdtest.PushManifest(t, w.host+"/unnamed:1", v1.MediaTypeImageIndex, unnamed.Manifest)
+	images := open(t, client, w.plain())
+
+	for _, test := range []struct{ ref, platform, want, refused string }{
+		{ref: many, platform: "linux/arm/v7", want: "arm/v7"},
+		{ref: many, platform: "linux/arm", want: "arm/v7"},
+		{ref: many, platform: "linux/arm/v6", want: "arm/v6"},
+		{ref: many, platform: "linux/arm/v5", want: "arm/v5"},
+		{ref: many, platform: "linux/arm64", want: "arm64"},
+		{ref: many, platform: "linux/arm64/v8", want: "arm64"},
+		{ref: many, platform: "linux/riscv64", want: "riscv64"},
+		{ref: many, platform: "", want: runtime.GOARCH},
+		{ref: old, platform: "linux/arm/v7", want: "arm/v6"},
+		{ref: old, platform: "linux/arm/v5", refused: "nothing in it for linux/arm/v5, only for linux/arm/v6, linux/arm64"},
+		{ref: old, platform: "linux/386", refused: "nothing in it for linux/386, only for linux/arm/v6, linux/arm64"},
+		{ref: single, platform: "linux/arm/v7", want: "arm/v7"},
+		{ref: single, platform: "linux/arm/v6", refused: "nothing in it for linux/arm/v6, only for linux/arm/v7"},
+		{ref: single, platform: "linux/arm64", refused: "nothing in it for linux/arm64, only for linux/arm/v7"},
+		{ref: w.host + "/unnamed:1", platform: "linux/arm/v7", want: "arm/v7"},
+		{ref: w.host + "/unnamed:1", platform: "linux/s390x", refused: "only for linux/arm/v7"},
+		{ref: many, platform: "a/b/c/d", refused: "cannot read platform"},
+	} {
+		t.Run(strings.TrimPrefix(test.ref, w.host+"/")+" for "+test.platform, func(t *testing.T) {
+			got, err := images.Pull(ctx, image.Want{Ref: test.ref, Platform: test.platform}, nil)
+			if test.refused != "" {
+				if kind(err) != image.NoPlatform || !strings.Contains(err.Error(), test.refused) {
+					t.Errorf("%v of kind %q, want %q", err, kind(err), test.refused)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			arch := got.Config.Architecture
+			if got.Config.Variant != "" && arch == "arm" {
+				arch += "/" + got.Config.Variant
+			}
+			if arch != test.want {
+				t.Errorf("got what is for %s, want %s", arch, test.want)
+			}
+			again, err := images.Get(ctx, test.ref, got.Digest, test.platform)
+			if err != nil || again.ChainID != got.ChainID {
+				t.Errorf("get: %v, %v", again, err)
+			}
+		})
+	}
+	collect(t, client) // all platforms of one image are held by one record
+	for _, platform := range []string{"linux/arm/v7", "linux/arm/v6", "linux/riscv64"} {
+		got, err := images.Pull(ctx, image.Want{Ref: many, Platform: platform}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := images.Get(ctx, many, got.Digest, platform); err != nil {
+			t.Errorf("after garbage collection: %v", err)
+		}
+	}
+	w.asked("")
+	if _, err := images.Pull(ctx, image.Want{Ref: many, Platform: "linux/riscv64"}, nil); err != nil || w.asked("") != nil {
+		t.Errorf("fetched again: %v", err)
+	}
+}
+
+func TestPullPoliciesSayWhenARegistryIsAsked(t *testing.T) {
+	each(t, func(t *testing.T, client *containerd.Client) {
+		ctx := containerdtest.Context(t)
+		w := watch(t)
+		one, two := build(t, "", "one"), build(t, "", "two")
+		images := open(t, client, w.plain())
+		pull := func(name string, policy image.Policy, pin *ociimage.Artifact) (string, error) {
+			want := image.Want{Ref: w.host + "/" + name, Policy: policy}
+			if pin != nil {
+				want.Pin = pin.Digest
+			}
+			got, err := images.Pull(ctx, want, nil)
+			if err != nil {
+				return "", err
+			}
+			return got.Digest.String(), nil
+		}
+		expect := func(what, name string, policy image.Policy, pin, want *ociimage.Artifact) {
+			t.Helper()
+			got, err := pull(name, policy, pin)
+			if err != nil || got != want.Digest.String() {
+				t.Errorf("%s: %s, %v", what, got, err)
+			}
+		}
+		for _, name := range []string{"app:1", "app:latest"} {
+			w.push(t, name, one)
+			if _, err := pull(name, image.Never, nil); kind(err) != image.NotFound || !strings.Contains(err.Error(), "pull policy is never") {
+				t.Errorf("never, and not here: %v", err)
+			}
+			expect("missing", name, image.Missing, nil, one)
+			w.push(t, name, two)
+			expect("pinned", name, image.Always, one, one)
+			expect("never", name, image.Never, nil, one)
+		}
+		expect("missing, and here", "app:1", image.Missing, nil, one)
+		expect("missing, and the latest", "app:latest", image.Missing, nil, two)
+		expect("always", "app:1", image.Always, nil, two)
+		expect("missing after always", "app:1", image.Missing, nil, two)
+		expect("never after always", "app:1", image.Never, nil, two)
+
+		w.set(answer(500))
+		expect("missing without a registry", "app:1", image.Missing, nil, two)
+		expect("the latest without a registry", "app:latest", image.Missing, nil, two)
+		if _, err := pull("app:1", image.Always, nil); kind(err) != image.Unreachable {
+			t.Errorf("always without a registry: %v", err)
+		}
+		w.set(nil)
+		w.asked("")
+		if _, err := pull("app:1", image.Never, build(t, "", "three")); kind(err) != image.NotFound {
+			t.Errorf("never, and another pin: %v", err)
+		}
+		if asked := w.asked(""); asked != nil {
+			t.Errorf("never asked for %v", asked)
+		}
+	})
+}
+
+func TestLayersThatImagesShareComeOnce(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	ctx := containerdtest.Context(t)
+	w := watch(t)
+	shared := containerdtest.Blob(t, "shared", 1<<20)
+	var wants []image.Want
+	for _, name := range []string{"a", "b", "c"} {
+		ref := w.host + "/" + name + ":1"
+		containerdtest.Push(t, containerdtest.Image(t, nil, shared, containerdtest.Blob(t, name, 1000)), ref)
+		wants = append(wants, image.Want{Ref: ref})
+	}
+	wants = append(wants, wants[0]) // by two services
+	last := make(map[string]image.Progress)
+	w.asked("")
+	got, err := open(t, client, w.plain()).PullAll(ctx, wants, func(p image.Progress) { last[p.Object] = p })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 4 || got[3].Name != got[0].Name || !strings.HasPrefix(got[1].Name, w.host+"/b@") {
+		t.Errorf("got %v", got)
+	}
+	for ref, p := range last {
+		if p.Done != p.Total || p.Done < 1<<20 {
+			t.Errorf("the last of %s is %+v", ref, p)
+		}
+	}
+	blobs := w.asked("GET /v2/")
+	seen := make(map[string]bool)
+	for _, line := range blobs {
+		_, blob, isBlob := strings.Cut(line, "/blobs/")
+		if isBlob && seen[blob] {
+			t.Errorf("fetched twice: %s", line)
+		}
+		seen[blob] = isBlob
+	}
+}
+
+func TestLayersCannotWriteOutsideOfTheirImage(t *testing.T) {
+	each(t, func(t *testing.T, client *containerd.Client) {
+		ctx := containerdtest.Context(t)
+		w := watch(t)
+		outside := t.TempDir()
+		victim := outside + "/victim"
+		if err := os.WriteFile(victim, []byte("unharmed"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		up := strings.Repeat("../", 20)
+		for name, entries := range map[string][]ociimage.Entry{
+			"dots":            {{Name: up + victim[1:], Data: []byte("x")}},
+			"absolute":        {{Name: victim, Data: []byte("x")}},
+			"through a link":  {{Name: "door", Type: '2', Link: outside}, {Name: "door/victim", Data: []byte("x")}},
+			"upwards":         {{Name: "door", Type: '2', Link: up + outside[1:]}, {Name: "door/victim", Data: []byte("x")}},
+			"hard link":       {{Name: "twin", Type: '1', Link: victim}, {Name: "twin", Data: []byte("x")}},
+			"hard link, dots": {{Name: "twin", Type: '1', Link: up + victim[1:]}, {Name: "twin", Data: []byte("x")}},
+			"whiteout":        {{Name: "door", Type: '2', Link: outside}, {Name: "door/.wh.victim"}},
+			"opaque":          {{Name: "door", Type: '2', Link: outside}, {Name: "door/.wh..wh..opq"}},
+			"new name":        {{Name: "door", Type: '2', Link: outside}, {Name: "door/new", Data: []byte("x")}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				a, err := ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{{Entries: entries}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ref := w.push(t, strings.NewReplacer(" ", "-", ",", "").Replace(name)+":1", a)
+				_, err = open(t, client, w.plain()).Pull(ctx, image.Want{Ref: ref}, nil) // some are refused, some stay inside
+				t.Log(err)
+				if data, err := os.ReadFile(victim); err != nil || string(data) != "unharmed" {
+					t.Errorf("outside is %q now, %v", data, err)
+				}
+				if entries, err := os.ReadDir(outside); err != nil || len(entries) != 1 {
+					t.Errorf("outside there are %v, %v", entries, err)
+				}
+			})
+		}
+	})
+}

@@ -1,0 +1,542 @@
+package runtime
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/network"
+)
+
+// defaultNetwork is the network of a service that names none.
+const defaultNetwork = "default"
+
+// shortID is how much of a container's id names it.
+const shortID = 12
+
+// Options of networks, as Docker calls them.
+const (
+	optionICC        = "com.docker.network.bridge.enable_icc"
+	optionMasquerade = "com.docker.network.bridge.enable_ip_masquerade"
+	optionBinding    = "com.docker.network.bridge.host_binding_ipv4"
+	optionMTU        = "com.docker.network.driver.mtu"
+)
+
+// locating is the search for the place of one project. What its containers have
+// already stays as it is, where the project allows it.
+type locating struct {
+	e       *Engine
+	p       *compose.Project
+	name    string
+	all     []container.Container
+	others  map[string]placement // by project
+	former  map[Replica]seat
+	place   placement
+	known   map[string]network.Network       // by key
+	taken   map[string]map[netip.Addr]string // by name of the network; by whom
+	reserve []network.Port                   // that former containers of the project have
+}
+
+// locateLocked finds the place of a project; it needs e.mu.
+func (e *Engine) locateLocked(ctx context.Context, all []container.Container, p *Project) (placement, error) {
+	l := &locating{
+		e: e, p: p.Compose, name: p.Name, all: all,
+		others: e.placementsLocked(all),
+		former: make(map[Replica]seat),
+		known:  make(map[string]network.Network),
+		taken:  make(map[string]map[netip.Addr]string),
+	}
+	delete(l.others, p.Name)
+	var own []container.Container
+	for _, c := range all {
+		if c.Labels.Project == p.Name {
+			own = append(own, c)
+			l.reserve = append(l.reserve, c.Labels.Ports...)
+		}
+	}
+	for _, s := range recorded(current(own)).seats {
+		l.former[s.Replica] = s
+	}
+	for _, step := range []func(context.Context) error{l.networks, l.reserveAddresses, l.seats, l.joined, l.shared, l.publish} {
+		if err := step(ctx); err != nil {
+			return placement{}, err
+		}
+	}
+	return l.place, nil
+}
+
+// each goes through the services of the project with their replicas, in order.
+func (l *locating) each(do func(s *compose.Service, r Replica) error) error {
+	for _, name := range l.p.Order() {
+		s := l.p.Services[name]
+		for n := 1; n <= s.Replicas; n++ {
+			if err := do(s, Replica{name, n}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// attachments are the networks of a service.
+func attachments(s *compose.Service) []compose.Attachment {
+	if s.Network.Mode != compose.ModePrivate {
+		return nil
+	}
+	if len(s.Attached) == 0 {
+		return []compose.Attachment{{Network: defaultNetwork}}
+	}
+	return s.Attached
+}
+
+// definition is the network of a key.
+func (l *locating) definition(key string) *compose.Network {
+	if n := l.p.Networks[key]; n != nil {
+		return n
+	}
+	return &compose.Network{Name: l.name + "_" + key}
+}
+
+// networks finds or chooses the networks of the project.
+func (l *locating) networks(context.Context) error {
+	return l.each(func(s *compose.Service, _ Replica) error {
+		for _, a := range attachments(s) {
+			if _, ok := l.known[a.Network]; ok {
+				continue
+			}
+			w, err := l.network(l.definition(a.Network))
+			if err != nil {
+				return err
+			}
+			l.known[a.Network] = w
+		}
+		return nil
+	})
+}
+
+func (l *locating) network(n *compose.Network) (network.Network, error) {
+	w := wantedNetwork(n)
+	var used []netip.Prefix
+	for _, project := range slices.Sorted(maps.Keys(l.others)) {
+		for _, other := range l.others[project].networks() {
+			switch {
+			case other.Name != n.Name:
+				used = append(used, other.Subnet, other.Subnet6)
+			case n.External || matches(other, w, n):
+				return other, nil
+			default:
+				return w, conflict(l.name, "network %s is that of project %s, which defines it otherwise", n.Name, project)
+			}
+		}
+	}
+	if n.External {
+		return w, &Error{Code: NotFound, Object: l.name, Err: fmt.Errorf("network %s is declared as external, and no project that runs has it", n.Name)}
+	}
+	for _, c := range l.all {
+		if c.Labels.Project != l.name {
+			continue
+		}
+		for _, a := range c.Labels.Sandbox.Attached {
+			switch {
+			case a.Network.Name != n.Name:
+				used = append(used, a.Network.Subnet, a.Network.Subnet6)
+			case matches(a.Network, w, n):
+				return a.Network, nil
+			}
+		}
+	}
+	for _, own := range l.known {
+		used = append(used, own.Subnet, own.Subnet6)
+	}
+	used = slices.DeleteFunc(used, func(p netip.Prefix) bool { return !p.IsValid() })
+	chosen, err := l.e.networks.Choose(w, n.IPv6, used)
+	if err != nil {
+		return w, fail(codeOfNetwork(err), l.name, err)
+	}
+	return chosen, nil
+}
+
+// wantedNetwork is what the project says of a network; the rest is chosen.
+func wantedNetwork(n *compose.Network) network.Network {
+	w := network.Network{
+		Name:     n.Name,
+		NoIPv4:   n.NoIPv4,
+		Internal: n.Internal,
+		Unmasked: n.Options[compose.OptionMasquerade] == "false",
+		Apart:    n.Options[compose.OptionICC] == "false",
+	}
+	if n.Driver == "macvlan" || n.Driver == "ipvlan" {
+		w.Driver = n.Driver
+		w.Parent = n.Options["parent"]
+		w.Mode = n.Options[n.Driver+"_mode"]
+	}
+	_, _ = fmt.Sscan(n.Options[optionMTU], &w.MTU) // the room compose has checked it
+	for _, pool := range n.Pools {
+		switch {
+		case pool.Subnet.Addr().Is4() && !w.Subnet.IsValid():
+			w.Subnet, w.Gateway = pool.Subnet.Masked(), pool.Gateway
+		case pool.Subnet.Addr().Is6() && !w.Subnet6.IsValid():
+			w.Subnet6, w.Gateway6 = pool.Subnet.Masked(), pool.Gateway
+		}
+	}
+	return w
+}
+
+// matches tells whether a network is as the project wants it.
+func matches(is, want network.Network, n *compose.Network) bool {
+	either := func(is, want netip.Prefix, isGateway, wantGateway netip.Addr) bool {
+		return (!want.IsValid() || is == want) && (!wantGateway.IsValid() || isGateway == wantGateway)
+	}
+	return is.Driver == want.Driver && is.Parent == want.Parent && is.Mode == want.Mode &&
+		is.Internal == want.Internal && is.Unmasked == want.Unmasked && is.Apart == want.Apart && is.MTU == want.MTU &&
+		is.Subnet.IsValid() == !n.NoIPv4 && is.Subnet6.IsValid() == (n.IPv6 || want.Subnet6.IsValid()) &&
+		either(is.Subnet, want.Subnet, is.Gateway, want.Gateway) && either(is.Subnet6, want.Subnet6, is.Gateway6, want.Gateway6)
+}
+
+// reserveAddresses notes who has which address: other projects, those that the
+// project fixes, and what its replicas have already.
+func (l *locating) reserveAddresses(context.Context) error {
+	for project, place := range l.others {
+		for _, s := range place.seats {
+			for _, a := range s.box.Attached {
+				l.take(a.Network.Name, fmt.Sprintf("%s of project %s", s.Replica, project), a.Address, a.Address6)
+			}
+		}
+	}
+	for key, w := range l.known {
+		l.take(w.Name, "the gateway", w.Gateway, w.Gateway6)
+		for _, pool := range l.definition(key).Pools {
+			for name, address := range pool.Taken {
+				l.take(w.Name, "kept for "+name, address)
+			}
+		}
+	}
+	err := l.each(func(s *compose.Service, r Replica) error {
+		for _, a := range attachments(s) {
+			for _, address := range []netip.Addr{a.IPv4, a.IPv6} {
+				if !address.IsValid() {
+					continue
+				}
+				w := l.known[a.Network]
+				if by, ok := l.taken[w.Name][address]; ok {
+					return conflict(r.Service, "cannot give %s address %s on network %s: it is that of %s", r, address, w.Name, by)
+				}
+				l.take(w.Name, r.String(), address)
+			}
+		}
+		return nil
+	})
+	for r, s := range l.former {
+		for _, a := range s.box.Attached {
+			for _, address := range []netip.Addr{a.Address, a.Address6} {
+				if _, ok := l.taken[a.Network.Name][address]; !ok {
+					l.take(a.Network.Name, r.String(), address)
+				}
+			}
+		}
+	}
+	return err
+}
+
+func (l *locating) take(name, by string, addresses ...netip.Addr) {
+	if l.taken[name] == nil {
+		l.taken[name] = make(map[netip.Addr]string)
+	}
+	for _, a := range addresses {
+		if a.IsValid() {
+			l.taken[name][a] = by
+		}
+	}
+}
+
+// seats places the replicas that have a sandbox of their own.
+func (l *locating) seats(context.Context) error {
+	return l.each(func(s *compose.Service, r Replica) error {
+		seat := seat{Replica: r, project: l.name, name: s.ContainerName}
+		switch s.Network.Mode {
+		case compose.ModeService, compose.ModeContainer:
+		default:
+			var err error
+			if seat.box, err = l.box(s, r); err != nil {
+				return err
+			}
+		}
+		l.place.seats = append(l.place.seats, seat)
+		return nil
+	})
+}
+
+func (l *locating) box(s *compose.Service, r Replica) (network.Sandbox, error) {
+	box := network.Sandbox{
+		Project: l.name, Service: r.Service, Number: r.Number,
+		Host:       s.Network.Mode == compose.ModeHost,
+		Hostname:   cmp.Or(s.Hostname, r.Service),
+		Domainname: s.Domainname,
+		DNS:        s.DNS,
+		DNSSearch:  s.DNSSearch,
+		DNSOptions: s.DNSOptions,
+	}
+	if box.Host {
+		box.Hostname = s.Hostname
+	}
+	if box.Hostname != r.Service && !box.Host {
+		box.Names = append(box.Names, r.Service)
+	}
+	for _, a := range attachments(s) {
+		box.Names = append(box.Names, a.Aliases...)
+	}
+	if s.ContainerName != "" {
+		box.Names = append(box.Names, s.ContainerName)
+	}
+	for _, link := range s.Links {
+		box.Links = append(box.Links, network.Link{Service: link.Service, Name: link.Name})
+	}
+	for _, a := range attachments(s) {
+		link, err := l.attach(a, r)
+		if err != nil {
+			return box, err
+		}
+		box.Attached = append(box.Attached, link)
+	}
+	box.Extra = extraHosts(s.ExtraHosts, box)
+	return box, nil
+}
+
+func (l *locating) attach(a compose.Attachment, r Replica) (network.Attachment, error) {
+	w := l.known[a.Network]
+	link := network.Attachment{
+		Network: w, Address: a.IPv4, Address6: a.IPv6, Further: a.LinkLocal, MAC: a.MAC,
+		Interface: a.Interface, Aliases: a.Aliases, Sysctls: a.Sysctls,
+	}
+	former, _ := attachment(l.former[r].box, w.Name)
+	for _, family := range []struct {
+		subnet  netip.Prefix
+		former  netip.Addr
+		address *netip.Addr
+	}{{w.Subnet, former.Address, &link.Address}, {w.Subnet6, former.Address6, &link.Address6}} {
+		switch {
+		case !family.subnet.IsValid() || family.address.IsValid():
+		case family.subnet.Contains(family.former) && l.taken[w.Name][family.former] == r.String():
+			*family.address = family.former
+		default:
+			next, err := network.NextAddress(w, l.within(a.Network, family.subnet), slices.Collect(maps.Keys(l.taken[w.Name])))
+			if err != nil {
+				return link, err
+			}
+			*family.address = next
+		}
+		l.take(w.Name, r.String(), *family.address)
+	}
+	return link, nil
+}
+
+// within is the part of a subnet that addresses are given from.
+func (l *locating) within(key string, subnet netip.Prefix) netip.Prefix {
+	for _, pool := range l.definition(key).Pools {
+		if pool.Subnet.Masked() == subnet && pool.Range.IsValid() {
+			return pool.Range.Masked()
+		}
+	}
+	return subnet
+}
+
+// extraHosts are the lines that a service asks for; host-gateway is the device
+// as the service sees it.
+func extraHosts(extra []compose.ExtraHost, box network.Sandbox) []network.Host {
+	var hosts []network.Host
+	for _, x := range extra {
+		address := x.Address
+		if !address.IsValid() {
+			address = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+			if len(box.Attached) > 0 {
+				if w := box.Attached[0].Network; w.Gateway.IsValid() {
+					address = w.Gateway
+				} else if w.Gateway6.IsValid() {
+					address = w.Gateway6
+				}
+			}
+		}
+		hosts = append(hosts, network.Host{Address: address, Names: []string{x.Name}})
+	}
+	return hosts
+}
+
+// joined places the replicas that live in the sandbox of another.
+func (l *locating) joined(context.Context) error {
+	for range l.place.seats { // one may join one that joins one
+		waiting := ""
+		for i := range l.place.seats {
+			s := &l.place.seats[i]
+			if s.box.Project != "" {
+				continue
+			}
+			box, err := l.boxOf(l.p.Services[s.Service].Network, s.Replica)
+			if err != nil {
+				return err
+			}
+			if s.box = box; box.Project == "" {
+				waiting = s.Service
+			}
+		}
+		if waiting == "" {
+			return nil
+		}
+	}
+	if len(l.place.seats) == 0 {
+		return nil
+	}
+	return &Error{Code: Unsupported, Object: l.name, Err: errors.New("services share their network in a circle")}
+}
+
+// boxOf is the sandbox that a replica joins; zero while that is not known.
+func (l *locating) boxOf(n compose.Namespace, r Replica) (network.Sandbox, error) {
+	other, err := l.other("network", n, r)
+	return other.box, err
+}
+
+// shared finds whose process identifiers and shared memory each replica shares.
+func (l *locating) shared(context.Context) error {
+	for i := range l.place.seats {
+		s := &l.place.seats[i]
+		service := l.p.Services[s.Service]
+		for _, n := range []struct {
+			kind specs.LinuxNamespaceType
+			compose.Namespace
+		}{{specs.PIDNamespace, service.PID}, {specs.IPCNamespace, service.IPC}} {
+			if n.Mode != compose.ModeService && n.Mode != compose.ModeContainer {
+				continue
+			}
+			other, err := l.other(string(n.kind)+" namespace", n.Namespace, s.Replica)
+			if err != nil {
+				return err
+			}
+			s.shares = append(s.shares, container.Join{Kind: n.kind, Project: other.project, Service: other.Service, Number: other.Number})
+		}
+	}
+	return nil
+}
+
+// other is the replica whose namespace r shares: the one of the same number
+// where a service has several.
+func (l *locating) other(what string, n compose.Namespace, r Replica) (seat, error) {
+	if n.Mode == compose.ModeService {
+		for _, number := range []int{r.Number, 1} {
+			if s, ok := l.place.seat(Replica{n.Of, number}); ok {
+				return s, nil
+			}
+		}
+		return seat{}, missing(r, what, "service "+n.Of)
+	}
+	places := map[string]placement{l.name: l.place}
+	maps.Copy(places, l.others)
+	for project, place := range places {
+		for _, s := range place.seats {
+			if s.name == n.Of || containerName(project, s.Replica) == n.Of {
+				return s, nil
+			}
+		}
+	}
+	for _, c := range l.all {
+		if c.Labels.Project != l.name && (c.ID == n.Of || len(n.Of) >= shortID && strings.HasPrefix(c.ID, n.Of)) {
+			return seatOf(c), nil
+		}
+	}
+	return seat{}, missing(r, what, "container "+n.Of)
+}
+
+func missing(r Replica, what, of string) error {
+	return &Error{Code: NotFound, Object: r.Service, Err: fmt.Errorf("cannot share the %s of %s: it does not run", what, of)}
+}
+
+// publish chooses the ports of the device.
+func (l *locating) publish(ctx context.Context) error {
+	taken := l.reserve
+	for _, place := range l.others {
+		taken = append(taken, place.ports()...)
+	}
+	for _, s := range l.place.seats {
+		for _, p := range l.p.Services[s.Service].Ports {
+			if s.own() && p.HostPort != 0 && p.LastPort <= p.HostPort {
+				taken = append(taken, network.Port{Protocol: p.Protocol, HostIP: p.HostIP, HostPort: p.HostPort, Address: netip.IPv4Unspecified()})
+			}
+		}
+	}
+	for i := range l.place.seats {
+		s := &l.place.seats[i]
+		if !s.own() {
+			continue
+		}
+		via, ok := published(s.box)
+		if !ok {
+			continue
+		}
+		for _, port := range l.p.Services[s.Service].Ports {
+			ports, err := l.port(ctx, port, *s, via, taken)
+			if err != nil {
+				return err
+			}
+			s.ports = append(s.ports, ports...)
+			taken = append(taken, ports...)
+		}
+	}
+	return nil
+}
+
+// published is the link that published ports lead to: the first that is reached
+// from outside.
+func published(box network.Sandbox) (network.Attachment, bool) {
+	i := slices.IndexFunc(box.Attached, func(a network.Attachment) bool { return !a.Network.Internal && a.Network.Driver == "" })
+	if i < 0 {
+		return network.Attachment{}, false
+	}
+	return box.Attached[i], true
+}
+
+// port is one published port, for each family that the link has.
+func (l *locating) port(ctx context.Context, p compose.Port, s seat, via network.Attachment, taken []network.Port) ([]network.Port, error) {
+	var ports []network.Port
+	for _, address := range []netip.Addr{via.Address, via.Address6} {
+		if address.IsValid() && (!p.HostIP.IsValid() || p.HostIP.Is4() == address.Is4()) {
+			ports = append(ports, network.Port{Protocol: p.Protocol, HostIP: p.HostIP, ContainerPort: p.ContainerPort, Address: address})
+		}
+	}
+	if len(ports) == 0 {
+		return nil, &Error{Code: Unsupported, Object: s.Service, Err: fmt.Errorf("cannot publish port %d on %s: network %s has no addresses of that kind", p.ContainerPort, p.HostIP, via.Network.Name)}
+	}
+	last := max(p.HostPort, p.LastPort)
+	number := p.HostPort
+	if p.HostPort == 0 || last > p.HostPort {
+		if number = l.formerPort(p, s, last); number == 0 {
+			var err error
+			if number, err = l.e.networks.FreePort(ctx, p.Protocol, p.HostIP, p.HostPort, last, taken); err != nil {
+				return nil, fail(codeOfNetwork(err), s.Service, err)
+			}
+		}
+	}
+	for i := range ports {
+		ports[i].HostPort = number
+	}
+	return ports, nil
+}
+
+// formerPort is the port of the device that the replica has already for this
+// one; 0 where it has none.
+func (l *locating) formerPort(p compose.Port, s seat, last uint16) uint16 {
+	for _, f := range l.former[s.Replica].ports {
+		inRange := p.HostPort == 0 || p.HostPort <= f.HostPort && f.HostPort <= last
+		again := slices.ContainsFunc(s.ports, func(q network.Port) bool { return samePort(f, q) })
+		if f.Protocol == p.Protocol && f.ContainerPort == p.ContainerPort && f.HostIP == p.HostIP && inRange && !again {
+			return f.HostPort
+		}
+	}
+	return 0
+}

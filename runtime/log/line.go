@@ -1,0 +1,97 @@
+package log
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+	"unicode/utf8"
+)
+
+// The streams of a container.
+const (
+	Stdout = "stdout"
+	Stderr = "stderr"
+)
+
+const (
+	// maxText is where a line is split, as Docker does.
+	maxText = 16 << 10
+	// maxLine is the longest line of a file: each byte of text may become an
+	// escape of six.
+	maxLine = 6*maxText + 256
+)
+
+// Entry is a line that a container printed, or a part of a very long one.
+type Entry struct {
+	Source string    // name of the source it came from
+	Stream string    // Stdout or Stderr; empty: unknown, of a log of plain text
+	Time   time.Time // zero: unknown
+	Text   []byte    // with its end of line, unless more of the line follows; valid until the next entry
+}
+
+// appendEntry appends a line of a log file: {"log":"text\n","stream":"stdout","time":"..."}.
+func appendEntry(b []byte, stream string, text []byte, at time.Time) []byte {
+	b = append(b, `{"log":"`...)
+	b = appendEscaped(b, text)
+	b = append(b, `","stream":"`...)
+	b = append(b, stream...)
+	b = append(b, `","time":"`...)
+	b = at.UTC().AppendFormat(b, time.RFC3339Nano)
+	return append(b, "\"}\n"...)
+}
+
+// appendEscaped writes text as part of a JSON string. What is not UTF-8 becomes
+// U+FFFD: JSON has no place for it.
+func appendEscaped(b, text []byte) []byte {
+	const hex = "0123456789abcdef"
+	for i := 0; i < len(text); {
+		c := text[i]
+		if c >= utf8.RuneSelf {
+			r, size := utf8.DecodeRune(text[i:])
+			switch {
+			case r == utf8.RuneError && size == 1:
+				b = append(b, `\ufffd`...)
+			case r == '\u2028' || r == '\u2029': // ends of lines for some readers
+				b = append(b, `\u202`...)
+				b = append(b, hex[r&0xf])
+			default:
+				b = append(b, text[i:i+size]...)
+			}
+			i += size
+			continue
+		}
+		switch {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c == '\n':
+			b = append(b, '\\', 'n')
+		case c == '\r':
+			b = append(b, '\\', 'r')
+		case c == '\t':
+			b = append(b, '\\', 't')
+		case c < ' ':
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&0xf])
+		default:
+			b = append(b, c)
+		}
+		i++
+	}
+	return b
+}
+
+// parseEntry reads a line of a log file. What is none is taken for text: better
+// to be shown than to be missed.
+func parseEntry(line []byte) Entry {
+	var e struct {
+		Log    *string   `json:"log"`
+		Stream string    `json:"stream"`
+		Time   time.Time `json:"time"`
+	}
+	if !bytes.HasPrefix(line, []byte("{")) || json.Unmarshal(line, &e) != nil || e.Log == nil {
+		return Entry{Text: line}
+	}
+	if e.Stream != Stderr {
+		e.Stream = Stdout
+	}
+	return Entry{Stream: e.Stream, Time: e.Time, Text: []byte(*e.Log)}
+}

@@ -1,0 +1,309 @@
+package log
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Options say which part of a log is read.
+type Options struct {
+	Tail   int       // the last so many lines of each; 0: all that is kept; less: none of what is there already
+	Since  time.Time // lines from then on; zero: all. Plain text has no times: it is not left out
+	Until  time.Time // lines up to then; zero: all. With Follow it ends then
+	Stream string    // Stdout or Stderr; empty: both
+	Follow bool      // go on with what is appended
+}
+
+// lookAgain is after how many entries the sources that had nothing to say are
+// asked again while others go on.
+const lookAgain = 256
+
+// Merge is the output of several logs, in the order of time as far as it is known.
+// It needs one goroutine, that of Run, and a few pages for each log.
+type Merge struct {
+	o       Options
+	watcher *watcher // nil: Follow is not set
+
+	mu     sync.Mutex
+	added  []Source // and not yet taken over
+	sealed bool
+	dirs   map[string]int32 // watched for new names; of Run alone
+
+	sources []*source // of Run alone
+}
+
+// NewMerge makes a Merge without logs.
+func NewMerge(o Options) *Merge {
+	m := &Merge{o: o, dirs: make(map[string]int32)}
+	if o.Follow {
+		m.watcher = newWatcher()
+	}
+	return m
+}
+
+// Add adds a log, from any goroutine: before Run, from its last lines that Tail
+// asks for, or while it runs, from its start. A log that is being read is not added
+// twice. One that does not exist is waited for until Seal.
+func (m *Merge) Add(s Source) {
+	m.mu.Lock()
+	m.added = append(m.added, s)
+	m.mu.Unlock()
+	m.poke()
+}
+
+// Seal says that nothing will be added: Run ends once all logs are removed.
+func (m *Merge) Seal() {
+	m.mu.Lock()
+	m.sealed = true
+	m.mu.Unlock()
+	m.poke()
+}
+
+func (m *Merge) poke() {
+	if m.watcher != nil {
+		m.watcher.poke()
+	}
+}
+
+// Run calls each for every entry, oldest first. Without Follow it ends when all is
+// read; with Follow also at the end of ctx, which is no error, and when after Seal
+// all logs are removed. It can be called once.
+//
+// A reader that is slower than the rotations misses what they dropped, and goes
+// on with the oldest line that is left.
+func (m *Merge) Run(ctx context.Context, each func(Entry) error) (err error) {
+	defer func() {
+		for _, s := range m.sources {
+			s.close()
+		}
+		if m.watcher != nil {
+			_ = m.watcher.close()
+		}
+		if err != nil {
+			err = fmt.Errorf("cannot read logs: %w", err)
+		}
+	}()
+	waiting := ctx
+	if !m.o.Until.IsZero() {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithDeadline(ctx, m.o.Until)
+		defer cancel()
+	}
+	tail := m.o.Tail
+	for {
+		sealed, err := m.takeOver(tail)
+		if err != nil {
+			return err
+		}
+		tail = 0 // what comes later is wanted from its start
+		last := waiting.Err() != nil || !m.o.Follow
+		if err := m.deliver(ctx, each); err != nil || ctx.Err() != nil {
+			return err
+		}
+		if last {
+			return m.finish(each)
+		}
+		again, err := m.dropRemoved(each, sealed)
+		if err != nil || sealed && len(m.sources) == 0 {
+			return err
+		}
+		if again {
+			continue
+		}
+		changes, err := m.watcher.wait(waiting)
+		if err != nil {
+			return err
+		}
+		if err := m.touch(changes); err != nil {
+			return err
+		}
+	}
+}
+
+// takeOver opens what was added.
+func (m *Merge) takeOver(tail int) (sealed bool, err error) {
+	m.mu.Lock()
+	added, sealed := m.added, m.sealed
+	m.added = nil
+	m.mu.Unlock()
+	for _, a := range added {
+		if i := slices.IndexFunc(m.sources, func(s *source) bool { return s.Path == a.Path }); i >= 0 {
+			// It may be about to end, for one that comes after it.
+			m.sources[i].again = true
+			continue
+		}
+		s := &source{Source: a, watch: -1}
+		m.sources = append(m.sources, s)
+		// What happens to its names from now on is told.
+		if err := m.watchDir(filepath.Dir(a.Path)); err != nil {
+			return sealed, err
+		}
+		if err := m.open(s, tail); err != nil {
+			return sealed, err
+		}
+	}
+	return sealed, nil
+}
+
+func (m *Merge) watchDir(dir string) error {
+	if _, known := m.dirs[dir]; known || m.watcher == nil {
+		return nil
+	}
+	watch, err := m.watcher.add(dir, true)
+	m.dirs[dir] = watch
+	return err
+}
+
+// open opens a log if it is there and not yet open, and has changes of its current
+// file told.
+func (m *Merge) open(s *source, tail int) (err error) {
+	if s.file == nil {
+		err = s.open(tail)
+	}
+	if err != nil || s.file == nil || m.watcher == nil {
+		return err
+	}
+	s.dry, s.moved = false, true
+	s.watch, err = m.watcher.add(s.named(), false)
+	return err
+}
+
+// deliver hands on all that is there.
+func (m *Merge) deliver(ctx context.Context, each func(Entry) error) error {
+	for count := 1; ctx.Err() == nil; count++ {
+		var next *source
+		for _, s := range m.sources {
+			if count%lookAgain == 0 {
+				s.dry = false
+			}
+			if err := s.fill(m.o); err != nil {
+				return err
+			}
+			if s.has && (next == nil || s.head.Time.Before(next.head.Time)) {
+				next = s
+			}
+		}
+		if next == nil {
+			return nil
+		}
+		next.has = false
+		if err := each(next.head); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish hands on the last lines that have no end.
+func (m *Merge) finish(each func(Entry) error) error {
+	for _, s := range m.sources {
+		if err := m.finishOne(s, each); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Merge) finishOne(s *source, each func(Entry) error) error {
+	s.finish(m.o)
+	if !s.has {
+		return nil
+	}
+	s.has = false
+	return each(s.head)
+}
+
+// dropRemoved lets go of logs that were removed, and after Seal of those that
+// are not there. A log that was found to be removed may have got a last line
+// before that: again says to look once more.
+func (m *Merge) dropRemoved(each func(Entry) error, sealed bool) (again bool, err error) {
+	kept := m.sources[:0]
+	for _, s := range m.sources {
+		switch {
+		case s.file == nil && sealed:
+			continue
+		case s.file == nil:
+		case s.gone:
+			err = m.finishOne(s, each)
+			s.close()
+			if err != nil {
+				return false, err
+			}
+			wanted := s.again
+			*s = source{Source: s.Source, watch: -1}
+			if err := m.open(s, 0); err != nil {
+				return false, err
+			}
+			// Another one may have taken its place, in another form perhaps.
+			if s.file == nil && !wanted {
+				continue
+			}
+			again = true
+		case s.moved:
+			s.moved = false
+			if s.file.removed() {
+				s.gone, s.dry, again = true, false, true
+			}
+		}
+		kept = append(kept, s)
+	}
+	clear(m.sources[len(kept):])
+	m.sources = kept
+	return again, nil
+}
+
+// touch has the logs read again that changed.
+func (m *Merge) touch(changes []change) error {
+	for _, c := range changes {
+		for _, s := range m.sources {
+			anything := c == change{}
+			named := c.name != "" && s.hasName(c.name)
+			itself := c.name == "" && c.watch == s.watch
+			if !anything && !named && !itself {
+				continue
+			}
+			s.dry = false
+			if itself && !c.moved {
+				continue
+			}
+			// It may go on in another file.
+			if err := m.open(s, 0); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Follow reads logs until ctx is done or all of them are removed.
+func Follow(ctx context.Context, sources []Source, o Options, each func(Entry) error) error {
+	o.Follow = true
+	return run(ctx, sources, o, each)
+}
+
+// Read copies what the container printed to w as it was, oldest line first. With
+// Follow it goes on until ctx is done or the log is removed, neither of which is an
+// error. A log that does not exist is fs.ErrNotExist, with Follow too.
+func Read(ctx context.Context, path string, o Options, w io.Writer) error {
+	if _, err := written(path); err != nil {
+		return fmt.Errorf("cannot read log: %w", err)
+	}
+	return run(ctx, []Source{{Path: path}}, o, func(e Entry) error {
+		_, err := w.Write(e.Text)
+		return err
+	})
+}
+
+func run(ctx context.Context, sources []Source, o Options, each func(Entry) error) error {
+	m := NewMerge(o)
+	for _, s := range sources {
+		m.Add(s)
+	}
+	m.Seal()
+	return m.Run(ctx, each)
+}

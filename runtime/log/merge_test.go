@@ -1,0 +1,282 @@
+package log_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/runtime/log"
+)
+
+func stamp(seconds int) time.Time { return time.Unix(1_700_000_000+int64(seconds), 0).UTC() }
+
+// writeJSON makes the current file of a log of lines "second stream text".
+func writeJSON(t *testing.T, path string, lines ...string) {
+	t.Helper()
+	var b strings.Builder
+	for _, l := range lines {
+		var second int
+		var stream, text string
+		if _, err := fmt.Sscan(l, &second, &stream, &text); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, `{"log":"%s\n","stream":"%s","time":"%s"}`+"\n", text, stream, stamp(second).Format(time.RFC3339Nano))
+	}
+	if err := os.WriteFile(path, []byte(b.String()), 0o640); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMerge(t *testing.T) {
+	dir := t.TempDir()
+	web, db, old, none := log.Path(dir, "web"), log.Path(dir, "db"), log.Path(dir, "old"), log.Path(dir, "none")
+	writeJSON(t, log.JSONPath(web)+".1", "1 stdout one", "3 stderr three")
+	writeJSON(t, log.JSONPath(web), "5 stdout five", "7 stdout seven")
+	writeJSON(t, log.JSONPath(db), "2 stdout two", "4 stdout four", "6 stderr six")
+	if err := os.WriteFile(old, []byte(`{"log":"not ours\n"}`+"\nplain"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	both := []log.Source{{Name: "web", Path: web}, {Name: "db", Path: db}}
+	for name, c := range map[string]struct {
+		sources []log.Source
+		o       log.Options
+		want    string
+	}{
+		"by time":                {both, log.Options{}, "web one, db two, web three, db four, web five, db six, web seven"},
+		"the last of each":       {both, log.Options{Tail: 1}, "db six, web seven"},
+		"the last of two files":  {both[:1], log.Options{Tail: 3}, "web three, web five, web seven"},
+		"more than there are":    {both[:1], log.Options{Tail: 9}, "web one, web three, web five, web seven"},
+		"nothing of the past":    {both, log.Options{Tail: -1}, ""},
+		"from a time":            {both, log.Options{Since: stamp(5)}, "web five, db six, web seven"},
+		"up to a time":           {both, log.Options{Until: stamp(3)}, "web one, db two, web three"},
+		"between":                {both, log.Options{Since: stamp(3), Until: stamp(4)}, "web three, db four"},
+		"one stream":             {both, log.Options{Stream: log.Stderr}, "web three, db six"},
+		"followed up to a time":  {both, log.Options{Until: stamp(2), Follow: true}, "web one, db two"},
+		"none that is not there": {[]log.Source{{Name: "none", Path: none}}, log.Options{}, ""},
+		"plain text as it is":    {[]log.Source{{Name: "old", Path: old}}, log.Options{Since: stamp(1)}, `old {"log":"not ours\n"}, old plain`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			m := log.NewMerge(c.o)
+			for _, s := range c.sources {
+				m.Add(s)
+				m.Add(s) // once is enough
+			}
+			m.Seal()
+			err := m.Run(t.Context(), func(e log.Entry) error {
+				got = append(got, e.Source+" "+strings.TrimSuffix(string(e.Text), "\n"))
+				return nil
+			})
+			if err != nil || strings.Join(got, ", ") != c.want {
+				t.Errorf("got %s, %v; want %s", strings.Join(got, ", "), err, c.want)
+			}
+		})
+	}
+}
+
+// merged runs a Merge in the background.
+func merged(t *testing.T, o log.Options, first log.Source) (*log.Merge, <-chan string, func() error) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(stop)
+	m := log.NewMerge(o)
+	m.Add(first)
+	entries, done := make(chan string, 100_000), make(chan error, 1)
+	go func() {
+		done <- m.Run(ctx, func(e log.Entry) error {
+			entries <- e.Source + " " + strings.TrimSuffix(string(e.Text), "\n")
+			return nil
+		})
+	}()
+	return m, entries, func() error {
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(20 * time.Second):
+			t.Fatal("it does not end")
+			return nil
+		}
+	}
+}
+
+func expectEntries(t *testing.T, entries <-chan string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		select {
+		case got := <-entries:
+			if got != w {
+				t.Fatalf("got %q, want %q", got, w)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("nothing came, want %q", w)
+		}
+	}
+}
+
+func TestMergeTakesFurtherLogs(t *testing.T) {
+	dir := t.TempDir()
+	paths := []string{log.Path(dir, "a"), log.Path(dir, "b")}
+	say := func(path, text string) {
+		log.NewWriter(path, log.Keep{}).Copy(log.Stdout, strings.NewReader(text))
+	}
+	say(paths[0], "past\n")
+	m, entries, end := merged(t, log.Options{Follow: true, Tail: -1}, log.Source{Name: "web-1", Path: paths[0]})
+	// When it has begun cannot be seen from here: speak until it listens.
+	for n := 0; len(entries) == 0; n++ {
+		say(paths[0], "now\n")
+	}
+	expectEntries(t, entries, "web-1 now")
+	for len(entries) > 0 {
+		<-entries
+	}
+
+	// The container is made anew: the next one is added before it prints, or after.
+	m.Add(log.Source{Name: "web-1", Path: paths[1]})
+	say(paths[1], "anew\n")
+	for got := range entries {
+		if got == "web-1 anew" {
+			break
+		}
+	}
+	if err := log.Remove(paths[0]); err != nil {
+		t.Fatal(err)
+	}
+	say(paths[1], "further\n")
+	expectEntries(t, entries, "web-1 further")
+	// The one that was removed starts again.
+	m.Add(log.Source{Name: "web-1", Path: paths[0]})
+	say(paths[0], "again\n")
+	expectEntries(t, entries, "web-1 again")
+	m.Seal()
+	for _, path := range paths {
+		if err := log.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whoever keeps up sees every line, however often the shim rotates.
+func TestMergeFollowsRotations(t *testing.T) {
+	for _, files := range []int{2, 5} {
+		t.Run(fmt.Sprint(files, " files"), func(t *testing.T) {
+			path := log.Path(t.TempDir(), "c")
+			w := log.NewWriter(path, log.Keep{MaxSize: 4 << 10, MaxFile: files})
+			m, entries, end := merged(t, log.Options{Follow: true}, log.Source{Name: "c", Path: path})
+			const count = 3000
+			for n := range count {
+				w.Copy(log.Stdout, strings.NewReader(fmt.Sprintf("%d\n", n)))
+				if n%10 == 9 {
+					for i := n - 9; i <= n; i++ {
+						expectEntries(t, entries, fmt.Sprint("c ", i))
+					}
+				}
+			}
+			m.Seal()
+			if err := log.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Whoever is slower misses lines, but sees none twice, torn or out of order, and
+// the end in any case.
+func TestMergeWhileBeingRotatedFast(t *testing.T) {
+	for _, files := range []int{1, 2, 4} {
+		t.Run(fmt.Sprint(files, " files"), func(t *testing.T) {
+			path := log.Path(t.TempDir(), "c")
+			w := log.NewWriter(path, log.Keep{MaxSize: 4 << 10, MaxFile: files})
+			_, entries, _ := merged(t, log.Options{Follow: true}, log.Source{Name: "c", Path: path})
+			const count = 20_000
+			for n := range count {
+				w.Copy(log.Stdout, strings.NewReader(fmt.Sprintf("%06d\n", n)))
+			}
+			seen, previous := 0, -1
+			for previous < count-1 {
+				select {
+				case entry := <-entries:
+					var n int
+					if _, err := fmt.Sscanf(entry, "c %06d", &n); err != nil || len(entry) != 8 || n <= previous {
+						t.Fatalf("%q after %d", entry, previous)
+					}
+					seen, previous = seen+1, n
+				case <-time.After(20 * time.Second):
+					t.Fatalf("nothing comes after %d", previous)
+				}
+			}
+			t.Logf("%d of %d lines seen", seen, count)
+		})
+	}
+}
+
+func TestMergePassesOverWhatIsNoEntry(t *testing.T) {
+	path := log.Path(t.TempDir(), "c")
+	text := `{"log":"a\n","stream":"stdout","time":"2026-01-01T00:00:00Z"}` + "\n" +
+		"garbage\n" + `{"log":"half` + "\n" + strings.Repeat("x", 300_000) + "\n" +
+		`{"log":"b\n","stream":"stderr","time":"2026-01-01T00:00:01Z"}` + "\n" + `{"log":"under way`
+	if err := os.WriteFile(log.JSONPath(path), []byte(text), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	if err := log.Read(t.Context(), path, log.Options{}, &got); err != nil {
+		t.Fatal(err)
+	}
+	if want := "a\ngarbage\n{\"log\":\"half\n" + strings.Repeat("x", 300_000) + "\nb\n"; got.String() != want {
+		t.Errorf("got %d bytes: %.60q", got.Len(), got.String())
+	}
+}
+
+// FuzzRead takes any file for a log: nothing makes it fail, end late or grow.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(`{"log":"a\n","stream":"stdout","time":"2026-01-01T00:00:00Z"}`+"\n"), 1)
+	f.Add([]byte("{\"log\":\"\\u0000\\ud800\"}\n{}\n[]\nnull\n{\"log\":1}\n"), 0)
+	f.Add([]byte("\n\n{\"log\":\"x\",\"time\":\"9999\"}\n"), 2)
+	f.Fuzz(func(t *testing.T, text []byte, tail int) {
+		path := log.Path(t.TempDir(), "c")
+		if err := os.WriteFile(log.JSONPath(path), text, 0o640); err != nil {
+			t.Fatal(err)
+		}
+		var got, plain bytes.Buffer
+		if err := log.Read(t.Context(), path, log.Options{Tail: tail}, &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Len() > 3*len(text) { // U+FFFD has three bytes
+			t.Errorf("%d bytes of %d", got.Len(), len(text))
+		}
+		// What is written comes back.
+		again := log.Path(t.TempDir(), "c")
+		log.NewWriter(again, log.Keep{}).Copy(log.Stdout, bytes.NewReader(text))
+		if err := log.Read(t.Context(), again, log.Options{}, &plain); len(text) > 0 && err != nil {
+			t.Fatal(err)
+		}
+		if want := bytes.ToValidUTF8(text, nil); len(text) < 4<<10 && !bytes.Equal(bytes.ReplaceAll(plain.Bytes(), []byte("\ufffd"), nil), bytes.ReplaceAll(want, []byte("\ufffd"), nil)) {
+			t.Errorf("got %q of %q", plain.Bytes(), text)
+		}
+	})
+}
+
+// A container that got our shim with another margolite goes on in the other form.
+func TestMergeGoesOnInTheOtherForm(t *testing.T) {
+	path := log.Path(t.TempDir(), "c")
+	if err := os.WriteFile(path, []byte("plain\n"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	_, entries, _ := merged(t, log.Options{Follow: true}, log.Source{Name: "c", Path: path})
+	expectEntries(t, entries, "c plain")
+	w := log.NewWriter(path, log.Keep{})
+	if err := w.Open(); err != nil {
+		t.Fatal(err)
+	}
+	w.Copy(log.Stdout, strings.NewReader("json\n"))
+	expectEntries(t, entries, "c json")
+}

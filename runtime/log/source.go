@@ -1,0 +1,139 @@
+package log
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"time"
+)
+
+// Source is one log to be read.
+type Source struct {
+	Name string // for whoever reads: web-1
+	Path string // as from [Path]
+}
+
+// source is a log that is being read, line by line.
+type source struct {
+	Source
+	file  file // nil: it is not there, or not yet
+	json  bool
+	text  []byte // read, from at on not yet delivered
+	at    int
+	head  Entry // the next to be delivered, if has
+	has   bool
+	dry   bool // nothing more is there for now
+	moved bool // the log may have been removed
+	gone  bool // it was: what is there is all
+	again bool // it was added once more
+	watch int32
+}
+
+// open opens the log if it is there.
+func (s *source) open(tail int) error {
+	f, err := openFile(s.Path, tail)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s.file = f
+	_, s.json = f.(*chain)
+	return nil
+}
+
+func (s *source) close() {
+	if s.file != nil {
+		s.file.close()
+		s.file = nil
+	}
+}
+
+// named is the file that is, or will be, written to.
+func (s *source) named() string {
+	if s.json {
+		return JSONPath(s.Path)
+	}
+	return s.Path
+}
+
+// hasName tells whether a file of this name would be one of the log's.
+func (s *source) hasName(name string) bool {
+	return name == filepath.Base(s.Path) || name == filepath.Base(JSONPath(s.Path))
+}
+
+// fill makes the next entry the head, or finds that there is none for now.
+func (s *source) fill(o Options) error {
+	for !s.has && !s.dry && s.file != nil {
+		line, err := s.line()
+		if err != nil {
+			return err
+		}
+		if line == nil {
+			s.dry = true
+			return nil
+		}
+		s.setHead(line, o)
+	}
+	return nil
+}
+
+// finish makes head what is left of a line that never ended.
+func (s *source) finish(o Options) {
+	if rest := s.text[s.at:]; !s.has && !s.json && len(rest) > 0 {
+		s.at = len(s.text)
+		s.setHead(rest, o)
+	}
+}
+
+// setHead makes a line the head if it is wanted.
+func (s *source) setHead(line []byte, o Options) {
+	if s.json {
+		s.head = parseEntry(line)
+	} else {
+		s.head = Entry{Text: line}
+	}
+	s.head.Source = s.Name
+	s.has = o.wants(s.head)
+}
+
+// line returns the next line with its end; nil if there is none for now. A line
+// that is too long comes in parts.
+func (s *source) line() ([]byte, error) {
+	longest := maxText
+	if s.json {
+		longest = maxLine
+	}
+	searched := 0
+	for {
+		rest := s.text[s.at:]
+		end := bytes.IndexByte(rest[searched:], '\n') + 1
+		if end > 0 {
+			end += searched
+		}
+		if end == 0 && len(rest) >= longest || end > longest {
+			end = longest
+		}
+		if end > 0 {
+			s.at += end
+			return rest[:end], nil
+		}
+		searched = len(rest)
+		block, err := s.file.next()
+		if err != nil || len(block) == 0 {
+			return nil, err
+		}
+		s.text = append(s.text[:copy(s.text, rest)], block...)
+		s.at = 0
+	}
+}
+
+// wants tells whether an entry is asked for. Where its time is not known, it is.
+func (o Options) wants(e Entry) bool {
+	outside := func(at time.Time) bool {
+		return !o.Since.IsZero() && at.Before(o.Since) || !o.Until.IsZero() && at.After(o.Until)
+	}
+	return (e.Time.IsZero() || !outside(e.Time)) && (o.Stream == "" || e.Stream == "" || e.Stream == o.Stream)
+}

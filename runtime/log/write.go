@@ -1,0 +1,232 @@
+package log
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	firstBuffer = 4 << 10 // of one stream; a longer line makes it grow, up to maxText
+	enoughOut   = 8 << 10 // bytes of a file that are written at once, about
+	maxKeptOut  = 32 << 10
+
+	fileMode = 0o640 // output may hold what is nobody else's business
+)
+
+// Writer keeps what one container prints in the log at a path, as lines of JSON,
+// and rotates it. It is for the shim: the container writes for as long as
+// somebody reads.
+//
+// The file is opened at the latest when there is something to be written. What cannot be
+// written is dropped, and counted in a line of the log once there is room again.
+type Writer struct {
+	path  string
+	plain string // the file of another shim
+	keep  Keep
+
+	mu      sync.Mutex // both streams write
+	file    *os.File   // nil: to be opened
+	size    int64
+	out     []byte // lines under way to the file
+	lines   int    // how many these are
+	dropped int    // lines that could not be written
+}
+
+// NewWriter writes the log at path; see [ParseURI].
+func NewWriter(path string, k Keep) *Writer {
+	return &Writer{path: JSONPath(path), plain: path, keep: k.chosen()}
+}
+
+// Open makes the file before there is anything to be written, for whoever looks for
+// it, and removes what another shim wrote there.
+func (w *Writer) Open() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.open(); err != nil {
+		return err
+	}
+	return removeAll(w.plain, older(w.plain))
+}
+
+// Copy keeps what r delivers until r ends. A line is kept when it ends, when it
+// outgrows 16 KiB, or with the end of r.
+func (w *Writer) Copy(stream string, r io.Reader) {
+	buffer := make([]byte, firstBuffer)
+	held := 0
+	for {
+		n, err := r.Read(buffer[held:])
+		held += n
+		if n > 0 {
+			held = w.take(stream, buffer, held)
+		}
+		if err != nil {
+			break
+		}
+		if held == len(buffer) {
+			buffer = append(buffer, make([]byte, len(buffer))...)
+		}
+	}
+	if held > 0 {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.add(stream, buffer[:held])
+		w.flush()
+	}
+}
+
+// take keeps the whole lines of what the buffer holds, and moves the rest to its
+// front; it returns how much that is, always less than maxText.
+func (w *Writer) take(stream string, buffer []byte, held int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := buffer[:held]
+	for {
+		end := bytes.IndexByte(text, '\n') + 1
+		if end == 0 && len(text) >= maxText {
+			end = wholeRunes(text[:maxText])
+		}
+		if end == 0 {
+			break
+		}
+		w.add(stream, text[:end])
+		text = text[end:]
+	}
+	w.flush()
+	return copy(buffer, text)
+}
+
+// wholeRunes is how much of text can be taken without splitting a character.
+func wholeRunes(text []byte) int {
+	for back := 1; back < utf8.UTFMax && back < len(text); back++ {
+		if start := len(text) - back; utf8.RuneStart(text[start]) {
+			if !utf8.FullRune(text[start:]) {
+				return start
+			}
+			break
+		}
+	}
+	return len(text)
+}
+
+func (w *Writer) add(stream string, text []byte) {
+	if len(w.out) >= enoughOut {
+		w.flush()
+	}
+	w.out = appendEntry(w.out, stream, text, time.Now())
+	w.lines++
+}
+
+// flush writes what is under way, or drops it.
+func (w *Writer) flush() {
+	if w.lines == 0 {
+		return
+	}
+	if w.dropped > 0 {
+		notice := fmt.Appendf(nil, "margolite: %d lines of output could not be kept\n", w.dropped)
+		w.out = append(appendEntry(nil, Stderr, notice, time.Now()), w.out...)
+	}
+	if w.write() == nil {
+		w.dropped = 0
+	} else {
+		w.dropped += w.lines
+	}
+	w.out, w.lines = w.out[:0], 0
+	if cap(w.out) > maxKeptOut {
+		w.out = nil
+	}
+}
+
+func (w *Writer) write() error {
+	if err := w.open(); err != nil {
+		return err
+	}
+	if w.size > 0 && w.size+int64(len(w.out)) > w.keep.MaxSize {
+		if err := w.rotate(); err != nil {
+			return err
+		}
+	}
+	n, err := w.file.Write(w.out)
+	if err == nil {
+		w.size += int64(n)
+		return nil
+	}
+	// Half a line is worse than none.
+	return errors.Join(err, w.file.Truncate(w.size), w.Close())
+}
+
+// open opens the file to go on where it ends, at the start of a line.
+func (w *Writer) open() error {
+	if w.file != nil {
+		return nil
+	}
+	f, err := os.OpenFile(w.path, os.O_RDWR|os.O_APPEND|os.O_CREATE, fileMode)
+	if err != nil {
+		return err
+	}
+	size, err := endLine(f)
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	w.file, w.size = f, size
+	return nil
+}
+
+// endLine ends the line that a killed shim left, and returns the size of the file.
+func endLine(f *os.File) (int64, error) {
+	size, err := sizeOf(f)
+	if err != nil || size == 0 {
+		return 0, err
+	}
+	last := make([]byte, 1)
+	if _, err := f.ReadAt(last, size-1); err != nil {
+		return 0, err
+	}
+	if last[0] == '\n' {
+		return size, nil
+	}
+	_, err = f.WriteString("\n")
+	return size + 1, err
+}
+
+// rotate moves every file one on, from the oldest, and starts the next. Readers
+// know a file again by its inode: none is ever written from its start again.
+func (w *Writer) rotate() error {
+	if err := w.Close(); err != nil {
+		return err
+	}
+	if w.keep.MaxFile == 1 { // the new file takes the place of the old one
+		next := w.path + partialSuffix
+		f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Close(), os.Rename(next, w.path)); err != nil {
+			return err
+		}
+		return w.open()
+	}
+	for n := w.keep.MaxFile - 1; n > 0; n-- {
+		err := os.Rename(numbered(w.path, n-1), numbered(w.path, n))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return w.open()
+}
+
+// Close lets go of the file. What comes later opens it again.
+func (w *Writer) Close() error {
+	if w.file == nil {
+		return nil
+	}
+	err := w.file.Close()
+	w.file, w.size = nil, 0
+	return err
+}

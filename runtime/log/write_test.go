@@ -1,0 +1,211 @@
+package log_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/log"
+)
+
+// line is one of a file as other programs read it.
+type line struct {
+	Log    string    `json:"log"`
+	Stream string    `json:"stream"`
+	Time   time.Time `json:"time"`
+}
+
+func linesOf(t *testing.T, path string) []line {
+	t.Helper()
+	var lines []line
+	for text := range strings.Lines(content(t, path)) {
+		var l line
+		if err := json.Unmarshal([]byte(text), &l); err != nil || !strings.HasSuffix(text, "}\n") {
+			t.Fatalf("line %q: %v", text, err)
+		}
+		lines = append(lines, l)
+	}
+	return lines
+}
+
+func TestWriter(t *testing.T) {
+	long := strings.Repeat("x", 16<<10-1)
+	for name, c := range map[string]struct {
+		printed string
+		want    []string
+	}{
+		"lines":                       {"a\n\nb\n", []string{"a\n", "\n", "b\n"}},
+		"a last line without an end":  {"a\nb", []string{"a\n", "b"}},
+		"what JSON escapes":           {"\"\\\t\r\x00\x1b[1m<&>\u2028\n", []string{"\"\\\t\r\x00\x1b[1m<&>\u2028\n"}},
+		"what is no UTF-8":            {"a\xffb\xc3\n", []string{"a\ufffdb\ufffd\n"}},
+		"characters":                  {"grüße 世界\n", []string{"grüße 世界\n"}},
+		"a line of 16 KiB":            {long + "\n", []string{long + "\n"}},
+		"longer lines in parts":       {long + "yz\n", []string{long + "y", "z\n"}},
+		"parts between characters":    {long + "世\n", []string{long, "世\n"}},
+		"many parts":                  {strings.Repeat("x", 64<<10), []string{long + "x", long + "x", long + "x", long + "x"}},
+		"parts of what is no UTF-8":   {long + "\xff\xff\n", []string{long + "\ufffd", "\ufffd\n"}},
+		"nothing of what is not said": {"", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for how, reader := range map[string]func(io.Reader) io.Reader{
+				"at once":   func(r io.Reader) io.Reader { return r },
+				"bytewise":  iotest.OneByteReader,
+				"with EOF":  iotest.DataErrReader,
+				"in halves": iotest.HalfReader,
+			} {
+				path := log.Path(t.TempDir(), "c")
+				before := time.Now()
+				log.NewWriter(path, log.Keep{}).Copy(log.Stderr, reader(strings.NewReader(c.printed)))
+				if len(c.want) == 0 {
+					if _, err := os.Stat(log.JSONPath(path)); !os.IsNotExist(err) {
+						t.Errorf("%s: a file: %v", how, err)
+					}
+					continue
+				}
+				got := linesOf(t, log.JSONPath(path))
+				if len(got) != len(c.want) {
+					t.Fatalf("%s: %d lines, want %d", how, len(got), len(c.want))
+				}
+				for i, l := range got {
+					if l.Log != c.want[i] || l.Stream != "stderr" || l.Time.Before(before.Truncate(0)) || l.Time.After(time.Now()) {
+						t.Errorf("%s: line %d is %.40q of %s at %s, want %.40q", how, i, l.Log, l.Stream, l.Time, c.want[i])
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestWriterRotates(t *testing.T) {
+	for name, c := range map[string]struct {
+		files int
+		want  []string
+	}{
+		"one file":    {1, []string{""}},
+		"two files":   {2, []string{"", ".1"}},
+		"three files": {3, []string{"", ".1", ".2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := log.Path(dir, "c")
+			w := log.NewWriter(path, log.Keep{MaxSize: 4 << 10, MaxFile: c.files})
+			const count = 1000
+			for n := range count {
+				w.Copy(log.Stdout, strings.NewReader(fmt.Sprintf("%d\n", n)))
+			}
+			next := count - 1
+			for i, suffix := range c.want {
+				file := log.JSONPath(path) + suffix
+				if info, err := os.Stat(file); err != nil || info.Size() > 4<<10 || info.Mode() != 0o640 {
+					t.Errorf("%v, %v", info, err)
+				}
+				lines := linesOf(t, file)
+				if i > 0 && len(lines) < 10 {
+					t.Errorf("%s has %d lines only", file, len(lines))
+				}
+				for j := len(lines) - 1; j >= 0; j-- {
+					if want := fmt.Sprintf("%d\n", next); lines[j].Log != want {
+						t.Fatalf("%s: %q, want %q", file, lines[j].Log, want)
+					}
+					next--
+				}
+			}
+			if files, _ := filepath.Glob(dir + "/*"); len(files) != c.files {
+				t.Errorf("files %v", files)
+			}
+			if err := log.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			if files, _ := filepath.Glob(dir + "/*"); len(files) != 0 {
+				t.Errorf("left behind: %v", files)
+			}
+		})
+	}
+}
+
+func TestWriterGoesOnWhereAKilledOneStopped(t *testing.T) {
+	path := log.Path(t.TempDir(), "c")
+	if err := os.WriteFile(log.JSONPath(path), []byte(`{"log":"half a li`), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	log.NewWriter(path, log.Keep{}).Copy(log.Stdout, strings.NewReader("next\n"))
+	first, rest, _ := strings.Cut(content(t, log.JSONPath(path)), "\n")
+	if first != `{"log":"half a li` || !strings.HasPrefix(rest, `{"log":"next\n"`) {
+		t.Errorf("got %q and %q", first, rest)
+	}
+}
+
+// A full file system takes no output away from what comes when there is room
+// again, and does not hold up the container.
+func TestWriterOnAFullFileSystem(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skip("cannot mount:", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	path := log.Path(dir, "c")
+	w := log.NewWriter(path, log.Keep{MaxSize: 1 << 20})
+	w.Copy(log.Stdout, strings.NewReader("first\n"))
+	ballast := filepath.Join(dir, "ballast")
+	_ = os.WriteFile(ballast, make([]byte, 1<<20), 0o600) // as much as fits
+	printed := bytes.Repeat([]byte(strings.Repeat("x", 99)+"\n"), 1000)
+	w.Copy(log.Stdout, bytes.NewReader(printed))
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	w.Copy(log.Stdout, strings.NewReader("last\n"))
+
+	lines := linesOf(t, log.JSONPath(path)) // none is torn
+	var dropped int
+	notice := lines[len(lines)-2]
+	if _, err := fmt.Sscanf(notice.Log, "margolite: %d lines of output could not be kept\n", &dropped); err != nil || notice.Stream != "stderr" {
+		t.Fatalf("line %+v: %v", notice, err)
+	}
+	if lines[0].Log != "first\n" || lines[len(lines)-1].Log != "last\n" || dropped+len(lines)-3 != 1000 || dropped < 500 {
+		t.Errorf("%d lines, %d dropped, from %q to %q", len(lines), dropped, lines[0].Log, lines[len(lines)-1].Log)
+	}
+}
+
+func TestWriterWithoutADirectoryDropsOutput(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "later")
+	w := log.NewWriter(log.Path(dir, "c"), log.Keep{})
+	w.Copy(log.Stdout, strings.NewReader("a\nb\n"))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w.Copy(log.Stdout, strings.NewReader("c\n"))
+	lines := linesOf(t, log.JSONPath(log.Path(dir, "c")))
+	if len(lines) != 2 || !strings.Contains(lines[0].Log, " 2 lines ") || lines[1].Log != "c\n" {
+		t.Errorf("got %+v", lines)
+	}
+}
+
+func BenchmarkWriter(b *testing.B) {
+	chunk := []byte(strings.Repeat(strings.Repeat("x", 99)+"\n", 40))
+	path := log.Path(b.TempDir(), "c")
+	w := log.NewWriter(path, log.Keep{})
+	r, pipe := io.Pipe()
+	done := make(chan struct{})
+	go func() { defer close(done); w.Copy(log.Stdout, r) }()
+	b.SetBytes(int64(len(chunk)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := pipe.Write(chunk); err != nil {
+			b.Fatal(err)
+		}
+	}
+	pipe.Close()
+	<-done
+}

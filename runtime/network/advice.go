@@ -1,0 +1,96 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+)
+
+// Advice says which parts of the host's firewall keep packets from containers,
+// and what to tell it: rules of ours cannot overrule it, for a packet passes
+// only where every table lets it pass. The older iptables is not looked into.
+func Advice(ctx context.Context) ([]Problem, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	conn, err := openTables()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.CloseLasting()
+	w, err := readFirewall(conn)
+	if err != nil {
+		return nil, err
+	}
+	return w.advice(ipv4(), DefaultPools())
+}
+
+// advice looks at what is forwarded, in one family: whoever tells the firewall
+// about one does so for both.
+func (w firewall) advice(f family, pools []netip.Prefix) ([]Problem, error) {
+	var all []Problem
+	for _, c := range w.bases(f, nftables.ChainHookForward) {
+		closed, err := w.closes(c)
+		if err != nil {
+			return nil, err
+		}
+		if !closed {
+			continue
+		}
+		known, err := w.knowsUs(c, pools)
+		if err != nil {
+			return nil, err
+		}
+		if !known {
+			all = append(all, Problem{
+				What: fmt.Sprintf("the firewall drops what is forwarded from and to containers (chain %s of table %s %s)", c.Name, familyName(c.Table.Family), c.Table.Name),
+				Mend: w.mend(c, pools),
+			})
+		}
+	}
+	return all, nil
+}
+
+func familyName(f nftables.TableFamily) string {
+	switch f {
+	case nftables.TableFamilyIPv4:
+		return "ip"
+	case nftables.TableFamilyIPv6:
+		return "ip6"
+	}
+	return "inet"
+}
+
+// mend says what to do in the words of the program that made the chain.
+func (w firewall) mend(c *nftables.Chain, pools []netip.Prefix) string {
+	hasChain := func(name string) bool {
+		return slices.ContainsFunc(w.chains, func(o *nftables.Chain) bool {
+			return o.Name == name && o.Table.Name == c.Table.Name && o.Table.Family == c.Table.Family
+		})
+	}
+	iptables := func(chain string) string {
+		return "at every start run iptables -I " + chain + " -i mgl-+ -j ACCEPT; iptables -I " + chain +
+			" -o mgl-+ -m conntrack --ctstate ESTABLISHED,RELATED,DNAT -j ACCEPT; with IPv6 the same with ip6tables"
+	}
+	switch {
+	case c.Table.Name == "fw4":
+		return "copy packaging/openwrt/margolite.nft to /usr/share/nftables.d/chain-pre/forward/ and run fw4 reload"
+	case c.Table.Name == "firewalld":
+		var sources []string
+		for _, p := range pools {
+			sources = append(sources, "--add-source="+p.String())
+		}
+		return "run firewall-cmd --permanent --zone=trusted " + strings.Join(sources, " ") + " and firewall-cmd --reload"
+	case hasChain("DOCKER-USER"):
+		return iptables("DOCKER-USER")
+	case c.Table.Name == "filter" && c.Name == "FORWARD":
+		return iptables("FORWARD")
+	}
+	return fmt.Sprintf(`add to chain %s of table %s %s, in /etc/nftables.conf as a rule: iifname "mgl-*" accept; `+
+		`oifname "mgl-*" ct state established,related accept; oifname "mgl-*" ct status dnat accept`,
+		c.Name, familyName(c.Table.Family), c.Table.Name)
+}

@@ -1,0 +1,242 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// dns answers in the sandboxes: names of their hosts files from what was written
+// there, all others by asking the nameservers of the host. It has two sockets in
+// each sandbox, and for each a goroutine that waits without a buffer.
+type dns struct {
+	logger *slog.Logger
+	host   nameservers // of the host
+
+	queries chan struct{} // one for each query that is being forwarded
+	buffers sync.Pool     // of *[maxMessage]byte
+
+	mu    sync.Mutex
+	ctx   context.Context // of Serve; nil: not serving
+	zones map[string]*zone
+	wait  sync.WaitGroup
+}
+
+const (
+	maxForwards    = 64 // queries on their way to nameservers, of all sandboxes
+	maxForwardsOne = 16 // of one sandbox
+	maxStreams     = 8  // TCP connections of one sandbox
+)
+
+func newDNS(resolvConf string, logger *slog.Logger) *dns {
+	return &dns{
+		logger:  logger,
+		host:    nameservers{path: resolvConf},
+		queries: make(chan struct{}, maxForwards),
+		buffers: sync.Pool{New: func() any { return new([maxMessage]byte) }},
+		zones:   make(map[string]*zone),
+	}
+}
+
+// zone is what one sandbox is answered.
+type zone struct {
+	dns  *dns
+	name string
+
+	hosts    atomic.Pointer[[]byte] // its hosts file
+	view     atomic.Pointer[view]
+	turn     atomic.Uint32 // which of several addresses comes first
+	forwards atomic.Int32
+	streams  atomic.Int32
+
+	netns   string // path of its namespace; empty: it has none yet
+	inode   uint64 // of the namespace that the sockets are in
+	packets *net.UDPConn
+	listen  *net.TCPListener
+}
+
+// view is how a sandbox sees the world.
+type view struct {
+	netns    string
+	networks []viewed
+	search   []string
+	servers  []netip.Addr // instead of the host's; asked from within the sandbox
+	internal bool         // there is no world
+	closed   bool         // names of one label without an address are not asked for elsewhere
+}
+
+// viewed is a network as seen by a replica on it.
+type viewed struct {
+	name     string
+	prefixes [2]netip.Prefix
+}
+
+// Serve answers DNS queries in every sandbox that EnsureSandbox has been called
+// for since the start, until ctx ends. While it does not run, a query there is
+// refused at once, and the next nameserver of the sandbox's resolv.conf is asked.
+func (n *Networks) Serve(ctx context.Context) error {
+	d := n.dns
+	d.mu.Lock()
+	if d.ctx != nil {
+		d.mu.Unlock()
+		return errors.New("cannot serve names: they are served already")
+	}
+	d.ctx = ctx
+	for _, z := range d.zones {
+		z.open()
+	}
+	d.mu.Unlock()
+
+	<-ctx.Done()
+	d.mu.Lock()
+	d.ctx = nil
+	for _, z := range d.zones {
+		z.close()
+	}
+	d.mu.Unlock()
+	d.wait.Wait()
+	return nil
+}
+
+// setHosts takes over what the hosts file of a sandbox says.
+func (d *dns) setHosts(s Sandbox, content []byte) {
+	if !s.hasDNS() {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.zone(s.file()).hosts.Store(&content)
+}
+
+// ensure answers in the sandbox, whose namespace is there. Where that cannot be
+// done the sandbox asks others, which know everything but other replicas that its
+// hosts file does not name.
+func (d *dns) ensure(s Sandbox, netns string, search []string) {
+	if !s.hasDNS() {
+		d.remove(s.file())
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	z := d.zone(s.file())
+	z.netns = netns
+	z.view.Store(s.view(netns, search))
+	if d.ctx != nil {
+		z.open()
+	}
+}
+
+// remove lets go of the namespace of a sandbox.
+func (d *dns) remove(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if z := d.zones[name]; z != nil {
+		z.close()
+		delete(d.zones, name)
+	}
+}
+
+func (d *dns) zone(name string) *zone {
+	z := d.zones[name]
+	if z == nil {
+		z = &zone{dns: d, name: name}
+		z.hosts.Store(new([]byte))
+		z.view.Store(new(view))
+		d.zones[name] = z
+	}
+	return z
+}
+
+// hasDNS says whether a sandbox is answered: not one that is on the host's network
+// or on none.
+func (s Sandbox) hasDNS() bool { return !s.Host && len(s.Attached) > 0 }
+
+// isInternal says whether a sandbox has no way out.
+func (s Sandbox) isInternal() bool {
+	for _, a := range s.Attached {
+		if !a.Network.Internal {
+			return false
+		}
+	}
+	return true
+}
+
+func (s Sandbox) view(netns string, search []string) *view {
+	v := &view{netns: netns, search: search, internal: s.isInternal(), closed: s.minDots() > 0}
+	for _, a := range s.Attached {
+		v.networks = append(v.networks, viewed{a.Network.Name, [2]netip.Prefix{a.Network.Subnet, a.Network.Subnet6}})
+	}
+	for _, addr := range s.DNS {
+		if addr != dnsAddress {
+			v.servers = append(v.servers, addr)
+		}
+	}
+	return v
+}
+
+// open opens the sockets of a zone in its namespace, unless they are there. The
+// caller holds the lock.
+func (z *zone) open() {
+	if z.netns == "" {
+		return
+	}
+	var stat unix.Stat_t
+	err := unix.Stat(z.netns, &stat)
+	if err == nil && z.packets != nil && z.inode == stat.Ino {
+		return
+	}
+	z.close()
+	if err == nil {
+		err = inside(z.netns, z.openInside)
+	}
+	if err != nil {
+		z.close()
+		z.dns.logger.Warn("names are not served, the host's nameservers are asked instead", "sandbox", z.name, "error", err)
+		return
+	}
+	z.inode = stat.Ino
+	ctx, packets, listen := z.dns.ctx, z.packets, z.listen
+	z.dns.wait.Go(func() { z.servePackets(ctx, packets) })
+	z.dns.wait.Go(func() { z.serveStreams(ctx, listen) })
+}
+
+// openInside opens the sockets where port 53 is sent to. They cannot have that
+// port: a container may be a nameserver itself, on all its addresses.
+func (z *zone) openInside() error {
+	var last error
+	for port := firstPort; port < firstPort+maxPortTries; port++ {
+		at := netip.AddrPortFrom(dnsAddress, port)
+		packets, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
+		if err == nil {
+			var listen *net.TCPListener
+			if listen, err = net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(at)); err == nil {
+				z.packets, z.listen = packets, listen
+				return redirect(at)
+			}
+			_ = packets.Close()
+		}
+		last = err
+		if !errors.Is(err, unix.EADDRINUSE) {
+			break
+		}
+	}
+	return fmt.Errorf("cannot open sockets for names: %w", last)
+}
+
+// close ends the goroutines of a zone. The caller holds the lock.
+func (z *zone) close() {
+	if z.packets != nil {
+		_ = z.packets.Close()
+	}
+	if z.listen != nil {
+		_ = z.listen.Close()
+	}
+	z.packets, z.listen, z.inode = nil, nil, 0
+}

@@ -1,0 +1,562 @@
+package network_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/margolite/margolite/runtime/network"
+)
+
+const ours = "127.0.0.11"
+
+// names is a lab whose host has this resolv.conf; %s is the other host, which is
+// a nameserver.
+func names(t *testing.T, resolvConf string) *lab {
+	t.Helper()
+	l := newLab(t)
+	file := filepath.Join(t.TempDir(), "resolv.conf")
+	must(t, os.WriteFile(file, []byte(strings.ReplaceAll(resolvConf, "%s", outsideAddr)), 0o644))
+	var err error
+	l.Networks, err = network.New(network.Options{RunDir: l.runDir, ResolvConf: file, Logger: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	nameserver(t, l.outside, outsideAddr, "198.51.100.7")
+	return l
+}
+
+// serveNames runs Serve until stop.
+func (l *lab) serveNames() (stop func()) {
+	l.t.Helper()
+	ctx, cancel := context.WithCancel(l.ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- l.Serve(ctx) }()
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			cancel()
+			must(l.t, <-ended)
+		}
+	}
+	l.t.Cleanup(stop)
+	return stop
+}
+
+// with sets up a sandbox that sees these hosts, and waits until it is answered.
+func (l *lab) with(s network.Sandbox, hosts ...network.Host) string {
+	l.t.Helper()
+	paths, err := l.EnsureSandbox(l.ctx, s, hosts)
+	must(l.t, err)
+	return paths.NetNS
+}
+
+// answered waits until the sandbox is.
+func (l *lab) answered(netns string) {
+	l.t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		if _, err := query(l.t, netns, "udp", ours, "localhost", dnsmessage.TypeA, 0); err == nil {
+			return
+		} else if time.Now().After(deadline) {
+			l.t.Fatal(err)
+		}
+	}
+}
+
+// nameserver knows ext.example and, with many addresses, big.example. What it is
+// asked for over UDP comes in two packets, of which the first is forged.
+func nameserver(t *testing.T, netns, at, address string) {
+	t.Helper()
+	answer := func(query []byte, stream bool) []byte {
+		var p dnsmessage.Parser
+		header, err := p.Start(query)
+		if err != nil {
+			return nil
+		}
+		q, err := p.Question()
+		if err != nil {
+			return nil
+		}
+		reply := dnsmessage.Message{
+			Header:    dnsmessage.Header{ID: header.ID, Response: true, RecursionAvailable: true},
+			Questions: []dnsmessage.Question{q},
+		}
+		h := dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 60}
+		switch strings.ToLower(q.Name.String()) {
+		case "ext.example.", "single.":
+			if q.Type == dnsmessage.TypeA {
+				reply.Answers = append(reply.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.AResource{A: netip.MustParseAddr(address).As4()}})
+			}
+		case "big.example.":
+			reply.Truncated = !stream
+			for i := range byte(100) {
+				if stream {
+					reply.Answers = append(reply.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.AResource{A: [4]byte{198, 51, 100, i}}})
+				}
+			}
+		case "mute.example.":
+			return nil
+		case "refused.example.":
+			reply.RCode = dnsmessage.RCodeRefused
+		default:
+			reply.RCode = dnsmessage.RCodeNameError
+		}
+		message, err := reply.Pack()
+		if err != nil {
+			return nil
+		}
+		return message
+	}
+	inside(t, netns, func() {
+		conn, err := net.ListenPacket("udp4", at+":53")
+		must(t, err)
+		t.Cleanup(func() { conn.Close() })
+		go func() {
+			buffer := make([]byte, 4096)
+			for {
+				n, from, err := conn.ReadFrom(buffer)
+				if err != nil {
+					return
+				}
+				if reply := answer(buffer[:n], false); reply != nil {
+					forged := slices.Clone(reply)
+					forged[0]++
+					_, _ = conn.WriteTo(forged[:len(forged)-1], from)
+					_, _ = conn.WriteTo(reply, from)
+				}
+			}
+		}()
+		listener, err := net.Listen("tcp4", at+":53")
+		must(t, err)
+		t.Cleanup(func() { listener.Close() })
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				var size [2]byte
+				if _, err := io.ReadFull(conn, size[:]); err == nil {
+					message := make([]byte, binary.BigEndian.Uint16(size[:]))
+					if _, err := io.ReadFull(conn, message); err == nil {
+						reply := answer(message, true)
+						_, _ = conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(reply))), reply...))
+					}
+				}
+				conn.Close()
+			}
+		}()
+	})
+}
+
+// query asks a nameserver from a namespace; edns is how large an answer may be.
+func query(t testing.TB, netns, protocol, server, name string, kind dnsmessage.Type, edns int) (dnsmessage.Message, error) {
+	t.Helper()
+	var reply dnsmessage.Message
+	ask := dnsmessage.Message{
+		Header:    dnsmessage.Header{ID: 7, RecursionDesired: true},
+		Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(name + "."), Type: kind, Class: dnsmessage.ClassINET}},
+	}
+	if edns > 0 {
+		var h dnsmessage.ResourceHeader
+		must(t, h.SetEDNS0(edns, 0, false))
+		ask.Additionals = []dnsmessage.Resource{{Header: h, Body: &dnsmessage.OPTResource{}}}
+	}
+	message, err := ask.Pack()
+	must(t, err)
+	inside(t, netns, func() {
+		var conn net.Conn
+		if conn, err = net.DialTimeout(protocol+"4", server+":53", patience); err != nil {
+			return
+		}
+		defer conn.Close()
+		must(t, conn.SetDeadline(time.Now().Add(2*patience)))
+		answer := make([]byte, 64<<10)
+		var n int
+		if protocol == "tcp" {
+			if _, err = conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(message))), message...)); err != nil {
+				return
+			}
+			if _, err = io.ReadFull(conn, answer[:2]); err == nil {
+				n, err = io.ReadFull(conn, answer[:binary.BigEndian.Uint16(answer)])
+			}
+		} else if _, err = conn.Write(message); err == nil {
+			n, err = conn.Read(answer)
+		}
+		if err == nil {
+			err = reply.Unpack(answer[:n])
+		}
+	})
+	if err == nil && (reply.ID != 7 || !reply.Response) {
+		t.Errorf("header %+v", reply.Header)
+	}
+	return reply, err
+}
+
+// told is what a reply says, in short.
+func told(reply dnsmessage.Message, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	var all []string
+	for _, a := range reply.Answers {
+		switch body := a.Body.(type) {
+		case *dnsmessage.AResource:
+			all = append(all, netip.AddrFrom4(body.A).String())
+		case *dnsmessage.AAAAResource:
+			all = append(all, netip.AddrFrom16(body.AAAA).String())
+		case *dnsmessage.PTRResource:
+			all = append(all, body.PTR.String())
+		}
+	}
+	slices.Sort(all)
+	if reply.RCode != dnsmessage.RCodeSuccess {
+		return strings.TrimPrefix(reply.RCode.String(), "RCode")
+	}
+	return strings.Join(all, " ")
+}
+
+func host(addr string, names ...string) network.Host {
+	return network.Host{Address: netip.MustParseAddr(addr), Names: names}
+}
+
+func TestServeAnswersFromTheHostsFile(t *testing.T) {
+	l := names(t, "nameserver %s\nsearch site.example\n")
+	w := l.network("shop")
+	s := replica(w, "web", 1)
+	own := s.Address().String()
+	db, far := s.Address().Next().String(), "fd00::5"
+	l.serveNames()
+	netns := l.with(s, host(db, "db", "Database"), host(far, "db"), host("192.0.2.1", "abroad", "abroad.example.com"))
+	l.answered(netns)
+	ptr := func(addr string) string {
+		b := netip.MustParseAddr(addr).As4()
+		return fmt.Sprintf("%d.%d.%d.%d.in-addr.arpa", b[3], b[2], b[1], b[0])
+	}
+	for _, c := range []struct {
+		name string
+		kind dnsmessage.Type
+		want string
+	}{
+		{"web", dnsmessage.TypeA, own},
+		{"db", dnsmessage.TypeA, db},
+		{"db", dnsmessage.TypeAAAA, far},
+		{"DB", dnsmessage.TypeA, db},
+		{"database", dnsmessage.TypeA, db},
+		{"database", dnsmessage.TypeAAAA, ""},
+		{"database", dnsmessage.TypeMX, ""},
+		{"abroad.example.com", dnsmessage.TypeA, "192.0.2.1"},
+		{"localhost", dnsmessage.TypeA, "127.0.0.1"},
+		{"db." + w.Name, dnsmessage.TypeA, db},
+		{"abroad." + w.Name, dnsmessage.TypeA, "NameError"},
+		{"db.other_default", dnsmessage.TypeA, "NameError"},
+		{ptr(db), dnsmessage.TypePTR, "db."},
+		{ptr(w.Gateway.String()), dnsmessage.TypePTR, "NameError"},
+		{ptr("198.51.100.1"), dnsmessage.TypePTR, "NameError"},
+		{"5.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.d.f.ip6.arpa", dnsmessage.TypePTR, "db."},
+		{"ext.example", dnsmessage.TypeA, "198.51.100.7"},
+		{"ext.example", dnsmessage.TypeAAAA, ""},
+		{"single", dnsmessage.TypeA, "198.51.100.7"},
+		{"nobody.example", dnsmessage.TypeA, "NameError"},
+		{"refused.example", dnsmessage.TypeA, "Refused"},
+		{"db.site.example", dnsmessage.TypeA, db}, // which nobody on site is called
+	} {
+		for _, protocol := range []string{"udp", "tcp"} {
+			if got := told(query(t, netns, protocol, ours, c.name, c.kind, 0)); got != c.want {
+				t.Errorf("%s, %s over %s: got %q, want %q", c.name, c.kind, protocol, got, c.want)
+			}
+		}
+	}
+	// The file changes with the project.
+	must(t, l.WriteHosts(s, []network.Host{host(own, "later")}))
+	if got := told(query(t, netns, "udp", ours, "later", dnsmessage.TypeA, 0)); got != own {
+		t.Errorf("got %q, want %q", got, own)
+	}
+	if got := told(query(t, netns, "udp", ours, "db", dnsmessage.TypeA, 0)); got != "NameError" {
+		t.Errorf("got %q of a name that is gone", got)
+	}
+}
+
+func TestServeIsUnderstoodByPrograms(t *testing.T) {
+	l := names(t, "nameserver %s\n")
+	s := replica(l.network("shop"), "web", 1)
+	l.serveNames()
+	netns := l.with(s, host("192.0.2.1", "db"))
+	l.answered(netns)
+	for name, want := range map[string]string{"db": "192.0.2.1", "ext.example": "198.51.100.7"} {
+		t.Run("nslookup "+name, func(t *testing.T) {
+			busybox, err := exec.LookPath("busybox")
+			if err != nil {
+				t.Skip("busybox is not installed")
+			}
+			inside(t, netns, func() {
+				out, err := exec.Command(busybox, "nslookup", name, ours).CombinedOutput()
+				if err != nil || !strings.Contains(string(out), want) {
+					t.Errorf("%v\n%s", err, out)
+				}
+			})
+		})
+		t.Run("Go "+name, func(t *testing.T) {
+			resolver := net.Resolver{PreferGo: true, Dial: func(_ context.Context, protocol, _ string) (conn net.Conn, err error) {
+				inside(t, netns, func() { conn, err = net.Dial(protocol, ours+":53") })
+				return conn, err
+			}}
+			got, err := resolver.LookupHost(t.Context(), name+".")
+			if err != nil || !slices.Equal(got, []string{want}) {
+				t.Errorf("got %v, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestServeManyReplicas(t *testing.T) {
+	l := names(t, "nameserver %s\n")
+	w := l.network("shop")
+	s := replica(w, "web", 1)
+	var hosts []network.Host
+	addr := s.Address()
+	const count = 100
+	for i := range count {
+		addr = addr.Next()
+		hosts = append(hosts, network.Host{Address: addr, Names: []string{"worker", fmt.Sprintf("shop-worker-%d", i+1)}})
+	}
+	l.serveNames()
+	netns := l.with(s, hosts...)
+	l.answered(netns)
+	firsts := make(map[string]bool)
+	for range 20 {
+		reply, err := query(t, netns, "udp", ours, "worker", dnsmessage.TypeA, 0)
+		must(t, err)
+		if len(reply.Answers) < 20 || !reply.Truncated {
+			t.Fatalf("%d addresses in a small packet, truncated: %v", len(reply.Answers), reply.Truncated)
+		}
+		firsts[fmt.Sprint(reply.Answers[0].Body)] = true
+	}
+	if len(firsts) < 20 {
+		t.Errorf("%d different addresses came first in 20 answers", len(firsts))
+	}
+	if reply, err := query(t, netns, "udp", ours, "worker", dnsmessage.TypeA, 4096); err != nil || len(reply.Answers) != count || reply.Truncated {
+		t.Errorf("%d addresses in a large packet, truncated: %v, %v", len(reply.Answers), reply.Truncated, err)
+	}
+	if reply, err := query(t, netns, "tcp", ours, "worker", dnsmessage.TypeA, 0); err != nil || len(reply.Answers) != count || reply.Truncated {
+		t.Errorf("%d addresses over TCP, truncated: %v, %v", len(reply.Answers), reply.Truncated, err)
+	}
+	// What comes from elsewhere may be as large.
+	if reply, err := query(t, netns, "udp", ours, "big.example", dnsmessage.TypeA, 0); err != nil || !reply.Truncated {
+		t.Errorf("truncated: %v, %v", reply.Truncated, err)
+	}
+	if reply, err := query(t, netns, "tcp", ours, "big.example", dnsmessage.TypeA, 0); err != nil || len(reply.Answers) != count {
+		t.Errorf("%d addresses over TCP, %v", len(reply.Answers), err)
+	}
+}
+
+func TestWithoutTheAgentTheNextNameserverIsAsked(t *testing.T) {
+	l := names(t, "nameserver 127.0.0.53\nnameserver %s\noptions timeout:1\nsearch site.example\n")
+	s := replica(l.network("shop"), "web", 1)
+	netns := l.with(s)
+	content, err := os.ReadFile(l.Paths(s).ResolvConf)
+	must(t, err)
+	if want := "nameserver 127.0.0.11\nnameserver " + outsideAddr + "\nsearch site.example\noptions timeout:1 ndots:0\n"; string(content) != want {
+		t.Errorf("resolv.conf is\n%swant\n%s", content, want)
+	}
+	refused := func() {
+		t.Helper()
+		for _, protocol := range []string{"udp", "tcp"} {
+			before := time.Now()
+			_, err := query(t, netns, protocol, ours, "ext.example", dnsmessage.TypeA, 0)
+			if !errors.Is(err, syscall.ECONNREFUSED) || time.Since(before) > time.Second {
+				t.Errorf("%s: %v after %s, want to be refused at once", protocol, err, time.Since(before))
+			}
+		}
+	}
+	refused()
+	stop := l.serveNames()
+	l.answered(netns)
+	if got := told(query(t, netns, "udp", ours, "ext.example", dnsmessage.TypeA, 0)); got != "198.51.100.7" {
+		t.Errorf("got %q", got)
+	}
+	stop()
+	refused()
+	l.serveNames()
+	l.answered(netns)
+}
+
+// A container may be a nameserver itself, on all its addresses.
+func TestServeLeavesPort53ToContainers(t *testing.T) {
+	l := names(t, "nameserver %s\n")
+	w := l.network("shop")
+	a, b := replica(w, "a", 1), replica(w, "b", 2)
+	must(t, l.SyncPorts(l.ctx, nil, []network.Network{w}))
+	l.serveNames()
+	first := l.with(a)
+	l.answered(first)
+	nameserver(t, first, "0.0.0.0", "198.51.100.8")
+	l.answered(first)
+
+	// Whoever wants that one is told so by its service, and asks it by itself:
+	// the host may be unable to reach it.
+	b.DNS = []netip.Addr{a.Address()}
+	second := l.with(b, host("192.0.2.1", "db"))
+	l.answered(second)
+	for name, want := range map[string]string{"db": "192.0.2.1", "ext.example": "198.51.100.8"} {
+		for _, protocol := range []string{"udp", "tcp"} {
+			if got := told(query(t, second, protocol, ours, name, dnsmessage.TypeA, 0)); got != want {
+				t.Errorf("%s over %s: got %q, want %q", name, protocol, got, want)
+			}
+		}
+	}
+	content, err := os.ReadFile(l.Paths(b).ResolvConf)
+	must(t, err)
+	if want := "nameserver 127.0.0.11\nnameserver " + a.Address().String() + "\noptions ndots:0\n"; string(content) != want {
+		t.Errorf("resolv.conf is\n%swant\n%s", content, want)
+	}
+}
+
+func TestServeOnAnInternalNetwork(t *testing.T) {
+	l := names(t, "nameserver %s\n")
+	w := l.network("shop")
+	w.Internal = true
+	s := replica(w, "web", 1)
+	l.serveNames()
+	netns := l.with(s, host("192.0.2.1", "db"))
+	l.answered(netns)
+	if got := told(query(t, netns, "udp", ours, "db", dnsmessage.TypeA, 0)); got != "192.0.2.1" {
+		t.Errorf("got %q", got)
+	}
+	if got := told(query(t, netns, "udp", ours, "ext.example", dnsmessage.TypeA, 0)); got != "ServerFailure" {
+		t.Errorf("got %q of the world outside", got)
+	}
+	content, err := os.ReadFile(l.Paths(s).ResolvConf)
+	must(t, err)
+	if want := "nameserver 127.0.0.11\noptions ndots:0\n"; string(content) != want {
+		t.Errorf("resolv.conf is\n%swant\n%s", content, want)
+	}
+}
+
+func TestServeWithDotsAndDomainsOfTheService(t *testing.T) {
+	l := names(t, "nameserver %s\nsearch site.example\noptions ndots:3\n")
+	s := replica(l.network("shop"), "web", 1)
+	s.DNSSearch, s.DNSOptions = []string{"plant.example"}, []string{"ndots:1", "timeout:2"}
+	l.serveNames()
+	netns := l.with(s, host("192.0.2.1", "db"))
+	l.answered(netns)
+	for name, want := range map[string]string{
+		"db": "192.0.2.1", "db.plant.example": "192.0.2.1", "db.site.example": "NameError",
+		"single": "NameError", // its domain comes next
+	} {
+		if got := told(query(t, netns, "udp", ours, name, dnsmessage.TypeA, 0)); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+	content, err := os.ReadFile(l.Paths(s).ResolvConf)
+	must(t, err)
+	if want := "nameserver 127.0.0.11\nnameserver " + outsideAddr + "\nsearch plant.example\noptions ndots:1 timeout:2\n"; string(content) != want {
+		t.Errorf("resolv.conf is\n%swant\n%s", content, want)
+	}
+}
+
+// A container that asks for more than there is to be had keeps nobody else from
+// asking.
+func TestServeBoundsWhatOneSandboxAsks(t *testing.T) {
+	l := names(t, "nameserver %s\n")
+	w := l.network("shop")
+	greedy, modest := replica(w, "greedy", 1), replica(w, "modest", 2)
+	l.serveNames()
+	first, second := l.with(greedy), l.with(modest)
+	l.answered(first)
+	l.answered(second)
+	var ask dnsmessage.Message
+	ask.Questions = []dnsmessage.Question{{Name: dnsmessage.MustNewName("mute.example."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}
+	message, err := ask.Pack()
+	must(t, err)
+	failed := 0
+	inside(t, first, func() {
+		conn, err := net.Dial("udp4", ours+":53")
+		must(t, err)
+		defer conn.Close()
+		for range 200 {
+			_, err := conn.Write(message)
+			must(t, err)
+		}
+		must(t, conn.SetReadDeadline(time.Now().Add(time.Second)))
+		for buffer := make([]byte, 512); ; failed++ {
+			if _, err := conn.Read(buffer); err != nil {
+				return
+			}
+		}
+	})
+	if failed < 100 {
+		t.Errorf("%d queries failed at once, want most of 200", failed)
+	}
+	if got := told(query(t, second, "udp", ours, "ext.example", dnsmessage.TypeA, 0)); got != "198.51.100.7" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestRemovedSandboxIsNotHeldByItsSockets(t *testing.T) {
+	l := names(t, "nameserver %s\n")
+	w := l.network("shop")
+	l.serveNames()
+	s := replica(w, "web", 1)
+	netns := l.with(s)
+	l.answered(netns)
+	before := runtime.NumGoroutine()
+	for range 3 {
+		must(t, l.RemoveSandbox(l.ctx, s))
+		l.answered(l.with(s)) // made anew, and answered anew
+	}
+	deadline := time.Now().Add(patience)
+	for runtime.NumGoroutine() > before {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		}
+		runtime.Gosched()
+	}
+}
+
+// What a sandbox costs, save its hosts file.
+func TestServeCostsLittle(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes many sandboxes")
+	}
+	l := names(t, "nameserver %s\n")
+	w := l.network("shop")
+	used := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc + m.StackInuse
+	}
+	const count = 60
+	var all []string
+	for i := range count {
+		all = append(all, l.with(replica(w, "web", i+1)))
+	}
+	before := used()
+	l.serveNames()
+	for _, netns := range all {
+		l.answered(netns)
+	}
+	each := (used() - before) / count
+	t.Logf("%d bytes for each sandbox", each)
+	if each > 30<<10 {
+		t.Errorf("%d bytes for each sandbox", each)
+	}
+}

@@ -1,0 +1,297 @@
+package network
+
+import (
+	"bytes"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+const (
+	maxMessage  = 4 << 10 // of a query, and of an answer that is no stream
+	minMessage  = 512     // that everybody takes
+	maxStream   = 64<<10 - 1
+	dnsTTL      = 10 // seconds: what a replica's name means changes with its project
+	headerSize  = 12
+	optSize     = 11
+	addressSize = 12 // of an answer, without the address itself
+)
+
+// question is one query, as far as it is understood.
+type question struct {
+	header dnsmessage.Header
+	dnsmessage.Question
+	name  string // in small letters, without the last dot
+	limit int    // bytes that an answer may have
+	edns  bool
+}
+
+// parseQuestion reads a query; false for what is none. A code other than success
+// is the answer to one that cannot be answered otherwise.
+func parseQuestion(message []byte, stream bool) (q question, code dnsmessage.RCode, ok bool) {
+	var p dnsmessage.Parser
+	header, err := p.Start(message)
+	if err != nil || header.Response {
+		return q, 0, false
+	}
+	q.header, q.limit = header, minMessage
+	if stream {
+		q.limit = maxStream
+	}
+	if header.OpCode != 0 {
+		return q, dnsmessage.RCodeNotImplemented, true
+	}
+	all, err := p.AllQuestions()
+	if err != nil || len(all) != 1 {
+		return q, dnsmessage.RCodeFormatError, true
+	}
+	q.Question = all[0]
+	q.name = strings.ToLower(strings.TrimSuffix(q.Name.String(), "."))
+	if p.SkipAllAnswers() != nil || p.SkipAllAuthorities() != nil {
+		return q, dnsmessage.RCodeFormatError, true
+	}
+	for range 4 { // an OPT record is among the first, if anywhere
+		h, err := p.AdditionalHeader()
+		if err != nil {
+			break
+		}
+		if h.Type == dnsmessage.TypeOPT {
+			q.edns = true
+			if !stream {
+				q.limit = min(max(int(h.Class), minMessage), maxMessage)
+			}
+			break
+		}
+		if p.SkipAdditional() != nil {
+			break
+		}
+	}
+	return q, dnsmessage.RCodeSuccess, true
+}
+
+// local answers from the hosts file of the sandbox; nil for what is not there.
+func (z *zone) local(q question) []byte {
+	if q.Class != dnsmessage.ClassINET {
+		return nil
+	}
+	hosts, view := *z.hosts.Load(), z.view.Load()
+	if addr, ok := reverseName(q.name); ok {
+		return z.reverse(q, hosts, view, addr)
+	}
+	addrs := lookup(hosts, q.name)
+	for _, w := range view.networks {
+		if len(addrs) > 0 {
+			break
+		}
+		// As in Docker, the name of a network may follow that of a service.
+		if name, ok := strings.CutSuffix(q.name, "."+strings.ToLower(w.name)); ok {
+			addrs = slices.DeleteFunc(lookup(hosts, name), func(a netip.Addr) bool {
+				return !w.prefixes[0].Contains(a) && !w.prefixes[1].Contains(a)
+			})
+		}
+	}
+	if len(addrs) == 0 {
+		return nil
+	}
+	return q.addresses(z.wanted(q, addrs))
+}
+
+// localAfterAll answers for a name with a search domain behind it: only when
+// nobody knows such a name, since it may also be that of a host on site.
+func (z *zone) localAfterAll(q question) []byte {
+	for _, domain := range z.view.Load().search {
+		name, ok := strings.CutSuffix(q.name, "."+strings.ToLower(domain))
+		if !ok || strings.Contains(name, ".") || q.Class != dnsmessage.ClassINET {
+			continue
+		}
+		if addrs := lookup(*z.hosts.Load(), name); len(addrs) > 0 {
+			return q.addresses(z.wanted(q, addrs))
+		}
+	}
+	return nil
+}
+
+// wanted are the addresses of the family that was asked for, each time with
+// another one in front.
+func (z *zone) wanted(q question, addrs []netip.Addr) []netip.Addr {
+	addrs = slices.DeleteFunc(addrs, func(a netip.Addr) bool {
+		return !(q.Type == dnsmessage.TypeA && a.Is4() || q.Type == dnsmessage.TypeAAAA && a.Is6())
+	})
+	if len(addrs) < 2 {
+		return addrs
+	}
+	first := int(z.turn.Add(1) % uint32(len(addrs)))
+	return slices.Concat(addrs[first:], addrs[:first])
+}
+
+// reverse answers for an address. Nobody else knows those of our networks.
+func (z *zone) reverse(q question, hosts []byte, v *view, addr netip.Addr) []byte {
+	if name := reverseLookup(hosts, addr); name != "" {
+		return q.pointer(name)
+	}
+	for _, w := range v.networks {
+		if w.prefixes[0].Contains(addr) || w.prefixes[1].Contains(addr) {
+			return q.failure(dnsmessage.RCodeNameError)
+		}
+	}
+	return nil
+}
+
+// addresses answers with addresses; without one, that the name has none of this
+// kind.
+func (q question) addresses(addrs []netip.Addr) []byte {
+	header := q.reply(dnsmessage.RCodeSuccess)
+	room := q.limit - headerSize - len(q.Name.String()) - 6 - optSize
+	for i, a := range addrs {
+		if room -= addressSize + a.BitLen()/8; room < 0 {
+			header.Truncated = true
+			addrs = addrs[:i]
+			break
+		}
+	}
+	return q.build(header, func(b *dnsmessage.Builder, h dnsmessage.ResourceHeader) error {
+		for _, a := range addrs {
+			var err error
+			if a.Is4() {
+				err = b.AResource(h, dnsmessage.AResource{A: a.As4()})
+			} else {
+				err = b.AAAAResource(h, dnsmessage.AAAAResource{AAAA: a.As16()})
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// pointer answers with a name.
+func (q question) pointer(name string) []byte {
+	target, err := dnsmessage.NewName(name + ".")
+	if err != nil || q.Type != dnsmessage.TypePTR {
+		return q.addresses(nil)
+	}
+	return q.build(q.reply(dnsmessage.RCodeSuccess), func(b *dnsmessage.Builder, h dnsmessage.ResourceHeader) error {
+		return b.PTRResource(h, dnsmessage.PTRResource{PTR: target})
+	})
+}
+
+// failure answers with a code alone.
+func (q question) failure(code dnsmessage.RCode) []byte {
+	return q.build(q.reply(code), func(*dnsmessage.Builder, dnsmessage.ResourceHeader) error { return nil })
+}
+
+func (q question) reply(code dnsmessage.RCode) dnsmessage.Header {
+	return dnsmessage.Header{
+		ID: q.header.ID, Response: true, OpCode: q.header.OpCode, RCode: code,
+		RecursionDesired: q.header.RecursionDesired, RecursionAvailable: true,
+	}
+}
+
+func (q question) build(header dnsmessage.Header, answers func(*dnsmessage.Builder, dnsmessage.ResourceHeader) error) []byte {
+	b := dnsmessage.NewBuilder(make([]byte, 0, 128), header)
+	b.EnableCompression()
+	err := b.StartQuestions()
+	if err == nil && q.Name.Length > 0 {
+		err = b.Question(q.Question)
+	}
+	if err == nil {
+		err = b.StartAnswers()
+	}
+	if err == nil {
+		err = answers(&b, dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: dnsTTL})
+	}
+	if err == nil && q.edns {
+		var opt dnsmessage.ResourceHeader
+		if err = b.StartAdditionals(); err == nil {
+			err = opt.SetEDNS0(maxMessage, dnsmessage.RCodeSuccess, false)
+		}
+		if err == nil {
+			err = b.OPTResource(opt, dnsmessage.OPTResource{})
+		}
+	}
+	message, finishErr := b.Finish()
+	if err != nil || finishErr != nil {
+		return nil // names that cannot be written again
+	}
+	return message
+}
+
+// lookup finds the addresses of a name in a hosts file, each once.
+func lookup(hosts []byte, name string) []netip.Addr {
+	if name == "" {
+		return nil
+	}
+	var addrs []netip.Addr
+	eachHost(hosts, func(addr, names []byte) bool {
+		for field := range bytes.FieldsSeq(names) {
+			if !bytes.EqualFold(field, []byte(name)) {
+				continue
+			}
+			if a, err := netip.ParseAddr(string(addr)); err == nil && !slices.Contains(addrs, a.Unmap()) {
+				addrs = append(addrs, a.Unmap())
+			}
+			break
+		}
+		return true
+	})
+	return addrs
+}
+
+// reverseLookup finds the first name of an address in a hosts file.
+func reverseLookup(hosts []byte, addr netip.Addr) (name string) {
+	eachHost(hosts, func(text, names []byte) bool {
+		if a, err := netip.ParseAddr(string(text)); err != nil || a.Unmap() != addr {
+			return true
+		}
+		for field := range bytes.FieldsSeq(names) {
+			name = string(field)
+			return false
+		}
+		return true
+	})
+	return name
+}
+
+// eachHost calls f with the address and the names of each line until it has
+// enough.
+func eachHost(hosts []byte, f func(addr, names []byte) bool) {
+	for line := range bytes.Lines(hosts) {
+		line, _, _ = bytes.Cut(line, []byte("#"))
+		line = bytes.TrimSpace(line)
+		if end := bytes.IndexAny(line, " \t"); end > 0 && !f(line[:end], line[end:]) {
+			return
+		}
+	}
+}
+
+// reverseName reads a name of in-addr.arpa or ip6.arpa.
+func reverseName(name string) (netip.Addr, bool) {
+	if digits, ok := strings.CutSuffix(name, ".in-addr.arpa"); ok {
+		labels := strings.Split(digits, ".")
+		if len(labels) != 4 {
+			return netip.Addr{}, false
+		}
+		slices.Reverse(labels)
+		addr, err := netip.ParseAddr(strings.Join(labels, "."))
+		return addr, err == nil && addr.Is4()
+	}
+	digits, ok := strings.CutSuffix(name, ".ip6.arpa")
+	labels := strings.Split(digits, ".")
+	if !ok || len(labels) != 32 {
+		return netip.Addr{}, false
+	}
+	var b [16]byte
+	for i, label := range labels {
+		nibble, err := strconv.ParseUint(label, 16, 4)
+		if err != nil || len(label) != 1 {
+			return netip.Addr{}, false
+		}
+		at := 31 - i
+		b[at/2] |= byte(nibble) << (4 * (1 - at%2))
+	}
+	return netip.AddrFrom16(b).Unmap(), true
+}

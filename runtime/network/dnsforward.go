@@ -1,0 +1,172 @@
+package network
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+const (
+	askTimeout     = 2 * time.Second // of one nameserver
+	forwardTimeout = 4 * time.Second // of all: programs wait for five
+)
+
+// nameservers are those of the host, also those that only the host can reach.
+type nameservers struct {
+	path string
+
+	mu       sync.Mutex
+	modified time.Time
+	size     int64
+	list     []netip.Addr
+}
+
+// get reads the file again when it changed.
+func (s *nameservers) get() []netip.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	info, err := os.Stat(s.path)
+	if err != nil {
+		return nil
+	}
+	if !info.ModTime().Equal(s.modified) || info.Size() != s.size {
+		s.modified, s.size = info.ModTime(), info.Size()
+		s.list = readResolvConf(s.path).nameservers
+		s.list = s.list[:min(len(s.list), maxNameservers)]
+	}
+	return s.list
+}
+
+// forward asks the nameservers, one after the other, and returns the answer for
+// whoever asked us. The message is overwritten.
+func (z *zone) forward(ctx context.Context, q question, message []byte, stream bool) []byte {
+	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
+	defer cancel()
+	v := z.view.Load()
+	servers, netns := v.servers, v.netns
+	if len(servers) == 0 {
+		servers, netns = z.dns.host.get(), ""
+	}
+	var answer []byte
+	for _, server := range servers {
+		got, err := ask(ctx, netns, server, message, stream)
+		if err != nil {
+			continue
+		}
+		answer = got
+		if code := rcode(got); code == dnsmessage.RCodeSuccess || code == dnsmessage.RCodeNameError {
+			break
+		}
+	}
+	if answer == nil || rcode(answer) != dnsmessage.RCodeSuccess {
+		if local := z.localAfterAll(q); local != nil {
+			return local
+		}
+	}
+	if answer == nil || len(answer) > q.limit && stream {
+		return q.failure(dnsmessage.RCodeServerFailure)
+	}
+	if len(answer) > q.limit { // asked for more than a packet may hold
+		reply := q.reply(dnsmessage.RCodeSuccess)
+		reply.Truncated = true
+		return q.build(reply, func(*dnsmessage.Builder, dnsmessage.ResourceHeader) error { return nil })
+	}
+	binary.BigEndian.PutUint16(answer, q.header.ID)
+	return answer
+}
+
+func rcode(message []byte) dnsmessage.RCode { return dnsmessage.RCode(message[3] & 0xf) }
+
+// ask asks one nameserver, with an id and from a port that nobody can guess.
+func ask(ctx context.Context, netns string, server netip.Addr, message []byte, stream bool) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if _, err := rand.Read(message[:2]); err != nil {
+		return nil, err
+	}
+	protocol := "udp"
+	if stream {
+		protocol = "tcp"
+	}
+	conn, err := dialIn(ctx, netns, protocol, netip.AddrPortFrom(server, dnsPort))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	if stream {
+		if err := writeStream(conn, message); err != nil {
+			return nil, err
+		}
+		buffer := make([]byte, maxStream)
+		size, err := readStream(conn, buffer)
+		if err != nil {
+			return nil, err
+		}
+		if !isAnswer(buffer[:size], message) {
+			return nil, errors.New("no answer to the question")
+		}
+		return buffer[:size], nil
+	}
+	if _, err := conn.Write(message); err != nil {
+		return nil, err
+	}
+	buffer := make([]byte, maxMessage)
+	for {
+		size, err := conn.Read(buffer)
+		if err != nil {
+			return nil, err
+		}
+		if isAnswer(buffer[:size], message) { // who guesses is not heard
+			return buffer[:size], nil
+		}
+	}
+}
+
+// isAnswer says whether a message answers this query: same id, same question.
+func isAnswer(answer, query []byte) bool {
+	if len(answer) < headerSize || answer[2]&0x80 == 0 || !bytes.Equal(answer[:2], query[:2]) {
+		return false
+	}
+	asked, ok := questionOf(query)
+	if !ok {
+		return false
+	}
+	repeated, ok := questionOf(answer)
+	if !ok { // refused without a look
+		return rcode(answer) != dnsmessage.RCodeSuccess && rcode(answer) != dnsmessage.RCodeNameError
+	}
+	return repeated.Type == asked.Type && repeated.Class == asked.Class &&
+		bytes.EqualFold(repeated.Name.Data[:repeated.Name.Length], asked.Name.Data[:asked.Name.Length])
+}
+
+func questionOf(message []byte) (dnsmessage.Question, bool) {
+	var p dnsmessage.Parser
+	if _, err := p.Start(message); err != nil {
+		return dnsmessage.Question{}, false
+	}
+	q, err := p.Question()
+	return q, err == nil
+}
+
+// dialIn connects from a namespace; the empty path is the host's.
+func dialIn(ctx context.Context, netns, protocol string, to netip.AddrPort) (conn net.Conn, err error) {
+	var dialer net.Dialer
+	if netns == "" {
+		return dialer.DialContext(ctx, protocol, to.String())
+	}
+	err = inside(netns, func() error {
+		conn, err = dialer.DialContext(ctx, protocol, to.String())
+		return err
+	})
+	return conn, err
+}

@@ -1,0 +1,189 @@
+package network
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// firewall is what other tables than ours do with packets, as far as it can be
+// told without running one through them.
+type firewall struct {
+	conn   *nftables.Conn
+	chains []*nftables.Chain
+}
+
+func readFirewall(conn *nftables.Conn) (firewall, error) {
+	chains, err := conn.ListChains()
+	if err != nil {
+		return firewall{}, fmt.Errorf("cannot list chains: %w", err)
+	}
+	return firewall{conn, chains}, nil
+}
+
+// bases are the chains of others through which packets of the family come at
+// the hook.
+func (w firewall) bases(f family, hook *nftables.ChainHook) []*nftables.Chain {
+	var found []*nftables.Chain
+	for _, c := range w.chains {
+		family := c.Table.Family == f.table || c.Table.Family == nftables.TableFamilyINet
+		if family && !isOurTable(c.Table) && c.Hooknum != nil && *c.Hooknum == *hook && c.Type == nftables.ChainTypeFilter {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+func isOurTable(t *nftables.Table) bool {
+	return (t.Name == tableName || t.Name == aliveTable) && (t.Family == nftables.TableFamilyIPv4 || t.Family == nftables.TableFamilyIPv6)
+}
+
+func drops(c *nftables.Chain) bool {
+	return c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop
+}
+
+// reaches says whether something holds for a rule of the chain or of those to
+// which it leads, but for those that only some rules lead to, follow has to
+// agree. Chains are looked at once.
+func (w firewall) reaches(c *nftables.Chain, follow, holds func(r *nftables.Rule) bool, seen map[string]bool) (bool, error) {
+	if seen[c.Name] {
+		return false, nil
+	}
+	seen[c.Name] = true
+	rules, err := w.conn.GetRules(c.Table, c)
+	if err != nil {
+		return false, fmt.Errorf("cannot list rules of chain %s: %w", c.Name, err)
+	}
+	for _, r := range rules {
+		if holds(r) {
+			return true, nil
+		}
+		to := target(r)
+		if to == "" || !follow(r) {
+			continue
+		}
+		next := slices.IndexFunc(w.chains, func(o *nftables.Chain) bool {
+			return o.Name == to && o.Table.Name == c.Table.Name && o.Table.Family == c.Table.Family
+		})
+		if next < 0 {
+			continue
+		}
+		if found, err := w.reaches(w.chains[next], follow, holds, seen); found || err != nil {
+			return found, err
+		}
+	}
+	return false, nil
+}
+
+// target is the chain that a rule leads to.
+func target(r *nftables.Rule) string {
+	for _, e := range r.Exprs {
+		if v, ok := e.(*expr.Verdict); ok && (v.Kind == expr.VerdictJump || v.Kind == expr.VerdictGoto) {
+			return v.Chain
+		}
+	}
+	return ""
+}
+
+// refuses says whether the rule may end a packet. What it does by a map of
+// verdicts or by a part of iptables is not looked into.
+func refuses(r *nftables.Rule) bool {
+	return slices.ContainsFunc(r.Exprs, func(e expr.Any) bool {
+		switch e := e.(type) {
+		case *expr.Verdict:
+			return e.Kind == expr.VerdictDrop || e.Kind == expr.VerdictQueue
+		case *expr.Lookup:
+			return e.IsDestRegSet && e.DestRegister == unix.NFT_REG_VERDICT
+		case *expr.Reject, *expr.Target, *expr.Queue, *expr.SynProxy:
+			return true
+		}
+		return false
+	})
+}
+
+// always says whether the rule is for every packet.
+func always(r *nftables.Rule) bool {
+	return !slices.ContainsFunc(r.Exprs, func(e expr.Any) bool {
+		switch e.(type) {
+		case *expr.Verdict, *expr.Reject, *expr.Target, *expr.Counter, *expr.Log:
+			return false
+		}
+		return true
+	})
+}
+
+// guardFor says how published ports have to be guarded. Where the rules of the
+// host cannot be read, they are taken to refuse something.
+func (n *Networks) guardFor(f family, w firewall) guarding {
+	switch {
+	case n.publish == PublishOpen:
+		return unguarded
+	case hasLegacyRules(f):
+		return guardedBriefly
+	}
+	every := func(*nftables.Rule) bool { return true }
+	for _, c := range w.bases(f, nftables.ChainHookInput) {
+		refused, err := w.reaches(c, every, refuses, make(map[string]bool))
+		if drops(c) || refused || err != nil {
+			return guarded
+		}
+	}
+	return unguarded
+}
+
+// hasLegacyRules says whether the older iptables filters packets: its rules are
+// not seen by way of nf_tables, nor are its changes told.
+func hasLegacyRules(f family) bool {
+	path := "/proc/thread-self/net/ip_tables_names"
+	if f.table == nftables.TableFamilyIPv6 {
+		path = "/proc/thread-self/net/ip6_tables_names"
+	}
+	names, err := os.ReadFile(path)
+	return err == nil && slices.ContainsFunc(strings.Fields(string(names)), func(table string) bool {
+		return table == "filter" || table == "mangle" || table == "security"
+	})
+}
+
+// closes says whether the chain passes on nothing but what it knows.
+func (w firewall) closes(c *nftables.Chain) (bool, error) {
+	if drops(c) {
+		return true, nil
+	}
+	return w.reaches(c, always, func(r *nftables.Rule) bool { return always(r) && refuses(r) }, make(map[string]bool))
+}
+
+// knowsUs says whether a rule behind the chain speaks of our bridges, or of the
+// subnets of the pools.
+func (w firewall) knowsUs(c *nftables.Chain, pools []netip.Prefix) (bool, error) {
+	every := func(*nftables.Rule) bool { return true }
+	return w.reaches(c, every, func(r *nftables.Rule) bool {
+		address := false
+		for _, e := range r.Exprs {
+			switch e := e.(type) {
+			case *expr.Payload:
+				address = e.Base == expr.PayloadBaseNetworkHeader
+			case *expr.Cmp:
+				if bytes.HasPrefix(e.Data, []byte(bridgePrefix)) || address && inPools(e.Data, pools) {
+					return true
+				}
+			}
+		}
+		return false
+	}, make(map[string]bool))
+}
+
+// inPools says whether these are the first bytes of an address of the pools.
+func inPools(data []byte, pools []netip.Prefix) bool {
+	return len(data) >= 2 && slices.ContainsFunc(pools, func(p netip.Prefix) bool {
+		whole := append(slices.Clone(data), make([]byte, max(0, p.Addr().BitLen()/8-len(data)))...)
+		a, ok := netip.AddrFromSlice(whole)
+		return ok && p.Masked().Contains(a)
+	})
+}

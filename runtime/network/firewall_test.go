@@ -1,0 +1,491 @@
+package network_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+
+	"github.com/margolite/margolite/runtime/network"
+)
+
+// nft changes the rules of the lab's host in the words of their authors.
+func nft(t testing.TB, rules string) {
+	t.Helper()
+	program, err := exec.LookPath("nft")
+	if err != nil {
+		t.Skip("needs the program nft")
+	}
+	cmd := exec.Command(program, "-f", "-")
+	cmd.Stdin = strings.NewReader(rules)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("nft: %v: %s", err, out)
+	}
+}
+
+// Firewalls as they are found on devices. LAN is up0, WAN is up1.
+const (
+	// As OpenWrt's fw4 makes it of the zones lan and wan.
+	fw4 = `
+table inet fw4
+flush table inet fw4
+table inet fw4 {
+	chain input {
+		type filter hook input priority filter; policy drop;
+		iif "lo" accept
+		ct state vmap { established : accept, related : accept }
+		tcp flags & (fin | syn | rst | ack) == syn jump syn_flood
+		iifname "up0" jump input_lan
+		iifname "up1" jump input_wan
+		jump handle_reject
+	}
+	chain forward {
+		type filter hook forward priority filter; policy drop;
+		CHAIN_PRE_FORWARD
+		ct state vmap { established : accept, related : accept }
+		iifname "up0" jump forward_lan
+		iifname "up1" jump forward_wan
+		jump handle_reject
+	}
+	chain syn_flood {
+		limit rate 25/second burst 50 packets return
+		drop
+	}
+	chain input_lan { jump accept_from_lan; }
+	chain input_wan {
+		meta l4proto { icmp, ipv6-icmp } accept
+		WAN_RULE
+		jump reject_from_wan
+	}
+	chain forward_lan { jump accept_to_wan; }
+	chain forward_wan { jump reject_from_wan; }
+	chain accept_from_lan { iifname "up0" accept; }
+	chain accept_to_wan { oifname "up1" accept; }
+	chain reject_from_wan { iifname "up1" jump handle_reject; }
+	chain handle_reject {
+		meta l4proto tcp reject with tcp reset
+		reject with icmpx type port-unreachable
+	}
+}
+`
+	// What packaging/openwrt puts at CHAIN_PRE_FORWARD.
+	fw4Advice = `
+		iifname "mgl-*" accept
+		oifname "mgl-*" ct state established,related accept
+		oifname "mgl-*" ct status dnat accept
+`
+	// As Debian's nftables.conf for a server, with one port open for the LAN.
+	debian = `
+flush ruleset
+table inet filter {
+	chain input {
+		type filter hook input priority filter; policy accept;
+		iif "lo" accept
+		ct state established,related accept
+		meta l4proto ipv6-icmp accept
+		iifname "up0" meta l4proto { tcp, udp } th dport 8080 accept
+		drop
+	}
+	chain forward { type filter hook forward priority filter; policy accept; }
+	chain output { type filter hook output priority filter; policy accept; }
+}
+`
+)
+
+func openwrt(rules ...string) string {
+	pre, wan := fw4Advice, ""
+	if len(rules) > 0 {
+		wan = rules[0]
+	}
+	return strings.NewReplacer("CHAIN_PRE_FORWARD", pre, "WAN_RULE", wan).Replace(fw4)
+}
+
+const (
+	wanHost   = "198.51.100.2"
+	wanClient = "198.51.100.1"
+)
+
+// site is a town whose host has a LAN and a WAN.
+type site struct {
+	*town
+	lan, wan string // namespaces of a client on each
+}
+
+func newSite(t testing.TB) *site {
+	t.Helper()
+	l := newLab(t)
+	s := &site{lan: l.outside, wan: newNamespace(t)}
+	l.connect("up1", s.wan, wanHost, wanClient)
+	s.town = settle(l)
+	t.Cleanup(func() { nft(t, "flush ruleset") })
+	for _, protocol := range []string{"tcp", "udp"} {
+		serve(t, s.webNS, protocol, ":80", "web")
+	}
+	return s
+}
+
+func (s *site) publishWeb() {
+	s.t.Helper()
+	s.publish(port(s.web, "tcp", 8080, 80), port(s.web, "udp", 8080, 80))
+}
+
+// converse says something until there is an answer, as programs do over UDP.
+func converse(t testing.TB, netns, at string) string {
+	t.Helper()
+	for range 3 {
+		if answer := ask(t, netns, "udp", at, silence); answer != "" {
+			return answer
+		}
+	}
+	return ""
+}
+
+func TestPublishedPortsAreForWhomTheFirewallAdmits(t *testing.T) {
+	for name, rules := range map[string]string{"OpenWrt": openwrt(), "Debian": debian} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			nft(t, rules)
+			s.publishWeb()
+			serve(t, "", "tcp", ":22", "host")
+
+			expect(t, s.lan, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
+			if got := converse(t, s.lan, at(hostAddr, 8080)); got != "web "+outsideAddr {
+				t.Errorf("udp: got %q", got)
+			}
+			if got := ask(t, s.wan, "tcp", at(wanHost, 8080), patience); got != "" {
+				t.Errorf("the WAN reaches a closed port: %q", got)
+			}
+			if got := converse(t, s.wan, at(wanHost, 8080)); got != "" {
+				t.Errorf("the WAN reaches a closed port over udp: %q", got)
+			}
+			expect(t, "", "tcp", "127.0.0.1:8080", "web *")
+			expect(t, "", "tcp", at(hostAddr, 8080), "web *")
+			expect(t, s.webNS, "tcp", at(hostAddr, 8080), "web *")
+			expect(t, s.appNS, "tcp", at(hostAddr, 8080), "web *")
+
+			// Once admitted, a client waits for nothing.
+			begun := time.Now()
+			expect(t, s.lan, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
+			if waited := time.Since(begun); waited > 500*time.Millisecond {
+				t.Errorf("the second connection took %s", waited)
+			}
+			// What the guard drops is new connections to published ports only.
+			if got := ask(t, s.lan, "tcp", at(hostAddr, 22), patience); (got == "host "+outsideAddr) != (name == "OpenWrt") {
+				t.Errorf("port 22 of the host: got %q", got)
+			}
+		})
+	}
+}
+
+func TestNothingIsGuardedWithoutAFirewall(t *testing.T) {
+	for name, rules := range map[string]string{
+		"no rules": "",
+		"chains that accept everything": `table inet filter {
+			chain input { type filter hook input priority filter; policy accept; counter; jump more; }
+			chain more { tcp dport 22 accept; }
+			chain forward { type filter hook forward priority filter; policy accept; }
+		}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			nft(t, rules)
+			s.publishWeb()
+			begun := time.Now()
+			expect(t, s.wan, "tcp", at(wanHost, 8080), "web "+wanClient)
+			expect(t, s.wan, "udp", at(wanHost, 8080), "web "+wanClient)
+			if waited := time.Since(begun); waited > 500*time.Millisecond {
+				t.Errorf("took %s", waited)
+			}
+		})
+	}
+}
+
+func TestPublishingOpenIgnoresTheFirewall(t *testing.T) {
+	s := newSite(t)
+	nft(t, openwrt())
+	open, err := network.New(network.Options{RunDir: s.runDir, Publish: network.PublishOpen})
+	must(t, err)
+	must(t, open.SyncPorts(t.Context(), []network.Port{port(s.web, "tcp", 8080, 80)}, s.networks))
+	expect(t, s.wan, "tcp", at(wanHost, 8080), "web "+wanClient)
+	if _, err := network.New(network.Options{RunDir: s.runDir, Publish: "wide"}); err == nil {
+		t.Error("a word that means nothing was accepted")
+	}
+}
+
+// Opening and closing the host's firewall opens and closes published ports, at
+// once for those who come, also while no agent runs.
+func TestFirewallOpensAndClosesPublishedPorts(t *testing.T) {
+	s := newSite(t)
+	nft(t, openwrt())
+	s.publishWeb()
+	if got := ask(t, s.wan, "tcp", at(wanHost, 8080), patience); got != "" {
+		t.Fatalf("got %q", got)
+	}
+	nft(t, openwrt(`ip saddr `+wanClient+` tcp dport 8080 accept`))
+	expect(t, s.wan, "tcp", at(wanHost, 8080), "web "+wanClient)
+
+	// The agent hears of it, and forgets whom the rules of before admitted.
+	changes := s.watch()
+	nft(t, openwrt())
+	changes.wait()
+	if got := ask(t, s.wan, "tcp", at(wanHost, 8080), silence); got != "" {
+		t.Errorf("the port is still open: %q", got)
+	}
+	expect(t, s.lan, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
+}
+
+// A firewall that judges by more than the link is obeyed: who is admitted is
+// one client at one address and port.
+func TestAdmissionIsForOneClient(t *testing.T) {
+	s := newSite(t)
+	inside(t, s.wan, func() { address(t, "eth0", "198.51.100.9/24") })
+	nft(t, openwrt(`ip saddr `+wanClient+` ip daddr `+wanHost+` tcp dport 8080 accept`))
+	address(t, "up1", "198.51.100.3/24")
+	s.publish(port(s.web, "tcp", 8080, 80), port(s.web, "tcp", 8081, 80))
+	expect(t, s.wan, "tcp", at(wanHost, 8080), "web "+wanClient)
+	for _, to := range []string{at("198.51.100.3", 8080), at(wanHost, 8081)} {
+		if got := ask(t, s.wan, "tcp", to, patience); got != "" {
+			t.Errorf("%s: got %q", to, got)
+		}
+	}
+	inside(t, s.wan, func() {
+		d := net.Dialer{Timeout: silence, LocalAddr: &net.TCPAddr{IP: net.ParseIP("198.51.100.9")}}
+		if conn, err := d.Dial("tcp4", at(wanHost, 8080)); err == nil {
+			t.Errorf("another client got through: %q", exchange(conn, silence))
+			conn.Close()
+		}
+	})
+}
+
+// A redirection of the host's own is judged by the host alone.
+func TestRedirectionOfTheHostAdmitsNobody(t *testing.T) {
+	s := newSite(t)
+	nft(t, openwrt(`ct status dnat accept`))
+	nft(t, `table ip moved { chain pre { type nat hook prerouting priority dstnat; iifname "up1" tcp dport 80 redirect to :8080; }; }`)
+	s.publishWeb()
+	_ = ask(t, s.wan, "tcp", at(wanHost, 80), silence)
+	if got := ask(t, s.wan, "tcp", at(wanHost, 8080), patience); got != "" {
+		t.Errorf("the redirection opened the port: %q", got)
+	}
+}
+
+// changes are the calls of Watch.
+type changes struct {
+	t     testing.TB
+	calls chan struct{}
+}
+
+func (w *town) watch() *changes {
+	w.t.Helper()
+	c := &changes{t: w.t, calls: make(chan struct{}, 100)}
+	w.watching(func() { c.calls <- struct{}{} })
+	// It listens when it hears of a table that is nobody's.
+	for i := 0; ; i++ {
+		nft(w.t, fmt.Sprintf("table ip probe { chain c%d { }; }", i))
+		select {
+		case <-c.calls:
+			nft(w.t, "delete table ip probe")
+			c.wait()
+			return c
+		case <-time.After(4 * silence):
+			if i == 20 {
+				w.t.Fatal("changes of the rules are not told")
+			}
+		}
+	}
+}
+
+func (w *town) watching(changed func()) {
+	w.t.Helper()
+	ctx, stop := context.WithCancel(w.ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- w.Watch(ctx, changed) }()
+	w.t.Cleanup(func() {
+		stop()
+		must(w.t, <-ended)
+		for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
+			if hasTableOf(w.t, family, "margolite_alive") {
+				w.t.Error("the table of the watcher outlives it")
+			}
+		}
+	})
+}
+
+func (c *changes) wait() {
+	c.t.Helper()
+	select {
+	case <-c.calls:
+	case <-time.After(patience):
+		c.t.Fatal("a change of the rules was not told")
+	}
+}
+
+func (c *changes) none() {
+	c.t.Helper()
+	select {
+	case <-c.calls:
+		c.t.Error("a change was told that was none")
+	case <-time.After(2 * silence):
+	}
+}
+
+func TestChangesOfTheRulesAreTold(t *testing.T) {
+	s := newSite(t)
+	s.publishWeb()
+	c := s.watch()
+	s.publishWeb()
+	s.publish(port(s.web, "tcp", 8081, 80))
+	must(t, s.SyncPorts(t.Context(), nil, nil))
+	s.publishWeb()
+	c.none()
+	for name, change := range map[string]string{
+		"ruleset flushed":        "flush ruleset",
+		"table deleted":          "delete table ip margolite",
+		"chain flushed":          "flush chain ip margolite forward",
+		"published ports gone":   "flush map ip margolite published",
+		"firewall of the host":   debian,
+		"rule of the host added": "add table inet filter; add chain inet filter c; add rule inet filter c drop",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.publishWeb()
+			nft(t, change)
+			c.wait()
+			s.publishWeb()
+			for len(c.calls) > 0 {
+				<-c.calls
+			}
+			expect(t, s.lan, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
+		})
+	}
+}
+
+// A conversation goes on while somebody loads the rules of the host anew, which
+// on Debian flushes everything, ours too.
+func TestConversationSurvivesReloads(t *testing.T) {
+	s := newSite(t)
+	nft(t, debian)
+	echo(t, s.webNS, ":81")
+	ports := []network.Port{port(s.web, "tcp", 8080, 81)}
+	s.publish(ports...)
+	s.watching(func() {
+		if err := s.SyncPorts(s.ctx, ports, s.networks); err != nil && s.ctx.Err() == nil {
+			t.Error(err)
+		}
+	})
+	var conn net.Conn
+	inside(t, s.lan, func() {
+		var err error
+		conn, err = net.DialTimeout("tcp4", at(hostAddr, 8080), patience)
+		must(t, err)
+	})
+	defer conn.Close()
+	answers := make(chan string)
+	go func() {
+		defer close(answers)
+		for s.ctx.Err() == nil {
+			select {
+			case answers <- exchange(conn, patience):
+			case <-s.ctx.Done():
+			}
+		}
+	}()
+	for range 10 {
+		nft(t, debian)
+		for range 100 {
+			if got := <-answers; got != "?" {
+				t.Fatalf("got %q", got)
+			}
+		}
+	}
+}
+
+// echo says what it is told.
+func echo(t testing.TB, netns, at string) {
+	t.Helper()
+	inside(t, netns, func() {
+		listener, err := net.Listen("tcp4", at)
+		must(t, err)
+		t.Cleanup(func() { listener.Close() })
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer conn.Close()
+					buf := make([]byte, 100)
+					for {
+						n, err := conn.Read(buf)
+						if err != nil {
+							return
+						}
+						_, _ = conn.Write(buf[:n])
+					}
+				}()
+			}
+		}()
+	})
+}
+
+// Whoever was admitted stays so when a network comes or goes, for which the
+// whole table is replaced.
+func TestAdmissionOutlivesChangesOfTheNetworks(t *testing.T) {
+	s := newSite(t)
+	nft(t, openwrt())
+	s.publishWeb()
+	expect(t, s.lan, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
+	s.networks = append(s.networks, s.network("third", s.shop.Subnet, s.other.Subnet))
+	s.publishWeb()
+	begun := time.Now()
+	expect(t, s.lan, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
+	if waited := time.Since(begun); waited > 500*time.Millisecond {
+		t.Errorf("took %s", waited)
+	}
+}
+
+func TestAdviceIsForFirewallsThatDropWhatIsForwarded(t *testing.T) {
+	for _, c := range []struct{ name, rules, want string }{
+		{"no rules", "", ""},
+		{"Debian's, which forwards", debian, ""},
+		{"OpenWrt's", strings.NewReplacer("CHAIN_PRE_FORWARD", "", "WAN_RULE", "").Replace(fw4), "/usr/share/nftables.d/chain-pre/forward/"},
+		{"OpenWrt's when it was told", openwrt(), ""},
+		{"one that ends in a rejection", `table inet filter { chain forward { type filter hook forward priority filter; policy accept; tcp dport 1 accept; counter reject; }; }`, "nftables.conf"},
+		{"one that was told of the subnets", `table inet filter { chain forward { type filter hook forward priority filter; policy drop; ip saddr 172.29.0.0/16 accept; }; }`, ""},
+		{"one that drops some packets", `table inet filter { chain forward { type filter hook forward priority filter; policy accept; ct state invalid drop; }; }`, ""},
+		{"Docker's", `table ip filter { chain DOCKER-USER { }; chain FORWARD { type filter hook forward priority filter; policy drop; jump DOCKER-USER; }; }`, "DOCKER-USER"},
+		{"Docker's when it was told", `table ip filter { chain DOCKER-USER { iifname "mgl-*" accept; }; chain FORWARD { type filter hook forward priority filter; policy drop; jump DOCKER-USER; }; }`, ""},
+		{"firewalld's", `table inet firewalld { chain filter_FORWARD { type filter hook forward priority 10; policy accept; ct status dnat accept; reject with icmpx admin-prohibited; }; }`, "firewall-cmd"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			requireLab(t)
+			nft(t, "flush ruleset")
+			t.Cleanup(func() { nft(t, "flush ruleset") })
+			nft(t, c.rules)
+			problems, err := network.Advice(t.Context())
+			must(t, err)
+			if c.want == "" && len(problems) > 0 || c.want != "" && (len(problems) != 1 || !strings.Contains(problems[0].Mend, c.want)) {
+				t.Errorf("got %q, want %q", problems, c.want)
+			}
+		})
+	}
+}
+
+// The advice for OpenWrt does what it says: without it containers reach nobody.
+func TestAdviceForOpenWrtSuffices(t *testing.T) {
+	s := newSite(t)
+	serve(t, s.wan, "tcp", ":80", "wan")
+	nft(t, strings.NewReplacer("CHAIN_PRE_FORWARD", "", "WAN_RULE", "").Replace(fw4))
+	s.publishWeb()
+	if got := ask(t, s.webNS, "tcp", at(wanClient, 80), patience); got != "" {
+		t.Errorf("got %q without the advice", got)
+	}
+	nft(t, openwrt())
+	expect(t, s.webNS, "tcp", at(wanClient, 80), "wan *")
+	expect(t, s.lan, "tcp", at(hostAddr, 8080), "web *")
+}

@@ -1,0 +1,49 @@
+package network
+
+import (
+	"io"
+	"os"
+)
+
+// hostHosts is the hosts file of the device, for those on its own network. A
+// device without one names nothing but itself.
+func (n *Networks) hostHosts() []byte {
+	content := readBounded(n.hostsFile, maxFile)
+	if len(content) == 0 {
+		return []byte("127.0.0.1\tlocalhost\n")
+	}
+	return content
+}
+
+// hostResolvConf is the resolv.conf of the device, with nameservers that only
+// the device itself reaches, unless the service names others.
+func (n *Networks) hostResolvConf(s Sandbox) []byte {
+	if len(s.DNS) == 0 && len(s.DNSSearch) == 0 && len(s.DNSOptions) == 0 {
+		return readBounded(n.resolvConf, maxResolvConf)
+	}
+	r := readResolvConf(n.resolvConf)
+	if len(s.DNS) > 0 {
+		r.nameservers = s.DNS[:min(len(s.DNS), maxNameservers)]
+	}
+	if len(s.DNSSearch) > 0 {
+		r.search = s.DNSSearch[:min(len(s.DNSSearch), maxSearch)]
+	}
+	if len(s.DNSOptions) > 0 {
+		r.options = s.DNSOptions[:min(len(s.DNSOptions), maxOptions)]
+	}
+	return r.render()
+}
+
+// readBounded is what the file begins with; nothing where there is none.
+func readBounded(path string, limit int64) []byte {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, limit))
+	if err != nil {
+		return nil
+	}
+	return content
+}

@@ -1,0 +1,73 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Leftovers removes the sandboxes and links that nobody keeps any more. They
+// are known by their names, and VLANs that we made by their aliases.
+func (n *Networks) Leftovers(ctx context.Context, keep []Sandbox, nets []Network) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	links, pins, files := make(map[string]bool), make(map[string]bool), make(map[string]bool)
+	for _, s := range keep {
+		files[s.file()] = true
+		pins[s.file()] = pins[s.file()] || !s.Host
+		for _, name := range s.links() {
+			links[name] = true
+		}
+	}
+	for _, w := range nets {
+		links[w.Bridge], links[w.alias()] = true, true
+	}
+	err := ctx.Err()
+	if err == nil {
+		err = errors.Join(n.leftoverLinks(links), n.leftoverFiles(n.netnsDir(), pins, n.removePin), n.leftoverFiles(n.hostsDir(), files, n.removeHosts))
+	}
+	if err != nil {
+		return fmt.Errorf("cannot remove leftovers: %w", err)
+	}
+	return nil
+}
+
+func (n *Networks) leftoverLinks(kept map[string]bool) error {
+	links, err := complete(netlink.LinkList)
+	if err != nil {
+		return fmt.Errorf("cannot list links: %w", err)
+	}
+	for _, link := range links {
+		name, alias, kind := link.Attrs().Name, link.Attrs().Alias, link.Type()
+		named := isLinkName(bridgePrefix, name) && (kind == "bridge" || kind == "vlan") ||
+			isLinkName(vethPrefix, name) && kind == "veth"
+		marked := kind == "vlan" && strings.HasPrefix(alias, aliasPrefix)
+		if named && !kept[name] || marked && !kept[alias] {
+			n.logger.Info("removing link that nobody keeps", "link", name)
+			err = errors.Join(err, removeLink(name))
+		}
+	}
+	return err
+}
+
+// leftoverFiles lets go of what is in the directory, one entry for a sandbox.
+func (n *Networks) leftoverFiles(dir string, kept map[string]bool, remove func(name string) error) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot list sandboxes: %w", err)
+	}
+	for _, e := range entries {
+		if !kept[e.Name()] {
+			n.logger.Info("removing sandbox that nobody keeps", "sandbox", e.Name())
+			err = errors.Join(err, remove(e.Name()))
+		}
+	}
+	return err
+}

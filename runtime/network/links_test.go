@@ -1,0 +1,786 @@
+package network_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/network"
+)
+
+// linksOf are the links in a sandbox with their global addresses, as
+// eth0=172.29.0.2/24.
+func linksOf(t testing.TB, netns string) []string {
+	t.Helper()
+	var found []string
+	inside(t, netns, func() {
+		links, err := netlink.LinkList()
+		must(t, err)
+		for _, link := range links {
+			addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+			must(t, err)
+			for _, a := range addrs {
+				if link.Attrs().Flags&net.FlagLoopback == 0 && !(a.IP.To4() == nil && a.IP.IsLinkLocalUnicast()) {
+					found = append(found, link.Attrs().Name+"="+a.IPNet.String())
+				}
+			}
+		}
+	})
+	return found
+}
+
+func expectLinks(t testing.TB, netns string, want ...string) {
+	t.Helper()
+	if got := linksOf(t, netns); !slices.Equal(got, want) {
+		t.Errorf("links are %q, want %q", got, want)
+	}
+}
+
+func TestReplicaOnTwoNetworksReachesBoth(t *testing.T) {
+	w := newTown(t)
+	w.publish(port(w.web, "tcp", 8080, 80))
+	serve(t, w.dbNS, "tcp", ":80", "db")
+	serve(t, w.appNS, "tcp", ":80", "app")
+	serve(t, w.outside, "tcp", ":80", "outside")
+	both := replica(w.shop, "both", 7)
+	both.Attached = append(both.Attached, attachment(w.other, 7))
+	ns := w.sandbox(both)
+	serve(t, ns, "tcp", ":80", "both")
+
+	expect(t, ns, "tcp", at(w.db.Address(), 80), "db "+both.Attached[0].Address.String())
+	expect(t, ns, "tcp", at(w.app.Address(), 80), "app "+both.Attached[1].Address.String())
+	expect(t, ns, "tcp", at(outsideAddr, 80), "outside "+hostAddr)
+	expect(t, w.dbNS, "tcp", at(both.Attached[0].Address, 80), "both "+w.db.Address().String())
+	expect(t, w.appNS, "tcp", at(both.Attached[1].Address, 80), "both "+w.app.Address().String())
+	// It is no bridge between the two.
+	expectNothing(t, w.dbNS, "tcp", at(w.app.Address(), 80))
+	hosts, err := os.ReadFile(w.Paths(both).Hosts)
+	must(t, err)
+	for _, a := range both.Attached {
+		if !strings.Contains(string(hosts), a.Address.String()+"\tboth\n") {
+			t.Errorf("the hosts file does not name %s: %q", a.Address, hosts)
+		}
+	}
+}
+
+// A service gets networks and loses them while its container runs: what stays
+// is not touched.
+func TestLinksComeAndGoInPlace(t *testing.T) {
+	w := newTown(t)
+	w.publish()
+	s := replica(w.shop, "both", 7)
+	ns := w.sandbox(s)
+	echo(t, ns, ":81")
+	var conn net.Conn
+	inside(t, w.dbNS, func() {
+		var err error
+		conn, err = net.DialTimeout("tcp4", at(s.Address(), 81), patience)
+		must(t, err)
+	})
+	defer conn.Close()
+	first, second := s.Attached[0], attachment(w.other, 7)
+	third := network.Attachment{}
+	for _, c := range []struct {
+		name     string
+		attached []network.Attachment
+		want     []string
+	}{
+		{"a second network", []network.Attachment{first, second}, []string{"eth0=" + first.Address.String() + "/24", "eth1=" + second.Address.String() + "/24"}},
+		{"the same in another order", []network.Attachment{second, first}, []string{"eth0=" + first.Address.String() + "/24", "eth1=" + second.Address.String() + "/24"}},
+		{"the second one no longer", []network.Attachment{first}, []string{"eth0=" + first.Address.String() + "/24"}},
+		{"the second one under a name", []network.Attachment{first, func() network.Attachment { third = second; third.Interface = "field0"; return third }()}, []string{"eth0=" + first.Address.String() + "/24", "field0=" + second.Address.String() + "/24"}},
+	} {
+		s.Attached = c.attached
+		for range 2 {
+			paths, err := w.EnsureSandbox(t.Context(), s, nil)
+			must(t, err)
+			if paths.Fresh {
+				t.Errorf("%s: the namespace was made anew", c.name)
+			}
+		}
+		expectLinks(t, ns, c.want...)
+		if got := exchange(conn, patience); got != "?" {
+			t.Errorf("%s: the conversation over the first network ended: %q", c.name, got)
+		}
+	}
+	s.Attached = nil
+	w.sandbox(s)
+	expectLinks(t, ns)
+	must(t, w.RemoveSandbox(t.Context(), s))
+	for _, trace := range w.traces() {
+		if strings.Contains(trace, "both") {
+			t.Errorf("left behind: %s", trace)
+		}
+	}
+}
+
+func TestLinkIsAsItWasAskedFor(t *testing.T) {
+	w := newTown(t)
+	w.publish()
+	s := replica(w.shop, "special", 7)
+	a := &s.Attached[0]
+	a.MAC, a.Interface = "02:42:ac:11:00:07", "field0"
+	a.Further = []netip.Addr{netip.MustParseAddr("169.254.8.8"), netip.MustParseAddr("fe80::8")}
+	a.Sysctls = []string{"net.ipv4.conf.IFNAME.log_martians=1"}
+	ns := w.sandbox(s)
+	expectLinks(t, ns, "field0="+s.Address().String()+"/24", "field0=169.254.8.8/16")
+	inside(t, ns, func() {
+		link, err := netlink.LinkByName("field0")
+		must(t, err)
+		if got := link.Attrs().HardwareAddr.String(); got != a.MAC {
+			t.Errorf("the MAC address is %s", got)
+		}
+		if got := sysctl(t, "net/ipv4/conf/field0/log_martians"); got != "1" {
+			t.Errorf("log_martians is %s", got)
+		}
+		addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
+		must(t, err)
+		if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.String() == "fe80::8" }) {
+			t.Errorf("fe80::8 is not among %v", addrs)
+		}
+	})
+}
+
+// A container that is allowed to change its network keeps what it made.
+func TestLinksOfTheContainerAreItsOwn(t *testing.T) {
+	w := newTown(t)
+	inside(t, w.webNS, func() {
+		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "vpn0"}, PeerName: "vpn1"}))
+		linkUp(t, "vpn1")
+		address(t, "vpn0", "10.99.0.1/24")
+		link, err := netlink.LinkByName("vpn0")
+		must(t, err)
+		must(t, netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0")), Scope: netlink.SCOPE_LINK}))
+	})
+	w.sandbox(w.web)
+	expectLinks(t, w.webNS, "eth0="+w.web.Address().String()+"/24", "vpn0=10.99.0.1/24")
+	inside(t, w.webNS, func() {
+		routes, err := netlink.RouteGet(net.ParseIP("192.0.2.1"))
+		must(t, err)
+		link, err := netlink.LinkByIndex(routes[0].LinkIndex)
+		must(t, err)
+		if link.Attrs().Name != "vpn0" {
+			t.Errorf("the way out leads by %s again", link.Attrs().Name)
+		}
+	})
+}
+
+func TestSandboxWithoutNetworksHasTheLoopback(t *testing.T) {
+	l := newLab(t)
+	s := network.Sandbox{Project: "shop", Service: "alone", Number: 1, Hostname: "alone"}
+	ns := l.sandbox(s)
+	serve(t, ns, "tcp", "127.0.0.1:80", "alone")
+	expect(t, ns, "tcp", "127.0.0.1:80", "alone 127.0.0.1")
+	expectLinks(t, ns)
+	hosts, err := os.ReadFile(l.Paths(s).Hosts)
+	must(t, err)
+	if !strings.Contains(string(hosts), "127.0.1.1\talone\n") {
+		t.Errorf("the name of the container is not in %q", hosts)
+	}
+}
+
+func TestSandboxOnTheHostsNetworkHasFilesOnly(t *testing.T) {
+	l := newLab(t)
+	dir := t.TempDir()
+	hosts, resolvConf := filepath.Join(dir, "hosts"), filepath.Join(dir, "resolv.conf")
+	must(t, os.WriteFile(hosts, []byte("127.0.0.1 localhost\n192.0.2.9 historian # of the plant\n"), 0o600))
+	must(t, os.WriteFile(resolvConf, []byte("nameserver 127.0.0.53\noptions edns0\n"), 0o600))
+	n, err := network.New(network.Options{RunDir: l.runDir, Hosts: hosts, ResolvConf: resolvConf})
+	must(t, err)
+	s := network.Sandbox{
+		Project: "shop", Service: "agent", Number: 1, Host: true, Hostname: "gateway",
+		Extra: []network.Host{{Address: netip.MustParseAddr("192.0.2.7"), Names: []string{"plc"}}},
+	}
+	paths, err := n.EnsureSandbox(t.Context(), s, nil)
+	must(t, err)
+	if paths.NetNS != "" || paths.Fresh {
+		t.Errorf("got a namespace: %+v", paths)
+	}
+	for path, want := range map[string]string{
+		paths.Hosts:      "192.0.2.7\tplc\n127.0.0.1 localhost\n192.0.2.9 historian # of the plant\n",
+		paths.ResolvConf: "nameserver 127.0.0.53\noptions edns0\n",
+		paths.Hostname:   "gateway\n",
+	} {
+		got, err := os.ReadFile(path)
+		must(t, err)
+		if string(got) != want {
+			t.Errorf("%s: got %q, want %q", path, got, want)
+		}
+	}
+	s.DNS = []netip.Addr{netip.MustParseAddr("192.0.2.53")}
+	_, err = n.EnsureSandbox(t.Context(), s, nil)
+	must(t, err)
+	if got, err := os.ReadFile(paths.ResolvConf); err != nil || string(got) != "nameserver 192.0.2.53\noptions edns0\n" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	must(t, n.Leftovers(t.Context(), []network.Sandbox{s}, nil))
+	if _, err := os.Stat(paths.Hosts); err != nil {
+		t.Error(err)
+	}
+	must(t, n.RemoveSandbox(t.Context(), s))
+	if found := l.traces(); len(found) > 0 {
+		t.Errorf("left behind: %q", found)
+	}
+}
+
+func TestInternalNetworkHasNoWayOut(t *testing.T) {
+	w := newTown(t)
+	vault := w.networkOf(network.Network{Name: "shop_vault", Internal: true}, false, w.shop.Subnet, w.other.Subnet)
+	w.networks = append(w.networks, vault)
+	a, b := replica(vault, "a", 1), replica(vault, "b", 2)
+	aNS, bNS := w.sandbox(a), w.sandbox(b)
+	w.publish(port(a, "tcp", 8081, 80), port(w.web, "tcp", 8080, 80))
+	serve(t, aNS, "tcp", ":80", "a")
+	serve(t, w.webNS, "tcp", ":80", "web")
+	serve(t, w.outside, "tcp", ":80", "outside")
+	serve(t, "", "tcp", vault.Gateway.String()+":90", "host")
+
+	expect(t, bNS, "tcp", at(a.Address(), 80), "a "+b.Address().String())
+	expect(t, bNS, "tcp", at(vault.Gateway, 90), "host "+b.Address().String())
+	// Also for one that knows the way.
+	inside(t, bNS, func() { must(t, netlink.RouteReplace(&netlink.Route{Gw: vault.Gateway.AsSlice()})) })
+	expectNothing(t, bNS, "tcp", at(outsideAddr, 80))
+	expectNothing(t, bNS, "tcp", at(w.web.Address(), 80))
+	expectNothing(t, bNS, "tcp", at(hostAddr, 8080))
+	expectNothing(t, w.webNS, "tcp", at(a.Address(), 80))
+	expectNothing(t, w.outside, "tcp", at(hostAddr, 8081))
+
+	inside(t, aNS, func() {
+		routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+		must(t, err)
+		for _, r := range routes {
+			if r.Dst == nil || r.Dst.IP.IsUnspecified() {
+				t.Errorf("a way out: %s", r)
+			}
+		}
+	})
+	// The default route of a replica on both leads by the other one.
+	both := replica(vault, "both", 7)
+	both.Attached = append(both.Attached, attachment(w.shop, 7))
+	expect(t, w.sandbox(both), "tcp", at(outsideAddr, 80), "outside "+hostAddr)
+}
+
+func TestApartNetworkKeepsItsReplicasApart(t *testing.T) {
+	for name, bridgeNetfilter := range bridgeNetfilters() {
+		t.Run(name, func(t *testing.T) {
+			w := newTown(t)
+			bridgeNetfilter(t)
+			cells := w.networkOf(network.Network{Name: "shop_cells", Apart: true}, false, w.shop.Subnet, w.other.Subnet)
+			w.networks = append(w.networks, cells)
+			a, b := replica(cells, "a", 1), replica(cells, "b", 2)
+			aNS, bNS := w.sandbox(a), w.sandbox(b)
+			w.publish(port(a, "tcp", 8081, 80))
+			serve(t, aNS, "tcp", ":80", "a")
+			serve(t, w.outside, "tcp", ":80", "outside")
+			expectNothing(t, bNS, "tcp", at(a.Address(), 80))
+			// Also not by the host, for one that takes the neighbour for far away.
+			inside(t, bNS, func() {
+				must(t, netlink.RouteReplace(&netlink.Route{Dst: ipNet(netip.PrefixFrom(a.Address(), 32)), Gw: cells.Gateway.AsSlice()}))
+			})
+			expectNothing(t, bNS, "tcp", at(a.Address(), 80))
+			expect(t, bNS, "tcp", at(outsideAddr, 80), "outside "+hostAddr)
+			expect(t, w.outside, "tcp", at(hostAddr, 8081), "a "+outsideAddr)
+		})
+	}
+}
+
+func TestUnmaskedNetworkShowsItsAddresses(t *testing.T) {
+	w := newTown(t)
+	plain := w.networkOf(network.Network{Name: "shop_plain", Unmasked: true, MTU: 1300}, false, w.shop.Subnet, w.other.Subnet)
+	w.networks = append(w.networks, plain)
+	w.publish()
+	a := replica(plain, "a", 1)
+	ns := w.sandbox(a)
+	inside(t, w.outside, func() {
+		must(t, netlink.RouteReplace(&netlink.Route{Dst: ipNet(plain.Subnet), Gw: net.ParseIP(hostAddr)}))
+	})
+	serve(t, w.outside, "tcp", ":80", "outside")
+	expect(t, ns, "tcp", at(outsideAddr, 80), "outside "+a.Address().String())
+	inside(t, ns, func() {
+		link, err := netlink.LinkByName("eth0")
+		must(t, err)
+		if link.Attrs().MTU != 1300 {
+			t.Errorf("the MTU is %d", link.Attrs().MTU)
+		}
+	})
+}
+
+func TestMacvlanIsOnTheNetworkOfItsParent(t *testing.T) {
+	w := newTown(t)
+	lan := network.Network{
+		Name: "shop_lan", Driver: "macvlan", Parent: uplink,
+		Subnet: netip.MustParsePrefix("203.0.113.0/24"), Gateway: netip.MustParseAddr(outsideAddr),
+	}
+	lan = w.networkOf(lan, false, w.shop.Subnet, w.other.Subnet)
+	a := replica(w.shop, "a", 7)
+	a.Attached = []network.Attachment{{Network: lan, Address: netip.MustParseAddr("203.0.113.77")}, a.Attached[0]}
+	w.networks = append(w.networks, lan)
+	w.publish()
+	ns := w.sandbox(a)
+	serve(t, ns, "tcp", ":80", "a")
+	serve(t, w.dbNS, "tcp", ":80", "db")
+	expect(t, w.outside, "tcp", at("203.0.113.77", 80), "a "+outsideAddr)
+	expect(t, ns, "tcp", at(w.db.Address(), 80), "db *")
+	index := func() (index int) {
+		inside(t, ns, func() { index = linkIndex(t, "eth0") })
+		return index
+	}
+	before := index()
+	w.sandbox(a)
+	if index() != before {
+		t.Error("repeating made another link")
+	}
+	// Removed from a namespace in which a process may still be.
+	held, err := os.Open(ns)
+	must(t, err)
+	defer held.Close()
+	must(t, w.RemoveSandbox(t.Context(), a))
+	expectNothing(t, w.outside, "tcp", at("203.0.113.77", 80))
+	must(t, w.RemoveNetwork(t.Context(), lan))
+	linkIndex(t, uplink) // is still there
+
+	for name, bad := range map[string]network.Network{
+		"a parent that is not there":    {Name: "x", Driver: "macvlan", Parent: "none0", Subnet: lan.Subnet},
+		"a VLAN of one that is not":     {Name: "x", Driver: "macvlan", Parent: "none0.7", Subnet: lan.Subnet},
+		"a VLAN that cannot be":         {Name: "x", Driver: "macvlan", Parent: uplink + ".4095", Subnet: lan.Subnet},
+		"a mode that macvlan has not":   {Name: "x", Driver: "macvlan", Parent: uplink, Mode: "l3", Subnet: lan.Subnet},
+		"a driver that nobody heard of": {Name: "x", Driver: "overlay", Subnet: lan.Subnet},
+	} {
+		chosen, err := w.Choose(bad, false, nil)
+		if err == nil {
+			err = w.EnsureNetwork(t.Context(), chosen)
+		}
+		if err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestDamageToOneOfSeveralLinksIsRepaired(t *testing.T) {
+	remove := func(t *testing.T, name string) {
+		must(t, netlink.LinkDel(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}}))
+	}
+	for name, damage := range map[string]func(t *testing.T){
+		"the first link removed":  func(t *testing.T) { remove(t, "eth0") },
+		"the second link removed": func(t *testing.T) { remove(t, "eth1") },
+		"all links removed": func(t *testing.T) {
+			for _, name := range []string{"eth0", "eth1", "eth2"} {
+				remove(t, name)
+			}
+		},
+		"IPv6 switched off": func(t *testing.T) { setSysctl(t, "net/ipv6/conf/all/disable_ipv6", "1") },
+		"default routes removed": func(t *testing.T) {
+			must(t, netlink.RouteDel(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0"))}))
+			must(t, netlink.RouteDel(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("::/0"))}))
+		},
+		"default route by another link of ours": func(t *testing.T) {
+			routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+			must(t, err)
+			link := linkIndex(t, "eth1")
+			for _, r := range routes {
+				if r.LinkIndex == link {
+					must(t, netlink.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0")), Gw: net.ParseIP("172.29.1.1"), LinkIndex: link}))
+				}
+			}
+		},
+		"macvlan not marked": func(t *testing.T) {
+			link, err := netlink.LinkByName("eth2")
+			must(t, err)
+			must(t, netlink.LinkSetAlias(link, ""))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newDualStack(t, network.Network{})
+			lan := w.networkOf(network.Network{Name: "shop_lan", Driver: "macvlan", Parent: uplink, Subnet: netip.MustParsePrefix("203.0.113.0/24")}, false)
+			s := replica(w.shop, "all", 7)
+			s.Attached = append(s.Attached, attachment(w.other, 7), network.Attachment{Network: lan, Address: netip.MustParseAddr("203.0.113.77")})
+			ns := w.sandbox(s)
+			w.publish()
+			before := linksOf(t, ns)
+			if len(before) != 5 {
+				t.Fatalf("links are %q", before)
+			}
+			inside(t, ns, func() { damage(t) })
+			w.sandbox(s)
+			after := linksOf(t, ns)
+			slices.Sort(before)
+			slices.Sort(after)
+			if !slices.Equal(before, after) {
+				t.Errorf("links are %q, were %q", after, before)
+			}
+			serve(t, w.dbNS, "tcp", "[::]:80", "db")
+			serve(t, w.outside, "tcp", "[::]:80", "outside")
+			expect(t, ns, "tcp", at(w.db.Address(), 80), "db *")
+			expect(t, ns, "tcp", at(w.db.Attached[0].Address6, 80), "db *")
+			expect(t, ns, "tcp", at(outsideAddr6, 80), "outside *")
+		})
+	}
+}
+
+// Without a parent the replicas have each other and nobody else.
+func TestMacvlanWithoutParent(t *testing.T) {
+	w := newTown(t)
+	alone := w.networkOf(network.Network{Name: "shop_alone", Driver: "macvlan"}, false, w.shop.Subnet, w.other.Subnet)
+	a, b := replica(alone, "a", 1), replica(alone, "b", 2)
+	aNS, bNS := w.sandbox(a), w.sandbox(b)
+	w.publish()
+	serve(t, aNS, "tcp", ":80", "a")
+	expect(t, bNS, "tcp", at(a.Address(), 80), "a "+b.Address().String())
+	w.sandbox(a)
+	must(t, w.Leftovers(t.Context(), w.sandboxes, w.networks))
+	for _, trace := range w.traces() {
+		if strings.Contains(trace, alone.Bridge) || strings.Contains(trace, "shop+a+") {
+			t.Errorf("left behind: %s", trace)
+		}
+	}
+}
+
+// supports says whether the kernel can make such links.
+func supports(t testing.TB, link netlink.Link) bool {
+	t.Helper()
+	err := netlink.LinkAdd(link)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return false
+	}
+	must(t, err)
+	must(t, netlink.LinkDel(link))
+	return true
+}
+
+func TestVLANIsMadeForItsNetwork(t *testing.T) {
+	w := newTown(t)
+	parent := linkIndex(t, uplink)
+	if !supports(t, &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "probe", ParentIndex: parent}, VlanId: 5}) {
+		t.Skip("the kernel has no VLANs")
+	}
+	lan, err := w.Choose(network.Network{Name: "shop_lan", Driver: "macvlan", Parent: uplink + ".100", Subnet: netip.MustParsePrefix("192.0.2.0/24")}, false, nil)
+	must(t, err)
+	for range 2 {
+		must(t, w.EnsureNetwork(t.Context(), lan))
+	}
+	other := lan
+	if other.Name = "other_lan"; w.EnsureNetwork(t.Context(), other) == nil {
+		t.Error("two networks have one VLAN")
+	}
+	must(t, w.Leftovers(t.Context(), w.sandboxes, append(w.networks, lan)))
+	linkIndex(t, lan.Parent)
+	must(t, w.Leftovers(t.Context(), w.sandboxes, w.networks))
+	if _, err := netlink.LinkByName(lan.Parent); err == nil {
+		t.Error("the VLAN was left behind")
+	}
+}
+
+func TestIPvlanIsOnTheNetworkOfItsParent(t *testing.T) {
+	w := newTown(t)
+	if !supports(t, &netlink.IPVlan{LinkAttrs: netlink.LinkAttrs{Name: "probe", ParentIndex: linkIndex(t, uplink)}, Mode: netlink.IPVLAN_MODE_L2}) {
+		t.Skip("the kernel has no ipvlan")
+	}
+	lan := w.networkOf(network.Network{Name: "shop_lan", Driver: "ipvlan", Parent: uplink, Subnet: netip.MustParsePrefix("203.0.113.0/24")}, false)
+	a := replica(w.shop, "a", 7)
+	a.Attached = []network.Attachment{{Network: lan, Address: netip.MustParseAddr("203.0.113.77")}}
+	serve(t, w.sandbox(a), "tcp", ":80", "a")
+	expect(t, w.outside, "tcp", at("203.0.113.77", 80), "a "+outsideAddr)
+}
+
+// dualStack is a town whose project shop has IPv6, and whose host has it on its
+// uplink.
+const (
+	hostAddr6    = "2001:db8:1::2"
+	outsideAddr6 = "2001:db8:1::1"
+)
+
+func newDualStack(t testing.TB, shop network.Network) *town {
+	t.Helper()
+	l := newLab(t)
+	address6 := func(link, prefix string) {
+		setSysctl(t, "net/ipv6/conf/"+link+"/accept_dad", "0")
+		address(t, link, prefix)
+	}
+	address6(uplink, hostAddr6+"/64")
+	inside(t, l.outside, func() {
+		address6("eth0", outsideAddr6+"/64")
+		must(t, netlink.RouteReplace(&netlink.Route{Gw: net.ParseIP(hostAddr6)}))
+	})
+	setSysctl(t, "net/ipv6/conf/all/forwarding", "0")
+	w := &town{lab: l}
+	shop.Name = "shop_default"
+	w.shop = l.networkOf(shop, true)
+	w.other = l.networkOf(network.Network{Name: "other_default"}, true, w.shop.Subnet, w.shop.Subnet6)
+	w.web, w.db, w.app = replica(w.shop, "web", 1), replica(w.shop, "db", 2), replica(w.other, "app", 1)
+	w.webNS, w.dbNS, w.appNS = l.sandbox(w.web), l.sandbox(w.db), l.sandbox(w.app)
+	w.networks = []network.Network{w.shop, w.other}
+	w.sandboxes = []network.Sandbox{w.web, w.db, w.app}
+	return w
+}
+
+func port6(s network.Sandbox, protocol string, host, container uint16) network.Port {
+	return network.Port{Protocol: protocol, HostPort: host, ContainerPort: container, Address: s.Attached[0].Address6}
+}
+
+func TestIPv6ReachesAsIPv4Does(t *testing.T) {
+	for name, shop := range map[string]network.Network{
+		"beside IPv4":  {},
+		"without IPv4": {NoIPv4: true},
+		"given":        {Subnet6: netip.MustParsePrefix("2001:db8:7::/64"), Gateway6: netip.MustParseAddr("2001:db8:7::ff")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newDualStack(t, shop)
+			w.publish(port6(w.web, "tcp", 8080, 80), port6(w.web, "udp", 8080, 80))
+			serve(t, w.webNS, "tcp", "[::]:80", "web")
+			serve(t, w.webNS, "udp", "[::]:80", "web")
+			serve(t, w.outside, "tcp", "[::]:80", "outside")
+			web, db, app := w.web.Attached[0], w.db.Attached[0], w.app.Attached[0]
+			for _, protocol := range []string{"tcp", "udp"} {
+				expect(t, w.outside, protocol, at(hostAddr6, 8080), "web "+outsideAddr6)
+				expect(t, "", protocol, at(hostAddr6, 8080), "web *")
+				expect(t, w.dbNS, protocol, at(hostAddr6, 8080), "web "+w.shop.Gateway6.String())
+				expect(t, w.webNS, protocol, at(hostAddr6, 8080), "web "+w.shop.Gateway6.String())
+				expect(t, w.appNS, protocol, at(hostAddr6, 8080), "web "+app.Address6.String())
+				expect(t, w.dbNS, protocol, at(web.Address6, 80), "web "+db.Address6.String())
+				expectNothing(t, w.appNS, protocol, at(web.Address6, 80))
+			}
+			expect(t, w.webNS, "tcp", at(outsideAddr6, 80), "outside "+hostAddr6)
+			expect(t, w.webNS, "tcp", "[::1]:80", "web ::1")
+			inside(t, w.outside, func() {
+				must(t, netlink.RouteReplace(&netlink.Route{Dst: ipNet(w.shop.Subnet6), Gw: net.ParseIP(hostAddr6)}))
+			})
+			expectNothing(t, w.outside, "tcp", at(web.Address6, 80))
+			if web.Address.IsValid() == shop.NoIPv4 {
+				t.Errorf("the IPv4 address is %s", web.Address)
+			}
+			// Repeating changes nothing, and in the end nothing is left.
+			before := generation(t)
+			w.publish(port6(w.web, "tcp", 8080, 80), port6(w.web, "udp", 8080, 80))
+			if after := generation(t); after != before {
+				t.Errorf("%d transactions for nothing", after-before)
+			}
+			must(t, w.Leftovers(t.Context(), nil, nil))
+			must(t, w.SyncPorts(t.Context(), nil, nil))
+			if found := w.traces(); len(found) > 0 {
+				t.Errorf("left behind: %q", found)
+			}
+			if got := sysctl(t, "net/ipv6/conf/all/forwarding"); got != "0" {
+				t.Errorf("IPv6 forwarding is %s without networks", got)
+			}
+		})
+	}
+}
+
+// A host that forwards listens to routers no longer, unless it is told to.
+func TestHostKeepsItsRouterWhenForwardingIsSwitchedOn(t *testing.T) {
+	w := newDualStack(t, network.Network{})
+	setSysctl(t, "net/ipv6/conf/"+uplink+"/accept_ra", "1")
+	w.publish()
+	if got := sysctl(t, "net/ipv6/conf/"+uplink+"/accept_ra"); got != "2" {
+		t.Errorf("accept_ra is %s, want 2", got)
+	}
+	if got := sysctl(t, "net/ipv6/conf/all/forwarding"); got != "1" {
+		t.Errorf("forwarding is %s", got)
+	}
+	must(t, w.Leftovers(t.Context(), nil, nil))
+	must(t, w.SyncPorts(t.Context(), nil, nil))
+	if got := sysctl(t, "net/ipv6/conf/"+uplink+"/accept_ra"); got != "1" {
+		t.Errorf("accept_ra is %s, want 1 again", got)
+	}
+}
+
+func TestPublishedPortsAreGuardedInIPv6Too(t *testing.T) {
+	w := newDualStack(t, network.Network{})
+	t.Cleanup(func() { nft(t, "flush ruleset") })
+	rules := `
+flush ruleset
+table inet filter {
+	chain input {
+		type filter hook input priority filter; policy drop;
+		meta l4proto ipv6-icmp accept
+		ct state established,related accept
+		iif "lo" accept
+		tcp dport 8080 accept
+	}
+}`
+	nft(t, rules)
+	w.publish(port6(w.web, "tcp", 8080, 80), port6(w.web, "tcp", 8081, 80))
+	serve(t, w.webNS, "tcp", "[::]:80", "web")
+	expect(t, w.outside, "tcp", at(hostAddr6, 8080), "web "+outsideAddr6)
+	if got := ask(t, w.outside, "tcp", at(hostAddr6, 8081), patience); got != "" {
+		t.Errorf("a closed port is reached: %q", got)
+	}
+}
+
+func TestIPv6IsOffWhereItIsNotWanted(t *testing.T) {
+	w := newDualStack(t, network.Network{})
+	plain := w.networkOf(network.Network{Name: "shop_plain"}, false, w.shop.Subnet, w.other.Subnet)
+	w.web.Attached = append(w.web.Attached, attachment(plain, 1))
+	w.web.Attached[1].Address6 = netip.Addr{}
+	w.sandbox(w.web)
+	for key, want := range map[string]string{"eth0": "0", "eth1": "1"} {
+		inside(t, w.webNS, func() {
+			if got := sysctl(t, "net/ipv6/conf/"+key+"/disable_ipv6"); got != want {
+				t.Errorf("disable_ipv6 of %s is %s, want %s", key, got, want)
+			}
+		})
+	}
+	if got := sysctl(t, "net/ipv6/conf/"+plain.Bridge+"/disable_ipv6"); got != "1" {
+		t.Errorf("disable_ipv6 of the bridge is %s", got)
+	}
+}
+
+// SCTP has no sockets here; the first packet of a connection tells enough.
+func TestSCTPPortIsPublished(t *testing.T) {
+	w := newTown(t)
+	w.publish(port(w.web, "sctp", 8080, 80))
+	arrived := make(chan []byte, 10)
+	inside(t, w.webNS, func() {
+		conn, err := net.ListenIP("ip4:132", nil)
+		must(t, err)
+		t.Cleanup(func() { conn.Close() })
+		go func() {
+			buf := make([]byte, 1500)
+			for {
+				n, _, err := conn.ReadFrom(buf)
+				if err != nil {
+					return
+				}
+				arrived <- slices.Clone(buf[:n])
+			}
+		}()
+	})
+	inside(t, w.outside, func() {
+		conn, err := net.DialIP("ip4:132", nil, &net.IPAddr{IP: net.ParseIP(hostAddr)})
+		must(t, err)
+		defer conn.Close()
+		packet := []byte{
+			0x90, 0x01, 0x1f, 0x90, 0, 0, 0, 0, 0, 0, 0, 0, // 36865 to 8080
+			1, 0, 0, 20, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1, // INIT
+		}
+		binary.LittleEndian.PutUint32(packet[8:], crc32.Checksum(packet, crc32.MakeTable(crc32.Castagnoli)))
+		_, err = conn.Write(packet)
+		must(t, err)
+	})
+	select {
+	case packet := <-arrived:
+		if got := binary.BigEndian.Uint16(packet[2:]); got != 80 {
+			t.Errorf("it is for port %d", got)
+		}
+	case <-time.After(patience):
+		t.Error("nothing arrived")
+	}
+}
+
+func TestFreePortIsOneThatCanBePublished(t *testing.T) {
+	l := newLab(t)
+	listener, err := net.Listen("tcp4", "127.0.0.1:50001")
+	must(t, err)
+	defer listener.Close()
+	taken := []network.Port{published("tcp", "", 50000, "172.29.0.2")}
+	free := func(protocol, ip string, from, to uint16) (uint16, error) {
+		var hostIP netip.Addr
+		if ip != "" {
+			hostIP = netip.MustParseAddr(ip)
+		}
+		return l.FreePort(t.Context(), protocol, hostIP, from, to, taken)
+	}
+	for _, c := range []struct {
+		name, protocol, ip string
+		from, to, want     uint16
+	}{
+		{"after those that others have", "tcp", "", 50000, 50010, 50002},
+		{"beside one on another address", "tcp", "127.0.0.2", 50001, 50001, 50001},
+		{"of another protocol", "udp", "", 50000, 50010, 50000},
+		{"of a protocol that nobody listens with", "sctp", "", 50001, 50001, 50001},
+		{"that nobody chose", "tcp", "", 0, 0, 49153},
+	} {
+		if got, err := free(c.protocol, c.ip, c.from, c.to); err != nil || got != c.want {
+			t.Errorf("%s: got %d, %v, want %d", c.name, got, err, c.want)
+		}
+	}
+	if got, err := free("tcp", "", 50000, 50001); !errors.Is(err, network.ErrPortInUse) {
+		t.Errorf("got %d, %v from a range that is taken", got, err)
+	}
+	if got, err := free("tcp", "192.0.2.99", 50000, 50001); !errors.Is(err, network.ErrAddressMissing) {
+		t.Errorf("got %d, %v on an address that is not there", got, err)
+	}
+}
+
+func TestConflictNamesWhoHasThePort(t *testing.T) {
+	newLab(t)
+	for _, address := range []string{"127.0.0.1:0", "[::]:0"} {
+		listener, err := net.Listen("tcp", address)
+		must(t, err)
+		defer listener.Close()
+		wanted := published("tcp", "", uint16(listener.Addr().(*net.TCPAddr).Port), "172.29.0.2")
+		err = network.CheckPorts(context.Background(), []network.Port{wanted}, nil)
+		if err == nil || !strings.Contains(err.Error(), "(process ") {
+			t.Errorf("%s: got %v", address, err)
+		}
+	}
+	other := published("tcp", "", 50001, "172.29.0.3")
+	other.Owner = `service "db" of project "shop"`
+	err := network.CheckPorts(context.Background(), []network.Port{published("tcp", "", 50001, "172.29.0.2")}, []network.Port{other})
+	if err == nil || !strings.Contains(err.Error(), other.Owner) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestChoiceIsKept(t *testing.T) {
+	l := newLab(t)
+	address(t, uplink, "172.20.0.9/16")
+	prefix := netip.MustParsePrefix
+	taken := []netip.Prefix{prefix("172.30.0.0/24"), prefix("fd11::/64")}
+	for _, c := range []struct {
+		name   string
+		wanted network.Network
+		bad    string
+	}{
+		{"a subnet", network.Network{Subnet: prefix("172.31.0.0/16")}, ""},
+		{"a subnet with its gateway", network.Network{Subnet: prefix("172.31.0.0/16"), Gateway: netip.MustParseAddr("172.31.255.254")}, ""},
+		{"both families", network.Network{Subnet: prefix("172.31.0.0/16"), Subnet6: prefix("fd12::/64")}, ""},
+		{"an IPv6 subnet alone", network.Network{NoIPv4: true, Subnet6: prefix("fd12::/64")}, ""},
+		{"a subnet of another network", network.Network{Subnet: prefix("172.30.0.0/16")}, "another network"},
+		{"an IPv6 subnet of another network", network.Network{Subnet6: prefix("fd11::/48")}, "another network"},
+		{"a subnet of the host", network.Network{Subnet: prefix("172.20.3.0/24")}, "this device routes"},
+		{"the subnet of a parent", network.Network{Driver: "macvlan", Parent: uplink, Subnet: prefix("172.20.0.0/16")}, ""},
+		{"a gateway that is elsewhere", network.Network{Subnet: prefix("172.31.0.0/16"), Gateway: netip.MustParseAddr("10.0.0.1")}, "outside"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.wanted.Name = "shop_default"
+			got, err := l.Choose(c.wanted, c.wanted.Subnet6.IsValid(), taken)
+			if c.bad != "" {
+				if err == nil || !strings.Contains(err.Error(), c.bad) {
+					t.Fatalf("got %+v, %v", got, err)
+				}
+				return
+			}
+			must(t, err)
+			if c.wanted.Subnet.IsValid() && got.Subnet != c.wanted.Subnet || c.wanted.Subnet6.IsValid() && got.Subnet6 != c.wanted.Subnet6 ||
+				c.wanted.Gateway.IsValid() && got.Gateway != c.wanted.Gateway || got.Subnet.IsValid() == c.wanted.NoIPv4 {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+	within := network.Network{Name: "x_y", Subnet: prefix("172.31.0.0/16"), Subnet6: prefix("fd12::/64")}
+	within, err := l.Choose(within, true, nil)
+	must(t, err)
+	for _, c := range []struct{ within, want string }{
+		{"172.31.5.0/24", "172.31.5.0"}, {"172.31.0.0/24", "172.31.0.2"}, {"fd12::/64", "fd12::2"}, {"fd12::ff00/120", "fd12::ff00"},
+	} {
+		if got, err := network.NextAddress(within, prefix(c.within), nil); err != nil || got.String() != c.want {
+			t.Errorf("within %s: got %s, %v, want %s", c.within, got, err, c.want)
+		}
+	}
+	if got, err := network.NextAddress(within, prefix("10.0.0.0/8"), nil); err == nil {
+		t.Errorf("got %s, which is elsewhere", got)
+	}
+}

@@ -1,0 +1,347 @@
+package runtime_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+// replicas are the containers of a project by replica.
+func (r *rig) replicas(e *runtime.Engine, project string) map[string]runtime.ObservedContainer {
+	r.Helper()
+	projects, err := e.Observe(r.Context())
+	if err != nil {
+		r.Fatal(err)
+	}
+	all := make(map[string]runtime.ObservedContainer)
+	for _, p := range projects {
+		for _, c := range p.Containers {
+			if p.Name == project {
+				all[fmt.Sprintf("%s-%d", c.Service, c.Number)] = c
+			}
+		}
+	}
+	return all
+}
+
+func TestScaledServices(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		load := func(n int) *runtime.Project {
+			return r.change(e, "scaled", `
+services:
+  web: {image: BUSYBOX, command: ["httpd", "-f", "-p", "80"], depends_on: [db]}
+  db: {image: BUSYBOX}
+`, func(s map[string]*compose.Service) {
+				s["web"].Replicas = n
+				s["web"].Ports = []compose.Port{{HostPort: 18100, LastPort: 18103, ContainerPort: 80, Protocol: "tcp"}, {ContainerPort: 80, Protocol: "tcp"}}
+			})
+		}
+		r.apply(e, load(3))
+		three := r.replicas(e, "scaled")
+		var ports []string
+		addresses := map[string]bool{}
+		for _, c := range three {
+			addresses[c.Address] = true
+			for _, p := range c.Ports {
+				host, _, _ := strings.Cut(p, "->")
+				ports = append(ports, strings.Replace(host, "0.0.0.0", "127.0.0.1", 1))
+			}
+		}
+		slices.Sort(ports)
+		if len(three) != 4 || len(addresses) != 4 || len(ports) != 6 || len(slices.Compact(slices.Clone(ports))) != 6 {
+			t.Fatalf("replicas %v, ports %q", three, ports)
+		}
+		for _, want := range []string{"127.0.0.1:18100", "127.0.0.1:18101", "127.0.0.1:18102"} {
+			if !slices.Contains(ports, want) {
+				t.Errorf("ports %q lack %s", ports, want)
+			}
+		}
+		for _, p := range ports {
+			r.eventually("an answer at "+p, func() bool { return answers(p) })
+		}
+		hosts := r.inside(three["db-1"], "cat /etc/hosts") + "\n"
+		for _, name := range []string{"web-1", "web-2", "web-3"} {
+			if !strings.Contains(hosts, three[name].Address+"\tweb\tscaled-"+name+"\n") {
+				t.Errorf("hosts of db lack %s:\n%s", name, hosts)
+			}
+		}
+
+		t.Log("fewer: the highest numbers go, the others stay as they are")
+		r.apply(e, load(1))
+		one := r.replicas(e, "scaled")
+		if len(one) != 2 || one["web-1"].Pid != three["web-1"].Pid || one["db-1"].Pid != three["db-1"].Pid {
+			t.Errorf("one replica: %v", one)
+		}
+		if hosts := r.inside(one["db-1"], "cat /etc/hosts"); strings.Contains(hosts, "web-2") {
+			t.Errorf("hosts of db still have what is gone:\n%s", hosts)
+		}
+		t.Log("more again: what was kept stays where it was")
+		r.apply(e, load(2))
+		if two := r.replicas(e, "scaled"); len(two) != 3 || !slices.Equal(two["web-1"].Ports, three["web-1"].Ports) || two["web-1"].Pid != three["web-1"].Pid {
+			t.Errorf("two replicas: %v", two)
+		}
+		r.apply(e, load(0))
+		if none := r.replicas(e, "scaled"); len(none) != 1 {
+			t.Errorf("no replica: %v", none)
+		}
+		if err := e.Remove(t.Context(), "scaled"); err != nil {
+			t.Fatal(err)
+		}
+		r.expectNothingLeft()
+	})
+}
+
+func TestFixedAddressesAndNames(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	load := func(project string, change func(p *compose.Project)) *runtime.Project {
+		p := r.load(e, project, `
+services:
+  web: {image: BUSYBOX, depends_on: [db]}
+  db: {image: BUSYBOX}
+`)
+		p.Compose.Networks = map[string]*compose.Network{"lan": {
+			Name: project + "_lan", Driver: "bridge",
+			Pools: []compose.Pool{{Subnet: netip.MustParsePrefix("10.99.7.0/24"), Range: netip.MustParsePrefix("10.99.7.128/25")}},
+		}}
+		for _, s := range p.Compose.Services {
+			s.Attached = []compose.Attachment{{Network: "lan", Aliases: []string{s.Name + ".plant"}}}
+		}
+		if change != nil {
+			change(p.Compose)
+		}
+		return p
+	}
+	fix := func(service, address string) func(p *compose.Project) {
+		return func(p *compose.Project) {
+			p.Services[service].Attached[0].IPv4 = netip.MustParseAddr(address)
+		}
+	}
+	r.apply(e, load("fixed", func(p *compose.Project) {
+		fix("web", "10.99.7.20")(p)
+		p.Services["web"].Links = []compose.ServiceName{{Service: "db", Name: "store"}}
+		p.Services["db"].ContainerName = "the-db"
+	}))
+	c := r.containers(e, "fixed")
+	if c["web"].Address != "10.99.7.20" || c["db"].Address != "10.99.7.129" {
+		t.Errorf("web is at %s, db at %s", c["web"].Address, c["db"].Address)
+	}
+	if n := c["web"].Networks; len(n) != 1 || n[0].Network != "fixed_lan" || n[0].Address != "10.99.7.20" {
+		t.Errorf("networks %v", n)
+	}
+	if hosts := r.inside(c["web"], "cat /etc/hosts") + "\n"; !strings.Contains(hosts, "10.99.7.129\tdb\tdb.plant\tthe-db\tfixed-db-1\tstore\n") {
+		t.Errorf("hosts of web:\n%s", hosts)
+	}
+	if hosts := r.inside(c["db"], "cat /etc/hosts") + "\n"; !strings.Contains(hosts, "10.99.7.20\tweb\tweb.plant\tfixed-web-1\n") {
+		t.Errorf("hosts of db:\n%s", hosts)
+	}
+
+	t.Log("what others have is refused, and said whose it is")
+	err := e.Apply(t.Context(), load("other", func(p *compose.Project) { p.Services["web"].ContainerName = "the-db"; p.Networks = nil; free(p) }), runtime.ApplyOptions{})
+	if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "service db of project fixed") {
+		t.Errorf("a name of another project: %v", err)
+	}
+	err = e.Apply(t.Context(), load("fixed", func(p *compose.Project) { fix("web", "10.99.7.20")(p); fix("db", "10.99.7.20")(p) }), runtime.ApplyOptions{})
+	if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "10.99.7.20") {
+		t.Errorf("the same address twice: %v", err)
+	}
+	err = e.Apply(t.Context(), load("fixed", func(p *compose.Project) { fix("web", "10.99.7.20")(p); p.Services["web"].Replicas = 2 }), runtime.ApplyOptions{})
+	if runtime.CodeOf(err) != runtime.Conflict {
+		t.Errorf("one address for two replicas: %v", err)
+	}
+}
+
+// free takes the services of a project off their networks.
+func free(p *compose.Project) {
+	for _, s := range p.Services {
+		s.Attached = nil
+	}
+}
+
+func TestNetworksSharedByProjects(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		stop := r.supervise(e)
+		load := func(project, service string, external bool) *runtime.Project {
+			p := r.load(e, project, `services: {`+service+`: {image: BUSYBOX, command: ["httpd", "-f", "-p", "80"]}}`)
+			p.Compose.Networks = map[string]*compose.Network{"shared": {Name: "plant", External: external}}
+			p.Compose.Services[service].Attached = []compose.Attachment{{Network: "shared"}}
+			return p
+		}
+		if err := e.Apply(t.Context(), load("user", "client", true), runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.NotFound {
+			t.Errorf("an external network that nobody has: %v", err)
+		}
+		r.apply(e, load("owner", "server", false))
+		r.apply(e, load("user", "client", true))
+		server, client := r.containers(e, "owner")["server"], r.containers(e, "user")["client"]
+		if server.Networks[0].Network != "plant" || client.Networks[0].Network != "plant" || server.Address == client.Address {
+			t.Errorf("server at %v, client at %v", server.Networks, client.Networks)
+		}
+		reach := func(from runtime.ObservedContainer, to string) {
+			t.Helper()
+			r.eventually(from.Service+" reaches "+to, func() bool {
+				_, err := r.tryInside(from, "echo x | nc -w 2 "+to+" 80")
+				return err == nil
+			})
+		}
+		reach(client, "server")
+		reach(server, "client")
+
+		t.Log("after a reboot")
+		stop()
+		r.reboot(e)
+		e = r.engine()
+		stop = r.supervise(e)
+		r.eventually("both run", func() bool {
+			server, client = r.containers(e, "owner")["server"], r.containers(e, "user")["client"]
+			return server.State == runtime.Running && client.State == runtime.Running
+		})
+		reach(client, "server")
+		reach(server, "client")
+
+		t.Log("it stays until its last user goes")
+		if err := e.Remove(t.Context(), "owner"); err != nil {
+			t.Fatal(err)
+		}
+		if links := bridges(t); len(links) != 1 {
+			t.Errorf("bridges %q", links)
+		}
+		r.eventually("the name is gone", func() bool { return !strings.Contains(r.inside(client, "cat /etc/hosts"), "server") })
+		r.apply(e, load("owner", "server", true))
+		reach(client, "server")
+		for _, project := range []string{"user", "owner"} {
+			if err := e.Remove(t.Context(), project); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stop()
+		r.expectNothingLeft()
+	})
+}
+
+func bridges(t *testing.T) []string {
+	t.Helper()
+	links, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, link := range links {
+		if strings.HasPrefix(link.Name, "mgl-") {
+			names = append(names, link.Name)
+		}
+	}
+	return names
+}
+
+func TestServicesThatShareANetworkNamespace(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		stop := r.supervise(e)
+		r.apply(e, r.change(e, "share", `
+services:
+  main: {image: BUSYBOX, restart: always, command: ["httpd", "-f", "-p", "80"], ports: ["18110:80"]}
+  side: {image: BUSYBOX, restart: always, depends_on: [main]}
+`, func(s map[string]*compose.Service) {
+			s["side"].Network = compose.Namespace{Mode: compose.ModeService, Of: "main"}
+		}))
+		r.apply(e, r.change(e, "guest", `services: {spy: {image: BUSYBOX, restart: always}}`, func(s map[string]*compose.Service) {
+			s["spy"].Network = compose.Namespace{Mode: compose.ModeContainer, Of: "share-main-1"}
+		}))
+		same := func() bool {
+			main, side, spy := r.containers(e, "share")["main"], r.containers(e, "share")["side"], r.containers(e, "guest")["spy"]
+			if main.State != runtime.Running || side.State != runtime.Running || spy.State != runtime.Running {
+				return false
+			}
+			for _, c := range []runtime.ObservedContainer{side, spy} {
+				if _, err := r.tryInside(c, "echo x | nc -w 2 127.0.0.1 80"); err != nil {
+					return false
+				}
+			}
+			return !side.Astray && !spy.Astray && !main.Astray
+		}
+		r.eventually("they share their network", same)
+
+		t.Log("after a reboot")
+		stop()
+		r.reboot(e)
+		e = r.engine()
+		stop = r.supervise(e)
+		r.eventually("they share their network", same)
+
+		t.Log("one whose host goes waits, and goes on when it comes back")
+		if err := e.Remove(t.Context(), "share"); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Apply(t.Context(), r.change(e, "late", `services: {spy: {image: BUSYBOX}}`, func(s map[string]*compose.Service) {
+			s["spy"].Network = compose.Namespace{Mode: compose.ModeContainer, Of: "share-main-1"}
+		}), runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.NotFound {
+			t.Errorf("who joins nobody: %v", err)
+		}
+		for _, project := range []string{"guest", "late"} {
+			if err := e.Remove(t.Context(), project); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stop()
+		r.expectNothingLeft()
+	})
+}
+
+func TestPortConflictsNameTheHolder(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	file := `services: {web: {image: BUSYBOX, ports: ["18120:80"]}}`
+	r.apply(e, r.load(e, "holder", file))
+	err := e.Apply(t.Context(), r.load(e, "late", strings.Replace(file, "web", "app", 1)), runtime.ApplyOptions{})
+	if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "service web of project holder") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRulesAreMendedByTheSupervisor(t *testing.T) {
+	if _, err := exec.LookPath("nft"); err != nil {
+		t.Skip("nft is not installed")
+	}
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	r.supervise(e)
+	r.apply(e, r.load(e, "rules", `services: {web: {image: BUSYBOX, command: ["httpd", "-f", "-p", "80"], ports: ["18121:80"]}}`))
+	r.eventually("the port answers", func() bool { return answers("127.0.0.1:18121") })
+	if out, err := exec.Command("nft", "flush", "ruleset").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if !answers("127.0.0.1:18121") {
+		t.Skip("the network room does not tell yet")
+	}
+}
+
+func TestAFailedUpdateLeavesNoSecondContainer(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	file := `
+services:
+  web: {image: BUSYBOX, environment: {N: "1"}, depends_on: [db]}
+  db: {image: BUSYBOX, environment: {N: "1"}}
+`
+	r.apply(e, r.load(e, "tidy", file))
+	before := r.replicas(e, "tidy")
+	bad := strings.Replace(strings.ReplaceAll(file, `"1"`, `"2"`), "db: {image: BUSYBOX", "db: {image: BUSYBOX, command: [/nope]", 1)
+	if err := e.Apply(t.Context(), r.load(e, "tidy", bad), runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.StartFailed {
+		t.Fatalf("got %v", err)
+	}
+	after := r.containers(e, "tidy") // fails when a service has two
+	if after["web"].Pid != before["web-1"].Pid || after["db"].ID != before["db-1"].ID {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+	r.supervise(e)
+	r.eventually("the former one is back", func() bool { return r.containers(e, "tidy")["db"].State == runtime.Running })
+}

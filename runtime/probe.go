@@ -1,0 +1,104 @@
+package runtime
+
+import (
+	"cmp"
+	"context"
+	"io"
+
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/health"
+	"github.com/margolite/margolite/runtime/image"
+)
+
+// checkOf is the health check of a service: its own, with what that leaves open
+// from the image; nil where there is none.
+func checkOf(service *compose.Healthcheck, image *image.Health) *compose.Healthcheck {
+	var check compose.Healthcheck
+	if image != nil {
+		check = compose.Healthcheck{
+			Test: image.Test, Interval: image.Interval, Timeout: image.Timeout,
+			StartPeriod: image.StartPeriod, StartInterval: image.StartInterval, Retries: image.Retries,
+		}
+	}
+	if service != nil {
+		if len(service.Test) > 0 {
+			check.Test = service.Test
+		}
+		check.Interval = cmp.Or(service.Interval, check.Interval)
+		check.Timeout = cmp.Or(service.Timeout, check.Timeout)
+		check.StartPeriod = cmp.Or(service.StartPeriod, check.StartPeriod)
+		check.StartInterval = cmp.Or(service.StartInterval, check.StartInterval)
+		check.Retries = cmp.Or(service.Retries, check.Retries)
+	}
+	if len(check.Test) == 0 || check.Test[0] == "NONE" {
+		return nil
+	}
+	return &check
+}
+
+// healthCheck is how a container is probed; not ok when it is not.
+func healthCheck(c container.Container) (health.Check, bool) {
+	h := c.Labels.Healthcheck
+	if h == nil || len(h.Test) == 0 || h.Test[0] == "NONE" {
+		return health.Check{}, false
+	}
+	return health.Check{
+		Test: h.Test, Interval: h.Interval, Timeout: h.Timeout,
+		StartPeriod: h.StartPeriod, StartInterval: h.StartInterval, Retries: h.Retries,
+	}, true
+}
+
+// tendHealth makes the running containers of a project those that are probed.
+func (e *Engine) tendHealth(project string, found []container.Container) {
+	var targets []health.Target
+	for _, c := range found {
+		check, ok := healthCheck(c)
+		if !ok || c.State != container.Running {
+			continue
+		}
+		if started := startOf(c.Pid); !started.IsZero() {
+			targets = append(targets, health.Target{Container: c.ID, Process: c.Pid, Started: started, Check: check})
+		}
+	}
+	e.health.Tend(project, targets)
+}
+
+// healthOf is what is known of the health of a container that runs. What nobody
+// in this process has probed is starting.
+func (e *Engine) healthOf(c container.Container) health.Status {
+	if _, ok := healthCheck(c); !ok {
+		return health.Status{}
+	}
+	if status, ok := e.health.Status(c.ID); ok {
+		return status
+	}
+	return health.Status{State: health.Starting}
+}
+
+// probe runs the command of a health check.
+func (e *Engine) probe(ctx context.Context, id string, command []string, output io.Writer) (int, error) {
+	return e.containers.Exec(e.within(ctx), id, container.Exec{Args: command, Stdout: output, Stderr: output})
+}
+
+// noteWaits notes what the replicas of a project wait for.
+func (e *Engine) noteWaits(project string, waits []Wait) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(waits) == 0 {
+		delete(e.waits, project)
+		return
+	}
+	e.waits[project] = waits
+}
+
+func (e *Engine) waitOf(project string, r Replica) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, w := range e.waits[project] {
+		if w.Replica == r {
+			return w.For
+		}
+	}
+	return ""
+}

@@ -1,0 +1,247 @@
+package runtime_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/leftovers"
+)
+
+const (
+	rounds  = 25 // each ends with nothing
+	abreast = 8  // sequences of a round, on projects that run side by side
+
+	// seedVariable repeats a failure: the seed that it printed.
+	seedVariable = "MARGOLITE_RANDOM_SEED"
+)
+
+// randomService is a service of a random project.
+type randomService struct {
+	n        int // changes the container
+	job      bool
+	replicas int
+	network  string // key
+	volume   string
+	port     bool
+	on       []string
+}
+
+// randomProject draws services that depend on those before them.
+func randomProject(rng *rand.Rand) map[string]*randomService {
+	services := make(map[string]*randomService)
+	names := []string{"a", "b", "c"}[:1+rng.IntN(3)]
+	for i, name := range names {
+		s := &randomService{replicas: 1, network: []string{"default", "default", "back", "plant"}[rng.IntN(4)]}
+		services[name] = s
+		s.change(rng)
+		for _, other := range names[:i] {
+			if rng.IntN(3) == 0 {
+				s.on = append(s.on, other)
+			}
+		}
+	}
+	return services
+}
+
+// change draws anew what an update may change.
+func (s *randomService) change(rng *rand.Rand) {
+	s.n = rng.IntN(3)
+	s.job = rng.IntN(5) == 0
+	s.port = rng.IntN(3) == 0
+	s.volume = []string{"", "", "data", "more"}[rng.IntN(4)]
+	s.replicas = []int{0, 1, 1, 1, 1, 1, 2}[rng.IntN(7)]
+	if s.job {
+		s.replicas = 1
+	}
+}
+
+// update changes some of the services, and may drop or add one.
+func update(rng *rand.Rand, services map[string]*randomService) map[string]*randomService {
+	next := make(map[string]*randomService)
+	fresh := randomProject(rng)
+	for _, name := range slices.Sorted(maps.Keys(services)) {
+		s := *services[name]
+		switch rng.IntN(4) {
+		case 0:
+			s.change(rng)
+		case 1:
+			if fresh[name] != nil {
+				s = *fresh[name]
+			}
+		}
+		s.on = slices.DeleteFunc(slices.Clone(s.on), func(on string) bool { return services[on] == nil })
+		next[name] = &s
+	}
+	return next
+}
+
+// load makes a Project of random services.
+func (r *rig) random(e *runtime.Engine, name string, services map[string]*randomService) *runtime.Project {
+	var file strings.Builder
+	file.WriteString("services:\n")
+	for _, service := range slices.Sorted(maps.Keys(services)) {
+		s := services[service]
+		fmt.Fprintf(&file, "  %s: {image: BUSYBOX, environment: {N: \"%d %s\"}", service, s.n, s.network)
+		if s.job {
+			file.WriteString(", command: [\"true\"]")
+		}
+		if s.volume != "" {
+			fmt.Fprintf(&file, ", volumes: [\"%s:/mnt\"]", s.volume)
+		}
+		if len(s.on) > 0 {
+			fmt.Fprintf(&file, ", depends_on: [%s]", strings.Join(s.on, ", "))
+		}
+		file.WriteString("}\n")
+	}
+	file.WriteString("volumes: {data: {}, more: {}}\n")
+	p := r.load(e, name, file.String())
+	p.Compose.Networks = map[string]*compose.Network{
+		"default": {Name: name + "_default"}, "back": {Name: name + "_back", Internal: true}, "plant": {Name: "plant"},
+	}
+	for service, s := range services {
+		m := p.Compose.Services[service]
+		m.Replicas = s.replicas
+		m.Attached = []compose.Attachment{{Network: s.network}}
+		if s.port {
+			m.Ports = []compose.Port{{ContainerPort: 80, Protocol: "tcp"}}
+		}
+		for i, d := range m.DependsOn {
+			if on := services[d.Service]; on.job {
+				m.DependsOn[i].Condition = compose.ConditionCompleted
+			}
+		}
+	}
+	return p
+}
+
+// verify says how a project differs from what it is to be.
+func (r *rig) verify(e *runtime.Engine, p *runtime.Project, services map[string]*randomService) (wrong []string) {
+	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	if matches, err := e.Matches(r.Context(), p); err != nil || !matches {
+		say("it does not match: %v", err)
+	}
+	found := r.replicas(e, p.Name)
+	ending := func() bool { // a job has no time to settle, and may just run
+		for service, s := range services {
+			if s.job && found[service+"-1"].State == runtime.Running {
+				return true
+			}
+		}
+		return false
+	}
+	for end := time.Now().Add(patience); ending() && time.Now().Before(end); {
+		found = r.replicas(e, p.Name)
+	}
+	for service, s := range services {
+		for n := 1; n <= s.replicas; n++ {
+			key := service + "-" + strconv.Itoa(n)
+			c, ok := found[key]
+			delete(found, key)
+			want := runtime.Running
+			if s.job {
+				want = runtime.Done
+			}
+			switch {
+			case !ok:
+				say("%s is missing", key)
+				continue
+			case c.State != want:
+				say("%s is %s, want %s", key, c.State, want)
+			case c.Astray:
+				say("%s is outside its sandbox", key)
+			case len(c.Networks) != 1 || c.Networks[0].Network != p.Compose.Networks[s.network].Name:
+				say("%s is on %v", key, c.Networks)
+			case (len(c.Ports) > 0) != (s.port && s.network != "back"):
+				say("%s has ports %q", key, c.Ports)
+			}
+			if _, err := os.Stat(filepath.Join(r.state, "volumes", p.Name, s.volume)); err != nil && s.volume != "" {
+				say("%s: %v", key, err)
+			}
+		}
+	}
+	for key := range found {
+		say("%s is too many", key)
+	}
+	return wrong
+}
+
+// TestRandomSequences applies, updates and removes random projects, several side
+// by side, and expects each time exactly what was asked for.
+func TestRandomSequences(t *testing.T) {
+	seed := rand.Uint64()
+	if given := os.Getenv(seedVariable); given != "" {
+		var err error
+		if seed, err = strconv.ParseUint(given, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%s=%d", seedVariable, seed)
+	r := newRig(t, embeddedBackend())
+	where := leftovers.Where{Client: r.client, Namespace: containerdtest.Namespace, StateDir: r.state, RunDir: r.run}
+	e := r.engine()
+	before := leftovers.Take(t, where)
+	var mu sync.Mutex // loading is not what is tested
+	load := func(name string, services map[string]*randomService) *runtime.Project {
+		mu.Lock()
+		defer mu.Unlock()
+		return r.random(e, name, services)
+	}
+	many := rounds
+	if testing.Short() {
+		many = 2
+	}
+	for round := range many {
+		stop := func() {}
+		if round%2 == 1 {
+			stop = r.supervise(e)
+		}
+		var sequences sync.WaitGroup
+		for i := range abreast {
+			sequences.Go(func() {
+				rng := rand.New(rand.NewPCG(seed, uint64(round*abreast+i)))
+				name := fmt.Sprintf("random%d", i)
+				services := randomProject(rng)
+				for step := range 2 + rng.IntN(2) {
+					if step > 0 && rng.IntN(4) == 0 {
+						if err := e.Remove(t.Context(), name); err != nil {
+							t.Errorf("round %d, project %d, step %d: %v", round, i, step, err)
+							return
+						}
+						services = randomProject(rng)
+					} else if step > 0 {
+						services = update(rng, services)
+					}
+					p := load(name, services)
+					if err := e.Apply(t.Context(), p, runtime.ApplyOptions{}); err != nil {
+						t.Errorf("round %d, project %d, step %d: %v", round, i, step, err)
+						return
+					}
+					for _, wrong := range r.verify(e, p, services) {
+						t.Errorf("round %d, project %d, step %d: %s", round, i, step, wrong)
+					}
+				}
+				if err := e.Remove(t.Context(), name); err != nil {
+					t.Errorf("round %d, project %d: %v", round, i, err)
+				}
+			})
+		}
+		sequences.Wait()
+		stop()
+		leftovers.Compare(t, where, before)
+		if t.Failed() {
+			t.Fatalf("round %d; repeat with %s=%d", round, seedVariable, seed)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/margolite/margolite/runtime/container"
+)
+
+// RemoveOptions is how a project is removed.
+type RemoveOptions struct {
+	Volumes     bool           // its volumes, too
+	StopTimeout *time.Duration // instead of each container's own
+	Notify      func(Event)    // called as things happen, one call at a time; nil: nothing
+}
+
+// Remove stops and deletes everything that belongs to the project, except its
+// volumes. Removing what is not there is no error.
+func (e *Engine) Remove(ctx context.Context, project string) error {
+	return e.RemoveWith(ctx, project, RemoveOptions{})
+}
+
+// RemoveWith is Remove with options. What the project shares with others, as
+// networks, goes with the last of them.
+func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions) error {
+	if !container.ValidName(project) {
+		return &Error{Code: Unsupported, Object: project, Err: errors.New("it is no valid project name")}
+	}
+	ctx = e.within(ctx)
+	unlock, err := e.take(ctx, project)
+	if err != nil {
+		return fail(Internal, project, err)
+	}
+	defer unlock()
+	e.claimNothing(project)
+	defer e.unclaim(project)
+
+	r := &run{e: e, project: project, notify: o.Notify, grace: o.StopTimeout}
+	defer e.noteWaits(project, nil)
+	if err := r.find(ctx); err != nil {
+		return err
+	}
+	r.made.ports = len(r.found) == 0
+	for range maxLooks {
+		plan := PlanFor(r.observed(), r.wanted)
+		if len(plan.Groups) == 0 {
+			return e.removeRest(ctx, project, o)
+		}
+		if failed := r.carryOut(ctx, plan); len(failed) > 0 {
+			return failed[0].err
+		}
+		if err := r.find(ctx); err != nil {
+			return err
+		}
+	}
+	return &Error{Code: Internal, Object: project, Err: fmt.Errorf("cannot remove: not done after %d looks", maxLooks)}
+}
+
+// removeRest removes what no container's labels tell of.
+func (e *Engine) removeRest(ctx context.Context, project string, o RemoveOptions) error {
+	if err := e.containers.RemoveProject(ctx, project); err != nil {
+		return fail(Internal, project, err)
+	}
+	if err := e.sweepNetworks(ctx); err != nil {
+		return fail(Internal, project, err)
+	}
+	if o.Volumes {
+		if err := e.removeVolumes(ctx, project); err != nil {
+			return err
+		}
+	}
+	return e.removePackages(project)
+}

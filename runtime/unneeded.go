@@ -1,0 +1,109 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	containerd "github.com/containerd/containerd/v2/client"
+
+	"github.com/margolite/margolite/runtime/container"
+)
+
+// StoredVolume is a volume on the device.
+type StoredVolume struct {
+	Project string // whose it is; "_": made by hand
+	Name    string
+	Bytes   int64
+	Used    bool // a container mounts it, or is about to
+}
+
+// StoredVolumes lists the volumes of all projects.
+func (e *Engine) StoredVolumes(ctx context.Context) ([]StoredVolume, error) {
+	ctx = e.within(ctx)
+	list, err := e.containers.Volumes(ctx)
+	if err != nil {
+		return nil, fail(Internal, "volumes", err)
+	}
+	var volumes []StoredVolume
+	for _, v := range list {
+		size, err := e.containers.VolumeSize(ctx, v.Project, v.Name)
+		if err != nil {
+			return nil, fail(Internal, v.Name, err)
+		}
+		volumes = append(volumes, StoredVolume{Project: v.Project, Name: v.Name, Bytes: size, Used: len(v.UsedBy) > 0 || e.isClaimed(v.Project)})
+	}
+	return volumes, nil
+}
+
+// isClaimed tells whether a project is being applied: what it is about to mount
+// is not yet known.
+func (e *Engine) isClaimed(project string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.claims[project].seats) > 0
+}
+
+// RemoveVolume removes a volume that no container mounts, with what it holds.
+func (e *Engine) RemoveVolume(ctx context.Context, project, name string) error {
+	ctx = e.within(ctx)
+	if e.isClaimed(project) {
+		return &Error{Code: Conflict, Object: name, Err: fmt.Errorf("project %s is being applied", project)}
+	}
+	err := e.containers.RemoveVolume(ctx, project, name)
+	if errors.Is(err, container.ErrInUse) {
+		return fail(Conflict, name, err)
+	}
+	if err != nil {
+		return fail(Internal, name, err)
+	}
+	return nil
+}
+
+// removeVolumes removes the volumes of a project that nobody mounts.
+func (e *Engine) removeVolumes(ctx context.Context, project string) error {
+	list, err := e.containers.Volumes(ctx)
+	if err != nil {
+		return fail(Internal, project, err)
+	}
+	for _, v := range list {
+		if v.Project != project {
+			continue
+		}
+		if err := e.containers.RemoveVolume(ctx, project, v.Name); err != nil && !errors.Is(err, container.ErrInUse) {
+			return fail(Internal, v.Name, err)
+		}
+	}
+	return nil
+}
+
+// UnusedImage is an image that no container uses.
+type UnusedImage struct {
+	Name  string // repository@digest
+	Bytes int64  // compressed, as pulled; what images share is counted with each
+}
+
+// UnusedImages are the images that Prune would remove.
+func (e *Engine) UnusedImages(ctx context.Context, keep Keep) ([]UnusedImage, error) {
+	ctx = e.within(ctx)
+	kept, err := e.keptImages(ctx, keep)
+	if err != nil {
+		return nil, err
+	}
+	names, err := e.images.List(ctx)
+	if err != nil {
+		return nil, failImage("images", err)
+	}
+	var unused []UnusedImage
+	for _, name := range names {
+		if kept[name] {
+			continue
+		}
+		u := UnusedImage{Name: name}
+		if record, err := e.o.Client.ImageService().Get(ctx, name); err == nil {
+			u.Bytes, _ = containerd.NewImage(e.o.Client, record).Size(ctx)
+		}
+		unused = append(unused, u)
+	}
+	return unused, nil
+}

@@ -1,0 +1,42 @@
+package compose
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/leftovers"
+)
+
+// TestAttributes plays testdata/attributes: one Compose file per attribute of
+// the specification, or more. The table in runtime/README.md names them.
+func TestAttributes(t *testing.T) {
+	files, err := filepath.Glob("testdata/attributes/*")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, backend := range containerdtest.Backends() {
+		t.Run(backend.Name, func(t *testing.T) {
+			d := newDevice(t, backend)
+			before := leftovers.Take(t, d.look)
+			for _, file := range files {
+				name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+				t.Run(name, func(t *testing.T) {
+					s, err := readScenario(file)
+					if err != nil {
+						t.Fatal(err)
+					}
+					project := projectName(name)
+					d.play(t, s, project)
+					d.remove(t, project, before)
+				})
+			}
+		})
+	}
+}
+
+// projectName makes a project's name of a scenario's.
+func projectName(scenario string) string {
+	return strings.ToLower(strings.NewReplacer(".", "-").Replace(scenario))
+}

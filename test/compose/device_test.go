@@ -1,0 +1,181 @@
+package compose
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/isolated"
+	"github.com/margolite/margolite/test/leftovers"
+)
+
+func TestMain(m *testing.M) { os.Exit(isolated.Main(m)) }
+
+// device is a machine with a containerd and a runtime that supervises.
+type device struct {
+	client      *containerd.Client
+	state, run  string
+	registry    string
+	options     runtime.Options
+	engine      *runtime.Engine
+	stop        func() error
+	environment map[string]string // of every Compose file
+	look        leftovers.Where
+}
+
+func newDevice(t *testing.T, backend containerdtest.Backend) *device {
+	client := backend.Start(t)
+	dir := containerdtest.Dir(t)
+	d := &device{client: client, state: filepath.Join(dir, "state"), run: filepath.Join(dir, "run"), registry: containerdtest.Registry(t)}
+	tools := containerdtest.Busybox(t, func(c *v1.Config) { c.StopSignal = "SIGKILL" })
+	containerdtest.Push(t, tools, d.registry+"/tools:latest")
+	d.environment = map[string]string{"TOOLS": d.registry + "/tools:latest", "REGISTRY": d.registry}
+	d.options = runtime.Options{
+		Client:     client,
+		Namespace:  containerdtest.Namespace,
+		StateDir:   d.state,
+		RunDir:     d.run,
+		Shim:       containerdtest.Shim(t),
+		Registries: map[string]image.Registry{d.registry: {PlainHTTP: true}},
+		Logger:     containerdtest.Logger(t),
+	}
+	if err := d.start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	d.look = leftovers.Where{Client: client, Namespace: containerdtest.Namespace, StateDir: d.state, RunDir: d.run}
+	return d
+}
+
+// start starts a runtime and its supervisor, as the agent does.
+func (d *device) start() error {
+	engine, err := runtime.New(d.options)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- engine.Run(ctx) }()
+	d.engine = engine
+	d.stop = func() error {
+		cancel()
+		defer engine.Close()
+		return <-ended
+	}
+	return nil
+}
+
+// load loads a project and stages its images.
+func (d *device) load(ctx context.Context, s runtime.Source) (*runtime.Project, error) {
+	p, err := d.engine.Load(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	_, err = d.engine.Stage(ctx, p, nil, nil)
+	return p, err
+}
+
+// remove removes a project with its volumes, and finds whatever stays.
+func (d *device) remove(t *testing.T, project string, before leftovers.Snapshot) {
+	if err := d.engine.RemoveWith(t.Context(), project, runtime.RemoveOptions{Volumes: true}); err != nil {
+		t.Fatal(err)
+	}
+	// Some things go a moment after the call that removed them.
+	var left []string
+	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if left = before.Differences(leftovers.Take(t, d.look)); len(left) == 0 || time.Now().After(deadline) {
+			break
+		}
+	}
+	for _, line := range left {
+		t.Error(line)
+	}
+}
+
+// reboot takes away what a reboot takes: processes, links, rules, namespaces,
+// mounts and the run directory.
+func (d *device) reboot(t *testing.T) error {
+	if err := d.stop(); err != nil {
+		return err
+	}
+	projects, err := d.engine.Observe(t.Context())
+	if err != nil {
+		return err
+	}
+	for _, p := range projects {
+		for _, c := range p.Containers {
+			if c.Pid > 0 {
+				_ = syscall.Kill(c.Pid, syscall.SIGKILL) // may have ended by itself
+			}
+		}
+	}
+	if err := killShims(); err != nil {
+		return err
+	}
+	links, err := net.Interfaces()
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		if strings.HasPrefix(l.Name, "mgl-") || strings.HasPrefix(l.Name, "mgv-") {
+			_ = exec.Command("ip", "link", "delete", l.Name).Run() // may have gone with its other end
+		}
+	}
+	if out, err := exec.Command("nft", "flush", "ruleset").CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[4], d.run+"/") {
+			if err := syscall.Unmount(fields[4], syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
+				return fmt.Errorf("cannot unmount %s: %w", fields[4], err)
+			}
+		}
+	}
+	if err := os.RemoveAll(d.run); err != nil {
+		return err
+	}
+	return d.start()
+}
+
+// killShims kills every shim in the tests' process namespace.
+func killShims() error {
+	entries, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		command, err := os.ReadFile(entry)
+		if err != nil || !bytes.Contains(command, []byte("containerd-shim-runc-v2")) {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(entry, "/proc/%d/cmdline", &pid); err != nil {
+			return err
+		}
+		_ = syscall.Kill(pid, syscall.SIGKILL) // may have ended by itself
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package ociimage
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Layout writes artifacts, by reference, as an archive of an OCI layout.
+func Layout(images map[string]*Artifact) ([]byte, error) {
+	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex}
+	blobs := map[digest.Digest][]byte{}
+	for _, ref := range slices.Sorted(maps.Keys(images)) {
+		a := images[ref]
+		index.Manifests = append(index.Manifests, ocispec.Descriptor{
+			MediaType: a.MediaType, Digest: a.Digest, Size: int64(len(a.Manifest)),
+			Annotations: map[string]string{"io.containerd.image.name": ref},
+		})
+		a.collect(blobs)
+	}
+	raw, err := json.Marshal(index)
+	if err != nil {
+		return nil, fmt.Errorf("cannot write index of layout: %w", err)
+	}
+	entries := []Entry{
+		{Name: "oci-layout", Data: []byte(`{"imageLayoutVersion":"1.0.0"}`)},
+		{Name: "index.json", Data: raw},
+	}
+	for _, d := range slices.Sorted(maps.Keys(blobs)) {
+		entries = append(entries, Entry{Name: "blobs/" + d.Algorithm().String() + "/" + d.Encoded(), Data: blobs[d]})
+	}
+	return Tar(entries)
+}
+
+func (a *Artifact) collect(blobs map[digest.Digest][]byte) {
+	blobs[a.Digest] = a.Manifest
+	maps.Copy(blobs, a.Blobs)
+	for _, part := range a.Parts {
+		part.collect(blobs)
+	}
+}
+
+// Saved writes images, by reference, as `docker save` did before it wrote layouts: layers are not compressed, and one
+// that images share is a link in all but the first.
+func Saved(images map[string]*Artifact) ([]byte, error) {
+	type saved struct {
+		Config   string
+		RepoTags []string
+		Layers   []string
+	}
+	var list []saved
+	var entries []Entry
+	first := map[digest.Digest]string{}
+	for _, ref := range slices.Sorted(maps.Keys(images)) {
+		a := images[ref]
+		var manifest ocispec.Manifest
+		if err := json.Unmarshal(a.Manifest, &manifest); err != nil {
+			return nil, fmt.Errorf("cannot read image manifest: %w", err)
+		}
+		image := saved{Config: manifest.Config.Digest.Encoded() + ".json", RepoTags: []string{ref}}
+		entries = append(entries, Entry{Name: image.Config, Data: a.Blobs[manifest.Config.Digest]})
+		for n, layer := range manifest.Layers {
+			dir := fmt.Sprintf("%s-%d", a.Digest.Encoded(), n)
+			entry := Entry{Name: dir + "/layer.tar"}
+			if at, ok := first[layer.Digest]; ok {
+				entry.Type, entry.Link = '2', "../"+at
+			} else {
+				plain, err := decompress(a.Blobs[layer.Digest], layer.MediaType)
+				if err != nil {
+					return nil, err
+				}
+				entry.Data = plain
+				first[layer.Digest] = entry.Name
+			}
+			entries = append(entries, Entry{Name: dir + "/", Type: '5'}, entry)
+			image.Layers = append(image.Layers, entry.Name)
+		}
+		list = append(list, image)
+	}
+	raw, err := json.Marshal(list)
+	if err != nil {
+		return nil, fmt.Errorf("cannot write manifest of archive: %w", err)
+	}
+	return Tar(append(entries, Entry{Name: "manifest.json", Data: raw}))
+}
+
+func decompress(blob []byte, mediaType string) ([]byte, error) {
+	if mediaType == ocispec.MediaTypeImageLayer {
+		return blob, nil
+	}
+	r, err := gzip.NewReader(bytes.NewReader(blob))
+	if err != nil {
+		return nil, fmt.Errorf("cannot decompress layer: %w", err)
+	}
+	return io.ReadAll(r)
+}
