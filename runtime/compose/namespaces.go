@@ -13,7 +13,9 @@ func (r *resolver) namespaces(s *Service, c types.ServiceConfig) {
 	s.PID = r.namespace("pid", c.Pid, ModeHost, ModeService, ModeContainer)
 	s.IPC = r.namespace("ipc", c.Ipc, ModeHost, ModeShareable, ModeService, ModeContainer)
 	s.UTS = r.namespace("uts", c.Uts, ModeHost)
-	s.Cgroup = r.namespace("cgroup", c.Cgroup, ModeHost)
+	if s.Cgroup = r.namespace("cgroup", c.Cgroup, ModeHost); c.Cgroup == string(ModeOwn) {
+		s.Cgroup.Mode = ModeOwn
+	}
 	s.Network = r.networkMode(s, c)
 	if c.UserNSMode != "" && c.UserNSMode != string(ModeHost) {
 		r.refuse("userns_mode", "%q is not supported: users of containers are those of the device (host)", c.UserNSMode)

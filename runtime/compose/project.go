@@ -111,7 +111,8 @@ type NamespaceMode string
 
 // The modes; not every kind of namespace has all of them.
 const (
-	ModePrivate   NamespaceMode = ""          // its own
+	ModePrivate   NamespaceMode = ""          // its own; cgroup: as is usual on the device
+	ModeOwn       NamespaceMode = "private"   // cgroup: its own in any case
 	ModeHost      NamespaceMode = "host"      // the device's
 	ModeNone      NamespaceMode = "none"      // network: its own, with nothing but loopback
 	ModeShareable NamespaceMode = "shareable" // ipc: its own, which others may join

@@ -27,8 +27,10 @@ func namespaces(c Config, h Host) []specs.LinuxNamespace {
 	if c.Service.Network.Mode != compose.ModeHost {
 		list = append(list, specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: c.Sandbox.NetNS})
 	}
-	// As Docker: on v1 the container sees its real place, on v2 a root of its own.
-	if h.Cgroups == CgroupsV2 && h.CgroupNamespace && c.Service.Cgroup.Mode != compose.ModeHost {
+	// As Docker: on v1 the container sees its real place, on v2 a root of its own,
+	// unless it says otherwise.
+	mode := c.Service.Cgroup.Mode
+	if h.CgroupNamespace && (mode == compose.ModeOwn || h.Cgroups == CgroupsV2 && mode != compose.ModeHost) {
 		list = append(list, specs.LinuxNamespace{Type: specs.CgroupNamespace})
 	}
 	return list

@@ -28,8 +28,8 @@ func TestAttributes(t *testing.T) {
 						t.Fatal(err)
 					}
 					project := projectName(name)
+					defer d.remove(t, project, before)
 					d.play(t, s, project)
-					d.remove(t, project, before)
 				})
 			}
 		})

@@ -50,7 +50,7 @@ func newDevice(t *testing.T, backend containerdtest.Backend) *device {
 		Namespace:  containerdtest.Namespace,
 		StateDir:   d.state,
 		RunDir:     d.run,
-		Shim:       containerdtest.Shim(t),
+		Init:       containerdtest.Init(t),
 		Registries: map[string]image.Registry{d.registry: {PlainHTTP: true}},
 		Logger:     containerdtest.Logger(t),
 	}

@@ -115,23 +115,36 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-var shim = sync.OnceValues(func() (string, error) {
-	_, here, _, _ := runtime.Caller(0)
-	repository := filepath.Join(filepath.Dir(here), "..", "..")
-	checkout := digest.FromString(repository).Encoded()[:12] // others may have another shim
-	program := filepath.Join(os.TempDir(), "margolite-test-"+checkout, "containerd-shim-runc-v2")
-	build := exec.Command("go", "build", "-tags", "no_grpc", "-trimpath", "-ldflags=-s -w", "-o", program, "./cmd/containerd-shim-runc-v2")
-	build.Dir = repository
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", errors.New(string(out))
-	}
-	return program, nil
-})
+// program builds one of this repository's programs.
+func program(name, tags string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		_, here, _, _ := runtime.Caller(0)
+		repository := filepath.Join(filepath.Dir(here), "..", "..")
+		checkout := digest.FromString(repository).Encoded()[:12] // others may have other programs
+		path := filepath.Join(os.TempDir(), "margolite-test-"+checkout, name)
+		build := exec.Command("go", "build", "-tags", tags, "-trimpath", "-ldflags=-s -w", "-o", path, "./cmd/"+name)
+		build.Dir = repository
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			return "", errors.New(string(out))
+		}
+		return path, nil
+	})
+}
+
+var (
+	shim        = program("containerd-shim-runc-v2", "no_grpc")
+	initProgram = program("margolite-init", "")
+)
 
 // Shim is the path of the runc shim, built from this repository once per test program.
-func Shim(t testing.TB) string {
-	path, err := shim()
+func Shim(t testing.TB) string { return built(t, shim) }
+
+// Init is the path of margolite-init, built likewise.
+func Init(t testing.TB) string { return built(t, initProgram) }
+
+func built(t testing.TB, build func() (string, error)) string {
+	path, err := build()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,88 @@
+package compose
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/leftovers"
+)
+
+// TestExternal has one project use the network and the volume of another, which
+// may go first: what they share stays until the last of them has gone.
+func TestExternal(t *testing.T) {
+	const maker = `
+services:
+  db:
+    image: ${TOOLS}
+    command: sh -c 'echo shared > /data/f; exec sleep 1000'
+    volumes: [data:/data]
+    networks: [plant]
+networks: {plant: {name: plant-net}}
+volumes: {data: {}}
+`
+	const user = `
+services:
+  web:
+    image: ${TOOLS}
+    volumes: [theirs:/theirs]
+    networks: [shared]
+networks: {shared: {external: true, name: plant-net}}
+volumes: {theirs: {external: true, name: maker_data}}
+`
+	for _, backend := range containerdtest.Backends() {
+		t.Run(backend.Name, func(t *testing.T) {
+			d := newDevice(t, backend)
+			before := leftovers.Take(t, d.look)
+			d.up(t, "maker", maker)
+			d.up(t, "user", user)
+			if out := d.sh(t, "user", "web", "cat /theirs/f; ping -c 1 db"); !strings.HasPrefix(out, "shared") || !strings.Contains(out, "1 packets received") {
+				t.Errorf("web sees %s", out)
+			}
+			if err := d.engine.Remove(t.Context(), "maker"); err != nil {
+				t.Fatal(err)
+			}
+			if out := d.sh(t, "user", "web", "cat /theirs/f; ip -o address show eth0"); !strings.HasPrefix(out, "shared") || !strings.Contains(out, "inet ") {
+				t.Errorf("after its maker has gone, web sees %s", out)
+			}
+			if err := d.engine.RemoveWith(t.Context(), "user", runtime.RemoveOptions{Volumes: true}); err != nil {
+				t.Fatal(err)
+			}
+			if kept, err := os.ReadFile(filepath.Join(d.state, "volumes/maker/data/f")); err != nil || string(kept) != "shared\n" {
+				t.Errorf("the volume of maker has %q, %v", kept, err)
+			}
+			d.remove(t, "maker", before)
+		})
+	}
+}
+
+// up runs a Compose file.
+func (d *device) up(t *testing.T, project, text string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "compose.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := d.load(t.Context(), runtime.Source{Project: project, File: file, Environment: d.environment})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.engine.Apply(t.Context(), p, runtime.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sh runs a shell command in a service and returns what it prints.
+func (d *device) sh(t *testing.T, project, service, command string) string {
+	t.Helper()
+	var out bytes.Buffer
+	if _, err := d.engine.Exec(t.Context(), project, service, 1, container.Exec{Args: []string{"/bin/sh", "-c", command}, Stdout: &out, Stderr: &out}); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
