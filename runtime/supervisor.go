@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -93,9 +94,10 @@ func (e *Engine) keep(ctx context.Context, what string, do func() error) {
 type supervisor struct {
 	e        *Engine
 	projects map[string]*tended
-	soon     time.Duration // until the next look at the size of logs
-	swept    bool          // leftovers of former processes were looked for
-	failures int           // looks in a row that failed
+	caps     map[string]int64 // bytes that the log at a path may have
+	soon     time.Duration    // until the next look at the size of logs
+	swept    bool             // leftovers of former processes were looked for
+	failures int              // looks in a row that failed
 }
 
 // tended is what the supervisor knows of one project.
@@ -141,8 +143,10 @@ func (s *supervisor) tendAll(ctx context.Context) (next time.Time, err error) {
 	}
 
 	names := make(map[string]bool)
+	s.caps = make(map[string]int64, len(all))
 	for _, c := range all {
 		names[c.Labels.Project] = true
+		s.caps[s.e.containers.LogPath(c.ID)] = s.e.containers.LogCap(c.Labels)
 	}
 	for name := range s.projects {
 		names[name] = true // also those whose last container has gone
@@ -344,7 +348,7 @@ func (s *supervisor) compare(project string, t *tended, now []ObservedContainer)
 func (s *supervisor) rotate() time.Duration {
 	rotated := false
 	for _, path := range s.e.containers.Logs() {
-		did, err := log.Rotate(path, log.DefaultCap)
+		did, err := log.Rotate(path, cmp.Or(s.caps[path], log.DefaultCap))
 		if err != nil {
 			s.e.o.Logger.Warn("cannot rotate log", "error", err)
 		}

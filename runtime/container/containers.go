@@ -122,6 +122,9 @@ func (c *Containers) logDir() string {
 	return cmp.Or(c.o.LogDir, filepath.Join(c.o.RunDir, "logs"))
 }
 
+// LogCap is how many bytes one file of a container's output may have.
+func (c *Containers) LogCap(l Labels) int64 { return c.logKeep(l.Logging).MaxSize }
+
 func (c *Containers) logKeep(l compose.Logging) log.Keep {
 	return log.Keep{MaxSize: l.MaxSize, MaxFile: l.MaxFile}.Or(c.o.LogKeep)
 }

@@ -30,6 +30,7 @@ func TestMain(m *testing.M) { os.Exit(isolated.Main(m)) }
 type device struct {
 	client      *containerd.Client
 	state, run  string
+	socket      string // of containerd
 	registry    string
 	options     runtime.Options
 	engine      *runtime.Engine
@@ -45,6 +46,7 @@ func newDevice(t *testing.T, backend containerdtest.Backend) *device {
 	tools := containerdtest.Busybox(t, func(c *v1.Config) { c.StopSignal = "SIGKILL" })
 	containerdtest.Push(t, tools, d.registry+"/tools:latest")
 	d.environment = map[string]string{"TOOLS": d.registry + "/tools:latest", "REGISTRY": d.registry}
+	d.socket = strings.TrimPrefix(client.Conn().(interface{ Target() string }).Target(), "unix://")
 	d.options = runtime.Options{
 		Client:     client,
 		Namespace:  containerdtest.Namespace,

@@ -380,7 +380,7 @@ func (p *play) logs(service string) string {
 // host runs a command as the owner of the device would.
 func (p *play) host(command string) (out string, code int, err error) {
 	cmd := exec.CommandContext(p.Context(), "/bin/sh", "-c", command)
-	cmd.Env = append(os.Environ(), "PROJECT="+p.project, "STATE="+p.d.state, "RUN="+p.d.run, "DIR="+p.dir)
+	cmd.Env = append(os.Environ(), "PROJECT="+p.project, "STATE="+p.d.state, "RUN="+p.d.run, "DIR="+p.dir, "SOCKET="+p.d.socket)
 	text, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
