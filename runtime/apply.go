@@ -186,7 +186,7 @@ func (e *Engine) runOf(ctx context.Context, p *Project) (*run, error) {
 // on, and becomes healthy.
 func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
-	w := r.e.watch(ctx)
+	w := r.e.watch(ctx, endings)
 	defer w.join()
 	defer cancel()
 

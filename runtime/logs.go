@@ -107,7 +107,7 @@ func (s *logSources) add(ctx context.Context) (any bool, err error) {
 // follow adds containers as they come, until there are none any more.
 func (s *logSources) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(s.e.within(ctx))
-	w := s.e.watch(ctx)
+	w := s.e.watch(ctx, comings)
 	defer w.join()
 	defer cancel()
 	for {
@@ -120,12 +120,10 @@ func (s *logSources) follow(ctx context.Context) error {
 			s.merge.Seal()
 			return nil
 		}
-		if w.wait(ctx, lookAgain) != nil {
+		select {
+		case <-w.news:
+		case <-ctx.Done():
 			return nil
 		}
 	}
 }
-
-// lookAgain is how soon a container is found that was made without any other
-// having ended.
-const lookAgain = 2 * time.Second

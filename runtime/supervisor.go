@@ -33,7 +33,7 @@ const (
 // of logs.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(e.within(ctx))
-	w := e.watch(ctx)
+	w := e.watch(ctx, endings)
 	defer w.join()
 	rules := make(chan struct{}, 1)
 	var beside sync.WaitGroup

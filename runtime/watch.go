@@ -13,20 +13,22 @@ const (
 	// probeTopic is an event of our own: once it comes back, the subscription is live.
 	probeTopic = "/margolite/probe"
 
+	endings = "/tasks/(exit|oom|delete)"                 // topics: what a supervisor has to know
+	comings = "/tasks/(start|delete)|/containers/delete" // topics: whose output there is
+
 	probeEvery     = 50 * time.Millisecond
 	subscribeAgain = time.Second
 )
 
-// watch pokes when the task of a container ended, was deleted or ran out of
-// memory, when the health of one changed, and whenever such news may have been
-// missed.
+// watch pokes when an event of its topics came, when the health of a container
+// changed, and whenever such news may have been missed.
 type watch struct {
 	news chan struct{}
 	done chan struct{}
 }
 
 // watch starts to watch; it ends with ctx. Then join has to be called.
-func (e *Engine) watch(ctx context.Context) *watch {
+func (e *Engine) watch(ctx context.Context, topics string) *watch {
 	w := &watch{news: make(chan struct{}, 1), done: make(chan struct{})}
 	e.mu.Lock()
 	e.watches[w] = true
@@ -39,7 +41,7 @@ func (e *Engine) watch(ctx context.Context) *watch {
 			delete(e.watches, w)
 		}()
 		for ctx.Err() == nil {
-			if err := e.subscribe(ctx, w.news); err != nil && ctx.Err() == nil {
+			if err := e.subscribe(ctx, topics, w.news); err != nil && ctx.Err() == nil {
 				e.o.Logger.Debug("subscribing to events again", "error", err)
 			}
 			pause(ctx, subscribeAgain)
@@ -76,11 +78,11 @@ func (w *watch) wait(ctx context.Context, d time.Duration) error {
 // subscribe pokes for each event until the stream breaks. The stream says
 // nothing when it begins to listen, so an event of our own is sent until it
 // arrives; what happened before that is news, too.
-func (e *Engine) subscribe(ctx context.Context, news chan struct{}) error {
+func (e *Engine) subscribe(ctx context.Context, topics string, news chan struct{}) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	service := e.o.Client.EventService()
-	events, errs := service.Subscribe(ctx, fmt.Sprintf("namespace==%q,topic~=%q", e.o.Namespace, "^(/tasks/(exit|oom|delete)|"+probeTopic+")$"))
+	events, errs := service.Subscribe(ctx, fmt.Sprintf("namespace==%q,topic~=%q", e.o.Namespace, "^("+topics+"|"+probeTopic+")$"))
 
 	probe := time.NewTicker(probeEvery)
 	defer probe.Stop()
