@@ -23,13 +23,7 @@ func TestAttributes(t *testing.T) {
 			for _, file := range files {
 				name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 				t.Run(name, func(t *testing.T) {
-					s, err := readScenario(file)
-					if err != nil {
-						t.Fatal(err)
-					}
-					project := projectName(name)
-					defer d.remove(t, project, before)
-					d.play(t, s, project)
+					d.playFile(t, file, projectName(name), before)
 				})
 			}
 		})

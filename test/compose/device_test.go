@@ -24,7 +24,14 @@ import (
 	"github.com/margolite/margolite/test/leftovers"
 )
 
-func TestMain(m *testing.M) { os.Exit(isolated.Main(m)) }
+func TestMain(m *testing.M) {
+	if isolated.Outside() {
+		if err := fetchPackages(); err != nil {
+			fmt.Fprintln(os.Stderr, err) // the tests that need them fail
+		}
+	}
+	os.Exit(isolated.Main(m))
+}
 
 // device is a machine with a containerd and a runtime that supervises.
 type device struct {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/test/leftovers"
 )
 
 // step is one thing that a scenario does or looks at; just one of the first
@@ -53,6 +54,8 @@ type step struct {
 	ExitCode   *int    `yaml:"exitCode"`   // with State
 	Eventually bool    `yaml:"eventually"` // it may take a while
 	Fails      string  `yaml:"fails"`      // with Apply, a regular expression
+
+	Settle time.Duration `yaml:"settle"` // with Apply: for how long everything must run
 }
 
 // patience is how long something may take that happens eventually.
@@ -132,6 +135,17 @@ type play struct {
 	before  map[string]string
 }
 
+// playFile plays the scenario of a file and removes its project, after which the
+// device has to be as before.
+func (d *device) playFile(t *testing.T, file, project string, before leftovers.Snapshot) {
+	s, err := readScenario(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.remove(t, project, before)
+	d.play(t, s, project)
+}
+
 func (d *device) play(t *testing.T, s *scenario, project string) {
 	p := &play{T: t, d: d, s: s, project: project, dir: t.TempDir()}
 	if s.files != "" {
@@ -143,7 +157,7 @@ func (d *device) play(t *testing.T, s *scenario, project string) {
 	defer p.commands(s.after)
 	steps := s.steps
 	if first := steps[0]; first.Refused != "" {
-		_, err := p.apply()
+		_, err := p.apply(0)
 		p.expectText(first.Refused, textOf(err))
 		steps = steps[1:]
 		if len(steps) > 0 {
@@ -151,7 +165,7 @@ func (d *device) play(t *testing.T, s *scenario, project string) {
 		}
 		return
 	}
-	warnings, err := p.apply()
+	warnings, err := p.apply(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +185,7 @@ func textOf(err error) string {
 }
 
 // apply brings the file of now onto the device.
-func (p *play) apply() (warnings string, err error) {
+func (p *play) apply(settle time.Duration) (warnings string, err error) {
 	text, err := yaml.Marshal(p.s.file)
 	if err != nil {
 		p.Fatal(err)
@@ -186,7 +200,7 @@ func (p *play) apply() (warnings string, err error) {
 		return "", err
 	}
 	warnings = strings.Join(loaded.Warnings(), "\n")
-	return warnings, p.d.engine.Apply(p.Context(), loaded, runtime.ApplyOptions{})
+	return warnings, p.d.engine.Apply(p.Context(), loaded, runtime.ApplyOptions{Settle: settle})
 }
 
 // ids are the ids of the containers, by service and number.
@@ -240,6 +254,7 @@ func (p *play) step(n int, s step, warnings string) {
 		}
 		if !s.Eventually || time.Now().After(deadline) {
 			p.Errorf("step %d: %v", n, problem)
+			p.Logf("printed:\n%s", last(p.logs("")))
 			return
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -267,7 +282,7 @@ func (p *play) try(s step, warnings string) error {
 		return s.check("printed by "+s.Logs, p.logs(s.Logs), 0)
 	case s.Apply != nil:
 		p.s.file = merge(p.s.file, s.Apply)
-		_, err := p.apply()
+		_, err := p.apply(s.Settle)
 		if s.Fails == "" {
 			return err
 		}
@@ -335,10 +350,13 @@ func matches(pattern, text string) error {
 		return err
 	}
 	if !expression.MatchString(text) {
-		return fmt.Errorf("%q does not match %s", text, pattern)
+		return fmt.Errorf("%q does not match %s", last(text), pattern)
 	}
 	return nil
 }
+
+// last is the end of a text that may be long.
+func last(text string) string { return text[max(0, len(text)-2000):] }
 
 func (p *play) expectText(pattern, text string) {
 	if err := matches(pattern, text); err != nil {
@@ -350,7 +368,7 @@ func (p *play) exec(name, command string) (out string, code int, err error) {
 	service, number := replica(name)
 	var printed bytes.Buffer
 	code, err = p.d.engine.Exec(p.Context(), p.project, service, number, container.Exec{
-		Args: []string{"/bin/sh", "-c", command}, Stdout: &printed, Stderr: &printed,
+		Args: []string{"/bin/sh", "-c", "exec 2>&1\n" + command}, Stdout: &printed, // in the order in which it came
 	})
 	return printed.String(), code, err
 }
@@ -364,10 +382,17 @@ func (p *play) commands(list []string) {
 	}
 }
 
-// logs is what a service printed so far.
+// logs is what a service printed so far; "": all of them, with their names.
 func (p *play) logs(service string) string {
+	request := runtime.LogsRequest{Project: p.project}
+	if service != "" {
+		request.Services = []string{service}
+	}
 	var out strings.Builder
-	err := p.d.engine.LogLines(p.Context(), runtime.LogsRequest{Project: p.project, Services: []string{service}}, func(l runtime.LogLine) error {
+	err := p.d.engine.LogLines(p.Context(), request, func(l runtime.LogLine) error {
+		if service == "" {
+			fmt.Fprintf(&out, "%s-%d | ", l.Replica.Service, l.Replica.Number)
+		}
 		out.Write(l.Text)
 		return nil
 	})

@@ -40,6 +40,10 @@ func Main(m Tests) int {
 	return code
 }
 
+// Outside tells that this is not yet the process in which the tests run: it has
+// the machine's network, which they do not have.
+func Outside() bool { return os.Geteuid() == 0 && os.Getenv(stage) == "" }
+
 // run runs the first process in the namespaces.
 func run() (code int, err error) {
 	groups, err := enterGroups()

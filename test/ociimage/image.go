@@ -31,6 +31,7 @@ type Image struct {
 // Layer is one layer of an image.
 type Layer struct {
 	Entries      []Entry
+	Archive      []byte // a tar archive that somebody else made, in place of Entries
 	Uncompressed bool
 }
 
@@ -69,13 +70,17 @@ func Build(image Image) (*Artifact, error) {
 		Layers:    []ocispec.Descriptor{},
 	}
 	for i, layer := range image.Layers {
-		plain, err := Tar(layer.Entries)
-		if err != nil {
-			return nil, fmt.Errorf("cannot build layer %d: %w", i, err)
+		plain := layer.Archive
+		if plain == nil {
+			var err error
+			if plain, err = Tar(layer.Entries); err != nil {
+				return nil, fmt.Errorf("cannot build layer %d: %w", i, err)
+			}
 		}
 		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, digest.FromBytes(plain))
 		blob, mediaType := plain, ocispec.MediaTypeImageLayer
 		if !layer.Uncompressed {
+			var err error
 			if blob, err = compress(plain); err != nil {
 				return nil, fmt.Errorf("cannot build layer %d: %w", i, err)
 			}
