@@ -279,7 +279,7 @@ func (l *locating) box(s *compose.Service, r Replica) (network.Sandbox, error) {
 	box := network.Sandbox{
 		Project: l.name, Service: r.Service, Number: r.Number,
 		Host:       s.Network.Mode == compose.ModeHost,
-		Hostname:   cmp.Or(s.Hostname, r.Service),
+		Hostname:   cmp.Or(s.Hostname, hostnameOf(r)),
 		Domainname: s.Domainname,
 		DNS:        s.DNS,
 		DNSSearch:  s.DNSSearch,
@@ -309,6 +309,15 @@ func (l *locating) box(s *compose.Service, r Replica) (network.Sandbox, error) {
 	}
 	box.Extra = extraHosts(s.ExtraHosts, box)
 	return box, nil
+}
+
+// hostnameOf is what a replica calls itself: programs take that for an identity,
+// so no two have the same, and scaling changes nobody's.
+func hostnameOf(r Replica) string {
+	if r.Number == 1 {
+		return r.Service
+	}
+	return r.String()
 }
 
 func (l *locating) attach(a compose.Attachment, r Replica) (network.Attachment, error) {
