@@ -116,6 +116,7 @@ func (e *Engine) observe(c container.Container) ObservedContainer {
 		Pid:       c.Pid,
 		Created:   c.Created,
 		Restarts:  e.restartsOf(c.ID),
+		Name:      c.Labels.Name,
 		Recorded:  c.Labels.Exited,
 	}
 	for _, a := range c.Labels.Sandbox.Attached {

@@ -189,6 +189,7 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 		sharedMemory:  c.sharedMemory(id),
 		init:          c.o.Init,
 		warn:          func(text string) { c.o.Logger.Warn(text, "container", id, "service", config.Service.Name) },
+		nerdctl:       c.nerdctlDir(id),
 		groupedShim:   true,
 		readOnlyBelow: canReadOnlyBelow(),
 	})

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -50,7 +51,8 @@ const (
 	nerdctlNetworks = "nerdctl/networks"
 	nerdctlPorts    = "nerdctl/ports"
 	nerdctlPlatform = "nerdctl/platform"
-	nerdctlStateDir = "nerdctl/state-dir"
+	nerdctlStateDir = "nerdctl/state-dir" // also an annotation
+	nerdctlHealth   = "nerdctl/healthcheck"
 )
 
 // reserved are the prefixes that neither a Compose file nor a caller may use,
@@ -133,7 +135,7 @@ func (l Labels) Encode(s Shown) (map[string]string, error) {
 	set(composeImage, l.Image)
 	set(composeOneoff, "False")
 	set(composeWorkDir, s.WorkingDir)
-	set(nerdctlName, l.Project+"-"+l.Service+"-"+number)
+	set(nerdctlName, cmp.Or(l.Name, l.Project+"-"+l.Service+"-"+number))
 	set(nerdctlSpace, s.Namespace)
 	set(nerdctlHostname, l.Sandbox.Hostname)
 	set(nerdctlLogURI, s.LogURI)
@@ -143,6 +145,15 @@ func (l Labels) Encode(s Shown) (map[string]string, error) {
 	}
 	if len(nerdctlNetworks)+len(networks) <= maxLabel { // only shown: not worth a refusal
 		set(nerdctlNetworks, networks)
+	}
+	if l.Healthcheck != nil {
+		check, err := json.Marshal(l.Healthcheck) // nerdctl takes the names of keys in any case
+		if err != nil {
+			return nil, fmt.Errorf("cannot encode health check: %w", err)
+		}
+		if len(nerdctlHealth)+len(check) <= maxLabel { // only shown: not worth a refusal
+			set(nerdctlHealth, string(check))
+		}
 	}
 	set(nerdctlLogging, s.LogConfig)
 	set(nerdctlPlatform, s.Platform)

@@ -130,10 +130,19 @@ func TestLabelsAreReadByKnownTools(t *testing.T) {
 		"nerdctl/platform":                    "linux/arm64",
 		"nerdctl/ports": `[{"HostPort":8080,"ContainerPort":80,"Protocol":"tcp","HostIP":"0.0.0.0"},` +
 			`{"HostPort":53,"ContainerPort":5353,"Protocol":"udp","HostIP":"127.0.0.1"}]`,
+		"nerdctl/healthcheck": `{"test":["CMD","true"],"interval":1000000000,"retries":2}`,
 	} {
 		if encoded[key] != want {
 			t.Errorf("label %s is %q, want %q", key, encoded[key], want)
 		}
+	}
+
+	l.Name, l.Sandbox.Attached = "shop", nil
+	if encoded, err = l.Encode(container.Shown{}); err != nil {
+		t.Fatal(err)
+	}
+	if encoded["nerdctl/name"] != "shop" || encoded["nerdctl/networks"] != `["none"]` {
+		t.Errorf("name %q, networks %s", encoded["nerdctl/name"], encoded["nerdctl/networks"])
 	}
 }
 

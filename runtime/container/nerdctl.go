@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/margolite/margolite/runtime/log"
 	"github.com/margolite/margolite/runtime/network"
@@ -19,8 +19,25 @@ import (
 // it arranges by the socket of containerd: with --data-root RunDir/nerdctl it
 // finds logs and ports of ours as if it had made the containers itself.
 
+// The drivers of logs, as nerdctl reads them. It knows of no plain text, and
+// says the name of a driver that it does not know.
+const (
+	nerdctlJSON  = "json-file"
+	nerdctlNone  = "none"
+	nerdctlPlain = "plain text, for margolite logs"
+)
+
 // nerdctlRoot is the data root for nerdctl.
 func (c *Containers) nerdctlRoot() string { return filepath.Join(c.o.RunDir, "nerdctl") }
+
+// nerdctlDrivers are the files that tell nerdctl a driver.
+func (c *Containers) nerdctlDrivers() map[string]string {
+	return map[string]string{
+		nerdctlJSON:  filepath.Join(c.nerdctlRoot(), "json-file.json"),
+		nerdctlNone:  filepath.Join(c.nerdctlRoot(), "none.json"),
+		nerdctlPlain: filepath.Join(c.nerdctlRoot(), "plain.json"),
+	}
+}
 
 // prepareNerdctl writes what is the same for all containers, and in one place:
 // the run directory is memory.
@@ -28,8 +45,8 @@ func (c *Containers) prepareNerdctl() error {
 	if err := os.MkdirAll(c.nerdctlRoot(), 0o700); err != nil {
 		return err
 	}
-	for _, driver := range []string{"json-file", "none"} {
-		if err := os.WriteFile(filepath.Join(c.nerdctlRoot(), driver+".json"), []byte(`{"driver":"`+driver+`"}`), 0o600); err != nil {
+	for driver, file := range c.nerdctlDrivers() {
+		if err := os.WriteFile(file, []byte(`{"driver":"`+driver+`"}`), 0o600); err != nil {
 			return err
 		}
 	}
@@ -49,8 +66,8 @@ func (c *Containers) nerdctlDir(id string) string {
 	return filepath.Join(c.nerdctlRoot(), hex.EncodeToString(sum[:4]), "containers", c.o.Namespace, id)
 }
 
-// showNerdctl lets nerdctl find the log and the ports of a container that is
-// about to start.
+// showNerdctl lets nerdctl find the log and the ports of a container whose task
+// was made, and when that was: its shim has the log open by then.
 func (c *Containers) showNerdctl(id string, l Labels) error {
 	if err := c.writeNerdctl(id, l); err != nil {
 		return fmt.Errorf("cannot show it to nerdctl: %w", err)
@@ -63,15 +80,27 @@ func (c *Containers) writeNerdctl(id string, l Labels) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	driver := "json-file"
+	driver := nerdctlJSON
 	if l.Logging.None {
-		driver = "none"
+		driver = nerdctlNone
+	} else if _, err := os.Stat(c.LogPath(id)); err == nil { // ours removes the file of another shim
+		driver = nerdctlPlain
 	}
-	shared := filepath.Join(c.nerdctlRoot(), driver+".json")
-	for name, target := range map[string]string{"log-config.json": shared, id + "-json.log": log.JSONPath(c.LogPath(id))} {
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
+	for name, target := range map[string]string{"log-config.json": c.nerdctlDrivers()[driver], id + "-json.log": log.JSONPath(c.LogPath(id))} {
+		link := filepath.Join(dir, name)
+		if now, err := os.Readlink(link); err == nil && now == target {
+			continue
+		}
+		if err := errors.Join(os.RemoveAll(link), os.Symlink(target, link)); err != nil {
 			return err
 		}
+	}
+	started, err := json.Marshal(map[string]time.Time{"started_at": time.Now()})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "lifecycle.json"), started, 0o600); err != nil {
+		return err
 	}
 	if len(l.Ports) == 0 {
 		return nil
@@ -88,8 +117,11 @@ func nerdctlNetworkNames(s network.Sandbox) (string, error) {
 	for _, a := range s.Attached {
 		names = append(names, a.Network.Name)
 	}
-	if s.Host {
+	switch {
+	case s.Host:
 		names = append(names, "host")
+	case len(names) == 0:
+		names = append(names, "none")
 	}
 	text, err := json.Marshal(names)
 	return string(text), err

@@ -53,6 +53,7 @@ type placing struct {
 	sharedMemory string                   // directory of the device for a /dev/shm that is not the container's alone
 	init         string                   // program of the device for services with init; empty: there is none
 	warn         func(string)             // is told what has no effect on this device; nil: nobody
+	nerdctl      string                   // directory of what nerdctl is shown
 	groupedShim  bool
 	// readOnlyBelow says that a read-only mount may be so with all below it.
 	readOnlyBelow bool
@@ -145,14 +146,17 @@ func addInit(spec *specs.Spec, program string) error {
 	return nil
 }
 
-// annotations are those of the service, save what the shim is told.
+// annotations are those of the service, save what the shim and nerdctl are told.
 func annotations(c Config, at placing) map[string]string {
 	all := maps.Clone(c.Service.Annotations)
+	if all == nil {
+		all = make(map[string]string, 2)
+	}
 	if at.groupedShim {
-		if all == nil {
-			all = make(map[string]string, 1)
-		}
 		all[groupAnnotation] = c.Labels.Project
+	}
+	if at.nerdctl != "" {
+		all[nerdctlStateDir] = at.nerdctl
 	}
 	return all
 }

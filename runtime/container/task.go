@@ -148,6 +148,9 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	if err != nil {
 		return c.undoTask(ctx, id, err)
 	}
+	if err := c.showNerdctl(id, labels); err != nil {
+		return c.undoTask(ctx, id, err)
+	}
 	if _, err := tasks.Start(ctx, &tasksapi.StartRequest{ContainerID: id}); err != nil {
 		return c.undoTask(ctx, id, err)
 	}
@@ -177,10 +180,7 @@ func (c *Containers) prepareStart(ctx context.Context, id string, l Labels) erro
 			}
 		}
 	}
-	if err := c.placeFiles(id, l); err != nil {
-		return err
-	}
-	return c.showNerdctl(id, l)
+	return c.placeFiles(id, l)
 }
 
 // Stop ends the process of a container, at first politely, and deletes its
