@@ -54,6 +54,8 @@ type ObservedContainer struct {
 	Health    health.Status // without State where nothing checks it
 	Waiting   string        // what it waits for before it is started
 
+	// PlainLog says that the times of what it printed are not known.
+	PlainLog bool
 	// Recorded says that Done is in the container's labels, and survives a reboot.
 	Recorded bool
 	// Astray says that it runs outside its sandbox: the sandbox was made anew
@@ -118,6 +120,7 @@ func (e *Engine) observe(c container.Container) ObservedContainer {
 		Restarts:  e.restartsOf(c.ID),
 		Name:      c.Labels.Name,
 		Recorded:  c.Labels.Exited,
+		PlainLog:  e.containers.PlainLog(c.ID),
 	}
 	for _, a := range c.Labels.Sandbox.Attached {
 		at := ObservedAddress{Network: a.Network.Name, Address: addressText(a.Address), Address6: addressText(a.Address6)}

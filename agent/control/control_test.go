@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -43,6 +44,10 @@ func (b *backend) Logs(_ context.Context, r control.LogsRequest, w io.Writer) er
 	if r.Deployment == "nonesuch" {
 		return fmt.Errorf("deployment %q: %w", r.Deployment, control.ErrNotFound)
 	}
+	if r.Timestamps {
+		r.Warn("there are no times")
+	}
+	r.Warn = nil
 	_, err := fmt.Fprintf(w, "%+v", r.Services)
 	b.logs = r
 	return err
@@ -149,8 +154,14 @@ func TestLogsCarryTheRequest(t *testing.T) {
 		{Deployment: "d", Tail: &none, Since: time.Unix(100, 5).UTC(), Until: time.Unix(200, 0).UTC(), Prefix: control.PrefixAlways},
 	} {
 		var out bytes.Buffer
-		if err := client.Logs(t.Context(), want, &out); err != nil {
+		var warnings []string
+		asked := want
+		asked.Warn = func(text string) { warnings = append(warnings, text) }
+		if err := client.Logs(t.Context(), asked, &out); err != nil {
 			t.Fatal(err)
+		}
+		if want.Timestamps != slices.Equal(warnings, []string{"there are no times"}) {
+			t.Errorf("warnings %q", warnings)
 		}
 		if !reflect.DeepEqual(b.logs, want) || out.String() != fmt.Sprint(want.Services) {
 			t.Errorf("the agent was asked %+v and answered %q, want %+v", b.logs, out.String(), want)

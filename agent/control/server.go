@@ -194,6 +194,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	req.Warn = func(text string) { w.Header().Add(warningHeader, text) }
 	return s.backend.Logs(r.Context(), req, newFlushWriter(w))
 }
 
@@ -202,6 +203,7 @@ func (s *Server) composeLogs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	req.Warn = func(text string) { w.Header().Add(warningHeader, text) }
 	return s.backend.ComposeLogs(r.Context(), req, newFlushWriter(w))
 }
 

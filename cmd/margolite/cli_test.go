@@ -69,6 +69,10 @@ func (a *fakeAgent) Capabilities(context.Context) (json.RawMessage, error) {
 func (a *fakeAgent) Subscribe() (<-chan control.Event, func()) { return nil, func() {} }
 
 func (a *fakeAgent) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) error {
+	if r.Timestamps {
+		r.Warn("there are no times")
+	}
+	r.Warn = nil
 	a.mu.Lock()
 	a.logs = r
 	a.mu.Unlock()

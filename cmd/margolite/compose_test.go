@@ -163,13 +163,16 @@ volumes: {data: {}}
 func TestLogsCarryTheirFlags(t *testing.T) {
 	a := &fakeAgent{}
 	file := serve(t, a)
-	call(t, "logs", "d", "a", "b", "-t", "--no-log-prefix", "--since", "2026-01-31T12:00:00Z", "--until", "1000", "--config", file)
+	got := call(t, "logs", "d", "a", "b", "-t", "--no-log-prefix", "--since", "2026-01-31T12:00:00Z", "--until", "1000", "--config", file)
 	want := control.LogsRequest{
 		Deployment: "d", Services: []string{"a", "b"}, Timestamps: true, Prefix: control.PrefixNever,
 		Since: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC), Until: time.Unix(1000, 0).UTC(),
 	}
 	if !reflect.DeepEqual(a.logs, want) {
 		t.Errorf("the agent was asked for %+v, want %+v", a.logs, want)
+	}
+	if got.err != "warning: there are no times\n" {
+		t.Errorf("%+v", got)
 	}
 	call(t, "compose", "-p", "p", "logs", "--since", "10m", "--config", file)
 	if ago := time.Since(a.logs.Since); ago < 9*time.Minute || ago > 11*time.Minute || a.logs.Prefix != control.PrefixAlways {

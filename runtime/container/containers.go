@@ -107,6 +107,13 @@ func (l Labels) ID() string { return ID(l.Project, l.Service, l.Number, l.Hash) 
 // LogPath is the file that holds the output of a container.
 func (c *Containers) LogPath(id string) string { return log.Path(c.logDir(), id) }
 
+// PlainLog says that the shim of a container is not ours: its log is plain text,
+// without times.
+func (c *Containers) PlainLog(id string) bool {
+	_, err := os.Stat(c.LogPath(id)) // ours removes the file of another shim
+	return err == nil
+}
+
 // runcRoot is where runc keeps what it knows of containers. It is gone together
 // with everything else that a reboot ends: ids are used again, and runc refuses
 // one that it still knows.

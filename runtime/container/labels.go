@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/containerd/typeurl/v2"
 
@@ -53,6 +54,8 @@ const (
 	nerdctlPlatform = "nerdctl/platform"
 	nerdctlStateDir = "nerdctl/state-dir" // also an annotation
 	nerdctlHealth   = "nerdctl/healthcheck"
+	nerdctlTimeout  = "nerdctl/stop-timeout" // seconds
+	imageStopSignal = "io.containerd.image.config.stop-signal"
 )
 
 // reserved are the prefixes that neither a Compose file nor a caller may use,
@@ -155,6 +158,8 @@ func (l Labels) Encode(s Shown) (map[string]string, error) {
 			set(nerdctlHealth, string(check))
 		}
 	}
+	set(imageStopSignal, l.StopSignal)
+	set(nerdctlTimeout, strconv.FormatInt(int64((l.StopGrace+time.Second-1)/time.Second), 10))
 	set(nerdctlLogging, s.LogConfig)
 	set(nerdctlPlatform, s.Platform)
 	set(nerdctlStateDir, s.StateDir)

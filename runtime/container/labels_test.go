@@ -130,7 +130,9 @@ func TestLabelsAreReadByKnownTools(t *testing.T) {
 		"nerdctl/platform":                    "linux/arm64",
 		"nerdctl/ports": `[{"HostPort":8080,"ContainerPort":80,"Protocol":"tcp","HostIP":"0.0.0.0"},` +
 			`{"HostPort":53,"ContainerPort":5353,"Protocol":"udp","HostIP":"127.0.0.1"}]`,
-		"nerdctl/healthcheck": `{"test":["CMD","true"],"interval":1000000000,"retries":2}`,
+		"nerdctl/stop-timeout":                   "10",
+		"io.containerd.image.config.stop-signal": "SIGQUIT",
+		"nerdctl/healthcheck":                    `{"test":["CMD","true"],"interval":1000000000,"retries":2}`,
 	} {
 		if encoded[key] != want {
 			t.Errorf("label %s is %q, want %q", key, encoded[key], want)

@@ -81,9 +81,10 @@ func (c *Containers) writeNerdctl(id string, l Labels) error {
 		return err
 	}
 	driver := nerdctlJSON
-	if l.Logging.None {
+	switch {
+	case l.Logging.None:
 		driver = nerdctlNone
-	} else if _, err := os.Stat(c.LogPath(id)); err == nil { // ours removes the file of another shim
+	case c.PlainLog(id):
 		driver = nerdctlPlain
 	}
 	for name, target := range map[string]string{"log-config.json": c.nerdctlDrivers()[driver], id + "-json.log": log.JSONPath(c.LogPath(id))} {
