@@ -3,7 +3,8 @@
 // It owns everything on the device that belongs to a project: container
 // records, snapshots and tasks in containerd, volumes and extracted archives
 // in the state directory, network namespaces, hosts files and logs in the run
-// directory, and one nftables table. It knows Compose, not who asks for it.
+// directory, and the tables of nftables that are called margolite. It knows
+// Compose, not who asks for it.
 //
 // # Invariants
 //

@@ -107,6 +107,7 @@ func (c *cli) composeLogs(ctx context.Context, p *composeProject, args []string)
 	f := c.composeFlags("compose logs", p)
 	l := &logsFlags{}
 	l.add(f, time.Now())
+	f.Lookup("follow").Usage += "; so does -f where no file follows it"
 	l.Prefix = control.PrefixAlways
 	rest, err := c.parse(f, followed(args))
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package network gives every service replica its place on the network: a
 // bridge per network, a sandbox (a pinned network namespace with fixed
-// addresses) per replica, hosts and resolv.conf files, and published ports. It
-// speaks netlink to the kernel and calls no program. It knows neither Compose
+// addresses) per replica, hosts and resolv.conf files, DNS, and published ports.
+// It speaks netlink to the kernel and calls no program. It knows neither Compose
 // nor containers: a container joins a sandbox by the path of its namespace, and
 // the next container of the same replica joins it again.
 //
@@ -18,6 +18,8 @@
 //	table ip6 margolite            the same, while a network has IPv6
 //	table ip[6] margolite_alive    empty, while an agent watches, see [Networks.Watch]
 //
+//	in a sandbox: table ip margolite-dns   leads 127.0.0.11:53 to the sockets of the agent
+//
 // Names are hashes of what they stand for, so that nothing has to be
 // remembered: whoever knows the network, the project, the service and the
 // number finds the link, the file and the namespace. One agent owns these names
@@ -32,6 +34,18 @@
 // the names above is changed, save the switches for forwarding, which are on
 // while there are networks. The rules never accept what the host's own firewall
 // drops: they translate addresses, and they drop packets for our bridges.
+//
+// # Names
+//
+// The hosts file of a sandbox names every replica that shares a network with it,
+// so that names resolve while no agent runs. For programs that ask a nameserver,
+// [Networks.Serve] answers on 127.0.0.11:53 inside of each sandbox, from the same
+// hosts file, with another one of several replicas in front each time. All else is
+// forwarded: to the nameservers of the service as its programs would do it, else to
+// those of the host from there; for a sandbox with internal networks alone, nothing
+// is. While no agent runs, a query is refused at once, and the next
+// nameserver of resolv.conf is asked: one of the host's, which knows no services.
+// Queries are bounded for each sandbox and for all.
 //
 // # Published ports and the host's firewall
 //
