@@ -366,7 +366,15 @@ func (e *Engine) checkPlace(ctx context.Context, all []container.Container, name
 			}
 		}
 	}
-	return network.CheckPorts(ctx, added, nil)
+	err := network.CheckPorts(ctx, added, nil)
+	if refused := new(network.PortError); errors.As(err, &refused) {
+		for _, s := range place.seats {
+			if slices.ContainsFunc(s.ports, func(p network.Port) bool { return samePort(p, refused.Port) }) {
+				return fail(codeOfNetwork(err), s.Service, err)
+			}
+		}
+	}
+	return err
 }
 
 func conflict(object, format string, args ...any) error {

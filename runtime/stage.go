@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 
@@ -63,7 +65,7 @@ func (e *Engine) Stage(ctx context.Context, p *Project, pins map[string]digest.D
 	wants := wantsOf(p, pins)
 	pulled, err := e.images.PullAll(ctx, wants, progress)
 	if err != nil {
-		return nil, failImage(p.Name, err)
+		return nil, p.failImages(err)
 	}
 	staged := make(map[string]digest.Digest)
 	for n, w := range wants {
@@ -87,6 +89,25 @@ func wantsOf(p *Project, pins map[string]digest.Digest) []image.Want {
 		})
 	}
 	return wants
+}
+
+// failImages says for which services the image that could not be had was wanted.
+func (p *Project) failImages(err error) error {
+	err = failImage(p.Name, err)
+	var failed *Error
+	if !errors.As(err, &failed) {
+		return err
+	}
+	var services []string
+	for _, name := range p.Compose.Order() {
+		if p.Compose.Services[name].Image == failed.Object {
+			services = append(services, name)
+		}
+	}
+	if len(services) == 0 {
+		return err
+	}
+	return &Error{Code: failed.Code, Object: failed.Object, Err: fmt.Errorf("cannot get the image of %s: %w", strings.Join(services, ", "), failed.Err)}
 }
 
 // Keep says what Prune leaves.

@@ -35,6 +35,11 @@ func (c *cli) composePs(ctx context.Context, p *composeProject, args []string) e
 		if err != nil {
 			return err
 		}
+		if w.supervise != nil {
+			for i := range services {
+				services[i].Health = nil // nobody probes while no agent runs
+			}
+		}
 		for _, name := range wanted {
 			if !slices.ContainsFunc(services, func(s control.Service) bool { return s.Name == name }) {
 				return fmt.Errorf("there is no service %q of project %s%s", name, p.name, prefixed("; there are ", strings.Join(serviceNames(services), ", ")))

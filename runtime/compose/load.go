@@ -50,9 +50,27 @@ type Options struct {
 func Load(ctx context.Context, o Options) (*Project, error) {
 	p, err := load(ctx, o)
 	if err != nil {
-		return nil, fmt.Errorf("cannot load Compose file: %w", err)
+		return nil, fmt.Errorf("cannot load Compose file%s: %w", o.named(), err)
 	}
 	return p, nil
+}
+
+// named are the files, for an error: as seen from the directory of the first.
+func (o Options) named() string {
+	var names []string
+	for _, file := range o.Files {
+		if name, err := filepath.Rel(filepath.Dir(o.Files[0]), file); err == nil && filepath.IsLocal(name) {
+			file = name
+		}
+		names = append(names, file)
+	}
+	switch len(names) {
+	case 0:
+		return ""
+	case 1:
+		return " " + names[0]
+	}
+	return "s " + strings.Join(names, ", ")
 }
 
 func load(ctx context.Context, o Options) (_ *Project, err error) {
@@ -162,7 +180,12 @@ func (l *loading) verdict(err error) error {
 		return ctxErr
 	}
 	if unsupported := l.findings.err(); unsupported != nil {
-		return unsupported
+		err = unsupported
+	}
+	if err != nil {
+		for _, unset := range l.in.warnings() { // it may be why
+			err = errors.Join(err, errors.New(unset))
+		}
 	}
 	return err
 }

@@ -147,8 +147,24 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 		file string
 		want []string
 	}{
-		"an unknown key of a service": {service("imagine: x"), []string{`service "web": imagine is not supported`}},
-		"an unknown key of the file":  {service("") + "nonsense: 1\n", []string{"nonsense is not supported"}},
+		"an unknown key of a service": {service("imagine: x"), []string{`service "web": imagine is not supported; is image meant?`}},
+		"keys with letters that are swapped, missing and added": {
+			service("comand: x\nenviroment: {}\nenviroment_: {A: b}\nhealthcheck: {tset: x}\nportts: [80]"),
+			[]string{
+				`service "web": comand is not supported; is command meant?`,
+				`service "web": enviroment_ is not supported; is environment meant?`,
+				`service "web": healthcheck.tset is not supported; is test meant?`,
+				`service "web": portts is not supported; is ports meant?`,
+			},
+		},
+		"a variable that is not set": {
+			"services: {web: {image: 'x:$TAG'}}",
+			[]string{
+				`service "web": image "x:" is not an image reference: invalid reference format`,
+				`variable "TAG" is not set and has no default; it is taken as empty`,
+			},
+		},
+		"an unknown key of the file": {service("") + "nonsense: 1\n", []string{"nonsense is not supported"}},
 		"every problem at once": {
 			service("provider: {type: x}\nnonsense: 1\nstop_signal: BOO\nvolumes: [{type: npipe, source: a, target: /a}]"),
 			[]string{
@@ -283,7 +299,7 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 			if !errors.As(err, &unsupported) {
 				t.Errorf("error is not a *compose.Error: %v", err)
 			}
-			want := "cannot load Compose file: " + strings.Join(c.want, "\n")
+			want := "cannot load Compose file compose.yaml: " + strings.Join(c.want, "\n")
 			if diff := cmp.Diff(want, err.Error()); diff != "" {
 				t.Errorf("error (-want +got):\n%s", diff)
 			}

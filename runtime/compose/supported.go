@@ -253,7 +253,7 @@ func (l *loading) checkValue(value, raw any, s shape, service, key string) bool 
 			case !known && s.keys == nil:
 				continue // a list of names in the form of a mapping, or a wrong type
 			case !known:
-				below = shape{refused: notSupported}
+				below = shape{refused: notSupported + meant(name, s.keys)}
 			}
 			if !l.checkValue(value, rawMap[name], below, service, strings.TrimPrefix(key+"."+name, ".")) {
 				delete(rawMap, name)

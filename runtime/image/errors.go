@@ -52,8 +52,18 @@ func fail(object string, err error) error {
 		}
 		return &Error{Kind: e.Kind, Object: object, Err: redacted{e.Err}}
 	}
-	return &Error{Kind: kindOf(err), Object: object, Err: redacted{hinted{err}}}
+	return &Error{Kind: kindOf(err), Object: object, Err: redacted{hinted{unnamed{err, object}}}}
 }
+
+// unnamed is an error without the name of its object in front, which *Error says.
+type unnamed struct {
+	error
+	object string
+}
+
+func (u unnamed) Error() string { return strings.TrimPrefix(u.error.Error(), u.object+": ") }
+
+func (u unnamed) Unwrap() error { return u.error }
 
 // hinted adds to an error what the configuration could do about it.
 type hinted struct{ error }
