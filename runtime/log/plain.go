@@ -25,6 +25,9 @@ type plain struct {
 	current *os.File
 	offset  int64
 	mark    []byte // the last bytes before offset, at most markSize
+
+	whole bool // what was read ends with a line
+	torn  bool // the rest of a line that was read in part is lost
 }
 
 // openPlain opens a log at the last so many lines.
@@ -33,7 +36,7 @@ func openPlain(path string, tail int) (_ *plain, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &plain{path: path, current: current, olderAt: -1, block: make([]byte, blockSize)}
+	r := &plain{path: path, current: current, olderAt: -1, block: make([]byte, blockSize), whole: true}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -96,11 +99,18 @@ func (r *plain) seekTail(tail int) error {
 // next reads what follows the place; nothing at the end of the log.
 func (r *plain) next() ([]byte, error) {
 	n, err := r.fill()
+	if n > 0 {
+		r.whole = r.block[n-1] == '\n'
+	}
 	return r.block[:n], err
 }
 
 func (r *plain) fill() (n int, err error) {
 	for n == 0 && err == nil {
+		if r.torn { // what comes next is no part of it
+			r.torn = false
+			return copy(r.block, "\n"), nil
+		}
 		if r.older != nil && r.olderAt >= 0 {
 			if n, err = readAt(r.older, r.block, r.olderAt); n > 0 || err != nil {
 				r.olderAt += int64(n)
@@ -114,6 +124,13 @@ func (r *plain) fill() (n int, err error) {
 				return err
 			}
 			n, err = readAt(r.current, r.block, r.offset)
+			if n == len(r.block) {
+				// The rest of a line that is split here could be gone by the next call.
+				n = bytes.LastIndexByte(r.block, '\n') + 1
+				if n == 0 {
+					n = len(r.block)
+				}
+			}
 			return err
 		})
 		if !rotated {
@@ -138,6 +155,7 @@ func (r *plain) rotated() (bool, error) {
 	if r.olderAt, err = r.placeIn(older); err != nil {
 		return false, errors.Join(err, older.Close())
 	}
+	r.torn = !r.whole && r.offset > 0 && r.olderAt == 0
 	if r.older != nil {
 		err = r.older.Close()
 	}
