@@ -16,6 +16,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/log"
 )
 
 func TestAnonymousVolumes(t *testing.T) {
@@ -474,12 +475,15 @@ func TestOpenInputAndTerminal(t *testing.T) {
 			}
 		}
 		d.eventually("the terminal's output is in its log", func() bool {
-			text, err := os.ReadFile(d.LogPath(ids["terminal"]))
-			return err == nil && strings.Contains(string(text), "shown")
+			var text strings.Builder
+			err := log.Read(t.Context(), d.LogPath(ids["terminal"]), log.Options{}, &text)
+			return err == nil && strings.Contains(text.String(), "shown")
 		})
 		for _, name := range []string{"quiet", "quiet-terminal"} {
-			if text, err := os.ReadFile(d.LogPath(ids[name])); len(text) > 0 {
-				t.Errorf("%s has a log: %q, %v", name, text, err)
+			var text strings.Builder
+			err := log.Read(t.Context(), d.LogPath(ids[name]), log.Options{}, &text)
+			if text.Len() > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s has a log: %q, %v", name, &text, err)
 			}
 		}
 		for _, id := range ids {

@@ -130,8 +130,11 @@ func TestMergeTakesFurtherLogs(t *testing.T) {
 		say(paths[0], "now\n")
 	}
 	expectEntries(t, entries, "web-1 now")
-	for len(entries) > 0 {
-		<-entries
+	say(paths[0], "listening\n")
+	for got := range entries {
+		if got == "web-1 listening" {
+			break
+		}
 	}
 
 	// The container is made anew: the next one is added before it prints, or after.

@@ -214,7 +214,7 @@ func TestSandboxHasItsFiles(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		paths.Hosts:      "127.0.0.1\tlocalhost\n" + web.Address().String() + "\tweb\n172.29.0.9\tdb\n",
-		paths.ResolvConf: "nameserver 192.0.2.53\nsearch plant.example\n",
+		paths.ResolvConf: "nameserver 127.0.0.11\nnameserver 192.0.2.53\nsearch plant.example\noptions ndots:0\n",
 		paths.Hostname:   "web\n",
 	} {
 		if got := content(path); got != want {
@@ -224,7 +224,7 @@ func TestSandboxHasItsFiles(t *testing.T) {
 	write("nameserver 192.0.2.54\n") // the host moved to another network
 	_, err = n.EnsureSandbox(t.Context(), web, hosts)
 	must(t, err)
-	if got := content(paths.ResolvConf); got != "nameserver 192.0.2.54\n" {
+	if got := content(paths.ResolvConf); got != "nameserver 127.0.0.11\nnameserver 192.0.2.54\noptions ndots:0\n" {
 		t.Errorf("got %q", got)
 	}
 }
