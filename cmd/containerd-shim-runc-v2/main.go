@@ -34,6 +34,9 @@ func newService(ic *plugin.InitContext) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, s := range ownSockets() {
+		ending.(shutdown.Service).RegisterCallback(func(context.Context) error { return s.remove() })
+	}
 	tasks, err := task.NewTaskService(ic.Context, publisher.(shim.Publisher), ending.(shutdown.Service))
 	if err != nil {
 		return nil, err

@@ -91,10 +91,18 @@ func (c *Containers) endStrays(ctx context.Context, id string) error {
 	}
 }
 
-// removeCgroup removes the control group of a project where it is empty. runc
-// removes those of containers, but not their parents.
+// removeCgroup removes the control group of a project where it is empty, and the
+// runtime's own with the last of them. runc removes those of containers, but not
+// their parents.
 func (c *Containers) removeCgroup(project string) {
 	for _, dir := range append(cgroupDirs(c.cgroup(project, "*")), cgroupDirs(c.cgroup(project, ""))...) {
 		_ = os.Remove(dir) // one that is not empty stays
+	}
+	if !c.creating.TryLock() {
+		return // it is about to be needed
+	}
+	defer c.creating.Unlock()
+	for _, dir := range cgroupDirs(c.cgroup("", "")) {
+		_ = os.Remove(dir)
 	}
 }

@@ -55,6 +55,10 @@ type Containers struct {
 	// while volumes are removed.
 	volumes sync.RWMutex
 
+	// creating is held for reading while runc makes control groups, the parents
+	// before the children; for writing while those that are empty are removed.
+	creating sync.RWMutex
+
 	mu       sync.Mutex
 	mounting map[string]*mountAttempt // by mount point
 	left     leftovers

@@ -140,11 +140,13 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	for _, m := range mounts {
 		request.Rootfs = append(request.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
+	c.creating.RLock()
 	_, err = tasks.Create(ctx, request)
 	for errdefs.IsAlreadyExists(errgrpc.ToNative(err)) && pause(ctx, burialPoll) {
 		// Its shim died, and containerd has not yet cleared away what it left.
 		_, err = tasks.Create(ctx, request)
 	}
+	c.creating.RUnlock()
 	if err != nil {
 		return c.undoTask(ctx, id, err)
 	}

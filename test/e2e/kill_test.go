@@ -49,7 +49,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 			before: func(r *rig) { r.install(r.Deployment(demoID, nil)); r.runsOnce("Hello") },
 			change: func(r *rig) uint64 { return r.remove(demoID) },
 			state:  margo.Removed,
-			after:  func(r *rig) { r.eventually("nothing is left", r.nothingLeft) },
+			after:  func(r *rig) { r.isAsBefore(r.t.Context()) },
 			heard:  []margo.State{margo.Removing, margo.Removed},
 		},
 	}
@@ -140,7 +140,7 @@ func (r *rig) endedOr(state margo.State, version uint64) {
 
 // forTest is the same plant, reporting to another test.
 func (r *rig) forTest(t *testing.T) *rig {
-	other := &rig{Plant: r.Plant, t: t, dir: r.dir}
+	other := &rig{Plant: r.Plant, t: t, dir: r.dir, before: r.before}
 	t.Cleanup(func() {
 		r.Kill()
 		if t.Failed() {
@@ -158,7 +158,7 @@ func (r *rig) clear() {
 	}
 	r.running()
 	r.await(demoID, margo.Removed, r.remove(demoID))
-	r.eventually("nothing is left", r.nothingLeft)
+	r.isAsBefore(r.t.Context())
 	r.delivered()
 	r.stop()
 	check(r.t, os.RemoveAll(filepath.Join(r.StateDir(), "volumes")))

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,21 +8,6 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 )
-
-// networkLeft names the links and rules that are not the machine's own.
-func networkLeft() []error {
-	var left []error
-	links, _ := netlink.LinkList()
-	for _, l := range links {
-		if l.Type() == "bridge" || l.Type() == "veth" {
-			left = append(left, fmt.Errorf("link %s", l.Attrs().Name))
-		}
-	}
-	for _, table := range tables() {
-		left = append(left, fmt.Errorf("table %s", table.Name))
-	}
-	return left
-}
 
 func tables() []*nftables.Table {
 	c, err := nftables.New()

@@ -126,7 +126,7 @@ func TestBadDeploymentFailsAlone(t *testing.T) {
 		outside.Version = "6.0.0"
 		outside.ExtraEntries = []ociimage.Entry{{Name: "demo/../../escape", Data: []byte("x")}}
 		r.pushComponent("apps/demo", outside)
-		r.pushComponent("apps/demo", compose("demo", "7.0.0", "services: {web: {image: \"${REGISTRY}/margolite/demoapp:1.0.0\", privileged: true}}"))
+		r.pushComponent("apps/demo", compose("demo", "7.0.0", "services: {web: {image: \"${REGISTRY}/margolite/demoapp:1.0.0\", credential_spec: {file: x.json}}}"))
 		r.pushComponent("apps/demo", compose("demo", "8.0.0", "services: {web: {image: \"${REGISTRY}/margolite/nonesuch:1.0.0\"}}"))
 		r.pushComponent("apps/demo", compose("demo", "9.0.0", "services: {web: {image: \"${REGISTRY}/margolite/demoapp:1.0.0\", command: [nonesuch]}}"))
 
@@ -143,7 +143,7 @@ func TestBadDeploymentFailsAlone(t *testing.T) {
 			{name: "helm", raw: func(s string) string { return strings.Replace(s, "type: compose", "type: helm", 1) }, code: "UNSUPPORTED_TYPE", says: []string{"helm"}},
 			{name: "another device's id", change: func(d *wfmsim.Deployment) { d.DeviceID = "edge-02" }, code: "WRONG_DEVICE", says: []string{"edge-02"}},
 			{name: "an archive that escapes", change: revision("6.0.0"), code: "INVALID_PACKAGE", says: []string{"escape"}},
-			{name: "a key that is not supported", change: revision("7.0.0"), code: "COMPOSE_UNSUPPORTED", says: []string{"privileged", "web"}},
+			{name: "a key that is not supported", change: revision("7.0.0"), code: "COMPOSE_UNSUPPORTED", says: []string{"credential_spec", "web"}},
 			{name: "an image that is missing", change: revision("8.0.0"), code: "ARTIFACT_NOT_FOUND", says: []string{"nonesuch"}},
 			{name: "a package that is missing", change: revision("5.5.5"), code: "ARTIFACT_NOT_FOUND", says: []string{"5.5.5"}},
 			{name: "a container that ends at once", change: revision("9.0.0"), code: "CONTAINER_EXITED", says: []string{"web"}},

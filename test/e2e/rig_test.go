@@ -13,10 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/demoapp/demoimage"
 	"github.com/margolite/margolite/test/isolated"
+	"github.com/margolite/margolite/test/leftovers"
 	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/plant"
 	"github.com/margolite/margolite/test/wfmsim"
@@ -37,6 +40,11 @@ type tests struct{ *testing.M }
 func (t tests) Run() int {
 	if os.Geteuid() != 0 {
 		fmt.Println("end-to-end tests need root: containers are real")
+		return 1
+	}
+	// Debian's containerd keeps the sockets of its shims there, whatever its state is.
+	if err := unix.Mount("tmpfs", shimDir, "tmpfs", 0, "mode=711"); err != nil {
+		fmt.Fprintln(os.Stderr, "cannot mount the directory of shims:", err)
 		return 1
 	}
 	dir, err := os.MkdirTemp("", "margolite-e2e-")
@@ -86,8 +94,11 @@ const settle = 200 * time.Millisecond
 // rig is a plant under test: what fails in it fails the test.
 type rig struct {
 	*plant.Plant
-	t   *testing.T
-	dir string
+	t      *testing.T
+	dir    string
+	before leftovers.Snapshot // of the machine, when the agent ran for the first time
+
+	keepsImages bool // a removal leaves them; they go at the end
 }
 
 func newRig(t *testing.T, backend string) *rig {
@@ -101,7 +112,11 @@ func newRig(t *testing.T, backend string) *rig {
 	check(t, err)
 	check(t, r.Configure(plant.Settings{Settle: settle, LogLevel: "debug"}))
 	t.Cleanup(func() {
-		if r.t.Failed() {
+		if r.t = t; !t.Failed() {
+			r.keepsImages = false
+			r.leavesNothing()
+		}
+		if t.Failed() {
 			r.showLog()
 		}
 		r.Kill()
@@ -172,6 +187,9 @@ func (r *rig) start(env ...string) {
 func (r *rig) running(env ...string) {
 	r.t.Helper()
 	check(r.t, r.Run(r.t.Context(), env...))
+	if r.before == nil {
+		r.before = r.look()
+	}
 }
 
 // stop asks the agent to end, and waits.
@@ -255,24 +273,4 @@ func check(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// nothingLeft says what of workloads is still on the device, or nil.
-func (r *rig) nothingLeft() error {
-	var left []error
-	if pids := r.Shims(); len(pids) > 0 {
-		left = append(left, fmt.Errorf("shims %v", pids))
-	}
-	left = append(left, networkLeft()...)
-	for _, dir := range []string{"netns", "hosts", "logs"} {
-		entries, _ := os.ReadDir(filepath.Join(r.RunDir(), dir))
-		for _, e := range entries {
-			left = append(left, fmt.Errorf("%s/%s", dir, e.Name()))
-		}
-	}
-	projects, _ := os.ReadDir(filepath.Join(r.StateDir(), "projects"))
-	for _, e := range projects {
-		left = append(left, fmt.Errorf("project %s", e.Name()))
-	}
-	return errors.Join(left...)
 }

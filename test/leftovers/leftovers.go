@@ -29,6 +29,7 @@ type Where struct {
 	Namespace string // of containerd; its control groups are named after it
 	StateDir  string // of the runtime; volumes may stay
 	RunDir    string // of the runtime
+	Sockets   string // of shims, where it is not in RunDir
 }
 
 // Snapshot is what there is at one time, by kind: names, sorted.
@@ -161,20 +162,22 @@ func processes(w Where) ([]string, error) {
 	return names, nil
 }
 
-// groups are the control groups of the namespace.
+// groups are the control group of the namespace and those of its projects.
 func groups(w Where) ([]string, error) {
 	if w.Namespace == "" {
 		return nil, nil
 	}
 	var names []string
 	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
-		found, err := filepath.Glob(filepath.Join(root, w.Namespace, "*"))
-		if err != nil {
-			return nil, err
-		}
-		for _, path := range found {
-			if info, err := os.Stat(path); err == nil && info.IsDir() {
-				names = append(names, path)
+		for _, pattern := range []string{filepath.Join(root, w.Namespace), filepath.Join(root, w.Namespace, "*")} {
+			found, err := filepath.Glob(pattern)
+			if err != nil {
+				return nil, err
+			}
+			for _, path := range found {
+				if info, err := os.Stat(path); err == nil && info.IsDir() {
+					names = append(names, path)
+				}
 			}
 		}
 	}
@@ -212,7 +215,7 @@ func layers(w Where) ([]string, error) {
 // directories.
 func files(w Where) ([]string, error) {
 	var names []string
-	for _, dir := range []string{w.RunDir, w.StateDir} {
+	for _, dir := range []string{w.RunDir, w.StateDir, w.Sockets} {
 		if dir == "" {
 			continue
 		}

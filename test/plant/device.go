@@ -29,6 +29,15 @@ func (p *Plant) ConfigFile() string { return filepath.Join(p.options.Dir, "confi
 // LogFile is what the agent logs, over all its runs.
 func (p *Plant) LogFile() string { return filepath.Join(p.options.Dir, "agent.log") }
 
+// Containers is the socket of the containerd that has the containers. It answers
+// while that runs: the embedded one while the agent does.
+func (p *Plant) Containers() string {
+	if p.options.Containerd != "" {
+		return p.socket()
+	}
+	return filepath.Join(p.RunDir(), "containerd", "containerd.sock")
+}
+
 func (p *Plant) socket() string { return filepath.Join(p.options.Dir, "containerd.sock") }
 
 // Configure writes the configuration for the next start of the agent.

@@ -1,0 +1,108 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/test/leftovers"
+	"github.com/margolite/margolite/test/plant"
+)
+
+const (
+	shimDir   = "/run/containerd" // of shims of a containerd that is not ours
+	namespace = "margo"
+
+	// Some things go a moment after the call that removed them: containerd
+	// collects what nobody refers to a second after the last change.
+	goneSoon = 10 * time.Second
+)
+
+// leavesNothing removes everything from the device and compares the machine with
+// what it was before. Every test ends with it.
+func (r *rig) leavesNothing() {
+	r.t.Helper()
+	if r.before == nil {
+		return // no agent ever ran
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	_ = r.WFM.Start("") // an error says that it is there
+	if !r.Running() {
+		check(r.t, r.Run(ctx))
+	}
+	check(r.t, r.Clear(ctx))
+	check(r.t, r.removeProjects(ctx))
+	check(r.t, r.Quiet(ctx))
+	r.isAsBefore(ctx)
+}
+
+// isAsBefore fails the test for what is left on the machine, and soon enough.
+func (r *rig) isAsBefore(ctx context.Context) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, goneSoon)
+	defer cancel()
+	if err := plant.Eventually(ctx, r.nothingLeft); err != nil {
+		r.t.Errorf("not everything is as it was: %v", err)
+	}
+}
+
+// removeProjects removes what no deployment brought, with its images.
+func (r *rig) removeProjects(ctx context.Context) error {
+	services, err := r.Control().ComposePs(ctx, "")
+	if err != nil {
+		return err
+	}
+	for _, s := range services {
+		if err := r.Control().ComposeDown(ctx, control.DownRequest{Project: s.Project}); err != nil {
+			return err
+		}
+	}
+	unneeded, err := r.Control().Unneeded(ctx)
+	if err != nil {
+		return err
+	}
+	images := slices.DeleteFunc(unneeded, func(u control.Unneeded) bool { return u.Kind != control.UnneededImage })
+	_, err = r.Control().Prune(ctx, images)
+	return err
+}
+
+// nothingLeft says in what the machine differs from before, or nil.
+func (r *rig) nothingLeft() error {
+	var left []error
+	for _, line := range r.before.Differences(r.look()) {
+		if !r.belongs(line) {
+			left = append(left, errors.New(line))
+		}
+	}
+	return errors.Join(left...)
+}
+
+// belongs says of a difference that it is none: what the agent remembers of its
+// WFM, what containerd makes when it first needs it, sockets of an agent that
+// does not run, and images where they are to stay.
+func (r *rig) belongs(line string) bool {
+	images := "left: file " + filepath.Join(r.StateDir(), "containerd") + "/"
+	return r.keepsImages && strings.HasPrefix(line, images) || line == "left: file "+filepath.Join(r.StateDir(), "accepted.json") ||
+		line == "left: file "+filepath.Join(r.StateDir(), "containerd/io.containerd.snapshotter.v1.overlayfs/metadata.db") ||
+		strings.HasPrefix(line, "gone: file "+r.RunDir()+"/")
+}
+
+// look takes stock of the machine and of its containerd.
+func (r *rig) look() leftovers.Snapshot {
+	r.t.Helper()
+	where := leftovers.Where{Namespace: namespace, StateDir: r.StateDir(), RunDir: r.RunDir(), Sockets: filepath.Join(shimDir, "s")}
+	if r.Running() || r.Containerd() != 0 {
+		client, err := containerd.New(r.Containers())
+		check(r.t, err)
+		defer client.Close()
+		where.Client = client
+	}
+	return leftovers.Take(r.t, where)
+}
