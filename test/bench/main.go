@@ -1,8 +1,8 @@
 // Bench measures margolite: how big its programs are, what it takes of a
 // device's memory, how long a change takes from its publication until the WFM
 // hears that it is installed, and what unchanged polls and updates write to the
-// medium. It runs the real programs in namespaces of its own and leaves nothing
-// behind. `make bench` runs it; it fails when an unchanged poll writes anything.
+// medium; and how it does beside nerdctl compose and docker compose. It runs
+// the real programs in namespaces of its own and leaves nothing behind. `make bench` runs it; it fails when an unchanged poll writes anything.
 //
 // The defaults are for a quick look. For figures to publish, as others in the
 // field take them (a sample every 10 s over 10 minutes, after 5 minutes):
@@ -21,6 +21,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -36,6 +38,9 @@ type method struct {
 	Rounds  int             `json:"rounds"`
 	Settle  []time.Duration `json:"settleNs"`
 	Polls   int             `json:"polls"`
+	Races   int             `json:"races"`
+	Sizes   []int           `json:"services"`
+	Crowds  []int           `json:"containers"`
 }
 
 // bench is the program.
@@ -43,6 +48,7 @@ type bench struct {
 	method
 	dist, dir, json string
 	sizes, device   bool
+	contest         bool
 }
 
 func main() {
@@ -50,7 +56,7 @@ func main() {
 	// last one cleans up, and the others wait for it. It cleans up as well when
 	// nobody reads any more.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGPIPE)
-	b := &bench{method: method{Settle: []time.Duration{0, 200 * time.Millisecond}}}
+	b := &bench{method: method{Settle: []time.Duration{0, 200 * time.Millisecond}, Sizes: []int{1, 3, 20}, Crowds: []int{1, 10, 100}}}
 	flag.DurationVar(&b.Warmup, "warmup", 5*time.Second, "rest before memory is measured")
 	flag.IntVar(&b.Samples, "samples", 20, "samples of memory")
 	flag.DurationVar(&b.Over, "over", 20*time.Second, "time over which they are taken")
@@ -61,6 +67,10 @@ func main() {
 	flag.StringVar(&b.json, "json", "", "write the report to `FILE` too")
 	flag.BoolVar(&b.sizes, "sizes", true, "measure the programs")
 	flag.BoolVar(&b.device, "device", true, "measure the running device")
+	flag.BoolVar(&b.contest, "contest", true, "measure Compose projects side by side with the peers on PATH: nerdctl, docker")
+	flag.IntVar(&b.Races, "races", 5, "rounds of the contest")
+	flag.Func("services", "`N,...` services of the projects of the contest (default 1,3,20)", numbers(&b.Sizes))
+	flag.Func("containers", "`N,...` containers of which a reconcile that changes nothing is measured (default 1,10,100)", numbers(&b.Crowds))
 	flag.Parse()
 	os.Exit(isolated.Main(b))
 }
@@ -80,8 +90,8 @@ func (b *bench) run(ctx context.Context) (err error) {
 	if os.Geteuid() != 0 {
 		return errors.New("containers are real here: run it as root")
 	}
-	if b.Samples < 1 || b.Rounds < 1 || b.Polls < 1 {
-		return errors.New("--samples, --rounds and --polls have to be at least 1")
+	if b.Samples < 1 || b.Rounds < 1 || b.Polls < 1 || b.Races < 1 {
+		return errors.New("--samples, --rounds, --races and --polls have to be at least 1")
 	}
 	dir, err := os.MkdirTemp(b.dir, "margolite-bench-")
 	if err != nil {
@@ -100,6 +110,11 @@ func (b *bench) run(ctx context.Context) (err error) {
 	}
 	if b.device {
 		if err := b.measureDevices(ctx, dir, r); err != nil {
+			return err
+		}
+	}
+	if b.contest {
+		if r.Contest, err = b.measureContest(ctx, dir); err != nil {
 			return err
 		}
 	}
@@ -124,10 +139,7 @@ func (b *bench) measureDevices(ctx context.Context, dir string, r *report) error
 	if err != nil {
 		return err
 	}
-	native := filepath.Join(b.dist, "linux-"+runtime.GOARCH)
-	if runtime.GOARCH == "arm" {
-		native += "v7"
-	}
+	native := b.native()
 	d := deviceBench{method: b.method, application: application, dir: dir}
 	full, err := d.measure(ctx, flavour{
 		name: "full", programs: []string{filepath.Join(native, "margolite"), filepath.Join(native, shimName)},
@@ -154,6 +166,30 @@ func (b *bench) measureDevices(ctx context.Context, dir string, r *report) error
 	}
 	r.Devices = append(r.Devices, *slim)
 	return nil
+}
+
+// native is the directory of the programs for this machine.
+func (b *bench) native() string {
+	native := filepath.Join(b.dist, "linux-"+runtime.GOARCH)
+	if runtime.GOARCH == "arm" {
+		native += "v7"
+	}
+	return native
+}
+
+// numbers reads numbers with commas between them.
+func numbers(to *[]int) func(string) error {
+	return func(s string) error {
+		*to = nil
+		for text := range strings.SplitSeq(s, ",") {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 1 || n > 1000 {
+				return fmt.Errorf("%q is not 1 to 1000", text)
+			}
+			*to = append(*to, n)
+		}
+		return nil
+	}
 }
 
 // say tells what goes on, apart from the report.

@@ -18,6 +18,7 @@ type report struct {
 	Method   method    `json:"method"`
 	Programs []program `json:"programs,omitempty"`
 	Devices  []device  `json:"devices,omitempty"`
+	Contest  *standing `json:"contest,omitempty"`
 }
 
 // machine is where it was measured.
@@ -101,6 +102,9 @@ func (r *report) print(out io.Writer) {
 		p.times(r)
 		p.writes(r)
 		p.polls(r)
+	}
+	if r.Contest != nil {
+		p.contest(r)
 	}
 }
 

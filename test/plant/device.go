@@ -203,7 +203,7 @@ func (p *Plant) PowerOff() {
 			}
 		}
 	}
-	unmountBelow(p.options.Dir)
+	UnmountBelow(p.options.Dir)
 	_ = os.RemoveAll(p.RunDir())
 }
 

@@ -63,8 +63,8 @@ func processes() []int {
 	return pids
 }
 
-// unmountBelow unmounts everything below dir, the innermost first.
-func unmountBelow(dir string) {
+// UnmountBelow unmounts everything below dir, the innermost first.
+func UnmountBelow(dir string) {
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	var points []string
 	for line := range strings.Lines(string(mounts)) {

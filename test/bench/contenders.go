@@ -1,0 +1,354 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/test/ociimage"
+	"github.com/margolite/margolite/test/pki"
+	"github.com/margolite/margolite/test/plant"
+)
+
+// benchImage is what every service of every contender runs.
+const benchImage = "bench.example/sleeper:1"
+
+// agentName is the contender that the goals are about.
+const agentName = "margolite, agent"
+
+// contender is a program that runs Compose files, with all that it needs.
+type contender struct {
+	name    string
+	ours    bool
+	place   *place          // where its commands are started; nil: here
+	compose []string        // the program, with what goes before the verb
+	up      []string        // verb and flags that start a project and return
+	agent   *exec.Cmd       // the agent, if there is one
+	shims   []string        // words in the command lines of its shims
+	client  *control.Client // of the agent, if there is one
+}
+
+// contest is the contenders side by side on this machine.
+type contest struct {
+	method
+	dir        string // on the medium
+	volatile   string // in memory
+	native     string // directory of our programs
+	contenders []*contender
+	missing    []string // peers that are not there
+	places     []*place
+	daemons    []*exec.Cmd
+	archive    string // of the image, in a directory of its own
+}
+
+// command is one of a contender's.
+func (c *contender) command(ctx context.Context, args ...string) *exec.Cmd {
+	all := slices.Concat(c.compose[1:], args)
+	return exec.CommandContext(ctx, c.compose[0], all...)
+}
+
+// newContest starts whoever is there.
+func newContest(ctx context.Context, dir, native string, m method) (_ *contest, err error) {
+	c := &contest{method: m, dir: dir, native: native, volatile: filepath.Join(dir, "v")}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.close())
+		}
+	}()
+	if c.native, err = filepath.Abs(native); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(c.volatile, 0o755); err != nil {
+		return nil, err
+	}
+	if err := syscall.Mount("tmpfs", c.volatile, "tmpfs", 0, "size=512m"); err != nil {
+		return nil, fmt.Errorf("cannot mount a tmpfs: %w", err)
+	}
+	if err := c.buildImage(); err != nil {
+		return nil, err
+	}
+	for _, start := range []func(context.Context) error{c.onContainerd, c.embedded, c.docker} {
+		if err := start(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// buildImage makes an image of busybox alone: what is measured is not the image.
+func (c *contest) buildImage() error {
+	path, err := exec.LookPath("busybox")
+	if err != nil {
+		return fmt.Errorf("cannot build the image of the contest: %w", err)
+	}
+	program, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	image, err := ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{{Entries: []ociimage.Entry{ociimage.Executable("/bin/sleep", program)}}}})
+	if err != nil {
+		return err
+	}
+	archive, err := ociimage.Saved(map[string]*ociimage.Artifact{benchImage: image})
+	if err != nil {
+		return err
+	}
+	c.archive = filepath.Join(c.dir, "images", "sleeper.tar")
+	if err := os.MkdirAll(filepath.Dir(c.archive), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(c.archive, archive, 0o600)
+}
+
+// onContainerd starts the installed containerd, and whoever runs on it: nerdctl
+// beside it, for its hooks run in the namespaces of containerd, margolite with
+// and without an agent.
+func (c *contest) onContainerd(ctx context.Context) error {
+	program, err := exec.LookPath("containerd")
+	if err != nil {
+		c.missing = append(c.missing, "containerd: margolite and nerdctl on it")
+		return nil
+	}
+	socket := filepath.Join(c.volatile, "containerd.sock")
+	config := filepath.Join(c.volatile, "containerd.toml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, `version = 2
+root = %q
+state = %q
+disabled_plugins = ["io.containerd.grpc.v1.cri"]
+[grpc]
+  address = %q
+`, filepath.Join(c.dir, "containerd"), filepath.Join(c.volatile, "containerd"), socket), 0o600); err != nil {
+		return err
+	}
+	if _, err := c.daemon(nil, "containerd.log", program, "-c", config); err != nil {
+		return err
+	}
+	answers := func() error {
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	}
+	if err := plant.Eventually(ctx, answers); err != nil {
+		return fmt.Errorf("containerd did not start: %w", err)
+	}
+	if err := c.margolite(ctx, agentName, "agent", socket, true); err != nil {
+		return err
+	}
+	if err := c.margolite(ctx, "margolite, no agent", "alone", socket, false); err != nil {
+		return err
+	}
+	return c.nerdctl(ctx, socket)
+}
+
+func (c *contest) embedded(ctx context.Context) error {
+	return c.margolite(ctx, "margolite, embedded", "embedded", "embedded", true)
+}
+
+// margolite is one of ours, in a network namespace of its own, for one margolite
+// looks after the containers of a machine. Its agent has no WFM to speak to.
+func (c *contest) margolite(ctx context.Context, name, id, containerd string, agent bool) error {
+	p, err := newPlace()
+	if err != nil {
+		return err
+	}
+	c.places = append(c.places, p)
+	home := filepath.Join(c.volatile, id)
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		return err
+	}
+	authority, err := pki.NewAuthority(plant.TrustDomain, time.Now())
+	if err != nil {
+		return err
+	}
+	client, err := authority.IssueClient(plant.WFM, plant.Client)
+	if err != nil {
+		return err
+	}
+	files, err := pki.WriteFiles(home, client, authority.Bundle())
+	if err != nil {
+		return err
+	}
+	config := filepath.Join(home, "config.yaml")
+	run := filepath.Join(home, "run")
+	if err := os.WriteFile(config, fmt.Appendf(nil, `device: {id: %s}
+wfm: {url: "https://127.0.0.1:9", certificate: %s, key: %s, trustBundle: %s}
+state: {dir: %s, run: %s}
+runtime: {containerd: %s, namespace: %s, settle: 0s, preload: %s}
+log: {level: warn}
+`, plant.Device, files.Certificate, files.Key, files.TrustBundle, filepath.Join(c.dir, id), run, containerd, id, filepath.Dir(c.archive)), 0o600); err != nil {
+		return err
+	}
+	program := filepath.Join(c.native, "margolite")
+	m := &contender{
+		name: name, ours: true, place: p,
+		compose: []string{program, "compose"},
+		up:      []string{"up", "--config", config},
+		shims:   []string{"containerd-shim", "-namespace\x00" + id + "\x00"},
+	}
+	if agent {
+		if m.agent, err = c.daemon(p, id+".log", program, "run", "--config", config); err != nil {
+			return err
+		}
+		m.client = control.Dial(filepath.Join(run, "control.sock"))
+		if err := plant.Eventually(ctx, func() error { return m.client.Ping(ctx) }); err != nil {
+			return fmt.Errorf("%s did not start: %w", name, err)
+		}
+	}
+	c.contenders = append(c.contenders, m)
+	return nil
+}
+
+// nerdctl is the one on PATH, with the CNI plugins of the distribution.
+func (c *contest) nerdctl(ctx context.Context, socket string) error {
+	program, err := exec.LookPath("nerdctl")
+	if err != nil {
+		c.missing = append(c.missing, "nerdctl: not on PATH")
+		return nil
+	}
+	plugins := ""
+	for _, dir := range []string{os.Getenv("CNI_PATH"), "/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"} {
+		if _, err := os.Stat(filepath.Join(dir, "bridge")); dir != "" && err == nil {
+			plugins = dir
+			break
+		}
+	}
+	if plugins == "" {
+		c.missing = append(c.missing, "nerdctl: no CNI plugins")
+		return nil
+	}
+	home := filepath.Join(c.dir, "nerdctl")
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		return err
+	}
+	if err := c.keepHere("/var/lib"); err != nil { // where the plugins write
+		return err
+	}
+	n := &contender{
+		name: "nerdctl compose",
+		compose: []string{
+			program, "--address", socket, "--namespace", "nerdctl", "--data-root", home, "--cgroup-manager", "cgroupfs",
+			"--cni-path", plugins, "--cni-netconfpath", filepath.Join(home, "cni"),
+		},
+		shims: []string{"containerd-shim", "-namespace\x00nerdctl\x00"},
+	}
+	if err := n.place.run(ctx, n.command(ctx, "load", "-i", c.archive)); err != nil {
+		return err
+	}
+	n.compose = append(n.compose, "compose")
+	n.up = []string{"up", "-d"}
+	c.contenders = append(c.contenders, n)
+	return nil
+}
+
+// docker is docker compose of the plugin or as docker-compose, on a daemon of
+// its own in a network namespace of its own.
+func (c *contest) docker(ctx context.Context) error {
+	daemon, err := exec.LookPath("dockerd")
+	if err != nil {
+		c.missing = append(c.missing, "docker compose: no dockerd on PATH")
+		return nil
+	}
+	socket := "unix://" + filepath.Join(c.volatile, "docker.sock")
+	var compose []string
+	if program, err := exec.LookPath("docker-compose"); err == nil {
+		compose = []string{program, "-H", socket}
+	}
+	client, err := exec.LookPath("docker")
+	if err != nil {
+		c.missing = append(c.missing, "docker compose: no docker on PATH")
+		return nil
+	}
+	if exec.CommandContext(ctx, client, "compose", "version").Run() == nil {
+		compose = []string{client, "-H", socket, "compose"}
+	}
+	if compose == nil {
+		c.missing = append(c.missing, "docker compose: neither the plugin nor docker-compose")
+		return nil
+	}
+	p, err := newPlace()
+	if err != nil {
+		return err
+	}
+	c.places = append(c.places, p)
+	state := filepath.Join(c.volatile, "docker")
+	if _, err := c.daemon(p, "docker.log", daemon, "--data-root", filepath.Join(c.dir, "docker"), "--exec-root", state,
+		"--pidfile", state+".pid", "-H", socket); err != nil {
+		return err
+	}
+	d := &contender{name: "docker compose", place: p, compose: []string{client, "-H", socket}, shims: []string{"containerd-shim", "-namespace\x00moby\x00"}}
+	if err := plant.Eventually(ctx, func() error { return p.run(ctx, d.command(ctx, "version")) }); err != nil {
+		return fmt.Errorf("dockerd did not start: %w", err)
+	}
+	if err := p.run(ctx, d.command(ctx, "load", "-i", c.archive)); err != nil {
+		return err
+	}
+	d.compose, d.up = compose, []string{"up", "-d"}
+	c.contenders = append(c.contenders, d)
+	return nil
+}
+
+// keepHere lets nothing that is written below a directory of the machine get
+// there. The mounts are those of this program alone.
+func (c *contest) keepHere(dir string) error {
+	upper, work := filepath.Join(c.volatile, "upper"), filepath.Join(c.volatile, "work")
+	for _, d := range []string{upper, work} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return err
+		}
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", dir, upper, work)
+	if err := syscall.Mount("overlay", dir, "overlay", 0, options); err != nil {
+		return fmt.Errorf("cannot mount over %s: %w", dir, err)
+	}
+	return nil
+}
+
+// daemon starts a program that goes on until the end.
+func (c *contest) daemon(p *place, log string, program string, args ...string) (*exec.Cmd, error) {
+	out, err := os.Create(filepath.Join(c.volatile, log))
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	cmd := exec.Command(program, args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := p.start(cmd); err != nil {
+		return nil, fmt.Errorf("cannot start %s: %w", program, err)
+	}
+	c.daemons = append(c.daemons, cmd)
+	return cmd, nil
+}
+
+// close ends everything: what runs when a race was lost goes on in its shim. The
+// processes that can be seen here are those of this program's namespace.
+func (c *contest) close() error {
+	for _, d := range slices.Backward(c.daemons) {
+		_ = d.Process.Signal(syscall.SIGTERM) // it may have ended by itself
+		ended := time.AfterFunc(10*time.Second, func() { _ = d.Process.Kill() })
+		_ = d.Wait()
+		ended.Stop()
+	}
+	for _, p := range c.places {
+		p.close()
+	}
+	for range 3 { // who is killed may just have forked
+		for _, pid := range plant.Processes("containerd-shim") {
+			for _, victim := range append(plant.Descendants(pid), pid) {
+				_ = syscall.Kill(victim, syscall.SIGKILL)
+			}
+		}
+	}
+	plant.UnmountBelow(c.dir)
+	return nil
+}

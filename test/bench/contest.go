@@ -1,0 +1,303 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/margolite/margolite/test/plant"
+)
+
+// standing is how everybody did.
+type standing struct {
+	Contenders []string `json:"contenders"`
+	Missing    []string `json:"missing,omitempty"`
+	Rows       []row    `json:"rows"`
+	Shims      []shims  `json:"shims"`
+	Crowds     []crowd  `json:"crowds"`
+}
+
+// row is one thing that every contender did, in as many rounds as there were.
+type row struct {
+	What  string                     `json:"what"`
+	Times map[string][]time.Duration `json:"timesNs"` // by contender, round by round
+}
+
+// shims is what the shims of a project hold.
+type shims struct {
+	Contender string `json:"contender"`
+	Services  int    `json:"services"`
+	Processes int    `json:"processes"`
+	memory
+}
+
+// crowd is what it costs to look after containers of which none changes.
+type crowd struct {
+	Containers int           `json:"containers"`
+	Took       time.Duration `json:"tookNs"` // compose up, as a person waits for it
+	CPU        time.Duration `json:"cpuNs"`  // of the agent
+}
+
+// between is the rest between two contenders: what one of them puts off is not
+// to slow down the next one.
+const between = 300 * time.Millisecond
+
+// measureContest lets everybody who is there do the same, one after the other,
+// round after round, each round in another order.
+func (b *bench) measureContest(ctx context.Context, dir string) (_ *standing, err error) {
+	home := filepath.Join(dir, "c")
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		return nil, err
+	}
+	c, err := newContest(ctx, home, b.native(), b.method)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	s := &standing{Missing: c.missing}
+	for _, one := range c.contenders {
+		s.Contenders = append(s.Contenders, one.name)
+	}
+	for _, missing := range c.missing {
+		say("missing: %s", missing)
+	}
+	for _, n := range c.Sizes {
+		say("contest of %s: %d services", strings.Join(s.Contenders, ", "), n)
+		if err := c.race(ctx, s, n); err != nil {
+			return nil, err
+		}
+	}
+	say("contest: restart after a crash")
+	if err := c.crashes(ctx, s); err != nil {
+		return nil, err
+	}
+	return s, c.crowds(ctx, s)
+}
+
+// race measures projects of n services.
+func (c *contest) race(ctx context.Context, s *standing, n int) error {
+	up := s.row(fmt.Sprintf("up, %d services", n))
+	same := s.row(fmt.Sprintf("up again, %d services", n))
+	change := s.row(fmt.Sprintf("change of one of %d", n))
+	down := s.row(fmt.Sprintf("down, %d services", n))
+	for round := range c.Races {
+		for i := range c.contenders {
+			one := c.contenders[(i+round)%len(c.contenders)]
+			p := &project{contender: one, name: fmt.Sprintf("bench%d", n), services: n, sleep: 86400 + slices.Index(c.contenders, one)}
+			p.file = filepath.Join(c.volatile, p.name+".yaml")
+			if err := p.write("once"); err != nil {
+				return err
+			}
+			if err := p.timed(ctx, s.at(up), one.up...); err != nil {
+				return err
+			}
+			before := p.processes()
+			if len(before) != n {
+				return fmt.Errorf("%s: %d processes run, want %d", one.name, len(before), n)
+			}
+			if round == 0 {
+				if err := s.weigh(one, n); err != nil {
+					return err
+				}
+			}
+			if err := p.timed(ctx, s.at(same), one.up...); err != nil {
+				return err
+			}
+			again := p.processes()
+			if len(again) != n || one.ours && !slices.Equal(again, before) { // nerdctl makes all anew
+				return fmt.Errorf("%s: up again left processes %v of %v", one.name, again, before)
+			}
+			if err := p.write("again"); err != nil {
+				return err
+			}
+			if err := p.timed(ctx, s.at(change), one.up...); err != nil {
+				return err
+			}
+			after := p.processes()
+			kept := slices.DeleteFunc(slices.Clone(after), func(pid int) bool { return !slices.Contains(again, pid) })
+			if len(after) != n || one.ours && len(kept) != n-1 {
+				return fmt.Errorf("%s: the change of one service left %v of %v", one.name, after, again)
+			}
+			if err := p.timed(ctx, s.at(down), "down"); err != nil {
+				return err
+			}
+			if left := p.processes(); len(left) > 0 {
+				return fmt.Errorf("%s: processes %v run after down", one.name, left)
+			}
+			if err := pause(ctx, between); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// project is a project of one contender.
+type project struct {
+	*contender
+	name, file string
+	services   int
+	sleep      int // by which its processes are known
+}
+
+// write writes the Compose file. greeting is in the environment of the first service.
+func (p *project) write(greeting string) error {
+	var text strings.Builder
+	text.WriteString("services:\n")
+	for i := range p.services {
+		fmt.Fprintf(&text, "  s%02d:\n    image: %s\n    command: [/bin/sleep, %q]\n    stop_signal: SIGKILL\n    restart: always\n", i, benchImage, fmt.Sprint(p.sleep))
+		if i == 0 {
+			fmt.Fprintf(&text, "    environment: {GREETING: %s}\n", greeting)
+		}
+	}
+	return os.WriteFile(p.file, []byte(text.String()), 0o600)
+}
+
+// timed runs a verb of compose and notes how long it took.
+func (p *project) timed(ctx context.Context, r *row, verb ...string) error {
+	args := slices.Clone(verb)
+	if p.ours { // whose flags follow the verb
+		if verb[0] != "up" {
+			args = append(args, p.up[1:]...)
+		}
+		args = append(args, "-f", p.file, "-p", p.name)
+	} else {
+		args = slices.Concat([]string{"-f", p.file, "-p", p.name}, args)
+	}
+	begun := time.Now()
+	err := p.place.run(ctx, p.command(ctx, args...))
+	if r != nil {
+		r.Times[p.contender.name] = append(r.Times[p.contender.name], time.Since(begun))
+	}
+	return err
+}
+
+// processes are those in the containers.
+func (p *project) processes() []int {
+	return plant.Processes(fmt.Sprintf("/bin/sleep\x00%d\x00", p.sleep))
+}
+
+func (s *standing) row(what string) int {
+	s.Rows = append(s.Rows, row{What: what, Times: map[string][]time.Duration{}})
+	return len(s.Rows) - 1
+}
+
+func (s *standing) at(i int) *row { return &s.Rows[i] }
+
+// weigh takes the memory of the shims that a project of n services has.
+func (s *standing) weigh(c *contender, n int) error {
+	w := shims{Contender: c.name, Services: n}
+	for _, pid := range plant.Processes(c.shims...) {
+		m, err := memoryOf(pid)
+		if err != nil {
+			return err
+		}
+		w.Processes++
+		w.memory = w.plus(m)
+	}
+	s.Shims = append(s.Shims, w)
+	return nil
+}
+
+// crashes kills the process of a container, and measures how long it takes until
+// another one runs. Without an agent, nobody restarts anything.
+func (c *contest) crashes(ctx context.Context, s *standing) error {
+	i := s.row("restart after a crash")
+	for round := range c.Races {
+		for k := range c.contenders {
+			one := c.contenders[(k+round)%len(c.contenders)]
+			if one.ours && one.agent == nil {
+				continue
+			}
+			p := &project{contender: one, name: "crash", services: 1, sleep: 96400 + slices.Index(c.contenders, one)}
+			p.file = filepath.Join(c.volatile, "crash.yaml")
+			if err := p.write("once"); err != nil {
+				return err
+			}
+			if err := p.timed(ctx, nil, one.up...); err != nil {
+				return err
+			}
+			took, err := p.crash(ctx)
+			if err != nil {
+				return err
+			}
+			s.at(i).Times[one.name] = append(s.at(i).Times[one.name], took)
+			if err := p.timed(ctx, nil, "down"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// crash ends a container's process, and waits for the next.
+func (p *project) crash(ctx context.Context) (time.Duration, error) {
+	if err := pause(ctx, between); err != nil {
+		return 0, err
+	}
+	before := p.processes()
+	if len(before) != 1 {
+		return 0, fmt.Errorf("%s: processes %v run, want one", p.contender.name, before)
+	}
+	begun := time.Now()
+	if err := syscall.Kill(before[0], syscall.SIGKILL); err != nil {
+		return 0, err
+	}
+	for time.Since(begun) < time.Minute {
+		if now := p.processes(); len(now) == 1 && now[0] != before[0] {
+			return time.Since(begun), nil
+		}
+		if err := pause(ctx, 2*time.Millisecond); err != nil {
+			return 0, err
+		}
+	}
+	return 0, fmt.Errorf("%s: nothing runs a minute after a crash", p.contender.name)
+}
+
+// crowds measures reconciles that change nothing, with ever more containers.
+func (c *contest) crowds(ctx context.Context, s *standing) error {
+	i := slices.IndexFunc(c.contenders, func(one *contender) bool { return one.agent != nil })
+	if i < 0 {
+		return nil
+	}
+	one := c.contenders[i]
+	p := &project{contender: one, name: "crowd", sleep: 76400, file: filepath.Join(c.volatile, "crowd.yaml")}
+	for _, n := range c.Crowds {
+		say("contest: %d containers that nothing changes", n)
+		p.services = n
+		if err := p.write("once"); err != nil {
+			return err
+		}
+		if err := p.timed(ctx, nil, one.up...); err != nil {
+			return err
+		}
+		if err := pause(ctx, time.Second); err != nil {
+			return err
+		}
+		took := &row{Times: map[string][]time.Duration{}}
+		before, err := cpuOf(one.agent.Process.Pid)
+		if err != nil {
+			return err
+		}
+		for range c.Races {
+			if err := p.timed(ctx, took, one.up...); err != nil {
+				return err
+			}
+		}
+		after, err := cpuOf(one.agent.Process.Pid)
+		if err != nil {
+			return err
+		}
+		s.Crowds = append(s.Crowds, crowd{n, median(took.Times[one.name]), (after - before) / time.Duration(c.Races)})
+		if err := s.weigh(one, n); err != nil {
+			return err
+		}
+	}
+	return p.timed(ctx, nil, "down")
+}
