@@ -60,7 +60,8 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 	if err != nil {
 		return fail(Internal, p.Name, err)
 	}
-	defer unlock()
+	var done made
+	defer func() { unlock(done) }()
 
 	defer e.unclaim(p.Name)
 	r, err := e.runOf(ctx, p)
@@ -75,6 +76,7 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 		r.tidy(ctx)
 		return err
 	}
+	done = r.made
 	return e.forgetPackages(p)
 }
 
@@ -115,15 +117,15 @@ func (e *Engine) Matches(ctx context.Context, p *Project) (bool, error) {
 	return len(found) == 0, nil
 }
 
-// take locks a project for a change. When it is let go, the supervisor looks
-// after it again.
-func (e *Engine) take(ctx context.Context, project string) (unlock func(), err error) {
+// take locks a project for a change. When it is let go, with what is up to date
+// by then, the supervisor looks after it again.
+func (e *Engine) take(ctx context.Context, project string) (unlock func(made), err error) {
 	release, err := e.projects.lock(ctx, project)
 	if err != nil {
 		return nil, err
 	}
-	return func() {
-		e.noteChange(project)
+	return func(m made) {
+		e.noteChange(project, m)
 		release()
 		poke(e.released)
 	}, nil

@@ -27,3 +27,19 @@ func BenchmarkReconcileNothing(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkApplyNothing is what it costs to apply a project again, which also
+// mends the network.
+func BenchmarkApplyNothing(b *testing.B) {
+	for _, n := range []int{1, 20} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			r := newRig(b, embeddedBackend())
+			e := r.engine()
+			p := r.change(e, "many", `services: {app: {image: BUSYBOX}}`, func(s map[string]*compose.Service) { s["app"].Replicas = n })
+			r.apply(e, p)
+			for b.Loop() {
+				r.apply(e, p)
+			}
+		})
+	}
+}

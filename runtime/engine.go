@@ -58,7 +58,7 @@ type Engine struct {
 	mu        sync.Mutex
 	claims    map[string]placement // of the projects that Apply or Remove works on
 	history   map[string]*history  // by container
-	changed   map[string]int       // by project, how often Apply or Remove worked on it
+	changed   map[string]change    // by project
 	waits     map[string][]Wait    // by project, by the last plan
 	watches   map[*watch]bool      // that are to hear of changes of health
 	loads     int
@@ -118,7 +118,7 @@ func New(o Options) (*Engine, error) {
 		released:   make(chan struct{}, 1),
 		claims:     make(map[string]placement),
 		history:    make(map[string]*history),
-		changed:    make(map[string]int),
+		changed:    make(map[string]change),
 		lastLoads:  make(map[string]int),
 		waits:      make(map[string][]Wait),
 		watches:    make(map[*watch]bool),

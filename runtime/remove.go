@@ -33,7 +33,7 @@ func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions
 	if err != nil {
 		return fail(Internal, project, err)
 	}
-	defer unlock()
+	defer unlock(made{})
 	e.claimNothing(project)
 	defer e.unclaim(project)
 

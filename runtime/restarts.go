@@ -110,15 +110,22 @@ func (e *Engine) forgetHistories(all []container.Container) {
 	})
 }
 
-// noteChange notes that Apply or Remove worked on a project.
-func (e *Engine) noteChange(project string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.changed[project]++
+// change is what Apply and Remove did to a project.
+type change struct {
+	count int  // how often they worked on it
+	made  made // what the last one brought up to date, if it came to its end
 }
 
-// changeOf is how often Apply or Remove worked on a project.
-func (e *Engine) changeOf(project string) int {
+// noteChange notes that Apply or Remove worked on a project, and what is up to
+// date since then.
+func (e *Engine) noteChange(project string, m made) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.changed[project] = change{e.changed[project].count + 1, m}
+}
+
+// changeOf is what Apply and Remove did to a project.
+func (e *Engine) changeOf(project string) change {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.changed[project]

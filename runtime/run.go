@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -58,6 +59,10 @@ type made struct {
 	networks map[string]bool
 	boxes    map[Replica]bool
 	ports    bool
+}
+
+func (m made) clone() made {
+	return made{networks: maps.Clone(m.networks), boxes: maps.Clone(m.boxes), ports: m.ports}
 }
 
 // look observes the project.

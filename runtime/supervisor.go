@@ -104,7 +104,7 @@ type supervisor struct {
 type tended struct {
 	made     made                         // brought up to date since this process started
 	seen     map[string]ObservedContainer // by id, the last time
-	changes  int                          // Engine.changeOf when seen was
+	changes  int                          // the count of Engine.changeOf when seen was
 	failures int                          // in a row, other than of one container
 	due      time.Time                    // not to be tended before, after failures
 	gone     bool                         // it has no containers any more
@@ -209,9 +209,9 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 		t.made = r.made
 		t.made.ports = r.made.ports && !unpublished
 	}()
-	if changes := s.e.changeOf(project); t.changes != changes {
-		// Apply or Remove was here, and may have failed half way.
-		t.changes, t.seen, r.made = changes, nil, made{}
+	if change := s.e.changeOf(project); t.changes != change.count {
+		// Apply or Remove was here. One that failed half way made nothing.
+		t.changes, t.seen, r.made = change.count, nil, change.made.clone()
 	}
 	for range maxLooks {
 		if err := r.find(ctx); err != nil {

@@ -35,7 +35,14 @@ func ensureLinks(s Sandbox, netns string) error {
 	if err := removeOuter(s, wires); err != nil {
 		return err
 	}
-	if err := inside(netns, func() error { return matchInner(wires) }); err != nil {
+	whole := false
+	if err := inside(netns, func() error {
+		err := matchInner(wires)
+		if whole = !slices.ContainsFunc(wires, func(w wire) bool { return !w.whole }); err != nil || !whole {
+			return err
+		}
+		return ensureInner(wires) // saves another visit: each needs a thread of its own
+	}); err != nil {
 		return err
 	}
 	for i := range wires {
@@ -44,8 +51,10 @@ func ensureLinks(s Sandbox, netns string) error {
 		}
 	}
 	// The inner ends come up first: once there is a carrier, all is in place.
-	if err := inside(netns, func() error { return ensureInner(wires) }); err != nil {
-		return err
+	if !whole {
+		if err := inside(netns, func() error { return ensureInner(wires) }); err != nil {
+			return err
+		}
 	}
 	for _, w := range wires {
 		if w.outer == nil {

@@ -39,6 +39,9 @@ func (p *printer) contest(r *report) {
 	for _, missing := range c.Missing {
 		p.line("  missing: %s", missing)
 	}
+	for _, note := range c.Notes {
+		p.line("  note: %s", note)
+	}
 	p.heading("Memory of the shims of a project in MiB, proportional")
 	for _, s := range c.Shims {
 		p.line("  %-44s %3d services %3d shims %7.1f  %5.2f for each service", s.Contender, s.Services, s.Processes, mib(s.PSS), mib(s.PSS)/float64(s.Services))
