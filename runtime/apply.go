@@ -26,6 +26,9 @@ const (
 
 	tidyTimeout = 30 * time.Second
 
+	// endSoon is for how long a change waits for what the supervisor has begun.
+	endSoon = 5 * time.Second
+
 	lastLines = 20      // of a service's output that an Error quotes
 	lastBytes = 4 << 10 // of them together
 )
@@ -86,7 +89,7 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 // changes nothing, and is cheap.
 func (e *Engine) Matches(ctx context.Context, p *Project) (bool, error) {
 	ctx = e.within(ctx)
-	unlock, err := e.projects.lock(ctx, p.Name)
+	unlock, err := e.changing.lock(ctx, p.Name)
 	if err != nil {
 		return false, fail(Internal, p.Name, err)
 	}
@@ -118,17 +121,68 @@ func (e *Engine) Matches(ctx context.Context, p *Project) (bool, error) {
 }
 
 // take locks a project for a change. When it is let go, with what is up to date
-// by then, the supervisor looks after it again.
+// by then, the supervisor looks after it again. What the supervisor does there now, it may end soon: it could
+// wait for something that never comes.
 func (e *Engine) take(ctx context.Context, project string) (unlock func(made), err error) {
+	done, err := e.changing.lock(ctx, project)
+	if err != nil {
+		return nil, err
+	}
+	hold := func(held bool) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if held {
+			e.held[project] = true
+		} else {
+			delete(e.held, project)
+		}
+	}
+	letGo := func() {
+		hold(false)
+		done()
+		poke(e.released)
+	}
+	hold(true)
+	defer time.AfterFunc(endSoon, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if end := e.tended[project]; end != nil {
+			end()
+		}
+	}).Stop()
 	release, err := e.projects.lock(ctx, project)
 	if err != nil {
+		letGo()
 		return nil, err
 	}
 	return func(m made) {
 		e.noteChange(project, m)
 		release()
-		poke(e.released)
+		letGo()
 	}, nil
+}
+
+// tend locks a project for the supervisor; not ok while somebody wants to change
+// it. The context it returns ends when somebody cannot wait any longer for that.
+func (e *Engine) tend(ctx context.Context, project string) (_ context.Context, unlock func(), ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.held[project] {
+		return ctx, nil, false
+	}
+	release, ok := e.projects.tryLock(project)
+	if !ok {
+		return ctx, nil, false
+	}
+	ctx, end := context.WithCancel(ctx)
+	e.tended[project] = end
+	return ctx, func() {
+		e.mu.Lock()
+		delete(e.tended, project)
+		e.mu.Unlock()
+		end()
+		release()
+	}, true
 }
 
 // codeOfNetwork says what a failure of the room network is.

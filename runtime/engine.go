@@ -48,7 +48,8 @@ type Engine struct {
 	containers *container.Containers
 	networks   *network.Networks
 
-	projects locks // who may change the containers of a project
+	changing locks // who may ask for a change of a project, or whether it needs one
+	projects locks // who may change the containers of a project: the former, or the supervisor
 	packages locks // who may change its extracted packages
 	changes  chan struct{}
 	released chan struct{} // poked when Apply or Remove lets go of a project
@@ -58,6 +59,8 @@ type Engine struct {
 	mu        sync.Mutex
 	claims    map[string]placement // of the projects that Apply or Remove works on
 	history   map[string]*history  // by container
+	held      map[string]bool      // projects that Apply or Remove works on, or waits for
+	tended    map[string]func()    // by project that the supervisor works on; lets go of it
 	changed   map[string]change    // by project
 	waits     map[string][]Wait    // by project, by the last plan
 	watches   map[*watch]bool      // that are to hear of changes of health
@@ -118,6 +121,8 @@ func New(o Options) (*Engine, error) {
 		released:   make(chan struct{}, 1),
 		claims:     make(map[string]placement),
 		history:    make(map[string]*history),
+		held:       make(map[string]bool),
+		tended:     make(map[string]func()),
 		changed:    make(map[string]change),
 		lastLoads:  make(map[string]int),
 		waits:      make(map[string][]Wait),

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/log"
 )
@@ -19,6 +17,10 @@ import (
 const (
 	rotateEvery = 5 * time.Second        // how often the size of logs is looked at
 	rotateSoon  = 100 * time.Millisecond // when something writes a lot
+
+	// slowAfter is when a project that is brought back makes room for others: it
+	// may wait for a file server or a hook, and takes no processor meanwhile.
+	slowAfter = 5 * time.Second
 )
 
 // Run supervises the containers until ctx is done: it restarts what stops by
@@ -38,13 +40,14 @@ func (e *Engine) Run(ctx context.Context) error {
 	rules := make(chan struct{}, 1)
 	var beside sync.WaitGroup
 	defer beside.Wait()
+	s := &supervisor{e: e, projects: make(map[string]*tended), turns: make(chan struct{}, abreast), done: make(chan struct{}, 1)}
+	defer s.tending.Wait()
 	beside.Go(func() {
 		e.keep(ctx, "watch the rules", func() error { return e.networks.Watch(ctx, func() { poke(rules) }) })
 	})
 	beside.Go(func() { e.keep(ctx, "answer questions for names", func() error { return e.networks.Serve(ctx) }) })
 	defer cancel()
 
-	s := &supervisor{e: e, projects: make(map[string]*tended)}
 	due := time.NewTimer(0)
 	defer due.Stop()
 	sizes := time.NewTimer(rotateEvery)
@@ -64,14 +67,18 @@ func (e *Engine) Run(ctx context.Context) error {
 				e.o.Logger.Warn("cannot publish ports", "error", err)
 			}
 			continue
+		case <-s.done:
+			s.forgetGone()
+			s.alarm(due)
+			continue
 		case <-due.C:
 		case <-w.news:
 		case <-e.released:
 		}
-		if next, ok := s.look(ctx); ok {
-			due.Reset(next)
+		if again, failed := s.look(ctx); failed {
+			due.Reset(again)
 		} else {
-			due.Stop()
+			s.alarm(due)
 		}
 		if !ticking && len(s.projects) > 0 {
 			ticking = true
@@ -98,23 +105,32 @@ type supervisor struct {
 	soon     time.Duration    // until the next look at the size of logs
 	swept    bool             // leftovers of former processes were looked for
 	failures int              // looks in a row that failed
+
+	tending sync.WaitGroup
+	turns   chan struct{} // bounds how many projects are brought back at the same time
+	done    chan struct{} // poked when one was
+	mu      sync.Mutex    // guards what its projects say of it
 }
 
-// tended is what the supervisor knows of one project.
+// tended is what the supervisor knows of one project. While it is busy, all of it
+// is its goroutine's, save what the mutex guards.
 type tended struct {
 	made     made                         // brought up to date since this process started
 	seen     map[string]ObservedContainer // by id, the last time
 	changes  int                          // the count of Engine.changeOf when seen was
 	failures int                          // in a row, other than of one container
-	due      time.Time                    // not to be tended before, after failures
+	rest     time.Time                    // not to be tended before, after failures
 	gone     bool                         // it has no containers any more
+
+	busy  bool      // it is being tended; guarded by supervisor.mu
+	again bool      // there is news since; guarded by supervisor.mu
+	due   time.Time // when it is to be tended again, zero when nothing is waiting; guarded by supervisor.mu
 }
 
-// look tends every project, and says in what time the next look is due; not ok
-// when nothing is waiting.
-func (s *supervisor) look(ctx context.Context) (next time.Duration, ok bool) {
-	due, err := s.tendAll(ctx)
-	if err != nil {
+// look has every project tended, and says in what time the next look is due when
+// it failed.
+func (s *supervisor) look(ctx context.Context) (again time.Duration, failed bool) {
+	if err := s.tendAll(ctx); err != nil {
 		if ctx.Err() == nil {
 			s.e.o.Logger.Warn("cannot look after containers", "error", err)
 		}
@@ -122,17 +138,38 @@ func (s *supervisor) look(ctx context.Context) (next time.Duration, ok bool) {
 		return delay(s.failures, rand.Float64()), true
 	}
 	s.failures = 0
-	if due.IsZero() {
-		return 0, false
-	}
-	return max(0, time.Until(due)), true
+	return 0, false
 }
 
-// tendAll returns when the next restart is due; zero when none is.
-func (s *supervisor) tendAll(ctx context.Context) (next time.Time, err error) {
+// alarm sets a timer to when the first project is due that is not being tended.
+func (s *supervisor) alarm(timer *time.Timer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var next time.Time
+	for _, t := range s.projects {
+		if !t.busy && !t.due.IsZero() && (next.IsZero() || t.due.Before(next)) {
+			next = t.due
+		}
+	}
+	if next.IsZero() {
+		timer.Stop()
+		return
+	}
+	timer.Reset(max(0, time.Until(next)))
+}
+
+func (s *supervisor) forgetGone() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.projects, func(_ string, t *tended) bool { return !t.busy && t.gone })
+}
+
+// tendAll has every project tended, and does not wait for it: one that waits for
+// something keeps no other from being brought back.
+func (s *supervisor) tendAll(ctx context.Context) error {
 	all, err := s.e.containers.List(ctx)
 	if err != nil {
-		return time.Time{}, err
+		return err
 	}
 	if !s.swept {
 		// Leftovers harm nobody: containers come first, whatever happens here.
@@ -151,54 +188,78 @@ func (s *supervisor) tendAll(ctx context.Context) (next time.Time, err error) {
 	for name := range s.projects {
 		names[name] = true // also those whose last container has gone
 	}
-	var mu sync.Mutex
-	var workers errgroup.Group
-	workers.SetLimit(abreast)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		t := s.projects[name]
 		if t == nil {
 			t = &tended{}
 			s.projects[name] = t
 		}
-		workers.Go(func() error {
-			unlock, ok := s.e.projects.tryLock(name)
-			if !ok {
-				return nil // whoever has it pokes at the end
-			}
-			due := s.tend(ctx, name, t)
-			unlock()
-			mu.Lock()
-			defer mu.Unlock()
-			if next.IsZero() || !due.IsZero() && due.Before(next) {
-				next = due
-			}
-			return nil
-		})
+		if t.busy {
+			t.again = true
+			continue
+		}
+		t.busy = true
+		s.tending.Go(func() { s.attend(ctx, name, t) })
 	}
-	_ = workers.Wait() // none fails
-	maps.DeleteFunc(s.projects, func(_ string, t *tended) bool { return t.gone })
 	s.e.forgetHistories(all)
-	return next, nil
+	return nil
+}
+
+// attend tends a project as often as there is news of it.
+func (s *supervisor) attend(ctx context.Context, name string, t *tended) {
+	defer poke(s.done)
+	for {
+		due := s.takeTurn(ctx, name, t)
+		s.mu.Lock()
+		if t.again && ctx.Err() == nil {
+			t.again = false
+			s.mu.Unlock()
+			continue
+		}
+		t.busy, t.again, t.due = false, false, due
+		s.mu.Unlock()
+		return
+	}
+}
+
+// takeTurn tends a project when it is its turn.
+func (s *supervisor) takeTurn(ctx context.Context, name string, t *tended) (due time.Time) {
+	select {
+	case s.turns <- struct{}{}:
+	case <-ctx.Done():
+		return time.Time{}
+	}
+	release := sync.OnceFunc(func() { <-s.turns })
+	defer release()
+	defer time.AfterFunc(slowAfter, release).Stop()
+	ctx, unlock, ok := s.e.tend(ctx, name)
+	if !ok {
+		return time.Time{} // whoever has it pokes at the end
+	}
+	defer unlock()
+	return s.tend(ctx, name, t)
 }
 
 // tend brings one project back to what its labels say, and returns when it has
 // to be tended again; zero when nothing is waiting.
 func (s *supervisor) tend(ctx context.Context, project string, t *tended) time.Time {
-	if time.Now().Before(t.due) {
-		return t.due
+	if time.Now().Before(t.rest) {
+		return t.rest
 	}
 	due, err := s.restore(ctx, project, t)
 	switch {
 	case err == nil:
-		t.failures, t.due = 0, time.Time{}
+		t.failures, t.rest = 0, time.Time{}
 		return due
 	case ctx.Err() != nil:
 		return time.Time{}
 	}
 	s.e.o.Logger.Warn("cannot bring project back", "project", project, "error", err)
 	t.failures++
-	t.due = time.Now().Add(delay(t.failures, rand.Float64()))
-	return t.due
+	t.rest = time.Now().Add(delay(t.failures, rand.Float64()))
+	return t.rest
 }
 
 // restore executes the plans that lead to what the labels say.
@@ -213,6 +274,7 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 		// Apply or Remove was here. One that failed half way made nothing.
 		t.changes, t.seen, r.made = change.count, nil, change.made.clone()
 	}
+	t.gone = false
 	for range maxLooks {
 		if err := r.find(ctx); err != nil {
 			return time.Time{}, err

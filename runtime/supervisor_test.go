@@ -1,6 +1,7 @@
 package runtime_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -251,4 +252,45 @@ func TestSupervisorKeepsLogsSmall(t *testing.T) {
 	if out := r.logs(e, "chatty", "app"); !strings.HasSuffix(out, "end\n") {
 		t.Errorf("the end of the output is %q", out[max(0, len(out)-20):])
 	}
+}
+
+// A project that waits for something keeps the supervisor from no other, and
+// nobody from asking about it or removing it.
+func TestSupervisorWaitsForNoProject(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		slow := r.load(e, "slow", `
+services:
+  app:
+    image: BUSYBOX
+    restart: always
+    volumes: ["data:/data"]
+    post_start: [{command: ["sh", "-c", "if test -e /data/hang; then touch /data/hangs; sleep 1000; fi"]}]
+volumes: {data: {}}
+`)
+		r.apply(e, slow)
+		r.apply(e, r.load(e, "quick", `services: {app: {image: BUSYBOX, restart: always}}`))
+		r.supervise(e)
+		r.touch("slow", "data", "hang")
+		kill(t, r.containers(e, "slow")["app"].Pid)
+		r.eventually("the hook of one project hangs", func() bool {
+			_, err := os.Stat(filepath.Join(r.state, "volumes/slow/data/hangs"))
+			return err == nil
+		})
+
+		before := r.containers(e, "quick")["app"].Pid
+		kill(t, before)
+		r.eventually("the other project is brought back", func() bool {
+			c := r.containers(e, "quick")["app"]
+			return c.State == runtime.Running && c.Pid != before
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if same, err := e.Matches(ctx, slow); err != nil || !same {
+			t.Errorf("does it match: %v, %v", same, err)
+		}
+		if err := e.Remove(ctx, "slow"); err != nil {
+			t.Error(err)
+		}
+	})
 }
