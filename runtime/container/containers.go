@@ -83,10 +83,15 @@ func New(o Options) (*Containers, error) {
 		once.Do(func() { host = DetectHost(context.WithoutCancel(ctx), "runc") })
 		return host
 	}
-	for _, dir := range []string{c.volumesDir(), filepath.Join(o.RunDir, "mounts"), c.logDir()} {
-		if err := os.MkdirAll(dir, 0o711); err != nil {
+	// What containers write may be programs that make whoever starts them root:
+	// nobody else on the device gets there.
+	for _, dir := range []string{c.volumesDir(), filepath.Join(o.RunDir, "mounts")} {
+		if err := makePrivate(dir); err != nil {
 			return nil, fmt.Errorf("cannot prepare containers: %w", err)
 		}
+	}
+	if err := os.MkdirAll(c.logDir(), 0o711); err != nil {
+		return nil, fmt.Errorf("cannot prepare containers: %w", err)
 	}
 	if err := errors.Join(c.prepareNerdctl(), c.sweepMounts()); err != nil {
 		return nil, fmt.Errorf("cannot prepare containers: %w", err)
@@ -96,6 +101,18 @@ func New(o Options) (*Containers, error) {
 		return nil, fmt.Errorf("cannot prepare containers: %w", err)
 	}
 	return c, nil
+}
+
+// makePrivate makes a directory for root alone, also of one that is there.
+func makePrivate(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm() == 0o700 {
+		return err
+	}
+	return os.Chmod(dir, 0o700)
 }
 
 // ID is the id of a container: the same configuration of the same replica

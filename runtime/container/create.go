@@ -47,8 +47,6 @@ func (c *Containers) create(ctx context.Context, id string, config Config, fill 
 	if err != nil {
 		return err
 	}
-	c.volumes.RLock()
-	defer c.volumes.RUnlock()
 	volumes, err := c.resolveVolumes(ctx, config)
 	if err != nil {
 		return err
@@ -56,6 +54,14 @@ func (c *Containers) create(ctx context.Context, id string, config Config, fill 
 	if err := config.describe(volumes); err != nil {
 		return err
 	}
+	// A file server may take long to answer: not while others wait for the lock.
+	for _, v := range volumes.list {
+		if err := c.EnsureVolume(ctx, config.Labels.Project, v); err != nil {
+			return err
+		}
+	}
+	c.volumes.RLock()
+	defer c.volumes.RUnlock()
 	for _, v := range volumes.list {
 		if err := c.EnsureVolume(ctx, config.Labels.Project, v); err != nil {
 			return err

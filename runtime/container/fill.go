@@ -66,7 +66,7 @@ func fillVolume(dir, root, target string) error {
 		return nil // nothing to copy; the mount covers what is there
 	}
 
-	filling := filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".filling") // no volume's name starts with a dot
+	filling := fillingPath(dir)
 	if err := os.RemoveAll(filling); err != nil {
 		return fmt.Errorf("cannot fill volume: %w", err)
 	}
@@ -84,6 +84,11 @@ func fillVolume(dir, root, target string) error {
 		return fmt.Errorf("cannot fill volume: %w", err)
 	}
 	return syncDir(filepath.Dir(dir))
+}
+
+// fillingPath is where a volume is filled. No volume's name starts with a dot.
+func fillingPath(dir string) string {
+	return filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".filling")
 }
 
 func syncFileSystem(dir string) error {

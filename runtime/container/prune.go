@@ -101,29 +101,45 @@ func (c *Containers) removeVolume(ctx context.Context, v Volume) error {
 		return err
 	}
 	dir := c.VolumeDir(v.Project, v.Name)
-	removing := filepath.Join(filepath.Dir(dir), "."+v.Name+".removing") // no volume's name starts with a dot
-
+	removing := removingPath(dir)
+	if err := c.setAside(ctx, dir, removing); err != nil {
+		return err
+	}
+	// It may take long. Meanwhile others may create containers.
+	if err := os.RemoveAll(removing); err != nil {
+		return err
+	}
 	c.volumes.Lock()
 	defer c.volumes.Unlock()
-	all, err := c.List(ctx)
+	if err := os.Remove(filepath.Dir(dir)); err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil // it was the last of its project
+	}
+	return syncDir(filepath.Dir(dir))
+}
+
+// removingPath is where a volume is while it is deleted. No volume's name starts
+// with a dot.
+func removingPath(dir string) string {
+	return filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".removing")
+}
+
+// setAside takes a volume that nobody mounts away as a whole: a kill half-way
+// leaves nothing that looks like a volume.
+func (c *Containers) setAside(ctx context.Context, dir, removing string) error {
+	c.volumes.Lock()
+	defer c.volumes.Unlock()
+	all, err := c.Recorded(ctx)
 	if err != nil {
 		return err
 	}
 	if users := c.usersOf(all, dir); len(users) > 0 {
 		return fmt.Errorf("%w: container %s mounts it", ErrInUse, users[0])
 	}
-	// It goes as a whole: a kill half-way leaves nothing that looks like a volume.
 	if err := os.RemoveAll(removing); err != nil {
 		return err
 	}
 	if err := os.Rename(dir, removing); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := os.RemoveAll(removing); err != nil {
-		return err
-	}
-	if err := os.Remove(filepath.Dir(dir)); err == nil || errors.Is(err, fs.ErrNotExist) {
-		return nil // it was the last of its project
-	}
-	return syncDir(filepath.Dir(dir))
+	return nil
 }

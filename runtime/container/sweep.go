@@ -15,8 +15,9 @@ import (
 
 // leftovers is what an agent that was killed may have left, as New found it.
 type leftovers struct {
-	execs []string            // directories of commands
-	ids   map[string]struct{} // of containers that had files
+	execs   []string            // directories of commands
+	volumes []string            // that were being filled or removed
+	ids     map[string]struct{} // of containers that had files
 }
 
 func (c *Containers) findLeftovers() (leftovers, error) {
@@ -24,6 +25,13 @@ func (c *Containers) findLeftovers() (leftovers, error) {
 	var err error
 	if l.execs, err = filepath.Glob(c.execDir("*", "*")); err != nil {
 		return l, err
+	}
+	for _, pattern := range []string{removingPath(c.VolumeDir("*", "*")), fillingPath(c.VolumeDir("*", "*"))} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			return l, err
+		}
+		l.volumes = append(l.volumes, found...)
 	}
 	for _, pattern := range []string{c.keptFiles("*", "*"), c.placedFiles("*"), c.stdin("*"), c.sharedMemory("*"), c.nerdctlDir("*")} {
 		found, err := filepath.Glob(pattern)
@@ -45,6 +53,17 @@ func (c *Containers) sweepOnce(ctx context.Context) {
 	if c.swept {
 		return
 	}
+	if len(c.left.execs)+len(c.left.volumes)+len(c.left.ids) == 0 {
+		c.swept = true
+		return
+	}
+	records, err := c.o.Client.ContainerService().List(ctx)
+	if err != nil {
+		return // whoever calls learns the same, and comes again
+	}
+	for _, r := range records {
+		delete(c.left.ids, r.ID)
+	}
 	if err := c.sweep(ctx, c.left); err != nil {
 		if ctx.Err() != nil {
 			return
@@ -59,23 +78,20 @@ func (c *Containers) sweep(ctx context.Context, left leftovers) error {
 	for _, dir := range left.execs {
 		errs = append(errs, c.endExec(ctx, dir))
 	}
-	if len(left.ids) > 0 {
-		records, err := c.o.Client.ContainerService().List(ctx)
-		if err != nil {
-			return errors.Join(append(errs, err)...)
-		}
-		for _, r := range records {
-			delete(left.ids, r.ID)
-		}
-	}
 	for id := range left.ids {
 		errs = append(errs, c.forget(id))
+	}
+	for _, dir := range left.volumes {
+		errs = append(errs, os.RemoveAll(dir))
+		_ = os.Remove(filepath.Dir(dir)) // of the project, where it was the last
 	}
 	return errors.Join(errs...)
 }
 
 // endExec ends a command whose agent is gone, and removes its streams.
 func (c *Containers) endExec(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, killTimeout) // others wait
+	defer cancel()
 	id, execID, _ := strings.Cut(filepath.Base(dir), ".")
 	tasks := c.o.Client.TaskService()
 	_, err := tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, ExecID: execID, Signal: uint32(unix.SIGKILL)})

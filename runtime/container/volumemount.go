@@ -93,7 +93,7 @@ func mountOnce(ctx context.Context, dir string, v Volume) error {
 	if err != nil || mounted {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o711); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil { // for root alone, as all volumes
 		return err
 	}
 	m, err := v.mount(ctx)
@@ -186,9 +186,10 @@ func setAddress(ctx context.Context, m *mount.Mount, key, host string) error {
 	return nil
 }
 
-// isMounted tells whether something is mounted at dir.
+// isMounted tells whether something is mounted at dir. It does not look at what
+// is: a file server that is gone would not answer.
 func isMounted(dir string) (bool, error) {
-	dir, err := filepath.EvalSymlinks(dir)
+	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
@@ -201,7 +202,7 @@ func isMounted(dir string) (bool, error) {
 	}
 	defer f.Close()
 	escapes := strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`)
-	point := escapes.Replace(dir) // as the kernel writes it
+	point := escapes.Replace(filepath.Join(parent, filepath.Base(dir))) // as the kernel writes it
 	lines := bufio.NewScanner(f)
 	lines.Buffer(make([]byte, 4096), maxMountLine)
 	for lines.Scan() {
@@ -220,7 +221,7 @@ func (c *Containers) releaseVolumes(ctx context.Context) error {
 	}
 	c.volumes.Lock() // nobody is about to create a container that names one
 	defer c.volumes.Unlock()
-	records, err := c.list(ctx)
+	records, err := c.Recorded(ctx)
 	if err != nil {
 		return err
 	}

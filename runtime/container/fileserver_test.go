@@ -1,0 +1,93 @@
+package container_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/container"
+)
+
+// A file server that is gone keeps everybody waiting who looks at what it serves.
+// Nobody has to, to tell that it is mounted, nor to unmount it.
+func TestNobodyWaitsForAFileServerThatIsGone(t *testing.T) {
+	server, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skipf("there is no FUSE: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Close(server) }) // ends who waits
+	d := onOne(t)
+	v := container.Volume{Name: "far", Type: "fuse", Options: []string{
+		fmt.Sprintf("fd=%d", server), "rootmode=40000", "user_id=0", "group_id=0",
+	}}
+	if err := d.EnsureVolume(d.ctx(), "shop", v); err != nil {
+		t.Skipf("cannot mount: %v", err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		if !d.HasVolume("shop", v) {
+			done <- fmt.Errorf("the volume is not there")
+			return
+		}
+		if err := d.EnsureVolume(d.ctx(), "shop", v); err != nil {
+			done <- err
+			return
+		}
+		if err := d.RemoveProject(d.ctx(), "shop"); err != nil {
+			done <- err
+			return
+		}
+		if d.HasVolume("shop", v) {
+			done <- fmt.Errorf("the volume stayed")
+			return
+		}
+		done <- nil
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("somebody waits for the file server")
+		_ = unix.Close(server)
+		<-done
+	}
+}
+
+func TestNobodyElseOnTheDeviceReachesVolumes(t *testing.T) {
+	d := onOne(t)
+	dirs := []string{filepath.Join(d.state, "volumes"), filepath.Join(d.run, "mounts")}
+	for _, dir := range dirs { // as an older agent made them
+		if err := os.Chmod(dir, 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.restart()
+	for _, dir := range dirs {
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v, %v", dir, info.Mode(), err)
+		}
+	}
+}
+
+// What a killed agent left half removed or half filled goes with the next one.
+func TestVolumesThatWereBeingRemovedGo(t *testing.T) {
+	d := onOne(t)
+	d.write(filepath.Join(d.state, "volumes/old/.x.removing/file"), "left")
+	d.write(filepath.Join(d.state, "volumes/shop/.data.filling/file"), "left")
+	d.write(filepath.Join(d.state, "volumes/shop/data/file"), "kept")
+	d.restart()
+	if _, err := d.List(d.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{"old": false, "shop/.data.filling": false, "shop/data/file": true} {
+		if _, err := os.Stat(filepath.Join(d.state, "volumes", path)); (err == nil) != want {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
