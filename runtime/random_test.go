@@ -32,7 +32,7 @@ type randomService struct {
 	n        int // changes the container
 	job      bool
 	replicas int
-	network  string // key
+	networks []string // keys
 	volume   string
 	port     bool
 	on       []string
@@ -43,7 +43,7 @@ func randomProject(rng *rand.Rand) map[string]*randomService {
 	services := make(map[string]*randomService)
 	names := []string{"a", "b", "c"}[:1+rng.IntN(3)]
 	for i, name := range names {
-		s := &randomService{replicas: 1, network: []string{"default", "default", "back", "plant"}[rng.IntN(4)]}
+		s := &randomService{networks: [][]string{{"default"}, {"default"}, {"back"}, {"plant"}, {"back", "default"}, {"back", "plant"}}[rng.IntN(6)]}
 		services[name] = s
 		s.change(rng)
 		for _, other := range names[:i] {
@@ -87,43 +87,44 @@ func update(rng *rand.Rand, services map[string]*randomService) map[string]*rand
 	return next
 }
 
-// load makes a Project of random services.
+// published says whether ports are: on an internal network none is.
+func (s *randomService) published() bool {
+	return s.port && !slices.Equal(s.networks, []string{"back"})
+}
+
+// random makes a Project of random services.
 func (r *rig) random(e *runtime.Engine, name string, services map[string]*randomService) *runtime.Project {
 	var file strings.Builder
 	file.WriteString("services:\n")
 	for _, service := range slices.Sorted(maps.Keys(services)) {
 		s := services[service]
-		fmt.Fprintf(&file, "  %s: {image: BUSYBOX, environment: {N: \"%d %s\"}", service, s.n, s.network)
+		fmt.Fprintf(&file, "  %s: {image: BUSYBOX, scale: %d, environment: {N: \"%d\"}, networks: [%s]",
+			service, s.replicas, s.n, strings.Join(s.networks, ", "))
 		if s.job {
 			file.WriteString(", command: [\"true\"]")
 		}
 		if s.volume != "" {
 			fmt.Fprintf(&file, ", volumes: [\"%s:/mnt\"]", s.volume)
 		}
+		if s.port {
+			file.WriteString(", ports: [\"80\"]")
+		}
 		if len(s.on) > 0 {
-			fmt.Fprintf(&file, ", depends_on: [%s]", strings.Join(s.on, ", "))
+			file.WriteString(", depends_on: {")
+			for i, on := range s.on {
+				condition := compose.ConditionStarted
+				if services[on].job {
+					condition = compose.ConditionCompleted
+				}
+				fmt.Fprintf(&file, "%s%s: {condition: %s}", []string{"", ", "}[min(i, 1)], on, condition)
+			}
+			file.WriteString("}")
 		}
 		file.WriteString("}\n")
 	}
+	file.WriteString("networks: {default: {}, back: {internal: true}, plant: {name: plant}}\n")
 	file.WriteString("volumes: {data: {}, more: {}}\n")
-	p := r.load(e, name, file.String())
-	p.Compose.Networks = map[string]*compose.Network{
-		"default": {Name: name + "_default"}, "back": {Name: name + "_back", Internal: true}, "plant": {Name: "plant"},
-	}
-	for service, s := range services {
-		m := p.Compose.Services[service]
-		m.Replicas = s.replicas
-		m.Attached = []compose.Attachment{{Network: s.network}}
-		if s.port {
-			m.Ports = []compose.Port{{ContainerPort: 80, Protocol: "tcp"}}
-		}
-		for i, d := range m.DependsOn {
-			if on := services[d.Service]; on.job {
-				m.DependsOn[i].Condition = compose.ConditionCompleted
-			}
-		}
-	}
-	return p
+	return r.load(e, name, file.String())
 }
 
 // verify says how a project differs from what it is to be.
@@ -161,9 +162,9 @@ func (r *rig) verify(e *runtime.Engine, p *runtime.Project, services map[string]
 				say("%s is %s, want %s", key, c.State, want)
 			case c.Astray:
 				say("%s is outside its sandbox", key)
-			case len(c.Networks) != 1 || c.Networks[0].Network != p.Compose.Networks[s.network].Name:
-				say("%s is on %v", key, c.Networks)
-			case (len(c.Ports) > 0) != (s.port && s.network != "back"):
+			case !slices.Equal(networksOf(c), named(p, s.networks)):
+				say("%s is on %v, want %v", key, c.Networks, s.networks)
+			case (len(c.Ports) > 0) != s.published():
 				say("%s has ports %q", key, c.Ports)
 			}
 			if _, err := os.Stat(filepath.Join(r.state, "volumes", p.Name, s.volume)); err != nil && s.volume != "" {
@@ -175,6 +176,24 @@ func (r *rig) verify(e *runtime.Engine, p *runtime.Project, services map[string]
 		say("%s is too many", key)
 	}
 	return wrong
+}
+
+// networksOf are the names of the networks that a container is on.
+func networksOf(c runtime.ObservedContainer) []string {
+	var names []string
+	for _, n := range c.Networks {
+		names = append(names, n.Network)
+	}
+	return slices.Sorted(slices.Values(names))
+}
+
+// named are the names of networks on the device.
+func named(p *runtime.Project, keys []string) []string {
+	var names []string
+	for _, key := range keys {
+		names = append(names, p.Compose.Networks[key].Name)
+	}
+	return slices.Sorted(slices.Values(names))
 }
 
 // TestRandomSequences applies, updates and removes random projects, several side

@@ -12,17 +12,19 @@ import (
 )
 
 // forwardLog sends what containerd logs to our logger, one level lower except for warnings and errors: what is news
-// to containerd is detail to us. containerd has one logger per process.
+// to containerd is detail to us. containerd has one logger per process; what is left of a server before this one may
+// be using it, so it is changed and not replaced.
 func forwardLog(to *slog.Logger) {
-	logger := logrus.New()
+	logger := log.L.Logger
 	logger.SetOutput(io.Discard)
 	logger.SetFormatter(noText{})
 	logger.SetLevel(logrus.WarnLevel) // also the level that shims are started with
 	if to.Enabled(context.Background(), slog.LevelDebug) {
 		logger.SetLevel(logrus.InfoLevel)
 	}
-	logger.AddHook(forwarder{to})
-	log.L = logrus.NewEntry(logger)
+	hooks := make(logrus.LevelHooks)
+	hooks.Add(forwarder{to})
+	logger.ReplaceHooks(hooks)
 }
 
 // quiet are messages above info that tell of nothing wrong.
