@@ -131,13 +131,13 @@ services:
 		p.Services["db"].ContainerName = "the-db"
 	}))
 	c := r.containers(e, "fixed")
-	if c["web"].Address != "10.99.7.20" || c["db"].Address != "10.99.7.129" {
+	if c["web"].Address != "10.99.7.20" || c["db"].Address != "10.99.7.128" {
 		t.Errorf("web is at %s, db at %s", c["web"].Address, c["db"].Address)
 	}
 	if n := c["web"].Networks; len(n) != 1 || n[0].Network != "fixed_lan" || n[0].Address != "10.99.7.20" {
 		t.Errorf("networks %v", n)
 	}
-	if hosts := r.inside(c["web"], "cat /etc/hosts") + "\n"; !strings.Contains(hosts, "10.99.7.129\tdb\tdb.plant\tthe-db\tfixed-db-1\tstore\n") {
+	if hosts := r.inside(c["web"], "cat /etc/hosts") + "\n"; !strings.Contains(hosts, "10.99.7.128\tdb\tdb.plant\tthe-db\tfixed-db-1\tstore\n") {
 		t.Errorf("hosts of web:\n%s", hosts)
 	}
 	if hosts := r.inside(c["db"], "cat /etc/hosts") + "\n"; !strings.Contains(hosts, "10.99.7.20\tweb\tweb.plant\tfixed-web-1\n") {
