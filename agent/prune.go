@@ -5,11 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/runtime"
+)
+
+const (
+	pruneWait = 5 * time.Second
+	pruneLook = 50 * time.Millisecond
 )
 
 // needs is what records ask for beyond what the containers use.
@@ -49,18 +55,25 @@ func (a *Agent) Unneeded(ctx context.Context) ([]control.Unneeded, error) {
 	return a.unneeded(ctx, n)
 }
 
-// Prune removes what is unneeded, of the given things.
+// Prune removes what is unneeded, of the given things. It waits a while for
+// others that bring images or drop them, as the agent itself does after a change.
 func (a *Agent) Prune(ctx context.Context, items []control.Unneeded) ([]control.Unneeded, error) {
+	waiting, stop := context.WithTimeout(ctx, pruneWait)
+	defer stop()
 	for range stagingAtOnce {
 		select {
 		case a.reconciler.staging <- struct{}{}:
 			defer func() { <-a.reconciler.staging }()
-		default:
+		case <-waiting.Done():
 			return nil, errBusy
 		}
 	}
-	if !a.staging.TryLock() {
-		return nil, errBusy
+	for !a.staging.TryLock() {
+		select {
+		case <-time.After(pruneLook):
+		case <-waiting.Done():
+			return nil, errBusy
+		}
 	}
 	defer a.staging.Unlock()
 	n, err := a.needs()

@@ -73,7 +73,8 @@ func (p *pkg) writeTo(dir string) (err error) {
 		return err
 	}
 	parent := filepath.Dir(dir)
-	if err := os.MkdirAll(parent, 0o755); err != nil {
+	// A package may have secrets. Containers get what they mount of it, whoever they are.
+	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return err
 	}
 	if err := os.Mkdir(partial, 0o755); err != nil {

@@ -25,11 +25,15 @@ import (
 	"github.com/margolite/margolite/test/wfmsim"
 )
 
+// nextMargolite is the next release of the agent: the same, with another version.
+const nextMargolite = "margolite-next"
+
 // programs are built once for all tests.
 var programs struct {
 	dir         string
 	application *plant.Application // in versions 1.0.0 and 2.0.0
 	component   ociimage.Component // its Compose component
+	tools       *ociimage.Artifact // an image with what every Linux has
 }
 
 func TestMain(m *testing.M) { os.Exit(isolated.Main(tests{m})) }
@@ -61,11 +65,13 @@ func (t tests) Run() int {
 
 func buildPrograms(ctx context.Context, dir string) (err error) {
 	programs.dir = dir
-	for name, tags := range map[string]string{
-		"margolite":               "faults,grpcnotrace,osusergo,netgo,no_rdt",
-		"containerd-shim-runc-v2": "no_grpc,osusergo,netgo",
+	for _, p := range []struct{ file, name, version, tags string }{
+		{"margolite", "margolite", "one", "faults,grpcnotrace,osusergo,netgo,no_rdt"},
+		{nextMargolite, "margolite", "two", "faults,grpcnotrace,osusergo,netgo,no_rdt"},
+		{"containerd-shim-runc-v2", "containerd-shim-runc-v2", "", "no_grpc,osusergo,netgo"},
 	} {
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-tags", tags, "-o", filepath.Join(dir, name), "github.com/margolite/margolite/cmd/"+name)
+		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w -X github.com/margolite/margolite/build.version="+p.version,
+			"-tags", p.tags, "-o", filepath.Join(dir, p.file), "github.com/margolite/margolite/cmd/"+p.name)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -74,7 +80,10 @@ func buildPrograms(ctx context.Context, dir string) (err error) {
 	if programs.application, err = plant.BuildApplication(ctx, "1.0.0", "2.0.0"); err != nil {
 		return err
 	}
-	programs.component, err = demoimage.Component(ctx, "1.0.0")
+	if programs.component, err = demoimage.Component(ctx, "1.0.0"); err != nil {
+		return err
+	}
+	programs.tools, err = toolsImage()
 	return err
 }
 
@@ -112,16 +121,18 @@ func newRig(t *testing.T, backend string) *rig {
 	check(t, err)
 	check(t, r.Configure(plant.Settings{Settle: settle, LogLevel: "debug"}))
 	t.Cleanup(func() {
-		if r.t = t; !t.Failed() {
-			r.keepsImages = false
-			r.leavesNothing()
-		}
 		if t.Failed() {
 			r.showLog()
 		}
 		r.Kill()
 		r.powerOff()
 		check(t, errors.Join(r.Close(), os.RemoveAll(dir)))
+	})
+	t.Cleanup(func() { // before that
+		if r.t = t; !t.Failed() {
+			r.keepsImages = false
+			r.leavesNothing()
+		}
 	})
 	return r
 }
@@ -201,7 +212,7 @@ func (r *rig) stop() {
 // margolite runs the command line and returns what it printed.
 func (r *rig) margolite(args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(r.t.Context(), filepath.Join(programs.dir, "margolite"), append(args, "--config", r.ConfigFile())...)
+	cmd := exec.CommandContext(r.t.Context(), filepath.Join(programs.dir, "margolite"), append([]string{"--config", r.ConfigFile()}, args...)...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	if err != nil {

@@ -49,6 +49,9 @@ func BuildApplication(ctx context.Context, versions ...string) (*Application, er
 	return a, nil
 }
 
+// Image is the image of a version.
+func (a *Application) Image(version string) *ociimage.Artifact { return a.images[version] }
+
 // Size is how many bytes a device has to fetch for a version: the image with
 // its configuration, not the Compose component.
 func (a *Application) Size(version string) int64 {

@@ -109,6 +109,9 @@ func (p *Plant) Run(ctx context.Context, env ...string) error {
 	return nil
 }
 
+// Upgrade is the program of the agent from its next start on.
+func (p *Plant) Upgrade(program string) { p.options.Margolite = program }
+
 // Running says whether the agent was started and has not been stopped.
 func (p *Plant) Running() bool { return p.agent != nil }
 

@@ -1,0 +1,157 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/test/plant"
+)
+
+// Workloads, their ports and their names work while the agent is stopped,
+// killed or replaced by another release: nobody who uses them notices.
+func TestNobodyNoticesThatTheAgentIsGone(t *testing.T) {
+	newSite(t)
+	onBackends(t, func(t *testing.T, r *rig) {
+		r.running()
+		r.install(r.application(labID, "1.0.0", labFile, nil))
+		r.answers(8090)
+		before := r.services(labID)
+		r.namesWork(before)
+		r.answersNames()
+		connection := r.dial()
+		visits := r.visit()
+
+		for _, absence := range []struct {
+			name string
+			gone func()
+		}{
+			{"stopped", r.stop},
+			{"killed", r.Kill},
+			{"replaced", func() {
+				r.stop()
+				r.Upgrade(filepath.Join(programs.dir, nextMargolite))
+			}},
+		} {
+			absence.gone()
+			r.namesWork(before)
+			check(t, connection.echo())
+			r.running()
+			r.settled(labID)
+			r.namesWork(before)
+			r.answersNames()
+			check(t, connection.echo())
+			if after := r.services(labID); !maps.EqualFunc(before, after, sameTask) {
+				t.Errorf("%s: services are %+v, were %+v", absence.name, after, before)
+			}
+		}
+		if n, err := visits(); err != nil || n == 0 {
+			t.Errorf("after %d visits: %v", n, err)
+		}
+		if v := r.status().Agent.Version; v != "two" {
+			t.Errorf("version %q runs, want two", v)
+		}
+	})
+}
+
+// namesWork says that programs in containers reach each other and the site by
+// name. It asks no agent.
+func (r *rig) namesWork(services map[string]control.Service) {
+	r.t.Helper()
+	for _, url := range []string{"http://counter:9090/healthz", siteURL} {
+		if err := r.fetches(services["web"].Pid, url); err != nil {
+			r.t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+// answersNames says that those are answered, too, who ask a nameserver and no
+// file. That takes the agent.
+func (r *rig) answersNames() {
+	r.t.Helper()
+	for _, name := range []string{"counter", siteName} {
+		r.eventually("nslookup "+name, func() error {
+			_, err := r.margolite("exec", labID, "tools", "--", "nslookup", "-type=a", name)
+			return err
+		})
+	}
+}
+
+// visit visits the published port again and again, until end is called.
+func (r *rig) visit() (end func() (visits int, err error)) {
+	ctx, stop := context.WithCancel(r.t.Context())
+	visits, done := 0, make(chan error, 1)
+	go func() {
+		var errs []error
+		for ctx.Err() == nil {
+			if _, err := plant.Ask(ctx, 8090); err == nil {
+				visits++
+			} else if ctx.Err() == nil {
+				errs = append(errs, err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+		done <- errors.Join(errs...)
+	}()
+	return func() (int, error) {
+		stop()
+		err := <-done
+		return visits, err
+	}
+}
+
+// connection is one to the published port that gives back what it gets.
+type connection struct {
+	net.Conn
+	answers *bufio.Reader
+	sent    int
+}
+
+// dial opens one, and closes it after the test.
+func (r *rig) dial() *connection {
+	r.t.Helper()
+	c := &connection{}
+	r.eventually("the echo answers", func() (err error) {
+		if c.Conn, err = net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", echoPort), 5*time.Second); err != nil {
+			return err
+		}
+		c.answers = bufio.NewReader(c)
+		if err := c.echo(); err != nil {
+			return errors.Join(err, c.Close())
+		}
+		return nil
+	})
+	r.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// echo says whether the connection still works.
+func (c *connection) echo() error {
+	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return err
+	}
+	c.sent++
+	text := fmt.Sprintf("line %d", c.sent)
+	if _, err := fmt.Fprintln(c, text); err != nil {
+		return fmt.Errorf("cannot send %s: %w", text, err)
+	}
+	answer, err := c.answers.ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("%s does not come back: %w", text, err)
+	}
+	if strings.TrimSpace(answer) != text {
+		return fmt.Errorf("%s came back as %q", text, answer)
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package e2e
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/ociimage"
+	"github.com/margolite/margolite/test/plant"
+)
+
+// A device that comes with the images of its applications installs them where
+// there is no registry at all.
+func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
+	image := programs.application.Image("1.0.0")
+	const ref = "registry.example/margolite/demoapp:1.0.0"
+	layout, err := ociimage.Layout(map[string]*ociimage.Artifact{ref: image})
+	check(t, err)
+	saved, err := ociimage.Saved(map[string]*ociimage.Artifact{ref: image})
+	check(t, err)
+	for name, archive := range map[string][]byte{"OCI layout": layout, "docker save": saved} {
+		t.Run(name, func(t *testing.T) {
+			onBackends(t, func(t *testing.T, r *rig) {
+				dir := t.TempDir()
+				check(t, os.WriteFile(filepath.Join(dir, "images.tar"), archive, 0o600))
+				r.configure("runtime: {", "runtime: {preload: "+dir+", ")
+				url := r.serve(map[string][]byte{"/compose.yaml": programs.component.Files["compose.yaml"]})
+				check(t, r.Registry.Close())
+				r.running()
+				done, err := r.WFM.Publish(plant.Client, []byte(documentFor(url+"/compose.yaml", "registry.example", "from the archive")))
+				check(t, err)
+				r.await(demoID, margo.Installed, done.Version)
+				if a := r.answers(8090); a.Greeting != "from the archive" {
+					t.Errorf("the application says %+v", a)
+				}
+			})
+		})
+	}
+}
+
+// serve serves files over plain HTTP, which the agent is told of.
+func (r *rig) serve(files map[string][]byte) (url string) {
+	r.t.Helper()
+	mux := http.NewServeMux()
+	for path, content := range files {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { w.Write(content) })
+	}
+	server := httptest.NewServer(mux)
+	r.t.Cleanup(server.Close)
+	r.configure("registries: {", `registries: {"`+strings.TrimPrefix(server.URL, "http://")+`": {plainHTTP: true}, `)
+	return server.URL
+}
+
+// configure changes the configuration of the next start of the agent.
+func (r *rig) configure(from, to string) {
+	r.t.Helper()
+	config, err := os.ReadFile(r.ConfigFile())
+	check(r.t, err)
+	if !strings.Contains(string(config), from) {
+		r.t.Fatalf("the configuration has no %q: %s", from, config)
+	}
+	check(r.t, os.WriteFile(r.ConfigFile(), []byte(strings.Replace(string(config), from, to, 1)), 0o600))
+}
