@@ -382,8 +382,8 @@ volumes: {data: {}}
 		if err := e.Apply(t.Context(), p, runtime.ApplyOptions{Settle: 500 * time.Millisecond}); err != nil {
 			t.Fatal(err)
 		}
-		if state := r.containers(e, "once")["setup"].State; state != runtime.Done {
-			t.Errorf("the job is %q", state)
+		if job := r.containers(e, "once")["setup"]; job.State != runtime.Done || job.Restarts != 0 {
+			t.Errorf("the job is %q after %d restarts", job.State, job.Restarts)
 		}
 		r.apply(r.engine(), p)
 		r.apply(e, r.load(e, "once", strings.Replace(file, `"0"`, `"1"`, 1)))

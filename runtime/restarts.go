@@ -91,14 +91,19 @@ func (e *Engine) noteState(c ObservedContainer, p container.Restart) (failures i
 	return h.failures, h.due
 }
 
-// restartsOf is how often a container failed in a row.
+// restartsOf is how often a container was started again since it last ran well:
+// the end of one that stays so was followed by no start.
 func (e *Engine) restartsOf(id string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if h := e.history[id]; h != nil {
+	switch h := e.history[id]; {
+	case h == nil:
+		return 0
+	case h.over:
+		return max(h.failures-1, 0)
+	default:
 		return h.failures
 	}
-	return 0
 }
 
 // forgetHistories forgets the containers that are not there any more.
