@@ -81,66 +81,84 @@ func (b *bench) measureContest(ctx context.Context, dir string) (_ *standing, er
 	return s, c.crowds(ctx, s)
 }
 
+// laps are the rows of one race.
+type laps struct{ up, same, change, down int }
+
 // race measures projects of n services.
 func (c *contest) race(ctx context.Context, s *standing, n int) error {
-	up := s.row(fmt.Sprintf("up, %d services", n))
-	same := s.row(fmt.Sprintf("up again, %d services", n))
-	change := s.row(fmt.Sprintf("change of one of %d", n))
-	down := s.row(fmt.Sprintf("down, %d services", n))
+	rows := laps{
+		up:     s.row(fmt.Sprintf("up, %d services", n)),
+		same:   s.row(fmt.Sprintf("up again, %d services", n)),
+		change: s.row(fmt.Sprintf("change of one of %d", n)),
+		down:   s.row(fmt.Sprintf("down, %d services", n)),
+	}
 	for round := range c.Races {
 		for i := range c.contenders {
 			one := c.contenders[(i+round)%len(c.contenders)]
 			p := &project{contender: one, name: fmt.Sprintf("bench%d", n), services: n, sleep: 86400 + slices.Index(c.contenders, one)}
 			p.file = filepath.Join(c.volatile, p.name+".yaml")
-			if err := p.write("once"); err != nil {
+			err := s.lap(ctx, p, rows, round == 0)
+			if err != nil && (one.ours || ctx.Err() != nil) {
 				return err
 			}
-			if err := p.timed(ctx, s.at(up), one.up...); err != nil {
-				return err
-			}
-			before := p.processes()
-			if err := s.allRun(p, before); err != nil {
-				return err
-			}
-			if round == 0 {
-				if err := s.weigh(one, n); err != nil {
-					return err
-				}
-			}
-			if err := p.timed(ctx, s.at(same), one.up...); err != nil {
-				return err
-			}
-			again := p.processes()
-			if err := s.allRun(p, again); err != nil {
-				return err
-			}
-			if one.ours && !slices.Equal(again, before) { // nerdctl makes all anew
-				return fmt.Errorf("%s: up again left processes %v of %v", one.name, again, before)
-			}
-			if err := p.write("again"); err != nil {
-				return err
-			}
-			if err := p.timed(ctx, s.at(change), one.up...); err != nil {
-				return err
-			}
-			after := p.processes()
-			if err := s.allRun(p, after); err != nil {
-				return err
-			}
-			kept := slices.DeleteFunc(after, func(pid int) bool { return !slices.Contains(again, pid) })
-			if one.ours && len(kept) != n-1 {
-				return fmt.Errorf("%s: the change of one service left %v of %v", one.name, kept, again)
-			}
-			if err := p.timed(ctx, s.at(down), "down"); err != nil {
-				return err
-			}
-			if left := p.processes(); len(left) > 0 {
-				return fmt.Errorf("%s: processes %v run after down", one.name, left)
+			if err != nil { // a peer may fail, that is its figure
+				s.note("%s, %d services: %v", one.name, n, err)
+				_ = p.timed(ctx, nil, "down")
 			}
 			if err := pause(ctx, between); err != nil {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// lap is one round of one contender.
+func (s *standing) lap(ctx context.Context, p *project, l laps, weighed bool) error {
+	if err := p.write("once"); err != nil {
+		return err
+	}
+	if err := p.timed(ctx, s.at(l.up), p.up...); err != nil {
+		return err
+	}
+	before := p.processes()
+	if err := s.allRun(p, before); err != nil {
+		return err
+	}
+	if weighed {
+		if err := s.weigh(p.contender, p.services); err != nil {
+			return err
+		}
+	}
+	if err := p.timed(ctx, s.at(l.same), p.up...); err != nil {
+		return err
+	}
+	again := p.processes()
+	if err := s.allRun(p, again); err != nil {
+		return err
+	}
+	if p.ours && !slices.Equal(again, before) { // nerdctl makes all anew
+		return fmt.Errorf("%s: up again left processes %v of %v", p.contender.name, again, before)
+	}
+	if err := p.write("again"); err != nil {
+		return err
+	}
+	if err := p.timed(ctx, s.at(l.change), p.up...); err != nil {
+		return err
+	}
+	after := p.processes()
+	if err := s.allRun(p, after); err != nil {
+		return err
+	}
+	kept := slices.DeleteFunc(after, func(pid int) bool { return !slices.Contains(again, pid) })
+	if p.ours && len(kept) != p.services-1 {
+		return fmt.Errorf("%s: the change of one service left %v of %v", p.contender.name, kept, again)
+	}
+	if err := p.timed(ctx, s.at(l.down), "down"); err != nil {
+		return err
+	}
+	if left := p.processes(); len(left) > 0 {
+		return fmt.Errorf("%s: processes %v run after down", p.contender.name, left)
 	}
 	return nil
 }
@@ -155,9 +173,14 @@ func (s *standing) allRun(p *project, processes []int) error {
 	if p.ours {
 		return errors.New(what)
 	}
-	say("%s", what)
-	s.Notes = append(s.Notes, what)
+	s.note("%s", what)
 	return nil
+}
+
+func (s *standing) note(format string, args ...any) {
+	text, _, _ := strings.Cut(fmt.Sprintf(format, args...), "\n")
+	say("%s", text)
+	s.Notes = append(s.Notes, text)
 }
 
 // project is a project of one contender.
@@ -165,7 +188,8 @@ type project struct {
 	*contender
 	name, file string
 	services   int
-	sleep      int // by which its processes are known
+	sleep      int  // by which its processes are known
+	restarted  bool // when a process ends
 }
 
 // write writes the Compose file. greeting is in the environment of the first service.
@@ -173,7 +197,10 @@ func (p *project) write(greeting string) error {
 	var text strings.Builder
 	text.WriteString("services:\n")
 	for i := range p.services {
-		fmt.Fprintf(&text, "  s%02d:\n    image: %s\n    command: [/bin/sleep, %q]\n    stop_signal: SIGKILL\n    restart: always\n", i, benchImage, fmt.Sprint(p.sleep))
+		fmt.Fprintf(&text, "  s%02d:\n    image: %s\n    command: [/bin/sleep, %q]\n    stop_signal: SIGKILL\n", i, benchImage, fmt.Sprint(p.sleep))
+		if p.restarted {
+			text.WriteString("    restart: always\n")
+		}
 		if i == 0 {
 			fmt.Fprintf(&text, "    environment: {GREETING: %s}\n", greeting)
 		}
@@ -194,7 +221,7 @@ func (p *project) timed(ctx context.Context, r *row, verb ...string) error {
 	}
 	begun := time.Now()
 	err := p.place.run(ctx, p.command(ctx, args...))
-	if r != nil {
+	if r != nil && err == nil {
 		r.Times[p.contender.name] = append(r.Times[p.contender.name], time.Since(begun))
 	}
 	return err
@@ -237,29 +264,32 @@ func (c *contest) crashes(ctx context.Context, s *standing) error {
 			if one.ours && one.agent == nil {
 				continue
 			}
-			p := &project{contender: one, name: "crash", services: 1, sleep: 96400 + slices.Index(c.contenders, one)}
+			p := &project{contender: one, name: "crash", services: 1, restarted: true, sleep: 96400 + slices.Index(c.contenders, one)}
 			p.file = filepath.Join(c.volatile, "crash.yaml")
 			if err := p.write("once"); err != nil {
 				return err
 			}
-			if err := p.timed(ctx, nil, one.up...); err != nil {
-				return err
-			}
 			took, err := p.crash(ctx)
-			if err != nil {
+			if err == nil {
+				s.at(i).Times[one.name] = append(s.at(i).Times[one.name], took)
+			}
+			err = errors.Join(err, p.timed(ctx, nil, "down"))
+			if err != nil && (one.ours || ctx.Err() != nil) {
 				return err
 			}
-			s.at(i).Times[one.name] = append(s.at(i).Times[one.name], took)
-			if err := p.timed(ctx, nil, "down"); err != nil {
-				return err
+			if err != nil {
+				s.note("%s, crash: %v", one.name, err)
 			}
 		}
 	}
 	return nil
 }
 
-// crash ends a container's process, and waits for the next.
+// crash starts the project, ends its process, and waits for the next.
 func (p *project) crash(ctx context.Context) (time.Duration, error) {
+	if err := p.timed(ctx, nil, p.up...); err != nil {
+		return 0, err
+	}
 	if err := pause(ctx, between); err != nil {
 		return 0, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 
 	"github.com/vishvananda/netlink"
@@ -68,7 +69,7 @@ func (p *place) run(ctx context.Context, cmd *exec.Cmd) error {
 		err = cmd.Wait()
 	}
 	if err != nil {
-		return errors.Join(ctx.Err(), fmt.Errorf("%s: %w\n%s", cmd, err, out.text))
+		return errors.Join(ctx.Err(), fmt.Errorf("%s: %w\n%s\n%s", filepath.Base(cmd.Path), err, out.text, cmd))
 	}
 	return nil
 }
