@@ -126,21 +126,12 @@ func (o tool) expect(t *testing.T, pattern string, args ...string) {
 	}
 }
 
-// socket is where the device's containerd listens.
-func (d *device) socket() string {
-	conn, ok := d.client.Conn().(interface{ Target() string })
-	if !ok {
-		return ""
-	}
-	return strings.TrimPrefix(conn.Target(), "unix://")
-}
-
 func (d *device) ctr(t *testing.T, all map[string]runtime.ObservedContainer) {
 	program, err := exec.LookPath("ctr")
 	if err != nil {
 		t.Fatal(err) // it comes with containerd, which the tests need anyway
 	}
-	ctr := tool{program: program, flags: []string{"-a", d.socket(), "-n", containerdtest.Namespace}}
+	ctr := tool{program: program, flags: []string{"-a", d.socket, "-n", containerdtest.Namespace}}
 	list, tasks := ctr.run(t, "containers", "ls"), ctr.run(t, "tasks", "ls")
 	for service, c := range all {
 		if !strings.Contains(list, c.ID) {
@@ -173,7 +164,7 @@ func (d *device) nerdctl(t *testing.T, all map[string]runtime.ObservedContainer)
 		t.Fatal(err)
 	}
 	for _, place := range [][2]string{
-		{"/run/margolite/containerd/containerd.sock", d.socket()},
+		{"/run/margolite/containerd/containerd.sock", d.socket},
 		{"/run/margolite/nerdctl", filepath.Join(d.run, "nerdctl")},
 		{`"margo"`, `"` + containerdtest.Namespace + `"`},
 	} {
