@@ -18,17 +18,18 @@ const collectAfter = time.Second
 // collector runs the garbage collection of the metadata after deletions and once at start. It stands in for
 // containerd's scheduler, which keeps Prometheus metrics.
 type collector struct {
-	db  *metadata.DB
-	log *slog.Logger
-	due chan struct{} // something was deleted; size 1
+	db      *metadata.DB
+	orphans orphans
+	log     *slog.Logger
+	due     chan struct{} // something was deleted; size 1
 }
 
-func (s *Server) startCollector(ic *plugin.InitContext, log *slog.Logger) (*collector, error) {
+func (s *Server) startCollector(ic *plugin.InitContext, root string, log *slog.Logger) (*collector, error) {
 	db, err := database(ic)
 	if err != nil {
 		return nil, err
 	}
-	c := &collector{db: db, log: log, due: make(chan struct{}, 1)}
+	c := &collector{db: db, orphans: orphans{db, root, s.snapshotter}, log: log, due: make(chan struct{}, 1)}
 	c.poke()
 	db.RegisterMutationCallback(func(deleted bool) {
 		if deleted {
@@ -47,6 +48,9 @@ func (c *collector) poke() {
 }
 
 func (c *collector) run(ctx context.Context) {
+	if err := c.orphans.markIfAny(ctx); err != nil && ctx.Err() == nil {
+		c.log.Warn("cannot look for files of containerd that nobody knows", "error", err)
+	}
 	for {
 		select {
 		case <-ctx.Done():

@@ -70,7 +70,7 @@ func (s *Server) registrations(o Options) plugin.Registry {
 			Type:     plugins.GCPlugin,
 			ID:       "scheduler",
 			Requires: []plugin.Type{plugins.MetadataPlugin},
-			InitFn:   func(ic *plugin.InitContext) (any, error) { return s.startCollector(ic, o.Logger) },
+			InitFn:   func(ic *plugin.InitContext) (any, error) { return s.startCollector(ic, o.Root, o.Logger) },
 		}).
 		Register(&plugin.Registration{
 			Type:     plugins.RuntimePluginV2,

@@ -329,6 +329,42 @@ func TestGarbageIsWhatNothingHolds(t *testing.T) {
 	})
 }
 
+// A kill between the deletion of a record and that of its files leaves the files.
+func TestFilesThatNoRecordKnowsAreCollected(t *testing.T) {
+	dir, shim := containerdtest.Dir(t), containerdtest.Shim(t)
+	server, client := open(t, dir, shim)
+	ctx := containerdtest.Context(t)
+	lease, err := client.LeasesService().Create(ctx, leases.WithID("held"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := ocispec.Descriptor{Digest: digest.FromString("held"), Size: 4}
+	if err := content.WriteBlob(leases.WithLease(ctx, lease.ID), client.ContentStore(), "held", strings.NewReader("held"), held); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(client.Close(), server.Close()); err != nil {
+		t.Fatal(err)
+	}
+	blob := filepath.Join(dir, "root/io.containerd.content.v1.content/blobs/sha256", digest.FromString("orphan").Encoded())
+	layer := filepath.Join(dir, "root/io.containerd.snapshotter.v1.overlayfs/snapshots/99")
+	if err := errors.Join(os.WriteFile(blob, []byte("orphan"), 0o444), os.MkdirAll(filepath.Join(layer, "fs"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+
+	server, client = open(t, dir, shim)
+	defer server.Close()
+	defer client.Close()
+	for _, path := range []string{blob, layer} {
+		await(t, path+" is gone", func() bool {
+			_, err := os.Stat(path)
+			return errors.Is(err, os.ErrNotExist)
+		})
+	}
+	if _, err := client.ContentStore().Info(ctx, held.Digest); err != nil {
+		t.Errorf("what a lease holds is gone: %v", err)
+	}
+}
+
 // options are those of a containerd under dir.
 func options(t testing.TB, dir, shim string) embedded.Options {
 	return embedded.Options{
