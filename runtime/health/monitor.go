@@ -12,6 +12,10 @@ const (
 	maxOutput = 4 << 10 // of one probe, as in Docker
 	maxProbes = 4       // that run at the same time, of all containers
 
+	// longProbe is when a probe makes room for those of others: it waits for
+	// something, which may be until its timeout, and takes no processor.
+	longProbe = 2 * time.Second
+
 	firstPause = 250 * time.Millisecond // doubles while a container has not been found healthy
 )
 
@@ -147,8 +151,11 @@ func (m *Monitor) attend(ctx context.Context, p *patient, c Check, command []str
 		case m.turns <- struct{}{}:
 		}
 		begun := time.Now()
+		release := sync.OnceFunc(func() { <-m.turns })
+		room := time.AfterFunc(longProbe, release)
 		result := m.probe(ctx, p.Container, c.Timeout, command)
-		<-m.turns
+		room.Stop()
+		release()
 		if ctx.Err() != nil {
 			return
 		}

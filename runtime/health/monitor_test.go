@@ -168,3 +168,26 @@ func TestOutputIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// Probes that hang in some containers keep nobody from knowing about others.
+func TestProbesThatHangHoldUpNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := health.New(health.Options{Exec: func(ctx context.Context, container string, _ []string, _ io.Writer) (int, error) {
+			if container != "well" {
+				<-ctx.Done()
+			}
+			return 0, nil
+		}})
+		defer m.Close()
+		check := health.Check{Test: []string{"CMD", "x"}, Timeout: time.Hour}
+		for n := range 20 {
+			id := fmt.Sprintf("hangs-%d", n)
+			m.Tend(id, []health.Target{{Container: id, Process: 1, Started: time.Now(), Check: check}})
+		}
+		m.Tend("p", []health.Target{{Container: "well", Process: 1, Started: time.Now(), Check: check}})
+		time.Sleep(time.Minute)
+		if s, _ := m.Status("well"); s.State != health.Healthy {
+			t.Errorf("after a minute it is %s", s.State)
+		}
+	})
+}
