@@ -83,6 +83,13 @@ func (d Details) encode() (typeurl.Any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot encode details: %w", err)
 	}
+	// Nobody could read the record again, nor remove its container.
+	if len(text) > maxDetails {
+		return nil, fmt.Errorf("cannot encode details: they take %d bytes, more than %d", len(text), maxDetails)
+	}
+	if err := d.check(); err != nil {
+		return nil, fmt.Errorf("cannot encode details: %w", err)
+	}
 	return &anypb.Any{TypeUrl: detailsKey, Value: text}, nil
 }
 

@@ -1,0 +1,25 @@
+package container
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+// A record that could not be read again would be left alone for good.
+func TestDetailsThatNobodyCouldReadAreNotWritten(t *testing.T) {
+	good := Details{Restart: Restart{Policy: Never}, StopSignal: "SIGTERM", StopGrace: time.Second}
+	if _, err := good.encode(); err != nil {
+		t.Error(err)
+	}
+	huge, odd := good, good
+	huge.PreStop = []compose.Hook{{Command: []string{strings.Repeat("x", maxDetails)}}}
+	odd.HostDirs = []string{"not/absolute"}
+	for name, d := range map[string]Details{"huge": huge, "odd": odd} {
+		if _, err := d.encode(); err == nil || !strings.Contains(err.Error(), "cannot encode details") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
