@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -50,15 +49,10 @@ func (r *run) runHooks(ctx context.Context, s Step) error {
 }
 
 func (e *Engine) runHook(ctx context.Context, id string, h compose.Hook) error {
-	var env []string
-	for _, name := range slices.Sorted(maps.Keys(h.Environment)) {
-		env = append(env, name+"="+h.Environment[name])
-	}
 	out := &tail{}
-	code, err := e.containers.Exec(ctx, id, container.Exec{
-		Args: h.Command, Env: env, User: h.User, WorkingDir: h.WorkingDir, Privileged: h.Privileged,
-		Stdout: out, Stderr: out,
-	})
+	x := container.HookExec(h)
+	x.Stdout, x.Stderr = out, out
+	code, err := e.containers.Exec(ctx, id, x)
 	name := strings.Join(h.Command, " ")
 	if err == nil && code != 0 {
 		err = fmt.Errorf("it ended with code %d%s", code, quote(out.String()))

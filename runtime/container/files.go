@@ -57,7 +57,7 @@ func (c *Containers) keepFiles(project, id string, files []compose.File) error {
 			return fmt.Errorf("cannot keep %s: %w", describeFile(f), err)
 		}
 	}
-	for _, dir := range []string{dir, filepath.Dir(dir), filepath.Dir(filepath.Dir(dir))} {
+	for _, dir := range []string{dir, filepath.Dir(dir), filepath.Dir(filepath.Dir(dir)), c.o.StateDir} {
 		if err := syncDir(dir); err != nil {
 			return fmt.Errorf("cannot keep configs and secrets: %w", err)
 		}

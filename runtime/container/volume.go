@@ -97,7 +97,7 @@ func (c *Containers) ensureVolume(ctx context.Context, project string, v Volume)
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(filepath.Dir(dir))
+	return errors.Join(syncDir(filepath.Dir(dir)), syncDir(c.volumesDir()))
 }
 
 // VolumesOf are the volumes that the containers of a configuration mount, each
