@@ -280,36 +280,28 @@ func FuzzDecode(f *testing.F) {
 
 func TestRestart(t *testing.T) {
 	tests := []struct {
-		policy   string
+		policy   compose.Restart
 		code     int
 		failures int
 		again    bool
 		oneShot  bool
 	}{
-		{"", 1, 0, false, true},
-		{"no", 0, 0, false, true},
-		{"always", 0, 100, true, false},
-		{"unless-stopped", 137, 100, true, false},
-		{"on-failure", 0, 0, false, true},
-		{"on-failure", 1, 100, true, true},
-		{"on-failure:2", 1, 1, true, true},
-		{"on-failure:2", 1, 2, false, true},
+		{compose.Restart{}, 1, 0, false, true},
+		{compose.Restart{Mode: compose.RestartNo}, 0, 0, false, true},
+		{compose.Restart{Mode: compose.RestartAlways}, 0, 100, true, false},
+		{compose.Restart{Mode: compose.RestartUnlessStopped}, 137, 100, true, false},
+		{compose.Restart{Mode: compose.RestartOnFailure}, 0, 0, false, true},
+		{compose.Restart{Mode: compose.RestartOnFailure}, 1, 100, true, true},
+		{compose.Restart{Mode: compose.RestartOnFailure, MaxRetries: 2}, 1, 1, true, true},
+		{compose.Restart{Mode: compose.RestartOnFailure, MaxRetries: 2}, 1, 2, false, true},
 	}
 	for _, test := range tests {
-		r, err := container.ParseRestart(test.policy)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := container.RestartOf(&compose.Service{Restart: test.policy})
 		if got := r.After(test.code, test.failures); got != test.again {
-			t.Errorf("%q after code %d and %d failures: restarted %v, want %v", test.policy, test.code, test.failures, got, test.again)
+			t.Errorf("%v after code %d and %d failures: restarted %v, want %v", test.policy, test.code, test.failures, got, test.again)
 		}
 		if got := r.OneShot(); got != test.oneShot {
-			t.Errorf("%q is one-shot: %v, want %v", test.policy, got, test.oneShot)
-		}
-	}
-	for _, bad := range []string{"never", "always:1", "on-failure:", "on-failure:-1", "on-failure:x"} {
-		if r, err := container.ParseRestart(bad); err == nil {
-			t.Errorf("%q was read as %v, want an error", bad, r)
+			t.Errorf("%v is one-shot: %v, want %v", test.policy, got, test.oneShot)
 		}
 	}
 }

@@ -2,9 +2,6 @@ package container
 
 import (
 	"cmp"
-	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/margolite/margolite/runtime/compose"
@@ -33,35 +30,6 @@ const (
 func RestartOf(s *compose.Service) Restart {
 	r := s.Restart
 	return Restart{Policy: cmp.Or(RestartPolicy(r.Mode), Never), Max: r.MaxRetries, Delay: r.Delay, Window: r.Window}
-}
-
-// ParseRestart reads the form that Compose files use; "" is Never.
-func ParseRestart(s string) (Restart, error) {
-	policy, max, limited := strings.Cut(s, ":")
-	r := Restart{Policy: RestartPolicy(policy)}
-	switch r.Policy {
-	case "":
-		r.Policy = Never
-	case Never, Always, UnlessStopped, OnFailure:
-	default:
-		return Restart{}, fmt.Errorf("%.40q is no restart policy: want no, always, unless-stopped or on-failure[:attempts]", s)
-	}
-	if !limited {
-		return r, nil
-	}
-	n, err := strconv.ParseUint(max, 10, 31)
-	if err != nil || r.Policy != OnFailure {
-		return Restart{}, fmt.Errorf("%.40q is no restart policy: only on-failure takes a number of attempts", s)
-	}
-	r.Max = int(n)
-	return r, nil
-}
-
-func (r Restart) String() string {
-	if r.Max > 0 {
-		return string(r.Policy) + ":" + strconv.Itoa(r.Max)
-	}
-	return string(r.Policy)
 }
 
 // OneShot tells whether a container that ends with 0 is done, and not to be started again.

@@ -100,22 +100,6 @@ func (c *Containers) ensureVolume(ctx context.Context, project string, v Volume)
 	return errors.Join(syncDir(filepath.Dir(dir)), syncDir(c.volumesDir()))
 }
 
-// VolumesOf are the volumes that the containers of a configuration mount, each
-// once, in the order of their mounts: named ones, external ones where they are,
-// and the anonymous ones of this replica. The error wraps ErrNotFound when an
-// external one is not on this device.
-func (c *Containers) VolumesOf(ctx context.Context, config Config) ([]Volume, error) {
-	config, err := config.complete()
-	if err != nil {
-		return nil, err
-	}
-	mounted, err := c.resolveVolumes(ctx, config)
-	if err != nil {
-		return nil, err
-	}
-	return mounted.list, nil
-}
-
 // mountedVolumes are the volumes of a configuration that is complete.
 type mountedVolumes struct {
 	list   []Volume
@@ -124,6 +108,10 @@ type mountedVolumes struct {
 
 func (m mountedVolumes) get(name string) Volume { return m.list[m.byName[name]] }
 
+// resolveVolumes finds the volumes that the containers of a configuration mount,
+// each once, in the order of their mounts: named ones, external ones where they
+// are, and the anonymous ones of this replica. The error wraps ErrNotFound when
+// an external one is not on this device.
 func (c *Containers) resolveVolumes(ctx context.Context, config Config) (mountedVolumes, error) {
 	m := mountedVolumes{byName: make(map[string]int)}
 	for _, mount := range config.Service.Mounts {

@@ -10,7 +10,7 @@
 //	<id>.log           written by another shim; before it .1
 //
 // [Merge] reads any number of logs at once, in the order of time, follows them
-// across rotations, and takes further ones while it runs. [Printer] shows them.
+// across rotations, and takes further ones while it runs.
 //
 // # Failure model
 //
