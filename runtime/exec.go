@@ -10,7 +10,8 @@ import (
 )
 
 // Exec runs a command in the container of a service and returns its exit code.
-// Number 0 is the first replica that runs. The command ends with ctx.
+// Number 0 is the first replica that runs. The command ends with ctx. With an
+// error, a code above 0 is what a shell ends with that cannot run the command.
 func (e *Engine) Exec(ctx context.Context, project, service string, number int, x container.Exec) (int, error) {
 	ctx = e.within(ctx)
 	all, err := e.containers.List(ctx)
@@ -36,7 +37,7 @@ func (e *Engine) Exec(ctx context.Context, project, service string, number int, 
 		}
 		code, err := e.containers.Exec(ctx, c.ID, x)
 		if err != nil {
-			return 0, fail(Internal, service, err)
+			return code, fail(Internal, service, err)
 		}
 		return code, nil
 	}

@@ -110,6 +110,21 @@ func TestExecTellsWhyItCannot(t *testing.T) {
 
 // A command ends with the one who wanted it, also while it reads nothing of
 // what was sent to it.
+func TestExecEndsLikeAShellThatCannotRunIt(t *testing.T) {
+	client, _ := serve(t, &backend{exec: func(context.Context, control.ExecRequest, control.ExecStreams) (int, error) {
+		return 127, errors.New("no such program")
+	}})
+	for _, tty := range []bool{false, true} {
+		r := shell("true")
+		r.TTY = tty
+		var out, errOut bytes.Buffer
+		code, err := client.ComposeExec(t.Context(), r, control.ExecStreams{Stdout: &out, Stderr: &errOut})
+		if text := out.String() + errOut.String(); code != 127 || err != nil || strings.TrimSpace(text) != "no such program" || (out.Len() > 0) != tty {
+			t.Errorf("terminal %v: code %d, %v, said %q and %q", tty, code, err, out.String(), errOut.String())
+		}
+	}
+}
+
 func TestExecEndsWithItsCaller(t *testing.T) {
 	ended := make(chan error, 1)
 	client, _ := serve(t, &backend{exec: func(ctx context.Context, r control.ExecRequest, s control.ExecStreams) (int, error) {

@@ -23,6 +23,7 @@ const (
 )
 
 // execFunc runs a command until it ends, or ctx does, and returns its exit code.
+// With an error, a code above 0 is what a shell ends with that cannot run it.
 type execFunc func(ctx context.Context, r ExecRequest, s ExecStreams) (int, error)
 
 // exec makes a route of an execFunc: it takes over the connection, which speaks
@@ -83,6 +84,15 @@ func (s *Server) attached(ctx context.Context, conn net.Conn, from *bufio.Reader
 	in.end(io.ErrClosedPipe)
 	if err != nil {
 		text := err.Error()
+		if code > 0 { // as with Docker: who called sees the text, and gets the code
+			kind, end := frameStderr, "\n"
+			if req.TTY {
+				kind, end = frameStdout, "\r\n"
+			}
+			_ = out.write(kind, []byte(strings.ToValidUTF8(text[:min(len(text), maxExecError)], "")+end))
+			_ = out.number(frameExit, uint32(code))
+			return
+		}
 		_ = out.write(frameError, []byte(strings.ToValidUTF8(text[:min(len(text), maxExecError)], "")))
 		return
 	}
