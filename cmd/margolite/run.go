@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,6 +20,10 @@ import (
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/store"
 )
+
+// gcPercent is how much garbage there may be, in percent of what is in use: half
+// of Go's own choice. An agent at rest has little to collect.
+const gcPercent = 50
 
 // run is the daemon: it opens what the agent needs, in the order in which one
 // thing rests on the other, and closes it in the opposite order. The store
@@ -34,6 +39,9 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	}
 	if err := cfg.RequireWFM(); err != nil {
 		return err
+	}
+	if own, _ := lookup(c.env, "GOGC"); own == "" {
+		debug.SetGCPercent(gcPercent)
 	}
 	logger := newLogger(c, cfg)
 	device, err := deviceOf(cfg)
