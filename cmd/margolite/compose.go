@@ -118,9 +118,15 @@ func (c *cli) composePull(ctx context.Context, p *composeProject, args []string)
 	r = p.request(services)
 	r.Pull = policy
 	return c.withProjects(ctx, func(w *reached) error {
-		shown := c.newProgress(quiet)
-		err := w.ComposePull(ctx, r, shown.event)
+		shown, moved := c.newProgress(quiet), false
+		err := w.ComposePull(ctx, r, func(e control.Event) {
+			moved = moved || e.Progress != nil
+			shown.event(e)
+		})
 		shown.finish(err)
+		if err == nil && !moved && !quiet {
+			fmt.Fprintln(c.err, "the images are up to date")
+		}
 		return err
 	})
 }
