@@ -17,6 +17,8 @@
 // wait where a condition of depends_on is not met: until a container ends or its
 // health changes, both of which tell.
 //
+// What commands of post_start a process has had is in RunDir/started.
+//
 // What is in memory only is learned again by whoever starts anew: the health of
 // containers, what waits for what, and how often a container failed in a row.
 //
