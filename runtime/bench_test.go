@@ -43,3 +43,22 @@ func BenchmarkApplyNothing(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkRemove is what it costs to remove a project.
+func BenchmarkRemove(b *testing.B) {
+	for _, n := range []int{1, 20} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			r := newRig(b, embeddedBackend())
+			e := r.engine()
+			p := r.change(e, "many", `services: {app: {image: BUSYBOX}}`, func(s map[string]*compose.Service) { s["app"].Replicas = n })
+			for b.Loop() {
+				b.StopTimer()
+				r.apply(e, p)
+				b.StartTimer()
+				if err := e.Remove(b.Context(), "many"); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -55,7 +55,7 @@ type Networks struct {
 
 	dns *dns
 
-	mu     sync.Mutex
+	mu     sync.RWMutex
 	synced map[nftables.TableFamily]ruleset // as SyncPorts left the tables since the start
 	advice string                           // that was logged last
 	holder *mdlayher.Conn                   // of the watcher; nil: nobody watches

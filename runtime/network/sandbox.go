@@ -116,10 +116,11 @@ func (s Sandbox) String() string {
 }
 
 // RemoveSandbox removes the sandbox, also one that is only half there. Only
-// what names the replica is looked at: project, service and number.
+// what names the replica is looked at: project, service and number. Several may
+// be removed at the same time: the kernel takes its time over each link.
 func (n *Networks) RemoveSandbox(ctx context.Context, s Sandbox) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.mu.RLock()
+	defer n.mu.RUnlock()
 	err := errors.Join(ctx.Err(), s.checkIdentity())
 	if err == nil {
 		// All of them are tried, whatever becomes of the others.

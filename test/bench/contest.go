@@ -190,6 +190,7 @@ type project struct {
 	services   int
 	sleep      int  // by which its processes are known
 	restarted  bool // when a process ends
+	scale      int  // replicas of each service; 0: as nothing is said
 }
 
 // write writes the Compose file. greeting is in the environment of the first service.
@@ -200,6 +201,9 @@ func (p *project) write(greeting string) error {
 		fmt.Fprintf(&text, "  s%02d:\n    image: %s\n    command: [/bin/sleep, %q]\n    stop_signal: SIGKILL\n", i, benchImage, fmt.Sprint(p.sleep))
 		if p.restarted {
 			text.WriteString("    restart: always\n")
+		}
+		if p.scale > 0 {
+			fmt.Fprintf(&text, "    scale: %d\n", p.scale)
 		}
 		if i == 0 {
 			fmt.Fprintf(&text, "    environment: {GREETING: %s}\n", greeting)
@@ -319,10 +323,10 @@ func (c *contest) crowds(ctx context.Context, s *standing) error {
 		return nil
 	}
 	one := c.contenders[i]
-	p := &project{contender: one, name: "crowd", sleep: 76400, file: filepath.Join(c.volatile, "crowd.yaml")}
+	p := &project{contender: one, name: "crowd", services: 1, sleep: 76400, file: filepath.Join(c.volatile, "crowd.yaml")}
 	for _, n := range c.Crowds {
 		say("contest: %d containers that nothing changes", n)
-		p.services = n
+		p.scale = n
 		if err := p.write("once"); err != nil {
 			return err
 		}
