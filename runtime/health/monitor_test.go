@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,9 +114,17 @@ func TestProbesComeAtTheirTimes(t *testing.T) {
 
 func TestWhatIsNotToBeProbedIsNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		probed := map[string]int{}
+		var mu sync.Mutex
+		counts := map[string]int{}
+		probed := func() map[string]int {
+			mu.Lock()
+			defer mu.Unlock()
+			return maps.Clone(counts)
+		}
 		m := health.New(health.Options{Exec: func(_ context.Context, container string, _ []string, _ io.Writer) (int, error) {
-			probed[container]++
+			mu.Lock()
+			defer mu.Unlock()
+			counts[container]++
 			return 0, nil
 		}})
 		check := health.Check{Test: []string{"CMD", "x"}, Interval: time.Second}
@@ -128,8 +138,8 @@ func TestWhatIsNotToBeProbedIsNot(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		m.Tend("p", []health.Target{target("a", 1)}) // goes on; b does not
 		time.Sleep(10 * time.Second)
-		if probed["a"] != 11 || probed["b"] != 1 || probed["c"] != 11 || probed["off"] != 0 {
-			t.Errorf("probed %v", probed)
+		if got := probed(); got["a"] != 11 || got["b"] != 1 || got["c"] != 11 || got["off"] != 0 {
+			t.Errorf("probed %v", got)
 		}
 		if _, ok := m.Status("b"); ok {
 			t.Error("what is not probed has a status")
@@ -145,8 +155,8 @@ func TestWhatIsNotToBeProbedIsNot(t *testing.T) {
 		m.Close()
 		m.Tend("p", []health.Target{target("z", 1)})
 		time.Sleep(time.Minute)
-		if probed["z"] != 0 || probed["a"] > 13 {
-			t.Errorf("probed after the end: %v", probed)
+		if got := probed(); got["z"] != 0 || got["a"] > 13 {
+			t.Errorf("probed after the end: %v", got)
 		}
 	})
 }
