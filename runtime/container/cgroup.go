@@ -3,6 +3,7 @@ package container
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -70,16 +71,9 @@ func (c *Containers) endStrays(ctx context.Context, id string) error {
 	for {
 		left := false
 		for _, dir := range dirs {
-			pids, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-			if err != nil {
-				continue // gone meanwhile
-			}
-			for field := range strings.FieldsSeq(string(pids)) {
-				// 0 is a process outside the namespace of this one.
-				if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
-					left = true
-					_ = syscall.Kill(pid, syscall.SIGKILL) // has ended by itself, else the next look tells
-				}
+			for _, pid := range processesIn(dir) {
+				left = true
+				_ = syscall.Kill(pid, syscall.SIGKILL) // has ended by itself, else the next look tells
 			}
 		}
 		if !left {
@@ -89,6 +83,29 @@ func (c *Containers) endStrays(ctx context.Context, id string) error {
 			return fmt.Errorf("cannot end the processes that container %s left: %w", id, ctx.Err())
 		}
 	}
+}
+
+// processesIn are the processes of a control group, and of those that the
+// container made below it, where systemd for one puts itself.
+func processesIn(dir string) []int {
+	var found []int
+	_ = filepath.WalkDir(dir, func(at string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return nil // gone meanwhile
+		}
+		pids, err := os.ReadFile(filepath.Join(at, "cgroup.procs"))
+		if err != nil {
+			return nil // gone meanwhile
+		}
+		for field := range strings.FieldsSeq(string(pids)) {
+			// 0 is a process outside the namespace of this one.
+			if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
+				found = append(found, pid)
+			}
+		}
+		return nil
+	})
+	return found
 }
 
 // removeCgroup removes the control group of a project where it is empty, and the
