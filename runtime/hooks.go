@@ -53,7 +53,7 @@ func (e *Engine) runHook(ctx context.Context, id string, h compose.Hook) error {
 	x := container.HookExec(h)
 	x.Stdout, x.Stderr = out, out
 	code, err := e.containers.Exec(ctx, id, x)
-	name := strings.Join(h.Command, " ")
+	name := strings.Join(h.Command[:min(1, len(h.Command))], "") // arguments may hold a password
 	if err == nil && code != 0 {
 		err = fmt.Errorf("it ended with code %d%s", code, quote(out.String()))
 	}
