@@ -16,7 +16,7 @@ import (
 
 // Problem is something that this device lacks to run workloads.
 type Problem struct {
-	Object string // what was looked at: runc, shim, cgroups, overlayfs, kernel, root
+	Object string // what was looked at: runc, shim, init, cgroups, overlayfs, kernel, root
 	Fatal  bool   // no workload runs without it
 	Text   string // what is wrong
 	Mend   string // what to do about it
@@ -28,6 +28,7 @@ func Check(root string) []Problem {
 	for _, check := range []func() *Problem{
 		checkRunc,
 		checkShim,
+		checkInit,
 		func() *Problem { return checkCgroups("/") },
 		func() *Problem { return checkNamespaces("/") },
 		func() *Problem { return checkSeccomp("/") },
@@ -72,6 +73,16 @@ func checkShim() *Problem {
 		}
 	}
 	return nil
+}
+
+func checkInit() *Problem {
+	if FindInit() != "" {
+		return nil
+	}
+	return &Problem{
+		Object: "init", Text: initName + " is missing, services with init: true are refused",
+		Mend: "install " + initName + " beside the shim",
+	}
 }
 
 // checkCgroups reads what the kernel under root offers, not what is mounted for us. Devices and freezer have no

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 )
 
 const (
@@ -33,10 +34,15 @@ func FindInit() string { return findProgram(programDirs(), initName) }
 
 // programDirs are where the programs that belong to this one may be.
 func programDirs() []string {
-	dirs := []string{"/usr/libexec/margolite", "/usr/lib/margolite"}
+	var dirs []string
 	if self, err := os.Executable(); err == nil {
 		own := filepath.Dir(self)
-		dirs = append([]string{filepath.Join(filepath.Dir(own), "libexec", "margolite"), own}, dirs...)
+		dirs = append(dirs, filepath.Join(filepath.Dir(own), "libexec", "margolite"), own)
+	}
+	for _, dir := range []string{"/usr/libexec/margolite", "/usr/lib/margolite"} {
+		if !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
 	}
 	return dirs
 }
