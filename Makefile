@@ -30,8 +30,8 @@ test: ## everything, on real containerd and runc; needs root
 lint: ## format, vet, staticcheck, for both flavours
 	build/lint
 
-bench: build ## sizes, memory, time to installed, bytes written
-	build/need runc
+bench: build ## sizes, memory, times beside nerdctl and docker, bytes written
+	build/need runc busybox
 	build/bench
 
 demo: build ## the whole story on this machine; KEEP=1 leaves it running, END=DIR ends that

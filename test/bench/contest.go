@@ -50,7 +50,8 @@ type crowd struct {
 const between = 300 * time.Millisecond
 
 // measureContest lets everybody who is there do the same, one after the other,
-// round after round, each round in another order.
+// round after round, each round in another order. It gives what it has also when
+// it fails.
 func (b *bench) measureContest(ctx context.Context, dir string) (_ *standing, err error) {
 	home := filepath.Join(dir, "c")
 	if err := os.MkdirAll(home, 0o755); err != nil {
@@ -71,12 +72,12 @@ func (b *bench) measureContest(ctx context.Context, dir string) (_ *standing, er
 	for _, n := range c.Sizes {
 		say("contest of %s: %d services", strings.Join(s.Contenders, ", "), n)
 		if err := c.race(ctx, s, n); err != nil {
-			return nil, err
+			return s, err
 		}
 	}
 	say("contest: restart after a crash")
 	if err := c.crashes(ctx, s); err != nil {
-		return nil, err
+		return s, err
 	}
 	return s, c.crowds(ctx, s)
 }

@@ -113,10 +113,9 @@ func (b *bench) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if b.contest {
-		if r.Contest, err = b.measureContest(ctx, dir); err != nil {
-			return err
-		}
+	var cut error
+	if b.contest { // what is known when it is cut short is worth showing
+		r.Contest, cut = b.measureContest(ctx, dir)
 	}
 	r.print(os.Stdout)
 	if b.json != "" {
@@ -128,7 +127,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return r.verdict()
+	return errors.Join(cut, r.verdict())
 }
 
 // measureDevices measures the full flavour, and the slim one on the containerd
