@@ -324,37 +324,58 @@ func (c *contest) crowds(ctx context.Context, s *standing) error {
 		return nil
 	}
 	one := c.contenders[i]
-	p := &project{contender: one, name: "crowd", services: 1, sleep: 76400, file: filepath.Join(c.volatile, "crowd.yaml")}
 	for _, n := range c.Crowds {
 		say("contest: %d containers that nothing changes", n)
-		p.scale = n
-		if err := p.write("once"); err != nil {
-			return err
-		}
-		if err := p.timed(ctx, nil, one.up...); err != nil {
-			return err
-		}
-		if err := pause(ctx, time.Second); err != nil {
-			return err
-		}
-		took := &row{Times: map[string][]time.Duration{}}
-		before, err := cpuOf(one.agent.Process.Pid)
-		if err != nil {
-			return err
-		}
-		for range c.Races {
-			if err := p.timed(ctx, took, one.up...); err != nil {
-				return err
-			}
-		}
-		after, err := cpuOf(one.agent.Process.Pid)
-		if err != nil {
-			return err
-		}
-		s.Crowds = append(s.Crowds, crowd{n, median(took.Times[one.name]), (after - before) / time.Duration(c.Races)})
-		if err := s.weigh(one, n); err != nil {
+		if err := c.crowd(ctx, s, one, n); err != nil {
 			return err
 		}
 	}
-	return p.timed(ctx, nil, "down")
+	return nil
+}
+
+// inCrowd is how many containers of a crowd are in one project, which has a limit.
+const inCrowd = 50
+
+func (c *contest) crowd(ctx context.Context, s *standing, one *contender, n int) error {
+	var all []*project
+	for left := n; left > 0; left -= inCrowd {
+		p := &project{contender: one, name: fmt.Sprintf("crowd%d", len(all)), services: 1, scale: min(left, inCrowd), sleep: 76400}
+		p.file = filepath.Join(c.volatile, p.name+".yaml")
+		all = append(all, p)
+		if err := p.write("once"); err != nil {
+			return err
+		}
+	}
+	each := func(verb ...string) error {
+		for _, p := range all {
+			if err := p.timed(ctx, nil, verb...); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := each(one.up...); err != nil {
+		return err
+	}
+	if err := pause(ctx, time.Second); err != nil {
+		return err
+	}
+	var took []time.Duration
+	before, err := cpuOf(one.agent.Process.Pid)
+	if err != nil {
+		return err
+	}
+	for range c.Races {
+		begun := time.Now()
+		if err := each(one.up...); err != nil {
+			return err
+		}
+		took = append(took, time.Since(begun))
+	}
+	after, err := cpuOf(one.agent.Process.Pid)
+	if err != nil {
+		return err
+	}
+	s.Crowds = append(s.Crowds, crowd{n, median(took), (after - before) / time.Duration(c.Races)})
+	return errors.Join(s.weigh(one, n), each("down"))
 }
