@@ -21,10 +21,14 @@ type Projects struct {
 	staging sync.RWMutex // shared by who brings images that nothing uses yet; held alone to drop such
 }
 
-// NewProjects makes Projects of a runtime. settle is for how long a service
-// must run to count as started.
+// longestSettle is enough for a command that cannot run to show. Whoever types
+// looks for the rest himself.
+const longestSettle = 300 * time.Millisecond
+
+// NewProjects makes Projects of a runtime. settle is for how long the services of
+// a deployment must run; those of a Compose file do with less.
 func NewProjects(r Runtime, settle time.Duration) *Projects {
-	return &Projects{runtime: r, settle: settle}
+	return &Projects{runtime: r, settle: min(settle, longestSettle)}
 }
 
 // ComposeUp makes Compose files run and returns once they do. Where services

@@ -223,7 +223,7 @@ func (e *Engine) runOf(ctx context.Context, p *Project) (*run, error) {
 				return nil, err
 			}
 			if err := e.containers.Check(ctx, r.configs[id]); err != nil {
-				return nil, fail(StartFailed, seat.Service, err)
+				return nil, fail(StartFailed, p.Name, err)
 			}
 		}
 		r.wanted.Services = append(r.wanted.Services, WantedService{
