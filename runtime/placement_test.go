@@ -68,8 +68,8 @@ services:
 			r.eventually("an answer at "+p, func() bool { return answers(p) })
 		}
 		hosts := r.inside(three["db-1"], "cat /etc/hosts") + "\n"
-		for _, name := range []string{"web-1", "web-2", "web-3"} {
-			if !strings.Contains(hosts, three[name].Address+"\tweb\tscaled-"+name+"\n") {
+		for name, names := range map[string]string{"web-1": "web\tscaled-web-1", "web-2": "web\tweb-2\tscaled-web-2", "web-3": "web\tweb-3\tscaled-web-3"} {
+			if !strings.Contains(hosts, three[name].Address+"\t"+names+"\n") {
 				t.Errorf("hosts of db lack %s:\n%s", name, hosts)
 			}
 		}

@@ -29,7 +29,7 @@ const (
 // left alone meanwhile.
 //
 // It looks at everything when it starts, when an event says that a task ended or
-// the health of a container changed, whenever such an event may have been
+// the health of a container changed, when it started one that others may wait for, whenever such an event may have been
 // missed, and when a restart is due. When somebody else changed the rules of the
 // kernel, it mends them. It does not look when nothing happens, save at the size
 // of logs.
@@ -40,7 +40,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	rules := make(chan struct{}, 1)
 	var beside sync.WaitGroup
 	defer beside.Wait()
-	s := &supervisor{e: e, projects: make(map[string]*tended), turns: make(chan struct{}, abreast), done: make(chan struct{}, 1)}
+	s := &supervisor{e: e, projects: make(map[string]*tended), turns: make(chan struct{}, abreast), done: make(chan struct{}, 1), started: make(chan struct{}, 1)}
 	defer s.tending.Wait()
 	beside.Go(func() {
 		e.keep(ctx, "watch the rules", func() error { return e.networks.Watch(ctx, func() { poke(rules) }) })
@@ -74,6 +74,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-due.C:
 		case <-w.news:
 		case <-e.released:
+		case <-s.started:
 		}
 		if again, failed := s.look(ctx); failed {
 			due.Reset(again)
@@ -109,6 +110,7 @@ type supervisor struct {
 	tending sync.WaitGroup
 	turns   chan struct{} // bounds how many projects are brought back at the same time
 	done    chan struct{} // poked when one was
+	started chan struct{} // poked when a container was: those of other projects may wait to join it
 	mu      sync.Mutex    // guards what its projects say of it
 }
 
@@ -300,7 +302,11 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 			}
 			return due, nil
 		}
-		for _, f := range r.carryOut(ctx, plan) {
+		failures := r.carryOut(ctx, plan)
+		if slices.ContainsFunc(plan.Steps(), func(s Step) bool { return s.Kind == StartContainer }) {
+			poke(s.started)
+		}
+		for _, f := range failures {
 			switch {
 			case ctx.Err() != nil:
 				return time.Time{}, f.err
