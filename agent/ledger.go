@@ -309,17 +309,49 @@ func (l *ledger) commit(verb string, before, after *store.Deployment, artifacts 
 	return nil
 }
 
-// prune drops the artifacts that no revision needs, and returns the images that
-// some revision does, and for whom images are still to come. Nothing is accepted meanwhile, since its documents would
-// not be needed by anything yet.
-func (l *ledger) prune() (keep runtime.Keep, err error) {
+// keep says which images some revision needs, and for whom images are still to
+// come.
+func (l *ledger) keep() (runtime.Keep, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	_, keep, err := l.needed()
+	return keep, err
+}
+
+// prune drops the artifacts that no revision needs. Nothing is accepted
+// meanwhile, since its documents would not be needed by anything yet.
+func (l *ledger) prune() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	artifacts, _, err := l.needed()
+	if err != nil {
+		return err
+	}
+	_, err = l.store.PruneArtifacts(artifacts)
+	return err
+}
+
+// unpruned says that the agent ended before it had dropped what no revision
+// needs: artifacts go last. While a deployment is being fetched, what has come
+// of it looks the same.
+func (l *ledger) unpruned() (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	artifacts, keep, err := l.needed()
+	if err != nil || len(keep.Fetching) > 0 {
+		return false, err
+	}
+	n, err := l.store.CountUnused(artifacts)
+	return n > 0, err
+}
+
+// needed is what the revisions of all deployments need.
+func (l *ledger) needed() (artifacts map[digest.Digest]bool, keep runtime.Keep, err error) {
 	deployments, err := l.store.Deployments()
 	if err != nil {
-		return keep, err // a record that cannot be read may need any of them
+		return nil, keep, err // a record that cannot be read may need any of them
 	}
-	artifacts := map[digest.Digest]bool{}
+	artifacts = map[digest.Digest]bool{}
 	need := func(r *store.Revision) {
 		artifacts[r.Digest] = true
 		for _, s := range r.Staged {
@@ -339,8 +371,7 @@ func (l *ledger) prune() (keep runtime.Keep, err error) {
 			}
 		}
 	}
-	_, err = l.store.PruneArtifacts(artifacts)
-	return keep, err
+	return artifacts, keep, nil
 }
 
 // isFetching says that the desired revision of d is still to be staged.

@@ -108,6 +108,7 @@ func (r *reconciler) changed(ids []string) {
 func (r *reconciler) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	r.pruneAgain(ctx)
 	for {
 		deployments, err := r.store.Deployments()
 		if err != nil {
@@ -473,8 +474,8 @@ func (r *reconciler) fail(ctx context.Context, d *store.Deployment, err error) e
 	return f
 }
 
-// prune drops artifacts and images that no revision needs. What cannot be
-// dropped now is dropped after the next change.
+// prune drops images and artifacts that no revision needs. What cannot be
+// dropped now is dropped after the next change, or when the agent starts.
 func (r *reconciler) prune(ctx context.Context) {
 	// What is being staged is in no record yet: wait for another occasion.
 	for range stagingAtOnce {
@@ -489,13 +490,23 @@ func (r *reconciler) prune(ctx context.Context) {
 		return
 	}
 	defer r.unused.Unlock()
-	keep, err := r.ledger.prune()
-	if err != nil {
-		r.logger.Warn("cannot drop artifacts that nothing needs", "error", err)
-		return
+	keep, err := r.ledger.keep()
+	if err == nil {
+		_, err = r.runtime.Prune(ctx, keep)
 	}
-	if _, err := r.runtime.Prune(ctx, keep); err != nil && ctx.Err() == nil {
-		r.logger.Warn("cannot drop images that nothing needs", "error", err)
+	if err == nil {
+		err = r.ledger.prune() // last: it tells that all has gone
+	}
+	if err != nil && ctx.Err() == nil {
+		r.logger.Warn("cannot drop what nothing needs", "error", err)
+	}
+}
+
+// pruneAgain does what an agent that was killed had no time for.
+func (r *reconciler) pruneAgain(ctx context.Context) {
+	// What is wrong with records is told when they are worked on.
+	if unpruned, err := r.ledger.unpruned(); err == nil && unpruned {
+		r.prune(ctx)
 	}
 }
 

@@ -74,6 +74,31 @@ func (s *site) installed() {
 	s.heard(first, "pending@1", "installing@1", "installed@1")
 }
 
+// What a killed agent had no time to drop is dropped when it starts; nothing is
+// looked for where it had.
+func TestPruningThatWasKilledGoesOn(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.quiet()
+	dropped := s.runtime.count("prune")
+	s.change(func(*store.Store) {}) // a start with nothing to drop
+	s.quiet()
+	left := digest.FromString("left")
+	s.change(func(records *store.Store) {
+		if err := records.Commit("test", store.Change{Artifacts: map[digest.Digest][]byte{left: []byte("left")}}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for deadline := time.Now().Add(patience); s.store.HasArtifact(left); time.Sleep(time.Millisecond) { // it has no event
+		if time.Now().After(deadline) {
+			t.Fatal("what nothing needs is still there")
+		}
+	}
+	if n := s.runtime.count("prune"); n != dropped+1 {
+		t.Errorf("images were dropped %d times, want once", n-dropped)
+	}
+}
+
 // A package that the store lost is fetched again.
 func TestALostPackageIsFetchedAgain(t *testing.T) {
 	s := newSite(t)

@@ -58,15 +58,7 @@ func (s *Store) PruneArtifacts(keep map[digest.Digest]bool) (int, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 
-	var unused [][]byte
-	err := s.db.View(func(tx *bolt.Tx) error {
-		return tx.Bucket([]byte(bucketArtifacts)).ForEachBucket(func(key []byte) error {
-			if !keep[digest.Digest(key)] {
-				unused = append(unused, bytes.Clone(key))
-			}
-			return nil
-		})
-	})
+	unused, err := s.unusedArtifacts(keep)
 	if err == nil && len(unused) > 0 {
 		err = s.update("prune artifacts", func(tx *bolt.Tx) error {
 			artifacts := tx.Bucket([]byte(bucketArtifacts))
@@ -82,6 +74,27 @@ func (s *Store) PruneArtifacts(keep map[digest.Digest]bool) (int, error) {
 		return 0, fmt.Errorf("cannot prune artifacts: %w", err)
 	}
 	return len(unused), nil
+}
+
+// CountUnused says how many artifacts PruneArtifacts would delete. It writes nothing.
+func (s *Store) CountUnused(keep map[digest.Digest]bool) (int, error) {
+	unused, err := s.unusedArtifacts(keep)
+	if err != nil {
+		return 0, fmt.Errorf("cannot list artifacts: %w", err)
+	}
+	return len(unused), nil
+}
+
+func (s *Store) unusedArtifacts(keep map[digest.Digest]bool) (keys [][]byte, err error) {
+	err = s.db.View(func(tx *bolt.Tx) error {
+		return tx.Bucket([]byte(bucketArtifacts)).ForEachBucket(func(key []byte) error {
+			if !keep[digest.Digest(key)] {
+				keys = append(keys, bytes.Clone(key))
+			}
+			return nil
+		})
+	})
+	return keys, err
 }
 
 func artifactBucket(tx *bolt.Tx, d digest.Digest) *bolt.Bucket {

@@ -417,7 +417,11 @@ func TestPruningKeepsWhatIsToBeKept(t *testing.T) {
 	b, dataB := artifact(strings.Repeat("b", 1<<20))
 	c, dataC := artifact("c")
 	f.commit(store.Change{Artifacts: map[digest.Digest][]byte{a: dataA, b: dataB, c: dataC}})
-	n, err := f.PruneArtifacts(map[digest.Digest]bool{a: true, c: false, digest.FromString("unknown"): true})
+	keep := map[digest.Digest]bool{a: true, c: false, digest.FromString("unknown"): true}
+	if n, err := f.CountUnused(keep); n != 2 || err != nil {
+		t.Errorf("%d are unused, %v", n, err)
+	}
+	n, err := f.PruneArtifacts(keep)
 	if n != 2 || err != nil {
 		t.Errorf("pruned %d, %v", n, err)
 	}
