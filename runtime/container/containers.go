@@ -122,6 +122,12 @@ func ID(project, service string, number int, hash string) string {
 	return hex.EncodeToString(sum[:])[:32]
 }
 
+// isID says whether a text may be such an id.
+func isID(s string) bool {
+	_, err := hex.DecodeString(s)
+	return len(s) == 32 && err == nil
+}
+
 // ID is the id of the container that has these labels.
 func (l Labels) ID() string { return ID(l.Project, l.Service, l.Number, l.Hash) }
 
@@ -245,7 +251,7 @@ func (c *Containers) delete(ctx context.Context, id string) error {
 	if err := c.o.Client.ContainerService().Delete(ctx, id); err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}
-	if err := errors.Join(c.forget(id), log.Remove(c.LogPath(id))); err != nil {
+	if err := c.forget(id); err != nil {
 		return err
 	}
 	return c.releaseVolumes(ctx)

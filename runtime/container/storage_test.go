@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -350,6 +351,35 @@ func TestSecretsOfAKilledCreate(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(d.state, "files/shop/0123")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it is left: %v", err)
+	}
+}
+
+// TestLogsOfAKilledDelete: nor does what a container printed that has gone.
+func TestLogsOfAKilledDelete(t *testing.T) {
+	d := onOne(t)
+	kept, gone := d.create(d.config("web", "")), container.ID("shop", "gone", 1, "")
+	others := filepath.Join(filepath.Dir(d.LogPath(gone)), "syslog.log") // the directory may be anybody's
+	stay := []string{d.LogPath(kept), log.JSONPath(d.LogPath(kept)), others}
+	goes := []string{d.LogPath(gone), log.JSONPath(d.LogPath(gone))}
+	for _, path := range slices.Concat(stay, goes) {
+		d.write(path, "text")
+	}
+	d.restart()
+	if _, err := d.List(d.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range stay {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, path := range goes {
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("it is left: %s, %v", path, err)
+		}
+	}
+	if err := os.Remove(others); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/log"
 )
 
 // leftovers is what an agent that was killed may have left, as New found it.
@@ -40,6 +42,12 @@ func (c *Containers) findLeftovers() (leftovers, error) {
 		}
 		for _, path := range found {
 			l.ids[filepath.Base(path)] = struct{}{}
+		}
+	}
+	for _, path := range c.Logs() {
+		id := strings.TrimSuffix(filepath.Base(log.PlainPath(path)), filepath.Ext(path))
+		if isID(id) { // the directory may be others', too
+			l.ids[id] = struct{}{}
 		}
 	}
 	return l, nil
@@ -108,5 +116,6 @@ func (c *Containers) endExec(ctx context.Context, dir string) error {
 // forget removes all that lies outside containerd of a container that has no
 // record any more.
 func (c *Containers) forget(id string) error {
-	return errors.Join(c.removeFiles(id), c.disconnect(id), detach(c.sharedMemory(id)), os.RemoveAll(c.nerdctlDir(id)))
+	return errors.Join(c.removeFiles(id), c.disconnect(id), detach(c.sharedMemory(id)), os.RemoveAll(c.nerdctlDir(id)),
+		log.Remove(c.LogPath(id)))
 }

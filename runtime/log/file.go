@@ -30,6 +30,14 @@ func Path(dir, id string) string { return filepath.Join(dir, id+plainSuffix) }
 // JSONPath is the file that our shim writes instead of the one at path.
 func JSONPath(path string) string { return strings.TrimSuffix(path, plainSuffix) + jsonSuffix }
 
+// PlainPath is the path of the log that the file at path is of, in either form.
+func PlainPath(path string) string {
+	if !IsJSON(path) {
+		return path
+	}
+	return strings.TrimSuffix(path, jsonSuffix) + plainSuffix
+}
+
 // IsJSON says whether our shim writes the file at path.
 func IsJSON(path string) bool { return strings.HasSuffix(path, jsonSuffix) }
 
