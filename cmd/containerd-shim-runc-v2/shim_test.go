@@ -208,7 +208,8 @@ func TestShimKeepsWhatContainersPrint(t *testing.T) {
 func TestAnotherShimAppendsPlainText(t *testing.T) {
 	client := containerdtest.External(t)
 	path := log.Path(t.TempDir(), "c")
-	run(t, client, "c", log.URI(path, log.Keep{}), false, "echo out; echo err >&2")
+	// It loses what is still on its way when the process ends.
+	run(t, client, "c", log.URI(path, log.Keep{}), false, "echo out; echo err >&2; sleep 0.5")
 	var got strings.Builder
 	if err := log.Read(t.Context(), path, log.Options{}, &got); err != nil {
 		t.Fatal(err)
@@ -217,7 +218,7 @@ func TestAnotherShimAppendsPlainText(t *testing.T) {
 		t.Errorf("got %q", text)
 	}
 	path = log.Path(t.TempDir(), "tty")
-	run(t, client, "tty", log.URI(path, log.Keep{}), true, "echo out")
+	run(t, client, "tty", log.URI(path, log.Keep{}), true, "echo out; sleep 0.5")
 	if text, err := os.ReadFile(path); err != nil || string(text) != "out\r\n" {
 		t.Errorf("from a terminal: %q, %v", text, err)
 	}
