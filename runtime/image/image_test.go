@@ -680,6 +680,48 @@ func TestPruneLeavesWhatIsKept(t *testing.T) {
 	})
 }
 
+// Killed between the removal of an image and the collection of its content, a
+// process leaves content that nobody refers to, and the next one frees it.
+func TestPruneGoesOnAfterAKill(t *testing.T) {
+	each(t, func(t *testing.T, client *containerd.Client) {
+		ctx := containerdtest.Context(t)
+		w := watch(t)
+		images := open(t, client, w.plain())
+		containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/drop:1")
+		got, err := images.Pull(ctx, image.Want{Ref: w.host + "/drop:1"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		killed := dieAtCollection{client.LeasesService()}
+		dying, err := containerd.New("", containerd.WithServices(
+			containerd.WithImageStore(client.ImageService()), containerd.WithContentStore(client.ContentStore()),
+			containerd.WithLeasesService(killed),
+		))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := open(t, dying, w.plain()).Prune(ctx, nil, nil); err == nil {
+			t.Fatal("it collected")
+		}
+		if removed, err := images.Prune(ctx, nil, nil); err != nil || len(removed) != 0 {
+			t.Errorf("removed %v, %v", removed, err)
+		}
+		if _, err := client.ContentStore().Info(ctx, got.Digest); !errdefs.IsNotFound(err) {
+			t.Errorf("content of what was removed is still there: %v", err)
+		}
+		if left, err := client.LeasesService().List(ctx); err != nil || len(left) != 0 {
+			t.Errorf("leases %v are left, %v", left, err)
+		}
+	})
+}
+
+// dieAtCollection is as dead when a collection is asked for.
+type dieAtCollection struct{ leases.Manager }
+
+func (dieAtCollection) Delete(context.Context, leases.Lease, ...leases.DeleteOpt) error {
+	return errors.New("killed")
+}
+
 func TestPullFromDockersRegistry(t *testing.T) {
 	host := dockerRegistry(t, "")
 	each(t, func(t *testing.T, client *containerd.Client) {

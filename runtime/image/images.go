@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	containerd "github.com/containerd/containerd/v2/client"
@@ -190,44 +191,77 @@ func (i *Images) Prune(ctx context.Context, keep, fetching map[string]bool) (rem
 	if err != nil {
 		return nil, err
 	}
+	names = slices.DeleteFunc(names, func(name string) bool { return keep[name] || i.isPulling(name) })
+	begun, err := i.downloads(ctx)
+	if err != nil {
+		return nil, err
+	}
+	begun = slices.DeleteFunc(begun, func(lease leases.Lease) bool {
+		name, project := lease.Labels[ownLabel], lease.Labels[projectLabel]
+		return keep[name] || project != "" && fetching[project] || i.isPulling(name)
+	})
+	if len(names)+len(begun) == 0 {
+		return nil, i.collectAgain(ctx)
+	}
+	if err := i.announceCollection(ctx); err != nil {
+		return nil, err
+	}
 	for _, name := range names {
-		if keep[name] || i.isPulling(name) {
-			continue
-		}
 		if err := i.client.ImageService().Delete(ctx, name); err != nil && !errdefs.IsNotFound(err) {
 			return removed, fmt.Errorf("cannot remove image %s: %w", name, err)
 		}
 		removed = append(removed, name)
 	}
-	begun, err := i.downloads(ctx)
-	if err != nil {
-		return removed, err
-	}
 	for _, lease := range begun {
-		name, project := lease.Labels[ownLabel], lease.Labels[projectLabel]
-		if !keep[name] && !(project != "" && fetching[project]) && !i.isPulling(name) {
-			if err := i.client.LeasesService().Delete(ctx, lease); err != nil && !errdefs.IsNotFound(err) {
-				return removed, fmt.Errorf("cannot remove download of %s: %w", name, err)
-			}
-			removed = append(removed, name)
+		name := lease.Labels[ownLabel]
+		if err := i.client.LeasesService().Delete(ctx, lease); err != nil && !errdefs.IsNotFound(err) {
+			return removed, fmt.Errorf("cannot remove download of %s: %w", name, err)
 		}
-	}
-	if len(removed) == 0 {
-		return nil, nil
+		removed = append(removed, name)
 	}
 	return removed, i.collect(ctx)
 }
 
-// collect waits for a garbage collection. containerd offers one only with the deletion of a lease.
+// collection is the lease whose deletion is a garbage collection: containerd
+// offers one only so, and may wait for long before it collects by itself. It is
+// there before anything is deleted and tells, after a kill, that there is still
+// something to collect.
+const collection = "margolite-collection"
+
+func (i *Images) announceCollection(ctx context.Context) error {
+	_, err := i.client.LeasesService().Create(ctx, leases.WithID(collection))
+	if err != nil && !errdefs.IsAlreadyExists(err) {
+		return fmt.Errorf("cannot free the space of removed images: %w", err)
+	}
+	return nil
+}
+
+// collect waits for a garbage collection.
 func (i *Images) collect(ctx context.Context) error {
-	lease, err := i.client.LeasesService().Create(ctx, leases.WithRandomID())
-	if err == nil {
-		err = i.client.LeasesService().Delete(ctx, lease, leases.SynchronousDelete)
+	service := i.client.LeasesService()
+	err := service.Delete(ctx, leases.Lease{ID: collection}, leases.SynchronousDelete)
+	if errdefs.IsNotFound(err) { // not announced, or another collected meanwhile, maybe too soon for us
+		var lease leases.Lease
+		if lease, err = service.Create(ctx, leases.WithRandomID()); err == nil {
+			err = service.Delete(ctx, lease, leases.SynchronousDelete)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("cannot free the space of removed images: %w", err)
 	}
 	return nil
+}
+
+// collectAgain collects where a collection was announced and has not been.
+func (i *Images) collectAgain(ctx context.Context) error {
+	announced, err := i.client.LeasesService().List(ctx, "id=="+collection)
+	if err != nil {
+		return fmt.Errorf("cannot tell whether removed images have gone: %w", err)
+	}
+	if len(announced) == 0 {
+		return nil
+	}
+	return i.collect(ctx)
 }
 
 // Snapshotter is the name of the snapshotter that images are unpacked into.
