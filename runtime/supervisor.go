@@ -29,10 +29,10 @@ const (
 // left alone meanwhile.
 //
 // It looks at everything when it starts, when an event says that a task ended or
-// the health of a container changed, when it started one that others may wait for, whenever such an event may have been
-// missed, and when a restart is due. When somebody else changed the rules of the
-// kernel, it mends them. It does not look when nothing happens, save at the size
-// of logs.
+// the health of a container changed, when it started one that others may wait
+// for, whenever such an event may have been missed, and when a restart is due.
+// When somebody else changed the rules of the kernel, it mends them. It does not
+// look when nothing happens, save at the size of logs.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(e.within(ctx))
 	w := e.watch(ctx, endings)
