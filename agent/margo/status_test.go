@@ -189,7 +189,7 @@ func TestStatusIsReadStrictly(t *testing.T) {
 	}
 }
 
-func TestOverallStateIsTheMostSevereOfTheComponents(t *testing.T) {
+func TestST04OverallStateIsTheMostSevereOfTheComponents(t *testing.T) {
 	order := []margo.State{margo.Failed, margo.Removing, margo.Installing, margo.Pending, margo.Removed, margo.Installed}
 	for i, a := range order {
 		for j, b := range order {
@@ -201,6 +201,25 @@ func TestOverallStateIsTheMostSevereOfTheComponents(t *testing.T) {
 	}
 	if got := margo.OverallState(nil); got != margo.Installed {
 		t.Errorf("no components give %s", got)
+	}
+}
+
+// Components are processed one after the other, so that the most severe state
+// is that of the one being processed, as rc.1 wants it.
+func TestST16OverallStateFollowsTheComponentBeingProcessed(t *testing.T) {
+	for _, step := range []struct {
+		first, second, want margo.State
+	}{
+		{margo.Pending, margo.Pending, margo.Pending},
+		{margo.Installing, margo.Pending, margo.Installing},
+		{margo.Failed, margo.Pending, margo.Failed},
+		{margo.Installed, margo.Installing, margo.Installing},
+		{margo.Installed, margo.Failed, margo.Failed},
+		{margo.Installed, margo.Installed, margo.Installed},
+	} {
+		if got := margo.OverallState([]margo.ComponentStatus{{State: step.first}, {State: step.second}}); got != step.want {
+			t.Errorf("%s and %s give %s, want %s", step.first, step.second, got, step.want)
+		}
 	}
 }
 

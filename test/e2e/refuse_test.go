@@ -140,13 +140,13 @@ func TestBadDeploymentFailsAlone(t *testing.T) {
 			code   string
 			says   []string
 		}{
-			{name: "helm", raw: func(s string) string { return strings.Replace(s, "type: compose", "type: helm", 1) }, code: "UNSUPPORTED_TYPE", says: []string{"helm"}},
-			{name: "another device's id", change: func(d *wfmsim.Deployment) { d.DeviceID = "edge-02" }, code: "WRONG_DEVICE", says: []string{"edge-02"}},
-			{name: "an archive that escapes", change: revision("6.0.0"), code: "INVALID_PACKAGE", says: []string{"escape"}},
+			{name: "AD-03 AD-15 helm", raw: func(s string) string { return strings.Replace(s, "type: compose", "type: helm", 1) }, code: "UNSUPPORTED_TYPE", says: []string{"helm"}},
+			{name: "AD-14 AD-15 another device's id", change: func(d *wfmsim.Deployment) { d.DeviceID = "edge-02" }, code: "WRONG_DEVICE", says: []string{"edge-02"}},
+			{name: "PKG-05 PKG-08 an archive that escapes", change: revision("6.0.0"), code: "INVALID_PACKAGE", says: []string{"escape"}},
 			{name: "a key that is not supported", change: revision("7.0.0"), code: "COMPOSE_UNSUPPORTED", says: []string{"credential_spec", "web"}},
 			{name: "an image that is missing", change: revision("8.0.0"), code: "ARTIFACT_NOT_FOUND", says: []string{"nonesuch"}},
 			{name: "a package that is missing", change: revision("5.5.5"), code: "ARTIFACT_NOT_FOUND", says: []string{"5.5.5"}},
-			{name: "a container that ends at once", change: revision("9.0.0"), code: "CONTAINER_EXITED", says: []string{"web"}},
+			{name: "PKG-13 a container that ends at once", change: revision("9.0.0"), code: "CONTAINER_EXITED", says: []string{"web"}},
 		}
 		r.running()
 		r.install(r.Deployment(demoID, nil))

@@ -74,7 +74,7 @@ func (r *rig) settled(id string) {
 
 // After a reboot workloads come back from what the device holds, without a
 // network and with their data.
-func TestRebootWithoutNetwork(t *testing.T) {
+func TestPKG16RebootWithoutNetwork(t *testing.T) {
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		r.install(r.Deployment(demoID, map[string]any{"GREETING": "Still here"}))
@@ -98,7 +98,7 @@ func TestRebootWithoutNetwork(t *testing.T) {
 
 // What dies is started again: a container's process, and a whole shim with
 // everything that it kept.
-func TestKilledWorkloadsComeBack(t *testing.T) {
+func TestDS26DS31KilledWorkloadsComeBack(t *testing.T) {
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		r.install(r.Deployment(demoID, nil))

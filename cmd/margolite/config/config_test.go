@@ -52,7 +52,7 @@ func TestFilesThatSetNothingMeanTheDefaults(t *testing.T) {
 	}
 }
 
-func TestEveryKeyReachesItsPlace(t *testing.T) {
+func TestAUTH01POL04EveryKeyReachesItsPlace(t *testing.T) {
 	c, err := config.Parse("config.yaml", []byte(`
 device:
   id: plant-a/gw-07
@@ -162,7 +162,7 @@ log:
 
 // Each revision and each way to the WFM uses other keys. What is not used is
 // empty, also where the packaged file was taken and a single key changed.
-func TestWhatIsNotUsedIsEmpty(t *testing.T) {
+func TestPOL09EachWayToTheWFMHasItsKeys(t *testing.T) {
 	packaged, err := os.ReadFile(packaged)
 	if err != nil {
 		t.Fatal(err)
@@ -259,7 +259,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"a list in the place of the file", "- a\n", `f:1: expected a section, got a list`},
 		{"text in the place of the file", "margolite\n", `f:1: expected a section, got the text "margolite"`},
 		{"text in the place of a section", "poll: 60s\n", `f:1: poll: expected a section, got the text "60s"`},
-		{"a list in the place of text", "wfm:\n  url: [https://a]\n", `f:2: wfm.url: expected text (in quotes where it could be something else), got a list`},
+		{"DEV-02 a list in the place of text", "wfm:\n  url: [https://a]\n", `f:2: wfm.url: expected text (in quotes where it could be something else), got a list`},
 		{"a number in the place of text", "device:\n  serialNumber: 0815\n", `f:2: device.serialNumber: expected text (in quotes where it could be something else), got the number "0815"`},
 		{"a boolean in the place of text", "device:\n  vendor: true\n", `f:2: device.vendor: expected text (in quotes where it could be something else), got "true"`},
 		{"a date in the place of text", "device:\n  vendor: 2026-01-02\n", `f:2: device.vendor: expected text (in quotes where it could be something else), got "2026-01-02" of the type "!!timestamp"`},
@@ -294,7 +294,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"a vendor on two lines", "device:\n  vendor: \"a\\nb\"\n", "f:2: device.vendor: expected text without control characters"},
 		{"a label without value", "device:\n  labels:\n    a:\n", "f:3: device.labels.a: expected text, a number, true or false, or a list of texts or of numbers"},
 		{"a label that is a section", "device:\n  labels:\n    a: {b: c}\n", "f:3: device.labels.a: expected text, a number, true or false, or a list of texts or of numbers"},
-		{"a label with a mixed list", "device:\n  labels:\n    a: [b, 1]\n", "f:3: device.labels.a: expected text, a number, true or false, or a list of texts or of numbers"},
+		{"CAP-09 a label with a mixed list", "device:\n  labels:\n    a: [b, 1]\n", "f:3: device.labels.a: expected text, a number, true or false, or a list of texts or of numbers"},
 		{"a label that is no number", "device:\n  labels:\n    a: .nan\n", "f:3: device.labels.a: expected text, a number, true or false, or a list of texts or of numbers"},
 		{"a relative path", "state:\n  dir: state\n", `f:2: state.dir: expected an absolute path, got "state"`},
 		{"an empty path", "wfm:\n  key: \"\"\n", `f:2: wfm.key: expected an absolute path, got ""`},
@@ -306,7 +306,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"a mirror with a path", "registries:\n  a:\n    mirrors:\n      - b\n      - c/d\n", `f:5: registries.a.mirrors[1]: expected a host, or host:port, got "c/d"`},
 		{"a mirror that is missing", "registries:\n  a:\n    mirrors:\n      -\n", "f:4: registries.a.mirrors[0]: expected text, got nothing"},
 
-		{"a URL without TLS", "wfm:\n  url: http://wfm.example\n", "f:2: wfm.url: expected a URL that begins with https:// or git+https://"},
+		{"AUTH-01 a URL without TLS", "wfm:\n  url: http://wfm.example\n", "f:2: wfm.url: expected a URL that begins with https:// or git+https://"},
 		{"a URL without host", "wfm:\n  url: https:///margo\n", "f:2: wfm.url: expected a host after https://, with a port where it is not 443"},
 		{"a URL with a password", "wfm:\n  url: https://me:secret@wfm.example\n", "f:2: wfm.url: expected a URL without user and password; those of a gateway are in the file that wfm.authorization names"},
 		{"a URL with a query", "wfm:\n  url: https://wfm.example/?a=b\n", "f:2: wfm.url: expected a URL without a query"},
