@@ -21,7 +21,7 @@ const demoID = "ad9b614e-8912-45f4-a523-372358765def"
 // Services reach each other by name and the host reaches the published port;
 // an update recreates only what changed and keeps the volume; a removal leaves
 // nothing but the volume; the WFM hears of each step, in order.
-func TestDS29DS30POL14DEV01InstallUpdateRemove(t *testing.T) {
+func TestDS29DS30ST01ST17POL14DEV01InstallUpdateRemove(t *testing.T) {
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		r.install(r.Deployment(demoID, nil))
@@ -88,7 +88,7 @@ func TestDS29DS30POL14DEV01InstallUpdateRemove(t *testing.T) {
 
 // Two deployments of one application live side by side; components of a
 // deployment that a revision no longer has are removed.
-func TestDeploymentsAndComponentsAreApart(t *testing.T) {
+func TestDS17DeploymentsAndComponentsAreApart(t *testing.T) {
 	const otherID = "ad9b614e-8912-45f4-a523-372358765dee" // shares all but its end
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()

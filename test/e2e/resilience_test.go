@@ -18,7 +18,7 @@ import (
 
 // Workloads do not need the agent: they answer while it is stopped, and it
 // touches none of them when it starts without a WFM.
-func TestAgentRestartsOffline(t *testing.T) {
+func TestPOL05AgentRestartsOffline(t *testing.T) {
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		r.install(r.Deployment(demoID, nil))
@@ -130,7 +130,7 @@ func TestDS26DS31KilledWorkloadsComeBack(t *testing.T) {
 }
 
 // One hundred polls that bring nothing write nothing and ask nothing else.
-func TestUnchangedPollsWriteNothing(t *testing.T) {
+func TestDS05UnchangedPollsWriteNothing(t *testing.T) {
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		r.install(r.Deployment(demoID, nil))
@@ -220,7 +220,7 @@ func (r *rig) files() map[string]string {
 
 // Reports that could not be delivered are delivered when the WFM is back: every
 // one, in order, also those of a deployment that is gone by then.
-func TestReportsSurviveAnAbsentWFM(t *testing.T) {
+func TestPOL05ReportsSurviveAnAbsentWFM(t *testing.T) {
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		_, err := r.WFM.Faults().Inject(unavailable("status"))

@@ -78,6 +78,18 @@ func TestTables(t *testing.T) {
 	}
 }
 func helper(t *testing.T) { t.Run("PKG-01 in a helper", f) }
+func TestOtherTables(t *testing.T) {
+	cases := []test{{"AD-12 in another variable of that name", ""}}
+	for _, c := range cases {
+		for _, name := range []string{"PKG-02 nested"} {
+			t.Run(name, func(t *testing.T) { t.Run(c.name, f) })
+		}
+	}
+	for _, row := range table {
+		t.Run(row.name, f)
+	}
+}
+var table = []test{{name: "PKG-03 outside"}}
 `,
 		"b_test.go":           "package b\nfunc TestERR01(t *testing.T) {}\n",
 		"a/a.go":              "package a\nfunc TestERR02(t *testing.T) {}\n",
@@ -119,6 +131,9 @@ func helper(t *testing.T) { t.Run("PKG-01 in a helper", f) }
 		"AD-07":  "a.TestTables/AD-07_in_a_variable",
 		"AD-09":  "a.TestTables/AD-09_in_a_list",
 		"PKG-01": "a.helper/PKG-01_in_a_helper",
+		"AD-12":  "a.TestOtherTables/AD-12_in_another_variable_of_that_name",
+		"PKG-02": "a.TestOtherTables/PKG-02_nested",
+		"PKG-03": "a.TestOtherTables/PKG-03_outside",
 		"ERR-01": "TestERR01",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -77,7 +78,12 @@ func scan(root string) (shownBy, error) {
 // add takes up the tests of one file. Subtests count in helpers, too, under
 // their name.
 func (s shownBy) add(file string, parsed *ast.File) {
-	variables := variablesOf(parsed)
+	global := make(map[string]*ast.CompositeLit)
+	for _, decl := range parsed.Decls {
+		if _, ok := decl.(*ast.GenDecl); ok {
+			variablesOf(decl, global)
+		}
+	}
 	for _, decl := range parsed.Decls {
 		f, ok := decl.(*ast.FuncDecl)
 		if !ok || f.Body == nil {
@@ -89,6 +95,8 @@ func (s shownBy) add(file string, parsed *ast.File) {
 				s[id] = append(s[id], t)
 			}
 		}
+		variables := maps.Clone(global)
+		variablesOf(f.Body, variables)
 		for _, name := range subtests(f.Body, variables) {
 			for _, id := range idsOfName(name) {
 				t.sub = strings.ReplaceAll(name, " ", "_")
@@ -125,11 +133,9 @@ func ids(text string) []string {
 	return all
 }
 
-// variablesOf are the tables that a file gives names, at its top or within
-// functions.
-func variablesOf(parsed *ast.File) map[string]*ast.CompositeLit {
-	variables := make(map[string]*ast.CompositeLit)
-	ast.Inspect(parsed, func(n ast.Node) bool {
+// variablesOf adds the tables that have names in a part of a file.
+func variablesOf(part ast.Node, variables map[string]*ast.CompositeLit) {
+	ast.Inspect(part, func(n ast.Node) bool {
 		var names []ast.Expr
 		var values []ast.Expr
 		switch n := n.(type) {
@@ -155,7 +161,6 @@ func variablesOf(parsed *ast.File) map[string]*ast.CompositeLit {
 		}
 		return true
 	})
-	return variables
 }
 
 // subtests are the names of the subtests that are run in a function, as far as
