@@ -18,6 +18,9 @@ import (
 
 // A field reads one value of the file into its place, and reports what is wrong
 // with it to the reader.
+//
+// What makes fields must not be inlined: every key of the schema would have its
+// own copy of the code, 40 KB in all.
 type field func(r *reader, key string, n *yaml.Node)
 
 // reader collects the mistakes of one file.
@@ -130,6 +133,7 @@ func join(section, name string) string {
 // fields are the keys of a section.
 type fields map[string]field
 
+//go:noinline
 func section(known fields) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.MappingNode, mapTag, "a section") {
@@ -149,6 +153,8 @@ func section(known fields) field {
 }
 
 // table is a section whose keys the operator chooses.
+//
+//go:noinline
 func table[T any](into *map[string]T, name check, row func(*T) field) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.MappingNode, mapTag, "a section") {
@@ -169,6 +175,7 @@ func table[T any](into *map[string]T, name check, row func(*T) field) field {
 	}
 }
 
+//go:noinline
 func text(into *string, valid check) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.ScalarNode, textTag, "text (in quotes where it could be something else)") {
@@ -182,6 +189,7 @@ func text(into *string, valid check) field {
 	}
 }
 
+//go:noinline
 func list(into *[]string, most int, valid check) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.SequenceNode, listTag, "a list") {
@@ -203,6 +211,7 @@ func list(into *[]string, most int, valid check) field {
 	}
 }
 
+//go:noinline
 func flag(into *bool) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.ScalarNode, flagTag, "true or false") {
@@ -214,6 +223,7 @@ func flag(into *bool) field {
 	}
 }
 
+//go:noinline
 func number(into *int, least, most int) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.ScalarNode, intTag, "a number") {
@@ -228,6 +238,7 @@ func number(into *int, least, most int) field {
 	}
 }
 
+//go:noinline
 func duration(into *time.Duration, least, most time.Duration) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.ScalarNode, textTag, "a duration with its unit, such as 60s or 5m") {
@@ -249,6 +260,8 @@ func duration(into *time.Duration, least, most time.Duration) field {
 
 // size is a number of bytes, with the units of Compose files and with those of
 // the standard: 500k, 10m, 1g, 256KiB, 1MiB, 1GiB. All of them are binary.
+//
+//go:noinline
 func size(into *int64, least, most int64) field {
 	units := map[string]int64{
 		"": 1, "b": 1,
@@ -279,6 +292,8 @@ func size(into *int64, least, most int64) field {
 
 // windows are times of the week, in the time zone of the device where they name
 // none.
+//
+//go:noinline
 func windows(into *policy.Windows) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		var texts []string
@@ -295,6 +310,8 @@ type values []string
 
 // choice is one of the words that are possible now. Those of later belong to
 // the format, but this version cannot honour them.
+//
+//go:noinline
 func choice(into *string, now, later values) field {
 	return text(into, func(s string) error {
 		switch {
@@ -308,6 +325,7 @@ func choice(into *string, now, later values) field {
 	})
 }
 
+//go:noinline
 func level(into *slog.Level) field {
 	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
 	return func(r *reader, key string, n *yaml.Node) {
@@ -321,6 +339,8 @@ func level(into *slog.Level) field {
 
 // labels are those of the capabilities document: CAP-09 allows text, numbers,
 // booleans, and lists of texts or of numbers.
+//
+//go:noinline
 func labels(into *map[string]any) field {
 	return table(into, line, func(value *any) field {
 		return func(r *reader, key string, n *yaml.Node) {
