@@ -13,7 +13,7 @@ BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLA
 
 TARGETS := linux/amd64 linux/arm64 linux/arm/7 linux/arm/6 linux/riscv64
 
-.PHONY: all build test lint bench demo cross clean
+.PHONY: all build test lint fuzz bench demo cross clean
 
 all: build
 
@@ -29,6 +29,9 @@ test: ## everything, on real containerd and runc; needs root
 
 lint: ## format, vet, staticcheck, for both flavours
 	build/lint
+
+fuzz: ## every parser for FUZZTIME (5s)
+	build/fuzz $(FUZZTIME)
 
 bench: build ## sizes, memory, times beside nerdctl and docker, bytes written
 	build/need runc busybox
