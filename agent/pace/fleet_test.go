@@ -91,14 +91,14 @@ func TestAFleetSpreads(t *testing.T) {
 			70 * time.Minute, 200, 200,
 		},
 		"when a window opens": {
-			pace.Rules{Interval: time.Minute, Windows: windows(t, "12:05-16:00")},
+			pace.Rules{Interval: time.Minute, Windows: windows(t, "12:02-16:00")},
 			func(time.Duration) (bool, error) { return true, nil },
-			5 * time.Minute, 200, 200,
+			2 * time.Minute, 200, 200,
 		},
 		"when a window opens for two minutes only": {
-			pace.Rules{Interval: time.Hour, Windows: windows(t, "12:05-12:07")},
+			pace.Rules{Interval: time.Hour, Windows: windows(t, "12:02-12:04")},
 			func(time.Duration) (bool, error) { return true, nil },
-			5 * time.Minute, 200, 200,
+			2 * time.Minute, 200, 200,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -210,7 +211,7 @@ func TestPOL01DowntimeHoldsEveryRequestBack(t *testing.T) {
 func TestERR04WhoeverCallsTheWFMWaits(t *testing.T) {
 	type waiter struct {
 		*pace.Silence
-		skew time.Duration // of the system's clock
+		skew atomic.Int64 // of the system's clock
 		took func() time.Duration
 	}
 	begin := func(ctx context.Context, prepare func(*waiter), downtime policy.Windows) *waiter {
@@ -218,7 +219,9 @@ func TestERR04WhoeverCallsTheWFMWaits(t *testing.T) {
 		began := time.Now()
 		w.Silence = pace.NewSilence(pace.SilenceOptions{
 			WFM: plant, Downtime: downtime, Random: most, Logger: slog.New(slog.DiscardHandler),
-			Now: func() pace.Moment { return pace.Moment{Wall: time.Now().UTC().Add(w.skew), Up: time.Since(began)} },
+			Now: func() pace.Moment {
+				return pace.Moment{Wall: time.Now().UTC().Add(time.Duration(w.skew.Load())), Up: time.Since(began)}
+			},
 		})
 		prepare(w)
 		done := make(chan error, 1)
@@ -253,7 +256,7 @@ func TestERR04WhoeverCallsTheWFMWaits(t *testing.T) {
 		},
 		"POL-01 downtime":                  {nothing, "00:00-04:00 UTC", nothing, 4 * time.Hour, 4*time.Hour + time.Minute},
 		"POL-01 downtime that is given up": {nothing, "00:00-04:00 UTC", func(w *waiter) { w.Configure(plant, nil) }, 0, 0},
-		"POL-01 downtime by a wrong clock": {nothing, "00:00-04:00 UTC", func(w *waiter) { w.skew = 5 * time.Hour }, 0, 2 * time.Minute},
+		"POL-01 downtime by a wrong clock": {nothing, "00:00-04:00 UTC", func(w *waiter) { w.skew.Store(int64(5 * time.Hour)) }, 0, 2 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
