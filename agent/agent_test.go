@@ -121,7 +121,13 @@ func (s *site) publish(version uint64, documents map[string]string) {
 // heard waits until the WFM heard exactly these states of a deployment.
 func (s *site) heard(id string, want ...string) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	s.heardWithin(patience, id, want...)
+}
+
+// heardWithin is heard with more patience.
+func (s *site) heardWithin(d time.Duration, id string, want ...string) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), d)
 	defer cancel()
 	for {
 		got, more := s.wfm.heard(id)
@@ -367,8 +373,8 @@ func TestReportsDoNotBlockEachOther(t *testing.T) {
 	s.heard(first, "pending@1", "installing@1", "installed@1") // the others were dropped
 }
 
-// ERR-04: no request comes before Retry-After has passed, not even by hand.
-func TestRetryAfterIsHonoured(t *testing.T) {
+// No request comes before Retry-After has passed, not even by hand.
+func TestERR04SyncDoesNotBreakSilence(t *testing.T) {
 	s := newSite(t)
 	s.sync()
 	s.wfm.fail("manifest", &wfm.Error{Op: "get state manifest", Status: 503, RetryAfter: time.Hour})
@@ -408,6 +414,7 @@ type fakeWFM struct {
 	refusals  map[string]int
 	failures  map[string]error
 	log       []string
+	times     []time.Time // of the calls in log
 	full      bool
 	held      map[string]chan struct{}
 	more      chan struct{}
@@ -496,6 +503,7 @@ func (f *fakeWFM) asked() int { return len(f.calls()) }
 // call notes a call and says whether it fails. The caller holds mu.
 func (f *fakeWFM) call(name string) error {
 	f.log = append(f.log, name)
+	f.times = append(f.times, time.Now())
 	return f.failures[name]
 }
 

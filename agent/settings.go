@@ -23,7 +23,7 @@ type Settings struct {
 type settings struct{ atomic.Pointer[Settings] }
 
 // Configure replaces the settings. What runs is not touched and no work is cut
-// off: it goes on with the settings that it began with. The WFM is asked soon,
+// off: it goes on with the settings that it read. The WFM is asked soon,
 // and changes that wait for the gate ask it again. What the WFM asked for holds
 // on, unless it is another WFM now.
 func (a *Agent) Configure(s Settings) {

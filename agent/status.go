@@ -93,6 +93,12 @@ func (p *poller) status() control.WFMStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	plan := p.state.plan
+	if left := hold.Left(); left > 0 { // the plan may be older
+		plan.Reason = hold.Reason()
+		if end := now.Add(left); plan.Next.Before(end) {
+			plan.Next = end
+		}
+	}
 	s := control.WFMStatus{Reachable: p.state.reachable, Refused: p.state.refused, Waiting: string(plan.Reason)}
 	if p.state.err != nil {
 		s.LastError = p.state.err.Error()
