@@ -19,6 +19,7 @@ import (
 	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/policy"
@@ -40,6 +41,8 @@ type site struct {
 	wfm     *fakeWFM
 	runtime *fakeRuntime
 	gate    *fakeGate
+	poll    pace.Rules
+	logger  *slog.Logger
 	dir     string
 
 	store *store.Store
@@ -52,6 +55,8 @@ func newSite(t *testing.T, prepare ...func(*site)) *site {
 	t.Helper()
 	s := &site{
 		t: t, dir: t.TempDir(), wfm: newFakeWFM(), runtime: newFakeRuntime(), gate: &fakeGate{},
+		poll:   pace.Rules{Interval: time.Hour}, // the tests say when
+		logger: slog.New(slog.DiscardHandler),
 	}
 	for _, p := range prepare {
 		p(s)
@@ -69,16 +74,14 @@ func (s *site) start() {
 		s.t.Fatal(err)
 	}
 	s.agent = agent.New(agent.Options{
-		Device:       agent.Device{ID: deviceID},
-		PollInterval: time.Hour, // the tests say when
-		WFM:          s.wfm,
-		Store:        s.store,
-		Runtime:      s.runtime,
-		Gate:         s.gate,
+		Settings: s.settings(),
+		WFM:      s.wfm,
+		Store:    s.store,
+		Runtime:  s.runtime,
 		Facts: func() (capability.Facts, error) {
 			return capability.Facts{CPU: capability.CPU{Cores: 1, Architecture: "arm"}, Memory: 64 << 20, Storage: 1 << 30}, nil
 		},
-		Logger: slog.New(slog.DiscardHandler),
+		Logger: s.logger,
 		Now:    time.Now,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -94,6 +97,10 @@ func (s *site) start() {
 		}
 		s.stop = func() {}
 	}
+}
+
+func (s *site) settings() agent.Settings {
+	return agent.Settings{Device: agent.Device{ID: deviceID}, URL: "https://wfm.example", Poll: s.poll, Gate: s.gate}
 }
 
 // sync lets the agent poll and fails the test if that fails.
@@ -114,7 +121,13 @@ func (s *site) publish(version uint64, documents map[string]string) {
 // heard waits until the WFM heard exactly these states of a deployment.
 func (s *site) heard(id string, want ...string) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	s.heardWithin(patience, id, want...)
+}
+
+// heardWithin is heard with more patience.
+func (s *site) heardWithin(d time.Duration, id string, want ...string) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), d)
 	defer cancel()
 	for {
 		got, more := s.wfm.heard(id)
@@ -360,8 +373,8 @@ func TestReportsDoNotBlockEachOther(t *testing.T) {
 	s.heard(first, "pending@1", "installing@1", "installed@1") // the others were dropped
 }
 
-// ERR-04: no request comes before Retry-After has passed, not even by hand.
-func TestRetryAfterIsHonoured(t *testing.T) {
+// No request comes before Retry-After has passed, not even by hand.
+func TestERR04SyncDoesNotBreakSilence(t *testing.T) {
 	s := newSite(t)
 	s.sync()
 	s.wfm.fail("manifest", &wfm.Error{Op: "get state manifest", Status: 503, RetryAfter: time.Hour})
@@ -401,6 +414,7 @@ type fakeWFM struct {
 	refusals  map[string]int
 	failures  map[string]error
 	log       []string
+	times     []time.Time // of the calls in log
 	full      bool
 	held      map[string]chan struct{}
 	more      chan struct{}
@@ -489,6 +503,7 @@ func (f *fakeWFM) asked() int { return len(f.calls()) }
 // call notes a call and says whether it fails. The caller holds mu.
 func (f *fakeWFM) call(name string) error {
 	f.log = append(f.log, name)
+	f.times = append(f.times, time.Now())
 	return f.failures[name]
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
 )
@@ -26,6 +27,7 @@ const (
 // deployment, for as long as it takes.
 type reporter struct {
 	wfm     WFM
+	silence *pace.Silence
 	store   *store.Store
 	hub     *hub
 	logger  *slog.Logger
@@ -33,8 +35,8 @@ type reporter struct {
 	logged  string        // the last problem that was logged, to log it once
 }
 
-func newReporter(o Options, h *hub) *reporter {
-	return &reporter{wfm: o.WFM, store: o.Store, hub: h, logger: o.Logger, pending: make(chan struct{}, 1)}
+func newReporter(o Options, s *pace.Silence, h *hub) *reporter {
+	return &reporter{wfm: o.WFM, silence: s, store: o.Store, hub: h, logger: o.Logger, pending: make(chan struct{}, 1)}
 }
 
 // poke says that there is something in the outbox, or that the WFM answers.
@@ -44,9 +46,15 @@ func (r *reporter) poke() { poke(r.pending) }
 func (r *reporter) run(ctx context.Context) error {
 	retry := backoff{first: reportFirst, most: reportMost}
 	for {
+		if r.silence.Wait(ctx) != nil {
+			return nil
+		}
 		read, err := r.deliver(ctx)
 		if ctx.Err() != nil {
 			return nil
+		}
+		if errors.Is(err, errHeld) || r.silence.Hold().Downtime > 0 {
+			continue // in downtime errors are of no interest (POL-02)
 		}
 		r.note(err)
 		if err == nil {
@@ -61,13 +69,8 @@ func (r *reporter) run(ctx context.Context) error {
 			}
 			continue
 		}
-		// A poll that succeeds wakes it early, but never before the WFM's own
-		// request for silence has passed (ERR-04).
-		if _, after := wfm.Retry(err); after > 0 {
-			if !wait(ctx, after, nil, nil) {
-				return nil
-			}
-		} else if !wait(ctx, retry.fail(), r.pending, nil) {
+		// A poll that succeeds wakes it early.
+		if !wait(ctx, retry.fail(), r.pending, nil) {
 			return nil
 		}
 	}
@@ -89,7 +92,12 @@ func (r *reporter) deliver(ctx context.Context) (read int, err error) {
 		if blocked[report.Deployment] {
 			continue
 		}
+		if r.silence.Hold().Left() > 0 {
+			err = errHeld // somebody else was answered meanwhile
+			break
+		}
 		postErr := r.wfm.PostStatus(ctx, report.Deployment, report.Body)
+		r.silence.Note(postErr)
 		if postErr == nil {
 			r.delivered(report)
 		}

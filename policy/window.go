@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -325,7 +324,11 @@ func (ws Windows) spans(t time.Time, days int) []span {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b span) int { return cmp.Or(a.start.Compare(b.start), a.end.Compare(b.end)) })
+	for i := range all { // they are few, and those of one window in order
+		for j := i; j > 0 && all[j].start.Before(all[j-1].start); j-- {
+			all[j], all[j-1] = all[j-1], all[j]
+		}
+	}
 	merged := all[:0]
 	for _, s := range all {
 		if n := len(merged); n > 0 && !s.start.After(merged[n-1].end) {

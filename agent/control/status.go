@@ -33,6 +33,13 @@ type WFMStatus struct {
 	NextPoll    *time.Time `json:"nextPoll,omitempty"`
 	LastError   string     `json:"lastError,omitempty"` // of the last poll; empty when it succeeded
 	Refused     string     `json:"refused,omitempty"`   // why the manifest that the WFM publishes now was refused
+
+	// Waiting is what the next poll waits for: interval, backoff, refused,
+	// retired, window, silence or downtime.
+	Waiting       string     `json:"waiting,omitempty"`
+	SilentUntil   *time.Time `json:"silentUntil,omitempty"`   // the WFM asked not to be called before
+	ClosedUntil   *time.Time `json:"closedUntil,omitempty"`   // the desired state is asked for in windows only
+	DowntimeUntil *time.Time `json:"downtimeUntil,omitempty"` // nothing is sent before
 }
 
 // Manifest is the accepted state manifest.

@@ -15,6 +15,7 @@ import (
 	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/build"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/policy"
@@ -72,17 +73,19 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	}
 
 	a := agent.New(agent.Options{
-		Device:       device,
-		URL:          cfg.WFM.URL,
-		PollInterval: cfg.Poll.Interval,
-		Settle:       cfg.Runtime.Settle,
+		Settings: agent.Settings{
+			Device: device,
+			URL:    cfg.WFM.URL,
+			Poll:   pace.Rules{Interval: cfg.Poll.Interval},
+			Settle: cfg.Runtime.Settle,
+			Gate:   gate,
+		},
 		Program: control.AgentStatus{
 			Version: build.Version(), Commit: build.Commit(), Flavour: build.Flavour, Started: time.Now().UTC(),
 		},
 		WFM:     newConnection(cfg, logger),
 		Store:   records,
 		Runtime: workloads.Engine,
-		Gate:    gate,
 		Facts:   discover(cfg),
 		Logger:  logger,
 		Now:     time.Now,
