@@ -41,7 +41,7 @@ func TestImportsGoOneWay(t *testing.T) {
 
 // The documents of the wire and the socket are known to nobody below them.
 func TestDocumentsKnowNobody(t *testing.T) {
-	for _, p := range []string{"agent/margo", "agent/control", "agent/identity"} {
+	for _, p := range []string{"agent/margo", "agent/control", "agent/clock", "agent/identity"} {
 		for _, line := range goList(t, "-f", "{{join .Imports \"\\n\"}}", "./"+p) {
 			if strings.HasPrefix(line, module) {
 				t.Errorf("%s must not import %s", p, line)
