@@ -22,12 +22,8 @@ import (
 	"github.com/margolite/margolite/runtime/network"
 )
 
-const (
-	// leastFree is the free space below which an update of any size is doubtful.
-	leastFree = 64 << 20
-	// expiryNotice is how long before its end a certificate is worth a word.
-	expiryNotice = 14 * 24 * time.Hour
-)
+// leastFree is the free space below which an update of any size is doubtful.
+const leastFree = 64 << 20
 
 // finding is the outcome of looking at one thing.
 type finding struct {
@@ -186,8 +182,8 @@ func wfmFindings(ctx context.Context, cfg *config.Config) []finding {
 	for _, w := range way.identity.Warnings() {
 		findings = append(findings, finding{"identity", w.Error(), w.Mend(), false})
 	}
-	if left := time.Until(way.identity.NotAfter()); left > 0 && left < expiryNotice {
-		findings = append(findings, finding{"identity", fmt.Sprintf("the certificate expires in %s", left.Round(time.Hour)), "have it renewed", false})
+	if e := way.identity.Expiry(way.files.Now()); e.Level == slog.LevelWarn { // that it has expired is a warning above
+		findings = append(findings, finding{"identity", fmt.Sprintf("the certificate expires in %s", e.Left.Round(time.Hour)), "have it renewed", false})
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
