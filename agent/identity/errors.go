@@ -50,7 +50,8 @@ type Error struct {
 
 func (e *Error) Error() string {
 	if !e.Floor.IsZero() {
-		return fmt.Sprintf("%s: %v; this device's clock is wrong, it is past %s", e.Object, e.Err, e.Floor.UTC().Format(time.RFC3339))
+		past := e.Floor.UTC().Format(time.RFC3339)
+		return fmt.Sprintf("%s: %v; this device's clock is wrong, it is past %s", e.Object, e.Err, past)
 	}
 	return fmt.Sprintf("%s: %v", e.Object, e.Err)
 }
@@ -77,7 +78,8 @@ func (e *Error) Mend() string {
 	case Misconfigured:
 		return "correct wfm.ids: SPIFFE IDs of the device's own trust domain, as the WFM's certificate has them"
 	case Unauthenticated:
-		return "compare wfm.identityService (ca, pins) with the certificate of the identity service; a proxy that opens TLS cannot be on the way"
+		return "compare wfm.identityService (ca, pins) with the certificate of the identity service; " +
+			"a proxy that opens TLS cannot be on the way"
 	case OtherTrustDomain:
 		return "correct wfm.url, or install certificate and trust bundle of the WFM's trust domain"
 	case Untrusted:
