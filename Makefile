@@ -7,8 +7,10 @@ TAGS    := grpcnotrace,osusergo,netgo,no_rdt
 SHIM    := no_grpc,osusergo,netgo
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+# Of the commit, never of the build: the same commit gives the same bytes.
+TIME    ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),$(SOURCE_DATE_EPOCH))
 STAMP   := github.com/margolite/margolite/build
-LDFLAGS := -s -w -X $(STAMP).version=$(VERSION) -X $(STAMP).commit=$(COMMIT)
+LDFLAGS := -s -w -X $(STAMP).version=$(VERSION) -X $(STAMP).commit=$(COMMIT) -X $(STAMP).time=$(TIME)
 BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 
 TARGETS := linux/amd64 linux/arm64 linux/arm/7 linux/arm/6 linux/riscv64

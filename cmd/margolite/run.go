@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/margolite/margolite/agent"
+	"github.com/margolite/margolite/agent/clock"
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/pace"
@@ -104,8 +105,10 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 }
 
 func newConnection(cfg *config.Config, logger *slog.Logger) *connection {
+	present := clock.New(time.Now, build.Time())
 	return &connection{url: cfg.WFM.URL, logger: logger, files: identity.Options{
-		Certificate: cfg.WFM.Certificate, Key: cfg.WFM.Key, TrustBundle: cfg.WFM.TrustBundle, Now: time.Now,
+		Certificate: cfg.WFM.Certificate, Key: cfg.WFM.Key, TrustBundle: cfg.WFM.TrustBundle,
+		Now: present.Now, WrongClock: present.Wrong,
 	}}
 }
 
