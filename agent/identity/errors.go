@@ -14,6 +14,7 @@ const (
 	KeyMismatch Reason = "key mismatch" // certificate and key do not belong together
 	NotClient   Reason = "not a client" // the certificate is not that of a WFM client
 	KeyExposed  Reason = "key exposed"  // others than the owner can read the key
+	UnfitKey    Reason = "unfit key"    // of a kind or size that cannot sign requests
 )
 
 // Reasons that lie in a chain of certificates, the device's own or the peer's.
@@ -54,6 +55,8 @@ func (e *Error) Mend() string {
 		return "have a certificate issued with the URI SAN spiffe://<trust domain>/margo/wfm/<wfm>/client/<client>"
 	case KeyExposed:
 		return "make the key readable for its owner only: chmod 600"
+	case UnfitKey:
+		return "have a certificate issued for an ECDSA key (P-256 or P-384) or an RSA key of at least 2048 bits"
 	case OtherTrustDomain:
 		return "correct wfm.url, or install certificate and trust bundle of the WFM's trust domain"
 	case Untrusted:
