@@ -23,6 +23,7 @@ require (
 	github.com/opencontainers/go-digest v1.0.0 // digests, checked by the standard library
 	github.com/opencontainers/image-spec v1.1.1 // manifests and image configurations
 	github.com/opencontainers/runtime-spec v1.3.0 // what runc is told
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.1 // tests: bodies against the published schemas; compose-go has it linked anyway
 	github.com/sirupsen/logrus v1.10.2 // containerd's logger behind its log package
 	github.com/spiffe/go-spiffe/v2 v2.9.0 // SPIFFE IDs; 7 KB
 	github.com/vishvananda/netlink v1.3.1 // bridges, links and addresses, without the ip program
@@ -89,7 +90,6 @@ require (
 	github.com/prometheus/client_model v0.6.2 // indirect
 	github.com/prometheus/common v0.70.1 // indirect
 	github.com/prometheus/procfs v0.21.1 // indirect
-	github.com/santhosh-tekuri/jsonschema/v6 v6.0.1 // indirect
 	github.com/segmentio/asm v1.2.1 // indirect
 	github.com/valyala/fastjson v1.6.10 // indirect
 	github.com/vishvananda/netns v0.0.5 // indirect

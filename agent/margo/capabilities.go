@@ -199,13 +199,15 @@ func (c Capabilities) marshalOlder(revision Revision) ([]byte, error) {
 }
 
 // older is the form of rc.1. It has room for one set of cores, which is the
-// largest, since a workload has to fit into one (CAP-12).
+// largest, since a workload has to fit into one (CAP-12), and for whole cores.
 func (p propertiesBody) older() olderProperties {
 	older := olderProperties{ID: p.ID, Vendor: p.Vendor, ModelNumber: p.ModelNumber, SerialNumber: p.SerialNumber, Roles: []string{"Gateway"}}
 	if h := p.hostingBody; h != nil {
+		cpu := slices.MaxFunc(h.CPUs, func(a, b CPU) int { return cmp.Compare(a.Cores, b.Cores) })
+		cpu.Cores = max(math.Floor(cpu.Cores), 1)
 		older.Roles = []string{"Standalone Device"}
 		older.Resources = &olderResources{
-			CPU:         slices.MaxFunc(h.CPUs, func(a, b CPU) int { return cmp.Compare(a.Cores, b.Cores) }),
+			CPU:         cpu,
 			Memory:      spaced(h.Memory),
 			Storage:     spaced(h.Storage),
 			Peripherals: h.Peripherals,
