@@ -90,7 +90,8 @@ const maxETag = 1 << 10
 // with control characters would keep the request from being sent, and "*" would
 // match every manifest there will ever be.
 func usableETag(etag string) bool {
-	return etag != "" && len(etag) <= maxETag && etag != "*" &&
+	bare := strings.Trim(etag, " \t")
+	return bare != "" && bare != "*" && len(etag) <= maxETag &&
 		!strings.ContainsFunc(etag, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f })
 }
 
