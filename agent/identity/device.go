@@ -100,11 +100,12 @@ func (d *Device) NotAfter() time.Time { return d.current.Load().chain[0].NotAfte
 // working and yet are no reason not to start.
 func (d *Device) Warnings() []*Error {
 	leaf := d.current.Load().chain[0]
+	at := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 	switch now := d.now(); {
 	case now.Before(leaf.NotBefore):
-		return []*Error{fault(NotYetValid, d.options.Certificate, "the certificate is not valid before %s", leaf.NotBefore.UTC().Format(time.RFC3339))}
+		return []*Error{fault(NotYetValid, d.options.Certificate, "the certificate is not valid before %s", at(leaf.NotBefore))}
 	case now.After(leaf.NotAfter):
-		return []*Error{fault(Expired, d.options.Certificate, "the certificate expired at %s", leaf.NotAfter.UTC().Format(time.RFC3339))}
+		return []*Error{fault(Expired, d.options.Certificate, "the certificate expired at %s", at(leaf.NotAfter))}
 	}
 	return nil
 }

@@ -315,7 +315,8 @@ func sentHost(r *http.Request) string {
 		host = r.URL.Host
 	}
 	// The zone of an IPv6 address means nothing to others and is not sent.
-	if zone, end := strings.LastIndexByte(host, '%'), strings.LastIndexByte(host, ']'); strings.HasPrefix(host, "[") && zone > 0 && zone < end {
+	zone, end := strings.LastIndexByte(host, '%'), strings.LastIndexByte(host, ']')
+	if strings.HasPrefix(host, "[") && zone > 0 && zone < end {
 		host = host[:zone] + host[end:]
 	}
 	return host

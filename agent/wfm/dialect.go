@@ -143,8 +143,7 @@ func (c *Client) statusForms(deploymentID string) []form {
 // learnStatusPath draws the conclusion from an answer that only the right path
 // can give.
 func (c *Client) learnStatusPath(used form, err error) {
-	var refused *Error
-	if err != nil && (!errors.As(err, &refused) || refused.Status != http.StatusBadRequest && refused.Status != http.StatusUnprocessableEntity) {
+	if err != nil && !hasStatus(err, http.StatusBadRequest) && !hasStatus(err, http.StatusUnprocessableEntity) {
 		return
 	}
 	if strings.HasPrefix(used.resource, "deployment/") {
