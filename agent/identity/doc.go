@@ -6,6 +6,11 @@
 // Identity Service. From them it makes the one tls.Config with which the device
 // may speak to its Workload Fleet Manager.
 //
+// Before rc.3 a device has a certificate that the WFM gets to know by itself, and
+// signs each request with its key (Device, Signer); servers have ordinary
+// certificates then, as gateways in front of a WFM have in any revision
+// (ServerTLS).
+//
 // # Invariants
 //
 //   - A connection is made only to the one WFM that the device's own

@@ -17,6 +17,8 @@ const (
 	KeyMismatch Reason = "key mismatch" // certificate and key do not belong together
 	NotClient   Reason = "not a client" // the certificate is not that of a WFM client
 	KeyExposed  Reason = "key exposed"  // others than the owner can read the key (ID-25)
+	UnfitKey    Reason = "unfit key"    // of a kind or size that cannot sign requests
+	NoSecret    Reason = "no secret"    // a file holds no password or token
 	NoBundle    Reason = "no bundle"    // there is no trust bundle yet (ID-28)
 
 	Misconfigured Reason = "misconfigured" // what is configured beside the files cannot be
@@ -72,7 +74,11 @@ func (e *Error) Mend() string {
 	case NotClient:
 		return "have a certificate issued with the URI SAN spiffe://<trust domain>/margo/wfm/<wfm>/client/<client>"
 	case KeyExposed:
-		return "make the key readable for its owner only: chmod 600, or on a file system without modes the mount option umask=077"
+		return "make the file readable for its owner only: chmod 600, or on a file system without modes the mount option umask=077"
+	case NoSecret:
+		return "put one line into the file: user:password, or a token"
+	case UnfitKey:
+		return "have a certificate issued for an ECDSA key (P-256 or P-384) or an RSA key of at least 2048 bits"
 	case NoBundle:
 		return "wait until the trust bundle has been fetched from the identity service, or install it as a file"
 	case Misconfigured:

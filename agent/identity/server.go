@@ -1,128 +1,94 @@
 package identity
 
 import (
-	"crypto/sha256"
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
-	"net"
-	"slices"
+	"time"
 )
 
-// maxCASize bounds a file with anchors; those of a whole distribution have a
-// quarter of it.
-const maxCASize = 1 << 20
+// maxServerAnchors bounds the certificates of a file of anchors; a system's own file
+// has about 150.
+const maxServerAnchors = 512
 
-// errUnpinned is the refusal of a chain that no pin fits.
-var errUnpinned = errors.New("its certificate leads to none whose key is pinned")
+// maxAnchorsSize bounds that file; a system's own has about 220 KB.
+const maxAnchorsSize = 1 << 20
 
-// tls is the configuration for one connection to a host. The server proves
-// itself by anchors and name, or by pins (ID-14); where neither succeeds there
-// is no connection (ID-16).
-func (s *Service) tls(host string) (*tls.Config, error) {
-	anchors, err := readAnchors(s.options.CA)
-	if err != nil {
-		return nil, err
-	}
-	config := newTLS(s.options.TLS12, s.now)
-	config.RootCAs = anchors
-	if len(s.pins) > 0 {
-		// The standard verification knows no pins. VerifyConnection takes its
-		// place in full.
-		config.InsecureSkipVerify = true
-		config.VerifyConnection = func(state tls.ConnectionState) error {
-			return s.verifyPinned(state.PeerCertificates, anchors, host)
+// ServerOptions say which servers with an ordinary certificate are believed:
+// a WFM before rc.3, and gateways that end TLS in front of any WFM.
+type ServerOptions struct {
+	// CA is a file of anchors, provisioned out of band (AUTH-02). It wins.
+	CA string
+	// Root is the WFM's own anchor as it was received over a connection that
+	// was trusted already, and kept: in any form that ParseAnchors reads. Where
+	// it is given it is the only anchor. With neither, the system's are.
+	Root []byte
+	// TLS12 allows the fallback that is not on by default.
+	TLS12 bool
+	// Now is the clock that decides on validity; nil: the system's.
+	Now func() time.Time
+}
+
+// ServerTLS is the configuration for connections to such servers: the host's
+// name and an anchor are checked the usual way, and nothing is shown of the
+// device (AUTH-02, AUTH-03). It does not follow its file; a replaced one needs
+// a new configuration. The error is an *Error.
+func ServerTLS(o ServerOptions) (*tls.Config, error) {
+	config := newTLS(o.TLS12, o.Now)
+	var anchors []*x509.Certificate
+	switch {
+	case o.CA != "":
+		data, _, err := readFile(o.CA, maxAnchorsSize)
+		if err != nil {
+			return nil, err
 		}
+		if anchors, err = ParseAnchors(data); err != nil {
+			return nil, fault(Malformed, o.CA, "%w", err)
+		}
+	case len(o.Root) > 0:
+		var err error
+		if anchors, err = ParseAnchors(o.Root); err != nil {
+			return nil, fault(Malformed, "root certificate of the WFM", "%w", err)
+		}
+	default:
+		return config, nil // RootCAs nil: the system's
 	}
+	config.RootCAs = pool(anchors)
 	return config, nil
 }
 
-// readAnchors reads anchors from a PEM file; nil, which stands for the
-// system's, if there is no file.
-func readAnchors(path string) (*x509.CertPool, error) {
-	if path == "" {
-		return nil, nil
+// ParseAnchors reads certificates to be trusted in each form that WFMs are
+// known to give theirs in: PEM, DER, and either of them in base64. There
+// is at least one.
+func ParseAnchors(data []byte) ([]*x509.Certificate, error) {
+	if len(data) > maxAnchorsSize {
+		return nil, errors.New("cannot read anchors: too large")
 	}
-	data, _, err := readFile(path, maxCASize)
-	if err != nil {
-		return nil, err
+	anchors, err := anchorsOf(data)
+	if err != nil || len(anchors) > 0 {
+		return anchors, err
 	}
-	anchors := x509.NewCertPool()
-	if !anchors.AppendCertsFromPEM(data) {
-		return nil, fault(Malformed, path, "holds no PEM certificate")
+	// With or without line breaks and padding.
+	compact := bytes.TrimRight(bytes.Join(bytes.Fields(data), nil), "=")
+	decoded := make([]byte, base64.RawStdEncoding.DecodedLen(len(compact)))
+	n, err := base64.RawStdEncoding.Decode(decoded, compact)
+	if err == nil {
+		anchors, err = anchorsOf(decoded[:n])
+	}
+	if err != nil || len(anchors) == 0 {
+		return nil, errors.New("cannot read anchors: want certificates as PEM or DER, or that in base64")
 	}
 	return anchors, nil
 }
 
-// verifyPinned checks that the presented leaf leads to a certificate whose key
-// is pinned, or is that itself, all of them valid now. A name is checked only
-// where one was connected to (RFC 9525).
-func (s *Service) verifyPinned(presented []*x509.Certificate, anchors *x509.CertPool, host string) error {
-	switch {
-	case len(presented) == 0:
-		return errUnpinned
-	case len(presented) > maxChain:
-		return fault(Unauthenticated, host, "presented %d certificates, at most %d are allowed", len(presented), maxChain)
-	}
-	options := x509.VerifyOptions{
-		Roots:         anchors,
-		Intermediates: pool(presented[1:]),
-		CurrentTime:   s.now(),
-	}
-	if net.ParseIP(host) == nil {
-		options.DNSName = host
-	}
-	// Whoever signed a pinned certificate does not matter: it is an anchor.
-	var pinned []*x509.Certificate
-	for _, c := range presented {
-		if s.pinned(c) {
-			pinned = append(pinned, c)
+// anchorsOf reads PEM or DER, and nothing of anything else.
+func anchorsOf(data []byte) ([]*x509.Certificate, error) {
+	if bytes.HasPrefix(data, []byte{0x30}) { // an ASN.1 sequence
+		if certificate, err := x509.ParseCertificate(data); err == nil {
+			return []*x509.Certificate{certificate}, nil
 		}
 	}
-	if len(pinned) > 0 {
-		direct := options
-		direct.Roots = pool(pinned)
-		_, err := presented[0].Verify(direct)
-		return err
-	}
-	// A root that is pinned need not be presented.
-	chains, err := presented[0].Verify(options)
-	if err != nil {
-		return errors.Join(errUnpinned, err)
-	}
-	for _, chain := range chains {
-		if slices.ContainsFunc(chain, s.pinned) {
-			return nil
-		}
-	}
-	return errUnpinned
-}
-
-func (s *Service) pinned(c *x509.Certificate) bool {
-	return s.pins[sha256.Sum256(c.RawSubjectPublicKeyInfo)]
-}
-
-// explain makes an *Error of what is wrong with the server's certificate; other
-// errors stay as they are.
-func (s *Service) explain(err error, host string) error {
-	var (
-		known     *Error
-		invalid   x509.CertificateInvalidError
-		authority x509.UnknownAuthorityError
-		name      x509.HostnameError
-		system    x509.SystemRootsError
-		standard  *tls.CertificateVerificationError
-	)
-	switch {
-	case errors.As(err, &known):
-		return err
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		reason := reasonOf(err, s.now())
-		known = fault(reason, host, "the certificate of the identity service is not valid now: %w", err)
-		return blameClock(known, s.options.WrongClock)
-	case errors.Is(err, errUnpinned), errors.As(err, &invalid), errors.As(err, &authority),
-		errors.As(err, &name), errors.As(err, &system), errors.As(err, &standard):
-		return fault(Unauthenticated, host, "the identity service did not prove to be the one that is configured: %w", err)
-	}
-	return err
+	return parseCertificates(data, maxServerAnchors)
 }

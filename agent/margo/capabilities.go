@@ -1,6 +1,7 @@
 package margo
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -101,26 +102,25 @@ func hostingMembers() []string {
 // WFM would refuse is an error here already. The same capabilities give the
 // same bytes, so that a digest tells whether they have to be reported again
 // (CAP-03).
-func (c Capabilities) Marshal() ([]byte, error) {
-	properties := propertiesBody{
-		ID:           c.Properties.ID,
-		Vendor:       c.Properties.Vendor,
-		ModelNumber:  c.Properties.ModelNumber,
-		SerialNumber: c.Properties.SerialNumber,
+func (c Capabilities) Marshal() ([]byte, error) { return c.MarshalFor(RC3) }
+
+// MarshalFor is Marshal for any revision. Before rc.3 the body says what it is
+// (CAP-13), and has no labels and nothing custom; rc.1 has another form for
+// what a device offers (CAP-15). What an older form has no place for is left
+// out; a device that then offers nothing to run on cannot be reported in it.
+func (c Capabilities) MarshalFor(revision Revision) ([]byte, error) {
+	data, err := c.marshal()
+	if err != nil || revision == RC3 {
+		return data, err
 	}
-	if h := c.Properties.Hosting; h != nil {
-		properties.hostingBody = &hostingBody{
-			CPUs:            append([]CPU{}, h.CPUs...),
-			Memory:          h.Memory.String(),
-			Storage:         h.Storage.String(),
-			Peripherals:     append([]Peripheral{}, h.Peripherals...),
-			Interfaces:      append([]Interface{}, h.Interfaces...),
-			OTelCollector:   h.OTelCollector,
-			Runtimes:        append([]string{}, h.Runtimes...),
-			DeploymentTypes: append([]DeploymentType{}, h.DeploymentTypes...),
-		}
+	if data, err = c.marshalOlder(revision); err != nil {
+		return nil, fmt.Errorf("cannot marshal device capabilities for %s: %w", revision, err)
 	}
-	root := map[string]any{"properties": properties}
+	return data, nil
+}
+
+func (c Capabilities) marshal() ([]byte, error) {
+	root := map[string]any{"properties": c.Properties.body()}
 	if len(c.Labels) > 0 {
 		root["labels"] = c.Labels
 	}
@@ -139,6 +139,88 @@ func (c Capabilities) Marshal() ([]byte, error) {
 		return nil, fmt.Errorf("cannot marshal device capabilities: %w", err)
 	}
 	return data, nil
+}
+
+func (p Properties) body() propertiesBody {
+	properties := propertiesBody{ID: p.ID, Vendor: p.Vendor, ModelNumber: p.ModelNumber, SerialNumber: p.SerialNumber}
+	if h := p.Hosting; h != nil {
+		properties.hostingBody = &hostingBody{
+			CPUs:            append([]CPU{}, h.CPUs...),
+			Memory:          h.Memory.String(),
+			Storage:         h.Storage.String(),
+			Peripherals:     append([]Peripheral{}, h.Peripherals...),
+			Interfaces:      append([]Interface{}, h.Interfaces...),
+			OTelCollector:   h.OTelCollector,
+			Runtimes:        append([]string{}, h.Runtimes...),
+			DeploymentTypes: append([]DeploymentType{}, h.DeploymentTypes...),
+		}
+	}
+	return properties
+}
+
+// olderProperties are those of rc.1.
+type olderProperties struct {
+	ID           string          `json:"id"`
+	Vendor       string          `json:"vendor"`
+	ModelNumber  string          `json:"modelNumber"`
+	SerialNumber string          `json:"serialNumber"`
+	Roles        []string        `json:"roles"`
+	Resources    *olderResources `json:"resources,omitempty"`
+}
+
+type olderResources struct {
+	CPU         CPU          `json:"cpu"`
+	Memory      string       `json:"memory"`
+	Storage     string       `json:"storage"`
+	Peripherals []Peripheral `json:"peripherals"`
+	Interfaces  []Interface  `json:"interfaces"`
+}
+
+// marshalOlder writes the body of a revision before rc.3.
+func (c Capabilities) marshalOlder(revision Revision) ([]byte, error) {
+	root := map[string]any{"apiVersion": capabilityVersion, "kind": capabilityKind}
+	properties := c.Properties.body()
+	if h := properties.hostingBody; h != nil {
+		h.Runtimes = slices.DeleteFunc(h.Runtimes, func(r string) bool { return r != "oci" })
+		h.DeploymentTypes = slices.DeleteFunc(h.DeploymentTypes, func(t DeploymentType) bool { return t != Helm && t != Compose })
+		if len(h.Runtimes) == 0 || len(h.DeploymentTypes) == 0 || len(h.CPUs) == 0 {
+			return nil, Errors{{"CAP-14", "/properties", "has nothing but custom runtimes or deployment types, which came with rc.3"}}
+		}
+	}
+	if revision == RC1 {
+		root["properties"] = properties.older()
+		return marshalJSON(root)
+	}
+	root["properties"] = properties
+	for name, extension := range c.Extensions {
+		root[name] = extension
+	}
+	return marshalJSON(root)
+}
+
+// older is the form of rc.1. It has room for one set of cores, which is the
+// largest, since a workload has to fit into one (CAP-12), and for whole cores.
+func (p propertiesBody) older() olderProperties {
+	older := olderProperties{ID: p.ID, Vendor: p.Vendor, ModelNumber: p.ModelNumber, SerialNumber: p.SerialNumber, Roles: []string{"Gateway"}}
+	if h := p.hostingBody; h != nil {
+		cpu := slices.MaxFunc(h.CPUs, func(a, b CPU) int { return cmp.Compare(a.Cores, b.Cores) })
+		cpu.Cores = max(math.Floor(cpu.Cores), 1)
+		older.Roles = []string{"Standalone Device"}
+		older.Resources = &olderResources{
+			CPU:         cpu,
+			Memory:      spaced(h.Memory),
+			Storage:     spaced(h.Storage),
+			Peripherals: h.Peripherals,
+			Interfaces:  h.Interfaces,
+		}
+	}
+	return older
+}
+
+// spaced writes a quantity as all published documents of rc.1 have it (A-27).
+func spaced(quantity string) string {
+	unit := len(quantity) - len("Gi")
+	return quantity[:unit] + " " + quantity[unit:]
 }
 
 // ParseCapabilities reads a capabilities document strictly, as a WFM has to:

@@ -34,25 +34,43 @@ func TestProblemIsMadeOfWhateverAnAnswerHolds(t *testing.T) {
 				Errors: []margo.FieldError{{Field: "a", Message: "b"}, {}},
 			},
 		},
-		"a retryable problem that does not say so": {
+		"ERR-05 a retryable problem that does not say so": {
 			problem, 503, `{"title":"Maintenance"}`,
 			margo.ProblemDetail{Type: "about:blank", Title: "Maintenance", Status: 503, Retryable: true, Backoff: margo.BackoffExponential},
 		},
-		"a problem that says it is not retryable": {
+		"ERR-05 a problem that says it is not retryable": {
 			problem, 503, `{"retryable":false}`,
 			margo.ProblemDetail{Type: "about:blank", Status: 503, Backoff: margo.BackoffNone},
 		},
-		"a problem that wants a fixed interval": {
+		"ERR-06 a problem that wants a fixed interval": {
 			problem, 400, `{"retryable":true,"retryAfterSeconds":5,"backoffStrategy":"fixed"}`,
 			margo.ProblemDetail{Type: "about:blank", Status: 400, Retryable: true, RetryAfterSeconds: 5, Backoff: margo.BackoffFixed},
+		},
+		"ERR-06 a problem that is not to be repeated at all": {
+			problem, 503, `{"backoffStrategy":"none","retryable":true}`,
+			margo.ProblemDetail{Type: "about:blank", Status: 503, Retryable: true, Backoff: margo.BackoffNone},
+		},
+		"ERR-06 a strategy that nobody knows": {
+			problem, 503, `{"backoffStrategy":"polynomial"}`,
+			margo.ProblemDetail{Type: "about:blank", Status: 503, Retryable: true, Backoff: margo.BackoffExponential},
+		},
+		"ERR-02 a type that nobody knows": {
+			problem, 409, `{"type":"https://vendor.example/problems#busy","title":"Busy","detail":"another change is under way","status":409}`,
+			margo.ProblemDetail{
+				Type: "https://vendor.example/problems#busy", Title: "Busy", Detail: "another change is under way", Status: 409, Backoff: margo.BackoffNone,
+			},
+		},
+		"ERR-02 no type at all": {
+			problem, 429, `{"title":"Slow down"}`,
+			margo.ProblemDetail{Type: "about:blank", Title: "Slow down", Status: 429, Retryable: true, Backoff: margo.BackoffExponential},
+		},
+		"ERR-07 members that nobody knows": {
+			problem, 403, `{"x":{"y":[1,2,{"z":null}]},"title":"No","retryAfter":7,"Type":"about:other","trace":"\u0000"}`,
+			margo.ProblemDetail{Type: "about:blank", Title: "No", Status: 403, Backoff: margo.BackoffNone},
 		},
 		"the status of the answer counts": {
 			problem, 500, `{"status":404}`,
 			margo.ProblemDetail{Type: "about:blank", Status: 500, Retryable: true, Backoff: margo.BackoffExponential},
-		},
-		"ERR-07 members that nobody knows": {
-			problem, 409, `{"type":"https://vendor.example/busy","title":"Busy","queue":{"length":[7]},"x":null}`,
-			margo.ProblemDetail{Type: "https://vendor.example/busy", Title: "Busy", Status: 409, Backoff: margo.BackoffNone},
 		},
 		"ERR-07 members of the wrong type": {
 			problem, 400, `{"type":1,"title":[],"detail":{},"retryable":"yes","retryAfterSeconds":"soon","backoffStrategy":"wild","errors":{}}`,

@@ -64,15 +64,17 @@ type ComponentStatus struct {
 // Fault is the error object of a status report. All three members are required (ST-07).
 type Fault struct {
 	Code    string `json:"code"`
-	Source  string `json:"source"`  // metadata.name of the deployment, or the component's name (ST-08)
-	Message string `json:"message"` // without secrets; on the wire one line of at most MaxFaultMessage bytes
+	Source  string `json:"source,omitempty"` // metadata.name of the deployment, or the component's name (ST-08)
+	Message string `json:"message"`          // without secrets; on the wire one line of at most MaxFaultMessage bytes
 }
 
 // statusBody is how a Status looks on the wire.
 type statusBody struct {
+	APIVersion     string            `json:"apiVersion,omitempty"` // before rc.3, as is kind
+	Kind           string            `json:"kind,omitempty"`
 	DeploymentID   string            `json:"deploymentId"`
 	DeviceID       string            `json:"deviceId,omitempty"`
-	AdoptedVersion uint64            `json:"adoptedManifestVersion"`
+	AdoptedVersion uint64            `json:"adoptedManifestVersion,omitempty"` // rc.3
 	Status         overallStatus     `json:"status"`
 	Components     []ComponentStatus `json:"components"`
 }
@@ -84,7 +86,13 @@ type overallStatus struct {
 
 // Marshal validates the report and writes its rc.3 body: what a strict WFM
 // would refuse is an error here already. The same report gives the same bytes.
-func (s Status) Marshal() ([]byte, error) {
+func (s Status) Marshal() ([]byte, error) { return s.MarshalFor(RC3) }
+
+// MarshalFor is Marshal for any revision: before rc.3 the body says what it is
+// (ST-18) and not which manifest it is about, and before rc.2 neither which
+// device nor whose error it is. What is to be sent in an older form has to be a
+// sound rc.3 report all the same.
+func (s Status) MarshalFor(revision Revision) ([]byte, error) {
 	body := statusBody{
 		DeploymentID:   s.DeploymentID,
 		DeviceID:       s.DeviceID,
@@ -102,7 +110,29 @@ func (s Status) Marshal() ([]byte, error) {
 	if _, err := ParseStatus(data); err != nil {
 		return nil, fmt.Errorf("cannot marshal deployment status: %w", err)
 	}
+	if revision == RC3 {
+		return data, nil
+	}
+	body.APIVersion, body.Kind, body.AdoptedVersion = statusVersion, statusKind, 0
+	if revision == RC1 {
+		body.DeviceID = ""
+		body.Status.Error.anonymous()
+		for _, c := range body.Components {
+			c.Error.anonymous()
+		}
+	}
+	if data, err = marshalJSON(body); err != nil {
+		return nil, fmt.Errorf("cannot marshal deployment status: %w", err)
+	}
 	return data, nil
+}
+
+// anonymous takes out what rc.1 has no member for. The fault has to be a copy,
+// as shown makes one.
+func (f *Fault) anonymous() {
+	if f != nil {
+		f.Source = ""
+	}
 }
 
 // shown is the fault as it may leave the device: messages of others can be long

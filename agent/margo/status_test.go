@@ -204,25 +204,6 @@ func TestST04OverallStateIsTheMostSevereOfTheComponents(t *testing.T) {
 	}
 }
 
-// Components are processed one after the other, so that the most severe state
-// is that of the one being processed, as rc.1 wants it.
-func TestST16OverallStateFollowsTheComponentBeingProcessed(t *testing.T) {
-	for _, step := range []struct {
-		first, second, want margo.State
-	}{
-		{margo.Pending, margo.Pending, margo.Pending},
-		{margo.Installing, margo.Pending, margo.Installing},
-		{margo.Failed, margo.Pending, margo.Failed},
-		{margo.Installed, margo.Installing, margo.Installing},
-		{margo.Installed, margo.Failed, margo.Failed},
-		{margo.Installed, margo.Installed, margo.Installed},
-	} {
-		if got := margo.OverallState([]margo.ComponentStatus{{State: step.first}, {State: step.second}}); got != step.want {
-			t.Errorf("%s and %s give %s, want %s", step.first, step.second, got, step.want)
-		}
-	}
-}
-
 func FuzzParseStatus(f *testing.F) {
 	for _, name := range []string{
 		"valid/DeploymentStatusManifest-001.json",

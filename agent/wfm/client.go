@@ -23,8 +23,20 @@ type Options struct {
 	// URL is where the WFM's interface begins: https, with a path where it is
 	// mounted below one. Routing information only (ID-27).
 	URL string
-	// TLS authenticates both sides; identity.Identity makes it.
+	// TLS authenticates the WFM and, with mutual TLS, the device: identity.Identity
+	// makes it for rc.3, identity.ServerTLS for the dialects before it and for
+	// gateways that end TLS in front of a WFM.
 	TLS *tls.Config
+	// Dialect is what the WFM speaks; RC3 if zero.
+	Dialect Dialect
+	// ClientID is what Onboard returned before; empty: not onboarded yet. RC3 has none.
+	ClientID string
+	// Sign signs a request of a dialect before rc.3, which all need it: as
+	// identity.Device does. It is called for each attempt just before it is sent.
+	Sign func(r *http.Request, body []byte) error
+	// Authorization gives the value of the header of that name, for a gateway in
+	// front of the WFM; nil: none is sent. It is called for each request.
+	Authorization func() (string, error)
 	// Logger hears about what is tolerated; nil: nobody does.
 	Logger *slog.Logger
 	Limits Limits
@@ -41,10 +53,19 @@ type Client struct {
 	limits  Limits
 	timeout time.Duration
 
+	dialect       Dialect
+	sign          func(*http.Request, []byte) error
+	authorization func() (string, error)
+	clientID      atomic.Pointer[string] // nil: none
+	fresh         atomic.Bool            // onboarded by this client: nothing was reported before
+	reported      ways                   // of capabilities
+	statusPath    atomic.Int32           // statusPlural, statusSingular, or not known
+	acceptAny     atomic.Bool            // the WFM does not take our Accept
+
 	serverTime atomic.Int64 // Unix seconds, 0: never heard
 
 	// What is odd about a WFM is odd with every answer, and said once.
-	oddETag, oddContentType, oddOrigin sync.Once
+	oddETag, oddContentType, oddOrigin, oddAccept sync.Once
 }
 
 // New makes a client; nothing is sent yet.
@@ -59,8 +80,26 @@ func New(o Options) (*Client, error) {
 		return nil, fmt.Errorf("cannot use WFM URL %q: want no user, query or fragment", base.Redacted())
 	case o.TLS == nil:
 		return nil, errors.New("cannot speak to a WFM without a TLS configuration")
+	case o.Dialect > RC1:
+		return nil, fmt.Errorf("cannot speak to a WFM in %s", o.Dialect)
+	case o.Dialect.Signed() && o.Sign == nil:
+		return nil, fmt.Errorf("cannot speak to a WFM of revision %s without signing requests", o.Dialect)
 	}
-	c := &Client{base: base.JoinPath("/"), log: o.Logger, limits: o.Limits.withDefaults(), timeout: o.Timeout}
+	// The one form that both sides of a signature write the same way.
+	base.Host = strings.TrimSuffix(strings.ToLower(base.Host), ":443")
+	c := &Client{
+		base: base.JoinPath("/"), log: o.Logger, limits: o.Limits.withDefaults(), timeout: o.Timeout,
+		dialect: o.Dialect, authorization: o.Authorization,
+	}
+	if o.Dialect.Signed() {
+		c.sign = o.Sign
+		if o.ClientID != "" {
+			if err := margo.CheckClientID(o.ClientID); err != nil {
+				return nil, fmt.Errorf("cannot speak to a WFM: %w", err)
+			}
+			c.clientID.Store(&o.ClientID)
+		}
+	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -99,6 +138,8 @@ type request struct {
 	body   []byte
 	limit  int64 // of the answer's body; 0: it is of no interest
 	raw    bool  // leave the answer's Content-Encoding in place
+
+	unsigned bool // in all dialects
 }
 
 // answer is a successful one: 2xx, or 304 to a conditional request.
@@ -167,11 +208,36 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	httpRequest.Header = r.header
+	httpRequest.Header = r.header.Clone() // what is added is for this request only
 	httpRequest.Header.Set("User-Agent", "margolite")
+	if err := c.authenticate(httpRequest, r); err != nil {
+		return nil, err
+	}
 	// Not an http.Client: there are no cookies here, and a redirect is an
 	// answer like any other that is no success.
+	// A connection that turns out to be dead is replaced by the transport, which
+	// sends the same bytes again: a signature then is older by no more than the
+	// timeout.
 	return c.wire.transport().RoundTrip(httpRequest)
+}
+
+// authenticate adds what shows the WFM, or a gateway in front of it, who is
+// asking. Nobody else is shown that.
+func (c *Client) authenticate(httpRequest *http.Request, r request) error {
+	if !c.sameOrigin(r.url) {
+		return nil
+	}
+	if c.authorization != nil {
+		value, err := c.authorization()
+		if err != nil {
+			return err
+		}
+		httpRequest.Header.Set("Authorization", value)
+	}
+	if c.sign != nil && !r.unsigned {
+		return c.sign(httpRequest, r.body) // last, it may cover any header field
+	}
+	return nil
 }
 
 // refusal makes the most of an answer that is no success.
@@ -185,11 +251,24 @@ func (c *Client) refusal(r request, response *http.Response, body io.Reader) *Er
 		content, _ = readBody(body, encoding, maxProblem) // what cannot be read is not needed: the status decides
 	}
 	e.Problem = margo.ParseProblem(response.Header.Get("Content-Type"), e.Status, content)
+	e.meaning = c.meaning(e)
 	e.RetryAfter = retryAfter(response.Header, time.Now())
 	if response.Header.Get("Retry-After") == "" { // the header wins
 		e.RetryAfter = min(time.Duration(max(e.Problem.RetryAfterSeconds, 0))*time.Second, maxRetryAfter)
 	}
 	return e
+}
+
+// meaning is what an answer says about this client, rather than about the
+// request, in dialects and at gateways that identify it by request.
+func (c *Client) meaning(e *Error) error {
+	switch {
+	case e.Status == http.StatusUnauthorized && (c.dialect.Signed() || c.authorization != nil):
+		return ErrUnauthenticated
+	case e.Status == http.StatusNotFound && e.Problem.Kind() == margo.ProblemInvalidClient && c.dialect.Signed():
+		return ErrClientUnknown
+	}
+	return nil
 }
 
 func (c *Client) noteTime(h http.Header) {

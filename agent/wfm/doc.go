@@ -1,9 +1,12 @@
-// Package wfm is the client of the Workload Fleet Manager: revision
-// 1.0.0-rc.3 of the management interface over HTTP/1.1.
+// Package wfm is the client of the Workload Fleet Manager: the management
+// interface over HTTP/1.1, in the dialects of revision 1.0.0-rc.3 and of those
+// before it.
 //
-// It owns the requests, the connections that they travel on, and the bounds of
-// what comes back. What the documents mean is agent/margo's, who the peer is
-// agent/identity's, when to ask and what to do with the answer the caller's.
+// It owns the requests, the connections that they travel on, the differences
+// between the dialects, and the bounds of what comes back. Its callers speak
+// rc.3: reports come in that form and leave in the WFM's. What the documents
+// mean is agent/margo's, who the peer is agent/identity's, when to ask and what
+// to do with the answer the caller's.
 //
 // # Invariants
 //
@@ -18,13 +21,20 @@
 //     time both between two bytes and as a whole.
 //   - A connection is not used for longer than an hour, nor beyond CloseIdle
 //     (ID-12, ID-13).
+//   - What shows who the device is goes to the configured origin only:
+//     signatures and the credentials for a gateway.
+//   - Each attempt of a signed request has a signature of its own (AUTH-11). A
+//     dialect is never left for an older one.
 //
 // # Failure model
 //
-// An answer of the WFM that is no success is an *Error. Everything else that
-// keeps an answer from arriving, TLS included, is an error that Retry calls
-// retryable: the device is offline, and that is all. Content that is not what
-// it should be is reported by the sentinel errors below and not worth a retry
+// An answer of the WFM that is no success is an *Error; where it says something
+// about the client itself (ErrClientUnknown, ErrUnauthenticated,
+// ErrNotApproved, ErrCertificateRefused) errors.Is finds that. Everything else
+// that keeps an answer from arriving, TLS included, is an error that Retry
+// calls retryable: the device is offline, and that is all. Content that is not
+// what it should be is reported by the sentinel errors below and not worth a retry
 // before the next poll. The client itself repeats nothing, apart from trying
-// the other way to the same document.
+// the other way to the same document, and the other forms of a request that
+// WFMs of a dialect are known to have, once each.
 package wfm

@@ -120,7 +120,11 @@ func (f *fetch) singles(ctx context.Context) error {
 			continue
 		}
 		op := fmt.Sprintf("get document %s of deployment %s", ref.Digest, ref.ID)
-		a, err := f.get(ctx, ref.URL, "api/v1/deployments/"+ref.ID+"/"+ref.Digest.String(), request{
+		path, err := f.client.documentPath(ref.ID, ref.Digest.String())
+		if err != nil {
+			return fmt.Errorf("cannot %s: %w", op, err)
+		}
+		a, err := f.get(ctx, ref.URL, path, request{
 			op:     op,
 			method: http.MethodGet,
 			header: http.Header{"Accept-Encoding": {"gzip"}},
@@ -143,7 +147,11 @@ func (f *fetch) singles(ctx context.Context) error {
 func (f *fetch) bundle(ctx context.Context) error {
 	limits, ref := f.client.limits, f.manifest.Bundle
 	op := fmt.Sprintf("get bundle %s", ref.Digest)
-	a, err := f.get(ctx, ref.URL, "api/v1/bundles/"+ref.Digest.String(), request{
+	path, err := f.client.bundlePath(ref.Digest.String())
+	if err != nil {
+		return fmt.Errorf("cannot %s: %w", op, err)
+	}
+	a, err := f.get(ctx, ref.URL, path, request{
 		op:     op,
 		method: http.MethodGet,
 		header: http.Header{"Accept-Encoding": {"identity"}},

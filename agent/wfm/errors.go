@@ -31,6 +31,14 @@ var (
 	// ErrContentType: the answer to a poll is no state manifest.
 	ErrContentType = errors.New("answer is not a state manifest")
 
+	// ErrClientUnknown: the WFM does not know the client id (any more): the
+	// client has to be onboarded again.
+	ErrClientUnknown = errors.New("the WFM does not know this client's id")
+	// ErrUnauthenticated: the WFM does not accept the signature, or a gateway the
+	// credentials. The device's clock and key are what to look at; repeating the
+	// request does not help.
+	ErrUnauthenticated = errors.New("check this device's clock and its key or credentials")
+
 	errEncoding = errors.New("content encoding cannot be undone")
 )
 
@@ -45,7 +53,12 @@ type Error struct {
 	Problem    margo.ProblemDetail
 	RetryAfter time.Duration // not to be tried again before; 0: nothing said
 	Location   string        // where a redirect leads, which is not followed
+
+	meaning error // a sentinel of this package, or nil
 }
+
+// Unwrap gives the sentinel error that an answer amounts to, if any.
+func (e *Error) Unwrap() error { return e.meaning }
 
 func (e *Error) Error() string {
 	var b strings.Builder
@@ -61,6 +74,10 @@ func (e *Error) Error() string {
 	}
 	for _, field := range e.Problem.Errors {
 		fmt.Fprintf(&b, "; %s: %s", field.Field, field.Message)
+	}
+	if e.meaning != nil {
+		b.WriteString("; ")
+		b.WriteString(e.meaning.Error())
 	}
 	return b.String()
 }

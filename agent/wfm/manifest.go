@@ -2,9 +2,11 @@ package wfm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"mime"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -26,17 +28,27 @@ type Manifest struct {
 // Whether the version may be accepted is for the caller to say.
 func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 	const op = "get state manifest"
-	header := http.Header{
-		"Accept":          {margo.ManifestMediaType}, // DS-03; one type only, so that no signed form comes
-		"Accept-Encoding": {"gzip"},
+	path, err := c.path("deployments")
+	if err != nil {
+		return nil, fmt.Errorf("cannot %s: %w", op, err)
 	}
-	if etag != "" {
-		header.Set("If-None-Match", etag) // DS-04
+	accept := !c.acceptAny.Load()
+	a, err := c.poll(ctx, op, path, etag, accept)
+	var refused *Error
+	if accept && errors.As(err, &refused) && refused.Status == http.StatusNotAcceptable {
+		// The plain type is all that was asked for; a WFM that does not know its
+		// own name for it may still send it as the default.
+		if again, retryErr := c.poll(ctx, op, path, etag, false); retryErr == nil {
+			a, err = again, nil
+			c.acceptAny.Store(true)
+			c.oddAccept.Do(func() {
+				c.log.Warn("the WFM does not take the media type of its state manifest in Accept; it is left out", "type", margo.ManifestMediaType)
+			})
+		}
 	}
-	a, err := c.do(ctx, request{op: op, method: http.MethodGet, url: c.endpoint("api/v1/deployments"), header: header, limit: c.limits.Manifest})
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, c.clientPath(err)
 	case a.status == http.StatusNotModified:
 		return nil, ErrNotModified
 	}
@@ -47,7 +59,10 @@ func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Manifest{StateManifest: parsed, Raw: a.body, ETag: a.header.Get("ETag"), Digest: digest.FromBytes(a.body)}
+	m := &Manifest{StateManifest: parsed, Raw: a.body, Digest: digest.FromBytes(a.body)}
+	if etag := a.header.Get("ETag"); usableETag(etag) {
+		m.ETag = etag
+	}
 	m.Date, _ = http.ParseTime(a.header.Get("Date"))
 	if want := `"` + m.Digest.String() + `"`; m.ETag != want {
 		c.oddETag.Do(func() {
@@ -55,6 +70,29 @@ func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 		})
 	}
 	return m, nil
+}
+
+func (c *Client) poll(ctx context.Context, op, path, etag string, accept bool) (*answer, error) {
+	header := http.Header{"Accept-Encoding": {"gzip"}}
+	if accept {
+		header.Set("Accept", margo.ManifestMediaType) // DS-03; one type only, so that no signed form comes
+	}
+	if usableETag(etag) {
+		header.Set("If-None-Match", etag) // DS-04
+	}
+	return c.do(ctx, request{op: op, method: http.MethodGet, url: c.endpoint(path), header: header, limit: c.limits.Manifest})
+}
+
+// maxETag bounds what is kept and sent back of a WFM's ETag.
+const maxETag = 1 << 10
+
+// usableETag reports whether an ETag can be sent back as it came (A-07). One
+// with control characters would keep the request from being sent, and "*" would
+// match every manifest there will ever be.
+func usableETag(etag string) bool {
+	bare := strings.Trim(etag, " \t")
+	return bare != "" && bare != "*" && len(etag) <= maxETag &&
+		!strings.ContainsFunc(etag, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f })
 }
 
 // checkManifestType applies A-20: a signed manifest or a page must not be

@@ -80,6 +80,32 @@ func TestPollAsksForExactlyWhatItCanRead(t *testing.T) {
 	}
 }
 
+// An ETag that cannot be sent back, or that would match any manifest, must not
+// keep the device from ever hearing of another one.
+func TestETagThatIsOfNoUseIsForgotten(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	c := client(t, d.device(t), s.URL)
+	for _, etag := range []string{"*", "\"\x01\"", "\"" + strings.Repeat("x", 1<<10) + "\""} {
+		s.handle(manifestRoute, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("If-None-Match") != "" {
+				t.Errorf("If-None-Match = %.20q", r.Header.Get("If-None-Match"))
+			}
+			w.Header().Set("Content-Type", margo.ManifestMediaType)
+			if !strings.Contains(etag, "\x01") { // with which an answer is not even received
+				w.Header()["ETag"] = []string{etag}
+			}
+			w.Write(newFleet(1, 1).raw())
+		})
+		m, err := c.Manifest(t.Context(), etag) // as an earlier version may have kept it
+		if err != nil {
+			t.Errorf("ETag %.20q: %v", etag, err)
+		} else if m.ETag != "" {
+			t.Errorf("ETag %.20q is kept", etag)
+		}
+	}
+}
+
 func TestManifestAnswers(t *testing.T) {
 	d := newTrust(t)
 	s := d.serve(t, "one")
@@ -340,7 +366,7 @@ func TestConnectionsAreKeptButNotForever(t *testing.T) {
 	}
 }
 
-func TestNewChecksTheURL(t *testing.T) {
+func TestAUTH01URLOfTheWFMIsChecked(t *testing.T) {
 	d := newTrust(t)
 	config := d.device(t).TLS()
 	for url, ok := range map[string]bool{
@@ -375,7 +401,7 @@ func TestNewChecksTheURL(t *testing.T) {
 	}
 }
 
-func TestRetryLooksThroughEveryWrapping(t *testing.T) {
+func TestERR04RetryLooksThroughEveryWrapping(t *testing.T) {
 	busy := &wfm.Error{Status: 503, Problem: margo.ProblemDetail{Retryable: true}, RetryAfter: time.Minute}
 	gone := &wfm.Error{Status: 404}
 	tests := map[string]struct {

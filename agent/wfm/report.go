@@ -2,37 +2,105 @@ package wfm
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"strings"
+
+	"github.com/margolite/margolite/agent/margo"
 )
 
-// PostStatus reports the state of a deployment; the body is margo.Status as
-// marshalled.
+// PostStatus reports the state of a deployment. The body is margo.Status as
+// marshalled, and goes out in the form of the dialect.
 func (c *Client) PostStatus(ctx context.Context, deploymentID string, body []byte) error {
-	return c.report(ctx, request{
-		op:     "post status of deployment " + deploymentID,
-		method: http.MethodPost,
-		url:    c.endpoint("api/v1/deployments/" + deploymentID + "/status"),
-		body:   body,
-	})
-}
-
-// PutCapabilities reports what a device offers; the body is margo.Capabilities
-// as marshalled. The slashes of a hierarchical device id stay slashes.
-func (c *Client) PutCapabilities(ctx context.Context, deviceID string, body []byte) error {
-	return c.report(ctx, request{
-		op:     "put capabilities of device " + deviceID,
-		method: http.MethodPut,
-		url:    c.endpoint("api/v1/capabilities/" + deviceID),
-		body:   body,
-	})
-}
-
-// report sends a document. Any 2xx is success, whatever its body says.
-func (c *Client) report(ctx context.Context, r request) error {
-	r.header = http.Header{
-		"Content-Type":    {"application/json"},
-		"Accept-Encoding": {"gzip"},
+	op := "post status of deployment " + deploymentID
+	if c.dialect != RC3 {
+		status, err := margo.ParseStatus(body)
+		if err == nil {
+			body, err = status.MarshalFor(c.dialect)
+		}
+		if err != nil {
+			return fmt.Errorf("cannot %s: %w", op, err)
+		}
 	}
-	_, err := c.do(ctx, r)
+	used, err := c.report(ctx, op, c.statusForms(deploymentID), body)
+	if c.dialect == RC1 {
+		c.learnStatusPath(used, err)
+	}
+	return err
+}
+
+// PutCapabilities reports what a device offers. The body is margo.Capabilities
+// as marshalled, and goes out in the form of the dialect. The slashes of a
+// hierarchical device id stay slashes.
+func (c *Client) PutCapabilities(ctx context.Context, deviceID string, body []byte) error {
+	op := "put capabilities of device " + deviceID
+	if c.dialect != RC3 {
+		capabilities, err := margo.ParseCapabilities(body)
+		if err == nil {
+			body, err = capabilities.MarshalFor(c.dialect)
+		}
+		if err != nil {
+			return fmt.Errorf("cannot %s: %w", op, err)
+		}
+	}
+	used, err := c.report(ctx, op, c.capabilityForms(deviceID), body)
+	if err == nil && c.dialect.Signed() {
+		c.reported.learn(deviceID, form{http.MethodPut, used.resource}) // from the second report on
+	}
+	if strings.Contains(deviceID, "/") {
+		return err // or it is the device's gateway that is not known
+	}
+	return c.clientPath(err)
+}
+
+// DeleteCapabilities tells that a device is no longer there (CAP-06, GW-04). A
+// device that the WFM does not know is no error.
+func (c *Client) DeleteCapabilities(ctx context.Context, deviceID string) error {
+	op := "delete capabilities of device " + deviceID
+	if c.dialect == RC1 {
+		return fmt.Errorf("cannot %s: revision %s has no such request: %w", op, c.dialect, errors.ErrUnsupported)
+	}
+	_, err := c.report(ctx, op, []form{{http.MethodDelete, "capabilities/" + deviceID}}, nil) // no body
+	var refused *Error
+	if errors.As(err, &refused) && refused.Status == http.StatusNotFound && refused.meaning == nil {
+		return nil
+	}
+	return err
+}
+
+// report sends a document in the first of the forms that the WFM knows, and
+// returns which one that was. Any 2xx is success, whatever its body says.
+// Where it knows none, the answer to the first one is the error.
+func (c *Client) report(ctx context.Context, op string, forms []form, body []byte) (used form, err error) {
+	var first error
+	for _, f := range forms {
+		path, err := c.path(f.resource)
+		if err != nil {
+			return f, fmt.Errorf("cannot %s: %w", op, err)
+		}
+		header := http.Header{"Accept-Encoding": {"gzip"}}
+		if body != nil {
+			header.Set("Content-Type", "application/json")
+		}
+		_, err = c.do(ctx, request{op: op, method: f.method, url: c.endpoint(path), header: header, body: body})
+		if !otherForm(f, err) {
+			return f, err
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return forms[0], first
+}
+
+// clientPath says what 404 means where nothing but the client's id can be what
+// is not found.
+func (c *Client) clientPath(err error) error {
+	var refused *Error
+	if c.dialect.Signed() && errors.As(err, &refused) && refused.Status == http.StatusNotFound && refused.meaning == nil &&
+		refused.Problem.Kind() == margo.ProblemOther {
+		refused.meaning = ErrClientUnknown
+	}
 	return err
 }

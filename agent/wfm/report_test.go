@@ -2,6 +2,7 @@ package wfm_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -79,13 +80,13 @@ func TestReportAnswers(t *testing.T) {
 			handler: serveProblem(404, base+`gateway-not-found","title":"Gateway not found","status":404}`),
 			status:  404, kind: margo.ProblemGatewayNotFound, text: "Gateway not found",
 		},
-		"retired":           {handler: serveProblem(403, base+`not-authorized","title":"x","status":403}`), status: 403, kind: margo.ProblemNotAuthorized},
-		"plain JSON":        {handler: serveProblem(403, `{"error":"Client rejected"}`, "Content-Type", "application/json"), status: 403, text: "Client rejected"},
-		"busy":              {handler: serveProblem(429, "", "Retry-After", "1"), status: 429, retry: true},
-		"nothing in it":     {handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, status: 500, text: "500 Internal Server Error", retry: true},
-		"a foreign type":    {handler: serveProblem(409, `{"type":"https://vendor.example/x","title":"Busy","status":409}`), status: 409, text: "Busy"},
-		"a redirect":        {handler: redirect("https://elsewhere.example/"), status: 307, text: "https://elsewhere.example/"},
-		"no longer is here": {handler: serveProblem(410, ""), status: 410},
+		"retired":               {handler: serveProblem(403, base+`not-authorized","title":"x","status":403}`), status: 403, kind: margo.ProblemNotAuthorized},
+		"plain JSON":            {handler: serveProblem(403, `{"error":"Client rejected"}`, "Content-Type", "application/json"), status: 403, text: "Client rejected"},
+		"busy":                  {handler: serveProblem(429, "", "Retry-After", "1"), status: 429, retry: true},
+		"nothing in it":         {handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, status: 500, text: "500 Internal Server Error", retry: true},
+		"ERR-02 a foreign type": {handler: serveProblem(409, `{"type":"https://vendor.example/x","title":"Busy","status":409}`), status: 409, text: "Busy"},
+		"a redirect":            {handler: redirect("https://elsewhere.example/"), status: 307, text: "https://elsewhere.example/"},
+		"no longer is here":     {handler: serveProblem(410, ""), status: 410},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -109,6 +110,77 @@ func TestReportAnswers(t *testing.T) {
 			}
 			if retry, _ := wfm.Retry(err); retry != test.retry {
 				t.Errorf("Retry = %t, want %t", retry, test.retry)
+			}
+		})
+	}
+}
+
+// Types are names: nothing is fetched from there, however much they look like
+// addresses, and neither from where an instance or a redirect leads.
+func TestERR03TypesOfProblemsAreNeverFetched(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	c := client(t, d.device(t), s.URL)
+	elsewhere := d.bystander(t)
+	for _, status := range []int{400, 403, 404, 503} {
+		body := fmt.Sprintf(`{"type":"%s/problems#a","instance":"%s/b","title":"x","status":%d}`, elsewhere, s.URL, status)
+		s.handle("POST /api/v1/deployments/x/status", serveProblem(status, body, "Link", "<"+elsewhere+"/c>; rel=type", "Location", elsewhere))
+		var answer *wfm.Error
+		if err := c.PostStatus(t.Context(), "x", []byte("{}")); !errors.As(err, &answer) || answer.Problem.Kind() != margo.ProblemOther {
+			t.Errorf("%d: %v", status, err)
+		}
+		if got := s.took(); len(got) != 1 {
+			t.Errorf("%d: requests %q", status, got)
+		}
+	}
+}
+
+// What is to be done is decided by the type, and not by the title beside it.
+func TestERR01TypeOfAProblemDecides(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	c := client(t, d.device(t), s.URL)
+	for kind, title := range map[margo.ProblemKind]string{
+		margo.ProblemGatewayNotFound: "Device not found", margo.ProblemDeviceNotFound: "Gateway not found", margo.ProblemNotAuthorized: "",
+	} {
+		s.handle("PUT /api/v1/capabilities/x", serveProblem(404, `{"type":"`+margo.ProblemBase+string(kind)+`","title":"`+title+`"}`))
+		var answer *wfm.Error
+		if err := c.PutCapabilities(t.Context(), "x", []byte("{}")); !errors.As(err, &answer) || answer.Problem.Kind() != kind {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
+
+// The answer says whether a report is worth another try, and when.
+func TestERR05RetryableDecides(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	c := client(t, d.device(t), s.URL)
+	for name, test := range map[string]struct {
+		status  int
+		body    string
+		retry   bool
+		after   time.Duration
+		backoff margo.Backoff
+	}{
+		"ERR-05 said to be":             {400, `{"retryable":true}`, true, 0, margo.BackoffExponential},
+		"ERR-05 said not to be":         {503, `{"retryable":false}`, false, 0, margo.BackoffNone},
+		"ERR-05 not said, and not":      {422, `{}`, false, 0, margo.BackoffNone},
+		"ERR-05 not said, and is":       {500, `{}`, true, 0, margo.BackoffExponential},
+		"ERR-06 at a fixed interval":    {503, `{"retryAfterSeconds":30,"backoffStrategy":"fixed"}`, true, 30 * time.Second, margo.BackoffFixed},
+		"ERR-06 at growing intervals":   {503, `{"retryAfterSeconds":2,"backoffStrategy":"exponential"}`, true, 2 * time.Second, margo.BackoffExponential},
+		"ERR-04 not before some time":   {503, `{"retryAfterSeconds":7}`, true, 7 * time.Second, margo.BackoffExponential},
+		"ERR-04 not before, and not at": {403, `{"retryAfterSeconds":7}`, false, 7 * time.Second, margo.BackoffNone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.handle("POST /api/v1/deployments/x/status", serveProblem(test.status, test.body))
+			err := c.PostStatus(t.Context(), "x", []byte("{}"))
+			var answer *wfm.Error
+			if !errors.As(err, &answer) || answer.Problem.Backoff != test.backoff {
+				t.Fatalf("error %+v", err)
+			}
+			if retry, after := wfm.Retry(err); retry != test.retry || after != test.after {
+				t.Errorf("Retry = %t, %s, want %t, %s", retry, after, test.retry, test.after)
 			}
 		})
 	}

@@ -1,0 +1,261 @@
+package identity_test
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/yaronf/httpsign"
+
+	"github.com/margolite/margolite/agent/identity"
+)
+
+var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+// deviceFiles writes a certificate of its own for a key, and the key.
+func deviceFiles(t *testing.T, dir string, key crypto.Signer, change ...func(*x509.Certificate)) (identity.DeviceOptions, *x509.Certificate) {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(now.Unix()), Subject: pkix.Name{CommonName: "edge-01"},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
+	}
+	for _, c := range change {
+		c(template)
+	}
+	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	o := identity.DeviceOptions{
+		Certificate: filepath.Join(dir, "device.pem"), Key: filepath.Join(dir, "device.key"), Now: clock(now),
+	}
+	write(t, o.Certificate, pemOf("CERTIFICATE", der))
+	write(t, o.Key, pemOf("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(key))))
+	if err := os.Chmod(o.Key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return o, must(x509.ParseCertificate(der))
+}
+
+func pemOf(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+func TestAUTH10DeviceCertificateIsX509(t *testing.T) {
+	rsaKey := must(rsa.GenerateKey(rand.Reader, 2048))
+	for name, test := range map[string]struct {
+		key       crypto.Signer
+		algorithm identity.Algorithm
+	}{
+		"ECDSA P-256": {p256(), identity.ECDSAP256SHA256},
+		"ECDSA P-384": {must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader)), identity.ECDSAP384SHA384},
+		"RSA":         {rsaKey, identity.RSAv15SHA256},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, leaf := deviceFiles(t, t.TempDir(), test.key)
+			d, err := identity.LoadDevice(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(d.CertificatePEM(), pemOf("CERTIFICATE", leaf.Raw)) || !d.NotAfter().Equal(leaf.NotAfter) {
+				t.Error("the certificate is another one")
+			}
+			if w := d.Warnings(); len(w) != 0 {
+				t.Errorf("warnings %v", w)
+			}
+			r := request(t, http.MethodGet, "https://wfm.example/", "")
+			if err := d.Sign(r, nil); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func TestLoadDeviceNamesWhatIsWrongWithTheFiles(t *testing.T) {
+	good := p256()
+	_, edKey, _ := ed25519.GenerateKey(rand.Reader)
+	tests := map[string]struct {
+		key    crypto.Signer
+		change func(t *testing.T, o *identity.DeviceOptions)
+		want   identity.Reason
+	}{
+		"no certificate":    {good, func(t *testing.T, o *identity.DeviceOptions) { remove(t, o.Certificate) }, identity.Missing},
+		"no key":            {good, func(t *testing.T, o *identity.DeviceOptions) { remove(t, o.Key) }, identity.Missing},
+		"not a certificate": {good, func(t *testing.T, o *identity.DeviceOptions) { write(t, o.Certificate, []byte("x")) }, identity.Malformed},
+		"a broken certificate": {good, func(t *testing.T, o *identity.DeviceOptions) {
+			write(t, o.Certificate, pemOf("CERTIFICATE", []byte("x")))
+		}, identity.Malformed},
+		"not a key": {good, func(t *testing.T, o *identity.DeviceOptions) { write(t, o.Key, []byte("x")) }, identity.Malformed},
+		"a key of something else": {good, func(t *testing.T, o *identity.DeviceOptions) {
+			write(t, o.Key, pemOf("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(p256()))))
+		}, identity.KeyMismatch},
+		"a key for the group":   {good, func(t *testing.T, o *identity.DeviceOptions) { chmod(t, o.Key, 0o640) }, identity.KeyExposed},
+		"a key for everybody":   {good, func(t *testing.T, o *identity.DeviceOptions) { chmod(t, o.Key, 0o604) }, identity.KeyExposed},
+		"a short RSA key":       {must(rsa.GenerateKey(rand.Reader, 1024)), nil, identity.UnfitKey},
+		"a key of another kind": {edKey, nil, identity.UnfitKey},
+		"settings that cannot be": {good, func(_ *testing.T, o *identity.DeviceOptions) {
+			o.Signature.Components = []string{"@nothing"}
+		}, identity.Malformed},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			o, _ := deviceFiles(t, t.TempDir(), test.key)
+			if test.change != nil {
+				test.change(t, &o)
+			}
+			d, err := identity.LoadDevice(o)
+			var known *identity.Error
+			if d != nil || !errors.As(err, &known) || known.Reason != test.want || known.Mend() == "" {
+				t.Errorf("got %v, want the reason %q", err, test.want)
+			}
+		})
+	}
+	o, _ := deviceFiles(t, t.TempDir(), good, func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyAgreement })
+	var known *identity.Error
+	if _, err := identity.LoadDevice(o); !errors.As(err, &known) || known.Reason != identity.UnfitKey {
+		t.Errorf("a certificate that is not for signatures: %v", err)
+	}
+}
+
+func TestDeviceOutsideItsValidityIsOfflineOnly(t *testing.T) {
+	for at, want := range map[time.Time][]identity.Reason{
+		now:                     nil,
+		now.Add(-2 * time.Hour): {identity.NotYetValid},
+		now.Add(2 * time.Hour):  {identity.Expired},
+	} {
+		o, _ := deviceFiles(t, t.TempDir(), p256())
+		o.Now = clock(at)
+		d, err := identity.LoadDevice(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []identity.Reason
+		for _, w := range d.Warnings() {
+			got = append(got, w.Reason)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("at %s: %v, want %v", at, got, want)
+		}
+	}
+}
+
+func TestDeviceReloadTakesOverBothFilesOrNeither(t *testing.T) {
+	dir := t.TempDir()
+	first := p256()
+	o, leaf := deviceFiles(t, dir, first)
+	d := must(identity.LoadDevice(o))
+	before := d.Fingerprint()
+	verifies := func(key *ecdsa.PrivateKey) bool {
+		r := request(t, http.MethodGet, "https://wfm.example/", "")
+		if err := d.Sign(r, nil); err != nil {
+			t.Fatal(err)
+		}
+		v := must(httpsign.NewP256Verifier(key.PublicKey, httpsign.NewVerifyConfig().SetVerifyCreated(false), httpsign.Headers("@method")))
+		return httpsign.VerifyRequest("sig1", *v, overWire(t, r)) == nil
+	}
+
+	if err := d.Reload(); err != nil || d.Generation() != 0 || d.Fingerprint() != before {
+		t.Errorf("nothing new: %v, generation %d", err, d.Generation())
+	}
+	second := p256()
+	write(t, o.Key, pemOf("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(second))))
+	if err := d.Reload(); err == nil || d.Generation() != 0 || !verifies(first) {
+		t.Errorf("half replaced: %v", err)
+	}
+	_, renewed := deviceFiles(t, dir, second)
+	if err := d.Reload(); err != nil || d.Generation() != 1 || d.Fingerprint() == before || !verifies(second) {
+		t.Errorf("replaced: %v, generation %d", err, d.Generation())
+	}
+	if got := d.CertificatePEM(); !bytes.Equal(got, pemOf("CERTIFICATE", renewed.Raw)) || renewed.Equal(leaf) {
+		t.Errorf("certificate %s", got)
+	}
+}
+
+func TestAUTH02AnchorsAreReadInEachForm(t *testing.T) {
+	a := authority(t)
+	der, text := a.Root.Raw, a.BundlePEM()
+	encode := base64.StdEncoding.EncodeToString
+	for name, data := range map[string][]byte{
+		"PEM":                        text,
+		"DER":                        der,
+		"base64 of PEM":              []byte(encode(text)),
+		"base64 of DER":              []byte(encode(der)),
+		"base64 without padding":     []byte(base64.RawStdEncoding.EncodeToString(text)),
+		"base64 in lines":            []byte(encode(der)[:64] + "\r\n" + encode(der)[64:] + "\n"),
+		"PEM with text around it":    append([]byte("root of the factory\n"), text...),
+		"PEM with something else in": append(pemOf("X509 CRL", []byte("x")), text...),
+	} {
+		anchors, err := identity.ParseAnchors(data)
+		if err != nil || len(anchors) != 1 || !anchors[0].Equal(a.Root) {
+			t.Errorf("%s: %d anchors, %v", name, len(anchors), err)
+		}
+	}
+	if anchors, err := identity.ParseAnchors(append(slices.Clone(text), text...)); err != nil || len(anchors) != 2 {
+		t.Errorf("two: %d anchors, %v", len(anchors), err)
+	}
+	for name, data := range map[string][]byte{
+		"nothing":                   nil,
+		"text":                      []byte("no anchor"),
+		"base64 of text":            []byte(encode([]byte("no anchor"))),
+		"a key":                     pemOf("PRIVATE KEY", []byte("x")),
+		"a broken one":              append(slices.Clone(text), pemOf("CERTIFICATE", []byte("x"))...),
+		"a broken one in base64":    []byte(encode(der[:100])),
+		"more than can be":          bytes.Repeat(text, 513),
+		"more than would be read":   bytes.Repeat([]byte("x"), 1<<20+1),
+		"DER with something behind": append(slices.Clone(der), 'x'),
+	} {
+		if anchors, err := identity.ParseAnchors(data); err == nil || anchors != nil {
+			t.Errorf("%s: %d anchors", name, len(anchors))
+		}
+	}
+}
+
+func TestAUTH03ServerTLSIsOf13UnlessTold(t *testing.T) {
+	for allowed, want := range map[bool]uint16{false: tls.VersionTLS13, true: tls.VersionTLS12} {
+		c := must(identity.ServerTLS(identity.ServerOptions{TLS12: allowed}))
+		if c.MinVersion != want || c.InsecureSkipVerify || c.RootCAs != nil || !slices.Equal(c.NextProtos, []string{"http/1.1"}) {
+			t.Errorf("TLS 1.2 allowed: %t: %+v", allowed, c)
+		}
+	}
+	for name, o := range map[string]identity.ServerOptions{
+		"a file that is not there": {CA: filepath.Join(t.TempDir(), "ca.pem")},
+		"a root that is none":      {Root: []byte("x")},
+	} {
+		var known *identity.Error
+		if c, err := identity.ServerTLS(o); c != nil || !errors.As(err, &known) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func FuzzParseAnchors(f *testing.F) {
+	key := p256()
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: now}
+	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	f.Add(der)
+	f.Add(pemOf("CERTIFICATE", der))
+	f.Add([]byte(base64.StdEncoding.EncodeToString(der)))
+	f.Add([]byte(base64.StdEncoding.EncodeToString(pemOf("CERTIFICATE", der))))
+	f.Add([]byte("0"))
+	f.Add([]byte("===="))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		anchors, err := identity.ParseAnchors(data)
+		if (err == nil) != (len(anchors) > 0) {
+			t.Fatalf("%d anchors, %v", len(anchors), err)
+		}
+	})
+}

@@ -1,0 +1,63 @@
+package identity
+
+import (
+	"encoding/base64"
+	"errors"
+	"strings"
+	"unicode"
+)
+
+// maxSecretSize bounds a file with a password or a token.
+const maxSecretSize = 8 << 10
+
+// ReadSecret reads a file that holds one line for its owner only: a token, or a
+// password. The error is an *Error and repeats nothing of what is in it.
+func ReadSecret(path string) (string, error) {
+	data, mode, err := readFile(path, maxSecretSize)
+	if err != nil {
+		return "", err
+	}
+	if mode.Perm()&0o077 != 0 {
+		return "", fault(KeyExposed, path, "others than its owner may use these credentials (mode %04o)", mode.Perm())
+	}
+	text := strings.TrimSpace(string(data))
+	switch {
+	case text == "":
+		err = errors.New("holds no credentials")
+	case strings.ContainsFunc(text, unicode.IsControl):
+		err = errors.New("has more than one line, or control characters")
+	default:
+		return text, nil
+	}
+	return "", fault(NoSecret, path, "%w", err)
+}
+
+// BasicFile gives the value of an Authorization header out of a file that holds
+// "user:password", as wfm.Options wants it. The file is read for each request,
+// so that a replaced one is followed.
+func BasicFile(path string) func() (string, error) {
+	return func() (string, error) {
+		secret, err := ReadSecret(path)
+		if err == nil && !strings.Contains(secret, ":") {
+			err = fault(NoSecret, path, "does not hold user:password")
+		}
+		if err != nil {
+			return "", err
+		}
+		return "Basic " + base64.StdEncoding.EncodeToString([]byte(secret)), nil
+	}
+}
+
+// BearerFile is BasicFile for a file that holds a token (RFC 6750).
+func BearerFile(path string) func() (string, error) {
+	return func() (string, error) {
+		secret, err := ReadSecret(path)
+		if err == nil && strings.ContainsFunc(secret, func(c rune) bool { return c <= ' ' || c > '~' }) {
+			err = fault(NoSecret, path, "does not hold a token: it has spaces, or characters that are not ASCII")
+		}
+		if err != nil {
+			return "", err
+		}
+		return "Bearer " + secret, nil
+	}
+}

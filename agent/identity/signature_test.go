@@ -1,0 +1,321 @@
+package identity_test
+
+import (
+	"bufio"
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yaronf/httpsign"
+
+	"github.com/margolite/margolite/agent/identity"
+)
+
+// verifier is somebody else's implementation of RFC 9421. It wants to see
+// certain components covered.
+func verifier(t testing.TB, public crypto.PublicKey, algorithm identity.Algorithm, components ...string) *httpsign.Verifier {
+	t.Helper()
+	fields := httpsign.Headers(components...)
+	config := httpsign.NewVerifyConfig().SetNotOlderThan(time.Minute)
+	switch algorithm {
+	case identity.ECDSAP256SHA256:
+		return must(httpsign.NewP256Verifier(*public.(*ecdsa.PublicKey), config, fields))
+	case identity.ECDSAP384SHA384:
+		return must(httpsign.NewP384Verifier(*public.(*ecdsa.PublicKey), config, fields))
+	case identity.RSAv15SHA256:
+		return must(httpsign.NewRSAVerifier(*public.(*rsa.PublicKey), config, fields))
+	case identity.RSAPSSSHA512:
+		return must(httpsign.NewRSAPSSVerifier(*public.(*rsa.PublicKey), config, fields))
+	}
+	t.Fatalf("no verifier for %s", algorithm)
+	return nil
+}
+
+// overWire is the request as a server reads it.
+func overWire(t testing.TB, r *http.Request) *http.Request {
+	t.Helper()
+	var b bytes.Buffer
+	if err := r.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	received, err := http.ReadRequest(bufio.NewReader(&b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	received.URL.Scheme = "https"
+	return received
+}
+
+func request(t testing.TB, method, url string, body string) *http.Request {
+	t.Helper()
+	r, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func p256() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
+
+func TestAUTH09SignaturesOfEachAlgorithmVerifyElsewhere(t *testing.T) {
+	rsaKey := must(rsa.GenerateKey(rand.Reader, 2048))
+	tests := map[string]struct {
+		key       crypto.Signer
+		options   identity.SignatureOptions
+		algorithm identity.Algorithm
+		length    int
+	}{
+		"ECDSA P-256":      {p256(), identity.SignatureOptions{}, identity.ECDSAP256SHA256, 64},
+		"ECDSA P-384":      {must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader)), identity.SignatureOptions{}, identity.ECDSAP384SHA384, 96},
+		"RSA PKCS#1 v1.5":  {rsaKey, identity.SignatureOptions{}, identity.RSAv15SHA256, 256},
+		"RSA-PSS if asked": {rsaKey, identity.SignatureOptions{Algorithm: identity.RSAPSSSHA512}, identity.RSAPSSSHA512, 256},
+		"named in alg":     {p256(), identity.SignatureOptions{NameAlgorithm: true}, identity.ECDSAP256SHA256, 64},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s, err := identity.NewSigner(test.key, test.options, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Algorithm() != test.algorithm {
+				t.Errorf("algorithm %s, want %s", s.Algorithm(), test.algorithm)
+			}
+			for range 20 { // numbers that are shorter than usual
+				const body = `{"hello": "world"}`
+				r := request(t, http.MethodPost, "https://wfm.example:8443/margo/api/v1/clients/1/capabilities/a~b?x=%20y", body)
+				if err := s.Sign(r, []byte(body)); err != nil {
+					t.Fatal(err)
+				}
+				// "sig1=:" + base64 + ":"
+				if got := len(r.Header.Get("Signature")) - len("sig1=::"); got != (test.length+2)/3*4 {
+					t.Fatalf("the signature has %d characters, want those of %d bytes", got, test.length)
+				}
+				if named := strings.Contains(r.Header.Get("Signature-Input"), ";alg="); named != test.options.NameAlgorithm {
+					t.Fatalf("alg is named: %t", named)
+				}
+				received := overWire(t, r)
+				digest := received.Header.Values("Content-Digest")
+				if err := httpsign.ValidateContentDigestHeader(digest, &received.Body, []string{"sha-256"}); err != nil {
+					t.Fatal(err)
+				}
+				v := verifier(t, test.key.Public(), test.algorithm, "@method", "@target-uri", "content-digest")
+				if err := httpsign.VerifyRequest("sig1", *v, received); err != nil {
+					t.Fatal(err)
+				}
+				received.Method = http.MethodPut
+				if err := httpsign.VerifyRequest("sig1", *v, received); err == nil {
+					t.Fatal("the verifier accepts another method")
+				}
+			}
+		})
+	}
+}
+
+func TestAUTH06ContentDigestIsThatOfTheRawBody(t *testing.T) {
+	s := must(identity.NewSigner(p256(), identity.SignatureOptions{}, nil))
+	r := request(t, http.MethodPost, "https://wfm.example/", "")
+	r.Header.Set("Content-Digest", "sha-256=:b2xk:")
+	if err := s.Sign(r, []byte(`{"hello": "world"}`)); err != nil {
+		t.Fatal(err)
+	}
+	// The value that RFC 9530 and the standard give for these 18 bytes.
+	if got, want := r.Header.Get("Content-Digest"), "sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if err := s.Sign(r, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Header.Values("Content-Digest"); len(got) != 0 {
+		t.Errorf("a request without a body has Content-Digest %q", got)
+	}
+	if input := r.Header.Get("Signature-Input"); !strings.HasPrefix(input, `sig1=("@method" "@target-uri");created=`) {
+		t.Errorf("a request without a body is signed over %s", input)
+	}
+}
+
+func TestAUTH07ComponentsAreTheConfiguredOnes(t *testing.T) {
+	key := p256()
+	tests := map[string]struct {
+		components []string
+		want       string
+	}{
+		"by default":              {nil, `("@method" "@target-uri" "content-digest")`},
+		"as the reference client": {[]string{"@method", "@target-uri", "@authority", "Content-Digest"}, `("@method" "@target-uri" "@authority" "content-digest")`},
+		"everything there is": {
+			[]string{"@method", "@target-uri", "@authority", "@scheme", "@request-target", "@path", "@query", "content-type", "content-length", "content-digest"},
+			`("@method" "@target-uri" "@authority" "@scheme" "@request-target" "@path" "@query" "content-type" "content-length" "content-digest")`,
+		},
+		"without what is not there": {[]string{"x-tenant", "@method", "date"}, `("@method")`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := must(identity.NewSigner(key, identity.SignatureOptions{Components: test.components}, nil))
+			r := request(t, http.MethodPost, "https://WFM.example:443/api?q", "body")
+			r.Header.Set("Content-Type", "application/json")
+			if err := s.Sign(r, []byte("body")); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.Header.Get("Signature-Input"); !strings.HasPrefix(got, "sig1="+test.want+";created=") {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+			received := overWire(t, r)
+			// The other implementation takes Host for the authority as it comes.
+			received.URL.Host, received.Host = received.Host, strings.TrimSuffix(strings.ToLower(received.Host), ":443")
+			received.Header.Set("Content-Length", "4") // taken out by net/http
+			v := verifier(t, key.Public(), identity.ECDSAP256SHA256)
+			if err := httpsign.VerifyRequest("sig1", *v, received); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestAUTH08KeyIDAndTime(t *testing.T) {
+	key := p256()
+	sum := sha256.Sum256(must(x509.MarshalPKIXPublicKey(key.Public())))
+	for name, test := range map[string]struct{ keyID, want string }{
+		"the digest of the key": {"", `"` + hex.EncodeToString(sum[:]) + `"`},
+		"as configured":         {"gateway 7", `"gateway 7"`},
+		"with odd characters":   {`a"b\c;d`, `"a\"b\\c;d"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := time.Unix(1777777777, 999)
+			s := must(identity.NewSigner(key, identity.SignatureOptions{KeyID: test.keyID}, clock(at)))
+			r := request(t, http.MethodGet, "https://wfm.example/", "")
+			if err := s.Sign(r, nil); err != nil {
+				t.Fatal(err)
+			}
+			want := `sig1=("@method" "@target-uri");created=1777777777;keyid=` + test.want
+			if got := r.Header.Get("Signature-Input"); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+			details, err := httpsign.RequestDetails("sig1", r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if wantID := strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(strings.Trim(test.want, `"`)); details.KeyID != wantID {
+				t.Errorf("another implementation reads the key id as %q, want %q", details.KeyID, wantID)
+			}
+		})
+	}
+}
+
+func TestAUTH11EachSignatureHasTheTimeOfItsMaking(t *testing.T) {
+	now := time.Unix(1700000000, 0)
+	s := must(identity.NewSigner(p256(), identity.SignatureOptions{}, func() time.Time { now = now.Add(time.Second); return now }))
+	r := request(t, http.MethodGet, "https://wfm.example/", "")
+	for _, want := range []string{";created=1700000001;", ";created=1700000002;"} {
+		if err := s.Sign(r, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Header.Values("Signature-Input"); len(got) != 1 || !strings.Contains(got[0], want) {
+			t.Errorf("got %q, want one with %s", got, want)
+		}
+	}
+}
+
+func TestSignerRefusesWhatCannotBeSigned(t *testing.T) {
+	_, edKey, _ := ed25519.GenerateKey(rand.Reader)
+	good := p256()
+	for name, test := range map[string]struct {
+		key     crypto.Signer
+		options identity.SignatureOptions
+		text    string
+	}{
+		"a short RSA key":         {must(rsa.GenerateKey(rand.Reader, 1024)), identity.SignatureOptions{}, "at least 2048 bits, has 1024"},
+		"another curve":           {must(ecdsa.GenerateKey(elliptic.P521(), rand.Reader)), identity.SignatureOptions{}, "P-256 or P-384"},
+		"another kind of key":     {edKey, identity.SignatureOptions{}, "ECDSA or RSA"},
+		"another algorithm":       {good, identity.SignatureOptions{Algorithm: identity.RSAv15SHA256}, "does not fit"},
+		"what is not registered":  {good, identity.SignatureOptions{Algorithm: "rsa-pss-sha256"}, "does not fit"},
+		"an unknown component":    {good, identity.SignatureOptions{Components: []string{"@status"}}, "@status"},
+		"the parameters":          {good, identity.SignatureOptions{Components: []string{"@signature-params"}}, "@signature-params"},
+		"a component twice":       {good, identity.SignatureOptions{Components: []string{"date", "Date"}}, "twice"},
+		"a parameter":             {good, identity.SignatureOptions{Components: []string{`"@query-param";name="a"`}}, "header field"},
+		"the signature":           {good, identity.SignatureOptions{Components: []string{"Signature"}}, "header field"},
+		"the host":                {good, identity.SignatureOptions{Components: []string{"Host"}}, "@authority"},
+		"an empty component":      {good, identity.SignatureOptions{Components: []string{""}}, "header field"},
+		"a key id of two lines":   {good, identity.SignatureOptions{KeyID: "a\nb"}, "key id"},
+		"a key id in other signs": {good, identity.SignatureOptions{KeyID: "schlüssel"}, "key id"},
+		"a key id without end":    {good, identity.SignatureOptions{KeyID: strings.Repeat("x", 257)}, "key id"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := identity.NewSigner(test.key, test.options, nil); err == nil || !strings.Contains(err.Error(), test.text) {
+				t.Errorf("error %v does not say %q", err, test.text)
+			}
+		})
+	}
+	s := must(identity.NewSigner(good, identity.SignatureOptions{Components: []string{"@target-uri", "x-note"}}, nil))
+	for name, change := range map[string]func(r *http.Request){
+		"a field of two lines":       func(r *http.Request) { r.Header.Set("X-Note", "a\n\"@method\": GET") },
+		"a field in other signs":     func(r *http.Request) { r.Header.Set("X-Note", "\xe4") },
+		"a host in other signs":      func(r *http.Request) { r.Host = "wfm.exämple" },
+		"a URL that is not absolute": func(r *http.Request) { r.URL = &url.URL{Path: "/"} },
+		"an opaque URL":              func(r *http.Request) { r.URL.Opaque = "//elsewhere.example/" },
+	} {
+		r := request(t, http.MethodGet, "https://wfm.example/", "")
+		change(r)
+		if err := s.Sign(r, nil); err == nil || r.Header.Get("Signature") != "" {
+			t.Errorf("%s: error %v, signature %q", name, err, r.Header.Get("Signature"))
+		}
+	}
+}
+
+// FuzzSign signs requests for odd URLs, fields and key ids. What is signed
+// arrives, and verifies there.
+func FuzzSign(f *testing.F) {
+	for _, seed := range []string{
+		"https://wfm.example/", "https://WFM.Example:443", "https://wfm.example/a%2Fb%2f/%7e;c=d?x=%20&y=+", "https://wfm.example//a//?",
+		"https://[::1]:8443/?%zz;", "https://wfm.example/ä?ü", "https://wfm.example/.././a", "https://wfm.example/*?*#f", "https://user:pw@wfm.example/%00",
+	} {
+		f.Add(seed, "application/json", "", []byte("{}"))
+	}
+	f.Add("https://wfm.example/", " a, \t b ", `"\`, []byte{})
+	f.Add("https://wfm.example/", "a\nb", "~", []byte{0})
+	key := p256()
+	f.Fuzz(func(t *testing.T, target, field, keyID string, body []byte) {
+		r, err := http.NewRequest(http.MethodPost, target, bytes.NewReader(body))
+		if err != nil || r.URL.Scheme != "https" {
+			return
+		}
+		r.Header.Set("X-Note", field)
+		s, err := identity.NewSigner(key, identity.SignatureOptions{
+			KeyID: keyID, Components: []string{"@method", "@target-uri", "@path", "@query", "@request-target", "x-note", "content-digest"},
+		}, nil)
+		if err != nil || s.Sign(r, body) != nil {
+			return
+		}
+		var b bytes.Buffer
+		if r.Write(&b) != nil {
+			return // net/http does not send it
+		}
+		line, _, _ := strings.Cut(b.String(), " HTTP/1.1\r\n")
+		received, err := http.ReadRequest(bufio.NewReader(&b))
+		if err != nil {
+			return
+		}
+		if got := r.URL.RequestURI(); line != "POST "+got {
+			t.Fatalf("sent as %q, signed as %q", line, got)
+		}
+		// What the other implementation has ideas of its own about.
+		if _, err := url.ParseQuery(received.URL.RawQuery); err != nil || received.URL.EscapedPath() != received.URL.Path ||
+			received.URL.ForceQuery || received.URL.Host != "" {
+			return
+		}
+		received.URL.Scheme = "https"
+		if err := httpsign.VerifyRequest("sig1", *verifier(t, key.Public(), identity.ECDSAP256SHA256), received); err != nil {
+			t.Fatalf("%v\n%q", err, received.Header)
+		}
+	})
+}

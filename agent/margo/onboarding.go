@@ -1,0 +1,84 @@
+package margo
+
+import (
+	"encoding/base64"
+	"fmt"
+)
+
+// MaxOnboardingBytes bounds the answers of the onboarding interface.
+const MaxOnboardingBytes = 256 << 10
+
+// maxClientID bounds an id that the standard only calls URL-safe.
+const maxClientID = 128
+
+// OnboardingRequest is the body with which a client introduces itself before
+// rc.3: the certificate as PEM or DER, which goes into it in base64. The
+// early form has a member of another name.
+func OnboardingRequest(certificate []byte, early bool) ([]byte, error) {
+	name := "certificate"
+	if early {
+		name = "public_certificate"
+	}
+	body, err := marshalJSON(map[string]string{
+		"apiVersion": onboardingVersion,
+		"kind":       onboardingKind,
+		name:         base64.StdEncoding.EncodeToString(certificate),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot marshal onboarding request: %w", err)
+	}
+	return body, nil
+}
+
+// ParseOnboarding reads the client id out of the answer to an onboarding
+// request, in either of its forms.
+func ParseOnboarding(body []byte) (clientID string, err error) {
+	root, err := parseJSON(body, limits{bytes: MaxOnboardingBytes, depth: 8, nodes: 256})
+	if err != nil {
+		return "", fmt.Errorf("cannot accept onboarding: %w", Errors{{Message: err.Error()}})
+	}
+	var r reader
+	n := node{tree: root}
+	if r.is(object, "AUTH-05", n) {
+		clientID = r.text("AUTH-05", firstOf(n.member("clientId"), n.member("client_id")))
+	}
+	if err := r.refused.err(); err != nil {
+		return "", fmt.Errorf("cannot accept onboarding: %w", err)
+	}
+	if err := CheckClientID(clientID); err != nil {
+		return "", fmt.Errorf("cannot accept onboarding: %w", err)
+	}
+	return clientID, nil
+}
+
+// CheckClientID tells whether an id can stand in a path as it is.
+func CheckClientID(id string) error {
+	// "." and ".." would be resolved on the way.
+	if len(id) > maxClientID || !only(lower+upper+digits+"._~-", id) || only(".", id) {
+		return fmt.Errorf("client id must be 1 to %d letters, digits and . _ ~ -, is %.80q", maxClientID, id)
+	}
+	return nil
+}
+
+// ParseRootCertificate reads the answer that offers the WFM's root certificate.
+// What it gives is of any of the forms that are in use, which is for who
+// trusts it to read: identity.ParseAnchors. An answer that is no JSON is taken
+// for the certificate itself.
+func ParseRootCertificate(body []byte) ([]byte, error) {
+	if len(body) > MaxOnboardingBytes {
+		return nil, fmt.Errorf("cannot accept root certificate: more than %d bytes", MaxOnboardingBytes)
+	}
+	root, err := parseJSON(body, limits{bytes: MaxOnboardingBytes, depth: 8, nodes: 256})
+	if err != nil {
+		return body, nil
+	}
+	n := node{tree: root}
+	var r reader
+	if r.is(object, "AUTH-02", n) {
+		body = []byte(r.text("AUTH-02", n.member("certificate")))
+	}
+	if err := r.refused.err(); err != nil {
+		return nil, fmt.Errorf("cannot accept root certificate: %w", err)
+	}
+	return body, nil
+}

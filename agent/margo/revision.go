@@ -1,0 +1,51 @@
+package margo
+
+import "fmt"
+
+// Revision is a revision of the standard, as far as the wire differs. The zero
+// value is the newest.
+type Revision uint8
+
+// The revisions, named after their flavour on the wire; what a document calls
+// itself is not reliable.
+const (
+	RC3 Revision = iota // mutual TLS, no client id
+	RC2                 // client id and signed requests
+	RC1                 // the same, with the older form of capabilities
+)
+
+// ParseRevision reads a revision as it is configured: "1.0.0-rc.3".
+func ParseRevision(s string) (Revision, error) {
+	for _, r := range []Revision{RC3, RC2, RC1} {
+		if s == r.String() {
+			return r, nil
+		}
+	}
+	return 0, fmt.Errorf("cannot speak revision %.40q: want %s, %s or %s", s, RC3, RC2, RC1)
+}
+
+func (r Revision) String() string {
+	switch r {
+	case RC3:
+		return "1.0.0-rc.3"
+	case RC2:
+		return "1.0.0-rc.2"
+	case RC1:
+		return "1.0.0-rc.1"
+	}
+	return fmt.Sprintf("Revision(%d)", uint8(r))
+}
+
+// Signed reports whether clients of this revision are known by an id in the
+// path and sign each request.
+func (r Revision) Signed() bool { return r != RC3 }
+
+// What bodies said of themselves before rc.3 (ST-18, CAP-13).
+const (
+	statusVersion     = "deployment.margo.org/v1alpha1"
+	statusKind        = "DeploymentStatusManifest"
+	capabilityVersion = "device.margo.org/v1alpha1"
+	capabilityKind    = "DeviceCapabilitiesManifest"
+	onboardingVersion = "onboarding.margo.org/v1alpha1"
+	onboardingKind    = "OnboardingRequest"
+)

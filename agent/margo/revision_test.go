@@ -1,0 +1,274 @@
+package margo_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/margolite/margolite/agent/margo"
+)
+
+// openAPI holds the published interfaces.
+const openAPI = "../../test/testdata/openapi"
+
+// schema is one of the published schemas of a revision.
+func schema(t *testing.T, revision margo.Revision, name string) *jsonschema.Schema {
+	t.Helper()
+	file := "workload-management-api-" + revision.String() + ".yaml"
+	text, err := os.ReadFile(filepath.Join(openAPI, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document any
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if document, err = jsonschema.UnmarshalJSON(bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource(file, document); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile(file + "#/components/schemas/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func conforms(t *testing.T, s *jsonschema.Schema, body []byte) {
+	t.Helper()
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Validate(document); err != nil {
+		t.Errorf("%s\n%v", body, err)
+	}
+}
+
+func TestRevisionsGoByTheirNames(t *testing.T) {
+	for _, r := range []margo.Revision{margo.RC3, margo.RC2, margo.RC1} {
+		if got, err := margo.ParseRevision(r.String()); got != r || err != nil {
+			t.Errorf("%s is read as %s, %v", r, got, err)
+		}
+	}
+	for _, s := range []string{"", "1.0.0", "rc.3", "1.0.0-rc.4"} {
+		if _, err := margo.ParseRevision(s); err == nil {
+			t.Errorf("%q is read", s)
+		}
+	}
+	if margo.RC3.Signed() || !margo.RC2.Signed() || !margo.RC1.Signed() {
+		t.Error("requests are signed before rc.3 only")
+	}
+}
+
+func TestST18StatusBeforeRC3SaysWhatItIs(t *testing.T) {
+	for name, s := range map[string]margo.Status{"status-installed": installed(), "status-failed": failed()} {
+		for _, revision := range []margo.Revision{margo.RC3, margo.RC2} {
+			body, err := s.MarshalFor(revision)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conforms(t, schema(t, revision, "DeploymentStatusManifest"), body)
+			if revision == margo.RC2 {
+				golden(t, name+"-rc2.json", body)
+			}
+		}
+		body, err := s.MarshalFor(margo.RC1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name+"-rc1.json", body)
+		// The interface of rc.1 was not kept; its status is that of rc.2 without
+		// the members that came with it.
+		conforms(t, schema(t, margo.RC2, "DeploymentStatusManifest"), body)
+		if s.Error != nil && s.Error.Source == "" {
+			t.Error("the report itself was changed")
+		}
+	}
+	wrong := failed()
+	wrong.State = margo.Installed
+	for _, revision := range []margo.Revision{margo.RC2, margo.RC1} {
+		if _, err := wrong.MarshalFor(revision); !slices.Contains(requirements(err), "ST-04") {
+			t.Errorf("%s: %v", revision, err)
+		}
+	}
+}
+
+// While components are worked on one after the other, the most severe state is
+// that of the component being processed, so that one rule serves all revisions.
+func TestST16OverallStateFollowsTheComponentBeingProcessed(t *testing.T) {
+	for _, row := range [][]margo.State{ // overall, then the components
+		{margo.Pending, margo.Pending, margo.Pending},
+		{margo.Installing, margo.Installing, margo.Pending},
+		{margo.Pending, margo.Installed, margo.Pending},
+		{margo.Installing, margo.Installed, margo.Installing},
+		{margo.Failed, margo.Installed, margo.Failed},
+		{margo.Installed, margo.Installed, margo.Installed},
+		{margo.Removing, margo.Installed, margo.Removing},
+		{margo.Removed, margo.Removed, margo.Removed},
+	} {
+		var components []margo.ComponentStatus
+		for _, state := range row[1:] {
+			components = append(components, margo.ComponentStatus{State: state})
+		}
+		if got := margo.OverallState(components); got != row[0] {
+			t.Errorf("%v: got %s, want %s", row[1:], got, row[0])
+		}
+	}
+}
+
+func mixed() margo.Capabilities {
+	c := hosting()
+	c.Labels = map[string]margo.Label{}
+	h := *c.Properties.Hosting
+	h.CPUs = []margo.CPU{{Cores: 2, Architecture: "arm"}, {Cores: 4.5, Architecture: "arm64"}}
+	h.Runtimes = []string{"custom", "oci"}
+	h.DeploymentTypes = []margo.DeploymentType{margo.Compose, margo.Custom}
+	c.Properties.Hosting = &h
+	c.Extensions = map[string]json.RawMessage{"x-acme-extensions": json.RawMessage(`{"a":1}`)}
+	return c
+}
+
+func TestCAP13CapabilitiesBeforeRC3SayWhatTheyAre(t *testing.T) {
+	relay := hosting()
+	relay.Properties.Hosting = nil
+	labelled := mixed()
+	labelled.Labels["example.com/line"] = label(t, "7")
+	for name, c := range map[string]margo.Capabilities{"hosting": hosting(), "relay": relay, "mixed": labelled} {
+		for _, revision := range []margo.Revision{margo.RC3, margo.RC2} {
+			body, err := c.MarshalFor(revision)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conforms(t, schema(t, revision, "DeviceCapabilitiesManifest"), body)
+			if revision == margo.RC2 {
+				golden(t, "capabilities-"+name+"-rc2.json", body)
+			}
+		}
+	}
+	custom := labelled
+	h := *labelled.Properties.Hosting
+	h.Runtimes = []string{"custom"}
+	custom.Properties.Hosting = &h
+	for _, revision := range []margo.Revision{margo.RC2, margo.RC1} {
+		if _, err := custom.MarshalFor(revision); !slices.Contains(requirements(err), "CAP-14") {
+			t.Errorf("a device with custom runtimes only, in %s: %v", revision, err)
+		}
+		if _, err := (margo.Capabilities{}).MarshalFor(revision); !slices.Contains(requirements(err), "CAP-02") {
+			t.Errorf("a device without a name, in %s: %v", revision, err)
+		}
+	}
+}
+
+// The published example of rc.1 tells the form.
+func TestCAP15CapabilitiesOfRC1HaveTheOlderForm(t *testing.T) {
+	relay := hosting()
+	relay.Properties.Hosting = nil
+	labelled := mixed()
+	labelled.Labels["example.com/line"] = label(t, "7")
+	for name, c := range map[string]margo.Capabilities{"hosting": hosting(), "relay": relay, "mixed": labelled} {
+		body, err := c.MarshalFor(margo.RC1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "capabilities-"+name+"-rc1.json", body)
+		if name != "hosting" {
+			continue
+		}
+		published, ours := paths(t, document(t, "valid/DeviceCapabilitiesManifest-001.json")), paths(t, body)
+		for path := range published {
+			if !ours[path] {
+				t.Errorf("%s of the published example is missing", path)
+			}
+		}
+		for path := range ours {
+			if !published[path] && path != "/properties/resources/peripherals/model" {
+				t.Errorf("%s is not in the published example", path)
+			}
+		}
+	}
+}
+
+// paths are the members of a document, without the places in lists.
+func paths(t *testing.T, body []byte) map[string]bool {
+	t.Helper()
+	var root any
+	if err := json.Unmarshal(body, &root); err != nil {
+		t.Fatal(err)
+	}
+	found := make(map[string]bool)
+	var walk func(path string, value any)
+	walk = func(path string, value any) {
+		switch v := value.(type) {
+		case map[string]any:
+			for name, member := range v {
+				found[path+"/"+name] = true
+				walk(path+"/"+name, member)
+			}
+		case []any:
+			for _, item := range v {
+				walk(path, item)
+			}
+		}
+	}
+	walk("", root)
+	return found
+}
+
+func TestOnboardingRequestHasThePublishedMembers(t *testing.T) {
+	body, err := margo.OnboardingRequest([]byte("certificate"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	published := paths(t, document(t, "valid/from-text/OnboardingRequest.json"))
+	ours := paths(t, body)
+	if len(published) != len(ours) {
+		t.Errorf("got %v, want %v", ours, published)
+	}
+	for path := range published {
+		if !ours[path] {
+			t.Errorf("%s is missing", path)
+		}
+	}
+	if !bytes.Contains(body, []byte(`"`+base64.StdEncoding.EncodeToString([]byte("certificate"))+`"`)) {
+		t.Errorf("%s does not hold the certificate in base64", body)
+	}
+}
+
+func FuzzParseOnboarding(f *testing.F) {
+	for _, seed := range []string{
+		`{"clientId":"7f1c6b1e-0f53-4a2e-9d55-6d7e0c1f2a3b"}`, `{"client_id":"a"}`, `{"clientId":null,"client_id":"a"}`,
+		`{"clientId":".."}`, `{"clientId":"\u002e"}`, `{"clientId":"a/../b"}`, `{"certificate":"LS0tLS1CRUdJTg=="}`, `[]`, `{`, "",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		id, err := margo.ParseOnboarding(body)
+		switch {
+		case err != nil && id != "":
+			t.Fatalf("a client id together with an error: %q", id)
+		case err == nil && (id == "" || len(id) > 128 || strings.Trim(id, ".") == "" || strings.ContainsFunc(id, func(c rune) bool {
+			return !strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~-", c)
+		})):
+			t.Fatalf("client id %q", id)
+		}
+		if _, err := margo.ParseRootCertificate(body); err != nil && len(err.Error()) > 4096 {
+			t.Fatal("an error without end")
+		}
+	})
+}

@@ -1,0 +1,170 @@
+package wfm
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/margolite/margolite/agent/margo"
+)
+
+// Dialect is the revision of the standard that a WFM speaks.
+type Dialect = margo.Revision
+
+// The dialects. Which one it is is configuration, and never changed after a
+// refusal: that would let a downgrade happen.
+const (
+	RC3 = margo.RC3
+	RC2 = margo.RC2
+	RC1 = margo.RC1
+)
+
+// ErrNotOnboarded: the dialect needs a client id, and there is none yet.
+var ErrNotOnboarded = errors.New("the client is not onboarded")
+
+// path is the path of a resource of this client, which begins with "api/v1/".
+func (c *Client) path(resource string) (string, error) {
+	if !c.dialect.Signed() {
+		return "api/v1/" + resource, nil
+	}
+	id := c.clientID.Load()
+	if id == nil {
+		return "", ErrNotOnboarded
+	}
+	return "api/v1/clients/" + *id + "/" + resource, nil
+}
+
+// documentPath and bundlePath are where the documents of a manifest are found
+// whose URLs lead nowhere.
+func (c *Client) documentPath(deploymentID, digest string) (string, error) {
+	return c.path("deployments/" + deploymentID + "/" + digest)
+}
+
+func (c *Client) bundlePath(digest string) (string, error) { return c.path("bundles/" + digest) }
+
+// ClientID is the id that the WFM knows this client by; empty before it is
+// onboarded, and where the dialect has none.
+func (c *Client) ClientID() string {
+	if id := c.clientID.Load(); id != nil {
+		return *id
+	}
+	return ""
+}
+
+// form is one way to send a report.
+type form struct {
+	method, resource string
+}
+
+// ways are what the WFM understood before, by device id.
+type ways struct {
+	mu    sync.Mutex
+	known map[string]form
+}
+
+// maxKnown bounds what is remembered: forgetting costs a request.
+const maxKnown = 256
+
+func (w *ways) of(deviceID string) (form, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f, ok := w.known[deviceID]
+	return f, ok
+}
+
+func (w *ways) learn(deviceID string, f form) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.known == nil || len(w.known) >= maxKnown {
+		w.known = make(map[string]form)
+	}
+	w.known[deviceID] = f
+}
+
+func (w *ways) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.known = nil
+}
+
+// capabilityForms are the ways to report the capabilities of a device. Before
+// rc.3 the first report is a POST and the later ones are PUTs. Who does not
+// know which it is tries PUT first (CAP-06, A-25); and some servers have the
+// path of the revision beside theirs.
+func (c *Client) capabilityForms(deviceID string) []form {
+	if !c.dialect.Signed() {
+		return []form{{http.MethodPut, "capabilities/" + deviceID}}
+	}
+	methods := []string{http.MethodPut, http.MethodPost}
+	if c.fresh.Load() {
+		methods = []string{http.MethodPost, http.MethodPut}
+	}
+	resources := []string{"capabilities/" + deviceID, "capabilities"}
+	if c.dialect == RC1 {
+		resources = []string{"capabilities", "capabilities/" + deviceID}
+	}
+	var forms []form
+	if f, ok := c.reported.of(deviceID); ok {
+		forms = append(forms, f)
+	}
+	for _, resource := range resources {
+		for _, method := range methods {
+			if f := (form{method, resource}); len(forms) == 0 || f != forms[0] {
+				forms = append(forms, f)
+			}
+		}
+	}
+	return forms
+}
+
+// What Client.statusPath can be.
+const (
+	statusPlural   = 1
+	statusSingular = 2
+)
+
+// statusForms are the ways to report a status: early servers of rc.1 have the
+// path in the singular. Which one a WFM has is found out once.
+func (c *Client) statusForms(deploymentID string) []form {
+	plural := form{http.MethodPost, "deployments/" + deploymentID + "/status"}
+	singular := form{http.MethodPost, "deployment/" + deploymentID + "/status"}
+	if c.dialect == RC1 {
+		switch c.statusPath.Load() {
+		case statusSingular:
+			return []form{singular}
+		case 0:
+			return []form{plural, singular}
+		}
+	}
+	return []form{plural}
+}
+
+// learnStatusPath draws the conclusion from an answer that only the right path
+// can give.
+func (c *Client) learnStatusPath(used form, err error) {
+	if err != nil && !hasStatus(err, http.StatusBadRequest) && !hasStatus(err, http.StatusUnprocessableEntity) {
+		return
+	}
+	if strings.HasPrefix(used.resource, "deployment/") {
+		c.statusPath.Store(statusSingular)
+	} else {
+		c.statusPath.Store(statusPlural)
+	}
+}
+
+// otherForm reports whether an answer means that the form of the request is not
+// the WFM's: no such path, no such method, or nothing left to create.
+func otherForm(used form, err error) bool {
+	var refused *Error
+	if !errors.As(err, &refused) {
+		return false
+	}
+	switch refused.Status {
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		return true
+	case http.StatusConflict:
+		return used.method == http.MethodPost && strings.HasPrefix(used.resource, "capabilities")
+	}
+	return false
+}

@@ -1,0 +1,142 @@
+package wfm
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/margolite/margolite/agent/margo"
+)
+
+// CertificateForm is what goes into an onboarding request in base64.
+type CertificateForm uint8
+
+// The forms.
+const (
+	PEM CertificateForm = iota // as the reference server wants it
+	DER
+)
+
+// Why a client is not onboarded.
+var (
+	// ErrNotApproved: somebody has to approve the client first, or has rejected
+	// it; the WFM does not say which.
+	ErrNotApproved = errors.New("the WFM has not approved this client, or has rejected it")
+	// ErrCertificateRefused: the WFM cannot use the certificate.
+	ErrCertificateRefused = errors.New("the WFM does not take the client's certificate")
+)
+
+// slowRetry is the least time between two tries to be onboarded that end with
+// a refusal: people take their time.
+const slowRetry = 10 * time.Minute
+
+// Onboard introduces the client to a WFM that speaks a dialect before rc.3, and
+// returns the client id that it is given (AUTH-04, AUTH-14). The client uses
+// the id from then on; the caller keeps it for Options.ClientID (AUTH-05).
+// Doing it again is safe.
+//
+// The certificate is the device's, as PEM; only its leaf is sent as DER. The
+// error is ErrNotApproved or ErrCertificateRefused where the WFM refuses; Retry
+// then tells to wait for some minutes.
+func (c *Client) Onboard(ctx context.Context, certificatePEM []byte, form CertificateForm) (clientID string, err error) {
+	const op = "onboard"
+	if !c.dialect.Signed() {
+		return "", fmt.Errorf("cannot %s: revision %s has no onboarding: %w", op, c.dialect, errors.ErrUnsupported)
+	}
+	certificate := certificatePEM
+	if form == DER {
+		block, _ := pem.Decode(certificatePEM)
+		if block == nil {
+			return "", fmt.Errorf("cannot %s: the certificate is not PEM", op)
+		}
+		certificate = block.Bytes
+	}
+	a, err := c.introduce(ctx, op, certificate, false)
+	if c.dialect == RC1 && hasStatus(err, http.StatusBadRequest) {
+		// Either the certificate is not to the WFM's liking, or its name is.
+		if again, earlyErr := c.introduce(ctx, op, certificate, true); !hasStatus(earlyErr, http.StatusBadRequest) {
+			a, err = again, earlyErr
+		}
+	}
+	if err != nil {
+		return "", notOnboarded(err)
+	}
+	clientID, err = margo.ParseOnboarding(a.body)
+	if err != nil {
+		return "", fmt.Errorf("cannot %s: %w", op, err)
+	}
+	c.reported.forget()
+	c.clientID.Store(&clientID)
+	c.fresh.Store(true)
+	return clientID, nil
+}
+
+func hasStatus(err error, status int) bool {
+	var refused *Error
+	return errors.As(err, &refused) && refused.Status == status
+}
+
+// notOnboarded says what a refusal means, and that there is time.
+func notOnboarded(err error) error {
+	var refused *Error
+	if !errors.As(err, &refused) {
+		return err
+	}
+	switch refused.Status {
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		refused.meaning = ErrCertificateRefused
+	case http.StatusForbidden:
+		refused.meaning = ErrNotApproved
+	case http.StatusUnauthorized, http.StatusNotFound, http.StatusConflict:
+	default:
+		return err
+	}
+	refused.RetryAfter = max(refused.RetryAfter, slowRetry)
+	return err
+}
+
+func (c *Client) introduce(ctx context.Context, op string, certificate []byte, early bool) (*answer, error) {
+	body, err := margo.OnboardingRequest(certificate, early)
+	if err != nil {
+		return nil, fmt.Errorf("cannot %s: %w", op, err)
+	}
+	return c.do(ctx, request{
+		op:     op,
+		method: http.MethodPost,
+		url:    c.endpoint("api/v1/onboarding"),
+		header: http.Header{"Content-Type": {"application/json"}, "Accept-Encoding": {"gzip"}},
+		body:   body,
+		limit:  margo.MaxOnboardingBytes,
+	})
+}
+
+// RootCertificate asks a WFM that speaks a dialect before rc.3 for its own root
+// certificate, in any of the forms that identity.ParseAnchors reads. It is the
+// one request that is not signed (AUTH-08). The connection has to be trusted
+// already, as each of a Client's is: what comes over it is as good as the
+// anchors in Options.TLS, never better (AUTH-02).
+func (c *Client) RootCertificate(ctx context.Context) ([]byte, error) {
+	const op = "get root certificate"
+	if !c.dialect.Signed() {
+		return nil, fmt.Errorf("cannot %s: revision %s does not offer it: %w", op, c.dialect, errors.ErrUnsupported)
+	}
+	a, err := c.do(ctx, request{
+		op:       op,
+		method:   http.MethodGet,
+		url:      c.endpoint("api/v1/onboarding/certificate"),
+		header:   http.Header{"Accept": {"application/json"}, "Accept-Encoding": {"gzip"}},
+		limit:    margo.MaxOnboardingBytes,
+		unsigned: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := margo.ParseRootCertificate(a.body)
+	if err != nil {
+		return nil, fmt.Errorf("cannot %s: %w", op, err)
+	}
+	return certificate, nil
+}
