@@ -102,6 +102,8 @@ func Retry(err error) (retryable bool, after time.Duration) {
 		return e.Problem.Retryable, e.RetryAfter
 	case *connectionError:
 		return !errors.Is(e, context.Canceled), 0
+	case interface{ Retry() (bool, time.Duration) }: // of another way to the desired state
+		return e.Retry()
 	case interface{ Unwrap() []error }: // several ways were tried
 		for _, part := range e.Unwrap() {
 			again, wait := Retry(part)

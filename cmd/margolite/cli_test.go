@@ -220,6 +220,10 @@ func TestWrongUsageIsTwo(t *testing.T) {
 		"is not 0 to 3600 seconds":             {"compose", "down", "-t", "-1"},
 		"the policy is always or missing":      {"compose", "pull", "--policy", "never"},
 		`prune takes no argument "all"`:        {"prune", "all"},
+		"csr needs --id or --name":             {"csr"},
+		"--id and --name contradict":           {"csr", "--id", "spiffe://a/margo/wfm/b/client/c", "--name", "d"},
+		"is not a SPIFFE ID":                   {"csr", "--id", "gw-07"},
+		"is the ID of a WFM":                   {"csr", "--id", "spiffe://a/margo/wfm/b"},
 		"compose needs one of":                 {"compose"},
 		`not "start"`:                          {"compose", "start"},
 		`compose down takes no argument "web"`: {"compose", "down", "web"},
@@ -240,10 +244,11 @@ func TestWrongUsageIsTwo(t *testing.T) {
 
 func TestHelpGoesToStandardOutput(t *testing.T) {
 	for want, args := range map[string][]string{
-		"Commands:":                                      {"help"},
-		"status  ":                                       {"--help"},
-		"Usage: margolite logs DEPLOYMENT":               {"logs", "--help"},
-		"-n, --tail N":                                   {"logs", "-h"},
+		"Commands:":                        {"help"},
+		"status  ":                         {"--help"},
+		"Usage: margolite logs DEPLOYMENT": {"logs", "--help"},
+		"-n, --tail N":                     {"logs", "-h"},
+		"Usage: margolite csr --id SPIFFE-ID|--name":     {"csr", "--help"},
 		"Usage: margolite compose up|down":               {"compose", "--help"},
 		"  -p, --project-name PROJECT PROJECT":           {"compose", "up", "--help"},
 		"Usage: margolite compose exec SERVICE":          {"compose", "exec", "-h"},

@@ -1,0 +1,232 @@
+package git
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/wfm"
+)
+
+// Reason is why the desired state cannot be had from a repository.
+type Reason string
+
+// Reasons that lie on the device.
+const (
+	NoProgram Reason = "no git"      // there is no git program, or it cannot speak https
+	TooOld    Reason = "old git"     // the git program is too old
+	NoToken   Reason = "no token"    // the token cannot be read
+	Local     Reason = "work folder" // the work folder cannot be used
+)
+
+// Reasons that lie with the server, or on the way there.
+const (
+	Unreachable  Reason = "unreachable"   // no answer, or one that broke off
+	Untrusted    Reason = "untrusted"     // no TLS connection to the right server
+	Unauthorized Reason = "unauthorized"  // the token is not accepted, or not for this repository
+	NoRepository Reason = "no repository" // there is none at this URL, as far as this token shows
+	Redirected   Reason = "redirected"    // the server says that it is elsewhere
+	NoBranch     Reason = "no branch"
+	NoFolder     Reason = "no folder"
+)
+
+// Error is a failure to get the desired state.
+type Error struct {
+	Reason Reason
+	Op     string // what was tried, e.g. "ask for branch main of https://git.example/gw.git"
+	Err    error
+}
+
+func (e *Error) Error() string { return "cannot " + e.Op + ": " + e.Err.Error() }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Mend says what to do about it, for people.
+func (e *Error) Mend() string {
+	switch e.Reason {
+	case NoProgram:
+		return "install git with its support for https (on OpenWrt the packages git and git-http)"
+	case TooOld:
+		return "install git " + minVersion.String() + " or newer"
+	case NoToken:
+		return "put the access token into the file that wfm.git.token names, readable for margolite's user"
+	case Local:
+		return "see that the state directory can be written and has room"
+	case Unreachable:
+		return "check the network and wfm.url"
+	case Untrusted:
+		return "check this device's clock, and that wfm.ca holds the anchor of the server's certificate"
+	case Unauthorized:
+		return "replace the access token by one that may read the repository"
+	case NoRepository:
+		return "correct wfm.url, or give the access token the right to read the repository"
+	case Redirected:
+		return "correct wfm.url: redirects are not followed"
+	case NoBranch:
+		return "correct wfm.git.branch, or create the branch"
+	case NoFolder:
+		return "correct wfm.git.path; to ask for no deployments, keep another file in the folder, such as .gitkeep"
+	}
+	return ""
+}
+
+// Answered says that the right server was reached, and it is its answer that is
+// of no use.
+func (e *Error) Answered() bool {
+	switch e.Reason {
+	case Unauthorized, NoRepository, Redirected, NoBranch, NoFolder:
+		return true
+	}
+	return false
+}
+
+// Retry says whether it makes sense to ask again soon, as wfm.Retry has it. How
+// long to wait git does not tell.
+func (e *Error) Retry() (retryable bool, after time.Duration) {
+	return (e.Reason == Unreachable || e.Reason == Untrusted) && !errors.Is(e.Err, context.Canceled), 0
+}
+
+// errBroken: the copy in the work folder does not hold what it should.
+var errBroken = errors.New("the local copy of the repository is damaged")
+
+// refused is an error about the content of a commit.
+func refused(path, format string, args ...any) error {
+	return margo.Errors{{Path: clean(path, 200), Message: fmt.Sprintf(format, args...)}}
+}
+
+// isRefusal says that an error is about the content, so that the same content
+// would come to the same.
+func isRefusal(err error) bool {
+	var violations margo.Errors
+	return errors.As(err, &violations) || errors.Is(err, wfm.ErrTooLarge)
+}
+
+// Texts of git and libcurl, in the locale C, and what they mean. The first that
+// occurs decides.
+var meanings = []struct {
+	text   string
+	reason Reason
+}{
+	{"unable to find remote helper", NoProgram},
+	{"'remote-https' is not a git command", NoProgram},
+	{"terminal prompts disabled", Unauthorized}, // it would have asked for a name
+	{"could not read Username", Unauthorized},
+	{"could not read Password", Unauthorized},
+	{"Authentication failed", Unauthorized},
+	{"requested URL returned error: 401", Unauthorized},
+	{"requested URL returned error: 403", Unauthorized},
+	{"requested URL returned error: 404", NoRepository},
+	{"requested URL returned error: 410", NoRepository},
+	{"requested URL returned error: 3", Redirected},
+	{"unable to update url base from redirection", Redirected},
+	{"fatal: repository '", NoRepository}, // ' not found
+	{"dumb http transport", NoRepository}, // files of one, but no server for it
+	{"couldn't find remote ref", NoBranch},
+	{"certificate", Untrusted}, // as OpenSSL, GnuTLS and mbed TLS all say
+	{"ca cert file", Untrusted},
+	{"SSL CA cert", Untrusted},
+	{"trust anchors", Untrusted},
+	{"unable to access", Unreachable},
+	{"No space left on device", Local},
+	{"Read-only file system", Local},
+	{"RPC failed", Unreachable},
+	{"hung up", Unreachable},
+	{"unexpected disconnect", Unreachable},
+	{"early EOF", Unreachable},
+	{"protocol error", Unreachable},
+	{"expected ", Unreachable},
+	{"invalid index-pack output", Unreachable}, // a pack that was damaged on the way
+}
+
+// exitError is a git program that failed.
+type exitError struct {
+	status string // "exit status 128"
+	code   int
+	stderr string
+	secret []string // not to be shown
+}
+
+func (e *exitError) Error() string {
+	text := e.stderr
+	for _, s := range e.secret {
+		if s != "" {
+			text = strings.ReplaceAll(text, s, "***")
+		}
+	}
+	if text = clean(text, 300); text == "" {
+		return "git: " + e.status
+	}
+	return "git: " + text
+}
+
+// own is what git itself said: without what the server made it say, and without
+// URLs, whose words mean nothing here.
+func (e *exitError) own() string {
+	var b strings.Builder
+	for line := range strings.Lines(e.stderr) {
+		if !strings.HasPrefix(line, "remote: ") {
+			b.WriteString(line)
+		}
+	}
+	text := b.String()
+	for {
+		before, rest, found := strings.Cut(text, "'https://")
+		_, after, ends := strings.Cut(rest, "'")
+		if !found || !ends {
+			return text
+		}
+		text = before + "''" + after
+	}
+}
+
+// explain makes an *Error, or one about the content, of git's failure to speak
+// with the server. What it does not understand has the reason other.
+func explain(op string, err error, other Reason) error {
+	var known *Error
+	if errors.As(err, &known) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	var exit *exitError
+	if !errors.As(err, &exit) {
+		if errors.Is(err, errSlow) || errors.Is(err, context.DeadlineExceeded) {
+			other = Unreachable
+		}
+		return &Error{other, op, err}
+	}
+	text := exit.own()
+	for _, sign := range []string{"died of signal 25", "File too large", "ut of memory"} {
+		if strings.Contains(text, sign) {
+			return fmt.Errorf("cannot %s: %w: %w", op, wfm.ErrTooLarge, exit)
+		}
+	}
+	if strings.Contains(text, "fsck error") || strings.Contains(text, "refusing to accept") {
+		return fmt.Errorf("cannot %s: %w", op, margo.Errors{{Path: "repository", Message: "is not sound: " + exit.Error()}})
+	}
+	for _, m := range meanings {
+		if strings.Contains(text, m.text) {
+			return &Error{m.reason, op, exit}
+		}
+	}
+	return &Error{other, op, exit}
+}
+
+// clean makes a text from outside fit to be shown: one line, at most most bytes,
+// the end being what git says last.
+func clean(s string, most int) string {
+	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "\uFFFD"), func(c rune) bool {
+		return unicode.IsSpace(c) || !unicode.IsGraphic(c)
+	}), " ")
+	if len(s) <= most {
+		return s
+	}
+	const mark = "..."
+	start := len(s) - most + len(mark)
+	for start < len(s) && s[start]&0xC0 == 0x80 { // inside a UTF-8 sequence
+		start++
+	}
+	return mark + s[start:]
+}

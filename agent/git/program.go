@@ -1,0 +1,307 @@
+package git
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of the git program that nobody needs to change.
+const (
+	maxOutput = 64 << 10  // of a command whose answer is a line or two
+	maxStderr = 8 << 10   // that is kept of it
+	maxMemory = 512 << 20 // of its data
+	// grace is what git has to remove its temporary files once it is told to end.
+	grace = 3 * time.Second
+)
+
+// minVersion is the oldest git that takes its configuration from the
+// environment, and the refs to fetch from its input.
+var minVersion = version{2, 31}
+
+type version struct{ major, minor int }
+
+func (v version) String() string { return fmt.Sprintf("%d.%d", v.major, v.minor) }
+
+// program is the git program.
+type program struct {
+	path string
+	home string // an empty folder; the programs run in it
+}
+
+// find finds the git program: the one that is configured, or in PATH.
+func find(configured string) (string, error) {
+	if configured == "" {
+		configured = "git"
+	}
+	path, err := exec.LookPath(configured)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return "", &Error{NoProgram, "find git", err}
+	}
+	return path, nil
+}
+
+// Check says which version of git there is, if one that serves: new enough, and
+// with support for https. program is as in Options. The error is an *Error.
+func Check(ctx context.Context, program string) (string, error) {
+	path, err := find(program)
+	if err != nil {
+		return "", err
+	}
+	text, err := checkVersion(ctx, path)
+	if err != nil {
+		return text, err
+	}
+	folder, err := output(ctx, path, "--exec-path")
+	if err == nil {
+		_, err = os.Stat(filepath.Join(folder, "git-remote-https"))
+	}
+	if err != nil {
+		return text, &Error{NoProgram, "use " + path + " with https", err}
+	}
+	return text, nil
+}
+
+func checkVersion(ctx context.Context, path string) (string, error) {
+	text, err := output(ctx, path, "version")
+	if err != nil {
+		return "", &Error{NoProgram, "ask " + path + " for its version", err}
+	}
+	text = strings.TrimPrefix(text, "git version ")
+	v, ok := parseVersion(text)
+	switch {
+	case !ok:
+		return "", &Error{TooOld, "use " + path, fmt.Errorf("it does not say which version it is, but %q", clean(text, 80))}
+	case v.major < minVersion.major || v.major == minVersion.major && v.minor < minVersion.minor:
+		err := fmt.Errorf("it is git %s, at least %s is needed", clean(text, 40), minVersion)
+		return text, &Error{TooOld, "use " + path, err}
+	}
+	return text, nil
+}
+
+// output is what a command prints that needs neither network nor repository.
+func output(ctx context.Context, path, arg string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, arg)
+	cmd.Env = environment(path, os.DevNull)
+	out, err := cmd.Output()
+	return strings.TrimSpace(string(out[:min(len(out), 4<<10)])), err
+}
+
+// parseVersion reads "2.39.5", "2.50.1 (Apple Git-155)", "2.47.GIT".
+func parseVersion(s string) (version, bool) {
+	first, rest, ok := strings.Cut(s, ".")
+	second := rest
+	if i := strings.IndexFunc(rest, func(c rune) bool { return c < '0' || c > '9' }); i >= 0 {
+		second = rest[:i]
+	}
+	major, err := strconv.Atoi(first)
+	minor, err2 := strconv.Atoi(second)
+	return version{major, minor}, ok && err == nil && err2 == nil
+}
+
+// environment is all that git gets to know, apart from its configuration.
+func environment(path, home string) []string {
+	return []string{
+		"PATH=" + filepath.Dir(path) + ":/usr/local/bin:/usr/bin:/bin",
+		"HOME=" + home,
+		"LC_ALL=C",
+		"GIT_CONFIG_NOSYSTEM=1",
+		"GIT_CONFIG_GLOBAL=" + os.DevNull,
+		"GIT_ATTR_NOSYSTEM=1",
+		"GIT_TERMINAL_PROMPT=0",
+		"GIT_ALLOW_PROTOCOL=https",
+		"GIT_PROTOCOL_FROM_USER=0",
+		"GIT_CEILING_DIRECTORIES=" + filepath.Dir(home),
+		"GIT_OPTIONAL_LOCKS=0",
+		"GIT_LITERAL_PATHSPECS=1",
+		"GIT_NO_REPLACE_OBJECTS=1",
+		"GIT_DEFAULT_REF_FORMAT=files",
+		"GIT_ADVICE=0",
+	}
+}
+
+// setting is one value of git's configuration. Given in the environment it wins
+// over any that a repository carries, and shows in no list of processes.
+type setting struct{ key, value string }
+
+// settings hold for every command.
+var settings = []setting{
+	{"core.hooksPath", os.DevNull},
+	{"core.bigFileThreshold", "1m"}, // what is larger is not held as a whole
+	{"core.deltaBaseCacheLimit", "8m"},
+	{"credential.helper", ""},
+	{"fetch.fsckObjects", "true"},
+	{"transfer.fsckObjects", "true"},
+	{"fetch.unpackLimit", "1"}, // a fetch adds one pack, not many small files
+	{"transfer.unpackLimit", "1"},
+	{"transfer.bundleURI", "false"},
+	{"fetch.writeCommitGraph", "false"},
+	{"fetch.recurseSubmodules", "false"},
+	{"submodule.recurse", "false"},
+	{"gc.auto", "0"},
+	{"maintenance.auto", "false"},
+	{"pack.threads", "1"},
+	{"protocol.version", "2"}, // the server lists one branch, not all it has
+	{"http.followRedirects", "false"},
+	{"http.proxy", ""},
+	{"http.sslVerify", "true"},
+	{"http.sslVersion", "tlsv1.2"}, // or newer
+}
+
+// access is what git is told about a server, beside its URL.
+type access struct {
+	settings []setting
+	secret   []string // parts of them that are not to be shown
+}
+
+// command is one run of git.
+type command struct {
+	args      []string
+	dir       string // of the repository; empty: none is needed
+	access    access // to the server, where it speaks with one
+	fileBytes int64  // that it may write into one file; 0: none
+}
+
+// run starts git, lets talk have its input and output, and waits for its end.
+// Git reads nothing of its input before its bounds are in force. When talk or
+// ctx gives up, git and all that it started are ended. The error is talk's, or
+// an *exitError.
+func (p *program) run(ctx context.Context, c command, talk func(in io.WriteCloser, out *bufio.Reader) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.path, c.args...)
+	cmd.Dir = p.home
+	cmd.Env = environment(p.path, p.home)
+	if c.dir != "" {
+		cmd.Env = append(cmd.Env, "GIT_DIR="+c.dir)
+	}
+	all := append(settings[:len(settings):len(settings)], c.access.settings...)
+	for i, s := range all {
+		n := strconv.Itoa(i)
+		cmd.Env = append(cmd.Env, "GIT_CONFIG_KEY_"+n+"="+s.key, "GIT_CONFIG_VALUE_"+n+"="+s.value)
+	}
+	cmd.Env = append(cmd.Env, "GIT_CONFIG_COUNT="+strconv.Itoa(len(all)))
+
+	// A group of its own, so that its helpers end with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var last *time.Timer
+	cmd.Cancel = func() error {
+		group := -cmd.Process.Pid
+		last = time.AfterFunc(grace, func() { _ = unix.Kill(group, unix.SIGKILL) })
+		return unix.Kill(group, unix.SIGTERM)
+	}
+	cmd.WaitDelay = 2 * grace
+	stderr := &ending{}
+	cmd.Stderr = stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return fmt.Errorf("cannot start git: %w", err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("cannot start git: %w", err)
+	}
+	switch err := cmd.Start(); {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+		return &Error{NoProgram, "start " + p.path, err}
+	case err != nil:
+		return fmt.Errorf("cannot start git: %w", err)
+	}
+
+	err = limit(cmd.Process.Pid, c.fileBytes)
+	if err == nil {
+		err = talk(in, bufio.NewReaderSize(out, maxEntry))
+	}
+	in.Close()
+	given := ctx.Err() // before it is this function that gives up
+	ended := errors.Is(err, errShort) || errors.Is(err, syscall.EPIPE)
+	if err != nil && !ended {
+		cancel()
+	}
+	waited := cmd.Wait()
+	if last != nil {
+		last.Stop()
+		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // whoever of the group is left
+	}
+	var exit *exec.ExitError
+	switch {
+	case given != nil:
+		return context.Cause(ctx)
+	case err != nil && !ended:
+		return err
+	case errors.As(waited, &exit):
+		return &exitError{status: exit.String(), code: exit.ExitCode(), stderr: stderr.String(), secret: c.access.secret}
+	case waited != nil:
+		return fmt.Errorf("cannot run git: %w", waited)
+	}
+	return err
+}
+
+// limit bounds what a process and all that it starts may write and hold.
+func limit(pid int, fileBytes int64) error {
+	for resource, most := range map[int]uint64{
+		unix.RLIMIT_FSIZE: uint64(fileBytes),
+		unix.RLIMIT_DATA:  maxMemory,
+		unix.RLIMIT_CORE:  0,
+	} {
+		err := unix.Prlimit(pid, resource, &unix.Rlimit{Cur: most, Max: most}, nil)
+		if err != nil && !errors.Is(err, unix.ESRCH) { // it has ended already
+			return fmt.Errorf("cannot bound git: %w", err)
+		}
+	}
+	return nil
+}
+
+// errShort: git's answer ended too early, the reason being in what it says.
+var errShort = errors.New("git said less than expected")
+
+// ask runs a command whose answer is short.
+func (p *program) ask(ctx context.Context, c command, input string) (answer string, err error) {
+	err = p.run(ctx, c, func(in io.WriteCloser, out *bufio.Reader) error {
+		if _, err := io.WriteString(in, input); err != nil && !errors.Is(err, syscall.EPIPE) {
+			return fmt.Errorf("cannot speak with git: %w", err)
+		}
+		in.Close()
+		body, err := io.ReadAll(io.LimitReader(out, maxOutput+1))
+		switch {
+		case err != nil:
+			return fmt.Errorf("cannot read what git says: %w", err)
+		case len(body) > maxOutput:
+			return fmt.Errorf("git says more than %d bytes", maxOutput)
+		}
+		answer = string(body)
+		return nil
+	})
+	return answer, err
+}
+
+// ending keeps the end of what is written to it.
+type ending struct{ kept []byte }
+
+func (e *ending) Write(p []byte) (int, error) {
+	e.kept = append(e.kept, p[max(0, len(p)-maxStderr):]...)
+	if over := len(e.kept) - maxStderr; over > 0 {
+		e.kept = append(e.kept[:0], e.kept[over:]...)
+	}
+	return len(p), nil
+}
+
+func (e *ending) String() string { return string(bytes.TrimSpace(e.kept)) }

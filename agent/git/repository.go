@@ -1,0 +1,314 @@
+package git
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/margolite/margolite/agent/wfm"
+)
+
+// history is how many commits of the branch are fetched: what versions are
+// computed from. Changing it changes versions, see order.
+const history = 32
+
+// tipRef names the commit of the branch as it was fetched last.
+const tipRef = "refs/margolite/tip"
+
+// maxPacks is how many packs the copy may have before they become one.
+const maxPacks = 16
+
+// The work folder holds the copy of the branch, and an empty folder.
+const (
+	copyName = "repository"
+	homeName = "home"
+)
+
+func (s *Source) copyDir() string { return filepath.Join(s.dir, copyName) }
+
+// prepare makes the work folder, which nobody else can look into.
+func (s *Source) prepare() error {
+	op := "use the work folder " + s.dir
+	for _, dir := range []string{s.dir, s.git.home} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return &Error{Local, op, err}
+		}
+	}
+	info, err := os.Stat(s.dir)
+	if err == nil && info.Mode().Perm() != 0o700 {
+		err = os.Chmod(s.dir, 0o700)
+	}
+	if err != nil {
+		return &Error{Local, op, err}
+	}
+	return nil
+}
+
+// tip asks the server which commit the branch is at.
+func (s *Source) tip(ctx context.Context, a access) (string, error) {
+	op := fmt.Sprintf("ask for branch %s of %s", s.branch, s.url)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errSlow)
+	defer cancel()
+	c := command{args: []string{"ls-remote", "--quiet", "--exit-code", s.url, s.ref()}, access: a}
+	answer, err := s.git.ask(ctx, c, "")
+	var exit *exitError
+	if errors.As(err, &exit) && exit.code == 2 && exit.stderr == "" {
+		return "", &Error{NoBranch, op, errors.New("the repository has no such branch")}
+	}
+	if err != nil {
+		return "", explain(op, err, Unreachable)
+	}
+	for line := range strings.Lines(answer) {
+		// Names that only end like the wanted one are listed as well.
+		if id, name, _ := strings.Cut(strings.TrimSpace(line), "\t"); name == s.ref() && isObjectID(id) {
+			return id, nil
+		}
+	}
+	return "", &Error{NoBranch, op, errors.New("the repository has no such branch")}
+}
+
+func (s *Source) ref() string { return "refs/heads/" + s.branch }
+
+// held is the commit that the copy holds; empty: none, or nothing that can be
+// read.
+func (s *Source) held(ctx context.Context) string {
+	if _, err := os.Stat(s.copyDir()); err != nil {
+		return ""
+	}
+	answer, err := s.git.ask(ctx, s.local("rev-parse", "--verify", "--quiet", tipRef+"^{commit}"), "")
+	if id := strings.TrimSpace(answer); err == nil && isObjectID(id) {
+		return id
+	}
+	return ""
+}
+
+// local is a command that only reads the copy.
+func (s *Source) local(args ...string) command { return command{args: args, dir: s.copyDir()} }
+
+// fetch brings the copy up to the branch, and returns the commit. A copy that
+// cannot be used is replaced by a new one. id is what the server said last, and
+// tells which kind of repository it has.
+func (s *Source) fetch(ctx context.Context, id string, a access) (string, error) {
+	commit, err := s.tryFetch(ctx, id, a)
+	var failed *Error
+	if !errors.As(err, &failed) || failed.Reason != Local || ctx.Err() != nil {
+		return commit, err
+	}
+	s.log.Warn("the local copy of the repository is made anew", "error", err)
+	if err := s.discard(); err != nil {
+		return "", err
+	}
+	return s.tryFetch(ctx, id, a)
+}
+
+func (s *Source) tryFetch(ctx context.Context, id string, a access) (string, error) {
+	op := fmt.Sprintf("fetch branch %s of %s", s.branch, s.url)
+	if s.outgrown {
+		if err := s.discard(); err != nil {
+			return "", err
+		}
+		s.outgrown = false
+	}
+	if err := s.sweep(); err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(filepath.Join(s.copyDir(), "HEAD")); errors.Is(err, fs.ErrNotExist) {
+		if err := s.create(ctx, len(id) == 64); err != nil {
+			return "", err
+		}
+	}
+	fetch := command{
+		args: []string{
+			"fetch", "--quiet", "--force", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--no-show-forced-updates",
+			"--no-recurse-submodules", "--depth=" + strconv.Itoa(history), "--stdin", s.url,
+		},
+		dir: s.copyDir(), access: a, fileBytes: s.limits.Repository,
+	}
+	if _, err := s.git.ask(ctx, fetch, "+"+s.ref()+":"+tipRef+"\n"); err != nil {
+		if most, tooLarge := s.limits.Repository, s.wasCutOff(); tooLarge && ctx.Err() == nil {
+			err = fmt.Errorf("cannot %s: %w: its last commits have more than %d bytes", op, wfm.ErrTooLarge, most)
+		} else {
+			// What cannot be told apart from damage here is taken for that.
+			err = explain(op, err, Local)
+		}
+		return "", errors.Join(err, s.sweep())
+	}
+	commit := s.held(ctx)
+	if commit == "" {
+		return "", &Error{Local, op, cmp.Or(ctx.Err(), errBroken)}
+	}
+	return commit, s.tidy(ctx)
+}
+
+// create makes an empty copy, without the hooks and examples of a template.
+func (s *Source) create(ctx context.Context, sha256 bool) error {
+	args := []string{"init", "--quiet", "--bare", "--template="}
+	if sha256 {
+		args = append(args, "--object-format=sha256")
+	}
+	if err := s.discard(); err != nil {
+		return err
+	}
+	c := command{args: append(args, s.copyDir()), fileBytes: maxOutput}
+	if _, err := s.git.ask(ctx, c, ""); err != nil {
+		return &Error{Local, "make a repository in " + s.dir, err}
+	}
+	return nil
+}
+
+// discard removes the copy.
+func (s *Source) discard() error {
+	if err := os.RemoveAll(s.copyDir()); err != nil {
+		return &Error{Local, "remove the damaged copy of the repository", err}
+	}
+	return nil
+}
+
+// sweep removes what an interrupted git leaves behind: half a pack, and locks
+// that nobody holds, since this process is the only one that writes here.
+func (s *Source) sweep() error {
+	err := filepath.WalkDir(s.copyDir(), func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case d.IsDir():
+			return nil
+		case strings.HasSuffix(d.Name(), ".lock") || strings.HasPrefix(d.Name(), "tmp_") || strings.HasPrefix(d.Name(), "."):
+			return os.Remove(path)
+		}
+		return nil
+	})
+	if err != nil {
+		return &Error{Local, "tidy up the copy of the repository", err}
+	}
+	return nil
+}
+
+// wasCutOff says that git was ended because it wrote more than it may: nothing
+// else leaves half a pack of just that size.
+func (s *Source) wasCutOff() bool {
+	halves, _ := os.ReadDir(filepath.Join(s.copyDir(), "objects", "pack")) // none where it cannot be read
+	return slices.ContainsFunc(halves, func(file fs.DirEntry) bool {
+		info, err := file.Info()
+		return err == nil && strings.HasPrefix(file.Name(), "tmp_") && info.Size() >= s.limits.Repository
+	})
+}
+
+// tidy keeps the copy from growing: its packs become one that holds only what
+// the branch needs. What cannot be made small is fetched as a whole with the
+// next change.
+func (s *Source) tidy(ctx context.Context) error {
+	packs, size, err := s.packs()
+	if err == nil && packs <= maxPacks && size <= s.limits.Repository {
+		return nil
+	}
+	if err == nil {
+		repack := command{
+			args: []string{"repack", "-a", "-d", "-n", "-q", "--no-write-bitmap-index"}, dir: s.copyDir(),
+			fileBytes: s.limits.Repository,
+		}
+		if _, err = s.git.ask(ctx, repack, ""); err == nil {
+			_, size, err = s.packs()
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil || size > s.limits.Repository {
+		s.log.Warn("the local copy of the repository does not get smaller and is given up", "bytes", size, "error", err)
+		s.outgrown = true // but what it holds now has yet to be read
+	}
+	return nil
+}
+
+// packs counts the packs and all bytes of the copy's objects.
+func (s *Source) packs() (packs int, size int64, err error) {
+	err = filepath.WalkDir(filepath.Join(s.copyDir(), "objects"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if strings.HasSuffix(path, ".pack") {
+			packs++
+		}
+		size += info.Size()
+		return nil
+	})
+	return packs, size, err
+}
+
+// version computes the version of a commit.
+func (s *Source) version(ctx context.Context, commit string) (version uint64, made uint64, err error) {
+	list := s.local("rev-list", "--timestamp", "--first-parent", "--max-count="+strconv.Itoa(history), commit, "--")
+	answer, err := s.git.ask(ctx, list, "")
+	if err != nil {
+		return 0, 0, err
+	}
+	times, err := parseTimes(answer)
+	if err != nil {
+		return 0, 0, err
+	}
+	return max(order(times), 1), times[0], nil
+}
+
+// files lists the files of a commit that may hold documents.
+func (s *Source) files(ctx context.Context, commit string) (files []entry, err error) {
+	c := s.local("ls-tree", "-r", "-z", "--long", "--full-tree", commit)
+	if s.folder != "" {
+		c.args = append(c.args, "--", s.folder+"/")
+	}
+	var found bool
+	err = s.git.run(ctx, c, func(_ io.WriteCloser, out *bufio.Reader) error {
+		var err error
+		files, found, err = readTree(out, s.folder, s.limits)
+		return err
+	})
+	if err == nil && !found && s.folder != "" { // git has no empty folders
+		op := "read folder " + s.folder + " of " + s.url
+		err = &Error{NoFolder, op, refused(s.folder, "is no folder of the repository, or empty")}
+	}
+	return files, err
+}
+
+// objects reads files of the copy one after the other.
+func (s *Source) objects(ctx context.Context, ids []string, each func(i int, body []byte) error) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	return s.git.run(ctx, s.local("cat-file", "--batch"), func(in io.WriteCloser, out *bufio.Reader) error {
+		for i, id := range ids {
+			if _, err := io.WriteString(in, id+"\n"); err != nil {
+				return fmt.Errorf("cannot speak with git: %w", err)
+			}
+			body, err := readObject(out, id, s.limits.Document)
+			if err != nil {
+				return err
+			}
+			if err := each(i, body); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// damaged says that a failure to read the copy is the copy's own.
+func damaged(ctx context.Context, err error) bool {
+	var known *Error
+	return err != nil && ctx.Err() == nil && !errors.As(err, &known) &&
+		!isRefusal(err) && !errors.Is(err, wfm.ErrDigestMismatch)
+}

@@ -1,0 +1,473 @@
+package git_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/git"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/wfm"
+)
+
+// Ids of deployments.
+const (
+	one = "11111111-8912-45f4-a523-372358765def"
+	two = "22222222-8912-45f4-a523-372358765def"
+)
+
+// document is a deployment, of the last revision.
+func document(id, note string) string {
+	return "id: " + id + "\nmetadata:\n  name: app\n  namespace: n\n  deviceId: gw\nspec: # " + note + "\n  applicationId: app\n"
+}
+
+// repository is a bare repository that a server serves.
+type repository struct {
+	t    *testing.T
+	dir  string
+	next time.Time // committer time of the next commit
+}
+
+func gitProgram(t testing.TB) string {
+	t.Helper()
+	path, err := exec.LookPath("git")
+	if err != nil {
+		t.Skip("there is no git here")
+	}
+	return path
+}
+
+// run runs git in the repository, with nothing of the machine's configuration.
+func (r *repository) run(input string, args ...string) string {
+	r.t.Helper()
+	cmd := exec.Command(gitProgram(r.t), args...)
+	cmd.Dir = r.dir
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + r.t.TempDir(), "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C"}
+	cmd.Stdin = strings.NewReader(input)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		r.t.Fatalf("git %s: %v: %s", strings.Join(args, " "), err, stderr.String())
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// change is one commit.
+type change struct {
+	branch string            // main
+	from   string            // the parent; empty: the branch's present commit
+	orphan bool              // no parent at all
+	files  map[string]string // what the commit has, all of it
+	links  map[string]string // symbolic links
+	others []string          // submodules
+	at     time.Time         // when; zero: a minute after the one before
+}
+
+// commit makes a commit and sets the branch to it.
+func (r *repository) commit(c change) string {
+	r.t.Helper()
+	if c.branch == "" {
+		c.branch = "main"
+	}
+	if c.at.IsZero() {
+		r.next = r.next.Add(time.Minute)
+		c.at = r.next
+	}
+	ref := "refs/heads/" + c.branch
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "commit %s\ncommitter A <a@b> %d +0000\ndata 1\nm\n", ref, c.at.Unix())
+	switch {
+	case c.from != "":
+		fmt.Fprintf(&b, "from %s\n", c.from)
+	case c.orphan:
+	case r.has(ref):
+		fmt.Fprintf(&b, "from %s^0\n", ref)
+	}
+	b.WriteString("deleteall\n")
+	for name, content := range c.files {
+		fmt.Fprintf(&b, "M 100644 inline %s\ndata %d\n%s\n", name, len(content), content)
+	}
+	for name, target := range c.links {
+		fmt.Fprintf(&b, "M 120000 inline %s\ndata %d\n%s\n", name, len(target), target)
+	}
+	for _, name := range c.others {
+		fmt.Fprintf(&b, "M 160000 %s %s\n", strings.Repeat("1", 40), name)
+	}
+	if c.orphan {
+		r.run("", "update-ref", "-d", ref)
+	}
+	r.run(b.String(), "fast-import", "--quiet", "--force")
+	return r.run("", "rev-parse", ref)
+}
+
+func (r *repository) has(ref string) bool {
+	return r.run("", "for-each-ref", ref) != ""
+}
+
+// files is the usual content of a commit.
+func files(documents ...string) map[string]string {
+	all := map[string]string{"README.md": "for people\n"}
+	for i, d := range documents {
+		all[fmt.Sprintf("apps/%d.yaml", i)] = d
+	}
+	return all
+}
+
+// server serves one repository over TLS, in the way of git's own http-backend.
+type server struct {
+	*httptest.Server
+	repository *repository
+
+	mu      sync.Mutex
+	token   string // "user:password" that is asked for; empty: none
+	refuse  int    // status to answer with instead
+	broken  bool   // packs are damaged on the way
+	hold    chan struct{}
+	held    chan struct{}
+	answer  http.HandlerFunc // answers instead
+	after   func(kind string)
+	asked   []string // what was asked for: "info", "ls-refs", "fetch"
+	header  http.Header
+	backend http.Handler
+}
+
+func newServer(t *testing.T, init ...string) *server {
+	t.Helper()
+	program := gitProgram(t)
+	root := t.TempDir()
+	r := &repository{t: t, dir: filepath.Join(root, "gw.git"), next: time.Unix(1700000000, 0)}
+	if err := os.Mkdir(r.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r.run("", append([]string{"init", "--quiet", "--bare", "--initial-branch=main"}, init...)...)
+	s := &server{repository: r, backend: &cgi.Handler{
+		Path: program, Args: []string{"http-backend"}, Dir: root,
+		Env: []string{
+			"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "HOME=" + root, "GIT_CONFIG_NOSYSTEM=1",
+			"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
+		},
+		Logger: slog.NewLogLogger(slog.DiscardHandler, 0), Stderr: io.Discard,
+	}}
+	s.Server = httptest.NewUnstartedServer(s)
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, "cannot read", http.StatusBadRequest)
+		return
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	kind := "info"
+	switch {
+	case bytes.Contains(body, []byte("command=ls-refs")):
+		kind = "ls-refs"
+	case r.Method == http.MethodPost:
+		kind = "fetch"
+	}
+	s.mu.Lock()
+	s.asked = append(s.asked, kind)
+	s.header = r.Header.Clone()
+	token, refuse, broken, hold, held := s.token, s.refuse, s.broken, s.hold, s.held
+	answer, after := s.answer, s.after
+	s.mu.Unlock()
+
+	user, password, _ := r.BasicAuth()
+	switch {
+	case answer != nil:
+		answer(w, r)
+		return
+	case refuse >= 300 && refuse < 400:
+		http.Redirect(w, r, "/elsewhere"+r.URL.Path, refuse)
+		return
+	case refuse != 0:
+		http.Error(w, "no", refuse)
+		return
+	case token != "" && token != user+":"+password && "Bearer "+token != r.Header.Get("Authorization"):
+		w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
+		http.Error(w, "who are you?", http.StatusUnauthorized)
+		return
+	case kind == "fetch" && (broken || hold != nil):
+		answer := httptest.NewRecorder()
+		s.backend.ServeHTTP(answer, r)
+		for key, values := range answer.Header() {
+			w.Header()[key] = values
+		}
+		content := answer.Body.Bytes()
+		at := bytes.Index(content, []byte("PACK"))
+		if at < 0 {
+			_, _ = w.Write(content)
+			return
+		}
+		if broken {
+			content[at+20] ^= 0xFF
+			_, _ = w.Write(content)
+			return
+		}
+		_, _ = w.Write(content[:at+12])
+		w.(http.Flusher).Flush()
+		held <- struct{}{}
+		select {
+		case <-hold:
+		case <-r.Context().Done():
+		}
+		return
+	}
+	s.backend.ServeHTTP(w, r)
+	if after != nil {
+		after(kind)
+	}
+}
+
+func (s *server) set(f func(*server)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(s)
+}
+
+// requests returns what was asked for since it was called last.
+func (s *server) requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asked := s.asked
+	s.asked = nil
+	return asked
+}
+
+func (s *server) fetches() int {
+	n := 0
+	for _, kind := range s.requests() {
+		if kind == "fetch" {
+			n++
+		}
+	}
+	return n
+}
+
+// ca writes the anchor of the server's certificate into a file.
+func (s *server) ca(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	block := &pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}
+	if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// options are those of a device that gets its state from the server.
+func (s *server) options(t *testing.T) git.Options {
+	t.Helper()
+	return git.Options{URL: "git+" + s.URL + "/gw.git", CA: s.ca(t), Dir: filepath.Join(t.TempDir(), "git"), Logger: slog.New(slog.DiscardHandler)}
+}
+
+func newSource(t *testing.T, o git.Options) *git.Source {
+	t.Helper()
+	source, err := git.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source
+}
+
+// poll gets the manifest, which must succeed.
+func poll(t *testing.T, source *git.Source, etag string) *wfm.Manifest {
+	t.Helper()
+	m, err := source.Manifest(t.Context(), etag)
+	if err != nil {
+		t.Fatalf("poll: %v", err)
+	}
+	return m
+}
+
+// get gets all documents of a manifest, by the id of the deployment.
+func get(t *testing.T, source *git.Source, m *wfm.Manifest) map[string]string {
+	t.Helper()
+	bodies := map[digest.Digest]string{}
+	err := source.Documents(t.Context(), m, m.Deployments, func(d digest.Digest, body []byte) error {
+		if _, again := bodies[d]; again || digest.FromBytes(body) != d {
+			t.Errorf("document %s came again, or with other bytes", d)
+		}
+		bodies[d] = string(body)
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("documents: %v", err)
+	}
+	byID := map[string]string{}
+	for _, ref := range m.Deployments {
+		byID[ref.ID] = bodies[ref.Digest]
+	}
+	return byID
+}
+
+// reason is why a poll failed.
+func reason(err error) git.Reason {
+	var known *git.Error
+	if errors.As(err, &known) {
+		return known.Reason
+	}
+	return ""
+}
+
+// refuses checks that the content of a commit is refused, for this reason, and
+// that it is not fetched again.
+func refuses(t *testing.T, s *server, source *git.Source, text string) {
+	t.Helper()
+	_, err := source.Manifest(t.Context(), "")
+	var violations margo.Errors
+	if !errors.As(err, &violations) && !errors.Is(err, wfm.ErrTooLarge) {
+		t.Fatalf("poll: %v, want the content to be refused", err)
+	}
+	if !strings.Contains(err.Error(), text) {
+		t.Errorf("refused with %q, want it to say %q", err, text)
+	}
+	s.requests()
+	if _, again := source.Manifest(t.Context(), ""); again == nil || again.Error() != err.Error() {
+		t.Errorf("refused with %q, the next time with %v", err, again)
+	}
+	if asked := s.requests(); slices.Contains(asked, "fetch") {
+		t.Errorf("what is refused was fetched again: %s", asked)
+	}
+}
+
+func basic(token string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(token))
+}
+
+// tree lists every file below a folder with its size and time, to tell whether
+// anything was written.
+func tree(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "%s %d %s %s\n", path, info.Size(), info.Mode(), info.ModTime().Format(time.RFC3339Nano))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+const maxTime = 253402300799
+
+// noise is content that no compression makes smaller.
+func noise(size int) string {
+	b := make([]byte, size)
+	_, _ = rand.Read(b)
+	return string(b)
+}
+
+func sizeOf(t *testing.T, dir string) (size int64) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			size += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return size
+}
+
+// contents is the text of every file below a folder.
+func contents(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		body, err := os.ReadFile(path)
+		b.Write(body)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// commandLines are those of everything that runs on this machine.
+func commandLines(t *testing.T) string {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, file := range all {
+		line, _ := os.ReadFile(file) // it may have ended
+		b.Write(bytes.ReplaceAll(line, []byte{0}, []byte{' '}))
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func remove(t *testing.T, path string) {
+	t.Helper()
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// write writes a file where there may be none to be written.
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil {
+		_ = os.Remove(path)
+		err = os.WriteFile(path, []byte(content), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func each(t *testing.T, pattern string, f func(file string) error) {
+	t.Helper()
+	all, err := filepath.Glob(pattern)
+	for _, file := range all {
+		err = errors.Join(err, os.Chmod(file, 0o600), f(file))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

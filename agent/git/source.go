@@ -1,0 +1,482 @@
+package git
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/wfm"
+)
+
+// Options configure a Source.
+type Options struct {
+	// URL is the repository's: https, or git+https for the same.
+	URL    string
+	Branch string // empty: main
+	// Path is the folder of the repository below which the documents are, with
+	// slashes; empty: the whole tree.
+	Path string
+	// Token gives the access token, and is asked for each time, since tokens
+	// are rotated (AUTH-12); nil: none is needed. It is the token alone, or
+	// "user:password" where the server cares for the name, or the whole value of
+	// an Authorization header, "Bearer ..." or "Basic ...".
+	Token func() (string, error)
+	// CA is a file of PEM anchors for the server's certificate; empty: those
+	// that git comes with.
+	CA string
+	// Dir is the work folder, made where it is missing, with mode 0700. It is a
+	// cache, and nobody else's.
+	Dir    string
+	Limits Limits
+	// Program is git's path or name; empty: git, as PATH has it.
+	Program string
+	// Timeout is how long the server may take to say what the branch is at, and
+	// how long a transfer may be slow; 0: 30 s.
+	Timeout time.Duration
+	// Logger hears about what is tolerated; nil: nobody does.
+	Logger *slog.Logger
+	// Now is the present, to warn about commits from the future; nil: the
+	// system's clock.
+	Now func() time.Time
+}
+
+// Limits bound what a repository can make the device do. Zero values are
+// replaced by the defaults, which fit a device of 64 MB.
+type Limits struct {
+	Document int64 // bytes of one YAML file; 256 KiB, which is also the largest value
+	Expanded int64 // bytes of all YAML files below the folder; 32 MiB
+	Entries  int   // files of every kind below the folder; 10000
+	// Repository is the bytes of the last commits of the branch, packed; 64 MiB.
+	// For moments the work folder may hold three times as many.
+	Repository int64
+	Time       time.Duration // for a new commit, all together; 10 min
+}
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		Document:   min(cmp.Or(l.Document, margo.MaxDeploymentBytes), margo.MaxDeploymentBytes),
+		Expanded:   cmp.Or(l.Expanded, 32<<20),
+		Entries:    cmp.Or(l.Entries, 10000),
+		Repository: cmp.Or(l.Repository, 64<<20),
+		Time:       cmp.Or(l.Time, 10*time.Minute),
+	}
+}
+
+// lowSpeed is the slowest transfer that is put up with, in bytes per second.
+const lowSpeed = "1000"
+
+// errSlow: the server, or git, did not come to an end in time.
+var errSlow = errors.New("took too long")
+
+// Source is the desired state in one folder of one branch of one repository. It
+// is safe for concurrent use, and the only one that may use its work folder.
+type Source struct {
+	url, origin    string
+	branch, folder string
+	token          func() (string, error)
+	ca, dir        string
+	limits         Limits
+	timeout        time.Duration
+	log            *slog.Logger
+	now            func() time.Time
+	program        string
+
+	mu       sync.Mutex
+	git      program          // path is empty until it was found
+	known    map[string]found // files of the last commit that was read, by object
+	outgrown bool             // the copy is to be made anew before the next fetch
+
+	// refused is the last commit whose content was refused: not to be fetched
+	// and read again with each poll.
+	refused struct {
+		commit string
+		err    error
+	}
+}
+
+// found is what a YAML file turned out to be.
+type found struct {
+	deployment string // id; empty: something else
+	digest     digest.Digest
+}
+
+// New makes a source; nothing is asked or written yet. That git is missing
+// shows with the first use, and with Check.
+func New(o Options) (*Source, error) {
+	text := strings.TrimPrefix(o.URL, "git+")
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return nil, errors.New("cannot use the repository's URL: it is malformed") // what is wrong may be a password
+	case u.Scheme != "https" || u.Hostname() == "":
+		return nil, fmt.Errorf("cannot use repository URL %q: want https://<host>/<path>", u.Redacted())
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return nil, fmt.Errorf("cannot use repository URL %q: want no user, query or fragment", u.Redacted())
+	case o.Dir == "":
+		return nil, errors.New("cannot use a repository without a work folder")
+	}
+	branch := cmp.Or(o.Branch, "main")
+	if !isBranch(branch) {
+		return nil, fmt.Errorf("cannot use branch %q: that is no name of a branch", branch)
+	}
+	folder := strings.Trim(o.Path, "/")
+	if folder != "" && (folder == "." || !fs.ValidPath(folder) || !isPlain(folder)) {
+		return nil, fmt.Errorf("cannot use path %q: want a folder of the repository such as devices/gw-07", o.Path)
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use work folder %s: %w", o.Dir, err)
+	}
+	s := &Source{
+		url: u.String(), origin: "https://" + u.Host + "/", branch: branch, folder: folder, token: o.Token,
+		ca: o.CA, dir: dir, limits: o.Limits.withDefaults(), timeout: cmp.Or(o.Timeout, 30*time.Second),
+		log: o.Logger, now: o.Now, program: o.Program,
+		git: program{home: filepath.Join(dir, homeName)},
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	return s, nil
+}
+
+// isBranch is stricter than git about the names of branches.
+func isBranch(name string) bool {
+	if len(name) > 200 || !isPlain(name) || strings.ContainsAny(name, " ~^:?*[\\") ||
+		strings.Contains(name, "..") || strings.Contains(name, "@{") {
+		return false
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "" || part[0] == '.' || part[0] == '-' ||
+			strings.HasSuffix(part, ".lock") || strings.HasSuffix(part, ".") {
+			return false
+		}
+	}
+	return true
+}
+
+// isPlain reports whether s is one line of text.
+func isPlain(s string) bool {
+	return strings.IndexFunc(s, func(c rune) bool { return c < ' ' || c == 0x7F || c == '\uFFFD' }) < 0
+}
+
+// Scope names what the manifests of this source belong to: those of another
+// repository, branch or folder do not compare with them (A-04).
+func (s *Source) Scope() string {
+	scope := "git+" + s.url + "#" + s.branch
+	if s.folder != "" {
+		scope += ":" + s.folder
+	}
+	return scope
+}
+
+// Manifest polls the desired state. With the ETag of the manifest that the
+// caller holds, the error is wfm.ErrNotModified as long as the branch is at the
+// same commit. Whether the version may be accepted is for the caller to say.
+func (s *Source) Manifest(ctx context.Context, etag string) (*wfm.Manifest, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, s.limits.Time, errSlow)
+	defer cancel()
+
+	a, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	commit, err := s.tip(ctx, a)
+	switch {
+	case err != nil:
+		return nil, err
+	case etag == quote(commit):
+		return nil, wfm.ErrNotModified
+	case s.refused.commit == commit:
+		return nil, s.refused.err
+	}
+
+	m, at, err := s.at(ctx, commit, a)
+	if err != nil && isRefusal(err) {
+		s.refused.commit, s.refused.err = at, err
+	}
+	return m, err
+}
+
+// begin makes ready what every exchange with the server needs.
+func (s *Source) begin(ctx context.Context) (access, error) {
+	if s.git.path == "" {
+		path, err := find(s.program)
+		if err != nil {
+			return access{}, err
+		}
+		if _, err := checkVersion(ctx, path); err != nil {
+			return access{}, err
+		}
+		s.git.path = path
+	}
+	if err := s.prepare(); err != nil {
+		return access{}, err
+	}
+	return s.access()
+}
+
+// access is what git is told about the server.
+func (s *Source) access() (access, error) {
+	a := access{settings: []setting{
+		{"http.lowSpeedLimit", lowSpeed},
+		{"http.lowSpeedTime", fmt.Sprint(max(1, int(s.timeout/time.Second)))},
+	}}
+	if s.ca != "" {
+		// Without the second one, some builds of libcurl believe the system's as well.
+		a.settings = append(a.settings, setting{"http.sslCAInfo", s.ca}, setting{"http.sslCAPath", s.git.home})
+	}
+	if s.token == nil {
+		return a, nil
+	}
+	token, err := s.token()
+	if err != nil {
+		return access{}, &Error{NoToken, "read the access token", err}
+	}
+	authorization, secret, err := authorize(token)
+	if err != nil {
+		return access{}, &Error{NoToken, "use the access token", err}
+	}
+	header := setting{"http." + s.origin + ".extraHeader", "Authorization: " + authorization}
+	return access{append(a.settings, header), secret}, nil
+}
+
+// maxToken bounds a token; JSON Web Tokens can be long.
+const maxToken = 8 << 10
+
+// anyUser is the user name that goes with a token: one service asks for this
+// one, the others take any.
+const anyUser = "x-access-token"
+
+// authorize makes the value of the Authorization header of a token, see Options.Token.
+func authorize(token string) (header string, secret []string, err error) {
+	token = strings.TrimSpace(token)
+	for _, c := range []byte(token) {
+		if c < ' ' || c > '~' {
+			return "", nil, errors.New("it is not one line of printable characters")
+		}
+	}
+	scheme, rest, explicit := strings.Cut(token, " ")
+	switch {
+	case token == "":
+		return "", nil, errors.New("it is empty")
+	case len(token) > maxToken:
+		return "", nil, fmt.Errorf("it has more than %d bytes", maxToken)
+	case explicit && (strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "Basic")):
+		return token, []string{token, strings.TrimSpace(rest)}, nil
+	}
+	user, password, ok := strings.Cut(token, ":")
+	if !ok {
+		user, password = anyUser, token
+	}
+	encoded := base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
+	return "Basic " + encoded, []string{token, password, encoded}, nil
+}
+
+func quote(commit string) string { return `"` + commit + `"` }
+
+// at makes the manifest of what the server has now; commit is what it had a
+// moment ago, and the result tells which one it is.
+func (s *Source) at(ctx context.Context, commit string, a access) (*wfm.Manifest, string, error) {
+	fetched, fresh := s.held(ctx) == commit, false
+	for {
+		if !fetched {
+			now, err := s.fetch(ctx, commit, a)
+			if err != nil {
+				return nil, commit, err
+			}
+			commit = now
+		}
+		m, err := s.read(ctx, commit)
+		switch {
+		case err == nil:
+			return m, commit, nil
+		case !damaged(ctx, err):
+			return nil, commit, err
+		case fresh:
+			err = refused("repository", "cannot be read although it was fetched anew: %v", err)
+			return nil, commit, fmt.Errorf("cannot accept commit %s: %w", commit, err)
+		}
+		s.log.Warn("the local copy of the repository is made anew", "error", err)
+		if err := s.discard(); err != nil {
+			return nil, commit, err
+		}
+		fetched, fresh = false, true
+	}
+}
+
+// read makes the manifest of a commit that the copy holds.
+func (s *Source) read(ctx context.Context, commit string) (*wfm.Manifest, error) {
+	version, made, err := s.version(ctx, commit)
+	var files []entry
+	if err == nil {
+		files, err = s.files(ctx, commit)
+	}
+	if err == nil {
+		err = s.look(ctx, files)
+	}
+	var refs []margo.DeploymentRef
+	if err == nil {
+		refs, err = s.deployments(files)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot accept commit %s: %w", commit, err)
+	}
+	m := &margo.StateManifest{Version: version, Deployments: refs}
+	raw, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a manifest of commit %s: %w", commit, err)
+	}
+	if ahead := time.Unix(int64(made), 0).Sub(s.now()); ahead > 24*time.Hour {
+		s.log.Warn("a commit is from the future: older ones will be refused for as long", "commit", commit, "ahead", ahead)
+	}
+	return &wfm.Manifest{StateManifest: m, Raw: raw, ETag: quote(commit), Digest: digest.FromBytes(raw)}, nil
+}
+
+// look finds out what the files hold, as far as it is not known.
+func (s *Source) look(ctx context.Context, files []entry) error {
+	known := make(map[string]found, len(files))
+	var fresh []entry
+	for _, e := range files {
+		if f, ok := s.known[e.id]; ok {
+			known[e.id] = f
+		} else if _, queued := known[e.id]; !queued {
+			known[e.id] = found{}
+			fresh = append(fresh, e)
+		}
+	}
+	ids := make([]string, len(fresh))
+	for i, e := range fresh {
+		ids[i] = e.id
+	}
+	err := s.objects(ctx, ids, func(i int, body []byte) error {
+		id, err := margo.FindDeployment(body)
+		if err != nil {
+			return fmt.Errorf("%s: %w", clean(fresh[i].path, 200), err)
+		}
+		if id == "" {
+			s.log.Debug("a file is no application deployment", "path", fresh[i].path)
+		}
+		known[fresh[i].id] = found{deployment: id, digest: digest.FromBytes(body)}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.known = known
+	return nil
+}
+
+// blob begins what stands in a manifest for a document's URL: the object is
+// named, which no later commit can change.
+const blob = "blob/"
+
+// deployments refers to those among the files that are deployments, in the
+// order of their ids.
+func (s *Source) deployments(files []entry) ([]margo.DeploymentRef, error) {
+	refs := []margo.DeploymentRef{}
+	paths := make(map[string]string)
+	for _, e := range files {
+		f := s.known[e.id]
+		if f.deployment == "" {
+			continue
+		}
+		key := strings.ToLower(f.deployment) // A-54
+		if before, twice := paths[key]; twice {
+			return nil, refused(e.path, "is deployment %s, and so is %s [DS-17]", f.deployment, clean(before, 200))
+		}
+		paths[key] = e.path
+		if len(refs) == margo.MaxDeployments {
+			return nil, fmt.Errorf("%w: more than %d deployments", wfm.ErrTooLarge, margo.MaxDeployments)
+		}
+		ref := margo.DeploymentRef{ID: f.deployment, Digest: f.digest, SizeBytes: uint64(e.size), URL: blob + e.id}
+		refs = append(refs, ref)
+	}
+	slices.SortFunc(refs, func(a, b margo.DeploymentRef) int {
+		return strings.Compare(strings.ToLower(a.ID), strings.ToLower(b.ID))
+	})
+	return refs, nil
+}
+
+// Documents calls keep for each document that the manifest refers to and that is
+// needed, once per digest, verified, one at a time. The manifest is one of
+// Manifest's. An error of keep ends it. wfm.ErrSuperseded says that the local
+// copy is lost and the branch has moved on.
+func (s *Source) Documents(
+	ctx context.Context, m *wfm.Manifest, need []margo.DeploymentRef, keep func(digest.Digest, []byte) error,
+) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, s.limits.Time, errSlow)
+	defer cancel()
+
+	var ids []string
+	var digests []digest.Digest
+	seen := make(map[digest.Digest]bool, len(need))
+	for _, ref := range need {
+		id := strings.TrimPrefix(ref.URL, blob)
+		if !isObjectID(id) {
+			return fmt.Errorf("cannot get document %s of deployment %s: it is not from a repository", ref.Digest, ref.ID)
+		}
+		if !seen[ref.Digest] {
+			seen[ref.Digest] = true
+			ids, digests = append(ids, id), append(digests, ref.Digest)
+		}
+	}
+	a, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	done := 0
+	var given error // by keep
+	give := func() error {
+		return s.objects(ctx, ids[done:], func(_ int, body []byte) error {
+			d := digests[done]
+			if digest.FromBytes(body) != d {
+				return fmt.Errorf("cannot use document %s: %w", d, wfm.ErrDigestMismatch)
+			}
+			given = keep(d, body)
+			done++
+			return given
+		})
+	}
+	err = give()
+	if given != nil || !damaged(ctx, err) {
+		return err
+	}
+	s.log.Warn("the local copy of the repository is made anew", "error", err)
+	if err := s.discard(); err != nil {
+		return err
+	}
+	commit := strings.Trim(m.ETag, `"`)
+	switch now, err := s.fetch(ctx, commit, a); {
+	case err != nil:
+		return err
+	case now != commit:
+		return fmt.Errorf("cannot get the documents of commit %s: %w", commit, wfm.ErrSuperseded)
+	}
+	if err := give(); given != nil || !damaged(ctx, err) {
+		return err
+	}
+	return fmt.Errorf("cannot get the documents of commit %s: %w", commit, wfm.ErrSuperseded)
+}

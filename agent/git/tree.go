@@ -1,0 +1,194 @@
+package git
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/margolite/margolite/agent/wfm"
+)
+
+// maxEntry bounds one entry of a tree as git lists it, and thereby its path.
+const maxEntry = 8 << 10
+
+// maxDepth bounds the folders in which a file may lie.
+const maxDepth = 32
+
+// Modes of the entries of a tree, as git writes them.
+const (
+	plainFile  = "100644"
+	groupFile  = "100664" // of very old repositories
+	executable = "100755"
+	symlink    = "120000"
+	submodule  = "160000"
+)
+
+// entry is a file of a tree.
+type entry struct {
+	mode string
+	id   string // of the object
+	size int64  // -1: it has none
+	path string
+}
+
+// parseEntry reads an entry as "git ls-tree -r -z --long" writes it, without
+// the zero byte at its end:
+//
+//	<mode> SP <type> SP <id> SP+ <size> TAB <path>
+func parseEntry(line []byte) (entry, error) {
+	meta, path, ok := bytes.Cut(line, []byte{'\t'})
+	fields := strings.Fields(string(meta))
+	if !ok || len(fields) != 4 || len(path) == 0 || !isObjectID(fields[2]) {
+		return entry{}, fmt.Errorf("%w: git lists %q", errBroken, clean(string(line), 100))
+	}
+	e := entry{mode: fields[0], id: fields[2], size: -1, path: string(path)}
+	if fields[3] != "-" {
+		size, err := strconv.ParseInt(fields[3], 10, 64)
+		if err != nil || size < 0 {
+			return entry{}, fmt.Errorf("%w: git lists an object of %q bytes", errBroken, clean(fields[3], 40))
+		}
+		e.size = size
+	}
+	return e, nil
+}
+
+// isObjectID reports whether s is the id of an object, of either kind of
+// repository, SHA-1 or SHA-256.
+func isObjectID(s string) bool {
+	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// isYAML reports whether a file may hold a document.
+func isYAML(path string) bool {
+	path = strings.ToLower(path)
+	return strings.HasSuffix(path, ".yaml") || strings.HasSuffix(path, ".yml")
+}
+
+// readTree reads the list of everything below folder ("" for the whole tree),
+// and returns the files that may hold documents. found tells whether there was
+// anything at all.
+func readTree(list *bufio.Reader, folder string, l Limits) (files []entry, found bool, err error) {
+	var entries int
+	var bytes int64
+	for {
+		line, err := list.ReadSlice(0)
+		switch {
+		case errors.Is(err, io.EOF) && len(line) == 0:
+			return files, entries > 0, nil
+		case errors.Is(err, bufio.ErrBufferFull):
+			return nil, false, refused(string(line[max(0, len(line)-100):]), "has a path of more than %d bytes", maxEntry)
+		case errors.Is(err, io.EOF):
+			return nil, false, fmt.Errorf("%w: the list of files breaks off", errShort)
+		case err != nil:
+			return nil, false, fmt.Errorf("cannot read what git says: %w", err)
+		}
+		e, err := parseEntry(line[:len(line)-1])
+		if err != nil {
+			return nil, false, err
+		}
+		below := e.path
+		if folder != "" {
+			var ok bool
+			if below, ok = strings.CutPrefix(e.path, folder+"/"); !ok {
+				return nil, false, nil // the folder is a file, or the like
+			}
+		}
+		if entries++; entries > l.Entries {
+			return nil, false, fmt.Errorf("%w: more than %d files", wfm.ErrTooLarge, l.Entries)
+		}
+		if strings.Count(below, "/") > maxDepth {
+			return nil, false, refused(e.path, "lies deeper than %d folders", maxDepth)
+		}
+		switch e.mode {
+		case plainFile, groupFile, executable:
+		case symlink:
+			return nil, false, refused(e.path, "is a symbolic link, which is not followed")
+		case submodule:
+			return nil, false, refused(e.path, "is another repository (a submodule), which is not fetched")
+		default:
+			return nil, false, refused(e.path, "has the unknown mode %.10q", e.mode)
+		}
+		if !isYAML(e.path) {
+			continue
+		}
+		if e.size < 0 || e.size > l.Document {
+			return nil, false, fmt.Errorf("%w: %s has more than %d bytes", wfm.ErrTooLarge, clean(e.path, 200), l.Document)
+		}
+		if bytes += e.size; bytes > l.Expanded {
+			return nil, false, fmt.Errorf("%w: all YAML files together have more than %d bytes", wfm.ErrTooLarge, l.Expanded)
+		}
+		files = append(files, e)
+	}
+}
+
+// readObject reads an object as "git cat-file --batch" answers to its id:
+//
+//	<id> SP blob SP <size> LF <content> LF
+func readObject(r *bufio.Reader, id string, most int64) ([]byte, error) {
+	line, err := r.ReadSlice('\n')
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("%w: object %s is not there", errShort, id)
+	case err != nil && !errors.Is(err, bufio.ErrBufferFull):
+		return nil, fmt.Errorf("cannot read what git says: %w", err)
+	}
+	fields := strings.Fields(string(line))
+	if err != nil || len(fields) != 3 || fields[0] != id || fields[1] != "blob" {
+		return nil, fmt.Errorf("%w: git says %q of object %s", errBroken, clean(string(line), 100), id)
+	}
+	size, err := strconv.ParseInt(fields[2], 10, 64)
+	switch {
+	case err != nil || size < 0:
+		return nil, fmt.Errorf("%w: object %s has %q bytes", errBroken, id, clean(fields[2], 40))
+	case size > most:
+		return nil, fmt.Errorf("%w: object %s has more than %d bytes", wfm.ErrTooLarge, id, most)
+	}
+	body := make([]byte, size+1)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return nil, fmt.Errorf("%w: object %s breaks off", errShort, id)
+	}
+	if body[size] != '\n' {
+		return nil, fmt.Errorf("%w: object %s has more than %d bytes", errBroken, id, size)
+	}
+	return body[:size:size], nil
+}
+
+// parseTimes reads what "git rev-list --timestamp" says: the committer time in
+// Unix seconds and the id of each commit, one a line, newest first.
+func parseTimes(list string) ([]uint64, error) {
+	var times []uint64
+	for line := range strings.Lines(list) {
+		fields := strings.Fields(line)
+		if len(fields) != 2 || !isObjectID(fields[1]) {
+			return nil, fmt.Errorf("%w: git lists the commit %q", errBroken, clean(line, 100))
+		}
+		seconds, err := strconv.ParseUint(fields[0], 10, 64)
+		if err != nil || seconds > maxTime {
+			return nil, refused("commit "+fields[1], "was made at a time that there is none: %q", clean(fields[0], 40))
+		}
+		times = append(times, seconds)
+	}
+	if len(times) == 0 {
+		return nil, fmt.Errorf("%w: git lists no commit", errBroken)
+	}
+	return times, nil
+}
+
+// maxTime is the end of the year 9999.
+const maxTime = 253402300799
+
+// order makes the version of a commit from the committer times of itself and
+// the first parents before it, newest first: a thousand times its own, and at
+// least one more than the version of its parent. So commits of one second are
+// told apart, and a clock that was ahead of the next committer's does no harm.
+func order(times []uint64) uint64 {
+	var version uint64
+	for i := len(times) - 1; i >= 0; i-- {
+		version = max(times[i]*1000, version+1)
+	}
+	return version
+}

@@ -1,0 +1,167 @@
+package identity_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/margolite/margolite/agent/identity"
+)
+
+const clientID = "spiffe://factory.example/margo/wfm/one/client/gw-07"
+
+func parseRequest(t *testing.T, csr []byte) *x509.CertificateRequest {
+	t.Helper()
+	block, rest := pem.Decode(csr)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0 {
+		t.Fatalf("not a request: %s", csr)
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err == nil {
+		err = request.CheckSignature()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return request
+}
+
+func TestID02KeyIsMadeOnTheDevice(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "device.key")
+	id := must(identity.ParseSPIFFEID(clientID))
+
+	csr, created, err := identity.Request(file, identity.Subject{ID: id})
+	if err != nil || !created {
+		t.Fatalf("created %v, %v", created, err)
+	}
+	request := parseRequest(t, csr)
+	t.Run("ID-02 the request names the client and nothing else", func(t *testing.T) {
+		if len(request.URIs) != 1 || request.URIs[0].String() != clientID || request.Subject.String() != "" ||
+			len(request.DNSNames)+len(request.EmailAddresses)+len(request.IPAddresses) > 0 {
+			t.Errorf("the request is for %q, %v", request.Subject, request.URIs)
+		}
+	})
+	t.Run("ID-25 the key is strong, and its owner's alone", func(t *testing.T) {
+		public, ok := request.PublicKey.(*ecdsa.PublicKey)
+		if !ok || public.Curve != elliptic.P256() {
+			t.Errorf("the key is a %T", request.PublicKey)
+		}
+		if info := must(os.Stat(file)); info.Mode().Perm() != 0o600 {
+			t.Errorf("the mode is %v", info.Mode())
+		}
+		if left := must(os.ReadDir(filepath.Dir(file))); len(left) != 1 {
+			t.Errorf("left behind: %v", left)
+		}
+		if bytes.Contains(csr, []byte("PRIVATE")) {
+			t.Error("the request holds the key")
+		}
+	})
+	t.Run("ID-02 the key stays for the next request", func(t *testing.T) {
+		before := must(os.ReadFile(file))
+		again, created, err := identity.Request(file, identity.Subject{Name: "gw-07"})
+		if err != nil || created {
+			t.Fatalf("created %v, %v", created, err)
+		}
+		next := parseRequest(t, again)
+		if !next.PublicKey.(*ecdsa.PublicKey).Equal(request.PublicKey) || next.Subject.CommonName != "gw-07" || len(next.URIs) != 0 {
+			t.Errorf("the request is for %q, %v", next.Subject, next.URIs)
+		}
+		if !bytes.Equal(before, must(os.ReadFile(file))) {
+			t.Error("the key was written again")
+		}
+	})
+	t.Run("ID-25 two keys are never the same", func(t *testing.T) {
+		other, _, err := identity.Request(filepath.Join(t.TempDir(), "k"), identity.Subject{ID: id})
+		if err != nil || parseRequest(t, other).PublicKey.(*ecdsa.PublicKey).Equal(request.PublicKey) {
+			t.Errorf("the same key twice, or %v", err)
+		}
+	})
+}
+
+// Whoever comes first makes the key, and everybody uses that one.
+func TestID02KeyIsMadeOnce(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "device.key")
+	var all sync.WaitGroup
+	requests := make([][]byte, 8)
+	made := make([]bool, len(requests))
+	for i := range requests {
+		all.Go(func() {
+			requests[i], made[i], _ = identity.Request(file, identity.Subject{Name: "gw"})
+		})
+	}
+	all.Wait()
+	makers := 0
+	for i, csr := range requests {
+		if !parseRequest(t, csr).PublicKey.(*ecdsa.PublicKey).Equal(parseRequest(t, requests[0]).PublicKey) {
+			t.Error("two keys are in use")
+		}
+		if made[i] {
+			makers++
+		}
+	}
+	if makers != 1 {
+		t.Errorf("%d made the key", makers)
+	}
+}
+
+func TestID25KeysThatAreNotUsed(t *testing.T) {
+	dir := t.TempDir()
+	weak := must(rsa.GenerateKey(rand.Reader, 2048))
+	weakPEM := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(weak)})
+	file := func(name string, content []byte, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(path, content, 0o600), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	loop := filepath.Join(dir, "loop")
+	if err := os.Symlink("nowhere", loop); err != nil {
+		t.Fatal(err)
+	}
+	svid := identity.Subject{ID: must(identity.ParseSPIFFEID(clientID))}
+	for name, tt := range map[string]struct {
+		file    string
+		subject identity.Subject
+		want    identity.Reason // empty: another kind of error
+	}{
+		"others can read it":               {file("exposed", weakPEM, 0o640), svid, identity.KeyExposed},
+		"it is no key":                     {file("nonsense", []byte("hello"), 0o600), svid, identity.Malformed},
+		"it is empty":                      {file("empty", nil, 0o600), svid, identity.Malformed},
+		"it is a folder":                   {dir, svid, identity.Unreadable},
+		"it leads nowhere":                 {loop, svid, identity.Missing},
+		"it is too weak for an SVID":       {file("weak", weakPEM, 0o600), svid, identity.WeakKey},
+		"its folder is missing":            {filepath.Join(dir, "no", "key"), svid, ""},
+		"the SPIFFE ID is that of a WFM":   {filepath.Join(dir, "new"), identity.Subject{ID: svid.ID.Server()}, ""},
+		"there is no name":                 {filepath.Join(dir, "new"), identity.Subject{}, ""},
+		"there are two names":              {filepath.Join(dir, "new"), identity.Subject{ID: svid.ID, Name: "gw"}, ""},
+		"the name is too long":             {filepath.Join(dir, "new"), identity.Subject{Name: strings.Repeat("x", 65)}, ""},
+		"the name has more than one line":  {filepath.Join(dir, "new"), identity.Subject{Name: "a\nb"}, ""},
+		"the name has blanks at its ends":  {filepath.Join(dir, "new"), identity.Subject{Name: " gw"}, ""},
+		"the name is not written in ASCII": {filepath.Join(dir, "new"), identity.Subject{Name: "gerät"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			csr, created, err := identity.Request(tt.file, tt.subject)
+			var fault *identity.Error
+			if err == nil || created || csr != nil || errors.As(err, &fault) != (tt.want != "") || fault != nil && fault.Reason != tt.want {
+				t.Errorf("created %v, %v, want %q", created, err, tt.want)
+			}
+		})
+	}
+	if _, err := os.Stat(filepath.Join(dir, "new")); err == nil {
+		t.Error("a key was made for a request that cannot be made")
+	}
+	if _, _, err := identity.Request(file("weak", weakPEM, 0o600), identity.Subject{Name: "gw"}); err != nil {
+		t.Errorf("RSA 2048 before rc.3: %v", err)
+	}
+}

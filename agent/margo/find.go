@@ -1,0 +1,98 @@
+package margo
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// maxStream bounds the YAML documents in one file.
+const maxStream = 256
+
+// FindDeployment tells what a YAML file out of a folder holds, where nothing
+// but the file itself says so: the id of the ApplicationDeployment, or "" for a
+// file that is something else. Anything that has the makings of an
+// ApplicationDeployment is one, by its kind or, without a kind, by its shape;
+// what else is wrong with it is for ParseDeployment to say.
+//
+// An error says that the question cannot be answered: the file is no YAML, or
+// holds a deployment without a usable id, or one beside other documents.
+func FindDeployment(body []byte) (id string, err error) {
+	id, err = findDeployment(body)
+	if err != nil {
+		var violations Errors
+		if !errors.As(err, &violations) {
+			violations = Errors{{Message: err.Error()}}
+		}
+		return "", fmt.Errorf("cannot look for an application deployment: %w", violations)
+	}
+	return id, nil
+}
+
+func findDeployment(body []byte) (id string, err error) {
+	if len(body) > MaxDeploymentBytes {
+		return "", fmt.Errorf("is larger than %d bytes", MaxDeploymentBytes)
+	}
+	if !utf8.Valid(body) {
+		return "", errors.New("is not UTF-8")
+	}
+	// Files that are something else may use all of YAML: only the outermost
+	// names are looked at.
+	decoder := yaml.NewDecoder(bytes.NewReader(body))
+	found, documents := false, 0
+	for ; ; documents++ {
+		var document yaml.Node
+		err := decoder.Decode(&document)
+		switch {
+		case errors.Is(err, io.EOF):
+		case err != nil:
+			return "", fmt.Errorf("is not YAML: %w", err)
+		case documents == maxStream:
+			return "", fmt.Errorf("is more than %d YAML documents", maxStream)
+		default:
+			found = found || looksLikeDeployment(&document)
+			continue
+		}
+		break
+	}
+	switch {
+	case !found:
+		return "", nil
+	case documents > 1:
+		return "", errors.New("is more than one YAML document, and one of them an ApplicationDeployment")
+	}
+	root, err := parseYAML(body, limits{bytes: MaxDeploymentBytes, depth: 32, nodes: maxDeploymentNodes})
+	if err != nil {
+		return "", err
+	}
+	var r reader
+	n := node{tree: root}
+	id = r.uuid("AD-02", r.moved(n.member("id"), n.member("metadata").member("annotations").member("id")))
+	return id, r.refused.err()
+}
+
+// looksLikeDeployment reports whether a document is, or was meant to be, an
+// ApplicationDeployment. To take one for something else would remove what runs,
+// so that a spelling in another case counts, and without a kind whatever
+// has a spec together with metadata or an id.
+func looksLikeDeployment(document *yaml.Node) bool {
+	if document.Kind != yaml.DocumentNode || len(document.Content) == 0 || document.Content[0].Kind != yaml.MappingNode {
+		return false
+	}
+	content := document.Content[0].Content
+	members := make(map[string]*yaml.Node, len(content)/2)
+	for i := 0; i+1 < len(content); i += 2 {
+		if content[i].Kind == yaml.ScalarNode {
+			members[content[i].Value] = content[i+1]
+		}
+	}
+	if kind := members["kind"]; kind != nil && kind.ShortTag() != "!!null" {
+		return strings.EqualFold(kind.Value, "ApplicationDeployment")
+	}
+	return members["spec"] != nil && (members["metadata"] != nil || members["id"] != nil)
+}

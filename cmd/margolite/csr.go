@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/margolite/margolite/agent/identity"
+)
+
+// csr asks for a certificate with a key that is made here and stays here.
+func (c *cli) csr(_ context.Context, args []string) error {
+	f := c.flags("csr")
+	var id, name, key, out string
+	f.StringVar(&id, "id", "", "ask for an X.509-SVID with `SPIFFE-ID`: spiffe://DOMAIN/margo/wfm/WFM/client/CLIENT")
+	f.StringVar(&name, "name", "", "ask for a certificate with this common `NAME` instead, for 1.0.0-rc.2 and older")
+	f.StringVar(&key, "key", "", "`FILE` of the private key, made if it is missing; without it wfm.key of the configuration")
+	f.StringVar(&out, "out", "", "write the request to `FILE` instead of standard output")
+	short(f, "o", "out")
+	if err := c.parseNone(f, args); err != nil {
+		return err
+	}
+	subject := identity.Subject{Name: name}
+	switch {
+	case id == "" && name == "":
+		return usagef("csr needs --id or --name")
+	case id != "" && name != "":
+		return usagef("--id and --name contradict each other")
+	case id != "":
+		parsed, err := identity.ParseSPIFFEID(id)
+		if err == nil && parsed.Role() != identity.RoleClient {
+			err = fmt.Errorf("%q is the ID of a WFM, not of a client", id)
+		}
+		if err != nil {
+			return usagef("%v", err)
+		}
+		subject.ID = parsed
+	}
+	if key == "" {
+		cfg, err := c.load(false)
+		if err != nil {
+			return err
+		}
+		key = cfg.WFM.Key
+	}
+
+	request, created, err := identity.Request(key, subject)
+	var fault *identity.Error
+	switch {
+	case errors.As(err, &fault) && (fault.Reason == identity.WeakKey || fault.Reason == identity.Malformed):
+		return &hintError{err, "name a file that is not there yet with --key, for a new key; this one is left as it is"}
+	case errors.As(err, &fault):
+		return &hintError{err, fault.Mend()}
+	case errors.Is(err, fs.ErrNotExist):
+		return &hintError{err, "make the folder of the key first"}
+	case errors.Is(err, fs.ErrPermission):
+		return &hintError{err, "run it as the user that margolite runs as, or name another file with --key"}
+	case err != nil:
+		return err
+	}
+	if err := c.writeRequest(out, key, request); err != nil {
+		return err
+	}
+	what := "signed with the private key in"
+	if created {
+		what = "signed with a new private key in"
+	}
+	fmt.Fprintf(c.err, "%s %s, which stays there\n", what, key)
+	return nil
+}
+
+// writeRequest writes a request to a file or, without one, to standard output.
+func (c *cli) writeRequest(file, key string, request []byte) error {
+	if file == "" {
+		_, err := c.out.Write(request)
+		return err
+	}
+	target, err := os.Stat(file)
+	if err == nil {
+		if secret, err := os.Stat(key); err == nil && os.SameFile(target, secret) {
+			return usagef("--out is the file of the private key")
+		}
+	}
+	if err := os.WriteFile(file, request, 0o644); err != nil {
+		return fmt.Errorf("cannot write the request: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
+	const id = "spiffe://factory.example/margo/wfm/one/client/gw-07"
+	dir := t.TempDir()
+	key := filepath.Join(dir, "device.key")
+	configuration := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(configuration, []byte("wfm:\n  key: "+key+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	parse := func(t *testing.T, text string) *x509.CertificateRequest {
+		t.Helper()
+		block, _ := pem.Decode([]byte(text))
+		if block == nil {
+			t.Fatalf("no request: %q", text)
+		}
+		request, err := x509.ParseCertificateRequest(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return request
+	}
+
+	t.Run("ID-02 the key is made where the configuration says", func(t *testing.T) {
+		got := call(t, "csr", "--config", configuration, "--id", id)
+		if got.code != exitDone || !strings.Contains(got.err, "new private key in "+key) {
+			t.Fatalf("code %d, stderr %q", got.code, got.err)
+		}
+		if request := parse(t, got.out); len(request.URIs) != 1 || request.URIs[0].String() != id {
+			t.Errorf("the request is for %v", request.URIs)
+		}
+		if info, err := os.Stat(key); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("the key is %v, %v", info, err)
+		}
+	})
+	t.Run("a common name for the revisions before", func(t *testing.T) {
+		before, err := os.ReadFile(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, "request.pem")
+		for range 2 {
+			got := call(t, "csr", "--name", "gw-07", "--key", key, "-o", file)
+			if got.code != exitDone || got.out != "" || !strings.Contains(got.err, "the private key in "+key) {
+				t.Fatalf("code %d, stdout %q, stderr %q", got.code, got.out, got.err)
+			}
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if request := parse(t, string(text)); request.Subject.CommonName != "gw-07" || len(request.URIs) != 0 {
+			t.Errorf("the request is for %s, %v", request.Subject, request.URIs)
+		}
+		if after, err := os.ReadFile(key); err != nil || string(after) != string(before) {
+			t.Errorf("the key is another, %v", err)
+		}
+	})
+	t.Run("ID-25 the key is not overwritten", func(t *testing.T) {
+		before, _ := os.ReadFile(key)
+		if got := call(t, "csr", "--name", "gw-07", "--key", key, "--out", key); got.code != exitUsage {
+			t.Errorf("code %d, stderr %q", got.code, got.err)
+		}
+		if after, _ := os.ReadFile(key); string(after) != string(before) {
+			t.Error("the key is gone")
+		}
+		other := filepath.Join(dir, "other")
+		if err := os.WriteFile(other, []byte("something else\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got := call(t, "csr", "--name", "gw-07", "--key", other)
+		if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, "hint: name a file that is not there yet") {
+			t.Errorf("code %d, stdout %q, stderr %q", got.code, got.out, got.err)
+		}
+		if text, _ := os.ReadFile(other); string(text) != "something else\n" {
+			t.Errorf("the file is now %q", text)
+		}
+	})
+	t.Run("ID-25 a key that others can read is not used", func(t *testing.T) {
+		if err := os.Chmod(key, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := call(t, "csr", "--id", id, "--key", key); got.code != exitFailed || !strings.Contains(got.err, "chmod 600") {
+			t.Errorf("code %d, stderr %q", got.code, got.err)
+		}
+	})
+	t.Run("a folder that is missing", func(t *testing.T) {
+		got := call(t, "csr", "--id", id, "--key", filepath.Join(dir, "no", "device.key"))
+		if got.code != exitFailed || !strings.Contains(got.err, "hint: make the folder") {
+			t.Errorf("code %d, stderr %q", got.code, got.err)
+		}
+	})
+}
