@@ -18,10 +18,10 @@ const text = "the body of the answer"
 // serve starts a server with one endpoint, "page", behind switches.
 func serve(t *testing.T) (*fault.Switches, func() (*http.Response, string, error)) {
 	t.Helper()
-	switches := fault.New(func(w http.ResponseWriter, _ *http.Request, f fault.Fault) {
+	switches := fault.New(fault.Options{Answer: func(w http.ResponseWriter, _ *http.Request, f fault.Fault) {
 		w.Header().Set("Retry-After", f.RetryAfter)
 		w.WriteHeader(f.Status)
-	})
+	}})
 	server := httptest.NewServer(switches.Wrap("page", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("ETag", `"1"`)
 		w.Header().Set("Content-Length", "22")
@@ -130,7 +130,7 @@ func TestASlowAnswerTakesItsTime(t *testing.T) {
 }
 
 func TestADelayEndsWithTheClient(t *testing.T) {
-	switches := fault.New(nil)
+	switches := fault.New(fault.Options{})
 	if _, err := switches.Inject(fault.Fault{Kind: fault.Delay, Wait: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestWhatWouldDoNothingIsRefused(t *testing.T) {
 		"a negative repetition":   {Kind: fault.Cut, Times: -1},
 		"a status without answer": {Kind: fault.Answer, Status: 100},
 	} {
-		if _, err := fault.New(nil).Inject(f); err == nil || !strings.HasPrefix(err.Error(), "cannot inject fault: ") {
+		if _, err := fault.New(fault.Options{}).Inject(f); err == nil || !strings.HasPrefix(err.Error(), "cannot inject fault: ") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
