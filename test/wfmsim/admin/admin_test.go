@@ -41,7 +41,7 @@ func start(t *testing.T) (admin.Client, *wfmsim.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(admin.Handler(wfm, images, func() admin.Info {
+	server := httptest.NewServer(admin.Handler(admin.Servers{WFM: wfm, Registry: images}, func() admin.Info {
 		return admin.Info{DefaultClient: "gw", Clients: []string{"gw"}, RegistryHost: "registry.example"}
 	}))
 	t.Cleanup(server.Close)
