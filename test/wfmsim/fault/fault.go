@@ -66,7 +66,7 @@ func Kinds() []Kind {
 // Fault is one thing that goes wrong.
 type Fault struct {
 	ID       int    `json:"id,omitempty"`       // assigned by Inject
-	Endpoint string `json:"endpoint,omitempty"` // empty: every endpoint
+	Endpoint string `json:"endpoint,omitempty"` // empty: every endpoint that is asked by requests
 	Client   string `json:"client,omitempty"`   // who asks; empty: everybody
 	Match    string `json:"match,omitempty"`    // part of the path; empty: every path
 	Skip     int    `json:"skip,omitempty"`     // requests that pass before it begins
@@ -178,14 +178,15 @@ func (s *Switches) Active() []Fault {
 }
 
 // Take gives the faults that apply to one request, and counts it. Who asks is
-// empty where that is not known (yet).
+// empty where that is not known. Where there is no request yet, in a handshake,
+// path is empty and faults for every endpoint do not apply.
 func (s *Switches) Take(endpoint, path, client string) []Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var taken []Fault
 	s.active = slices.DeleteFunc(s.active, func(f *Fault) bool {
 		switch {
-		case f.Endpoint != "" && f.Endpoint != endpoint, !strings.Contains(path, f.Match), f.Client != "" && f.Client != client:
+		case f.Endpoint != endpoint && (f.Endpoint != "" || path == ""), !strings.Contains(path, f.Match), f.Client != "" && f.Client != client:
 			return false
 		case f.Skip > 0:
 			f.Skip--
