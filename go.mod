@@ -15,6 +15,7 @@ require (
 	github.com/containerd/ttrpc v1.2.10 // how shims publish their events
 	github.com/containerd/typeurl/v2 v2.3.0 // the envelope of specs and events
 	github.com/distribution/reference v0.6.0 // the normal form of image names
+	github.com/dunglas/httpsfv v1.1.2 // wfmsim: structured fields, to verify signatures independently
 	github.com/google/go-cmp v0.7.0 // tests: readable differences
 	github.com/google/go-containerregistry v0.22.1 // tests and wfmsim: a registry to pull from
 	github.com/google/nftables v0.3.0 // published ports and isolation, without the nft program
@@ -23,6 +24,7 @@ require (
 	github.com/opencontainers/go-digest v1.0.0 // digests, checked by the standard library
 	github.com/opencontainers/image-spec v1.1.1 // manifests and image configurations
 	github.com/opencontainers/runtime-spec v1.3.0 // what runc is told
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.1 // wfmsim: the published schemas of request bodies
 	github.com/sirupsen/logrus v1.10.2 // containerd's logger behind its log package
 	github.com/spiffe/go-spiffe/v2 v2.9.0 // SPIFFE IDs; 7 KB
 	github.com/vishvananda/netlink v1.3.1 // bridges, links and addresses, without the ip program
@@ -52,7 +54,6 @@ require (
 	github.com/docker/go-connections v0.7.0 // indirect
 	github.com/docker/go-events v0.1.0 // indirect
 	github.com/docker/go-units v0.5.0 // indirect
-	github.com/dunglas/httpsfv v1.1.2 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.4 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
@@ -75,7 +76,6 @@ require (
 	github.com/prometheus/client_model v0.6.2 // indirect
 	github.com/prometheus/common v0.70.1 // indirect
 	github.com/prometheus/procfs v0.21.1 // indirect
-	github.com/santhosh-tekuri/jsonschema/v6 v6.0.1 // indirect
 	github.com/vishvananda/netns v0.0.5 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	github.com/xhit/go-str2duration/v2 v2.1.0 // indirect

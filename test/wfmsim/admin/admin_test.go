@@ -115,6 +115,35 @@ func TestFaultsAreSwitched(t *testing.T) {
 	}
 }
 
+func TestVersionsAndClientsAreChanged(t *testing.T) {
+	client, wfm := start(t)
+	ctx := context.Background()
+	if _, err := client.Publish(ctx, document(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.SetVersion(ctx, "gw", 1<<64-1); err != nil || wfm.Version("gw") != 1<<64-1 {
+		t.Errorf("version %d, %v", wfm.Version("gw"), err)
+	}
+	if err := client.Restart(ctx, "gw"); err != nil || wfm.Version("gw") != 1 {
+		t.Errorf("version %d, %v", wfm.Version("gw"), err)
+	}
+	if err := client.Forget(ctx, "gw"); err != nil {
+		t.Error(err)
+	}
+	if pending, err := client.Pending(ctx); err != nil || len(pending) != 0 {
+		t.Errorf("got %v, %v", pending, err)
+	}
+	if _, err := client.Approve(ctx, "nobody"); err == nil || !strings.Contains(err.Error(), wfmsim.ErrNotPending.Error()) {
+		t.Errorf("got %v", err)
+	}
+	if shown, err := client.Shown(ctx); err != nil || len(shown) != 0 {
+		t.Errorf("got %v, %v", shown, err)
+	}
+	if _, err := client.Faults(ctx, "mis"); err == nil {
+		t.Error("a server that is not there has faults")
+	}
+}
+
 func TestStatusesAreWaitedForNoLongerThanAsked(t *testing.T) {
 	client, _ := start(t)
 	reports, err := client.Statuses(context.Background(), "", 0, 20*time.Millisecond)
