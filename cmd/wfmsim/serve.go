@@ -73,9 +73,10 @@ Margo Identity Service, with an ordinary certificate too.
 			flags.StringVar(&s.device, "device", "device-01", "`ID` of the device, and of its client")
 			flags.StringVar(&s.trustDomain, "trust-domain", "wfmsim.example", "`NAME` of the trust domain")
 			flags.StringVar(&s.wfm, "wfm", "wfmsim", "`ID` of the WFM")
-			flags.StringVar(&s.revision, "revision", string(wfmsim.RC3), "`REVISION` of the standard, also 1.0.0-rc.2 and 1.0.0-rc.1")
+			flags.StringVar(&s.revision, "revision", string(wfmsim.RC3), "`REVISION` of the standard; also 1.0.0-rc.2, 1.0.0-rc.1")
 			flags.StringVar(&s.mis, "mis", "", "`ADDRESS` of a Margo Identity Service (default: none)")
-			flags.StringVar(&s.urls, "urls", wfmsim.URLForms()[0], "`FORM` of the URLs in manifests: "+strings.Join(wfmsim.URLForms(), ", "))
+			flags.StringVar(&s.urls, "urls", wfmsim.URLForms()[0],
+				"`FORM` of the URLs in manifests: "+strings.Join(wfmsim.URLForms(), ", "))
 			flags.StringVar(&s.basic, "basic", "", "`USER:PASSWORD` that a gateway before the WFM wants")
 			flags.StringVar(&s.bearer, "bearer", "", "`TOKEN` that a gateway before the WFM wants")
 			flags.BoolVar(&s.approval, "approval", false, "clients wait to be approved before they are onboarded")
@@ -170,7 +171,8 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 	if err := os.WriteFile(config, configuration, 0o600); err != nil {
 		return fmt.Errorf("cannot write configuration: %w", err)
 	}
-	fmt.Fprintf(out, "WFM       %s\nrevision  %s\nregistry  %s\nadmin     http://%s\n", info.WFM, info.Revision, info.RegistryHost, listener.Addr())
+	fmt.Fprintf(out, "WFM       %s\nrevision  %s\nregistry  %s\nadmin     http://%s\n",
+		info.WFM, info.Revision, info.RegistryHost, listener.Addr())
 	if info.MIS != "" {
 		fmt.Fprintf(out, "MIS       %s\n", info.MIS)
 	}

@@ -69,7 +69,9 @@ func (b *bench) measureFleet(ctx context.Context, dir string) (_ *fleet, err err
 				return nil, err
 			}
 			// Whom it talks to is known: this is about the other side's work.
-			return &tls.Config{Certificates: []tls.Certificate{svid.TLS()}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}, nil
+			config := &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true}
+			config.Certificates = []tls.Certificate{svid.TLS()}
+			return config, nil
 		},
 		CPU: func() (time.Duration, error) { return cpuOf(command.Process.Pid) },
 	})
@@ -127,14 +129,17 @@ func fleetPaces() map[string]func(int) load.Next {
 	}
 }
 
+func short(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
+
 func (p *printer) fleet(f *fleet) {
-	p.heading("A fleet of %d devices, each with a certificate and a connection of its own, %d at once", f.Load.Devices, f.Load.AtOnce)
+	p.heading("A fleet of %d devices, each with a certificate and a connection of its own, %d at once",
+		f.Load.Devices, f.Load.AtOnce)
 	for _, phase := range []struct {
 		name string
 		load.Phase
 	}{{"handshake and manifest", f.Load.First}, {"unchanged poll", f.Load.Polls}} {
 		p.line("  %-24s %6d, %d failed: %.0f/s, p50 %s, p99 %s; %s of the WFM's processor each", phase.name,
-			phase.Requests, phase.Failed, phase.PerSecond, phase.P50.Round(10*time.Microsecond), phase.P99.Round(10*time.Microsecond), phase.CPU.Round(time.Microsecond))
+			phase.Requests, phase.Failed, phase.PerSecond, short(phase.P50), short(phase.P99), short(phase.CPU))
 	}
 	for _, name := range []string{"fixed", "jittered"} {
 		h := f.After[name]

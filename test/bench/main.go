@@ -3,7 +3,8 @@
 // hears that it is installed, and what unchanged polls and updates write to the
 // medium; how it does beside nerdctl compose and docker compose; and what a fleet
 // of thousands asks of a WFM. It runs
-// the real programs in namespaces of its own and leaves nothing behind. `make bench` runs it; it fails when an unchanged poll writes anything.
+// the real programs in namespaces of its own and leaves nothing behind. `make
+// bench` runs it; it fails when an unchanged poll writes anything.
 //
 // The defaults are for a quick look. For figures to publish, as others in the
 // field take them (a sample every 10 s over 10 minutes, after 5 minutes):

@@ -130,7 +130,9 @@ func (s *Server) certificate(client string) (*x509.Certificate, *problem) {
 	defer s.mu.Unlock()
 	known := s.state.Clients[client]
 	if known == nil || known.Certificate == nil {
-		return nil, &problem{status: http.StatusNotFound, title: "Client not found", detail: "There is no client " + client + "."}
+		p := blank(http.StatusNotFound, "There is no client "+client+".")
+		p.title = "Client not found"
+		return nil, p
 	}
 	certificate, err := x509.ParseCertificate(known.Certificate)
 	if err != nil {

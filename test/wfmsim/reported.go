@@ -125,7 +125,9 @@ func (s *Server) wait(ctx context.Context, enough func() bool) error {
 
 // describe stores the capabilities of a device; unless it may be a first report,
 // of one that has reported before.
-func (s *Server) describe(client, device string, parsed *margo.Capabilities, body []byte, first bool) (created bool, refusal *problem) {
+func (s *Server) describe(
+	client, device string, parsed *margo.Capabilities, body []byte, first bool,
+) (created bool, refusal *problem) {
 	if parsed.Properties.ID != device {
 		return false, semantic("properties.id", fmt.Sprintf("is %q, the path says %q", parsed.Properties.ID, device))
 	}

@@ -66,7 +66,8 @@ func conform(schema *jsonschema.Schema, body []byte) *problem {
 		p.errors = nil
 		for _, unit := range violated.BasicOutput().Errors {
 			if unit.Error != nil {
-				p.errors = append(p.errors, margo.FieldError{Field: fieldPath(unit.InstanceLocation), Message: said(unit.Error) + " [schema]"})
+				field := fieldPath(unit.InstanceLocation)
+				p.errors = append(p.errors, margo.FieldError{Field: field, Message: said(unit.Error) + " [schema]"})
 			}
 		}
 		return p

@@ -130,7 +130,8 @@ func (w *writer) redirect(f Fault) {
 func (w *writer) page(f Fault) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(cmp.Or(f.Status, http.StatusOK))
-	_, _ = io.WriteString(w, "<!doctype html>\n<html><head><title>Welcome</title></head><body><h1>Log in to use this network</h1></body></html>\n")
+	_, _ = io.WriteString(w, "<!doctype html>\n<html><head><title>Welcome</title></head>"+
+		"<body><h1>Log in to use this network</h1></body></html>\n")
 }
 
 // reset ends the connection without a goodbye.

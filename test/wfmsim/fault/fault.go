@@ -186,7 +186,8 @@ func (s *Switches) Take(endpoint, path, client string) []Fault {
 	var taken []Fault
 	s.active = slices.DeleteFunc(s.active, func(f *Fault) bool {
 		switch {
-		case f.Endpoint != endpoint && (f.Endpoint != "" || path == ""), !strings.Contains(path, f.Match), f.Client != "" && f.Client != client:
+		case f.Endpoint != endpoint && (f.Endpoint != "" || path == ""),
+			f.Client != "" && f.Client != client, !strings.Contains(path, f.Match):
 			return false
 		case f.Skip > 0:
 			f.Skip--

@@ -87,7 +87,9 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 }
 
 // phase has every device do the same, round after round.
-func (o *Options) phase(ctx context.Context, fleet []*device, rounds int, do func(*device, context.Context) error) (Phase, error) {
+func (o *Options) phase(
+	ctx context.Context, fleet []*device, rounds int, do func(*device, context.Context) error,
+) (Phase, error) {
 	var (
 		work     = make(chan *device)
 		mu       sync.Mutex

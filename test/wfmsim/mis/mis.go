@@ -110,7 +110,7 @@ func New(o Options) (*Server, error) {
 		Answer: s.answerFault, Now: o.Now,
 		Known: map[fault.Kind][]string{fault.Twist: Twists(), fault.Certificate: o.Flaws},
 	})
-	s.requests = record.New(record.Options{Header: []string{"Accept", "If-None-Match", "Authorization", "Signature", "User-Agent"}})
+	s.requests = record.New(record.Options{Header: []string{"Accept", "If-None-Match", "User-Agent"}})
 	config := &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		NextProtos:             []string{"http/1.1"},
@@ -320,7 +320,8 @@ func (s *Server) answerFault(w http.ResponseWriter, r *http.Request, f fault.Fau
 
 func problem(w http.ResponseWriter, r *http.Request, status int, kind margo.ProblemKind, title, detail string) {
 	p := margo.ProblemDetail{
-		Type: "about:blank", Title: title, Status: status, Detail: detail, Instance: r.URL.EscapedPath(), Backoff: margo.BackoffNone,
+		Type: "about:blank", Title: title, Status: status, Detail: detail, Instance: r.URL.EscapedPath(),
+		Backoff: margo.BackoffNone,
 	}
 	if kind != "" {
 		p.Type = margo.ProblemBase + string(kind)
