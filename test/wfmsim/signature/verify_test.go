@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/dunglas/httpsfv"
+	"github.com/yaronf/httpsign"
 )
 
 // The example of RFC 9421, B.2.3, with the key of B.1.2.
@@ -307,4 +308,87 @@ func FuzzVerify(f *testing.F) {
 			t.Errorf("believed: %+v", v)
 		}
 	})
+}
+
+// A library that others keep understands the same messages, in both directions.
+func TestAnIndependentLibraryAgrees(t *testing.T) {
+	p256, p384, old := ecdsaKey(t, elliptic.P256()), ecdsaKey(t, elliptic.P384()), rsaKey(t)
+	for name, c := range map[string]struct {
+		key    crypto.Signer
+		sign   func(*httpsign.SignConfig, httpsign.Fields) (*httpsign.Signer, error)
+		verify func(*httpsign.VerifyConfig, httpsign.Fields) (*httpsign.Verifier, error)
+	}{
+		"ecdsa-p256-sha256": {
+			p256,
+			func(o *httpsign.SignConfig, f httpsign.Fields) (*httpsign.Signer, error) {
+				return httpsign.NewP256Signer(*p256, o, f)
+			},
+			func(o *httpsign.VerifyConfig, f httpsign.Fields) (*httpsign.Verifier, error) {
+				return httpsign.NewP256Verifier(p256.PublicKey, o, f)
+			},
+		},
+		"ecdsa-p384-sha384": {
+			p384,
+			func(o *httpsign.SignConfig, f httpsign.Fields) (*httpsign.Signer, error) {
+				return httpsign.NewP384Signer(*p384, o, f)
+			},
+			func(o *httpsign.VerifyConfig, f httpsign.Fields) (*httpsign.Verifier, error) {
+				return httpsign.NewP384Verifier(p384.PublicKey, o, f)
+			},
+		},
+		"rsa-v1_5-sha256": {
+			old,
+			func(o *httpsign.SignConfig, f httpsign.Fields) (*httpsign.Signer, error) {
+				return httpsign.NewRSASigner(*old, o, f)
+			},
+			func(o *httpsign.VerifyConfig, f httpsign.Fields) (*httpsign.Verifier, error) {
+				return httpsign.NewRSAVerifier(old.PublicKey, o, f)
+			},
+		},
+	} {
+		for _, components := range [][]string{
+			{"@method", "@target-uri", "content-digest"},
+			{"@method", "@target-uri", "@authority", "content-digest"},
+			{"@method", "@target-uri", "content-digest", "@path", "@query", "@scheme", "@request-target", "content-type"},
+		} {
+			for _, named := range []bool{false, true} {
+				fields := httpsign.Headers(components...)
+				theirs, err := c.sign(httpsign.NewSignConfig().SignAlg(named).SignCreated(true).SetKeyID("key"), fields)
+				if err != nil {
+					t.Fatal(err)
+				}
+				fresh := func() *http.Request {
+					request := post(t, "https://wfm.example:8443/api/v1/clients/1234/x?y=%20z&empty", body)
+					request.Header.Set("Content-Type", "application/json")
+					return request
+				}
+				request := fresh()
+				sum := sha256.Sum256([]byte(body))
+				request.Header.Set("Content-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(sum[:])+":")
+				input, value, err := httpsign.SignRequest("sig1", *theirs, request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				request.Header.Set("Signature-Input", input)
+				request.Header.Set("Signature", value)
+				v, err := Verify(Message{request, "https", []byte(body)}, c.key.Public(), time.Now())
+				if err != nil || v.Algorithm != name {
+					t.Errorf("theirs, %s, %q: %+v, %v", name, components, v, err)
+				}
+
+				request = fresh()
+				ours := Signer{Key: c.key, Components: components, Created: time.Now(), NameAlgorithm: named}
+				if err := ours.Sign(request); err != nil {
+					t.Fatal(err)
+				}
+				verifier, err := c.verify(httpsign.NewVerifyConfig(), fields)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := httpsign.VerifyRequest("sig1", *verifier, request); err != nil {
+					t.Errorf("ours, %s, %q: %v", name, components, err)
+				}
+			}
+		}
+	}
 }
