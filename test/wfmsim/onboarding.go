@@ -186,17 +186,22 @@ func (s *Server) postOnboarding(c call) *problem {
 	if refusal != nil {
 		return refusal
 	}
-	var request struct {
-		Certificate string `json:"certificate"`
-	}
-	if refusal := conform(s.schemas.onboarding, body); refusal != nil {
+	sent, answered := "certificate", "clientId"
+	if s.options.EarlyOnboarding {
+		sent, answered = "public_certificate", "client_id"
+	} else if refusal := conform(s.schemas.onboarding, body); refusal != nil {
 		refusal.status = http.StatusBadRequest
 		return refusal
 	}
-	if err := json.Unmarshal(body, &request); err != nil {
-		return invalid(err.Error())
+	request, err := members(body)
+	if err != nil {
+		return invalid("The body is no JSON object: " + err.Error() + ".")
 	}
-	certificate, err := readCertificate(request.Certificate)
+	var encoded string
+	if err := json.Unmarshal(request[sent], &encoded); err != nil {
+		return invalid("The member " + sent + " is missing or no text.")
+	}
+	certificate, err := readCertificate(encoded)
 	if err != nil {
 		return &problem{status: http.StatusBadRequest, title: "Invalid certificate", detail: err.Error()}
 	}
@@ -210,7 +215,7 @@ func (s *Server) postOnboarding(c call) *problem {
 	if refusal != nil {
 		return refusal
 	}
-	text, err := json.Marshal(map[string]string{"clientId": client})
+	text, err := json.Marshal(map[string]string{answered: client})
 	if err != nil {
 		return blank(http.StatusInternalServerError, err.Error())
 	}

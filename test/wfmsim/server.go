@@ -80,6 +80,9 @@ type Options struct {
 	// SingularStatus is the path /deployment/{deploymentId}/status of the earliest
 	// RC1 instead of the later one.
 	SingularStatus bool
+	// EarlyOnboarding is the form of the earliest RC1: public_certificate is sent
+	// and client_id answered.
+	EarlyOnboarding bool
 
 	Prefix string  // path under which the interface is mounted, "" or "/a/b"
 	URLs   URLForm // in manifests

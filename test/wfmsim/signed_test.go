@@ -589,6 +589,19 @@ func TestTheEarliestRC1HasAnotherPath(t *testing.T) {
 	}
 }
 
+func TestTheEarliestRC1OnboardsByOtherNames(t *testing.T) {
+	r := newSignedRig(t, wfmsim.RC1, func(_ *signedRig, o *wfmsim.Options) { o.EarlyOnboarding = true })
+	body := onboarding(r.signer.CertificatePEM())
+	if a := r.call("POST", "/api/v1/onboarding", body); a.status != 400 {
+		t.Errorf("the later name: got %d %s", a.status, a.body)
+	}
+	body = bytes.Replace(body, []byte(`"certificate"`), []byte(`"public_certificate"`), 1)
+	want := `{"client_id":"` + wfmsim.ClientID(r.signer.Chain[0]) + `"}`
+	if a := r.call("POST", "/api/v1/onboarding", body); a.status != 201 || string(a.body) != want {
+		t.Errorf("got %d %s, want %s", a.status, a.body, want)
+	}
+}
+
 func TestSignaturesThatComeAgainAreCounted(t *testing.T) {
 	r := newSignedRig(t, wfmsim.RC2, nil)
 	r.onboard()
