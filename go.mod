@@ -15,6 +15,7 @@ require (
 	github.com/containerd/ttrpc v1.2.10 // how shims publish their events
 	github.com/containerd/typeurl/v2 v2.3.0 // the envelope of specs and events
 	github.com/distribution/reference v0.6.0 // the normal form of image names
+	github.com/dunglas/httpsfv v1.1.2 // wfmsim: structured fields, to verify signatures independently
 	github.com/google/go-cmp v0.7.0 // tests: readable differences
 	github.com/google/go-containerregistry v0.22.1 // tests and wfmsim: a registry to pull from
 	github.com/google/nftables v0.3.0 // published ports and isolation, without the nft program
@@ -55,7 +56,6 @@ require (
 	github.com/docker/go-connections v0.7.0 // indirect
 	github.com/docker/go-events v0.1.0 // indirect
 	github.com/docker/go-units v0.5.0 // indirect
-	github.com/dunglas/httpsfv v1.0.2 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.4 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect

@@ -5,16 +5,41 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/margolite/margolite/test/pki"
+	"github.com/margolite/margolite/test/wfmsim"
+	"github.com/margolite/margolite/test/wfmsim/admin"
 	"github.com/margolite/margolite/test/wfmsim/fault"
+	"github.com/margolite/margolite/test/wfmsim/mis"
 	"github.com/margolite/margolite/test/wfmsim/record"
 )
 
-// serverFlag chooses which of the two servers is meant.
+// inColumns writes names as help texts have them, several to a line.
+func inColumns(names []string) string {
+	var text strings.Builder
+	length := 0
+	for i, name := range names {
+		if i > 0 {
+			text.WriteString(",")
+			if length+len(name) > 74 {
+				text.WriteString("\n  ")
+				length = 0
+			} else {
+				text.WriteString(" ")
+			}
+		}
+		text.WriteString(name)
+		length += len(name) + 2
+	}
+	return text.String()
+}
+
+// serverFlag chooses which of the servers is meant.
 func serverFlag(flags *flag.FlagSet) *string {
-	return flags.String("server", "wfm", "`NAME` of the server: wfm or registry")
+	return flags.String("server", "wfm", "`NAME` of the server: wfm, registry or mis")
 }
 
 func faultCommand() command {
@@ -22,18 +47,46 @@ func faultCommand() command {
 		name: "fault", args: "[KIND]", summary: "let something go wrong; without KIND, show what will",
 		help: `
 Kinds:
-  answer        another answer: --status, --retry-after
+  answer        another answer: --status, --retry-after (none: leave it out),
+                --what TYPE of the problem, --value its title
+  redirect      to --value, with --status or 302
+  html          a page of some portal, with --status or 200
   cut           the connection ends after --bytes of the body
+  reset         the same, by a TCP reset
+  stall         nothing comes after --bytes of the body
   truncate      a well-formed answer with only the first --bytes
+  length        Content-Length says --bytes, whatever is sent
+  endless       spaces follow the body for ever, or up to --bytes in all
+  bomb          a gzip body that expands to --bytes (default 1 GiB)
   corrupt       one bit differs, in the byte at offset --bytes
   slow          --bytes per second
   delay         the answer comes after --wait
   header        the header --header has --value; no value leaves it out
-  wrong-digest  the manifest names a document that does not exist (wfm)
-  refuse        the TLS handshake fails (wfm, endpoint handshake)
+  weak-etag     the ETag is a weak one
+  clock         the Date header is off by --wait, which may be negative
+  ignore-range  a range that is asked for is answered by the whole
+  wrong-digest  the manifest names a document that does not exist, of the
+                deployment --header or of the first (wfm)
+  twist         the content is wrong as --what says (wfm, endpoint manifest; mis)
+  refuse        the TLS handshake fails (endpoint handshake)
+  old-tls       the handshake offers TLS 1.2 only (endpoint handshake)
+  certificate   the handshake shows a certificate with the flaw that --what names
+                (endpoint handshake)
 
 Endpoints of the WFM: manifest, document, bundle, status, capabilities,
-handshake. Endpoints of the registry: ping, manifest, blob, upload, token.
+handshake, depot (the other origin), before rc.3 also root and onboarding.
+Endpoints of the registry: ping, manifest, blob, upload, token.
+Endpoints of the MIS: discovery, bundle, handshake.
+
+Twists of the manifest, and of the bundle that it names by the right digest
+(--bytes: of the bomb, or how many entries):
+  ` + inColumns(wfmsim.Twists()) + `
+Twists of the MIS (--value: of other-uri, --bytes: of huge):
+  ` + inColumns(mis.Twists()) + `
+Flaws of certificates that are SVIDs:
+  ` + inColumns((&pki.Authority{}).Flaws()) + `
+and of ordinary ones:
+  ` + inColumns((&pki.ServerAuthority{}).Flaws()) + `
 `,
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
@@ -48,7 +101,8 @@ handshake. Endpoints of the registry: ping, manifest, blob, upload, token.
 			flags.Int64Var(&f.Bytes, "bytes", 0, "`N` bytes, see the kinds")
 			flags.DurationVar(&f.Wait, "wait", 0, "`TIME` to wait, as 5s")
 			flags.StringVar(&f.Name, "header", "", "`NAME` of a header")
-			flags.StringVar(&f.Value, "value", "", "`TEXT` of a header")
+			flags.StringVar(&f.Value, "value", "", "`TEXT` of a header, of Location, of a title")
+			flags.StringVar(&f.What, "what", "", "`NAME` of a twist, a flaw or a type of problem")
 			return func(ctx context.Context, args []string, out io.Writer) error {
 				switch len(args) {
 				case 0:
@@ -58,6 +112,7 @@ handshake. Endpoints of the registry: ping, manifest, blob, upload, token.
 				default:
 					return usageError{"one KIND at most, after the flags"}
 				}
+				f.Client = client.For
 				injected, err := client.Inject(ctx, *server, f)
 				if err != nil {
 					return err
@@ -108,13 +163,16 @@ func describe(f fault.Fault) string {
 			words = append(words, fmt.Sprintf(format, args...))
 		}
 	}
+	add(f.What != "", "%s", f.What)
 	add(f.Endpoint != "", "at %s", f.Endpoint)
+	add(f.Client != "", "for %s", f.Client)
 	add(f.Match != "", "where the path has %q", f.Match)
 	add(f.Status != 0, "with %d", f.Status)
 	add(f.RetryAfter != "", "retry after %s", f.RetryAfter)
 	add(f.Bytes != 0, "%d bytes", f.Bytes)
 	add(f.Wait != 0, "%s", f.Wait)
 	add(f.Name != "", "%s: %s", f.Name, f.Value)
+	add(f.Name == "" && f.Value != "", "%s", f.Value)
 	add(f.Skip != 0, "after %d requests", f.Skip)
 	add(f.Times != 0, "%d times", f.Times)
 	return strings.Join(words, ", ")
@@ -149,6 +207,113 @@ func retireCommand() command {
 				}
 				return client.Retire(ctx, args[0])
 			}
+		},
+	}
+}
+
+// clientCommand is one that does something with one client.
+func clientCommand(name, summary string, do func(context.Context, *admin.Client, string) error) command {
+	return command{
+		name: name, args: "CLIENT", summary: summary,
+		prepare: func(flags *flag.FlagSet) action {
+			client := askFlags(flags)
+			return func(ctx context.Context, args []string, _ io.Writer) error {
+				if len(args) != 1 {
+					return usageError{"one CLIENT is needed, by its id"}
+				}
+				return do(ctx, client, args[0])
+			}
+		},
+	}
+}
+
+func restartCommand() command {
+	return clientCommand("restart", "begin the client's manifest versions anew, from 1",
+		func(ctx context.Context, c *admin.Client, id string) error { return c.Restart(ctx, id) })
+}
+
+func forgetCommand() command {
+	return clientCommand("forget", "make a client unknown, before rc.3: it has to be onboarded again",
+		func(ctx context.Context, c *admin.Client, id string) error { return c.Forget(ctx, id) })
+}
+
+func versionCommand() command {
+	return command{
+		name: "version", args: "CLIENT VERSION", summary: "give the client's present manifest another version",
+		prepare: func(flags *flag.FlagSet) action {
+			client := askFlags(flags)
+			return func(ctx context.Context, args []string, _ io.Writer) error {
+				if len(args) != 2 {
+					return usageError{"a CLIENT and a VERSION are needed"}
+				}
+				version, err := strconv.ParseUint(args[1], 10, 64)
+				if err != nil {
+					return usageError{fmt.Sprintf("%q is no version", args[1])}
+				}
+				return client.SetVersion(ctx, args[0], version)
+			}
+		},
+	}
+}
+
+func pendingCommand() command {
+	return command{
+		name: "pending", summary: "show the clients that wait to be approved",
+		prepare: func(flags *flag.FlagSet) action {
+			client := askFlags(flags)
+			return asked(flags, func(ctx context.Context) ([]wfmsim.Pending, error) { return client.Pending(ctx) },
+				func(out io.Writer, list []wfmsim.Pending) {
+					fmt.Fprintln(out, "SINCE\tCLIENT\tSUBJECT\tFINGERPRINT")
+					for _, p := range list {
+						fmt.Fprintf(out, "%s\t%s\t%s\t%s\n", p.Since.Local().Format(time.TimeOnly), p.Client, p.Subject, p.Fingerprint)
+					}
+				})
+		},
+	}
+}
+
+func approveCommand() command {
+	return command{
+		name: "approve", args: "[FINGERPRINT]", summary: "let a client in that waits; without FINGERPRINT, all of them",
+		prepare: func(flags *flag.FlagSet) action {
+			client := askFlags(flags)
+			return func(ctx context.Context, args []string, out io.Writer) error {
+				if len(args) > 1 {
+					return usageError{"one FINGERPRINT at most"}
+				}
+				if len(args) == 0 {
+					waiting, err := client.Pending(ctx)
+					if err != nil {
+						return err
+					}
+					for _, p := range waiting {
+						args = append(args, p.Fingerprint)
+					}
+				}
+				for _, fingerprint := range args {
+					approved, err := client.Approve(ctx, fingerprint)
+					if err != nil {
+						return err
+					}
+					fmt.Fprintf(out, "client %s is approved\n", approved.Client)
+				}
+				return nil
+			}
+		},
+	}
+}
+
+func shownCommand() command {
+	return command{
+		name: "shown", summary: "show the credentials that the other origin was shown; there should be none",
+		prepare: func(flags *flag.FlagSet) action {
+			client := askFlags(flags)
+			return asked(flags, func(ctx context.Context) ([]string, error) { return client.Shown(ctx) },
+				func(out io.Writer, list []string) {
+					for _, shown := range list {
+						fmt.Fprintln(out, shown)
+					}
+				})
 		},
 	}
 }

@@ -1,7 +1,7 @@
 // Wfmsim is a Workload Fleet Manager for development, with an OCI registry built
 // in: a device agent can be tried out against it on one machine, from the first
 // deployment to the removal. It speaks the management interface of Margo
-// 1.0.0-rc.3. Type "wfmsim help" for what it can do.
+// 1.0.0-rc.3, rc.2 and rc.1. Type "wfmsim help" for what it can do.
 package main
 
 import (
@@ -54,7 +54,8 @@ func commands() []command {
 		serveCommand(),
 		publishCommand(), publishComposeCommand(), pushImageCommand(), removeCommand(),
 		listCommand(), statusesCommand(), capabilitiesCommand(), requestsCommand(),
-		faultCommand(), clearCommand(), retireCommand(), acceptCommand(),
+		faultCommand(), clearCommand(), versionCommand(), restartCommand(),
+		retireCommand(), acceptCommand(), pendingCommand(), approveCommand(), forgetCommand(), shownCommand(),
 	}
 }
 

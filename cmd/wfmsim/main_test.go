@@ -3,6 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
 	"io"
 	"net/http"
 	"os"
@@ -14,6 +19,7 @@ import (
 
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/wfmsim/signature"
 )
 
 const deploymentID = "a3e2f5dc-912e-494f-8395-52cf3769bc06"
@@ -53,20 +59,20 @@ func (o *output) wait(t *testing.T, has string) string {
 
 // server is a "wfmsim serve" within the test.
 type server struct {
-	wfm, admin string // URLs
-	stop       func()
+	wfm, admin, mis string // URLs
+	stop            func()
 }
 
-func serve(t *testing.T, dir string) server {
+func serve(t *testing.T, dir string, more ...string) server {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	out := &output{changed: make(chan struct{})}
 	ended := make(chan int, 1)
 	go func() {
-		ended <- run(ctx, []string{
+		ended <- run(ctx, append([]string{
 			"serve", "--dir", dir, "--listen", "127.0.0.1:0",
 			"--admin", "127.0.0.1:0", "--registry", "127.0.0.1:0", "--prefix", "/margo",
-		}, out, os.Stderr)
+		}, more...), out, os.Stderr)
 	}()
 	s := server{stop: sync.OnceFunc(func() {
 		cancel()
@@ -79,6 +85,8 @@ func serve(t *testing.T, dir string) server {
 		switch fields := strings.Fields(line); fields[0] {
 		case "WFM":
 			s.wfm = fields[1]
+		case "MIS":
+			s.mis = fields[1]
 		case "admin":
 			s.admin = fields[1]
 		}
@@ -232,6 +240,131 @@ func TestFaultsAreInjectedAndCleared(t *testing.T) {
 	}
 }
 
+// ordinary asks as a device does that checks the server by ca.pem and signs what
+// it sends with its key.
+func ordinary(t *testing.T, dir, method, url, body, authorization string) (int, []byte) {
+	t.Helper()
+	root, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(root)
+	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "device.pem"), filepath.Join(dir, "device.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if authorization != "" {
+		request.Header.Set("Authorization", authorization)
+	}
+	if err := (signature.Signer{Key: pair.PrivateKey.(crypto.Signer), Created: time.Now()}).Sign(request); err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
+	defer transport.CloseIdleConnections()
+	answer, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, text
+}
+
+func TestEarlierRevisionsAreServed(t *testing.T) {
+	dir := t.TempDir()
+	s := serve(t, dir, "--revision", "1.0.0-rc.2", "--mis", "127.0.0.1:0")
+	manifest := s.wfm + "/api/v1/clients/device-01/deployments"
+	if status, body := ordinary(t, dir, http.MethodGet, manifest, "", ""); status != http.StatusOK {
+		t.Errorf("got %d %s", status, body)
+	}
+	config, err := os.ReadFile(filepath.Join(dir, "margolite.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{`revision: "1.0.0-rc.2"`, `ca: "` + filepath.Join(dir, "ca.pem"), `discovery: "` + s.mis} {
+		if !bytes.Contains(config, []byte(line)) {
+			t.Errorf("no %s in\n%s", line, config)
+		}
+	}
+	if status, body := ordinary(t, dir, http.MethodGet, s.mis, "", ""); status != http.StatusOK || !bytes.Contains(body, []byte("wfmsim.example")) {
+		t.Errorf("MIS: %d %s", status, body)
+	}
+	s.do(t, "fault", "answer", "--server", "mis", "--status", "404", "--endpoint", "discovery", "--times", "1")
+	if status, _ := ordinary(t, dir, http.MethodGet, s.mis, "", ""); status != http.StatusNotFound {
+		t.Errorf("MIS: %d", status)
+	}
+	s.do(t, "version", "device-01", "18446744073709551615")
+	if _, body := ordinary(t, dir, http.MethodGet, manifest, "", ""); !bytes.Contains(body, []byte("18446744073709551615")) {
+		t.Errorf("got %s", body)
+	}
+	s.do(t, "restart", "device-01")
+	if said := s.do(t, "fault", "twist", "--what", "version-exponent", "--client", "device-01", "--endpoint", "manifest"); !strings.Contains(said, "twist, version-exponent, at manifest, for device-01") {
+		t.Errorf("fault said %q", said)
+	}
+	if _, body := ordinary(t, dir, http.MethodGet, manifest, "", ""); !bytes.Contains(body, []byte(`"manifestVersion":10e-1`)) {
+		t.Errorf("got %s", body)
+	}
+	s.do(t, "forget", "device-01")
+	if status, _ := ordinary(t, dir, http.MethodGet, manifest, "", ""); status != http.StatusNotFound {
+		t.Errorf("forgotten: %d", status)
+	}
+	if said := s.do(t, "shown"); said != "" {
+		t.Errorf("shown said %q", said)
+	}
+}
+
+func TestClientsAreApproved(t *testing.T) {
+	dir := t.TempDir()
+	s := serve(t, dir, "--revision", "1.0.0-rc.1", "--approval")
+	certificate, err := os.ReadFile(filepath.Join(dir, "device.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := `{"apiVersion":"a","kind":"OnboardingRequest","certificate":"` + base64.StdEncoding.EncodeToString(certificate) + `"}`
+	if status, said := ordinary(t, dir, http.MethodPost, s.wfm+"/api/v1/onboarding", body, ""); status != http.StatusForbidden {
+		t.Errorf("got %d %s", status, said)
+	}
+	if said := s.do(t, "pending"); !strings.Contains(said, "FINGERPRINT") || len(strings.Split(said, "\n")) != 3 {
+		t.Errorf("pending said %q", said)
+	}
+	if said := s.do(t, "approve"); !strings.Contains(said, "is approved") {
+		t.Errorf("approve said %q", said)
+	}
+	status, said := ordinary(t, dir, http.MethodPost, s.wfm+"/api/v1/onboarding", body, "")
+	var client struct{ ClientID string }
+	if err := json.Unmarshal(said, &client); err != nil || status != http.StatusCreated {
+		t.Fatalf("got %d %s", status, said)
+	}
+	// What is published without naming a client is for this one.
+	if said := s.do(t, "list", "--json", "--client", client.ClientID); strings.TrimSpace(said) != "[]" {
+		t.Errorf("list said %q", said)
+	}
+}
+
+func TestAGatewayStandsBefore(t *testing.T) {
+	dir := t.TempDir()
+	s := serve(t, dir, "--basic", "device:secret")
+	if status, _ := ordinary(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", "", ""); status != http.StatusUnauthorized {
+		t.Errorf("got %d", status)
+	}
+	if status, body := ordinary(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", "", "Basic ZGV2aWNlOnNlY3JldA=="); status != http.StatusOK {
+		t.Errorf("got %d %s", status, body)
+	}
+	config, err := os.ReadFile(filepath.Join(dir, "margolite.yaml"))
+	if err != nil || !bytes.Contains(config, []byte("basic: ")) || bytes.Contains(config, []byte("secret")) || bytes.Contains(config, []byte("trustBundle")) {
+		t.Errorf("%s, %v", config, err)
+	}
+}
+
 func TestStatusesAreFollowed(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir)
@@ -273,6 +406,9 @@ func TestWrongUseIsExplained(t *testing.T) {
 		{[]string{"serve"}, exitUsage, "--dir is needed"},
 		{[]string{"serve", "--loud"}, exitUsage, "hint:"},
 		{[]string{"publish"}, exitUsage, "one FILE is needed"},
+		{[]string{"serve", "--dir", t.TempDir(), "--revision", "9"}, exitUsage, "is none of"},
+		{[]string{"serve", "--dir", t.TempDir(), "--urls", "round"}, exitUsage, "is none of"},
+		{[]string{"version", "x", "y"}, exitUsage, "is no version"},
 		{[]string{"list", "extra"}, exitUsage, `unexpected argument "extra"`},
 		{[]string{"publish-compose"}, exitUsage, "--package is needed"},
 		{[]string{"list", "--admin", "http://127.0.0.1:1"}, exitFailed, `hint: start one with "wfmsim serve`},

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"flag"
@@ -14,6 +16,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +25,7 @@ import (
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/admin"
+	"github.com/margolite/margolite/test/wfmsim/mis"
 	"github.com/margolite/margolite/test/wfmsim/registry"
 )
 
@@ -31,6 +35,9 @@ const renewBefore = 30 * 24 * time.Hour
 // settings of a wfmsim.
 type settings struct {
 	dir, listen, admin, registry, host, prefix, device, trustDomain, wfm string
+
+	revision, mis, urls, basic, bearer           string
+	approval, putFirst, singularStatus, compress bool
 }
 
 func serveCommand() command {
@@ -46,6 +53,14 @@ start; a later start goes on where the last one ended.
 Devices on other machines: --listen 0.0.0.0:8443 --registry 0.0.0.0:5000
 --host ADDRESS, the address by which they reach this machine; then copy the
 four files to the device.
+
+Before 1.0.0-rc.3 the server shows an ordinary certificate of an authority of its
+own (ca.pem), and the device signs its requests. It is known already, under the
+id of --device; with --approval it is not, has to onboard and to be approved.
+
+--basic or --bearer put a gateway before the WFM: it shows an ordinary
+certificate as well and wants these credentials on every request. --mis runs a
+Margo Identity Service, with an ordinary certificate too.
 `,
 		prepare: func(flags *flag.FlagSet) action {
 			var s settings
@@ -58,6 +73,16 @@ four files to the device.
 			flags.StringVar(&s.device, "device", "device-01", "`ID` of the device, and of its client")
 			flags.StringVar(&s.trustDomain, "trust-domain", "wfmsim.example", "`NAME` of the trust domain")
 			flags.StringVar(&s.wfm, "wfm", "wfmsim", "`ID` of the WFM")
+			flags.StringVar(&s.revision, "revision", string(wfmsim.RC3), "`REVISION` of the standard; also 1.0.0-rc.2, 1.0.0-rc.1")
+			flags.StringVar(&s.mis, "mis", "", "`ADDRESS` of a Margo Identity Service (default: none)")
+			flags.StringVar(&s.urls, "urls", wfmsim.URLForms()[0],
+				"`FORM` of the URLs in manifests: "+strings.Join(wfmsim.URLForms(), ", "))
+			flags.StringVar(&s.basic, "basic", "", "`USER:PASSWORD` that a gateway before the WFM wants")
+			flags.StringVar(&s.bearer, "bearer", "", "`TOKEN` that a gateway before the WFM wants")
+			flags.BoolVar(&s.approval, "approval", false, "clients wait to be approved before they are onboarded")
+			flags.BoolVar(&s.putFirst, "put-first", false, "capabilities may begin with PUT, before rc.3")
+			flags.BoolVar(&s.singularStatus, "singular-status", false, "status is posted to /deployment/, as in the earliest rc.1")
+			flags.BoolVar(&s.compress, "gzip", false, "documents are compressed for those who accept it")
 			return func(ctx context.Context, args []string, out io.Writer) error {
 				if err := noArguments(args); err != nil {
 					return err
@@ -82,18 +107,19 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	svid, err := authority.IssueWFM(s.wfm)
+	ordinary, err := s.ordinary()
 	if err != nil {
 		return err
 	}
-	wfm, err := wfmsim.New(wfmsim.Options{
-		ID:     identity.ID{TrustDomain: s.trustDomain, WFM: s.wfm},
-		SVID:   svid.TLS(),
-		Bundle: authority.Bundle(),
-		Prefix: s.prefix,
-		File:   filepath.Join(s.dir, "state.json"),
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	})
+	options, err := s.options(authority, ordinary)
+	if err != nil {
+		return err
+	}
+	wfm, err := wfmsim.New(options)
+	if err != nil {
+		return err
+	}
+	client, err := s.client(wfm, files)
 	if err != nil {
 		return err
 	}
@@ -115,21 +141,45 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer images.Close()
 
+	service, err := s.identityService(authority, ordinary)
+	if err != nil {
+		return err
+	}
+	if service != nil {
+		defer service.Close()
+	}
+
 	info := admin.Info{
+		Revision:      string(wfm.Revision()),
 		WFM:           "https://" + s.reachable(wfm.Address()) + s.prefix,
 		Registry:      "http://" + loopback(images.Address()),
 		RegistryHost:  s.reachable(images.Address()),
-		DefaultClient: s.device,
-		Clients:       []string{s.device},
+		DefaultClient: client,
+		Clients:       []string{client},
+	}
+	if service != nil {
+		info.MIS = "https://" + s.reachable(service.Address()) + mis.DiscoveryPath
+	}
+	if depot := wfm.Depot(); depot != nil {
+		info.Depot = depot.URL()
 	}
 	config := filepath.Join(s.dir, "margolite.yaml")
-	if err := os.WriteFile(config, s.configuration(info, files), 0o600); err != nil {
+	configuration, err := s.configuration(info, files)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(config, configuration, 0o600); err != nil {
 		return fmt.Errorf("cannot write configuration: %w", err)
 	}
-	fmt.Fprintf(out, "WFM       %s\nregistry  %s\nadmin     http://%s\nconfig    %s\n", info.WFM, info.RegistryHost, listener.Addr(), config)
+	fmt.Fprintf(out, "WFM       %s\nrevision  %s\nregistry  %s\nadmin     http://%s\n",
+		info.WFM, info.Revision, info.RegistryHost, listener.Addr())
+	if info.MIS != "" {
+		fmt.Fprintf(out, "MIS       %s\n", info.MIS)
+	}
+	fmt.Fprintf(out, "config    %s\n", config)
 
 	server := &http.Server{
-		Handler:           admin.Handler(wfm, images, func() admin.Info { return info }),
+		Handler:           admin.Handler(admin.Servers{WFM: wfm, Registry: images, MIS: service}, func() admin.Info { return info }),
 		ReadHeaderTimeout: 10 * time.Second,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
@@ -146,6 +196,136 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 	<-stopped
 	return nil
 }
+
+// gateway is what the Authorization header has to be; empty: there is none.
+func (s settings) gateway() string {
+	switch {
+	case s.basic != "":
+		return "Basic " + base64.StdEncoding.EncodeToString([]byte(s.basic))
+	case s.bearer != "":
+		return "Bearer " + s.bearer
+	}
+	return ""
+}
+
+// hosts are the names of this machine that certificates are for.
+func (s settings) hosts() []string {
+	hosts := []string{"localhost", "127.0.0.1", "::1"}
+	if s.host != "" {
+		hosts = append(hosts, s.host)
+	}
+	return hosts
+}
+
+// options are those of the WFM.
+func (s settings) options(authority *pki.Authority, ordinary *pki.ServerAuthority) (wfmsim.Options, error) {
+	o := wfmsim.Options{
+		Revision: wfmsim.Revision(s.revision),
+		ID:       identity.ID{TrustDomain: s.trustDomain, WFM: s.wfm},
+		Bundle:   authority.Bundle(),
+		Root:     ordinary.RootPEM(),
+		Approval: s.approval,
+		PutFirst: s.putFirst,
+		Prefix:   s.prefix,
+		Gzip:     s.compress,
+		File:     filepath.Join(s.dir, "state.json"),
+		Logger:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
+
+		SingularStatus: s.singularStatus,
+	}
+	form := slices.Index(wfmsim.URLForms(), s.urls)
+	if form < 0 {
+		return o, usageError{fmt.Sprintf("--urls %q is none of %q", s.urls, wfmsim.URLForms())}
+	}
+	if !slices.Contains(wfmsim.Revisions(), o.Revision) {
+		return o, usageError{fmt.Sprintf("--revision %q is none of %q", s.revision, wfmsim.Revisions())}
+	}
+	o.URLs = wfmsim.URLForm(form)
+	if header := s.gateway(); header != "" {
+		o.Authorization = map[string]string{header: s.device}
+	}
+	certificate, err := ordinary.IssueServer(s.hosts())
+	if err != nil {
+		return o, err
+	}
+	o.Depot = certificate.TLS()
+	if o.Revision != wfmsim.RC3 || o.Authorization != nil {
+		o.SVID, o.Flaws = certificate.TLS(), ordinary.Flaws()
+		o.Flawed = func(flaw string) (tls.Certificate, error) { return ordinary.IssueFlawed(s.hosts(), flaw) }
+		return o, nil
+	}
+	svid, err := authority.IssueWFM(s.wfm)
+	if err != nil {
+		return o, err
+	}
+	o.SVID, o.Flaws = svid.TLS(), authority.Flaws()
+	o.Flawed = func(flaw string) (tls.Certificate, error) { return authority.IssueFlawed(s.wfm, flaw) }
+	return o, nil
+}
+
+// client makes the device known where nobody has to approve it, and tells the
+// client id that it has or will have.
+func (s settings) client(wfm *wfmsim.Server, files pki.Files) (string, error) {
+	if wfm.Revision() == wfmsim.RC3 {
+		return s.device, nil
+	}
+	chain, err := readChain(files.Certificate)
+	if err != nil || len(chain) == 0 {
+		return "", fmt.Errorf("cannot read the device's certificate: %w", err)
+	}
+	if s.approval {
+		return wfmsim.ClientID(chain[0]), nil
+	}
+	return s.device, wfm.Enroll(s.device, chain[0])
+}
+
+// identityService starts the MIS, where one is wanted.
+func (s settings) identityService(authority *pki.Authority, ordinary *pki.ServerAuthority) (*mis.Server, error) {
+	if s.mis == "" {
+		return nil, nil
+	}
+	certificate, err := ordinary.IssueServer(s.hosts())
+	if err != nil {
+		return nil, err
+	}
+	service, err := mis.New(mis.Options{
+		TrustDomain: s.trustDomain, Bundle: authority.Bundle(), Certificate: certificate.TLS(), Flaws: ordinary.Flaws(),
+		Flawed: func(flaw string) (tls.Certificate, error) { return ordinary.IssueFlawed(s.hosts(), flaw) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	return service, service.Start(s.mis)
+}
+
+// ordinary brings back the authority of ordinary certificates, or makes it, and
+// writes its root for the device.
+func (s settings) ordinary() (*pki.ServerAuthority, error) {
+	name := filepath.Join(s.dir, "server-authority.pem")
+	text, err := os.ReadFile(name)
+	var authority *pki.ServerAuthority
+	switch {
+	case err == nil:
+		authority, err = pki.ParseServerAuthority(text, time.Now())
+	case errors.Is(err, fs.ErrNotExist):
+		if authority, err = pki.NewServerAuthority("wfmsim", time.Now()); err != nil {
+			return nil, err
+		}
+		if text, err = authority.PEM(); err == nil {
+			err = os.WriteFile(name, text, 0o600)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot keep authority: %w", err)
+	}
+	if err := os.WriteFile(s.ca(), authority.RootPEM(), 0o644); err != nil {
+		return nil, fmt.Errorf("cannot write root: %w", err)
+	}
+	return authority, nil
+}
+
+// ca is the file with the root of ordinary certificates.
+func (s settings) ca() string { return filepath.Join(s.dir, "ca.pem") }
 
 // identities brings back the trust domain and the device's files, or makes them.
 func (s settings) identities() (*pki.Authority, pki.Files, error) {
@@ -195,17 +375,9 @@ func (s settings) authority(name string) (*pki.Authority, error) {
 // stillGood says whether the device's certificate is this device's and will be
 // good for a while. Everything else is a reason to issue a new one.
 func (s settings) stillGood(file string, authority *pki.Authority) bool {
-	text, err := os.ReadFile(file)
+	chain, err := readChain(file)
 	if err != nil {
 		return false
-	}
-	var chain []*x509.Certificate
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		certificate, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return false
-		}
-		chain = append(chain, certificate)
 	}
 	_, err = identity.Verify(chain, identity.Policy{
 		Bundle:      authority.Bundle(),
@@ -217,8 +389,24 @@ func (s settings) stillGood(file string, authority *pki.Authority) bool {
 	return err == nil
 }
 
+// readChain reads the certificates of a file.
+func readChain(file string) (chain []*x509.Certificate, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		chain = append(chain, certificate)
+	}
+	return chain, nil
+}
+
 // configuration is what margolite needs to work with this WFM.
-func (s settings) configuration(info admin.Info, files pki.Files) []byte {
+func (s settings) configuration(info admin.Info, files pki.Files) ([]byte, error) {
 	text := &strings.Builder{}
 	fmt.Fprintf(text, `# Written by wfmsim at every start. Use it with
 #   margolite run --config %s
@@ -226,18 +414,44 @@ device:
   id: %s
 wfm:
   url: %s
-  certificate: %s
-  key: %s
-  trustBundle: %s
-poll:
+`, filepath.Join(s.dir, "margolite.yaml"), strconv.Quote(s.device), strconv.Quote(info.WFM))
+	say := func(key, value string) { fmt.Fprintf(text, "  %s: %s\n", key, strconv.Quote(value)) }
+	older := info.Revision != string(wfmsim.RC3)
+	gateway := s.gateway() != ""
+	if older {
+		say("revision", info.Revision)
+	}
+	if older || !gateway {
+		say("certificate", files.Certificate)
+		say("key", files.Key)
+	}
+	if !older && !gateway && info.MIS == "" {
+		say("trustBundle", files.TrustBundle)
+	}
+	if older || gateway || info.Depot != "" && s.urls == wfmsim.URLForms()[wfmsim.OtherOrigin] {
+		say("ca", s.ca())
+	}
+	if gateway {
+		kind, value := "basic", s.basic
+		if s.basic == "" {
+			kind, value = "bearer", s.bearer
+		}
+		file := filepath.Join(s.dir, "credentials")
+		if err := os.WriteFile(file, []byte(value+"\n"), 0o600); err != nil {
+			return nil, fmt.Errorf("cannot write credentials: %w", err)
+		}
+		fmt.Fprintf(text, "  authorization:\n    %s: %s\n", kind, strconv.Quote(file))
+	}
+	if info.MIS != "" {
+		fmt.Fprintf(text, "  identityService:\n    discovery: %s\n    ca: %s\n", strconv.Quote(info.MIS), strconv.Quote(s.ca()))
+	}
+	fmt.Fprintf(text, `poll:
   interval: 5s
 registries:
   %s:
     plainHTTP: true
-`, filepath.Join(s.dir, "margolite.yaml"), strconv.Quote(s.device), strconv.Quote(info.WFM),
-		strconv.Quote(files.Certificate), strconv.Quote(files.Key), strconv.Quote(files.TrustBundle),
-		strconv.Quote(info.RegistryHost))
-	return []byte(text.String())
+`, strconv.Quote(info.RegistryHost))
+	return []byte(text.String()), nil
 }
 
 // reachable is an address of ours as devices name it.

@@ -1,8 +1,10 @@
 // Bench measures margolite: how big its programs are, what it takes of a
 // device's memory, how long a change takes from its publication until the WFM
 // hears that it is installed, and what unchanged polls and updates write to the
-// medium; and how it does beside nerdctl compose and docker compose. It runs
-// the real programs in namespaces of its own and leaves nothing behind. `make bench` runs it; it fails when an unchanged poll writes anything.
+// medium; how it does beside nerdctl compose and docker compose; and what a fleet
+// of thousands asks of a WFM. It runs
+// the real programs in namespaces of its own and leaves nothing behind. `make
+// bench` runs it; it fails when an unchanged poll writes anything.
 //
 // The defaults are for a quick look. For figures to publish, as others in the
 // field take them (a sample every 10 s over 10 minutes, after 5 minutes):
@@ -41,12 +43,14 @@ type method struct {
 	Races   int             `json:"races"`
 	Sizes   []int           `json:"services"`
 	Crowds  []int           `json:"containers"`
+	Fleet   int             `json:"fleet"`
 }
 
 // bench is the program.
 type bench struct {
 	method
 	dist, dir, json string
+	wfmsim          string
 	sizes, device   bool
 	contest         bool
 }
@@ -69,6 +73,8 @@ func main() {
 	flag.BoolVar(&b.device, "device", true, "measure the running device")
 	flag.BoolVar(&b.contest, "contest", true, "measure Compose projects side by side with the peers on PATH: nerdctl, docker")
 	flag.IntVar(&b.Races, "races", 5, "rounds of the contest")
+	flag.IntVar(&b.Fleet, "fleet", 5000, "`N` devices that poll one WFM; 0: none")
+	flag.StringVar(&b.wfmsim, "wfmsim", "bin/wfmsim", "`FILE` of the WFM that they poll")
 	flag.Func("services", "`N,...` services of the projects of the contest (default 1,3,20)", numbers(&b.Sizes))
 	flag.Func("containers", "`N,...` containers of which a reconcile that changes nothing is measured (default 1,10,100)", numbers(&b.Crowds))
 	flag.Parse()
@@ -110,6 +116,11 @@ func (b *bench) run(ctx context.Context) (err error) {
 	}
 	if b.device {
 		if err := b.measureDevices(ctx, dir, r); err != nil {
+			return err
+		}
+	}
+	if b.Fleet > 0 {
+		if r.Fleet, err = b.measureFleet(ctx, dir); err != nil {
 			return err
 		}
 	}

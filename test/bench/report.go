@@ -18,6 +18,7 @@ type report struct {
 	Method   method    `json:"method"`
 	Programs []program `json:"programs,omitempty"`
 	Devices  []device  `json:"devices,omitempty"`
+	Fleet    *fleet    `json:"fleet,omitempty"`
 	Contest  *standing `json:"contest,omitempty"`
 }
 
@@ -102,6 +103,9 @@ func (r *report) print(out io.Writer) {
 		p.times(r)
 		p.writes(r)
 		p.polls(r)
+	}
+	if r.Fleet != nil {
+		p.fleet(r.Fleet)
 	}
 	if r.Contest != nil {
 		p.contest(r)

@@ -67,7 +67,7 @@ func NewAuthority(trustDomain string, at time.Time, options ...AuthorityOption) 
 		}
 		a.rootKey = key
 	}
-	template := a.template("Root of " + trustDomain)
+	template := authorityTemplate("Root of "+trustDomain, a.at)
 	root, err := a.sign(template, template, a.rootKey.Public(), a.rootKey)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make root of %s: %w", trustDomain, err)
@@ -108,7 +108,7 @@ func (a *Authority) addIntermediate() error {
 		}
 		a.intermediateKey = key
 	}
-	intermediate, err := a.sign(a.template("Issuer of "+a.TrustDomain), a.Root, a.intermediateKey.Public(), a.rootKey)
+	intermediate, err := a.sign(authorityTemplate("Issuer of "+a.TrustDomain, a.at), a.Root, a.intermediateKey.Public(), a.rootKey)
 	if err != nil {
 		return fmt.Errorf("cannot make intermediate of %s: %w", a.TrustDomain, err)
 	}
@@ -291,11 +291,11 @@ func WriteFiles(dir string, svid *SVID, bundle *identity.TrustBundle) (Files, er
 	)
 }
 
-func (a *Authority) template(name string) *x509.Certificate {
+func authorityTemplate(name string, at time.Time) *x509.Certificate {
 	return &x509.Certificate{
 		Subject:   pkix.Name{CommonName: name},
-		NotBefore: a.at.Add(-backdated),
-		NotAfter:  a.at.Add(authorityLife),
+		NotBefore: at.Add(-backdated),
+		NotAfter:  at.Add(authorityLife),
 		KeyUsage:  x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		IsCA:      true,
 
@@ -306,11 +306,16 @@ func (a *Authority) template(name string) *x509.Certificate {
 func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
 func (a *Authority) sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
+	template.SignatureAlgorithm = a.algorithm
+	return sign(template, parent, public, key)
+}
+
+func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
 		return nil, err
 	}
-	template.SerialNumber, template.SignatureAlgorithm = serial, a.algorithm
+	template.SerialNumber = serial
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
 	if err != nil {
 		return nil, err

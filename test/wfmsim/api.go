@@ -16,22 +16,11 @@ import (
 	"github.com/margolite/margolite/test/wfmsim/fault"
 )
 
-// Names of the endpoints, for faults and for the record.
-const (
-	EndpointManifest     = "manifest"     // GET /api/v1/deployments
-	EndpointDocument     = "document"     // GET /api/v1/deployments/{deploymentId}/{digest}
-	EndpointBundle       = "bundle"       // GET /api/v1/bundles/{digest}
-	EndpointStatus       = "status"       // POST /api/v1/deployments/{deploymentId}/status
-	EndpointCapabilities = "capabilities" // PUT and DELETE /api/v1/capabilities/{deviceId}
-	EndpointOther        = "other"        // no endpoint of the standard
-	EndpointHandshake    = "handshake"    // the TLS handshake; only fault.Refuse happens there
-)
-
 // Bodies and headers.
 const (
 	maxBody       = 1 << 20
 	jsonMediaType = "application/json"
-	immutable     = "private, max-age=31536000, immutable"
+	immutable     = ", max-age=31536000, immutable" // after private, or public before RC3
 )
 
 // call is one request on its way through the interface.
@@ -42,59 +31,34 @@ type call struct {
 	args   []string // the variable segments of the path
 }
 
-// endpoint is one row of the interface.
-type endpoint struct {
-	name    string
-	methods []string
-	handle  func(*Server, call) *problem
-}
-
-// find gives the row for a path without its prefix, and the variable segments.
-// Segments are literal: the standard's names need no escaping and get none.
-func find(path string) (endpoint, []string) {
-	read := []string{http.MethodGet, http.MethodHead}
-	rest, ok := strings.CutPrefix(path, "/api/v1/")
-	parts := strings.Split(rest, "/")
-	switch {
-	case !ok || slices.Contains(parts, ""):
-	case len(parts) == 1 && parts[0] == "deployments":
-		return endpoint{EndpointManifest, read, (*Server).getManifest}, nil
-	case len(parts) == 3 && parts[0] == "deployments" && parts[2] == "status":
-		return endpoint{EndpointStatus, []string{http.MethodPost}, (*Server).postStatus}, parts[1:2]
-	case len(parts) == 3 && parts[0] == "deployments":
-		return endpoint{EndpointDocument, read, (*Server).getDocument}, parts[1:]
-	case len(parts) == 2 && parts[0] == "bundles":
-		return endpoint{EndpointBundle, read, (*Server).getBundle}, parts[1:]
-	case len(parts) >= 2 && parts[0] == "capabilities":
-		methods := []string{http.MethodPut, http.MethodDelete}
-		return endpoint{EndpointCapabilities, methods, (*Server).capabilities}, []string{strings.Join(parts[1:], "/")}
+// path is that of a request without the prefix of the interface.
+func (s *Server) path(r *http.Request) string {
+	path, mounted := strings.CutPrefix(r.URL.EscapedPath(), s.options.Prefix)
+	if !mounted {
+		return ""
 	}
-	return endpoint{EndpointOther, nil, (*Server).nothing}, nil
+	return path
 }
 
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
-	path, mounted := strings.CutPrefix(r.URL.EscapedPath(), s.options.Prefix)
-	if !mounted {
-		path = ""
-	}
-	e, args := find(path)
+	at := s.find(s.path(r))
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		client, refusal := s.authorize(r)
+		client, refusal := s.authorize(r, at)
 		switch {
 		case refusal != nil:
-		case e.methods != nil && !slices.Contains(e.methods, r.Method):
-			w.Header().Set("Allow", strings.Join(e.methods, ", "))
-			refusal = blank(http.StatusMethodNotAllowed, "This path answers "+strings.Join(e.methods, " and ")+".")
+		case at.methods != nil && !slices.Contains(at.methods, r.Method):
+			w.Header().Set("Allow", strings.Join(at.methods, ", "))
+			refusal = blank(http.StatusMethodNotAllowed, "This path answers "+strings.Join(at.methods, " and ")+".")
 		default:
-			refusal = e.handle(s, call{w: w, r: r, client: client, args: args})
+			refusal = at.handle(s, call{w: w, r: r, client: client, args: at.args})
 		}
 		if refusal != nil {
 			s.logger.Info("request refused", "client", client, "method", r.Method, "path", r.URL.Path,
 				"status", refusal.status, "detail", refusal.detail, "errors", refusal.errors)
-			refusal.answer(w, r, 0)
+			s.refuse(w, r, refusal, 0)
 		}
 	})
-	s.requests.Wrap(e.name, s.faults.Wrap(e.name, handler)).ServeHTTP(w, r)
+	s.requests.Wrap(at.name, s.faults.Wrap(at.name, handler)).ServeHTTP(w, r)
 }
 
 func (s *Server) nothing(c call) *problem {
@@ -108,7 +72,7 @@ func (s *Server) getManifest(c call) *problem {
 			title: "Not Acceptable", detail: "The manifest is available as " + margo.ManifestMediaType + " only.",
 		}
 	}
-	body, etag, err := s.manifest(c.client, wrongDigest(c.r))
+	body, etag, err := s.manifest(c.client, fault.Of(c.r.Context()))
 	if err != nil {
 		return blank(http.StatusInternalServerError, err.Error())
 	}
@@ -117,10 +81,12 @@ func (s *Server) getManifest(c call) *problem {
 	return nil
 }
 
-// wrongDigest says whether the manifest of this request is to name a document
-// that does not exist.
-func wrongDigest(r *http.Request) bool {
-	return slices.ContainsFunc(fault.Of(r.Context()), func(f fault.Fault) bool { return f.Kind == fault.WrongDigest })
+// immutable is the Cache-Control of what never changes.
+func (s *Server) immutable() string {
+	if s.options.Revision == RC3 {
+		return "private" + immutable
+	}
+	return "public" + immutable
 }
 
 func (s *Server) getDocument(c call) *problem {
@@ -129,14 +95,14 @@ func (s *Server) getDocument(c call) *problem {
 	if !ok {
 		return notFound(margo.ProblemDeploymentNotFound, "Deployment Not Found", "There is no revision "+d.String()+" of deployment "+id+".")
 	}
-	c.w.Header().Set("Cache-Control", immutable)
+	c.w.Header().Set("Cache-Control", s.immutable())
 	if s.options.Gzip {
 		c.w.Header().Set("Vary", "Accept-Encoding")
 		if acceptsGzip(c.r) {
 			return c.serveGzip("application/yaml", quoted(d), body)
 		}
 	}
-	c.serve("application/yaml", quoted(d), body)
+	c.serveRange("application/yaml", quoted(d), body)
 	return nil
 }
 
@@ -146,8 +112,8 @@ func (s *Server) getBundle(c call) *problem {
 	if !ok {
 		return notFound(margo.ProblemInvalidBundle, "Bundle Not Found", "There is no bundle "+d.String()+".")
 	}
-	c.w.Header().Set("Cache-Control", immutable)
-	c.serve(margo.BundleMediaType, quoted(d), body)
+	c.w.Header().Set("Cache-Control", s.immutable())
+	c.serveRange(margo.BundleMediaType, quoted(d), body)
 	return nil
 }
 
@@ -156,15 +122,15 @@ func (s *Server) postStatus(c call) *problem {
 	if refusal != nil {
 		return refusal
 	}
-	status, err := margo.ParseStatus(body)
-	if err != nil {
-		return unacceptable(err)
+	status, refusal := s.parseStatus(body)
+	if refusal != nil {
+		return refusal
 	}
 	created, refusal := s.report(c.client, c.args[0], status, body)
 	if refusal != nil {
 		return refusal
 	}
-	c.stored(created)
+	s.stored(c, created && s.options.Revision == RC3)
 	return nil
 }
 
@@ -181,15 +147,19 @@ func (s *Server) capabilities(c call) *problem {
 	if refusal != nil {
 		return refusal
 	}
-	parsed, err := margo.ParseCapabilities(body)
-	if err != nil {
-		return unacceptable(err)
-	}
-	created, refusal := s.describe(c.client, device, parsed, body)
+	parsed, refusal := s.parseCapabilities(body)
 	if refusal != nil {
 		return refusal
 	}
-	c.stored(created)
+	if s.options.Revision == RC1 {
+		device = parsed.Properties.ID // the path has none
+	}
+	known := c.r.Method != http.MethodPut || s.options.Revision == RC3 || s.options.PutFirst
+	created, refusal := s.describe(c.client, device, parsed, body, known)
+	if refusal != nil {
+		return refusal
+	}
+	s.stored(c, created || s.options.Revision != RC3)
 	return nil
 }
 
@@ -211,12 +181,20 @@ func (c call) body() ([]byte, *problem) {
 }
 
 // stored answers a request that left something behind.
-func (c call) stored(created bool) {
+func (s *Server) stored(c call, created bool) {
 	status := http.StatusOK
 	if created {
 		status = http.StatusCreated
 	}
 	c.w.WriteHeader(status)
+}
+
+// json answers with a document.
+func (c call) json(status int, body []byte) {
+	c.w.Header().Set("Content-Type", jsonMediaType)
+	c.w.Header().Set("Cache-Control", "no-store")
+	c.w.WriteHeader(status)
+	_, _ = c.w.Write(body)
 }
 
 // serve writes a representation, or 304 where the client has it already.
@@ -232,6 +210,64 @@ func (c call) serve(mediaType, etag string, body []byte) {
 	if c.r.Method != http.MethodHead {
 		_, _ = c.w.Write(body)
 	}
+}
+
+// serveRange is serve for what can be had in pieces (RFC 9110, 14). Several
+// ranges at a time, and those in other units, are answered by the whole.
+func (c call) serveRange(mediaType, etag string, body []byte) {
+	header := c.w.Header()
+	header.Set("Accept-Ranges", "bytes")
+	asked := c.r.Header.Get("Range")
+	condition := c.r.Header.Get("If-Range")
+	first, last, good := parseRange(asked, int64(len(body)))
+	switch {
+	case asked == "" || !good || c.r.Method != http.MethodGet || matches(c.r.Header.Values("If-None-Match"), etag),
+		condition != "" && condition != etag:
+		c.serve(mediaType, etag, body)
+		return
+	case first > last: // begins behind the end
+		header.Set("Content-Range", fmt.Sprintf("bytes */%d", len(body)))
+		c.w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
+		return
+	}
+	header.Set("ETag", etag)
+	header.Set("Content-Type", mediaType)
+	header.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, last, len(body)))
+	header.Set("Content-Length", strconv.FormatInt(last-first+1, 10))
+	c.w.WriteHeader(http.StatusPartialContent)
+	_, _ = c.w.Write(body[first : last+1])
+}
+
+// parseRange reads one range of bytes; first is behind last where none of the
+// bytes it names is there.
+func parseRange(text string, size int64) (first, last int64, good bool) {
+	text, ok := strings.CutPrefix(text, "bytes=")
+	from, to, hasDash := strings.Cut(text, "-")
+	if !ok || !hasDash || strings.Contains(to, ",") {
+		return 0, 0, false
+	}
+	number := func(s string) int64 {
+		n, err := strconv.ParseInt(s, 10, 63)
+		if err != nil || s[0] < '0' || s[0] > '9' {
+			return -1
+		}
+		return n
+	}
+	if from == "" { // the last n bytes
+		n := number(to)
+		if n < 0 {
+			return 0, 0, false
+		}
+		return max(0, size-n), size - 1, true
+	}
+	first, last = number(from), size-1
+	if to != "" {
+		last = number(to)
+	}
+	if first < 0 || last < 0 && size > 0 || to != "" && last < first {
+		return 0, 0, false
+	}
+	return first, min(last, size-1), true
 }
 
 func (c call) serveGzip(mediaType, etag string, body []byte) *problem {

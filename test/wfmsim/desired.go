@@ -1,13 +1,16 @@
 package wfmsim
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/ociimage"
+	"github.com/margolite/margolite/test/wfmsim/fault"
 )
 
 // ErrNotFound is returned for a deployment that the client does not have.
@@ -109,6 +112,25 @@ func (s *Server) SetVersion(client string, version uint64) error {
 	return s.state.save()
 }
 
+// Restart forgets which versions there were: the client's present state gets the
+// versions from 1 on, as with a WFM that was set up anew (A-04).
+func (s *Server) Restart(client string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.state.client(client)
+	for id, d := range c.Deployments {
+		if wanted := d.wanted(); wanted != "" {
+			d.Revisions = []revision{{Version: 1, Digest: wanted}}
+		} else {
+			delete(c.Deployments, id)
+		}
+	}
+	c.Version = 1
+	delete(s.raw, client)
+	s.tell()
+	return s.state.save()
+}
+
 // SetRaw serves a manifest of the test's own making to the client, until the
 // next call that changes the client's desired state. It is not kept in the file.
 func (s *Server) SetRaw(client string, raw Raw) {
@@ -143,9 +165,31 @@ func (s *Server) Deployments(client string) []Deployed {
 	return list
 }
 
-// manifest gives the present manifest of a client and its ETag. With misled the
-// digest of the first deployment is one that no document has.
-func (s *Server) manifest(client string, misled bool) (body []byte, etag string, err error) {
+// The manifest as it is written: what a twist takes away is left out, which
+// margo's own type would not do.
+type (
+	manifestBody struct {
+		Version     json.RawMessage `json:"manifestVersion,omitempty"`
+		Bundle      json.RawMessage `json:"bundle,omitempty"`
+		Deployments []refBody       `json:"deployments"`
+	}
+	bundleBody struct {
+		MediaType string        `json:"mediaType"`
+		Digest    digest.Digest `json:"digest"`
+		SizeBytes uint64        `json:"sizeBytes,omitempty"`
+		URL       string        `json:"url,omitempty"`
+	}
+	refBody struct {
+		ID        string        `json:"deploymentId"`
+		Digest    digest.Digest `json:"digest"`
+		SizeBytes uint64        `json:"sizeBytes,omitempty"`
+		URL       string        `json:"url,omitempty"`
+	}
+)
+
+// manifest gives the present manifest of a client and its ETag, twisted as the
+// faults say that apply to the request.
+func (s *Server) manifest(client string, faults []fault.Fault) (body []byte, etag string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if raw, ok := s.raw[client]; ok {
@@ -156,44 +200,90 @@ func (s *Server) manifest(client string, misled bool) (body []byte, etag string,
 		return raw.Manifest, etag, nil
 	}
 	c := s.state.client(client)
-	m := margo.StateManifest{Version: c.Version, Deployments: []margo.DeploymentRef{}}
-	for _, d := range c.listed() {
-		wanted := d.wanted()
-		size := len(c.Documents[wanted].Body)
-		if misled {
-			wanted, misled = digest.FromString("no document has this digest"), false
+	d := draft{client: client, version: c.Version, number: strconv.FormatUint(c.Version, 10)}
+	for _, listed := range c.listed() {
+		body := c.Documents[listed.wanted()].Body
+		d.documents = append(d.documents, listing{listed.ID, listed.wanted(), body})
+	}
+	for _, f := range faults {
+		if f.Kind == fault.WrongDigest {
+			d.mislead(f.Name)
 		}
-		m.Deployments = append(m.Deployments, margo.DeploymentRef{
-			ID: d.ID, Digest: wanted, SizeBytes: uint64(size),
-			URL: s.link("/api/v1/deployments/" + d.ID + "/" + wanted.String()),
+		if f.Kind == fault.Twist {
+			if err := d.twist(f); err != nil {
+				return nil, "", err
+			}
+		}
+	}
+	m := manifestBody{Version: json.RawMessage(d.number), Deployments: []refBody{}}
+	for _, l := range d.documents {
+		m.Deployments = append(m.Deployments, refBody{
+			ID: l.id, Digest: l.digest, SizeBytes: uint64(len(l.body)),
+			URL: s.link(client, "deployments/"+l.id+"/"+l.digest.String()),
 		})
 	}
-	// An empty archive is never served: then there is no bundle (DS-03).
-	if len(m.Deployments) > 0 {
-		bundle, err := c.bundle()
-		if err != nil {
-			return nil, "", err
-		}
-		d := digest.FromBytes(bundle)
-		m.Bundle = &margo.Bundle{
-			MediaType: margo.BundleMediaType, Digest: d, SizeBytes: uint64(len(bundle)),
-			URL: s.link("/api/v1/bundles/" + d.String()),
-		}
+	if m.Bundle, err = s.bundleRef(c, &d); err != nil {
+		return nil, "", err
 	}
-	if body, err = m.Marshal(); err != nil {
+	if body, err = json.Marshal(m); err != nil {
 		return nil, "", fmt.Errorf("cannot write manifest of client %s: %w", client, err)
+	}
+	if d.replace != nil {
+		body = d.replace(body)
 	}
 	return body, quoted(digest.FromBytes(body)), nil
 }
 
-func (s *Server) link(path string) string {
+// bundleRef is what the manifest says of the bundle. An empty archive is never
+// served: then there is none (DS-15).
+func (s *Server) bundleRef(c *clientState, d *draft) (json.RawMessage, error) {
+	switch {
+	case d.noBundle:
+		return nil, nil
+	case len(c.listed()) == 0 && d.bundle == nil, d.nullBundle:
+		return json.RawMessage("null"), nil
+	}
+	archive := d.bundle
+	if archive == nil {
+		var err error
+		if archive, err = c.bundle(); err != nil {
+			return nil, err
+		}
+	} else {
+		s.remember(d.client, archive)
+	}
+	name := digest.FromBytes(archive)
+	body, err := json.Marshal(bundleBody{
+		MediaType: margo.BundleMediaType, Digest: name, SizeBytes: uint64(len(archive)),
+		URL: s.link(d.client, "bundles/"+name.String()),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot write manifest of client %s: %w", d.client, err)
+	}
+	return body, nil
+}
+
+// link is the URL of something of a client, in the form that is wanted; path is
+// relative to /api/v1 or to the client.
+func (s *Server) link(client, path string) string {
+	of := func(client string) string { return "/api/v1/clients/" + client + "/" + path }
+	usual := "/api/v1/" + path
+	if s.options.Revision != RC3 {
+		usual = of(client)
+	}
 	switch s.options.URLs {
 	case WithoutPrefix:
-		return path
+		return usual
 	case Absolute:
-		return s.URL() + path
+		return s.URL() + usual
+	case Absent:
+		return ""
+	case Legacy:
+		return s.options.Prefix + of("former-"+client)
+	case OtherOrigin:
+		return s.depot.URL() + "/" + client + "/" + path
 	default:
-		return s.options.Prefix + path
+		return s.options.Prefix + usual
 	}
 }
 
@@ -234,6 +324,11 @@ func (s *Server) bundleBytes(client string, d digest.Digest) ([]byte, bool) {
 	if raw, ok := s.raw[client]; ok {
 		body, ok := raw.Bundles[d]
 		return body, ok
+	}
+	for _, t := range s.twisted {
+		if t.client == client && t.digest == d {
+			return t.body, true
+		}
 	}
 	c := s.state.client(client)
 	if len(c.listed()) == 0 {

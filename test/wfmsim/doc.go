@@ -1,10 +1,31 @@
 // Package wfmsim is a Workload Fleet Manager for trials, demonstrations and
-// tests. It speaks the management interface of Margo 1.0.0-rc.3.
+// tests. It speaks the management interface of Margo 1.0.0-rc.3, and that of
+// rc.2 and rc.1 (Options.Revision).
 //
 // It speaks for the standard and for nobody's client: what the standard forbids
-// is answered by the problem that the standard provides for it, what it leaves
-// open is done in the plainest way. Where a test needs a WFM that misbehaves it
-// has to say so, by an injected fault (Faults) or by bytes of its own (SetRaw).
+// is answered as the standard provides for it, what it leaves open is done in the
+// plainest way. Request bodies are read by margo's strict parsers and held
+// against the published schemas. Where a test needs a WFM that misbehaves it has
+// to say so: by an injected fault (Faults), by bytes of its own (SetRaw), or by an
+// option.
+//
+// # Revisions
+//
+// With RC3 clients present X.509-SVIDs in the handshake. Before it the server
+// shows an ordinary certificate, clients are onboarded (or made known by Enroll),
+// have their id in every path, and sign every request, which package signature
+// verifies. Reports of RC1 and RC2 name no manifest version, those of RC1 no
+// source of errors: nothing is asked of either.
+//
+// With Options.Authorization a gateway stands before the WFM, of any revision,
+// that ends TLS with an ordinary certificate and wants credentials on every
+// request.
+//
+// # What is beside it
+//
+// Package mis is a Margo Identity Service, package registry an OCI registry, a
+// Depot the other origin that manifests may name, package load a fleet of
+// thousands, package admin and cmd/wfmsim the way in for people.
 //
 // # What it owns
 //
@@ -16,14 +37,19 @@
 //
 //   - A manifest version is given to one desired state and never again; the
 //     versions of a client increase by one, from 1 with nothing deployed. Only
-//     SetVersion and SetRaw can break this, which is what they are for.
+//     SetVersion, Restart, SetRaw and the twists can break this, which is what
+//     they are for.
 //   - Equal desired states have equal bytes: documents are served as they were
 //     published, manifest and bundle are written in one deterministic form.
-//   - A client is known by its X.509-SVID alone and reaches nothing of another.
+//   - A client is known by its X.509-SVID, by its signature, or by what it shows
+//     the gateway (RC3 only), and reaches nothing of another.
+//   - A twisted manifest has the ETag of its bytes and names the digest of the
+//     twisted bundle: nothing is wrong but what the twist is named for.
 //
 // # Failure model
 //
 // With Options.File the state outlives the process: it is written before a
 // change is acknowledged, as a whole, and replaced atomically. Without it the
-// state outlives Close and Start. Requests are bounded in size and recorded.
+// state outlives Close and Start. Requests are bounded in size and recorded; so
+// are clients that wait to be approved and signatures that were seen.
 package wfmsim

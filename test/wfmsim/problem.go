@@ -2,8 +2,10 @@ package wfmsim
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/margolite/margolite/agent/margo"
@@ -17,6 +19,9 @@ type problem struct {
 	title  string
 	detail string
 	errors []margo.FieldError
+
+	gateway bool // said by what stands before the WFM, which knows nothing of Margo
+	kindURI string
 }
 
 func notAuthorized(title, detail string) *problem {
@@ -27,6 +32,10 @@ func notAuthorized(title, detail string) *problem {
 func blank(status int, detail string) *problem {
 	title := cmp.Or(http.StatusText(status), "Error") // a status may be one that nobody registered
 	return &problem{status: status, title: title, detail: detail}
+}
+
+func invalid(detail string) *problem {
+	return &problem{kind: margo.ProblemInvalidRequest, status: http.StatusBadRequest, title: "Invalid Request", detail: detail}
 }
 
 func notFound(kind margo.ProblemKind, title, detail string) *problem {
@@ -73,10 +82,42 @@ func fieldPath(pointer string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(pointer, "/"), "/", ".")
 }
 
+// refuse writes the problem, in the manner of the revision.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *problem, retryAfter int) {
+	switch {
+	case p.gateway:
+		w.Header().Add("WWW-Authenticate", `Basic realm="gateway"`)
+		w.Header().Add("WWW-Authenticate", `Bearer realm="gateway"`)
+		http.Error(w, p.detail, p.status)
+	case s.options.Revision == RC3:
+		p.answer(w, r, retryAfter)
+	default:
+		p.answerPlainly(w)
+	}
+}
+
+// answerPlainly writes the problem as the revisions before RC3 have it.
+func (p *problem) answerPlainly(w http.ResponseWriter) {
+	answer := struct {
+		Error   string             `json:"error"`
+		Message string             `json:"message,omitempty"`
+		Errors  []margo.FieldError `json:"errors,omitempty"`
+	}{p.title, p.detail, p.errors}
+	body, err := json.Marshal(answer)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", jsonMediaType)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(p.status)
+	_, _ = w.Write(body)
+}
+
 // answer writes the problem (RFC 9457).
 func (p *problem) answer(w http.ResponseWriter, r *http.Request, retryAfter int) {
 	detail := margo.ProblemDetail{
-		Type: "about:blank", Title: p.title, Status: p.status, Detail: p.detail,
+		Type: cmp.Or(p.kindURI, "about:blank"), Title: p.title, Status: p.status, Detail: p.detail,
 		Instance: r.URL.EscapedPath(), Backoff: margo.BackoffNone, Errors: p.errors,
 	}
 	if p.kind != "" {
@@ -120,18 +161,30 @@ func problemOf(status int, path string) *problem {
 	return p
 }
 
-func answerFault(w http.ResponseWriter, r *http.Request, f fault.Fault) {
+func (s *Server) answerFault(w http.ResponseWriter, r *http.Request, f fault.Fault) {
 	// With 429 and 503 the header is not optional.
 	after := f.RetryAfter
 	if after == "" && (f.Status == http.StatusTooManyRequests || f.Status == http.StatusServiceUnavailable) {
 		after = "1"
 	}
-	if after != "" {
+	if after != "" && after != fault.NoRetryAfter {
 		w.Header().Set("Retry-After", after)
 	}
 	if f.Status < 400 {
 		w.WriteHeader(f.Status)
 		return
 	}
-	problemOf(f.Status, r.URL.Path).answer(w, r, 1)
+	seconds, err := strconv.Atoi(after)
+	if err != nil {
+		seconds = 1 // advisory beside a date
+	}
+	p := problemOf(f.Status, r.URL.Path)
+	switch {
+	case strings.Contains(f.What, ":"):
+		p.kind, p.kindURI = "", f.What
+	case f.What != "":
+		p.kind = margo.ProblemKind(f.What)
+	}
+	p.title = cmp.Or(f.Value, p.title)
+	s.refuse(w, r, p, seconds)
 }

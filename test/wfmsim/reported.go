@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/margolite/margolite/agent/margo"
 )
 
@@ -52,14 +54,15 @@ func (s *Server) WaitStatus(ctx context.Context, id string, enough func([]Report
 }
 
 // WaitState returns when the newest report of a deployment has the state, for
-// the manifest version given or a later one.
+// the manifest version given or a later one. Before RC3 reports do not say which
+// version they are about, and any will do.
 func (s *Server) WaitState(ctx context.Context, id string, state margo.State, version uint64) error {
 	return s.WaitStatus(ctx, id, func(reports []Report) bool {
 		if len(reports) == 0 {
 			return false
 		}
 		newest := reports[len(reports)-1].Status
-		return newest.State == state && newest.AdoptedVersion >= version
+		return newest.State == state && (newest.AdoptedVersion >= version || s.options.Revision != RC3)
 	})
 }
 
@@ -82,7 +85,7 @@ func (s *Server) Devices(client string) []Device {
 }
 
 // WaitDevice returns when the client has reported a device, and gives what it
-// reported.
+// reported, as RC3 would have it.
 func (s *Server) WaitDevice(ctx context.Context, client, device string) (*margo.Capabilities, error) {
 	var body []byte
 	err := s.wait(ctx, func() bool {
@@ -96,7 +99,11 @@ func (s *Server) WaitDevice(ctx context.Context, client, device string) (*margo.
 	if err != nil {
 		return nil, fmt.Errorf("cannot wait for capabilities of %s: %w", device, err)
 	}
-	return margo.ParseCapabilities(body)
+	neutral, err := neutralCapabilities(s.options.Revision, body)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read capabilities of %s: %w", device, err)
+	}
+	return margo.ParseCapabilities(neutral)
 }
 
 // wait returns when enough says so; it asks after each change of the state.
@@ -116,8 +123,11 @@ func (s *Server) wait(ctx context.Context, enough func() bool) error {
 	}
 }
 
-// describe stores the capabilities of a device.
-func (s *Server) describe(client, device string, parsed *margo.Capabilities, body []byte) (created bool, refusal *problem) {
+// describe stores the capabilities of a device; unless it may be a first report,
+// of one that has reported before.
+func (s *Server) describe(
+	client, device string, parsed *margo.Capabilities, body []byte, first bool,
+) (created bool, refusal *problem) {
 	if parsed.Properties.ID != device {
 		return false, semantic("properties.id", fmt.Sprintf("is %q, the path says %q", parsed.Properties.ID, device))
 	}
@@ -130,6 +140,10 @@ func (s *Server) describe(client, device string, parsed *margo.Capabilities, bod
 			"No gateway was found for the given child-device deviceId.")
 	}
 	created = devices[device] == nil
+	if created && !first {
+		return false, notFound(margo.ProblemDeviceNotFound, "Device not found",
+			"This device has reported nothing yet: its first report is a POST.")
+	}
 	devices[device] = body
 	s.tell()
 	return created, unsaved(s.state.save())
@@ -160,7 +174,7 @@ func (s *Server) report(client, id string, status *margo.Status, body []byte) (c
 	defer s.mu.Unlock()
 	// Of a manifest that a test wrote itself nothing is known here.
 	if _, raw := s.raw[client]; !raw {
-		if refusal := s.state.client(client).contradicts(status); refusal != nil {
+		if refusal := s.state.client(client).contradicts(status, s.options.Revision); refusal != nil {
 			return false, refusal
 		}
 	}
@@ -180,10 +194,13 @@ func (s *Server) report(client, id string, status *margo.Status, body []byte) (c
 }
 
 // contradicts checks a report against what this client was given.
-func (c *clientState) contradicts(status *margo.Status) *problem {
+func (c *clientState) contradicts(status *margo.Status, revision Revision) *problem {
 	d := c.Deployments[key(status.DeploymentID)]
 	if d == nil {
 		return blank(http.StatusNotFound, "Deployment "+status.DeploymentID+" was never given to this client.")
+	}
+	if revision != RC3 {
+		return c.contradictsAll(d, status, revision)
 	}
 	asked, held, known := d.at(status.AdoptedVersion)
 	newest := max(c.Version, d.Revisions[len(d.Revisions)-1].Version)
@@ -195,6 +212,24 @@ func (c *clientState) contradicts(status *margo.Status) *problem {
 	case asked.Digest == "" && (status.State == margo.Installing || status.State == margo.Installed):
 		return semantic("status.state", fmt.Sprintf("is %q, manifest %d does not list this deployment (ST-12)", status.State, status.AdoptedVersion))
 	}
+	return c.contradictsDocument(held, status, revision)
+}
+
+// contradictsAll checks a report that does not say which revision it is about:
+// it has to fit one of them.
+func (c *clientState) contradictsAll(d *deployment, status *margo.Status, revision Revision) (refusal *problem) {
+	for _, r := range slices.Backward(d.Revisions) {
+		if r.Digest == "" {
+			continue
+		}
+		if refusal = c.contradictsDocument(r.Digest, status, revision); refusal == nil {
+			return nil
+		}
+	}
+	return refusal
+}
+
+func (c *clientState) contradictsDocument(held digest.Digest, status *margo.Status, revision Revision) *problem {
 	document, err := margo.ParseDeployment(c.Documents[held].Body)
 	if err != nil {
 		return nil // a document that cannot be read has no components to name
@@ -210,6 +245,9 @@ func (c *clientState) contradicts(status *margo.Status) *problem {
 	slices.Sort(got)
 	if !slices.Equal(want, got) {
 		return semantic("components", fmt.Sprintf("name %q, the revision adopted with manifest %d has %q (ST-05)", got, status.AdoptedVersion, want))
+	}
+	if revision == RC1 {
+		return nil // errors have no source there
 	}
 	return c.misattributed(document, status)
 }

@@ -2,11 +2,13 @@ package wfmsim
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -28,30 +30,83 @@ const (
 	OriginRelative URLForm = iota // /prefix/api/v1/...
 	WithoutPrefix                 // /api/v1/..., although the interface is mounted under a prefix
 	Absolute                      // https://host:port/prefix/api/v1/...
+	Absent                        // no url at all: the client has to know the form
+	Legacy                        // /prefix/api/v1/clients/..., of a client id that is not valid (any more)
+	OtherOrigin                   // https://depot/..., another server, which is to be shown no credentials
 )
+
+// URLForms are their names, in the order of the constants.
+func URLForms() []string {
+	return []string{"origin-relative", "without-prefix", "absolute", "absent", "legacy", "other-origin"}
+}
 
 // Options of a WFM.
 type Options struct {
-	ID     identity.ID           // who the WFM is
-	SVID   tls.Certificate       // what it presents; a sound one for ID unless a test wants otherwise
-	Bundle *identity.TrustBundle // the anchors of its trust domain
+	Revision Revision // empty: RC3
+
+	// ID is who the WFM is, and Bundle holds the anchors of its trust domain.
+	// They are for clients that present SVIDs: needed with RC3, unless a gateway
+	// stands before it.
+	ID     identity.ID
+	Bundle *identity.TrustBundle
+
+	// SVID is what the server presents: with ID and Bundle an SVID, else an
+	// ordinary certificate (pki.ServerAuthority).
+	SVID tls.Certificate
+
+	// Root are the anchors, in PEM, that clients are told at
+	// /onboarding/certificate; empty: nothing is to be had there.
+	Root []byte
+
+	// Authorization makes the server one behind a gateway, which ends TLS with
+	// an ordinary certificate and wants an Authorization header on every
+	// request. It maps the values that the header may have ("Basic ...",
+	// "Bearer ...") to the client that each belongs to, which is who asks with
+	// RC3; with the earlier revisions the path and the signature tell that.
+	Authorization map[string]string
 
 	// Clients are the client ids (the last segment of their SPIFFE ID) that
-	// the WFM accepts; nil: every client of this WFM.
+	// the WFM accepts; nil: every client of this WFM. Before RC3 it says nothing.
 	Clients []string
+
+	// Approval makes clients that nobody knows wait until Approve.
+	Approval bool
+	// ClientCAs are who may have issued the certificates that clients sign with;
+	// nil: anybody.
+	ClientCAs *x509.CertPool
+	// PutFirst lets capabilities begin with PUT, before RC3; else a PUT of what
+	// was never posted is 404.
+	PutFirst bool
+	// SingularStatus is the path /deployment/{deploymentId}/status of the earliest
+	// RC1 instead of the later one.
+	SingularStatus bool
+	// EarlyOnboarding is the form of the earliest RC1: public_certificate is sent
+	// and client_id answered.
+	EarlyOnboarding bool
 
 	Prefix string  // path under which the interface is mounted, "" or "/a/b"
 	URLs   URLForm // in manifests
 	Gzip   bool    // compress documents for clients that accept it
 
+	// Depot is the certificate of the other server that OtherOrigin needs.
+	Depot tls.Certificate
+
+	// Flawed issues what the handshake shows while a fault of kind Certificate
+	// is injected; Flaws are the names that it knows.
+	Flawed func(flaw string) (tls.Certificate, error)
+	Flaws  []string
+
 	File string           // where the state is kept; empty: in memory
-	Now  func() time.Time // decides on the validity of certificates; nil: time.Now
+	Now  func() time.Time // decides on the validity of certificates and signatures; nil: time.Now
 	// TLS has the last word on the TLS configuration, for handshakes that a
 	// client has to refuse; nil: nothing to say.
 	TLS func(*tls.Config)
 
 	Logger *slog.Logger // nil: silent
 }
+
+// svids says whether clients prove who they are by X.509-SVIDs.
+func (o Options) svids() bool { return o.Revision == RC3 && o.Authorization == nil }
 
 // Server is one WFM. Its methods may be called at any time from any goroutine.
 type Server struct {
@@ -61,38 +116,54 @@ type Server struct {
 	faults   *fault.Switches
 	requests *record.Log
 	server   serving.Server
+	depot    *Depot // nil where no other server is needed
+	schemas  schemas
 
-	mu      sync.Mutex
-	svid    tls.Certificate
-	bundle  *identity.TrustBundle
-	state   state
-	raw     map[string]Raw  // by client
-	retired map[string]bool // clients that were accepted once
-	changed chan struct{}   // closed and replaced at every change of the state
+	mu            sync.Mutex
+	svid          tls.Certificate
+	bundle        *identity.TrustBundle
+	authorization map[string]string // by value of the header
+	state         state
+	raw           map[string]Raw     // by client
+	twisted       []twistedBundle    // that manifests named not long ago
+	retired       map[string]bool    // clients that were accepted once
+	pending       map[string]Pending // by fingerprint
+	seen          map[string]int     // how often each signature came, the newest of them
+	replayed      int
+	changed       chan struct{} // closed and replaced at every change of the state
 }
 
 // New makes a WFM with the state kept in Options.File, or with none.
 func New(o Options) (*Server, error) {
+	if o.Revision == "" {
+		o.Revision = RC3
+	}
 	switch {
-	case o.ID.Role() != identity.RoleWFM || o.ID.WFM == "" || o.ID.TrustDomain == "":
+	case !slices.Contains(Revisions(), o.Revision):
+		return nil, fmt.Errorf("cannot create WFM: revision %q is none of %q", o.Revision, Revisions())
+	case o.svids() && (o.ID.Role() != identity.RoleWFM || o.ID.WFM == "" || o.ID.TrustDomain == ""):
 		return nil, fmt.Errorf("cannot create WFM: %q is not the identity of a WFM", o.ID)
 	case len(o.SVID.Certificate) == 0:
 		return nil, errors.New("cannot create WFM: it has no certificate")
-	case o.Bundle == nil:
+	case o.svids() && o.Bundle == nil:
 		return nil, errors.New("cannot create WFM: it has no trust bundle")
 	case o.Prefix != "" && (!strings.HasPrefix(o.Prefix, "/") || strings.HasSuffix(o.Prefix, "/")):
 		return nil, fmt.Errorf("cannot create WFM: prefix %q has to begin with a slash and not to end with one", o.Prefix)
+	case o.URLs == OtherOrigin && len(o.Depot.Certificate) == 0:
+		return nil, errors.New("cannot create WFM: the other origin has no certificate")
 	}
 	s := &Server{
-		options: o,
-		now:     o.Now,
-		logger:  o.Logger,
-		faults:  fault.New(answerFault),
-		svid:    o.SVID,
-		bundle:  o.Bundle,
-		raw:     map[string]Raw{},
-		retired: map[string]bool{},
-		changed: make(chan struct{}),
+		options:       o,
+		now:           o.Now,
+		logger:        o.Logger,
+		svid:          o.SVID,
+		bundle:        o.Bundle,
+		authorization: maps.Clone(o.Authorization),
+		raw:           map[string]Raw{},
+		retired:       map[string]bool{},
+		pending:       map[string]Pending{},
+		seen:          map[string]int{},
+		changed:       make(chan struct{}),
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -100,11 +171,22 @@ func New(o Options) (*Server, error) {
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
 	}
-	s.requests = record.New(record.Options{
-		Header: []string{"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent"},
-		Client: func(r *http.Request) string { return claimed(r).Client },
+	s.faults = fault.New(fault.Options{
+		Answer: s.answerFault, Client: s.who, Now: s.now,
+		Known: map[fault.Kind][]string{fault.Twist: Twists(), fault.Certificate: o.Flaws},
 	})
-	if err := s.state.load(o.File); err != nil {
+	s.requests = record.New(record.Options{
+		Header: []string{
+			"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent", "Range", "If-Range",
+			"Content-Digest", "Signature-Input",
+		},
+		Client: s.who,
+	})
+	var err error
+	if s.schemas, err = loadSchemas(o.Revision); err != nil {
+		return nil, fmt.Errorf("cannot create WFM: %w", err)
+	}
+	if err := s.state.load(o.File, s.parseStatus); err != nil {
 		return nil, fmt.Errorf("cannot create WFM: %w", err)
 	}
 	s.server = serving.Server{
@@ -112,18 +194,34 @@ func New(o Options) (*Server, error) {
 		TLS:     s.tlsConfig(),
 		Log:     log.New(io.Discard, "", 0), // handshakes that fail are the clients' to report
 	}
+	if len(o.Depot.Certificate) > 0 {
+		s.depot = newDepot(s, o.Depot)
+	}
 	return s, nil
 }
 
 // Start opens the interface on host:port; empty is the address it had before,
 // and the first time any free port of the loopback interface.
-func (s *Server) Start(address string) error { return s.server.Start(address) }
+// The depot, where there is one, opens on a port of its own.
+func (s *Server) Start(address string) error {
+	if s.depot != nil {
+		if err := s.depot.server.Start(""); err != nil {
+			return err
+		}
+	}
+	return s.server.Start(address)
+}
 
 // Serve opens the interface on a listener.
 func (s *Server) Serve(l net.Listener) error { return s.server.Serve(l) }
 
 // Close ends all connections: the WFM is gone. Its state stays for Start.
-func (s *Server) Close() error { return s.server.Close() }
+func (s *Server) Close() error {
+	if s.depot != nil {
+		return errors.Join(s.depot.server.Close(), s.server.Close())
+	}
+	return s.server.Close()
+}
 
 // Address is the host:port of the interface.
 func (s *Server) Address() string { return s.server.Address() }
@@ -133,6 +231,12 @@ func (s *Server) URL() string { return "https://" + s.Address() + s.options.Pref
 
 // Faults lets requests fail.
 func (s *Server) Faults() *fault.Switches { return s.faults }
+
+// Depot is the other server that OtherOrigin names; nil where there is none.
+func (s *Server) Depot() *Depot { return s.depot }
+
+// Revision is what the WFM speaks.
+func (s *Server) Revision() Revision { return s.options.Revision }
 
 // Requests is the memory of what was asked.
 func (s *Server) Requests() *record.Log { return s.requests }
@@ -151,6 +255,14 @@ func (s *Server) SetBundle(bundle *identity.TrustBundle) {
 	s.bundle = bundle
 }
 
+// SetAuthorization changes what the gateway accepts, as a rotation of
+// credentials does; see Options.
+func (s *Server) SetAuthorization(clients map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.authorization = maps.Clone(clients)
+}
+
 // Retire ends the relationship with a client: it is answered 403 from now on.
 func (s *Server) Retire(client string) {
 	s.mu.Lock()
@@ -163,83 +275,6 @@ func (s *Server) Reinstate(client string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.retired, client)
-}
-
-func (s *Server) tlsConfig() *tls.Config {
-	config := &tls.Config{
-		MinVersion: tls.VersionTLS13,     // ID-10
-		NextProtos: []string{"http/1.1"}, // ID-11
-		Time:       s.now,
-		// The standard verification wants an extended key usage and knows
-		// nothing of SPIFFE; verifyClient takes its place in full.
-		ClientAuth:             tls.RequireAnyClientCert,
-		VerifyConnection:       s.verifyClient,
-		SessionTicketsDisabled: true, // each connection is a full handshake (ID-13)
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			svid := s.svid
-			return &svid, nil
-		},
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			for _, f := range s.faults.Take(EndpointHandshake, "") {
-				if f.Kind == fault.Refuse {
-					return nil, errors.New("refused by an injected fault")
-				}
-			}
-			return nil, nil // this configuration
-		},
-	}
-	if s.options.TLS != nil {
-		s.options.TLS(config)
-	}
-	return config
-}
-
-func (s *Server) verifyClient(connection tls.ConnectionState) error {
-	s.mu.Lock()
-	bundle := s.bundle
-	s.mu.Unlock()
-	_, err := identity.Verify(connection.PeerCertificates, identity.Policy{
-		Bundle:      bundle,
-		TrustDomain: s.options.ID.TrustDomain,
-		Role:        identity.RoleClient,
-		At:          s.now(),
-	})
-	return err
-}
-
-// claimed is the identity in the certificate of a request. Who holds a
-// connection has proved it in the handshake.
-func claimed(r *http.Request) identity.ID {
-	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || len(r.TLS.PeerCertificates[0].URIs) != 1 {
-		return identity.ID{}
-	}
-	id, err := identity.ParseSPIFFEID(r.TLS.PeerCertificates[0].URIs[0].String())
-	if err != nil {
-		return identity.ID{}
-	}
-	return id
-}
-
-// authorize decides for each request, because certificates, anchors and policy
-// change under a connection that stays (ID-12).
-func (s *Server) authorize(r *http.Request) (client string, refusal *problem) {
-	id := claimed(r)
-	switch {
-	case r.TLS == nil || s.verifyClient(*r.TLS) != nil:
-		return "", notAuthorized("Not Authorized", "The client's X.509-SVID is not valid any more.")
-	case id.Server() != s.options.ID:
-		return "", notAuthorized("Not Authorized", id.String()+" is not a client of "+s.options.ID.String()+".")
-	case s.options.Clients != nil && !slices.Contains(s.options.Clients, id.Client):
-		return "", notAuthorized("Not Authorized", id.String()+" is not on the list of accepted clients.")
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.retired[id.Client] {
-		return "", notAuthorized("Client Relationship Retired", "The WFM Client relationship has been retired by local policy.")
-	}
-	return id.Client, nil
 }
 
 // tell wakes everybody who waits for a change. The caller holds the lock.

@@ -29,6 +29,7 @@ const maxReports = 10_000
 
 // clientState is what the WFM knows and wants of one client.
 type clientState struct {
+	Certificate []byte                     `json:"certificate,omitempty"` // that it signs with, DER; before RC3
 	Version     uint64                     `json:"manifestVersion"`
 	Deployments map[string]*deployment     `json:"deployments"` // by id, lower case
 	Documents   map[digest.Digest]document `json:"documents"`
@@ -85,7 +86,7 @@ type Report struct {
 	Status margo.Status `json:"-"`
 }
 
-func (s *state) load(file string) error {
+func (s *state) load(file string, parse func([]byte) (*margo.Status, *problem)) error {
 	s.file, s.Clients = file, map[string]*clientState{}
 	if file == "" {
 		return nil
@@ -101,9 +102,9 @@ func (s *state) load(file string) error {
 		return fmt.Errorf("cannot read state %s: %w", file, err)
 	}
 	for i := range s.Reports {
-		status, err := margo.ParseStatus(s.Reports[i].Body)
-		if err != nil {
-			return fmt.Errorf("cannot read state %s: report %d: %w", file, s.Reports[i].Number, err)
+		status, refusal := parse(s.Reports[i].Body)
+		if refusal != nil {
+			return fmt.Errorf("cannot read state %s: report %d: %s", file, s.Reports[i].Number, refusal.detail)
 		}
 		s.Reports[i].Status = *status
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/fault"
+	"github.com/margolite/margolite/test/wfmsim/mis"
 	"github.com/margolite/margolite/test/wfmsim/record"
 	"github.com/margolite/margolite/test/wfmsim/registry"
 )
@@ -32,6 +33,9 @@ const (
 // Info is where everything is.
 type Info struct {
 	WFM           string   `json:"wfm"`           // base URL for devices
+	Revision      string   `json:"revision"`      // that the WFM speaks
+	MIS           string   `json:"mis,omitempty"` // URL of the discovery document
+	Depot         string   `json:"depot,omitempty"`
 	Registry      string   `json:"registry"`      // URL for pushing from this machine
 	RegistryHost  string   `json:"registryHost"`  // as devices and image references name it
 	DefaultClient string   `json:"defaultClient"` // meant where a request names none
@@ -46,6 +50,18 @@ type Failure struct {
 // Removed is the answer to a removal.
 type Removed struct {
 	Version uint64 `json:"manifestVersion"`
+}
+
+// Approved is the answer to an approval.
+type Approved struct {
+	Client string `json:"clientId"`
+}
+
+// Servers are what is administered; all but the WFM may be missing.
+type Servers struct {
+	WFM      *wfmsim.Server
+	Registry *registry.Registry
+	MIS      *mis.Server
 }
 
 // Listen opens a listener for the handler; it refuses addresses that others
@@ -63,9 +79,9 @@ func Listen(address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// Handler serves the interface for a WFM and its registry.
-func Handler(wfm *wfmsim.Server, images *registry.Registry, info func() Info) http.Handler {
-	a := &api{wfm: wfm, images: images, info: info}
+// Handler serves the interface for a WFM and the servers around it.
+func Handler(servers Servers, info func() Info) http.Handler {
+	a := &api{Servers: servers, info: info}
 	mux := http.NewServeMux()
 	for pattern, handle := range map[string]func(*http.Request) (any, error){
 		"GET /v1/info":                 a.getInfo,
@@ -80,6 +96,13 @@ func Handler(wfm *wfmsim.Server, images *registry.Registry, info func() Info) ht
 		"GET /v1/requests/{server}":    a.requests,
 		"POST /v1/clients/{id}/retire": a.retire,
 		"POST /v1/clients/{id}/accept": a.accept,
+
+		"POST /v1/clients/{id}/restart":          a.restart,
+		"POST /v1/clients/{id}/forget":           a.forget,
+		"PUT /v1/clients/{id}/version":           a.setVersion,
+		"GET /v1/pending":                        a.pending,
+		"POST /v1/pending/{fingerprint}/approve": a.approve,
+		"GET /v1/shown":                          a.shown,
 	} {
 		mux.Handle(pattern, answered(handle))
 	}
@@ -87,9 +110,8 @@ func Handler(wfm *wfmsim.Server, images *registry.Registry, info func() Info) ht
 }
 
 type api struct {
-	wfm    *wfmsim.Server
-	images *registry.Registry
-	info   func() Info
+	Servers
+	info func() Info
 }
 
 // local refuses what a web page elsewhere could make a browser ask for.
@@ -114,7 +136,7 @@ func answered(handle func(*http.Request) (any, error)) http.Handler {
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		answer, err := handle(r)
 		switch {
-		case errors.Is(err, wfmsim.ErrNotFound):
+		case errors.Is(err, wfmsim.ErrNotFound), errors.Is(err, wfmsim.ErrNotPending):
 			write(w, http.StatusNotFound, Failure{err.Error()})
 		case err != nil:
 			write(w, http.StatusBadRequest, Failure{err.Error()})
@@ -140,18 +162,18 @@ func (a *api) client(r *http.Request) string {
 
 func (a *api) getInfo(*http.Request) (any, error) { return a.info(), nil }
 
-func (a *api) list(r *http.Request) (any, error) { return a.wfm.Deployments(a.client(r)), nil }
+func (a *api) list(r *http.Request) (any, error) { return a.WFM.Deployments(a.client(r)), nil }
 
 func (a *api) publish(r *http.Request) (any, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return nil, err
 	}
-	return a.wfm.Publish(a.client(r), body)
+	return a.WFM.Publish(a.client(r), body)
 }
 
 func (a *api) remove(r *http.Request) (any, error) {
-	version, err := a.wfm.Remove(a.client(r), r.PathValue("id"))
+	version, err := a.WFM.Remove(a.client(r), r.PathValue("id"))
 	return Removed{version}, err
 }
 
@@ -178,27 +200,30 @@ func (a *api) statuses(r *http.Request) (any, error) {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), min(wait, maxWait))
 		defer cancel()
-		err = a.wfm.WaitStatus(ctx, query.Get("deployment"), func(reports []wfmsim.Report) bool { return len(newer(reports)) > 0 })
+		err = a.WFM.WaitStatus(ctx, query.Get("deployment"), func(reports []wfmsim.Report) bool { return len(newer(reports)) > 0 })
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return nil, err
 		}
 	}
-	return append([]wfmsim.Report{}, newer(a.wfm.Statuses(query.Get("deployment")))...), nil
+	return append([]wfmsim.Report{}, newer(a.WFM.Statuses(query.Get("deployment")))...), nil
 }
 
 func (a *api) capabilities(r *http.Request) (any, error) {
-	return a.wfm.Devices(r.URL.Query().Get("client")), nil
+	return a.WFM.Devices(r.URL.Query().Get("client")), nil
 }
 
 // switches are those of the server that the path names.
 func (a *api) switches(r *http.Request) (*fault.Switches, *record.Log, error) {
-	switch server := r.PathValue("server"); server {
-	case "wfm":
-		return a.wfm.Faults(), a.wfm.Requests(), nil
-	case "registry":
-		return a.images.Faults(), a.images.Requests(), nil
+	server := r.PathValue("server")
+	switch {
+	case server == "wfm":
+		return a.WFM.Faults(), a.WFM.Requests(), nil
+	case server == "registry" && a.Registry != nil:
+		return a.Registry.Faults(), a.Registry.Requests(), nil
+	case server == "mis" && a.MIS != nil:
+		return a.MIS.Faults(), a.MIS.Requests(), nil
 	default:
-		return nil, nil, fmt.Errorf("%q is neither wfm nor registry", server)
+		return nil, nil, fmt.Errorf("%q is none of the servers here: wfm, registry, mis", server)
 	}
 }
 
@@ -251,13 +276,52 @@ func (a *api) requests(r *http.Request) (any, error) {
 }
 
 func (a *api) retire(r *http.Request) (any, error) {
-	a.wfm.Retire(r.PathValue("id"))
+	a.WFM.Retire(r.PathValue("id"))
 	return a.info(), nil
 }
 
 func (a *api) accept(r *http.Request) (any, error) {
-	a.wfm.Reinstate(r.PathValue("id"))
+	a.WFM.Reinstate(r.PathValue("id"))
 	return a.info(), nil
+}
+
+func (a *api) restart(r *http.Request) (any, error) {
+	return a.info(), a.WFM.Restart(r.PathValue("id"))
+}
+
+func (a *api) forget(r *http.Request) (any, error) {
+	return a.info(), a.WFM.Forget(r.PathValue("id"))
+}
+
+// setVersion takes the version as text: JSON numbers of that size do not survive
+// every tool.
+func (a *api) setVersion(r *http.Request) (any, error) {
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	version, err := strconv.ParseUint(string(text), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read version: %w", err)
+	}
+	return a.info(), a.WFM.SetVersion(r.PathValue("id"), version)
+}
+
+func (a *api) pending(*http.Request) (any, error) {
+	return append([]wfmsim.Pending{}, a.WFM.Pending()...), nil
+}
+
+func (a *api) approve(r *http.Request) (any, error) {
+	client, err := a.WFM.Approve(r.PathValue("fingerprint"))
+	return Approved{client}, err
+}
+
+// shown lists the credentials that the other origin was shown.
+func (a *api) shown(*http.Request) (any, error) {
+	if depot := a.WFM.Depot(); depot != nil {
+		return depot.Shown(), nil
+	}
+	return []string{}, nil
 }
 
 func number(text string) (int, error) {

@@ -41,7 +41,7 @@ func start(t *testing.T) (admin.Client, *wfmsim.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(admin.Handler(wfm, images, func() admin.Info {
+	server := httptest.NewServer(admin.Handler(admin.Servers{WFM: wfm, Registry: images}, func() admin.Info {
 		return admin.Info{DefaultClient: "gw", Clients: []string{"gw"}, RegistryHost: "registry.example"}
 	}))
 	t.Cleanup(server.Close)
@@ -112,6 +112,35 @@ func TestFaultsAreSwitched(t *testing.T) {
 	}
 	if _, err := client.Faults(ctx, "printer"); err == nil {
 		t.Error("an unknown server has faults")
+	}
+}
+
+func TestVersionsAndClientsAreChanged(t *testing.T) {
+	client, wfm := start(t)
+	ctx := context.Background()
+	if _, err := client.Publish(ctx, document(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.SetVersion(ctx, "gw", 1<<64-1); err != nil || wfm.Version("gw") != 1<<64-1 {
+		t.Errorf("version %d, %v", wfm.Version("gw"), err)
+	}
+	if err := client.Restart(ctx, "gw"); err != nil || wfm.Version("gw") != 1 {
+		t.Errorf("version %d, %v", wfm.Version("gw"), err)
+	}
+	if err := client.Forget(ctx, "gw"); err != nil {
+		t.Error(err)
+	}
+	if pending, err := client.Pending(ctx); err != nil || len(pending) != 0 {
+		t.Errorf("got %v, %v", pending, err)
+	}
+	if _, err := client.Approve(ctx, "nobody"); err == nil || !strings.Contains(err.Error(), wfmsim.ErrNotPending.Error()) {
+		t.Errorf("got %v", err)
+	}
+	if shown, err := client.Shown(ctx); err != nil || len(shown) != 0 {
+		t.Errorf("got %v, %v", shown, err)
+	}
+	if _, err := client.Faults(ctx, "mis"); err == nil {
+		t.Error("a server that is not there has faults")
 	}
 }
 

@@ -65,7 +65,7 @@ func (c Client) Devices(ctx context.Context) ([]wfmsim.Device, error) {
 	return call[[]wfmsim.Device](ctx, c, http.MethodGet, "capabilities", nil, nil)
 }
 
-// Faults lists what is to go wrong with a server, "wfm" or "registry".
+// Faults lists what is to go wrong with a server: "wfm", "registry" or "mis".
 func (c Client) Faults(ctx context.Context, server string) ([]fault.Fault, error) {
 	return call[[]fault.Fault](ctx, c, http.MethodGet, "faults/"+server, nil, nil)
 }
@@ -99,6 +99,39 @@ func (c Client) Retire(ctx context.Context, client string) error {
 func (c Client) Accept(ctx context.Context, client string) error {
 	_, err := call[Info](ctx, c, http.MethodPost, "clients/"+url.PathEscape(client)+"/accept", nil, nil)
 	return err
+}
+
+// Restart begins the client's manifest versions anew, from 1.
+func (c Client) Restart(ctx context.Context, client string) error {
+	_, err := call[Info](ctx, c, http.MethodPost, "clients/"+url.PathEscape(client)+"/restart", nil, nil)
+	return err
+}
+
+// Forget makes a client unknown, that has to be onboarded again.
+func (c Client) Forget(ctx context.Context, client string) error {
+	_, err := call[Info](ctx, c, http.MethodPost, "clients/"+url.PathEscape(client)+"/forget", nil, nil)
+	return err
+}
+
+// SetVersion gives the client's present manifest another version.
+func (c Client) SetVersion(ctx context.Context, client string, version uint64) error {
+	_, err := call[Info](ctx, c, http.MethodPut, "clients/"+url.PathEscape(client)+"/version", nil, []byte(strconv.FormatUint(version, 10)))
+	return err
+}
+
+// Pending lists the clients that wait to be approved.
+func (c Client) Pending(ctx context.Context) ([]wfmsim.Pending, error) {
+	return call[[]wfmsim.Pending](ctx, c, http.MethodGet, "pending", nil, nil)
+}
+
+// Approve lets one of them in.
+func (c Client) Approve(ctx context.Context, fingerprint string) (Approved, error) {
+	return call[Approved](ctx, c, http.MethodPost, "pending/"+url.PathEscape(fingerprint)+"/approve", nil, nil)
+}
+
+// Shown lists the credentials that the other origin was shown.
+func (c Client) Shown(ctx context.Context) ([]string, error) {
+	return call[[]string](ctx, c, http.MethodGet, "shown", nil, nil)
 }
 
 // call makes one request and reads its answer.

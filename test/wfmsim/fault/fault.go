@@ -2,13 +2,13 @@
 //
 // Switches wrap the handlers of a server, one by one, under the name of their
 // endpoint. A Fault that is injected for an endpoint changes what its handler
-// answers: another status, fewer bytes, wrong bytes, late bytes, or none. Every
+// answers: another status, fewer bytes, more, wrong or late ones, or none. Every
 // fault that matches a request applies to it, so that a slow connection can be
 // cut as well.
 //
-// A few kinds cannot be brought about from outside a handler (a wrong digest
-// inside a document, a refused TLS handshake). The server that knows them asks
-// for them by Of or Take.
+// A few kinds cannot be brought about from outside a handler (a manifest with a
+// wrong digest, a bad certificate in the TLS handshake). The server that knows
+// them asks for them by Of or Take.
 package fault
 
 import (
@@ -25,55 +25,87 @@ import (
 // Kind says what goes wrong.
 type Kind string
 
-// What can go wrong. A server answers the kinds it does not know as if nothing
-// was injected.
+// What can go wrong.
 const (
-	Answer      Kind = "answer"       // Status instead of the work, with RetryAfter where set
-	Cut         Kind = "cut"          // the connection ends after Bytes of the body; 0: before the header
-	Truncate    Kind = "truncate"     // a well-formed answer with only the first Bytes of its body
-	Corrupt     Kind = "corrupt"      // one bit differs, in the byte at offset Bytes of the body
-	Slow        Kind = "slow"         // Bytes per second
-	Delay       Kind = "delay"        // the answer starts after Wait
+	Answer   Kind = "answer"   // Status instead of the work, with RetryAfter where set, and What as the problem's type
+	Redirect Kind = "redirect" // to Value, with Status or 302
+	HTML     Kind = "html"     // a page of some portal, with Status or 200
+
+	Cut      Kind = "cut"      // the connection ends after Bytes of the body; 0: before the header
+	Reset    Kind = "reset"    // the same by a TCP reset
+	Stall    Kind = "stall"    // nothing comes after Bytes of the body, until the client leaves; 0: not even the header
+	Truncate Kind = "truncate" // a well-formed answer with only the first Bytes of its body
+	Length   Kind = "length"   // Content-Length says Bytes, whatever the body has
+	Endless  Kind = "endless"  // spaces follow the body, without end or up to Bytes in all
+	Bomb     Kind = "bomb"     // a body that says Content-Encoding: gzip and expands to Bytes
+	Corrupt  Kind = "corrupt"  // one bit differs, in the byte at offset Bytes of the body
+	Slow     Kind = "slow"     // Bytes per second
+	Delay    Kind = "delay"    // the answer starts after Wait
+
 	Header      Kind = "header"       // the header Name has Value; an empty Value leaves it out
-	WrongDigest Kind = "wrong-digest" // the WFM's manifest states a digest that no document has
-	Refuse      Kind = "refuse"       // the TLS handshake fails
+	WeakETag    Kind = "weak-etag"    // the ETag is a weak one
+	Clock       Kind = "clock"        // the Date header is off by Wait, which may be negative
+	IgnoreRange Kind = "ignore-range" // a range that is asked for is answered by the whole
+
+	WrongDigest Kind = "wrong-digest" // the WFM's manifest states a digest that no document has; Name: of which deployment
+	Twist       Kind = "twist"        // the content is wrong as What says, which the server has a list of
+
+	Refuse      Kind = "refuse"      // the TLS handshake fails
+	OldTLS      Kind = "old-tls"     // the handshake offers TLS 1.2 and nothing newer
+	Certificate Kind = "certificate" // the handshake shows a certificate with the flaw that What names
 )
 
 // Kinds are all there are, for help texts and validation.
 func Kinds() []Kind {
-	return []Kind{Answer, Cut, Truncate, Corrupt, Slow, Delay, Header, WrongDigest, Refuse}
+	return []Kind{
+		Answer, Redirect, HTML, Cut, Reset, Stall, Truncate, Length, Endless, Bomb, Corrupt, Slow, Delay,
+		Header, WeakETag, Clock, IgnoreRange, WrongDigest, Twist, Refuse, OldTLS, Certificate,
+	}
 }
 
 // Fault is one thing that goes wrong.
 type Fault struct {
 	ID       int    `json:"id,omitempty"`       // assigned by Inject
-	Endpoint string `json:"endpoint,omitempty"` // empty: every endpoint
+	Endpoint string `json:"endpoint,omitempty"` // empty: every endpoint that is asked by requests
+	Client   string `json:"client,omitempty"`   // who asks; empty: everybody
 	Match    string `json:"match,omitempty"`    // part of the path; empty: every path
 	Skip     int    `json:"skip,omitempty"`     // requests that pass before it begins
 	Times    int    `json:"times,omitempty"`    // requests it applies to; 0: until cleared
 
 	Kind       Kind          `json:"kind"`
+	What       string        `json:"what,omitempty"` // see the kinds
 	Status     int           `json:"status,omitempty"`
-	RetryAfter string        `json:"retryAfter,omitempty"` // as it is sent: seconds or a date
+	RetryAfter string        `json:"retryAfter,omitempty"` // as it is sent: seconds or a date; NoRetryAfter: left out
 	Bytes      int64         `json:"bytes,omitempty"`
 	Wait       time.Duration `json:"wait,omitempty"` // in JSON: nanoseconds
 	Name       string        `json:"name,omitempty"`
 	Value      string        `json:"value,omitempty"`
 }
 
+// NoRetryAfter as RetryAfter leaves the header out where the standard asks for it.
+const NoRetryAfter = "none"
+
 // check refuses what would silently do nothing.
-func (f Fault) check() error {
+func (f Fault) check(known map[Kind][]string) error {
 	switch {
 	case !slices.Contains(Kinds(), f.Kind):
 		return fmt.Errorf("kind %q is none of %v", f.Kind, Kinds())
 	case f.Kind == Answer && (f.Status < 200 || f.Status > 599):
 		return fmt.Errorf("status %d is not a final HTTP status", f.Status)
+	case f.Status != 0 && (f.Status < 200 || f.Status > 599):
+		return fmt.Errorf("status %d is not a final HTTP status", f.Status)
+	case f.Kind == Redirect && f.Value == "":
+		return errors.New("redirect needs the value of Location")
 	case f.Kind == Slow && f.Bytes <= 0:
 		return errors.New("slow needs a number of bytes per second")
 	case f.Kind == Delay && f.Wait <= 0:
 		return errors.New("delay needs a time to wait")
+	case f.Kind == Clock && f.Wait == 0:
+		return errors.New("clock needs the time by which it is off")
 	case f.Kind == Header && f.Name == "":
 		return errors.New("header needs a name")
+	case (f.Kind == Twist || f.Kind == Certificate) && !slices.Contains(known[f.Kind], f.What):
+		return fmt.Errorf("%s %q is none of %q", f.Kind, f.What, known[f.Kind])
 	case f.Bytes < 0 || f.Skip < 0 || f.Times < 0:
 		return errors.New("numbers must not be negative")
 	default:
@@ -85,10 +117,19 @@ func (f Fault) check() error {
 // a WFM answers with problem details, a registry with its own error document.
 type AnswerFunc func(w http.ResponseWriter, r *http.Request, f Fault)
 
+// Options are what a server tells its switches.
+type Options struct {
+	Answer AnswerFunc
+	Client func(*http.Request) string // who asks; nil: nobody in particular
+	// Known are the names that What may have with Twist and Certificate.
+	Known map[Kind][]string
+	Now   func() time.Time // nil: time.Now
+}
+
 // Switches hold the faults of one server. Its methods may be called at any time
 // from any goroutine.
 type Switches struct {
-	answer AnswerFunc
+	options Options
 
 	mu     sync.Mutex
 	last   int
@@ -96,13 +137,16 @@ type Switches struct {
 }
 
 // New makes switches with nothing injected.
-func New(answer AnswerFunc) *Switches {
-	return &Switches{answer: answer}
+func New(o Options) *Switches {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Switches{options: o}
 }
 
 // Inject lets something go wrong from the next request on.
 func (s *Switches) Inject(f Fault) (id int, err error) {
-	if err := f.check(); err != nil {
+	if err := f.check(s.options.Known); err != nil {
 		return 0, fmt.Errorf("cannot inject fault: %w", err)
 	}
 	s.mu.Lock()
@@ -133,14 +177,17 @@ func (s *Switches) Active() []Fault {
 	return list
 }
 
-// Take gives the faults that apply to one request, and counts it.
-func (s *Switches) Take(endpoint, path string) []Fault {
+// Take gives the faults that apply to one request, and counts it. Who asks is
+// empty where that is not known. Where there is no request yet, in a handshake,
+// path is empty and faults for every endpoint do not apply.
+func (s *Switches) Take(endpoint, path, client string) []Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var taken []Fault
 	s.active = slices.DeleteFunc(s.active, func(f *Fault) bool {
 		switch {
-		case f.Endpoint != "" && f.Endpoint != endpoint, !strings.Contains(path, f.Match):
+		case f.Endpoint != endpoint && (f.Endpoint != "" || path == ""),
+			f.Client != "" && f.Client != client, !strings.Contains(path, f.Match):
 			return false
 		case f.Skip > 0:
 			f.Skip--
@@ -162,34 +209,61 @@ func Of(ctx context.Context) []Fault {
 	return faults
 }
 
+// Twists gives what Twist faults name that apply to the request being handled.
+func Twists(ctx context.Context) []Fault {
+	var twists []Fault
+	for _, f := range Of(ctx) {
+		if f.Kind == Twist {
+			twists = append(twists, f)
+		}
+	}
+	return twists
+}
+
 type contextKey struct{}
 
 // Wrap puts the switches before the handler of an endpoint.
 func (s *Switches) Wrap(endpoint string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		faults := s.Take(endpoint, r.URL.Path)
+		client := ""
+		if s.options.Client != nil {
+			client = s.options.Client(r)
+		}
+		faults := s.Take(endpoint, r.URL.Path, client)
 		if len(faults) == 0 {
 			next.ServeHTTP(w, r)
 			return
 		}
-		bent := &writer{to: w, request: r, faults: faults}
+		bent := &writer{to: w, request: r, faults: faults, now: s.options.Now}
+		if !bent.begin() {
+			panic(http.ErrAbortHandler)
+		}
+		r = r.WithContext(context.WithValue(r.Context(), contextKey{}, faults))
 		for _, f := range faults {
-			if f.Kind == Delay && !wait(r.Context(), f.Wait) {
-				panic(http.ErrAbortHandler)
+			if f.Kind == IgnoreRange {
+				r.Header = r.Header.Clone()
+				r.Header.Del("Range")
 			}
 		}
 		for _, f := range faults {
-			if f.Kind == Cut && f.Bytes == 0 {
-				panic(http.ErrAbortHandler)
-			}
-		}
-		for _, f := range faults {
-			if f.Kind == Answer {
-				s.answer(bent, r, f)
+			switch f.Kind {
+			case Answer:
+				s.options.Answer(bent, r, f)
+				return
+			case Redirect:
+				bent.redirect(f)
+				return
+			case HTML:
+				bent.page(f)
+				return
+			case Length, Endless, Bomb:
+				honest := &answer{header: http.Header{}}
+				next.ServeHTTP(honest, r)
+				bent.replace(honest, f)
 				return
 			}
 		}
-		next.ServeHTTP(bent, r.WithContext(context.WithValue(r.Context(), contextKey{}, faults)))
+		next.ServeHTTP(bent, r)
 	})
 }
 

@@ -13,15 +13,18 @@ import (
 	"github.com/margolite/margolite/test/wfmsim/fault"
 )
 
-const text = "the body of the answer"
+const (
+	text   = "the body of the answer"
+	portal = "<!doctype html>\n<html><head><title>Welcome</title></head><body><h1>Log in to use this network</h1></body></html>\n"
+)
 
 // serve starts a server with one endpoint, "page", behind switches.
 func serve(t *testing.T) (*fault.Switches, func() (*http.Response, string, error)) {
 	t.Helper()
-	switches := fault.New(func(w http.ResponseWriter, _ *http.Request, f fault.Fault) {
+	switches := fault.New(fault.Options{Answer: func(w http.ResponseWriter, _ *http.Request, f fault.Fault) {
 		w.Header().Set("Retry-After", f.RetryAfter)
 		w.WriteHeader(f.Status)
-	})
+	}, Client: func(*http.Request) string { return "a" }})
 	server := httptest.NewServer(switches.Wrap("page", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("ETag", `"1"`)
 		w.Header().Set("Content-Length", "22")
@@ -48,17 +51,29 @@ func TestWhatGoesWrong(t *testing.T) {
 		cut    bool
 		header string // of ETag
 	}{
-		"nothing":           {status: 200, body: text, header: `"1"`},
-		"another endpoint":  {faults: []fault.Fault{{Endpoint: "other", Kind: fault.Answer, Status: 500}}, status: 200, body: text, header: `"1"`},
-		"another path":      {faults: []fault.Fault{{Match: "/other", Kind: fault.Answer, Status: 500}}, status: 200, body: text, header: `"1"`},
-		"another answer":    {faults: []fault.Fault{{Endpoint: "page", Kind: fault.Answer, Status: 503}}, status: 503},
-		"no answer at all":  {faults: []fault.Fault{{Kind: fault.Cut}}, cut: true},
-		"half an answer":    {faults: []fault.Fault{{Kind: fault.Cut, Bytes: 8}}, status: 200, body: "the body", cut: true, header: `"1"`},
-		"a shorter answer":  {faults: []fault.Fault{{Kind: fault.Truncate, Bytes: 8}}, status: 200, body: "the body", header: `"1"`},
-		"a wrong byte":      {faults: []fault.Fault{{Kind: fault.Corrupt, Bytes: 4}}, status: 200, body: "the " + string(rune('b'^1)) + "ody of the answer", header: `"1"`},
-		"another header":    {faults: []fault.Fault{{Kind: fault.Header, Name: "etag", Value: `W/"1"`}}, status: 200, body: text, header: `W/"1"`},
-		"a missing header":  {faults: []fault.Fault{{Kind: fault.Header, Name: "ETag"}}, status: 200, body: text},
-		"several at a time": {faults: []fault.Fault{{Kind: fault.Slow, Bytes: 1000}, {Kind: fault.Corrupt}, {Kind: fault.Cut, Bytes: 8}}, status: 200, body: "uhe body", cut: true, header: `"1"`},
+		"nothing":            {status: 200, body: text, header: `"1"`},
+		"another endpoint":   {faults: []fault.Fault{{Endpoint: "other", Kind: fault.Answer, Status: 500}}, status: 200, body: text, header: `"1"`},
+		"another path":       {faults: []fault.Fault{{Match: "/other", Kind: fault.Answer, Status: 500}}, status: 200, body: text, header: `"1"`},
+		"another answer":     {faults: []fault.Fault{{Endpoint: "page", Kind: fault.Answer, Status: 503}}, status: 503},
+		"no answer at all":   {faults: []fault.Fault{{Kind: fault.Cut}}, cut: true},
+		"half an answer":     {faults: []fault.Fault{{Kind: fault.Cut, Bytes: 8}}, status: 200, body: "the body", cut: true, header: `"1"`},
+		"a shorter answer":   {faults: []fault.Fault{{Kind: fault.Truncate, Bytes: 8}}, status: 200, body: "the body", header: `"1"`},
+		"a wrong byte":       {faults: []fault.Fault{{Kind: fault.Corrupt, Bytes: 4}}, status: 200, body: "the " + string(rune('b'^1)) + "ody of the answer", header: `"1"`},
+		"another header":     {faults: []fault.Fault{{Kind: fault.Header, Name: "etag", Value: `W/"1"`}}, status: 200, body: text, header: `W/"1"`},
+		"a missing header":   {faults: []fault.Fault{{Kind: fault.Header, Name: "ETag"}}, status: 200, body: text},
+		"a portal's page":    {faults: []fault.Fault{{Kind: fault.HTML}}, status: 200, body: portal},
+		"a redirect":         {faults: []fault.Fault{{Kind: fault.Redirect, Value: "/else", Status: 307, Times: 1}}, status: 200, body: text, header: `"1"`},
+		"a reset":            {faults: []fault.Fault{{Kind: fault.Reset}}, cut: true},
+		"a reset on the way": {faults: []fault.Fault{{Kind: fault.Reset, Bytes: 8}}, cut: true},
+		"too long a length":  {faults: []fault.Fault{{Kind: fault.Length, Bytes: 100}}, status: 200, body: text, cut: true, header: `"1"`},
+		"too short a length": {faults: []fault.Fault{{Kind: fault.Length, Bytes: 8}}, status: 200, body: "the body", header: `"1"`},
+		"too much":           {faults: []fault.Fault{{Kind: fault.Endless, Bytes: 30}}, status: 200, body: text + "        ", header: `"1"`},
+		"a bomb":             {faults: []fault.Fault{{Kind: fault.Bomb, Bytes: 9 << 20}}, status: 200, body: strings.Repeat("\x00", 9<<20), header: `"1"`},
+		"a weak ETag":        {faults: []fault.Fault{{Kind: fault.WeakETag}}, status: 200, body: text, header: `W/"1"`},
+		"without a range":    {faults: []fault.Fault{{Kind: fault.IgnoreRange}}, status: 200, body: text, header: `"1"`},
+		"another client":     {faults: []fault.Fault{{Client: "b", Kind: fault.Answer, Status: 500}}, status: 200, body: text, header: `"1"`},
+		"this client":        {faults: []fault.Fault{{Client: "a", Kind: fault.Answer, Status: 500}}, status: 500},
+		"several at a time":  {faults: []fault.Fault{{Kind: fault.Slow, Bytes: 1000}, {Kind: fault.Corrupt}, {Kind: fault.Cut, Bytes: 8}}, status: 200, body: "uhe body", cut: true, header: `"1"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			switches, get := serve(t)
@@ -129,8 +144,78 @@ func TestASlowAnswerTakesItsTime(t *testing.T) {
 	}
 }
 
+func TestAStallEndsWithTheClient(t *testing.T) {
+	for _, bytes := range []int64{0, 8} {
+		switches, _ := serve(t)
+		if _, err := switches.Inject(fault.Fault{Kind: fault.Stall, Bytes: bytes}); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer close(ended)
+			switches.Wrap("page", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, text)
+			})).ServeHTTP(w, r)
+		}))
+		defer server.Close() // would wait for ever
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, strings.NewReader("a body"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes == 0 {
+			time.AfterFunc(50*time.Millisecond, cancel)
+		}
+		answer, err := http.DefaultClient.Do(request)
+		if bytes == 0 {
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+			<-ended
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, bytes)
+		if _, err := io.ReadFull(answer.Body, got); err != nil || string(got) != "the body" {
+			t.Errorf("got %q, %v", got, err)
+		}
+		cancel()
+		_ = answer.Body.Close()
+		<-ended
+	}
+}
+
+func TestAClockIsOff(t *testing.T) {
+	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+	switches := fault.New(fault.Options{Now: func() time.Time { return now }})
+	if _, err := switches.Inject(fault.Fault{Kind: fault.Clock, Wait: -48 * time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	recorder := httptest.NewRecorder()
+	switches.Wrap("page", http.NotFoundHandler()).ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/", nil))
+	if date := recorder.Header().Get("Date"); date != "Sat, 02 May 2026 03:02:01 GMT" {
+		t.Errorf("got %s", date)
+	}
+}
+
+func TestAHandshakeIsNoRequest(t *testing.T) {
+	switches := fault.New(fault.Options{})
+	if _, err := switches.Inject(fault.Fault{Kind: fault.HTML, Times: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if taken := switches.Take("handshake", "", ""); len(taken) != 0 {
+		t.Errorf("took %v", taken)
+	}
+	if taken := switches.Take("page", "/", ""); len(taken) != 1 {
+		t.Errorf("took %v", taken)
+	}
+}
+
 func TestADelayEndsWithTheClient(t *testing.T) {
-	switches := fault.New(nil)
+	switches := fault.New(fault.Options{})
 	if _, err := switches.Inject(fault.Fault{Kind: fault.Delay, Wait: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
@@ -152,13 +237,17 @@ func TestWhatWouldDoNothingIsRefused(t *testing.T) {
 		"an unknown kind":         {Kind: "explode"},
 		"no status":               {Kind: fault.Answer},
 		"no speed":                {Kind: fault.Slow},
+		"no place to go":          {Kind: fault.Redirect},
+		"a clock that is right":   {Kind: fault.Clock},
+		"an unknown twist":        {Kind: fault.Twist, What: "round"},
+		"an unknown flaw":         {Kind: fault.Certificate, What: "ugly"},
 		"no time":                 {Kind: fault.Delay},
 		"no name of a header":     {Kind: fault.Header, Value: "x"},
 		"a negative byte offset":  {Kind: fault.Cut, Bytes: -1},
 		"a negative repetition":   {Kind: fault.Cut, Times: -1},
 		"a status without answer": {Kind: fault.Answer, Status: 100},
 	} {
-		if _, err := fault.New(nil).Inject(f); err == nil || !strings.HasPrefix(err.Error(), "cannot inject fault: ") {
+		if _, err := fault.New(fault.Options{}).Inject(f); err == nil || !strings.HasPrefix(err.Error(), "cannot inject fault: ") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

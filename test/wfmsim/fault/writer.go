@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -13,9 +14,39 @@ type writer struct {
 	to      http.ResponseWriter
 	request *http.Request
 	faults  []Fault
+	now     func() time.Time
 	started bool
 	sent    int64 // bytes of the body that the handler has written
 }
+
+// begin lets happen what happens before the answer; it says whether there is to
+// be one.
+func (w *writer) begin() bool {
+	ctx := w.request.Context()
+	for _, f := range w.faults {
+		if f.Kind == Delay && !wait(ctx, f.Wait) {
+			return false
+		}
+	}
+	for _, f := range w.faults {
+		switch {
+		case f.Bytes > 0:
+		case f.Kind == Cut:
+			return false
+		case f.Kind == Reset:
+			w.reset()
+		case f.Kind == Stall:
+			// That the client has left is only noticed once its body is read.
+			_, _ = io.Copy(io.Discard, io.LimitReader(w.request.Body, maxDrained))
+			<-ctx.Done()
+			return false
+		}
+	}
+	return true
+}
+
+// maxDrained bounds what is read of a request that is not to be answered.
+const maxDrained = 1 << 20
 
 func (w *writer) Header() http.Header { return w.to.Header() }
 
@@ -24,6 +55,11 @@ func (w *writer) WriteHeader(status int) {
 		return
 	}
 	w.started = true
+	w.bendHeader()
+	w.to.WriteHeader(status)
+}
+
+func (w *writer) bendHeader() {
 	header := w.to.Header()
 	for _, f := range w.faults {
 		switch {
@@ -33,6 +69,10 @@ func (w *writer) WriteHeader(status int) {
 			header[http.CanonicalHeaderKey(f.Name)] = nil
 		case f.Kind == Header:
 			header.Set(f.Name, f.Value)
+		case f.Kind == WeakETag && header.Get("ETag") != "":
+			header.Set("ETag", "W/"+header.Get("ETag"))
+		case f.Kind == Clock:
+			header.Set("Date", w.now().Add(f.Wait).UTC().Format(http.TimeFormat))
 		case f.Kind == Truncate:
 			length, err := strconv.ParseInt(header.Get("Content-Length"), 10, 64)
 			if err == nil && length > f.Bytes {
@@ -40,7 +80,6 @@ func (w *writer) WriteHeader(status int) {
 			}
 		}
 	}
-	w.to.WriteHeader(status)
 }
 
 // Write sends data piece by piece, each piece ending where something happens.
@@ -68,7 +107,7 @@ func (w *writer) next(n int64) int64 {
 		switch f.Kind {
 		case Slow:
 			n = min(n, max(1, f.Bytes/piecesPerSecond))
-		case Cut, Truncate:
+		case Cut, Reset, Stall, Truncate:
 			if left := f.Bytes - w.sent; left > 0 {
 				n = min(n, left)
 			}
@@ -109,11 +148,23 @@ func (w *writer) send(piece []byte) error {
 	return nil
 }
 
-// cutHere ends the connection when as much has been sent as a fault allows.
+// cutHere ends the connection, or what comes on it, when as much has been sent
+// as a fault allows.
 func (w *writer) cutHere() {
 	for _, f := range w.faults {
-		if f.Kind == Cut && w.sent >= f.Bytes {
+		if f.Bytes == 0 || w.sent < f.Bytes {
+			continue
+		}
+		switch f.Kind {
+		case Cut:
 			w.flush() // what was sent is to arrive
+			panic(http.ErrAbortHandler)
+		case Reset:
+			w.flush()
+			w.reset()
+		case Stall:
+			w.flush()
+			<-w.request.Context().Done()
 			panic(http.ErrAbortHandler)
 		}
 	}

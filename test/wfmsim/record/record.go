@@ -137,7 +137,8 @@ func (l *Log) arrive(endpoint string, r *http.Request) *Request {
 	entry.Number = l.last
 	l.counts[endpoint]++
 	l.newest = append(l.newest, entry)
-	if extra := len(l.newest) - l.options.Keep; extra > 0 {
+	// Now and then, because it moves all that is kept.
+	if extra := len(l.newest) - l.options.Keep; extra > l.options.Keep/4 {
 		l.newest = slices.Delete(l.newest, 0, extra)
 	}
 	l.tell()
@@ -157,8 +158,9 @@ func (l *Log) tell() {
 }
 
 func (l *Log) copy() []Request {
-	requests := make([]Request, len(l.newest))
-	for i, r := range l.newest {
+	newest := l.newest[max(0, len(l.newest)-l.options.Keep):]
+	requests := make([]Request, len(newest))
+	for i, r := range newest {
 		requests[i] = *r
 	}
 	return requests

@@ -79,7 +79,7 @@ func New(o Options) (*Registry, error) {
 		options:  o,
 		bearer:   rand.Text(),
 		blobs:    upstream.NewInMemoryBlobHandler(),
-		faults:   fault.New(answer),
+		faults:   fault.New(fault.Options{Answer: answer}),
 		requests: record.New(record.Options{Header: []string{"Range", "Accept", "User-Agent"}}),
 	}
 	if o.Dir != "" {

@@ -1,0 +1,340 @@
+// Package mis is a Margo Identity Service for tests and for the development WFM:
+// the discovery document and the trust bundle of one trust domain, over https
+// with an ordinary certificate.
+//
+// It serves what the standard wants and nothing else, and goes wrong where a
+// fault says so. Clients prove nothing here; that the server is the right one is
+// theirs to check, by its certificate.
+package mis
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/wfmsim/fault"
+	"github.com/margolite/margolite/test/wfmsim/internal/serving"
+	"github.com/margolite/margolite/test/wfmsim/record"
+)
+
+// Paths of the endpoints.
+const (
+	DiscoveryPath = "/.well-known/margo"
+	BundlePath    = "/.well-known/spiffe/bundle.json"
+)
+
+// Names of the endpoints, for faults and for the record.
+const (
+	EndpointDiscovery = "discovery"
+	EndpointBundle    = "bundle"
+	EndpointOther     = "other"
+	EndpointHandshake = "handshake" // Refuse, OldTLS, Certificate
+)
+
+// Twists of the discovery document and of the bundle.
+const (
+	HTTPURI       = "http-uri"           // trustBundleUri is plain http
+	OtherURI      = "other-uri"          // trustBundleUri is the Value of the fault
+	NoURI         = "no-uri"             // trustBundleUri is missing
+	WrongDomain   = "wrong-trust-domain" // trustDomain is another
+	NotJSON       = "not-json"
+	Extra         = "extra-members" // that nobody knows, to be ignored
+	EmptyBundle   = "empty-bundle"  // no key at all
+	JWTOnly       = "jwt-only"      // keys, but none for X.509-SVIDs
+	BadKey        = "bad-key"       // an x5c that is no certificate
+	HugeBundle    = "huge"          // as many bytes as the fault says, else 64 MiB
+	LowerSequence = "lower-sequence"
+)
+
+// Twists are all of them.
+func Twists() []string {
+	list := []string{HTTPURI, OtherURI, NoURI, WrongDomain, NotJSON, Extra, EmptyBundle, JWTOnly, BadKey, HugeBundle, LowerSequence}
+	slices.Sort(list)
+	return list
+}
+
+// Options of a service.
+type Options struct {
+	TrustDomain string
+	Bundle      *identity.TrustBundle
+	Certificate tls.Certificate // an ordinary one (pki.ServerAuthority)
+
+	// BundleURI is what the discovery document says; empty: this server's own.
+	BundleURI string
+	// NoDiscovery is a service that has no discovery document, which is optional.
+	NoDiscovery bool
+	// Flawed and Flaws are for faults of kind Certificate.
+	Flawed func(flaw string) (tls.Certificate, error)
+	Flaws  []string
+	Now    func() time.Time // nil: time.Now
+}
+
+// Server is one service. Its methods may be called at any time from any goroutine.
+type Server struct {
+	options  Options
+	server   serving.Server
+	faults   *fault.Switches
+	requests *record.Log
+
+	mu     sync.Mutex
+	bundle *identity.TrustBundle
+}
+
+// New makes a service; Start opens it.
+func New(o Options) (*Server, error) {
+	switch {
+	case o.TrustDomain == "":
+		return nil, errors.New("cannot create MIS: it has no trust domain")
+	case len(o.Certificate.Certificate) == 0:
+		return nil, errors.New("cannot create MIS: it has no certificate")
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	s := &Server{options: o, bundle: o.Bundle}
+	s.faults = fault.New(fault.Options{
+		Answer: s.answerFault, Now: o.Now,
+		Known: map[fault.Kind][]string{fault.Twist: Twists(), fault.Certificate: o.Flaws},
+	})
+	s.requests = record.New(record.Options{Header: []string{"Accept", "If-None-Match", "User-Agent"}})
+	config := &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		NextProtos:             []string{"http/1.1"},
+		Certificates:           []tls.Certificate{o.Certificate},
+		Time:                   o.Now,
+		SessionTicketsDisabled: true,
+	}
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.handshake(config) }
+	s.server = serving.Server{Handler: http.HandlerFunc(s.route), TLS: config, Log: log.New(io.Discard, "", 0)}
+	return s, nil
+}
+
+// Start opens the service on host:port; empty is the address it had before, and
+// the first time any free port of the loopback interface.
+func (s *Server) Start(address string) error { return s.server.Start(address) }
+
+// Close ends all connections; Start opens it again.
+func (s *Server) Close() error { return s.server.Close() }
+
+// Address is the host:port.
+func (s *Server) Address() string { return s.server.Address() }
+
+// DiscoveryURL is that of the discovery document.
+func (s *Server) DiscoveryURL() string { return "https://" + s.Address() + DiscoveryPath }
+
+// BundleURL is that of the trust bundle.
+func (s *Server) BundleURL() string { return "https://" + s.Address() + BundlePath }
+
+// Faults lets requests fail.
+func (s *Server) Faults() *fault.Switches { return s.faults }
+
+// Requests is the memory of what was asked.
+func (s *Server) Requests() *record.Log { return s.requests }
+
+// SetBundle rotates the anchors; nil: there is no bundle, which is a 404.
+func (s *Server) SetBundle(bundle *identity.TrustBundle) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bundle = bundle
+}
+
+func (s *Server) handshake(usual *tls.Config) (*tls.Config, error) {
+	var config *tls.Config
+	bent := func() *tls.Config {
+		if config == nil {
+			config = usual.Clone()
+			config.GetConfigForClient = nil
+		}
+		return config
+	}
+	for _, f := range s.faults.Take(EndpointHandshake, "", "") {
+		switch f.Kind {
+		case fault.Refuse:
+			return nil, errors.New("refused by an injected fault")
+		case fault.OldTLS:
+			bent().MinVersion, config.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
+		case fault.Certificate:
+			certificate, err := s.options.Flawed(f.What)
+			if err != nil {
+				return nil, fmt.Errorf("cannot issue certificate with flaw %s: %w", f.What, err)
+			}
+			bent().Certificates = []tls.Certificate{certificate}
+		}
+	}
+	return config, nil
+}
+
+func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	endpoint, handle := EndpointOther, func(w http.ResponseWriter, r *http.Request) {
+		problem(w, r, http.StatusNotFound, "", "Not Found", "There is nothing here.")
+	}
+	switch r.URL.EscapedPath() {
+	case DiscoveryPath:
+		endpoint, handle = EndpointDiscovery, s.discovery
+	case BundlePath:
+		endpoint, handle = EndpointBundle, s.trustBundle
+	}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if endpoint != EndpointOther && r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			problem(w, r, http.StatusMethodNotAllowed, "", "Method Not Allowed", "This is only to be read.")
+			return
+		}
+		handle(w, r)
+	})
+	s.requests.Wrap(endpoint, s.faults.Wrap(endpoint, handler)).ServeHTTP(w, r)
+}
+
+func (s *Server) discovery(w http.ResponseWriter, r *http.Request) {
+	if s.options.NoDiscovery {
+		notFound(w, r)
+		return
+	}
+	document := map[string]any{"trustDomain": s.options.TrustDomain, "trustBundleUri": cmp.Or(s.options.BundleURI, s.BundleURL())}
+	for _, twist := range fault.Twists(r.Context()) {
+		switch twist.What {
+		case HTTPURI:
+			document["trustBundleUri"] = strings.Replace(s.BundleURL(), "https:", "http:", 1)
+		case OtherURI:
+			document["trustBundleUri"] = twist.Value
+		case NoURI:
+			delete(document, "trustBundleUri")
+		case WrongDomain:
+			document["trustDomain"] = "other." + s.options.TrustDomain
+		case Extra:
+			document["futureMember"] = map[string]any{"nested": []int{1, 2, 3}}
+		case NotJSON:
+			serve(w, r, []byte("trustDomain: "+s.options.TrustDomain))
+			return
+		}
+	}
+	body, err := json.Marshal(document)
+	if err != nil {
+		problem(w, r, http.StatusInternalServerError, "", "Internal Server Error", err.Error())
+		return
+	}
+	serve(w, r, body)
+}
+
+func (s *Server) trustBundle(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	bundle := s.bundle
+	s.mu.Unlock()
+	if bundle == nil {
+		notFound(w, r)
+		return
+	}
+	var body []byte
+	var err error
+	twists := fault.Twists(r.Context())
+	for _, twist := range twists {
+		if twist.What == LowerSequence {
+			lower := *bundle
+			lower.Sequence = max(lower.Sequence, 1) - 1
+			bundle = &lower
+		}
+	}
+	if body, err = identity.MarshalTrustBundle(bundle); err != nil {
+		problem(w, r, http.StatusInternalServerError, "", "Internal Server Error", err.Error())
+		return
+	}
+	for _, twist := range twists {
+		switch twist.What {
+		case EmptyBundle:
+			body = []byte(`{"keys":[]}`)
+		case JWTOnly:
+			body = bytes.ReplaceAll(body, []byte(`"x509-svid"`), []byte(`"jwt-svid"`))
+		case BadKey:
+			body = []byte(`{"keys":[{"kty":"EC","use":"x509-svid","x5c":["AAAA"]}]}`)
+		case NotJSON:
+			body = []byte("[")
+		case Extra:
+			body = append([]byte(`{"future_member":[{"a":1}],`), body[1:]...)
+		case HugeBundle:
+			size := cmp.Or(twist.Bytes, 64<<20)
+			padding := strings.Repeat("a", int(max(0, size-int64(len(body)))))
+			body = append([]byte(`{"padding":"`+padding+`",`), body[1:]...)
+		}
+	}
+	serve(w, r, body)
+}
+
+func serve(w http.ResponseWriter, r *http.Request, body []byte) {
+	etag := `"` + digest.FromBytes(body).Encoded() + `"`
+	w.Header().Set("ETag", etag)
+	w.Header().Set("Cache-Control", "no-cache")
+	for condition := range strings.SplitSeq(r.Header.Get("If-None-Match"), ",") {
+		if condition = strings.TrimPrefix(strings.TrimSpace(condition), "W/"); condition == etag || condition == "*" {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body)
+	}
+}
+
+// retryAfter is what a bundle that is not there is worth waiting for, in seconds.
+const retryAfter = 30
+
+// notFound is the 404 of either endpoint, with the type registered for it.
+func notFound(w http.ResponseWriter, r *http.Request) {
+	if r.URL.EscapedPath() == BundlePath {
+		problem(w, r, http.StatusNotFound, margo.ProblemSPIFFEBundleNotFound, "Bundle not found",
+			"No SPIFFE bundle was found for the given Trust Domain.")
+		return
+	}
+	problem(w, r, http.StatusNotFound, margo.ProblemDiscoveryDocumentNotFound, "Discovery document not found",
+		"There is no discovery document for the Trust Domain.")
+}
+
+func (s *Server) answerFault(w http.ResponseWriter, r *http.Request, f fault.Fault) {
+	if f.RetryAfter != "" && f.RetryAfter != fault.NoRetryAfter {
+		w.Header().Set("Retry-After", f.RetryAfter)
+	}
+	switch {
+	case f.Status < 400:
+		w.WriteHeader(f.Status)
+	case f.Status == http.StatusNotFound && f.What == "":
+		notFound(w, r)
+	default:
+		problem(w, r, f.Status, margo.ProblemKind(f.What), cmp.Or(http.StatusText(f.Status), "Error"), "Injected fault.")
+	}
+}
+
+func problem(w http.ResponseWriter, r *http.Request, status int, kind margo.ProblemKind, title, detail string) {
+	p := margo.ProblemDetail{
+		Type: "about:blank", Title: title, Status: status, Detail: detail, Instance: r.URL.EscapedPath(),
+		Backoff: margo.BackoffNone,
+	}
+	if kind != "" {
+		p.Type = margo.ProblemBase + string(kind)
+	}
+	if kind == margo.ProblemSPIFFEBundleNotFound || slices.Contains([]int{429, 500, 503}, status) {
+		p.Retryable, p.Backoff, p.RetryAfterSeconds = true, margo.BackoffExponential, retryAfter
+	}
+	body, err := p.Marshal()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", margo.ProblemMediaType)
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}

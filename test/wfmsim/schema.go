@@ -1,0 +1,230 @@
+package wfmsim
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/margolite/margolite/agent/margo"
+)
+
+// The schemas of request bodies: those of rc.2 and rc.3 as the OpenAPI files
+// have them, that of rc.1 from the text of that revision.
+//
+//go:embed schema/*.json
+var schemaFiles embed.FS
+
+// schemas are the bodies of one revision.
+type schemas struct {
+	status, capabilities, onboarding *jsonschema.Schema
+}
+
+func loadSchemas(revision Revision) (schemas, error) {
+	file := map[Revision]string{RC1: "rc.1.json", RC2: "rc.2.json", RC3: "rc.3.json"}[revision]
+	text, err := schemaFiles.ReadFile("schema/" + file)
+	if err != nil {
+		return schemas{}, fmt.Errorf("cannot read schemas: %w", err)
+	}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		return schemas{}, fmt.Errorf("cannot read schemas %s: %w", file, err)
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource(file, document); err != nil {
+		return schemas{}, fmt.Errorf("cannot read schemas %s: %w", file, err)
+	}
+	var s schemas
+	for name, to := range map[string]**jsonschema.Schema{
+		"DeploymentStatusManifest": &s.status, "DeviceCapabilitiesManifest": &s.capabilities, "OnboardingRequest": &s.onboarding,
+	} {
+		if revision == RC3 && to == &s.onboarding {
+			continue // there is none
+		}
+		if *to, err = compiler.Compile(file + "#/$defs/" + name); err != nil {
+			return schemas{}, fmt.Errorf("cannot read schema %s of %s: %w", name, file, err)
+		}
+	}
+	return s, nil
+}
+
+// conform holds a body against a schema.
+func conform(schema *jsonschema.Schema, body []byte) *problem {
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+	if err != nil {
+		return invalid(fmt.Sprintf("The body is no JSON: %v.", err))
+	}
+	if _, isObject := value.(map[string]any); !isObject {
+		return invalid("The body is no JSON object.")
+	}
+	var violated *jsonschema.ValidationError
+	if err := schema.Validate(value); errors.As(err, &violated) {
+		p := semantic("", "")
+		p.errors = nil
+		for _, unit := range violated.BasicOutput().Errors {
+			if unit.Error != nil {
+				field := fieldPath(unit.InstanceLocation)
+				p.errors = append(p.errors, margo.FieldError{Field: field, Message: said(unit.Error) + " [schema]"})
+			}
+		}
+		return p
+	}
+	return nil
+}
+
+// said is what the validator says, which it does in JSON only.
+func said(e *jsonschema.OutputError) string {
+	var message string
+	text, err := e.MarshalJSON()
+	if err == nil {
+		err = json.Unmarshal(text, &message)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return message
+}
+
+// members takes a JSON object apart.
+func members(body []byte) (map[string]json.RawMessage, error) {
+	var m map[string]json.RawMessage
+	err := json.Unmarshal(body, &m)
+	return m, err
+}
+
+// parseStatus reads a report of the revision, as rc.3 would have it. A report
+// of the earlier ones names no manifest version: there it is 0.
+func (s *Server) parseStatus(body []byte) (*margo.Status, *problem) {
+	if s.options.Revision == RC3 {
+		status, err := margo.ParseStatus(body)
+		if err != nil {
+			return nil, unacceptable(err)
+		}
+		return status, conform(s.schemas.status, body)
+	}
+	if refusal := conform(s.schemas.status, body); refusal != nil {
+		return nil, refusal
+	}
+	m, err := members(body)
+	if err != nil {
+		return nil, invalid(err.Error())
+	}
+	m["adoptedManifestVersion"] = json.RawMessage("1") // to have the rest checked
+	if s.options.Revision == RC1 {
+		if m, err = withSources(m); err != nil {
+			return nil, invalid(err.Error())
+		}
+	}
+	neutral, err := json.Marshal(m)
+	if err != nil {
+		return nil, invalid(err.Error())
+	}
+	status, err := margo.ParseStatus(neutral)
+	if err != nil {
+		return nil, unacceptable(err)
+	}
+	status.AdoptedVersion = 0
+	return status, nil
+}
+
+// withSources gives errors the source that rc.1 does not know.
+func withSources(m map[string]json.RawMessage) (map[string]json.RawMessage, error) {
+	type part map[string]any
+	var status part
+	var components []part
+	if err := errors.Join(json.Unmarshal(m["status"], &status), json.Unmarshal(m["components"], &components)); err != nil {
+		return nil, err
+	}
+	for _, p := range append([]part{status}, components...) {
+		if failure, ok := p["error"].(map[string]any); ok && failure["source"] == nil {
+			failure["source"] = "rc.1"
+		}
+	}
+	var err, err2 error
+	m["status"], err = json.Marshal(status)
+	m["components"], err2 = json.Marshal(components)
+	return m, errors.Join(err, err2)
+}
+
+// parseCapabilities reads a capabilities document of the revision, as rc.3
+// would have it.
+func (s *Server) parseCapabilities(body []byte) (*margo.Capabilities, *problem) {
+	if s.options.Revision != RC3 {
+		if refusal := conform(s.schemas.capabilities, body); refusal != nil {
+			return nil, refusal
+		}
+	}
+	neutral, err := neutralCapabilities(s.options.Revision, body)
+	if err != nil {
+		return nil, invalid(err.Error())
+	}
+	parsed, err := margo.ParseCapabilities(neutral)
+	if err != nil {
+		return nil, unacceptable(err)
+	}
+	if s.options.Revision == RC3 {
+		return parsed, conform(s.schemas.capabilities, body)
+	}
+	return parsed, nil
+}
+
+func neutralCapabilities(revision Revision, body []byte) ([]byte, error) {
+	if revision == RC3 {
+		return body, nil
+	}
+	m, err := members(body)
+	if err != nil {
+		return nil, err
+	}
+	delete(m, "apiVersion")
+	delete(m, "kind")
+	if revision == RC1 {
+		if m["properties"], err = flattened(m["properties"]); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(m)
+}
+
+// flattened turns the properties of rc.1, with roles and resources, into those
+// of the later revisions.
+func flattened(properties json.RawMessage) (json.RawMessage, error) {
+	var old struct {
+		ID           string `json:"id"`
+		Vendor       string `json:"vendor"`
+		ModelNumber  string `json:"modelNumber"`
+		SerialNumber string `json:"serialNumber"`
+		Resources    struct {
+			CPU struct {
+				Cores        json.Number `json:"cores"`
+				Architecture string      `json:"architecture"`
+			} `json:"cpu"`
+			Memory      string          `json:"memory"`
+			Storage     string          `json:"storage"`
+			Peripherals json.RawMessage `json:"peripherals"`
+			Interfaces  json.RawMessage `json:"interfaces"`
+		} `json:"resources"`
+	}
+	if err := json.Unmarshal(properties, &old); err != nil {
+		return nil, err
+	}
+	cpu := map[string]any{"cores": old.Resources.CPU.Cores}
+	if architecture := margo.Architecture(old.Resources.CPU.Architecture); architecture != "" {
+		cpu["architecture"] = architecture
+	}
+	list := func(of json.RawMessage) json.RawMessage {
+		if of == nil {
+			return json.RawMessage("[]")
+		}
+		return of
+	}
+	return json.Marshal(map[string]any{
+		"id": old.ID, "vendor": old.Vendor, "modelNumber": old.ModelNumber, "serialNumber": old.SerialNumber,
+		"cpus": []any{cpu}, "memory": old.Resources.Memory, "storage": old.Resources.Storage,
+		"peripherals": list(old.Resources.Peripherals), "interfaces": list(old.Resources.Interfaces),
+		"otelCollector": true, "supportedRuntimes": []string{"oci"}, "supportedDeploymentTypes": []string{"compose"},
+	})
+}
