@@ -71,6 +71,8 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 
+	way := newConnection(cfg, logger)
+	way.spool = records.Incoming()
 	a := agent.New(agent.Options{
 		Device:       device,
 		URL:          cfg.WFM.URL,
@@ -79,7 +81,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		Program: control.AgentStatus{
 			Version: build.Version(), Commit: build.Commit(), Flavour: build.Flavour, Started: time.Now().UTC(),
 		},
-		WFM:     newConnection(cfg, logger),
+		WFM:     way,
 		Store:   records,
 		Runtime: workloads.Engine,
 		Gate:    gate,
