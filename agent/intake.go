@@ -12,8 +12,9 @@ import (
 
 // gathered is how many bytes of documents are held in memory. Those of a small
 // change go into the transaction that accepts the manifest; of a large one most
-// are in the store before.
-const gathered = 512 << 10
+// are in the store before. Four times as much costs 4 MiB of memory at the peak
+// of a large bundle, and saves 3 % of what is written for it.
+const gathered = 256 << 10
 
 // intake takes the documents of one manifest, until it is accepted. What it has
 // put into the store is kept from being pruned by the ledger, which begins it.
