@@ -27,7 +27,9 @@ type WFM interface {
 	// device has no identity of its own now; the other methods then fail, too.
 	Identity() (string, error)
 	Manifest(ctx context.Context, etag string) (*wfm.Manifest, error)
-	Documents(ctx context.Context, m *wfm.Manifest, need []margo.DeploymentRef) (map[digest.Digest][]byte, error)
+	// Documents gives each document needed to keep, verified and once; keep must
+	// not hold on to the bytes. With an error some may be missing.
+	Documents(ctx context.Context, m *wfm.Manifest, need []margo.DeploymentRef, keep func(digest.Digest, []byte) error) error
 	PostStatus(ctx context.Context, deploymentID string, body []byte) error
 	PutCapabilities(ctx context.Context, deviceID string, body []byte) error
 }

@@ -183,7 +183,7 @@ func TestInstallUpdateRemoveAreReportedInOrder(t *testing.T) {
 }
 
 // DS-06, DS-11, DS-18: what the WFM serves wrongly changes nothing.
-func TestManifestsAreRefused(t *testing.T) {
+func TestDS06ManifestsAreRefused(t *testing.T) {
 	s := newSite(t)
 	s.publish(5, map[string]string{first: document(first, "1.0.0")})
 	s.heard(first, "pending@5", "installing@5", "installed@5")
@@ -222,7 +222,7 @@ func TestManifestsAreRefused(t *testing.T) {
 
 // DS-05: nothing is written for a manifest that did not change, whether the
 // WFM says so or serves it again.
-func TestUnchangedManifestWritesNothing(t *testing.T) {
+func TestDS05UnchangedManifestWritesNothing(t *testing.T) {
 	s := newSite(t)
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})
 	s.heard(first, "pending@1", "installing@1", "installed@1")
@@ -414,7 +414,8 @@ type fakeWFM struct {
 	refusals  map[string]int
 	failures  map[string]error
 	log       []string
-	times     []time.Time // of the calls in log
+	times     []time.Time     // of the calls in log
+	fetched   []digest.Digest // documents, in order
 	full      bool
 	held      map[string]chan struct{}
 	more      chan struct{}
@@ -531,17 +532,25 @@ func (f *fakeWFM) Manifest(ctx context.Context, etag string) (*wfm.Manifest, err
 	return &wfm.Manifest{StateManifest: m, Raw: []byte(raw), ETag: `"` + d.String() + `"`, Digest: d}, nil
 }
 
-func (f *fakeWFM) Documents(_ context.Context, _ *wfm.Manifest, need []margo.DeploymentRef) (map[digest.Digest][]byte, error) {
+func (f *fakeWFM) Documents(ctx context.Context, _ *wfm.Manifest, need []margo.DeploymentRef, keep func(digest.Digest, []byte) error) error {
+	f.await(ctx, "documents")
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.call("documents"); err != nil {
-		return nil, err
+		return err
 	}
-	all := map[digest.Digest][]byte{}
+	given := map[digest.Digest]bool{}
 	for _, ref := range need {
-		all[ref.Digest] = []byte(f.documents[ref.ID])
+		if given[ref.Digest] {
+			continue
+		}
+		given[ref.Digest] = true
+		f.fetched = append(f.fetched, ref.Digest)
+		if err := keep(ref.Digest, []byte(f.documents[ref.ID])); err != nil {
+			return err
+		}
 	}
-	return all, nil
+	return f.failures["after documents"]
 }
 
 func (f *fakeWFM) PostStatus(_ context.Context, id string, body []byte) error {

@@ -8,8 +8,10 @@
 // Three owners of goroutines make the agent, all started by [Agent.Run] and
 // joined before it returns:
 //
-//   - the poller asks the WFM for the state manifest and accepts it, with every
-//     document that it names, in one transaction;
+//   - the poller asks the WFM for the state manifest and accepts it in one
+//     transaction, with the documents that it names and the records that it
+//     changes; of many documents most are in the store before, where nothing
+//     refers to them yet;
 //   - the reconciler moves each deployment towards what was accepted, one
 //     worker a deployment, one change of the runtime at a time;
 //   - the reporter delivers status reports from the outbox of the store, in

@@ -2,12 +2,16 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -35,13 +39,88 @@ type ledger struct {
 	logger   *slog.Logger
 	reported func() // there is something in the outbox
 
-	mu sync.Mutex // held from reading a record to writing it
+	// accepted is the version of the accepted manifest; 0: to be read.
+	accepted atomic.Uint64
+
+	mu      sync.Mutex             // held from reading a record to writing it
+	taking  digest.Digest          // the manifest whose documents are being fetched
+	pinned  map[digest.Digest]bool // its documents; no record needs them yet
+	ahead   bool                   // some of them are in the store
+	cleared bool                   // nothing is left of what came before this process
 }
 
-// accept makes m the desired state, in one transaction with every document
-// that came with it, and returns the ids of the deployments that it changes,
-// also beside an error: what failed may be durable nevertheless.
-func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, scope string, documents map[digest.Digest][]byte) (touched []string, err error) {
+// begin starts to take the documents of a manifest, whose documents are not
+// pruned from now on: neither those that come nor those that the store has.
+// They stay when fetching them fails, for the next attempt, until another
+// manifest is taken, or the accepted one turns out to be the present one.
+func (l *ledger) begin(m *wfm.Manifest) *intake {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if m.Digest != l.taking || l.pinned == nil {
+		l.drop(m)
+		l.taking, l.pinned = m.Digest, make(map[digest.Digest]bool, len(m.Deployments))
+		for _, ref := range m.Deployments {
+			l.pinned[ref.Digest] = true
+		}
+	}
+	return &intake{ledger: l, documents: map[digest.Digest][]byte{}, came: map[digest.Digest][]store.Component{}}
+}
+
+// hold puts documents into the store ahead of their manifest.
+func (l *ledger) hold(documents map[digest.Digest][]byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ahead = true
+	if err := l.store.Commit("documents", store.Change{Artifacts: documents}); err != nil {
+		return fmt.Errorf("cannot keep documents: %w", err)
+	}
+	return nil
+}
+
+// settle says that the accepted manifest is the present one: what came of
+// another one is of no use any more.
+func (l *ledger) settle() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.taking != "" || !l.cleared {
+		l.drop(nil)
+		l.taking, l.pinned = "", nil
+	}
+}
+
+// drop drops what came of a manifest that was not accepted, but for the bundle
+// of next, if not nil. The caller holds mu.
+func (l *ledger) drop(next *wfm.Manifest) {
+	var err error
+	if l.ahead {
+		l.pinned = nil
+		if artifacts, _, neededErr := l.needed(); neededErr == nil { // else the next change prunes
+			if next != nil {
+				for _, ref := range next.Deployments {
+					artifacts[ref.Digest] = true
+				}
+			}
+			_, err = l.store.PruneArtifacts(artifacts)
+		}
+		l.ahead = false
+	}
+	if next != nil && next.Bundle != nil {
+		err = errors.Join(err, l.store.Incoming().Keep(next.Bundle.Digest))
+	} else {
+		err = errors.Join(err, l.store.Incoming().Keep())
+		l.cleared = true // at least tried
+	}
+	if err != nil {
+		l.logger.Warn("cannot drop what came of a former manifest", "error", err)
+	}
+}
+
+// accept makes m the desired state, in one transaction with the documents that
+// came with it and are not in the store yet, and returns the ids of the
+// deployments that it changes, also beside an error: what failed may be durable
+// nevertheless. Of the records only those are written that change; one that
+// stays tells by its phase that it holds what m lists.
+func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, scope string, in *intake) (touched []string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	held, err := l.store.Deployments()
@@ -49,12 +128,16 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, scope string, docu
 		// A record that cannot be read is replaced if its deployment is listed.
 		l.logger.Error("cannot read all deployments", "error", err)
 	}
+	former := m.Version // what is left behind; versions of another WFM mean nothing to this one
+	if before, known, _ := l.store.Manifest(); known && before.Scope == scope {
+		former = before.Version
+	}
 	change := store.Change{
 		Manifest:  &store.Manifest{Version: m.Version, ETag: m.ETag, Digest: m.Digest, Scope: scope},
-		Artifacts: documents,
+		Artifacts: in.documents,
 	}
 	put := func(before *store.Deployment, after store.Deployment) error {
-		report, err := l.report(before, &after)
+		report, err := l.report(before, &after, m.Version)
 		if err != nil {
 			return err
 		}
@@ -62,28 +145,39 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, scope string, docu
 		change.Reports = append(change.Reports, report...)
 		if before != nil && before.ID != after.ID {
 			change.Forget = append(change.Forget, before.ID)
-			touched = append(touched, before.ID, after.ID)
-			return nil
+			touched = append(touched, before.ID)
 		}
-		// A document that came although the revision is the same had been lost.
-		if before == nil || before.Phase != after.Phase || before.Desired.Digest != after.Desired.Digest || documents[after.Desired.Digest] != nil {
-			touched = append(touched, after.ID)
-		}
+		touched = append(touched, after.ID)
 		return nil
 	}
+	known := make(map[string]*store.Deployment, len(held))
+	for i := range held {
+		known[strings.ToLower(held[i].ID)] = &held[i]
+	}
+	listed := make(map[string]bool, len(m.Deployments))
 	for _, ref := range m.Deployments {
-		i := slices.IndexFunc(held, func(d store.Deployment) bool { return margo.SameID(d.ID, ref.ID) })
-		var before *store.Deployment
-		if i >= 0 {
-			before = &held[i]
-		}
-		document := documents[ref.Digest]
-		if document == nil && (before == nil || before.Desired.Digest != ref.Digest) {
-			if document, err = l.store.Artifact(ref.Digest); err != nil {
-				return nil, fmt.Errorf("cannot read document of deployment %s: %w", ref.ID, err)
+		id := strings.ToLower(ref.ID)
+		listed[id] = true
+		before := known[id]
+		if before != nil && holds(before, ref) {
+			_, came := in.came[ref.Digest]
+			switch {
+			case before.ID != ref.ID:
+				after := *before
+				after.ID = ref.ID
+				if err := put(before, after); err != nil {
+					return nil, err
+				}
+			case came: // its document had been lost
+				touched = append(touched, ref.ID)
 			}
+			continue
 		}
-		after, err := l.desire(before, ref, m.Version, document)
+		components, err := in.components(ref.Digest)
+		if err != nil {
+			return nil, fmt.Errorf("deployment %s: %w", ref.ID, err)
+		}
+		after, err := l.desire(before, ref, former, m.Version, components)
 		if err != nil {
 			return nil, err
 		}
@@ -91,12 +185,9 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, scope string, docu
 			return nil, err
 		}
 	}
-	listed := func(id string) bool {
-		return slices.ContainsFunc(m.Deployments, func(r margo.DeploymentRef) bool { return margo.SameID(id, r.ID) })
-	}
 	for i := range held {
 		before := &held[i]
-		if listed(before.ID) {
+		if listed[strings.ToLower(before.ID)] || Phase(before.Phase) == Removing {
 			continue
 		}
 		after, err := l.absent(before, m.Version)
@@ -107,8 +198,8 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, scope string, docu
 			return nil, err
 		}
 	}
-	for _, id := range l.unrecorded(ctx, held) {
-		if listed(id) {
+	for _, id := range l.unrecorded(ctx, known) {
+		if listed[strings.ToLower(id)] {
 			continue
 		}
 		after, err := l.absent(&store.Deployment{ID: id}, m.Version)
@@ -119,25 +210,42 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, scope string, docu
 			return nil, err
 		}
 	}
+	l.accepted.Store(0) // to be read, whatever became of the transaction
 	if err := l.store.Commit("accept manifest", change); err != nil {
 		return touched, fmt.Errorf("cannot accept manifest %d: %w", m.Version, err)
 	}
+	l.accepted.Store(m.Version)
+	l.ahead = false // the records need them now
+	l.drop(nil)
+	l.taking, l.pinned = "", nil
 	l.logger.Info("manifest accepted", "version", m.Version, "digest", m.Digest.String(), "deployments", len(m.Deployments), "changed", len(touched))
 	l.hub.send(control.Event{Kind: control.ManifestAccepted, Version: m.Version, Digest: m.Digest.String()})
 	if len(change.Reports) > 0 {
 		l.reported()
 	}
 	for i := range change.Deployments {
-		if slices.Contains(touched, change.Deployments[i].ID) {
-			l.announce(&change.Deployments[i])
-		}
+		l.announce(&change.Deployments[i])
 	}
 	return touched, nil
 }
 
+// holds says that d wants the revision that a manifest lists already.
+func holds(d *store.Deployment, ref margo.DeploymentRef) bool {
+	return d.Desired.Digest == ref.Digest && Phase(d.Phase) != Removing
+}
+
+// version is that of the accepted manifest.
+func (l *ledger) version() uint64 {
+	if v := l.accepted.Load(); v != 0 {
+		return v
+	}
+	m, _, _ := l.store.Manifest() // the copy that can be read
+	return m.Version
+}
+
 // unrecorded are the ids of the deployments that have containers but no record:
 // the store that knew them was lost.
-func (l *ledger) unrecorded(ctx context.Context, held []store.Deployment) []string {
+func (l *ledger) unrecorded(ctx context.Context, known map[string]*store.Deployment) []string {
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
 	projects, err := l.runtime.Observe(ctx)
@@ -148,9 +256,8 @@ func (l *ledger) unrecorded(ctx context.Context, held []store.Deployment) []stri
 	var ids []string
 	for _, p := range projects {
 		id := p.Labels[labelDeployment]
-		known := slices.ContainsFunc(held, func(d store.Deployment) bool { return margo.SameID(d.ID, id) }) ||
-			slices.ContainsFunc(ids, func(other string) bool { return margo.SameID(other, id) })
-		if id != "" && !known {
+		same := func(other string) bool { return margo.SameID(other, id) }
+		if id != "" && known[strings.ToLower(id)] == nil && !slices.ContainsFunc(ids, same) {
 			ids = append(ids, id)
 		}
 	}
@@ -158,24 +265,18 @@ func (l *ledger) unrecorded(ctx context.Context, held []store.Deployment) []stri
 }
 
 // desire gives the record of a deployment that the manifest of version lists
-// (DS-19 to DS-21). before is nil for a new one. The id is spelled as the
-// manifest does.
-func (l *ledger) desire(before *store.Deployment, ref margo.DeploymentRef, version uint64, document []byte) (store.Deployment, error) {
+// with another revision (DS-19, DS-20), after that of version former. before is
+// nil for a new one. The id is spelled as the manifest does.
+func (l *ledger) desire(
+	before *store.Deployment, ref margo.DeploymentRef, former, version uint64, components []store.Component,
+) (store.Deployment, error) {
 	if before == nil {
 		before = &store.Deployment{ID: ref.ID, Adopted: version}
 	}
 	d := *before
 	d.ID = ref.ID
-	phase := Phase(d.Phase)
-	if d.Desired.Digest == ref.Digest && phase != Removing {
-		// It holds this revision already; the newer manifest lists it, too.
-		d.Desired.Version = version
-		if phase == Applying || phase == Active || phase == Failed { // ST-12
-			d.Adopted = version
-		}
-		return d, nil
-	}
-	phase, err := next(phase, eventDesired)
+	d.Adopted = adopted(&d, former) // what is left is what was adopted, until the new revision is begun (ST-14)
+	phase, err := next(Phase(d.Phase), eventDesired)
 	if err != nil {
 		return d, err
 	}
@@ -183,21 +284,29 @@ func (l *ledger) desire(before *store.Deployment, ref margo.DeploymentRef, versi
 	if d.Active != nil && d.Active.Digest == ref.Digest {
 		d.Desired.Staged = d.Active.Staged // a way back to what is on the device
 	}
-	if document != nil {
-		d.Components = componentsOf(document)
-	}
+	d.Components = components
 	d.Fault = nil
 	l.enter(&d, phase, margo.Pending)
 	return d, nil
+}
+
+// adopted is the manifest version that d is reported to have adopted, while the
+// manifest of version accepted is the accepted one (ST-12, ST-13). A revision
+// that was begun is the one which that manifest lists, whichever it came with
+// first; before, and while it is removed, the record says. It also does
+// where no manifest can be read, with accepted 0.
+func adopted(d *store.Deployment, accepted uint64) uint64 {
+	switch Phase(d.Phase) {
+	case Applying, Active, Failed:
+		return cmp.Or(accepted, d.Adopted)
+	}
+	return d.Adopted
 }
 
 // absent gives the record of a deployment that the manifest of version no
 // longer lists (DS-22).
 func (l *ledger) absent(before *store.Deployment, version uint64) (store.Deployment, error) {
 	d := *before
-	if Phase(d.Phase) == Removing {
-		return d, nil
-	}
 	phase, err := next(Phase(d.Phase), eventAbsent)
 	if err != nil {
 		return d, err
@@ -226,7 +335,7 @@ func (l *ledger) transition(id string, revision digest.Digest, e event, change f
 	after.Components = slices.Clone(before.Components)
 	switch e {
 	case eventGo, eventFails:
-		after.Adopted = after.Desired.Version // ST-14: applying begins, or was refused for good
+		after.Adopted = cmp.Or(l.version(), after.Desired.Version) // ST-14: applying begins, or was refused for good
 	case eventWorks:
 		works := after.Desired
 		after.Active = &works
@@ -289,7 +398,7 @@ func (l *ledger) current(id string, revision digest.Digest, removing bool) (stor
 // commit writes after in place of before, with the report of the difference.
 // The caller holds mu.
 func (l *ledger) commit(verb string, before, after *store.Deployment, artifacts map[digest.Digest][]byte) error {
-	reports, err := l.report(before, after)
+	reports, err := l.report(before, after, l.version())
 	if err != nil {
 		return err
 	}
@@ -318,8 +427,9 @@ func (l *ledger) keep() (runtime.Keep, error) {
 	return keep, err
 }
 
-// prune drops the artifacts that no revision needs. Nothing is accepted
-// meanwhile, since its documents would not be needed by anything yet.
+// prune drops the artifacts that no revision needs, nor a manifest that is being
+// taken. Nothing is accepted meanwhile, since its documents would not be needed
+// by anything yet.
 func (l *ledger) prune() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -345,13 +455,17 @@ func (l *ledger) unpruned() (bool, error) {
 	return n > 0, err
 }
 
-// needed is what the revisions of all deployments need.
+// needed is what the revisions of all deployments need, and the manifest that is
+// being taken.
 func (l *ledger) needed() (artifacts map[digest.Digest]bool, keep runtime.Keep, err error) {
 	deployments, err := l.store.Deployments()
 	if err != nil {
 		return nil, keep, err // a record that cannot be read may need any of them
 	}
-	artifacts = map[digest.Digest]bool{}
+	artifacts = maps.Clone(l.pinned)
+	if artifacts == nil {
+		artifacts = map[digest.Digest]bool{}
+	}
 	need := func(r *store.Revision) {
 		artifacts[r.Digest] = true
 		for _, s := range r.Staged {
@@ -400,32 +514,35 @@ func (l *ledger) enter(d *store.Deployment, p Phase, state margo.State) {
 	d.Components = components
 }
 
-// report builds the status report of a change, or none if the WFM would see no
-// difference (ST-01, ST-02).
-func (l *ledger) report(before, after *store.Deployment) ([]store.Report, error) {
-	body, err := l.status(after).Marshal()
+// report builds the status report of a change while the manifest of version is
+// the accepted one, or none if the WFM would see no difference (ST-01, ST-02).
+func (l *ledger) report(before, after *store.Deployment, version uint64) ([]store.Report, error) {
+	status := l.statusAt(after, version)
+	body, err := status.Marshal()
 	if err != nil {
 		return nil, fmt.Errorf("cannot build status report of deployment %s: %w", after.ID, err)
 	}
 	if before != nil && before.Phase != "" {
-		b := l.status(before)
+		b := l.statusAt(before, version)
 		// A newer version alone is not worth a report.
-		b.AdoptedVersion = after.Adopted
+		b.AdoptedVersion = status.AdoptedVersion
 		if former, err := b.Marshal(); err == nil && bytes.Equal(former, body) {
 			return nil, nil
 		}
 	}
-	state := l.status(after).State
-	final := state == margo.Failed || state == margo.Removed
+	final := status.State == margo.Failed || status.State == margo.Removed
 	return []store.Report{{Deployment: after.ID, Body: body, Final: final}}, nil
 }
 
 // status is what the WFM is told about d.
-func (l *ledger) status(d *store.Deployment) margo.Status {
+func (l *ledger) status(d *store.Deployment) margo.Status { return l.statusAt(d, l.version()) }
+
+// statusAt is status while the manifest of version is the accepted one.
+func (l *ledger) statusAt(d *store.Deployment, version uint64) margo.Status {
 	s := margo.Status{
 		DeploymentID:   d.ID,
 		DeviceID:       l.settings.Load().Device.ID,
-		AdoptedVersion: d.Adopted,
+		AdoptedVersion: adopted(d, version),
 		State:          Phase(d.Phase).State(),
 		Error:          wireFault(d.Fault),
 	}
@@ -442,10 +559,11 @@ func (l *ledger) status(d *store.Deployment) margo.Status {
 
 // announce tells people and listeners what became of a deployment.
 func (l *ledger) announce(d *store.Deployment) {
-	state := string(l.status(d).State)
+	status := l.status(d)
+	state := string(status.State)
 	e := control.Event{
 		Kind: control.DeploymentChanged, Deployment: d.ID, State: state,
-		Digest: d.Desired.Digest.String(), Version: d.Adopted,
+		Digest: d.Desired.Digest.String(), Version: status.AdoptedVersion,
 	}
 	attrs := []any{"deployment", d.ID, "state", state, "revision", d.Desired.Digest.String()}
 	if d.Fault == nil {

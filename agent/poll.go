@@ -53,7 +53,8 @@ type poller struct {
 	configured chan struct{}   // there are other settings
 	woken      chan struct{}   // the WFM may be in reach again
 
-	polls *pace.Polls // of run
+	polls   *pace.Polls // of run
+	wholeAt int64       // one more than the writes of the store when it was whole; of run as well
 
 	mu    sync.Mutex
 	state pollState
@@ -321,11 +322,13 @@ func (p *poller) fetch(ctx context.Context, scope string) error {
 	if !ok || held.Scope != scope {
 		held, etag = store.Manifest{}, ""
 	}
-	if !p.whole() {
+	whole := p.whole()
+	if !whole {
 		etag = "" // what was lost has to come again
 	}
 	m, err := p.wfm.Manifest(ctx, etag)
 	if errors.Is(err, wfm.ErrNotModified) {
+		p.ledger.settle()
 		return nil // DS-05
 	}
 	var answered *wfm.Error
@@ -338,18 +341,20 @@ func (p *poller) fetch(ctx context.Context, scope string) error {
 	if err != nil {
 		return refusal(err)
 	}
-	err = p.take(ctx, scope, held, m)
+	err = p.take(ctx, scope, held, m, whole)
 	if !errors.Is(err, wfm.ErrSuperseded) {
 		return refusal(err)
 	}
 	if again, againErr := p.wfm.Manifest(ctx, ""); againErr == nil && again.Digest != m.Digest {
-		err = p.take(ctx, scope, held, again)
+		err = p.take(ctx, scope, held, again, whole)
 	}
 	return refusal(err)
 }
 
-// take checks the version of a manifest, gets its documents and accepts both.
-func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m *wfm.Manifest) error {
+// take checks the version of a manifest, gets the documents that are missing
+// and accepts both. Unless the store is known to be whole, what it should have
+// is read.
+func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m *wfm.Manifest, whole bool) error {
 	same := m.Version == held.Version && m.Digest == held.Digest
 	switch {
 	case held.Version == 0, same: // the first one of this WFM, or the accepted one
@@ -358,60 +363,86 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 	case m.Version < held.Version:
 		return fmt.Errorf("%w: version %d is lower than the accepted %d [DS-06]", errRefused, m.Version, held.Version)
 	}
+	in := p.ledger.begin(m) // what is in the store stays there from now on
+	recorded := p.recorded(m)
 	var need []margo.DeploymentRef
 	for _, ref := range m.Deployments {
-		if _, err := p.store.Artifact(ref.Digest); err != nil {
+		if !p.stored(ref, whole && recorded[strings.ToLower(ref.ID)] == ref.Digest) {
 			need = append(need, ref)
 		}
 	}
-	if same && len(need) == 0 && p.recorded(held, m) {
+	// Without its ETag the manifest was lost from the database, unless the WFM gives none.
+	if same && len(need) == 0 && len(recorded) == len(m.Deployments) && (held.ETag != "" || m.ETag == "") {
+		p.ledger.settle()
 		return nil // DS-05; otherwise something was lost, and is filled in again
 	}
-	var documents map[digest.Digest][]byte
+	if len(m.Warnings) > 0 {
+		p.logger.Warn("the state manifest is accepted although it is not as it should be", "version", m.Version, "reason", m.Warnings.Error())
+	}
 	if len(need) > 0 {
-		var err error
-		if documents, err = p.wfm.Documents(ctx, m, need); err != nil {
+		if err := p.wfm.Documents(ctx, m, need, in.keep); err != nil {
+			if again, _ := wfm.Retry(err); again {
+				err = errors.Join(err, in.save()) // the next attempt goes on from there
+			}
 			return err
 		}
 	}
-	for d, body := range documents {
-		size := int64(len(body))
-		p.hub.send(control.Event{Kind: control.DocumentVerified, Digest: d.String(), Progress: &control.Progress{Done: size, Total: size}})
-	}
-	changed, err := p.ledger.accept(ctx, m, scope, documents)
+	changed, err := p.ledger.accept(ctx, m, scope, in)
 	p.accepted(changed)
 	return err
+}
+
+// stored says that the store has a document. That of a deployment which does
+// not change was read when it was worked on, and is not read again.
+func (p *poller) stored(ref margo.DeploymentRef, unchanged bool) bool {
+	if unchanged {
+		return p.store.HasArtifact(ref.Digest)
+	}
+	_, err := p.store.Artifact(ref.Digest)
+	return err == nil
 }
 
 // whole says that nothing which came with the accepted manifest is known to be
 // lost: every record can be read, and the document of every deployment that
 // failed for a reason of this device.
 func (p *poller) whole() bool {
+	writes := p.store.Writes()
+	if p.wholeAt == writes+1 {
+		return true // nothing was written since it was looked at
+	}
 	deployments, err := p.store.Deployments()
 	if err != nil {
 		return false
 	}
-	return !slices.ContainsFunc(deployments, func(d store.Deployment) bool {
+	whole := !slices.ContainsFunc(deployments, func(d store.Deployment) bool {
 		if Phase(d.Phase) != Failed || d.Fault == nil || d.Fault.Code != codeInternal {
 			return false
 		}
 		_, err := p.store.Artifact(d.Desired.Digest)
 		return err != nil
 	})
+	if whole {
+		p.wholeAt = writes + 1
+	}
+	return whole
 }
 
-// recorded says that the database holds the manifest and what it lists. Without
-// its ETag it was lost, unless the WFM gives none.
-func (p *poller) recorded(held store.Manifest, m *wfm.Manifest) bool {
-	if held.ETag == "" && m.ETag != "" {
-		return false
-	}
+// recorded gives the deployments of a manifest that the database holds as they
+// are listed, each with its revision.
+func (p *poller) recorded(m *wfm.Manifest) map[string]digest.Digest {
 	deployments, _ := p.store.Deployments() // what cannot be read is not recorded
-	return !slices.ContainsFunc(m.Deployments, func(ref margo.DeploymentRef) bool {
-		return !slices.ContainsFunc(deployments, func(d store.Deployment) bool {
-			return margo.SameID(d.ID, ref.ID) && d.Desired.Digest == ref.Digest
-		})
-	})
+	known := make(map[string]*store.Deployment, len(deployments))
+	for i := range deployments {
+		known[strings.ToLower(deployments[i].ID)] = &deployments[i]
+	}
+	recorded := make(map[string]digest.Digest, len(m.Deployments))
+	for _, ref := range m.Deployments {
+		id := strings.ToLower(ref.ID)
+		if d := known[id]; d != nil && holds(d, ref) {
+			recorded[id] = ref.Digest
+		}
+	}
+	return recorded
 }
 
 // refusal marks an error about the content that the WFM serves as errRefused,

@@ -352,15 +352,15 @@ func (r *reconciler) ensureActive(ctx context.Context, d *store.Deployment) erro
 // having worked before, also what merely stopped. The error is a *fault, ctx's,
 // or one of the device.
 func (r *reconciler) applyRevision(ctx context.Context, d *store.Deployment, rev *store.Revision, supervised bool, before func(i int) error) error {
-	doc, err := r.document(rev.Digest)
-	if err != nil {
-		return err
-	}
 	select {
 	case r.applying <- struct{}{}:
 		defer func() { <-r.applying }()
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+	doc, err := r.document(rev.Digest) // not before: a thousand that wait must not hold theirs
+	if err != nil {
+		return err
 	}
 	keep := map[string]bool{}
 	for _, s := range rev.Staged {

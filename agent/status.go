@@ -52,9 +52,10 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 }
 
 func (a *Agent) describe(d *store.Deployment, projects []runtime.ObservedProject) control.Deployment {
+	status := a.ledger.status(d)
 	c := control.Deployment{
-		ID: d.ID, Name: nameIn(a.o.Store, d.Desired.Digest), State: string(a.ledger.status(d).State), Phase: d.Phase,
-		Error: controlError(d.Fault), Digest: d.Desired.Digest.String(), Adopted: d.Adopted, Since: d.Since,
+		ID: d.ID, Name: nameIn(a.o.Store, d.Desired.Digest), State: string(status.State), Phase: d.Phase,
+		Error: controlError(d.Fault), Digest: d.Desired.Digest.String(), Adopted: status.AdoptedVersion, Since: d.Since,
 		Components: make([]control.Component, 0, len(d.Components)),
 	}
 	if d.Active != nil {

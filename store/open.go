@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -86,6 +87,7 @@ func open(path string, o Options) (*Store, error) {
 	s := &Store{
 		db:       db,
 		accepted: acceptedFile(filepath.Join(filepath.Dir(path), "accepted.json")),
+		incoming: &Incoming{filepath.Join(filepath.Dir(path), "incoming"), cmp.Or(o.IncomingBytes, defaultIncomingBytes)},
 		onCommit: o.OnCommit,
 	}
 	// A power cut between a commit and the file beside it leaves the file

@@ -17,6 +17,8 @@
 //	        └── <chunk number, 4 bytes>  at most 256 KiB of it
 //
 //	accepted.json                        Manifest without its ETag, beside the database
+//	incoming/                            what has come so far of large artifacts, beside it, too
+//	└── <algorithm-hex>                  the first bytes of one
 //
 // Numbers in keys are big-endian, records are JSON. Small records that change
 // often live in buckets of their own, away from the artifacts: bbolt rewrites a
@@ -31,6 +33,8 @@
 //     while nothing happens.
 //   - Artifacts are verified against their digest when they are written and
 //     when they are read.
+//   - What is incoming is neither verified nor synced; it can be dropped at any
+//     time. It is bounded in number and size, and readable by the owner alone.
 //   - Sequences of reports grow for the life of the database; a number is never
 //     used twice.
 //
@@ -71,12 +75,16 @@ type Options struct {
 	// verb of the call that made it, and before the call does anything else.
 	// It may read from the Store, but must not change it. Nil: nothing is called.
 	OnCommit func(verb string)
+	// IncomingBytes is how much the folder of incoming artifacts holds at most;
+	// 0: 128 MiB.
+	IncomingBytes int64
 }
 
 // Store is an open database. Its methods may be called concurrently.
 type Store struct {
 	db       *bolt.DB
 	accepted acceptedFile
+	incoming *Incoming
 	onCommit func(verb string)
 
 	// writing is held from the comparison with what is stored to the end of

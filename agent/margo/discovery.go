@@ -29,7 +29,9 @@ func ParseDiscoveryDocument(body []byte) (*DiscoveryDocument, error) {
 	)
 	if r.is(object, "ID-18", n) {
 		d.TrustDomain = r.text("ID-18", n.member("trustDomain"))
-		d.TrustBundleURI = r.url(n.member("trustBundleUri"))
+		if r.text("A-60", n.member("trustBundleUri")) != "" {
+			d.TrustBundleURI = r.url(n.member("trustBundleUri"))
+		}
 		if d.TrustBundleURI != "" && !isHTTPS(d.TrustBundleURI) {
 			r.refuse("ID-18", n.member("trustBundleUri"), "must be an absolute https URL without a user or fragment")
 		}

@@ -16,7 +16,7 @@ const (
 // Bounds of a state manifest.
 const (
 	MaxManifestBytes = 1 << 20
-	MaxDeployments   = 2048
+	MaxDeployments   = 4096
 )
 
 // Digest names bytes by their SHA-256; parsers of this package let only the
@@ -29,6 +29,9 @@ type StateManifest struct {
 	Version     uint64          `json:"manifestVersion"` // 1 ... 2^64-1, strictly increasing per client
 	Bundle      *Bundle         `json:"bundle"`
 	Deployments []DeploymentRef `json:"deployments"`
+
+	// Warnings is what is wrong with the document and was tolerated.
+	Warnings Errors `json:"-"`
 }
 
 // Bundle refers to the archive that holds every document of the manifest. It
@@ -37,7 +40,7 @@ type Bundle struct {
 	MediaType string `json:"mediaType"` // always BundleMediaType
 	Digest    Digest `json:"digest"`
 	SizeBytes uint64 `json:"sizeBytes,omitempty"` // advisory (DS-13); 0: not given
-	URL       string `json:"url"`                 // as written; checking it is the client's part
+	URL       string `json:"url"`                 // as written, or empty; checking it is the client's part
 }
 
 // DeploymentRef refers to one ApplicationDeployment document.
@@ -45,7 +48,7 @@ type DeploymentRef struct {
 	ID        string `json:"deploymentId"` // as the manifest spells it; compare with SameID
 	Digest    Digest `json:"digest"`
 	SizeBytes uint64 `json:"sizeBytes,omitempty"` // advisory (DS-13); 0: not given
-	URL       string `json:"url"`                 // as written; checking it is the client's part
+	URL       string `json:"url"`                 // as written, or empty; checking it is the client's part
 }
 
 // ParseStateManifest reads a state manifest. Members that it does not know are
@@ -64,6 +67,7 @@ func ParseStateManifest(body []byte) (*StateManifest, error) {
 	if err := r.refused.err(); err != nil {
 		return nil, fmt.Errorf("cannot accept state manifest: %w", err)
 	}
+	m.Warnings = r.tolerated
 	return m, nil
 }
 
@@ -97,15 +101,21 @@ func (r *reader) manifest(n node) *StateManifest {
 			return nil
 		}
 		m.Deployments = make([]DeploymentRef, 0, len(deployments.items))
-		seen := make(map[string]bool, len(deployments.items))
+		seen := make(map[string]Digest, len(deployments.items))
 		deployments.each(func(n node) {
 			ref := r.deploymentRef(n)
-			// One id is one deployment (DS-17), in whatever case (A-54).
+			// One id is one deployment (DS-17), in whatever case (A-54). The
+			// same said twice is one saying.
 			id := strings.ToLower(ref.ID)
-			if id != "" && seen[id] {
-				r.refuse("DS-17", n.member("deploymentId"), "occurs twice")
+			if before, known := seen[id]; known && id != "" {
+				if before == ref.Digest {
+					r.tolerate("DS-17", n.member("deploymentId"), "occurs twice, with the same digest")
+				} else {
+					r.refuse("DS-17", n.member("deploymentId"), "occurs twice, with different digests")
+				}
+				return
 			}
-			seen[id] = true
+			seen[id] = ref.Digest
 			m.Deployments = append(m.Deployments, ref)
 		})
 	}
@@ -173,8 +183,13 @@ func advisorySize(n node) uint64 {
 	return size
 }
 
-// url reads a URL without judging where it leads.
+// url reads a URL without judging where it leads. The client can do without
+// one: what it leads to is named by its digest.
 func (r *reader) url(n node) string {
+	if !n.given() || n.kind == text && n.literal == "" {
+		r.tolerate("A-60", n, "is missing, the path is made from the digest")
+		return ""
+	}
 	s := r.text("A-60", n)
 	if !isPrintable(s) {
 		r.refuse("A-60", n, "must be a URL of at most 2048 printable ASCII characters")

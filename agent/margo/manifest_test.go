@@ -111,6 +111,25 @@ func TestManifestIsReadTolerantlyWhereTheSpecificationAsksForIt(t *testing.T) {
 	}
 }
 
+func TestManifestIsAcceptedWithAWarningWhereNothingIsInDoubt(t *testing.T) {
+	for name, row := range map[string]struct{ body, requirement string }{
+		"an entry twice in different case": {manifestOf(entry(idA, digestA, ""), entry(strings.ToUpper(idA), digestA, "")), "DS-17"},
+		"a URL that is missing":            {manifestOf(strings.Replace(entry(idA, digestA, ""), "url", "uri", 1)), "A-60"},
+		"a URL that is null":               {manifestOf(strings.Replace(entry(idA, digestA, ""), `"/d"`, "null", 1)), "A-60"},
+		"a URL that is empty":              {manifestOf(strings.Replace(entry(idA, digestA, ""), `"/d"`, `""`, 1)), "A-60"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, err := margo.ParseStateManifest([]byte(row.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(m.Deployments) != 1 || !slices.Contains(requirements(m.Warnings), row.requirement) {
+				t.Errorf("%d deployments with warnings %v, want one and %s", len(m.Deployments), m.Warnings, row.requirement)
+			}
+		})
+	}
+}
+
 func TestManifestOutOfOrderIsRefusedAsAWhole(t *testing.T) {
 	long := strings.Repeat("x", 2049)
 	var many []string
@@ -135,13 +154,13 @@ func TestManifestOutOfOrderIsRefusedAsAWhole(t *testing.T) {
 		"a bundle without deployments":    {manifestOf(), "DS-15"},
 		"a bundle that is no object":      {`{"manifestVersion":1,"bundle":"x","deployments":[` + entry(idA, digestA, "") + `]}`, "A-08"},
 		"an id that is no UUID":           {manifestOf(entry("deployment-1", digestA, "")), "A-60"},
-		"an id twice in different case":   {manifestOf(entry(idA, digestA, ""), entry(strings.ToUpper(idA), digestA, "")), "DS-17"},
+		"an id with two digests":          {manifestOf(entry(idA, digestA, ""), entry(strings.ToUpper(idA), strings.Replace(digestA, "671a", "671b", 1), "")), "DS-17"},
 		"a digest with a space behind it": {manifestOf(entry(idA, digestA+" ", "")), "DS-23"},
 		"a digest one digit short":        {manifestOf(entry(idA, digestA[:len(digestA)-1], "")), "DS-23"},
 		"an algorithm in upper case":      {manifestOf(entry(idA, strings.Replace(digestA, "sha256", "SHA256", 1), "")), "DS-11"},
 		"a URL that is too long":          {manifestOf(strings.Replace(entry(idA, digestA, ""), "/d", "/"+long, 1)), "A-60"},
 		"a URL with a line break":         {manifestOf(strings.Replace(entry(idA, digestA, ""), "/d", `/\n`, 1)), "A-60"},
-		"a URL that is missing":           {manifestOf(strings.Replace(entry(idA, digestA, ""), "url", "uri", 1)), "A-60"},
+		"a URL that is a number":          {manifestOf(strings.Replace(entry(idA, digestA, ""), `"/d"`, "7", 1)), "A-60"},
 		"an entry that is no object":      {manifestOf("null"), "DS-17"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -232,4 +251,29 @@ func FuzzParseStateManifest(f *testing.F) {
 			t.Fatal(diff)
 		}
 	})
+}
+
+func TestDS11ADigestOfAnotherAlgorithmRefusesTheManifest(t *testing.T) {
+	for _, algorithm := range []string{"sha512", "sha384", "md5", "SHA256", "blake3"} {
+		body := manifestOf(entry(idA, digestA, ""), entry(idB, strings.Replace(digestA, "sha256", algorithm, 1), ""))
+		if _, err := margo.ParseStateManifest([]byte(body)); !slices.Contains(requirements(err), "DS-11") {
+			t.Errorf("%s: got %v", algorithm, err)
+		}
+	}
+}
+
+func TestDS23OnlyDigestsOfOneFormAreAccepted(t *testing.T) {
+	for _, d := range []string{"", digestA + "0", digestA[:70], strings.ToUpper(digestA), " " + digestA, digestA + "\n", "sha256:" + strings.Repeat("g", 64)} {
+		body := manifestOf(entry(idA, d, ""))
+		if _, err := margo.ParseStateManifest([]byte(body)); err == nil {
+			t.Errorf("%q is accepted", d)
+		}
+	}
+}
+
+func TestDS15AManifestOfNoDeploymentsIsAccepted(t *testing.T) {
+	m, err := margo.ParseStateManifest([]byte(manifestWith("1")))
+	if err != nil || m.Bundle != nil || len(m.Deployments) != 0 {
+		t.Errorf("%+v, %v", m, err)
+	}
 }

@@ -86,17 +86,25 @@ func contentEncoding(h http.Header) (string, error) {
 func readBody(r io.Reader, encoding string, limit int64) ([]byte, error) {
 	r = &limited{r, limit}
 	if encoding == "gzip" {
-		expanded, err := gzip.NewReader(r)
-		if err != nil {
-			return nil, decoding(err)
+		var err error
+		if r, err = expand(r, limit); err != nil {
+			return nil, err
 		}
-		r = &limited{expanded, limit}
 	}
 	var b bytes.Buffer
 	if _, err := b.ReadFrom(r); err != nil {
 		return nil, decoding(err)
 	}
 	return b.Bytes(), nil
+}
+
+// expand undoes gzip, up to limit bytes.
+func expand(r io.Reader, limit int64) (io.Reader, error) {
+	expanded, err := gzip.NewReader(r)
+	if err != nil {
+		return nil, decoding(err)
+	}
+	return &limited{expanded, limit}, nil
 }
 
 // decoding tells errors of the content from those of the connection.

@@ -2,99 +2,131 @@ package wfm
 
 import (
 	"archive/tar"
-	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/margo"
 )
 
-// unwrapBundle gives the archive with the wanted digest out of an answer. It is
-// compressed by itself, so that a Content-Encoding header may be about that
-// compression or about another one around it.
-func unwrapBundle(a *answer, want digest.Digest, limit int64) ([]byte, error) {
-	encoding, err := contentEncoding(a.header)
-	if err == nil && encoding == "gzip" {
-		if decoded, err := readBody(bytes.NewReader(a.body), encoding, limit); err == nil && digest.FromBytes(decoded) == want {
-			return decoded, nil
-		}
-	}
-	if digest.FromBytes(a.body) == want {
-		return a.body, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return nil, ErrDigestMismatch
-}
-
-// readBundle reads the documents out of a bundle whose digest has been checked.
-// It has to hold exactly those that the manifest refers to (DS-16); which file
-// is which is told by the digests, names mean nothing.
-func readBundle(archive []byte, refs []margo.DeploymentRef, limits Limits) (map[digest.Digest][]byte, error) {
+// readBundle reads the documents out of a bundle whose digest has been checked,
+// one at a time, and gives them to each, which must not keep the bytes. The
+// bundle has to hold exactly those that the manifest refers to (DS-16), which
+// is known at its end only; which file is which is told by the digests, names
+// mean nothing. An error of each ends it, and is returned as it is.
+func readBundle(archive io.Reader, refs []margo.DeploymentRef, limits Limits, each func(digest.Digest, []byte) error) error {
 	expected := make(map[digest.Digest]int, len(refs))
 	for _, ref := range refs {
 		expected[ref.Digest]++
 	}
-	distinct := len(expected)
-	expanded, err := gzip.NewReader(bytes.NewReader(archive))
+	missing := len(expected)
+	found := make(map[digest.Digest]bool, missing)
+	compressed := &counted{Reader: archive}
+	expanded, err := gzip.NewReader(compressed)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrBundle, err)
+		return fmt.Errorf("%w: %w", ErrBundle, err)
 	}
-	files := tar.NewReader(&limited{expanded, limits.Expanded})
-	documents := make(map[digest.Digest][]byte, len(refs))
+	files := tar.NewReader(&expansion{&limited{expanded, limits.Expanded}, compressed, limits.Ratio, 0})
+	var buffer []byte
 	for entries := 0; ; entries++ {
 		header, err := files.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			if len(documents) != distinct {
-				return nil, fmt.Errorf("%w: it holds %d of %d documents", ErrBundle, len(documents), distinct)
+			if missing > 0 {
+				return fmt.Errorf("%w: it holds %d of %d documents", ErrBundle, len(found), len(expected))
 			}
-			return documents, nil
+			return nil
 		case err != nil:
-			return nil, fmt.Errorf("%w: %w", ErrBundle, err)
+			return fmt.Errorf("%w: %w", ErrBundle, err)
 		case entries == limits.Entries:
-			return nil, fmt.Errorf("%w: %w: more than %d entries", ErrBundle, ErrTooLarge, limits.Entries)
+			return fmt.Errorf("%w: %w: more than %d entries", ErrBundle, ErrTooLarge, limits.Entries)
 		}
-		document, err := readEntry(files, header, limits.Document)
+		regular, err := checkEntry(header, limits)
+		if err == nil && regular {
+			buffer, err = readEntry(files, header.Size, buffer)
+		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: entry %.100q: %w", ErrBundle, header.Name, err)
+			return fmt.Errorf("%w: entry %.100q: %w", ErrBundle, header.Name, err)
 		}
-		if document == nil {
+		if !regular {
 			continue
 		}
-		d := digest.FromBytes(document)
+		d := digest.FromBytes(buffer)
 		if expected[d] == 0 {
-			return nil, fmt.Errorf("%w: entry %.100q is not a document of the manifest, or is one too many", ErrBundle, header.Name)
+			return fmt.Errorf("%w: entry %.100q is not a document of the manifest, or is one too many", ErrBundle, header.Name)
 		}
 		expected[d]--
-		documents[d] = document
+		if found[d] {
+			continue
+		}
+		found[d] = true
+		missing--
+		if err := each(d, buffer); err != nil {
+			return err
+		}
 	}
 }
 
-// readEntry returns the content of a file, and nil for what is passed over.
-func readEntry(r io.Reader, header *tar.Header, limit int64) ([]byte, error) {
-	if !filepath.IsLocal(filepath.FromSlash(header.Name)) && header.Typeflag != tar.TypeXGlobalHeader {
-		return nil, errors.New("the name leads out of the archive")
+// checkEntry says whether an entry is a file to read, or passed over.
+func checkEntry(header *tar.Header, limits Limits) (regular bool, err error) {
+	switch {
+	case header.Typeflag == tar.TypeXGlobalHeader:
+		return false, nil
+	case len(header.Name) > limits.Names:
+		return false, fmt.Errorf("%w: its name has more than %d bytes", ErrTooLarge, limits.Names)
+	case strings.Count(strings.Trim(header.Name, "/"), "/") > limits.Depth:
+		return false, fmt.Errorf("%w: it is more than %d folders deep", ErrTooLarge, limits.Depth)
+	case !filepath.IsLocal(filepath.FromSlash(header.Name)):
+		return false, errors.New("the name leads out of the archive")
+	case header.Typeflag == tar.TypeDir:
+		return false, nil
+	case header.Typeflag != tar.TypeReg:
+		return false, fmt.Errorf("is not a regular file (type %q)", header.Typeflag)
+	case header.Size > limits.Document:
+		return false, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limits.Document)
 	}
-	switch header.Typeflag {
-	case tar.TypeDir, tar.TypeXGlobalHeader:
-		return nil, nil
-	case tar.TypeReg:
-	default:
-		return nil, fmt.Errorf("is not a regular file (type %q)", header.Typeflag)
+	return true, nil
+}
+
+// readEntry reads a file into the buffer, or into a larger one.
+func readEntry(r io.Reader, size int64, buffer []byte) ([]byte, error) {
+	if int64(cap(buffer)) < size {
+		buffer = make([]byte, size)
 	}
-	if header.Size > limit {
-		return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)
+	buffer = buffer[:size]
+	_, err := io.ReadFull(r, buffer)
+	return buffer, err
+}
+
+// counted counts what was read.
+type counted struct {
+	io.Reader
+	n int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// expansion fails with ErrTooLarge where little expands to very much.
+type expansion struct {
+	io.Reader
+	compressed *counted
+	ratio      int64
+	n          int64
+}
+
+func (e *expansion) Read(p []byte) (int, error) {
+	n, err := e.Reader.Read(p)
+	if e.n += int64(n); e.n > freeRatio && e.n/e.ratio > e.compressed.n {
+		return n, fmt.Errorf("%w: it expands to more than %d times its size", ErrTooLarge, e.ratio)
 	}
-	document := make([]byte, header.Size)
-	if _, err := io.ReadFull(r, document); err != nil {
-		return nil, err
-	}
-	return document, nil
+	return n, err
 }

@@ -43,6 +43,14 @@ type Options struct {
 	// Timeout is how long the WFM may be silent, from the first attempt to
 	// connect to the last byte; 0: 30 s.
 	Timeout time.Duration
+	// Spool keeps what has come so far of a bundle, so that its transfer goes
+	// on where it broke off; nil: a temporary file of the system, which lasts
+	// for one call.
+	Spool Spool
+	// OtherOrigins authenticates servers other than the WFM to which URLs of a
+	// manifest lead; nil: the anchors of the system do. No certificate of this
+	// device is shown to them, whatever it says.
+	OtherOrigins *tls.Config
 }
 
 // Client speaks to one WFM. It is safe for concurrent use.
@@ -62,10 +70,15 @@ type Client struct {
 	statusPath    atomic.Int32           // statusPlural, statusSingular, or not known
 	acceptAny     atomic.Bool            // the WFM does not take our Accept
 
+	spool     Spool                     // nil: a temporary file
+	spooling  chan struct{}             // holds a token while a bundle is fetched
+	validator atomic.Pointer[validator] // of the bundle; nil: never heard
+	elsewhere *connections              // to servers other than the WFM
+
 	serverTime atomic.Int64 // Unix seconds, 0: never heard
 
 	// What is odd about a WFM is odd with every answer, and said once.
-	oddETag, oddContentType, oddOrigin, oddAccept sync.Once
+	oddETag, oddContentType, oddOrigin, oddURL, oddAccept sync.Once
 }
 
 // New makes a client; nothing is sent yet.
@@ -89,7 +102,7 @@ func New(o Options) (*Client, error) {
 	base.Host = strings.TrimSuffix(strings.ToLower(base.Host), ":443")
 	c := &Client{
 		base: base.JoinPath("/"), log: o.Logger, limits: o.Limits.withDefaults(), timeout: o.Timeout,
-		dialect: o.Dialect, authorization: o.Authorization,
+		dialect: o.Dialect, authorization: o.Authorization, spool: o.Spool, spooling: make(chan struct{}, 1),
 	}
 	if o.Dialect.Signed() {
 		c.sign = o.Sign
@@ -107,12 +120,16 @@ func New(o Options) (*Client, error) {
 		c.timeout = defaultTimeout
 	}
 	c.wire = &connections{tls: o.TLS, timeout: c.timeout, age: c.limits.ConnectionAge}
+	c.elsewhere = otherOrigins(base, o.OtherOrigins, c.timeout)
 	return c, nil
 }
 
 // CloseIdle gives up all connections: idle ones now, the others as soon as the
 // answer they carry has been read. For after the identity was reloaded (ID-13).
-func (c *Client) CloseIdle() { c.wire.retire() }
+func (c *Client) CloseIdle() {
+	c.wire.retire()
+	c.elsewhere.retire()
+}
 
 // ServerTime is the present as the authenticated WFM told it with its latest
 // answer of any kind; zero before the first. A device without a clock of its
@@ -131,15 +148,18 @@ func (c *Client) endpoint(path string) *url.URL { return c.base.JoinPath(path) }
 
 // request is one exchange with the WFM.
 type request struct {
-	op     string // for errors: "cannot <op>"
-	method string
-	url    *url.URL
-	header http.Header
-	body   []byte
-	limit  int64 // of the answer's body; 0: it is of no interest
-	raw    bool  // leave the answer's Content-Encoding in place
+	op       string // for errors: "cannot <op>"
+	method   string
+	url      *url.URL
+	header   http.Header
+	body     []byte
+	limit    int64 // of the answer's body; 0: it is of no interest
+	unsigned bool  // in all dialects
 
-	unsigned bool // in all dialects
+	// sink, if not nil, reads the body of a successful answer as it came;
+	// limit bounds the time for it.
+	sink    func(response *http.Response, body io.Reader) error
+	foreign bool // it goes to another server than the WFM: nothing of the device is shown
 }
 
 // answer is a successful one: 2xx, or 304 to a conditional request.
@@ -158,13 +178,19 @@ func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 	ctx, watch, stop := newWatch(ctx, c.timeout)
 	defer stop()
 
-	response, err := c.send(ctx, r)
+	send := c.send
+	if r.foreign {
+		send = c.sendElsewhere
+	}
+	response, err := send(ctx, r)
 	if err != nil {
 		return nil, &connectionError{r.op, cause(ctx, err)}
 	}
 	defer response.Body.Close()
 	watch.poke()
-	c.noteTime(response.Header)
+	if !r.foreign {
+		c.noteTime(response.Header)
+	}
 	body := watch.reader(response.Body)
 
 	switch status := response.StatusCode; {
@@ -177,10 +203,13 @@ func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 		return &answer{status: status, header: response.Header}, nil
 	}
 
-	encoding, err := contentEncoding(response.Header)
-	if r.raw {
-		encoding, err = "", nil
+	if r.sink != nil {
+		if err := r.sinkError(cause(ctx, r.sink(response, body))); err != nil {
+			return nil, err
+		}
+		return &answer{status: response.StatusCode, header: response.Header}, nil
 	}
+	encoding, err := contentEncoding(response.Header)
 	if err != nil {
 		return nil, fmt.Errorf("cannot %s: %w", r.op, err)
 	}
@@ -197,6 +226,18 @@ func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 		return nil, &connectionError{r.op, err}
 	}
 	return &answer{response.StatusCode, response.Header, content}, nil
+}
+
+// sinkError tells errors of the content, and of who takes it, from those of the
+// connection.
+func (r *request) sinkError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrTooLarge), errors.Is(err, errSpool), errors.Is(err, errRange):
+		return fmt.Errorf("cannot %s: %w", r.op, err)
+	}
+	return &connectionError{r.op, err}
 }
 
 func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
@@ -251,7 +292,9 @@ func (c *Client) refusal(r request, response *http.Response, body io.Reader) *Er
 		content, _ = readBody(body, encoding, maxProblem) // what cannot be read is not needed: the status decides
 	}
 	e.Problem = margo.ParseProblem(response.Header.Get("Content-Type"), e.Status, content)
-	e.meaning = c.meaning(e)
+	if !r.foreign {
+		e.meaning = c.meaning(e)
+	}
 	e.RetryAfter = retryAfter(response.Header, time.Now())
 	if response.Header.Get("Retry-After") == "" { // the header wins
 		e.RetryAfter = min(time.Duration(max(e.Problem.RetryAfterSeconds, 0))*time.Second, maxRetryAfter)

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -16,6 +17,7 @@ type connections struct {
 	tls     *tls.Config
 	timeout time.Duration // to connect
 	age     time.Duration
+	control func(network, address string, _ syscall.RawConn) error // of net.Dialer; nil: any address
 
 	mu      sync.Mutex
 	current *http.Transport
@@ -30,7 +32,7 @@ func (c *connections) transport() *http.Transport {
 		c.replace(nil)
 	}
 	if c.current == nil {
-		c.replace(newTransport(c.tls, c.timeout))
+		c.replace(newTransport(c.tls, c.timeout, c.control))
 	}
 	return c.current
 }
@@ -51,12 +53,12 @@ func (c *connections) replace(next *http.Transport) {
 	c.current, c.since = next, time.Now()
 }
 
-func newTransport(config *tls.Config, timeout time.Duration) *http.Transport {
+func newTransport(config *tls.Config, timeout time.Duration, control func(string, string, syscall.RawConn) error) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // ID-11, A-44
 	return &http.Transport{
 		Proxy:               nil, // one that is not transparent breaks mutual TLS
-		DialContext:         (&net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}).DialContext,
+		DialContext:         (&net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second, Control: control}).DialContext,
 		TLSClientConfig:     config,
 		TLSHandshakeTimeout: timeout,
 		Protocols:           protocols,

@@ -30,6 +30,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/yaronf/httpsign"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
@@ -443,7 +445,7 @@ func TestAUTH05ClientIDIsInAllPaths(t *testing.T) {
 			t.Error(err)
 		}
 		for _, need := range [][]margo.DeploymentRef{m.Deployments, m.Deployments[:1]} {
-			if _, err := c.Documents(t.Context(), m, need); err != nil {
+			if err := c.Documents(t.Context(), m, need, ignored); err != nil {
 				t.Error(err)
 			}
 		}
@@ -842,7 +844,13 @@ func TestAUTH07ComponentsAreThoseThatTheWFMWants(t *testing.T) {
 
 func TestAuthorizationIsForTheGatewayOnly(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
-	d := newTrust(t)
+	other := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" || r.TLS.PeerCertificates != nil {
+			t.Error("another origin was shown credentials")
+		}
+		http.NotFound(w, r)
+	}))
+	defer other.Close()
 	gateway := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS.PeerCertificates != nil {
 			t.Error("the device showed a certificate")
@@ -852,13 +860,14 @@ func TestAuthorizationIsForTheGatewayOnly(t *testing.T) {
 			return
 		}
 		f := newFleet(1, 10)
-		f.manifest.Deployments[0].URL = d.bystander(t) + f.manifest.Deployments[0].URL
+		f.manifest.Deployments[0].URL = other.URL + f.manifest.Deployments[0].URL
 		serveManifest(f.raw())(w, r)
 	}))
 	defer gateway.Close()
 	root := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: gateway.Certificate().Raw})
+	tls := must(identity.ServerTLS(identity.ServerOptions{Root: root}))
 	c, err := wfm.New(wfm.Options{
-		URL: gateway.URL, TLS: must(identity.ServerTLS(identity.ServerOptions{Root: root})),
+		URL: gateway.URL, TLS: tls, OtherOrigins: tls,
 		Authorization: identity.BasicFile(secret), Timeout: 10 * time.Second,
 	})
 	if err != nil {
@@ -877,7 +886,7 @@ func TestAuthorizationIsForTheGatewayOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Documents(t.Context(), m, m.Deployments); err == nil {
+	if err := c.Documents(t.Context(), m, m.Deployments, ignored); err == nil {
 		t.Error("a document of another origin was fetched")
 	}
 }
@@ -935,3 +944,6 @@ func TestManifestThatIsNotAcceptableIsAskedForWithoutAType(t *testing.T) {
 		t.Errorf("requests %q, error %v", got, err)
 	}
 }
+
+// ignored is for documents that a test does not look at.
+func ignored(digest.Digest, []byte) error { return nil }

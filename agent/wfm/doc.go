@@ -10,15 +10,19 @@
 //
 // # Invariants
 //
-//   - Nothing leaves for another origin than the configured one: URLs in a
-//     manifest that lead elsewhere are not used, redirects are errors, and no
-//     proxy is taken from the environment.
-//   - Documents are returned only when every one that was asked for has the
-//     digest that the manifest names, over the exact bytes after
-//     Content-Encoding was undone (DS-09, DS-10); never some of them. How they
-//     came, as a bundle or one by one, cannot be told from the result.
+//   - Credentials leave for the configured origin only. What a manifest refers
+//     to on another one is asked for without any, and not from addresses of the
+//     device itself (elsewhere.go); redirects are errors, and no proxy is taken
+//     from the environment.
+//   - A document is given to the caller only when it has the digest that the
+//     manifest names, over the exact bytes after Content-Encoding was undone
+//     (DS-09, DS-10), and out of a bundle only when that is right as a whole.
+//     How it came cannot be told from the result.
+//   - A bundle goes to a file, and its transfer on where it broke off, also
+//     after a restart: memory does not grow with it.
 //   - Every answer is bounded in size before and after decompression, and in
-//     time both between two bytes and as a whole.
+//     time both between two bytes and as a whole; a bundle also in how much it
+//     may expand, and in number, names and depth of its entries.
 //   - A connection is not used for longer than an hour, nor beyond CloseIdle
 //     (ID-12, ID-13).
 //   - What shows who the device is goes to the configured origin only:

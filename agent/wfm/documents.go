@@ -21,18 +21,29 @@ const (
 
 // Documents fetches deployment documents that the manifest refers to, as the
 // bundle or one by one, whichever moves less; what one way does not give, the
-// other is asked for once (DS-12). The result holds every document needed by
-// its digest, verified; or there is an error and no result.
-func (c *Client) Documents(ctx context.Context, m *Manifest, need []margo.DeploymentRef) (map[digest.Digest][]byte, error) {
-	f := &fetch{client: c, manifest: m.StateManifest, got: make(map[digest.Digest][]byte)}
+// other is asked for once (DS-12). Each one needed is given to keep as soon as
+// it is verified (AD-01), one at a time and once each; keep must not hold on to
+// the bytes. Those of a bundle are given only when it is right as a whole.
+//
+// nil says that all of them were given. With an error some may be missing; an
+// error of keep ends the fetch and is returned as it is.
+func (c *Client) Documents(
+	ctx context.Context, m *Manifest, need []margo.DeploymentRef, keep func(d digest.Digest, document []byte) error,
+) error {
+	f := &fetch{client: c, manifest: m.StateManifest, missing: make(map[digest.Digest]bool), keep: keep, spool: c.spool}
 	for _, ref := range need {
-		if _, known := f.got[ref.Digest]; !known {
-			f.got[ref.Digest] = nil
+		if !f.missing[ref.Digest] {
+			f.missing[ref.Digest] = true
 			f.need = append(f.need, ref)
 		}
 	}
 	if len(f.need) == 0 {
-		return f.got, nil
+		return nil
+	}
+	if f.spool == nil {
+		own := &scratch{}
+		defer func() { _ = own.Remove("") }() // it is gone either way
+		f.spool = own
 	}
 
 	ways := []func(context.Context) error{f.singles, f.bundle}
@@ -45,26 +56,31 @@ func (c *Client) Documents(ctx context.Context, m *Manifest, need []margo.Deploy
 	var before error
 	for _, way := range ways {
 		err := way(ctx)
+		var kept *keepError
 		switch {
+		case errors.As(err, &kept):
+			return kept.err
 		case err == nil && before != nil:
 			c.log.Warn("the WFM's documents could be had in one way only", "error", before)
-			return f.got, nil
+			return nil
 		case err == nil:
-			return f.got, nil
+			return nil
 		case before != nil:
-			return nil, fmt.Errorf("%w; and %w", before, err)
+			return fmt.Errorf("%w; and %w", before, err)
 		case !otherWayMayHelp(err):
-			return nil, err
+			return err
 		}
 		before = err
 	}
-	return nil, before
+	return before
 }
 
-// otherWayMayHelp reports whether it is the content that is wrong: a WFM that
-// cannot be reached, or refuses, will do so either way.
+// otherWayMayHelp reports whether it is the content that is wrong, or the room
+// for it: a WFM that cannot be reached, or refuses, will do so either way.
 func otherWayMayHelp(err error) bool {
-	for _, content := range []error{ErrSuperseded, ErrDigestMismatch, ErrTooLarge, ErrBundle, errEncoding, io.ErrUnexpectedEOF} {
+	for _, content := range []error{
+		ErrSuperseded, ErrDigestMismatch, ErrTooLarge, ErrBundle, errEncoding, errSpool, errRange, io.ErrUnexpectedEOF,
+	} {
 		if errors.Is(err, content) {
 			return true
 		}
@@ -77,11 +93,31 @@ type fetch struct {
 	client   *Client
 	manifest *margo.StateManifest
 	need     []margo.DeploymentRef
-	got      map[digest.Digest][]byte // nil: still missing
+	missing  map[digest.Digest]bool
+	keep     func(digest.Digest, []byte) error
+	spool    Spool
 
 	// template: URLs of the manifest are known not to work, those made from the
 	// base URL are.
-	template bool
+	template  bool
+	strangers int // other origins that failed
+}
+
+// keepError is an error of the caller's own.
+type keepError struct{ err error }
+
+func (e *keepError) Error() string { return e.err.Error() }
+
+// give gives a verified document to the caller, if it is still missing.
+func (f *fetch) give(d digest.Digest, document []byte) error {
+	if !f.missing[d] {
+		return nil
+	}
+	if err := f.keep(d, document); err != nil {
+		return &keepError{err}
+	}
+	delete(f.missing, d)
+	return nil
 }
 
 // bundleFirst weighs bytes and round trips. Sizes are hints: a wrong one makes
@@ -96,6 +132,9 @@ func (f *fetch) bundleFirst() bool {
 	bundle := f.manifest.Bundle.SizeBytes
 	if bundle == 0 {
 		bundle = weight(f.manifest.Deployments)
+	}
+	if came, err := f.spool.Size(f.manifest.Bundle.Digest); err == nil {
+		bundle -= min(bundle, uint64(came)) // it goes on from there
 	}
 	return bundle+roundTrip < weight(f.need)+uint64(len(f.need))*roundTrip
 }
@@ -116,104 +155,159 @@ func (f *fetch) singles(ctx context.Context) error {
 	limits := f.client.limits
 	var total int64
 	for _, ref := range f.need {
-		if f.got[ref.Digest] != nil {
+		if !f.missing[ref.Digest] {
 			continue
 		}
-		op := fmt.Sprintf("get document %s of deployment %s", ref.Digest, ref.ID)
 		path, err := f.client.documentPath(ref.ID, ref.Digest.String())
 		if err != nil {
-			return fmt.Errorf("cannot %s: %w", op, err)
+			return fmt.Errorf("cannot get document %s of deployment %s: %w", ref.Digest, ref.ID, err)
 		}
-		a, err := f.get(ctx, ref.URL, path, request{
-			op:     op,
+		r := request{
+			op:     fmt.Sprintf("get document %s of deployment %s", ref.Digest, ref.ID),
 			method: http.MethodGet,
 			header: http.Header{"Accept-Encoding": {"gzip"}},
 			limit:  limits.Document,
+		}
+		var document []byte
+		err = f.try(ctx, ref.URL, path, r, func(r request) error {
+			a, err := f.client.do(ctx, r)
+			if err != nil {
+				return err
+			}
+			if digest.FromBytes(a.body) != ref.Digest { // DS-09, DS-18
+				return fmt.Errorf("cannot %s: %w", r.op, ErrDigestMismatch)
+			}
+			document = a.body
+			return nil
 		})
 		if err != nil {
 			return err
 		}
-		if digest.FromBytes(a.body) != ref.Digest {
-			return fmt.Errorf("cannot %s: %w", op, ErrDigestMismatch)
+		if total += int64(len(document)); total > limits.Expanded {
+			return fmt.Errorf("cannot %s: %w: all documents together have more than %d bytes", r.op, ErrTooLarge, limits.Expanded)
 		}
-		if total += int64(len(a.body)); total > limits.Expanded {
-			return fmt.Errorf("cannot %s: %w: all documents together have more than %d bytes", op, ErrTooLarge, limits.Expanded)
+		if err := f.give(ref.Digest, document); err != nil {
+			return err
 		}
-		f.got[ref.Digest] = a.body
 	}
 	return nil
 }
 
+// bundle reads the bundle twice: what it holds is known at its end, and nothing
+// of it is used before (DS-16).
 func (f *fetch) bundle(ctx context.Context) error {
+	select {
+	case f.client.spooling <- struct{}{}:
+		defer func() { <-f.client.spooling }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	limits, ref := f.client.limits, f.manifest.Bundle
-	op := fmt.Sprintf("get bundle %s", ref.Digest)
 	path, err := f.client.bundlePath(ref.Digest.String())
 	if err != nil {
-		return fmt.Errorf("cannot %s: %w", op, err)
+		return fmt.Errorf("cannot get bundle %s: %w", ref.Digest, err)
 	}
-	a, err := f.get(ctx, ref.URL, path, request{
-		op:     op,
+	r := request{
+		op:     fmt.Sprintf("get bundle %s", ref.Digest),
 		method: http.MethodGet,
 		header: http.Header{"Accept-Encoding": {"identity"}},
 		limit:  limits.Bundle,
-		raw:    true,
+	}
+	p, err := openPart(f.spool, ref.Digest, limits.Bundle)
+	if err != nil {
+		return fmt.Errorf("cannot %s: %w", r.op, err)
+	}
+	err = f.try(ctx, ref.URL, path, r, func(r request) error {
+		return f.client.receive(ctx, r, p)
 	})
 	if err != nil {
 		return err
 	}
-	archive, err := unwrapBundle(a, ref.Digest, limits.Bundle)
-	if err != nil {
-		return fmt.Errorf("cannot %s: %w", op, err)
+	for _, each := range []func(digest.Digest, []byte) error{
+		func(digest.Digest, []byte) error { return ctx.Err() },
+		f.give,
+	} {
+		if err = f.read(p, each); err != nil {
+			break
+		}
 	}
-	documents, err := readBundle(archive, f.manifest.Deployments, limits)
-	if err != nil {
-		return fmt.Errorf("cannot use bundle %s: %w", ref.Digest, err)
+	if errors.Is(err, ErrBundle) {
+		err = errors.Join(fmt.Errorf("cannot use bundle %s: %w", ref.Digest, err), p.restart())
 	}
-	for _, ref := range f.need {
-		f.got[ref.Digest] = documents[ref.Digest]
-	}
-	return nil
+	return err
 }
 
-// get fetches an artifact from the URL that the manifest gives or, where that
+// read reads through the bundle in the spool.
+func (f *fetch) read(p *part, each func(digest.Digest, []byte) error) error {
+	archive, err := p.open()
+	if err != nil {
+		return err
+	}
+	defer archive.Close()
+	return readBundle(archive, f.manifest.Deployments, f.client.limits, each)
+}
+
+// try fetches an artifact from the URL that the manifest gives or, where that
 // leads nowhere, from the path that the interface defines below the base URL:
-// some servers are mounted under a prefix and do not say so in their URLs.
-func (f *fetch) get(ctx context.Context, written, path string, r request) (*answer, error) {
+// some servers are mounted under a prefix and do not say so in their URLs
+// some still write those of an earlier revision. get is called with the
+// request for one of them, and checks what comes.
+func (f *fetch) try(ctx context.Context, written, path string, r request, get func(request) error) error {
 	var urls []*url.URL
-	if u := f.resolve(written); u != nil && !f.template {
+	if u := f.resolve(written); u != nil {
 		urls = append(urls, u)
 	}
 	if u := f.client.endpoint(path); len(urls) == 0 || urls[0].String() != u.String() {
 		urls = append(urls, u)
 	}
-	var (
-		a   *answer
-		err error
-	)
+	var stranger error
 	for i, u := range urls {
-		r.url = u
-		a, err = f.client.do(ctx, r)
-		if err == nil {
-			f.template = f.template || i > 0
-			return a, nil
-		}
+		r.url, r.foreign = u, !f.client.sameOrigin(u)
+		err := get(r)
 		var refused *Error
-		if !errors.As(err, &refused) || refused.Status != http.StatusNotFound {
-			return nil, err
+		gone := errors.As(err, &refused) && (refused.Status == http.StatusNotFound || refused.Status == http.StatusGone)
+		switch {
+		case err == nil:
+			f.template = f.template || i > 0 && stranger == nil
+			return nil
+		case ctx.Err() != nil:
+			return err
+		case r.foreign:
+			f.strangers++
+			stranger = elsewhereError(u, err)
+			f.client.oddOrigin.Do(func() {
+				f.client.log.Warn("what the state manifest refers to cannot be had from another origin; the WFM is asked", "error", stranger)
+			})
+			continue
+		case gone:
+			err = fmt.Errorf("%w: %w", ErrSuperseded, refused)
+		case !otherWayMayHelp(err):
+			return err
 		}
-		err = fmt.Errorf("%w: %w", ErrSuperseded, refused)
+		if i == len(urls)-1 {
+			if stranger != nil {
+				return fmt.Errorf("%w (nor from elsewhere: %w)", err, stranger)
+			}
+			return err
+		}
 	}
-	return nil, err
+	return stranger // not reached: the last one is the WFM's
 }
 
-// resolve gives the URL that the manifest wrote, or nil where it leads away
-// from the WFM: the device shows its certificate there only.
+// resolve gives the URL that the manifest wrote, or nil where there is none
+// that can be used.
 func (f *fetch) resolve(written string) *url.URL {
+	if written == "" {
+		return nil
+	}
 	u, err := f.client.base.Parse(written)
-	if err != nil || !f.client.sameOrigin(u) {
-		f.client.oddOrigin.Do(func() {
-			f.client.log.Warn("the state manifest refers to another origin, which is not used", "url", written)
+	if err != nil || u.Scheme != "https" || u.User != nil || u.Opaque != "" || u.Hostname() == "" {
+		f.client.oddURL.Do(func() {
+			f.client.log.Warn("a URL of the state manifest cannot be used; its template is")
 		})
+		return nil
+	}
+	if own := f.client.sameOrigin(u); own && f.template || !own && f.strangers >= maxStrangers {
 		return nil
 	}
 	u.Fragment = ""

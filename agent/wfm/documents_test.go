@@ -27,12 +27,16 @@ func get(t *testing.T, c *wfm.Client, f *fleet, need ...int) (map[digest.Digest]
 			refs = append(refs, f.manifest.Deployments[i])
 		}
 	}
-	documents, err := c.Documents(t.Context(), &wfm.Manifest{StateManifest: &f.manifest}, refs)
-	if err != nil {
-		if documents != nil {
-			t.Error("documents together with an error")
+	documents := map[digest.Digest][]byte{}
+	err := c.Documents(t.Context(), &wfm.Manifest{StateManifest: &f.manifest}, refs, func(d digest.Digest, document []byte) error {
+		if digest.FromBytes(document) != d || documents[d] != nil {
+			t.Errorf("got a document that is not %s, or twice", d)
 		}
-		return nil, err
+		documents[d] = bytes.Clone(document)
+		return nil
+	})
+	if err != nil {
+		return documents, err
 	}
 	for _, ref := range refs {
 		if !bytes.Equal(documents[ref.Digest], f.documents[ref.ID]) {
@@ -45,7 +49,7 @@ func get(t *testing.T, c *wfm.Client, f *fleet, need ...int) (map[digest.Digest]
 	return documents, nil
 }
 
-func TestBundleOrSingleDocuments(t *testing.T) {
+func TestDS12BundleOrSingleDocuments(t *testing.T) {
 	d := newTrust(t)
 	s := d.serve(t, "one")
 	c := client(t, d.device(t), s.URL)
@@ -97,15 +101,18 @@ func TestNothingNeededIsNoRequest(t *testing.T) {
 	d := newTrust(t)
 	s := d.serve(t, "one")
 	c := client(t, d.device(t), s.URL)
-	documents, err := c.Documents(t.Context(), &wfm.Manifest{StateManifest: &margo.StateManifest{Version: 1}}, nil)
-	if err != nil || len(documents) != 0 || len(s.took()) != 0 {
-		t.Errorf("documents %v, error %v", documents, err)
+	err := c.Documents(t.Context(), &wfm.Manifest{StateManifest: &margo.StateManifest{Version: 1}}, nil, func(d digest.Digest, _ []byte) error {
+		t.Errorf("got document %s", d)
+		return nil
+	})
+	if err != nil || len(s.took()) != 0 {
+		t.Errorf("error %v", err)
 	}
 }
 
-// TestDocumentsSurviveABadBundle spoils the bundle in every way. The documents
+// TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed spoils the bundle in every way. The documents
 // one by one are good, and are what the device falls back on.
-func TestDocumentsSurviveABadBundle(t *testing.T) {
+func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 	d := newTrust(t)
 	s := d.serve(t, "one")
 	i := d.device(t)
@@ -125,37 +132,49 @@ func TestDocumentsSurviveABadBundle(t *testing.T) {
 	tests := map[string]struct {
 		bundle func(f *fleet) http.HandlerFunc
 		good   bool // the bundle suffices
+		again  bool // the rest of it was asked for
 	}{
-		"it is not there":           {served(serveProblem(404, `{"type":"https://docs.margo.org/specification/problem-types#invalid-bundle","title":"x","status":404}`)), false},
-		"it has another digest":     {served(serveBytes([]byte("something else"))), false},
-		"it was cut off":            {func(f *fleet) http.HandlerFunc { return serveTruncated(f.bundle) }, false},
-		"it is no gzip":             {func(f *fleet) http.HandlerFunc { f.pack([]byte("PK")); return serveBytes(f.bundle) }, false},
-		"it is no tar":              {func(f *fleet) http.HandlerFunc { f.pack(zip([]byte("PK"))); return serveBytes(f.bundle) }, false},
-		"it is larger than allowed": {served(serveBytes(make([]byte, 17<<20))), false},
-		"it expands beyond measure": {func(f *fleet) http.HandlerFunc { f.pack(zip(make([]byte, 33<<20))); return serveBytes(f.bundle) }, false},
-		"a document is missing":     {repacked(func(f *fleet) []file { return []file{doc(f, 0)} }), false},
-		"a file is one too many":    {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "README", content: []byte("hi")}, doc(f, 1)} }), false},
-		"a document is in it twice": {repacked(func(f *fleet) []file { return []file{doc(f, 0), doc(f, 1), doc(f, 1)} }), false},
-		"a document was changed":    {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "x", content: []byte("y")}} }), false},
-		"a document is too large":   {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "x", content: make([]byte, 300<<10)}} }), false},
+		"it is not there":           {served(serveProblem(404, `{"type":"https://docs.margo.org/specification/problem-types#invalid-bundle","title":"x","status":404}`)), false, false},
+		"it has another digest":     {served(serveBytes([]byte("something else"))), false, false},
+		"it was cut off":            {func(f *fleet) http.HandlerFunc { return serveTruncated(f.bundle[:len(f.bundle)-9]) }, false, true},
+		"it is announced as longer": {func(f *fleet) http.HandlerFunc { return serveTruncated(f.bundle) }, true, false},
+		"it is no gzip":             {func(f *fleet) http.HandlerFunc { f.pack([]byte("PK")); return serveBytes(f.bundle) }, false, false},
+		"it is no tar":              {func(f *fleet) http.HandlerFunc { f.pack(zip([]byte("PK"))); return serveBytes(f.bundle) }, false, false},
+		"it is larger than allowed": {served(serveBytes(make([]byte, 3<<20))), false, false},
+		"it expands beyond measure": {func(f *fleet) http.HandlerFunc { f.pack(zip(make([]byte, 5<<20))); return serveBytes(f.bundle) }, false, false},
+		"a document is missing":     {repacked(func(f *fleet) []file { return []file{doc(f, 0)} }), false, false},
+		"a file is one too many":    {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "README", content: []byte("hi")}, doc(f, 1)} }), false, false},
+		"a document is in it twice": {repacked(func(f *fleet) []file { return []file{doc(f, 0), doc(f, 1), doc(f, 1)} }), false, false},
+		"a document was changed":    {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "x", content: []byte("y")}} }), false, false},
+		"a document is too large":   {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "x", content: make([]byte, 300<<10)}} }), false, false},
 		"there is a symbolic link": {repacked(func(f *fleet) []file {
 			return []file{doc(f, 0), doc(f, 1), {name: "l", kind: tar.TypeSymlink, link: "/etc"}}
-		}), false},
-		"there is a device":  {repacked(func(f *fleet) []file { return []file{doc(f, 0), doc(f, 1), {name: "c", kind: tar.TypeChar}} }), false},
-		"a name is absolute": {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "/abs", content: doc(f, 1).content}} }), false},
-		"a name climbs":      {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "a/../../b", content: doc(f, 1).content}} }), false},
+		}), false, false},
+		"there is a device":  {repacked(func(f *fleet) []file { return []file{doc(f, 0), doc(f, 1), {name: "c", kind: tar.TypeChar}} }), false, false},
+		"a name is absolute": {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "/abs", content: doc(f, 1).content}} }), false, false},
+		"a name climbs":      {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "a/../../b", content: doc(f, 1).content}} }), false, false},
 		"there are too many entries": {repacked(func(f *fleet) []file {
 			return append(slices.Repeat([]file{{name: "d/", kind: tar.TypeDir}}, 10001), doc(f, 0), doc(f, 1))
-		}), false},
+		}), false, false},
 		"names mean nothing": {repacked(func(f *fleet) []file {
 			return []file{{name: "b.yaml", content: doc(f, 0).content}, {name: "a", content: doc(f, 1).content}}
-		}), true},
+		}), true, false},
 		"folders and pax headers": {repacked(func(f *fleet) []file {
 			return []file{{name: "pax", kind: tar.TypeXGlobalHeader}, {name: "./", kind: tar.TypeDir}, doc(f, 1), doc(f, 0)}
-		}), true},
-		"gzip around the gzip":           {func(f *fleet) http.HandlerFunc { return serveEncoded("gzip", zip(f.bundle)) }, true},
-		"its own gzip named as encoding": {func(f *fleet) http.HandlerFunc { return serveEncoded("gzip", f.bundle) }, true},
-		"some encoding that is not true": {func(f *fleet) http.HandlerFunc { return serveEncoded("br", f.bundle) }, true},
+		}), true, false},
+		"a name without end": {repacked(func(f *fleet) []file {
+			return []file{doc(f, 0), {name: strings.Repeat("x", 1025), content: doc(f, 1).content}}
+		}), false, false},
+		"a name of too many folders": {repacked(func(f *fleet) []file {
+			return []file{doc(f, 0), {name: strings.Repeat("d/", 17) + "x", content: doc(f, 1).content}}
+		}), false, false},
+		"it expands far too well": {repacked(func(f *fleet) []file {
+			files := []file{doc(f, 0), doc(f, 1)}
+			return append(files, slices.Repeat([]file{{name: strings.Repeat("d", 900), kind: tar.TypeDir}}, 3000)...)
+		}), false, false},
+		"gzip around the gzip":           {func(f *fleet) http.HandlerFunc { return serveEncoded("gzip", zip(f.bundle)) }, true, false},
+		"its own gzip named as encoding": {func(f *fleet) http.HandlerFunc { return serveEncoded("gzip", f.bundle) }, true, false},
+		"some encoding that is not true": {func(f *fleet) http.HandlerFunc { return serveEncoded("br", f.bundle) }, true, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -165,7 +184,7 @@ func TestDocumentsSurviveABadBundle(t *testing.T) {
 			s.handle(f.bundleRoute(), handler)
 			s.took()
 
-			c := client(t, i, s.URL)
+			c := client(t, i, s.URL, func(o *wfm.Options) { o.Limits = wfm.Limits{Bundle: 2 << 20, Expanded: 4 << 20} })
 			if _, err := get(t, c, f); err != nil {
 				t.Fatal(err)
 			}
@@ -173,6 +192,9 @@ func TestDocumentsSurviveABadBundle(t *testing.T) {
 			want := []string{f.bundleRoute(), f.documentRoute(0), f.documentRoute(1)}
 			if test.good {
 				want = want[:1]
+			}
+			if test.again {
+				want = append(want[:1:1], want...)
 			}
 			if !slices.Equal(took, want) {
 				t.Errorf("requests %q, want %q", took, want)
@@ -191,8 +213,8 @@ func TestDocumentsSurviveABadBundle(t *testing.T) {
 	}
 }
 
-// TestBundleSurvivesBadDocuments spoils single documents; the bundle is good.
-func TestBundleSurvivesBadDocuments(t *testing.T) {
+// TestDS18ABadDocumentIsTakenFromTheBundle spoils single documents; the bundle is good.
+func TestDS18ABadDocumentIsTakenFromTheBundle(t *testing.T) {
 	d := newTrust(t)
 	s := d.serve(t, "one")
 	c := client(t, d.device(t), s.URL)
@@ -239,7 +261,7 @@ func TestBundleSurvivesBadDocuments(t *testing.T) {
 	}
 }
 
-func TestDocumentsThatAreGoneAreSuperseded(t *testing.T) {
+func TestDS14DocumentsThatAreGoneAreSuperseded(t *testing.T) {
 	d := newTrust(t)
 	s := d.serve(t, "one")
 	c := client(t, d.device(t), s.URL)
@@ -285,7 +307,7 @@ func TestGivingUpIsNotRetryable(t *testing.T) {
 		cancel()
 		<-r.Context().Done()
 	})
-	_, err := client(t, d.device(t), s.URL).Documents(ctx, &wfm.Manifest{StateManifest: &f.manifest}, f.manifest.Deployments)
+	err := client(t, d.device(t), s.URL).Documents(ctx, &wfm.Manifest{StateManifest: &f.manifest}, f.manifest.Deployments, nil)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want context.Canceled", err)
 	}
@@ -294,8 +316,9 @@ func TestGivingUpIsNotRetryable(t *testing.T) {
 	}
 }
 
-// TestURLsOfTheManifest is about where documents are fetched from. The other
-// origins are real servers, and fail the test when connected to.
+// TestURLsOfTheManifest is about where documents are fetched from on the WFM.
+// What looks like another origin is a real server, and fails the test when
+// connected to.
 func TestURLsOfTheManifest(t *testing.T) {
 	d := newTrust(t)
 	i := d.device(t)
@@ -333,12 +356,6 @@ func TestURLsOfTheManifest(t *testing.T) {
 		"origin-relative, served at the origin": {
 			"/v1alpha2/margo", "", func(f *fleet, _ string) string { return path(f) }, []string{""}, true,
 		},
-		"another port of the host": {
-			"", "", func(f *fleet, _ string) string { return foreign + path(f) }, []string{""}, true,
-		},
-		"another host without scheme": {
-			"", "", func(f *fleet, _ string) string { return strings.TrimPrefix(foreign, "https:") + path(f) }, []string{""}, true,
-		},
 		"the own host as user name": {
 			"", "", func(f *fleet, own string) string {
 				return own + "@" + strings.TrimPrefix(foreign, "https://") + path(f)
@@ -354,6 +371,14 @@ func TestURLsOfTheManifest(t *testing.T) {
 		},
 		"a file": {
 			"", "", func(*fleet, string) string { return "file:///etc/passwd" }, []string{""}, true,
+		},
+		"none": {
+			"", "", func(*fleet, string) string { return "" }, []string{""}, true,
+		},
+		"of an earlier revision": {
+			"", "", func(f *fleet, _ string) string {
+				return strings.Replace(path(f), "/api/v1/", "/api/v1/clients/c-1/", 1)
+			}, []string{"legacy", ""}, true,
 		},
 		"no URL at all": {
 			"", "", func(*fleet, string) string { return "http://[::1" }, []string{""}, true,
@@ -379,8 +404,12 @@ func TestURLsOfTheManifest(t *testing.T) {
 			}
 			var want []string
 			for _, prefix := range test.want {
-				if prefix == "elsewhere" {
+				switch prefix {
+				case "elsewhere":
 					want = append(want, "GET /elsewhere")
+					continue
+				case "legacy":
+					want = append(want, "GET "+strings.Replace(path(f), "/api/v1/", "/api/v1/clients/c-1/", 1))
 					continue
 				}
 				want = append(want, "GET "+prefix+path(f))

@@ -5,6 +5,8 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -60,10 +62,14 @@ func FuzzReadBundle(f *testing.F) {
 			}
 			content = b.Bytes()
 		}
-		documents, err := readBundle(content, refs, limits)
+		documents := map[digest.Digest][]byte{}
+		err := readBundle(bytes.NewReader(content), refs, limits, func(d digest.Digest, document []byte) error {
+			documents[d] = bytes.Clone(document)
+			return nil
+		})
 		if err != nil {
-			if documents != nil {
-				t.Fatal("documents together with an error")
+			if !errors.Is(err, ErrBundle) {
+				t.Fatalf("%v is not ErrBundle", err)
 			}
 			return
 		}
@@ -120,6 +126,32 @@ func FuzzETag(f *testing.F) {
 		}
 		if got := received.Header.Values("If-None-Match"); len(got) != 1 || got[0] != strings.Trim(etag, " \t") {
 			t.Fatalf("%q arrives as %q", etag, got)
+		}
+	})
+}
+
+func FuzzContentRange(f *testing.F) {
+	for _, seed := range []string{
+		"", "bytes 0-0/1", "bytes 100-199/200", "bytes 100-199/*", "bytes */200", "bytes 5-4/9", "bytes 0-9/9", "items 0-1/2",
+		"bytes 0-9223372036854775807/*", "bytes 00-1/2", "bytes -1-2/3", " BYTES  0-1/2 ", "bytes 0-1", "bytes 0-1/2, 3-4/5",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		first, last, total, ok := parseContentRange(value)
+		if !ok {
+			return
+		}
+		if first < 0 || last < first || total >= 0 && total <= last || total < -1 {
+			t.Fatalf("%q: %d to %d of %d", value, first, last, total)
+		}
+		size := "*"
+		if total >= 0 {
+			size = fmt.Sprint(total)
+		}
+		again := fmt.Sprintf("bytes %d-%d/%s", first, last, size)
+		if f2, l2, t2, ok := parseContentRange(again); !ok || f2 != first || l2 != last || t2 != total {
+			t.Fatalf("%q and %q differ", value, again)
 		}
 	})
 }

@@ -22,6 +22,7 @@ type connection struct {
 	url    string
 	files  identity.Options
 	logger *slog.Logger
+	spool  wfm.Spool // for bundles; nil: a temporary file
 
 	mu       sync.Mutex
 	identity *identity.Identity
@@ -72,7 +73,7 @@ func (c *connection) load() (*wfm.Client, error) {
 	for _, w := range id.Warnings() {
 		c.logger.Warn("identity needs attention", "error", w, "mend", w.Mend())
 	}
-	client, err := wfm.New(wfm.Options{URL: c.url, TLS: id.TLS(), Logger: c.logger})
+	client, err := wfm.New(wfm.Options{URL: c.url, TLS: id.TLS(), Logger: c.logger, Spool: c.spool})
 	if err != nil {
 		return nil, err
 	}
@@ -98,12 +99,12 @@ func (c *connection) Manifest(ctx context.Context, etag string) (*wfm.Manifest, 
 }
 
 // Documents implements agent.WFM.
-func (c *connection) Documents(ctx context.Context, m *wfm.Manifest, need []margo.DeploymentRef) (map[digest.Digest][]byte, error) {
+func (c *connection) Documents(ctx context.Context, m *wfm.Manifest, need []margo.DeploymentRef, keep func(digest.Digest, []byte) error) error {
 	client, err := c.open()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return client.Documents(ctx, m, need)
+	return client.Documents(ctx, m, need, keep)
 }
 
 // PostStatus implements agent.WFM.

@@ -73,6 +73,8 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 
+	way := newConnection(cfg, logger)
+	way.spool = records.Incoming()
 	a := agent.New(agent.Options{
 		Settings: agent.Settings{
 			Device: device,
@@ -84,7 +86,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		Program: control.AgentStatus{
 			Version: build.Version(), Commit: build.Commit(), Flavour: build.Flavour, Started: time.Now().UTC(),
 		},
-		WFM:     newConnection(cfg, logger),
+		WFM:     way,
 		Store:   records,
 		Runtime: workloads.Engine,
 		Facts:   discover(cfg),

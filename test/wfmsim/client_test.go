@@ -38,6 +38,9 @@ func (r *rig) agentClient() *wfm.Client {
 	return client
 }
 
+// ignored takes documents that a test has no use for.
+func ignored(digest.Digest, []byte) error { return nil }
+
 func TestTheAgentsClientAndThisWFMUnderstandEachOther(t *testing.T) {
 	for name, change := range map[string]func(*wfmsim.Options){
 		"at the root":                        nil,
@@ -64,14 +67,16 @@ func TestTheAgentsClientAndThisWFMUnderstandEachOther(t *testing.T) {
 			}
 			// Once as a bundle, once one by one.
 			for n := range 2 {
-				documents, err := client.Documents(ctx, m, m.Deployments[n:])
-				if err != nil || len(documents) != 2-n {
-					t.Fatalf("got %d documents, %v", len(documents), err)
-				}
-				for d, body := range documents {
+				documents := 0
+				err := client.Documents(ctx, m, m.Deployments[n:], func(d digest.Digest, body []byte) error {
+					documents++
 					if digest.FromBytes(body) != d {
 						t.Errorf("document %s is another", d)
 					}
+					return nil
+				})
+				if err != nil || documents != 2-n {
+					t.Fatalf("got %d documents, %v", documents, err)
 				}
 			}
 			report, err := margo.Status{
@@ -87,7 +92,7 @@ func TestTheAgentsClientAndThisWFMUnderstandEachOther(t *testing.T) {
 
 			// What is superseded is known by the document alone: it is served on.
 			r.publish(one, "2.0.0")
-			if _, err := client.Documents(ctx, m, m.Deployments[:1]); err != nil {
+			if err := client.Documents(ctx, m, m.Deployments[:1], ignored); err != nil {
 				t.Errorf("an earlier revision: %v", err)
 			}
 			for _, endpoint := range []string{wfmsim.EndpointBundle, wfmsim.EndpointDocument} {
@@ -95,7 +100,7 @@ func TestTheAgentsClientAndThisWFMUnderstandEachOther(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, err := client.Documents(ctx, m, m.Deployments); !errors.Is(err, wfm.ErrSuperseded) {
+			if err := client.Documents(ctx, m, m.Deployments, ignored); !errors.Is(err, wfm.ErrSuperseded) {
 				t.Errorf("nothing available: %v", err)
 			}
 			r.wfm.Retire(deviceID)

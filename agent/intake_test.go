@@ -1,0 +1,418 @@
+package agent_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/margolite/margolite/agent"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/store"
+)
+
+// many makes documents for n deployments.
+func many(n int, revision string) map[string]string {
+	documents := make(map[string]string, n)
+	for i := range n {
+		id := fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i)
+		documents[id] = document(id, revision)
+	}
+	return documents
+}
+
+// took returns the documents that were fetched since the last call.
+func (f *fakeWFM) took() []digest.Digest {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fetched := f.fetched
+	f.fetched = nil
+	return fetched
+}
+
+func (s *site) deployment(id string) store.Deployment {
+	s.t.Helper()
+	d, err := s.store.Deployment(id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return d
+}
+
+// DS-19 to DS-21: of many deployments the one that changed is fetched and
+// written, the others are left as they are.
+func TestDS21OneOfManyChanges(t *testing.T) {
+	s := newSite(t)
+	s.gate.close(true)
+	documents := many(200, "1.0.0")
+	s.publish(1, documents)
+	s.eventually("all are staged", func() bool {
+		deployments, err := s.store.Deployments()
+		return err == nil && !slices.ContainsFunc(deployments, func(d store.Deployment) bool { return d.Phase != string(agent.Staged) })
+	})
+	s.quiet()
+	if n := len(s.wfm.took()); n != len(documents) {
+		t.Errorf("%d documents were fetched for the first manifest, want %d", n, len(documents))
+	}
+
+	var changed string
+	for changed = range documents {
+		break
+	}
+	before, err := s.store.Deployments()
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocked := s.runtime.block("fetch 2.0.0") // nothing but the poll writes
+	documents[changed] = document(changed, "2.0.0")
+	s.publish(2, documents)
+	<-blocked
+	if got, want := s.wfm.took(), []digest.Digest{digest.FromString(documents[changed])}; !slices.Equal(got, want) {
+		t.Errorf("fetched %v, want %v", got, want)
+	}
+	for _, was := range before {
+		now := s.deployment(was.ID)
+		if was.ID == changed {
+			if now.Desired.Version != 2 || now.Phase != string(agent.Fetched) {
+				t.Errorf("the changed one is %+v", now)
+			}
+		} else if now.Desired.Version != 1 || now.Phase != was.Phase || !now.Since.Equal(was.Since) {
+			t.Errorf("an unchanged one was written: %+v", now)
+		}
+	}
+	writes := s.store.Writes()
+	s.sync()
+	if n := s.store.Writes() - writes; n != 0 {
+		t.Errorf("%d writes for a manifest that is accepted", n)
+	}
+	s.publish(3, documents) // another version of the same
+	if n := s.store.Writes() - writes; n != 1 || len(s.wfm.took()) != 0 {
+		t.Errorf("%d writes for another version alone, want one", n)
+	}
+}
+
+// What is reported as adopted is what the device holds, though no record is
+// written for a version alone.
+func TestST13TheVersionAdoptedIsThatOfTheRevisionHeld(t *testing.T) {
+	s := newSite(t)
+	version := func() uint64 {
+		st, err := s.agent.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Deployments[0].Adopted
+	}
+	one, two, three := document(first, "1.0.0"), document(first, "2.0.0"), document(first, "3.0.0")
+	heard := []string{"pending@1", "installing@1", "installed@1"}
+	more := func(states ...string) {
+		t.Helper()
+		heard = append(heard, states...)
+		s.heard(first, heard...)
+	}
+	t.Run("ST-12 the first one", func(t *testing.T) {
+		s.publish(1, map[string]string{first: one})
+		s.heard(first, heard...)
+	})
+	t.Run("ST-13 a newer manifest with the same revision", func(t *testing.T) {
+		s.quiet()
+		s.publish(4, map[string]string{first: one})
+		if v := version(); v != 4 {
+			t.Errorf("version %d is shown, want 4", v)
+		}
+		s.stop()
+		s.start()
+		if v := version(); v != 4 {
+			t.Errorf("after a restart version %d is shown, want 4", v)
+		}
+		s.heard(first, heard...) // not worth a report
+	})
+	t.Run("ST-14 fetching does not advance it", func(t *testing.T) {
+		s.gate.close(true)
+		s.publish(5, map[string]string{first: two})
+		more("pending@4")
+		s.publish(6, map[string]string{first: two})
+		s.publish(7, map[string]string{first: three})
+		s.eventually("it is staged", func() bool { return s.deployment(first).Phase == string(agent.Staged) })
+		if v := version(); v != 4 {
+			t.Errorf("version %d is shown, want 4", v)
+		}
+	})
+	t.Run("ST-14 applying does", func(t *testing.T) {
+		s.publish(9, map[string]string{first: three})
+		s.gate.close(false)
+		s.runtime.poke()
+		more("installing@9", "installed@9")
+	})
+	t.Run("ST-14 a failure does", func(t *testing.T) {
+		s.runtime.fail("stage 4.0.0", "NotFound")
+		s.publish(10, map[string]string{first: document(first, "4.0.0")})
+		more("pending@9", "failed@10")
+		s.publish(11, map[string]string{first: document(first, "4.0.0")})
+		s.runtime.fail("", "")
+		s.publish(12, map[string]string{first: document(first, "5.0.0")})
+		more("pending@11", "installing@12", "installed@12")
+	})
+	t.Run("ST-13 a removal", func(t *testing.T) {
+		s.publish(13, map[string]string{first: document(first, "5.0.0")})
+		s.publish(15, nil)
+		more("removing@15", "removed@15")
+	})
+}
+
+// The WFM is told the version that a lost database was filled from again.
+func TestST15AfterALossTheVersionIsThatOfTheManifestRead(t *testing.T) {
+	s := newSite(t)
+	s.publish(3, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@3", "installing@3", "installed@3")
+	s.publish(5, map[string]string{first: document(first, "1.0.0")})
+	s.change(func(records *store.Store) {
+		if err := records.Commit("lose", store.Change{Forget: []string{first}}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	s.wfm.always200(true)
+	s.sync()
+	s.heard(first, "pending@3", "installing@3", "installed@3", "pending@5", "installing@5", "installed@5")
+}
+
+// large makes documents that do not fit into memory together.
+func large(n int) map[string]string {
+	documents := many(n, "1.0.0")
+	for id, d := range documents {
+		documents[id] = d + "\n#" + strings.Repeat("x", 200<<10)
+	}
+	return documents
+}
+
+// AD-01: documents that are in the store ahead of their manifest stay there
+// while it is being taken, whatever is pruned meanwhile; a restart, too, finds
+// a store that can go on.
+func TestAD01DocumentsAheadOfTheirManifestStay(t *testing.T) {
+	s := newSite(t)
+	begun, release := s.runtime.hold("apply 9.0.0")
+	s.publish(1, map[string]string{first: document(first, "9.0.0")})
+	<-begun
+	documents := large(10)
+	s.wfm.fail("after documents", errors.New("the line is cut"))
+	s.wfm.publish(2, documents)
+	if err := s.agent.Sync(t.Context()); err == nil {
+		t.Fatal("a manifest was accepted without its documents")
+	}
+	ahead := func() (n int) {
+		for _, d := range documents {
+			if s.store.HasArtifact(digest.FromString(d)) {
+				n++
+			}
+		}
+		return n
+	}
+	came := ahead()
+	if came == 0 || came == 10 {
+		t.Fatalf("%d of 10 documents are in the store, want some", came)
+	}
+	s.wfm.took()
+
+	pruned := s.runtime.count("prune")
+	release() // what was applied works now, and what nothing needs is pruned
+	s.eventually("something was pruned", func() bool { return s.runtime.count("prune") > pruned })
+	s.quiet()
+	if n := ahead(); n != came {
+		t.Errorf("%d documents are left of %d", n, came)
+	}
+	s.wfm.fail("", nil)
+	s.sync()
+	if n := len(s.wfm.took()); n != 10-came {
+		t.Errorf("%d documents were fetched, want the other %d", n, 10-came)
+	}
+	for id := range documents {
+		s.heard(id, "pending@2", "installing@2", "installed@2")
+	}
+}
+
+// What came of a manifest that is given up for another one is dropped.
+func TestDocumentsOfAManifestThatIsGivenUpAreDropped(t *testing.T) {
+	for name, next := range map[string]func(s *site){
+		"for another one":    func(s *site) { s.publish(3, map[string]string{first: document(first, "2.0.0")}) },
+		"for the former one": func(s *site) { s.publish(1, map[string]string{first: document(first, "1.0.0")}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.installed()
+			documents := large(10)
+			s.wfm.publish(2, documents)
+			s.wfm.fail("after documents", errors.New("the line is cut"))
+			if err := s.agent.Sync(t.Context()); err == nil {
+				t.Fatal("a manifest was accepted without its documents")
+			}
+			bundle := receive(t, s.store, "bundle")
+			s.wfm.fail("", nil)
+			next(s)
+			for id, d := range documents {
+				if s.store.HasArtifact(digest.FromString(d)) {
+					t.Errorf("the document of %s is still there", id)
+				}
+			}
+			if n, err := s.store.Incoming().Size(bundle); err != nil || n != 0 {
+				t.Errorf("%d bytes of the bundle are still there, %v", n, err)
+			}
+		})
+	}
+}
+
+// receive leaves something incoming.
+func receive(t *testing.T, records *store.Store, content string) digest.Digest {
+	t.Helper()
+	d := digest.FromString(content)
+	w, err := records.Incoming().Append(d)
+	if err == nil {
+		_, err = io.WriteString(w, content)
+		err = errors.Join(err, w.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// What an agent that was killed had no time to drop is dropped with the next
+// answer that nothing changed.
+func TestABundleOfAnAcceptedManifestIsDroppedAfterARestart(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	var bundle digest.Digest
+	s.change(func(records *store.Store) { bundle = receive(t, records, "bundle") })
+	s.sync()
+	if n, err := s.store.Incoming().Size(bundle); err != nil || n != 0 {
+		t.Errorf("%d bytes of the bundle are still there, %v", n, err)
+	}
+}
+
+// A stored document that rotted while nothing needed it is fetched again when
+// the WFM goes back to it.
+func TestDS09ARottenDocumentIsFetchedAgain(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.runtime.await(t, first+"-main 2.0.0")
+	s.quiet()
+	s.wfm.took()
+	gone := digest.FromString(document(first, "1.0.0"))
+	s.stop()
+	db, err := bolt.Open(s.database(), 0o600, &bolt.Options{NoFreelistSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		b, err := tx.Bucket([]byte("artifacts")).CreateBucketIfNotExists([]byte(gone))
+		if err != nil {
+			return err
+		}
+		return b.Put([]byte{0, 0, 0, 0}, []byte("rot"))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	s.publish(3, map[string]string{first: document(first, "1.0.0")})
+	s.runtime.await(t, first+"-main 1.0.0")
+	if got := s.wfm.took(); !slices.Equal(got, []digest.Digest{gone}) {
+		t.Errorf("fetched %v, want the rotten one", got)
+	}
+}
+
+// What came one by one before the line was cut does not come again.
+func TestDocumentsOfACutLineDoNotComeAgain(t *testing.T) {
+	s := newSite(t)
+	s.sync() // the first poll is over
+	documents := many(5, "1.0.0")
+	s.wfm.fail("after documents", &wfm.Error{Op: "get document", Status: http.StatusBadGateway, Problem: margo.ProblemDetail{Retryable: true}})
+	s.wfm.publish(1, documents)
+	if err := s.agent.Sync(t.Context()); err == nil {
+		t.Fatal("a manifest was accepted without its documents")
+	}
+	s.wfm.fail("", nil)
+	s.wfm.took()
+	s.sync()
+	if n := len(s.wfm.took()); n != 0 {
+		t.Errorf("%d documents were fetched again", n)
+	}
+	for id := range documents {
+		s.heard(id, "pending@1", "installing@1", "installed@1")
+	}
+}
+
+// What a manifest says of deployments, and what of that the device does.
+func TestDS17ADeploymentIsKnownByItsID(t *testing.T) {
+	s := newSite(t)
+	both := func(version uint64, a, b string) {
+		t.Helper()
+		s.publish(version, map[string]string{first: document(first, a), second: document(second, b)})
+	}
+	t.Run("DS-19 new ones are installed", func(t *testing.T) {
+		s.publish(1, map[string]string{first: document(first, "1.0.0")})
+		s.runtime.await(t, first+"-main 1.0.0")
+		both(2, "1.0.0", "1.0.0")
+		s.runtime.await(t, first+"-main 1.0.0", second+"-main 1.0.0")
+	})
+	t.Run("DS-20 changed ones are applied", func(t *testing.T) {
+		both(3, "2.0.0", "1.0.0")
+		s.runtime.await(t, first+"-main 2.0.0", second+"-main 1.0.0")
+	})
+	t.Run("DS-21 unchanged ones are kept", func(t *testing.T) {
+		if n := s.runtime.count("apply 1.0.0"); n != 2 {
+			t.Errorf("the former revision was applied %d times, want once each", n)
+		}
+	})
+	t.Run("DS-22 absent ones are removed", func(t *testing.T) {
+		s.publish(4, map[string]string{first: document(first, "2.0.0")})
+		s.runtime.await(t, first+"-main 2.0.0")
+	})
+	t.Run("DS-15 none are an answer, too", func(t *testing.T) {
+		s.publish(5, nil)
+		s.runtime.await(t)
+	})
+}
+
+// DS-08: the version survives a restart, and the loss of the database.
+func TestDS08TheVersionSurvives(t *testing.T) {
+	for name, lose := range map[string]bool{"a restart": false, "the loss of the database": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.publish(5, map[string]string{first: document(first, "1.0.0")})
+			s.heard(first, "pending@5", "installing@5", "installed@5")
+			s.stop()
+			if lose {
+				if err := os.Remove(s.database()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.wfm.publish(4, nil)
+			s.start()
+			if err := s.agent.Sync(t.Context()); err == nil {
+				t.Error("a lower version was accepted")
+			}
+			if got := s.runtime.running(); len(got) != 1 {
+				t.Errorf("%v runs", got)
+			}
+		})
+	}
+}
+
+// AD-02: a document of another deployment fails this one, and no other.
+func TestAD02ADocumentOfAnotherDeploymentIsNotApplied(t *testing.T) {
+	s := newSite(t)
+	s.publish(1, map[string]string{first: document(second, "1.0.0"), second: document(second, "1.0.0")})
+	s.heard(first, "pending@1", "failed@1")
+	s.heard(second, "pending@1", "installing@1", "installed@1")
+	if last := s.wfm.last(first); last.Error == nil || last.Error.Code != "INVALID_DOCUMENT" {
+		t.Errorf("error is %+v", last.Error)
+	}
+}

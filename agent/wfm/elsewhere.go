@@ -1,0 +1,93 @@
+package wfm
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// What a manifest refers to may lie on another server than the WFM, a store of
+// artifacts for example. The digests protect the content; what is to be
+// protected here is the device, and its network:
+//
+//   - Nothing of the device is shown: no certificate, no header with
+//     credentials, no signature, no cookie.
+//   - It is https, and the certificate has to be good by ordinary anchors. No
+//     proxy of the environment, no redirect.
+//   - The device does not talk to itself, nor to its link: what listens there
+//     trusts who is near. A WFM that is itself reached this way, on a desk, can
+//     refer to its neighbours. Private addresses are where plants keep their
+//     servers, and allowed.
+//   - Neither the content nor a reason goes to the WFM: it learns no more than
+//     that its template was asked, too.
+//   - Bounds are those of the WFM's answers, and after a few failures the
+//     template is used without asking elsewhere first.
+const maxStrangers = 3
+
+// errNear is an address that a manifest cannot make the device talk to.
+var errNear = errors.New("it is an address of the device itself or of its link")
+
+// otherOrigins makes the connections to servers that are not the WFM at base.
+func otherOrigins(base *url.URL, config *tls.Config, timeout time.Duration) *connections {
+	if config == nil {
+		config = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	config = config.Clone()
+	config.Certificates, config.GetClientCertificate = nil, nil
+	c := &connections{tls: config, timeout: timeout, age: maxConnectionAge}
+	if !isNear(base.Hostname()) {
+		c.control = func(_, address string, _ syscall.RawConn) error {
+			if at, err := netip.ParseAddrPort(address); err != nil || near(at.Addr()) {
+				return errNear
+			}
+			return nil
+		}
+	}
+	return c
+}
+
+// isNear says that a host is named such that it is on this device or its link.
+func isNear(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	at, err := netip.ParseAddr(host)
+	return err == nil && near(at)
+}
+
+func near(at netip.Addr) bool {
+	at = at.Unmap()
+	return at.IsLoopback() || at.IsLinkLocalUnicast() || at.IsMulticast() || at.IsUnspecified()
+}
+
+// sendElsewhere is send for a server that is not the WFM.
+func (c *Client) sendElsewhere(ctx context.Context, r request) (*http.Response, error) {
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	q.Header = http.Header{"User-Agent": {"margolite"}}
+	for _, name := range []string{"Accept-Encoding", "Range", "If-Range"} {
+		if value := r.header.Get(name); value != "" {
+			q.Header.Set(name, value)
+		}
+	}
+	return c.elsewhere.transport().RoundTrip(q)
+}
+
+// elsewhereError is the text of an error of another server: it must not be
+// taken for an answer of the WFM, whose words have consequences.
+func elsewhereError(u *url.URL, err error) error {
+	var refused *Error
+	if errors.As(err, &refused) {
+		return fmt.Errorf("%s answered %d %s", u.Host, refused.Status, http.StatusText(refused.Status))
+	}
+	return fmt.Errorf("%s: %v", u.Host, err)
+}

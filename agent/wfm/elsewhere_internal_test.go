@@ -1,0 +1,42 @@
+package wfm
+
+import (
+	"net/url"
+	"testing"
+	"time"
+)
+
+// A manifest cannot make the device ask what listens on itself, unless the WFM
+// is there as well.
+func TestOtherOriginsAreNotTheDeviceItself(t *testing.T) {
+	for address, near := range map[string]bool{
+		"127.0.0.1:443":          true,
+		"127.8.9.1:443":          true,
+		"[::1]:443":              true,
+		"[::ffff:127.0.0.1]:443": true,
+		"0.0.0.0:443":            true,
+		"[::]:443":               true,
+		"169.254.169.254:443":    true, // where clouds keep what a machine must not give away
+		"[fe80::1%eth0]:443":     true,
+		"224.0.0.251:443":        true,
+		"nonsense":               true,
+		"10.1.2.3:8443":          false,
+		"192.168.1.1:443":        false,
+		"[fd00::1]:443":          false,
+		"203.0.113.7:443":        false,
+	} {
+		for base, desk := range map[string]bool{
+			"https://wfm.example": false, "https://10.0.0.1": false,
+			"https://localhost:8443": true, "https://127.0.0.1": true, "https://[::1]:1": true,
+		} {
+			u, err := url.Parse(base)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := otherOrigins(u, nil, time.Second)
+			if refused := c.control != nil && c.control("tcp", address, nil) != nil; refused != (near && !desk) {
+				t.Errorf("%s with the WFM at %s: refused %t", address, base, refused)
+			}
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package wfm
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// Spool keeps what has come so far of an artifact, outside of memory, by the
+// digest that it is to have in the end. What it gives back need not be what was
+// written, after a power cut for example: the digest decides. One artifact is
+// used by one caller at a time.
+type Spool interface {
+	// Size is how many bytes there are of an artifact, 0 where there is nothing.
+	Size(d digest.Digest) (int64, error)
+	// Open reads them from the beginning.
+	Open(d digest.Digest) (io.ReadCloser, error)
+	// Append adds to them, or begins.
+	Append(d digest.Digest) (io.WriteCloser, error)
+	// Remove drops them; there may be none.
+	Remove(d digest.Digest) error
+}
+
+// errSpool says that what was received cannot be kept: the disk is full, or broken.
+var errSpool = errors.New("cannot keep what was received")
+
+// part is an artifact on its way into the spool.
+type part struct {
+	spool  Spool
+	digest digest.Digest
+	limit  int64     // of its size
+	size   int64     // of what is there
+	hash   hash.Hash // of what is there
+	buffer []byte
+
+	// encoded: the artifact is what these bytes expand to.
+	encoded bool
+}
+
+const copyBuffer = 32 << 10
+
+// openPart takes up what is there of an artifact, which is read once for that.
+func openPart(spool Spool, d digest.Digest, limit int64) (*part, error) {
+	p := &part{spool: spool, digest: d, limit: limit, hash: sha256.New(), buffer: make([]byte, copyBuffer)}
+	size, err := spool.Size(d)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errSpool, err)
+	}
+	if size == 0 {
+		return p, nil
+	}
+	p.size, err = p.read(p.hash)
+	if err != nil || p.size > limit {
+		return p, p.restart() // it is worth nothing
+	}
+	return p, nil
+}
+
+// read passes on all bytes that are there.
+func (p *part) read(to io.Writer) (int64, error) {
+	r, err := p.spool.Open(p.digest)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	return io.CopyBuffer(to, io.LimitReader(r, p.limit+1), p.buffer)
+}
+
+// restart drops what is there.
+func (p *part) restart() error {
+	p.size, p.encoded = 0, false
+	p.hash.Reset()
+	if err := p.spool.Remove(p.digest); err != nil {
+		return fmt.Errorf("%w: %w", errSpool, err)
+	}
+	return nil
+}
+
+// receive adds a body to what is there. Its errors are ErrTooLarge, errSpool
+// and those of the body.
+func (p *part) receive(body io.Reader) error {
+	w, err := p.spool.Append(p.digest)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errSpool, err)
+	}
+	_, err = io.CopyBuffer(spoolWriter{p, w}, struct{ io.Reader }{&limited{body, p.limit - p.size}}, p.buffer)
+	if closeErr := w.Close(); err == nil && closeErr != nil {
+		err = fmt.Errorf("%w: %w", errSpool, closeErr)
+	}
+	return err
+}
+
+// spoolWriter adds to a part and to its hash.
+type spoolWriter struct {
+	part *part
+	io.Writer
+}
+
+func (w spoolWriter) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	w.part.hash.Write(b[:n])
+	w.part.size += int64(n)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", errSpool, err)
+	}
+	return n, err
+}
+
+// matches says whether the artifact is there as a whole: its bytes as they came
+// or, where they are compressed, what they expand to.
+func (p *part) matches() bool {
+	p.encoded = false
+	if p.same() {
+		return true
+	}
+	r, err := p.spool.Open(p.digest)
+	if err != nil {
+		return false
+	}
+	defer r.Close()
+	expanded, err := expand(r, p.limit)
+	if err != nil {
+		return false
+	}
+	sum := sha256.New()
+	_, err = io.CopyBuffer(sum, struct{ io.Reader }{expanded}, p.buffer)
+	p.encoded = err == nil && digest.NewDigest(digest.SHA256, sum) == p.digest
+	return p.encoded
+}
+
+// same says whether the bytes that are there are the artifact.
+func (p *part) same() bool { return digest.NewDigest(digest.SHA256, p.hash) == p.digest }
+
+// open reads the artifact.
+func (p *part) open() (io.ReadCloser, error) {
+	r, err := p.spool.Open(p.digest)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errSpool, err)
+	}
+	if !p.encoded {
+		return r, nil
+	}
+	expanded, err := expand(r, p.limit)
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{expanded, r}, nil
+}
+
+// scratch is the Spool of a client that was given none: one file for one call,
+// which has lost its name already and goes when it is closed.
+type scratch struct{ file *os.File }
+
+func (s *scratch) Size(digest.Digest) (int64, error) {
+	if s.file == nil {
+		return 0, nil
+	}
+	info, err := s.file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+func (s *scratch) Open(digest.Digest) (io.ReadCloser, error) {
+	if s.file == nil {
+		return nil, fs.ErrNotExist
+	}
+	return io.NopCloser(io.NewSectionReader(s.file, 0, 1<<62)), nil
+}
+
+func (s *scratch) Append(d digest.Digest) (io.WriteCloser, error) {
+	if s.file == nil {
+		f, err := os.CreateTemp("", "margolite-")
+		if err != nil {
+			return nil, err
+		}
+		s.file = f
+		if err := os.Remove(f.Name()); err != nil {
+			return nil, err
+		}
+	}
+	size, err := s.Size(d)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		io.Writer
+		io.Closer
+	}{io.NewOffsetWriter(s.file, size), io.NopCloser(nil)}, nil
+}
+
+func (s *scratch) Remove(digest.Digest) error {
+	f := s.file
+	s.file = nil
+	if f == nil {
+		return nil
+	}
+	return f.Close()
+}

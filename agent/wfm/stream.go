@@ -1,0 +1,181 @@
+package wfm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// maxPieces bounds in how many requests one artifact comes: a connection that
+// breaks off, or a server that sends less than was asked for.
+const maxPieces = 32
+
+// errRange says that a part of an artifact came that does not follow the one before.
+var errRange = errors.New("the answer is not the part that was asked for")
+
+// errPieces says that an artifact comes in too many parts; what came is kept.
+var errPieces = errors.New("it comes in too many parts")
+
+// validator is the ETag under which a WFM serves an artifact, as it was heard last.
+type validator struct {
+	artifact digest.Digest
+	etag     string
+}
+
+// receive brings an artifact into the spool, from where the last attempt ended.
+// nil: it is there as a whole, and has its digest. With another error what came
+// stays for the next attempt, unless it is worth nothing.
+func (c *Client) receive(ctx context.Context, r request, p *part) error {
+	if p.size > 0 && p.matches() {
+		return nil // it was complete before a restart
+	}
+	for requests := 1; ; requests++ {
+		before := p.size
+		status, more, err := c.receivePiece(ctx, r, p)
+		grown, fresh := p.size > before, before == 0 || status == http.StatusOK
+		switch {
+		case err == nil && p.matches(), errors.Is(err, io.ErrUnexpectedEOF) && p.same(): // more was announced than there is
+			return nil
+		case err == nil && more && grown, errors.Is(err, io.ErrUnexpectedEOF) && grown && ctx.Err() == nil:
+			if requests < maxPieces {
+				continue
+			}
+			if err == nil {
+				err = errPieces
+			}
+			return &connectionError{r.op, err}
+		case err == nil && fresh:
+			return errors.Join(fmt.Errorf("cannot %s: %w", r.op, ErrDigestMismatch), p.restart())
+		case !fresh && unsatisfiable(err) && p.matches():
+			return nil
+		case err == nil, !fresh && errors.Is(err, errRange), !fresh && unsatisfiable(err):
+			// What was there before is not the beginning of it, or the server is confused.
+			if err := p.restart(); err != nil {
+				return fmt.Errorf("cannot %s: %w", r.op, err)
+			}
+		case errors.Is(err, ErrTooLarge), errors.Is(err, errSpool), errors.Is(err, errRange):
+			return errors.Join(err, p.restart())
+		default:
+			return err
+		}
+		if requests == maxPieces {
+			return &connectionError{r.op, errPieces}
+		}
+	}
+}
+
+// unsatisfiable says that there is nothing beyond what was asked from.
+func unsatisfiable(err error) bool {
+	var refused *Error
+	return errors.As(err, &refused) && refused.Status == http.StatusRequestedRangeNotSatisfiable
+}
+
+// receivePiece makes one request for what is missing. more: the server says
+// that there is more than it sent.
+func (c *Client) receivePiece(ctx context.Context, r request, p *part) (status int, more bool, err error) {
+	r.header = r.header.Clone()
+	if p.size > 0 {
+		r.header.Set("Range", "bytes="+strconv.FormatInt(p.size, 10)+"-")
+		if etag := c.validatorOf(p.digest); etag != "" {
+			r.header.Set("If-Range", etag)
+		}
+	}
+	r.sink = func(response *http.Response, body io.Reader) error {
+		status = response.StatusCode
+		if !r.foreign {
+			c.validator.Store(&validator{p.digest, response.Header.Get("ETag")})
+		}
+		switch status {
+		case http.StatusPartialContent:
+			first, last, total, ok := parseContentRange(response.Header.Get("Content-Range"))
+			if !ok || first != p.size {
+				return fmt.Errorf("%w: Content-Range %.100q", errRange, response.Header.Get("Content-Range"))
+			}
+			if total > p.limit {
+				return ErrTooLarge
+			}
+			more = total < 0 || last+1 < total
+		default: // all of it, from the start
+			if err := p.restart(); err != nil {
+				return err
+			}
+		}
+		if response.ContentLength > p.limit-p.size {
+			return ErrTooLarge
+		}
+		return p.receive(&paced{Reader: body, began: time.Now(), limits: c.limits, timeout: c.timeout})
+	}
+	_, err = c.do(ctx, r)
+	return status, more, err
+}
+
+// validatorOf is the ETag of an artifact, which is its digest unless the WFM
+// says otherwise; "" where it cannot be used for this: the digest decides alone.
+func (c *Client) validatorOf(d digest.Digest) string {
+	heard := c.validator.Load()
+	switch {
+	case heard == nil || heard.artifact != d:
+		return `"` + d.String() + `"`
+	case !strings.HasPrefix(heard.etag, `"`): // missing, weak or odd
+		return ""
+	}
+	return heard.etag
+}
+
+// parseContentRange reads the header of a partial answer; total is -1 where the
+// server does not know it.
+func parseContentRange(value string) (first, last, total int64, ok bool) {
+	unit, value, _ := strings.Cut(strings.TrimSpace(value), " ")
+	bounds, size, cut := strings.Cut(strings.TrimSpace(value), "/")
+	from, to, cutBounds := strings.Cut(bounds, "-")
+	if !strings.EqualFold(unit, "bytes") || !cut || !cutBounds {
+		return 0, 0, 0, false
+	}
+	if total = -1; size != "*" {
+		if total, ok = decimal(size); !ok {
+			return 0, 0, 0, false
+		}
+	}
+	first, okFirst := decimal(from)
+	last, okLast := decimal(to)
+	if !okFirst || !okLast || last < first || total >= 0 && last >= total {
+		return 0, 0, 0, false
+	}
+	return first, last, total, true
+}
+
+// decimal reads a number without sign.
+func decimal(s string) (int64, bool) {
+	if s == "" || strings.Trim(s, "0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil && n < 1<<62
+}
+
+// paced fails with errSlow as soon as a body has been slower than allowed, on
+// the average since it began: a server that drips must not hold the device up
+// for as long as the largest artifact may take.
+type paced struct {
+	io.Reader
+	began    time.Time
+	received int64
+	limits   Limits
+	timeout  time.Duration
+}
+
+func (p *paced) Read(b []byte) (int, error) {
+	n, err := p.Reader.Read(b)
+	p.received += int64(n)
+	if err == nil && time.Since(p.began) > p.limits.deadline(p.timeout, p.received) {
+		err = errSlow
+	}
+	return n, err
+}

@@ -1,0 +1,571 @@
+package wfm_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/store"
+)
+
+// incoming is a spool on disk.
+func incoming(t testing.TB, o store.Options) *store.Incoming {
+	t.Helper()
+	s, err := store.Open(filepath.Join(t.TempDir(), "margolite.db"), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s.Incoming()
+}
+
+func withSpool(s wfm.Spool) func(*wfm.Options) { return func(o *wfm.Options) { o.Spool = s } }
+
+// largeFleet has a bundle of some hundred KB that does not compress.
+func largeFleet() *fleet {
+	noise := mathrand.New(mathrand.NewPCG(1, 2))
+	f := newFleet(4, 10)
+	var files []file
+	for i := range f.manifest.Deployments {
+		ref := &f.manifest.Deployments[i]
+		body := make([]byte, 100<<10)
+		for j := range body {
+			body[j] = byte(noise.Uint32())
+		}
+		ref.Digest = digest.FromBytes(body)
+		ref.URL = "/api/v1/deployments/" + ref.ID + "/" + ref.Digest.String()
+		ref.SizeBytes = uint64(len(body))
+		f.documents[ref.ID] = body
+		files = append(files, file{name: ref.ID, content: body})
+	}
+	f.pack(archive(files...))
+	return f
+}
+
+// ranges is a server of one artifact that understands ranges, and spoils its
+// answers as a test tells it to: cut[i] is where the i-th one breaks off.
+type ranges struct {
+	content []byte
+	etag    string // "": its digest; "-": none
+	cut     []int
+	plain   bool // it does not understand ranges
+	piece   int  // sends no more at a time
+
+	asked []string // Range and If-Range of the requests
+}
+
+func (s *ranges) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.asked = append(s.asked, strings.TrimSpace(r.Header.Get("Range")+" "+r.Header.Get("If-Range")))
+	etag := s.etag
+	if etag == "" {
+		etag = `"` + digest.FromBytes(s.content).String() + `"`
+	}
+	if etag != "-" {
+		w.Header().Set("ETag", etag)
+	}
+	if s.plain {
+		r.Header.Del("Range")
+	}
+	var first int
+	if n, _ := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &first); n == 1 && s.piece > 0 && first+s.piece < len(s.content) {
+		r.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", first, first+s.piece-1))
+	}
+	var out http.ResponseWriter = w
+	if n := len(s.asked) - 1; n < len(s.cut) {
+		out = &cutWriter{w, s.cut[n]}
+	}
+	http.ServeContent(out, r, "", time.Time{}, bytes.NewReader(s.content))
+}
+
+// cutWriter sends no more than it should, though more was announced.
+type cutWriter struct {
+	http.ResponseWriter
+
+	left int
+}
+
+func (w *cutWriter) Write(p []byte) (int, error) {
+	if len(p) > w.left {
+		p = p[:w.left]
+	}
+	w.left -= len(p)
+	_, _ = w.ResponseWriter.Write(p)
+	if w.left == 0 {
+		_ = http.NewResponseController(w.ResponseWriter).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	return len(p), nil
+}
+
+// DS-25: what came of a bundle does not have to come again.
+func TestDS25ABundleGoesOnWhereItBrokeOff(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	i := d.device(t)
+	f := largeFleet()
+	own := `"` + f.manifest.Bundle.Digest.String() + `"`
+	other := slices.Clone(f.bundle)
+	other[1000]++
+	for name, test := range map[string]struct {
+		server ranges
+		before []byte   // in the spool
+		asked  []string // Range and If-Range
+	}{
+		"at once":                       {ranges{}, nil, []string{""}},
+		"cut twice":                     {ranges{cut: []int{100000, 50000}}, nil, []string{"", "bytes=100000- " + own, "bytes=150000- " + own}},
+		"a part from before a restart":  {ranges{}, f.bundle[:70000], []string{"bytes=70000- " + own}},
+		"all of it from before":         {ranges{}, f.bundle, nil},
+		"something else from before":    {ranges{}, other[:70000], []string{"bytes=70000- " + own, ""}},
+		"all of something else":         {ranges{}, other, []string{fmt.Sprintf("bytes=%d- %s", len(other), own), ""}},
+		"more than there is":            {ranges{}, append(slices.Clone(f.bundle), 1, 2), []string{fmt.Sprintf("bytes=%d- %s", len(f.bundle)+2, own), ""}},
+		"a server without ranges":       {ranges{plain: true}, f.bundle[:70000], []string{"bytes=70000- " + own}},
+		"a server with another ETag":    {ranges{etag: `"v1"`}, f.bundle[:70000], []string{"bytes=70000- " + own}},
+		"another ETag, cut":             {ranges{etag: `"v1"`, cut: []int{100000}}, nil, []string{"", `bytes=100000- "v1"`}},
+		"a weak ETag, cut":              {ranges{etag: `W/"v1"`, cut: []int{100000}}, nil, []string{"", "bytes=100000-"}},
+		"no ETag, cut":                  {ranges{etag: "-", cut: []int{100000}}, nil, []string{"", "bytes=100000-"}},
+		"a server that sends in pieces": {ranges{piece: 150000}, f.bundle[:50000], []string{"bytes=50000- " + own, "bytes=200000- " + own, "bytes=350000- " + own}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f.publish(s, "")
+			server := &test.server
+			server.content = f.bundle
+			s.handle(f.bundleRoute(), server.ServeHTTP)
+			spool := incoming(t, store.Options{})
+			if test.before != nil {
+				w := must(spool.Append(f.manifest.Bundle.Digest))
+				must(w.Write(test.before))
+				must(0, w.Close())
+			}
+			if _, err := get(t, client(t, i, s.URL, withSpool(spool)), f); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(server.asked, test.asked) {
+				t.Errorf("asked %q, want %q", server.asked, test.asked)
+			}
+			if n := must(spool.Size(f.manifest.Bundle.Digest)); n != int64(len(f.bundle)) {
+				t.Errorf("the spool holds %d bytes, want all %d for a second start", n, len(f.bundle))
+			}
+		})
+	}
+}
+
+// A process that ends in the middle, or a network that does, leaves what came.
+func TestDS25ABundleGoesOnAfterARestart(t *testing.T) {
+	d := newTrust(t)
+	i := d.device(t)
+	f := largeFleet()
+	spool := incoming(t, store.Options{})
+
+	down := d.serve(t, "one")
+	down.handle(f.bundleRoute(), func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", fmt.Sprint(len(f.bundle)))
+		_, _ = w.Write(f.bundle[:200000])
+		_ = http.NewResponseController(w).Flush()
+		connection, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			_ = connection.(*tls.Conn).NetConn().(*net.TCPConn).SetLinger(0) // a reset, not an end in good order
+			_ = connection.(*tls.Conn).NetConn().Close()
+		}
+	})
+	_, err := get(t, client(t, i, down.URL, withSpool(spool)), f)
+	if err == nil {
+		t.Fatal("a bundle that broke off was taken")
+	}
+	down.Close()
+	came := must(spool.Size(f.manifest.Bundle.Digest))
+	if came == 0 {
+		t.Skip("the reset overtook the bytes")
+	}
+
+	up := d.serve(t, "one")
+	server := &ranges{content: f.bundle}
+	up.handle(f.bundleRoute(), server.ServeHTTP)
+	if _, err := get(t, client(t, i, up.URL, withSpool(spool)), f); err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf(`bytes=%d- "%s"`, came, f.manifest.Bundle.Digest); !slices.Equal(server.asked, []string{want}) {
+		t.Errorf("asked %q, want %q", server.asked, want)
+	}
+}
+
+// DS-10: digests are over the bytes after Content-Encoding was undone, and over
+// no others.
+func TestDS10DigestsAreOverTheDecodedBytes(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	c := client(t, d.device(t), s.URL)
+	for name, test := range map[string]struct {
+		of   func(document []byte) []byte // what the manifest has the digest of
+		good bool
+	}{
+		"the document":        {func(document []byte) []byte { return document }, true},
+		"what was compressed": {zip, false},
+		"without the newline": {bytes.TrimSpace, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(1, 100)
+			f.manifest.Bundle = nil
+			ref := &f.manifest.Deployments[0]
+			document := f.documents[ref.ID]
+			ref.Digest = digest.FromBytes(test.of(document))
+			ref.URL = ""
+			s.handle(f.documentRoute(0), serveEncoded("gzip", zip(document)))
+			if _, err := get(t, c, f); (err == nil) != test.good || err != nil && !errors.Is(err, wfm.ErrDigestMismatch) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// DS-13: sizes choose the way, and decide nothing.
+func TestDS13SizesDecideNothing(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	c := client(t, d.device(t), s.URL)
+	for _, size := range []uint64{0, 1, 7, 1 << 20, 1 << 40, 1<<64 - 1} {
+		f := newFleet(3, 100)
+		f.manifest.Bundle.SizeBytes = size
+		for i := range f.manifest.Deployments {
+			f.manifest.Deployments[i].SizeBytes = size
+		}
+		f.publish(s, "")
+		for _, need := range [][]int{nil, {1}} {
+			if _, err := get(t, c, f, need...); err != nil {
+				t.Errorf("size %d: %v", size, err)
+			}
+		}
+	}
+}
+
+// zeros is an endless source.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// TestDS16ABadBundleLeavesNothing: nothing of it is given to the caller,
+// nothing stays on the disk, and the error says what is wrong.
+func TestDS16ABadBundleLeavesNothing(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	i := d.device(t)
+	bomb := func() []byte {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		must(io.CopyN(z, zeros{}, 20<<20))
+		must(0, z.Close())
+		return b.Bytes()
+	}
+	partial := func(header string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Range", header)
+			w.WriteHeader(http.StatusPartialContent)
+			_, _ = w.Write([]byte("x"))
+		}
+	}
+	endless := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(w, io.LimitReader(zeros{}, 1<<30))
+	}
+	for name, test := range map[string]struct {
+		serve func(f *fleet) http.HandlerFunc
+		is    error
+	}{
+		"a page with 200":    {func(*fleet) http.HandlerFunc { return serveBytes([]byte("<html>login</html>")) }, wfm.ErrDigestMismatch},
+		"nothing":            {func(*fleet) http.HandlerFunc { return serveBytes(nil) }, wfm.ErrDigestMismatch},
+		"no content":         {func(*fleet) http.HandlerFunc { return serveProblem(204, "") }, wfm.ErrDigestMismatch},
+		"a body without end": {func(*fleet) http.HandlerFunc { return endless }, wfm.ErrTooLarge},
+		"a length without end": {func(*fleet) http.HandlerFunc {
+			return func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "1099511627776") }
+		}, wfm.ErrTooLarge},
+		"a part not asked for":     {func(*fleet) http.HandlerFunc { return partial("bytes 10-10/11") }, nil},
+		"a part without its place": {func(*fleet) http.HandlerFunc { return partial("") }, nil},
+		"a part of too much":       {func(*fleet) http.HandlerFunc { return partial("bytes 0-0/1099511627776") }, wfm.ErrTooLarge},
+		"a gzip bomb":              {func(f *fleet) http.HandlerFunc { f.pack(bomb()); return serveBytes(f.bundle) }, wfm.ErrBundle},
+		"a bomb of a good name": {func(f *fleet) http.HandlerFunc {
+			f.pack(archive(file{name: "x", content: make([]byte, 8<<20)}))
+			return serveBytes(f.bundle)
+		}, wfm.ErrTooLarge},
+		"a hundred thousand entries": {func(f *fleet) http.HandlerFunc {
+			f.pack(archive(slices.Repeat([]file{{name: "d/", kind: tar.TypeDir}}, 100_000)...))
+			return serveBytes(f.bundle)
+		}, wfm.ErrTooLarge},
+		"good files, then a link": {func(f *fleet) http.HandlerFunc {
+			files := []file{}
+			for id, content := range f.documents {
+				files = append(files, file{name: id, content: content})
+			}
+			f.pack(archive(append(files, file{name: "l", kind: tar.TypeLink, link: "/etc/passwd"})...))
+			return serveBytes(f.bundle)
+		}, wfm.ErrBundle},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(3, 100)
+			handler := test.serve(f)
+			s.handle(f.bundleRoute(), handler)
+			spool := incoming(t, store.Options{})
+			c := client(t, i, s.URL, withSpool(spool), func(o *wfm.Options) {
+				o.Limits = wfm.Limits{Bundle: 1 << 20, Expanded: 64 << 20}
+			})
+			documents, err := get(t, c, f)
+			if err == nil || test.is != nil && !errors.Is(err, test.is) || len(documents) != 0 {
+				t.Errorf("%d documents, error %v, want %v", len(documents), err, test.is)
+			}
+			if n := must(spool.Size(f.manifest.Bundle.Digest)); n != 0 {
+				t.Errorf("%d bytes stay in the spool", n)
+			}
+		})
+	}
+}
+
+func TestABundleThatExpandsTooWellIsRefused(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	i := d.device(t)
+	f := newFleet(30, 200<<10) // of one letter
+	f.publish(s, "")
+	c := client(t, i, s.URL)
+	if _, err := get(t, c, f); err != nil {
+		t.Fatal(err)
+	}
+	if took := s.took(); len(took) != 31 {
+		t.Errorf("%d requests, want the bundle and then each document", len(took))
+	}
+	c = client(t, i, s.URL, func(o *wfm.Options) { o.Limits.Ratio = 10000 })
+	if _, err := get(t, c, f); err != nil {
+		t.Fatal(err)
+	}
+	if took := s.took(); len(took) != 1 {
+		t.Errorf("%d requests, want the bundle", len(took))
+	}
+}
+
+// A server that drips does not hold the device up; what came is kept.
+func TestABundleThatDripsIsGivenUp(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	f := largeFleet()
+	s.handle(f.bundleRoute(), func(w http.ResponseWriter, r *http.Request) {
+		for n := 0; r.Context().Err() == nil && n < len(f.bundle); n++ {
+			_, _ = w.Write(f.bundle[n : n+1])
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-r.Context().Done():
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	})
+	spool := incoming(t, store.Options{})
+	_, err := get(t, client(t, d.device(t), s.URL, withSpool(spool), func(o *wfm.Options) {
+		o.Timeout = 300 * time.Millisecond
+		o.Limits.Speed = 64 << 10
+	}), f)
+	if retry, _ := wfm.Retry(err); !retry || !strings.Contains(err.Error(), "too long") {
+		t.Errorf("error %v, want one that can be tried again", err)
+	}
+	if must(spool.Size(f.manifest.Bundle.Digest)) == 0 {
+		t.Error("nothing of it was kept")
+	}
+}
+
+// A disk without room for the bundle has some for the documents.
+func TestAFullSpoolIsNoEnd(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	f := largeFleet()
+	f.publish(s, "")
+	spool := incoming(t, store.Options{IncomingBytes: 100000})
+	if _, err := get(t, client(t, d.device(t), s.URL, withSpool(spool)), f); err != nil {
+		t.Fatal(err)
+	}
+	if n := must(spool.Size(f.manifest.Bundle.Digest)); n != 0 {
+		t.Errorf("%d bytes stay in the spool", n)
+	}
+}
+
+func TestAnErrorOfTheCallerEndsTheFetch(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	f := newFleet(10, 100)
+	f.publish(s, "")
+	c := client(t, d.device(t), s.URL)
+	full := errors.New("no room")
+	for name, need := range map[string][]margo.DeploymentRef{"bundle": f.manifest.Deployments, "one": f.manifest.Deployments[:1]} {
+		s.took()
+		calls := 0
+		err := c.Documents(t.Context(), &wfm.Manifest{StateManifest: &f.manifest}, need, func(digest.Digest, []byte) error {
+			calls++
+			return full
+		})
+		if err != full || calls != 1 || len(s.took()) != 1 {
+			t.Errorf("%s: error %v after %d calls", name, err, calls)
+		}
+	}
+}
+
+// stranger is a server of ordinary TLS that is not the WFM. It fails the test
+// when it is shown anything of the device.
+type stranger struct {
+	*httptest.Server
+	anchors  *x509.CertPool
+	requests []string
+	handler  http.Handler
+}
+
+func newStranger(t *testing.T) *stranger {
+	t.Helper()
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
+	s := &stranger{anchors: x509.NewCertPool(), handler: http.NotFoundHandler()}
+	s.anchors.AddCert(must(x509.ParseCertificate(der)))
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.requests = append(s.requests, r.URL.Path)
+		if len(r.TLS.PeerCertificates) > 0 {
+			t.Error("another origin was shown a certificate")
+		}
+		for name := range r.Header {
+			if !slices.Contains([]string{"User-Agent", "Accept-Encoding", "Range", "If-Range"}, name) {
+				t.Errorf("another origin was sent %s", name)
+			}
+		}
+		w.Header().Set("Date", "Fri, 01 May 2020 12:00:00 GMT")
+		s.handler.ServeHTTP(w, r)
+	}))
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, ClientAuth: tls.RequestClientCert}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// What lies on another origin is fetched without credentials; what it does not
+// give comes from the WFM.
+func TestDS09OtherOriginsAreAskedWithoutCredentials(t *testing.T) {
+	d := newTrust(t)
+	i := d.device(t)
+	for name, test := range map[string]struct {
+		answer    func(f *fleet) http.HandlerFunc // to every request
+		unknown   bool                            // its certificate is
+		elsewhere int                             // requests there
+		own       int                             // requests to the WFM
+	}{
+		"good":                  {answer: nil, elsewhere: 1},
+		"not there":             {answer: func(*fleet) http.HandlerFunc { return http.NotFound }, elsewhere: 1, own: 1},
+		"something else":        {answer: func(*fleet) http.HandlerFunc { return serveBytes([]byte("x")) }, elsewhere: 1, own: 1},
+		"a redirect":            {answer: func(*fleet) http.HandlerFunc { return redirect("/other") }, elsewhere: 1, own: 1},
+		"busy for a day":        {answer: func(*fleet) http.HandlerFunc { return serveProblem(503, "", "Retry-After", "86400") }, elsewhere: 1, own: 1},
+		"not to be trusted":     {answer: nil, unknown: true, own: 1},
+		"larger than allowed":   {answer: func(*fleet) http.HandlerFunc { return serveBytes(make([]byte, 2<<20)) }, elsewhere: 1, own: 1},
+		"cut off and unhelpful": {answer: func(f *fleet) http.HandlerFunc { return serveTruncated(f.bundle[:50]) }, elsewhere: -1, own: 1},
+	} {
+		for _, kind := range []string{"bundle", "document"} {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				s := d.serve(t, "one")
+				other := newStranger(t)
+				f := newFleet(10, 100)
+				f.publish(s, "")
+				need := []int{2}
+				f.manifest.Deployments[2].URL = other.URL + "/store/document"
+				f.manifest.Bundle.URL = other.URL + "/store/bundle"
+				if kind == "bundle" {
+					need = nil
+				}
+				mux := http.NewServeMux()
+				mux.Handle("/store/bundle", serveBytes(f.bundle))
+				mux.Handle("/store/document", serveBytes(f.documents[f.manifest.Deployments[2].ID]))
+				other.handler = mux
+				if test.answer != nil {
+					other.handler = test.answer(f)
+				}
+				c := client(t, i, s.URL, func(o *wfm.Options) {
+					o.OtherOrigins = &tls.Config{RootCAs: other.anchors, Certificates: []tls.Certificate{{Certificate: [][]byte{{1}}}}}
+					if test.unknown {
+						o.OtherOrigins = nil
+					}
+					o.Limits.Bundle = 1 << 20
+				})
+				if _, err := get(t, c, f, need...); err != nil {
+					t.Fatal(err)
+				}
+				if got := len(other.requests); got != test.elsewhere && test.elsewhere >= 0 {
+					t.Errorf("%d requests elsewhere, want %d", got, test.elsewhere)
+				}
+				if took := s.took(); len(took) != test.own {
+					t.Errorf("requests to the WFM %q, want %d", took, test.own)
+				}
+				if at := c.ServerTime(); at.Year() == 2020 {
+					t.Error("another origin told the time")
+				}
+			})
+		}
+	}
+}
+
+// A manifest cannot make the device wait for one server after the other.
+func TestOtherOriginsAreBounded(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	i := d.device(t)
+	other := newStranger(t)
+	f := newFleet(8, 100)
+	f.publish(s, "")
+	f.manifest.Bundle = nil
+	for j := range f.manifest.Deployments {
+		f.manifest.Deployments[j].URL = other.URL + "/x"
+	}
+	trusting := func(o *wfm.Options) { o.OtherOrigins = &tls.Config{RootCAs: other.anchors} }
+	if _, err := get(t, client(t, i, s.URL, trusting), f); err != nil {
+		t.Fatal(err)
+	}
+	if len(other.requests) != 3 {
+		t.Errorf("%d requests elsewhere, want 3", len(other.requests))
+	}
+}
+
+// The file of a client without a spool has no name, and ends with the call.
+func TestWithoutASpoolNothingIsLeft(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	f := largeFleet()
+	f.publish(s, "")
+	server := &ranges{content: f.bundle, cut: []int{100000}}
+	s.handle(f.bundleRoute(), func(w http.ResponseWriter, r *http.Request) {
+		if left := must(os.ReadDir(os.Getenv("TMPDIR"))); len(left) != 0 {
+			t.Errorf("there is %v", left)
+		}
+		server.ServeHTTP(w, r)
+	})
+	if _, err := get(t, client(t, d.device(t), s.URL), f); err != nil {
+		t.Fatal(err)
+	}
+	if len(server.asked) != 2 {
+		t.Errorf("asked %q", server.asked)
+	}
+}

@@ -1,0 +1,203 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// ErrNoRoom says that the folder for what is incoming holds as much as it may.
+var ErrNoRoom = errors.New("no room")
+
+const (
+	// maxIncoming is how many artifacts are incoming at most.
+	maxIncoming = 4
+	// defaultIncomingBytes is how much they have together at most.
+	defaultIncomingBytes = 128 << 20
+)
+
+// Incoming is a folder for what has come so far of large artifacts, one file
+// for each, named by the digest that it is to have in the end. Nothing in it is
+// verified, nor brought to the medium: after a power cut a file may hold
+// anything, which its digest shows once it is complete. What is there survives
+// a restart, so that a transfer goes on where it broke off.
+//
+// Its methods may be called concurrently, but nobody can use an artifact while
+// another one adds to it.
+type Incoming struct {
+	dir   string
+	limit int64
+}
+
+// Incoming returns the folder beside the database. It is made when it is needed.
+func (s *Store) Incoming() *Incoming { return s.incoming }
+
+// Size is how many bytes there are of d, 0 where there is nothing.
+func (i *Incoming) Size(d digest.Digest) (int64, error) {
+	path, err := i.path(d)
+	if err != nil {
+		return 0, err
+	}
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("cannot look for incoming artifact %s: %w", d, err)
+	}
+	return info.Size(), nil
+}
+
+// Open reads what there is of d from its beginning; ErrNotFound where there is nothing.
+func (i *Incoming) Open(d digest.Digest) (io.ReadCloser, error) {
+	path, err := i.path(d)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("incoming artifact %s: %w", d, ErrNotFound)
+	case err != nil:
+		return nil, fmt.Errorf("cannot read incoming artifact %s: %w", d, err)
+	}
+	return f, nil
+}
+
+// Append opens what there is of d to add to it. Where there is nothing yet, the
+// oldest others go if there were too many. Writing fails with ErrNoRoom where
+// the folder would hold more bytes than it may.
+func (i *Incoming) Append(d digest.Digest) (io.WriteCloser, error) {
+	path, err := i.path(d)
+	if err != nil {
+		return nil, err
+	}
+	w, err := i.append(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot add to incoming artifact %s: %w", d, err)
+	}
+	return w, nil
+}
+
+func (i *Incoming) append(path string) (*incomingFile, error) {
+	if err := makeDir(i.dir); err != nil {
+		return nil, err
+	}
+	files, err := i.list()
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(files, func(f incomingEntry) bool { return f.path == path }) {
+		for len(files) >= maxIncoming {
+			oldest := 0
+			for n := range files {
+				if files[n].modified.Before(files[oldest].modified) {
+					oldest = n
+				}
+			}
+			if err := os.RemoveAll(files[oldest].path); err != nil {
+				return nil, err
+			}
+			files = slices.Delete(files, oldest, oldest+1)
+		}
+	}
+	room := i.limit
+	for _, f := range files {
+		room -= f.size
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &incomingFile{f, room}, nil
+}
+
+// Remove drops what there is of d.
+func (i *Incoming) Remove(d digest.Digest) error {
+	path, err := i.path(d)
+	if err == nil {
+		err = os.RemoveAll(path)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot drop incoming artifact %s: %w", d, err)
+	}
+	return nil
+}
+
+// Keep drops all but the artifacts that are named, and whatever else is in the folder.
+func (i *Incoming) Keep(wanted ...digest.Digest) error {
+	files, err := i.list()
+	for _, f := range files {
+		if !slices.ContainsFunc(wanted, func(d digest.Digest) bool { path, err := i.path(d); return err == nil && path == f.path }) {
+			err = errors.Join(err, os.RemoveAll(f.path))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("cannot drop incoming artifacts: %w", err)
+	}
+	return nil
+}
+
+// path is the file of d. A digest that is well formed has no separator in it.
+func (i *Incoming) path(d digest.Digest) (string, error) {
+	if err := d.Validate(); err != nil {
+		return "", fmt.Errorf("incoming artifact %q: %w", d, err)
+	}
+	return filepath.Join(i.dir, strings.Replace(d.String(), ":", "-", 1)), nil
+}
+
+// incomingEntry is one file of the folder.
+type incomingEntry struct {
+	path     string
+	size     int64
+	modified time.Time
+}
+
+// list gives the files.
+func (i *Incoming) list() ([]incomingEntry, error) {
+	names, err := os.ReadDir(i.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	files := make([]incomingEntry, 0, len(names))
+	for _, name := range names {
+		info, err := name.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, incomingEntry{filepath.Join(i.dir, name.Name()), info.Size(), info.ModTime()})
+	}
+	return files, nil
+}
+
+// incomingFile is a file that grows no further than there is room.
+type incomingFile struct {
+	file *os.File
+	room int64
+}
+
+func (f *incomingFile) Write(p []byte) (int, error) {
+	if int64(len(p)) > f.room {
+		return 0, fmt.Errorf("%w: incoming artifacts have as many bytes as they may", ErrNoRoom)
+	}
+	n, err := f.file.Write(p)
+	f.room -= int64(n)
+	return n, err
+}
+
+func (f *incomingFile) Close() error { return f.file.Close() }

@@ -1,0 +1,172 @@
+package store_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/store"
+)
+
+// receive adds to an incoming artifact.
+func (f *fixture) receive(d digest.Digest, data string) error {
+	f.t.Helper()
+	w, err := f.Incoming().Append(d)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	_, err = io.WriteString(w, data)
+	return errors.Join(err, w.Close())
+}
+
+// received reads what there is of one; "" where there is nothing.
+func (f *fixture) received(d digest.Digest) string {
+	f.t.Helper()
+	r, err := f.Incoming().Open(d)
+	if errors.Is(err, store.ErrNotFound) {
+		return ""
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer r.Close()
+	data, err := io.ReadAll(r)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if n, err := f.Incoming().Size(d); err != nil || n != int64(len(data)) {
+		f.t.Errorf("Size = %d, %v, want %d", n, err, len(data))
+	}
+	return string(data)
+}
+
+func TestIncomingSurvivesARestart(t *testing.T) {
+	f := newFixture(t)
+	d := digest.FromString("one")
+	if got := f.received(d); got != "" {
+		t.Errorf("there is %q of what never came", got)
+	}
+	for i, more := range []string{"ab", "cd", ""} {
+		if err := f.receive(d, more); err != nil {
+			t.Fatal(err)
+		}
+		if want := "abcd"[:min(2*i+2, 4)]; f.received(d) != want {
+			t.Errorf("there is %q, want %q", f.received(d), want)
+		}
+		f.close()
+		f.open()
+	}
+	if f.Writes() != 0 {
+		t.Error("the database was written")
+	}
+	if err := f.Incoming().Remove(d); err != nil || f.received(d) != "" {
+		t.Errorf("after removal there is %q, %v", f.received(d), err)
+	}
+	if err := f.Incoming().Remove(d); err != nil {
+		t.Errorf("removal of nothing: %v", err)
+	}
+}
+
+func TestIncomingIsForTheOwnerAlone(t *testing.T) {
+	f := newFixture(t)
+	d := digest.FromString("one")
+	if err := f.receive(d, "x"); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(filepath.Dir(f.path), "incoming")
+	for path, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, "sha256-"+d.Encoded()): 0o600} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v, want mode %o", path, info, err, want)
+		}
+	}
+}
+
+func TestIncomingTakesDigestsOnly(t *testing.T) {
+	f := newFixture(t)
+	for _, d := range []digest.Digest{"", "x", "sha256:", "sha256:../../etc/passwd", "../x:" + digest.Digest(digest.FromString("").Encoded())} {
+		_, sizeErr := f.Incoming().Size(d)
+		_, openErr := f.Incoming().Open(d)
+		_, appendErr := f.Incoming().Append(d)
+		if sizeErr == nil || openErr == nil || appendErr == nil || f.Incoming().Remove(d) == nil {
+			t.Errorf("%q is taken", d)
+		}
+	}
+}
+
+// A link in the folder does not lead out of it.
+func TestIncomingFollowsNoLink(t *testing.T) {
+	f := newFixture(t)
+	d, other := digest.FromString("one"), filepath.Join(t.TempDir(), "other")
+	if err := f.receive(d, "x"); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(filepath.Dir(f.path), "incoming", "sha256-"+d.Encoded())
+	if err := errors.Join(os.WriteFile(other, []byte("y"), 0o600), os.Remove(path), os.Symlink(other, path)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Incoming().Append(d); err == nil {
+		t.Error("a link was followed to write")
+	}
+	if _, err := f.Incoming().Open(d); err == nil {
+		t.Error("a link was followed to read")
+	}
+}
+
+func TestIncomingIsBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "margolite.db")
+	s, err := store.Open(path, store.Options{IncomingBytes: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{t: t, Store: s, path: path}
+	defer f.close()
+	named := func(i int) digest.Digest { return digest.FromString(fmt.Sprint(i)) }
+	for i := range 6 {
+		if err := f.receive(named(i), "0123456789"); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(filepath.Dir(path), "incoming", "sha256-"+named(i).Encoded())
+		if err := os.Chtimes(file, time.Time{}, time.Unix(int64(1000+i), 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 6 {
+		if there := f.received(named(i)) != ""; there != (i >= 2) {
+			t.Errorf("artifact %d of 6 is there: %t, want the newest four", i, there)
+		}
+	}
+	if err := f.receive(named(5), string(bytes.Repeat([]byte("x"), 61))); !errors.Is(err, store.ErrNoRoom) {
+		t.Errorf("more than all may have together: %v, want ErrNoRoom", err)
+	}
+	if err := f.receive(named(5), string(bytes.Repeat([]byte("x"), 60))); err != nil {
+		t.Errorf("as much as all may have together: %v", err)
+	}
+}
+
+func TestIncomingKeepsWhatIsWanted(t *testing.T) {
+	f := newFixture(t)
+	if err := f.Incoming().Keep(); err != nil {
+		t.Errorf("before there is a folder: %v", err)
+	}
+	a, b := digest.FromString("a"), digest.FromString("b")
+	if err := errors.Join(f.receive(a, "a"), f.receive(b, "b")); err != nil {
+		t.Fatal(err)
+	}
+	stray := filepath.Join(filepath.Dir(f.path), "incoming", "stray")
+	if err := os.MkdirAll(filepath.Join(stray, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Incoming().Keep(b); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(stray); err == nil || f.received(a) != "" || f.received(b) != "b" {
+		t.Errorf("there is %q and %q, and the stray folder: %v", f.received(a), f.received(b), err)
+	}
+}
