@@ -99,10 +99,11 @@ func New(o Options) *Agent {
 	a.reporter = newReporter(o, a.hub)
 	a.ledger = &ledger{
 		store: o.Store, runtime: o.Runtime, device: o.Device.ID, now: o.Now,
-		hub: a.hub, logger: o.Logger, reported: a.reporter.poke,
+		hub: a.hub, logger: o.Logger, reported: a.reporter.poke, deaf: a.reporter.deaf,
 	}
 	a.reconciler = newReconciler(o, a.ledger, a.hub, &a.Projects.staging)
-	a.poller = newPoller(o, a.ledger, a.hub, a.reconciler.changed, a.reporter.poke)
+	a.poller = newPoller(o, a.ledger, a.hub, a.reconciler.changed, a.reporter.reached)
+	a.reporter.silence = a.poller
 	return a
 }
 

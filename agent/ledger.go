@@ -33,7 +33,8 @@ type ledger struct {
 	now      func() time.Time
 	hub      *hub
 	logger   *slog.Logger
-	reported func() // there is something in the outbox
+	reported func()      // there is something in the outbox
+	deaf     func() bool // nobody hears what is reported now
 
 	mu sync.Mutex // held from reading a record to writing it
 }
@@ -52,6 +53,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, scope string, docu
 	change := store.Change{
 		Manifest:  &store.Manifest{Version: m.Version, ETag: m.ETag, Digest: m.Digest, Scope: scope},
 		Artifacts: documents,
+		Unheard:   l.deaf(),
 	}
 	put := func(before *store.Deployment, after store.Deployment) error {
 		report, err := l.report(before, &after)
@@ -293,7 +295,7 @@ func (l *ledger) commit(verb string, before, after *store.Deployment, artifacts 
 	if err != nil {
 		return err
 	}
-	change := store.Change{Reports: reports, Artifacts: artifacts}
+	change := store.Change{Reports: reports, Unheard: l.deaf(), Artifacts: artifacts}
 	if Phase(after.Phase) == Forgotten {
 		change.Forget = []string{after.ID}
 	} else {
@@ -415,9 +417,14 @@ func (l *ledger) report(before, after *store.Deployment) ([]store.Report, error)
 			return nil, nil
 		}
 	}
-	state := l.status(after).State
-	final := state == margo.Failed || state == margo.Removed
-	return []store.Report{{Deployment: after.ID, Body: body, Final: final}}, nil
+	weight := store.Step
+	switch l.status(after).State {
+	case margo.Failed:
+		weight = store.Failure
+	case margo.Removed:
+		weight = store.End
+	}
+	return []store.Report{{Deployment: after.ID, Version: after.Adopted, Weight: weight, Body: body}}, nil
 }
 
 // status is what the WFM is told about d.

@@ -114,7 +114,11 @@ func (p *poller) pause(ctx context.Context, d time.Duration) (answer chan error,
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-t.C:
-			return nil, nil
+			left := p.Until().Sub(p.now())
+			if left <= 0 {
+				return nil, nil
+			}
+			t.Reset(left) // a report was answered with the wish for silence
 		case answer := <-p.requests:
 			err := p.silence()
 			if err == nil {
@@ -133,6 +137,22 @@ func (p *poller) silence() error {
 		return fmt.Errorf("%w: the WFM asked not to be called for another %s", control.ErrConflict, left.Round(time.Second))
 	}
 	return nil
+}
+
+// Until is when the silence ends that the WFM asked for.
+func (p *poller) Until() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state.notBefore
+}
+
+// Note takes up an answer that asks for silence for a while.
+func (p *poller) Note(after time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if until := p.now().Add(after); until.After(p.state.notBefore) {
+		p.state.notBefore = until
+	}
 }
 
 // sync polls now, unless the WFM asked for silence.

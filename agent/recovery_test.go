@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
@@ -481,22 +482,36 @@ func TestFailureOfOneReportHoldsUpNobodyElse(t *testing.T) {
 // However much waits in the outbox, it is delivered without being asked again.
 func TestALongOutboxIsDeliveredInOneGo(t *testing.T) {
 	const reports = 3500 // more than are read at a time, several times
+	id := func(i int) string { return fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i) }
 	s := newSite(t)
 	s.sync()
 	s.change(func(records *store.Store) {
 		var c store.Change
 		for i := range reports {
-			c.Reports = append(c.Reports, store.Report{Deployment: first, Final: true, Body: fmt.Appendf(nil,
-				`{"deploymentId":%q,"deviceId":%q,"adoptedManifestVersion":%d,"status":{"state":"removed"},"components":[]}`, first, deviceID, i+1)})
+			c.Reports = append(c.Reports, reportOf(id(i), margo.Removed, 1))
 		}
 		if err := records.Commit("outbox", c); err != nil {
 			t.Fatal(err)
 		}
 	})
 	s.eventually("every report arrived", func() bool {
-		got, _ := s.wfm.heard(first)
-		return len(got) == reports
+		got, _ := s.wfm.heard(id(reports - 1))
+		return len(got) > 0
 	})
+	for i := range reports {
+		s.heard(id(i), "removed@1")
+	}
+}
+
+// reportOf is a report as it waits in the outbox.
+func reportOf(id string, state margo.State, version uint64) store.Report {
+	r := store.Report{Deployment: id, Version: version}
+	if state == margo.Removed {
+		r.Weight = store.End
+	}
+	r.Body = fmt.Appendf(nil, `{"deploymentId":%q,"deviceId":%q,"adoptedManifestVersion":%d,"status":{"state":%q},"components":[]}`,
+		id, deviceID, version, state)
+	return r
 }
 
 // The status tells what it can when containerd cannot be asked.
