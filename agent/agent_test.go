@@ -41,6 +41,7 @@ type site struct {
 	runtime *fakeRuntime
 	gate    *fakeGate
 	dir     string
+	logger  *slog.Logger
 
 	store *store.Store
 	agent *agent.Agent
@@ -52,6 +53,7 @@ func newSite(t *testing.T, prepare ...func(*site)) *site {
 	t.Helper()
 	s := &site{
 		t: t, dir: t.TempDir(), wfm: newFakeWFM(), runtime: newFakeRuntime(), gate: &fakeGate{},
+		logger: slog.New(slog.DiscardHandler),
 	}
 	for _, p := range prepare {
 		p(s)
@@ -78,7 +80,7 @@ func (s *site) start() {
 		Facts: func() (capability.Facts, error) {
 			return capability.Facts{CPU: capability.CPU{Cores: 1, Architecture: "arm"}, Memory: 64 << 20, Storage: 1 << 30}, nil
 		},
-		Logger: slog.New(slog.DiscardHandler),
+		Logger: s.logger,
 		Now:    time.Now,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -153,7 +155,7 @@ spec:
 	return b.String() + strings.Join(more, "\n")
 }
 
-func TestInstallUpdateRemoveAreReportedInOrder(t *testing.T) {
+func TestST01InstallUpdateRemoveAreReportedInOrder(t *testing.T) {
 	s := newSite(t)
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})
 	s.heard(first, "pending@1", "installing@1", "installed@1")
@@ -169,39 +171,43 @@ func TestInstallUpdateRemoveAreReportedInOrder(t *testing.T) {
 	}
 }
 
-// DS-06, DS-11, DS-18: what the WFM serves wrongly changes nothing.
+// What the WFM serves wrongly changes nothing.
 func TestManifestsAreRefused(t *testing.T) {
 	s := newSite(t)
 	s.publish(5, map[string]string{first: document(first, "1.0.0")})
 	s.heard(first, "pending@5", "installing@5", "installed@5")
 	s.quiet()
 	for name, wrong := range map[string]func(){
-		"lower version":                   func() { s.wfm.publish(4, nil) },
-		"same version with other content": func() { s.wfm.publish(5, nil) },
-		"documents that do not verify": func() {
+		"DS-06 lower version":                        func() { s.wfm.publish(4, nil) },
+		"DS-06 same version with other content A-03": func() { s.wfm.publish(5, nil) },
+		"DS-18 documents that do not verify": func() {
 			s.wfm.publish(6, map[string]string{first: document(first, "2.0.0")})
 			s.wfm.fail("documents", wfm.ErrDigestMismatch)
 		},
-		"a bundle that is not acceptable": func() {
+		"DS-16 a bundle that is not acceptable": func() {
 			s.wfm.publish(6, map[string]string{first: document(first, "2.0.0")})
 			s.wfm.fail("documents", wfm.ErrBundle)
 		},
-		"an answer that is no manifest": func() { s.wfm.fail("manifest", wfm.ErrContentType) },
-		"a manifest that breaks a rule": func() { s.wfm.fail("manifest", margo.Errors{{Requirement: "DS-11", Message: "sha512"}}) },
+		"an answer that is no manifest":       func() { s.wfm.fail("manifest", wfm.ErrContentType) },
+		"DS-11 a manifest that breaks a rule": func() { s.wfm.fail("manifest", margo.Errors{{Requirement: "DS-11", Message: "sha512"}}) },
 	} {
-		wrong()
-		writes := s.store.Writes()
-		if err := s.agent.Sync(t.Context()); err == nil {
-			t.Errorf("%s: was accepted", name)
-		}
-		s.wfm.fail("", nil)
-		st, err := s.agent.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if st.Manifest.Version != 5 || st.WFM.Refused == "" || s.store.Writes() != writes {
-			t.Errorf("%s: manifest is %+v, refused %q, %d writes", name, st.Manifest, st.WFM.Refused, s.store.Writes()-writes)
-		}
+		t.Run(name, func(t *testing.T) {
+			wrong()
+			writes := s.store.Writes()
+			for range 2 {
+				if err := s.agent.Sync(t.Context()); err == nil {
+					t.Error("it was accepted")
+				}
+			}
+			s.wfm.fail("", nil)
+			st, err := s.agent.Status(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if st.Manifest.Version != 5 || st.WFM.Refused == "" || s.store.Writes() != writes {
+				t.Errorf("manifest is %+v, refused %q, %d writes", st.Manifest, st.WFM.Refused, s.store.Writes()-writes)
+			}
+		})
 	}
 	s.publish(7, map[string]string{first: document(first, "3.0.0")})
 	s.heard(first, "pending@5", "installing@5", "installed@5", "pending@5", "installing@7", "installed@7")
@@ -349,6 +355,7 @@ func TestReportsDoNotBlockEachOther(t *testing.T) {
 	s.wfm.refuse(first, http.StatusNotFound)
 	s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
 	s.heard(second, "pending@1", "installing@1", "installed@1")
+	s.settled(first, second)
 	s.wfm.refuse(first, 0)
 	s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
@@ -360,8 +367,8 @@ func TestReportsDoNotBlockEachOther(t *testing.T) {
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2") // the others were dropped
 }
 
-// ERR-04: no request comes before Retry-After has passed, not even by hand.
-func TestRetryAfterIsHonoured(t *testing.T) {
+// No request comes before Retry-After has passed, not even by hand.
+func TestERR04RetryAfterIsHonoured(t *testing.T) {
 	s := newSite(t)
 	s.sync()
 	s.wfm.fail("manifest", &wfm.Error{Op: "get state manifest", Status: 503, RetryAfter: time.Hour})
@@ -398,7 +405,10 @@ type fakeWFM struct {
 	documents map[string]string
 	states    map[string][]string
 	reports   map[string]margo.Status
+	history   map[string][]margo.Status
 	refusals  map[string]int
+	answers   map[string]error
+	identity  string
 	failures  map[string]error
 	log       []string
 	full      bool
@@ -408,7 +418,8 @@ type fakeWFM struct {
 
 func newFakeWFM() *fakeWFM {
 	return &fakeWFM{
-		version: 0, states: map[string][]string{}, reports: map[string]margo.Status{},
+		version: 0, states: map[string][]string{}, reports: map[string]margo.Status{}, history: map[string][]margo.Status{},
+		answers: map[string]error{}, identity: "spiffe://factory.example/margo/wfm/plant",
 		refusals: map[string]int{}, failures: map[string]error{}, held: map[string]chan struct{}{}, more: make(chan struct{}),
 	}
 }
@@ -460,6 +471,37 @@ func (f *fakeWFM) refuse(id string, status int) {
 	f.refusals[id] = status
 }
 
+// answer lets reports about a deployment fail; with nil they succeed again.
+func (f *fakeWFM) answer(id string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answers[id] = err
+}
+
+// becomes makes it another WFM, with another identity.
+func (f *fakeWFM) becomes(identity string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.identity = identity
+}
+
+// told are all reports about a deployment.
+func (f *fakeWFM) told(id string) []margo.Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.history[id])
+}
+
+// count is how often one kind of call was made.
+func (f *fakeWFM) count(call string) (n int) {
+	for _, c := range f.calls() {
+		if c == call {
+			n++
+		}
+	}
+	return n
+}
+
 func (f *fakeWFM) always200(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -492,7 +534,11 @@ func (f *fakeWFM) call(name string) error {
 	return f.failures[name]
 }
 
-func (f *fakeWFM) Identity() (string, error) { return "spiffe://factory.example/margo/wfm/plant", nil }
+func (f *fakeWFM) Identity() (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.identity, nil
+}
 
 func (f *fakeWFM) Manifest(ctx context.Context, etag string) (*wfm.Manifest, error) {
 	f.await(ctx, "manifest")
@@ -535,8 +581,11 @@ func (f *fakeWFM) PostStatus(_ context.Context, id string, body []byte) error {
 	if err := f.call("status"); err != nil {
 		return err
 	}
+	if err := f.answers[id]; err != nil {
+		return err
+	}
 	if status := f.refusals[id]; status != 0 {
-		return &wfm.Error{Op: "report status", Status: status}
+		return answered(status, "")
 	}
 	s, err := margo.ParseStatus(body)
 	if err != nil {
@@ -544,9 +593,16 @@ func (f *fakeWFM) PostStatus(_ context.Context, id string, body []byte) error {
 	}
 	f.states[id] = append(f.states[id], fmt.Sprintf("%s@%d", s.State, s.AdoptedVersion))
 	f.reports[id] = *s
+	f.history[id] = append(f.history[id], *s)
 	close(f.more)
 	f.more = make(chan struct{})
 	return nil
+}
+
+// answered is the error of an answer with a status and a body, as wfm.Client
+// makes it.
+func answered(status int, body string) *wfm.Error {
+	return &wfm.Error{Op: "report status", Status: status, Problem: margo.ParseProblem(margo.ProblemMediaType, status, []byte(body))}
 }
 
 func (f *fakeWFM) PutCapabilities(context.Context, string, []byte) error {

@@ -39,10 +39,17 @@ type ledger struct {
 	mu sync.Mutex // held from reading a record to writing it
 }
 
+// adoption is how a manifest comes to be the accepted one.
+type adoption struct {
+	scope  string // of its WFM
+	epoch  uint64 // of that scope
+	afresh bool   // the WFM may know nothing of what it lists: all of it is reported
+}
+
 // accept makes m the desired state, in one transaction with every document
 // that came with it, and returns the ids of the deployments that it changes,
 // also beside an error: what failed may be durable nevertheless.
-func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, scope string, documents map[digest.Digest][]byte) (touched []string, err error) {
+func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, documents map[digest.Digest][]byte) (touched []string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	held, err := l.store.Deployments()
@@ -51,12 +58,16 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, scope string, docu
 		l.logger.Error("cannot read all deployments", "error", err)
 	}
 	change := store.Change{
-		Manifest:  &store.Manifest{Version: m.Version, ETag: m.ETag, Digest: m.Digest, Scope: scope},
+		Manifest:  &store.Manifest{Epoch: by.epoch, Version: m.Version, ETag: m.ETag, Digest: m.Digest, Scope: by.scope},
 		Artifacts: documents,
 		Unheard:   l.deaf(),
 	}
 	put := func(before *store.Deployment, after store.Deployment) error {
-		report, err := l.report(before, &after)
+		former := before
+		if by.afresh {
+			former = nil
+		}
+		report, err := l.report(former, &after)
 		if err != nil {
 			return err
 		}

@@ -65,6 +65,10 @@ type pollState struct {
 	logged      string    // the last problem that was logged, to log it once
 	report      bool      // send the capabilities although they were acknowledged
 	unreported  string    // the last problem with capabilities that was logged, to log it once
+
+	refusedManifest *control.RefusedManifest // the one that is refused for its version alone
+	permit          *permission              // to accept it nevertheless
+	told            []string                 // refusals that were logged
 }
 
 func newPoller(o Options, l *ledger, h *hub, accepted func([]string), contact func()) *poller {
@@ -114,11 +118,11 @@ func (p *poller) pause(ctx context.Context, d time.Duration) (answer chan error,
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-t.C:
-			left := p.Until().Sub(p.now())
-			if left <= 0 {
+			until := p.Until()
+			if until.IsZero() {
 				return nil, nil
 			}
-			t.Reset(left) // a report was answered with the wish for silence
+			t.Reset(until.Sub(p.now())) // a report was answered with the wish for silence
 		case answer := <-p.requests:
 			err := p.silence()
 			if err == nil {
@@ -139,20 +143,34 @@ func (p *poller) silence() error {
 	return nil
 }
 
-// Until is when the silence ends that the WFM asked for.
+// Until is when the WFM may be called again; zero when that is now.
 func (p *poller) Until() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.state.notBefore
+	if p.state.notBefore.After(p.now()) {
+		return p.state.notBefore
+	}
+	return time.Time{}
 }
 
-// Note takes up an answer that asks for silence for a while.
-func (p *poller) Note(after time.Duration) {
+// Note takes note of how a call of the WFM ended.
+func (p *poller) Note(err error) {
+	_, after := wfm.Retry(err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if until := p.now().Add(after); until.After(p.state.notBefore) {
+	if until := p.now().Add(after); after > 0 && until.After(p.state.notBefore) {
 		p.state.notBefore = until
 	}
+}
+
+// Wait returns when the WFM may be called again. The error is ctx's.
+func (p *poller) Wait(ctx context.Context) error {
+	for until := p.Until(); !until.IsZero(); until = p.Until() {
+		if !wait(ctx, until.Sub(p.now()), nil, nil) {
+			return ctx.Err()
+		}
+	}
+	return ctx.Err()
 }
 
 // sync polls now, unless the WFM asked for silence.
@@ -201,12 +219,21 @@ func (p *poller) poll(ctx context.Context) error {
 	if _, after := wfm.Retry(err); after > 0 {
 		p.state.notBefore = now.Add(after)
 	}
-	p.state.refused = ""
-	if errors.Is(err, errRefused) {
-		p.state.refused = problem
+	var version *versionRefusal
+	switch {
+	case errors.As(err, &version):
+		p.state.refused, p.state.refusedManifest = problem, version.manifest
+	case errors.Is(err, errRefused):
+		p.state.refused, p.state.refusedManifest = problem, nil
+	case err == nil:
+		p.state.refused, p.state.refusedManifest = "", nil
 	}
-	fresh := problem != p.state.logged
-	p.state.logged = problem
+	outage := problem // what is refused is told for itself
+	if errors.Is(err, errRefused) {
+		outage = ""
+	}
+	fresh := outage != p.state.logged
+	p.state.logged = outage
 	p.mu.Unlock()
 
 	switch {
@@ -216,7 +243,7 @@ func (p *poller) poll(ctx context.Context) error {
 		}
 		p.hub.send(control.Event{Kind: control.PollSucceeded})
 	case errors.Is(err, errRefused):
-		if fresh {
+		if p.untold(problem) {
 			p.logger.Error("manifest refused; what runs keeps running", "security", true, "error", err)
 		}
 		p.hub.send(control.Event{Kind: control.ManifestRefused, Text: problem})
@@ -339,12 +366,17 @@ func (p *poller) fetch(ctx context.Context, scope string) error {
 // take checks the version of a manifest, gets its documents and accepts both.
 func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m *wfm.Manifest) error {
 	same := m.Version == held.Version && m.Digest == held.Digest
+	adopted := adoption{scope: scope, epoch: held.Epoch}
+	var permit *permission
 	switch {
-	case held.Version == 0, same: // the first one of this WFM, or the accepted one
-	case m.Version == held.Version:
-		return fmt.Errorf("%w: version %d was accepted with other content (%s, now %s) [DS-06]", errRefused, m.Version, held.Digest, m.Digest)
-	case m.Version < held.Version:
-		return fmt.Errorf("%w: version %d is lower than the accepted %d [DS-06]", errRefused, m.Version, held.Version)
+	case held.Version == 0: // the first one of this WFM
+		adopted.afresh = true
+	case same, m.Version > held.Version:
+	default:
+		if permit = p.permitted(m); permit == nil {
+			return p.refuse(held, m)
+		}
+		adopted.epoch, adopted.afresh = held.Epoch+1, true
 	}
 	var need []margo.DeploymentRef
 	for _, ref := range m.Deployments {
@@ -366,7 +398,10 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 		size := int64(len(body))
 		p.hub.send(control.Event{Kind: control.DocumentVerified, Digest: d.String(), Progress: &control.Progress{Done: size, Total: size}})
 	}
-	changed, err := p.ledger.accept(ctx, m, scope, documents)
+	if permit != nil {
+		p.accepting(permit, held)
+	}
+	changed, err := p.ledger.accept(ctx, m, adopted, documents)
 	p.accepted(changed)
 	return err
 }

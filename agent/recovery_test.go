@@ -236,8 +236,8 @@ func TestStoppedContainersAreLeftToTheRuntime(t *testing.T) {
 	}
 }
 
-// ST-01, ST-09: a removal that fails is reported, and goes on until it is done.
-func TestFailedRemovalIsReportedAndTriedAgain(t *testing.T) {
+// A removal that fails is reported (ST-09), and goes on until it is done.
+func TestST01FailedRemovalIsReportedAndTriedAgain(t *testing.T) {
 	s := newSite(t)
 	s.installed()
 	s.runtime.fail("remove "+first+"-main", runtime.Internal)
@@ -255,9 +255,9 @@ func TestFailedRemovalIsReportedAndTriedAgain(t *testing.T) {
 	}
 }
 
-// ST-04: an update that cannot get rid of a component it no longer has is
+// An update that cannot get rid of a component it no longer has is
 // failed, although no component of its own is.
-func TestFailureOfAComponentThatIsGoneFailsTheDeployment(t *testing.T) {
+func TestST04FailureOfAComponentThatIsGoneFailsTheDeployment(t *testing.T) {
 	s := newSite(t)
 	s.publish(1, map[string]string{first: documentOf(first, map[string]string{"main": "1.0.0", "old": "1.0.0"})})
 	s.heard(first, "pending@1", "installing@1", "installing@1", "installed@1")
@@ -413,9 +413,9 @@ func TestRestartWhileInstallingReportsOnlyWhatIsNew(t *testing.T) {
 	s.heard(first, "pending@1", "installing@1", "installing@1", "installing@1", "installed@1")
 }
 
-// ST-12: a newer manifest that leaves the revision as it is counts as adopted
+// A newer manifest that leaves the revision as it is counts as adopted
 // as soon as that revision is being applied.
-func TestAdoptedVersionWhileApplying(t *testing.T) {
+func TestST12AdoptedVersionWhileApplying(t *testing.T) {
 	s := newSite(t)
 	begun, release := s.runtime.hold("apply 1.0.0")
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})
@@ -425,8 +425,8 @@ func TestAdoptedVersionWhileApplying(t *testing.T) {
 	s.heard(first, "pending@1", "installing@1", "installed@2")
 }
 
-// ERR-04: also who asked for a poll before the WFM asked for silence has to wait.
-func TestRetryAfterIsHonouredForWaitingRequests(t *testing.T) {
+// Also who asked for a poll before the WFM asked for silence has to wait.
+func TestERR04RetryAfterIsHonouredForWaitingRequests(t *testing.T) {
 	s := newSite(t)
 	s.sync()
 	begun, release := s.wfm.hold("manifest")

@@ -30,13 +30,15 @@ const (
 	parkedMost  = 6 * time.Hour
 )
 
-// silence is until when the WFM asked not to be called. Everybody who calls it
-// shares one (ERR-04).
+// silence keeps everybody from calling the WFM for as long as it asked for that
+// (ERR-04). All who call it share one.
 type silence interface {
-	// Until is zero, or in the past, where nothing was asked.
+	// Until is when the WFM may be called again; zero when that is now.
 	Until() time.Time
-	// Note takes up an answer that asks for some time of silence from now on.
-	Note(after time.Duration)
+	// Wait returns when the WFM may be called. The error is ctx's.
+	Wait(ctx context.Context) error
+	// Note takes note of how a call ended.
+	Note(err error)
 }
 
 // reporter delivers the outbox to the WFM: at least once, in order for each
@@ -92,12 +94,11 @@ func (r *reporter) deaf() bool { return r.isDeaf.Load() }
 // run delivers until ctx is done.
 func (r *reporter) run(ctx context.Context) error {
 	for {
-		// The WFM asked for silence: nothing wakes the reporter early (ERR-04).
-		if left := r.silence.Until().Sub(r.now()); left > 0 {
-			if !wait(ctx, left, nil, nil) {
-				return nil
-			}
-			continue
+		if !r.silence.Until().IsZero() {
+			r.isDeaf.Store(true)
+		}
+		if r.silence.Wait(ctx) != nil {
+			return nil
 		}
 		select {
 		case <-r.contact: // from before this round
@@ -107,7 +108,9 @@ func (r *reporter) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		r.note(err)
+		if f != silenced {
+			r.note(err)
+		}
 		if !r.rest(ctx, f) {
 			return nil
 		}
@@ -117,6 +120,8 @@ func (r *reporter) run(ctx context.Context) error {
 // rest waits for a reason to make another round; false: ctx is done.
 func (r *reporter) rest(ctx context.Context, f fate) bool {
 	switch f {
+	case silenced:
+		return true // run waits for it
 	case refused:
 		select {
 		case <-ctx.Done():
@@ -175,6 +180,9 @@ func (r *reporter) round(ctx context.Context) (fate, error) {
 			if _, found := slices.BinarySearch(needless, report.Sequence); found || slices.Contains(r.finished, report.Sequence) || r.holds(report, blocked) {
 				continue
 			}
+			if !r.silence.Until().IsZero() {
+				return silenced, r.acknowledge()
+			}
 			f, err := r.post(ctx, report)
 			if err != nil && ctx.Err() != nil {
 				return f, errors.Join(err, r.acknowledge())
@@ -184,7 +192,7 @@ func (r *reporter) round(ctx context.Context) (fate, error) {
 				r.isDeaf.Store(true)
 				return f, errors.Join(err, r.acknowledge())
 			case parked, later:
-				r.hold(report, f, err)
+				r.hold(report, f)
 				blocked[report.Deployment] = true
 				problem = err
 			case lost:
@@ -224,7 +232,7 @@ func (r *reporter) holds(report store.Report, blocked map[string]bool) bool {
 }
 
 // hold keeps the reports of a deployment back for a while.
-func (r *reporter) hold(report store.Report, f fate, err error) {
+func (r *reporter) hold(report store.Report, f fate) {
 	h := r.held[report.Deployment]
 	if h == nil || h.fate != f {
 		h = &heldReports{fate: f, retry: backoff{first: reportFirst, most: reportMost}}
@@ -233,12 +241,7 @@ func (r *reporter) hold(report store.Report, f fate, err error) {
 		}
 		r.held[report.Deployment] = h
 	}
-	var answered *wfm.Error
-	after := h.retry.fail()
-	if errors.As(err, &answered) {
-		after = max(after, answered.RetryAfter)
-	}
-	h.until, h.newest, h.waiting = r.now().Add(after), report.Sequence, true
+	h.until, h.newest, h.waiting = r.now().Add(h.retry.fail()), report.Sequence, true
 }
 
 // acknowledge deletes what is done with. It is kept in mind until that works,
@@ -260,13 +263,11 @@ func (r *reporter) post(ctx context.Context, report store.Report) (fate, error) 
 	switch {
 	case errors.Is(err, store.ErrNotFound): // a newer one superseded it just now
 		return lost, nil
-	case errors.Is(err, store.ErrCorrupt):
-		r.logger.Error("a status report is lost", "deployment", report.Deployment, "error", err)
-		return lost, nil
 	case err != nil:
 		return unheard, fmt.Errorf("cannot read the outbox: %w", err)
 	}
 	err = r.wfm.PostStatus(ctx, report.Deployment, body)
+	r.silence.Note(err)
 	if err == nil {
 		r.delivered(report, body)
 		return taken, nil
@@ -274,21 +275,15 @@ func (r *reporter) post(ctx context.Context, report store.Report) (fate, error) 
 	_, readErr := r.store.Deployment(report.Deployment)
 	gone := errors.Is(readErr, store.ErrNotFound)
 	f := fateOf(err, gone)
-	var answered *wfm.Error
-	switch errors.As(err, &answered); {
-	case f == hopeless && gone:
+	switch {
+	case f != hopeless:
+		return f, err
+	case gone:
 		r.logger.Warn("the WFM does not take a report about a deployment that is gone; it is dropped", "deployment", report.Deployment, "error", err)
-		return f, nil
-	case f == hopeless:
+	default:
 		r.logger.Error("the WFM refuses a status report; it is dropped", "deployment", report.Deployment, "error", err)
-		return f, nil
-	case answered != nil && answered.RetryAfter > 0 && (f == unheard || f == refused):
-		r.silence.Note(answered.RetryAfter)
-		if answered.Problem.Backoff == margo.BackoffFixed { // ERR-06: not longer each time
-			r.retry.reset()
-		}
 	}
-	return f, err
+	return f, nil
 }
 
 // fate is what becomes of a report, and of those behind it.
@@ -301,6 +296,7 @@ const (
 	parked               // the WFM may take it once something has changed; its deployment waits
 	later                // the WFM may take it later; its deployment waits
 	unheard              // nobody's reports get through now
+	silenced             // nobody may call the WFM now
 	refused              // nobody's reports are taken until somebody acts: all wait for the next poll
 )
 

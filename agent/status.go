@@ -81,7 +81,7 @@ func (a *Agent) describe(d *store.Deployment, projects []runtime.ObservedProject
 func (p *poller) status() control.WFMStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := control.WFMStatus{Reachable: p.state.reachable, Refused: p.state.refused}
+	s := control.WFMStatus{Reachable: p.state.reachable, Refused: p.state.refused, RefusedManifest: p.state.refusedManifest}
 	if p.state.err != nil {
 		s.LastError = p.state.err.Error()
 	}
