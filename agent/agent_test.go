@@ -316,8 +316,8 @@ func TestDeploymentsThatCannotRunHere(t *testing.T) {
 }
 
 // A registry out of reach is no failure: the deployment is pending, its reason
-// is shown, and it goes on by itself.
-func TestUnreachableRegistryIsPending(t *testing.T) {
+// is shown on the device, and it goes on by itself.
+func TestST11UnreachableRegistryIsPendingWithItsReason(t *testing.T) {
 	s := newSite(t)
 	s.runtime.fail("fetch 1.0.0", runtime.Unreachable)
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})

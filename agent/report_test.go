@@ -390,6 +390,7 @@ func TestERR04ReportsHonourTheSilenceOfThePoll(t *testing.T) {
 		if err := s.agent.Sync(t.Context()); err == nil {
 			t.Fatal("sync succeeded")
 		}
+		s.wfm.fail("", nil)
 		asked := s.wfm.asked()
 		release()
 		time.Sleep(59 * time.Minute)
