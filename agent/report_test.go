@@ -53,8 +53,8 @@ func logged(l *log) func(*site) {
 	return func(s *site) { s.logger = slog.New(slog.NewTextHandler(l, nil)) }
 }
 
-// unreachable is what no answer looks like.
-var unreachable = errors.New("connection refused")
+// errUnreachable is what no answer looks like.
+var errUnreachable = errors.New("connection refused")
 
 // offline lets no request reach the WFM, or all again.
 func (s *site) offline(off bool) {
@@ -63,7 +63,7 @@ func (s *site) offline(off bool) {
 	clear(s.wfm.failures)
 	if off {
 		for _, call := range []string{"manifest", "documents", "status", "capabilities"} {
-			s.wfm.failures[call] = unreachable
+			s.wfm.failures[call] = errUnreachable
 		}
 	}
 }
@@ -204,7 +204,7 @@ func TestPOL05ReportsOutliveWeeksOffline(t *testing.T) {
 		s.quiet()
 
 		// The WFM is just reached for the manifest, and for no report of it.
-		s.wfm.fail("status", unreachable)
+		s.wfm.fail("status", errUnreachable)
 		begun, release := s.runtime.hold("remove " + first + "-main")
 		s.publish(3, map[string]string{second: document(second, "1.0.0")})
 		<-begun
@@ -238,7 +238,7 @@ func TestRemovedIsReportedAfterAKill(t *testing.T) {
 	s := newSite(t)
 	s.installed()
 	s.quiet()
-	s.wfm.fail("status", unreachable)
+	s.wfm.fail("status", errUnreachable)
 	s.publish(2, nil)
 	s.eventually("it is gone", func() bool {
 		_, err := s.store.Deployment(first)
@@ -266,7 +266,7 @@ func TestWhatPiledUpIsCoalesced(t *testing.T) {
 	s := newSite(t)
 	s.installed()
 	s.quiet()
-	s.wfm.fail("status", unreachable)
+	s.wfm.fail("status", errUnreachable)
 	s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
 	s.runtime.await(t, first+"-main 2.0.0", second+"-main 1.0.0")
 	s.settled(first, second)
@@ -297,7 +297,7 @@ func TestFailuresThatNobodyHeardOfAreTold(t *testing.T) {
 	s := newSite(t)
 	s.installed()
 	s.quiet()
-	s.wfm.fail("status", unreachable)
+	s.wfm.fail("status", errUnreachable)
 	s.runtime.fail("apply 2.0.0", runtime.Exited)
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.eventually("it failed", func() bool {
@@ -320,7 +320,7 @@ func TestRemovedAndPublishedAgainIsToldInOrder(t *testing.T) {
 			s.quiet()
 			want := []string{"pending@1", "installing@1", "installed@1"}
 			if offline {
-				s.wfm.fail("status", unreachable)
+				s.wfm.fail("status", errUnreachable)
 			}
 			s.publish(2, nil)
 			s.runtime.await(t)

@@ -159,8 +159,8 @@ func TestAPermissionDoesNotOutliveItsRequest(t *testing.T) {
 	if diff := cmp.Diff([]string{first}, refused.Changed); diff != "" {
 		t.Error(diff)
 	}
-	s.wfm.fail("documents", unreachable)
-	if err := s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: refused.Digest}); !errors.Is(err, unreachable) {
+	s.wfm.fail("documents", errUnreachable)
+	if err := s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: refused.Digest}); !errors.Is(err, errUnreachable) {
 		t.Errorf("got %v", err)
 	}
 	s.wfm.fail("", nil)
@@ -220,7 +220,7 @@ func TestDS07RefusalsAreLoggedOnceEach(t *testing.T) {
 			s.wfm.publish(v, nil)
 			_ = s.agent.Sync(t.Context())
 		}
-		s.wfm.fail("manifest", unreachable)
+		s.wfm.fail("manifest", errUnreachable)
 		_ = s.agent.Sync(t.Context())
 		s.wfm.fail("", nil)
 		s.wfm.publish(10, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
