@@ -7,13 +7,15 @@ TAGS    := grpcnotrace,osusergo,netgo,no_rdt
 SHIM    := no_grpc,osusergo,netgo
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+# Of the commit, never of the build: the same commit gives the same bytes.
+TIME    ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),$(SOURCE_DATE_EPOCH))
 STAMP   := github.com/margolite/margolite/build
-LDFLAGS := -s -w -X $(STAMP).version=$(VERSION) -X $(STAMP).commit=$(COMMIT)
+LDFLAGS := -s -w -X $(STAMP).version=$(VERSION) -X $(STAMP).commit=$(COMMIT) -X $(STAMP).time=$(TIME)
 BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 
 TARGETS := linux/amd64 linux/arm64 linux/arm/7 linux/arm/6 linux/riscv64
 
-.PHONY: all build test lint bench demo cross clean
+.PHONY: all build test lint fuzz bench demo cross clean
 
 all: build
 
@@ -29,6 +31,9 @@ test: ## everything, on real containerd and runc; needs root
 
 lint: ## format, vet, staticcheck, for both flavours
 	build/lint
+
+fuzz: ## every parser for FUZZTIME (5s)
+	build/fuzz $(FUZZTIME)
 
 bench: build ## sizes, memory, times beside nerdctl and docker, bytes written
 	build/need runc busybox

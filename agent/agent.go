@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/policy"
@@ -67,24 +69,29 @@ type Device struct {
 // Options is what an Agent needs. All fields are required unless they say
 // otherwise.
 type Options struct {
-	Device       Device
-	URL          string // of the WFM, for people
-	PollInterval time.Duration
-	Settle       time.Duration // for how long a service must run to count as installed
-	Program      control.AgentStatus
+	Settings Settings // to begin with
+	Program  control.AgentStatus
 
 	WFM     WFM
 	Store   *store.Store
 	Runtime Runtime
-	Gate    Gate
 	Facts   func() (capability.Facts, error) // what the machine offers
 	Logger  *slog.Logger
 	Now     func() time.Time
+	// Uptime is a clock that cannot be set; nil: the one of package time.
+	Uptime func() time.Duration
+	// Random spreads requests over time; nil: math/rand.
+	Random pace.Random
 }
+
+// moment is the present by both clocks.
+func (o *Options) moment() pace.Moment { return pace.Moment{Wall: o.Now(), Up: o.Uptime()} }
 
 // Agent keeps the device at what the WFM wants.
 type Agent struct {
 	o          Options
+	settings   *settings
+	silence    *pace.Silence
 	hub        *hub
 	ledger     *ledger
 	poller     *poller
@@ -95,15 +102,26 @@ type Agent struct {
 
 // New wires an agent; Run makes it work.
 func New(o Options) *Agent {
-	a := &Agent{o: o, hub: newHub(o.Now), Projects: NewProjects(o.Runtime, o.Settle)}
-	a.reporter = newReporter(o, a.hub)
+	if o.Uptime == nil {
+		start := time.Now()
+		o.Uptime = func() time.Duration { return time.Since(start) }
+	}
+	if o.Random == nil {
+		o.Random = rand.N
+	}
+	a := &Agent{o: o, settings: &settings{}, hub: newHub(o.Now), Projects: NewProjects(o.Runtime, o.Settings.Settle)}
+	a.settings.Store(&o.Settings)
+	a.silence = pace.NewSilence(pace.SilenceOptions{
+		WFM: o.Settings.URL, Downtime: o.Settings.Poll.Downtime, Now: a.o.moment, Random: o.Random,
+		Record: silenceRecord{o.Store}, Logger: o.Logger,
+	})
+	a.reporter = newReporter(o, a.silence, a.hub)
 	a.ledger = &ledger{
-		store: o.Store, runtime: o.Runtime, device: o.Device.ID, now: o.Now,
+		store: o.Store, runtime: o.Runtime, settings: a.settings, now: o.Now,
 		hub: a.hub, logger: o.Logger, reported: a.reporter.poke, deaf: a.reporter.deaf,
 	}
-	a.reconciler = newReconciler(o, a.ledger, a.hub, &a.Projects.staging)
-	a.poller = newPoller(o, a.ledger, a.hub, a.reconciler.changed, a.reporter.reached)
-	a.reporter.silence = a.poller
+	a.reconciler = newReconciler(o, a.settings, a.ledger, a.hub, &a.Projects.staging)
+	a.poller = newPoller(o, a.settings, a.silence, a.ledger, a.hub, a.reconciler.changed, a.reporter.reached)
 	return a
 }
 
@@ -117,7 +135,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Sync polls the WFM now and returns what came of it.
+// Sync polls the WFM now and returns what came of it. It does not wait for a
+// window or the end of a back-off; during downtime, and while the WFM asked not
+// to be called, the error is a control.ErrConflict.
 func (a *Agent) Sync(ctx context.Context) error { return a.poller.sync(ctx) }
 
 // Subscribe delivers what happens until the returned function is called.

@@ -19,6 +19,7 @@ import (
 	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/policy"
@@ -40,8 +41,9 @@ type site struct {
 	wfm     *fakeWFM
 	runtime *fakeRuntime
 	gate    *fakeGate
-	dir     string
+	poll    pace.Rules
 	logger  *slog.Logger
+	dir     string
 
 	store *store.Store
 	agent *agent.Agent
@@ -53,6 +55,7 @@ func newSite(t *testing.T, prepare ...func(*site)) *site {
 	t.Helper()
 	s := &site{
 		t: t, dir: t.TempDir(), wfm: newFakeWFM(), runtime: newFakeRuntime(), gate: &fakeGate{},
+		poll:   pace.Rules{Interval: time.Hour}, // the tests say when
 		logger: slog.New(slog.DiscardHandler),
 	}
 	for _, p := range prepare {
@@ -71,12 +74,10 @@ func (s *site) start() {
 		s.t.Fatal(err)
 	}
 	s.agent = agent.New(agent.Options{
-		Device:       agent.Device{ID: deviceID},
-		PollInterval: time.Hour, // the tests say when
-		WFM:          s.wfm,
-		Store:        s.store,
-		Runtime:      s.runtime,
-		Gate:         s.gate,
+		Settings: s.settings(),
+		WFM:      s.wfm,
+		Store:    s.store,
+		Runtime:  s.runtime,
 		Facts: func() (capability.Facts, error) {
 			return capability.Facts{CPU: capability.CPU{Cores: 1, Architecture: "arm"}, Memory: 64 << 20, Storage: 1 << 30}, nil
 		},
@@ -98,6 +99,10 @@ func (s *site) start() {
 	}
 }
 
+func (s *site) settings() agent.Settings {
+	return agent.Settings{Device: agent.Device{ID: deviceID}, URL: "https://wfm.example", Poll: s.poll, Gate: s.gate}
+}
+
 // sync lets the agent poll and fails the test if that fails.
 func (s *site) sync() {
 	s.t.Helper()
@@ -116,7 +121,13 @@ func (s *site) publish(version uint64, documents map[string]string) {
 // heard waits until the WFM heard exactly these states of a deployment.
 func (s *site) heard(id string, want ...string) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	s.heardWithin(patience, id, want...)
+}
+
+// heardWithin is heard with more patience.
+func (s *site) heardWithin(d time.Duration, id string, want ...string) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), d)
 	defer cancel()
 	for {
 		got, more := s.wfm.heard(id)
@@ -317,7 +328,7 @@ func TestDeploymentsThatCannotRunHere(t *testing.T) {
 
 // A registry out of reach is no failure: the deployment is pending, its reason
 // is shown on the device, and it goes on by itself.
-func TestST11UnreachableRegistryIsPendingWithItsReason(t *testing.T) {
+func TestUnreachableRegistryIsPendingWithItsReason(t *testing.T) {
 	s := newSite(t)
 	s.runtime.fail("fetch 1.0.0", runtime.Unreachable)
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})
@@ -368,7 +379,7 @@ func TestReportsDoNotBlockEachOther(t *testing.T) {
 }
 
 // No request comes before Retry-After has passed, not even by hand.
-func TestERR04RetryAfterIsHonoured(t *testing.T) {
+func TestERR04SyncDoesNotBreakSilence(t *testing.T) {
 	s := newSite(t)
 	s.sync()
 	s.wfm.fail("manifest", &wfm.Error{Op: "get state manifest", Status: 503, RetryAfter: time.Hour})
@@ -411,6 +422,7 @@ type fakeWFM struct {
 	identity  string
 	failures  map[string]error
 	log       []string
+	times     []time.Time // of the calls in log
 	full      bool
 	held      map[string]chan struct{}
 	more      chan struct{}
@@ -531,6 +543,7 @@ func (f *fakeWFM) asked() int { return len(f.calls()) }
 // call notes a call and says whether it fails. The caller holds mu.
 func (f *fakeWFM) call(name string) error {
 	f.log = append(f.log, name)
+	f.times = append(f.times, time.Now())
 	return f.failures[name]
 }
 

@@ -14,7 +14,7 @@ import (
 
 // Capabilities is the document that is, or would be, reported.
 func (a *Agent) Capabilities(context.Context) (json.RawMessage, error) {
-	return Describe(a.o.Device, a.o.Facts, a.o.Logger)
+	return Describe(a.settings.Load().Device, a.o.Facts, a.o.Logger)
 }
 
 // Describe writes the capabilities document of a device (CAP-02, CAP-04): what

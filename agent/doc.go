@@ -23,6 +23,12 @@
 // Everything that decides is in the store, written before it is acted upon:
 // killing the process between any two instructions leaves a record that says
 // which step to repeat, and each step is safe to repeat. What runs is never
-// remembered: it is read from the runtime. Backoff, progress and events are in
-// memory only.
+// remembered: it is read from the runtime. For how long the WFM asked not to be
+// called is in the store, too; backoff, progress and events are in memory only.
+//
+// # Settings
+//
+// Most of the configuration may change while the agent runs: [Agent.Configure]
+// replaces the [Settings] as a whole, and each piece of work goes on with those
+// it read when it began.
 package agent

@@ -29,7 +29,7 @@ var errSuperseded = errors.New("superseded by a newer manifest")
 type ledger struct {
 	store    *store.Store
 	runtime  Runtime // for what runs without a record
-	device   string
+	settings *settings
 	now      func() time.Time
 	hub      *hub
 	logger   *slog.Logger
@@ -442,7 +442,7 @@ func (l *ledger) report(before, after *store.Deployment) ([]store.Report, error)
 func (l *ledger) status(d *store.Deployment) margo.Status {
 	s := margo.Status{
 		DeploymentID:   d.ID,
-		DeviceID:       l.device,
+		DeviceID:       l.settings.Load().Device.ID,
 		AdoptedVersion: d.Adopted,
 		State:          Phase(d.Phase).State(),
 		Error:          wireFault(d.Fault),

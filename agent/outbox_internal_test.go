@@ -4,20 +4,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
 
+	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/store"
 )
-
-// quietly is a silence that nobody asks for.
-type quietly struct{}
-
-func (quietly) Until() time.Time               { return time.Time{} }
-func (quietly) Wait(ctx context.Context) error { return ctx.Err() }
-func (quietly) Note(error)                     {}
 
 // measuring is a WFM that looks at the heap while it takes reports.
 type measuring struct {
@@ -60,8 +55,12 @@ func TestAFullOutboxIsNotHeldInMemory(t *testing.T) {
 	c = store.Change{}
 	w := &measuring{}
 	logger := slog.New(slog.DiscardHandler)
-	r := newReporter(Options{WFM: w, Store: s, Logger: logger, Now: time.Now}, newHub(time.Now))
-	r.silence = quietly{}
+	begun := time.Now()
+	nobodyAsks := pace.NewSilence(pace.SilenceOptions{
+		Now:    func() pace.Moment { return pace.Moment{Wall: time.Now(), Up: time.Since(begun)} },
+		Random: rand.N[time.Duration], Logger: logger,
+	})
+	r := newReporter(Options{WFM: w, Store: s, Logger: logger, Now: time.Now}, nobodyAsks, newHub(time.Now))
 	for _, deaf := range []bool{true, false} { // it has to be coalesced first, or has not
 		r.isDeaf.Store(deaf)
 		before, writes := heap(), s.Writes()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,14 +16,11 @@ import (
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/store"
 )
-
-// maxPollDelay bounds how long failed polls make the next one wait, unless the
-// interval is longer or the WFM asked for more.
-const maxPollDelay = 5 * time.Minute
 
 // capabilitiesSetting names the record of the capabilities that the WFM
 // acknowledged: its scope and the digest of the document.
@@ -34,20 +30,30 @@ const capabilitiesSetting = "capabilities"
 // running state stays, and the next good manifest is accepted.
 var errRefused = errors.New("manifest refused")
 
+// errHeld says that a request was not sent: nothing may be now (ERR-04, POL-01).
+var errHeld = errors.New("the WFM is not to be called now")
+
 // poller asks the WFM for the desired state (DS-01).
 type poller struct {
-	device   Device
+	settings *settings
 	facts    func() (capability.Facts, error)
-	interval time.Duration
 	wfm      WFM
+	silence  *pace.Silence
 	store    *store.Store
 	ledger   *ledger
 	hub      *hub
 	logger   *slog.Logger
 	now      func() time.Time
+	moment   func() pace.Moment
+	random   pace.Random
 	accepted func(ids []string) // the desired state of these deployments changed
 	contact  func()             // the WFM answered
-	requests chan chan error    // of sync; each has room for its answer
+
+	requests   chan chan error // of sync; each has room for its answer
+	configured chan struct{}   // there are other settings
+	woken      chan struct{}   // the WFM may be in reach again
+
+	polls *pace.Polls // of run
 
 	mu    sync.Mutex
 	state pollState
@@ -58,8 +64,7 @@ type pollState struct {
 	reachable   bool
 	last        time.Time // end of the last poll
 	lastContact time.Time
-	next        time.Time
-	notBefore   time.Time // the WFM asked for silence until then (ERR-04)
+	plan        pace.Plan // for the next
 	err         error     // of the last poll
 	refused     string    // why the manifest that the WFM serves is refused
 	logged      string    // the last problem that was logged, to log it once
@@ -71,109 +76,92 @@ type pollState struct {
 	told            []string                 // refusals that were logged
 }
 
-func newPoller(o Options, l *ledger, h *hub, accepted func([]string), contact func()) *poller {
+func newPoller(o Options, set *settings, quiet *pace.Silence, l *ledger, h *hub, accepted func([]string), contact func()) *poller {
 	return &poller{
-		device: o.Device, facts: o.Facts, interval: o.PollInterval,
-		wfm: o.WFM, store: o.Store, ledger: l, hub: h, logger: o.Logger, now: o.Now,
-		accepted: accepted, contact: contact, requests: make(chan chan error),
+		settings: set, facts: o.Facts, wfm: o.WFM, silence: quiet, store: o.Store, ledger: l, hub: h,
+		logger: o.Logger, now: o.Now, moment: o.moment, random: o.Random,
+		accepted: accepted, contact: contact,
+		requests: make(chan chan error), configured: make(chan struct{}, 1), woken: make(chan struct{}, 1),
 	}
 }
 
 // run polls until ctx is done.
 func (p *poller) run(ctx context.Context) error {
-	retry := backoff{first: p.interval, most: max(p.interval, maxPollDelay)}
-	var answer chan error // of whoever asked for this poll
+	_, accepted, _ := p.store.Manifest() // what cannot be read is told by the poll
+	p.polls = pace.NewPolls(p.moment(), p.settings.Load().Poll, p.random, accepted)
 	for {
-		err := p.poll(ctx)
+		closed, answer, err := p.pause(ctx)
+		if err != nil {
+			return nil
+		}
+		asked, err := p.poll(ctx, closed)
 		if ctx.Err() != nil {
 			return nil
 		}
+		switch {
+		case errors.Is(err, errHeld): // it is due still
+		case !asked && err == nil:
+			p.polls.Skip(p.moment())
+		case errors.Is(err, errRefused), p.silence.Hold().Downtime > 0: // no failure of the WFM, or of no interest (POL-02)
+			p.polls.Done(p.moment(), nil)
+		default:
+			p.polls.Done(p.moment(), err)
+		}
 		if answer != nil {
 			answer <- err
-			answer = nil
-		}
-		delay := p.interval - rand.N(p.interval/10+1) // a fleet spreads over time
-		if _, after := wfm.Retry(err); err != nil && !errors.Is(err, errRefused) {
-			delay = max(delay, retry.fail(), after)
-		} else {
-			retry.reset()
-		}
-		p.mu.Lock()
-		p.state.next = p.now().Add(delay)
-		p.mu.Unlock()
-
-		if answer, err = p.pause(ctx, delay); err != nil {
-			return nil
 		}
 	}
 }
 
-// pause waits for d, or until somebody asks for a poll and the WFM did not ask
-// for silence. The error is ctx's.
-func (p *poller) pause(ctx context.Context, d time.Duration) (answer chan error, err error) {
-	t := time.NewTimer(d)
-	defer t.Stop()
+// pause waits until a poll is due, or somebody asks for one and nothing holds
+// it back. Without an answer to give, the desired state may be out of question:
+// closed says so. The error is ctx's.
+func (p *poller) pause(ctx context.Context) (closed bool, answer chan error, err error) {
 	for {
+		plan := p.polls.Plan(p.moment(), p.silence.Hold())
+		p.mu.Lock()
+		p.state.plan = plan
+		p.mu.Unlock()
+		if plan.Wait <= 0 {
+			return plan.Closed, nil, ctx.Err()
+		}
+		t := time.NewTimer(plan.Wait)
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			err = ctx.Err()
 		case <-t.C:
-			until := p.Until()
-			if until.IsZero() {
-				return nil, nil
+		case <-p.configured:
+			p.polls.Configure(p.moment(), p.settings.Load().Poll)
+		case <-p.woken:
+			p.polls.Wake(p.moment())
+		case answer = <-p.requests:
+			if held := p.held(); held != nil {
+				answer <- held
+				answer = nil
 			}
-			t.Reset(until.Sub(p.now())) // a report was answered with the wish for silence
-		case answer := <-p.requests:
-			err := p.silence()
-			if err == nil {
-				return answer, nil
-			}
-			answer <- err
+		}
+		t.Stop()
+		if answer != nil || err != nil {
+			return false, answer, err
 		}
 	}
 }
 
-// silence is an error for as long as the WFM asked not to be called (ERR-04).
-func (p *poller) silence() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if left := p.state.notBefore.Sub(p.now()); left > 0 {
-		return fmt.Errorf("%w: the WFM asked not to be called for another %s", control.ErrConflict, left.Round(time.Second))
-	}
-	return nil
-}
-
-// Until is when the WFM may be called again; zero when that is now.
-func (p *poller) Until() time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.state.notBefore.After(p.now()) {
-		return p.state.notBefore
-	}
-	return time.Time{}
-}
-
-// Note takes note of how a call of the WFM ended.
-func (p *poller) Note(err error) {
-	_, after := wfm.Retry(err)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if until := p.now().Add(after); after > 0 && until.After(p.state.notBefore) {
-		p.state.notBefore = until
+// held is an error for as long as nothing may be sent (ERR-04, POL-01).
+func (p *poller) held() error {
+	hold := p.silence.Hold()
+	left := hold.Left().Round(time.Second)
+	switch {
+	case hold.Left() == 0:
+		return nil
+	case hold.Reason() == pace.Downtime:
+		return fmt.Errorf("%w: %w: there is downtime for another %s", control.ErrConflict, errHeld, left)
+	default:
+		return fmt.Errorf("%w: %w: it asked for silence for another %s", control.ErrConflict, errHeld, left)
 	}
 }
 
-// Wait returns when the WFM may be called again. The error is ctx's.
-func (p *poller) Wait(ctx context.Context) error {
-	for until := p.Until(); !until.IsZero(); until = p.Until() {
-		if !wait(ctx, until.Sub(p.now()), nil, nil) {
-			return ctx.Err()
-		}
-	}
-	return ctx.Err()
-}
-
-// sync polls now, unless the WFM asked for silence.
+// sync polls now, unless nothing may be sent.
 func (p *poller) sync(ctx context.Context) error {
 	answer := make(chan error, 1)
 	select {
@@ -189,19 +177,27 @@ func (p *poller) sync(ctx context.Context) error {
 	}
 }
 
-// poll makes one round: capabilities if they changed (CAP-01, CAP-03), then
-// the manifest. Its outcome is kept for status, and logged when it differs
-// from the one before.
-func (p *poller) poll(ctx context.Context) error {
+// poll makes one round: capabilities if they changed (CAP-01, CAP-03), then,
+// unless no window is open, the manifest. Its outcome is kept for status, and
+// logged when it differs from the one before; but not in downtime (POL-02).
+// It returns whether the WFM was called.
+func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) {
 	scope, err := p.wfm.Identity()
 	if err == nil {
-		err = p.reportCapabilities(ctx, scope)
+		asked, err = p.reportCapabilities(ctx, scope)
 	}
-	if err == nil {
-		err = p.fetch(ctx, scope)
+	if err == nil && !closed {
+		err = p.held() // the reporter may have been answered meanwhile
+	}
+	if err == nil && !closed {
+		asked, err = true, p.fetch(ctx, scope)
+		p.silence.Note(err)
 	}
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return asked, ctx.Err()
+	}
+	if errors.Is(err, errHeld) || err == nil && !asked || err != nil && p.silence.Hold().Downtime > 0 {
+		return asked, err // nothing is known that was not before
 	}
 
 	var answered *wfm.Error
@@ -216,16 +212,13 @@ func (p *poller) poll(ctx context.Context) error {
 	if reachable {
 		p.state.lastContact = now
 	}
-	if _, after := wfm.Retry(err); after > 0 {
-		p.state.notBefore = now.Add(after)
-	}
 	var version *versionRefusal
 	switch {
 	case errors.As(err, &version):
 		p.state.refused, p.state.refusedManifest = problem, version.manifest
 	case errors.Is(err, errRefused):
 		p.state.refused, p.state.refusedManifest = problem, nil
-	case err == nil:
+	case err == nil && !closed:
 		p.state.refused, p.state.refusedManifest = "", nil
 	}
 	outage := problem // what is refused is told for itself
@@ -261,46 +254,49 @@ func (p *poller) poll(ctx context.Context) error {
 	if reachable {
 		p.contact()
 	}
-	return err
+	return asked, err
 }
 
 // reportCapabilities sends the capabilities if the WFM does not have these. A
 // WFM that answers, but does not take them, does not keep the device from
-// polling, and neither does a machine that can no longer be described.
-func (p *poller) reportCapabilities(ctx context.Context, scope string) error {
+// polling, and neither does a machine that can no longer be described. It returns
+// whether the WFM was called.
+func (p *poller) reportCapabilities(ctx context.Context, scope string) (asked bool, err error) {
 	p.mu.Lock()
 	force := p.state.report
 	p.mu.Unlock()
 	held, _, err := p.store.Setting(capabilitiesSetting)
 	if err != nil {
-		return fmt.Errorf("cannot read which capabilities were reported: %w", err)
+		return false, fmt.Errorf("cannot read which capabilities were reported: %w", err)
 	}
-	doc, err := Describe(p.device, p.facts, p.logger)
+	device := p.settings.Load().Device
+	doc, err := Describe(device, p.facts, p.logger)
 	if err != nil && strings.HasPrefix(string(held), scope+" ") {
 		p.complain("capabilities of this device are not reported", err)
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err // they are the first exchange (CAP-01)
+		return false, err // they are the first exchange (CAP-01)
 	}
 	mark := []byte(scope + " " + digest.FromBytes(doc).String())
 	if !force && string(held) == string(mark) {
-		return nil
+		return false, nil
 	}
-	err = p.wfm.PutCapabilities(ctx, p.device.ID, doc)
+	err = p.wfm.PutCapabilities(ctx, device.ID, doc)
+	p.silence.Note(err)
 	if err == nil {
 		p.logger.Info("capabilities reported", "digest", digest.FromBytes(doc).String())
-		return p.acknowledge(mark)
+		return true, p.acknowledge(mark)
 	}
 	var answered *wfm.Error
-	if !errors.As(err, &answered) || answered.RetryAfter > 0 {
-		return fmt.Errorf("cannot report capabilities: %w", err)
+	if !errors.As(err, &answered) || p.silence.Hold().Silence > 0 {
+		return true, fmt.Errorf("cannot report capabilities: %w", err)
 	}
 	p.complain("the WFM does not take the capabilities of this device", err)
 	if answered.Status == http.StatusBadRequest || answered.Status == http.StatusUnprocessableEntity {
-		return p.acknowledge(mark) // the same bytes would be refused again
+		return true, p.acknowledge(mark) // the same bytes would be refused again
 	}
-	return nil // they are offered again with the next poll
+	return true, nil // they are offered again with the next poll
 }
 
 // complain logs a problem with the capabilities once.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
@@ -17,7 +18,7 @@ import (
 // touching them.
 type Projects struct {
 	runtime Runtime
-	settle  time.Duration
+	settle  atomic.Int64 // a time.Duration
 	staging sync.RWMutex // shared by who brings images that nothing uses yet; held alone to drop such
 }
 
@@ -28,8 +29,12 @@ const longestSettle = 300 * time.Millisecond
 // NewProjects makes Projects of a runtime. settle is for how long the services of
 // a deployment must run; those of a Compose file do with less.
 func NewProjects(r Runtime, settle time.Duration) *Projects {
-	return &Projects{runtime: r, settle: min(settle, longestSettle)}
+	p := &Projects{runtime: r}
+	p.settle.Store(int64(shortSettle(settle)))
+	return p
 }
+
+func shortSettle(settle time.Duration) time.Duration { return min(settle, longestSettle) }
 
 // ComposeUp makes Compose files run and returns once they do. Where services
 // are named, those that were there before stay as well.
@@ -56,7 +61,7 @@ func (p *Projects) ComposeUp(ctx context.Context, r control.ComposeRequest, noti
 			return err
 		}
 	}
-	return p.runtime.Apply(ctx, project, runtime.ApplyOptions{Settle: p.settle, Notify: func(e runtime.Event) {
+	return p.runtime.Apply(ctx, project, runtime.ApplyOptions{Settle: time.Duration(p.settle.Load()), Notify: func(e runtime.Event) {
 		event := control.Event{Kind: control.ServiceChanged, Service: e.Service, Text: e.Step}
 		if !e.Done {
 			event.State = control.Begun

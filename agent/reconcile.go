@@ -43,15 +43,13 @@ func (w *waiting) Error() string { return w.reason.Text }
 // reconciler moves every deployment towards what was accepted (DS-26). It is
 // the only one that changes the runtime on behalf of deployments.
 type reconciler struct {
-	store   *store.Store
-	ledger  *ledger
-	runtime Runtime
-	gate    Gate
-	device  string
-	settle  time.Duration
-	hub     *hub
-	logger  *slog.Logger
-	now     func() time.Time
+	store    *store.Store
+	settings *settings
+	ledger   *ledger
+	runtime  Runtime
+	hub      *hub
+	logger   *slog.Logger
+	now      func() time.Time
 
 	staging  chan struct{} // holds a token per deployment that downloads
 	applying chan struct{} // holds a token while containers are changed
@@ -74,10 +72,10 @@ type worker struct {
 	progress  map[string]control.Progress
 }
 
-func newReconciler(o Options, l *ledger, h *hub, unused *sync.RWMutex) *reconciler {
+func newReconciler(o Options, s *settings, l *ledger, h *hub, unused *sync.RWMutex) *reconciler {
 	return &reconciler{
-		store: o.Store, ledger: l, runtime: o.Runtime, gate: o.Gate, device: o.Device.ID,
-		settle: o.Settle, hub: h, logger: o.Logger, now: o.Now,
+		store: o.Store, settings: s, ledger: l, runtime: o.Runtime,
+		hub: h, logger: o.Logger, now: o.Now,
 		staging:  make(chan struct{}, stagingAtOnce),
 		applying: make(chan struct{}, applyingAtOnce),
 		wake:     make(chan struct{}, 1),
@@ -136,12 +134,18 @@ func (r *reconciler) run(ctx context.Context) error {
 			return nil
 		case <-r.wake:
 		case <-r.runtime.Changes():
-			r.mu.Lock()
-			for _, w := range r.workers {
-				poke(w.runs)
-			}
-			r.mu.Unlock()
+			r.look()
 		}
+	}
+}
+
+// look lets every worker that has nothing to do, or waits for the gate, look
+// again.
+func (r *reconciler) look() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range r.workers {
+		poke(w.runs)
 	}
 }
 
@@ -213,7 +217,7 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 				return err
 			}
 		case Staged:
-			if v := r.gate.Decide(policy.Change{Deployment: d.ID, Kind: kindOf(&d)}, r.now()); !v.Go {
+			if v := r.settings.Load().Gate.Decide(policy.Change{Deployment: d.ID, Kind: kindOf(&d)}, r.now()); !v.Go {
 				if err := r.ensureActive(ctx, &d); err != nil {
 					return err
 				}

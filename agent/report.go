@@ -12,6 +12,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
 )
@@ -30,17 +31,6 @@ const (
 	parkedMost  = 6 * time.Hour
 )
 
-// silence keeps everybody from calling the WFM for as long as it asked for that
-// (ERR-04). All who call it share one.
-type silence interface {
-	// Until is when the WFM may be called again; zero when that is now.
-	Until() time.Time
-	// Wait returns when the WFM may be called. The error is ctx's.
-	Wait(ctx context.Context) error
-	// Note takes note of how a call ended.
-	Note(err error)
-}
-
 // reporter delivers the outbox to the WFM: at least once, in order for each
 // deployment, for as long as it takes.
 //
@@ -53,7 +43,7 @@ type reporter struct {
 	hub      *hub
 	logger   *slog.Logger
 	now      func() time.Time
-	silence  silence
+	silence  *pace.Silence
 	pending  chan struct{} // there may be something to deliver
 	contact  chan struct{} // the WFM answers
 	isDeaf   atomic.Bool   // the WFM did not hear the last attempt
@@ -74,9 +64,9 @@ type heldReports struct {
 	waiting bool   // they were seen in this round
 }
 
-func newReporter(o Options, h *hub) *reporter {
+func newReporter(o Options, quiet *pace.Silence, h *hub) *reporter {
 	return &reporter{
-		wfm: o.WFM, store: o.Store, hub: h, logger: o.Logger, now: o.Now,
+		wfm: o.WFM, silence: quiet, store: o.Store, hub: h, logger: o.Logger, now: o.Now,
 		pending: make(chan struct{}, 1), contact: make(chan struct{}, 1),
 		retry: backoff{first: reportFirst, most: reportMost}, held: map[string]*heldReports{},
 	}
@@ -89,14 +79,14 @@ func (r *reporter) poke() { poke(r.pending) }
 func (r *reporter) reached() { poke(r.contact) }
 
 // deaf says that nobody hears what is reported now.
-func (r *reporter) deaf() bool { return r.isDeaf.Load() }
+func (r *reporter) deaf() bool { return r.isDeaf.Load() || r.silence.Hold().Left() > 0 }
 
 // run delivers until ctx is done.
 func (r *reporter) run(ctx context.Context) error {
+	if n, err := r.store.CountReports(); r.silence.Hold().Left() > 0 && (n > 0 || err != nil) {
+		r.isDeaf.Store(true) // they piled up before the restart
+	}
 	for {
-		if !r.silence.Until().IsZero() {
-			r.isDeaf.Store(true)
-		}
 		if r.silence.Wait(ctx) != nil {
 			return nil
 		}
@@ -108,7 +98,7 @@ func (r *reporter) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if f != silenced {
+		if f != silenced && r.silence.Hold().Downtime == 0 { // in downtime errors are of no interest (POL-02)
 			r.note(err)
 		}
 		if !r.rest(ctx, f) {
@@ -155,7 +145,7 @@ func (r *reporter) rest(ctx context.Context, f fate) bool {
 // where some deployments' reports are held, or why nobody's get through.
 func (r *reporter) round(ctx context.Context) (fate, error) {
 	var needless []uint64
-	if r.deaf() {
+	if r.isDeaf.Load() {
 		var err error
 		if needless, err = r.store.Superseded(); err != nil {
 			return unheard, err
@@ -180,7 +170,7 @@ func (r *reporter) round(ctx context.Context) (fate, error) {
 			if _, found := slices.BinarySearch(needless, report.Sequence); found || slices.Contains(r.finished, report.Sequence) || r.holds(report, blocked) {
 				continue
 			}
-			if !r.silence.Until().IsZero() {
+			if r.silence.Hold().Left() > 0 {
 				return silenced, r.acknowledge()
 			}
 			f, err := r.post(ctx, report)

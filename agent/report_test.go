@@ -369,7 +369,7 @@ func TestERR04ReportsHonourRetryAfter(t *testing.T) {
 				if n := s.wfm.asked() - asked; n != 0 {
 					t.Errorf("%d requests during the silence: %v", n, s.wfm.calls()[asked:])
 				}
-				time.Sleep(90 * time.Second)
+				time.Sleep(5 * time.Minute) // those who waited do not come back at once
 				s.heard(first, "installed@1")
 				s.heard(second, "installed@1")
 			})
@@ -397,7 +397,7 @@ func TestERR04ReportsHonourTheSilenceOfThePoll(t *testing.T) {
 		if n := s.wfm.asked() - asked; n != 0 {
 			t.Errorf("%d requests during the silence", n)
 		}
-		time.Sleep(2 * time.Minute)
+		time.Sleep(5 * time.Minute)
 		s.heard(first, "pending@1", "installing@1", "installed@1")
 	})
 }

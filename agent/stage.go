@@ -102,7 +102,7 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 
 // eligible refuses what this device can never run.
 func (r *reconciler) eligible(id string, doc *margo.Deployment) error {
-	switch own := r.device; {
+	switch own := r.settings.Load().Device.ID; {
 	case !margo.SameID(doc.ID, id): // AD-02
 		return &fault{code: codeInvalidDocument, err: fmt.Errorf("the document is of deployment %s", doc.ID)}
 	case doc.Type != margo.Compose: // AD-03, DEV-04
@@ -200,7 +200,7 @@ func (r *reconciler) runComponent(ctx context.Context, id string, doc *margo.Dep
 	if err != nil || same && supervised {
 		return err
 	}
-	return r.runtime.Apply(ctx, project, runtime.ApplyOptions{Settle: r.settle, Notify: r.notify(id, c.Name)})
+	return r.runtime.Apply(ctx, project, runtime.ApplyOptions{Settle: r.settings.Load().Settle, Notify: r.notify(id, c.Name)})
 }
 
 // former is the revision that worked last, to stay with what it pinned.

@@ -17,8 +17,9 @@ const observeTimeout = 10 * time.Second
 // Status describes the device as it is now: what was accepted, from the store;
 // what runs, from the runtime; how the last poll went, from memory.
 func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
-	s := &control.Status{Device: a.o.Device.ID, Agent: a.o.Program, WFM: a.poller.status()}
-	s.WFM.URL = a.o.URL
+	set := a.settings.Load()
+	s := &control.Status{Device: set.Device.ID, Agent: a.o.Program, WFM: a.poller.status()}
+	s.WFM.URL = set.URL
 	s.WFM.Identity, _ = a.o.WFM.Identity() // why there is none is the last error of the poll
 
 	m, ok, err := a.o.Store.Manifest()
@@ -79,16 +80,38 @@ func (a *Agent) describe(d *store.Deployment, projects []runtime.ObservedProject
 
 // status is what polling tells about itself.
 func (p *poller) status() control.WFMStatus {
+	hold, now := p.silence.Hold(), p.moment().Wall
+	var silent, downtime time.Time
+	if hold.Silence > 0 {
+		silent = now.Add(hold.Silence)
+	}
+	if hold.Downtime > 0 {
+		downtime = now.Add(hold.Downtime)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := control.WFMStatus{Reachable: p.state.reachable, Refused: p.state.refused, RefusedManifest: p.state.refusedManifest}
+	plan := p.state.plan
+	if left := hold.Left(); left > 0 { // the plan may be older
+		plan.Reason = hold.Reason()
+		if end := now.Add(left); plan.Next.Before(end) {
+			plan.Next = end
+		}
+	}
+	s := control.WFMStatus{Reachable: p.state.reachable, Refused: p.state.refused, RefusedManifest: p.state.refusedManifest, Waiting: string(plan.Reason)}
 	if p.state.err != nil {
 		s.LastError = p.state.err.Error()
 	}
 	for _, t := range []struct {
 		at time.Time
 		to **time.Time
-	}{{p.state.last, &s.LastPoll}, {p.state.lastContact, &s.LastContact}, {p.state.next, &s.NextPoll}} {
+	}{
+		{p.state.last, &s.LastPoll},
+		{p.state.lastContact, &s.LastContact},
+		{plan.Next, &s.NextPoll},
+		{silent, &s.SilentUntil},
+		{downtime, &s.DowntimeUntil},
+		{plan.Opens, &s.ClosedUntil},
+	} {
 		if at := t.at.UTC(); !at.IsZero() {
 			*t.to = &at
 		}

@@ -13,7 +13,7 @@ import (
 // The linker drops methods that nobody calls, unless something reachable looks
 // methods up by name: then it keeps all of every type, which costs megabytes of
 // binary and of memory.
-func TestLinkerPrunesMethods(t *testing.T) {
+func TestPOL11LinkerPrunesMethods(t *testing.T) {
 	for program, tags := range map[string]string{
 		"margolite":               "grpcnotrace,osusergo,netgo,no_rdt",
 		"containerd-shim-runc-v2": "no_grpc,osusergo,netgo",

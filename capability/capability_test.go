@@ -228,7 +228,7 @@ func TestMachinesAreDiscovered(t *testing.T) {
 	}
 }
 
-func TestLimitsOfAContainerCount(t *testing.T) {
+func TestCAP05LimitsOfAContainerCount(t *testing.T) {
 	for name, row := range map[string]struct {
 		limits files
 		cores  float64

@@ -1,7 +1,8 @@
 // Package policy answers whether a change may happen now, and if not, why and
 // until when. It owns the decision and nothing else: it reads no file, no clock
 // and no network, and knows neither the WFM nor the runtime. The same question
-// always has the same answer.
+// always has the same answer. Only reading a window looks its time zone up, in
+// the system's database.
 package policy
 
 import "time"

@@ -281,17 +281,17 @@ func TestFailuresSayWhatFailed(t *testing.T) {
 			text       string
 		}{
 			{
-				"a service that exits with a code fails at once, with its last words",
+				"PKG-13 a service that exits with a code fails at once, with its last words",
 				`services: {job: {image: BUSYBOX, command: ["sh", "-c", "echo last words; exit 3"]}}`,
 				runtime.Exited, "job", "last words",
 			},
 			{
-				"also when it would be restarted",
+				"PKG-13 also when it would be restarted",
 				`services: {job: {image: BUSYBOX, restart: always, command: ["sh", "-c", "sleep 0.2; exit 4"]}}`,
 				runtime.Exited, "job", "code 4",
 			},
 			{
-				"a service that has to run and keeps ending well",
+				"PKG-11 a service that has to run and keeps ending well",
 				`services: {job: {image: BUSYBOX, restart: always, command: ["true"]}}`,
 				runtime.Exited, "job", "ended 4 times",
 			},
@@ -329,7 +329,7 @@ func TestFailuresSayWhatFailed(t *testing.T) {
 	})
 }
 
-func TestGoingBackFromAnUpdateThatFails(t *testing.T) {
+func TestPOL08GoingBackFromAnUpdateThatFails(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		e := r.engine()
 		good := r.load(e, "back", `

@@ -97,7 +97,7 @@ func TestDependentsWaitForHealth(t *testing.T) {
 	})
 }
 
-func TestUnhealthyServicesFailTheApply(t *testing.T) {
+func TestPKG14UnhealthyServicesFailTheApply(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		e := r.engine()
 		p := r.change(e, "ill", gated, func(s map[string]*compose.Service) {
@@ -128,7 +128,7 @@ func TestWaitsThatNeverEndFailAtOnce(t *testing.T) {
 	}
 }
 
-func TestADeadlineSaysWhatWasWaitedFor(t *testing.T) {
+func TestAD08ADeadlineSaysWhatWasWaitedFor(t *testing.T) {
 	r := newRig(t, embeddedBackend())
 	e := r.engine()
 	p := r.change(e, "slow", gated, func(s map[string]*compose.Service) {

@@ -61,7 +61,7 @@ func TestLoadSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestFilesOfThePackageReachTheContainer(t *testing.T) {
+func TestPKG10FilesOfThePackageReachTheContainer(t *testing.T) {
 	r := newRig(t, embeddedBackend())
 	e := r.engine()
 	load := func(text string) *runtime.Project {
@@ -101,7 +101,7 @@ func TestFilesOfThePackageReachTheContainer(t *testing.T) {
 	}
 }
 
-func TestStageNeedsNoNetworkForWhatIsPresent(t *testing.T) {
+func TestPKG16StageNeedsNoNetworkForWhatIsPresent(t *testing.T) {
 	r := newRig(t, embeddedBackend())
 	e := r.engine()
 	p := r.load(e, "stage", `services: {web: {image: BUSYBOX}}`)

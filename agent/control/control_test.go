@@ -323,7 +323,7 @@ func TestNobodyListensIsToldApart(t *testing.T) {
 	}
 }
 
-func TestSocketIsForOwnerAndGroup(t *testing.T) {
+func TestPOL12SocketIsForOwnerAndGroup(t *testing.T) {
 	_, path := serve(t, &backend{})
 	info, err := os.Stat(path)
 	if err != nil {

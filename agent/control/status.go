@@ -37,6 +37,13 @@ type WFMStatus struct {
 	// RefusedManifest is that manifest, where it was refused for its version
 	// alone and can be accepted with a RollbackRequest.
 	RefusedManifest *RefusedManifest `json:"refusedManifest,omitempty"`
+
+	// Waiting is what the next poll waits for: interval, backoff, refused,
+	// retired, window, silence or downtime.
+	Waiting       string     `json:"waiting,omitempty"`
+	SilentUntil   *time.Time `json:"silentUntil,omitempty"`   // the WFM asked not to be called before
+	ClosedUntil   *time.Time `json:"closedUntil,omitempty"`   // the desired state is asked for in windows only
+	DowntimeUntil *time.Time `json:"downtimeUntil,omitempty"` // nothing is sent before
 }
 
 // RefusedManifest is a manifest whose version is not greater than the accepted

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"strconv"
 	"time"
 )
 
@@ -27,17 +28,25 @@ const (
 const useX509SVID = "x509-svid"
 
 // TrustBundle holds the anchors of one trust domain. It does not name the
-// domain: that the file belongs to it is the operator's word.
+// domain: that it belongs to it is the word of who provides it.
 type TrustBundle struct {
 	Anchors []*x509.Certificate
 	// Sequence and RefreshHint are what a SPIFFE bundle says of itself, zero
-	// where it says nothing. Going back in Sequence is allowed.
+	// where it says nothing. Going back in Sequence is allowed (A-17).
 	Sequence    uint64
 	RefreshHint time.Duration
 }
 
-// jwkSet is the part of a SPIFFE bundle that matters here; unknown members are
-// ignored (ERR-07).
+// readSet is the part of a SPIFFE bundle that matters here; unknown members are
+// ignored (ERR-07). What is only a hint may be of any type, and so may be all
+// but the use of keys for something else.
+type readSet struct {
+	Keys        []json.RawMessage `json:"keys"`
+	Sequence    json.RawMessage   `json:"spiffe_sequence"`
+	RefreshHint json.RawMessage   `json:"spiffe_refresh_hint"`
+}
+
+// jwkSet is a SPIFFE bundle to be written.
 type jwkSet struct {
 	Keys        []jwk  `json:"keys"`
 	Sequence    uint64 `json:"spiffe_sequence,omitempty"`
@@ -82,20 +91,32 @@ func ParseTrustBundle(data []byte) (*TrustBundle, error) {
 }
 
 func parseJWKSet(data []byte) (*TrustBundle, error) {
-	var set jwkSet
+	var set readSet
 	if err := json.Unmarshal(data, &set); err != nil {
 		return nil, fmt.Errorf("trust bundle is not a SPIFFE bundle: %w", err)
 	}
 	bundle := &TrustBundle{
-		Sequence:    set.Sequence,
-		RefreshHint: time.Duration(min(set.RefreshHint, math.MaxInt64/uint64(time.Second))) * time.Second,
+		Sequence:    hint(set.Sequence),
+		RefreshHint: time.Duration(min(hint(set.RefreshHint), math.MaxInt64/uint64(time.Second))) * time.Second,
 	}
-	for i, key := range set.Keys {
-		if key.Use != useX509SVID {
+	for i, raw := range set.Keys {
+		var use struct {
+			Use json.RawMessage `json:"use"`
+		}
+		if err := json.Unmarshal(raw, &use); err != nil {
+			return nil, fmt.Errorf("trust bundle: keys[%d] is not a JWK", i)
+		}
+		if string(use.Use) != `"`+useX509SVID+`"` {
 			continue
 		}
 		if len(bundle.Anchors) == maxAnchors {
 			return nil, fmt.Errorf("trust bundle holds more than %d anchors", maxAnchors)
+		}
+		var key struct {
+			X5C []string `json:"x5c"`
+		}
+		if err := json.Unmarshal(raw, &key); err != nil {
+			return nil, fmt.Errorf("trust bundle: keys[%d].x5c is not a list of strings", i)
 		}
 		if len(key.X5C) != 1 {
 			return nil, fmt.Errorf("trust bundle: keys[%d].x5c holds %d certificates, want exactly one", i, len(key.X5C))
@@ -111,6 +132,16 @@ func parseJWKSet(data []byte) (*TrustBundle, error) {
 		bundle.Anchors = append(bundle.Anchors, anchor)
 	}
 	return bundle, nil
+}
+
+// hint is a number that nothing depends on; 0: not given, or not to be made
+// sense of.
+func hint(raw json.RawMessage) uint64 {
+	n, err := strconv.ParseUint(string(raw), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // parseCertificates reads PEM certificates, in order. Other PEM blocks and

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"crypto/rand"
-	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -21,7 +20,7 @@ func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-func TestTrustBundleIsReadAsJWKSetAndAsPEM(t *testing.T) {
+func TestID19TrustBundleIsReadAsJWKSetAndAsPEM(t *testing.T) {
 	a, b := authority(t), authority(t)
 	der := base64.StdEncoding.EncodeToString(a.Root.Raw)
 	entry := `{"kty":"EC","crv":"P-256","x":"AA","y":"AA","use":"x509-svid","x5c":["` + der + `"]}`
@@ -29,29 +28,32 @@ func TestTrustBundleIsReadAsJWKSetAndAsPEM(t *testing.T) {
 		data    string
 		anchors int // 0: refused
 	}{
-		"a SPIFFE bundle":                            {`{"keys":[` + entry + `]}`, 1},
-		"behind white space":                         {"\n  " + `{"keys":[` + entry + `]}`, 1},
-		"with members nobody knows":                  {`{"x":{},"keys":[` + strings.Replace(entry, `"kty"`, `"y2":1,"kty"`, 1) + `]}`, 1},
-		"with a JWT key beside":                      {`{"keys":[{"kty":"EC","use":"jwt-svid","kid":"k"},` + entry + `]}`, 1},
-		"with another use whose x5c is broken":       {`{"keys":[{"use":"wit-svid","x5c":["!"]},` + entry + `]}`, 1},
-		"two anchors during a rotation":              {`{"keys":[` + entry + `,` + entry + `]}`, 2},
-		"PEM":                                        {string(a.BundlePEM()) + string(b.BundlePEM()), 2},
-		"PEM with comments between":                  {"# root\n" + string(a.BundlePEM()), 1},
-		"no keys":                                    {`{"keys":[]}`, 0},
-		"only keys for JWT-SVIDs":                    {`{"keys":[{"kty":"EC","use":"jwt-svid"}]}`, 0},
-		"a key without use":                          {strings.Replace(`{"keys":[`+entry+`]}`, `"use":"x509-svid",`, "", 1), 0},
-		"an X.509 key without certificate":           {`{"keys":[{"use":"x509-svid"}]}`, 0},
-		"an X.509 key with two certificates":         {`{"keys":[{"use":"x509-svid","x5c":["` + der + `","` + der + `"]}]}`, 0},
-		"one broken anchor beside a good one":        {`{"keys":[` + entry + `,{"use":"x509-svid","x5c":["AAAA"]}]}`, 0},
-		"base64url where base64 belongs":             {`{"keys":[{"use":"x509-svid","x5c":["_-_-"]}]}`, 0},
-		"JSON cut off":                               {`{"keys":[` + entry, 0},
-		"more than one document":                     {`{"keys":[` + entry + `]} {}`, 0},
-		"nothing":                                    {"", 0},
-		"a page of a captive portal":                 {"<html></html>", 0},
-		"more anchors than anyone has":               {`{"keys":[` + strings.Repeat(entry+",", 64) + entry + `]}`, 0},
-		"more PEM anchors than anyone has":           {strings.Repeat(string(a.BundlePEM()), 65), 0},
-		"larger than a megabyte":                     {`{"keys":[` + entry + `]}` + strings.Repeat(" ", 1<<20), 0},
-		"a private key where certificates should be": {string(encode("PRIVATE KEY", []byte{1})), 0},
+		"a SPIFFE bundle":                             {`{"keys":[` + entry + `]}`, 1},
+		"behind white space":                          {"\n  " + `{"keys":[` + entry + `]}`, 1},
+		"ERR-07 with members nobody knows":            {`{"x":{},"keys":[` + strings.Replace(entry, `"kty"`, `"y2":1,"kty"`, 1) + `]}`, 1},
+		"ID-20 with a JWT key beside":                 {`{"keys":[{"kty":"EC","use":"jwt-svid","kid":"k"},` + entry + `]}`, 1},
+		"ID-20 with another use whose x5c is broken":  {`{"keys":[{"use":"wit-svid","x5c":["!"]},` + entry + `]}`, 1},
+		"ID-20 with other uses whose members are odd": {`{"keys":[{"use":"x","x5c":"AA","kty":7},{"use":7},{},` + entry + `]}`, 1},
+		"a key that is no object":                     {`{"keys":[7,` + entry + `]}`, 0},
+		"hints that nobody understands":               {`{"spiffe_sequence":-1,"spiffe_refresh_hint":"soon","keys":[` + entry + `]}`, 1},
+		"two anchors during a rotation":               {`{"keys":[` + entry + `,` + entry + `]}`, 2},
+		"PEM":                                         {string(a.BundlePEM()) + string(b.BundlePEM()), 2},
+		"PEM with comments between":                   {"# root\n" + string(a.BundlePEM()), 1},
+		"ID-19 no keys":                               {`{"keys":[]}`, 0},
+		"ID-19 only keys for JWT-SVIDs":               {`{"keys":[{"kty":"EC","use":"jwt-svid"}]}`, 0},
+		"a key without use":                           {strings.Replace(`{"keys":[`+entry+`]}`, `"use":"x509-svid",`, "", 1), 0},
+		"an X.509 key without certificate":            {`{"keys":[{"use":"x509-svid"}]}`, 0},
+		"an X.509 key with two certificates":          {`{"keys":[{"use":"x509-svid","x5c":["` + der + `","` + der + `"]}]}`, 0},
+		"one broken anchor beside a good one":         {`{"keys":[` + entry + `,{"use":"x509-svid","x5c":["AAAA"]}]}`, 0},
+		"base64url where base64 belongs":              {`{"keys":[{"use":"x509-svid","x5c":["_-_-"]}]}`, 0},
+		"JSON cut off":                                {`{"keys":[` + entry, 0},
+		"more than one document":                      {`{"keys":[` + entry + `]} {}`, 0},
+		"nothing":                                     {"", 0},
+		"a page of a captive portal":                  {"<html></html>", 0},
+		"more anchors than anyone has":                {`{"keys":[` + strings.Repeat(entry+",", 64) + entry + `]}`, 0},
+		"more PEM anchors than anyone has":            {strings.Repeat(string(a.BundlePEM()), 65), 0},
+		"larger than a megabyte":                      {`{"keys":[` + entry + `]}` + strings.Repeat(" ", 1<<20), 0},
+		"a private key where certificates should be":  {string(encode("PRIVATE KEY", []byte{1})), 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +79,7 @@ func TestMarshalledTrustBundleReadsBack(t *testing.T) {
 	bundle := &identity.TrustBundle{Sequence: 12, RefreshHint: 24 * time.Hour}
 	for _, option := range []pki.Option{
 		func() pki.Option { _, k, _ := ed25519.GenerateKey(rand.Reader); return pki.Key(k) }(),
-		pki.Key(must(rsa.GenerateKey(rand.Reader, 3072))),
+		pki.Key(rsa3072()),
 		pki.IsCA,
 	} {
 		bundle.Anchors = append(bundle.Anchors, must(a.IssueWFM("anchor", option)).Chain[0])
@@ -114,7 +116,7 @@ func TestMarshalledTrustBundleReadsBack(t *testing.T) {
 	}
 }
 
-func TestSPIFFEIDsOfTheTwoForms(t *testing.T) {
+func TestID26SPIFFEIDsOfTheTwoForms(t *testing.T) {
 	tests := map[string]struct {
 		in   string
 		want identity.ID
@@ -161,6 +163,8 @@ func FuzzParseTrustBundle(f *testing.F) {
 	f.Add(must(a.BundleJSON()))
 	f.Add(a.BundlePEM())
 	f.Add([]byte(`{"keys":[{"use":"x509-svid","x5c":["AAAA"]}],"spiffe_refresh_hint":18446744073709551615}`))
+	f.Add([]byte(`{"keys":[{"use":"jwt-svid","x5c":1},{"use":null},7],"spiffe_sequence":1.5,"spiffe_refresh_hint":"x"}`))
+	f.Add([]byte("# a comment\n" + string(a.BundlePEM()) + string(a.BundlePEM())))
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		bundle, err := identity.ParseTrustBundle(data)

@@ -1,21 +1,29 @@
 // Package identity is who the device is, and whom it talks to.
 //
-// It owns the device's X.509-SVID (certificate, intermediates and private key)
-// and the trust bundle of its trust domain, both read from files that an
-// operator provisions and replaces in place. From them it makes the one
-// tls.Config with which the device may speak to its Workload Fleet Manager.
+// It owns the device's X.509-SVID (certificate, intermediates and private key),
+// read from files that an operator provisions and replaces in place, and the
+// trust bundle of its trust domain, read from a file or fetched from the Margo
+// Identity Service. From them it makes the one tls.Config with which the device
+// may speak to its Workload Fleet Manager.
 //
 // # Invariants
 //
 //   - A connection is made only to the one WFM that the device's own
 //     certificate names: the SPIFFE ID spiffe://<trust domain>/margo/wfm/<wfm>
-//     derived from spiffe://<trust domain>/margo/wfm/<wfm>/client/<client>.
-//     Host names play no role (ID-06, ID-07, ID-27).
+//     derived from spiffe://<trust domain>/margo/wfm/<wfm>/client/<client>, or
+//     one of those configured in its place. Host names play no role (ID-06,
+//     ID-07, ID-27).
 //   - Trust comes from the bundle alone, never from the system's anchors, and a
 //     bundle without an anchor is refused (ID-19). A new bundle replaces the
-//     old one, it is never merged with it (ID-21).
+//     old one, it is never merged with it (ID-21). Without a bundle there is no
+//     connection (ID-28).
 //   - Intermediates are those that the peer presents; nothing is fetched (ID-08).
-//   - TLS 1.3 and HTTP/1.1 only, no session resumption (ID-10, ID-11, ID-13).
+//   - TLS 1.3 and HTTP/1.1 only, no session resumption (ID-10, ID-11, ID-13);
+//     TLS 1.2 where an operator says so.
+//   - A private key that others can read is not used (ID-25).
+//   - The server of trust material proves itself by anchors and name or by pins,
+//     at every request and on every origin (ID-14 ... ID-17). The trust bundle
+//     and the device's own certificate have no part in that.
 //
 // # Failure model
 //
@@ -23,8 +31,11 @@
 // either takes over certificate, key and bundle together or keeps all three as
 // they were (ID-22). A certificate that has expired is not an error here: the
 // WFM will refuse it, so the device is offline, and that must never be more
-// than offline; NotAfter tells when it happens. Every error is an *Error whose
-// Reason says what to mend.
+// than offline; Expiry tells when it happens. A bundle that cannot be fetched
+// anew stays in force for however long, also across restarts: BundleSource
+// keeps its exact bytes (ID-24). Every error is an *Error whose Reason says what
+// to mend, an answer of the identity service a *ServiceError; where the device's
+// clock is known to be wrong, errors about validity say so.
 //
 // # Dependencies
 //
@@ -32,5 +43,6 @@
 // that has net/http and crypto/tls. The rest of go-spiffe stays out: x509svid
 // (27 KB more) tells its refusals apart only by their text, where each needs a
 // mend of its own, and spiffebundle brings go-jose along (another 200 KB) to
-// read one member of a JWK Set.
+// read one member of a JWK Set. The client of the identity service and the
+// schedule of refreshes add 54 KB.
 package identity

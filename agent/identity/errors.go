@@ -1,6 +1,9 @@
 package identity
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Reason is why an identity cannot be used or a peer is not accepted.
 type Reason string
@@ -13,7 +16,10 @@ const (
 	Malformed   Reason = "malformed"    // a file does not hold what it should
 	KeyMismatch Reason = "key mismatch" // certificate and key do not belong together
 	NotClient   Reason = "not a client" // the certificate is not that of a WFM client
-	KeyExposed  Reason = "key exposed"  // others than the owner can read the key
+	KeyExposed  Reason = "key exposed"  // others than the owner can read the key (ID-25)
+	NoBundle    Reason = "no bundle"    // there is no trust bundle yet (ID-28)
+
+	Misconfigured Reason = "misconfigured" // what is configured beside the files cannot be
 )
 
 // Reasons that lie in a chain of certificates, the device's own or the peer's.
@@ -28,14 +34,27 @@ const (
 	OtherIdentity    Reason = "other party" // right domain, wrong party
 )
 
+// Unauthenticated is the reason that lies in a server of trust material: it did
+// not prove to be the one that is configured (ID-14 ... ID-17).
+const Unauthenticated Reason = "unauthenticated"
+
 // Error is every error of this package that somebody can mend.
 type Error struct {
 	Reason Reason
 	Object string // the file, or the peer as far as it is known
 	Err    error
+	// Floor is set where the device's clock is known to be wrong and its time
+	// matters: the present is not before it.
+	Floor time.Time
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Object, e.Err) }
+func (e *Error) Error() string {
+	if !e.Floor.IsZero() {
+		past := e.Floor.UTC().Format(time.RFC3339)
+		return fmt.Sprintf("%s: %v; this device's clock is wrong, it is past %s", e.Object, e.Err, past)
+	}
+	return fmt.Sprintf("%s: %v", e.Object, e.Err)
+}
 
 func (e *Error) Unwrap() error { return e.Err }
 
@@ -53,14 +72,27 @@ func (e *Error) Mend() string {
 	case NotClient:
 		return "have a certificate issued with the URI SAN spiffe://<trust domain>/margo/wfm/<wfm>/client/<client>"
 	case KeyExposed:
-		return "make the key readable for its owner only: chmod 600"
+		return "make the key readable for its owner only: chmod 600, or on a file system without modes the mount option umask=077"
+	case NoBundle:
+		return "wait until the trust bundle has been fetched from the identity service, or install it as a file"
+	case Misconfigured:
+		return "correct wfm.ids: SPIFFE IDs of the device's own trust domain, as the WFM's certificate has them"
+	case Unauthenticated:
+		return "compare wfm.identityService (ca, pins) with the certificate of the identity service; " +
+			"a proxy that opens TLS cannot be on the way"
 	case OtherTrustDomain:
 		return "correct wfm.url, or install certificate and trust bundle of the WFM's trust domain"
 	case Untrusted:
 		return "install the trust domain's current bundle; a proxy that opens TLS cannot be on the way to the WFM"
 	case Expired:
+		if !e.Floor.IsZero() { // the lower bound of the present is past it, the truth all the more
+			return "the certificate must be renewed, and this device's clock must be set"
+		}
 		return "check this device's clock; if it is right, the certificate must be renewed"
 	case NotYetValid:
+		if !e.Floor.IsZero() {
+			return "set this device's clock, which is known to be wrong; nothing has to be done about the certificate before that"
+		}
 		return "set this device's clock"
 	case OtherIdentity:
 		return "correct wfm.url, or install a certificate for the WFM found there"
@@ -72,4 +104,15 @@ func (e *Error) Mend() string {
 
 func fault(reason Reason, object, format string, args ...any) *Error {
 	return &Error{Reason: reason, Object: object, Err: fmt.Errorf(format, args...)}
+}
+
+// blameClock marks an error about validity where the device's clock is wrong.
+func blameClock(e *Error, wrongClock func() (time.Time, bool)) *Error {
+	if wrongClock == nil || e.Reason != NotYetValid && e.Reason != Expired {
+		return e
+	}
+	if floor, wrong := wrongClock(); wrong {
+		e.Floor = floor
+	}
+	return e
 }

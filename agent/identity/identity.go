@@ -10,10 +10,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // Limits of the files; the trust bundle's is with its parser.
@@ -22,15 +25,27 @@ const (
 	maxKeySize         = 32 << 10
 )
 
-// Options name the files of an identity.
+// Options say what an identity is made of.
 type Options struct {
 	Certificate string // X.509-SVID and its intermediates, PEM, leaf first
-	Key         string // its private key, PEM, not encrypted
-	TrustBundle string // SPIFFE bundle (JWKS) or PEM
+	Key         string // its private key, PEM, not encrypted, for nobody else to read (ID-25)
+	// TrustBundle is a SPIFFE bundle (JWKS) or PEM. Empty: SetBundle brings one,
+	// and until it does no connection is made (ID-28).
+	TrustBundle string
+
+	// WFMIDs are the SPIFFE IDs of which the WFM may have any, exactly so, where
+	// its ID does not follow from the device's own (ID-06). All are of the own
+	// trust domain; the first names the WFM. The device's own ID may then be any.
+	WFMIDs []string
+	// TLS12 allows TLS 1.2 beside 1.3, for a WFM that cannot do better (ID-10).
+	TLS12 bool
 
 	// Now is the clock that decides on validity; nil: the system's. A device
 	// without a battery-backed clock gives one with a lower bound.
 	Now func() time.Time
+	// WrongClock tells the lower bound of the present, and whether the device's
+	// clock is before it, so that errors can say so; nil: nothing is known.
+	WrongClock func() (floor time.Time, wrong bool)
 }
 
 // Identity is the device's X.509-SVID together with the anchors that it
@@ -39,18 +54,19 @@ type Identity struct {
 	options Options
 	now     func() time.Time
 
-	reload     sync.Mutex // one Reload at a time
+	change     sync.Mutex // one Reload or SetBundle at a time
 	current    atomic.Pointer[material]
 	generation atomic.Uint64
+	peer       atomic.Pointer[time.Time] // until when the chain of the WFM accepted last is valid
 }
 
 // material is what one reading of the files gave; it never changes.
 type material struct {
-	id          ID
+	id          spiffeid.ID
+	wfm         []string // SPIFFE IDs of which the WFM has one
 	certificate tls.Certificate
 	chain       []*x509.Certificate
-	bundle      *TrustBundle
-	keyMode     fs.FileMode
+	bundle      *TrustBundle         // nil: none yet
 	files       [3][sha256.Size]byte // digests of certificate, key and bundle as read
 }
 
@@ -71,92 +87,143 @@ func Load(o Options) (*Identity, error) {
 // Reload reads the files again and takes them over together, or, when anything
 // is wrong with them, keeps what it had and says why (ID-02, ID-22). Files that
 // are being replaced at this moment are such a case; a later Reload mends it.
+// A bundle that SetBundle brought stays, unless its file is a new one or the
+// certificate is of another trust domain now.
 func (i *Identity) Reload() error {
-	i.reload.Lock()
-	defer i.reload.Unlock()
+	i.change.Lock()
+	defer i.change.Unlock()
 
 	m, err := read(i.options)
 	if err != nil {
 		return err
 	}
-	if old := i.current.Swap(m); old.files != m.files {
+	old := i.current.Load()
+	if m.files[2] == old.files[2] && m.id.TrustDomain() == old.id.TrustDomain() {
+		m.bundle = old.bundle
+	}
+	i.current.Store(m)
+	if old.files != m.files {
 		i.generation.Add(1)
 	}
 	return nil
 }
 
-// Generation moves whenever a Reload brought something new. Connections made
-// before that rest on the identity of then and should be closed (ID-13).
+// SetBundle replaces the anchors with those of a bundle of this trust domain
+// (ID-21). A bundle without an anchor, or of another trust domain than the
+// device's own, is refused and the current one stays (ID-19, ID-22).
+func (i *Identity) SetBundle(trustDomain string, bundle *TrustBundle) error {
+	i.change.Lock()
+	defer i.change.Unlock()
+
+	m := *i.current.Load()
+	switch own := m.id.TrustDomain().Name(); {
+	case trustDomain != own:
+		return fault(OtherTrustDomain, "trust bundle", "is of trust domain %q, the device of %q", trustDomain, own)
+	case bundle == nil || len(bundle.Anchors) == 0:
+		return fault(Malformed, "trust bundle", "holds no X.509 anchor")
+	}
+	changed := m.bundle == nil || !slices.EqualFunc(m.bundle.Anchors, bundle.Anchors, (*x509.Certificate).Equal)
+	m.bundle = bundle
+	i.current.Store(&m)
+	if changed {
+		i.generation.Add(1)
+	}
+	return nil
+}
+
+// Generation moves whenever Reload or SetBundle brought something new.
+// Connections made before that rest on the identity and the anchors of then and
+// should be closed (ID-13).
 func (i *Identity) Generation() uint64 { return i.generation.Load() }
 
 // ClientID is the device's own SPIFFE ID.
 func (i *Identity) ClientID() string { return i.current.Load().id.String() }
 
-// WFMID is the SPIFFE ID of the one WFM that this device obeys.
-func (i *Identity) WFMID() string { return i.current.Load().id.Server().String() }
+// TrustDomain is the trust domain that the device belongs to.
+func (i *Identity) TrustDomain() string { return i.current.Load().id.TrustDomain().Name() }
 
-// NotAfter is when the device's certificate, or an intermediate it needs,
-// expires. From then on the device is offline, and nothing more than that.
-func (i *Identity) NotAfter() time.Time {
-	chain := i.current.Load().chain
-	earliest := chain[0].NotAfter
-	for _, c := range chain[1:] {
-		if c.NotAfter.Before(earliest) {
-			earliest = c.NotAfter
-		}
-	}
-	return earliest
-}
+// WFMID is the SPIFFE ID of the one WFM that this device obeys; where it may
+// have one of several, the first of Options.WFMIDs.
+func (i *Identity) WFMID() string { return i.current.Load().wfm[0] }
+
+// HasBundle reports whether there is a trust bundle to check a WFM against.
+func (i *Identity) HasBundle() bool { return i.current.Load().bundle != nil }
 
 // Warnings are the things about the device's own files that keep it from
 // working, or from being safe, and yet are no reason not to start.
 func (i *Identity) Warnings() []*Error {
 	m := i.current.Load()
-	var warnings []*Error
-	if m.keyMode.Perm()&0o077 != 0 {
-		warnings = append(warnings, fault(KeyExposed, i.options.Key, "others than the owner may use the private key (mode %04o)", m.keyMode.Perm())) // ID-25
+	_, err := authenticate(m.chain, m.bundle, m.id.TrustDomain().Name(), i.now())
+	if err == nil {
+		return nil
 	}
-	_, err := Verify(m.chain, Policy{Bundle: m.bundle, TrustDomain: m.id.TrustDomain, Role: RoleClient, At: i.now()})
-	var unfit *Error
-	if errors.As(err, &unfit) {
-		unfit.Object = i.options.Certificate
-		warnings = append(warnings, unfit)
+	err.Object = i.options.Certificate
+	if err.Reason == NoBundle {
+		err.Object = "trust bundle"
 	}
-	return warnings
+	return []*Error{blameClock(err, i.options.WrongClock)}
 }
 
-// TLS is the configuration for connections to the WFM. It follows Reload: each
-// handshake uses the certificate and the anchors of its moment. The device's
-// own certificate is shown only to a peer that was accepted.
+// TLS is the configuration for connections to the WFM. It follows Reload and
+// SetBundle: each handshake uses the certificate and the anchors of its moment.
+// The device's own certificate is shown only to a peer that was accepted.
 func (i *Identity) TLS() *tls.Config {
-	return &tls.Config{
+	config := newTLS(i.options.TLS12, i.now)
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return &i.current.Load().certificate, nil
+	}
+	// The standard verification insists on a host name, which means nothing
+	// here (ID-07). VerifyConnection takes its place in full.
+	config.InsecureSkipVerify = true
+	config.VerifyConnection = i.verifyWFM
+	return config
+}
+
+// newTLS is what all connections of the standard have in common.
+func newTLS(tls12 bool, now func() time.Time) *tls.Config {
+	config := &tls.Config{
 		MinVersion:             tls.VersionTLS13,     // ID-10
 		NextProtos:             []string{"http/1.1"}, // ID-11
 		SessionTicketsDisabled: true,                 // ID-13; a client without a session cache resumes nothing
-		Time:                   i.now,
-
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return &i.current.Load().certificate, nil
-		},
-
-		// The standard verification insists on a host name, which means nothing
-		// here (ID-07). VerifyConnection takes its place in full.
-		InsecureSkipVerify: true,
-		VerifyConnection:   i.verifyWFM,
+		Time:                   now,
 	}
+	if tls12 {
+		// RFC 9325: forward secrecy and authenticated encryption only. TLS 1.3
+		// has suites of its own, which this list does not touch.
+		config.MinVersion = tls.VersionTLS12
+		config.CipherSuites = []uint16{
+			tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+			tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+			tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+			tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+			tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+			tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+		}
+	}
+	return config
 }
 
 func (i *Identity) verifyWFM(state tls.ConnectionState) error {
 	m := i.current.Load()
-	wfm := m.id.Server()
-	_, err := Verify(state.PeerCertificates, Policy{
-		Bundle:      m.bundle,
-		TrustDomain: wfm.TrustDomain,
-		Role:        RoleWFM,
-		ID:          wfm.String(),
-		At:          i.now(),
-	})
-	return err
+	id, err := authenticate(state.PeerCertificates, m.bundle, m.id.TrustDomain().Name(), i.now())
+	if err != nil {
+		return blameClock(err, i.options.WrongClock)
+	}
+	if !slices.Contains(m.wfm, id.String()) { // ID-06, ID-26
+		return fault(OtherIdentity, id.String(), "is not the WFM of this device, which is %s", strings.Join(m.wfm, " or "))
+	}
+	until := notAfter(state.PeerCertificates)
+	i.peer.Store(&until)
+	return nil
+}
+
+// Plausible reports whether a time that the WFM told can be the present: the
+// certificates of the connection accepted last are valid then, and so is the
+// device's own. What a WFM with a wrong clock tells is either not plausible or
+// forgotten with the renewal of its certificate.
+func (i *Identity) Plausible(t time.Time) bool {
+	peer := i.peer.Load()
+	return peer != nil && !t.After(*peer) && !t.After(i.NotAfter())
 }
 
 func read(o Options) (*material, error) {
@@ -164,57 +231,81 @@ func read(o Options) (*material, error) {
 	if err != nil {
 		return nil, err
 	}
-	keyPEM, keyMode, err := readFile(o.Key, maxKeySize)
+	keyPEM, mode, err := readFile(o.Key, maxKeySize)
 	if err != nil {
 		return nil, err
 	}
-	bundleData, _, err := readFile(o.TrustBundle, maxBundleSize)
-	if err != nil {
-		return nil, err
+	if mode.Perm()&0o077 != 0 {
+		return nil, fault(KeyExposed, o.Key, "others than its owner may use the private key (mode %04o)", mode.Perm())
+	}
+	m := &material{files: [...][sha256.Size]byte{sha256.Sum256(certificatePEM), sha256.Sum256(keyPEM), {}}}
+	if o.TrustBundle != "" {
+		data, _, err := readFile(o.TrustBundle, maxBundleSize)
+		if err != nil {
+			return nil, err
+		}
+		if m.bundle, err = ParseTrustBundle(data); err != nil {
+			return nil, fault(Malformed, o.TrustBundle, "%w", err)
+		}
+		m.files[2] = sha256.Sum256(data)
 	}
 
-	chain, err := parseCertificates(certificatePEM, maxChain)
-	if err != nil {
+	if m.chain, err = parseCertificates(certificatePEM, maxChain); err != nil {
 		return nil, fault(Malformed, o.Certificate, "cannot read certificates: %w", err)
 	}
-	if len(chain) == 0 {
+	if len(m.chain) == 0 {
 		return nil, fault(Malformed, o.Certificate, "holds no PEM certificate")
 	}
+	leaf := m.chain[0]
 	key, err := parseKey(keyPEM)
 	if err != nil {
 		return nil, fault(Malformed, o.Key, "cannot read private key: %w", err)
 	}
-	bundle, err := ParseTrustBundle(bundleData)
-	if err != nil {
-		return nil, fault(Malformed, o.TrustBundle, "%w", err)
-	}
-
-	if public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !public.Equal(chain[0].PublicKey) {
+	if public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !public.Equal(leaf.PublicKey) {
 		return nil, fault(KeyMismatch, o.Key, "the private key does not belong to the certificate in %s", o.Certificate)
 	}
-	if len(chain[0].URIs) != 1 {
-		return nil, fault(NotClient, o.Certificate, "the certificate has %d URI SANs, an SVID has exactly one", len(chain[0].URIs))
-	}
-	id, err := ParseSPIFFEID(chain[0].URIs[0].String())
-	if err != nil {
-		return nil, fault(NotClient, o.Certificate, "the certificate's URI SAN is not that of a client: %w", err)
-	}
-	if id.Role() != RoleClient {
-		return nil, fault(NotClient, o.Certificate, "%s is the ID of a %s, not of a client", id, id.Role())
-	}
-
-	m := &material{
-		id:          id,
-		certificate: tls.Certificate{PrivateKey: key, Leaf: chain[0]},
-		chain:       chain,
-		bundle:      bundle,
-		keyMode:     keyMode,
-		files:       [...][sha256.Size]byte{sha256.Sum256(certificatePEM), sha256.Sum256(keyPEM), sha256.Sum256(bundleData)},
-	}
-	for _, c := range chain { // leaf and all intermediates (ID-03)
+	m.certificate = tls.Certificate{PrivateKey: key, Leaf: leaf}
+	for _, c := range m.chain { // leaf and all intermediates (ID-03)
 		m.certificate.Certificate = append(m.certificate.Certificate, c.Raw)
 	}
+
+	if len(leaf.URIs) != 1 {
+		return nil, fault(NotClient, o.Certificate, "the certificate has %d URI SANs, an SVID has exactly one", len(leaf.URIs))
+	}
+	if m.id, err = spiffeid.FromURI(leaf.URIs[0]); err != nil {
+		return nil, fault(NotClient, o.Certificate, "the certificate's URI SAN is not a SPIFFE ID: %w", err)
+	}
+	if m.wfm, err = wfmIDs(m.id, o); err != nil {
+		return nil, err
+	}
 	return m, nil
+}
+
+// wfmIDs are the SPIFFE IDs of which the WFM of a device has one: those that
+// were configured, or the one that the device's own ID leads to (ID-06).
+func wfmIDs(own spiffeid.ID, o Options) ([]string, error) {
+	if len(o.WFMIDs) == 0 {
+		id, err := ParseSPIFFEID(own.String())
+		if err != nil {
+			return nil, fault(NotClient, o.Certificate, "the certificate's URI SAN is not that of a client: %w", err)
+		}
+		if id.Role() != RoleClient {
+			return nil, fault(NotClient, o.Certificate, "%s is the ID of a %s, not of a client", id, id.Role())
+		}
+		return []string{id.Server().String()}, nil
+	}
+	for _, s := range o.WFMIDs {
+		id, err := spiffeid.FromString(s)
+		switch {
+		case err != nil:
+			return nil, fault(Misconfigured, "SPIFFE ID of the WFM", "%.200q is not a SPIFFE ID: %w", s, err)
+		case id.Path() == "":
+			return nil, fault(Misconfigured, "SPIFFE ID of the WFM", "%s names a trust domain and nobody in it", s)
+		case id.TrustDomain() != own.TrustDomain():
+			return nil, fault(Misconfigured, "SPIFFE ID of the WFM", "%s is not of the device's own trust domain %s", s, own.TrustDomain())
+		}
+	}
+	return slices.Clone(o.WFMIDs), nil
 }
 
 func parseKey(data []byte) (crypto.Signer, error) {
@@ -248,6 +339,7 @@ func parseKey(data []byte) (crypto.Signer, error) {
 	}
 }
 
+// readFile reads a file of at most limit bytes; the mode is that of what was read.
 func readFile(path string, limit int) ([]byte, fs.FileMode, error) {
 	info, err := os.Stat(path) // before opening, which would hang on a pipe
 	if err == nil && !info.Mode().IsRegular() {
@@ -255,7 +347,7 @@ func readFile(path string, limit int) ([]byte, fs.FileMode, error) {
 	}
 	var data []byte
 	if err == nil {
-		data, err = readLimited(path, limit)
+		data, info, err = readLimited(path, limit)
 	}
 	var pathError *fs.PathError
 	if errors.As(err, &pathError) {
@@ -273,11 +365,16 @@ func readFile(path string, limit int) ([]byte, fs.FileMode, error) {
 }
 
 // readLimited returns at most one byte more than the limit.
-func readLimited(path string, limit int) ([]byte, error) {
+func readLimited(path string, limit int) ([]byte, fs.FileInfo, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, int64(limit)+1))
+	info, err := file.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(file, int64(limit)+1))
+	return data, info, err
 }

@@ -9,7 +9,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"io/fs"
-	"net"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,7 +61,7 @@ func reasonOf(t *testing.T, err error) identity.Reason {
 	return fault.Reason
 }
 
-func TestLoadKnowsWhoTheDeviceAndItsWFMAre(t *testing.T) {
+func TestID01LoadKnowsWhoTheDeviceAndItsWFMAre(t *testing.T) {
 	a := authority(t)
 	i, err := identity.Load(options(device(t, a)))
 	if err != nil {
@@ -133,9 +133,21 @@ func TestLoadNamesWhatIsWrongWithTheFiles(t *testing.T) {
 			func(t *testing.T, f *pki.Files) { write(t, f.Key, must(other.KeyPEM())) },
 			identity.KeyMismatch, func(f pki.Files) string { return f.Key },
 		},
-		"the trust bundle holds no anchor": {
+		"ID-19 the trust bundle holds no anchor": {
 			func(t *testing.T, f *pki.Files) { write(t, f.TrustBundle, []byte(`{"keys":[]}`)) },
 			identity.Malformed, func(f pki.Files) string { return f.TrustBundle },
+		},
+		"ID-25 the key can be read by the group": {
+			func(t *testing.T, f *pki.Files) { chmod(t, f.Key, 0o640) },
+			identity.KeyExposed, func(f pki.Files) string { return f.Key },
+		},
+		"ID-25 the key can be read by everybody": {
+			func(t *testing.T, f *pki.Files) { chmod(t, f.Key, 0o604) },
+			identity.KeyExposed, func(f pki.Files) string { return f.Key },
+		},
+		"ID-25 the key can be written by the group": {
+			func(t *testing.T, f *pki.Files) { chmod(t, f.Key, 0o620) },
+			identity.KeyExposed, func(f pki.Files) string { return f.Key },
 		},
 		"the certificate is that of a WFM": {
 			func(t *testing.T, f *pki.Files) {
@@ -171,7 +183,7 @@ func TestLoadNamesWhatIsWrongWithTheFiles(t *testing.T) {
 
 func TestKeysAreReadInEveryCommonForm(t *testing.T) {
 	a := authority(t)
-	rsaKey := must(rsa.GenerateKey(rand.Reader, 3072))
+	rsaKey := rsa3072().(*rsa.PrivateKey)
 	ecKey := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	tests := map[string]struct {
 		svid *pki.SVID
@@ -215,15 +227,6 @@ func TestWarningsTellWhatWillKeepTheDeviceOffline(t *testing.T) {
 		"the clock starts in 1970": {
 			func(t *testing.T) pki.Files { return device(t, a) }, time.Unix(0, 0), identity.NotYetValid,
 		},
-		"the key can be read by everybody": {
-			func(t *testing.T) pki.Files {
-				f := device(t, a)
-				if err := os.Chmod(f.Key, 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return f
-			}, noon, identity.KeyExposed,
-		},
 		"the bundle is of another authority": {
 			func(t *testing.T) pki.Files {
 				return must(pki.WriteFiles(t.TempDir(), must(a.IssueClient("one", "gw")), stranger.Bundle()))
@@ -249,7 +252,7 @@ func TestWarningsTellWhatWillKeepTheDeviceOffline(t *testing.T) {
 	}
 }
 
-func TestReloadTakesOverEverythingOrNothing(t *testing.T) {
+func TestID02ReloadTakesOverEverythingOrNothing(t *testing.T) {
 	a := authority(t)
 	files := device(t, a)
 	i := must(identity.Load(options(files)))
@@ -279,180 +282,6 @@ func TestReloadTakesOverEverythingOrNothing(t *testing.T) {
 	}
 }
 
-// TestHandshakeIsWithTheOwnWFMOnly runs real handshakes: what the server has,
-// and whether the device accepts it. A server that is not accepted never gets
-// to see the device's certificate.
-func TestHandshakeIsWithTheOwnWFMOnly(t *testing.T) {
-	a := authority(t)
-	elsewhere := must(pki.NewAuthority("other.example", noon))
-	stranger := must(pki.NewAuthority(domain, noon))
-	weak := must(rsa.GenerateKey(rand.Reader, 2048))
-	day := 24 * time.Hour
-
-	bare := must(a.IssueWFM("one"))
-	bare.Chain = bare.Chain[:1]
-	long := must(a.IssueWFM("one"))
-	for len(long.Chain) < 11 {
-		long.Chain = append(long.Chain, a.Intermediate)
-	}
-
-	tests := map[string]struct {
-		server *pki.SVID
-		want   identity.Reason // "": accepted
-	}{
-		"the own WFM":                                {must(a.IssueWFM("one")), ""},
-		"the own WFM under any DNS name":             {must(a.IssueWFM("one", pki.DNSNames("nowhere.invalid"))), ""},
-		"the own WFM without extended key usage":     {must(a.IssueWFM("one", pki.ExtKeyUsage())), ""},
-		"the own WFM valid from in three minutes on": {must(a.IssueWFM("one", pki.Valid(noon.Add(3*time.Minute), noon.Add(day)))), ""},
-		"valid from in an hour on":                   {must(a.IssueWFM("one", pki.Valid(noon.Add(time.Hour), noon.Add(day)))), identity.NotYetValid},
-		"expired a minute ago":                       {must(a.IssueWFM("one", pki.Valid(noon.Add(-day), noon.Add(-time.Minute)))), identity.Expired},
-		"another WFM of the trust domain":            {must(a.IssueWFM("two")), identity.OtherIdentity},
-		"a WFM that differs in case only":            {must(a.IssueWFM("One")), identity.OtherIdentity},
-		"a client of the own WFM":                    {must(a.IssueClient("one", "gw-08")), identity.OtherIdentity},
-		"a workload of the trust domain":             {must(a.Issue("spiffe://factory.example/workload")), identity.OtherIdentity},
-		"a WFM of another trust domain":              {must(elsewhere.IssueWFM("one")), identity.OtherTrustDomain},
-		"the own name from another authority":        {must(stranger.IssueWFM("one")), identity.Untrusted},
-		"no intermediate presented":                  {bare, identity.Untrusted},
-		"a chain without end":                        {long, identity.NoSVID},
-		"two URI SANs":                               {must(a.IssueWFM("one", pki.URIs("spiffe://factory.example/margo/wfm/one", "spiffe://factory.example/margo/wfm/two"))), identity.NoSVID},
-		"no URI SAN, but the right DNS name":         {must(a.IssueWFM("one", pki.URIs(), pki.DNSNames("localhost"))), identity.NoSVID},
-		"an https URI SAN":                           {must(a.IssueWFM("one", pki.URIs("https://factory.example/margo/wfm/one"))), identity.NoSVID},
-		"a leaf that is an authority":                {must(a.IssueWFM("one", pki.IsCA)), identity.NotALeaf},
-		"a leaf that may sign certificates":          {must(a.IssueWFM("one", pki.KeyUsage(x509.KeyUsageCertSign))), identity.NotALeaf},
-		"a leaf that may sign revocation lists":      {must(a.IssueWFM("one", pki.KeyUsage(x509.KeyUsageCRLSign))), identity.NotALeaf},
-		"an RSA key of 2048 bits":                    {must(a.IssueWFM("one", pki.Key(weak))), identity.WeakKey},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			i := must(identity.Load(options(device(t, a))))
-			seen, err := handshake(t, i, test.server, tls.VersionTLS13)
-			if test.want == "" {
-				if err != nil {
-					t.Fatalf("handshake failed: %v", err)
-				}
-				id, err := identity.Verify(seen, identity.Policy{Bundle: a.Bundle(), TrustDomain: domain, Role: identity.RoleClient, At: noon})
-				if err != nil || id.String() != i.ClientID() {
-					t.Errorf("the server saw %s (%v), want %s", id, err, i.ClientID())
-				}
-				return
-			}
-			if got := reasonOf(t, err); got != test.want {
-				t.Errorf("reason = %q (%v), want %q", got, err, test.want)
-			}
-			if len(seen) != 0 {
-				t.Error("the device showed its certificate to a server that it refused")
-			}
-		})
-	}
-}
-
-func TestHandshakeRefusesTLS12(t *testing.T) {
-	a := authority(t)
-	i := must(identity.Load(options(device(t, a))))
-	if _, err := handshake(t, i, must(a.IssueWFM("one")), tls.VersionTLS12); err == nil {
-		t.Error("a TLS 1.2 server was accepted")
-	}
-}
-
-func TestHandshakeFollowsReload(t *testing.T) {
-	old, next := authority(t), authority(t)
-	files := device(t, old)
-	i := must(identity.Load(options(files)))
-
-	if _, err := handshake(t, i, must(next.IssueWFM("one")), tls.VersionTLS13); reasonOf(t, err) != identity.Untrusted {
-		t.Fatalf("server of the next authority: %v", err)
-	}
-	must(pki.WriteFiles(filepath.Dir(files.Key), must(next.IssueClient("one", "gw-07")), next.Bundle()))
-	if err := i.Reload(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := handshake(t, i, must(next.IssueWFM("one")), tls.VersionTLS13); err != nil {
-		t.Errorf("after the reload: %v", err)
-	}
-	// Replaced, never merged (ID-21).
-	if _, err := handshake(t, i, must(old.IssueWFM("one")), tls.VersionTLS13); reasonOf(t, err) != identity.Untrusted {
-		t.Errorf("server of the old authority after the reload: %v", err)
-	}
-}
-
-func TestVerifyTellsTheRolesApart(t *testing.T) {
-	a := authority(t)
-	wfm, client := must(a.IssueWFM("one")), must(a.IssueClient("one", "gw-07"))
-	policy := identity.Policy{Bundle: a.Bundle(), TrustDomain: domain, At: noon}
-	for _, test := range []struct {
-		svid *pki.SVID
-		role identity.Role
-		ok   bool
-	}{
-		{wfm, identity.RoleWFM, true},
-		{client, identity.RoleClient, true},
-		{wfm, identity.RoleClient, false},
-		{client, identity.RoleWFM, false},
-	} {
-		policy.Role = test.role
-		id, err := identity.Verify(test.svid.Chain, policy)
-		switch {
-		case test.ok && (err != nil || id.String() != test.svid.ID):
-			t.Errorf("%s as %s: %s, %v", test.svid.ID, test.role, id, err)
-		case !test.ok && reasonOf(t, err) != identity.OtherIdentity:
-			t.Errorf("%s as %s: %v", test.svid.ID, test.role, err)
-		}
-	}
-}
-
-func TestVerifyFailsClosedWithoutABundle(t *testing.T) {
-	a := authority(t)
-	for name, bundle := range map[string]*identity.TrustBundle{"no bundle": nil, "an empty one": {}} {
-		_, err := identity.Verify(must(a.IssueWFM("one")).Chain, identity.Policy{Bundle: bundle, TrustDomain: domain, Role: identity.RoleWFM, At: noon})
-		if reasonOf(t, err) != identity.Untrusted {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// handshake connects a device to a server and returns what the server saw of
-// the device and how it went for the device.
-func handshake(t *testing.T, i *identity.Identity, server *pki.SVID, version uint16) ([]*x509.Certificate, error) {
-	t.Helper()
-	clientSide, serverSide := net.Pipe()
-	defer clientSide.Close()
-
-	type outcome struct {
-		seen []*x509.Certificate
-		err  error
-	}
-	done := make(chan outcome, 1)
-	go func() {
-		defer serverSide.Close()
-		var seen []*x509.Certificate
-		err := tls.Server(serverSide, &tls.Config{
-			Certificates: []tls.Certificate{server.TLS()},
-			ClientAuth:   tls.RequireAnyClientCert,
-			NextProtos:   []string{"h2", "http/1.1"},
-			MinVersion:   version, MaxVersion: version,
-			VerifyConnection: func(state tls.ConnectionState) error {
-				seen = state.PeerCertificates
-				return nil
-			},
-		}).Handshake()
-		done <- outcome{seen, err}
-	}()
-
-	client := tls.Client(clientSide, i.TLS())
-	err := client.Handshake()
-	if err == nil && client.ConnectionState().NegotiatedProtocol != "http/1.1" {
-		t.Errorf("negotiated %q, want http/1.1", client.ConnectionState().NegotiatedProtocol)
-	}
-	if err != nil {
-		clientSide.Close()
-	}
-	result := <-done
-	if err == nil && result.err != nil {
-		t.Fatalf("server side: %v", result.err)
-	}
-	return result.seen, err
-}
-
 func remove(t *testing.T, path string) {
 	t.Helper()
 	if err := os.Remove(path); err != nil {
@@ -464,5 +293,133 @@ func write(t *testing.T, path string, data []byte) {
 	t.Helper()
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func chmod(t *testing.T, path string, mode fs.FileMode) {
+	t.Helper()
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestID25ReloadKeepsTheIdentityWhenItsKeyBecomesExposed(t *testing.T) {
+	files := device(t, authority(t))
+	i := must(identity.Load(options(files)))
+	chmod(t, files.Key, 0o644)
+	if got := reasonOf(t, i.Reload()); got != identity.KeyExposed {
+		t.Errorf("reason %q, want %q", got, identity.KeyExposed)
+	}
+	if i.Generation() != 0 || i.ClientID() == "" {
+		t.Error("a failed Reload changed the identity")
+	}
+}
+
+func TestID06WFMIDsMayBeConfigured(t *testing.T) {
+	a := authority(t)
+	const own = "spiffe://factory.example/plant/gw-07" // nothing follows from it
+	tests := map[string]struct {
+		device string
+		ids    []string
+		want   string          // WFMID
+		reason identity.Reason // "": loaded
+	}{
+		"instead of the derived one":          {"spiffe://factory.example/margo/wfm/one/client/c", []string{"spiffe://factory.example/fleet"}, "spiffe://factory.example/fleet", ""},
+		"the first names the WFM":             {own, []string{"spiffe://factory.example/b", "spiffe://factory.example/a"}, "spiffe://factory.example/b", ""},
+		"needed where nothing follows":        {own, nil, "", identity.NotClient},
+		"of another trust domain":             {own, []string{"spiffe://factory.example/a", "spiffe://other.example/a"}, "", identity.Misconfigured},
+		"a trust domain alone":                {own, []string{"spiffe://factory.example"}, "", identity.Misconfigured},
+		"no SPIFFE ID":                        {own, []string{"https://factory.example/a"}, "", identity.Misconfigured},
+		"empty":                               {own, []string{""}, "", identity.Misconfigured},
+		"a trust domain that differs in case": {own, []string{"spiffe://Factory.example/a"}, "", identity.Misconfigured},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := options(must(pki.WriteFiles(t.TempDir(), must(a.Issue(test.device)), a.Bundle())))
+			o.WFMIDs = test.ids
+			i, err := identity.Load(o)
+			if test.reason != "" {
+				if got := reasonOf(t, err); got != test.reason {
+					t.Errorf("reason = %q (%v), want %q", got, err, test.reason)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i.WFMID() != test.want || i.ClientID() != test.device {
+				t.Errorf("WFMID = %s, ClientID = %s, want %s, %s", i.WFMID(), i.ClientID(), test.want, test.device)
+			}
+			if warnings := i.Warnings(); len(warnings) != 0 {
+				t.Errorf("warnings: %v", warnings)
+			}
+		})
+	}
+}
+
+func TestID09ErrorsNameAWrongClock(t *testing.T) {
+	day := 24 * time.Hour
+	a := authority(t)
+	tests := map[string]struct {
+		now    time.Time // with the lower bound
+		wrong  bool
+		reason identity.Reason
+		mend   string
+	}{
+		"not valid yet, the clock is known to be wrong": {noon.Add(-30 * day), true, identity.NotYetValid, "known to be wrong"},
+		"not valid yet, nothing is known of the clock":  {noon.Add(-30 * day), false, identity.NotYetValid, "set this device's clock"},
+		"expired, even at the lower bound":              {noon.Add(100 * day), true, identity.Expired, "must be renewed, and"},
+		"expired, nothing is known of the clock":        {noon.Add(100 * day), false, identity.Expired, "check this device's clock"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := options(device(t, a))
+			o.Now = clock(test.now)
+			o.WrongClock = func() (time.Time, bool) { return test.now, test.wrong }
+			i := must(identity.Load(o))
+			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}})
+			for _, err := range []error{i.Warnings()[0], result.err} {
+				if got := reasonOf(t, err); got != test.reason {
+					t.Fatalf("reason = %q (%v), want %q", got, err, test.reason)
+				}
+				var known *identity.Error
+				errors.As(err, &known)
+				if !strings.Contains(known.Mend(), test.mend) {
+					t.Errorf("mend = %q, want %q in it", known.Mend(), test.mend)
+				}
+				if named := strings.Contains(err.Error(), "clock is wrong"); named != test.wrong {
+					t.Errorf("error %q", err)
+				}
+			}
+		})
+	}
+}
+
+func TestExpiryIsNoticedEarly(t *testing.T) {
+	day := 24 * time.Hour
+	a := authority(t)
+	tests := map[string]struct {
+		life time.Duration
+		left time.Duration
+		want slog.Level
+	}{
+		"a new one":                   {90 * day, 89 * day, slog.LevelInfo},
+		"a third of three months":     {90 * day, 30 * day, slog.LevelInfo},
+		"less than a third":           {90 * day, 30*day - time.Second, slog.LevelWarn},
+		"a year has a month's notice": {365 * day, 31 * day, slog.LevelInfo},
+		"less than a month of a year": {365 * day, 29 * day, slog.LevelWarn},
+		"an hour of a day":            {day, time.Hour, slog.LevelWarn},
+		"half a day of a day":         {day, 12 * time.Hour, slog.LevelInfo},
+		"its last moment":             {90 * day, 0, slog.LevelWarn},
+		"expired":                     {90 * day, -time.Second, slog.LevelError},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			i := must(identity.Load(options(device(t, a, pki.Valid(noon, noon.Add(test.life))))))
+			got := i.Expiry(noon.Add(test.life - test.left))
+			if got.Level != test.want || got.Left != test.left || !got.NotAfter.Equal(noon.Add(test.life)) {
+				t.Errorf("Expiry = %+v, want %s left, level %s", got, test.left, test.want)
+			}
+		})
 	}
 }

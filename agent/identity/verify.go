@@ -30,70 +30,82 @@ type Policy struct {
 }
 
 // Verify checks the X.509-SVID of a peer, leaf first, and tells who it is. The
-// steps and their order are those of the standard's identity profile; the
-// error is an *Error for the first that fails.
+// error is an *Error.
 func Verify(chain []*x509.Certificate, p Policy) (ID, error) {
+	peer, fail := authenticate(chain, p.Bundle, p.TrustDomain, p.At)
+	if fail != nil {
+		return ID{}, fail
+	}
+	id, err := ParseSPIFFEID(peer.String())
+	if err != nil {
+		return ID{}, fault(OtherIdentity, peer.String(), "is not the ID of a %s: %w", p.Role, err)
+	}
+	if id.Role() != p.Role {
+		return ID{}, fault(OtherIdentity, peer.String(), "is a %s, want a %s", id.Role(), p.Role)
+	}
+	if p.ID != "" && id.String() != p.ID { // ID-06, ID-26
+		return ID{}, fault(OtherIdentity, id.String(), "is not the %s wanted here, which is %s", p.Role, p.ID)
+	}
+	return id, nil
+}
+
+// authenticate checks an X.509-SVID, leaf first, and tells whose it is. The
+// steps and their order are those of the standard's identity profile; the error
+// is for the first that fails. Whether it is the party wanted, the last step, is
+// the caller's to say.
+func authenticate(chain []*x509.Certificate, bundle *TrustBundle, trustDomain string, at time.Time) (spiffeid.ID, *Error) {
 	const unknown = "certificate"
 	switch {
 	case len(chain) == 0:
-		return ID{}, fault(NoSVID, unknown, "the peer presented none")
+		return spiffeid.ID{}, fault(NoSVID, unknown, "the peer presented none")
 	case len(chain) > maxChain:
-		return ID{}, fault(NoSVID, unknown, "the peer presented %d, at most %d are allowed", len(chain), maxChain)
+		return spiffeid.ID{}, fault(NoSVID, unknown, "the peer presented %d, at most %d are allowed", len(chain), maxChain)
 	}
 	leaf := chain[0]
 
 	// 1. One SPIFFE ID, of our trust domain (ID-05).
 	if len(leaf.URIs) != 1 {
-		return ID{}, fault(NoSVID, unknown, "has %d URI SANs, an SVID has exactly one", len(leaf.URIs))
+		return spiffeid.ID{}, fault(NoSVID, unknown, "has %d URI SANs, an SVID has exactly one", len(leaf.URIs))
 	}
-	uri, err := spiffeid.FromURI(leaf.URIs[0])
+	id, err := spiffeid.FromURI(leaf.URIs[0])
 	if err != nil {
-		return ID{}, fault(NoSVID, unknown, "has a URI SAN that is not a SPIFFE ID: %w", err)
+		return spiffeid.ID{}, fault(NoSVID, unknown, "has a URI SAN that is not a SPIFFE ID: %w", err)
 	}
-	if domain := uri.TrustDomain().Name(); domain != p.TrustDomain {
-		return ID{}, fault(OtherTrustDomain, uri.String(), "is of trust domain %q, want %q", domain, p.TrustDomain)
+	if id.Path() == "" {
+		return spiffeid.ID{}, fault(NoSVID, id.String(), "names a trust domain and nobody in it")
+	}
+	if domain := id.TrustDomain().Name(); domain != trustDomain {
+		return spiffeid.ID{}, fault(OtherTrustDomain, id.String(), "is of trust domain %q, want %q", domain, trustDomain)
 	}
 
 	// 2. A chain to an anchor, through what was presented only (ID-08).
-	if err := verifyChain(chain, p); err != nil {
-		err.Object = uri.String()
-		return ID{}, err
+	if err := verifyChain(chain, bundle, at); err != nil {
+		err.Object = id.String()
+		return spiffeid.ID{}, err
 	}
 
 	// 3. The leaf signs nothing.
 	if leaf.IsCA || leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0 {
-		return ID{}, fault(NotALeaf, uri.String(), "the certificate may sign certificates or revocation lists, an SVID must not")
-	}
-
-	// 4. The very party that is wanted (ID-06).
-	id, err := ParseSPIFFEID(uri.String())
-	if err != nil {
-		return ID{}, fault(OtherIdentity, uri.String(), "is not the ID of a %s: %w", p.Role, err)
-	}
-	if id.Role() != p.Role {
-		return ID{}, fault(OtherIdentity, uri.String(), "is a %s, want a %s", id.Role(), p.Role)
-	}
-	if p.ID != "" && id.String() != p.ID {
-		return ID{}, fault(OtherIdentity, uri.String(), "is not the %s wanted here, which is %s", p.Role, p.ID)
+		return spiffeid.ID{}, fault(NotALeaf, id.String(), "the certificate may sign certificates or revocation lists, an SVID must not")
 	}
 	return id, nil
 }
 
-func verifyChain(chain []*x509.Certificate, p Policy) *Error {
-	if p.Bundle == nil || len(p.Bundle.Anchors) == 0 {
-		return fault(Untrusted, "", "there is no trust bundle to check against") // ID-28
+func verifyChain(chain []*x509.Certificate, bundle *TrustBundle, at time.Time) *Error {
+	if bundle == nil || len(bundle.Anchors) == 0 {
+		return fault(NoBundle, "", "there is no trust bundle to check the certificate against") // ID-28
 	}
 	options := x509.VerifyOptions{
-		Roots:         pool(p.Bundle.Anchors),
+		Roots:         pool(bundle.Anchors),
 		Intermediates: pool(chain[1:]),
 		// SPIFFE leaves the extension to the issuer; the roles are told apart by the ID.
 		KeyUsages:   []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
-		CurrentTime: p.At,
+		CurrentTime: at,
 	}
 	chains, err := chain[0].Verify(options)
-	reason := reasonOf(err, p.At)
+	reason := reasonOf(err, at)
 	if reason == NotYetValid {
-		options.CurrentTime = p.At.Add(skew)
+		options.CurrentTime = at.Add(skew)
 		if later, retried := chain[0].Verify(options); retried == nil {
 			chains, err = later, nil
 		}

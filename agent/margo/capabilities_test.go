@@ -38,7 +38,7 @@ func hosting() margo.Capabilities {
 	}}
 }
 
-func TestCapabilitiesAreWrittenAsRC3WantsThem(t *testing.T) {
+func TestCAP13CapabilitiesAreWrittenAsRC3WantsThem(t *testing.T) {
 	labelled := hosting()
 	labelled.Labels = map[string]margo.Label{
 		"example.com/line":  label(t, "7 & 8"),
@@ -107,7 +107,7 @@ func TestCapabilitiesAreReadFromThePublishedExample(t *testing.T) {
 	}
 }
 
-func TestCustomExampleIsValidWithoutTheMembersOfEarlierRevisions(t *testing.T) {
+func TestCAP10CustomExampleIsValidWithoutTheMembersOfEarlierRevisions(t *testing.T) {
 	var body map[string]json.RawMessage
 	if err := json.Unmarshal(document(t, "valid/from-text/DeviceCapabilitiesManifest-custom.json"), &body); err != nil {
 		t.Fatal(err)
@@ -128,25 +128,25 @@ func TestCapabilitiesThatAStrictWFMWouldRefuseAreNotWritten(t *testing.T) {
 		change      func(*margo.Capabilities)
 		requirement string
 	}{
-		"no id":                        {func(c *margo.Capabilities) { c.Properties.ID = "" }, "CAP-07"},
-		"an id with a space":           {func(c *margo.Capabilities) { c.Properties.ID = "edge 01" }, "CAP-07"},
-		"an id with a wildcard":        {func(c *margo.Capabilities) { c.Properties.ID = "edge/*" }, "CAP-07"},
-		"no vendor":                    {func(c *margo.Capabilities) { c.Properties.Vendor = "" }, "CAP-02"},
-		"no serial number":             {func(c *margo.Capabilities) { c.Properties.SerialNumber = "" }, "CAP-02"},
-		"no CPU":                       {func(c *margo.Capabilities) { c.Properties.Hosting.CPUs = nil }, "CAP-04"},
-		"a CPU without cores":          {func(c *margo.Capabilities) { c.Properties.Hosting.CPUs[0].Cores = 0 }, "CAP-12"},
-		"an architecture without name": {func(c *margo.Capabilities) { c.Properties.Hosting.CPUs[0].Architecture = "riscv64" }, "CAP-14"},
-		"no collector":                 {func(c *margo.Capabilities) { c.Properties.Hosting.OTelCollector = false }, "CAP-04"},
-		"no runtime":                   {func(c *margo.Capabilities) { c.Properties.Hosting.Runtimes = nil }, "CAP-04"},
-		"another runtime":              {func(c *margo.Capabilities) { c.Properties.Hosting.Runtimes = []string{"lxc"} }, "CAP-14"},
-		"no deployment type":           {func(c *margo.Capabilities) { c.Properties.Hosting.DeploymentTypes = nil }, "CAP-04"},
-		"another peripheral":           {func(c *margo.Capabilities) { c.Properties.Hosting.Peripherals[0].Type = "npu" }, "CAP-14"},
-		"another interface":            {func(c *margo.Capabilities) { c.Properties.Hosting.Interfaces[0].Type = "lora" }, "CAP-14"},
-		"a custom type without labels": {func(c *margo.Capabilities) { c.Properties.Hosting.DeploymentTypes[0] = margo.Custom }, "CAP-10"},
-		"a label that was never made":  {func(c *margo.Capabilities) { c.Labels = map[string]margo.Label{"a": {}} }, "CAP-09"},
-		"an extension of another name": {func(c *margo.Capabilities) { c.Extensions = map[string]json.RawMessage{"acme": json.RawMessage("{}")} }, "EXT-02"},
-		"an extension in place of all": {func(c *margo.Capabilities) { c.Extensions = map[string]json.RawMessage{"properties": nil} }, "EXT-02"},
-		"an extension that is no object": {func(c *margo.Capabilities) {
+		"CAP-07 no id":                        {func(c *margo.Capabilities) { c.Properties.ID = "" }, "CAP-07"},
+		"CAP-07 an id with a space":           {func(c *margo.Capabilities) { c.Properties.ID = "edge 01" }, "CAP-07"},
+		"CAP-07 an id with a wildcard":        {func(c *margo.Capabilities) { c.Properties.ID = "edge/*" }, "CAP-07"},
+		"CAP-02 no vendor":                    {func(c *margo.Capabilities) { c.Properties.Vendor = "" }, "CAP-02"},
+		"CAP-02 no serial number":             {func(c *margo.Capabilities) { c.Properties.SerialNumber = "" }, "CAP-02"},
+		"CAP-04 no CPU":                       {func(c *margo.Capabilities) { c.Properties.Hosting.CPUs = nil }, "CAP-04"},
+		"a CPU without cores":                 {func(c *margo.Capabilities) { c.Properties.Hosting.CPUs[0].Cores = 0 }, "CAP-12"},
+		"CAP-14 an architecture without name": {func(c *margo.Capabilities) { c.Properties.Hosting.CPUs[0].Architecture = "riscv64" }, "CAP-14"},
+		"CAP-04 no collector":                 {func(c *margo.Capabilities) { c.Properties.Hosting.OTelCollector = false }, "CAP-04"},
+		"CAP-04 no runtime":                   {func(c *margo.Capabilities) { c.Properties.Hosting.Runtimes = nil }, "CAP-04"},
+		"CAP-14 another runtime":              {func(c *margo.Capabilities) { c.Properties.Hosting.Runtimes = []string{"lxc"} }, "CAP-14"},
+		"CAP-04 no deployment type":           {func(c *margo.Capabilities) { c.Properties.Hosting.DeploymentTypes = nil }, "CAP-04"},
+		"CAP-14 another peripheral":           {func(c *margo.Capabilities) { c.Properties.Hosting.Peripherals[0].Type = "npu" }, "CAP-14"},
+		"CAP-14 another interface":            {func(c *margo.Capabilities) { c.Properties.Hosting.Interfaces[0].Type = "lora" }, "CAP-14"},
+		"CAP-10 a custom type without labels": {func(c *margo.Capabilities) { c.Properties.Hosting.DeploymentTypes[0] = margo.Custom }, "CAP-10"},
+		"a label that was never made":         {func(c *margo.Capabilities) { c.Labels = map[string]margo.Label{"a": {}} }, "CAP-09"},
+		"EXT-02 an extension of another name": {func(c *margo.Capabilities) { c.Extensions = map[string]json.RawMessage{"acme": json.RawMessage("{}")} }, "EXT-02"},
+		"EXT-02 an extension in place of all": {func(c *margo.Capabilities) { c.Extensions = map[string]json.RawMessage{"properties": nil} }, "EXT-02"},
+		"EXT-02 an extension that is no object": {func(c *margo.Capabilities) {
 			c.Extensions = map[string]json.RawMessage{"x-acme-extensions": json.RawMessage("1")}
 		}, "EXT-02"},
 	} {
@@ -167,20 +167,20 @@ func TestCapabilitiesAreReadStrictly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, row := range map[string]struct{ from, to, requirement string }{
-		"another root member":            {`{"properties"`, `{"status":{},"properties"`, "CAP-13"},
-		"another member of properties":   {`"vendor"`, `"roles":[],"vendor"`, "CAP-13"},
-		"memory missing":                 {`"memory":"8Gi",`, ``, "CAP-11"},
-		"memory in bytes":                {`"memory":"8Gi"`, `"memory":8589934592`, "CAP-11"},
-		"storage in decimal units":       {`"storage":"59604Mi"`, `"storage":"59GB"`, "CAP-11"},
-		"interfaces missing":             {`,"interfaces":[{"type":"ethernet"},{"type":"canbus"}]`, ``, "CAP-04"},
-		"cores as a string":              {`"cores":4`, `"cores":"4"`, "CAP-12"},
-		"cores beyond all bounds":        {`"cores":4`, `"cores":1e999`, "CAP-12"},
-		"the collector as a string":      {`"otelCollector":true`, `"otelCollector":"true"`, "CAP-04"},
-		"a label of null":                {`{"properties"`, `{"labels":{"a":null},"properties"`, "CAP-09"},
-		"a label of an object":           {`{"properties"`, `{"labels":{"a":{}},"properties"`, "CAP-09"},
-		"a label of a mixed array":       {`{"properties"`, `{"labels":{"a":["x",1]},"properties"`, "CAP-09"},
-		"a label of an array of boolean": {`{"properties"`, `{"labels":{"a":[true]},"properties"`, "CAP-09"},
-		"labels null":                    {`{"properties"`, `{"labels":null,"properties"`, "CAP-09"},
+		"CAP-13 another root member":          {`{"properties"`, `{"status":{},"properties"`, "CAP-13"},
+		"CAP-13 another member of properties": {`"vendor"`, `"roles":[],"vendor"`, "CAP-13"},
+		"memory missing":                      {`"memory":"8Gi",`, ``, "CAP-11"},
+		"CAP-11 memory in bytes":              {`"memory":"8Gi"`, `"memory":8589934592`, "CAP-11"},
+		"CAP-11 storage in decimal units":     {`"storage":"59604Mi"`, `"storage":"59GB"`, "CAP-11"},
+		"CAP-04 interfaces missing":           {`,"interfaces":[{"type":"ethernet"},{"type":"canbus"}]`, ``, "CAP-04"},
+		"cores as a string":                   {`"cores":4`, `"cores":"4"`, "CAP-12"},
+		"cores beyond all bounds":             {`"cores":4`, `"cores":1e999`, "CAP-12"},
+		"the collector as a string":           {`"otelCollector":true`, `"otelCollector":"true"`, "CAP-04"},
+		"a label of null":                     {`{"properties"`, `{"labels":{"a":null},"properties"`, "CAP-09"},
+		"CAP-09 a label of an object":         {`{"properties"`, `{"labels":{"a":{}},"properties"`, "CAP-09"},
+		"CAP-09 a label of a mixed array":     {`{"properties"`, `{"labels":{"a":["x",1]},"properties"`, "CAP-09"},
+		"a label of an array of boolean":      {`{"properties"`, `{"labels":{"a":[true]},"properties"`, "CAP-09"},
+		"labels null":                         {`{"properties"`, `{"labels":null,"properties"`, "CAP-09"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if !strings.Contains(string(valid), row.from) {
@@ -194,7 +194,7 @@ func TestCapabilitiesAreReadStrictly(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoLabelIsRefused(t *testing.T) {
+func TestCAP09WhatIsNoLabelIsRefused(t *testing.T) {
 	for _, value := range []any{
 		nil, math.NaN(), math.Inf(1),
 		map[string]any{},
@@ -211,7 +211,7 @@ func TestWhatIsNoLabelIsRefused(t *testing.T) {
 	}
 }
 
-func TestArchitecturesGoByTheNamesOfTheWire(t *testing.T) {
+func TestCAP14ArchitecturesGoByTheNamesOfTheWire(t *testing.T) {
 	for name, want := range map[string]string{
 		"amd64": "amd64", "x86_64": "amd64", "arm64": "arm64", "aarch64": "arm64", "arm": "arm", "armv7l": "arm", "armv6l": "arm",
 		"riscv64": "", "386": "", "": "",

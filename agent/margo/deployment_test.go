@@ -50,7 +50,7 @@ spec:
 // ignoreValues leaves parameter values, which hide themselves, out of a comparison.
 var ignoreValues = cmpopts.IgnoreUnexported(margo.Value{})
 
-func TestDeploymentOfRC3IsReadAsWritten(t *testing.T) {
+func TestAD04AD06DeploymentOfRC3IsReadAsWritten(t *testing.T) {
 	got, err := margo.ParseDeployment(deploymentWith(t))
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestDeparturesFromRC3AreToleratedAndNoted(t *testing.T) {
 		requirement string
 		check       func(*margo.Deployment) bool
 	}{
-		"no device id means the client's own device": {
+		"AD-14 no device id means the client's own device": {
 			[]string{"  deviceId: edge-01\n", ""},
 			"AD-14",
 			func(d *margo.Deployment) bool { return d.DeviceID == "" },
@@ -171,12 +171,12 @@ func TestDeparturesFromRC3AreToleratedAndNoted(t *testing.T) {
 			"AD-14",
 			func(d *margo.Deployment) bool { return d.DeviceID == "0017" },
 		},
-		"a member that is not known": {
+		"EXT-01 a member that is not known": {
 			[]string{"spec:\n", "spec:\n  replicas: 3\n"},
 			"EXT-01",
 			func(d *margo.Deployment) bool { return len(d.Components) == 2 },
 		},
-		"an extension that is no object": {
+		"EXT-01 an extension that is no object": {
 			[]string{"spec:\n", "spec:\n  x-acme-extensions: 3\n"},
 			"EXT-01",
 			func(d *margo.Deployment) bool { return len(d.Components) == 2 },
@@ -191,7 +191,7 @@ func TestDeparturesFromRC3AreToleratedAndNoted(t *testing.T) {
 			"A-60",
 			func(d *margo.Deployment) bool { return d.Namespace == "" },
 		},
-		"a parameter without targets": {
+		"AD-09 a parameter without targets": {
 			[]string{"  parameters:\n", "  parameters:\n    unused: {value: 1}\n"},
 			"AD-09",
 			func(d *margo.Deployment) bool { return len(d.Parameters) == 2 },
@@ -214,7 +214,7 @@ func TestDeparturesFromRC3AreToleratedAndNoted(t *testing.T) {
 
 func TestWhatRC3AllowsIsNotNoted(t *testing.T) {
 	for name, change := range map[string][]string{
-		"extensions at their three places": {
+		"EXT-01 extensions at their three places": {
 			"spec:\n", "spec:\n  x-acme-extensions: {a: !secret b}\n",
 			"type: compose\n", "type: compose\n    x-acme-extensions: {}\n",
 			"- name: web\n", "- name: web\n        x-acme-extensions: {}\n",
@@ -250,55 +250,55 @@ func TestDeploymentThatCannotBeMeantIsRefused(t *testing.T) {
 		change      []string
 		requirement string
 	}{
-		"another kind of document":                {[]string{"id: ad9b", "kind: Application\nid: ad9b"}, "A-12"},
-		"no id":                                   {[]string{"id: ad9b614e-8912-45f4-a523-372358765def\n", ""}, "AD-02"},
-		"an id that is no UUID":                   {[]string{"ad9b614e", "bd9b"}, "AD-02"},
-		"no metadata":                             {[]string{"metadata:\n", "metadatum:\n"}, "ST-08"},
-		"no name":                                 {[]string{"  name: digitron\n", ""}, "ST-08"},
-		"a name of several lines":                 {[]string{"name: digitron", `name: "a\nb"`}, "ST-08"},
-		"a device id with a space":                {[]string{"edge-01", "edge 01"}, "AD-14"},
-		"no spec":                                 {[]string{"spec:\n", "specs:\n"}, "AD-03"},
-		"no application id":                       {[]string{"  applicationId: com-northstartida-digitron\n", ""}, "A-60"},
-		"no profile":                              {[]string{"deploymentProfile", "deploymentProfiles"}, "AD-03"},
-		"no type":                                 {[]string{"    type: compose\n", ""}, "AD-03"},
-		"no components":                           {[]string{"    components:\n", "    components: []\n    x-acme-extensions:\n"}, "AD-13"},
-		"too many components":                     {[]string{"    components:\n", "    components:\n" + components.String()}, "AD-13"},
-		"a component twice":                       {[]string{"name: web", "name: database"}, "ST-05"},
-		"a component without name":                {[]string{"- name: web\n        ", "- "}, "ST-05"},
-		"a component in upper case":               {[]string{"name: web", "name: Web"}, "ST-05"},
-		"a component name that leads elsewhere":   {[]string{"name: web", "name: ../web"}, "ST-05"},
-		"a component without coordinates":         {[]string{`repository: "oci://registry.example/web", revision: 2.0.0-rc.1_b7, `, ""}, "AD-04"},
-		"a repository without scheme":             {[]string{"oci://registry.example/web", "registry.example/web"}, "AD-04"},
-		"a repository with a line break":          {[]string{"oci://registry.example/web", `oci://registry.example/\nweb`}, "AD-04"},
-		"a revision that is a digest":             {[]string{"revision: 1.0.9", "revision: sha256:00"}, "AD-04"},
-		"a revision that YAML takes for a number": {[]string{"revision: 1.0.9", "revision: 1.0"}, "AD-04"},
-		"a legacy package without a host":         {[]string{"revision: 1.0.9", "revision: 1.0.9, packageLocation: /etc/passwd"}, "PKG-15"},
-		"a legacy package of another scheme":      {[]string{"revision: 1.0.9", "revision: 1.0.9, packageLocation: 'file:///etc/passwd'"}, "PKG-15"},
-		"wait that is no boolean":                 {[]string{"wait: false", "wait: maybe"}, "AD-06"},
-		"a timeout of nothing":                    {[]string{"8m30s", "0m0s"}, "A-29"},
-		"a negative timeout":                      {[]string{"8m30s", "-5m"}, "A-29"},
-		"a timeout beyond all bounds":             {[]string{"8m30s", "99999999999999999999m0s"}, "A-29"},
-		"a timeout without unit":                  {[]string{"8m30s", "300"}, "A-29"},
-		"parameters that are a list":              {[]string{"parameters:\n    user:\n", "parameters:\n    - user:\n  "}, "AD-09"},
-		"a parameter that is no object":           {[]string{"  parameters:\n", "  parameters:\n    a: b\n"}, "AD-09"},
-		"a value that is an object":               {[]string{"value: Some One", "value: {a: b}"}, "AD-09"},
-		"a value that is a list of lists":         {[]string{"value: Some One", "value: [[1]]"}, "AD-09"},
-		"a value that is no number":               {[]string{"value: Some One", "value: .nan"}, "AD-09"},
-		"a value with a tag of its own":           {[]string{"value: Some One", "value: !secret x"}, "AD-09"},
-		"a target without pointer":                {[]string{"pointer: USER_NAME, ", ""}, "AD-09"},
-		"a target without components":             {[]string{", components: [database, web]", ""}, "AD-09"},
-		"constraints that are no object":          {[]string{"type: compose\n", "type: compose\n    deviceConstraints: [x]\n"}, "AD-11"},
-		"capacity that is no quantity":            {[]string{"type: compose\n", "type: compose\n    deviceConstraints: {capacityRequirements: {memory: lots}}\n"}, "AD-12"},
-		"a rule without expressions":              {[]string{"type: compose\n", "type: compose\n    deviceConstraints: {eligibilityRules: [{labelSelector: {}}]}\n"}, "AD-11"},
-		"a key twice":                             {[]string{"  parameters:\n", "  parameters: {}\n  parameters:\n"}, ""},
-		"a merge key":                             {[]string{"  name: digitron\n", "  name: digitron\n  <<: {a: b}\n"}, ""},
-		"a key that is a list":                    {[]string{"  name: digitron\n", "  name: digitron\n  [a]: b\n"}, ""},
-		"nesting without end":                     {[]string{"spec:\n", "spec:\n  x-acme-extensions: " + deep + "\n"}, ""},
-		"an alias within itself":                  {[]string{"spec:\n", "spec:\n  x-acme-extensions: &x {a: *x}\n"}, ""},
-		"aliases that multiply":                   {[]string{"spec:\n", "spec:\n" + bomb.String()}, ""},
-		"more than one document":                  {[]string{"metadata:\n", "---\nmetadata:\n"}, ""},
-		"no YAML":                                 {[]string{"metadata:\n", "metadata: [\n"}, ""},
-		"too large":                               {[]string{"Some One", strings.Repeat("x", margo.MaxDeploymentBytes)}, ""},
+		"another kind of document":                      {[]string{"id: ad9b", "kind: Application\nid: ad9b"}, "A-12"},
+		"no id":                                         {[]string{"id: ad9b614e-8912-45f4-a523-372358765def\n", ""}, "AD-02"},
+		"an id that is no UUID":                         {[]string{"ad9b614e", "bd9b"}, "AD-02"},
+		"no metadata":                                   {[]string{"metadata:\n", "metadatum:\n"}, "ST-08"},
+		"no name":                                       {[]string{"  name: digitron\n", ""}, "ST-08"},
+		"a name of several lines":                       {[]string{"name: digitron", `name: "a\nb"`}, "ST-08"},
+		"AD-14 a device id with a space":                {[]string{"edge-01", "edge 01"}, "AD-14"},
+		"no spec":                                       {[]string{"spec:\n", "specs:\n"}, "AD-03"},
+		"no application id":                             {[]string{"  applicationId: com-northstartida-digitron\n", ""}, "A-60"},
+		"AD-03 no profile":                              {[]string{"deploymentProfile", "deploymentProfiles"}, "AD-03"},
+		"AD-03 no type":                                 {[]string{"    type: compose\n", ""}, "AD-03"},
+		"AD-13 no components":                           {[]string{"    components:\n", "    components: []\n    x-acme-extensions:\n"}, "AD-13"},
+		"too many components":                           {[]string{"    components:\n", "    components:\n" + components.String()}, "AD-13"},
+		"a component twice":                             {[]string{"name: web", "name: database"}, "ST-05"},
+		"a component without name":                      {[]string{"- name: web\n        ", "- "}, "ST-05"},
+		"a component in upper case":                     {[]string{"name: web", "name: Web"}, "ST-05"},
+		"a component name that leads elsewhere":         {[]string{"name: web", "name: ../web"}, "ST-05"},
+		"AD-04 a component without coordinates":         {[]string{`repository: "oci://registry.example/web", revision: 2.0.0-rc.1_b7, `, ""}, "AD-04"},
+		"AD-04 a repository without scheme":             {[]string{"oci://registry.example/web", "registry.example/web"}, "AD-04"},
+		"a repository with a line break":                {[]string{"oci://registry.example/web", `oci://registry.example/\nweb`}, "AD-04"},
+		"AD-04 a revision that is a digest":             {[]string{"revision: 1.0.9", "revision: sha256:00"}, "AD-04"},
+		"AD-04 a revision that YAML takes for a number": {[]string{"revision: 1.0.9", "revision: 1.0"}, "AD-04"},
+		"PKG-15 a legacy package without a host":        {[]string{"revision: 1.0.9", "revision: 1.0.9, packageLocation: /etc/passwd"}, "PKG-15"},
+		"PKG-15 a legacy package of another scheme":     {[]string{"revision: 1.0.9", "revision: 1.0.9, packageLocation: 'file:///etc/passwd'"}, "PKG-15"},
+		"AD-06 wait that is no boolean":                 {[]string{"wait: false", "wait: maybe"}, "AD-06"},
+		"AD-08 a timeout of nothing":                    {[]string{"8m30s", "0m0s"}, "A-29"},
+		"AD-08 a negative timeout":                      {[]string{"8m30s", "-5m"}, "A-29"},
+		"a timeout beyond all bounds":                   {[]string{"8m30s", "99999999999999999999m0s"}, "A-29"},
+		"a timeout without unit":                        {[]string{"8m30s", "300"}, "A-29"},
+		"parameters that are a list":                    {[]string{"parameters:\n    user:\n", "parameters:\n    - user:\n  "}, "AD-09"},
+		"a parameter that is no object":                 {[]string{"  parameters:\n", "  parameters:\n    a: b\n"}, "AD-09"},
+		"AD-09 a value that is an object":               {[]string{"value: Some One", "value: {a: b}"}, "AD-09"},
+		"a value that is a list of lists":               {[]string{"value: Some One", "value: [[1]]"}, "AD-09"},
+		"a value that is no number":                     {[]string{"value: Some One", "value: .nan"}, "AD-09"},
+		"a value with a tag of its own":                 {[]string{"value: Some One", "value: !secret x"}, "AD-09"},
+		"AD-09 a target without pointer":                {[]string{"pointer: USER_NAME, ", ""}, "AD-09"},
+		"a target without components":                   {[]string{", components: [database, web]", ""}, "AD-09"},
+		"constraints that are no object":                {[]string{"type: compose\n", "type: compose\n    deviceConstraints: [x]\n"}, "AD-11"},
+		"capacity that is no quantity":                  {[]string{"type: compose\n", "type: compose\n    deviceConstraints: {capacityRequirements: {memory: lots}}\n"}, "AD-12"},
+		"a rule without expressions":                    {[]string{"type: compose\n", "type: compose\n    deviceConstraints: {eligibilityRules: [{labelSelector: {}}]}\n"}, "AD-11"},
+		"a key twice":                                   {[]string{"  parameters:\n", "  parameters: {}\n  parameters:\n"}, ""},
+		"a merge key":                                   {[]string{"  name: digitron\n", "  name: digitron\n  <<: {a: b}\n"}, ""},
+		"a key that is a list":                          {[]string{"  name: digitron\n", "  name: digitron\n  [a]: b\n"}, ""},
+		"nesting without end":                           {[]string{"spec:\n", "spec:\n  x-acme-extensions: " + deep + "\n"}, ""},
+		"an alias within itself":                        {[]string{"spec:\n", "spec:\n  x-acme-extensions: &x {a: *x}\n"}, ""},
+		"aliases that multiply":                         {[]string{"spec:\n", "spec:\n" + bomb.String()}, ""},
+		"more than one document":                        {[]string{"metadata:\n", "---\nmetadata:\n"}, ""},
+		"no YAML":                                       {[]string{"metadata:\n", "metadata: [\n"}, ""},
+		"too large":                                     {[]string{"Some One", strings.Repeat("x", margo.MaxDeploymentBytes)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := parseDeployment(deploymentWith(t, row.change...))

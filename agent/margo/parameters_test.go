@@ -67,7 +67,7 @@ func TestParameterValuesBecomeTextOfVariables(t *testing.T) {
 	}
 }
 
-func TestEnvironmentHoldsWhatTargetsTheComponent(t *testing.T) {
+func TestAD09AD10EnvironmentHoldsWhatTargetsTheComponent(t *testing.T) {
 	d := parametersOf(t,
 		"a: {value: 1, targets: [{pointer: BOTH, components: [database, web]}, {pointer: DB_ONLY, components: [database]}]}",
 		"b: {value: 2, targets: [{pointer: ENV.OLD_FORM, components: [web]}]}",
@@ -116,15 +116,15 @@ func TestEnvironmentThatIsNotCertainIsAnError(t *testing.T) {
 		parameters  []string
 		requirement string
 	}{
-		"two values for one variable": {[]string{
+		"AD-09 two values for one variable": {[]string{
 			"a: {value: 1, targets: [{pointer: A, components: [web]}]}",
 			"b: {value: 2, targets: [{pointer: ENV.A, components: [web]}]}",
 		}, "AD-09"},
-		"a Helm path":          {[]string{"a: {value: 1, targets: [{pointer: settings.limits.cpu, components: [web]}]}"}, "AD-10"},
-		"nothing but a prefix": {[]string{"a: {value: 1, targets: [{pointer: ENV., components: [web]}]}"}, "AD-10"},
-		"a digit in front":     {[]string{"a: {value: 1, targets: [{pointer: 1A, components: [web]}]}"}, "AD-10"},
-		"an assignment":        {[]string{"a: {value: 1, targets: [{pointer: A=B, components: [web]}]}"}, "AD-10"},
-		"a NUL in the value":   {[]string{`a: {value: "x\0y", targets: [{pointer: A, components: [web]}]}`}, "AD-10"},
+		"AD-10 a Helm path":      {[]string{"a: {value: 1, targets: [{pointer: settings.limits.cpu, components: [web]}]}"}, "AD-10"},
+		"nothing but a prefix":   {[]string{"a: {value: 1, targets: [{pointer: ENV., components: [web]}]}"}, "AD-10"},
+		"AD-10 a digit in front": {[]string{"a: {value: 1, targets: [{pointer: 1A, components: [web]}]}"}, "AD-10"},
+		"AD-10 an assignment":    {[]string{"a: {value: 1, targets: [{pointer: A=B, components: [web]}]}"}, "AD-10"},
+		"a NUL in the value":     {[]string{`a: {value: "x\0y", targets: [{pointer: A, components: [web]}]}`}, "AD-10"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, _, err := parametersOf(t, row.parameters...).Environment("web")

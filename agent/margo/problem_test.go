@@ -50,7 +50,11 @@ func TestProblemIsMadeOfWhateverAnAnswerHolds(t *testing.T) {
 			problem, 500, `{"status":404}`,
 			margo.ProblemDetail{Type: "about:blank", Status: 500, Retryable: true, Backoff: margo.BackoffExponential},
 		},
-		"members of the wrong type": {
+		"ERR-07 members that nobody knows": {
+			problem, 409, `{"type":"https://vendor.example/busy","title":"Busy","queue":{"length":[7]},"x":null}`,
+			margo.ProblemDetail{Type: "https://vendor.example/busy", Title: "Busy", Status: 409, Backoff: margo.BackoffNone},
+		},
+		"ERR-07 members of the wrong type": {
 			problem, 400, `{"type":1,"title":[],"detail":{},"retryable":"yes","retryAfterSeconds":"soon","backoffStrategy":"wild","errors":{}}`,
 			margo.ProblemDetail{Type: "about:blank", Status: 400, Backoff: margo.BackoffNone},
 		},
@@ -62,7 +66,7 @@ func TestProblemIsMadeOfWhateverAnAnswerHolds(t *testing.T) {
 			"application/json; charset=utf-8", 403, `{"error":"forbidden","message":"not approved yet"}`,
 			margo.ProblemDetail{Type: "about:blank", Title: "forbidden", Detail: "not approved yet", Status: 403, Backoff: margo.BackoffNone},
 		},
-		"plain text of several lines": {
+		"ERR-02 plain text of several lines": {
 			"text/plain", 404, "404 page\r\n not\x00found\n",
 			margo.ProblemDetail{Type: "about:blank", Detail: "404 page not found", Status: 404, Backoff: margo.BackoffNone},
 		},
@@ -84,7 +88,7 @@ func TestProblemIsMadeOfWhateverAnAnswerHolds(t *testing.T) {
 	}
 }
 
-func TestProblemKindIsFoundInEveryRegistryOfTheSpecification(t *testing.T) {
+func TestERR01ProblemKindIsFoundInEveryRegistryOfTheSpecification(t *testing.T) {
 	for uri, want := range map[string]margo.ProblemKind{
 		"https://docs.margo.org/specification/problem-types#invalid-request":                                 margo.ProblemInvalidRequest,
 		"https://docs.margo.org/specification/problem-types/semantic-error":                                  margo.ProblemSemanticError,

@@ -37,7 +37,7 @@ func TestWhatIsNoQuantityIsRefused(t *testing.T) {
 	}
 }
 
-func TestQuantitiesAreWrittenRoundedDown(t *testing.T) {
+func TestCAP11QuantitiesAreWrittenRoundedDown(t *testing.T) {
 	for want, q := range map[string]margo.Quantity{
 		"0Ki":              0,
 		"1023Ki":           margo.MiB - 1,

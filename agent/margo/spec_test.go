@@ -68,6 +68,11 @@ func parseCapabilities(body []byte) error {
 	return err
 }
 
+func parseDiscovery(body []byte) error {
+	_, err := margo.ParseDiscoveryDocument(body)
+	return err
+}
+
 // writeProblem takes the document as it is, with nothing of an HTTP answer to
 // fill it up, and writes it again.
 func writeProblem(body []byte) error {
@@ -100,6 +105,7 @@ func TestEveryDocumentOfTheSpecificationIsAcceptedOrRefusedAsItsIndexSays(t *tes
 		status       = reader{"status of rc.3", parseStatus}
 		capabilities = reader{"capabilities of rc.3", parseCapabilities}
 		problem      = reader{"problem detail", writeProblem}
+		discovery    = reader{"discovery document", parseDiscovery}
 	)
 	// Which rule a reader refuses the document by, or accepted. Documents of
 	// revisions before rc.3 that no reader is for are refused by the strict ones.
@@ -170,10 +176,11 @@ func TestEveryDocumentOfTheSpecificationIsAcceptedOrRefusedAsItsIndexSays(t *tes
 		"valid/from-text/ProblemDetail-client-relationship-retired.json": {&problem: accepted},
 		"invalid/ProblemDetail-001.yaml":                                 {&problem: "ERR-02"},
 
+		"valid/from-text/DiscoveryDocument.json": {&discovery: accepted},
+
 		// Not documents of this package.
 		"index.md": nil,
 		"valid/constructed/bundle-two-deployments.tar.gz": nil,
-		"valid/from-text/DiscoveryDocument.json":          nil,
 		"valid/from-text/OnboardingRequest.json":          nil,
 	}
 

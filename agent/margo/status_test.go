@@ -95,7 +95,7 @@ func TestStatusThatAStrictWFMWouldRefuseIsNotWritten(t *testing.T) {
 	}{
 		"no deployment":                          {func(s *margo.Status) { s.DeploymentID = "" }, "A-60"},
 		"a deployment that is no UUID":           {func(s *margo.Status) { s.DeploymentID = "x" }, "A-60"},
-		"ST-06 a device with a space":            {func(s *margo.Status) { s.DeviceID = "edge 01" }, "ST-06"},
+		"a device with a space":                  {func(s *margo.Status) { s.DeviceID = "edge 01" }, "ST-06"},
 		"ST-12 no adopted version":               {func(s *margo.Status) { s.AdoptedVersion = 0 }, "ST-12"},
 		"ST-03 no state":                         {func(s *margo.Status) { s.State = "" }, "ST-03"},
 		"ST-03 another state":                    {func(s *margo.Status) { s.State = "running" }, "ST-03"},
@@ -151,7 +151,7 @@ func TestMessagesOfFaultsLeaveTheDeviceAsOneShortLine(t *testing.T) {
 	}
 }
 
-func TestST06TheHierarchyOfADeviceIsReported(t *testing.T) {
+func TestTheHierarchyOfADeviceIsReported(t *testing.T) {
 	body, err := failed().Marshal()
 	if err != nil || !bytes.Contains(body, []byte(`"deviceId":"gateway/plant-alfa-zone1-edge01"`)) {
 		t.Errorf("got %s, %v", body, err)
@@ -232,6 +232,25 @@ func TestST04OverallStateIsTheMostSevereOfTheComponents(t *testing.T) {
 	}
 	if got := margo.OverallState(nil); got != margo.Installed {
 		t.Errorf("no components give %s", got)
+	}
+}
+
+// Components are processed one after the other, so that the most severe state
+// is that of the one being processed, as rc.1 wants it.
+func TestST16OverallStateFollowsTheComponentBeingProcessed(t *testing.T) {
+	for _, step := range []struct {
+		first, second, want margo.State
+	}{
+		{margo.Pending, margo.Pending, margo.Pending},
+		{margo.Installing, margo.Pending, margo.Installing},
+		{margo.Failed, margo.Pending, margo.Failed},
+		{margo.Installed, margo.Installing, margo.Installing},
+		{margo.Installed, margo.Failed, margo.Failed},
+		{margo.Installed, margo.Installed, margo.Installed},
+	} {
+		if got := margo.OverallState([]margo.ComponentStatus{{State: step.first}, {State: step.second}}); got != step.want {
+			t.Errorf("%s and %s give %s, want %s", step.first, step.second, got, step.want)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/build"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/runtime/external"
@@ -21,15 +22,8 @@ import (
 	"github.com/margolite/margolite/runtime/network"
 )
 
-const (
-	// leastFree is the free space below which an update of any size is doubtful.
-	leastFree = 64 << 20
-	// expiryNotice is how long before its end a certificate is worth a word.
-	expiryNotice = 14 * 24 * time.Hour
-)
-
-// earliest is before every release of this program: a clock that shows less is wrong.
-var earliest = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+// leastFree is the free space below which an update of any size is doubtful.
+const leastFree = 64 << 20
 
 // finding is the outcome of looking at one thing.
 type finding struct {
@@ -102,7 +96,7 @@ func deviceProblems(ctx context.Context, cfg *config.Config) []finding {
 func deviceFindings(ctx context.Context, cfg *config.Config) []finding {
 	findings := []finding{directory("state.dir", cfg.State.Dir), directory("state.run", cfg.State.Run)}
 	findings = append(findings, socketPaths(cfg)...)
-	findings = append(findings, clock(time.Now()))
+	findings = append(findings, clockFinding(time.Now()))
 	switch {
 	case cfg.Runtime.Containerd != config.Embedded:
 		findings = append(findings, containerdFinding(ctx, cfg))
@@ -188,8 +182,8 @@ func wfmFindings(ctx context.Context, cfg *config.Config) []finding {
 	for _, w := range way.identity.Warnings() {
 		findings = append(findings, finding{"identity", w.Error(), w.Mend(), false})
 	}
-	if left := time.Until(way.identity.NotAfter()); left > 0 && left < expiryNotice {
-		findings = append(findings, finding{"identity", fmt.Sprintf("the certificate expires in %s", left.Round(time.Hour)), "have it renewed", false})
+	if e := way.identity.Expiry(way.files.Now()); e.Level == slog.LevelWarn { // that it has expired is a warning above
+		findings = append(findings, finding{"identity", fmt.Sprintf("the certificate expires in %s", e.Left.Round(time.Hour)), "have it renewed", false})
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -260,10 +254,10 @@ func socketPaths(cfg *config.Config) []finding {
 	}}
 }
 
-// clock looks whether the clock can be right.
-func clock(now time.Time) finding {
+// clockFinding looks whether the clock can be right.
+func clockFinding(now time.Time) finding {
 	f := finding{object: "clock", text: now.UTC().Format(time.RFC3339)}
-	if now.Before(earliest) {
+	if now.Before(build.Time()) {
 		f.mend = "set the clock; until then the WFM's certificate is not valid yet"
 	}
 	return f

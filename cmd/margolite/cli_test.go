@@ -363,7 +363,7 @@ func TestStatusDocumentIsStable(t *testing.T) {
 		Agent:  control.AgentStatus{Version: "1.0.0", Commit: "abc", Flavour: "full", Started: at},
 		WFM: control.WFMStatus{URL: "https://wfm.example", Identity: "spiffe://x/y", Reachable: true, LastPoll: &at, LastContact: &at, NextPoll: &at, LastError: "e", Refused: "r", RefusedManifest: &control.RefusedManifest{
 			Version: 1<<64 - 2, Digest: "sha256:4", Deployments: []string{"id", "new"}, Added: []string{"new"}, Changed: []string{"id"}, Removed: []string{"old"},
-		}},
+		}, Waiting: "silence", SilentUntil: &at, ClosedUntil: &at, DowntimeUntil: &at},
 		Manifest: &control.Manifest{Version: 1<<64 - 1, ETag: `"e"`, Digest: "sha256:1"},
 		Outbox:   2,
 		Deployments: []control.Deployment{{
@@ -382,7 +382,8 @@ func TestStatusDocumentIsStable(t *testing.T) {
 	}}
 	const want = `{"device":"edge-01","agent":{"version":"1.0.0","commit":"abc","flavour":"full","started":"2026-03-01T12:00:00Z"},` +
 		`"wfm":{"url":"https://wfm.example","identity":"spiffe://x/y","reachable":true,"lastPoll":"2026-03-01T12:00:00Z","lastContact":"2026-03-01T12:00:00Z","nextPoll":"2026-03-01T12:00:00Z","lastError":"e","refused":"r",` +
-		`"refusedManifest":{"version":18446744073709551614,"digest":"sha256:4","deployments":["id","new"],"added":["new"],"changed":["id"],"removed":["old"]}},` +
+		`"refusedManifest":{"version":18446744073709551614,"digest":"sha256:4","deployments":["id","new"],"added":["new"],"changed":["id"],"removed":["old"]},` +
+		`"waiting":"silence","silentUntil":"2026-03-01T12:00:00Z","closedUntil":"2026-03-01T12:00:00Z","downtimeUntil":"2026-03-01T12:00:00Z"},` +
 		`"manifest":{"version":18446744073709551615,"etag":"\"e\"","digest":"sha256:1"},"outbox":2,"deployments":[{"id":"id","name":"app","state":"failed","phase":"failed","reason":"why",` +
 		`"error":{"code":"CONTAINER_EXITED","source":"web","message":"ended with code 3"},"digest":"sha256:2","active":"sha256:3","adoptedManifestVersion":7,"since":"2026-03-01T12:00:00Z",` +
 		`"components":[{"name":"main","state":"failed","error":{"code":"CONTAINER_EXITED","source":"web","message":"ended with code 3"},"project":"id-main","progress":{"object":"image","done":1,"total":2},` +
@@ -411,9 +412,10 @@ func TestStatusDocumentIsStable(t *testing.T) {
 
 func TestStatusForPeople(t *testing.T) {
 	now := time.Now()
+	next := now.Add(time.Hour)
 	a := &fakeAgent{status: control.Status{
 		Device: "edge-01",
-		WFM:    control.WFMStatus{URL: "https://wfm.example", LastPoll: &now, LastError: "manifest refused: version 4 is lower than the accepted 5", RefusedManifest: &control.RefusedManifest{Version: 4}},
+		WFM:    control.WFMStatus{URL: "https://wfm.example", LastPoll: &now, NextPoll: &next, Waiting: "silence", LastError: "manifest refused: version 4 is lower than the accepted 5", RefusedManifest: &control.RefusedManifest{Version: 4}},
 		Outbox: 2,
 		Deployments: []control.Deployment{{
 			ID: "id", Name: "app", State: "failed", Reason: "it will be tried again", Since: now,
@@ -424,7 +426,7 @@ func TestStatusForPeople(t *testing.T) {
 	}}
 	got := call(t, "status", "--config", serve(t, a))
 	for _, want := range []string{
-		"edge-01", "out of reach", "version 4 is lower", "version 4 that the WFM serves; see `margolite accept-rollback`", "2 waiting for the WFM", "none accepted yet", "containerd is away",
+		"edge-01", "out of reach", "version 4 is lower", "version 4 that the WFM serves; see `margolite accept-rollback`", ", since the WFM asked not to be called before", "2 waiting for the WFM", "none accepted yet", "containerd is away",
 		"id  app  failed", "waits: it will be tried again", "CONTAINER_EXITED: app: ended with code 3", "\n    [2Jboom\n", "fetching image: 1 of 2 bytes",
 	} {
 		if !strings.Contains(got.out, want) {

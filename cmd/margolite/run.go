@@ -13,8 +13,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/margolite/margolite/agent"
+	"github.com/margolite/margolite/agent/clock"
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/build"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/policy"
@@ -72,17 +74,19 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	}
 
 	a := agent.New(agent.Options{
-		Device:       device,
-		URL:          cfg.WFM.URL,
-		PollInterval: cfg.Poll.Interval,
-		Settle:       cfg.Runtime.Settle,
+		Settings: agent.Settings{
+			Device: device,
+			URL:    cfg.WFM.URL,
+			Poll:   pace.Rules{Interval: cfg.Poll.Interval},
+			Settle: cfg.Runtime.Settle,
+			Gate:   gate,
+		},
 		Program: control.AgentStatus{
 			Version: build.Version(), Commit: build.Commit(), Flavour: build.Flavour, Started: time.Now().UTC(),
 		},
 		WFM:     newConnection(cfg, logger),
 		Store:   records,
 		Runtime: workloads.Engine,
-		Gate:    gate,
 		Facts:   discover(cfg),
 		Logger:  logger,
 		Now:     time.Now,
@@ -101,8 +105,10 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 }
 
 func newConnection(cfg *config.Config, logger *slog.Logger) *connection {
+	present := clock.New(time.Now, build.Time())
 	return &connection{url: cfg.WFM.URL, logger: logger, files: identity.Options{
-		Certificate: cfg.WFM.Certificate, Key: cfg.WFM.Key, TrustBundle: cfg.WFM.TrustBundle, Now: time.Now,
+		Certificate: cfg.WFM.Certificate, Key: cfg.WFM.Key, TrustBundle: cfg.WFM.TrustBundle,
+		Now: present.Now, WrongClock: present.Wrong,
 	}}
 }
 

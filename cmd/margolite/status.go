@@ -49,7 +49,7 @@ func (c *cli) printStatus(s *control.Status, now time.Time) {
 		fmt.Fprintf(w, "last poll\t%s ago%s\n", ago(now, *s.WFM.LastPoll), prefixed(": ", s.WFM.LastError))
 	}
 	if s.WFM.NextPoll != nil && s.WFM.NextPoll.After(now) {
-		fmt.Fprintf(w, "next poll\tin %s\n", ago(*s.WFM.NextPoll, now))
+		fmt.Fprintf(w, "next poll\tin %s%s\n", ago(*s.WFM.NextPoll, now), prefixed(", ", waitingFor(s.WFM.Waiting)))
 	}
 	if s.Manifest != nil {
 		fmt.Fprintf(w, "manifest\tversion %d\n", s.Manifest.Version)
@@ -72,6 +72,26 @@ func (c *cli) printStatus(s *control.Status, now time.Time) {
 	if len(s.Deployments) == 0 {
 		fmt.Fprintln(c.out, "\nno deployments")
 	}
+}
+
+// waitingFor says in words why the WFM is not called before the next poll; ""
+// where only the interval has to pass.
+func waitingFor(reason string) string {
+	switch reason {
+	case "backoff":
+		return "since the last one failed"
+	case "refused":
+		return "since the WFM does not accept this device"
+	case "retired":
+		return "since the WFM ended the relationship with this device"
+	case "window":
+		return "when a window opens"
+	case "silence":
+		return "since the WFM asked not to be called before"
+	case "downtime":
+		return "after downtime"
+	}
+	return ""
 }
 
 func (c *cli) printDeployment(d control.Deployment, now time.Time) {

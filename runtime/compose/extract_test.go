@@ -91,7 +91,7 @@ func TestExtract(t *testing.T) {
 		composeFile string
 		want        []string
 	}{
-		"takes one directory with a compose.yaml": {
+		"PKG-06 takes one directory with a compose.yaml": {
 			archive:     archive(t, dir("app/"), file("app/compose.yaml"), file("app/conf/x.conf")),
 			composeFile: "app/compose.yaml",
 			want:        []string{"drwxr-xr-x app", "-rw-r--r-- app/compose.yaml", "drwxr-xr-x app/conf", "-rw-r--r-- app/conf/x.conf"},
@@ -107,7 +107,7 @@ func TestExtract(t *testing.T) {
 			composeFile: "app/compose.yaml",
 			want:        []string{"drwxr-xr-x app", "-rw-r--r-- app/compose.yaml"},
 		},
-		"keeps of modes whether a file is a program": {
+		"PKG-09 keeps of modes whether a file is a program": {
 			archive: archive(t, file("app/compose.yaml"), tar.Header{Name: "app/run", Mode: 0o6711},
 				tar.Header{Name: "app/read-only", Mode: 0o400}, tar.Header{Name: "app/sticky", Typeflag: tar.TypeDir, Mode: 0o1777}),
 			composeFile: "app/compose.yaml",
@@ -116,7 +116,7 @@ func TestExtract(t *testing.T) {
 				"-rwxr-xr-x app/run", "drwxr-xr-x app/sticky",
 			},
 		},
-		"takes links that stay inside": {
+		"PKG-07 takes links that stay inside": {
 			archive: archive(t, file("app/compose.yaml"), file("app/a/b/file"), link("app/to-file", "a/b/file"),
 				link("app/a/up", "../compose.yaml"), link("app/to-dir", "./a/b"), link("app/through", "to-dir/../up"),
 				link("app/to-nothing", "nowhere/at/all"), hardLink("app/hard", "app/a/b/file"), hardLink("app/harder", "./app/hard")),
@@ -127,7 +127,7 @@ func TestExtract(t *testing.T) {
 				"Lrwxrwxrwx app/to-dir", "Lrwxrwxrwx app/to-file", "Lrwxrwxrwx app/to-nothing",
 			},
 		},
-		"takes a legacy package with the file in its root": {
+		"PKG-15 takes a legacy package with the file in its root": {
 			archive: archive(t, file("docker-compose.yml"), file("x/compose.yaml")), legacy: true,
 			composeFile: "docker-compose.yml",
 			want:        []string{"-rw-r--r-- docker-compose.yml", "drwxr-xr-x x", "-rw-r--r-- x/compose.yaml"},
@@ -137,7 +137,7 @@ func TestExtract(t *testing.T) {
 			composeFile: "x/compose.yml",
 			want:        []string{"drwxr-xr-x x", "-rw-r--r-- x/compose.yml", "-rw-r--r-- x/docker-compose.yaml"},
 		},
-		"takes a legacy package that is a Compose file": {
+		"PKG-15 takes a legacy package that is a Compose file": {
 			archive: []byte(yaml), legacy: true,
 			composeFile: "compose.yaml",
 			want:        []string{"-rw-r--r-- compose.yaml"},
@@ -168,7 +168,7 @@ func TestExtract(t *testing.T) {
 	}
 }
 
-func TestExtractRefuses(t *testing.T) {
+func TestPKG05ExtractRefuses(t *testing.T) {
 	good := archive(t, file("app/compose.yaml"))
 	ok := file("app/compose.yaml")
 	small := compose.Limits{Entries: 5, Name: 40, Depth: 3, File: 1000, Expanded: 20_000}
@@ -177,53 +177,53 @@ func TestExtractRefuses(t *testing.T) {
 		legacy  bool
 		want    string
 	}{
-		"nothing":                          {nil, false, "not a gzip-compressed archive"},
-		"nothing in legacy mode":           {nil, true, "has 0 bytes"},
-		"a Compose file in strict mode":    {[]byte(yaml), false, "not a gzip-compressed archive"},
-		"half of an archive":               {good[:len(good)/2], false, "cannot read archive"},
-		"a wrong checksum":                 {append(bytes.Clone(good[:len(good)-8]), 1, 2, 3, 4, 5, 6, 7, 8), false, "cannot read archive"},
-		"more after the archive":           {append(bytes.Clone(good), "more"...), false, "cannot read archive"},
-		"an empty archive":                 {archive(t), false, "exactly one top-level directory"},
-		"files in the root":                {archive(t, ok, file("README")), false, "exactly one top-level directory"},
-		"a Compose file in the root":       {archive(t, file("compose.yaml")), false, "exactly one top-level directory"},
-		"two directories":                  {archive(t, ok, dir("b")), false, "exactly one top-level directory"},
-		"another name of the Compose file": {archive(t, file("app/compose.yml")), false, `no file "app/compose.yaml"`},
-		"a Compose file that is a link":    {archive(t, file("app/x"), link("app/compose.yaml", "x")), false, `no file "app/compose.yaml"`},
-		"no Compose file in legacy mode":   {archive(t, file("a/b/compose.yaml")), true, "no Compose file"},
-		"an absolute name":                 {archive(t, ok, file("/app/x")), false, "is absolute"},
-		"a name that climbs":               {archive(t, ok, file("app/../../x")), false, "has .. in it"},
-		"a name that climbs and returns":   {archive(t, ok, file("app/a/../x")), false, "has .. in it"},
-		"a name with control characters":   {archive(t, ok, file("app/\x1b[2J")), false, "cannot be printed"},
-		"a long name":                      {archive(t, ok, file("app/"+strings.Repeat("x", 60))), false, "at most 40 are accepted"},
-		"a deep name":                      {archive(t, ok, file("app/a/b/c/d")), false, "more than 3 directories deep"},
-		"a large file":                     {archive(t, ok, tar.Header{Name: "app/x", Size: 1001}), false, "at most 1000 are accepted"},
-		"many entries":                     {archive(t, ok, dir("app/1"), dir("app/2"), dir("app/3"), dir("app/4"), dir("app/5")), false, "more than 5 entries"},
-		"many directories in between":      {archive(t, ok, file("app/1/1/x"), file("app/2/2/x")), false, "more than 5 entries"},
-		"a lot when expanded":              {gzipped(t, bytes.Repeat([]byte{0}, 1<<20)), false, "expands to more than is accepted"},
-		"a device":                         {archive(t, ok, tar.Header{Name: "app/x", Typeflag: tar.TypeBlock, Devmajor: 8}), false, "neither a file"},
-		"a character device":               {archive(t, ok, tar.Header{Name: "app/x", Typeflag: tar.TypeChar, Devmajor: 1}), false, "neither a file"},
-		"a FIFO":                           {archive(t, ok, tar.Header{Name: "app/x", Typeflag: tar.TypeFifo}), false, "neither a file"},
-		"a type nobody knows":              {archive(t, ok, tar.Header{Name: "app/x", Typeflag: 's'}), false, "neither a file"},
-		"a file twice":                     {archive(t, ok, ok), false, "twice"},
-		"a directory twice":                {archive(t, dir("app"), ok, dir("app")), false, "twice"},
-		"a file where a directory was":     {archive(t, ok, file("app")), false, "twice"},
-		"a link where a directory was":     {archive(t, ok, file("app/a/x"), link("app/a", "b")), false, "twice"},
-		"a file under a file":              {archive(t, ok, file("app/compose.yaml/x")), false, "not a directory"},
-		"a file under a link":              {archive(t, ok, link("app/l", "."), file("app/l/x")), false, "not a directory"},
-		"a file under a link out":          {archive(t, ok, link("app/l", "/etc"), file("app/l/passwd")), false, "not a directory"},
-		"a link to an absolute path":       {archive(t, ok, link("app/l", "/etc/passwd")), false, "absolute path"},
-		"a link out":                       {archive(t, ok, link("app/l", "../x")), false, "leads out"},
-		"a link out and back":              {archive(t, ok, link("app/l", "../app/compose.yaml")), false, "leads out"},
-		"a link out through another":       {archive(t, ok, dir("app/a"), link("app/a/l", "../a"), link("app/m", "a/l/../../x")), false, "leads out"},
-		"a link to itself":                 {archive(t, ok, link("app/l", "l")), false, "more than 40 links"},
-		"links in a circle":                {archive(t, ok, link("app/l", "m"), link("app/m", "l")), false, "more than 40 links"},
-		"a link to nowhere":                {archive(t, ok, link("app/l", "")), false, "empty"},
-		"a hard link out":                  {archive(t, ok, hardLink("app/l", "../../etc/passwd")), false, "has .. in it"},
-		"a hard link to an absolute path":  {archive(t, ok, hardLink("app/l", "/etc/passwd")), false, "is absolute"},
-		"a hard link to a file to come":    {archive(t, ok, hardLink("app/l", "app/x"), file("app/x")), false, "not a file before it"},
-		"a hard link to a link":            {archive(t, ok, link("app/m", "x"), hardLink("app/l", "app/m")), false, "not a file before it"},
-		"a hard link to a directory":       {archive(t, ok, dir("app/d"), hardLink("app/l", "app/d")), false, "not a file before it"},
-		"a hard link through a link":       {archive(t, ok, link("app/m", "."), hardLink("app/l", "app/m/compose.yaml")), false, "not a file before it"},
+		"nothing":                                 {nil, false, "not a gzip-compressed archive"},
+		"nothing in legacy mode":                  {nil, true, "has 0 bytes"},
+		"a Compose file in strict mode":           {[]byte(yaml), false, "not a gzip-compressed archive"},
+		"half of an archive":                      {good[:len(good)/2], false, "cannot read archive"},
+		"a wrong checksum":                        {append(bytes.Clone(good[:len(good)-8]), 1, 2, 3, 4, 5, 6, 7, 8), false, "cannot read archive"},
+		"more after the archive":                  {append(bytes.Clone(good), "more"...), false, "cannot read archive"},
+		"an empty archive":                        {archive(t), false, "exactly one top-level directory"},
+		"files in the root":                       {archive(t, ok, file("README")), false, "exactly one top-level directory"},
+		"a Compose file in the root":              {archive(t, file("compose.yaml")), false, "exactly one top-level directory"},
+		"PKG-06 two directories":                  {archive(t, ok, dir("b")), false, "exactly one top-level directory"},
+		"PKG-06 another name of the Compose file": {archive(t, file("app/compose.yml")), false, `no file "app/compose.yaml"`},
+		"a Compose file that is a link":           {archive(t, file("app/x"), link("app/compose.yaml", "x")), false, `no file "app/compose.yaml"`},
+		"no Compose file in legacy mode":          {archive(t, file("a/b/compose.yaml")), true, "no Compose file"},
+		"PKG-08 an absolute name":                 {archive(t, ok, file("/app/x")), false, "is absolute"},
+		"PKG-08 a name that climbs":               {archive(t, ok, file("app/../../x")), false, "has .. in it"},
+		"a name that climbs and returns":          {archive(t, ok, file("app/a/../x")), false, "has .. in it"},
+		"a name with control characters":          {archive(t, ok, file("app/\x1b[2J")), false, "cannot be printed"},
+		"a long name":                             {archive(t, ok, file("app/"+strings.Repeat("x", 60))), false, "at most 40 are accepted"},
+		"a deep name":                             {archive(t, ok, file("app/a/b/c/d")), false, "more than 3 directories deep"},
+		"a large file":                            {archive(t, ok, tar.Header{Name: "app/x", Size: 1001}), false, "at most 1000 are accepted"},
+		"many entries":                            {archive(t, ok, dir("app/1"), dir("app/2"), dir("app/3"), dir("app/4"), dir("app/5")), false, "more than 5 entries"},
+		"many directories in between":             {archive(t, ok, file("app/1/1/x"), file("app/2/2/x")), false, "more than 5 entries"},
+		"a lot when expanded":                     {gzipped(t, bytes.Repeat([]byte{0}, 1<<20)), false, "expands to more than is accepted"},
+		"a device":                                {archive(t, ok, tar.Header{Name: "app/x", Typeflag: tar.TypeBlock, Devmajor: 8}), false, "neither a file"},
+		"a character device":                      {archive(t, ok, tar.Header{Name: "app/x", Typeflag: tar.TypeChar, Devmajor: 1}), false, "neither a file"},
+		"a FIFO":                                  {archive(t, ok, tar.Header{Name: "app/x", Typeflag: tar.TypeFifo}), false, "neither a file"},
+		"a type nobody knows":                     {archive(t, ok, tar.Header{Name: "app/x", Typeflag: 's'}), false, "neither a file"},
+		"a file twice":                            {archive(t, ok, ok), false, "twice"},
+		"a directory twice":                       {archive(t, dir("app"), ok, dir("app")), false, "twice"},
+		"a file where a directory was":            {archive(t, ok, file("app")), false, "twice"},
+		"a link where a directory was":            {archive(t, ok, file("app/a/x"), link("app/a", "b")), false, "twice"},
+		"a file under a file":                     {archive(t, ok, file("app/compose.yaml/x")), false, "not a directory"},
+		"a file under a link":                     {archive(t, ok, link("app/l", "."), file("app/l/x")), false, "not a directory"},
+		"a file under a link out":                 {archive(t, ok, link("app/l", "/etc"), file("app/l/passwd")), false, "not a directory"},
+		"PKG-07 a link to an absolute path":       {archive(t, ok, link("app/l", "/etc/passwd")), false, "absolute path"},
+		"PKG-07 a link out":                       {archive(t, ok, link("app/l", "../x")), false, "leads out"},
+		"a link out and back":                     {archive(t, ok, link("app/l", "../app/compose.yaml")), false, "leads out"},
+		"PKG-07 a link out through another":       {archive(t, ok, dir("app/a"), link("app/a/l", "../a"), link("app/m", "a/l/../../x")), false, "leads out"},
+		"a link to itself":                        {archive(t, ok, link("app/l", "l")), false, "more than 40 links"},
+		"links in a circle":                       {archive(t, ok, link("app/l", "m"), link("app/m", "l")), false, "more than 40 links"},
+		"a link to nowhere":                       {archive(t, ok, link("app/l", "")), false, "empty"},
+		"PKG-07 a hard link out":                  {archive(t, ok, hardLink("app/l", "../../etc/passwd")), false, "has .. in it"},
+		"a hard link to an absolute path":         {archive(t, ok, hardLink("app/l", "/etc/passwd")), false, "is absolute"},
+		"a hard link to a file to come":           {archive(t, ok, hardLink("app/l", "app/x"), file("app/x")), false, "not a file before it"},
+		"a hard link to a link":                   {archive(t, ok, link("app/m", "x"), hardLink("app/l", "app/m")), false, "not a file before it"},
+		"a hard link to a directory":              {archive(t, ok, dir("app/d"), hardLink("app/l", "app/d")), false, "not a file before it"},
+		"a hard link through a link":              {archive(t, ok, link("app/m", "."), hardLink("app/l", "app/m/compose.yaml")), false, "not a file before it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := t.TempDir()

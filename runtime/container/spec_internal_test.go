@@ -64,7 +64,7 @@ func TestProcessArguments(t *testing.T) {
 	}
 }
 
-func TestProcessEnvironment(t *testing.T) {
+func TestOBS06ProcessEnvironment(t *testing.T) {
 	image := shell
 	image.Env = []string{"PATH=/img", "A=image", "B=image", "=broken", "novalue"}
 	spec, err := build(t, compose.Service{Environment: map[string]string{"B": "service", "Z": "1", "C": ""}}, image, Host{}, User{})

@@ -39,7 +39,7 @@ func pushComponent(t *testing.T, reference string, change func(*v1.Manifest)) di
 	return containerdtest.PushManifest(t, reference, v1.MediaTypeImageManifest, data)
 }
 
-func TestArtifactIsTheOneLayerOfAComponent(t *testing.T) {
+func TestPKG01ArtifactIsTheOneLayerOfAComponent(t *testing.T) {
 	w := watch(t)
 	want := pushComponent(t, w.host+"/group/component:1.0.0", nil)
 	images := open(t, nil, w.plain())
@@ -71,18 +71,18 @@ func TestArtifactRefusesEverythingElse(t *testing.T) {
 		tag       string
 		want      image.Kind
 	}{
-		"an artifact of Docker": {want: image.BadContent, change: func(m *v1.Manifest) {
+		"PKG-03 an artifact of Docker": {want: image.BadContent, change: func(m *v1.Manifest) {
 			m.ArtifactType = "application/vnd.docker.compose.project"
 		}},
-		"an artifact type in the configuration alone": {want: image.BadContent, change: func(m *v1.Manifest) {
+		"PKG-02 an artifact type in the configuration alone": {want: image.BadContent, change: func(m *v1.Manifest) {
 			m.Config.MediaType, m.ArtifactType = m.ArtifactType, ""
 		}},
-		"an artifact type with a suffix": {want: image.BadContent, change: func(m *v1.Manifest) { m.ArtifactType += ";v=1" }},
-		"no layer":                       {want: image.BadContent, change: func(m *v1.Manifest) { m.Layers = nil }},
-		"two layers": {want: image.BadContent, change: func(m *v1.Manifest) {
+		"PKG-02 an artifact type with a suffix": {want: image.BadContent, change: func(m *v1.Manifest) { m.ArtifactType += ";v=1" }},
+		"PKG-02 no layer":                       {want: image.BadContent, change: func(m *v1.Manifest) { m.Layers = nil }},
+		"PKG-02 two layers": {want: image.BadContent, change: func(m *v1.Manifest) {
 			m.Layers = append(m.Layers, m.Layers[0])
 		}},
-		"a layer of another type": {want: image.BadContent, change: func(m *v1.Manifest) {
+		"PKG-02 a layer of another type": {want: image.BadContent, change: func(m *v1.Manifest) {
 			m.Layers[0].MediaType = "application/vnd.oci.image.layer.v1.tar+gzip"
 		}},
 		"a layer without a digest":    {want: image.BadContent, change: func(m *v1.Manifest) { m.Layers[0].Digest = "sha256:1" }},
@@ -94,15 +94,15 @@ func TestArtifactRefusesEverythingElse(t *testing.T) {
 			m.Layers[0].Digest = digest.FromString("elsewhere")
 			m.Layers[0].URLs = []string{"http://" + w.host + "/v2/c/blobs/" + otherBytes.String()}
 		}},
-		"a layer inside the manifest that is another": {change: func(m *v1.Manifest) {
+		"PKG-04 a layer inside the manifest that is another": {change: func(m *v1.Manifest) {
 			m.Layers[0].Data = []byte(strings.Repeat("x", len(packageBytes)))
 		}},
-		"damaged bytes":      {want: image.BadContent, interfere: w.damage("/blobs/")},
-		"a missing tag":      {want: image.NotFound, tag: "9.9.9"},
-		"an impossible tag":  {want: image.BadContent, tag: "not a tag"},
-		"a broken registry":  {want: image.Unreachable, interfere: answer(502)},
-		"a closed registry":  {want: image.Denied, interfere: answer(401)},
-		"another media type": {want: image.BadContent, change: func(m *v1.Manifest) { m.MediaType = v1.MediaTypeImageIndex }},
+		"PKG-04 damaged bytes": {want: image.BadContent, interfere: w.damage("/blobs/")},
+		"a missing tag":        {want: image.NotFound, tag: "9.9.9"},
+		"an impossible tag":    {want: image.BadContent, tag: "not a tag"},
+		"a broken registry":    {want: image.Unreachable, interfere: answer(502)},
+		"a closed registry":    {want: image.Denied, interfere: answer(401)},
+		"another media type":   {want: image.BadContent, change: func(m *v1.Manifest) { m.MediaType = v1.MediaTypeImageIndex }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pushComponent(t, w.host+"/c:1.0.0", test.change)
@@ -123,7 +123,7 @@ func TestArtifactRefusesEverythingElse(t *testing.T) {
 	}
 }
 
-func TestLocationDownloadsAPackage(t *testing.T) {
+func TestPKG15LocationDownloadsAPackage(t *testing.T) {
 	handler := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/package.tgz":

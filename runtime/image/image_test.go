@@ -516,7 +516,7 @@ func TestPlainHTTPIsSpokenOnlyWhereItIsConfigured(t *testing.T) {
 	}
 }
 
-func TestPullTrustsAConfiguredAuthority(t *testing.T) {
+func TestPKG12PullTrustsAConfiguredAuthority(t *testing.T) {
 	client := containerdtest.Embedded(t)
 	ctx := containerdtest.Context(t)
 	w := watch(t)
@@ -580,7 +580,7 @@ func TestPullShowsItsCredentials(t *testing.T) {
 	}
 }
 
-func TestMirrorsAreAskedFirst(t *testing.T) {
+func TestPKG12MirrorsAreAskedFirst(t *testing.T) {
 	client := containerdtest.Embedded(t)
 	ctx := containerdtest.Context(t)
 	origin, mirror := watch(t), watch(t)

@@ -162,7 +162,7 @@ func tokens(t testing.TB, token string) (host, ca string) {
 	}))
 }
 
-func TestPullWithTokens(t *testing.T) {
+func TestPKG12PullWithTokens(t *testing.T) {
 	client := containerdtest.Embedded(t)
 	ctx := containerdtest.Context(t)
 	service, serviceCA := tokens(t, "let me in")

@@ -1,6 +1,6 @@
 // Package apps holds applications as people run them on devices, each in a
 // directory: a Compose file with what belongs to it, and under x-test what is
-// done with it. TestApplications in test/compose plays them.
+// done with it. TestDEV04OBS07Applications in test/compose plays them.
 package apps
 
 import (

@@ -17,8 +17,8 @@ import (
 	"github.com/margolite/margolite/test/ociimage"
 )
 
-// TestApplications plays the applications in test/apps.
-func TestApplications(t *testing.T) {
+// TestDEV04OBS07Applications plays the applications in test/apps.
+func TestDEV04OBS07Applications(t *testing.T) {
 	files, err := filepath.Glob("../apps/*/compose.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no applications: %v", err)

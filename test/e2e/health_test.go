@@ -40,7 +40,7 @@ volumes: {data: {}}
 // Services wait for what they depend on, health is shown, and a deployment is
 // installed once it is healthy; one that never becomes healthy fails, and the
 // former revision is back.
-func TestHealthGatesWhatDependsOnIt(t *testing.T) {
+func TestPKG11PKG14HealthGatesWhatDependsOnIt(t *testing.T) {
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		good := r.application(labID, "1.0.0", fmt.Sprintf(healthFile, "[CMD, test, -e, /tmp/ready]", "60s"), nil)

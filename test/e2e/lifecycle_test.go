@@ -21,7 +21,7 @@ const demoID = "ad9b614e-8912-45f4-a523-372358765def"
 // Services reach each other by name and the host reaches the published port;
 // an update recreates only what changed and keeps the volume; a removal leaves
 // nothing but the volume; the WFM hears of each step, in order.
-func TestInstallUpdateRemove(t *testing.T) {
+func TestDS29DS30ST01ST17POL14DEV01InstallUpdateRemove(t *testing.T) {
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		r.install(r.Deployment(demoID, nil))
@@ -88,7 +88,7 @@ func TestInstallUpdateRemove(t *testing.T) {
 
 // Two deployments of one application live side by side; components of a
 // deployment that a revision no longer has are removed.
-func TestDeploymentsAndComponentsAreApart(t *testing.T) {
+func TestDS17DeploymentsAndComponentsAreApart(t *testing.T) {
 	const otherID = "ad9b614e-8912-45f4-a523-372358765dee" // shares all but its end
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
@@ -188,7 +188,7 @@ func TestLogsOfADeployment(t *testing.T) {
 }
 
 // A second agent on the same state directory is refused, and harms nothing.
-func TestSecondAgentIsRefused(t *testing.T) {
+func TestDEV02SecondAgentIsRefused(t *testing.T) {
 	r := newRig(t, "embedded")
 	r.running()
 	if out, err := r.margolite("run"); err == nil {
@@ -248,7 +248,7 @@ func TestMissingCertificateIsOffline(t *testing.T) {
 }
 
 // Components are installed in order, each settled before the next.
-func TestComponentsInOrder(t *testing.T) {
+func TestAD06AD13ComponentsInOrder(t *testing.T) {
 	r := newRig(t, "embedded")
 	r.running()
 	d := r.Deployment(demoID, nil)

@@ -29,7 +29,7 @@ func compose(name, version, file string) ociimage.Component {
 // Whatever is wrong with a manifest or with the bytes it names refuses the
 // change as a whole: what runs keeps running, untouched, and the next good
 // manifest is accepted.
-func TestBadManifestsAreRefusedAsAWhole(t *testing.T) {
+func TestDS18BadManifestsAreRefusedAsAWhole(t *testing.T) {
 	entry := func(id string, d digest.Digest) string {
 		return fmt.Sprintf(`{"deploymentId":%q,"digest":%q,"url":"/api/v1/deployments/%s/%s"}`, id, d, id, d)
 	}
@@ -45,17 +45,17 @@ func TestBadManifestsAreRefusedAsAWhole(t *testing.T) {
 	noBundle := digest.FromString("no bundle")
 
 	cases := map[string]wfmsim.Raw{
-		"not JSON":                 {Manifest: []byte("manifest")},
-		"cut short":                {Manifest: []byte(`{"manifestVersion":1000,"bundle":null,"depl`)},
-		"no bundle member":         {Manifest: []byte(`{"manifestVersion":1000,"deployments":[]}`)},
-		"version zero":             {Manifest: manifest(0, "null")},
-		"version above 64 bits":    {Manifest: manifest("18446744073709551616", "null")},
-		"lower version":            {Manifest: manifest(1, "null")},
-		"same version, other text": {Manifest: manifest(2, "null")},
-		"unsupported digest":       {Manifest: manifest(1000, bundle(noBundle), strings.ReplaceAll(entry(newID, goodDigest), "sha256", "sha512"))},
-		"the same id twice":        {Manifest: manifest(1000, bundle(noBundle), entry(newID, goodDigest), entry(newID, digest.FromString("x")))},
-		"a document nobody has":    {Manifest: manifest(1000, bundle(noBundle), entry(newID, goodDigest))},
-		"wrong bytes everywhere": {
+		"not JSON":                       {Manifest: []byte("manifest")},
+		"cut short":                      {Manifest: []byte(`{"manifestVersion":1000,"bundle":null,"depl`)},
+		"no bundle member":               {Manifest: []byte(`{"manifestVersion":1000,"deployments":[]}`)},
+		"version zero":                   {Manifest: manifest(0, "null")},
+		"version above 64 bits":          {Manifest: manifest("18446744073709551616", "null")},
+		"DS-06 lower version":            {Manifest: manifest(1, "null")},
+		"DS-06 same version, other text": {Manifest: manifest(2, "null")},
+		"DS-11 unsupported digest":       {Manifest: manifest(1000, bundle(noBundle), strings.ReplaceAll(entry(newID, goodDigest), "sha256", "sha512"))},
+		"the same id twice":              {Manifest: manifest(1000, bundle(noBundle), entry(newID, goodDigest), entry(newID, digest.FromString("x")))},
+		"a document nobody has":          {Manifest: manifest(1000, bundle(noBundle), entry(newID, goodDigest))},
+		"DS-09 wrong bytes everywhere": {
 			Manifest:  manifest(1000, bundle(noBundle), entry(newID, goodDigest)),
 			Documents: map[digest.Digest][]byte{goodDigest: []byte("something else")},
 			Bundles:   map[digest.Digest][]byte{noBundle: []byte("something else")},
@@ -100,7 +100,7 @@ func TestBadManifestsAreRefusedAsAWhole(t *testing.T) {
 }
 
 // When one way of fetching serves wrong bytes or none, the other is taken.
-func TestBundleAndDocumentsReplaceEachOther(t *testing.T) {
+func TestDS12DS14BundleAndDocumentsReplaceEachOther(t *testing.T) {
 	r := newRig(t, "embedded")
 	r.running()
 	for i, f := range []fault.Fault{
@@ -119,7 +119,7 @@ func TestBundleAndDocumentsReplaceEachOther(t *testing.T) {
 
 // What is wrong inside one deployment fails that deployment alone, with code,
 // source and message; its former revision keeps running, and so do the others.
-func TestBadDeploymentFailsAlone(t *testing.T) {
+func TestST08ST09BadDeploymentFailsAlone(t *testing.T) {
 	const otherID = "b0a7e1c2-0000-4000-8000-000000000002"
 	onBackends(t, func(t *testing.T, r *rig) {
 		outside := programs.component
@@ -140,13 +140,13 @@ func TestBadDeploymentFailsAlone(t *testing.T) {
 			code   string
 			says   []string
 		}{
-			{name: "helm", raw: func(s string) string { return strings.Replace(s, "type: compose", "type: helm", 1) }, code: "UNSUPPORTED_TYPE", says: []string{"helm"}},
-			{name: "another device's id", change: func(d *wfmsim.Deployment) { d.DeviceID = "edge-02" }, code: "WRONG_DEVICE", says: []string{"edge-02"}},
-			{name: "an archive that escapes", change: revision("6.0.0"), code: "INVALID_PACKAGE", says: []string{"escape"}},
+			{name: "AD-03 AD-15 helm", raw: func(s string) string { return strings.Replace(s, "type: compose", "type: helm", 1) }, code: "UNSUPPORTED_TYPE", says: []string{"helm"}},
+			{name: "AD-14 AD-15 another device's id", change: func(d *wfmsim.Deployment) { d.DeviceID = "edge-02" }, code: "WRONG_DEVICE", says: []string{"edge-02"}},
+			{name: "PKG-05 PKG-08 an archive that escapes", change: revision("6.0.0"), code: "INVALID_PACKAGE", says: []string{"escape"}},
 			{name: "a key that is not supported", change: revision("7.0.0"), code: "COMPOSE_UNSUPPORTED", says: []string{"credential_spec", "web"}},
 			{name: "an image that is missing", change: revision("8.0.0"), code: "ARTIFACT_NOT_FOUND", says: []string{"nonesuch"}},
 			{name: "a package that is missing", change: revision("5.5.5"), code: "ARTIFACT_NOT_FOUND", says: []string{"5.5.5"}},
-			{name: "a container that ends at once", change: revision("9.0.0"), code: "CONTAINER_EXITED", says: []string{"web"}},
+			{name: "PKG-13 a container that ends at once", change: revision("9.0.0"), code: "CONTAINER_EXITED", says: []string{"web"}},
 		}
 		r.running()
 		r.install(r.Deployment(demoID, nil))

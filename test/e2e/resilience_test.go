@@ -18,7 +18,7 @@ import (
 
 // Workloads do not need the agent: they answer while it is stopped, and it
 // touches none of them when it starts without a WFM.
-func TestAgentRestartsOffline(t *testing.T) {
+func TestPOL05AgentRestartsOffline(t *testing.T) {
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		r.install(r.Deployment(demoID, nil))
@@ -74,7 +74,7 @@ func (r *rig) settled(id string) {
 
 // After a reboot workloads come back from what the device holds, without a
 // network and with their data.
-func TestRebootWithoutNetwork(t *testing.T) {
+func TestPKG16RebootWithoutNetwork(t *testing.T) {
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		r.install(r.Deployment(demoID, map[string]any{"GREETING": "Still here"}))
@@ -98,7 +98,7 @@ func TestRebootWithoutNetwork(t *testing.T) {
 
 // What dies is started again: a container's process, and a whole shim with
 // everything that it kept.
-func TestKilledWorkloadsComeBack(t *testing.T) {
+func TestDS26DS31KilledWorkloadsComeBack(t *testing.T) {
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		r.install(r.Deployment(demoID, nil))
@@ -130,7 +130,7 @@ func TestKilledWorkloadsComeBack(t *testing.T) {
 }
 
 // One hundred polls that bring nothing write nothing and ask nothing else.
-func TestUnchangedPollsWriteNothing(t *testing.T) {
+func TestDS05UnchangedPollsWriteNothing(t *testing.T) {
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		r.install(r.Deployment(demoID, nil))
@@ -220,7 +220,7 @@ func (r *rig) files() map[string]string {
 
 // Reports that could not be delivered are delivered when the WFM is back: every
 // one, in order, also those of a deployment that is gone by then.
-func TestReportsSurviveAnAbsentWFM(t *testing.T) {
+func TestPOL05ReportsSurviveAnAbsentWFM(t *testing.T) {
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		_, err := r.WFM.Faults().Inject(unavailable("status"))

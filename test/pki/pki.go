@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -38,23 +39,41 @@ type Authority struct {
 	Intermediate *x509.Certificate
 
 	at              time.Time
-	rootKey         *ecdsa.PrivateKey
-	intermediateKey *ecdsa.PrivateKey
+	rootKey         crypto.Signer
+	intermediateKey crypto.Signer
+	algorithm       x509.SignatureAlgorithm // 0: that of the key
+}
+
+// AuthorityOption changes an authority before its certificates are made.
+type AuthorityOption func(*Authority)
+
+// Signing makes root and intermediate sign with this key and algorithm instead
+// of new ECDSA P-256 ones.
+func Signing(key crypto.Signer, algorithm x509.SignatureAlgorithm) AuthorityOption {
+	return func(a *Authority) { a.rootKey, a.intermediateKey, a.algorithm = key, key, algorithm }
 }
 
 // NewAuthority makes an authority whose certificates, and those it issues, are
 // valid around the given time.
-func NewAuthority(trustDomain string, at time.Time) (*Authority, error) {
-	key, err := newKey()
-	if err != nil {
-		return nil, err
+func NewAuthority(trustDomain string, at time.Time, options ...AuthorityOption) (*Authority, error) {
+	a := &Authority{TrustDomain: trustDomain, at: at}
+	for _, option := range options {
+		option(a)
 	}
-	template := authorityTemplate("Root of "+trustDomain, at)
-	root, err := sign(template, template, key.Public(), key)
+	if a.rootKey == nil {
+		key, err := newKey()
+		if err != nil {
+			return nil, err
+		}
+		a.rootKey = key
+	}
+	template := a.template("Root of " + trustDomain)
+	root, err := a.sign(template, template, a.rootKey.Public(), a.rootKey)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make root of %s: %w", trustDomain, err)
 	}
-	return withIntermediate(trustDomain, root, key, at)
+	a.Root = root
+	return a, a.addIntermediate()
 }
 
 // ParseAuthority brings back an authority from what PEM returned, with a new
@@ -73,27 +92,28 @@ func ParseAuthority(trustDomain string, data []byte, at time.Time) (*Authority, 
 	if err != nil {
 		return nil, fmt.Errorf("cannot read authority's key: %w", err)
 	}
-	rootKey, ok := parsed.(*ecdsa.PrivateKey)
+	rootKey, ok := parsed.(crypto.Signer)
 	if !ok {
-		return nil, fmt.Errorf("cannot read authority's key: want ECDSA, have %T", parsed)
+		return nil, fmt.Errorf("cannot read authority's key: a %T cannot sign", parsed)
 	}
-	return withIntermediate(trustDomain, root, rootKey, at)
+	a := &Authority{TrustDomain: trustDomain, Root: root, at: at, rootKey: rootKey}
+	return a, a.addIntermediate()
 }
 
-func withIntermediate(trustDomain string, root *x509.Certificate, rootKey *ecdsa.PrivateKey, at time.Time) (*Authority, error) {
-	key, err := newKey()
-	if err != nil {
-		return nil, err
+func (a *Authority) addIntermediate() error {
+	if a.intermediateKey == nil {
+		key, err := newKey()
+		if err != nil {
+			return err
+		}
+		a.intermediateKey = key
 	}
-	template := authorityTemplate("Issuer of "+trustDomain, at)
-	intermediate, err := sign(template, root, key.Public(), rootKey)
+	intermediate, err := a.sign(a.template("Issuer of "+a.TrustDomain), a.Root, a.intermediateKey.Public(), a.rootKey)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make intermediate of %s: %w", trustDomain, err)
+		return fmt.Errorf("cannot make intermediate of %s: %w", a.TrustDomain, err)
 	}
-	return &Authority{
-		TrustDomain: trustDomain, Root: root, Intermediate: intermediate,
-		at: at, rootKey: rootKey, intermediateKey: key,
-	}, nil
+	a.Intermediate = intermediate
+	return nil
 }
 
 // PEM is the root with its private key, for ParseAuthority.
@@ -148,6 +168,15 @@ func DNSNames(names ...string) Option {
 	return func(r *request) { r.Certificate.DNSNames = append(r.Certificate.DNSNames, names...) }
 }
 
+// IPAddresses adds SANs of IP addresses.
+func IPAddresses(addresses ...string) Option {
+	return func(r *request) {
+		for _, a := range addresses {
+			r.Certificate.IPAddresses = append(r.Certificate.IPAddresses, net.ParseIP(a))
+		}
+	}
+}
+
 // IsCA makes the leaf an authority itself.
 func IsCA(r *request) { r.Certificate.IsCA = true }
 
@@ -161,6 +190,11 @@ func ExtKeyUsage(usages ...x509.ExtKeyUsage) Option {
 	return func(r *request) { r.Certificate.ExtKeyUsage = usages }
 }
 
+// IssuerURL names a place where the issuer's certificate could be fetched (AIA).
+func IssuerURL(url string) Option {
+	return func(r *request) { r.Certificate.IssuingCertificateURL = []string{url} }
+}
+
 // Key uses this key instead of a new ECDSA P-256 one.
 func Key(key crypto.Signer) Option { return func(r *request) { r.key = key } }
 
@@ -172,6 +206,11 @@ func (a *Authority) IssueWFM(wfmID string, options ...Option) (*SVID, error) {
 // IssueClient makes the SVID of a client of a WFM.
 func (a *Authority) IssueClient(wfmID, clientID string, options ...Option) (*SVID, error) {
 	return a.Issue(identity.ID{TrustDomain: a.TrustDomain, WFM: wfmID, Client: clientID}.String(), options...)
+}
+
+// IssueServer makes an ordinary certificate of a TLS server, no SVID.
+func (a *Authority) IssueServer(options ...Option) (*SVID, error) {
+	return a.Issue("", append([]Option{URIs(), ExtKeyUsage(x509.ExtKeyUsageServerAuth)}, options...)...)
 }
 
 // Issue makes an SVID for any URI.
@@ -195,7 +234,7 @@ func (a *Authority) Issue(uri string, options ...Option) (*SVID, error) {
 		}
 		r.key = key
 	}
-	leaf, err := sign(r.Certificate, a.Intermediate, r.key.Public(), a.intermediateKey)
+	leaf, err := a.sign(r.Certificate, a.Intermediate, r.key.Public(), a.intermediateKey)
 	if err != nil {
 		return nil, fmt.Errorf("cannot issue SVID %s: %w", uri, err)
 	}
@@ -252,11 +291,11 @@ func WriteFiles(dir string, svid *SVID, bundle *identity.TrustBundle) (Files, er
 	)
 }
 
-func authorityTemplate(name string, at time.Time) *x509.Certificate {
+func (a *Authority) template(name string) *x509.Certificate {
 	return &x509.Certificate{
 		Subject:   pkix.Name{CommonName: name},
-		NotBefore: at.Add(-backdated),
-		NotAfter:  at.Add(authorityLife),
+		NotBefore: a.at.Add(-backdated),
+		NotAfter:  a.at.Add(authorityLife),
 		KeyUsage:  x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		IsCA:      true,
 
@@ -266,12 +305,12 @@ func authorityTemplate(name string, at time.Time) *x509.Certificate {
 
 func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
-func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
+func (a *Authority) sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
 		return nil, err
 	}
-	template.SerialNumber = serial
+	template.SerialNumber, template.SignatureAlgorithm = serial, a.algorithm
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
 	if err != nil {
 		return nil, err

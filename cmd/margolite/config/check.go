@@ -1,19 +1,26 @@
 package config
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // A check says what is wrong with a text.
 type check func(string) error
 
+//go:noinline
 func optional(c check) check {
 	return func(s string) error {
 		if s == "" {
@@ -81,6 +88,15 @@ func path(s string) error {
 	return nil
 }
 
+// secret is a file that holds one. What stands in its place is not repeated: it
+// could be the secret.
+func secret(s string) error {
+	if path(s) != nil {
+		return errors.New("expected an absolute path; a secret is in a file")
+	}
+	return nil
+}
+
 func containerd(s string) error {
 	if s == Embedded || path(s) == nil {
 		return nil
@@ -88,29 +104,139 @@ func containerd(s string) error {
 	return fmt.Errorf("expected %s or the absolute path of a socket, got %s", Embedded, quote(s))
 }
 
+// trustBundle is a file, or where an identity service offers it.
 func trustBundle(s string) error {
 	if strings.HasPrefix(s, "https://") {
-		return fmt.Errorf("a URL is %s; expected the absolute path of a file", notYet)
+		return documentURL(s)
+	}
+	if strings.Contains(s, "://") {
+		return errors.New("expected the absolute path of a file, or a URL that begins with https://")
 	}
 	return path(s)
 }
 
-// baseURL repeats nothing of a wrong URL, it may contain a password.
+// gitScheme begins the URL of a repository.
+const gitScheme = "git+https://"
+
+// source is where the desired state comes from.
+func source(s string) error {
+	if rest, ok := strings.CutPrefix(s, gitScheme); ok {
+		s = "https://" + rest
+		if err := httpsURL(s, "a token is in the file that wfm.git.token names"); err != nil {
+			return err
+		}
+		if u, err := url.Parse(s); err != nil || strings.Trim(u.Path, "/") == "" {
+			return errors.New("expected the path of a repository after the host")
+		}
+		return noQuery(s)
+	}
+	if !strings.HasPrefix(s, "https://") && strings.Contains(s, "://") {
+		return errors.New("expected a URL that begins with https:// or git+https://")
+	}
+	return baseURL(s)
+}
+
+// baseURL is what paths are appended to.
 func baseURL(s string) error {
+	if err := httpsURL(s, "those of a gateway are in the file that wfm.authorization names"); err != nil {
+		return err
+	}
+	return noQuery(s)
+}
+
+// documentURL is where one document is.
+func documentURL(s string) error {
+	return httpsURL(s, "its server asks for none")
+}
+
+// httpsURL repeats nothing of a wrong URL, it may contain a password.
+func httpsURL(s, instead string) error {
 	u, err := url.Parse(s)
 	switch {
-	case err != nil:
+	case err != nil || len(s) > 2048:
 		return errors.New("expected a URL such as https://wfm.example.com")
 	case u.Scheme != "https":
 		return errors.New("expected a URL that begins with https://")
 	case host(u.Host) != nil:
 		return errors.New("expected a host after https://, with a port where it is not 443")
 	case u.User != nil:
-		return errors.New("expected a URL without user and password; the device shows its certificate")
-	case u.RawQuery != "" || u.ForceQuery:
-		return errors.New("expected a URL without a query")
+		return errors.New("expected a URL without user and password; " + instead)
 	case u.Fragment != "" || strings.Contains(s, "#"):
 		return errors.New("expected a URL without a fragment")
+	}
+	return nil
+}
+
+func noQuery(s string) error {
+	if strings.Contains(s, "?") {
+		return errors.New("expected a URL without a query")
+	}
+	return nil
+}
+
+// spiffeID is the ID of a WFM, in whatever form its operator gave it.
+func spiffeID(s string) error {
+	id, err := spiffeid.FromString(s)
+	if err != nil || id.Path() == "" || len(s) > 2048 {
+		return fmt.Errorf("expected a SPIFFE ID such as spiffe://factory.example/margo/wfm/one, got %s", quote(s))
+	}
+	return nil
+}
+
+// clientID is a part of URLs.
+func clientID(s string) error {
+	if deviceID(s) != nil || strings.Contains(s, "/") {
+		return errors.New("expected letters, digits and . _ ~ -")
+	}
+	return nil
+}
+
+// component is a part of a request that a signature can cover.
+func component(s string) error {
+	known := []string{"@method", "@target-uri", "@authority", "@scheme", "@request-target", "@path", "@query", "content-digest", "content-type"}
+	if !slices.Contains(known, s) {
+		return fmt.Errorf("expected one of %s, got %s", strings.Join(known, ", "), quote(s))
+	}
+	return nil
+}
+
+// keyID becomes a string of an HTTP field.
+func keyID(s string) error {
+	if len(s) > 256 || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }) {
+		return errors.New("expected at most 256 printable ASCII characters, without quotes and backslashes")
+	}
+	return nil
+}
+
+// pin does not repeat what it refuses: a mistaken one could be a secret.
+func pin(s string) error {
+	if sum, err := base64.StdEncoding.DecodeString(s); err != nil || len(sum) != sha256.Size {
+		return errors.New("expected the SHA-256 of a public key in base64, 44 characters that end with =")
+	}
+	return nil
+}
+
+// branch is a name that git takes for one (git-check-ref-format), in the letters
+// that are common.
+func branch(s string) error {
+	problem := errors.New("expected the name of a branch: letters, digits and . _ - with / between names")
+	if len(s) > 200 {
+		return problem
+	}
+	for name := range strings.SplitSeq(s, "/") {
+		if name == "" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "-") || strings.HasSuffix(name, ".") ||
+			strings.HasSuffix(name, ".lock") || strings.Contains(name, "..") ||
+			strings.ContainsFunc(name, func(r rune) bool { return !isNameRune(r, "._-") }) {
+			return problem
+		}
+	}
+	return nil
+}
+
+// treePath is a directory of a repository.
+func treePath(s string) error {
+	if !fs.ValidPath(s) || s == "." || len(s) > 1024 || strings.ContainsFunc(s, unicode.IsControl) {
+		return fmt.Errorf("expected a path within the repository, such as sites/plant-a, got %s", quote(s))
 	}
 	return nil
 }

@@ -2,9 +2,14 @@
 //
 // The file is strict YAML: a key that is unknown, given twice or of the wrong
 // type is an error, and all mistakes of a file are reported at once, each with
-// its line and its key. What a file leaves out has the value of Default. Values
-// that belong to the format but that this version cannot honour are refused, so
-// that nobody relies on what does not happen.
+// its line and its key; whether the keys agree with each other is looked at when
+// each of them is sound. What a file leaves out has the value of Default, and a
+// key that says the default counts as left out. Values that belong to the format
+// but that this version cannot honour are refused, so that nobody relies on what
+// does not happen, and so are keys that mean nothing beside the others.
+//
+// Secrets are never in the file: keys such as wfm.authorization name the files
+// that hold them, so that a configuration can be shown and compared.
 package config
 
 import (
@@ -14,9 +19,12 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/margolite/margolite/policy"
 )
 
 // maxSize bounds a configuration file.
@@ -48,18 +56,88 @@ type Device struct {
 	Labels map[string]any
 }
 
+// The revisions of the standard that can be spoken.
+const (
+	RC3 = "1.0.0-rc.3"
+	RC2 = "1.0.0-rc.2"
+	RC1 = "1.0.0-rc.1"
+)
+
 // WFM is how to reach the Workload Fleet Manager, and who this device is there.
+// Files that are not used with the other values are empty.
 type WFM struct {
-	URL         string // empty: none, see RequireWFM
-	Revision    string // of the standard
-	Certificate string // file
+	// URL is the base of the WFM's API, or git+https://... of a repository that
+	// holds the desired state. Empty: none, see RequireWFM.
+	URL         string
+	Revision    string // RC3, RC2 or RC1
+	Certificate string // file; empty: the device shows and signs with none
 	Key         string // file
-	TrustBundle string // file
+	TrustBundle string // file, or https URL; empty: not used, or by discovery
+	// IDs are the SPIFFE IDs of the WFM; empty: the one that follows from the
+	// device's own.
+	IDs           []string
+	CA            string // file of PEM anchors for ordinary certificates; empty: the system's
+	Authorization Authorization
+	ClientID      string // RC2, RC1: known without onboarding; empty: by onboarding
+	Signature     Signature
+	// TLS is the oldest version that is spoken, "1.3" or "1.2".
+	TLS             string
+	IdentityService IdentityService
+	Limits          Limits
+	Git             Git
+	Reports         string // base URL of the API for reports, where URL is a repository; empty: none
+}
+
+// FromGit says whether the desired state is in a repository.
+func (w *WFM) FromGit() bool { return strings.HasPrefix(w.URL, gitScheme) }
+
+// Authorization is what a gateway in front of the WFM wants to see: at most one
+// of the two.
+type Authorization struct {
+	Basic  string // file that holds user:password
+	Bearer string // file that holds a token
+}
+
+// Signature is how requests of RC2 and RC1 are signed where it is not as usual.
+type Signature struct {
+	Components      []string // what is covered, in this order; empty: as the standard says
+	KeyID           string   // empty: the hash of the public key
+	CertificateForm string   // what is posted at onboarding: pem or der
+}
+
+// IdentityService is where the trust bundle comes from, and how that server is
+// authenticated: by anchors and its name, or by pins.
+type IdentityService struct {
+	Discovery string        // https URL of the discovery document; empty: none
+	Pins      []string      // base64 of the SHA-256 of a public key (SubjectPublicKeyInfo, DER)
+	CA        string        // file of PEM anchors; empty: those of WFM.CA
+	Refresh   time.Duration // where the bundle does not say
+}
+
+// Limits bound what is taken from the WFM.
+type Limits struct {
+	Manifest int64 // bytes of the state manifest, or of the list of a repository
+	Document int64 // bytes of one deployment document
+	Bundle   int64 // bytes of the bundle, compressed
+	Expanded int64 // bytes of the bundle, expanded
+	Entries  int   // of the bundle
+	Ratio    int   // of the expanded size to the compressed one
+	Names    int   // bytes of the name of an entry
+	Depth    int   // directories in the name of an entry
+}
+
+// Git is where in a repository the desired state is.
+type Git struct {
+	Branch string
+	Path   string // directory, relative to the root of the repository; empty: the root
+	Token  string // file; empty: none
 }
 
 // Poll is when to ask for the desired state.
 type Poll struct {
 	Interval time.Duration
+	Windows  policy.Windows // when it is asked for; empty: at any time
+	Downtime policy.Windows // when nothing is sent at all
 }
 
 // State is where things are on the device.
@@ -113,10 +191,18 @@ type Log struct {
 func Default() *Config {
 	return &Config{
 		WFM: WFM{
-			Revision:    "1.0.0-rc.3",
-			Certificate: "/etc/margolite/device.pem",
-			Key:         "/etc/margolite/device.key",
-			TrustBundle: "/etc/margolite/trust-bundle.json",
+			Revision:        RC3,
+			Certificate:     "/etc/margolite/device.pem",
+			Key:             "/etc/margolite/device.key",
+			TrustBundle:     "/etc/margolite/trust-bundle.json",
+			Signature:       Signature{CertificateForm: "pem"},
+			TLS:             "1.3",
+			IdentityService: IdentityService{Refresh: 24 * time.Hour},
+			Limits: Limits{
+				Manifest: 1 << 20, Document: 256 << 10, Bundle: 64 << 20, Expanded: 256 << 20,
+				Entries: 10000, Ratio: 200, Names: 1024, Depth: 16,
+			},
+			Git: Git{Branch: "main"},
 		},
 		Poll:  Poll{Interval: time.Minute},
 		State: State{Dir: "/var/lib/margolite", Run: "/run/margolite"},
@@ -168,11 +254,15 @@ func Parse(name string, data []byte) (*Config, error) {
 		return nil, syntaxError(name, err)
 	}
 
-	r := &reader{file: name}
+	r := &reader{file: name, places: make(map[string]*yaml.Node)}
 	c.schema()(r, "", root.Content[0])
+	if len(r.mistakes) == 0 {
+		c.agree(r)
+	}
 	if len(r.mistakes) > 0 {
 		return nil, errors.Join(r.mistakes...)
 	}
+	c.WFM.dropUnused()
 	return c, nil
 }
 

@@ -13,8 +13,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/policy"
 )
 
 const packaged = "../../../packaging/config.yaml"
@@ -37,7 +39,8 @@ func TestFilesThatSetNothingMeanTheDefaults(t *testing.T) {
 		"an empty mapping":           "{}\n",
 		"sections without content":   "device:\nwfm:\npoll:\nstate:\nruntime:\npolicy:\nregistries:\nlog:\n",
 		"keys without values":        "device: {id: , labels: }\npoll: {interval: , windows: }\nlog: {level: }\n",
-		"empty lists for later keys": "poll: {windows: [], downtime: []}\npolicy: {windows: [], allow: {}}\n",
+		"empty lists for later keys": "policy: {windows: [], allow: {}}\n",
+		"empty lists and names":      "poll: {windows: [], downtime: []}\nwfm: {ids: [], ca: '', authorization: {}, clientId: '', reports: ''}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := config.Parse("config.yaml", []byte(file))
@@ -49,7 +52,7 @@ func TestFilesThatSetNothingMeanTheDefaults(t *testing.T) {
 	}
 }
 
-func TestEveryKeyReachesItsPlace(t *testing.T) {
+func TestAUTH01POL04EveryKeyReachesItsPlace(t *testing.T) {
 	c, err := config.Parse("config.yaml", []byte(`
 device:
   id: plant-a/gw-07
@@ -68,9 +71,20 @@ wfm:
   revision: 1.0.0-rc.3
   certificate: /tmp/device.pem
   key: /tmp/device.key
-  trustBundle: /tmp/bundle.json
+  trustBundle: https://mis.example.com/bundle.json?for=edge
+  ids: [spiffe://factory.example/margo/wfm/one, spiffe://factory.example/elsewhere]
+  ca: /tmp/anchors.pem
+  tls: "1.2"
+  identityService:
+    discovery: https://mis.example.com/.well-known/margo
+    pins: [47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=]
+    ca: /tmp/mis.pem
+    refresh: 10m
+  limits: {manifest: 2MiB, document: 512KiB, bundle: 1g, expanded: 2GiB, entries: 5, ratio: 10, names: 64, depth: 1}
 poll:
   interval: 1s
+  windows: [Mon-Fri 22:00-04:00, "Sat 00:00-24:00"]
+  downtime: [Sun 02:00-03:00 UTC]
 state:
   dir: /data/margolite
   run: /tmp/run
@@ -116,9 +130,25 @@ log:
 		},
 		WFM: config.WFM{
 			URL: "https://wfm.example.com:8443/margo/v1/", Revision: "1.0.0-rc.3",
-			Certificate: "/tmp/device.pem", Key: "/tmp/device.key", TrustBundle: "/tmp/bundle.json",
+			Certificate: "/tmp/device.pem", Key: "/tmp/device.key", TrustBundle: "https://mis.example.com/bundle.json?for=edge",
+			IDs: []string{"spiffe://factory.example/margo/wfm/one", "spiffe://factory.example/elsewhere"},
+			CA:  "/tmp/anchors.pem", TLS: "1.2",
+			Signature: config.Signature{CertificateForm: "pem"},
+			IdentityService: config.IdentityService{
+				Discovery: "https://mis.example.com/.well-known/margo",
+				Pins:      []string{"47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="},
+				CA:        "/tmp/mis.pem", Refresh: 10 * time.Minute,
+			},
+			Limits: config.Limits{
+				Manifest: 2 << 20, Document: 512 << 10, Bundle: 1 << 30, Expanded: 2 << 30,
+				Entries: 5, Ratio: 10, Names: 64, Depth: 1,
+			},
+			Git: config.Git{Branch: "main"},
 		},
-		Poll:    config.Poll{Interval: time.Second},
+		Poll: config.Poll{
+			Interval: time.Second,
+			Windows:  windows(t, "Mon-Fri 22:00-04:00", "Sat 00:00-24:00"), Downtime: windows(t, "Sun 02:00-03:00 UTC"),
+		},
 		State:   config.State{Dir: "/data/margolite", Run: "/tmp/run"},
 		Runtime: config.Runtime{Containerd: "/run/containerd/containerd.sock", Namespace: "margo.test-1", Publish: "open", Preload: "/data/images", Pulls: 16, Logs: config.Logs{Dir: "/data/logs", MaxSize: 10 << 20, MaxFile: 3}},
 		Policy:  config.Policy{Approval: "none"},
@@ -128,6 +158,92 @@ log:
 		},
 		Log: config.Log{Level: slog.LevelDebug, Format: "json"},
 	})
+}
+
+// Each revision and each way to the WFM uses other keys. What is not used is
+// empty, also where the packaged file was taken and a single key changed.
+func TestPOL09EachWayToTheWFMHasItsKeys(t *testing.T) {
+	packaged, err := os.ReadFile(packaged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := config.Default().WFM
+	for _, test := range []struct {
+		name string
+		wfm  string // the keys of wfm
+		want func(*config.WFM)
+	}{
+		{"an SVID", "url: https://a.example", func(w *config.WFM) { w.URL = "https://a.example" }},
+		{"a trust bundle that is found out", "trustBundle: ''\nidentityService: {discovery: 'https://mis.example/.well-known/margo'}", func(w *config.WFM) {
+			w.TrustBundle, w.IdentityService.Discovery = "", "https://mis.example/.well-known/margo"
+		}},
+		{"a signature of rc.2", "revision: 1.0.0-rc.2\nca: /ca.pem\nclientId: edge~01\nsignature: {components: ['@method', '@authority', '@target-uri', content-digest], keyId: device 7, certificateForm: der}", func(w *config.WFM) {
+			w.Revision, w.TrustBundle, w.CA, w.ClientID = config.RC2, "", "/ca.pem", "edge~01"
+			w.Signature = config.Signature{Components: []string{"@method", "@authority", "@target-uri", "content-digest"}, KeyID: "device 7", CertificateForm: "der"}
+		}},
+		{"a signature of rc.1", "revision: 1.0.0-rc.1", func(w *config.WFM) { w.Revision, w.TrustBundle = config.RC1, "" }},
+		{"a signature behind a gateway", "revision: 1.0.0-rc.2\nauthorization: {bearer: /token}", func(w *config.WFM) {
+			w.Revision, w.TrustBundle, w.Authorization.Bearer = config.RC2, "", "/token"
+		}},
+		{"a gateway that ends TLS", "authorization: {basic: /password}\nca: /ca.pem\ntls: '1.2'", func(w *config.WFM) {
+			w.Certificate, w.Key, w.TrustBundle = "", "", ""
+			w.Authorization.Basic, w.CA, w.TLS = "/password", "/ca.pem", "1.2"
+		}},
+		{"a repository alone", "url: git+https://git.example/plants/a.git\ngit: {branch: release/1.x, path: sites/a, token: /token}", func(w *config.WFM) {
+			w.URL, w.Git = "git+https://git.example/plants/a.git", config.Git{Branch: "release/1.x", Path: "sites/a", Token: "/token"}
+			w.Certificate, w.Key, w.TrustBundle = "", "", ""
+		}},
+		{"a repository and reports", "url: git+https://git.example:8443/a\nreports: https://wfm.example/margo", func(w *config.WFM) {
+			w.URL, w.Reports = "git+https://git.example:8443/a", "https://wfm.example/margo"
+		}},
+		{"a repository and reports that are signed", "url: git+https://git.example/a\nreports: https://wfm.example\nrevision: 1.0.0-rc.2\nclientId: edge-01", func(w *config.WFM) {
+			w.URL, w.Reports, w.Revision, w.ClientID, w.TrustBundle = "git+https://git.example/a", "https://wfm.example", config.RC2, "edge-01", ""
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			want := config.Default()
+			want.WFM = d
+			test.want(&want.WFM)
+			c, err := config.Parse("f", []byte("wfm:\n  "+strings.ReplaceAll(test.wfm, "\n", "\n  ")+"\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameConfig(t, c, want)
+			c, err = config.Parse("f", withKeys(t, packaged, test.wfm))
+			if err != nil {
+				t.Fatalf("in the packaged file: %v", err)
+			}
+			sameConfig(t, c, want)
+		})
+	}
+}
+
+// withKeys puts keys of the section wfm in the place of those of a file.
+func withKeys(t *testing.T, file []byte, keys string) []byte {
+	t.Helper()
+	var whole map[string]map[string]any
+	if err := yaml.Unmarshal(file, &whole); err != nil {
+		t.Fatal(err)
+	}
+	var wanted map[string]any
+	if err := yaml.Unmarshal([]byte(keys), &wanted); err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range wanted {
+		section, ok := whole["wfm"][key].(map[string]any)
+		if !ok {
+			whole["wfm"][key] = value
+			continue
+		}
+		for name, v := range value.(map[string]any) {
+			section[name] = v
+		}
+	}
+	out, err := yaml.Marshal(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 func TestMistakesNameTheirLineAndKey(t *testing.T) {
@@ -143,7 +259,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"a list in the place of the file", "- a\n", `f:1: expected a section, got a list`},
 		{"text in the place of the file", "margolite\n", `f:1: expected a section, got the text "margolite"`},
 		{"text in the place of a section", "poll: 60s\n", `f:1: poll: expected a section, got the text "60s"`},
-		{"a list in the place of text", "wfm:\n  url: [https://a]\n", `f:2: wfm.url: expected text (in quotes where it could be something else), got a list`},
+		{"DEV-02 a list in the place of text", "wfm:\n  url: [https://a]\n", `f:2: wfm.url: expected text (in quotes where it could be something else), got a list`},
 		{"a number in the place of text", "device:\n  serialNumber: 0815\n", `f:2: device.serialNumber: expected text (in quotes where it could be something else), got the number "0815"`},
 		{"a boolean in the place of text", "device:\n  vendor: true\n", `f:2: device.vendor: expected text (in quotes where it could be something else), got "true"`},
 		{"a date in the place of text", "device:\n  vendor: 2026-01-02\n", `f:2: device.vendor: expected text (in quotes where it could be something else), got "2026-01-02" of the type "!!timestamp"`},
@@ -158,6 +274,10 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 
 		{"a duration without unit", "poll:\n  interval: 60\n", `f:2: poll.interval: expected a duration with its unit, such as 60s or 5m, got the number "60"`},
 		{"a duration that is none", "poll:\n  interval: soon\n", `f:2: poll.interval: expected a duration with its unit, such as 60s or 5m, got the text "soon"`},
+		{"a window without hours", "poll:\n  windows:\n    - Mon-Fri 22:00-04:00\n    - Sun\n", `f:4: poll.windows[1]: cannot use window "Sun": it has no hours, as 22:00-04:00`},
+		{"a window of no day", "poll:\n  downtime: [Moonday 22:00-04:00]\n", `f:2: poll.downtime[0]: cannot use window "Moonday 22:00-04:00": day "Moonday" is none of Mon, Tue, Wed, Thu, Fri, Sat, Sun`},
+		{"too many windows", "poll:\n  downtime: [" + strings.Repeat("00:00-01:00, ", 65) + "]\n", "f:2: poll.downtime: expected at most 64 values, got 65"},
+		{"an interval of a year", "poll:\n  interval: 8760h\n", "f:2: poll.interval: expected at most 744h0m0s, got 8760h0m0s"},
 		{"an interval below a second", "poll:\n  interval: 999ms\n", "f:2: poll.interval: expected at least 1s, got 999ms"},
 		{"no downloads at all", "runtime:\n  pulls: 0\n", `f:2: runtime.pulls: expected a number from 1 to 16, got the number "0"`},
 		{"downloads in words", "runtime:\n  pulls: many\n", `f:2: runtime.pulls: expected a number, got the text "many"`},
@@ -174,7 +294,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"a vendor on two lines", "device:\n  vendor: \"a\\nb\"\n", "f:2: device.vendor: expected text without control characters"},
 		{"a label without value", "device:\n  labels:\n    a:\n", "f:3: device.labels.a: expected text, a number, true or false, or a list of texts or of numbers"},
 		{"a label that is a section", "device:\n  labels:\n    a: {b: c}\n", "f:3: device.labels.a: expected text, a number, true or false, or a list of texts or of numbers"},
-		{"a label with a mixed list", "device:\n  labels:\n    a: [b, 1]\n", "f:3: device.labels.a: expected text, a number, true or false, or a list of texts or of numbers"},
+		{"CAP-09 a label with a mixed list", "device:\n  labels:\n    a: [b, 1]\n", "f:3: device.labels.a: expected text, a number, true or false, or a list of texts or of numbers"},
 		{"a label that is no number", "device:\n  labels:\n    a: .nan\n", "f:3: device.labels.a: expected text, a number, true or false, or a list of texts or of numbers"},
 		{"a relative path", "state:\n  dir: state\n", `f:2: state.dir: expected an absolute path, got "state"`},
 		{"an empty path", "wfm:\n  key: \"\"\n", `f:2: wfm.key: expected an absolute path, got ""`},
@@ -186,27 +306,70 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"a mirror with a path", "registries:\n  a:\n    mirrors:\n      - b\n      - c/d\n", `f:5: registries.a.mirrors[1]: expected a host, or host:port, got "c/d"`},
 		{"a mirror that is missing", "registries:\n  a:\n    mirrors:\n      -\n", "f:4: registries.a.mirrors[0]: expected text, got nothing"},
 
-		{"a URL without TLS", "wfm:\n  url: http://wfm.example\n", "f:2: wfm.url: expected a URL that begins with https://"},
+		{"AUTH-01 a URL without TLS", "wfm:\n  url: http://wfm.example\n", "f:2: wfm.url: expected a URL that begins with https:// or git+https://"},
 		{"a URL without host", "wfm:\n  url: https:///margo\n", "f:2: wfm.url: expected a host after https://, with a port where it is not 443"},
-		{"a URL with a password", "wfm:\n  url: https://me:secret@wfm.example\n", "f:2: wfm.url: expected a URL without user and password; the device shows its certificate"},
+		{"a URL with a password", "wfm:\n  url: https://me:secret@wfm.example\n", "f:2: wfm.url: expected a URL without user and password; those of a gateway are in the file that wfm.authorization names"},
 		{"a URL with a query", "wfm:\n  url: https://wfm.example/?a=b\n", "f:2: wfm.url: expected a URL without a query"},
 		{"a URL with a fragment", "wfm:\n  url: https://wfm.example/#a\n", "f:2: wfm.url: expected a URL without a fragment"},
 		{"a URL that is none", "wfm:\n  url: \"https://wfm.example:port\"\n", "f:2: wfm.url: expected a URL such as https://wfm.example.com"},
 
-		{"a revision for later", "wfm:\n  revision: 1.0.0-rc.2\n", "f:2: wfm.revision: 1.0.0-rc.2 is not supported by this version"},
-		{"a revision that does not exist", "wfm:\n  revision: 2.0.0\n", `f:2: wfm.revision: expected 1.0.0-rc.3, got "2.0.0"`},
-		{"a trust bundle to download", "wfm:\n  trustBundle: https://mis.example/bundle.json\n", "f:2: wfm.trustBundle: a URL is not supported by this version; expected the absolute path of a file"},
+		{"a repository without TLS", "wfm:\n  url: git+http://git.example/a\n", "f:2: wfm.url: expected a URL that begins with https:// or git+https://"},
+		{"a repository without path", "wfm:\n  url: git+https://git.example/\n", "f:2: wfm.url: expected the path of a repository after the host"},
+		{"a repository with its token", "wfm:\n  url: git+https://me:secret@git.example/a\n", "f:2: wfm.url: expected a URL without user and password; a token is in the file that wfm.git.token names"},
+		{"a repository with a query", "wfm:\n  url: git+https://git.example/a?b\n", "f:2: wfm.url: expected a URL without a query"},
+		{"a revision that does not exist", "wfm:\n  revision: 2.0.0\n", `f:2: wfm.revision: expected 1.0.0-rc.3 or 1.0.0-rc.2 or 1.0.0-rc.1, got "2.0.0"`},
+		{"a trust bundle without TLS", "wfm:\n  trustBundle: http://mis.example/bundle.json\n", "f:2: wfm.trustBundle: expected the absolute path of a file, or a URL that begins with https://"},
+		{"a trust bundle with a password", "wfm:\n  trustBundle: https://a:b@mis.example/bundle.json\n", "f:2: wfm.trustBundle: expected a URL without user and password; its server asks for none"},
+		{"a relative trust bundle", "wfm:\n  trustBundle: bundle.json\n", `f:2: wfm.trustBundle: expected an absolute path, got "bundle.json"`},
+		{"an id that is a URL", "wfm:\n  ids: [https://wfm.example]\n", `f:2: wfm.ids[0]: expected a SPIFFE ID such as spiffe://factory.example/margo/wfm/one, got "https://wfm.example"`},
+		{"an id of a trust domain", "wfm:\n  ids:\n    - spiffe://a.example/b\n    - spiffe://a.example\n", `f:4: wfm.ids[1]: expected a SPIFFE ID such as spiffe://factory.example/margo/wfm/one, got "spiffe://a.example"`},
+		{"too many ids", "wfm:\n  ids: [" + strings.Repeat("spiffe://a.example/b, ", 17) + "]\n", "f:2: wfm.ids: expected at most 16 values, got 17"},
+		{"two ways of authorization", "wfm:\n  authorization:\n    basic: /a\n    bearer: /b\n", "f:2: wfm.authorization: expected basic or bearer, got both"},
+		{"a token in the place of its file", "wfm:\n  authorization: {bearer: eyJhbGciOi}\n", `f:2: wfm.authorization.bearer: expected an absolute path; a secret is in a file`},
+		{"a password in the place of its file", "wfm:\n  authorization: {basic: 'me:secret'}\n", `f:2: wfm.authorization.basic: expected an absolute path; a secret is in a file`},
+		{"a client id that changes a path", "wfm:\n  revision: 1.0.0-rc.2\n  clientId: ..\n", "f:3: wfm.clientId: expected letters, digits and . _ ~ -"},
+		{"a client id of two", "wfm:\n  revision: 1.0.0-rc.2\n  clientId: a/b\n", "f:3: wfm.clientId: expected letters, digits and . _ ~ -"},
+		{"a component that nobody signs", "wfm:\n  revision: 1.0.0-rc.2\n  signature: {components: [Content-Digest]}\n", `f:3: wfm.signature.components[0]: expected one of @method, @target-uri, @authority, @scheme, @request-target, @path, @query, content-digest, content-type, got "Content-Digest"`},
+		{"a signature without what is sent", "wfm:\n  revision: 1.0.0-rc.2\n  signature: {components: ['@method', '@target-uri']}\n", "f:3: wfm.signature.components: content-digest is missing; the standard requires it"},
+		{"a component twice", "wfm:\n  revision: 1.0.0-rc.2\n  signature: {components: ['@method', '@target-uri', content-digest, '@method']}\n", "f:3: wfm.signature.components: a component is given twice"},
+		{"a name of a key with a quote", "wfm:\n  revision: 1.0.0-rc.2\n  signature: {keyId: 'a\"b'}\n", "f:3: wfm.signature.keyId: expected at most 256 printable ASCII characters, without quotes and backslashes"},
+		{"a form of certificate that does not exist", "wfm:\n  signature: {certificateForm: p7b}\n", `f:2: wfm.signature.certificateForm: expected pem or der, got "p7b"`},
+		{"TLS as a number", "wfm:\n  tls: 1.3\n", `f:2: wfm.tls: expected text (in quotes where it could be something else), got the number "1.3"`},
+		{"TLS that is too old", "wfm:\n  tls: '1.1'\n", `f:2: wfm.tls: expected 1.3 or 1.2, got "1.1"`},
+		{"a pin that is too short", "wfm:\n  identityService: {pins: [aGVsbG8=]}\n", "f:2: wfm.identityService.pins[0]: expected the SHA-256 of a public key in base64, 44 characters that end with ="},
+		{"a pin in hexadecimal", "wfm:\n  identityService:\n    pins: [e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855]\n", "f:3: wfm.identityService.pins[0]: expected the SHA-256 of a public key in base64, 44 characters that end with ="},
+		{"a refresh without pause", "wfm:\n  identityService: {refresh: 1s}\n", "f:2: wfm.identityService.refresh: expected at least 1m0s, got 1s"},
+		{"a refresh once a year", "wfm:\n  identityService: {refresh: 8760h}\n", "f:2: wfm.identityService.refresh: expected at most 2160h0m0s, got 8760h0m0s"},
+		{"a manifest of no size", "wfm:\n  limits: {manifest: 0}\n", "f:2: wfm.limits.manifest: expected at least 1024 bytes, got 0"},
+		{"a document of any size", "wfm:\n  limits: {document: 1TiB}\n", `f:2: wfm.limits.document: expected a number of bytes, such as 500k or 10m, got the text "1TiB"`},
+		{"a manifest that fills the memory", "wfm:\n  limits: {manifest: 1GiB}\n", "f:2: wfm.limits.manifest: expected at most 67108864 bytes, got 1073741824"},
+		{"no entries", "wfm:\n  limits: {entries: 0}\n", `f:2: wfm.limits.entries: expected a number from 1 to 1000000, got the number "0"`},
+		{"documents that no bundle holds", "wfm:\n  limits:\n    expanded: 1MiB\n    document: 2MiB\n", "f:4: wfm.limits.document: more than wfm.limits.expanded: no bundle can hold such a document"},
+		{"bundles that hold no document", "wfm:\n  limits: {expanded: 64KiB}\n", "f:2: wfm.limits.expanded: less than wfm.limits.document: no bundle can hold such a document"},
+		{"a branch that is an option", "wfm:\n  git: {branch: --upload-pack=x}\n", "f:2: wfm.git.branch: expected the name of a branch: letters, digits and . _ - with / between names"},
+		{"a branch above the others", "wfm:\n  git: {branch: a/../b}\n", "f:2: wfm.git.branch: expected the name of a branch: letters, digits and . _ - with / between names"},
+		{"a path out of the repository", "wfm:\n  git: {path: ../other}\n", `f:2: wfm.git.path: expected a path within the repository, such as sites/plant-a, got "../other"`},
+		{"reports into a repository", "wfm:\n  reports: git+https://git.example/a\n", "f:2: wfm.reports: expected a URL that begins with https://"},
+
+		{"git keys without git", "wfm:\n  url: https://a.example\n  git:\n    path: a\n    token: /b\n  reports: https://b.example\n", "f:4: wfm.git.path: only where wfm.url begins with git+https://\nf:5: wfm.git.token: only where wfm.url begins with git+https://\nf:6: wfm.reports: only where wfm.url begins with git+https://"},
+		{"a trust bundle for rc.2", "wfm:\n  trustBundle: https://mis.example/b\n  revision: 1.0.0-rc.2\n", "f:2: wfm.trustBundle: only for revision 1.0.0-rc.3, this is 1.0.0-rc.2"},
+		{"an identity service for rc.1", "wfm:\n  ids: [spiffe://a.example/b]\n  revision: 1.0.0-rc.1\n  identityService: {ca: /a}\n", "f:2: wfm.ids: only for revision 1.0.0-rc.3, this is 1.0.0-rc.1\nf:4: wfm.identityService.ca: only for revision 1.0.0-rc.3, this is 1.0.0-rc.1"},
+		{"TLS 1.2 for rc.2", "wfm:\n  revision: 1.0.0-rc.2\n  tls: '1.2'\n", "f:3: wfm.tls: has to be 1.3 for revision 1.0.0-rc.2"},
+		{"a client id for rc.3", "wfm:\n  clientId: a\n  signature: {keyId: b}\n", "f:2: wfm.clientId: only for revisions 1.0.0-rc.2 and 1.0.0-rc.1, this is 1.0.0-rc.3\nf:3: wfm.signature.keyId: only for revisions 1.0.0-rc.2 and 1.0.0-rc.1, this is 1.0.0-rc.3"},
+		{"a certificate for a gateway", "wfm:\n  certificate: /a\n  authorization: {basic: /b}\n", "f:2: wfm.certificate: not beside wfm.authorization: the gateway ends TLS, so that no certificate of the device reaches the WFM"},
+		{"pins for a file", "wfm:\n  identityService:\n    pins: [47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=]\n", "f:3: wfm.identityService.pins: only where the trust bundle is fetched: wfm.identityService.discovery, or a URL in wfm.trustBundle"},
+		{"no trust bundle at all", "wfm:\n  trustBundle: ''\n", "f:2: wfm.trustBundle: required: a file, or the https URL at which an identity service has it"},
+		{"an identity for a repository alone", "wfm:\n  url: git+https://git.example/a\n  key: /a\n", "f:3: wfm.key: only the repository is spoken to; an API for reports is named by wfm.reports"},
+
 		{"an approval for later", "policy:\n  approval: updates\n", "f:2: policy.approval: updates is not supported by this version"},
-		{"poll windows", "poll:\n  windows:\n    - Mon-Fri 22:00-04:00\n", "f:3: poll.windows: not supported by this version; it has to be empty"},
-		{"downtime", "poll:\n  downtime: [Sun]\n", "f:2: poll.downtime: not supported by this version; it has to be empty"},
 		{"policy windows", "policy:\n  windows: [Sun]\n", "f:2: policy.windows: not supported by this version; it has to be empty"},
 		{"admission rules", "policy:\n  allow:\n    privileged: true\n", "f:3: policy.allow: not supported by this version; it has to be empty"},
 
 		{
 			"several at once, in their order", "poll:\n  interval: 1\nwfm:\n  url: http://a\n  ulr: b\n",
 			"f:2: poll.interval: expected a duration with its unit, such as 60s or 5m, got the number \"1\"\n" +
-				"f:4: wfm.url: expected a URL that begins with https://\n" +
-				"f:5: wfm.ulr: unknown key; known here: certificate, key, revision, trustBundle, url",
+				"f:4: wfm.url: expected a URL that begins with https:// or git+https://\n" +
+				"f:5: wfm.ulr: unknown key; known here: authorization, ca, certificate, clientId, git, identityService, ids, key, limits, reports, revision, signature, tls, trustBundle, url",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -277,6 +440,11 @@ func FuzzParse(f *testing.F) {
 		"", "---", "# c\n---\n...", "&a [*a]", "{{{{", "a: b: c", "? ", "log: !!binary aGk=", "\xff\xfe", "%YAML 1.1\n---\n",
 		"device: {labels: {a: [1, b], c: .inf, d: 0x1F, e: 2026-01-01}}",
 		"registries: {'a:5000': {plainHTTP: true, mirrors: [b, ~]}}",
+		"wfm: {revision: 1.0.0-rc.2, clientId: a, signature: {components: ['@method', '@target-uri', content-digest], keyId: b}, tls: '1.3'}",
+		"wfm: {url: 'git+https://git.example/a', git: {branch: b, path: c, token: /d}, reports: 'https://wfm.example', ids: ['spiffe://a/b']}",
+		"wfm: {authorization: {basic: /a, bearer: /b}, ca: /c, trustBundle: '', identityService: {discovery: 'https://a', pins: [x], ca: /c, refresh: 1h}}",
+		"wfm: {limits: {manifest: 1MiB, document: 5, bundle: 1g, expanded: 1KiB, entries: 1, ratio: 10, names: 64, depth: 1}}",
+		"poll: {windows: [Mon-Fri 22:00-04:00 Europe/Berlin], downtime: ['Sun 00:00-24:00']}",
 		"<<: {a: b}", "poll: {interval: 9999999999h, windows: [x]}", "wfm: {url: 'https://[::1%25eth0]:8443/x'}",
 	} {
 		f.Add([]byte(s))
@@ -292,12 +460,38 @@ func FuzzParse(f *testing.F) {
 		if c.Poll.Interval < time.Second || c.Runtime.Settle < 0 || !filepath.IsAbs(c.State.Dir) || c.WFM.Revision == "" {
 			t.Errorf("accepted %+v", c)
 		}
+		w := c.WFM
+		used := 0
+		for _, s := range []string{w.Authorization.Basic, w.Authorization.Bearer} {
+			if s != "" {
+				used++
+			}
+		}
+		if used > 1 || w.TLS != "1.3" && w.TLS != "1.2" || (w.Certificate == "") != (w.Key == "") ||
+			w.Revision != config.RC3 && (w.TrustBundle != "" || len(w.IDs) > 0) || w.Limits.Document > w.Limits.Expanded {
+			t.Errorf("accepted %+v", w)
+		}
+		if changed := c.Changed(c); len(changed.Parts)+len(changed.Restart) > 0 {
+			t.Errorf("differs from itself in %+v", changed)
+		}
 	})
+}
+
+// sameWindow compares windows by what they say; that names their time zone.
+var sameWindow = cmp.Comparer(func(a, b policy.Window) bool { return a.String() == b.String() })
+
+func windows(t *testing.T, texts ...string) policy.Windows {
+	t.Helper()
+	ws, err := policy.ParseWindows(texts, time.Local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ws
 }
 
 func sameConfig(t *testing.T, got, want *config.Config) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(config.Config{}), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(config.Config{}), cmpopts.EquateEmpty(), sameWindow); diff != "" {
 		t.Errorf("the configuration differs (-want +got):\n%s", diff)
 	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -27,6 +28,15 @@ func (e *Error) Error() string {
 	}
 	b.WriteString(": " + e.Problem)
 	return b.String()
+}
+
+// lineOf is the line of a mistake.
+func lineOf(err error) int {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Line
+	}
+	return 0
 }
 
 // notYet refuses what belongs to the format but is not built yet.

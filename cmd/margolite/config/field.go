@@ -12,16 +12,22 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/margolite/margolite/policy"
 )
 
 // A field reads one value of the file into its place, and reports what is wrong
 // with it to the reader.
+//
+// What makes fields must not be inlined: every key of the schema would have its
+// own copy of the code, 40 KB in all.
 type field func(r *reader, key string, n *yaml.Node)
 
 // reader collects the mistakes of one file.
 type reader struct {
 	file     string
 	mistakes []error
+	places   map[string]*yaml.Node // of the keys of sections
 }
 
 func (r *reader) mistake(n *yaml.Node, key, format string, args ...any) {
@@ -31,6 +37,11 @@ func (r *reader) mistake(n *yaml.Node, key, format string, args ...any) {
 	case len(r.mistakes) == maxMistakes:
 		r.mistakes = append(r.mistakes, &Error{File: r.file, Line: n.Line, Problem: "there are more mistakes from here on"})
 	}
+}
+
+// disagree reports a key of the file whose value does not go with those of others.
+func (r *reader) disagree(key, format string, args ...any) {
+	r.mistake(r.places[key], key, format, args...)
 }
 
 // is says whether n is of the kind, and reports it otherwise. A key without a
@@ -122,6 +133,7 @@ func join(section, name string) string {
 // fields are the keys of a section.
 type fields map[string]field
 
+//go:noinline
 func section(known fields) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.MappingNode, mapTag, "a section") {
@@ -134,12 +146,15 @@ func section(known fields) field {
 				r.mistake(name, join(key, name.Value), "unknown key; known here: %s", strings.Join(names, ", "))
 				return
 			}
+			r.places[join(key, name.Value)] = name
 			read(r, join(key, name.Value), value)
 		})
 	}
 }
 
 // table is a section whose keys the operator chooses.
+//
+//go:noinline
 func table[T any](into *map[string]T, name check, row func(*T) field) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.MappingNode, mapTag, "a section") {
@@ -160,6 +175,7 @@ func table[T any](into *map[string]T, name check, row func(*T) field) field {
 	}
 }
 
+//go:noinline
 func text(into *string, valid check) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.ScalarNode, textTag, "text (in quotes where it could be something else)") {
@@ -173,9 +189,14 @@ func text(into *string, valid check) field {
 	}
 }
 
-func list(into *[]string, valid check) field {
+//go:noinline
+func list(into *[]string, most int, valid check) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.SequenceNode, listTag, "a list") {
+			return
+		}
+		if len(n.Content) > most {
+			r.mistake(n, key, "expected at most %d values, got %d", most, len(n.Content))
 			return
 		}
 		for i, item := range n.Content {
@@ -190,6 +211,7 @@ func list(into *[]string, valid check) field {
 	}
 }
 
+//go:noinline
 func flag(into *bool) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.ScalarNode, flagTag, "true or false") {
@@ -201,6 +223,7 @@ func flag(into *bool) field {
 	}
 }
 
+//go:noinline
 func number(into *int, least, most int) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.ScalarNode, intTag, "a number") {
@@ -215,7 +238,8 @@ func number(into *int, least, most int) field {
 	}
 }
 
-func duration(into *time.Duration, least time.Duration) field {
+//go:noinline
+func duration(into *time.Duration, least, most time.Duration) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.ScalarNode, textTag, "a duration with its unit, such as 60s or 5m") {
 			return
@@ -226,21 +250,31 @@ func duration(into *time.Duration, least time.Duration) field {
 			r.mistake(n, key, "expected a duration with its unit, such as 60s or 5m, got %s", describe(n))
 		case d < least:
 			r.mistake(n, key, "expected at least %v, got %v", least, d)
+		case d > most:
+			r.mistake(n, key, "expected at most %v, got %v", most, d)
 		default:
 			*into = d
 		}
 	}
 }
 
-// size is a number of bytes, as in Compose files: 500k, 10m, 1g.
-func size(into *int64, least int64) field {
-	units := map[string]int64{"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+// size is a number of bytes, with the units of Compose files and with those of
+// the standard: 500k, 10m, 1g, 256KiB, 1MiB, 1GiB. All of them are binary.
+//
+//go:noinline
+func size(into *int64, least, most int64) field {
+	units := map[string]int64{
+		"": 1, "b": 1,
+		"k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10,
+		"m": 1 << 20, "mb": 1 << 20, "mib": 1 << 20,
+		"g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30,
+	}
 	return func(r *reader, key string, n *yaml.Node) {
 		const expected = "a number of bytes, such as 500k or 10m"
 		if n.ShortTag() != intTag && !r.is(n, key, yaml.ScalarNode, textTag, expected) {
 			return
 		}
-		digits := strings.TrimRight(strings.ToLower(n.Value), "kmgb")
+		digits := strings.TrimRight(strings.ToLower(n.Value), "kmgib")
 		number, err := strconv.ParseInt(digits, 10, 64)
 		unit := units[strings.ToLower(n.Value)[len(digits):]]
 		switch {
@@ -248,9 +282,26 @@ func size(into *int64, least int64) field {
 			r.mistake(n, key, "expected %s, got %s", expected, describe(n))
 		case number*unit < least:
 			r.mistake(n, key, "expected at least %d bytes, got %d", least, number*unit)
+		case number*unit > most:
+			r.mistake(n, key, "expected at most %d bytes, got %d", most, number*unit)
 		default:
 			*into = number * unit
 		}
+	}
+}
+
+// windows are times of the week, in the time zone of the device where they name
+// none.
+//
+//go:noinline
+func windows(into *policy.Windows) field {
+	return func(r *reader, key string, n *yaml.Node) {
+		var texts []string
+		list(&texts, 64, func(s string) error {
+			w, err := policy.ParseWindow(s, time.Local)
+			*into = append(*into, w)
+			return err
+		})(r, key, n)
 	}
 }
 
@@ -259,6 +310,8 @@ type values []string
 
 // choice is one of the words that are possible now. Those of later belong to
 // the format, but this version cannot honour them.
+//
+//go:noinline
 func choice(into *string, now, later values) field {
 	return text(into, func(s string) error {
 		switch {
@@ -272,6 +325,7 @@ func choice(into *string, now, later values) field {
 	})
 }
 
+//go:noinline
 func level(into *slog.Level) field {
 	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
 	return func(r *reader, key string, n *yaml.Node) {
@@ -285,6 +339,8 @@ func level(into *slog.Level) field {
 
 // labels are those of the capabilities document: CAP-09 allows text, numbers,
 // booleans, and lists of texts or of numbers.
+//
+//go:noinline
 func labels(into *map[string]any) field {
 	return table(into, line, func(value *any) field {
 		return func(r *reader, key string, n *yaml.Node) {

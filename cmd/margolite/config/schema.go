@@ -2,6 +2,8 @@ package config
 
 import "time"
 
+const day = 24 * time.Hour
+
 // schema is the format of the file: which keys there are, of which type, which
 // values are possible, and where each of them goes.
 func (c *Config) schema() field {
@@ -14,16 +16,51 @@ func (c *Config) schema() field {
 			"labels":       labels(&c.Device.Labels),
 		}),
 		"wfm": section(fields{
-			"url":         text(&c.WFM.URL, optional(baseURL)),
-			"revision":    choice(&c.WFM.Revision, values{"1.0.0-rc.3"}, values{"1.0.0-rc.2"}),
+			"url":         text(&c.WFM.URL, optional(source)),
+			"revision":    choice(&c.WFM.Revision, values{RC3, RC2, RC1}, nil),
 			"certificate": text(&c.WFM.Certificate, path),
 			"key":         text(&c.WFM.Key, path),
-			"trustBundle": text(&c.WFM.TrustBundle, trustBundle),
+			"trustBundle": text(&c.WFM.TrustBundle, optional(trustBundle)),
+			"ids":         list(&c.WFM.IDs, 16, spiffeID),
+			"ca":          text(&c.WFM.CA, optional(path)),
+			"authorization": section(fields{
+				"basic":  text(&c.WFM.Authorization.Basic, optional(secret)),
+				"bearer": text(&c.WFM.Authorization.Bearer, optional(secret)),
+			}),
+			"clientId": text(&c.WFM.ClientID, optional(clientID)),
+			"signature": section(fields{
+				"components":      list(&c.WFM.Signature.Components, 16, component),
+				"keyId":           text(&c.WFM.Signature.KeyID, optional(keyID)),
+				"certificateForm": choice(&c.WFM.Signature.CertificateForm, values{"pem", "der"}, nil),
+			}),
+			"tls": choice(&c.WFM.TLS, values{"1.3", "1.2"}, nil),
+			"identityService": section(fields{
+				"discovery": text(&c.WFM.IdentityService.Discovery, optional(documentURL)),
+				"pins":      list(&c.WFM.IdentityService.Pins, 16, pin),
+				"ca":        text(&c.WFM.IdentityService.CA, optional(path)),
+				"refresh":   duration(&c.WFM.IdentityService.Refresh, time.Minute, 90*day),
+			}),
+			"limits": section(fields{
+				"manifest": size(&c.WFM.Limits.Manifest, 1<<10, 64<<20),
+				"document": size(&c.WFM.Limits.Document, 1<<10, 16<<20),
+				"bundle":   size(&c.WFM.Limits.Bundle, 1<<10, 4<<30),
+				"expanded": size(&c.WFM.Limits.Expanded, 1<<10, 16<<30),
+				"entries":  number(&c.WFM.Limits.Entries, 1, 1_000_000),
+				"ratio":    number(&c.WFM.Limits.Ratio, 10, 1100), // deflate cannot do better than 1032
+				"names":    number(&c.WFM.Limits.Names, 64, 4096),
+				"depth":    number(&c.WFM.Limits.Depth, 1, 64),
+			}),
+			"git": section(fields{
+				"branch": text(&c.WFM.Git.Branch, branch),
+				"path":   text(&c.WFM.Git.Path, optional(treePath)),
+				"token":  text(&c.WFM.Git.Token, optional(secret)),
+			}),
+			"reports": text(&c.WFM.Reports, optional(baseURL)),
 		}),
 		"poll": section(fields{
-			"interval": duration(&c.Poll.Interval, time.Second),
-			"windows":  laterList,
-			"downtime": laterList,
+			"interval": duration(&c.Poll.Interval, time.Second, 31*day),
+			"windows":  windows(&c.Poll.Windows),
+			"downtime": windows(&c.Poll.Downtime),
 		}),
 		"state": section(fields{
 			"dir": text(&c.State.Dir, path),
@@ -32,13 +69,13 @@ func (c *Config) schema() field {
 		"runtime": section(fields{
 			"containerd": text(&c.Runtime.Containerd, containerd),
 			"namespace":  text(&c.Runtime.Namespace, namespace),
-			"settle":     duration(&c.Runtime.Settle, 0),
+			"settle":     duration(&c.Runtime.Settle, 0, day),
 			"publish":    choice(&c.Runtime.Publish, values{"firewall", "open"}, nil),
 			"preload":    text(&c.Runtime.Preload, optional(path)),
 			"pulls":      number(&c.Runtime.Pulls, 1, 16),
 			"logs": section(fields{
 				"dir":     text(&c.Runtime.Logs.Dir, optional(path)),
-				"maxSize": size(&c.Runtime.Logs.MaxSize, 4<<10),
+				"maxSize": size(&c.Runtime.Logs.MaxSize, 4<<10, 1<<40),
 				"maxFile": number(&c.Runtime.Logs.MaxFile, 1, 100),
 			}),
 		}),
@@ -52,7 +89,7 @@ func (c *Config) schema() field {
 				"plainHTTP":   flag(&r.PlainHTTP),
 				"ca":          text(&r.CA, optional(path)),
 				"credentials": text(&r.Credentials, optional(path)),
-				"mirrors":     list(&r.Mirrors, host),
+				"mirrors":     list(&r.Mirrors, 64, host),
 				"insecure":    flag(&r.Insecure),
 			})
 		}),

@@ -1,0 +1,563 @@
+package identity_test
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/test/pki"
+)
+
+// RSA keys are made once, which takes a while.
+var (
+	rsa2048 = sync.OnceValue(func() crypto.Signer { return must(rsa.GenerateKey(rand.Reader, 2048)) })
+	rsa3072 = sync.OnceValue(func() crypto.Signer { return must(rsa.GenerateKey(rand.Reader, 3072)) })
+)
+
+// exchange is how a request of a device to a server went, from both sides.
+type exchange struct {
+	seen    []*x509.Certificate // of the device, by the server
+	read    int                 // bytes of the request that reached the server
+	resumed bool
+	state   tls.ConnectionState // on the device, if it was answered
+	err     error               // on the device
+}
+
+// call makes the device send a request to a TLS server on a real socket.
+func call(t *testing.T, i *identity.Identity, config *tls.Config) exchange {
+	t.Helper()
+	return callWith(t, i.TLS(), config)
+}
+
+func callWith(t *testing.T, device, config *tls.Config) exchange {
+	t.Helper()
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	defer listener.Close()
+
+	var result exchange
+	done := make(chan error, 1)
+	go func() {
+		done <- func() error {
+			raw, err := listener.Accept()
+			if err != nil {
+				return err
+			}
+			defer raw.Close()
+			server := config.Clone()
+			if server.ClientAuth == tls.NoClientCert {
+				server.ClientAuth = tls.RequireAnyClientCert
+			}
+			server.NextProtos = []string{"h2", "http/1.1"}
+			server.VerifyConnection = func(state tls.ConnectionState) error {
+				result.seen, result.resumed = state.PeerCertificates, state.DidResume
+				return nil
+			}
+			conn := tls.Server(raw, server)
+			request := make([]byte, 4096)
+			if result.read, err = conn.Read(request); err != nil {
+				return err
+			}
+			_, err = io.WriteString(conn, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+			return err
+		}()
+	}()
+
+	transport := &http.Transport{TLSClientConfig: device}
+	defer transport.CloseIdleConnections()
+	response, err := transport.RoundTrip(must(http.NewRequest(http.MethodGet, "https://"+listener.Addr().String(), nil)))
+	if err == nil {
+		response.Body.Close()
+		result.state = *response.TLS
+	}
+	serverError := <-done
+	if err == nil && serverError != nil {
+		t.Fatalf("server side: %v", serverError)
+	}
+	result.err = err
+	return result
+}
+
+// refuse checks that the device kept everything to itself.
+func (e exchange) refuse(t *testing.T, want identity.Reason) {
+	t.Helper()
+	if e.err == nil {
+		t.Fatalf("the server was accepted, want %q", want)
+	}
+	if got := reasonOf(t, e.err); got != want {
+		t.Errorf("reason = %q (%v), want %q", got, e.err, want)
+	}
+	e.keptQuiet(t)
+}
+
+func (e exchange) keptQuiet(t *testing.T) {
+	t.Helper()
+	if len(e.seen) != 0 {
+		t.Error("the device showed its certificate to a server that it refused")
+	}
+	if e.read != 0 {
+		t.Errorf("%d bytes of the request reached a server that was refused", e.read)
+	}
+}
+
+// A server that is not the own WFM gets neither the device's certificate nor a
+// byte of the request.
+func TestID05OnlyTheOwnWFMIsSpokenTo(t *testing.T) {
+	a := authority(t)
+	elsewhere := must(pki.NewAuthority("other.example", noon))
+	stranger := must(pki.NewAuthority(domain, noon))
+	day := 24 * time.Hour
+
+	bare := must(a.IssueWFM("one"))
+	bare.Chain = bare.Chain[:1]
+	long := must(a.IssueWFM("one"))
+	for len(long.Chain) < 11 {
+		long.Chain = append(long.Chain, a.Intermediate)
+	}
+	rooted := must(a.IssueWFM("one"))
+	rooted.Chain = append(rooted.Chain, a.Root)
+
+	tests := map[string]struct {
+		server *pki.SVID
+		want   identity.Reason // "": accepted
+	}{
+		"ID-05 the own WFM":                                 {must(a.IssueWFM("one")), ""},
+		"ID-07 the own WFM under any DNS name":              {must(a.IssueWFM("one", pki.DNSNames("nowhere.invalid"))), ""},
+		"ID-05 the own WFM without extended key usage":      {must(a.IssueWFM("one", pki.ExtKeyUsage())), ""},
+		"ID-05 the own WFM for client authentication only":  {must(a.IssueWFM("one", pki.ExtKeyUsage(x509.ExtKeyUsageClientAuth))), ""},
+		"ID-05 the root is presented, too":                  {rooted, ""},
+		"ID-09 valid from in three minutes on":              {must(a.IssueWFM("one", pki.Valid(noon.Add(3*time.Minute), noon.Add(day)))), ""},
+		"ID-09 valid from in an hour on":                    {must(a.IssueWFM("one", pki.Valid(noon.Add(time.Hour), noon.Add(day)))), identity.NotYetValid},
+		"ID-09 expired a minute ago":                        {must(a.IssueWFM("one", pki.Valid(noon.Add(-day), noon.Add(-time.Minute)))), identity.Expired},
+		"ID-06 another WFM of the trust domain":             {must(a.IssueWFM("two")), identity.OtherIdentity},
+		"ID-26 a WFM that differs in case only":             {must(a.IssueWFM("One")), identity.OtherIdentity},
+		"ID-26 a WFM whose name begins alike":               {must(a.IssueWFM("one-more")), identity.OtherIdentity},
+		"ID-06 a client of the own WFM":                     {must(a.IssueClient("one", "gw-08")), identity.OtherIdentity},
+		"ID-06 the device itself":                           {must(a.IssueClient("one", "gw-07")), identity.OtherIdentity},
+		"ID-06 a workload of the trust domain":              {must(a.Issue("spiffe://factory.example/workload")), identity.OtherIdentity},
+		"ID-05 a WFM of another trust domain":               {must(elsewhere.IssueWFM("one")), identity.OtherTrustDomain},
+		"ID-05 another trust domain from the own authority": {must(a.Issue("spiffe://other.example/margo/wfm/one")), identity.OtherTrustDomain},
+		"ID-05 the own name from another authority":         {must(stranger.IssueWFM("one")), identity.Untrusted},
+		"ID-05 no intermediate presented":                   {bare, identity.Untrusted},
+		"ID-05 a chain without end":                         {long, identity.NoSVID},
+		"ID-05 two URI SANs":                                {must(a.IssueWFM("one", pki.URIs("spiffe://factory.example/margo/wfm/one", "spiffe://factory.example/margo/wfm/two"))), identity.NoSVID},
+		"ID-05 the own URI SAN twice":                       {must(a.IssueWFM("one", pki.URIs("spiffe://factory.example/margo/wfm/one", "spiffe://factory.example/margo/wfm/one"))), identity.NoSVID},
+		"ID-07 no URI SAN, but the right DNS name":          {must(a.IssueWFM("one", pki.URIs(), pki.DNSNames("localhost"))), identity.NoSVID},
+		"ID-07 no URI SAN, but the right address":           {must(a.IssueServer(pki.IPAddresses("127.0.0.1"))), identity.NoSVID},
+		"ID-05 an https URI SAN":                            {must(a.IssueWFM("one", pki.URIs("https://factory.example/margo/wfm/one"))), identity.NoSVID},
+		"ID-05 a trust domain alone":                        {must(a.IssueWFM("one", pki.URIs("spiffe://factory.example"))), identity.NoSVID},
+		"ID-05 a leaf that is an authority":                 {must(a.IssueWFM("one", pki.IsCA)), identity.NotALeaf},
+		"ID-05 a leaf that may sign certificates":           {must(a.IssueWFM("one", pki.KeyUsage(x509.KeyUsageCertSign))), identity.NotALeaf},
+		"ID-05 a leaf that may sign revocation lists":       {must(a.IssueWFM("one", pki.KeyUsage(x509.KeyUsageCRLSign))), identity.NotALeaf},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			i := must(identity.Load(options(device(t, a))))
+			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{test.server.TLS()}})
+			if test.want != "" {
+				result.refuse(t, test.want)
+				return
+			}
+			if result.err != nil {
+				t.Fatal(result.err)
+			}
+			id, err := identity.Verify(result.seen, identity.Policy{Bundle: a.Bundle(), TrustDomain: domain, Role: identity.RoleClient, At: noon})
+			if err != nil || id.String() != i.ClientID() {
+				t.Errorf("the server saw %s (%v), want %s", id, err, i.ClientID())
+			}
+		})
+	}
+}
+
+func TestID03LeafAndIntermediatesArePresented(t *testing.T) {
+	a := authority(t)
+	i := must(identity.Load(options(device(t, a))))
+	result := call(t, i, &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}})
+	if result.err != nil {
+		t.Fatal(result.err)
+	}
+	if len(result.seen) != 2 || !result.seen[1].Equal(a.Intermediate) {
+		t.Errorf("%d certificates were presented, want leaf and intermediate", len(result.seen))
+	}
+}
+
+// Both sides have certificates of the same kind.
+func TestID04KeysAndSignatures(t *testing.T) {
+	p384 := must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))
+	_, ed, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		issuer []pki.AuthorityOption
+		leaf   []pki.Option
+		want   identity.Reason // "": accepted
+	}{
+		"ID-04 ECDSA P-256":                            {},
+		"ID-04 ECDSA P-384":                            {[]pki.AuthorityOption{pki.Signing(p384, x509.ECDSAWithSHA384)}, []pki.Option{pki.Key(p384)}, ""},
+		"ID-04 Ed25519":                                {[]pki.AuthorityOption{pki.Signing(ed, x509.PureEd25519)}, []pki.Option{pki.Key(ed)}, ""},
+		"ID-04 RSA 3072, signed with PSS":              {[]pki.AuthorityOption{pki.Signing(rsa3072(), x509.SHA256WithRSAPSS)}, []pki.Option{pki.Key(rsa3072())}, ""},
+		"ID-04 RSA 3072, signed with PKCS #1 v1.5":     {[]pki.AuthorityOption{pki.Signing(rsa3072(), x509.SHA256WithRSA)}, []pki.Option{pki.Key(rsa3072())}, ""},
+		"ID-04 RSA 2048":                               {nil, []pki.Option{pki.Key(rsa2048())}, identity.WeakKey},
+		"ID-04 an authority with RSA 2048 and PSS":     {[]pki.AuthorityOption{pki.Signing(rsa2048(), x509.SHA256WithRSAPSS)}, nil, identity.WeakKey},
+		"ID-04 an authority with RSA 2048 and PKCS #1": {[]pki.AuthorityOption{pki.Signing(rsa2048(), x509.SHA256WithRSA)}, nil, identity.WeakKey},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			a := must(pki.NewAuthority(domain, noon, test.issuer...))
+			i := must(identity.Load(options(device(t, a, test.leaf...))))
+			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one", test.leaf...)).TLS()}})
+			warnings := i.Warnings()
+			if test.want != "" {
+				result.refuse(t, test.want)
+				if len(warnings) != 1 || warnings[0].Reason != test.want {
+					t.Errorf("warnings about the own certificate: %v, want %q", warnings, test.want)
+				}
+				return
+			}
+			if result.err != nil || len(warnings) != 0 {
+				t.Errorf("refused: %v; warnings: %v", result.err, warnings)
+			}
+		})
+	}
+}
+
+func TestID06ConfiguredWFMIDsReplaceTheDerivedOne(t *testing.T) {
+	a := authority(t)
+	o := options(device(t, a))
+	o.WFMIDs = []string{"spiffe://factory.example/fleet/a", "spiffe://factory.example/fleet/b"}
+	i := must(identity.Load(o))
+	for uri, want := range map[string]identity.Reason{
+		"spiffe://factory.example/fleet/a":       "",
+		"spiffe://factory.example/fleet/b":       "",
+		"spiffe://factory.example/fleet/A":       identity.OtherIdentity,
+		"spiffe://factory.example/fleet":         identity.OtherIdentity,
+		"spiffe://factory.example/fleet/a/b":     identity.OtherIdentity,
+		"spiffe://factory.example/margo/wfm/one": identity.OtherIdentity,
+		"spiffe://other.example/fleet/a":         identity.OtherTrustDomain,
+	} {
+		t.Run(uri, func(t *testing.T) {
+			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{must(a.Issue(uri)).TLS()}})
+			if want != "" {
+				result.refuse(t, want)
+			} else if result.err != nil {
+				t.Error(result.err)
+			}
+		})
+	}
+}
+
+func TestID08IntermediatesAreNotFetched(t *testing.T) {
+	a := authority(t)
+	var asked atomic.Int32
+	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.Write(a.Intermediate.Raw)
+	}))
+	defer issuer.Close()
+	server := must(a.IssueWFM("one", pki.IssuerURL(issuer.URL+"/issuer.der")))
+	server.Chain = server.Chain[:1]
+	i := must(identity.Load(options(device(t, a))))
+	call(t, i, &tls.Config{Certificates: []tls.Certificate{server.TLS()}}).refuse(t, identity.Untrusted)
+	if n := asked.Load(); n != 0 {
+		t.Errorf("the issuer's certificate was fetched %d times", n)
+	}
+}
+
+func TestID10TLS12IsAFallbackThatHasToBeAllowed(t *testing.T) {
+	a := authority(t)
+	allowed := options(device(t, a))
+	allowed.TLS12 = true
+	only := func(version uint16, suites ...uint16) *tls.Config {
+		return &tls.Config{MinVersion: version, MaxVersion: version, CipherSuites: suites}
+	}
+	tests := map[string]struct {
+		options identity.Options
+		server  *tls.Config
+		version uint16 // 0: refused
+	}{
+		"ID-10 TLS 1.3 by default":            {options(device(t, a)), only(tls.VersionTLS13), tls.VersionTLS13},
+		"ID-10 TLS 1.2 is refused by default": {options(device(t, a)), only(tls.VersionTLS12), 0},
+		"ID-10 TLS 1.2 where it is allowed":   {allowed, only(tls.VersionTLS12), tls.VersionTLS12},
+		"ID-10 TLS 1.3 all the same":          {allowed, &tls.Config{MinVersion: tls.VersionTLS12}, tls.VersionTLS13},
+		"ID-10 TLS 1.1 never":                 {allowed, only(tls.VersionTLS11), 0},
+		"ID-10 TLS 1.0 never":                 {allowed, only(tls.VersionTLS10), 0},
+		"ID-10 authenticated encryption":      {allowed, only(tls.VersionTLS12, tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256), tls.VersionTLS12},
+		"ID-10 no CBC":                        {allowed, only(tls.VersionTLS12, tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA), 0},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			test.server.Certificates = []tls.Certificate{must(a.IssueWFM("one")).TLS()}
+			result := call(t, must(identity.Load(test.options)), test.server)
+			if test.version == 0 {
+				if result.err == nil {
+					t.Fatalf("accepted, with version %x", result.state.Version)
+				}
+				result.keptQuiet(t)
+				return
+			}
+			if result.err != nil {
+				t.Fatal(result.err)
+			}
+			if result.state.Version != test.version {
+				t.Errorf("version %x, want %x", result.state.Version, test.version)
+			}
+		})
+	}
+
+	t.Run("ID-10 no key exchange without forward secrecy", func(t *testing.T) {
+		rsaOnly := only(tls.VersionTLS12, tls.TLS_RSA_WITH_AES_128_GCM_SHA256)
+		rsaOnly.Certificates = []tls.Certificate{must(a.IssueWFM("one", pki.Key(rsa3072()))).TLS()}
+		result := call(t, must(identity.Load(allowed)), rsaOnly)
+		if result.err == nil {
+			t.Fatal("accepted")
+		}
+		result.keptQuiet(t)
+	})
+	t.Run("ID-06 another WFM gets nothing with TLS 1.2 either", func(t *testing.T) {
+		config := only(tls.VersionTLS12)
+		config.Certificates = []tls.Certificate{must(a.IssueWFM("two")).TLS()}
+		call(t, must(identity.Load(allowed)), config).refuse(t, identity.OtherIdentity)
+	})
+}
+
+func TestID11HTTP11IsNegotiated(t *testing.T) {
+	a := authority(t)
+	i := must(identity.Load(options(device(t, a))))
+	result := call(t, i, &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}})
+	if result.err != nil || result.state.NegotiatedProtocol != "http/1.1" {
+		t.Errorf("negotiated %q (%v), want http/1.1", result.state.NegotiatedProtocol, result.err)
+	}
+}
+
+func TestID13NothingIsResumed(t *testing.T) {
+	a := authority(t)
+	o := options(device(t, a))
+	o.TLS12 = true
+	for name, version := range map[string]uint16{"TLS 1.3": tls.VersionTLS13, "TLS 1.2": tls.VersionTLS12} {
+		t.Run(name, func(t *testing.T) {
+			device := must(identity.Load(o)).TLS()
+			server := &tls.Config{MaxVersion: version, Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}}
+			server.SetSessionTicketKeys([][32]byte{{1}})
+			for range 2 {
+				if result := callWith(t, device, server); result.err != nil || result.resumed || result.state.DidResume {
+					t.Errorf("resumed: %t (%v)", result.resumed, result.err)
+				}
+			}
+		})
+	}
+}
+
+// Certificate, key and anchors are replaced: the next connection uses them, and
+// Generation tells to give up those made before.
+func TestID21HandshakeFollowsReload(t *testing.T) {
+	old, next := authority(t), authority(t)
+	files := device(t, old)
+	i := must(identity.Load(options(files)))
+	ask := func(a *pki.Authority) exchange {
+		return call(t, i, &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}})
+	}
+
+	ask(next).refuse(t, identity.Untrusted)
+	renewed := must(next.IssueClient("one", "gw-07"))
+	must(pki.WriteFiles(filepath.Dir(files.Key), renewed, next.Bundle()))
+	if err := i.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	result := ask(next)
+	if result.err != nil || i.Generation() != 1 {
+		t.Fatalf("after the reload: %v, generation %d", result.err, i.Generation())
+	}
+	if !result.seen[0].Equal(renewed.Chain[0]) { // ID-02
+		t.Error("the former certificate was shown")
+	}
+	ask(old).refuse(t, identity.Untrusted) // replaced, never merged
+}
+
+func TestID21RotationOfAnchors(t *testing.T) {
+	old, next := authority(t), authority(t)
+	i := must(identity.Load(options(device(t, old))))
+	both := &identity.TrustBundle{Anchors: []*x509.Certificate{old.Root, next.Root}}
+	steps := []struct {
+		bundle    *identity.TrustBundle
+		old, next bool
+	}{
+		{old.Bundle(), true, false},
+		{both, true, true},
+		{next.Bundle(), false, true},
+		{old.Bundle(), true, false}, // a rotation that is taken back
+	}
+	for n, step := range steps {
+		if err := i.SetBundle(domain, step.bundle); err != nil {
+			t.Fatal(err)
+		}
+		for a, want := range map[*pki.Authority]bool{old: step.old, next: step.next} {
+			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}})
+			if got := result.err == nil; got != want {
+				t.Errorf("step %d: accepted = %t (%v), want %t", n, got, result.err, want)
+			}
+		}
+		if got := i.Generation(); got != uint64(n) { // the first brings nothing new
+			t.Errorf("step %d: generation %d", n, got)
+		}
+	}
+}
+
+func TestID22ABundleThatCannotBeUsedLeavesTheCurrentOne(t *testing.T) {
+	a := authority(t)
+	files := device(t, a)
+	i := must(identity.Load(options(files)))
+	other := must(pki.NewAuthority("other.example", noon))
+	for name, attempt := range map[string]func() error{
+		"ID-19 no anchor":         func() error { return i.SetBundle(domain, &identity.TrustBundle{}) },
+		"nothing":                 func() error { return i.SetBundle(domain, nil) },
+		"of another trust domain": func() error { return i.SetBundle("other.example", other.Bundle()) },
+		"a broken file": func() error {
+			write(t, files.TrustBundle, []byte(`{"keys":[]}`))
+			return i.Reload()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reasonOf(t, attempt())
+			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}})
+			if result.err != nil || i.Generation() != 0 {
+				t.Errorf("the bundle before is not in force: %v, generation %d", result.err, i.Generation())
+			}
+		})
+	}
+}
+
+// The latest word counts, a file's or SetBundle's.
+func TestID21ReloadKeepsABundleThatWasSet(t *testing.T) {
+	file, set, newer := authority(t), authority(t), authority(t)
+	files := device(t, file)
+	i := must(identity.Load(options(files)))
+	accepted := func() (who string) {
+		for name, a := range map[string]*pki.Authority{"file": file, "set": set, "newer": newer} {
+			if call(t, i, &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}}).err == nil {
+				who += name
+			}
+		}
+		return who
+	}
+	for n, step := range []struct {
+		do   func() error
+		want string
+	}{
+		{func() error { return i.SetBundle(domain, set.Bundle()) }, "set"},
+		{i.Reload, "set"},
+		{func() error { write(t, files.TrustBundle, newer.BundlePEM()); return i.Reload() }, "newer"},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if got := accepted(); got != step.want {
+			t.Errorf("step %d: accepted is %q, want %q", n, got, step.want)
+		}
+	}
+}
+
+func TestID28WithoutABundleNobodyIsAccepted(t *testing.T) {
+	a := authority(t)
+	o := options(device(t, a))
+	o.TrustBundle = ""
+	i := must(identity.Load(o))
+	if warnings := i.Warnings(); len(warnings) != 1 || warnings[0].Reason != identity.NoBundle {
+		t.Errorf("warnings = %v, want one: %q", warnings, identity.NoBundle)
+	}
+	server := &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}}
+	call(t, i, server).refuse(t, identity.NoBundle)
+
+	if err := i.SetBundle(domain, a.Bundle()); err != nil {
+		t.Fatal(err)
+	}
+	if result := call(t, i, server); result.err != nil || i.Generation() != 1 || !i.HasBundle() {
+		t.Errorf("with a bundle: %v, generation %d", result.err, i.Generation())
+	}
+
+	// A certificate of another trust domain does not inherit the bundle.
+	other := must(pki.NewAuthority("other.example", noon))
+	svid := must(other.IssueClient("one", "gw-07"))
+	write(t, o.Certificate, svid.CertificatePEM())
+	write(t, o.Key, must(svid.KeyPEM()))
+	if err := i.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if i.HasBundle() {
+		t.Error("the bundle of the former trust domain is in force")
+	}
+}
+
+// What a WFM tells of the present is believed within the life of what it showed.
+func TestPlausibleTimeFitsTheCertificates(t *testing.T) {
+	day := 24 * time.Hour
+	a := authority(t)
+	i := must(identity.Load(options(device(t, a))))
+	if i.Plausible(noon) {
+		t.Error("a time is plausible before anybody could have told it")
+	}
+	server := must(a.IssueWFM("one", pki.Valid(noon.Add(-day), noon.Add(day))))
+	if result := call(t, i, &tls.Config{Certificates: []tls.Certificate{server.TLS()}}); result.err != nil {
+		t.Fatal(result.err)
+	}
+	for at, want := range map[time.Time]bool{
+		noon:               true,
+		noon.Add(-day):     true, // no bound to learn from, but harmless
+		noon.Add(day):      true,
+		noon.Add(2 * day):  false, // its certificate has expired then
+		noon.Add(99 * day): false,
+	} {
+		if got := i.Plausible(at); got != want {
+			t.Errorf("Plausible(%s) = %t, want %t", at, got, want)
+		}
+	}
+}
+
+func TestVerifyTellsTheRolesApart(t *testing.T) {
+	a := authority(t)
+	wfm, client := must(a.IssueWFM("one")), must(a.IssueClient("one", "gw-07"))
+	policy := identity.Policy{Bundle: a.Bundle(), TrustDomain: domain, At: noon}
+	for _, test := range []struct {
+		svid *pki.SVID
+		role identity.Role
+		ok   bool
+	}{
+		{wfm, identity.RoleWFM, true},
+		{client, identity.RoleClient, true},
+		{wfm, identity.RoleClient, false},
+		{client, identity.RoleWFM, false},
+	} {
+		policy.Role = test.role
+		id, err := identity.Verify(test.svid.Chain, policy)
+		switch {
+		case test.ok && (err != nil || id.String() != test.svid.ID):
+			t.Errorf("%s as %s: %s, %v", test.svid.ID, test.role, id, err)
+		case !test.ok && reasonOf(t, err) != identity.OtherIdentity:
+			t.Errorf("%s as %s: %v", test.svid.ID, test.role, err)
+		}
+	}
+}
+
+func TestID28VerifyFailsClosedWithoutABundle(t *testing.T) {
+	a := authority(t)
+	for name, bundle := range map[string]*identity.TrustBundle{"no bundle": nil, "an empty one": {}} {
+		_, err := identity.Verify(must(a.IssueWFM("one")).Chain, identity.Policy{Bundle: bundle, TrustDomain: domain, Role: identity.RoleWFM, At: noon})
+		if reasonOf(t, err) != identity.NoBundle {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package identity
+
+import (
+	"cmp"
+	"errors"
+	"time"
+
+	"github.com/margolite/margolite/agent/margo"
+)
+
+// Bounds of the time between two refreshes of the trust bundle. A bundle cannot
+// make a fleet ask more often than the least, and a rotation of anchors is not
+// missed for longer than the most.
+const (
+	leastRefresh   = 5 * time.Minute
+	mostRefresh    = 7 * 24 * time.Hour
+	defaultRefresh = 24 * time.Hour
+	firstRefresh   = time.Minute // the latest for the first after a start
+)
+
+// Bounds of the time between attempts that fail.
+const (
+	firstRetry = 30 * time.Second
+	mostRetry  = time.Hour
+)
+
+// NextRefresh is how long after a successful refresh the next one is due: what
+// the bundle asks for, else what is configured, else a day; from five minutes to
+// seven days in each case. What the HTTP answer says about caching plays no role
+// (ID-23).
+func NextRefresh(hint, configured time.Duration) time.Duration {
+	wanted := max(hint, 0)
+	if wanted == 0 {
+		wanted = max(configured, 0)
+	}
+	return min(max(cmp.Or(wanted, defaultRefresh), leastRefresh), mostRefresh)
+}
+
+// NextRetry is how long after that many refreshes in a row have failed, the
+// last with this error, the next attempt is due (ERR-04 ... ERR-06, ID-28). At
+// least is what the service asked for, which nothing may shorten. What cannot
+// succeed by being repeated is tried again nevertheless, rarely: somebody may
+// have mended it.
+func NextRetry(failures int, err error) (wait, atLeast time.Duration) {
+	first := firstRetry
+	var answer *ServiceError
+	if errors.As(err, &answer) {
+		atLeast = answer.RetryAfter
+		switch {
+		case !answer.Problem.Retryable || answer.Problem.Backoff == margo.BackoffNone:
+			return max(mostRetry, atLeast), atLeast
+		case answer.Problem.Backoff == margo.BackoffFixed && atLeast > 0:
+			return atLeast, atLeast
+		}
+		first = max(atLeast, firstRetry)
+	}
+	wait = first
+	for i := 1; i < failures && wait < mostRetry; i++ {
+		wait *= 2
+	}
+	return max(min(wait, mostRetry), atLeast), atLeast
+}

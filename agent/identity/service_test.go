@@ -1,0 +1,556 @@
+package identity_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/pki"
+)
+
+// misServer is a Margo Identity Service on a real TLS socket that does what a
+// test tells it to.
+type misServer struct {
+	*httptest.Server
+
+	mu       sync.Mutex
+	handlers map[string]http.HandlerFunc // by path
+	requests []*http.Request
+	shown    int // certificates of clients
+}
+
+// serveMIS starts a service with a certificate.
+func serveMIS(t *testing.T, certificate *pki.SVID, change ...func(*tls.Config)) *misServer {
+	t.Helper()
+	s := &misServer{handlers: map[string]http.HandlerFunc{}}
+	s.Server = httptest.NewUnstartedServer(s)
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	s.TLS = &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate.TLS()}, ClientAuth: tls.RequestClientCert,
+		NextProtos: []string{"h2", "http/1.1"},
+		VerifyConnection: func(state tls.ConnectionState) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.shown += len(state.PeerCertificates)
+			return nil
+		},
+	}
+	for _, c := range change {
+		c(s.TLS)
+	}
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *misServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.requests = append(s.requests, r)
+	handler := s.handlers[r.URL.Path]
+	s.mu.Unlock()
+	if handler == nil {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	handler(w, r)
+}
+
+func (s *misServer) handle(path string, handler http.HandlerFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.handlers[path] = handler
+}
+
+// publish serves content, with an ETag if it is given one.
+func (s *misServer) publish(path string, content []byte, etag string) {
+	s.handle(path, func(w http.ResponseWriter, r *http.Request) {
+		if etag != "" {
+			w.Header().Set("ETag", etag)
+			if r.Header.Get("If-None-Match") == etag {
+				w.WriteHeader(http.StatusNotModified)
+				return
+			}
+		}
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+		w.Header().Set("Expires", "Fri, 01 Jan 2100 00:00:00 GMT")
+		w.Write(content)
+	})
+}
+
+func (s *misServer) discovery(trustDomain, uri string) {
+	s.publish("/.well-known/margo", fmt.Appendf(nil, `{"trustDomain":%q,"trustBundleUri":%q,"x-more":{"a":[1]}}`, trustDomain, uri), `"d1"`)
+}
+
+// took returns the requests since the last call.
+func (s *misServer) took() []*http.Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	requests := s.requests
+	s.requests = nil
+	return requests
+}
+
+// port is ":1234", to reach the server under another name.
+func (s *misServer) port() string { return s.URL[strings.LastIndex(s.URL, ":"):] }
+
+// web is the ordinary PKI that the identity service has its certificate from.
+func web(t *testing.T) (*pki.Authority, *pki.SVID, string) {
+	t.Helper()
+	a := must(pki.NewAuthority("web.example", noon))
+	return a, must(a.IssueServer(pki.IPAddresses("127.0.0.1"), pki.DNSNames("localhost"))), caFile(t, a)
+}
+
+func caFile(t *testing.T, a *pki.Authority) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ca.pem")
+	write(t, path, a.BundlePEM())
+	return path
+}
+
+func pin(c *x509.Certificate) string {
+	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
+	return base64.StdEncoding.EncodeToString(sum[:])
+}
+
+func service(t *testing.T, o identity.ServiceOptions) *identity.Service {
+	t.Helper()
+	if o.Now == nil {
+		o.Now = clock(noon)
+	}
+	o.Timeout = 20 * time.Second
+	s, err := identity.NewService(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+const (
+	wellKnown  = "/.well-known/margo"
+	bundlePath = "/bundle.json"
+)
+
+func TestID14TheServiceProvesItselfByAnchorsAndName(t *testing.T) {
+	a, certificate, ca := web(t)
+	svids := authority(t) // of the trust domain
+	bundle := must(svids.BundleJSON())
+	day := 24 * time.Hour
+	const byName, byAddress = "https://localhost", "https://127.0.0.1"
+
+	tests := map[string]struct {
+		server *pki.SVID
+		ca     string
+		host   string
+		now    time.Time
+		want   identity.Reason // "": accepted
+	}{
+		"ID-14 anchors and name":                    {server: certificate, ca: ca, host: byName},
+		"ID-14 anchors and address":                 {server: certificate, ca: ca, host: byAddress},
+		"ID-14 another name":                        {server: must(a.IssueServer(pki.DNSNames("mis.example"))), ca: ca, host: byName, want: identity.Unauthenticated},
+		"ID-14 no name for an address":              {server: must(a.IssueServer(pki.DNSNames("localhost"))), ca: ca, host: byAddress, want: identity.Unauthenticated},
+		"ID-15 other anchors":                       {server: certificate, ca: caFile(t, svids), host: byName, want: identity.Unauthenticated},
+		"ID-15 the system's anchors do not know it": {server: certificate, host: byName, want: identity.Unauthenticated},
+		"ID-17 an SVID, though the bundle knows it": {server: must(svids.IssueWFM("one", pki.DNSNames("localhost"))), ca: ca, host: byName, want: identity.Unauthenticated},
+		"ID-16 expired":                             {server: certificate, ca: ca, host: byName, now: noon.Add(91 * day), want: identity.Expired},
+		"ID-16 not valid yet":                       {server: certificate, ca: ca, host: byName, now: time.Unix(0, 0), want: identity.NotYetValid},
+		"ID-16 a file of anchors that is not there": {server: certificate, ca: "/nowhere/ca.pem", host: byName, want: identity.Missing},
+		"ID-16 a certificate for clients only":      {server: must(a.IssueServer(pki.DNSNames("localhost"), pki.ExtKeyUsage(x509.ExtKeyUsageClientAuth))), ca: ca, host: byName, want: identity.Unauthenticated},
+		"ID-16 a file of anchors that holds none":   {server: certificate, ca: certificateless(t), host: byName, want: identity.Malformed},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			mis := serveMIS(t, test.server)
+			mis.publish(bundlePath, bundle, "")
+			o := identity.ServiceOptions{Bundle: test.host + mis.port() + bundlePath, CA: test.ca}
+			if !test.now.IsZero() {
+				o.Now = clock(test.now)
+			}
+			got, err := service(t, o).Bundle(t.Context(), domain, identity.Fetched{})
+			checkService(t, mis, got, err, test.want)
+		})
+	}
+}
+
+func certificateless(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ca.pem")
+	write(t, path, []byte("no certificate\n"))
+	return path
+}
+
+// checkService checks that the bundle was fetched, or the server got nothing.
+func checkService(t *testing.T, mis *misServer, got identity.Fetched, err error, want identity.Reason) {
+	t.Helper()
+	requests := mis.took()
+	if want != "" {
+		if err == nil {
+			t.Fatalf("accepted, want %q", want)
+		}
+		if reason := reasonOf(t, err); reason != want {
+			t.Errorf("reason = %q (%v), want %q", reason, err, want)
+		}
+		if len(requests) != 0 {
+			t.Errorf("a server that was refused got %d requests", len(requests))
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := identity.ParseTrustBundle(got.Data); err != nil {
+		t.Error(err)
+	}
+	if len(requests) != 1 || requests[0].ProtoMajor != 1 || requests[0].Header.Get("Accept") != "application/json" {
+		t.Errorf("requests: %+v", requests)
+	}
+	mis.mu.Lock()
+	defer mis.mu.Unlock()
+	if mis.shown != 0 {
+		t.Error("the device showed a certificate to the identity service")
+	}
+}
+
+func TestID14TheServiceProvesItselfByPins(t *testing.T) {
+	a, certificate, ca := web(t)
+	stranger := must(pki.NewAuthority("web.example", noon))
+	bundle := must(authority(t).BundleJSON())
+	leaf := pin(certificate.Chain[0])
+	const byName, byAddress = "https://localhost", "https://127.0.0.1"
+
+	// The pinned issuer's certificate is public: a stranger can present it.
+	forged := must(stranger.IssueServer(pki.DNSNames("localhost")))
+	forged.Chain = append(forged.Chain, a.Intermediate, certificate.Chain[0])
+	alone := must(a.IssueServer(pki.DNSNames("localhost")))
+	alone.Chain = alone.Chain[:1]
+	// The same key in another certificate.
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	former := must(a.IssueServer(pki.DNSNames("localhost"), pki.Key(key)))
+	renewed := must(stranger.IssueServer(pki.DNSNames("localhost"), pki.Key(key)))
+
+	tests := map[string]struct {
+		server *pki.SVID
+		pins   []string
+		ca     string
+		host   string
+		now    time.Time
+		want   identity.Reason // "": accepted
+	}{
+		"ID-14 the leaf":                                {server: certificate, pins: []string{leaf}, host: byName},
+		"ID-14 the intermediate":                        {server: certificate, pins: []string{pin(a.Intermediate)}, host: byName},
+		"ID-14 the root, which is not presented":        {server: certificate, pins: []string{pin(a.Root)}, ca: ca, host: byName},
+		"ID-14 the root, which nobody has":              {server: certificate, pins: []string{pin(a.Root)}, host: byName, want: identity.Unauthenticated},
+		"ID-14 one of several":                          {server: certificate, pins: []string{pin(stranger.Root), leaf}, host: byName},
+		"ID-14 the key, in a renewed certificate":       {server: renewed, pins: []string{pin(former.Chain[0])}, host: byName},
+		"ID-14 an address instead of a name":            {server: certificate, pins: []string{leaf}, host: byAddress},
+		"ID-14 an address that the certificate lacks":   {server: must(a.IssueServer(pki.DNSNames("mis.example"))), pins: []string{pin(a.Intermediate)}, host: byAddress},
+		"ID-14 another name":                            {server: must(a.IssueServer(pki.DNSNames("mis.example"))), pins: []string{pin(a.Intermediate)}, host: byName, want: identity.Unauthenticated},
+		"ID-15 another key":                             {server: certificate, pins: []string{pin(stranger.Root)}, ca: ca, host: byName, want: identity.Unauthenticated},
+		"ID-15 pinned certificates that do not sign it": {server: forged, pins: []string{pin(a.Intermediate), leaf}, host: byName, want: identity.Unauthenticated},
+		"ID-16 no intermediate to the pinned root":      {server: alone, pins: []string{pin(a.Root)}, ca: ca, host: byName, want: identity.Unauthenticated},
+		"ID-16 expired":                                 {server: certificate, pins: []string{leaf}, host: byName, now: noon.Add(91 * 24 * time.Hour), want: identity.Expired},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			mis := serveMIS(t, test.server)
+			mis.publish(bundlePath, bundle, "")
+			o := identity.ServiceOptions{Bundle: test.host + mis.port() + bundlePath, CA: test.ca, Pins: test.pins}
+			if !test.now.IsZero() {
+				o.Now = clock(test.now)
+			}
+			got, err := service(t, o).Bundle(t.Context(), domain, identity.Fetched{})
+			checkService(t, mis, got, err, test.want)
+		})
+	}
+}
+
+func TestID10TheServiceIsSpokenToWithTLS13(t *testing.T) {
+	_, certificate, ca := web(t)
+	mis := serveMIS(t, certificate, func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS12, tls.VersionTLS12 })
+	mis.publish(bundlePath, must(authority(t).BundleJSON()), "")
+	o := identity.ServiceOptions{Bundle: mis.URL + bundlePath, CA: ca}
+	if _, err := service(t, o).Bundle(t.Context(), domain, identity.Fetched{}); err == nil || len(mis.took()) != 0 {
+		t.Errorf("TLS 1.2 was accepted: %v", err)
+	}
+	o.TLS12 = true
+	if _, err := service(t, o).Bundle(t.Context(), domain, identity.Fetched{}); err != nil {
+		t.Errorf("where it is allowed: %v", err)
+	}
+}
+
+func TestID18Discovery(t *testing.T) {
+	_, certificate, ca := web(t)
+	bundle := must(authority(t).BundleJSON())
+	const missing = `{"type":"https://docs.margo.org/specification/problem-types#discovery-document-not-found","title":"Not found","status":404}`
+	serve := func(body string) func(*misServer) {
+		return func(s *misServer) { s.publish(wellKnown, []byte(body), "") }
+	}
+	tests := map[string]struct {
+		prepare    func(*misServer)
+		configured bool // the bundle's URL is configured, too
+		ok         bool
+		reason     identity.Reason
+	}{
+		"ID-18 leads to the bundle":            {prepare: func(s *misServer) { s.discovery(domain, s.URL+bundlePath) }, ok: true},
+		"ID-18 of another trust domain":        {prepare: func(s *misServer) { s.discovery("other.example", s.URL+bundlePath) }, configured: true, reason: identity.OtherTrustDomain},
+		"ID-18 a trust domain in another case": {prepare: func(s *misServer) { s.discovery("Factory.example", s.URL+bundlePath) }, reason: identity.OtherTrustDomain},
+		"ID-18 a URI without TLS":              {prepare: serve(`{"trustDomain":"factory.example","trustBundleUri":"http://127.0.0.1/b"}`), configured: true},
+		"ID-18 no URI":                         {prepare: serve(`{"trustDomain":"factory.example"}`), configured: true},
+		"ID-18 not JSON":                       {prepare: serve(`<html>`), configured: true},
+		"ID-18 larger than anything sensible":  {prepare: serve(`{"trustDomain":"factory.example","x":"` + strings.Repeat("x", 1<<17) + `"}`), configured: true, reason: identity.TooLarge},
+		"ID-18 404 leads to what is configured": {prepare: func(s *misServer) {
+			s.handle(wellKnown, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", margo.ProblemMediaType)
+				w.WriteHeader(http.StatusNotFound)
+				io.WriteString(w, missing)
+			})
+		}, configured: true, ok: true},
+		"ID-18 404 with nothing configured": {prepare: func(*misServer) {}},
+		"ID-18 500 is no 404": {prepare: func(s *misServer) {
+			s.handle(wellKnown, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+		}, configured: true},
+		"ID-17 a redirect is not followed": {prepare: func(s *misServer) {
+			s.handle(wellKnown, http.RedirectHandler("/elsewhere", http.StatusFound).ServeHTTP)
+			s.handle("/elsewhere", func(http.ResponseWriter, *http.Request) { t.Error("the redirect was followed") })
+		}, configured: true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			mis := serveMIS(t, certificate)
+			mis.publish(bundlePath, bundle, "")
+			test.prepare(mis)
+			o := identity.ServiceOptions{Discovery: mis.URL + wellKnown, CA: ca}
+			if test.configured {
+				o.Bundle = mis.URL + bundlePath
+			}
+			got, err := service(t, o).Bundle(t.Context(), domain, identity.Fetched{})
+			if test.ok {
+				if err != nil || string(got.Data) != string(bundle) || got.URL != mis.URL+bundlePath {
+					t.Errorf("got %d bytes of %s, %v", len(got.Data), got.URL, err)
+				}
+				return
+			}
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if test.reason != "" && reasonOf(t, err) != test.reason {
+				t.Errorf("error %v, want %q", err, test.reason)
+			}
+		})
+	}
+}
+
+func TestID17TheBundleMayBeOnAnotherOriginThatProvesItselfLikewise(t *testing.T) {
+	a, certificate, ca := web(t)
+	bundle := must(authority(t).BundleJSON())
+	elsewhere := must(pki.NewAuthority("elsewhere.example", noon))
+	localhost := []pki.Option{pki.IPAddresses("127.0.0.1"), pki.DNSNames("localhost")}
+	tests := map[string]struct {
+		options identity.ServiceOptions
+		server  *pki.SVID // of the bundle
+		want    identity.Reason
+	}{
+		"ID-17 the anchors cover it":        {identity.ServiceOptions{CA: ca}, must(a.IssueServer(localhost...)), ""},
+		"ID-17 the anchors do not cover it": {identity.ServiceOptions{CA: ca}, must(elsewhere.IssueServer(localhost...)), identity.Unauthenticated},
+		"ID-17 a pin covers it":             {identity.ServiceOptions{Pins: []string{pin(a.Intermediate)}}, must(a.IssueServer(localhost...)), ""},
+		"ID-17 no pin covers it":            {identity.ServiceOptions{Pins: []string{pin(certificate.Chain[0])}}, must(a.IssueServer(localhost...)), identity.Unauthenticated},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			first, second := serveMIS(t, certificate), serveMIS(t, test.server)
+			second.publish(bundlePath, bundle, "")
+			first.discovery(domain, second.URL+bundlePath)
+			o := test.options
+			o.Discovery = first.URL + wellKnown
+			got, err := service(t, o).Bundle(t.Context(), domain, identity.Fetched{})
+			if requests := first.took(); len(requests) != 1 {
+				t.Fatalf("%d requests for the discovery document: %v", len(requests), err)
+			}
+			checkService(t, second, got, err, test.want)
+		})
+	}
+}
+
+func TestID23RequestsAreConditional(t *testing.T) {
+	_, certificate, ca := web(t)
+	mis := serveMIS(t, certificate)
+	first, second := must(authority(t).BundleJSON()), must(authority(t).BundleJSON())
+	mis.publish(bundlePath, first, `"b1"`)
+	mis.discovery(domain, mis.URL+bundlePath)
+	s := service(t, identity.ServiceOptions{Discovery: mis.URL + wellKnown, CA: ca})
+
+	known, err := s.Bundle(t.Context(), domain, identity.Fetched{})
+	if err != nil || known.ETag != `"b1"` {
+		t.Fatalf("ETag %s, %v", known.ETag, err)
+	}
+	mis.took()
+	again, err := s.Bundle(t.Context(), domain, known)
+	if err != nil || string(again.Data) != string(first) {
+		t.Errorf("%d bytes, %v", len(again.Data), err)
+	}
+	requests := mis.took()
+	if len(requests) != 2 || requests[0].Header.Get("If-None-Match") != `"d1"` || requests[1].Header.Get("If-None-Match") != `"b1"` {
+		t.Errorf("requests: %+v", requests)
+	}
+
+	// An ETag is worth nothing at another place.
+	mis.publish("/other.json", second, `"b1"`)
+	mis.publish(wellKnown, fmt.Appendf(nil, `{"trustDomain":%q,"trustBundleUri":%q}`, domain, mis.URL+"/other.json"), `"d2"`)
+	if moved, err := s.Bundle(t.Context(), domain, known); err != nil || string(moved.Data) != string(second) {
+		t.Errorf("%d bytes, %v", len(moved.Data), err)
+	}
+
+	// Nobody asked for a 304.
+	mis.handle("/other.json", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) })
+	if _, err := s.Bundle(t.Context(), domain, identity.Fetched{}); err == nil {
+		t.Error("304 to an unconditional request was accepted")
+	}
+}
+
+func TestAnswersOfTheServiceAreBounded(t *testing.T) {
+	_, certificate, ca := web(t)
+	for name, handler := range map[string]http.HandlerFunc{
+		"too large": func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, 1<<20+1)) },
+		"without an end": func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+					return
+				}
+			}
+		},
+		"compressed, unasked": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", "gzip")
+			w.Write([]byte{0x1f, 0x8b})
+		},
+		"a header without an end": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Long", strings.Repeat("x", 1<<17))
+			w.Write([]byte("{}"))
+		},
+		"cut off": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			w.Write([]byte("{}"))
+		},
+		"not only 200 is a success": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			mis := serveMIS(t, certificate)
+			mis.handle(bundlePath, handler)
+			s := service(t, identity.ServiceOptions{Bundle: mis.URL + bundlePath, CA: ca})
+			if got, err := s.Bundle(t.Context(), domain, identity.Fetched{}); err == nil {
+				t.Errorf("accepted, %d bytes", len(got.Data))
+			}
+		})
+	}
+}
+
+func TestASilentServiceIsGivenUp(t *testing.T) {
+	_, certificate, ca := web(t)
+	mis := serveMIS(t, certificate)
+	mis.handle(bundlePath, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	s := must(identity.NewService(identity.ServiceOptions{Bundle: mis.URL + bundlePath, CA: ca, Now: clock(noon), Timeout: 300 * time.Millisecond}))
+	if _, err := s.Bundle(t.Context(), domain, identity.Fetched{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestERR04AnswersOfTheServiceSayWhenToComeAgain(t *testing.T) {
+	_, certificate, ca := web(t)
+	const missing = `{"type":"https://docs.margo.org/specification/problem-types#spiffe-bundle-not-found","title":"Bundle not found","status":404,"retryable":true,"retryAfterSeconds":30,"backoffStrategy":"exponential"}`
+	tests := map[string]struct {
+		status    int
+		header    string // Retry-After
+		body      string
+		want      time.Duration
+		retryable bool
+	}{
+		"ID-28 a problem detail": {404, "", missing, 30 * time.Second, true},
+		"the header wins":        {404, "90", missing, 90 * time.Second, true},
+		"a date":                 {503, "Fri, 01 May 2026 12:10:00 GMT", "", 10 * time.Minute, true},
+		"a date long ago":        {503, "Fri, 01 May 2020 12:10:00 GMT", "", 0, true},
+		"an absurd number":       {429, "99999999999999999999", "", 24 * time.Hour, true},
+		"an absurd problem":      {429, "", `{"retryAfterSeconds":99999999999}`, 24 * time.Hour, true},
+		"nothing":                {403, "", "<html>", 0, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			mis := serveMIS(t, certificate)
+			mis.handle(bundlePath, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", margo.ProblemMediaType)
+				w.Header().Set("Date", noon.Format(http.TimeFormat))
+				if test.header != "" {
+					w.Header().Set("Retry-After", test.header)
+				}
+				w.WriteHeader(test.status)
+				io.WriteString(w, test.body)
+			})
+			_, err := service(t, identity.ServiceOptions{Bundle: mis.URL + bundlePath, CA: ca}).Bundle(t.Context(), domain, identity.Fetched{})
+			var answer *identity.ServiceError
+			if !errors.As(err, &answer) {
+				t.Fatalf("error is %T (%v)", err, err)
+			}
+			if answer.RetryAfter != test.want || answer.Problem.Retryable != test.retryable || answer.Status != test.status {
+				t.Errorf("answer %+v, want to retry after %s", answer, test.want)
+			}
+			if test.body == missing && (answer.Problem.Kind() != margo.ProblemSPIFFEBundleNotFound || !strings.Contains(err.Error(), "Bundle not found")) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+func TestServiceOptionsAreChecked(t *testing.T) {
+	const url = "https://mis.example/b"
+	for name, o := range map[string]identity.ServiceOptions{
+		"no URL":                    {},
+		"a bundle without TLS":      {Bundle: "http://mis.example/b"},
+		"a discovery without TLS":   {Discovery: "http://mis.example/d", Bundle: url},
+		"no host":                   {Bundle: "https:///b"},
+		"a password":                {Bundle: "https://u:secret@mis.example/b"},
+		"a password and a bad port": {Bundle: "https://u:secret@mis.example:x/b"},
+		"a fragment":                {Bundle: url + "#x"},
+		"a pin of another length":   {Bundle: url, Pins: []string{"AAAA"}},
+		"a pin that is no base64":   {Bundle: url, Pins: []string{strings.Repeat("-", 44)}},
+		"a pin in hexadecimal form": {Bundle: url, Pins: []string{strings.Repeat("ab", 32)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := identity.NewService(o)
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if strings.Contains(err.Error(), "secret") {
+				t.Errorf("error shows a password: %v", err)
+			}
+		})
+	}
+}
+
+func TestID09TheServicesErrorsNameAWrongClock(t *testing.T) {
+	_, certificate, ca := web(t)
+	mis := serveMIS(t, certificate)
+	s := service(t, identity.ServiceOptions{
+		Bundle: mis.URL + bundlePath, CA: ca, Now: clock(noon.Add(-30 * 24 * time.Hour)),
+		WrongClock: func() (time.Time, bool) { return noon.Add(-30 * 24 * time.Hour), true },
+	})
+	_, err := s.Bundle(t.Context(), domain, identity.Fetched{})
+	if reasonOf(t, err) != identity.NotYetValid || !strings.Contains(err.Error(), "clock is wrong") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,337 @@
+package identity
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// Keeper keeps one record across restarts. What is in it is this package's.
+type Keeper interface {
+	// Keep replaces the record, durably.
+	Keep(record []byte) error
+	// Kept is the record, nil if there is none.
+	Kept() ([]byte, error)
+}
+
+// BundleOptions configure a BundleSource.
+type BundleOptions struct {
+	Service *Service
+	Keeper  Keeper
+	// Interval is how often the bundle is fetched where it does not say so
+	// itself; 0: daily (ID-23).
+	Interval time.Duration
+	// Silence tells for how long from now on no request may be made (POL-01);
+	// nil: there is no such time.
+	Silence func() time.Duration
+
+	Now    func() time.Time // nil: the system's
+	Logger *slog.Logger     // nil: silent
+
+	// After and Random are for tests; nil: time.After, and numbers in [0, 1).
+	After  func(time.Duration) <-chan time.Time
+	Random func() float64
+}
+
+// BundleSource gives an Identity the trust bundle of its trust domain, as the
+// identity service publishes it, and keeps the last good one for the times
+// without a network (ID-24). It owns the record of the Keeper and the schedule;
+// it never withdraws a bundle, however old (ID-22). It is safe for concurrent
+// use.
+type BundleSource struct {
+	options BundleOptions
+	logger  *slog.Logger
+	poked   chan struct{} // something may be due earlier
+
+	mu       sync.Mutex
+	identity *Identity
+	loaded   bool // whether the Keeper was asked
+	kept     keptRecord
+	bundle   *TrustBundle // of kept; nil: none
+	unkept   bool         // the Keeper has an older one
+	urgent   bool         // there is a reason not to wait for the schedule
+	failures int          // in a row
+	logged   string       // the last problem that was logged, to log it once
+	status   BundleStatus
+	attempt  time.Time     // the last one
+	atLeast  time.Duration // to the next one, as the service asked for
+	spacing  time.Duration // to the next one, whatever the reason for it
+}
+
+// keptRecord is what a Keeper keeps.
+type keptRecord struct {
+	TrustDomain string    `json:"trustDomain"`
+	URL         string    `json:"url"`
+	ETag        string    `json:"etag,omitempty"`
+	Accepted    time.Time `json:"accepted"`
+	Bundle      []byte    `json:"bundle"` // its exact bytes
+}
+
+// BundleStatus is what there is to know about a trust bundle, for people.
+type BundleStatus struct {
+	TrustDomain string    // "": there is no bundle
+	Anchors     int       // of the bundle
+	Sequence    uint64    // as the bundle says, 0: it does not
+	Accepted    time.Time // when it was fetched for the first time
+	Checked     time.Time // when the service confirmed it for the last time since the start
+	Next        time.Time // when it is asked for the next time, about
+	Err         error     // why the last attempt failed
+}
+
+// NewBundleSource makes a source; Run does its work.
+func NewBundleSource(o BundleOptions) *BundleSource {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.After == nil {
+		o.After = time.After
+	}
+	if o.Random == nil {
+		o.Random = rand.Float64
+	}
+	return &BundleSource{options: o, logger: o.Logger, poked: make(chan struct{}, 1)}
+}
+
+// Follow makes an identity use the bundles of this source from now on, at once
+// the last good one if it is of the identity's trust domain. To be called after
+// Load, and after each Reload, which may have changed the trust domain.
+func (s *BundleSource) Follow(i *Identity) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.identity = i
+	s.load()
+	if i.SetBundle(s.kept.TrustDomain, s.bundle) != nil { // there is none, or one of another trust domain
+		s.urgent, s.spacing = true, s.atLeast
+	}
+	s.poke()
+}
+
+// Refresh asks for the bundle earlier than it is due, because it may be
+// outdated: the WFM's certificate leads to none of its anchors. It does not
+// wait, and comes to nothing while the last attempt is only minutes ago or the
+// service has asked for silence.
+func (s *BundleSource) Refresh() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.urgent = true
+	s.poke()
+}
+
+// Status tells about the present bundle and the last attempt.
+func (s *BundleSource) Status() BundleStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+// Current is the last good bundle and its trust domain; nil if there is none.
+func (s *BundleSource) Current() (trustDomain string, bundle *TrustBundle) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.load()
+	return s.kept.TrustDomain, s.bundle
+}
+
+// Run fetches the bundle whenever it is due, until ctx is done. It waits for
+// an identity first: the trust domain is its own.
+func (s *BundleSource) Run(ctx context.Context) error {
+	var (
+		delay time.Duration
+		since = s.options.Now()
+		due   <-chan time.Time
+	)
+	wait := func(d time.Duration) {
+		delay, since = d, s.options.Now()
+		due = s.options.After(d)
+		s.mu.Lock()
+		s.status.Next = since.Add(d)
+		s.mu.Unlock()
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.poked:
+			if early, ok := s.early(); ok && (due == nil || early < left(delay, since, s.options.Now())) {
+				wait(early)
+			}
+			continue
+		case <-due:
+		}
+		next := s.refresh(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		wait(next)
+	}
+}
+
+// left is what is left of a delay. Clocks are set: it is never more than the
+// delay was.
+func left(delay time.Duration, since, now time.Time) time.Duration {
+	return min(max(delay-now.Sub(since), 0), delay)
+}
+
+// early tells when the next attempt may be made, if there is a reason for one
+// beside the schedule. The first after a start with a bundle is one: all devices
+// of a plant may have been switched on together.
+func (s *BundleSource) early() (time.Duration, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.identity == nil:
+		return 0, false
+	case s.urgent:
+		return left(s.spacing, s.attempt, s.options.Now()), true
+	case s.attempt.IsZero():
+		return time.Duration(s.options.Random() * float64(firstRefresh)), true
+	}
+	return 0, false
+}
+
+// refresh makes one attempt and tells when the next is due.
+func (s *BundleSource) refresh(ctx context.Context) time.Duration {
+	if s.options.Silence != nil {
+		if silence := s.options.Silence(); silence > 0 {
+			return silence
+		}
+	}
+	s.mu.Lock()
+	identity, known, domain := s.identity, Fetched{}, ""
+	if identity != nil {
+		domain = identity.TrustDomain()
+	}
+	if s.kept.TrustDomain == domain {
+		known = Fetched{Data: s.kept.Bundle, URL: s.kept.URL, ETag: s.kept.ETag}
+	}
+	s.urgent = false
+	s.mu.Unlock()
+
+	fetched, err := s.options.Service.Bundle(ctx, domain, known)
+	var bundle *TrustBundle
+	// What is unchanged is neither read nor written again.
+	if err == nil && (len(fetched.Data) == 0 || !bytes.Equal(fetched.Data, known.Data)) {
+		if bundle, err = ParseTrustBundle(fetched.Data); err != nil { // ID-19, ID-22
+			err = fmt.Errorf("cannot accept trust bundle: %w", err)
+		} else if err = identity.SetBundle(domain, bundle); err == nil {
+			s.accept(domain, fetched, bundle)
+		}
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.attempt = s.options.Now()
+	if s.status.Err = err; err != nil {
+		if ctx.Err() != nil {
+			return 0
+		}
+		s.failures++
+		wait, atLeast := NextRetry(s.failures, err)
+		s.atLeast, s.spacing = atLeast, max(atLeast, min(wait, leastRefresh))
+		s.logFailure(err)
+		return max(wait-time.Duration(s.options.Random()*float64(wait/2)), atLeast)
+	}
+	s.status.Checked = s.attempt
+	if s.failures = 0; s.logged != "" {
+		s.logger.Info("the trust bundle can be fetched again")
+		s.logged = ""
+	}
+	// A fleet spreads over time, to the earlier side: nothing defers a refresh.
+	wait := NextRefresh(s.bundle.RefreshHint, s.options.Interval)
+	s.atLeast, s.spacing = 0, leastRefresh
+	s.kept.ETag, s.kept.URL = fetched.ETag, fetched.URL
+	if s.unkept {
+		s.keep()
+	}
+	return wait - time.Duration(s.options.Random()*float64(wait/10))
+}
+
+// accept takes over a bundle that is in use already.
+func (s *BundleSource) accept(domain string, fetched Fetched, bundle *TrustBundle) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bundle != nil && s.kept.TrustDomain == domain && bundle.Sequence < s.bundle.Sequence { // A-17
+		s.logger.Warn("the trust bundle's sequence went back; it is accepted", "from", s.bundle.Sequence, "to", bundle.Sequence)
+	}
+	s.kept = keptRecord{domain, fetched.URL, fetched.ETag, s.options.Now().UTC().Truncate(time.Second), fetched.Data}
+	s.bundle, s.unkept = bundle, true
+	s.describe()
+	s.logger.Info("trust bundle accepted", "trustDomain", domain, "anchors", len(bundle.Anchors), "sequence", bundle.Sequence)
+}
+
+func (s *BundleSource) describe() {
+	s.status.TrustDomain, s.status.Accepted = s.kept.TrustDomain, s.kept.Accepted
+	s.status.Anchors, s.status.Sequence = len(s.bundle.Anchors), s.bundle.Sequence
+}
+
+// keep writes the record. Where that fails, the bundle is in use all the same
+// and written after a later refresh.
+func (s *BundleSource) keep() {
+	record, err := json.Marshal(s.kept)
+	if err == nil {
+		err = s.options.Keeper.Keep(record)
+	}
+	if err != nil {
+		s.logger.Warn("cannot keep trust bundle for the next start", "error", err)
+		return
+	}
+	s.unkept = false
+}
+
+// load takes over what was kept, once.
+func (s *BundleSource) load() {
+	if s.loaded {
+		return
+	}
+	record, err := s.options.Keeper.Kept()
+	if err != nil {
+		s.logger.Warn("cannot read the trust bundle that was kept", "error", err)
+		return // and try again
+	}
+	s.loaded = true
+	if record == nil || s.bundle != nil {
+		return
+	}
+	var kept keptRecord
+	if err := json.Unmarshal(record, &kept); err != nil {
+		s.logger.Warn("cannot use the trust bundle that was kept", "error", err)
+		return
+	}
+	bundle, err := ParseTrustBundle(kept.Bundle)
+	if err != nil {
+		s.logger.Warn("cannot use the trust bundle that was kept", "error", err)
+		return
+	}
+	s.kept, s.bundle = kept, bundle
+	s.describe()
+}
+
+// logFailure logs a problem once, until another one or success.
+func (s *BundleSource) logFailure(err error) {
+	if err.Error() == s.logged {
+		return
+	}
+	s.logged = err.Error()
+	var known *Error
+	if errors.As(err, &known) {
+		s.logger.Warn("cannot refresh trust bundle", "error", err, "mend", known.Mend())
+		return
+	}
+	s.logger.Warn("cannot refresh trust bundle", "error", err)
+}
+
+func (s *BundleSource) poke() {
+	select {
+	case s.poked <- struct{}{}:
+	default: // there is one already
+	}
+}

@@ -1,0 +1,285 @@
+package pace
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/policy"
+)
+
+const (
+	// shortest is the least interval between two polls.
+	shortest = time.Second
+	// soon is within which time a poll comes that nothing holds back: the first
+	// of a process, and one after something has changed for the better. Who
+	// stands beside the device need not wait longer.
+	soon = 10 * time.Second
+	// step is how long a decision that depends on the hour of the day is good for.
+	step = time.Minute
+	// firstFailure bounds the wait after the first failure; it doubles with each
+	// further one up to mostFailure, or the interval where that is longer.
+	firstFailure = time.Minute
+	mostFailure  = 5 * time.Minute
+	// spreading bounds over which time those spread that were held back together.
+	spreading = 5 * time.Minute
+	// rarely is how long a WFM is left alone that has ended the relationship.
+	rarely = time.Hour
+)
+
+// Moment is the present by both clocks.
+type Moment struct {
+	Wall time.Time     // what the system's clock shows; it may be wrong, and jump
+	Up   time.Duration // since some start; it only goes forward
+}
+
+// Random draws a duration from zero up to, and without, n, which is positive.
+type Random func(n time.Duration) time.Duration
+
+func (r Random) upTo(n time.Duration) time.Duration {
+	if n <= 0 {
+		return 0
+	}
+	return r(n)
+}
+
+// Rules are what the operator decides about calling the WFM.
+type Rules struct {
+	Interval time.Duration  // between two polls; at least a second (POL-04)
+	Windows  policy.Windows // when the desired state is asked for; none: at any time (POL-03)
+	Downtime policy.Windows // when nothing is sent at all; none: never (POL-01)
+}
+
+// Reason is what the next poll waits for.
+type Reason string
+
+// What a poll waits for.
+const (
+	Interval Reason = "interval" // nothing but its time
+	Backoff  Reason = "backoff"  // the last one failed
+	Refused  Reason = "refused"  // the WFM does not accept this device, or how it asks
+	Retired  Reason = "retired"  // the WFM ended the relationship with this device
+	Closed   Reason = "window"   // no window is open
+	Silent   Reason = "silence"  // the WFM asked not to be called
+	Downtime Reason = "downtime"
+)
+
+// Plan is what to do next.
+type Plan struct {
+	// Wait is how long to wait before asking for a plan again; 0: poll now.
+	Wait time.Duration
+	// Closed says that no window is open: the desired state is not to be asked
+	// for, and only what the device has to tell may be sent.
+	Closed bool
+	// Opens is when the next window opens; zero unless Closed.
+	Opens time.Time
+	// Next is when the desired state will probably be asked for next, and Reason
+	// what that waits for.
+	Next   time.Time
+	Reason Reason
+}
+
+// Polls plans the polls of one WFM. It belongs to one goroutine.
+type Polls struct {
+	rules  Rules
+	random Random
+
+	due      time.Duration // by Moment.Up
+	reason   Reason        // why not before
+	failures int           // in a row
+	fresh    bool          // no poll went well yet: this device may be in step with others
+	held     bool          // nothing could be sent when last looked
+	closed   bool          // no window was open when last looked
+}
+
+// NewPolls makes a plan for a process that starts now. Without an accepted
+// manifest the first poll comes at once: somebody may be commissioning the
+// device.
+func NewPolls(m Moment, r Rules, random Random, accepted bool) *Polls {
+	p := &Polls{rules: r.checked(), random: random, due: m.Up, reason: Interval, fresh: true}
+	if accepted {
+		p.due += random.upTo(p.soon())
+	}
+	return p
+}
+
+func (r Rules) checked() Rules {
+	r.Interval = max(r.Interval, shortest)
+	return r
+}
+
+// Configure replaces the rules. Whoever changed them wants to see what comes of
+// it: the next poll comes soon, also after failures.
+func (p *Polls) Configure(m Moment, r Rules) {
+	p.rules, p.reason = r.checked(), Interval
+	p.Wake(m)
+}
+
+// Wake says that something may have changed for the better, as the network or
+// a certificate: the next poll comes soon, unless the WFM ended the
+// relationship.
+func (p *Polls) Wake(m Moment) {
+	if p.reason == Retired {
+		return
+	}
+	p.failures, p.reason = 0, Interval
+	p.due = min(p.due, m.Up+p.random.upTo(p.soon()))
+}
+
+func (p *Polls) soon() time.Duration { return min(p.rules.Interval, soon) }
+
+// Done says how a poll ended; nil also where the WFM did its part and only what
+// it serves is not acceptable.
+func (p *Polls) Done(m Moment, err error) {
+	interval := p.rules.Interval
+	delay := p.interval()
+	reason, after, fixed := judge(err)
+	p.reason = reason
+	switch {
+	case reason == Interval:
+		p.failures = 0
+		p.fresh = false
+	case reason == Retired:
+		p.failures++
+		delay = max(interval, rarely) + p.random.upTo(rarely)
+	case reason == Refused:
+		p.failures++
+		most := p.bound(interval)
+		delay = max(delay, most/2+p.random.upTo(most/2))
+	case fixed:
+		p.failures++ // at the interval, or what the WFM named if that is longer
+	case after > 0:
+		p.failures++
+		after += p.random.upTo(p.bound(max(after, p.first())))
+	default:
+		p.failures++
+		delay = max(p.random.upTo(p.bound(p.first())), shortest)
+	}
+	if after > 0 {
+		// The later one of the two, and not in step with all who were told the
+		// same moment.
+		delay = max(delay, after+p.random.upTo(min(after/10, spreading)))
+	}
+	p.due = m.Up + delay
+}
+
+// Skip says that there was nothing to send when a poll was due while no window
+// was open.
+func (p *Polls) Skip(m Moment) {
+	delay := p.interval()
+	p.fresh = false
+	if p.reason == Retired {
+		delay = max(delay, rarely)
+	}
+	p.due = m.Up + delay
+}
+
+// interval is the time to the next poll where nothing went wrong.
+func (p *Polls) interval() time.Duration {
+	interval := p.rules.Interval
+	if p.fresh {
+		return max(p.random.upTo(interval), shortest)
+	}
+	return interval - p.random.upTo(interval/10)
+}
+
+// first bounds the wait after the first failure. It is no longer than the
+// interval, which the WFM was expected to bear.
+func (p *Polls) first() time.Duration { return min(p.rules.Interval, firstFailure) }
+
+// bound doubles first with each failure but the first, as far as it goes.
+func (p *Polls) bound(first time.Duration) time.Duration {
+	most := max(p.rules.Interval, mostFailure)
+	for range p.failures - 1 {
+		if first >= most {
+			break
+		}
+		first *= 2
+	}
+	return min(first, most)
+}
+
+// judge says what an error means for the next poll: what it waits for, how long
+// the WFM asked to wait, and whether that is all there is to wait. The type of a
+// problem decides before its status does (ERR-01, ERR-02).
+func judge(err error) (reason Reason, after time.Duration, fixed bool) {
+	if err == nil {
+		return Interval, 0, false
+	}
+	retryable, after := wfm.Retry(err)
+	var answered *wfm.Error
+	if !errors.As(err, &answered) {
+		return Backoff, after, false // no connection, or something of this device is amiss
+	}
+	problem := answered.Problem
+	if problem.Retired() {
+		return Retired, after, false
+	}
+	switch problem.Kind() {
+	case margo.ProblemNotAuthorized, margo.ProblemCertificateNotTrusted, margo.ProblemSignatureVerificationFailed,
+		margo.ProblemInvalidClient, margo.ProblemCannotGenerateResponse:
+		return Refused, after, false
+	}
+	switch {
+	case retryable && problem.Backoff != margo.BackoffNone:
+		return Backoff, after, problem.Backoff == margo.BackoffFixed // ERR-06
+	case retryable:
+		return Interval, after, false
+	}
+	switch answered.Status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotAcceptable:
+		return Refused, after, false
+	}
+	return Interval, after, false // this request is not repeated, polling goes on (ERR-05)
+}
+
+// Plan says what to do at m, given what holds every request back.
+func (p *Polls) Plan(m Moment, hold Hold) Plan {
+	if left := hold.Left(); left > 0 {
+		p.held = true
+		return Plan{Wait: min(left, step), Next: m.Wall.Add(max(left, p.due-m.Up)), Reason: hold.Reason()}
+	}
+	if p.held {
+		p.held = false
+		if p.due <= m.Up {
+			p.due = m.Up + p.random.upTo(min(p.rules.Interval, spreading))
+		}
+	}
+	left := max(p.due-m.Up, 0)
+	plan := Plan{Wait: left, Next: m.Wall.Add(left), Reason: p.reason}
+	if len(p.rules.Windows)+len(p.rules.Downtime) == 0 {
+		return plan
+	}
+	plan.Wait = min(left, step)
+	if len(p.rules.Windows) == 0 || p.rules.Windows.Contains(m.Wall) {
+		if p.closed {
+			p.closed = false
+			return p.opened(m)
+		}
+		return plan
+	}
+	p.closed = true
+	plan.Closed, plan.Reason = true, Closed
+	plan.Opens, plan.Next = time.Time{}, time.Time{}
+	if opens, ok := p.rules.Windows.Next(m.Wall); ok {
+		plan.Opens, plan.Next = opens, opens
+		plan.Wait = min(plan.Wait, max(opens.Sub(m.Wall), 0))
+	}
+	return plan
+}
+
+// opened plans the first poll in a window. It comes early in it, since the next
+// regular one may come after it; but not with that of everybody else.
+func (p *Polls) opened(m Moment) Plan {
+	spread := min(p.rules.Interval, spreading)
+	if end, closes := p.rules.Windows.End(m.Wall); closes {
+		spread = min(spread, end.Sub(m.Wall)/2)
+	}
+	if p.due > m.Up+spread && (p.reason == Interval || p.reason == Backoff) {
+		p.due = m.Up + p.random.upTo(spread)
+	}
+	left := max(p.due-m.Up, 0)
+	return Plan{Wait: min(left, step), Next: m.Wall.Add(left), Reason: p.reason}
+}

@@ -1,0 +1,287 @@
+package pace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/policy"
+)
+
+const (
+	// longest bounds what a WFM can ask for.
+	longest = 24 * time.Hour
+	// leastKept is the shortest silence that is kept over a restart; a shorter
+	// one passes meanwhile.
+	leastKept = 5 * time.Second
+	// unsaid is how long a WFM is left alone that cannot answer now and does not
+	// say for how long.
+	unsaid = 5 * time.Second
+	// mostStagger bounds for how long those that waited together spread.
+	mostStagger = time.Minute
+)
+
+// Record keeps the silence over a restart.
+type Record interface {
+	// Load returns what was kept last; nothing if that is nothing.
+	Load() ([]byte, error)
+	// Keep replaces what is kept; nil keeps nothing.
+	Keep(value []byte) error
+}
+
+// Hold is for how long nothing may be sent, and why.
+type Hold struct {
+	Silence  time.Duration // until the WFM may be called (ERR-04); 0: now
+	Downtime time.Duration // until downtime ends (POL-01); 0: there is none
+}
+
+// Left is for how long nothing may be sent; 0: something may.
+func (h Hold) Left() time.Duration { return max(h.Silence, h.Downtime) }
+
+// Reason is Downtime or Silent, whichever takes longer.
+func (h Hold) Reason() Reason {
+	if h.Downtime >= h.Silence {
+		return Downtime
+	}
+	return Silent
+}
+
+// SilenceOptions make a Silence. All are required but Record and Downtime.
+type SilenceOptions struct {
+	// WFM is who asks for silence, e.g. its URL. What another one asked for is
+	// not kept.
+	WFM      string
+	Downtime policy.Windows
+	Now      func() Moment
+	Random   Random
+	Record   Record
+	Logger   *slog.Logger
+}
+
+// Silence is what keeps every request from the WFM: its own wish, and the
+// downtime that the operator set. One is shared by all who call the WFM. It is
+// safe for concurrent use.
+//
+// A wish holds for what is left of it by a clock that cannot be set. Over a
+// restart only the system's clock can tell what is left: where it shows less
+// than when the wish was heard, all of it is; where it is past the end, nothing
+// is.
+type Silence struct {
+	now    func() Moment
+	random Random
+	record Record
+	logger *slog.Logger
+
+	mu       sync.Mutex
+	wfm      string
+	downtime policy.Windows
+	until    time.Duration // by Moment.Up
+	ends     time.Time     // of a silence from before the restart; zero: it is none
+	kept     bool          // there is something in the record
+	changed  chan struct{} // closed when how long to wait may have changed
+}
+
+// NewSilence makes a Silence, with what is left of the one before the restart.
+func NewSilence(o SilenceOptions) *Silence {
+	s := &Silence{
+		now: o.Now, random: o.Random, record: o.Record, logger: o.Logger,
+		wfm: o.WFM, downtime: o.Downtime, changed: make(chan struct{}),
+	}
+	if s.record == nil {
+		return s
+	}
+	value, err := s.record.Load()
+	if err != nil {
+		s.logger.Warn("cannot read whether the WFM asked not to be called", "error", err)
+		return s
+	}
+	s.kept = len(value) > 0
+	k, ok := parseKept(value)
+	if !ok || k.wfm != s.wfm {
+		return s
+	}
+	m := s.now()
+	from := k.from
+	if m.Wall.After(from) {
+		from = m.Wall
+	}
+	if left := k.until.Sub(from); left > 0 {
+		s.until, s.ends = m.Up+left, k.until
+	}
+	return s
+}
+
+// Configure replaces the downtime, and the WFM: what another one asked for does
+// not matter any more.
+func (s *Silence) Configure(wfm string, downtime policy.Windows) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if wfm != s.wfm {
+		s.wfm, s.until, s.ends = wfm, 0, time.Time{}
+	}
+	s.downtime = downtime
+	s.notify()
+}
+
+// notify wakes who waits. The caller holds mu.
+func (s *Silence) notify() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// Note takes note of how a call of the WFM ended. An answer that names a time
+// before which the WFM is not to be called again, or says that it cannot answer
+// now, holds for everybody.
+func (s *Silence) Note(err error) {
+	_, after := wfm.Retry(err)
+	var answered *wfm.Error
+	if after <= 0 && errors.As(err, &answered) &&
+		(answered.Status == http.StatusTooManyRequests || answered.Status == http.StatusServiceUnavailable) {
+		after = unsaid
+	}
+	after = min(after, longest)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.now()
+	switch {
+	case after > 0 && m.Up+after > s.until:
+		s.until, s.ends = m.Up+after, time.Time{}
+		s.notify()
+		if after >= leastKept {
+			s.keep(kept{m.Wall, m.Wall.Add(after), s.wfm}.bytes())
+		}
+	case err == nil && s.kept && s.silence(m) == 0:
+		s.keep(nil) // a clock that is set back would bring it to life
+	}
+}
+
+// keep replaces the record. The caller holds mu.
+func (s *Silence) keep(value []byte) {
+	if s.record == nil {
+		return
+	}
+	if err := s.record.Keep(value); err != nil {
+		s.logger.Warn("cannot keep over a restart that the WFM asked not to be called", "error", err)
+		return
+	}
+	s.kept = len(value) > 0
+}
+
+// Hold says for how long nothing may be sent from now on.
+func (s *Silence) Hold() Hold {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hold(s.now())
+}
+
+func (s *Silence) hold(m Moment) Hold {
+	h := Hold{Silence: s.silence(m)}
+	if len(s.downtime) > 0 && s.downtime.Contains(m.Wall) {
+		h.Downtime = longest // it may never end
+		if end, ends := s.downtime.End(m.Wall); ends {
+			h.Downtime = end.Sub(m.Wall)
+		}
+	}
+	return h
+}
+
+// silence is how much of the WFM's wish is left. The caller holds mu.
+func (s *Silence) silence(m Moment) time.Duration {
+	if !s.ends.IsZero() && !m.Wall.Before(s.ends) {
+		s.until, s.ends = 0, time.Time{}
+	}
+	return max(s.until-m.Up, 0)
+}
+
+// Until is when something may be sent again; zero when that is now.
+func (s *Silence) Until() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.now()
+	if left := s.hold(m).Left(); left > 0 {
+		return m.Wall.Add(left)
+	}
+	return time.Time{}
+}
+
+// Wait returns when something may be sent: at once where nothing is in the way,
+// and otherwise not in step with everybody else who waited. The error is ctx's.
+func (s *Silence) Wait(ctx context.Context) error {
+	began := s.now().Up
+	waited, err := s.pass(ctx)
+	if err != nil || !waited {
+		return err
+	}
+	stagger := s.random.upTo(min((s.now().Up-began)/2, mostStagger))
+	if err := sleep(ctx, stagger, nil); err != nil {
+		return err
+	}
+	_, err = s.pass(ctx) // somebody else may have been answered meanwhile
+	return err
+}
+
+// pass waits until nothing is in the way, and says whether anything was.
+func (s *Silence) pass(ctx context.Context) (waited bool, err error) {
+	for {
+		s.mu.Lock()
+		left, changed := s.hold(s.now()).Left(), s.changed
+		s.mu.Unlock()
+		if left == 0 {
+			return waited, ctx.Err()
+		}
+		if err := sleep(ctx, min(left, step), changed); err != nil {
+			return true, err
+		}
+		waited = true
+	}
+}
+
+// sleep returns after d, or when changed is closed. The error is ctx's.
+func sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+	case <-changed:
+	}
+	return nil
+}
+
+// kept is what is written down of a silence: who asked for it, and from when
+// until when by the system's clock.
+type kept struct {
+	from, until time.Time
+	wfm         string
+}
+
+func (k kept) bytes() []byte {
+	until := k.until.Add(time.Second - 1) // whole seconds, and none too few
+	return fmt.Appendf(nil, "%d %d %s", k.from.Unix(), until.Unix(), k.wfm)
+}
+
+// parseKept reads what was written down, no longer than a WFM can ask for.
+func parseKept(value []byte) (k kept, ok bool) {
+	from, rest, _ := strings.Cut(string(value), " ")
+	until, name, ok := strings.Cut(rest, " ")
+	first, firstErr := strconv.ParseInt(from, 10, 64)
+	last, lastErr := strconv.ParseInt(until, 10, 64)
+	const horizon = 1 << 40 // seconds; what is beyond was never written by a sane clock
+	if !ok || firstErr != nil || lastErr != nil || first < -horizon || first > horizon || last < first || last > horizon {
+		return kept{}, false
+	}
+	k = kept{time.Unix(first, 0), time.Unix(last, 0), name}
+	if end := k.from.Add(longest + 2*time.Second); k.until.After(end) {
+		k.until = end
+	}
+	return k, true
+}

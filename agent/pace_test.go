@@ -1,0 +1,399 @@
+package agent_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/policy"
+)
+
+// In a bubble of synctest every test begins on Saturday, 1 January 2000, at
+// midnight UTC, and time passes only while everybody waits for it.
+
+// simulated runs a test of a site on simulated time.
+func simulated(t *testing.T, prepare func(*site), test func(t *testing.T, s *site)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		test(t, newSite(t, func(s *site) {
+			s.poll.Interval = time.Minute
+			prepare(s)
+		}))
+	})
+}
+
+func windows(t *testing.T, texts ...string) policy.Windows {
+	t.Helper()
+	ws, err := policy.ParseWindows(texts, time.UTC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ws
+}
+
+// during returns which calls came within the next time, and when, since then.
+func (s *site) during(d time.Duration) (calls []string, times []time.Duration) {
+	s.t.Helper()
+	synctest.Wait()
+	began, before := time.Now(), s.wfm.asked()
+	time.Sleep(d)
+	synctest.Wait()
+	s.wfm.mu.Lock()
+	defer s.wfm.mu.Unlock()
+	for _, at := range s.wfm.times[before:] {
+		times = append(times, at.Sub(began))
+	}
+	return slices.Clone(s.wfm.log[before:]), times
+}
+
+// count is how often there is a call among calls.
+func count(calls []string, call string) (n int) {
+	for _, c := range calls {
+		if c == call {
+			n++
+		}
+	}
+	return n
+}
+
+// status is what the agent tells about the WFM.
+func (s *site) status() control.WFMStatus {
+	s.t.Helper()
+	st, err := s.agent.Status(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return st.WFM
+}
+
+// failAll lets every call fail, or with nil succeed again.
+func (f *fakeWFM) failAll(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.failures)
+	for _, call := range []string{"capabilities", "manifest", "documents", "status"} {
+		if err != nil {
+			f.failures[call] = err
+		}
+	}
+}
+
+// journal is a log that a test reads.
+type journal struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.b.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.b.String()
+}
+
+var errOffline = errors.New("connect: network is unreachable")
+
+// unavailable is a WFM that asks not to be called for a while.
+func unavailable(after time.Duration) error {
+	return &wfm.Error{Op: "get state manifest", Status: 503, RetryAfter: after, Problem: margo.ParseProblem("", 503, nil)}
+}
+
+// The device asks, at the rate that it is told.
+func TestDS01TheDeviceAsksAtItsRate(t *testing.T) {
+	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+		calls, _ := s.during(time.Hour)
+		if n := count(calls, "manifest"); n < 59 || n > 68 {
+			t.Errorf("%d polls within an hour", n)
+		}
+		if st := s.status(); st.Waiting != "interval" || st.NextPoll == nil || time.Until(*st.NextPoll) > time.Minute {
+			t.Errorf("status is %+v", st)
+		}
+	})
+}
+
+// Nobody has to tell the device that there is something new: it asks, and what
+// comes of it is told by the device as well.
+func TestPOL13TheDeviceCalls(t *testing.T) {
+	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+		s.wfm.publish(1, map[string]string{first: document(first, "1.0.0")})
+		s.heardWithin(2*time.Minute, first, "pending@1", "installing@1", "installed@1")
+	})
+}
+
+// A process that finds an accepted manifest does not ask at once, as the rest of
+// the plant that just got power again would; a new device does.
+func TestDS01TheFirstPollIsSpread(t *testing.T) {
+	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+		began := time.Now()
+		synctest.Wait()
+		if calls := s.wfm.calls(); !slices.Contains(calls, "manifest") || time.Since(began) > 0 {
+			t.Errorf("a new device called %v", calls)
+		}
+		s.installed()
+		s.stop()
+		var waits []time.Duration
+		for range 8 {
+			began := time.Now()
+			before := s.wfm.asked()
+			s.start()
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			s.stop()
+			s.wfm.mu.Lock()
+			if len(s.wfm.times) == before {
+				t.Fatal("no poll within 10 seconds")
+			}
+			waits = append(waits, s.wfm.times[before].Sub(began))
+			s.wfm.mu.Unlock()
+		}
+		slices.Sort(waits)
+		if len(slices.Compact(waits)) < 4 {
+			t.Errorf("first polls after %v", waits)
+		}
+	})
+}
+
+// What the WFM answers to one request holds for all of them: the poller's, the
+// reporter's, those by hand, and those after a restart.
+func TestERR04SilenceHoldsForEverybody(t *testing.T) {
+	for call, heard := range map[string][]string{
+		"manifest": {"pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2"},
+		"status":   {"pending@1", "installing@1", "installed@1", "installed@2"}, // the rest piled up
+	} {
+		t.Run("ERR-04 asked of "+call, func(t *testing.T) {
+			simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+				s.installed()
+				s.quiet()
+				s.wfm.fail(call, unavailable(time.Hour))
+				s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
+				for s.status().SilentUntil == nil {
+					time.Sleep(time.Second)
+				}
+				if s.wfm.calls()[s.wfm.asked()-1] != call {
+					t.Fatalf("calls were %v", s.wfm.calls())
+				}
+				s.wfm.fail("", nil)
+				silent := *s.status().SilentUntil
+				if st := s.status(); st.Waiting != "silence" || st.NextPoll.Before(silent) {
+					t.Errorf("status is %+v", st)
+				}
+				s.runtime.poke()
+				s.agent.Wake()
+				if err := s.agent.Sync(t.Context()); !errors.Is(err, control.ErrConflict) {
+					t.Errorf("sync: %v", err)
+				}
+				s.stop()
+				time.Sleep(20 * time.Minute)
+				s.start()
+				s.agent.Configure(s.settings())
+				calls, _ := s.during(time.Until(silent) - time.Second)
+				if len(calls) > 0 {
+					t.Errorf("during the silence there were %v", calls)
+				}
+				s.heardWithin(5*time.Minute, first, heard...)
+				if over := time.Since(silent); over > 3*time.Minute {
+					t.Errorf("it went on %v after the silence", over)
+				}
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if value, set, err := s.store.Setting("silence"); set || err != nil {
+					t.Errorf("the record is still %q, %v", value, err)
+				}
+			})
+		})
+	}
+}
+
+// In downtime nothing is sent, by anybody, and nothing is said about it.
+func TestPOL01NothingIsSentInDowntime(t *testing.T) {
+	simulated(t, func(s *site) { s.poll.Downtime = windows(t, "02:00-06:00") }, func(t *testing.T, s *site) {
+		s.installed()
+		s.gate.close(true)
+		s.publish(2, map[string]string{first: document(first, "2.0.0")})
+		time.Sleep(2*time.Hour - time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)))
+		s.gate.close(false) // there will be something to report
+		s.runtime.poke()
+		calls, _ := s.during(4*time.Hour - time.Second)
+		if len(calls) > 0 {
+			t.Errorf("in downtime there were %v", calls)
+		}
+		s.runtime.await(t, first+"-main 2.0.0")
+		if err := s.agent.Sync(t.Context()); !errors.Is(err, control.ErrConflict) || !strings.Contains(err.Error(), "downtime") {
+			t.Errorf("sync: %v", err)
+		}
+		st := s.status()
+		if st.Waiting != "downtime" || st.DowntimeUntil == nil || st.DowntimeUntil.Hour() != 6 || st.NextPoll.Before(*st.DowntimeUntil) {
+			t.Errorf("status is %+v", st)
+		}
+		calls, times := s.during(6 * time.Minute)
+		if count(calls, "manifest") == 0 || count(calls, "status") == 0 {
+			t.Errorf("after downtime there were %v at %v", calls, times)
+		}
+	})
+}
+
+// An error that comes in downtime, of a request that was under way, is neither
+// told nor counted.
+func TestPOL02ErrorsInDowntimeAreIgnored(t *testing.T) {
+	var log journal
+	simulated(t, func(s *site) {
+		s.logger = slog.New(slog.NewTextHandler(&log, nil))
+		s.poll.Downtime = windows(t, "02:00-06:00")
+	}, func(t *testing.T, s *site) {
+		s.installed()
+		time.Sleep(2*time.Hour - 2*time.Minute - time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)))
+		began, release := s.wfm.hold("manifest")
+		<-began
+		time.Sleep(10 * time.Minute)
+		s.wfm.failAll(errOffline)
+		before := s.status()
+		release()
+		synctest.Wait()
+		if st := s.status(); !st.Reachable || st.LastError != "" || !st.LastPoll.Equal(*before.LastPoll) {
+			t.Errorf("status is %+v", st)
+		}
+		if strings.Contains(log.String(), "unreachable") {
+			t.Errorf("the log says %s", &log)
+		}
+		time.Sleep(4 * time.Hour) // and after downtime it is a failure
+		synctest.Wait()
+		if st := s.status(); st.Reachable || st.Waiting != "backoff" || strings.Count(log.String(), "unreachable") != 1 {
+			t.Errorf("after downtime the status is %+v and the log %s", st, &log)
+		}
+	})
+}
+
+// The desired state is asked for in windows only; reports and capabilities go
+// out at any time, and so does what a person asks for.
+func TestPOL03PollsKeepToTheirWindows(t *testing.T) {
+	simulated(t, func(s *site) { s.poll.Windows = windows(t, "12:00-13:00") }, func(t *testing.T, s *site) {
+		if calls := s.wfm.calls(); count(calls, "manifest") > 0 {
+			t.Fatalf("calls were %v", calls)
+		}
+		s.publish(1, map[string]string{first: document(first, "1.0.0")}) // by hand
+		s.heard(first, "pending@1", "installing@1", "installed@1")
+		s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
+
+		s.poll.Interval = 2 * time.Minute
+		set := s.settings()
+		set.Device.Vendor = "another"
+		s.agent.Configure(set)
+		calls, _ := s.during(12*time.Hour - time.Minute)
+		if count(calls, "manifest") > 0 || count(calls, "capabilities") != 1 {
+			t.Errorf("while no window was open there were %v", calls)
+		}
+		if st := s.status(); st.Waiting != "window" || st.ClosedUntil == nil || st.ClosedUntil.Hour() != 12 || !st.NextPoll.Equal(*st.ClosedUntil) {
+			t.Errorf("status is %+v", st)
+		}
+		calls, _ = s.during(time.Hour)
+		if n := count(calls, "manifest"); n < 27 || n > 36 {
+			t.Errorf("%d polls in a window of an hour", n)
+		}
+		s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
+		if calls, _ = s.during(20 * time.Hour); count(calls, "manifest") > 2 {
+			t.Errorf("after the window there were %d polls", count(calls, "manifest"))
+		}
+	})
+}
+
+// Whatever happens while the WFM is out of reach for weeks is told in its order
+// when it is back, soon, and what runs runs on.
+func TestPOL05ExtendedDisconnection(t *testing.T) {
+	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+		s.installed()
+		s.quiet()
+		s.wfm.failAll(errOffline)
+		calls, times := s.during(14 * 24 * time.Hour)
+		if n := count(calls, "manifest"); n < 14*24*60/5 || n > 14*24*60 {
+			t.Errorf("%d polls in two weeks", n)
+		}
+		for i := 1; i < len(times); i++ {
+			if gap := times[i] - times[i-1]; gap > 5*time.Minute {
+				t.Fatalf("no attempt for %v", gap)
+			}
+		}
+		s.stop()
+		s.start()
+		s.runtime.await(t, first+"-main 1.0.0")
+		time.Sleep(time.Hour)
+		s.wfm.failAll(nil)
+		s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
+		back := time.Now()
+		s.heardWithin(6*time.Minute, first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
+		if took := time.Since(back); took > 6*time.Minute {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// Settings take effect while the agent runs, without touching what runs.
+func TestSettingsChangeWhileTheAgentRuns(t *testing.T) {
+	simulated(t, func(s *site) { s.poll.Interval = time.Hour }, func(t *testing.T, s *site) {
+		s.installed()
+		s.quiet()
+		s.gate.close(true)
+		s.publish(2, map[string]string{first: document(first, "2.0.0")})
+		s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1")
+		applied := s.runtime.count("apply 1.0.0")
+
+		s.gate, s.poll.Interval = &fakeGate{}, time.Minute // an open one
+		set := s.settings()
+		set.Device.ModelNumber, set.URL = "another", "https://other.example"
+		s.agent.Configure(set)
+		s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
+		calls, _ := s.during(time.Hour)
+		if n := count(calls, "manifest"); n < 55 || n > 70 {
+			t.Errorf("%d polls within an hour", n)
+		}
+		all := s.wfm.calls()
+		if n := count(all, "capabilities"); n != 2 {
+			t.Errorf("capabilities were reported %d times, want again after the change", n)
+		}
+		if st := s.status(); st.URL != "https://other.example" {
+			t.Errorf("status is %+v", st)
+		}
+		if n := s.runtime.count("apply 1.0.0") - applied; n != 0 {
+			t.Errorf("the former revision was applied %d times", n)
+		}
+	})
+}
+
+// A WFM that ended the relationship is left alone until somebody acts.
+func TestERR01ARetiredRelationshipIsLeftAlone(t *testing.T) {
+	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+		s.installed()
+		s.quiet()
+		s.wfm.failAll(&wfm.Error{Op: "get state manifest", Status: 403, Problem: margo.ParseProblem(margo.ProblemMediaType, 403,
+			[]byte(`{"type":"https://docs.margo.org/specification/problem-types#wfm-client-relationship-retired","title":"x"}`))})
+		if err := s.agent.Sync(t.Context()); err == nil {
+			t.Fatal("sync succeeded")
+		}
+		calls, _ := s.during(24 * time.Hour)
+		if n := count(calls, "manifest"); n < 12 || n > 24 {
+			t.Errorf("%d polls in a day", n)
+		}
+		if st := s.status(); st.Waiting != "retired" {
+			t.Errorf("status is %+v", st)
+		}
+		s.wfm.failAll(nil)
+		s.agent.Configure(s.settings())
+		if calls, _ = s.during(10 * time.Second); count(calls, "manifest") != 1 {
+			t.Errorf("after the configuration changed there were %v", calls)
+		}
+		s.runtime.await(t, first+"-main 1.0.0")
+	})
+}

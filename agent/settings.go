@@ -1,0 +1,58 @@
+package agent
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/margolite/margolite/agent/pace"
+	"github.com/margolite/margolite/store"
+)
+
+// Settings are what may change while an Agent runs. All are required but the
+// URL and the windows.
+type Settings struct {
+	Device Device
+	URL    string        // of the WFM: for people, and to tell one WFM from another
+	Poll   pace.Rules    // when to call the WFM
+	Settle time.Duration // for how long a service must run to count as installed
+	Gate   Gate
+}
+
+// settings are the present Settings. They are replaced as a whole: who reads
+// them once has one version of them.
+type settings struct{ atomic.Pointer[Settings] }
+
+// Configure replaces the settings. What runs is not touched and no work is cut
+// off: it goes on with the settings that it read. The WFM is asked soon,
+// and changes that wait for the gate ask it again. What the WFM asked for holds
+// on, unless it is another WFM now.
+func (a *Agent) Configure(s Settings) {
+	a.settings.Store(&s)
+	a.Projects.settle.Store(int64(shortSettle(s.Settle)))
+	a.silence.Configure(s.URL, s.Poll.Downtime)
+	poke(a.poller.configured)
+	a.reconciler.look()
+}
+
+// Wake says that something which may have kept the WFM out of reach has changed,
+// as the network or a certificate: it is asked soon. What the WFM asked for holds
+// on.
+func (a *Agent) Wake() { poke(a.poller.woken) }
+
+// Silence is what holds back every request to the WFM, for others who call it.
+func (a *Agent) Silence() *pace.Silence { return a.silence }
+
+// silenceSetting names the record of how long the WFM is not to be called.
+const silenceSetting = "silence"
+
+// silenceRecord keeps a pace.Silence in the store.
+type silenceRecord struct{ store *store.Store }
+
+func (r silenceRecord) Load() ([]byte, error) {
+	value, _, err := r.store.Setting(silenceSetting)
+	return value, err
+}
+
+func (r silenceRecord) Keep(value []byte) error {
+	return r.store.Commit("silence", store.Change{Settings: map[string][]byte{silenceSetting: value}})
+}

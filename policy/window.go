@@ -1,0 +1,383 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// maxWindows is how many windows there may be in one list.
+	maxWindows = 64
+	// maxWindowText bounds the text of one, in bytes.
+	maxWindowText = 128
+	// farthest is how far ahead windows are looked for, in days: every window
+	// opens once a week, also in the week in which a zone leaves out a day.
+	farthest = 9
+)
+
+// dayNames are the days as windows name them, in the order of ranges.
+var dayNames = [7]string{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"}
+
+const (
+	everyDay  = 1<<7 - 1
+	wholeDay  = 24 * 60 // minutes
+	zoneReach = 26 * time.Hour
+)
+
+// Window is a time of day on some days of the week, by the clock on the wall of
+// one time zone. It belongs to the days on which it opens: "Fri 22:00-04:00"
+// closes on Saturday.
+//
+// The clock on the wall decides also where it is changed. In the hour that
+// comes twice a window of that hour is open twice. A window in the hour that
+// is left out would not be open at all: it opens when the clock has been
+// changed, for as long as it would have been open. The zero Window is never
+// open.
+type Window struct {
+	days       uint8 // a bit for each of dayNames
+	start, end int   // minutes since midnight; an end that is not later is on the next day
+	zone       *time.Location
+	named      bool // the zone is part of the text
+}
+
+// Windows is a list of windows, open while any of them is. An empty list is
+// never open; what that means is up to who asks.
+type Windows []Window
+
+// ParseWindow reads a window: days, hours, and the zone of the hours, of which
+// only the hours have to be there:
+//
+//	22:00-04:00                     every day
+//	Mon-Fri 22:00-04:00             from Monday evening to Saturday morning
+//	Sat,Sun 00:00-24:00             the weekend
+//	Sun 02:00-05:00 Europe/Berlin   a zone of the system's database, or UTC
+//
+// Hours without a zone are those of local; nil is UTC. The error names the part
+// that is wrong.
+func ParseWindow(text string, local *time.Location) (Window, error) {
+	return parseWindow(text, local, time.LoadLocation)
+}
+
+// ParseWindows reads a list of windows.
+func ParseWindows(texts []string, local *time.Location) (Windows, error) {
+	if len(texts) > maxWindows {
+		return nil, fmt.Errorf("cannot use %d windows: no more than %d are possible", len(texts), maxWindows)
+	}
+	var all Windows
+	for _, text := range texts {
+		w, err := ParseWindow(text, local)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, w)
+	}
+	return all, nil
+}
+
+// zones finds a time zone by its name.
+type zones func(name string) (*time.Location, error)
+
+func parseWindow(text string, local *time.Location, find zones) (Window, error) {
+	if len(text) > maxWindowText {
+		return Window{}, fmt.Errorf("cannot use window %.20q...: it is longer than %d bytes", text, maxWindowText)
+	}
+	w, err := readWindow(text, local, find)
+	if err != nil {
+		return Window{}, fmt.Errorf("cannot use window %q: %w", text, err)
+	}
+	return w, nil
+}
+
+func readWindow(text string, local *time.Location, find zones) (w Window, err error) {
+	// Lists and ranges may be written with spaces.
+	text = strings.Join(strings.Fields(text), " ")
+	text = strings.NewReplacer(" - ", "-", " -", "-", "- ", "-", " , ", ",", " ,", ",", ", ", ",").Replace(text)
+	parts := strings.Fields(text)
+	hours := slices.IndexFunc(parts, func(p string) bool { return strings.Contains(p, ":") })
+	switch {
+	case hours < 0:
+		return w, errors.New("it has no hours, as 22:00-04:00")
+	case hours > 1:
+		return w, fmt.Errorf("%q before the hours is not one list of days, as Mon-Wed,Fri", strings.Join(parts[:hours], " "))
+	case len(parts) > hours+2:
+		return w, fmt.Errorf("%q after the hours is not one time zone", strings.Join(parts[hours+1:], " "))
+	}
+	w.days = everyDay
+	if hours == 1 {
+		if w.days, err = parseDays(parts[0]); err != nil {
+			return w, err
+		}
+	}
+	if w.start, w.end, err = parseHours(parts[hours]); err != nil {
+		return w, err
+	}
+	w.zone = local
+	if local == nil {
+		w.zone = time.UTC
+	}
+	if len(parts) > hours+1 {
+		w.named = true
+		w.zone, err = findZone(parts[hours+1], find)
+	}
+	return w, err
+}
+
+func parseDays(text string) (days uint8, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		first, err := parseDay(from)
+		if err != nil {
+			return 0, err
+		}
+		last := first
+		if isRange {
+			if last, err = parseDay(to); err != nil {
+				return 0, err
+			}
+		}
+		for d := first; ; d = (d + 1) % 7 { // Sat-Mon goes over the end of the week
+			days |= 1 << d
+			if d == last {
+				break
+			}
+		}
+	}
+	return days, nil
+}
+
+func parseDay(text string) (int, error) {
+	for i, name := range dayNames {
+		if strings.EqualFold(text, name) {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("day %q is none of %s", text, strings.Join(dayNames[:], ", "))
+}
+
+func parseHours(text string) (start, end int, err error) {
+	from, to, ok := strings.Cut(text, "-")
+	if !ok {
+		return 0, 0, fmt.Errorf("hours %q have no end, as 22:00-04:00", text)
+	}
+	if start, err = parseTime(from); err != nil {
+		return 0, 0, err
+	}
+	if end, err = parseTime(to); err != nil {
+		return 0, 0, err
+	}
+	switch {
+	case start == wholeDay:
+		return 0, 0, fmt.Errorf("time %q can only be an end; the day begins at 00:00", from)
+	case start == end:
+		return 0, 0, fmt.Errorf("hours %q end when they begin; the whole day is 00:00-24:00", text)
+	}
+	return start, end, nil
+}
+
+// parseTime reads a time of day, in minutes since midnight.
+func parseTime(text string) (int, error) {
+	hour, minute, ok := strings.Cut(text, ":")
+	h, okHour := parseNumber(hour, 24)
+	m, okMinute := parseNumber(minute, 59)
+	if !ok || !okHour || !okMinute || len(minute) != 2 || h == 24 && m > 0 {
+		return 0, fmt.Errorf("time %q is none from 00:00 to 24:00", text)
+	}
+	return h*60 + m, nil
+}
+
+// parseNumber reads one or two digits.
+func parseNumber(text string, most int) (n int, ok bool) {
+	if len(text) < 1 || len(text) > 2 || strings.Trim(text, "0123456789") != "" {
+		return 0, false
+	}
+	for _, digit := range text {
+		n = n*10 + int(digit-'0')
+	}
+	return n, n <= most
+}
+
+// findZone looks a zone up in the system's database, which a small device may
+// lack; UTC is always known.
+func findZone(name string, find zones) (*time.Location, error) {
+	if name == "Local" {
+		return nil, errors.New(`time zone "Local" has no place here: hours without a zone are local`)
+	}
+	zone, err := find(name)
+	if err == nil {
+		return zone, nil
+	}
+	if _, missing := find("Etc/UTC"); missing != nil {
+		return nil, fmt.Errorf("time zone %q cannot be looked up: this system has no time zone database (often a package named tzdata); without it use UTC, or hours without a zone", name)
+	}
+	return nil, fmt.Errorf("time zone %q is not in this system's time zone database", name)
+}
+
+// String writes the window as ParseWindow reads it.
+func (w Window) String() string {
+	if w.days == 0 {
+		return "never"
+	}
+	var b strings.Builder
+	if w.days != everyDay {
+		b.WriteString(w.dayText())
+		b.WriteByte(' ')
+	}
+	fmt.Fprintf(&b, "%02d:%02d-%02d:%02d", w.start/60, w.start%60, w.end/60, w.end%60)
+	if w.named {
+		b.WriteByte(' ')
+		b.WriteString(w.zone.String())
+	}
+	return b.String()
+}
+
+// dayText writes three days in a row and more as a range.
+func (w Window) dayText() string {
+	var parts []string
+	for d := 0; d < 7; d++ {
+		if w.days&(1<<d) == 0 {
+			continue
+		}
+		last := d
+		for last < 6 && w.days&(1<<(last+1)) != 0 {
+			last++
+		}
+		if last < d+2 {
+			parts = append(parts, dayNames[d])
+			continue
+		}
+		parts = append(parts, dayNames[d]+"-"+dayNames[last])
+		d = last
+	}
+	return strings.Join(parts, ",")
+}
+
+// String writes the windows one after the other.
+func (ws Windows) String() string {
+	texts := make([]string, len(ws))
+	for i, w := range ws {
+		texts[i] = w.String()
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Contains says whether a window is open at t.
+func (ws Windows) Contains(t time.Time) bool {
+	_, open := ws.at(t, 1)
+	return open
+}
+
+// Next is when a window opens next: t itself while one is open. It is false
+// when none ever will.
+func (ws Windows) Next(t time.Time) (time.Time, bool) {
+	for _, s := range ws.spans(t, farthest) {
+		if t.Before(s.start) {
+			return s.start, true
+		}
+		if t.Before(s.end) {
+			return t, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// End is when the window that is open at t closes, or the last of several that
+// follow each other without a gap. It is false when none is open, and when it
+// never closes.
+func (ws Windows) End(t time.Time) (time.Time, bool) {
+	s, open := ws.at(t, farthest)
+	if !open || s.end.Sub(t) > (farthest-1)*24*time.Hour {
+		return time.Time{}, false
+	}
+	return s.end, true
+}
+
+// at is the time around t for which a window is open, as far as so many days
+// ahead tell.
+func (ws Windows) at(t time.Time, days int) (span, bool) {
+	for _, s := range ws.spans(t, days) {
+		if !t.Before(s.start) && t.Before(s.end) {
+			return s, true
+		}
+	}
+	return span{}, false
+}
+
+// span is a time from start until just before end.
+type span struct{ start, end time.Time }
+
+// spans are the times around t, and for so many days ahead, for which a window
+// is open: in order, none touching the next.
+func (ws Windows) spans(t time.Time, days int) []span {
+	var all []span
+	for _, w := range ws {
+		if w.days == 0 {
+			continue
+		}
+		year, month, day := t.In(w.zone).Date()
+		for d := -2; d <= days; d++ { // one may last over midnight, and a little longer where the clock is changed
+			date := time.Date(year, month, day+d, 0, 0, 0, 0, time.UTC)
+			if w.days&(1<<((int(date.Weekday())+6)%7)) != 0 {
+				all = w.openings(all, date)
+			}
+		}
+	}
+	for i := range all { // they are few, and those of one window in order
+		for j := i; j > 0 && all[j].start.Before(all[j-1].start); j-- {
+			all[j], all[j-1] = all[j-1], all[j]
+		}
+	}
+	merged := all[:0]
+	for _, s := range all {
+		if n := len(merged); n > 0 && !s.start.After(merged[n-1].end) {
+			if s.end.After(merged[n-1].end) {
+				merged[n-1].end = s.end
+			}
+			continue
+		}
+		merged = append(merged, s)
+	}
+	return merged
+}
+
+// openings appends for which times the window of one date is open. The date,
+// and start and end with it, are what a clock on the wall shows, kept as if
+// that were UTC.
+func (w Window) openings(all []span, date time.Time) []span {
+	start, end := date.Add(time.Duration(w.start)*time.Minute), date.Add(time.Duration(w.end)*time.Minute)
+	if w.end <= w.start {
+		end = end.Add(24 * time.Hour)
+	}
+	found := false
+	// One stretch of time after the other in which the clock is not changed.
+	for at := start.Add(-zoneReach).In(w.zone); at.Before(end.Add(zoneReach)); {
+		begins, ends := at.ZoneBounds()
+		offset := offsetOf(at)
+		s := span{start.Add(-offset), end.Add(-offset)}
+		if !begins.IsZero() && s.start.Before(begins) {
+			s.start = begins
+		}
+		if !ends.IsZero() && s.end.After(ends) {
+			s.end = ends
+		}
+		if s.start.Before(s.end) {
+			all, found = append(all, s), true
+		}
+		if ends.IsZero() || !ends.After(at) {
+			break
+		}
+		at = ends
+		if leftOut := !start.Add(-offset).Before(ends) && !end.Add(-offsetOf(ends)).After(ends); leftOut && !found {
+			return append(all, span{ends, ends.Add(end.Sub(start))})
+		}
+	}
+	return all
+}
+
+// offsetOf is by how much the clock on the wall is ahead of UTC.
+func offsetOf(t time.Time) time.Duration {
+	_, seconds := t.Zone()
+	return time.Duration(seconds) * time.Second
+}
