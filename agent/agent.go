@@ -120,10 +120,10 @@ func New(o Options) *Agent {
 	a.reporter = newReporter(o, a.silence, a.hub)
 	a.ledger = &ledger{
 		store: o.Store, runtime: o.Runtime, settings: a.settings, now: o.Now,
-		hub: a.hub, logger: o.Logger, reported: a.reporter.poke,
+		hub: a.hub, logger: o.Logger, reported: a.reporter.poke, deaf: a.reporter.deaf,
 	}
 	a.reconciler = newReconciler(o, a.settings, a.ledger, a.hub, &a.Projects.staging)
-	a.poller = newPoller(o, a.settings, a.silence, a.ledger, a.hub, a.reconciler.changed, a.reporter.poke)
+	a.poller = newPoller(o, a.settings, a.silence, a.ledger, a.hub, a.reconciler.changed, a.reporter.reached)
 	return a
 }
 

@@ -166,7 +166,7 @@ spec:
 	return b.String() + strings.Join(more, "\n")
 }
 
-func TestInstallUpdateRemoveAreReportedInOrder(t *testing.T) {
+func TestST01InstallUpdateRemoveAreReportedInOrder(t *testing.T) {
 	s := newSite(t)
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})
 	s.heard(first, "pending@1", "installing@1", "installed@1")
@@ -189,32 +189,36 @@ func TestDS06ManifestsAreRefused(t *testing.T) {
 	s.heard(first, "pending@5", "installing@5", "installed@5")
 	s.quiet()
 	for name, wrong := range map[string]func(){
-		"lower version":                   func() { s.wfm.publish(4, nil) },
-		"same version with other content": func() { s.wfm.publish(5, nil) },
-		"documents that do not verify": func() {
+		"DS-06 lower version":                        func() { s.wfm.publish(4, nil) },
+		"DS-06 same version with other content A-03": func() { s.wfm.publish(5, nil) },
+		"DS-18 documents that do not verify": func() {
 			s.wfm.publish(6, map[string]string{first: document(first, "2.0.0")})
 			s.wfm.fail("documents", wfm.ErrDigestMismatch)
 		},
-		"a bundle that is not acceptable": func() {
+		"DS-16 a bundle that is not acceptable": func() {
 			s.wfm.publish(6, map[string]string{first: document(first, "2.0.0")})
 			s.wfm.fail("documents", wfm.ErrBundle)
 		},
-		"an answer that is no manifest": func() { s.wfm.fail("manifest", wfm.ErrContentType) },
-		"a manifest that breaks a rule": func() { s.wfm.fail("manifest", margo.Errors{{Requirement: "DS-11", Message: "sha512"}}) },
+		"an answer that is no manifest":       func() { s.wfm.fail("manifest", wfm.ErrContentType) },
+		"DS-11 a manifest that breaks a rule": func() { s.wfm.fail("manifest", margo.Errors{{Requirement: "DS-11", Message: "sha512"}}) },
 	} {
-		wrong()
-		writes := s.store.Writes()
-		if err := s.agent.Sync(t.Context()); err == nil {
-			t.Errorf("%s: was accepted", name)
-		}
-		s.wfm.fail("", nil)
-		st, err := s.agent.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if st.Manifest.Version != 5 || st.WFM.Refused == "" || s.store.Writes() != writes {
-			t.Errorf("%s: manifest is %+v, refused %q, %d writes", name, st.Manifest, st.WFM.Refused, s.store.Writes()-writes)
-		}
+		t.Run(name, func(t *testing.T) {
+			wrong()
+			writes := s.store.Writes()
+			for range 2 {
+				if err := s.agent.Sync(t.Context()); err == nil {
+					t.Error("it was accepted")
+				}
+			}
+			s.wfm.fail("", nil)
+			st, err := s.agent.Status(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if st.Manifest.Version != 5 || st.WFM.Refused == "" || s.store.Writes() != writes {
+				t.Errorf("manifest is %+v, refused %q, %d writes", st.Manifest, st.WFM.Refused, s.store.Writes()-writes)
+			}
+		})
 	}
 	s.publish(7, map[string]string{first: document(first, "3.0.0")})
 	s.heard(first, "pending@5", "installing@5", "installed@5", "pending@5", "installing@7", "installed@7")
@@ -249,7 +253,7 @@ func (s *site) quiet() {
 		if err := s.store.Commit("nothing", store.Change{}); err != nil {
 			s.t.Fatal(err)
 		}
-		if left, err := s.store.NextReports(1); err != nil || len(left) == 0 {
+		if left, err := s.store.CountReports(); err != nil || left == 0 {
 			return
 		}
 		select {
@@ -323,8 +327,8 @@ func TestDeploymentsThatCannotRunHere(t *testing.T) {
 }
 
 // A registry out of reach is no failure: the deployment is pending, its reason
-// is shown, and it goes on by itself.
-func TestUnreachableRegistryIsPending(t *testing.T) {
+// is shown on the device, and it goes on by itself.
+func TestUnreachableRegistryIsPendingWithItsReason(t *testing.T) {
 	s := newSite(t)
 	s.runtime.fail("fetch 1.0.0", runtime.Unreachable)
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})
@@ -362,15 +366,16 @@ func TestReportsDoNotBlockEachOther(t *testing.T) {
 	s.wfm.refuse(first, http.StatusNotFound)
 	s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
 	s.heard(second, "pending@1", "installing@1", "installed@1")
+	s.settled(first, second)
 	s.wfm.refuse(first, 0)
-	s.sync()
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
 
 	s.wfm.refuse(first, http.StatusUnprocessableEntity)
-	s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "2.0.0")})
-	s.heard(second, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
+	s.publish(3, map[string]string{first: document(first, "3.0.0"), second: document(second, "3.0.0")})
+	s.heard(second, "pending@1", "installing@1", "installed@1", "pending@2", "installing@3", "installed@3")
 	s.quiet()
-	s.heard(first, "pending@1", "installing@1", "installed@1") // the others were dropped
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2") // the others were dropped
 }
 
 // No request comes before Retry-After has passed, not even by hand.
@@ -411,7 +416,10 @@ type fakeWFM struct {
 	documents map[string]string
 	states    map[string][]string
 	reports   map[string]margo.Status
+	history   map[string][]margo.Status
 	refusals  map[string]int
+	answers   map[string]error
+	identity  string
 	failures  map[string]error
 	log       []string
 	times     []time.Time     // of the calls in log
@@ -423,7 +431,8 @@ type fakeWFM struct {
 
 func newFakeWFM() *fakeWFM {
 	return &fakeWFM{
-		version: 0, states: map[string][]string{}, reports: map[string]margo.Status{},
+		version: 0, states: map[string][]string{}, reports: map[string]margo.Status{}, history: map[string][]margo.Status{},
+		answers: map[string]error{}, identity: "spiffe://factory.example/margo/wfm/plant",
 		refusals: map[string]int{}, failures: map[string]error{}, held: map[string]chan struct{}{}, more: make(chan struct{}),
 	}
 }
@@ -475,6 +484,37 @@ func (f *fakeWFM) refuse(id string, status int) {
 	f.refusals[id] = status
 }
 
+// answer lets reports about a deployment fail; with nil they succeed again.
+func (f *fakeWFM) answer(id string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answers[id] = err
+}
+
+// becomes makes it another WFM, with another identity.
+func (f *fakeWFM) becomes(identity string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.identity = identity
+}
+
+// told are all reports about a deployment.
+func (f *fakeWFM) told(id string) []margo.Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.history[id])
+}
+
+// count is how often one kind of call was made.
+func (f *fakeWFM) count(call string) (n int) {
+	for _, c := range f.calls() {
+		if c == call {
+			n++
+		}
+	}
+	return n
+}
+
 func (f *fakeWFM) always200(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -508,7 +548,11 @@ func (f *fakeWFM) call(name string) error {
 	return f.failures[name]
 }
 
-func (f *fakeWFM) Identity() (string, error) { return "spiffe://factory.example/margo/wfm/plant", nil }
+func (f *fakeWFM) Identity() (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.identity, nil
+}
 
 func (f *fakeWFM) Manifest(ctx context.Context, etag string) (*wfm.Manifest, error) {
 	f.await(ctx, "manifest")
@@ -559,8 +603,11 @@ func (f *fakeWFM) PostStatus(_ context.Context, id string, body []byte) error {
 	if err := f.call("status"); err != nil {
 		return err
 	}
+	if err := f.answers[id]; err != nil {
+		return err
+	}
 	if status := f.refusals[id]; status != 0 {
-		return &wfm.Error{Op: "report status", Status: status}
+		return answered(status, "")
 	}
 	s, err := margo.ParseStatus(body)
 	if err != nil {
@@ -568,9 +615,16 @@ func (f *fakeWFM) PostStatus(_ context.Context, id string, body []byte) error {
 	}
 	f.states[id] = append(f.states[id], fmt.Sprintf("%s@%d", s.State, s.AdoptedVersion))
 	f.reports[id] = *s
+	f.history[id] = append(f.history[id], *s)
 	close(f.more)
 	f.more = make(chan struct{})
 	return nil
+}
+
+// answered is the error of an answer with a status and a body, as wfm.Client
+// makes it.
+func answered(status int, body string) *wfm.Error {
+	return &wfm.Error{Op: "report status", Status: status, Problem: margo.ParseProblem(margo.ProblemMediaType, status, []byte(body))}
 }
 
 func (f *fakeWFM) PutCapabilities(context.Context, string, []byte) error {

@@ -15,10 +15,11 @@ type backoff struct {
 
 // fail counts one more failure and returns how long to wait.
 func (b *backoff) fail() time.Duration {
-	d := b.most
-	if b.failures < 30 && b.first<<b.failures < b.most { // 30: far above any most, far below an overflow
-		d = b.first << b.failures
+	d := b.first
+	for i := 0; i < b.failures && d < b.most; i++ { // ends long before an overflow
+		d *= 2
 	}
+	d = min(d, b.most)
 	b.failures++
 	return d/2 + rand.N(d/2+1)
 }

@@ -277,7 +277,7 @@ func (y *yard) staged() {
 				ready++
 			}
 		}
-		if left, _ := y.store.NextReports(1); ready == manyDeployments && len(left) == 0 {
+		if left, _ := y.store.CountReports(); ready == manyDeployments && left == 0 {
 			return
 		}
 		time.Sleep(50 * time.Millisecond)

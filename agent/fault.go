@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
@@ -29,6 +30,10 @@ const (
 	codeTimeout           = "TIMEOUT"
 	codeInternal          = "DEVICE_ERROR"
 )
+
+// maxFaultText bounds, in bytes, what is kept of an error: it may quote what a
+// workload printed, and there is one for each component. The WFM is told less.
+const maxFaultText = 2048
 
 // fault is a failure of one deployment, as it is reported and acted upon.
 type fault struct {
@@ -111,7 +116,7 @@ func (f *fault) record(d *store.Deployment, name string) {
 	if name == "" {
 		name = d.ID
 	}
-	d.Fault = &store.Fault{Code: f.code, Source: name, Message: f.Error()}
+	d.Fault = &store.Fault{Code: f.code, Source: name, Message: bounded(f.Error())}
 	for i := range d.Components {
 		c := &d.Components[i]
 		if f.concerns(d, c.Name) {
@@ -120,7 +125,7 @@ func (f *fault) record(d *store.Deployment, name string) {
 			if f.component == c.Name {
 				message = f.err.Error()
 			}
-			c.Fault = &store.Fault{Code: f.code, Source: c.Name, Message: message}
+			c.Fault = &store.Fault{Code: f.code, Source: c.Name, Message: bounded(message)}
 			continue
 		}
 		c.Fault = nil
@@ -128,6 +133,15 @@ func (f *fault) record(d *store.Deployment, name string) {
 			c.State = string(Fetched.State())
 		}
 	}
+}
+
+// bounded cuts off what is too long of an error. What it says for itself comes
+// first, what it quotes last.
+func bounded(text string) string {
+	if len(text) <= maxFaultText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxFaultText-3], "") + "..."
 }
 
 // same says whether reporting the fault would tell nothing new: the same went

@@ -37,7 +37,8 @@ type ledger struct {
 	now      func() time.Time
 	hub      *hub
 	logger   *slog.Logger
-	reported func() // there is something in the outbox
+	reported func()      // there is something in the outbox
+	deaf     func() bool // nobody hears what is reported now
 
 	// accepted is the version of the accepted manifest; 0: to be read.
 	accepted atomic.Uint64
@@ -115,12 +116,19 @@ func (l *ledger) drop(next *wfm.Manifest) {
 	}
 }
 
+// adoption is how a manifest comes to be the accepted one.
+type adoption struct {
+	scope  string // of its WFM
+	epoch  uint64 // of that scope
+	afresh bool   // the WFM may know nothing of what it lists: all of it is reported
+}
+
 // accept makes m the desired state, in one transaction with the documents that
 // came with it and are not in the store yet, and returns the ids of the
 // deployments that it changes, also beside an error: what failed may be durable
 // nevertheless. Of the records only those are written that change; one that
 // stays tells by its phase that it holds what m lists.
-func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, scope string, in *intake) (touched []string, err error) {
+func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *intake) (touched []string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	held, err := l.store.Deployments()
@@ -128,16 +136,21 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, scope string, in *
 		// A record that cannot be read is replaced if its deployment is listed.
 		l.logger.Error("cannot read all deployments", "error", err)
 	}
-	former := m.Version // what is left behind; versions of another WFM mean nothing to this one
-	if before, known, _ := l.store.Manifest(); known && before.Scope == scope {
+	former := m.Version // what is left behind, if it means anything to this WFM
+	if before, known, _ := l.store.Manifest(); known && !by.afresh {
 		former = before.Version
 	}
 	change := store.Change{
-		Manifest:  &store.Manifest{Version: m.Version, ETag: m.ETag, Digest: m.Digest, Scope: scope},
+		Manifest:  &store.Manifest{Epoch: by.epoch, Version: m.Version, ETag: m.ETag, Digest: m.Digest, Scope: by.scope},
 		Artifacts: in.documents,
+		Unheard:   l.deaf(),
 	}
 	put := func(before *store.Deployment, after store.Deployment) error {
-		report, err := l.report(before, &after, m.Version)
+		told := before
+		if by.afresh { // no other version means anything to this WFM
+			told, after.Adopted = nil, m.Version
+		}
+		report, err := l.report(told, &after, m.Version)
 		if err != nil {
 			return err
 		}
@@ -162,7 +175,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, scope string, in *
 		if before != nil && holds(before, ref) {
 			_, came := in.came[ref.Digest]
 			switch {
-			case before.ID != ref.ID:
+			case before.ID != ref.ID, by.afresh:
 				after := *before
 				after.ID = ref.ID
 				if err := put(before, after); err != nil {
@@ -402,7 +415,7 @@ func (l *ledger) commit(verb string, before, after *store.Deployment, artifacts 
 	if err != nil {
 		return err
 	}
-	change := store.Change{Reports: reports, Artifacts: artifacts}
+	change := store.Change{Reports: reports, Unheard: l.deaf(), Artifacts: artifacts}
 	if Phase(after.Phase) == Forgotten {
 		change.Forget = []string{after.ID}
 	} else {
@@ -530,8 +543,14 @@ func (l *ledger) report(before, after *store.Deployment, version uint64) ([]stor
 			return nil, nil
 		}
 	}
-	final := status.State == margo.Failed || status.State == margo.Removed
-	return []store.Report{{Deployment: after.ID, Body: body, Final: final}}, nil
+	weight := store.Step
+	switch status.State {
+	case margo.Failed:
+		weight = store.Failure
+	case margo.Removed:
+		weight = store.End
+	}
+	return []store.Report{{Deployment: after.ID, Version: status.AdoptedVersion, Weight: weight, Body: body}}, nil
 }
 
 // status is what the WFM is told about d.

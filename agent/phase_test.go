@@ -1,6 +1,12 @@
 package agent
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/store"
+)
 
 // The table lists every legal transition; every other pair must be refused.
 func TestPhaseTakesOnlyLegalEvents(t *testing.T) {
@@ -53,3 +59,39 @@ func TestPhaseTakesOnlyLegalEvents(t *testing.T) {
 		}
 	}
 }
+
+func TestST03EachPhaseIsReportedAsOneOfTheSixStates(t *testing.T) {
+	for phase, want := range map[Phase]margo.State{
+		Fetched: "pending", Staged: "pending", Applying: "installing", Active: "installed",
+		Failed: "failed", Removing: "removing", Forgotten: "removed",
+	} {
+		if got := phase.State(); got != want {
+			t.Errorf("phase %q is reported as %s, want %s", phase, got, want)
+		}
+	}
+}
+
+// Whatever an error quotes, the record of the deployment can be written.
+func TestFaultsAreBounded(t *testing.T) {
+	s, err := store.Open(t.TempDir()+"/margolite.db", store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	d := store.Deployment{ID: "d", Phase: string(Failed)}
+	for range margo.MaxComponents {
+		d.Components = append(d.Components, store.Component{Name: strings.Repeat("x", 200)})
+	}
+	f := &fault{code: codeExited, err: errorText(strings.Repeat("\x01ä", 1<<20))}
+	f.record(&d, "app")
+	if err := s.Commit("test", store.Change{Deployments: []store.Deployment{d}}); err != nil {
+		t.Error(err)
+	}
+	if got := d.Fault.Message; len(got) > maxFaultText || !strings.HasSuffix(got, "...") {
+		t.Errorf("the message has %d bytes and ends with %q", len(got), got[len(got)-10:])
+	}
+}
+
+type errorText string
+
+func (e errorText) Error() string { return string(e) }

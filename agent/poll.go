@@ -71,6 +71,10 @@ type pollState struct {
 	logged      string    // the last problem that was logged, to log it once
 	report      bool      // send the capabilities although they were acknowledged
 	unreported  string    // the last problem with capabilities that was logged, to log it once
+
+	refusedManifest *control.RefusedManifest // the one that is refused for its version alone
+	permit          *permission              // to accept it nevertheless
+	told            []string                 // refusals that were logged
 }
 
 func newPoller(o Options, set *settings, quiet *pace.Silence, l *ledger, h *hub, accepted func([]string), contact func()) *poller {
@@ -209,14 +213,21 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 	if reachable {
 		p.state.lastContact = now
 	}
-	if !closed {
-		p.state.refused = ""
+	var version *versionRefusal
+	switch {
+	case errors.As(err, &version):
+		p.state.refused, p.state.refusedManifest = problem, version.manifest
+	case errors.Is(err, errRefused):
+		p.state.refused, p.state.refusedManifest = problem, nil
+	case err == nil && !closed:
+		p.state.refused, p.state.refusedManifest = "", nil
 	}
+	outage := problem // what is refused is told for itself
 	if errors.Is(err, errRefused) {
-		p.state.refused = problem
+		outage = ""
 	}
-	fresh := problem != p.state.logged
-	p.state.logged = problem
+	fresh := outage != p.state.logged
+	p.state.logged = outage
 	p.mu.Unlock()
 
 	switch {
@@ -226,7 +237,7 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 		}
 		p.hub.send(control.Event{Kind: control.PollSucceeded})
 	case errors.Is(err, errRefused):
-		if fresh {
+		if p.untold(problem) {
 			p.logger.Error("manifest refused; what runs keeps running", "security", true, "error", err)
 		}
 		p.hub.send(control.Event{Kind: control.ManifestRefused, Text: problem})
@@ -356,12 +367,17 @@ func (p *poller) fetch(ctx context.Context, scope string) error {
 // is read.
 func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m *wfm.Manifest, whole bool) error {
 	same := m.Version == held.Version && m.Digest == held.Digest
+	adopted := adoption{scope: scope, epoch: held.Epoch}
+	var permit *permission
 	switch {
-	case held.Version == 0, same: // the first one of this WFM, or the accepted one
-	case m.Version == held.Version:
-		return fmt.Errorf("%w: version %d was accepted with other content (%s, now %s) [DS-06]", errRefused, m.Version, held.Digest, m.Digest)
-	case m.Version < held.Version:
-		return fmt.Errorf("%w: version %d is lower than the accepted %d [DS-06]", errRefused, m.Version, held.Version)
+	case held.Version == 0: // the first one of this WFM
+		adopted.afresh = true
+	case same, m.Version > held.Version:
+	default:
+		if permit = p.permitted(m); permit == nil {
+			return p.refuse(held, m)
+		}
+		adopted.epoch, adopted.afresh = held.Epoch+1, true
 	}
 	in := p.ledger.begin(m) // what is in the store stays there from now on
 	recorded := p.recorded(m)
@@ -387,7 +403,10 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 			return err
 		}
 	}
-	changed, err := p.ledger.accept(ctx, m, scope, in)
+	if permit != nil {
+		p.accepting(permit, held)
+	}
+	changed, err := p.ledger.accept(ctx, m, adopted, in)
 	p.accepted(changed)
 	return err
 }

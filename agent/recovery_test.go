@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
@@ -235,8 +236,8 @@ func TestStoppedContainersAreLeftToTheRuntime(t *testing.T) {
 	}
 }
 
-// ST-01, ST-09: a removal that fails is reported, and goes on until it is done.
-func TestFailedRemovalIsReportedAndTriedAgain(t *testing.T) {
+// A removal that fails is reported (ST-09), and goes on until it is done.
+func TestST01FailedRemovalIsReportedAndTriedAgain(t *testing.T) {
 	s := newSite(t)
 	s.installed()
 	s.runtime.fail("remove "+first+"-main", runtime.Internal)
@@ -254,9 +255,9 @@ func TestFailedRemovalIsReportedAndTriedAgain(t *testing.T) {
 	}
 }
 
-// ST-04: an update that cannot get rid of a component it no longer has is
+// An update that cannot get rid of a component it no longer has is
 // failed, although no component of its own is.
-func TestFailureOfAComponentThatIsGoneFailsTheDeployment(t *testing.T) {
+func TestST04FailureOfAComponentThatIsGoneFailsTheDeployment(t *testing.T) {
 	s := newSite(t)
 	s.publish(1, map[string]string{first: documentOf(first, map[string]string{"main": "1.0.0", "old": "1.0.0"})})
 	s.heard(first, "pending@1", "installing@1", "installing@1", "installed@1")
@@ -412,9 +413,9 @@ func TestRestartWhileInstallingReportsOnlyWhatIsNew(t *testing.T) {
 	s.heard(first, "pending@1", "installing@1", "installing@1", "installing@1", "installed@1")
 }
 
-// ST-12: a newer manifest that leaves the revision as it is counts as adopted
+// A newer manifest that leaves the revision as it is counts as adopted
 // as soon as that revision is being applied.
-func TestAdoptedVersionWhileApplying(t *testing.T) {
+func TestST12AdoptedVersionWhileApplying(t *testing.T) {
 	s := newSite(t)
 	begun, release := s.runtime.hold("apply 1.0.0")
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})
@@ -424,8 +425,8 @@ func TestAdoptedVersionWhileApplying(t *testing.T) {
 	s.heard(first, "pending@1", "installing@1", "installed@2")
 }
 
-// ERR-04: also who asked for a poll before the WFM asked for silence has to wait.
-func TestRetryAfterIsHonouredForWaitingRequests(t *testing.T) {
+// Also who asked for a poll before the WFM asked for silence has to wait.
+func TestERR04RetryAfterIsHonouredForWaitingRequests(t *testing.T) {
 	s := newSite(t)
 	s.sync()
 	begun, release := s.wfm.hold("manifest")
@@ -481,22 +482,36 @@ func TestFailureOfOneReportHoldsUpNobodyElse(t *testing.T) {
 // However much waits in the outbox, it is delivered without being asked again.
 func TestALongOutboxIsDeliveredInOneGo(t *testing.T) {
 	const reports = 3500 // more than are read at a time, several times
+	id := func(i int) string { return fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i) }
 	s := newSite(t)
 	s.sync()
 	s.change(func(records *store.Store) {
 		var c store.Change
 		for i := range reports {
-			c.Reports = append(c.Reports, store.Report{Deployment: first, Final: true, Body: fmt.Appendf(nil,
-				`{"deploymentId":%q,"deviceId":%q,"adoptedManifestVersion":%d,"status":{"state":"removed"},"components":[]}`, first, deviceID, i+1)})
+			c.Reports = append(c.Reports, reportOf(id(i), margo.Removed, 1))
 		}
 		if err := records.Commit("outbox", c); err != nil {
 			t.Fatal(err)
 		}
 	})
 	s.eventually("every report arrived", func() bool {
-		got, _ := s.wfm.heard(first)
-		return len(got) == reports
+		got, _ := s.wfm.heard(id(reports - 1))
+		return len(got) > 0
 	})
+	for i := range reports {
+		s.heard(id(i), "removed@1")
+	}
+}
+
+// reportOf is a report as it waits in the outbox.
+func reportOf(id string, state margo.State, version uint64) store.Report {
+	r := store.Report{Deployment: id, Version: version}
+	if state == margo.Removed {
+		r.Weight = store.End
+	}
+	r.Body = fmt.Appendf(nil, `{"deploymentId":%q,"deviceId":%q,"adoptedManifestVersion":%d,"status":{"state":%q},"components":[]}`,
+		id, deviceID, version, state)
+	return r
 }
 
 // The status tells what it can when containerd cannot be asked.

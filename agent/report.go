@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
@@ -16,145 +18,323 @@ import (
 )
 
 const (
-	// reportsAtOnce bounds how much of the outbox is read at a time.
-	reportsAtOnce = 1024
+	// reportsAtOnce bounds how many reports are looked at, and how many are
+	// deleted, at a time. Their bodies are read one by one.
+	reportsAtOnce = 256
 	// reportFirst and reportMost bound the time between two attempts to deliver.
 	reportFirst = time.Second
 	reportMost  = 5 * time.Minute
+	// parkedFirst and parkedMost bound the time between two attempts with what
+	// the WFM does not take, and may take when something has changed: at the WFM,
+	// which would not tell.
+	parkedFirst = 10 * time.Minute
+	parkedMost  = 6 * time.Hour
 )
 
 // reporter delivers the outbox to the WFM: at least once, in order for each
 // deployment, for as long as it takes.
+//
+// While the WFM hears it, every report goes out (ST-01, ST-02). Of what piled up
+// while it did not, the newest of each deployment goes out, and what nothing
+// newer tells: that it was gone meanwhile, and its last failures.
 type reporter struct {
-	wfm     WFM
-	silence *pace.Silence
-	store   *store.Store
-	hub     *hub
-	logger  *slog.Logger
-	pending chan struct{} // there may be something to deliver
-	logged  string        // the last problem that was logged, to log it once
+	wfm      WFM
+	store    *store.Store
+	hub      *hub
+	logger   *slog.Logger
+	now      func() time.Time
+	silence  *pace.Silence
+	pending  chan struct{} // there may be something to deliver
+	contact  chan struct{} // the WFM answers
+	isDeaf   atomic.Bool   // the WFM did not hear the last attempt
+	retry    backoff       // of attempts that got nobody's reports through
+	held     map[string]*heldReports
+	finished []uint64 // done with, and not deleted yet
+	logged   string   // the last problem that was logged, to log it once
+	full     bool     // it was logged that reports have to be dropped
+	dropped  int64    // how many had been dropped when nothing waited
 }
 
-func newReporter(o Options, s *pace.Silence, h *hub) *reporter {
-	return &reporter{wfm: o.WFM, silence: s, store: o.Store, hub: h, logger: o.Logger, pending: make(chan struct{}, 1)}
+// heldReports are those of a deployment whose oldest one the WFM did not take.
+type heldReports struct {
+	fate    fate
+	until   time.Time
+	retry   backoff
+	newest  uint64 // of them, when they were looked at last
+	waiting bool   // they were seen in this round
 }
 
-// poke says that there is something in the outbox, or that the WFM answers.
+func newReporter(o Options, quiet *pace.Silence, h *hub) *reporter {
+	return &reporter{
+		wfm: o.WFM, silence: quiet, store: o.Store, hub: h, logger: o.Logger, now: o.Now,
+		pending: make(chan struct{}, 1), contact: make(chan struct{}, 1),
+		retry: backoff{first: reportFirst, most: reportMost}, held: map[string]*heldReports{},
+	}
+}
+
+// poke says that there is something in the outbox.
 func (r *reporter) poke() { poke(r.pending) }
+
+// reached says that the WFM answers.
+func (r *reporter) reached() { poke(r.contact) }
+
+// deaf says that nobody hears what is reported now.
+func (r *reporter) deaf() bool { return r.isDeaf.Load() || r.silence.Hold().Left() > 0 }
 
 // run delivers until ctx is done.
 func (r *reporter) run(ctx context.Context) error {
-	retry := backoff{first: reportFirst, most: reportMost}
+	if n, err := r.store.CountReports(); r.silence.Hold().Left() > 0 && (n > 0 || err != nil) {
+		r.isDeaf.Store(true) // they piled up before the restart
+	}
 	for {
 		if r.silence.Wait(ctx) != nil {
 			return nil
 		}
-		read, err := r.deliver(ctx)
+		select {
+		case <-r.contact: // from before this round
+		default:
+		}
+		f, err := r.round(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if errors.Is(err, errHeld) || r.silence.Hold().Downtime > 0 {
-			continue // in downtime errors are of no interest (POL-02)
+		if f != silenced && r.silence.Hold().Downtime == 0 { // in downtime errors are of no interest (POL-02)
+			r.note(err)
 		}
-		r.note(err)
-		if err == nil {
-			retry.reset()
-			if read > 0 {
-				continue // there may be more than is read at a time
-			}
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-r.pending:
-			}
-			continue
-		}
-		// A poll that succeeds wakes it early.
-		if !wait(ctx, retry.fail(), r.pending, nil) {
+		if !r.rest(ctx, f) {
 			return nil
 		}
 	}
 }
 
-// deliver posts what is in the outbox, as far as it is read at a time, and
-// returns how many reports that were. Without an error all of them are done
-// with. A report that the WFM will never take is dropped with an error in the
-// log, and one that it cannot take now holds up only those of its deployment.
-func (r *reporter) deliver(ctx context.Context) (read int, err error) {
-	reports, err := r.store.NextReports(reportsAtOnce)
-	if err != nil && len(reports) == 0 {
-		return 0, fmt.Errorf("cannot read the outbox: %w", err)
-	}
-	err = nil // what cannot be read is no reason to keep the others
-	var done []uint64
-	blocked := map[string]bool{} // deployments whose oldest report has to wait
-	for _, report := range reports {
-		if blocked[report.Deployment] {
-			continue
-		}
-		if r.silence.Hold().Left() > 0 {
-			err = errHeld // somebody else was answered meanwhile
-			break
-		}
-		postErr := r.wfm.PostStatus(ctx, report.Deployment, report.Body)
-		r.silence.Note(postErr)
-		if postErr == nil {
-			r.delivered(report)
-		}
-		if postErr == nil || r.hopeless(report, postErr) {
-			done = append(done, report.Sequence)
-			continue
-		}
-		err = postErr
-		if concernsAll(postErr) {
-			break
-		}
-		blocked[report.Deployment] = true
-	}
-	if ackErr := r.store.AckReports(done...); ackErr != nil {
-		return 0, errors.Join(err, fmt.Errorf("cannot clear the outbox: %w", ackErr)) // they are sent again
-	}
-	return len(reports), err
-}
-
-// hopeless says, and logs, that a report will never be taken.
-func (r *reporter) hopeless(report store.Report, err error) bool {
-	var answered *wfm.Error
-	if !errors.As(err, &answered) {
-		return false
-	}
-	switch answered.Status {
-	case http.StatusBadRequest, http.StatusUnprocessableEntity:
-		r.logger.Error("the WFM refuses a status report; it is dropped", "deployment", report.Deployment, "error", err)
-		return true
-	case http.StatusNotFound, http.StatusConflict:
-		if _, err := r.store.Deployment(report.Deployment); errors.Is(err, store.ErrNotFound) {
-			r.logger.Warn("the WFM does not know a deployment that is gone; its report is dropped", "deployment", report.Deployment)
+// rest waits for a reason to make another round; false: ctx is done.
+func (r *reporter) rest(ctx context.Context, f fate) bool {
+	switch f {
+	case silenced:
+		return true // run waits for it
+	case refused:
+		select {
+		case <-ctx.Done():
+			return false
+		case <-r.contact:
 			return true
 		}
+	case unheard:
+		return wait(ctx, r.retry.fail(), r.contact, nil)
 	}
-	return false
+	r.retry.reset()
+	if len(r.held) > 0 {
+		next := r.now().Add(parkedMost)
+		for _, h := range r.held {
+			if h.until.Before(next) {
+				next = h.until
+			}
+		}
+		return wait(ctx, next.Sub(r.now()), r.pending, nil)
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-r.pending:
+		return true
+	}
 }
 
-// concernsAll says that an error tells nothing about the one report: nobody's
-// gets through now.
-func concernsAll(err error) bool {
+// round posts everything that can be posted now, and deletes what is done with
+// in as few transactions as there are times of reading. It returns taken, also
+// where some deployments' reports are held, or why nobody's get through.
+func (r *reporter) round(ctx context.Context) (fate, error) {
+	var needless []uint64
+	if r.isDeaf.Load() {
+		var err error
+		if needless, err = r.store.Superseded(); err != nil {
+			return unheard, err
+		}
+	}
+	for _, h := range r.held {
+		h.waiting = false
+	}
+	blocked := map[string]bool{} // the rest of these deployments has to wait for the next round
+	var problem error
+	for after := uint64(0); ; {
+		reports, err := r.store.Reports(after, reportsAtOnce)
+		if err != nil && !errors.Is(err, store.ErrCorrupt) {
+			return unheard, fmt.Errorf("cannot read the outbox: %w", err)
+		}
+		problem = errors.Join(problem, err) // what cannot be read is no reason to keep the others
+		if len(reports) == 0 {
+			break
+		}
+		after = reports[len(reports)-1].Sequence
+		for _, report := range reports {
+			if _, found := slices.BinarySearch(needless, report.Sequence); found || slices.Contains(r.finished, report.Sequence) || r.holds(report, blocked) {
+				continue
+			}
+			if r.silence.Hold().Left() > 0 {
+				return silenced, r.acknowledge()
+			}
+			f, err := r.post(ctx, report)
+			if err != nil && ctx.Err() != nil {
+				return f, errors.Join(err, r.acknowledge())
+			}
+			switch f {
+			case unheard, refused:
+				r.isDeaf.Store(true)
+				return f, errors.Join(err, r.acknowledge())
+			case parked, later:
+				r.hold(report, f)
+				blocked[report.Deployment] = true
+				problem = err
+			case lost:
+				continue
+			default:
+				r.finished = append(r.finished, report.Sequence)
+				delete(r.held, report.Deployment)
+			}
+			if r.isDeaf.CompareAndSwap(true, false) {
+				r.finished = append(r.finished, needless...)
+			}
+		}
+		if err := r.acknowledge(); err != nil {
+			return unheard, err // only this is tried again
+		}
+	}
+	for id, h := range r.held {
+		if !h.waiting {
+			delete(r.held, id)
+		}
+	}
+	return taken, problem
+}
+
+// holds says that a report has to wait for an older one of its deployment.
+func (r *reporter) holds(report store.Report, blocked map[string]bool) bool {
+	h := r.held[report.Deployment]
+	if h == nil || !blocked[report.Deployment] && !h.until.After(r.now()) {
+		return false
+	}
+	if h.fate == parked && report.Sequence > h.newest && !blocked[report.Deployment] {
+		h.until = time.Time{} // something about it changed: it is tried with the next round
+		blocked[report.Deployment] = true
+	}
+	h.newest, h.waiting = report.Sequence, true
+	return true
+}
+
+// hold keeps the reports of a deployment back for a while.
+func (r *reporter) hold(report store.Report, f fate) {
+	h := r.held[report.Deployment]
+	if h == nil || h.fate != f {
+		h = &heldReports{fate: f, retry: backoff{first: reportFirst, most: reportMost}}
+		if f == parked {
+			h.retry = backoff{first: parkedFirst, most: parkedMost}
+		}
+		r.held[report.Deployment] = h
+	}
+	h.until, h.newest, h.waiting = r.now().Add(h.retry.fail()), report.Sequence, true
+}
+
+// acknowledge deletes what is done with. It is kept in mind until that works,
+// so that nothing is sent again because of a disk that is full.
+func (r *reporter) acknowledge() error {
+	if len(r.finished) == 0 {
+		return nil
+	}
+	if err := r.store.AckReports(r.finished...); err != nil {
+		return fmt.Errorf("cannot clear the outbox: %w", err)
+	}
+	r.finished = r.finished[:0]
+	return nil
+}
+
+// post sends one report and says what becomes of it.
+func (r *reporter) post(ctx context.Context, report store.Report) (fate, error) {
+	body, err := r.store.ReportBody(report.Sequence)
+	switch {
+	case errors.Is(err, store.ErrNotFound): // a newer one superseded it just now
+		return lost, nil
+	case err != nil:
+		return unheard, fmt.Errorf("cannot read the outbox: %w", err)
+	}
+	err = r.wfm.PostStatus(ctx, report.Deployment, body)
+	r.silence.Note(err)
+	if err == nil {
+		r.delivered(report, body)
+		return taken, nil
+	}
+	_, readErr := r.store.Deployment(report.Deployment)
+	gone := errors.Is(readErr, store.ErrNotFound)
+	f := fateOf(err, gone)
+	switch {
+	case f != hopeless:
+		return f, err
+	case gone:
+		r.logger.Warn("the WFM does not take a report about a deployment that is gone; it is dropped", "deployment", report.Deployment, "error", err)
+	default:
+		r.logger.Error("the WFM refuses a status report; it is dropped", "deployment", report.Deployment, "error", err)
+	}
+	return f, nil
+}
+
+// fate is what becomes of a report, and of those behind it.
+type fate int
+
+const (
+	taken    fate = iota // the WFM has it
+	lost                 // it is not there any more
+	hopeless             // the WFM will never take it: it is dropped
+	parked               // the WFM may take it once something has changed; its deployment waits
+	later                // the WFM may take it later; its deployment waits
+	unheard              // nobody's reports get through now
+	silenced             // nobody may call the WFM now
+	refused              // nobody's reports are taken until somebody acts: all wait for the next poll
+)
+
+// fateOf decides by the type of the problem, and where that says nothing by the
+// status (ERR-01, ERR-02, ERR-05). gone: there is no such deployment here.
+func fateOf(err error, gone bool) fate {
 	var answered *wfm.Error
-	if !errors.As(err, &answered) || answered.RetryAfter > 0 {
-		return true
+	if !errors.As(err, &answered) {
+		return unheard
 	}
-	switch answered.Status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests,
+	unknown := parked
+	if gone {
+		unknown = hopeless
+	}
+	switch answered.Problem.Kind() {
+	case margo.ProblemInvalidRequest, margo.ProblemSemanticError:
+		return hopeless
+	case margo.ProblemNotAuthorized, margo.ProblemInvalidClient, margo.ProblemCannotGenerateResponse,
+		margo.ProblemInvalidCertificateFormat, margo.ProblemCertificateNotTrusted,
+		margo.ProblemInvalidDigestHeader, margo.ProblemSignatureVerificationFailed: // of the device, not of the report
+		return refused
+	case margo.ProblemDeploymentNotFound, margo.ProblemDeviceNotFound, margo.ProblemGatewayNotFound:
+		return unknown
+	}
+	switch status := answered.Status; status {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return hopeless
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
 		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return true
+		return unheard
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusNotAcceptable,
+		http.StatusProxyAuthRequired, http.StatusUnsupportedMediaType, http.StatusNotImplemented:
+		return refused
+	default:
+		switch {
+		case status < 400: // a redirect, which is not followed
+			return refused
+		case status >= 500 && answered.Problem.Retryable:
+			return later
+		}
+		return unknown
 	}
-	return false
 }
 
 // delivered tells listeners of a report that reached the WFM.
-func (r *reporter) delivered(report store.Report) {
+func (r *reporter) delivered(report store.Report, body []byte) {
 	e := control.Event{Kind: control.ReportDelivered, Deployment: report.Deployment}
-	if s, err := margo.ParseStatus(report.Body); err == nil {
+	if s, err := margo.ParseStatus(body); err == nil {
 		e.State, e.Version = string(s.State), s.AdoptedVersion
 	}
 	r.hub.send(e)
@@ -170,4 +350,11 @@ func (r *reporter) note(err error) {
 		r.logger.Warn("cannot deliver status reports; they are kept", "error", err)
 	}
 	r.logged = problem
+	switch dropped := r.store.DroppedReports(); {
+	case dropped > r.dropped && !r.full:
+		r.full = true
+		r.logger.Warn("too many status reports wait; the oldest ones that tell least are dropped", "dropped", dropped-r.dropped)
+	case err == nil && len(r.held) == 0: // nothing waits any more
+		r.full, r.dropped = false, dropped
+	}
 }

@@ -29,11 +29,9 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 	if ok {
 		s.Manifest = &control.Manifest{Version: m.Version, ETag: m.ETag, Digest: m.Digest.String()}
 	}
-	reports, err := a.o.Store.NextReports(reportsAtOnce)
-	if err != nil && len(reports) == 0 {
-		return nil, fmt.Errorf("cannot read the outbox: %w", err)
+	if s.Outbox, err = a.o.Store.CountReports(); err != nil {
+		return nil, err
 	}
-	s.Outbox = len(reports)
 	looking, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
 	projects, err := a.o.Runtime.Observe(looking)
@@ -100,7 +98,7 @@ func (p *poller) status() control.WFMStatus {
 			plan.Next = end
 		}
 	}
-	s := control.WFMStatus{Reachable: p.state.reachable, Refused: p.state.refused, Waiting: string(plan.Reason)}
+	s := control.WFMStatus{Reachable: p.state.reachable, Refused: p.state.refused, RefusedManifest: p.state.refusedManifest, Waiting: string(plan.Reason)}
 	if p.state.err != nil {
 		s.LastError = p.state.err.Error()
 	}

@@ -15,8 +15,8 @@ const keyAccepted = "accepted"
 // Manifest returns the accepted manifest, and false while there is none.
 //
 // It is kept twice, in the database and in a file beside it, and the greater
-// version counts as long as both have the same scope; the database counts when
-// they differ in it. Where the file counts, the ETag is empty: the database was
+// epoch and version count as long as both have the same scope; the database
+// counts when they differ in it. Where the file counts, the ETag is empty: the database was
 // lost or is older and does not know what that manifest contains, so it has to
 // be fetched again. A copy that cannot be read is the error that comes with the
 // other one.
@@ -24,7 +24,7 @@ func (s *Store) Manifest() (Manifest, bool, error) {
 	stored, known, storedErr := s.storedManifest()
 	aside, kept, asideErr := s.accepted.read()
 	err := errors.Join(storedErr, asideErr)
-	if kept && (!known || aside.Scope == stored.Scope && aside.Version > stored.Version) {
+	if kept && (!known || aside.Scope == stored.Scope && aside.newer(stored)) {
 		return aside, true, err
 	}
 	return stored, known, err

@@ -37,7 +37,7 @@ func (f *fixture) manifest() store.Manifest {
 	return m
 }
 
-func TestTheAcceptedVersionOutlivesTheDatabase(t *testing.T) {
+func TestDS08TheAcceptedVersionOutlivesTheDatabase(t *testing.T) {
 	f := newFixture(t)
 	f.commit(store.Change{Manifest: &store.Manifest{Version: 41, ETag: "e", Digest: digest.FromString("m"), Scope: "s"}})
 	f.loseDatabase()
@@ -55,6 +55,7 @@ func TestTheGreaterVersionOfOneScopeCounts(t *testing.T) {
 		{"an older file", `{"version":9,"scope":"s"}`, store.Manifest{Version: 10, ETag: "e", Scope: "s"}},
 		{"a newer file", `{"version":11,"scope":"s"}`, store.Manifest{Version: 11, Scope: "s"}},
 		{"a file above what a float can tell apart", `{"version":18446744073709551615,"scope":"s"}`, store.Manifest{Version: 1<<64 - 1, Scope: "s"}},
+		{"a greater epoch with a lower version", `{"epoch":1,"version":3,"scope":"s"}`, store.Manifest{Epoch: 1, Version: 3, Scope: "s"}},
 		{"a file of another scope", `{"version":99,"scope":"other"}`, store.Manifest{Version: 10, ETag: "e", Scope: "s"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -74,10 +75,50 @@ func TestTheGreaterVersionOfOneScopeCounts(t *testing.T) {
 func TestAnAcceptedRollbackIsKept(t *testing.T) {
 	f := newFixture(t)
 	f.commit(store.Change{Manifest: &store.Manifest{Version: 10, Scope: "s"}})
-	f.commit(store.Change{Manifest: &store.Manifest{Version: 3, Scope: "s"}})
-	same(t, "version", f.manifest().Version, uint64(3))
+	f.commit(store.Change{Manifest: &store.Manifest{Epoch: 1, Version: 3, Scope: "s"}})
+	same(t, "manifest", f.manifest(), store.Manifest{Epoch: 1, Version: 3, Scope: "s"})
 	f.loseDatabase()
-	same(t, "version after the database was lost", f.manifest().Version, uint64(3))
+	same(t, "manifest after the database was lost", f.manifest(), store.Manifest{Epoch: 1, Version: 3, Scope: "s"})
+}
+
+// A power cut between the database and the file beside it leaves an operator's
+// reset in one of them: it counts, whichever it is.
+func TestAPowerCutWhileARollbackIsAccepted(t *testing.T) {
+	f := newFixture(t)
+	f.commit(store.Change{Manifest: &store.Manifest{Version: 10, Scope: "s"}})
+	before := must[[]byte](t)(os.ReadFile(f.acceptedFile()))
+	database := must[[]byte](t)(os.ReadFile(f.path))
+	reset := store.Manifest{Epoch: 1, Version: 3, ETag: "e", Scope: "s"}
+	f.commit(store.Change{Manifest: &reset})
+
+	f.writeAccepted(string(before)) // the file was not written
+	f.reopen()
+	same(t, "manifest", f.manifest(), reset)
+	f.loseDatabase() // the file has caught up
+	reset.ETag = ""
+	same(t, "manifest after the database was lost", f.manifest(), reset)
+
+	f.close() // the database is an older one, from a backup
+	if err := os.WriteFile(f.path, database, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.open()
+	same(t, "manifest beside an older database", f.manifest(), reset)
+}
+
+// What was accepted before there were epochs is of epoch 0, and stays readable
+// for the version that wrote it until an operator resets.
+func TestManifestsWithoutEpochAreOfEpochZero(t *testing.T) {
+	f := newFixture(t)
+	f.edit(func(tx *bolt.Tx) error {
+		return tx.Bucket([]byte("manifest")).Put([]byte("accepted"), []byte(`{"version":10,"etag":"e","scope":"s"}`))
+	})
+	f.open()
+	same(t, "manifest", f.manifest(), store.Manifest{Version: 10, ETag: "e", Scope: "s"})
+	f.commit(store.Change{Manifest: &store.Manifest{Version: 11, Scope: "s"}})
+	same(t, "file", string(must[[]byte](t)(os.ReadFile(f.acceptedFile()))), `{"version":11,"scope":"s"}`+"\n")
+	f.commit(store.Change{Manifest: &store.Manifest{Epoch: 1, Version: 11, Scope: "s"}})
+	same(t, "file after a reset", string(must[[]byte](t)(os.ReadFile(f.acceptedFile()))), `{"epoch":1,"version":11,"scope":"s"}`+"\n")
 }
 
 func TestADatabaseWhoseManifestIsRottenLeavesTheFile(t *testing.T) {

@@ -22,8 +22,14 @@ type Change struct {
 	// Forget names the deployments to delete. Their reports stay.
 	Forget []string
 	// Reports are appended to the outbox in this order; their Sequence is
-	// ignored. Of each deployment only the last 64 are kept, and the final ones.
+	// ignored. Of one deployment 16 wait at most, of all together 4096 with
+	// 4 MiB of bodies: first the oldest steps go, then the oldest failures. The
+	// newest of a deployment, and the newest that tells that it is gone, only go
+	// when there is nothing else left to drop.
 	Reports []Report
+	// Unheard says that nobody hears the reports now: what they supersede goes
+	// with this change, as Superseded tells it.
+	Unheard bool
 	// Settings are small records of any content; nil deletes one.
 	Settings map[string][]byte
 }
@@ -68,7 +74,8 @@ func (s *Store) commit(verb string, c Change) error {
 	}
 
 	if len(entries)+len(artifacts)+len(c.Reports) > 0 {
-		err := s.update(verb, func(tx *bolt.Tx) error {
+		dropped := 0
+		err := s.update(verb, func(tx *bolt.Tx) (err error) {
 			for _, d := range artifacts {
 				if err := putArtifact(tx, d, c.Artifacts[d]); err != nil {
 					return err
@@ -79,11 +86,13 @@ func (s *Store) commit(verb string, c Change) error {
 					return err
 				}
 			}
-			return appendReports(tx, c.Reports)
+			dropped, err = appendReports(tx, c.Reports, c.Unheard)
+			return err
 		})
 		if err != nil {
 			return err
 		}
+		s.dropped.Add(int64(dropped))
 	}
 
 	if c.Manifest != nil {

@@ -37,7 +37,7 @@ func (f *fixture) isAtStep(n uint64) {
 	same(f.t, "deployments", must[[]store.Deployment](f.t)(f.Deployments()), []store.Deployment{{ID: "a", Adopted: n}})
 	value, _, err := f.Setting("n")
 	same(f.t, "setting", string(must[[]byte](f.t)(value, err)), fmt.Sprint(n))
-	reports := must[[]store.Report](f.t)(f.NextReports(100))
+	reports := f.reports(100)
 	if uint64(len(reports)) != n || reports[n-1].Sequence != n {
 		f.t.Errorf("the reports are not those of step %d: %v", n, reports)
 	}
@@ -245,7 +245,8 @@ func TestFlippedBitsNeverEndTheProcess(t *testing.T) {
 		}
 		_, _, _ = s.Manifest()
 		_, _ = s.Deployments()
-		_, _ = s.NextReports(100)
+		_, _ = s.Reports(0, 100)
+		_, _ = s.Superseded()
 		_, _ = s.Artifact(digest.FromString("a"))
 		if err := s.Close(); err != nil {
 			t.Error(err)

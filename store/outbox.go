@@ -5,34 +5,111 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	bolt "go.etcd.io/bbolt"
 )
 
-// maxReports is how many reports of one deployment wait at most. Only final
-// reports, which are never dropped, can make them more.
-const maxReports = 64
+const (
+	// maxWaiting is how many reports of one deployment wait at most.
+	maxWaiting = 16
+	// maxOutbox and maxOutboxBytes bound all reports that wait, and their bodies.
+	maxOutbox      = 4096
+	maxOutboxBytes = 4 << 20
+	// keptFailures is how many failures of one version are still told when
+	// nobody heard of them at the time.
+	keptFailures = 2
+)
 
-// NextReports returns up to limit reports that wait, the oldest first. Those
-// that cannot be read are named by the error, which comes with the others.
-func (s *Store) NextReports(limit int) ([]Report, error) {
+// The key of a report, behind which the deployment's id follows: everything
+// that decides which reports are kept, so that bodies need not be read for it.
+// Earlier versions of this program had only the sequence in the key, and JSON
+// in the value.
+const (
+	sequenceSize  = 8
+	reportKeySize = sequenceSize + 1 + 8 // weight, version
+)
+
+// Reports returns up to limit reports that wait behind sequence after, the
+// oldest first and without their bodies. Those that cannot be read are named by
+// the error, which comes with the others.
+func (s *Store) Reports(after uint64, limit int) ([]Report, error) {
 	var (
 		reports []Report
 		rotten  []error
 	)
 	err := s.db.View(func(tx *bolt.Tx) error {
 		waiting := tx.Bucket([]byte(bucketOutbox)).Cursor()
-		for key, value := waiting.First(); key != nil && len(reports) < limit; key, value = waiting.Next() {
-			r, err := decodeReport(key, value)
+		for key, value := waiting.Seek(sequenceKey(after + 1)); key != nil && len(reports) < limit; key, value = waiting.Next() {
+			h, err := parseHeader(key, value)
 			if err != nil {
 				rotten = append(rotten, err)
 				continue
 			}
-			reports = append(reports, r)
+			reports = append(reports, Report{Sequence: h.sequence, Deployment: string(h.deployment), Version: h.version, Weight: h.weight})
 		}
 		return nil
 	})
 	return reports, errors.Join(append(rotten, err)...)
+}
+
+// ReportBody returns the body of a report that waits, or ErrNotFound.
+func (s *Store) ReportBody(sequence uint64) (body []byte, err error) {
+	err = s.db.View(func(tx *bolt.Tx) error {
+		key, value := findReport(tx.Bucket([]byte(bucketOutbox)), sequence)
+		if key == nil {
+			return fmt.Errorf("report %d: %w", sequence, ErrNotFound)
+		}
+		h, err := parseHeader(key, value)
+		switch {
+		case err != nil:
+			return err
+		case h.former != nil:
+			body = h.former.Body
+		default:
+			body = bytes.Clone(value)
+		}
+		return nil
+	})
+	return body, err
+}
+
+// CountReports is how many reports wait.
+func (s *Store) CountReports() (n int, err error) {
+	err = s.db.View(func(tx *bolt.Tx) error {
+		waiting := tx.Bucket([]byte(bucketOutbox)).Cursor()
+		for key, _ := waiting.First(); key != nil; key, _ = waiting.Next() {
+			n++
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("cannot count reports: %w", err)
+	}
+	return n, nil
+}
+
+// Superseded returns, in order, the sequences of what newer reports about the
+// same deployment make needless for who heard none of them: steps on the way,
+// and failures of a version but for its last two.
+func (s *Store) Superseded() (sequences []uint64, err error) {
+	err = s.db.View(func(tx *bolt.Tx) error {
+		for _, w := range sift(tx.Bucket([]byte(bucketOutbox)), nil) {
+			if w.superseded {
+				sequences = append(sequences, w.sequence)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot look for superseded reports: %w", err)
+	}
+	return sequences, nil
+}
+
+// DroppedReports is how many reports were dropped since Open for want of room.
+func (s *Store) DroppedReports() int64 {
+	return s.dropped.Load()
 }
 
 // AckReports deletes the reports with these sequences, in one transaction.
@@ -41,19 +118,19 @@ func (s *Store) AckReports(sequences ...uint64) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 
-	var present [][]byte
+	var present []uint64
 	err := s.db.View(func(tx *bolt.Tx) error {
 		outbox := tx.Bucket([]byte(bucketOutbox))
 		for _, n := range sequences {
-			if key := reportKey(n); outbox.Get(key) != nil {
-				present = append(present, key)
+			if key, _ := findReport(outbox, n); key != nil {
+				present = append(present, n)
 			}
 		}
 		return nil
 	})
 	if err == nil && len(present) > 0 {
 		err = s.update("acknowledge reports", func(tx *bolt.Tx) error {
-			return deleteReports(tx, present)
+			return deleteReports(tx.Bucket([]byte(bucketOutbox)), present)
 		})
 	}
 	if err != nil {
@@ -63,80 +140,231 @@ func (s *Store) AckReports(sequences ...uint64) error {
 }
 
 // appendReports puts reports at the end of the outbox and keeps it bounded.
-func appendReports(tx *bolt.Tx, reports []Report) error {
+// Where nobody hears them, they also take the place of what they supersede. It
+// returns how many had to go for want of room.
+func appendReports(tx *bolt.Tx, reports []Report, unheard bool) (dropped int, err error) {
 	if len(reports) == 0 {
-		return nil
+		return 0, nil
 	}
 	outbox := tx.Bucket([]byte(bucketOutbox))
+	about := make(map[string]bool, len(reports))
 	for _, r := range reports {
-		value, err := encode(r)
-		if err != nil {
-			return fmt.Errorf("report about deployment %q: %w", r.Deployment, err)
+		if err := errors.Join(checkSize(r.Body), r.check()); err != nil {
+			return 0, fmt.Errorf("report about deployment %.80q: %w", r.Deployment, err)
 		}
 		n, err := outbox.NextSequence()
 		if err != nil {
-			return err
+			return 0, err
 		}
-		if err := outbox.Put(reportKey(n), value); err != nil {
-			return err
+		r.Sequence = n
+		if err := outbox.Put(reportKey(r), r.Body); err != nil {
+			return 0, err
+		}
+		about[r.Deployment] = true
+	}
+	waiting := sift(outbox, about)
+	if unheard {
+		var needless []uint64
+		waiting = slices.DeleteFunc(waiting, func(w waitingReport) bool {
+			if w.superseded {
+				needless = append(needless, w.sequence)
+				w.of.count--
+			}
+			return w.superseded
+		})
+		if err := deleteReports(outbox, needless); err != nil {
+			return 0, err
 		}
 	}
-	return deleteReports(tx, surplus(outbox))
+	surplus := tooMany(waiting, ends, func(w waitingReport) bool { return w.of.count > maxWaiting })
+	if err := deleteReports(outbox, surplus); err != nil {
+		return 0, err
+	}
+	dropped = len(surplus)
+
+	count, size, err := measure(outbox)
+	if err != nil || count <= maxOutbox && size <= maxOutboxBytes {
+		return dropped, err
+	}
+	surplus = tooMany(sift(outbox, nil), needed, func(w waitingReport) bool {
+		over := count > maxOutbox || size > maxOutboxBytes
+		if over {
+			count, size = count-1, size-w.size
+		}
+		return over
+	})
+	return dropped + len(surplus), deleteReports(outbox, surplus)
 }
 
-// surplus returns the keys of the reports that have to go: the oldest of each
-// deployment that has too many, but neither a final one nor the newest. Reports
-// that cannot be read go as well, because nothing can ever deliver them.
-func surplus(outbox *bolt.Bucket) (keys [][]byte) {
-	var (
-		reports []Report
-		count   = make(map[string]int)
-		newest  = make(map[string]uint64)
-		waiting = outbox.Cursor()
-	)
-	for key, value := waiting.First(); key != nil; key, value = waiting.Next() {
-		r, err := decodeReport(key, value)
-		if err != nil {
-			keys = append(keys, bytes.Clone(key))
+// The classes of reports, in the order in which they go when there are too many.
+const (
+	steps    = iota // steps on the way
+	failures        // the others that tell of a failure
+	ends            // the others that tell that their deployment was gone
+	needed          // the newest of a deployment, and the newest that tells that it was gone
+)
+
+// waitingReport is what decides whether a report that waits is kept.
+type waitingReport struct {
+	sequence   uint64
+	size       int
+	class      int
+	superseded bool
+	of         *deploymentReports
+}
+
+// deploymentReports is what is known of the reports about one deployment, from
+// the newest on.
+type deploymentReports struct {
+	count    int
+	ended    bool   // one tells that it was gone
+	version  uint64 // of the last failure
+	failures int    // of that version
+}
+
+// sift looks through the reports about some deployments, nil: all, and returns
+// them with the oldest first. It reads no body.
+func sift(outbox *bolt.Bucket, about map[string]bool) []waitingReport {
+	var all []waitingReport
+	known := make(map[string]*deploymentReports, len(about))
+	waiting := outbox.Cursor()
+	for key, value := waiting.Last(); key != nil; key, value = waiting.Prev() {
+		h, err := parseHeader(key, value)
+		if err != nil || about != nil && !about[string(h.deployment)] {
 			continue
 		}
-		r.Body = nil
-		reports = append(reports, r)
-		count[r.Deployment]++
-		newest[r.Deployment] = r.Sequence
-	}
-	for _, r := range reports {
-		if count[r.Deployment] > maxReports && !r.Final && r.Sequence != newest[r.Deployment] {
-			keys = append(keys, reportKey(r.Sequence))
-			count[r.Deployment]--
+		of := known[string(h.deployment)]
+		if of == nil {
+			of = &deploymentReports{}
+			known[string(h.deployment)] = of
 		}
+		w := waitingReport{sequence: h.sequence, size: len(value), of: of}
+		switch h.weight {
+		case Step:
+			w.superseded = of.count > 0
+		case Failure:
+			if of.failures == 0 || of.version != h.version {
+				of.version, of.failures = h.version, 0
+			}
+			of.failures++
+			w.class, w.superseded = failures, of.count > 0 && of.failures > keptFailures
+		case End:
+			w.class = ends
+			if !of.ended {
+				w.class = needed
+			}
+			of.ended = true
+		}
+		if of.count == 0 {
+			w.class = needed
+		}
+		of.count++
+		all = append(all, w)
 	}
-	return keys
+	slices.Reverse(all)
+	return all
 }
 
-func deleteReports(tx *bolt.Tx, keys [][]byte) error {
-	outbox := tx.Bucket([]byte(bucketOutbox))
-	for _, key := range keys {
+// tooMany returns the sequences of the reports that have to go because there
+// are over many: those up to a class, of each the oldest first.
+func tooMany(waiting []waitingReport, most int, over func(waitingReport) bool) (sequences []uint64) {
+	for class := steps; class <= most; class++ {
+		for _, w := range waiting {
+			if w.class == class && over(w) {
+				sequences = append(sequences, w.sequence)
+				w.of.count--
+			}
+		}
+	}
+	return sequences
+}
+
+// measure counts the reports that wait, and the bytes of their bodies. It
+// deletes what cannot be read: nothing can ever deliver it.
+func measure(outbox *bolt.Bucket) (count, size int, err error) {
+	var rotten [][]byte
+	waiting := outbox.Cursor()
+	for key, value := waiting.First(); key != nil; key, value = waiting.Next() {
+		if _, err := parseHeader(key, value); err != nil {
+			rotten = append(rotten, bytes.Clone(key))
+			continue
+		}
+		count, size = count+1, size+len(value)
+	}
+	for _, key := range rotten {
 		if err := outbox.Delete(key); err != nil {
-			return err
+			return 0, 0, err
+		}
+	}
+	return count, size, nil
+}
+
+func deleteReports(outbox *bolt.Bucket, sequences []uint64) error {
+	for _, n := range sequences {
+		if key, _ := findReport(outbox, n); key != nil {
+			if err := outbox.Delete(bytes.Clone(key)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func reportKey(sequence uint64) []byte {
+// findReport returns the key and value of a report, nil if it does not wait.
+func findReport(outbox *bolt.Bucket, sequence uint64) (key, value []byte) {
+	prefix := sequenceKey(sequence)
+	if key, value = outbox.Cursor().Seek(prefix); bytes.HasPrefix(key, prefix) {
+		return key, value
+	}
+	return nil, nil
+}
+
+func sequenceKey(sequence uint64) []byte {
 	return binary.BigEndian.AppendUint64(nil, sequence)
 }
 
-func decodeReport(key, value []byte) (Report, error) {
-	if len(key) != 8 {
-		return Report{}, fmt.Errorf("cannot read report %x: %w: this is not a sequence", key, ErrCorrupt)
+func reportKey(r Report) []byte {
+	key := make([]byte, 0, reportKeySize+len(r.Deployment))
+	key = binary.BigEndian.AppendUint64(key, r.Sequence)
+	key = append(key, byte(r.Weight))
+	key = binary.BigEndian.AppendUint64(key, r.Version)
+	return append(key, r.Deployment...)
+}
+
+// header is what the key of a report says; its id is a part of that key.
+type header struct {
+	sequence   uint64
+	weight     Weight
+	version    uint64
+	deployment []byte
+	former     *formerReport // in the value; nil: that is the body itself
+}
+
+func parseHeader(key, value []byte) (header, error) {
+	if len(key) == sequenceSize {
+		return parseFormerReport(binary.BigEndian.Uint64(key), value)
 	}
-	sequence := binary.BigEndian.Uint64(key)
-	r, err := decode[Report](value)
+	if len(key) < reportKeySize || len(key) > reportKeySize+maxKey || Weight(key[sequenceSize]) > End {
+		return header{}, fmt.Errorf("cannot read report %.16x: %w: this is not the key of a report", key, ErrCorrupt)
+	}
+	return header{
+		sequence:   binary.BigEndian.Uint64(key),
+		weight:     Weight(key[sequenceSize]),
+		version:    binary.BigEndian.Uint64(key[sequenceSize+1:]),
+		deployment: key[reportKeySize:],
+	}, nil
+}
+
+// parseFormerReport reads what an earlier version of this program wrote. It did
+// not tell failures from ends; both are kept as ends.
+func parseFormerReport(sequence uint64, value []byte) (header, error) {
+	former, err := decode[formerReport](value)
 	if err != nil {
-		return Report{}, fmt.Errorf("cannot read report %d: %w", sequence, err)
+		return header{}, fmt.Errorf("cannot read report %d: %w", sequence, err)
 	}
-	r.Sequence = sequence
-	return r, nil
+	h := header{sequence: sequence, deployment: []byte(former.Deployment), former: &former}
+	if former.Final {
+		h.weight = End
+	}
+	return h, nil
 }

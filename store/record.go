@@ -20,6 +20,11 @@ const (
 
 // Manifest is the last manifest that was accepted.
 type Manifest struct {
+	// Epoch counts how often an operator had a lower version accepted. Within a
+	// scope the greater epoch is the newer one, and then the greater version. It
+	// is left out while it is 0, as versions of this program that do not know it
+	// want it; they refuse to read any other.
+	Epoch   uint64        `json:"epoch,omitempty"`
 	Version uint64        `json:"version"`
 	ETag    string        `json:"etag,omitempty"`
 	Digest  digest.Digest `json:"digest,omitempty"`
@@ -80,19 +85,42 @@ type Deployment struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
+// newer says that m was accepted after other, of the same scope.
+func (m Manifest) newer(other Manifest) bool {
+	return m.Epoch > other.Epoch || m.Epoch == other.Epoch && m.Version > other.Version
+}
+
 // Report is one message that waits in the outbox.
 type Report struct {
 	// Sequence is given by the store; it orders reports.
-	Sequence   uint64 `json:"-"`
+	Sequence   uint64
+	Deployment string
+	// Version is what the report is about: failures of one version are alike.
+	Version uint64
+	Weight  Weight
+	Body    []byte
+}
+
+// Weight says what would be lost with a report that is never delivered.
+type Weight uint8
+
+// The weights.
+const (
+	Step    Weight = iota // a step on the way, which any newer report makes good for
+	Failure               // something failed
+	End                   // the deployment is gone: nothing else will ever tell it
+)
+
+// formerReport is a Report as earlier versions of this program kept it.
+type formerReport struct {
 	Deployment string `json:"deployment"`
 	Body       []byte `json:"body"`
-	// Final reports are never dropped before they are acknowledged.
-	Final bool `json:"final,omitempty"`
+	Final      bool   `json:"final,omitempty"`
 }
 
 // record is what the store keeps as JSON.
 type record interface {
-	Manifest | Deployment | Report
+	Manifest | Deployment | formerReport
 
 	check() error
 }
@@ -160,6 +188,16 @@ func (r Revision) check() error {
 }
 
 func (r Report) check() error {
+	if len(r.Deployment) > maxKey {
+		return fmt.Errorf("its id has %d bytes, at most %d are possible", len(r.Deployment), maxKey)
+	}
+	if r.Weight > End {
+		return fmt.Errorf("it has the unknown weight %d", r.Weight)
+	}
+	return nil
+}
+
+func (r formerReport) check() error {
 	return nil
 }
 

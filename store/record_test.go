@@ -47,7 +47,7 @@ func fuzzRecord[R record](f *testing.F, seeds ...R) {
 }
 
 func FuzzManifestRecord(f *testing.F) {
-	fuzzRecord(f, Manifest{}, Manifest{Version: 1<<64 - 1, ETag: `"x"`, Digest: digest.FromString("x"), Scope: "s"})
+	fuzzRecord(f, Manifest{}, Manifest{Epoch: 1, Version: 1<<64 - 1, ETag: `"x"`, Digest: digest.FromString("x"), Scope: "s"})
 }
 
 func FuzzDeploymentRecord(f *testing.F) {
@@ -61,5 +61,23 @@ func FuzzDeploymentRecord(f *testing.F) {
 }
 
 func FuzzReportRecord(f *testing.F) {
-	fuzzRecord(f, Report{}, Report{Deployment: "d", Body: []byte{0, 255}, Final: true})
+	fuzzRecord(f, formerReport{}, formerReport{Deployment: "d", Body: []byte{0, 255}, Final: true})
+}
+
+// Whatever is a key of a report is the only one of that report.
+func FuzzReportKey(f *testing.F) {
+	for _, r := range []Report{{}, {Sequence: 1, Deployment: "d", Version: 1<<64 - 1, Weight: End}} {
+		f.Add(reportKey(r), []byte("body"))
+		f.Add(sequenceKey(r.Sequence), []byte(`{"deployment":"d","body":"AA=="}`))
+	}
+	f.Fuzz(func(t *testing.T, key, value []byte) {
+		h, err := parseHeader(key, value)
+		if err != nil || h.former != nil {
+			return
+		}
+		r := Report{Sequence: h.sequence, Deployment: string(h.deployment), Version: h.version, Weight: h.weight}
+		if again := reportKey(r); !bytes.Equal(again, key) || r.check() != nil {
+			t.Fatalf("%x became %x: %v", key, again, r.check())
+		}
+	})
 }

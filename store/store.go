@@ -9,7 +9,8 @@
 //	├── deployments
 //	│   └── <deployment id>              Deployment
 //	├── outbox
-//	│   └── <sequence, 8 bytes>          Report, in the order of its creation
+//	│   └── <sequence, 8 bytes> <weight, 1 byte> <version, 8 bytes> <deployment id>
+//	│                                    body of a Report; in the order of its creation
 //	├── settings
 //	│   └── <name>                       bytes
 //	└── artifacts
@@ -37,6 +38,10 @@
 //     time. It is bounded in number and size, and readable by the owner alone.
 //   - Sequences of reports grow for the life of the database; a number is never
 //     used twice.
+//   - The outbox is bounded. What decides which reports stay is in their keys:
+//     no body is read, or held in memory, but for its delivery.
+//   - Within a scope the accepted manifest never goes back, in epoch and version,
+//     whichever of its two copies a power cut leaves behind.
 //
 // # What can fail
 //
@@ -91,6 +96,7 @@ type Store struct {
 	// the transaction. Readers do not take it.
 	writing sync.Mutex
 	writes  atomic.Int64
+	dropped atomic.Int64 // reports
 }
 
 // Close closes the database and gives its lock back.

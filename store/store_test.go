@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -68,6 +67,21 @@ func (f *fixture) commit(c store.Change) {
 	if err := f.Commit("test", c); err != nil {
 		f.t.Fatal(err)
 	}
+}
+
+// reports are up to limit that wait, with their bodies.
+func (f *fixture) reports(limit int) []store.Report {
+	f.t.Helper()
+	reports, err := f.Reports(0, limit)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for i := range reports {
+		if reports[i].Body, err = f.ReportBody(reports[i].Sequence); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	return reports
 }
 
 // edit changes the closed database behind the store's back.
@@ -157,7 +171,7 @@ func TestEverythingSurvivesReopening(t *testing.T) {
 		Manifest:    &manifest,
 		Artifacts:   map[digest.Digest][]byte{d: data},
 		Deployments: []store.Deployment{want[1], want[0]},
-		Reports:     []store.Report{{Deployment: "a", Body: []byte("one")}, {Deployment: "b", Body: []byte("two"), Final: true}},
+		Reports:     []store.Report{{Deployment: "a", Body: []byte("one")}, {Deployment: "b", Version: 1<<64 - 1, Weight: store.End, Body: []byte("two")}},
 		Settings:    map[string][]byte{"set": []byte("value"), "empty": {}},
 	})
 	f.reopen()
@@ -170,9 +184,9 @@ func TestEverythingSurvivesReopening(t *testing.T) {
 	same(t, "deployments", must[[]store.Deployment](t)(f.Deployments()), want)
 	same(t, "deployment", must[store.Deployment](t)(f.Deployment("b")), want[1])
 	same(t, "artifact", must[[]byte](t)(f.Artifact(d)), data)
-	same(t, "reports", must[[]store.Report](t)(f.NextReports(10)), []store.Report{
+	same(t, "reports", f.reports(10), []store.Report{
 		{Sequence: 1, Deployment: "a", Body: []byte("one")},
-		{Sequence: 2, Deployment: "b", Body: []byte("two"), Final: true},
+		{Sequence: 2, Deployment: "b", Version: 1<<64 - 1, Weight: store.End, Body: []byte("two")},
 	})
 	for name, want := range map[string][]byte{"set": []byte("value"), "empty": {}} {
 		value, set, err := f.Setting(name)
@@ -192,8 +206,11 @@ func TestANewStoreIsEmpty(t *testing.T) {
 	if d := must[[]store.Deployment](t)(f.Deployments()); len(d) > 0 {
 		t.Errorf("there are deployments: %v", d)
 	}
-	if r := must[[]store.Report](t)(f.NextReports(10)); len(r) > 0 {
+	if r := f.reports(10); len(r) > 0 {
 		t.Errorf("there are reports: %v", r)
+	}
+	if _, err := f.ReportBody(1); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("got %v for a report", err)
 	}
 	if _, err := f.Deployment("a"); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("got %v for a deployment", err)
@@ -234,7 +251,7 @@ func TestForgottenAndDeletedRecordsAreGone(t *testing.T) {
 	f := newFixture(t)
 	f.commit(store.Change{
 		Deployments: []store.Deployment{{ID: "a"}, {ID: "b"}},
-		Reports:     []store.Report{{Deployment: "a", Body: []byte("removed"), Final: true}},
+		Reports:     []store.Report{{Deployment: "a", Body: []byte("removed"), Weight: store.End}},
 		Settings:    map[string][]byte{"s": []byte("v")},
 	})
 	f.commit(store.Change{Forget: []string{"a", "never there"}, Settings: map[string][]byte{"s": nil, "t": nil}})
@@ -243,7 +260,7 @@ func TestForgottenAndDeletedRecordsAreGone(t *testing.T) {
 	if _, set, _ := f.Setting("s"); set {
 		t.Error("the setting is still there")
 	}
-	if r := must[[]store.Report](t)(f.NextReports(10)); len(r) != 1 {
+	if r := f.reports(10); len(r) != 1 {
 		t.Errorf("the report about the forgotten deployment is gone: %v", r)
 	}
 }
@@ -354,6 +371,8 @@ func TestAnImpossibleChangeChangesNothing(t *testing.T) {
 		}}}},
 		"a manifest with a broken digest": {Manifest: &store.Manifest{Digest: "x"}},
 		"a report that is too large":      {Reports: []store.Report{{Body: []byte(long)}}},
+		"a report about a long id":        {Reports: []store.Report{{Deployment: long[:513]}}},
+		"a report of unknown weight":      {Reports: []store.Report{{Weight: store.End + 1}}},
 		"a setting without name":          {Settings: map[string][]byte{"": {}}},
 		"a setting that is too large":     {Settings: map[string][]byte{"a": []byte(long)}},
 	} {
@@ -464,7 +483,7 @@ func TestReportsKeepTheirOrder(t *testing.T) {
 		}})
 	}
 	bodies := func(limit int) (s string) {
-		for _, r := range must[[]store.Report](t)(f.NextReports(limit)) {
+		for _, r := range f.reports(limit) {
 			if fmt.Sprint(r.Sequence) != string(r.Body) {
 				t.Errorf("report %s has sequence %d", r.Body, r.Sequence)
 			}
@@ -488,48 +507,6 @@ func TestReportsKeepTheirOrder(t *testing.T) {
 	same(t, "sequences go on after all are gone", bodies(3), "11 ")
 }
 
-func TestTheOutboxIsBounded(t *testing.T) {
-	f := newFixture(t)
-	f.commit(store.Change{Reports: []store.Report{{Deployment: "other", Body: []byte("other")}}})
-	for i := range 100 {
-		f.commit(store.Change{Reports: []store.Report{{Deployment: "a", Body: fmt.Append(nil, i), Final: i%10 == 0}}})
-	}
-	reports := must[[]store.Report](t)(f.NextReports(1000))
-	if len(reports) != 65 {
-		t.Errorf("%d reports wait", len(reports))
-	}
-	if !slices.IsSortedFunc(reports, func(a, b store.Report) int { return int(a.Sequence) - int(b.Sequence) }) {
-		t.Error("the order is lost")
-	}
-	present := make(map[string]bool)
-	for _, r := range reports {
-		present[string(r.Body)] = true
-	}
-	for i := range 100 {
-		// 36 had to go: the first 40 without their 4 final ones.
-		if want := i >= 40 || i%10 == 0; present[fmt.Sprint(i)] != want {
-			t.Errorf("report %d: present is %v", i, !want)
-		}
-	}
-	if !present["other"] {
-		t.Error("the report of another deployment is gone")
-	}
-}
-
-func TestFinalReportsAndTheNewestAreNeverDropped(t *testing.T) {
-	f := newFixture(t)
-	var reports []store.Report
-	for range 70 {
-		reports = append(reports, store.Report{Deployment: "a", Final: true})
-	}
-	reports = append(reports, store.Report{Deployment: "a", Body: []byte("former")}, store.Report{Deployment: "a", Body: []byte("newest")})
-	f.commit(store.Change{Reports: reports})
-	kept := must[[]store.Report](t)(f.NextReports(1000))
-	if len(kept) != 71 || string(kept[70].Body) != "newest" {
-		t.Errorf("%d reports wait, the last is %q", len(kept), kept[len(kept)-1].Body)
-	}
-}
-
 func TestARottenRecordComesBesideTheGoodOnes(t *testing.T) {
 	f := newFixture(t)
 	f.commit(store.Change{
@@ -540,8 +517,9 @@ func TestARottenRecordComesBesideTheGoodOnes(t *testing.T) {
 		return errors.Join(
 			tx.Bucket([]byte("deployments")).Put([]byte("a"), []byte("{")),
 			tx.Bucket([]byte("deployments")).Put([]byte("c"), []byte(`{"phase":"","desired":{},"surprise":1}`)),
-			tx.Bucket([]byte("outbox")).Put([]byte{0, 0, 0, 0, 0, 0, 0, 2}, nil),
-			tx.Bucket([]byte("outbox")).Put([]byte{0}, []byte("{}")),
+			tx.Bucket([]byte("outbox")).Put([]byte{0, 0, 0, 0, 0, 0, 0, 1}, []byte("{")), // in the form of earlier versions
+			tx.Bucket([]byte("outbox")).Put(append(make([]byte, 7), 2, 9, 0, 0, 0, 0, 0, 0, 0, 0), []byte("of no known weight")),
+			tx.Bucket([]byte("outbox")).Put([]byte{0, 0, 0, 0, 0, 0, 0, 3, 0}, []byte("without a version")),
 		)
 	})
 	f.open()
@@ -554,18 +532,18 @@ func TestARottenRecordComesBesideTheGoodOnes(t *testing.T) {
 	if _, err := f.Deployment("a"); !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("got %v for a rotten deployment", err)
 	}
-	reports, err := f.NextReports(2)
-	same(t, "reports", reports, []store.Report{{Sequence: 1, Body: []byte("1")}, {Sequence: 3, Body: []byte("3")}})
-	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "report 2") {
-		t.Errorf("the error does not name the rotten one: %v", err)
+	reports, err := f.Reports(0, 3)
+	same(t, "reports", reports, []store.Report{{Sequence: 1}, {Sequence: 2}, {Sequence: 3}})
+	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "report 1:") || !strings.Contains(err.Error(), "report 0000000000000002090") {
+		t.Errorf("the error does not name the rotten ones: %v", err)
 	}
 
 	f.commit(store.Change{Deployments: []store.Deployment{{ID: "a"}}, Forget: []string{"c"}, Reports: []store.Report{{}}})
 	if _, err := f.Deployments(); err != nil {
 		t.Errorf("deployments are not mended: %v", err)
 	}
-	if _, err := f.NextReports(10); err != nil {
-		t.Errorf("reports are not mended: %v", err)
+	if got := f.reports(10); len(got) != 4 {
+		t.Errorf("the outbox is not mended: %v", got)
 	}
 }
 
@@ -597,6 +575,8 @@ func TestReadersAndWritersMayRunTogether(t *testing.T) {
 				_, _, _ = f.Manifest()
 				_, _ = f.Artifact(d)
 				_ = f.Writes()
+				_, _ = f.Superseded()
+				_, _ = f.CountReports()
 			}
 		})
 		group.Go(func() {

@@ -16,7 +16,7 @@ func TestOnlyRootChangesWorkloads(t *testing.T) {
 		t.Skip("the caller's own user may do everything")
 	}
 	s := NewServer(struct{ Backend }{}, slog.New(slog.DiscardHandler))
-	for _, path := range []string{"/v1/compose/up", "/v1/compose/down", "/v1/compose/pull", "/v1/compose/exec", "/v1/exec", "/v1/prune"} {
+	for _, path := range []string{"/v1/compose/up", "/v1/compose/down", "/v1/compose/pull", "/v1/compose/exec", "/v1/exec", "/v1/prune", "/v1/accept-rollback"} {
 		for name, ctx := range map[string]context.Context{
 			"another user":   context.WithValue(t.Context(), peerKey{}, peer{pid: 1, uid: 1000}),
 			"no credentials": t.Context(),

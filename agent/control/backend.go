@@ -13,6 +13,10 @@ type Backend interface {
 	Status(ctx context.Context) (*Status, error)
 	// Sync polls the WFM now and returns what came of it.
 	Sync(ctx context.Context) error
+	// AcceptRollback polls the WFM now and accepts the manifest that the request
+	// names although its version is not greater; ErrConflict when none is refused
+	// or the WFM serves another one.
+	AcceptRollback(ctx context.Context, r RollbackRequest) error
 	// Capabilities is the wire document that is, or would be, reported.
 	Capabilities(ctx context.Context) (json.RawMessage, error)
 	// Subscribe delivers events until the returned function is called. A

@@ -64,6 +64,11 @@ func (c *Client) Sync(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, "/v1/sync", nil, nil)
 }
 
+// AcceptRollback has a manifest accepted that was refused for its version.
+func (c *Client) AcceptRollback(ctx context.Context, r RollbackRequest) error {
+	return c.call(ctx, http.MethodPost, "/v1/accept-rollback", r, nil)
+}
+
 // Events calls handle for every event until ctx ends, the agent goes away, or
 // handle returns an error, which Events returns. opened, if not nil, is called
 // once no later event can be missed.

@@ -26,15 +26,22 @@ import (
 type backend struct {
 	status  control.Status
 	syncErr error
-	events  chan control.Event
-	upErr   error
-	asked   []string
-	logs    control.LogsRequest
-	exec    func(context.Context, control.ExecRequest, control.ExecStreams) (int, error)
+
+	rollbackErr error
+	events      chan control.Event
+	upErr       error
+	asked       []string
+	logs        control.LogsRequest
+	exec        func(context.Context, control.ExecRequest, control.ExecStreams) (int, error)
 }
 
 func (b *backend) Status(context.Context) (*control.Status, error) { return &b.status, nil }
 func (b *backend) Sync(context.Context) error                      { return b.syncErr }
+func (b *backend) AcceptRollback(_ context.Context, r control.RollbackRequest) error {
+	b.asked = append(b.asked, fmt.Sprintf("rollback %d %s by %d", r.Version, r.Digest, r.UID))
+	return b.rollbackErr
+}
+
 func (b *backend) Capabilities(context.Context) (json.RawMessage, error) {
 	return json.RawMessage(`{"properties":{"id":"edge-01"}}`), nil
 }
@@ -211,6 +218,9 @@ func TestRequestsThatCannotSucceedAreTold(t *testing.T) {
 		{"/v1/compose/down", `{"volumes":true}`, "no project"},
 		{"/v1/compose/down", `{"project":"p","timeout":-1}`, "timeout"},
 		{"/v1/prune", `{}`, "cannot unmarshal"},
+		{"/v1/accept-rollback", `{}`, "name the version"},
+		{"/v1/accept-rollback", `{"version":3}`, "name the version and the digest"},
+		{"/v1/accept-rollback", `{"version":3,"digest":"sha256:1","uid":0}`, "uid"},
 	} {
 		if code, answer := curl(t, path, http.MethodPost, c.url, c.body); code != http.StatusBadRequest || !strings.Contains(answer, c.want) {
 			t.Errorf("%s %s was answered %d, %q", c.url, c.body, code, answer)
@@ -236,6 +246,23 @@ func TestPruneAndDownCarryTheirRequests(t *testing.T) {
 	}
 	if got := strings.Join(b.asked, "; "); got != "down p volumes true; pull p" {
 		t.Errorf("the agent was asked %q", got)
+	}
+}
+
+// Who asks is what the kernel says, and a conflict is told as one.
+func TestARollbackIsAskedForByWhoIsThere(t *testing.T) {
+	b := &backend{}
+	client, path := serve(t, b)
+	if err := client.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: "sha256:1", UID: 4711}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{fmt.Sprintf("rollback 3 sha256:1 by %d", os.Getuid())}; !slices.Equal(b.asked, want) {
+		t.Errorf("the agent was asked %q, want %q", b.asked, want)
+	}
+	b.rollbackErr = fmt.Errorf("%w: the WFM serves version 4", control.ErrConflict)
+	code, answer := curl(t, path, http.MethodPost, "/v1/accept-rollback", `{"version":3,"digest":"sha256:1"}`)
+	if code != http.StatusConflict || !strings.Contains(answer, "serves version 4") {
+		t.Errorf("answered %d %q", code, answer)
 	}
 }
 

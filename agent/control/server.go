@@ -48,6 +48,7 @@ func NewServer(backend Backend, logger *slog.Logger) *Server {
 		{"GET /v1/events", anyone, s.events},
 		{"GET /v1/logs", anyone, s.logs},
 		{"POST /v1/sync", anyone, s.sync},
+		{"POST /v1/accept-rollback", rootOnly, s.acceptRollback},
 		{"GET /v1/compose/ps", anyone, s.composePs},
 		{"GET /v1/compose/logs", anyone, s.composeLogs},
 		{"POST /v1/compose/up", rootOnly, s.compose(backend.ComposeUp)},
@@ -164,6 +165,23 @@ func (s *Server) capabilities(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) sync(w http.ResponseWriter, r *http.Request) error {
 	if err := s.backend.Sync(r.Context()); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Server) acceptRollback(w http.ResponseWriter, r *http.Request) error {
+	var req RollbackRequest
+	if err := decode(r, &req); err != nil {
+		return err
+	}
+	if req.Version == 0 || req.Digest == "" {
+		return fmt.Errorf("%w: name the version and the digest of the manifest", ErrInvalid)
+	}
+	p, _ := peerOf(r.Context())
+	req.UID = p.uid
+	if err := s.backend.AcceptRollback(r.Context(), req); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -34,12 +34,34 @@ type WFMStatus struct {
 	LastError   string     `json:"lastError,omitempty"` // of the last poll; empty when it succeeded
 	Refused     string     `json:"refused,omitempty"`   // why the manifest that the WFM publishes now was refused
 
+	// RefusedManifest is that manifest, where it was refused for its version
+	// alone and can be accepted with a RollbackRequest.
+	RefusedManifest *RefusedManifest `json:"refusedManifest,omitempty"`
+
 	// Waiting is what the next poll waits for: interval, backoff, refused,
 	// retired, window, silence or downtime.
 	Waiting       string     `json:"waiting,omitempty"`
 	SilentUntil   *time.Time `json:"silentUntil,omitempty"`   // the WFM asked not to be called before
 	ClosedUntil   *time.Time `json:"closedUntil,omitempty"`   // the desired state is asked for in windows only
 	DowntimeUntil *time.Time `json:"downtimeUntil,omitempty"` // nothing is sent before
+}
+
+// RefusedManifest is a manifest whose version is not greater than the accepted
+// one, and what would become of the deployments with it.
+type RefusedManifest struct {
+	Version     uint64   `json:"version"`
+	Digest      string   `json:"digest"`
+	Deployments []string `json:"deployments"` // all that it lists, by id; the rest says how they differ from what is held
+	Added       []string `json:"added,omitempty"`
+	Changed     []string `json:"changed,omitempty"`
+	Removed     []string `json:"removed,omitempty"`
+}
+
+// RollbackRequest asks for a refused manifest to be accepted, as it was seen.
+type RollbackRequest struct {
+	Version uint64 `json:"version"`
+	Digest  string `json:"digest"`
+	UID     uint32 `json:"-"` // of who asks, as the kernel reports it
 }
 
 // Manifest is the accepted state manifest.
@@ -141,6 +163,7 @@ type EventKind string
 const (
 	ManifestAccepted  EventKind = "manifest.accepted"
 	ManifestRefused   EventKind = "manifest.refused"
+	RollbackAccepted  EventKind = "manifest.rollback"
 	DocumentVerified  EventKind = "document.verified"
 	PackageVerified   EventKind = "package.verified"
 	Transfer          EventKind = "transfer"

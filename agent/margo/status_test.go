@@ -3,6 +3,7 @@ package margo_test
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -99,15 +100,15 @@ func TestStatusThatAStrictWFMWouldRefuseIsNotWritten(t *testing.T) {
 		"ST-03 no state":                         {func(s *margo.Status) { s.State = "" }, "ST-03"},
 		"ST-03 another state":                    {func(s *margo.Status) { s.State = "running" }, "ST-03"},
 		"ST-04 a less severe overall state":      {func(s *margo.Status) { s.Components[0].State = margo.Removing }, "ST-04"},
-		"a more severe overall state":            {func(s *margo.Status) { s.State = margo.Installing }, "ST-04"},
+		"ST-04 a more severe overall state":      {func(s *margo.Status) { s.State = margo.Installing }, "ST-04"},
 		"ST-09 failed without error":             {func(s *margo.Status) { s.State = margo.Failed }, "ST-09"},
 		"ST-09 a component failed without error": {func(s *margo.Status) { s.Components[0].State = margo.Failed }, "ST-09"},
 		"ST-07 an error without source":          {func(s *margo.Status) { s.Error = &margo.Fault{Code: "c", Message: "m"} }, "ST-07"},
 		"ST-07 an error without code":            {func(s *margo.Status) { s.Components[0].Error = &margo.Fault{Source: "c", Message: "m"} }, "ST-07"},
-		"an error of nothing but space":          {func(s *margo.Status) { s.Error = &margo.Fault{Code: "c", Source: "s", Message: " \n"} }, "ST-07"},
+		"ST-07 an error of nothing but space":    {func(s *margo.Status) { s.Error = &margo.Fault{Code: "c", Source: "s", Message: " \n"} }, "ST-07"},
 		"ST-05 a component without name":         {func(s *margo.Status) { s.Components[0].Name = "" }, "ST-05"},
 		"ST-05 a component twice":                {func(s *margo.Status) { s.Components[0].Name = "web" }, "ST-05"},
-		"too many components": {func(s *margo.Status) {
+		"ST-05 too many components": {func(s *margo.Status) {
 			s.Components = make([]margo.ComponentStatus, margo.MaxComponents+1)
 		}, "ST-05"},
 	} {
@@ -150,6 +151,35 @@ func TestMessagesOfFaultsLeaveTheDeviceAsOneShortLine(t *testing.T) {
 	}
 }
 
+func TestTheHierarchyOfADeviceIsReported(t *testing.T) {
+	body, err := failed().Marshal()
+	if err != nil || !bytes.Contains(body, []byte(`"deviceId":"gateway/plant-alfa-zone1-edge01"`)) {
+		t.Errorf("got %s, %v", body, err)
+	}
+}
+
+// As many components as there may be, each with as much to say as there may be.
+func TestTheLargestReportIsWithinItsBounds(t *testing.T) {
+	quoted := strings.Repeat(`"`, 1<<20) // takes twice its length
+	s := failed()
+	s.Error.Message = quoted
+	s.Components = nil
+	for i := range margo.MaxComponents {
+		name := fmt.Sprintf("%s-%02d", strings.Repeat("x", 197), i)
+		s.Components = append(s.Components, margo.ComponentStatus{
+			Name: name, State: margo.Failed, Error: &margo.Fault{Code: "CONTAINER_EXITED", Source: name, Message: quoted},
+		})
+	}
+	body, err := s.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(body) > margo.MaxStatusBytes {
+		t.Errorf("it has %d bytes", len(body))
+	}
+	t.Logf("it has %d bytes", len(body))
+}
+
 func TestEmptyErrorObjectsAreNoErrors(t *testing.T) {
 	s, err := margo.ParseStatus(document(t, "valid/from-text/DeploymentStatusManifest-pending.json"))
 	if err != nil {
@@ -170,16 +200,17 @@ func TestEmptyErrorObjectsAreNoErrors(t *testing.T) {
 func TestStatusIsReadStrictly(t *testing.T) {
 	const head = `{"deploymentId":"` + idA + `","adoptedManifestVersion":7,`
 	for name, row := range map[string]struct{ body, requirement string }{
-		"not JSON":                 {`{`, ""},
-		"a list":                   {`[]`, "ST-01"},
-		"a key twice":              {head + `"status":{"state":"installed","state":"failed"},"components":[]}`, ""},
-		"a version in quotes":      {`{"deploymentId":"` + idA + `","adoptedManifestVersion":"7","status":{"state":"installed"},"components":[]}`, "ST-12"},
-		"no status":                {head + `"components":[]}`, "ST-03"},
-		"no components":            {head + `"status":{"state":"installed"}}`, "ST-05"},
-		"a component of a string":  {head + `"status":{"state":"installed"},"components":["web"]}`, "ST-05"},
-		"an error of a string":     {head + `"status":{"state":"failed","error":"x"},"components":[]}`, "ST-07"},
-		"an error with one member": {head + `"status":{"state":"installed","error":{"code":"x"}},"components":[]}`, "ST-07"},
-		"an error with a number":   {head + `"status":{"state":"installed","error":{"code":1}},"components":[]}`, "ST-07"},
+		"not JSON":                       {`{`, ""},
+		"ST-18 another kind":             {head + `"kind":"Deployment","status":{"state":"installed"},"components":[]}`, "ST-18"},
+		"a list":                         {`[]`, "ST-01"},
+		"a key twice":                    {head + `"status":{"state":"installed","state":"failed"},"components":[]}`, ""},
+		"ST-12 a version in quotes":      {`{"deploymentId":"` + idA + `","adoptedManifestVersion":"7","status":{"state":"installed"},"components":[]}`, "ST-12"},
+		"ST-03 no status":                {head + `"components":[]}`, "ST-03"},
+		"ST-05 no components":            {head + `"status":{"state":"installed"}}`, "ST-05"},
+		"ST-05 a component of a string":  {head + `"status":{"state":"installed"},"components":["web"]}`, "ST-05"},
+		"ST-07 an error of a string":     {head + `"status":{"state":"failed","error":"x"},"components":[]}`, "ST-07"},
+		"ST-07 an error with one member": {head + `"status":{"state":"installed","error":{"code":"x"}},"components":[]}`, "ST-07"},
+		"ST-07 an error with a number":   {head + `"status":{"state":"installed","error":{"code":1}},"components":[]}`, "ST-07"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := parseStatus([]byte(row.body)); !slices.Contains(requirements(err), row.requirement) {

@@ -52,6 +52,7 @@ func commands() []command {
 		{"run", "", "run the agent", (*cli).run},
 		{"status", "[--json]", "show the last poll, the manifest and every deployment", (*cli).status},
 		{"sync", "", "poll the WFM now", (*cli).sync},
+		{"accept-rollback", "[--yes]", "accept the WFM's manifest although its version is not greater", (*cli).acceptRollback},
 		{"logs", "DEPLOYMENT [SERVICE...]", "show what workloads print", (*cli).logs},
 		{"exec", "DEPLOYMENT SERVICE [--] COMMAND...", "run a command in a workload", (*cli).exec},
 		{"prune", "[--images] [--volumes]", "remove what is kept although nothing needs it", (*cli).prune},
@@ -140,7 +141,7 @@ func (c *cli) dispatch(ctx context.Context, args []string) error {
 func (c *cli) overview(w io.Writer) {
 	fmt.Fprint(w, "margolite is the Margo device agent for small machines.\n\nUsage: margolite COMMAND [--config FILE] [ARGUMENTS]\n\nCommands:\n")
 	for _, cmd := range commands() {
-		fmt.Fprintf(w, "  %-14s %s\n", cmd.name, cmd.short)
+		fmt.Fprintf(w, "  %-16s %s\n", cmd.name, cmd.short)
 	}
 	fmt.Fprintf(w, "\nThe configuration is %s unless --config names another.\nmargolite COMMAND --help shows the arguments of a command.\n", defaultConfig)
 }

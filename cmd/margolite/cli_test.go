@@ -56,11 +56,26 @@ type fakeAgent struct {
 	exec    func(context.Context, control.ExecRequest, control.ExecStreams) (int, error)
 	items   []control.Unneeded
 	endless bool // logs are followed until their reader is gone
+
+	rollback control.RollbackRequest
+	onSync   func() // what a poll changes
 }
 
 func (a *fakeAgent) Status(context.Context) (*control.Status, error) { return &a.status, nil }
 
-func (a *fakeAgent) Sync(context.Context) error { return a.syncErr }
+func (a *fakeAgent) Sync(context.Context) error {
+	if a.onSync != nil {
+		a.onSync()
+	}
+	return a.syncErr
+}
+
+func (a *fakeAgent) AcceptRollback(_ context.Context, r control.RollbackRequest) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.rollback = r
+	return nil
+}
 
 func (a *fakeAgent) Capabilities(context.Context) (json.RawMessage, error) {
 	return json.RawMessage(`{"properties":{"id":"edge-01"}}`), nil
@@ -202,32 +217,33 @@ func write(t *testing.T, path, text string) string {
 
 func TestWrongUsageIsTwo(t *testing.T) {
 	for text, args := range map[string][]string{
-		"no command given":                     {},
-		`unknown command "stauts"`:             {"stauts"},
-		"flag provided but not defined: -jsn":  {"status", "--jsn"},
-		"flag provided but not defined: -json": {"--json", "status"},
-		"flag needs an argument: -config":      {"status", "--config"},
-		`status takes no argument "now"`:       {"status", "now"},
-		"logs takes a deployment":              {"logs"},
-		`invalid value "few" for flag -tail`:   {"logs", "a", "--tail", "few"},
-		`invalid value "soon" for flag -since`: {"logs", "a", "--since", "soon"},
-		"exec takes a deployment":              {"exec", "d", "web"},
-		"exec takes a service and a command":   {"compose", "exec", "web"},
-		"not SERVICE=NUMBER":                   {"compose", "up", "--scale", "web"},
-		"is not always, missing or never":      {"compose", "up", "--pull", "sometimes"},
-		"contradict each other":                {"compose", "up", "-d", "--attach"},
-		"--force-recreate is for all services": {"compose", "up", "--force-recreate", "web"},
-		"is not 0 to 3600 seconds":             {"compose", "down", "-t", "-1"},
-		"the policy is always or missing":      {"compose", "pull", "--policy", "never"},
-		`prune takes no argument "all"`:        {"prune", "all"},
-		"csr needs --id or --name":             {"csr"},
-		"--id and --name contradict":           {"csr", "--id", "spiffe://a/margo/wfm/b/client/c", "--name", "d"},
-		"is not a SPIFFE ID":                   {"csr", "--id", "gw-07"},
-		"is the ID of a WFM":                   {"csr", "--id", "spiffe://a/margo/wfm/b"},
-		"compose needs one of":                 {"compose"},
-		`not "start"`:                          {"compose", "start"},
-		`compose down takes no argument "web"`: {"compose", "down", "web"},
-		`run takes no argument "now"`:          {"run", "now"},
+		"no command given":                      {},
+		`unknown command "stauts"`:              {"stauts"},
+		"flag provided but not defined: -jsn":   {"status", "--jsn"},
+		"flag provided but not defined: -json":  {"--json", "status"},
+		"flag needs an argument: -config":       {"status", "--config"},
+		`status takes no argument "now"`:        {"status", "now"},
+		"logs takes a deployment":               {"logs"},
+		`invalid value "few" for flag -tail`:    {"logs", "a", "--tail", "few"},
+		`invalid value "soon" for flag -since`:  {"logs", "a", "--since", "soon"},
+		"exec takes a deployment":               {"exec", "d", "web"},
+		"exec takes a service and a command":    {"compose", "exec", "web"},
+		"not SERVICE=NUMBER":                    {"compose", "up", "--scale", "web"},
+		"is not always, missing or never":       {"compose", "up", "--pull", "sometimes"},
+		"contradict each other":                 {"compose", "up", "-d", "--attach"},
+		"--force-recreate is for all services":  {"compose", "up", "--force-recreate", "web"},
+		"is not 0 to 3600 seconds":              {"compose", "down", "-t", "-1"},
+		"the policy is always or missing":       {"compose", "pull", "--policy", "never"},
+		`prune takes no argument "all"`:         {"prune", "all"},
+		"csr needs --id or --name":              {"csr"},
+		"--id and --name contradict":            {"csr", "--id", "spiffe://a/margo/wfm/b/client/c", "--name", "d"},
+		"is not a SPIFFE ID":                    {"csr", "--id", "gw-07"},
+		"is the ID of a WFM":                    {"csr", "--id", "spiffe://a/margo/wfm/b"},
+		"compose needs one of":                  {"compose"},
+		`not "start"`:                           {"compose", "start"},
+		`compose down takes no argument "web"`:  {"compose", "down", "web"},
+		`run takes no argument "now"`:           {"run", "now"},
+		`accept-rollback takes no argument "3"`: {"accept-rollback", "3"},
 	} {
 		got := call(t, args...)
 		if got.code != exitUsage || !strings.Contains(got.err, text) || !strings.HasSuffix(got.err, " --help`\n") || got.out != "" {
@@ -348,9 +364,11 @@ func TestStatusDocumentIsStable(t *testing.T) {
 	exit := 3
 	fault := &control.Error{Code: "CONTAINER_EXITED", Source: "web", Message: "ended with code 3"}
 	a := &fakeAgent{status: control.Status{
-		Device:   "edge-01",
-		Agent:    control.AgentStatus{Version: "1.0.0", Commit: "abc", Flavour: "full", Started: at},
-		WFM:      control.WFMStatus{URL: "https://wfm.example", Identity: "spiffe://x/y", Reachable: true, LastPoll: &at, LastContact: &at, NextPoll: &at, LastError: "e", Refused: "r", Waiting: "silence", SilentUntil: &at, ClosedUntil: &at, DowntimeUntil: &at},
+		Device: "edge-01",
+		Agent:  control.AgentStatus{Version: "1.0.0", Commit: "abc", Flavour: "full", Started: at},
+		WFM: control.WFMStatus{URL: "https://wfm.example", Identity: "spiffe://x/y", Reachable: true, LastPoll: &at, LastContact: &at, NextPoll: &at, LastError: "e", Refused: "r", RefusedManifest: &control.RefusedManifest{
+			Version: 1<<64 - 2, Digest: "sha256:4", Deployments: []string{"id", "new"}, Added: []string{"new"}, Changed: []string{"id"}, Removed: []string{"old"},
+		}, Waiting: "silence", SilentUntil: &at, ClosedUntil: &at, DowntimeUntil: &at},
 		Manifest: &control.Manifest{Version: 1<<64 - 1, ETag: `"e"`, Digest: "sha256:1"},
 		Outbox:   2,
 		Deployments: []control.Deployment{{
@@ -369,6 +387,7 @@ func TestStatusDocumentIsStable(t *testing.T) {
 	}}
 	const want = `{"device":"edge-01","agent":{"version":"1.0.0","commit":"abc","flavour":"full","started":"2026-03-01T12:00:00Z"},` +
 		`"wfm":{"url":"https://wfm.example","identity":"spiffe://x/y","reachable":true,"lastPoll":"2026-03-01T12:00:00Z","lastContact":"2026-03-01T12:00:00Z","nextPoll":"2026-03-01T12:00:00Z","lastError":"e","refused":"r",` +
+		`"refusedManifest":{"version":18446744073709551614,"digest":"sha256:4","deployments":["id","new"],"added":["new"],"changed":["id"],"removed":["old"]},` +
 		`"waiting":"silence","silentUntil":"2026-03-01T12:00:00Z","closedUntil":"2026-03-01T12:00:00Z","downtimeUntil":"2026-03-01T12:00:00Z"},` +
 		`"manifest":{"version":18446744073709551615,"etag":"\"e\"","digest":"sha256:1"},"outbox":2,"deployments":[{"id":"id","name":"app","state":"failed","phase":"failed","reason":"why",` +
 		`"error":{"code":"CONTAINER_EXITED","source":"web","message":"ended with code 3"},"digest":"sha256:2","active":"sha256:3","adoptedManifestVersion":7,"since":"2026-03-01T12:00:00Z",` +
@@ -401,7 +420,7 @@ func TestStatusForPeople(t *testing.T) {
 	next := now.Add(time.Hour)
 	a := &fakeAgent{status: control.Status{
 		Device: "edge-01",
-		WFM:    control.WFMStatus{URL: "https://wfm.example", LastPoll: &now, NextPoll: &next, Waiting: "silence", LastError: "manifest refused: version 4 is lower than the accepted 5"},
+		WFM:    control.WFMStatus{URL: "https://wfm.example", LastPoll: &now, NextPoll: &next, Waiting: "silence", LastError: "manifest refused: version 4 is lower than the accepted 5", RefusedManifest: &control.RefusedManifest{Version: 4}},
 		Outbox: 2,
 		Deployments: []control.Deployment{{
 			ID: "id", Name: "app", State: "failed", Reason: "it will be tried again", Since: now,
@@ -412,7 +431,7 @@ func TestStatusForPeople(t *testing.T) {
 	}}
 	got := call(t, "status", "--config", serve(t, a))
 	for _, want := range []string{
-		"edge-01", "out of reach", "version 4 is lower", ", since the WFM asked not to be called before", "2 waiting for the WFM", "none accepted yet", "containerd is away",
+		"edge-01", "out of reach", "version 4 is lower", "version 4 that the WFM serves; see `margolite accept-rollback`", ", since the WFM asked not to be called before", "2 waiting for the WFM", "none accepted yet", "containerd is away",
 		"id  app  failed", "waits: it will be tried again", "CONTAINER_EXITED: app: ended with code 3", "\n    [2Jboom\n", "fetching image: 1 of 2 bytes",
 	} {
 		if !strings.Contains(got.out, want) {

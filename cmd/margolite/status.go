@@ -56,6 +56,9 @@ func (c *cli) printStatus(s *control.Status, now time.Time) {
 	} else {
 		fmt.Fprint(w, "manifest\tnone accepted yet\n")
 	}
+	if r := s.WFM.RefusedManifest; r != nil {
+		fmt.Fprintf(w, "refused\tversion %d that the WFM serves; see `margolite accept-rollback`\n", r.Version)
+	}
 	if s.Outbox > 0 {
 		fmt.Fprintf(w, "reports\t%d waiting for the WFM\n", s.Outbox)
 	}

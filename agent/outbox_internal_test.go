@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/pace"
+	"github.com/margolite/margolite/store"
+)
+
+// measuring is a WFM that looks at the heap while it takes reports.
+type measuring struct {
+	WFM
+	taken int
+	peak  uint64
+}
+
+func (m *measuring) PostStatus(context.Context, string, []byte) error {
+	if m.taken++; m.taken%64 == 0 {
+		m.peak = max(m.peak, heap())
+	}
+	return nil
+}
+
+// heap is how much is in use.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC() // what was pooled goes with the second one
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.HeapAlloc
+}
+
+// A full outbox is delivered in few transactions, and without being held in memory.
+func TestAFullOutboxIsNotHeldInMemory(t *testing.T) {
+	s, err := store.Open(filepath.Join(t.TempDir(), "margolite.db"), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const reports = 4096
+	var c store.Change
+	for i := range reports {
+		c.Reports = append(c.Reports, store.Report{Deployment: fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i), Body: make([]byte, 1000)})
+	}
+	if err := s.Commit("test", c); err != nil {
+		t.Fatal(err)
+	}
+	c = store.Change{}
+	w := &measuring{}
+	logger := slog.New(slog.DiscardHandler)
+	begun := time.Now()
+	nobodyAsks := pace.NewSilence(pace.SilenceOptions{
+		Now:    func() pace.Moment { return pace.Moment{Wall: time.Now(), Up: time.Since(begun)} },
+		Random: rand.N[time.Duration], Logger: logger,
+	})
+	r := newReporter(Options{WFM: w, Store: s, Logger: logger, Now: time.Now}, nobodyAsks, newHub(time.Now))
+	for _, deaf := range []bool{true, false} { // it has to be coalesced first, or has not
+		r.isDeaf.Store(deaf)
+		before, writes := heap(), s.Writes()
+		w.taken, w.peak = 0, 0
+		if f, err := r.round(t.Context()); f != taken || err != nil {
+			t.Fatal(f, err)
+		}
+		const most = 256 << 10
+		if held := int64(w.peak) - int64(before); held > most {
+			t.Errorf("%d bytes were held, want at most %d", held, most)
+		} else {
+			t.Logf("%d bytes were held, %d reports in %d transactions", held, w.taken, s.Writes()-writes)
+		}
+		if n := s.Writes() - writes; w.taken != reports || n > reports/reportsAtOnce {
+			t.Errorf("%d reports were delivered in %d transactions", w.taken, n)
+		}
+		for i := range reports {
+			c.Reports = append(c.Reports, store.Report{Deployment: fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i), Body: make([]byte, 1000)})
+		}
+		if err := s.Commit("test", c); err != nil {
+			t.Fatal(err)
+		}
+		c = store.Change{}
+	}
+}

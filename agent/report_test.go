@@ -1,0 +1,585 @@
+package agent_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/store"
+)
+
+// log is what an agent logged.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// with are the lines that have all of some texts.
+func (l *log) with(texts ...string) (lines []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// logged lets a site write what it logs into l.
+func logged(l *log) func(*site) {
+	return func(s *site) { s.logger = slog.New(slog.NewTextHandler(l, nil)) }
+}
+
+// errUnreachable is what no answer looks like.
+var errUnreachable = errors.New("connection refused")
+
+// offline lets no request reach the WFM, or all again.
+func (s *site) offline(off bool) {
+	s.wfm.mu.Lock()
+	defer s.wfm.mu.Unlock()
+	clear(s.wfm.failures)
+	if off {
+		for _, call := range []string{"manifest", "documents", "status", "capabilities"} {
+			s.wfm.failures[call] = errUnreachable
+		}
+	}
+}
+
+// outbox waits until so many reports wait.
+func (s *site) outbox(want int) {
+	s.t.Helper()
+	s.eventually(fmt.Sprintf("%d reports wait", want), func() bool {
+		n, err := s.store.CountReports()
+		return err == nil && n == want
+	})
+}
+
+func TestST02ComponentsProgressIsReported(t *testing.T) {
+	s := newSite(t)
+	s.publish(1, map[string]string{first: documentOf(first, map[string]string{"a": "1.0.0", "b": "2.0.0"})})
+	s.heard(first, "pending@1", "installing@1", "installing@1", "installed@1")
+	var got []string
+	for _, r := range s.wfm.told(first) {
+		line := string(r.State)
+		for _, c := range r.Components {
+			line += fmt.Sprintf(" %s=%s", c.Name, c.State)
+		}
+		got = append(got, line)
+	}
+	want := []string{
+		"pending a=pending b=pending",
+		"installing a=installing b=pending",
+		"installing a=installed b=installing",
+		"installed a=installed b=installed",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFailuresAreReportedWhole(t *testing.T) {
+	s := newSite(t)
+	s.runtime.fail("apply 2.0.0", runtime.Exited)
+	s.publish(1, map[string]string{first: documentOf(first, map[string]string{"a": "1.0.0", "b": "2.0.0"})})
+	s.heard(first, "pending@1", "installing@1", "installing@1", "failed@1")
+	last := s.wfm.last(first)
+	if len(last.Components) != 2 || last.Error == nil {
+		t.Fatalf("the report is %+v", last)
+	}
+	a, b := last.Components[0], last.Components[1]
+	t.Run("ST-05 each component has an entry", func(t *testing.T) {
+		if a.Name != "a" || b.Name != "b" {
+			t.Errorf("components are %+v", last.Components)
+		}
+	})
+	t.Run("ST-04 the overall state is that of the component that failed", func(t *testing.T) {
+		if last.State != margo.Failed || b.State != margo.Failed || a.State != margo.Installed {
+			t.Errorf("states are %s of %s and %s", last.State, a.State, b.State)
+		}
+	})
+	t.Run("ST-07 errors have code, source and message", func(t *testing.T) {
+		for _, e := range []*margo.Fault{last.Error, b.Error} {
+			if e == nil || e.Code == "" || e.Source == "" || e.Message == "" {
+				t.Errorf("error is %+v", e)
+			}
+		}
+	})
+	t.Run("ST-08 they come from the deployment and from the component", func(t *testing.T) {
+		if last.Error.Source != "app" || b.Error.Source != "b" || a.Error != nil {
+			t.Errorf("errors are %+v, %+v, %+v", last.Error, a.Error, b.Error)
+		}
+	})
+	t.Run("ST-09 they say what failed", func(t *testing.T) {
+		if last.Error.Code != "CONTAINER_EXITED" || !strings.Contains(last.Error.Message, "apply 2.0.0 fails") {
+			t.Errorf("error is %+v", last.Error)
+		}
+	})
+}
+
+// ST-13, ST-14: a revision that is held and not begun is not adopted.
+func TestST14FetchingAloneDoesNotAdvanceTheVersion(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	begun, release := s.runtime.hold("stage 2.0.0")
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	<-begun
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1")
+	release()
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
+}
+
+func TestST13TheVersionIsThatOfTheRevisionHeld(t *testing.T) {
+	s := newSite(t)
+	begun, release := s.runtime.hold("apply 1.0.0")
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	<-begun
+	s.gate.close(true)
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	release()
+	s.heard(first, "pending@1", "installing@1", "pending@1") // version 2 came, and is not begun
+	s.gate.close(false)
+	s.runtime.poke()
+	s.heard(first, "pending@1", "installing@1", "pending@1", "installing@2", "installed@2")
+}
+
+func TestST15AfterLossOfStateTheVersionIsTheOneOfTheResync(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.quiet()
+	s.stop()
+	if err := errors.Join(os.Remove(s.database()), os.Remove(filepath.Join(s.dir, "accepted.json"))); err != nil {
+		t.Fatal(err)
+	}
+	s.wfm.publish(7, map[string]string{first: document(first, "1.0.0")})
+	s.start()
+	s.sync()
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@7", "installing@7", "installed@7")
+}
+
+func TestST17InstalledIsSaidOnceAllIsApplied(t *testing.T) {
+	s := newSite(t)
+	begun, release := s.runtime.hold("apply 2.0.0")
+	s.publish(1, map[string]string{first: documentOf(first, map[string]string{"a": "1.0.0", "b": "2.0.0"})})
+	<-begun
+	s.heard(first, "pending@1", "installing@1", "installing@1")
+	s.quiet()
+	s.heard(first, "pending@1", "installing@1", "installing@1") // b is being applied, a runs
+	release()
+	s.heard(first, "pending@1", "installing@1", "installing@1", "installed@1")
+}
+
+// Weeks without a network, and a kill at the end of them: the WFM is told where
+// each deployment stands, and that the one which is gone is gone.
+func TestPOL05ReportsOutliveWeeksOffline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+		s.heard(first, "pending@1", "installing@1", "installed@1")
+		s.heard(second, "pending@1", "installing@1", "installed@1")
+		s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
+		s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
+		s.quiet()
+
+		// The WFM is just reached for the manifest, and for no report of it.
+		s.wfm.fail("status", errUnreachable)
+		begun, release := s.runtime.hold("remove " + first + "-main")
+		s.publish(3, map[string]string{second: document(second, "1.0.0")})
+		<-begun
+		synctest.Wait()
+		s.offline(true)
+		release()
+		s.eventually("it is gone", func() bool {
+			_, err := s.store.Deployment(first)
+			return errors.Is(err, store.ErrNotFound)
+		})
+		writes := s.store.Writes()
+		for range 21 {
+			time.Sleep(24 * time.Hour)
+		}
+		if n := s.store.Writes() - writes; n != 0 {
+			t.Errorf("%d transactions within three weeks without a change", n)
+		}
+		s.stop()
+		s.start()
+		time.Sleep(24 * time.Hour)
+		s.offline(false)
+		s.sync()
+		s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2", "removed@3")
+		s.quiet()
+	})
+}
+
+// A report that a killed agent left is delivered by the next one, also about a
+// deployment that is gone.
+func TestRemovedIsReportedAfterAKill(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.quiet()
+	s.wfm.fail("status", errUnreachable)
+	s.publish(2, nil)
+	s.eventually("it is gone", func() bool {
+		_, err := s.store.Deployment(first)
+		return errors.Is(err, store.ErrNotFound)
+	})
+	// What is on the medium now is what a kill would leave.
+	killed := t.TempDir()
+	if err := s.store.Commit("nothing", store.Change{}); err != nil { // no transaction is under way
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(killed, os.DirFS(s.dir)); err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+	s.dir = killed
+	s.wfm.fail("", nil)
+	s.start()
+	s.eventually("it is told", func() bool { return s.wfm.last(first).State == margo.Removed })
+	s.quiet()
+}
+
+// While the WFM hears the device every transition goes out; of what piled up
+// while it did not, the newest does.
+func TestWhatPiledUpIsCoalesced(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.quiet()
+	s.wfm.fail("status", errUnreachable)
+	s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
+	s.runtime.await(t, first+"-main 2.0.0", second+"-main 1.0.0")
+	s.settled(first, second)
+	s.publish(3, map[string]string{first: document(first, "3.0.0")})
+	s.runtime.await(t, first+"-main 3.0.0")
+	s.settled(first)
+	s.wfm.fail("", nil)
+	s.sync()
+	s.heard(first, "pending@1", "installing@1", "installed@1", "installed@3")
+	s.heard(second, "removed@3")
+	s.publish(4, map[string]string{first: document(first, "4.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1", "installed@3", "pending@3", "installing@4", "installed@4")
+}
+
+// settled waits until deployments are as they should be.
+func (s *site) settled(ids ...string) {
+	s.t.Helper()
+	s.eventually("all are installed", func() bool {
+		deployments, err := s.store.Deployments()
+		return err == nil && len(deployments) == len(ids) && !slices.ContainsFunc(deployments, func(d store.Deployment) bool {
+			return d.Phase != "active"
+		})
+	})
+}
+
+// A failure that nobody heard of is told, although the deployment works again.
+func TestFailuresThatNobodyHeardOfAreTold(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.quiet()
+	s.wfm.fail("status", errUnreachable)
+	s.runtime.fail("apply 2.0.0", runtime.Exited)
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.eventually("it failed", func() bool {
+		d, err := s.store.Deployment(first)
+		return err == nil && d.Phase == "failed"
+	})
+	s.publish(3, map[string]string{first: document(first, "3.0.0")})
+	s.settled(first)
+	s.wfm.fail("", nil)
+	s.sync()
+	s.heard(first, "pending@1", "installing@1", "installed@1", "failed@2", "installed@3")
+}
+
+// A deployment that is removed and published again stays in order.
+func TestRemovedAndPublishedAgainIsToldInOrder(t *testing.T) {
+	for _, offline := range []bool{false, true} {
+		t.Run(fmt.Sprint("offline ", offline), func(t *testing.T) {
+			s := newSite(t)
+			s.installed()
+			s.quiet()
+			want := []string{"pending@1", "installing@1", "installed@1"}
+			if offline {
+				s.wfm.fail("status", errUnreachable)
+			}
+			s.publish(2, nil)
+			s.runtime.await(t)
+			s.eventually("it is gone", func() bool {
+				_, err := s.store.Deployment(first)
+				return errors.Is(err, store.ErrNotFound)
+			})
+			s.wfm.publish(3, map[string]string{first: document(first, "1.0.0")})
+			s.eventually("it is accepted", func() bool { // its document may be dropped just as it is found
+				return s.agent.Sync(t.Context()) == nil
+			})
+			s.settled(first)
+			if offline {
+				s.wfm.fail("", nil)
+				s.sync()
+				s.heard(first, append(want, "removed@2", "installed@3")...)
+			} else {
+				s.heard(first, append(want, "removing@2", "removed@2", "pending@3", "installing@3", "installed@3")...)
+			}
+		})
+	}
+}
+
+// The WFM asked a report for silence: nothing is sent before it has passed, and
+// everything that waits afterwards.
+func TestERR04ReportsHonourRetryAfter(t *testing.T) {
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				s.sync()
+				busy := answered(status, "")
+				busy.RetryAfter = 50 * time.Minute
+				s.wfm.fail("status", busy)
+				s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+				synctest.Wait()
+				asked := s.wfm.asked()
+				if n := s.wfm.count("status"); n != 1 {
+					t.Fatalf("%d reports were sent, want one that is answered with silence", n)
+				}
+				s.wfm.fail("", nil)
+				time.Sleep(49 * time.Minute)
+				if err := s.agent.Sync(t.Context()); !errors.Is(err, control.ErrConflict) {
+					t.Errorf("a poll during the silence: %v", err)
+				}
+				if n := s.wfm.asked() - asked; n != 0 {
+					t.Errorf("%d requests during the silence: %v", n, s.wfm.calls()[asked:])
+				}
+				time.Sleep(5 * time.Minute) // those who waited do not come back at once
+				s.heard(first, "installed@1")
+				s.heard(second, "installed@1")
+			})
+		})
+	}
+}
+
+// The poll was asked for silence: reports heed it as well.
+func TestERR04ReportsHonourTheSilenceOfThePoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		begun, release := s.runtime.hold("apply 1.0.0")
+		s.publish(1, map[string]string{first: document(first, "1.0.0")})
+		<-begun
+		s.heard(first, "pending@1", "installing@1")
+		synctest.Wait()
+		s.wfm.fail("manifest", &wfm.Error{Op: "get state manifest", Status: 503, RetryAfter: time.Hour})
+		if err := s.agent.Sync(t.Context()); err == nil {
+			t.Fatal("sync succeeded")
+		}
+		s.wfm.fail("", nil)
+		asked := s.wfm.asked()
+		release()
+		time.Sleep(59 * time.Minute)
+		if n := s.wfm.asked() - asked; n != 0 {
+			t.Errorf("%d requests during the silence", n)
+		}
+		time.Sleep(5 * time.Minute)
+		s.heard(first, "pending@1", "installing@1", "installed@1")
+	})
+}
+
+// Nobody's reports get through while the device is not authorised. They are all
+// kept, and tried with each poll.
+func TestERR01UnauthorizedReportsWaitAtThePaceOfPolls(t *testing.T) {
+	const base = `{"type":"https://docs.margo.org/specification/problem-types#`
+	for name, problem := range map[string]*wfm.Error{
+		"by status 401":                  answered(401, ""),
+		"by status 403":                  answered(403, ""),
+		"by type, whatever the status":   answered(400, base+`not-authorized"}`),
+		"the relationship has ended":     answered(403, base+`wfm-client-relationship-retired"}`),
+		"a signature that is not good":   answered(400, base+`invalid-digest-header"}`),
+		"a WFM that takes no reports":    answered(501, ""),
+		"a redirect, which goes nowhere": answered(307, ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				s.sync()
+				s.wfm.fail("status", problem)
+				s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+				s.settled(first, second)
+				synctest.Wait()
+				sent := s.wfm.count("status")
+				time.Sleep(30 * time.Minute) // the next poll is later
+				if n := s.wfm.count("status") - sent; n != 0 {
+					t.Errorf("%d reports were sent between two polls", n)
+				}
+				for range 3 {
+					s.sync()
+					synctest.Wait()
+				}
+				if n := s.wfm.count("status") - sent; n != 3 {
+					t.Errorf("%d reports were sent with three polls, want one with each", n)
+				}
+				s.wfm.fail("", nil)
+				s.sync()
+				s.heard(first, "installed@1")
+				s.heard(second, "installed@1")
+			})
+		})
+	}
+}
+
+// What the WFM says is wrong with a report is wrong with it for good.
+func TestERR01ReportsThatAreWrongAreNotSentAgain(t *testing.T) {
+	const base = `{"type":"https://docs.margo.org/specification/problem-types#`
+	for name, problem := range map[string]*wfm.Error{
+		"ERR-01 semantic error, whatever the status":  answered(409, base+`semantic-error"}`),
+		"ERR-01 invalid request, whatever the status": answered(500, base+`invalid-request","retryable":true}`),
+		"ERR-02 a foreign type with status 422":       answered(422, `{"type":"https://vendor.example/wrong"}`),
+		"ERR-02 no type with status 400":              answered(400, `{"error":"wrong"}`),
+		"larger than the WFM takes":                   answered(413, ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var l log
+			s := newSite(t, logged(&l))
+			s.wfm.answer(first, problem)
+			s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+			s.heard(second, "pending@1", "installing@1", "installed@1")
+			s.settled(first, second)
+			s.quiet()
+			if n := s.wfm.count("status"); n != 6 {
+				t.Errorf("%d reports were sent, want each once", n)
+			}
+			if lines := l.with("refuses a status report", first); len(lines) != 3 {
+				t.Errorf("%d refusals were logged, want 3", len(lines))
+			}
+		})
+	}
+}
+
+// The WFM knows nothing of a deployment: its reports wait for a change of it, or
+// for long, and go when it is gone.
+func TestReportsAboutUnknownDeployments(t *testing.T) {
+	for _, status := range []int{http.StatusNotFound, http.StatusConflict, http.StatusGone} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				s.wfm.answer(first, answered(status, ""))
+				s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+				s.heard(second, "pending@1", "installing@1", "installed@1")
+				s.settled(first, second)
+				synctest.Wait()
+				sent := s.wfm.count("status")
+				for range 5 {
+					s.sync()
+				}
+				synctest.Wait()
+				if n := s.wfm.count("status") - sent; n != 0 {
+					t.Errorf("%d reports were sent although nothing changed", n)
+				}
+				time.Sleep(24 * time.Hour)
+				if n := s.wfm.count("status") - sent; n == 0 || n > 12 {
+					t.Errorf("%d reports were sent within a day without a change", n)
+				}
+
+				s.publish(2, map[string]string{second: document(second, "1.0.0")})
+				s.quiet() // first is gone
+				if got, _ := s.wfm.heard(first); len(got) != 0 {
+					t.Errorf("the WFM took %v", got)
+				}
+			})
+		})
+	}
+}
+
+func TestERR05AFailureOfOneReportIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.wfm.answer(first, answered(500, ""))
+		s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+		s.heard(second, "pending@1", "installing@1", "installed@1")
+		time.Sleep(time.Hour)
+		if n := s.wfm.count("status"); n < 12 || n > 50 {
+			t.Errorf("%d reports were sent within an hour", n)
+		}
+		s.wfm.answer(first, nil)
+		time.Sleep(5 * time.Minute)
+		s.heard(first, "pending@1", "installing@1", "installed@1")
+	})
+	t.Run("ERR-05 unless the WFM says that it is of no use", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t)
+			s.wfm.answer(first, answered(500, `{"retryable":false}`))
+			s.publish(1, map[string]string{first: document(first, "1.0.0")})
+			s.settled(first)
+			synctest.Wait()
+			sent := s.wfm.count("status")
+			time.Sleep(4 * time.Minute)
+			if n := s.wfm.count("status") - sent; n != 0 {
+				t.Errorf("%d reports were sent", n)
+			}
+		})
+	})
+}
+
+// What the outbox has no room for is logged once, not with each report.
+func TestDroppedReportsAreLoggedOnce(t *testing.T) {
+	var l log
+	s := newSite(t, logged(&l))
+	s.sync()
+	s.wfm.answer(first, answered(404, ""))
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.settled(first)
+	for v := uint64(2); v < 12; v++ {
+		s.publish(v, map[string]string{first: document(first, fmt.Sprintf("%d.0.0", v))})
+		s.runtime.await(t, fmt.Sprintf("%s-main %d.0.0", first, v))
+		s.settled(first)
+	}
+	s.outbox(16)
+	s.eventually("it was logged", func() bool { return len(l.with("too many status reports wait")) > 0 })
+	if n := len(l.with("too many status reports wait")); n != 1 {
+		t.Errorf("it was logged %d times", n)
+	}
+}
+
+// A document with more components than this device takes, and a failure with
+// much to say, are reported within bounds.
+func TestReportsAreBounded(t *testing.T) {
+	revisions := map[string]string{}
+	for i := range 400 {
+		revisions[fmt.Sprintf("component-%03d", i)] = "1.0.0"
+	}
+	most := map[string]string{}
+	for i := range margo.MaxComponents {
+		most[strings.Repeat("x", 190)+fmt.Sprint(i)] = "1.0.0"
+	}
+	s := newSite(t)
+	s.runtime.fail("fetch 1.0.0", runtime.Code(strings.Repeat("x", 10)))
+	s.publish(1, map[string]string{
+		first:  documentOf(first, revisions),
+		second: documentOf(second, most, "  parameters:", "    a: {value: 1, targets: [{pointer: X, components: [nonesuch]}]}"),
+	})
+	s.heard(first, "pending@1", "failed@1")
+	s.heard(second, "pending@1", "failed@1")
+	if last := s.wfm.last(first); last.Error.Code != "INVALID_DOCUMENT" {
+		t.Errorf("the report is %+v", last)
+	}
+	if last := s.wfm.last(second); len(last.Components) != margo.MaxComponents {
+		t.Errorf("the report has %d components", len(last.Components))
+	}
+}

@@ -1,0 +1,154 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/store"
+)
+
+// maxTold bounds how many refusals are kept in mind, to log each of them once.
+const maxTold = 16
+
+// versionRefusal is a manifest that is refused for its version alone (DS-06,
+// an operator may have it accepted nevertheless.
+type versionRefusal struct {
+	text     string
+	manifest *control.RefusedManifest
+}
+
+func (r *versionRefusal) Error() string { return errRefused.Error() + ": " + r.text }
+
+func (r *versionRefusal) Unwrap() error { return errRefused }
+
+// permission is an operator's wish to accept exactly one manifest although its
+// version is not greater than the accepted one.
+type permission struct {
+	version uint64
+	digest  digest.Digest
+	uid     uint32 // of the operator
+	used    bool
+}
+
+// AcceptRollback polls now, and accepts the manifest that the request names if
+// the WFM still serves it. Which one that is must be known as refused already.
+func (a *Agent) AcceptRollback(ctx context.Context, r control.RollbackRequest) error {
+	return a.poller.acceptRollback(ctx, r)
+}
+
+func (p *poller) acceptRollback(ctx context.Context, r control.RollbackRequest) error {
+	permit := &permission{version: r.Version, digest: digest.Digest(r.Digest), uid: r.UID}
+	if err := p.permit(permit); err != nil {
+		return err
+	}
+	err := p.sync(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state.permit = nil
+	switch {
+	case permit.used:
+		return err
+	case err == nil || errors.Is(err, errRefused):
+		return fmt.Errorf("%w: the WFM does not serve version %d (%s) any more", control.ErrConflict, r.Version, r.Digest)
+	}
+	return err
+}
+
+// permit makes a permission count, unless it is not about what is refused now.
+func (p *poller) permit(permit *permission) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	refused := p.state.refusedManifest
+	switch {
+	case p.state.permit != nil:
+		return fmt.Errorf("%w: somebody else asked for that a moment ago", control.ErrConflict)
+	case refused == nil:
+		return fmt.Errorf("%w: no manifest is refused for its version", control.ErrConflict)
+	case refused.Version != permit.version || refused.Digest != permit.digest.String():
+		return fmt.Errorf("%w: the WFM serves version %d (%s)", control.ErrConflict, refused.Version, refused.Digest)
+	}
+	p.state.permit = permit
+	return nil
+}
+
+// permitted is the permission for m, or nil.
+func (p *poller) permitted(m *wfm.Manifest) *permission {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if permit := p.state.permit; permit != nil && permit.version == m.Version && permit.digest == m.Digest {
+		return permit
+	}
+	return nil
+}
+
+// accepting tells who has a manifest accepted in place of a newer one (DS-07).
+func (p *poller) accepting(permit *permission, held store.Manifest) {
+	p.mu.Lock()
+	permit.used = true
+	p.mu.Unlock()
+	p.logger.Warn("a manifest is accepted although its version is not greater, because an operator asked for it", "security", true,
+		"uid", permit.uid, "version", permit.version, "digest", permit.digest.String(), "before", held.Version, "digestBefore", held.Digest.String())
+	p.hub.send(control.Event{
+		Kind: control.RollbackAccepted, Version: permit.version, Digest: permit.digest.String(),
+		Text: fmt.Sprintf("user %d has version %d accepted in place of %d", permit.uid, permit.version, held.Version),
+	})
+}
+
+// refuse is the error about a manifest whose version is not greater.
+func (p *poller) refuse(held store.Manifest, m *wfm.Manifest) error {
+	r := &versionRefusal{text: fmt.Sprintf("version %d is lower than the accepted %d [DS-06]", m.Version, held.Version)}
+	if m.Version == held.Version {
+		r.text = fmt.Sprintf("version %d was accepted with other content (%s, now %s) [DS-06]", m.Version, held.Digest, m.Digest)
+	}
+	p.mu.Lock()
+	known := p.state.refusedManifest
+	p.mu.Unlock()
+	if known != nil && known.Version == m.Version && known.Digest == m.Digest.String() {
+		r.manifest = known
+		return r
+	}
+	r.manifest = &control.RefusedManifest{Version: m.Version, Digest: m.Digest.String(), Deployments: make([]string, 0, len(m.Deployments))}
+	deployments, _ := p.store.Deployments() // what cannot be read would be added, too
+	for _, ref := range m.Deployments {
+		id := strings.Clone(ref.ID) // the rest of the manifest need not stay
+		r.manifest.Deployments = append(r.manifest.Deployments, id)
+		i := slices.IndexFunc(deployments, func(d store.Deployment) bool {
+			return margo.SameID(d.ID, id) && Phase(d.Phase) != Removing
+		})
+		switch {
+		case i < 0:
+			r.manifest.Added = append(r.manifest.Added, id)
+		case deployments[i].Desired.Digest != ref.Digest:
+			r.manifest.Changed = append(r.manifest.Changed, id)
+		}
+	}
+	for _, d := range deployments {
+		if !slices.ContainsFunc(m.Deployments, func(ref margo.DeploymentRef) bool { return margo.SameID(d.ID, ref.ID) }) {
+			r.manifest.Removed = append(r.manifest.Removed, d.ID)
+		}
+	}
+	return r
+}
+
+// untold says, once for each, that a refusal was not logged yet: a WFM that
+// serves now this and now that is no reason to fill the log (DS-07).
+func (p *poller) untold(refusal string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if slices.Contains(p.state.told, refusal) {
+		return false
+	}
+	if len(p.state.told) == maxTold {
+		p.state.told = slices.Delete(p.state.told, 0, 1)
+	}
+	p.state.told = append(p.state.told, refusal)
+	return true
+}

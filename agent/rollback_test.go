@@ -1,0 +1,283 @@
+package agent_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/store"
+)
+
+// rolledBack is a site at version 10 with two deployments, whose WFM was
+// restored to version 3: it lists the one as it is, and not the other.
+func rolledBack(t *testing.T, prepare ...func(*site)) *site {
+	t.Helper()
+	s := newSite(t, prepare...)
+	s.publish(10, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+	s.heard(first, "pending@10", "installing@10", "installed@10")
+	s.heard(second, "pending@10", "installing@10", "installed@10")
+	s.quiet()
+	s.wfm.publish(3, map[string]string{first: document(first, "1.0.0")})
+	if err := s.agent.Sync(t.Context()); err == nil {
+		t.Fatal("a lower version was accepted")
+	}
+	return s
+}
+
+// refused is the manifest that an operator may have accepted.
+func (s *site) refused() *control.RefusedManifest {
+	s.t.Helper()
+	st, err := s.agent.Status(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return st.WFM.RefusedManifest
+}
+
+// version is the accepted one.
+func (s *site) version() (epoch, version uint64) {
+	s.t.Helper()
+	m, _, err := s.store.Manifest()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return m.Epoch, m.Version
+}
+
+func TestAnOperatorHasARollbackAccepted(t *testing.T) {
+	var l log
+	s := rolledBack(t, logged(&l))
+	refused := s.refused()
+	want := &control.RefusedManifest{Version: 3, Digest: refused.Digest, Deployments: []string{first}, Removed: []string{second}}
+	if diff := cmp.Diff(want, refused); diff != "" {
+		t.Errorf("refused is\n%s", diff)
+	}
+	events, cancel := s.agent.Subscribe()
+	defer cancel()
+	applied := s.runtime.count("apply 1.0.0")
+	if err := s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: refused.Digest, UID: 4711}); err != nil {
+		t.Fatal(err)
+	}
+	if epoch, version := s.version(); epoch != 1 || version != 3 {
+		t.Errorf("epoch %d, version %d is accepted", epoch, version)
+	}
+	s.heard(second, "pending@10", "installing@10", "installed@10", "removing@3", "removed@3")
+	s.heard(first, "pending@10", "installing@10", "installed@10", "installed@3")
+	s.runtime.await(t, first+"-main 1.0.0")
+	if n := s.runtime.count("apply 1.0.0") - applied; n != 0 {
+		t.Errorf("what is the same was started %d times", n)
+	}
+	if lines := l.with("security=true", "uid=4711", "version=3", "before=10", refused.Digest); len(lines) != 1 {
+		t.Errorf("%d lines tell of it", len(lines))
+	}
+	for e := range events {
+		if e.Kind == control.RollbackAccepted {
+			if e.Version != 3 || e.Digest != refused.Digest || !strings.Contains(e.Text, "4711") {
+				t.Errorf("the event is %+v", e)
+			}
+			break
+		}
+	}
+	if got := s.refused(); got != nil {
+		t.Errorf("%+v is still refused", got)
+	}
+
+	// From here on versions grow as before, also after a restart.
+	s.stop()
+	s.start()
+	s.wfm.publish(2, nil)
+	if err := s.agent.Sync(t.Context()); err == nil {
+		t.Error("a version below the one that was accepted by hand was accepted")
+	}
+	s.publish(4, map[string]string{first: document(first, "2.0.0")})
+	s.runtime.await(t, first+"-main 2.0.0")
+	if epoch, version := s.version(); epoch != 1 || version != 4 {
+		t.Errorf("epoch %d, version %d is accepted", epoch, version)
+	}
+}
+
+func TestOnlyTheRollbackThatWasShownIsAccepted(t *testing.T) {
+	for name, test := range map[string]struct {
+		then    func(s *site)
+		request func(r control.RollbackRequest) control.RollbackRequest
+	}{
+		"another version is named": {request: func(r control.RollbackRequest) control.RollbackRequest { r.Version = 4; return r }},
+		"another digest is named":  {request: func(r control.RollbackRequest) control.RollbackRequest { r.Digest += "0"; return r }},
+		"the WFM serves another one by now": {then: func(s *site) {
+			s.wfm.publish(2, nil)
+		}},
+		"the WFM serves the same version with other content by now": {then: func(s *site) {
+			s.wfm.publish(3, nil)
+		}},
+		"the WFM serves what was accepted by now": {then: func(s *site) {
+			s.wfm.publish(10, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+		}},
+		"nothing is refused any more": {then: func(s *site) {
+			s.wfm.publish(10, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+			s.sync()
+		}},
+		"the WFM asked for silence": {then: func(s *site) {
+			s.wfm.fail("manifest", &wfm.Error{Op: "get state manifest", Status: 503, RetryAfter: time.Hour})
+			_ = s.agent.Sync(s.t.Context())
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := rolledBack(t)
+			refused := s.refused()
+			request := control.RollbackRequest{Version: refused.Version, Digest: refused.Digest}
+			if test.request != nil {
+				request = test.request(request)
+			}
+			if test.then != nil {
+				test.then(s)
+			}
+			if err := s.agent.AcceptRollback(t.Context(), request); !errors.Is(err, control.ErrConflict) {
+				t.Errorf("got %v, want a conflict", err)
+			}
+			if epoch, version := s.version(); epoch != 0 || version != 10 {
+				t.Errorf("epoch %d, version %d is accepted", epoch, version)
+			}
+			s.runtime.await(t, first+"-main 1.0.0", second+"-main 1.0.0")
+		})
+	}
+}
+
+// The permission ends with the request: what could not be fetched then is not
+// accepted by a later poll.
+func TestAPermissionDoesNotOutliveItsRequest(t *testing.T) {
+	s := rolledBack(t)
+	s.wfm.publish(3, map[string]string{first: document(first, "0.9.0")})
+	_ = s.agent.Sync(t.Context())
+	refused := s.refused()
+	if diff := cmp.Diff([]string{first}, refused.Changed); diff != "" {
+		t.Error(diff)
+	}
+	s.wfm.fail("documents", errUnreachable)
+	if err := s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: refused.Digest}); !errors.Is(err, errUnreachable) {
+		t.Errorf("got %v", err)
+	}
+	s.wfm.fail("", nil)
+	if err := s.agent.Sync(t.Context()); err == nil {
+		t.Error("a later poll accepted it")
+	}
+	if epoch, version := s.version(); epoch != 0 || version != 10 {
+		t.Errorf("epoch %d, version %d is accepted", epoch, version)
+	}
+	if err := s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: s.refused().Digest}); err != nil {
+		t.Error(err)
+	}
+	s.runtime.await(t, first+"-main 0.9.0")
+}
+
+// the same version with other content.
+func TestDS06TheSameVersionWithOtherContentIsRefusedUntilAnOperatorAccepts(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.wfm.publish(1, map[string]string{first: document(first, "2.0.0")})
+	if err := s.agent.Sync(t.Context()); err == nil {
+		t.Fatal("it was accepted")
+	}
+	refused := s.refused()
+	if err := s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 1, Digest: refused.Digest}); err != nil {
+		t.Fatal(err)
+	}
+	s.runtime.await(t, first+"-main 2.0.0")
+	s.sync() // it is the accepted one now
+	if epoch, version := s.version(); epoch != 1 || version != 1 {
+		t.Errorf("epoch %d, version %d is accepted", epoch, version)
+	}
+}
+
+// another WFM begins another scope of versions, and is told of what runs.
+func TestDS06AnotherWFMStartsItsOwnVersions(t *testing.T) {
+	s := newSite(t)
+	s.publish(10, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@10", "installing@10", "installed@10")
+	s.quiet()
+	s.wfm.becomes("spiffe://other.example/margo/wfm/plant")
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@10", "installing@10", "installed@10", "installed@1")
+	if epoch, version := s.version(); epoch != 0 || version != 1 {
+		t.Errorf("epoch %d, version %d is accepted", epoch, version)
+	}
+	if n := s.runtime.count("apply 1.0.0"); n != 1 {
+		t.Errorf("what is the same was started %d times", n)
+	}
+}
+
+func TestDS07RefusalsAreLoggedOnceEach(t *testing.T) {
+	var l log
+	s := rolledBack(t, logged(&l))
+	for range 5 {
+		for v := uint64(3); v < 6; v++ { // servers of one WFM that do not agree
+			s.wfm.publish(v, nil)
+			_ = s.agent.Sync(t.Context())
+		}
+		s.wfm.fail("manifest", errUnreachable)
+		_ = s.agent.Sync(t.Context())
+		s.wfm.fail("", nil)
+		s.wfm.publish(10, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+		s.sync()
+	}
+	if lines := l.with("manifest refused", "security=true"); len(lines) != 3 {
+		t.Errorf("%d security events, want one for each version:\n%s", len(lines), strings.Join(lines, ""))
+	}
+}
+
+func TestDS08VersionAndETagSurviveARestart(t *testing.T) {
+	s := newSite(t)
+	s.publish(10, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@10", "installing@10", "installed@10")
+	s.quiet()
+	for _, without := range []string{"nothing", "the file beside the database", "the database"} {
+		s.stop()
+		switch without {
+		case "the file beside the database":
+			_ = os.Remove(filepath.Join(s.dir, "accepted.json"))
+		case "the database":
+			_ = os.Remove(s.database())
+		}
+		s.start()
+		s.wfm.publish(9, nil)
+		if err := s.agent.Sync(t.Context()); err == nil {
+			t.Errorf("without %s a lower version is accepted", without)
+		}
+		s.wfm.publish(10, map[string]string{first: document(first, "1.0.0")})
+		documents := s.wfm.count("documents")
+		s.sync()
+		if fetched := s.wfm.count("documents") > documents; fetched != (without == "the database") {
+			t.Errorf("without %s documents are fetched again: %v", without, fetched)
+		}
+	}
+}
+
+// A kill between the database and the file beside it leaves the rollback that
+// was accepted, and never what was before.
+func TestAKillWhileARollbackIsAccepted(t *testing.T) {
+	s := rolledBack(t)
+	before, err := os.ReadFile(filepath.Join(s.dir, "accepted.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: s.refused().Digest}); err != nil {
+		t.Fatal(err)
+	}
+	s.change(func(*store.Store) {})
+	s.stop()
+	if err := os.WriteFile(filepath.Join(s.dir, "accepted.json"), before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	if epoch, version := s.version(); epoch != 1 || version != 3 {
+		t.Errorf("epoch %d, version %d is accepted", epoch, version)
+	}
+	s.sync()
+	s.heard(second, "pending@10", "installing@10", "installed@10", "removing@3", "removed@3")
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// acceptRollback has the WFM's present manifest accepted although its version is
+// not greater, after it has shown what that means and has asked.
+func (c *cli) acceptRollback(ctx context.Context, args []string) error {
+	f := c.flags("accept-rollback")
+	var yes bool
+	f.BoolVar(&yes, "yes", false, "do not ask")
+	short(f, "y", "yes")
+	if err := c.parseNone(f, args); err != nil {
+		return err
+	}
+	client, _, err := c.client(false)
+	if err != nil {
+		return err
+	}
+	s, err := client.Status(ctx)
+	if err != nil {
+		return hinted(err)
+	}
+	if s.WFM.RefusedManifest == nil {
+		// It may have been restored since the last poll.
+		syncErr := client.Sync(ctx)
+		if s, err = client.Status(ctx); err != nil {
+			return hinted(err)
+		}
+		if s.WFM.RefusedManifest == nil && syncErr != nil {
+			return fmt.Errorf("there is no manifest to accept: %w", syncErr)
+		}
+	}
+	refused := s.WFM.RefusedManifest
+	if refused == nil {
+		return errors.New("there is nothing to accept: no manifest of the WFM is refused for its version")
+	}
+	c.printRollback(s, refused)
+	if !yes {
+		if !isTerminal(c.in) {
+			return &hintError{errors.New("nothing was accepted: there is no terminal to ask on"), "look at what would change, then repeat this with --yes"}
+		}
+		if !c.agreed(ctx, "Accept what the WFM serves in place of what is held?") {
+			return errors.New("nothing was accepted")
+		}
+	}
+	if err := client.AcceptRollback(ctx, control.RollbackRequest{Version: refused.Version, Digest: refused.Digest}); err != nil {
+		return hinted(err)
+	}
+	fmt.Fprintf(c.out, "version %d is accepted\n", refused.Version)
+	return nil
+}
+
+// printRollback shows what is held, what the WFM serves, and the difference.
+func (c *cli) printRollback(s *control.Status, refused *control.RefusedManifest) {
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	if s.Manifest != nil {
+		fmt.Fprintf(w, "held\tversion %d\t%s\n", s.Manifest.Version, s.Manifest.Digest)
+	}
+	fmt.Fprintf(w, "served\tversion %d\t%s\n", refused.Version, refused.Digest)
+	w.Flush()
+	names := map[string]string{}
+	for _, d := range s.Deployments {
+		names[d.ID] = d.Name
+	}
+	differs := 0
+	for _, list := range []struct {
+		what string
+		ids  []string
+	}{{"added", refused.Added}, {"changed", refused.Changed}, {"removed", refused.Removed}} {
+		differs += len(list.ids)
+		for _, id := range list.ids {
+			fmt.Fprintf(c.out, "%-8s %s%s\n", list.what, id, prefixed("  ", names[id]))
+		}
+	}
+	same := len(refused.Deployments) - len(refused.Added) - len(refused.Changed)
+	switch {
+	case differs == 0:
+		fmt.Fprintln(c.out, "no deployment would change")
+	case same > 0:
+		fmt.Fprintf(c.out, "%s unchanged\n", plural(same, "deployment"))
+	}
+}

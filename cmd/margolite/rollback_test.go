@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// served is an agent that refuses version 3 of its WFM.
+func served() *fakeAgent {
+	a := &fakeAgent{}
+	a.status = control.Status{
+		Manifest: &control.Manifest{Version: 10, Digest: "sha256:held"},
+		Deployments: []control.Deployment{
+			{ID: "id-1", Name: "kept"}, {ID: "id-2", Name: "other"}, {ID: "id-3", Name: "gone"},
+		},
+		WFM: control.WFMStatus{RefusedManifest: &control.RefusedManifest{
+			Version: 3, Digest: "sha256:served", Deployments: []string{"id-1", "id-2", "id-4"},
+			Added: []string{"id-4"}, Changed: []string{"id-2"}, Removed: []string{"id-3"},
+		}},
+	}
+	return a
+}
+
+const shownRollback = `held    version 10  sha256:held
+served  version 3   sha256:served
+added    id-4
+changed  id-2  other
+removed  id-3  gone
+1 deployment unchanged
+`
+
+func TestARollbackIsShownAndAccepted(t *testing.T) {
+	a := served()
+	got := call(t, "accept-rollback", "--yes", "--config", serve(t, a))
+	if want := shownRollback + "version 3 is accepted\n"; got.code != exitDone || got.out != want || got.err != "" {
+		t.Errorf("code %d, stderr %q, stdout\n%swant\n%s", got.code, got.err, got.out, want)
+	}
+	if a.rollback.Version != 3 || a.rollback.Digest != "sha256:served" {
+		t.Errorf("the agent was asked for %+v", a.rollback)
+	}
+}
+
+func TestARollbackIsNotAcceptedWithoutATerminalOrYes(t *testing.T) {
+	a := served()
+	got := callWith(t, "yes\n", "accept-rollback", "--config", serve(t, a))
+	if got.code != exitFailed || got.out != shownRollback || !strings.Contains(got.err, "hint: look at what would change") {
+		t.Errorf("%+v", got)
+	}
+	if a.rollback.Version != 0 {
+		t.Errorf("the agent was asked for %+v", a.rollback)
+	}
+}
+
+func TestARollbackIsAskedForOnATerminal(t *testing.T) {
+	for answer, want := range map[string]uint64{"y": 3, "n": 0, "": 0} {
+		t.Run("answer "+answer, func(t *testing.T) {
+			a := served()
+			p := onTerminal(t, control.Size{Columns: 80, Rows: 24}, "accept-rollback", "--config", serve(t, a))
+			p.await("in place of what is held? [y/N]")
+			p.typed(answer + "\n")
+			err := p.program.Wait()
+			if (err == nil) != (want != 0) {
+				t.Errorf("it ended with %v", err)
+			}
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if a.rollback.Version != want {
+				t.Errorf("the agent was asked for %+v", a.rollback)
+			}
+		})
+	}
+}
+
+func TestARollbackNeedsARefusedManifest(t *testing.T) {
+	a := &fakeAgent{}
+	file := serve(t, a)
+	if got := call(t, "accept-rollback", "--yes", "--config", file); got.code != exitFailed || !strings.Contains(got.err, "no manifest of the WFM is refused") {
+		t.Errorf("%+v", got)
+	}
+	a.syncErr = errors.New("cannot reach the WFM")
+	if got := call(t, "accept-rollback", "--yes", "--config", file); got.code != exitFailed || !strings.Contains(got.err, "cannot reach the WFM") {
+		t.Errorf("%+v", got)
+	}
+	// The poll finds out that the WFM was restored.
+	a.syncErr = errors.New("manifest refused")
+	a.onSync = func() { a.status = served().status }
+	if got := call(t, "accept-rollback", "--yes", "--config", file); got.code != exitDone || !strings.HasSuffix(got.out, "version 3 is accepted\n") {
+		t.Errorf("%+v", got)
+	}
+	if got := call(t, "accept-rollback", "--config", configuration(t)); got.code != exitFailed || !strings.Contains(got.err, "hint: start it with `margolite run`") {
+		t.Errorf("%+v", got)
+	}
+}

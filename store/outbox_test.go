@@ -1,0 +1,262 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/margolite/margolite/store"
+)
+
+// report is a report whose body says its own name.
+func report(deployment, name string, version uint64, w store.Weight) store.Report {
+	return store.Report{Deployment: deployment, Version: version, Weight: w, Body: []byte(name)}
+}
+
+// waiting are the bodies of all reports that wait, in order.
+func (f *fixture) waiting() string {
+	f.t.Helper()
+	var names []string
+	for _, r := range f.reports(10_000) {
+		names = append(names, string(r.Body))
+	}
+	return strings.Join(names, " ")
+}
+
+func TestOneDeploymentsReportsAreBounded(t *testing.T) {
+	numbered := func(from, to int, w store.Weight) (reports []store.Report) {
+		for i := from; i <= to; i++ {
+			reports = append(reports, report("a", fmt.Sprint(i), uint64(i), w))
+		}
+		return reports
+	}
+	names := func(ranges ...int) string {
+		var s []string
+		for i := 0; i < len(ranges); i += 2 {
+			for n := ranges[i]; n <= ranges[i+1]; n++ {
+				s = append(s, fmt.Sprint(n))
+			}
+		}
+		return strings.Join(s, " ")
+	}
+	join := func(parts ...[]store.Report) (all []store.Report) {
+		for _, p := range parts {
+			all = append(all, p...)
+		}
+		return all
+	}
+	for name, test := range map[string]struct {
+		reports []store.Report
+		want    string
+	}{
+		"as many as there may be":   {numbered(1, 16, store.Step), names(1, 16)},
+		"the oldest steps go":       {numbered(1, 40, store.Step), names(25, 40)},
+		"steps go before failures":  {join(numbered(1, 10, store.Failure), numbered(11, 30, store.Step)), names(1, 10, 25, 30)},
+		"then the oldest failures":  {join(numbered(1, 20, store.Failure), numbered(21, 30, store.Step)), names(6, 20, 30, 30)},
+		"failures go before ends":   {join(numbered(1, 10, store.End), numbered(11, 30, store.Failure)), names(1, 10, 25, 30)},
+		"then the oldest ends":      {numbered(1, 40, store.End), names(25, 40)},
+		"the newest end is kept":    {join(numbered(1, 1, store.End), numbered(2, 40, store.Step)), names(1, 1, 26, 40)},
+		"the newest end of several": {join(numbered(1, 30, store.End), numbered(31, 31, store.Step)), names(16, 31)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, atOnce := range []bool{true, false} {
+				f := newFixture(t)
+				f.commit(store.Change{Reports: []store.Report{report("other", "other", 1, store.Step)}})
+				if atOnce {
+					f.commit(store.Change{Reports: test.reports})
+				} else {
+					for _, r := range test.reports {
+						f.commit(store.Change{Reports: []store.Report{r}})
+					}
+				}
+				same(t, "waiting", f.waiting(), "other "+test.want)
+				same(t, "dropped", f.DroppedReports(), int64(max(0, len(test.reports)-16)))
+			}
+		})
+	}
+}
+
+func TestTheOutboxIsBounded(t *testing.T) {
+	for name, body := range map[string]int{"in number": 1, "in bytes": 64 << 10} {
+		t.Run(name, func(t *testing.T) {
+			most := min(4096, 4<<20/body)
+			f := newFixture(t)
+			payload := make([]byte, body)
+			var reports []store.Report
+			add := func(n int, id string, w store.Weight) { // with a star each is about another deployment
+				for i := range n {
+					id := strings.Replace(id, "*", fmt.Sprint(i), 1)
+					reports = append(reports, store.Report{Deployment: id, Weight: w, Body: payload})
+				}
+			}
+			count := func(id string) (n int) {
+				for _, r := range must[[]store.Report](t)(f.Reports(0, 10_000)) {
+					if strings.HasPrefix(r.Deployment, id) {
+						n++
+					}
+				}
+				return n
+			}
+			commit := func() {
+				f.commit(store.Change{Reports: reports})
+				reports = nil
+			}
+			half := most / 2
+			add(half, "removed-*", store.End)
+			add(20, "failing", store.Failure) // 15 of them remain
+			add(1, "failing", store.Step)
+			commit()
+			before := f.DroppedReports()
+			same(t, "dropped of the failing", before, int64(5))
+			add(most/4, "early-*", store.Step)
+			add(most-half-most/4-16, "late-*", store.Step)
+			commit()
+			same(t, "waiting", must[int](t)(f.CountReports()), most)
+			same(t, "dropped", f.DroppedReports(), before)
+
+			add(15, "new-*", store.Step) // the failures of the one deployment go
+			commit()
+			same(t, "left of the failing", count("failing"), 1)
+			add(half, "newer-*", store.Step)
+			commit()
+			same(t, "waiting", must[int](t)(f.CountReports()), most)
+			same(t, "dropped", f.DroppedReports(), before+int64(15+half))
+			same(t, "the newest", count("newer"), half) // what is left are the newest of each: the oldest went
+			same(t, "the oldest", count("removed"), 0)
+			f.reopen()
+			same(t, "waiting after reopening", must[int](t)(f.CountReports()), most)
+		})
+	}
+}
+
+func TestWhatNobodyHearsIsCoalesced(t *testing.T) {
+	type r = store.Report
+	a := func(name string, version uint64, w store.Weight) r { return report("a", name, version, w) }
+	for name, test := range map[string]struct {
+		reports []r
+		want    string
+	}{
+		"the newest stays":            {[]r{a("1", 1, 0), a("2", 1, 0), a("3", 1, 0)}, "3"},
+		"ends stay, in order":         {[]r{a("1", 1, 0), a("gone", 2, store.End), a("2", 3, 0), a("gone again", 4, store.End), a("3", 5, 0)}, "gone gone again 3"},
+		"the last failures stay":      {[]r{a("f1", 1, store.Failure), a("f2", 1, store.Failure), a("f3", 1, store.Failure), a("works", 1, 0)}, "f2 f3 works"},
+		"those of each version stay":  {[]r{a("f1", 1, store.Failure), a("1", 2, 0), a("f2", 2, store.Failure), a("2", 3, 0)}, "f1 f2 2"},
+		"a failure that is the last":  {[]r{a("1", 1, 0), a("f1", 1, store.Failure)}, "f1"},
+		"each deployment for its own": {[]r{a("1", 1, 0), report("b", "b1", 1, 0), a("2", 1, 0), report("b", "b2", 1, 0)}, "2 b2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			once, later := newFixture(t), newFixture(t)
+			for _, r := range test.reports {
+				once.commit(store.Change{Reports: []store.Report{r}, Unheard: true})
+				later.commit(store.Change{Reports: []store.Report{r}})
+			}
+			same(t, "waiting", once.waiting(), test.want)
+			same(t, "transactions", once.Writes(), int64(len(test.reports)))
+
+			same(t, "waiting while they were heard", len(later.reports(100)), len(test.reports))
+			needless := must[[]uint64](t)(later.Superseded())
+			if err := later.AckReports(needless...); err != nil {
+				t.Fatal(err)
+			}
+			same(t, "waiting afterwards", later.waiting(), test.want)
+			same(t, "dropped for want of room", once.DroppedReports()+later.DroppedReports(), int64(0))
+		})
+	}
+	t.Run("others are left alone", func(t *testing.T) {
+		f := newFixture(t)
+		f.commit(store.Change{Reports: []r{report("b", "b1", 1, 0), report("b", "b2", 1, 0), a("1", 1, 0)}})
+		f.commit(store.Change{Reports: []r{a("2", 1, 0)}, Unheard: true})
+		same(t, "waiting", f.waiting(), "b1 b2 2")
+	})
+}
+
+// What an earlier version left is delivered as well, and never dropped sooner.
+func TestReportsOfEarlierVersionsAreRead(t *testing.T) {
+	f := newFixture(t)
+	f.edit(func(tx *bolt.Tx) error {
+		b := tx.Bucket([]byte("outbox"))
+		_ = b.SetSequence(2)
+		return errors.Join(
+			b.Put([]byte{0, 0, 0, 0, 0, 0, 0, 1}, []byte(`{"deployment":"a","body":"b25l"}`)),
+			b.Put([]byte{0, 0, 0, 0, 0, 0, 0, 2}, []byte(`{"deployment":"a","body":"dHdv","final":true}`)),
+		)
+	})
+	f.open()
+	f.commit(store.Change{Reports: []store.Report{report("a", "three", 3, store.Step)}})
+	same(t, "reports", f.reports(10), []store.Report{
+		{Sequence: 1, Deployment: "a", Body: []byte("one")},
+		{Sequence: 2, Deployment: "a", Weight: store.End, Body: []byte("two")},
+		{Sequence: 3, Deployment: "a", Version: 3, Body: []byte("three")},
+	})
+	if err := f.AckReports(must[[]uint64](t)(f.Superseded())...); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "not superseded", f.waiting(), "two three")
+	if err := f.AckReports(2, 3); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "nothing is left", f.waiting(), "")
+}
+
+// BenchmarkReportWhileMuchWaits measures a transition of one deployment while
+// the outbox is full and nobody hears.
+func BenchmarkReportWhileMuchWaits(b *testing.B) {
+	f := newFixture(b)
+	var reports []store.Report
+	for i := range 4096 {
+		reports = append(reports, store.Report{Deployment: fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i), Body: make([]byte, 400)})
+	}
+	f.commit(store.Change{Reports: reports})
+	before := written(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		f.commit(store.Change{Reports: reports[4000:4001], Unheard: true})
+	}
+	b.ReportMetric(float64(written(b)-before)/float64(b.N), "B-written/op")
+}
+
+// BenchmarkAcknowledge measures a delivered report: it is deleted.
+func BenchmarkAcknowledge(b *testing.B) {
+	f := newFixture(b)
+	n := uint64(0)
+	before, after := int64(0), int64(0)
+	for b.Loop() {
+		n++
+		f.commit(store.Change{Reports: []store.Report{{Deployment: "5", Body: make([]byte, 400)}}})
+		start := written(b)
+		if err := f.AckReports(n); err != nil {
+			b.Fatal(err)
+		}
+		before, after = before+start, after+written(b)
+	}
+	b.ReportMetric(float64(after-before)/float64(b.N), "B-written/op")
+}
+
+// A report is there after the power went, with the change that it tells of.
+func TestAReportSurvivesAKill(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "margolite.db")
+	var copied string
+	s, err := store.Open(path, store.Options{OnCommit: func(string) {
+		copied = t.TempDir()
+		if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+			t.Error(err)
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	err = s.Commit("gone", store.Change{Forget: []string{"a"}, Reports: []store.Report{report("a", "removed", 2, store.End)}, Unheard: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{t: t, path: filepath.Join(copied, "margolite.db")}
+	f.open()
+	defer f.close()
+	same(t, "waiting", f.waiting(), "removed")
+}
