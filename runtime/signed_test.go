@@ -202,7 +202,7 @@ func TestPKG15SignedPackages(t *testing.T) {
 			want:  runtime.Denied, says: "plain HTTP",
 		},
 	} {
-		t.Run("PKG-15 "+name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			s.serve(c.files)
 			if c.path == "" {
 				c.path = "/p.tgz"
@@ -244,7 +244,7 @@ func TestPKG15TrustedKeys(t *testing.T) {
 		"a package without any signature":    {want: runtime.NotFound},
 		"another key, and none is mentioned": {signature: g.Sign(other, data), want: runtime.InvalidPackage},
 	} {
-		t.Run("PKG-15 "+name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			served := map[string][]byte{"/p.tgz": data, "/key.asc": g.Public([]string{other})}
 			if c.signature != nil {
 				served["/p.tgz.asc"] = c.signature

@@ -80,7 +80,7 @@ func TestPKG15GoodSignatures(t *testing.T) {
 		},
 		"by a key that the clock does not know yet": {g.Public([]string{future}), g.Sign(future, content, at(inTheFuture)...), future},
 	} {
-		t.Run("PKG-15 "+name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			if signer, err := verify(t.Context(), c.keys, c.signature, content); err != nil || signer != c.signer {
 				t.Errorf("by %q, %v; want %s", signer, err, c.signer)
 			}
@@ -148,7 +148,7 @@ func TestPKG15SignaturesThatDoNotCount(t *testing.T) {
 		"one by a signature":      {signature, signature, "packet of type 2"},
 		"one with a literal next": {key, append(bytes.Clone(signature), "\xcb\x0ab\x00\x00\x00\x00\x00other"...), "packet of type 11"},
 	} {
-		t.Run("PKG-15 "+name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			signer, err := verify(t.Context(), c.keys, c.signature, content)
 			if !errors.As(err, new(*pgp.Error)) || signer != "" || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("by %q, %v; want %q", signer, err, c.says)
