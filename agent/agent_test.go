@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -785,10 +786,11 @@ func (f *fakeRuntime) step(ctx context.Context, what string) error {
 }
 
 func (f *fakeRuntime) FetchPackage(ctx context.Context, ref runtime.PackageRef, _ func(runtime.Progress)) (*runtime.Package, error) {
-	if err := f.step(ctx, "fetch "+ref.Revision); err != nil {
+	what := cmp.Or(ref.Revision, strings.TrimSpace(ref.Location+" "+ref.Key))
+	if err := f.step(ctx, "fetch "+what); err != nil {
 		return nil, err
 	}
-	return &runtime.Package{Data: []byte(ref.Revision), Digest: digest.FromString(ref.Revision)}, nil
+	return &runtime.Package{Data: []byte(what), Digest: digest.FromString(what)}, nil
 }
 
 func (f *fakeRuntime) Load(ctx context.Context, s runtime.Source) (*runtime.Project, error) {

@@ -227,7 +227,8 @@ func (f former) component(c margo.Component) *store.Staged {
 		return nil
 	}
 	same := func(o margo.Component) bool {
-		return o.Name == c.Name && o.Repository == c.Repository && o.Revision == c.Revision && o.PackageLocation == c.PackageLocation
+		return o.Name == c.Name && o.Repository == c.Repository && o.Revision == c.Revision &&
+			o.PackageLocation == c.PackageLocation && o.KeyLocation == c.KeyLocation
 	}
 	if !slices.ContainsFunc(f.doc.Components, same) {
 		return nil
@@ -295,6 +296,7 @@ func originOf(c margo.Component) runtime.PackageRef {
 		Repository: strings.TrimPrefix(c.Repository, "oci://"),
 		Revision:   c.Revision,
 		Location:   c.PackageLocation,
+		Key:        c.KeyLocation,
 	}
 }
 

@@ -31,6 +31,7 @@ type Options struct {
 	Registries map[string]image.Registry
 	Publish    network.Publish // who may use published ports; "": whom the host's firewall admits
 	Preload    string          // directory of image archives that need no registry; "": none
+	Keys       []string        // files of OpenPGP keys: a package that a URL names has to be signed by one of them
 	Pulls      int             // downloads of image layers at a time; 0: 3
 	LogDir     string          // of what containers print; "" is RunDir/logs
 	LogKeep    log.Keep        // how much of it, where a service does not say
@@ -88,7 +89,7 @@ func New(o Options) (*Engine, error) {
 	}
 
 	images, err := image.New(image.Options{
-		Client: o.Client, Registries: o.Registries, Preload: o.Preload, AtOnce: o.Pulls, Logger: o.Logger,
+		Client: o.Client, Registries: o.Registries, Preload: o.Preload, Keys: o.Keys, AtOnce: o.Pulls, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot make runtime: %w", err)

@@ -23,7 +23,8 @@ type Progress = image.Progress
 type PackageRef struct {
 	Repository string // registry[:port]/path of an OCI artifact ...
 	Revision   string // ... and its tag or digest
-	Location   string // or the http(s) URL of a legacy package (PKG-15)
+	Location   string // or the http(s) URL of a legacy package (PKG-15) ...
+	Key        string // ... and of the OpenPGP keys by one of which it has to be signed; "": by none
 }
 
 // Package is a fetched package.
@@ -33,7 +34,8 @@ type Package struct {
 	Origin digest.Digest // of the OCI manifest, if any
 }
 
-// FetchPackage downloads a package. Nothing is kept in containerd.
+// FetchPackage downloads a package and verifies it: by its digests, or by its
+// signature if it is to have one. Nothing is kept in containerd.
 func (e *Engine) FetchPackage(ctx context.Context, ref PackageRef, progress func(Progress)) (*Package, error) {
 	ctx = e.within(ctx)
 	limits := image.ArtifactLimits{Size: maxPackage}
@@ -45,7 +47,7 @@ func (e *Engine) FetchPackage(ctx context.Context, ref PackageRef, progress func
 		object = ref.Repository + ":" + ref.Revision
 		p.Data, p.Origin, err = e.images.Artifact(ctx, ref.Repository, ref.Revision, limits, progress)
 	case ref.Location != "":
-		p.Data, err = e.images.Location(ctx, ref.Location, limits, progress)
+		p.Data, err = e.images.Location(ctx, image.Source{Package: ref.Location, Keys: ref.Key}, limits, progress)
 	default:
 		return nil, &Error{Code: InvalidPackage, Object: "package", Err: errors.New("neither repository nor location is given")}
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,7 @@ import (
 	"github.com/margolite/margolite/runtime/external"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/runtime/network"
+	"github.com/margolite/margolite/runtime/pgp"
 )
 
 // leastFree is the free space below which an update of any size is doubtful.
@@ -112,6 +114,7 @@ func deviceFindings(ctx context.Context, cfg *config.Config) []finding {
 		}
 	}
 	findings = append(findings, imageFindings(cfg)...)
+	findings = append(findings, keyFindings(cfg)...)
 	problems := network.Check(ctx)
 	for _, p := range problems {
 		findings = append(findings, finding{"network", p.What, p.Mend, true})
@@ -166,6 +169,22 @@ func imageFindings(cfg *config.Config) []finding {
 		findings = append(findings, finding{object: "preload", text: fmt.Sprintf("%d image archives in %s", archives, cfg.Runtime.Preload)})
 	}
 	return findings
+}
+
+// keyFindings looks whether packages can be verified, where the configuration says
+// by which keys.
+func keyFindings(cfg *config.Config) []finding {
+	const object = "policy.keys"
+	if len(cfg.Policy.Keys) == 0 {
+		return nil // a document may name a key, and few do
+	}
+	if err := pgp.Find(); err != nil {
+		return []finding{{object, err.Error(), "install gpgv; until then no package that a URL names is taken", false}}
+	}
+	if _, err := image.ReadKeys(cfg.Policy.Keys...); err != nil {
+		return []finding{{object, err.Error(), "write public keys there, with gpg --export", false}}
+	}
+	return []finding{{object: object, text: fmt.Sprintf("the keys in %s can be used", strings.Join(cfg.Policy.Keys, ", "))}}
 }
 
 // wfmFindings looks at who the device is and whether the WFM is within reach.

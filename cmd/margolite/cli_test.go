@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/test/openpgp"
 )
 
 // answer is what one invocation came to.
@@ -478,6 +479,27 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 	if got := call(t, "check", "--config", file); got.code != exitFailed || !strings.Contains(got.out, "failed   identity: /nonexistent.pem") || !strings.Contains(got.out, "mend: put the file in place") {
 		t.Errorf("%+v", got)
 	}
+}
+
+func TestCheckLooksAtTheKeysOfPackages(t *testing.T) {
+	g := openpgp.New(t)
+	file := configuration(t)
+	dir := filepath.Dir(file)
+	key := filepath.Join(dir, "key.asc")
+	write(t, file, fmt.Sprintf("state: {dir: %[1]s/state, run: %[1]s}\npolicy: {keys: [%[2]s]}\n", dir, key))
+	check := func(want string) {
+		t.Helper()
+		if got := call(t, "check", "--config", file); !strings.Contains(got.out, want) {
+			t.Errorf("%+v, want %q", got, want)
+		}
+	}
+	check("warning  policy.keys: cannot read keys: open " + key)
+	write(t, key, "no key")
+	check("warning  policy.keys: cannot read keys: " + key + ": not OpenPGP public keys")
+	write(t, key, string(g.Public([]string{g.Key("vendor", "ed25519", "never")}, "--armor")))
+	check("ok       policy.keys: the keys in " + key)
+	t.Setenv("PATH", dir)
+	check("warning  policy.keys: cannot verify an OpenPGP signature: no program gpgv")
 }
 
 // The versions that git describes, and whether the commit has to be said, too.

@@ -57,6 +57,7 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger)
 		Preload:    cfg.Runtime.Preload,
 		Pulls:      cfg.Runtime.Pulls,
 		Registries: registriesOf(cfg),
+		Keys:       cfg.Policy.Keys,
 		LogDir:     cfg.Runtime.Logs.Dir,
 		LogKeep:    log.Keep{MaxSize: cfg.Runtime.Logs.MaxSize, MaxFile: cfg.Runtime.Logs.MaxFile},
 		Logger:     logger,

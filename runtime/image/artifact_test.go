@@ -172,7 +172,7 @@ func TestPKG15LocationDownloadsAPackage(t *testing.T) {
 		"a password in the URL":      {"https://user:secret@registry.invalid/", image.BadContent},
 	} {
 		t.Run(name, func(t *testing.T) {
-			data, err := images.Location(t.Context(), test.location, image.ArtifactLimits{Size: 1 << 20}, nil)
+			data, err := images.Location(t.Context(), image.Source{Package: test.location}, image.ArtifactLimits{Size: 1 << 20}, nil)
 			if kind(err) != test.want || (err == nil && string(data) != packageBytes) {
 				t.Errorf("%d bytes, %v of kind %q, want %q", len(data), err, kind(err), test.want)
 			}

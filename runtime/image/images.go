@@ -31,6 +31,7 @@ type Options struct {
 	Registries  map[string]Registry // by host[:port] as in references; others are reached by HTTPS without credentials
 	Snapshotter string              // "": the namespace's default
 	Preload     string              // directory of image archives that need no registry; "": none
+	Keys        []string            // files of OpenPGP keys: a package that a URL names has to be signed by one of them
 	AtOnce      int                 // downloads at a time, of all images together; 0: 3
 	Logger      *slog.Logger        // nil discards
 }
@@ -43,6 +44,7 @@ type Images struct {
 	snapshotter string
 	own         target // this machine
 	preload     *preload
+	keys        []string
 	atOnce      int
 	boot        string // see readBoot
 	log         *slog.Logger
@@ -71,6 +73,7 @@ func New(o Options) (*Images, error) {
 		snapshotter: o.Snapshotter,
 		own:         ownTarget(),
 		preload:     &preload{dir: o.Preload, log: o.Logger},
+		keys:        o.Keys,
 		atOnce:      cmp.Or(o.AtOnce, downloads),
 		boot:        readBoot(),
 		log:         o.Logger,

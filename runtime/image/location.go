@@ -8,23 +8,158 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+
+	"github.com/margolite/margolite/runtime/pgp"
 )
 
 // maxPackageRedirects bounds the way to a package.
 const maxPackageRedirects = 5
 
-// Location downloads a package that is named by a URL alone (PKG-15). Its integrity rests on TLS: plain HTTP only works
-// with hosts that are configured for it. The authorities and credentials of the host's registry configuration are used.
-func (i *Images) Location(ctx context.Context, location string, l ArtifactLimits, progress func(Progress)) ([]byte, error) {
-	object, _, _ := strings.Cut(location, "?") // the query may hold a secret
-	data, err := i.download(ctx, location, l, newMeter(object, progress, new(sync.Mutex)))
+// Source is where a package is that a URL names, and not a registry (PKG-15).
+type Source struct {
+	Package string // http or https URL
+	// Keys is the URL of OpenPGP public keys, by one of which the package has to be signed; "": by none. Options.Keys
+	// count instead, if there are any.
+	Keys string
+}
+
+// Location downloads a package, and verifies its signature if it has to have one. The signature is where the standard
+// leaves it open: beside the package, with .asc or else .sig after its name.
+//
+// Without a signature, integrity rests on TLS: plain HTTP only works with hosts that are configured for it. Authorities
+// and credentials are those of the registry configuration of each host.
+func (i *Images) Location(ctx context.Context, from Source, l ArtifactLimits, progress func(Progress)) ([]byte, error) {
+	object := withoutQuery(from.Package)
+	data, err := i.location(ctx, from, l, newMeter(object, progress, new(sync.Mutex)))
 	return data, fail(object, err)
 }
 
-func (i *Images) download(ctx context.Context, location string, l ArtifactLimits, m *meter) ([]byte, error) {
+func (i *Images) location(ctx context.Context, from Source, l ArtifactLimits, m *meter) ([]byte, error) {
+	if from.Keys == "" && len(i.keys) == 0 {
+		return i.download(ctx, from.Package, l.Size, m)
+	}
+	// What is small comes first: as long as it is missing, nothing big is downloaded in vain.
+	if err := pgp.Find(); err != nil {
+		return nil, err
+	}
+	keys, err := i.keysOf(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	signature, err := i.signatureOf(ctx, from.Package)
+	if err != nil {
+		return nil, err
+	}
+	data, err := i.download(ctx, from.Package, l.Size, m)
+	if err != nil {
+		return nil, err
+	}
+	signer, err := keys.Verify(ctx, signature, data)
+	if err != nil {
+		return nil, unverified(err)
+	}
+	i.log.Info("signature of package verified", "package", withoutQuery(from.Package), "key", signer)
+	return data, nil
+}
+
+// keysOf returns the keys that count for a package.
+func (i *Images) keysOf(ctx context.Context, from Source) (pgp.Keys, error) {
+	if len(i.keys) > 0 {
+		return ReadKeys(i.keys...)
+	}
+	data, err := i.download(ctx, from.Keys, pgp.MaxKeys, silent())
+	if err != nil {
+		return pgp.Keys{}, partly(from.Keys, err)
+	}
+	keys, err := pgp.ParseKeys(data)
+	if err != nil {
+		return pgp.Keys{}, partly(from.Keys, unverified(err))
+	}
+	return keys, nil
+}
+
+// ReadKeys reads files of OpenPGP public keys.
+func ReadKeys(files ...string) (pgp.Keys, error) {
+	var all pgp.Keys
+	for _, file := range files {
+		data, err := readSmall(file, pgp.MaxKeys)
+		if err != nil {
+			return pgp.Keys{}, fmt.Errorf("cannot read keys: %w", err)
+		}
+		keys, err := pgp.ParseKeys(data)
+		if err != nil {
+			return pgp.Keys{}, fmt.Errorf("cannot read keys: %s: %w", file, err)
+		}
+		all = all.With(keys)
+	}
+	return all, nil
+}
+
+// signatureOf downloads the signature of a package from beside it.
+func (i *Images) signatureOf(ctx context.Context, location string) (pgp.Signature, error) {
+	kind := NotFound
+	for _, suffix := range []string{".asc", ".sig"} {
+		beside, err := withSuffix(location, suffix)
+		if err != nil {
+			return pgp.Signature{}, bad(err)
+		}
+		data, err := i.download(ctx, beside, pgp.MaxSignature, silent())
+		switch k := kindOf(err); {
+		case err == nil:
+			signature, err := pgp.ParseSignature(data)
+			if err != nil {
+				return pgp.Signature{}, partly(beside, unverified(err))
+			}
+			return signature, nil
+		case k == Denied: // which is how some answer for what they do not have
+			kind = Denied
+		case k != NotFound:
+			return pgp.Signature{}, partly(beside, err)
+		}
+	}
+	return pgp.Signature{}, &Error{Kind: kind, Err: errors.New("it has to be signed, and there is no signature beside it, with .asc or .sig after its name")}
+}
+
+// unverified sorts the errors of package pgp.
+func unverified(err error) error {
+	if errors.As(err, new(*pgp.Error)) {
+		return bad(err)
+	}
+	return err
+}
+
+// partly says which other file it was that a package could not be had without.
+func partly(part string, err error) error {
+	err = fail(withoutQuery(part), err)
+	return &Error{Kind: kindOf(err), Err: err}
+}
+
+// withSuffix puts a suffix after the path of a URL.
+func withSuffix(location, suffix string) (string, error) {
+	u, err := url.Parse(location)
+	if err != nil {
+		return "", errNotURL
+	}
+	u.RawPath = u.EscapedPath() + suffix
+	u.Path += suffix
+	return u.String(), nil
+}
+
+// withoutQuery is a URL as it may be shown: the query may hold a secret.
+func withoutQuery(location string) string {
+	shown, _, _ := strings.Cut(location, "?")
+	return shown
+}
+
+// silent is a meter for what is too small to tell of.
+func silent() *meter { return newMeter("", nil, new(sync.Mutex)) }
+
+var errNotURL = errors.New("not an http or https URL without credentials")
+
+func (i *Images) download(ctx context.Context, location string, limit int64, m *meter) ([]byte, error) {
 	u, err := url.Parse(location)
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") || u.User != nil {
-		return nil, bad(errors.New("not an http or https URL without credentials"))
+		return nil, bad(errNotURL)
 	}
 	client, err := i.httpClient(u.Host)
 	if err != nil {
@@ -58,16 +193,16 @@ func (i *Images) download(ctx context.Context, location string, l ArtifactLimits
 	if answer.StatusCode != http.StatusOK {
 		return nil, &Error{Kind: kindOfStatus(answer.StatusCode), Err: fmt.Errorf("server answered %s", answer.Status)}
 	}
-	tooBig := bad(fmt.Errorf("package is bigger than %d bytes", l.Size))
-	if answer.ContentLength > l.Size {
+	tooBig := bad(fmt.Errorf("it is bigger than %d bytes", limit))
+	if answer.ContentLength > limit {
 		return nil, tooBig
 	}
 	m.expect(max(answer.ContentLength, 0))
-	data, err := readCounted(answer.Body, l.Size, m)
+	data, err := readCounted(answer.Body, limit, m)
 	if err != nil {
 		return nil, err
 	}
-	if int64(len(data)) > l.Size {
+	if int64(len(data)) > limit {
 		return nil, tooBig
 	}
 	return data, nil

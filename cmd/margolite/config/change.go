@@ -37,6 +37,7 @@ func (c *Config) Changed(old *Config) Change {
 			{"runtime.preload", c.Runtime.Preload, old.Runtime.Preload},
 			{"runtime.pulls", c.Runtime.Pulls, old.Runtime.Pulls},
 			{"runtime.logs", c.Runtime.Logs, old.Runtime.Logs},
+			{"policy.keys", c.Policy.Keys, old.Policy.Keys},
 			{"registries", c.Registries, old.Registries},
 		}),
 	}

@@ -30,6 +30,7 @@ registries: {"a.example": {mirrors: [b.example]}}
 		{"a directory", base + "state: {run: /tmp/run}\n", config.Change{Parts: []string{"state"}, Restart: []string{"state.run"}}},
 		{"the runtime", base + "runtime: {namespace: other, logs: {maxFile: 3}}\n", config.Change{Parts: []string{"runtime"}, Restart: []string{"runtime.namespace", "runtime.logs"}}},
 		{"a registry", strings.ReplaceAll(base, "b.example", "c.example"), config.Change{Parts: []string{"registries"}, Restart: []string{"registries"}}},
+		{"the keys of packages", base + "policy: {keys: [/etc/keys.asc]}\n", config.Change{Parts: []string{"policy"}, Restart: []string{"policy.keys"}}},
 		{"several parts", "poll: {interval: 5s}\nstate: {dir: /data}\nwfm: {url: 'https://wfm.example', tls: '1.2'}\n", config.Change{
 			Parts:   []string{"device", "wfm", "poll", "state", "registries"},
 			Restart: []string{"state.dir", "registries"},
@@ -47,7 +48,7 @@ registries: {"a.example": {mirrors: [b.example]}}
 // No field of a configuration is forgotten: whichever differs, exactly its
 // section is named, and a key of what cannot be taken over.
 func TestEveryFieldIsCompared(t *testing.T) {
-	restart := []string{"state", "runtime", "registries"}
+	restart := []string{"state", "runtime", "policy.Keys", "registries"} // sections, or fields of one
 	c := reflect.TypeFor[config.Config]()
 	for i := range c.NumField() {
 		f := c.Field(i)
@@ -73,7 +74,7 @@ func TestEveryFieldIsCompared(t *testing.T) {
 			if !slices.Equal(changed.Parts, []string{section}) {
 				t.Errorf("%s differs, but these parts are named: %q", name, changed.Parts)
 			}
-			if slices.Contains(restart, section) != (len(changed.Restart) == 1) {
+			if (slices.Contains(restart, section) || slices.Contains(restart, name)) != (len(changed.Restart) == 1) {
 				t.Errorf("%s differs, but these keys need a restart: %q", name, changed.Restart)
 			}
 		}

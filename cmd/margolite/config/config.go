@@ -167,9 +167,10 @@ type Logs struct {
 	MaxFile int    // files of one container
 }
 
-// Policy is which changes need an approval.
+// Policy is which changes need an approval, and whose packages may come.
 type Policy struct {
 	Approval string
+	Keys     []string // files; packages that a URL names are signed by one of these
 }
 
 // Registry is how one registry is reached.

@@ -39,7 +39,7 @@ func TestFilesThatSetNothingMeanTheDefaults(t *testing.T) {
 		"an empty mapping":           "{}\n",
 		"sections without content":   "device:\nwfm:\npoll:\nstate:\nruntime:\npolicy:\nregistries:\nlog:\n",
 		"keys without values":        "device: {id: , labels: }\npoll: {interval: , windows: }\nlog: {level: }\n",
-		"empty lists for later keys": "policy: {windows: [], allow: {}}\n",
+		"empty lists for later keys": "policy: {keys: [], windows: [], allow: {}}\n",
 		"empty lists and names":      "poll: {windows: [], downtime: []}\nwfm: {ids: [], ca: '', authorization: {}, clientId: '', reports: ''}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -101,6 +101,7 @@ runtime:
     maxFile: 3
 policy:
   approval: none
+  keys: [/tmp/vendor.asc, /tmp/other.pgp]
 registries:
   127.0.0.1:5000:
     plainHTTP: true
@@ -151,7 +152,7 @@ log:
 		},
 		State:   config.State{Dir: "/data/margolite", Run: "/tmp/run"},
 		Runtime: config.Runtime{Containerd: "/run/containerd/containerd.sock", Namespace: "margo.test-1", Publish: "open", Preload: "/data/images", Pulls: 16, Logs: config.Logs{Dir: "/data/logs", MaxSize: 10 << 20, MaxFile: 3}},
-		Policy:  config.Policy{Approval: "none"},
+		Policy:  config.Policy{Approval: "none", Keys: []string{"/tmp/vendor.asc", "/tmp/other.pgp"}},
 		Registries: map[string]config.Registry{
 			"127.0.0.1:5000":       {PlainHTTP: true, Insecure: true},
 			"registry.example.com": {CA: "/tmp/ca.pem", Credentials: "/tmp/auth.json", Mirrors: []string{"mirror.example.com", "[::1]:5000"}},
@@ -362,6 +363,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"an identity for a repository alone", "wfm:\n  url: git+https://git.example/a\n  key: /a\n", "f:3: wfm.key: only the repository is spoken to; an API for reports is named by wfm.reports"},
 
 		{"an approval for later", "policy:\n  approval: updates\n", "f:2: policy.approval: updates is not supported by this version"},
+		{"keys of packages that are no files", "policy:\n  keys: [\n    /a.asc,\n    \"https://x/key.asc\"]\n", "f:4: policy.keys[1]: expected an absolute path, got \"https://x/key.asc\""},
 		{"policy windows", "policy:\n  windows: [Sun]\n", "f:2: policy.windows: not supported by this version; it has to be empty"},
 		{"admission rules", "policy:\n  allow:\n    privileged: true\n", "f:3: policy.allow: not supported by this version; it has to be empty"},
 

@@ -81,6 +81,7 @@ func (c *Config) schema() field {
 		}),
 		"policy": section(fields{
 			"approval": choice(&c.Policy.Approval, values{"none"}, values{"updates", "all"}),
+			"keys":     list(&c.Policy.Keys, 16, path),
 			"windows":  laterList,
 			"allow":    laterMap,
 		}),

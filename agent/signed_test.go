@@ -1,0 +1,82 @@
+package agent_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/margolite/margolite/runtime"
+)
+
+const (
+	packageURL = "https://packages.example/demo.tgz"
+	keyURL     = "https://packages.example/key.asc"
+)
+
+// behindURL is a deployment whose package is behind a URL, signed if there is a key.
+func behindURL(key string) string {
+	properties := "packageLocation: " + packageURL
+	if key != "" {
+		properties += ", keyLocation: " + key
+	}
+	return strings.Replace(document(first, "1.0.0"), `repository: "oci://registry.example/app", revision: 1.0.0`, properties, 1)
+}
+
+// A package that has to be signed comes with its key to the runtime, and what was
+// fetched without one does not stand in for it.
+func TestPKG15SignedPackageIsNotReplacedByAnUnsignedOne(t *testing.T) {
+	s := newSite(t)
+	s.publish(1, map[string]string{first: behindURL("")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.runtime.await(t, first+"-main "+packageURL)
+
+	signed := "fetch " + packageURL + " " + keyURL
+	s.runtime.fail(signed, runtime.Unreachable)
+	s.publish(2, map[string]string{first: behindURL(keyURL)})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for reason := ""; !strings.Contains(reason, signed); {
+		st, err := s.agent.Status(ctx)
+		if err != nil || ctx.Err() != nil {
+			t.Fatalf("pending because of %q, %v, %v", reason, err, ctx.Err())
+		}
+		reason = st.Deployments[0].Reason
+	}
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1")
+}
+
+// What a signature does not allow fails for good, and is not asked for again.
+func TestPKG15BadSignatureFailsTheComponent(t *testing.T) {
+	s := newSite(t)
+	signed := "fetch " + packageURL + " " + keyURL
+	s.runtime.fail(signed, runtime.InvalidPackage)
+	s.publish(1, map[string]string{first: behindURL(keyURL)})
+	s.heard(first, "pending@1", "failed@1")
+	last := s.wfm.last(first)
+	if last.Error == nil || last.Error.Code != "INVALID_PACKAGE" || len(last.Components) != 1 || last.Components[0].Error == nil {
+		t.Errorf("the WFM heard %+v", last)
+	}
+	s.stop()
+	s.start()
+	s.publish(2, map[string]string{first: behindURL(keyURL), second: document(second, "1.0.0")})
+	s.heard(second, "pending@2", "installing@2", "installed@2")
+	if n := s.runtime.count(signed); n != 1 {
+		t.Errorf("the package was fetched %d times", n)
+	}
+}
+
+// What was verified when it was fetched starts again without its origin.
+func TestPKG15VerifiedPackageNeedsNoOrigin(t *testing.T) {
+	s := newSite(t)
+	signed := "fetch " + packageURL + " " + keyURL
+	s.publish(1, map[string]string{first: behindURL(keyURL)})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.runtime.fail(signed, runtime.Unreachable)
+	s.stop()
+	s.runtime.reset()
+	s.start()
+	s.runtime.await(t, first+"-main "+packageURL+" "+keyURL)
+	if n := s.runtime.count(signed); n != 1 {
+		t.Errorf("the package was fetched %d times", n)
+	}
+}

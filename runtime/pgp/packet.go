@@ -1,0 +1,216 @@
+package pgp
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// How much is read of what comes from outside.
+const (
+	MaxKeys      = 256 << 10 // bytes of one file of keys
+	MaxSignature = 64 << 10  // bytes of one file of signatures
+
+	maxKeyPackets = 4096
+	maxSignatures = 16
+)
+
+// Keys are OpenPGP public keys, each with its subkeys and what binds them. The
+// zero value holds none.
+type Keys struct{ packets []byte }
+
+// ParseKeys reads public keys, armored or not. A *Error says what they are
+// instead.
+func ParseKeys(data []byte) (Keys, error) {
+	packets, err := parse(data, "PUBLIC KEY BLOCK", MaxKeys, keyRules)
+	if err != nil {
+		return Keys{}, &Error{fmt.Errorf("not OpenPGP public keys: %w", err)}
+	}
+	return Keys{packets}, nil
+}
+
+// With returns the keys of both.
+func (k Keys) With(more Keys) Keys {
+	return Keys{append(bytes.Clone(k.packets), more.packets...)}
+}
+
+// Signature is what one file of detached OpenPGP signatures holds: at least one.
+type Signature struct{ packets []byte }
+
+// ParseSignature reads detached signatures, armored or not. A *Error says what
+// they are instead.
+func ParseSignature(data []byte) (Signature, error) {
+	packets, err := parse(data, "SIGNATURE", MaxSignature, signatureRules)
+	if err != nil {
+		return Signature{}, &Error{fmt.Errorf("not a detached OpenPGP signature: %w", err)}
+	}
+	return Signature{packets}, nil
+}
+
+// Tags of OpenPGP packets (RFC 9580 5).
+const (
+	tagSignature     = 2
+	tagSecretKey     = 5
+	tagPublicKey     = 6
+	tagSecretSubkey  = 7
+	tagMarker        = 10
+	tagTrust         = 12
+	tagUserID        = 13
+	tagPublicSubkey  = 14
+	tagUserAttribute = 17
+	tagPadding       = 21
+)
+
+// rules say which packets may be in a file.
+type rules struct {
+	first int // the tag of the first packet
+	tags  []int
+	most  int // packets
+}
+
+var (
+	keyRules = rules{tagPublicKey, []int{
+		tagPublicKey, tagPublicSubkey, tagUserID, tagUserAttribute, tagSignature, tagTrust, tagMarker, tagPadding,
+	}, maxKeyPackets}
+	// Beside signatures a file could bring other data than those it is to sign.
+	signatureRules = rules{tagSignature, []int{tagSignature}, maxSignatures}
+)
+
+// parse returns the packets of data, which keep to the rules.
+func parse(data []byte, label string, limit int, r rules) ([]byte, error) {
+	if len(data) > limit {
+		return nil, fmt.Errorf("%d bytes, more than %d", len(data), limit)
+	}
+	if len(data) > 0 && data[0] < 0x80 { // every packet begins with that bit
+		var err error
+		if data, err = dearmor(data, label); err != nil {
+			return nil, err
+		}
+	}
+	if len(data) == 0 {
+		return nil, errors.New("there is nothing in it")
+	}
+	count := 0
+	for rest := data; len(rest) > 0; count++ {
+		tag, size, err := next(rest)
+		switch {
+		case err != nil:
+			return nil, err
+		case count == r.most:
+			return nil, fmt.Errorf("more than %d packets", r.most)
+		case count == 0 && tag != r.first, !slices.Contains(r.tags, tag):
+			return nil, misplaced(tag)
+		}
+		rest = rest[size:]
+	}
+	return data, nil
+}
+
+func misplaced(tag int) error {
+	if tag == tagSecretKey || tag == tagSecretSubkey {
+		return errors.New("it holds a private key, which is to stay with who signs")
+	}
+	return fmt.Errorf("a packet of type %d is in it", tag)
+}
+
+var errCut = errors.New("a packet is incomplete")
+
+// next reads the header of a packet (RFC 9580 4.2): its tag, and its size with
+// the header. Streams of unknown length are refused; neither keys nor signatures
+// are such.
+func next(data []byte) (tag, size int, err error) {
+	head := data[0]
+	if head&0x80 == 0 {
+		return 0, 0, errors.New("there is something else between its packets")
+	}
+	header, length := 0, uint32(0)
+	if head&0x40 != 0 {
+		tag = int(head & 0x3f)
+		header, length, err = newLength(data)
+	} else {
+		tag = int(head >> 2 & 0x0f)
+		header, length, err = oldLength(data)
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	if uint64(length) > uint64(len(data)-header) {
+		return 0, 0, errCut
+	}
+	return tag, header + int(length), nil
+}
+
+func newLength(data []byte) (header int, length uint32, err error) {
+	if len(data) < 2 {
+		return 0, 0, errCut
+	}
+	switch first := data[1]; {
+	case first < 192:
+		return 2, uint32(first), nil
+	case first < 224:
+		if len(data) < 3 {
+			return 0, 0, errCut
+		}
+		return 3, uint32(first-192)<<8 + uint32(data[2]) + 192, nil
+	case first == 255:
+		if len(data) < 6 {
+			return 0, 0, errCut
+		}
+		return 6, binary.BigEndian.Uint32(data[2:]), nil
+	}
+	return 0, 0, errors.New("a packet is in parts")
+}
+
+func oldLength(data []byte) (header int, length uint32, err error) {
+	octets := 1 << (data[0] & 3)
+	switch {
+	case octets == 8:
+		return 0, 0, errors.New("a packet is of unknown length")
+	case len(data) < 1+octets:
+		return 0, 0, errCut
+	}
+	for _, b := range data[1 : 1+octets] {
+		length = length<<8 | uint32(b)
+	}
+	return 1 + octets, length, nil
+}
+
+// dearmor returns what the armored blocks of one kind hold (RFC 9580 6), one
+// after the other. Text around them is passed over, and so are checksums: what
+// is damaged fails to verify.
+func dearmor(data []byte, label string) ([]byte, error) {
+	begin, end := "-----BEGIN PGP "+label+"-----", "-----END PGP "+label+"-----"
+	var packets, block []byte
+	inside, head, blocks := false, false, 0
+	for line := range bytes.Lines(data) {
+		line = bytes.TrimSpace(line)
+		switch {
+		case !inside:
+			inside = string(line) == begin
+			head, block = true, nil
+		case string(line) == end:
+			inside = false
+			content, err := base64.StdEncoding.AppendDecode(packets, block)
+			if err != nil {
+				return nil, errors.New("its armor is damaged")
+			}
+			packets = content
+			blocks++
+		case head && bytes.Contains(line, []byte(":")): // which base64 never has
+		case len(line) == 5 && line[0] == '=': // the checksum
+		default:
+			head = false
+			block = append(block, line...)
+		}
+	}
+	switch {
+	case inside:
+		return nil, errors.New("its armor has no end")
+	case blocks == 0:
+		return nil, fmt.Errorf("neither packets nor a line %s", begin)
+	}
+	return packets, nil
+}

@@ -1,0 +1,220 @@
+package pgp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// program is the verifier: that of GnuPG, or one that can stand in for it.
+const program = "gpgv"
+
+// ErrNoProgram says that nothing can be verified on this device.
+var ErrNoProgram = errors.New("no program gpgv in PATH; install it, from a package of that name or with GnuPG")
+
+const (
+	timeout  = 2 * time.Minute // for gpgv: seconds on slow devices
+	patience = 5 * time.Second // until a gpgv that was killed lets go of its pipes
+	maxWords = 64 << 10        // bytes that gpgv says
+	nobody   = 65534           // the user that owns nothing
+)
+
+// Error says why keys, a signature or what it signs do not count. Any other
+// error is one of this device, and says nothing about them.
+type Error struct{ Err error }
+
+func (e *Error) Error() string { return e.Err.Error() }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Find looks whether there is a verifier. The error wraps ErrNoProgram.
+func Find() error {
+	_, err := find()
+	return err
+}
+
+func find() (string, error) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return "", fmt.Errorf("cannot verify an OpenPGP signature: %w", ErrNoProgram)
+	}
+	return path, nil
+}
+
+// Verify returns the fingerprint of the key that signed exactly data: of the
+// primary key, where one of its subkeys did. One good signature by one of the
+// keys is enough; it has to be valid today, as has the key. A *Error says that
+// there is none.
+func (k Keys) Verify(ctx context.Context, s Signature, data []byte) (signer string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	said, err := k.ask(ctx, s, data)
+	if ctx.Err() != nil {
+		return "", fmt.Errorf("cannot verify an OpenPGP signature: gpgv: %w", context.Cause(ctx))
+	}
+	if err != nil {
+		return "", err
+	}
+	return judge(said)
+}
+
+// ask returns the status lines of gpgv, or an error of this device.
+func (k Keys) ask(ctx context.Context, s Signature, data []byte) (said []byte, err error) {
+	path, err := find()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("cannot verify an OpenPGP signature: %w", err)
+		}
+	}()
+	status, err := held("status", nil)
+	if err != nil {
+		return nil, err
+	}
+	defer status.Close()
+	keys, err := held("keys", k.packets)
+	if err != nil {
+		return nil, err
+	}
+	defer keys.Close()
+	signature, err := held("signature", s.packets)
+	if err != nil {
+		return nil, err
+	}
+	defer signature.Close()
+
+	cmd := exec.CommandContext(ctx, path,
+		// The clock of a device may be behind. Expiry is not affected.
+		"--ignore-time-conflict",
+		"--homedir", "/nonexistent",
+		"--status-fd", "3",
+		"--keyring", "/proc/self/fd/4",
+		"--", "/proc/self/fd/5", "-")
+	cmd.Env = []string{"LC_ALL=C"}
+	cmd.Dir = "/"
+	cmd.ExtraFiles = []*os.File{status, keys, signature}
+	cmd.Stdin = bytes.NewReader(data)
+	cmd.WaitDelay = patience
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && (!errors.As(err, &exit) || !exit.Exited()) {
+		return nil, fmt.Errorf("gpgv: %w", err) // it did not start, or did not come to its end
+	}
+	// How it exits is of no interest: not 0 where one of several signatures is
+	// of an unknown key, 0 where the key has expired.
+	if _, err := status.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(status, maxWords))
+}
+
+// held is a file that exists in memory only.
+func held(name string, data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("margolite-"+name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a file in memory: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if _, err := f.Write(data); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("cannot write a file in memory: %w", err)
+	}
+	return f, nil
+}
+
+// Fields of the status line VALIDSIG (doc/DETAILS of GnuPG).
+const (
+	fieldKey     = 0 // fingerprint
+	fieldHash    = 7 // algorithm, by its number in RFC 9580 9.5
+	fieldClass   = 8 // type of the signature, in hexadecimal
+	fieldPrimary = 9 // fingerprint
+)
+
+// judge reads what gpgv says of each signature: one word whether it is good, and
+// if the mathematics of it are right, a line VALIDSIG after that.
+func judge(said []byte) (signer string, err error) {
+	reason := "gpgv finds no signature in it that it can read"
+	good := false
+	for line := range strings.Lines(string(said)) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 || fields[0] != "[GNUPG:]" {
+			continue
+		}
+		word, fields := fields[1], fields[2:]
+		switch word {
+		case "NEWSIG":
+			good = false
+		case "GOODSIG":
+			good = true
+		case "BADSIG", "EXPSIG", "EXPKEYSIG", "REVKEYSIG", "ERRSIG":
+			good = false
+			reason = reasonOf(word, fields)
+		case "VALIDSIG":
+			if !good {
+				continue
+			}
+			good = false
+			if problem := unfit(fields); problem != "" {
+				reason = problem
+				continue
+			}
+			if len(fields) > fieldPrimary {
+				return fields[fieldPrimary], nil
+			}
+			return fields[fieldKey], nil
+		}
+	}
+	return "", &Error{errors.New(reason)}
+}
+
+// reasonOf says why a signature does not count.
+func reasonOf(word string, fields []string) string {
+	key := "an unknown key"
+	if len(fields) > 0 {
+		key = fmt.Sprintf("key %.40s", fields[0])
+	}
+	switch word {
+	case "BADSIG":
+		return "the signature by " + key + " is one of other data"
+	case "EXPSIG":
+		return "the signature by " + key + " has expired"
+	case "EXPKEYSIG":
+		return "the signature is by " + key + ", which has expired"
+	case "REVKEYSIG":
+		return "the signature is by " + key + ", which was revoked"
+	}
+	const unknown = "9" // the sixth field of ERRSIG: the key is missing
+	if len(fields) > 5 && fields[5] == unknown {
+		return "the signature is by " + key + ", which is not among the keys"
+	}
+	return "the signature by " + key + " cannot be checked: gpgv does not know its algorithm, or the key is damaged"
+}
+
+// unfit says why a signature that is right is not good enough, or "".
+func unfit(fields []string) string {
+	if len(fields) <= fieldClass {
+		return "gpgv says too little about the signature"
+	}
+	switch fields[fieldHash] {
+	case "1", "2", "3": // MD5, SHA-1, RIPEMD-160
+		return "the signature is over a hash that can be forged; sign with SHA-256 or better"
+	}
+	if fields[fieldClass] != "00" {
+		return "the signature is not one of a file, byte by byte"
+	}
+	return ""
+}
