@@ -712,7 +712,7 @@ func TestDS27ManyDeployments(t *testing.T) {
 		all[fmt.Sprintf("%04d.yaml", i)] = document(fmt.Sprintf("%08x-8912-45f4-a523-372358765def", i), "1")
 	}
 	s.repository.commit(change{files: all})
-	refuses(t, s, source, "more than 2048 deployments")
+	refuses(t, s, source, fmt.Sprintf("more than %d deployments", margo.MaxDeployments))
 	delete(all, "0000.yaml")
 	s.repository.commit(change{files: all})
 	m := poll(t, source, "")
