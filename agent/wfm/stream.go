@@ -123,7 +123,7 @@ func (c *Client) validatorOf(d digest.Digest) string {
 	switch {
 	case heard == nil || heard.artifact != d:
 		return `"` + d.String() + `"`
-	case !strings.HasPrefix(heard.etag, `"`): // missing, weak or odd
+	case !strings.HasPrefix(heard.etag, `"`), !usableETag(heard.etag): // missing, weak or odd
 		return ""
 	}
 	return heard.etag
