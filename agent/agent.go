@@ -22,16 +22,19 @@ import (
 
 // WFM is the Workload Fleet Manager as the agent sees it.
 type WFM interface {
-	// Identity is the SPIFFE ID of the one WFM that this device obeys. Manifest
-	// versions of another one do not compare. The error says why this
-	// device has no identity of its own now; the other methods then fail, too.
-	Identity() (string, error)
+	// Identity names the one WFM that this device obeys. Manifest versions of
+	// another one do not compare. It makes the device known to the WFM
+	// where that has to be done first; the error says why there is no way to a
+	// WFM now, and the other methods then fail, too.
+	Identity(ctx context.Context) (string, error)
 	Manifest(ctx context.Context, etag string) (*wfm.Manifest, error)
 	// Documents gives each document needed to keep, verified and once; keep must
 	// not hold on to the bytes. With an error some may be missing.
 	Documents(ctx context.Context, m *wfm.Manifest, need []margo.DeploymentRef, keep func(digest.Digest, []byte) error) error
 	PostStatus(ctx context.Context, deploymentID string, body []byte) error
 	PutCapabilities(ctx context.Context, deviceID string, body []byte) error
+	// Describe tells how the WFM knows this device, without asking anybody.
+	Describe() control.IdentityStatus
 }
 
 // Runtime runs Compose projects.

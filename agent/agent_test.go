@@ -549,7 +549,9 @@ func (f *fakeWFM) call(name string) error {
 	return f.failures[name]
 }
 
-func (f *fakeWFM) Identity() (string, error) {
+func (f *fakeWFM) Describe() control.IdentityStatus { return control.IdentityStatus{} }
+
+func (f *fakeWFM) Identity(context.Context) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.identity, nil

@@ -31,6 +31,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent"
+	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/pace"
@@ -189,7 +190,11 @@ func newYard(b *testing.B) *yard {
 // knownWFM is a client with the name of its WFM.
 type knownWFM struct{ *wfm.Client }
 
-func (knownWFM) Identity() (string, error) { return "spiffe://factory.example/margo/wfm/one", nil }
+func (knownWFM) Identity(context.Context) (string, error) {
+	return "spiffe://factory.example/margo/wfm/one", nil
+}
+
+func (knownWFM) Describe() control.IdentityStatus { return control.IdentityStatus{} }
 
 // document makes a document of a deployment that no compression makes smaller
 // by much, and serves it.

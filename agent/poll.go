@@ -14,7 +14,6 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/agent/wfm"
@@ -62,6 +61,7 @@ type poller struct {
 
 // pollState is what polling knows beyond the store. It is lost with the process.
 type pollState struct {
+	identity    string // of the WFM, as far as it is known
 	reachable   bool
 	last        time.Time // end of the last poll
 	lastContact time.Time
@@ -183,8 +183,9 @@ func (p *poller) sync(ctx context.Context) error {
 // logged when it differs from the one before; but not in downtime (POL-02).
 // It returns whether the WFM was called.
 func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) {
-	scope, err := p.wfm.Identity()
+	scope, err := p.wfm.Identity(ctx)
 	if err == nil {
+		p.knows(scope)
 		asked, err = p.reportCapabilities(ctx, scope)
 	}
 	if err == nil && !closed {
@@ -201,8 +202,7 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 		return asked, err // nothing is known that was not before
 	}
 
-	var answered *wfm.Error
-	reachable := err == nil || errors.As(err, &answered) || errors.Is(err, errRefused)
+	reachable := err == nil || answered(err)
 	now := p.now()
 	problem := ""
 	if err != nil {
@@ -244,7 +244,7 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 	default:
 		if fresh {
 			attrs := []any{"error", err}
-			var known *identity.Error
+			var known interface{ Mend() string }
 			if errors.As(err, &known) {
 				attrs = append(attrs, "mend", known.Mend())
 			}
@@ -256,6 +256,22 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 		p.contact()
 	}
 	return asked, err
+}
+
+// knows keeps whose manifests this device obeys, for status.
+func (p *poller) knows(scope string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state.identity = scope
+}
+
+// answered says that an error is what the WFM, or what serves its manifest, answered.
+func answered(err error) bool {
+	var (
+		refused *wfm.Error
+		other   interface{ Answered() bool }
+	)
+	return errors.As(err, &refused) || errors.Is(err, errRefused) || errors.As(err, &other) && other.Answered()
 }
 
 // reportCapabilities sends the capabilities if the WFM does not have these. A

@@ -20,7 +20,7 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 	set := a.settings.Load()
 	s := &control.Status{Device: set.Device.ID, Agent: a.o.Program, WFM: a.poller.status()}
 	s.WFM.URL = set.URL
-	s.WFM.Identity, _ = a.o.WFM.Identity() // why there is none is the last error of the poll
+	s.Identity = a.o.WFM.Describe()
 
 	m, ok, err := a.o.Store.Manifest()
 	if err != nil && !ok {
@@ -98,7 +98,7 @@ func (p *poller) status() control.WFMStatus {
 			plan.Next = end
 		}
 	}
-	s := control.WFMStatus{Reachable: p.state.reachable, Refused: p.state.refused, RefusedManifest: p.state.refusedManifest, Waiting: string(plan.Reason)}
+	s := control.WFMStatus{Identity: p.state.identity, Reachable: p.state.reachable, Refused: p.state.refused, RefusedManifest: p.state.refusedManifest, Waiting: string(plan.Reason)}
 	if p.state.err != nil {
 		s.LastError = p.state.err.Error()
 	}

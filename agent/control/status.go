@@ -5,12 +5,14 @@ import "time"
 // Status is the document of GET /v1/status and of `margolite status --json`.
 // It is stable: members are added, never renamed or removed.
 type Status struct {
-	Device      string       `json:"device"`
-	Agent       AgentStatus  `json:"agent"`
-	WFM         WFMStatus    `json:"wfm"`
-	Manifest    *Manifest    `json:"manifest,omitempty"` // absent before the first one was accepted
-	Outbox      int          `json:"outbox"`             // status reports that the WFM has not acknowledged yet
-	Deployments []Deployment `json:"deployments"`
+	Device string      `json:"device"`
+	Agent  AgentStatus `json:"agent"`
+	WFM    WFMStatus   `json:"wfm"`
+	// Identity is how the WFM knows this device.
+	Identity    IdentityStatus `json:"identity,omitzero"`
+	Manifest    *Manifest      `json:"manifest,omitempty"` // absent before the first one was accepted
+	Outbox      int            `json:"outbox"`             // status reports that the WFM has not acknowledged yet
+	Deployments []Deployment   `json:"deployments"`
 	// RuntimeError is why no services are shown: the runtime cannot be asked.
 	RuntimeError string `json:"runtimeError,omitempty"`
 }
@@ -26,7 +28,7 @@ type AgentStatus struct {
 // WFMStatus is the state of the connection to the Workload Fleet Manager.
 type WFMStatus struct {
 	URL         string     `json:"url"`
-	Identity    string     `json:"identity,omitempty"` // SPIFFE ID expected of the WFM
+	Identity    string     `json:"identity,omitempty"` // whose manifests are obeyed: a SPIFFE ID, or a URL
 	Reachable   bool       `json:"reachable"`          // the last request was answered
 	LastPoll    *time.Time `json:"lastPoll,omitempty"` // when the last poll ended
 	LastContact *time.Time `json:"lastContact,omitempty"`
@@ -44,6 +46,32 @@ type WFMStatus struct {
 	SilentUntil   *time.Time `json:"silentUntil,omitempty"`   // the WFM asked not to be called before
 	ClosedUntil   *time.Time `json:"closedUntil,omitempty"`   // the desired state is asked for in windows only
 	DowntimeUntil *time.Time `json:"downtimeUntil,omitempty"` // nothing is sent before
+}
+
+// IdentityStatus is how the WFM knows this device, and how long that is good for.
+type IdentityStatus struct {
+	Client   string     `json:"client,omitempty"`   // SPIFFE ID, or the id that the WFM gave
+	Expires  *time.Time `json:"expires,omitempty"`  // the device's certificate, or an intermediate of it
+	Warnings []Advice   `json:"warnings,omitempty"` // what keeps the device offline, or will soon
+	// TrustBundle is the one that is fetched; absent where it is a file.
+	TrustBundle *TrustBundleStatus `json:"trustBundle,omitempty"`
+}
+
+// Advice is something to be mended, and how.
+type Advice struct {
+	Text string `json:"text"`
+	Mend string `json:"mend,omitempty"`
+}
+
+// TrustBundleStatus is what is known about the trust bundle of the identity service.
+type TrustBundleStatus struct {
+	TrustDomain string     `json:"trustDomain,omitempty"` // absent: there is none yet
+	Anchors     int        `json:"anchors,omitempty"`
+	Sequence    uint64     `json:"sequence,omitempty"` // as it says itself
+	Accepted    *time.Time `json:"accepted,omitempty"` // when this one was fetched first
+	Checked     *time.Time `json:"checked,omitempty"`  // when the service confirmed it last, since the start
+	Next        *time.Time `json:"next,omitempty"`     // when the service is asked next
+	LastError   string     `json:"lastError,omitempty"`
 }
 
 // RefusedManifest is a manifest whose version is not greater than the accepted

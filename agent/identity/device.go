@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"crypto"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/pem"
@@ -117,44 +116,19 @@ func (d *Device) Sign(r *http.Request, body []byte) error {
 
 func (d *Device) read() (*deviceMaterial, error) {
 	o := d.options
-	certificatePEM, _, err := readFile(o.Certificate, maxCertificateSize)
+	pair, err := readKeyPair(o.Certificate, o.Key)
 	if err != nil {
 		return nil, err
 	}
-	keyPEM, keyMode, err := readFile(o.Key, maxKeySize)
-	if err != nil {
-		return nil, err
-	}
-	if keyMode.Perm()&0o077 != 0 {
-		return nil, fault(KeyExposed, o.Key, "others than the owner may use the private key (mode %04o)", keyMode.Perm())
-	}
-	chain, err := parseCertificates(certificatePEM, maxChain)
-	if err != nil {
-		return nil, fault(Malformed, o.Certificate, "cannot read certificates: %w", err)
-	}
-	if len(chain) == 0 {
-		return nil, fault(Malformed, o.Certificate, "holds no PEM certificate")
-	}
-	key, err := parseKey(keyPEM)
-	if err != nil {
-		return nil, fault(Malformed, o.Key, "cannot read private key: %w", err)
-	}
-	if public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !public.Equal(chain[0].PublicKey) {
-		return nil, fault(KeyMismatch, o.Key, "the private key does not belong to the certificate in %s", o.Certificate)
-	}
-	if _, err := algorithmFor(key.Public(), ""); err != nil {
+	if _, err := algorithmFor(pair.key.Public(), ""); err != nil {
 		return nil, fault(UnfitKey, o.Key, "cannot sign requests: %w", err)
 	}
-	if usage := chain[0].KeyUsage; usage != 0 && usage&x509.KeyUsageDigitalSignature == 0 {
+	if usage := pair.chain[0].KeyUsage; usage != 0 && usage&x509.KeyUsageDigitalSignature == 0 {
 		return nil, fault(UnfitKey, o.Certificate, "the certificate does not allow its key to make signatures")
 	}
-	signer, err := NewSigner(key, o.Signature, o.Now)
+	signer, err := NewSigner(pair.key, o.Signature, o.Now)
 	if err != nil {
 		return nil, fault(Malformed, "signature settings", "%w", err)
 	}
-	return &deviceMaterial{
-		chain:  chain,
-		signer: signer,
-		files:  [...][sha256.Size]byte{sha256.Sum256(certificatePEM), sha256.Sum256(keyPEM)},
-	}, nil
+	return &deviceMaterial{chain: pair.chain, signer: signer, files: pair.files}, nil
 }

@@ -22,8 +22,12 @@ type Expiry struct {
 
 // Expiry tells what is left at the given time. Renewal is the operator's; here
 // is only the reminder.
-func (i *Identity) Expiry(now time.Time) Expiry {
-	chain := i.current.Load().chain
+func (i *Identity) Expiry(now time.Time) Expiry { return expiry(i.current.Load().chain, now) }
+
+// Expiry tells what is left at the given time, as that of an Identity.
+func (d *Device) Expiry(now time.Time) Expiry { return expiry(d.current.Load().chain, now) }
+
+func expiry(chain []*x509.Certificate, now time.Time) Expiry {
 	e := Expiry{NotAfter: notAfter(chain)}
 	e.Left = e.NotAfter.Sub(now)
 	switch life := chain[0].NotAfter.Sub(chain[0].NotBefore); {

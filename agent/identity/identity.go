@@ -227,18 +227,19 @@ func (i *Identity) Plausible(t time.Time) bool {
 }
 
 func read(o Options) (*material, error) {
-	certificatePEM, _, err := readFile(o.Certificate, maxCertificateSize)
+	pair, err := readKeyPair(o.Certificate, o.Key)
 	if err != nil {
 		return nil, err
 	}
-	keyPEM, mode, err := readFile(o.Key, maxKeySize)
-	if err != nil {
-		return nil, err
+	leaf := pair.chain[0]
+	m := &material{
+		chain:       pair.chain,
+		certificate: tls.Certificate{PrivateKey: pair.key, Leaf: leaf},
+		files:       [...][sha256.Size]byte{pair.files[0], pair.files[1], {}},
 	}
-	if mode.Perm()&0o077 != 0 {
-		return nil, fault(KeyExposed, o.Key, "others than its owner may use the private key (mode %04o)", mode.Perm())
+	for _, c := range m.chain { // leaf and all intermediates (ID-03)
+		m.certificate.Certificate = append(m.certificate.Certificate, c.Raw)
 	}
-	m := &material{files: [...][sha256.Size]byte{sha256.Sum256(certificatePEM), sha256.Sum256(keyPEM), {}}}
 	if o.TrustBundle != "" {
 		data, _, err := readFile(o.TrustBundle, maxBundleSize)
 		if err != nil {
@@ -248,25 +249,6 @@ func read(o Options) (*material, error) {
 			return nil, fault(Malformed, o.TrustBundle, "%w", err)
 		}
 		m.files[2] = sha256.Sum256(data)
-	}
-
-	if m.chain, err = parseCertificates(certificatePEM, maxChain); err != nil {
-		return nil, fault(Malformed, o.Certificate, "cannot read certificates: %w", err)
-	}
-	if len(m.chain) == 0 {
-		return nil, fault(Malformed, o.Certificate, "holds no PEM certificate")
-	}
-	leaf := m.chain[0]
-	key, err := parseKey(keyPEM)
-	if err != nil {
-		return nil, fault(Malformed, o.Key, "cannot read private key: %w", err)
-	}
-	if public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !public.Equal(leaf.PublicKey) {
-		return nil, fault(KeyMismatch, o.Key, "the private key does not belong to the certificate in %s", o.Certificate)
-	}
-	m.certificate = tls.Certificate{PrivateKey: key, Leaf: leaf}
-	for _, c := range m.chain { // leaf and all intermediates (ID-03)
-		m.certificate.Certificate = append(m.certificate.Certificate, c.Raw)
 	}
 
 	if len(leaf.URIs) != 1 {
@@ -306,6 +288,43 @@ func wfmIDs(own spiffeid.ID, o Options) ([]string, error) {
 		}
 	}
 	return slices.Clone(o.WFMIDs), nil
+}
+
+// keyPair is a certificate with its intermediates, leaf first, and its key.
+type keyPair struct {
+	chain []*x509.Certificate
+	key   crypto.Signer
+	files [2][sha256.Size]byte // digests of both files
+}
+
+// readKeyPair reads a certificate and the key that it was issued for, which is
+// for nobody else to read (ID-25).
+func readKeyPair(certificate, keyFile string) (*keyPair, error) {
+	certificatePEM, _, err := readFile(certificate, maxCertificateSize)
+	if err != nil {
+		return nil, err
+	}
+	keyPEM, mode, err := readFile(keyFile, maxKeySize)
+	if err != nil {
+		return nil, err
+	}
+	if mode.Perm()&0o077 != 0 {
+		return nil, fault(KeyExposed, keyFile, "others than its owner may use the private key (mode %04o)", mode.Perm())
+	}
+	p := &keyPair{files: [...][sha256.Size]byte{sha256.Sum256(certificatePEM), sha256.Sum256(keyPEM)}}
+	if p.chain, err = parseCertificates(certificatePEM, maxChain); err != nil {
+		return nil, fault(Malformed, certificate, "cannot read certificates: %w", err)
+	}
+	if len(p.chain) == 0 {
+		return nil, fault(Malformed, certificate, "holds no PEM certificate")
+	}
+	if p.key, err = parseKey(keyPEM); err != nil {
+		return nil, fault(Malformed, keyFile, "cannot read private key: %w", err)
+	}
+	if public, ok := p.key.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !public.Equal(p.chain[0].PublicKey) {
+		return nil, fault(KeyMismatch, keyFile, "the private key does not belong to the certificate in %s", certificate)
+	}
+	return p, nil
 }
 
 func parseKey(data []byte) (crypto.Signer, error) {

@@ -175,6 +175,15 @@ func (s *BundleSource) Run(ctx context.Context) error {
 	}
 }
 
+// Fetch makes one attempt now, beside the schedule: for a look at the service.
+func (s *BundleSource) Fetch(ctx context.Context) error {
+	s.refresh(ctx)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.Status().Err
+}
+
 // left is what is left of a delay. Clocks are set: it is never more than the
 // delay was.
 func left(delay time.Duration, since, now time.Time) time.Duration {

@@ -192,31 +192,43 @@ func wfmFindings(ctx context.Context, cfg *config.Config) []finding {
 	if cfg.WFM.URL == "" {
 		return []finding{{"wfm", "no WFM is configured", "set wfm.url", true}}
 	}
-	way := newConnection(cfg, slog.New(slog.DiscardHandler))
-	peer, err := way.Identity()
+	way, _, err := openUplink(cfg, noRecords{}, nil, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return []finding{broken("identity", err)}
+		return []finding{broken("wfm", err)}
 	}
-	findings := []finding{{object: "identity", text: fmt.Sprintf("%s, valid until %s", way.identity.ClientID(), way.identity.NotAfter().Format(time.RFC3339))}}
-	for _, w := range way.identity.Warnings() {
-		findings = append(findings, finding{"identity", w.Error(), w.Mend(), false})
-	}
-	if e := way.identity.Expiry(way.files.Now()); e.Level == slog.LevelWarn { // that it has expired is a warning above
-		findings = append(findings, finding{"identity", fmt.Sprintf("the certificate expires in %s", e.Left.Round(time.Hour)), "have it renewed", false})
-	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	m, err := way.Manifest(ctx, "")
-	if err != nil {
+	text, err := way.Probe(ctx)
+	known := way.Describe()
+	var findings []finding
+	if known.Expires != nil {
+		findings = append(findings, finding{object: "identity", text: fmt.Sprintf("%svalid until %s", suffixed(known.Client, ", "), known.Expires.Format(time.RFC3339))})
+	}
+	for _, w := range known.Warnings {
+		findings = append(findings, finding{"identity", w.Text, w.Mend, false})
+	}
+	var own *identity.Error
+	switch {
+	case err == nil:
+		return append(findings, finding{object: "wfm", text: text})
+	case known.Expires == nil && errors.As(err, &own):
+		return append(findings, broken("identity", err))
+	default:
 		return append(findings, broken("wfm", err))
 	}
-	return append(findings, finding{object: "wfm", text: fmt.Sprintf("%s publishes manifest version %d with %d deployments", peer, m.Version, len(m.Deployments))})
+}
+
+func suffixed(s, suffix string) string {
+	if s == "" {
+		return ""
+	}
+	return s + suffix
 }
 
 // broken makes a finding of an error, with the mend if it knows one.
 func broken(object string, err error) finding {
 	f := finding{object, err.Error(), "look at wfm.* in the configuration and at the network", true}
-	var known *identity.Error
+	var known interface{ Mend() string }
 	if errors.As(err, &known) {
 		f.mend = known.Mend()
 	}

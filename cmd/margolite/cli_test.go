@@ -384,12 +384,20 @@ func TestStatusDocumentIsStable(t *testing.T) {
 				}},
 			}},
 		}},
+		Identity: control.IdentityStatus{
+			Client: "spiffe://x/y/client/z", Expires: &at, Warnings: []control.Advice{{Text: "w", Mend: "m"}},
+			TrustBundle: &control.TrustBundleStatus{
+				TrustDomain: "x", Anchors: 1, Sequence: 2, Accepted: &at, Checked: &at, Next: &at, LastError: "b",
+			},
+		},
 		RuntimeError: "containerd is away",
 	}}
 	const want = `{"device":"edge-01","agent":{"version":"1.0.0","commit":"abc","flavour":"full","started":"2026-03-01T12:00:00Z"},` +
 		`"wfm":{"url":"https://wfm.example","identity":"spiffe://x/y","reachable":true,"lastPoll":"2026-03-01T12:00:00Z","lastContact":"2026-03-01T12:00:00Z","nextPoll":"2026-03-01T12:00:00Z","lastError":"e","refused":"r",` +
 		`"refusedManifest":{"version":18446744073709551614,"digest":"sha256:4","deployments":["id","new"],"added":["new"],"changed":["id"],"removed":["old"]},` +
 		`"waiting":"silence","silentUntil":"2026-03-01T12:00:00Z","closedUntil":"2026-03-01T12:00:00Z","downtimeUntil":"2026-03-01T12:00:00Z"},` +
+		`"identity":{"client":"spiffe://x/y/client/z","expires":"2026-03-01T12:00:00Z","warnings":[{"text":"w","mend":"m"}],` +
+		`"trustBundle":{"trustDomain":"x","anchors":1,"sequence":2,"accepted":"2026-03-01T12:00:00Z","checked":"2026-03-01T12:00:00Z","next":"2026-03-01T12:00:00Z","lastError":"b"}},` +
 		`"manifest":{"version":18446744073709551615,"etag":"\"e\"","digest":"sha256:1"},"outbox":2,"deployments":[{"id":"id","name":"app","state":"failed","phase":"failed","reason":"why",` +
 		`"error":{"code":"CONTAINER_EXITED","source":"web","message":"ended with code 3"},"digest":"sha256:2","active":"sha256:3","adoptedManifestVersion":7,"since":"2026-03-01T12:00:00Z",` +
 		`"components":[{"name":"main","state":"failed","error":{"code":"CONTAINER_EXITED","source":"web","message":"ended with code 3"},"project":"id-main","progress":{"object":"image","done":1,"total":2},` +

@@ -13,9 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/margolite/margolite/agent"
-	"github.com/margolite/margolite/agent/clock"
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/build"
 	"github.com/margolite/margolite/cmd/margolite/config"
@@ -45,7 +43,9 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	if own, _ := lookup(c.env, "GOGC"); own == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	logger := newLogger(c, cfg)
+	level := new(slog.LevelVar)
+	level.Set(cfg.Log.Level)
+	logger := newLogger(c, cfg, level)
 	device, err := deviceOf(cfg)
 	if err != nil {
 		return err
@@ -73,16 +73,13 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 
-	way := newConnection(cfg, logger)
-	way.spool = records.Incoming()
-	a := agent.New(agent.Options{
-		Settings: agent.Settings{
-			Device: device,
-			URL:    cfg.WFM.URL,
-			Poll:   pace.Rules{Interval: cfg.Poll.Interval},
-			Settle: cfg.Runtime.Settle,
-			Gate:   gate,
-		},
+	var a *agent.Agent // silences the way to the WFM, which it needs first
+	way, present, err := openUplink(cfg, records, records.Incoming(), func() time.Duration { return a.Silence().Hold().Downtime }, logger)
+	if err != nil {
+		return err
+	}
+	a = agent.New(agent.Options{
+		Settings: settingsOf(cfg, device, gate),
 		Program: control.AgentStatus{
 			Version: build.Version(), Commit: build.Commit(), Flavour: build.Flavour, Started: time.Now().UTC(),
 		},
@@ -91,13 +88,16 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		Runtime: workloads.Engine,
 		Facts:   discover(cfg),
 		Logger:  logger,
-		Now:     time.Now,
+		Now:     present.Now,
 	})
 	logger.Info("margolite runs", "version", build.Version(), "flavour", build.Flavour, "device", device.ID, "wfm", cfg.WFM.URL)
+	r := &reload{cli: c, started: cfg, config: cfg, level: level, gate: gate, agent: a, uplink: way, logger: logger}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return workloads.Engine.Run(ctx) })
+	g.Go(func() error { return way.Run(ctx) })
 	g.Go(func() error { return a.Run(ctx) })
 	g.Go(func() error { return control.NewServer(a, logger).Run(ctx, socket) })
+	g.Go(func() error { return r.run(ctx) })
 	err = g.Wait()
 	logger.Info("margolite stops; workloads keep running")
 	if errors.Is(err, context.Canceled) {
@@ -106,12 +106,15 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	return err
 }
 
-func newConnection(cfg *config.Config, logger *slog.Logger) *connection {
-	present := clock.New(time.Now, build.Time())
-	return &connection{url: cfg.WFM.URL, logger: logger, files: identity.Options{
-		Certificate: cfg.WFM.Certificate, Key: cfg.WFM.Key, TrustBundle: cfg.WFM.TrustBundle,
-		Now: present.Now, WrongClock: present.Wrong,
-	}}
+// settingsOf are what an agent can take over while it runs.
+func settingsOf(cfg *config.Config, device agent.Device, gate agent.Gate) agent.Settings {
+	return agent.Settings{
+		Device: device,
+		URL:    cfg.WFM.URL,
+		Poll:   pace.Rules{Interval: cfg.Poll.Interval, Windows: cfg.Poll.Windows, Downtime: cfg.Poll.Downtime},
+		Settle: cfg.Runtime.Settle,
+		Gate:   gate,
+	}
 }
 
 func openStore(cfg *config.Config) (*store.Store, error) {
@@ -125,8 +128,8 @@ func openStore(cfg *config.Config) (*store.Store, error) {
 	return s, err
 }
 
-func newLogger(c *cli, cfg *config.Config) *slog.Logger {
-	o := &slog.HandlerOptions{Level: cfg.Log.Level}
+func newLogger(c *cli, cfg *config.Config, level slog.Leveler) *slog.Logger {
+	o := &slog.HandlerOptions{Level: level}
 	if cfg.Log.Format == "json" {
 		return slog.New(slog.NewJSONHandler(c.err, o))
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -59,6 +60,7 @@ func (c *cli) printStatus(s *control.Status, now time.Time) {
 	if r := s.WFM.RefusedManifest; r != nil {
 		fmt.Fprintf(w, "refused\tversion %d that the WFM serves; see `margolite accept-rollback`\n", r.Version)
 	}
+	printIdentity(w, s.Identity, now)
 	if s.Outbox > 0 {
 		fmt.Fprintf(w, "reports\t%d waiting for the WFM\n", s.Outbox)
 	}
@@ -92,6 +94,28 @@ func waitingFor(reason string) string {
 		return "after downtime"
 	}
 	return ""
+}
+
+// printIdentity shows how the WFM knows this device.
+func printIdentity(w io.Writer, i control.IdentityStatus, now time.Time) {
+	if i.Expires != nil {
+		left := "expired " + ago(now, *i.Expires) + " ago"
+		if i.Expires.After(now) {
+			left = "certificate good for " + ago(*i.Expires, now)
+		}
+		fmt.Fprintf(w, "identity\t%s%s\n", suffixed(i.Client, ", "), left)
+	}
+	if b := i.TrustBundle; b != nil {
+		switch {
+		case b.Accepted == nil:
+			fmt.Fprintf(w, "trust bundle\tnone yet%s\n", prefixed(": ", b.LastError))
+		default:
+			fmt.Fprintf(w, "trust bundle\t%d anchors, %s old%s\n", b.Anchors, ago(now, *b.Accepted), prefixed("; cannot be refreshed: ", b.LastError))
+		}
+	}
+	for _, a := range i.Warnings {
+		fmt.Fprintf(w, "attention\t%s%s\n", a.Text, prefixed("; mend: ", a.Mend))
+	}
 }
 
 func (c *cli) printDeployment(d control.Deployment, now time.Time) {

@@ -32,13 +32,13 @@ func (c *Config) Changed(old *Config) Change {
 			{"state.run", c.State.Run, old.State.Run},
 			{"runtime.containerd", c.Runtime.Containerd, old.Runtime.Containerd},
 			{"runtime.namespace", c.Runtime.Namespace, old.Runtime.Namespace},
-			{"runtime.settle", c.Runtime.Settle, old.Runtime.Settle},
 			{"runtime.publish", c.Runtime.Publish, old.Runtime.Publish},
 			{"runtime.preload", c.Runtime.Preload, old.Runtime.Preload},
 			{"runtime.pulls", c.Runtime.Pulls, old.Runtime.Pulls},
 			{"runtime.logs", c.Runtime.Logs, old.Runtime.Logs},
 			{"policy.keys", c.Policy.Keys, old.Policy.Keys},
 			{"registries", c.Registries, old.Registries},
+			{"log.format", c.Log.Format, old.Log.Format},
 		}),
 	}
 }

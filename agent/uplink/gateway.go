@@ -1,0 +1,82 @@
+package uplink
+
+import (
+	"context"
+	"sync"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/wfm"
+)
+
+// gateway is the way to a WFM of rc.3 through a gateway that ends TLS: it shows
+// an ordinary certificate, and wants a password or a token.
+type gateway struct {
+	device  Device
+	url     string
+	options Options
+
+	mu      sync.Mutex
+	client  *wfm.Client // nil: to be made
+	watched files
+}
+
+func newGateway(o Options, url string, d Device) *gateway {
+	return &gateway{device: d, url: url, options: o, watched: files{names: []string{o.CA}}}
+}
+
+func (w *gateway) open(context.Context) (api, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if replaced := w.watched.replaced(); w.client != nil && !replaced {
+		return w.client, nil
+	}
+	tls, err := w.device.serverTLS(w.options, nil)
+	if err != nil {
+		return nil, err
+	}
+	client, err := wfm.New(wfm.Options{
+		URL: w.url, TLS: tls, OtherOrigins: tls, Authorization: w.options.Authorization.header(),
+		Limits: w.options.Limits, Spool: w.device.Spool, Logger: w.device.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if w.client != nil {
+		w.client.CloseIdle()
+	}
+	w.client = client
+	return client, nil
+}
+
+func (w *gateway) ended(error) {}
+
+func (w *gateway) scope() string { return w.url }
+
+func (w *gateway) probe(ctx context.Context) (string, error) { return probe(ctx, w) }
+
+func (w *gateway) describe(*control.IdentityStatus) {}
+
+func (w *gateway) run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (w *gateway) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.client != nil {
+		w.client.CloseIdle()
+	}
+}
+
+// header gives the value of the header of this name, nil where none is wanted.
+func (a Authorization) header() func() (string, error) {
+	switch {
+	case a.Basic != "":
+		return identity.BasicFile(a.Basic)
+	case a.Bearer != "":
+		return identity.BearerFile(a.Bearer)
+	}
+	return nil
+}

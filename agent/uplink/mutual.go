@@ -1,0 +1,211 @@
+package uplink
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/wfm"
+)
+
+// mutual is the way of rc.3: both sides show an X.509-SVID.
+type mutual struct {
+	device  Device
+	url     string
+	options Options
+	files   identity.Options
+	bundles *identity.BundleSource // nil: the trust bundle is a file
+	times   chronicle
+
+	mu         sync.Mutex
+	identity   *identity.Identity
+	client     *wfm.Client // nil: to be made
+	watched    files
+	generation uint64 // of the identity that the connections rest on
+}
+
+func newMutual(o Options, url string, d Device) (*mutual, error) {
+	w := &mutual{device: d, url: url, options: o, times: chronicle{records: d.Records}, files: identity.Options{
+		Certificate: o.Certificate, Key: o.Key, TrustBundle: o.TrustBundle,
+		WFMIDs: o.IDs, TLS12: o.TLS12, Now: d.Clock.Now, WrongClock: d.Clock.Wrong,
+	}}
+	if fetched := strings.HasPrefix(o.TrustBundle, "https://"); fetched || o.Service.Discovery != "" {
+		service := identity.ServiceOptions{
+			Discovery: o.Service.Discovery, CA: cmp.Or(o.Service.CA, o.CA), Pins: o.Service.Pins,
+			TLS12: o.TLS12, Now: d.Clock.Now, WrongClock: d.Clock.Wrong,
+		}
+		if fetched {
+			service.Bundle, w.files.TrustBundle = o.TrustBundle, ""
+		}
+		s, err := identity.NewService(service)
+		if err != nil {
+			return nil, err
+		}
+		w.bundles = identity.NewBundleSource(identity.BundleOptions{
+			Service: s, Keeper: keeper{d.Records}, Interval: o.Service.Refresh,
+			Silence: d.Silence, Now: d.Clock.Now, Logger: d.Logger,
+		})
+	}
+	w.watched.names = []string{o.Certificate, o.Key, w.files.TrustBundle}
+	return w, nil
+}
+
+// open gives the client, or says why there is none.
+func (w *mutual) open(context.Context) (api, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	replaced := w.watched.replaced()
+	if w.client == nil {
+		if err := w.load(); err != nil {
+			return nil, err
+		}
+		return w.client, nil
+	}
+	if replaced {
+		if err := w.identity.Reload(); err != nil {
+			w.device.Logger.Warn("cannot take over the replaced identity; the former one stays in use", "error", err)
+		} else {
+			w.device.Logger.Info("identity reloaded", "expires", w.identity.NotAfter())
+			w.follow()
+		}
+	}
+	if g := w.identity.Generation(); g != w.generation {
+		w.generation = g
+		w.client.CloseIdle() // ID-13
+	}
+	return w.client, nil
+}
+
+func (w *mutual) load() error {
+	id, err := identity.Load(w.files)
+	if err != nil {
+		return err
+	}
+	others, err := w.device.serverTLS(w.options, nil)
+	if err != nil {
+		return err
+	}
+	client, err := wfm.New(wfm.Options{
+		URL: w.url, TLS: id.TLS(), OtherOrigins: others, Limits: w.options.Limits, Spool: w.device.Spool, Logger: w.device.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	w.identity, w.client = id, client
+	w.follow()
+	for _, warning := range id.Warnings() {
+		w.device.Logger.Warn("identity needs attention", "error", warning, "mend", warning.Mend())
+	}
+	w.generation = id.Generation()
+	return nil
+}
+
+// follow gives the identity the trust bundle that was fetched.
+func (w *mutual) follow() {
+	if w.bundles != nil {
+		w.bundles.Follow(w.identity)
+	}
+}
+
+func (w *mutual) ended(err error) {
+	var refused *identity.Error
+	if errors.As(err, &refused) && refused.Reason == identity.Untrusted && w.bundles != nil {
+		w.bundles.Refresh() // the anchors may have been rotated
+	}
+	w.mu.Lock()
+	id, client := w.identity, w.client
+	w.mu.Unlock()
+	if now := client.ServerTime(); !now.IsZero() && id.Plausible(now) {
+		w.device.Clock.Learn(now)
+		if err := w.times.keep(now); err != nil {
+			w.device.Logger.Warn("the time is not kept for the next start", "error", err)
+		}
+	}
+}
+
+func (w *mutual) scope() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.identity.WFMID()
+}
+
+// probe fetches the trust bundle first, if it is to be fetched.
+func (w *mutual) probe(ctx context.Context) (string, error) {
+	if _, err := w.open(ctx); err != nil {
+		return "", err
+	}
+	if w.bundles != nil {
+		if err := w.bundles.Fetch(ctx); err != nil {
+			return "", err
+		}
+	}
+	return probe(ctx, w)
+}
+
+func (w *mutual) describe(s *control.IdentityStatus) {
+	w.mu.Lock()
+	id := w.identity
+	w.mu.Unlock()
+	if id != nil {
+		s.Client = id.ClientID()
+		describeCertificate(s, id.Expiry(w.device.Clock.Now()), id.Warnings())
+	}
+	if w.bundles != nil {
+		b := w.bundles.Status()
+		s.TrustBundle = &control.TrustBundleStatus{TrustDomain: b.TrustDomain, Anchors: b.Anchors, Sequence: b.Sequence}
+		for _, t := range []struct {
+			at time.Time
+			to **time.Time
+		}{{b.Accepted, &s.TrustBundle.Accepted}, {b.Checked, &s.TrustBundle.Checked}, {b.Next, &s.TrustBundle.Next}} {
+			if at := t.at.UTC(); !at.IsZero() {
+				*t.to = &at
+			}
+		}
+		if b.Err != nil {
+			s.TrustBundle.LastError = b.Err.Error()
+		}
+	}
+}
+
+func (w *mutual) run(ctx context.Context) error {
+	if w.bundles == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return w.bundles.Run(ctx)
+}
+
+func (w *mutual) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.client != nil {
+		w.client.CloseIdle()
+	}
+}
+
+// describeCertificate tells how long the device's certificate is good for.
+func describeCertificate(s *control.IdentityStatus, e identity.Expiry, warnings []*identity.Error) {
+	expires := e.NotAfter.UTC()
+	s.Expires = &expires
+	for _, w := range warnings {
+		s.Warnings = append(s.Warnings, control.Advice{Text: w.Error(), Mend: w.Mend()})
+	}
+	if e.Level == slog.LevelWarn {
+		s.Warnings = append(s.Warnings, control.Advice{
+			Text: fmt.Sprintf("the certificate expires in %s", e.Left.Round(time.Minute)), Mend: "have it renewed",
+		})
+	}
+}
+
+// serverTLS authenticates servers that show an ordinary certificate.
+func (d Device) serverTLS(o Options, root []byte) (*tls.Config, error) {
+	return identity.ServerTLS(identity.ServerOptions{CA: o.CA, Root: root, TLS12: o.TLS12, Now: d.Clock.Now})
+}

@@ -1,0 +1,112 @@
+package uplink
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/margolite/margolite/store"
+)
+
+// Names of the records that are kept.
+const (
+	bundleSetting = "trust-bundle" // what identity.BundleSource keeps
+	clientSetting = "client"       // the client id that a WFM gave
+	timeSetting   = "time"         // Unix seconds of the last time that is known for certain
+)
+
+// keeper keeps the trust bundle that was fetched (ID-24).
+type keeper struct{ records Records }
+
+// Keep implements identity.Keeper.
+func (k keeper) Keep(record []byte) error {
+	return k.records.Commit("trust bundle", store.Change{Settings: map[string][]byte{bundleSetting: record}})
+}
+
+// Kept implements identity.Keeper.
+func (k keeper) Kept() ([]byte, error) {
+	record, _, err := k.records.Setting(bundleSetting)
+	return record, err
+}
+
+// client is what a WFM before rc.3 and this device know of each other.
+type client struct {
+	URL         string `json:"url"`
+	ID          string `json:"id"`
+	Certificate string `json:"certificate"`    // digest of the one that was introduced
+	Root        []byte `json:"root,omitempty"` // the WFM's own anchor, where it gave one
+}
+
+func readClient(r Records) (c client, err error) {
+	record, known, err := r.Setting(clientSetting)
+	if err != nil || !known {
+		return client{}, err
+	}
+	if err := json.Unmarshal(record, &c); err != nil {
+		return client{}, fmt.Errorf("cannot read the client id: %w", err)
+	}
+	return c, nil
+}
+
+func (c client) keep(r Records) error {
+	record, err := json.Marshal(c)
+	if err == nil {
+		err = r.Commit("client id", store.Change{Settings: map[string][]byte{clientSetting: record}})
+	}
+	if err != nil {
+		return fmt.Errorf("cannot keep the client id: %w", err)
+	}
+	return nil
+}
+
+// keepTimeEvery bounds how often the present is written down: a device that has
+// no clock starts with a time that is at most so much older.
+const keepTimeEvery = 24 * time.Hour
+
+// KnownTime is the last time that is known for certain, zero before the first:
+// a lower bound of the present for the next start.
+func KnownTime(r Records) (time.Time, error) {
+	record, known, err := r.Setting(timeSetting)
+	if err != nil || !known {
+		return time.Time{}, err
+	}
+	seconds, err := strconv.ParseInt(string(record), 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("cannot read the last known time: %w", err)
+	}
+	return time.Unix(seconds, 0), nil
+}
+
+// chronicle writes down the present now and then.
+type chronicle struct {
+	records Records
+
+	mu   sync.Mutex
+	kept time.Time // zero: not looked yet
+}
+
+// keep is told the present; what fails is tried again with the next time.
+func (c *chronicle) keep(now time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kept.IsZero() {
+		kept, err := KnownTime(c.records)
+		if err != nil {
+			return err
+		}
+		c.kept = kept
+	}
+	if now.Sub(c.kept) < keepTimeEvery {
+		return nil
+	}
+	err := c.records.Commit("time", store.Change{Settings: map[string][]byte{
+		timeSetting: strconv.AppendInt(nil, now.Unix(), 10),
+	}})
+	if err != nil {
+		return fmt.Errorf("cannot keep the last known time: %w", err)
+	}
+	c.kept = now
+	return nil
+}

@@ -1,0 +1,218 @@
+package uplink
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/wfm"
+)
+
+// signed is the way of the revisions before rc.3: the server shows an ordinary
+// certificate, and the device signs its requests and has an id that the WFM
+// gave it.
+type signed struct {
+	device  Device
+	url     string
+	options Options
+
+	opening sync.Mutex // held also while the device is onboarded, so that it is done once
+	watched files
+	current atomic.Pointer[acquaintance] // nil: to be made
+	unknown atomic.Bool                  // the WFM does not know the id any more
+}
+
+// acquaintance is how device and WFM know each other; it never changes.
+type acquaintance struct {
+	device *identity.Device
+	client *wfm.Client
+	record client
+}
+
+func newSigned(o Options, url string, d Device) *signed {
+	return &signed{device: d, url: url, options: o, watched: files{names: []string{o.Certificate, o.Key, o.CA}}}
+}
+
+func (w *signed) open(ctx context.Context) (api, error) {
+	w.opening.Lock()
+	defer w.opening.Unlock()
+	now := w.current.Load()
+	if replaced := w.watched.replaced(); now == nil || replaced {
+		next, err := w.read()
+		switch {
+		case err == nil:
+			w.use(next)
+		case now == nil:
+			return nil, err
+		default:
+			w.device.Logger.Warn("cannot take over the replaced identity; the former one stays in use", "error", err)
+		}
+		now = w.current.Load()
+	}
+	if w.options.ClientID == "" && (now.record.ID == "" || now.record.Certificate != fingerprint(now.device) || w.unknown.Load()) {
+		next, err := w.onboard(ctx, now)
+		if err != nil {
+			return nil, err
+		}
+		w.use(next)
+		w.unknown.Store(false)
+		w.device.Logger.Info("the WFM knows this device", "client", next.record.ID)
+	}
+	return w.current.Load().client, nil
+}
+
+// use gives the former connections up.
+func (w *signed) use(next *acquaintance) {
+	if former := w.current.Swap(next); former != nil {
+		former.client.CloseIdle()
+	}
+}
+
+// read makes what the files and the records hold now.
+func (w *signed) read() (*acquaintance, error) {
+	id, err := identity.LoadDevice(identity.DeviceOptions{
+		Certificate: w.options.Certificate, Key: w.options.Key, Signature: w.options.Signature, Now: w.device.Clock.Now,
+	})
+	if err != nil {
+		return nil, err
+	}
+	record, err := readClient(w.device.Records)
+	if err != nil {
+		w.device.Logger.Warn("the device is onboarded again", "error", err)
+	}
+	if record.URL != w.url {
+		record = client{URL: w.url} // the one that there is belongs to another WFM
+	}
+	if w.options.ClientID != "" {
+		record.ID = w.options.ClientID
+	}
+	for _, warning := range id.Warnings() {
+		w.device.Logger.Warn("identity needs attention", "error", warning, "mend", warning.Mend())
+	}
+	return w.meet(id, record)
+}
+
+// meet makes a client of what is known of the WFM.
+func (w *signed) meet(id *identity.Device, record client) (*acquaintance, error) {
+	tls, err := w.device.serverTLS(w.options, record.Root)
+	if err != nil {
+		return nil, err
+	}
+	others, err := w.device.serverTLS(w.options, nil)
+	if err != nil {
+		return nil, err
+	}
+	c, err := wfm.New(wfm.Options{
+		URL: w.url, TLS: tls, OtherOrigins: others, Dialect: w.options.Revision, ClientID: record.ID, Sign: id.Sign,
+		Authorization: w.options.Authorization.header(),
+		Limits:        w.options.Limits, Spool: w.device.Spool, Logger: w.device.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &acquaintance{id, c, record}, nil
+}
+
+// onboard introduces the device to the WFM and keeps the id that it is given
+// (AUTH-04, AUTH-05). It is safe to do that again, where the power goes before
+// the id is kept.
+func (w *signed) onboard(ctx context.Context, now *acquaintance) (*acquaintance, error) {
+	id, err := now.client.Onboard(ctx, now.device.CertificatePEM(), w.options.CertificateForm)
+	if err != nil {
+		return nil, err
+	}
+	record := client{URL: w.url, ID: id, Certificate: fingerprint(now.device), Root: now.record.Root}
+	if w.options.CA == "" && len(record.Root) == 0 {
+		record.Root = w.root(ctx, now)
+	}
+	if err := record.keep(w.device.Records); err != nil {
+		return nil, err
+	}
+	if len(record.Root) == len(now.record.Root) {
+		// It knows that nothing was reported to this WFM yet.
+		return &acquaintance{now.device, now.client, record}, nil
+	}
+	return w.meet(now.device, record)
+}
+
+// root asks the WFM, over a connection that is trusted already, for its own
+// anchor, and gives it if it leads to that same WFM: from then on no other is
+// believed (AUTH-02). A WFM need not have one.
+func (w *signed) root(ctx context.Context, now *acquaintance) []byte {
+	root, err := now.client.RootCertificate(ctx)
+	if err != nil {
+		w.device.Logger.Debug("the WFM gives no root certificate", "error", err)
+		return nil
+	}
+	next, err := w.meet(now.device, client{URL: w.url, Root: root})
+	if err == nil {
+		_, err = next.client.RootCertificate(ctx)
+		next.client.CloseIdle()
+	}
+	if err != nil {
+		w.device.Logger.Warn("the root certificate that the WFM gives is not its own, and not used", "error", err)
+		return nil
+	}
+	return root
+}
+
+func (w *signed) ended(err error) {
+	if errors.Is(err, wfm.ErrClientUnknown) {
+		w.unknown.Store(true)
+	}
+}
+
+// scope names the WFM by the id that it gave this client: with a new one begins
+// a new count of versions.
+func (w *signed) scope() string { return w.url + "#" + w.current.Load().record.ID }
+
+// probe does not introduce the device: that is a decision of whoever starts it.
+func (w *signed) probe(ctx context.Context) (string, error) {
+	w.opening.Lock()
+	next, err := w.read()
+	if err == nil {
+		w.use(next)
+	}
+	w.opening.Unlock()
+	if err != nil {
+		return "", err
+	}
+	if w.options.ClientID != "" {
+		return probe(ctx, w)
+	}
+	_, err = next.client.RootCertificate(ctx)
+	var answered *wfm.Error
+	if err != nil && !errors.As(err, &answered) {
+		return "", err
+	}
+	return w.url + " is within reach; whether it knows this device is not asked", nil
+}
+
+func (w *signed) describe(s *control.IdentityStatus) {
+	now := w.current.Load()
+	if now == nil {
+		return
+	}
+	s.Client = now.record.ID
+	describeCertificate(s, now.device.Expiry(w.device.Clock.Now()), now.device.Warnings())
+}
+
+func (w *signed) run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (w *signed) close() {
+	if now := w.current.Load(); now != nil {
+		now.client.CloseIdle()
+	}
+}
+
+func fingerprint(d *identity.Device) string {
+	sum := d.Fingerprint()
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,281 @@
+package uplink
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/clock"
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/store"
+)
+
+// Options say where the WFM is, and how it and the device know each other.
+type Options struct {
+	// URL is where the WFM's interface begins, or, with git+ in front, the
+	// repository that holds the desired state.
+	URL      string
+	Revision wfm.Dialect
+
+	Certificate, Key string   // of the device: X.509-SVID, or what signs its requests
+	TrustBundle      string   // a file, or the https URL of the trust bundle
+	IDs              []string // SPIFFE IDs of the WFM that do not follow from the device's own
+	TLS12            bool     // the fallback that is not on by default (ID-10)
+	Service          Service  // where the trust bundle is a URL, or found by discovery
+
+	CA            string        // file of anchors for servers with an ordinary certificate; empty: the system's
+	Authorization Authorization // of a gateway in front of the WFM
+
+	ClientID        string // known already; empty: the WFM gives one (AUTH-04)
+	Signature       identity.SignatureOptions
+	CertificateForm wfm.CertificateForm // in which the certificate is introduced
+
+	Limits wfm.Limits
+
+	Git     Git
+	Reports string // with a repository: where a WFM's interface for reports begins; empty: nobody wants them
+}
+
+// Service says how the server of the trust bundle is found and proves itself.
+type Service struct {
+	Discovery string   // https URL of the discovery document; empty: there is none
+	Pins      []string // base64 SHA-256 of a SubjectPublicKeyInfo
+	CA        string   // file of anchors; empty: Options.CA
+	Refresh   time.Duration
+}
+
+// Authorization names the file with what a gateway wants to see; at most one is set.
+type Authorization struct {
+	Basic  string // holds user:password
+	Bearer string // holds a token
+}
+
+// Git says where in a repository the desired state is.
+type Git struct {
+	Branch string
+	Path   string // folder; empty: all of it
+	Token  string // file; empty: none is needed
+}
+
+// Records keeps small records across restarts; *store.Store is one.
+type Records interface {
+	Setting(name string) ([]byte, bool, error)
+	Commit(verb string, c store.Change) error
+}
+
+// Device is what an uplink uses of the device it is on.
+type Device struct {
+	Records Records
+	Spool   wfm.Spool    // for what is being fetched; nil: temporary files
+	Dir     string       // for the copy of a repository
+	Clock   *clock.Clock // is told the time of WFMs that proved who they are
+	// Silence tells for how long from now on nothing may be sent (POL-01); nil:
+	// there is no such time.
+	Silence func() time.Duration
+	Logger  *slog.Logger
+}
+
+// Uplink is the way to one WFM. It implements agent.WFM and is safe for
+// concurrent use.
+type Uplink struct {
+	device Device
+
+	mu      sync.Mutex
+	way     way
+	changed chan struct{} // closed when way is another one
+}
+
+// api is what is asked of a WFM; *wfm.Client is one.
+type api interface {
+	Manifest(ctx context.Context, etag string) (*wfm.Manifest, error)
+	Documents(ctx context.Context, m *wfm.Manifest, need []margo.DeploymentRef, keep func(digest.Digest, []byte) error) error
+	PostStatus(ctx context.Context, deploymentID string, body []byte) error
+	PutCapabilities(ctx context.Context, deviceID string, body []byte) error
+}
+
+// way is one kind of uplink. Its methods may be called concurrently.
+type way interface {
+	// open gives the WFM for one request. It takes over files that were replaced,
+	// and makes the device known to the WFM where it is not.
+	open(ctx context.Context) (api, error)
+	// ended hears of the outcome of each request.
+	ended(err error)
+	// scope names whose manifest versions compare, once open succeeded.
+	scope() string
+	// probe asks for something that changes nothing anywhere, and tells what came.
+	probe(ctx context.Context) (string, error)
+	// describe tells what is known about the identities, without asking anybody.
+	describe(s *control.IdentityStatus)
+	// run does what has to be done between requests, until ctx is done.
+	run(ctx context.Context) error
+	// close gives up all connections; requests under way end as they would.
+	close()
+}
+
+// New makes an uplink; nothing is read or sent yet. The error is about options
+// that cannot be meant.
+func New(o Options, d Device) (*Uplink, error) {
+	w, err := d.way(o)
+	if err != nil {
+		return nil, err
+	}
+	return &Uplink{device: d, way: w, changed: make(chan struct{})}, nil
+}
+
+// Configure changes where the WFM is, or how it is spoken to. With an error
+// everything stays as it was.
+func (u *Uplink) Configure(o Options) error {
+	next, err := u.device.way(o)
+	if err != nil {
+		return err
+	}
+	u.mu.Lock()
+	former := u.way
+	u.way = next
+	close(u.changed)
+	u.changed = make(chan struct{})
+	u.mu.Unlock()
+	former.close()
+	return nil
+}
+
+// Run keeps fresh what grows old between requests, until ctx is done.
+func (u *Uplink) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		u.mu.Lock()
+		way, changed := u.way, u.changed
+		u.mu.Unlock()
+
+		running, stop := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- way.run(running) }()
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		}
+		stop()
+		if err := <-ended; err != nil {
+			return fmt.Errorf("cannot keep the way to the WFM: %w", err)
+		}
+	}
+	return nil
+}
+
+// way makes the kind of uplink that the options ask for.
+func (d Device) way(o Options) (way, error) {
+	if !strings.HasPrefix(o.URL, "git+") {
+		return d.api(o, o.URL)
+	}
+	var reports way
+	if o.Reports != "" {
+		var err error
+		if reports, err = d.api(o, o.Reports); err != nil {
+			return nil, err
+		}
+	}
+	return newRepository(o, reports, d)
+}
+
+// api is the way to the interface of a WFM.
+func (d Device) api(o Options, url string) (way, error) {
+	switch {
+	case o.Revision.Signed():
+		return newSigned(o, url, d), nil
+	case o.Authorization != Authorization{}:
+		return newGateway(o, url, d), nil
+	}
+	return newMutual(o, url, d)
+}
+
+func (u *Uplink) current() way {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.way
+}
+
+// Identity implements agent.WFM.
+func (u *Uplink) Identity(ctx context.Context) (string, error) {
+	w := u.current()
+	if _, err := w.open(ctx); err != nil {
+		return "", err
+	}
+	return w.scope(), nil
+}
+
+// Manifest implements agent.WFM.
+func (u *Uplink) Manifest(ctx context.Context, etag string) (m *wfm.Manifest, err error) {
+	err = u.ask(ctx, func(a api) error {
+		m, err = a.Manifest(ctx, etag)
+		return err
+	})
+	return m, err
+}
+
+// Documents implements agent.WFM.
+func (u *Uplink) Documents(ctx context.Context, m *wfm.Manifest, need []margo.DeploymentRef, keep func(digest.Digest, []byte) error) error {
+	return u.ask(ctx, func(a api) error { return a.Documents(ctx, m, need, keep) })
+}
+
+// PostStatus implements agent.WFM.
+func (u *Uplink) PostStatus(ctx context.Context, deploymentID string, body []byte) error {
+	return u.ask(ctx, func(a api) error { return a.PostStatus(ctx, deploymentID, body) })
+}
+
+// PutCapabilities implements agent.WFM.
+func (u *Uplink) PutCapabilities(ctx context.Context, deviceID string, body []byte) error {
+	return u.ask(ctx, func(a api) error { return a.PutCapabilities(ctx, deviceID, body) })
+}
+
+func (u *Uplink) ask(ctx context.Context, request func(api) error) error {
+	return ask(ctx, u.current(), request)
+}
+
+// ask makes one request over a way.
+func ask(ctx context.Context, w way, request func(api) error) error {
+	a, err := w.open(ctx)
+	if err != nil {
+		return err
+	}
+	err = request(a)
+	w.ended(err)
+	return err
+}
+
+// Probe finds out whether the WFM is within reach and accepts this device, and
+// tells what it publishes, for people. Nothing is changed by it, here or there:
+// a device that is not onboarded stays so.
+func (u *Uplink) Probe(ctx context.Context) (string, error) { return u.current().probe(ctx) }
+
+// probe polls over a way.
+func probe(ctx context.Context, w way) (string, error) {
+	a, err := w.open(ctx)
+	if err != nil {
+		return "", err
+	}
+	m, err := a.Manifest(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s publishes manifest version %d with %d deployments", w.scope(), m.Version, len(m.Deployments)), nil
+}
+
+// Describe implements agent.WFM.
+func (u *Uplink) Describe() control.IdentityStatus {
+	var s control.IdentityStatus
+	u.current().describe(&s)
+	if floor, wrong := u.device.Clock.Wrong(); wrong {
+		s.Warnings = append(s.Warnings, control.Advice{
+			Text: fmt.Sprintf("this device's clock is wrong: it is at least %s", floor.UTC().Format(time.RFC3339)),
+			Mend: "set the clock",
+		})
+	}
+	return s
+}

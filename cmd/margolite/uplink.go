@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/margolite/margolite/agent/clock"
+	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/uplink"
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/build"
+	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/store"
+)
+
+// uplinkOptions are what the configuration says about the way to the WFM.
+func uplinkOptions(cfg *config.Config) (uplink.Options, error) {
+	w := cfg.WFM
+	o := uplink.Options{
+		URL:         w.URL,
+		Certificate: w.Certificate,
+		Key:         w.Key,
+		TrustBundle: w.TrustBundle,
+		IDs:         w.IDs,
+		TLS12:       w.TLS == "1.2",
+		Service: uplink.Service{
+			Discovery: w.IdentityService.Discovery, Pins: w.IdentityService.Pins,
+			CA: w.IdentityService.CA, Refresh: w.IdentityService.Refresh,
+		},
+		CA:            w.CA,
+		Authorization: uplink.Authorization{Basic: w.Authorization.Basic, Bearer: w.Authorization.Bearer},
+		ClientID:      w.ClientID,
+		Signature:     identity.SignatureOptions{Components: w.Signature.Components, KeyID: w.Signature.KeyID},
+		Limits: wfm.Limits{
+			Manifest: w.Limits.Manifest, Document: w.Limits.Document, Bundle: w.Limits.Bundle, Expanded: w.Limits.Expanded,
+			Entries: w.Limits.Entries, Ratio: int64(w.Limits.Ratio), Names: w.Limits.Names, Depth: w.Limits.Depth,
+		},
+		Git:     uplink.Git{Branch: w.Git.Branch, Path: w.Git.Path, Token: w.Git.Token},
+		Reports: w.Reports,
+	}
+	if w.Signature.CertificateForm == "der" {
+		o.CertificateForm = wfm.DER
+	}
+	var err error
+	if o.Revision, err = margo.ParseRevision(w.Revision); err != nil {
+		return o, fmt.Errorf("cannot use wfm.revision: %w", err)
+	}
+	return o, nil
+}
+
+// openUplink makes the way to the WFM for a device with these records. Nothing
+// is sent yet.
+func openUplink(cfg *config.Config, records uplink.Records, spool wfm.Spool, silence func() time.Duration, logger *slog.Logger) (*uplink.Uplink, *clock.Clock, error) {
+	o, err := uplinkOptions(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	known, err := uplink.KnownTime(records)
+	if err != nil {
+		logger.Warn("the last known time is lost", "error", err)
+	}
+	present := clock.New(time.Now, build.Time(), known)
+	u, err := uplink.New(o, uplink.Device{
+		Records: records, Spool: spool, Dir: cfg.State.Dir, Clock: present, Silence: silence, Logger: logger,
+	})
+	return u, present, err
+}
+
+// noRecords are the records of a device that remembers nothing: for a look at
+// the WFM beside an agent that may be running.
+type noRecords struct{}
+
+func (noRecords) Setting(string) ([]byte, bool, error) { return nil, false, nil }
+
+func (noRecords) Commit(string, store.Change) error { return nil }
