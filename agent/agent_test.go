@@ -327,6 +327,23 @@ func TestDeploymentsThatCannotRunHere(t *testing.T) {
 	}
 }
 
+// The manifest is the client's, whichever device its deployments name: one
+// sequence of versions for all of them.
+func TestDS02OneSequenceOfVersionsForAllDevices(t *testing.T) {
+	s := newSite(t)
+	elsewhere := strings.Replace(document(second, "1.0.0"), deviceID, deviceID+"/child", 1)
+	s.publish(4, map[string]string{first: document(first, "1.0.0"), second: elsewhere})
+	s.heard(first, "pending@4", "installing@4", "installed@4")
+	s.heard(second, "pending@4", "failed@4")
+	s.wfm.publish(4, map[string]string{first: document(first, "1.0.0")}) // a new one for the child alone would be another version
+	if err := s.agent.Sync(t.Context()); err == nil {
+		t.Error("a version was accepted twice, with other devices")
+	}
+	s.publish(5, map[string]string{first: document(first, "1.0.0")})
+	s.heard(second, "pending@4", "failed@4", "removing@5", "removed@5")
+	s.heard(first, "pending@4", "installing@4", "installed@4")
+}
+
 // A registry out of reach is no failure: the deployment is pending, its reason
 // is shown on the device, and it goes on by itself.
 func TestUnreachableRegistryIsPendingWithItsReason(t *testing.T) {
