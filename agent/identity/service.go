@@ -190,7 +190,7 @@ func (e *ServiceError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "cannot %s: the identity service answered %d %s", e.Op, e.Status, http.StatusText(e.Status))
 	if e.Location != "" {
-		fmt.Fprintf(&b, ", a redirect to %.200q, which is not followed", e.Location)
+		fmt.Fprintf(&b, ", a redirect to %q, which is not followed", margo.ShownURL(e.Location))
 	}
 	for _, text := range []string{e.Problem.Title, e.Problem.Detail} {
 		if text != "" && text != http.StatusText(e.Status) {
@@ -245,7 +245,7 @@ func (s *Service) get(ctx context.Context, op, location, etag string, limit int6
 	// like any other that is no success.
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return nil, fmt.Errorf("cannot %s: %w", op, s.explain(err, u.Hostname()))
+		return nil, fmt.Errorf("cannot %s: %w", op, s.explain(&peerError{err}, u.Hostname()))
 	}
 	defer response.Body.Close()
 
@@ -266,7 +266,7 @@ func (s *Service) get(ctx context.Context, op, location, etag string, limit int6
 	}
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("cannot %s: %w", op, err)
+		return nil, fmt.Errorf("cannot %s: %w", op, &peerError{err})
 	case int64(len(body)) > limit:
 		return nil, fault(TooLarge, op, "the answer is larger than %d bytes", limit)
 	}
@@ -276,6 +276,17 @@ func (s *Service) get(ctx context.Context, op, location, etag string, limit int6
 	}
 	return answer, nil
 }
+
+// maxCause bounds the text of a peerError.
+const maxCause = 512
+
+// peerError is an error whose text may repeat what a server sent, or has in its
+// certificate before anybody believes it.
+type peerError struct{ err error }
+
+func (e *peerError) Error() string { return margo.Shown(e.err.Error(), maxCause) }
+
+func (e *peerError) Unwrap() error { return e.err }
 
 // refusal makes the most of an answer that is no success.
 func (s *Service) refusal(op string, response *http.Response) *ServiceError {
