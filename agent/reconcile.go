@@ -422,7 +422,7 @@ func (r *reconciler) remove(ctx context.Context, d *store.Deployment) error {
 	err := r.removeAll(ctx, d)
 	var f *fault
 	if ctx.Err() == nil && errors.As(err, &f) && !f.same(d) {
-		name := nameIn(r.store, d.Desired.Digest)
+		name, _ := nameIn(r.store, d.Desired.Digest)
 		err = errors.Join(err, r.ledger.progress(d.ID, d.Desired.Digest, true, func(d *store.Deployment) { f.record(d, name) }))
 	}
 	if err != nil {
@@ -479,7 +479,7 @@ func (r *reconciler) fail(ctx context.Context, d *store.Deployment, err error) e
 		return err
 	}
 	if Phase(d.Phase) != Failed || !f.same(d) {
-		name := nameIn(r.store, d.Desired.Digest)
+		name, _ := nameIn(r.store, d.Desired.Digest)
 		err := r.ledger.transition(d.ID, d.Desired.Digest, eventFails, func(d *store.Deployment) { f.record(d, name) }, nil)
 		if err != nil {
 			return err

@@ -151,19 +151,6 @@ func (r *reconciler) document(revision digest.Digest) (*margo.Deployment, error)
 	return doc, nil
 }
 
-// nameIn is the name that the WFM gave a deployment, as far as the document can
-// be read, or "".
-func nameIn(s *store.Store, document digest.Digest) string {
-	body, err := s.Artifact(document)
-	if err != nil {
-		return ""
-	}
-	if doc, _ := margo.ParseDeployment(body); doc != nil {
-		return doc.Name
-	}
-	return ""
-}
-
 // load makes the Compose project of a component from its package.
 func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment, c margo.Component, s *store.Staged, data []byte) (*runtime.Project, error) {
 	env, _, err := doc.Environment(c.Name) // the warnings were told when it was staged

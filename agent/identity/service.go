@@ -10,9 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/margolite/margolite/agent/margo"
@@ -23,9 +22,6 @@ const (
 	defaultServiceTimeout = time.Minute
 	maxServiceHeader      = 64 << 10
 	maxETag               = 1 << 10
-	// maxRetryAfter caps what a service can ask for: a wrong number must not
-	// silence a device for good.
-	maxRetryAfter = 24 * time.Hour
 )
 
 // ServiceOptions say where the Margo Identity Service is and how it proves
@@ -64,11 +60,13 @@ type Service struct {
 	pins    map[[sha256.Size]byte]bool
 	now     func() time.Time
 
-	mu        sync.Mutex
-	discovery struct { // the last good discovery document
-		etag     string
-		document *margo.DiscoveryDocument
-	}
+	discovery atomic.Pointer[discovery] // the last good one; nil: none yet
+}
+
+// discovery is a discovery document as it was fetched.
+type discovery struct {
+	etag     string
+	document *margo.DiscoveryDocument
 }
 
 // NewService checks the options; nothing is sent yet.
@@ -150,9 +148,11 @@ func (s *Service) locate(ctx context.Context, trustDomain string) (string, error
 	if s.options.Discovery == "" {
 		return s.options.Bundle, nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	answer, err := s.get(ctx, "get discovery document", s.options.Discovery, s.discovery.etag, margo.MaxDiscoveryBytes)
+	known := s.discovery.Load()
+	if known == nil {
+		known = &discovery{}
+	}
+	answer, err := s.get(ctx, "get discovery document", s.options.Discovery, known.etag, margo.MaxDiscoveryBytes)
 	var refused *ServiceError
 	switch {
 	case errors.As(err, &refused) && refused.Status == http.StatusNotFound && s.options.Bundle != "":
@@ -160,12 +160,12 @@ func (s *Service) locate(ctx context.Context, trustDomain string) (string, error
 	case err != nil:
 		return "", err
 	}
-	document := s.discovery.document
+	document := known.document
 	if answer.status != http.StatusNotModified {
 		if document, err = margo.ParseDiscoveryDocument(answer.body); err != nil {
 			return "", err
 		}
-		s.discovery.etag, s.discovery.document = answer.etag, document
+		s.discovery.Store(&discovery{answer.etag, document})
 	}
 	if document.TrustDomain != trustDomain {
 		return "", fault(OtherTrustDomain, "discovery document",
@@ -309,32 +309,6 @@ func (s *Service) refusal(op string, response *http.Response) *ServiceError {
 	// What cannot be read is not needed: the status decides.
 	body, _ := io.ReadAll(io.LimitReader(response.Body, margo.MaxProblemBytes))
 	e.Problem = margo.ParseProblem(response.Header.Get("Content-Type"), e.Status, body)
-	if value := strings.TrimSpace(response.Header.Get("Retry-After")); value != "" { // the header wins
-		e.RetryAfter = s.retryAfter(value, response.Header.Get("Date"))
-	} else {
-		e.RetryAfter = min(time.Duration(e.Problem.RetryAfterSeconds)*time.Second, maxRetryAfter)
-	}
+	e.RetryAfter = margo.RetryAfter(response.Header, e.Problem, s.now())
 	return e
-}
-
-// retryAfter reads a Retry-After header, in seconds or as a date. A date is
-// compared with the server's own idea of the present, since the device's may be
-// wrong.
-func (s *Service) retryAfter(value, date string) time.Duration {
-	if strings.Trim(value, "0123456789") == "" {
-		seconds, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || seconds > int64(maxRetryAfter/time.Second) {
-			return maxRetryAfter
-		}
-		return time.Duration(seconds) * time.Second
-	}
-	until, err := http.ParseTime(value)
-	if err != nil {
-		return 0
-	}
-	now := s.now()
-	if theirs, err := http.ParseTime(date); err == nil {
-		now = theirs
-	}
-	return min(max(until.Sub(now), 0), maxRetryAfter)
 }

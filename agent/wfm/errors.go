@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -41,10 +40,6 @@ var (
 
 	errEncoding = errors.New("content encoding cannot be undone")
 )
-
-// maxRetryAfter caps what a WFM can ask for: a wrong number must not silence a
-// device for good.
-const maxRetryAfter = 24 * time.Hour
 
 // Error is an answer of the WFM that is no success.
 type Error struct {
@@ -120,29 +115,4 @@ func Retry(err error) (retryable bool, after time.Duration) {
 		return Retry(e.Unwrap())
 	}
 	return false, 0
-}
-
-// retryAfter reads the header of this name, in seconds or as a date. A date is
-// compared with the server's own idea of the present, since the device's may
-// be wrong.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	value := strings.TrimSpace(h.Get("Retry-After"))
-	if value == "" {
-		return 0
-	}
-	if strings.Trim(value, "0123456789") == "" {
-		seconds, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || seconds > int64(maxRetryAfter/time.Second) {
-			return maxRetryAfter
-		}
-		return time.Duration(seconds) * time.Second
-	}
-	until, err := http.ParseTime(value)
-	if err != nil {
-		return 0
-	}
-	if date, err := http.ParseTime(h.Get("Date")); err == nil {
-		now = date
-	}
-	return min(max(until.Sub(now), 0), maxRetryAfter)
 }

@@ -109,7 +109,7 @@ func printIdentity(w io.Writer, i control.IdentityStatus, now time.Time) {
 		case b.Accepted == nil:
 			fmt.Fprintf(w, "trust bundle\tnone yet%s\n", prefixed(": ", b.LastError))
 		default:
-			fmt.Fprintf(w, "trust bundle\t%d anchors, %s old%s\n", b.Anchors, ago(now, *b.Accepted), prefixed("; cannot be refreshed: ", b.LastError))
+			fmt.Fprintf(w, "trust bundle\t%s, %s old%s\n", plural(b.Anchors, "anchor"), ago(now, *b.Accepted), prefixed("; cannot be refreshed: ", b.LastError))
 		}
 	}
 	for _, a := range i.Warnings {
