@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -33,6 +35,9 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	if err := c.parseNone(f, args); err != nil {
 		return err
 	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP) // first of all: it ends who does not wait for it
+	defer signal.Stop(signals)
 	cfg, err := c.load(true)
 	if err != nil {
 		return err
@@ -91,7 +96,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		Now:     present.Now,
 	})
 	logger.Info("margolite runs", "version", build.Version(), "flavour", build.Flavour, "device", device.ID, "wfm", cfg.WFM.URL)
-	r := &reload{cli: c, started: cfg, config: cfg, level: level, gate: gate, agent: a, uplink: way, logger: logger}
+	r := &reload{cli: c, signals: signals, started: cfg, config: cfg, level: level, gate: gate, agent: a, uplink: way, logger: logger}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return workloads.Engine.Run(ctx) })
 	g.Go(func() error { return way.Run(ctx) })
