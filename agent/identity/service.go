@@ -190,7 +190,7 @@ func (e *ServiceError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "cannot %s: the identity service answered %d %s", e.Op, e.Status, http.StatusText(e.Status))
 	if e.Location != "" {
-		fmt.Fprintf(&b, ", a redirect to %.200q, which is not followed", e.Location)
+		fmt.Fprintf(&b, ", a redirect to %q, which is not followed", margo.ShownURL(e.Location))
 	}
 	for _, text := range []string{e.Problem.Title, e.Problem.Detail} {
 		if text != "" && text != http.StatusText(e.Status) {
@@ -227,6 +227,9 @@ func (s *Service) get(ctx context.Context, op, location, etag string, limit int6
 	}
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("User-Agent", "margolite")
+	if !usableETag(etag) { // a kept one may be damaged
+		etag = ""
+	}
 	if etag != "" {
 		request.Header.Set("If-None-Match", etag)
 	}
@@ -245,7 +248,7 @@ func (s *Service) get(ctx context.Context, op, location, etag string, limit int6
 	// like any other that is no success.
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return nil, fmt.Errorf("cannot %s: %w", op, s.explain(err, u.Hostname()))
+		return nil, fmt.Errorf("cannot %s: %w", op, s.explain(&peerError{err}, u.Hostname()))
 	}
 	defer response.Body.Close()
 
@@ -266,16 +269,36 @@ func (s *Service) get(ctx context.Context, op, location, etag string, limit int6
 	}
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("cannot %s: %w", op, err)
+		return nil, fmt.Errorf("cannot %s: %w", op, &peerError{err})
 	case int64(len(body)) > limit:
 		return nil, fault(TooLarge, op, "the answer is larger than %d bytes", limit)
 	}
 	answer := &serviceAnswer{status: response.StatusCode, body: body}
-	if tag := response.Header.Get("ETag"); len(tag) <= maxETag {
+	if tag := response.Header.Get("ETag"); usableETag(tag) {
 		answer.etag = tag
 	}
 	return answer, nil
 }
+
+// usableETag reports whether an ETag can be sent back as it came. One with
+// control characters would keep each request from being sent, and "*" would
+// match every bundle there will ever be, so that no rotation was heard of.
+func usableETag(etag string) bool {
+	bare := strings.Trim(etag, " \t")
+	return bare != "" && bare != "*" && len(etag) <= maxETag &&
+		!strings.ContainsFunc(etag, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f })
+}
+
+// maxCause bounds the text of a peerError.
+const maxCause = 512
+
+// peerError is an error whose text may repeat what a server sent, or has in its
+// certificate before anybody believes it.
+type peerError struct{ err error }
+
+func (e *peerError) Error() string { return margo.Shown(e.err.Error(), maxCause) }
+
+func (e *peerError) Unwrap() error { return e.err }
 
 // refusal makes the most of an answer that is no success.
 func (s *Service) refusal(op string, response *http.Response) *ServiceError {

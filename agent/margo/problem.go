@@ -99,7 +99,7 @@ func ParseProblem(contentType string, status int, body []byte) ProblemDetail {
 	switch {
 	case err != nil || root.kind != object:
 		if mediaType != "text/html" { // a page of some proxy says nothing in its first lines
-			p.Detail = clean(string(body[:min(len(body), MaxProblemBytes)]), 1024)
+			p.Detail = Shown(string(body[:min(len(body), MaxProblemBytes)]), 1024)
 		}
 	default:
 		n := node{tree: root}
@@ -156,7 +156,7 @@ func shown(n node, max int) string {
 	if !n.given() || n.kind != text {
 		return ""
 	}
-	return clean(n.literal, max)
+	return Shown(n.literal, max)
 }
 
 func fieldErrors(n node) []FieldError {

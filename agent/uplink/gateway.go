@@ -37,7 +37,7 @@ func (w *gateway) open(context.Context) (api, error) {
 	}
 	client, err := wfm.New(wfm.Options{
 		URL: w.url, TLS: tls, OtherOrigins: tls, Authorization: w.options.Authorization.header(),
-		Limits: w.options.Limits, Spool: w.device.Spool, Logger: w.device.Logger,
+		Limits: w.options.Limits, Timeout: w.options.Timeout, Spool: w.device.Spool, Logger: w.device.Logger,
 	})
 	if err != nil {
 		return nil, err

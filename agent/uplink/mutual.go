@@ -40,7 +40,7 @@ func newMutual(o Options, url string, d Device) (*mutual, error) {
 	if fetched := strings.HasPrefix(o.TrustBundle, "https://"); fetched || o.Service.Discovery != "" {
 		service := identity.ServiceOptions{
 			Discovery: o.Service.Discovery, CA: cmp.Or(o.Service.CA, o.CA), Pins: o.Service.Pins,
-			TLS12: o.TLS12, Now: d.Clock.Now, WrongClock: d.Clock.Wrong,
+			TLS12: o.TLS12, Timeout: o.Timeout, Now: d.Clock.Now, WrongClock: d.Clock.Wrong,
 		}
 		if fetched {
 			service.Bundle, w.files.TrustBundle = o.TrustBundle, ""
@@ -94,7 +94,8 @@ func (w *mutual) load() error {
 		return err
 	}
 	client, err := wfm.New(wfm.Options{
-		URL: w.url, TLS: id.TLS(), OtherOrigins: others, Limits: w.options.Limits, Spool: w.device.Spool, Logger: w.device.Logger,
+		URL: w.url, TLS: id.TLS(), OtherOrigins: others, Limits: w.options.Limits, Timeout: w.options.Timeout,
+		Spool: w.device.Spool, Logger: w.device.Logger,
 	})
 	if err != nil {
 		return err

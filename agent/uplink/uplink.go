@@ -39,6 +39,9 @@ type Options struct {
 	CertificateForm wfm.CertificateForm // in which the certificate is introduced
 
 	Limits wfm.Limits
+	// Timeout is how long a server may be silent; 0: as agent/wfm, agent/git and
+	// agent/identity have it.
+	Timeout time.Duration
 
 	Git     Git
 	Reports string // with a repository: where a WFM's interface for reports begins; empty: nobody wants them

@@ -59,7 +59,7 @@ func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "cannot %s: the WFM answered %d %s", e.Op, e.Status, http.StatusText(e.Status))
 	if e.Location != "" {
-		fmt.Fprintf(&b, ", a redirect to %.200q, which is not followed", e.Location)
+		fmt.Fprintf(&b, ", a redirect to %q, which is not followed", margo.ShownURL(e.Location))
 	}
 	for _, text := range []string{e.Problem.Title, e.Problem.Detail} {
 		if text != "" && text != http.StatusText(e.Status) {
@@ -83,7 +83,13 @@ type connectionError struct {
 	err error
 }
 
-func (e *connectionError) Error() string { return "cannot " + e.op + ": " + e.err.Error() }
+// maxCause bounds what the reason of a failure may say: it can repeat whatever
+// the server sent, or has in its certificate before anybody believes it.
+const maxCause = 512
+
+func (e *connectionError) Error() string {
+	return "cannot " + e.op + ": " + margo.Shown(e.err.Error(), maxCause)
+}
 
 func (e *connectionError) Unwrap() error { return e.err }
 
