@@ -27,6 +27,9 @@ type WFM interface {
 	// where that has to be done first; the error says why there is no way to a
 	// WFM now, and the other methods then fail, too.
 	Identity(ctx context.Context) (string, error)
+	// Audience names who hears reports and capabilities, as far as that is known.
+	// It is who Identity names, unless the desired state comes from elsewhere.
+	Audience() string
 	Manifest(ctx context.Context, etag string) (*wfm.Manifest, error)
 	// Documents gives each document needed to keep, verified and once; keep must
 	// not hold on to the bytes. With an error some may be missing.

@@ -601,6 +601,12 @@ func (f *fakeWFM) Identity(context.Context) (string, error) {
 	return f.identity, nil
 }
 
+func (f *fakeWFM) Audience() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.identity
+}
+
 func (f *fakeWFM) Manifest(ctx context.Context, etag string) (*wfm.Manifest, error) {
 	f.await(ctx, "manifest")
 	f.mu.Lock()

@@ -45,7 +45,7 @@ func (c *DeviceConstraints) Check(capabilities []byte) error {
 		}
 		why = append(why, fmt.Sprintf("rule %d: %s", i+1, unmet))
 	}
-	return &Unmet{Text: clean("the device meets none of the eligibility rules: "+strings.Join(why, "; "), MaxFaultMessage)}
+	return &Unmet{Text: Shown("the device meets none of the eligibility rules: "+strings.Join(why, "; "), MaxFaultMessage)}
 }
 
 // capacity tells what the device has too little of, or "".
@@ -55,7 +55,7 @@ func (c *DeviceConstraints) capacity(properties node) string {
 		if len(c.CPU.Architectures) > 0 {
 			wanted += " of " + strings.Join(c.CPU.Architectures, " or ")
 		}
-		return clean("capacityRequirements.cpu: no CPU of this device has "+wanted, 256)
+		return Shown("capacityRequirements.cpu: no CPU of this device has "+wanted, 256)
 	}
 	for _, of := range []struct {
 		name   string
@@ -158,7 +158,7 @@ func (e MatchExpression) shown() string {
 		}
 		s += " (" + strings.Join(items, "; ") + ")"
 	}
-	return clean(s, 256)
+	return Shown(s, 256)
 }
 
 // met evaluates the expression for the value that its key refers to. Whatever

@@ -49,7 +49,8 @@ type Error struct {
 	RetryAfter time.Duration // not to be tried again before; 0: nothing said
 	Location   string        // where a redirect leads, which is not followed
 
-	meaning error // a sentinel of this package, or nil
+	meaning  error         // a sentinel of this package, or nil
+	patience time.Duration // before it makes sense to try again, whatever the WFM asked for
 }
 
 // Unwrap gives the sentinel error that an answer amounts to, if any.
@@ -100,7 +101,7 @@ func (e *connectionError) Unwrap() error { return e.err }
 func Retry(err error) (retryable bool, after time.Duration) {
 	switch e := err.(type) {
 	case *Error:
-		return e.Problem.Retryable, e.RetryAfter
+		return e.Problem.Retryable, max(e.RetryAfter, e.patience)
 	case *connectionError:
 		return !errors.Is(e, context.Canceled), 0
 	case interface{ Retry() (bool, time.Duration) }: // of another way to the desired state
@@ -115,4 +116,21 @@ func Retry(err error) (retryable bool, after time.Duration) {
 		return Retry(e.Unwrap())
 	}
 	return false, 0
+}
+
+// Silence is how long the WFM asked not to be called by the answer that err is,
+// or is made of; 0: it did not. That a retry makes no sense before some time is
+// another matter.
+func Silence(err error) (asked time.Duration) {
+	switch e := err.(type) {
+	case *Error:
+		return e.RetryAfter
+	case interface{ Unwrap() []error }:
+		for _, part := range e.Unwrap() {
+			asked = max(asked, Silence(part))
+		}
+	case interface{ Unwrap() error }:
+		return Silence(e.Unwrap())
+	}
+	return asked
 }
