@@ -18,6 +18,7 @@ import (
 	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/pace"
+	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/build"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/policy"
@@ -83,8 +84,12 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 
-	var a *agent.Agent // silences the way to the WFM, which it needs first
-	way, present, err := openUplink(cfg, records, records.Incoming(), func() time.Duration { return a.Silence().Hold().Downtime }, logger)
+	var a *agent.Agent // silences the way to the WFM, which it needs first, and is woken by it
+	way, present, err := openUplink(cfg, logger, uplink.Device{
+		Records: records, Spool: records.Incoming(),
+		Silence: func() time.Duration { return a.Silence().Hold().Downtime },
+		Wake:    func() { a.Wake() },
+	})
 	if err != nil {
 		return err
 	}
@@ -131,7 +136,10 @@ func openStore(cfg *config.Config) (*store.Store, error) {
 	if err := os.MkdirAll(cfg.State.Dir, 0o711); err != nil {
 		return nil, fmt.Errorf("cannot create state directory %s: %w", cfg.State.Dir, err)
 	}
-	s, err := store.Open(filepath.Join(cfg.State.Dir, "margolite.db"), store.Options{OnCommit: killAfterCommit()})
+	s, err := store.Open(filepath.Join(cfg.State.Dir, "margolite.db"), store.Options{
+		OnCommit:      killAfterCommit(),
+		IncomingBytes: 2 * cfg.WFM.Limits.Bundle, // the bundle that comes, and what is left of the one before
+	})
 	if errors.Is(err, store.ErrLocked) {
 		return nil, &hintError{err, "another margolite runs on " + cfg.State.Dir + "; stop it first"}
 	}
