@@ -52,7 +52,7 @@ func newMutual(o Options, url string, d Device) (*mutual, error) {
 		}
 		w.bundles = identity.NewBundleSource(identity.BundleOptions{
 			Service: s, Keeper: keeper{d.Records}, Interval: o.Service.Refresh,
-			Silence: d.Silence, Now: d.Clock.Now, Logger: d.Logger,
+			Silence: d.Silence, Accepted: d.Wake, Now: d.Clock.Now, Logger: d.Logger,
 		})
 	}
 	w.watched.names = []string{o.Certificate, o.Key, w.files.TrustBundle}
