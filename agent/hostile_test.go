@@ -530,7 +530,7 @@ func TestAUTH05HostileOnboardingChangesNothing(t *testing.T) {
 }
 
 // What a WFM does with reports costs the device nothing but the reports.
-func TestST11HostileAnswersToReportsChangeNothing(t *testing.T) {
+func TestERR01HostileAnswersToReportsChangeNothing(t *testing.T) {
 	t.Parallel()
 	for _, endpoint := range []string{wfmsim.EndpointStatus, wfmsim.EndpointCapabilities} {
 		t.Run(endpoint, func(t *testing.T) {
