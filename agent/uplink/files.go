@@ -1,9 +1,8 @@
 package uplink
 
 import (
-	"os"
 	"slices"
-	"time"
+	"syscall"
 )
 
 // files are watched for being replaced, by a look at them with each request.
@@ -12,10 +11,11 @@ type files struct {
 	stamps []stamp
 }
 
-// stamp tells whether a file was replaced.
+// stamp tells whether a file was replaced, written, or given another mode or
+// owner: who may read it counts, too.
 type stamp struct {
-	modified time.Time
-	size     int64
+	inode, size       int64
+	modified, changed syscall.Timespec
 }
 
 // replaced says whether any of the files is another one than when replaced was
@@ -23,8 +23,9 @@ type stamp struct {
 func (f *files) replaced() bool {
 	now := make([]stamp, len(f.names))
 	for i, name := range f.names {
-		if info, err := os.Stat(name); err == nil {
-			now[i] = stamp{info.ModTime(), info.Size()}
+		var s syscall.Stat_t
+		if syscall.Stat(name, &s) == nil {
+			now[i] = stamp{int64(s.Ino), s.Size, s.Mtim, s.Ctim}
 		}
 	}
 	same := slices.Equal(now, f.stamps)
