@@ -100,6 +100,9 @@ func onBackends(t *testing.T, test func(t *testing.T, r *rig)) {
 // settle is for how long services run before they count as installed.
 const settle = 200 * time.Millisecond
 
+// usual is how the agent is configured where a test says nothing else.
+var usual = plant.Settings{Settle: settle, LogLevel: "debug"}
+
 // rig is a plant under test: what fails in it fails the test.
 type rig struct {
 	*plant.Plant
@@ -112,14 +115,21 @@ type rig struct {
 
 func newRig(t *testing.T, backend string) *rig {
 	t.Helper()
+	return newRigWith(t, backend, nil)
+}
+
+// newRigWith makes one whose WFM is as options say.
+func newRigWith(t *testing.T, backend string, options func(*wfmsim.Options)) *rig {
+	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "plant-") // paths of sockets are short
 	check(t, err)
 	r := &rig{t: t, dir: dir}
 	r.Plant, err = plant.New(t.Context(), plant.Options{
-		Dir: dir, Margolite: filepath.Join(programs.dir, "margolite"), Containerd: backends[backend], Application: programs.application,
+		Dir: dir, Margolite: filepath.Join(programs.dir, "margolite"), Containerd: backends[backend],
+		Application: programs.application, WFM: options,
 	})
 	check(t, err)
-	check(t, r.Configure(plant.Settings{Settle: settle, LogLevel: "debug"}))
+	check(t, r.Configure(usual))
 	t.Cleanup(func() {
 		if t.Failed() {
 			r.showLog()

@@ -10,6 +10,7 @@ package plant
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -45,22 +46,33 @@ type Options struct {
 	Margolite   string       // the agent's program, with its shim beside it
 	Containerd  string       // program of an external containerd; empty: the embedded one
 	Application *Application // what the registry holds from the beginning
+	// WFM has the last word on what the WFM is like; nil: nothing to say.
+	WFM func(*wfmsim.Options)
 }
 
 // Settings are what differs between runs of the agent.
 type Settings struct {
 	Poll     time.Duration // 0: 1 s
+	Windows  []string      // when the desired state is asked for; none: at any time
+	Downtime []string      // when nothing is sent; none: never
 	Settle   time.Duration
-	LogLevel string // empty: info
+	LogLevel string            // empty: info
+	Labels   map[string]string // of the device
+	// WFM are more keys of the section wfm, or others in place of those that
+	// lead to the plant's WFM. An empty value leaves a key out. Values are YAML.
+	WFM map[string]string
 }
 
 // Plant is a WFM, a registry, and a device.
 type Plant struct {
 	WFM      *wfmsim.Server
 	Registry *registry.Registry
+	// Authority issues the SVIDs of the trust domain. The WFM shows a flawed one
+	// where a fault of kind Certificate says so.
+	Authority *pki.Authority
+	Identity  pki.Files // of the device
 
 	options    Options
-	files      pki.Files // of the device's identity
 	agent      *process  // nil: it does not run
 	containerd *exec.Cmd // nil: it does not run, or is embedded
 }
@@ -87,36 +99,48 @@ func (p *Plant) build(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	authority, err := pki.NewAuthority(TrustDomain, time.Now())
+	if p.Authority, err = pki.NewAuthority(TrustDomain, time.Now()); err != nil {
+		return err
+	}
+	server, err := p.Authority.IssueWFM(WFM)
 	if err != nil {
 		return err
 	}
-	server, err := authority.IssueWFM(WFM)
-	if err != nil {
-		return err
-	}
-	p.WFM, err = wfmsim.New(wfmsim.Options{
+	options := wfmsim.Options{
 		ID:   identity.ID{TrustDomain: TrustDomain, WFM: WFM},
-		SVID: server.TLS(), Bundle: authority.Bundle(), Clients: []string{Client},
-	})
-	if err != nil {
+		SVID: server.TLS(), Bundle: p.Authority.Bundle(), Clients: []string{Client},
+		Flaws:  p.Authority.Flaws(),
+		Flawed: func(flaw string) (tls.Certificate, error) { return p.Authority.IssueFlawed(WFM, flaw) },
+	}
+	if p.options.WFM != nil {
+		p.options.WFM(&options)
+	}
+	if p.WFM, err = wfmsim.New(options); err != nil {
 		return err
 	}
 	if err := p.WFM.Start(""); err != nil {
 		return err
 	}
-	client, err := authority.IssueClient(WFM, Client)
-	if err != nil {
+	if err := os.Mkdir(p.secrets(), 0o700); err != nil {
 		return err
 	}
-	secrets := filepath.Join(p.options.Dir, "identity")
-	if err := os.Mkdir(secrets, 0o700); err != nil {
-		return err
-	}
-	if p.files, err = pki.WriteFiles(secrets, client, authority.Bundle()); err != nil {
+	if err := p.Provision(p.Authority, p.Authority.Bundle()); err != nil {
 		return err
 	}
 	return p.Configure(Settings{})
+}
+
+func (p *Plant) secrets() string { return filepath.Join(p.options.Dir, "identity") }
+
+// Provision replaces the device's identity by one with a new key and a
+// certificate of the authority, and its trust bundle.
+func (p *Plant) Provision(by *pki.Authority, bundle *identity.TrustBundle) error {
+	svid, err := by.IssueClient(WFM, Client)
+	if err != nil {
+		return err
+	}
+	p.Identity, err = pki.WriteFiles(p.secrets(), svid, bundle)
+	return err
 }
 
 // Close ends everything at once and removes what was kept, except Dir itself.
@@ -181,12 +205,16 @@ func (p *Plant) Await(ctx context.Context, id string, state margo.State, version
 // Clear removes every deployment and waits until the device is rid of them, so
 // that nothing of theirs is left on the machine. The agent has to run.
 func (p *Plant) Clear(ctx context.Context) error {
+	removed := map[string]uint64{} // since which version, by id
 	for _, d := range p.WFM.Deployments(Client) {
 		version, err := p.Remove(d.DeploymentID)
 		if err != nil {
 			return err
 		}
-		if _, err := p.Await(ctx, d.DeploymentID, margo.Removed, version); err != nil {
+		removed[d.DeploymentID] = version
+	}
+	for id, version := range removed {
+		if _, err := p.Await(ctx, id, margo.Removed, version); err != nil {
 			return err
 		}
 	}
