@@ -27,6 +27,9 @@ type WFM interface {
 	// where that has to be done first; the error says why there is no way to a
 	// WFM now, and the other methods then fail, too.
 	Identity(ctx context.Context) (string, error)
+	// Audience names who hears reports and capabilities, as far as that is known.
+	// It is who Identity names, unless the desired state comes from elsewhere.
+	Audience() string
 	Manifest(ctx context.Context, etag string) (*wfm.Manifest, error)
 	// Documents gives each document needed to keep, verified and once; keep must
 	// not hold on to the bytes. With an error some may be missing.
@@ -102,6 +105,7 @@ type Agent struct {
 	poller     *poller
 	reconciler *reconciler
 	reporter   *reporter
+	names      names
 	*Projects
 }
 
@@ -114,7 +118,7 @@ func New(o Options) *Agent {
 	if o.Random == nil {
 		o.Random = rand.N
 	}
-	a := &Agent{o: o, settings: &settings{}, hub: newHub(o.Now), Projects: NewProjects(o.Runtime, o.Settings.Settle)}
+	a := &Agent{o: o, settings: &settings{}, hub: newHub(o.Now), names: names{store: o.Store}, Projects: NewProjects(o.Runtime, o.Settings.Settle)}
 	a.settings.Store(&o.Settings)
 	a.silence = pace.NewSilence(pace.SilenceOptions{
 		WFM: o.Settings.URL, Downtime: o.Settings.Poll.Downtime, Now: a.o.moment, Random: o.Random,

@@ -194,6 +194,8 @@ func (knownWFM) Identity(context.Context) (string, error) {
 	return "spiffe://factory.example/margo/wfm/one", nil
 }
 
+func (knownWFM) Audience() string { return "spiffe://factory.example/margo/wfm/one" }
+
 func (knownWFM) Describe() control.IdentityStatus { return control.IdentityStatus{} }
 
 // document makes a document of a deployment that no compression makes smaller

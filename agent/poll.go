@@ -186,7 +186,9 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 	scope, err := p.wfm.Identity(ctx)
 	if err == nil {
 		p.knows(scope)
-		asked, err = p.reportCapabilities(ctx, scope)
+		asked, err = p.reportCapabilities(ctx)
+	} else {
+		p.silence.Note(err) // it may have been asked to let the device in
 	}
 	if err == nil && !closed {
 		err = p.held() // the reporter may have been answered meanwhile
@@ -278,7 +280,7 @@ func answered(err error) bool {
 // WFM that answers, but does not take them, does not keep the device from
 // polling, and neither does a machine that can no longer be described. It returns
 // whether the WFM was called.
-func (p *poller) reportCapabilities(ctx context.Context, scope string) (asked bool, err error) {
+func (p *poller) reportCapabilities(ctx context.Context) (asked bool, err error) {
 	p.mu.Lock()
 	force := p.state.report
 	p.mu.Unlock()
@@ -288,25 +290,31 @@ func (p *poller) reportCapabilities(ctx context.Context, scope string) (asked bo
 	}
 	device := p.settings.Load().Device
 	doc, err := Describe(device, p.facts, p.logger)
-	if err != nil && strings.HasPrefix(string(held), scope+" ") {
+	audience := p.wfm.Audience()
+	if err != nil && strings.HasPrefix(string(held), audience+" ") {
 		p.complain("capabilities of this device are not reported", err)
 		return false, nil
 	}
 	if err != nil {
 		return false, err // they are the first exchange (CAP-01)
 	}
-	mark := []byte(scope + " " + digest.FromBytes(doc).String())
-	if !force && string(held) == string(mark) {
+	sum := digest.FromBytes(doc).String()
+	if !force && string(held) == audience+" "+sum {
 		return false, nil
 	}
 	err = p.wfm.PutCapabilities(ctx, device.ID, doc)
 	p.silence.Note(err)
+	mark := []byte(p.wfm.Audience() + " " + sum) // it may have got to know the device by this
 	if err == nil {
-		p.logger.Info("capabilities reported", "digest", digest.FromBytes(doc).String())
+		p.logger.Info("capabilities reported", "digest", sum)
 		return true, p.acknowledge(mark)
 	}
 	var answered *wfm.Error
 	if !errors.As(err, &answered) || p.silence.Hold().Silence > 0 {
+		if ctx.Err() == nil && beside(err) {
+			p.complain("the capabilities of this device cannot be reported", err)
+			return true, nil
+		}
 		return true, fmt.Errorf("cannot report capabilities: %w", err)
 	}
 	p.complain("the WFM does not take the capabilities of this device", err)
@@ -314,6 +322,13 @@ func (p *poller) reportCapabilities(ctx context.Context, scope string) (asked bo
 		return true, p.acknowledge(mark) // the same bytes would be refused again
 	}
 	return true, nil // they are offered again with the next poll
+}
+
+// beside says that an error is of who only hears reports, and keeps nobody from
+// asking for the desired state.
+func beside(err error) bool {
+	var other interface{ Beside() bool }
+	return errors.As(err, &other) && other.Beside()
 }
 
 // complain logs a problem with the capabilities once.
@@ -365,6 +380,9 @@ func (p *poller) fetch(ctx context.Context, scope string) error {
 		p.state.report = true
 		p.mu.Unlock()
 	}
+	if err == nil {
+		err = p.stillOf(ctx, scope)
+	}
 	if err != nil {
 		return refusal(err)
 	}
@@ -372,10 +390,21 @@ func (p *poller) fetch(ctx context.Context, scope string) error {
 	if !errors.Is(err, wfm.ErrSuperseded) {
 		return refusal(err)
 	}
-	if again, againErr := p.wfm.Manifest(ctx, ""); againErr == nil && again.Digest != m.Digest {
+	if again, againErr := p.wfm.Manifest(ctx, ""); againErr == nil && again.Digest != m.Digest && p.stillOf(ctx, scope) == nil {
 		err = p.take(ctx, scope, held, again, whole)
 	}
 	return refusal(err)
+}
+
+// stillOf fails when the WFM became another one during a poll: another was
+// configured, or it knows this device by another id. Versions would be compared
+// that do not compare.
+func (p *poller) stillOf(ctx context.Context, scope string) error {
+	now, err := p.wfm.Identity(ctx)
+	if err == nil && now != scope {
+		err = fmt.Errorf("the desired state is asked for again: it was that of %s, and is that of %s now", scope, now)
+	}
+	return err
 }
 
 // take checks the version of a manifest, gets the documents that are missing

@@ -43,16 +43,16 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 		return nil, fmt.Errorf("cannot read the deployments: %w", err)
 	}
 	s.Deployments = make([]control.Deployment, 0, len(deployments))
-	for i := range deployments {
-		s.Deployments = append(s.Deployments, a.describe(&deployments[i], projects))
+	for i, name := range a.names.of(deployments) {
+		s.Deployments = append(s.Deployments, a.describe(&deployments[i], name, projects))
 	}
 	return s, nil
 }
 
-func (a *Agent) describe(d *store.Deployment, projects []runtime.ObservedProject) control.Deployment {
+func (a *Agent) describe(d *store.Deployment, name string, projects []runtime.ObservedProject) control.Deployment {
 	status := a.ledger.status(d)
 	c := control.Deployment{
-		ID: d.ID, Name: nameIn(a.o.Store, d.Desired.Digest), State: string(status.State), Phase: d.Phase,
+		ID: d.ID, Name: name, State: string(status.State), Phase: d.Phase,
 		Error: controlError(d.Fault), Digest: d.Desired.Digest.String(), Adopted: status.AdoptedVersion, Since: d.Since,
 		Components: make([]control.Component, 0, len(d.Components)),
 	}

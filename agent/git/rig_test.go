@@ -10,10 +10,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/cgi"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,6 +24,7 @@ import (
 	"github.com/margolite/margolite/agent/git"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/test/gitserver"
 )
 
 // Ids of deployments.
@@ -41,14 +40,13 @@ func document(id, note string) string {
 
 // repository is a bare repository that a server serves.
 type repository struct {
-	t    *testing.T
-	dir  string
-	next time.Time // committer time of the next commit
+	*gitserver.Repository
+	t *testing.T
 }
 
 func gitProgram(t testing.TB) string {
 	t.Helper()
-	path, err := exec.LookPath("git")
+	path, err := gitserver.Program()
 	if err != nil {
 		t.Skip("there is no git here")
 	}
@@ -58,69 +56,34 @@ func gitProgram(t testing.TB) string {
 // run runs git in the repository, with nothing of the machine's configuration.
 func (r *repository) run(input string, args ...string) string {
 	r.t.Helper()
-	cmd := exec.Command(gitProgram(r.t), args...)
-	cmd.Dir = r.dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + r.t.TempDir(), "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C"}
-	cmd.Stdin = strings.NewReader(input)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	out, err := r.Git(input, args...)
 	if err != nil {
-		r.t.Fatalf("git %s: %v: %s", strings.Join(args, " "), err, stderr.String())
+		r.t.Fatal(err)
 	}
-	return strings.TrimSpace(string(out))
+	return out
 }
 
-// change is one commit.
+// change is one commit, see gitserver.Change.
 type change struct {
-	branch string            // main
-	from   string            // the parent; empty: the branch's present commit
-	orphan bool              // no parent at all
-	files  map[string]string // what the commit has, all of it
-	links  map[string]string // symbolic links
-	others []string          // submodules
-	at     time.Time         // when; zero: a minute after the one before
+	branch string
+	from   string
+	orphan bool
+	files  map[string]string
+	links  map[string]string
+	others []string
+	at     time.Time
 }
 
 // commit makes a commit and sets the branch to it.
 func (r *repository) commit(c change) string {
 	r.t.Helper()
-	if c.branch == "" {
-		c.branch = "main"
+	id, err := r.Commit(gitserver.Change{
+		Branch: c.branch, From: c.from, Orphan: c.orphan, Files: c.files, Links: c.links, Others: c.others, At: c.at,
+	})
+	if err != nil {
+		r.t.Fatal(err)
 	}
-	if c.at.IsZero() {
-		r.next = r.next.Add(time.Minute)
-		c.at = r.next
-	}
-	ref := "refs/heads/" + c.branch
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "commit %s\ncommitter A <a@b> %d +0000\ndata 1\nm\n", ref, c.at.Unix())
-	switch {
-	case c.from != "":
-		fmt.Fprintf(&b, "from %s\n", c.from)
-	case c.orphan:
-	case r.has(ref):
-		fmt.Fprintf(&b, "from %s^0\n", ref)
-	}
-	b.WriteString("deleteall\n")
-	for name, content := range c.files {
-		fmt.Fprintf(&b, "M 100644 inline %s\ndata %d\n%s\n", name, len(content), content)
-	}
-	for name, target := range c.links {
-		fmt.Fprintf(&b, "M 120000 inline %s\ndata %d\n%s\n", name, len(target), target)
-	}
-	for _, name := range c.others {
-		fmt.Fprintf(&b, "M 160000 %s %s\n", strings.Repeat("1", 40), name)
-	}
-	if c.orphan {
-		r.run("", "update-ref", "-d", ref)
-	}
-	r.run(b.String(), "fast-import", "--quiet", "--force")
-	return r.run("", "rev-parse", ref)
-}
-
-func (r *repository) has(ref string) bool {
-	return r.run("", "for-each-ref", ref) != ""
+	return id
 }
 
 // files is the usual content of a commit.
@@ -152,21 +115,16 @@ type server struct {
 
 func newServer(t *testing.T, init ...string) *server {
 	t.Helper()
-	program := gitProgram(t)
+	gitProgram(t)
 	root := t.TempDir()
-	r := &repository{t: t, dir: filepath.Join(root, "gw.git"), next: time.Unix(1700000000, 0)}
-	if err := os.Mkdir(r.dir, 0o755); err != nil {
+	r, err := gitserver.NewRepository(filepath.Join(root, "gw.git"), init...)
+	if err != nil {
 		t.Fatal(err)
 	}
-	r.run("", append([]string{"init", "--quiet", "--bare", "--initial-branch=main"}, init...)...)
-	s := &server{repository: r, backend: &cgi.Handler{
-		Path: program, Args: []string{"http-backend"}, Dir: root,
-		Env: []string{
-			"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "HOME=" + root, "GIT_CONFIG_NOSYSTEM=1",
-			"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
-		},
-		Logger: slog.NewLogLogger(slog.DiscardHandler, 0), Stderr: io.Discard,
-	}}
+	s := &server{repository: &repository{r, t}}
+	if s.backend, err = gitserver.Backend(root); err != nil {
+		t.Fatal(err)
+	}
 	s.Server = httptest.NewUnstartedServer(s)
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 	s.StartTLS()
@@ -195,7 +153,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer, after := s.answer, s.after
 	s.mu.Unlock()
 
-	user, password, _ := r.BasicAuth()
 	switch {
 	case answer != nil:
 		answer(w, r)
@@ -206,7 +163,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case refuse != 0:
 		http.Error(w, "no", refuse)
 		return
-	case token != "" && token != user+":"+password && "Bearer "+token != r.Header.Get("Authorization"):
+	case token != "" && !gitserver.Authorized(r, token):
 		w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
 		http.Error(w, "who are you?", http.StatusUnauthorized)
 		return

@@ -216,6 +216,17 @@ func (s *Source) Manifest(ctx context.Context, etag string) (*wfm.Manifest, erro
 	return m, err
 }
 
+// Tip asks which commit the branch is at, and fetches nothing.
+func (s *Source) Tip(ctx context.Context) (commit string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, err := s.begin(ctx)
+	if err != nil {
+		return "", err
+	}
+	return s.tip(ctx, a)
+}
+
 // begin makes ready what every exchange with the server needs.
 func (s *Source) begin(ctx context.Context) (access, error) {
 	if s.git.path == "" {

@@ -120,7 +120,7 @@ func TestDS28TakesUpWhatChanges(t *testing.T) {
 		}
 	})
 	t.Run("DS-06 commits of one second are told apart", func(t *testing.T) {
-		at := s.repository.next.Add(time.Hour)
+		at := s.repository.Next.Add(time.Hour)
 		var last uint64
 		for i := range 3 {
 			s.repository.commit(change{files: files(document(one, fmt.Sprint("s", i))), at: at})
@@ -137,7 +137,7 @@ func TestDS28TakesUpWhatChanges(t *testing.T) {
 		}
 	})
 	t.Run("DS-15 files that are no deployments are an empty state", func(t *testing.T) {
-		s.repository.commit(change{files: map[string]string{"README.md": "nothing yet\n"}, at: s.repository.next.Add(2 * time.Hour)})
+		s.repository.commit(change{files: map[string]string{"README.md": "nothing yet\n"}, at: s.repository.Next.Add(2 * time.Hour)})
 		m := poll(t, source, m2.ETag)
 		if m.Deployments == nil || len(m.Deployments) != 0 || !bytes.Contains(m.Raw, []byte(`"deployments":[]`)) {
 			t.Errorf("manifest is %s", m.Raw)

@@ -51,7 +51,7 @@ func findDeployment(body []byte) (id string, err error) {
 		switch {
 		case errors.Is(err, io.EOF):
 		case err != nil:
-			return "", fmt.Errorf("is not YAML: %w", err)
+			return "", fmt.Errorf("is not YAML: %s", Shown(err.Error(), 200))
 		case documents == maxStream:
 			return "", fmt.Errorf("is more than %d YAML documents", maxStream)
 		default:

@@ -160,7 +160,7 @@ func parseYAML(body []byte, l limits) (*tree, error) {
 	case errors.Is(err, io.EOF):
 		return nil, errors.New("is empty")
 	case err != nil:
-		return nil, fmt.Errorf("is not YAML: %w", err)
+		return nil, fmt.Errorf("is not YAML: %s", Shown(err.Error(), 200))
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, errors.New("is more than one YAML document")

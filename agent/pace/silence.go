@@ -140,7 +140,7 @@ func (s *Silence) notify() {
 // before which the WFM is not to be called again, or says that it cannot answer
 // now, holds for everybody.
 func (s *Silence) Note(err error) {
-	_, after := wfm.Retry(err)
+	after := wfm.Silence(err)
 	var answered *wfm.Error
 	if after <= 0 && errors.As(err, &answered) &&
 		(answered.Status == http.StatusTooManyRequests || answered.Status == http.StatusServiceUnavailable) {

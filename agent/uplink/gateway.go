@@ -31,27 +31,38 @@ func (w *gateway) open(context.Context) (api, error) {
 	if replaced := w.watched.replaced(); w.client != nil && !replaced {
 		return w.client, nil
 	}
+	client, err := w.connect()
+	switch {
+	case err == nil:
+		w.watched.accepted()
+		if w.client != nil {
+			w.client.CloseIdle()
+		}
+		w.client = client
+	case w.client == nil:
+		return nil, err
+	default:
+		w.watched.refused(err, w.device.Logger)
+	}
+	return w.client, nil
+}
+
+func (w *gateway) connect() (*wfm.Client, error) {
 	tls, err := w.device.serverTLS(w.options, nil)
 	if err != nil {
 		return nil, err
 	}
-	client, err := wfm.New(wfm.Options{
+	return wfm.New(wfm.Options{
 		URL: w.url, TLS: tls, OtherOrigins: tls, Authorization: w.options.Authorization.header(),
-		Limits: w.options.Limits, Spool: w.device.Spool, Logger: w.device.Logger,
+		Limits: w.options.Limits, Timeout: w.options.Timeout, Spool: w.device.Spool, Logger: w.device.Logger,
 	})
-	if err != nil {
-		return nil, err
-	}
-	if w.client != nil {
-		w.client.CloseIdle()
-	}
-	w.client = client
-	return client, nil
 }
 
-func (w *gateway) ended(error) {}
+func (w *gateway) ended(err error) error { return err }
 
 func (w *gateway) scope() string { return w.url }
+
+func (w *gateway) audience() string { return w.url }
 
 func (w *gateway) probe(ctx context.Context) (string, error) { return probe(ctx, w) }
 

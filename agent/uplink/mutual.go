@@ -31,6 +31,7 @@ type mutual struct {
 	identity   *identity.Identity
 	client     *wfm.Client // nil: to be made
 	watched    files
+	anchors    files  // of other servers
 	generation uint64 // of the identity that the connections rest on
 }
 
@@ -42,7 +43,7 @@ func newMutual(o Options, url string, d Device) (*mutual, error) {
 	if fetched := strings.HasPrefix(o.TrustBundle, "https://"); fetched || o.Service.Discovery != "" {
 		service := identity.ServiceOptions{
 			Discovery: o.Service.Discovery, CA: cmp.Or(o.Service.CA, o.CA), Pins: o.Service.Pins,
-			TLS12: o.TLS12, Now: d.Clock.Now, WrongClock: d.Clock.Wrong,
+			TLS12: o.TLS12, Timeout: o.Timeout, Now: d.Clock.Now, WrongClock: d.Clock.Wrong,
 		}
 		if fetched {
 			service.Bundle, w.files.TrustBundle = o.TrustBundle, ""
@@ -57,6 +58,7 @@ func newMutual(o Options, url string, d Device) (*mutual, error) {
 		})
 	}
 	w.watched.names = []string{o.Certificate, o.Key, w.files.TrustBundle}
+	w.anchors.names = []string{o.CA}
 	return w, nil
 }
 
@@ -64,7 +66,7 @@ func newMutual(o Options, url string, d Device) (*mutual, error) {
 func (w *mutual) open(context.Context) (api, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	replaced := w.watched.replaced()
+	replaced, moved := w.watched.replaced(), w.anchors.replaced()
 	if w.client == nil {
 		if err := w.load(); err != nil {
 			return nil, err
@@ -73,10 +75,20 @@ func (w *mutual) open(context.Context) (api, error) {
 	}
 	if replaced {
 		if err := w.identity.Reload(); err != nil {
-			w.device.Logger.Warn("cannot take over the replaced identity; the former one stays in use", "error", err)
+			w.watched.refused(err, w.device.Logger)
 		} else {
+			w.watched.accepted()
 			w.device.Logger.Info("identity reloaded", "expires", w.identity.NotAfter())
 			w.follow()
+		}
+	}
+	if moved {
+		former := w.client
+		if err := w.connect(w.identity); err != nil {
+			w.anchors.refused(err, w.device.Logger)
+		} else {
+			w.anchors.accepted()
+			former.CloseIdle()
 		}
 	}
 	if g := w.identity.Generation(); g != w.generation {
@@ -95,22 +107,32 @@ func (w *mutual) load() error {
 	if err != nil {
 		return err
 	}
-	others, err := w.device.serverTLS(w.options, nil)
-	if err != nil {
+	if err := w.connect(id); err != nil {
 		return err
 	}
-	client, err := wfm.New(wfm.Options{
-		URL: w.url, TLS: id.TLS(), OtherOrigins: others, Limits: w.options.Limits, Spool: w.device.Spool, Logger: w.device.Logger,
-	})
-	if err != nil {
-		return err
-	}
-	w.identity, w.client = id, client
+	w.identity = id
 	w.follow()
 	for _, warning := range id.Warnings() {
 		w.device.Logger.Warn("identity needs attention", "error", warning, "mend", warning.Mend())
 	}
 	w.generation = id.Generation()
+	return nil
+}
+
+// connect makes the client. The caller holds mu.
+func (w *mutual) connect(id *identity.Identity) error {
+	others, err := w.device.serverTLS(w.options, nil)
+	if err != nil {
+		return err
+	}
+	client, err := wfm.New(wfm.Options{
+		URL: w.url, TLS: id.TLS(), OtherOrigins: others, Limits: w.options.Limits, Timeout: w.options.Timeout,
+		Spool: w.device.Spool, Logger: w.device.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	w.client = client
 	return nil
 }
 
@@ -121,7 +143,7 @@ func (w *mutual) follow() {
 	}
 }
 
-func (w *mutual) ended(err error) {
+func (w *mutual) ended(err error) error {
 	var refused *identity.Error
 	if errors.As(err, &refused) && refused.Reason == identity.Untrusted && w.bundles != nil {
 		w.bundles.Refresh() // the anchors may have been rotated
@@ -135,11 +157,21 @@ func (w *mutual) ended(err error) {
 			w.device.Logger.Warn("the time is not kept for the next start", "error", err)
 		}
 	}
+	return err
 }
 
 func (w *mutual) scope() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.identity.WFMID()
+}
+
+func (w *mutual) audience() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.identity == nil {
+		return w.url
+	}
 	return w.identity.WFMID()
 }
 

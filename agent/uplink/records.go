@@ -92,11 +92,8 @@ func (c *chronicle) keep(now time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.kept.IsZero() {
-		kept, err := KnownTime(c.records)
-		if err != nil {
-			return err
-		}
-		c.kept = kept
+		// What cannot be read is of no use to the next start either, and replaced.
+		c.kept, _ = KnownTime(c.records)
 	}
 	if now.Sub(c.kept) < keepTimeEvery {
 		return nil

@@ -2,11 +2,15 @@ package uplink
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/http"
 	"path/filepath"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/git"
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/wfm"
 )
 
 // repository is the way to a desired state in a Git repository, and, where one
@@ -23,7 +27,7 @@ func newRepository(o Options, reports way, d Device) (*repository, error) {
 		Limits: git.Limits{
 			Document: o.Limits.Document, Expanded: o.Limits.Expanded, Entries: o.Limits.Entries, Repository: o.Limits.Bundle,
 		},
-		Logger: d.Logger, Now: d.Clock.Now,
+		Timeout: o.Timeout, Logger: d.Logger, Now: d.Clock.Now,
 	}
 	if o.Git.Token != "" {
 		g.Token = func() (string, error) { return identity.ReadSecret(o.Git.Token) }
@@ -37,11 +41,35 @@ func newRepository(o Options, reports way, d Device) (*repository, error) {
 
 func (w *repository) open(context.Context) (api, error) { return sources{w.source, w.reports}, nil }
 
-func (w *repository) ended(error) {}
+func (w *repository) ended(err error) error { return err }
 
 func (w *repository) scope() string { return w.source.Scope() }
 
-func (w *repository) probe(ctx context.Context) (string, error) { return probe(ctx, w) }
+func (w *repository) audience() string {
+	if w.reports == nil {
+		return "nobody"
+	}
+	return w.reports.audience()
+}
+
+// probe fetches nothing: the copy belongs to the agent, which may be running.
+func (w *repository) probe(ctx context.Context) (string, error) {
+	commit, err := w.source.Tip(ctx)
+	if err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("%s is at commit %.12s", w.source.Scope(), commit)
+	if w.reports == nil {
+		return text, nil
+	}
+	// That nothing is published there is as it should be.
+	_, err = w.reports.probe(ctx)
+	var answered *wfm.Error
+	if err != nil && (!errors.As(err, &answered) || answered.Status != http.StatusNotFound) {
+		return "", fmt.Errorf("reports cannot be delivered: %w", err)
+	}
+	return text + "; " + w.reports.audience() + ", which hears the reports, is within reach", nil
+}
 
 func (w *repository) describe(s *control.IdentityStatus) {
 	if w.reports != nil {
@@ -82,5 +110,18 @@ func (s sources) report(ctx context.Context, request func(api) error) error {
 	if s.reports == nil {
 		return nil
 	}
-	return ask(ctx, s.reports, request)
+	if err := ask(ctx, s.reports, request); err != nil {
+		return &besideError{err}
+	}
+	return nil
 }
+
+// besideError is an error of who only hears the reports.
+type besideError struct{ err error }
+
+func (e *besideError) Error() string { return e.err.Error() }
+
+func (e *besideError) Unwrap() error { return e.err }
+
+// Beside says that the way to the desired state is another one.
+func (e *besideError) Beside() bool { return true }

@@ -45,18 +45,22 @@ func (w *signed) open(ctx context.Context) (api, error) {
 		next, err := w.read()
 		switch {
 		case err == nil:
+			w.watched.accepted()
 			w.use(next)
+			for _, warning := range next.device.Warnings() {
+				w.device.Logger.Warn("identity needs attention", "error", warning, "mend", warning.Mend())
+			}
 		case now == nil:
 			return nil, err
 		default:
-			w.device.Logger.Warn("cannot take over the replaced identity; the former one stays in use", "error", err)
+			w.watched.refused(err, w.device.Logger)
 		}
 		now = w.current.Load()
 	}
 	if w.options.ClientID == "" && (now.record.ID == "" || now.record.Certificate != fingerprint(now.device) || w.unknown.Load()) {
 		next, err := w.onboard(ctx, now)
 		if err != nil {
-			return nil, err
+			return nil, w.blame(now, err)
 		}
 		w.use(next)
 		w.unknown.Store(false)
@@ -90,9 +94,6 @@ func (w *signed) read() (*acquaintance, error) {
 	if w.options.ClientID != "" {
 		record.ID = w.options.ClientID
 	}
-	for _, warning := range id.Warnings() {
-		w.device.Logger.Warn("identity needs attention", "error", warning, "mend", warning.Mend())
-	}
 	return w.meet(id, record)
 }
 
@@ -109,7 +110,7 @@ func (w *signed) meet(id *identity.Device, record client) (*acquaintance, error)
 	c, err := wfm.New(wfm.Options{
 		URL: w.url, TLS: tls, OtherOrigins: others, Dialect: w.options.Revision, ClientID: record.ID, Sign: id.Sign,
 		Authorization: w.options.Authorization.header(),
-		Limits:        w.options.Limits, Spool: w.device.Spool, Logger: w.device.Logger,
+		Limits:        w.options.Limits, Timeout: w.options.Timeout, Spool: w.device.Spool, Logger: w.device.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -160,15 +161,35 @@ func (w *signed) root(ctx context.Context, now *acquaintance) []byte {
 	return root
 }
 
-func (w *signed) ended(err error) {
+func (w *signed) ended(err error) error {
 	if errors.Is(err, wfm.ErrClientUnknown) {
 		w.unknown.Store(true)
 	}
+	return w.blame(w.current.Load(), err)
+}
+
+// blame names the device's clock where it is probably what the WFM minds: each
+// signature has a time.
+func (w *signed) blame(a *acquaintance, err error) error {
+	if !errors.Is(err, wfm.ErrUnauthenticated) {
+		return err
+	}
+	if behind := lagOf(a.client, w.device.Clock.Now()); behind.matters() {
+		return &clockError{err, behind}
+	}
+	return err
 }
 
 // scope names the WFM by the id that it gave this client: with a new one begins
 // a new count of versions.
 func (w *signed) scope() string { return w.url + "#" + w.current.Load().record.ID }
+
+func (w *signed) audience() string {
+	if w.current.Load() == nil {
+		return w.url
+	}
+	return w.scope()
+}
 
 // probe does not introduce the device: that is a decision of whoever starts it.
 func (w *signed) probe(ctx context.Context) (string, error) {
@@ -199,6 +220,9 @@ func (w *signed) describe(s *control.IdentityStatus) {
 	}
 	s.Client = now.record.ID
 	describeCertificate(s, now.device.Expiry(w.device.Clock.Now()), now.device.Warnings())
+	if behind := lagOf(now.client, w.device.Clock.Now()); behind.matters() {
+		s.Warnings = append(s.Warnings, control.Advice{Text: behind.String(), Mend: mendClock})
+	}
 }
 
 func (w *signed) run(ctx context.Context) error {

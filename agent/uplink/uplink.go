@@ -39,6 +39,9 @@ type Options struct {
 	CertificateForm wfm.CertificateForm // in which the certificate is introduced
 
 	Limits wfm.Limits
+	// Timeout is how long a server may be silent; 0: as agent/wfm, agent/git and
+	// agent/identity have it.
+	Timeout time.Duration
 
 	Git     Git
 	Reports string // with a repository: where a WFM's interface for reports begins; empty: nobody wants them
@@ -106,10 +109,12 @@ type way interface {
 	// open gives the WFM for one request. It takes over files that were replaced,
 	// and makes the device known to the WFM where it is not.
 	open(ctx context.Context) (api, error)
-	// ended hears of the outcome of each request.
-	ended(err error)
+	// ended hears of the outcome of each request, and may know more about it.
+	ended(err error) error
 	// scope names whose manifest versions compare, once open succeeded.
 	scope() string
+	// audience names who hears reports and capabilities, as far as it is known.
+	audience() string
 	// probe asks for something that changes nothing anywhere, and tells what came.
 	probe(ctx context.Context) (string, error)
 	// describe tells what is known about the identities, without asking anybody.
@@ -156,9 +161,12 @@ func (u *Uplink) Run(ctx context.Context) error {
 
 		running, stop := context.WithCancel(ctx)
 		ended := make(chan error, 1)
-		go func() { ended <- way.run(running) }()
+		go func() {
+			defer stop() // whatever it ended with
+			ended <- way.run(running)
+		}()
 		select {
-		case <-ctx.Done():
+		case <-running.Done():
 		case <-changed:
 		}
 		stop()
@@ -210,6 +218,9 @@ func (u *Uplink) Identity(ctx context.Context) (string, error) {
 	return w.scope(), nil
 }
 
+// Audience implements agent.WFM.
+func (u *Uplink) Audience() string { return u.current().audience() }
+
 // Manifest implements agent.WFM.
 func (u *Uplink) Manifest(ctx context.Context, etag string) (m *wfm.Manifest, err error) {
 	err = u.ask(ctx, func(a api) error {
@@ -244,9 +255,7 @@ func ask(ctx context.Context, w way, request func(api) error) error {
 	if err != nil {
 		return err
 	}
-	err = request(a)
-	w.ended(err)
-	return err
+	return w.ended(request(a))
 }
 
 // Probe finds out whether the WFM is within reach and accepts this device, and
@@ -261,7 +270,7 @@ func probe(ctx context.Context, w way) (string, error) {
 		return "", err
 	}
 	m, err := a.Manifest(ctx, "")
-	if err != nil {
+	if err = w.ended(err); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%s publishes manifest version %d with %d deployments", w.scope(), m.Version, len(m.Deployments)), nil

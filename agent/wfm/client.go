@@ -75,7 +75,7 @@ type Client struct {
 	validator atomic.Pointer[validator] // of the bundle; nil: never heard
 	elsewhere *connections              // to servers other than the WFM
 
-	serverTime atomic.Int64 // Unix seconds, 0: never heard
+	serverTime atomic.Pointer[serverTime] // nil: never heard
 
 	// What is odd about a WFM is odd with every answer, and said once.
 	oddETag, oddContentType, oddOrigin, oddURL, oddAccept sync.Once
@@ -135,11 +135,24 @@ func (c *Client) CloseIdle() {
 // answer of any kind; zero before the first. A device without a clock of its
 // own can learn from it.
 func (c *Client) ServerTime() time.Time {
-	if seconds := c.serverTime.Load(); seconds != 0 {
-		return time.Unix(seconds, 0)
+	if t := c.serverTime.Load(); t != nil {
+		return t.told
 	}
 	return time.Time{}
 }
+
+// ServerLag is how far a clock of this device, which shows now, is behind that
+// of the WFM as its latest answer told it; negative: ahead. It is false before
+// the first.
+func (c *Client) ServerLag(now time.Time) (time.Duration, bool) {
+	if t := c.serverTime.Load(); t != nil {
+		return t.told.Sub(now.Add(-time.Since(t.heard))), true
+	}
+	return 0, false
+}
+
+// serverTime is what the WFM told, to the second, and when that was heard.
+type serverTime struct{ told, heard time.Time }
 
 // endpoint is the URL of a path of the interface, which begins with "api/v1/".
 // Ids and digests go into the path as they are: nothing in them needs to be
@@ -295,10 +308,7 @@ func (c *Client) refusal(r request, response *http.Response, body io.Reader) *Er
 	if !r.foreign {
 		e.meaning = c.meaning(e)
 	}
-	e.RetryAfter = retryAfter(response.Header, time.Now())
-	if response.Header.Get("Retry-After") == "" { // the header wins
-		e.RetryAfter = min(time.Duration(max(e.Problem.RetryAfterSeconds, 0))*time.Second, maxRetryAfter)
-	}
+	e.RetryAfter = margo.RetryAfter(response.Header, e.Problem, time.Now())
 	return e
 }
 
@@ -316,7 +326,7 @@ func (c *Client) meaning(e *Error) error {
 
 func (c *Client) noteTime(h http.Header) {
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
-		c.serverTime.Store(date.Unix())
+		c.serverTime.Store(&serverTime{date, time.Now()})
 	}
 }
 

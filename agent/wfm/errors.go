@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -42,10 +41,6 @@ var (
 	errEncoding = errors.New("content encoding cannot be undone")
 )
 
-// maxRetryAfter caps what a WFM can ask for: a wrong number must not silence a
-// device for good.
-const maxRetryAfter = 24 * time.Hour
-
 // Error is an answer of the WFM that is no success.
 type Error struct {
 	Op         string // what was tried, e.g. "get state manifest"
@@ -54,7 +49,8 @@ type Error struct {
 	RetryAfter time.Duration // not to be tried again before; 0: nothing said
 	Location   string        // where a redirect leads, which is not followed
 
-	meaning error // a sentinel of this package, or nil
+	meaning  error         // a sentinel of this package, or nil
+	patience time.Duration // before it makes sense to try again, whatever the WFM asked for
 }
 
 // Unwrap gives the sentinel error that an answer amounts to, if any.
@@ -64,7 +60,7 @@ func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "cannot %s: the WFM answered %d %s", e.Op, e.Status, http.StatusText(e.Status))
 	if e.Location != "" {
-		fmt.Fprintf(&b, ", a redirect to %.200q, which is not followed", e.Location)
+		fmt.Fprintf(&b, ", a redirect to %q, which is not followed", margo.ShownURL(e.Location))
 	}
 	for _, text := range []string{e.Problem.Title, e.Problem.Detail} {
 		if text != "" && text != http.StatusText(e.Status) {
@@ -88,7 +84,13 @@ type connectionError struct {
 	err error
 }
 
-func (e *connectionError) Error() string { return "cannot " + e.op + ": " + e.err.Error() }
+// maxCause bounds what the reason of a failure may say: it can repeat whatever
+// the server sent, or has in its certificate before anybody believes it.
+const maxCause = 512
+
+func (e *connectionError) Error() string {
+	return "cannot " + e.op + ": " + margo.Shown(e.err.Error(), maxCause)
+}
 
 func (e *connectionError) Unwrap() error { return e.err }
 
@@ -99,7 +101,7 @@ func (e *connectionError) Unwrap() error { return e.err }
 func Retry(err error) (retryable bool, after time.Duration) {
 	switch e := err.(type) {
 	case *Error:
-		return e.Problem.Retryable, e.RetryAfter
+		return e.Problem.Retryable, max(e.RetryAfter, e.patience)
 	case *connectionError:
 		return !errors.Is(e, context.Canceled), 0
 	case interface{ Retry() (bool, time.Duration) }: // of another way to the desired state
@@ -116,27 +118,19 @@ func Retry(err error) (retryable bool, after time.Duration) {
 	return false, 0
 }
 
-// retryAfter reads the header of this name, in seconds or as a date. A date is
-// compared with the server's own idea of the present, since the device's may
-// be wrong.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	value := strings.TrimSpace(h.Get("Retry-After"))
-	if value == "" {
-		return 0
-	}
-	if strings.Trim(value, "0123456789") == "" {
-		seconds, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || seconds > int64(maxRetryAfter/time.Second) {
-			return maxRetryAfter
+// Silence is how long the WFM asked not to be called by the answer that err is,
+// or is made of; 0: it did not. That a retry makes no sense before some time is
+// another matter.
+func Silence(err error) (asked time.Duration) {
+	switch e := err.(type) {
+	case *Error:
+		return e.RetryAfter
+	case interface{ Unwrap() []error }:
+		for _, part := range e.Unwrap() {
+			asked = max(asked, Silence(part))
 		}
-		return time.Duration(seconds) * time.Second
+	case interface{ Unwrap() error }:
+		return Silence(e.Unwrap())
 	}
-	until, err := http.ParseTime(value)
-	if err != nil {
-		return 0
-	}
-	if date, err := http.ParseTime(h.Get("Date")); err == nil {
-		now = date
-	}
-	return min(max(until.Sub(now), 0), maxRetryAfter)
+	return asked
 }

@@ -94,7 +94,7 @@ func notOnboarded(err error) error {
 	default:
 		return err
 	}
-	refused.RetryAfter = max(refused.RetryAfter, slowRetry)
+	refused.patience = slowRetry
 	return err
 }
 

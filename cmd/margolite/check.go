@@ -74,7 +74,7 @@ func (c *cli) check(ctx context.Context, args []string) error {
 		}
 	} else {
 		for _, l := range lines {
-			fmt.Fprintf(c.out, "%-8s %s: %s%s\n", l.Result, l.Object, l.Text, prefixed("; mend: ", l.Mend))
+			fmt.Fprintf(plainWriter{c.out}, "%-8s %s: %s%s\n", l.Result, l.Object, l.Text, prefixed("; mend: ", l.Mend))
 		}
 	}
 	if failed > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -46,6 +47,10 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	level := new(slog.LevelVar)
 	level.Set(cfg.Log.Level)
 	logger := newLogger(c, cfg, level)
+	// Libraries that know no logger would write past it, and what they say is
+	// for a server to choose: net/http tells of each answer that nobody asked for.
+	log.SetFlags(0)
+	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer())
 	device, err := deviceOf(cfg)
 	if err != nil {
 		return err

@@ -178,6 +178,12 @@ func TestPOL09EachWayToTheWFMHasItsKeys(t *testing.T) {
 		{"a trust bundle that is found out", "trustBundle: ''\nidentityService: {discovery: 'https://mis.example/.well-known/margo'}", func(w *config.WFM) {
 			w.TrustBundle, w.IdentityService.Discovery = "", "https://mis.example/.well-known/margo"
 		}},
+		{"a trust bundle that is found out, and nothing said of a file", "identityService: {discovery: 'https://mis.example/.well-known/margo'}", func(w *config.WFM) {
+			w.TrustBundle, w.IdentityService.Discovery = "", "https://mis.example/.well-known/margo"
+		}},
+		{"a trust bundle to begin with", "trustBundle: /first.pem\nidentityService: {discovery: 'https://mis.example/.well-known/margo'}", func(w *config.WFM) {
+			w.TrustBundle, w.IdentityService.Discovery = "/first.pem", "https://mis.example/.well-known/margo"
+		}},
 		{"a signature of rc.2", "revision: 1.0.0-rc.2\nca: /ca.pem\nclientId: edge~01\nsignature: {components: ['@method', '@authority', '@target-uri', content-digest], keyId: device 7, certificateForm: der}", func(w *config.WFM) {
 			w.Revision, w.TrustBundle, w.CA, w.ClientID = config.RC2, "", "/ca.pem", "edge~01"
 			w.Signature = config.Signature{Components: []string{"@method", "@authority", "@target-uri", "content-digest"}, KeyID: "device 7", CertificateForm: "der"}

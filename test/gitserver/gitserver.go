@@ -1,0 +1,259 @@
+// Package gitserver is a Git repository behind TLS for tests: a bare one, and
+// git's own http-backend in front of it. Commits are made of what a test wants
+// to be in them, without a work tree.
+package gitserver
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/cgi"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Program finds git.
+func Program() (string, error) { return exec.LookPath("git") }
+
+// Repository is a bare repository.
+type Repository struct {
+	Dir  string
+	Next time.Time // a minute before the committer time of the next commit
+}
+
+// NewRepository makes one with the branch main, which has no commit yet; more
+// are further arguments of git init.
+func NewRepository(dir string, more ...string) (*Repository, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	r := &Repository{Dir: dir, Next: time.Unix(1700000000, 0)}
+	_, err := r.Git("", append([]string{"init", "--quiet", "--bare", "--initial-branch=main"}, more...)...)
+	return r, err
+}
+
+// Git runs git in the repository, with nothing of the machine's configuration.
+func (r *Repository) Git(input string, args ...string) (string, error) {
+	program, err := Program()
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command(program, args...)
+	cmd.Dir = r.Dir
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C"}
+	cmd.Stdin = strings.NewReader(input)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("git %s: %w: %s", strings.Join(args, " "), err, stderr.String())
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// Change is one commit.
+type Change struct {
+	Branch string            // empty: main
+	From   string            // the parent; empty: the branch's present commit
+	Orphan bool              // no parent at all
+	Files  map[string]string // what the commit has, all of it
+	Links  map[string]string // symbolic links
+	Others []string          // submodules
+	At     time.Time         // when; zero: a minute after the one before
+}
+
+// Commit makes a commit, sets the branch to it, and returns its id.
+func (r *Repository) Commit(c Change) (string, error) {
+	if c.Branch == "" {
+		c.Branch = "main"
+	}
+	if c.At.IsZero() {
+		r.Next = r.Next.Add(time.Minute)
+		c.At = r.Next
+	}
+	ref := "refs/heads/" + c.Branch
+	present, err := r.Git("", "for-each-ref", ref)
+	if err != nil {
+		return "", err
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "commit %s\ncommitter A <a@b> %d +0000\ndata 1\nm\n", ref, c.At.Unix())
+	switch {
+	case c.From != "":
+		fmt.Fprintf(&b, "from %s\n", c.From)
+	case c.Orphan:
+	case present != "":
+		fmt.Fprintf(&b, "from %s^0\n", ref)
+	}
+	b.WriteString("deleteall\n")
+	for name, content := range c.Files {
+		fmt.Fprintf(&b, "M 100644 inline %s\ndata %d\n%s\n", name, len(content), content)
+	}
+	for name, target := range c.Links {
+		fmt.Fprintf(&b, "M 120000 inline %s\ndata %d\n%s\n", name, len(target), target)
+	}
+	for _, name := range c.Others {
+		fmt.Fprintf(&b, "M 160000 %s %s\n", strings.Repeat("1", 40), name)
+	}
+	if c.Orphan {
+		if _, err := r.Git("", "update-ref", "-d", ref); err != nil {
+			return "", err
+		}
+	}
+	if _, err := r.Git(b.String(), "fast-import", "--quiet", "--force"); err != nil {
+		return "", err
+	}
+	return r.Git("", "rev-parse", ref)
+}
+
+// Reset sets the branch main back, or on, to a commit: what a forced push does.
+func (r *Repository) Reset(commit string) error {
+	_, err := r.Git("", "update-ref", "refs/heads/main", commit)
+	return err
+}
+
+// Backend serves the repositories in a folder.
+func Backend(root string) (http.Handler, error) {
+	program, err := Program()
+	if err != nil {
+		return nil, err
+	}
+	return &cgi.Handler{
+		Path: program, Args: []string{"http-backend"}, Dir: root,
+		Env: []string{
+			"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "HOME=" + root, "GIT_CONFIG_NOSYSTEM=1",
+			"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
+		},
+		Logger: slog.NewLogLogger(slog.DiscardHandler, 0), Stderr: io.Discard,
+	}, nil
+}
+
+// Authorized says whether a request shows a token, as a password or by itself.
+func Authorized(r *http.Request, token string) bool {
+	user, password, _ := r.BasicAuth()
+	return token == user+":"+password || "Bearer "+token == r.Header.Get("Authorization")
+}
+
+// name is where the repository of a Server is.
+const name = "/gw.git"
+
+// Server serves one repository. Its methods may be called from any goroutine.
+type Server struct {
+	Repository *Repository
+
+	certificate tls.Certificate
+	backend     http.Handler
+
+	mu       sync.Mutex
+	token    string
+	requests int
+	address  string // empty: never started
+	server   *http.Server
+	done     chan struct{}
+}
+
+// New makes a server with an empty repository in a folder. Certificate is an
+// ordinary one.
+func New(dir string, certificate tls.Certificate) (*Server, error) {
+	r, err := NewRepository(filepath.Join(dir, name))
+	if err != nil {
+		return nil, err
+	}
+	backend, err := Backend(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{Repository: r, certificate: certificate, backend: backend}, nil
+}
+
+// Start opens the server, on the port that it had before if it had one.
+func (s *Server) Start() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.address == "" {
+		s.address = "127.0.0.1:0"
+	}
+	l, err := net.Listen("tcp", s.address)
+	if err != nil {
+		return err
+	}
+	s.address = l.Addr().String()
+	s.server = &http.Server{
+		Handler: s, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), ReadHeaderTimeout: time.Minute,
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{s.certificate}, MinVersion: tls.VersionTLS12},
+	}
+	s.done = make(chan struct{})
+	go func(server *http.Server, done chan struct{}) {
+		defer close(done)
+		_ = server.ServeTLS(l, "", "") // it ends by Close
+	}(s.server, s.done)
+	return nil
+}
+
+// Close ends all connections; Start opens the server again.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	server, done := s.server, s.done
+	s.server = nil
+	s.mu.Unlock()
+	if server == nil {
+		return nil
+	}
+	err := server.Close()
+	<-done
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// URL is that of the repository.
+func (s *Server) URL() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return "https://" + s.address + name
+}
+
+// SetToken makes the server ask for a token, "user:password" or one to be borne;
+// empty: for none.
+func (s *Server) SetToken(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token = token
+}
+
+// Requests is how many there were.
+func (s *Server) Requests() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.requests++
+	token := s.token
+	s.mu.Unlock()
+	if token != "" && !Authorized(r, token) {
+		w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
+		http.Error(w, "who are you?", http.StatusUnauthorized)
+		return
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20)) // CGI wants to know the length
+	if err != nil {
+		http.Error(w, "cannot read", http.StatusBadRequest)
+		return
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	s.backend.ServeHTTP(w, r)
+}
