@@ -6,7 +6,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -102,7 +104,11 @@ func (w *mutual) follows() error {
 }
 
 func (w *mutual) load() error {
-	id, err := identity.Load(w.files)
+	files := w.files
+	if _, err := os.Stat(files.TrustBundle); w.bundles != nil && errors.Is(err, fs.ErrNotExist) {
+		files.TrustBundle = "" // one that the device came with is good to have until another one is fetched
+	}
+	id, err := identity.Load(files)
 	if err != nil {
 		return err
 	}
