@@ -465,6 +465,8 @@ type fakeWFM struct {
 	refusals  map[string]int
 	answers   map[string]error
 	identity  string
+	audience  string // empty: identity
+	closed    error  // why the device is not let in
 	failures  map[string]error
 	log       []string
 	times     []time.Time     // of the calls in log
@@ -543,6 +545,20 @@ func (f *fakeWFM) becomes(identity string) {
 	f.identity = identity
 }
 
+// hears makes somebody else hear the reports.
+func (f *fakeWFM) hears(audience string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.audience = audience
+}
+
+// shut keeps the device from being known to the WFM, for this reason.
+func (f *fakeWFM) shut(why error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = why
+}
+
 // told are all reports about a deployment.
 func (f *fakeWFM) told(id string) []margo.Status {
 	f.mu.Lock()
@@ -598,13 +614,13 @@ func (f *fakeWFM) Describe() control.IdentityStatus { return control.IdentitySta
 func (f *fakeWFM) Identity(context.Context) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.identity, nil
+	return f.identity, f.closed
 }
 
 func (f *fakeWFM) Audience() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.identity
+	return cmp.Or(f.audience, f.identity)
 }
 
 func (f *fakeWFM) Manifest(ctx context.Context, etag string) (*wfm.Manifest, error) {

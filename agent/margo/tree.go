@@ -154,6 +154,9 @@ func parseYAML(body []byte, l limits) (*tree, error) {
 	if !utf8.Valid(body) {
 		return nil, errors.New("is not UTF-8")
 	}
+	if weigh(body) > l.nodes { // which would show too late
+		return nil, fmt.Errorf("has more than %d values", l.nodes)
+	}
 	decoder := yaml.NewDecoder(bytes.NewReader(body))
 	var document yaml.Node
 	switch err := decoder.Decode(&document); {

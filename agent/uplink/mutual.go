@@ -60,16 +60,21 @@ func newMutual(o Options, url string, d Device) (*mutual, error) {
 	return w, nil
 }
 
-// open gives the client, or says why there is none.
 func (w *mutual) open(context.Context) (api, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err := w.follows(); err != nil {
+		return nil, err
+	}
+	return w.client, nil
+}
+
+// follows makes the client, or brings it up to what the files are now. With an
+// error there is none. The caller holds mu.
+func (w *mutual) follows() error {
 	replaced, moved := w.watched.replaced(), w.anchors.replaced()
 	if w.client == nil {
-		if err := w.load(); err != nil {
-			return nil, err
-		}
-		return w.client, nil
+		return w.load()
 	}
 	if replaced {
 		if err := w.identity.Reload(); err != nil {
@@ -93,7 +98,7 @@ func (w *mutual) open(context.Context) (api, error) {
 		w.generation = g
 		w.client.CloseIdle() // ID-13
 	}
-	return w.client, nil
+	return nil
 }
 
 func (w *mutual) load() error {
@@ -163,7 +168,7 @@ func (w *mutual) scope() string {
 func (w *mutual) audience() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.identity == nil {
+	if w.follows() != nil {
 		return w.url
 	}
 	return w.identity.WFMID()

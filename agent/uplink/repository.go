@@ -110,10 +110,20 @@ func (s sources) report(ctx context.Context, request func(api) error) error {
 	if s.reports == nil {
 		return nil
 	}
-	if err := ask(ctx, s.reports, request); err != nil {
-		return &besideError{err}
+	err := ask(ctx, s.reports, request)
+	if err == nil {
+		return nil
 	}
-	return nil
+	// It is not said whether the device or the deployment is not known there; the
+	// answer to a poll tells, and for its own sake nobody polls.
+	var answered *wfm.Error
+	if _, signs := s.reports.(*signed); signs && errors.As(err, &answered) && answered.Status == http.StatusNotFound {
+		_ = ask(ctx, s.reports, func(a api) error {
+			_, err := a.Manifest(ctx, "")
+			return err
+		})
+	}
+	return &besideError{err}
 }
 
 // besideError is an error of who only hears the reports.

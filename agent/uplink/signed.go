@@ -40,22 +40,9 @@ func newSigned(o Options, url string, d Device) *signed {
 func (w *signed) open(ctx context.Context) (api, error) {
 	w.opening.Lock()
 	defer w.opening.Unlock()
-	now := w.current.Load()
-	if replaced := w.watched.replaced(); now == nil || replaced {
-		next, err := w.read()
-		switch {
-		case err == nil:
-			w.watched.accepted()
-			w.use(next)
-			for _, warning := range next.device.Warnings() {
-				w.device.Logger.Warn("identity needs attention", "error", warning, "mend", warning.Mend())
-			}
-		case now == nil:
-			return nil, err
-		default:
-			w.watched.refused(err, w.device.Logger)
-		}
-		now = w.current.Load()
+	now, err := w.follow()
+	if err != nil {
+		return nil, err
 	}
 	if w.options.ClientID == "" && (now.record.ID == "" || now.record.Certificate != fingerprint(now.device) || w.unknown.Load()) {
 		next, err := w.onboard(ctx, now)
@@ -67,6 +54,29 @@ func (w *signed) open(ctx context.Context) (api, error) {
 		w.device.Logger.Info("the WFM knows this device", "client", next.record.ID)
 	}
 	return w.current.Load().client, nil
+}
+
+// follow gives how device and WFM know each other by what the files and the
+// records hold now. The caller holds opening.
+func (w *signed) follow() (*acquaintance, error) {
+	now := w.current.Load()
+	if replaced := w.watched.replaced(); now != nil && !replaced {
+		return now, nil
+	}
+	next, err := w.read()
+	switch {
+	case err == nil:
+		w.watched.accepted()
+		w.use(next)
+		for _, warning := range next.device.Warnings() {
+			w.device.Logger.Warn("identity needs attention", "error", warning, "mend", warning.Mend())
+		}
+		return next, nil
+	case now == nil:
+		return nil, err
+	}
+	w.watched.refused(err, w.device.Logger)
+	return now, nil
 }
 
 // use gives the former connections up.
@@ -185,7 +195,9 @@ func (w *signed) blame(a *acquaintance, err error) error {
 func (w *signed) scope() string { return w.url + "#" + w.current.Load().record.ID }
 
 func (w *signed) audience() string {
-	if w.current.Load() == nil {
+	w.opening.Lock()
+	defer w.opening.Unlock()
+	if _, err := w.follow(); err != nil {
 		return w.url
 	}
 	return w.scope()
@@ -194,10 +206,7 @@ func (w *signed) audience() string {
 // probe does not introduce the device: that is a decision of whoever starts it.
 func (w *signed) probe(ctx context.Context) (string, error) {
 	w.opening.Lock()
-	next, err := w.read()
-	if err == nil {
-		w.use(next)
-	}
+	next, err := w.follow()
 	w.opening.Unlock()
 	if err != nil {
 		return "", err

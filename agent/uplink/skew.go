@@ -27,7 +27,11 @@ func (l lag) String() string {
 	if behind < 0 {
 		behind, how = -behind, "ahead of"
 	}
-	return fmt.Sprintf("this device's clock is %s %s the WFM's", behind.Round(time.Second), how)
+	step := time.Second // which is as exactly as a WFM tells it
+	if behind > 5*time.Minute {
+		step = time.Minute
+	}
+	return fmt.Sprintf("this device's clock is %s %s the WFM's", behind.Round(step), how)
 }
 
 // mendClock is what to do about it. Which of the two clocks is right is not

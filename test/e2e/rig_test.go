@@ -112,12 +112,22 @@ type rig struct {
 
 func newRig(t *testing.T, backend string) *rig {
 	t.Helper()
+	return newRigOn(t, plant.Options{Containerd: backends[backend]})
+}
+
+// newRigBy is a rig on the embedded containerd whose WFM is reached another way.
+func newRigBy(t *testing.T, way plant.Way) *rig {
+	t.Helper()
+	return newRigOn(t, plant.Options{Way: way})
+}
+
+func newRigOn(t *testing.T, o plant.Options) *rig {
+	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "plant-") // paths of sockets are short
 	check(t, err)
 	r := &rig{t: t, dir: dir}
-	r.Plant, err = plant.New(t.Context(), plant.Options{
-		Dir: dir, Margolite: filepath.Join(programs.dir, "margolite"), Containerd: backends[backend], Application: programs.application,
-	})
+	o.Dir, o.Margolite, o.Application = dir, filepath.Join(programs.dir, "margolite"), programs.application
+	r.Plant, err = plant.New(t.Context(), o)
 	check(t, err)
 	check(t, r.Configure(plant.Settings{Settle: settle, LogLevel: "debug"}))
 	t.Cleanup(func() {

@@ -48,16 +48,12 @@ func (p *Plant) Configure(s Settings) error {
 	}
 	return os.WriteFile(p.ConfigFile(), fmt.Appendf(nil, `device: {id: %s}
 wfm:
-  url: %s
-  certificate: %s
-  key: %s
-  trustBundle: %s
-poll: {interval: %s}
+%spoll: {interval: %s}
 state: {dir: %s, run: %s}
 runtime: {containerd: %s, settle: %s}
 registries: {%q: {plainHTTP: true}}
 log: {level: %s}
-`, Device, p.WFM.URL(), p.files.Certificate, p.files.Key, p.files.TrustBundle, cmp.Or(s.Poll, time.Second),
+`, Device, p.settings, cmp.Or(s.Poll, time.Second),
 		p.StateDir(), p.RunDir(), containerd, s.Settle, p.Registry.Address(), cmp.Or(s.LogLevel, "info")), 0o600)
 }
 

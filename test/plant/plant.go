@@ -1,7 +1,8 @@
 // Package plant is what margolite meets on a factory floor, small enough for
-// one machine and real in every part: a WFM that speaks mutual TLS, a registry
-// with the demonstration's application, and one device on which the agent runs
-// as a process of its own, on the containerd that it carries or on another.
+// one machine and real in every part: a WFM, which speaks mutual TLS unless
+// another way to it is wanted, a registry with the demonstration's application,
+// and one device on which the agent runs as a process of its own, on the
+// containerd that it carries or on another.
 //
 // Whoever builds one runs as root in a network namespace of its own (package
 // isolated), for the agent makes bridges and rules, and calls Close whatever
@@ -18,10 +19,9 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/gitserver"
 	"github.com/margolite/margolite/test/ociimage"
-	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/registry"
 )
@@ -45,6 +45,7 @@ type Options struct {
 	Margolite   string       // the agent's program, with its shim beside it
 	Containerd  string       // program of an external containerd; empty: the embedded one
 	Application *Application // what the registry holds from the beginning
+	Way         Way          // to the WFM; zero: mutual TLS of rc.3
 }
 
 // Settings are what differs between runs of the agent.
@@ -58,11 +59,15 @@ type Settings struct {
 type Plant struct {
 	WFM      *wfmsim.Server
 	Registry *registry.Registry
+	// Repository holds the desired state where the way leads there; otherwise nil.
+	Repository *gitserver.Server
 
 	options    Options
-	files      pki.Files // of the device's identity
-	agent      *process  // nil: it does not run
-	containerd *exec.Cmd // nil: it does not run, or is embedded
+	client     string            // id that the WFM knows the device by
+	settings   string            // of the way to the WFM, in the configuration
+	documents  map[string]string // in the repository, by deployment
+	agent      *process          // nil: it does not run
+	containerd *exec.Cmd         // nil: it does not run, or is embedded
 }
 
 // New makes a plant whose WFM and registry are open. The device is configured
@@ -87,37 +92,17 @@ func (p *Plant) build(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	authority, err := pki.NewAuthority(TrustDomain, time.Now())
-	if err != nil {
+	if err := os.Mkdir(p.secrets(), 0o700); err != nil {
 		return err
 	}
-	server, err := authority.IssueWFM(WFM)
-	if err != nil {
-		return err
-	}
-	p.WFM, err = wfmsim.New(wfmsim.Options{
-		ID:   identity.ID{TrustDomain: TrustDomain, WFM: WFM},
-		SVID: server.TLS(), Bundle: authority.Bundle(), Clients: []string{Client},
-	})
-	if err != nil {
-		return err
-	}
-	if err := p.WFM.Start(""); err != nil {
-		return err
-	}
-	client, err := authority.IssueClient(WFM, Client)
-	if err != nil {
-		return err
-	}
-	secrets := filepath.Join(p.options.Dir, "identity")
-	if err := os.Mkdir(secrets, 0o700); err != nil {
-		return err
-	}
-	if p.files, err = pki.WriteFiles(secrets, client, authority.Bundle()); err != nil {
+	if err := p.openWay(); err != nil {
 		return err
 	}
 	return p.Configure(Settings{})
 }
+
+// secrets is where the files of the device's identity are.
+func (p *Plant) secrets() string { return filepath.Join(p.options.Dir, "identity") }
 
 // Close ends everything at once and removes what was kept, except Dir itself.
 // What is deployed leaves traces in the machine's control groups; Clear before.
@@ -130,6 +115,9 @@ func (p *Plant) Close() error {
 	}
 	if p.Registry != nil {
 		errs = append(errs, p.Registry.Close())
+	}
+	if p.Repository != nil {
+		errs = append(errs, p.Repository.Close())
 	}
 	entries, err := os.ReadDir(p.options.Dir)
 	errs = append(errs, err, os.RemoveAll(p.StateDir()))
@@ -153,13 +141,23 @@ func (p *Plant) Publish(d wfmsim.Deployment) (wfmsim.Published, error) {
 	if err != nil {
 		return wfmsim.Published{}, err
 	}
-	return p.WFM.Publish(Client, body)
+	if p.Repository != nil {
+		return p.commit(d.ID, body)
+	}
+	return p.WFM.Publish(p.client, body)
 }
 
 // Remove takes a deployment out of it, and gives the version since when.
 func (p *Plant) Remove(id string) (version uint64, err error) {
-	return p.WFM.Remove(Client, id)
+	if p.Repository != nil {
+		done, err := p.commit(id, nil)
+		return done.Version, err
+	}
+	return p.WFM.Remove(p.client, id)
 }
+
+// ClientID is the id that the WFM knows the device by, or will.
+func (p *Plant) ClientID() string { return p.client }
 
 // Await returns when the WFM heard that a deployment has a state, for a
 // manifest version or a later one, and gives that report.
@@ -181,7 +179,7 @@ func (p *Plant) Await(ctx context.Context, id string, state margo.State, version
 // Clear removes every deployment and waits until the device is rid of them, so
 // that nothing of theirs is left on the machine. The agent has to run.
 func (p *Plant) Clear(ctx context.Context) error {
-	for _, d := range p.WFM.Deployments(Client) {
+	for _, d := range p.WFM.Deployments(p.client) {
 		version, err := p.Remove(d.DeploymentID)
 		if err != nil {
 			return err

@@ -1,0 +1,151 @@
+package uplink_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/test/pki"
+	"github.com/margolite/margolite/test/wfmsim"
+	"github.com/margolite/margolite/test/wfmsim/fault"
+	"github.com/margolite/margolite/test/wfmsim/mis"
+)
+
+// identityService publishes the bundle that the site has as a file.
+func (s *site) identityService(t *testing.T) *mis.Server {
+	t.Helper()
+	bundle, err := readBundle(s.options.TrustBundle)
+	check(t, err)
+	authority, err := pki.NewServerAuthority("MIS", time.Now())
+	check(t, err)
+	certificate, err := authority.IssueServer([]string{host})
+	check(t, err)
+	service, err := mis.New(mis.Options{TrustDomain: trustDomain, Bundle: bundle, Certificate: certificate.TLS()})
+	check(t, err)
+	check(t, service.Start(""))
+	t.Cleanup(func() { _ = service.Close() })
+	s.options.Service.CA = s.write("mis.pem", authority.RootPEM())
+	return service
+}
+
+// ID-14, ID-24, ID-28: the bundle is fetched by URL or by discovery; until it
+// is there no connection is made, and then it outlives a restart without the
+// service.
+func TestID24ID28TrustBundleIsFetchedAndKept(t *testing.T) {
+	for _, how := range []string{"by URL", "by discovery"} {
+		t.Run(how, func(t *testing.T) {
+			s := newSite(t)
+			w, _ := s.mutual(nil)
+			service := s.identityService(t)
+			if s.options.TrustBundle = service.BundleURL(); how == "by discovery" {
+				s.options.TrustBundle, s.options.Service.Discovery = "", service.DiscoveryURL()
+			}
+			u := s.start()
+			fails(t, ask(u, t.Context()), identity.NoBundle)
+			if known := u.Describe(); known.TrustBundle == nil || known.TrustBundle.Accepted != nil || len(known.Warnings) != 1 {
+				t.Errorf("described as %+v", known)
+			}
+			if n := w.Requests().Count(""); n != 0 {
+				t.Errorf("%d requests", n)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- u.Run(ctx) }()
+			check(t, service.Requests().WaitCount(ctx, mis.EndpointBundle, 1))
+			eventually(t, func() error { return ask(u, ctx) })
+			cancel()
+			check(t, <-done)
+			known := u.Describe()
+			if b := known.TrustBundle; b.TrustDomain != trustDomain || b.Anchors != 1 || b.Accepted == nil || b.LastError != "" {
+				t.Errorf("bundle is described as %+v", b)
+			}
+			if n := s.records.count("trust bundle"); n != 1 {
+				t.Errorf("%d writes", n)
+			}
+
+			check(t, service.Close())
+			again := s.start()
+			check(t, ask(again, t.Context()))
+			if text, err := again.Probe(t.Context()); err == nil {
+				t.Errorf("the probe does without the service: %s", text)
+			}
+			check(t, service.Start(""))
+			text, err := again.Probe(t.Context())
+			if err != nil || !strings.Contains(text, "manifest version 1 with 0 deployments") {
+				t.Errorf("%q, %v", text, err)
+			}
+		})
+	}
+}
+
+// ID-13: connections that rest on a bundle which was replaced are closed.
+func TestID13ConnectionsEndWithTheBundle(t *testing.T) {
+	s := newSite(t)
+	w, _ := s.mutual(nil)
+	u := s.start()
+	check(t, ask(u, t.Context()))
+	other, err := pki.NewAuthority(trustDomain, time.Now())
+	check(t, err)
+	bundle, err := other.BundleJSON()
+	check(t, err)
+	s.write("bundle.json", bundle)
+	fails(t, ask(u, t.Context()), identity.Untrusted)
+	svid, err := other.IssueWFM(wfmID)
+	check(t, err)
+	w.SetSVID(svid.TLS())
+	check(t, ask(u, t.Context()))
+}
+
+// Who is not the WFM of this device is not spoken to, and what is wrong is said.
+func TestID06OnlyTheOwnWFMIsSpokenTo(t *testing.T) {
+	s := newSite(t)
+	w, authority := s.mutual(nil)
+	for _, flaw := range authority.Flaws() {
+		inject(t, w, fault.Fault{Endpoint: wfmsim.EndpointHandshake, Kind: fault.Certificate, What: flaw, Times: 1})
+		var known *identity.Error
+		if err := ask(s.start(), t.Context()); !errors.As(err, &known) || known.Mend() == "" {
+			t.Errorf("%s: %v", flaw, err)
+		}
+	}
+	if n := w.Requests().Count(""); n != 0 {
+		t.Errorf("%d requests", n)
+	}
+	// Nor is its time believed.
+	if n := s.records.count("time"); n != 0 {
+		t.Errorf("%d times kept", n)
+	}
+}
+
+// A bundle that is out of date is asked for as soon as the WFM's certificate
+// leads to none of its anchors.
+func TestID23OutdatedBundleIsAskedForEarly(t *testing.T) {
+	s := newSite(t)
+	w, _ := s.mutual(nil)
+	service := s.identityService(t)
+	s.options.TrustBundle = service.BundleURL()
+	// The bundle of before the rotation was kept by the former start.
+	_, err := s.start().Probe(t.Context())
+	check(t, err)
+	other, err := pki.NewAuthority(trustDomain, time.Now())
+	check(t, err)
+	svid, err := other.IssueWFM(wfmID)
+	check(t, err)
+	w.SetSVID(svid.TLS())
+	both := other.Bundle()
+	former, err := readBundle(s.file("bundle.json"))
+	check(t, err)
+	both.Anchors = append(both.Anchors, former.Anchors...)
+	service.SetBundle(both)
+
+	u := s.start()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- u.Run(ctx) }()
+	fails(t, ask(u, ctx), identity.Untrusted)
+	eventually(t, func() error { return ask(u, ctx) })
+	cancel()
+	check(t, <-done)
+}

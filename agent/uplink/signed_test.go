@@ -1,0 +1,387 @@
+package uplink_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/pace"
+	"github.com/margolite/margolite/agent/uplink"
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/test/pki"
+	"github.com/margolite/margolite/test/wfmsim"
+	"github.com/margolite/margolite/test/wfmsim/fault"
+)
+
+// AUTH-05: the id is on the medium before it is used, and survives a restart.
+func TestAUTH05ClientIDIsKeptBeforeItIsUsed(t *testing.T) {
+	s := newSite(t)
+	w, _ := s.signed(wfmsim.RC2, nil)
+
+	t.Run("AUTH-05 an id that cannot be kept is not used", func(t *testing.T) {
+		s.records.fail(func(verb string) error {
+			if verb == "client id" {
+				return errors.New("no space left")
+			}
+			return nil
+		})
+		u := s.start()
+		for _, request := range []func() error{
+			func() error { return ask(u, t.Context()) },
+			func() error { return u.PutCapabilities(t.Context(), deviceID, capabilities(t)) },
+		} {
+			if err := request(); err == nil || !strings.Contains(err.Error(), "no space left") {
+				t.Errorf("got %v", err)
+			}
+		}
+		if n := w.Requests().Count("") - asked(w, wfmsim.EndpointOnboarding); n != 0 {
+			t.Errorf("%d requests besides onboarding", n)
+		}
+	})
+	t.Run("AUTH-05 the power goes between the answer and the record", func(t *testing.T) {
+		// What was answered before is lost; the WFM knows the certificate.
+		s.records.fail(func(string) error {
+			if n := asked(w, wfmsim.EndpointManifest); n != 0 {
+				t.Errorf("%d polls before the id is kept", n)
+			}
+			return nil
+		})
+		u := s.start()
+		check(t, ask(u, t.Context()))
+		id, err := w.WaitClient(t.Context())
+		check(t, err)
+		if known := u.Describe(); known.Client != id || scope(t, u) != w.URL()+"#"+id {
+			t.Errorf("client is %s with scope %s, want %s", known.Client, scope(t, u), id)
+		}
+		s.records.fail(nil)
+	})
+	t.Run("AUTH-05 after a restart nobody is introduced again", func(t *testing.T) {
+		before := asked(w, wfmsim.EndpointOnboarding)
+		check(t, ask(s.start(), t.Context()))
+		if n := asked(w, wfmsim.EndpointOnboarding) - before; n != 0 {
+			t.Errorf("onboarded %d times", n)
+		}
+	})
+	t.Run("a record that cannot be read is made anew", func(t *testing.T) {
+		s.records.set("client", []byte("{"))
+		check(t, ask(s.start(), t.Context()))
+		check(t, ask(s.start(), t.Context()))
+		if n := strings.Count(s.log.String(), "the device is onboarded again"); n != 1 {
+			t.Errorf("logged %d times", n)
+		}
+	})
+	t.Run("the id that one WFM gave means nothing to another", func(t *testing.T) {
+		other := newSite(t)
+		elsewhere, _ := other.signed(wfmsim.RC2, nil)
+		other.records = s.records
+		u := other.start()
+		check(t, ask(u, t.Context()))
+		if n := asked(elsewhere, wfmsim.EndpointOnboarding); n != 1 {
+			t.Errorf("onboarded %d times", n)
+		}
+	})
+}
+
+// AUTH-04: it is done once, whoever asks first.
+func TestAUTH04OnboardedOnceForEverybody(t *testing.T) {
+	s := newSite(t)
+	w, _ := s.signed(wfmsim.RC2, nil)
+	u := s.start()
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			if err := ask(u, t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if n := asked(w, wfmsim.EndpointOnboarding); n != 1 || s.records.count("client id") != 1 {
+		t.Errorf("onboarded %d times, kept %d times", n, s.records.count("client id"))
+	}
+}
+
+// An id that is configured is used as it is.
+func TestConfiguredClientIDNeedsNoOnboarding(t *testing.T) {
+	s := newSite(t)
+	w, authority := s.signed(wfmsim.RC2, nil)
+	signer := s.introduce(authority)
+	check(t, w.Enroll("from-the-portal", signer.Chain[0]))
+	s.options.ClientID = "from-the-portal"
+	u := s.start()
+	check(t, ask(u, t.Context()))
+	check(t, w.Forget("from-the-portal"))
+	for range 2 {
+		if err := ask(u, t.Context()); !errors.Is(err, wfm.ErrClientUnknown) {
+			t.Errorf("unknown client: %v", err)
+		}
+	}
+	if n := asked(w, wfmsim.EndpointOnboarding); n != 0 || s.records.count("client id") != 0 {
+		t.Errorf("onboarded %d times", n)
+	}
+	check(t, w.Enroll("from-the-portal", signer.Chain[0]))
+	text, err := u.Probe(t.Context())
+	if err != nil || !strings.Contains(text, "#from-the-portal publishes manifest version") {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// A WFM that does not know the client any more is introduced to it again, once;
+// with another id begins another count of versions.
+func TestUnknownClientIsOnboardedAgain(t *testing.T) {
+	s := newSite(t)
+	w, authority := s.signed(wfmsim.RC2, nil)
+	signer := s.introduce(authority)
+	u := s.start()
+	check(t, ask(u, t.Context()))
+	first := scope(t, u)
+	id := u.Describe().Client
+
+	check(t, w.Forget(id))
+	if err := ask(u, t.Context()); !errors.Is(err, wfm.ErrClientUnknown) {
+		t.Fatalf("unknown client: %v", err)
+	}
+	for range 3 {
+		check(t, ask(u, t.Context()))
+	}
+	if again := scope(t, u); again != first || asked(w, wfmsim.EndpointOnboarding) != 2 {
+		t.Errorf("scope was %s, is %s; onboarded %d times", first, again, asked(w, wfmsim.EndpointOnboarding))
+	}
+
+	check(t, w.Forget(id))
+	check(t, w.Enroll("another", signer.Chain[0]))
+	if err := u.PutCapabilities(t.Context(), deviceID, capabilities(t)); !errors.Is(err, wfm.ErrClientUnknown) {
+		t.Fatalf("unknown client: %v", err)
+	}
+	if other := scope(t, u); other != w.URL()+"#another" || u.Audience() != other {
+		t.Errorf("scope is %s, reports go to %s", other, u.Audience())
+	}
+	check(t, ask(u, t.Context()))
+	check(t, ask(s.start(), t.Context()))
+	if n := asked(w, wfmsim.EndpointOnboarding); n != 3 {
+		t.Errorf("onboarded %d times", n)
+	}
+}
+
+// Where the desired state is in a repository nobody polls such a WFM: it is found
+// out by what becomes of a report.
+func TestUnknownClientOfReportsIsOnboardedAgain(t *testing.T) {
+	s := newSite(t)
+	w, publish := ways()["Git, reports by rc.2"](s)
+	u := s.start()
+	check(t, u.PutCapabilities(t.Context(), deviceID, capabilities(t)))
+	publish(document(t, "1.0.0"))
+	check(t, u.PostStatus(t.Context(), deploymentID, status(t, margo.Pending, 1)))
+	check(t, w.Forget(u.Describe().Client))
+	if err := u.PostStatus(t.Context(), deploymentID, status(t, margo.Installing, 1)); err == nil {
+		t.Error("an unknown client can report")
+	}
+	check(t, u.PostStatus(t.Context(), deploymentID, status(t, margo.Installing, 1)))
+	if n := asked(w, wfmsim.EndpointOnboarding); n != 2 || len(w.Statuses(deploymentID)) != 2 {
+		t.Errorf("onboarded %d times, %d reports", n, len(w.Statuses(deploymentID)))
+	}
+}
+
+// A certificate that was renewed is introduced before anything is signed with
+// it, and after a restart in between as well.
+func TestRenewedCertificateIsIntroduced(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		s := newSite(t)
+		w, authority := s.signed(wfmsim.RC2, nil)
+		u := s.start()
+		check(t, ask(u, t.Context()))
+		before := scope(t, u)
+		renewed := s.introduce(authority)
+		if restart {
+			u = s.start()
+		}
+		check(t, ask(u, t.Context()))
+		if want := w.URL() + "#" + wfmsim.ClientID(renewed.Chain[0]); scope(t, u) != want || want == before {
+			t.Errorf("scope was %s, is %s", before, scope(t, u))
+		}
+		for _, r := range w.Requests().Requests() {
+			if r.Status >= 400 {
+				t.Errorf("%s was answered %d", r.Path, r.Status)
+			}
+		}
+		if n := asked(w, wfmsim.EndpointOnboarding); n != 2 {
+			t.Errorf("onboarded %d times", n)
+		}
+	}
+}
+
+// AUTH-02: without an anchor of the operator's the WFM's own is adopted, if it
+// is its own, and then no other is believed.
+func TestAUTH02RootCertificateIsAdopted(t *testing.T) {
+	published := func(root []byte) func(*wfmsim.Options) {
+		return func(o *wfmsim.Options) {
+			certificate, err := public[0].IssueServer([]string{host})
+			if err != nil {
+				panic(err)
+			}
+			o.SVID, o.Root = certificate.TLS(), root
+		}
+	}
+	stranger, err := pki.NewServerAuthority("Stranger", time.Now())
+	check(t, err)
+	other, err := public[1].IssueServer([]string{host})
+	check(t, err)
+	for name, c := range map[string]struct {
+		root    []byte
+		adopted bool
+		log     string
+	}{
+		"AUTH-02 its own":             {public[0].RootPEM(), true, ""},
+		"AUTH-02 none":                {nil, false, "gives no root certificate"},
+		"AUTH-02 that of another":     {stranger.RootPEM(), false, "not its own"},
+		"AUTH-02 one that is no root": {[]byte("nonsense"), false, "root certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			w, _ := s.signed(wfmsim.RC2, published(c.root))
+			s.options.CA = ""
+			u := s.start()
+			check(t, ask(u, t.Context()))
+			if !strings.Contains(s.log.String(), c.log) {
+				t.Errorf("logged %s", s.log)
+			}
+			w.SetSVID(other.TLS()) // which the system believes
+			for what, u := range map[string]*uplink.Uplink{"a new connection": u, "a restart": s.start()} {
+				inject(t, w, fault.Fault{Kind: fault.Reset, Times: 1})
+				_ = ask(u, t.Context()) // whoever has a connection loses it
+				if err := ask(u, t.Context()); (err == nil) == c.adopted {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			w.Faults().Clear("")
+			if c.adopted { // the operator has the last word
+				s.options.CA = s.write("ca.pem", public[1].RootPEM())
+				check(t, ask(s.start(), t.Context()))
+			}
+		})
+	}
+}
+
+// a client that waits to be approved asks rarely by itself, and at once
+// when somebody asks it to: that it waits is not the WFM's wish.
+func TestA61PendingApproval(t *testing.T) {
+	s := newSite(t)
+	w, _ := s.signed(wfmsim.RC2, func(o *wfmsim.Options) { o.Approval = true })
+	u := s.start()
+	silence := pace.NewSilence(pace.SilenceOptions{
+		WFM: w.URL(), Now: func() pace.Moment { return pace.Moment{Wall: time.Now()} },
+		Random: func(n time.Duration) time.Duration { return 0 },
+	})
+	for _, request := range []func() error{
+		func() error { _, err := u.Identity(t.Context()); return err },
+		func() error { return ask(u, t.Context()) },
+		func() error { return u.PostStatus(t.Context(), deploymentID, status(t, margo.Installed, 1)) },
+	} {
+		err := request()
+		if again, after := wfm.Retry(err); !errors.Is(err, wfm.ErrNotApproved) || again || after < 10*time.Minute {
+			t.Errorf("got %v, to be tried again %t after %s", err, again, after)
+		}
+		if silence.Note(err); silence.Hold().Left() != 0 {
+			t.Errorf("nothing may be sent for %s", silence.Hold().Left())
+		}
+	}
+	waiting, err := w.WaitPending(t.Context())
+	check(t, err)
+	id, err := w.Approve(waiting.Fingerprint)
+	check(t, err)
+	check(t, ask(u, t.Context()))
+	if u.Describe().Client != id {
+		t.Errorf("client is %s, want %s", u.Describe().Client, id)
+	}
+
+	// What the WFM itself asks for is another matter (ERR-04).
+	inject(t, w, fault.Fault{Endpoint: wfmsim.EndpointOnboarding, Kind: fault.Answer, Status: 503, RetryAfter: "120", Times: 1})
+	check(t, w.Forget(id))
+	_ = ask(u, t.Context())
+	silence.Note(ask(u, t.Context()))
+	if left := silence.Hold().Left(); left != 2*time.Minute {
+		t.Errorf("silence of %s, want what was asked for", left)
+	}
+}
+
+// A device whose clock is wrong is told so, where its signatures are refused for
+// it: also while it is introduced.
+func TestAUTH11WrongClockIsNamed(t *testing.T) {
+	for name, by := range map[string]time.Duration{"behind": -20 * time.Minute, "ahead of": 20 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			w, _ := s.signed(wfmsim.RC2, nil)
+			var mu sync.Mutex
+			s.now = func() time.Time {
+				mu.Lock()
+				defer mu.Unlock()
+				return time.Now().Add(by)
+			}
+			named := func(err error) {
+				t.Helper()
+				var known interface{ Mend() string }
+				if !errors.Is(err, wfm.ErrUnauthenticated) || !errors.As(err, &known) || !strings.Contains(known.Mend(), "clock") ||
+					!strings.Contains(err.Error(), "clock is 20m") || !strings.Contains(err.Error(), name+" the WFM's") {
+					t.Errorf("got %v", err)
+				}
+			}
+			u := s.start()
+			named(ask(u, t.Context()))
+			if known := u.Describe(); len(known.Warnings) != 1 || !strings.Contains(known.Warnings[0].Text, name) || known.Warnings[0].Mend == "" {
+				t.Errorf("warnings are %+v", known.Warnings)
+			}
+			set := func(to time.Duration) {
+				mu.Lock()
+				defer mu.Unlock()
+				by = to
+			}
+			was := by
+			set(0)
+			check(t, ask(u, t.Context()))
+			if known := u.Describe(); len(known.Warnings) != 0 {
+				t.Errorf("warnings are %+v", known.Warnings)
+			}
+			set(was)
+			named(ask(u, t.Context()))
+			if n := w.Replayed(); n != 0 {
+				t.Errorf("%d signatures came twice", n)
+			}
+		})
+	}
+}
+
+// A refusal that has nothing to do with the clock does not blame it.
+func TestRefusedSignaturesAreNotAlwaysTheClocks(t *testing.T) {
+	s := newSite(t)
+	w, authority := s.signed(wfmsim.RC2, nil)
+	u := s.start()
+	check(t, ask(u, t.Context()))
+	stranger, err := authority.IssueSigner("stranger")
+	check(t, err)
+	check(t, w.Enroll(u.Describe().Client, stranger.Chain[0]))
+	if err := ask(u, t.Context()); !errors.Is(err, wfm.ErrUnauthenticated) || strings.Contains(err.Error(), "the WFM's") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// eventually repeats what another goroutine has to bring about.
+func eventually(t *testing.T, try func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal(err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,571 @@
+package uplink_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent"
+	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/uplink"
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/test/gitserver"
+	"github.com/margolite/margolite/test/wfmsim"
+)
+
+var _ agent.WFM = (*uplink.Uplink)(nil)
+
+// ways are all there are. Each gives the WFM that hears reports, nil where
+// nobody does, and makes a document part of the desired state.
+func ways() map[string]func(s *site) (*wfmsim.Server, func(document []byte)) {
+	published := func(s *site, w *wfmsim.Server, client func() string) func([]byte) {
+		return func(document []byte) {
+			s.t.Helper()
+			_, err := w.Publish(client(), document)
+			check(s.t, err)
+		}
+	}
+	fixed := func() string { return clientID }
+	old := func(revision wfmsim.Revision, change func(*wfmsim.Options)) func(*site) (*wfmsim.Server, func([]byte)) {
+		return func(s *site) (*wfmsim.Server, func([]byte)) {
+			w, _ := s.signed(revision, change)
+			return w, published(s, w, func() string {
+				id, err := w.WaitClient(s.t.Context())
+				check(s.t, err)
+				return id
+			})
+		}
+	}
+	behind := func(scheme, secret string) func(*site) (*wfmsim.Server, func([]byte)) {
+		return func(s *site) (*wfmsim.Server, func([]byte)) {
+			w, _ := s.gateway(scheme, secret)
+			return w, published(s, w, fixed)
+		}
+	}
+	fromGit := func(reports func(*site) (*wfmsim.Server, func([]byte))) func(*site) (*wfmsim.Server, func([]byte)) {
+		return func(s *site) (*wfmsim.Server, func([]byte)) {
+			var w *wfmsim.Server
+			var too func([]byte)
+			if reports != nil {
+				w, too = reports(s)
+			}
+			server := s.repository()
+			return w, func(document []byte) {
+				s.t.Helper()
+				_, err := server.Repository.Commit(gitserver.Change{Files: map[string]string{"app.yaml": string(document)}})
+				check(s.t, err)
+				if too != nil {
+					too(document) // reports are about what the WFM knows
+				}
+			}
+		}
+	}
+	mutual := func(s *site) (*wfmsim.Server, func([]byte)) {
+		w, _ := s.mutual(nil)
+		return w, published(s, w, fixed)
+	}
+	return map[string]func(s *site) (*wfmsim.Server, func([]byte)){
+		"mutual TLS": mutual,
+		"rc.2":       old(wfmsim.RC2, nil),
+		"rc.1":       old(wfmsim.RC1, nil),
+		"rc.1 in its earliest form": old(wfmsim.RC1, func(o *wfmsim.Options) {
+			o.SingularStatus, o.EarlyOnboarding, o.PutFirst = true, true, true
+		}),
+		"Basic":                      behind("Basic", "gw:secret"),
+		"Bearer":                     behind("Bearer", "token"),
+		"Git":                        fromGit(nil),
+		"Git, reports by mutual TLS": fromGit(mutual),
+		"Git, reports by rc.2":       fromGit(old(wfmsim.RC2, nil)),
+		"Git, reports by Bearer":     fromGit(behind("Bearer", "token")),
+	}
+}
+
+// The whole conversation goes each way, with every request authenticated as
+// that way has it.
+func TestTheConversationGoesEachWay(t *testing.T) {
+	for name, begin := range ways() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			w, publish := begin(s)
+			u := s.start()
+			first := scope(t, u)
+			check(t, u.PutCapabilities(t.Context(), deviceID, capabilities(t)))
+			publish(document(t, "1.0.0"))
+			m := poll(t, u)
+			if len(m.Deployments) != 1 {
+				t.Fatalf("manifest is %s", m.Raw)
+			}
+			if _, err := u.Manifest(t.Context(), m.ETag); !errors.Is(err, wfm.ErrNotModified) {
+				t.Errorf("second poll: %v", err)
+			}
+			version := m.Version
+			if s.options.Git.Branch != "" && w != nil {
+				version = max(w.Version(clientID), 1) // what who only hears reports knows
+			}
+			for _, state := range []margo.State{margo.Pending, margo.Installing, margo.Installed} {
+				check(t, u.PostStatus(t.Context(), deploymentID, status(t, state, version)))
+			}
+			if w != nil {
+				if heard := w.Statuses(deploymentID); len(heard) != 3 || len(w.Devices("")) != 1 {
+					t.Errorf("the WFM heard %d reports and knows %d devices", len(heard), len(w.Devices("")))
+				}
+				if n := w.Replayed(); n != 0 {
+					t.Errorf("%d signatures came twice", n)
+				}
+			}
+
+			// After a restart everything is as before.
+			again := s.start()
+			if other := scope(t, again); other != first {
+				t.Errorf("scope was %s, is %s", first, other)
+			}
+			if _, err := again.Manifest(t.Context(), m.ETag); !errors.Is(err, wfm.ErrNotModified) {
+				t.Errorf("after a restart: %v", err)
+			}
+			if w != nil && w.Revision() != wfmsim.RC3 && asked(w, wfmsim.EndpointOnboarding) > 2 { // the earliest rc.1 is tried twice
+				t.Errorf("onboarded %d times", asked(w, wfmsim.EndpointOnboarding))
+			}
+			for _, secret := range []string{"gw:secret", "Bearer token"} {
+				if strings.Contains(s.log.String(), secret) {
+					t.Errorf("the log tells %q", secret)
+				}
+			}
+		})
+	}
+}
+
+// What is told about each way, and what a look at it does: nothing.
+func TestProbeAndDescribe(t *testing.T) {
+	for name, begin := range ways() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			w, publish := begin(s)
+			if strings.HasPrefix(name, "Git") {
+				server := strings.TrimPrefix(s.options.URL, "git+")
+				if _, err := s.start().Probe(t.Context()); err == nil || !strings.Contains(err.Error(), server) {
+					t.Errorf("without a branch: %v", err)
+				}
+				if w == nil || w.Revision() == wfmsim.RC3 {
+					publish(document(t, "1.0.0"))
+				}
+			}
+			u := s.start()
+			text, err := u.Probe(t.Context())
+			if strings.HasPrefix(name, "Git") && w != nil && w.Revision() != wfmsim.RC3 {
+				if err == nil {
+					t.Errorf("without a commit: %s", text)
+				}
+			} else {
+				check(t, err)
+				if !strings.Contains(text, strings.TrimPrefix(s.options.URL, "https://")) && !strings.Contains(text, wfmID) {
+					t.Errorf("%q does not say what was reached", text)
+				}
+			}
+			if w == nil {
+				return
+			}
+			for _, endpoint := range []string{wfmsim.EndpointOnboarding, wfmsim.EndpointCapabilities, wfmsim.EndpointStatus} {
+				if n := asked(w, endpoint); n != 0 {
+					t.Errorf("%s was asked %d times", endpoint, n)
+				}
+			}
+			if s.options.Certificate == "" {
+				return
+			}
+			known := u.Describe()
+			if signed := s.options.Revision != wfm.RC3; !signed && known.Client == "" || signed && known.Client != "" {
+				t.Errorf("client is %q", known.Client)
+			}
+			if w.Requests().Count("") > 0 && (known.Expires == nil || len(known.Warnings) > 0) {
+				t.Errorf("described as %+v", known)
+			}
+		})
+	}
+}
+
+// Nothing is asked before somebody wants something.
+func TestNothingIsSentBeforeItIsNeeded(t *testing.T) {
+	for name, begin := range ways() {
+		s := newSite(t)
+		w, _ := begin(s)
+		u := s.start()
+		if u.Describe().Client != "" || u.Audience() == "" {
+			t.Errorf("%s: described as %+v for %q", name, u.Describe(), u.Audience())
+		}
+		if w != nil && w.Requests().Count("") != 0 {
+			t.Errorf("%s: %d requests", name, w.Requests().Count(""))
+		}
+	}
+}
+
+// Options that cannot be meant change nothing.
+func TestConfigureRefusesWhatCannotBeMeant(t *testing.T) {
+	s := newSite(t)
+	s.mutual(nil)
+	u := s.start()
+	before := scope(t, u)
+	wrong := s.options
+	wrong.URL = "git+http://127.0.0.1/gw.git"
+	if err := u.Configure(wrong); err == nil {
+		t.Error("a repository over http was taken")
+	}
+	wrong = s.options
+	wrong.TrustBundle, wrong.Service.Pins = "https://mis.example/bundle", []string{"nonsense"}
+	if err := u.Configure(wrong); err == nil {
+		t.Error("nonsense was taken for a pin")
+	}
+	if _, err := uplink.New(wrong, s.device()); err == nil {
+		t.Error("nonsense was taken for a pin at the start")
+	}
+	if after := scope(t, u); after != before {
+		t.Errorf("scope was %s, is %s", before, after)
+	}
+}
+
+// The configuration changes from any way to any other while requests are under
+// way: each request goes the one or the other, and succeeds.
+func TestConfigureWhileRequestsRun(t *testing.T) {
+	var all []uplink.Options
+	first := newSite(t)
+	for _, name := range []string{"mutual TLS", "rc.2", "Bearer", "Git"} {
+		s := newSite(t)
+		_, publish := ways()[name](s)
+		if name == "Git" {
+			publish(document(t, "1.0.0"))
+		}
+		all = append(all, s.options)
+	}
+	first.options = all[0]
+	u := first.start()
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	running := make(chan error, 1)
+	go func() { running <- u.Run(ctx) }()
+	for range 3 {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := u.Identity(ctx); err != nil && ctx.Err() == nil {
+					t.Errorf("identity: %v", err)
+				}
+				if _, err := u.Manifest(ctx, ""); err != nil && ctx.Err() == nil {
+					t.Errorf("manifest: %v", err)
+				}
+				u.Describe()
+				u.Audience()
+			}
+		})
+	}
+	for i := range 24 {
+		check(t, u.Configure(all[(i+1)%len(all)]))
+		check(t, ask(u, t.Context()))
+	}
+	cancel()
+	group.Wait()
+	if err := <-running; err != nil {
+		t.Error(err)
+	}
+}
+
+func ask(u *uplink.Uplink, ctx context.Context) error {
+	_, err := u.Manifest(ctx, "")
+	return err
+}
+
+// Files that are missing or wrong leave the device offline; it is back with the
+// first request after they are mended.
+func TestFilesThatAreMissingOrWrong(t *testing.T) {
+	s := newSite(t)
+	w, authority := s.mutual(nil)
+	options := s.options
+	s.options.Certificate, s.options.Key = s.file("later.pem"), s.file("later.key")
+	u := s.start()
+	fail := func(what string, reason identity.Reason) {
+		t.Helper()
+		_, err := u.Identity(t.Context())
+		fails(t, err, reason)
+		fails(t, ask(u, t.Context()), reason)
+		fails(t, u.PostStatus(t.Context(), deploymentID, status(t, margo.Installed, 1)), reason)
+		if _, err := u.Probe(t.Context()); err == nil {
+			t.Errorf("%s: the probe succeeds", what)
+		}
+		if known := u.Describe(); known.Expires != nil {
+			t.Errorf("%s: described as %+v", what, known)
+		}
+	}
+	fail("nothing there", identity.Missing)
+	s.write("later.pem", []byte("no certificate"))
+	s.write("later.key", []byte("no key"))
+	fail("nonsense", identity.Malformed)
+	copyFile(t, options.Certificate, s.file("later.pem"))
+	fail("no key", identity.Malformed)
+	stranger, err := authority.IssueClient(wfmID, "stranger")
+	check(t, err)
+	key, err := stranger.KeyPEM()
+	check(t, err)
+	s.write("later.key", key)
+	fail("the key of another", identity.KeyMismatch)
+	copyFile(t, options.Key, s.file("later.key"))
+	chmod(t, s.file("later.key"), 0o644)
+	fail("a key for everybody", identity.KeyExposed)
+	if n := w.Requests().Count(""); n != 0 {
+		t.Errorf("%d requests", n)
+	}
+	chmod(t, s.file("later.key"), 0o600)
+	check(t, ask(u, t.Context()))
+	if known := u.Describe(); !strings.HasSuffix(known.Client, "/client/"+clientID) || known.Expires == nil {
+		t.Errorf("described as %+v", known)
+	}
+}
+
+// ID-02: what is replaced is taken over with the next request, and half of it
+// is not: until the rest is there the former one stays in use.
+func TestID02ReplacedFilesAreFollowed(t *testing.T) {
+	s := newSite(t)
+	w, authority := s.mutual(func(o *wfmsim.Options) { o.Clients = nil })
+	u := s.start()
+	check(t, ask(u, t.Context()))
+	next, err := authority.IssueClient(wfmID, "renamed")
+	check(t, err)
+	key, err := next.KeyPEM()
+	check(t, err)
+	s.write("device.pem", next.CertificatePEM())
+	for range 3 {
+		check(t, ask(u, t.Context()))
+	}
+	if n := strings.Count(s.log.String(), "the former one stays in use"); n != 1 {
+		t.Errorf("logged %d times: %s", n, s.log)
+	}
+	s.write("device.key", key)
+	// The mode is all that is wrong, and all that changes.
+	chmod(t, s.file("device.key"), 0o640)
+	check(t, ask(u, t.Context()))
+	chmod(t, s.file("device.key"), 0o600)
+	check(t, ask(u, t.Context()))
+	requests := w.Requests().Requests()
+	var clients []string
+	for _, r := range requests {
+		clients = append(clients, r.Client)
+	}
+	want := append(slices.Repeat([]string{clientID}, 5), "renamed")
+	if !slices.Equal(clients, want) {
+		t.Errorf("the WFM was asked by %v, want %v", clients, want)
+	}
+}
+
+// Anchors of gateways, and of servers of rc.2, are replaced with the next
+// request as well; a file that is no good changes nothing.
+func TestReplacedAnchorsAreFollowed(t *testing.T) {
+	for _, name := range []string{"Bearer", "rc.2"} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			w, _ := ways()[name](s)
+			u := s.start()
+			check(t, ask(u, t.Context()))
+			for range 2 {
+				s.write("ca.pem", []byte("nonsense"))
+				check(t, ask(u, t.Context()))
+				check(t, ask(u, t.Context()))
+			}
+			if n := strings.Count(s.log.String(), "the former one stays in use"); n != 1 {
+				t.Errorf("logged %d times: %s", n, s.log)
+			}
+			renewed, err := public[1].IssueServer([]string{host})
+			check(t, err)
+			w.SetSVID(renewed.TLS())
+			s.write("ca.pem", public[1].RootPEM())
+			check(t, ask(u, t.Context()))
+		})
+	}
+}
+
+// AUTH-12: a gateway's credentials are followed when they are rotated, and a
+// refusal says that it is they.
+func TestGatewaysCredentialsAreRotated(t *testing.T) {
+	for _, scheme := range []string{"Basic", "Bearer"} {
+		t.Run(scheme, func(t *testing.T) {
+			s := newSite(t)
+			w, _ := s.gateway(scheme, "gw:first")
+			u := s.start()
+			check(t, ask(u, t.Context()))
+			w.SetAuthorization(credentials(scheme, "gw:second"))
+			err := ask(u, t.Context())
+			if !errors.Is(err, wfm.ErrUnauthenticated) || strings.Contains(err.Error(), "first") {
+				t.Errorf("with the former credentials: %v", err)
+			}
+			s.write("secret", []byte("gw:second\n"))
+			check(t, ask(u, t.Context()))
+			remove(t, s.file("secret"))
+			fails(t, ask(u, t.Context()), identity.Missing)
+			s.write("secret", nil)
+			fails(t, ask(u, t.Context()), identity.NoSecret)
+			if u.Describe().Expires != nil || scope(t, u) != w.URL() {
+				t.Errorf("described as %+v with scope %s", u.Describe(), scope(t, u))
+			}
+		})
+	}
+}
+
+// That the WFM which hears the reports is out of reach keeps nothing from the
+// repository, and the other way round.
+func TestRepositoryAndReportsGoTheirOwnWays(t *testing.T) {
+	s := newSite(t)
+	w, _ := s.mutual(nil)
+	server := s.repository()
+	first, err := server.Repository.Commit(gitserver.Change{Files: map[string]string{"app.yaml": string(document(t, "1.0.0"))}})
+	check(t, err)
+	_, err = w.Publish(clientID, document(t, "1.0.0"))
+	check(t, err)
+	check(t, w.Close())
+	u := s.start()
+	if got := scope(t, u); got != s.options.URL+"#main" {
+		t.Errorf("scope is %s", got)
+	}
+	if m := poll(t, u); m.ETag != `"`+first+`"` {
+		t.Errorf("manifest is %s", m.ETag)
+	}
+	var beside interface{ Beside() bool }
+	err = u.PutCapabilities(t.Context(), deviceID, capabilities(t))
+	if !errors.As(err, &beside) || !beside.Beside() {
+		t.Errorf("capabilities: %v", err)
+	}
+	if again, _ := wfm.Retry(err); !again {
+		t.Errorf("not to be tried again: %v", err)
+	}
+	if text, err := u.Probe(t.Context()); err == nil || !strings.Contains(err.Error(), "reports cannot be delivered") {
+		t.Errorf("probe: %s, %v", text, err)
+	}
+	check(t, w.Start(""))
+	check(t, server.Close())
+	check(t, u.PostStatus(t.Context(), deploymentID, status(t, margo.Installed, w.Version(clientID))))
+	if err := ask(u, t.Context()); err == nil || errors.As(err, &beside) {
+		t.Errorf("poll of a server that is gone: %v", err)
+	}
+	if got := u.Audience(); !strings.HasSuffix(got, "/margo/wfm/"+wfmID) {
+		t.Errorf("reports go to %s", got)
+	}
+
+	// Nobody wants them any more.
+	check(t, server.Start())
+	s.options.Reports = ""
+	check(t, u.Configure(s.options))
+	if was := u.Audience(); was != "nobody" {
+		t.Errorf("reports go to %s", was)
+	}
+	heard := w.Requests().Count("")
+	check(t, u.PostStatus(t.Context(), deploymentID, status(t, margo.Installed, 1)))
+	check(t, u.PutCapabilities(t.Context(), deviceID, capabilities(t)))
+	if n := w.Requests().Count(""); n != heard {
+		t.Errorf("%d requests", n-heard)
+	}
+}
+
+// AUTH-12: the repository's token is in a file that is read for each request.
+func TestAUTH12RepositoryTokenIsRotated(t *testing.T) {
+	s := newSite(t)
+	server := s.repository()
+	_, err := server.Repository.Commit(gitserver.Change{Files: map[string]string{"app.yaml": string(document(t, "1.0.0"))}})
+	check(t, err)
+	server.SetToken("x-access-token:first")
+	s.options.Git.Token = s.write("token", []byte("first\n"))
+	u := s.start()
+	poll(t, u)
+	server.SetToken("x-access-token:second")
+	if err := ask(u, t.Context()); err == nil {
+		t.Error("the former token is good")
+	}
+	s.write("token", []byte("second"))
+	poll(t, u)
+	chmod(t, s.file("token"), 0o644)
+	fails(t, ask(u, t.Context()), identity.KeyExposed)
+}
+
+// What a WFM says about time is kept, once a day, for devices without a clock.
+func TestKnownTimeIsWrittenOnceADay(t *testing.T) {
+	s := newSite(t)
+	w, _ := s.mutual(nil)
+	if at, err := uplink.KnownTime(s.records); err != nil || !at.IsZero() {
+		t.Errorf("at first %v, %v", at, err)
+	}
+	u := s.start()
+	shifted := func(by time.Duration) {
+		t.Helper()
+		w.Faults().Clear("")
+		if by != 0 {
+			inject(t, w, clockFault(by))
+		}
+		check(t, ask(u, t.Context()))
+	}
+	kept := func(writes int, about time.Duration) {
+		t.Helper()
+		at, err := uplink.KnownTime(s.records)
+		if off := time.Until(at) - about; err != nil || off < -time.Minute || off > time.Minute || s.records.count("time") != writes {
+			t.Errorf("%d writes, %s from now, %v; want %d and %s", s.records.count("time"), time.Until(at), err, writes, about)
+		}
+	}
+	shifted(0)
+	kept(1, 0)
+	shifted(0)
+	shifted(23 * time.Hour)
+	kept(1, 0)
+	shifted(25 * time.Hour)
+	kept(2, 25*time.Hour)
+	shifted(1000 * 24 * time.Hour) // the certificates are not valid then
+	kept(2, 25*time.Hour)
+
+	// The next start begins there, and names a clock that is before it.
+	again := s.start()
+	known := again.Describe()
+	if len(known.Warnings) != 1 || !strings.Contains(known.Warnings[0].Text, "clock is wrong") || known.Warnings[0].Mend != "set the clock" {
+		t.Errorf("warnings are %+v", known.Warnings)
+	}
+	// What cannot be read is replaced, and not complained about for ever.
+	s.records.set("time", []byte("yesterday"))
+	if _, err := uplink.KnownTime(s.records); err == nil {
+		t.Error("yesterday is a time")
+	}
+	u = s.start()
+	shifted(0)
+	kept(3, 0)
+	// A disk that is full is tried again.
+	s.records.set("time", []byte("0"))
+	s.records.fail(func(string) error { return errors.New("no space") })
+	u = s.start()
+	shifted(0)
+	s.records.fail(nil)
+	shifted(0)
+	kept(4, 0)
+}
+
+// Run ends with its context, whatever the way is and however often it changed.
+func TestRunEnds(t *testing.T) {
+	s := newSite(t)
+	s.mutual(nil)
+	service := s.identityService(t)
+	s.options.TrustBundle = service.BundleURL()
+	file := newSite(t)
+	file.mutual(nil)
+	u := s.start()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- u.Run(ctx) }()
+	for range 5 {
+		check(t, u.Configure(file.options))
+		check(t, u.Configure(s.options))
+	}
+	scope(t, u)
+	check(t, service.Requests().WaitCount(t.Context(), "", 1)) // the last way is looked after
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := u.Run(ctx); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,102 @@
+package agent_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/store"
+)
+
+// A poll does not mix what two WFMs say: when the WFM became another one
+// between the question who it is and the answer, nothing is compared, accepted
+// or taken for an attack.
+func TestWFMThatChangesDuringAPoll(t *testing.T) {
+	s := newSite(t)
+	s.publish(10, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@10", "installing@10", "installed@10")
+	for _, version := range []uint64{3, 20} {
+		s.wfm.publish(version, map[string]string{first: document(first, "2.0.0")})
+		reached, release := s.wfm.hold("manifest")
+		done := make(chan error)
+		go func() { done <- s.agent.Sync(t.Context()) }()
+		<-reached
+		s.wfm.becomes("spiffe://factory.example/margo/wfm/other")
+		release()
+		if err := <-done; err == nil || !strings.Contains(err.Error(), "asked for again") {
+			t.Errorf("version %d: %v", version, err)
+		}
+		if refused := s.status().Refused; refused != "" || s.accepted().Version != 10 {
+			t.Errorf("version %d: refused for %q, manifest is %+v", version, refused, s.accepted())
+		}
+		s.wfm.becomes("spiffe://factory.example/margo/wfm/one")
+	}
+	s.wfm.becomes("spiffe://factory.example/margo/wfm/other")
+	s.publish(3, map[string]string{first: document(first, "2.0.0")})
+	if s.accepted().Version != 3 {
+		t.Errorf("manifest is %+v", s.accepted())
+	}
+}
+
+func (s *site) accepted() store.Manifest {
+	s.t.Helper()
+	m, _, err := s.store.Manifest()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return m
+}
+
+// besideError is that of a WFM that only hears reports.
+type besideError struct{ error }
+
+func (besideError) Beside() bool { return true }
+
+func (e besideError) Unwrap() error { return e.error }
+
+// A WFM that only hears reports keeps nobody from the desired state, which comes
+// from elsewhere; it is told the capabilities when it can be, and whoever takes
+// its place is told them as well.
+func TestAudienceBesideTheDesiredState(t *testing.T) {
+	s := newSite(t)
+	s.wfm.fail("capabilities", besideError{errors.New("no route to host")})
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.wfm.fail("", nil)
+	s.sync()
+	before := s.wfm.count("capabilities")
+	s.wfm.hears("https://reports.example")
+	s.sync()
+	s.sync()
+	if n := s.wfm.count("capabilities") - before; n != 1 {
+		t.Errorf("a new audience was told %d times", n)
+	}
+}
+
+// A device that waits to be let in polls as soon as somebody asks it to; the
+// silence that the WFM asks for while it does so is kept (ERR-04).
+func TestERR04SilenceWhileBeingLetIn(t *testing.T) {
+	s := newSite(t)
+	s.sync()
+	s.wfm.shut(answered(403, ""))
+	for range 2 {
+		if err := s.agent.Sync(t.Context()); err == nil || s.status().SilentUntil != nil {
+			t.Errorf("refused: %v, silent until %v", err, s.status().SilentUntil)
+		}
+	}
+	s.wfm.shut(nil)
+	s.sync()
+	busy := answered(503, "")
+	busy.RetryAfter = 2 * time.Minute
+	s.wfm.shut(busy)
+	if err := s.agent.Sync(t.Context()); err == nil || s.status().SilentUntil == nil {
+		t.Errorf("busy: %v, silent until %v", err, s.status().SilentUntil)
+	}
+	s.wfm.shut(nil)
+	var known *wfm.Error
+	if err := s.agent.Sync(t.Context()); err == nil || errors.As(err, &known) {
+		t.Errorf("during silence: %v", err)
+	}
+}
