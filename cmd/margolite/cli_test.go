@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/test/openpgp"
 )
 
@@ -476,8 +477,14 @@ func TestVersionDocument(t *testing.T) {
 			t.Errorf("the document lacks %s: %s", key, got.out)
 		}
 	}
-	if got := call(t, "version"); !strings.HasPrefix(got.out, "margolite ") || strings.Count(got.out, "\n") != 1 {
-		t.Errorf("for people: %q", got.out)
+	people := call(t, "version").out
+	if !strings.HasPrefix(people, "margolite ") || strings.Count(people, "\n") != 1 {
+		t.Errorf("for people: %q", people)
+	}
+	for _, revision := range []string{config.RC3, config.RC2, config.RC1} { // whichever can be configured
+		if !strings.Contains(people, revision) || !strings.Contains(got.out, `"`+revision+`"`) {
+			t.Errorf("revision %s is not named: %q, %s", revision, people, got.out)
+		}
 	}
 }
 
