@@ -41,8 +41,12 @@ const (
 
 // hostileOptions are short in time and room, so that the tests are.
 func hostileOptions(url string) uplink.Options {
+	timeout := time.Second
+	if raced() {
+		timeout *= 5
+	}
 	return uplink.Options{
-		URL: url, Timeout: time.Second,
+		URL: url, Timeout: timeout,
 		Limits: wfm.Limits{Bundle: mostBundle, Expanded: 8 << 20, Entries: 500, Speed: 1 << 20},
 	}
 }
