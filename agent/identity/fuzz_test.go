@@ -8,24 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 )
-
-// FuzzServiceRetryAfter: however long an identity service wants to be left alone,
-// it is no longer than a day, and never less than nothing.
-func FuzzServiceRetryAfter(f *testing.F) {
-	noon := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	s := &Service{now: func() time.Time { return noon }}
-	for _, value := range []string{"", "0", "120", "-1", "99999999999999999999", "Fri, 01 May 2026 12:00:30 GMT", "Fri, 31 Dec 9999 23:59:59 GMT", "soon"} {
-		f.Add(value, "")
-		f.Add(value, "Thu, 01 Jan 1970 00:00:00 GMT")
-	}
-	f.Fuzz(func(t *testing.T, value, date string) {
-		if got := s.retryAfter(value, date); got < 0 || got > maxRetryAfter {
-			t.Fatalf("Retry-After %q with Date %q: %s", value, date, got)
-		}
-	})
-}
 
 // FuzzServiceETag: an ETag that is kept can be sent, and matches not everything.
 func FuzzServiceETag(f *testing.F) {
