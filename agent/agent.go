@@ -105,6 +105,7 @@ type Agent struct {
 	poller     *poller
 	reconciler *reconciler
 	reporter   *reporter
+	names      names
 	*Projects
 }
 
@@ -117,7 +118,7 @@ func New(o Options) *Agent {
 	if o.Random == nil {
 		o.Random = rand.N
 	}
-	a := &Agent{o: o, settings: &settings{}, hub: newHub(o.Now), Projects: NewProjects(o.Runtime, o.Settings.Settle)}
+	a := &Agent{o: o, settings: &settings{}, hub: newHub(o.Now), names: names{store: o.Store}, Projects: NewProjects(o.Runtime, o.Settings.Settle)}
 	a.settings.Store(&o.Settings)
 	a.silence = pace.NewSilence(pace.SilenceOptions{
 		WFM: o.Settings.URL, Downtime: o.Settings.Poll.Downtime, Now: a.o.moment, Random: o.Random,

@@ -327,6 +327,50 @@ func TestDeploymentsThatCannotRunHere(t *testing.T) {
 	}
 }
 
+// AD-11, AD-12: what asks for another device fails before anything of it is
+// fetched, and goes on by itself when the device has become that one.
+func TestAD11AD12DeploymentsForAnotherKindOfDevice(t *testing.T) {
+	rule := "  deploymentProfile:\n    deviceConstraints:\n      "
+	for name, test := range map[string]struct{ constraint, code string }{
+		"AD-12 more memory than there is": {"capacityRequirements: {memory: 1Gi}", "MARGO_INSUFFICIENT_CAPACITY"},
+		"AD-11 a label that it has not":   {"eligibilityRules: [{labelSelector: {matchExpressions: [{key: line, operator: In, values: [7]}]}}]", "MARGO_NOT_ELIGIBLE"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.runtime.fail("fetch 1.0.0", runtime.InvalidPackage) // nobody asks for it
+			s.publish(1, map[string]string{first: strings.Replace(document(first, "1.0.0"), "  deploymentProfile:\n", rule+test.constraint+"\n", 1)})
+			s.heard(first, "pending@1", "failed@1")
+			if last := s.wfm.last(first); last.Error == nil || last.Error.Code != test.code {
+				t.Errorf("error is %+v, want %s", last.Error, test.code)
+			}
+			s.runtime.fail("fetch 1.0.0", "")
+			set := s.settings()
+			set.Device.Labels = map[string]any{"line": 7}
+			s.agent.Configure(set)
+			if test.code == "MARGO_NOT_ELIGIBLE" {
+				s.heard(first, "pending@1", "failed@1", "pending@1", "installing@1", "installed@1")
+			}
+		})
+	}
+}
+
+// The manifest is the client's, whichever device its deployments name: one
+// sequence of versions for all of them.
+func TestDS02OneSequenceOfVersionsForAllDevices(t *testing.T) {
+	s := newSite(t)
+	elsewhere := strings.Replace(document(second, "1.0.0"), deviceID, deviceID+"/child", 1)
+	s.publish(4, map[string]string{first: document(first, "1.0.0"), second: elsewhere})
+	s.heard(first, "pending@4", "installing@4", "installed@4")
+	s.heard(second, "pending@4", "failed@4")
+	s.wfm.publish(4, map[string]string{first: document(first, "1.0.0")}) // a new one for the child alone would be another version
+	if err := s.agent.Sync(t.Context()); err == nil {
+		t.Error("a version was accepted twice, with other devices")
+	}
+	s.publish(5, map[string]string{first: document(first, "1.0.0")})
+	s.heard(second, "pending@4", "failed@4", "removing@5", "removed@5")
+	s.heard(first, "pending@4", "installing@4", "installed@4")
+}
+
 // A registry out of reach is no failure: the deployment is pending, its reason
 // is shown on the device, and it goes on by itself.
 func TestUnreachableRegistryIsPendingWithItsReason(t *testing.T) {

@@ -13,10 +13,12 @@ import (
 // Codes of the errors that this device reports (protocol 6.5: free choice of
 // the implementation; source keeps them apart from the reserved ones).
 const (
-	codeInvalidDocument   = "INVALID_DOCUMENT"    // the deployment's document cannot be read
-	codeInvalidParameters = "INVALID_PARAMETERS"  // two parameters contradict, or one cannot be a variable
-	codeUnsupportedType   = "UNSUPPORTED_TYPE"    // not a Compose deployment
-	codeWrongDevice       = "WRONG_DEVICE"        // the document names another device
+	codeInvalidDocument   = "INVALID_DOCUMENT"   // the deployment's document cannot be read
+	codeInvalidParameters = "INVALID_PARAMETERS" // two parameters contradict, or one cannot be a variable
+	codeUnsupportedType   = "UNSUPPORTED_TYPE"   // not a Compose deployment
+	codeWrongDevice       = "WRONG_DEVICE"       // the document names another device
+	codeCapacity          = "MARGO_INSUFFICIENT_CAPACITY"
+	codeNotEligible       = "MARGO_NOT_ELIGIBLE"  // no rule of the deployment fits this device
 	codeUnsupported       = "COMPOSE_UNSUPPORTED" // the Compose file asks for what this device does not do
 	codeInvalidPackage    = "INVALID_PACKAGE"     // the component package or its Compose file is wrong
 	codeNotFound          = "ARTIFACT_NOT_FOUND"  // the registry has no such package or image

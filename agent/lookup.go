@@ -39,9 +39,8 @@ func (a *Agent) deploymentID(name string) (string, error) {
 		return "", fmt.Errorf("cannot read the deployments: %w", err)
 	}
 	var found, all []string
-	for i := range deployments {
+	for i, own := range a.names.of(deployments) {
 		d := &deployments[i]
-		own := nameIn(a.o.Store, d.Desired.Digest)
 		if name != "" && strings.HasPrefix(strings.ToLower(d.ID), strings.ToLower(name)) || own == name {
 			found = append(found, d.ID)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
@@ -47,6 +48,7 @@ type reconciler struct {
 	settings *settings
 	ledger   *ledger
 	runtime  Runtime
+	facts    func() (capability.Facts, error)
 	hub      *hub
 	logger   *slog.Logger
 	now      func() time.Time
@@ -74,7 +76,7 @@ type worker struct {
 
 func newReconciler(o Options, s *settings, l *ledger, h *hub, unused *sync.RWMutex) *reconciler {
 	return &reconciler{
-		store: o.Store, settings: s, ledger: l, runtime: o.Runtime,
+		store: o.Store, settings: s, ledger: l, runtime: o.Runtime, facts: o.Facts,
 		hub: h, logger: o.Logger, now: o.Now,
 		staging:  make(chan struct{}, stagingAtOnce),
 		applying: make(chan struct{}, applyingAtOnce),
@@ -146,6 +148,17 @@ func (r *reconciler) look() {
 	defer r.mu.Unlock()
 	for _, w := range r.workers {
 		poke(w.runs)
+	}
+}
+
+// again lets every worker look again, also one that waits until it repeats what
+// failed.
+func (r *reconciler) again() {
+	r.look()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range r.workers {
+		poke(w.desired)
 	}
 }
 
@@ -409,7 +422,7 @@ func (r *reconciler) remove(ctx context.Context, d *store.Deployment) error {
 	err := r.removeAll(ctx, d)
 	var f *fault
 	if ctx.Err() == nil && errors.As(err, &f) && !f.same(d) {
-		name := nameIn(r.store, d.Desired.Digest)
+		name, _ := nameIn(r.store, d.Desired.Digest)
 		err = errors.Join(err, r.ledger.progress(d.ID, d.Desired.Digest, true, func(d *store.Deployment) { f.record(d, name) }))
 	}
 	if err != nil {
@@ -466,7 +479,7 @@ func (r *reconciler) fail(ctx context.Context, d *store.Deployment, err error) e
 		return err
 	}
 	if Phase(d.Phase) != Failed || !f.same(d) {
-		name := nameIn(r.store, d.Desired.Digest)
+		name, _ := nameIn(r.store, d.Desired.Digest)
 		err := r.ledger.transition(d.ID, d.Desired.Digest, eventFails, func(d *store.Deployment) { f.record(d, name) }, nil)
 		if err != nil {
 			return err

@@ -10,7 +10,6 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
 )
@@ -109,30 +108,33 @@ func (p *poller) refuse(held store.Manifest, m *wfm.Manifest) error {
 		r.text = fmt.Sprintf("version %d was accepted with other content (%s, now %s) [DS-06]", m.Version, held.Digest, m.Digest)
 	}
 	p.mu.Lock()
-	known := p.state.refusedManifest
+	before := p.state.refusedManifest
 	p.mu.Unlock()
-	if known != nil && known.Version == m.Version && known.Digest == m.Digest.String() {
-		r.manifest = known
+	if before != nil && before.Version == m.Version && before.Digest == m.Digest.String() {
+		r.manifest = before
 		return r
 	}
 	r.manifest = &control.RefusedManifest{Version: m.Version, Digest: m.Digest.String(), Deployments: make([]string, 0, len(m.Deployments))}
 	deployments, _ := p.store.Deployments() // what cannot be read would be added, too
+	known := make(map[string]*store.Deployment, len(deployments))
+	for i := range deployments {
+		known[strings.ToLower(deployments[i].ID)] = &deployments[i]
+	}
+	listed := make(map[string]bool, len(m.Deployments))
 	for _, ref := range m.Deployments {
 		id := strings.Clone(ref.ID) // the rest of the manifest need not stay
 		r.manifest.Deployments = append(r.manifest.Deployments, id)
-		i := slices.IndexFunc(deployments, func(d store.Deployment) bool {
-			return margo.SameID(d.ID, id) && Phase(d.Phase) != Removing
-		})
-		switch {
-		case i < 0:
+		listed[strings.ToLower(id)] = true
+		switch d := known[strings.ToLower(id)]; {
+		case d == nil || Phase(d.Phase) == Removing:
 			r.manifest.Added = append(r.manifest.Added, id)
-		case deployments[i].Desired.Digest != ref.Digest:
+		case d.Desired.Digest != ref.Digest:
 			r.manifest.Changed = append(r.manifest.Changed, id)
 		}
 	}
-	for _, d := range deployments {
-		if !slices.ContainsFunc(m.Deployments, func(ref margo.DeploymentRef) bool { return margo.SameID(d.ID, ref.ID) }) {
-			r.manifest.Removed = append(r.manifest.Removed, d.ID)
+	for i := range deployments {
+		if id := deployments[i].ID; !listed[strings.ToLower(id)] {
+			r.manifest.Removed = append(r.manifest.Removed, id)
 		}
 	}
 	return r

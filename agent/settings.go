@@ -23,15 +23,15 @@ type Settings struct {
 type settings struct{ atomic.Pointer[Settings] }
 
 // Configure replaces the settings. What runs is not touched and no work is cut
-// off: it goes on with the settings that it read. The WFM is asked soon,
-// and changes that wait for the gate ask it again. What the WFM asked for holds
-// on, unless it is another WFM now.
+// off: it goes on with the settings that it read. The WFM is asked soon, what
+// waits for the gate asks it again, and what failed is tried again. What the WFM
+// asked for holds on, unless it is another WFM now.
 func (a *Agent) Configure(s Settings) {
 	a.settings.Store(&s)
 	a.Projects.settle.Store(int64(shortSettle(s.Settle)))
 	a.silence.Configure(s.URL, s.Poll.Downtime)
 	poke(a.poller.configured)
-	a.reconciler.look()
+	a.reconciler.again()
 }
 
 // Wake says that something which may have kept the WFM out of reach has changed,

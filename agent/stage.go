@@ -100,7 +100,7 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 	return staged, packages, nil
 }
 
-// eligible refuses what this device can never run.
+// eligible refuses what this device cannot run, before anything is fetched.
 func (r *reconciler) eligible(id string, doc *margo.Deployment) error {
 	switch own := r.settings.Load().Device.ID; {
 	case !margo.SameID(doc.ID, id): // AD-02
@@ -112,7 +112,30 @@ func (r *reconciler) eligible(id string, doc *margo.Deployment) error {
 	case len(doc.Components) == 0:
 		return &fault{code: codeInvalidDocument, err: errors.New("the document has no components")}
 	}
-	return nil
+	return r.constrained(doc)
+}
+
+// constrained refuses what asks for more than this device offers now, as it
+// reports itself (AD-11, AD-12, AD-15). That may change: it is tried again.
+func (r *reconciler) constrained(doc *margo.Deployment) error {
+	if doc.Constraints == nil {
+		return nil
+	}
+	capabilities, err := Describe(r.settings.Load().Device, r.facts, r.logger)
+	if err == nil {
+		err = doc.Constraints.Check(capabilities)
+	}
+	var unmet *margo.Unmet
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &unmet):
+		return &fault{code: codeInternal, err: err}
+	case unmet.Capacity:
+		return &fault{code: codeCapacity, err: unmet}
+	default:
+		return &fault{code: codeNotEligible, err: unmet}
+	}
 }
 
 // document reads the document of a revision. The error is a *fault.
@@ -126,19 +149,6 @@ func (r *reconciler) document(revision digest.Digest) (*margo.Deployment, error)
 		return nil, &fault{code: codeInvalidDocument, err: err}
 	}
 	return doc, nil
-}
-
-// nameIn is the name that the WFM gave a deployment, as far as the document can
-// be read, or "".
-func nameIn(s *store.Store, document digest.Digest) string {
-	body, err := s.Artifact(document)
-	if err != nil {
-		return ""
-	}
-	if doc, _ := margo.ParseDeployment(body); doc != nil {
-		return doc.Name
-	}
-	return ""
 }
 
 // load makes the Compose project of a component from its package.

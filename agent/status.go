@@ -3,10 +3,10 @@ package agent
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
 )
@@ -42,17 +42,25 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 	if err != nil && len(deployments) == 0 {
 		return nil, fmt.Errorf("cannot read the deployments: %w", err)
 	}
+	running := make(map[component][]runtime.ObservedProject, len(projects))
+	for _, p := range projects {
+		c := component{strings.ToLower(p.Labels[labelDeployment]), p.Labels[labelComponent]}
+		running[c] = append(running[c], p)
+	}
 	s.Deployments = make([]control.Deployment, 0, len(deployments))
-	for i := range deployments {
-		s.Deployments = append(s.Deployments, a.describe(&deployments[i], projects))
+	for i, name := range a.names.of(deployments) {
+		s.Deployments = append(s.Deployments, a.describe(&deployments[i], name, running))
 	}
 	return s, nil
 }
 
-func (a *Agent) describe(d *store.Deployment, projects []runtime.ObservedProject) control.Deployment {
+// component is one of a deployment, whose id is in lower case.
+type component struct{ deployment, name string }
+
+func (a *Agent) describe(d *store.Deployment, name string, running map[component][]runtime.ObservedProject) control.Deployment {
 	status := a.ledger.status(d)
 	c := control.Deployment{
-		ID: d.ID, Name: nameIn(a.o.Store, d.Desired.Digest), State: string(status.State), Phase: d.Phase,
+		ID: d.ID, Name: name, State: string(status.State), Phase: d.Phase,
 		Error: controlError(d.Fault), Digest: d.Desired.Digest.String(), Adopted: status.AdoptedVersion, Since: d.Since,
 		Components: make([]control.Component, 0, len(d.Components)),
 	}
@@ -63,16 +71,14 @@ func (a *Agent) describe(d *store.Deployment, projects []runtime.ObservedProject
 	if w := a.reconciler.worker(d.ID); w != nil {
 		c.Reason, progress = w.seen()
 	}
-	for _, component := range d.Components {
-		cc := control.Component{Name: component.Name, State: component.State, Error: controlError(component.Fault)}
-		if p, ok := progress[component.Name]; ok && Phase(d.Phase) == Fetched {
+	for _, held := range d.Components {
+		cc := control.Component{Name: held.Name, State: held.State, Error: controlError(held.Fault)}
+		if p, ok := progress[held.Name]; ok && Phase(d.Phase) == Fetched {
 			cc.Progress = &p
 		}
-		for _, p := range projects {
-			if margo.SameID(p.Labels[labelDeployment], d.ID) && p.Labels[labelComponent] == component.Name {
-				cc.Project = p.Name
-				cc.Services = services(p)
-			}
+		for _, p := range running[component{strings.ToLower(d.ID), held.Name}] {
+			cc.Project = p.Name
+			cc.Services = services(p)
 		}
 		c.Components = append(c.Components, cc)
 	}

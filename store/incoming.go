@@ -49,7 +49,7 @@ func (i *Incoming) Size(d digest.Digest) (int64, error) {
 	}
 	info, err := os.Lstat(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), err == nil && !isOwn(info):
 		return 0, nil
 	case err != nil:
 		return 0, fmt.Errorf("cannot look for incoming artifact %s: %w", d, err)
@@ -63,7 +63,7 @@ func (i *Incoming) Open(d digest.Digest) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	f, err := openOwn(path, os.O_RDONLY)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("incoming artifact %s: %w", d, ErrNotFound)
@@ -114,11 +114,42 @@ func (i *Incoming) append(path string) (*incomingFile, error) {
 	for _, f := range files {
 		room -= f.size
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	f, err := openOwn(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND)
 	if err != nil {
 		return nil, err
 	}
 	return &incomingFile{f, room}, nil
+}
+
+// openOwn opens a file of the folder. What is there under its name and is not
+// that file alone (a link, another name of a file elsewhere, a pipe that would
+// be waited for) is dropped first: nothing is read from there or written to it.
+func openOwn(path string, flags int) (*os.File, error) {
+	switch info, err := os.Lstat(path); {
+	case err == nil && !isOwn(info):
+		if err := os.RemoveAll(path); err != nil {
+			return nil, err
+		}
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	f, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !isOwn(info) {
+		err = errors.New("it is no file of its own")
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func isOwn(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return info.Mode().IsRegular() && ok && stat.Nlink == 1
 }
 
 // Remove drops what there is of d.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -101,21 +102,46 @@ func TestIncomingTakesDigestsOnly(t *testing.T) {
 }
 
 // A link in the folder does not lead out of it.
-func TestIncomingFollowsNoLink(t *testing.T) {
-	f := newFixture(t)
-	d, other := digest.FromString("one"), filepath.Join(t.TempDir(), "other")
-	if err := f.receive(d, "x"); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(filepath.Dir(f.path), "incoming", "sha256-"+d.Encoded())
-	if err := errors.Join(os.WriteFile(other, []byte("y"), 0o600), os.Remove(path), os.Symlink(other, path)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Incoming().Append(d); err == nil {
-		t.Error("a link was followed to write")
-	}
-	if _, err := f.Incoming().Open(d); err == nil {
-		t.Error("a link was followed to read")
+func TestIncomingIsNothingButItsOwnFiles(t *testing.T) {
+	d := digest.FromString("one")
+	for name, put := range map[string]func(path, other string) error{
+		"a symbolic link":   func(path, other string) error { return os.Symlink(other, path) },
+		"a link to nothing": func(path, other string) error { return os.Symlink(other+"-x", path) },
+		"another name":      func(path, other string) error { return os.Link(other, path) },
+		"a pipe":            func(path, _ string) error { return syscall.Mkfifo(path, 0o600) },
+		"a folder with files": func(path, other string) error {
+			return errors.Join(os.Mkdir(path, 0o700), os.Link(other, filepath.Join(path, "a")))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			if err := f.receive(d, "x"); err != nil {
+				t.Fatal(err)
+			}
+			dir := filepath.Join(filepath.Dir(f.path), "incoming")
+			path, other := filepath.Join(dir, "sha256-"+d.Encoded()), filepath.Join(filepath.Dir(f.path), "other")
+			if err := errors.Join(os.WriteFile(other, []byte("y"), 0o600), os.Remove(path), put(path, other)); err != nil {
+				t.Fatal(err)
+			}
+			if got := f.received(d); got != "" {
+				t.Errorf("%q was read", got)
+			}
+			if err := errors.Join(os.RemoveAll(path), put(path, other)); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.receive(d, "x"); err != nil {
+				t.Error(err)
+			}
+			if got := f.received(d); got != "x" {
+				t.Errorf("there is %q", got)
+			}
+			if got, err := os.ReadFile(other); err != nil || string(got) != "y" {
+				t.Errorf("the other file has %q, %v", got, err)
+			}
+			if _, err := os.Lstat(other + "-x"); err == nil {
+				t.Error("a link was followed to make a file")
+			}
+		})
 	}
 }
 

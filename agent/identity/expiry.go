@@ -25,7 +25,7 @@ type Expiry struct {
 func (i *Identity) Expiry(now time.Time) Expiry { return expiry(i.current.Load().chain, now) }
 
 // Expiry tells what is left at the given time, as that of an Identity.
-func (d *Device) Expiry(now time.Time) Expiry { return expiry(d.current.Load().chain, now) }
+func (d *Device) Expiry(now time.Time) Expiry { return expiry(d.chain, now) }
 
 func expiry(chain []*x509.Certificate, now time.Time) Expiry {
 	e := Expiry{NotAfter: notAfter(chain)}

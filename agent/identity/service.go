@@ -10,9 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/margolite/margolite/agent/margo"
@@ -23,9 +22,6 @@ const (
 	defaultServiceTimeout = time.Minute
 	maxServiceHeader      = 64 << 10
 	maxETag               = 1 << 10
-	// maxRetryAfter caps what a service can ask for: a wrong number must not
-	// silence a device for good.
-	maxRetryAfter = 24 * time.Hour
 )
 
 // ServiceOptions say where the Margo Identity Service is and how it proves
@@ -64,11 +60,13 @@ type Service struct {
 	pins    map[[sha256.Size]byte]bool
 	now     func() time.Time
 
-	mu        sync.Mutex
-	discovery struct { // the last good discovery document
-		etag     string
-		document *margo.DiscoveryDocument
-	}
+	discovery atomic.Pointer[discovery] // the last good one; nil: none yet
+}
+
+// discovery is a discovery document as it was fetched.
+type discovery struct {
+	etag     string
+	document *margo.DiscoveryDocument
 }
 
 // NewService checks the options; nothing is sent yet.
@@ -150,9 +148,11 @@ func (s *Service) locate(ctx context.Context, trustDomain string) (string, error
 	if s.options.Discovery == "" {
 		return s.options.Bundle, nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	answer, err := s.get(ctx, "get discovery document", s.options.Discovery, s.discovery.etag, margo.MaxDiscoveryBytes)
+	known := s.discovery.Load()
+	if known == nil {
+		known = &discovery{}
+	}
+	answer, err := s.get(ctx, "get discovery document", s.options.Discovery, known.etag, margo.MaxDiscoveryBytes)
 	var refused *ServiceError
 	switch {
 	case errors.As(err, &refused) && refused.Status == http.StatusNotFound && s.options.Bundle != "":
@@ -160,12 +160,12 @@ func (s *Service) locate(ctx context.Context, trustDomain string) (string, error
 	case err != nil:
 		return "", err
 	}
-	document := s.discovery.document
+	document := known.document
 	if answer.status != http.StatusNotModified {
 		if document, err = margo.ParseDiscoveryDocument(answer.body); err != nil {
 			return "", err
 		}
-		s.discovery.etag, s.discovery.document = answer.etag, document
+		s.discovery.Store(&discovery{answer.etag, document})
 	}
 	if document.TrustDomain != trustDomain {
 		return "", fault(OtherTrustDomain, "discovery document",
@@ -190,7 +190,7 @@ func (e *ServiceError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "cannot %s: the identity service answered %d %s", e.Op, e.Status, http.StatusText(e.Status))
 	if e.Location != "" {
-		fmt.Fprintf(&b, ", a redirect to %.200q, which is not followed", e.Location)
+		fmt.Fprintf(&b, ", a redirect to %q, which is not followed", margo.ShownURL(e.Location))
 	}
 	for _, text := range []string{e.Problem.Title, e.Problem.Detail} {
 		if text != "" && text != http.StatusText(e.Status) {
@@ -227,6 +227,9 @@ func (s *Service) get(ctx context.Context, op, location, etag string, limit int6
 	}
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("User-Agent", "margolite")
+	if !usableETag(etag) { // a kept one may be damaged
+		etag = ""
+	}
 	if etag != "" {
 		request.Header.Set("If-None-Match", etag)
 	}
@@ -245,7 +248,7 @@ func (s *Service) get(ctx context.Context, op, location, etag string, limit int6
 	// like any other that is no success.
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return nil, fmt.Errorf("cannot %s: %w", op, s.explain(err, u.Hostname()))
+		return nil, fmt.Errorf("cannot %s: %w", op, s.explain(&peerError{err}, u.Hostname()))
 	}
 	defer response.Body.Close()
 
@@ -266,16 +269,36 @@ func (s *Service) get(ctx context.Context, op, location, etag string, limit int6
 	}
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("cannot %s: %w", op, err)
+		return nil, fmt.Errorf("cannot %s: %w", op, &peerError{err})
 	case int64(len(body)) > limit:
 		return nil, fault(TooLarge, op, "the answer is larger than %d bytes", limit)
 	}
 	answer := &serviceAnswer{status: response.StatusCode, body: body}
-	if tag := response.Header.Get("ETag"); len(tag) <= maxETag {
+	if tag := response.Header.Get("ETag"); usableETag(tag) {
 		answer.etag = tag
 	}
 	return answer, nil
 }
+
+// usableETag reports whether an ETag can be sent back as it came. One with
+// control characters would keep each request from being sent, and "*" would
+// match every bundle there will ever be, so that no rotation was heard of.
+func usableETag(etag string) bool {
+	bare := strings.Trim(etag, " \t")
+	return bare != "" && bare != "*" && len(etag) <= maxETag &&
+		!strings.ContainsFunc(etag, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f })
+}
+
+// maxCause bounds the text of a peerError.
+const maxCause = 512
+
+// peerError is an error whose text may repeat what a server sent, or has in its
+// certificate before anybody believes it.
+type peerError struct{ err error }
+
+func (e *peerError) Error() string { return margo.Shown(e.err.Error(), maxCause) }
+
+func (e *peerError) Unwrap() error { return e.err }
 
 // refusal makes the most of an answer that is no success.
 func (s *Service) refusal(op string, response *http.Response) *ServiceError {
@@ -286,32 +309,6 @@ func (s *Service) refusal(op string, response *http.Response) *ServiceError {
 	// What cannot be read is not needed: the status decides.
 	body, _ := io.ReadAll(io.LimitReader(response.Body, margo.MaxProblemBytes))
 	e.Problem = margo.ParseProblem(response.Header.Get("Content-Type"), e.Status, body)
-	if value := strings.TrimSpace(response.Header.Get("Retry-After")); value != "" { // the header wins
-		e.RetryAfter = s.retryAfter(value, response.Header.Get("Date"))
-	} else {
-		e.RetryAfter = min(time.Duration(e.Problem.RetryAfterSeconds)*time.Second, maxRetryAfter)
-	}
+	e.RetryAfter = margo.RetryAfter(response.Header, e.Problem, s.now())
 	return e
-}
-
-// retryAfter reads a Retry-After header, in seconds or as a date. A date is
-// compared with the server's own idea of the present, since the device's may be
-// wrong.
-func (s *Service) retryAfter(value, date string) time.Duration {
-	if strings.Trim(value, "0123456789") == "" {
-		seconds, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || seconds > int64(maxRetryAfter/time.Second) {
-			return maxRetryAfter
-		}
-		return time.Duration(seconds) * time.Second
-	}
-	until, err := http.ParseTime(value)
-	if err != nil {
-		return 0
-	}
-	now := s.now()
-	if theirs, err := http.ParseTime(date); err == nil {
-		now = theirs
-	}
-	return min(max(until.Sub(now), 0), maxRetryAfter)
 }

@@ -554,3 +554,27 @@ func TestID09TheServicesErrorsNameAWrongClock(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// An ETag that cannot be sent back, or would match every bundle there will ever
+// be, is not: it would keep the bundle from being refreshed, also after a restart.
+func TestID23OddETagsAreNotSentBack(t *testing.T) {
+	_, certificate, ca := web(t)
+	for _, etag := range []string{"*", " * ", "\"" + strings.Repeat("x", 2<<10) + "\"", "\"\x7f\"", "\"a\nb\""} {
+		s := serveMIS(t, certificate)
+		s.publish("/bundle", must(must(pki.NewAuthority("factory.example", noon)).BundleJSON()), "")
+		service := must(identity.NewService(identity.ServiceOptions{Bundle: s.URL + "/bundle", CA: ca, Now: func() time.Time { return noon }}))
+		known, err := service.Bundle(t.Context(), "factory.example", identity.Fetched{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		known.ETag = etag // as a damaged or an older record has it
+		if _, err := service.Bundle(t.Context(), "factory.example", known); err != nil {
+			t.Errorf("ETag %q: %v", etag, err)
+		}
+		for _, r := range s.took() {
+			if got := r.Header.Values("If-None-Match"); len(got) > 0 {
+				t.Errorf("If-None-Match is %q", got)
+			}
+		}
+	}
+}

@@ -30,6 +30,9 @@ type BundleOptions struct {
 	// Silence tells for how long from now on no request may be made (POL-01);
 	// nil: there is no such time.
 	Silence func() time.Duration
+	// Accepted is called after a bundle other than the one before came into
+	// force, without any lock held; nil: nothing is.
+	Accepted func()
 
 	Now    func() time.Time // nil: the system's
 	Logger *slog.Logger     // nil: silent
@@ -233,6 +236,9 @@ func (s *BundleSource) refresh(ctx context.Context) time.Duration {
 			err = fmt.Errorf("cannot accept trust bundle: %w", err)
 		} else if err = identity.SetBundle(domain, bundle); err == nil {
 			s.accept(domain, fetched, bundle)
+			if s.options.Accepted != nil {
+				s.options.Accepted()
+			}
 		}
 	}
 

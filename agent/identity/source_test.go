@@ -312,10 +312,16 @@ func otherRecord(t *testing.T) string {
 func TestID21ABundleIsReplacedAndConnectionsRenewed(t *testing.T) {
 	w := newWorld(t)
 	next := authority(t)
+	accepted := 0
+	w.options.Accepted = func() { accepted++ }
 	w.start()
 	w.source.Follow(w.device)
 	w.pass(w.wait(0))
+	w.pass(w.wait(day)) // the same again
 	due := w.wait(day)
+	if accepted != 1 {
+		t.Errorf("%d bundles came into force, want 1", accepted)
+	}
 	generation := w.device.Generation()
 	w.publish(next.Bundle(), `"2"`)
 	w.pass(due)
@@ -323,8 +329,8 @@ func TestID21ABundleIsReplacedAndConnectionsRenewed(t *testing.T) {
 	if w.accepts(w.wfm) || !w.accepts(next) {
 		t.Error("the anchors were not replaced")
 	}
-	if w.device.Generation() != generation+1 || w.keeper.written() != 2 {
-		t.Errorf("generation %d, %d writes", w.device.Generation(), w.keeper.written())
+	if w.device.Generation() != generation+1 || w.keeper.written() != 2 || accepted != 2 {
+		t.Errorf("generation %d, %d writes, %d accepted", w.device.Generation(), w.keeper.written(), accepted)
 	}
 }
 

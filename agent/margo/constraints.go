@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// DeviceConstraints say what a device must offer to host a deployment. They are
-// read, not yet evaluated, here (AD-11, AD-12).
+// DeviceConstraints say what a device must offer to host a deployment; Check
+// evaluates them (AD-11, AD-12).
 type DeviceConstraints struct {
 	CPU     *CPURequirement
 	Memory  Quantity          // 0: no requirement

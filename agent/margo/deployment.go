@@ -171,7 +171,7 @@ func (r *reader) objectName(n node) string {
 	case name == "" || isObjectName(name):
 	case len(name) > maxName || !isPrintable(name):
 		r.refuse("ST-08", n, "must be the name of a Kubernetes object")
-		name = clean(name, maxName)
+		name = Shown(name, maxName)
 	default:
 		// Only a label in errors: a WFM that is not strict about it does no harm.
 		r.tolerate("ST-08", n, "must be the name of a Kubernetes object, is %.80q", name)
@@ -229,7 +229,7 @@ func (r *reader) deploymentType(n node) DeploymentType {
 		return ""
 	default:
 		r.tolerate("A-31", n, "must be one of compose, helm, is %.80q", name)
-		return DeploymentType(clean(name, 80))
+		return DeploymentType(Shown(name, 80))
 	}
 }
 
@@ -266,7 +266,7 @@ func (r *reader) component(n node) Component {
 	c := Component{Name: r.word("ST-05", n.member("name")), Wait: true}
 	if c.Name != "" && !isComponentName(c.Name) {
 		r.refuse("ST-05", n.member("name"), "must be at most 200 lowercase letters, digits and dashes, is %.80q", c.Name)
-		c.Name = clean(c.Name, 200)
+		c.Name = Shown(c.Name, 200)
 	}
 	properties := n.member("properties")
 	if !r.is(object, "AD-04", properties) {

@@ -407,6 +407,7 @@ func FuzzParseDeployment(f *testing.F) {
 		if err == nil && (d.ID == "" || d.Name == "" || len(d.Components) == 0) {
 			t.Fatalf("accepted %+v", d)
 		}
+		_ = d.Constraints.Check([]byte(gateway)) // whatever they ask for
 		for _, c := range d.Components {
 			if err == nil && !strings.HasPrefix(c.Repository, "oci://") && c.PackageLocation == "" {
 				t.Fatalf("accepted component without package: %+v", c)

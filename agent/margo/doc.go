@@ -4,7 +4,7 @@
 // defines them, and the older forms that can still be met.
 //
 // It owns types, parsing, validation and marshalling of these documents, and
-// nothing else: no HTTP, no storage, no decisions.
+// nothing else: no connections, no storage, no decisions.
 //
 // Invariants:
 //   - What a parser returns without an error satisfies every rule that its

@@ -11,8 +11,11 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxStream bounds the YAML documents in one file.
-const maxStream = 256
+// Bounds of a file that may be something else.
+const (
+	maxStream      = 256 // YAML documents
+	maxFoundWeight = 2 * maxDeploymentNodes
+)
 
 // FindDeployment tells what a YAML file out of a folder holds, where nothing
 // but the file itself says so: the id of the ApplicationDeployment, or "" for a
@@ -41,6 +44,9 @@ func findDeployment(body []byte) (id string, err error) {
 	if !utf8.Valid(body) {
 		return "", errors.New("is not UTF-8")
 	}
+	if weigh(body) > maxFoundWeight {
+		return "", fmt.Errorf("may have more than %d values", maxFoundWeight)
+	}
 	// Files that are something else may use all of YAML: only the outermost
 	// names are looked at.
 	decoder := yaml.NewDecoder(bytes.NewReader(body))
@@ -51,7 +57,7 @@ func findDeployment(body []byte) (id string, err error) {
 		switch {
 		case errors.Is(err, io.EOF):
 		case err != nil:
-			return "", fmt.Errorf("is not YAML: %w", err)
+			return "", fmt.Errorf("is not YAML: %s", Shown(err.Error(), 200))
 		case documents == maxStream:
 			return "", fmt.Errorf("is more than %d YAML documents", maxStream)
 		default:

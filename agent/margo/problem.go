@@ -3,8 +3,11 @@ package margo
 import (
 	"fmt"
 	"mime"
+	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // ProblemMediaType is the media type of error answers (RFC 9457).
@@ -96,7 +99,7 @@ func ParseProblem(contentType string, status int, body []byte) ProblemDetail {
 	switch {
 	case err != nil || root.kind != object:
 		if mediaType != "text/html" { // a page of some proxy says nothing in its first lines
-			p.Detail = clean(string(body[:min(len(body), MaxProblemBytes)]), 1024)
+			p.Detail = Shown(string(body[:min(len(body), MaxProblemBytes)]), 1024)
 		}
 	default:
 		n := node{tree: root}
@@ -153,7 +156,7 @@ func shown(n node, max int) string {
 	if !n.given() || n.kind != text {
 		return ""
 	}
-	return clean(n.literal, max)
+	return Shown(n.literal, max)
 }
 
 func fieldErrors(n node) []FieldError {
@@ -205,6 +208,36 @@ func (p ProblemDetail) fragment() string {
 func (p ProblemDetail) Retired() bool {
 	return p.fragment() == relationshipRetired ||
 		p.Kind() == ProblemNotAuthorized && p.Title == relationshipRetiredTitle
+}
+
+// maxRetryAfter caps what a server can ask for: a wrong number must not silence a
+// device for good.
+const maxRetryAfter = 24 * time.Hour
+
+// RetryAfter is how long not to ask again after an error answer with this header
+// and this problem; 0: nothing is said, or nothing that can be read. The header
+// wins, in seconds or as a date. A date is compared with the server's own idea of
+// the present, since the device's may be wrong.
+func RetryAfter(h http.Header, p ProblemDetail, now time.Time) time.Duration {
+	value := strings.TrimSpace(h.Get("Retry-After"))
+	switch {
+	case value == "":
+		return min(time.Duration(max(p.RetryAfterSeconds, 0))*time.Second, maxRetryAfter)
+	case strings.Trim(value, "0123456789") == "":
+		seconds, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || seconds > int64(maxRetryAfter/time.Second) {
+			return maxRetryAfter
+		}
+		return time.Duration(seconds) * time.Second
+	}
+	until, err := http.ParseTime(value)
+	if err != nil {
+		return 0
+	}
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = date
+	}
+	return min(max(until.Sub(now), 0), maxRetryAfter)
 }
 
 // Marshal validates the problem and writes its body, which the schema wants to

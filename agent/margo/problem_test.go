@@ -1,9 +1,11 @@
 package margo_test
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -182,6 +184,20 @@ func FuzzParseProblem(f *testing.F) {
 			if len(text) > 1024 || !utf8.ValidString(text) || strings.ContainsAny(text, "\r\n\x00\x1b") {
 				t.Fatalf("text is not fit to be shown: %q", text)
 			}
+		}
+	})
+}
+
+func FuzzRetryAfter(f *testing.F) {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	for _, seed := range []string{"", "0", "120", "-1", "1.5", "99999999999999999999", " 7 ", "Fri, 01 May 2026 12:00:30 GMT", "Friday, 01-May-26 12:00:30 GMT", "Fri May  1 12:00:30 2026", "soon"} {
+		f.Add(seed, "")
+		f.Add(seed, "Fri, 01 May 2026 11:00:00 GMT")
+	}
+	f.Fuzz(func(t *testing.T, value, date string) {
+		got := margo.RetryAfter(http.Header{"Retry-After": {value}, "Date": {date}}, margo.ProblemDetail{}, now)
+		if got < 0 || got > 24*time.Hour {
+			t.Fatalf("Retry-After %q with Date %q: %s", value, date, got)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package margo
 
 import (
+	"net/url"
 	"strconv"
 	"strings"
 	"unicode"
@@ -70,11 +71,12 @@ func (n node) eachMember(f func(name string, value node)) {
 // pathName makes a key fit to be shown as a part of a path.
 func pathName(name string) string {
 	name = strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
-	return clean(name, 80)
+	return Shown(name, 80)
 }
 
-// clean makes a text from outside fit to be shown: one line, at most max bytes.
-func clean(s string, max int) string {
+// Shown makes a text from outside fit to be shown and logged: one line of at most
+// max bytes, without what a terminal would obey.
+func Shown(s string, max int) string {
 	if isPrintable(s) && len(s) <= max { // as nearly all are
 		return s
 	}
@@ -85,6 +87,17 @@ func clean(s string, max int) string {
 		return unicode.IsSpace(c) || !unicode.IsGraphic(c)
 	}), " ")
 	return cut(s, max)
+}
+
+// ShownURL is Shown for where a redirect leads: without password, query and
+// fragment, which may be secrets of the server that sent it.
+func ShownURL(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return "a URL that cannot be read"
+	}
+	u.User, u.RawQuery, u.ForceQuery, u.Fragment, u.RawFragment = nil, "", false, "", ""
+	return Shown(u.String(), 200)
 }
 
 // cut shortens s to at most max bytes without splitting a character.

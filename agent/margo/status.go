@@ -141,7 +141,7 @@ func (f *Fault) shown() *Fault {
 	if f == nil {
 		return nil
 	}
-	return &Fault{Code: f.Code, Source: f.Source, Message: clean(f.Message, MaxFaultMessage)}
+	return &Fault{Code: f.Code, Source: f.Source, Message: Shown(f.Message, MaxFaultMessage)}
 }
 
 // ParseStatus reads a report strictly, as a WFM has to. Members that rc.3 does

@@ -154,13 +154,16 @@ func parseYAML(body []byte, l limits) (*tree, error) {
 	if !utf8.Valid(body) {
 		return nil, errors.New("is not UTF-8")
 	}
+	if weigh(body) > l.nodes { // which would show too late
+		return nil, fmt.Errorf("has more than %d values", l.nodes)
+	}
 	decoder := yaml.NewDecoder(bytes.NewReader(body))
 	var document yaml.Node
 	switch err := decoder.Decode(&document); {
 	case errors.Is(err, io.EOF):
 		return nil, errors.New("is empty")
 	case err != nil:
-		return nil, fmt.Errorf("is not YAML: %w", err)
+		return nil, fmt.Errorf("is not YAML: %s", Shown(err.Error(), 200))
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, errors.New("is more than one YAML document")

@@ -18,9 +18,9 @@ import (
 const (
 	// longest bounds what a WFM can ask for.
 	longest = 24 * time.Hour
-	// leastKept is the shortest silence that is kept over a restart; a shorter
-	// one passes meanwhile.
-	leastKept = 5 * time.Second
+	// leastKept is the shortest silence that is kept over a restart, which may
+	// take no longer than that. Retry-After cannot say less.
+	leastKept = time.Second
 	// unsaid is how long a WFM is left alone that cannot answer now and does not
 	// say for how long.
 	unsaid = 5 * time.Second

@@ -120,7 +120,8 @@ func TestERR04SilenceSurvivesARestart(t *testing.T) {
 		"years later":                 {time.Hour, 9999 * time.Hour, plant, 0, 0, true},
 		"with a clock that went back": {time.Hour, -9999 * time.Hour, plant, time.Hour, 0, true},
 		"of another WFM":              {time.Hour, time.Minute, "https://other.example", 0, 0, true},
-		"too short to matter":         {4 * time.Second, time.Second, plant, 0, 0, false},
+		"the shortest, at once":       {time.Second, 0, plant, time.Second, 0, true},
+		"too short to matter":         {time.Second - 1, 0, plant, 0, 0, false},
 		"as long as it can be":        {48 * time.Hour, time.Second, plant, 24*time.Hour - time.Second, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -54,7 +54,7 @@ func (w *gateway) connect() (*wfm.Client, error) {
 	}
 	return wfm.New(wfm.Options{
 		URL: w.url, TLS: tls, OtherOrigins: tls, Authorization: w.options.Authorization.header(),
-		Limits: w.options.Limits, Spool: w.device.Spool, Logger: w.device.Logger,
+		Limits: w.options.Limits, Timeout: w.options.Timeout, Spool: w.device.Spool, Logger: w.device.Logger,
 	})
 }
 

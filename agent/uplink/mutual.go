@@ -6,7 +6,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -41,7 +43,7 @@ func newMutual(o Options, url string, d Device) (*mutual, error) {
 	if fetched := strings.HasPrefix(o.TrustBundle, "https://"); fetched || o.Service.Discovery != "" {
 		service := identity.ServiceOptions{
 			Discovery: o.Service.Discovery, CA: cmp.Or(o.Service.CA, o.CA), Pins: o.Service.Pins,
-			TLS12: o.TLS12, Now: d.Clock.Now, WrongClock: d.Clock.Wrong,
+			TLS12: o.TLS12, Timeout: o.Timeout, Now: d.Clock.Now, WrongClock: d.Clock.Wrong,
 		}
 		if fetched {
 			service.Bundle, w.files.TrustBundle = o.TrustBundle, ""
@@ -52,7 +54,7 @@ func newMutual(o Options, url string, d Device) (*mutual, error) {
 		}
 		w.bundles = identity.NewBundleSource(identity.BundleOptions{
 			Service: s, Keeper: keeper{d.Records}, Interval: o.Service.Refresh,
-			Silence: d.Silence, Now: d.Clock.Now, Logger: d.Logger,
+			Silence: d.Silence, Accepted: d.Wake, Now: d.Clock.Now, Logger: d.Logger,
 		})
 	}
 	w.watched.names = []string{o.Certificate, o.Key, w.files.TrustBundle}
@@ -102,7 +104,11 @@ func (w *mutual) follows() error {
 }
 
 func (w *mutual) load() error {
-	id, err := identity.Load(w.files)
+	files := w.files
+	if _, err := os.Stat(files.TrustBundle); w.bundles != nil && errors.Is(err, fs.ErrNotExist) {
+		files.TrustBundle = "" // one that the device came with is good to have until another one is fetched
+	}
+	id, err := identity.Load(files)
 	if err != nil {
 		return err
 	}
@@ -125,7 +131,8 @@ func (w *mutual) connect(id *identity.Identity) error {
 		return err
 	}
 	client, err := wfm.New(wfm.Options{
-		URL: w.url, TLS: id.TLS(), OtherOrigins: others, Limits: w.options.Limits, Spool: w.device.Spool, Logger: w.device.Logger,
+		URL: w.url, TLS: id.TLS(), OtherOrigins: others, Limits: w.options.Limits, Timeout: w.options.Timeout,
+		Spool: w.device.Spool, Logger: w.device.Logger,
 	})
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ func newRepository(o Options, reports way, d Device) (*repository, error) {
 		Limits: git.Limits{
 			Document: o.Limits.Document, Expanded: o.Limits.Expanded, Entries: o.Limits.Entries, Repository: o.Limits.Bundle,
 		},
-		Logger: d.Logger, Now: d.Clock.Now,
+		Timeout: o.Timeout, Logger: d.Logger, Now: d.Clock.Now,
 	}
 	if o.Git.Token != "" {
 		g.Token = func() (string, error) { return identity.ReadSecret(o.Git.Token) }

@@ -120,7 +120,7 @@ func (w *signed) meet(id *identity.Device, record client) (*acquaintance, error)
 	c, err := wfm.New(wfm.Options{
 		URL: w.url, TLS: tls, OtherOrigins: others, Dialect: w.options.Revision, ClientID: record.ID, Sign: id.Sign,
 		Authorization: w.options.Authorization.header(),
-		Limits:        w.options.Limits, Spool: w.device.Spool, Logger: w.device.Logger,
+		Limits:        w.options.Limits, Timeout: w.options.Timeout, Spool: w.device.Spool, Logger: w.device.Logger,
 	})
 	if err != nil {
 		return nil, err

@@ -39,6 +39,9 @@ type Options struct {
 	CertificateForm wfm.CertificateForm // in which the certificate is introduced
 
 	Limits wfm.Limits
+	// Timeout is how long a server may be silent; 0: as agent/wfm, agent/git and
+	// agent/identity have it.
+	Timeout time.Duration
 
 	Git     Git
 	Reports string // with a repository: where a WFM's interface for reports begins; empty: nobody wants them
@@ -80,7 +83,10 @@ type Device struct {
 	// Silence tells for how long from now on nothing may be sent (POL-01); nil:
 	// there is no such time.
 	Silence func() time.Duration
-	Logger  *slog.Logger
+	// Wake says that the WFM may be in reach now although it was not; nil: nobody
+	// wants to know. It must not wait for anything.
+	Wake   func()
+	Logger *slog.Logger
 }
 
 // Uplink is the way to one WFM. It implements agent.WFM and is safe for

@@ -64,7 +64,7 @@ func (l *limited) Read(p []byte) (int, error) {
 	}
 	n, err := l.Reader.Read(p)
 	if l.left -= int64(n); l.left < 0 {
-		return n, ErrTooLarge
+		return n - 1, ErrTooLarge
 	}
 	return n, err
 }

@@ -308,10 +308,7 @@ func (c *Client) refusal(r request, response *http.Response, body io.Reader) *Er
 	if !r.foreign {
 		e.meaning = c.meaning(e)
 	}
-	e.RetryAfter = retryAfter(response.Header, time.Now())
-	if response.Header.Get("Retry-After") == "" { // the header wins
-		e.RetryAfter = min(time.Duration(max(e.Problem.RetryAfterSeconds, 0))*time.Second, maxRetryAfter)
-	}
+	e.RetryAfter = margo.RetryAfter(response.Header, e.Problem, time.Now())
 	return e
 }
 

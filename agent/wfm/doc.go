@@ -10,10 +10,11 @@
 //
 // # Invariants
 //
-//   - Credentials leave for the configured origin only. What a manifest refers
-//     to on another one is asked for without any, and not from addresses of the
-//     device itself (elsewhere.go); redirects are errors, and no proxy is taken
-//     from the environment.
+//   - What shows who the device is, certificate, signature or credentials for a
+//     gateway, goes to the configured origin only. What a manifest refers to on
+//     another one is asked for without, and not from addresses of the device
+//     itself (elsewhere.go); redirects are errors, and no proxy is taken from the
+//     environment.
 //   - A document is given to the caller only when it has the digest that the
 //     manifest names, over the exact bytes after Content-Encoding was undone
 //     (DS-09, DS-10), and out of a bundle only when that is right as a whole.
@@ -25,8 +26,6 @@
 //     may expand, and in number, names and depth of its entries.
 //   - A connection is not used for longer than an hour, nor beyond CloseIdle
 //     (ID-12, ID-13).
-//   - What shows who the device is goes to the configured origin only:
-//     signatures and the credentials for a gateway.
 //   - Each attempt of a signed request has a signature of its own (AUTH-11). A
 //     dialect is never left for an older one.
 //

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -21,8 +22,8 @@ import (
 //     credentials, no signature, no cookie.
 //   - It is https, and the certificate has to be good by ordinary anchors. No
 //     proxy of the environment, no redirect.
-//   - The device does not talk to itself, nor to its link: what listens there
-//     trusts who is near. A WFM that is itself reached this way, on a desk, can
+//   - The device does not talk to itself, by whichever of its addresses, nor to
+//     its link: what listens there trusts who is near. A WFM that is itself reached this way, on a desk, can
 //     refer to its neighbours. Private addresses are where plants keep their
 //     servers, and allowed.
 //   - Neither the content nor a reason goes to the WFM: it learns no more than
@@ -44,7 +45,15 @@ func otherOrigins(base *url.URL, config *tls.Config, timeout time.Duration) *con
 	c := &connections{tls: config, timeout: timeout, age: maxConnectionAge}
 	if !isNear(base.Hostname()) {
 		c.control = func(_, address string, _ syscall.RawConn) error {
-			if at, err := netip.ParseAddrPort(address); err != nil || near(at.Addr()) {
+			at, err := netip.ParseAddrPort(address)
+			if err != nil || near(at.Addr()) {
+				return errNear
+			}
+			own, err := isOwn(at.Addr())
+			if err != nil {
+				return fmt.Errorf("cannot tell whether %s is an address of the device itself: %w", at.Addr(), err)
+			}
+			if own {
 				return errNear
 			}
 			return nil
@@ -59,7 +68,26 @@ func isNear(host string) bool {
 		return true
 	}
 	at, err := netip.ParseAddr(host)
-	return err == nil && near(at)
+	if err != nil {
+		return false
+	}
+	own, err := isOwn(at)
+	return near(at) || err == nil && own
+}
+
+// isOwn says that an address is one of this device's interfaces, those of the
+// networks of workloads among them.
+func isOwn(at netip.Addr) (bool, error) {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return false, err
+	}
+	for _, a := range addresses {
+		if own, err := netip.ParsePrefix(a.String()); err == nil && own.Addr() == at.Unmap().WithZone("") {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 func near(at netip.Addr) bool {

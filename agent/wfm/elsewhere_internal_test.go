@@ -1,10 +1,40 @@
 package wfm
 
 import (
+	"net"
+	"net/netip"
 	"net/url"
 	"testing"
 	"time"
 )
+
+// Nor by an address that others reach it by.
+func TestOtherOriginsAreNoAddressOfTheDevice(t *testing.T) {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		own, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		address := netip.AddrPortFrom(own.Addr(), 443).String()
+		for base, desk := range map[string]bool{
+			"https://wfm.example": false,
+			"https://" + netip.AddrPortFrom(own.Addr().WithZone(""), 443).String(): true,
+		} {
+			u, err := url.Parse(base)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := otherOrigins(u, nil, time.Second)
+			if refused := c.control != nil && c.control("tcp", address, nil) != nil; refused == desk {
+				t.Errorf("%s with the WFM at %s: refused %t", address, base, refused)
+			}
+		}
+	}
+}
 
 // A manifest cannot make the device ask what listens on itself, unless the WFM
 // is there as well.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -42,10 +41,6 @@ var (
 	errEncoding = errors.New("content encoding cannot be undone")
 )
 
-// maxRetryAfter caps what a WFM can ask for: a wrong number must not silence a
-// device for good.
-const maxRetryAfter = 24 * time.Hour
-
 // Error is an answer of the WFM that is no success.
 type Error struct {
 	Op         string // what was tried, e.g. "get state manifest"
@@ -65,7 +60,7 @@ func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "cannot %s: the WFM answered %d %s", e.Op, e.Status, http.StatusText(e.Status))
 	if e.Location != "" {
-		fmt.Fprintf(&b, ", a redirect to %.200q, which is not followed", e.Location)
+		fmt.Fprintf(&b, ", a redirect to %q, which is not followed", margo.ShownURL(e.Location))
 	}
 	for _, text := range []string{e.Problem.Title, e.Problem.Detail} {
 		if text != "" && text != http.StatusText(e.Status) {
@@ -89,7 +84,13 @@ type connectionError struct {
 	err error
 }
 
-func (e *connectionError) Error() string { return "cannot " + e.op + ": " + e.err.Error() }
+// maxCause bounds what the reason of a failure may say: it can repeat whatever
+// the server sent, or has in its certificate before anybody believes it.
+const maxCause = 512
+
+func (e *connectionError) Error() string {
+	return "cannot " + e.op + ": " + margo.Shown(e.err.Error(), maxCause)
+}
 
 func (e *connectionError) Unwrap() error { return e.err }
 
@@ -132,29 +133,4 @@ func Silence(err error) (asked time.Duration) {
 		return Silence(e.Unwrap())
 	}
 	return asked
-}
-
-// retryAfter reads the header of this name, in seconds or as a date. A date is
-// compared with the server's own idea of the present, since the device's may
-// be wrong.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	value := strings.TrimSpace(h.Get("Retry-After"))
-	if value == "" {
-		return 0
-	}
-	if strings.Trim(value, "0123456789") == "" {
-		seconds, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || seconds > int64(maxRetryAfter/time.Second) {
-			return maxRetryAfter
-		}
-		return time.Duration(seconds) * time.Second
-	}
-	until, err := http.ParseTime(value)
-	if err != nil {
-		return 0
-	}
-	if date, err := http.ParseTime(h.Get("Date")); err == nil {
-		now = date
-	}
-	return min(max(until.Sub(now), 0), maxRetryAfter)
 }

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/net/http/httpguts"
@@ -80,20 +79,6 @@ func FuzzReadBundle(f *testing.F) {
 			if digest.FromBytes(documents[ref.Digest]) != ref.Digest {
 				t.Fatalf("document %s is something else", ref.ID)
 			}
-		}
-	})
-}
-
-func FuzzRetryAfter(f *testing.F) {
-	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	for _, seed := range []string{"", "0", "120", "-1", "1.5", "99999999999999999999", " 7 ", "Fri, 01 May 2026 12:00:30 GMT", "Friday, 01-May-26 12:00:30 GMT", "Fri May  1 12:00:30 2026", "soon"} {
-		f.Add(seed, "")
-		f.Add(seed, "Fri, 01 May 2026 11:00:00 GMT")
-	}
-	f.Fuzz(func(t *testing.T, value, date string) {
-		got := retryAfter(http.Header{"Retry-After": {value}, "Date": {date}}, now)
-		if got < 0 || got > maxRetryAfter {
-			t.Fatalf("Retry-After %q with Date %q: %s", value, date, got)
 		}
 	})
 }

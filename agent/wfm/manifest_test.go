@@ -56,7 +56,7 @@ func TestManifestComesAsItWasSent(t *testing.T) {
 	}
 }
 
-func TestPollAsksForExactlyWhatItCanRead(t *testing.T) {
+func TestDS03DS04PollAsksForExactlyWhatItCanRead(t *testing.T) {
 	d := newTrust(t)
 	s := d.serve(t, "one")
 	c := client(t, d.device(t), s.URL)
@@ -333,6 +333,16 @@ func TestOnlyTheOwnWFMIsSpokenTo(t *testing.T) {
 			t.Errorf("error %v, want one that is retryable", err)
 		}
 	})
+	t.Run("ID-27 by whatever name it is reached", func(t *testing.T) {
+		s := d.serve(t, "one")
+		s.handle(manifestRoute, serveManifest(newFleet(1, 1).raw()))
+		for _, host := range []string{"127.0.0.1", "localhost"} { // neither is in its certificate
+			at := strings.Replace(s.URL, "127.0.0.1", host, 1)
+			if _, err := client(t, i, at).Manifest(t.Context(), ""); err != nil {
+				t.Errorf("%s: %v", at, err)
+			}
+		}
+	})
 	t.Run("nobody there", func(t *testing.T) {
 		s := d.serve(t, "one")
 		s.Close()
@@ -343,7 +353,7 @@ func TestOnlyTheOwnWFMIsSpokenTo(t *testing.T) {
 	})
 }
 
-func TestConnectionsAreKeptButNotForever(t *testing.T) {
+func TestID12ID13ConnectionsAreKeptButNotForever(t *testing.T) {
 	d := newTrust(t)
 	tests := map[string]struct {
 		age     time.Duration

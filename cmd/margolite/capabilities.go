@@ -118,7 +118,7 @@ func (c *cli) version(_ context.Context, args []string) error {
 		Commit    string   `json:"commit"`
 		Flavour   string   `json:"flavour"`
 		Revisions []string `json:"revisions"`
-	}{build.Version(), build.Commit(), build.Flavour, []string{"1.0.0-rc.3"}}
+	}{build.Version(), build.Commit(), build.Flavour, []string{config.RC3, config.RC2, config.RC1}}
 	if c.json {
 		return c.printJSON(v)
 	}
@@ -126,7 +126,7 @@ func (c *cli) version(_ context.Context, args []string) error {
 	if names(v.Version, v.Commit) {
 		commit = ""
 	}
-	fmt.Fprintf(c.out, "margolite %s%s, %s, Margo 1.0.0-rc.3\n", v.Version, commit, v.Flavour)
+	fmt.Fprintf(c.out, "margolite %s%s, %s, Margo %s\n", v.Version, commit, v.Flavour, strings.Join(v.Revisions, ", "))
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/build"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/runtime/embedded"
@@ -74,7 +75,7 @@ func (c *cli) check(ctx context.Context, args []string) error {
 		}
 	} else {
 		for _, l := range lines {
-			fmt.Fprintf(c.out, "%-8s %s: %s%s\n", l.Result, l.Object, l.Text, prefixed("; mend: ", l.Mend))
+			fmt.Fprintf(plainWriter{c.out}, "%-8s %s: %s%s\n", l.Result, l.Object, l.Text, prefixed("; mend: ", l.Mend))
 		}
 	}
 	if failed > 0 {
@@ -192,7 +193,7 @@ func wfmFindings(ctx context.Context, cfg *config.Config) []finding {
 	if cfg.WFM.URL == "" {
 		return []finding{{"wfm", "no WFM is configured", "set wfm.url", true}}
 	}
-	way, _, err := openUplink(cfg, noRecords{}, nil, nil, slog.New(slog.DiscardHandler))
+	way, _, err := openUplink(cfg, slog.New(slog.DiscardHandler), uplink.Device{Records: noRecords{}})
 	if err != nil {
 		return []finding{broken("wfm", err)}
 	}

@@ -102,12 +102,12 @@ func (c *cli) main(ctx context.Context, args []string) int {
 	case errors.Is(err, flag.ErrHelp):
 		return exitDone
 	case errors.As(err, &usage):
-		fmt.Fprintf(c.err, "margolite: %v\nhint: see `%s --help`\n", err, strings.TrimSpace("margolite "+c.command))
+		fmt.Fprintf(plainWriter{c.err}, "margolite: %v\nhint: see `%s --help`\n", err, strings.TrimSpace("margolite "+c.command))
 		return exitUsage
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return exitFailed // interrupted; nobody needs to be told
 	}
-	fmt.Fprintf(c.err, "margolite: %v\n", err)
+	fmt.Fprintf(plainWriter{c.err}, "margolite: %v\n", err) // which may quote a server
 	var hint *hintError
 	if errors.As(err, &hint) {
 		fmt.Fprintf(c.err, "hint: %s\n", hint.hint)

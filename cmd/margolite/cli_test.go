@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/test/openpgp"
 )
 
@@ -450,6 +451,15 @@ func TestStatusForPeople(t *testing.T) {
 	if strings.ContainsRune(got.out, '\x1b') {
 		t.Errorf("what a workload printed reaches the terminal as it is: %q", got.out)
 	}
+	const obeyed = "\x1b[2J\u009b2J\u202e"
+	a.status.WFM.LastError, a.status.RuntimeError, a.status.Deployments[0].Name = obeyed+"said", obeyed, obeyed+"name"
+	a.status.Identity.Warnings = []control.Advice{{Text: obeyed, Mend: obeyed}}
+	a.syncErr = errors.New(obeyed + "failed")
+	for _, got := range []answer{call(t, "status", "--config", serve(t, a)), call(t, "sync", "--config", serve(t, a))} {
+		if strings.ContainsAny(got.out+got.err, obeyed[:1]+"\u009b\u202e") || !strings.Contains(got.out+got.err, "[2J2J") {
+			t.Errorf("what a server says reaches the terminal as it is: %q %q", got.out, got.err)
+		}
+	}
 	a.status = control.Status{}
 	if got := call(t, "status", "--config", serve(t, a)); !strings.Contains(got.out, "not asked yet") || !strings.Contains(got.out, "no deployments") {
 		t.Errorf("before the first poll:\n%s", got.out)
@@ -467,8 +477,14 @@ func TestVersionDocument(t *testing.T) {
 			t.Errorf("the document lacks %s: %s", key, got.out)
 		}
 	}
-	if got := call(t, "version"); !strings.HasPrefix(got.out, "margolite ") || strings.Count(got.out, "\n") != 1 {
-		t.Errorf("for people: %q", got.out)
+	people := call(t, "version").out
+	if !strings.HasPrefix(people, "margolite ") || strings.Count(people, "\n") != 1 {
+		t.Errorf("for people: %q", people)
+	}
+	for _, revision := range []string{config.RC3, config.RC2, config.RC1} { // whichever can be configured
+		if !strings.Contains(people, revision) || !strings.Contains(got.out, `"`+revision+`"`) {
+			t.Errorf("revision %s is not named: %q, %s", revision, people, got.out)
+		}
 	}
 }
 

@@ -1,14 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/agent/uplink"
@@ -17,9 +16,11 @@ import (
 
 // reload takes over a changed configuration at SIGHUP. What runs is not
 // touched, and no request or change is cut off. A configuration that is wrong
-// changes nothing, and neither does one that says the same.
+// changes nothing. With one that says the same the WFM is asked soon, and what
+// failed is tried again soon: somebody may have mended what it names.
 type reload struct {
 	cli     *cli
+	signals <-chan os.Signal
 	started *config.Config // what the agent was started with
 	config  *config.Config // in force
 	level   *slog.LevelVar
@@ -31,14 +32,11 @@ type reload struct {
 
 // run waits for signals until ctx is done.
 func (r *reload) run(ctx context.Context) error {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGHUP)
-	defer signal.Stop(signals)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-signals:
+		case <-r.signals:
 		}
 		if err := r.takeOver(); err != nil {
 			r.logger.Error("the configuration is not taken over, the former one stays in force", "error", err)
@@ -71,7 +69,7 @@ func (r *reload) takeOver() error {
 	r.level.Set(next.Log.Level)
 	r.agent.Configure(settingsOf(next, device, r.gate))
 	r.config = next
-	r.logger.Info("configuration taken over", "changed", strings.Join(changed.Parts, ", "))
+	r.logger.Info("configuration taken over", "changed", cmp.Or(strings.Join(changed.Parts, ", "), "nothing"))
 	if later := next.Changed(r.started).Restart; len(later) > 0 {
 		r.logger.Warn("part of the configuration takes effect with the next start only", "keys", strings.Join(later, ", "))
 	}

@@ -76,7 +76,7 @@ func (c *cli) printRollback(s *control.Status, refused *control.RefusedManifest)
 	}{{"added", refused.Added}, {"changed", refused.Changed}, {"removed", refused.Removed}} {
 		differs += len(list.ids)
 		for _, id := range list.ids {
-			fmt.Fprintf(c.out, "%-8s %s%s\n", list.what, id, prefixed("  ", names[id]))
+			fmt.Fprintf(plainWriter{c.out}, "%-8s %s%s\n", list.what, id, prefixed("  ", names[id]))
 		}
 	}
 	same := len(refused.Deployments) - len(refused.Added) - len(refused.Changed)

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,6 +18,7 @@ import (
 	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/pace"
+	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/build"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/policy"
@@ -33,6 +37,9 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	if err := c.parseNone(f, args); err != nil {
 		return err
 	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP) // first of all: it ends who does not wait for it
+	defer signal.Stop(signals)
 	cfg, err := c.load(true)
 	if err != nil {
 		return err
@@ -46,6 +53,10 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	level := new(slog.LevelVar)
 	level.Set(cfg.Log.Level)
 	logger := newLogger(c, cfg, level)
+	// Libraries that know no logger would write past it, and what they say is
+	// for a server to choose: net/http tells of each answer that nobody asked for.
+	log.SetFlags(0)
+	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer())
 	device, err := deviceOf(cfg)
 	if err != nil {
 		return err
@@ -73,8 +84,12 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 
-	var a *agent.Agent // silences the way to the WFM, which it needs first
-	way, present, err := openUplink(cfg, records, records.Incoming(), func() time.Duration { return a.Silence().Hold().Downtime }, logger)
+	var a *agent.Agent // silences the way to the WFM, which it needs first, and is woken by it
+	way, present, err := openUplink(cfg, logger, uplink.Device{
+		Records: records, Spool: records.Incoming(),
+		Silence: func() time.Duration { return a.Silence().Hold().Downtime },
+		Wake:    func() { a.Wake() },
+	})
 	if err != nil {
 		return err
 	}
@@ -91,7 +106,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		Now:     present.Now,
 	})
 	logger.Info("margolite runs", "version", build.Version(), "flavour", build.Flavour, "device", device.ID, "wfm", cfg.WFM.URL)
-	r := &reload{cli: c, started: cfg, config: cfg, level: level, gate: gate, agent: a, uplink: way, logger: logger}
+	r := &reload{cli: c, signals: signals, started: cfg, config: cfg, level: level, gate: gate, agent: a, uplink: way, logger: logger}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return workloads.Engine.Run(ctx) })
 	g.Go(func() error { return way.Run(ctx) })
@@ -121,7 +136,10 @@ func openStore(cfg *config.Config) (*store.Store, error) {
 	if err := os.MkdirAll(cfg.State.Dir, 0o711); err != nil {
 		return nil, fmt.Errorf("cannot create state directory %s: %w", cfg.State.Dir, err)
 	}
-	s, err := store.Open(filepath.Join(cfg.State.Dir, "margolite.db"), store.Options{OnCommit: killAfterCommit()})
+	s, err := store.Open(filepath.Join(cfg.State.Dir, "margolite.db"), store.Options{
+		OnCommit:      killAfterCommit(),
+		IncomingBytes: 2 * cfg.WFM.Limits.Bundle, // the bundle that comes, and what is left of the one before
+	})
 	if errors.Is(err, store.ErrLocked) {
 		return nil, &hintError{err, "another margolite runs on " + cfg.State.Dir + "; stop it first"}
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/margolite/margolite/agent/control"
 )
@@ -35,7 +34,7 @@ func (c *cli) status(ctx context.Context, args []string) error {
 }
 
 func (c *cli) printStatus(s *control.Status, now time.Time) {
-	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	w := tabwriter.NewWriter(plainWriter{c.out}, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "device\t%s\n", s.Device)
 	fmt.Fprintf(w, "agent\t%s (%s), up %s\n", s.Agent.Version, s.Agent.Flavour, ago(now, s.Agent.Started))
 	reach := "out of reach"
@@ -110,7 +109,7 @@ func printIdentity(w io.Writer, i control.IdentityStatus, now time.Time) {
 		case b.Accepted == nil:
 			fmt.Fprintf(w, "trust bundle\tnone yet%s\n", prefixed(": ", b.LastError))
 		default:
-			fmt.Fprintf(w, "trust bundle\t%d anchors, %s old%s\n", b.Anchors, ago(now, *b.Accepted), prefixed("; cannot be refreshed: ", b.LastError))
+			fmt.Fprintf(w, "trust bundle\t%s, %s old%s\n", plural(b.Anchors, "anchor"), ago(now, *b.Accepted), prefixed("; cannot be refreshed: ", b.LastError))
 		}
 	}
 	for _, a := range i.Warnings {
@@ -119,17 +118,18 @@ func printIdentity(w io.Writer, i control.IdentityStatus, now time.Time) {
 }
 
 func (c *cli) printDeployment(d control.Deployment, now time.Time) {
-	fmt.Fprintf(c.out, "\n%s  %s  %s (for %s)\n", d.ID, d.Name, d.State, ago(now, d.Since))
+	out := plainWriter{c.out}
+	fmt.Fprintf(out, "\n%s  %s  %s (for %s)\n", d.ID, d.Name, d.State, ago(now, d.Since))
 	if d.Reason != "" {
-		fmt.Fprintf(c.out, "  waits: %s\n", d.Reason)
+		fmt.Fprintf(out, "  waits: %s\n", d.Reason)
 	}
 	if d.Error != nil {
-		fmt.Fprintf(c.out, "  error: %s: %s: %s\n", d.Error.Code, d.Error.Source, indented(d.Error.Message))
+		fmt.Fprintf(out, "  error: %s: %s: %s\n", d.Error.Code, d.Error.Source, indented(d.Error.Message))
 	}
 	for _, component := range d.Components {
-		fmt.Fprintf(c.out, "  %s: %s\n", component.Name, component.State)
+		fmt.Fprintf(out, "  %s: %s\n", component.Name, component.State)
 		if p := component.Progress; p != nil {
-			fmt.Fprintf(c.out, "    fetching %s: %s\n", p.Object, bytesOf(p))
+			fmt.Fprintf(out, "    fetching %s: %s\n", p.Object, bytesOf(p))
 		}
 		c.printServices("    ", component.Services)
 	}
@@ -208,13 +208,7 @@ func bytesOf(p *control.Progress) string {
 // indented is a text that may quote what a workload printed, without what a
 // terminal would obey.
 func indented(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if r != '\n' && unicode.IsControl(r) {
-			return -1
-		}
-		return r
-	}, text)
-	return strings.ReplaceAll(text, "\n", "\n    ")
+	return strings.ReplaceAll(plain(text), "\n", "\n    ")
 }
 
 func prefixed(prefix, s string) string {

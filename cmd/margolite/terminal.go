@@ -3,13 +3,37 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"strings"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/agent/control"
 )
+
+// plain is a text that others had a hand in, a server for example, without what
+// a terminal would obey: control characters, and marks that turn text around.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && !unicode.IsGraphic(r) {
+			return -1
+		}
+		return r
+	}, text)
+}
+
+// plainWriter writes what plain leaves of each text.
+type plainWriter struct{ to io.Writer }
+
+func (w plainWriter) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(w.to, plain(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
 
 // isTerminal says whether stream, an end of this process, is a terminal.
 func isTerminal(stream any) bool {

@@ -50,22 +50,20 @@ func uplinkOptions(cfg *config.Config) (uplink.Options, error) {
 	return o, nil
 }
 
-// openUplink makes the way to the WFM for a device with these records. Nothing
-// is sent yet.
-func openUplink(cfg *config.Config, records uplink.Records, spool wfm.Spool, silence func() time.Duration, logger *slog.Logger) (*uplink.Uplink, *clock.Clock, error) {
+// openUplink makes the way to the WFM for a device with these records; its clock,
+// folder and logger are filled in. Nothing is sent yet.
+func openUplink(cfg *config.Config, logger *slog.Logger, d uplink.Device) (*uplink.Uplink, *clock.Clock, error) {
 	o, err := uplinkOptions(cfg)
 	if err != nil {
 		return nil, nil, err
 	}
-	known, err := uplink.KnownTime(records)
+	known, err := uplink.KnownTime(d.Records)
 	if err != nil {
 		logger.Warn("the last known time is lost", "error", err)
 	}
-	present := clock.New(time.Now, build.Time(), known)
-	u, err := uplink.New(o, uplink.Device{
-		Records: records, Spool: spool, Dir: cfg.State.Dir, Clock: present, Silence: silence, Logger: logger,
-	})
-	return u, present, err
+	d.Dir, d.Clock, d.Logger = cfg.State.Dir, clock.New(time.Now, build.Time(), known), logger
+	u, err := uplink.New(o, d)
+	return u, d.Clock, err
 }
 
 // noRecords are the records of a device that remembers nothing: for a look at

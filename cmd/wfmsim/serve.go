@@ -82,7 +82,7 @@ Margo Identity Service, with an ordinary certificate too.
 			flags.BoolVar(&s.approval, "approval", false, "clients wait to be approved before they are onboarded")
 			flags.BoolVar(&s.putFirst, "put-first", false, "capabilities may begin with PUT, before rc.3")
 			flags.BoolVar(&s.singularStatus, "singular-status", false, "status is posted to /deployment/, as in the earliest rc.1")
-			flags.BoolVar(&s.compress, "gzip", false, "documents are compressed for those who accept it")
+			flags.BoolVar(&s.compress, "gzip", false, "manifest and documents are compressed for those who accept it")
 			return func(ctx context.Context, args []string, out io.Writer) error {
 				if err := noArguments(args); err != nil {
 					return err

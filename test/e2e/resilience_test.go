@@ -218,8 +218,8 @@ func (r *rig) files() map[string]string {
 	return all
 }
 
-// Reports that could not be delivered are delivered when the WFM is back: every
-// one, in order, also those of a deployment that is gone by then.
+// What could not be reported is when the WFM is back, also of a deployment that is
+// gone by then: how it ended, not the steps on the way, which nobody needs any more.
 func TestPOL05ReportsSurviveAnAbsentWFM(t *testing.T) {
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
@@ -245,8 +245,7 @@ func TestPOL05ReportsSurviveAnAbsentWFM(t *testing.T) {
 		for _, report := range r.WFM.Statuses(demoID) {
 			heard = append(heard, report.Status.State)
 		}
-		want := []margo.State{margo.Pending, margo.Installing, margo.Installed, margo.Removing, margo.Removed}
-		if !slices.Equal(heard, want) {
+		if want := []margo.State{margo.Removed}; !slices.Equal(heard, want) {
 			t.Errorf("the WFM heard %v, want %v", heard, want)
 		}
 	})

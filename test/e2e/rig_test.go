@@ -100,6 +100,9 @@ func onBackends(t *testing.T, test func(t *testing.T, r *rig)) {
 // settle is for how long services run before they count as installed.
 const settle = 200 * time.Millisecond
 
+// usual is how the agent is configured where a test says nothing else.
+var usual = plant.Settings{Settle: settle, LogLevel: "debug"}
+
 // rig is a plant under test: what fails in it fails the test.
 type rig struct {
 	*plant.Plant
@@ -121,6 +124,12 @@ func newRigBy(t *testing.T, way plant.Way) *rig {
 	return newRigOn(t, plant.Options{Way: way})
 }
 
+// newRigWith is a rig whose WFM is as options say.
+func newRigWith(t *testing.T, backend string, options func(*wfmsim.Options)) *rig {
+	t.Helper()
+	return newRigOn(t, plant.Options{Containerd: backends[backend], Way: plant.Way{Change: options}})
+}
+
 func newRigOn(t *testing.T, o plant.Options) *rig {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "plant-") // paths of sockets are short
@@ -129,7 +138,7 @@ func newRigOn(t *testing.T, o plant.Options) *rig {
 	o.Dir, o.Margolite, o.Application = dir, filepath.Join(programs.dir, "margolite"), programs.application
 	r.Plant, err = plant.New(t.Context(), o)
 	check(t, err)
-	check(t, r.Configure(plant.Settings{Settle: settle, LogLevel: "debug"}))
+	check(t, r.Configure(usual))
 	t.Cleanup(func() {
 		if t.Failed() {
 			r.showLog()

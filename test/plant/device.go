@@ -5,9 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -46,15 +50,52 @@ func (p *Plant) Configure(s Settings) error {
 	if p.options.Containerd != "" {
 		containerd = p.socket()
 	}
-	return os.WriteFile(p.ConfigFile(), fmt.Appendf(nil, `device: {id: %s}
-wfm:
-%spoll: {interval: %s}
+	way := maps.Clone(p.settings)
+	maps.Copy(way, s.WFM)
+	maps.DeleteFunc(way, func(_, value string) bool { return value == "" })
+	return os.WriteFile(p.ConfigFile(), fmt.Appendf(nil, `device: {id: %s, labels: {%s}}
+wfm: {%s}
+poll: {interval: %s, windows: [%s], downtime: [%s]}
 state: {dir: %s, run: %s}
 runtime: {containerd: %s, settle: %s}
 registries: {%q: {plainHTTP: true}}
 log: {level: %s}
-`, Device, p.settings, cmp.Or(s.Poll, time.Second),
+`, Device, members(s.Labels), members(way), cmp.Or(s.Poll, time.Second), list(s.Windows), list(s.Downtime),
 		p.StateDir(), p.RunDir(), containerd, s.Settle, p.Registry.Address(), cmp.Or(s.LogLevel, "info")), 0o600)
+}
+
+// members are those of a mapping in YAML, list the items of a sequence.
+func members(m map[string]string) string {
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		all = append(all, fmt.Sprintf("%q: %s", key, m[key]))
+	}
+	return strings.Join(all, ", ")
+}
+
+func list(texts []string) string {
+	var all []string
+	for _, text := range texts {
+		all = append(all, strconv.Quote(text))
+	}
+	return strings.Join(all, ", ")
+}
+
+// Reconfigure is Configure for an agent that runs: it is told to take over what
+// it can.
+func (p *Plant) Reconfigure(s Settings) error {
+	if err := p.Configure(s); err != nil {
+		return err
+	}
+	return p.Reload()
+}
+
+// Reload tells the agent to read its configuration again, whatever is in it.
+func (p *Plant) Reload() error {
+	if err := p.agent.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		return fmt.Errorf("cannot tell the agent of another configuration: %w", err)
+	}
+	return nil
 }
 
 // process is one run of a program.

@@ -19,9 +19,11 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/gitserver"
 	"github.com/margolite/margolite/test/ociimage"
+	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/registry"
 )
@@ -51,8 +53,14 @@ type Options struct {
 // Settings are what differs between runs of the agent.
 type Settings struct {
 	Poll     time.Duration // 0: 1 s
+	Windows  []string      // when the desired state is asked for; none: at any time
+	Downtime []string      // when nothing is sent; none: never
 	Settle   time.Duration
-	LogLevel string // empty: info
+	LogLevel string            // empty: info
+	Labels   map[string]string // of the device
+	// WFM are more keys of the section wfm, or others in place of those that
+	// lead to the plant's WFM. An empty value leaves a key out. Values are YAML.
+	WFM map[string]string
 }
 
 // Plant is a WFM, a registry, and a device.
@@ -61,10 +69,14 @@ type Plant struct {
 	Registry *registry.Registry
 	// Repository holds the desired state where the way leads there; otherwise nil.
 	Repository *gitserver.Server
+	// Authority issues the SVIDs of the trust domain, where the way has one. The
+	// WFM shows a flawed one where a fault of kind Certificate says so.
+	Authority *pki.Authority
+	Identity  pki.Files // of the device
 
 	options    Options
 	client     string            // id that the WFM knows the device by
-	settings   string            // of the way to the WFM, in the configuration
+	settings   map[string]string // of the way to the WFM, in the configuration, as YAML
 	documents  map[string]string // in the repository, by deployment
 	agent      *process          // nil: it does not run
 	containerd *exec.Cmd         // nil: it does not run, or is embedded
@@ -103,6 +115,17 @@ func (p *Plant) build(ctx context.Context) (err error) {
 
 // secrets is where the files of the device's identity are.
 func (p *Plant) secrets() string { return filepath.Join(p.options.Dir, "identity") }
+
+// Provision replaces the device's identity by one with a new key and a
+// certificate of the authority, and its trust bundle.
+func (p *Plant) Provision(by *pki.Authority, bundle *identity.TrustBundle) error {
+	svid, err := by.IssueClient(WFM, Client)
+	if err != nil {
+		return err
+	}
+	p.Identity, err = pki.WriteFiles(p.secrets(), svid, bundle)
+	return err
+}
 
 // Close ends everything at once and removes what was kept, except Dir itself.
 // What is deployed leaves traces in the machine's control groups; Clear before.
@@ -179,12 +202,16 @@ func (p *Plant) Await(ctx context.Context, id string, state margo.State, version
 // Clear removes every deployment and waits until the device is rid of them, so
 // that nothing of theirs is left on the machine. The agent has to run.
 func (p *Plant) Clear(ctx context.Context) error {
+	removed := map[string]uint64{} // since which version, by id
 	for _, d := range p.WFM.Deployments(p.client) {
 		version, err := p.Remove(d.DeploymentID)
 		if err != nil {
 			return err
 		}
-		if _, err := p.Await(ctx, d.DeploymentID, margo.Removed, version); err != nil {
+		removed[d.DeploymentID] = version
+	}
+	for id, version := range removed {
+		if _, err := p.Await(ctx, id, margo.Removed, version); err != nil {
 			return err
 		}
 	}

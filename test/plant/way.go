@@ -1,6 +1,7 @@
 package plant
 
 import (
+	"crypto/tls"
 	"encoding/base64"
 	"fmt"
 	"maps"
@@ -47,7 +48,7 @@ func (p *Plant) openWay() error {
 		return err
 	}
 	var o wfmsim.Options
-	var own string // settings of the device's own identity
+	var own map[string]string // settings of the device's own identity
 	switch {
 	case way.Revision != "" && way.Revision != wfmsim.RC3:
 		o, own, err = p.signed(public)
@@ -68,71 +69,74 @@ func (p *Plant) openWay() error {
 	if err := p.WFM.Start(""); err != nil {
 		return err
 	}
-	p.settings = "  url: " + p.WFM.URL() + "\n" + own
+	p.settings = own
+	p.settings["url"] = p.WFM.URL()
 	if way.Repository {
 		if err := p.openRepository(public); err != nil {
 			return err
 		}
-		p.settings = fmt.Sprintf("  url: git+%s\n  git: {branch: main, path: devices, token: %s}\n  reports: %s\n%s",
-			p.Repository.URL(), p.secret("token"), p.WFM.URL(), own)
+		p.settings["url"] = "git+" + p.Repository.URL()
+		p.settings["git"] = fmt.Sprintf("{branch: main, path: devices, token: %s}", p.secret("token"))
+		p.settings["reports"] = p.WFM.URL()
 	}
 	if way.Gateway == "" && way.Revision == "" && !way.Repository {
 		return nil
 	}
 	ca := p.secret("ca.pem")
-	p.settings += "  ca: " + ca + "\n"
+	p.settings["ca"] = ca
 	return os.WriteFile(ca, public.RootPEM(), 0o644)
 }
 
 func (p *Plant) secret(name string) string { return filepath.Join(p.secrets(), name) }
 
 // mutual is a WFM of rc.3.
-func (p *Plant) mutual() (o wfmsim.Options, settings string, err error) {
-	authority, err := pki.NewAuthority(TrustDomain, time.Now())
-	if err != nil {
-		return o, "", err
+func (p *Plant) mutual() (o wfmsim.Options, settings map[string]string, err error) {
+	if p.Authority, err = pki.NewAuthority(TrustDomain, time.Now()); err != nil {
+		return o, nil, err
 	}
-	server, err := authority.IssueWFM(WFM)
+	server, err := p.Authority.IssueWFM(WFM)
 	if err != nil {
-		return o, "", err
+		return o, nil, err
 	}
-	client, err := authority.IssueClient(WFM, Client)
-	if err != nil {
-		return o, "", err
+	if err := p.Provision(p.Authority, p.Authority.Bundle()); err != nil {
+		return o, nil, err
 	}
-	files, err := pki.WriteFiles(p.secrets(), client, authority.Bundle())
 	p.client = Client
 	return wfmsim.Options{
 		ID:   identity.ID{TrustDomain: TrustDomain, WFM: WFM},
-		SVID: server.TLS(), Bundle: authority.Bundle(), Clients: []string{Client},
-	}, fmt.Sprintf("  certificate: %s\n  key: %s\n  trustBundle: %s\n", files.Certificate, files.Key, files.TrustBundle), err
+		SVID: server.TLS(), Bundle: p.Authority.Bundle(), Clients: []string{Client},
+		Flaws:  p.Authority.Flaws(),
+		Flawed: func(flaw string) (tls.Certificate, error) { return p.Authority.IssueFlawed(WFM, flaw) },
+	}, map[string]string{
+		"certificate": p.Identity.Certificate, "key": p.Identity.Key, "trustBundle": p.Identity.TrustBundle,
+	}, nil
 }
 
 // signed is a WFM before rc.3.
-func (p *Plant) signed(public *pki.ServerAuthority) (o wfmsim.Options, settings string, err error) {
+func (p *Plant) signed(public *pki.ServerAuthority) (o wfmsim.Options, settings map[string]string, err error) {
 	server, err := public.IssueServer([]string{host})
 	if err != nil {
-		return o, "", err
+		return o, nil, err
 	}
 	signer, err := public.IssueSigner(Device)
 	if err != nil {
-		return o, "", err
+		return o, nil, err
 	}
 	files, err := pki.WriteFiles(p.secrets(), signer, &identity.TrustBundle{Anchors: signer.Chain})
 	if err != nil {
-		return o, "", err
+		return o, nil, err
 	}
 	p.client = wfmsim.ClientID(signer.Chain[0])
 	return wfmsim.Options{Revision: p.options.Way.Revision, SVID: server.TLS(), Root: public.RootPEM(), ClientCAs: public.Pool()},
-		fmt.Sprintf("  revision: %s\n  certificate: %s\n  key: %s\n", p.options.Way.Revision, files.Certificate, files.Key),
+		map[string]string{"revision": string(p.options.Way.Revision), "certificate": files.Certificate, "key": files.Key},
 		os.Remove(files.TrustBundle)
 }
 
 // gateway is a WFM of rc.3 behind one.
-func (p *Plant) gateway(public *pki.ServerAuthority) (o wfmsim.Options, settings string, err error) {
+func (p *Plant) gateway(public *pki.ServerAuthority) (o wfmsim.Options, settings map[string]string, err error) {
 	server, err := public.IssueServer([]string{host})
 	if err != nil {
-		return o, "", err
+		return o, nil, err
 	}
 	key, content, value := "bearer", GatewayToken, "Bearer "+GatewayToken
 	if p.options.Way.Gateway == "Basic" {
@@ -141,7 +145,7 @@ func (p *Plant) gateway(public *pki.ServerAuthority) (o wfmsim.Options, settings
 	file := p.secret("gateway")
 	p.client = Client
 	return wfmsim.Options{SVID: server.TLS(), Authorization: map[string]string{value: Client}, Clients: []string{Client}},
-		fmt.Sprintf("  authorization: {%s: %s}\n", key, file), os.WriteFile(file, []byte(content+"\n"), 0o600)
+		map[string]string{"authorization": fmt.Sprintf("{%s: %s}", key, file)}, os.WriteFile(file, []byte(content+"\n"), 0o600)
 }
 
 // openRepository starts a repository without a commit.

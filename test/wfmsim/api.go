@@ -77,6 +77,12 @@ func (s *Server) getManifest(c call) *problem {
 		return blank(http.StatusInternalServerError, err.Error())
 	}
 	c.w.Header().Set("Cache-Control", "private")
+	if s.options.Gzip {
+		c.w.Header().Set("Vary", "Accept-Encoding")
+		if acceptsGzip(c.r) {
+			return c.serveGzip(margo.ManifestMediaType, etag, body)
+		}
+	}
 	c.serve(margo.ManifestMediaType, etag, body)
 	return nil
 }

@@ -86,7 +86,7 @@ type Options struct {
 
 	Prefix string  // path under which the interface is mounted, "" or "/a/b"
 	URLs   URLForm // in manifests
-	Gzip   bool    // compress documents for clients that accept it
+	Gzip   bool    // compress manifest and documents for clients that accept it
 
 	// Depot is the certificate of the other server that OtherOrigin needs.
 	Depot tls.Certificate
@@ -253,6 +253,19 @@ func (s *Server) SetBundle(bundle *identity.TrustBundle) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.bundle = bundle
+}
+
+// SetURLs changes how manifests write URLs from now on; OtherOrigin needs
+// Options.Depot. The present version then has other content, which clients
+// refuse: publish something after it.
+func (s *Server) SetURLs(form URLForm) error {
+	if form == OtherOrigin && s.depot == nil {
+		return errors.New("cannot name another origin in manifests: there is none")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.options.URLs = form
+	return nil
 }
 
 // SetAuthorization changes what the gateway accepts, as a rotation of

@@ -134,7 +134,7 @@ func (c *Config) agree(r *reader) {
 // dropUnused empties the names of files that are not used with the other values,
 // so that nobody reads them: defaults, as everything else was refused.
 func (w *WFM) dropUnused() {
-	if !w.svid() {
+	if !w.svid() || w.IdentityService.Discovery != "" && w.TrustBundle == Default().WFM.TrustBundle {
 		w.TrustBundle = ""
 	}
 	if !w.svid() && (!w.speaks() || w.Revision == RC3) {

@@ -178,6 +178,12 @@ func TestPOL09EachWayToTheWFMHasItsKeys(t *testing.T) {
 		{"a trust bundle that is found out", "trustBundle: ''\nidentityService: {discovery: 'https://mis.example/.well-known/margo'}", func(w *config.WFM) {
 			w.TrustBundle, w.IdentityService.Discovery = "", "https://mis.example/.well-known/margo"
 		}},
+		{"a trust bundle that is found out, and nothing said of a file", "identityService: {discovery: 'https://mis.example/.well-known/margo'}", func(w *config.WFM) {
+			w.TrustBundle, w.IdentityService.Discovery = "", "https://mis.example/.well-known/margo"
+		}},
+		{"a trust bundle to begin with", "trustBundle: /first.pem\nidentityService: {discovery: 'https://mis.example/.well-known/margo'}", func(w *config.WFM) {
+			w.TrustBundle, w.IdentityService.Discovery = "/first.pem", "https://mis.example/.well-known/margo"
+		}},
 		{"a signature of rc.2", "revision: 1.0.0-rc.2\nca: /ca.pem\nclientId: edge~01\nsignature: {components: ['@method', '@authority', '@target-uri', content-digest], keyId: device 7, certificateForm: der}", func(w *config.WFM) {
 			w.Revision, w.TrustBundle, w.CA, w.ClientID = config.RC2, "", "/ca.pem", "edge~01"
 			w.Signature = config.Signature{Components: []string{"@method", "@authority", "@target-uri", "content-digest"}, KeyID: "device 7", CertificateForm: "der"}
@@ -339,8 +345,8 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"TLS that is too old", "wfm:\n  tls: '1.1'\n", `f:2: wfm.tls: expected 1.3 or 1.2, got "1.1"`},
 		{"a pin that is too short", "wfm:\n  identityService: {pins: [aGVsbG8=]}\n", "f:2: wfm.identityService.pins[0]: expected the SHA-256 of a public key in base64, 44 characters that end with ="},
 		{"a pin in hexadecimal", "wfm:\n  identityService:\n    pins: [e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855]\n", "f:3: wfm.identityService.pins[0]: expected the SHA-256 of a public key in base64, 44 characters that end with ="},
-		{"a refresh without pause", "wfm:\n  identityService: {refresh: 1s}\n", "f:2: wfm.identityService.refresh: expected at least 1m0s, got 1s"},
-		{"a refresh once a year", "wfm:\n  identityService: {refresh: 8760h}\n", "f:2: wfm.identityService.refresh: expected at most 2160h0m0s, got 8760h0m0s"},
+		{"a refresh without pause", "wfm:\n  identityService: {refresh: 1s}\n", "f:2: wfm.identityService.refresh: expected at least 5m0s, got 1s"},
+		{"a refresh once a year", "wfm:\n  identityService: {refresh: 8760h}\n", "f:2: wfm.identityService.refresh: expected at most 168h0m0s, got 8760h0m0s"},
 		{"a manifest of no size", "wfm:\n  limits: {manifest: 0}\n", "f:2: wfm.limits.manifest: expected at least 1024 bytes, got 0"},
 		{"a document of any size", "wfm:\n  limits: {document: 1TiB}\n", `f:2: wfm.limits.document: expected a number of bytes, such as 500k or 10m, got the text "1TiB"`},
 		{"a manifest that fills the memory", "wfm:\n  limits: {manifest: 1GiB}\n", "f:2: wfm.limits.manifest: expected at most 67108864 bytes, got 1073741824"},

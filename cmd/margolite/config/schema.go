@@ -38,7 +38,7 @@ func (c *Config) schema() field {
 				"discovery": text(&c.WFM.IdentityService.Discovery, optional(documentURL)),
 				"pins":      list(&c.WFM.IdentityService.Pins, 16, pin),
 				"ca":        text(&c.WFM.IdentityService.CA, optional(path)),
-				"refresh":   duration(&c.WFM.IdentityService.Refresh, time.Minute, 90*day),
+				"refresh":   duration(&c.WFM.IdentityService.Refresh, 5*time.Minute, 7*day),
 			}),
 			"limits": section(fields{
 				"manifest": size(&c.WFM.Limits.Manifest, 1<<10, 64<<20),

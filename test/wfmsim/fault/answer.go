@@ -39,7 +39,7 @@ func (w *writer) replace(honest *answer, f Fault) {
 	for name, values := range honest.header {
 		header[name] = values
 	}
-	if status != http.StatusOK && status != http.StatusPartialContent {
+	if status < 200 || status > 299 {
 		w.WriteHeader(status)
 		_, _ = w.Write(honest.body.Bytes())
 		return

@@ -21,6 +21,7 @@ type Request struct {
 	Time     time.Time         `json:"time"`
 	Endpoint string            `json:"endpoint"`
 	Client   string            `json:"client,omitempty"`
+	From     string            `json:"from"` // address and port: one for each connection
 	Method   string            `json:"method"`
 	Path     string            `json:"path"`
 	Header   map[string]string `json:"header,omitempty"` // those of interest
@@ -120,7 +121,7 @@ func (l *Log) Wrap(endpoint string, next http.Handler) http.Handler {
 
 func (l *Log) arrive(endpoint string, r *http.Request) *Request {
 	entry := &Request{
-		Time: time.Now(), Endpoint: endpoint, Method: r.Method, Path: r.URL.Path,
+		Time: time.Now(), Endpoint: endpoint, From: r.RemoteAddr, Method: r.Method, Path: r.URL.Path,
 		Header: map[string]string{},
 	}
 	for _, name := range l.options.Header {

@@ -1,0 +1,263 @@
+package margo
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Unmet is why a device may not host a deployment.
+type Unmet struct {
+	Capacity bool   // it has too little of something, else no rule is met
+	Text     string // which requirement, and what the device has
+}
+
+func (u *Unmet) Error() string { return u.Text }
+
+// Check evaluates the constraints on a device with these capabilities, as it
+// reports them in rc.3: the capacity first, then the rules, of which one has to
+// be met (AD-11, AD-12). The error is an *Unmet, or says that the capabilities
+// cannot be read. Nil constraints are met by every device.
+func (c *DeviceConstraints) Check(capabilities []byte) error {
+	if c == nil {
+		return nil
+	}
+	root, err := parseJSON(capabilities, limits{bytes: MaxCapabilitiesBytes, depth: 64, nodes: 1 << 14})
+	if err != nil {
+		return fmt.Errorf("cannot evaluate device constraints: %w", err)
+	}
+	properties, labels := node{tree: root}.member("properties"), node{tree: root}.member("labels")
+	if unmet := c.capacity(properties); unmet != "" {
+		return &Unmet{Capacity: true, Text: unmet}
+	}
+	if len(c.Rules) == 0 {
+		return nil
+	}
+	var why []string
+	for i, rule := range c.Rules {
+		unmet := rule.Property.unmet(properties, pointed)
+		if unmet == "" {
+			unmet = rule.Label.unmet(labels, labelled)
+		}
+		if unmet == "" {
+			return nil
+		}
+		why = append(why, fmt.Sprintf("rule %d: %s", i+1, unmet))
+	}
+	return &Unmet{Text: Shown("the device meets none of the eligibility rules: "+strings.Join(why, "; "), MaxFaultMessage)}
+}
+
+// capacity tells what the device has too little of, or "".
+func (c *DeviceConstraints) capacity(properties node) string {
+	if c.CPU != nil && !c.CPU.met(properties.member("cpus")) {
+		wanted := strconv.FormatFloat(c.CPU.Cores, 'f', -1, 64) + " cores"
+		if len(c.CPU.Architectures) > 0 {
+			wanted += " of " + strings.Join(c.CPU.Architectures, " or ")
+		}
+		return Shown("capacityRequirements.cpu: no CPU of this device has "+wanted, 256)
+	}
+	for _, of := range []struct {
+		name   string
+		wanted Quantity
+	}{{"memory", c.Memory}, {"storage", c.Storage}} {
+		n := properties.member(of.name)
+		var has Quantity
+		if n.given() && n.kind == text {
+			has, _ = ParseQuantity(n.literal) // what cannot be read is not there
+		}
+		if has < of.wanted {
+			return fmt.Sprintf("capacityRequirements.%s: %s wanted, this device has %s", of.name, of.wanted, has)
+		}
+	}
+	return ""
+}
+
+// met looks for one CPU that has all of it: entries are never added up (CAP-12).
+func (r *CPURequirement) met(cpus node) bool {
+	if !cpus.given() || cpus.kind != list {
+		return false
+	}
+	met := false
+	cpus.each(func(n node) {
+		if n.kind != object {
+			return
+		}
+		cores, architecture := n.member("cores"), "other" // one without a name on the wire
+		if a := n.member("architecture"); a.given() && a.kind == text {
+			architecture = a.literal
+		}
+		has, ok := numeric(cores)
+		wanted := len(r.Architectures) == 0 || slices.ContainsFunc(r.Architectures, func(name string) bool {
+			return name == architecture || Architecture(name) == architecture && architecture != ""
+		})
+		met = met || ok && has >= r.Cores && wanted
+	})
+	return met
+}
+
+// lookup finds what a key of an expression refers to.
+type lookup func(in node, key string) node
+
+// labelled takes the key as the name of a label.
+func labelled(in node, key string) node { return in.member(key) }
+
+// pointed takes the key as a JSON Pointer (RFC 6901).
+func pointed(in node, key string) node {
+	if key == "" {
+		return in
+	}
+	names, ok := strings.CutPrefix(key, "/")
+	if !ok {
+		return node{}
+	}
+	for name := range strings.SplitSeq(names, "/") {
+		name = strings.ReplaceAll(strings.ReplaceAll(name, "~1", "/"), "~0", "~")
+		switch {
+		case in.tree != nil && in.kind == list:
+			i, err := strconv.ParseUint(name, 10, 31)
+			if err != nil || int(i) >= len(in.items) || len(name) > 1 && name[0] == '0' {
+				return node{}
+			}
+			in = node{tree: in.items[i]}
+		default:
+			in = in.member(name)
+		}
+	}
+	return in
+}
+
+// unmet tells which expression is not met, or "". A selector that is not there
+// asks for nothing.
+func (s *Selector) unmet(in node, find lookup) string {
+	if s == nil {
+		return ""
+	}
+	for _, e := range s.Expressions {
+		if !e.met(find(in, e.Key)) {
+			return e.shown()
+		}
+	}
+	return ""
+}
+
+// shown is the expression for people.
+func (e MatchExpression) shown() string {
+	s := e.Key + " " + e.Operator
+	var values []string
+	for _, v := range e.Values {
+		values = append(values, v.Text())
+	}
+	if len(values) > 0 {
+		s += " " + strings.Join(values, ", ")
+	}
+	if e.Items != nil {
+		var items []string
+		for _, item := range e.Items.Expressions {
+			items = append(items, item.shown())
+		}
+		s += " (" + strings.Join(items, "; ") + ")"
+	}
+	return Shown(s, 256)
+}
+
+// met evaluates the expression for the value that its key refers to. Whatever
+// does not fit the operator, the expression or the types of the specification
+// does not meet it.
+func (e MatchExpression) met(n node) bool {
+	present := n.given()
+	objects := present && n.kind == list && slices.ContainsFunc(n.items, func(t *tree) bool { return t.kind == object })
+	switch e.Operator {
+	case "ContainsAll", "ContainsAny":
+		return e.contained(n)
+	case "Exists":
+		return len(e.Values) == 0 && present && !objects && n.kind != object
+	case "DoesNotExist":
+		return len(e.Values) == 0 && !present
+	case "In", "NotIn":
+		if !present || objects || !e.comparable() {
+			return false
+		}
+		values := []*tree{n.tree}
+		if n.kind == list {
+			values = n.items
+		}
+		if !slices.ContainsFunc(values, scalar) && len(values) > 0 {
+			return false
+		}
+		shared := slices.ContainsFunc(values, func(have *tree) bool {
+			return slices.ContainsFunc(e.Values, func(want Value) bool { return same(have, want.tree) })
+		})
+		return shared == (e.Operator == "In")
+	case "Gt", "Lt":
+		if len(e.Values) != 1 || !present {
+			return false
+		}
+		have, ok := numeric(n)
+		want, err := strconv.ParseFloat(e.Values[0].Text(), 64)
+		if !ok || err != nil {
+			return false
+		}
+		return e.Operator == "Gt" && have > want || e.Operator == "Lt" && have < want
+	}
+	return false
+}
+
+// contained looks for an element of a list of objects that meets all, or any,
+// of the item expressions.
+func (e MatchExpression) contained(n node) bool {
+	if e.Items == nil || len(e.Items.Expressions) == 0 || len(e.Values) > 0 || !n.given() || n.kind != list {
+		return false
+	}
+	return slices.ContainsFunc(n.items, func(element *tree) bool {
+		if element.kind != object {
+			return false
+		}
+		met := func(item MatchExpression) bool {
+			return item.met(pointed(node{tree: element}, item.Key))
+		}
+		if e.Operator == "ContainsAll" {
+			return !slices.ContainsFunc(e.Items.Expressions, func(item MatchExpression) bool { return !met(item) })
+		}
+		return slices.ContainsFunc(e.Items.Expressions, met)
+	})
+}
+
+// comparable says that the values are such as In and NotIn take: strings or
+// numbers of one kind, or one boolean.
+func (e MatchExpression) comparable() bool {
+	if len(e.Values) == 0 || e.Values[0].IsNull() {
+		return false
+	}
+	kind := e.Values[0].tree.kind
+	for _, v := range e.Values {
+		if v.IsNull() || v.tree.kind != kind || !scalar(v.tree) || kind == boolean && len(e.Values) > 1 {
+			return false
+		}
+	}
+	return true
+}
+
+func scalar(t *tree) bool { return t.kind == text || t.kind == number || t.kind == boolean }
+
+// same compares two scalars: strings exactly, numbers by value.
+func same(a, b *tree) bool {
+	if a.kind != b.kind {
+		return false
+	}
+	if a.kind == number {
+		x, xErr := strconv.ParseFloat(a.literal, 64)
+		y, yErr := strconv.ParseFloat(b.literal, 64)
+		return xErr == nil && yErr == nil && x == y
+	}
+	return a.literal == b.literal
+}
+
+// numeric is the value of a number.
+func numeric(n node) (float64, bool) {
+	if !n.given() || n.kind != number {
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(n.literal, 64)
+	return f, err == nil
+}

@@ -1,0 +1,127 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/plant"
+)
+
+// A WFM that was set up anew, or restored from a backup, counts from where it
+// was: the device refuses that, over restarts and without its database, until
+// somebody on the device says that it is meant.
+func TestDS06DS07DS08RollbackIsRefusedUntilAnOperatorAcceptsIt(t *testing.T) {
+	r := newRig(t, "embedded")
+	r.running()
+	r.install(r.Deployment(demoID, nil))
+	r.refusesChart(r.publishedAndSynced(1, 1))
+	r.quiet()
+	before, held := r.services(demoID), r.status().Manifest
+	_, err := r.Remove(chartID(1)) // what the backup does not know
+	check(t, err)
+	check(t, r.WFM.Restart(plant.Client))
+
+	refused := func(t *testing.T, log int) {
+		t.Helper()
+		for range 3 {
+			if err := r.sync(); err == nil {
+				t.Error("the WFM's former version is accepted")
+			}
+		}
+		s := r.status()
+		served := s.WFM.RefusedManifest
+		if served == nil || served.Version != 1 || s.Manifest.Version != held.Version || s.Manifest.Digest != held.Digest {
+			t.Errorf("the device holds %+v and says %+v, held %+v", s.Manifest, s.WFM, held)
+		}
+		if lines := r.logged(log, "security=true", "DS-06"); len(lines) != 1 {
+			t.Errorf("the refusal is logged %d times: %q", len(lines), lines)
+		}
+	}
+	t.Run("DS-06 DS-07 it is refused", func(t *testing.T) {
+		r.t = t
+		refused(t, 0)
+		r.untouched(demoID, before)
+	})
+	t.Run("DS-08 after a restart", func(t *testing.T) {
+		r.t = t
+		r.Kill()
+		log := r.logLength()
+		r.running()
+		refused(t, log)
+		r.untouched(demoID, before)
+	})
+	t.Run("DS-08 without the database", func(t *testing.T) {
+		r.t = t
+		r.stop()
+		check(t, os.Remove(filepath.Join(r.StateDir(), "margolite.db")))
+		log := r.logLength()
+		r.running()
+		refused(t, log)
+		if _, err := plant.Ask(t.Context(), 8090); err != nil {
+			t.Errorf("the application does not answer any more: %v", err)
+		}
+		for name, was := range before {
+			if !r.alive(was.Pid) {
+				t.Errorf("service %s does not run any more", name)
+			}
+		}
+	})
+	t.Run("DS-06 the same version with other content", func(t *testing.T) {
+		r.t = t
+		_, err := r.margolite("accept-rollback")
+		if err == nil || r.status().Manifest.Version != held.Version {
+			t.Errorf("without --yes it is accepted: %v", err)
+		}
+		check(t, r.WFM.SetVersion(plant.Client, held.Version))
+		if err := r.sync(); err == nil {
+			t.Error("another content of the version that is held is accepted")
+		}
+		if s := r.status().WFM; s.RefusedManifest == nil || s.RefusedManifest.Version != held.Version {
+			t.Errorf("status says %+v", s)
+		}
+		check(t, r.WFM.Restart(plant.Client))
+	})
+	t.Run("an operator accepts it", func(t *testing.T) {
+		r.t = t
+		if err := r.sync(); err == nil {
+			t.Error("the WFM's former version is accepted")
+		}
+		log := r.logLength()
+		out, err := r.margolite("accept-rollback", "--yes")
+		check(t, err)
+		if !containsAll(out, "version 1", "is accepted") {
+			t.Errorf("accept-rollback says %q", out)
+		}
+		r.await(demoID, margo.Installed, 1)
+		s := r.status()
+		if s.Manifest.Version != 1 || s.WFM.Refused != "" || s.WFM.RefusedManifest != nil || len(s.Deployments) != 1 {
+			t.Errorf("afterwards status says %+v and %+v", s.Manifest, s.WFM)
+		}
+		if lines := r.logged(log, "security=true", "an operator asked for it"); len(lines) != 1 {
+			t.Errorf("the acceptance is logged %d times: %q", len(lines), lines)
+		}
+		r.untouched(demoID, before)
+		r.refusesChart(r.publishedAndSynced(2, 1)) // version 2
+		r.untouched(demoID, before)
+	})
+	t.Run("DS-08 over another restart", func(t *testing.T) {
+		r.t = t
+		r.Kill()
+		r.running()
+		r.synced()
+		if s := r.status(); s.Manifest.Version != 2 || s.WFM.Refused != "" {
+			t.Errorf("status says %+v and %+v", s.Manifest, s.WFM)
+		}
+		r.untouched(demoID, before)
+	})
+	r.t = t
+}
+
+// alive says whether a process runs.
+func (r *rig) alive(pid int) bool {
+	_, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid)))
+	return err == nil
+}
