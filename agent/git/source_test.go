@@ -84,6 +84,22 @@ func TestDS27WatchesTheBranch(t *testing.T) {
 	})
 }
 
+// Who only wants to know whether the repository is within reach fetches nothing.
+func TestTipFetchesNothing(t *testing.T) {
+	s := newServer(t)
+	source := newSource(t, s.options(t))
+	if _, err := source.Tip(t.Context()); reason(err) != git.NoBranch {
+		t.Errorf("tip: %v", err)
+	}
+	commit := s.repository.commit(change{files: files(document(one, "1"))})
+	if tip, err := source.Tip(t.Context()); err != nil || tip != commit {
+		t.Errorf("tip is %s, %v, want %s", tip, err, commit)
+	}
+	if n := s.fetches(); n != 0 {
+		t.Errorf("%d fetches", n)
+	}
+}
+
 func TestDS28TakesUpWhatChanges(t *testing.T) {
 	s := newServer(t)
 	source := newSource(t, s.options(t))

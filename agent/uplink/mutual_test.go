@@ -44,7 +44,7 @@ func TestID24ID28TrustBundleIsFetchedAndKept(t *testing.T) {
 				s.options.TrustBundle, s.options.Service.Discovery = "", service.DiscoveryURL()
 			}
 			u := s.start()
-			fails(t, ask(u, t.Context()), identity.NoBundle)
+			fails(t, ask(t.Context(), u), identity.NoBundle)
 			if known := u.Describe(); known.TrustBundle == nil || known.TrustBundle.Accepted != nil || len(known.Warnings) != 1 {
 				t.Errorf("described as %+v", known)
 			}
@@ -55,7 +55,7 @@ func TestID24ID28TrustBundleIsFetchedAndKept(t *testing.T) {
 			done := make(chan error)
 			go func() { done <- u.Run(ctx) }()
 			check(t, service.Requests().WaitCount(ctx, mis.EndpointBundle, 1))
-			eventually(t, func() error { return ask(u, ctx) })
+			eventually(t, func() error { return ask(ctx, u) })
 			cancel()
 			check(t, <-done)
 			known := u.Describe()
@@ -68,7 +68,7 @@ func TestID24ID28TrustBundleIsFetchedAndKept(t *testing.T) {
 
 			check(t, service.Close())
 			again := s.start()
-			check(t, ask(again, t.Context()))
+			check(t, ask(t.Context(), again))
 			if text, err := again.Probe(t.Context()); err == nil {
 				t.Errorf("the probe does without the service: %s", text)
 			}
@@ -86,17 +86,17 @@ func TestID13ConnectionsEndWithTheBundle(t *testing.T) {
 	s := newSite(t)
 	w, _ := s.mutual(nil)
 	u := s.start()
-	check(t, ask(u, t.Context()))
+	check(t, ask(t.Context(), u))
 	other, err := pki.NewAuthority(trustDomain, time.Now())
 	check(t, err)
 	bundle, err := other.BundleJSON()
 	check(t, err)
 	s.write("bundle.json", bundle)
-	fails(t, ask(u, t.Context()), identity.Untrusted)
+	fails(t, ask(t.Context(), u), identity.Untrusted)
 	svid, err := other.IssueWFM(wfmID)
 	check(t, err)
 	w.SetSVID(svid.TLS())
-	check(t, ask(u, t.Context()))
+	check(t, ask(t.Context(), u))
 }
 
 // Who is not the WFM of this device is not spoken to, and what is wrong is said.
@@ -106,7 +106,7 @@ func TestID06OnlyTheOwnWFMIsSpokenTo(t *testing.T) {
 	for _, flaw := range authority.Flaws() {
 		inject(t, w, fault.Fault{Endpoint: wfmsim.EndpointHandshake, Kind: fault.Certificate, What: flaw, Times: 1})
 		var known *identity.Error
-		if err := ask(s.start(), t.Context()); !errors.As(err, &known) || known.Mend() == "" {
+		if err := ask(t.Context(), s.start()); !errors.As(err, &known) || known.Mend() == "" {
 			t.Errorf("%s: %v", flaw, err)
 		}
 	}
@@ -144,8 +144,8 @@ func TestID23OutdatedBundleIsAskedForEarly(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- u.Run(ctx) }()
-	fails(t, ask(u, ctx), identity.Untrusted)
-	eventually(t, func() error { return ask(u, ctx) })
+	fails(t, ask(ctx, u), identity.Untrusted)
+	eventually(t, func() error { return ask(ctx, u) })
 	cancel()
 	check(t, <-done)
 }

@@ -31,7 +31,7 @@ func TestAUTH05ClientIDIsKeptBeforeItIsUsed(t *testing.T) {
 		})
 		u := s.start()
 		for _, request := range []func() error{
-			func() error { return ask(u, t.Context()) },
+			func() error { return ask(t.Context(), u) },
 			func() error { return u.PutCapabilities(t.Context(), deviceID, capabilities(t)) },
 		} {
 			if err := request(); err == nil || !strings.Contains(err.Error(), "no space left") {
@@ -51,7 +51,7 @@ func TestAUTH05ClientIDIsKeptBeforeItIsUsed(t *testing.T) {
 			return nil
 		})
 		u := s.start()
-		check(t, ask(u, t.Context()))
+		check(t, ask(t.Context(), u))
 		id, err := w.WaitClient(t.Context())
 		check(t, err)
 		if known := u.Describe(); known.Client != id || scope(t, u) != w.URL()+"#"+id {
@@ -61,15 +61,15 @@ func TestAUTH05ClientIDIsKeptBeforeItIsUsed(t *testing.T) {
 	})
 	t.Run("AUTH-05 after a restart nobody is introduced again", func(t *testing.T) {
 		before := asked(w, wfmsim.EndpointOnboarding)
-		check(t, ask(s.start(), t.Context()))
+		check(t, ask(t.Context(), s.start()))
 		if n := asked(w, wfmsim.EndpointOnboarding) - before; n != 0 {
 			t.Errorf("onboarded %d times", n)
 		}
 	})
 	t.Run("a record that cannot be read is made anew", func(t *testing.T) {
 		s.records.set("client", []byte("{"))
-		check(t, ask(s.start(), t.Context()))
-		check(t, ask(s.start(), t.Context()))
+		check(t, ask(t.Context(), s.start()))
+		check(t, ask(t.Context(), s.start()))
 		if n := strings.Count(s.log.String(), "the device is onboarded again"); n != 1 {
 			t.Errorf("logged %d times", n)
 		}
@@ -79,7 +79,7 @@ func TestAUTH05ClientIDIsKeptBeforeItIsUsed(t *testing.T) {
 		elsewhere, _ := other.signed(wfmsim.RC2, nil)
 		other.records = s.records
 		u := other.start()
-		check(t, ask(u, t.Context()))
+		check(t, ask(t.Context(), u))
 		if n := asked(elsewhere, wfmsim.EndpointOnboarding); n != 1 {
 			t.Errorf("onboarded %d times", n)
 		}
@@ -94,7 +94,7 @@ func TestAUTH04OnboardedOnceForEverybody(t *testing.T) {
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
-			if err := ask(u, t.Context()); err != nil {
+			if err := ask(t.Context(), u); err != nil {
 				t.Error(err)
 			}
 		})
@@ -113,10 +113,10 @@ func TestConfiguredClientIDNeedsNoOnboarding(t *testing.T) {
 	check(t, w.Enroll("from-the-portal", signer.Chain[0]))
 	s.options.ClientID = "from-the-portal"
 	u := s.start()
-	check(t, ask(u, t.Context()))
+	check(t, ask(t.Context(), u))
 	check(t, w.Forget("from-the-portal"))
 	for range 2 {
-		if err := ask(u, t.Context()); !errors.Is(err, wfm.ErrClientUnknown) {
+		if err := ask(t.Context(), u); !errors.Is(err, wfm.ErrClientUnknown) {
 			t.Errorf("unknown client: %v", err)
 		}
 	}
@@ -137,16 +137,16 @@ func TestUnknownClientIsOnboardedAgain(t *testing.T) {
 	w, authority := s.signed(wfmsim.RC2, nil)
 	signer := s.introduce(authority)
 	u := s.start()
-	check(t, ask(u, t.Context()))
+	check(t, ask(t.Context(), u))
 	first := scope(t, u)
 	id := u.Describe().Client
 
 	check(t, w.Forget(id))
-	if err := ask(u, t.Context()); !errors.Is(err, wfm.ErrClientUnknown) {
+	if err := ask(t.Context(), u); !errors.Is(err, wfm.ErrClientUnknown) {
 		t.Fatalf("unknown client: %v", err)
 	}
 	for range 3 {
-		check(t, ask(u, t.Context()))
+		check(t, ask(t.Context(), u))
 	}
 	if again := scope(t, u); again != first || asked(w, wfmsim.EndpointOnboarding) != 2 {
 		t.Errorf("scope was %s, is %s; onboarded %d times", first, again, asked(w, wfmsim.EndpointOnboarding))
@@ -160,8 +160,8 @@ func TestUnknownClientIsOnboardedAgain(t *testing.T) {
 	if other := scope(t, u); other != w.URL()+"#another" || u.Audience() != other {
 		t.Errorf("scope is %s, reports go to %s", other, u.Audience())
 	}
-	check(t, ask(u, t.Context()))
-	check(t, ask(s.start(), t.Context()))
+	check(t, ask(t.Context(), u))
+	check(t, ask(t.Context(), s.start()))
 	if n := asked(w, wfmsim.EndpointOnboarding); n != 3 {
 		t.Errorf("onboarded %d times", n)
 	}
@@ -193,13 +193,13 @@ func TestRenewedCertificateIsIntroduced(t *testing.T) {
 		s := newSite(t)
 		w, authority := s.signed(wfmsim.RC2, nil)
 		u := s.start()
-		check(t, ask(u, t.Context()))
+		check(t, ask(t.Context(), u))
 		before := scope(t, u)
 		renewed := s.introduce(authority)
 		if restart {
 			u = s.start()
 		}
-		check(t, ask(u, t.Context()))
+		check(t, ask(t.Context(), u))
 		if want := w.URL() + "#" + wfmsim.ClientID(renewed.Chain[0]); scope(t, u) != want || want == before {
 			t.Errorf("scope was %s, is %s", before, scope(t, u))
 		}
@@ -245,22 +245,22 @@ func TestAUTH02RootCertificateIsAdopted(t *testing.T) {
 			w, _ := s.signed(wfmsim.RC2, published(c.root))
 			s.options.CA = ""
 			u := s.start()
-			check(t, ask(u, t.Context()))
+			check(t, ask(t.Context(), u))
 			if !strings.Contains(s.log.String(), c.log) {
 				t.Errorf("logged %s", s.log)
 			}
 			w.SetSVID(other.TLS()) // which the system believes
 			for what, u := range map[string]*uplink.Uplink{"a new connection": u, "a restart": s.start()} {
 				inject(t, w, fault.Fault{Kind: fault.Reset, Times: 1})
-				_ = ask(u, t.Context()) // whoever has a connection loses it
-				if err := ask(u, t.Context()); (err == nil) == c.adopted {
+				_ = ask(t.Context(), u) // whoever has a connection loses it
+				if err := ask(t.Context(), u); (err == nil) == c.adopted {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
 			w.Faults().Clear("")
 			if c.adopted { // the operator has the last word
 				s.options.CA = s.write("ca.pem", public[1].RootPEM())
-				check(t, ask(s.start(), t.Context()))
+				check(t, ask(t.Context(), s.start()))
 			}
 		})
 	}
@@ -278,7 +278,7 @@ func TestA61PendingApproval(t *testing.T) {
 	})
 	for _, request := range []func() error{
 		func() error { _, err := u.Identity(t.Context()); return err },
-		func() error { return ask(u, t.Context()) },
+		func() error { return ask(t.Context(), u) },
 		func() error { return u.PostStatus(t.Context(), deploymentID, status(t, margo.Installed, 1)) },
 	} {
 		err := request()
@@ -293,7 +293,7 @@ func TestA61PendingApproval(t *testing.T) {
 	check(t, err)
 	id, err := w.Approve(waiting.Fingerprint)
 	check(t, err)
-	check(t, ask(u, t.Context()))
+	check(t, ask(t.Context(), u))
 	if u.Describe().Client != id {
 		t.Errorf("client is %s, want %s", u.Describe().Client, id)
 	}
@@ -301,8 +301,8 @@ func TestA61PendingApproval(t *testing.T) {
 	// What the WFM itself asks for is another matter (ERR-04).
 	inject(t, w, fault.Fault{Endpoint: wfmsim.EndpointOnboarding, Kind: fault.Answer, Status: 503, RetryAfter: "120", Times: 1})
 	check(t, w.Forget(id))
-	_ = ask(u, t.Context())
-	silence.Note(ask(u, t.Context()))
+	_ = ask(t.Context(), u)
+	silence.Note(ask(t.Context(), u))
 	if left := silence.Hold().Left(); left != 2*time.Minute {
 		t.Errorf("silence of %s, want what was asked for", left)
 	}
@@ -330,7 +330,7 @@ func TestAUTH11WrongClockIsNamed(t *testing.T) {
 				}
 			}
 			u := s.start()
-			named(ask(u, t.Context()))
+			named(ask(t.Context(), u))
 			if known := u.Describe(); len(known.Warnings) != 1 || !strings.Contains(known.Warnings[0].Text, name) || known.Warnings[0].Mend == "" {
 				t.Errorf("warnings are %+v", known.Warnings)
 			}
@@ -341,12 +341,12 @@ func TestAUTH11WrongClockIsNamed(t *testing.T) {
 			}
 			was := by
 			set(0)
-			check(t, ask(u, t.Context()))
+			check(t, ask(t.Context(), u))
 			if known := u.Describe(); len(known.Warnings) != 0 {
 				t.Errorf("warnings are %+v", known.Warnings)
 			}
 			set(was)
-			named(ask(u, t.Context()))
+			named(ask(t.Context(), u))
 			if n := w.Replayed(); n != 0 {
 				t.Errorf("%d signatures came twice", n)
 			}
@@ -359,11 +359,11 @@ func TestRefusedSignaturesAreNotAlwaysTheClocks(t *testing.T) {
 	s := newSite(t)
 	w, authority := s.signed(wfmsim.RC2, nil)
 	u := s.start()
-	check(t, ask(u, t.Context()))
+	check(t, ask(t.Context(), u))
 	stranger, err := authority.IssueSigner("stranger")
 	check(t, err)
 	check(t, w.Enroll(u.Describe().Client, stranger.Chain[0]))
-	if err := ask(u, t.Context()); !errors.Is(err, wfm.ErrUnauthenticated) || strings.Contains(err.Error(), "the WFM's") {
+	if err := ask(t.Context(), u); !errors.Is(err, wfm.ErrUnauthenticated) || strings.Contains(err.Error(), "the WFM's") {
 		t.Errorf("got %v", err)
 	}
 }

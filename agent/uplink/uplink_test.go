@@ -264,7 +264,7 @@ func TestConfigureWhileRequestsRun(t *testing.T) {
 	}
 	for i := range 24 {
 		check(t, u.Configure(all[(i+1)%len(all)]))
-		check(t, ask(u, t.Context()))
+		check(t, ask(t.Context(), u))
 	}
 	cancel()
 	group.Wait()
@@ -273,7 +273,7 @@ func TestConfigureWhileRequestsRun(t *testing.T) {
 	}
 }
 
-func ask(u *uplink.Uplink, ctx context.Context) error {
+func ask(ctx context.Context, u *uplink.Uplink) error {
 	_, err := u.Manifest(ctx, "")
 	return err
 }
@@ -290,7 +290,7 @@ func TestFilesThatAreMissingOrWrong(t *testing.T) {
 		t.Helper()
 		_, err := u.Identity(t.Context())
 		fails(t, err, reason)
-		fails(t, ask(u, t.Context()), reason)
+		fails(t, ask(t.Context(), u), reason)
 		fails(t, u.PostStatus(t.Context(), deploymentID, status(t, margo.Installed, 1)), reason)
 		if _, err := u.Probe(t.Context()); err == nil {
 			t.Errorf("%s: the probe succeeds", what)
@@ -318,7 +318,7 @@ func TestFilesThatAreMissingOrWrong(t *testing.T) {
 		t.Errorf("%d requests", n)
 	}
 	chmod(t, s.file("later.key"), 0o600)
-	check(t, ask(u, t.Context()))
+	check(t, ask(t.Context(), u))
 	if known := u.Describe(); !strings.HasSuffix(known.Client, "/client/"+clientID) || known.Expires == nil {
 		t.Errorf("described as %+v", known)
 	}
@@ -330,14 +330,14 @@ func TestID02ReplacedFilesAreFollowed(t *testing.T) {
 	s := newSite(t)
 	w, authority := s.mutual(func(o *wfmsim.Options) { o.Clients = nil })
 	u := s.start()
-	check(t, ask(u, t.Context()))
+	check(t, ask(t.Context(), u))
 	next, err := authority.IssueClient(wfmID, "renamed")
 	check(t, err)
 	key, err := next.KeyPEM()
 	check(t, err)
 	s.write("device.pem", next.CertificatePEM())
 	for range 3 {
-		check(t, ask(u, t.Context()))
+		check(t, ask(t.Context(), u))
 	}
 	if n := strings.Count(s.log.String(), "the former one stays in use"); n != 1 {
 		t.Errorf("logged %d times: %s", n, s.log)
@@ -345,9 +345,9 @@ func TestID02ReplacedFilesAreFollowed(t *testing.T) {
 	s.write("device.key", key)
 	// The mode is all that is wrong, and all that changes.
 	chmod(t, s.file("device.key"), 0o640)
-	check(t, ask(u, t.Context()))
+	check(t, ask(t.Context(), u))
 	chmod(t, s.file("device.key"), 0o600)
-	check(t, ask(u, t.Context()))
+	check(t, ask(t.Context(), u))
 	requests := w.Requests().Requests()
 	var clients []string
 	for _, r := range requests {
@@ -367,11 +367,11 @@ func TestReplacedAnchorsAreFollowed(t *testing.T) {
 			s := newSite(t)
 			w, _ := ways()[name](s)
 			u := s.start()
-			check(t, ask(u, t.Context()))
+			check(t, ask(t.Context(), u))
 			for range 2 {
 				s.write("ca.pem", []byte("nonsense"))
-				check(t, ask(u, t.Context()))
-				check(t, ask(u, t.Context()))
+				check(t, ask(t.Context(), u))
+				check(t, ask(t.Context(), u))
 			}
 			if n := strings.Count(s.log.String(), "the former one stays in use"); n != 1 {
 				t.Errorf("logged %d times: %s", n, s.log)
@@ -380,31 +380,31 @@ func TestReplacedAnchorsAreFollowed(t *testing.T) {
 			check(t, err)
 			w.SetSVID(renewed.TLS())
 			s.write("ca.pem", public[1].RootPEM())
-			check(t, ask(u, t.Context()))
+			check(t, ask(t.Context(), u))
 		})
 	}
 }
 
-// AUTH-12: a gateway's credentials are followed when they are rotated, and a
+// A gateway's credentials are followed when they are rotated, and a
 // refusal says that it is they.
-func TestGatewaysCredentialsAreRotated(t *testing.T) {
+func TestAUTH12GatewaysCredentialsAreRotated(t *testing.T) {
 	for _, scheme := range []string{"Basic", "Bearer"} {
 		t.Run(scheme, func(t *testing.T) {
 			s := newSite(t)
 			w, _ := s.gateway(scheme, "gw:first")
 			u := s.start()
-			check(t, ask(u, t.Context()))
+			check(t, ask(t.Context(), u))
 			w.SetAuthorization(credentials(scheme, "gw:second"))
-			err := ask(u, t.Context())
+			err := ask(t.Context(), u)
 			if !errors.Is(err, wfm.ErrUnauthenticated) || strings.Contains(err.Error(), "first") {
 				t.Errorf("with the former credentials: %v", err)
 			}
 			s.write("secret", []byte("gw:second\n"))
-			check(t, ask(u, t.Context()))
+			check(t, ask(t.Context(), u))
 			remove(t, s.file("secret"))
-			fails(t, ask(u, t.Context()), identity.Missing)
+			fails(t, ask(t.Context(), u), identity.Missing)
 			s.write("secret", nil)
-			fails(t, ask(u, t.Context()), identity.NoSecret)
+			fails(t, ask(t.Context(), u), identity.NoSecret)
 			if u.Describe().Expires != nil || scope(t, u) != w.URL() {
 				t.Errorf("described as %+v with scope %s", u.Describe(), scope(t, u))
 			}
@@ -444,7 +444,7 @@ func TestRepositoryAndReportsGoTheirOwnWays(t *testing.T) {
 	check(t, w.Start(""))
 	check(t, server.Close())
 	check(t, u.PostStatus(t.Context(), deploymentID, status(t, margo.Installed, w.Version(clientID))))
-	if err := ask(u, t.Context()); err == nil || errors.As(err, &beside) {
+	if err := ask(t.Context(), u); err == nil || errors.As(err, &beside) {
 		t.Errorf("poll of a server that is gone: %v", err)
 	}
 	if got := u.Audience(); !strings.HasSuffix(got, "/margo/wfm/"+wfmID) {
@@ -477,13 +477,13 @@ func TestAUTH12RepositoryTokenIsRotated(t *testing.T) {
 	u := s.start()
 	poll(t, u)
 	server.SetToken("x-access-token:second")
-	if err := ask(u, t.Context()); err == nil {
+	if err := ask(t.Context(), u); err == nil {
 		t.Error("the former token is good")
 	}
 	s.write("token", []byte("second"))
 	poll(t, u)
 	chmod(t, s.file("token"), 0o644)
-	fails(t, ask(u, t.Context()), identity.KeyExposed)
+	fails(t, ask(t.Context(), u), identity.KeyExposed)
 }
 
 // What a WFM says about time is kept, once a day, for devices without a clock.
@@ -500,7 +500,7 @@ func TestKnownTimeIsWrittenOnceADay(t *testing.T) {
 		if by != 0 {
 			inject(t, w, clockFault(by))
 		}
-		check(t, ask(u, t.Context()))
+		check(t, ask(t.Context(), u))
 	}
 	kept := func(writes int, about time.Duration) {
 		t.Helper()

@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
@@ -508,16 +509,18 @@ func TestOnboardingThatIsRefused(t *testing.T) {
 	tests := map[string]struct {
 		handler http.HandlerFunc
 		want    error
-		after   time.Duration
+		after   time.Duration // what makes sense
+		asked   time.Duration // what the WFM asked for
 		text    string
 	}{
-		"A-61 not approved yet, or rejected": {plain(403, `{"error":"Client rejected"}`), wfm.ErrNotApproved, 10 * time.Minute, "Client rejected"},
-		"not approved, with a time":          {serveProblem(403, "", "Retry-After", "3600"), wfm.ErrNotApproved, time.Hour, "not approved"},
-		"a certificate that is not liked":    {plain(400, `{"error":"Invalid certificate"}`), wfm.ErrCertificateRefused, 10 * time.Minute, "Invalid certificate"},
-		"a signature that is not accepted":   {plain(401, `{"error":"Invalid signature","message":"created is too old"}`), wfm.ErrUnauthenticated, 10 * time.Minute, "created is too old"},
-		"no such path":                       {plain(404, ""), nil, 10 * time.Minute, "404"},
-		"busy":                               {serveProblem(429, "", "Retry-After", "5"), nil, 5 * time.Second, "429"},
-		"broken":                             {plain(500, ""), nil, 0, "500"},
+		"A-61 not approved yet, or rejected": {plain(403, `{"error":"Client rejected"}`), wfm.ErrNotApproved, 10 * time.Minute, 0, "Client rejected"},
+		"not approved, with a time":          {serveProblem(403, "", "Retry-After", "3600"), wfm.ErrNotApproved, time.Hour, time.Hour, "not approved"},
+		"not approved, with a short time":    {serveProblem(403, "", "Retry-After", "5"), wfm.ErrNotApproved, 10 * time.Minute, 5 * time.Second, "not approved"},
+		"a certificate that is not liked":    {plain(400, `{"error":"Invalid certificate"}`), wfm.ErrCertificateRefused, 10 * time.Minute, 0, "Invalid certificate"},
+		"a signature that is not accepted":   {plain(401, `{"error":"Invalid signature","message":"created is too old"}`), wfm.ErrUnauthenticated, 10 * time.Minute, 0, "created is too old"},
+		"no such path":                       {plain(404, ""), nil, 10 * time.Minute, 0, "404"},
+		"busy":                               {serveProblem(429, "", "Retry-After", "5"), nil, 5 * time.Second, 5 * time.Second, "429"},
+		"broken":                             {plain(500, ""), nil, 0, 0, "500"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -536,6 +539,10 @@ func TestOnboardingThatIsRefused(t *testing.T) {
 			}
 			if _, after := wfm.Retry(err); after != test.after {
 				t.Errorf("to be repeated after %s, want %s", after, test.after)
+			}
+			joined := errors.Join(io.EOF, fmt.Errorf("cannot poll: %w", err))
+			if asked := wfm.Silence(joined); asked != test.asked || wfm.Silence(io.EOF) != 0 {
+				t.Errorf("silence of %s, want %s", asked, test.asked)
 			}
 			if got := s.took(); len(got) != 1 {
 				t.Errorf("requests %q", got)

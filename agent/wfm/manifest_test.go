@@ -27,6 +27,9 @@ func TestManifestComesAsItWasSent(t *testing.T) {
 	f := newFleet(2, 10)
 	f.publish(s, "")
 	c := client(t, d.device(t), s.URL)
+	if lag, known := c.ServerLag(time.Now()); known {
+		t.Errorf("before the first answer a lag of %s is known", lag)
+	}
 
 	m, err := c.Manifest(t.Context(), "")
 	if err != nil {
@@ -43,6 +46,9 @@ func TestManifestComesAsItWasSent(t *testing.T) {
 	}
 	if !c.ServerTime().Equal(m.Date) {
 		t.Errorf("ServerTime = %s, want %s", c.ServerTime(), m.Date)
+	}
+	if lag, known := c.ServerLag(time.Now().Add(-time.Hour)); !known || lag < 59*time.Minute || lag > 61*time.Minute {
+		t.Errorf("a clock that is an hour late lags by %s", lag)
 	}
 
 	if _, err := c.Manifest(t.Context(), m.ETag); !errors.Is(err, wfm.ErrNotModified) {

@@ -110,13 +110,15 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 			}
 
 			r.remove(demoID)
-			r.hears(demoID, margo.Pending, margo.Installing, margo.Installed, margo.Pending, margo.Installing, margo.Installed, margo.Removing, margo.Removed)
+			r.hears(demoID, margo.Pending, margo.Installing, margo.Installed, margo.Pending, margo.Installing, margo.Installed,
+				margo.Removing, margo.Removed)
 			r.isAsBefore(t.Context())
 			for _, request := range r.WFM.Requests().Requests() {
 				if request.Status >= 400 {
 					t.Errorf("%s %s was answered %d", request.Method, request.Path, request.Status)
 				}
-				if signs := request.Header["Signature-Input"] != ""; signs != (r.WFM.Revision() != wfmsim.RC3 && request.Endpoint != wfmsim.EndpointRoot) {
+				has := r.WFM.Revision() != wfmsim.RC3 && request.Endpoint != wfmsim.EndpointRoot
+				if signs := request.Header["Signature-Input"] != ""; signs != has {
 					t.Errorf("%s %s: signed %t", request.Method, request.Path, signs)
 				}
 			}
