@@ -37,7 +37,9 @@ func TestCAP01CAP03CapabilitiesComeFirstAndWhenTheyChange(t *testing.T) {
 	if n := heard(); n != 1 {
 		t.Errorf("after a restart they were reported %d times, want once", n)
 	}
-	r.configure("device: {", "device: {labels: {example.com/line: a}, ")
+	labelled := usual
+	labelled.Labels = map[string]string{"example.com/line": "a"}
+	check(t, r.Configure(labelled))
 	if n := heard(); n != 2 {
 		t.Errorf("after a change they were reported %d times, want twice", n)
 	}

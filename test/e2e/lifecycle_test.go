@@ -210,7 +210,8 @@ func TestDEV02SecondAgentIsRefused(t *testing.T) {
 	r.answers(8090)
 }
 
-// The WFM may be mounted below a path, and know the device only later.
+// The WFM may know the device only later. One that said it has ended the
+// relationship is left alone for long, unless somebody asks.
 func TestUnacceptedClientBecomesAccepted(t *testing.T) {
 	r := newRig(t, "embedded")
 	r.WFM.Retire(plant.Client)
@@ -222,6 +223,7 @@ func TestUnacceptedClientBecomesAccepted(t *testing.T) {
 		return nil
 	})
 	r.WFM.Reinstate(plant.Client)
+	check(t, r.Control().Sync(t.Context()))
 	r.install(r.Deployment(demoID, nil))
 	r.answers(8090)
 }

@@ -51,6 +51,9 @@ func (p *Plant) Configure(s Settings) error {
 		containerd = p.socket()
 	}
 	way := maps.Clone(p.settings)
+	if p.Repository == nil {
+		way["url"] = p.WFM.URL() // it may have moved
+	}
 	maps.Copy(way, s.WFM)
 	maps.DeleteFunc(way, func(_, value string) bool { return value == "" })
 	return os.WriteFile(p.ConfigFile(), fmt.Appendf(nil, `device: {id: %s, labels: {%s}}

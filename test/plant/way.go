@@ -69,8 +69,7 @@ func (p *Plant) openWay() error {
 	if err := p.WFM.Start(""); err != nil {
 		return err
 	}
-	p.settings = own
-	p.settings["url"] = p.WFM.URL()
+	p.settings = own // the URL is found out when it is written
 	if way.Repository {
 		if err := p.openRepository(public); err != nil {
 			return err
