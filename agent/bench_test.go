@@ -218,8 +218,8 @@ func (y *yard) write(name string, content []byte) {
 	}
 }
 
-// fill makes all documents, and the bundle of them.
-func (y *yard) fill() {
+// fill makes n documents, and the bundle of them.
+func (y *yard) fill(n int) {
 	f, err := os.Create(filepath.Join(y.dir, "bundle"))
 	if err != nil {
 		y.b.Fatal(err)
@@ -230,7 +230,7 @@ func (y *yard) fill() {
 		y.b.Fatal(err)
 	}
 	w := tar.NewWriter(z)
-	for i := range manyDeployments {
+	for i := range n {
 		ref := y.document(i)
 		y.manifest.Deployments = append(y.manifest.Deployments, ref)
 		body, err := os.ReadFile(filepath.Join(y.dir, ref.Digest.String()))
@@ -349,7 +349,7 @@ func BenchmarkFirstBundle(b *testing.B) {
 		b.StopTimer()
 		y := newYard(b)
 		_ = y.agent.Sync(context.Background()) // there is nothing yet
-		y.fill()
+		y.fill(manyDeployments)
 		y.publish()
 		y.counting()
 		rise := peak(b)
@@ -376,7 +376,7 @@ func BenchmarkFirstBundle(b *testing.B) {
 func BenchmarkOneOfManyChanges(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(50))
 	y := newYard(b)
-	y.fill()
+	y.fill(manyDeployments)
 	y.publish()
 	y.sync()
 	y.staged()
@@ -402,4 +402,26 @@ func BenchmarkOneOfManyChanges(b *testing.B) {
 	b.ReportMetric(float64(requests)/float64(b.N), "requests/op")
 	b.ReportMetric(float64(writes)/float64(b.N), "commits/op")
 	b.ReportMetric(float64(wrote)/float64(b.N), "B-written/op")
+}
+
+// BenchmarkUnchangedPoll polls while nothing changes, the way to the WFM and
+// back included.
+func BenchmarkUnchangedPoll(b *testing.B) {
+	defer debug.SetGCPercent(debug.SetGCPercent(50))
+	y := newYard(b)
+	y.fill(1)
+	y.publish()
+	for range 10 { // until nothing is left to be done
+		y.sync()
+		time.Sleep(50 * time.Millisecond)
+	}
+	y.counting()
+	before, writes := goruntime.NumGoroutine(), y.store.Writes()
+	b.ReportAllocs()
+	for b.Loop() {
+		y.sync()
+	}
+	b.ReportMetric(float64(y.counting())/float64(b.N), "requests/op")
+	b.ReportMetric(float64(y.store.Writes()-writes)/float64(b.N), "commits/op")
+	b.ReportMetric(float64(goruntime.NumGoroutine()-before), "goroutines-more")
 }

@@ -52,8 +52,9 @@ type poller struct {
 	configured chan struct{}   // there are other settings
 	woken      chan struct{}   // the WFM may be in reach again
 
-	polls   *pace.Polls // of run
-	wholeAt int64       // one more than the writes of the store when it was whole; of run as well
+	polls     *pace.Polls // of run
+	wholeAt   int64       // one more than the writes of the store when it was whole; of run as well
+	described description // as it was written last; of run as well
 
 	mu    sync.Mutex
 	state pollState
@@ -289,7 +290,7 @@ func (p *poller) reportCapabilities(ctx context.Context) (asked bool, err error)
 		return false, fmt.Errorf("cannot read which capabilities were reported: %w", err)
 	}
 	device := p.settings.Load().Device
-	doc, err := Describe(device, p.facts, p.logger)
+	doc, err := p.described.of(device, look(p.facts, p.logger))
 	audience := p.wfm.Audience()
 	if err != nil && strings.HasPrefix(string(held), audience+" ") {
 		p.complain("capabilities of this device are not reported", err)

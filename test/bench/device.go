@@ -41,51 +41,62 @@ type flavour struct {
 type subject struct {
 	*plant.Plant
 	method
-	medium *medium
+	medium  *medium
+	version string // of containerd
 }
 
-// measure builds a plant around a flavour, measures it and takes it down.
+// measure measures a flavour.
+func (b *deviceBench) measure(ctx context.Context, f flavour) (*device, error) {
+	d := &device{Flavour: f.name, External: f.external}
+	err := b.with(ctx, f, plant.Options{Application: b.application}, func(s *subject) error {
+		d.Counted, d.Containerd = s.medium.counters != "", s.version
+		return s.all(ctx, d, b.application.Size(imageVersion))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot measure flavour %s: %w", f.name, err)
+	}
+	return d, nil
+}
+
+// with builds a plant around a flavour, does something with it and takes it
+// down.
 //
 // The state is on a medium. Everything else is in memory, as the run directory
 // and the log are on a device. The programs are copies, so that nobody else on
 // this machine shares their pages.
-func (b *deviceBench) measure(ctx context.Context, f flavour) (_ *device, err error) {
+func (b *deviceBench) with(ctx context.Context, f flavour, o plant.Options, do func(*subject) error) (err error) {
 	home := filepath.Join(b.dir, f.name)
 	programs, err := copyTo(filepath.Join(home, "bin"), f.programs)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	m, err := newMedium(ctx, home)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, m.close()) }()
 	volatile := filepath.Join(home, "v")
 	if err := os.Mkdir(volatile, 0o700); err != nil {
-		return nil, err
+		return err
 	}
 	if err := unix.Mount("tmpfs", volatile, "tmpfs", 0, "size=64m"); err != nil {
-		return nil, fmt.Errorf("cannot mount a tmpfs: %w", err)
+		return fmt.Errorf("cannot mount a tmpfs: %w", err)
 	}
 	defer func() { err = errors.Join(err, unix.Unmount(volatile, unix.MNT_DETACH)) }()
-	d := &device{Flavour: f.name, External: f.external, Counted: m.counters != ""}
-	o := plant.Options{Dir: volatile, State: filepath.Join(m.dir, "state"), Margolite: programs[0], Application: b.application}
+	o.Dir, o.State, o.Margolite = volatile, filepath.Join(m.dir, "state"), programs[0]
 	if f.external {
 		o.Containerd = programs[1]
 	}
-	if d.Containerd, err = containerdVersion(ctx, o); err != nil {
-		return nil, err
+	version, err := containerdVersion(ctx, o)
+	if err != nil {
+		return err
 	}
 	p, err := plant.New(ctx, o)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, takeDown(ctx, p, err)) }()
-	s := &subject{Plant: p, method: b.method, medium: m}
-	if err := s.all(ctx, d, b.application.Size(imageVersion)); err != nil {
-		return nil, fmt.Errorf("cannot measure flavour %s: %w", f.name, err)
-	}
-	return d, nil
+	return do(&subject{Plant: p, method: b.method, medium: m, version: version})
 }
 
 // takeDown removes what is deployed and closes the plant. When something went
@@ -93,6 +104,7 @@ func (b *deviceBench) measure(ctx context.Context, f flavour) (_ *device, err er
 func takeDown(ctx context.Context, p *plant.Plant, wrong error) error {
 	if wrong != nil && ctx.Err() == nil {
 		text, _ := os.ReadFile(p.LogFile())
+		text = collection.ReplaceAll(text, nil)
 		say("the agent's log:\n%s", text[max(0, len(text)-8<<10):])
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)

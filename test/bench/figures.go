@@ -63,6 +63,10 @@ func (w written) since(before written) written {
 	return written{w.Agent - before.Agent, w.Containerd - before.Containerd, max(0, w.Shims-before.Shims), w.Device - before.Device}
 }
 
+func (w written) plus(o written) written {
+	return written{w.Agent + o.Agent, w.Containerd + o.Containerd, w.Shims + o.Shims, w.Device + o.Device}
+}
+
 func (w written) each(n int) written {
 	return written{w.Agent / int64(n), w.Containerd / int64(n), w.Shims / int64(n), w.Device / int64(n)}
 }

@@ -12,11 +12,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim/load"
 )
@@ -24,8 +26,7 @@ import (
 // fleet is what many devices ask of one WFM.
 type fleet struct {
 	Load *load.Result `json:"load"`
-	// After is when polls arrive after an outage of an hour, in simulated time:
-	// at a fixed rate, and with jitter and growing bounds.
+	// After is when polls arrive after an outage of an hour, in simulated time.
 	After map[string]*load.Histogram `json:"arrivals"`
 }
 
@@ -108,26 +109,46 @@ func addressOf(said io.Reader) (string, error) {
 	return "", errors.New("the WFM of the fleet did not start")
 }
 
-// fleetPaces are ways to poll once a minute: the plainest, and the one that is
-// asked for, with its intervals spread and its retries jittered in full under a
-// bound that doubles up to five minutes.
+// The ways to poll once a minute: the plainest, and the agent's own.
+const (
+	fixedPace = "a fixed rate"
+	agentPace = "the agent's pace"
+)
+
 func fleetPaces() map[string]func(int) load.Next {
 	return map[string]func(int) load.Next{
-		"fixed": func(int) load.Next { return load.Fixed(time.Minute) },
-		"jittered": func(device int) load.Next {
-			random := rand.New(rand.NewPCG(1, uint64(device)))
-			bound := time.Second
-			return func(now time.Time, failed bool) time.Time {
-				if !failed {
-					bound = time.Second
-					return now.Add(30*time.Second + time.Duration(random.Int64N(int64(time.Minute))))
-				}
-				bound = min(2*bound, 5*time.Minute)
-				return now.Add(1 + time.Duration(random.Int64N(int64(bound))))
-			}
-		},
+		fixedPace: func(int) load.Next { return load.Fixed(minutely.Interval) },
+		agentPace: paced,
 	}
 }
+
+// minutely are the rules of a device that is not told otherwise.
+var minutely = pace.Rules{Interval: time.Minute}
+
+// paced is a device that decides as the agent does when to poll.
+func paced(device int) load.Next {
+	random := rand.New(rand.NewPCG(1, uint64(device)))
+	var begin time.Time
+	var polls *pace.Polls
+	return func(now time.Time, failed bool) time.Time {
+		var err error
+		if failed {
+			err = errUnreachable
+		}
+		if polls == nil {
+			begin = now
+			polls = pace.NewPolls(pace.Moment{Wall: now}, minutely, func(n time.Duration) time.Duration {
+				return time.Duration(random.Int64N(int64(n)))
+			}, true)
+		} else {
+			polls.Done(pace.Moment{Wall: now, Up: now.Sub(begin)}, err)
+		}
+		wait := polls.Plan(pace.Moment{Wall: now, Up: now.Sub(begin)}, pace.Hold{}).Wait
+		return now.Add(max(wait, 1))
+	}
+}
+
+var errUnreachable = errors.New("connection refused")
 
 func short(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
 
@@ -141,10 +162,38 @@ func (p *printer) fleet(f *fleet) {
 		p.line("  %-24s %6d, %d failed: %.0f/s, p50 %s, p99 %s; %s of the WFM's processor each", phase.name,
 			phase.Requests, phase.Failed, phase.PerSecond, short(phase.P50), short(phase.P99), short(phase.CPU))
 	}
-	for _, name := range []string{"fixed", "jittered"} {
+	p.heading("Polls that arrive after an outage of an hour, %d devices, an interval of a minute, in simulated time", f.Load.Devices)
+	names := []string{fixedPace, agentPace}
+	for _, name := range names {
 		h := f.After[name]
 		within, _ := h.RecoveredWithin(0.99)
-		p.line("  after an outage of an hour, %s: at most %d polls in a second, %.0f on average, 99%% are back after %s",
+		p.line("  %-18s at most %4d in a second, %3.0f on average, 99%% are back after %s",
 			name, h.Peak(), h.Mean(), within.Round(time.Second))
+	}
+	const (
+		bar  = 10 * time.Second
+		long = 30
+	)
+	bars := map[string][]int{}
+	highest := 1
+	for _, name := range names {
+		h := f.After[name]
+		for chunk := range slices.Chunk(h.Counts[:min(len(h.Counts), int(3*time.Minute/h.Width))], int(bar/h.Width)) {
+			sum := 0
+			for _, n := range chunk {
+				sum += n
+			}
+			bars[name] = append(bars[name], sum)
+			highest = max(highest, sum)
+		}
+	}
+	p.line("  %8s  %6s %-*s  %6s %s", "after", "", long, names[0], "", names[1])
+	for i := range bars[names[0]] {
+		row := fmt.Sprintf("  %8s", time.Duration(i)*bar)
+		for _, name := range names {
+			n := bars[name][i]
+			row += fmt.Sprintf("  %6d %-*s", n, long, strings.Repeat("#", (n*long+highest-1)/highest))
+		}
+		p.line("%s", row)
 	}
 }

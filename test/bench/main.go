@@ -1,10 +1,11 @@
 // Bench measures margolite: how big its programs are, what it takes of a
 // device's memory, how long a change takes from its publication until the WFM
 // hears that it is installed, and what unchanged polls and updates write to the
-// medium; how it does beside nerdctl compose and docker compose; and what a fleet
-// of thousands asks of a WFM. It runs
-// the real programs in namespaces of its own and leaves nothing behind. `make
-// bench` runs it; it fails when an unchanged poll writes anything.
+// medium and send over the wire; what a thousand deployments take; how it does
+// beside nerdctl compose and docker compose; and what a fleet of thousands asks
+// of a WFM. It runs the real programs in namespaces of its own and leaves nothing
+// behind. `make bench` runs it; it fails when an unchanged poll writes anything,
+// and when a large bundle takes too much memory.
 //
 // The defaults are for a quick look. For figures to publish, as others in the
 // field take them (a sample every 10 s over 10 minutes, after 5 minutes):
@@ -52,7 +53,8 @@ type bench struct {
 	dist, dir, json string
 	wfmsim          string
 	sizes, device   bool
-	contest         bool
+	contest, scale  bool
+	agentTest       string
 }
 
 func main() {
@@ -71,6 +73,8 @@ func main() {
 	flag.StringVar(&b.json, "json", "", "write the report to `FILE` too")
 	flag.BoolVar(&b.sizes, "sizes", true, "measure the programs")
 	flag.BoolVar(&b.device, "device", true, "measure the running device")
+	flag.BoolVar(&b.scale, "scale", true, "measure the wire, and a thousand deployments")
+	flag.StringVar(&b.agentTest, "agent-test", "", "`FILE` of the tests of package agent, for allocations (default none)")
 	flag.BoolVar(&b.contest, "contest", true, "measure Compose projects side by side with the peers on PATH: nerdctl, docker")
 	flag.IntVar(&b.Races, "races", 5, "rounds of the contest")
 	flag.IntVar(&b.Fleet, "fleet", 5000, "`N` devices that poll one WFM; 0: none")
@@ -116,6 +120,11 @@ func (b *bench) run(ctx context.Context) (err error) {
 	}
 	if b.device {
 		if err := b.measureDevices(ctx, dir, r); err != nil {
+			return err
+		}
+	}
+	if b.scale {
+		if r.Scale, err = b.measureScale(ctx, dir); err != nil {
 			return err
 		}
 	}

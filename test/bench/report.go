@@ -18,6 +18,7 @@ type report struct {
 	Method   method    `json:"method"`
 	Programs []program `json:"programs,omitempty"`
 	Devices  []device  `json:"devices,omitempty"`
+	Scale    *scale    `json:"scale,omitempty"`
 	Fleet    *fleet    `json:"fleet,omitempty"`
 	Contest  *standing `json:"contest,omitempty"`
 }
@@ -84,6 +85,10 @@ func (r *report) verdict() error {
 			errs = append(errs, fmt.Errorf("flavour %s wrote during %d unchanged polls, want nothing: %+v", d.Flavour, d.Polls.Count, d.Polls.Written))
 		}
 	}
+	if s := r.Scale; s != nil && s.First.Streaming > memoryGoal {
+		errs = append(errs, fmt.Errorf("a bundle of %d bytes takes %d bytes of memory while it comes in, want at most %d",
+			s.Bundle, s.First.Streaming, memoryGoal))
+	}
 	return errors.Join(errs...)
 }
 
@@ -103,6 +108,9 @@ func (r *report) print(out io.Writer) {
 		p.times(r)
 		p.writes(r)
 		p.polls(r)
+	}
+	if r.Scale != nil {
+		p.scale(r.Scale)
 	}
 	if r.Fleet != nil {
 		p.fleet(r.Fleet)

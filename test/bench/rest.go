@@ -19,6 +19,11 @@ func (s *subject) rest(ctx context.Context) (written, error) {
 	if err := s.Quiet(ctx); err != nil {
 		return written{}, err
 	}
+	return s.still(ctx)
+}
+
+// still is rest where the WFM does not hear everything.
+func (s *subject) still(ctx context.Context) (written, error) {
 	var last written
 	began := time.Now()
 	for since := began; time.Since(since) < stillness; {

@@ -66,7 +66,12 @@ func (p *Plant) openWay() error {
 	if p.WFM, err = wfmsim.New(o); err != nil {
 		return err
 	}
-	if err := p.WFM.Start(""); err != nil {
+	if p.options.Listener != nil {
+		err = p.WFM.Serve(p.options.Listener)
+	} else {
+		err = p.WFM.Start("")
+	}
+	if err != nil {
 		return err
 	}
 	p.settings = own // the URL is found out when it is written
