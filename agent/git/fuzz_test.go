@@ -109,3 +109,39 @@ func FuzzExplain(f *testing.F) {
 		}
 	})
 }
+
+// FuzzAuthorize makes headers of what a file holds: one line each, or an error
+// that says nothing of it.
+func FuzzAuthorize(f *testing.F) {
+	for _, seed := range []string{"", "token", "user:password", "Bearer abc", "basic YTpi", "a\nb", "a b", " token \n", "\x00", "Bearer ", ":", "ä"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, token string) {
+		header, secret, err := authorize(token)
+		switch {
+		case err != nil && (header != "" || len(secret) > 0):
+			t.Fatalf("%q beside %v", header, err)
+		case err == nil && (len(secret) == 0 || strings.ContainsFunc(header, func(c rune) bool { return c < ' ' || c > '~' })):
+			t.Fatalf("%q becomes %q", token, header)
+		}
+	})
+}
+
+// FuzzNames: no branch or folder is taken for an option, or leads elsewhere.
+func FuzzNames(f *testing.F) {
+	for _, seed := range []string{"main", "-f", "--upload-pack=x", "a/../b", "a..b", "refs/heads/a", "a b", "a\n", "@{u}", ".a", "a.lock", "a/-b", ""} {
+		f.Add(seed, seed)
+	}
+	f.Fuzz(func(t *testing.T, branch, folder string) {
+		s, err := New(Options{URL: "https://git.example/a", Dir: "/tmp", Branch: branch, Path: folder})
+		if err != nil {
+			return
+		}
+		for _, name := range []string{s.branch, s.folder} {
+			if strings.HasPrefix(name, "-") && name == s.branch || strings.ContainsAny(name, "\n\x00") || strings.HasPrefix(name, "/") ||
+				strings.Contains("/"+name+"/", "/../") {
+				t.Fatalf("branch %q, folder %q", s.branch, s.folder)
+			}
+		}
+	})
+}

@@ -155,3 +155,36 @@ func FuzzContentRange(f *testing.F) {
 		}
 	})
 }
+
+// FuzzReadBody undoes encodings: no more comes of it than the limit, and what is
+// no success is an error of a known kind.
+func FuzzReadBody(f *testing.F) {
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	if _, err := w.Write(make([]byte, 2000)); err != nil {
+		f.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		f.Fatal(err)
+	}
+	for _, encoding := range []string{"", "gzip", "identity", "gzip, gzip", "br", "GZIP"} {
+		f.Add(packed.Bytes(), encoding, int64(100))
+		f.Add(packed.Bytes(), encoding, int64(2000))
+		f.Add([]byte("plain"), encoding, int64(5))
+		f.Add(packed.Bytes()[:10], encoding, int64(1<<20))
+	}
+	f.Fuzz(func(t *testing.T, body []byte, header string, limit int64) {
+		encoding, err := contentEncoding(http.Header{"Content-Encoding": {header}})
+		if err != nil {
+			if !errors.Is(err, errEncoding) {
+				t.Fatal(err)
+			}
+			return
+		}
+		limit = max(limit, -limit, 0) % (1 << 20)
+		got, err := readBody(bytes.NewReader(body), encoding, max(limit, 0))
+		if int64(len(got)) > max(limit, 0) || err != nil && len(got) > 0 {
+			t.Fatalf("%d bytes of at most %d, %v", len(got), limit, err)
+		}
+	})
+}

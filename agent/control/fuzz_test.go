@@ -1,0 +1,54 @@
+package control
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"net/url"
+	"testing"
+)
+
+// FuzzDecode reads the bodies of requests: what is not one is said to be none,
+// and who asks cannot be named in it.
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{
+		`{"version":1,"digest":"sha256:00"}`, `{"version":1,"digest":"a","uid":7,"UID":7}`, `{"version":-1}`, `{}{}`, `[]`, `{`, "",
+		`{"project":"a","files":["/a"],"environment":{"A":"B"}}`, `{"project":"a","volumes":true}`, `{"command":["sh"],"tty":true}`,
+		`{"version":18446744073709551616}`, `{"images":true}`, `{"a":{"b":{"c":[[[[]]]]}}}`, `null`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, into := range []any{&RollbackRequest{}, &ComposeRequest{}, &DownRequest{}, &ExecRequest{}, &[]Unneeded{}} {
+			r, err := http.NewRequest(http.MethodPost, "http://margolite/", bytes.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := decode(r, into); err != nil && !errors.Is(err, ErrInvalid) {
+				t.Fatalf("%T: %v", into, err)
+			}
+			if r, ok := into.(*RollbackRequest); ok && r.UID != 0 {
+				t.Fatalf("%q says who asks", body)
+			}
+		}
+	})
+}
+
+// FuzzLogsRequest reads the query of a request for logs.
+func FuzzLogsRequest(f *testing.F) {
+	for _, seed := range []string{
+		"", "deployment=a&service=b&service=c&follow=true&tail=10", "tail=-1", "tail=all", "tail=99999999999999999999", "prefix=x&color=true",
+		"since=2026-05-01T12:00:00Z&until=0", "%zz", "a;b=c", "project=../..",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		req, err := logsRequest(&http.Request{URL: &url.URL{RawQuery: query}})
+		if err != nil && !errors.Is(err, ErrInvalid) {
+			t.Fatal(err)
+		}
+		if err == nil && req.Tail != nil && *req.Tail < 0 {
+			t.Fatalf("%q: %d lines", query, *req.Tail)
+		}
+	})
+}
