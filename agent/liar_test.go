@@ -35,11 +35,7 @@ type liar struct {
 }
 
 // wire is the connection to a client, to write to past HTTP.
-type wire struct {
-	net.Conn
-
-	t *testing.T
-}
+type wire struct{ net.Conn }
 
 func newLiar(t *testing.T, authority *pki.Authority, version uint64) *liar {
 	t.Helper()
