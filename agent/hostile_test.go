@@ -43,7 +43,7 @@ const (
 func hostileOptions(url string) uplink.Options {
 	timeout := 2 * time.Second
 	if raced() {
-		timeout *= 3
+		timeout = 3 * time.Second
 	}
 	return uplink.Options{
 		URL: url, Timeout: timeout,
