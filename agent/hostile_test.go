@@ -41,9 +41,9 @@ const (
 
 // hostileOptions are short in time and room, so that the tests are.
 func hostileOptions(url string) uplink.Options {
-	timeout := time.Second
+	timeout := 2 * time.Second
 	if raced() {
-		timeout *= 5
+		timeout = 3 * time.Second
 	}
 	return uplink.Options{
 		URL: url, Timeout: timeout,
@@ -144,7 +144,8 @@ func (h *hostile) settles() {
 	h.t.Helper()
 	h.device.eventually("a good manifest is accepted", func(*view) bool {
 		v := h.device.do("sync")
-		if v.Err != "" && !strings.Contains(v.Err, "asked for silence") {
+		silent := strings.Contains(v.Err, "asked for silence") || strings.Contains(v.Err, "too long") // a busy machine
+		if v.Err != "" && !silent {
 			h.t.Fatalf("a good manifest is not accepted: %s", v.Err)
 		}
 		return v.Err == ""
@@ -240,7 +241,7 @@ func troubles() []trouble {
 		{"larger than allowed", fault.Fault{Kind: fault.Endless, Bytes: 16 << 20}, large, ""},
 		{"a bomb", fault.Fault{Kind: fault.Bomb, Bytes: 256 << 20}, large, ""},
 		{"a little bomb", fault.Fault{Kind: fault.Bomb, Bytes: 100 << 10}, "not JSON", digest},
-		{"slow", fault.Fault{Kind: fault.Slow, Bytes: 50}, slow, ""},
+		{"slow", fault.Fault{Kind: fault.Slow, Bytes: 5}, slow, ""},
 		{"late", fault.Fault{Kind: fault.Delay, Wait: time.Hour}, silent, ""},
 		{"silent", fault.Fault{Kind: fault.Stall}, silent, ""},
 		{"silent on the way", fault.Fault{Kind: fault.Stall, Bytes: 40}, silent, ""},
@@ -593,7 +594,9 @@ func TestERR04AbsurdSilenceIsBounded(t *testing.T) {
 			h.refuses("asked for silence")
 			h.device.stop()
 			h.device.start()
-			h.refuses("asked for silence")
+			if v := h.device.do("sync"); !strings.Contains(v.Err, "asked for silence") {
+				t.Errorf("after a restart it is called: %q", v.Err)
+			}
 		})
 	}
 }

@@ -54,8 +54,10 @@ func TestDS18HostileWFMLeavesContainersAlone(t *testing.T) {
 	} {
 		cases = append(cases, at(manifest, f), at(documents, f))
 	}
-	for _, twist := range []string{"bundle-bomb", "bundle-many", "bundle-paths", "bundle-links", "deep", "conflict"} {
-		cases = append(cases, append(at(manifest, fault.Fault{Kind: fault.Twist, What: twist, Bytes: 20_000}), noOtherWay))
+	for twist, size := range map[string]int64{
+		"bundle-bomb": 64 << 20, "bundle-many": 20_000, "bundle-paths": 0, "bundle-links": 0, "deep": 0, "conflict": 0,
+	} {
+		cases = append(cases, append(at(manifest, fault.Fault{Kind: fault.Twist, What: twist, Bytes: size}), noOtherWay))
 	}
 	r.publish(r.Deployment(demoID, map[string]any{"GREETING": "Never heard"}))
 	for _, faults := range cases {
