@@ -106,14 +106,16 @@ func (p *Plant) mutual() (o wfmsim.Options, settings map[string]string, err erro
 		return o, nil, err
 	}
 	p.client = Client
-	return wfmsim.Options{
+	o = wfmsim.Options{
 		ID:   identity.ID{TrustDomain: TrustDomain, WFM: WFM},
 		SVID: server.TLS(), Bundle: p.Authority.Bundle(), Clients: []string{Client},
 		Flaws:  p.Authority.Flaws(),
 		Flawed: func(flaw string) (tls.Certificate, error) { return p.Authority.IssueFlawed(WFM, flaw) },
-	}, map[string]string{
+	}
+	settings = map[string]string{
 		"certificate": p.Identity.Certificate, "key": p.Identity.Key, "trustBundle": p.Identity.TrustBundle,
-	}, nil
+	}
+	return o, settings, nil
 }
 
 // signed is a WFM before rc.3.
