@@ -3,6 +3,7 @@ package agent_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -395,5 +396,31 @@ func TestERR01ARetiredRelationshipIsLeftAlone(t *testing.T) {
 			t.Errorf("after the configuration changed there were %v", calls)
 		}
 		s.runtime.await(t, first+"-main 1.0.0")
+	})
+}
+
+// A WFM that serves what does not match its digest is asked for its manifest as
+// ever, but not for megabytes at every poll; another manifest, or a user who has
+// mended it, need not wait.
+func TestWhatIsRefusedIsFetchedEverMoreRarely(t *testing.T) {
+	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+		s.installed()
+		s.wfm.fail("documents", fmt.Errorf("fetch bundle: %w", wfm.ErrDigestMismatch))
+		s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
+		calls, _ := s.during(2 * time.Hour)
+		if polls, fetches := count(calls, "manifest"), count(calls, "documents"); polls < 119 || fetches < 5 || fetches > 9 {
+			t.Errorf("within two hours %d polls, %d times documents", polls, fetches)
+		}
+		if st := s.status(); !strings.Contains(st.Refused, "digest") {
+			t.Errorf("status is %+v", st)
+		}
+		before := s.wfm.count("documents")
+		if err := s.agent.Sync(t.Context()); err == nil || s.wfm.count("documents") != before+1 {
+			t.Errorf("sync: %v, and %d times documents", err, s.wfm.count("documents")-before)
+		}
+		time.Sleep(30 * time.Minute)
+		s.wfm.fail("", nil)
+		s.wfm.publish(3, map[string]string{first: document(first, "3.0.0")})
+		s.heardWithin(2*time.Minute, first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@3", "installed@3")
 	})
 }

@@ -53,6 +53,7 @@ type poller struct {
 	woken      chan struct{}   // the WFM may be in reach again
 
 	polls     *pace.Polls // of run
+	vain      vain        // fetches of what is not acceptable; of run as well
 	wholeAt   int64       // one more than the writes of the store when it was whole; of run as well
 	described description // as it was written last; of run as well
 
@@ -96,6 +97,9 @@ func (p *poller) run(ctx context.Context) error {
 		if err != nil {
 			return nil
 		}
+		if answer != nil {
+			p.vain = vain{} // somebody may have mended it
+		}
 		asked, err := p.poll(ctx, closed)
 		if ctx.Err() != nil {
 			return nil
@@ -133,8 +137,10 @@ func (p *poller) pause(ctx context.Context) (closed bool, answer chan error, err
 			err = ctx.Err()
 		case <-t.C:
 		case <-p.configured:
+			p.vain = vain{} // other limits or credentials may help
 			p.polls.Configure(p.moment(), p.settings.Load().Poll)
 		case <-p.woken:
+			p.vain = vain{} // the network may be there for an hour only
 			p.polls.Wake(p.moment())
 		case answer = <-p.requests:
 			if held := p.held(); held != nil {
@@ -442,9 +448,15 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 		p.logger.Warn("the state manifest is accepted although it is not as it should be", "version", m.Version, "reason", m.Warnings.Error())
 	}
 	if len(need) > 0 {
+		if err := p.vain.before(m.Digest, p.moment().Up); err != nil {
+			return err
+		}
 		if err := p.wfm.Documents(ctx, m, need, in.keep); err != nil {
 			if again, _ := wfm.Retry(err); again {
-				err = errors.Join(err, in.save()) // the next attempt goes on from there
+				return errors.Join(err, in.save()) // the next attempt goes on from there
+			}
+			if errors.Is(refusal(err), errRefused) {
+				p.vain.note(m.Digest, p.moment().Up, p.settings.Load().Poll.Interval, err)
 			}
 			return err
 		}

@@ -44,12 +44,15 @@ type device struct {
 	stop        func() error
 	environment map[string]string // of every Compose file
 	look        leftovers.Where
+	series      *containerdtest.Series
 }
 
-func newDevice(t *testing.T, backend containerdtest.Backend) *device {
+// newDevice starts a device for the subtests of a test.
+func newDevice(of *testing.T, backend containerdtest.Backend) *device {
+	t := containerdtest.NewSeries(of)
 	client := backend.Start(t)
 	dir := containerdtest.Dir(t)
-	d := &device{client: client, state: filepath.Join(dir, "state"), run: filepath.Join(dir, "run"), registry: containerdtest.Registry(t)}
+	d := &device{series: t, client: client, state: filepath.Join(dir, "state"), run: filepath.Join(dir, "run"), registry: containerdtest.Registry(t)}
 	tools := containerdtest.Busybox(t, func(c *v1.Config) { c.StopSignal = "SIGKILL" })
 	containerdtest.Push(t, tools, d.registry+"/tools:latest")
 	d.environment = map[string]string{"TOOLS": d.registry + "/tools:latest", "REGISTRY": d.registry}

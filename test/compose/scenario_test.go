@@ -138,6 +138,7 @@ type play struct {
 // playFile plays the scenario of a file and removes its project, after which the
 // device has to be as before.
 func (d *device) playFile(t *testing.T, file, project string, before leftovers.Snapshot) {
+	d.series.Turn(t)
 	s, err := readScenario(file)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,46 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// longestVain bounds how long a manifest waits for its documents to be fetched
+// again. A bundle may have 64 MiB, and the network may be paid for by the byte.
+const longestVain = time.Hour
+
+// vain remembers that the documents of a manifest were fetched and are not what
+// it says. The manifest is asked for at every poll, so that another one is seen
+// at once; the same documents are fetched ever more rarely: at the next poll
+// after the first time, then after twice as long each time.
+type vain struct {
+	manifest digest.Digest
+	times    int
+	until    time.Duration // by the clock that cannot be set
+	err      error         // what was wrong with them
+}
+
+// before returns what was wrong with the documents of a manifest if it is too
+// early to fetch them again.
+func (v *vain) before(manifest digest.Digest, up time.Duration) error {
+	if v.manifest == manifest && up < v.until {
+		return v.err
+	}
+	return nil
+}
+
+// note says that the documents of a manifest were fetched in vain.
+func (v *vain) note(manifest digest.Digest, up, interval time.Duration, err error) {
+	if v.manifest != manifest {
+		*v = vain{manifest: manifest}
+	}
+	pause := interval / 2 // a poll comes up to a tenth early
+	for range v.times {
+		if pause >= longestVain {
+			break
+		}
+		pause *= 2
+	}
+	v.times, v.until, v.err = v.times+1, up+min(pause, max(longestVain, interval/2)), err
+}
