@@ -187,18 +187,7 @@ type ServiceError struct {
 }
 
 func (e *ServiceError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "cannot %s: the identity service answered %d %s", e.Op, e.Status, http.StatusText(e.Status))
-	if e.Location != "" {
-		fmt.Fprintf(&b, ", a redirect to %q, which is not followed", margo.ShownURL(e.Location))
-	}
-	for _, text := range []string{e.Problem.Title, e.Problem.Detail} {
-		if text != "" && text != http.StatusText(e.Status) {
-			b.WriteString(": ")
-			b.WriteString(text)
-		}
-	}
-	return b.String()
+	return e.Problem.Describe(e.Op, "the identity service", e.Status, e.Location)
 }
 
 // serviceAnswer is a successful one: 200, or 304 to a conditional request.

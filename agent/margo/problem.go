@@ -172,6 +172,27 @@ func fieldErrors(n node) []FieldError {
 	return errs
 }
 
+// Describe says in one sentence what became of a request: who answered it with
+// which status, and what the problem tells beyond the status. location is where
+// a redirect leads that is not followed; empty: it is none.
+func (p ProblemDetail) Describe(op, who string, status int, location string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "cannot %s: %s answered %d %s", op, who, status, http.StatusText(status))
+	if location != "" {
+		fmt.Fprintf(&b, ", a redirect to %q, which is not followed", ShownURL(location))
+	}
+	for _, text := range []string{p.Title, p.Detail} {
+		if text != "" && text != http.StatusText(status) {
+			b.WriteString(": ")
+			b.WriteString(text)
+		}
+	}
+	for _, field := range p.Errors {
+		fmt.Fprintf(&b, "; %s: %s", field.Field, field.Message)
+	}
+	return b.String()
+}
+
 // Kind identifies the problem type (ERR-01). Only types of the known registries
 // have one: a vendor may use the same words for something else.
 func (p ProblemDetail) Kind() ProblemKind {

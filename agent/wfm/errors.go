@@ -3,9 +3,6 @@ package wfm
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/http"
-	"strings"
 	"time"
 
 	"github.com/margolite/margolite/agent/margo"
@@ -57,25 +54,11 @@ type Error struct {
 func (e *Error) Unwrap() error { return e.meaning }
 
 func (e *Error) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "cannot %s: the WFM answered %d %s", e.Op, e.Status, http.StatusText(e.Status))
-	if e.Location != "" {
-		fmt.Fprintf(&b, ", a redirect to %q, which is not followed", margo.ShownURL(e.Location))
-	}
-	for _, text := range []string{e.Problem.Title, e.Problem.Detail} {
-		if text != "" && text != http.StatusText(e.Status) {
-			b.WriteString(": ")
-			b.WriteString(text)
-		}
-	}
-	for _, field := range e.Problem.Errors {
-		fmt.Fprintf(&b, "; %s: %s", field.Field, field.Message)
-	}
+	text := e.Problem.Describe(e.Op, "the WFM", e.Status, e.Location)
 	if e.meaning != nil {
-		b.WriteString("; ")
-		b.WriteString(e.meaning.Error())
+		text += "; " + e.meaning.Error()
 	}
-	return b.String()
+	return text
 }
 
 // connectionError is whatever kept an answer from arriving.
