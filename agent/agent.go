@@ -59,9 +59,11 @@ type Runtime interface {
 	Changes() <-chan struct{}
 }
 
-// Gate decides whether a change may happen now.
+// Gate decides whether a change may happen now, and what a workload may ask for.
 type Gate interface {
-	Decide(c policy.Change, now time.Time) policy.Verdict
+	RulesFor(deployment string, labels map[string]string) policy.Rules
+	Decide(c policy.Change, s policy.Situation) policy.Verdict
+	Admit(deployment string, labels map[string]string, ask policy.Ask) []policy.Refusal
 }
 
 // Device is what the configuration says about this device; what it leaves

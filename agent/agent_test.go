@@ -714,11 +714,15 @@ func (g *fakeGate) close(closed bool) {
 	g.closed = closed
 }
 
-func (g *fakeGate) Decide(policy.Change, time.Time) policy.Verdict {
+func (g *fakeGate) RulesFor(string, map[string]string) policy.Rules { return policy.Rules{} }
+
+func (g *fakeGate) Admit(string, map[string]string, policy.Ask) []policy.Refusal { return nil }
+
+func (g *fakeGate) Decide(policy.Change, policy.Situation) policy.Verdict {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return policy.Verdict{Reason: policy.Reason{Code: "CLOSED", Text: "the gate is closed"}}
+		return policy.Verdict{Reasons: []policy.Reason{{Code: "closed", Text: "the gate is closed"}}}
 	}
 	return policy.Verdict{Go: true}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,11 +36,17 @@ var errForgotten = errors.New("deployment forgotten")
 
 // waiting says that a change may not be applied yet.
 type waiting struct {
-	reason policy.Reason
-	until  time.Time // zero: until something changes
+	reasons []policy.Reason
+	until   time.Time // zero: until something changes
 }
 
-func (w *waiting) Error() string { return w.reason.Text }
+func (w *waiting) Error() string {
+	texts := make([]string, len(w.reasons))
+	for i, r := range w.reasons {
+		texts[i] = r.Text
+	}
+	return strings.Join(texts, "; ")
+}
 
 // reconciler moves every deployment towards what was accepted (DS-26). It is
 // the only one that changes the runtime on behalf of deployments.
@@ -191,7 +198,7 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 			}
 			continue
 		case errors.As(err, &gate):
-			w.waitFor(gate.reason.Text)
+			w.waitFor(gate.Error())
 			if gate.until.IsZero() {
 				gate.until = r.now().Add(retryMost)
 			}
@@ -230,11 +237,11 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 				return err
 			}
 		case Staged:
-			if v := r.settings.Load().Gate.Decide(policy.Change{Deployment: d.ID, Kind: kindOf(&d)}, r.now()); !v.Go {
+			if v := r.settings.Load().Gate.Decide(policy.Change{Deployment: d.ID, Kind: kindOf(&d)}, policy.Situation{Now: r.now()}); !v.Go {
 				if err := r.ensureActive(ctx, &d); err != nil {
 					return err
 				}
-				return &waiting{reason: v.Reason, until: v.Until}
+				return &waiting{reasons: v.Reasons, until: v.Until}
 			}
 			if err := r.ledger.transition(d.ID, d.Desired.Digest, eventGo, firstInstalling, nil); err != nil {
 				return err

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -14,8 +15,8 @@ func TestAGateWithoutRulesIsOpen(t *testing.T) {
 	}
 	for _, kind := range []policy.ChangeKind{policy.Install, policy.Update, policy.Remove} {
 		for _, now := range []time.Time{{}, time.Unix(0, 0), time.Date(2026, 3, 29, 2, 30, 0, 0, time.UTC)} {
-			got := gate.Decide(policy.Change{Deployment: "a", Kind: kind}, now)
-			if want := (policy.Verdict{Go: true}); got != want {
+			got := gate.Decide(policy.Change{Deployment: "a", Kind: kind}, policy.Situation{Now: now})
+			if want := (policy.Verdict{Go: true}); !reflect.DeepEqual(got, want) {
 				t.Errorf("%s at %v: got %+v, want %+v", kind, now, got, want)
 			}
 		}

@@ -30,6 +30,8 @@ type Change struct {
 	// Unheard says that nobody hears the reports now: what they supersede goes
 	// with this change, as Superseded tells it.
 	Unheard bool
+	// Journal is appended to the journal in this order.
+	Journal []Entry
 	// Settings are small records of any content; nil deletes one.
 	Settings map[string][]byte
 }

@@ -77,12 +77,30 @@ type Deployment struct {
 	Desired Revision `json:"desired"`
 	// Active is the last revision that worked, and runs or ran.
 	Active *Revision `json:"active,omitempty"`
+	// Former worked before Active and is kept for a way back; nil: there is none.
+	Former *Revision `json:"former,omitempty"`
+	// Attempts counts how often Desired was begun to be applied.
+	Attempts int `json:"attempts,omitempty"`
+	// Answers are what the site has said about revisions, oldest first.
+	Answers []Answer `json:"answers,omitempty"`
 	// Adopted is the manifest version that was reported as adopted.
 	Adopted    uint64      `json:"adopted,omitempty"`
 	Components []Component `json:"components,omitempty"`
 	Fault      *Fault      `json:"fault,omitempty"`
 	// Since is the time of the last change of Phase.
 	Since time.Time `json:"since,omitzero"`
+}
+
+// Answer is what the site has said about one change of a deployment.
+type Answer struct {
+	// Revision is the digest of the document that the change leads to, or, of a
+	// removal, leads away from.
+	Revision digest.Digest `json:"revision"`
+	Change   string        `json:"change"`  // the kind of change, opaque here
+	Verdict  string        `json:"verdict"` // opaque here
+	By       string        `json:"by"`      // who said so
+	Reason   string        `json:"reason,omitempty"`
+	At       time.Time     `json:"at"`
 }
 
 // newer says that m was accepted after other, of the same scope.
@@ -164,8 +182,18 @@ func (d Deployment) check() error {
 	if err := d.Desired.check(); err != nil {
 		return err
 	}
-	if d.Active != nil {
-		return d.Active.check()
+	for _, r := range []*Revision{d.Active, d.Former} {
+		if r == nil {
+			continue
+		}
+		if err := r.check(); err != nil {
+			return err
+		}
+	}
+	for _, a := range d.Answers {
+		if err := checkDigest("answered revision", a.Revision); err != nil {
+			return err
+		}
 	}
 	return nil
 }

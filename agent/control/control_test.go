@@ -345,3 +345,25 @@ func TestASocketLeftBehindIsReplaced(t *testing.T) {
 	}
 	l.Close()
 }
+
+func (*backend) Approve(context.Context, control.AnswerRequest) error { return nil }
+
+func (*backend) Reject(context.Context, control.AnswerRequest) error { return nil }
+
+func (*backend) Hold(context.Context, control.HoldRequest) (control.Lock, error) {
+	return control.Lock{}, nil
+}
+
+func (*backend) Release(context.Context, control.ReleaseRequest) ([]control.Lock, error) {
+	return nil, nil
+}
+
+func (*backend) Rollback(context.Context, control.ReturnRequest) error { return nil }
+
+func (*backend) History(context.Context, control.HistoryRequest) ([]control.Entry, error) {
+	return nil, nil
+}
+
+func (*backend) VerifyHistory(context.Context) (control.Verification, error) {
+	return control.Verification{}, nil
+}

@@ -587,3 +587,25 @@ func TestCheckWithoutRoot(t *testing.T) {
 		t.Errorf("%d things need root, want 3:\n%s", n, out)
 	}
 }
+
+func (*fakeAgent) Approve(context.Context, control.AnswerRequest) error { return nil }
+
+func (*fakeAgent) Reject(context.Context, control.AnswerRequest) error { return nil }
+
+func (*fakeAgent) Hold(context.Context, control.HoldRequest) (control.Lock, error) {
+	return control.Lock{}, nil
+}
+
+func (*fakeAgent) Release(context.Context, control.ReleaseRequest) ([]control.Lock, error) {
+	return nil, nil
+}
+
+func (*fakeAgent) Rollback(context.Context, control.ReturnRequest) error { return nil }
+
+func (*fakeAgent) History(context.Context, control.HistoryRequest) ([]control.Entry, error) {
+	return nil, nil
+}
+
+func (*fakeAgent) VerifyHistory(context.Context) (control.Verification, error) {
+	return control.Verification{}, nil
+}
