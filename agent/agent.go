@@ -90,6 +90,8 @@ type Options struct {
 	Now     func() time.Time
 	// Uptime is a clock that cannot be set; nil: the one of package time.
 	Uptime func() time.Duration
+	// ClockWrong says that Now is not to be trusted; nil: it always is.
+	ClockWrong func() bool
 	// Random spreads requests over time; nil: math/rand.
 	Random pace.Random
 }
@@ -117,6 +119,9 @@ func New(o Options) *Agent {
 		start := time.Now()
 		o.Uptime = func() time.Duration { return time.Since(start) }
 	}
+	if o.ClockWrong == nil {
+		o.ClockWrong = func() bool { return false }
+	}
 	if o.Random == nil {
 		o.Random = rand.N
 	}
@@ -132,6 +137,7 @@ func New(o Options) *Agent {
 		hub: a.hub, logger: o.Logger, reported: a.reporter.poke, deaf: a.reporter.deaf,
 	}
 	a.reconciler = newReconciler(o, a.settings, a.ledger, a.hub, &a.Projects.staging)
+	a.ledger.passes = a.reconciler.passes
 	a.poller = newPoller(o, a.settings, a.silence, a.ledger, a.hub, a.reconciler.changed, a.reporter.reached)
 	return a
 }

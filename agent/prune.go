@@ -11,6 +11,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/store"
 )
 
 const (
@@ -100,8 +101,11 @@ func (a *Agent) needs() (needs, error) {
 		for _, s := range d.Desired.Staged {
 			n.images = append(n.images, s.Images)
 		}
-		if d.Active != nil {
-			for _, s := range d.Active.Staged {
+		for _, kept := range []*store.Revision{d.Active, d.Former} {
+			if kept == nil {
+				continue
+			}
+			for _, s := range kept.Staged {
 				n.images = append(n.images, s.Images)
 			}
 		}

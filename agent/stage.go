@@ -49,9 +49,9 @@ func (r *reconciler) stage(ctx context.Context, w *worker, d *store.Deployment) 
 		return f // pending, until the registry is back
 	}
 	if err != nil {
-		return r.fail(ctx, d, err)
+		return r.fail(ctx, w, d, err)
 	}
-	return r.ledger.transition(d.ID, d.Desired.Digest, eventStaged, func(d *store.Deployment) {
+	return r.ledger.transition(d, eventStaged, func(d *store.Deployment) {
 		d.Desired.Staged = staged
 		d.Fault = nil
 	}, packages)

@@ -104,6 +104,8 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		Facts:   discover(cfg),
 		Logger:  logger,
 		Now:     present.Now,
+
+		ClockWrong: func() bool { _, wrong := present.Wrong(); return wrong },
 	})
 	logger.Info("margolite runs", "version", build.Version(), "flavour", build.Flavour, "device", device.ID, "wfm", cfg.WFM.URL)
 	r := &reload{cli: c, signals: signals, started: cfg, config: cfg, level: level, gate: gate, agent: a, uplink: way, logger: logger}
