@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,8 +23,8 @@ const (
 	gateLook = time.Minute
 	// gateLeast keeps a change that may pass any moment from asking all the time.
 	gateLeast = time.Second
-	// locksLook is how often somebody looks whether locks are held still, while a
-	// change waits for one: a process that ends tells nobody.
+	// locksLook is how often a change looks whether the lock is held still that it
+	// waits for: a process that ends tells nobody.
 	locksLook = 5 * time.Second
 	// consentLasts is for how long the word of the site's hook is good, if the
 	// change has to wait for its turn.
@@ -93,24 +94,18 @@ func (w *waiting) Error() string {
 func (w *waiting) rest(now time.Time) time.Duration {
 	rest := retryMost
 	for _, r := range w.reasons {
-		if r.Code != policy.WaitsForApproval && r.Code != policy.WaitsForLock {
-			rest = gateLook
+		switch r.Code {
+		case policy.WaitsForApproval:
+		case policy.WaitsForLock:
+			rest = min(rest, locksLook)
+		default:
+			rest = min(rest, gateLook)
 		}
 	}
 	if !w.until.IsZero() {
 		rest = min(rest, w.until.Sub(now))
 	}
 	return max(rest, gateLeast)
-}
-
-// holds says that it is a lock, among others, that a change waits for.
-func (w *waiting) holds() bool {
-	return slices.ContainsFunc(w.reasons, func(r policy.Reason) bool { return r.Code == policy.WaitsForLock })
-}
-
-// situation is what decisions depend on beside the rules, as it is now.
-func (r *reconciler) situation() policy.Situation {
-	return policy.Situation{Now: r.now(), ClockWrong: r.clockWrong(), Locks: r.locks.held()}
 }
 
 // labels are those of the documents that a change of d is about: of the one that
@@ -179,7 +174,7 @@ func (r *reconciler) verdict(w *worker, d *store.Deployment) policy.Verdict {
 	if next.kind == policy.Remove && d.Active == nil && d.Desired.Digest != "" && c.Answer == policy.Unanswered {
 		c.Answer = policy.Approved // it never ran: there is nothing to lose, only a moment to choose
 	}
-	gate, now := r.settings.Load().Gate, r.situation()
+	gate, now := r.settings.Load().Gate, r.situation(d.ID)
 	all := policy.Verdict{Go: true}
 	for _, c.Labels = range r.labels(w, d) {
 		v := gate.Decide(c, now)
@@ -259,8 +254,8 @@ func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (
 			done()
 			continue
 		}
-		// What the revision asks of the device is looked at here once more, should
-		// the rules have changed since it was staged.
+		// The one place where what the revision asks of the device is looked at again,
+		// should the rules have changed since it was staged.
 		w.waitsNot()
 		return done, nil
 	}
@@ -275,20 +270,15 @@ func (r *reconciler) ask(ctx context.Context, w *worker, d *store.Deployment) (a
 		return false, nil
 	}
 	next := changeOf(d)
-	if w.delay != nil && w.delayed == next && r.now().Before(w.delay.until) {
+	if w.delay != nil && w.delayed == next && time.Now().Before(w.delays) {
 		return true, w.delay
-	}
-	select {
-	case r.asking <- struct{}{}:
-		defer func() { <-r.asking }()
-	case <-ctx.Done():
-		return true, ctx.Err()
 	}
 	c := policy.Change{Deployment: d.ID, Labels: r.labels(w, d)[0], Kind: next.kind}
 	for _, h := range hooks {
 		err := consult(ctx, h, c, next.revision)
-		if again, ok := err.(*waiting); ok {
-			w.delay, w.delayed = again, next
+		var again *waiting
+		if errors.As(err, &again) {
+			w.delay, w.delayed, w.delays = again, next, time.Now().Add(again.rest(r.now()))
 		}
 		if err != nil {
 			return true, err
@@ -328,16 +318,13 @@ func (w *worker) waits(r *reconciler, d *store.Deployment, gate *waiting) {
 	next := changeOf(d)
 	r.logger.Info("a change waits", "deployment", d.ID, "change", string(next.kind), "revision", next.revision.String(), "reason", gate.Error())
 	r.hub.send(control.Event{Kind: control.ChangeWaits, Deployment: d.ID, Digest: next.revision.String(), Text: gate.Error()})
-	if gate.holds() {
-		poke(r.locked)
-	}
 }
 
 // stays is what becomes of a change that may not begin: what worked last runs on,
 // and what was said for good is recorded. The error says when to look again.
 func (r *reconciler) stays(ctx context.Context, w *worker, d *store.Deployment, why error) error {
-	gate, ok := why.(*waiting)
-	if !ok {
+	var gate *waiting
+	if !errors.As(why, &gate) {
 		return r.fail(ctx, w, d, why)
 	}
 	w.waits(r, d, gate)
@@ -365,24 +352,4 @@ func (r *reconciler) leave(ctx context.Context, w *worker, d *store.Deployment) 
 		return err
 	}
 	return r.remove(ctx, w, d)
-}
-
-// lookAtLocks lets those ask the gate again that wait for a lock, when locks are
-// not what they were.
-func (r *reconciler) lookAtLocks() (waits bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	held := r.locks.held()
-	changed := r.seen == nil || !slices.Equal(*r.seen, held)
-	r.seen = &held
-	for _, w := range r.workers {
-		w.mu.Lock()
-		blocked := slices.ContainsFunc(w.verdict.Reasons, func(reason policy.Reason) bool { return reason.Code == policy.WaitsForLock })
-		w.mu.Unlock()
-		waits = waits || blocked
-		if blocked && changed {
-			poke(w.gate)
-		}
-	}
-	return waits
 }

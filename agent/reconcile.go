@@ -51,15 +51,12 @@ type reconciler struct {
 	clockWrong func() bool // the hours of the day are not known
 
 	staging  chan struct{} // holds a token per deployment that downloads
-	asking   chan struct{} // holds a token while the site's hook is asked
 	applying chan struct{} // holds a token while containers are changed
 	wake     chan struct{} // the set of deployments changed
-	locked   chan struct{} // one more deployment waits for a lock
 	unused   *sync.RWMutex // held alone to drop images that nothing uses; shared by who brings some beside deployments
 
 	mu      sync.Mutex
 	workers map[string]*worker
-	seen    *[]policy.Lock // that were held when somebody looked; nil: nobody has
 }
 
 // worker works on one deployment for as long as its record exists.
@@ -67,7 +64,6 @@ type worker struct {
 	id      string
 	desired chan struct{} // the WFM wants something else
 	runs    chan struct{} // what runs has changed; no reason to repeat early what failed
-	gate    chan struct{} // what the gate says may have changed; what runs has not
 
 	// Of the worker's goroutine alone:
 	turn    bool          // it may change containers
@@ -75,6 +71,7 @@ type worker struct {
 	counted digest.Digest // the revision whose begin this process has counted, and not its end
 	delay   *waiting      // what the site's hook said, of the change delayed
 	delayed change
+	delays  time.Time // until then, by a clock that cannot be set
 	labels  map[digest.Digest]map[string]string // of documents
 
 	mu        sync.Mutex
@@ -88,7 +85,7 @@ type worker struct {
 func newWorker(id string) *worker {
 	return &worker{
 		id: id, ruled: true,
-		desired: make(chan struct{}, 1), runs: make(chan struct{}, 1), gate: make(chan struct{}, 1),
+		desired: make(chan struct{}, 1), runs: make(chan struct{}, 1),
 	}
 }
 
@@ -97,10 +94,8 @@ func newReconciler(o Options, s *settings, l *ledger, h *hub, unused *sync.RWMut
 		store: o.Store, settings: s, ledger: l, runtime: o.Runtime, facts: o.Facts,
 		hub: h, logger: o.Logger, now: o.Now, clockWrong: o.ClockWrong,
 		staging:  make(chan struct{}, stagingAtOnce),
-		asking:   make(chan struct{}, applyingAtOnce),
 		applying: make(chan struct{}, applyingAtOnce),
 		wake:     make(chan struct{}, 1),
-		locked:   make(chan struct{}, 1),
 		unused:   unused,
 		workers:  map[string]*worker{},
 	}
@@ -151,35 +146,12 @@ func (r *reconciler) run(ctx context.Context) error {
 			})
 		}
 		r.mu.Unlock()
-		if !r.rest(ctx) {
-			return nil
-		}
-	}
-}
-
-// rest waits until the set of deployments may have changed, and tells the workers
-// of what concerns them meanwhile; false: ctx is done.
-func (r *reconciler) rest(ctx context.Context) bool {
-	var locks <-chan time.Time // nothing is looked at while nobody waits for it
-	for {
 		select {
 		case <-ctx.Done():
-			return false
+			return nil
 		case <-r.wake:
-			return true
 		case <-r.runtime.Changes():
 			r.look()
-			return true
-		case <-r.locked:
-			r.mu.Lock()
-			r.seen = nil // they may have changed since it was decided
-			r.mu.Unlock()
-			locks = time.After(locksLook)
-		case <-locks:
-			locks = nil
-			if r.lookAtLocks() {
-				locks = time.After(locksLook)
-			}
 		}
 	}
 }
@@ -238,6 +210,7 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 			continue
 		case err == nil:
 			retry.reset()
+			w.kept = false
 			w.waitFor("")
 			w.waitsNot()
 			select {
@@ -273,7 +246,6 @@ func (r *reconciler) awaitGate(ctx context.Context, w *worker, gate *waiting) {
 	select {
 	case <-ctx.Done():
 	case <-t.C:
-	case <-w.gate:
 	case <-w.desired:
 		w.kept, w.delay = false, nil // somebody wants it to be looked at
 	case <-w.runs:
@@ -305,6 +277,7 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 			if a := answerTo(&d, changeOf(&d)); a != nil && a.Verdict == string(policy.Rejected) && asks(&d) {
 				return r.fail(ctx, w, &d, rejection(a)) // nothing is fetched for it
 			}
+			w.takeRules() // it is these that count now
 			if err := r.stage(ctx, w, &d); err != nil {
 				if runs(&d, d.Desired.Digest) && ctx.Err() == nil { // wanted back in the middle of another one
 					err = errors.Join(err, r.ensureActive(ctx, w, &d))
@@ -338,6 +311,7 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 
 // begin applies what is staged, once the gate lets it pass.
 func (r *reconciler) begin(ctx context.Context, w *worker, d *store.Deployment) error {
+	w.takeRules()
 	done, err := r.pass(ctx, w, d)
 	if err != nil {
 		return r.stays(ctx, w, d, err)
@@ -708,14 +682,6 @@ func (w *worker) waitsNot() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.verdict = policy.Verdict{}
-}
-
-// waitsFor is why a change does not begin, for status; without reasons it does
-// not wait for the gate.
-func (w *worker) waitsFor() policy.Verdict {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.verdict
 }
 
 // takeRules says, once, that the rules may have changed.
