@@ -718,6 +718,13 @@ func (g *fakeGate) close(closed bool) {
 	g.closed = closed
 }
 
+// count is how often it was asked.
+func (g *fakeGate) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.asked
+}
+
 // rule replaces the rules.
 func (g *fakeGate) rule(r policy.Rules) {
 	g.mu.Lock()

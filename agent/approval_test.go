@@ -362,11 +362,11 @@ func TestWindowsCountAtTheMomentOfActing(t *testing.T) {
 
 		time.Sleep(time.Until(time.Date(2000, 1, 1, 12, 0, 0, 0, time.UTC)))
 		s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
-		asked := s.gate.asked
+		asked := s.gate.count()
 		time.Sleep(13 * time.Hour)
 		synctest.Wait()
 		s.untouched("1.0.0", "apply 2.0.0")
-		if n := s.gate.asked - asked; n > 13*60*2+10 {
+		if n := s.gate.count() - asked; n > 13*60*2+10 {
 			t.Errorf("the gate was asked %d times within 13 hours", n)
 		}
 		begun, release := s.runtime.hold("apply 2.0.0")

@@ -71,7 +71,7 @@ type worker struct {
 	counted digest.Digest // the revision whose begin this process has counted, and not its end
 	delay   *waiting      // what the site's hook said, of the change delayed
 	delayed change
-	delays  time.Time // until then, by a clock that cannot be set
+	delays  time.Time                           // until then, by a clock that cannot be set
 	labels  map[digest.Digest]map[string]string // of documents
 
 	mu        sync.Mutex
