@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -397,7 +398,7 @@ func TestTheGateIsAskedAgainWhenTheTurnComes(t *testing.T) {
 			_, release := s.runtime.hold("apply " + version)
 			holds = append(holds, release)
 		}
-		s.wfm.publish(1, all)
+		s.wfm.publish(1, maps.Clone(all))
 		time.Sleep(2 * time.Minute)
 		all[first] = document(first, "3.0.0")
 		s.wfm.publish(2, all)

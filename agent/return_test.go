@@ -92,6 +92,27 @@ func TestRollbackInTheMiddleOfAnUpdate(t *testing.T) {
 	s.eventually("it is done with", func() bool { return s.record().Return == "" })
 }
 
+// A rollback that meets the end of the update is not lost.
+func TestRollbackWhenTheUpdateHasJustWorked(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.quiet()
+	s.runtime.mu.Lock()
+	s.runtime.camera = func(what string) {
+		if what == "apply 2.0.0" { // and this step succeeds
+			if err := s.goBack(""); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	s.runtime.mu.Unlock()
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.heard(first, append(installed, "pending@1", "installing@2", "failed@2")...)
+	if !s.endsAs(ending{"failed", "ROLLED_BACK", []string{first + "-main 1.0.0"}}) {
+		t.Errorf("it ended with %+v, running %v", s.record(), s.runtime.running())
+	}
+}
+
 // Where there is nothing to go back to, or nothing has begun, it is said so.
 func TestRollbacksThatCannotBe(t *testing.T) {
 	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
