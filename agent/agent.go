@@ -126,6 +126,7 @@ func New(o Options) *Agent {
 		WFM: o.Settings.URL, Downtime: o.Settings.Poll.Downtime, Now: a.o.moment, Random: o.Random,
 		Record: silenceRecord{o.Store}, Logger: o.Logger,
 	})
+	o.Store.OnAppend(anchor(o.Logger))
 	a.reporter = newReporter(o, a.silence, a.hub)
 	a.ledger = &ledger{
 		store: o.Store, runtime: o.Runtime, settings: a.settings, now: o.Now,
@@ -139,6 +140,7 @@ func New(o Options) *Agent {
 // Run works until ctx is done, then stops without touching what runs. Its
 // goroutines have ended when it returns.
 func (a *Agent) Run(ctx context.Context) error {
+	a.noteStart()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.reconciler.run(ctx) })
 	g.Go(func() error { return a.poller.run(ctx) })

@@ -117,6 +117,9 @@ func (d *JournalDamage) Error() string {
 
 func (d *JournalDamage) Unwrap() error { return ErrCorrupt }
 
+// notKept is the damage of an entry that the file contradicts.
+const notKept = "is not the one that the file beside the database names"
+
 // JournalSummary is what VerifyJournal has seen.
 type JournalSummary struct {
 	Entries uint64 // that are sound, up to the first damage
@@ -191,7 +194,7 @@ func verifyJournal(b *bolt.Bucket, ends journalEnds, known bool, kept *journalEn
 	}
 	keptMark := func(m Mark) error {
 		if kept != nil && kept.Head.Sequence == m.Sequence && kept.Head.Chain != m.Chain {
-			return &JournalDamage{m.Sequence, "is not the one that the file beside the database names"}
+			return &JournalDamage{m.Sequence, notKept}
 		}
 		return nil
 	}
@@ -231,19 +234,54 @@ func verifyJournal(b *bolt.Bucket, ends journalEnds, known bool, kept *journalEn
 			sum.Entries++
 		}
 	}
+	return verifyEnds(before, ends, kept)
+}
+
+// verifyEnds checks that the journal ends with the entry last.
+func verifyEnds(last Mark, ends journalEnds, kept *journalEnds) error {
 	newest := ends.Head
 	if kept != nil && kept.Head.Sequence > newest.Sequence {
 		newest = kept.Head
 	}
 	switch {
-	case before.Sequence < newest.Sequence:
-		return damage("is missing; the newest is %d", newest.Sequence)
-	case before != ends.Head:
-		return &JournalDamage{before.Sequence, "is not the one that is known as the newest"}
+	case last.Sequence < newest.Sequence:
+		return &JournalDamage{last.Sequence + 1, fmt.Sprintf("is missing; the newest is %d", newest.Sequence)}
+	case last != ends.Head:
+		return &JournalDamage{last.Sequence, "is not the one that is known as the newest"}
 	case kept != nil && kept.Head == ends.Head && *kept != ends:
 		return &JournalDamage{ends.Anchor.Sequence + 1, "is the oldest, and another one should be"}
 	}
 	return nil
+}
+
+// CheckJournal is VerifyJournal for the newest entry alone, and costs little. It
+// finds what was taken away, or comes from another database, until more is
+// appended; VerifyJournal finds it later as well.
+func (s *Store) CheckJournal() error {
+	kept, err := s.journal.file.read()
+	if err != nil {
+		return err
+	}
+	return s.db.View(func(tx *bolt.Tx) error {
+		b := tx.Bucket([]byte(bucketJournal))
+		ends, _ := readEnds(tx)
+		last := ends.Anchor
+		if b != nil {
+			if n := lastSequence(b); n > last.Sequence {
+				last.Sequence, last.Chain = n, ""
+				if e, err := decodeEntry(sequenceKey(n), b.Get(sequenceKey(n))); err == nil {
+					last = e.mark()
+				}
+			}
+		}
+		if err := verifyEnds(last, ends, kept); err != nil {
+			return err
+		}
+		if kept != nil && !isMark(b, ends, kept.Head) {
+			return &JournalDamage{kept.Head.Sequence, notKept}
+		}
+		return nil
+	})
 }
 
 // OnAppend has told called with every entry that is appended from now on, in
@@ -396,7 +434,7 @@ func (j *journal) append(tx *bolt.Tx, entries []Entry) (*appended, error) {
 	a.ends.Anchor, a.ends.Head = ends.Anchor, j.end(b, ends, known)
 	for i := range a.entries {
 		e := &a.entries[i]
-		e.tidy()
+		*e = e.Tidy()
 		e.Sequence = a.ends.Head.Sequence + 1
 		for isTaken(b, e.Sequence) {
 			e.Sequence++
@@ -537,15 +575,16 @@ func (e Entry) check() error {
 	return nil
 }
 
-// tidy makes of e what can be kept: an entry is never a reason to lose the
-// change that it tells of.
-func (e *Entry) tidy() {
+// Tidy makes of e what can be kept, as Commit does: an entry is never a reason to
+// lose the change that it tells of.
+func (e Entry) Tidy() Entry {
 	e.Time = e.Time.UTC().Round(0)
 	if year := e.Time.Year(); year < 0 || year > 9999 {
 		e.Time = time.Time{}
 	}
 	e.Kind, e.Deployment, e.Revision = clip(e.Kind, maxWord), clip(e.Deployment, maxKey), digest.Digest(clip(string(e.Revision), maxWord))
 	e.By, e.Text = clip(e.By, maxWord), clip(e.Text, maxText)
+	return e
 }
 
 // clip makes one printable line of at most size bytes of s.

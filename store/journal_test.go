@@ -673,3 +673,56 @@ func TestADatabaseWithoutAJournalGetsOne(t *testing.T) {
 	f.noted(1, 1)
 	f.sound(1, 1, 1)
 }
+
+// Until more is appended, the cheap check finds what became of the ends.
+func TestTheEndsOfTheJournalAreChecked(t *testing.T) {
+	for name, test := range map[string]struct {
+		tamper func(f *fixture)
+		found  bool
+	}{
+		"nothing": {(*fixture).close, false},
+		"one in the middle is removed": {func(f *fixture) {
+			f.edit(func(tx *bolt.Tx) error { return entries(tx).Delete(key(2)) })
+		}, false},
+		"the last is removed": {func(f *fixture) {
+			f.edit(func(tx *bolt.Tx) error { return entries(tx).Delete(key(4)) })
+		}, true},
+		"the last is removed, and the head with it": {func(f *fixture) {
+			f.edit(func(tx *bolt.Tx) error {
+				return errors.Join(setHead(t, tx, store.Mark{Sequence: 3, Chain: stored(t, tx, 3).Chain}), entries(tx).Delete(key(4)))
+			})
+		}, true},
+		"the last cannot be read": {func(f *fixture) {
+			f.edit(func(tx *bolt.Tx) error { return entries(tx).Put(key(4), []byte("{")) })
+		}, true},
+		"one is put behind the last": {func(f *fixture) {
+			f.edit(func(tx *bolt.Tx) error { return entries(tx).Put(key(5), []byte("{")) })
+		}, true},
+		"the bucket is deleted": {func(f *fixture) {
+			f.edit(func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("journal")) })
+		}, true},
+		"the database is deleted": {(*fixture).loseDatabaseClosed, true},
+		"the file is of another journal": {func(f *fixture) {
+			f.close()
+			f.writeJournalFile(`{"anchor":{"sequence":0},"head":{"sequence":3,"chain":"sha256:0"}}`)
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.noted(1, 4)
+			test.tamper(f)
+			f.open()
+			if err := f.CheckJournal(); (err != nil) != test.found || err != nil && !errors.Is(err, store.ErrCorrupt) {
+				t.Errorf("got %v", err)
+			}
+			f.noted(5, 5)
+			f.reopen()
+			if err := f.CheckJournal(); err != nil && name != "one is put behind the last" {
+				t.Errorf("after one more: %v", err)
+			}
+			if _, err := f.VerifyJournal(); (err == nil) != (name == "nothing") {
+				t.Errorf("after one more it verifies as: %v", err)
+			}
+		})
+	}
+}

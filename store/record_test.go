@@ -102,7 +102,7 @@ func FuzzEntryIsTidied(f *testing.F) {
 	f.Add("", strings.Repeat("ä", 300), strings.Repeat("\xe2\x80", 300), "", strings.Repeat("x", 2047)+"ä", int64(253402300799), int64(999999999))
 	f.Fuzz(func(t *testing.T, kind, deployment, revision, by, text string, seconds, nanos int64) {
 		e := Entry{Sequence: 1, Kind: kind, Deployment: deployment, Revision: digest.Digest(revision), By: by, Text: text, Time: time.Unix(seconds, nanos)}
-		e.tidy()
+		e = e.Tidy()
 		e.Chain = e.Link("")
 		value, err := encode(e)
 		if err != nil {
@@ -120,8 +120,7 @@ func FuzzEntryIsTidied(f *testing.F) {
 		if e.Deployment != "" && moved.Link("") == e.Chain {
 			t.Fatal("two entries have one chain")
 		}
-		tidied := again
-		if tidied.tidy(); tidied != again {
+		if tidied := again.Tidy(); tidied != again {
 			t.Fatalf("%+v is tidied again to %+v", again, tidied)
 		}
 	})
