@@ -23,7 +23,7 @@ func (p peer) privileged() bool { return p.uid == 0 || int64(p.uid) == int64(os.
 func (p peer) caller() Caller {
 	c := Caller{UID: p.uid, PID: p.pid}
 	u, err := user.LookupId(strconv.FormatUint(uint64(p.uid), 10))
-	if err == nil && checkText("user", u.Username, maxName) == nil { // else the number has to do
+	if err == nil && checkText("user", u.Username, maxHolder) == nil { // else the number has to do
 		c.User = u.Username
 	}
 	return c

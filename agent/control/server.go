@@ -60,7 +60,7 @@ func NewServer(backend Backend, logger *slog.Logger) *Server {
 		{"GET /v1/status", anyone, s.status},
 		{"GET /v1/capabilities", anyone, s.capabilities},
 		{"GET /v1/events", anyone, s.events},
-		{"GET /events", anyone, s.events}, // as the same, for those who know no versions
+		{"GET /events", anyone, s.events}, // the same, for who knows no versions
 		{"GET /v1/logs", anyone, s.logs},
 		{"POST /v1/sync", anyone, s.sync},
 		{"POST /v1/approve", somebody, s.approve},
@@ -156,7 +156,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	hurry(c, maxTransfer)
 	if h, pattern := s.routes.Handler(r); pattern == "" {
-		noRoute(w, r, h)
+		if readBody(w, r, maxAnyonesBytes) {
+			noRoute(w, r, h)
+		}
 		return
 	}
 	s.routes.ServeHTTP(w, r)
@@ -207,15 +209,15 @@ func allowed(need access, p peer, known bool) string {
 func (s *Server) route(need access, handle func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, known := peerOf(r.Context())
-		if no := allowed(need, p, known); no != "" {
-			writeJSON(w, http.StatusForbidden, failure{no})
-			return
-		}
-		most := int64(maxAnyonesBytes)
-		if need == rootOnly {
+		no, most := allowed(need, p, known), int64(maxAnyonesBytes)
+		if need == rootOnly && no == "" {
 			most = maxRequestBytes
 		}
 		if !readBody(w, r, most) {
+			return
+		}
+		if no != "" {
+			writeJSON(w, http.StatusForbidden, failure{no})
 			return
 		}
 		err := handle(w, r)

@@ -12,9 +12,10 @@ import (
 
 // Bounds of what a request about changes may say.
 const (
-	maxName        = 256 // bytes of a deployment's id or name, of a holder's or a user's name
-	maxReason      = 512 // bytes
-	maxHoldSeconds = 366 * 24 * 3600
+	maxName        = 256                  // bytes, of a deployment's id or name
+	maxHolder      = 128                  // bytes, of a holder's or a user's name
+	maxReason      = 512                  // bytes
+	maxHoldSeconds = 10 * 366 * 24 * 3600 // what is longer is meant to have no end
 )
 
 func (s *Server) approve(w http.ResponseWriter, r *http.Request) error {
@@ -166,7 +167,7 @@ func (r *HoldRequest) check() error {
 		return fmt.Errorf("%w: seconds are 1 to %d, or 0 for until it is released, not %d", ErrInvalid, maxHoldSeconds, r.Seconds)
 	}
 	return firstOf(
-		checkText("holder", r.Holder, maxName),
+		checkText("holder", r.Holder, maxHolder),
 		checkText("deployment", r.Deployment, maxName),
 		checkText("reason", r.Reason, maxReason),
 	)
@@ -176,7 +177,7 @@ func (r *ReleaseRequest) check() error {
 	if r.All && r.Holder != "" {
 		return fmt.Errorf("%w: holder and all contradict each other", ErrInvalid)
 	}
-	return checkText("holder", r.Holder, maxName)
+	return checkText("holder", r.Holder, maxHolder)
 }
 
 func (r *ReturnRequest) check() error {
@@ -207,13 +208,13 @@ func checkNamed(member, text string) error {
 	return checkText(member, text, maxName)
 }
 
-// checkText refuses what would not fit one line of a log, or of a terminal.
+// checkText refuses what is not one line that any log and terminal can show.
 func checkText(member, text string, most int) error {
 	if len(text) > most {
 		return fmt.Errorf("%w: %s is longer than %d bytes", ErrInvalid, member, most)
 	}
 	for _, r := range text {
-		if !unicode.IsGraphic(r) || r == unicode.ReplacementChar {
+		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
 			return fmt.Errorf("%w: %s contains a character that cannot be shown, %+q", ErrInvalid, member, r)
 		}
 	}

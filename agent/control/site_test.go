@@ -126,10 +126,11 @@ func TestRequestsAboutChangesThatCannotSucceedAreTold(t *testing.T) {
 		{"/v1/reject", `{` + valid + ",\"reason\":\"a\xffb\"}", "cannot be shown"},
 		{"/v1/reject", `{` + valid + `,"reason":"` + strings.Repeat("r", 513) + `"}`, "reason is longer than 512 bytes"},
 		{"/v1/hold", `{"seconds":-1}`, "not -1"},
-		{"/v1/hold", `{"seconds":31622401}`, "not 31622401"},
+		{"/v1/hold", `{"seconds":316224001}`, "not 316224001"},
 		{"/v1/hold", `{"seconds":1.5}`, "cannot unmarshal"},
 		{"/v1/hold", `{"for":"2h"}`, "unknown field"},
 		{"/v1/hold", `{"holder":"a\u0000"}`, "holder contains"},
+		{"/v1/hold", `{"holder":"` + strings.Repeat("h", 129) + `"}`, "holder is longer than 128 bytes"},
 		{"/v1/release", `{"holder":"a","all":true}`, "contradict each other"},
 		{"/v1/release", `[]`, "cannot unmarshal"},
 		{"/v1/rollback", `{"reason":"noisy"}`, "deployment is missing"},
@@ -231,7 +232,7 @@ func (s strict) Reject(ctx context.Context, r control.AnswerRequest) error { ret
 
 func (s strict) Hold(_ context.Context, r control.HoldRequest) (control.Lock, error) {
 	s.caller(r.Caller)
-	s.text(r.Holder, 256)
+	s.text(r.Holder, 128)
 	s.text(r.Reason, 512)
 	s.text(r.Deployment, 256)
 	if r.Seconds < 0 {
@@ -242,7 +243,7 @@ func (s strict) Hold(_ context.Context, r control.HoldRequest) (control.Lock, er
 
 func (s strict) Release(_ context.Context, r control.ReleaseRequest) ([]control.Lock, error) {
 	s.caller(r.Caller)
-	s.text(r.Holder, 256)
+	s.text(r.Holder, 128)
 	return nil, nil
 }
 

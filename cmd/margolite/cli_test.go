@@ -255,7 +255,7 @@ func TestWrongUsageIsTwo(t *testing.T) {
 		"reject takes a deployment":             {"reject", "--reason", "r"},
 		`invalid value "2 hours" for flag -for`: {"hold", "--for", "2 hours"},
 		`invalid value "-1h" for flag -for`:     {"hold", "--for", "-1h"},
-		`invalid value "9000h" for flag -for`:   {"hold", "--for=9000h"},
+		`invalid value "90000h" for flag -for`:  {"hold", "--for=90000h"},
 		`hold takes no argument "2h"`:           {"hold", "2h"},
 		"--as and --all contradict each other":  {"release", "--as", "a", "--all"},
 		"rollback takes a deployment":           {"rollback", "--yes"},
@@ -341,8 +341,19 @@ func TestDaemonNeedsAWFM(t *testing.T) {
 func TestMissingAgentIsNamedWithAHint(t *testing.T) {
 	file := configuration(t)
 	for _, args := range [][]string{
-		{"status"}, {"status", "--json"}, {"sync"}, {"logs", "d"}, {"approve", "d"}, {"approve", "--all"}, {"reject", "d"},
-		{"hold"}, {"hold", "--deployment", "d"}, {"release"}, {"rollback", "d"}, {"history"}, {"history", "--verify"},
+		{"status"},
+		{"status", "--json"},
+		{"sync"},
+		{"logs", "d"},
+		{"approve", "d"},
+		{"approve", "--all"},
+		{"reject", "d"},
+		{"hold"},
+		{"hold", "--deployment", "d"},
+		{"release"},
+		{"rollback", "d"},
+		{"history"},
+		{"history", "--verify"},
 	} {
 		got := call(t, append(args, "--config", file)...)
 		if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, "the agent is not running") || !strings.Contains(got.err, "hint: start it with `margolite run`") {

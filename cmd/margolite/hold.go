@@ -9,7 +9,7 @@ import (
 )
 
 // maxHold is how long a lock may be held that ends by itself.
-const maxHold = 366 * 24 * time.Hour
+const maxHold = 10 * 366 * 24 * time.Hour
 
 // hold takes an update lock: nothing is changed while it is held.
 func (c *cli) hold(ctx context.Context, args []string) error {
@@ -18,7 +18,7 @@ func (c *cli) hold(ctx context.Context, args []string) error {
 	f.Func("for", "give it back by itself after `DURATION`, as 90m or 8h; default: never", func(s string) error {
 		d, err := time.ParseDuration(s)
 		if err != nil || d < time.Second || d > maxHold {
-			return fmt.Errorf("%q is no duration such as 90m or 8h, of a second to a year", s)
+			return fmt.Errorf("%q is no duration such as 90m or 8h, of a second to ten years", s)
 		}
 		r.Seconds = int64((d + time.Second - 1) / time.Second)
 		return nil

@@ -206,7 +206,8 @@ func TestLocksAreHeldAndReleased(t *testing.T) {
 		{[]string{"hold", "--for", "90m", "--reason", "batch 7", "--as", "shift", "--deployment", "mixer"}, `hold as "shift" for 5400s on "aa-11": batch 7`, "(in 2h0m): batch 7\n"},
 		{[]string{"hold", "--for", "1500ms"}, `hold as "" for 2s on "":`, "held by shift"},
 		{
-			[]string{"release"}, `release as "" all false`,
+			[]string{"release"},
+			`release as "" all false`,
 			"released what was held by shift for all deployments until " + day,
 		},
 		{[]string{"release", "--as", "shift"}, `release as "shift" all false`, "still held by mixer for deployment aa-11 by lock file /run/margolite/locks/aa-11/batch\n"},
