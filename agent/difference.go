@@ -33,6 +33,7 @@ const hiddenValue = "(changed)"
 type stagedRevision struct {
 	components []stagedComponent // in the order of the document
 	parameters map[string]string
+	secrets    []string // values that are not to be shown, wherever they turn up
 }
 
 // stagedComponent is one component of a revision.
@@ -49,13 +50,14 @@ type differ struct {
 	parameters []control.ValueChange
 	cut        bool // there was more
 	left       int  // lines
+	secrets    []string
 }
 
 // difference is what becomes of a deployment when one revision takes the place of
 // another: what somebody wants to know who has to answer for it. size says how
 // many bytes an image has.
 func difference(from, to stagedRevision, size func(ref string, d digest.Digest) int64) differ {
-	d := differ{left: maxDifferences}
+	d := differ{left: maxDifferences, secrets: slices.Concat(from.secrets, to.secrets)}
 	d.parameters = d.values(from.parameters, to.parameters)
 	for _, name := range componentNames(from, to) {
 		a, b := from.component(name).views(), to.component(name).views()
@@ -185,7 +187,7 @@ func (d *differ) values(from, to map[string]string) []control.ValueChange {
 			break
 		}
 		c := control.ValueChange{Name: shortened(name, maxShown)}
-		hidden := isSecret(name, a) || isSecret(name, b)
+		hidden := d.isSecret(name, a) || d.isSecret(name, b)
 		if was {
 			c.From = valueShown(a, hidden)
 		}
@@ -241,6 +243,10 @@ func isSecret(name, value string) bool {
 	name = strings.ToLower(name)
 	return slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(name, word) }) ||
 		passwordInURL.MatchString(value) || strings.Contains(value, "PRIVATE KEY-----")
+}
+
+func (d *differ) isSecret(name, value string) bool {
+	return isSecret(name, value) || slices.ContainsFunc(d.secrets, func(secret string) bool { return strings.Contains(value, secret) })
 }
 
 // familiar is an image reference as people write it.

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"time"
 
@@ -155,20 +156,32 @@ func (r *reconciler) revision(ctx context.Context, id string, rev *store.Revisio
 	if err != nil {
 		return stagedRevision{}, err
 	}
-	loaded := stagedRevision{parameters: parametersOf(doc)}
+	var loaded stagedRevision
+	loaded.parameters, loaded.secrets = parametersOf(doc)
 	err = r.loadStaged(ctx, id, doc, rev, func(c margo.Component, s *store.Staged, p *runtime.Project) {
 		loaded.components = append(loaded.components, stagedComponent{name: c.Name, signed: isSigned(c), project: p, images: s.Images})
 	})
 	return loaded, err
 }
 
-// parametersOf are the values that a document sets, by name.
-func parametersOf(doc *margo.Deployment) map[string]string {
-	values := make(map[string]string, len(doc.Parameters))
+// shortestSecret is how many bytes a secret has at least that is looked for in
+// other values: shorter ones turn up by chance.
+const shortestSecret = 4
+
+// parametersOf are the values that a document sets, by name, and those of them
+// that are secrets by their names or by what they are for.
+func parametersOf(doc *margo.Deployment) (values map[string]string, secrets []string) {
+	values = make(map[string]string, len(doc.Parameters))
 	for _, p := range doc.Parameters {
-		if !p.Value.IsNull() {
-			values[p.Name] = p.Value.Text()
+		if p.Value.IsNull() {
+			continue
+		}
+		value := p.Value.Text()
+		values[p.Name] = value
+		secret := isSecret(p.Name, value) || slices.ContainsFunc(p.Targets, func(t margo.Target) bool { return isSecret(t.Pointer, "") })
+		if secret && len(value) >= shortestSecret {
+			secrets = append(secrets, value)
 		}
 	}
-	return values
+	return values, secrets
 }
