@@ -138,7 +138,9 @@ func (c *cli) decide(ctx context.Context, client *control.Client, d decision, de
 		return true, nil
 	}
 	if !d.yes && isTerminal(c.in) {
-		fmt.Fprintf(plainWriter{c.out}, "%s\n%s", described(deployment), waitsFor(change))
+		out := plainWriter{c.out}
+		fmt.Fprintf(out, "%s\n%s", described(deployment), waitsFor(change))
+		printDifference(out, *deployment)
 		if !c.agreed(ctx, d.question) {
 			return false, nil
 		}
@@ -173,20 +175,17 @@ func waitsForApproval(change *control.Pending) bool {
 
 // described says what a change does.
 func described(d *control.Deployment) string {
-	switch d.Change.Kind {
-	case "install":
-		return fmt.Sprintf("installation of %s, revision %s", titled(d), d.Change.Revision)
-	case "remove":
-		return fmt.Sprintf("removal of %s, revision %s", titled(d), d.Change.Revision)
+	if d.Change.Kind == "update" {
+		return fmt.Sprintf("update of %s to revision %s", titled(d), d.Change.Revision)
 	}
-	return fmt.Sprintf("%s of %s to revision %s", d.Change.Kind, titled(d), d.Change.Revision)
+	return fmt.Sprintf("%s of %s, revision %s", nounOf(d.Change.Kind), titled(d), d.Change.Revision)
 }
 
 // waitsFor are lines that say what a change waits for.
 func waitsFor(change *control.Pending) string {
 	var b strings.Builder
 	for _, r := range change.Reasons {
-		fmt.Fprintf(&b, "  waits for %s: %s\n", r.Code, r.Text)
+		fmt.Fprintf(&b, "  waits for %s: %s\n", r.Code, line(r.Text))
 	}
 	return b.String()
 }

@@ -84,7 +84,7 @@ func textOf(e control.Entry) string {
 		parts = append(parts, fmt.Sprintf("version %d", e.Version))
 	}
 	if e.Revision != "" {
-		parts = append(parts, fmt.Sprintf("%.19s", e.Revision)) // as much as tells revisions apart
+		parts = append(parts, shortDigest(e.Revision))
 	}
 	if e.Text != "" {
 		parts = append(parts, e.Text)

@@ -175,8 +175,10 @@ func TestAnAnswerIsAskedForOnATerminal(t *testing.T) {
 	for typed, want := range map[string][]string{"y": {"approve aa-11 " + revisionB}, "n": nil, "": nil} {
 		t.Run("typed "+typed, func(t *testing.T) {
 			a := waiting()
+			a.status.Deployments[0].Change.Services = []control.ServiceChange{{Component: "mixer", Service: "web", Change: "changed", Ports: &control.ListChange{Added: []string{"8090:80"}}}}
 			p := onTerminal(t, control.Size{Columns: 200, Rows: 24}, "approve", "mixer", "--config", serve(t, a))
 			p.await("waits for approval: the site has to approve it")
+			p.await("web  + port 8090:80")
 			p.await("Approve this? [y/N]")
 			p.typed(typed + "\n")
 			if err := p.program.Wait(); (err == nil) != (want != nil) {
