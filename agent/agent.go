@@ -54,6 +54,7 @@ type Runtime interface {
 	Exec(ctx context.Context, project, service string, number int, x container.Exec) (int, error)
 	StoredVolumes(ctx context.Context) ([]runtime.StoredVolume, error)
 	RemoveVolume(ctx context.Context, project, name string) error
+	ImageSize(ctx context.Context, ref string, d digest.Digest) (int64, error)
 	UnusedImages(ctx context.Context, keep runtime.Keep) ([]runtime.UnusedImage, error)
 	Prune(ctx context.Context, keep runtime.Keep) ([]string, error)
 	Changes() <-chan struct{}
@@ -86,8 +87,11 @@ type Options struct {
 	Store   *store.Store
 	Runtime Runtime
 	Facts   func() (capability.Facts, error) // what the machine offers
-	Logger  *slog.Logger
-	Now     func() time.Time
+	// StateDir and RunDir are where the agent and its runtime keep what is their
+	// own, which no workload may mount; empty: nowhere.
+	StateDir, RunDir string
+	Logger           *slog.Logger
+	Now              func() time.Time
 	// Uptime is a clock that cannot be set; nil: the one of package time.
 	Uptime func() time.Duration
 	// Random spreads requests over time; nil: math/rand.
@@ -108,6 +112,7 @@ type Agent struct {
 	reconciler *reconciler
 	reporter   *reporter
 	names      names
+	pending    *pendingChanges
 	*Projects
 }
 
@@ -133,6 +138,7 @@ func New(o Options) *Agent {
 		hub: a.hub, logger: o.Logger, reported: a.reporter.poke, deaf: a.reporter.deaf,
 	}
 	a.reconciler = newReconciler(o, a.settings, a.ledger, a.hub, &a.Projects.staging)
+	a.pending = &pendingChanges{reconciler: a.reconciler}
 	a.poller = newPoller(o, a.settings, a.silence, a.ledger, a.hub, a.reconciler.changed, a.reporter.reached)
 	return a
 }

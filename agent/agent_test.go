@@ -953,4 +953,8 @@ func (f *fakeRuntime) UnusedImages(context.Context, runtime.Keep) ([]runtime.Unu
 	return nil, nil
 }
 
+func (f *fakeRuntime) ImageSize(context.Context, string, digest.Digest) (int64, error) {
+	return 4096, nil
+}
+
 func (f *fakeRuntime) Changes() <-chan struct{} { return f.changes }

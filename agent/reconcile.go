@@ -59,6 +59,10 @@ type reconciler struct {
 	hub      *hub
 	logger   *slog.Logger
 	now      func() time.Time
+	places   places
+	locks    *locks
+
+	reservations reservations
 
 	staging  chan struct{} // holds a token per deployment that downloads
 	applying chan struct{} // holds a token while containers are changed
@@ -78,13 +82,14 @@ type worker struct {
 	mu        sync.Mutex
 	interrupt context.CancelCauseFunc // ends what it is doing; nil while it waits
 	reason    string                  // why it waits, for people
+	verdict   policy.Verdict          // what the gate said last
 	progress  map[string]control.Progress
 }
 
 func newReconciler(o Options, s *settings, l *ledger, h *hub, unused *sync.RWMutex) *reconciler {
 	return &reconciler{
 		store: o.Store, settings: s, ledger: l, runtime: o.Runtime, facts: o.Facts,
-		hub: h, logger: o.Logger, now: o.Now,
+		hub: h, logger: o.Logger, now: o.Now, places: places{o.StateDir, o.RunDir},
 		staging:  make(chan struct{}, stagingAtOnce),
 		applying: make(chan struct{}, applyingAtOnce),
 		wake:     make(chan struct{}, 1),

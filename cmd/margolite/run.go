@@ -100,12 +100,13 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		Program: control.AgentStatus{
 			Version: build.Version(), Commit: build.Commit(), Flavour: build.Flavour, Started: time.Now().UTC(),
 		},
-		WFM:     way,
-		Store:   records,
-		Runtime: workloads.Engine,
-		Facts:   discover(cfg),
-		Logger:  logger,
-		Now:     present.Now,
+		WFM:      way,
+		Store:    records,
+		Runtime:  workloads.Engine,
+		Facts:    discover(cfg),
+		StateDir: cfg.State.Dir, RunDir: cfg.State.Run,
+		Logger: logger,
+		Now:    present.Now,
 	})
 	logger.Info("margolite runs", "version", build.Version(), "flavour", build.Flavour, "device", device.ID, "wfm", cfg.WFM.URL)
 	r := &reload{cli: c, signals: signals, started: cfg, config: cfg, level: level, agent: a, uplink: way, logger: logger}
