@@ -54,6 +54,7 @@ type Runtime interface {
 	Exec(ctx context.Context, project, service string, number int, x container.Exec) (int, error)
 	StoredVolumes(ctx context.Context) ([]runtime.StoredVolume, error)
 	RemoveVolume(ctx context.Context, project, name string) error
+	ImageSize(ctx context.Context, ref string, d digest.Digest) (int64, error)
 	UnusedImages(ctx context.Context, keep runtime.Keep) ([]runtime.UnusedImage, error)
 	Prune(ctx context.Context, keep runtime.Keep) ([]string, error)
 	Changes() <-chan struct{}
@@ -86,8 +87,11 @@ type Options struct {
 	Store   *store.Store
 	Runtime Runtime
 	Facts   func() (capability.Facts, error) // what the machine offers
-	Logger  *slog.Logger
-	Now     func() time.Time
+	// StateDir and RunDir are where the agent and its runtime keep what is their
+	// own, which no workload may mount; empty: nowhere.
+	StateDir, RunDir string
+	Logger           *slog.Logger
+	Now              func() time.Time
 	// Uptime is a clock that cannot be set; nil: the one of package time.
 	Uptime func() time.Duration
 	// ClockWrong says that Now is not to be trusted; nil: it always is.
@@ -110,6 +114,7 @@ type Agent struct {
 	reconciler *reconciler
 	reporter   *reporter
 	names      names
+	pending    *pendingChanges
 	*Projects
 }
 
@@ -131,6 +136,7 @@ func New(o Options) *Agent {
 		WFM: o.Settings.URL, Downtime: o.Settings.Poll.Downtime, Now: a.o.moment, Random: o.Random,
 		Record: silenceRecord{o.Store}, Logger: o.Logger,
 	})
+	o.Store.OnAppend(anchor(o.Logger))
 	a.reporter = newReporter(o, a.silence, a.hub)
 	a.ledger = &ledger{
 		store: o.Store, runtime: o.Runtime, settings: a.settings, now: o.Now,
@@ -138,6 +144,7 @@ func New(o Options) *Agent {
 	}
 	a.reconciler = newReconciler(o, a.settings, a.ledger, a.hub, &a.Projects.staging)
 	a.ledger.passes = a.reconciler.passes
+	a.pending = &pendingChanges{reconciler: a.reconciler}
 	a.poller = newPoller(o, a.settings, a.silence, a.ledger, a.hub, a.reconciler.changed, a.reporter.reached)
 	return a
 }
@@ -145,6 +152,7 @@ func New(o Options) *Agent {
 // Run works until ctx is done, then stops without touching what runs. Its
 // goroutines have ended when it returns.
 func (a *Agent) Run(ctx context.Context) error {
+	a.noteStart()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.reconciler.run(ctx) })
 	g.Go(func() error { return a.poller.run(ctx) })

@@ -254,8 +254,12 @@ func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (
 			done()
 			continue
 		}
-		// The one place where what the revision asks of the device is looked at again,
-		// should the rules have changed since it was staged.
+		if !leaves(d) {
+			if err := r.admitRevision(ctx, d, &d.Desired); err != nil {
+				done()
+				return nil, err
+			}
+		}
 		w.waitsNot()
 		return done, nil
 	}

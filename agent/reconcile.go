@@ -46,7 +46,10 @@ type reconciler struct {
 	hub      *hub
 	logger   *slog.Logger
 	now      func() time.Time
+	places   places
 	locks    *locks
+
+	reservations reservations
 
 	clockWrong func() bool // the hours of the day are not known
 
@@ -92,7 +95,7 @@ func newWorker(id string) *worker {
 func newReconciler(o Options, s *settings, l *ledger, h *hub, unused *sync.RWMutex) *reconciler {
 	return &reconciler{
 		store: o.Store, settings: s, ledger: l, runtime: o.Runtime, facts: o.Facts,
-		hub: h, logger: o.Logger, now: o.Now, clockWrong: o.ClockWrong,
+		hub: h, logger: o.Logger, now: o.Now, clockWrong: o.ClockWrong, places: places{o.StateDir, o.RunDir},
 		staging:  make(chan struct{}, stagingAtOnce),
 		applying: make(chan struct{}, applyingAtOnce),
 		wake:     make(chan struct{}, 1),

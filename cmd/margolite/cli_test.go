@@ -61,6 +61,7 @@ type fakeAgent struct {
 
 	rollback control.RollbackRequest
 	onSync   func() // what a poll changes
+	site
 }
 
 func (a *fakeAgent) Status(context.Context) (*control.Status, error) { return &a.status, nil }
@@ -246,6 +247,20 @@ func TestWrongUsageIsTwo(t *testing.T) {
 		`compose down takes no argument "web"`:  {"compose", "down", "web"},
 		`run takes no argument "now"`:           {"run", "now"},
 		`accept-rollback takes no argument "3"`: {"accept-rollback", "3"},
+		"approve takes a deployment and":        {"approve"},
+		"the revision of it; or --all":          {"approve", "d", "r", "s"},
+		"approve takes a deployment or --all":   {"approve", "--all", "d"},
+		`"latest" is no revision`:               {"approve", "d", "latest"},
+		`"sha256:abcdef0" is no revision`:       {"reject", "d", "sha256:abcdef0"},
+		"reject takes a deployment":             {"reject", "--reason", "r"},
+		`invalid value "2 hours" for flag -for`: {"hold", "--for", "2 hours"},
+		`invalid value "-1h" for flag -for`:     {"hold", "--for", "-1h"},
+		`invalid value "90000h" for flag -for`:  {"hold", "--for=90000h"},
+		`hold takes no argument "2h"`:           {"hold", "2h"},
+		"--as and --all contradict each other":  {"release", "--as", "a", "--all"},
+		"rollback takes a deployment":           {"rollback", "--yes"},
+		`invalid value "0" for flag -last`:      {"history", "--last", "0"},
+		"--verify is about the whole journal":   {"history", "--verify", "--deployment", "d"},
 	} {
 		got := call(t, args...)
 		if got.code != exitUsage || !strings.Contains(got.err, text) || !strings.HasSuffix(got.err, " --help`\n") || got.out != "" {
@@ -325,7 +340,21 @@ func TestDaemonNeedsAWFM(t *testing.T) {
 
 func TestMissingAgentIsNamedWithAHint(t *testing.T) {
 	file := configuration(t)
-	for _, args := range [][]string{{"status"}, {"status", "--json"}, {"sync"}, {"logs", "d"}} {
+	for _, args := range [][]string{
+		{"status"},
+		{"status", "--json"},
+		{"sync"},
+		{"logs", "d"},
+		{"approve", "d"},
+		{"approve", "--all"},
+		{"reject", "d"},
+		{"hold"},
+		{"hold", "--deployment", "d"},
+		{"release"},
+		{"rollback", "d"},
+		{"history"},
+		{"history", "--verify"},
+	} {
 		got := call(t, append(args, "--config", file)...)
 		if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, "the agent is not running") || !strings.Contains(got.err, "hint: start it with `margolite run`") {
 			t.Errorf("margolite %q: code %d, stdout %q, stderr %q", args, got.code, got.out, got.err)
@@ -586,26 +615,4 @@ func TestCheckWithoutRoot(t *testing.T) {
 	if n := strings.Count(string(out), "repeat this as root"); n != 3 {
 		t.Errorf("%d things need root, want 3:\n%s", n, out)
 	}
-}
-
-func (*fakeAgent) Approve(context.Context, control.AnswerRequest) error { return nil }
-
-func (*fakeAgent) Reject(context.Context, control.AnswerRequest) error { return nil }
-
-func (*fakeAgent) Hold(context.Context, control.HoldRequest) (control.Lock, error) {
-	return control.Lock{}, nil
-}
-
-func (*fakeAgent) Release(context.Context, control.ReleaseRequest) ([]control.Lock, error) {
-	return nil, nil
-}
-
-func (*fakeAgent) Rollback(context.Context, control.ReturnRequest) error { return nil }
-
-func (*fakeAgent) History(context.Context, control.HistoryRequest) ([]control.Entry, error) {
-	return nil, nil
-}
-
-func (*fakeAgent) VerifyHistory(context.Context) (control.Verification, error) {
-	return control.Verification{}, nil
 }
