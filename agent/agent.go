@@ -88,12 +88,14 @@ type Options struct {
 	Runtime Runtime
 	Facts   func() (capability.Facts, error) // what the machine offers
 	// StateDir and RunDir are where the agent and its runtime keep what is their
-	// own, which no workload may mount; empty: nowhere.
+	// own, which no workload may mount; empty: nowhere. Lock files are in RunDir.
 	StateDir, RunDir string
 	Logger           *slog.Logger
 	Now              func() time.Time
 	// Uptime is a clock that cannot be set; nil: the one of package time.
 	Uptime func() time.Duration
+	// ClockWrong says that Now is not to be trusted; nil: it always is.
+	ClockWrong func() bool
 	// Random spreads requests over time; nil: math/rand.
 	Random pace.Random
 }
@@ -111,6 +113,7 @@ type Agent struct {
 	poller     *poller
 	reconciler *reconciler
 	reporter   *reporter
+	locks      *locks
 	names      names
 	pending    *pendingChanges
 	*Projects
@@ -121,6 +124,9 @@ func New(o Options) *Agent {
 	if o.Uptime == nil {
 		start := time.Now()
 		o.Uptime = func() time.Duration { return time.Since(start) }
+	}
+	if o.ClockWrong == nil {
+		o.ClockWrong = func() bool { return false }
 	}
 	if o.Random == nil {
 		o.Random = rand.N
@@ -139,6 +145,8 @@ func New(o Options) *Agent {
 	}
 	a.reconciler = newReconciler(o, a.settings, a.ledger, a.hub, &a.Projects.staging)
 	a.pending = &pendingChanges{reconciler: a.reconciler}
+	a.locks = newLocks(&a.o, a.hub, a.reconciler.look)
+	a.reconciler.locks = a.locks
 	a.poller = newPoller(o, a.settings, a.silence, a.ledger, a.hub, a.reconciler.changed, a.reporter.reached)
 	return a
 }
@@ -147,6 +155,7 @@ func New(o Options) *Agent {
 // goroutines have ended when it returns.
 func (a *Agent) Run(ctx context.Context) error {
 	a.noteStart()
+	a.locks.prepare() // before anything is started that wants them
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.reconciler.run(ctx) })
 	g.Go(func() error { return a.poller.run(ctx) })

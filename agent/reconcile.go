@@ -66,6 +66,7 @@ type reconciler struct {
 
 	staging  chan struct{} // holds a token per deployment that downloads
 	applying chan struct{} // holds a token while containers are changed
+	asking   chan struct{} // holds a token per hook that runs
 	wake     chan struct{} // the set of deployments changed
 	unused   *sync.RWMutex // held alone to drop images that nothing uses; shared by who brings some beside deployments
 
@@ -92,6 +93,7 @@ func newReconciler(o Options, s *settings, l *ledger, h *hub, unused *sync.RWMut
 		hub: h, logger: o.Logger, now: o.Now, places: places{o.StateDir, o.RunDir},
 		staging:  make(chan struct{}, stagingAtOnce),
 		applying: make(chan struct{}, applyingAtOnce),
+		asking:   make(chan struct{}, hooksAtOnce),
 		wake:     make(chan struct{}, 1),
 		unused:   unused,
 		workers:  map[string]*worker{},

@@ -105,8 +105,9 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		Runtime:  workloads.Engine,
 		Facts:    discover(cfg),
 		StateDir: cfg.State.Dir, RunDir: cfg.State.Run,
-		Logger: logger,
-		Now:    present.Now,
+		Logger:     logger,
+		Now:        present.Now,
+		ClockWrong: func() bool { _, wrong := present.Wrong(); return wrong },
 	})
 	logger.Info("margolite runs", "version", build.Version(), "flavour", build.Flavour, "device", device.ID, "wfm", cfg.WFM.URL)
 	r := &reload{cli: c, signals: signals, started: cfg, config: cfg, level: level, agent: a, uplink: way, logger: logger}
