@@ -288,7 +288,7 @@ func (l *locks) expire(m pace.Moment) {
 			live = append(live, h)
 			continue
 		}
-		journal = append(journal, store.Entry{Time: m.Wall, Kind: noteExpired, Deployment: h.Deployment, Text: h.text(m)})
+		journal = append(journal, l.note(m, noteExpired, &h, ""))
 	}
 	if len(journal) == 0 {
 		return
@@ -320,11 +320,16 @@ func (l *locks) commit(now []hold, journal []store.Entry) error {
 	return nil
 }
 
+// note makes an entry of the journal about a lock.
+func (l *locks) note(m pace.Moment, kind string, h *hold, by string) store.Entry {
+	return store.Entry{Time: m.Wall, Kind: kind, Deployment: h.Deployment, By: by, Text: h.text(m)}.Tidy()
+}
+
 // hold takes a lock, in place of one of the same holder about the same.
 func (l *locks) hold(r control.HoldRequest) (control.Lock, error) {
 	h := hold{
 		Holder: holderOf(r.Holder, r.Caller), Reason: r.Reason, Deployment: r.Deployment,
-		For: r.Seconds, UID: r.Caller.UID, By: r.Caller.String(),
+		For: r.Seconds, UID: r.Caller.UID, By: printable(r.Caller.String(), maxHoldReason),
 	}
 	if err := h.check(); err != nil {
 		return control.Lock{}, fmt.Errorf("%w: %v", control.ErrInvalid, err)
@@ -347,6 +352,7 @@ func (l *locks) take(h hold, by control.Caller) (lock control.Lock, changed bool
 	h.Since, h.Unsure = m.Wall.Round(0).UTC(), l.wrong()
 	h.end = m.Up + h.length()
 	now := slices.Clone(l.holds)
+	goesOn := false // one who lives holds on: nobody needs to be told
 	switch i := slices.IndexFunc(now, h.same); {
 	case i < 0 && len(now) >= maxHolds:
 		return control.Lock{}, false, fmt.Errorf("%w: %d update locks are held, which is as many as there may be", control.ErrConflict, len(now))
@@ -354,12 +360,18 @@ func (l *locks) take(h hold, by control.Caller) (lock control.Lock, changed bool
 		now = append(now, h)
 	case !now[i].yields(by):
 		return control.Lock{}, false, foreign(&now[i])
-	case now[i].For == 0 && h.For == 0 && now[i].Reason == h.Reason && now[i].UID == h.UID:
-		return now[i].lock(m), false, nil // nothing is new
 	default:
+		same := now[i].Reason == h.Reason && now[i].UID == h.UID
+		if same && now[i].For == 0 && h.For == 0 {
+			return now[i].lock(m), false, nil
+		}
+		goesOn = same && h.For > 0 && h.For <= now[i].For
 		now[i] = h
 	}
-	if err := l.commit(now, []store.Entry{{Time: m.Wall, Kind: noteHeld, Deployment: h.Deployment, By: h.By, Text: h.text(m)}}); err != nil {
+	if goesOn {
+		return h.lock(m), true, l.commit(now, nil)
+	}
+	if err := l.commit(now, []store.Entry{l.note(m, noteHeld, &h, h.By)}); err != nil {
 		return control.Lock{}, false, err
 	}
 	l.logger.Info("an update lock is taken", "lock", h.text(m), "deployment", h.Deployment, "by", h.By)
@@ -389,11 +401,8 @@ func (l *locks) drop(r control.ReleaseRequest) ([]control.Lock, error) {
 	released := l.describe(m, fits)
 	var kept []hold
 	var journal []store.Entry
-	note := func(deployment, text string) {
-		journal = append(journal, store.Entry{Time: m.Wall, Kind: noteReleased, Deployment: deployment, By: r.Caller.String(), Text: text})
-	}
 	if l.broken != nil {
-		note("", l.broken.Error())
+		journal = append(journal, l.note(m, noteReleased, &hold{Holder: unreadable, Reason: l.broken.Error()}, r.Caller.String()))
 	}
 	for _, h := range l.holds {
 		switch {
@@ -402,7 +411,7 @@ func (l *locks) drop(r control.ReleaseRequest) ([]control.Lock, error) {
 		case !h.yields(r.Caller):
 			return nil, foreign(&h)
 		default:
-			note(h.Deployment, h.text(m))
+			journal = append(journal, l.note(m, noteReleased, &h, r.Caller.String()))
 		}
 	}
 	if len(journal) == 0 {

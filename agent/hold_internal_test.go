@@ -274,15 +274,49 @@ func TestWhoMayReleaseALock(t *testing.T) {
 	})
 }
 
+// journal is what the journal tells of locks.
+func (p *plant) journal() string {
+	p.Helper()
+	entries, err := p.store.Journal(store.JournalFilter{})
+	if err != nil {
+		p.Fatal(err)
+	}
+	var b strings.Builder
+	for _, e := range entries {
+		fmt.Fprintf(&b, "%s %s by %q of %q: %s\n", e.Time.UTC().Format(time.TimeOnly), e.Kind, e.By, e.Deployment, e.Text)
+	}
+	return b.String()
+}
+
 func TestLocksAreToldWithWhoDidIt(t *testing.T) {
 	p := newPlant(t)
 	p.hold(control.HoldRequest{Reason: "bearings", Seconds: 60, Caller: operator})
+	for range 5 { // a script that holds on for as long as it lives
+		p.pass(30 * time.Second)
+		p.hold(control.HoldRequest{Reason: "bearings", Seconds: 60, Caller: operator})
+	}
+	p.want("operator 1m0s")
+	p.hold(control.HoldRequest{Deployment: lockedID, Seconds: 1, Caller: fitter})
+	p.pass(time.Second)
+	p.want("operator 59s")
 	if _, err := p.locks.release(control.ReleaseRequest{All: true, Caller: root}); err != nil {
 		t.Fatal(err)
 	}
-	want := "[lock.taken user operator (1000): operator, until 2026-06-01T12:01:00Z: bearings lock.released user root (0): operator, until 2026-06-01T12:01:00Z: bearings]"
-	if got := fmt.Sprint(p.told()); got != want {
-		t.Errorf("told was %s, want %s", got, want)
+	told := strings.Join(p.told(), "\n")
+	want := `lock.taken user operator (1000): operator, until 2026-06-01T12:01:00Z: bearings
+lock.taken user fitter (1001): fitter, until 2026-06-01T12:02:31Z
+lock.released ended: fitter, until 2026-06-01T12:02:31Z
+lock.released user root (0): operator, until 2026-06-01T12:03:30Z: bearings`
+	if told != want {
+		t.Errorf("told was\n%s, want\n%s", told, want)
+	}
+	want = `12:00:00 lock.taken by "user operator (1000)" of "": operator, until 2026-06-01T12:01:00Z: bearings
+12:02:30 lock.taken by "user fitter (1001)" of "` + lockedID + `": fitter, until 2026-06-01T12:02:31Z
+12:02:31 lock.expired by "" of "` + lockedID + `": fitter, until 2026-06-01T12:02:31Z
+12:02:31 lock.released by "user root (0)" of "": operator, until 2026-06-01T12:03:30Z: bearings
+`
+	if got := p.journal(); got != want {
+		t.Errorf("the journal has\n%s, want\n%s", got, want)
 	}
 }
 
