@@ -88,7 +88,7 @@ type Options struct {
 	Runtime Runtime
 	Facts   func() (capability.Facts, error) // what the machine offers
 	// StateDir and RunDir are where the agent and its runtime keep what is their
-	// own, which no workload may mount; empty: nowhere.
+	// own, which no workload may mount; empty: nowhere. Lock files are in RunDir.
 	StateDir, RunDir string
 	Logger           *slog.Logger
 	Now              func() time.Time
@@ -113,6 +113,7 @@ type Agent struct {
 	poller     *poller
 	reconciler *reconciler
 	reporter   *reporter
+	locks      *locks
 	names      names
 	pending    *pendingChanges
 	*Projects
@@ -145,6 +146,8 @@ func New(o Options) *Agent {
 	a.reconciler = newReconciler(o, a.settings, a.ledger, a.hub, &a.Projects.staging)
 	a.ledger.passes = a.reconciler.passes
 	a.pending = &pendingChanges{reconciler: a.reconciler}
+	a.locks = newLocks(&a.o, a.hub, a.reconciler.look)
+	a.reconciler.locks = a.locks
 	a.poller = newPoller(o, a.settings, a.silence, a.ledger, a.hub, a.reconciler.changed, a.reporter.reached)
 	return a
 }
@@ -153,6 +156,7 @@ func New(o Options) *Agent {
 // goroutines have ended when it returns.
 func (a *Agent) Run(ctx context.Context) error {
 	a.noteStart()
+	a.locks.prepare() // before anything is started that wants them
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.reconciler.run(ctx) })
 	g.Go(func() error { return a.poller.run(ctx) })

@@ -709,7 +709,15 @@ type fakeGate struct {
 	mu     sync.Mutex
 	closed bool
 	rules  policy.Rules
-	asked  int // how often it was asked
+	asked  int                                              // how often it was asked
+	admits func(id string, ask policy.Ask) []policy.Refusal // nil: everything
+}
+
+// admit lets the gate look at what deployments ask for.
+func (g *fakeGate) admit(admits func(id string, ask policy.Ask) []policy.Refusal) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.admits = admits
 }
 
 func (g *fakeGate) close(closed bool) {
@@ -738,7 +746,14 @@ func (g *fakeGate) RulesFor(string, map[string]string) policy.Rules {
 	return g.rules
 }
 
-func (g *fakeGate) Admit(string, map[string]string, policy.Ask) []policy.Refusal { return nil }
+func (g *fakeGate) Admit(id string, _ map[string]string, ask policy.Ask) []policy.Refusal {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.admits == nil {
+		return nil
+	}
+	return g.admits(id, ask)
+}
 
 func (g *fakeGate) Decide(c policy.Change, s policy.Situation) policy.Verdict {
 	g.mu.Lock()
@@ -747,22 +762,11 @@ func (g *fakeGate) Decide(c policy.Change, s policy.Situation) policy.Verdict {
 	if g.closed {
 		return policy.Verdict{Reasons: []policy.Reason{{Code: "closed", Text: "the gate is closed"}}}
 	}
-	var v policy.Verdict
-	wants := g.rules.Approval == policy.ApproveAll || g.rules.Approval == policy.ApproveUpdates && c.Kind != policy.Install
-	if wants && c.Answer != policy.Approved {
-		v.Reasons = append(v.Reasons, policy.Reason{Code: policy.WaitsForApproval, Text: "it waits for approval"})
+	gate, err := policy.New(policy.Options{Rules: g.rules})
+	if err != nil {
+		panic(err)
 	}
-	if len(g.rules.Windows) > 0 {
-		switch {
-		case s.ClockWrong:
-			v.Reasons = append(v.Reasons, policy.Reason{Code: policy.WaitsForClock, Text: "the clock is wrong"})
-		case !g.rules.Windows.Contains(s.Now):
-			v.Reasons = append(v.Reasons, policy.Reason{Code: policy.WaitsForWindow, Text: "it waits for a window"})
-			v.Until, _ = g.rules.Windows.Next(s.Now)
-		}
-	}
-	v.Go = len(v.Reasons) == 0
-	return v
+	return gate.Decide(c, s)
 }
 
 // fakeRuntime runs projects in memory. Its packages are their own revision.
@@ -777,7 +781,8 @@ type fakeRuntime struct {
 	counts   map[string]int           // how often a step was made
 	noisy    bool                     // pokes when a project failed to start, as the engine does
 	volumes  []runtime.StoredVolume
-	camera   func(what string) // sees each step that changes containers, before and after it
+	camera   func(what string)                      // sees each step that changes containers, before and after it
+	services map[string]map[string]*compose.Service // by the revision of their package
 	changes  chan struct{}
 	more     chan struct{}
 }
@@ -908,7 +913,10 @@ func (f *fakeRuntime) Load(ctx context.Context, s runtime.Source) (*runtime.Proj
 	if err := f.step(ctx, "load "+string(s.Package)); err != nil {
 		return nil, err
 	}
-	return &runtime.Project{Name: s.Project, Compose: &compose.Project{}, Digest: digest.FromBytes(s.Package), Labels: map[string]string{
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	loaded := &compose.Project{Services: f.services[string(s.Package)]}
+	return &runtime.Project{Name: s.Project, Compose: loaded, Digest: digest.FromBytes(s.Package), Labels: map[string]string{
 		"io.margo.deployment": s.Labels["io.margo.deployment"], "io.margo.component": s.Labels["io.margo.component"], "revision": string(s.Package),
 	}}, nil
 }

@@ -165,7 +165,7 @@ func nounOf(kind policy.ChangeKind) string {
 
 // answerTo is what the site has said about a change of d, or nil. Whether a
 // revision is installed or is an update makes no difference.
-func answerTo(d *store.Deployment, c change) *store.Answer {
+func answerTo(d *store.Deployment, c proposal) *store.Answer {
 	for i := range slices.Backward(d.Answers) {
 		a := &d.Answers[i]
 		removal := policy.ChangeKind(a.Change) == policy.Remove

@@ -25,10 +25,10 @@ import (
 )
 
 const (
-	maxRefusals = 16  // that an error names
-	maxRefusal  = 160 // bytes of the text of each
-	maxNodes    = 256 // devices in a directory that are asked for one by one
-	maxLinks    = 40  // that a path may lead through, as with the kernel
+	maxNamed   = 16  // that an error names
+	maxRefusal = 160 // bytes of the text of each
+	maxNodes   = 256 // devices in a directory that are asked for one by one
+	maxLinks   = 40  // that a path may lead through, as with the kernel
 )
 
 // firstFreePort and lastFreePort bound the ports that the runtime takes where a
@@ -480,7 +480,7 @@ func notAllowed(refusals []policy.Refusal) error {
 		if refusal.Component != component {
 			component = "" // the deployment as a whole
 		}
-		if n < maxRefusals {
+		if n < maxNamed {
 			said = append(said, refusal.Rule+": "+about(refusal)+shortened(refusal.Text, maxRefusal))
 		}
 	}

@@ -31,9 +31,9 @@ const (
 	consentLasts = 30 * time.Second
 )
 
-// change is one change to a deployment: what is decided about, and what an
+// proposal is one change to a deployment: what is decided about, and what an
 // answer of the site is for.
-type change struct {
+type proposal struct {
 	kind policy.ChangeKind
 	// revision is the digest of the document that it leads to; of a removal, of
 	// the one that goes.
@@ -41,18 +41,18 @@ type change struct {
 }
 
 // changeOf is the change that is next for d, or that is being made.
-func changeOf(d *store.Deployment) change {
+func changeOf(d *store.Deployment) proposal {
 	switch {
 	case !leaves(d) && d.Active == nil:
-		return change{policy.Install, d.Desired.Digest}
+		return proposal{policy.Install, d.Desired.Digest}
 	case !leaves(d):
-		return change{policy.Update, d.Desired.Digest}
+		return proposal{policy.Update, d.Desired.Digest}
 	case d.Active != nil:
-		return change{policy.Remove, d.Active.Digest}
+		return proposal{policy.Remove, d.Active.Digest}
 	case d.Desired.Digest == "": // no record told of it: there is no document, but an answer needs a name
-		return change{policy.Remove, digest.FromString(strings.ToLower(d.ID))}
+		return proposal{policy.Remove, digest.FromString(strings.ToLower(d.ID))}
 	}
-	return change{policy.Remove, d.Desired.Digest}
+	return proposal{policy.Remove, d.Desired.Digest}
 }
 
 // asks says that a change of d is still to be made for which the gate is asked,
@@ -279,7 +279,7 @@ func (r *reconciler) ask(ctx context.Context, w *worker, d *store.Deployment) (a
 	}
 	c := policy.Change{Deployment: d.ID, Labels: r.labels(w, d)[0], Kind: next.kind}
 	for _, h := range hooks {
-		err := consult(ctx, h, c, next.revision)
+		err := r.consult(ctx, h, c, next.revision)
 		var again *waiting
 		if errors.As(err, &again) {
 			w.delay, w.delayed, w.delays = again, next, time.Now().Add(again.rest(r.now()))

@@ -51,10 +51,9 @@ type reconciler struct {
 
 	reservations reservations
 
-	clockWrong func() bool // the hours of the day are not known
-
 	staging  chan struct{} // holds a token per deployment that downloads
 	applying chan struct{} // holds a token while containers are changed
+	asking   chan struct{} // holds a token per hook that runs
 	wake     chan struct{} // the set of deployments changed
 	unused   *sync.RWMutex // held alone to drop images that nothing uses; shared by who brings some beside deployments
 
@@ -73,7 +72,7 @@ type worker struct {
 	kept    bool          // what worked last runs, and nothing was heard of it since
 	counted digest.Digest // the revision whose begin this process has counted, and not its end
 	delay   *waiting      // what the site's hook said, of the change delayed
-	delayed change
+	delayed proposal
 	delays  time.Time                           // until then, by a clock that cannot be set
 	labels  map[digest.Digest]map[string]string // of documents
 
@@ -95,9 +94,10 @@ func newWorker(id string) *worker {
 func newReconciler(o Options, s *settings, l *ledger, h *hub, unused *sync.RWMutex) *reconciler {
 	return &reconciler{
 		store: o.Store, settings: s, ledger: l, runtime: o.Runtime, facts: o.Facts,
-		hub: h, logger: o.Logger, now: o.Now, clockWrong: o.ClockWrong, places: places{o.StateDir, o.RunDir},
+		hub: h, logger: o.Logger, now: o.Now, places: places{o.StateDir, o.RunDir},
 		staging:  make(chan struct{}, stagingAtOnce),
 		applying: make(chan struct{}, applyingAtOnce),
+		asking:   make(chan struct{}, hooksAtOnce),
 		wake:     make(chan struct{}, 1),
 		unused:   unused,
 		workers:  map[string]*worker{},

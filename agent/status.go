@@ -47,7 +47,11 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 		c := component{strings.ToLower(p.Labels[labelDeployment]), p.Labels[labelComponent]}
 		running[c] = append(running[c], p)
 	}
-	s.Locks = a.reconciler.locks.list()
+	ids := make([]string, len(deployments))
+	for i := range deployments {
+		ids[i] = deployments[i].ID
+	}
+	s.Locks = a.locks.list(ids)
 	pending := a.pending.of(ctx, deployments)
 	s.Deployments = make([]control.Deployment, 0, len(deployments))
 	for i, name := range a.names.of(deployments) {

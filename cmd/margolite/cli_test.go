@@ -392,7 +392,7 @@ func TestErrorsOfTheAgentAreFailures(t *testing.T) {
 // The names and forms of the document are a contract: this test only ever grows.
 func TestStatusDocumentIsStable(t *testing.T) {
 	at := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
-	exit := 3
+	exit, code := 3, "x"
 	fault := &control.Error{Code: "CONTAINER_EXITED", Source: "web", Message: "ended with code 3"}
 	a := &fakeAgent{status: control.Status{
 		Device: "edge-01",
@@ -402,9 +402,22 @@ func TestStatusDocumentIsStable(t *testing.T) {
 		}, Waiting: "silence", SilentUntil: &at, ClosedUntil: &at, DowntimeUntil: &at},
 		Manifest: &control.Manifest{Version: 1<<64 - 1, ETag: `"e"`, Digest: "sha256:1"},
 		Outbox:   2,
+		Locks:    []control.Lock{{Holder: "h", Reason: "r", Deployment: "d", Since: &at, Until: &at, File: "f"}},
 		Deployments: []control.Deployment{{
 			ID: "id", Name: "app", State: "failed", Phase: "failed", Reason: "why", Error: fault,
-			Digest: "sha256:2", Active: "sha256:3", Adopted: 7, Since: at,
+			Digest: "sha256:2", Active: "sha256:3", Adopted: 7, Since: at, Former: "sha256:5",
+			Change: &control.Pending{
+				Kind: "update", Revision: "sha256:2", Answer: "rejected", Reasons: []control.Reason{{Code: "window", Text: "t"}}, Until: &at,
+				Services: []control.ServiceChange{{
+					Component: "main", Service: "web", Change: "changed",
+					Image:       &control.ImageChange{From: "a", To: "b", FromDigest: "sha256:6", ToDigest: "sha256:7", Bytes: 8},
+					Environment: []control.ValueChange{{Name: "n", From: &code, To: &code}},
+					Ports:       &control.ListChange{Removed: []string{"1"}, Added: []string{"2"}},
+					Volumes:     &control.ListChange{Added: []string{"3"}}, Privileges: &control.ListChange{Added: []string{"4"}},
+					Other: []string{"command"},
+				}},
+				Parameters: []control.ValueChange{{Name: "p"}}, Cut: true,
+			},
 			Components: []control.Component{{
 				Name: "main", State: "failed", Error: fault, Project: "id-main",
 				Progress: &control.Progress{Object: "image", Done: 1, Total: 2},
@@ -428,8 +441,12 @@ func TestStatusDocumentIsStable(t *testing.T) {
 		`"waiting":"silence","silentUntil":"2026-03-01T12:00:00Z","closedUntil":"2026-03-01T12:00:00Z","downtimeUntil":"2026-03-01T12:00:00Z"},` +
 		`"identity":{"client":"spiffe://x/y/client/z","expires":"2026-03-01T12:00:00Z","warnings":[{"text":"w","mend":"m"}],` +
 		`"trustBundle":{"trustDomain":"x","anchors":1,"sequence":2,"accepted":"2026-03-01T12:00:00Z","checked":"2026-03-01T12:00:00Z","next":"2026-03-01T12:00:00Z","lastError":"b"}},` +
-		`"manifest":{"version":18446744073709551615,"etag":"\"e\"","digest":"sha256:1"},"outbox":2,"deployments":[{"id":"id","name":"app","state":"failed","phase":"failed","reason":"why",` +
-		`"error":{"code":"CONTAINER_EXITED","source":"web","message":"ended with code 3"},"digest":"sha256:2","active":"sha256:3","adoptedManifestVersion":7,"since":"2026-03-01T12:00:00Z",` +
+		`"manifest":{"version":18446744073709551615,"etag":"\"e\"","digest":"sha256:1"},"outbox":2,"locks":[{"holder":"h","reason":"r","deployment":"d","since":"2026-03-01T12:00:00Z","until":"2026-03-01T12:00:00Z","file":"f"}],"deployments":[{"id":"id","name":"app","state":"failed","phase":"failed","reason":"why",` +
+		`"error":{"code":"CONTAINER_EXITED","source":"web","message":"ended with code 3"},"digest":"sha256:2","active":"sha256:3","adoptedManifestVersion":7,"former":"sha256:5",` +
+		`"change":{"kind":"update","revision":"sha256:2","answer":"rejected","reasons":[{"code":"window","text":"t"}],"until":"2026-03-01T12:00:00Z",` +
+		`"services":[{"component":"main","service":"web","change":"changed","image":{"from":"a","to":"b","fromDigest":"sha256:6","toDigest":"sha256:7","bytes":8},` +
+		`"environment":[{"name":"n","from":"x","to":"x"}],"ports":{"removed":["1"],"added":["2"]},"volumes":{"added":["3"]},"privileges":{"added":["4"]},"other":["command"]}],` +
+		`"parameters":[{"name":"p"}],"cut":true},"since":"2026-03-01T12:00:00Z",` +
 		`"components":[{"name":"main","state":"failed","error":{"code":"CONTAINER_EXITED","source":"web","message":"ended with code 3"},"project":"id-main","progress":{"object":"image","done":1,"total":2},` +
 		`"services":[{"project":"id-main","name":"web","number":1,"state":"stopped","container":"c","image":"i","address":"10.0.0.2","ports":["0.0.0.0:80-\u003e80/tcp"],"exitCode":3,"pid":9,` +
 		`"containerName":"n","started":"2026-03-01T12:00:00Z","ended":"2026-03-01T12:00:00Z","restarts":4,"health":{"status":"unhealthy","failures":3,"exitCode":1,"output":"o"},"waiting":"for db"}]}]}],"runtimeError":"containerd is away"}`
