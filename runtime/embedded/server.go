@@ -72,6 +72,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	if err := s.initPlugins(ctx, o); err != nil {
 		return err
 	}
+	takeRoom(o.Root)
 	if err := clearMounts(filepath.Join(o.State, "mounts"), o.Logger); err != nil {
 		return err
 	}
