@@ -56,6 +56,7 @@ type Runtime interface {
 	RemoveVolume(ctx context.Context, project, name string) error
 	UnusedImages(ctx context.Context, keep runtime.Keep) ([]runtime.UnusedImage, error)
 	Prune(ctx context.Context, keep runtime.Keep) ([]string, error)
+	Spare(ctx context.Context) error
 	Changes() <-chan struct{}
 }
 

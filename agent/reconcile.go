@@ -78,6 +78,7 @@ type worker struct {
 	mu        sync.Mutex
 	interrupt context.CancelCauseFunc // ends what it is doing; nil while it waits
 	reason    string                  // why it waits, for people
+	last      string                  // why it waited last
 	progress  map[string]control.Progress
 }
 
@@ -209,10 +210,11 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 			w.waitFor(err.Error())
 			r.logger.Debug("deployment will be tried again", "deployment", w.id, "code", f.code, "error", err)
 		default:
-			w.waitFor(err.Error())
-			r.logger.Error("cannot work on deployment", "deployment", w.id, "error", err)
+			if w.waitFor(err.Error()) {
+				r.logger.Error("cannot work on deployment", "deployment", w.id, "error", err)
+			}
 		}
-		wait(ctx, retry.fail(), w.desired, nil)
+		r.rest(ctx, w, err, retry.fail())
 	}
 }
 
@@ -242,6 +244,9 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 					return err
 				}
 				return &waiting{reasons: v.Reasons, until: v.Until}
+			}
+			if err := r.spare(ctx); err != nil {
+				return errors.Join(err, r.ensureActive(ctx, &d))
 			}
 			if err := r.ledger.transition(d.ID, d.Desired.Digest, eventGo, firstInstalling, nil); err != nil {
 				return err
@@ -501,27 +506,12 @@ func (r *reconciler) fail(ctx context.Context, d *store.Deployment, err error) e
 // prune drops images and artifacts that no revision needs. What cannot be
 // dropped now is dropped after the next change, or when the agent starts.
 func (r *reconciler) prune(ctx context.Context) {
-	// What is being staged is in no record yet: wait for another occasion.
-	for range stagingAtOnce {
-		select {
-		case r.staging <- struct{}{}:
-			defer func() { <-r.staging }()
-		default:
-			return
-		}
+	done, ok := r.alone()
+	if !ok {
+		return // what is being staged is in no record yet: wait for another occasion
 	}
-	if !r.unused.TryLock() {
-		return
-	}
-	defer r.unused.Unlock()
-	keep, err := r.ledger.keep()
-	if err == nil {
-		_, err = r.runtime.Prune(ctx, keep)
-	}
-	if err == nil {
-		err = r.ledger.prune() // last: it tells that all has gone
-	}
-	if err != nil && ctx.Err() == nil {
+	defer done()
+	if _, err := r.dropUnneeded(ctx); err != nil && ctx.Err() == nil {
 		r.logger.Warn("cannot drop what nothing needs", "error", err)
 	}
 }
@@ -544,10 +534,13 @@ func (w *worker) begin(interrupt context.CancelCauseFunc) {
 	}
 }
 
-func (w *worker) waitFor(reason string) {
+// waitFor keeps why it waits, for status, and returns whether that is news.
+func (w *worker) waitFor(reason string) (news bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.reason = reason
+	news = reason != w.last
+	w.reason, w.last = reason, reason
+	return news
 }
 
 func (w *worker) advance(component string, p control.Progress) {

@@ -62,9 +62,13 @@ func (e *NoSpaceError) Error() string {
 		names += fmt.Sprintf(" and %d others", more)
 	}
 	switch {
+	case e.NeededFiles > 0 && len(e.Images) == 0:
+		return fmt.Sprintf("no space: %d more files can be made in %s, and %d are to be left", e.FreeFiles, e.Dir, e.ReservedFiles)
 	case e.NeededFiles > 0:
 		return fmt.Sprintf("no space: %s would make about %d files in %s, where %d more can be made, %d of which are reserved",
 			names, e.NeededFiles, e.Dir, e.FreeFiles, e.ReservedFiles)
+	case len(e.Images) == 0:
+		return fmt.Sprintf("no space: %s are free in %s, and %s are to be", amount(e.Free), e.Dir, amount(e.Reserved))
 	case e.grown:
 		return fmt.Sprintf("no space: %s need more than %s in %s, where %s are free, and %s are reserved",
 			names, amount(e.Needed-1), e.Dir, amount(e.Free), amount(e.Reserved))
@@ -157,6 +161,12 @@ func (i *Images) spaces(ctx context.Context) ([]medium, error) {
 		}
 	}
 	return media, nil
+}
+
+// Spare fails where so little of the reserve is left that no container is to be made.
+func (i *Images) Spare(ctx context.Context) error {
+	err := i.checkReserve(ctx, nil)
+	return fail("space", err)
 }
 
 // checkReserve fails where so little is left that not even manifests are to be fetched. containerd could not hold them.
@@ -277,7 +287,7 @@ func (i *Images) checkSpaces(media []medium, pulls []*pull) error {
 	for _, m := range media {
 		if e := m.outgrown(i.reserve); e != nil {
 			e.Images = refsOf(pulls)
-			return fail(pulls[0].want.Ref, &Error{Kind: NoSpace, Err: e})
+			return &Error{Kind: NoSpace, Object: append(e.Images, "space")[0], Err: e}
 		}
 	}
 	return nil
