@@ -124,7 +124,7 @@ func (i *Incoming) append(path string) (*incomingFile, error) {
 	if err := unix.Statfs(i.dir, &fs); err != nil {
 		return nil, err
 	}
-	room = min(room, max(int64(fs.Bfree)*int64(fs.Bsize)-i.reserve, littleIncoming))
+	room = min(room, max(int64(fs.Bavail)*int64(fs.Bsize)-i.reserve, littleIncoming))
 	f, err := openOwn(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND)
 	if err != nil {
 		return nil, err

@@ -79,7 +79,7 @@ func (r *room) admit(used, size int64) error {
 	if err := unix.Statfs(filepath.Dir(r.path), &fs); err != nil {
 		return nil // writing tells
 	}
-	if free := int64(fs.Bfree) * int64(fs.Bsize); free < size {
+	if free := int64(fs.Bavail) * int64(fs.Bsize); free < size {
 		return fmt.Errorf("%w: %d bytes are to be kept in %s, %d are free", ErrFull, size, filepath.Dir(r.path), free)
 	}
 	return nil

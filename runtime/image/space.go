@@ -35,6 +35,10 @@ const (
 	reservePart    = 20 // one of 20
 	reservedFiles  = 256
 
+	// ext4 keeps one block of so many for itself, and at most so many blocks.
+	ext4Part = 50
+	ext4Most = 4096
+
 	// spaceLook is how often the space is looked at while images come.
 	spaceLook = 100 * time.Millisecond
 	maxNamed  = 8 // images that an error names
@@ -101,8 +105,11 @@ func (m *medium) look(reserve int64) error {
 	if err := unix.Statfs(m.dir, &fs); err != nil {
 		return fmt.Errorf("cannot look for free space in %s: %w", m.dir, err)
 	}
-	block := int64(fs.Bsize)
-	m.free, m.reserved = int64(fs.Bfree)*block, reserve
+	block, free := int64(fs.Bsize), int64(fs.Bfree)
+	if fs.Type == unix.EXT4_SUPER_MAGIC { // which counts what it keeps for itself as free
+		free = max(free-min(int64(fs.Blocks)/ext4Part, ext4Most), 0)
+	}
+	m.free, m.reserved = free*block, reserve
 	if reserve == 0 {
 		m.reserved = min(DefaultReserve, int64(fs.Blocks)*block/reservePart)
 	}
