@@ -117,7 +117,7 @@ func TestFormerRevisionsMakeRoom(t *testing.T) {
 			s, n := newNarrow(t)
 			n.mu.Lock()
 			n.history = nil
-			n.enough = func([]string) bool { n.lack.Needed--; return 1<<60-int(n.lack.Needed) > c.drops }
+			n.enough = func([]string) bool { n.lack.Needed--; return 1<<60-n.lack.Needed > int64(c.drops) }
 			n.mu.Unlock()
 			s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
 			want := append([]string{"stage 2.0.0"}, keeps[:min(c.drops, 2)+1]...)

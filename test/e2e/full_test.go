@@ -20,7 +20,7 @@ import (
 // A device full to the last block keeps running and recovers: an update is
 // refused and said to be, what runs is not touched, the agent starts, and what
 // dies comes back. With space all goes on by itself.
-func TestPOL20AFullDeviceKeepsRunningAndRecovers(t *testing.T) {
+func TestAFullDeviceKeepsRunningAndRecovers(t *testing.T) {
 	for name, containerd := range backends {
 		t.Run(name, func(t *testing.T) {
 			medium := smallDisk(t, "192M")
@@ -43,9 +43,7 @@ func TestPOL20AFullDeviceKeepsRunningAndRecovers(t *testing.T) {
 				if after := r.services(demoID); !maps.EqualFunc(before, after, sameTask) {
 					t.Errorf("%s services are %+v, were %+v", when, after, before)
 				}
-				if _, err := plant.Ask(t.Context(), 8090); err != nil {
-					t.Errorf("%s: %v", when, err)
-				}
+				check(t, r.pageIsThere())
 			}
 			untouched("on a full device")
 
@@ -78,7 +76,7 @@ func TestPOL20AFullDeviceKeepsRunningAndRecovers(t *testing.T) {
 				}
 				return err
 			})
-			r.answers(8090)
+			r.eventually("the page is there", r.pageIsThere)
 
 			freed := time.Now()
 			free()
@@ -92,6 +90,17 @@ func TestPOL20AFullDeviceKeepsRunningAndRecovers(t *testing.T) {
 			r.delivered()
 		})
 	}
+}
+
+// pageIsThere asks the application, which can count no visits on a full device
+// and says so.
+func (r *rig) pageIsThere() error {
+	r.t.Helper()
+	_, err := plant.Ask(r.t.Context(), 8090)
+	if err != nil && strings.Contains(err.Error(), "/next answered 500") {
+		return nil
+	}
+	return err
 }
 
 // smallDisk mounts a file system of its own, as the medium of a small device.
