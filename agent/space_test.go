@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -161,8 +162,12 @@ func TestWhatDidNotFitComesOnceThereIsSpace(t *testing.T) {
 	was := []string{"pending@1", "installing@1", "installed@1", "pending@1", "failed@2"}
 	s.heard(first, was...)
 	n.mu.Lock()
-	n.lack.Needed, n.lack = 0, nil
+	dir := n.lack.Dir
+	n.lack = nil
 	n.mu.Unlock()
+	if err := os.Remove(dir); err != nil { // where nothing is, nothing is known to be missing
+		t.Fatal(err)
+	}
 	s.heard(first, append(was, "pending@2", "installing@2", "installed@2")...)
 }
 
