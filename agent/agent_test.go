@@ -205,7 +205,7 @@ func TestDS06ManifestsAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			wrong()
-			writes := s.store.Writes()
+			writes := s.store.Writes() // and one more, for the journal
 			for range 2 {
 				if err := s.agent.Sync(t.Context()); err == nil {
 					t.Error("it was accepted")
@@ -216,7 +216,7 @@ func TestDS06ManifestsAreRefused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if st.Manifest.Version != 5 || st.WFM.Refused == "" || s.store.Writes() != writes {
+			if st.Manifest.Version != 5 || st.WFM.Refused == "" || s.store.Writes() != writes+1 {
 				t.Errorf("manifest is %+v, refused %q, %d writes", st.Manifest, st.WFM.Refused, s.store.Writes()-writes)
 			}
 		})
@@ -706,6 +706,14 @@ func (f *fakeWFM) PutCapabilities(context.Context, string, []byte) error {
 type fakeGate struct {
 	mu     sync.Mutex
 	closed bool
+	admits func(id string, ask policy.Ask) []policy.Refusal // nil: everything
+}
+
+// admit lets the gate look at what deployments ask for.
+func (g *fakeGate) admit(admits func(id string, ask policy.Ask) []policy.Refusal) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.admits = admits
 }
 
 func (g *fakeGate) close(closed bool) {
@@ -716,7 +724,14 @@ func (g *fakeGate) close(closed bool) {
 
 func (g *fakeGate) RulesFor(string, map[string]string) policy.Rules { return policy.Rules{} }
 
-func (g *fakeGate) Admit(string, map[string]string, policy.Ask) []policy.Refusal { return nil }
+func (g *fakeGate) Admit(id string, _ map[string]string, ask policy.Ask) []policy.Refusal {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.admits == nil {
+		return nil
+	}
+	return g.admits(id, ask)
+}
 
 func (g *fakeGate) Decide(policy.Change, policy.Situation) policy.Verdict {
 	g.mu.Lock()
@@ -739,6 +754,7 @@ type fakeRuntime struct {
 	counts   map[string]int           // how often a step was made
 	noisy    bool                     // pokes when a project failed to start, as the engine does
 	volumes  []runtime.StoredVolume
+	services map[string]map[string]*compose.Service // by the revision of their package
 	changes  chan struct{}
 	more     chan struct{}
 
@@ -872,7 +888,10 @@ func (f *fakeRuntime) Load(ctx context.Context, s runtime.Source) (*runtime.Proj
 	if err := f.step(ctx, "load "+string(s.Package)); err != nil {
 		return nil, err
 	}
-	return &runtime.Project{Name: s.Project, Compose: &compose.Project{}, Digest: digest.FromBytes(s.Package), Labels: map[string]string{
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	loaded := &compose.Project{Services: f.services[string(s.Package)]}
+	return &runtime.Project{Name: s.Project, Compose: loaded, Digest: digest.FromBytes(s.Package), Labels: map[string]string{
 		"io.margo.deployment": s.Labels["io.margo.deployment"], "io.margo.component": s.Labels["io.margo.component"], "revision": string(s.Package),
 	}}, nil
 }
@@ -964,6 +983,10 @@ func (f *fakeRuntime) RemoveVolume(context.Context, string, string) error { retu
 
 func (f *fakeRuntime) UnusedImages(context.Context, runtime.Keep) ([]runtime.UnusedImage, error) {
 	return nil, nil
+}
+
+func (f *fakeRuntime) ImageSize(context.Context, string, digest.Digest) (int64, error) {
+	return 4096, nil
 }
 
 func (f *fakeRuntime) Changes() <-chan struct{} { return f.changes }

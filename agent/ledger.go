@@ -121,6 +121,8 @@ type adoption struct {
 	scope  string // of its WFM
 	epoch  uint64 // of that scope
 	afresh bool   // the WFM may know nothing of what it lists: all of it is reported
+	// operator is who has it accepted although its version is not greater.
+	operator string
 }
 
 // accept makes m the desired state, in one transaction with the documents that
@@ -223,6 +225,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 			return nil, err
 		}
 	}
+	change.Journal = append(change.Journal, l.noteAccepted(m, by, len(touched))...)
 	l.accepted.Store(0) // to be read, whatever became of the transaction
 	if err := l.store.Commit("accept manifest", change); err != nil {
 		return touched, fmt.Errorf("cannot accept manifest %d: %w", m.Version, err)

@@ -59,9 +59,14 @@ type reconciler struct {
 	hub      *hub
 	logger   *slog.Logger
 	now      func() time.Time
+	places   places
+	locks    *locks
+
+	reservations reservations
 
 	staging  chan struct{} // holds a token per deployment that downloads
 	applying chan struct{} // holds a token while containers are changed
+	asking   chan struct{} // holds a token per hook that runs
 	wake     chan struct{} // the set of deployments changed
 	unused   *sync.RWMutex // held alone to drop images that nothing uses; shared by who brings some beside deployments
 
@@ -79,15 +84,17 @@ type worker struct {
 	interrupt context.CancelCauseFunc // ends what it is doing; nil while it waits
 	reason    string                  // why it waits, for people
 	last      string                  // why it waited last
+	verdict   policy.Verdict          // what the gate said last
 	progress  map[string]control.Progress
 }
 
 func newReconciler(o Options, s *settings, l *ledger, h *hub, unused *sync.RWMutex) *reconciler {
 	return &reconciler{
 		store: o.Store, settings: s, ledger: l, runtime: o.Runtime, facts: o.Facts,
-		hub: h, logger: o.Logger, now: o.Now,
+		hub: h, logger: o.Logger, now: o.Now, places: places{o.StateDir, o.RunDir},
 		staging:  make(chan struct{}, stagingAtOnce),
 		applying: make(chan struct{}, applyingAtOnce),
+		asking:   make(chan struct{}, hooksAtOnce),
 		wake:     make(chan struct{}, 1),
 		unused:   unused,
 		workers:  map[string]*worker{},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
 )
@@ -90,6 +91,8 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 	}
 	former := r.formerOf(d)
 	var staged []store.Staged
+	var projects []*runtime.Project
+	var asks []policy.ServiceAsk
 	packages := map[digest.Digest][]byte{}
 	for _, c := range doc.Components {
 		if _, warnings, err := doc.Environment(c.Name); err == nil {
@@ -115,10 +118,18 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 		for _, w := range project.Warnings() {
 			r.logger.Warn("Compose file of doubtful meaning", "deployment", d.ID, "component", c.Name, "reason", w)
 		}
-		if s.Images, err = r.runtime.Stage(ctx, project, former.pins(&s, d), progress); err != nil {
-			return nil, nil, runtimeFault(c.Name, err)
+		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c), project, r.places)...)
+		projects, staged = append(projects, project), append(staged, s)
+	}
+	r.reservations.put(d.Desired.Digest, sum(asks))
+	if err := r.admit(ctx, d.ID, doc, asks); err != nil {
+		return nil, nil, err
+	}
+	for i := range staged {
+		s := &staged[i]
+		if s.Images, err = r.runtime.Stage(ctx, projects[i], former.pins(s, d), r.progressOf(w, s.Component)); err != nil {
+			return nil, nil, runtimeFault(s.Component, err)
 		}
-		staged = append(staged, s)
 	}
 	return staged, packages, nil
 }

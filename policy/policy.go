@@ -5,9 +5,7 @@
 // reading a window looks its time zone up, in the system's database.
 package policy
 
-import (
-	"time"
-)
+import "time"
 
 // ChangeKind is what a change does to a deployment.
 type ChangeKind string
@@ -37,7 +35,9 @@ type Change struct {
 	Answer     Answer
 }
 
-// Lock keeps changes away while a machine must not be disturbed.
+// Lock keeps changes away while a machine must not be disturbed. One whose
+// Until has come holds nothing any more, unless the clock is wrong: those who
+// list it then know better.
 type Lock struct {
 	Holder     string
 	Reason     string    // for people; may be empty
@@ -47,9 +47,9 @@ type Lock struct {
 
 // Situation is what decisions depend on beside the rules.
 type Situation struct {
-	Now        time.Time
-	ClockWrong bool   // Now is not to be trusted: the hours of the day are not known
-	Locks      []Lock // that are held now
+	Now        time.Time // in the time zone of the device: texts name hours of it
+	ClockWrong bool      // Now is not to be trusted: the hours of the day are not known
+	Locks      []Lock    // that are held now
 }
 
 // ReasonCode says for programs why a change waits.
@@ -78,7 +78,8 @@ type Verdict struct {
 	Rejected bool
 	// Reasons are all that the change has to wait for; empty otherwise.
 	Reasons []Reason
-	// Until is when to ask again. Zero: it does not depend on the time.
+	// Until is when to ask again: the earliest time at which one of the reasons
+	// ends by itself. Zero: none of them does.
 	Until time.Time
 }
 
@@ -104,49 +105,30 @@ const (
 
 // Hook is a program of the site that is asked before a change.
 type Hook struct {
-	Command []string // absolute path and arguments; empty: none
-	Timeout time.Duration
+	Command []string      // absolute path and arguments; empty: none
+	Timeout time.Duration // 0: HookTimeout
 }
 
-// Rules are what holds for the changes of one deployment.
+// HookTimeout is how long a hook may take where nothing else is said.
+const HookTimeout = 30 * time.Second
+
+// Rules are what holds for the changes of one deployment. The zero value lets
+// everything pass.
 type Rules struct {
-	Approval Approval
-	Windows  Windows // when changes may be applied; none: at any time
-	Rollback Rollback
+	Approval Approval // empty: ApproveNone
+	Windows  Windows  // when changes may be applied; none: at any time
+	Rollback Rollback // empty: RollbackAuto
 	Hook     Hook
 }
 
 // Override replaces rules for some deployments. Of several that fit, each rule
 // is that of the first which sets it.
 type Override struct {
-	Deployments []string          // ids, compared without regard to case; empty: any
-	Labels      map[string]string // all of them; empty: any
+	Deployments []string          // ids, compared without regard to case; empty: any, where there are Labels
+	Labels      map[string]string // all of them, as they are written; empty: any, where there are Deployments
 
 	Approval Approval // empty: not replaced, like the others
 	Windows  Windows  // nil; not nil but empty: at any time
 	Rollback Rollback
 	Hook     *Hook
-}
-
-// Options are the rules of a Gate. The zero value lets everything pass.
-type Options struct {
-	Rules     Rules
-	Overrides []Override
-	Allow     Allow
-}
-
-// Gate decides about changes. It is immutable and may be used concurrently.
-type Gate struct{ o Options }
-
-// New makes a gate of rules.
-func New(o Options) (*Gate, error) {
-	return &Gate{o}, nil
-}
-
-// RulesFor are the rules for the changes of a deployment.
-func (g *Gate) RulesFor(deployment string, labels map[string]string) Rules { return g.o.Rules }
-
-// Decide says whether c may be applied now.
-func (g *Gate) Decide(c Change, s Situation) Verdict {
-	return Verdict{Go: true}
 }

@@ -42,6 +42,8 @@ type Project struct {
 	Compose *compose.Project
 	Digest  digest.Digest // of the package; empty for a File
 	Labels  map[string]string
+	// Directory is where the package was extracted; empty for a File.
+	Directory string
 
 	pins   map[string]digest.Digest // by Stage or Pin
 	loaded int                      // Engine.loads when it was
@@ -86,6 +88,7 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 		defer unlock()
 		p.Digest = digest.FromBytes(s.Package)
 		dir := e.packageDir(s.Project, p.Digest)
+		p.Directory = dir
 		p.loaded = e.noteLoad(dir)
 		if file, err = compose.Extract(s.Package, dir, s.Strict, compose.Limits{}); err != nil {
 			return nil, fail(codeOfCompose(err), s.Project, err)

@@ -6,9 +6,11 @@ import (
 	"fmt"
 
 	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/image"
 )
 
 // StoredVolume is a volume on the device.
@@ -101,9 +103,7 @@ func (e *Engine) UnusedImages(ctx context.Context, keep Keep) ([]UnusedImage, er
 			continue
 		}
 		u := UnusedImage{Name: name}
-		if record, err := e.o.Client.ImageService().Get(ctx, name); err == nil {
-			u.Bytes, _ = containerd.NewImage(e.o.Client, record).Size(ctx)
-		}
+		u.Bytes, _ = e.imageBytes(ctx, name)
 		unused = append(unused, u)
 	}
 	return unused, nil
@@ -132,3 +132,25 @@ const (
 	spareRun      = 256 << 10
 	spareRunFiles = 64
 )
+
+// ImageSize is how many bytes an image has that was staged, compressed, as it
+// was pulled; what it shares with others is counted as well.
+func (e *Engine) ImageSize(ctx context.Context, ref string, d digest.Digest) (int64, error) {
+	name, err := image.Name(ref, d)
+	if err != nil {
+		return 0, fail(InvalidPackage, ref, err)
+	}
+	bytes, err := e.imageBytes(e.within(ctx), name)
+	if err != nil {
+		return 0, fail(NotFound, name, err)
+	}
+	return bytes, nil
+}
+
+func (e *Engine) imageBytes(ctx context.Context, name string) (int64, error) {
+	record, err := e.o.Client.ImageService().Get(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	return containerd.NewImage(e.o.Client, record).Size(ctx)
+}

@@ -26,9 +26,12 @@ const (
 	bucketOutbox      = "outbox"
 	bucketSettings    = "settings"
 	bucketArtifacts   = "artifacts"
+	bucketJournal     = "journal"
 )
 
-// buckets are those that hold something, next to the one with the schema.
+// buckets are those that hold something, next to the one with the schema. The
+// journal is made with its first entry: databases of earlier versions have none,
+// and one that somebody took away is told by VerifyJournal.
 func buckets() []string {
 	return []string{bucketManifest, bucketDeployments, bucketOutbox, bucketSettings, bucketArtifacts}
 }
@@ -87,15 +90,19 @@ func open(path string, o Options) (*Store, error) {
 	s := &Store{
 		db:       db,
 		accepted: acceptedFile(filepath.Join(filepath.Dir(path), "accepted.json")),
+		journal:  journal{file: journalFile(filepath.Join(filepath.Dir(path), "journal.json"))},
 		incoming: &Incoming{filepath.Join(filepath.Dir(path), "incoming"), cmp.Or(o.IncomingBytes, defaultIncomingBytes), o.Reserve},
 		room:     &room{path: path},
 		onCommit: o.OnCommit,
 	}
-	// A power cut between a commit and the file beside it leaves the file
+	// A power cut between a commit and the files beside it leaves the files
 	// behind. Catching up is not worth a failed start, on a full disk for
-	// example: the next accepted manifest writes it as well.
+	// example: the next accepted manifest or entry writes its file as well.
 	if m, known, _ := s.Manifest(); known {
 		s.behind = s.accepted.keep(m) != nil
+	}
+	if err := db.View(s.journal.open); err != nil {
+		return nil, errors.Join(err, db.Close())
 	}
 	s.room.extend(s.used())
 	return s, nil

@@ -138,7 +138,7 @@ type formerReport struct {
 
 // record is what the store keeps as JSON.
 type record interface {
-	Manifest | Deployment | formerReport
+	Manifest | Deployment | Entry | journalEnds | formerReport
 
 	check() error
 }

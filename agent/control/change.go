@@ -17,6 +17,7 @@ type Pending struct {
 	// Services are those that change; absent while it is not staged.
 	Services   []ServiceChange `json:"services,omitempty"`
 	Parameters []ValueChange   `json:"parameters,omitempty"`
+	Cut        bool            `json:"cut,omitempty"` // more changes than these lists have room for
 }
 
 // Reason is why a change waits.

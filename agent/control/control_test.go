@@ -33,6 +33,7 @@ type backend struct {
 	asked       []string
 	logs        control.LogsRequest
 	exec        func(context.Context, control.ExecRequest, control.ExecStreams) (int, error)
+	site
 }
 
 func (b *backend) Status(context.Context) (*control.Status, error) { return &b.status, nil }
@@ -344,26 +345,4 @@ func TestASocketLeftBehindIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-}
-
-func (*backend) Approve(context.Context, control.AnswerRequest) error { return nil }
-
-func (*backend) Reject(context.Context, control.AnswerRequest) error { return nil }
-
-func (*backend) Hold(context.Context, control.HoldRequest) (control.Lock, error) {
-	return control.Lock{}, nil
-}
-
-func (*backend) Release(context.Context, control.ReleaseRequest) ([]control.Lock, error) {
-	return nil, nil
-}
-
-func (*backend) Rollback(context.Context, control.ReturnRequest) error { return nil }
-
-func (*backend) History(context.Context, control.HistoryRequest) ([]control.Entry, error) {
-	return nil, nil
-}
-
-func (*backend) VerifyHistory(context.Context) (control.Verification, error) {
-	return control.Verification{}, nil
 }

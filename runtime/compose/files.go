@@ -24,6 +24,8 @@ type files struct {
 	root   *os.Root
 	strict bool
 	count  int
+
+	outside []string // files read that dir does not hold, links resolved
 }
 
 func openFiles(dir string, strict bool) (*files, error) {
@@ -86,7 +88,27 @@ func (f *files) read(abs string, limit int64) ([]byte, error) {
 	if int64(len(content)) > limit {
 		return nil, invalid("%s has more than %d bytes", abs, limit)
 	}
-	return content, nil
+	return content, f.note(abs)
+}
+
+// note remembers a file that lies outside of the directory of the project, where
+// the device has to be asked whether it may be read.
+func (f *files) note(abs string) error {
+	if f.strict {
+		return nil // the kernel has seen to it
+	}
+	abs, err := filepath.EvalSymlinks(abs)
+	if err != nil {
+		return blame(err)
+	}
+	dir, err := filepath.EvalSymlinks(f.dir)
+	if err != nil {
+		return blame(err)
+	}
+	if rel, err := filepath.Rel(dir, abs); err != nil || !filepath.IsLocal(rel) {
+		f.outside = append(f.outside, abs)
+	}
+	return nil
 }
 
 // stat looks at a file that was allowed.

@@ -131,6 +131,8 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 	}
 	slices.Sort(warnings)
 	p.Warnings = slices.Compact(warnings)
+	slices.Sort(files.outside)
+	p.Outside = slices.Compact(files.outside)
 	return p, nil
 }
 

@@ -20,6 +20,9 @@ type Project struct {
 	Volumes  map[string]*Volume  // by Name, those that services mount
 	// Compose is the model that Services was taken from.
 	Compose *types.Project
+	// Outside are the files beyond WorkingDir that the project was read from,
+	// sorted, links resolved; none with Options.Strict.
+	Outside []string
 	// Warnings tell people what is likely not what they meant: variables that
 	// are not set, keys that are obsolete or mean nothing on a device.
 	Warnings []string

@@ -90,6 +90,7 @@ func (r *rig) nothingLeft() error {
 func (r *rig) belongs(line string) bool {
 	images := "left: file " + filepath.Join(r.StateDir(), "containerd") + "/"
 	return r.keepsImages && strings.HasPrefix(line, images) || line == "left: file "+filepath.Join(r.StateDir(), "accepted.json") ||
+		line == "left: file "+filepath.Join(r.StateDir(), "journal.json") ||
 		line == "left: file "+filepath.Join(r.StateDir(), "containerd/io.containerd.snapshotter.v1.overlayfs/metadata.db") ||
 		strings.HasPrefix(line, "left: file "+filepath.Join(r.StateDir(), "git")+"/") || strings.HasPrefix(line, "gone: file ")
 }
