@@ -145,6 +145,7 @@ func New(o Options) *Agent {
 		hub: a.hub, logger: o.Logger, reported: a.reporter.poke, deaf: a.reporter.deaf,
 	}
 	a.reconciler = newReconciler(o, a.settings, a.ledger, a.hub, &a.Projects.staging)
+	a.ledger.passes = a.reconciler.passes
 	a.pending = &pendingChanges{reconciler: a.reconciler}
 	a.locks = newLocks(&a.o, a.hub, a.reconciler.look)
 	a.reconciler.locks = a.locks

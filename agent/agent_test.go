@@ -46,6 +46,8 @@ type site struct {
 	logger  *slog.Logger
 	dir     string
 
+	onCommit func(verb string)
+
 	store *store.Store
 	agent *agent.Agent
 	stop  func()
@@ -71,7 +73,7 @@ func newSite(t *testing.T, prepare ...func(*site)) *site {
 func (s *site) start() {
 	s.t.Helper()
 	var err error
-	if s.store, err = store.Open(filepath.Join(s.dir, "margolite.db"), store.Options{}); err != nil {
+	if s.store, err = store.Open(filepath.Join(s.dir, "margolite.db"), store.Options{OnCommit: s.onCommit}); err != nil {
 		s.t.Fatal(err)
 	}
 	s.agent = agent.New(agent.Options{
@@ -702,10 +704,12 @@ func (f *fakeWFM) PutCapabilities(context.Context, string, []byte) error {
 	return f.call("capabilities")
 }
 
-// fakeGate is a gate that a test closes and opens.
+// fakeGate is a gate that a test closes and opens, with rules for all deployments.
 type fakeGate struct {
 	mu     sync.Mutex
 	closed bool
+	rules  policy.Rules
+	asked  int                                              // how often it was asked
 	admits func(id string, ask policy.Ask) []policy.Refusal // nil: everything
 }
 
@@ -722,7 +726,25 @@ func (g *fakeGate) close(closed bool) {
 	g.closed = closed
 }
 
-func (g *fakeGate) RulesFor(string, map[string]string) policy.Rules { return policy.Rules{} }
+// count is how often it was asked.
+func (g *fakeGate) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.asked
+}
+
+// rule replaces the rules.
+func (g *fakeGate) rule(r policy.Rules) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.rules = r
+}
+
+func (g *fakeGate) RulesFor(string, map[string]string) policy.Rules {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.rules
+}
 
 func (g *fakeGate) Admit(id string, _ map[string]string, ask policy.Ask) []policy.Refusal {
 	g.mu.Lock()
@@ -733,13 +755,18 @@ func (g *fakeGate) Admit(id string, _ map[string]string, ask policy.Ask) []polic
 	return g.admits(id, ask)
 }
 
-func (g *fakeGate) Decide(policy.Change, policy.Situation) policy.Verdict {
+func (g *fakeGate) Decide(c policy.Change, s policy.Situation) policy.Verdict {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.asked++
 	if g.closed {
 		return policy.Verdict{Reasons: []policy.Reason{{Code: "closed", Text: "the gate is closed"}}}
 	}
-	return policy.Verdict{Go: true}
+	gate, err := policy.New(policy.Options{Rules: g.rules})
+	if err != nil {
+		panic(err)
+	}
+	return gate.Decide(c, s)
 }
 
 // fakeRuntime runs projects in memory. Its packages are their own revision.
@@ -754,6 +781,7 @@ type fakeRuntime struct {
 	counts   map[string]int           // how often a step was made
 	noisy    bool                     // pokes when a project failed to start, as the engine does
 	volumes  []runtime.StoredVolume
+	camera   func(what string)                      // sees each step that changes containers, before and after it
 	services map[string]map[string]*compose.Service // by the revision of their package
 	changes  chan struct{}
 	more     chan struct{}
@@ -910,10 +938,12 @@ func (f *fakeRuntime) Stage(ctx context.Context, p *runtime.Project, pins map[st
 
 func (f *fakeRuntime) Apply(ctx context.Context, p *runtime.Project, _ runtime.ApplyOptions) error {
 	f.mu.Lock()
+	f.seen("before apply " + p.Labels["revision"])
 	f.projects[p.Name] = &runtime.ObservedProject{
 		Name: p.Name, Labels: p.Labels,
 		Containers: []runtime.ObservedContainer{{Service: "web", Image: p.Labels["revision"], State: runtime.Running}},
 	}
+	f.seen("apply " + p.Labels["revision"])
 	close(f.more)
 	f.more = make(chan struct{})
 	noisy := f.noisy
@@ -932,6 +962,13 @@ func (f *fakeRuntime) Apply(ctx context.Context, p *runtime.Project, _ runtime.A
 	return err
 }
 
+// seen lets the camera see a step. The caller holds mu.
+func (f *fakeRuntime) seen(what string) {
+	if f.camera != nil {
+		f.camera(what)
+	}
+}
+
 func (f *fakeRuntime) Matches(_ context.Context, p *runtime.Project) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -945,7 +982,9 @@ func (f *fakeRuntime) Remove(ctx context.Context, project string) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.seen("before remove " + project)
 	delete(f.projects, project)
+	f.seen("remove " + project)
 	close(f.more)
 	f.more = make(chan struct{})
 	return nil

@@ -62,7 +62,9 @@ func (f *fault) Unwrap() error { return f.err }
 // alone decides, so that the answer is the same after a restart.
 func permanent(code string) bool {
 	switch code {
-	case codeInvalidDocument, codeInvalidParameters, codeUnsupportedType, codeWrongDevice, codeUnsupported, codeInvalidPackage:
+	case codeInvalidDocument, codeInvalidParameters, codeUnsupportedType, codeWrongDevice, codeUnsupported, codeInvalidPackage,
+		codeNotAllowed, // until the rules of the device change, which is seen to by itself
+		codeRejected, codeVetoed, codeReturned, codeInterrupted:
 		return true
 	}
 	return false

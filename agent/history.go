@@ -42,9 +42,9 @@ const (
 const (
 	// lately is how many of the newest entries are looked at to tell nothing twice.
 	lately = 64
-	// maxRefusals is how many refusals of manifests are kept of a day: a WFM that
+	// refusalsADay is how many refusals of manifests are kept of a day: a WFM that
 	// serves this and now that must not drive everything else out. The log has all.
-	maxRefusals = 16
+	refusalsADay = 16
 )
 
 // note makes an entry of the journal, for the change of the store that it tells of.
@@ -136,7 +136,7 @@ func (l *ledger) noteRefused(problem string, of *control.RefusedManifest) {
 			today++
 		}
 	}
-	if today < maxRefusals && !told(recent, e) {
+	if today < refusalsADay && !told(recent, e) {
 		l.record(e)
 	}
 }

@@ -83,12 +83,10 @@ func (p *pendingChanges) of(ctx context.Context, deployments []store.Deployment)
 // false: there is none.
 func pendingKind(d *store.Deployment) (policy.ChangeKind, bool) {
 	switch Phase(d.Phase) {
-	case Staged:
-		return kindOf(d), true
-	case "leaving":
-		return policy.Remove, true
+	case Staged, Leaving:
+		return changeOf(d).kind, asks(d)
 	case Failed:
-		return kindOf(d), d.Fault != nil && (d.Fault.Code == codeRejected || d.Fault.Code == codeVetoed)
+		return changeOf(d).kind, declined(d)
 	}
 	return "", false
 }
@@ -109,11 +107,10 @@ func revisionsOf(d *store.Deployment, kind policy.ChangeKind) digest.Digest {
 
 // pending is what the change of a deployment waits for.
 func (r *reconciler) pending(d *store.Deployment, kind policy.ChangeKind) *control.Pending {
-	p := &control.Pending{Kind: string(kind), Revision: d.Desired.Digest.String()}
-	for _, a := range d.Answers { // the last one counts
-		if a.Revision == d.Desired.Digest && a.Change == string(kind) {
-			p.Answer = a.Verdict
-		}
+	next := changeOf(d)
+	p := &control.Pending{Kind: string(kind), Revision: next.revision.String()}
+	if a := answerTo(d, next); a != nil {
+		p.Answer = a.Verdict
 	}
 	if w := r.worker(d.ID); w != nil && Phase(d.Phase) != Failed {
 		v := w.lastVerdict()

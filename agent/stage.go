@@ -56,7 +56,7 @@ func (r *reconciler) stage(ctx context.Context, w *worker, d *store.Deployment) 
 	case f.temporary():
 		return f // pending, until the registry is back
 	}
-	return r.fail(ctx, d, f)
+	return r.fail(ctx, w, d, f)
 }
 
 // bring is stage without a second attempt; its error is not recorded.
@@ -71,7 +71,7 @@ func (r *reconciler) bring(ctx context.Context, w *worker, d *store.Deployment) 
 	if err != nil {
 		return err
 	}
-	err = r.ledger.transition(d.ID, d.Desired.Digest, eventStaged, func(d *store.Deployment) {
+	err = r.ledger.transition(d, eventStaged, func(d *store.Deployment) {
 		d.Desired.Staged = staged
 		d.Fault = nil
 	}, packages)

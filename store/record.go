@@ -79,6 +79,9 @@ type Deployment struct {
 	Active *Revision `json:"active,omitempty"`
 	// Former worked before Active and is kept for a way back; nil: there is none.
 	Former *Revision `json:"former,omitempty"`
+	// Return says that Active does not run, since Desired was begun to be applied
+	// and did not work, and what becomes of that; opaque here.
+	Return string `json:"return,omitempty"`
 	// Attempts counts how often Desired was begun to be applied.
 	Attempts int `json:"attempts,omitempty"`
 	// Answers are what the site has said about revisions, oldest first.
