@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -460,4 +462,118 @@ func TestWhatIsNotAllowedIsTriedWhenTheRulesChange(t *testing.T) {
 	})
 	s.eventually("it runs again", func() bool { return s.record().Phase == "active" })
 	s.untouched("1.0.0")
+}
+
+// A lock keeps changes away, removals as well, until it is released; what runs is
+// kept, and what is fetched is fetched.
+func TestChangesWaitForLocks(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	hold := control.HoldRequest{Holder: "press 7", Reason: "a batch runs", Caller: byHand}
+	release := control.ReleaseRequest{Holder: "press 7", Caller: byHand}
+	if _, err := s.agent.Hold(t.Context(), hold); err != nil {
+		t.Fatal(err)
+	}
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.reason(first, "press 7")
+	s.untouched("1.0.0", "apply 2.0.0")
+	s.stop()
+	s.runtime.reset()
+	s.start()
+	s.runtime.await(t, first+"-main 1.0.0")
+	s.reason(first, "press 7")
+	if _, err := s.agent.Release(t.Context(), release); err != nil {
+		t.Fatal(err)
+	}
+	told := append(installed, "pending@1", "installing@2", "installed@2")
+	s.heard(first, told...)
+	if _, err := s.agent.Hold(t.Context(), hold); err != nil {
+		t.Fatal(err)
+	}
+	s.publish(3, nil)
+	s.reason(first, "press 7")
+	s.untouched("2.0.0")
+	if _, err := s.agent.Release(t.Context(), release); err != nil {
+		t.Fatal(err)
+	}
+	s.heard(first, append(told, "pending@2", "removing@3", "removed@3")...)
+}
+
+// script is a program of the site, which writes down that it was asked.
+func (s *site) script(code string) (policy.Hook, func() int) {
+	s.t.Helper()
+	dir := s.t.TempDir()
+	path, asked := filepath.Join(dir, "hook"), filepath.Join(dir, "asked")
+	text := "#!/bin/sh\necho \"$MARGOLITE_CHANGE\" >>" + asked + "\n" + code + "\n"
+	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+		s.t.Fatal(err)
+	}
+	return policy.Hook{Command: []string{path}, Timeout: time.Minute}, func() int {
+		said, _ := os.ReadFile(asked)
+		return strings.Count(string(said), "\n")
+	}
+}
+
+// What the site's hook says no to is refused for good, until somebody approves
+// it; then the hook is asked again.
+func TestAVetoIsForGood(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	hook, asked := s.script("echo the line is full; exit 3")
+	s.gate.rule(policy.Rules{Hook: hook})
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	told := append(installed, "pending@1", "failed@2")
+	s.heard(first, told...)
+	if e := s.wfm.last(first).Error; e == nil || e.Code != "VETOED" || !strings.Contains(e.Message, "the line is full") {
+		t.Errorf("error is %+v", e)
+	}
+	s.stop()
+	s.start()
+	s.runtime.poke()
+	s.publish(3, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
+	s.heard(second, "pending@3", "failed@3")
+	if n := asked(); n != 2 { // once for each
+		t.Errorf("it was asked %d times", n)
+	}
+	s.untouched("1.0.0", "apply 2.0.0")
+	s.gate.rule(policy.Rules{})
+	s.approve(document(first, "2.0.0"))
+	s.heard(first, append(told, "pending@3", "installing@3", "installed@3")...)
+
+	hook, asked = s.script("exit 3")
+	s.gate.rule(policy.Rules{Hook: hook})
+	s.publish(4, nil)
+	told = append(told, "pending@3", "installing@3", "installed@3", "pending@3", "failed@3")
+	s.heard(first, told...)
+	s.stop()
+	s.start()
+	s.runtime.poke()
+	s.eventually("it stays", func() bool { return s.record().Phase == "leaving" })
+	s.gate.rule(policy.Rules{})
+	s.approve(document(first, "2.0.0"))
+	s.heard(first, append(told, "pending@3", "removing@4", "removed@4")...)
+}
+
+// A hook that wants to be asked again is not asked by everything that happens, but
+// when somebody approves, or the rules change.
+func TestAHookIsAskedAgain(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	hook, asked := s.script("exit 75")
+	s.gate.rule(policy.Rules{Hook: hook})
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.reason(first, "wants to be asked again")
+	for range 5 {
+		observed := s.runtime.count("observe")
+		s.runtime.poke()
+		s.eventually("the agent looked", func() bool { return s.runtime.count("observe") > observed })
+	}
+	if n := asked(); n != 1 {
+		t.Errorf("it was asked %d times", n)
+	}
+	s.approve(document(first, "2.0.0"))
+	s.eventually("it was asked again", func() bool { return asked() == 2 })
+	s.gate.rule(policy.Rules{})
+	s.agent.Configure(s.settings())
+	s.heard(first, append(installed, "pending@1", "installing@2", "installed@2")...)
 }

@@ -423,7 +423,10 @@ func (l *ledger) moved(before *store.Deployment, e event, change func(*store.Dep
 		after.Fault = nil
 		after.Attempts = 0
 		after.Return = ""
-	case eventReopened, eventGone:
+	case eventReopened:
+		after.Adopted = adopted(before, l.version()) // as it is reported already
+		after.Fault = nil
+	case eventGone:
 		after.Fault = nil
 	}
 	if string(phase) != before.Phase {
