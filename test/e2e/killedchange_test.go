@@ -88,7 +88,10 @@ func TestKilledAtEveryStepOfASafeChange(t *testing.T) {
 			r.running()
 			revisions := map[string]wfmsim.Published{}
 			for _, seconds := range c.before {
-				revisions[seconds] = r.install(pair(seconds))
+				done := r.publish(pair(seconds))
+				r.synced()
+				r.await(demoID, margo.Installed, done.Version)
+				revisions[seconds] = done
 			}
 			r.runsPair(c.before[len(c.before)-1])
 			r.quiet()
@@ -110,6 +113,7 @@ func TestKilledAtEveryStepOfASafeChange(t *testing.T) {
 				}
 				return nil
 			})
+			r.despiteKills("everything is in the journal", func() error { return r.noted(last, c.noted...) })
 			r.despiteKills("everything is told, and the agent at rest", func() error {
 				s, err := r.Control().Status(t.Context())
 				if err == nil && s.Outbox > 0 {
@@ -134,7 +138,11 @@ func TestKilledAtEveryStepOfASafeChange(t *testing.T) {
 			if d := r.deployment(demoID); d.State != string(c.state) || d.Active != revisions[c.runs].Digest.String() {
 				t.Errorf("status shows %s with revision %s, want %s with %s", d.State, d.Active, c.state, revisions[c.runs].Digest)
 			}
-			r.notedSince(last, c.noted...)
+			v, err := r.Control().VerifyHistory(t.Context())
+			check(t, err)
+			if v.Problem != "" {
+				t.Errorf("the journal is not as it was written: %s", v.Problem)
+			}
 		}
 
 		// Once without a kill, to learn which steps there are.
@@ -250,23 +258,13 @@ func (r *rig) lastNote() uint64 {
 	return entries[0].Sequence
 }
 
-// notedSince waits until the journal has entries of each kind after one, and fails
-// the test unless it is whole.
-func (r *rig) notedSince(last uint64, kinds ...string) {
-	r.t.Helper()
-	ctx := r.t.Context()
-	r.eventually("everything is in the journal", func() error {
-		entries, err := r.Control().History(ctx, control.HistoryRequest{Since: last + 1})
-		for _, kind := range kinds {
-			if err == nil && !slices.ContainsFunc(entries, func(e control.Entry) bool { return e.Kind == kind }) {
-				err = fmt.Errorf("no %s in %+v", kind, entries)
-			}
+// noted says whether the journal has entries of each kind after one.
+func (r *rig) noted(last uint64, kinds ...string) error {
+	entries, err := r.Control().History(r.t.Context(), control.HistoryRequest{Since: last + 1})
+	for _, kind := range kinds {
+		if err == nil && !slices.ContainsFunc(entries, func(e control.Entry) bool { return e.Kind == kind }) {
+			err = fmt.Errorf("no %s in %+v", kind, entries)
 		}
-		return err
-	})
-	v, err := r.Control().VerifyHistory(ctx)
-	check(r.t, err)
-	if v.Problem != "" {
-		r.t.Errorf("the journal is not as it was written: %s", v.Problem)
 	}
+	return err
 }
