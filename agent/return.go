@@ -166,6 +166,26 @@ func (r *reconciler) attempt(w *worker, d *store.Deployment) error {
 	return nil
 }
 
+// Fragile are the projects of what this device may not have survived: whoever
+// starts them again before the attempt is counted tries forever. They are the
+// reconciler's to start.
+func (a *Agent) Fragile() []string {
+	deployments, _ := a.o.Store.Deployments() // what cannot be read is told by who works on it
+	var names []string
+	for i := range deployments {
+		d := &deployments[i]
+		switch Phase(d.Phase) {
+		case Applying:
+			names = append(names, stagedProjects(d)...)
+		case Failed: // tried again, or given up and still there
+			if d.Attempts > 0 || codeOf(d.Fault) == codeInterrupted && (d.Active == nil || d.Return == returnLeft) {
+				names = append(names, stagedProjects(d)...)
+			}
+		}
+	}
+	return names
+}
+
 // aftermath writes into the record of an update that failed what becomes of what
 // it has done to the containers.
 func (r *reconciler) aftermath(w *worker, d *store.Deployment) {

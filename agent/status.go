@@ -74,7 +74,9 @@ func (a *Agent) describe(d *store.Deployment, name string, running map[component
 	if d.Active != nil {
 		c.Active = d.Active.Digest.String()
 	}
-	if d.Former != nil {
+	if back, err := wayBack(d, ""); err == nil { // also from an update that failed and was left as it is
+		c.Former = back.Digest.String()
+	} else if d.Former != nil {
 		c.Former = d.Former.Digest.String()
 	}
 	var progress map[string]control.Progress

@@ -62,6 +62,7 @@ type Engine struct {
 	claims    map[string]placement // of the projects that Apply or Remove works on
 	history   map[string]*history  // by container
 	held      map[string]bool      // projects that Apply or Remove works on, or waits for
+	left      map[string]bool      // projects that LeaveAlone names
 	tended    map[string]func()    // by project that the supervisor works on; lets go of it
 	changed   map[string]change    // by project
 	waits     map[string][]Wait    // by project, by the last plan
@@ -125,6 +126,7 @@ func New(o Options) (*Engine, error) {
 		claims:     make(map[string]placement),
 		history:    make(map[string]*history),
 		held:       make(map[string]bool),
+		left:       make(map[string]bool),
 		tended:     make(map[string]func()),
 		changed:    make(map[string]change),
 		lastLoads:  make(map[string]int),

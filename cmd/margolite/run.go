@@ -111,6 +111,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	})
 	logger.Info("margolite runs", "version", build.Version(), "flavour", build.Flavour, "device", device.ID, "wfm", cfg.WFM.URL)
 	r := &reload{cli: c, signals: signals, started: cfg, config: cfg, level: level, agent: a, uplink: way, logger: logger}
+	workloads.Engine.LeaveAlone(a.Fragile()...) // before anything is brought back
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return workloads.Engine.Run(ctx) })
 	g.Go(func() error { return way.Run(ctx) })
