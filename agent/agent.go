@@ -57,6 +57,7 @@ type Runtime interface {
 	ImageSize(ctx context.Context, ref string, d digest.Digest) (int64, error)
 	UnusedImages(ctx context.Context, keep runtime.Keep) ([]runtime.UnusedImage, error)
 	Prune(ctx context.Context, keep runtime.Keep) ([]string, error)
+	Spare(ctx context.Context) error
 	Changes() <-chan struct{}
 }
 

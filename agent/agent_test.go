@@ -785,6 +785,9 @@ type fakeRuntime struct {
 	services map[string]map[string]*compose.Service // by the revision of their package
 	changes  chan struct{}
 	more     chan struct{}
+
+	staging func(revision string) error      // nil: everything fits
+	pruned  func(keep runtime.Keep) []string // what goes; nil: nothing
 }
 
 func newFakeRuntime() *fakeRuntime {
@@ -925,6 +928,11 @@ func (f *fakeRuntime) Stage(ctx context.Context, p *runtime.Project, pins map[st
 	if err := f.step(ctx, "stage "+p.Labels["revision"]); err != nil {
 		return nil, err
 	}
+	if f.staging != nil {
+		if err := f.staging(p.Labels["revision"]); err != nil {
+			return nil, err
+		}
+	}
 	return map[string]digest.Digest{"image": digest.FromString("image")}, nil
 }
 
@@ -997,9 +1005,14 @@ func (f *fakeRuntime) Observe(ctx context.Context) ([]runtime.ObservedProject, e
 	return all, nil
 }
 
-func (f *fakeRuntime) Prune(ctx context.Context, _ runtime.Keep) ([]string, error) {
+func (f *fakeRuntime) Prune(ctx context.Context, keep runtime.Keep) ([]string, error) {
+	if f.pruned != nil {
+		return f.pruned(keep), f.step(ctx, "prune")
+	}
 	return nil, f.step(ctx, "prune")
 }
+
+func (f *fakeRuntime) Spare(ctx context.Context) error { return f.step(ctx, "spare") }
 
 func (f *fakeRuntime) StoredVolumes(context.Context) ([]runtime.StoredVolume, error) {
 	return f.volumes, nil

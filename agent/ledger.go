@@ -474,6 +474,20 @@ func (l *ledger) restore(data []byte) error {
 	return l.store.Commit("restore artifact", store.Change{Artifacts: map[digest.Digest][]byte{digest.FromBytes(data): data}})
 }
 
+// dropFormer forgets the revision before the one that worked last, and returns it;
+// nil: there is none. Afterwards nothing needs what it ran.
+func (l *ledger) dropFormer(id string) (*store.Revision, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, err := l.store.Deployment(id)
+	if err != nil || before.Former == nil {
+		return nil, err
+	}
+	after := before
+	after.Former = nil
+	return before.Former, l.commit("drop former revision", &before, &after, nil)
+}
+
 // current reads a record and checks that it is still what the caller works on:
 // neither the WFM nor the site has said anything about it since. The caller
 // holds mu.

@@ -108,7 +108,7 @@ func (p *poller) run(ctx context.Context) error {
 		case errors.Is(err, errHeld): // it is due still
 		case !asked && err == nil:
 			p.polls.Skip(p.moment())
-		case errors.Is(err, errRefused), p.silence.Hold().Downtime > 0: // no failure of the WFM, or of no interest (POL-02)
+		case errors.Is(err, errRefused), errors.Is(err, store.ErrFull), p.silence.Hold().Downtime > 0: // no failure of the WFM, or of no interest (POL-02)
 			p.polls.Done(p.moment(), nil)
 		default:
 			p.polls.Done(p.moment(), err)

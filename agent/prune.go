@@ -48,6 +48,8 @@ func (p *Projects) Prune(ctx context.Context, items []control.Unneeded) ([]contr
 var errBusy = fmt.Errorf("%w: images are being brought onto the device; try again when that is done", control.ErrConflict)
 
 // Unneeded lists what neither a container nor a revision of a deployment needs.
+// One that a deployment can be brought back to by hand is needed for that, until
+// another deployment needs the space (see makeRoom).
 func (a *Agent) Unneeded(ctx context.Context) ([]control.Unneeded, error) {
 	n, err := a.needs()
 	if err != nil {

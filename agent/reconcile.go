@@ -79,6 +79,7 @@ type worker struct {
 	mu        sync.Mutex
 	interrupt context.CancelCauseFunc // ends what it is doing; nil while it waits
 	reason    string                  // why it waits, for people
+	last      string                  // why it waited last
 	verdict   policy.Verdict          // why its change may not begin; zero: it does not wait for the gate
 	ruled     bool                    // the rules may be others than those that refused something
 	progress  map[string]control.Progress
@@ -233,12 +234,13 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 			w.waitsNot()
 			r.logger.Debug("deployment will be tried again", "deployment", w.id, "code", f.code, "error", err)
 		default:
-			w.waitFor(err.Error())
+			if w.waitFor(err.Error()) {
+				r.logger.Error("cannot work on deployment", "deployment", w.id, "error", err)
+			}
 			w.waitsNot()
-			r.logger.Error("cannot work on deployment", "deployment", w.id, "error", err)
 		}
 		w.kept = false
-		wait(ctx, retry.fail(), w.desired, nil)
+		r.rest(ctx, w, err, retry.fail())
 	}
 }
 
@@ -320,6 +322,9 @@ func (r *reconciler) begin(ctx context.Context, w *worker, d *store.Deployment) 
 		return r.stays(ctx, w, d, err)
 	}
 	defer done()
+	if err := r.spare(ctx); err != nil {
+		return errors.Join(err, r.ensureActive(ctx, w, d))
+	}
 	if err := r.ledger.transition(d, eventGo, firstInstalling, nil); err != nil {
 		return err
 	}
@@ -622,27 +627,12 @@ func (r *reconciler) refusal(d *store.Deployment, f *fault) store.Entry {
 // prune drops images and artifacts that no revision needs. What cannot be
 // dropped now is dropped after the next change, or when the agent starts.
 func (r *reconciler) prune(ctx context.Context) {
-	// What is being staged is in no record yet: wait for another occasion.
-	for range stagingAtOnce {
-		select {
-		case r.staging <- struct{}{}:
-			defer func() { <-r.staging }()
-		default:
-			return
-		}
+	done, ok := r.alone()
+	if !ok {
+		return // what is being staged is in no record yet: wait for another occasion
 	}
-	if !r.unused.TryLock() {
-		return
-	}
-	defer r.unused.Unlock()
-	keep, err := r.ledger.keep()
-	if err == nil {
-		_, err = r.runtime.Prune(ctx, keep)
-	}
-	if err == nil {
-		err = r.ledger.prune() // last: it tells that all has gone
-	}
-	if err != nil && ctx.Err() == nil {
+	defer done()
+	if _, err := r.dropUnneeded(ctx); err != nil && ctx.Err() == nil {
 		r.logger.Warn("cannot drop what nothing needs", "error", err)
 	}
 }
@@ -665,10 +655,13 @@ func (w *worker) begin(interrupt context.CancelCauseFunc) {
 	}
 }
 
-func (w *worker) waitFor(reason string) {
+// waitFor keeps why it waits, for status, and returns whether that is news.
+func (w *worker) waitFor(reason string) (news bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.reason = reason
+	news = reason != w.last
+	w.reason, w.last = reason, reason
+	return news
 }
 
 func (w *worker) advance(component string, p control.Progress) {

@@ -37,7 +37,30 @@ const maxProjectName = 100
 
 // stage brings every byte that the desired revision needs onto the device
 // before anything that runs is touched, and pins it. nil: the record moved on.
+// Where it does not fit, what is kept for a way back by hand makes room for it.
 func (r *reconciler) stage(ctx context.Context, w *worker, d *store.Deployment) error {
+	err := r.bring(ctx, w, d)
+	if isFull(err) && ctx.Err() == nil {
+		made, roomErr := r.makeRoom(ctx, d, err)
+		if roomErr != nil && ctx.Err() == nil {
+			r.logger.Warn("cannot make room on the device", "deployment", d.ID, "error", roomErr)
+		}
+		if made {
+			err = r.bring(ctx, w, d)
+		}
+	}
+	var f *fault
+	switch {
+	case err == nil, ctx.Err() != nil, !errors.As(err, &f):
+		return err
+	case f.temporary():
+		return f // pending, until the registry is back
+	}
+	return r.fail(ctx, w, d, f)
+}
+
+// bring is stage without a second attempt; its error is not recorded.
+func (r *reconciler) bring(ctx context.Context, w *worker, d *store.Deployment) error {
 	select {
 	case r.staging <- struct{}{}:
 		defer func() { <-r.staging }()
@@ -45,17 +68,17 @@ func (r *reconciler) stage(ctx context.Context, w *worker, d *store.Deployment) 
 		return ctx.Err()
 	}
 	staged, packages, err := r.stageComponents(ctx, w, d)
-	var f *fault
-	if errors.As(err, &f) && f.temporary() && ctx.Err() == nil {
-		return f // pending, until the registry is back
-	}
 	if err != nil {
-		return r.fail(ctx, w, d, err)
+		return err
 	}
-	return r.ledger.transition(d, eventStaged, func(d *store.Deployment) {
+	err = r.ledger.transition(d, eventStaged, func(d *store.Deployment) {
 		d.Desired.Staged = staged
 		d.Fault = nil
 	}, packages)
+	if errors.Is(err, store.ErrFull) {
+		return &fault{code: codeStorageFull, err: err}
+	}
+	return err
 }
 
 func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.Deployment) ([]store.Staged, map[digest.Digest][]byte, error) {

@@ -47,6 +47,7 @@ type Project struct {
 
 	pins   map[string]digest.Digest // by Stage or Pin
 	loaded int                      // Engine.loads when it was
+	size   int64                    // of the package
 }
 
 // Services are the names of the services in dependency order.
@@ -77,7 +78,7 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 	if !container.ValidName(s.Project) {
 		return nil, &Error{Code: InvalidPackage, Object: s.Project, Err: fmt.Errorf("%.80q is no valid project name", s.Project)}
 	}
-	p := &Project{Name: s.Project, Labels: maps.Clone(s.Labels)}
+	p := &Project{Name: s.Project, Labels: maps.Clone(s.Labels), size: int64(len(s.Package))}
 	file := s.File
 	if file == "" {
 		unlock, err := e.packages.lock(ctx, s.Project)

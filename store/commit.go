@@ -39,9 +39,10 @@ type Change struct {
 
 // Commit makes the change durable as a whole or, with an error, not at all. It
 // writes only what differs from what is stored, and nothing when nothing does;
-// reports and entries of the journal always differ. An error about the file with
-// the accepted manifest is the exception: the change is durable then, and may be
-// committed again, without these.
+// reports and entries of the journal always differ. Where there is no space it
+// fails with ErrFull. An error about the file with the accepted manifest is the
+// exception: the change is durable then, and may be committed again, without
+// these. For want of space that file stays behind until the next call.
 func (s *Store) Commit(verb string, c Change) error {
 	if err := s.commit(verb, c); err != nil {
 		return fmt.Errorf("cannot commit %q: %w", verb, err)
@@ -77,6 +78,15 @@ func (s *Store) commit(verb string, c Change) error {
 		return err
 	}
 
+	if len(artifacts) > 0 {
+		size := int64(0)
+		for _, d := range artifacts {
+			size += int64(len(c.Artifacts[d]))
+		}
+		if err := s.room.admit(s.used(), size); err != nil {
+			return err
+		}
+	}
 	if len(entries)+len(artifacts)+len(c.Reports)+len(c.Journal) > 0 {
 		var (
 			dropped int
@@ -106,8 +116,17 @@ func (s *Store) commit(verb string, c Change) error {
 		s.journal.done(noted)
 	}
 
+	if c.Manifest == nil && s.behind {
+		if m, known, err := s.storedManifest(); err == nil && known {
+			s.behind = s.accepted.keep(m) != nil
+		}
+	}
 	if c.Manifest != nil {
-		return s.accepted.keep(*c.Manifest)
+		err := full(s.accepted.keep(*c.Manifest))
+		s.behind = err != nil
+		if !errors.Is(err, ErrFull) {
+			return err
+		}
 	}
 	return nil
 }

@@ -51,8 +51,8 @@ const (
 	mapSize = 8 << 20
 	// growth is the step in which the file grows.
 	growth = 128 << 10
-	// maxSize makes a full store an error before the disk is full, and keeps
-	// the mapping within a 32-bit address space.
+	// maxSize makes a store that grows without end an error before the disk is
+	// full, and keeps the mapping within a 32-bit address space.
 	maxSize = 512 << 20
 )
 
@@ -91,18 +91,20 @@ func open(path string, o Options) (*Store, error) {
 		db:       db,
 		accepted: acceptedFile(filepath.Join(filepath.Dir(path), "accepted.json")),
 		journal:  journal{file: journalFile(filepath.Join(filepath.Dir(path), "journal.json"))},
-		incoming: &Incoming{filepath.Join(filepath.Dir(path), "incoming"), cmp.Or(o.IncomingBytes, defaultIncomingBytes)},
+		incoming: &Incoming{filepath.Join(filepath.Dir(path), "incoming"), cmp.Or(o.IncomingBytes, defaultIncomingBytes), o.Reserve},
+		room:     &room{path: path},
 		onCommit: o.OnCommit,
 	}
 	// A power cut between a commit and the files beside it leaves the files
 	// behind. Catching up is not worth a failed start, on a full disk for
 	// example: the next accepted manifest or entry writes its file as well.
 	if m, known, _ := s.Manifest(); known {
-		_ = s.accepted.keep(m)
+		s.behind = s.accepted.keep(m) != nil
 	}
 	if err := db.View(s.journal.open); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
+	s.room.extend(s.used())
 	return s, nil
 }
 

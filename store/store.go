@@ -53,6 +53,9 @@
 //
 // # What can fail
 //
+// A full disk is ErrFull. The database has some room of its own on it, so that
+// records and reports can still be written; artifacts leave half of it to them.
+//
 // A database that another process holds is ErrLocked, one that a newer version
 // wrote is ErrNewerSchema, a damaged one is ErrCorrupt; none of them is touched.
 // A single record that cannot be read is reported next to those that can, so
@@ -92,6 +95,8 @@ type Options struct {
 	// IncomingBytes is how much the folder of incoming artifacts holds at most;
 	// 0: 128 MiB.
 	IncomingBytes int64
+	// Reserve is how many bytes incoming artifacts leave free on the file system.
+	Reserve int64
 }
 
 // Store is an open database. Its methods may be called concurrently.
@@ -100,11 +105,13 @@ type Store struct {
 	accepted acceptedFile
 	journal  journal
 	incoming *Incoming
+	room     *room
 	onCommit func(verb string)
 
 	// writing is held from the comparison with what is stored to the end of
 	// the transaction. Readers do not take it.
 	writing sync.Mutex
+	behind  bool // the accepted manifest is still to be kept beside the database
 	writes  atomic.Int64
 	dropped atomic.Int64 // reports
 }
@@ -125,9 +132,10 @@ func (s *Store) Writes() int64 {
 // update runs one transaction. The caller holds s.writing.
 func (s *Store) update(verb string, change func(tx *bolt.Tx) error) error {
 	if err := s.db.Update(change); err != nil {
-		return err
+		return full(err)
 	}
 	s.writes.Add(1)
+	s.room.extend(s.used())
 	if s.onCommit != nil {
 		s.onCommit(verb)
 	}

@@ -144,6 +144,7 @@ func openStore(cfg *config.Config) (*store.Store, error) {
 	s, err := store.Open(filepath.Join(cfg.State.Dir, "margolite.db"), store.Options{
 		OnCommit:      killAfterCommit(),
 		IncomingBytes: 2 * cfg.WFM.Limits.Bundle, // the bundle that comes, and what is left of the one before
+		Reserve:       cfg.State.Reserve,
 	})
 	if errors.Is(err, store.ErrLocked) {
 		return nil, &hintError{err, "another margolite runs on " + cfg.State.Dir + "; stop it first"}
