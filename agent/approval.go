@@ -21,8 +21,6 @@ const (
 	maxReason = 512
 )
 
-var errLater = errors.New("not built yet")
-
 // Approve lets a change happen that waits for it, or that is still to come. What
 // is being made, or is made, needs no answer any more: that is no error.
 func (a *Agent) Approve(ctx context.Context, r control.AnswerRequest) error {
