@@ -540,7 +540,7 @@ func TestAVetoIsForGood(t *testing.T) {
 	s.approve(document(first, "2.0.0"))
 	s.heard(first, append(told, "pending@3", "installing@3", "installed@3")...)
 
-	hook, asked = s.script("exit 3")
+	hook, _ = s.script("exit 3")
 	s.gate.rule(policy.Rules{Hook: hook})
 	s.publish(4, nil)
 	told = append(told, "pending@3", "installing@3", "installed@3", "pending@3", "failed@3")
