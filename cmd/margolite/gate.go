@@ -21,9 +21,9 @@ func gateOf(cfg *config.Config) (*policy.Gate, error) {
 
 // whereLinksLead adds to the paths that may be mounted, or may not, where they lead on
 // this device: what is asked for has its links resolved, and /bin is a link on
-// many devices, /run on some. Where a link leads is nobody's to choose who may
-// write to it, so that only entries which close something are whereLinksLead, and those
-// of the system that every device has.
+// many devices, /run on some. Links of what the site has opened are not followed:
+// a workload that may write there could make them. Only entries that close
+// something are, and those of the system that every device has.
 func whereLinksLead(mounts map[string]policy.MountAccess) map[string]policy.MountAccess {
 	system := policy.DefaultAllow().Mounts
 	closing := []policy.MountAccess{policy.MountNever, policy.MountBelow}
