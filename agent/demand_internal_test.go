@@ -41,11 +41,11 @@ func loadedProject(t *testing.T, strict bool, files map[string]string) *runtime.
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "projects", "d-main", "digest")
-	file, err := compose.Extract(archive.Bytes(), dir, strict, compose.Limits{})
+	extracted, err := compose.Extract(archive.Bytes(), dir, strict, compose.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := compose.Load(context.Background(), compose.Options{ProjectName: "d-main", Files: []string{file}, Strict: strict})
+	loaded, err := compose.Load(context.Background(), compose.Options{ProjectName: "d-main", Files: []string{extracted.File}, Package: extracted, Strict: strict})
 	if err != nil {
 		t.Fatal(err)
 	}

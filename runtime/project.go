@@ -79,6 +79,7 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 	}
 	p := &Project{Name: s.Project, Labels: maps.Clone(s.Labels)}
 	file := s.File
+	var extracted *compose.Package
 	if file == "" {
 		unlock, err := e.packages.lock(ctx, s.Project)
 		if err != nil {
@@ -89,9 +90,10 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 		dir := e.packageDir(s.Project, p.Digest)
 		p.Directory = dir
 		p.loaded = e.noteLoad(dir)
-		if file, err = compose.Extract(s.Package, dir, s.Strict, compose.Limits{}); err != nil {
+		if extracted, err = compose.Extract(s.Package, dir, s.Strict, compose.Limits{}); err != nil {
 			return nil, fail(codeOfCompose(err), s.Project, err)
 		}
+		file = extracted.File
 	}
 	loaded, err := compose.Load(ctx, compose.Options{
 		ProjectName: s.Project,
@@ -101,6 +103,7 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 		Scale:       s.Scale,
 		Environment: s.Environment,
 		Strict:      s.Strict,
+		Package:     extracted,
 	})
 	if err != nil {
 		return nil, fail(codeOfCompose(err), s.Project, err)
