@@ -69,6 +69,19 @@ func (p *Project) Warnings() []string { return p.Compose.Warnings }
 // any more, Apply fails with NotFound.
 func (p *Project) Pin(images map[string]digest.Digest) { p.pins = maps.Clone(images) }
 
+// Sources are the paths of the device that p mounts or opens, with where each of
+// them led when p was loaded.
+func (p *Project) Sources() map[string]string { return container.Sources(p.Compose) }
+
+// PinSources makes p mount what its paths led to before, as Sources returned it:
+// what was judged then, whatever they lead to now. Those that sources does not
+// have lead where they did when p was loaded.
+func (p *Project) PinSources(sources map[string]string) {
+	if len(sources) > 0 {
+		container.FindSources(p.Compose, sources)
+	}
+}
+
 // Load parses and validates a project and refuses what this runtime does not
 // do. A package is extracted to StateDir/projects/<project>/<digest>, where
 // bind mounts find its files; what is there of former ones goes when the
@@ -113,6 +126,7 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 			return nil, &Error{Code: Unsupported, Object: s.Project, Err: fmt.Errorf("%.80q is no valid service name", name)}
 		}
 	}
+	container.FindSources(loaded, nil)
 	p.Compose = loaded
 	return p, nil
 }
@@ -195,7 +209,7 @@ func ownVolumes(p *compose.Project) map[string]container.Volume {
 	own := make(map[string]container.Volume)
 	for name, v := range p.Volumes {
 		if !v.External {
-			own[name] = container.Volume{Name: name, Type: v.Type, Device: v.Device, Options: v.Options}
+			own[name] = container.Volume{Name: name, Type: v.Type, Device: v.Device, Real: v.Real, Options: v.Options}
 		}
 	}
 	return own
