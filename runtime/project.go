@@ -85,7 +85,8 @@ func (p *Project) PinSources(sources map[string]string) {
 // Load parses and validates a project and refuses what this runtime does not
 // do. A package is extracted to StateDir/projects/<project>/<digest>, where
 // bind mounts find its files; what is there of former ones goes when the
-// project was applied.
+// project was applied. What the project refers to is read from the package
+// itself: workloads may write where it was extracted.
 func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 	if !container.ValidName(s.Project) {
 		return nil, &Error{Code: InvalidPackage, Object: s.Project, Err: fmt.Errorf("%.80q is no valid project name", s.Project)}
