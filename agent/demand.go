@@ -21,6 +21,7 @@ import (
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/store"
 )
 
@@ -28,7 +29,6 @@ const (
 	maxNamed   = 16  // that an error names
 	maxRefusal = 160 // bytes of the text of each
 	maxNodes   = 256 // devices in a directory that are asked for one by one
-	maxLinks   = 40  // that a path may lead through, as with the kernel
 )
 
 // firstFreePort and lastFreePort bound the ports that the runtime takes where a
@@ -45,7 +45,7 @@ func (p places) own() []string {
 	var own []string
 	for _, dir := range []string{p.state, p.run} {
 		if dir != "" {
-			own = append(own, resolved(dir))
+			own = append(own, container.Real(dir))
 		}
 	}
 	return own
@@ -56,7 +56,7 @@ func (p places) locks() string {
 	if p.run == "" {
 		return ""
 	}
-	return filepath.Join(resolved(p.run), "locks")
+	return filepath.Join(container.Real(p.run), "locks")
 }
 
 // asksOf is what the services of a component ask of the device. Asked for is
@@ -87,7 +87,7 @@ func asksOf(component string, signed bool, p *runtime.Project, at places) []poli
 			v := p.Compose.Volumes[m.Volume]
 			switch {
 			case m.Path != "":
-				a.Mounts = append(a.Mounts, policy.MountAsk{Path: resolved(m.Path), ReadOnly: m.ReadOnly})
+				a.Mounts = append(a.Mounts, policy.MountAsk{Path: cmp.Or(m.Real, container.Real(m.Path)), ReadOnly: m.ReadOnly})
 			case m.Volume != "" && v != nil:
 				askForVolume(&a, v)
 			}
@@ -157,15 +157,14 @@ func hasContainer(p *runtime.Project, name string) bool {
 func devicesAsked(s *compose.Service) []string {
 	var devices []string
 	for _, d := range s.Devices {
-		devices = append(devices, nodesAsked(d.Path)...)
+		devices = append(devices, nodesAsked(d.Path, cmp.Or(d.Real, container.Real(d.Path)))...)
 	}
 	devices = slices.Concat(devices, s.CDI, s.DeviceRules)
 	slices.Sort(devices)
 	return slices.Compact(devices)
 }
 
-func nodesAsked(path string) []string {
-	found := resolved(path)
+func nodesAsked(path, found string) []string {
 	nodes := []string{path, found}
 	if info, err := os.Stat(found); err != nil || !info.IsDir() {
 		return nodes
@@ -273,7 +272,7 @@ func askForVolume(a *policy.ServiceAsk, v *compose.Volume) {
 	switch {
 	case v.Type == "", slices.Contains(remoteFileSystems, v.Type):
 	case v.Type == "none", v.Type == "bind":
-		a.Mounts = append(a.Mounts, policy.MountAsk{Path: resolved(v.Device), ReadOnly: slices.Contains(v.Options, "ro")})
+		a.Mounts = append(a.Mounts, policy.MountAsk{Path: cmp.Or(v.Real, container.Real(v.Device)), ReadOnly: slices.Contains(v.Options, "ro")})
 	case slices.Contains(diskFileSystems, v.Type):
 		paths := []string{v.Device}
 		for _, o := range v.Options {
@@ -284,7 +283,7 @@ func askForVolume(a *policy.ServiceAsk, v *compose.Volume) {
 		for _, path := range paths {
 			a.Devices = append(a.Devices, path)
 			if filepath.IsAbs(path) {
-				a.Devices = append(a.Devices, resolved(path))
+				a.Devices = append(a.Devices, container.Real(path))
 			}
 		}
 		slices.Sort(a.Devices)
@@ -298,7 +297,7 @@ func askForVolume(a *policy.ServiceAsk, v *compose.Volume) {
 // files.
 func tidy(mounts []policy.MountAsk, pkg, locks string) []policy.MountAsk {
 	if pkg != "" {
-		pkg = resolved(pkg)
+		pkg = container.Real(pkg)
 	}
 	mounts = slices.DeleteFunc(mounts, func(m policy.MountAsk) bool { return within(pkg, m.Path) || within(locks, m.Path) })
 	slices.SortFunc(mounts, func(a, b policy.MountAsk) int {
@@ -322,40 +321,6 @@ func within(dir, path string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// resolved is a path with the links in it replaced by what they lead to, as far as
-// there is something: also of a link to nothing, which somebody may put there. In
-// /proc links lead to where no name does; they stay.
-func resolved(path string) string {
-	done, rest := "/", strings.Split(path, "/")
-	for links := 0; len(rest) > 0; {
-		name := rest[0]
-		rest = rest[1:]
-		switch {
-		case name == "" || name == ".":
-			continue
-		case name == "..":
-			done = filepath.Dir(done)
-			continue
-		case done == "/" && name == "proc":
-			return filepath.Join("/proc", filepath.Join(rest...))
-		}
-		next := filepath.Join(done, name)
-		target, err := os.Readlink(next)
-		if err != nil {
-			done = next
-			continue
-		}
-		if links++; links > maxLinks {
-			return filepath.Clean(path) // the kernel refuses it
-		}
-		if filepath.IsAbs(target) {
-			done = "/"
-		}
-		rest = append(strings.Split(target, "/"), rest...)
-	}
-	return done
-}
-
 // reading is which files beyond its package a project was read from: configs,
 // secrets, variables and more end up in containers.
 type reading struct {
@@ -367,7 +332,7 @@ type reading struct {
 func newReading(p *runtime.Project) reading {
 	r := reading{project: p.Compose}
 	for _, file := range p.Compose.Outside {
-		if p.Directory == "" || !within(resolved(p.Directory), file) {
+		if p.Directory == "" || !within(container.Real(p.Directory), file) {
 			r.outside = append(r.outside, file)
 		}
 	}
@@ -393,7 +358,7 @@ func (r reading) named(service string) []string {
 		if path != "" && !filepath.IsAbs(path) {
 			path = filepath.Join(r.project.WorkingDir, path)
 		}
-		if path = resolved(path); slices.Contains(r.outside, path) {
+		if path = container.Real(path); slices.Contains(r.outside, path) {
 			named = append(named, path)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/container"
 )
 
 // loadedProject is a project as the engine loads it from a package of files.
@@ -41,11 +42,11 @@ func loadedProject(t *testing.T, strict bool, files map[string]string) *runtime.
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "projects", "d-main", "digest")
-	file, err := compose.Extract(archive.Bytes(), dir, strict, compose.Limits{})
+	extracted, err := compose.Extract(archive.Bytes(), dir, strict, compose.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := compose.Load(context.Background(), compose.Options{ProjectName: "d-main", Files: []string{file}, Strict: strict})
+	loaded, err := compose.Load(context.Background(), compose.Options{ProjectName: "d-main", Files: []string{extracted.File}, Package: extracted, Strict: strict})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +266,7 @@ secrets: {s: {file: ` + secret + `}}
 	}
 	read := func(paths ...string) (mounts []policy.MountAsk) {
 		for _, path := range slices.Sorted(slices.Values(paths)) {
-			mounts = append(mounts, policy.MountAsk{Path: resolved(path), ReadOnly: true})
+			mounts = append(mounts, policy.MountAsk{Path: container.Real(path), ReadOnly: true})
 		}
 		return mounts
 	}
@@ -296,6 +297,10 @@ func TestEveryFieldOfAServiceIsAskedForOrHarmless(t *testing.T) {
 		"Service.CDI":         func(_ *compose.Project, s *compose.Service) { s.CDI = []string{"a/b=c"} },
 		"Service.Mounts":      func(_ *compose.Project, s *compose.Service) { s.Mounts = []compose.Mount{{Path: "/srv"}} },
 		"Mount.Path":          func(_ *compose.Project, s *compose.Service) { s.Mounts = []compose.Mount{{Path: "/srv"}} },
+		"Mount.Real":          func(_ *compose.Project, s *compose.Service) { s.Mounts = []compose.Mount{{Path: "/srv", Real: "/opt"}} },
+		"Device.Real": func(_ *compose.Project, s *compose.Service) {
+			s.Devices = []compose.Device{{Path: "/dev/a", Real: "/dev/b"}}
+		},
 		"Mount.ReadOnly": func(_ *compose.Project, s *compose.Service) {
 			s.Mounts = []compose.Mount{{Path: "/srv", ReadOnly: true}}
 		},
@@ -306,6 +311,10 @@ func TestEveryFieldOfAServiceIsAskedForOrHarmless(t *testing.T) {
 		"Volume.Type": func(p *compose.Project, s *compose.Service) {
 			s.Mounts = []compose.Mount{{Volume: "v"}}
 			p.Volumes = map[string]*compose.Volume{"v": {Type: "proc"}}
+		},
+		"Volume.Real": func(p *compose.Project, s *compose.Service) {
+			s.Mounts = []compose.Mount{{Volume: "v"}}
+			p.Volumes = map[string]*compose.Volume{"v": {Type: "none", Device: "/srv", Real: "/opt"}}
 		},
 		"Volume.Device": func(p *compose.Project, s *compose.Service) {
 			s.Mounts = []compose.Mount{{Volume: "v"}}
@@ -447,5 +456,31 @@ func TestRefusalsAreNamedAndBounded(t *testing.T) {
 	err = notAllowed(append(many, policy.Refusal{Rule: "policy.allow.cpus", Text: "cpus"}))
 	if !errors.As(err, &f) || f.component != "" || len(err.Error()) > 8192 || !strings.HasSuffix(err.Error(), "; and 985 more") {
 		t.Errorf("it is of %q and says %q", f.component, err)
+	}
+}
+
+// What is judged of a revision that was staged is what its containers mount,
+// wherever links lead by then.
+func TestPathsAreJudgedByWhereTheyLedAtFirst(t *testing.T) {
+	dir := t.TempDir()
+	data, link := filepath.Join(dir, "data"), filepath.Join(dir, "link")
+	if err := os.Symlink(data, link); err != nil {
+		t.Fatal(err)
+	}
+	load := func() *runtime.Project {
+		p := projectOf(t, "services: {web: {image: a, volumes: ['"+link+"/x:/x']}}")
+		container.FindSources(p.Compose, nil)
+		return p
+	}
+	staged := load().Sources()
+	if err := errors.Join(os.Remove(link), os.Symlink("/etc", link)); err != nil {
+		t.Fatal(err)
+	}
+	for path, sources := range map[string]map[string]string{container.Real(data) + "/x": staged, "/etc/x": nil} {
+		p := load()
+		p.PinSources(sources)
+		if got := asksOf("main", false, p, places{})[0].Mounts; len(got) != 1 || got[0].Path != path {
+			t.Errorf("asks for %v, want %s", got, path)
+		}
 	}
 }

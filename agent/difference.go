@@ -405,6 +405,12 @@ func otherKeys(p *runtime.Project, s *compose.Service) map[string]any {
 			value = nil // none is none
 		}
 		switch name {
+		case "Devices":
+			devices := append([]compose.Device(nil), s.Devices...)
+			for n := range devices {
+				devices[n].Real = "" // changes with what is plugged in
+			}
+			value = devices
 		case "Mounts":
 			value = mountsCompared(p, s)
 		case "Attached":
@@ -425,7 +431,7 @@ func otherKeys(p *runtime.Project, s *compose.Service) map[string]any {
 func mountsCompared(p *runtime.Project, s *compose.Service) []any {
 	var all []any
 	for _, m := range s.Mounts {
-		m.Path = sourceShown(p, m)
+		m.Path, m.Real = sourceShown(p, m), ""
 		var volume compose.Volume
 		if v := p.Compose.Volumes[m.Volume]; m.Volume != "" && v != nil {
 			volume = compose.Volume{Name: v.Name, External: v.External, Type: v.Type, Device: v.Device, Options: v.Options}

@@ -118,6 +118,7 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 		for _, w := range project.Warnings() {
 			r.logger.Warn("Compose file of doubtful meaning", "deployment", d.ID, "component", c.Name, "reason", w)
 		}
+		s.Sources = project.Sources()
 		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c), project, r.places)...)
 		projects, staged = append(projects, project), append(staged, s)
 	}
@@ -201,6 +202,7 @@ func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment,
 	if err != nil {
 		return nil, runtimeFault(c.Name, err)
 	}
+	project.PinSources(s.Sources)
 	return project, nil
 }
 
@@ -243,6 +245,12 @@ func (r *reconciler) runComponent(ctx context.Context, id string, doc *margo.Dep
 	}
 	if err != nil || same && supervised {
 		return err
+	}
+	if len(project.Compose.Outside) > 0 {
+		// Who may write there has made of the project what nobody has judged yet.
+		if err := r.admit(ctx, id, doc, asksOf(c.Name, isSigned(c), project, r.places)); err != nil {
+			return err
+		}
 	}
 	return r.runtime.Apply(ctx, project, runtime.ApplyOptions{Settle: r.settings.Load().Settle, Notify: r.notify(id, c.Name)})
 }

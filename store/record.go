@@ -55,6 +55,9 @@ type Staged struct {
 	Package digest.Digest `json:"package,omitempty"`
 	// Images maps each image reference, as written, to the digest pulled for it.
 	Images map[string]digest.Digest `json:"images,omitempty"`
+	// Sources maps each path of the device that it mounts to where that led when
+	// it was admitted.
+	Sources map[string]string `json:"sources,omitempty"`
 }
 
 // Revision is one immutable state of a deployment.
