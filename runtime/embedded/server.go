@@ -71,6 +71,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 }
 
 func (s *Server) start(ctx context.Context, o Options) error {
+	if err := clearBundles(o); err != nil {
+		o.Logger.Warn("what a killed containerd has left stays", "error", err)
+	}
 	if err := s.initPlugins(ctx, o); err != nil {
 		return err
 	}
