@@ -26,7 +26,7 @@ build: ## bin/margolite, its shim, its init, and the development WFM
 	$(BUILD) -o bin/ ./cmd/wfmsim
 
 test: ## everything, on real containerd and runc; needs root
-	build/need runc containerd docker-registry busybox nft ip openssl gpg gpgv
+	build/need runc containerd docker-registry busybox nft ip openssl gpg gpgv curl
 	$(GO) test -timeout 40m ./...
 
 lint: ## format, vet, staticcheck, for both flavours
@@ -39,10 +39,10 @@ bench: build ## sizes, memory, times beside nerdctl and docker, bytes written
 	build/need runc busybox
 	build/bench
 
-demo: build ## the whole story on this machine; KEEP=1 leaves it running, END=DIR ends that
+demo: build ## the whole story on this machine; KEEP=1 leaves it running, END=DIR ends that; STORY=approval tells another
 	build/need runc
 	$(BUILD) -o bin/ ./test/demo
-	bin/demo $(if $(KEEP),-keep) $(if $(END),-end $(END))
+	bin/demo $(if $(STORY),-$(STORY)) $(if $(KEEP),-keep) $(if $(END),-end $(END))
 
 cross: ## every target, both flavours, into dist/
 	@set -e; for t in $(TARGETS); do \

@@ -54,14 +54,18 @@ type Runtime interface {
 	Exec(ctx context.Context, project, service string, number int, x container.Exec) (int, error)
 	StoredVolumes(ctx context.Context) ([]runtime.StoredVolume, error)
 	RemoveVolume(ctx context.Context, project, name string) error
+	ImageSize(ctx context.Context, ref string, d digest.Digest) (int64, error)
 	UnusedImages(ctx context.Context, keep runtime.Keep) ([]runtime.UnusedImage, error)
 	Prune(ctx context.Context, keep runtime.Keep) ([]string, error)
+	Spare(ctx context.Context) error
 	Changes() <-chan struct{}
 }
 
-// Gate decides whether a change may happen now.
+// Gate decides whether a change may happen now, and what a workload may ask for.
 type Gate interface {
-	Decide(c policy.Change, now time.Time) policy.Verdict
+	RulesFor(deployment string, labels map[string]string) policy.Rules
+	Decide(c policy.Change, s policy.Situation) policy.Verdict
+	Admit(deployment string, labels map[string]string, ask policy.Ask) []policy.Refusal
 }
 
 // Device is what the configuration says about this device; what it leaves
@@ -84,10 +88,15 @@ type Options struct {
 	Store   *store.Store
 	Runtime Runtime
 	Facts   func() (capability.Facts, error) // what the machine offers
-	Logger  *slog.Logger
-	Now     func() time.Time
+	// StateDir and RunDir are where the agent and its runtime keep what is their
+	// own, which no workload may mount; empty: nowhere. Lock files are in RunDir.
+	StateDir, RunDir string
+	Logger           *slog.Logger
+	Now              func() time.Time
 	// Uptime is a clock that cannot be set; nil: the one of package time.
 	Uptime func() time.Duration
+	// ClockWrong says that Now is not to be trusted; nil: it always is.
+	ClockWrong func() bool
 	// Random spreads requests over time; nil: math/rand.
 	Random pace.Random
 }
@@ -105,7 +114,9 @@ type Agent struct {
 	poller     *poller
 	reconciler *reconciler
 	reporter   *reporter
+	locks      *locks
 	names      names
+	pending    *pendingChanges
 	*Projects
 }
 
@@ -114,6 +125,9 @@ func New(o Options) *Agent {
 	if o.Uptime == nil {
 		start := time.Now()
 		o.Uptime = func() time.Duration { return time.Since(start) }
+	}
+	if o.ClockWrong == nil {
+		o.ClockWrong = func() bool { return false }
 	}
 	if o.Random == nil {
 		o.Random = rand.N
@@ -124,12 +138,17 @@ func New(o Options) *Agent {
 		WFM: o.Settings.URL, Downtime: o.Settings.Poll.Downtime, Now: a.o.moment, Random: o.Random,
 		Record: silenceRecord{o.Store}, Logger: o.Logger,
 	})
+	o.Store.OnAppend(anchor(o.Logger))
 	a.reporter = newReporter(o, a.silence, a.hub)
 	a.ledger = &ledger{
 		store: o.Store, runtime: o.Runtime, settings: a.settings, now: o.Now,
 		hub: a.hub, logger: o.Logger, reported: a.reporter.poke, deaf: a.reporter.deaf,
 	}
 	a.reconciler = newReconciler(o, a.settings, a.ledger, a.hub, &a.Projects.staging)
+	a.ledger.passes = a.reconciler.passes
+	a.pending = &pendingChanges{reconciler: a.reconciler}
+	a.locks = newLocks(&a.o, a.hub, a.reconciler.look)
+	a.reconciler.locks = a.locks
 	a.poller = newPoller(o, a.settings, a.silence, a.ledger, a.hub, a.reconciler.changed, a.reporter.reached)
 	return a
 }
@@ -137,6 +156,8 @@ func New(o Options) *Agent {
 // Run works until ctx is done, then stops without touching what runs. Its
 // goroutines have ended when it returns.
 func (a *Agent) Run(ctx context.Context) error {
+	a.noteStart()
+	a.locks.prepare() // before anything is started that wants them
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.reconciler.run(ctx) })
 	g.Go(func() error { return a.poller.run(ctx) })

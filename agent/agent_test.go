@@ -46,6 +46,8 @@ type site struct {
 	logger  *slog.Logger
 	dir     string
 
+	onCommit func(verb string)
+
 	store *store.Store
 	agent *agent.Agent
 	stop  func()
@@ -71,7 +73,7 @@ func newSite(t *testing.T, prepare ...func(*site)) *site {
 func (s *site) start() {
 	s.t.Helper()
 	var err error
-	if s.store, err = store.Open(filepath.Join(s.dir, "margolite.db"), store.Options{}); err != nil {
+	if s.store, err = store.Open(filepath.Join(s.dir, "margolite.db"), store.Options{OnCommit: s.onCommit}); err != nil {
 		s.t.Fatal(err)
 	}
 	s.agent = agent.New(agent.Options{
@@ -205,7 +207,7 @@ func TestDS06ManifestsAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			wrong()
-			writes := s.store.Writes()
+			writes := s.store.Writes() // and one more, for the journal
 			for range 2 {
 				if err := s.agent.Sync(t.Context()); err == nil {
 					t.Error("it was accepted")
@@ -216,7 +218,7 @@ func TestDS06ManifestsAreRefused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if st.Manifest.Version != 5 || st.WFM.Refused == "" || s.store.Writes() != writes {
+			if st.Manifest.Version != 5 || st.WFM.Refused == "" || s.store.Writes() != writes+1 {
 				t.Errorf("manifest is %+v, refused %q, %d writes", st.Manifest, st.WFM.Refused, s.store.Writes()-writes)
 			}
 		})
@@ -702,10 +704,20 @@ func (f *fakeWFM) PutCapabilities(context.Context, string, []byte) error {
 	return f.call("capabilities")
 }
 
-// fakeGate is a gate that a test closes and opens.
+// fakeGate is a gate that a test closes and opens, with rules for all deployments.
 type fakeGate struct {
 	mu     sync.Mutex
 	closed bool
+	rules  policy.Rules
+	asked  int                                              // how often it was asked
+	admits func(id string, ask policy.Ask) []policy.Refusal // nil: everything
+}
+
+// admit lets the gate look at what deployments ask for.
+func (g *fakeGate) admit(admits func(id string, ask policy.Ask) []policy.Refusal) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.admits = admits
 }
 
 func (g *fakeGate) close(closed bool) {
@@ -714,13 +726,47 @@ func (g *fakeGate) close(closed bool) {
 	g.closed = closed
 }
 
-func (g *fakeGate) Decide(policy.Change, time.Time) policy.Verdict {
+// count is how often it was asked.
+func (g *fakeGate) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closed {
-		return policy.Verdict{Reason: policy.Reason{Code: "CLOSED", Text: "the gate is closed"}}
+	return g.asked
+}
+
+// rule replaces the rules.
+func (g *fakeGate) rule(r policy.Rules) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.rules = r
+}
+
+func (g *fakeGate) RulesFor(string, map[string]string) policy.Rules {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.rules
+}
+
+func (g *fakeGate) Admit(id string, _ map[string]string, ask policy.Ask) []policy.Refusal {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.admits == nil {
+		return nil
 	}
-	return policy.Verdict{Go: true}
+	return g.admits(id, ask)
+}
+
+func (g *fakeGate) Decide(c policy.Change, s policy.Situation) policy.Verdict {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.asked++
+	if g.closed {
+		return policy.Verdict{Reasons: []policy.Reason{{Code: "closed", Text: "the gate is closed"}}}
+	}
+	gate, err := policy.New(policy.Options{Rules: g.rules})
+	if err != nil {
+		panic(err)
+	}
+	return gate.Decide(c, s)
 }
 
 // fakeRuntime runs projects in memory. Its packages are their own revision.
@@ -735,8 +781,13 @@ type fakeRuntime struct {
 	counts   map[string]int           // how often a step was made
 	noisy    bool                     // pokes when a project failed to start, as the engine does
 	volumes  []runtime.StoredVolume
+	camera   func(what string)                      // sees each step that changes containers, before and after it
+	services map[string]map[string]*compose.Service // by the revision of their package
 	changes  chan struct{}
 	more     chan struct{}
+
+	staging func(revision string) error      // nil: everything fits
+	pruned  func(keep runtime.Keep) []string // what goes; nil: nothing
 }
 
 func newFakeRuntime() *fakeRuntime {
@@ -865,7 +916,10 @@ func (f *fakeRuntime) Load(ctx context.Context, s runtime.Source) (*runtime.Proj
 	if err := f.step(ctx, "load "+string(s.Package)); err != nil {
 		return nil, err
 	}
-	return &runtime.Project{Name: s.Project, Compose: &compose.Project{}, Digest: digest.FromBytes(s.Package), Labels: map[string]string{
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	loaded := &compose.Project{Services: f.services[string(s.Package)]}
+	return &runtime.Project{Name: s.Project, Compose: loaded, Digest: digest.FromBytes(s.Package), Labels: map[string]string{
 		"io.margo.deployment": s.Labels["io.margo.deployment"], "io.margo.component": s.Labels["io.margo.component"], "revision": string(s.Package),
 	}}, nil
 }
@@ -874,15 +928,22 @@ func (f *fakeRuntime) Stage(ctx context.Context, p *runtime.Project, pins map[st
 	if err := f.step(ctx, "stage "+p.Labels["revision"]); err != nil {
 		return nil, err
 	}
+	if f.staging != nil {
+		if err := f.staging(p.Labels["revision"]); err != nil {
+			return nil, err
+		}
+	}
 	return map[string]digest.Digest{"image": digest.FromString("image")}, nil
 }
 
 func (f *fakeRuntime) Apply(ctx context.Context, p *runtime.Project, _ runtime.ApplyOptions) error {
 	f.mu.Lock()
+	f.seen("before apply " + p.Labels["revision"])
 	f.projects[p.Name] = &runtime.ObservedProject{
 		Name: p.Name, Labels: p.Labels,
 		Containers: []runtime.ObservedContainer{{Service: "web", Image: p.Labels["revision"], State: runtime.Running}},
 	}
+	f.seen("apply " + p.Labels["revision"])
 	close(f.more)
 	f.more = make(chan struct{})
 	noisy := f.noisy
@@ -901,6 +962,13 @@ func (f *fakeRuntime) Apply(ctx context.Context, p *runtime.Project, _ runtime.A
 	return err
 }
 
+// seen lets the camera see a step. The caller holds mu.
+func (f *fakeRuntime) seen(what string) {
+	if f.camera != nil {
+		f.camera(what)
+	}
+}
+
 func (f *fakeRuntime) Matches(_ context.Context, p *runtime.Project) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -914,7 +982,9 @@ func (f *fakeRuntime) Remove(ctx context.Context, project string) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.seen("before remove " + project)
 	delete(f.projects, project)
+	f.seen("remove " + project)
 	close(f.more)
 	f.more = make(chan struct{})
 	return nil
@@ -935,9 +1005,14 @@ func (f *fakeRuntime) Observe(ctx context.Context) ([]runtime.ObservedProject, e
 	return all, nil
 }
 
-func (f *fakeRuntime) Prune(ctx context.Context, _ runtime.Keep) ([]string, error) {
+func (f *fakeRuntime) Prune(ctx context.Context, keep runtime.Keep) ([]string, error) {
+	if f.pruned != nil {
+		return f.pruned(keep), f.step(ctx, "prune")
+	}
 	return nil, f.step(ctx, "prune")
 }
+
+func (f *fakeRuntime) Spare(ctx context.Context) error { return f.step(ctx, "spare") }
 
 func (f *fakeRuntime) StoredVolumes(context.Context) ([]runtime.StoredVolume, error) {
 	return f.volumes, nil
@@ -947,6 +1022,10 @@ func (f *fakeRuntime) RemoveVolume(context.Context, string, string) error { retu
 
 func (f *fakeRuntime) UnusedImages(context.Context, runtime.Keep) ([]runtime.UnusedImage, error) {
 	return nil, nil
+}
+
+func (f *fakeRuntime) ImageSize(context.Context, string, digest.Digest) (int64, error) {
+	return 4096, nil
 }
 
 func (f *fakeRuntime) Changes() <-chan struct{} { return f.changes }

@@ -26,7 +26,9 @@
 // killing the process between any two instructions leaves a record that says
 // which step to repeat, and each step is safe to repeat. What runs is never
 // remembered: it is read from the runtime. For how long the WFM asked not to be
-// called is in the store, too; backoff, progress and events are in memory only.
+// called is in the store, too, and so are the update locks that people hold; those
+// that workloads hold end with the process that holds them, since the kernel
+// keeps them. Backoff, progress and events are in memory only.
 //
 // # Settings
 //

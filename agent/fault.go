@@ -30,6 +30,11 @@ const (
 	codeExited            = "CONTAINER_EXITED"
 	codeUnhealthy         = "CONTAINER_UNHEALTHY"
 	codeTimeout           = "TIMEOUT"
+	codeNotAllowed        = "NOT_ALLOWED" // the workload asks for what this device does not give
+	codeRejected          = "REJECTED"    // the site has said no
+	codeVetoed            = "VETOED"      // the site's hook has said no
+	codeReturned          = "ROLLED_BACK" // the site went back to the revision before
+	codeInterrupted       = "INTERRUPTED" // the agent ended time and again while it was applied
 	codeInternal          = "DEVICE_ERROR"
 )
 
@@ -57,7 +62,9 @@ func (f *fault) Unwrap() error { return f.err }
 // alone decides, so that the answer is the same after a restart.
 func permanent(code string) bool {
 	switch code {
-	case codeInvalidDocument, codeInvalidParameters, codeUnsupportedType, codeWrongDevice, codeUnsupported, codeInvalidPackage:
+	case codeInvalidDocument, codeInvalidParameters, codeUnsupportedType, codeWrongDevice, codeUnsupported, codeInvalidPackage,
+		codeNotAllowed, // until the rules of the device change, which is seen to by itself
+		codeRejected, codeVetoed, codeReturned, codeInterrupted:
 		return true
 	}
 	return false

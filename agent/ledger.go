@@ -39,6 +39,9 @@ type ledger struct {
 	logger   *slog.Logger
 	reported func()      // there is something in the outbox
 	deaf     func() bool // nobody hears what is reported now
+	// passes says that the gate lets a removal pass at once, without being held up
+	// by anybody. It is called with mu held.
+	passes func(d *store.Deployment) bool
 
 	// accepted is the version of the accepted manifest; 0: to be read.
 	accepted atomic.Uint64
@@ -121,6 +124,8 @@ type adoption struct {
 	scope  string // of its WFM
 	epoch  uint64 // of that scope
 	afresh bool   // the WFM may know nothing of what it lists: all of it is reported
+	// operator is who has it accepted although its version is not greater.
+	operator string
 }
 
 // accept makes m the desired state, in one transaction with the documents that
@@ -200,13 +205,14 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 	}
 	for i := range held {
 		before := &held[i]
-		if listed[strings.ToLower(before.ID)] || Phase(before.Phase) == Removing {
+		if listed[strings.ToLower(before.ID)] || leaves(before) {
 			continue
 		}
-		after, err := l.absent(before, m.Version)
+		after, err := l.absent(before, former, m.Version)
 		if err != nil {
 			return nil, err
 		}
+		change.Journal = append(change.Journal, l.notes(before, &after)...)
 		if err := put(before, after); err != nil {
 			return nil, err
 		}
@@ -215,14 +221,16 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 		if listed[strings.ToLower(id)] {
 			continue
 		}
-		after, err := l.absent(&store.Deployment{ID: id}, m.Version)
+		after, err := l.absent(&store.Deployment{ID: id}, former, m.Version)
 		if err != nil {
 			return nil, err
 		}
+		change.Journal = append(change.Journal, l.notes(&store.Deployment{ID: id}, &after)...)
 		if err := put(nil, after); err != nil {
 			return nil, err
 		}
 	}
+	change.Journal = append(change.Journal, l.noteAccepted(m, by, len(touched))...)
 	l.accepted.Store(0) // to be read, whatever became of the transaction
 	if err := l.store.Commit("accept manifest", change); err != nil {
 		return touched, fmt.Errorf("cannot accept manifest %d: %w", m.Version, err)
@@ -244,7 +252,12 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 
 // holds says that d wants the revision that a manifest lists already.
 func holds(d *store.Deployment, ref margo.DeploymentRef) bool {
-	return d.Desired.Digest == ref.Digest && Phase(d.Phase) != Removing
+	return d.Desired.Digest == ref.Digest && !leaves(d)
+}
+
+// leaves says that the WFM no longer lists d.
+func leaves(d *store.Deployment) bool {
+	return Phase(d.Phase) == Leaving || Phase(d.Phase) == Removing
 }
 
 // version is that of the accepted manifest.
@@ -289,18 +302,34 @@ func (l *ledger) desire(
 	d := *before
 	d.ID = ref.ID
 	d.Adopted = adopted(&d, former) // what is left is what was adopted, until the new revision is begun (ST-14)
-	phase, err := next(Phase(d.Phase), eventDesired)
-	if err != nil {
-		return d, err
-	}
 	d.Desired = store.Revision{Digest: ref.Digest, Version: version}
-	if d.Active != nil && d.Active.Digest == ref.Digest {
-		d.Desired.Staged = d.Active.Staged // a way back to what is on the device
+	for _, kept := range []*store.Revision{d.Active, d.Former} {
+		if kept != nil && kept.Digest == ref.Digest {
+			d.Desired.Staged = kept.Staged // a way back to what is on the device
+			break
+		}
 	}
 	d.Components = components
 	d.Fault = nil
-	l.enter(&d, phase, margo.Pending)
+	d.Attempts = 0
+	d.Answers = remembered(d.Answers)
+	e, state := eventDesired, margo.Pending
+	if Phase(d.Phase) == Leaving && runs(&d, ref.Digest) && d.Return == "" {
+		e, state = eventListed, margo.Installed // nothing was done to it
+		d.Adopted = version
+	}
+	phase, err := next(Phase(d.Phase), e)
+	if err != nil {
+		return d, err
+	}
+	l.enter(&d, phase, state)
 	return d, nil
+}
+
+// runs says that a revision is the one that worked last, and that nothing was
+// begun since that would have touched it.
+func runs(d *store.Deployment, revision digest.Digest) bool {
+	return d.Active != nil && d.Active.Digest == revision && d.Return != returnLeft
 }
 
 // adopted is the manifest version that d is reported to have adopted, while the
@@ -316,77 +345,126 @@ func adopted(d *store.Deployment, accepted uint64) uint64 {
 	return d.Adopted
 }
 
-// absent gives the record of a deployment that the manifest of version no
-// longer lists (DS-22).
-func (l *ledger) absent(before *store.Deployment, version uint64) (store.Deployment, error) {
+// absent gives the record of a deployment that the manifest of version, which
+// comes after that of version former, no longer lists (DS-22). Where the gate
+// lets it pass at once it is being removed; else what runs stays as it is, and
+// what the WFM hears is that it waits.
+func (l *ledger) absent(before *store.Deployment, former, version uint64) (store.Deployment, error) {
 	d := *before
+	d.Adopted = cmp.Or(adopted(&d, former), version) // ST-14
 	phase, err := next(Phase(d.Phase), eventAbsent)
 	if err != nil {
 		return d, err
 	}
-	d.Adopted = version
 	d.Fault = nil
+	d.Attempts = 0
+	d.Answers = remembered(d.Answers)
+	l.enter(&d, phase, margo.Pending)
+	if !l.passes(&d) {
+		return d, nil
+	}
+	if phase, err = next(phase, eventGo); err != nil {
+		return d, err
+	}
+	d.Adopted = version
 	l.enter(&d, phase, margo.Removing)
 	return d, nil
 }
 
 // transition moves a deployment by one event, together with the report of it.
-// change, if not nil, edits the record beyond its phase. revision is the
-// desired one that the caller worked on: errSuperseded if it is not any more.
-func (l *ledger) transition(id string, revision digest.Digest, e event, change func(*store.Deployment), artifacts map[digest.Digest][]byte) error {
+// change, if not nil, edits the record beyond its phase. d is the record as the
+// caller knows it, and becomes what was written; errSuperseded if somebody else
+// moved it meanwhile.
+func (l *ledger) transition(d *store.Deployment, e event, change func(*store.Deployment), artifacts map[digest.Digest][]byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before, err := l.current(id, revision, e == eventGone)
+	before, err := l.current(d)
 	if err != nil {
 		return err
 	}
+	after, err := l.moved(&before, e, change)
+	if err != nil {
+		return err
+	}
+	if err := l.commit(string(e), &before, &after, artifacts, l.notes(&before, &after)...); err != nil {
+		return err
+	}
+	*d = after
+	return nil
+}
+
+// moved gives the record after an event. change is that of transition.
+func (l *ledger) moved(before *store.Deployment, e event, change func(*store.Deployment)) (store.Deployment, error) {
+	after := *before
 	phase, err := next(Phase(before.Phase), e)
 	if err != nil {
-		return fmt.Errorf("deployment %s: %w", id, err)
+		return after, fmt.Errorf("deployment %s: %w", before.ID, err)
 	}
-	after := before
 	after.Components = slices.Clone(before.Components)
+	state := componentState[e]
 	switch e {
-	case eventGo, eventFails:
-		after.Adopted = cmp.Or(l.version(), after.Desired.Version) // ST-14: applying begins, or was refused for good
+	case eventGo:
+		after.Adopted = cmp.Or(l.version(), after.Desired.Version) // ST-14: applying begins
+		if phase == Removing {
+			state = margo.Removing
+			break
+		}
+		after.Attempts = 1
+		after.Return = ""
+	case eventFails, eventReturned:
+		after.Adopted = cmp.Or(l.version(), after.Desired.Version) // ST-14: it was refused for good
+		after.Attempts = 0
 	case eventWorks:
 		works := after.Desired
+		if before.Active != nil && before.Active.Digest != works.Digest {
+			after.Former = before.Active
+		}
 		after.Active = &works
+		after.Fault = nil
+		after.Attempts = 0
+		after.Return = ""
+	case eventReopened:
+		after.Adopted = adopted(before, l.version()) // as it is reported already
 		after.Fault = nil
 	case eventGone:
 		after.Fault = nil
 	}
 	if string(phase) != before.Phase {
-		l.enter(&after, phase, componentState[e])
+		l.enter(&after, phase, state)
 	}
 	if change != nil {
 		change(&after)
 	}
-	return l.commit(string(e), &before, &after, artifacts)
+	return after, nil
 }
 
 // componentState is the state that all components take with an event; with the
 // others each keeps its own until the caller changes it.
 var componentState = map[event]margo.State{
-	eventStaged: margo.Pending,
-	eventGo:     margo.Pending,
-	eventWorks:  margo.Installed,
-	eventGone:   margo.Removed,
+	eventStaged:   margo.Pending,
+	eventGo:       margo.Pending, // where it is no removal
+	eventWorks:    margo.Installed,
+	eventReopened: margo.Pending,
+	eventGone:     margo.Removed,
 }
 
-// progress records the states of components within a phase, of a deployment
-// that is being removed or is not.
-func (l *ledger) progress(id string, revision digest.Digest, removing bool, change func(*store.Deployment)) error {
+// progress records what changes within a phase, as the states of components. d
+// is that of transition.
+func (l *ledger) progress(verb string, d *store.Deployment, change func(*store.Deployment), notes ...store.Entry) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before, err := l.current(id, revision, removing)
+	before, err := l.current(d)
 	if err != nil {
 		return err
 	}
 	after := before
 	after.Components = slices.Clone(before.Components)
 	change(&after)
-	return l.commit("component", &before, &after, nil)
+	if err := l.commit(verb, &before, &after, nil, notes...); err != nil {
+		return err
+	}
+	*d = after
+	return nil
 }
 
 // restore keeps an artifact that a revision needs and the store had lost.
@@ -396,26 +474,49 @@ func (l *ledger) restore(data []byte) error {
 	return l.store.Commit("restore artifact", store.Change{Artifacts: map[digest.Digest][]byte{digest.FromBytes(data): data}})
 }
 
-// current reads a record and checks that it is still what the caller works on.
-func (l *ledger) current(id string, revision digest.Digest, removing bool) (store.Deployment, error) {
-	d, err := l.store.Deployment(id)
-	if err != nil {
-		return d, fmt.Errorf("cannot read deployment %s: %w", id, err)
+// dropFormer forgets the revision before the one that worked last, and returns it;
+// nil: there is none. Afterwards nothing needs what it ran.
+func (l *ledger) dropFormer(id string) (*store.Revision, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, err := l.store.Deployment(id)
+	if err != nil || before.Former == nil {
+		return nil, err
 	}
-	if d.Desired.Digest != revision || (Phase(d.Phase) == Removing) != removing {
+	after := before
+	after.Former = nil
+	return before.Former, l.commit("drop former revision", &before, &after, nil)
+}
+
+// current reads a record and checks that it is still what the caller works on:
+// neither the WFM nor the site has said anything about it since. The caller
+// holds mu.
+func (l *ledger) current(seen *store.Deployment) (store.Deployment, error) {
+	d, err := l.store.Deployment(seen.ID)
+	if err != nil {
+		return d, fmt.Errorf("cannot read deployment %s: %w", seen.ID, err)
+	}
+	if d.Desired.Digest != seen.Desired.Digest || d.Phase != seen.Phase || codeOf(d.Fault) != codeOf(seen.Fault) {
 		return d, errSuperseded
 	}
 	return d, nil
 }
 
+func codeOf(f *store.Fault) string {
+	if f == nil {
+		return ""
+	}
+	return f.Code
+}
+
 // commit writes after in place of before, with the report of the difference.
 // The caller holds mu.
-func (l *ledger) commit(verb string, before, after *store.Deployment, artifacts map[digest.Digest][]byte) error {
+func (l *ledger) commit(verb string, before, after *store.Deployment, artifacts map[digest.Digest][]byte, notes ...store.Entry) error {
 	reports, err := l.report(before, after, l.version())
 	if err != nil {
 		return err
 	}
-	change := store.Change{Reports: reports, Unheard: l.deaf(), Artifacts: artifacts}
+	change := store.Change{Reports: reports, Unheard: l.deaf(), Artifacts: artifacts, Journal: notes}
 	if Phase(after.Phase) == Forgotten {
 		change.Forget = []string{after.ID}
 	} else {
@@ -491,6 +592,9 @@ func (l *ledger) needed() (artifacts map[digest.Digest]bool, keep runtime.Keep, 
 		need(&d.Desired)
 		if d.Active != nil {
 			need(d.Active)
+		}
+		if d.Former != nil {
+			need(d.Former)
 		}
 		if isFetching(d) {
 			for _, c := range d.Components {
@@ -570,8 +674,11 @@ func (l *ledger) statusAt(d *store.Deployment, version uint64) margo.Status {
 			Name: c.Name, State: margo.State(c.State), Error: wireFault(c.Fault),
 		})
 	}
-	if len(s.Components) > 0 {
+	switch {
+	case len(s.Components) > 0:
 		s.State = margo.OverallState(s.Components) // ST-04
+	case Phase(d.Phase) == Leaving && d.Fault != nil:
+		s.State = margo.Failed
 	}
 	return s
 }

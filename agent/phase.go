@@ -12,19 +12,49 @@ import (
 //
 //	           desired             staged            go              works
 //	(unknown) ────────► fetched ──────────► staged ───────► applying ──────► active
-//	                       │                 ▲  │               │              │
-//	                 fails │          staged │  │ fails         │ fails        │ fails
-//	                       └───────────────► failed ◄───────────┴──────────────┘
-//	                                           │
-//	                                           └── works ──► active
+//	                     │  ▲                ▲  │              │               │
+//	               fails │  │ reopened       │  │ fails        │ fails         │ fails
+//	                     │  └────────────┐   │  │              │ returned      │ returned
+//	                     └─────────────► failed ◄──────────────┴───────────────┘
+//	                                       │    staged, works ──► staged, active
 //
-//	(any) ── desired ──► fetched        (any) ── absent ──► removing ── gone ──► (forgotten)
+//	(any) ── desired ──► fetched
+//	(any) ── absent ──► leaving ── go ──► removing ── gone ──► (forgotten)
+//	                       └── listed ──► active
 //
 // (unknown) is absent, too, when containers of a deployment are found that no
 // record tells of: the store was lost.
 //
-// What has to run follows from the phase alone: in applying and active the
-// desired revision, in every other phase the one that worked last, if any.
+// # The gate
+//
+// Twice the gate stands between what is decided and containers that change: after
+// staged and after leaving. It is asked at the moment of acting, with what the
+// site has said about exactly this revision: first the rules, then the site's
+// hook, then the rules again when the worker has its turn. What it lets pass is
+// finished, also over restarts and when the window closes meanwhile. A removal
+// that passes at once is removing with the manifest that is accepted. Bringing
+// back what worked, and keeping what runs, never waits; neither does a revision
+// that runs already. A first installation that failed and is tried again changes
+// containers: it asks each time.
+//
+// # What runs
+//
+// What has to run follows from the record alone: in applying and active the
+// desired revision, in removing none, in every other phase the one that worked
+// last (Active), if any. Two things can be otherwise for a while, and Return
+// says which:
+//
+//	due, failing   Desired was begun and failed, or somebody asked for the way
+//	               back: Active has not come back yet; failing has been told of
+//	left           Desired was begun and failed, and the rules leave it to people
+//	               to go back (policy.rollback manual or off): nothing is touched
+//
+// A power cut in applying goes on with the desired revision, in every other
+// phase with Active: in the end one of the two runs as a whole. How often
+// applying was begun is counted before it is; a revision that the agent does not
+// survive three times is given up (INTERRUPTED). A revision that failed, was
+// rejected or was left by hand is not tried again until the WFM publishes
+// another one; what the rules of the device refuse (NOT_ALLOWED) when they change.
 type Phase string
 
 // The phases.
@@ -39,7 +69,9 @@ const (
 	Active Phase = "active"
 	// Failed: the desired revision does not run.
 	Failed Phase = "failed"
-	// Removing: the WFM no longer lists the deployment; its containers go.
+	// Leaving: the WFM no longer lists the deployment; the gate is asked next.
+	Leaving Phase = "leaving"
+	// Removing: its containers go.
 	Removing Phase = "removing"
 	// Forgotten is never stored: the record itself is gone.
 	Forgotten Phase = ""
@@ -49,13 +81,16 @@ const (
 type event string
 
 const (
-	eventDesired event = "desired" // the WFM published another revision, or the deployment again
-	eventStaged  event = "staged"  // every byte of the desired revision is on the medium
-	eventGo      event = "go"      // the gate lets it pass
-	eventWorks   event = "works"   // the desired revision runs and settled
-	eventFails   event = "fails"   // it cannot be staged, applied or kept running
-	eventAbsent  event = "absent"  // the WFM no longer lists the deployment
-	eventGone    event = "gone"    // nothing of it is left in the runtime
+	eventDesired  event = "desired"  // the WFM published another revision, or the deployment again
+	eventStaged   event = "staged"   // every byte of the desired revision is on the medium
+	eventGo       event = "go"       // the gate lets it pass
+	eventWorks    event = "works"    // the desired revision runs and settled
+	eventFails    event = "fails"    // it cannot be staged, applied or kept running, or may not be
+	eventReturned event = "returned" // somebody asked for the revision before
+	eventReopened event = "reopened" // the site has changed its mind about it
+	eventAbsent   event = "absent"   // the WFM no longer lists the deployment
+	eventListed   event = "listed"   // it does again, with the revision that runs
+	eventGone     event = "gone"     // nothing of it is left in the runtime
 )
 
 // next is the whole state machine: every legal transition and no other.
@@ -68,8 +103,11 @@ func next(p Phase, e event) (Phase, error) {
 			return Staged, nil
 		}
 	case eventGo:
-		if p == Staged {
+		switch p {
+		case Staged:
 			return Applying, nil
+		case Leaving:
+			return Removing, nil
 		}
 	case eventWorks:
 		if p == Applying || p == Failed {
@@ -80,8 +118,23 @@ func next(p Phase, e event) (Phase, error) {
 		case Fetched, Staged, Applying, Active, Failed:
 			return Failed, nil
 		}
+	case eventReturned:
+		switch p {
+		case Applying, Active, Failed:
+			return Failed, nil
+		}
+	case eventReopened:
+		if p == Failed {
+			return Fetched, nil
+		}
 	case eventAbsent:
-		return Removing, nil
+		if p != Removing {
+			return Leaving, nil
+		}
+	case eventListed:
+		if p == Leaving {
+			return Active, nil
+		}
 	case eventGone:
 		if p == Removing {
 			return Forgotten, nil
@@ -93,7 +146,7 @@ func next(p Phase, e event) (Phase, error) {
 // State is the state in which a deployment of this phase is reported (ST-03).
 func (p Phase) State() margo.State {
 	switch p {
-	case Fetched, Staged:
+	case Fetched, Staged, Leaving:
 		return margo.Pending
 	case Applying:
 		return margo.Installing

@@ -10,8 +10,11 @@ import (
 
 // The table lists every legal transition; every other pair must be refused.
 func TestPhaseTakesOnlyLegalEvents(t *testing.T) {
-	phases := []Phase{Forgotten, Fetched, Staged, Applying, Active, Failed, Removing}
-	events := []event{eventDesired, eventStaged, eventGo, eventWorks, eventFails, eventAbsent, eventGone}
+	phases := []Phase{Forgotten, Fetched, Staged, Applying, Active, Failed, Leaving, Removing}
+	events := []event{
+		eventDesired, eventStaged, eventGo, eventWorks, eventFails, eventReturned, eventReopened,
+		eventAbsent, eventListed, eventGone,
+	}
 	type pair struct {
 		phase Phase
 		event event
@@ -23,6 +26,7 @@ func TestPhaseTakesOnlyLegalEvents(t *testing.T) {
 		{Applying, eventDesired}:  Fetched,
 		{Active, eventDesired}:    Fetched,
 		{Failed, eventDesired}:    Fetched,
+		{Leaving, eventDesired}:   Fetched,
 		{Removing, eventDesired}:  Fetched,
 
 		{Fetched, eventStaged}: Staged,
@@ -37,13 +41,20 @@ func TestPhaseTakesOnlyLegalEvents(t *testing.T) {
 		{Active, eventFails}:   Failed,
 		{Failed, eventFails}:   Failed,
 
-		{Forgotten, eventAbsent}: Removing,
-		{Fetched, eventAbsent}:   Removing,
-		{Staged, eventAbsent}:    Removing,
-		{Applying, eventAbsent}:  Removing,
-		{Active, eventAbsent}:    Removing,
-		{Failed, eventAbsent}:    Removing,
-		{Removing, eventAbsent}:  Removing,
+		{Applying, eventReturned}: Failed,
+		{Active, eventReturned}:   Failed,
+		{Failed, eventReturned}:   Failed,
+		{Failed, eventReopened}:   Fetched,
+
+		{Forgotten, eventAbsent}: Leaving,
+		{Fetched, eventAbsent}:   Leaving,
+		{Staged, eventAbsent}:    Leaving,
+		{Applying, eventAbsent}:  Leaving,
+		{Active, eventAbsent}:    Leaving,
+		{Failed, eventAbsent}:    Leaving,
+		{Leaving, eventAbsent}:   Leaving,
+		{Leaving, eventListed}:   Active,
+		{Leaving, eventGo}:       Removing,
 		{Removing, eventGone}:    Forgotten,
 	}
 	for _, p := range phases {
@@ -63,7 +74,7 @@ func TestPhaseTakesOnlyLegalEvents(t *testing.T) {
 func TestST03EachPhaseIsReportedAsOneOfTheSixStates(t *testing.T) {
 	for phase, want := range map[Phase]margo.State{
 		Fetched: "pending", Staged: "pending", Applying: "installing", Active: "installed",
-		Failed: "failed", Removing: "removing", Forgotten: "removed",
+		Failed: "failed", Leaving: "pending", Removing: "removing", Forgotten: "removed",
 	} {
 		if got := phase.State(); got != want {
 			t.Errorf("phase %q is reported as %s, want %s", phase, got, want)

@@ -108,7 +108,7 @@ func (p *poller) run(ctx context.Context) error {
 		case errors.Is(err, errHeld): // it is due still
 		case !asked && err == nil:
 			p.polls.Skip(p.moment())
-		case errors.Is(err, errRefused), p.silence.Hold().Downtime > 0: // no failure of the WFM, or of no interest (POL-02)
+		case errors.Is(err, errRefused), errors.Is(err, store.ErrFull), p.silence.Hold().Downtime > 0: // no failure of the WFM, or of no interest (POL-02)
 			p.polls.Done(p.moment(), nil)
 		default:
 			p.polls.Done(p.moment(), err)
@@ -248,6 +248,11 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 	case errors.Is(err, errRefused):
 		if p.untold(problem) {
 			p.logger.Error("manifest refused; what runs keeps running", "security", true, "error", err)
+			var of *control.RefusedManifest
+			if version != nil {
+				of = version.manifest
+			}
+			p.ledger.noteRefused(problem, of)
 		}
 		p.hub.send(control.Event{Kind: control.ManifestRefused, Text: problem})
 	default:
@@ -430,6 +435,7 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 			return p.refuse(held, m)
 		}
 		adopted.epoch, adopted.afresh = held.Epoch+1, true
+		adopted.operator = control.Caller{UID: permit.uid}.String()
 	}
 	in := p.ledger.begin(m) // what is in the store stays there from now on
 	recorded := p.recorded(m)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/store"
 )
 
 const (
@@ -47,6 +48,8 @@ func (p *Projects) Prune(ctx context.Context, items []control.Unneeded) ([]contr
 var errBusy = fmt.Errorf("%w: images are being brought onto the device; try again when that is done", control.ErrConflict)
 
 // Unneeded lists what neither a container nor a revision of a deployment needs.
+// One that a deployment can be brought back to by hand is needed for that, until
+// another deployment needs the space (see makeRoom).
 func (a *Agent) Unneeded(ctx context.Context) ([]control.Unneeded, error) {
 	n, err := a.needs()
 	if err != nil {
@@ -100,8 +103,11 @@ func (a *Agent) needs() (needs, error) {
 		for _, s := range d.Desired.Staged {
 			n.images = append(n.images, s.Images)
 		}
-		if d.Active != nil {
-			for _, s := range d.Active.Staged {
+		for _, kept := range []*store.Revision{d.Active, d.Former} {
+			if kept == nil {
+				continue
+			}
+			for _, s := range kept.Staged {
 				n.images = append(n.images, s.Images)
 			}
 		}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/capability"
@@ -33,14 +35,6 @@ const (
 // worker has nothing left to do.
 var errForgotten = errors.New("deployment forgotten")
 
-// waiting says that a change may not be applied yet.
-type waiting struct {
-	reason policy.Reason
-	until  time.Time // zero: until something changes
-}
-
-func (w *waiting) Error() string { return w.reason.Text }
-
 // reconciler moves every deployment towards what was accepted (DS-26). It is
 // the only one that changes the runtime on behalf of deployments.
 type reconciler struct {
@@ -52,9 +46,14 @@ type reconciler struct {
 	hub      *hub
 	logger   *slog.Logger
 	now      func() time.Time
+	places   places
+	locks    *locks
+
+	reservations reservations
 
 	staging  chan struct{} // holds a token per deployment that downloads
 	applying chan struct{} // holds a token while containers are changed
+	asking   chan struct{} // holds a token per hook that runs
 	wake     chan struct{} // the set of deployments changed
 	unused   *sync.RWMutex // held alone to drop images that nothing uses; shared by who brings some beside deployments
 
@@ -68,18 +67,38 @@ type worker struct {
 	desired chan struct{} // the WFM wants something else
 	runs    chan struct{} // what runs has changed; no reason to repeat early what failed
 
+	// Of the worker's goroutine alone:
+	turn    bool          // it may change containers
+	kept    bool          // what worked last runs, and nothing was heard of it since
+	counted digest.Digest // the revision whose begin this process has counted, and not its end
+	delay   *waiting      // what the site's hook said, of the change delayed
+	delayed proposal
+	delays  time.Time                           // until then, by a clock that cannot be set
+	labels  map[digest.Digest]map[string]string // of documents
+
 	mu        sync.Mutex
 	interrupt context.CancelCauseFunc // ends what it is doing; nil while it waits
 	reason    string                  // why it waits, for people
+	last      string                  // why it waited last
+	verdict   policy.Verdict          // why its change may not begin; zero: it does not wait for the gate
+	ruled     bool                    // the rules may be others than those that refused something
 	progress  map[string]control.Progress
+}
+
+func newWorker(id string) *worker {
+	return &worker{
+		id: id, ruled: true,
+		desired: make(chan struct{}, 1), runs: make(chan struct{}, 1),
+	}
 }
 
 func newReconciler(o Options, s *settings, l *ledger, h *hub, unused *sync.RWMutex) *reconciler {
 	return &reconciler{
 		store: o.Store, settings: s, ledger: l, runtime: o.Runtime, facts: o.Facts,
-		hub: h, logger: o.Logger, now: o.Now,
+		hub: h, logger: o.Logger, now: o.Now, places: places{o.StateDir, o.RunDir},
 		staging:  make(chan struct{}, stagingAtOnce),
 		applying: make(chan struct{}, applyingAtOnce),
+		asking:   make(chan struct{}, hooksAtOnce),
 		wake:     make(chan struct{}, 1),
 		unused:   unused,
 		workers:  map[string]*worker{},
@@ -120,7 +139,7 @@ func (r *reconciler) run(ctx context.Context) error {
 			if r.workers[d.ID] != nil {
 				continue
 			}
-			w := &worker{id: d.ID, desired: make(chan struct{}, 1), runs: make(chan struct{}, 1)}
+			w := newWorker(d.ID)
 			r.workers[d.ID] = w
 			wg.Go(func() {
 				r.work(ctx, w)
@@ -151,13 +170,23 @@ func (r *reconciler) look() {
 	}
 }
 
-// again lets every worker look again, also one that waits until it repeats what
-// failed.
+// again lets every worker look again, under other rules, also one that waits until
+// it repeats what failed.
 func (r *reconciler) again() {
-	r.look()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.workers {
+		w.mu.Lock()
+		w.ruled = true
+		w.mu.Unlock()
+		poke(w.runs)
+		poke(w.desired)
+	}
+}
+
+// nudge lets the worker of a deployment look again, without ending what it does.
+func (r *reconciler) nudge(id string) {
+	if w := r.worker(id); w != nil {
 		poke(w.desired)
 	}
 }
@@ -180,10 +209,14 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 			return
 		case superseded:
 			retry.reset()
+			w.kept = false
+			w.waitsNot()
 			continue
 		case err == nil:
 			retry.reset()
+			w.kept = false
 			w.waitFor("")
+			w.waitsNot()
 			select {
 			case <-ctx.Done():
 			case <-w.desired:
@@ -191,26 +224,43 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 			}
 			continue
 		case errors.As(err, &gate):
-			w.waitFor(gate.reason.Text)
-			if gate.until.IsZero() {
-				gate.until = r.now().Add(retryMost)
-			}
-			wait(ctx, max(gate.until.Sub(r.now()), retryFirst), w.desired, w.runs)
+			retry.reset()
+			w.waitFor(gate.Error())
+			r.awaitGate(ctx, w, gate)
 			continue
 		case errors.As(err, &f):
 			// Known to the record already, or no news for the WFM.
 			w.waitFor(err.Error())
+			w.waitsNot()
 			r.logger.Debug("deployment will be tried again", "deployment", w.id, "code", f.code, "error", err)
 		default:
-			w.waitFor(err.Error())
-			r.logger.Error("cannot work on deployment", "deployment", w.id, "error", err)
+			if w.waitFor(err.Error()) {
+				r.logger.Error("cannot work on deployment", "deployment", w.id, "error", err)
+			}
+			w.waitsNot()
 		}
-		wait(ctx, retry.fail(), w.desired, nil)
+		w.kept = false
+		r.rest(ctx, w, err, retry.fail())
+	}
+}
+
+// awaitGate waits until the gate is worth asking again.
+func (r *reconciler) awaitGate(ctx context.Context, w *worker, gate *waiting) {
+	t := time.NewTimer(gate.rest(r.now()))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-w.desired:
+		w.kept, w.delay = false, nil // somebody wants it to be looked at
+	case <-w.runs:
+		w.kept = false
 	}
 }
 
 // drive takes a deployment as far as it can go now. nil: there is nothing more
-// to do until something changes. A *fault: try again later.
+// to do until something changes. A *fault: try again later. *waiting: the gate
+// does not let it pass.
 func (r *reconciler) drive(ctx context.Context, w *worker) error {
 	for {
 		d, err := r.store.Deployment(w.id)
@@ -220,23 +270,27 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 		if err != nil {
 			return err
 		}
+		if err := r.unkeep(ctx, w, &d); err != nil {
+			return err
+		}
 		switch phase := Phase(d.Phase); phase {
 		case Fetched:
 			// A former revision that does not run was told of; the desired one may be the mend.
-			if err := r.ensureFormer(ctx, &d); err != nil && ctx.Err() != nil {
+			if err := r.ensureFormer(ctx, w, &d); err != nil && ctx.Err() != nil {
 				return err
 			}
+			if a := answerTo(&d, changeOf(&d)); a != nil && a.Verdict == string(policy.Rejected) && asks(&d) {
+				return r.fail(ctx, w, &d, rejection(a)) // nothing is fetched for it
+			}
+			w.takeRules() // it is these that count now
 			if err := r.stage(ctx, w, &d); err != nil {
+				if runs(&d, d.Desired.Digest) && ctx.Err() == nil { // wanted back in the middle of another one
+					err = errors.Join(err, r.ensureActive(ctx, w, &d))
+				}
 				return err
 			}
 		case Staged:
-			if v := r.settings.Load().Gate.Decide(policy.Change{Deployment: d.ID, Kind: kindOf(&d)}, r.now()); !v.Go {
-				if err := r.ensureActive(ctx, &d); err != nil {
-					return err
-				}
-				return &waiting{reason: v.Reason, until: v.Until}
-			}
-			if err := r.ledger.transition(d.ID, d.Desired.Digest, eventGo, firstInstalling, nil); err != nil {
+			if err := r.begin(ctx, w, &d); err != nil {
 				return err
 			}
 		case Applying:
@@ -244,26 +298,38 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 				return err
 			}
 		case Active:
-			return r.keep(ctx, &d)
+			return r.keep(ctx, w, &d)
 		case Failed:
 			again, err := r.mend(ctx, w, &d)
 			if err != nil || !again {
 				return err
 			}
+		case Leaving:
+			return r.leave(ctx, w, &d)
 		case Removing:
-			return r.remove(ctx, &d)
+			return r.remove(ctx, w, &d)
 		default:
 			return fmt.Errorf("deployment %s is in unknown phase %q", d.ID, phase)
 		}
 	}
 }
 
-// kindOf says what the change to the desired revision is.
-func kindOf(d *store.Deployment) policy.ChangeKind {
-	if d.Active == nil {
-		return policy.Install
+// begin applies what is staged, once the gate lets it pass.
+func (r *reconciler) begin(ctx context.Context, w *worker, d *store.Deployment) error {
+	w.takeRules()
+	done, err := r.pass(ctx, w, d)
+	if err != nil {
+		return r.stays(ctx, w, d, err)
 	}
-	return policy.Update
+	defer done()
+	if err := r.spare(ctx); err != nil {
+		return errors.Join(err, r.ensureActive(ctx, w, d))
+	}
+	if err := r.ledger.transition(d, eventGo, firstInstalling, nil); err != nil {
+		return err
+	}
+	w.counted = d.Desired.Digest // with the transition
+	return r.apply(ctx, w, d)
 }
 
 // firstInstalling marks the first component as being installed.
@@ -276,38 +342,49 @@ func firstInstalling(d *store.Deployment) {
 // apply makes the desired revision run, component by component in order
 // (AD-13), each one settled before the next (AD-06).
 func (r *reconciler) apply(ctx context.Context, w *worker, d *store.Deployment) error {
-	err := r.applyRevision(ctx, d, &d.Desired, false, func(i int) error {
-		return r.ledger.progress(d.ID, d.Desired.Digest, false, func(d *store.Deployment) {
-			for j := range d.Components {
-				switch c := &d.Components[j]; {
-				case j < i:
-					c.State = string(Active.State())
-				case j == i && c.State == string(margo.Pending): // else it came this far before a restart
-					c.State = string(Applying.State())
+	err := r.attempt(w, d)
+	if err == nil {
+		err = r.applyRevision(ctx, w, d, &d.Desired, false, func(i int) error {
+			return r.ledger.progress("component", d, func(d *store.Deployment) {
+				for j := range d.Components {
+					switch c := &d.Components[j]; {
+					case j < i:
+						c.State = string(Active.State())
+					case j == i && c.State == string(margo.Pending): // else it came this far before a restart
+						c.State = string(Applying.State())
+					}
 				}
-			}
+			})
 		})
-	})
-	if err != nil {
-		return r.fail(ctx, d, err)
 	}
-	return r.works(ctx, d)
+	if err != nil {
+		return r.fail(ctx, w, d, err)
+	}
+	return r.works(ctx, w, d)
 }
 
-// works records that the desired revision runs.
-func (r *reconciler) works(ctx context.Context, d *store.Deployment) error {
-	if err := r.ledger.transition(d.ID, d.Desired.Digest, eventWorks, nil, nil); err != nil {
+// works records that the desired revision runs. The one before is kept for a way
+// back, unless the rules want none.
+func (r *reconciler) works(ctx context.Context, w *worker, d *store.Deployment) error {
+	off := r.rules(w, d).Rollback == policy.RollbackOff
+	err := r.ledger.transition(d, eventWorks, func(d *store.Deployment) {
+		if off {
+			d.Former = nil
+		}
+	}, nil)
+	if err != nil {
 		return err
 	}
+	w.counted = ""
 	r.prune(ctx)
 	return nil
 }
 
 // keep makes sure that an active deployment runs as it should: after a
 // restart, a reboot, or a change by somebody else.
-func (r *reconciler) keep(ctx context.Context, d *store.Deployment) error {
-	if err := r.applyRevision(ctx, d, &d.Desired, true, nil); err != nil {
-		return r.fail(ctx, d, err)
+func (r *reconciler) keep(ctx context.Context, w *worker, d *store.Deployment) error {
+	if err := r.applyRevision(ctx, w, d, &d.Desired, true, nil); err != nil {
+		return r.fail(ctx, w, d, err)
 	}
 	return nil
 }
@@ -315,48 +392,75 @@ func (r *reconciler) keep(ctx context.Context, d *store.Deployment) error {
 // mend works on a deployment that failed: the former revision runs, and what
 // may succeed later is tried again. It returns true if the record moved on.
 func (r *reconciler) mend(ctx context.Context, w *worker, d *store.Deployment) (bool, error) {
-	formerErr := r.ensureFormer(ctx, d)
-	switch {
+	formerErr := r.ensureFormer(ctx, w, d)
+	switch code := codeOf(d.Fault); {
 	case ctx.Err() != nil:
 		return false, ctx.Err()
-	case d.Fault != nil && permanent(d.Fault.Code):
+	case code == codeNotAllowed:
+		if !hasFormer(d) {
+			formerErr = r.ensureActive(ctx, w, d) // what runs may be what is not allowed any more
+		}
+		if !w.takeRules() {
+			return false, formerErr
+		}
+		return true, r.stage(ctx, w, d)
+	case permanent(code):
 		return false, formerErr // until the WFM publishes something else
 	case len(d.Desired.Staged) == 0:
 		return true, r.stage(ctx, w, d)
 	case hasFormer(d) && formerErr == nil:
 		return false, nil // it was tried, and the former revision is back
 	}
-	if err := r.applyRevision(ctx, d, &d.Desired, false, nil); err != nil {
-		return false, r.fail(ctx, d, err)
+	done, err := r.pass(ctx, w, d)
+	switch {
+	case err != nil && formerErr != nil && ctx.Err() == nil:
+		return false, formerErr
+	case err != nil:
+		return false, r.stays(ctx, w, d, err)
 	}
-	return true, r.works(ctx, d)
-}
-
-// hasFormer says that there is another revision to go back to.
-func hasFormer(d *store.Deployment) bool {
-	return d.Active != nil && d.Active.Digest != d.Desired.Digest
+	defer done()
+	if err = r.attempt(w, d); err == nil {
+		err = r.applyRevision(ctx, w, d, &d.Desired, false, nil)
+	}
+	if err != nil {
+		return false, r.fail(ctx, w, d, err)
+	}
+	return true, r.works(ctx, w, d)
 }
 
 // ensureFormer makes sure that the revision that worked last runs, if there is
 // one and it is not the desired one.
-func (r *reconciler) ensureFormer(ctx context.Context, d *store.Deployment) error {
+func (r *reconciler) ensureFormer(ctx context.Context, w *worker, d *store.Deployment) error {
 	if !hasFormer(d) {
 		return nil
 	}
-	return r.ensureActive(ctx, d)
+	return r.ensureActive(ctx, w, d)
 }
 
 // ensureActive makes sure that the revision that worked last runs, if there is
-// one. That it does not is told here: a plant may stand still.
-func (r *reconciler) ensureActive(ctx context.Context, d *store.Deployment) error {
+// one, and nobody has it left alone. That it does not is told here: a plant may
+// stand still.
+func (r *reconciler) ensureActive(ctx context.Context, w *worker, d *store.Deployment) error {
 	if d.Active == nil {
 		return nil
 	}
-	err := r.applyRevision(ctx, d, d.Active, true, nil)
-	if err != nil && ctx.Err() == nil {
-		r.logger.Error("cannot keep the revision running that worked last", "deployment", d.ID, "revision", d.Active.Digest.String(), "error", err)
+	if d.Return == returnLeft {
+		if r.leftToPeople(w, d) {
+			return nil
+		}
+		if err := r.ledger.progress("return", d, func(d *store.Deployment) { d.Return = returnDue }); err != nil {
+			return err // the rules have changed
+		}
 	}
-	return err
+	err := r.applyRevision(ctx, w, d, d.Active, true, nil)
+	switch {
+	case err == nil:
+		return r.undone(d)
+	case ctx.Err() != nil:
+		return err
+	}
+	r.logger.Error("cannot keep the revision running that worked last", "deployment", d.ID, "revision", d.Active.Digest.String(), "error", err)
+	return errors.Join(err, r.notUndone(d, err))
 }
 
 // applyRevision makes a staged revision run and nothing else of its
@@ -364,13 +468,14 @@ func (r *reconciler) ensureActive(ctx context.Context, d *store.Deployment) erro
 // first. What runs as it should is left alone; where the revision is supervised,
 // having worked before, also what merely stopped. The error is a *fault, ctx's,
 // or one of the device.
-func (r *reconciler) applyRevision(ctx context.Context, d *store.Deployment, rev *store.Revision, supervised bool, before func(i int) error) error {
-	select {
-	case r.applying <- struct{}{}:
-		defer func() { <-r.applying }()
-	case <-ctx.Done():
-		return ctx.Err()
+func (r *reconciler) applyRevision(
+	ctx context.Context, w *worker, d *store.Deployment, rev *store.Revision, supervised bool, before func(i int) error,
+) error {
+	done, err := r.turn(ctx, w)
+	if err != nil {
+		return err
 	}
+	defer done()
 	doc, err := r.document(rev.Digest) // not before: a thousand that wait must not hold theirs
 	if err != nil {
 		return err
@@ -418,30 +523,29 @@ func (r *reconciler) removeProjects(ctx context.Context, id string, keep map[str
 
 // remove removes everything of a deployment but its volumes, and forgets it.
 // What cannot be removed is reported as failed, and tried again.
-func (r *reconciler) remove(ctx context.Context, d *store.Deployment) error {
-	err := r.removeAll(ctx, d)
+func (r *reconciler) remove(ctx context.Context, w *worker, d *store.Deployment) error {
+	err := r.removeAll(ctx, w, d)
 	var f *fault
 	if ctx.Err() == nil && errors.As(err, &f) && !f.same(d) {
 		name, _ := nameIn(r.store, d.Desired.Digest)
-		err = errors.Join(err, r.ledger.progress(d.ID, d.Desired.Digest, true, func(d *store.Deployment) { f.record(d, name) }))
+		err = errors.Join(err, r.ledger.progress("component", d, func(d *store.Deployment) { f.record(d, name) }))
 	}
 	if err != nil {
 		return err
 	}
-	if err := r.ledger.transition(d.ID, d.Desired.Digest, eventGone, nil, nil); err != nil {
+	if err := r.ledger.transition(d, eventGone, nil, nil); err != nil {
 		return err
 	}
 	r.prune(ctx)
 	return errForgotten
 }
 
-func (r *reconciler) removeAll(ctx context.Context, d *store.Deployment) error {
-	select {
-	case r.applying <- struct{}{}:
-		defer func() { <-r.applying }()
-	case <-ctx.Done():
-		return ctx.Err()
+func (r *reconciler) removeAll(ctx context.Context, w *worker, d *store.Deployment) error {
+	done, err := r.turn(ctx, w)
+	if err != nil {
+		return err
 	}
+	defer done()
 	if err := r.removeProjects(ctx, d.ID, nil); err != nil {
 		return err
 	}
@@ -456,12 +560,11 @@ func (r *reconciler) removeAll(ctx context.Context, d *store.Deployment) error {
 
 // stagedProjects are the projects that the revisions of a deployment run as.
 func stagedProjects(d *store.Deployment) []string {
-	revisions := []*store.Revision{&d.Desired}
-	if d.Active != nil {
-		revisions = append(revisions, d.Active)
-	}
 	var names []string
-	for _, rev := range revisions {
+	for _, rev := range []*store.Revision{&d.Desired, d.Active, d.Former} {
+		if rev == nil {
+			continue
+		}
 		for _, s := range rev.Staged {
 			if !slices.Contains(names, s.Project) {
 				names = append(names, s.Project)
@@ -471,50 +574,65 @@ func stagedProjects(d *store.Deployment) []string {
 	return names
 }
 
-// fail records that the desired revision cannot be had, if that is news, and
-// brings the former one back. It returns the *fault that err is.
-func (r *reconciler) fail(ctx context.Context, d *store.Deployment, err error) error {
+// fail records that the desired revision cannot be had, or that the change may
+// not be made, if that is news, and brings the former one back. It returns the
+// *fault that err is.
+func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, err error) error {
 	var f *fault
 	if ctx.Err() != nil || !errors.As(err, &f) {
 		return err
 	}
-	if Phase(d.Phase) != Failed || !f.same(d) {
-		name, _ := nameIn(r.store, d.Desired.Digest)
-		err := r.ledger.transition(d.ID, d.Desired.Digest, eventFails, func(d *store.Deployment) { f.record(d, name) }, nil)
-		if err != nil {
-			return err
+	w.counted = ""
+	name, _ := nameIn(r.store, d.Desired.Digest)
+	undo := Phase(d.Phase) == Applying && hasFormer(d)
+	record := func(d *store.Deployment) {
+		f.record(d, name)
+		if undo {
+			r.aftermath(w, d)
 		}
 	}
-	if err := r.ensureFormer(ctx, d); err != nil {
+	var failed error
+	switch {
+	case Phase(d.Phase) == Leaving && f.same(d):
+	case Phase(d.Phase) == Leaving: // it is refused, and stays
+		failed = r.ledger.progress("refused", d, record, r.refusal(d, f))
+	case Phase(d.Phase) != Failed || !f.same(d):
+		failed = r.ledger.transition(d, eventFails, record, nil)
+	case d.Attempts > 0: // it ended, and not by a power cut
+		failed = r.ledger.progress("failed", d, func(d *store.Deployment) { d.Attempts = 0 })
+	}
+	if failed != nil {
+		return failed
+	}
+	if Phase(d.Phase) == Leaving {
+		err = r.ensureActive(ctx, w, d)
+	} else {
+		err = r.ensureFormer(ctx, w, d)
+	}
+	if err != nil {
 		return errors.Join(f, err)
 	}
 	return f
 }
 
+// refusal is the entry of the journal about a removal that may not be made.
+func (r *reconciler) refusal(d *store.Deployment, f *fault) store.Entry {
+	e := store.Entry{Time: r.now().UTC(), Kind: noteFailed, Deployment: d.ID, Revision: changeOf(d).revision, Text: margo.Shown(f.Error(), maxReason)}
+	if f.code == codeVetoed {
+		e.Kind = noteVetoed
+	}
+	return e
+}
+
 // prune drops images and artifacts that no revision needs. What cannot be
 // dropped now is dropped after the next change, or when the agent starts.
 func (r *reconciler) prune(ctx context.Context) {
-	// What is being staged is in no record yet: wait for another occasion.
-	for range stagingAtOnce {
-		select {
-		case r.staging <- struct{}{}:
-			defer func() { <-r.staging }()
-		default:
-			return
-		}
+	done, ok := r.alone()
+	if !ok {
+		return // what is being staged is in no record yet: wait for another occasion
 	}
-	if !r.unused.TryLock() {
-		return
-	}
-	defer r.unused.Unlock()
-	keep, err := r.ledger.keep()
-	if err == nil {
-		_, err = r.runtime.Prune(ctx, keep)
-	}
-	if err == nil {
-		err = r.ledger.prune() // last: it tells that all has gone
-	}
-	if err != nil && ctx.Err() == nil {
+	defer done()
+	if _, err := r.dropUnneeded(ctx); err != nil && ctx.Err() == nil {
 		r.logger.Warn("cannot drop what nothing needs", "error", err)
 	}
 }
@@ -537,10 +655,13 @@ func (w *worker) begin(interrupt context.CancelCauseFunc) {
 	}
 }
 
-func (w *worker) waitFor(reason string) {
+// waitFor keeps why it waits, for status, and returns whether that is news.
+func (w *worker) waitFor(reason string) (news bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.reason = reason
+	news = reason != w.last
+	w.reason, w.last = reason, reason
+	return news
 }
 
 func (w *worker) advance(component string, p control.Progress) {
@@ -550,6 +671,22 @@ func (w *worker) advance(component string, p control.Progress) {
 		w.progress = map[string]control.Progress{}
 	}
 	w.progress[component] = p
+}
+
+// waitsNot says that no change of the deployment waits for the gate.
+func (w *worker) waitsNot() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.verdict = policy.Verdict{}
+}
+
+// takeRules says, once, that the rules may have changed.
+func (w *worker) takeRules() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ruled := w.ruled
+	w.ruled = false
+	return ruled
 }
 
 // seen is what a worker does, for status.

@@ -126,7 +126,7 @@ func (p *poller) refuse(held store.Manifest, m *wfm.Manifest) error {
 		r.manifest.Deployments = append(r.manifest.Deployments, id)
 		listed[strings.ToLower(id)] = true
 		switch d := known[strings.ToLower(id)]; {
-		case d == nil || Phase(d.Phase) == Removing:
+		case d == nil || leaves(d):
 			r.manifest.Added = append(r.manifest.Added, id)
 		case d.Desired.Digest != ref.Digest:
 			r.manifest.Changed = append(r.manifest.Changed, id)

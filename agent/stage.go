@@ -15,6 +15,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
 )
@@ -36,7 +37,30 @@ const maxProjectName = 100
 
 // stage brings every byte that the desired revision needs onto the device
 // before anything that runs is touched, and pins it. nil: the record moved on.
+// Where it does not fit, what is kept for a way back by hand makes room for it.
 func (r *reconciler) stage(ctx context.Context, w *worker, d *store.Deployment) error {
+	err := r.bring(ctx, w, d)
+	if isFull(err) && ctx.Err() == nil {
+		made, roomErr := r.makeRoom(ctx, d, err)
+		if roomErr != nil && ctx.Err() == nil {
+			r.logger.Warn("cannot make room on the device", "deployment", d.ID, "error", roomErr)
+		}
+		if made {
+			err = r.bring(ctx, w, d)
+		}
+	}
+	var f *fault
+	switch {
+	case err == nil, ctx.Err() != nil, !errors.As(err, &f):
+		return err
+	case f.temporary():
+		return f // pending, until the registry is back
+	}
+	return r.fail(ctx, w, d, f)
+}
+
+// bring is stage without a second attempt; its error is not recorded.
+func (r *reconciler) bring(ctx context.Context, w *worker, d *store.Deployment) error {
 	select {
 	case r.staging <- struct{}{}:
 		defer func() { <-r.staging }()
@@ -44,17 +68,17 @@ func (r *reconciler) stage(ctx context.Context, w *worker, d *store.Deployment) 
 		return ctx.Err()
 	}
 	staged, packages, err := r.stageComponents(ctx, w, d)
-	var f *fault
-	if errors.As(err, &f) && f.temporary() && ctx.Err() == nil {
-		return f // pending, until the registry is back
-	}
 	if err != nil {
-		return r.fail(ctx, d, err)
+		return err
 	}
-	return r.ledger.transition(d.ID, d.Desired.Digest, eventStaged, func(d *store.Deployment) {
+	err = r.ledger.transition(d, eventStaged, func(d *store.Deployment) {
 		d.Desired.Staged = staged
 		d.Fault = nil
 	}, packages)
+	if errors.Is(err, store.ErrFull) {
+		return &fault{code: codeStorageFull, err: err}
+	}
+	return err
 }
 
 func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.Deployment) ([]store.Staged, map[digest.Digest][]byte, error) {
@@ -67,6 +91,8 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 	}
 	former := r.formerOf(d)
 	var staged []store.Staged
+	var projects []*runtime.Project
+	var asks []policy.ServiceAsk
 	packages := map[digest.Digest][]byte{}
 	for _, c := range doc.Components {
 		if _, warnings, err := doc.Environment(c.Name); err == nil {
@@ -92,10 +118,19 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 		for _, w := range project.Warnings() {
 			r.logger.Warn("Compose file of doubtful meaning", "deployment", d.ID, "component", c.Name, "reason", w)
 		}
-		if s.Images, err = r.runtime.Stage(ctx, project, former.pins(&s, d), progress); err != nil {
-			return nil, nil, runtimeFault(c.Name, err)
+		s.Sources = project.Sources()
+		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c), project, r.places)...)
+		projects, staged = append(projects, project), append(staged, s)
+	}
+	r.reservations.put(d.Desired.Digest, sum(asks))
+	if err := r.admit(ctx, d.ID, doc, asks); err != nil {
+		return nil, nil, err
+	}
+	for i := range staged {
+		s := &staged[i]
+		if s.Images, err = r.runtime.Stage(ctx, projects[i], former.pins(s, d), r.progressOf(w, s.Component)); err != nil {
+			return nil, nil, runtimeFault(s.Component, err)
 		}
-		staged = append(staged, s)
 	}
 	return staged, packages, nil
 }
@@ -167,6 +202,7 @@ func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment,
 	if err != nil {
 		return nil, runtimeFault(c.Name, err)
 	}
+	project.PinSources(s.Sources)
 	return project, nil
 }
 
@@ -209,6 +245,12 @@ func (r *reconciler) runComponent(ctx context.Context, id string, doc *margo.Dep
 	}
 	if err != nil || same && supervised {
 		return err
+	}
+	if len(project.Compose.Outside) > 0 {
+		// Who may write there has made of the project what nobody has judged yet.
+		if err := r.admit(ctx, id, doc, asksOf(c.Name, isSigned(c), project, r.places)); err != nil {
+			return err
+		}
 	}
 	return r.runtime.Apply(ctx, project, runtime.ApplyOptions{Settle: r.settings.Load().Settle, Notify: r.notify(id, c.Name)})
 }

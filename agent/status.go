@@ -47,9 +47,16 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 		c := component{strings.ToLower(p.Labels[labelDeployment]), p.Labels[labelComponent]}
 		running[c] = append(running[c], p)
 	}
+	ids := make([]string, len(deployments))
+	for i := range deployments {
+		ids[i] = deployments[i].ID
+	}
+	s.Locks = a.locks.list(ids)
+	pending := a.pending.of(ctx, deployments)
 	s.Deployments = make([]control.Deployment, 0, len(deployments))
 	for i, name := range a.names.of(deployments) {
 		s.Deployments = append(s.Deployments, a.describe(&deployments[i], name, running))
+		s.Deployments[i].Change = pending[i]
 	}
 	return s, nil
 }
@@ -66,6 +73,11 @@ func (a *Agent) describe(d *store.Deployment, name string, running map[component
 	}
 	if d.Active != nil {
 		c.Active = d.Active.Digest.String()
+	}
+	if back, err := wayBack(d, ""); err == nil { // also from an update that failed and was left as it is
+		c.Former = back.Digest.String()
+	} else if d.Former != nil {
+		c.Former = d.Former.Digest.String()
 	}
 	var progress map[string]control.Progress
 	if w := a.reconciler.worker(d.ID); w != nil {

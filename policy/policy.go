@@ -1,8 +1,8 @@
 // Package policy answers whether a change may happen now, and if not, why and
-// until when. It owns the decision and nothing else: it reads no file, no clock
-// and no network, and knows neither the WFM nor the runtime. The same question
-// always has the same answer. Only reading a window looks its time zone up, in
-// the system's database.
+// until when; and what a workload may ask of the device. It owns the decisions
+// and nothing else: it reads no file, no clock and no network, and knows neither
+// the WFM nor the runtime. The same question always has the same answer. Only
+// reading a window looks its time zone up, in the system's database.
 package policy
 
 import "time"
@@ -17,39 +17,118 @@ const (
 	Remove  ChangeKind = "remove"
 )
 
+// Answer is what the site has said about a change.
+type Answer string
+
+// The answers.
+const (
+	Unanswered Answer = ""
+	Approved   Answer = "approved"
+	Rejected   Answer = "rejected"
+)
+
 // Change is one change to one deployment.
 type Change struct {
 	Deployment string
+	Labels     map[string]string // of the deployment's document
 	Kind       ChangeKind
+	Answer     Answer
 }
+
+// Lock keeps changes away while a machine must not be disturbed. One whose
+// Until has come holds nothing any more, unless the clock is wrong: those who
+// list it then know better.
+type Lock struct {
+	Holder     string
+	Reason     string    // for people; may be empty
+	Deployment string    // the one that it is about; empty: all
+	Until      time.Time // zero: until it is released
+}
+
+// Situation is what decisions depend on beside the rules.
+type Situation struct {
+	Now        time.Time // in the time zone of the device: texts name hours of it
+	ClockWrong bool      // Now is not to be trusted: the hours of the day are not known
+	Locks      []Lock    // that are held now
+}
+
+// ReasonCode says for programs why a change waits.
+type ReasonCode string
+
+// The reasons to wait.
+const (
+	WaitsForApproval ReasonCode = "approval"
+	WaitsForWindow   ReasonCode = "window"
+	WaitsForLock     ReasonCode = "lock"
+	WaitsForClock    ReasonCode = "clock"
+	WaitsForHook     ReasonCode = "hook"
+)
 
 // Reason is why a change has to wait: Code for programs, Text for people.
 type Reason struct {
-	Code, Text string
+	Code ReasonCode
+	Text string
 }
 
 // Verdict is the answer for one change.
 type Verdict struct {
 	// Go says that the change may be applied now.
 	Go bool
-	// Reason is set when the change has to wait.
-	Reason Reason
-	// Until is when to ask again. Zero: it does not depend on the time.
+	// Rejected says that it may never be: the site has said no.
+	Rejected bool
+	// Reasons are all that the change has to wait for; empty otherwise.
+	Reasons []Reason
+	// Until is when to ask again: the earliest time at which one of the reasons
+	// ends by itself. Zero: none of them does.
 	Until time.Time
 }
 
-// Options are the rules of a Gate. There are none yet: the gate is open.
-type Options struct{}
+// Approval says which changes need an answer of the site.
+type Approval string
 
-// Gate decides about changes. It is immutable and may be used concurrently.
-type Gate struct{}
+// The approval rules. An update is whatever changes what runs: removal, too.
+const (
+	ApproveNone    Approval = "none"
+	ApproveUpdates Approval = "updates"
+	ApproveAll     Approval = "all"
+)
 
-// New makes a gate of rules.
-func New(Options) (*Gate, error) {
-	return &Gate{}, nil
+// Rollback says what becomes of an update that failed.
+type Rollback string
+
+// The rollback rules.
+const (
+	RollbackAuto   Rollback = "auto"   // the revision that worked last comes back by itself
+	RollbackManual Rollback = "manual" // it comes back when somebody asks for it
+	RollbackOff    Rollback = "off"    // it does not come back, and is not kept
+)
+
+// Hook is a program of the site that is asked before a change.
+type Hook struct {
+	Command []string      // absolute path and arguments; empty: none
+	Timeout time.Duration // 0: HookTimeout
 }
 
-// Decide says whether c may be applied at the time now.
-func (g *Gate) Decide(c Change, now time.Time) Verdict {
-	return Verdict{Go: true}
+// HookTimeout is how long a hook may take where nothing else is said.
+const HookTimeout = 30 * time.Second
+
+// Rules are what holds for the changes of one deployment. The zero value lets
+// everything pass.
+type Rules struct {
+	Approval Approval // empty: ApproveNone
+	Windows  Windows  // when changes may be applied; none: at any time
+	Rollback Rollback // empty: RollbackAuto
+	Hook     Hook
+}
+
+// Override replaces rules for some deployments. Of several that fit, each rule
+// is that of the first which sets it.
+type Override struct {
+	Deployments []string          // ids, compared without regard to case; empty: any, where there are Labels
+	Labels      map[string]string // all of them, as they are written; empty: any, where there are Deployments
+
+	Approval Approval // empty: not replaced, like the others
+	Windows  Windows  // nil; not nil but empty: at any time
+	Rollback Rollback
+	Hook     *Hook
 }

@@ -1,23 +1,291 @@
 package policy_test
 
 import (
+	"fmt"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/margolite/margolite/policy"
 )
 
-func TestAGateWithoutRulesIsOpen(t *testing.T) {
-	gate, err := policy.New(policy.Options{})
+const (
+	idA = "6f1f9d3e-9f4d-4c1c-b9a0-3c1f9f1d2e10"
+	idB = "0b5a6b0e-58f5-4f62-8a26-7c0e1a3b9d11"
+)
+
+func gateOf(t *testing.T, o policy.Options) *policy.Gate {
+	t.Helper()
+	g, err := policy.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return g
+}
+
+func at(t *testing.T, text string) time.Time {
+	t.Helper()
+	v, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.In(zone(t, "Europe/Berlin"))
+}
+
+func TestAGateWithoutRulesIsOpen(t *testing.T) {
+	gate := gateOf(t, policy.Options{})
 	for _, kind := range []policy.ChangeKind{policy.Install, policy.Update, policy.Remove} {
 		for _, now := range []time.Time{{}, time.Unix(0, 0), time.Date(2026, 3, 29, 2, 30, 0, 0, time.UTC)} {
-			got := gate.Decide(policy.Change{Deployment: "a", Kind: kind}, now)
-			if want := (policy.Verdict{Go: true}); got != want {
-				t.Errorf("%s at %v: got %+v, want %+v", kind, now, got, want)
+			for _, wrong := range []bool{false, true} {
+				got := gate.Decide(policy.Change{Deployment: "a", Kind: kind}, policy.Situation{Now: now, ClockWrong: wrong})
+				if want := (policy.Verdict{Go: true}); !reflect.DeepEqual(got, want) {
+					t.Errorf("%s at %v: got %+v, want %+v", kind, now, got, want)
+				}
 			}
 		}
+	}
+}
+
+// Whatever changes what runs is an update, and an unknown kind is treated as if
+// it did.
+func TestApproval(t *testing.T) {
+	const rejected, waits, goes = "rejected", "waits", "goes"
+	for _, c := range []struct {
+		rule                    policy.Approval
+		kind                    policy.ChangeKind
+		unanswered, ok, refused string
+	}{
+		{"", policy.Install, goes, goes, rejected},
+		{"", policy.Update, goes, goes, rejected},
+		{"", policy.Remove, goes, goes, rejected},
+		{policy.ApproveNone, policy.Install, goes, goes, rejected},
+		{policy.ApproveNone, policy.Update, goes, goes, rejected},
+		{policy.ApproveNone, policy.Remove, goes, goes, rejected},
+		{policy.ApproveUpdates, policy.Install, goes, goes, rejected},
+		{policy.ApproveUpdates, policy.Update, waits, goes, rejected},
+		{policy.ApproveUpdates, policy.Remove, waits, goes, rejected},
+		{policy.ApproveUpdates, "something new", waits, goes, rejected},
+		{policy.ApproveAll, policy.Install, waits, goes, rejected},
+		{policy.ApproveAll, policy.Update, waits, goes, rejected},
+		{policy.ApproveAll, policy.Remove, waits, goes, rejected},
+	} {
+		gate := gateOf(t, policy.Options{Rules: policy.Rules{Approval: c.rule}})
+		for answer, want := range map[policy.Answer]string{policy.Unanswered: c.unanswered, policy.Approved: c.ok, policy.Rejected: c.refused} {
+			v := gate.Decide(policy.Change{Deployment: idA, Kind: c.kind, Answer: answer}, policy.Situation{})
+			got := waits
+			switch {
+			case v.Go && !v.Rejected && v.Reasons == nil:
+				got = goes
+			case v.Rejected && !v.Go && v.Reasons == nil:
+				got = rejected
+			case len(v.Reasons) != 1 || v.Reasons[0].Code != policy.WaitsForApproval || v.Go || v.Rejected || !v.Until.IsZero():
+				got = fmt.Sprintf("%+v", v)
+			}
+			if got != want {
+				t.Errorf("rule %q, %s, answer %q: %s, want %s", c.rule, c.kind, answer, got, want)
+			}
+		}
+	}
+}
+
+func TestWhatAChangeWaitsFor(t *testing.T) {
+	berlin := zone(t, "Europe/Berlin")
+	night := windows(t, berlin, "Mon-Fri 22:00-04:00")
+	operator := policy.Lock{Holder: "user operator (1000)", Reason: "line is running", Until: at(t, "2026-06-02T12:05:00Z")}
+	const now = "2026-06-02T08:00:00Z" // Tuesday, 10:00
+	for name, c := range map[string]struct {
+		rules policy.Rules
+		now   string
+		wrong bool
+		locks []policy.Lock
+		want  []string // code: text
+		until string
+	}{
+		"nothing":           {rules: policy.Rules{Windows: night}, now: "2026-06-02T20:00:00Z"},
+		"an approval":       {rules: policy.Rules{Approval: policy.ApproveAll}, want: []string{"approval: waits for approval: margolite approve " + idA}},
+		"a window":          {rules: policy.Rules{Windows: night}, want: []string{"window: waits for a window, opens Tue 22:00 CEST"}, until: "2026-06-02T20:00:00Z"},
+		"the next week":     {rules: policy.Rules{Windows: night}, now: "2026-06-06T10:00:00Z", want: []string{"window: waits for a window, opens Mon 22:00 CEST"}, until: "2026-06-08T20:00:00Z"},
+		"a window that was": {rules: policy.Rules{Windows: night}, now: "2026-06-02T02:00:00Z", want: []string{"window: waits for a window, opens Tue 22:00 CEST"}, until: "2026-06-02T20:00:00Z"},
+		"its last instant":  {rules: policy.Rules{Windows: night}, now: "2026-06-02T01:59:59Z"},
+		"the first of several, by its own clock": {
+			rules: policy.Rules{Windows: windows(t, berlin, "Sat 01:00-02:00", "Wed 01:00-02:00 UTC", "Wed 23:00-23:30")},
+			want:  []string{"window: waits for a window, opens Wed 01:00 UTC"}, until: "2026-06-03T01:00:00Z",
+		},
+		"a window that never opens":  {rules: policy.Rules{Windows: policy.Windows{{}}}, want: []string{"window: waits for a window, none ever opens"}},
+		"spring, an hour left out":   {rules: policy.Rules{Windows: windows(t, berlin, "02:30-03:30")}, now: "2026-03-29T00:59:59Z", want: []string{"window: waits for a window, opens Sun 03:00 CEST"}, until: "2026-03-29T01:00:00Z"},
+		"spring, within it":          {rules: policy.Rules{Windows: windows(t, berlin, "02:30-03:30")}, now: "2026-03-29T01:00:00Z"},
+		"spring, it is over early":   {rules: policy.Rules{Windows: windows(t, berlin, "Sun 01:30-02:30", "Sun 05:00-06:00")}, now: "2026-03-29T01:00:00Z", want: []string{"window: waits for a window, opens Sun 05:00 CEST"}, until: "2026-03-29T03:00:00Z"},
+		"autumn, the first time":     {rules: policy.Rules{Windows: windows(t, berlin, "02:15-02:45")}, now: "2026-10-25T00:14:00Z", want: []string{"window: waits for a window, opens Sun 02:15 CEST"}, until: "2026-10-25T00:15:00Z"},
+		"autumn, between the two":    {rules: policy.Rules{Windows: windows(t, berlin, "02:15-02:45")}, now: "2026-10-25T00:45:00Z", want: []string{"window: waits for a window, opens Sun 02:15 CET"}, until: "2026-10-25T01:15:00Z"},
+		"autumn, the second time":    {rules: policy.Rules{Windows: windows(t, berlin, "02:15-02:45")}, now: "2026-10-25T01:15:00Z"},
+		"a clock that is wrong":      {rules: policy.Rules{Windows: night}, now: "2026-06-02T20:00:00Z", wrong: true, want: []string{"clock: waits until the clock is right: changes have their hours"}},
+		"no clock, and no need":      {wrong: true},
+		"a lock":                     {locks: []policy.Lock{operator}, want: []string{"lock: held by user operator (1000) until 14:05: line is running"}, until: "2026-06-02T12:05:00Z"},
+		"a lock without end":         {locks: []policy.Lock{{Holder: "panel"}}, want: []string{"lock: held by panel"}},
+		"a lock for days":            {locks: []policy.Lock{{Holder: "panel", Until: at(t, "2026-06-05T06:00:00Z")}}, want: []string{"lock: held by panel until Fri 5 Jun 08:00"}, until: "2026-06-05T06:00:00Z"},
+		"a lock on this one":         {locks: []policy.Lock{{Holder: "panel", Deployment: strings.ToUpper(idA)}}, want: []string{"lock: held by panel"}},
+		"a lock on another":          {locks: []policy.Lock{{Holder: "panel", Deployment: idB}}},
+		"a lock that has ended":      {locks: []policy.Lock{{Holder: "panel", Until: at(t, now)}}},
+		"its last instant, a lock's": {now: "2026-06-02T12:04:59Z", locks: []policy.Lock{operator}, want: []string{"lock: held by user operator (1000) until 14:05: line is running"}, until: "2026-06-02T12:05:00Z"},
+		"a lock beside a wrong clock": {
+			now: "2031-01-01T00:00:00Z", wrong: true, locks: []policy.Lock{operator},
+			want: []string{"lock: held by user operator (1000) until Tue 2 Jun 14:05: line is running"},
+		},
+		"what others wrote": {
+			locks: []policy.Lock{{Holder: strings.Repeat("ä", 100), Reason: " a\x1b[31m\nb\xff " + strings.Repeat("c", 1000)}},
+			want:  []string{"lock: held by " + strings.Repeat("ä", 64) + "...: a [31m b? " + strings.Repeat("c", 160-10) + "..."},
+		},
+		"all of them": {
+			rules: policy.Rules{Approval: policy.ApproveUpdates, Windows: night},
+			locks: []policy.Lock{{Holder: "plc"}, {Holder: "panel", Until: at(t, "2026-06-03T10:00:00Z")}, operator},
+			want: []string{
+				"approval: waits for approval: margolite approve " + idA,
+				"lock: held by plc",
+				"lock: held by panel until Wed 3 Jun 12:00",
+				"lock: held by user operator (1000) until 14:05: line is running",
+				"window: waits for a window, opens Tue 22:00 CEST",
+			},
+			until: "2026-06-02T12:05:00Z",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.now == "" {
+				c.now = now
+			}
+			s := policy.Situation{Now: at(t, c.now), ClockWrong: c.wrong, Locks: c.locks}
+			v := gateOf(t, policy.Options{Rules: c.rules}).Decide(policy.Change{Deployment: idA, Kind: policy.Update}, s)
+			var got []string
+			for _, r := range v.Reasons {
+				got = append(got, string(r.Code)+": "+r.Text)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("it waits for something else (-want +got):\n%s", diff)
+			}
+			if v.Go != (len(c.want) == 0) || v.Rejected {
+				t.Errorf("go %v, rejected %v", v.Go, v.Rejected)
+			}
+			if c.until == "" && !v.Until.IsZero() || c.until != "" && !v.Until.Equal(at(t, c.until)) {
+				t.Errorf("to ask again at %v, want %s", v.Until, c.until)
+			}
+		})
+	}
+}
+
+// However the clock jumps, it is the present that decides: over a window and
+// back into it, and back before it.
+func TestAClockThatJumps(t *testing.T) {
+	gate := gateOf(t, policy.Options{Rules: policy.Rules{Windows: windows(t, zone(t, "Europe/Berlin"), "Mon 22:00-23:00")}})
+	for _, step := range []struct{ now, until string }{
+		{"2026-06-01T19:59:00Z", "2026-06-01T20:00:00Z"},
+		{"2026-06-01T21:00:00Z", "2026-06-08T20:00:00Z"}, // over the window
+		{"2026-06-01T20:30:00Z", ""},                     // back into it
+		{"1970-01-01T00:00:00Z", "1970-01-05T21:00:00Z"},
+		{"2026-06-08T20:59:59Z", ""}, // a week ahead, into the next
+		{"2026-06-08T19:00:00Z", "2026-06-08T20:00:00Z"},
+	} {
+		v := gate.Decide(policy.Change{Deployment: idA, Kind: policy.Update}, policy.Situation{Now: at(t, step.now)})
+		if v.Go != (step.until == "") || step.until != "" && !v.Until.Equal(at(t, step.until)) {
+			t.Errorf("at %s: %+v, want to wait until %q", step.now, v, step.until)
+		}
+	}
+}
+
+func TestTooManyLocksAreCounted(t *testing.T) {
+	now := at(t, "2026-06-02T08:00:00Z")
+	var locks []policy.Lock
+	for i := range 1000 {
+		locks = append(locks, policy.Lock{Holder: "x", Until: now.Add(time.Duration(1000-i) * time.Hour)})
+	}
+	rules := policy.Rules{Approval: policy.ApproveAll}
+	v := gateOf(t, policy.Options{Rules: rules}).Decide(policy.Change{Deployment: idA, Kind: policy.Update}, policy.Situation{Now: now, Locks: locks})
+	last := v.Reasons[len(v.Reasons)-1].Text
+	if len(v.Reasons) != 10 || last != "held by 992 more locks" || !v.Until.Equal(now.Add(time.Hour)) {
+		t.Errorf("got %d reasons, until %v, the last one %q", len(v.Reasons), v.Until, last)
+	}
+}
+
+func TestOfOverridesTheFirstThatSetsARuleWins(t *testing.T) {
+	night, day := windows(t, time.UTC, "22:00-04:00"), windows(t, time.UTC, "08:00-16:00")
+	ask := policy.Hook{Command: []string{"/bin/ask"}, Timeout: 5 * time.Second}
+	gate := gateOf(t, policy.Options{
+		Rules: policy.Rules{Approval: policy.ApproveUpdates, Windows: night, Hook: policy.Hook{Command: []string{"/bin/all"}}},
+		Overrides: []policy.Override{
+			{Deployments: []string{idB, strings.ToUpper(idA)}, Rollback: policy.RollbackOff},
+			{Labels: map[string]string{"critical": "yes", "line": "7"}, Approval: policy.ApproveAll, Rollback: policy.RollbackManual, Hook: &ask},
+			{Labels: map[string]string{"critical": "yes"}, Approval: policy.ApproveNone, Windows: day, Hook: &policy.Hook{}},
+			{Deployments: []string{idB}, Labels: map[string]string{"critical": "yes"}, Windows: policy.Windows{}},
+			{Deployments: []string{idB}, Windows: policy.Windows{}},
+		},
+	})
+	all := policy.Hook{Command: []string{"/bin/all"}, Timeout: policy.HookTimeout}
+	for name, c := range map[string]struct {
+		deployment string
+		labels     map[string]string
+		want       policy.Rules
+	}{
+		"none fits":                {"other", nil, policy.Rules{Approval: policy.ApproveUpdates, Windows: night, Rollback: policy.RollbackAuto, Hook: all}},
+		"labels of other values":   {"other", map[string]string{"critical": "no", "line": "7"}, policy.Rules{Approval: policy.ApproveUpdates, Windows: night, Rollback: policy.RollbackAuto, Hook: all}},
+		"by its id":                {idA, nil, policy.Rules{Approval: policy.ApproveUpdates, Windows: night, Rollback: policy.RollbackOff, Hook: all}},
+		"no windows any more":      {idB, nil, policy.Rules{Approval: policy.ApproveUpdates, Windows: policy.Windows{}, Rollback: policy.RollbackOff, Hook: all}},
+		"by a label, no hook":      {"other", map[string]string{"critical": "yes"}, policy.Rules{Approval: policy.ApproveNone, Windows: day, Rollback: policy.RollbackAuto}},
+		"by both labels":           {"other", map[string]string{"critical": "yes", "line": "7", "x": "y"}, policy.Rules{Approval: policy.ApproveAll, Windows: day, Rollback: policy.RollbackManual, Hook: ask}},
+		"by both labels and by id": {idA, map[string]string{"critical": "yes", "line": "7"}, policy.Rules{Approval: policy.ApproveAll, Windows: day, Rollback: policy.RollbackOff, Hook: ask}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := gate.RulesFor(c.deployment, c.labels)
+			same := cmp.Comparer(func(a, b policy.Window) bool { return a.String() == b.String() })
+			if diff := cmp.Diff(c.want, got, same); diff != "" {
+				t.Errorf("the rules differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+	v := gate.Decide(policy.Change{Deployment: idB, Kind: policy.Install}, policy.Situation{Now: at(t, "2026-06-02T12:00:00Z")})
+	if !v.Go {
+		t.Errorf("a decision is not by the rules of its deployment: %+v", v)
+	}
+}
+
+func TestRulesThatMakeNoSenseAreNamed(t *testing.T) {
+	of := map[string]string{"a": "b"}
+	for want, o := range map[string]policy.Options{
+		`approval "maybe" is none of none, updates, all`:                           {Rules: policy.Rules{Approval: "maybe"}},
+		`override 2: rollback "on" is none of auto, manual, off`:                   {Overrides: []policy.Override{{Labels: of}, {Labels: of, Rollback: "on"}}},
+		`override 1: it names neither deployments nor labels`:                      {Overrides: []policy.Override{{Approval: policy.ApproveAll}}},
+		`there are 257 overrides, no more than 256 are possible`:                   {Overrides: make([]policy.Override, 257)},
+		`hook: command "ask" is not the absolute path of a program`:                {Rules: policy.Rules{Hook: policy.Hook{Command: []string{"ask"}}}},
+		`hook: the command has 65 words, no more than 64 are possible`:             {Rules: policy.Rules{Hook: policy.Hook{Command: append([]string{"/a"}, make([]string, 64)...)}}},
+		`hook: the command has a word with a zero byte`:                            {Rules: policy.Rules{Hook: policy.Hook{Command: []string{"/a", "\x00"}}}},
+		`override 1: hook: timeout -1s is negative`:                                {Overrides: []policy.Override{{Labels: of, Hook: &policy.Hook{Command: []string{"/a"}, Timeout: -time.Second}}}},
+		`mounts: expected one of never, read-only, below, always, got "rw"`:        {Allow: policy.Allow{Mounts: map[string]policy.MountAccess{"/a": "rw"}}},
+		`mounts: expected an absolute path`:                                        {Allow: policy.Allow{Mounts: map[string]policy.MountAccess{"/a/": policy.MountNever}}},
+		`mounts: write it as /run/a, which is the same`:                            {Allow: policy.Allow{Mounts: map[string]policy.MountAccess{"/var/run/a": policy.MountNever}}},
+		`devices: expected a path without // and .. and without / at its end`:      {Allow: policy.Allow{Devices: map[string]bool{"/dev/../x": true}}},
+		`devices: write device rule "c 01:1" as "c 1:1"`:                           {Allow: policy.Allow{Devices: map[string]bool{"c 01:1": true}}},
+		`capabilities: expected a capability, as NET_ADMIN, or ALL or *, got "CAP`: {Allow: policy.Allow{Capabilities: map[string]bool{"CAP_BPF": true}}},
+		`namespaces: expected one of network, pid, ipc, uts, cgroup, got "user"`:   {Allow: policy.Allow{Namespaces: map[string]bool{"user": true}}},
+		`unconfined: expected one of seccomp, apparmor, systempaths, got "all"`:    {Allow: policy.Allow{Unconfined: map[string]bool{"all": true}}},
+		`ports: there is no range from 0 to 80`:                                    {Allow: policy.Allow{Ports: []policy.PortRange{{Last: 80}}}},
+		`resources: no less than nothing can be reserved`:                          {Allow: policy.Allow{Memory: -1}},
+	} {
+		if g, err := policy.New(o); err == nil || !strings.HasPrefix(err.Error(), "cannot use rules for changes: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v and error %v, want one with %s", g, err, want)
+		}
+	}
+	_, err := policy.New(policy.Options{Rules: policy.Rules{Approval: "maybe", Rollback: "perhaps"}})
+	if err == nil || !strings.Contains(err.Error(), "maybe") || !strings.Contains(err.Error(), "perhaps") {
+		t.Errorf("of two mistakes it says: %v", err)
+	}
+}
+
+// What a gate was made of may be used for another one.
+func TestMakingAGateChangesNoRules(t *testing.T) {
+	hook := policy.Hook{Command: []string{"/a"}}
+	o := policy.Options{Overrides: []policy.Override{{Deployments: []string{idA}, Hook: &hook}}}
+	gateOf(t, o)
+	if hook.Timeout != 0 || o.Rules.Approval != "" || o.Overrides[0].Hook != &hook {
+		t.Errorf("the rules became %+v", o)
 	}
 }

@@ -283,6 +283,16 @@ func (ws Windows) Next(t time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
+// opening is when a window opens next, by the clock on its own wall.
+func (ws Windows) opening(t time.Time) (first time.Time, ok bool) {
+	for _, w := range ws {
+		if next, opens := (Windows{w}).Next(t); opens && (!ok || next.Before(first)) {
+			first, ok = next.In(w.zone), true
+		}
+	}
+	return first, ok
+}
+
 // End is when the window that is open at t closes, or the last of several that
 // follow each other without a gap. It is false when none is open, and when it
 // never closes.

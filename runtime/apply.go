@@ -117,7 +117,11 @@ func (e *Engine) Matches(ctx context.Context, p *Project) (bool, error) {
 			delete(found, id)
 		}
 	}
-	return len(found) == 0, nil
+	if len(found) > 0 {
+		return false, nil
+	}
+	e.lookAfter(p.Name)
+	return true, nil
 }
 
 // take locks a project for a change. When it is let go, with what is up to date
@@ -143,6 +147,7 @@ func (e *Engine) take(ctx context.Context, project string) (unlock func(made), e
 		poke(e.released)
 	}
 	hold(true)
+	e.lookAfter(project)
 	defer time.AfterFunc(endSoon, func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -162,12 +167,33 @@ func (e *Engine) take(ctx context.Context, project string) (unlock func(made), e
 	}, nil
 }
 
+// LeaveAlone keeps Run from starting anything of projects until they are applied,
+// found to match, or removed: whoever calls it, before Run, has still to decide
+// what is to run.
+func (e *Engine) LeaveAlone(projects ...string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, name := range projects {
+		e.left[name] = true
+	}
+}
+
+// lookAfter ends what LeaveAlone began.
+func (e *Engine) lookAfter(project string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.left[project] {
+		delete(e.left, project)
+		poke(e.released)
+	}
+}
+
 // tend locks a project for the supervisor; not ok while somebody wants to change
 // it. The context it returns ends when somebody cannot wait any longer for that.
 func (e *Engine) tend(ctx context.Context, project string) (_ context.Context, unlock func(), ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.held[project] {
+	if e.held[project] || e.left[project] {
 		return ctx, nil, false
 	}
 	release, ok := e.projects.tryLock(project)

@@ -33,6 +33,7 @@ type Options struct {
 	Preload    string          // directory of image archives that need no registry; "": none
 	Keys       []string        // files of OpenPGP keys: a package that a URL names has to be signed by one of them
 	Pulls      int             // downloads of image layers at a time; 0: 3
+	Reserve    int64           // bytes that images leave free for others; 0: 32 MiB, less on a small file system
 	LogDir     string          // of what containers print; "" is RunDir/logs
 	LogKeep    log.Keep        // how much of it, where a service does not say
 	Logger     *slog.Logger    // nil: slog.Default
@@ -61,6 +62,7 @@ type Engine struct {
 	claims    map[string]placement // of the projects that Apply or Remove works on
 	history   map[string]*history  // by container
 	held      map[string]bool      // projects that Apply or Remove works on, or waits for
+	left      map[string]bool      // projects that LeaveAlone names
 	tended    map[string]func()    // by project that the supervisor works on; lets go of it
 	changed   map[string]change    // by project
 	waits     map[string][]Wait    // by project, by the last plan
@@ -90,6 +92,7 @@ func New(o Options) (*Engine, error) {
 
 	images, err := image.New(image.Options{
 		Client: o.Client, Registries: o.Registries, Preload: o.Preload, Keys: o.Keys, AtOnce: o.Pulls, Logger: o.Logger,
+		State: o.StateDir, Reserve: o.Reserve,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot make runtime: %w", err)
@@ -123,6 +126,7 @@ func New(o Options) (*Engine, error) {
 		claims:     make(map[string]placement),
 		history:    make(map[string]*history),
 		held:       make(map[string]bool),
+		left:       make(map[string]bool),
 		tended:     make(map[string]func()),
 		changed:    make(map[string]change),
 		lastLoads:  make(map[string]int),

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/margolite/margolite/runtime/image"
 )
 
 // Code says what kind of failure an Error is, for callers that branch.
@@ -36,6 +38,23 @@ func (e *Error) Error() string { return e.Object + ": " + e.Err.Error() }
 
 func (e *Error) Unwrap() error { return e.Err }
 
+// Persists says that an error of NoSpace would come again: there still is not
+// what the images need. It looks at the file system and nothing else. Where an
+// error does not say what it needs, it does not persist.
+func Persists(err error) bool {
+	var space *image.NoSpaceError
+	return errors.As(err, &space) && space.Persists()
+}
+
+// full is the code of an error of this device, which may say that there is no
+// space on it.
+func full(code Code, err error) Code {
+	if (code == Internal || code == StartFailed) && image.IsFull(err) {
+		return NoSpace
+	}
+	return code
+}
+
 // CodeOf is the code of the first *Error in err's chain; Timeout for a deadline, else Internal.
 func CodeOf(err error) Code {
 	var typed *Error
@@ -61,5 +80,5 @@ func fail(code Code, object string, err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		code = Timeout
 	}
-	return &Error{Code: code, Object: object, Err: err}
+	return &Error{Code: full(code, err), Object: object, Err: err}
 }

@@ -42,9 +42,12 @@ type Project struct {
 	Compose *compose.Project
 	Digest  digest.Digest // of the package; empty for a File
 	Labels  map[string]string
+	// Directory is where the package was extracted; empty for a File.
+	Directory string
 
 	pins   map[string]digest.Digest // by Stage or Pin
 	loaded int                      // Engine.loads when it was
+	size   int64                    // of the package
 }
 
 // Services are the names of the services in dependency order.
@@ -67,16 +70,31 @@ func (p *Project) Warnings() []string { return p.Compose.Warnings }
 // any more, Apply fails with NotFound.
 func (p *Project) Pin(images map[string]digest.Digest) { p.pins = maps.Clone(images) }
 
+// Sources are the paths of the device that p mounts or opens, with where each of
+// them led when p was loaded.
+func (p *Project) Sources() map[string]string { return container.Sources(p.Compose) }
+
+// PinSources makes p mount what its paths led to before, as Sources returned it:
+// what was judged then, whatever they lead to now. Those that sources does not
+// have lead where they did when p was loaded.
+func (p *Project) PinSources(sources map[string]string) {
+	if len(sources) > 0 {
+		container.FindSources(p.Compose, sources)
+	}
+}
+
 // Load parses and validates a project and refuses what this runtime does not
 // do. A package is extracted to StateDir/projects/<project>/<digest>, where
 // bind mounts find its files; what is there of former ones goes when the
-// project was applied.
+// project was applied. What the project refers to is read from the package
+// itself: workloads may write where it was extracted.
 func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 	if !container.ValidName(s.Project) {
 		return nil, &Error{Code: InvalidPackage, Object: s.Project, Err: fmt.Errorf("%.80q is no valid project name", s.Project)}
 	}
-	p := &Project{Name: s.Project, Labels: maps.Clone(s.Labels)}
+	p := &Project{Name: s.Project, Labels: maps.Clone(s.Labels), size: int64(len(s.Package))}
 	file := s.File
+	var extracted *compose.Package
 	if file == "" {
 		unlock, err := e.packages.lock(ctx, s.Project)
 		if err != nil {
@@ -85,10 +103,12 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 		defer unlock()
 		p.Digest = digest.FromBytes(s.Package)
 		dir := e.packageDir(s.Project, p.Digest)
+		p.Directory = dir
 		p.loaded = e.noteLoad(dir)
-		if file, err = compose.Extract(s.Package, dir, s.Strict, compose.Limits{}); err != nil {
+		if extracted, err = compose.Extract(s.Package, dir, s.Strict, compose.Limits{}); err != nil {
 			return nil, fail(codeOfCompose(err), s.Project, err)
 		}
+		file = extracted.File
 	}
 	loaded, err := compose.Load(ctx, compose.Options{
 		ProjectName: s.Project,
@@ -98,6 +118,7 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 		Scale:       s.Scale,
 		Environment: s.Environment,
 		Strict:      s.Strict,
+		Package:     extracted,
 	})
 	if err != nil {
 		return nil, fail(codeOfCompose(err), s.Project, err)
@@ -107,6 +128,7 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 			return nil, &Error{Code: Unsupported, Object: s.Project, Err: fmt.Errorf("%.80q is no valid service name", name)}
 		}
 	}
+	container.FindSources(loaded, nil)
 	p.Compose = loaded
 	return p, nil
 }
@@ -189,7 +211,7 @@ func ownVolumes(p *compose.Project) map[string]container.Volume {
 	own := make(map[string]container.Volume)
 	for name, v := range p.Volumes {
 		if !v.External {
-			own[name] = container.Volume{Name: name, Type: v.Type, Device: v.Device, Options: v.Options}
+			own[name] = container.Volume{Name: name, Type: v.Type, Device: v.Device, Real: v.Real, Options: v.Options}
 		}
 	}
 	return own

@@ -61,7 +61,9 @@ func (e *Engine) FetchPackage(ctx context.Context, ref PackageRef, progress func
 // Stage makes every image of p present, unpacked and on the medium, and returns
 // the digest of each by its reference; p remembers them. An image named in pins
 // is taken by that digest; what is present needs no network, nor does what lies
-// in the preload directory. Nothing is downloaded unless all of it fits.
+// in the preload directory. Nothing is downloaded unless all of it fits and leaves
+// the reserve free, nor is anything written then: Persists tells cheaply when it
+// is worth another attempt.
 func (e *Engine) Stage(ctx context.Context, p *Project, pins map[string]digest.Digest, progress func(Progress)) (map[string]digest.Digest, error) {
 	ctx = e.within(ctx)
 	wants := wantsOf(p, pins)
@@ -88,6 +90,7 @@ func wantsOf(p *Project, pins map[string]digest.Digest) []image.Want {
 		wants = append(wants, image.Want{
 			Ref: i.Ref, Pin: pins[i.Ref], Platform: i.Platform,
 			Policy: cmp.Or(image.Policy(i.Policy), image.Missing), For: p.Name,
+			Beside: p.size, // whoever staged it keeps the package
 		})
 	}
 	return wants

@@ -113,6 +113,41 @@ services:
 	})
 }
 
+// Where somebody has still to decide what is to run, nothing is brought back
+// before.
+func TestSupervisorLeavesAloneWhatIsStillToBeDecided(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		const file = "services: {a: {image: BUSYBOX, restart: always}}"
+		e := r.engine()
+		stop := r.supervise(e)
+		for _, project := range []string{"decided", "matched", "applied"} {
+			r.apply(e, r.load(e, project, file))
+		}
+		stop()
+		r.reboot(e)
+		e = r.engine()
+		e.LeaveAlone("matched", "applied")
+		stop = r.supervise(e)
+		defer stop()
+		runs := func(project string) bool { return r.containers(e, project)["a"].State == runtime.Running }
+		r.eventually("what is decided is back", func() bool { return runs("decided") })
+		if runs("matched") || runs("applied") {
+			t.Error("what was to be left alone runs")
+		}
+		if same, err := e.Matches(t.Context(), r.load(e, "matched", file)); err != nil || !same {
+			t.Errorf("what is on the device does not match: %v", err)
+		}
+		r.eventually("what matches is back", func() bool { return runs("matched") })
+		if runs("applied") {
+			t.Error("what was to be left alone runs")
+		}
+		r.apply(e, r.load(e, "applied", file))
+		if !runs("applied") {
+			t.Error("what was applied does not run")
+		}
+	})
+}
+
 func TestSupervisorAfterAReboot(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		e := r.engine()

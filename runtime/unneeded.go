@@ -6,8 +6,11 @@ import (
 	"fmt"
 
 	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/image"
 )
 
 // StoredVolume is a volume on the device.
@@ -100,10 +103,54 @@ func (e *Engine) UnusedImages(ctx context.Context, keep Keep) ([]UnusedImage, er
 			continue
 		}
 		u := UnusedImage{Name: name}
-		if record, err := e.o.Client.ImageService().Get(ctx, name); err == nil {
-			u.Bytes, _ = containerd.NewImage(e.o.Client, record).Size(ctx)
-		}
+		u.Bytes, _ = e.imageBytes(ctx, name)
 		unused = append(unused, u)
 	}
 	return unused, nil
+}
+
+// Spare fails with NoSpace while so little is left of the device, of what images
+// leave free and of its memory for what runs, that no container is to be made or
+// replaced.
+func (e *Engine) Spare(ctx context.Context) error {
+	if err := e.images.Spare(e.within(ctx)); err != nil {
+		return failImage("containers", err)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(e.o.RunDir, &fs); err != nil {
+		return fail(Internal, e.o.RunDir, fmt.Errorf("cannot look for free space: %w", err))
+	}
+	if int64(fs.Bfree)*int64(fs.Bsize) < spareRun || fs.Files > 0 && fs.Ffree < spareRunFiles {
+		return &Error{Code: NoSpace, Object: "containers", Err: fmt.Errorf("no space: %d bytes and %d files are left in %s", int64(fs.Bfree)*int64(fs.Bsize), fs.Ffree, e.o.RunDir)}
+	}
+	return nil
+}
+
+// What a change needs at least of the run directory: sockets, hosts files, and
+// what the shims keep there.
+const (
+	spareRun      = 256 << 10
+	spareRunFiles = 64
+)
+
+// ImageSize is how many bytes an image has that was staged, compressed, as it
+// was pulled; what it shares with others is counted as well.
+func (e *Engine) ImageSize(ctx context.Context, ref string, d digest.Digest) (int64, error) {
+	name, err := image.Name(ref, d)
+	if err != nil {
+		return 0, fail(InvalidPackage, ref, err)
+	}
+	bytes, err := e.imageBytes(e.within(ctx), name)
+	if err != nil {
+		return 0, fail(NotFound, name, err)
+	}
+	return bytes, nil
+}
+
+func (e *Engine) imageBytes(ctx context.Context, name string) (int64, error) {
+	record, err := e.o.Client.ImageService().Get(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	return containerd.NewImage(e.o.Client, record).Size(ctx)
 }

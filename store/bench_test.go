@@ -3,7 +3,11 @@ package store_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/store"
 )
@@ -50,4 +54,49 @@ func written(b *testing.B) (n int64) {
 		b.Fatal(err)
 	}
 	return n
+}
+
+// BenchmarkAppend measures one entry of the journal that has a transaction of its
+// own, and what it adds to a transition: while the journal grows, and while the
+// oldest entries go.
+func BenchmarkAppend(b *testing.B) {
+	entry := store.Entry{
+		Time: time.Now(), Kind: "change.done", Deployment: "5", Revision: digest.FromString("r"), Version: 1,
+		Text: "a sentence about what happened, as long as they are",
+	}
+	for _, full := range []bool{false, true} {
+		for _, alone := range []bool{true, false} {
+			b.Run(fmt.Sprintf("full=%t/alone=%t", full, alone), func(b *testing.B) {
+				f := newFixture(b)
+				if full {
+					f.commit(store.Change{Journal: slices.Repeat([]store.Entry{entry}, 4096)})
+				}
+				before := written(b)
+				n := uint64(0)
+				for b.Loop() {
+					n++
+					c := store.Change{Journal: []store.Entry{entry}}
+					if !alone {
+						d := fullDeployment("5")
+						d.Adopted = n
+						c.Deployments, c.Reports = []store.Deployment{d}, []store.Report{{Deployment: "5", Body: make([]byte, 400)}}
+					}
+					f.commit(c)
+				}
+				b.ReportMetric(float64(written(b)-before)/float64(b.N), "B-written/op")
+			})
+		}
+	}
+}
+
+// BenchmarkVerifyJournal reads a full journal.
+func BenchmarkVerifyJournal(b *testing.B) {
+	f := newFixture(b)
+	f.commit(store.Change{Journal: slices.Repeat([]store.Entry{{Time: time.Now(), Kind: "k", Text: "some text"}}, 4096)})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := f.VerifyJournal(); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -30,14 +30,19 @@ type Change struct {
 	// Unheard says that nobody hears the reports now: what they supersede goes
 	// with this change, as Superseded tells it.
 	Unheard bool
+	// Journal is appended to the journal in this order; Sequence and Chain are
+	// ignored. At most 4096 entries with 1 MiB are kept: the oldest go.
+	Journal []Entry
 	// Settings are small records of any content; nil deletes one.
 	Settings map[string][]byte
 }
 
 // Commit makes the change durable as a whole or, with an error, not at all. It
 // writes only what differs from what is stored, and nothing when nothing does;
-// reports always differ. An error about the file beside the database is the
-// exception: the change is durable then, and may be committed again.
+// reports and entries of the journal always differ. Where there is no space it
+// fails with ErrFull. An error about the file with the accepted manifest is the
+// exception: the change is durable then, and may be committed again, without
+// these. For want of space that file stays behind until the next call.
 func (s *Store) Commit(verb string, c Change) error {
 	if err := s.commit(verb, c); err != nil {
 		return fmt.Errorf("cannot commit %q: %w", verb, err)
@@ -73,8 +78,20 @@ func (s *Store) commit(verb string, c Change) error {
 		return err
 	}
 
-	if len(entries)+len(artifacts)+len(c.Reports) > 0 {
-		dropped := 0
+	if len(artifacts) > 0 {
+		size := int64(0)
+		for _, d := range artifacts {
+			size += int64(len(c.Artifacts[d]))
+		}
+		if err := s.room.admit(s.used(), size); err != nil {
+			return err
+		}
+	}
+	if len(entries)+len(artifacts)+len(c.Reports)+len(c.Journal) > 0 {
+		var (
+			dropped int
+			noted   *appended
+		)
 		err := s.update(verb, func(tx *bolt.Tx) (err error) {
 			for _, d := range artifacts {
 				if err := putArtifact(tx, d, c.Artifacts[d]); err != nil {
@@ -86,17 +103,30 @@ func (s *Store) commit(verb string, c Change) error {
 					return err
 				}
 			}
-			dropped, err = appendReports(tx, c.Reports, c.Unheard)
+			if dropped, err = appendReports(tx, c.Reports, c.Unheard); err != nil {
+				return err
+			}
+			noted, err = s.journal.append(tx, c.Journal)
 			return err
 		})
 		if err != nil {
 			return err
 		}
 		s.dropped.Add(int64(dropped))
+		s.journal.done(noted)
 	}
 
+	if c.Manifest == nil && s.behind {
+		if m, known, err := s.storedManifest(); err == nil && known {
+			s.behind = s.accepted.keep(m) != nil
+		}
+	}
 	if c.Manifest != nil {
-		return s.accepted.keep(*c.Manifest)
+		err := full(s.accepted.keep(*c.Manifest))
+		s.behind = err != nil
+		if !errors.Is(err, ErrFull) {
+			return err
+		}
 	}
 	return nil
 }

@@ -13,14 +13,19 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
 )
 
-// ErrNoRoom says that the folder for what is incoming holds as much as it may.
+// ErrNoRoom says that the folder for what is incoming holds as much as it may,
+// or that more would not leave enough of the file system to others.
 var ErrNoRoom = errors.New("no room")
 
 const (
 	// maxIncoming is how many artifacts are incoming at most.
 	maxIncoming = 4
+	// littleIncoming may come in any case: it tells what there is to do about a
+	// disk that is full.
+	littleIncoming = 1 << 20
 	// defaultIncomingBytes is how much they have together at most.
 	defaultIncomingBytes = 128 << 20
 )
@@ -34,8 +39,9 @@ const (
 // Its methods may be called concurrently, but nobody can use an artifact while
 // another one adds to it.
 type Incoming struct {
-	dir   string
-	limit int64
+	dir     string
+	limit   int64
+	reserve int64
 }
 
 // Incoming returns the folder beside the database. It is made when it is needed.
@@ -114,6 +120,11 @@ func (i *Incoming) append(path string) (*incomingFile, error) {
 	for _, f := range files {
 		room -= f.size
 	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(i.dir, &fs); err != nil {
+		return nil, err
+	}
+	room = min(room, max(int64(fs.Bavail)*int64(fs.Bsize)-i.reserve, littleIncoming))
 	f, err := openOwn(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND)
 	if err != nil {
 		return nil, err
@@ -224,7 +235,7 @@ type incomingFile struct {
 
 func (f *incomingFile) Write(p []byte) (int, error) {
 	if int64(len(p)) > f.room {
-		return 0, fmt.Errorf("%w: incoming artifacts have as many bytes as they may", ErrNoRoom)
+		return 0, fmt.Errorf("%w: incoming artifacts have as many bytes as they may, or leave too few free", ErrNoRoom)
 	}
 	n, err := f.file.Write(p)
 	f.room -= int64(n)

@@ -26,9 +26,12 @@ const (
 	bucketOutbox      = "outbox"
 	bucketSettings    = "settings"
 	bucketArtifacts   = "artifacts"
+	bucketJournal     = "journal"
 )
 
-// buckets are those that hold something, next to the one with the schema.
+// buckets are those that hold something, next to the one with the schema. The
+// journal is made with its first entry: databases of earlier versions have none,
+// and one that somebody took away is told by VerifyJournal.
 func buckets() []string {
 	return []string{bucketManifest, bucketDeployments, bucketOutbox, bucketSettings, bucketArtifacts}
 }
@@ -48,8 +51,8 @@ const (
 	mapSize = 8 << 20
 	// growth is the step in which the file grows.
 	growth = 128 << 10
-	// maxSize makes a full store an error before the disk is full, and keeps
-	// the mapping within a 32-bit address space.
+	// maxSize makes a store that grows without end an error before the disk is
+	// full, and keeps the mapping within a 32-bit address space.
 	maxSize = 512 << 20
 )
 
@@ -87,15 +90,21 @@ func open(path string, o Options) (*Store, error) {
 	s := &Store{
 		db:       db,
 		accepted: acceptedFile(filepath.Join(filepath.Dir(path), "accepted.json")),
-		incoming: &Incoming{filepath.Join(filepath.Dir(path), "incoming"), cmp.Or(o.IncomingBytes, defaultIncomingBytes)},
+		journal:  journal{file: journalFile(filepath.Join(filepath.Dir(path), "journal.json"))},
+		incoming: &Incoming{filepath.Join(filepath.Dir(path), "incoming"), cmp.Or(o.IncomingBytes, defaultIncomingBytes), o.Reserve},
+		room:     &room{path: path},
 		onCommit: o.OnCommit,
 	}
-	// A power cut between a commit and the file beside it leaves the file
+	// A power cut between a commit and the files beside it leaves the files
 	// behind. Catching up is not worth a failed start, on a full disk for
-	// example: the next accepted manifest writes it as well.
+	// example: the next accepted manifest or entry writes its file as well.
 	if m, known, _ := s.Manifest(); known {
-		_ = s.accepted.keep(m)
+		s.behind = s.accepted.keep(m) != nil
 	}
+	if err := db.View(s.journal.open); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	s.room.extend(s.used())
 	return s, nil
 }
 

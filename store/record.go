@@ -55,6 +55,9 @@ type Staged struct {
 	Package digest.Digest `json:"package,omitempty"`
 	// Images maps each image reference, as written, to the digest pulled for it.
 	Images map[string]digest.Digest `json:"images,omitempty"`
+	// Sources maps each path of the device that it mounts to where that led when
+	// it was admitted.
+	Sources map[string]string `json:"sources,omitempty"`
 }
 
 // Revision is one immutable state of a deployment.
@@ -77,12 +80,33 @@ type Deployment struct {
 	Desired Revision `json:"desired"`
 	// Active is the last revision that worked, and runs or ran.
 	Active *Revision `json:"active,omitempty"`
+	// Former worked before Active and is kept for a way back; nil: there is none.
+	Former *Revision `json:"former,omitempty"`
+	// Return says that Active does not run, since Desired was begun to be applied
+	// and did not work, and what becomes of that; opaque here.
+	Return string `json:"return,omitempty"`
+	// Attempts counts how often Desired was begun to be applied.
+	Attempts int `json:"attempts,omitempty"`
+	// Answers are what the site has said about revisions, oldest first.
+	Answers []Answer `json:"answers,omitempty"`
 	// Adopted is the manifest version that was reported as adopted.
 	Adopted    uint64      `json:"adopted,omitempty"`
 	Components []Component `json:"components,omitempty"`
 	Fault      *Fault      `json:"fault,omitempty"`
 	// Since is the time of the last change of Phase.
 	Since time.Time `json:"since,omitzero"`
+}
+
+// Answer is what the site has said about one change of a deployment.
+type Answer struct {
+	// Revision is the digest of the document that the change leads to, or, of a
+	// removal, leads away from.
+	Revision digest.Digest `json:"revision"`
+	Change   string        `json:"change"`  // the kind of change, opaque here
+	Verdict  string        `json:"verdict"` // opaque here
+	By       string        `json:"by"`      // who said so
+	Reason   string        `json:"reason,omitempty"`
+	At       time.Time     `json:"at"`
 }
 
 // newer says that m was accepted after other, of the same scope.
@@ -120,7 +144,7 @@ type formerReport struct {
 
 // record is what the store keeps as JSON.
 type record interface {
-	Manifest | Deployment | formerReport
+	Manifest | Deployment | Entry | journalEnds | formerReport
 
 	check() error
 }
@@ -164,8 +188,18 @@ func (d Deployment) check() error {
 	if err := d.Desired.check(); err != nil {
 		return err
 	}
-	if d.Active != nil {
-		return d.Active.check()
+	for _, r := range []*Revision{d.Active, d.Former} {
+		if r == nil {
+			continue
+		}
+		if err := r.check(); err != nil {
+			return err
+		}
+	}
+	for _, a := range d.Answers {
+		if err := checkDigest("answered revision", a.Revision); err != nil {
+			return err
+		}
 	}
 	return nil
 }

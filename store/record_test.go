@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,6 +79,68 @@ func FuzzReportKey(f *testing.F) {
 		r := Report{Sequence: h.sequence, Deployment: string(h.deployment), Version: h.version, Weight: h.weight}
 		if again := reportKey(r); !bytes.Equal(again, key) || r.check() != nil {
 			t.Fatalf("%x became %x: %v", key, again, r.check())
+		}
+	})
+}
+
+func FuzzEntryRecord(f *testing.F) {
+	fuzzRecord(f, Entry{}, Entry{
+		Sequence: 1<<64 - 1, Time: time.Unix(1, 2).UTC(), Kind: "k", Deployment: "d", Revision: digest.FromString("r"),
+		Version: 1, By: "b", Text: "<ä\u2028>", Chain: digest.FromString("c"),
+	})
+}
+
+func FuzzJournalEnds(f *testing.F) {
+	fuzzRecord(f, journalEnds{}, journalEnds{Anchor: Mark{Sequence: 1}, Head: Mark{1<<64 - 1, digest.FromString("c")}})
+}
+
+// Whatever an entry is made of, it can be kept, is read as it was kept, and has
+// a chain that no other entry has.
+func FuzzEntryIsTidied(f *testing.F) {
+	f.Add("k", "d", "r", "b", "t", int64(1), int64(2))
+	f.Add("\xff", "\n", "\u202e", "\x00", strings.Repeat("<", 5000), int64(-1<<62), int64(1<<62))
+	f.Add("", strings.Repeat("ä", 300), strings.Repeat("\xe2\x80", 300), "", strings.Repeat("x", 2047)+"ä", int64(253402300799), int64(999999999))
+	f.Fuzz(func(t *testing.T, kind, deployment, revision, by, text string, seconds, nanos int64) {
+		e := Entry{Sequence: 1, Kind: kind, Deployment: deployment, Revision: digest.Digest(revision), By: by, Text: text, Time: time.Unix(seconds, nanos)}
+		e = e.Tidy()
+		e.Chain = e.Link("")
+		value, err := encode(e)
+		if err != nil {
+			t.Fatalf("%+v cannot be kept: %v", e, err)
+		}
+		if len(value) > maxEntry {
+			t.Fatalf("it has %d bytes", len(value))
+		}
+		again, err := decodeEntry(sequenceKey(1), value)
+		if err != nil || again != e || again.Link("") != e.Chain {
+			t.Fatalf("%+v became %+v: %v", e, again, err)
+		}
+		moved := e
+		moved.Kind, moved.Deployment = e.Kind+e.Deployment, ""
+		if e.Deployment != "" && moved.Link("") == e.Chain {
+			t.Fatal("two entries have one chain")
+		}
+		if tidied := again.Tidy(); tidied != again {
+			t.Fatalf("%+v is tidied again to %+v", again, tidied)
+		}
+	})
+}
+
+func FuzzEntryDecode(f *testing.F) {
+	e := Entry{Sequence: 1, Time: time.Unix(1, 2).UTC(), Kind: "k"}
+	e.Chain = e.Link("")
+	value, err := encode(e)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(sequenceKey(1), value)
+	f.Add(sequenceKey(2), value)
+	f.Add([]byte("odd"), value)
+	f.Add(sequenceKey(1), []byte(`{"sequence":1,"time":"9999-12-31T23:59:59-01:00","kind":"","chain":""}`))
+	f.Fuzz(func(t *testing.T, key, value []byte) {
+		e, err := decodeEntry(key, value)
+		if err == nil && (!bytes.Equal(sequenceKey(e.Sequence), key) || e.check() != nil) {
+			t.Fatalf("%x: %s became %+v", key, value, e)
 		}
 	})
 }

@@ -3,7 +3,8 @@
 //
 //	margolite.db
 //	├── meta
-//	│   └── schema                       decimal digits, readable by every version
+//	│   ├── schema                       decimal digits, readable by every version
+//	│   └── journal                      the ends of the journal
 //	├── manifest
 //	│   └── accepted                     Manifest
 //	├── deployments
@@ -13,11 +14,14 @@
 //	│                                    body of a Report; in the order of its creation
 //	├── settings
 //	│   └── <name>                       bytes
+//	├── journal                          there with the first entry
+//	│   └── <sequence, 8 bytes>          Entry
 //	└── artifacts
 //	    └── <algorithm:hex>              one bucket per artifact
 //	        └── <chunk number, 4 bytes>  at most 256 KiB of it
 //
 //	accepted.json                        Manifest without its ETag, beside the database
+//	journal.json                         the ends of the journal, beside it, too
 //	incoming/                            what has come so far of large artifacts, beside it, too
 //	└── <algorithm-hex>                  the first bytes of one
 //
@@ -40,15 +44,23 @@
 //     used twice.
 //   - The outbox is bounded. What decides which reports stay is in their keys:
 //     no body is read, or held in memory, but for its delivery.
+//   - The journal is bounded, and only ever appended to. Its entries are chained
+//     by hashes, and its ends are known in two more places: what is changed, put
+//     in or taken away is found (VerifyJournal), and stays to be found when more
+//     is appended, until it is as old as what is dropped.
 //   - Within a scope the accepted manifest never goes back, in epoch and version,
 //     whichever of its two copies a power cut leaves behind.
 //
 // # What can fail
 //
+// A full disk is ErrFull. The database has some room of its own on it, so that
+// records and reports can still be written; artifacts leave half of it to them.
+//
 // A database that another process holds is ErrLocked, one that a newer version
 // wrote is ErrNewerSchema, a damaged one is ErrCorrupt; none of them is touched.
 // A single record that cannot be read is reported next to those that can, so
-// that it never keeps an agent from starting. The accepted manifest version is
+// that it never keeps an agent from starting; nor does anything in the journal
+// keep a change from being committed. The accepted manifest version is
 // also kept in a small file of its own, so that rollback protection does not
 // disappear together with the database.
 package store
@@ -83,18 +95,23 @@ type Options struct {
 	// IncomingBytes is how much the folder of incoming artifacts holds at most;
 	// 0: 128 MiB.
 	IncomingBytes int64
+	// Reserve is how many bytes incoming artifacts leave free on the file system.
+	Reserve int64
 }
 
 // Store is an open database. Its methods may be called concurrently.
 type Store struct {
 	db       *bolt.DB
 	accepted acceptedFile
+	journal  journal
 	incoming *Incoming
+	room     *room
 	onCommit func(verb string)
 
 	// writing is held from the comparison with what is stored to the end of
 	// the transaction. Readers do not take it.
 	writing sync.Mutex
+	behind  bool // the accepted manifest is still to be kept beside the database
 	writes  atomic.Int64
 	dropped atomic.Int64 // reports
 }
@@ -115,9 +132,10 @@ func (s *Store) Writes() int64 {
 // update runs one transaction. The caller holds s.writing.
 func (s *Store) update(verb string, change func(tx *bolt.Tx) error) error {
 	if err := s.db.Update(change); err != nil {
-		return err
+		return full(err)
 	}
 	s.writes.Add(1)
+	s.room.extend(s.used())
 	if s.onCommit != nil {
 		s.onCommit(verb)
 	}

@@ -10,6 +10,25 @@ import (
 	"testing"
 )
 
+// What is written down with a name needs one: who may open the socket, and is
+// known.
+func TestAnswersAreOfSomebody(t *testing.T) {
+	s := NewServer(struct{ Backend }{}, slog.New(slog.DiscardHandler))
+	for _, path := range []string{"/v1/approve", "/v1/reject", "/v1/hold", "/v1/release", "/v1/rollback"} {
+		for want, ctx := range map[int]context.Context{
+			http.StatusBadRequest: context.WithValue(t.Context(), peerKey{}, peer{pid: 1, uid: 1000}),
+			http.StatusForbidden:  t.Context(),
+		} {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(`{"colour":"red"}`)).WithContext(ctx)
+			s.http.Handler.ServeHTTP(w, r)
+			if w.Code != want {
+				t.Errorf("%s was answered %d, want %d", path, w.Code, want)
+			}
+		}
+	}
+}
+
 // Who is not root may look and ask for a poll, and may not run containers.
 func TestOnlyRootChangesWorkloads(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -17,6 +17,21 @@ type Backend interface {
 	// names although its version is not greater; ErrConflict when none is refused
 	// or the WFM serves another one.
 	AcceptRollback(ctx context.Context, r RollbackRequest) error
+	// Approve lets a change happen; Reject keeps it from ever happening. Both
+	// name the revision that was looked at: ErrConflict when another one waits.
+	Approve(ctx context.Context, r AnswerRequest) error
+	Reject(ctx context.Context, r AnswerRequest) error
+	// Hold takes an update lock, or prolongs the one that the holder has.
+	Hold(ctx context.Context, r HoldRequest) (Lock, error)
+	// Release gives locks back and returns them; none is no error.
+	Release(ctx context.Context, r ReleaseRequest) ([]Lock, error)
+	// Rollback brings a deployment back to the revision before, until the WFM
+	// publishes another one. It returns once that is decided, not once it runs.
+	Rollback(ctx context.Context, r ReturnRequest) error
+	// History gives entries of the journal, oldest first.
+	History(ctx context.Context, r HistoryRequest) ([]Entry, error)
+	// VerifyHistory checks that nothing in the journal was changed.
+	VerifyHistory(ctx context.Context) (Verification, error)
 	// Capabilities is the wire document that is, or would be, reported.
 	Capabilities(ctx context.Context) (json.RawMessage, error)
 	// Subscribe delivers events until the returned function is called. A
@@ -56,7 +71,8 @@ type Projects interface {
 
 // Errors that a Backend returns to choose the answer of the socket.
 var (
-	ErrNotFound = errors.New("not found")        // the named object does not exist
-	ErrInvalid  = errors.New("invalid request")  // the request can never succeed
-	ErrConflict = errors.New("not possible now") // the request contradicts the present state
+	ErrNotFound = errors.New("not found")          // the named object does not exist
+	ErrInvalid  = errors.New("invalid request")    // the request can never succeed
+	ErrConflict = errors.New("not possible now")   // the request contradicts the present state
+	ErrBusy     = errors.New("too many at a time") // there is no room for the request now
 )

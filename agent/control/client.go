@@ -29,18 +29,34 @@ type Client struct {
 
 // Dial makes a client for the socket at path. It connects with each call.
 func Dial(path string) *Client {
-	var d net.Dialer
 	return &Client{path: path, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return d.DialContext(ctx, "unix", path)
+			return knock(ctx, path)
 		},
 		DisableKeepAlives: true,
 	}}}
 }
 
+// knock connects to the socket at path. While more callers stand before it than
+// the kernel lets wait, it tries again.
+func knock(ctx context.Context, path string) (net.Conn, error) {
+	d := net.Dialer{Deadline: time.Now().Add(5 * time.Second)}
+	for {
+		conn, err := d.DialContext(ctx, "unix", path)
+		if !errors.Is(err, syscall.EAGAIN) || time.Now().After(d.Deadline) {
+			return conn, err
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
 // Ping says whether an agent listens.
 func (c *Client) Ping(ctx context.Context) error {
-	conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "unix", c.path)
+	conn, err := knock(ctx, c.path)
 	if err != nil {
 		return c.connectError(err)
 	}
@@ -67,6 +83,49 @@ func (c *Client) Sync(ctx context.Context) error {
 // AcceptRollback has a manifest accepted that was refused for its version.
 func (c *Client) AcceptRollback(ctx context.Context, r RollbackRequest) error {
 	return c.call(ctx, http.MethodPost, "/v1/accept-rollback", r, nil)
+}
+
+// Approve lets a change happen that waits for it.
+func (c *Client) Approve(ctx context.Context, r AnswerRequest) error {
+	return c.call(ctx, http.MethodPost, "/v1/approve", r, nil)
+}
+
+// Reject keeps a change from ever happening.
+func (c *Client) Reject(ctx context.Context, r AnswerRequest) error {
+	return c.call(ctx, http.MethodPost, "/v1/reject", r, nil)
+}
+
+// Hold takes or prolongs an update lock.
+func (c *Client) Hold(ctx context.Context, r HoldRequest) (Lock, error) {
+	var lock Lock
+	err := c.call(ctx, http.MethodPost, "/v1/hold", r, &lock)
+	return lock, err
+}
+
+// Release gives update locks back and says which.
+func (c *Client) Release(ctx context.Context, r ReleaseRequest) ([]Lock, error) {
+	var released []Lock
+	err := c.call(ctx, http.MethodPost, "/v1/release", r, &released)
+	return released, err
+}
+
+// Rollback brings a deployment back to the revision before.
+func (c *Client) Rollback(ctx context.Context, r ReturnRequest) error {
+	return c.call(ctx, http.MethodPost, "/v1/rollback", r, nil)
+}
+
+// History gives entries of the journal, oldest first.
+func (c *Client) History(ctx context.Context, r HistoryRequest) ([]Entry, error) {
+	var entries []Entry
+	err := c.call(ctx, http.MethodGet, "/v1/history?"+r.query().Encode(), nil, &entries)
+	return entries, err
+}
+
+// VerifyHistory has the journal checked.
+func (c *Client) VerifyHistory(ctx context.Context) (Verification, error) {
+	var v Verification
+	err := c.call(ctx, http.MethodGet, "/v1/history/verify", nil, &v)
+	return v, err
 }
 
 // Events calls handle for every event until ctx ends, the agent goes away, or
@@ -227,7 +286,30 @@ func failureOf(res *http.Response) error {
 	if err := json.NewDecoder(io.LimitReader(res.Body, maxRequestBytes)).Decode(&f); err != nil || f.Error == "" {
 		f.Error = res.Status
 	}
-	return errors.New(f.Error)
+	return &refusal{f.Error, res.StatusCode}
+}
+
+// refusal is an answer that is no success, in the agent's own words. It is one
+// of the errors that a Backend returns where its code says so.
+type refusal struct {
+	text string
+	code int
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func (r *refusal) Is(target error) bool {
+	switch r.code {
+	case http.StatusNotFound:
+		return target == ErrNotFound
+	case http.StatusBadRequest:
+		return target == ErrInvalid
+	case http.StatusConflict:
+		return target == ErrConflict
+	case http.StatusServiceUnavailable:
+		return target == ErrBusy
+	}
+	return false
 }
 
 // connectError recognises that no agent is there.
@@ -237,6 +319,9 @@ func (c *Client) connectError(err error) error {
 	}
 	if errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("cannot open control socket %s: permission denied", c.path)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		return fmt.Errorf("the agent on %s hung up: it stops, or has too many callers", c.path)
 	}
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -33,6 +33,7 @@ type backend struct {
 	asked       []string
 	logs        control.LogsRequest
 	exec        func(context.Context, control.ExecRequest, control.ExecStreams) (int, error)
+	site
 }
 
 func (b *backend) Status(context.Context) (*control.Status, error) { return &b.status, nil }

@@ -218,12 +218,13 @@ func (s *Server) detach(w http.ResponseWriter, r *http.Request, req ExecRequest,
 	return nil
 }
 
-// decode reads the body of a request. Reading it to its end lets the
-// connection be used for something else.
+// decode reads the body of a request.
 func decode(r *http.Request, into any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
+	if err := dec.Decode(into); errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: the body is empty, which must be a JSON document", ErrInvalid)
+	} else if err != nil {
 		return fmt.Errorf("%w: %v", ErrInvalid, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {

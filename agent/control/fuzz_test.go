@@ -14,12 +14,13 @@ func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"version":1,"digest":"sha256:00"}`, `{"version":1,"digest":"a","uid":7,"UID":7}`, `{"version":-1}`, `{}{}`, `[]`, `{`, "",
 		`{"project":"a","files":["/a"],"environment":{"A":"B"}}`, `{"project":"a","volumes":true}`, `{"command":["sh"],"tty":true}`,
+		`{"deployment":"a","revision":"sha256:00","Caller":{"UID":7}}`, `{"holder":"a","seconds":9223372036854775808}`, `{"all":true,"UID":7}`,
 		`{"version":18446744073709551616}`, `{"images":true}`, `{"a":{"b":{"c":[[[[]]]]}}}`, `null`,
 	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, into := range []any{&RollbackRequest{}, &ComposeRequest{}, &DownRequest{}, &ExecRequest{}, &[]Unneeded{}} {
+		for _, into := range []any{&RollbackRequest{}, &ComposeRequest{}, &DownRequest{}, &ExecRequest{}, &[]Unneeded{}, &AnswerRequest{}, &HoldRequest{}, &ReleaseRequest{}, &ReturnRequest{}} {
 			r, err := http.NewRequest(http.MethodPost, "http://margolite/", bytes.NewReader(body))
 			if err != nil {
 				t.Fatal(err)
@@ -27,9 +28,41 @@ func FuzzDecode(f *testing.F) {
 			if err := decode(r, into); err != nil && !errors.Is(err, ErrInvalid) {
 				t.Fatalf("%T: %v", into, err)
 			}
-			if r, ok := into.(*RollbackRequest); ok && r.UID != 0 {
+			named := false
+			switch r := into.(type) {
+			case *RollbackRequest:
+				named = r.UID != 0
+			case *AnswerRequest:
+				named = r.Caller != Caller{}
+			case *HoldRequest:
+				named = r.Caller != Caller{}
+			case *ReleaseRequest:
+				named = r.Caller != Caller{}
+			case *ReturnRequest:
+				named = r.Caller != Caller{}
+			}
+			if named {
 				t.Fatalf("%q says who asks", body)
 			}
+		}
+	})
+}
+
+// FuzzHistoryRequest reads the query of a request for the journal.
+func FuzzHistoryRequest(f *testing.F) {
+	for _, seed := range []string{"", "since=7&last=3&deployment=d", "since=-1", "last=4294967296", "last=1e3", "deployment=%00", "deployment=a;b", "%zz"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		req, err := historyRequest((&url.URL{RawQuery: query}).Query())
+		if err != nil && !errors.Is(err, ErrInvalid) {
+			t.Fatal(err)
+		}
+		if err != nil {
+			return
+		}
+		if again, err := historyRequest(req.query()); err != nil || again != req {
+			t.Fatalf("%q was read as %+v, and that as %+v, %v", query, req, again, err)
 		}
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"os"
+	"os/user"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,20 +17,30 @@ type peer struct {
 }
 
 // privileged says whether the peer may do what the agent's own user may do.
-func (p peer) privileged() bool { return p.uid == 0 || int(p.uid) == os.Geteuid() }
+func (p peer) privileged() bool { return p.uid == 0 || int64(p.uid) == int64(os.Geteuid()) }
+
+// caller is the peer as the journal tells of it.
+func (p peer) caller() Caller {
+	c := Caller{UID: p.uid, PID: p.pid}
+	u, err := user.LookupId(strconv.FormatUint(uint64(p.uid), 10))
+	if err == nil && checkText("user", u.Username, maxHolder) == nil { // else the number has to do
+		c.User = u.Username
+	}
+	return c
+}
 
 type peerKey struct{}
 
-// withPeer keeps the credentials of a new connection in its context. A
-// connection without them has no privileges.
-func withPeer(ctx context.Context, c net.Conn) context.Context {
+// credentials tells who is at the other end of a new connection. known is false
+// where the kernel cannot say; who that is has no privileges.
+func credentials(c net.Conn) (p peer, known bool) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		return ctx
+		return peer{}, false
 	}
 	raw, err := u.SyscallConn()
 	if err != nil {
-		return ctx
+		return peer{}, false
 	}
 	var cred *unix.Ucred
 	var credErr error
@@ -36,9 +48,9 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
 	if err != nil || credErr != nil {
-		return ctx
+		return peer{}, false
 	}
-	return context.WithValue(ctx, peerKey{}, peer{pid: cred.Pid, uid: cred.Uid})
+	return peer{pid: cred.Pid, uid: cred.Uid}, true
 }
 
 func peerOf(ctx context.Context) (peer, bool) {

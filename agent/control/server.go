@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,14 +16,23 @@ import (
 	"time"
 )
 
-// maxRequestBytes bounds the body of a request.
-const maxRequestBytes = 1 << 20
+const (
+	// maxRequestBytes bounds the body of a request of root, which may hold the
+	// arguments of a command or an environment; maxAnyonesBytes that of others.
+	maxRequestBytes = 1 << 20
+	maxAnyonesBytes = 16 << 10
+	// maxTransfer is how long a caller may take to send a body, or to take an
+	// answer; maxLag how long to take the next event.
+	maxTransfer = 10 * time.Second
+	maxLag      = 30 * time.Second
+)
 
 // access is who may call a route, beyond being let in by the socket's mode.
 type access int
 
 const (
 	anyone   access = iota // who may open the socket
+	somebody               // the same, where the kernel says who it is: it will be written down
 	rootOnly               // root, or the user that the agent runs as
 )
 
@@ -31,13 +41,17 @@ type Server struct {
 	backend  Backend
 	logger   *slog.Logger
 	http     *http.Server
+	routes   *http.ServeMux
+	streams  *crowd         // of events
 	commands sync.WaitGroup // those that run on connections of their own
 }
 
 // NewServer makes a server for backend; Run serves it.
 func NewServer(backend Backend, logger *slog.Logger) *Server {
-	s := &Server{backend: backend, logger: logger}
-	mux := http.NewServeMux()
+	s := &Server{
+		backend: backend, logger: logger, routes: http.NewServeMux(),
+		streams: newCrowd("streams of events", maxOwnStreams, maxOthersStreams, maxStreams),
+	}
 	for _, r := range []struct {
 		pattern string
 		access  access
@@ -46,8 +60,16 @@ func NewServer(backend Backend, logger *slog.Logger) *Server {
 		{"GET /v1/status", anyone, s.status},
 		{"GET /v1/capabilities", anyone, s.capabilities},
 		{"GET /v1/events", anyone, s.events},
+		{"GET /events", anyone, s.events}, // the same, for who knows no versions
 		{"GET /v1/logs", anyone, s.logs},
 		{"POST /v1/sync", anyone, s.sync},
+		{"POST /v1/approve", somebody, s.approve},
+		{"POST /v1/reject", somebody, s.reject},
+		{"POST /v1/hold", somebody, s.hold},
+		{"POST /v1/release", somebody, s.release},
+		{"POST /v1/rollback", somebody, s.rollback},
+		{"GET /v1/history", anyone, s.history},
+		{"GET /v1/history/verify", anyone, s.verifyHistory},
 		{"POST /v1/accept-rollback", rootOnly, s.acceptRollback},
 		{"GET /v1/compose/ps", anyone, s.composePs},
 		{"GET /v1/compose/logs", anyone, s.composeLogs},
@@ -59,11 +81,12 @@ func NewServer(backend Backend, logger *slog.Logger) *Server {
 		{"GET /v1/prune", anyone, s.unneeded},
 		{"POST /v1/prune", rootOnly, s.prune},
 	} {
-		mux.Handle(r.pattern, s.route(r.access, r.handle))
+		s.routes.Handle(r.pattern, s.route(r.access, r.handle))
 	}
 	s.http = &http.Server{
-		Handler:           mux,
+		Handler:           http.HandlerFunc(s.serve),
 		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       30 * time.Second,
 		MaxHeaderBytes:    16 << 10,
 		ConnContext:       withPeer,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
@@ -111,7 +134,9 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 			s.http.Close()
 		}
 	})
-	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	entrance := newDoor(l)
+	defer entrance.told.Wait()
+	if err := s.http.Serve(entrance); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("cannot serve the control socket: %w", err)
 	}
 	return nil
@@ -122,14 +147,79 @@ type failure struct {
 	Error string `json:"error"`
 }
 
-// route checks who calls, runs handle, and turns its error into an answer.
+// serve finds the route of a request. What a caller sends and takes slowly is
+// bounded in time here, except for streams, which bound it themselves.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	c := http.NewResponseController(w)
+	if r.ContentLength != 0 {
+		_ = c.SetReadDeadline(time.Now().Add(maxTransfer))
+	}
+	hurry(c, maxTransfer)
+	if h, pattern := s.routes.Handler(r); pattern == "" {
+		if readBody(w, r, maxAnyonesBytes) {
+			noRoute(w, r, h)
+		}
+		return
+	}
+	s.routes.ServeHTTP(w, r)
+	hurry(c, maxTransfer) // what is left is sent now
+}
+
+// hurry bounds how long a caller may take to take what is written from now on.
+// An error means that there is no connection, or none any more.
+func hurry(c *http.ResponseController, most time.Duration) {
+	_ = c.SetWriteDeadline(time.Now().Add(most))
+}
+
+// noRoute answers a request for which there is no route, as refuse would in
+// words of its own.
+func noRoute(w http.ResponseWriter, r *http.Request, refuse http.Handler) {
+	unheard := unheard{header: w.Header()}
+	refuse.ServeHTTP(&unheard, r)
+	if methods := w.Header().Get("Allow"); unheard.code == http.StatusMethodNotAllowed {
+		writeJSON(w, unheard.code, failure{fmt.Sprintf("%.80s takes %s, not %.20s", r.URL.EscapedPath(), methods, r.Method)})
+		return
+	}
+	writeJSON(w, http.StatusNotFound, failure{fmt.Sprintf("there is no %.80s", r.URL.EscapedPath())})
+}
+
+// unheard is an answer of which only the code and the header count.
+type unheard struct {
+	header http.Header
+	code   int
+}
+
+func (u *unheard) Header() http.Header         { return u.header }
+func (u *unheard) WriteHeader(code int)        { u.code = code }
+func (u *unheard) Write(p []byte) (int, error) { return len(p), nil }
+
+// allowed says why the caller may not call a route; "" when it may.
+func allowed(need access, p peer, known bool) string {
+	switch {
+	case need == rootOnly && !(known && p.privileged()):
+		return "only root may do this"
+	case need == somebody && !known:
+		return "only who is known may do this, and the kernel does not say who asks"
+	}
+	return ""
+}
+
+// route checks who calls, reads the body, runs handle, and turns its error into
+// an answer.
 func (s *Server) route(need access, handle func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p, ok := peerOf(r.Context()); need == rootOnly && !(ok && p.privileged()) {
-			writeJSON(w, http.StatusForbidden, failure{"only root may do this"})
+		p, known := peerOf(r.Context())
+		no, most := allowed(need, p, known), int64(maxAnyonesBytes)
+		if need == rootOnly && no == "" {
+			most = maxRequestBytes
+		}
+		if !readBody(w, r, most) {
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, maxRequestBytes)
+		if no != "" {
+			writeJSON(w, http.StatusForbidden, failure{no})
+			return
+		}
 		err := handle(w, r)
 		switch {
 		case err == nil, r.Context().Err() != nil:
@@ -139,10 +229,36 @@ func (s *Server) route(need access, handle func(http.ResponseWriter, *http.Reque
 			writeJSON(w, http.StatusBadRequest, failure{err.Error()})
 		case errors.Is(err, ErrConflict):
 			writeJSON(w, http.StatusConflict, failure{err.Error()})
+		case errors.Is(err, ErrBusy):
+			writeJSON(w, http.StatusServiceUnavailable, failure{err.Error()})
 		default:
 			writeJSON(w, http.StatusInternalServerError, failure{err.Error()})
 		}
 	})
+}
+
+// readBody brings a body into memory, so that a handler never waits for it, or
+// answers why it cannot. Then the deadline stays that serve has set: what is
+// still to come is not waited for, either.
+func readBody(w http.ResponseWriter, r *http.Request, most int64) bool {
+	if r.ContentLength == 0 {
+		return true
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	var long *http.MaxBytesError
+	switch {
+	case err == nil:
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		return true
+	case errors.As(err, &long):
+		writeJSON(w, http.StatusRequestEntityTooLarge, failure{fmt.Sprintf("the body is longer than %d bytes", most)})
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		writeJSON(w, http.StatusRequestTimeout, failure{fmt.Sprintf("the body did not come within %v", maxTransfer)})
+	default:
+		writeJSON(w, http.StatusBadRequest, failure{fmt.Sprintf("cannot read the body: %v", err)})
+	}
+	return false
 }
 
 func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
@@ -189,9 +305,15 @@ func (s *Server) acceptRollback(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
+	p, known := peerOf(r.Context())
+	leave, err := s.streams.enter(p, known)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	events, cancel := s.backend.Subscribe()
 	defer cancel()
-	stream := newEventStream(w)
+	stream := newEventStream(w, maxLag)
 	for {
 		select {
 		case e, open := <-events:
@@ -213,7 +335,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	req.Warn = func(text string) { w.Header().Add(warningHeader, text) }
-	return s.backend.Logs(r.Context(), req, newFlushWriter(w))
+	return s.backend.Logs(r.Context(), req, newFlushWriter(w, 0))
 }
 
 func (s *Server) composeLogs(w http.ResponseWriter, r *http.Request) error {
@@ -222,7 +344,7 @@ func (s *Server) composeLogs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	req.Warn = func(text string) { w.Header().Add(warningHeader, text) }
-	return s.backend.ComposeLogs(r.Context(), req, newFlushWriter(w))
+	return s.backend.ComposeLogs(r.Context(), req, newFlushWriter(w, 0))
 }
 
 func (s *Server) composePs(w http.ResponseWriter, r *http.Request) error {
@@ -248,7 +370,7 @@ func (s *Server) compose(do func(context.Context, ComposeRequest, func(Event)) e
 		if err := req.check(); err != nil {
 			return err
 		}
-		stream := newEventStream(w)
+		stream := newEventStream(w, 0)
 		last := Event{Kind: Done}
 		if err := do(r.Context(), req, func(e Event) { _ = stream.send(e) }); err != nil {
 			last.Error = &Error{Code: "COMPOSE", Source: req.Project, Message: err.Error()}
@@ -299,6 +421,7 @@ func (s *Server) prune(w http.ResponseWriter, r *http.Request) error {
 // writeJSON answers with one document. An error means that the caller is gone,
 // which needs no handling.
 func writeJSON(w http.ResponseWriter, code int, doc any) {
+	hurry(http.NewResponseController(w), maxTransfer)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(doc)
@@ -310,9 +433,9 @@ type eventStream struct {
 	w  io.Writer
 }
 
-func newEventStream(w http.ResponseWriter) *eventStream {
+func newEventStream(w http.ResponseWriter, lag time.Duration) *eventStream {
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	f := newFlushWriter(w)
+	f := newFlushWriter(w, lag)
 	_, _ = f.Write(nil) // the caller learns that the stream is open
 	return &eventStream{w: f}
 }
@@ -325,15 +448,25 @@ func (s *eventStream) send(e Event) error {
 
 // flushWriter sends what is written without waiting for more.
 type flushWriter struct {
-	w http.ResponseWriter
-	c *http.ResponseController
+	w   http.ResponseWriter
+	c   *http.ResponseController
+	lag time.Duration
 }
 
-func newFlushWriter(w http.ResponseWriter) *flushWriter {
-	return &flushWriter{w: w, c: http.NewResponseController(w)}
+// newFlushWriter makes a writer whose reader may lag behind for so long, or, 0,
+// for as long as it likes: somebody may read page by page.
+func newFlushWriter(w http.ResponseWriter, lag time.Duration) *flushWriter {
+	f := &flushWriter{w: w, c: http.NewResponseController(w), lag: lag}
+	if lag == 0 {
+		_ = f.c.SetWriteDeadline(time.Time{})
+	}
+	return f
 }
 
 func (f *flushWriter) Write(p []byte) (int, error) {
+	if f.lag != 0 {
+		hurry(f.c, f.lag)
+	}
 	n, err := f.w.Write(p)
 	if err == nil {
 		err = f.c.Flush()

@@ -12,6 +12,7 @@ type Status struct {
 	Identity    IdentityStatus `json:"identity,omitzero"`
 	Manifest    *Manifest      `json:"manifest,omitempty"` // absent before the first one was accepted
 	Outbox      int            `json:"outbox"`             // status reports that the WFM has not acknowledged yet
+	Locks       []Lock         `json:"locks,omitempty"`    // update locks that are held
 	Deployments []Deployment   `json:"deployments"`
 	// RuntimeError is why no services are shown: the runtime cannot be asked.
 	RuntimeError string `json:"runtimeError,omitempty"`
@@ -110,6 +111,8 @@ type Deployment struct {
 	Digest     string      `json:"digest"`           // of the desired revision
 	Active     string      `json:"active,omitempty"` // digest of the revision that runs, if any
 	Adopted    uint64      `json:"adoptedManifestVersion"`
+	Former     string      `json:"former,omitempty"` // digest of the revision that `rollback` goes back to
+	Change     *Pending    `json:"change,omitempty"` // what waits to be done, or was rejected
 	Since      time.Time   `json:"since"`
 	Components []Component `json:"components"`
 }
@@ -196,6 +199,12 @@ const (
 	PackageVerified   EventKind = "package.verified"
 	Transfer          EventKind = "transfer"
 	DeploymentChanged EventKind = "deployment.changed"
+	ChangeWaits       EventKind = "change.waits"    // for what text says
+	ChangeApproved    EventKind = "change.approved" // by whom text says, as the next four
+	ChangeRejected    EventKind = "change.rejected"
+	LockTaken         EventKind = "lock.taken"
+	LockReleased      EventKind = "lock.released" // or expired
+	RollbackAsked     EventKind = "rollback.asked"
 	ServiceChanged    EventKind = "service.changed"
 	ReportDelivered   EventKind = "report.delivered"
 	PollFailed        EventKind = "poll.failed"

@@ -99,6 +99,7 @@ func deviceProblems(ctx context.Context, cfg *config.Config) []finding {
 func deviceFindings(ctx context.Context, cfg *config.Config) []finding {
 	findings := []finding{directory("state.dir", cfg.State.Dir), directory("state.run", cfg.State.Run)}
 	findings = append(findings, socketPaths(cfg)...)
+	findings = append(findings, groupFindings(cfg)...)
 	findings = append(findings, clockFinding(time.Now()))
 	switch {
 	case cfg.Runtime.Containerd != config.Embedded:

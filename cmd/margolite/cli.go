@@ -51,6 +51,12 @@ func commands() []command {
 	return []command{
 		{"run", "", "run the agent", (*cli).run},
 		{"status", "[--json]", "show the last poll, the manifest and every deployment", (*cli).status},
+		{"approve", "DEPLOYMENT [REVISION] | --all", "let a change happen that waits for an approval", (*cli).approve},
+		{"reject", "DEPLOYMENT [REVISION]", "keep a change from ever happening", (*cli).reject},
+		{"hold", "[--for DURATION] [--deployment DEPLOYMENT]", "take an update lock: nothing is changed while it is held", (*cli).hold},
+		{"release", "[--as NAME | --all]", "give update locks back", (*cli).release},
+		{"rollback", "DEPLOYMENT [--yes]", "go back to the revision before, until the WFM publishes another one", (*cli).rollback},
+		{"history", "[--json] [--verify]", "show who changed what, and check that the journal is whole", (*cli).history},
 		{"sync", "", "poll the WFM now", (*cli).sync},
 		{"accept-rollback", "[--yes]", "accept the WFM's manifest although its version is not greater", (*cli).acceptRollback},
 		{"logs", "DEPLOYMENT [SERVICE...]", "show what workloads print", (*cli).logs},

@@ -61,6 +61,7 @@ type fakeAgent struct {
 
 	rollback control.RollbackRequest
 	onSync   func() // what a poll changes
+	site
 }
 
 func (a *fakeAgent) Status(context.Context) (*control.Status, error) { return &a.status, nil }
@@ -246,6 +247,20 @@ func TestWrongUsageIsTwo(t *testing.T) {
 		`compose down takes no argument "web"`:  {"compose", "down", "web"},
 		`run takes no argument "now"`:           {"run", "now"},
 		`accept-rollback takes no argument "3"`: {"accept-rollback", "3"},
+		"approve takes a deployment and":        {"approve"},
+		"the revision of it; or --all":          {"approve", "d", "r", "s"},
+		"approve takes a deployment or --all":   {"approve", "--all", "d"},
+		`"latest" is no revision`:               {"approve", "d", "latest"},
+		`"sha256:abcdef0" is no revision`:       {"reject", "d", "sha256:abcdef0"},
+		"reject takes a deployment":             {"reject", "--reason", "r"},
+		`invalid value "2 hours" for flag -for`: {"hold", "--for", "2 hours"},
+		`invalid value "-1h" for flag -for`:     {"hold", "--for", "-1h"},
+		`invalid value "90000h" for flag -for`:  {"hold", "--for=90000h"},
+		`hold takes no argument "2h"`:           {"hold", "2h"},
+		"--as and --all contradict each other":  {"release", "--as", "a", "--all"},
+		"rollback takes a deployment":           {"rollback", "--yes"},
+		`invalid value "0" for flag -last`:      {"history", "--last", "0"},
+		"--verify is about the whole journal":   {"history", "--verify", "--deployment", "d"},
 	} {
 		got := call(t, args...)
 		if got.code != exitUsage || !strings.Contains(got.err, text) || !strings.HasSuffix(got.err, " --help`\n") || got.out != "" {
@@ -325,7 +340,21 @@ func TestDaemonNeedsAWFM(t *testing.T) {
 
 func TestMissingAgentIsNamedWithAHint(t *testing.T) {
 	file := configuration(t)
-	for _, args := range [][]string{{"status"}, {"status", "--json"}, {"sync"}, {"logs", "d"}} {
+	for _, args := range [][]string{
+		{"status"},
+		{"status", "--json"},
+		{"sync"},
+		{"logs", "d"},
+		{"approve", "d"},
+		{"approve", "--all"},
+		{"reject", "d"},
+		{"hold"},
+		{"hold", "--deployment", "d"},
+		{"release"},
+		{"rollback", "d"},
+		{"history"},
+		{"history", "--verify"},
+	} {
 		got := call(t, append(args, "--config", file)...)
 		if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, "the agent is not running") || !strings.Contains(got.err, "hint: start it with `margolite run`") {
 			t.Errorf("margolite %q: code %d, stdout %q, stderr %q", args, got.code, got.out, got.err)
@@ -363,7 +392,7 @@ func TestErrorsOfTheAgentAreFailures(t *testing.T) {
 // The names and forms of the document are a contract: this test only ever grows.
 func TestStatusDocumentIsStable(t *testing.T) {
 	at := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
-	exit := 3
+	exit, code := 3, "x"
 	fault := &control.Error{Code: "CONTAINER_EXITED", Source: "web", Message: "ended with code 3"}
 	a := &fakeAgent{status: control.Status{
 		Device: "edge-01",
@@ -373,9 +402,22 @@ func TestStatusDocumentIsStable(t *testing.T) {
 		}, Waiting: "silence", SilentUntil: &at, ClosedUntil: &at, DowntimeUntil: &at},
 		Manifest: &control.Manifest{Version: 1<<64 - 1, ETag: `"e"`, Digest: "sha256:1"},
 		Outbox:   2,
+		Locks:    []control.Lock{{Holder: "h", Reason: "r", Deployment: "d", Since: &at, Until: &at, File: "f"}},
 		Deployments: []control.Deployment{{
 			ID: "id", Name: "app", State: "failed", Phase: "failed", Reason: "why", Error: fault,
-			Digest: "sha256:2", Active: "sha256:3", Adopted: 7, Since: at,
+			Digest: "sha256:2", Active: "sha256:3", Adopted: 7, Since: at, Former: "sha256:5",
+			Change: &control.Pending{
+				Kind: "update", Revision: "sha256:2", Answer: "rejected", Reasons: []control.Reason{{Code: "window", Text: "t"}}, Until: &at,
+				Services: []control.ServiceChange{{
+					Component: "main", Service: "web", Change: "changed",
+					Image:       &control.ImageChange{From: "a", To: "b", FromDigest: "sha256:6", ToDigest: "sha256:7", Bytes: 8},
+					Environment: []control.ValueChange{{Name: "n", From: &code, To: &code}},
+					Ports:       &control.ListChange{Removed: []string{"1"}, Added: []string{"2"}},
+					Volumes:     &control.ListChange{Added: []string{"3"}}, Privileges: &control.ListChange{Added: []string{"4"}},
+					Other: []string{"command"},
+				}},
+				Parameters: []control.ValueChange{{Name: "p"}}, Cut: true,
+			},
 			Components: []control.Component{{
 				Name: "main", State: "failed", Error: fault, Project: "id-main",
 				Progress: &control.Progress{Object: "image", Done: 1, Total: 2},
@@ -399,8 +441,12 @@ func TestStatusDocumentIsStable(t *testing.T) {
 		`"waiting":"silence","silentUntil":"2026-03-01T12:00:00Z","closedUntil":"2026-03-01T12:00:00Z","downtimeUntil":"2026-03-01T12:00:00Z"},` +
 		`"identity":{"client":"spiffe://x/y/client/z","expires":"2026-03-01T12:00:00Z","warnings":[{"text":"w","mend":"m"}],` +
 		`"trustBundle":{"trustDomain":"x","anchors":1,"sequence":2,"accepted":"2026-03-01T12:00:00Z","checked":"2026-03-01T12:00:00Z","next":"2026-03-01T12:00:00Z","lastError":"b"}},` +
-		`"manifest":{"version":18446744073709551615,"etag":"\"e\"","digest":"sha256:1"},"outbox":2,"deployments":[{"id":"id","name":"app","state":"failed","phase":"failed","reason":"why",` +
-		`"error":{"code":"CONTAINER_EXITED","source":"web","message":"ended with code 3"},"digest":"sha256:2","active":"sha256:3","adoptedManifestVersion":7,"since":"2026-03-01T12:00:00Z",` +
+		`"manifest":{"version":18446744073709551615,"etag":"\"e\"","digest":"sha256:1"},"outbox":2,"locks":[{"holder":"h","reason":"r","deployment":"d","since":"2026-03-01T12:00:00Z","until":"2026-03-01T12:00:00Z","file":"f"}],"deployments":[{"id":"id","name":"app","state":"failed","phase":"failed","reason":"why",` +
+		`"error":{"code":"CONTAINER_EXITED","source":"web","message":"ended with code 3"},"digest":"sha256:2","active":"sha256:3","adoptedManifestVersion":7,"former":"sha256:5",` +
+		`"change":{"kind":"update","revision":"sha256:2","answer":"rejected","reasons":[{"code":"window","text":"t"}],"until":"2026-03-01T12:00:00Z",` +
+		`"services":[{"component":"main","service":"web","change":"changed","image":{"from":"a","to":"b","fromDigest":"sha256:6","toDigest":"sha256:7","bytes":8},` +
+		`"environment":[{"name":"n","from":"x","to":"x"}],"ports":{"removed":["1"],"added":["2"]},"volumes":{"added":["3"]},"privileges":{"added":["4"]},"other":["command"]}],` +
+		`"parameters":[{"name":"p"}],"cut":true},"since":"2026-03-01T12:00:00Z",` +
 		`"components":[{"name":"main","state":"failed","error":{"code":"CONTAINER_EXITED","source":"web","message":"ended with code 3"},"project":"id-main","progress":{"object":"image","done":1,"total":2},` +
 		`"services":[{"project":"id-main","name":"web","number":1,"state":"stopped","container":"c","image":"i","address":"10.0.0.2","ports":["0.0.0.0:80-\u003e80/tcp"],"exitCode":3,"pid":9,` +
 		`"containerName":"n","started":"2026-03-01T12:00:00Z","ended":"2026-03-01T12:00:00Z","restarts":4,"health":{"status":"unhealthy","failures":3,"exitCode":1,"output":"o"},"waiting":"for db"}]}]}],"runtimeError":"containerd is away"}`

@@ -24,7 +24,6 @@ type reload struct {
 	started *config.Config // what the agent was started with
 	config  *config.Config // in force
 	level   *slog.LevelVar
-	gate    agent.Gate
 	agent   *agent.Agent
 	uplink  *uplink.Uplink
 	logger  *slog.Logger
@@ -60,14 +59,23 @@ func (r *reload) takeOver() error {
 	if err != nil {
 		return err
 	}
+	gate, err := gateOf(next)
+	if err != nil {
+		return fmt.Errorf("cannot take over policy: %w", err)
+	}
 	changed := next.Changed(r.config)
+	if slices.Contains(changed.Parts, "control") {
+		if err := share(socketPath(r.started), next.Control.Group); err != nil {
+			return fmt.Errorf("cannot take over control: %w", err)
+		}
+	}
 	if slices.Contains(changed.Parts, "wfm") {
 		if err := r.uplink.Configure(way); err != nil {
 			return fmt.Errorf("cannot take over wfm: %w", err)
 		}
 	}
 	r.level.Set(next.Log.Level)
-	r.agent.Configure(settingsOf(next, device, r.gate))
+	r.agent.Configure(settingsOf(next, device, gate))
 	r.config = next
 	r.logger.Info("configuration taken over", "changed", cmp.Or(strings.Join(changed.Parts, ", "), "nothing"))
 	if later := next.Changed(r.started).Restart; len(later) > 0 {

@@ -9,6 +9,60 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
+// rollback brings a deployment back to the revision before, after it has asked.
+func (c *cli) rollback(ctx context.Context, args []string) error {
+	f := c.flags("rollback")
+	var r control.ReturnRequest
+	var yes bool
+	f.StringVar(&r.Reason, "reason", "", "`TEXT` for people: why")
+	f.BoolVar(&yes, "yes", false, "do not ask")
+	short(f, "y", "yes")
+	rest, err := c.parse(f, args)
+	if err != nil {
+		return err
+	}
+	if len(rest) != 1 {
+		return usagef("rollback takes a deployment")
+	}
+	client, _, err := c.client(false)
+	if err != nil {
+		return err
+	}
+	s, err := client.Status(ctx)
+	if err != nil {
+		return hinted(err)
+	}
+	d, err := deploymentOf(s, rest[0])
+	if err != nil {
+		return err
+	}
+	if d.Former == "" {
+		return &hintError{
+			fmt.Errorf("cannot roll deployment %s back: no former revision of it is kept", titled(d)),
+			"one is kept from the first update on, unless policy.rollback is off or space is short; the WFM can publish the former one again",
+		}
+	}
+	r.Deployment, r.Revision = d.ID, d.Former
+	now := d.Active
+	if now == "" || now == d.Former { // an update that failed was left as it is
+		now = d.Digest
+	}
+	fmt.Fprintf(plainWriter{c.out}, "deployment %s\n  now  %s\n  then %s\n", titled(d), now, d.Former)
+	if !yes {
+		if !isTerminal(c.in) {
+			return &hintError{errors.New("nothing was rolled back: there is no terminal to ask on"), "repeat this with --yes"}
+		}
+		if !c.agreed(ctx, "Go back to it, until the WFM publishes another revision?") {
+			return errors.New("nothing was rolled back")
+		}
+	}
+	if err := client.Rollback(ctx, r); err != nil {
+		return hinted(fmt.Errorf("cannot roll deployment %s back: %w", titled(d), err))
+	}
+	fmt.Fprintln(c.out, "it goes back now; `margolite status` shows how far it is")
+	return nil
+}
+
 // acceptRollback has the WFM's present manifest accepted although its version is
 // not greater, after it has shown what that means and has asked.
 func (c *cli) acceptRollback(ctx context.Context, args []string) error {

@@ -21,7 +21,6 @@ import (
 	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/build"
 	"github.com/margolite/margolite/cmd/margolite/config"
-	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/store"
 )
 
@@ -75,13 +74,16 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, workloads.Close()) }()
-	gate, err := policy.New(policy.Options{})
+	gate, err := gateOf(cfg)
 	if err != nil {
 		return err
 	}
 	socket, err := control.Listen(socketPath(cfg))
 	if err != nil {
 		return err
+	}
+	if err := share(socketPath(cfg), cfg.Control.Group); err != nil {
+		return errors.Join(err, socket.Close())
 	}
 
 	var a *agent.Agent // silences the way to the WFM, which it needs first, and is woken by it
@@ -98,15 +100,18 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		Program: control.AgentStatus{
 			Version: build.Version(), Commit: build.Commit(), Flavour: build.Flavour, Started: time.Now().UTC(),
 		},
-		WFM:     way,
-		Store:   records,
-		Runtime: workloads.Engine,
-		Facts:   discover(cfg),
-		Logger:  logger,
-		Now:     present.Now,
+		WFM:      way,
+		Store:    records,
+		Runtime:  workloads.Engine,
+		Facts:    discover(cfg),
+		StateDir: cfg.State.Dir, RunDir: cfg.State.Run,
+		Logger:     logger,
+		Now:        present.Now,
+		ClockWrong: func() bool { _, wrong := present.Wrong(); return wrong },
 	})
 	logger.Info("margolite runs", "version", build.Version(), "flavour", build.Flavour, "device", device.ID, "wfm", cfg.WFM.URL)
-	r := &reload{cli: c, signals: signals, started: cfg, config: cfg, level: level, gate: gate, agent: a, uplink: way, logger: logger}
+	r := &reload{cli: c, signals: signals, started: cfg, config: cfg, level: level, agent: a, uplink: way, logger: logger}
+	workloads.Engine.LeaveAlone(a.Fragile()...) // before anything is brought back
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return workloads.Engine.Run(ctx) })
 	g.Go(func() error { return way.Run(ctx) })
@@ -139,6 +144,7 @@ func openStore(cfg *config.Config) (*store.Store, error) {
 	s, err := store.Open(filepath.Join(cfg.State.Dir, "margolite.db"), store.Options{
 		OnCommit:      killAfterCommit(),
 		IncomingBytes: 2 * cfg.WFM.Limits.Bundle, // the bundle that comes, and what is left of the one before
+		Reserve:       cfg.State.Reserve,
 	})
 	if errors.Is(err, store.ErrLocked) {
 		return nil, &hintError{err, "another margolite runs on " + cfg.State.Dir + "; stop it first"}

@@ -63,6 +63,9 @@ func (c *cli) printStatus(s *control.Status, now time.Time) {
 	if s.Outbox > 0 {
 		fmt.Fprintf(w, "reports\t%d waiting for the WFM\n", s.Outbox)
 	}
+	for _, l := range s.Locks {
+		fmt.Fprintf(w, "lock\t%s\n", lockOf(l, now))
+	}
 	if s.RuntimeError != "" {
 		fmt.Fprintf(w, "containers\t%s\n", s.RuntimeError)
 	}
@@ -120,11 +123,14 @@ func printIdentity(w io.Writer, i control.IdentityStatus, now time.Time) {
 func (c *cli) printDeployment(d control.Deployment, now time.Time) {
 	out := plainWriter{c.out}
 	fmt.Fprintf(out, "\n%s  %s  %s (for %s)\n", d.ID, d.Name, d.State, ago(now, d.Since))
-	if d.Reason != "" {
+	if d.Reason != "" && (d.Change == nil || len(d.Change.Reasons) == 0) {
 		fmt.Fprintf(out, "  waits: %s\n", d.Reason)
 	}
 	if d.Error != nil {
 		fmt.Fprintf(out, "  error: %s: %s: %s\n", d.Error.Code, d.Error.Source, indented(d.Error.Message))
+	}
+	if d.Change != nil {
+		printChange(out, d, now)
 	}
 	for _, component := range d.Components {
 		fmt.Fprintf(out, "  %s: %s\n", component.Name, component.State)

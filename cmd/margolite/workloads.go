@@ -56,6 +56,7 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger)
 		Init:       embedded.FindInit(),
 		Preload:    cfg.Runtime.Preload,
 		Pulls:      cfg.Runtime.Pulls,
+		Reserve:    max(cfg.State.Reserve, 1), // 0 would be the usual one
 		Registries: registriesOf(cfg),
 		Keys:       cfg.Policy.Keys,
 		LogDir:     cfg.Runtime.Logs.Dir,

@@ -38,12 +38,15 @@ type pkg struct {
 	limits      Limits
 	entries     map[string]*entry // by clean name
 	composeFile string            // clean name
+
+	kept map[string][]byte // content of files that are small, as far as maxKept goes
+	size int               // bytes in kept
 }
 
 // inspect reads a whole package and refuses everything that could do harm when
 // written (PKG-07 to PKG-10). It writes nothing.
 func inspect(archive []byte, strict bool, l Limits) (*pkg, error) {
-	p := &pkg{archive: archive, limits: l, entries: map[string]*entry{}}
+	p := &pkg{archive: archive, limits: l, entries: map[string]*entry{}, kept: map[string][]byte{}}
 	if !IsArchive(archive) {
 		if strict {
 			return nil, invalid("not a gzip-compressed archive")
@@ -52,6 +55,7 @@ func inspect(archive []byte, strict bool, l Limits) (*pkg, error) {
 			return nil, invalid("Compose file has %d bytes, at least 1 and at most %d are accepted", len(archive), l.File)
 		}
 		p.plain, p.composeFile = archive, legacyNames[0]
+		p.entries[p.composeFile], p.kept[p.composeFile] = &entry{kind: file}, archive
 		return p, nil
 	}
 	if err := p.walk(p.add); err != nil {
@@ -154,7 +158,7 @@ func (p *pkg) add(name string, h *tar.Header, content io.Reader) error {
 		if h.Size > p.limits.File {
 			return invalid("file %q has %d bytes, at most %d are accepted", name, h.Size, p.limits.File)
 		}
-		if _, err := io.Copy(io.Discard, content); err != nil {
+		if err := p.pass(name, h.Size, content); err != nil {
 			return invalid("cannot read file %q: %w", name, err)
 		}
 	case tar.TypeSymlink:

@@ -48,21 +48,26 @@ func IsArchive(b []byte) bool { return len(b) >= 2 && b[0] == 0x1f && b[1] == 0x
 // with a Compose file of any usual name in its root or its only directory.
 //
 // A dir that exists is kept as it is; the caller names it after the content.
+// Containers that mount directories of a package change what is in them, and find
+// it again: Load, given the package, takes nothing from there.
 // One caller at a time may extract into the same dir.
-func Extract(archive []byte, dir string, strict bool, l Limits) (composeFile string, err error) {
+func Extract(archive []byte, dir string, strict bool, l Limits) (*Package, error) {
 	l = l.withDefaults()
 	p, err := inspect(archive, strict, l)
 	if err != nil {
-		return "", fmt.Errorf("cannot extract Compose package: %w", err)
+		return nil, fmt.Errorf("cannot extract Compose package: %w", err)
 	}
-	composeFile = filepath.Join(dir, filepath.FromSlash(p.composeFile))
-	if info, err := os.Lstat(composeFile); err == nil && info.Mode().IsRegular() {
-		return composeFile, nil
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, fmt.Errorf("cannot extract Compose package: %w", err)
+	}
+	extracted := &Package{File: filepath.Join(dir, filepath.FromSlash(p.composeFile)), dir: dir, pkg: p}
+	if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+		return extracted, nil // it got its name when all of it was there
 	}
 	if err := p.writeTo(dir); err != nil {
-		return "", fmt.Errorf("cannot extract Compose package: %w", err)
+		return nil, fmt.Errorf("cannot extract Compose package: %w", err)
 	}
-	return composeFile, nil
+	return extracted, nil
 }
 
 // writeTo extracts into a fresh directory beside dir and renames it, so that no

@@ -8,8 +8,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -24,6 +27,9 @@ type files struct {
 	root   *os.Root
 	strict bool
 	count  int
+	pkg    *Package // that dir is of: what is in it is read from there; nil: from the device
+
+	outside []string // files read that dir does not hold, links resolved
 }
 
 func openFiles(dir string, strict bool) (*files, error) {
@@ -67,6 +73,13 @@ func (f *files) read(abs string, limit int64) ([]byte, error) {
 	if f.count++; f.count > maxFiles {
 		return nil, invalid("project refers to more than %d files", maxFiles)
 	}
+	if f.pkg.holds(abs) {
+		content, err := f.pkg.read(abs, limit)
+		if err != nil {
+			return nil, blame(err)
+		}
+		return content, nil
+	}
 	file, err := f.open(abs)
 	if err != nil {
 		return nil, blame(err)
@@ -86,10 +99,50 @@ func (f *files) read(abs string, limit int64) ([]byte, error) {
 	if int64(len(content)) > limit {
 		return nil, invalid("%s has more than %d bytes", abs, limit)
 	}
-	return content, nil
+	return content, f.note(abs)
 }
 
-// stat looks at a file that was allowed.
+// captures says whether compose-go gets what was read of a file, rather than its
+// name: a workload may change it in between.
+func (f *files) captures() bool { return f.pkg != nil }
+
+// note remembers a file that lies outside of the directory of the project, where
+// the device has to be asked whether it may be read.
+func (f *files) note(abs string) error {
+	if f.strict {
+		return nil // the kernel has seen to it
+	}
+	abs, err := filepath.EvalSymlinks(abs)
+	if err != nil {
+		return blame(err)
+	}
+	dir := f.dir
+	if f.pkg != nil {
+		dir = f.pkg.dir
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return blame(err)
+	}
+	rel, err := filepath.Rel(dir, abs)
+	switch {
+	case err != nil || !filepath.IsLocal(rel):
+		f.outside = append(f.outside, abs)
+	case f.pkg != nil: // by a link on the device: there lies what workloads made of it
+		return invalid("%s is of the package, and named as if it were not", abs)
+	}
+	return nil
+}
+
+// isDir looks at a file that was allowed; the error says that there is none.
+func (f *files) isDir(abs string) (bool, error) {
+	if f.pkg.holds(abs) {
+		_, e, err := f.pkg.find(abs)
+		return err == nil && e.kind == directory, err
+	}
+	info, err := f.stat(abs)
+	return err == nil && info.IsDir(), err
+}
+
 func (f *files) stat(abs string) (fs.FileInfo, error) {
 	if !f.strict {
 		return os.Stat(abs)
@@ -171,9 +224,12 @@ func (f *files) readRawEnv(abs string, lookup func(string) (string, bool)) (map[
 // vetted lets compose-go open the files that were read and checked before, and no
 // others. In the words of compose-go it loads remote resources: it claims every
 // file that is not vetted, and refuses to load it.
+//
+// Of those that are captured it gets a copy.
 type vetted struct {
-	dir   string
-	paths map[string]bool // absolute, and as written
+	dir    string
+	paths  map[string]bool     // absolute, and as written
+	copies map[string]*os.File // by absolute path, which is how they are referred to
 }
 
 func (v *vetted) add(abs, written string) {
@@ -182,6 +238,9 @@ func (v *vetted) add(abs, written string) {
 }
 
 func (v *vetted) Accept(path string) bool {
+	if v.copies[path] != nil {
+		return true
+	}
 	if v.paths[path] {
 		return false
 	}
@@ -192,7 +251,40 @@ func (v *vetted) Accept(path string) bool {
 }
 
 func (v *vetted) Load(_ context.Context, path string) (string, error) {
+	if f := v.copies[path]; f != nil {
+		return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())), nil
+	}
 	return "", &fs.PathError{Op: "load", Path: path, Err: errors.New("file was not checked")}
 }
 
-func (v *vetted) Dir(string) string { return "" }
+// Dir is where the relative paths in a file start, as compose-go wants it.
+func (v *vetted) Dir(path string) string {
+	dir := filepath.Dir(path)
+	if rel, err := filepath.Rel(v.dir, dir); err == nil {
+		return rel
+	}
+	return dir
+}
+
+// capture keeps a copy of a file, in memory, under its absolute path.
+func (v *vetted) capture(abs string, content []byte) error {
+	fd, err := unix.MemfdCreate("extended", unix.MFD_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("cannot copy %s: %w", abs, err)
+	}
+	f := os.NewFile(uintptr(fd), abs)
+	if v.copies == nil {
+		v.copies = map[string]*os.File{}
+	}
+	v.copies[abs] = f
+	if _, err := f.Write(content); err != nil {
+		return fmt.Errorf("cannot copy %s: %w", abs, err)
+	}
+	return nil
+}
+
+func (v *vetted) close() {
+	for _, f := range v.copies {
+		_ = f.Close() // it was memory
+	}
+}

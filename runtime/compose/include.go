@@ -77,8 +77,11 @@ func (l *loading) includedEnvironment(i include, env types.Mapping) (types.Mappi
 }
 
 // vetExtended reads, ahead of compose-go, every file that services of a file in
-// base extend, and lets compose-go open these.
-func (l *loading) vetExtended(tree map[string]any, base string, env types.Mapping, guard *vetted) error {
+// base extend, and lets compose-go open these, or copies of what was read. These
+// go by their absolute paths: the result says which stand for what is written in
+// raw, the file with its variables.
+func (l *loading) vetExtended(tree, raw map[string]any, base string, env types.Mapping, guard *vetted) (captured map[string]string, err error) {
+	services := mappings(raw["services"])
 	for name, service := range mappings(tree["services"]) {
 		if service["extends"] == nil {
 			continue
@@ -94,23 +97,43 @@ func (l *loading) vetExtended(tree map[string]any, base string, env types.Mappin
 			l.findings.add(name, "extends.file", "%q %s", written, err)
 			continue
 		}
+		if l.files.captures() {
+			extends, _ := services[name]["extends"].(map[string]any)
+			if text, ok := extends["file"].(string); ok {
+				if captured == nil {
+					captured = map[string]string{}
+				}
+				captured[text] = abs
+			}
+		}
 		read := guard.paths[abs]
 		guard.add(abs, written)
 		if read {
 			continue
 		}
-		_, extended, err := l.file(abs, env)
+		d, extended, err := l.file(abs, env)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := l.checkPaths(extended, filepath.Dir(abs)); err != nil {
-			return err
+			return nil, err
 		}
-		if err := l.vetExtended(extended, filepath.Dir(abs), env, guard); err != nil {
-			return err
+		further, err := l.vetExtended(extended, d.tree, filepath.Dir(abs), env, guard)
+		if err != nil {
+			return nil, err
+		}
+		if !l.files.captures() {
+			continue
+		}
+		content, err := referring(d.content, further)
+		if err != nil {
+			return nil, err
+		}
+		if err := guard.capture(abs, content); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return captured, nil
 }
 
 // stringsOf is a key that holds a string or a list of them. What else it holds is

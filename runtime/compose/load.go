@@ -39,6 +39,10 @@ type Options struct {
 	// Strict keeps every file that the project refers to, other than absolute
 	// sources of bind mounts, inside WorkingDir (PKG-07).
 	Strict bool
+	// Package is what Files[0] was extracted from, nil where it was not: all that
+	// the project refers to in its directory is read from the package itself, as
+	// what lies on the device is what workloads made of it.
+	Package *Package
 }
 
 // Load reads Compose files with everything they refer to, and refuses, all at
@@ -97,6 +101,7 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, files.close()) }()
+	files.pkg = o.Package
 
 	l := &loading{
 		ctx:     ctx,
@@ -131,6 +136,8 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 	}
 	slices.Sort(warnings)
 	p.Warnings = slices.Compact(warnings)
+	slices.Sort(files.outside)
+	p.Outside = slices.Compact(files.outside)
 	return p, nil
 }
 
@@ -197,7 +204,7 @@ func (l *loading) environment(dir string, over map[string]string) (types.Mapping
 		env = types.Mapping{}
 	}
 	dotenv := filepath.Join(dir, ".env")
-	if info, err := l.files.stat(dotenv); err != nil || info.IsDir() {
+	if isDir, err := l.files.isDir(dotenv); err != nil || isDir {
 		return env, nil
 	}
 	vars, err := l.files.readEnv(dotenv, l.in, env.Resolve)
@@ -215,6 +222,7 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 	}
 	details := types.ConfigDetails{WorkingDir: dir, Environment: env}
 	guard := &vetted{dir: dir, paths: map[string]bool{}}
+	defer guard.close()
 	var includes []include
 	for _, path := range paths {
 		if slices.Contains(including, path) || len(including) > maxIncludes {
@@ -229,7 +237,11 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 		if err := l.checkPaths(file, dir); err != nil {
 			return nil, err
 		}
-		if err := l.vetExtended(file, dir, env, guard); err != nil {
+		extended, err := l.vetExtended(file, raw, dir, env, guard)
+		if err != nil {
+			return nil, err
+		}
+		if err := d.refer(extended); err != nil {
 			return nil, err
 		}
 		more, err := l.includes(file, dir)
@@ -286,6 +298,7 @@ func (l *loading) file(path string, env types.Mapping) (d document, substituted 
 	if d, err = parse(content); err != nil {
 		return document{}, nil, fmt.Errorf("%s: %w", path, err)
 	}
+	d.content = content
 	if l.read = l.read.plus(d.size); l.read.tooLarge() {
 		return document{}, nil, errTooLarge
 	}

@@ -335,7 +335,6 @@ func TestLoadIgnoresWithAWarning(t *testing.T) {
 		"deploy: {placement: {constraints: [a==b]}}":                                                                "deploy.placement is ignored: it is for clusters; a device is one machine",
 		"deploy: {update_config: {parallelism: 2}}":                                                                 "deploy.update_config is ignored: a service is replaced in its own way",
 		"deploy: {rollback_config: {parallelism: 2}}":                                                               "deploy.rollback_config is ignored: what fails is rolled back by who deploys it",
-		"deploy: {resources: {reservations: {cpus: '1'}}}":                                                          "deploy.resources.reservations.cpus is ignored: it is for clusters; a device is one machine",
 		"deploy: {resources: {reservations: {generic_resources: [{discrete_resource_spec: {kind: a, value: 1}}]}}}": "deploy.resources.reservations.generic_resources is ignored: it is for clusters; a device is one machine",
 		"deploy: {resources: {reservations: {devices: [{capabilities: [gpu], options: {a: b}}]}}}":                  "deploy.resources.reservations.devices.options is ignored: CDI has no options",
 		"network_mode: host\nports: ['1:1']":                                                                        "ports mean nothing with network_mode host",

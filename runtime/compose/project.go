@@ -20,6 +20,9 @@ type Project struct {
 	Volumes  map[string]*Volume  // by Name, those that services mount
 	// Compose is the model that Services was taken from.
 	Compose *types.Project
+	// Outside are the files beyond WorkingDir that the project was read from,
+	// sorted, links resolved; none with Options.Strict.
+	Outside []string
 	// Warnings tell people what is likely not what they meant: variables that
 	// are not set, keys that are obsolete or mean nothing on a device.
 	Warnings []string
@@ -167,6 +170,7 @@ type BlkioDevice struct {
 // Device is a device node of the device in the container.
 type Device struct {
 	Path        string `json:"path"`        // on the device
+	Real        string `json:"-"`           // where it led when the project was loaded; for those who open it
 	Target      string `json:"target"`      // in the container
 	Permissions string `json:"permissions"` // of r, w, m
 }
@@ -178,6 +182,7 @@ type Mount struct {
 	Anonymous bool   // a volume without a name, which belongs to replica and target
 	Of        string // Anonymous: the service whose volume it is (volumes_from), that of its first replica; empty: this one
 	Path      string // absolute, cleaned path on the device
+	Real      string // Path: where it led when the project was loaded; for those who mount
 	Target    string // absolute, cleaned path in the container
 
 	ReadOnly    bool
@@ -200,6 +205,7 @@ type Volume struct {
 	External bool              `json:"external,omitempty"` // made by another project
 	Type     string            `json:"type,omitempty"`     // of a file system to be mounted: nfs, cifs, tmpfs, none (a bind); empty: a directory of ours
 	Device   string            `json:"device,omitempty"`   // of Type
+	Real     string            `json:"-"`                  // where Device led when the project was loaded; for those who mount it
 	Options  []string          `json:"options,omitempty"`  // of Type, as mount -o takes them
 	Labels   map[string]string `json:"-"`                  // for people
 }

@@ -21,7 +21,7 @@ func (r *resolver) resources(s *Service, c types.ServiceConfig) {
 	}
 	res := &s.Resources
 	r.memory(res, c, limits, reserved)
-	r.cpus(res, c, limits)
+	r.cpus(res, c, limits, reserved)
 	res.Pids = oneOf(r, "pids_limit", c.PidsLimit, "deploy.resources.limits.pids", limits.Pids)
 	if res.Pids < -1 {
 		r.refuse("pids_limit", "is %d; only -1 is negative, which is no limit", res.Pids)
@@ -78,9 +78,10 @@ func (r *resolver) memory(res *Resources, c types.ServiceConfig, limits, reserve
 
 var cpuSet = regexp.MustCompile(`^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$`)
 
-func (r *resolver) cpus(res *Resources, c types.ServiceConfig, limits *types.Resource) {
+func (r *resolver) cpus(res *Resources, c types.ServiceConfig, limits, reserved *types.Resource) {
 	res.NanoCPUs = oneOf(r, "cpus", r.nanoCPUs("cpus", c.CPUS),
 		"deploy.resources.limits.cpus", r.nanoCPUs("deploy.resources.limits.cpus", float32(limits.NanoCPUs)))
+	r.nanoCPUs("deploy.resources.reservations.cpus", float32(reserved.NanoCPUs)) // who counts them reads the model
 	within := func(key string, value, least, most int64) int64 {
 		if value != 0 && (value < least || value > most) {
 			r.refuse(key, "is %d, which is not between %d and %d", value, least, most)

@@ -253,7 +253,7 @@ func (r *resolver) envFile(file types.EnvFile, lookup func(string) (string, bool
 		}
 		return nil, nil
 	}
-	if _, err := r.files.stat(abs); err != nil && !bool(file.Required) {
+	if _, err := r.files.isDir(abs); err != nil && !bool(file.Required) {
 		return nil, nil
 	}
 	switch file.Format {

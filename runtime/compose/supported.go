@@ -185,7 +185,7 @@ func deployKeys(devices shape) shape {
 			"limits": keys(map[string]shape{"cpus": supported, "memory": size, "pids": supported}),
 			"reservations": keys(map[string]shape{
 				"memory": size, "devices": devices,
-				"cpus":              ignored(forSwarm),
+				"cpus":              supported, // counted by who admits the project
 				"generic_resources": ignored(forSwarm),
 			}),
 		}),

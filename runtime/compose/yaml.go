@@ -27,6 +27,8 @@ type document struct {
 	// how it is merged over others; nil where it does not.
 	tagged []byte
 	size   size
+
+	content []byte // all of it, as it was read
 }
 
 // ownKeys of the top level are not for compose-go.

@@ -148,13 +148,10 @@ func (c *Config) describe(volumes mountedVolumes) error {
 		l.SharedMemory = cmp.Or(s.ShmSize, defaultShm)
 	}
 	l.Volumes, l.Files = volumes.list, filesOf(s)
-	l.Subpaths, l.HostDirs = nil, nil
+	l.Subpaths, l.Sources = nil, sourcesOf(s)
 	for _, m := range s.Mounts {
 		if m.Subpath != "" {
 			l.Subpaths = append(l.Subpaths, Subpath{Volume: volumes.byName[c.volumeName(m)], Path: m.Subpath})
-		}
-		if m.Path != "" && m.Create {
-			l.HostDirs = append(l.HostDirs, m.Path)
 		}
 	}
 	return nil
@@ -191,6 +188,7 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 		cgroup:        c.cgroupOf(project, id, config.Service),
 		volume:        func(name string) string { return c.volumeDir(project, volumes.get(name)) },
 		subpath:       func(n int) string { return c.subpathDir(id, n) },
+		source:        func(n int) string { return c.sourceDir(id, n) },
 		files:         c.placedFiles(id),
 		sharedMemory:  c.sharedMemory(id),
 		init:          c.o.Init,

@@ -35,7 +35,8 @@ type Details struct {
 	Ports       []network.Port       `json:"ports,omitempty"`
 	Volumes     []Volume             `json:"volumes,omitempty"`  // that it mounts
 	Subpaths    []Subpath            `json:"subpaths,omitempty"` // parts of these volumes that it mounts
-	HostDirs    []string             `json:"hostDirs,omitempty"` // directories of the device that are made where missing, before it starts
+	Sources     []Source             `json:"sources,omitempty"`  // paths of the device that it mounts
+	HostDirs    []string             `json:"hostDirs,omitempty"` // of records without Sources: directories that are made where missing, before it starts
 	Files       []File               `json:"files,omitempty"`    // configs and secrets
 	Healthcheck *compose.Healthcheck `json:"healthcheck,omitempty"`
 	PostStart   []compose.Hook       `json:"postStart,omitempty"`
@@ -58,6 +59,7 @@ type Volume struct {
 	Project string   `json:"project,omitempty"` // whose it is; empty: the container's own
 	Type    string   `json:"type,omitempty"`    // of a file system to be mounted; empty: a directory of ours
 	Device  string   `json:"device,omitempty"`
+	Real    string   `json:"real,omitempty"` // where Device led when that was judged; empty: it is no path
 	Options []string `json:"options,omitempty"`
 }
 
@@ -133,6 +135,11 @@ func (d Details) check() error {
 	for _, s := range d.Subpaths {
 		if s.Volume < 0 || s.Volume >= len(d.Volumes) || s.Path == "" {
 			return fmt.Errorf("%.80q is no part of a volume that is mounted", s.Path)
+		}
+	}
+	for _, s := range d.Sources {
+		if !filepath.IsAbs(s.Path) || !filepath.IsAbs(s.Real) {
+			return fmt.Errorf("source %.80q is not absolute", s.Path)
 		}
 	}
 	for _, dir := range d.HostDirs {

@@ -39,7 +39,8 @@ type Devices struct {
 
 // Device is a device node, or a directory of them.
 type Device struct {
-	Path        string `json:"path"` // on the device
+	Path        string `json:"path"`           // on the device
+	Real        string `json:"real,omitempty"` // where that led when it was judged
 	Target      string `json:"target"`
 	Permissions string `json:"permissions,omitempty"` // of r, w, m; empty: all
 }
@@ -51,7 +52,7 @@ func devicesOf(s *compose.Service) *Devices {
 	}
 	d := &Devices{All: s.Privileged, CDI: s.CDI}
 	for _, node := range s.Devices {
-		d.Nodes = append(d.Nodes, Device{Path: node.Path, Target: node.Target, Permissions: node.Permissions})
+		d.Nodes = append(d.Nodes, Device{Path: node.Path, Real: node.Real, Target: node.Target, Permissions: node.Permissions})
 	}
 	return d
 }
@@ -135,6 +136,9 @@ func (d *Devices) addTo(spec *specs.Spec) error {
 
 // nodes is the device node, or all those of the directory.
 func (d Device) nodes(target string) ([]specs.LinuxDevice, error) {
+	if err := checkLink(d.Path, d.Real); err != nil {
+		return nil, err
+	}
 	if info, err := os.Stat(d.Path); err == nil && info.IsDir() {
 		found, err := filepath.EvalSymlinks(d.Path)
 		if err != nil {

@@ -16,6 +16,7 @@
 //	RunDir/nerdctl              what nerdctl reads with this as its --data-root
 //	RunDir/mounts/ID            where a root file system is mounted while an image is read
 //	RunDir/mounts/ID.N          where a part of a volume is bound while a container starts
+//	RunDir/mounts/ID.sN         where a path of the device is bound while a container starts
 //	RunDir/runc                 what runc knows of containers
 //	/NAMESPACE/P/ID             the control group
 //
@@ -51,6 +52,12 @@
 //
 // A limit that the kernel cannot set is left out with a warning where Docker
 // does so, and else refused when the container is created.
+//
+// Containers may write where others mount from. What a container mounts of the
+// device is what the path led to when the project was loaded and judged, and at
+// each start that has to be a path without links: one that somebody made in the
+// way since then fails the start, and a path that leads elsewhere by another link
+// is not followed there. A container made anew goes by what was judged for it.
 //
 // Images are hostile: /etc/passwd and /etc/group are read within bounds, and no
 // path inside an image, or a volume, leads out of it, whoever changes links

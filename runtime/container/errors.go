@@ -4,7 +4,8 @@ import "errors"
 
 // What a caller may act on.
 var (
-	ErrNotFound   = errors.New("not found on this device") // a volume, path or container that a service names
-	ErrInUse      = errors.New("in use")                   // a volume that a container mounts
-	ErrNotRunning = errors.New("not running")              // a container that a command is to run in
+	ErrNotFound   = errors.New("not found on this device")  // a volume, path or container that a service names
+	ErrInUse      = errors.New("in use")                    // a volume that a container mounts
+	ErrMoved      = errors.New("somebody put a link there") // in the way to what was allowed to be mounted
+	ErrNotRunning = errors.New("not running")               // a container that a command is to run in
 )

@@ -90,12 +90,18 @@ func sandboxMounts(c Config) []specs.Mount {
 func serviceMounts(c Config, at placing) ([]specs.Mount, error) {
 	s := c.Service
 	mounts := make([]specs.Mount, 0, len(s.Mounts)+len(s.Tmpfs)+len(s.Files))
-	subpaths := 0
+	subpaths, sources := 0, 0
 	for _, m := range s.Mounts {
 		if err := checkTarget(m.Target); err != nil {
 			return nil, err
 		}
-		source, kind, propagation := m.Path, "rbind", cmp.Or(m.Propagation, "rprivate")
+		source, kind, propagation := "", "rbind", cmp.Or(m.Propagation, "rprivate")
+		if m.Path != "" {
+			if source = realOf(m); at.source != nil && isBound(m) {
+				source = at.source(sources)
+			}
+			sources++
+		}
 		if name := c.volumeName(m); name != "" {
 			source, propagation = at.volume(name), "rprivate"
 			if m.Subpath != "" {

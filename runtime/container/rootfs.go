@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
@@ -63,10 +64,13 @@ func (c *Containers) withRootfs(id string, mounts []mount.Mount, f func(root str
 
 func (c *Containers) mountDir(id string) string { return filepath.Join(c.o.RunDir, "mounts", id) }
 
-// sweepMounts undoes what withRootfs left when the process was killed.
+// sweepMounts undoes what withRootfs and the like left when the process was killed.
 func (c *Containers) sweepMounts() error {
 	left, err := filepath.Glob(c.mountDir("*"))
 	for _, root := range left {
+		if strings.HasPrefix(filepath.Ext(root), ".s") {
+			_ = makePrivateMount(root) // bindTo may not have come to it; fails where nothing is mounted
+		}
 		err = errors.Join(err, detach(root))
 	}
 	return err

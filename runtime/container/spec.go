@@ -49,6 +49,7 @@ type placing struct {
 	cgroup       string                   // path of the control group
 	volume       func(name string) string // where a volume is
 	subpath      func(n int) string       // where the n-th part of a volume is
+	source       func(n int) string       // where the n-th path of the device is bound for the start; nil: none is
 	files        string                   // directory of configs and secrets
 	sharedMemory string                   // directory of the device for a /dev/shm that is not the container's alone
 	init         string                   // program of the device for services with init; empty: there is none

@@ -125,6 +125,11 @@ func (c *Containers) start(ctx context.Context, id string) error {
 		return err
 	}
 	defer unbind()
+	unbindSources, err := c.bindSources(id, labels)
+	if err != nil {
+		return err
+	}
+	defer unbindSources()
 	snapshotter := c.o.Client.SnapshotService(record.Snapshotter)
 	mounts, err := snapshotter.Mounts(ctx, record.SnapshotKey)
 	if errdefs.IsNotFound(err) { // a Delete that did not end

@@ -121,7 +121,7 @@ func (c *Containers) resolveVolumes(ctx context.Context, config Config) (mounted
 		}
 		v := Volume{Name: name}
 		if def := config.Volumes[mount.Volume]; mount.Volume != "" && def != nil {
-			v.Type, v.Device, v.Options = def.Type, def.Device, def.Options
+			v.Type, v.Device, v.Real, v.Options = def.Type, def.Device, def.Real, def.Options
 			if def.External {
 				var err error
 				if v, err = c.findVolume(ctx, name); err != nil {

@@ -100,6 +100,19 @@ func mountOnce(ctx context.Context, dir string, v Volume) error {
 	if err != nil {
 		return err
 	}
+	switch {
+	case m.Type == "bind" && v.Real != "" && !isDirect(v.Real):
+		f, err := openReal(v.Real)
+		if err != nil {
+			return fmt.Errorf("cannot mount %s: %w", v.Device, err)
+		}
+		defer f.Close()
+		m.Source = fdPath(f)
+	case m.Type != "bind":
+		if err := checkLink(v.Device, v.Real); err != nil {
+			return err
+		}
+	}
 	if err := m.Mount(dir); err != nil {
 		// What the kernel says, and no more: options may hold a password.
 		var errno unix.Errno

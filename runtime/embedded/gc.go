@@ -69,6 +69,7 @@ func (c *collector) run(ctx context.Context) {
 		if _, err := c.ScheduleAndWait(ctx); err != nil && ctx.Err() == nil {
 			c.log.Warn("cannot collect garbage in containerd", "error", err)
 		}
+		takeRoom(c.orphans.root) // they may have grown, and now there may be space
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
@@ -31,6 +32,7 @@ import (
 	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/plugin"
+	"golang.org/x/sys/unix"
 )
 
 // Server is a containerd in this process.
@@ -69,9 +71,13 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 }
 
 func (s *Server) start(ctx context.Context, o Options) error {
+	if err := clearBundles(o); err != nil {
+		o.Logger.Warn("what a killed containerd has left stays", "error", err)
+	}
 	if err := s.initPlugins(ctx, o); err != nil {
 		return err
 	}
+	takeRoom(o.Root)
 	if err := clearMounts(filepath.Join(o.State, "mounts"), o.Logger); err != nil {
 		return err
 	}
@@ -117,12 +123,24 @@ func clearMounts(dir string, log *slog.Logger) error {
 	return nil
 }
 
-// chooseSnapshotter prefers overlayfs; native copies each layer but works on every file system.
+// chooseSnapshotter prefers overlayfs; native copies each layer but works on every file system. On a full disk overlayfs
+// cannot be tried: it stays with what is there, of which containers are made.
 func chooseSnapshotter(root string) string {
-	if overlayutils.Supported(root) == nil {
+	err := overlayutils.Supported(root)
+	if err == nil || isFull(err) && exists(filepath.Join(root, string(plugins.SnapshotPlugin)+"."+defaults.DefaultSnapshotter)) {
 		return defaults.DefaultSnapshotter
 	}
 	return nativeSnapshotter
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// isFull says that there was no space. Not everybody passes the error on.
+func isFull(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || strings.Contains(err.Error(), unix.ENOSPC.Error())
 }
 
 // Address is the path of the gRPC socket.

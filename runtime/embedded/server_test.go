@@ -218,6 +218,31 @@ func TestMountsOfAKilledPredecessorAreCleared(t *testing.T) {
 	}
 }
 
+// A containerd that is killed while it deletes a bundle leaves a part of it under
+// a hidden name, which is in the way of the next one of the same container.
+func TestBundlesOfAKilledPredecessorAreCleared(t *testing.T) {
+	dir := containerdtest.Dir(t)
+	bundle := filepath.Join(dir, "state", "io.containerd.runtime.v2.task", containerdtest.Namespace, "a")
+	hidden := filepath.Join(filepath.Dir(bundle), ".a")
+	for _, path := range []string{bundle, filepath.Join(hidden, "rootfs")} {
+		if err := os.MkdirAll(path, 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(hidden, "config.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server, client := open(t, dir, containerdtest.Shim(t))
+	defer server.Close()
+	defer client.Close()
+	for _, path := range []string{bundle, hidden} {
+		await(t, path+" is gone", func() bool {
+			_, err := os.Stat(path)
+			return errors.Is(err, os.ErrNotExist)
+		})
+	}
+}
+
 func TestDamagedMetadataIsAnError(t *testing.T) {
 	dir := containerdtest.Dir(t)
 	server, _ := open(t, dir, containerdtest.Shim(t))

@@ -121,7 +121,7 @@ func kindOf(err error) Kind {
 	switch {
 	case errors.As(err, &known):
 		return known.Kind
-	case isFull(err):
+	case IsFull(err):
 		return NoSpace
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return Unreachable
@@ -142,8 +142,8 @@ func kindOf(err error) Kind {
 	}
 }
 
-// isFull says that there is no space on the device.
-func isFull(err error) bool {
+// IsFull says that an error is one of a device without space.
+func IsFull(err error) bool {
 	var known *Error
 	switch {
 	case err == nil:

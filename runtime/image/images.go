@@ -33,7 +33,11 @@ type Options struct {
 	Preload     string              // directory of image archives that need no registry; "": none
 	Keys        []string            // files of OpenPGP keys: a package that a URL names has to be signed by one of them
 	AtOnce      int                 // downloads at a time, of all images together; 0: 3
-	Logger      *slog.Logger        // nil discards
+	// State is where the agent keeps its own records; "": nowhere. Reserve is how many bytes images leave free there, and
+	// where containerd keeps them; 0: 32 MiB, but no more than a twentieth of a small file system.
+	State   string
+	Reserve int64
+	Logger  *slog.Logger // nil discards
 }
 
 // Images keeps images in containerd.
@@ -47,11 +51,14 @@ type Images struct {
 	keys        []string
 	atOnce      int
 	boot        string // see readBoot
+	state       string
+	reserve     int64
 	log         *slog.Logger
 
-	turn    chan struct{} // one PullAll at a time, so that there are never more downloads than intended
-	mu      sync.Mutex
-	pulling map[string]bool // the names of images
+	turn     chan struct{} // one PullAll at a time, so that there are never more downloads than intended
+	mu       sync.Mutex
+	pulling  map[string]bool // the names of images
+	refusals refusals
 }
 
 // New checks the registry configuration. Files that it names are read when they are needed.
@@ -76,6 +83,8 @@ func New(o Options) (*Images, error) {
 		keys:        o.Keys,
 		atOnce:      cmp.Or(o.AtOnce, downloads),
 		boot:        readBoot(),
+		state:       o.State,
+		reserve:     o.Reserve,
 		log:         o.Logger,
 		turn:        make(chan struct{}, 1),
 	}, nil

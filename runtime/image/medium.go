@@ -27,6 +27,14 @@ type medium struct {
 	dir       string
 	blobs     bool // the content store is on it
 	snapshots bool // the snapshots are on it
+	records   bool // the agent's own records are on it
+
+	device uint64
+
+	// By look.
+	free, reserved           int64 // bytes
+	files                    int64 // that there can be; 0: any number
+	freeFiles, reservedFiles int64
 }
 
 // media are the file systems of containerd, as far as it names directories that are visible here. A containerd in a
@@ -52,7 +60,7 @@ func (i *Images) media(ctx context.Context) ([]medium, error) {
 		if !known {
 			n = len(media)
 			at[uint64(stat.Dev)] = n
-			media = append(media, medium{dir: dir})
+			media = append(media, medium{dir: dir, device: uint64(stat.Dev)})
 		}
 		media[n].blobs = media[n].blobs || plugin.Type == contentPlugin
 		media[n].snapshots = media[n].snapshots || plugin.Type == snapshotPlugin

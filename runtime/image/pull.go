@@ -161,6 +161,9 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 		return fail(pulls[0].want.Ref, err)
 	}
 	defer i.end()
+	if err := i.refused(pulls); err != nil {
+		return err
+	}
 	var reporting sync.Mutex
 	for _, p := range pulls {
 		p.meter = newMeter(p.want.Ref, progress, &reporting)
@@ -169,11 +172,15 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 		for _, p := range pulls {
 			p.session.close()
 		}
-		if isFull(err) {
+		i.remember(pulls, err)
+		if IsFull(err) {
 			err = errors.Join(err, i.forgetDownloads(ctx, pulls))
 		}
 	}()
 
+	if err := i.checkReserve(ctx, pulls); err != nil {
+		return err
+	}
 	if err := i.distrust(ctx); err != nil {
 		return fail("images", err)
 	}
@@ -185,11 +192,12 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if err := i.makeRoom(ctx, pulls); err != nil {
+	media, err := i.makeRoom(ctx, pulls)
+	if err != nil {
 		return fail("images", err)
 	}
-	if err := i.transfer(ctx, pulls); err != nil {
-		return err
+	if err := i.transfer(ctx, pulls, media); err != nil {
+		return i.outgrown(err, media, pulls)
 	}
 	// Before the records: an image that has one is complete also after a power cut.
 	if err := i.sync(ctx); err != nil {
@@ -304,7 +312,10 @@ type download struct {
 
 // transfer downloads the layers of all images, as many at a time as intended and each once, and unpacks each as soon as
 // it and those below it are there.
-func (i *Images) transfer(ctx context.Context, pulls []*pull) error {
+//
+// Whatever the size of an image, a part of it is never in memory as a whole: containerd copies downloads in pieces, and
+// unpacks from the file.
+func (i *Images) transfer(ctx context.Context, pulls []*pull, media []medium) error {
 	var queue []*download
 	layers := make(map[digest.Digest]*download)
 	unpacking := make(map[digest.Digest]*sync.Mutex) // by chain
@@ -322,7 +333,11 @@ func (i *Images) transfer(ctx context.Context, pulls []*pull) error {
 		}
 	}
 
-	group, ctx := errgroup.WithContext(ctx)
+	guarded, done := context.WithCancel(ctx)
+	defer done()
+	all, within := errgroup.WithContext(guarded)
+	all.Go(func() error { return i.guard(within, media, pulls) })
+	group, ctx := errgroup.WithContext(within)
 	group.Go(func() error {
 		downloads, ctx := errgroup.WithContext(ctx)
 		downloads.SetLimit(i.atOnce)
@@ -347,7 +362,11 @@ func (i *Images) transfer(ctx context.Context, pulls []*pull) error {
 			return nil
 		})
 	}
-	return group.Wait()
+	all.Go(func() error {
+		defer done() // of the guard, too
+		return group.Wait()
+	})
+	return all.Wait()
 }
 
 func (d *download) run(ctx context.Context) error {

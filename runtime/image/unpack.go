@@ -23,7 +23,7 @@ func (p *pull) unpack(ctx context.Context, n int, turn *sync.Mutex, processors c
 	}
 	ctx = p.leased(ctx)
 	err := p.apply(ctx, n)
-	if err == nil || ctx.Err() != nil || isFull(err) {
+	if err == nil || ctx.Err() != nil || IsFull(err) {
 		return err
 	}
 	// A layer that came long ago may have been damaged since.

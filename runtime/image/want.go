@@ -32,6 +32,7 @@ type Want struct {
 	Platform string        // as linux/arm/v7; empty: this machine's
 	Policy   Policy
 	For      string // the project that wants it; Prune keeps what it has begun to download
+	Beside   int64  // bytes that the agent keeps in its own records because of it, and of all that are pulled with it
 }
 
 // tagsLabel holds the tags that an image record was found by, with spaces between them.

@@ -30,7 +30,8 @@ const patience = 2 * time.Minute
 type machine struct {
 	bin, dir string
 	screen   *screen
-	port     int // of the application
+	port     int    // of the application
+	policy   string // section of the configuration; empty: nothing is asked
 	admin    admin.Client
 	addrs    map[string]string // of the WFM, its registry and its admin side, once known
 
@@ -111,7 +112,7 @@ func (m *machine) writeConfig(file string) error {
   run: %s
 runtime:
   settle: 1s
-`, filepath.Join(m.dir, "state"), filepath.Join(m.dir, "run"))
+%s`, filepath.Join(m.dir, "state"), filepath.Join(m.dir, "run"), m.policy)
 	text = []byte(strings.Replace(string(text), "interval: 5s", "interval: 1s", 1))
 	return os.WriteFile(m.config(), text, 0o600)
 }
@@ -383,7 +384,7 @@ func (m *machine) tearDown() error {
 				errs = append(errs, m.startWFM(ctx))
 			}
 			_, err := m.admin.Remove(ctx, deploymentID)
-			errs = append(errs, err, m.until(ctx, func() error { return m.empty(ctx) }))
+			errs = append(errs, err, m.until(ctx, func() error { return errors.Join(m.approveRemoval(ctx), m.empty(ctx)) }))
 		}
 		errs = append(errs, m.stopAgent())
 	}

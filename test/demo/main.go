@@ -2,7 +2,8 @@
 // publishes an application of two services, the agent fetches, verifies and
 // runs it, and then what an operator cares about happens: a parameter change,
 // a WFM that goes away, an agent that restarts, a removal. Everything is real;
-// nothing is left behind. `make demo` runs it.
+// nothing is left behind. `make demo` runs it, and `make demo STORY=approval` tells
+// how a site decides about an update.
 package main
 
 import (
@@ -34,11 +35,15 @@ const (
 func main() {
 	keep := flag.Bool("keep", false, "leave everything running, and print what to try")
 	ended := flag.String("end", "", "end what -keep left running in `DIR`")
+	approval := flag.Bool("approval", false, "tell how a site decides about an update instead")
 	bin := flag.String("bin", "bin", "`DIR` with margolite, its shim and wfmsim")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	tell := func() error { return run(ctx, *bin, *keep) }
+	if *approval {
+		tell = func() error { return runApproval(ctx, *bin) }
+	}
 	if *ended != "" {
 		tell = func() error { return endKept(ctx, *ended) }
 	}
@@ -48,17 +53,37 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, bin string, keep bool) (err error) {
+// onMachine makes a machine on the screen.
+func onMachine(bin string) (*machine, error) {
 	if os.Geteuid() != 0 {
-		return errors.New("containers are real here: run it as root")
+		return nil, errors.New("containers are real here: run it as root")
 	}
-	bin, err = filepath.Abs(bin)
+	bin, err := filepath.Abs(bin)
+	if err != nil {
+		return nil, err
+	}
+	_, notTerminal := unix.IoctlGetTermios(int(os.Stdout.Fd()), unix.TCGETS)
+	return newMachine(bin, &screen{out: os.Stdout, terminal: notTerminal == nil})
+}
+
+func runApproval(ctx context.Context, bin string) (err error) {
+	m, err := onMachine(bin)
 	if err != nil {
 		return err
 	}
-	_, notTerminal := unix.IoctlGetTermios(int(os.Stdout.Fd()), unix.TCGETS)
-	s := &screen{out: os.Stdout, terminal: notTerminal == nil}
-	m, err := newMachine(bin, s)
+	defer func() { err = errors.Join(err, m.tearDown()) }()
+	m.policy = approvalRules
+	for _, chapter := range []func(context.Context, *machine) error{prepare, approvalStory} {
+		if err := chapter(ctx, m); err != nil {
+			m.showLogs()
+			return err
+		}
+	}
+	return nil
+}
+
+func run(ctx context.Context, bin string, keep bool) (err error) {
+	m, err := onMachine(bin)
 	if err != nil {
 		return err
 	}
@@ -81,7 +106,7 @@ func run(ctx context.Context, bin string, keep bool) (err error) {
 		m.showLogs()
 		return err
 	}
-	s.summary()
+	m.screen.summary()
 	return nil
 }
 
@@ -121,11 +146,11 @@ func prepare(ctx context.Context, m *machine) error {
 }
 
 // deployment is the application as the WFM publishes it.
-func (m *machine) deployment(info admin.Info, greeting string) ([]byte, error) {
+func (m *machine) deployment(info admin.Info, greeting, version string) ([]byte, error) {
 	return wfmsim.Deployment{
 		ID: deploymentID, Name: "visitors", DeviceID: device, ApplicationID: "visitors",
 		Components: []wfmsim.Component{{Name: "visitors", Repository: info.RegistryHost + "/apps/demo", Revision: "1.0.0"}},
-		Parameters: map[string]any{"REGISTRY": info.RegistryHost, "PORT": m.port, "GREETING": greeting},
+		Parameters: map[string]any{"REGISTRY": info.RegistryHost, "PORT": m.port, "GREETING": greeting, "TAG": version},
 	}.Document()
 }
 
@@ -136,7 +161,7 @@ func (m *machine) publish(ctx context.Context, greeting string) (time.Duration, 
 	if err != nil {
 		return 0, err
 	}
-	document, err := m.deployment(info, greeting)
+	document, err := m.deployment(info, greeting, "1.0.0")
 	if err != nil {
 		return 0, err
 	}

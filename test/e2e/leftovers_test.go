@@ -85,11 +85,12 @@ func (r *rig) nothingLeft() error {
 }
 
 // belongs says of a difference that it is none: what the agent remembers of its
-// WFM and of a repository, what containerd makes when it first needs it, sockets and the like of an
+// WFM, of a repository and of what it did, what containerd makes when it first needs it, sockets and the like of an
 // agent that has stopped, and images where they are to stay.
 func (r *rig) belongs(line string) bool {
 	images := "left: file " + filepath.Join(r.StateDir(), "containerd") + "/"
 	return r.keepsImages && strings.HasPrefix(line, images) || line == "left: file "+filepath.Join(r.StateDir(), "accepted.json") ||
+		line == "left: file "+filepath.Join(r.StateDir(), "journal.json") ||
 		line == "left: file "+filepath.Join(r.StateDir(), "containerd/io.containerd.snapshotter.v1.overlayfs/metadata.db") ||
 		strings.HasPrefix(line, "left: file "+filepath.Join(r.StateDir(), "git")+"/") || strings.HasPrefix(line, "gone: file ")
 }

@@ -27,6 +27,12 @@ func (p *Plant) StateDir() string {
 // RunDir is what the device loses with its power.
 func (p *Plant) RunDir() string { return filepath.Join(p.options.Dir, "run") }
 
+// Socket is where the agent is asked and told.
+func (p *Plant) Socket() string { return filepath.Join(p.RunDir(), "control.sock") }
+
+// LockDir is where workloads have their lock files.
+func (p *Plant) LockDir() string { return filepath.Join(p.RunDir(), "locks") }
+
 // ConfigFile is the agent's configuration.
 func (p *Plant) ConfigFile() string { return filepath.Join(p.options.Dir, "config.yaml") }
 
@@ -56,15 +62,20 @@ func (p *Plant) Configure(s Settings) error {
 	}
 	maps.Copy(way, s.WFM)
 	maps.DeleteFunc(way, func(_, value string) bool { return value == "" })
+	control := ""
+	if s.Group != "" {
+		control = fmt.Sprintf("control: {group: %q}\n", s.Group)
+	}
 	return os.WriteFile(p.ConfigFile(), fmt.Appendf(nil, `device: {id: %s, labels: {%s}}
 wfm: {%s}
 poll: {interval: %s, windows: [%s], downtime: [%s]}
 state: {dir: %s, run: %s}
 runtime: {containerd: %s, settle: %s}
 registries: {%q: {plainHTTP: true}}
+policy: {%s}
 log: {level: %s}
-`, Device, members(s.Labels), members(way), cmp.Or(s.Poll, time.Second), list(s.Windows), list(s.Downtime),
-		p.StateDir(), p.RunDir(), containerd, s.Settle, p.Registry.Address(), cmp.Or(s.LogLevel, "info")), 0o600)
+%s`, Device, members(s.Labels), members(way), cmp.Or(s.Poll, time.Second), list(s.Windows), list(s.Downtime),
+		p.StateDir(), p.RunDir(), containerd, s.Settle, p.Registry.Address(), members(s.Policy), cmp.Or(s.LogLevel, "info"), control), 0o600)
 }
 
 // members are those of a mapping in YAML, list the items of a sequence.

@@ -60,6 +60,8 @@ type Settings struct {
 	Settle   time.Duration
 	LogLevel string            // empty: info
 	Labels   map[string]string // of the device
+	Group    string            // that may use the control socket; empty: the agent's own
+	Policy   map[string]string // keys of the section policy; values are YAML
 	// WFM are more keys of the section wfm, or others in place of those that
 	// lead to the plant's WFM. An empty value leaves a key out. Values are YAML.
 	WFM map[string]string
@@ -227,7 +229,7 @@ func (p *Plant) Clear(ctx context.Context) error {
 
 // Control speaks to the agent.
 func (p *Plant) Control() *control.Client {
-	return control.Dial(filepath.Join(p.RunDir(), "control.sock"))
+	return control.Dial(p.Socket())
 }
 
 // Quiet returns when the agent has told the WFM everything, and has polled

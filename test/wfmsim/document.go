@@ -17,6 +17,7 @@ type Deployment struct {
 	Namespace     string // default: margo
 	DeviceID      string
 	ApplicationID string // default: Name
+	Labels        map[string]string
 	Components    []Component
 	Parameters    map[string]any // environment variable to value, for every component
 }
@@ -38,9 +39,10 @@ type (
 		Spec     specYAML     `yaml:"spec"`
 	}
 	metadataYAML struct {
-		Name      string `yaml:"name"`
-		Namespace string `yaml:"namespace"`
-		DeviceID  string `yaml:"deviceId"`
+		Name      string            `yaml:"name"`
+		Namespace string            `yaml:"namespace"`
+		Labels    map[string]string `yaml:"labels,omitempty"`
+		DeviceID  string            `yaml:"deviceId"`
 	}
 	specYAML struct {
 		ApplicationID string                   `yaml:"applicationId"`
@@ -88,7 +90,7 @@ func (d Deployment) Document() ([]byte, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("cannot write deployment %s: it has no component", d.ID)
 	}
-	doc.Metadata = metadataYAML{Name: cmp.Or(d.Name, names[0]), Namespace: cmp.Or(d.Namespace, "margo"), DeviceID: d.DeviceID}
+	doc.Metadata = metadataYAML{Name: cmp.Or(d.Name, names[0]), Namespace: cmp.Or(d.Namespace, "margo"), Labels: d.Labels, DeviceID: d.DeviceID}
 	doc.Spec.ApplicationID = cmp.Or(d.ApplicationID, doc.Metadata.Name)
 	for name, value := range d.Parameters {
 		doc.Spec.Parameters[name] = parameterYAML{

@@ -22,6 +22,7 @@ func (c *Config) Changed(old *Config) Change {
 			{"wfm", c.WFM, old.WFM},
 			{"poll", c.Poll, old.Poll},
 			{"state", c.State, old.State},
+			{"control", c.Control, old.Control},
 			{"runtime", c.Runtime, old.Runtime},
 			{"policy", c.Policy, old.Policy},
 			{"registries", c.Registries, old.Registries},
@@ -30,6 +31,7 @@ func (c *Config) Changed(old *Config) Change {
 		Restart: differing([]pair{
 			{"state.dir", c.State.Dir, old.State.Dir},
 			{"state.run", c.State.Run, old.State.Run},
+			{"state.reserve", c.State.Reserve, old.State.Reserve},
 			{"runtime.containerd", c.Runtime.Containerd, old.Runtime.Containerd},
 			{"runtime.namespace", c.Runtime.Namespace, old.Runtime.Namespace},
 			{"runtime.publish", c.Runtime.Publish, old.Runtime.Publish},

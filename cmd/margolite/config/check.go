@@ -241,6 +241,50 @@ func treePath(s string) error {
 	return nil
 }
 
+// group is a name as useradd and its like take it.
+func group(s string) error {
+	if len(s) > 32 || strings.Trim(s, "0123456789") == "" || s[0] == '-' ||
+		strings.ContainsFunc(s, func(r rune) bool { return !isNameRune(r, "._-") }) {
+		return fmt.Errorf("expected the name of a group, got %s", quote(s))
+	}
+	return nil
+}
+
+// registry is a host that images come from, or all of them.
+func registry(s string) error {
+	if s == "*" {
+		return nil
+	}
+	return host(s)
+}
+
+// deployment is an id as the WFM gives it.
+func deployment(s string) error {
+	groups := strings.Split(s, "-")
+	for i, length := range [...]int{8, 4, 4, 4, 12} {
+		if len(groups) != 5 || len(groups[i]) != length || strings.Trim(groups[i], "0123456789abcdefABCDEF") != "" {
+			return fmt.Errorf("expected the id of a deployment, a UUID, got %s", quote(s))
+		}
+	}
+	return nil
+}
+
+// argument is a word of a command.
+func argument(s string) error {
+	if len(s) > 4096 || strings.ContainsFunc(s, unicode.IsControl) {
+		return errors.New("expected at most 4096 bytes without control characters")
+	}
+	return nil
+}
+
+// word is any text that says something.
+func word(s string) error {
+	if s == "" {
+		return errors.New("expected text, got nothing")
+	}
+	return line(s)
+}
+
 // host is a name or an address, with a port or without.
 func host(s string) error {
 	problem := fmt.Errorf("expected a host, or host:port, got %s", quote(s))

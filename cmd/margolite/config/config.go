@@ -4,9 +4,8 @@
 // type is an error, and all mistakes of a file are reported at once, each with
 // its line and its key; whether the keys agree with each other is looked at when
 // each of them is sound. What a file leaves out has the value of Default, and a
-// key that says the default counts as left out. Values that belong to the format
-// but that this version cannot honour are refused, so that nobody relies on what
-// does not happen, and so are keys that mean nothing beside the others.
+// key that says the default counts as left out. Keys that mean nothing beside the
+// others are refused, so that nobody relies on what does not happen.
 //
 // Secrets are never in the file: keys such as wfm.authorization name the files
 // that hold them, so that a configuration can be shown and compared.
@@ -36,6 +35,7 @@ type Config struct {
 	WFM        WFM
 	Poll       Poll
 	State      State
+	Control    Control
 	Runtime    Runtime
 	Policy     Policy
 	Registries map[string]Registry // by host[:port]
@@ -142,8 +142,14 @@ type Poll struct {
 
 // State is where things are on the device.
 type State struct {
-	Dir string // survives a reboot
-	Run string // does not
+	Dir     string // survives a reboot
+	Run     string // does not
+	Reserve int64  // bytes that stay free on the file system of Dir
+}
+
+// Control is who may use the control socket.
+type Control struct {
+	Group string // name of the group, beside root; empty: the agent's own
 }
 
 // Embedded is the Containerd of a Runtime that carries its own.
@@ -167,10 +173,11 @@ type Logs struct {
 	MaxFile int    // files of one container
 }
 
-// Policy is which changes need an approval, and whose packages may come.
+// Policy is which changes may be applied and when, what workloads may ask for,
+// and whose packages may come.
 type Policy struct {
-	Approval string
-	Keys     []string // files; packages that a URL names are signed by one of these
+	policy.Options
+	Keys []string // files; packages that a URL names are signed by one of these
 }
 
 // Registry is how one registry is reached.
@@ -206,14 +213,20 @@ func Default() *Config {
 			Git: Git{Branch: "main"},
 		},
 		Poll:  Poll{Interval: time.Minute},
-		State: State{Dir: "/var/lib/margolite", Run: "/run/margolite"},
+		State: State{Dir: "/var/lib/margolite", Run: "/run/margolite", Reserve: 32 << 20},
 		Runtime: Runtime{
 			Containerd: Embedded, Namespace: "margo", Settle: 10 * time.Second,
 			Publish: "firewall", Preload: "/usr/share/margolite/images", Pulls: 3,
 			Logs: Logs{MaxSize: 1 << 20, MaxFile: 2},
 		},
-		Policy: Policy{Approval: "none"},
-		Log:    Log{Level: slog.LevelInfo, Format: "text"},
+		Policy: Policy{Options: policy.Options{
+			Rules: policy.Rules{
+				Approval: policy.ApproveNone, Rollback: policy.RollbackAuto,
+				Hook: policy.Hook{Timeout: policy.HookTimeout},
+			},
+			Allow: policy.DefaultAllow(),
+		}},
+		Log: Log{Level: slog.LevelInfo, Format: "text"},
 	}
 }
 

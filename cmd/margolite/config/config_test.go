@@ -31,16 +31,16 @@ func TestPackagedFileSaysTheDefaults(t *testing.T) {
 
 func TestFilesThatSetNothingMeanTheDefaults(t *testing.T) {
 	for name, file := range map[string]string{
-		"an empty file":              "",
-		"white space":                "\n\n  \n",
-		"comments only":              "# nothing\n",
-		"an empty document":          "---\n",
-		"null":                       "~\n",
-		"an empty mapping":           "{}\n",
-		"sections without content":   "device:\nwfm:\npoll:\nstate:\nruntime:\npolicy:\nregistries:\nlog:\n",
-		"keys without values":        "device: {id: , labels: }\npoll: {interval: , windows: }\nlog: {level: }\n",
-		"empty lists for later keys": "policy: {keys: [], windows: [], allow: {}}\n",
-		"empty lists and names":      "poll: {windows: [], downtime: []}\nwfm: {ids: [], ca: '', authorization: {}, clientId: '', reports: ''}\n",
+		"an empty file":            "",
+		"white space":              "\n\n  \n",
+		"comments only":            "# nothing\n",
+		"an empty document":        "---\n",
+		"null":                     "~\n",
+		"an empty mapping":         "{}\n",
+		"sections without content": "device:\nwfm:\npoll:\nstate:\nruntime:\npolicy:\nregistries:\nlog:\n",
+		"keys without values":      "device: {id: , labels: }\npoll: {interval: , windows: }\nlog: {level: }\n",
+		"empty rules":              "policy: {keys: [], windows: [], allow: {mounts: {}, devices: {}, ports: }, hook: {command: []}, deployments: []}\ncontrol: {group: ''}\nstate: {reserve: }\n",
+		"empty lists and names":    "poll: {windows: [], downtime: []}\nwfm: {ids: [], ca: '', authorization: {}, clientId: '', reports: ''}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := config.Parse("config.yaml", []byte(file))
@@ -88,6 +88,9 @@ poll:
 state:
   dir: /data/margolite
   run: /tmp/run
+  reserve: 1GiB
+control:
+  group: operators
 runtime:
   containerd: /run/containerd/containerd.sock
   namespace: margo.test-1
@@ -100,8 +103,35 @@ runtime:
     maxSize: 10m
     maxFile: 3
 policy:
-  approval: none
+  approval: updates
+  windows: [Sun 02:00-05:00]
+  rollback: manual
+  hook: {command: [/bin/ask, "line 7"], timeout: 5s}
   keys: [/tmp/vendor.asc, /tmp/other.pgp]
+  deployments:
+    - deployments: [6F1f9d3e-9f4d-4c1c-b9a0-3c1f9f1d2e10]
+      labels: {example.com/critical: "yes"}
+      approval: all
+      windows: [Mon 02:00-05:00 UTC]
+      rollback: off
+      hook: {command: [/bin/other]}
+    - labels: {a: b}
+      windows: []
+      hook: {}
+  allow:
+    privileged: true
+    namespaces: {pid: true, network: false}
+    mounts: {/etc/app: read-only, /var/lib: below}
+    devices: {"/dev/ttyUSB*": false, "nvidia.com/gpu=*": false, "c 188:*": false, /dev/mem: true}
+    capabilities: {SYS_TIME: false, ALL: true}
+    unconfined: {seccomp: true}
+    ports: [80, 8000-8999]
+    registries: [registry.example.com:5000]
+    tags: false
+    unsigned: false
+    cpus: 1.5
+    memory: 512Mi
+    storage: 2TiB
 registries:
   127.0.0.1:5000:
     plainHTTP: true
@@ -117,6 +147,19 @@ log:
 	if err != nil {
 		t.Fatal(err)
 	}
+	allow := policy.DefaultAllow()
+	allow.Privileged, allow.Tags, allow.Unsigned = true, false, false
+	allow.Namespaces["pid"], allow.Namespaces["network"] = true, false
+	allow.Mounts["/etc/app"], allow.Mounts["/var/lib"] = policy.MountReadOnly, policy.MountBelow
+	for _, device := range []string{"/dev/ttyUSB*", "nvidia.com/gpu=*", "c 188:*"} {
+		allow.Devices[device] = false
+	}
+	allow.Devices["/dev/mem"] = true
+	allow.Capabilities["SYS_TIME"], allow.Capabilities["ALL"] = false, true
+	allow.Unconfined["seccomp"] = true
+	allow.Ports = []policy.PortRange{{First: 80, Last: 80}, {First: 8000, Last: 8999}}
+	allow.Registries = []string{"registry.example.com:5000"}
+	allow.CPUs, allow.Memory, allow.Storage = 1.5, 512<<20, 2<<40
 	sameConfig(t, c, &config.Config{
 		Device: config.Device{
 			ID: "plant-a/gw-07", Vendor: "Northstar", ModelNumber: "332", SerialNumber: "PF45343-AA",
@@ -150,9 +193,27 @@ log:
 			Interval: time.Second,
 			Windows:  windows(t, "Mon-Fri 22:00-04:00", "Sat 00:00-24:00"), Downtime: windows(t, "Sun 02:00-03:00 UTC"),
 		},
-		State:   config.State{Dir: "/data/margolite", Run: "/tmp/run"},
+		State:   config.State{Dir: "/data/margolite", Run: "/tmp/run", Reserve: 1 << 30},
+		Control: config.Control{Group: "operators"},
 		Runtime: config.Runtime{Containerd: "/run/containerd/containerd.sock", Namespace: "margo.test-1", Publish: "open", Preload: "/data/images", Pulls: 16, Logs: config.Logs{Dir: "/data/logs", MaxSize: 10 << 20, MaxFile: 3}},
-		Policy:  config.Policy{Approval: "none", Keys: []string{"/tmp/vendor.asc", "/tmp/other.pgp"}},
+		Policy: config.Policy{
+			Options: policy.Options{
+				Rules: policy.Rules{
+					Approval: policy.ApproveUpdates, Windows: windows(t, "Sun 02:00-05:00"), Rollback: policy.RollbackManual,
+					Hook: policy.Hook{Command: []string{"/bin/ask", "line 7"}, Timeout: 5 * time.Second},
+				},
+				Overrides: []policy.Override{
+					{
+						Deployments: []string{"6F1f9d3e-9f4d-4c1c-b9a0-3c1f9f1d2e10"}, Labels: map[string]string{"example.com/critical": "yes"},
+						Approval: policy.ApproveAll, Windows: windows(t, "Mon 02:00-05:00 UTC"), Rollback: policy.RollbackOff,
+						Hook: &policy.Hook{Command: []string{"/bin/other"}, Timeout: policy.HookTimeout},
+					},
+					{Labels: map[string]string{"a": "b"}, Windows: policy.Windows{}, Hook: &policy.Hook{Timeout: policy.HookTimeout}},
+				},
+				Allow: allow,
+			},
+			Keys: []string{"/tmp/vendor.asc", "/tmp/other.pgp"},
+		},
 		Registries: map[string]config.Registry{
 			"127.0.0.1:5000":       {PlainHTTP: true, Insecure: true},
 			"registry.example.com": {CA: "/tmp/ca.pem", Credentials: "/tmp/auth.json", Mirrors: []string{"mirror.example.com", "[::1]:5000"}},
@@ -257,7 +318,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 	for _, test := range []struct {
 		name, file, want string
 	}{
-		{"an unknown section", "log:\n  level: info\nwmf:\n  url: x\n", "f:3: wmf: unknown key; known here: device, log, policy, poll, registries, runtime, state, wfm"},
+		{"an unknown section", "log:\n  level: info\nwmf:\n  url: x\n", "f:3: wmf: unknown key; known here: control, device, log, policy, poll, registries, runtime, state, wfm"},
 		{"an unknown key", "log:\n  # a comment\n  levl: info\n", "f:3: log.levl: unknown key; known here: format, level"},
 		{"a key in the wrong case", "poll:\n  Interval: 60s\n", "f:2: poll.Interval: unknown key; known here: downtime, interval, windows"},
 		{"a key twice", "poll:\n  interval: 60s\n\n  interval: 30s\n", "f:4: poll.interval: given twice, the first time in line 2"},
@@ -348,7 +409,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"a refresh without pause", "wfm:\n  identityService: {refresh: 1s}\n", "f:2: wfm.identityService.refresh: expected at least 5m0s, got 1s"},
 		{"a refresh once a year", "wfm:\n  identityService: {refresh: 8760h}\n", "f:2: wfm.identityService.refresh: expected at most 168h0m0s, got 8760h0m0s"},
 		{"a manifest of no size", "wfm:\n  limits: {manifest: 0}\n", "f:2: wfm.limits.manifest: expected at least 1024 bytes, got 0"},
-		{"a document of any size", "wfm:\n  limits: {document: 1TiB}\n", `f:2: wfm.limits.document: expected a number of bytes, such as 500k or 10m, got the text "1TiB"`},
+		{"a document of any size", "wfm:\n  limits: {document: 1TiB}\n", "f:2: wfm.limits.document: expected at most 16777216 bytes, got 1099511627776"},
 		{"a manifest that fills the memory", "wfm:\n  limits: {manifest: 1GiB}\n", "f:2: wfm.limits.manifest: expected at most 67108864 bytes, got 1073741824"},
 		{"no entries", "wfm:\n  limits: {entries: 0}\n", `f:2: wfm.limits.entries: expected a number from 1 to 1000000, got the number "0"`},
 		{"documents that no bundle holds", "wfm:\n  limits:\n    expanded: 1MiB\n    document: 2MiB\n", "f:4: wfm.limits.document: more than wfm.limits.expanded: no bundle can hold such a document"},
@@ -368,10 +429,39 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"no trust bundle at all", "wfm:\n  trustBundle: ''\n", "f:2: wfm.trustBundle: required: a file, or the https URL at which an identity service has it"},
 		{"an identity for a repository alone", "wfm:\n  url: git+https://git.example/a\n  key: /a\n", "f:3: wfm.key: only the repository is spoken to; an API for reports is named by wfm.reports"},
 
-		{"an approval for later", "policy:\n  approval: updates\n", "f:2: policy.approval: updates is not supported by this version"},
+		{"an approval that does not exist", "policy:\n  approval: some\n", `f:2: policy.approval: expected none or updates or all, got "some"`},
+		{"a rollback that is read as a boolean", "policy:\n  rollback: on\n", `f:2: policy.rollback: expected auto or manual or off, got "on"`},
+		{"a hook without its directory", "policy:\n  hook:\n    command:\n      - ask\n", `f:4: policy.hook.command: command "ask" is not the absolute path of a program`},
+		{"a hook that is a text", "policy:\n  hook: {command: /bin/ask}\n", `f:2: policy.hook.command: expected a list, got the text "/bin/ask"`},
+		{"a hook without time", "policy:\n  hook:\n    timeout: 0s\n", "f:3: policy.hook.timeout: expected at least 1s, got 0s"},
+		{"a hook with a time that is none", "policy:\n  hook: {timeout: 30}\n", `f:2: policy.hook.timeout: expected a duration with its unit, such as 60s or 5m, got the number "30"`},
+		{"other rules for nobody", "policy:\n  deployments:\n    - approval: all\n", "f:3: policy.deployments[0]: expected deployments or labels: which ones is this about?"},
+		{"no other rules", "policy:\n  deployments:\n    - labels: {a: b}\n", "f:3: policy.deployments[0]: expected approval, windows, rollback or hook: what is different?"},
+		{"other rules that are missing", "policy:\n  deployments:\n    -\n", "f:3: policy.deployments[0]: expected a section, got nothing"},
+		{"other rules for an id that is none", "policy:\n  deployments:\n    - {deployments: [web], approval: all}\n", `f:3: policy.deployments[0].deployments[0]: expected the id of a deployment, a UUID, got "web"`},
+		{"other windows that cannot be read", "policy:\n  deployments:\n    - labels: {a: b}\n      windows:\n        - 22:00-04:00\n        - 22:00-25:00\n", `f:6: policy.deployments[0].windows[1]: cannot use window "22:00-25:00": time "25:00" is none from 00:00 to 24:00`},
+		{"another hook with a time that is none", "policy:\n  deployments:\n    - labels: {a: b}\n      hook: {command: [/a], timeout: soon}\n", `f:4: policy.deployments[0].hook.timeout: expected a duration with its unit, such as 60s or 5m, got the text "soon"`},
+		{"too many other rules", "policy:\n  deployments: [" + strings.Repeat("{}, ", 65) + "]\n", "f:2: policy.deployments: expected at most 64 sections, got 65"},
+		{"policy windows", "policy:\n  windows: [Sun]\n", `f:2: policy.windows[0]: cannot use window "Sun": it has no hours, as 22:00-04:00`},
+		{"a rule in the place of its section", "policy:\n  allow:\n    namespaces: [pid]\n", "f:3: policy.allow.namespaces: expected a section, got a list"},
+		{"a namespace that does not exist", "policy:\n  allow:\n    namespaces: {user: true}\n", `f:3: policy.allow.namespaces.user: expected one of network, pid, ipc, uts, cgroup, got "user"`},
+		{"a capability that does not exist", "policy:\n  allow:\n    capabilities:\n      SYS_ADMN: false\n", `f:4: policy.allow.capabilities[SYS_ADMN]: expected a capability, as NET_ADMIN, or ALL or *, got "SYS_ADMN"`},
+		{"a capability twice", "policy:\n  allow:\n    capabilities: {BPF: true, BPF: false}\n", `f:3: policy.allow.capabilities.BPF: given twice, the first time in line 3`},
+		{"an access that does not exist", "policy:\n  allow:\n    mounts:\n      /opt: rw\n", `f:4: policy.allow.mounts[/opt]: expected one of never, read-only, below, always, got "rw"`},
+		{"a mount of no path", "policy:\n  allow:\n    mounts: {opt/app: never}\n", `f:3: policy.allow.mounts[opt/app]: expected an absolute path, without // and .. and without / at its end`},
+		{"a mount that has two names", "policy:\n  allow:\n    mounts: {/var/run/x.sock: never}\n", `f:3: policy.allow.mounts[/var/run/x.sock]: write it as /run/x.sock, which is the same`},
+		{"a device without its directory", "policy:\n  allow:\n    devices: {ttyS0: false}\n", `f:3: policy.allow.devices[ttyS0]: expected a path, a CDI name as vendor.com/class=name, or a device rule as "c 188:*", got "ttyS0"`},
+		{"a device rule with permissions", "policy:\n  allow:\n    devices: {'c 188:* rwm': false}\n", `f:3: policy.allow.devices[c 188:* rwm]: write device rule "c 188:* rwm" as "c 188:*"`},
+		{"a pattern that is none", "policy:\n  allow:\n    devices: {'/dev/[': false}\n", `f:3: policy.allow.devices[/dev/[]: "/dev/[" is not a pattern, as /dev/ttyS*`},
+		{"a port that does not exist", "policy:\n  allow:\n    ports:\n      - 80\n      - 70000\n", `f:5: policy.allow.ports[1]: expected a port from 1 to 65535, or a range as 8000-8999, got the number "70000"`},
+		{"ports backwards", "policy:\n  allow:\n    ports: [9000-8000]\n", `f:3: policy.allow.ports[0]: expected a port from 1 to 65535, or a range as 8000-8999, got the text "9000-8000"`},
+		{"a registry that is a URL", "policy:\n  allow:\n    registries: ['https://a.example']\n", `f:3: policy.allow.registries[0]: expected a host, or host:port, got "https://a.example"`},
+		{"cores in words", "policy:\n  allow:\n    cpus: two\n", `f:3: policy.allow.cpus: expected a number of cores, such as 2 or 0.5, got the text "two"`},
+		{"less than no cores", "policy:\n  allow:\n    cpus: -1\n", `f:3: policy.allow.cpus: expected a number of cores, such as 2 or 0.5, got the number "-1"`},
+		{"memory in cores", "policy:\n  allow:\n    memory: 0.5\n", `f:3: policy.allow.memory: expected a number of bytes, such as 500k or 10m, got the number "0.5"`},
+		{"a group that is a number", "control:\n  group: '1000'\n", `f:2: control.group: expected the name of a group, got "1000"`},
+		{"a reserve without a unit of ours", "state:\n  reserve: 5%\n", `f:2: state.reserve: expected a number of bytes, such as 500k or 10m, got the text "5%"`},
 		{"keys of packages that are no files", "policy:\n  keys: [\n    /a.asc,\n    \"https://x/key.asc\"]\n", "f:4: policy.keys[1]: expected an absolute path, got \"https://x/key.asc\""},
-		{"policy windows", "policy:\n  windows: [Sun]\n", "f:2: policy.windows: not supported by this version; it has to be empty"},
-		{"admission rules", "policy:\n  allow:\n    privileged: true\n", "f:3: policy.allow: not supported by this version; it has to be empty"},
 
 		{
 			"several at once, in their order", "poll:\n  interval: 1\nwfm:\n  url: http://a\n  ulr: b\n",
@@ -453,6 +543,9 @@ func FuzzParse(f *testing.F) {
 		"wfm: {authorization: {basic: /a, bearer: /b}, ca: /c, trustBundle: '', identityService: {discovery: 'https://a', pins: [x], ca: /c, refresh: 1h}}",
 		"wfm: {limits: {manifest: 1MiB, document: 5, bundle: 1g, expanded: 1KiB, entries: 1, ratio: 10, names: 64, depth: 1}}",
 		"poll: {windows: [Mon-Fri 22:00-04:00 Europe/Berlin], downtime: ['Sun 00:00-24:00']}",
+		"policy: {approval: all, windows: [Sun 01:00-02:00], rollback: manual, hook: {command: [/a, b], timeout: 5s}}",
+		"policy: {deployments: [{labels: {a: b}, windows: [], hook: {}}, {deployments: [6f1f9d3e-9f4d-4c1c-b9a0-3c1f9f1d2e10], approval: all}, ~]}",
+		"policy: {allow: {mounts: {/a: below, /: always}, devices: {'c 1:*': true, '/dev/[a-z]*': false}, capabilities: {'*': false}, ports: [1, 2-3], registries: [], cpus: 0.5, memory: 1Ti}}",
 		"<<: {a: b}", "poll: {interval: 9999999999h, windows: [x]}", "wfm: {url: 'https://[::1%25eth0]:8443/x'}",
 	} {
 		f.Add([]byte(s))
@@ -478,6 +571,9 @@ func FuzzParse(f *testing.F) {
 		if used > 1 || w.TLS != "1.3" && w.TLS != "1.2" || (w.Certificate == "") != (w.Key == "") ||
 			w.Revision != config.RC3 && (w.TrustBundle != "" || len(w.IDs) > 0) || w.Limits.Document > w.Limits.Expanded {
 			t.Errorf("accepted %+v", w)
+		}
+		if _, err := policy.New(c.Policy.Options); err != nil {
+			t.Errorf("accepted what no gate can be made of: %v", err)
 		}
 		if changed := c.Changed(c); len(changed.Parts)+len(changed.Restart) > 0 {
 			t.Errorf("differs from itself in %+v", changed)

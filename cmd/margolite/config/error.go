@@ -39,9 +39,6 @@ func lineOf(err error) int {
 	return 0
 }
 
-// notYet refuses what belongs to the format but is not built yet.
-const notYet = "not supported by this version"
-
 // syntaxError says where the file is no YAML, as far as the parser knows.
 func syntaxError(file string, err error) error {
 	problem := strings.TrimPrefix(err.Error(), "yaml: ")

@@ -258,27 +258,31 @@ func duration(into *time.Duration, least, most time.Duration) field {
 	}
 }
 
+// maxBytes is more than any device has.
+const maxBytes = 1 << 50
+
 // size is a number of bytes, with the units of Compose files and with those of
-// the standard: 500k, 10m, 1g, 256KiB, 1MiB, 1GiB. All of them are binary.
+// the standard: 500k, 10m, 1g, 256KiB, 1MiB, 32Mi, 1GiB. All of them are binary.
 //
 //go:noinline
 func size(into *int64, least, most int64) field {
 	units := map[string]int64{
 		"": 1, "b": 1,
-		"k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10,
-		"m": 1 << 20, "mb": 1 << 20, "mib": 1 << 20,
-		"g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30,
+		"k": 1 << 10, "kb": 1 << 10, "ki": 1 << 10, "kib": 1 << 10,
+		"m": 1 << 20, "mb": 1 << 20, "mi": 1 << 20, "mib": 1 << 20,
+		"g": 1 << 30, "gb": 1 << 30, "gi": 1 << 30, "gib": 1 << 30,
+		"t": 1 << 40, "tb": 1 << 40, "ti": 1 << 40, "tib": 1 << 40,
 	}
 	return func(r *reader, key string, n *yaml.Node) {
 		const expected = "a number of bytes, such as 500k or 10m"
 		if n.ShortTag() != intTag && !r.is(n, key, yaml.ScalarNode, textTag, expected) {
 			return
 		}
-		digits := strings.TrimRight(strings.ToLower(n.Value), "kmgib")
+		digits := strings.TrimRight(strings.ToLower(n.Value), "kmgtib")
 		number, err := strconv.ParseInt(digits, 10, 64)
 		unit := units[strings.ToLower(n.Value)[len(digits):]]
 		switch {
-		case err != nil || unit == 0 || number < 0 || number > 1<<40/unit:
+		case err != nil || unit == 0 || number < 0 || number > maxBytes/unit:
 			r.mistake(n, key, "expected %s, got %s", expected, describe(n))
 		case number*unit < least:
 			r.mistake(n, key, "expected at least %d bytes, got %d", least, number*unit)
@@ -308,20 +312,15 @@ func windows(into *policy.Windows) field {
 // values are the words that a key can have.
 type values []string
 
-// choice is one of the words that are possible now. Those of later belong to
-// the format, but this version cannot honour them.
+// choice is one of the words that are possible.
 //
 //go:noinline
-func choice(into *string, now, later values) field {
+func choice(into *string, possible values) field {
 	return text(into, func(s string) error {
-		switch {
-		case slices.Contains(now, s):
-			return nil
-		case slices.Contains(later, s):
-			return fmt.Errorf("%s is %s", s, notYet)
-		default:
-			return fmt.Errorf("expected %s, got %s", strings.Join(now, " or "), quote(s))
+		if !slices.Contains(possible, s) {
+			return fmt.Errorf("expected %s, got %s", strings.Join(possible, " or "), quote(s))
 		}
+		return nil
 	})
 }
 
@@ -330,7 +329,7 @@ func level(into *slog.Level) field {
 	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
 	return func(r *reader, key string, n *yaml.Node) {
 		var name string
-		choice(&name, values{"debug", "info", "warn", "error"}, nil)(r, key, n)
+		choice(&name, values{"debug", "info", "warn", "error"})(r, key, n)
 		if l, ok := levels[name]; ok {
 			*into = l
 		}
@@ -393,18 +392,4 @@ func labelScalar(n *yaml.Node, expected error) (v any, err error) {
 		return nil, expected
 	}
 	return v, nil
-}
-
-// laterList and laterMap can be empty only: what they would say is part of the
-// format, but this version cannot honour it.
-func laterList(r *reader, key string, n *yaml.Node) {
-	if r.is(n, key, yaml.SequenceNode, listTag, "a list") && len(n.Content) > 0 {
-		r.mistake(n, key, "%s; it has to be empty", notYet)
-	}
-}
-
-func laterMap(r *reader, key string, n *yaml.Node) {
-	if r.is(n, key, yaml.MappingNode, mapTag, "a section") && len(n.Content) > 0 {
-		r.mistake(n, key, "%s; it has to be empty", notYet)
-	}
 }

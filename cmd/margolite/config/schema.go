@@ -17,7 +17,7 @@ func (c *Config) schema() field {
 		}),
 		"wfm": section(fields{
 			"url":         text(&c.WFM.URL, optional(source)),
-			"revision":    choice(&c.WFM.Revision, values{RC3, RC2, RC1}, nil),
+			"revision":    choice(&c.WFM.Revision, values{RC3, RC2, RC1}),
 			"certificate": text(&c.WFM.Certificate, path),
 			"key":         text(&c.WFM.Key, path),
 			"trustBundle": text(&c.WFM.TrustBundle, optional(trustBundle)),
@@ -31,9 +31,9 @@ func (c *Config) schema() field {
 			"signature": section(fields{
 				"components":      list(&c.WFM.Signature.Components, 16, component),
 				"keyId":           text(&c.WFM.Signature.KeyID, optional(keyID)),
-				"certificateForm": choice(&c.WFM.Signature.CertificateForm, values{"pem", "der"}, nil),
+				"certificateForm": choice(&c.WFM.Signature.CertificateForm, values{"pem", "der"}),
 			}),
-			"tls": choice(&c.WFM.TLS, values{"1.3", "1.2"}, nil),
+			"tls": choice(&c.WFM.TLS, values{"1.3", "1.2"}),
 			"identityService": section(fields{
 				"discovery": text(&c.WFM.IdentityService.Discovery, optional(documentURL)),
 				"pins":      list(&c.WFM.IdentityService.Pins, 16, pin),
@@ -63,14 +63,18 @@ func (c *Config) schema() field {
 			"downtime": windows(&c.Poll.Downtime),
 		}),
 		"state": section(fields{
-			"dir": text(&c.State.Dir, path),
-			"run": text(&c.State.Run, path),
+			"dir":     text(&c.State.Dir, path),
+			"run":     text(&c.State.Run, path),
+			"reserve": size(&c.State.Reserve, 0, maxBytes),
+		}),
+		"control": section(fields{
+			"group": text(&c.Control.Group, optional(group)),
 		}),
 		"runtime": section(fields{
 			"containerd": text(&c.Runtime.Containerd, containerd),
 			"namespace":  text(&c.Runtime.Namespace, namespace),
 			"settle":     duration(&c.Runtime.Settle, 0, day),
-			"publish":    choice(&c.Runtime.Publish, values{"firewall", "open"}, nil),
+			"publish":    choice(&c.Runtime.Publish, values{"firewall", "open"}),
 			"preload":    text(&c.Runtime.Preload, optional(path)),
 			"pulls":      number(&c.Runtime.Pulls, 1, 16),
 			"logs": section(fields{
@@ -80,10 +84,13 @@ func (c *Config) schema() field {
 			}),
 		}),
 		"policy": section(fields{
-			"approval": choice(&c.Policy.Approval, values{"none"}, values{"updates", "all"}),
-			"keys":     list(&c.Policy.Keys, 16, path),
-			"windows":  laterList,
-			"allow":    laterMap,
+			"approval":    approval(&c.Policy.Rules.Approval),
+			"windows":     windows(&c.Policy.Rules.Windows),
+			"rollback":    rollback(&c.Policy.Rules.Rollback),
+			"hook":        hook(&c.Policy.Rules.Hook),
+			"keys":        list(&c.Policy.Keys, 16, path),
+			"allow":       allow(&c.Policy.Allow),
+			"deployments": items(&c.Policy.Overrides, 64, override),
 		}),
 		"registries": table(&c.Registries, host, func(r *Registry) field {
 			return section(fields{
@@ -96,7 +103,7 @@ func (c *Config) schema() field {
 		}),
 		"log": section(fields{
 			"level":  level(&c.Log.Level),
-			"format": choice(&c.Log.Format, values{"text", "json"}, nil),
+			"format": choice(&c.Log.Format, values{"text", "json"}),
 		}),
 	})
 }

@@ -1,0 +1,153 @@
+package agent_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+// What a device does not allow fails by its name, before anything of it is
+// fetched but its packages, and what runs goes on.
+func TestWhatIsNotAllowedIsNotFetched(t *testing.T) {
+	s := newSite(t)
+	s.runtime.services = map[string]map[string]*compose.Service{
+		"1.0.0": {"web": {Name: "web", Image: "plant.example/web:1"}},
+		"2.0.0": {"web": {Name: "web", Image: "plant.example/web:2", Privileged: true}},
+	}
+	var registries []string
+	s.gate.admit(func(_ string, ask policy.Ask) (refused []policy.Refusal) {
+		for _, a := range ask.Services {
+			registries = append(registries, a.Registry)
+			if a.Privileged {
+				refused = append(refused, policy.Refusal{Rule: "policy.allow.privileged", Component: a.Component, Service: a.Service, Text: "privileged"})
+			}
+		}
+		return refused
+	})
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
+	last := s.wfm.last(first)
+	if last.Error == nil || last.Error.Code != "NOT_ALLOWED" || !strings.Contains(last.Error.Message, "policy.allow.privileged: main/web: privileged") {
+		t.Errorf("error is %+v", last.Error)
+	}
+	if n := s.runtime.count("stage 2.0.0"); n != 0 {
+		t.Errorf("its images were fetched %d times", n)
+	}
+	s.runtime.await(t, first+"-main 1.0.0")
+	s.stop() // the gate is asked no more
+	if want := []string{"registry.example", "plant.example"}; !slices.Equal(registries[:2], want) {
+		t.Errorf("asked were %v, want %v first: packages and images", registries, want)
+	}
+}
+
+// What deployments reserve counts for those that come later, also after a restart.
+func TestWhatOthersReserveIsHeld(t *testing.T) {
+	s := newSite(t)
+	reserves := func(bytes int64) map[string]*compose.Service {
+		return map[string]*compose.Service{"web": {Name: "web", Replicas: 2, Resources: compose.Resources{MemoryReservation: bytes}}}
+	}
+	s.runtime.services = map[string]map[string]*compose.Service{"1.0.0": reserves(10), "2.0.0": reserves(20), "3.0.0": {"web": {Name: "web"}}, "4.0.0": reserves(30)}
+	asked := make(chan policy.Ask, 16)
+	s.gate.admit(func(id string, ask policy.Ask) []policy.Refusal {
+		if id == second {
+			asked <- ask
+		}
+		return nil
+	})
+	expect := func(held, wanted int64) {
+		t.Helper()
+		ask := <-asked
+		got := policy.Resources{}
+		for _, a := range ask.Services {
+			got.Memory += a.Reserved.Memory
+		}
+		if ask.Held != (policy.Resources{Memory: held}) || got.Memory != wanted {
+			t.Errorf("held is %+v and wanted %+v, want %d and %d bytes", ask.Held, got, held, wanted)
+		}
+		if want := (policy.Resources{CPUs: 1, Memory: 64 << 20, Storage: 1 << 30}); ask.Device != want {
+			t.Errorf("the device has %+v, want %+v", ask.Device, want)
+		}
+	}
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.publish(2, map[string]string{first: document(first, "1.0.0"), second: document(second, "2.0.0")})
+	s.heard(second, "pending@2", "installing@2", "installed@2")
+	expect(20, 40) // and nothing of its own
+	s.stop()
+	for len(asked) > 0 {
+		<-asked
+	}
+	s.start()
+	s.publish(3, map[string]string{first: document(first, "1.0.0"), second: document(second, "4.0.0")})
+	s.heard(second, "pending@2", "installing@2", "installed@2", "pending@2", "installing@3", "installed@3")
+	expect(20, 60)
+	for len(asked) > 0 {
+		<-asked
+	}
+	s.publish(4, map[string]string{first: document(first, "1.0.0"), second: document(second, "3.0.0")})
+	s.heard(second, "pending@2", "installing@2", "installed@2", "pending@2", "installing@3", "installed@3", "pending@3", "installing@4", "installed@4")
+	expect(0, 0) // who reserves nothing need not know of the others
+}
+
+// A change that waits is told of as a difference, which is looked up once however
+// often somebody asks.
+func TestStatusTellsWhatAChangeDoes(t *testing.T) {
+	s := newSite(t)
+	s.runtime.services = map[string]map[string]*compose.Service{
+		"1.0.0": {"web": {Name: "web", Image: "plant.example/web:1"}, "old": {Name: "old", Image: "plant.example/old:1"}},
+		"2.0.0": {"web": {Name: "web", Image: "plant.example/web:2", CapAdd: []string{"CAP_NET_ADMIN"}}},
+	}
+	parameters := func(greeting, password string) []string {
+		return []string{"  parameters:", "    greeting: {value: " + greeting + ", targets: [{pointer: GREETING, components: [main]}]}", "    code: {value: " + password + ", targets: [{pointer: PASSWORD, components: [main]}]}"}
+	}
+	s.publish(1, map[string]string{first: document(first, "1.0.0", parameters("Hello", "old-secret")...)})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	change := func() *control.Pending {
+		t.Helper()
+		st, err := s.agent.Status(t.Context())
+		if err != nil || len(st.Deployments) != 1 {
+			t.Fatalf("status is %+v, %v", st, err)
+		}
+		return st.Deployments[0].Change
+	}
+	if c := change(); c != nil {
+		t.Errorf("nothing waits, and told is of %+v", c)
+	}
+	s.gate.close(true)
+	waits := func() bool {
+		st, err := s.agent.Status(t.Context())
+		return err == nil && st.Deployments[0].Phase == "staged"
+	}
+	s.publish(2, map[string]string{first: document(first, "2.0.0", parameters("Servus", "new-secret")...)})
+	for end := time.Now().Add(patience); !waits(); { // which has no event: the WFM hears of nothing new
+		if time.Now().After(end) {
+			t.Fatal("it is never staged")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	c := change()
+	if c == nil || c.Kind != "update" || !strings.HasPrefix(c.Revision, "sha256:") || len(c.Services) != 2 || c.Cut {
+		t.Fatalf("told is of %+v", c)
+	}
+	removed, web := c.Services[0], c.Services[1]
+	if removed.Service != "old" || removed.Change != "removed" || web.Image.From != "plant.example/web:1" || web.Image.To != "plant.example/web:2" || !slices.Equal(web.Privileges.Added, []string{"cap_add NET_ADMIN"}) {
+		t.Errorf("services are %+v", c.Services)
+	}
+	if len(c.Parameters) != 2 || *c.Parameters[0].From != "(changed)" || *c.Parameters[0].To != "(changed)" || *c.Parameters[1].From != "Hello" || *c.Parameters[1].To != "Servus" {
+		t.Errorf("parameters are %+v", c.Parameters)
+	}
+	loads := s.runtime.count("load 2.0.0")
+	for range 10 {
+		change()
+	}
+	if n := s.runtime.count("load 2.0.0") - loads; n != 0 {
+		t.Errorf("its packages were loaded %d times more", n)
+	}
+}

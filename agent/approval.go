@@ -1,0 +1,209 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/store"
+)
+
+const (
+	// maxAnswers is how many answers are kept of a deployment, the newest.
+	maxAnswers = 16
+	// maxReason bounds, in bytes, what somebody gives as a reason.
+	maxReason = 512
+)
+
+// Approve lets a change happen that waits for it, or that is still to come. What
+// is being made, or is made, needs no answer any more: that is no error.
+func (a *Agent) Approve(ctx context.Context, r control.AnswerRequest) error {
+	return a.answer(ctx, r, policy.Approved)
+}
+
+// Reject keeps a change from ever happening, until somebody approves it. What is
+// being made is not stopped: the error says how to undo it.
+func (a *Agent) Reject(ctx context.Context, r control.AnswerRequest) error {
+	return a.answer(ctx, r, policy.Rejected)
+}
+
+func (a *Agent) answer(ctx context.Context, r control.AnswerRequest, verdict policy.Answer) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	id, err := a.deploymentID(r.Deployment)
+	if err != nil {
+		return err
+	}
+	d, err := a.ledger.answer(id, store.Answer{
+		Revision: digest.Digest(r.Revision), Verdict: string(verdict),
+		By: margo.Shown(r.Caller.String(), maxReason), Reason: margo.Shown(r.Reason, maxReason), At: a.o.Now().UTC(),
+	})
+	switch {
+	case err != nil:
+		return err
+	case d == nil: // it was said before
+	case verdict == policy.Rejected:
+		a.reconciler.changed([]string{id})
+	default:
+		a.reconciler.nudge(id)
+	}
+	return nil
+}
+
+// answer records what the site says about the change of a deployment, with all
+// that follows from it, and returns the record; nil: it says nothing new.
+func (l *ledger) answer(id string, a store.Answer) (*store.Deployment, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, err := l.read(id)
+	if err != nil {
+		return nil, err
+	}
+	verdict, next := policy.Answer(a.Verdict), changeOf(&before)
+	a.Change = string(next.kind)
+	if a.Revision != next.revision || !asks(&before) {
+		return nil, unasked(&before, a.Revision, verdict)
+	}
+	if said := answerTo(&before, next); said != nil && said.Verdict == a.Verdict && (verdict == policy.Rejected || !declined(&before)) {
+		return nil, nil
+	}
+	after := before
+	after.Components = slices.Clone(before.Components)
+	after.Answers = withAnswer(before.Answers, a)
+	name, _ := nameIn(l.store, before.Desired.Digest)
+	told := func(d *store.Deployment) { rejection(&a).record(d, name) }
+	verb, kind, note := "approve", control.ChangeApproved, noteApproved
+	switch {
+	case verdict == policy.Rejected && Phase(before.Phase) == Leaving:
+		told(&after)
+	case verdict == policy.Rejected:
+		if after, err = l.moved(&after, eventFails, told); err != nil {
+			return nil, err
+		}
+	case declined(&before) && Phase(before.Phase) == Leaving:
+		after.Fault = nil
+		l.enter(&after, Leaving, margo.Pending)
+	case declined(&before):
+		if after, err = l.moved(&after, eventReopened, nil); err != nil {
+			return nil, err
+		}
+	}
+	if verdict == policy.Rejected {
+		verb, kind, note = "reject", control.ChangeRejected, noteRejected
+	}
+	err = l.commit(verb, &before, &after, nil, store.Entry{
+		Time: a.At, Kind: note, Deployment: after.ID, Revision: a.Revision, By: a.By, Text: sentence(a.Change, a.Reason),
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.logger.Info("a change was answered", "deployment", after.ID, "change", a.Change, "revision", a.Revision.String(), "answer", a.Verdict, "by", a.By, "reason", a.Reason)
+	l.hub.send(control.Event{Kind: kind, Deployment: after.ID, Digest: a.Revision.String(), Text: sentence("by "+a.By, a.Reason)})
+	return &after, nil
+}
+
+// read reads a record that somebody names.
+func (l *ledger) read(id string) (store.Deployment, error) {
+	d, err := l.store.Deployment(id)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return d, fmt.Errorf("deployment %s: %w", id, control.ErrNotFound)
+	case err != nil:
+		return d, fmt.Errorf("cannot read deployment %s: %w", id, err)
+	}
+	return d, nil
+}
+
+// declined says that the site has said no to the change of d, by whichever means.
+func declined(d *store.Deployment) bool {
+	code := codeOf(d.Fault)
+	return code == codeRejected || code == codeVetoed
+}
+
+// unasked says why an answer about a revision is not one to what d waits for; nil
+// where it comes late and would change nothing.
+func unasked(d *store.Deployment, revision digest.Digest, verdict policy.Answer) error {
+	next := changeOf(d)
+	done := false // or about to be
+	switch Phase(d.Phase) {
+	case Applying, Active, Removing:
+		done = next.revision == revision
+	}
+	switch {
+	case done && verdict == policy.Approved:
+		return nil
+	case done && Phase(d.Phase) == Applying:
+		return fmt.Errorf("%w: revision %s of deployment %s is being applied; a rollback undoes it", control.ErrConflict, revision, d.ID)
+	case done && Phase(d.Phase) == Removing:
+		return fmt.Errorf("%w: deployment %s is being removed", control.ErrConflict, d.ID)
+	case asks(d):
+		return fmt.Errorf("%w: what waits of deployment %s is the %s of revision %s", control.ErrConflict, d.ID, nounOf(next.kind), next.revision)
+	case d.Fault != nil:
+		return fmt.Errorf("%w: no change of deployment %s waits: revision %s has failed (%s)", control.ErrConflict, d.ID, d.Desired.Digest, d.Fault.Code)
+	}
+	return fmt.Errorf("%w: no change of deployment %s waits", control.ErrConflict, d.ID)
+}
+
+func nounOf(kind policy.ChangeKind) string {
+	switch kind {
+	case policy.Install:
+		return "installation"
+	case policy.Remove:
+		return "removal"
+	}
+	return "update"
+}
+
+// answerTo is what the site has said about a change of d, or nil. Whether a
+// revision is installed or is an update makes no difference.
+func answerTo(d *store.Deployment, c proposal) *store.Answer {
+	for i := range slices.Backward(d.Answers) {
+		a := &d.Answers[i]
+		removal := policy.ChangeKind(a.Change) == policy.Remove
+		if a.Revision == c.revision && removal == (c.kind == policy.Remove) {
+			return a
+		}
+	}
+	return nil
+}
+
+// withAnswer adds an answer in place of the one about the same change, if any.
+func withAnswer(answers []store.Answer, a store.Answer) []store.Answer {
+	kept := slices.DeleteFunc(slices.Clone(answers), func(other store.Answer) bool {
+		return other.Revision == a.Revision && other.Change == a.Change
+	})
+	kept = append(kept, a)
+	return kept[max(0, len(kept)-maxAnswers):]
+}
+
+// remembered are the answers that still count when the WFM wants something else:
+// what was rejected stays so, what was approved has to be asked for again.
+func remembered(answers []store.Answer) []store.Answer {
+	var kept []store.Answer
+	for _, a := range answers {
+		if policy.Answer(a.Verdict) == policy.Rejected {
+			kept = append(kept, a)
+		}
+	}
+	return kept
+}
+
+// rejection is the fault of a change that the site has said no to.
+func rejection(a *store.Answer) *fault {
+	return &fault{code: codeRejected, err: errors.New(sentence("rejected by "+a.By, a.Reason))}
+}
+
+// sentence is what somebody did, with the reason if one was given.
+func sentence(what, reason string) string {
+	if reason == "" {
+		return what
+	}
+	return what + ": " + reason
+}

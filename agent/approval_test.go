@@ -1,0 +1,579 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/store"
+)
+
+// ruled lets a site begin with rules.
+func ruled(r policy.Rules) func(*site) { return func(s *site) { s.gate.rules = r } }
+
+var byHand = control.Caller{UID: 1000, PID: 1, User: "operator"}
+
+// answers gives one answer to a change, which leads to a document or away from it.
+func (s *site) answer(say func(context.Context, control.AnswerRequest) error, doc, reason string) error {
+	return say(s.t.Context(), control.AnswerRequest{
+		Deployment: strings.ToUpper(first), Revision: digest.FromString(doc).String(), Reason: reason, Caller: byHand,
+	})
+}
+
+func (s *site) approve(doc string) {
+	s.t.Helper()
+	if err := s.answer(s.agent.Approve, doc, ""); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *site) reject(doc string) {
+	s.t.Helper()
+	if err := s.answer(s.agent.Reject, doc, "not today"); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// record is what is known about the first deployment.
+func (s *site) record() store.Deployment {
+	s.t.Helper()
+	d, err := s.store.Deployment(first)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return d
+}
+
+// untouched fails the test when something else runs than at the beginning, or a
+// container was changed.
+func (s *site) untouched(revision string, changes ...string) {
+	s.t.Helper()
+	if got := s.runtime.running(); !slices.Equal(got, []string{first + "-main " + revision}) {
+		s.t.Errorf("running is %v, want %s", got, revision)
+	}
+	for _, c := range changes {
+		if n := s.runtime.count(c); n != 0 {
+			s.t.Errorf("%q was done %d times", c, n)
+		}
+	}
+}
+
+var installed = []string{"pending@1", "installing@1", "installed@1"}
+
+// An update that nobody approved touches nothing: not over restarts, not with
+// newer manifests, not while other containers come and go.
+func TestAnUpdateWaitsForItsApproval(t *testing.T) {
+	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
+	s.installed()
+	a, b := document(first, "2.0.0"), document(first, "3.0.0")
+	s.publish(2, map[string]string{first: a})
+	s.reason(first, "waits for approval")
+	for range 3 {
+		s.stop()
+		s.start()
+		s.reason(first, "waits for approval")
+	}
+	s.runtime.poke()
+	s.publish(3, map[string]string{first: a, second: document(second, "1.0.0")})
+	s.heard(second, "pending@3", "installing@3", "installed@3")
+	s.publish(4, map[string]string{first: a})
+	s.heard(first, append(installed, "pending@1")...)
+	s.heard(second, "pending@3", "installing@3", "installed@3", "pending@3") // its removal waits, too
+
+	// The answer to one revision is none to the next, nor to the one before.
+	if err := s.answer(s.agent.Approve, b, ""); !errors.Is(err, control.ErrConflict) {
+		t.Errorf("what is not known was approved: %v", err)
+	}
+	s.gate.close(true)
+	s.approve(a)
+	s.reason(first, "the gate is closed")
+	s.publish(5, map[string]string{first: b})
+	s.eventually("the newer one is staged", func() bool { return s.record().Phase == "staged" })
+	s.gate.close(false)
+	s.runtime.poke()
+	s.reason(first, "waits for approval")
+	if err := s.answer(s.agent.Approve, a, ""); !errors.Is(err, control.ErrConflict) || !strings.Contains(err.Error(), digest.FromString(b).String()) {
+		t.Errorf("the former one was approved: %v", err)
+	}
+	s.publish(6, map[string]string{first: a}) // it has to be asked for again
+	s.eventually("the former one is staged", func() bool { return s.record().Phase == "staged" })
+	s.reason(first, "waits for approval")
+	running := s.runtime.running()
+	if !slices.Contains(running, first+"-main 1.0.0") || s.runtime.count("apply 2.0.0")+s.runtime.count("apply 3.0.0") > 0 {
+		t.Errorf("running is %v", running)
+	}
+
+	s.approve(a)
+	s.approve(a) // once more is no error, whenever it comes
+	s.heard(first, append(installed, "pending@1", "installing@6", "installed@6")...)
+	s.approve(a)
+	if d := s.record(); len(d.Answers) != 1 || d.Answers[0].By != byHand.String() || d.Answers[0].At.IsZero() {
+		t.Errorf("answers are %+v", d.Answers)
+	}
+}
+
+// Who approves before all is fetched need not come again.
+func TestAnApprovalInAdvance(t *testing.T) {
+	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveAll}))
+	begun, release := s.runtime.hold("fetch 1.0.0")
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	<-begun
+	s.approve(document(first, "1.0.0"))
+	release()
+	s.heard(first, installed...)
+	if n := s.runtime.count("fetch 1.0.0"); n != 1 {
+		t.Errorf("it was fetched %d times", n)
+	}
+}
+
+// What was rejected is reported, is not even fetched when it comes back, and
+// stays so until somebody approves it.
+func TestARejectionIsRemembered(t *testing.T) {
+	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
+	s.installed()
+	a, b := document(first, "2.0.0"), document(first, "3.0.0")
+	s.publish(2, map[string]string{first: a})
+	s.reason(first, "waits for approval")
+	s.reject(a)
+	s.reject(a)
+	s.heard(first, append(installed, "pending@1", "failed@2")...)
+	if e := s.wfm.last(first).Error; e == nil || e.Code != "REJECTED" || !strings.Contains(e.Message, byHand.String()) || !strings.Contains(e.Message, "not today") {
+		t.Errorf("error is %+v", e)
+	}
+	s.stop()
+	s.start()
+	s.publish(3, map[string]string{first: b})
+	s.reason(first, "waits for approval")
+	fetched := s.runtime.count("fetch 2.0.0")
+	s.publish(4, map[string]string{first: a})
+	s.heard(first, append(installed, "pending@1", "failed@2", "pending@2", "failed@4")...)
+	if n := s.runtime.count("fetch 2.0.0"); n != fetched {
+		t.Errorf("it was fetched %d times more", n-fetched)
+	}
+	s.untouched("1.0.0", "apply 2.0.0", "apply 3.0.0")
+	s.approve(a)
+	s.heard(first, append(installed, "pending@1", "failed@2", "pending@2", "failed@4", "pending@4", "installing@4", "installed@4")...)
+	s.untouched("2.0.0")
+}
+
+// Who rejects what is being fetched ends that.
+func TestARejectionEndsTheDownload(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	begun := s.runtime.block("fetch 2.0.0")
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	<-begun
+	s.reject(document(first, "2.0.0"))
+	s.heard(first, append(installed, "pending@1", "failed@2")...)
+	s.untouched("1.0.0")
+}
+
+// What is being applied cannot be rejected any more, and an approval that is late
+// is no error.
+func TestAnswersThatComeLate(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	begun, release := s.runtime.hold("apply 2.0.0")
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	<-begun
+	s.approve(document(first, "2.0.0"))
+	if err := s.answer(s.agent.Reject, document(first, "2.0.0"), ""); !errors.Is(err, control.ErrConflict) || !strings.Contains(err.Error(), "rollback") {
+		t.Errorf("it was rejected: %v", err)
+	}
+	release()
+	s.heard(first, append(installed, "pending@1", "installing@2", "installed@2")...)
+	for name, test := range map[string]struct {
+		deployment, revision string
+		want                 error
+	}{
+		"nothing waits":        {first, document(first, "3.0.0"), control.ErrConflict},
+		"no such deployment":   {second, document(first, "2.0.0"), control.ErrNotFound},
+		"no deployment at all": {"", "", control.ErrNotFound},
+	} {
+		err := s.agent.Approve(t.Context(), control.AnswerRequest{Deployment: test.deployment, Revision: digest.FromString(test.revision).String(), Caller: byHand})
+		if !errors.Is(err, test.want) {
+			t.Errorf("%s: %v, want %v", name, err, test.want)
+		}
+	}
+}
+
+// A deployment that is no longer listed runs on until its removal is approved.
+func TestARemovalWaitsForItsApproval(t *testing.T) {
+	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
+	one := document(first, "1.0.0")
+	s.installed()
+	s.publish(2, nil)
+	s.reason(first, "waits for approval")
+	s.heard(first, append(installed, "pending@1")...)
+	s.stop()
+	s.runtime.reset() // a reboot: what waits to go is started like the others
+	s.start()
+	s.runtime.await(t, first+"-main 1.0.0")
+	s.publish(3, map[string]string{second: document(second, "1.0.0")})
+	s.heard(second, "pending@3", "installing@3", "installed@3")
+	s.publish(4, nil)
+
+	s.reject(one)
+	s.heard(first, append(installed, "pending@1", "failed@1")...)
+	s.publish(5, map[string]string{second: document(second, "1.0.0")})
+	s.stop()
+	s.start()
+	s.eventually("it is kept", func() bool { return s.record().Phase == "leaving" })
+
+	// Listed again it is as it was, and no container has noticed.
+	applied := s.runtime.count("apply 1.0.0")
+	s.publish(6, map[string]string{first: one, second: document(second, "1.0.0")})
+	s.heard(first, append(installed, "pending@1", "failed@1", "installed@6")...)
+	if n := s.runtime.count("apply 1.0.0"); n != applied {
+		t.Errorf("it was applied %d times more", n-applied)
+	}
+	s.publish(7, map[string]string{second: document(second, "1.0.0")})
+	s.heard(first, append(installed, "pending@1", "failed@1", "installed@6", "pending@6", "failed@6")...)
+	s.approve(one)
+	s.heard(first, append(installed, "pending@1", "failed@1", "installed@6", "pending@6", "failed@6", "pending@6", "removing@7", "removed@7")...)
+	s.runtime.await(t, second+"-main 1.0.0")
+}
+
+// The approval of a removal is for that one alone.
+func TestAnApprovedRemovalThatIsListedAgain(t *testing.T) {
+	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
+	one := document(first, "1.0.0")
+	s.installed()
+	s.publish(2, nil)
+	s.reason(first, "waits for approval")
+	s.gate.close(true)
+	s.approve(one)
+	s.reason(first, "the gate is closed")
+	s.publish(3, map[string]string{first: one})
+	s.heard(first, append(installed, "pending@1", "installed@3")...)
+	s.gate.close(false)
+	s.publish(4, nil)
+	s.reason(first, "waits for approval")
+	s.untouched("1.0.0")
+}
+
+// While a removal waits, another revision may be published; the answer to the
+// removal is none to that.
+func TestAnotherRevisionInsteadOfARemoval(t *testing.T) {
+	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
+	s.installed()
+	s.publish(2, nil)
+	s.reason(first, "waits for approval")
+	s.publish(3, map[string]string{first: document(first, "2.0.0")})
+	s.eventually("it is staged", func() bool { return s.record().Phase == "staged" })
+	s.untouched("1.0.0", "apply 2.0.0")
+	if err := s.answer(s.agent.Approve, document(first, "1.0.0"), ""); !errors.Is(err, control.ErrConflict) {
+		t.Errorf("the removal was approved: %v", err)
+	}
+	s.approve(document(first, "2.0.0"))
+	s.heard(first, append(installed, "pending@1", "installing@3", "installed@3")...)
+}
+
+// What never ran needs no approval to go.
+func TestWhatNeverRanGoesWithoutApproval(t *testing.T) {
+	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveAll}))
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.reason(first, "waits for approval")
+	s.publish(2, nil)
+	s.heard(first, "pending@1", "removing@2", "removed@2")
+}
+
+// What runs without a record is not removed without approval either.
+func TestWhatRunsWithoutARecordWaitsToo(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.quiet()
+	s.runtime.mu.Lock()
+	stray := *s.runtime.projects[first+"-main"]
+	stray.Name, stray.Labels = second+"-main", map[string]string{"io.margo.deployment": second, "io.margo.component": "main"}
+	s.runtime.projects[stray.Name] = &stray
+	s.runtime.mu.Unlock()
+	s.gate.rule(policy.Rules{Approval: policy.ApproveUpdates})
+	s.publish(2, map[string]string{first: document(first, "1.0.0")})
+	s.reason(second, "waits for approval")
+	s.heard(second, "pending@2")
+	revision := digest.FromString(second).String()
+	if err := s.agent.Approve(t.Context(), control.AnswerRequest{Deployment: second, Revision: revision, Caller: byHand}); err != nil {
+		t.Fatal(err)
+	}
+	s.heard(second, "pending@2", "removing@2", "removed@2")
+	s.runtime.await(t, first+"-main 1.0.0")
+}
+
+// Other rules count at once, for what waits already.
+func TestOtherRulesCountAtOnce(t *testing.T) {
+	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
+	s.installed()
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.reason(first, "waits for approval")
+	s.gate.rule(policy.Rules{})
+	s.agent.Configure(s.settings())
+	s.heard(first, append(installed, "pending@1", "installing@2", "installed@2")...)
+}
+
+// What waits tells so once, and writes nothing, however often it is woken.
+func TestWaitingIsQuiet(t *testing.T) {
+	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
+	s.installed()
+	events, cancel := s.agent.Subscribe()
+	defer cancel()
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.reason(first, "waits for approval")
+	s.quiet()
+	writes := s.store.Writes()
+	for range 20 {
+		observed := s.runtime.count("observe")
+		s.runtime.poke()
+		s.eventually("the agent looked", func() bool { return s.runtime.count("observe") > observed })
+	}
+	if n := s.store.Writes() - writes; n != 0 {
+		t.Errorf("%d transactions, want none", n)
+	}
+	told := 0
+	for len(events) > 0 {
+		if e := <-events; e.Kind == control.ChangeWaits {
+			told++
+			if e.Digest != digest.FromString(document(first, "2.0.0")).String() || !strings.Contains(e.Text, "approval") {
+				t.Errorf("event is %+v", e)
+			}
+		}
+	}
+	if told != 1 {
+		t.Errorf("it was told %d times, want once", told)
+	}
+}
+
+// A window counts at the moment of acting, by the clock of the moment, and what
+// was begun inside of it is finished.
+func TestWindowsCountAtTheMomentOfActing(t *testing.T) {
+	simulated(t, func(s *site) { s.gate.rules.Windows = windows(t, "02:00-03:00") }, func(t *testing.T, s *site) {
+		time.Sleep(2 * time.Hour)
+		s.wfm.publish(1, map[string]string{first: document(first, "1.0.0")})
+		s.heardWithin(5*time.Minute, first, installed...)
+
+		time.Sleep(time.Until(time.Date(2000, 1, 1, 12, 0, 0, 0, time.UTC)))
+		s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
+		asked := s.gate.count()
+		time.Sleep(13 * time.Hour)
+		synctest.Wait()
+		s.untouched("1.0.0", "apply 2.0.0")
+		if n := s.gate.count() - asked; n > 13*60*2+10 {
+			t.Errorf("the gate was asked %d times within 13 hours", n)
+		}
+		begun, release := s.runtime.hold("apply 2.0.0")
+		<-begun
+		if now := time.Now(); now.Hour() != 2 || now.Minute() > 1 {
+			t.Errorf("it began at %s", now)
+		}
+		time.Sleep(5 * time.Minute)
+		s.stop() // in the middle of it, and when the agent is back the window is closed
+		time.Sleep(2 * time.Hour)
+		s.start()
+		s.heardWithin(2*time.Minute, first, append(installed, "pending@1", "installing@2", "installed@2")...)
+		release()
+		s.untouched("2.0.0")
+	})
+}
+
+// An update that passed the gate and has to wait for its turn asks again.
+func TestTheGateIsAskedAgainWhenTheTurnComes(t *testing.T) {
+	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+		var holds []func()
+		all := map[string]string{}
+		for _, id := range []string{"a", "b"} {
+			own := strings.Replace(first, "def", "de"+id, 1)
+			all[own] = document(own, "1.0."+map[string]string{"a": "1", "b": "2"}[id])
+		}
+		for _, version := range []string{"1.0.1", "1.0.2"} {
+			_, release := s.runtime.hold("apply " + version)
+			holds = append(holds, release)
+		}
+		s.wfm.publish(1, maps.Clone(all))
+		time.Sleep(2 * time.Minute)
+		all[first] = document(first, "3.0.0")
+		s.wfm.publish(2, all)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		s.gate.close(true)
+		for _, release := range holds {
+			release()
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if n := s.runtime.count("apply 3.0.0"); n != 0 {
+			t.Errorf("it was applied %d times although the gate was closed", n)
+		}
+		s.gate.close(false)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		s.heard(first, "pending@2", "installing@2", "installed@2")
+	})
+}
+
+// A first installation that failed changes containers when it is tried again: the
+// gate is asked each time.
+func TestARetryAsksTheGate(t *testing.T) {
+	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+		s.runtime.fail("apply 1.0.0", runtime.Exited)
+		s.wfm.publish(1, map[string]string{first: document(first, "1.0.0")})
+		s.heardWithin(2*time.Minute, first, "pending@1", "installing@1", "failed@1")
+		s.gate.close(true)
+		tried := s.runtime.count("apply 1.0.0")
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if n := s.runtime.count("apply 1.0.0") - tried; n > 1 { // one may have begun
+			t.Errorf("it was tried %d times although the gate was closed", n)
+		}
+		s.runtime.fail("", "")
+		s.gate.close(false)
+		s.heardWithin(20*time.Minute, first, "pending@1", "installing@1", "failed@1", "installed@1")
+	})
+}
+
+// What the rules refused is looked at again when the agent starts or the rules
+// change, and not otherwise.
+func TestWhatIsNotAllowedIsTriedWhenTheRulesChange(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.quiet()
+	s.change(func(records *store.Store) {
+		d, err := records.Deployment(first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Phase, d.Desired.Staged = "failed", nil
+		d.Fault = &store.Fault{Code: "NOT_ALLOWED", Source: "app", Message: "privileged"}
+		d.Components[0].State, d.Components[0].Fault = "failed", d.Fault
+		if err := records.Commit("test", store.Change{Deployments: []store.Deployment{d}}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	s.eventually("it runs again", func() bool { return s.record().Phase == "active" })
+	s.untouched("1.0.0")
+}
+
+// A lock keeps changes away, removals as well, until it is released; what runs is
+// kept, and what is fetched is fetched.
+func TestChangesWaitForLocks(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	hold := control.HoldRequest{Holder: "press 7", Reason: "a batch runs", Caller: byHand}
+	release := control.ReleaseRequest{Holder: "press 7", Caller: byHand}
+	if _, err := s.agent.Hold(t.Context(), hold); err != nil {
+		t.Fatal(err)
+	}
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.reason(first, "press 7")
+	s.untouched("1.0.0", "apply 2.0.0")
+	s.stop()
+	s.runtime.reset()
+	s.start()
+	s.runtime.await(t, first+"-main 1.0.0")
+	s.reason(first, "press 7")
+	if _, err := s.agent.Release(t.Context(), release); err != nil {
+		t.Fatal(err)
+	}
+	told := append(installed, "pending@1", "installing@2", "installed@2")
+	s.heard(first, told...)
+	if _, err := s.agent.Hold(t.Context(), hold); err != nil {
+		t.Fatal(err)
+	}
+	s.publish(3, nil)
+	s.reason(first, "press 7")
+	s.untouched("2.0.0")
+	if _, err := s.agent.Release(t.Context(), release); err != nil {
+		t.Fatal(err)
+	}
+	s.heard(first, append(told, "pending@2", "removing@3", "removed@3")...)
+}
+
+// script is a program of the site, which writes down that it was asked.
+func (s *site) script(code string) (policy.Hook, func() int) {
+	s.t.Helper()
+	dir := s.t.TempDir()
+	path, asked := filepath.Join(dir, "hook"), filepath.Join(dir, "asked")
+	text := "#!/bin/sh\necho \"$MARGOLITE_CHANGE\" >>" + asked + "\n" + code + "\n"
+	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+		s.t.Fatal(err)
+	}
+	return policy.Hook{Command: []string{path}, Timeout: time.Minute}, func() int {
+		said, _ := os.ReadFile(asked)
+		return strings.Count(string(said), "\n")
+	}
+}
+
+// What the site's hook says no to is refused for good, until somebody approves
+// it; then the hook is asked again.
+func TestAVetoIsForGood(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	hook, asked := s.script("echo the line is full; exit 3")
+	s.gate.rule(policy.Rules{Hook: hook})
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	told := append(installed, "pending@1", "failed@2")
+	s.heard(first, told...)
+	if e := s.wfm.last(first).Error; e == nil || e.Code != "VETOED" || !strings.Contains(e.Message, "the line is full") {
+		t.Errorf("error is %+v", e)
+	}
+	s.stop()
+	s.start()
+	s.runtime.poke()
+	s.publish(3, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
+	s.heard(second, "pending@3", "failed@3")
+	if n := asked(); n != 2 { // once for each
+		t.Errorf("it was asked %d times", n)
+	}
+	s.untouched("1.0.0", "apply 2.0.0")
+	s.gate.rule(policy.Rules{})
+	s.approve(document(first, "2.0.0"))
+	s.heard(first, append(told, "pending@3", "installing@3", "installed@3")...)
+
+	hook, _ = s.script("exit 3")
+	s.gate.rule(policy.Rules{Hook: hook})
+	s.publish(4, nil)
+	told = append(told, "pending@3", "installing@3", "installed@3", "pending@3", "failed@3")
+	s.heard(first, told...)
+	s.stop()
+	s.start()
+	s.runtime.poke()
+	s.eventually("it stays", func() bool { return s.record().Phase == "leaving" })
+	s.gate.rule(policy.Rules{})
+	s.approve(document(first, "2.0.0"))
+	s.heard(first, append(told, "pending@3", "removing@4", "removed@4")...)
+}
+
+// A hook that wants to be asked again is not asked by everything that happens, but
+// when somebody approves, or the rules change.
+func TestAHookIsAskedAgain(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	hook, asked := s.script("exit 75")
+	s.gate.rule(policy.Rules{Hook: hook})
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.reason(first, "wants to be asked again")
+	for range 5 {
+		observed := s.runtime.count("observe")
+		s.runtime.poke()
+		s.eventually("the agent looked", func() bool { return s.runtime.count("observe") > observed })
+	}
+	if n := asked(); n != 1 {
+		t.Errorf("it was asked %d times", n)
+	}
+	s.approve(document(first, "2.0.0"))
+	s.eventually("it was asked again", func() bool { return asked() == 2 })
+	s.gate.rule(policy.Rules{})
+	s.agent.Configure(s.settings())
+	s.heard(first, append(installed, "pending@1", "installing@2", "installed@2")...)
+}

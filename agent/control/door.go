@@ -1,0 +1,175 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// A panel or a script needs one connection at a time, or two. What there may be
+// more of costs memory that a small device does not have, and must not keep out
+// who comes to look why.
+const (
+	maxOwnConnections    = 32  // of one user; of root, and of the agent's own user, of one process
+	maxOthersConnections = 96  // of all users without their privileges
+	maxConnections       = 128 // in all
+
+	maxOwnStreams    = 8 // of events, counted likewise
+	maxOthersStreams = 24
+	maxStreams       = 32
+
+	maxTurnedAway = 16 // callers that are told at the same time that there is no room
+	maxTelling    = time.Second
+)
+
+// crowd counts what callers have at the same time, and bounds it so that none
+// of them takes what the others need: no user without privileges what is left
+// to those with them, and no process of these what is left to the next.
+type crowd struct {
+	what             string
+	own, others, all int // the most that there may be
+
+	mu      sync.Mutex
+	of      map[holder]int
+	foreign int
+	total   int
+}
+
+// holder is who counts as one: a user, or a process of a privileged one.
+type holder struct {
+	pid        int32
+	uid        uint32
+	privileged bool
+	known      bool
+}
+
+func newCrowd(what string, own, others, all int) *crowd {
+	return &crowd{what: what, own: own, others: others, all: all, of: map[holder]int{}}
+}
+
+// enter counts one more for p, until leave is called. known says whether p was
+// told by the kernel.
+func (c *crowd) enter(p peer, known bool) (leave func(), err error) {
+	h, who := holder{uid: p.uid, known: known}, fmt.Sprintf("user %d", p.uid)
+	if h.privileged = known && p.privileged(); h.privileged {
+		h.pid, who = p.pid, fmt.Sprintf("process %d", p.pid)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.of[h] >= c.own:
+		return nil, fmt.Errorf("%w: %s has %d %s", ErrBusy, who, c.own, c.what)
+	case !h.privileged && c.foreign >= c.others, c.total >= c.all:
+		return nil, fmt.Errorf("%w: there are %d %s", ErrBusy, c.total, c.what)
+	}
+	c.count(h, 1)
+	return sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.count(h, -1)
+	}), nil
+}
+
+func (c *crowd) count(h holder, n int) {
+	c.total += n
+	if !h.privileged {
+		c.foreign += n
+	}
+	if c.of[h] += n; c.of[h] == 0 {
+		delete(c.of, h)
+	}
+}
+
+// door lets callers in for whom there is room. The others are told why not, as
+// far as that costs little.
+type door struct {
+	net.Listener
+	inside  *crowd
+	telling chan struct{} // a place for each who is being told
+	told    sync.WaitGroup
+}
+
+func newDoor(l net.Listener) *door {
+	return &door{
+		Listener: l,
+		inside:   newCrowd("connections", maxOwnConnections, maxOthersConnections, maxConnections),
+		telling:  make(chan struct{}, maxTurnedAway),
+	}
+}
+
+// Accept implements net.Listener.
+func (d *door) Accept() (net.Conn, error) {
+	for {
+		conn, err := d.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		p, known := credentials(conn)
+		leave, err := d.inside.enter(p, known)
+		if err == nil {
+			return &visit{Conn: conn, peer: p, known: known, leave: leave}, nil
+		}
+		select {
+		case d.telling <- struct{}{}:
+			d.told.Go(func() {
+				defer func() { <-d.telling }()
+				turnAway(conn, err)
+			})
+		default:
+			conn.Close()
+		}
+	}
+}
+
+// turnAway answers with the reason and closes conn. It waits for the request to
+// begin and to be over, so that the caller has read the answer before it notices
+// that nobody listens.
+func turnAway(conn net.Conn, reason error) {
+	defer conn.Close()
+	if conn.SetDeadline(time.Now().Add(maxTelling)) != nil {
+		return
+	}
+	buf := make([]byte, 512)
+	if _, err := conn.Read(buf); err != nil {
+		return
+	}
+	body, err := json.Marshal(failure{reason.Error()})
+	if err != nil {
+		return
+	}
+	code := http.StatusServiceUnavailable
+	if _, err := fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
+		code, http.StatusText(code), len(body), body); err != nil {
+		return
+	}
+	if half, ok := conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		_, _ = io.CopyBuffer(io.Discard, io.LimitReader(conn, maxRequestBytes), buf) // until the caller has left
+	}
+}
+
+// visit is a connection that was let in.
+type visit struct {
+	net.Conn
+	peer  peer
+	known bool
+	leave func()
+}
+
+// Close implements net.Conn.
+func (v *visit) Close() error {
+	defer v.leave()
+	return v.Conn.Close()
+}
+
+// withPeer keeps who is at the other end of a connection in its context.
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	if v, ok := c.(*visit); ok && v.known {
+		return context.WithValue(ctx, peerKey{}, v.peer)
+	}
+	return ctx
+}

@@ -1,0 +1,28 @@
+package control
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+)
+
+// Share gives the control socket at path to a group, whose members may use it
+// then: beside root, nobody else may. No name is the group that the agent runs
+// as. The error is a user.UnknownGroupError where there is none of that name.
+func Share(path, group string) error {
+	gid := os.Getegid()
+	if group != "" {
+		g, err := user.LookupGroup(group)
+		if err == nil {
+			gid, err = strconv.Atoi(g.Gid)
+		}
+		if err != nil {
+			return fmt.Errorf("cannot give control socket %s to group %s: %w", path, group, err)
+		}
+	}
+	if err := os.Chown(path, -1, gid); err != nil {
+		return fmt.Errorf("cannot give control socket %s to group %d: %w", path, gid, err)
+	}
+	return nil
+}

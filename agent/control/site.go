@@ -1,0 +1,235 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Bounds of what a request about changes may say.
+const (
+	maxName        = 256                  // bytes, of a deployment's id or name
+	maxHolder      = 128                  // bytes, of a holder's or a user's name
+	maxReason      = 512                  // bytes
+	maxHoldSeconds = 10 * 366 * 24 * 3600 // what is longer is meant to have no end
+)
+
+func (s *Server) approve(w http.ResponseWriter, r *http.Request) error {
+	return answer(w, r, s.backend.Approve)
+}
+
+func (s *Server) reject(w http.ResponseWriter, r *http.Request) error {
+	return answer(w, r, s.backend.Reject)
+}
+
+func answer(w http.ResponseWriter, r *http.Request, give func(context.Context, AnswerRequest) error) error {
+	var req AnswerRequest
+	if err := decode(r, &req); err != nil {
+		return err
+	}
+	if err := req.check(); err != nil {
+		return err
+	}
+	req.Caller = callerOf(r)
+	if err := give(r.Context(), req); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Server) hold(w http.ResponseWriter, r *http.Request) error {
+	var req HoldRequest
+	if err := decode(r, &req); err != nil {
+		return err
+	}
+	if err := req.check(); err != nil {
+		return err
+	}
+	req.Caller = callerOf(r)
+	lock, err := s.backend.Hold(r.Context(), req)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, lock)
+	return nil
+}
+
+func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
+	var req ReleaseRequest
+	if err := decode(r, &req); err != nil {
+		return err
+	}
+	if err := req.check(); err != nil {
+		return err
+	}
+	req.Caller = callerOf(r)
+	locks, err := s.backend.Release(r.Context(), req)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, append([]Lock{}, locks...))
+	return nil
+}
+
+func (s *Server) rollback(w http.ResponseWriter, r *http.Request) error {
+	var req ReturnRequest
+	if err := decode(r, &req); err != nil {
+		return err
+	}
+	if err := req.check(); err != nil {
+		return err
+	}
+	req.Caller = callerOf(r)
+	if err := s.backend.Rollback(r.Context(), req); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Server) history(w http.ResponseWriter, r *http.Request) error {
+	req, err := historyRequest(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	entries, err := s.backend.History(r.Context(), req)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, append([]Entry{}, entries...))
+	return nil
+}
+
+func (s *Server) verifyHistory(w http.ResponseWriter, r *http.Request) error {
+	v, err := s.backend.VerifyHistory(r.Context())
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, v)
+	return nil
+}
+
+// callerOf is who makes a request; its route makes sure that this is known.
+func callerOf(r *http.Request) Caller {
+	p, _ := peerOf(r.Context())
+	return p.caller()
+}
+
+// query is the request as the URL has it.
+func (r *HistoryRequest) query() url.Values {
+	q := url.Values{}
+	if r.Since != 0 {
+		q.Set("since", strconv.FormatUint(r.Since, 10))
+	}
+	if r.Last != 0 {
+		q.Set("last", strconv.Itoa(r.Last))
+	}
+	if r.Deployment != "" {
+		q.Set("deployment", r.Deployment)
+	}
+	return q
+}
+
+func historyRequest(q url.Values) (HistoryRequest, error) {
+	r := HistoryRequest{Deployment: q.Get("deployment")}
+	if text := q.Get("since"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return r, fmt.Errorf("%w: since %.40q is not the sequence of an entry", ErrInvalid, text)
+		}
+		r.Since = n
+	}
+	if text := q.Get("last"); text != "" {
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil || n < 0 {
+			return r, fmt.Errorf("%w: last %.40q is not a number of entries", ErrInvalid, text)
+		}
+		r.Last = int(n)
+	}
+	return r, checkText("deployment", r.Deployment, maxName)
+}
+
+func (r *AnswerRequest) check() error {
+	return firstOf(
+		checkNamed("deployment", r.Deployment),
+		checkRevision(r.Revision),
+		checkText("reason", r.Reason, maxReason),
+	)
+}
+
+func (r *HoldRequest) check() error {
+	if r.Seconds < 0 || r.Seconds > maxHoldSeconds {
+		return fmt.Errorf("%w: seconds are 1 to %d, or 0 for until it is released, not %d", ErrInvalid, maxHoldSeconds, r.Seconds)
+	}
+	return firstOf(
+		checkText("holder", r.Holder, maxHolder),
+		checkText("deployment", r.Deployment, maxName),
+		checkText("reason", r.Reason, maxReason),
+	)
+}
+
+func (r *ReleaseRequest) check() error {
+	if r.All && r.Holder != "" {
+		return fmt.Errorf("%w: holder and all contradict each other", ErrInvalid)
+	}
+	return checkText("holder", r.Holder, maxHolder)
+}
+
+func (r *ReturnRequest) check() error {
+	err := firstOf(
+		checkNamed("deployment", r.Deployment),
+		checkText("reason", r.Reason, maxReason),
+	)
+	if err == nil && r.Revision != "" {
+		err = checkRevision(r.Revision)
+	}
+	return err
+}
+
+// firstOf is the first error that is one.
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkNamed(member, text string) error {
+	if text == "" {
+		return fmt.Errorf("%w: %s is missing", ErrInvalid, member)
+	}
+	return checkText(member, text, maxName)
+}
+
+// checkText refuses what is not one line that any log and terminal can show.
+func checkText(member, text string, most int) error {
+	if len(text) > most {
+		return fmt.Errorf("%w: %s is longer than %d bytes", ErrInvalid, member, most)
+	}
+	for _, r := range text {
+		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
+			return fmt.Errorf("%w: %s contains a character that cannot be shown, %+q", ErrInvalid, member, r)
+		}
+	}
+	return nil
+}
+
+// checkRevision wants the whole digest: an answer is about what was looked at,
+// and nothing else.
+func checkRevision(text string) error {
+	if text == "" {
+		return fmt.Errorf("%w: revision is missing: name the one that was looked at", ErrInvalid)
+	}
+	digits, ok := strings.CutPrefix(text, "sha256:")
+	if !ok || len(digits) != 64 || strings.Trim(digits, "0123456789abcdef") != "" {
+		return fmt.Errorf("%w: revision %.80q is not sha256: and 64 lowercase hex digits", ErrInvalid, text)
+	}
+	return nil
+}

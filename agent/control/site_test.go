@@ -1,0 +1,341 @@
+package control_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// site is the part of a backend that answers for the site.
+type site struct {
+	told     []any // the requests, as they came
+	siteErr  error
+	lock     control.Lock
+	released []control.Lock
+	entries  []control.Entry
+	verified control.Verification
+}
+
+func (s *site) tell(r any) error {
+	s.told = append(s.told, r)
+	return s.siteErr
+}
+
+func (s *site) Approve(_ context.Context, r control.AnswerRequest) error { return s.tell(r) }
+func (s *site) Reject(_ context.Context, r control.AnswerRequest) error  { return s.tell(r) }
+
+func (s *site) Rollback(_ context.Context, r control.ReturnRequest) error { return s.tell(r) }
+
+func (s *site) Hold(_ context.Context, r control.HoldRequest) (control.Lock, error) {
+	return s.lock, s.tell(r)
+}
+
+func (s *site) Release(_ context.Context, r control.ReleaseRequest) ([]control.Lock, error) {
+	return s.released, s.tell(r)
+}
+
+func (s *site) History(_ context.Context, r control.HistoryRequest) ([]control.Entry, error) {
+	return s.entries, s.tell(r)
+}
+
+func (s *site) VerifyHistory(context.Context) (control.Verification, error) {
+	return s.verified, s.siteErr
+}
+
+var revisionA = "sha256:" + strings.Repeat("a", 64)
+
+// self is the caller that this process is.
+func self() control.Caller {
+	c := control.Caller{UID: uint32(os.Getuid()), PID: int32(os.Getpid())}
+	if c.UID == 0 {
+		c.User = "root"
+	}
+	return c
+}
+
+func TestRequestsAboutChangesCarryWhoAsks(t *testing.T) {
+	b := &backend{}
+	until := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	b.lock = control.Lock{Holder: "shift", Until: &until}
+	b.released = []control.Lock{b.lock}
+	b.entries = []control.Entry{{Sequence: 1<<64 - 1, Kind: "change.approved", Chain: "sha256:1"}}
+	b.verified = control.Verification{Entries: 7, First: 3, Head: "sha256:1"}
+	client, _ := serve(t, b)
+	ctx := t.Context()
+	forged := control.Caller{UID: 4711, User: "mallory"}
+
+	answer := control.AnswerRequest{Deployment: "d", Revision: revisionA, Reason: "läuft gut"}
+	hold := control.HoldRequest{Holder: "shift", Reason: "batch 7", Deployment: "d", Seconds: 7200}
+	release := control.ReleaseRequest{Holder: "shift"}
+	back := control.ReturnRequest{Deployment: "d", Revision: revisionA, Reason: "noisy"}
+	asked := answer
+	asked.Caller = forged
+	for _, err := range []error{client.Approve(ctx, asked), client.Reject(ctx, asked), client.Rollback(ctx, back)} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if lock, err := client.Hold(ctx, hold); err != nil || !reflect.DeepEqual(lock, b.lock) {
+		t.Errorf("hold: %+v, %v", lock, err)
+	}
+	if released, err := client.Release(ctx, release); err != nil || !reflect.DeepEqual(released, b.released) {
+		t.Errorf("release: %+v, %v", released, err)
+	}
+	history := control.HistoryRequest{Since: 1<<64 - 1, Last: 20, Deployment: "d&e"}
+	if entries, err := client.History(ctx, history); err != nil || !reflect.DeepEqual(entries, b.entries) {
+		t.Errorf("history: %+v, %v", entries, err)
+	}
+	if v, err := client.VerifyHistory(ctx); err != nil || v != b.verified {
+		t.Errorf("verify: %+v, %v", v, err)
+	}
+	answer.Caller, hold.Caller, release.Caller, back.Caller = self(), self(), self(), self()
+	if want := []any{answer, answer, back, hold, release, history}; !reflect.DeepEqual(b.told, want) {
+		t.Errorf("the agent was asked\n%+v, want\n%+v", b.told, want)
+	}
+}
+
+func TestRequestsAboutChangesThatCannotSucceedAreTold(t *testing.T) {
+	b := &backend{}
+	_, path := serve(t, b)
+	valid := `"deployment":"d","revision":"` + revisionA + `"`
+	for _, c := range []struct{ url, body, want string }{
+		{"/v1/approve", ``, "the body is empty"},
+		{"/v1/approve", `deployment=d`, "invalid character"},
+		{"/v1/approve", `{}`, "deployment is missing"},
+		{"/v1/approve", `{"deployment":"d"}`, "revision is missing"},
+		{"/v1/approve", `{"deployment":"d","revision":"sha256:aaaa"}`, "64 lowercase hex digits"},
+		{"/v1/approve", `{"deployment":"d","revision":"` + strings.ToUpper(revisionA) + `"}`, "64 lowercase hex digits"},
+		{"/v1/approve", `{"deployment":"d\u001b[2J","revision":"` + revisionA + `"}`, "deployment contains a character that cannot be shown"},
+		{"/v1/approve", `{"deployment":"` + strings.Repeat("d", 257) + `","revision":"` + revisionA + `"}`, "deployment is longer than 256 bytes"},
+		{"/v1/approve", `{` + valid + `,"caller":{"UID":0}}`, "unknown field"},
+		{"/v1/approve", `{` + valid + `,"Caller":{"UID":0}}`, "unknown field"},
+		{"/v1/approve", `{` + valid + `} {}`, "more than one document"},
+		{"/v1/reject", `{` + valid + `,"reason":"one\ntwo"}`, "reason contains a character that cannot be shown"},
+		{"/v1/reject", `{` + valid + `,"reason":"a\u202eb"}`, "cannot be shown"},
+		{"/v1/reject", `{` + valid + ",\"reason\":\"a\xffb\"}", "cannot be shown"},
+		{"/v1/reject", `{` + valid + `,"reason":"` + strings.Repeat("r", 513) + `"}`, "reason is longer than 512 bytes"},
+		{"/v1/hold", `{"seconds":-1}`, "not -1"},
+		{"/v1/hold", `{"seconds":316224001}`, "not 316224001"},
+		{"/v1/hold", `{"seconds":1.5}`, "cannot unmarshal"},
+		{"/v1/hold", `{"for":"2h"}`, "unknown field"},
+		{"/v1/hold", `{"holder":"a\u0000"}`, "holder contains"},
+		{"/v1/hold", `{"holder":"` + strings.Repeat("h", 129) + `"}`, "holder is longer than 128 bytes"},
+		{"/v1/release", `{"holder":"a","all":true}`, "contradict each other"},
+		{"/v1/release", `[]`, "cannot unmarshal"},
+		{"/v1/rollback", `{"reason":"noisy"}`, "deployment is missing"},
+		{"/v1/rollback", `{"deployment":"d","revision":"the one before"}`, "64 lowercase hex digits"},
+	} {
+		if code, answer := curl(t, path, http.MethodPost, c.url, c.body); code != http.StatusBadRequest || !strings.Contains(answer, c.want) {
+			t.Errorf("%s %.200s was answered %d, %q, want 400 and %q", c.url, c.body, code, answer, c.want)
+		}
+	}
+	for _, query := range []string{"since=-1", "since=a", "last=-1", "last=99999999999", "last=ten", "deployment=a%0ab"} {
+		if code, answer := curl(t, path, http.MethodGet, "/v1/history?"+query, ""); code != http.StatusBadRequest {
+			t.Errorf("%s was answered %d, %q", query, code, answer)
+		}
+	}
+	for _, c := range []struct {
+		method, url, want string
+		code              int
+	}{
+		{http.MethodGet, "/v1/approve", "/v1/approve takes POST, not GET", 405},
+		{http.MethodDelete, "/v1/hold", "/v1/hold takes POST, not DELETE", 405},
+		{http.MethodPost, "/v1/history", "/v1/history takes GET, HEAD, not POST", 405},
+		{http.MethodGet, "/v1/histories", "there is no /v1/histories", 404},
+		{http.MethodGet, "/v1/history/", "there is no /v1/history/", 404},
+	} {
+		code, answer := curl(t, path, c.method, c.url, "")
+		if code != c.code || answer != fmt.Sprintf("{\"error\":%q}\n", c.want) {
+			t.Errorf("%s %s was answered %d, %q", c.method, c.url, code, answer)
+		}
+	}
+	if code, answer := curl(t, path, http.MethodPost, "/v1/approve", `{"reason":"`+strings.Repeat("r", 1<<20)+`"}`); code != http.StatusRequestEntityTooLarge || !strings.Contains(answer, "longer than 16384 bytes") {
+		t.Errorf("a megabyte was answered %d, %.200q", code, answer)
+	}
+	if len(b.told) != 0 {
+		t.Errorf("the agent was asked %+v", b.told)
+	}
+}
+
+// What a Backend means by an error is told apart by who asked.
+func TestErrorsAreToldApart(t *testing.T) {
+	b := &backend{}
+	client, _ := serve(t, b)
+	for _, want := range []error{control.ErrNotFound, control.ErrInvalid, control.ErrConflict, control.ErrBusy} {
+		b.siteErr = fmt.Errorf("%w: because", want)
+		err := client.Approve(t.Context(), control.AnswerRequest{Deployment: "d", Revision: revisionA})
+		if !errors.Is(err, want) || err.Error() != want.Error()+": because" {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	b.siteErr = errors.New("the disk is full")
+	err := client.Approve(t.Context(), control.AnswerRequest{Deployment: "d", Revision: revisionA})
+	if err == nil || err.Error() != "the disk is full" || errors.Is(err, control.ErrConflict) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestEventsHaveAShortName(t *testing.T) {
+	b := &backend{events: make(chan control.Event, 1)}
+	_, path := serve(t, b)
+	b.events <- control.Event{Kind: control.ChangeWaits, Deployment: "d"}
+	close(b.events)
+	if code, answer := curl(t, path, http.MethodGet, "/events", ""); code != http.StatusOK || !strings.Contains(answer, `"kind":"change.waits","deployment":"d"`) {
+		t.Errorf("answered %d, %q", code, answer)
+	}
+}
+
+// strict is a backend to whom only requests come that were checked.
+type strict struct {
+	*backend
+	t *testing.T
+}
+
+func (s strict) text(text string, most int) {
+	if len(text) > most || strings.ContainsAny(text, "\x00\n\r\x1b") {
+		s.t.Errorf("the agent was asked with the text %q", text)
+	}
+}
+
+func (s strict) revision(text string) {
+	if len(text) != len(revisionA) || !strings.HasPrefix(text, "sha256:") {
+		s.t.Errorf("the agent was asked for revision %q", text)
+	}
+}
+
+func (s strict) caller(c control.Caller) {
+	if c != self() {
+		s.t.Errorf("the agent was asked by %v", c)
+	}
+}
+
+func (s strict) Approve(_ context.Context, r control.AnswerRequest) error {
+	s.caller(r.Caller)
+	s.text(r.Deployment, 256)
+	s.text(r.Reason, 512)
+	s.revision(r.Revision)
+	return nil
+}
+
+func (s strict) Reject(ctx context.Context, r control.AnswerRequest) error { return s.Approve(ctx, r) }
+
+func (s strict) Hold(_ context.Context, r control.HoldRequest) (control.Lock, error) {
+	s.caller(r.Caller)
+	s.text(r.Holder, 128)
+	s.text(r.Reason, 512)
+	s.text(r.Deployment, 256)
+	if r.Seconds < 0 {
+		s.t.Errorf("held for %d seconds", r.Seconds)
+	}
+	return control.Lock{Holder: r.Holder}, nil
+}
+
+func (s strict) Release(_ context.Context, r control.ReleaseRequest) ([]control.Lock, error) {
+	s.caller(r.Caller)
+	s.text(r.Holder, 128)
+	return nil, nil
+}
+
+func (s strict) Rollback(_ context.Context, r control.ReturnRequest) error {
+	s.caller(r.Caller)
+	s.text(r.Deployment, 256)
+	if r.Revision != "" {
+		s.revision(r.Revision)
+	}
+	return nil
+}
+
+func (s strict) Subscribe() (<-chan control.Event, func()) {
+	none := make(chan control.Event)
+	close(none)
+	return none, func() {}
+}
+
+func (s strict) ComposePs(context.Context, string) ([]control.Service, error) { return nil, nil }
+
+func (strict) Exec(context.Context, control.ExecRequest, control.ExecStreams) (int, error) {
+	return 0, nil
+}
+
+func (strict) ComposeExec(context.Context, control.ExecRequest, control.ExecStreams) (int, error) {
+	return 0, nil
+}
+
+func (strict) Logs(context.Context, control.LogsRequest, io.Writer) error { return nil }
+
+func (strict) ComposePull(context.Context, control.ComposeRequest, func(control.Event)) error {
+	return nil
+}
+
+func (strict) ComposeDown(context.Context, control.DownRequest) error { return nil }
+
+func (strict) AcceptRollback(context.Context, control.RollbackRequest) error { return nil }
+
+func (strict) History(context.Context, control.HistoryRequest) ([]control.Entry, error) {
+	return nil, nil
+}
+
+// FuzzServer sends bytes to the socket. Whatever they are, the server lives, says
+// of nothing that it went wrong by itself, and asks the backend for nothing that
+// it had to refuse.
+func FuzzServer(f *testing.F) {
+	post := func(path, body string) string {
+		return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: m\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
+	}
+	for _, seed := range []string{
+		"", "\r\n\r\n", "\x00\x01\x02", "GET / HTTP/1.1\r\n\r\n", "GET /v1/status HTTP/1.0\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"GET /v1/events HTTP/1.1\r\nHost: m\r\n\r\nGET /v1/status HTTP/1.1\r\nHost: m\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: m\r\n\r\n",
+		"CONNECT /v1/hold HTTP/1.1\r\nHost: m\r\n\r\n", "GET //v1/../v1/history?since=%zz HTTP/1.1\r\nHost: m\r\n\r\n",
+		post("/v1/approve", `{"deployment":"d","revision":"`+revisionA+`","reason":"r"}`),
+		post("/v1/hold", `{"holder":"a","seconds":3600}`) + post("/v1/release", `{"all":true}`),
+		post("/v1/rollback", `{"deployment":"d"}`) + "GET /v1/history?last=3 HTTP/1.1\r\nHost: m\r\n\r\n",
+		"POST /v1/reject HTTP/1.1\r\nHost: m\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+		"POST /v1/reject HTTP/1.1\r\nHost: m\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n{",
+		"POST /v1/exec HTTP/1.1\r\nHost: m\r\nConnection: Upgrade\r\nUpgrade: margolite-exec/1\r\nContent-Length: 47\r\n\r\n{\"deployment\":\"d\",\"service\":\"s\",\"args\":[\"true\"]}\x00\x00\x00\x00\x00",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, request []byte) {
+		_, path := serve(t, strict{&backend{}, t})
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = conn.Write(request) // which the server may refuse to read to its end
+		_ = conn.(*net.UnixConn).CloseWrite()
+		answers := bufio.NewReader(conn)
+		for {
+			res, err := http.ReadResponse(answers, nil)
+			if err != nil {
+				break
+			}
+			if res.StatusCode == http.StatusInternalServerError || res.StatusCode == http.StatusServiceUnavailable {
+				t.Fatalf("%q was answered %s", request, res.Status)
+			}
+			if res.StatusCode == http.StatusSwitchingProtocols {
+				break
+			}
+			if _, err := io.Copy(io.Discard, res.Body); err != nil {
+				break
+			}
+		}
+		if _, err := control.Dial(path).Status(t.Context()); err != nil {
+			t.Fatalf("after %q: %v", request, err)
+		}
+	})
+}

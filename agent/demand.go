@@ -1,0 +1,475 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/distribution/reference"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/store"
+)
+
+const (
+	maxNamed   = 16  // that an error names
+	maxRefusal = 160 // bytes of the text of each
+	maxNodes   = 256 // devices in a directory that are asked for one by one
+)
+
+// firstFreePort and lastFreePort bound the ports that the runtime takes where a
+// service does not say which.
+const firstFreePort, lastFreePort = 49153, 65535
+
+// places are where the agent keeps what is its own.
+type places struct {
+	state, run string // absolute; empty: not known
+}
+
+// own are the paths that nobody may mount.
+func (p places) own() []string {
+	var own []string
+	for _, dir := range []string{p.state, p.run} {
+		if dir != "" {
+			own = append(own, container.Real(dir))
+		}
+	}
+	return own
+}
+
+// locks is the directory of the lock files, which is made to be mounted.
+func (p places) locks() string {
+	if p.run == "" {
+		return ""
+	}
+	return filepath.Join(container.Real(p.run), "locks")
+}
+
+// asksOf is what the services of a component ask of the device. Asked for is
+// what the model of the runtime holds, so that no key of a Compose file gets
+// around it; what belongs to the component itself is not: the files of its
+// package, its volumes that are directories of ours, and networks of the runtime.
+func asksOf(component string, signed bool, p *runtime.Project, at places) []policy.ServiceAsk {
+	read := newReading(p)
+	asks := make([]policy.ServiceAsk, 0, len(p.Compose.Services))
+	for _, name := range slices.Sorted(maps.Keys(p.Compose.Services)) {
+		s := p.Compose.Services[name]
+		a := policy.ServiceAsk{
+			Component: component, Service: name, Signed: signed,
+			Privileged:   s.Privileged || slices.ContainsFunc(slices.Concat(s.PostStart, s.PreStop), func(h compose.Hook) bool { return h.Privileged }),
+			Namespaces:   namespacesAsked(p, s),
+			Devices:      devicesAsked(s),
+			Capabilities: capabilitiesAsked(s),
+			Unconfined:   unconfinedAsked(s),
+			Ports:        portsAsked(s),
+			Image:        s.Image,
+			Reserved:     reserved(p, s),
+		}
+		if named, err := reference.ParseNormalizedNamed(s.Image); err == nil {
+			a.Registry = reference.Domain(named)
+			_, a.Pinned = named.(reference.Digested)
+		}
+		for _, m := range s.Mounts {
+			v := p.Compose.Volumes[m.Volume]
+			switch {
+			case m.Path != "":
+				a.Mounts = append(a.Mounts, policy.MountAsk{Path: cmp.Or(m.Real, container.Real(m.Path)), ReadOnly: m.ReadOnly})
+			case m.Volume != "" && v != nil:
+				askForVolume(&a, v)
+			}
+		}
+		for _, file := range read.by(name) {
+			a.Mounts = append(a.Mounts, policy.MountAsk{Path: file, ReadOnly: true})
+		}
+		a.Mounts = tidy(a.Mounts, p.Directory, at.locks())
+		asks = append(asks, a)
+	}
+	return asks
+}
+
+// packageAsk is where the package of a component itself comes from.
+func packageAsk(c margo.Component) policy.ServiceAsk {
+	a := policy.ServiceAsk{Component: c.Name, Signed: true, Pinned: true, Image: cmp.Or(strings.TrimPrefix(c.Repository, "oci://"), c.PackageLocation)}
+	if c.Repository != "" {
+		a.Registry, _, _ = strings.Cut(a.Image, "/")
+	} else if u, err := url.Parse(c.PackageLocation); err == nil {
+		a.Registry = u.Host
+	}
+	return a
+}
+
+// isSigned says whether the package of a component had to be signed by a key
+// before it was taken in.
+func isSigned(c margo.Component) bool { return c.Repository == "" && c.KeyLocation != "" }
+
+// namespacesAsked are those of the device that a service joins. One of a container
+// of another project counts as well: who shares its processes or its memory holds
+// it as the device does. So does a network on an interface of the device.
+func namespacesAsked(p *runtime.Project, s *compose.Service) []string {
+	var joined []string
+	for _, n := range []struct {
+		kind string
+		compose.Namespace
+	}{{"network", s.Network}, {"pid", s.PID}, {"ipc", s.IPC}, {"uts", s.UTS}, {"cgroup", s.Cgroup}} {
+		if n.Mode == compose.ModeHost || n.Mode == compose.ModeContainer && !hasContainer(p, n.Of) {
+			joined = append(joined, n.kind)
+		}
+	}
+	for _, a := range s.Attached {
+		n := p.Compose.Networks[a.Network]
+		if n != nil && (n.Driver == "macvlan" || n.Driver == "ipvlan") && !slices.Contains(joined, "network") {
+			joined = append(joined, "network")
+		}
+	}
+	return joined
+}
+
+// hasContainer says whether a name is that of a container of the project.
+func hasContainer(p *runtime.Project, name string) bool {
+	for service, s := range p.Compose.Services {
+		if s.ContainerName == name {
+			return true
+		}
+		number, found := strings.CutPrefix(name, p.Name+"-"+service+"-")
+		if n, err := strconv.Atoi(number); found && err == nil && n >= 1 && n <= s.Replicas {
+			return true
+		}
+	}
+	return false
+}
+
+// devicesAsked are device nodes by the name that the service has for them and, where
+// that is a link, by the one that it leads to; of a directory those in it as well.
+func devicesAsked(s *compose.Service) []string {
+	var devices []string
+	for _, d := range s.Devices {
+		devices = append(devices, nodesAsked(d.Path, cmp.Or(d.Real, container.Real(d.Path)))...)
+	}
+	devices = slices.Concat(devices, s.CDI, s.DeviceRules)
+	slices.Sort(devices)
+	return slices.Compact(devices)
+}
+
+func nodesAsked(path, found string) []string {
+	nodes := []string{path, found}
+	if info, err := os.Stat(found); err != nil || !info.IsDir() {
+		return nodes
+	}
+	// What cannot be read is not there for the container either.
+	_ = filepath.WalkDir(found, func(at string, entry fs.DirEntry, err error) error {
+		switch {
+		case err == nil && len(nodes) >= maxNodes:
+			return fs.SkipAll
+		case err == nil && entry.Type()&fs.ModeDevice != 0:
+			nodes = append(nodes, at)
+		}
+		return nil
+	})
+	return nodes
+}
+
+// ordinaryCapabilities are those that every container has, as with Docker.
+var ordinaryCapabilities = []string{
+	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD",
+	"NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
+}
+
+func capabilitiesAsked(s *compose.Service) []string {
+	var added []string
+	for _, c := range s.CapAdd {
+		if name := strings.TrimPrefix(c, "CAP_"); !slices.Contains(ordinaryCapabilities, name) {
+			added = append(added, name)
+		}
+	}
+	return added
+}
+
+// unconfinedAsked is what of the device's confinement a service replaces. Nobody
+// can tell what a filter or a profile of its own lets through.
+func unconfinedAsked(s *compose.Service) []string {
+	var kinds []string
+	if s.Seccomp.Unconfined || s.Seccomp.Profile != nil {
+		kinds = append(kinds, "seccomp")
+	}
+	if s.AppArmor != "" {
+		kinds = append(kinds, "apparmor")
+	}
+	if s.UnmaskedPaths {
+		kinds = append(kinds, "systempaths")
+	}
+	return kinds
+}
+
+func portsAsked(s *compose.Service) []policy.PortRange {
+	var ports []policy.PortRange
+	for _, p := range s.Ports {
+		r := policy.PortRange{First: p.HostPort, Last: max(p.HostPort, p.LastPort)}
+		if p.HostPort == 0 {
+			r = policy.PortRange{First: firstFreePort, Last: lastFreePort}
+		}
+		if !slices.Contains(ports, r) {
+			ports = append(ports, r)
+		}
+	}
+	return ports
+}
+
+// reserved is what all replicas of a service reserve. A limit reserves nothing: it
+// says what is too much, and the limits of ordinary services together are more
+// than their device has. Nothing in a Compose file reserves storage.
+func reserved(p *runtime.Project, s *compose.Service) policy.Resources {
+	return policy.Resources{
+		CPUs:   reservedCPUs(p, s) * float64(s.Replicas),
+		Memory: s.Resources.MemoryReservation * int64(s.Replicas),
+	}
+}
+
+// reservedCPUs are those that one replica reserves.
+func reservedCPUs(p *runtime.Project, s *compose.Service) float64 {
+	if p.Compose.Compose == nil {
+		return 0
+	}
+	c := p.Compose.Compose.Services[s.Name]
+	if c.Deploy == nil || c.Deploy.Resources.Reservations == nil {
+		return 0
+	}
+	// As it was written: 0.1 is not quite 0.1 as a float32.
+	written := strconv.FormatFloat(float64(c.Deploy.Resources.Reservations.NanoCPUs), 'f', -1, 32)
+	cpus, err := strconv.ParseFloat(written, 64)
+	if err != nil || !(cpus > 0) {
+		return 0
+	}
+	return cpus
+}
+
+var (
+	// remoteFileSystems have their content elsewhere, or in memory.
+	remoteFileSystems = []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "tmpfs", "ramfs"}
+	// diskFileSystems have it on a device, and nowhere else.
+	diskFileSystems = []string{
+		"btrfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "iso9660", "jffs2",
+		"msdos", "ntfs3", "squashfs", "ubifs", "udf", "vfat", "xfs",
+	}
+)
+
+// askForVolume adds what of the device a volume with a file system shows. It is
+// read-only where it is mounted so for all: others may know it as external.
+func askForVolume(a *policy.ServiceAsk, v *compose.Volume) {
+	switch {
+	case v.Type == "", slices.Contains(remoteFileSystems, v.Type):
+	case v.Type == "none", v.Type == "bind":
+		a.Mounts = append(a.Mounts, policy.MountAsk{Path: cmp.Or(v.Real, container.Real(v.Device)), ReadOnly: slices.Contains(v.Options, "ro")})
+	case slices.Contains(diskFileSystems, v.Type):
+		paths := []string{v.Device}
+		for _, o := range v.Options {
+			if _, value, _ := strings.Cut(o, "="); filepath.IsAbs(value) { // as device= of btrfs
+				paths = append(paths, value)
+			}
+		}
+		for _, path := range paths {
+			a.Devices = append(a.Devices, path)
+			if filepath.IsAbs(path) {
+				a.Devices = append(a.Devices, container.Real(path))
+			}
+		}
+		slices.Sort(a.Devices)
+		a.Devices = slices.Compact(a.Devices)
+	default: // proc, overlay, fuse, ...: any of the device may be seen through it
+		a.Mounts = append(a.Mounts, policy.MountAsk{Path: "/"})
+	}
+}
+
+// tidy leaves each path once, and none that is the package's own or that of lock
+// files.
+func tidy(mounts []policy.MountAsk, pkg, locks string) []policy.MountAsk {
+	if pkg != "" {
+		pkg = container.Real(pkg)
+	}
+	mounts = slices.DeleteFunc(mounts, func(m policy.MountAsk) bool { return within(pkg, m.Path) || within(locks, m.Path) })
+	slices.SortFunc(mounts, func(a, b policy.MountAsk) int {
+		if a.ReadOnly != b.ReadOnly && a.Path == b.Path {
+			if b.ReadOnly { // the greater wish first, to stay
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.Path, b.Path)
+	})
+	return slices.CompactFunc(mounts, func(a, b policy.MountAsk) bool { return a.Path == b.Path })
+}
+
+// within says whether path is dir or lies in it; nothing lies in no directory.
+func within(dir, path string) bool {
+	if dir == "" {
+		return false
+	}
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// reading is which files beyond its package a project was read from: configs,
+// secrets, variables and more end up in containers.
+type reading struct {
+	project *compose.Project
+	outside []string // all of them
+	rest    []string // those that no service names, as included files: they are everybody's
+}
+
+func newReading(p *runtime.Project) reading {
+	r := reading{project: p.Compose}
+	for _, file := range p.Compose.Outside {
+		if p.Directory == "" || !within(container.Real(p.Directory), file) {
+			r.outside = append(r.outside, file)
+		}
+	}
+	r.rest = slices.Clone(r.outside)
+	for name := range p.Compose.Services {
+		named := r.named(name)
+		r.rest = slices.DeleteFunc(r.rest, func(file string) bool { return slices.Contains(named, file) })
+	}
+	return r
+}
+
+// by are the files that a service was made of.
+func (r reading) by(service string) []string {
+	return slices.Concat(r.named(service), r.rest)
+}
+
+func (r reading) named(service string) []string {
+	if len(r.outside) == 0 || r.project.Compose == nil {
+		return nil
+	}
+	var named []string
+	add := func(path string) {
+		if path != "" && !filepath.IsAbs(path) {
+			path = filepath.Join(r.project.WorkingDir, path)
+		}
+		if path = container.Real(path); slices.Contains(r.outside, path) {
+			named = append(named, path)
+		}
+	}
+	s := r.project.Compose.Services[service]
+	for _, c := range s.Configs {
+		add(types.FileObjectConfig(r.project.Compose.Configs[c.Source]).File)
+	}
+	for _, c := range s.Secrets {
+		add(types.FileObjectConfig(r.project.Compose.Secrets[c.Source]).File)
+	}
+	for _, f := range s.EnvFiles {
+		add(f.Path)
+	}
+	for _, path := range s.LabelFiles {
+		add(path)
+	}
+	return named
+}
+
+// admit refuses what a workload may not ask of this device, before its images
+// are fetched. The error is a *fault of codeNotAllowed.
+func (r *reconciler) admit(ctx context.Context, id string, doc *margo.Deployment, asks []policy.ServiceAsk) error {
+	ask := policy.Ask{Services: asks, Own: r.places.own()}
+	facts := look(r.facts, r.logger)
+	ask.Device = policy.Resources{CPUs: float64(facts.CPU.Cores), Memory: int64(facts.Memory), Storage: int64(facts.Storage)}
+	if sum(asks) != (policy.Resources{}) { // else the others do not matter
+		var err error
+		if ask.Held, err = r.heldBeside(ctx, id); err != nil {
+			return err
+		}
+	}
+	return notAllowed(r.settings.Load().Gate.Admit(id, doc.Labels, ask))
+}
+
+// admitRevision asks once more whether a staged revision may ask for what it does:
+// the rules may have changed since it was staged. The error is a *fault, ctx's, or
+// one of the device.
+func (r *reconciler) admitRevision(ctx context.Context, d *store.Deployment, rev *store.Revision) error {
+	doc, err := r.document(rev.Digest)
+	if err != nil {
+		return err
+	}
+	var asks []policy.ServiceAsk
+	err = r.loadStaged(ctx, d.ID, doc, rev, func(c margo.Component, _ *store.Staged, p *runtime.Project) {
+		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c), p, r.places)...)
+	})
+	if err != nil {
+		return err
+	}
+	r.reservations.put(rev.Digest, sum(asks))
+	return r.admit(ctx, d.ID, doc, asks)
+}
+
+// loadStaged loads the components of a staged revision in their order, from what
+// the store holds.
+func (r *reconciler) loadStaged(ctx context.Context, id string, doc *margo.Deployment, rev *store.Revision, each func(margo.Component, *store.Staged, *runtime.Project)) error {
+	for _, c := range doc.Components {
+		i := slices.IndexFunc(rev.Staged, func(s store.Staged) bool { return s.Component == c.Name })
+		if i < 0 {
+			return &fault{code: codeInternal, component: c.Name, err: errors.New("it was never staged")}
+		}
+		s := &rev.Staged[i]
+		data, err := r.stagedPackage(ctx, c, s, nil)
+		if err != nil {
+			return runtimeFault(c.Name, err)
+		}
+		p, err := r.load(ctx, id, doc, c, s, data)
+		if err != nil {
+			return err
+		}
+		each(c, s, p)
+	}
+	return nil
+}
+
+// notAllowed makes a fault of refusals, nil of none.
+func notAllowed(refusals []policy.Refusal) error {
+	if len(refusals) == 0 {
+		return nil
+	}
+	component := refusals[0].Component
+	var said []string
+	for n, refusal := range refusals {
+		if refusal.Component != component {
+			component = "" // the deployment as a whole
+		}
+		if n < maxNamed {
+			said = append(said, refusal.Rule+": "+about(refusal)+shortened(refusal.Text, maxRefusal))
+		}
+	}
+	if more := len(refusals) - len(said); more > 0 {
+		said = append(said, fmt.Sprintf("and %d more", more))
+	}
+	return &fault{code: codeNotAllowed, component: component, err: fmt.Errorf("this device does not allow what it asks for: %s", strings.Join(said, "; "))}
+}
+
+// about says in front of a text whom it is about.
+func about(r policy.Refusal) string {
+	switch {
+	case r.Service != "" && r.Component != "":
+		return r.Component + "/" + r.Service + ": "
+	case r.Component != "":
+		return r.Component + ": "
+	}
+	return ""
+}
+
+// shortened cuts off what is longer than most bytes.
+func shortened(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-3], "") + "..."
+}

@@ -1,0 +1,486 @@
+package agent
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/container"
+)
+
+// loadedProject is a project as the engine loads it from a package of files.
+func loadedProject(t *testing.T, strict bool, files map[string]string) *runtime.Project {
+	t.Helper()
+	var archive bytes.Buffer
+	z := gzip.NewWriter(&archive)
+	w := tar.NewWriter(z)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := w.WriteHeader(&tar.Header{Name: "app/" + name, Mode: 0o644, Size: int64(len(files[name])), Typeflag: tar.TypeReg}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(files[name])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "projects", "d-main", "digest")
+	extracted, err := compose.Extract(archive.Bytes(), dir, strict, compose.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := compose.Load(context.Background(), compose.Options{ProjectName: "d-main", Files: []string{extracted.File}, Package: extracted, Strict: strict})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &runtime.Project{Name: "d-main", Compose: loaded, Directory: dir}
+}
+
+func projectOf(t *testing.T, yaml string) *runtime.Project {
+	t.Helper()
+	return loadedProject(t, true, map[string]string{"compose.yaml": yaml, "conf/a": "a"})
+}
+
+// asked is what the service web of a Compose file asks for, beside its image.
+func asked(t *testing.T, p *runtime.Project, at places) policy.ServiceAsk {
+	t.Helper()
+	asks := asksOf("main", true, p, at)
+	i := slices.IndexFunc(asks, func(a policy.ServiceAsk) bool { return a.Service == "web" })
+	if i < 0 {
+		t.Fatalf("nothing is known of web: %+v", asks)
+	}
+	a := asks[i]
+	if a.Component != "main" || !a.Signed {
+		t.Errorf("it is of %q, signed %v", a.Component, a.Signed)
+	}
+	a.Component, a.Service, a.Signed, a.Image, a.Registry, a.Pinned = "", "", false, "", "", false
+	return a
+}
+
+func TestWhatServicesAskFor(t *testing.T) {
+	dir := t.TempDir()
+	link := func(name, to string) string {
+		path := filepath.Join(dir, name)
+		if err := os.Symlink(to, path); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	state, run := filepath.Join(dir, "state"), filepath.Join(dir, "run")
+	for _, d := range []string{state, filepath.Join(run, "locks"), filepath.Join(dir, "data")} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, away, round := link("out", "/etc"), link("away", filepath.Join(dir, "nothing/../later")), link("round", filepath.Join(dir, "round"))
+	link("locks", filepath.Join(run, "locks"))
+	device := link("tty", "/dev/null")
+
+	type ask = policy.ServiceAsk
+	type mount = policy.MountAsk
+	for name, c := range map[string]struct {
+		keys string // of the service web
+		more string // of the file
+		want ask
+	}{
+		"an ordinary service": {
+			keys: "command: [a]\nenvironment: {A: b}\nrestart: always\nvolumes: [data:/data, ./conf:/conf, /anonymous]\ncap_add: [CHOWN]\nmem_limit: 64m\ncpus: 1\ntmpfs: /run\nexpose: [1]",
+			more: "volumes: {data: {}}",
+		},
+		"privileged":                       {keys: "privileged: true", want: ask{Privileged: true}},
+		"a privileged hook":                {keys: "post_start: [{command: a, privileged: true}]", want: ask{Privileged: true}},
+		"a privileged hook before the end": {keys: "pre_stop: [{command: a}, {command: a, privileged: true}]", want: ask{Privileged: true}},
+		"namespaces of the device": {
+			keys: "network_mode: host\npid: host\nipc: host\nuts: host\ncgroup: host",
+			want: ask{Namespaces: []string{"network", "pid", "ipc", "uts", "cgroup"}},
+		},
+		"the network of the device by its name": {keys: "networks: [n]", more: "networks: {n: {name: host, external: true}}", want: ask{Namespaces: []string{"network"}}},
+		"namespaces of the project":             {keys: "network_mode: service:db\npid: service:db\nipc: container:d-main-db-1", more: "  db: {image: a, ipc: shareable}"},
+		"namespaces of other projects": {
+			keys: "network_mode: container:other-db-1\npid: container:d-main-db-2\nipc: container:0123456789ab", more: "  db: {image: a}",
+			want: ask{Namespaces: []string{"network", "pid", "ipc"}},
+		},
+		"a container of the project by its name": {keys: "pid: container:base", more: "  db: {image: a, container_name: base}"},
+		"an interface of the device":             {keys: "networks: [n]", more: "networks: {n: {driver: macvlan, driver_opts: {parent: eth0}}}", want: ask{Namespaces: []string{"network"}}},
+		"a network of other projects":            {keys: "networks: [n]", more: "networks: {n: {external: true}}"},
+
+		"mounts": {
+			keys: "volumes: ['/srv/a:/a', '/srv/b/../c/:/b:ro']",
+			want: ask{Mounts: []mount{{Path: "/srv/a"}, {Path: "/srv/c", ReadOnly: true}}},
+		},
+		"a path mounted twice":      {keys: "volumes: ['/srv/a:/a:ro', '/srv/a:/b']", want: ask{Mounts: []mount{{Path: "/srv/a"}}}},
+		"a link that leads away":    {keys: "volumes: ['" + out + "/ssh:/a']", want: ask{Mounts: []mount{{Path: "/etc/ssh"}}}},
+		"a link to nothing":         {keys: "volumes: ['" + away + "/x:/a']", want: ask{Mounts: []mount{{Path: filepath.Join(dir, "later/x")}}}},
+		"a link to itself":          {keys: "volumes: ['" + round + ":/a']", want: ask{Mounts: []mount{{Path: round}}}},
+		"what a process holds":      {keys: "volumes: ['/proc/self/root/srv:/a']", want: ask{Mounts: []mount{{Path: "/proc/self/root/srv"}}}},
+		"state of the agent":        {keys: "volumes: ['" + state + "/x:/a']", want: ask{Mounts: []mount{{Path: filepath.Join(state, "x")}}}},
+		"lock files":                {keys: "volumes: ['" + run + "/locks/id:/a', '" + dir + "/locks:/b']"},
+		"what only looks like them": {keys: "volumes: ['" + run + "/locks-of-mine:/a']", want: ask{Mounts: []mount{{Path: run + "/locks-of-mine"}}}},
+		"volumes_from":              {keys: "volumes_from: [db]", more: "  db: {image: a, volumes: ['/srv/a:/a']}", want: ask{Mounts: []mount{{Path: "/srv/a"}}}},
+		"a volume that is a path": {
+			keys: "volumes: ['vol:/a:ro']", more: "volumes: {vol: {driver_opts: {type: none, o: bind, device: " + out + "}}}",
+			want: ask{Mounts: []mount{{Path: "/etc"}}},
+		},
+		"a volume that is a path, read-only": {
+			keys: "volumes: ['vol:/a']", more: "volumes: {vol: {driver_opts: {o: 'bind,ro', device: /srv/a}}}",
+			want: ask{Mounts: []mount{{Path: "/srv/a", ReadOnly: true}}},
+		},
+		"a volume that nobody mounts": {more: "volumes: {vol: {driver_opts: {o: bind, device: /srv/a}}}"},
+		"volumes from elsewhere": {
+			keys: "volumes: ['nfs:/a', 'tmp:/b', 'ext:/c']",
+			more: "volumes: {nfs: {driver_opts: {type: nfs, device: ':/x', o: addr=10.0.0.1}}, tmp: {driver_opts: {type: tmpfs, device: tmpfs}}, ext: {external: true}}",
+		},
+		"a disk": {
+			keys: "volumes: ['vol:/a']", more: "volumes: {vol: {driver_opts: {type: ext4, device: /dev/sda1, o: 'journal_path=/dev/sdb'}}}",
+			want: ask{Devices: []string{"/dev/sda1", "/dev/sdb"}},
+		},
+		"a volume through which all may be seen": {
+			keys: "volumes: ['vol:/a:ro']", more: "volumes: {vol: {driver_opts: {type: overlay, device: overlay, o: 'ro,lowerdir=/etc:/root'}}}",
+			want: ask{Mounts: []mount{{Path: "/"}}},
+		},
+
+		"devices": {
+			keys: "devices: ['/dev/ttyS0:/dev/tty:r', 'vendor.com/class=one', '" + device + "']\ndevice_cgroup_rules: ['c 188:* rwm']\ngpus: all",
+			want: ask{Devices: []string{"/dev/null", "/dev/ttyS0", device, "c 188:* rwm", "nvidia.com/gpu=all", "vendor.com/class=one"}},
+		},
+		"reserved devices": {
+			keys: "deploy: {resources: {reservations: {devices: [{driver: cdi, device_ids: [a.com/b=c], capabilities: [x]}]}}}",
+			want: ask{Devices: []string{"a.com/b=c"}},
+		},
+		"capabilities": {keys: "cap_add: [NET_ADMIN, cap_sys_time, ALL]", want: ask{Capabilities: []string{"ALL", "NET_ADMIN", "SYS_TIME"}}},
+		"unconfined": {
+			keys: "security_opt: ['seccomp=unconfined', 'apparmor:unconfined', 'systempaths=unconfined', no-new-privileges, 'label=disable']",
+			want: ask{Unconfined: []string{"seccomp", "apparmor", "systempaths"}},
+		},
+		"confined otherwise": {keys: "security_opt: ['seccomp=./conf/profile.json', 'apparmor=mine']", want: ask{Unconfined: []string{"seccomp", "apparmor"}}},
+		"ports": {
+			keys: "ports: ['8080:80', '9000-9010:90/udp', '127.0.0.1:8080:80/udp', '70']",
+			want: ask{Ports: []policy.PortRange{{First: 49153, Last: 65535}, {First: 8080, Last: 8080}, {First: 9000, Last: 9010}}},
+		},
+		"reservations": {
+			keys: "deploy: {replicas: 2, resources: {limits: {cpus: '2', memory: 64m}, reservations: {cpus: '0.1', memory: 16m}}}",
+			want: ask{Reserved: policy.Resources{CPUs: 0.2, Memory: 32 << 20}},
+		},
+		"a memory reservation": {keys: "mem_reservation: 8m", want: ask{Reserved: policy.Resources{Memory: 8 << 20}}},
+		"what does not run":    {keys: "mem_reservation: 8m\nscale: 0\nprivileged: true", want: ask{Privileged: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			yaml := "services:\n  web:\n    image: a\n    " + strings.ReplaceAll(c.keys, "\n", "\n    ") + "\n" + c.more + "\n"
+			p := loadedProject(t, true, map[string]string{"compose.yaml": yaml, "conf/profile.json": "{}"})
+			if diff := cmp.Diff(c.want, asked(t, p, places{state, run}), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("it asks otherwise (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A directory of devices is all that is in it.
+func TestADirectoryOfDevices(t *testing.T) {
+	got := asked(t, projectOf(t, "services: {web: {image: a, devices: [/dev]}}"), places{}).Devices
+	for _, want := range []string{"/dev", "/dev/null", "/dev/zero"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("%s is not asked for: %v", want, got)
+		}
+	}
+}
+
+func TestWhereImagesAreFrom(t *testing.T) {
+	const pin = "@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+	for image, want := range map[string]policy.ServiceAsk{
+		"nginx":                      {Image: "docker.io/library/nginx:latest", Registry: "docker.io"},
+		"plant.example:5000/a/b:1":   {Image: "plant.example:5000/a/b:1", Registry: "plant.example:5000"},
+		"plant.example/a" + pin:      {Image: "plant.example/a" + pin, Registry: "plant.example", Pinned: true},
+		"plant.example/a:1.2" + pin:  {Image: "plant.example/a" + pin, Registry: "plant.example", Pinned: true},
+		"docker.io/library/nginx:3a": {Image: "docker.io/library/nginx:3a", Registry: "docker.io"},
+	} {
+		want.Component, want.Service = "main", "web"
+		got := asksOf("main", false, projectOf(t, "services: {web: {image: '"+image+"'}}"), places{})
+		if diff := cmp.Diff([]policy.ServiceAsk{want}, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", image, diff)
+		}
+	}
+	for name, c := range map[string]struct {
+		component margo.Component
+		registry  string
+		signed    bool
+	}{
+		"an artifact":      {margo.Component{Repository: "oci://plant.example:5000/a/b", Revision: "1.0.0", KeyLocation: "https://x/key"}, "plant.example:5000", false},
+		"a URL":            {margo.Component{PackageLocation: "https://files.example:8443/a.tgz"}, "files.example:8443", false},
+		"a URL with a key": {margo.Component{PackageLocation: "https://files.example/a.tgz", KeyLocation: "https://x/key"}, "files.example", true},
+	} {
+		if got := packageAsk(c.component); got.Registry != c.registry || !got.Pinned || !got.Signed {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if isSigned(c.component) != c.signed {
+			t.Errorf("%s: signed is %v", name, !c.signed)
+		}
+	}
+}
+
+// Packages of early revisions may name any file of the device.
+func TestFilesOfTheDeviceThatProjectsRead(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	config, secret, env, labels := file("config", "c"), file("secret", "s"), file("env", "A=b"), file("labels", "a=b")
+	included := file("included.yaml", "services: {third: {image: c}}")
+	p := loadedProject(t, false, map[string]string{"own": "own", "compose.yaml": `
+include: [` + included + `]
+services:
+  web:
+    image: a
+    configs: [c, own]
+    secrets: [s]
+    env_file: ` + env + `
+    label_file: ` + labels + `
+    volumes: ['./own:/mine']
+  other: {image: b}
+configs: {c: {file: ` + config + `}, own: {file: own}}
+secrets: {s: {file: ` + secret + `}}
+`})
+	got := map[string][]policy.MountAsk{}
+	for _, a := range asksOf("main", false, p, places{}) {
+		got[a.Service] = a.Mounts
+	}
+	read := func(paths ...string) (mounts []policy.MountAsk) {
+		for _, path := range slices.Sorted(slices.Values(paths)) {
+			mounts = append(mounts, policy.MountAsk{Path: container.Real(path), ReadOnly: true})
+		}
+		return mounts
+	}
+	want := map[string][]policy.MountAsk{"web": read(config, secret, env, labels, included), "other": read(included), "third": read(included)}
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Whatever the model of the runtime holds either is something that is asked for,
+// or harmless for a reason: who adds a field has to decide.
+func TestEveryFieldOfAServiceIsAskedForOrHarmless(t *testing.T) {
+	type change = func(p *compose.Project, s *compose.Service)
+	asks := map[string]change{
+		"Service.Image":       func(_ *compose.Project, s *compose.Service) { s.Image = "x.example/a:1" },
+		"Service.Replicas":    func(_ *compose.Project, s *compose.Service) { s.Replicas = 7 },
+		"Service.Privileged":  func(_ *compose.Project, s *compose.Service) { s.Privileged = true },
+		"Service.UTS":         func(_ *compose.Project, s *compose.Service) { s.UTS.Mode = "host" },
+		"Service.PID":         func(_ *compose.Project, s *compose.Service) { s.PID.Mode = "host" },
+		"Service.IPC":         func(_ *compose.Project, s *compose.Service) { s.IPC.Mode = "host" },
+		"Service.Cgroup":      func(_ *compose.Project, s *compose.Service) { s.Cgroup.Mode = "host" },
+		"Service.Network":     func(_ *compose.Project, s *compose.Service) { s.Network.Mode = "host" },
+		"Namespace.Mode":      func(_ *compose.Project, s *compose.Service) { s.Network.Mode = "host" },
+		"Namespace.Of":        func(_ *compose.Project, s *compose.Service) { s.PID = compose.Namespace{Mode: "container", Of: "x"} },
+		"Service.Devices":     func(_ *compose.Project, s *compose.Service) { s.Devices = []compose.Device{{Path: "/dev/a"}} },
+		"Device.Path":         func(_ *compose.Project, s *compose.Service) { s.Devices = []compose.Device{{Path: "/dev/a"}} },
+		"Service.DeviceRules": func(_ *compose.Project, s *compose.Service) { s.DeviceRules = []string{"a *:* rwm"} },
+		"Service.CDI":         func(_ *compose.Project, s *compose.Service) { s.CDI = []string{"a/b=c"} },
+		"Service.Mounts":      func(_ *compose.Project, s *compose.Service) { s.Mounts = []compose.Mount{{Path: "/srv"}} },
+		"Mount.Path":          func(_ *compose.Project, s *compose.Service) { s.Mounts = []compose.Mount{{Path: "/srv"}} },
+		"Mount.Real":          func(_ *compose.Project, s *compose.Service) { s.Mounts = []compose.Mount{{Path: "/srv", Real: "/opt"}} },
+		"Device.Real": func(_ *compose.Project, s *compose.Service) {
+			s.Devices = []compose.Device{{Path: "/dev/a", Real: "/dev/b"}}
+		},
+		"Mount.ReadOnly": func(_ *compose.Project, s *compose.Service) {
+			s.Mounts = []compose.Mount{{Path: "/srv", ReadOnly: true}}
+		},
+		"Mount.Volume": func(p *compose.Project, s *compose.Service) {
+			s.Mounts = []compose.Mount{{Volume: "v"}}
+			p.Volumes = map[string]*compose.Volume{"v": {Type: "none", Device: "/srv"}}
+		},
+		"Volume.Type": func(p *compose.Project, s *compose.Service) {
+			s.Mounts = []compose.Mount{{Volume: "v"}}
+			p.Volumes = map[string]*compose.Volume{"v": {Type: "proc"}}
+		},
+		"Volume.Real": func(p *compose.Project, s *compose.Service) {
+			s.Mounts = []compose.Mount{{Volume: "v"}}
+			p.Volumes = map[string]*compose.Volume{"v": {Type: "none", Device: "/srv", Real: "/opt"}}
+		},
+		"Volume.Device": func(p *compose.Project, s *compose.Service) {
+			s.Mounts = []compose.Mount{{Volume: "v"}}
+			p.Volumes = map[string]*compose.Volume{"v": {Type: "ext4", Device: "/dev/a"}}
+		},
+		"Volume.Options": func(p *compose.Project, s *compose.Service) {
+			s.Mounts = []compose.Mount{{Volume: "v"}}
+			p.Volumes = map[string]*compose.Volume{"v": {Type: "ext4", Device: "/dev/null", Options: []string{"journal_path=/dev/b"}}}
+		},
+		"Service.Attached": func(p *compose.Project, s *compose.Service) {
+			s.Attached = []compose.Attachment{{Network: "n"}}
+			p.Networks = map[string]*compose.Network{"n": {Driver: "ipvlan"}}
+		},
+		"Attachment.Network": func(p *compose.Project, s *compose.Service) {
+			s.Attached = []compose.Attachment{{Network: "n"}}
+			p.Networks = map[string]*compose.Network{"n": {Driver: "ipvlan"}}
+		},
+		"Network.Driver": func(p *compose.Project, s *compose.Service) {
+			s.Attached = []compose.Attachment{{Network: "n"}}
+			p.Networks = map[string]*compose.Network{"n": {Driver: "macvlan"}}
+		},
+		"Service.Ports":     func(_ *compose.Project, s *compose.Service) { s.Ports = []compose.Port{{HostPort: 1}} },
+		"Port.HostPort":     func(_ *compose.Project, s *compose.Service) { s.Ports = []compose.Port{{HostPort: 1}} },
+		"Port.LastPort":     func(_ *compose.Project, s *compose.Service) { s.Ports = []compose.Port{{HostPort: 1, LastPort: 2}} },
+		"Service.CapAdd":    func(_ *compose.Project, s *compose.Service) { s.CapAdd = []string{"CAP_BPF"} },
+		"Service.Seccomp":   func(_ *compose.Project, s *compose.Service) { s.Seccomp.Unconfined = true },
+		"Seccomp.Profile":   func(_ *compose.Project, s *compose.Service) { s.Seccomp.Profile = []byte("{}") },
+		"Service.AppArmor":  func(_ *compose.Project, s *compose.Service) { s.AppArmor = "unconfined" },
+		"Service.PostStart": func(_ *compose.Project, s *compose.Service) { s.PostStart = []compose.Hook{{Privileged: true}} },
+		"Service.PreStop":   func(_ *compose.Project, s *compose.Service) { s.PreStop = []compose.Hook{{Privileged: true}} },
+		"Hook.Privileged":   func(_ *compose.Project, s *compose.Service) { s.PreStop = []compose.Hook{{Privileged: true}} },
+		"Service.Resources": func(_ *compose.Project, s *compose.Service) { s.Resources.MemoryReservation = 9 },
+
+		"Seccomp.Unconfined":          func(_ *compose.Project, s *compose.Service) { s.Seccomp.Unconfined = true },
+		"Service.UnmaskedPaths":       func(_ *compose.Project, s *compose.Service) { s.UnmaskedPaths = true },
+		"Resources.MemoryReservation": func(_ *compose.Project, s *compose.Service) { s.Resources.MemoryReservation = 9 },
+	}
+	const (
+		name      = "a name within the project, or for people"
+		process   = "what the process finds in its own container"
+		bound     = "it bounds the container; what is more than the device has is not had"
+		internal  = "it is about networks of the runtime, apart from the device's"
+		lifecycle = "when and how often it runs"
+		less      = "it takes something away"
+		place     = "where in the container"
+	)
+	harmless := map[string]string{
+		"Service.Name": name, "Service.ContainerName": name, "Service.Labels": name, "Service.Links": name, "Service.Hostname": name,
+		"Service.Annotations": "runc reads those of systemd alone, and its cgroups are not made by systemd",
+		"Service.Domainname":  name, "ServiceName.Service": name, "ServiceName.Name": name, "File.Name": name, "Volume.Name": name, "Volume.Labels": name,
+		"Service.Platform": process, "Service.Entrypoint": process, "Service.Command": process, "Service.Environment": process, "Service.WorkingDir": process,
+		"Service.User": "root of a container is confined by what is asked for here", "Service.Groups": "a group opens what is mounted, which is asked for",
+		"Service.TTY": process, "Service.StdinOpen": process, "Service.Init": process, "Service.Sysctls": "those of namespaces of its own; compose refuses the others",
+		"Service.Ulimits": bound, "Ulimit.Name": bound, "Ulimit.Soft": bound, "Ulimit.Hard": bound, "Service.OOMScoreAdj": "who is killed first when memory is short",
+		"Service.PullPolicy": "what was staged is not looked for again", "Service.ShmSize": bound, "Service.ReadOnly": less,
+		"Resources.Memory": bound, "Resources.MemorySwap": bound, "Resources.Swappiness": bound, "Resources.OOMKillDisable": bound, "Resources.NanoCPUs": bound,
+		"Resources.CPUShares": bound, "Resources.CPUPeriod": bound, "Resources.CPUQuota": bound, "Resources.CPURealtimePeriod": bound, "Resources.CPURealtime": bound,
+		"Resources.CPUSet": bound, "Resources.Pids": bound, "Resources.BlkioWeight": bound, "Resources.BlkioDevices": bound, "BlkioDevice.Path": bound,
+		"BlkioDevice.Weight": bound, "BlkioDevice.ReadBPS": bound, "BlkioDevice.WriteBPS": bound, "BlkioDevice.ReadIOPS": bound, "BlkioDevice.WriteIOPS": bound,
+		"Resources.CgroupParent": "the bounds of others count for it as well, and it holds nothing of theirs",
+		"Device.Target":          place, "Device.Permissions": less, "Mount.Target": place, "Tmpfs.Target": place, "File.Target": place, "Hook.WorkingDir": process,
+		"Mount.Anonymous": "a directory of ours", "Mount.Of": "of the same project", "Mount.Create": "a directory below what is asked for",
+		"Mount.Propagation": "to mount something takes a capability", "Mount.NotBelow": less, "Mount.NoCopy": place, "Mount.Subpath": less,
+		"Service.Tmpfs": bound, "Tmpfs.Options": bound, "Service.Files": "their content is in the package, else in Project.Outside",
+		"File.Secret": place, "File.UID": place, "File.GID": place, "File.Mode": place, "File.Content": "see Service.Files",
+		"Volume.External":    "a volume is there for who knows its name, and what it shows of the device was asked for by who defines it",
+		"Service.ExtraHosts": name, "ExtraHost.Name": name, "ExtraHost.Address": internal, "Service.DNS": internal, "Service.DNSSearch": internal, "Service.DNSOptions": internal,
+		"Attachment.Aliases": name, "Attachment.IPv4": internal, "Attachment.IPv6": internal, "Attachment.LinkLocal": internal, "Attachment.MAC": internal,
+		"Attachment.Interface": internal, "Attachment.Priority": internal, "Attachment.Gateway": internal, "Attachment.Sysctls": internal,
+		"Network.Name": "as with external volumes", "Network.External": "as with external volumes", "Network.Options": internal, "Network.Internal": less,
+		"Network.Attachable": internal, "Network.IPv6": internal, "Network.NoIPv4": less, "Network.Pools": internal, "Network.Labels": name,
+		"Pool.Subnet": internal, "Pool.Gateway": internal, "Pool.Range": internal, "Pool.Taken": internal,
+		"Port.HostIP": "the port is asked for on all addresses", "Port.ContainerPort": internal, "Port.Protocol": "the port is asked for with all protocols",
+		"Service.CapDrop": less, "Service.NoNewPrivileges": less, "Service.DependsOn": lifecycle, "Dependency.Service": lifecycle, "Dependency.Condition": lifecycle,
+		"Dependency.Required": lifecycle, "Dependency.Restart": lifecycle, "Service.Restart": lifecycle, "Restart.Mode": lifecycle, "Restart.MaxRetries": lifecycle,
+		"Restart.Delay": lifecycle, "Restart.Window": lifecycle, "Service.StopSignal": lifecycle, "Service.StopGrace": lifecycle, "Service.Healthcheck": process,
+		"Healthcheck.Test": process, "Healthcheck.Interval": lifecycle, "Healthcheck.Timeout": lifecycle, "Healthcheck.StartPeriod": lifecycle,
+		"Healthcheck.StartInterval": lifecycle, "Healthcheck.Retries": lifecycle, "Hook.Command": process, "Hook.User": process, "Hook.Environment": process,
+		"Service.Logging": bound, "Logging.None": bound, "Logging.MaxSize": bound, "Logging.MaxFile": bound,
+	}
+
+	seen := map[string]bool{}
+	var walk func(r reflect.Type)
+	walk = func(r reflect.Type) {
+		for r.Kind() == reflect.Pointer || r.Kind() == reflect.Slice || r.Kind() == reflect.Map {
+			r = r.Elem()
+		}
+		if r.Kind() != reflect.Struct || !strings.HasSuffix(r.PkgPath(), "runtime/compose") || seen[r.Name()] {
+			return
+		}
+		seen[r.Name()] = true
+		for i := range r.NumField() {
+			field := r.Name() + "." + r.Field(i).Name
+			seen[field] = true
+			if asks[field] == nil && harmless[field] == "" {
+				t.Errorf("%s is neither asked for nor harmless: think of what it reaches on the device", field)
+			}
+			walk(r.Field(i).Type)
+		}
+	}
+	for _, r := range []reflect.Type{reflect.TypeFor[compose.Service](), reflect.TypeFor[compose.Volume](), reflect.TypeFor[compose.Network]()} {
+		walk(r)
+	}
+	for _, field := range slices.Concat(slices.Collect(maps.Keys(asks)), slices.Collect(maps.Keys(harmless))) {
+		if !seen[field] {
+			t.Errorf("there is no %s any more", field)
+		}
+	}
+	plain := func() *runtime.Project {
+		return projectOf(t, "services: {web: {image: a, mem_reservation: 8m}}")
+	}
+	before := asksOf("main", false, plain(), places{})
+	for field, change := range asks {
+		p := plain()
+		change(p.Compose, p.Compose.Services["web"])
+		if after := asksOf("main", false, p, places{}); reflect.DeepEqual(before, after) {
+			t.Errorf("%s changes nothing of what is asked for", field)
+		}
+	}
+}
+
+func TestRefusalsAreNamedAndBounded(t *testing.T) {
+	if err := notAllowed(nil); err != nil {
+		t.Errorf("nothing refused is %v", err)
+	}
+	var f *fault
+	err := notAllowed([]policy.Refusal{
+		{Rule: "policy.allow.privileged", Component: "main", Service: "web", Text: "privileged"},
+		{Rule: "policy.allow.mounts", Component: "main", Service: "db", Text: "mounts /etc"},
+	})
+	const want = "component main: this device does not allow what it asks for: policy.allow.privileged: main/web: privileged; policy.allow.mounts: main/db: mounts /etc"
+	if !errors.As(err, &f) || f.code != codeNotAllowed || err.Error() != want {
+		t.Errorf("it says %q, want %q", err, want)
+	}
+	var many []policy.Refusal
+	for range 1000 {
+		many = append(many, policy.Refusal{Rule: "policy.allow.devices", Component: "main", Service: "web", Text: strings.Repeat("ö", 1000)})
+	}
+	err = notAllowed(append(many, policy.Refusal{Rule: "policy.allow.cpus", Text: "cpus"}))
+	if !errors.As(err, &f) || f.component != "" || len(err.Error()) > 8192 || !strings.HasSuffix(err.Error(), "; and 985 more") {
+		t.Errorf("it is of %q and says %q", f.component, err)
+	}
+}
+
+// What is judged of a revision that was staged is what its containers mount,
+// wherever links lead by then.
+func TestPathsAreJudgedByWhereTheyLedAtFirst(t *testing.T) {
+	dir := t.TempDir()
+	data, link := filepath.Join(dir, "data"), filepath.Join(dir, "link")
+	if err := os.Symlink(data, link); err != nil {
+		t.Fatal(err)
+	}
+	load := func() *runtime.Project {
+		p := projectOf(t, "services: {web: {image: a, volumes: ['"+link+"/x:/x']}}")
+		container.FindSources(p.Compose, nil)
+		return p
+	}
+	staged := load().Sources()
+	if err := errors.Join(os.Remove(link), os.Symlink("/etc", link)); err != nil {
+		t.Fatal(err)
+	}
+	for path, sources := range map[string]map[string]string{container.Real(data) + "/x": staged, "/etc/x": nil} {
+		p := load()
+		p.PinSources(sources)
+		if got := asksOf("main", false, p, places{})[0].Mounts; len(got) != 1 || got[0].Path != path {
+			t.Errorf("asks for %v, want %s", got, path)
+		}
+	}
+}

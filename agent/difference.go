@@ -1,0 +1,456 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+const (
+	maxDifferences = 400 // lines of one change, in all
+	maxShown       = 200 // bytes of one value
+)
+
+// hiddenValue stands for a value that may be a secret.
+const hiddenValue = "(changed)"
+
+// stagedRevision is a revision as it would run; the zero value: nothing.
+type stagedRevision struct {
+	components []stagedComponent // in the order of the document
+	parameters map[string]string
+	secrets    []string // values that are not to be shown, wherever they turn up
+}
+
+// stagedComponent is one component of a revision.
+type stagedComponent struct {
+	name    string
+	signed  bool
+	project *runtime.Project
+	images  map[string]digest.Digest // by reference
+}
+
+// differ is what becomes of a deployment, as far as there is room to tell.
+type differ struct {
+	services   []control.ServiceChange
+	parameters []control.ValueChange
+	cut        bool // there was more
+	left       int  // lines
+	secrets    []string
+}
+
+// difference is what becomes of a deployment when one revision takes the place of
+// another: what somebody wants to know who has to answer for it. size says how
+// many bytes an image has.
+func difference(from, to stagedRevision, size func(ref string, d digest.Digest) int64) differ {
+	d := differ{left: maxDifferences, secrets: slices.Concat(from.secrets, to.secrets)}
+	d.parameters = d.values(from.parameters, to.parameters)
+	for _, name := range componentNames(from, to) {
+		a, b := from.component(name).views(), to.component(name).views()
+		for _, service := range slices.Compact(slices.Sorted(slices.Values(slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))))) {
+			c := d.service(a[service], b[service])
+			if c == nil {
+				continue
+			}
+			if d.left < 0 {
+				d.cut = true
+				return d
+			}
+			c.Component, c.Service = name, service
+			if i := c.Image; i != nil && i.ToDigest != "" {
+				i.Bytes = size(b[service].service.Image, digest.Digest(i.ToDigest))
+			}
+			d.services = append(d.services, *c)
+		}
+	}
+	return d
+}
+
+func (r stagedRevision) component(name string) stagedComponent {
+	i := slices.IndexFunc(r.components, func(c stagedComponent) bool { return c.name == name })
+	if i < 0 {
+		return stagedComponent{}
+	}
+	return r.components[i]
+}
+
+// componentNames are the names of the components of both: first those that stay or
+// come, then those that go.
+func componentNames(from, to stagedRevision) []string {
+	var names []string
+	for _, c := range slices.Concat(to.components, from.components) {
+		if !slices.Contains(names, c.name) {
+			names = append(names, c.name)
+		}
+	}
+	return names
+}
+
+// view is a service in the words in which it is compared.
+type view struct {
+	service                    *compose.Service
+	image                      string
+	digest                     digest.Digest
+	ports, volumes, privileges []string
+	keys                       map[string]any // everything else, by the key of a Compose file
+}
+
+// views are the services of a component by name.
+func (c stagedComponent) views() map[string]*view {
+	if c.project == nil {
+		return nil
+	}
+	read, views := newReading(c.project), map[string]*view{}
+	for _, a := range asksOf(c.name, c.signed, c.project, places{}) {
+		s := c.project.Compose.Services[a.Service]
+		v := &view{service: s, image: familiar(s.Image), digest: c.images[s.Image], keys: otherKeys(c.project, s)}
+		for _, p := range s.Ports {
+			v.ports = append(v.ports, portShown(p))
+		}
+		for _, m := range s.Mounts {
+			v.volumes = append(v.volumes, mountShown(c.project, m))
+		}
+		for _, t := range s.Tmpfs {
+			v.volumes = append(v.volumes, strings.TrimSuffix("tmpfs:"+t.Target+":"+strings.Join(t.Options, ","), ":"))
+		}
+		v.privileges = privilegesShown(a, s, read.by(a.Service))
+		views[a.Service] = v
+	}
+	return views
+}
+
+// service is what becomes of one service; nil: nothing.
+func (d *differ) service(a, b *view) *control.ServiceChange {
+	switch {
+	case a == nil:
+		d.left--
+		return &control.ServiceChange{
+			Change: "added",
+			Image:  &control.ImageChange{To: b.image, ToDigest: b.digest.String()},
+			Ports:  d.list(nil, b.ports), Volumes: d.list(nil, b.volumes), Privileges: d.list(nil, b.privileges),
+		}
+	case b == nil:
+		d.left--
+		return &control.ServiceChange{Change: "removed", Image: &control.ImageChange{From: a.image, FromDigest: a.digest.String()}}
+	}
+	c := control.ServiceChange{Change: "changed"}
+	if a.image != b.image || a.digest != b.digest {
+		c.Image = &control.ImageChange{From: a.image, To: b.image, FromDigest: a.digest.String(), ToDigest: b.digest.String()}
+	}
+	c.Environment = d.values(a.service.Environment, b.service.Environment)
+	c.Ports, c.Volumes, c.Privileges = d.list(a.ports, b.ports), d.list(a.volumes, b.volumes), d.list(a.privileges, b.privileges)
+	for _, key := range slices.Sorted(maps.Keys(b.keys)) {
+		said := key == "volumes" && c.Volumes != nil || key == "ports" && c.Ports != nil || c.Privileges != nil && slices.Contains(privilegeKeys, key) ||
+			key == "tmpfs" && c.Volumes != nil
+		if !said && !reflect.DeepEqual(a.keys[key], b.keys[key]) {
+			c.Other = append(c.Other, key)
+		}
+	}
+	if reflect.DeepEqual(c, control.ServiceChange{Change: "changed"}) {
+		return nil
+	}
+	d.left--
+	return &c
+}
+
+// values compares named values.
+func (d *differ) values(from, to map[string]string) []control.ValueChange {
+	names := map[string]bool{}
+	for _, m := range []map[string]string{from, to} {
+		for name := range m {
+			names[name] = true
+		}
+	}
+	var changes []control.ValueChange
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		a, was := from[name]
+		b, is := to[name]
+		if was == is && a == b {
+			continue
+		}
+		if d.left--; d.left < 0 {
+			d.cut = true
+			break
+		}
+		c := control.ValueChange{Name: shortened(name, maxShown)}
+		hidden := d.isSecret(name, a) || d.isSecret(name, b)
+		if was {
+			c.From = valueShown(a, hidden)
+		}
+		if is {
+			c.To = valueShown(b, hidden)
+		}
+		changes = append(changes, c)
+	}
+	return changes
+}
+
+func valueShown(value string, hidden bool) *string {
+	if hidden {
+		value = hiddenValue
+	}
+	value = shortened(value, maxShown)
+	return &value
+}
+
+// list compares lists without regard to their order; nil: they are the same.
+func (d *differ) list(from, to []string) *control.ListChange {
+	var c control.ListChange
+	missing := func(in, of []string) (missing []string) {
+		for _, entry := range slices.Compact(slices.Sorted(slices.Values(of))) {
+			if slices.Contains(in, entry) {
+				continue
+			}
+			if d.left--; d.left < 0 {
+				d.cut = true
+				break
+			}
+			missing = append(missing, shortened(entry, maxShown))
+		}
+		return missing
+	}
+	c.Removed, c.Added = missing(to, from), missing(from, to)
+	if len(c.Removed)+len(c.Added) == 0 {
+		return nil
+	}
+	return &c
+}
+
+var (
+	// secretWords are parts of the names of values that nobody but their user
+	// is to see.
+	secretWords = []string{"pass", "pwd", "token", "key", "secret", "credential", "auth", "cookie", "private", "signature", "salt", "pin", "dsn"}
+	// passwordInURL is a user with a password in a URL.
+	passwordInURL = regexp.MustCompile(`://[^/@\s]*:[^/@\s]*@`)
+)
+
+// isSecret says whether a value is better not shown, going by its name and form.
+func isSecret(name, value string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(name, word) }) ||
+		passwordInURL.MatchString(value) || strings.Contains(value, "PRIVATE KEY-----")
+}
+
+func (d *differ) isSecret(name, value string) bool {
+	return isSecret(name, value) || slices.ContainsFunc(d.secrets, func(secret string) bool { return strings.Contains(value, secret) })
+}
+
+// familiar is an image reference as people write it.
+func familiar(ref string) string {
+	named, err := reference.ParseNormalizedNamed(ref)
+	if err != nil {
+		return ref
+	}
+	return reference.FamiliarString(named)
+}
+
+// portShown is a port as status shows those that are published.
+func portShown(p compose.Port) string {
+	host := "any"
+	if p.HostPort != 0 {
+		host = strconv.Itoa(int(p.HostPort))
+		if p.LastPort > p.HostPort {
+			host += "-" + strconv.Itoa(int(p.LastPort))
+		}
+	}
+	address := p.HostIP
+	if !address.IsValid() {
+		address = netip.IPv4Unspecified()
+	}
+	shown := address.String()
+	if address.Is6() {
+		shown = "[" + shown + "]"
+	}
+	return fmt.Sprintf("%s:%s->%d/%s", shown, host, p.ContainerPort, p.Protocol)
+}
+
+// mountShown is a mount in the short form of a Compose file.
+func mountShown(p *runtime.Project, m compose.Mount) string {
+	source := sourceShown(p, m)
+	if v := p.Compose.Volumes[m.Volume]; m.Volume != "" && v != nil && v.Type != "" {
+		source += " (" + v.Type + " " + v.Device + ")" // without the options: one may be a password
+	}
+	var options []string
+	if m.ReadOnly {
+		options = append(options, "ro")
+	}
+	if m.Propagation != "" {
+		options = append(options, m.Propagation)
+	}
+	shown := m.Target
+	if source != "" {
+		shown = source + ":" + m.Target
+	}
+	if len(options) > 0 {
+		shown += ":" + strings.Join(options, ",")
+	}
+	return shown
+}
+
+// sourceShown is what is mounted. Files of the package are named as the Compose
+// file names them: where they lie changes with each package.
+func sourceShown(p *runtime.Project, m compose.Mount) string {
+	switch {
+	case m.Volume != "":
+		return m.Volume
+	case m.Path == "":
+		return ""
+	}
+	if p.Directory != "" && within(p.Directory, m.Path) {
+		if rel, err := filepath.Rel(p.Compose.WorkingDir, m.Path); err == nil {
+			if filepath.IsLocal(rel) && rel != "." {
+				rel = "./" + rel
+			}
+			return rel
+		}
+	}
+	return m.Path
+}
+
+// privilegeKeys are the keys that privileges are told of.
+var privilegeKeys = []string{
+	"privileged", "network_mode", "pid", "ipc", "uts", "cgroup", "devices", "device_cgroup_rules", "gpus",
+	"cap_add", "security_opt", "post_start", "pre_stop",
+}
+
+// privilegesShown are the asks of a service that are neither ports nor volumes,
+// in the words of a Compose file.
+func privilegesShown(a policy.ServiceAsk, s *compose.Service, files []string) []string {
+	var all []string
+	add := func(key string, values ...string) {
+		for _, v := range values {
+			all = append(all, key+" "+v)
+		}
+	}
+	if a.Privileged && !s.Privileged {
+		all = append(all, "privileged hook")
+	} else if a.Privileged {
+		all = append(all, "privileged")
+	}
+	modes := map[string]compose.Namespace{"network": s.Network, "pid": s.PID, "ipc": s.IPC, "uts": s.UTS, "cgroup": s.Cgroup}
+	for _, kind := range a.Namespaces {
+		switch n := modes[kind]; n.Mode {
+		case compose.ModeContainer:
+			add(kind, "container:"+n.Of)
+		case compose.ModeHost:
+			add(kind, "host")
+		default: // macvlan and ipvlan
+			add(kind, "of an interface of the device")
+		}
+	}
+	for _, d := range s.Devices { // as they are written; a.Devices has what they lead to as well
+		add("device", d.Path)
+	}
+	add("device", s.CDI...)
+	for _, rule := range s.DeviceRules {
+		add("device_cgroup_rules", rule)
+	}
+	add("cap_add", a.Capabilities...)
+	for _, kind := range a.Unconfined {
+		custom := kind == "seccomp" && s.Seccomp.Profile != nil || kind == "apparmor" && s.AppArmor != "unconfined"
+		if custom {
+			add("security_opt", kind+" of its own")
+		} else {
+			add("security_opt", kind+"=unconfined")
+		}
+	}
+	add("file", files...)
+	return all
+}
+
+// keyOf is the key of a Compose file for each field of compose.Service that
+// otherKeys compares; the empty ones are compared elsewhere, or concern nobody.
+var keyOf = map[string]string{
+	"Name": "", "Image": "", "Environment": "",
+	"ContainerName": "container_name", "Platform": "platform", "PullPolicy": "pull_policy", "Replicas": "deploy.replicas",
+	"Labels": "labels", "Annotations": "annotations", "Entrypoint": "entrypoint", "Command": "command",
+	"WorkingDir": "working_dir", "User": "user", "Groups": "group_add", "Hostname": "hostname", "Domainname": "domainname",
+	"TTY": "tty", "StdinOpen": "stdin_open", "Init": "init", "PID": "pid", "IPC": "ipc", "UTS": "uts", "Cgroup": "cgroup",
+	"Sysctls": "sysctls", "Ulimits": "ulimits", "OOMScoreAdj": "oom_score_adj", "Resources": "resources",
+	"Devices": "devices", "DeviceRules": "device_cgroup_rules", "CDI": "gpus", "Mounts": "volumes", "Tmpfs": "tmpfs",
+	"Files": "configs and secrets", "ShmSize": "shm_size", "ReadOnly": "read_only", "Network": "network_mode",
+	"Attached": "networks", "ExtraHosts": "extra_hosts", "Links": "links", "DNS": "dns", "DNSSearch": "dns_search",
+	"DNSOptions": "dns_opt", "Ports": "ports", "CapAdd": "cap_add", "CapDrop": "cap_drop", "Privileged": "privileged",
+	"NoNewPrivileges": "security_opt", "Seccomp": "security_opt", "AppArmor": "security_opt", "UnmaskedPaths": "security_opt",
+	"DependsOn": "depends_on", "Restart": "restart", "StopSignal": "stop_signal", "StopGrace": "stop_grace_period",
+	"Healthcheck": "healthcheck", "PostStart": "post_start", "PreStop": "pre_stop", "Logging": "logging",
+}
+
+// otherKeys are the values of a service by key, for comparison alone.
+func otherKeys(p *runtime.Project, s *compose.Service) map[string]any {
+	keys := map[string]any{}
+	fields := reflect.ValueOf(s).Elem()
+	for i := range fields.NumField() {
+		name := fields.Type().Field(i).Name
+		key := keyOf[name]
+		if key == "" {
+			continue
+		}
+		var value any = fields.Field(i).Interface()
+		if f := fields.Field(i); (f.Kind() == reflect.Slice || f.Kind() == reflect.Map) && f.Len() == 0 && name != "Command" && name != "Entrypoint" {
+			value = nil // none is none
+		}
+		switch name {
+		case "Devices":
+			devices := append([]compose.Device(nil), s.Devices...)
+			for n := range devices {
+				devices[n].Real = "" // changes with what is plugged in
+			}
+			value = devices
+		case "Mounts":
+			value = mountsCompared(p, s)
+		case "Attached":
+			value = networksCompared(p, s)
+		}
+		held, _ := keys[key].([]any)
+		keys[key] = append(held, value)
+	}
+	cpus := any(reservedCPUs(p, s)) // which the model does not have
+	keys["resources"] = []any{keys["resources"], cpus}
+	if slices.ContainsFunc(s.Mounts, func(m compose.Mount) bool { return m.Path != "" && p.Directory != "" && within(p.Directory, m.Path) }) {
+		keys["files of the package"] = p.Digest
+	}
+	return keys
+}
+
+// mountsCompared are the mounts with everything there is to say of them.
+func mountsCompared(p *runtime.Project, s *compose.Service) []any {
+	var all []any
+	for _, m := range s.Mounts {
+		m.Path, m.Real = sourceShown(p, m), ""
+		var volume compose.Volume
+		if v := p.Compose.Volumes[m.Volume]; m.Volume != "" && v != nil {
+			volume = compose.Volume{Name: v.Name, External: v.External, Type: v.Type, Device: v.Device, Options: v.Options}
+		}
+		all = append(all, m, volume)
+	}
+	return all
+}
+
+// networksCompared are the networks of a service with how they are made.
+func networksCompared(p *runtime.Project, s *compose.Service) []any {
+	var all []any
+	for _, a := range slices.SortedFunc(slices.Values(s.Attached), func(a, b compose.Attachment) int { return cmp.Compare(a.Network, b.Network) }) {
+		var network compose.Network
+		if n := p.Compose.Networks[a.Network]; n != nil {
+			network = *n
+			network.Labels = nil
+		}
+		all = append(all, a, network)
+	}
+	return all
+}

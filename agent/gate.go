@@ -1,0 +1,359 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/store"
+)
+
+const (
+	// gateLook is how long a change sleeps at most that waits for a time of day:
+	// clocks are set.
+	gateLook = time.Minute
+	// gateLeast keeps a change that may pass any moment from asking all the time.
+	gateLeast = time.Second
+	// locksLook is how often a change looks whether the lock is held still that it
+	// waits for: a process that ends tells nobody.
+	locksLook = 5 * time.Second
+	// consentLasts is for how long the word of the site's hook is good, if the
+	// change has to wait for its turn.
+	consentLasts = 30 * time.Second
+)
+
+// proposal is one change to a deployment: what is decided about, and what an
+// answer of the site is for.
+type proposal struct {
+	kind policy.ChangeKind
+	// revision is the digest of the document that it leads to; of a removal, of
+	// the one that goes.
+	revision digest.Digest
+}
+
+// changeOf is the change that is next for d, or that is being made.
+func changeOf(d *store.Deployment) proposal {
+	switch {
+	case !leaves(d) && d.Active == nil:
+		return proposal{policy.Install, d.Desired.Digest}
+	case !leaves(d):
+		return proposal{policy.Update, d.Desired.Digest}
+	case d.Active != nil:
+		return proposal{policy.Remove, d.Active.Digest}
+	case d.Desired.Digest == "": // no record told of it: there is no document, but an answer needs a name
+		return proposal{policy.Remove, digest.FromString(strings.ToLower(d.ID))}
+	}
+	return proposal{policy.Remove, d.Desired.Digest}
+}
+
+// asks says that a change of d is still to be made for which the gate is asked,
+// or that the site has said no to: what an answer can be about.
+func asks(d *store.Deployment) bool {
+	switch Phase(d.Phase) {
+	case Leaving:
+		return true
+	case Fetched, Staged:
+		return !runs(d, d.Desired.Digest)
+	case Failed:
+		switch code := codeOf(d.Fault); {
+		case runs(d, d.Desired.Digest):
+			return false
+		case code == codeRejected, code == codeVetoed, code == codeNotAllowed:
+			return true
+		default: // it was never staged, or is an installation that failed
+			return !permanent(code) && (len(d.Desired.Staged) == 0 || !hasFormer(d))
+		}
+	}
+	return false
+}
+
+// waiting says that a change may not be applied yet.
+type waiting struct {
+	reasons []policy.Reason
+	until   time.Time // zero: until something changes
+}
+
+func (w *waiting) Error() string {
+	texts := make([]string, len(w.reasons))
+	for i, r := range w.reasons {
+		texts[i] = r.Text
+	}
+	return strings.Join(texts, "; ")
+}
+
+// rest is for how long not to ask again, unless something changes.
+func (w *waiting) rest(now time.Time) time.Duration {
+	rest := retryMost
+	for _, r := range w.reasons {
+		switch r.Code {
+		case policy.WaitsForApproval:
+		case policy.WaitsForLock:
+			rest = min(rest, locksLook)
+		default:
+			rest = min(rest, gateLook)
+		}
+	}
+	if !w.until.IsZero() {
+		rest = min(rest, w.until.Sub(now))
+	}
+	return max(rest, gateLeast)
+}
+
+// labels are those of the documents that a change of d is about: of the one that
+// comes, and of the one that runs, so that a document cannot take itself out of
+// the rules for what it replaces. There is at least one set.
+func (r *reconciler) labels(w *worker, d *store.Deployment) []map[string]string {
+	var sets []map[string]string
+	add := func(document digest.Digest) {
+		if labels := r.labelsIn(w, document); !slices.ContainsFunc(sets, func(set map[string]string) bool { return maps.Equal(set, labels) }) {
+			sets = append(sets, labels)
+		}
+	}
+	if Phase(d.Phase) != Leaving || d.Active == nil {
+		add(d.Desired.Digest)
+	}
+	if d.Active != nil {
+		add(d.Active.Digest)
+	}
+	return sets
+}
+
+// labelsIn are the labels of a document, as far as it can be read. A worker keeps
+// them in mind, since one that waits asks often.
+func (r *reconciler) labelsIn(w *worker, document digest.Digest) map[string]string {
+	if document == "" {
+		return nil
+	}
+	if w != nil {
+		if labels, known := w.labels[document]; known {
+			return labels
+		}
+	}
+	body, err := r.store.Artifact(document)
+	if err != nil {
+		return nil
+	}
+	var labels map[string]string
+	if doc, _ := margo.ParseDeployment(body); doc != nil {
+		labels = doc.Labels
+	}
+	if w != nil {
+		if len(w.labels) >= 4 { // of the revisions of one deployment
+			clear(w.labels)
+		}
+		if w.labels == nil {
+			w.labels = map[digest.Digest]map[string]string{}
+		}
+		w.labels[document] = labels
+	}
+	return labels
+}
+
+// rules are those for what becomes of the desired revision of d.
+func (r *reconciler) rules(w *worker, d *store.Deployment) policy.Rules {
+	return r.settings.Load().Gate.RulesFor(d.ID, r.labelsIn(w, d.Desired.Digest))
+}
+
+// verdict is what the rules say about the next change of d. With several sets of
+// labels all of them have to let it pass.
+func (r *reconciler) verdict(w *worker, d *store.Deployment) policy.Verdict {
+	next := changeOf(d)
+	c := policy.Change{Deployment: d.ID, Kind: next.kind}
+	if a := answerTo(d, next); a != nil {
+		c.Answer = policy.Answer(a.Verdict)
+	}
+	if next.kind == policy.Remove && d.Active == nil && d.Desired.Digest != "" && c.Answer == policy.Unanswered {
+		c.Answer = policy.Approved // it never ran: there is nothing to lose, only a moment to choose
+	}
+	gate, now := r.settings.Load().Gate, r.situation(d.ID)
+	all := policy.Verdict{Go: true}
+	for _, c.Labels = range r.labels(w, d) {
+		v := gate.Decide(c, now)
+		all.Go = all.Go && v.Go
+		all.Rejected = all.Rejected || v.Rejected
+		for _, reason := range v.Reasons {
+			if !slices.Contains(all.Reasons, reason) {
+				all.Reasons = append(all.Reasons, reason)
+			}
+		}
+		if all.Until.IsZero() || !v.Until.IsZero() && v.Until.Before(all.Until) {
+			all.Until = v.Until
+		}
+	}
+	return all
+}
+
+// passes says that a removal may begin at once, with nobody to ask.
+func (r *reconciler) passes(d *store.Deployment) bool {
+	return len(r.hooks(nil, d)) == 0 && r.verdict(nil, d).Go
+}
+
+// hooks are the site's programs to ask about the next change of d.
+func (r *reconciler) hooks(w *worker, d *store.Deployment) []policy.Hook {
+	var hooks []policy.Hook
+	for _, labels := range r.labels(w, d) {
+		h := r.settings.Load().Gate.RulesFor(d.ID, labels).Hook
+		same := func(other policy.Hook) bool { return slices.Equal(other.Command, h.Command) }
+		if len(h.Command) > 0 && !slices.ContainsFunc(hooks, same) {
+			hooks = append(hooks, h)
+		}
+	}
+	return hooks
+}
+
+// decide asks the rules about the next change of d. The error is *waiting, or a
+// *fault of codeRejected.
+func (r *reconciler) decide(w *worker, d *store.Deployment) error {
+	a := answerTo(d, changeOf(d))
+	if a != nil && policy.Answer(a.Verdict) == policy.Rejected {
+		return rejection(a)
+	}
+	v := r.verdict(w, d)
+	switch {
+	case v.Rejected: // by whom, the gate does not tell
+		return &fault{code: codeRejected, err: fmt.Errorf("the site has rejected the change")}
+	case !v.Go:
+		return &waiting{reasons: v.Reasons, until: v.Until}
+	}
+	return nil
+}
+
+// pass lets the next change of d begin, or says why it may not: *waiting, or a
+// *fault that is for good. Who passes has its turn, and gives it back with done
+// once the change is made.
+func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (done func(), err error) {
+	if runs(d, d.Desired.Digest) && !leaves(d) {
+		return r.turn(ctx, w) // nothing changes
+	}
+	if err := r.decide(w, d); err != nil { // most of those that wait get no further
+		return nil, err
+	}
+	for {
+		asked, err := r.ask(ctx, w, d)
+		if err != nil {
+			return nil, err
+		}
+		began := time.Now()
+		if done, err = r.turn(ctx, w); err != nil {
+			return nil, err
+		}
+		if err := r.decide(w, d); err != nil { // it may have waited for long
+			done()
+			return nil, err
+		}
+		if asked && time.Since(began) > consentLasts {
+			done()
+			continue
+		}
+		if !leaves(d) {
+			if err := r.admitRevision(ctx, d, &d.Desired); err != nil {
+				done()
+				return nil, err
+			}
+		}
+		w.waitsNot()
+		return done, nil
+	}
+}
+
+// ask asks the site's hooks about the next change of d, if there are any. One
+// that wants to be asked again is not asked before its time, whatever wakes the
+// worker.
+func (r *reconciler) ask(ctx context.Context, w *worker, d *store.Deployment) (asked bool, err error) {
+	hooks := r.hooks(w, d)
+	if len(hooks) == 0 {
+		return false, nil
+	}
+	next := changeOf(d)
+	if w.delay != nil && w.delayed == next && time.Now().Before(w.delays) {
+		return true, w.delay
+	}
+	c := policy.Change{Deployment: d.ID, Labels: r.labels(w, d)[0], Kind: next.kind}
+	for _, h := range hooks {
+		err := r.consult(ctx, h, c, next.revision)
+		var again *waiting
+		if errors.As(err, &again) {
+			w.delay, w.delayed, w.delays = again, next, time.Now().Add(again.rest(r.now()))
+		}
+		if err != nil {
+			return true, err
+		}
+	}
+	w.delay = nil
+	return true, nil
+}
+
+// turn waits until d may change its containers. A worker that has its turn
+// already keeps it.
+func (r *reconciler) turn(ctx context.Context, w *worker) (done func(), err error) {
+	if w.turn {
+		return func() {}, nil
+	}
+	select {
+	case r.applying <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	w.turn = true
+	return func() {
+		w.turn = false
+		<-r.applying
+	}, nil
+}
+
+// waits keeps why a change waits, and tells of it when that is news.
+func (w *worker) waits(r *reconciler, d *store.Deployment, gate *waiting) {
+	w.mu.Lock()
+	news := !slices.Equal(w.verdict.Reasons, gate.reasons)
+	w.verdict = policy.Verdict{Reasons: gate.reasons, Until: gate.until}
+	w.mu.Unlock()
+	if !news {
+		return
+	}
+	next := changeOf(d)
+	r.logger.Info("a change waits", "deployment", d.ID, "change", string(next.kind), "revision", next.revision.String(), "reason", gate.Error())
+	r.hub.send(control.Event{Kind: control.ChangeWaits, Deployment: d.ID, Digest: next.revision.String(), Text: gate.Error()})
+}
+
+// stays is what becomes of a change that may not begin: what worked last runs on,
+// and what was said for good is recorded. The error says when to look again.
+func (r *reconciler) stays(ctx context.Context, w *worker, d *store.Deployment, why error) error {
+	var gate *waiting
+	if !errors.As(why, &gate) {
+		return r.fail(ctx, w, d, why)
+	}
+	w.waits(r, d, gate)
+	if w.kept {
+		return gate
+	}
+	if err := r.ensureActive(ctx, w, d); err != nil {
+		return err
+	}
+	w.kept = true
+	return gate
+}
+
+// leave lets a deployment go that the WFM no longer lists, once the gate does.
+func (r *reconciler) leave(ctx context.Context, w *worker, d *store.Deployment) error {
+	if code := codeOf(d.Fault); code == codeRejected || code == codeVetoed {
+		return r.ensureActive(ctx, w, d) // until the site changes its mind, or the WFM
+	}
+	done, err := r.pass(ctx, w, d)
+	if err != nil {
+		return r.stays(ctx, w, d, err)
+	}
+	defer done()
+	if err := r.ledger.transition(d, eventGo, nil, nil); err != nil {
+		return err
+	}
+	return r.remove(ctx, w, d)
+}

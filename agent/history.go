@@ -1,0 +1,174 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/store"
+)
+
+// The kinds of entries of the journal.
+const (
+	noteStarted          = "agent.started"
+	noteManifestAccepted = "manifest.accepted"
+	noteManifestRefused  = "manifest.refused"
+	noteManifestRollback = "manifest.rollback" // accepted although its version is not greater
+	noteApproved         = "change.approved"
+	noteRejected         = "change.rejected"
+	noteRefused          = "change.refused" // for what it asks of the device
+	noteVetoed           = "change.vetoed"  // by the site's hook
+	noteBegun            = "change.begun"
+	noteDone             = "change.done"
+	noteFailed           = "change.failed"
+	noteRemoved          = "change.removed"
+	noteReturn           = "rollback.asked" // by hand
+	noteReturned         = "rollback.done"  // the former revision runs again
+	noteNotReturned      = "rollback.failed"
+	noteHeld             = "lock.taken"
+	noteReleased         = "lock.released"
+	noteExpired          = "lock.expired"
+	noteSecurity         = "security"
+)
+
+const (
+	// lately is how many of the newest entries are looked at to tell nothing twice.
+	lately = 64
+	// refusalsADay is how many refusals of manifests are kept of a day: a WFM that
+	// serves this and now that must not drive everything else out. The log has all.
+	refusalsADay = 16
+)
+
+// note makes an entry of the journal, for the change of the store that it tells of.
+func (l *ledger) note(kind string, e store.Entry) store.Entry {
+	e.Kind, e.Time = kind, l.now()
+	return e.Tidy()
+}
+
+// record puts entries into the journal that come with no other change.
+func (l *ledger) record(entries ...store.Entry) {
+	if err := l.store.Commit("journal", store.Change{Journal: entries}); err != nil {
+		l.logger.Warn("cannot write the journal", "error", err)
+	}
+}
+
+// recent are the newest entries of the journal, oldest first.
+func (l *ledger) recent() []store.Entry {
+	entries, _ := l.store.Journal(store.JournalFilter{Last: lately}) // what cannot be read says nothing
+	return entries
+}
+
+// told says that an entry is in entries already, but for its time.
+func told(entries []store.Entry, e store.Entry) bool {
+	return slices.ContainsFunc(entries, func(other store.Entry) bool { return other.Kind == e.Kind && other.Text == e.Text })
+}
+
+// anchor logs the chain of each entry: who collects the log elsewhere can tell
+// what the journal was, whatever becomes of this device.
+func anchor(logger *slog.Logger) func(store.Entry) {
+	return func(e store.Entry) {
+		attrs := []any{"kind", e.Kind, "sequence", e.Sequence, "chain", e.Chain.String()}
+		if e.Deployment != "" {
+			attrs = append(attrs, "deployment", e.Deployment)
+		}
+		logger.Info("noted in the journal", attrs...)
+	}
+}
+
+// noteStart tells that the agent starts; not again where nothing happened since
+// the start before. It also tells that the end of the journal is not what it was:
+// with the first entry from now on that is to be found by VerifyHistory alone.
+func (a *Agent) noteStart() {
+	var entries []store.Entry
+	if err := a.o.Store.CheckJournal(); err != nil {
+		a.o.Logger.Error("the journal is not as it was written", "security", true, "error", err)
+		if e := a.ledger.note(noteSecurity, store.Entry{Text: err.Error()}); !told(a.ledger.recent(), e) {
+			entries = append(entries, e)
+		}
+	}
+	p := a.o.Program
+	start := a.ledger.note(noteStarted, store.Entry{Text: fmt.Sprintf("version %s, commit %s, %s", p.Version, p.Commit, p.Flavour)})
+	newest := append(a.ledger.recent(), entries...)
+	if !told(newest[max(0, len(newest)-1):], start) {
+		entries = append(entries, start)
+	}
+	if len(entries) > 0 {
+		a.ledger.record(entries...)
+	}
+}
+
+// noteAccepted tells that m is accepted, with so many changed deployments; not
+// where it was already, and nothing changes.
+func (l *ledger) noteAccepted(m *wfm.Manifest, by adoption, changed int) []store.Entry {
+	held, known, _ := l.store.Manifest() // the copy that can be read
+	if known && changed == 0 && held.Version == m.Version && held.Digest == m.Digest && held.Epoch == by.epoch && held.Scope == by.scope {
+		return nil
+	}
+	e := store.Entry{Version: m.Version, Revision: m.Digest, Text: fmt.Sprintf("%d deployments, %d changed", len(m.Deployments), changed)}
+	if by.operator == "" {
+		return []store.Entry{l.note(noteManifestAccepted, e)}
+	}
+	e.By = by.operator
+	e.Text += fmt.Sprintf("; in place of version %d (%s)", held.Version, held.Digest)
+	return []store.Entry{l.note(noteManifestRollback, e)}
+}
+
+// noteRefused tells that a manifest is refused, once: also after a restart. of is
+// nil where it is not known which one.
+func (l *ledger) noteRefused(problem string, of *control.RefusedManifest) {
+	e := store.Entry{Text: strings.TrimPrefix(problem, errRefused.Error()+": ")}
+	if of != nil {
+		e.Version, e.Revision = of.Version, digest.Digest(of.Digest)
+	}
+	e = l.note(noteManifestRefused, e)
+	recent := l.recent()
+	today := 0
+	for _, other := range recent {
+		if other.Kind == noteManifestRefused && e.Time.Sub(other.Time).Abs() < 24*time.Hour {
+			today++
+		}
+	}
+	if today < refusalsADay && !told(recent, e) {
+		l.record(e)
+	}
+}
+
+// History gives entries of the journal, oldest first.
+func (a *Agent) History(_ context.Context, r control.HistoryRequest) ([]control.Entry, error) {
+	entries, err := a.o.Store.Journal(store.JournalFilter{From: r.Since, Last: r.Last, Deployment: r.Deployment})
+	if err != nil && !errors.Is(err, store.ErrCorrupt) {
+		return nil, fmt.Errorf("cannot read the journal: %w", err)
+	}
+	if err != nil {
+		a.o.Logger.Warn("cannot read all of the journal", "error", err)
+	}
+	history := make([]control.Entry, len(entries))
+	for i, e := range entries {
+		history[i] = control.Entry{
+			Sequence: e.Sequence, Time: e.Time, Kind: e.Kind, Deployment: e.Deployment, Revision: e.Revision.String(),
+			Version: e.Version, By: e.By, Text: e.Text, Chain: e.Chain.String(),
+		}
+	}
+	return history, nil
+}
+
+// VerifyHistory checks that nothing in the journal was changed.
+func (a *Agent) VerifyHistory(context.Context) (control.Verification, error) {
+	sum, err := a.o.Store.VerifyJournal()
+	if err != nil && !errors.Is(err, store.ErrCorrupt) {
+		return control.Verification{}, fmt.Errorf("cannot read the journal: %w", err)
+	}
+	v := control.Verification{Entries: sum.Entries, First: sum.First, Head: sum.Head.Chain.String()}
+	if err != nil {
+		v.Problem = err.Error()
+	}
+	return v, nil
+}

@@ -1,0 +1,197 @@
+package agent_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+)
+
+// history is the journal of a site: its entries of some kinds, all without any.
+func (s *site) history(kinds ...string) (entries []control.Entry) {
+	s.t.Helper()
+	all, err := s.agent.History(s.t.Context(), control.HistoryRequest{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, e := range all {
+		for _, kind := range kinds {
+			if e.Kind == kind {
+				entries = append(entries, e)
+			}
+		}
+	}
+	if len(kinds) == 0 {
+		return all
+	}
+	return entries
+}
+
+// verified fails the test unless nothing is wrong with the journal.
+func (s *site) verified() {
+	s.t.Helper()
+	v, err := s.agent.VerifyHistory(s.t.Context())
+	if err != nil || v.Problem != "" {
+		s.t.Errorf("the journal does not verify: %+v, %v", v, err)
+	}
+	all := s.history()
+	if last := all[len(all)-1]; int(v.Entries) != len(all) || v.First != all[0].Sequence || v.Head != last.Chain {
+		s.t.Errorf("verified is %+v, there are %d entries from %d to %s", v, len(all), all[0].Sequence, last.Chain)
+	}
+}
+
+func TestTheJournalTellsOfManifests(t *testing.T) {
+	s := rolledBack(t)
+	refused := s.refused()
+	if err := s.agent.AcceptRollback(t.Context(), control.RollbackRequest{Version: 3, Digest: refused.Digest, UID: 4711}); err != nil {
+		t.Fatal(err)
+	}
+	accepted := s.history("manifest.accepted", "manifest.refused", "manifest.rollback")
+	if len(accepted) != 3 {
+		t.Fatalf("the journal has %+v", accepted)
+	}
+	for i, want := range []control.Entry{
+		{Kind: "manifest.accepted", Version: 10, Text: "2 deployments, 2 changed"},
+		{Kind: "manifest.refused", Version: 3, Revision: refused.Digest, Text: "version 3 is lower than the accepted 10 [DS-06]"},
+		{Kind: "manifest.rollback", Version: 3, Revision: refused.Digest, By: "user 4711", Text: "in place of version 10 (" + accepted[0].Revision + ")"},
+	} {
+		got := accepted[i]
+		if want.Revision == "" {
+			want.Revision = got.Revision
+		}
+		if got.Kind != want.Kind || got.Version != want.Version || got.Revision != want.Revision || got.By != want.By ||
+			!strings.HasSuffix(got.Text, want.Text) || got.Revision == "" || got.Time.IsZero() {
+			t.Errorf("entry %d is %+v, want %+v", i, got, want)
+		}
+	}
+	s.verified()
+}
+
+func TestTheJournalIsFiltered(t *testing.T) {
+	s := newSite(t)
+	for v := uint64(1); v <= 4; v++ {
+		s.publish(v, map[string]string{first: document(first, fmt.Sprint(v))})
+	}
+	s.quiet()
+	all := s.history()
+	last, err := s.agent.History(t.Context(), control.HistoryRequest{Since: all[1].Sequence, Last: 2})
+	if err != nil || len(last) != 2 || last[1] != all[len(all)-1] {
+		t.Errorf("the last two are %+v, %v", last, err)
+	}
+	since, err := s.agent.History(t.Context(), control.HistoryRequest{Since: all[1].Sequence})
+	if err != nil || len(since) != len(all)-1 || since[0] != all[1] {
+		t.Errorf("since the second there are %d of %d, %v", len(since), len(all), err)
+	}
+	none, err := s.agent.History(t.Context(), control.HistoryRequest{Deployment: "none"})
+	if err != nil || none == nil || len(none) != 0 {
+		t.Errorf("about an unknown deployment there is %v, %v", none, err)
+	}
+}
+
+// An agent that starts again and again writes nothing for it, also where it
+// refuses the same manifest each time.
+func TestALoopOfStartsLeavesTheJournalAlone(t *testing.T) {
+	s := newSite(t)
+	s.publish(5, nil)
+	if starts := s.history("agent.started"); len(starts) != 1 || starts[0].Sequence != 1 {
+		t.Errorf("starts are %+v", starts)
+	}
+	s.wfm.fail("manifest", margo.Errors{{Requirement: "DS-11", Message: "sha512"}, {Requirement: "DS-12", Message: "and more"}})
+	for range 5 {
+		s.stop()
+		s.start()
+		if err := s.agent.Sync(t.Context()); err == nil {
+			t.Error("it was accepted")
+		}
+	}
+	if starts, refusals := s.history("agent.started"), s.history("manifest.refused"); len(starts) > 3 || len(refusals) != 1 {
+		t.Errorf("%d starts and %d refusals are in the journal", len(starts), len(refusals))
+	}
+	s.stop()
+	s.start()
+	_ = s.agent.Sync(t.Context())
+	if n := s.store.Writes(); n != 0 {
+		t.Errorf("the last start wrote %d times", n)
+	}
+	s.verified()
+}
+
+// A WFM cannot drive the rest out of the journal with what is refused.
+func TestRefusalsDoNotFillTheJournal(t *testing.T) {
+	s := newSite(t)
+	s.publish(1000, nil)
+	for v := uint64(1); v <= 40; v++ {
+		s.wfm.publish(v, nil)
+		if err := s.agent.Sync(t.Context()); err == nil {
+			t.Fatal("it was accepted")
+		}
+	}
+	if n := len(s.history("manifest.refused")); n != 16 {
+		t.Errorf("%d refusals are in the journal", n)
+	}
+}
+
+func TestAJournalThatWasCutIsASecurityEvent(t *testing.T) {
+	var l log
+	s := newSite(t, logged(&l))
+	s.publish(1, nil)
+	s.publish(2, nil)
+	s.stop()
+	path := filepath.Join(s.dir, "margolite.db")
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		c := tx.Bucket([]byte("journal")).Cursor()
+		c.Last()
+		return c.Delete()
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		s.start()
+		s.sync() // it has started
+		v, err := s.agent.VerifyHistory(t.Context())
+		if err != nil || !strings.Contains(v.Problem, "entry 3 of the journal is missing") {
+			t.Errorf("got %+v, %v", v, err)
+		}
+		events := s.history("security")
+		if len(events) != 1 || !strings.Contains(events[0].Text, "entry 3 of the journal is missing") {
+			t.Errorf("security events are %+v", events)
+		}
+		s.stop()
+	}
+	if lines := l.with("security=true", "entry 3 of the journal is missing"); len(lines) != 1 {
+		t.Errorf("%d lines tell of it", len(lines))
+	}
+
+	// The database is lost as a whole.
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	s.publish(3, nil)
+	if events := s.history("security"); len(events) != 1 {
+		t.Errorf("security events are %+v", events)
+	}
+}
+
+func TestTheLogHasTheChain(t *testing.T) {
+	var l log
+	s := newSite(t, logged(&l))
+	s.publish(1, nil)
+	for _, e := range s.history() {
+		if lines := l.with("kind="+e.Kind, fmt.Sprintf("sequence=%d ", e.Sequence), "chain="+e.Chain); len(lines) != 1 {
+			t.Errorf("%d lines tell of entry %d", len(lines), e.Sequence)
+		}
+	}
+}

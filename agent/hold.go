@@ -1,0 +1,468 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/agent/pace"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/store"
+)
+
+// locksSetting names the record of the locks that people hold.
+const locksSetting = "locks"
+
+const (
+	maxHolds      = 64
+	maxHolder     = 128 // bytes
+	maxHoldReason = 512 // bytes
+	// maxHoldSeconds is ten years: what is longer is meant to have no end.
+	maxHoldSeconds = 10 * 366 * 24 * 60 * 60
+)
+
+// unreadable stands for the holder of locks whose record cannot be read.
+const unreadable = "unknown"
+
+// hold is an update lock that somebody took over the socket. Its times are kept
+// as what was asked for: until when it counts is found anew by each process.
+type hold struct {
+	Holder     string    `json:"holder"`
+	Reason     string    `json:"reason,omitempty"`
+	Deployment string    `json:"deployment,omitempty"` // empty: it is about all
+	Since      time.Time `json:"since"`
+	For        int64     `json:"for,omitempty"` // seconds; 0: until it is released
+	// Unsure says that the clock was known to be wrong at Since.
+	Unsure bool   `json:"unsure,omitempty"`
+	UID    uint32 `json:"uid"` // whose it is
+	By     string `json:"by"`  // the same for people
+
+	end time.Duration // by pace.Moment.Up; means nothing where For is 0
+}
+
+// lockRecord is what the store keeps of the locks that people hold.
+type lockRecord struct {
+	Holds []hold `json:"holds"`
+}
+
+func (h lockRecord) encode() ([]byte, error) {
+	if len(h.Holds) == 0 {
+		return nil, nil // there is no record of nothing
+	}
+	return json.Marshal(h)
+}
+
+// parseHolds refuses whatever encode does not write.
+func parseHolds(record []byte) ([]hold, error) {
+	var h lockRecord
+	in := json.NewDecoder(bytes.NewReader(record))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&h); err != nil {
+		return nil, err
+	}
+	if _, err := in.Token(); err != io.EOF {
+		return nil, errors.New("there is data after the record")
+	}
+	if len(h.Holds) > maxHolds {
+		return nil, fmt.Errorf("there are %d locks, at most %d are possible", len(h.Holds), maxHolds)
+	}
+	for i := range h.Holds {
+		if err := h.Holds[i].check(); err != nil {
+			return nil, fmt.Errorf("lock %d: %w", i+1, err)
+		}
+		if slices.ContainsFunc(h.Holds[:i], h.Holds[i].same) {
+			return nil, fmt.Errorf("lock %d: %q has it twice", i+1, h.Holds[i].Holder)
+		}
+	}
+	return h.Holds, nil
+}
+
+func (h *hold) check() error {
+	switch {
+	case h.Holder == "":
+		return errors.New("the holder has no name")
+	case len(h.Holder) > maxHolder || !plain(h.Holder):
+		return fmt.Errorf("a holder's name is at most %d bytes of printable text", maxHolder)
+	case len(h.Reason) > maxHoldReason || !plain(h.Reason):
+		return fmt.Errorf("a reason is at most %d bytes of printable text", maxHoldReason)
+	case len(h.Deployment) > maxHolder || !plain(h.Deployment):
+		return errors.New("that is no id of a deployment")
+	case len(h.By) > maxHoldReason || !plain(h.By):
+		return fmt.Errorf("a user is named by at most %d bytes of printable text", maxHoldReason)
+	case h.For < 0 || h.For > maxHoldSeconds:
+		return fmt.Errorf("%d seconds are no time to hold a lock for, at most %d are", h.For, maxHoldSeconds)
+	}
+	return nil
+}
+
+// plain says whether a text is one line that no terminal acts upon.
+func plain(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// same says whether one of the two locks replaces the other.
+func (h *hold) same(other hold) bool {
+	return h.Holder == other.Holder && margo.SameID(h.Deployment, other.Deployment)
+}
+
+func (h *hold) length() time.Duration { return time.Duration(h.For) * time.Second }
+
+// resume finds the end of a lock that was taken before this process. Only the
+// system's clock can tell what passed meanwhile, and where it is wrong, or was,
+// all of the time counts again: rather too long than too short, and never longer
+// than was asked for.
+func (h *hold) resume(m pace.Moment, wrong bool) {
+	left := h.length()
+	if passed := m.Wall.Sub(h.Since); !wrong && !h.Unsure && passed > 0 {
+		left = max(left-passed, 0)
+	}
+	h.end = m.Up + left
+}
+
+func (h *hold) over(m pace.Moment) bool { return h.For > 0 && m.Up >= h.end }
+
+// until is the end by the clock as it shows now; zero: there is none.
+func (h *hold) until(m pace.Moment) time.Time {
+	if h.For == 0 {
+		return time.Time{}
+	}
+	end := m.Wall.Add(h.end - m.Up).Round(0).UTC()
+	// The same from one question to the next, unless the clock was set.
+	if meant := h.Since.Add(h.length()); end.Sub(meant).Abs() < time.Second {
+		return meant.UTC()
+	}
+	return end
+}
+
+// text tells of a lock, for journal and events.
+func (h *hold) text(m pace.Moment) string {
+	b := new(strings.Builder)
+	b.WriteString(h.Holder)
+	if until := h.until(m); !until.IsZero() {
+		fmt.Fprintf(b, ", until %s", until.Format(time.RFC3339))
+	}
+	if h.Reason != "" {
+		fmt.Fprintf(b, ": %s", h.Reason)
+	}
+	return b.String()
+}
+
+func (h *hold) lock(m pace.Moment) control.Lock {
+	since := h.Since
+	lock := control.Lock{Holder: h.Holder, Reason: h.Reason, Deployment: h.Deployment, Since: &since}
+	if until := h.until(m); !until.IsZero() {
+		lock.Until = &until
+	}
+	return lock
+}
+
+// locks are the update locks of this device: those that people hold, and the
+// files that workloads hold. Those of people are in the store and survive a
+// restart; one with an end lasts as long as was asked for by a clock that cannot
+// be set. A record that cannot be read counts as a lock of all deployments.
+type locks struct {
+	store  *store.Store
+	files  *lockFiles // nil: there are none
+	moment func() pace.Moment
+	wrong  func() bool // the present is not to be trusted
+	hub    *hub
+	logger *slog.Logger
+	look   func() // what waits looks again
+
+	mu     sync.Mutex
+	holds  []hold
+	broken error // the record cannot be read
+	unsaid bool  // what ended could not be written down, which was logged
+}
+
+// newLocks takes over the locks that were held before the restart.
+func newLocks(o *Options, h *hub, look func()) *locks {
+	l := &locks{store: o.Store, moment: o.moment, wrong: o.ClockWrong, hub: h, logger: o.Logger, look: look}
+	if o.RunDir != "" {
+		l.files = newLockFiles(filepath.Join(o.RunDir, "locks"), o.Logger)
+	}
+	record, set, err := o.Store.Setting(locksSetting)
+	if err == nil && set {
+		l.holds, err = parseHolds(record)
+	}
+	if err != nil {
+		l.broken = fmt.Errorf("the record of update locks cannot be read: %w", err)
+		l.logger.Error("all changes wait: the record of update locks cannot be read; margolite release --all drops it", "error", err)
+	}
+	m := l.moment()
+	for i := range l.holds {
+		l.holds[i].resume(m, l.wrong())
+	}
+	return l
+}
+
+// prepare makes the directories of the lock files of what may be started.
+func (l *locks) prepare() {
+	if l.files == nil {
+		return
+	}
+	deployments, _ := l.store.Deployments() // what cannot be read is told by who works on it
+	ids := make([]string, len(deployments))
+	for i := range deployments {
+		ids[i] = deployments[i].ID
+	}
+	l.files.prepare(ids)
+}
+
+// held are the locks that are held now and concern a deployment.
+func (l *locks) held(id string) []policy.Lock {
+	l.mu.Lock()
+	m := l.moment()
+	l.expire(m)
+	var held []policy.Lock
+	if l.broken != nil {
+		held = append(held, policy.Lock{Holder: unreadable, Reason: l.broken.Error()})
+	}
+	for i := range l.holds {
+		if h := &l.holds[i]; !h.over(m) && (h.Deployment == "" || margo.SameID(h.Deployment, id)) {
+			held = append(held, policy.Lock{Holder: h.Holder, Reason: h.Reason, Deployment: h.Deployment, Until: h.until(m)})
+		}
+	}
+	l.mu.Unlock()
+	if l.files == nil {
+		return held
+	}
+	l.files.prepare([]string{id}) // before its containers are started for the first time
+	for _, f := range l.files.held([]string{id}) {
+		held = append(held, policy.Lock{Holder: f.holder(), Reason: f.reason, Deployment: f.deployment})
+	}
+	return held
+}
+
+// list is what status tells of the locks of all of these deployments.
+func (l *locks) list(ids []string) []control.Lock {
+	l.mu.Lock()
+	m := l.moment()
+	l.expire(m)
+	list := l.describe(m, func(*hold) bool { return true })
+	l.mu.Unlock()
+	if l.files == nil {
+		return list
+	}
+	for _, f := range l.files.held(ids) {
+		list = append(list, control.Lock{Holder: f.holder(), Reason: f.reason, Deployment: f.deployment, File: f.path})
+	}
+	return list
+}
+
+// describe tells of the locks that are held and fit. The caller holds mu.
+func (l *locks) describe(m pace.Moment, fits func(*hold) bool) []control.Lock {
+	var list []control.Lock
+	if l.broken != nil {
+		list = append(list, control.Lock{Holder: unreadable, Reason: l.broken.Error()})
+	}
+	for i := range l.holds {
+		if h := &l.holds[i]; !h.over(m) && fits(h) {
+			list = append(list, h.lock(m))
+		}
+	}
+	return list
+}
+
+// expire drops what is over from the store. What cannot be dropped counts as
+// little, and is tried again. The caller holds mu.
+func (l *locks) expire(m pace.Moment) {
+	var live []hold
+	var journal []store.Entry
+	for _, h := range l.holds {
+		if !h.over(m) {
+			live = append(live, h)
+			continue
+		}
+		journal = append(journal, l.note(m, noteExpired, &h, ""))
+	}
+	if len(journal) == 0 {
+		return
+	}
+	if err := l.commit(live, journal); err != nil {
+		if !l.unsaid {
+			l.logger.Warn("cannot drop update locks that ended", "error", err)
+		}
+		l.unsaid = true
+		return
+	}
+	l.unsaid = false
+	for _, e := range journal {
+		l.logger.Info("an update lock ended", "lock", e.Text, "deployment", e.Deployment)
+		l.hub.send(control.Event{Kind: control.LockReleased, Deployment: e.Deployment, Text: "ended: " + e.Text})
+	}
+}
+
+// commit makes these the locks that are held. The caller holds mu.
+func (l *locks) commit(now []hold, journal []store.Entry) error {
+	record, err := lockRecord{now}.encode()
+	if err == nil {
+		err = l.store.Commit("locks", store.Change{Settings: map[string][]byte{locksSetting: record}, Journal: journal})
+	}
+	if err != nil {
+		return fmt.Errorf("cannot keep the update locks: %w", err)
+	}
+	l.holds = now
+	return nil
+}
+
+// note makes an entry of the journal about a lock.
+func (l *locks) note(m pace.Moment, kind string, h *hold, by string) store.Entry {
+	return store.Entry{Time: m.Wall, Kind: kind, Deployment: h.Deployment, By: by, Text: h.text(m)}.Tidy()
+}
+
+// hold takes a lock, in place of one of the same holder about the same.
+func (l *locks) hold(r control.HoldRequest) (control.Lock, error) {
+	h := hold{
+		Holder: holderOf(r.Holder, r.Caller), Reason: r.Reason, Deployment: r.Deployment,
+		For: r.Seconds, UID: r.Caller.UID, By: printable(r.Caller.String(), maxHoldReason),
+	}
+	if err := h.check(); err != nil {
+		return control.Lock{}, fmt.Errorf("%w: %v", control.ErrInvalid, err)
+	}
+	lock, changed, err := l.take(h, r.Caller)
+	if changed {
+		l.look()
+	}
+	return lock, err
+}
+
+func (l *locks) take(h hold, by control.Caller) (lock control.Lock, changed bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := l.moment()
+	l.expire(m)
+	if l.broken != nil {
+		return control.Lock{}, false, fmt.Errorf("%w: %v; margolite release --all drops it", control.ErrConflict, l.broken)
+	}
+	h.Since, h.Unsure = m.Wall.Round(0).UTC(), l.wrong()
+	h.end = m.Up + h.length()
+	now := slices.Clone(l.holds)
+	goesOn := false // one who lives holds on: nobody needs to be told
+	switch i := slices.IndexFunc(now, h.same); {
+	case i < 0 && len(now) >= maxHolds:
+		return control.Lock{}, false, fmt.Errorf("%w: %d update locks are held, which is as many as there may be", control.ErrConflict, len(now))
+	case i < 0:
+		now = append(now, h)
+	case !now[i].yields(by):
+		return control.Lock{}, false, foreign(&now[i])
+	default:
+		same := now[i].Reason == h.Reason && now[i].UID == h.UID
+		if same && now[i].For == 0 && h.For == 0 {
+			return now[i].lock(m), false, nil
+		}
+		goesOn = same && h.For > 0 && h.For <= now[i].For
+		now[i] = h
+	}
+	if goesOn {
+		return h.lock(m), true, l.commit(now, nil)
+	}
+	if err := l.commit(now, []store.Entry{l.note(m, noteHeld, &h, h.By)}); err != nil {
+		return control.Lock{}, false, err
+	}
+	l.logger.Info("an update lock is taken", "lock", h.text(m), "deployment", h.Deployment, "by", h.By)
+	l.hub.send(control.Event{Kind: control.LockTaken, Deployment: h.Deployment, Text: h.By + ": " + h.text(m)})
+	return h.lock(m), true, nil
+}
+
+// release gives back what the request names: all of it, or with an error none.
+func (l *locks) release(r control.ReleaseRequest) ([]control.Lock, error) {
+	released, err := l.drop(r)
+	if len(released) > 0 {
+		l.look()
+	}
+	return released, err
+}
+
+func (l *locks) drop(r control.ReleaseRequest) ([]control.Lock, error) {
+	holder := holderOf(r.Holder, r.Caller)
+	fits := func(h *hold) bool { return r.All || h.Holder == holder }
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := l.moment()
+	l.expire(m)
+	if l.broken != nil && !(r.All && mayDoAll(r.Caller)) {
+		return nil, fmt.Errorf("%w: %v; root drops it with margolite release --all", control.ErrConflict, l.broken)
+	}
+	released := l.describe(m, fits)
+	var kept []hold
+	var journal []store.Entry
+	if l.broken != nil {
+		journal = append(journal, l.note(m, noteReleased, &hold{Holder: unreadable, Reason: l.broken.Error()}, r.Caller.String()))
+	}
+	for _, h := range l.holds {
+		switch {
+		case h.over(m) || !fits(&h):
+			kept = append(kept, h)
+		case !h.yields(r.Caller):
+			return nil, foreign(&h)
+		default:
+			journal = append(journal, l.note(m, noteReleased, &h, r.Caller.String()))
+		}
+	}
+	if len(journal) == 0 {
+		return nil, nil
+	}
+	if err := l.commit(kept, journal); err != nil {
+		return nil, err
+	}
+	l.broken = nil
+	for _, e := range journal {
+		l.logger.Info("an update lock is released", "lock", e.Text, "deployment", e.Deployment, "by", e.By)
+		l.hub.send(control.Event{Kind: control.LockReleased, Deployment: e.Deployment, Text: e.By + ": " + e.Text})
+	}
+	return released, nil
+}
+
+// yields says whether a caller may replace or release the lock: it is the same
+// user's, or the caller may do everything.
+func (h *hold) yields(by control.Caller) bool { return h.UID == by.UID || mayDoAll(by) }
+
+func foreign(h *hold) error {
+	return fmt.Errorf("%w: %q is a lock of %s, which only that user and root may change", control.ErrConflict, h.Holder, h.By)
+}
+
+// mayDoAll says whether the caller is root, or who runs the agent.
+func mayDoAll(c control.Caller) bool { return c.UID == 0 || int(c.UID) == os.Geteuid() }
+
+// holderOf is the name that a request gives, or else that of the user.
+func holderOf(name string, c control.Caller) string {
+	switch {
+	case name != "":
+		return name
+	case c.User != "" && len(c.User) <= maxHolder && plain(c.User):
+		return c.User
+	}
+	return fmt.Sprintf("user %d", c.UID)
+}
+
+// Hold takes an update lock, or prolongs the one that the holder has.
+func (a *Agent) Hold(_ context.Context, r control.HoldRequest) (control.Lock, error) {
+	if r.Deployment != "" {
+		id, err := a.deploymentID(r.Deployment)
+		if err != nil {
+			return control.Lock{}, err
+		}
+		r.Deployment = id
+	}
+	return a.locks.hold(r)
+}
+
+// Release gives locks back and returns them.
+func (a *Agent) Release(_ context.Context, r control.ReleaseRequest) ([]control.Lock, error) {
+	return a.locks.release(r)
+}

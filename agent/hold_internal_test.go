@@ -1,0 +1,424 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/pace"
+	"github.com/margolite/margolite/store"
+)
+
+// plant is a device whose clocks a test sets.
+type plant struct {
+	*testing.T
+	path   string
+	store  *store.Store
+	locks  *locks
+	events <-chan control.Event
+	log    bytes.Buffer
+	wall   time.Time
+	up     time.Duration
+	wrong  bool // the clock is known to be
+	looks  int
+}
+
+func newPlant(t *testing.T) *plant {
+	p := &plant{T: t, path: filepath.Join(t.TempDir(), "margolite.db"), wall: time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)}
+	p.start()
+	t.Cleanup(func() { p.store.Close() })
+	return p
+}
+
+func (p *plant) start() {
+	p.Helper()
+	var err error
+	if p.store, err = store.Open(p.path, store.Options{}); err != nil {
+		p.Fatal(err)
+	}
+	now := func() time.Time { return p.wall }
+	h := newHub(now)
+	p.events, _ = h.subscribe()
+	p.locks = newLocks(&Options{
+		Store: p.store, Now: now, Uptime: func() time.Duration { return p.up },
+		ClockWrong: func() bool { return p.wrong }, Logger: slog.New(slog.NewTextHandler(&p.log, nil)),
+	}, h, func() { p.looks++ })
+}
+
+// restart starts the agent again, with a clock that cannot be set at zero, and
+// the other one wherever it is.
+func (p *plant) restart() {
+	p.Helper()
+	if err := p.store.Close(); err != nil {
+		p.Fatal(err)
+	}
+	p.up = 0
+	p.start()
+}
+
+// pass lets time pass by both clocks.
+func (p *plant) pass(d time.Duration) { p.wall, p.up = p.wall.Add(d), p.up+d }
+
+var (
+	root     = control.Caller{UID: 0, User: "root"}
+	operator = control.Caller{UID: 1000, User: "operator"}
+	fitter   = control.Caller{UID: 1001, User: "fitter"}
+)
+
+func (p *plant) hold(r control.HoldRequest) control.Lock {
+	p.Helper()
+	lock, err := p.locks.hold(r)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return lock
+}
+
+// held are the holders whose locks concern a deployment, with the time left.
+func (p *plant) held(id string) string {
+	var held []string
+	for _, l := range p.locks.held(id) {
+		name := l.Holder
+		if !l.Until.IsZero() {
+			name += " " + l.Until.Sub(p.wall).String()
+		}
+		held = append(held, name)
+	}
+	return strings.Join(held, ", ")
+}
+
+// want fails the test unless exactly this is held.
+func (p *plant) want(want string) {
+	p.Helper()
+	if got := p.held(lockedID); got != want {
+		p.Errorf("held is %q, want %q", got, want)
+	}
+}
+
+// told are the events since it was last asked.
+func (p *plant) told() (told []string) {
+	for {
+		select {
+		case e := <-p.events:
+			told = append(told, fmt.Sprintf("%s %s", e.Kind, e.Text))
+		default:
+			return told
+		}
+	}
+}
+
+func TestALockOfAPersonSurvivesARestart(t *testing.T) {
+	p := newPlant(t)
+	lock := p.hold(control.HoldRequest{Reason: "changing the bearings", Caller: operator})
+	if lock.Holder != "operator" || lock.Reason != "changing the bearings" || lock.Since == nil || !lock.Since.Equal(p.wall) || lock.Until != nil {
+		t.Errorf("the lock is %+v", lock)
+	}
+	p.hold(control.HoldRequest{Holder: "shift", Deployment: strings.ToUpper(lockedID), Seconds: 3600, Caller: control.Caller{UID: 7}})
+	for range 3 {
+		p.want("operator, shift 1h0m0s")
+		if got := p.held("another"); got != "operator" {
+			t.Errorf("another deployment is held by %q", got)
+		}
+		p.restart()
+	}
+	if list := p.locks.list(nil); len(list) != 2 || list[1].Until == nil || !list[1].Until.Equal(p.wall.Add(time.Hour)) || list[1].File != "" {
+		t.Errorf("the list is %+v", list)
+	}
+}
+
+func TestALockEndsWhenItsTimeHasPassed(t *testing.T) {
+	p := newPlant(t)
+	p.hold(control.HoldRequest{Seconds: 3600, Caller: operator})
+	p.hold(control.HoldRequest{Seconds: 7200, Caller: fitter})
+	p.pass(time.Hour - time.Second)
+	p.want("operator 1s, fitter 1h0m1s")
+	p.told()
+	writes := p.store.Writes()
+	p.pass(time.Second)
+	p.want("fitter 1h0m0s")
+	if got := fmt.Sprint(p.told()); got != "[lock.released ended: operator, until 2026-06-01T13:00:00Z]" {
+		t.Errorf("told was %s", got)
+	}
+	for range 5 {
+		p.want("fitter 1h0m0s")
+	}
+	if got := p.store.Writes() - writes; got != 1 {
+		t.Errorf("%d writes, want one", got)
+	}
+	p.restart()
+	p.want("fitter 1h0m0s")
+	p.pass(time.Hour)
+	p.restart()
+	p.want("")
+	if _, set, err := p.store.Setting(locksSetting); set || err != nil {
+		t.Errorf("there is a record of nothing: %v", err)
+	}
+}
+
+// The end is measured by a clock that cannot be set. Over a restart there is
+// only the other one, which can make a lock no longer than was asked for.
+func TestAClockThatIsSetEndsNoLockAndProlongsNone(t *testing.T) {
+	const hour, year = time.Hour, 365 * 24 * time.Hour
+	for name, c := range map[string]struct {
+		takenWrong bool // the clock was known to be wrong when the lock was taken
+		before     time.Duration
+		jump       time.Duration
+		restart    bool
+		wrong      bool // it is known to be wrong after that
+		want       string
+	}{
+		"forward":                                 {before: 10 * time.Minute, jump: year, want: "operator 50m0s"},
+		"backward":                                {before: 10 * time.Minute, jump: -year, want: "operator 50m0s"},
+		"by a second, also to be seen":            {jump: 2 * time.Second, want: "operator 1h0m0s"},
+		"not, over a restart":                     {before: 10 * time.Minute, restart: true, want: "operator 50m0s"},
+		"backward over a restart":                 {before: 10 * time.Minute, jump: -year, restart: true, want: "operator 1h0m0s"},
+		"backward a little over a restart":        {before: 10 * time.Minute, jump: -5 * time.Minute, restart: true, want: "operator 55m0s"},
+		"forward over a restart":                  {jump: 10 * time.Minute, restart: true, want: "operator 50m0s"},
+		"far forward over a restart":              {jump: year, restart: true, want: ""},
+		"forward, and known to be wrong":          {jump: year, restart: true, wrong: true, want: "operator 1h0m0s"},
+		"right at last":                           {takenWrong: true, jump: year, restart: true, want: "operator 1h0m0s"},
+		"a device that was off for longer":        {before: 2 * hour, restart: true, want: ""},
+		"the same, and its clock does not run on": {before: 10 * time.Minute, jump: -10 * time.Minute, restart: true, wrong: true, want: "operator 1h0m0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlant(t)
+			p.wrong = c.takenWrong
+			p.hold(control.HoldRequest{Seconds: 3600, Caller: operator})
+			p.pass(c.before)
+			p.wall = p.wall.Add(c.jump)
+			p.wrong = c.wrong
+			if c.restart {
+				p.restart()
+			}
+			p.want(c.want)
+			if c.want == "" {
+				return
+			}
+			p.wall = p.wall.Add(-year)
+			p.up += time.Hour
+			p.want("")
+		})
+	}
+}
+
+func TestALockIsReplacedByTheSameHolder(t *testing.T) {
+	p := newPlant(t)
+	p.hold(control.HoldRequest{Seconds: 60, Reason: "a", Caller: operator})
+	p.pass(30 * time.Second)
+	p.hold(control.HoldRequest{Seconds: 60, Reason: "b", Caller: operator})
+	p.want("operator 1m0s")
+	p.hold(control.HoldRequest{Deployment: lockedID, Caller: operator})
+	p.want("operator 1m0s, operator")
+	p.hold(control.HoldRequest{Reason: "c", Caller: operator})
+	p.want("operator, operator")
+	writes, looks := p.store.Writes(), p.looks
+	for range 3 { // as a script may
+		p.hold(control.HoldRequest{Reason: "c", Caller: operator})
+	}
+	if p.store.Writes() != writes || p.looks != looks || looks != 4 {
+		t.Errorf("%d writes, %d looks", p.store.Writes()-writes, p.looks)
+	}
+}
+
+func TestWhoMayReleaseALock(t *testing.T) {
+	for name, c := range map[string]struct {
+		request control.ReleaseRequest
+		left    string
+		refused error
+	}{
+		"one's own":                {control.ReleaseRequest{Caller: operator}, "shift, fitter", nil},
+		"one's own, by name":       {control.ReleaseRequest{Holder: "shift", Caller: operator}, "operator, fitter", nil},
+		"none of that name":        {control.ReleaseRequest{Holder: "nobody", Caller: operator}, "operator, shift, fitter", nil},
+		"another user's":           {control.ReleaseRequest{Holder: "fitter", Caller: operator}, "operator, shift, fitter", control.ErrConflict},
+		"all, of which some are":   {control.ReleaseRequest{All: true, Caller: operator}, "operator, shift, fitter", control.ErrConflict},
+		"another user's, by root":  {control.ReleaseRequest{Holder: "fitter", Caller: root}, "operator, shift", nil},
+		"all, by root":             {control.ReleaseRequest{All: true, Caller: root}, "", nil},
+		"root's own, who has none": {control.ReleaseRequest{Caller: root}, "operator, shift, fitter", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlant(t)
+			p.hold(control.HoldRequest{Caller: operator})
+			p.hold(control.HoldRequest{Holder: "shift", Caller: operator})
+			p.hold(control.HoldRequest{Caller: fitter})
+			p.told()
+			looks := p.looks
+			released, err := p.locks.release(c.request)
+			if !errors.Is(err, c.refused) || c.refused != nil && !strings.Contains(err.Error(), "fitter (1001)") {
+				t.Errorf("the error is %v", err)
+			}
+			p.want(c.left)
+			p.restart()
+			p.want(c.left)
+			want := 3
+			if c.left != "" {
+				want -= strings.Count(c.left, ",") + 1
+			}
+			if len(released) != want || (p.looks > looks) != (want > 0) {
+				t.Errorf("released are %+v, with %d looks", released, p.looks-looks)
+			}
+		})
+	}
+	t.Run("nobody else's is replaced", func(t *testing.T) {
+		p := newPlant(t)
+		p.hold(control.HoldRequest{Caller: operator})
+		if _, err := p.locks.hold(control.HoldRequest{Holder: "operator", Seconds: 1, Caller: fitter}); !errors.Is(err, control.ErrConflict) {
+			t.Errorf("the error is %v", err)
+		}
+		p.want("operator")
+	})
+}
+
+// journal is what the journal tells of locks.
+func (p *plant) journal() string {
+	p.Helper()
+	entries, err := p.store.Journal(store.JournalFilter{})
+	if err != nil {
+		p.Fatal(err)
+	}
+	var b strings.Builder
+	for _, e := range entries {
+		fmt.Fprintf(&b, "%s %s by %q of %q: %s\n", e.Time.UTC().Format(time.TimeOnly), e.Kind, e.By, e.Deployment, e.Text)
+	}
+	return b.String()
+}
+
+func TestLocksAreToldWithWhoDidIt(t *testing.T) {
+	p := newPlant(t)
+	p.hold(control.HoldRequest{Reason: "bearings", Seconds: 60, Caller: operator})
+	for range 5 { // a script that holds on for as long as it lives
+		p.pass(30 * time.Second)
+		p.hold(control.HoldRequest{Reason: "bearings", Seconds: 60, Caller: operator})
+	}
+	p.want("operator 1m0s")
+	p.hold(control.HoldRequest{Deployment: lockedID, Seconds: 1, Caller: fitter})
+	p.pass(time.Second)
+	p.want("operator 59s")
+	if _, err := p.locks.release(control.ReleaseRequest{All: true, Caller: root}); err != nil {
+		t.Fatal(err)
+	}
+	told := strings.Join(p.told(), "\n")
+	want := `lock.taken user operator (1000): operator, until 2026-06-01T12:01:00Z: bearings
+lock.taken user fitter (1001): fitter, until 2026-06-01T12:02:31Z
+lock.released ended: fitter, until 2026-06-01T12:02:31Z
+lock.released user root (0): operator, until 2026-06-01T12:03:30Z: bearings`
+	if told != want {
+		t.Errorf("told was\n%s, want\n%s", told, want)
+	}
+	want = `12:00:00 lock.taken by "user operator (1000)" of "": operator, until 2026-06-01T12:01:00Z: bearings
+12:02:30 lock.taken by "user fitter (1001)" of "` + lockedID + `": fitter, until 2026-06-01T12:02:31Z
+12:02:31 lock.expired by "" of "` + lockedID + `": fitter, until 2026-06-01T12:02:31Z
+12:02:31 lock.released by "user root (0)" of "": operator, until 2026-06-01T12:03:30Z: bearings
+`
+	if got := p.journal(); got != want {
+		t.Errorf("the journal has\n%s, want\n%s", got, want)
+	}
+}
+
+func TestLocksThatCannotBeAskedFor(t *testing.T) {
+	p := newPlant(t)
+	for name, r := range map[string]control.HoldRequest{
+		"a holder that is too long": {Holder: strings.Repeat("x", maxHolder+1)},
+		"a holder of control bytes": {Holder: "\x1b[2J"},
+		"a holder of no characters": {Holder: "\xff"},
+		"a reason that is too long": {Reason: strings.Repeat("x", maxHoldReason+1)},
+		"a reason of two lines":     {Reason: "a\nb"},
+		"a time that has passed":    {Seconds: -1},
+		"a time that never ends":    {Seconds: maxHoldSeconds + 1},
+		"a time that overflows":     {Seconds: 1<<63 - 1},
+	} {
+		if _, err := p.locks.hold(r); !errors.Is(err, control.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for i := range maxHolds {
+		p.hold(control.HoldRequest{Holder: fmt.Sprint(i), Seconds: maxHoldSeconds, Caller: control.Caller{User: strings.Repeat("x", maxHolder)}})
+	}
+	if _, err := p.locks.hold(control.HoldRequest{Caller: operator}); !errors.Is(err, control.ErrConflict) {
+		t.Errorf("one too many: %v", err)
+	}
+	p.restart()
+	if got := len(p.locks.held("")); got != maxHolds {
+		t.Errorf("%d are held", got)
+	}
+	p.hold(control.HoldRequest{Holder: "3", Caller: root}) // in place of another
+}
+
+func TestACallerWithoutANameHoldsByNumber(t *testing.T) {
+	p := newPlant(t)
+	p.hold(control.HoldRequest{Caller: control.Caller{UID: 4711}})
+	p.want("user 4711")
+}
+
+func TestARecordThatCannotBeReadHoldsEverything(t *testing.T) {
+	p := newPlant(t)
+	p.hold(control.HoldRequest{Caller: operator})
+	if err := p.store.Commit("test", store.Change{Settings: map[string][]byte{locksSetting: []byte(`{"holds":[{`)}}); err != nil {
+		t.Fatal(err)
+	}
+	p.restart()
+	p.want(unreadable)
+	if !strings.Contains(p.log.String(), "release --all") {
+		t.Errorf("the log says %s", p.log.String())
+	}
+	if list := p.locks.list(nil); len(list) != 1 || !strings.Contains(list[0].Reason, "cannot be read") {
+		t.Errorf("the list is %+v", list)
+	}
+	for name, err := range map[string]error{
+		"hold":                 second(p.locks.hold(control.HoldRequest{Caller: root})),
+		"release":              second(p.locks.release(control.ReleaseRequest{Caller: root})),
+		"release --all by who": second(p.locks.release(control.ReleaseRequest{All: true, Caller: operator})),
+	} {
+		if !errors.Is(err, control.ErrConflict) || !strings.Contains(err.Error(), "release --all") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	p.want(unreadable)
+	if released, err := p.locks.release(control.ReleaseRequest{All: true, Caller: root}); err != nil || len(released) != 1 {
+		t.Errorf("released are %v, %v", released, err)
+	}
+	p.want("")
+	p.hold(control.HoldRequest{Caller: operator})
+	p.restart()
+	p.want("operator")
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func FuzzLockRecord(f *testing.F) {
+	good, err := lockRecord{[]hold{
+		{Holder: "operator", Since: time.Unix(1780000000, 5).UTC(), By: "user operator (1000)", UID: 1000},
+		{Holder: "shift", Reason: "ä", Deployment: lockedID, For: 60, Unsure: true, By: "user 7"},
+	}}.encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte(`{"holds":[{"holder":"x","since":"9999-12-31T23:59:59Z","for":316224000,"uid":4294967295,"by":""}]}`))
+	f.Add([]byte(`{"holds":[{"holder":"x","since":"0000-01-01T00:00:00Z","uid":0,"by":""},{"holder":"x"}]} `))
+	f.Add([]byte(`{"holds":null}{}`))
+	f.Fuzz(func(t *testing.T, record []byte) {
+		read, err := parseHolds(record)
+		if err != nil {
+			return
+		}
+		written, err := lockRecord{read}.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := parseHolds(written); len(read) > 0 && (err != nil || fmt.Sprint(again) != fmt.Sprint(read)) {
+			t.Fatalf("%s is read as %v and then as %v, %v", record, read, again, err)
+		}
+		for i := range read {
+			read[i].resume(pace.Moment{Wall: time.Unix(1780000000, 0)}, false)
+			if left := read[i].end; left < 0 || left > maxHoldSeconds*time.Second {
+				t.Errorf("%v is left of %+v", left, read[i])
+			}
+		}
+	})
+}

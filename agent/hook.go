@@ -1,0 +1,225 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/policy"
+)
+
+const (
+	// hooksAtOnce is how many programs of the site are asked at the same time.
+	hooksAtOnce = 2
+	// hookTimeout is how long one may take where the rules do not say.
+	hookTimeout = 30 * time.Second
+	// hookAgain is when one is asked again that does not know yet.
+	hookAgain = time.Minute
+	// hookDelay is how long output is waited for that a process keeps open which
+	// the hook has left behind.
+	hookDelay = time.Second
+	// exitLater is what a hook exits with that does not know yet (EX_TEMPFAIL of
+	// sysexits.h).
+	exitLater = 75
+	// maxSaid bounds, in bytes, what is kept of a hook's output: half of it of the
+	// beginning, half of the end.
+	maxSaid = 2 << 10
+)
+
+const hookPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// consult asks the site's program about a change: nil where it agrees or there
+// is none, *waiting where it wants to be asked again or gave no answer, a *fault
+// of codeVetoed where it says no. It is asked once more for each attempt, also
+// when the agent ended while it ran. Any other error is ctx's.
+func (r *reconciler) consult(ctx context.Context, h policy.Hook, c policy.Change, revision digest.Digest) error {
+	if len(h.Command) == 0 {
+		return nil
+	}
+	select {
+	case r.asking <- struct{}{}:
+		defer func() { <-r.asking }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	name, _ := nameIn(r.store, revision)
+	said, err := runHook(ctx, h, []string{
+		"PATH=" + hookPath,
+		"LC_ALL=C",
+		"MARGOLITE_DEPLOYMENT=" + c.Deployment,
+		"MARGOLITE_NAME=" + printable(name, maxSaid),
+		"MARGOLITE_CHANGE=" + string(c.Kind),
+		"MARGOLITE_REVISION=" + revision.String(),
+	})
+	if said != "" {
+		said = ": " + said
+	}
+	var exit *exec.ExitError
+	var text string
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case !errors.As(err, &exit) || !exit.Exited(): // a program that crashed has not said no
+		text = fmt.Sprintf("the hook %s gives no answer: %v%s", h.Command[0], err, said)
+	case exit.ExitCode() == exitLater:
+		text = fmt.Sprintf("the hook %s wants to be asked again%s", h.Command[0], said)
+	default:
+		return &fault{code: codeVetoed, err: fmt.Errorf("the hook %s says no, with exit code %d%s", h.Command[0], exit.ExitCode(), said)}
+	}
+	return &waiting{
+		reasons: []policy.Reason{{Code: policy.WaitsForHook, Text: text}},
+		until:   r.now().Add(hookAgain),
+	}
+}
+
+// runHook runs a program until it ends, its time is over, or ctx is done, and
+// returns what it printed. Nothing of its process group is left then.
+func runHook(ctx context.Context, h policy.Hook, environment []string) (said string, err error) {
+	path := h.Command[0]
+	if err := trusted(path); err != nil {
+		return "", err
+	}
+	timeout := h.Timeout
+	if timeout <= 0 {
+		timeout = hookTimeout
+	}
+	out := &excerpt{}
+	cmd := exec.Command(path, h.Command[1:]...)
+	cmd.Dir = "/"
+	cmd.Env = environment
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.WaitDelay = hookDelay
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return "", fmt.Errorf("it cannot be started: %w", err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		awaitEnd(cmd.Process.Pid)
+	}()
+	limit := time.NewTimer(timeout)
+	defer limit.Stop()
+	var cut error
+	select {
+	case <-ended:
+	case <-limit.C:
+		cut = fmt.Errorf("it took longer than %v", timeout)
+	case <-ctx.Done():
+		cut = ctx.Err()
+	}
+	// Its number is its own until Wait. All that it started goes with it.
+	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+	<-ended
+	err = cmd.Wait()
+	if errors.Is(err, exec.ErrWaitDelay) { // somebody who left the group; the program itself said yes
+		err = nil
+	}
+	if cut != nil {
+		err = cut
+	}
+	return out.String(), err
+}
+
+// awaitEnd returns when a child has ended, and leaves it to be waited for.
+func awaitEnd(pid int) {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// trusted says why a program is not run with the rights of the agent: somebody
+// else could have put it there.
+func trusted(path string) error {
+	if !filepath.IsAbs(path) {
+		return errors.New("its path is not absolute")
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return fmt.Errorf("it cannot be started: %w", err)
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return fmt.Errorf("it cannot be started: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return errors.New("it cannot be started: it is no regular file")
+	}
+	if err := ownOnly(real, info); err != nil {
+		return err
+	}
+	for _, p := range []string{filepath.Clean(path), real} {
+		for dir := filepath.Dir(p); ; dir = filepath.Dir(dir) {
+			info, err := os.Stat(dir)
+			if err != nil {
+				return fmt.Errorf("it cannot be started: %w", err)
+			}
+			if info.Mode()&fs.ModeSticky == 0 { // else others cannot replace what is not theirs
+				if err := ownOnly(dir, info); err != nil {
+					return err
+				}
+			}
+			if dir == "/" {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// ownOnly says why somebody beside root and the agent's user may change a file.
+func ownOnly(path string, info fs.FileInfo) error {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok || st.Uid != 0 && int(st.Uid) != os.Geteuid():
+		return fmt.Errorf("it is not started: %s belongs to another user than root", path)
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("it is not started: others than its owner may write %s", path)
+	}
+	return nil
+}
+
+// excerpt keeps the beginning and the end of what is written to it.
+type excerpt struct {
+	head, tail []byte
+	cut        bool // something between them is left out
+}
+
+func (e *excerpt) Write(p []byte) (int, error) {
+	const half = maxSaid/2 - 4
+	n := len(p)
+	room := min(half-len(e.head), len(p))
+	e.head, p = append(e.head, p[:room]...), p[room:]
+	if over := len(p) - half; over > 0 {
+		p, e.cut = p[over:], true
+		e.tail = e.tail[:0]
+	}
+	if over := len(e.tail) + len(p) - half; over > 0 {
+		e.tail, e.cut = append(e.tail[:0], e.tail[over:]...), true
+	}
+	e.tail = append(e.tail, p...)
+	return n, nil
+}
+
+// String is the excerpt as one line for people.
+func (e *excerpt) String() string {
+	head, tail := string(e.head), string(e.tail)
+	if e.cut {
+		head += " ... "
+	}
+	return printable(head+tail, maxSaid)
+}

@@ -1,0 +1,296 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/store"
+)
+
+// script is a hook with this body.
+func script(t *testing.T, body string) policy.Hook {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "hook")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return policy.Hook{Command: []string{path, "two words", "$PATH"}, Timeout: patienceWithHooks}
+}
+
+// patienceWithHooks is more than any hook of the tests takes on a busy machine.
+const patienceWithHooks = 20 * time.Second
+
+// asker is what consults hooks, with a clock that stands still.
+func asker(t *testing.T) *reconciler {
+	t.Helper()
+	s, err := store.Open(filepath.Join(t.TempDir(), "margolite.db"), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+	return &reconciler{store: s, now: func() time.Time { return now }, asking: make(chan struct{}, hooksAtOnce)}
+}
+
+var change = policy.Change{Deployment: lockedID, Kind: policy.Update}
+
+// answer tells what came of asking: go, wait or veto, and the text of it.
+func answer(t *testing.T, r *reconciler, h policy.Hook) (verdict, text string) {
+	t.Helper()
+	err := r.consult(t.Context(), h, change, digest.FromString("revision"))
+	var later *waiting
+	var f *fault
+	switch {
+	case err == nil:
+		return "go", ""
+	case errors.As(err, &later):
+		if len(later.reasons) != 1 || later.reasons[0].Code != policy.WaitsForHook || !later.until.Equal(r.now().Add(time.Minute)) {
+			t.Errorf("it waits as %+v", later)
+		}
+		return "wait", err.Error()
+	case errors.As(err, &f) && f.code == codeVetoed && f.component == "":
+		return "veto", err.Error()
+	}
+	t.Errorf("the error is %v", err)
+	return "", ""
+}
+
+func TestAHookDecides(t *testing.T) {
+	for name, c := range map[string]struct {
+		body    string
+		verdict string
+		text    string // is part of what is told
+	}{
+		"yes":                          {"exit 0", "go", ""},
+		"no":                           {"echo the press is hot; echo wait for Eva >&2; exit 1", "veto", "exit code 1: the press is hot wait for Eva"},
+		"not yet":                      {"echo the press is hot; exit 75", "wait", "wants to be asked again: the press is hot"},
+		"a program that is not there":  {"/no/such/program", "veto", "exit code 127"},
+		"one that crashed":             {"kill -SEGV $$", "wait", "gives no answer: signal: segmentation fault"},
+		"output of no characters":      {`printf 'a\033[2J\377b\n\nc'; exit 1`, "veto", ": a [2J b c"},
+		"output without end":           {"echo first; dd if=/dev/zero bs=4096 count=2000 2>/dev/null | tr '\\0' x; echo last; exit 1", "veto", ": first xxx"},
+		"an answer, and output stays":  {"sleep 1000 & exit 0", "go", ""},
+		"one that knows its arguments": {`test "$1/$2/$#" = 'two words/$PATH/2'`, "go", ""},
+		"one that knows where it is":   {`test "$PWD" = / && ! read -r line`, "go", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			began := time.Now()
+			verdict, text := answer(t, asker(t), script(t, c.body))
+			if verdict != c.verdict || !strings.Contains(text, c.text) || len(text) > maxSaid+200 {
+				t.Errorf("it is %q, for %q", verdict, text)
+			}
+			if strings.Contains(c.body, "last") && !strings.HasSuffix(text, "xxlast") {
+				t.Errorf("the end is missing of %q", text)
+			}
+			if time.Since(began) >= patienceWithHooks {
+				t.Error("it waited for its output")
+			}
+		})
+	}
+	if verdict, _ := answer(t, asker(t), policy.Hook{}); verdict != "go" {
+		t.Errorf("without a hook it is %q", verdict)
+	}
+}
+
+func TestAHookKnowsTheChangeAndNothingElse(t *testing.T) {
+	t.Setenv("SECRET", "of the agent")
+	r := asker(t)
+	body := []byte("id: " + lockedID + "\nmetadata: {name: \"press\\nline\", namespace: n, deviceId: d}\n")
+	revision := digest.FromBytes(body)
+	if err := r.store.Commit("test", store.Change{Artifacts: map[digest.Digest][]byte{revision: body}}); err != nil {
+		t.Fatal(err)
+	}
+	err := r.consult(t.Context(), script(t, "/usr/bin/env | sort; exit 1"), change, revision)
+	if err == nil {
+		t.Fatal("it said yes")
+	}
+	_, said, _ := strings.Cut(err.Error(), "exit code 1: ")
+	name, _ := nameIn(r.store, revision)
+	want := fmt.Sprintf("LC_ALL=C MARGOLITE_CHANGE=update MARGOLITE_DEPLOYMENT=%s MARGOLITE_NAME=%s MARGOLITE_REVISION=%s PATH=%s PWD=/",
+		lockedID, printable(name, maxSaid), revision, hookPath)
+	if said = strings.ReplaceAll(said, " _=/usr/bin/env", ""); said != want {
+		t.Errorf("it knows\n%s, want\n%s", said, want)
+	}
+}
+
+// A hook that takes too long goes with all that it started.
+func TestAHookThatTakesTooLongIsAskedAgain(t *testing.T) {
+	pids := filepath.Join(t.TempDir(), "pids")
+	h := script(t, "trap '' TERM INT HUP; sleep 1000 & echo $! >"+pids+"; (trap '' TERM; echo thinking; sleep 1000) & echo $! >>"+pids+"; echo $$ >>"+pids+"; wait")
+	h.Timeout = time.Second
+	verdict, text := answer(t, asker(t), h)
+	if verdict != "wait" || !strings.Contains(text, "longer than 1s: thinking") {
+		t.Errorf("it is %q, for %q", verdict, text)
+	}
+	allGone(t, pids)
+}
+
+func TestAHookEndsWithWhoAsked(t *testing.T) {
+	pids := filepath.Join(t.TempDir(), "pids")
+	ready := filepath.Join(t.TempDir(), "ready")
+	if err := unix.Mkfifo(ready, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		f, err := os.Open(ready) // once the hook opens it
+		if err == nil {
+			f.Close()
+		}
+		cancel(errSuperseded)
+	}()
+	r := asker(t)
+	h := script(t, "sleep 1000 & echo $! >"+pids+"; echo $$ >>"+pids+"; : >"+ready+"; wait")
+	if err := r.consult(ctx, h, change, digest.FromString("x")); !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v", err)
+	}
+	allGone(t, pids)
+	if len(r.asking) != 0 {
+		t.Error("its place is taken still")
+	}
+}
+
+// allGone fails the test unless none of the processes runs whose numbers are in
+// the file. Who killed them may not have collected all of them yet.
+func allGone(t *testing.T, pids string) {
+	t.Helper()
+	text, err := os.ReadFile(pids)
+	if err != nil || len(text) == 0 {
+		t.Fatalf("the hook did not begin: %v", err)
+	}
+	for _, field := range strings.Fields(string(text)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			continue // it is gone
+		}
+		ends := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if n, _ := unix.Poll(ends, int(patienceWithHooks.Milliseconds())); n == 0 {
+			t.Errorf("process %d runs on", pid)
+		}
+		unix.Close(fd)
+	}
+}
+
+// A process that leaves the group keeps the output open: that is not waited for.
+func TestWhatAHookLeavesBehindIsNotWaitedFor(t *testing.T) {
+	pids := filepath.Join(t.TempDir(), "pids")
+	h := script(t, "setsid sh -c 'echo $$ >"+pids+"; exec sleep 1000' & while ! test -s "+pids+"; do :; done; exit 0")
+	began := time.Now()
+	if verdict, text := answer(t, asker(t), h); verdict != "go" {
+		t.Errorf("it is %q, for %q", verdict, text)
+	}
+	if time.Since(began) > patienceWithHooks/2 {
+		t.Error("it was waited for")
+	}
+	text, _ := os.ReadFile(pids)
+	if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+}
+
+func TestAHookThatOthersCouldReplaceIsNotStarted(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(path string) error
+		text  string
+	}{
+		"others may write it":             {func(path string) error { return os.Chmod(path, 0o757) }, "may write"},
+		"its group may write it":          {func(path string) error { return os.Chmod(path, 0o770) }, "may write"},
+		"others may replace it":           {func(path string) error { return os.Chmod(filepath.Dir(path), 0o777) }, "may write"},
+		"it is another user's":            {func(path string) error { return os.Chown(path, 12345, 12345) }, "another user"},
+		"its directory is another user's": {func(path string) error { return os.Chown(filepath.Dir(path), 12345, 12345) }, "another user"},
+		"it is no program":                {func(path string) error { return os.Chmod(path, 0o600) }, "cannot be started"},
+		"it is not there":                 {os.Remove, "cannot be started"},
+		"it is a directory": {func(path string) error {
+			return errors.Join(os.Remove(path), os.Mkdir(path, 0o700))
+		}, "no regular file"},
+		"it is a link to another user's": {func(path string) error {
+			own := path + ".own"
+			return errors.Join(os.Rename(path, own), os.Chown(own, 12345, 12345), os.Symlink(own, path))
+		}, "another user"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if os.Geteuid() != 0 && strings.Contains(name, "another user") {
+				t.Skip("needs root")
+			}
+			h := script(t, "exit 0")
+			if err := c.spoil(h.Command[0]); err != nil {
+				t.Fatal(err)
+			}
+			verdict, text := answer(t, asker(t), h)
+			if verdict != "wait" || !strings.Contains(text, c.text) {
+				t.Errorf("it is %q, for %q", verdict, text)
+			}
+		})
+	}
+	h := script(t, "exit 0")
+	link := h.Command[0] + ".link"
+	if err := os.Symlink(h.Command[0], link); err != nil {
+		t.Fatal(err)
+	}
+	h.Command[0] = link
+	if verdict, text := answer(t, asker(t), h); verdict != "go" {
+		t.Errorf("of a link it is %q, for %q", verdict, text)
+	}
+	if verdict, text := answer(t, asker(t), policy.Hook{Command: []string{"true"}}); verdict != "wait" || !strings.Contains(text, "not absolute") {
+		t.Errorf("of a name it is %q, for %q", verdict, text)
+	}
+}
+
+func TestOnlySomeHooksRunAtOnce(t *testing.T) {
+	r := asker(t)
+	for range hooksAtOnce {
+		r.asking <- struct{}{}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	marker := filepath.Join(t.TempDir(), "ran")
+	if err := r.consult(ctx, script(t, ": >"+marker), change, digest.FromString("x")); !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v", err)
+	}
+	if _, err := os.Stat(marker); err == nil {
+		t.Error("one more ran")
+	}
+	<-r.asking
+	if verdict, _ := answer(t, r, script(t, "exit 0")); verdict != "go" {
+		t.Errorf("it is %q", verdict)
+	}
+}
+
+func TestAnExcerptKeepsBothEnds(t *testing.T) {
+	whole := ""
+	for i := range 2000 {
+		whole += strconv.Itoa(i) + " "
+	}
+	for _, size := range []int{0, 1, maxSaid/2 - 4, maxSaid - 8, maxSaid - 7, maxSaid, len(whole)} {
+		for _, piece := range []int{1, 7, 1000, 5000} {
+			e := &excerpt{}
+			for rest := whole[:size]; rest != ""; {
+				n := min(piece, len(rest))
+				if m, err := e.Write([]byte(rest[:n])); m != n || err != nil {
+					t.Fatal(m, err)
+				}
+				rest = rest[n:]
+			}
+			got, text := e.String(), strings.TrimSpace(whole[:size])
+			head, tail, cut := strings.Cut(got, "...")
+			if cut != (size > maxSaid-8) || len(got) > maxSaid || !cut && got != text ||
+				!strings.HasPrefix(text, strings.TrimSpace(head)) || !strings.HasSuffix(text, strings.TrimSpace(tail)) {
+				t.Errorf("%d bytes in pieces of %d: %d are kept: %q", size, piece, len(got), got)
+			}
+		}
+	}
+}

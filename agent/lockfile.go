@@ -1,0 +1,424 @@
+package agent
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxLockFiles bounds how many files of a directory are looked at, and
+	// maxLockEntries how many of its entries are read.
+	maxLockFiles   = 256
+	maxLockEntries = 4096
+	// maxLocksTold bounds how many held files of a directory are told of. One is
+	// enough to wait.
+	maxLocksTold = 8
+	// maxLockTable bounds, in bytes, what is read of the kernel's list of locks.
+	maxLockTable = 16 << 20
+	// maxLockReason bounds, in bytes, the first line of a lock file.
+	maxLockReason = 200
+)
+
+const (
+	lockTable = "/proc/locks"
+	// initialPIDs is the PID namespace that the kernel begins with, in which its
+	// list of locks is complete (PROC_PID_INIT_INO).
+	initialPIDs = "pid:[4026531836]"
+)
+
+// lockFiles are files that count as update locks for as long as some process
+// holds a flock(2), or a lock of fcntl(2), on them; the kernel lets go of them
+// for a process that dies. Those in dir are about all deployments, those in
+// dir/ID about one. Workloads write there: nothing is believed of what they put,
+// nothing is followed and nothing is waited for. Where it cannot be told whether
+// a file is held, it counts as held: who may write there may as well hold it.
+type lockFiles struct {
+	dir    string
+	logger *slog.Logger
+
+	mu     sync.Mutex      // trying a lock must not meet itself
+	told   map[string]bool // the directories with a problem that was logged
+	unmade bool            // directories could not be made, which was logged
+	probed bool
+	device uint64 // the file system whose locks the kernel lists to us in full; 0: none
+}
+
+// lockFile is one that is held.
+type lockFile struct {
+	path, name string
+	deployment string // empty: it is about all
+	reason     string
+	pid        int    // of who took it; 0: not known
+	program    string // its name; empty: not known
+}
+
+// fileID tells files apart, as the kernel's list of locks does.
+type fileID struct{ device, inode uint64 }
+
+func newLockFiles(dir string, logger *slog.Logger) *lockFiles {
+	return &lockFiles{dir: dir, logger: logger, told: map[string]bool{}}
+}
+
+// holder names who holds the file, as far as that is known.
+func (f *lockFile) holder() string {
+	switch {
+	case f.pid == 0:
+		return f.name
+	case f.program == "":
+		return fmt.Sprintf("%s (process %d)", f.name, f.pid)
+	}
+	return fmt.Sprintf("%s (process %d, %s)", f.name, f.pid, f.program)
+}
+
+// prepare makes the directories, in which everybody may make files and only the
+// owner may remove them. Those that are there are left as they are.
+func (l *lockFiles) prepare(ids []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := makeShared(unix.AT_FDCWD, l.dir)
+	if err == nil {
+		err = l.makeEach(ids)
+	}
+	if err != nil && !l.unmade {
+		l.unmade = true
+		l.logger.Warn("cannot make the directories of lock files", "error", err)
+	}
+}
+
+func (l *lockFiles) makeEach(ids []string) error {
+	top, err := openDir(unix.AT_FDCWD, l.dir)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	var errs []error
+	for _, id := range ids {
+		if filepath.Base(id) == id {
+			errs = append(errs, makeShared(int(top.Fd()), id))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// unfinished is the mode of a directory whose mode is still to be set.
+const unfinished = 0o700 | fs.ModeSticky
+
+// makeShared makes a directory for everybody, unless something is there.
+func makeShared(at int, name string) error {
+	err := unix.Mkdirat(at, name, 0o1700)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return &fs.PathError{Op: "mkdir", Path: name, Err: err}
+	}
+	d, err := openDir(at, name)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	info, err := d.Stat()
+	if err != nil || info.Mode()&^fs.ModeDir != unfinished {
+		return err
+	}
+	return d.Chmod(0o777 | fs.ModeSticky)
+}
+
+// openDir opens a directory that is no link to one.
+func openDir(at int, name string) (*os.File, error) {
+	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// held are the files that are held now: those about all deployments, and those
+// about the ones that are named.
+func (l *lockFiles) held(ids []string) []lockFile {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	top, err := openDir(unix.AT_FDCWD, l.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return []lockFile{l.problem(l.dir, lockFile{path: l.dir, name: l.dir}, err)}
+	}
+	defer top.Close()
+	held := l.look(top, lockFile{path: l.dir, name: l.dir})
+	for _, id := range ids {
+		if filepath.Base(id) != id {
+			continue
+		}
+		in := lockFile{path: filepath.Join(l.dir, id), name: id, deployment: id}
+		dir, err := openDir(int(top.Fd()), id)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			held = append(held, l.problem(in.path, in, err))
+		default:
+			held = append(held, l.look(dir, in)...)
+			dir.Close()
+		}
+	}
+	return held
+}
+
+// problem is what counts as held because it cannot be looked at. It is logged
+// once for each directory, until there is none. The caller holds mu.
+func (l *lockFiles) problem(dir string, f lockFile, err error) lockFile {
+	if !l.told[dir] {
+		l.told[dir] = true
+		l.logger.Warn("changes wait: cannot look at lock files", "path", f.path, "error", err)
+	}
+	f.reason = fmt.Sprintf("cannot look at lock files: %v", err)
+	return f
+}
+
+// candidate is a regular file that may be held.
+type candidate struct {
+	name string
+	id   fileID
+}
+
+// look finds the held files of one directory. in says which it is. The caller
+// holds mu.
+func (l *lockFiles) look(dir *os.File, in lockFile) []lockFile {
+	candidates, err := regularFiles(dir)
+	if err != nil {
+		return []lockFile{l.problem(in.path, in, err)}
+	}
+	var takers map[fileID]int
+	complete := false
+	if len(candidates) > 0 {
+		wanted := make(map[fileID]bool, len(candidates))
+		for _, c := range candidates {
+			wanted[c.id] = true
+		}
+		takers, complete = readLocks(wanted)
+	}
+	var held []lockFile
+	fine := true
+	for _, c := range candidates {
+		if len(held) == maxLocksTold {
+			break
+		}
+		f := lockFile{path: filepath.Join(in.path, c.name), name: printable(c.name, maxHolder), deployment: in.deployment}
+		pid, taken := takers[c.id]
+		if !taken && !(complete && c.id.device == l.listed()) {
+			if taken, pid, err = try(dir, c); err != nil {
+				held, fine = append(held, l.problem(in.path, f, err)), false
+				continue
+			}
+		}
+		if taken {
+			f.reason, f.pid, f.program = firstLine(dir, c), pid, programOf(pid)
+			held = append(held, f)
+		}
+	}
+	if fine {
+		delete(l.told, in.path)
+	}
+	return held
+}
+
+// regularFiles are those of a directory.
+func regularFiles(dir *os.File) ([]candidate, error) {
+	var found []candidate
+	for read := 0; ; {
+		entries, err := dir.ReadDir(maxLockFiles)
+		for _, e := range entries {
+			var st unix.Stat_t
+			if e.IsDir() || unix.Fstatat(int(dir.Fd()), e.Name(), &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+				continue
+			}
+			if st.Mode&unix.S_IFMT == unix.S_IFREG {
+				found = append(found, candidate{e.Name(), idOf(&st)})
+			}
+		}
+		read += len(entries)
+		switch {
+		case len(found) > maxLockFiles:
+			return nil, fmt.Errorf("there are more than %d files", maxLockFiles)
+		case read > maxLockEntries:
+			return nil, fmt.Errorf("there are more than %d entries", maxLockEntries)
+		case err == io.EOF:
+			return found, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+func idOf(st *unix.Stat_t) fileID { return fileID{uint64(st.Dev), st.Ino} }
+
+// listed is the file system whose locks the kernel lists to us in full: the one
+// of dir, if it lists a lock that is taken there, under the number that stat
+// gives, and if no PID namespace hides what others take. 0: none. The caller
+// holds mu.
+func (l *lockFiles) listed() uint64 {
+	if l.probed {
+		return l.device
+	}
+	l.probed = true
+	if pids, err := os.Readlink("/proc/self/ns/pid"); err != nil || pids != initialPIDs {
+		return 0
+	}
+	fd, err := unix.Open(l.dir, unix.O_RDWR|unix.O_TMPFILE|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return 0
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return 0
+	}
+	if takers, _ := readLocks(map[fileID]bool{idOf(&st): true}); len(takers) == 1 {
+		l.device = uint64(st.Dev)
+	}
+	return l.device
+}
+
+// readLocks reads who holds the wanted files from the kernel's list, which
+// disturbs nobody. It may not be complete.
+func readLocks(wanted map[fileID]bool) (takers map[fileID]int, complete bool) {
+	f, err := os.Open(lockTable)
+	if err != nil {
+		return nil, false
+	}
+	defer f.Close()
+	return parseLocks(f, wanted)
+}
+
+// parseLocks reads a list of locks as /proc/locks has them.
+func parseLocks(table io.Reader, wanted map[fileID]bool) (takers map[fileID]int, complete bool) {
+	takers = map[fileID]int{}
+	limited := &io.LimitedReader{R: table, N: maxLockTable}
+	lines := bufio.NewScanner(limited)
+	for lines.Scan() {
+		if id, pid, ok := parseLock(lines.Text()); ok && wanted[id] {
+			takers[id] = pid
+		}
+	}
+	return takers, lines.Err() == nil && limited.N > 0
+}
+
+// parseLock reads one line, as
+//
+//	3: FLOCK  ADVISORY  WRITE 407 fe:00:10503365 0 EOF
+//
+// It may tell of who waits for a lock ("3: -> FLOCK ...") or of a lease, which
+// is no lock. The PID is that of who took the lock, in our namespace; 0: none
+// that is known.
+func parseLock(line string) (id fileID, pid int, ok bool) {
+	fields := strings.Fields(line)
+	if len(fields) < 6 {
+		return fileID{}, 0, false
+	}
+	switch fields[1] {
+	case "FLOCK", "POSIX", "OFDLCK":
+	default:
+		return fileID{}, 0, false
+	}
+	major, rest, _ := strings.Cut(fields[5], ":")
+	minor, inode, _ := strings.Cut(rest, ":")
+	ma, majorErr := strconv.ParseUint(major, 16, 32)
+	mi, minorErr := strconv.ParseUint(minor, 16, 32)
+	ino, inodeErr := strconv.ParseUint(inode, 10, 64)
+	if majorErr != nil || minorErr != nil || inodeErr != nil {
+		return fileID{}, 0, false
+	}
+	pid, err := strconv.Atoi(fields[4])
+	if err != nil || pid < 0 {
+		pid = 0
+	}
+	return fileID{unix.Mkdev(uint32(ma), uint32(mi)), ino}, pid, true
+}
+
+// try asks the kernel for a lock, and lets go of it at once: for that instant
+// somebody else who does not wait is refused it. fcntl's can be asked for
+// without that.
+func try(dir *os.File, c candidate) (held bool, pid int, err error) {
+	f, err := c.open(dir)
+	if f == nil {
+		return false, 0, err
+	}
+	defer f.Close()
+	lock := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
+		return false, 0, os.NewSyscallError("fcntl", err)
+	}
+	if lock.Type != unix.F_UNLCK {
+		return true, max(int(lock.Pid), 0), nil
+	}
+	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return true, 0, nil
+	case err != nil:
+		return false, 0, os.NewSyscallError("flock", err)
+	}
+	return false, 0, nil // closing lets go: nobody shares the descriptor
+}
+
+// open opens the file for reading, without waiting for anything. nil without an
+// error: it is gone, or something else has its name.
+func (c candidate) open(dir *os.File) (*os.File, error) {
+	fd, err := unix.Openat(int(dir.Fd()), c.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO):
+		return nil, nil
+	case err != nil:
+		return nil, os.NewSyscallError("open", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || idOf(&st) != c.id {
+		unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), c.name), nil
+}
+
+// firstLine is what the holder has written into the file, for people.
+func firstLine(dir *os.File, c candidate) string {
+	f, err := c.open(dir)
+	if f == nil || err != nil {
+		return ""
+	}
+	defer f.Close()
+	buf := make([]byte, maxLockReason)
+	n, _ := f.Read(buf)
+	line, _, _ := strings.Cut(string(buf[:n]), "\n")
+	return printable(line, maxLockReason)
+}
+
+// programOf is the name of a process, empty if there is none.
+func programOf(pid int) string {
+	if pid <= 0 {
+		return ""
+	}
+	name, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
+	if err != nil {
+		return ""
+	}
+	return printable(string(name), 64)
+}
+
+// printable is text from outside as one line that no terminal acts upon, of at
+// most so many bytes.
+func printable(text string, most int) string {
+	text = strings.ToValidUTF8(text, " ")
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "")
+	}
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }), " ")
+}

@@ -1,0 +1,465 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// playHolder and playLooker make this program another process: one that holds a
+// file, and one that looks at a directory in which others do.
+const (
+	playHolder = "MARGOLITE_TEST_HOLD"
+	playLooker = "MARGOLITE_TEST_LOOK"
+)
+
+// TestMain plays other processes for the tests.
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv(playHolder) != "":
+		os.Exit(holdFile(os.Getenv(playHolder)))
+	case os.Getenv(playLooker) != "":
+		os.Exit(lookAtFiles(os.Getenv(playLooker)))
+	}
+	os.Exit(m.Run())
+}
+
+// holdFile takes a lock, says so, and keeps it until its input ends. what is the
+// kind of the lock and the path.
+func holdFile(what string) int {
+	kind, path, _ := strings.Cut(what, " ")
+	flags := os.O_RDWR
+	if kind == "shared" {
+		flags = os.O_RDONLY
+	}
+	f, err := os.OpenFile(path, flags|os.O_CREATE, 0o600)
+	if err == nil {
+		whole := unix.Flock_t{Type: unix.F_WRLCK}
+		switch kind {
+		case "flock":
+			err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		case "shared":
+			err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+		case "posix":
+			err = unix.FcntlFlock(f.Fd(), unix.F_SETLK, &whole)
+		case "ofd":
+			err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &whole)
+		case "byte":
+			whole.Start, whole.Len = 1<<40, 1
+			err = unix.FcntlFlock(f.Fd(), unix.F_SETLK, &whole)
+		}
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println("held")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
+}
+
+// lookAtFiles prints the names of the files that are held.
+func lookAtFiles(dir string) int {
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	names := []string{}
+	for _, f := range newLockFiles(dir, slog.New(slog.DiscardHandler)).held(nil) {
+		names = append(names, f.name)
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(names); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// self is a command that runs this program as another process.
+func self(t *testing.T, environment string) *exec.Cmd {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program)
+	cmd.Env = append(os.Environ(), environment)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// holdBy has another process hold a file, and returns how to kill it.
+func holdBy(t *testing.T, kind, path string) (kill func()) {
+	t.Helper()
+	return awaitHeld(t, self(t, playHolder+"="+kind+" "+path))
+}
+
+// awaitHeld starts a command that says when it holds a file.
+func awaitHeld(t *testing.T, cmd *exec.Cmd) (kill func()) {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill = func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		in.Close()
+	}
+	t.Cleanup(kill)
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "held\n" {
+		t.Fatalf("the holder says %q, %v", line, err)
+	}
+	return kill
+}
+
+const lockedID = "ad9b614e-8912-45f4-a523-372358765def"
+
+// newLockDir makes the directories of a device with one deployment.
+func newLockDir(t *testing.T) (*lockFiles, *bytes.Buffer) {
+	t.Helper()
+	log := &bytes.Buffer{}
+	l := newLockFiles(filepath.Join(t.TempDir(), "locks"), slog.New(slog.NewTextHandler(log, nil)))
+	l.prepare([]string{lockedID})
+	return l, log
+}
+
+// namesOf are the files that are held, by path below the directory.
+func (l *lockFiles) namesOf(t *testing.T, ids ...string) string {
+	t.Helper()
+	var names []string
+	for _, f := range l.held(ids) {
+		name, err := filepath.Rel(l.dir, f.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, " ")
+}
+
+// inBothWays runs a test as where the kernel's list tells everything, if it does
+// here, and as where it cannot be relied upon.
+func inBothWays(t *testing.T, test func(t *testing.T, l *lockFiles, log *bytes.Buffer)) {
+	t.Run("by the kernel's list", func(t *testing.T) {
+		l, log := newLockDir(t)
+		if l.listed() == 0 {
+			t.Skip("the kernel's list of locks is not complete here")
+		}
+		test(t, l, log)
+	})
+	t.Run("by trying", func(t *testing.T) {
+		l, log := newLockDir(t)
+		l.probed = true
+		test(t, l, log)
+	})
+}
+
+func TestAFileIsALockWhileAProcessHoldsIt(t *testing.T) {
+	for _, kind := range []string{"flock", "shared", "posix", "ofd", "byte"} {
+		t.Run(kind, func(t *testing.T) {
+			inBothWays(t, func(t *testing.T, l *lockFiles, _ *bytes.Buffer) {
+				path := filepath.Join(l.dir, "mixer")
+				if err := os.WriteFile(path, []byte("mixing \x1b[31ma batch\nof 40 t\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if got := l.namesOf(t); got != "" {
+					t.Fatalf("%q is held by nobody", got)
+				}
+				kill := holdBy(t, kind, path)
+				held := l.held([]string{lockedID})
+				if len(held) != 1 || held[0].path != path || held[0].name != "mixer" || held[0].deployment != "" || held[0].reason != "mixing [31ma batch" {
+					t.Fatalf("held are %+v", held)
+				}
+				if kind == "flock" && l.device != 0 && !strings.Contains(held[0].holder(), "mixer (process ") {
+					t.Errorf("the holder is %q", held[0].holder())
+				}
+				kill() // as kill -9 does
+				if got := l.namesOf(t); got != "" {
+					t.Errorf("%q is held by who is dead", got)
+				}
+			})
+		})
+	}
+}
+
+func TestALockFileOfADeploymentIsAboutThatOne(t *testing.T) {
+	inBothWays(t, func(t *testing.T, l *lockFiles, _ *bytes.Buffer) {
+		holdBy(t, "flock", filepath.Join(l.dir, lockedID, "press"))
+		if got := l.namesOf(t, lockedID); got != lockedID+"/press" {
+			t.Errorf("held are %q", got)
+		}
+		if held := l.held([]string{lockedID}); len(held) != 1 || held[0].deployment != lockedID {
+			t.Errorf("held are %+v", held)
+		}
+		for _, other := range []string{"ad9b614e-8912-45f4-a523-372358765dee", "..", ".", "", "../locks", lockedID + "/press"} {
+			if got := l.namesOf(t, other); got != "" {
+				t.Errorf("of %q %q is held", other, got)
+			}
+		}
+	})
+}
+
+// A process that looks, in another PID namespace than those that hold, as an
+// agent that is itself in a container.
+func TestALockIsSeenFromAnotherPIDNamespace(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	l, _ := newLockDir(t)
+	for _, kind := range []string{"flock", "shared", "posix", "ofd"} {
+		holdBy(t, kind, filepath.Join(l.dir, kind))
+	}
+	if err := os.WriteFile(filepath.Join(l.dir, "nobody's"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := self(t, playLooker+"="+l.dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Unshareflags: syscall.CLONE_NEWNS}
+	out, err := cmd.Output()
+	var names []string
+	if err := errors.Join(err, json.Unmarshal(out, &names)); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if len(names) != 4 {
+		t.Errorf("held are %q", names)
+	}
+}
+
+// A workload that holds a file of a directory which is mounted into it.
+func TestAContainerHoldsALock(t *testing.T) {
+	runc, err := exec.LookPath("runc")
+	if err != nil || os.Geteuid() != 0 {
+		t.Skip("needs root and runc")
+	}
+	l, _ := newLockDir(t)
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	type mount struct {
+		Destination string   `json:"destination"`
+		Type        string   `json:"type"`
+		Source      string   `json:"source"`
+		Options     []string `json:"options"`
+	}
+	mounts := []mount{
+		{"/proc", "proc", "proc", nil},
+		{"/locks", "bind", l.dir, []string{"bind", "rw"}},
+		{"/holder", "bind", program, []string{"bind", "ro"}},
+	}
+	for _, libraries := range []string{"/usr", "/lib", "/lib64"} {
+		if _, err := os.Stat(libraries); err == nil {
+			mounts = append(mounts, mount{libraries, "bind", libraries, []string{"rbind", "ro"}})
+		}
+	}
+	bundle := t.TempDir()
+	spec, err := json.Marshal(map[string]any{
+		"ociVersion": "1.0.2",
+		"root":       map[string]any{"path": "rootfs"},
+		"mounts":     mounts,
+		"process": map[string]any{
+			"args": []string{"/holder"}, "cwd": "/", "user": map[string]any{"uid": 12345, "gid": 12345},
+			"env": []string{playHolder + "=flock /locks/press"},
+		},
+		"linux": map[string]any{"namespaces": []map[string]string{{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}}},
+	})
+	if err := errors.Join(err, os.Mkdir(filepath.Join(bundle, "rootfs"), 0o755), os.WriteFile(filepath.Join(bundle, "config.json"), spec, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	name, state := fmt.Sprintf("margolite-lock-%d", os.Getpid()), t.TempDir()
+	t.Cleanup(func() { _ = exec.Command(runc, "--root", state, "delete", "--force", name).Run() })
+	run := exec.CommandContext(t.Context(), runc, "--root", state, "run", "--bundle", bundle, name)
+	run.Stderr = os.Stderr
+	ended := awaitHeld(t, run)
+
+	held := l.held(nil)
+	if len(held) != 1 || held[0].name != "press" || l.listed() != 0 && held[0].program != "holder" {
+		t.Fatalf("held are %+v", held)
+	}
+	if out, err := exec.Command(runc, "--root", state, "delete", "--force", name).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	ended()
+	if got := l.namesOf(t); got != "" {
+		t.Errorf("%q is held by a container that is gone", got)
+	}
+}
+
+func TestWhatWorkloadsPutIntoTheDirectoryHarmsNobody(t *testing.T) {
+	inBothWays(t, func(t *testing.T, l *lockFiles, log *bytes.Buffer) {
+		outside := filepath.Join(t.TempDir(), "secret")
+		huge := filepath.Join(l.dir, "huge")
+		deep := filepath.Join(append([]string{l.dir}, strings.Split(strings.Repeat("d/", 100), "/")...)...)
+		err := errors.Join(
+			os.WriteFile(outside, []byte("secret"), 0o600),
+			os.Symlink(outside, filepath.Join(l.dir, "link")),
+			unix.Mkfifo(filepath.Join(l.dir, "fifo"), 0o666),
+			os.MkdirAll(deep, 0o777),
+			os.WriteFile(huge, nil, 0o666),
+			os.Truncate(huge, 1<<40),
+			os.WriteFile(filepath.Join(l.dir, strings.Repeat("\x1b", 255)), nil, 0),
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		holdBy(t, "flock", outside)
+		holdBy(t, "flock", filepath.Join(deep, "file"))
+		if got := l.namesOf(t, lockedID); got != "" {
+			t.Errorf("%q is held", got)
+		}
+		holdBy(t, "flock", huge)
+		if held := l.held(nil); len(held) != 1 || held[0].name != "huge" || held[0].reason != "" {
+			t.Errorf("held are %+v", held)
+		}
+		if log.Len() > 0 {
+			t.Error(log)
+		}
+	})
+}
+
+// Too much to look at counts as held: it could hide what is.
+func TestADirectoryThatIsFullCountsAsHeldAndIsToldOnce(t *testing.T) {
+	for name, fill := range map[string]struct {
+		n    int
+		make func(path string) error
+	}{
+		"files":       {maxLockFiles + 1, func(path string) error { return os.WriteFile(path, nil, 0o600) }},
+		"directories": {maxLockEntries + 1, func(path string) error { return os.Mkdir(path, 0o700) }},
+		"links":       {maxLockEntries + 1, func(path string) error { return os.Symlink("nothing", path) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, log := newLockDir(t)
+			dir := filepath.Join(l.dir, lockedID)
+			for i := range fill.n {
+				if err := fill.make(filepath.Join(dir, fmt.Sprint(i))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 3 {
+				if held := l.held([]string{lockedID}); len(held) != 1 || held[0].deployment != lockedID || !strings.Contains(held[0].reason, "more than") {
+					t.Fatalf("held are %+v", held)
+				}
+			}
+			if got := strings.Count(log.String(), "\n"); got != 1 {
+				t.Errorf("%d lines of log:\n%s", got, log)
+			}
+			if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
+				t.Fatal(err)
+			}
+			if got := l.namesOf(t, lockedID); got != "" {
+				t.Errorf("%q is held", got)
+			}
+		})
+	}
+}
+
+func TestADirectoryThatIsSomethingElseCountsAsHeld(t *testing.T) {
+	l, log := newLockDir(t)
+	dir, elsewhere := filepath.Join(l.dir, lockedID), t.TempDir()
+	if err := errors.Join(os.Remove(dir), os.Symlink(elsewhere, dir)); err != nil {
+		t.Fatal(err)
+	}
+	l.prepare([]string{lockedID})
+	if held := l.held([]string{lockedID}); len(held) != 1 || held[0].deployment != lockedID || held[0].reason == "" {
+		t.Errorf("held are %+v", held)
+	}
+	if info, err := os.Stat(elsewhere); err != nil || info.Mode()&fs.ModeSticky != 0 {
+		t.Errorf("the mode of what the link points to is %v, %v", info.Mode(), err)
+	}
+	if log.Len() == 0 {
+		t.Error("nothing is logged")
+	}
+}
+
+func TestLockDirectoriesAreForEverybody(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o077))
+	l, _ := newLockDir(t)
+	dir := filepath.Join(l.dir, lockedID)
+	// An agent that was killed before it had set the mode, and an operator who set another.
+	other := filepath.Join(l.dir, "other")
+	if err := errors.Join(os.Chmod(dir, 0o700|fs.ModeSticky), os.Mkdir(other, 0o750)); err != nil {
+		t.Fatal(err)
+	}
+	l.prepare([]string{lockedID, "other"})
+	for path, want := range map[string]fs.FileMode{
+		l.dir: 0o777 | fs.ModeSticky, dir: 0o777 | fs.ModeSticky, other: 0o700,
+	} {
+		if info, err := os.Stat(path); err != nil || info.Mode() != want|fs.ModeDir {
+			t.Errorf("%s: %v, %v", path, info.Mode(), err)
+		}
+	}
+	if err := os.RemoveAll(l.dir); err != nil { // as a reboot does
+		t.Fatal(err)
+	}
+	if got := l.namesOf(t, lockedID); got != "" {
+		t.Errorf("%q is held", got)
+	}
+}
+
+const lockLines = `1: FLOCK  ADVISORY  WRITE 11654 fe:00:10421562 0 EOF
+2: FLOCK  ADVISORY  READ  407 fe:00:10503120 0 EOF
+2: -> FLOCK  ADVISORY  WRITE 500 fe:00:10503121 0 EOF
+3: OFDLCK ADVISORY  WRITE -1 00:1a:42 0 EOF
+4: POSIX  ADVISORY  READ 12 103:00:7 1073741824 1073742335
+5: LEASE  ACTIVE    READ 13 fe:00:8 0 EOF
+6: DELEG  ACTIVE    READ 13 fe:00:9 0 EOF
+7: POSIX  ADVISORY  WRITE 14 <none>:0 0 EOF
+8: POSIX  *NOINODE* WRITE 14
+`
+
+func TestTheKernelsListOfLocks(t *testing.T) {
+	wanted := map[fileID]bool{}
+	for inode := range uint64(100) {
+		wanted[fileID{unix.Mkdev(0xfe, 0), inode}] = true
+		wanted[fileID{unix.Mkdev(0, 0x1a), inode}] = true
+		wanted[fileID{unix.Mkdev(0x103, 0), inode}] = true
+	}
+	wanted[fileID{unix.Mkdev(0xfe, 0), 10421562}] = true
+	wanted[fileID{unix.Mkdev(0xfe, 0), 10503121}] = true
+	got, complete := parseLocks(strings.NewReader(lockLines), wanted)
+	want := map[fileID]int{
+		{unix.Mkdev(0xfe, 0), 10421562}: 11654,
+		{unix.Mkdev(0, 0x1a), 42}:       0,
+		{unix.Mkdev(0x103, 0), 7}:       12,
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) || !complete {
+		t.Errorf("got %v, %v", got, complete)
+	}
+	if _, complete := parseLocks(strings.NewReader(strings.Repeat(lockLines, maxLockTable/len(lockLines)+1)), wanted); complete {
+		t.Error("an endless list is complete")
+	}
+}
+
+func FuzzLockTable(f *testing.F) {
+	f.Add(lockLines)
+	f.Add("1: FLOCK  ADVISORY  WRITE 1 fe:00:1:2 0 EOF\n\n-> -> ->\n")
+	f.Add(strings.Repeat("x", 1<<17))
+	f.Fuzz(func(t *testing.T, table string) {
+		id := fileID{unix.Mkdev(0xfe, 0), 1}
+		takers, _ := parseLocks(strings.NewReader(table), map[fileID]bool{id: true})
+		for got, pid := range takers {
+			if got != id || pid < 0 || !strings.Contains(table, ":1") && !strings.Contains(table, ":0") {
+				t.Errorf("%q tells of %v, %d", table, got, pid)
+			}
+		}
+	})
+}

@@ -1,0 +1,184 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/store"
+)
+
+const (
+	// maxPending is how many deployments it is known of what becomes of them.
+	maxPending = 256
+	// pendingTime bounds for how long somebody who asks for the status waits for
+	// what was not looked at before; the rest comes with the next time.
+	pendingTime = 2 * time.Second
+)
+
+// pendingChanges are the changes that wait or were rejected. What they do is
+// looked up once for each, since a panel asks every second.
+type pendingChanges struct {
+	reconciler *reconciler
+
+	mu    sync.Mutex
+	known map[string]knownChange // by deployment
+}
+
+// knownChange is what becomes of a deployment between two revisions as they were
+// staged.
+type knownChange struct {
+	between digest.Digest
+	is      differ
+}
+
+// of gives the change of each deployment, nil where there is none to tell of.
+// Those of others are forgotten.
+func (p *pendingChanges) of(ctx context.Context, deployments []store.Deployment) []*control.Pending {
+	all := make([]*control.Pending, len(deployments))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	looking, cancel := context.WithTimeout(ctx, pendingTime)
+	defer cancel()
+	known := map[string]knownChange{}
+	for i := range deployments {
+		d := &deployments[i]
+		kind, ok := pendingKind(d)
+		if !ok {
+			continue
+		}
+		all[i] = p.reconciler.pending(d, kind)
+		if !isStaged(d, kind) {
+			continue
+		}
+		between := revisionsOf(d, kind)
+		k, ok := p.known[d.ID]
+		if ok = ok && k.between == between; !ok && len(known) < maxPending && looking.Err() == nil {
+			is, err := p.reconciler.differenceOf(looking, d, kind)
+			if err != nil && looking.Err() == nil {
+				p.reconciler.logger.Debug("cannot tell what a change does", "deployment", d.ID, "error", err)
+			}
+			k, ok = knownChange{between, is}, looking.Err() == nil
+		}
+		if !ok {
+			all[i].Cut = true
+			continue
+		}
+		known[d.ID] = k
+		all[i].Services, all[i].Parameters, all[i].Cut = k.is.services, k.is.parameters, k.is.cut
+	}
+	p.known = known
+	return all
+}
+
+// pendingKind is the kind of the change that waits or was refused by the site;
+// false: there is none.
+func pendingKind(d *store.Deployment) (policy.ChangeKind, bool) {
+	switch Phase(d.Phase) {
+	case Staged, Leaving:
+		return changeOf(d).kind, asks(d)
+	case Failed:
+		return changeOf(d).kind, declined(d)
+	}
+	return "", false
+}
+
+func isStaged(d *store.Deployment, kind policy.ChangeKind) bool {
+	return kind == policy.Remove || len(d.Desired.Staged) > 0
+}
+
+// revisionsOf tells one pair of revisions from another. The same document may have
+// been staged again, with other images.
+func revisionsOf(d *store.Deployment, kind policy.ChangeKind) digest.Digest {
+	encoded, err := json.Marshal([]any{kind, d.Active, d.Desired})
+	if err != nil {
+		return "" // of what was read from JSON
+	}
+	return digest.FromBytes(encoded)
+}
+
+// pending is what the change of a deployment waits for.
+func (r *reconciler) pending(d *store.Deployment, kind policy.ChangeKind) *control.Pending {
+	next := changeOf(d)
+	p := &control.Pending{Kind: string(kind), Revision: next.revision.String()}
+	if a := answerTo(d, next); a != nil {
+		p.Answer = a.Verdict
+	}
+	if w := r.worker(d.ID); w != nil && Phase(d.Phase) != Failed {
+		v := w.lastVerdict()
+		for _, reason := range v.Reasons {
+			p.Reasons = append(p.Reasons, control.Reason{Code: string(reason.Code), Text: reason.Text})
+		}
+		p.Until = moment(v.Until)
+	}
+	return p
+}
+
+func (w *worker) lastVerdict() policy.Verdict {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.verdict
+}
+
+// differenceOf is what a change does to a deployment.
+func (r *reconciler) differenceOf(ctx context.Context, d *store.Deployment, kind policy.ChangeKind) (differ, error) {
+	var from, to stagedRevision
+	var err error
+	if d.Active != nil {
+		if from, err = r.revision(ctx, d.ID, d.Active); err != nil {
+			return differ{}, err
+		}
+	}
+	if kind != policy.Remove {
+		if to, err = r.revision(ctx, d.ID, &d.Desired); err != nil {
+			return differ{}, err
+		}
+	}
+	return difference(from, to, func(ref string, image digest.Digest) int64 {
+		bytes, _ := r.runtime.ImageSize(ctx, ref, image) // 0: not known
+		return bytes
+	}), nil
+}
+
+func (r *reconciler) revision(ctx context.Context, id string, rev *store.Revision) (stagedRevision, error) {
+	doc, err := r.document(rev.Digest)
+	if err != nil {
+		return stagedRevision{}, err
+	}
+	var loaded stagedRevision
+	loaded.parameters, loaded.secrets = parametersOf(doc)
+	err = r.loadStaged(ctx, id, doc, rev, func(c margo.Component, s *store.Staged, p *runtime.Project) {
+		loaded.components = append(loaded.components, stagedComponent{name: c.Name, signed: isSigned(c), project: p, images: s.Images})
+	})
+	return loaded, err
+}
+
+// shortestSecret is how many bytes a secret has at least that is looked for in
+// other values: shorter ones turn up by chance.
+const shortestSecret = 4
+
+// parametersOf are the values that a document sets, by name, and those of them
+// that are secrets by their names or by what they are for.
+func parametersOf(doc *margo.Deployment) (values map[string]string, secrets []string) {
+	values = make(map[string]string, len(doc.Parameters))
+	for _, p := range doc.Parameters {
+		if p.Value.IsNull() {
+			continue
+		}
+		value := p.Value.Text()
+		values[p.Name] = value
+		secret := isSecret(p.Name, value) || slices.ContainsFunc(p.Targets, func(t margo.Target) bool { return isSecret(t.Pointer, "") })
+		if secret && len(value) >= shortestSecret {
+			secrets = append(secrets, value)
+		}
+	}
+	return values, secrets
+}

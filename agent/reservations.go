@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/store"
+)
+
+// maxReservations bounds how many revisions are remembered.
+const maxReservations = 4096
+
+// reservations remember what revisions reserve of the device: a revision never
+// changes, and to load the packages of all of them for each that comes would take
+// longer than everything else.
+type reservations struct {
+	mu   sync.Mutex
+	held map[digest.Digest]policy.Resources // by the digest of a document
+}
+
+func (r *reservations) get(revision digest.Digest) (policy.Resources, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	held, ok := r.held[revision]
+	return held, ok
+}
+
+func (r *reservations) put(revision digest.Digest, held policy.Resources) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held == nil || len(r.held) >= maxReservations {
+		r.held = map[digest.Digest]policy.Resources{}
+	}
+	r.held[revision] = held
+}
+
+// forget drops all but those of the given revisions.
+func (r *reservations) forget(but map[digest.Digest]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for revision := range r.held {
+		if !but[revision] {
+			delete(r.held, revision)
+		}
+	}
+}
+
+// sum is what services reserve together.
+func sum(asks []policy.ServiceAsk) policy.Resources {
+	var all policy.Resources
+	for _, a := range asks {
+		all = plus(all, a.Reserved)
+	}
+	return all
+}
+
+func plus(a, b policy.Resources) policy.Resources {
+	return policy.Resources{CPUs: a.CPUs + b.CPUs, Memory: a.Memory + b.Memory, Storage: a.Storage + b.Storage}
+}
+
+// heldBeside is what the other deployments reserve: what runs of them, or is
+// about to.
+func (r *reconciler) heldBeside(ctx context.Context, id string) (policy.Resources, error) {
+	deployments, err := r.store.Deployments()
+	if err != nil && len(deployments) == 0 {
+		return policy.Resources{}, fmt.Errorf("cannot read the deployments: %w", err)
+	}
+	var held policy.Resources
+	known := map[digest.Digest]bool{}
+	for i := range deployments {
+		d := &deployments[i]
+		known[d.Desired.Digest] = true
+		if d.Active != nil {
+			known[d.Active.Digest] = true
+		}
+		rev := holding(d)
+		if rev == nil || margo.SameID(d.ID, id) {
+			continue
+		}
+		of, err := r.reservedBy(ctx, d.ID, rev)
+		if err != nil {
+			return held, err
+		}
+		held = plus(held, of)
+	}
+	r.reservations.forget(known)
+	return held, nil
+}
+
+// holding is the revision of a deployment that has a share of the device; nil: none.
+func holding(d *store.Deployment) *store.Revision {
+	switch Phase(d.Phase) {
+	case Staged, Applying, Active:
+		if len(d.Desired.Staged) > 0 {
+			return &d.Desired
+		}
+	}
+	return d.Active
+}
+
+func (r *reconciler) reservedBy(ctx context.Context, id string, rev *store.Revision) (policy.Resources, error) {
+	if held, ok := r.reservations.get(rev.Digest); ok {
+		return held, nil
+	}
+	doc, err := r.document(rev.Digest)
+	var held policy.Resources
+	if err == nil {
+		err = r.loadStaged(ctx, id, doc, rev, func(_ margo.Component, _ *store.Staged, p *runtime.Project) {
+			for _, s := range p.Compose.Services {
+				held = plus(held, reserved(p, s))
+			}
+		})
+	}
+	if ctx.Err() != nil {
+		return held, ctx.Err()
+	}
+	var f *fault
+	if err != nil && !errors.As(err, &f) {
+		return held, err
+	}
+	// What cannot be loaded does not run either, and keeps nobody else away.
+	r.reservations.put(rev.Digest, held)
+	return held, nil
+}

@@ -1,0 +1,280 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/store"
+)
+
+// What store.Deployment.Return says, see Phase.
+const (
+	returnDue     = "due"
+	returnFailing = "failing"
+	returnLeft    = "left"
+)
+
+// maxAttempts is how often a revision is begun to be applied that the agent does
+// not survive.
+const maxAttempts = 3
+
+// Rollback brings a deployment back to the revision before, until the WFM
+// publishes another one. It waits for nobody: the plant may stand still.
+//
+//   - A revision that runs, or is being applied, gives way to the one before.
+//   - An update that failed and was left as it is (policy.rollback) gives way to
+//     what worked last. So it does when the next update waits already, which goes
+//     on waiting.
+//   - An update that failed and was undone needs no rollback; the revision before
+//     what runs now has to be named.
+//   - An update that has not begun is not a matter of rollback, but of Reject.
+//
+// One step is kept: after a rollback there is nothing to go back to until another
+// revision has worked.
+func (a *Agent) Rollback(ctx context.Context, r control.ReturnRequest) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	id, err := a.deploymentID(r.Deployment)
+	if err != nil {
+		return err
+	}
+	if err := a.ledger.goBack(id, digest.Digest(r.Revision), margo.Shown(r.Caller.String(), maxReason), margo.Shown(r.Reason, maxReason)); err != nil {
+		return err
+	}
+	a.reconciler.changed([]string{id})
+	return nil
+}
+
+// goBack records that somebody wants the revision before back; wanted, if not
+// empty, is which.
+func (l *ledger) goBack(id string, wanted digest.Digest, by, reason string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, err := l.read(id)
+	if err != nil {
+		return err
+	}
+	target, err := wayBack(&before, wanted)
+	if err != nil {
+		return err
+	}
+	if err := l.kept(target); err != nil {
+		return fmt.Errorf("%w: deployment %s: %w", control.ErrConflict, id, err)
+	}
+	left, after := before.Desired.Digest, before
+	if Phase(before.Phase) == Fetched || Phase(before.Phase) == Staged {
+		after.Return = returnDue // what comes next goes on
+		left = ""                // no record tells any more
+	} else {
+		name, _ := nameIn(l.store, before.Desired.Digest)
+		f := &fault{code: codeReturned, err: fmt.Errorf("%s: %s", backTo(target), sentence("asked for by "+by, reason))}
+		after, err = l.moved(&before, eventReturned, func(d *store.Deployment) {
+			f.record(d, name)
+			back := *target
+			if before.Active == nil || before.Active.Digest != back.Digest {
+				d.Former = nil
+			}
+			d.Active = &back
+			d.Return = returnDue
+		})
+		if err != nil {
+			return err
+		}
+	}
+	err = l.commit("return", &before, &after, nil, store.Entry{
+		Time: l.now().UTC(), Kind: noteReturn, Deployment: id, Revision: target.Digest, By: by, Text: reason,
+	})
+	if err != nil {
+		return err
+	}
+	l.logger.Warn("somebody asked for the revision before", "deployment", id, "revision", target.Digest.String(), "left", left.String(), "by", by, "reason", reason)
+	l.hub.send(control.Event{Kind: control.RollbackAsked, Deployment: id, Digest: target.Digest.String(), Text: sentence("by "+by, reason)})
+	return nil
+}
+
+// backTo says where a deployment goes back to.
+func backTo(target *store.Revision) string {
+	return fmt.Sprintf("back to revision %s, which worked before", target.Digest)
+}
+
+// wayBack is the revision that d can go back to now.
+func wayBack(d *store.Deployment, wanted digest.Digest) (*store.Revision, error) {
+	refuse := func(format string, args ...any) (*store.Revision, error) {
+		return nil, fmt.Errorf("%w: deployment %s: %s", control.ErrConflict, d.ID, fmt.Sprintf(format, args...))
+	}
+	target := d.Former
+	switch phase := Phase(d.Phase); {
+	case leaves(d):
+		return refuse("the WFM no longer lists it")
+	case d.Return == returnLeft:
+		target = d.Active
+	case phase == Fetched, phase == Staged:
+		return refuse("revision %s has not begun to be applied; reject it to stay with what runs", d.Desired.Digest)
+	case phase == Applying && hasFormer(d):
+		target = d.Active
+	case phase == Failed && hasFormer(d) && (wanted == "" || wanted == d.Active.Digest):
+		if d.Former != nil {
+			return refuse("it is back to revision %s already; name revision %s to go back further", d.Active.Digest, d.Former.Digest)
+		}
+		return refuse("it is back to revision %s already, and none before it is kept", d.Active.Digest)
+	}
+	switch {
+	case target == nil && d.Active == nil:
+		return refuse("no revision of it has worked yet")
+	case target == nil:
+		return refuse("the revision before is not kept on this device any more")
+	case wanted != "" && wanted != target.Digest:
+		return refuse("revision %s is not kept on this device; what it can go back to is %s", wanted, target.Digest)
+	}
+	return target, nil
+}
+
+// kept says whether everything of a revision that this store holds is there.
+func (l *ledger) kept(rev *store.Revision) error {
+	whole := l.store.HasArtifact(rev.Digest)
+	for _, s := range rev.Staged {
+		whole = whole && l.store.HasArtifact(s.Package)
+	}
+	if !whole {
+		return fmt.Errorf("revision %s is not kept on this device any more", rev.Digest)
+	}
+	return nil
+}
+
+// attempt counts, before anything is done, that the desired revision is begun to
+// be applied. An agent that went on without having counted an end did not survive
+// it: after some times the revision is given up, for what brings the device down
+// again and again. What worked before is not given up.
+func (r *reconciler) attempt(w *worker, d *store.Deployment) error {
+	if w.counted == d.Desired.Digest || d.Active != nil && d.Active.Digest == d.Desired.Digest {
+		return nil
+	}
+	if d.Attempts >= maxAttempts {
+		return &fault{code: codeInterrupted, err: fmt.Errorf("this device or its agent went down %d times while the revision was being applied", d.Attempts)}
+	}
+	if err := r.ledger.progress("attempt", d, func(d *store.Deployment) { d.Attempts++ }); err != nil {
+		return err
+	}
+	w.counted = d.Desired.Digest
+	return nil
+}
+
+// Fragile are the projects of what this device may not have survived: whoever
+// starts them again before the attempt is counted tries forever. They are the
+// reconciler's to start.
+func (a *Agent) Fragile() []string {
+	deployments, _ := a.o.Store.Deployments() // what cannot be read is told by who works on it
+	var names []string
+	for i := range deployments {
+		d := &deployments[i]
+		switch Phase(d.Phase) {
+		case Applying:
+			names = append(names, stagedProjects(d)...)
+		case Failed: // tried again, or given up and still there
+			if d.Attempts > 0 || codeOf(d.Fault) == codeInterrupted && (d.Active == nil || d.Return == returnLeft) {
+				names = append(names, stagedProjects(d)...)
+			}
+		}
+	}
+	return names
+}
+
+// aftermath writes into the record of an update that failed what becomes of what
+// it has done to the containers.
+func (r *reconciler) aftermath(w *worker, d *store.Deployment) {
+	d.Return = returnDue
+	text := backTo(d.Active)
+	if r.leftToPeople(w, d) {
+		d.Return = returnLeft
+		text = fmt.Sprintf("it is left as it is, and goes back to revision %s when somebody asks for it", d.Active.Digest)
+	}
+	d.Fault.Message = bounded(text + ": " + d.Fault.Message)
+}
+
+// leftToPeople says that an update which fails is not undone by itself.
+func (r *reconciler) leftToPeople(w *worker, d *store.Deployment) bool {
+	rule := r.rules(w, d).Rollback
+	return rule == policy.RollbackManual || rule == policy.RollbackOff
+}
+
+// undone records that the revision which worked last runs again.
+func (r *reconciler) undone(d *store.Deployment) error {
+	if d.Return == "" {
+		return nil
+	}
+	return r.ledger.progress("returned", d, func(d *store.Deployment) { d.Return = "" }, store.Entry{
+		Time: r.now().UTC(), Kind: noteReturned, Deployment: d.ID, Revision: d.Active.Digest,
+	})
+}
+
+// notUndone records, once, that the revision which worked last cannot be had
+// back; the WFM is told, since it may be the only one to help.
+func (r *reconciler) notUndone(d *store.Deployment, why error) error {
+	if d.Return != returnDue {
+		return nil
+	}
+	note := store.Entry{
+		Time: r.now().UTC(), Kind: noteNotReturned, Deployment: d.ID, Revision: d.Active.Digest, Text: margo.Shown(why.Error(), maxReason),
+	}
+	return r.ledger.progress("not returned", d, func(d *store.Deployment) {
+		d.Return = returnFailing
+		if Phase(d.Phase) == Failed && d.Fault != nil {
+			told := *d.Fault
+			told.Message = bounded(fmt.Sprintf("revision %s, which worked before, does not run either (%s): %s",
+				d.Active.Digest, margo.Shown(why.Error(), maxReason), strings.TrimPrefix(told.Message, backTo(d.Active)+": ")))
+			d.Fault = &told
+		}
+	}, note)
+}
+
+// unkeep drops the way back where the rules want none.
+func (r *reconciler) unkeep(ctx context.Context, w *worker, d *store.Deployment) error {
+	if d.Former == nil || r.rules(w, d).Rollback != policy.RollbackOff {
+		return nil
+	}
+	if err := r.ledger.progress("unkeep", d, func(d *store.Deployment) { d.Former = nil }); err != nil {
+		return err
+	}
+	r.prune(ctx)
+	return nil
+}
+
+// notes are the entries of the journal for a transition.
+func (l *ledger) notes(before, after *store.Deployment) []store.Entry {
+	e := store.Entry{Time: after.Since, Deployment: after.ID, Revision: after.Desired.Digest}
+	switch phase := Phase(after.Phase); {
+	case phase == Failed && after.Fault != nil:
+		e.Kind, e.Text = noteFailed, margo.Shown(after.Fault.Code+": "+after.Fault.Message, maxReason)
+		switch after.Fault.Code {
+		case codeNotAllowed:
+			e.Kind = noteRefused
+		case codeVetoed:
+			e.Kind = noteVetoed
+		}
+		e.Time = l.now().UTC()
+	case before.Phase == after.Phase:
+		return nil
+	case phase == Applying, phase == Removing:
+		c := changeOf(after)
+		e.Kind, e.Revision, e.Text = noteBegun, c.revision, string(c.kind)
+	case phase == Active:
+		e.Kind = noteDone
+	case phase == Forgotten:
+		e.Kind, e.Revision = noteRemoved, changeOf(before).revision
+	default:
+		return nil
+	}
+	return []store.Entry{e}
+}
+
+// hasFormer says that there is another revision to go back to.
+func hasFormer(d *store.Deployment) bool {
+	return d.Active != nil && d.Active.Digest != d.Desired.Digest
+}

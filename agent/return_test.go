@@ -1,0 +1,530 @@
+package agent_test
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/store"
+)
+
+func revisionOf(doc string) digest.Digest { return digest.FromString(doc) }
+
+// goBack asks for the revision before; to, if not empty, is its document.
+func (s *site) goBack(to string) error {
+	r := control.ReturnRequest{Deployment: first, Reason: "the press stands still", Caller: byHand}
+	if to != "" {
+		r.Revision = revisionOf(to).String()
+	}
+	return s.agent.Rollback(s.t.Context(), r)
+}
+
+// refusedToGoBack fails the test unless going back is refused for a reason.
+func (s *site) refusedToGoBack(to, why string) {
+	s.t.Helper()
+	if err := s.goBack(to); !errors.Is(err, control.ErrConflict) || !strings.Contains(err.Error(), why) {
+		s.t.Errorf("going back: %v, want a conflict with %q", err, why)
+	}
+}
+
+// A rollback by hand brings the revision before back, is told, and holds over
+// restarts and newer manifests until they list another revision.
+func TestRollbackByHandHolds(t *testing.T) {
+	one, two, three := document(first, "1.0.0"), document(first, "2.0.0"), document(first, "3.0.0")
+	s := newSite(t)
+	s.installed()
+	s.refusedToGoBack("", "not kept")
+	s.publish(2, map[string]string{first: two})
+	told := append(installed, "pending@1", "installing@2", "installed@2")
+	s.heard(first, told...)
+	s.gate.close(true) // it waits for nobody
+	s.refusedToGoBack(three, "what it can go back to is "+revisionOf(one).String())
+	if err := s.goBack(""); err != nil {
+		t.Fatal(err)
+	}
+	s.runtime.await(t, first+"-main 1.0.0")
+	told = append(told, "failed@2")
+	s.heard(first, told...)
+	e := s.wfm.last(first).Error
+	if e == nil || e.Code != "ROLLED_BACK" || !strings.Contains(e.Message, byHand.String()) || !strings.Contains(e.Message, "stands still") || !strings.Contains(e.Message, revisionOf(one).String()) {
+		t.Errorf("error is %+v", e)
+	}
+	s.gate.close(false)
+	s.refusedToGoBack("", "already")
+	s.refusedToGoBack(two, "not kept")
+	s.stop()
+	s.runtime.reset()
+	s.start()
+	s.runtime.await(t, first+"-main 1.0.0")
+	s.publish(3, map[string]string{first: two, second: document(second, "1.0.0")})
+	s.heard(second, "pending@3", "installing@3", "installed@3")
+	s.agent.Configure(s.settings())
+	s.publish(4, map[string]string{first: two})
+	s.heard(second, "pending@3", "installing@3", "installed@3", "removing@4", "removed@4")
+	s.untouched("1.0.0")
+	s.publish(5, map[string]string{first: three})
+	s.heard(first, append(told, "pending@4", "installing@5", "installed@5")...)
+	if d := s.record(); d.Former == nil || d.Former.Digest != revisionOf(one) {
+		t.Errorf("the revision before is %+v", d.Former)
+	}
+}
+
+// What is being applied gives way at once.
+func TestRollbackInTheMiddleOfAnUpdate(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	begun := s.runtime.block("apply 2.0.0")
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	<-begun
+	if err := s.goBack(document(first, "1.0.0")); err != nil {
+		t.Fatal(err)
+	}
+	s.runtime.await(t, first+"-main 1.0.0")
+	s.heard(first, append(installed, "pending@1", "installing@2", "failed@2")...)
+	s.eventually("it is done with", func() bool { return s.record().Return == "" })
+}
+
+// A rollback that meets the end of the update is not lost.
+func TestRollbackWhenTheUpdateHasJustWorked(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.quiet()
+	s.runtime.mu.Lock()
+	s.runtime.camera = func(what string) {
+		if what == "apply 2.0.0" { // and this step succeeds
+			if err := s.goBack(""); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	s.runtime.mu.Unlock()
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.heard(first, append(installed, "pending@1", "installing@2", "failed@2")...)
+	if !s.endsAs(ending{"failed", "ROLLED_BACK", []string{first + "-main 1.0.0"}}) {
+		t.Errorf("it ended with %+v, running %v", s.record(), s.runtime.running())
+	}
+}
+
+// Where there is nothing to go back to, or nothing has begun, it is said so.
+func TestRollbacksThatCannotBe(t *testing.T) {
+	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
+	if err := s.goBack(""); !errors.Is(err, control.ErrNotFound) {
+		t.Errorf("without a deployment: %v", err)
+	}
+	begun, release := s.runtime.hold("apply 1.0.0")
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	<-begun
+	s.refusedToGoBack("", "no revision of it has worked")
+	release()
+	s.heard(first, installed...)
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.reason(first, "approval")
+	s.refusedToGoBack("", "reject")
+	s.reject(document(first, "2.0.0"))
+	s.refusedToGoBack("", "already")
+	s.publish(3, nil)
+	s.reason(first, "approval")
+	s.refusedToGoBack("", "no longer lists")
+}
+
+// The revision before is gone from the store.
+func TestRollbackToWhatIsGone(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.heard(first, append(installed, "pending@1", "installing@2", "installed@2")...)
+	s.change(s.lose(revisionOf(document(first, "1.0.0"))))
+	s.refusedToGoBack("", "not kept on this device any more")
+	s.untouched("2.0.0")
+}
+
+// The revision before is kept, whole; the one before that is not. With the way
+// back switched off none is, also where it was switched off later.
+func TestOneStepIsKept(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	told := slices.Clone(installed)
+	for i, revision := range []string{"2.0.0", "3.0.0"} {
+		s.publish(uint64(i+2), map[string]string{first: document(first, revision)})
+		now, before := string(rune('2'+i)), string(rune('1'+i))
+		told = append(told, "pending@"+before, "installing@"+now, "installed@"+now)
+		s.heard(first, told...)
+	}
+	s.eventually("the first one is gone", func() bool { return !s.store.HasArtifact(revisionOf(document(first, "1.0.0"))) })
+	if !s.store.HasArtifact(revisionOf(document(first, "2.0.0"))) || !s.store.HasArtifact(digest.FromString("2.0.0")) {
+		t.Error("the revision before is not kept")
+	}
+	s.gate.rule(policy.Rules{Rollback: policy.RollbackOff})
+	s.agent.Configure(s.settings())
+	s.eventually("the one before is gone", func() bool { return !s.store.HasArtifact(digest.FromString("2.0.0")) })
+	s.refusedToGoBack("", "not kept")
+	s.publish(4, map[string]string{first: document(first, "4.0.0")})
+	s.heard(first, append(told, "pending@3", "installing@4", "installed@4")...)
+	if d := s.record(); d.Former != nil {
+		t.Errorf("revision %s is kept", d.Former.Digest)
+	}
+}
+
+// Where people decide about the way back, an update that failed is left as it is:
+// over restarts, and while the next one waits.
+func TestAFailedUpdateIsLeftToPeople(t *testing.T) {
+	for _, rule := range []policy.Rollback{policy.RollbackManual, policy.RollbackOff} {
+		t.Run(string(rule), func(t *testing.T) {
+			s := newSite(t, ruled(policy.Rules{Rollback: rule}))
+			s.installed()
+			s.runtime.fail("apply 2.0.0", runtime.Unhealthy)
+			s.publish(2, map[string]string{first: document(first, "2.0.0")})
+			told := append(installed, "pending@1", "installing@2", "failed@2")
+			s.heard(first, told...)
+			if m := s.wfm.last(first).Error.Message; !strings.Contains(m, "left as it is") || !strings.Contains(m, "apply 2.0.0 fails") {
+				t.Errorf("the WFM heard %q", m)
+			}
+			tried := s.runtime.count("apply 2.0.0")
+			s.stop()
+			s.start()
+			s.runtime.poke()
+			s.gate.close(true)
+			s.publish(3, map[string]string{first: document(first, "3.0.0")})
+			s.reason(first, "the gate is closed")
+			s.runtime.poke()
+			s.untouched("2.0.0", "apply 3.0.0")
+			if n := s.runtime.count("apply 2.0.0") - tried; n != 0 {
+				t.Errorf("it was tried %d times more", n)
+			}
+			if err := s.goBack(""); err != nil {
+				t.Fatal(err)
+			}
+			s.runtime.await(t, first+"-main 1.0.0")
+			s.gate.close(false)
+			s.runtime.poke()
+			s.heard(first, append(told, "pending@2", "installing@3", "installed@3")...)
+		})
+	}
+	t.Run("until somebody asks", func(t *testing.T) {
+		s := newSite(t, ruled(policy.Rules{Rollback: policy.RollbackManual}))
+		s.installed()
+		s.runtime.fail("apply 2.0.0", runtime.Unhealthy)
+		s.publish(2, map[string]string{first: document(first, "2.0.0")})
+		s.heard(first, append(installed, "pending@1", "installing@2", "failed@2")...)
+		if err := s.goBack(""); err != nil {
+			t.Fatal(err)
+		}
+		s.runtime.await(t, first+"-main 1.0.0")
+		s.heard(first, append(installed, "pending@1", "installing@2", "failed@2", "failed@2")...)
+	})
+	t.Run("or the rules change", func(t *testing.T) {
+		s := newSite(t, ruled(policy.Rules{Rollback: policy.RollbackManual}))
+		s.installed()
+		s.runtime.fail("apply 2.0.0", runtime.Unhealthy)
+		s.publish(2, map[string]string{first: document(first, "2.0.0")})
+		s.heard(first, append(installed, "pending@1", "installing@2", "failed@2")...)
+		s.gate.rule(policy.Rules{})
+		s.agent.Configure(s.settings())
+		s.runtime.await(t, first+"-main 1.0.0")
+		s.gate.rule(policy.Rules{Rollback: policy.RollbackManual})
+		s.agent.Configure(s.settings())
+		s.runtime.reset() // what came back is kept like any other
+		s.runtime.poke()
+		s.runtime.await(t, first+"-main 1.0.0")
+	})
+	t.Run("the revision before published again is an update", func(t *testing.T) {
+		s := newSite(t, ruled(policy.Rules{Rollback: policy.RollbackManual, Approval: policy.ApproveUpdates}))
+		s.installed()
+		s.runtime.fail("apply 2.0.0", runtime.Unhealthy)
+		s.publish(2, map[string]string{first: document(first, "2.0.0")})
+		s.reason(first, "approval")
+		s.approve(document(first, "2.0.0"))
+		s.heard(first, append(installed, "pending@1", "installing@2", "failed@2")...)
+		s.publish(3, map[string]string{first: document(first, "1.0.0")})
+		s.reason(first, "approval")
+		s.untouched("2.0.0")
+		s.approve(document(first, "1.0.0"))
+		s.heard(first, append(installed, "pending@1", "installing@2", "failed@2", "pending@2", "installing@3", "installed@3")...)
+		s.untouched("1.0.0")
+	})
+}
+
+// A failed update is told with what becomes of it, and once more when the
+// revision before cannot be had back.
+func TestAFailedUpdateWhoseFormerRevisionFails(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.runtime.mu.Lock()
+	s.runtime.failures["apply 2.0.0"], s.runtime.failures["apply 1.0.0"] = runtime.Exited, runtime.Exited
+	s.runtime.mu.Unlock()
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.heard(first, append(installed, "pending@1", "installing@2", "failed@2", "failed@2")...)
+	told := s.wfm.told(first)
+	one := revisionOf(document(first, "1.0.0")).String()
+	if m := told[5].Error.Message; !strings.HasPrefix(m, "back to revision "+one) || !strings.Contains(m, "apply 2.0.0 fails") {
+		t.Errorf("the WFM heard %q", m)
+	}
+	if m := told[6].Error.Message; !strings.Contains(m, "does not run either") || !strings.Contains(m, "apply 1.0.0 fails") || !strings.Contains(m, "apply 2.0.0 fails") {
+		t.Errorf("the WFM heard %q", m)
+	}
+}
+
+// A revision that the agent does not survive is given up after three times, and
+// the former one comes back; without one it is not tried again.
+func TestARevisionThatIsInterruptedTimeAndAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		former bool
+		runs   []string
+	}{
+		"an update":       {true, []string{first + "-main 1.0.0"}},
+		"an installation": {false, []string{first + "-main 2.0.0"}}, // what it left
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			var told []string
+			if test.former {
+				s.installed()
+				told = slices.Clone(installed)
+			}
+			begun := s.runtime.block("apply 2.0.0")
+			s.publish(2, map[string]string{first: document(first, "2.0.0")})
+			for range 2 {
+				<-begun
+				s.stop()
+				begun = s.runtime.block("apply 2.0.0")
+				s.start()
+			}
+			<-begun
+			s.stop()
+			s.start()
+			s.eventually("it is given up", func() bool { d := s.record(); return d.Phase == "failed" && d.Return == "" })
+			s.runtime.await(t, test.runs...)
+			last := "pending@1"
+			if !test.former {
+				last = "pending@2"
+			}
+			s.heard(first, append(told, last, "installing@2", "failed@2")...)
+			if e := s.wfm.last(first).Error; e.Code != "INTERRUPTED" {
+				t.Errorf("error is %+v", e)
+			}
+			s.stop()
+			s.start()
+			time.Sleep(100 * time.Millisecond) // that nothing happens has no event
+			if n := s.runtime.count("apply 2.0.0"); n != 3 {
+				t.Errorf("it was applied %d times, want 3", n)
+			}
+		})
+	}
+}
+
+// A revision that fails in order is not one that was interrupted, however often
+// the agent is restarted.
+func TestAFailureIsNoInterruption(t *testing.T) {
+	s := newSite(t)
+	s.runtime.fail("apply 1.0.0", runtime.Exited)
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "failed@1")
+	for i := range 6 {
+		s.stop()
+		s.start()
+		s.eventually("it was tried again", func() bool { return s.runtime.count("apply 1.0.0") > i+1 })
+		s.eventually("it ended", func() bool { return s.record().Attempts == 0 })
+	}
+	s.runtime.fail("", "")
+	s.stop()
+	s.start()
+	s.heard(first, "pending@1", "installing@1", "failed@1", "installed@1")
+}
+
+// A moment is what a power cut leaves: the store as it is on the medium, and the
+// containers.
+type moment struct {
+	what     string // was done last
+	store    []byte
+	projects map[string]*runtime.ObservedProject
+}
+
+// camera keeps every moment at which the agent can be killed: after each
+// transaction, and before and after each step that changes containers. Between
+// two of these nothing changes that survives.
+type camera struct {
+	s       *site
+	moments []moment
+	off     bool
+}
+
+func (c *camera) commit(verb string) {
+	data, err := os.ReadFile(c.s.database())
+	if err != nil {
+		c.s.t.Error(err)
+	}
+	c.s.runtime.mu.Lock()
+	defer c.s.runtime.mu.Unlock()
+	c.take("commit "+verb, data)
+}
+
+// step is called with the runtime's mutex held.
+func (c *camera) step(what string) {
+	if len(c.moments) > 0 {
+		c.take(what, c.moments[len(c.moments)-1].store)
+	}
+}
+
+func (c *camera) take(what string, data []byte) {
+	if c.off {
+		return
+	}
+	m := moment{what: what, store: data, projects: map[string]*runtime.ObservedProject{}}
+	for name, p := range c.s.runtime.projects {
+		own := *p
+		own.Containers = slices.Clone(p.Containers)
+		m.projects[name] = &own
+	}
+	c.moments = append(c.moments, m)
+}
+
+// ending is what a deployment comes to.
+type ending struct {
+	phase, code string // empty: it is forgotten
+	running     []string
+}
+
+// endsAs waits until the deployment is as one of these says.
+func (s *site) endsAs(endings ...ending) bool {
+	s.t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		d, err := s.store.Deployment(first)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			s.t.Fatal(err)
+		}
+		is := ending{phase: d.Phase, running: s.runtime.running()}
+		if d.Fault != nil {
+			is.code = d.Fault.Code
+		}
+		same := func(e ending) bool {
+			return is.phase == e.phase && is.code == e.code && slices.Equal(is.running, e.running)
+		}
+		if d.Return == "" && slices.ContainsFunc(endings, same) {
+			return true
+		}
+	}
+	return false
+}
+
+// Wherever the agent is killed, in the end the old or the new revision runs, as a
+// whole, and the record says which. Every point is tried.
+func TestAKillAtAnyPointEndsInOneRevision(t *testing.T) {
+	of := func(revision string) string {
+		return documentOf(first, map[string]string{"a": revision, "b": revision + "-b"})
+	}
+	runs := func(revision string) []string {
+		return []string{first + "-a " + revision, first + "-b " + revision + "-b"}
+	}
+	works := ending{"active", "", runs("2.0.0")}
+	for name, test := range map[string]struct {
+		rules   policy.Rules
+		fails   string // the step that fails
+		does    func(s *site)
+		end     ending
+		another []ending // where a power cut may lead as well
+		lists   bool     // the WFM lists it still
+	}{
+		"an update": {end: works, lists: true},
+		"an update that fails": {
+			fails: "apply 2.0.0-b", lists: true,
+			end: ending{"failed", "CONTAINER_EXITED", runs("1.0.0")},
+		},
+		"a rollback by hand": {
+			does: func(s *site) {
+				s.eventually("it works", func() bool { return s.record().Phase == "active" })
+				if err := s.goBack(""); err != nil {
+					s.t.Fatal(err)
+				}
+			},
+			end: ending{"failed", "ROLLED_BACK", runs("1.0.0")}, another: []ending{works}, lists: true,
+		},
+		"a rejection": {
+			rules: policy.Rules{Approval: policy.ApproveUpdates},
+			does: func(s *site) {
+				s.eventually("it waits", func() bool { return s.record().Phase == "staged" })
+				if err := s.answer(s.agent.Reject, of("2.0.0"), ""); err != nil {
+					s.t.Fatal(err)
+				}
+			},
+			end: ending{"failed", "REJECTED", runs("1.0.0")}, another: []ending{{"staged", "", runs("1.0.0")}}, lists: true,
+		},
+		"an approval": {
+			rules: policy.Rules{Approval: policy.ApproveUpdates},
+			does: func(s *site) {
+				s.eventually("it waits", func() bool { return s.record().Phase == "staged" })
+				if err := s.answer(s.agent.Approve, of("2.0.0"), ""); err != nil {
+					s.t.Fatal(err)
+				}
+			},
+			end: works, another: []ending{{"staged", "", runs("1.0.0")}}, lists: true,
+		},
+		"a removal": {
+			rules: policy.Rules{Approval: policy.ApproveUpdates},
+			does: func(s *site) {
+				s.eventually("it waits", func() bool { return s.record().Phase == "leaving" })
+				if err := s.answer(s.agent.Approve, of("1.0.0"), ""); err != nil {
+					s.t.Fatal(err)
+				}
+			},
+			end: ending{}, another: []ending{{"leaving", "", runs("1.0.0")}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, ruled(test.rules))
+			s.publish(1, map[string]string{first: of("1.0.0")})
+			s.eventually("it is installed", func() bool { return s.record().Phase == "active" })
+			s.quiet()
+			s.stop()
+			film := &camera{s: s}
+			s.onCommit, s.runtime.camera = film.commit, film.step
+			s.start()
+			s.eventually("it is up", func() bool { return s.runtime.count("observe") > 0 })
+			if test.fails != "" {
+				s.runtime.fail(test.fails, runtime.Exited)
+			}
+			listed := map[string]string{}
+			if test.lists {
+				listed[first] = of("2.0.0")
+			}
+			s.publish(2, listed)
+			if test.does != nil {
+				test.does(s)
+			}
+			if !s.endsAs(test.end) {
+				t.Fatalf("it ended with %+v, running %v", s.record(), s.runtime.running())
+			}
+			s.quiet()
+			s.stop()
+			film.off = true
+			if len(film.moments) < 4 {
+				t.Fatalf("only %d moments were kept", len(film.moments))
+			}
+			for _, m := range film.moments {
+				after := newSite(t, ruled(test.rules), func(after *site) {
+					if err := os.WriteFile(after.database(), m.store, 0o600); err != nil {
+						t.Fatal(err)
+					}
+					after.runtime.projects = m.projects
+					if test.fails != "" {
+						after.runtime.fail(test.fails, runtime.Exited)
+					}
+					after.wfm.publish(2, listed)
+				})
+				after.sync()
+				if !after.endsAs(append(test.another, test.end)...) {
+					d, err := after.store.Deployment(first)
+					t.Errorf("killed after %q: phase %q, fault %+v, return %q (%v), running %v", m.what, d.Phase, d.Fault, d.Return, err, after.runtime.running())
+				}
+				after.stop()
+			}
+		})
+	}
+}

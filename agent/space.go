@@ -1,0 +1,172 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/store"
+)
+
+const (
+	// fullLook is how often it is looked whether there is space for what did not
+	// fit. That costs a look at the file system, and neither a request nor a write.
+	fullLook = 10 * time.Second
+	// fullMost bounds the time between two attempts at what failed for want of
+	// space, where nothing tells how much it needs.
+	fullMost = 30 * time.Second
+)
+
+// isFull says that there was no space on the device.
+func isFull(err error) bool {
+	var f *fault
+	return errors.As(err, &f) && f.code == codeStorageFull || errors.Is(err, store.ErrFull)
+}
+
+// rest waits before what failed is tried again: d, but for want of space no
+// longer than until there is some.
+func (r *reconciler) rest(ctx context.Context, w *worker, err error, d time.Duration) {
+	needy := isFull(err) && runtime.Persists(err)
+	if isFull(err) && !needy {
+		d = min(d, fullMost)
+	}
+	end := time.NewTimer(d)
+	defer end.Stop()
+	look := time.NewTicker(fullLook)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.desired:
+			return
+		case <-end.C:
+			return
+		case <-look.C:
+			if needy && !runtime.Persists(err) {
+				return
+			}
+		}
+	}
+}
+
+// spare refuses to begin a change on a device that is full: containers could
+// neither be made nor brought back. It stays pending then, and nothing is touched.
+func (r *reconciler) spare(ctx context.Context) error {
+	if err := r.runtime.Spare(ctx); err != nil {
+		return runtimeFault("", err)
+	}
+	return nil
+}
+
+// makeRoom drops what is kept though nothing that runs needs it, until what did
+// not fit on the device for the reason err may: first what nothing needs at all,
+// then the revision that d could be brought back to by hand, then those of
+// others, the oldest first. What runs, and what a failed update goes back to, is
+// what worked last, and never dropped. It returns whether anything was; no
+// deployment may be staging meanwhile, also not the caller.
+func (r *reconciler) makeRoom(ctx context.Context, d *store.Deployment, err error) (bool, error) {
+	done, ok := r.alone()
+	if !ok {
+		return false, nil // what the other brings may be what takes the space; it is tried again
+	}
+	defer done()
+	dropped, pruneErr := r.dropUnneeded(ctx)
+	if pruneErr != nil {
+		return dropped > 0, pruneErr
+	}
+	some := dropped > 0
+	if some && !runtime.Persists(err) {
+		return true, nil
+	}
+	formers, err2 := r.formers(d.ID)
+	if err2 != nil {
+		return some, err2
+	}
+	for _, id := range formers {
+		former, err2 := r.ledger.dropFormer(id)
+		if err2 != nil {
+			return some, err2
+		}
+		if former == nil {
+			continue
+		}
+		r.logger.Warn("the revision before is dropped: there is no space for another one", "deployment", id,
+			"revision", former.Digest.String(), "for", d.ID)
+		dropped, err2 := r.dropUnneeded(ctx)
+		if err2 != nil {
+			return some, err2
+		}
+		if some = some || dropped > 0; some && !runtime.Persists(err) {
+			break
+		}
+	}
+	return some, nil
+}
+
+// formers are the ids of the deployments that have a revision before the one
+// that worked last: first's own, then the others, that with the oldest first.
+func (r *reconciler) formers(first string) ([]string, error) {
+	all, err := r.store.Deployments()
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the deployments: %w", err)
+	}
+	all = slices.DeleteFunc(all, func(d store.Deployment) bool { return d.Former == nil })
+	slices.SortStableFunc(all, func(a, b store.Deployment) int {
+		switch {
+		case a.ID == first:
+			return -1
+		case b.ID == first:
+			return 1
+		}
+		return a.Since.Compare(b.Since)
+	})
+	ids := make([]string, len(all))
+	for i := range all {
+		ids[i] = all[i].ID
+	}
+	return ids, nil
+}
+
+// alone keeps deployments from being staged, and others from bringing images,
+// until done is called; false: some are at it.
+func (r *reconciler) alone() (done func(), ok bool) {
+	taken := 0
+	done = func() {
+		for range taken {
+			<-r.staging
+		}
+	}
+	for range stagingAtOnce {
+		select {
+		case r.staging <- struct{}{}:
+			taken++
+		default:
+			done()
+			return nil, false
+		}
+	}
+	if !r.unused.TryLock() {
+		done()
+		return nil, false
+	}
+	release := done
+	return func() { r.unused.Unlock(); release() }, true
+}
+
+// dropUnneeded drops images and artifacts that no revision needs, and returns
+// how many images. The caller is alone.
+func (r *reconciler) dropUnneeded(ctx context.Context) (int, error) {
+	keep, err := r.ledger.keep()
+	if err != nil {
+		return 0, err
+	}
+	removed, err := r.runtime.Prune(ctx, keep)
+	if err != nil {
+		return len(removed), err
+	}
+	return len(removed), r.ledger.prune() // last: it tells that all has gone
+}

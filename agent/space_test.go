@@ -1,0 +1,196 @@
+package agent_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/store"
+)
+
+// narrow is a device on which an update fits once enough is dropped.
+type narrow struct {
+	mu      sync.Mutex
+	lack    *image.NoSpaceError // nil: everything fits
+	enough  func(kept []string) bool
+	history []string // what was kept with each look that something had to go for, and what was staged
+}
+
+// newNarrow has two deployments that run, each with a revision before.
+func newNarrow(t *testing.T) (*site, *narrow) {
+	s := newSite(t)
+	s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.heard(second, "pending@1", "installing@1", "installed@1")
+	s.quiet()
+	s.stop()
+	db, err := store.Open(s.dir+"/margolite.db", store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := db.Deployments()
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := store.Change{Artifacts: map[digest.Digest][]byte{}, Deployments: all}
+	for i := range all {
+		body := []byte(document(all[i].ID, "0.9.0"))
+		all[i].Former = &store.Revision{Digest: digest.FromBytes(body), Version: 1, Staged: []store.Staged{{
+			Component: "main", Project: all[i].ID + "-main", Package: digest.FromBytes(body),
+			Images: map[string]digest.Digest{"former-of-" + all[i].ID: digest.FromString("image")},
+		}}}
+		all[i].Active.Staged[0].Images = map[string]digest.Digest{"active-of-" + all[i].ID: digest.FromString("image")}
+		all[i].Desired = *all[i].Active
+		change.Artifacts[digest.FromBytes(body)] = body
+	}
+	if err := db.Commit("seed", change); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n := &narrow{lack: &image.NoSpaceError{Dir: t.TempDir(), Needed: 1 << 60, Images: []string{"app:2"}}, enough: func([]string) bool { return false }}
+	s.runtime.staging, s.runtime.pruned = n.stage, n.prune
+	s.start()
+	return s, n
+}
+
+func (n *narrow) stage(revision string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.history = append(n.history, "stage "+revision)
+	if n.lack == nil {
+		return nil
+	}
+	return &runtime.Error{Code: runtime.NoSpace, Object: "app:2", Err: n.lack}
+}
+
+func (n *narrow) prune(keep runtime.Keep) []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var kept []string
+	for _, images := range keep.Images {
+		for name := range images {
+			if !slices.Contains(kept, name) {
+				kept = append(kept, name)
+			}
+		}
+	}
+	slices.Sort(kept)
+	if n.lack == nil {
+		return nil
+	}
+	n.history = append(n.history, strings.NewReplacer(first, "first", second, "second").Replace(fmt.Sprint("keep ", strings.Join(kept, " "))))
+	if n.enough(kept) {
+		n.lack.Needed, n.lack = 0, nil
+	}
+	return []string{"something"}
+}
+
+func (n *narrow) seen() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.history)
+}
+
+// What a deployment could be brought back to makes room for its next revision,
+// then what others could be; what runs never does. No more goes than has to.
+func TestFormerRevisionsMakeRoom(t *testing.T) {
+	const running = "keep active-of-second active-of-first"
+	keeps := []string{running + " former-of-second former-of-first", running + " former-of-second", running}
+	for name, c := range map[string]struct {
+		drops int  // how many former revisions have to go until it fits
+		stays bool // that of the other deployment
+	}{
+		"nothing needed goes first": {0, true},
+		"its own":                   {1, true},
+		"that of another":           {2, false},
+		"all of them are too few":   {3, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, n := newNarrow(t)
+			n.mu.Lock()
+			n.history = nil
+			n.enough = func([]string) bool { n.lack.Needed--; return 1<<60-n.lack.Needed > int64(c.drops) }
+			n.mu.Unlock()
+			s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
+			want := append([]string{"stage 2.0.0"}, keeps[:min(c.drops, 2)+1]...)
+			want = append(want, "stage 2.0.0")
+			was := []string{"pending@1", "installing@1", "installed@1", "pending@1"}
+			if c.drops < 3 {
+				s.heard(first, append(was, "installing@2", "installed@2")...)
+			} else {
+				s.heard(first, append(was, "failed@2")...)
+			}
+			if got := n.seen(); !slices.Equal(got[:min(len(got), len(want))], want) {
+				t.Errorf("it did %q, want %q", got, want)
+			}
+			deployments, err := s.store.Deployments()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range deployments {
+				if d.ID == second && (d.Former != nil) != c.stays {
+					t.Errorf("%s has former revision %v", d.ID, d.Former)
+				}
+				if c.drops == 3 && (d.Former != nil || d.Active == nil) {
+					t.Errorf("%s: %+v", d.ID, d)
+				}
+				if c.drops == 3 && d.ID == first && (d.Fault == nil || d.Fault.Code != "STORAGE_FULL" || !strings.Contains(d.Fault.Message, "app:2")) {
+					t.Errorf("its fault is %+v", d.Fault)
+				}
+			}
+			if got := s.runtime.running(); c.drops == 3 && !slices.Contains(got, first+"-main 1.0.0") {
+				t.Errorf("running is %v", got)
+			}
+		})
+	}
+}
+
+// What did not fit comes by itself once there is space, whatever the back-off
+// would be, and nothing is asked for in vain meanwhile.
+func TestWhatDidNotFitComesOnceThereIsSpace(t *testing.T) {
+	s, n := newNarrow(t)
+	s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
+	was := []string{"pending@1", "installing@1", "installed@1", "pending@1", "failed@2"}
+	s.heard(first, was...)
+	n.mu.Lock()
+	dir := n.lack.Dir
+	n.lack = nil
+	n.mu.Unlock()
+	if err := os.Remove(dir); err != nil { // where nothing is, nothing is known to be missing
+		t.Fatal(err)
+	}
+	s.heard(first, append(was, "pending@2", "installing@2", "installed@2")...)
+}
+
+// A change does not begin on a device that is full, and does by itself later.
+func TestNothingIsBegunWithoutSpace(t *testing.T) {
+	s := newSite(t)
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	was := []string{"pending@1", "installing@1", "installed@1"}
+	s.heard(first, was...)
+	s.quiet()
+	s.runtime.fail("spare", runtime.NoSpace)
+	begun, release := s.runtime.hold("spare")
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	was = append(was, "pending@1")
+	<-begun
+	begun, again := s.runtime.hold("spare")
+	release()
+	<-begun
+	s.heard(first, was...)
+	if got := s.runtime.running(); !slices.Equal(got, []string{first + "-main 1.0.0"}) {
+		t.Errorf("running is %v", got)
+	}
+	s.runtime.fail("spare", "")
+	again()
+	s.heard(first, append(was, "installing@2", "installed@2")...)
+}

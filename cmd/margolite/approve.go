@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// decision is one of the two answers to a change.
+type decision struct {
+	verb     string // approve or reject
+	given    string // as Pending.Answer has it: approved or rejected
+	question string
+	reason   string
+	yes      bool // do not ask
+	give     func(context.Context, control.AnswerRequest) error
+}
+
+// approve lets a change happen that waits for it.
+func (c *cli) approve(ctx context.Context, args []string) error {
+	f := c.flags("approve")
+	d := decision{verb: "approve", given: "approved", question: "Approve this?"}
+	var all bool
+	f.BoolVar(&all, "all", false, "every change that waits for an approval")
+	f.BoolVar(&d.yes, "yes", false, "do not ask")
+	short(f, "y", "yes")
+	rest, err := c.parse(f, args)
+	switch {
+	case err != nil:
+		return err
+	case all && len(rest) > 0:
+		return usagef("approve takes a deployment or --all, not both")
+	case !all && (len(rest) < 1 || len(rest) > 2):
+		return usagef("approve takes a deployment and, if wanted, the revision of it; or --all")
+	}
+	client, _, err := c.client(false)
+	if err != nil {
+		return err
+	}
+	d.give = client.Approve
+	if all {
+		return c.decideAll(ctx, client, d)
+	}
+	return c.decideOne(ctx, client, d, rest)
+}
+
+// reject keeps a change from ever happening.
+func (c *cli) reject(ctx context.Context, args []string) error {
+	f := c.flags("reject")
+	d := decision{verb: "reject", given: "rejected", question: "Reject this for good?"}
+	f.StringVar(&d.reason, "reason", "", "`TEXT` for people: why")
+	f.BoolVar(&d.yes, "yes", false, "do not ask")
+	short(f, "y", "yes")
+	rest, err := c.parse(f, args)
+	switch {
+	case err != nil:
+		return err
+	case len(rest) < 1 || len(rest) > 2:
+		return usagef("reject takes a deployment and, if wanted, the revision of it")
+	}
+	client, _, err := c.client(false)
+	if err != nil {
+		return err
+	}
+	d.give = client.Reject
+	return c.decideOne(ctx, client, d, rest)
+}
+
+// decideOne answers the change of one deployment: that to the revision which is
+// named, or, if none is, to the one that waits now.
+func (c *cli) decideOne(ctx context.Context, client *control.Client, d decision, names []string) error {
+	revision := ""
+	if len(names) > 1 {
+		revision = names[1]
+		if !isRevision(revision) {
+			return usagef("%q is no revision: sha256: and its digits, at least the first %d", revision, minRevision)
+		}
+		d.yes = true // who names it knows what it is
+	}
+	s, err := client.Status(ctx)
+	if err != nil {
+		return hinted(err)
+	}
+	deployment, err := deploymentOf(s, names[0])
+	if err != nil {
+		return err
+	}
+	if deployment.Change == nil {
+		return &hintError{fmt.Errorf("no change of deployment %s waits", titled(deployment)), "`margolite status` shows what does"}
+	}
+	if now := deployment.Change.Revision; !strings.HasPrefix(digits(now), digits(revision)) {
+		return superseded(d, deployment)
+	}
+	agreed, err := c.decide(ctx, client, d, deployment)
+	if err == nil && !agreed {
+		err = fmt.Errorf("nothing was %s", d.given)
+	}
+	return err
+}
+
+// decideAll answers every change that waits for an approval.
+func (c *cli) decideAll(ctx context.Context, client *control.Client, d decision) error {
+	s, err := client.Status(ctx)
+	if err != nil {
+		return hinted(err)
+	}
+	waiting := 0
+	var errs []error
+	for i := range s.Deployments {
+		deployment := &s.Deployments[i]
+		if !waitsForApproval(deployment.Change) {
+			continue
+		}
+		waiting++
+		agreed, err := c.decide(ctx, client, d, deployment)
+		if err != nil {
+			errs = append(errs, err)
+		} else if !agreed {
+			fmt.Fprintf(plainWriter{c.out}, "not %s: %s\n", d.given, described(deployment))
+		}
+	}
+	if waiting == 0 {
+		fmt.Fprintln(c.out, "nothing waits for an approval")
+	}
+	return errors.Join(errs...)
+}
+
+// decide gives the answer to the change that deployment showed, and to no other,
+// after it has asked on a terminal.
+func (c *cli) decide(ctx context.Context, client *control.Client, d decision, deployment *control.Deployment) (agreed bool, err error) {
+	change := deployment.Change
+	if change.Answer == d.given {
+		fmt.Fprintf(plainWriter{c.out}, "%s already: %s\n%s", d.given, described(deployment), waitsFor(change))
+		return true, nil
+	}
+	if !d.yes && isTerminal(c.in) {
+		out := plainWriter{c.out}
+		fmt.Fprintf(out, "%s\n%s", described(deployment), waitsFor(change))
+		printDifference(out, *deployment)
+		if !c.agreed(ctx, d.question) {
+			return false, nil
+		}
+	}
+	err = d.give(ctx, control.AnswerRequest{Deployment: deployment.ID, Revision: change.Revision, Reason: d.reason})
+	if errors.Is(err, control.ErrConflict) {
+		if s, statusErr := client.Status(ctx); statusErr == nil {
+			now, findErr := deploymentOf(s, deployment.ID)
+			if findErr == nil && now.Change != nil && now.Change.Revision != change.Revision {
+				return false, superseded(d, now)
+			}
+		}
+	}
+	if err != nil {
+		return false, hinted(fmt.Errorf("cannot %s the %s: %w", d.verb, described(deployment), err))
+	}
+	fmt.Fprintf(plainWriter{c.out}, "%s: %s\n", d.given, described(deployment))
+	return true, nil
+}
+
+// superseded is the error about an answer to something else than what waits.
+func superseded(d decision, now *control.Deployment) error {
+	return &hintError{
+		fmt.Errorf("nothing was %s: another revision waits now: %s", d.given, now.Change.Revision),
+		"look at it with `margolite status`, then repeat this: each revision needs an answer of its own",
+	}
+}
+
+func waitsForApproval(change *control.Pending) bool {
+	return change != nil && slices.ContainsFunc(change.Reasons, func(r control.Reason) bool { return r.Code == "approval" })
+}
+
+// described says what a change does.
+func described(d *control.Deployment) string {
+	if d.Change.Kind == "update" {
+		return fmt.Sprintf("update of %s to revision %s", titled(d), d.Change.Revision)
+	}
+	return fmt.Sprintf("%s of %s, revision %s", nounOf(d.Change.Kind), titled(d), d.Change.Revision)
+}
+
+// waitsFor are lines that say what a change waits for.
+func waitsFor(change *control.Pending) string {
+	var b strings.Builder
+	for _, r := range change.Reasons {
+		fmt.Fprintf(&b, "  waits for %s: %s\n", r.Code, line(r.Text))
+	}
+	return b.String()
+}
+
+// minRevision is how many digits of a revision have to be given.
+const minRevision = 8
+
+// digits are those of a revision, which may be given without its algorithm.
+func digits(revision string) string { return strings.TrimPrefix(revision, "sha256:") }
+
+// isRevision says whether text is enough of a digest to name a revision.
+func isRevision(text string) bool {
+	d := digits(text)
+	return len(d) >= minRevision && len(d) <= 64 && strings.Trim(d, "0123456789abcdef") == ""
+}

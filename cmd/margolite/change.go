@@ -1,0 +1,206 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// printChange shows what waits to be done with a deployment, in the words of a
+// Compose file.
+func printChange(out io.Writer, d control.Deployment, now time.Time) {
+	p := d.Change
+	needed := false
+	for _, r := range p.Reasons {
+		if r.Code == "approval" {
+			needed = true
+		}
+	}
+	revision := shortDigest(p.Revision)
+	switch {
+	case needed:
+		fmt.Fprintf(out, "  waits for approval of revision %s%s\n", revision, removal(p.Kind))
+	case p.Answer != "":
+		fmt.Fprintf(out, "  %s: revision %s%s\n", p.Answer, revision, removal(p.Kind))
+	default:
+		fmt.Fprintf(out, "  %s of revision %s\n", nounOf(p.Kind), revision)
+	}
+	for _, r := range p.Reasons {
+		if r.Code != "approval" {
+			fmt.Fprintf(out, "  waits: %s\n", line(r.Text))
+		}
+	}
+	if p.Until != nil && p.Until.After(now) {
+		fmt.Fprintf(out, "  goes by itself in %s\n", ago(*p.Until, now))
+	}
+	printDifference(out, d)
+	if needed {
+		fmt.Fprintf(out, "  margolite approve %s %s   (or reject)\n", d.ID, p.Revision)
+	}
+}
+
+func removal(kind string) string {
+	if kind == "remove" {
+		return ", which is removed"
+	}
+	return ""
+}
+
+func nounOf(kind string) string {
+	switch kind {
+	case "install":
+		return "installation"
+	case "update":
+		return "update"
+	case "remove":
+		return "removal"
+	}
+	return kind
+}
+
+// printDifference shows what becomes of each service, and of the parameters.
+func printDifference(out io.Writer, d control.Deployment) {
+	several := slices.ContainsFunc(d.Change.Services, func(s control.ServiceChange) bool { return s.Component != d.Change.Services[0].Component })
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, s := range d.Change.Services {
+		name := s.Service
+		if several {
+			name = s.Component + "/" + name
+		}
+		for _, text := range linesOf(s) {
+			fmt.Fprintf(w, "     %s\t%s\n", line(name), line(text))
+			name = ""
+		}
+	}
+	w.Flush()
+	for _, v := range d.Change.Parameters {
+		fmt.Fprintf(out, "     parameter %s\n", line(valueOf(v)))
+	}
+	if d.Change.Cut {
+		fmt.Fprint(out, "     ... and more than is shown here\n")
+	}
+}
+
+// linesOf is what becomes of a service.
+func linesOf(s control.ServiceChange) []string {
+	var lines []string
+	if s.Change != "changed" {
+		text := s.Change
+		if s.Image != nil && s.Image.To != "" {
+			text += ", image " + s.Image.To + inBrackets(sizeIn(s.Image.Bytes), shortDigest(s.Image.ToDigest))
+		}
+		lines = append(lines, text)
+	} else if i := s.Image; i != nil {
+		text := "image " + i.From
+		if i.To != i.From {
+			text += " -> " + i.To
+		}
+		lines = append(lines, text+inBrackets(sizeIn(i.Bytes), shortDigest(i.FromDigest)+" -> "+shortDigest(i.ToDigest)))
+	}
+	for _, v := range s.Environment {
+		lines = append(lines, "environment "+valueOf(v))
+	}
+	for _, l := range []struct {
+		what string
+		list *control.ListChange
+	}{{"port", s.Ports}, {"volume", s.Volumes}, {"privilege", s.Privileges}} {
+		if l.list == nil {
+			continue
+		}
+		for _, entry := range l.list.Removed {
+			lines = append(lines, "- "+l.what+" "+entry)
+		}
+		for _, entry := range l.list.Added {
+			lines = append(lines, "+ "+l.what+" "+entry)
+		}
+	}
+	if len(s.Other) > 0 {
+		lines = append(lines, "other "+strings.Join(s.Other, ", "))
+	}
+	return lines
+}
+
+// valueOf is a named value and what it is replaced by.
+func valueOf(v control.ValueChange) string {
+	switch {
+	case v.From == nil && v.To == nil:
+		return v.Name
+	case v.From == nil:
+		return v.Name + ": + " + quoted(*v.To)
+	case v.To == nil:
+		return v.Name + ": - " + quoted(*v.From)
+	case *v.From == *v.To: // neither is shown
+		return v.Name + ": " + *v.To
+	}
+	return v.Name + ": " + quoted(*v.From) + " -> " + quoted(*v.To)
+}
+
+// quoted is a value in quotes, but for one that is not shown.
+func quoted(value string) string {
+	if value == "(changed)" {
+		return value
+	}
+	return strconv.Quote(value)
+}
+
+func inBrackets(parts ...string) string {
+	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" || s == " -> " })
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
+}
+
+// sizeIn is a size as people read it; empty: it is not known.
+func sizeIn(bytes int64) string {
+	switch {
+	case bytes <= 0:
+		return ""
+	case bytes < 1e6:
+		return fmt.Sprintf("%.1f kB", float64(bytes)/1e3)
+	case bytes < 1e9:
+		return fmt.Sprintf("%.1f MB", float64(bytes)/1e6)
+	}
+	return fmt.Sprintf("%.1f GB", float64(bytes)/1e9)
+}
+
+// shortDigest is as much of a digest as tells it from others.
+func shortDigest(digest string) string {
+	algorithm, hex, found := strings.Cut(digest, ":")
+	if !found || len(hex) <= 12 {
+		return digest
+	}
+	return algorithm + ":" + hex[:12]
+}
+
+// lockOf is an update lock in one line.
+func lockOf(l control.Lock, now time.Time) string {
+	text := l.Holder + prefixed(": ", l.Reason)
+	if l.Deployment != "" {
+		text += ", of deployment " + l.Deployment
+	}
+	if l.File != "" {
+		text += ", by the file " + l.File
+	}
+	if l.Since != nil {
+		text += ", for " + ago(now, *l.Since)
+	}
+	switch {
+	case l.Until != nil && l.Until.After(now):
+		text += ", at most " + ago(*l.Until, now) + " more"
+	case l.Until == nil:
+		text += ", until it is released"
+	}
+	return line(text)
+}
+
+// line is a text that others had a hand in as part of one line.
+func line(text string) string {
+	return strings.NewReplacer("\n", " ", "\t", " ", "\v", " ", "\f", " ").Replace(plain(text))
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// deploymentOf finds the deployment that is named by its id, a unique beginning
+// of it, or its name.
+func deploymentOf(s *control.Status, name string) (*control.Deployment, error) {
+	var found []*control.Deployment
+	var all []string
+	for i := range s.Deployments {
+		d := &s.Deployments[i]
+		if strings.EqualFold(d.ID, name) {
+			return d, nil
+		}
+		if name != "" && (d.Name == name || len(d.ID) > len(name) && strings.EqualFold(d.ID[:len(name)], name)) {
+			found = append(found, d)
+		}
+		all = append(all, titled(d))
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		all = all[:0]
+		for _, d := range found {
+			all = append(all, titled(d))
+		}
+		return nil, &hintError{fmt.Errorf("deployment %q could be any of %s", name, strings.Join(all, ", ")), "name it by more of its id"}
+	case len(all) == 0:
+		return nil, fmt.Errorf("there is no deployment %q: there are none", name)
+	}
+	return nil, fmt.Errorf("there is no deployment %q; there are %s", name, strings.Join(all, ", "))
+}
+
+// titled is a deployment as people know it.
+func titled(d *control.Deployment) string {
+	if d.Name == "" {
+		return d.ID
+	}
+	return fmt.Sprintf("%s (%s)", d.ID, d.Name)
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"errors"
+	"maps"
+	"os/user"
+	"path/filepath"
+	"slices"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/policy"
+)
+
+// gateOf makes the gate that a configuration describes.
+func gateOf(cfg *config.Config) (*policy.Gate, error) {
+	o := cfg.Policy.Options
+	o.Allow.Mounts = whereLinksLead(o.Allow.Mounts)
+	return policy.New(o)
+}
+
+// whereLinksLead adds to the paths that may be mounted, or may not, where they lead on
+// this device: what is asked for has its links resolved, and /bin is a link on
+// many devices, /run on some. Links of what the site has opened are not followed:
+// a workload that may write there could make them. Only entries that close
+// something are, and those of the system that every device has.
+func whereLinksLead(mounts map[string]policy.MountAccess) map[string]policy.MountAccess {
+	system := policy.DefaultAllow().Mounts
+	closing := []policy.MountAccess{policy.MountNever, policy.MountBelow}
+	all := maps.Clone(mounts)
+	for _, at := range slices.Sorted(maps.Keys(mounts)) {
+		access := mounts[at]
+		if !slices.Contains(closing, access) && system[at] != access {
+			continue
+		}
+		real := leadsTo(at)
+		if _, said := mounts[real]; said || policy.CheckMount(real) != nil {
+			continue
+		}
+		if all[real] != policy.MountNever { // of several that lead there, the one that closes it
+			all[real] = access
+		}
+	}
+	return all
+}
+
+// leadsTo resolves the links of a path as far as it exists.
+func leadsTo(path string) string {
+	real, err := filepath.EvalSymlinks(path)
+	if err == nil || path == "/" {
+		return real
+	}
+	return filepath.Join(leadsTo(filepath.Dir(path)), filepath.Base(path))
+}
+
+// share gives a control socket to the group that may use it.
+func share(socket, group string) error {
+	err := control.Share(socket, group)
+	if unknown := user.UnknownGroupError(""); errors.As(err, &unknown) {
+		return &hintError{err, noGroup(group)}
+	}
+	return err
+}
+
+// noGroup is the mend where the group of the socket does not exist.
+func noGroup(group string) string {
+	return "create it with `groupadd --system " + group + "`, or name one that exists as control.group"
+}
+
+// groupFindings looks at who may use the control socket, where it matters.
+func groupFindings(cfg *config.Config) []finding {
+	const object = "control.group"
+	if group := cfg.Control.Group; group != "" {
+		if _, err := user.LookupGroup(group); err != nil {
+			return []finding{{object, err.Error(), noGroup(group), true}}
+		}
+		return []finding{{object: object, text: "root and members of group " + group + " may use the control socket"}}
+	}
+	if cfg.Policy.AsksForApproval() {
+		return []finding{{object, "changes wait for an approval, which nobody but root can give", "name the group of those who approve", false}}
+	}
+	return nil
+}

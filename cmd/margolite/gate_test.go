@@ -1,0 +1,119 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/policy"
+)
+
+// What a rule closes is closed where its links lead, also where the end of the
+// path does not exist yet. A path that the site has opened is not followed: who
+// may write there could make it lead to anything.
+func TestRulesForMountsFollowLinks(t *testing.T) {
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := func(name string) string { return filepath.Join(root, name) }
+	for _, name := range []string{"usr/bin", "data", "etc"} {
+		if err := os.MkdirAll(in(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{"bin": "usr/bin", "also": "usr/bin", "run": "data", "said": "data", "opened": "etc", "loop": "loop"} {
+		if err := os.Symlink(target, in(link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	given := map[string]policy.MountAccess{
+		in("also"): policy.MountBelow, in("bin"): policy.MountNever, in("run/x/y"): policy.MountNever,
+		in("said"): policy.MountBelow, in("data"): policy.MountAlways, in("loop"): policy.MountNever,
+		in("opened"): policy.MountAlways,
+	}
+	want := map[string]policy.MountAccess{in("usr/bin"): policy.MountNever, in("data/x/y"): policy.MountNever}
+	for at, access := range given {
+		want[at] = access
+	}
+	if diff := cmp.Diff(want, whereLinksLead(given)); diff != "" {
+		t.Errorf("the rules differ (-want +got):\n%s", diff)
+	}
+	if _, added := given[in("usr/bin")]; added {
+		t.Error("the configuration itself was changed")
+	}
+}
+
+func TestTheSocketIsSharedWithAGroup(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "control.sock")
+	l, err := control.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, group := range []string{ownGroup(t), ""} {
+		if err := share(path, group); err != nil {
+			t.Errorf("group %q: %v", group, err)
+		}
+	}
+	var hinted *hintError
+	err = share(path, "nobody-has-this")
+	if !errors.As(err, &hinted) || !strings.Contains(hinted.hint, "groupadd --system nobody-has-this") || !strings.Contains(err.Error(), path) {
+		t.Errorf("got %v for a group that does not exist", err)
+	}
+	if err := share(path+".none", ""); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v for a socket that does not exist", err)
+	}
+}
+
+func ownGroup(t *testing.T) string {
+	t.Helper()
+	own, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := user.LookupGroupId(own.Gid)
+	if err != nil {
+		t.Skipf("the group of this user has no name here: %v", err)
+	}
+	return g.Name
+}
+
+func TestCheckSaysWhenNobodyCouldApprove(t *testing.T) {
+	for name, c := range map[string]struct {
+		file   string
+		result string // of the finding; empty: there is none
+	}{
+		"nothing waits":        {"", ""},
+		"updates wait":         {"policy: {approval: updates}", "warning"},
+		"those of some wait":   {"policy: {deployments: [{labels: {a: b}, approval: all}]}", "warning"},
+		"a group can approve":  {"policy: {approval: all}\ncontrol: {group: " + ownGroup(t) + "}", "ok"},
+		"there is no such one": {"control: {group: nobody-has-this}", "failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := config.Parse("f", []byte(c.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, f := range groupFindings(cfg) {
+				switch got = "ok"; {
+				case f.fatal:
+					got = "failed"
+				case f.mend != "":
+					got = "warning"
+				}
+			}
+			if got != c.result {
+				t.Errorf("the finding is %q, want %q", got, c.result)
+			}
+		})
+	}
+}

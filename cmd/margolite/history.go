@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// history shows the journal, or checks it.
+func (c *cli) history(ctx context.Context, args []string) error {
+	f := c.flags("history")
+	f.BoolVar(&c.json, "json", false, "print one JSON object per line for programs")
+	var r control.HistoryRequest
+	var verify bool
+	f.BoolVar(&verify, "verify", false, "check that no entry was changed, removed or moved")
+	f.StringVar(&r.Deployment, "deployment", "", "only what is about this `DEPLOYMENT`")
+	f.Func("last", "only the last `N` entries", func(s string) error {
+		n, err := strconv.ParseInt(s, 10, 32)
+		if err != nil || n < 1 {
+			return fmt.Errorf("%q is not a number of entries", s)
+		}
+		r.Last = int(n)
+		return nil
+	})
+	short(f, "n", "last")
+	if err := c.parseNone(f, args); err != nil {
+		return err
+	}
+	if verify && r != (control.HistoryRequest{}) {
+		return usagef("--verify is about the whole journal, without --deployment and --last")
+	}
+	client, _, err := c.client(false)
+	if err != nil {
+		return err
+	}
+	if verify {
+		return c.verifyHistory(ctx, client)
+	}
+	if r.Deployment != "" {
+		s, err := client.Status(ctx)
+		if err != nil {
+			return hinted(err)
+		}
+		// One that is gone is known to the journal alone, by its id.
+		if d, err := deploymentOf(s, r.Deployment); err == nil {
+			r.Deployment = d.ID
+		}
+	}
+	entries, err := client.History(ctx, r)
+	if err != nil {
+		return hinted(err)
+	}
+	if c.json {
+		enc := json.NewEncoder(c.out)
+		for _, e := range entries {
+			if err := enc.Encode(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	w := tabwriter.NewWriter(plainWriter{c.out}, 0, 0, 2, ' ', 0)
+	for _, e := range entries {
+		by := e.By
+		if by == "" {
+			by = "-" // the agent, by itself
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", e.Time.Local().Format(time.DateTime), cell(e.Kind), cell(e.Deployment), cell(by), cell(textOf(e)))
+	}
+	return w.Flush()
+}
+
+// textOf is what an entry tells, with what it is about.
+func textOf(e control.Entry) string {
+	parts := make([]string, 0, 3)
+	if e.Version != 0 {
+		parts = append(parts, fmt.Sprintf("version %d", e.Version))
+	}
+	if e.Revision != "" {
+		parts = append(parts, shortDigest(e.Revision))
+	}
+	if e.Text != "" {
+		parts = append(parts, e.Text)
+	}
+	return strings.Join(parts, ": ")
+}
+
+// cell is a text in one cell of a table; "-" where there is none.
+func cell(text string) string {
+	if text = strings.Join(strings.Fields(text), " "); text == "" {
+		return "-"
+	}
+	return text
+}
+
+func (c *cli) verifyHistory(ctx context.Context, client *control.Client) error {
+	v, err := client.VerifyHistory(ctx)
+	if err != nil {
+		return hinted(err)
+	}
+	if c.json {
+		if err := c.printJSON(v); err != nil {
+			return err
+		}
+	}
+	if v.Problem != "" {
+		return &hintError{
+			errors.New("the journal is not as it was written: " + v.Problem),
+			"somebody, or a failing disk, has changed it; keep a copy of state.dir/margolite.db for who looks into it",
+		}
+	}
+	switch {
+	case c.json:
+	case v.Entries == 0:
+		fmt.Fprintln(c.out, "the journal is empty")
+	default:
+		fmt.Fprintf(c.out, "%s from number %d on, none changed, removed or moved\nhead %s\n", counted(v.Entries), v.First, v.Head)
+	}
+	return nil
+}
+
+func counted(n uint64) string {
+	if n == 1 {
+		return "1 entry"
+	}
+	return fmt.Sprintf("%d entries", n)
+}

@@ -1,0 +1,309 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// site is the part of a fakeAgent that answers for the site.
+type site struct {
+	told     []string // what it was asked, as one line each
+	siteErr  error
+	onAnswer func() // what happened before an answer arrived
+	lock     control.Lock
+	released []control.Lock
+	entries  []control.Entry
+	verified control.Verification
+}
+
+func (a *fakeAgent) tell(format string, args ...any) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.told = append(a.told, strings.TrimSpace(fmt.Sprintf(format, args...)))
+	if a.onAnswer != nil {
+		a.onAnswer()
+	}
+	return a.siteErr
+}
+
+func (a *fakeAgent) said() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.told)
+}
+
+func (a *fakeAgent) Approve(_ context.Context, r control.AnswerRequest) error {
+	return a.tell("approve %s %s %s", r.Deployment, r.Revision, r.Reason)
+}
+
+func (a *fakeAgent) Reject(_ context.Context, r control.AnswerRequest) error {
+	return a.tell("reject %s %s %s", r.Deployment, r.Revision, r.Reason)
+}
+
+func (a *fakeAgent) Hold(_ context.Context, r control.HoldRequest) (control.Lock, error) {
+	return a.lock, a.tell("hold as %q for %ds on %q: %s", r.Holder, r.Seconds, r.Deployment, r.Reason)
+}
+
+func (a *fakeAgent) Release(_ context.Context, r control.ReleaseRequest) ([]control.Lock, error) {
+	return a.released, a.tell("release as %q all %v", r.Holder, r.All)
+}
+
+func (a *fakeAgent) Rollback(_ context.Context, r control.ReturnRequest) error {
+	return a.tell("rollback %s %s %s", r.Deployment, r.Revision, r.Reason)
+}
+
+func (a *fakeAgent) History(_ context.Context, r control.HistoryRequest) ([]control.Entry, error) {
+	return a.entries, a.tell("history last %d of %q", r.Last, r.Deployment)
+}
+
+func (a *fakeAgent) VerifyHistory(context.Context) (control.Verification, error) {
+	return a.verified, a.tell("verify")
+}
+
+var (
+	revisionA = "sha256:" + strings.Repeat("a", 64)
+	revisionB = "sha256:" + strings.Repeat("b", 64)
+	revisionC = "sha256:" + strings.Repeat("c", 64)
+)
+
+// waiting is an agent with an update that waits for an approval, an installation
+// that does, too, and an update that waits for its window alone.
+func waiting() *fakeAgent {
+	approval := []control.Reason{{Code: "approval", Text: "the site has to approve it"}}
+	return &fakeAgent{status: control.Status{Deployments: []control.Deployment{
+		{ID: "aa-11", Name: "mixer", Digest: revisionB, Active: revisionA, Former: revisionC, Change: &control.Pending{Kind: "update", Revision: revisionB, Reasons: approval}},
+		{ID: "ab-22", Name: "label printer", Digest: revisionC, Change: &control.Pending{Kind: "install", Revision: revisionC, Reasons: approval}},
+		{ID: "cc-33", Digest: revisionC, Active: revisionA, Change: &control.Pending{Kind: "update", Revision: revisionC, Answer: "approved", Reasons: []control.Reason{{Code: "window", Text: "the next opens at 22:00"}}}},
+		{ID: "dd-44", Digest: revisionA, Active: revisionA},
+	}}}
+}
+
+func TestAnApprovalNamesTheRevisionThatWaits(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		told string
+		out  string
+	}{
+		{[]string{"approve", "mixer"}, "approve aa-11 " + revisionB, "approved: update of aa-11 (mixer) to revision " + revisionB + "\n"},
+		{[]string{"approve", "AA"}, "approve aa-11 " + revisionB, "approved: update of aa-11 (mixer) to revision " + revisionB + "\n"},
+		{[]string{"approve", "ab-22", revisionC}, "approve ab-22 " + revisionC, "approved: installation of ab-22 (label printer), revision " + revisionC + "\n"},
+		{[]string{"approve", "ab", "cccccccc"}, "approve ab-22 " + revisionC, "approved: installation of ab-22 (label printer), revision " + revisionC + "\n"},
+		{[]string{"approve", "ab", "sha256:cccccccccccc", "--yes"}, "approve ab-22 " + revisionC, "approved: installation of ab-22 (label printer), revision " + revisionC + "\n"},
+		{[]string{"reject", "mixer", "--reason", "line 2 runs"}, "reject aa-11 " + revisionB + " line 2 runs", "rejected: update of aa-11 (mixer) to revision " + revisionB + "\n"},
+		{[]string{"reject", "cc-33"}, "reject cc-33 " + revisionC, "rejected: update of cc-33 to revision " + revisionC + "\n"},
+		{[]string{"approve", "cc-33"}, "", "approved already: update of cc-33 to revision " + revisionC + "\n  waits for window: the next opens at 22:00\n"},
+	} {
+		a := waiting()
+		got := call(t, append(c.args, "--config", serve(t, a))...)
+		if got != (answer{exitDone, c.out, ""}) || strings.Join(a.told, ";") != c.told {
+			t.Errorf("margolite %q: %+v, the agent was asked %q", c.args, got, a.told)
+		}
+	}
+}
+
+func TestWhatCannotBeAnsweredIsTold(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"approve", "dd"}, "no change of deployment dd-44 waits\nhint: "},
+		{[]string{"approve", "a"}, `deployment "a" could be any of aa-11 (mixer), ab-22 (label printer)` + "\nhint: name it by more"},
+		{[]string{"reject", "pump"}, `there is no deployment "pump"; there are aa-11 (mixer), ab-22`},
+		{[]string{"approve", "mixer", revisionA}, "nothing was approved: another revision waits now: " + revisionB + "\nhint: look at it"},
+		{[]string{"reject", "mixer", "aaaaaaaa"}, "nothing was rejected: another revision waits now: " + revisionB},
+		{[]string{"rollback", "ab-22", "--yes"}, "no former revision of it is kept\nhint: one is kept from"},
+		{[]string{"hold", "--deployment", "pump"}, `there is no deployment "pump"`},
+	} {
+		a := waiting()
+		got := call(t, append(c.args, "--config", serve(t, a))...)
+		if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, c.want) || len(a.told) != 0 {
+			t.Errorf("margolite %q: %+v, the agent was asked %q", c.args, got, a.told)
+		}
+	}
+	if got := call(t, "approve", "d", "--config", serve(t, &fakeAgent{})); !strings.Contains(got.err, "there are none") {
+		t.Errorf("without deployments: %+v", got)
+	}
+}
+
+// A revision that comes between the look and the answer is not answered.
+func TestANewerRevisionNeedsAnAnswerOfItsOwn(t *testing.T) {
+	a := waiting()
+	a.siteErr = fmt.Errorf("%w: revision %s is superseded", control.ErrConflict, revisionB)
+	a.onAnswer = func() { a.status.Deployments[0].Change.Revision = revisionC }
+	got := call(t, "approve", "mixer", "--config", serve(t, a))
+	if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, "nothing was approved: another revision waits now: "+revisionC+"\nhint: look at it") {
+		t.Errorf("%+v", got)
+	}
+	if want := []string{"approve aa-11 " + revisionB}; !slices.Equal(a.told, want) {
+		t.Errorf("the agent was asked %q, want %q", a.told, want)
+	}
+	a = waiting()
+	a.siteErr = errors.New("the disk is full")
+	if got := call(t, "approve", "mixer", "--config", serve(t, a)); got.code != exitFailed || !strings.Contains(got.err, "cannot approve the update of aa-11 (mixer) to revision "+revisionB+": the disk is full\n") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestAllThatWaitIsApproved(t *testing.T) {
+	a := waiting()
+	got := call(t, "approve", "--all", "--config", serve(t, a))
+	want := "approved: update of aa-11 (mixer) to revision " + revisionB + "\napproved: installation of ab-22 (label printer), revision " + revisionC + "\n"
+	if got != (answer{exitDone, want, ""}) {
+		t.Errorf("%+v, want %q", got, want)
+	}
+	if want := []string{"approve aa-11 " + revisionB, "approve ab-22 " + revisionC}; !slices.Equal(a.told, want) {
+		t.Errorf("the agent was asked %q, want %q", a.told, want)
+	}
+	a = waiting()
+	a.siteErr = errors.New("the disk is full")
+	if got := call(t, "approve", "--all", "--config", serve(t, a)); got.code != exitFailed || strings.Count(got.err, "the disk is full") != 2 {
+		t.Errorf("a failure: %+v", got)
+	}
+	if got := call(t, "approve", "--all", "--config", serve(t, &fakeAgent{})); got != (answer{exitDone, "nothing waits for an approval\n", ""}) {
+		t.Errorf("nothing: %+v", got)
+	}
+}
+
+func TestAnAnswerIsAskedForOnATerminal(t *testing.T) {
+	for typed, want := range map[string][]string{"y": {"approve aa-11 " + revisionB}, "n": nil, "": nil} {
+		t.Run("typed "+typed, func(t *testing.T) {
+			a := waiting()
+			a.status.Deployments[0].Change.Services = []control.ServiceChange{{Component: "mixer", Service: "web", Change: "changed", Ports: &control.ListChange{Added: []string{"8090:80"}}}}
+			p := onTerminal(t, control.Size{Columns: 200, Rows: 24}, "approve", "mixer", "--config", serve(t, a))
+			p.await("waits for approval: the site has to approve it")
+			p.await("web  + port 8090:80")
+			p.await("Approve this? [y/N]")
+			p.typed(typed + "\n")
+			if err := p.program.Wait(); (err == nil) != (want != nil) {
+				t.Errorf("it ended with %v", err)
+			}
+			if got := a.said(); !slices.Equal(got, want) {
+				t.Errorf("the agent was asked %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+func TestLocksAreHeldAndReleased(t *testing.T) {
+	until := time.Now().Add(2*time.Hour + 10*time.Second).UTC()
+	day := until.Local().Format(time.DateTime)
+	mine := control.Lock{Holder: "shift", Reason: "batch 7", Until: &until}
+	others := control.Lock{Holder: "mixer", Deployment: "aa-11", File: "/run/margolite/locks/aa-11/batch"}
+	a := waiting()
+	a.lock, a.released = mine, []control.Lock{mine}
+	a.status.Locks = []control.Lock{others}
+	file := serve(t, a)
+	for _, c := range []struct {
+		args      []string
+		told, out string
+	}{
+		{[]string{"hold"}, `hold as "" for 0s on "":`, "held by shift for all deployments until " + day + " (in 2h0m"},
+		{[]string{"hold", "--for", "90m", "--reason", "batch 7", "--as", "shift", "--deployment", "mixer"}, `hold as "shift" for 5400s on "aa-11": batch 7`, "(in 2h0m): batch 7\n"},
+		{[]string{"hold", "--for", "1500ms"}, `hold as "" for 2s on "":`, "held by shift"},
+		{
+			[]string{"release"},
+			`release as "" all false`,
+			"released what was held by shift for all deployments until " + day,
+		},
+		{[]string{"release", "--as", "shift"}, `release as "shift" all false`, "still held by mixer for deployment aa-11 by lock file /run/margolite/locks/aa-11/batch\n"},
+		{[]string{"release", "--all"}, `release as "" all true`, "released what"},
+	} {
+		a.told = nil
+		got := call(t, append(c.args, "--config", file)...)
+		if got.code != exitDone || got.err != "" || !strings.Contains(got.out, c.out) || !slices.Equal(a.told, []string{c.told}) {
+			t.Errorf("margolite %q: %+v, the agent was asked %q", c.args, got, a.told)
+		}
+	}
+	a.released, a.status.Locks = nil, nil
+	if got := call(t, "release", "--config", file); got != (answer{exitDone, "there was nothing to release\n", ""}) {
+		t.Errorf("nothing: %+v", got)
+	}
+	a.lock = control.Lock{Holder: "shift"}
+	if got := call(t, "hold", "--config", file); got != (answer{exitDone, "held by shift for all deployments until it is released\n", ""}) {
+		t.Errorf("without an end: %+v", got)
+	}
+	a.siteErr = errors.New("the disk is full")
+	if got := call(t, "hold", "--config", file); got != (answer{exitFailed, "", "margolite: the disk is full\n"}) {
+		t.Errorf("a failure: %+v", got)
+	}
+}
+
+func TestARollbackGoesBackToWhatWasShown(t *testing.T) {
+	shown := "deployment aa-11 (mixer)\n  now  " + revisionA + "\n  then " + revisionC + "\n"
+	a := waiting()
+	file := serve(t, a)
+	got := call(t, "rollback", "mixer", "--config", file)
+	if got.code != exitFailed || got.out != shown || !strings.Contains(got.err, "hint: repeat this with --yes") || len(a.told) != 0 {
+		t.Errorf("without a terminal: %+v, the agent was asked %q", got, a.told)
+	}
+	got = call(t, "rollback", "mixer", "-y", "--reason", "too noisy", "--config", file)
+	if want := shown + "it goes back now; `margolite status` shows how far it is\n"; got != (answer{exitDone, want, ""}) {
+		t.Errorf("%+v, want %q", got, want)
+	}
+	if want := []string{"rollback aa-11 " + revisionC + " too noisy"}; !slices.Equal(a.told, want) {
+		t.Errorf("the agent was asked %q, want %q", a.told, want)
+	}
+	// An update that failed was left as it is: what worked last is the way back.
+	a.status.Deployments[0].Former = revisionA
+	if got := call(t, "rollback", "mixer", "-y", "--config", file); !strings.Contains(got.out, "now  "+revisionB+"\n  then "+revisionA) {
+		t.Errorf("after a failed update: %+v", got)
+	}
+	a.siteErr = fmt.Errorf("%w: its image is gone", control.ErrConflict)
+	if got := call(t, "rollback", "mixer", "-y", "--config", file); got.code != exitFailed || !strings.Contains(got.err, "cannot roll deployment aa-11 (mixer) back: not possible now: its image is gone\n") {
+		t.Errorf("a target that is gone: %+v", got)
+	}
+}
+
+func TestTheJournalIsShown(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	local := at.Local().Format(time.DateTime)
+	a := waiting()
+	a.entries = []control.Entry{
+		{Sequence: 1, Time: at, Kind: "manifest.accepted", Version: 7, Chain: "sha256:1"},
+		{Sequence: 2, Time: at, Kind: "change.rejected", Deployment: "aa-11", Revision: revisionB, By: "user operator (1000)", Text: "line\n2\truns\x1b[2J", Chain: "sha256:2"},
+	}
+	file := serve(t, a)
+	got := call(t, "history", "--config", file, "--last", "20", "--deployment", "mixer")
+	want := local + "  manifest.accepted  -      -                     version 7\n" +
+		local + "  change.rejected    aa-11  user operator (1000)  sha256:bbbbbbbbbbbb: line 2 runs[2J\n"
+	if got != (answer{exitDone, want, ""}) {
+		t.Errorf("%+v, want %q", got, want)
+	}
+	got = call(t, "history", "--config", file, "--deployment", "one-that-is-gone", "--json")
+	want = `{"sequence":1,"time":"2026-03-01T12:00:00Z","kind":"manifest.accepted","version":7,"chain":"sha256:1"}` + "\n" +
+		`{"sequence":2,"time":"2026-03-01T12:00:00Z","kind":"change.rejected","deployment":"aa-11","revision":"` + revisionB +
+		`","by":"user operator (1000)","text":"line\n2\truns\u001b[2J","chain":"sha256:2"}` + "\n"
+	if got != (answer{exitDone, want, ""}) {
+		t.Errorf("%+v, want %q", got, want)
+	}
+	if want := []string{`history last 20 of "aa-11"`, `history last 0 of "one-that-is-gone"`}; !slices.Equal(a.told, want) {
+		t.Errorf("the agent was asked %q, want %q", a.told, want)
+	}
+}
+
+func TestTheJournalIsVerified(t *testing.T) {
+	a := &fakeAgent{}
+	file := serve(t, a)
+	if got := call(t, "history", "--verify", "--config", file); got != (answer{exitDone, "the journal is empty\n", ""}) {
+		t.Errorf("empty: %+v", got)
+	}
+	a.verified = control.Verification{Entries: 40, First: 3, Head: "sha256:1"}
+	if got := call(t, "history", "--verify", "--config", file); got != (answer{exitDone, "40 entries from number 3 on, none changed, removed or moved\nhead sha256:1\n", ""}) {
+		t.Errorf("whole: %+v", got)
+	}
+	a.verified.Problem = "entry 7 does not follow entry 6"
+	got := call(t, "history", "--verify", "--config", file)
+	if got.code != exitFailed || got.out != "" || !strings.HasPrefix(got.err, "margolite: the journal is not as it was written: entry 7 does not follow entry 6\nhint: ") {
+		t.Errorf("broken: %+v", got)
+	}
+	if got := call(t, "history", "--verify", "--json", "--config", file); got.code != exitFailed || !strings.Contains(got.out, `"problem": "entry 7`) {
+		t.Errorf("broken, for programs: %+v", got)
+	}
+}

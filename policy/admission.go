@@ -1,0 +1,352 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxRefusals bounds what is said about one deployment.
+const maxRefusals = 64
+
+// Allow is what workloads may ask of the device. The zero value allows nothing
+// that has to be asked for; see DefaultAllow.
+type Allow struct {
+	Privileged bool
+	// Namespaces of the device that may be joined: network, pid, ipc, uts, cgroup.
+	Namespaces map[string]bool
+	// Mounts are paths on the device, and how they may be mounted with what is
+	// below them; the longest that fits decides. A directory that holds what may
+	// not be mounted may not be mounted itself, unless it has an entry.
+	Mounts map[string]MountAccess
+	// Devices are patterns, as in path.Match, of paths of devices or of directories
+	// of them and of CDI names; and device rules without their permissions, as
+	// "c 188:*". "*" is whatever else there is. An entry for the very device
+	// decides, else the longest that fits. What holds a device that may not be
+	// used may not be used itself, unless it has an entry.
+	Devices map[string]bool
+	// Capabilities that may be added, as NET_ADMIN, and ALL for all at once; "*"
+	// is whatever else there is. Those of an ordinary container may always be.
+	Capabilities map[string]bool
+	// Unconfined is what may be switched off: seccomp, apparmor, systempaths.
+	Unconfined map[string]bool
+	// Ports of the device that may be published.
+	Ports []PortRange
+	// Registries that images may come from, as host[:port]; "*": all.
+	Registries []string
+	// Tags allows images that are named by a tag alone.
+	Tags bool
+	// Unsigned allows packages that nobody signed.
+	Unsigned bool
+	// CPUs, Memory and Storage bound what all services of all deployments may
+	// reserve together: of cores, of bytes, of bytes. 0: what the device has.
+	CPUs            float64
+	Memory, Storage int64
+}
+
+// Ask is what a deployment asks of the device.
+type Ask struct {
+	Services []ServiceAsk
+	// Held is what the other deployments of the device have reserved.
+	Held Resources
+	// Device is what it has.
+	Device Resources
+	// Own are the paths of the agent's own state, which nobody may mount.
+	Own []string
+	// Locks is the directory among them that everybody may; empty: none.
+	Locks string
+}
+
+// Resources are what can be shared out. 0 of a device: not known.
+type Resources struct {
+	CPUs            float64 // cores
+	Memory, Storage int64   // bytes
+}
+
+// ServiceAsk is what one service asks for.
+type ServiceAsk struct {
+	Component, Service string
+
+	Privileged   bool
+	Namespaces   []string // of the device that it joins
+	Mounts       []MountAsk
+	Devices      []string // paths on the device, CDI names, and rules such as "c 188:* rwm"
+	Capabilities []string // that it adds, as NET_ADMIN or CAP_NET_ADMIN, or ALL
+	Unconfined   []string // as seccomp, apparmor, systempaths
+	Ports        []PortRange
+	Image        string // normalised reference
+	Registry     string // of the image, host[:port]
+	Pinned       bool   // the image is named by its digest
+	Signed       bool   // the package of its component was signed
+	Reserved     Resources
+}
+
+// MountAsk is a path of the device that a service mounts.
+type MountAsk struct {
+	Path     string // absolute and clean, links resolved as far as they exist
+	ReadOnly bool
+}
+
+// Refusal is one rule that a deployment does not keep.
+type Refusal struct {
+	// Rule is the key of the configuration that would allow it, as
+	// policy.allow.privileged.
+	Rule string
+	// Component and Service are empty where it is about the deployment as a whole.
+	Component string
+	Service   string
+	Text      string // what is asked for, for people: "joins the pid namespace of the device"
+}
+
+// prepare makes what Admit looks things up in, and says what is wrong with Allow.
+func (g *Gate) prepare() (problems []error) {
+	wrong := func(key string, err error) {
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", key, err))
+		}
+	}
+	allow := &g.o.Allow
+	for _, at := range sorted(allow.Mounts) {
+		wrong("mounts", CheckMount(at))
+		wrong("mounts", CheckAccess(string(allow.Mounts[at])))
+		if allow.Mounts[at] != MountAlways {
+			g.closed = append(g.closed, at)
+		}
+	}
+	for _, text := range sorted(allow.Devices) {
+		d, err := parseDevice(text)
+		wrong("devices", err)
+		d.allowed = allow.Devices[text]
+		g.devices = append(g.devices, d)
+	}
+	for _, name := range sorted(allow.Capabilities) {
+		wrong("capabilities", CheckCapability(name))
+	}
+	for _, name := range sorted(allow.Namespaces) {
+		wrong("namespaces", CheckNamespace(name))
+	}
+	for _, name := range sorted(allow.Unconfined) {
+		wrong("unconfined", CheckUnconfined(name))
+	}
+	for _, p := range allow.Ports {
+		if p.First == 0 || p.Last < p.First {
+			wrong("ports", fmt.Errorf("there is no range from %d to %d", p.First, p.Last))
+		}
+	}
+	if !(allow.CPUs >= 0) || math.IsInf(allow.CPUs, 0) || allow.Memory < 0 || allow.Storage < 0 {
+		wrong("resources", errors.New("no less than nothing can be reserved"))
+	}
+	return problems
+}
+
+// Admit says which rules a deployment does not keep; none: it may come in. The
+// rules are the same for all deployments.
+func (g *Gate) Admit(deployment string, labels map[string]string, ask Ask) []Refusal {
+	a := admission{gate: g, allow: &g.o.Allow, ask: &ask}
+	for i := range ask.Services {
+		a.judge(&ask.Services[i])
+	}
+	a.resources()
+	return a.refusals
+}
+
+// admission collects what is refused of one deployment.
+type admission struct {
+	gate  *Gate
+	allow *Allow
+	ask   *Ask
+	// What is judged now; empty: the deployment as a whole.
+	component, service string
+	refusals           []Refusal
+}
+
+// refuse names the rule, and by which entry of it: none where it has no entries.
+func (a *admission) refuse(rule, entry, format string, args ...any) {
+	if entry != "" {
+		rule = entryKey(rule, entry)
+	}
+	r := Refusal{"policy.allow." + rule, a.component, a.service, clip(fmt.Sprintf(format, args...), 2*maxWords)}
+	if len(a.refusals) < maxRefusals && !slices.Contains(a.refusals, r) {
+		a.refusals = append(a.refusals, r)
+	}
+}
+
+// entryKey is the key of an entry as the errors of the configuration spell it.
+func entryKey(rule, entry string) string {
+	word := !strings.ContainsFunc(entry, func(r rune) bool { return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z') })
+	if word {
+		return rule + "." + entry
+	}
+	return rule + "[" + strings.Trim(strconv.Quote(entry), `"`) + "]"
+}
+
+func (a *admission) judge(s *ServiceAsk) {
+	a.component, a.service = s.Component, s.Service
+	if s.Privileged && !a.allow.Privileged {
+		a.refuse("privileged", "", "is privileged")
+	}
+	for _, n := range s.Namespaces {
+		if !a.allow.Namespaces[n] {
+			a.refuse("namespaces", n, "joins the %s namespace of the device", n)
+		}
+	}
+	for _, m := range s.Mounts {
+		a.mount(m)
+	}
+	for _, d := range s.Devices {
+		if entry, why, ok := a.gate.device(d); !ok {
+			a.refuse("devices", entry, "uses device %s%s", d, why)
+		}
+	}
+	for _, c := range s.Capabilities {
+		if name := strings.TrimPrefix(strings.ToUpper(c), "CAP_"); !a.capability(name) {
+			a.refuse("capabilities", name, "adds capability %s", name)
+		}
+	}
+	for _, u := range s.Unconfined {
+		if !a.allow.Unconfined[u] {
+			a.refuse("unconfined", u, "switches %s off", u)
+		}
+	}
+	for _, p := range s.Ports {
+		if !a.port(p) {
+			a.refuse("ports", "", "publishes port %s", p)
+		}
+	}
+	if s.Image != "" {
+		a.image(s)
+	}
+	if !s.Signed && !a.allow.Unsigned {
+		a.service = ""
+		a.refuse("unsigned", "", "comes in a package that nobody signed")
+	}
+}
+
+func (a *admission) capability(name string) bool {
+	if allowed, ok := a.allow.Capabilities[name]; ok || name == "ALL" {
+		return allowed
+	}
+	return slices.Contains(ordinary, name) || a.allow.Capabilities["*"]
+}
+
+// port says whether every port of a range may be published. Port 0 is one that
+// the device chooses.
+func (a *admission) port(p PortRange) bool {
+	if p.First == 0 {
+		return p.Last == 0 && len(a.allow.Ports) > 0
+	}
+	for at := uint32(p.First); at <= uint32(p.Last); {
+		end := uint32(0)
+		for _, r := range a.allow.Ports {
+			if uint32(r.First) <= at && at <= uint32(r.Last) {
+				end = max(end, uint32(r.Last))
+			}
+		}
+		if end == 0 {
+			return false
+		}
+		at = end + 1
+	}
+	return true
+}
+
+func (a *admission) image(s *ServiceAsk) {
+	fits := func(r string) bool { return r == "*" || strings.EqualFold(r, s.Registry) }
+	if !slices.ContainsFunc(a.allow.Registries, fits) {
+		a.refuse("registries", "", "takes image %s from registry %s", s.Image, s.Registry)
+	}
+	if !s.Pinned && !a.allow.Tags {
+		a.refuse("tags", "", "names image %s by no digest", s.Image)
+	}
+}
+
+// resources refuses what does not fit beside what others have reserved.
+func (a *admission) resources() {
+	a.component, a.service = "", ""
+	var asked Resources
+	for _, s := range a.ask.Services {
+		asked = asked.plus(s.Reserved)
+	}
+	all := asked.plus(a.ask.Held)
+	cores := func(n float64) string { return strconv.FormatFloat(milli(n), 'f', -1, 64) }
+	if most, whose := limit(a.allow.CPUs, a.ask.Device.CPUs); asked.CPUs > 0 && most > 0 && milli(all.CPUs) > milli(most) {
+		a.refuse("cpus", "", "reserves %s cores; with the %s of other deployments that is more than %s, %s",
+			cores(asked.CPUs), cores(all.CPUs-asked.CPUs), cores(most), whose)
+	}
+	for _, r := range []struct {
+		rule                           string
+		asked, all, allowed, deviceHas int64
+	}{
+		{"memory", asked.Memory, all.Memory, a.allow.Memory, a.ask.Device.Memory},
+		{"storage", asked.Storage, all.Storage, a.allow.Storage, a.ask.Device.Storage},
+	} {
+		if most, whose := limit(r.allowed, r.deviceHas); r.asked > 0 && most > 0 && r.all > most {
+			a.refuse(r.rule, "", "reserves %s of %s; with the %s of other deployments that is more than %s, %s",
+				bytes(r.asked), r.rule, bytes(r.all-r.asked), bytes(most), whose)
+		}
+	}
+}
+
+// limit is how much there is to reserve, and why; 0: nobody knows.
+func limit[T int64 | float64](allowed, has T) (T, string) {
+	if allowed > 0 {
+		return allowed, "which the configuration allows"
+	}
+	return has, "which the device has"
+}
+
+// plus adds what may be any numbers.
+func (r Resources) plus(o Resources) Resources {
+	add := func(a, b int64) int64 {
+		a, b = max(a, 0), max(b, 0)
+		return a + min(b, math.MaxInt64-a)
+	}
+	cpus := r.CPUs
+	if o.CPUs > 0 { // and not NaN
+		cpus += o.CPUs
+	}
+	return Resources{cpus, add(r.Memory, o.Memory), add(r.Storage, o.Storage)}
+}
+
+// milli rounds cores to thousandths, finer than which nobody reserves them.
+func milli(cores float64) float64 { return math.Round(cores*1000) / 1000 }
+
+// bytes are written as far as a person wants to read them.
+func bytes(n int64) string {
+	switch {
+	case n >= 10<<30:
+		return fmt.Sprintf("%d GiB", n>>30)
+	case n >= 10<<20:
+		return fmt.Sprintf("%d MiB", n>>20)
+	case n >= 10<<10:
+		return fmt.Sprintf("%d KiB", n>>10)
+	default:
+		return fmt.Sprintf("%d bytes", n)
+	}
+}
+
+// mount refuses what may not be mounted.
+func (a *admission) mount(m MountAsk) {
+	how := "mounts " + m.Path
+	if !path.IsAbs(m.Path) {
+		a.refuse("mounts", "", "%s, which is not an absolute path", how)
+		return
+	}
+	at := place(m.Path)
+	if a.ask.Locks != "" && within(at, place(a.ask.Locks)) {
+		return
+	}
+	for _, own := range a.ask.Own {
+		if within(at, place(own)) {
+			a.refuse("mounts", "", "%s, where margolite keeps its own state; nothing can allow that", how)
+			return
+		}
+	}
+	if why, ok := a.gate.mount(at, m.ReadOnly, a.ask.Own); !ok {
+		a.refuse("mounts", at, "%s%s", how, why)
+	}
+}

@@ -1,0 +1,270 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+)
+
+const (
+	maxOverrides = 256
+	maxArguments = 64 // of a hook
+	maxHolder    = 64 // runes of a holder in a text
+	maxWords     = 160
+	maxLocks     = 8 // that are named one by one
+)
+
+// Options are the rules of a Gate, which keeps them: nobody may change what they
+// hold. The zero value lets every change pass, and no workload come in that asks
+// for anything.
+type Options struct {
+	Rules     Rules
+	Overrides []Override
+	Allow     Allow // see DefaultAllow
+}
+
+// Gate decides about changes. It is immutable and may be used concurrently.
+type Gate struct {
+	o       Options
+	closed  []string     // the mounts of o.Allow that do not let everything pass, in order
+	devices []deviceRule // those of o.Allow, in order
+}
+
+// New makes a gate of rules. The error names each that is wrong.
+func New(o Options) (*Gate, error) {
+	g := &Gate{o: o}
+	problems := g.o.Rules.settle("")
+	if len(o.Overrides) > maxOverrides {
+		problems = append(problems, fmt.Errorf("there are %d overrides, no more than %d are possible", len(o.Overrides), maxOverrides))
+		o.Overrides = nil
+	}
+	g.o.Overrides = make([]Override, len(o.Overrides))
+	for i, over := range o.Overrides {
+		problems = append(problems, over.settle(fmt.Sprintf("override %d: ", i+1))...)
+		g.o.Overrides[i] = over
+	}
+	problems = append(problems, g.prepare()...)
+	if len(problems) > 0 {
+		return nil, fmt.Errorf("cannot use rules for changes: %w", errors.Join(problems...))
+	}
+	return g, nil
+}
+
+// settle puts defaults in the place of what is not set, and says what is wrong.
+func (r *Rules) settle(which string) []error {
+	if r.Approval == "" {
+		r.Approval = ApproveNone
+	}
+	if r.Rollback == "" {
+		r.Rollback = RollbackAuto
+	}
+	return append(checkWords(which, r.Approval, r.Rollback), r.Hook.settle(which)...)
+}
+
+func (o *Override) settle(which string) []error {
+	problems := checkWords(which, o.Approval, o.Rollback)
+	if len(o.Deployments) == 0 && len(o.Labels) == 0 {
+		problems = append(problems, fmt.Errorf("%sit names neither deployments nor labels", which))
+	}
+	if o.Hook != nil {
+		hook := *o.Hook
+		problems = append(problems, hook.settle(which)...)
+		o.Hook = &hook
+	}
+	return problems
+}
+
+func checkWords(which string, a Approval, r Rollback) (problems []error) {
+	if !slices.Contains([]Approval{"", ApproveNone, ApproveUpdates, ApproveAll}, a) {
+		problems = append(problems, fmt.Errorf("%sapproval %q is none of %s, %s, %s", which, a, ApproveNone, ApproveUpdates, ApproveAll))
+	}
+	if !slices.Contains([]Rollback{"", RollbackAuto, RollbackManual, RollbackOff}, r) {
+		problems = append(problems, fmt.Errorf("%srollback %q is none of %s, %s, %s", which, r, RollbackAuto, RollbackManual, RollbackOff))
+	}
+	return problems
+}
+
+func (h *Hook) settle(which string) []error {
+	if len(h.Command) == 0 {
+		*h = Hook{}
+		return nil
+	}
+	if h.Timeout == 0 {
+		h.Timeout = HookTimeout
+	}
+	var problems []error
+	if err := CheckCommand(h.Command); err != nil {
+		problems = append(problems, fmt.Errorf("%shook: %w", which, err))
+	}
+	if h.Timeout < 0 {
+		problems = append(problems, fmt.Errorf("%shook: timeout %v is negative", which, h.Timeout))
+	}
+	return problems
+}
+
+// CheckCommand says what is wrong with the command of a hook.
+func CheckCommand(command []string) error {
+	switch {
+	case len(command) > maxArguments:
+		return fmt.Errorf("the command has %d words, no more than %d are possible", len(command), maxArguments)
+	case len(command) > 0 && !path.IsAbs(command[0]):
+		return fmt.Errorf("command %q is not the absolute path of a program", clip(command[0], maxHolder))
+	case slices.ContainsFunc(command, func(s string) bool { return strings.ContainsRune(s, 0) }):
+		return errors.New("the command has a word with a zero byte")
+	}
+	return nil
+}
+
+// fits says whether the override is about a deployment.
+func (o *Override) fits(deployment string, labels map[string]string) bool {
+	if len(o.Deployments) > 0 && !slices.ContainsFunc(o.Deployments, func(id string) bool { return strings.EqualFold(id, deployment) }) {
+		return false
+	}
+	for name, value := range o.Labels {
+		if has, ok := labels[name]; !ok || has != value {
+			return false
+		}
+	}
+	return true
+}
+
+// RulesFor are the rules for the changes of a deployment.
+func (g *Gate) RulesFor(deployment string, labels map[string]string) Rules {
+	rules := g.o.Rules
+	// From the last to the first, so that the first has the last word.
+	for _, o := range slices.Backward(g.o.Overrides) {
+		if !o.fits(deployment, labels) {
+			continue
+		}
+		if o.Approval != "" {
+			rules.Approval = o.Approval
+		}
+		if o.Windows != nil {
+			rules.Windows = o.Windows
+		}
+		if o.Rollback != "" {
+			rules.Rollback = o.Rollback
+		}
+		if o.Hook != nil {
+			rules.Hook = *o.Hook
+		}
+	}
+	return rules
+}
+
+// AsksForApproval says whether some change needs an answer of the site.
+func (o *Options) AsksForApproval() bool {
+	asks := func(a Approval) bool { return a == ApproveUpdates || a == ApproveAll }
+	return asks(o.Rules.Approval) || slices.ContainsFunc(o.Overrides, func(over Override) bool { return asks(over.Approval) })
+}
+
+// asks says whether changes of a kind need an answer of the site.
+func (a Approval) asks(kind ChangeKind) bool {
+	return a == ApproveAll || a == ApproveUpdates && kind != Install
+}
+
+// Decide says whether c may be applied now: whatever was true when it was asked
+// before, as the clock may have been set since.
+func (g *Gate) Decide(c Change, s Situation) Verdict {
+	if c.Answer == Rejected {
+		return Verdict{Rejected: true}
+	}
+	rules := g.RulesFor(c.Deployment, c.Labels)
+	var v Verdict
+	if c.Answer != Approved && rules.Approval.asks(c.Kind) {
+		v.wait(WaitsForApproval, time.Time{}, "waits for approval: margolite approve "+c.Deployment)
+	}
+	v.locked(c, s)
+	v.outside(rules.Windows, s)
+	v.Go = len(v.Reasons) == 0
+	return v
+}
+
+// wait adds a reason, and when it ends by itself, if that is known.
+func (v *Verdict) wait(code ReasonCode, ends time.Time, text string) {
+	v.Reasons = append(v.Reasons, Reason{code, text})
+	v.askAt(ends)
+}
+
+// askAt makes sure that nobody asks later than at t, unless that is zero.
+func (v *Verdict) askAt(t time.Time) {
+	if !t.IsZero() && (v.Until.IsZero() || t.Before(v.Until)) {
+		v.Until = t
+	}
+}
+
+// locked adds the locks that keep a change away.
+func (v *Verdict) locked(c Change, s Situation) {
+	held := 0
+	for _, l := range s.Locks {
+		ends := l.Until
+		switch {
+		case l.Deployment != "" && !strings.EqualFold(l.Deployment, c.Deployment):
+			continue
+		case s.ClockWrong:
+			ends = time.Time{} // it is not known how long that takes
+		case !l.Until.IsZero() && !l.Until.After(s.Now):
+			continue
+		}
+		if held++; held <= maxLocks {
+			v.wait(WaitsForLock, ends, l.text(s.Now))
+		}
+		v.askAt(ends)
+	}
+	if held > maxLocks {
+		v.wait(WaitsForLock, time.Time{}, fmt.Sprintf("held by %d more locks", held-maxLocks))
+	}
+}
+
+// text says who holds the lock, until when and why.
+func (l Lock) text(now time.Time) string {
+	text := "held by " + clip(l.Holder, maxHolder)
+	if !l.Until.IsZero() {
+		until, form := l.Until.In(now.Location()), "15:04"
+		if until.Format(time.DateOnly) != now.Format(time.DateOnly) {
+			form = "Mon 2 Jan 15:04"
+		}
+		text += " until " + until.Format(form)
+	}
+	if reason := clip(l.Reason, maxWords); reason != "" {
+		text += ": " + reason
+	}
+	return text
+}
+
+// outside adds that no window is open, or that nobody knows.
+func (v *Verdict) outside(ws Windows, s Situation) {
+	switch {
+	case len(ws) == 0:
+	case s.ClockWrong:
+		v.wait(WaitsForClock, time.Time{}, "waits until the clock is right: changes have their hours")
+	case !ws.Contains(s.Now):
+		next, ok := ws.opening(s.Now)
+		if !ok {
+			v.wait(WaitsForWindow, time.Time{}, "waits for a window, none ever opens")
+			return
+		}
+		v.wait(WaitsForWindow, next, "waits for a window, opens "+next.Format("Mon 15:04 MST"))
+	}
+}
+
+// clip makes what somebody else has written fit for a line.
+func clip(s string, most int) string {
+	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "?"), func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
+	n := 0
+	for i := range s {
+		if n == most {
+			return s[:i] + "..."
+		}
+		n++
+	}
+	return s
+}
+
+// sorted are the keys of a map in order.
+func sorted[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }

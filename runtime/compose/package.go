@@ -1,0 +1,131 @@
+package compose
+
+import (
+	"archive/tar"
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+const (
+	maxKeptFile = maxContent // bytes of a file that is kept while its package is
+	maxKept     = 4 << 20    // bytes of all of them
+)
+
+// errFound ends a walk.
+var errFound = errors.New("found")
+
+// Package is a package that was extracted.
+type Package struct {
+	File string // path of its Compose file
+
+	dir string // absolute, where it was extracted to
+	pkg *pkg
+}
+
+// holds says whether a path is one within the package, if there is one.
+func (p *Package) holds(abs string) bool {
+	if p == nil {
+		return false
+	}
+	rel, err := filepath.Rel(p.dir, abs)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// find is the entry that a path leads to, through the links of the package.
+func (p *Package) find(abs string) (name string, e *entry, err error) {
+	rel, err := filepath.Rel(p.dir, abs)
+	if err != nil {
+		return "", nil, err
+	}
+	failed := func(err error) error { return &fs.PathError{Op: "open", Path: abs, Err: err} }
+	at, rest := ".", strings.Split(filepath.ToSlash(rel), "/")
+	for hops := 0; len(rest) > 0; {
+		component := rest[0]
+		rest = rest[1:]
+		switch component {
+		case "", ".":
+			continue
+		case "..":
+			at = path.Dir(at) // of an approved link: not out of the package
+			continue
+		}
+		next := path.Join(at, component)
+		e := p.pkg.entries[next]
+		switch {
+		case e == nil:
+			return "", nil, failed(syscall.ENOENT)
+		case e.kind == symlink:
+			if hops++; hops > maxHops {
+				return "", nil, failed(syscall.ELOOP)
+			}
+			rest = append(strings.Split(e.target, "/"), rest...)
+			continue
+		case e.kind != directory && len(rest) > 0:
+			return "", nil, failed(syscall.ENOTDIR)
+		}
+		at = next
+	}
+	if at == "." {
+		return at, &entry{kind: directory}, nil
+	}
+	return at, p.pkg.entries[at], nil
+}
+
+// read is what a file of the package holds, whatever lies in its place now.
+func (p *Package) read(abs string, limit int64) ([]byte, error) {
+	name, e, err := p.find(abs)
+	if err != nil {
+		return nil, err
+	}
+	switch e.kind {
+	case hardLink:
+		name = e.target
+	case directory:
+		return nil, invalid("%s is not a regular file", abs)
+	}
+	content, ok := p.pkg.kept[name]
+	if !ok {
+		if content, err = p.pkg.content(name, limit); err != nil {
+			return nil, err
+		}
+	}
+	if int64(len(content)) > limit {
+		return nil, invalid("%s has more than %d bytes", abs, limit)
+	}
+	return content, nil
+}
+
+// pass reads over a file, and keeps what it holds where that is little: what a
+// project refers to is, and the archive is not read again for each.
+func (p *pkg) pass(name string, size int64, content io.Reader) error {
+	if size > maxKeptFile || size > int64(maxKept-p.size) {
+		_, err := io.Copy(io.Discard, content)
+		return err
+	}
+	read, err := io.ReadAll(content)
+	p.kept[name] = read
+	p.size += len(read)
+	return err
+}
+
+// content reads one file from the archive, one byte more than limit at most.
+func (p *pkg) content(wanted string, limit int64) (content []byte, err error) {
+	err = p.walk(func(name string, h *tar.Header, r io.Reader) error {
+		if name != wanted || h.Typeflag != tar.TypeReg {
+			return nil
+		}
+		if content, err = io.ReadAll(io.LimitReader(r, limit+1)); err != nil {
+			return err
+		}
+		return errFound
+	})
+	if errors.Is(err, errFound) {
+		return content, nil
+	}
+	return nil, errors.Join(err, fs.ErrNotExist)
+}

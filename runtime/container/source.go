@@ -1,0 +1,315 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+// Source is a path of the device that a container mounts. A container may write
+// where others, or it itself after a restart, find what they mount: a link that it
+// makes there must not lead them to what nobody allowed. So what is mounted is
+// where the path led when that was judged, and never by a link.
+type Source struct {
+	Path   string `json:"path"`             // as the Compose file has it
+	Real   string `json:"real"`             // where that led
+	Create bool   `json:"create,omitempty"` // a directory is made where nothing is
+}
+
+// Real is a path with the links in it replaced by what they lead to, as far as
+// there is something: also of a link to nothing, which somebody may put there.
+// Links in /proc lead to where no name does, those in /sys are the kernel's, and
+// change with what is plugged in: they stay.
+func Real(path string) string {
+	done, rest := "/", strings.Split(path, "/")
+	for links := 0; len(rest) > 0; {
+		name := rest[0]
+		rest = rest[1:]
+		switch {
+		case name == "" || name == ".":
+			continue
+		case name == "..":
+			done = filepath.Dir(done)
+			continue
+		case done == "/" && isKernels(name):
+			return filepath.Join("/", name, filepath.Join("/", filepath.Join(rest...)))
+		}
+		next := filepath.Join(done, name)
+		target, err := os.Readlink(next)
+		if err != nil {
+			done = next
+			continue
+		}
+		if links++; links > maxLinks {
+			return filepath.Clean(path) // the kernel refuses it
+		}
+		if filepath.IsAbs(target) {
+			done = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return done
+}
+
+// maxLinks is how many links the kernel follows in a path.
+const maxLinks = 40
+
+func isKernels(name string) bool { return name == "proc" || name == "sys" }
+
+// FindSources writes into a project where the paths of the device lead that it
+// mounts or opens. Those that known has lead where it says.
+func FindSources(p *compose.Project, known map[string]string) {
+	eachSource(p, func(path string, real *string) {
+		if found := known[path]; found != "" {
+			*real = found
+		} else if *real == "" {
+			*real = Real(path)
+		}
+	})
+}
+
+// Sources are the paths that FindSources found, with where they lead. Those in
+// /dev lead where the device has them lead at the time.
+func Sources(p *compose.Project) map[string]string {
+	found := make(map[string]string)
+	eachSource(p, func(path string, real *string) {
+		if !inDev(path) {
+			found[path] = *real
+		}
+	})
+	return found
+}
+
+func eachSource(p *compose.Project, do func(path string, real *string)) {
+	each := func(path string, real *string) {
+		if filepath.IsAbs(path) {
+			do(path, real)
+		}
+	}
+	for _, s := range p.Services {
+		for n := range s.Mounts {
+			each(s.Mounts[n].Path, &s.Mounts[n].Real)
+		}
+		for n := range s.Devices {
+			each(s.Devices[n].Path, &s.Devices[n].Real)
+		}
+	}
+	for _, v := range p.Volumes {
+		each(v.Device, &v.Real)
+	}
+}
+
+// sourcesOf are the paths of the device that a service mounts.
+func sourcesOf(s *compose.Service) []Source {
+	var sources []Source
+	for _, m := range s.Mounts {
+		if m.Path != "" {
+			sources = append(sources, Source{Path: m.Path, Real: realOf(m), Create: m.Create})
+		}
+	}
+	return sources
+}
+
+func realOf(m compose.Mount) string {
+	if m.Real != "" {
+		return m.Real
+	}
+	return Real(m.Path)
+}
+
+// isBound says whether a path is bound to a place of ours for the start, where
+// runc finds it. Not where mounts are to pass between the device and the
+// container, which have to know each other, nor what the kernel has. Between the
+// check of these and what runc does an instant remains.
+func isBound(m compose.Mount) bool { return m.Propagation == "" && !isDirect(realOf(m)) }
+
+func isDirect(real string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(real, "/"), "/")
+	return real == "/" || isKernels(first)
+}
+
+// sourceDir is where the n-th path that a container mounts is bound for its start.
+// It lies among what New sweeps.
+func (c *Containers) sourceDir(id string, n int) string {
+	return c.mountDir(id + ".s" + strconv.Itoa(n))
+}
+
+// bindSources binds the paths that a container mounts to fixed places, for runc to
+// find; undo is for when it has. What is in the way of each is looked at once:
+// whoever changes it meanwhile changes nothing.
+func (c *Containers) bindSources(id string, l Labels) (undo func(), err error) {
+	undo = func() {
+		for n := range l.Sources {
+			if err := detach(c.sourceDir(id, n)); err != nil {
+				c.o.Logger.Warn("source of a mount stays mounted", "container", id, "error", err)
+			}
+		}
+	}
+	for n, s := range l.Sources {
+		if now := Real(s.Path); now != s.Real {
+			c.o.Logger.Warn("a mount is of what its path led to when it was allowed, not of what it leads to now",
+				"container", id, "path", s.Path, "then", s.Real, "now", now)
+		}
+		if err := c.bindSource(c.sourceDir(id, n), s); err != nil {
+			undo()
+			return nil, fmt.Errorf("cannot mount %s: %w", s.Path, err)
+		}
+	}
+	return undo, nil
+}
+
+func (c *Containers) bindSource(target string, s Source) error {
+	if err := detach(target); err != nil { // of a start that was killed
+		return err
+	}
+	if isDirect(s.Real) {
+		return nil
+	}
+	f, err := openReal(s.Real)
+	if errors.Is(err, fs.ErrNotExist) && s.Create && Real(s.Path) == s.Real {
+		if err := makeReal(s.Real); err != nil {
+			return err
+		}
+		f, err = openReal(s.Real)
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return bindTo(target, f)
+}
+
+// bindTo binds what is open to a place that is made for it.
+func bindTo(target string, f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		err = os.Mkdir(target, 0o700)
+	} else {
+		err = os.WriteFile(target, nil, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	// Private before it is anywhere: when it is unmounted, what is mounted below
+	// stays on the device.
+	tree, err := unix.OpenTree(int(f.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	if err == nil {
+		defer unix.Close(tree)
+		err = unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Propagation: unix.MS_PRIVATE})
+	}
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.12
+		if err := unix.Mount(fdPath(f), target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return err
+		}
+		return makePrivateMount(target)
+	}
+	if err != nil {
+		return err
+	}
+	return unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+// makePrivateMount has nothing pass on any more what happens to a mount and those
+// below it.
+func makePrivateMount(at string) error {
+	return unix.Mount("", at, "", unix.MS_PRIVATE|unix.MS_REC, "")
+}
+
+// openReal opens a path for nothing but its place, and fails where there is a link
+// on the way. Of a directory that is mounted when somebody looks it opens what is
+// mounted.
+func openReal(path string) (*os.File, error) {
+	f, err := openWithoutLinks(path + "/.")
+	if errors.Is(err, unix.ENOTDIR) {
+		f, err = openWithoutLinks(path)
+	}
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("%w: it leads to %s now", ErrMoved, Real(path))
+	}
+	return f, err
+}
+
+func openWithoutLinks(path string) (*os.File, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
+	for {
+		fd, err := unix.Openat2(unix.AT_FDCWD, path, &how)
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), path), nil
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN): // EAGAIN: something was renamed on the way
+		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
+			return openWithoutLinksSlowly(path)
+		default:
+			return nil, &fs.PathError{Op: "open", Path: filepath.Clean(path), Err: err}
+		}
+	}
+}
+
+// openWithoutLinksSlowly is for kernels before 5.6: it looks where it came out.
+func openWithoutLinksSlowly(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if at, err := os.Readlink(fdPath(f)); err != nil || at != filepath.Clean(path) {
+		return nil, errors.Join(&fs.PathError{Op: "open", Path: filepath.Clean(path), Err: unix.ELOOP}, err, f.Close())
+	}
+	return f, nil
+}
+
+// makeReal makes a directory, and those above it, without following a link.
+func makeReal(path string) error {
+	var missing []string
+	at := path
+	f, err := openReal(at)
+	for errors.Is(err, fs.ErrNotExist) {
+		missing = append(missing, filepath.Base(at))
+		at = filepath.Dir(at)
+		f, err = openReal(at)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { f.Close() }()
+	for _, name := range slices.Backward(missing) {
+		if err := unix.Mkdirat(int(f.Fd()), name, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("cannot make directory to be mounted: %w", err)
+		}
+		at = filepath.Join(at, name)
+		fd, err := unix.Openat(int(f.Fd()), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("cannot make directory to be mounted: %s: %w", at, err)
+		}
+		f.Close()
+		f = os.NewFile(uintptr(fd), at)
+	}
+	return nil
+}
+
+// checkLink refuses the path of a device that leads elsewhere than where it led
+// when that was judged. Links in /dev are made by the device for what is plugged
+// in, and change with it; none of them leads out of /dev.
+func checkLink(path, real string) error {
+	if real == "" {
+		return nil
+	}
+	now := Real(path)
+	if now == real || inDev(path) && inDev(now) {
+		return nil
+	}
+	return fmt.Errorf("cannot use %s: %w: it leads to %s now, and led to %s when that was allowed", path, ErrMoved, now, real)
+}
+
+func inDev(path string) bool { return strings.HasPrefix(path, "/dev/") }

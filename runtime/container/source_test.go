@@ -1,0 +1,151 @@
+package container_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/container"
+)
+
+func TestSourcesLeadWhereTheyLed(t *testing.T) {
+	d := onOne(t)
+	dir := t.TempDir()
+	for _, name := range []string{"one/file", "two/file"} {
+		d.write(filepath.Join(dir, name), name)
+	}
+	link := filepath.Join(dir, "current")
+	lead := func(link, to string) {
+		t.Helper()
+		if err := errors.Join(os.RemoveAll(link), os.Symlink(to, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lead(link, "one")
+
+	c := d.config("web", "")
+	c.Service.Mounts = []compose.Mount{
+		{Path: link, Target: "/dir", Create: true},
+		{Path: filepath.Join(link, "file"), Target: "/file"},
+		{Path: filepath.Join(dir, "one"), Target: "/passing", Propagation: "rslave"},
+		{Path: "/", Target: "/all", ReadOnly: true},
+	}
+	id := d.up(c)
+	if out := d.sh(id, "cat /dir/file /file /passing/file; test -d /all/etc"); out != "one/fileone/fileone/file" {
+		t.Fatalf("got %q", out)
+	}
+
+	t.Log("a link that the site turns elsewhere is not followed before somebody judges it")
+	lead(link, "two")
+	d.stop(id)
+	d.start(id)
+	if out := d.sh(id, "cat /dir/file /file"); out != "one/fileone/file" {
+		t.Errorf("got %q", out)
+	}
+
+	t.Log("nor is one in the place of what was mounted")
+	d.stop(id)
+	if err := os.Rename(filepath.Join(dir, "one"), filepath.Join(dir, "aside")); err != nil {
+		t.Fatal(err)
+	}
+	lead(filepath.Join(dir, "one"), "/etc")
+	if err := d.Start(d.ctx(), id); !errors.Is(err, container.ErrMoved) || !strings.Contains(err.Error(), "it leads to /etc now") {
+		t.Errorf("started with %v", err)
+	}
+
+	t.Log("what is gone is not made where its path does not lead any more")
+	if err := os.Remove(filepath.Join(dir, "one")); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Start(d.ctx(), id); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("started with %v", err)
+	}
+	if err := os.Rename(filepath.Join(dir, "aside"), filepath.Join(dir, "one")); err != nil {
+		t.Fatal(err)
+	}
+	d.start(id)
+	if left, _ := filepath.Glob(filepath.Join(d.run, "mounts/*")); len(left) != 0 {
+		t.Errorf("left mounted: %q", left)
+	}
+}
+
+// What a kill leaves bound goes, and what is mounted below stays on the device.
+func TestSourcesOfAKilledStart(t *testing.T) {
+	d := onOne(t)
+	dir := t.TempDir()
+	below := filepath.Join(dir, "below")
+	if err := os.Mkdir(below, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "mount", "--bind", dir, dir)
+	run(t, "mount", "--make-shared", dir)
+	run(t, "mount", "-t", "tmpfs", "tmpfs", below)
+	run(t, "mount", "--make-shared", below)
+	t.Cleanup(func() { run(t, "umount", "-R", dir) })
+	d.write(filepath.Join(below, "file"), "below")
+
+	left := filepath.Join(d.run, "mounts", strings.Repeat("0", 32)+".s0")
+	if err := os.MkdirAll(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "mount", "--rbind", dir, left)
+	d.restart()
+	if _, err := os.Lstat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is left: %v", err)
+	}
+	c := d.config("web", "")
+	c.Service.Mounts = []compose.Mount{{Path: dir, Target: "/dir"}}
+	if out := d.sh(d.up(c), "cat /dir/below/file"); out != "below" {
+		t.Errorf("got %q", out)
+	}
+	if content, err := os.ReadFile(filepath.Join(below, "file")); err != nil || string(content) != "below" {
+		t.Errorf("below is %q, %v", content, err)
+	}
+}
+
+func TestDevicesLeadWhereTheyLed(t *testing.T) {
+	d := onOne(t)
+	dir := t.TempDir()
+	link := filepath.Join(dir, "device")
+	if err := os.Symlink("/dev/null", link); err != nil {
+		t.Fatal(err)
+	}
+	c := d.config("web", "")
+	c.Service.Devices = []compose.Device{{Path: link, Real: "/dev/null", Target: "/dev/mine", Permissions: "rw"}}
+	id := d.up(c)
+	d.sh(id, "echo > /dev/mine")
+	d.stop(id)
+	if err := errors.Join(os.Remove(link), os.Symlink("/dev/kmsg", link)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Start(d.ctx(), id); !errors.Is(err, container.ErrMoved) {
+		t.Errorf("started with %v", err)
+	}
+	if err := d.Check(d.ctx(), c); !errors.Is(err, container.ErrMoved) {
+		t.Errorf("checked with %v", err)
+	}
+}
+
+func TestVolumesLeadWhereTheyLed(t *testing.T) {
+	d := onOne(t)
+	dir := t.TempDir()
+	d.write(filepath.Join(dir, "one/file"), "one")
+	c := d.config("web", "")
+	real := filepath.Join(dir, "one")
+	c.Volumes = map[string]*compose.Volume{"bound": {Name: "bound", Type: "none", Device: real, Real: real, Options: []string{"bind"}}}
+	c.Service.Mounts = []compose.Mount{{Volume: "bound", Target: "/bound"}}
+	id := d.up(c)
+	if out := d.sh(id, "cat /bound/file"); out != "one" {
+		t.Errorf("got %q", out)
+	}
+	d.delete(id)
+	if err := errors.Join(os.Rename(real, real+"-aside"), os.Symlink("/etc", real)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Create(d.ctx(), c, nil); !errors.Is(err, container.ErrMoved) {
+		t.Errorf("created with %v", err)
+	}
+}

@@ -1,0 +1,147 @@
+package runtime_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/margolite/margolite/runtime"
+)
+
+// A workload that may write into its own package is root there.
+func TestAWorkloadDoesNotRewriteItsPackage(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	pkg := archive(t, map[string]string{
+		"app/compose.yaml": "services: {web: {image: " + r.registry + "/busybox, env_file: [vars], command: [sleep, '1000'], volumes: ['.:/pkg']}}",
+		"app/vars":         "WHO=package\n",
+		"app/data/x":       "package",
+	})
+	load := func(e *runtime.Engine) *runtime.Project {
+		t.Helper()
+		p, err := e.Load(t.Context(), runtime.Source{Project: "hostile", Strict: true, Package: pkg})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Stage(t.Context(), p, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	r.apply(e, load(e))
+	before := r.containers(e, "hostile")["web"]
+	r.inside(before, `
+sed -i 's/{web: {/{evil: {image: busybox, command: [sleep, "1000"]}, web: {privileged: true, pid: host, /' /pkg/compose.yaml
+grep -q privileged /pkg/compose.yaml
+rm /pkg/vars && ln -s /etc/passwd /pkg/vars
+echo WHO=workload > /pkg/.env
+echo changed > /pkg/data/x`)
+
+	again := r.engine()
+	p := load(again)
+	if same, err := again.Matches(t.Context(), p); err != nil || !same {
+		t.Errorf("another project was loaded (%v)", err)
+	}
+	r.apply(again, p)
+	after := r.containers(again, "hostile")
+	if len(after) != 1 || after["web"].ID != before.ID || after["web"].Pid != before.Pid {
+		t.Errorf("containers %+v, want %+v alone", after, before)
+	}
+	if p.Compose.Services["web"].Privileged || p.Compose.Services["web"].Environment["WHO"] != "package" {
+		t.Errorf("loaded %+v", p.Compose.Services["web"])
+	}
+	if got := r.inside(after["web"], "cat /pkg/data/x"); got != "changed" {
+		t.Errorf("what the workload wrote is %q", got)
+	}
+}
+
+// Two services of which one has a directory, and the other a part of it.
+func TestAWorkloadDoesNotRedirectMounts(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		shared := filepath.Join(t.TempDir(), "shared")
+		for _, dir := range []string{"part", "releases/1", "releases/2"} {
+			if err := os.MkdirAll(filepath.Join(shared, dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(shared, dir, "name"), []byte(dir), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		site := filepath.Join(t.TempDir(), "site") // a link of the administrator's own
+		if err := os.Symlink(shared, site); err != nil {
+			t.Fatal(err)
+		}
+		e := r.engine()
+		stop := r.supervise(e)
+		file := `
+services:
+  attacker: {image: BUSYBOX, command: [sleep, '1000'], volumes: ["SHARED:/shared"]}
+  victim: {image: BUSYBOX, restart: always, command: [sleep, '1000'], volumes: ["SITE/part:/part", "SITE/made/for/it:/made"]}
+`
+		file = strings.NewReplacer("SHARED", shared, "SITE", site).Replace(file)
+		r.apply(e, r.load(e, "redirect", file))
+		state := func(service string) runtime.ObservedContainer { return r.containers(e, "redirect")[service] }
+		if got := r.inside(state("victim"), "cat /part/name; touch /made/here"); got != "part" {
+			t.Fatalf("the part is %q", got)
+		}
+		kill := func() {
+			t.Helper()
+			former := state("victim").Pid
+			if err := syscall.Kill(former, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			r.eventually("it ended", func() bool { return state("victim").Pid != former })
+		}
+		kill()
+		r.eventually("it is restarted", func() bool { return state("victim").State == runtime.Running })
+
+		r.inside(state("attacker"), "mv /shared/part /shared/aside && ln -s / /shared/part && ls -d /shared/made/for/it")
+		kill()
+		stop()
+		if c := state("victim"); c.State == runtime.Running {
+			t.Fatalf("it has %q", r.inside(c, "ls /part"))
+		}
+		e = r.engine() // as after a restart of the agent, which judged the project before
+		p := r.load(e, "redirect", file)
+		p.PinSources(map[string]string{site + "/part": shared + "/part", site + "/made/for/it": shared + "/made/for/it"})
+		err := e.Apply(t.Context(), p, runtime.ApplyOptions{})
+		if runtime.CodeOf(err) != runtime.StartFailed || !strings.Contains(err.Error(), "somebody put a link there: it leads to / now") {
+			t.Fatalf("applied with %v", err)
+		}
+
+		r.inside(state("attacker"), "rm /shared/part && mv /shared/aside /shared/part && rm -r /shared/made && ln -s /etc /shared/made")
+		if err := e.Apply(t.Context(), p, runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.StartFailed {
+			t.Fatalf("applied with %v", err)
+		}
+		if _, err := os.Lstat("/etc/for"); err == nil {
+			t.Error("a directory was made beyond the link")
+		}
+
+		r.inside(state("attacker"), "rm /shared/made")
+		r.apply(e, p)
+		if got := r.inside(state("victim"), "cat /part/name; ls /made"); got != "part" {
+			t.Errorf("the part is %q", got)
+		}
+		if left, _ := filepath.Glob(filepath.Join(r.run, "mounts/*")); len(left) != 0 {
+			t.Errorf("left mounted: %q", left)
+		}
+
+		t.Log("a container made anew goes by what was judged")
+		if err := e.Remove(t.Context(), "redirect"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(shared+"/part", shared+"/aside"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("/", shared+"/part"); err != nil {
+			t.Fatal(err)
+		}
+		p = r.load(e, "redirect", file)
+		p.PinSources(map[string]string{site + "/part": shared + "/part", site + "/made/for/it": shared + "/made/for/it"})
+		if err := e.Apply(t.Context(), p, runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.StartFailed {
+			t.Errorf("applied with %v", err)
+		}
+	})
+}

@@ -1,0 +1,312 @@
+package image_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/ociimage"
+)
+
+// disk is a small file system with an embedded containerd on it.
+type disk struct {
+	t      *testing.T
+	dir    string
+	client *containerd.Client
+	w      *watched
+}
+
+func newDisk(t *testing.T, options string) *disk {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := containerdtest.Dir(t)
+	mountSmall(t, dir, options)
+	return &disk{t, dir, startAt(t, dir), watch(t)}
+}
+
+func mountSmall(t *testing.T, dir, options string) {
+	t.Helper()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// images open the disk with a reserve.
+func (d *disk) images(o image.Options) *image.Images {
+	d.t.Helper()
+	o.Client, o.Registries, o.Logger = d.client, d.w.plain(), containerdtest.Logger(d.t)
+	images, err := image.New(o)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return images
+}
+
+// push puts an image of one layer of so many bytes, that cannot be compressed, into the registry.
+func (d *disk) push(name string, bytes int) image.Want {
+	ref := d.w.host + "/" + name + ":1"
+	containerdtest.Push(d.t, containerdtest.Image(d.t, nil, containerdtest.Blob(d.t, name, bytes)), ref)
+	return image.Want{Ref: ref}
+}
+
+func (d *disk) statfs() (fs unix.Statfs_t) {
+	d.t.Helper()
+	if err := unix.Statfs(d.dir, &fs); err != nil {
+		d.t.Fatal(err)
+	}
+	return fs
+}
+
+func (d *disk) free() int64 {
+	fs := d.statfs()
+	return int64(fs.Bfree) * int64(fs.Bsize)
+}
+
+// leave fills the disk until so many bytes are free, and returns what empties it.
+func (d *disk) leave(bytes int64) (empty func()) {
+	d.t.Helper()
+	ballast := filepath.Join(d.dir, "ballast")
+	f, err := os.Create(ballast)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.Fallocate(int(f.Fd()), 0, 0, d.free()-bytes); err != nil {
+		d.t.Fatal(err)
+	}
+	return func() {
+		d.t.Helper()
+		if err := os.Remove(ballast); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+}
+
+// An image of 4 MiB needs 12 by the estimate: the download, and twice that unpacked. The reserve is not for it.
+func TestTheReserveStaysFree(t *testing.T) {
+	const layer, need, reserve = 4 << 20, 12 << 20, 6 << 20
+	for name, c := range map[string]struct {
+		free int64
+		says string // of why it does not fit
+	}{
+		"fits":         {64 << 20, ""},
+		"just fits":    {need + reserve + 512<<10, ""},
+		"does not fit": {need + reserve - 512<<10, "need about 12 MiB in "},
+		"nothing left": {0, "need more than 0 KiB in "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDisk(t, "size=128m")
+			ctx := containerdtest.Context(t)
+			images := d.images(image.Options{Reserve: reserve})
+			want := d.push("app", layer)
+			empty := d.leave(c.free)
+			d.w.asked("")
+			_, err := images.Pull(ctx, want, nil)
+			if c.says == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d.free() < reserve {
+					t.Errorf("%d bytes are free, %d are reserved", d.free(), reserve)
+				}
+				return
+			}
+			var space *image.NoSpaceError
+			if !errors.As(err, &space) || kind(err) != image.NoSpace {
+				t.Fatal(err)
+			}
+			if !strings.Contains(err.Error(), want.Ref) || !strings.Contains(err.Error(), c.says) || space.Free > c.free {
+				t.Errorf("%v: %+v", err, space)
+			}
+			if !space.Persists() {
+				t.Error("it does not persist")
+			}
+			empty()
+			if space.Persists() {
+				t.Error("it persists although there is space")
+			}
+			if _, err := images.Pull(ctx, want, nil); err != nil {
+				t.Errorf("with space: %v", err)
+			}
+		})
+	}
+}
+
+// To try again what does not fit costs neither a download nor a write.
+func TestTryingAgainWhatDoesNotFitCostsNothing(t *testing.T) {
+	d := newDisk(t, "size=64m")
+	ctx := containerdtest.Context(t)
+	images := d.images(image.Options{})
+	want := d.push("big", 30<<20)
+	first, err := images.Pull(ctx, want, nil)
+	if kind(err) != image.NoSpace {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	d.w.asked("")
+	before := files(t, d.dir)
+	for range 3 {
+		if _, err := images.Pull(ctx, want, nil); kind(err) != image.NoSpace || !strings.Contains(err.Error(), want.Ref) {
+			t.Error(err)
+		}
+	}
+	if after := files(t, d.dir); after != before {
+		t.Errorf("files changed:\n%s\n%s", before, after)
+	}
+	for _, line := range d.w.asked("") {
+		if !strings.HasPrefix(line, "HEAD ") {
+			t.Errorf("asked %s", line)
+		}
+	}
+}
+
+// files are the files of a directory with their sizes and times.
+func files(t *testing.T, dir string) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+		if err == nil && info.Mode().IsRegular() {
+			fmt.Fprintln(&all, path, info.Size(), info.ModTime().UnixNano())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
+
+// What becomes bigger than anybody could tell is given up before the reserve is gone.
+func TestWhatGrowsBeyondTheEstimateIsGivenUp(t *testing.T) {
+	d := newDisk(t, "size=128m")
+	ctx := containerdtest.Context(t)
+	images := d.images(image.Options{Reserve: 40 << 20})
+	plain, err := ociimage.Tar([]ociimage.Entry{{Name: "zeros", Data: make([]byte, 300<<20)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := image.Want{Ref: d.w.host + "/zeros:1"}
+	containerdtest.Push(t, containerdtest.Image(t, nil, plain), want.Ref)
+	before := d.free()
+	if _, err := images.Pull(ctx, want, nil); kind(err) != image.NoSpace || !strings.Contains(err.Error(), want.Ref) || !errors.As(err, new(*image.NoSpaceError)) {
+		t.Errorf("%v of kind %q", err, kind(err))
+	}
+	if after := d.free(); after < before-3<<20 {
+		t.Errorf("%d bytes were free, now %d are", before, after)
+	}
+	d.w.asked("")
+	if _, err := images.Pull(ctx, want, nil); kind(err) != image.NoSpace {
+		t.Errorf("again: %v", err)
+	}
+	if asked := d.w.asked("/blobs/"); len(asked) > 0 {
+		t.Errorf("fetched again: %v", asked)
+	}
+}
+
+// A file system may have bytes and no file left.
+func TestFilesCountToo(t *testing.T) {
+	for name, options := range map[string]string{"as far as one can tell": "size=64m,nr_inodes=220", "as it turns out": "size=256m,nr_inodes=600"} {
+		t.Run(name, func(t *testing.T) {
+			d := newDisk(t, options)
+			ctx := containerdtest.Context(t)
+			images := d.images(image.Options{})
+			entries := make([]ociimage.Entry, 2000)
+			for n := range entries {
+				entries[n] = ociimage.Entry{Name: fmt.Sprint("file", n), Data: make([]byte, 10)}
+			}
+			plain, err := ociimage.Tar(entries)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := image.Want{Ref: d.w.host + "/files:1"}
+			layers := [][]byte{plain}
+			for n := range 20 {
+				layers = append(layers, containerdtest.Blob(t, fmt.Sprint("layer", n), 1000))
+			}
+			containerdtest.Push(t, containerdtest.Image(t, nil, layers...), want.Ref)
+			before := d.statfs()
+			_, err = images.Pull(ctx, want, nil)
+			var space *image.NoSpaceError
+			if kind(err) != image.NoSpace || !errors.As(err, &space) || space.NeededFiles == 0 || !strings.Contains(err.Error(), "files") {
+				t.Fatalf("%v of kind %q: %+v", err, kind(err), space)
+			}
+			if after := d.statfs(); after.Ffree+20 < before.Ffree {
+				t.Errorf("%d files were free, now %d are", before.Ffree, after.Ffree)
+			}
+			small := d.push("small", 1000)
+			if _, err := images.Pull(ctx, small, nil); err != nil {
+				t.Errorf("another image: %v", err)
+			}
+		})
+	}
+}
+
+// The agent's own records may be on another file system, and need what comes with images.
+func TestTheFileSystemOfRecordsCountsToo(t *testing.T) {
+	d := newDisk(t, "size=256m")
+	records := containerdtest.Dir(t)
+	mountSmall(t, records, "size=8m")
+	images := d.images(image.Options{State: records, Reserve: 4 << 20})
+	want := d.push("app", 1000)
+	want.Beside = 5 << 20
+	_, err := images.Pull(containerdtest.Context(t), want, nil)
+	var space *image.NoSpaceError
+	if !errors.As(err, &space) || space.Dir != records || space.Needed != want.Beside {
+		t.Errorf("%v: %+v", err, space)
+	}
+	want.Beside = 3 << 20
+	if _, err := images.Pull(containerdtest.Context(t), want, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// What nothing needs goes although not a block is free, and space comes free with it: what containerd writes for that
+// has its place.
+func TestImagesGoFromAFullDisk(t *testing.T) {
+	d := newDisk(t, "size=64m")
+	ctx := containerdtest.Context(t)
+	images := d.images(image.Options{})
+	first, second := d.push("first", 4<<20), d.push("second", 4<<20)
+	if _, err := images.PullAll(ctx, []image.Want{first, second}, nil); err != nil {
+		t.Fatal(err)
+	}
+	d.leave(0)
+	kept, err := images.Get(ctx, second.Ref, digestOf(t, images, second), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed, err := images.Prune(ctx, map[string]bool{kept.Name: true}, nil)
+	if err != nil || len(removed) != 1 {
+		t.Fatalf("removed %v, %v", removed, err)
+	}
+	if d.free() < 7<<20 {
+		t.Errorf("%d bytes are free, want those of the image", d.free())
+	}
+	if _, err := images.Get(ctx, second.Ref, kept.Digest, ""); err != nil {
+		t.Errorf("the one that stays: %v", err)
+	}
+}
+
+func digestOf(t *testing.T, images *image.Images, w image.Want) digest.Digest {
+	t.Helper()
+	d, err := images.Resolve(containerdtest.Context(t), w.Ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}

@@ -1,0 +1,263 @@
+package store_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/store"
+)
+
+// onSmallDisks runs a test with a store on file systems of 16 MiB. fill takes
+// every block that is left, and gives back what makes room again.
+func onSmallDisks(t *testing.T, test func(t *testing.T, f *fixture, fill func() (free func()))) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	for _, kind := range []string{"tmpfs", "ext4"} {
+		t.Run(kind, func(t *testing.T) {
+			dir := t.TempDir()
+			if kind == "tmpfs" {
+				if err := unix.Mount("none", dir, "tmpfs", 0, "size=16m"); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				image := filepath.Join(t.TempDir(), "ext4")
+				if out, err := exec.Command("sh", "-c", "truncate -s 16M $0 && mkfs.ext4 -q -m 0 $0 && mount -o loop $0 $1", image, dir).CombinedOutput(); err != nil {
+					t.Skipf("no ext4 here: %v: %s", err, out)
+				}
+			}
+			t.Cleanup(func() {
+				if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+					t.Error(err)
+				}
+			})
+			f := &fixture{t: t, path: filepath.Join(dir, "state", "margolite.db")}
+			f.open()
+			t.Cleanup(func() {
+				_ = f.Close()
+				checkConsistency(t, f.path)
+			})
+			test(t, f, func() func() { return fillDisk(t, filepath.Join(dir, "ballast")) })
+		})
+	}
+}
+
+// fillDisk writes to a file for as long as there is a block, and returns what
+// removes it.
+func fillDisk(t *testing.T, path string) (free func()) {
+	t.Helper()
+	ballast, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for block := make([]byte, 64<<10); ; {
+		if _, err = ballast.Write(block); err != nil && len(block) > 512 {
+			block = block[:len(block)/2]
+			_ = ballast.Sync() // what was only promised is given
+			continue
+		}
+		if err != nil {
+			break
+		}
+	}
+	if err := errors.Join(ballast.Sync(), ballast.Close()); err != nil || ballast == nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What a device does goes on being written while workloads leave no block free:
+// phases and reports, over and over, also by the next process.
+func TestRecordsAreWrittenOnAFullDisk(t *testing.T) {
+	onSmallDisks(t, func(t *testing.T, f *fixture, fill func() func()) {
+		fill()
+		for n := range 300 {
+			if n == 150 {
+				f.reopen()
+			}
+			if err := f.Commit("phase", store.Change{
+				Deployments: []store.Deployment{deployment("a", fmt.Sprint(n))},
+				Reports:     []store.Report{report("a", fmt.Sprint(n), 1, store.Step)},
+			}); err != nil {
+				t.Fatalf("commit %d: %v", n, err)
+			}
+			if n%10 == 9 {
+				for _, r := range f.reports(100) {
+					if err := f.AckReports(r.Sequence); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		manifest := store.Manifest{Version: 2, Digest: digest.FromString("2"), Scope: "w", ETag: `"2"`}
+		document := []byte("kind: deployment\n")
+		f.commit(store.Change{Manifest: &manifest, Artifacts: map[digest.Digest][]byte{digest.FromBytes(document): document}})
+		f.reopen()
+		if got, known, err := f.Manifest(); err != nil || !known || got != manifest {
+			t.Errorf("the accepted manifest is %+v, %t, %v", got, known, err)
+		}
+	})
+}
+
+// What does not fit is refused as a whole; the store goes on with what does, and
+// takes all of it once there is space.
+func TestWhatDoesNotFitIsRefusedAsAWhole(t *testing.T) {
+	onSmallDisks(t, func(t *testing.T, f *fixture, fill func() func()) {
+		first := store.Manifest{Version: 1, Digest: digest.FromString("1"), Scope: "w"}
+		f.commit(store.Change{Manifest: &first})
+		free := fill()
+		big := bytes.Repeat([]byte("package "), 3<<17)
+		change := store.Change{
+			Manifest:    &store.Manifest{Version: 2, Digest: digest.FromString("2"), Scope: "w"},
+			Artifacts:   map[digest.Digest][]byte{digest.FromBytes(big): big},
+			Deployments: []store.Deployment{deployment("a", "fetched")},
+			Reports:     []store.Report{report("a", "pending", 1, store.Step)},
+		}
+		refused := func() {
+			t.Helper()
+			if err := f.Commit("big", change); !errors.Is(err, store.ErrFull) {
+				t.Fatalf("%v, want ErrFull", err)
+			}
+			got, _, err := f.Manifest()
+			if all, listErr := f.Deployments(); err != nil || listErr != nil || len(all) != 0 || got != first ||
+				f.HasArtifact(digest.FromBytes(big)) || len(f.reports(10)) != 0 {
+				t.Errorf("half of it is there: %+v, %v, %v", all, got, errors.Join(err, listErr))
+			}
+		}
+		refused()
+		f.commit(store.Change{Settings: map[string][]byte{"a": []byte("b")}})
+		f.reopen()
+		refused()
+		free()
+		f.commit(change)
+		f.reopen()
+		if data, err := f.Artifact(digest.FromBytes(big)); err != nil || !bytes.Equal(data, big) {
+			t.Errorf("%d bytes, %v", len(data), err)
+		}
+		if got, _, err := f.Manifest(); err != nil || got.Version != 2 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
+
+// A flood of documents from outside leaves the room to records.
+func TestDocumentsLeaveRoomForRecords(t *testing.T) {
+	onSmallDisks(t, func(t *testing.T, f *fixture, fill func() func()) {
+		fill()
+		taken := 0
+		for ; taken < 1000; taken++ {
+			document := bytes.Repeat([]byte{byte(taken), byte(taken >> 8)}, 4<<10)
+			err := f.Commit("document", store.Change{Artifacts: map[digest.Digest][]byte{digest.FromBytes(document): document}})
+			if errors.Is(err, store.ErrFull) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if taken == 0 || taken == 1000 {
+			t.Errorf("%d documents were taken", taken)
+		}
+		for n := range 50 {
+			f.commit(store.Change{Deployments: []store.Deployment{deployment("a", fmt.Sprint(n))}})
+		}
+		if _, err := f.PruneArtifacts(nil); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The file beside the database catches up by itself.
+func TestTheAcceptedManifestIsKeptBesideOnceThereIsSpace(t *testing.T) {
+	onSmallDisks(t, func(t *testing.T, f *fixture, fill func() func()) {
+		free := fill()
+		f.commit(store.Change{Manifest: &store.Manifest{Version: 7, Digest: digest.FromString("7"), Scope: "w"}})
+		kept := func() bool {
+			data, err := os.ReadFile(filepath.Join(filepath.Dir(f.path), "accepted.json"))
+			return err == nil && strings.Contains(string(data), digest.FromString("7").String())
+		}
+		if kept() {
+			t.Skip("there was a block left")
+		}
+		free()
+		f.commit(store.Change{Settings: map[string][]byte{"a": []byte("b")}})
+		if !kept() {
+			t.Error("it is not there")
+		}
+	})
+}
+
+// The room is taken once: neither another start nor commits write more for it.
+func TestTheRoomIsTakenOnce(t *testing.T) {
+	onSmallDisks(t, func(t *testing.T, f *fixture, _ func() func()) {
+		blocks := func() int64 {
+			var stat unix.Stat_t
+			if err := unix.Stat(f.path, &stat); err != nil {
+				t.Fatal(err)
+			}
+			return stat.Blocks * 512
+		}
+		before := blocks()
+		if before < 1<<20 || before > 2<<20 {
+			t.Errorf("an empty database takes %d bytes", before)
+		}
+		for n := range 50 {
+			f.commit(store.Change{Settings: map[string][]byte{"a": []byte(fmt.Sprint(n))}})
+			f.reopen()
+		}
+		if after := blocks(); after != before {
+			t.Errorf("it took %d bytes, and takes %d now", before, after)
+		}
+	})
+}
+
+func TestIncomingArtifactsLeaveTheReserve(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=16m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	s, err := store.Open(filepath.Join(dir, "margolite.db"), store.Options{Reserve: 8 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	w, err := s.Incoming().Append(digest.FromString("bundle"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := io.CopyBuffer(struct{ io.Writer }{w}, io.LimitReader(zeros{}, 12<<20), make([]byte, 64<<10))
+	if !errors.Is(err, store.ErrNoRoom) || n < 5<<20 || n > 8<<20 {
+		t.Errorf("%d bytes came in, %v", n, err)
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func deployment(id, phase string) store.Deployment {
+	return store.Deployment{ID: id, Phase: phase, Desired: store.Revision{Digest: digest.FromString(id)}, Since: time.Unix(1, 0)}
+}

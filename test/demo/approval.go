@@ -1,0 +1,194 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/demoapp/demoimage"
+	"github.com/margolite/margolite/test/ociimage"
+)
+
+// approvalRules are the site's in the story of an approval.
+const approvalRules = "policy:\n  approval: updates\n"
+
+// approvalStory tells how a site decides about an update: what waits is shown,
+// held off, approved, and undone.
+func approvalStory(ctx context.Context, m *machine) error {
+	for _, chapter := range []func(context.Context, *machine) error{waitsForApproval, approved, undone, removalApproved, journal} {
+		if err := chapter(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func waitsForApproval(ctx context.Context, m *machine) error {
+	m.screen.chapter("An application runs, and the WFM publishes an update of it")
+	if err := m.startAgent(ctx); err != nil {
+		return err
+	}
+	info, err := m.admin.Info(ctx)
+	if err != nil {
+		return err
+	}
+	image, err := demoimage.Image(ctx, demoimage.Options{Version: "2.0.0", Padding: padding})
+	if err != nil {
+		return err
+	}
+	if err := (ociimage.Registry{URL: info.Registry}).Push(ctx, demoimage.Repository, "2.0.0", image); err != nil {
+		return err
+	}
+	first, err := m.deployment(info, "Hello", "1.0.0")
+	if err != nil {
+		return err
+	}
+	if _, err := m.admin.Publish(ctx, first); err != nil {
+		return err
+	}
+	if err := m.awaits(ctx, func(d control.Deployment) bool { return d.State == string(margo.Installed) }); err != nil {
+		return err
+	}
+	if err := m.visit(ctx); err != nil {
+		return err
+	}
+	second, err := m.deployment(info, "Servus", "2.0.0")
+	if err != nil {
+		return err
+	}
+	if _, err := m.admin.Publish(ctx, second); err != nil {
+		return err
+	}
+	m.screen.say("the WFM has published visitors with image 2.0.0 and another greeting")
+	if err := m.awaits(ctx, waitsFor("approval")); err != nil {
+		return err
+	}
+	if err := m.command(ctx, "status"); err != nil {
+		return err
+	}
+	return m.visit(ctx)
+}
+
+func approved(ctx context.Context, m *machine) error {
+	m.screen.chapter("It is approved, and waits for the end of a batch")
+	if err := m.command(ctx, "hold", "--for", "8h", "--reason", "a batch is running"); err != nil {
+		return err
+	}
+	if err := m.command(ctx, "approve", deploymentID[:8]); err != nil {
+		return err
+	}
+	if err := m.awaits(ctx, waitsFor("lock")); err != nil {
+		return err
+	}
+	if err := m.visit(ctx); err != nil {
+		return err
+	}
+	if err := m.command(ctx, "release"); err != nil {
+		return err
+	}
+	if err := m.awaits(ctx, func(d control.Deployment) bool { return d.State == string(margo.Installed) && d.Change == nil }); err != nil {
+		return err
+	}
+	return m.visit(ctx)
+}
+
+func undone(ctx context.Context, m *machine) error {
+	m.screen.chapter("It is not what was hoped for: back to the revision before")
+	if err := m.command(ctx, "rollback", "visitors", "--yes", "--reason", "visitors prefer Hello"); err != nil {
+		return err
+	}
+	if err := m.until(ctx, func() error {
+		newest, err := control.Dial(m.control()).History(ctx, control.HistoryRequest{Last: 1})
+		if err == nil && (len(newest) != 1 || newest[0].Kind != "rollback.done") {
+			err = fmt.Errorf("the journal ends with %+v", newest)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	return m.visit(ctx)
+}
+
+func removalApproved(ctx context.Context, m *machine) error {
+	m.screen.chapter("The WFM takes the application back, which needs an approval, too")
+	if _, err := m.admin.Remove(ctx, deploymentID); err != nil {
+		return err
+	}
+	if err := m.awaits(ctx, waitsFor("approval")); err != nil {
+		return err
+	}
+	if err := m.command(ctx, "approve", "--all"); err != nil {
+		return err
+	}
+	return m.until(ctx, func() error { return m.empty(ctx) })
+}
+
+func journal(ctx context.Context, m *machine) error {
+	m.screen.chapter("The journal has all of it, and who it was")
+	if err := m.command(ctx, "history"); err != nil {
+		return err
+	}
+	return m.command(ctx, "history", "--verify")
+}
+
+// waitsFor says of a deployment that its change is staged, and waits for one
+// thing alone.
+func waitsFor(code string) func(control.Deployment) bool {
+	return func(d control.Deployment) bool {
+		return d.Change != nil && len(d.Change.Services) > 0 && len(d.Change.Reasons) == 1 && d.Change.Reasons[0].Code == code
+	}
+}
+
+// awaits waits until the device says so of the application.
+func (m *machine) awaits(ctx context.Context, so func(control.Deployment) bool) error {
+	return m.until(ctx, func() error {
+		s, err := control.Dial(m.control()).Status(ctx)
+		if err == nil && (len(s.Deployments) != 1 || !so(s.Deployments[0])) {
+			err = fmt.Errorf("deployments are %+v", s.Deployments)
+		}
+		return err
+	})
+}
+
+// command runs margolite as somebody on the device does, and shows both.
+func (m *machine) command(ctx context.Context, args ...string) error {
+	var quoted []string
+	for _, a := range args {
+		if strings.Contains(a, " ") {
+			a = "'" + a + "'"
+		}
+		quoted = append(quoted, a)
+	}
+	m.screen.say("$ margolite %s", strings.Join(quoted, " "))
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, filepath.Join(m.bin, "margolite"), append([]string{"--config", m.config()}, args...)...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	for line := range strings.Lines(string(out)) {
+		m.screen.say("%s", strings.TrimRight(line, "\n"))
+	}
+	if err != nil {
+		return fmt.Errorf("margolite %s: %w: %s", strings.Join(args, " "), err, stderr.String())
+	}
+	return nil
+}
+
+// approveRemoval lets the application go where the site is asked first.
+func (m *machine) approveRemoval(ctx context.Context) error {
+	s, err := control.Dial(m.control()).Status(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range s.Deployments {
+		if c := d.Change; c != nil && c.Kind == "remove" && c.Answer == "" {
+			err = errors.Join(err, control.Dial(m.control()).Approve(ctx, control.AnswerRequest{Deployment: d.ID, Revision: c.Revision}))
+		}
+	}
+	return err
+}

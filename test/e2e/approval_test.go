@@ -1,0 +1,357 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/plant"
+)
+
+// ruled is the usual configuration with rules of the site, as its section
+// policy has them.
+func ruled(policy map[string]string) plant.Settings {
+	s := usual
+	s.Policy = policy
+	return s
+}
+
+// newRigRuled is a rig on the embedded containerd with rules of the site, whose
+// agent runs.
+func newRigRuled(t *testing.T, policy map[string]string) *rig {
+	t.Helper()
+	r := newRig(t, "embedded")
+	check(t, r.Configure(ruled(policy)))
+	t.Cleanup(func() { // before what is left is removed, for which nobody is asked
+		check(t, r.Configure(usual))
+		if r.Running() {
+			check(t, r.Reload())
+		}
+	})
+	r.running()
+	return r
+}
+
+// deployment is what status shows of one, or nil.
+func (r *rig) deployment(id string) *control.Deployment {
+	r.t.Helper()
+	for _, d := range r.status().Deployments {
+		if d.ID == id {
+			return &d
+		}
+	}
+	return nil
+}
+
+// waits returns once the change to a revision is staged and waits for just
+// these reasons, and gives it.
+func (r *rig) waits(id string, revision digest.Digest, reasons ...string) *control.Pending {
+	r.t.Helper()
+	var change *control.Pending
+	r.eventually(fmt.Sprintf("the change to %s waits for %v", revision, reasons), func() error {
+		d := r.deployment(id)
+		if d == nil || d.Change == nil {
+			return fmt.Errorf("no change waits: %+v", d)
+		}
+		change = d.Change
+		var codes []string
+		for _, reason := range change.Reasons {
+			codes = append(codes, reason.Code)
+		}
+		if change.Revision != revision.String() || !slices.Equal(codes, reasons) || change.Kind != "remove" && len(change.Services) == 0 {
+			return fmt.Errorf("it is %+v", change)
+		}
+		return nil
+	})
+	return change
+}
+
+// answer is what somebody on the device says about the change to a revision.
+func answer(id string, revision digest.Digest, reason string) control.AnswerRequest {
+	return control.AnswerRequest{Deployment: id, Revision: revision.String(), Reason: reason}
+}
+
+// approve approves the change to a revision.
+func (r *rig) approve(id string, revision digest.Digest) {
+	r.t.Helper()
+	check(r.t, r.Control().Approve(r.t.Context(), answer(id, revision, "")))
+}
+
+// reports are what the WFM heard of a deployment after the first n reports.
+func (r *rig) reports(id string, n int) (heard []string) {
+	for _, report := range r.WFM.Statuses(id)[n:] {
+		text := string(report.Status.State)
+		if report.Status.Error != nil {
+			text += " " + report.Status.Error.Code
+		}
+		heard = append(heard, fmt.Sprintf("%s@%d", text, report.Status.AdoptedVersion))
+	}
+	return heard
+}
+
+// lastFault is what the WFM heard last of a deployment, which failed.
+func (r *rig) lastFault(id string) *margo.Fault {
+	r.t.Helper()
+	all := r.WFM.Statuses(id)
+	last := all[len(all)-1].Status
+	if last.State != margo.Failed || last.Error == nil {
+		r.t.Fatalf("the WFM heard %+v, want a failure", last)
+	}
+	return last.Error
+}
+
+// failsWith waits until the WFM heard of a failure with a code, and gives it.
+func (r *rig) failsWith(id, code string, version uint64) *margo.Fault {
+	r.t.Helper()
+	r.await(id, margo.Failed, version)
+	fault := r.lastFault(id)
+	if fault.Code != code {
+		r.t.Fatalf("the WFM heard of %+v, want %s", fault, code)
+	}
+	return fault
+}
+
+// says fails the test unless an application greets so, and gives its answer.
+func (r *rig) says(port int, greeting string) plant.Answer {
+	r.t.Helper()
+	var a plant.Answer
+	r.eventually("the application says "+greeting, func() (err error) {
+		if a, err = plant.Ask(r.t.Context(), port); err == nil && a.Greeting != greeting {
+			err = errors.New("it says " + a.Text)
+		}
+		return err
+	})
+	return a
+}
+
+// A change that nobody has approved touches no container, whatever becomes of
+// the agent, the power and the WFM's wishes; what is approved is one revision.
+func TestPOL06POL07AnUnapprovedUpdateTouchesNothing(t *testing.T) {
+	r := newRigRuled(t, map[string]string{"approval": "updates"})
+	r.install(r.Deployment(demoID, nil)) // of an installation nobody is asked
+	visits := r.answers(8090).Visit
+	r.quiet()
+	before, heard := r.services(demoID), len(r.WFM.Statuses(demoID))
+
+	first := r.publish(r.Deployment(demoID, map[string]any{"GREETING": "Servus", "TAG": "2.0.0"}))
+	change := r.waits(demoID, first.Digest, "approval")
+	if change.Kind != "update" || change.Answer != "" || change.Until != nil {
+		t.Errorf("what waits is %+v", change)
+	}
+	t.Run("it is shown as what it does", func(t *testing.T) {
+		r.t = t
+		if len(change.Services) != 2 {
+			t.Fatalf("it changes %+v, want both services", change.Services)
+		}
+		for _, s := range change.Services {
+			if s.Change != "changed" || s.Image == nil || !strings.HasSuffix(s.Image.From, ":1.0.0") || !strings.HasSuffix(s.Image.To, ":2.0.0") ||
+				s.Image.FromDigest == "" || s.Image.ToDigest == "" || s.Image.FromDigest == s.Image.ToDigest || s.Image.Bytes < 100<<10 {
+				t.Errorf("service %s: its image changes as %+v", s.Service, s.Image)
+			}
+		}
+		if i := slices.IndexFunc(change.Parameters, func(v control.ValueChange) bool { return v.Name == "GREETING" }); i < 0 ||
+			change.Parameters[i].From != nil || change.Parameters[i].To == nil || *change.Parameters[i].To != "Servus" {
+			t.Errorf("parameters change as %+v", change.Parameters)
+		}
+		out, err := r.margolite("status")
+		check(t, err)
+		if !containsAll(out, "approv", "web", "1.0.0", "2.0.0", "GREETING", "Servus") {
+			t.Errorf("status shows\n%s", out)
+		}
+	})
+	t.Run("over a restart, and over kill -9", func(t *testing.T) {
+		r.t = t
+		r.stop()
+		r.running()
+		r.waits(demoID, first.Digest, "approval")
+		r.untouched(demoID, before)
+		r.Kill()
+		r.running()
+		r.waits(demoID, first.Digest, "approval")
+		r.untouched(demoID, before)
+	})
+	var second plant.Answer
+	newer := r.publish(r.Deployment(demoID, map[string]any{"GREETING": "Moin"}))
+	t.Run("with a newer manifest, over a power cut", func(t *testing.T) {
+		r.t = t
+		r.waits(demoID, newer.Digest, "approval")
+		r.untouched(demoID, before)
+		r.Kill()
+		r.powerOff()
+		r.running()
+		if second = r.says(8090, "Hello"); second.Version != "1.0.0" || second.Visit <= visits {
+			t.Errorf("after the power cut it says %+v, want visit %d of version 1.0.0", second, visits+1)
+		}
+		r.settled(demoID)
+		r.waits(demoID, newer.Digest, "approval")
+	})
+	r.t = t
+	before = r.services(demoID)
+	r.quiet()
+	if got, want := r.reports(demoID, heard), []string{"pending@2"}; !slices.Equal(got, want) {
+		t.Errorf("while it waited the WFM heard %v, want %v", got, want)
+	}
+
+	t.Run("approving one revision does not approve another", func(t *testing.T) {
+		r.t = t
+		err := r.Control().Approve(t.Context(), answer(demoID, first.Digest, "")) // by one who looked at it too early
+		if !errors.Is(err, control.ErrConflict) {
+			t.Errorf("an answer to the former change: %v, want a conflict", err)
+		}
+		r.waits(demoID, newer.Digest, "approval")
+		r.untouched(demoID, before)
+
+		r.approve(demoID, newer.Digest)
+		r.await(demoID, margo.Installed, newer.Version)
+		if a := r.says(8090, "Moin"); a.Visit <= second.Visit {
+			t.Errorf("it says %+v, want a visit after %d", a, second.Visit)
+		}
+		before := r.services(demoID)
+		third := r.publish(r.Deployment(demoID, map[string]any{"GREETING": "Servus", "TAG": "2.0.0"}))
+		r.waits(demoID, third.Digest, "approval")
+		r.untouched(demoID, before)
+
+		// Back to what runs nothing changes: nobody is asked.
+		r.install(r.Deployment(demoID, map[string]any{"GREETING": "Moin"}))
+		r.untouched(demoID, before)
+	})
+	r.t = t
+}
+
+// What the site rejects is reported as failed, once, and stays rejected: over
+// restarts, and when the WFM comes back to it. The site may change its mind.
+func TestPOL06ARejectionIsRemembered(t *testing.T) {
+	r := newRigRuled(t, map[string]string{"approval": "updates"})
+	r.install(r.Deployment(demoID, nil))
+	r.answers(8090)
+	r.quiet()
+	before := r.services(demoID)
+	bad := r.Deployment(demoID, map[string]any{"GREETING": "Bad"})
+	done := r.publish(bad)
+	r.waits(demoID, done.Digest, "approval")
+	check(t, r.Control().Reject(t.Context(), answer(demoID, done.Digest, "the line runs until Friday")))
+	if fault := r.failsWith(demoID, "REJECTED", done.Version); !strings.Contains(fault.Message, "until Friday") {
+		t.Errorf("the WFM heard %q, want the site's reason", fault.Message)
+	}
+	r.quiet()
+	heard := len(r.WFM.Statuses(demoID))
+	rejected := func() {
+		t.Helper()
+		r.eventually("it is shown as rejected", func() error {
+			if d := r.deployment(demoID); d.State != string(margo.Failed) || d.Change == nil || d.Change.Answer != "rejected" || d.Change.Revision != done.Digest.String() {
+				return fmt.Errorf("it is %+v", d)
+			}
+			return nil
+		})
+		r.untouched(demoID, before)
+	}
+	rejected()
+	r.stop()
+	r.running()
+	r.settled(demoID)
+	rejected()
+	r.Kill()
+	r.running()
+	r.settled(demoID)
+	rejected()
+	r.quiet()
+	if got := r.reports(demoID, heard); len(got) > 0 {
+		t.Errorf("over restarts the WFM heard %v again", got)
+	}
+
+	other := r.publish(r.Deployment(demoID, map[string]any{"GREETING": "Other"}))
+	r.waits(demoID, other.Digest, "approval")
+	again := r.publish(bad)
+	r.failsWith(demoID, "REJECTED", again.Version)
+	rejected()
+
+	r.approve(demoID, again.Digest)
+	r.await(demoID, margo.Installed, again.Version)
+	r.says(8090, "Bad")
+}
+
+// With approval of all an installation waits, too, and a removal with what runs
+// still running; some deployments go by other rules.
+func TestPOL06InstallationsAndRemovalsWait(t *testing.T) {
+	const ownID, freeID = "b0a7e1c2-0000-4000-8000-0000000000a1", "b0a7e1c2-0000-4000-8000-0000000000a2"
+	r := newRigRuled(t, map[string]string{
+		"approval":    "all",
+		"deployments": `[{deployments: [` + strings.ToUpper(ownID) + `], approval: updates}, {labels: {approval.example: free}, approval: none}]`,
+	})
+	free := r.Deployment(freeID, map[string]any{"PORT": 8092})
+	free.Labels = map[string]string{"approval.example": "free", "line": "7"}
+	r.install(r.Deployment(ownID, map[string]any{"PORT": 8091}))
+	r.install(free)
+	free.Parameters["GREETING"] = "Free"
+	r.install(free)
+	r.await(freeID, margo.Removed, r.remove(freeID))
+
+	done := r.publish(r.Deployment(demoID, nil))
+	if change := r.waits(demoID, done.Digest, "approval"); change.Kind != "install" || change.Services[0].Change != "added" {
+		t.Errorf("what waits is %+v, want an installation", change)
+	}
+	r.Kill()
+	r.running()
+	r.waits(demoID, done.Digest, "approval")
+	if n := len(r.services(demoID)); n > 0 {
+		t.Errorf("%d services of what nobody has approved", n)
+	}
+	r.approve(demoID, done.Digest)
+	r.await(demoID, margo.Installed, done.Version)
+	r.says(8090, "Hello")
+
+	r.quiet()
+	before, heard := r.services(demoID), len(r.WFM.Statuses(demoID))
+	r.remove(demoID)
+	if change := r.waits(demoID, done.Digest, "approval"); change.Kind != "remove" {
+		t.Errorf("what waits is %+v, want a removal", change)
+	}
+	r.Kill()
+	r.running()
+	r.waits(demoID, done.Digest, "approval")
+	r.untouched(demoID, before)
+
+	// The WFM takes it back, and then does not.
+	again := r.install(r.Deployment(demoID, nil))
+	r.untouched(demoID, before)
+	removed := r.remove(demoID)
+	r.waits(demoID, again.Digest, "approval")
+	r.untouched(demoID, before)
+	r.approve(demoID, again.Digest)
+	r.await(demoID, margo.Removed, removed)
+	r.quiet()
+	for _, state := range r.reports(demoID, heard) {
+		if strings.HasPrefix(state, "failed") {
+			t.Errorf("the WFM heard %v", r.reports(demoID, heard))
+			break
+		}
+	}
+	r.says(8091, "Hello")
+}
+
+// Everything that an approved change needs is on the device before anybody is
+// asked: with the WFM and the registry out of reach it happens at once.
+func TestPOL05POL06AnApprovalWorksOffline(t *testing.T) {
+	r := newRigRuled(t, map[string]string{"approval": "updates"})
+	r.install(r.Deployment(demoID, nil))
+	visits := r.answers(8090).Visit
+	done := r.publish(r.Deployment(demoID, map[string]any{"GREETING": "Offline", "TAG": "2.0.0"}))
+	r.waits(demoID, done.Digest, "approval")
+	check(t, errors.Join(r.WFM.Close(), r.Registry.Close()))
+	r.Kill()
+	r.running()
+	r.waits(demoID, done.Digest, "approval")
+	r.approve(demoID, done.Digest)
+	if a := r.says(8090, "Offline"); a.Version != "2.0.0" || a.Visit <= visits {
+		t.Errorf("it says %+v, want version 2.0.0 and a visit after %d", a, visits)
+	}
+	r.eventually("it is installed", func() error { return r.inState(demoID, margo.Installed) })
+	check(t, errors.Join(r.WFM.Start(""), r.Registry.Start("")))
+	r.await(demoID, margo.Installed, done.Version)
+}

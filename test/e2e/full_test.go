@@ -1,0 +1,169 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/plant"
+)
+
+// A device full to the last block keeps running and recovers: an update is
+// refused and said to be, what runs is not touched, the agent starts, and what
+// dies comes back. With space all goes on by itself.
+func TestAFullDeviceKeepsRunningAndRecovers(t *testing.T) {
+	for name, containerd := range backends {
+		t.Run(name, func(t *testing.T) {
+			medium := smallDisk(t, "192M")
+			r := newRigOn(t, plant.Options{Containerd: containerd, State: filepath.Join(medium, "state")})
+			r.running()
+			r.install(r.Deployment(demoID, map[string]any{"GREETING": "Hello"}))
+			r.answers(8090)
+			r.delivered()
+			before := r.services(demoID)
+
+			free := fill(t, medium)
+			done := r.publish(r.Deployment(demoID, map[string]any{"GREETING": "Hello", "TAG": "2.0.0"}))
+			report, err := r.Await(t.Context(), demoID, margo.Failed, done.Version)
+			check(t, err)
+			if body := string(report.Body); !strings.Contains(body, "STORAGE_FULL") || !strings.Contains(body, "demoapp:2.0.0") || !strings.Contains(body, "reserved") {
+				t.Errorf("it reported %s", body)
+			}
+			untouched := func(when string) {
+				t.Helper()
+				if after := r.services(demoID); !maps.EqualFunc(before, after, sameTask) {
+					t.Errorf("%s services are %+v, were %+v", when, after, before)
+				}
+				check(t, r.pageIsThere())
+			}
+			untouched("on a full device")
+
+			r.stop()
+			r.running()
+			r.settled(demoID)
+			untouched("after a restart of the agent")
+			r.Kill()
+			r.running()
+			r.settled(demoID)
+			untouched("after a kill of the agent")
+
+			busy, lines := r.processorTime(), r.logLines()
+			time.Sleep(3 * time.Second) // nothing happens, and that takes time
+			if used := r.processorTime() - busy; used > time.Second {
+				t.Errorf("the agent was busy for %s of 3 s", used)
+			}
+			if n := r.logLines() - lines; n > 60 { // at level debug
+				t.Errorf("%d lines were logged in 3 s", n)
+			}
+
+			// What dies comes back, though nothing can be written.
+			web, err := os.FindProcess(before["web"].Pid)
+			check(t, err)
+			check(t, web.Kill())
+			r.eventually("service web runs again", func() error {
+				services, err := r.servicesOnce(demoID)
+				if s := services["web"]; err == nil && (s.State != "running" || s.Pid == before["web"].Pid) {
+					err = fmt.Errorf("it is %+v", s)
+				}
+				return err
+			})
+			r.eventually("the page is there", r.pageIsThere)
+
+			freed := time.Now()
+			free()
+			r.await(demoID, margo.Installed, done.Version)
+			if took := time.Since(freed); took > time.Minute {
+				t.Errorf("it took %s", took)
+			}
+			if a := r.answers(8090); a.Version != "2.0.0" {
+				t.Errorf("the application says %+v", a)
+			}
+			r.delivered()
+		})
+	}
+}
+
+// pageIsThere asks the application, which can count no visits on a full device
+// and says so.
+func (r *rig) pageIsThere() error {
+	r.t.Helper()
+	_, err := plant.Ask(r.t.Context(), 8090)
+	if err != nil && strings.Contains(err.Error(), "/next answered 500") {
+		return nil
+	}
+	return err
+}
+
+// smallDisk mounts a file system of its own, as the medium of a small device.
+func smallDisk(t *testing.T, size string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "disk-")
+	check(t, err)
+	file := dir + ".ext4"
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", "truncate -s $0 $1 && mkfs.ext4 -q -m 0 $1 && mount -o loop $1 $2", size, file, dir).CombinedOutput()
+	if err != nil {
+		t.Logf("no ext4 here, but a tmpfs: %v: %s", err, out)
+		check(t, unix.Mount("none", dir, "tmpfs", 0, "size="+size))
+	}
+	t.Cleanup(func() {
+		check(t, unix.Unmount(dir, unix.MNT_DETACH))
+		check(t, errors.Join(os.RemoveAll(dir), os.RemoveAll(file)))
+	})
+	return dir
+}
+
+// fill takes every block of a file system, as a volume does that nobody watches,
+// and returns what gives them back.
+func fill(t *testing.T, dir string) (free func()) {
+	t.Helper()
+	path := filepath.Join(dir, "volume")
+	f, err := os.Create(path)
+	check(t, err)
+	defer f.Close()
+	for block := make([]byte, 1<<20); len(block) >= 512; {
+		if _, err := f.Write(block); err != nil {
+			if !errors.Is(err, unix.ENOSPC) {
+				t.Fatal(err)
+			}
+			_ = f.Sync()
+			block = block[:len(block)/2]
+		}
+	}
+	var fs unix.Statfs_t
+	check(t, unix.Statfs(dir, &fs))
+	if fs.Bavail > 1 {
+		t.Fatalf("%d blocks are left", fs.Bavail)
+	}
+	return func() {
+		t.Helper()
+		check(t, os.Remove(path))
+	}
+}
+
+// processorTime is what the agent has used of the processors.
+func (r *rig) processorTime() time.Duration {
+	r.t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.Agent()))
+	check(r.t, err)
+	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
+	var user, system int64
+	_, err = fmt.Sscan(fields[11]+" "+fields[12], &user, &system)
+	check(r.t, err)
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
+func (r *rig) logLines() int {
+	r.t.Helper()
+	log, err := os.ReadFile(r.LogFile())
+	check(r.t, err)
+	return strings.Count(string(log), "\n")
+}

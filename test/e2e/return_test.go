@@ -1,0 +1,224 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+)
+
+// checkedFile is the demonstration's application, with a check of its page.
+const checkedFile = `
+services:
+  web:
+    image: ${REGISTRY}/margolite/demoapp:1.0.0
+    command: [web]
+    environment: {GREETING: "${GREETING:-Hello}"}
+    ports: ["8090:8080"]
+    healthcheck: %s
+  counter:
+    image: ${REGISTRY}/margolite/demoapp:1.0.0
+    command: [counter]
+    volumes: ["data:/data"]
+volumes: {data: {}}
+`
+
+const (
+	goodCheck = "{test: [CMD, /demoapp, healthy], interval: 1s, start_interval: 200ms, start_period: 30s}"
+	// One that fails as soon as its retries are used up, and one that has time.
+	badCheck  = "{test: [CMD, /demoapp, nonsense], interval: 200ms, retries: 2, start_period: 1s}"
+	slowCheck = "{test: [CMD, /demoapp, nonsense], interval: 200ms, retries: 2, start_period: 10m, start_interval: 200ms}"
+)
+
+// returned waits until the application is back on a revision with its data.
+func (r *rig) returned(greeting string, visits uint64) {
+	r.t.Helper()
+	if a := r.says(8090, greeting); a.Visit <= visits {
+		r.t.Errorf("it says %+v: its data are not those of visit %d", a, visits)
+	}
+}
+
+// An update that does not become healthy is back where it was, with its data,
+// within the time that it may take and ten seconds; the WFM hears what was
+// wrong, and that the former revision runs. It is not tried again.
+func TestPOL08AFailedUpdateIsBackInTime(t *testing.T) {
+	const grace = 10 * time.Second
+	onBackends(t, func(t *testing.T, r *rig) {
+		r.running()
+		r.install(r.application(labID, "1.0.0", fmt.Sprintf(checkedFile, goodCheck), nil))
+		former := r.deployment(labID).Digest
+		for i, c := range []struct {
+			check, code string
+			timeout     time.Duration
+		}{{badCheck, "CONTAINER_UNHEALTHY", 20 * time.Second}, {slowCheck, "TIMEOUT", 4 * time.Second}} {
+			visits := r.answers(8090).Visit
+			update := r.application(labID, fmt.Sprintf("2.0.%d", i), fmt.Sprintf(checkedFile, c.check), nil)
+			update.Components[0].Timeout = c.timeout.String()
+			update.Parameters["GREETING"] = "Ill"
+			done := r.publish(update)
+			r.await(labID, margo.Installing, done.Version)
+			begun := time.Now()
+			fault := r.failsWith(labID, c.code, done.Version)
+			r.returned("Hello", visits)
+			if took := time.Since(begun); took > c.timeout+grace {
+				t.Errorf("%s: it was back after %s, want within %s", c.code, took, c.timeout+grace)
+			}
+			if !containsAll(fault.Message, "web") {
+				t.Errorf("the WFM heard %q, want the service", fault.Message)
+			}
+			r.eventually("the former revision is shown as the one that runs", func() error {
+				if d := r.deployment(labID); d.State != string(margo.Failed) || d.Active != former || d.Error == nil || d.Error.Code != c.code {
+					return fmt.Errorf("it is %+v", d)
+				}
+				return nil
+			})
+			r.eventually("the WFM has heard that the former revision runs", func() error {
+				if m := r.lastFault(labID).Message; !strings.Contains(m, "back to revision "+former) {
+					return errors.New(m)
+				}
+				return nil
+			})
+			r.settled(labID)
+			before, heard := r.services(labID), len(r.WFM.Statuses(labID))
+			r.Kill()
+			r.running()
+			r.settled(labID)
+			r.quiet()
+			r.untouched(labID, before)
+			if got := r.reports(labID, heard); len(got) > 0 {
+				t.Errorf("over a restart the WFM heard %v", got)
+			}
+		}
+		r.install(r.application(labID, "3.0.0", fmt.Sprintf(checkedFile, goodCheck), nil))
+	})
+}
+
+// Where the site wants to look first, a failed update stays as it is until
+// somebody on the device asks for the way back; where it wants none there is none.
+func TestPOL08ReturningIsUpToTheSite(t *testing.T) {
+	r := newRigRuled(t, map[string]string{"rollback": "manual"})
+	good := r.application(labID, "1.0.0", fmt.Sprintf(checkedFile, goodCheck), nil)
+	r.install(good)
+	former := r.deployment(labID).Digest
+	visits := r.answers(8090).Visit
+	bad := r.application(labID, "2.0.0", fmt.Sprintf(checkedFile, badCheck), nil)
+	bad.Parameters["GREETING"] = "Ill"
+	done := r.publish(bad)
+	r.failsWith(labID, "CONTAINER_UNHEALTHY", done.Version)
+	r.says(8090, "Ill")
+	r.Kill()
+	r.running()
+	r.says(8090, "Ill")
+	if d := r.deployment(labID); d.Former != former {
+		t.Errorf("the way back is %q, want %q", d.Former, former)
+	}
+	_, err := r.margolite("rollback", labID, "--yes")
+	check(t, err)
+	r.returned("Hello", visits)
+	r.failsWith(labID, "ROLLED_BACK", done.Version)
+
+	off := ruled(map[string]string{"rollback": "off"})
+	check(t, r.Reconfigure(off))
+	bad.Parameters["GREETING"] = "Still ill"
+	done = r.publish(bad)
+	r.failsWith(labID, "CONTAINER_UNHEALTHY", done.Version)
+	r.says(8090, "Still ill")
+	good.Parameters["GREETING"] = "Mended"
+	r.install(good)
+	r.says(8090, "Mended")
+	good.Parameters["GREETING"] = "Better"
+	r.install(good)
+	if err := r.Control().Rollback(t.Context(), control.ReturnRequest{Deployment: labID}); !errors.Is(err, control.ErrConflict) {
+		t.Errorf("a way back that is not kept: %v, want a conflict", err)
+	}
+	r.says(8090, "Better")
+}
+
+// Somebody on the device goes back to the revision before, without a WFM or a
+// registry, and it stays so over restarts until the WFM wants something newer.
+func TestPOL08RollbackByHandHolds(t *testing.T) {
+	r := newRigRuled(t, nil)
+	r.install(r.Deployment(demoID, nil))
+	former := r.deployment(demoID).Digest
+	ask := func(revision string) error {
+		return r.Control().Rollback(t.Context(), control.ReturnRequest{Deployment: demoID, Revision: revision, Reason: "it is slow"})
+	}
+	if err := ask(""); !errors.Is(err, control.ErrConflict) {
+		t.Errorf("a way back from the first revision: %v, want a conflict", err)
+	}
+	done := r.install(r.Deployment(demoID, map[string]any{"GREETING": "Servus", "TAG": "2.0.0"}))
+	visits := r.says(8090, "Servus").Visit
+	if d := r.deployment(demoID); d.Former != former {
+		t.Errorf("the way back is %q, want %q", d.Former, former)
+	}
+	if err := ask(done.Digest.String()); !errors.Is(err, control.ErrConflict) && !errors.Is(err, control.ErrNotFound) {
+		t.Errorf("a way back to what runs: %v, want a conflict", err)
+	}
+	r.quiet()
+	check(t, errors.Join(r.WFM.Close(), r.Registry.Close()))
+	check(t, ask(former))
+	r.returned("Hello", visits)
+	r.settled(demoID)
+	before := r.services(demoID)
+	r.Kill()
+	r.running()
+	r.settled(demoID)
+	r.untouched(demoID, before)
+	check(t, errors.Join(r.WFM.Start(""), r.Registry.Start("")))
+	if fault := r.failsWith(demoID, "ROLLED_BACK", done.Version); !strings.Contains(fault.Message, "it is slow") {
+		t.Errorf("the WFM heard %q, want the reason", fault.Message)
+	}
+	r.stop()
+	r.running()
+	r.synced()
+	r.untouched(demoID, before)
+	r.Kill()
+	r.powerOff()
+	r.running()
+	r.says(8090, "Hello")
+	r.install(r.Deployment(demoID, map[string]any{"GREETING": "Newer"}))
+	r.says(8090, "Newer")
+}
+
+// An update that ends the agent, or cuts the power, whenever it is applied is
+// given up after three times, and the former revision is back.
+func TestPOL08AnUpdateThatEndsTheAgentIsGivenUp(t *testing.T) {
+	r := newRigRuled(t, nil)
+	good := r.application(labID, "1.0.0", fmt.Sprintf(checkedFile, goodCheck), nil)
+	r.install(good)
+	visits := r.answers(8090).Visit
+	former := r.deployment(labID).Digest
+	fatal := r.application(labID, "2.0.0", fmt.Sprintf(checkedFile, slowCheck), nil) // it takes its time
+	fatal.Parameters["GREETING"] = "Fatal"
+	done := r.publish(fatal)
+	r.says(8090, "Fatal")
+	r.Kill()
+	r.powerOff()
+	for range 2 {
+		r.start("MARGOLITE_KILL_AT_STEP=1") // of the update, which goes on
+		check(t, r.Ended())
+	}
+	r.running()
+	fault := r.failsWith(labID, "INTERRUPTED", done.Version)
+	r.returned("Hello", visits)
+	if d := r.deployment(labID); d.Active != former {
+		t.Errorf("%s runs, want %s", d.Active, former)
+	}
+	r.settled(labID)
+	before := r.services(labID)
+	r.stop()
+	r.running()
+	r.settled(labID)
+	r.synced()
+	r.untouched(labID, before)
+	if again := r.lastFault(labID); again.Code != fault.Code {
+		t.Errorf("after a restart the WFM heard %+v", again)
+	}
+	good.Parameters["GREETING"] = "Harmless"
+	r.install(good)
+	r.says(8090, "Harmless")
+}
