@@ -71,7 +71,7 @@ func TestWhatOthersReserveIsHeld(t *testing.T) {
 		if ask.Held != (policy.Resources{Memory: held}) || got.Memory != wanted {
 			t.Errorf("held is %+v and wanted %+v, want %d and %d bytes", ask.Held, got, held, wanted)
 		}
-		if want := (policy.Resources{CPUs: 1, Memory: 64 << 20, Storage: 1 << 30}); ask.Device != want {
+		if want := (policy.Resources{CPUs: 1, Memory: 64 << 20, Storage: 1 << 30}); wanted > 0 && ask.Device != want {
 			t.Errorf("the device has %+v, want %+v", ask.Device, want)
 		}
 	}

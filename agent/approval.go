@@ -17,8 +17,6 @@ import (
 const (
 	// maxAnswers is how many answers are kept of a deployment, the newest.
 	maxAnswers = 16
-	// maxReason bounds, in bytes, what somebody gives as a reason.
-	maxReason = 512
 )
 
 // Approve lets a change happen that waits for it, or that is still to come. What
@@ -43,7 +41,7 @@ func (a *Agent) answer(ctx context.Context, r control.AnswerRequest, verdict pol
 	}
 	d, err := a.ledger.answer(id, store.Answer{
 		Revision: digest.Digest(r.Revision), Verdict: string(verdict),
-		By: margo.Shown(r.Caller.String(), maxReason), Reason: margo.Shown(r.Reason, maxReason), At: a.o.Now().UTC(),
+		By: margo.Shown(r.Caller.String(), control.MaxReason), Reason: margo.Shown(r.Reason, control.MaxReason), At: a.o.Now().UTC(),
 	})
 	switch {
 	case err != nil:
@@ -98,9 +96,9 @@ func (l *ledger) answer(id string, a store.Answer) (*store.Deployment, error) {
 	if verdict == policy.Rejected {
 		verb, kind, note = "reject", control.ChangeRejected, noteRejected
 	}
-	err = l.commit(verb, &before, &after, nil, store.Entry{
-		Time: a.At, Kind: note, Deployment: after.ID, Revision: a.Revision, By: a.By, Text: sentence(a.Change, a.Reason),
-	})
+	err = l.commit(verb, &before, &after, nil, l.note(note, store.Entry{
+		Deployment: after.ID, Revision: a.Revision, By: a.By, Text: sentence(a.Change, a.Reason),
+	}))
 	if err != nil {
 		return nil, err
 	}

@@ -63,7 +63,7 @@ func (p places) locks() string {
 // what the model of the runtime holds, so that no key of a Compose file gets
 // around it; what belongs to the component itself is not: the files of its
 // package, its volumes that are directories of ours, and networks of the runtime.
-func asksOf(component string, signed bool, p *runtime.Project, at places) []policy.ServiceAsk {
+func asksOf(component string, signed bool, p *runtime.Project) []policy.ServiceAsk {
 	read := newReading(p)
 	asks := make([]policy.ServiceAsk, 0, len(p.Compose.Services))
 	for _, name := range slices.Sorted(maps.Keys(p.Compose.Services)) {
@@ -77,7 +77,7 @@ func asksOf(component string, signed bool, p *runtime.Project, at places) []poli
 			Unconfined:   unconfinedAsked(s),
 			Ports:        portsAsked(s),
 			Image:        s.Image,
-			Reserved:     reserved(p, s),
+			Reserved:     reserved(s),
 		}
 		if named, err := reference.ParseNormalizedNamed(s.Image); err == nil {
 			a.Registry = reference.Domain(named)
@@ -95,7 +95,7 @@ func asksOf(component string, signed bool, p *runtime.Project, at places) []poli
 		for _, file := range read.by(name) {
 			a.Mounts = append(a.Mounts, policy.MountAsk{Path: file, ReadOnly: true})
 		}
-		a.Mounts = tidy(a.Mounts, p.Directory, at.locks())
+		a.Mounts = tidy(a.Mounts, p.Directory)
 		asks = append(asks, a)
 	}
 	return asks
@@ -182,18 +182,12 @@ func nodesAsked(path, found string) []string {
 	return nodes
 }
 
-// ordinaryCapabilities are those that every container has, as with Docker.
-var ordinaryCapabilities = []string{
-	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD",
-	"NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
-}
-
+// capabilitiesAsked are those that a service adds. Which of them every container
+// has is for the rules to know.
 func capabilitiesAsked(s *compose.Service) []string {
 	var added []string
 	for _, c := range s.CapAdd {
-		if name := strings.TrimPrefix(c, "CAP_"); !slices.Contains(ordinaryCapabilities, name) {
-			added = append(added, name)
-		}
+		added = append(added, strings.TrimPrefix(c, "CAP_"))
 	}
 	return added
 }
@@ -231,29 +225,11 @@ func portsAsked(s *compose.Service) []policy.PortRange {
 // reserved is what all replicas of a service reserve. A limit reserves nothing: it
 // says what is too much, and the limits of ordinary services together are more
 // than their device has. Nothing in a Compose file reserves storage.
-func reserved(p *runtime.Project, s *compose.Service) policy.Resources {
+func reserved(s *compose.Service) policy.Resources {
 	return policy.Resources{
-		CPUs:   reservedCPUs(p, s) * float64(s.Replicas),
+		CPUs:   float64(s.Resources.CPUReservation) / 1e9 * float64(s.Replicas),
 		Memory: s.Resources.MemoryReservation * int64(s.Replicas),
 	}
-}
-
-// reservedCPUs are those that one replica reserves.
-func reservedCPUs(p *runtime.Project, s *compose.Service) float64 {
-	if p.Compose.Compose == nil {
-		return 0
-	}
-	c := p.Compose.Compose.Services[s.Name]
-	if c.Deploy == nil || c.Deploy.Resources.Reservations == nil {
-		return 0
-	}
-	// As it was written: 0.1 is not quite 0.1 as a float32.
-	written := strconv.FormatFloat(float64(c.Deploy.Resources.Reservations.NanoCPUs), 'f', -1, 32)
-	cpus, err := strconv.ParseFloat(written, 64)
-	if err != nil || !(cpus > 0) {
-		return 0
-	}
-	return cpus
 }
 
 var (
@@ -293,13 +269,12 @@ func askForVolume(a *policy.ServiceAsk, v *compose.Volume) {
 	}
 }
 
-// tidy leaves each path once, and none that is the package's own or that of lock
-// files.
-func tidy(mounts []policy.MountAsk, pkg, locks string) []policy.MountAsk {
+// tidy leaves each path once, and none that is the package's own.
+func tidy(mounts []policy.MountAsk, pkg string) []policy.MountAsk {
 	if pkg != "" {
 		pkg = container.Real(pkg)
 	}
-	mounts = slices.DeleteFunc(mounts, func(m policy.MountAsk) bool { return within(pkg, m.Path) || within(locks, m.Path) })
+	mounts = slices.DeleteFunc(mounts, func(m policy.MountAsk) bool { return within(pkg, m.Path) })
 	slices.SortFunc(mounts, func(a, b policy.MountAsk) int {
 		if a.ReadOnly != b.ReadOnly && a.Path == b.Path {
 			if b.ReadOnly { // the greater wish first, to stay
@@ -381,10 +356,10 @@ func (r reading) named(service string) []string {
 // admit refuses what a workload may not ask of this device, before its images
 // are fetched. The error is a *fault of codeNotAllowed.
 func (r *reconciler) admit(ctx context.Context, id string, doc *margo.Deployment, asks []policy.ServiceAsk) error {
-	ask := policy.Ask{Services: asks, Own: r.places.own()}
-	facts := look(r.facts, r.logger)
-	ask.Device = policy.Resources{CPUs: float64(facts.CPU.Cores), Memory: int64(facts.Memory), Storage: int64(facts.Storage)}
-	if sum(asks) != (policy.Resources{}) { // else the others do not matter
+	ask := policy.Ask{Services: asks, Own: r.places.own(), Locks: r.places.locks()}
+	if sum(asks) != (policy.Resources{}) { // else neither the others nor the device matter
+		facts := look(r.facts, r.logger)
+		ask.Device = policy.Resources{CPUs: float64(facts.CPU.Cores), Memory: int64(facts.Memory), Storage: int64(facts.Storage)}
 		var err error
 		if ask.Held, err = r.heldBeside(ctx, id); err != nil {
 			return err
@@ -403,7 +378,7 @@ func (r *reconciler) admitRevision(ctx context.Context, d *store.Deployment, rev
 	}
 	var asks []policy.ServiceAsk
 	err = r.loadStaged(ctx, d.ID, doc, rev, func(c margo.Component, _ *store.Staged, p *runtime.Project) {
-		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c), p, r.places)...)
+		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c), p)...)
 	})
 	if err != nil {
 		return err
@@ -464,12 +439,4 @@ func about(r policy.Refusal) string {
 		return r.Component + ": "
 	}
 	return ""
-}
-
-// shortened cuts off what is longer than most bytes.
-func shortened(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most-3], "") + "..."
 }

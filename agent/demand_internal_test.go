@@ -59,9 +59,9 @@ func projectOf(t *testing.T, yaml string) *runtime.Project {
 }
 
 // asked is what the service web of a Compose file asks for, beside its image.
-func asked(t *testing.T, p *runtime.Project, at places) policy.ServiceAsk {
+func asked(t *testing.T, p *runtime.Project) policy.ServiceAsk {
 	t.Helper()
-	asks := asksOf("main", true, p, at)
+	asks := asksOf("main", true, p)
 	i := slices.IndexFunc(asks, func(a policy.ServiceAsk) bool { return a.Service == "web" })
 	if i < 0 {
 		t.Fatalf("nothing is known of web: %+v", asks)
@@ -101,7 +101,7 @@ func TestWhatServicesAskFor(t *testing.T) {
 		want ask
 	}{
 		"an ordinary service": {
-			keys: "command: [a]\nenvironment: {A: b}\nrestart: always\nvolumes: [data:/data, ./conf:/conf, /anonymous]\ncap_add: [CHOWN]\nmem_limit: 64m\ncpus: 1\ntmpfs: /run\nexpose: [1]",
+			keys: "command: [a]\nenvironment: {A: b}\nrestart: always\nvolumes: [data:/data, ./conf:/conf, /anonymous]\nmem_limit: 64m\ncpus: 1\ntmpfs: /run\nexpose: [1]",
 			more: "volumes: {data: {}}",
 		},
 		"privileged":                       {keys: "privileged: true", want: ask{Privileged: true}},
@@ -125,13 +125,16 @@ func TestWhatServicesAskFor(t *testing.T) {
 			keys: "volumes: ['/srv/a:/a', '/srv/b/../c/:/b:ro']",
 			want: ask{Mounts: []mount{{Path: "/srv/a"}, {Path: "/srv/c", ReadOnly: true}}},
 		},
-		"a path mounted twice":      {keys: "volumes: ['/srv/a:/a:ro', '/srv/a:/b']", want: ask{Mounts: []mount{{Path: "/srv/a"}}}},
-		"a link that leads away":    {keys: "volumes: ['" + out + "/ssh:/a']", want: ask{Mounts: []mount{{Path: "/etc/ssh"}}}},
-		"a link to nothing":         {keys: "volumes: ['" + away + "/x:/a']", want: ask{Mounts: []mount{{Path: filepath.Join(dir, "later/x")}}}},
-		"a link to itself":          {keys: "volumes: ['" + round + ":/a']", want: ask{Mounts: []mount{{Path: round}}}},
-		"what a process holds":      {keys: "volumes: ['/proc/self/root/srv:/a']", want: ask{Mounts: []mount{{Path: "/proc/self/root/srv"}}}},
-		"state of the agent":        {keys: "volumes: ['" + state + "/x:/a']", want: ask{Mounts: []mount{{Path: filepath.Join(state, "x")}}}},
-		"lock files":                {keys: "volumes: ['" + run + "/locks/id:/a', '" + dir + "/locks:/b']"},
+		"a path mounted twice":   {keys: "volumes: ['/srv/a:/a:ro', '/srv/a:/b']", want: ask{Mounts: []mount{{Path: "/srv/a"}}}},
+		"a link that leads away": {keys: "volumes: ['" + out + "/ssh:/a']", want: ask{Mounts: []mount{{Path: "/etc/ssh"}}}},
+		"a link to nothing":      {keys: "volumes: ['" + away + "/x:/a']", want: ask{Mounts: []mount{{Path: filepath.Join(dir, "later/x")}}}},
+		"a link to itself":       {keys: "volumes: ['" + round + ":/a']", want: ask{Mounts: []mount{{Path: round}}}},
+		"what a process holds":   {keys: "volumes: ['/proc/self/root/srv:/a']", want: ask{Mounts: []mount{{Path: "/proc/self/root/srv"}}}},
+		"state of the agent":     {keys: "volumes: ['" + state + "/x:/a']", want: ask{Mounts: []mount{{Path: filepath.Join(state, "x")}}}},
+		"lock files": {
+			keys: "volumes: ['" + run + "/locks/id:/a', '" + dir + "/locks:/b']",
+			want: ask{Mounts: []mount{{Path: run + "/locks"}, {Path: run + "/locks/id"}}},
+		},
 		"what only looks like them": {keys: "volumes: ['" + run + "/locks-of-mine:/a']", want: ask{Mounts: []mount{{Path: run + "/locks-of-mine"}}}},
 		"volumes_from":              {keys: "volumes_from: [db]", more: "  db: {image: a, volumes: ['/srv/a:/a']}", want: ask{Mounts: []mount{{Path: "/srv/a"}}}},
 		"a volume that is a path": {
@@ -184,7 +187,7 @@ func TestWhatServicesAskFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			yaml := "services:\n  web:\n    image: a\n    " + strings.ReplaceAll(c.keys, "\n", "\n    ") + "\n" + c.more + "\n"
 			p := loadedProject(t, true, map[string]string{"compose.yaml": yaml, "conf/profile.json": "{}"})
-			if diff := cmp.Diff(c.want, asked(t, p, places{state, run}), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(c.want, asked(t, p), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("it asks otherwise (-want +got):\n%s", diff)
 			}
 		})
@@ -193,7 +196,7 @@ func TestWhatServicesAskFor(t *testing.T) {
 
 // A directory of devices is all that is in it.
 func TestADirectoryOfDevices(t *testing.T) {
-	got := asked(t, projectOf(t, "services: {web: {image: a, devices: [/dev]}}"), places{}).Devices
+	got := asked(t, projectOf(t, "services: {web: {image: a, devices: [/dev]}}")).Devices
 	for _, want := range []string{"/dev", "/dev/null", "/dev/zero"} {
 		if !slices.Contains(got, want) {
 			t.Errorf("%s is not asked for: %v", want, got)
@@ -211,7 +214,7 @@ func TestWhereImagesAreFrom(t *testing.T) {
 		"docker.io/library/nginx:3a": {Image: "docker.io/library/nginx:3a", Registry: "docker.io"},
 	} {
 		want.Component, want.Service = "main", "web"
-		got := asksOf("main", false, projectOf(t, "services: {web: {image: '"+image+"'}}"), places{})
+		got := asksOf("main", false, projectOf(t, "services: {web: {image: '"+image+"'}}"))
 		if diff := cmp.Diff([]policy.ServiceAsk{want}, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", image, diff)
 		}
@@ -261,7 +264,7 @@ configs: {c: {file: ` + config + `}, own: {file: own}}
 secrets: {s: {file: ` + secret + `}}
 `})
 	got := map[string][]policy.MountAsk{}
-	for _, a := range asksOf("main", false, p, places{}) {
+	for _, a := range asksOf("main", false, p) {
 		got[a.Service] = a.Mounts
 	}
 	read := func(paths ...string) (mounts []policy.MountAsk) {
@@ -351,6 +354,7 @@ func TestEveryFieldOfAServiceIsAskedForOrHarmless(t *testing.T) {
 		"Seccomp.Unconfined":          func(_ *compose.Project, s *compose.Service) { s.Seccomp.Unconfined = true },
 		"Service.UnmaskedPaths":       func(_ *compose.Project, s *compose.Service) { s.UnmaskedPaths = true },
 		"Resources.MemoryReservation": func(_ *compose.Project, s *compose.Service) { s.Resources.MemoryReservation = 9 },
+		"Resources.CPUReservation":    func(_ *compose.Project, s *compose.Service) { s.Resources.CPUReservation = 9 },
 	}
 	const (
 		name      = "a name within the project, or for people"
@@ -426,11 +430,11 @@ func TestEveryFieldOfAServiceIsAskedForOrHarmless(t *testing.T) {
 	plain := func() *runtime.Project {
 		return projectOf(t, "services: {web: {image: a, mem_reservation: 8m}}")
 	}
-	before := asksOf("main", false, plain(), places{})
+	before := asksOf("main", false, plain())
 	for field, change := range asks {
 		p := plain()
 		change(p.Compose, p.Compose.Services["web"])
-		if after := asksOf("main", false, p, places{}); reflect.DeepEqual(before, after) {
+		if after := asksOf("main", false, p); reflect.DeepEqual(before, after) {
 			t.Errorf("%s changes nothing of what is asked for", field)
 		}
 	}
@@ -479,7 +483,7 @@ func TestPathsAreJudgedByWhereTheyLedAtFirst(t *testing.T) {
 	for path, sources := range map[string]map[string]string{container.Real(data) + "/x": staged, "/etc/x": nil} {
 		p := load()
 		p.PinSources(sources)
-		if got := asksOf("main", false, p, places{})[0].Mounts; len(got) != 1 || got[0].Path != path {
+		if got := asksOf("main", false, p)[0].Mounts; len(got) != 1 || got[0].Path != path {
 			t.Errorf("asks for %v, want %s", got, path)
 		}
 	}

@@ -26,9 +26,6 @@ const (
 	maxShown       = 200 // bytes of one value
 )
 
-// hiddenValue stands for a value that may be a secret.
-const hiddenValue = "(changed)"
-
 // stagedRevision is a revision as it would run; the zero value: nothing.
 type stagedRevision struct {
 	components []stagedComponent // in the order of the document
@@ -115,7 +112,7 @@ func (c stagedComponent) views() map[string]*view {
 		return nil
 	}
 	read, views := newReading(c.project), map[string]*view{}
-	for _, a := range asksOf(c.name, c.signed, c.project, places{}) {
+	for _, a := range asksOf(c.name, c.signed, c.project) {
 		s := c.project.Compose.Services[a.Service]
 		v := &view{service: s, image: familiar(s.Image), digest: c.images[s.Image], keys: otherKeys(c.project, s)}
 		for _, p := range s.Ports {
@@ -201,7 +198,7 @@ func (d *differ) values(from, to map[string]string) []control.ValueChange {
 
 func valueShown(value string, hidden bool) *string {
 	if hidden {
-		value = hiddenValue
+		value = control.Hidden
 	}
 	value = shortened(value, maxShown)
 	return &value
@@ -419,8 +416,6 @@ func otherKeys(p *runtime.Project, s *compose.Service) map[string]any {
 		held, _ := keys[key].([]any)
 		keys[key] = append(held, value)
 	}
-	cpus := any(reservedCPUs(p, s)) // which the model does not have
-	keys["resources"] = []any{keys["resources"], cpus}
 	if slices.ContainsFunc(s.Mounts, func(m compose.Mount) bool { return m.Path != "" && p.Directory != "" && within(p.Directory, m.Path) }) {
 		keys["files of the package"] = p.Digest
 	}

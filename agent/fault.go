@@ -125,7 +125,7 @@ func (f *fault) record(d *store.Deployment, name string) {
 	if name == "" {
 		name = d.ID
 	}
-	d.Fault = &store.Fault{Code: f.code, Source: name, Message: bounded(f.Error())}
+	d.Fault = &store.Fault{Code: f.code, Source: name, Message: shortened(f.Error(), maxFaultText)}
 	for i := range d.Components {
 		c := &d.Components[i]
 		if f.concerns(d, c.Name) {
@@ -134,7 +134,7 @@ func (f *fault) record(d *store.Deployment, name string) {
 			if f.component == c.Name {
 				message = f.err.Error()
 			}
-			c.Fault = &store.Fault{Code: f.code, Source: c.Name, Message: bounded(message)}
+			c.Fault = &store.Fault{Code: f.code, Source: c.Name, Message: shortened(message, maxFaultText)}
 			continue
 		}
 		c.Fault = nil
@@ -144,13 +144,13 @@ func (f *fault) record(d *store.Deployment, name string) {
 	}
 }
 
-// bounded cuts off what is too long of an error. What it says for itself comes
-// first, what it quotes last.
-func bounded(text string) string {
-	if len(text) <= maxFaultText {
+// shortened cuts off what is longer than most bytes. What an error says for itself
+// comes first, what it quotes last.
+func shortened(text string, most int) string {
+	if len(text) <= most {
 		return text
 	}
-	return strings.ToValidUTF8(text[:maxFaultText-3], "") + "..."
+	return strings.ToValidUTF8(text[:most-3], "") + "..."
 }
 
 // same says whether reporting the fault would tell nothing new: the same went

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -213,14 +212,10 @@ func (r *reconciler) hooks(w *worker, d *store.Deployment) []policy.Hook {
 // decide asks the rules about the next change of d. The error is *waiting, or a
 // *fault of codeRejected.
 func (r *reconciler) decide(w *worker, d *store.Deployment) error {
-	a := answerTo(d, changeOf(d))
-	if a != nil && policy.Answer(a.Verdict) == policy.Rejected {
-		return rejection(a)
-	}
 	v := r.verdict(w, d)
 	switch {
-	case v.Rejected: // by whom, the gate does not tell
-		return &fault{code: codeRejected, err: fmt.Errorf("the site has rejected the change")}
+	case v.Rejected:
+		return rejection(answerTo(d, changeOf(d)))
 	case !v.Go:
 		return &waiting{reasons: v.Reasons, until: v.Until}
 	}
@@ -344,7 +339,7 @@ func (r *reconciler) stays(ctx context.Context, w *worker, d *store.Deployment, 
 
 // leave lets a deployment go that the WFM no longer lists, once the gate does.
 func (r *reconciler) leave(ctx context.Context, w *worker, d *store.Deployment) error {
-	if code := codeOf(d.Fault); code == codeRejected || code == codeVetoed {
+	if declined(d) {
 		return r.ensureActive(ctx, w, d) // until the site changes its mind, or the WFM
 	}
 	done, err := r.pass(ctx, w, d)

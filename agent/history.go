@@ -112,7 +112,7 @@ func (l *ledger) noteAccepted(m *wfm.Manifest, by adoption, changed int) []store
 	if known && changed == 0 && held.Version == m.Version && held.Digest == m.Digest && held.Epoch == by.epoch && held.Scope == by.scope {
 		return nil
 	}
-	e := store.Entry{Version: m.Version, Revision: m.Digest, Text: fmt.Sprintf("%d deployments, %d changed", len(m.Deployments), changed)}
+	e := store.Entry{Version: m.Version, Revision: m.Digest, Text: fmt.Sprintf("%d listed, %d changed", len(m.Deployments), changed)}
 	if by.operator == "" {
 		return []store.Entry{l.note(noteManifestAccepted, e)}
 	}

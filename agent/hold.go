@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,13 +26,8 @@ import (
 // locksSetting names the record of the locks that people hold.
 const locksSetting = "locks"
 
-const (
-	maxHolds      = 64
-	maxHolder     = 128 // bytes
-	maxHoldReason = 512 // bytes
-	// maxHoldSeconds is ten years: what is longer is meant to have no end.
-	maxHoldSeconds = 10 * 366 * 24 * 60 * 60
-)
+// maxHolds bounds how many locks people hold at once.
+const maxHolds = 64
 
 // unreadable stands for the holder of locks whose record cannot be read.
 const unreadable = "unknown"
@@ -95,16 +89,16 @@ func (h *hold) check() error {
 	switch {
 	case h.Holder == "":
 		return errors.New("the holder has no name")
-	case len(h.Holder) > maxHolder || !plain(h.Holder):
-		return fmt.Errorf("a holder's name is at most %d bytes of printable text", maxHolder)
-	case len(h.Reason) > maxHoldReason || !plain(h.Reason):
-		return fmt.Errorf("a reason is at most %d bytes of printable text", maxHoldReason)
-	case len(h.Deployment) > maxHolder || !plain(h.Deployment):
+	case len(h.Holder) > control.MaxHolder || !plain(h.Holder):
+		return fmt.Errorf("a holder's name is at most %d bytes of printable text", control.MaxHolder)
+	case len(h.Reason) > control.MaxReason || !plain(h.Reason):
+		return fmt.Errorf("a reason is at most %d bytes of printable text", control.MaxReason)
+	case len(h.Deployment) > control.MaxHolder || !plain(h.Deployment):
 		return errors.New("that is no id of a deployment")
-	case len(h.By) > maxHoldReason || !plain(h.By):
-		return fmt.Errorf("a user is named by at most %d bytes of printable text", maxHoldReason)
-	case h.For < 0 || h.For > maxHoldSeconds:
-		return fmt.Errorf("%d seconds are no time to hold a lock for, at most %d are", h.For, maxHoldSeconds)
+	case len(h.By) > control.MaxReason || !plain(h.By):
+		return fmt.Errorf("a user is named by at most %d bytes of printable text", control.MaxReason)
+	case h.For < 0 || h.For > control.MaxHoldSeconds:
+		return fmt.Errorf("%d seconds are no time to hold a lock for, at most %d are", h.For, control.MaxHoldSeconds)
 	}
 	return nil
 }
@@ -329,7 +323,7 @@ func (l *locks) note(m pace.Moment, kind string, h *hold, by string) store.Entry
 func (l *locks) hold(r control.HoldRequest) (control.Lock, error) {
 	h := hold{
 		Holder: holderOf(r.Holder, r.Caller), Reason: r.Reason, Deployment: r.Deployment,
-		For: r.Seconds, UID: r.Caller.UID, By: printable(r.Caller.String(), maxHoldReason),
+		For: r.Seconds, UID: r.Caller.UID, By: margo.Shown(r.Caller.String(), control.MaxReason),
 	}
 	if err := h.check(); err != nil {
 		return control.Lock{}, fmt.Errorf("%w: %v", control.ErrInvalid, err)
@@ -395,7 +389,7 @@ func (l *locks) drop(r control.ReleaseRequest) ([]control.Lock, error) {
 	defer l.mu.Unlock()
 	m := l.moment()
 	l.expire(m)
-	if l.broken != nil && !(r.All && mayDoAll(r.Caller)) {
+	if l.broken != nil && !(r.All && r.Caller.Privileged()) {
 		return nil, fmt.Errorf("%w: %v; root drops it with margolite release --all", control.ErrConflict, l.broken)
 	}
 	released := l.describe(m, fits)
@@ -430,21 +424,18 @@ func (l *locks) drop(r control.ReleaseRequest) ([]control.Lock, error) {
 
 // yields says whether a caller may replace or release the lock: it is the same
 // user's, or the caller may do everything.
-func (h *hold) yields(by control.Caller) bool { return h.UID == by.UID || mayDoAll(by) }
+func (h *hold) yields(by control.Caller) bool { return h.UID == by.UID || by.Privileged() }
 
 func foreign(h *hold) error {
 	return fmt.Errorf("%w: %q is a lock of %s, which only that user and root may change", control.ErrConflict, h.Holder, h.By)
 }
-
-// mayDoAll says whether the caller is root, or who runs the agent.
-func mayDoAll(c control.Caller) bool { return c.UID == 0 || int(c.UID) == os.Geteuid() }
 
 // holderOf is the name that a request gives, or else that of the user.
 func holderOf(name string, c control.Caller) string {
 	switch {
 	case name != "":
 		return name
-	case c.User != "" && len(c.User) <= maxHolder && plain(c.User):
+	case c.User != "" && len(c.User) <= control.MaxHolder && plain(c.User):
 		return c.User
 	}
 	return fmt.Sprintf("user %d", c.UID)

@@ -323,13 +323,13 @@ lock.released user root (0): operator, until 2026-06-01T12:03:30Z: bearings`
 func TestLocksThatCannotBeAskedFor(t *testing.T) {
 	p := newPlant(t)
 	for name, r := range map[string]control.HoldRequest{
-		"a holder that is too long": {Holder: strings.Repeat("x", maxHolder+1)},
+		"a holder that is too long": {Holder: strings.Repeat("x", control.MaxHolder+1)},
 		"a holder of control bytes": {Holder: "\x1b[2J"},
 		"a holder of no characters": {Holder: "\xff"},
-		"a reason that is too long": {Reason: strings.Repeat("x", maxHoldReason+1)},
+		"a reason that is too long": {Reason: strings.Repeat("x", control.MaxReason+1)},
 		"a reason of two lines":     {Reason: "a\nb"},
 		"a time that has passed":    {Seconds: -1},
-		"a time that never ends":    {Seconds: maxHoldSeconds + 1},
+		"a time that never ends":    {Seconds: control.MaxHoldSeconds + 1},
 		"a time that overflows":     {Seconds: 1<<63 - 1},
 	} {
 		if _, err := p.locks.hold(r); !errors.Is(err, control.ErrInvalid) {
@@ -337,7 +337,7 @@ func TestLocksThatCannotBeAskedFor(t *testing.T) {
 		}
 	}
 	for i := range maxHolds {
-		p.hold(control.HoldRequest{Holder: fmt.Sprint(i), Seconds: maxHoldSeconds, Caller: control.Caller{User: strings.Repeat("x", maxHolder)}})
+		p.hold(control.HoldRequest{Holder: fmt.Sprint(i), Seconds: control.MaxHoldSeconds, Caller: control.Caller{User: strings.Repeat("x", control.MaxHolder)}})
 	}
 	if _, err := p.locks.hold(control.HoldRequest{Caller: operator}); !errors.Is(err, control.ErrConflict) {
 		t.Errorf("one too many: %v", err)
@@ -416,7 +416,7 @@ func FuzzLockRecord(f *testing.F) {
 		}
 		for i := range read {
 			read[i].resume(pace.Moment{Wall: time.Unix(1780000000, 0)}, false)
-			if left := read[i].end; left < 0 || left > maxHoldSeconds*time.Second {
+			if left := read[i].end; left < 0 || left > control.MaxHoldSeconds*time.Second {
 				t.Errorf("%v is left of %+v", left, read[i])
 			}
 		}

@@ -14,14 +14,13 @@ import (
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/policy"
 )
 
 const (
 	// hooksAtOnce is how many programs of the site are asked at the same time.
 	hooksAtOnce = 2
-	// hookTimeout is how long one may take where the rules do not say.
-	hookTimeout = 30 * time.Second
 	// hookAgain is when one is asked again that does not know yet.
 	hookAgain = time.Minute
 	// hookDelay is how long output is waited for that a process keeps open which
@@ -56,7 +55,7 @@ func (r *reconciler) consult(ctx context.Context, h policy.Hook, c policy.Change
 		"PATH=" + hookPath,
 		"LC_ALL=C",
 		"MARGOLITE_DEPLOYMENT=" + c.Deployment,
-		"MARGOLITE_NAME=" + printable(name, maxSaid),
+		"MARGOLITE_NAME=" + margo.Shown(name, maxSaid),
 		"MARGOLITE_CHANGE=" + string(c.Kind),
 		"MARGOLITE_REVISION=" + revision.String(),
 	})
@@ -90,10 +89,6 @@ func runHook(ctx context.Context, h policy.Hook, environment []string) (said str
 	if err := trusted(path); err != nil {
 		return "", err
 	}
-	timeout := h.Timeout
-	if timeout <= 0 {
-		timeout = hookTimeout
-	}
 	out := &excerpt{}
 	cmd := exec.Command(path, h.Command[1:]...)
 	cmd.Dir = "/"
@@ -109,13 +104,13 @@ func runHook(ctx context.Context, h policy.Hook, environment []string) (said str
 		defer close(ended)
 		awaitEnd(cmd.Process.Pid)
 	}()
-	limit := time.NewTimer(timeout)
+	limit := time.NewTimer(h.Timeout)
 	defer limit.Stop()
 	var cut error
 	select {
 	case <-ended:
 	case <-limit.C:
-		cut = fmt.Errorf("it took longer than %v", timeout)
+		cut = fmt.Errorf("it took longer than %v", h.Timeout)
 	case <-ctx.Done():
 		cut = ctx.Err()
 	}
@@ -145,9 +140,6 @@ func awaitEnd(pid int) {
 // trusted says why a program is not run with the rights of the agent: somebody
 // else could have put it there.
 func trusted(path string) error {
-	if !filepath.IsAbs(path) {
-		return errors.New("its path is not absolute")
-	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return fmt.Errorf("it cannot be started: %w", err)
@@ -221,5 +213,5 @@ func (e *excerpt) String() string {
 	if e.cut {
 		head += " ... "
 	}
-	return printable(head+tail, maxSaid)
+	return margo.Shown(head+tail, maxSaid)
 }

@@ -12,9 +12,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"unicode"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
 )
 
 const (
@@ -213,7 +215,7 @@ func (l *lockFiles) look(dir *os.File, in lockFile) []lockFile {
 		if len(held) == maxLocksTold {
 			break
 		}
-		f := lockFile{path: filepath.Join(in.path, c.name), name: printable(c.name, maxHolder), deployment: in.deployment}
+		f := lockFile{path: filepath.Join(in.path, c.name), name: margo.Shown(c.name, control.MaxHolder), deployment: in.deployment}
 		pid, taken := takers[c.id]
 		if !taken && !(complete && c.id.device == l.listed()) {
 			if taken, pid, err = try(dir, c); err != nil {
@@ -398,7 +400,7 @@ func firstLine(dir *os.File, c candidate) string {
 	buf := make([]byte, maxLockReason)
 	n, _ := f.Read(buf)
 	line, _, _ := strings.Cut(string(buf[:n]), "\n")
-	return printable(line, maxLockReason)
+	return margo.Shown(line, maxLockReason)
 }
 
 // programOf is the name of a process, empty if there is none.
@@ -410,15 +412,5 @@ func programOf(pid int) string {
 	if err != nil {
 		return ""
 	}
-	return printable(string(name), 64)
-}
-
-// printable is text from outside as one line that no terminal acts upon, of at
-// most so many bytes.
-func printable(text string, most int) string {
-	text = strings.ToValidUTF8(text, " ")
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "")
-	}
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }), " ")
+	return margo.Shown(string(name), 64)
 }

@@ -617,11 +617,11 @@ func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, e
 
 // refusal is the entry of the journal about a removal that may not be made.
 func (r *reconciler) refusal(d *store.Deployment, f *fault) store.Entry {
-	e := store.Entry{Time: r.now().UTC(), Kind: noteFailed, Deployment: d.ID, Revision: changeOf(d).revision, Text: margo.Shown(f.Error(), maxReason)}
+	kind := noteFailed
 	if f.code == codeVetoed {
-		e.Kind = noteVetoed
+		kind = noteVetoed
 	}
-	return e
+	return r.ledger.note(kind, store.Entry{Deployment: d.ID, Revision: changeOf(d).revision, Text: margo.Shown(f.Error(), control.MaxReason)})
 }
 
 // prune drops images and artifacts that no revision needs. What cannot be

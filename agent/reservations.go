@@ -114,7 +114,7 @@ func (r *reconciler) reservedBy(ctx context.Context, id string, rev *store.Revis
 	if err == nil {
 		err = r.loadStaged(ctx, id, doc, rev, func(_ margo.Component, _ *store.Staged, p *runtime.Project) {
 			for _, s := range p.Compose.Services {
-				held = plus(held, reserved(p, s))
+				held = plus(held, reserved(s))
 			}
 		})
 	}

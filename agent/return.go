@@ -45,7 +45,7 @@ func (a *Agent) Rollback(ctx context.Context, r control.ReturnRequest) error {
 	if err != nil {
 		return err
 	}
-	if err := a.ledger.goBack(id, digest.Digest(r.Revision), margo.Shown(r.Caller.String(), maxReason), margo.Shown(r.Reason, maxReason)); err != nil {
+	if err := a.ledger.goBack(id, digest.Digest(r.Revision), margo.Shown(r.Caller.String(), control.MaxReason), margo.Shown(r.Reason, control.MaxReason)); err != nil {
 		return err
 	}
 	a.reconciler.changed([]string{id})
@@ -88,9 +88,9 @@ func (l *ledger) goBack(id string, wanted digest.Digest, by, reason string) erro
 			return err
 		}
 	}
-	err = l.commit("return", &before, &after, nil, store.Entry{
-		Time: l.now().UTC(), Kind: noteReturn, Deployment: id, Revision: target.Digest, By: by, Text: reason,
-	})
+	err = l.commit("return", &before, &after, nil, l.note(noteReturn, store.Entry{
+		Deployment: id, Revision: target.Digest, By: by, Text: reason,
+	}))
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (r *reconciler) aftermath(w *worker, d *store.Deployment) {
 		d.Return = returnLeft
 		text = fmt.Sprintf("it is left as it is, and goes back to revision %s when somebody asks for it", d.Active.Digest)
 	}
-	d.Fault.Message = bounded(text + ": " + d.Fault.Message)
+	d.Fault.Message = shortened(text+": "+d.Fault.Message, maxFaultText)
 }
 
 // leftToPeople says that an update which fails is not undone by itself.
@@ -209,9 +209,9 @@ func (r *reconciler) undone(d *store.Deployment) error {
 	if d.Return == "" {
 		return nil
 	}
-	return r.ledger.progress("returned", d, func(d *store.Deployment) { d.Return = "" }, store.Entry{
-		Time: r.now().UTC(), Kind: noteReturned, Deployment: d.ID, Revision: d.Active.Digest,
-	})
+	return r.ledger.progress("returned", d, func(d *store.Deployment) { d.Return = "" }, r.ledger.note(noteReturned, store.Entry{
+		Deployment: d.ID, Revision: d.Active.Digest,
+	}))
 }
 
 // notUndone records, once, that the revision which worked last cannot be had
@@ -220,15 +220,13 @@ func (r *reconciler) notUndone(d *store.Deployment, why error) error {
 	if d.Return != returnDue {
 		return nil
 	}
-	note := store.Entry{
-		Time: r.now().UTC(), Kind: noteNotReturned, Deployment: d.ID, Revision: d.Active.Digest, Text: margo.Shown(why.Error(), maxReason),
-	}
+	note := r.ledger.note(noteNotReturned, store.Entry{Deployment: d.ID, Revision: d.Active.Digest, Text: margo.Shown(why.Error(), control.MaxReason)})
 	return r.ledger.progress("not returned", d, func(d *store.Deployment) {
 		d.Return = returnFailing
 		if Phase(d.Phase) == Failed && d.Fault != nil {
 			told := *d.Fault
-			told.Message = bounded(fmt.Sprintf("revision %s, which worked before, does not run either (%s): %s",
-				d.Active.Digest, margo.Shown(why.Error(), maxReason), strings.TrimPrefix(told.Message, backTo(d.Active)+": ")))
+			told.Message = shortened(fmt.Sprintf("revision %s, which worked before, does not run either (%s): %s",
+				d.Active.Digest, margo.Shown(why.Error(), control.MaxReason), strings.TrimPrefix(told.Message, backTo(d.Active)+": ")), maxFaultText)
 			d.Fault = &told
 		}
 	}, note)
@@ -248,30 +246,30 @@ func (r *reconciler) unkeep(ctx context.Context, w *worker, d *store.Deployment)
 
 // notes are the entries of the journal for a transition.
 func (l *ledger) notes(before, after *store.Deployment) []store.Entry {
-	e := store.Entry{Time: after.Since, Deployment: after.ID, Revision: after.Desired.Digest}
+	e := store.Entry{Deployment: after.ID, Revision: after.Desired.Digest}
+	var kind string
 	switch phase := Phase(after.Phase); {
 	case phase == Failed && after.Fault != nil:
-		e.Kind, e.Text = noteFailed, margo.Shown(after.Fault.Code+": "+after.Fault.Message, maxReason)
+		kind, e.Text = noteFailed, margo.Shown(after.Fault.Code+": "+after.Fault.Message, control.MaxReason)
 		switch after.Fault.Code {
 		case codeNotAllowed:
-			e.Kind = noteRefused
+			kind = noteRefused
 		case codeVetoed:
-			e.Kind = noteVetoed
+			kind = noteVetoed
 		}
-		e.Time = l.now().UTC()
 	case before.Phase == after.Phase:
 		return nil
 	case phase == Applying, phase == Removing:
 		c := changeOf(after)
-		e.Kind, e.Revision, e.Text = noteBegun, c.revision, string(c.kind)
+		kind, e.Revision, e.Text = noteBegun, c.revision, string(c.kind)
 	case phase == Active:
-		e.Kind = noteDone
+		kind = noteDone
 	case phase == Forgotten:
-		e.Kind, e.Revision = noteRemoved, changeOf(before).revision
+		kind, e.Revision = noteRemoved, changeOf(before).revision
 	default:
 		return nil
 	}
-	return []store.Entry{e}
+	return []store.Entry{l.note(kind, e)}
 }
 
 // hasFormer says that there is another revision to go back to.

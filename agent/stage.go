@@ -119,7 +119,7 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 			r.logger.Warn("Compose file of doubtful meaning", "deployment", d.ID, "component", c.Name, "reason", w)
 		}
 		s.Sources = project.Sources()
-		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c), project, r.places)...)
+		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c), project)...)
 		projects, staged = append(projects, project), append(staged, s)
 	}
 	r.reservations.put(d.Desired.Digest, sum(asks))
@@ -248,7 +248,7 @@ func (r *reconciler) runComponent(ctx context.Context, id string, doc *margo.Dep
 	}
 	if len(project.Compose.Outside) > 0 {
 		// Who may write there has made of the project what nobody has judged yet.
-		if err := r.admit(ctx, id, doc, asksOf(c.Name, isSigned(c), project, r.places)); err != nil {
+		if err := r.admit(ctx, id, doc, asksOf(c.Name, isSigned(c), project)); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"os"
 	"strconv"
 	"time"
 )
@@ -25,6 +26,9 @@ type Reason struct {
 	Code string `json:"code"`
 	Text string `json:"text"`
 }
+
+// Hidden stands in a ValueChange for a value that may be a secret.
+const Hidden = "(changed)"
 
 // ServiceChange is what becomes of one service.
 type ServiceChange struct {
@@ -83,6 +87,9 @@ type Caller struct {
 	// User is the name of the user, where the system knows it.
 	User string
 }
+
+// Privileged says whether the caller may do what the agent's own user may do.
+func (c Caller) Privileged() bool { return c.UID == 0 || int64(c.UID) == int64(os.Geteuid()) }
 
 // String names the caller in journal and log, as "user operator (1000)".
 func (c Caller) String() string {

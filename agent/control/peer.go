@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"net"
-	"os"
 	"os/user"
 	"strconv"
 
@@ -17,13 +16,13 @@ type peer struct {
 }
 
 // privileged says whether the peer may do what the agent's own user may do.
-func (p peer) privileged() bool { return p.uid == 0 || int64(p.uid) == int64(os.Geteuid()) }
+func (p peer) privileged() bool { return Caller{UID: p.uid}.Privileged() }
 
 // caller is the peer as the journal tells of it.
 func (p peer) caller() Caller {
 	c := Caller{UID: p.uid, PID: p.pid}
 	u, err := user.LookupId(strconv.FormatUint(uint64(p.uid), 10))
-	if err == nil && checkText("user", u.Username, maxHolder) == nil { // else the number has to do
+	if err == nil && checkText("user", u.Username, MaxHolder) == nil { // else the number has to do
 		c.User = u.Username
 	}
 	return c

@@ -12,10 +12,11 @@ import (
 
 // Bounds of what a request about changes may say.
 const (
-	maxName        = 256                  // bytes, of a deployment's id or name
-	maxHolder      = 128                  // bytes, of a holder's or a user's name
-	maxReason      = 512                  // bytes
-	maxHoldSeconds = 10 * 366 * 24 * 3600 // what is longer is meant to have no end
+	MaxHolder      = 128                  // bytes, of a holder's or a user's name
+	MaxReason      = 512                  // bytes
+	MaxHoldSeconds = 10 * 366 * 24 * 3600 // what is longer is meant to have no end
+
+	maxName = 256 // bytes, of a deployment's id or name
 )
 
 func (s *Server) approve(w http.ResponseWriter, r *http.Request) error {
@@ -158,18 +159,18 @@ func (r *AnswerRequest) check() error {
 	return firstOf(
 		checkNamed("deployment", r.Deployment),
 		checkRevision(r.Revision),
-		checkText("reason", r.Reason, maxReason),
+		checkText("reason", r.Reason, MaxReason),
 	)
 }
 
 func (r *HoldRequest) check() error {
-	if r.Seconds < 0 || r.Seconds > maxHoldSeconds {
-		return fmt.Errorf("%w: seconds are 1 to %d, or 0 for until it is released, not %d", ErrInvalid, maxHoldSeconds, r.Seconds)
+	if r.Seconds < 0 || r.Seconds > MaxHoldSeconds {
+		return fmt.Errorf("%w: seconds are 1 to %d, or 0 for until it is released, not %d", ErrInvalid, MaxHoldSeconds, r.Seconds)
 	}
 	return firstOf(
-		checkText("holder", r.Holder, maxHolder),
+		checkText("holder", r.Holder, MaxHolder),
 		checkText("deployment", r.Deployment, maxName),
-		checkText("reason", r.Reason, maxReason),
+		checkText("reason", r.Reason, MaxReason),
 	)
 }
 
@@ -177,13 +178,13 @@ func (r *ReleaseRequest) check() error {
 	if r.All && r.Holder != "" {
 		return fmt.Errorf("%w: holder and all contradict each other", ErrInvalid)
 	}
-	return checkText("holder", r.Holder, maxHolder)
+	return checkText("holder", r.Holder, MaxHolder)
 }
 
 func (r *ReturnRequest) check() error {
 	err := firstOf(
 		checkNamed("deployment", r.Deployment),
-		checkText("reason", r.Reason, maxReason),
+		checkText("reason", r.Reason, MaxReason),
 	)
 	if err == nil && r.Revision != "" {
 		err = checkRevision(r.Revision)

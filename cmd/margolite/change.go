@@ -16,12 +16,7 @@ import (
 // Compose file.
 func printChange(out io.Writer, d control.Deployment, now time.Time) {
 	p := d.Change
-	needed := false
-	for _, r := range p.Reasons {
-		if r.Code == "approval" {
-			needed = true
-		}
-	}
+	needed := waitsForApproval(p)
 	revision := shortDigest(p.Revision)
 	switch {
 	case needed:
@@ -143,7 +138,7 @@ func valueOf(v control.ValueChange) string {
 
 // quoted is a value in quotes, but for one that is not shown.
 func quoted(value string) string {
-	if value == "(changed)" {
+	if value == control.Hidden {
 		return value
 	}
 	return strconv.Quote(value)
@@ -159,15 +154,10 @@ func inBrackets(parts ...string) string {
 
 // sizeIn is a size as people read it; empty: it is not known.
 func sizeIn(bytes int64) string {
-	switch {
-	case bytes <= 0:
+	if bytes <= 0 {
 		return ""
-	case bytes < 1e6:
-		return fmt.Sprintf("%.1f kB", float64(bytes)/1e3)
-	case bytes < 1e9:
-		return fmt.Sprintf("%.1f MB", float64(bytes)/1e6)
 	}
-	return fmt.Sprintf("%.1f GB", float64(bytes)/1e9)
+	return bytesIn(bytes)
 }
 
 // shortDigest is as much of a digest as tells it from others.
@@ -177,27 +167,6 @@ func shortDigest(digest string) string {
 		return digest
 	}
 	return algorithm + ":" + hex[:12]
-}
-
-// lockOf is an update lock in one line.
-func lockOf(l control.Lock, now time.Time) string {
-	text := l.Holder + prefixed(": ", l.Reason)
-	if l.Deployment != "" {
-		text += ", of deployment " + l.Deployment
-	}
-	if l.File != "" {
-		text += ", by the file " + l.File
-	}
-	if l.Since != nil {
-		text += ", for " + ago(now, *l.Since)
-	}
-	switch {
-	case l.Until != nil && l.Until.After(now):
-		text += ", at most " + ago(*l.Until, now) + " more"
-	case l.Until == nil:
-		text += ", until it is released"
-	}
-	return line(text)
 }
 
 // line is a text that others had a hand in as part of one line.

@@ -50,7 +50,7 @@ func TestChangesForPeople(t *testing.T) {
              + volume data:/data
              + privilege cap_add NET_ADMIN
              other command, healthcheck
-     new     added, image x:1 (0.9 kB, sha256:222222222222)
+     new     added, image x:1 (900 B, sha256:222222222222)
      worker  removed
      parameter greeting: "Hello" -> "Servus"
      parameter password: (changed)
@@ -93,7 +93,7 @@ func TestChangesForPeople(t *testing.T) {
 		{Holder: "robot", Deployment: "d", File: "d/robot"},
 	}}}
 	got := call(t, "status", "--config", serve(t, a))
-	for _, want := range []string{"operator: filling line 3, for 2h0m, at most 1h30m more\n", "robot, of deployment d, by the file d/robot, until it is released\n"} {
+	for _, want := range []string{" (in 1h30m): filling line 3, taken 2h0m ago\n", "by robot for deployment d by lock file d/robot\n"} {
 		if !strings.Contains(got.out, want) {
 			t.Errorf("the status lacks %q:\n%s", want, got.out)
 		}

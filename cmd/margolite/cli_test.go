@@ -488,7 +488,7 @@ func TestStatusForPeople(t *testing.T) {
 	got := call(t, "status", "--config", serve(t, a))
 	for _, want := range []string{
 		"edge-01", "out of reach", "version 4 is lower", "version 4 that the WFM serves; see `margolite accept-rollback`", ", since the WFM asked not to be called before", "2 waiting for the WFM", "none accepted yet", "containerd is away",
-		"id  app  failed", "waits: it will be tried again", "CONTAINER_EXITED: app: ended with code 3", "\n    [2Jboom\n", "fetching image: 1 of 2 bytes",
+		"id  app  failed", "waits: it will be tried again", "CONTAINER_EXITED: app: ended with code 3", "\n    [2Jboom\n", "fetching image: 1 B of 2 B",
 	} {
 		if !strings.Contains(got.out, want) {
 			t.Errorf("the status lacks %q:\n%s", want, got.out)

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"maps"
 	"os/user"
-	"path/filepath"
 	"slices"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime/container"
 )
 
 // gateOf makes the gate that a configuration describes.
@@ -33,7 +33,7 @@ func whereLinksLead(mounts map[string]policy.MountAccess) map[string]policy.Moun
 		if !slices.Contains(closing, access) && system[at] != access {
 			continue
 		}
-		real := leadsTo(at)
+		real := container.Real(at)
 		if _, said := mounts[real]; said || policy.CheckMount(real) != nil {
 			continue
 		}
@@ -42,15 +42,6 @@ func whereLinksLead(mounts map[string]policy.MountAccess) map[string]policy.Moun
 		}
 	}
 	return all
-}
-
-// leadsTo resolves the links of a path as far as it exists.
-func leadsTo(path string) string {
-	real, err := filepath.EvalSymlinks(path)
-	if err == nil || path == "/" {
-		return real
-	}
-	return filepath.Join(leadsTo(filepath.Dir(path)), filepath.Base(path))
 }
 
 // share gives a control socket to the group that may use it.

@@ -8,16 +8,13 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-// maxHold is how long a lock may be held that ends by itself.
-const maxHold = 10 * 366 * 24 * time.Hour
-
 // hold takes an update lock: nothing is changed while it is held.
 func (c *cli) hold(ctx context.Context, args []string) error {
 	f := c.flags("hold")
 	var r control.HoldRequest
 	f.Func("for", "give it back by itself after `DURATION`, as 90m or 8h; default: never", func(s string) error {
 		d, err := time.ParseDuration(s)
-		if err != nil || d < time.Second || d > maxHold {
+		if err != nil || d < time.Second || d > control.MaxHoldSeconds*time.Second {
 			return fmt.Errorf("%q is no duration such as 90m or 8h, of a second to ten years", s)
 		}
 		r.Seconds = int64((d + time.Second - 1) / time.Second)
@@ -105,4 +102,12 @@ func lockText(l control.Lock, now time.Time) string {
 		until = "until " + l.Until.Local().Format(time.DateTime)
 	}
 	return fmt.Sprintf("by %s %s %s%s", l.Holder, of, until, prefixed(": ", l.Reason))
+}
+
+// taken says since when a lock is held; empty: nobody knows.
+func taken(l control.Lock, now time.Time) string {
+	if l.Since == nil {
+		return ""
+	}
+	return ", taken " + ago(now, *l.Since) + " ago"
 }

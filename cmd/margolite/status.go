@@ -64,7 +64,7 @@ func (c *cli) printStatus(s *control.Status, now time.Time) {
 		fmt.Fprintf(w, "reports\t%d waiting for the WFM\n", s.Outbox)
 	}
 	for _, l := range s.Locks {
-		fmt.Fprintf(w, "lock\t%s\n", lockOf(l, now))
+		fmt.Fprintf(w, "lock\t%s\n", line(lockText(l, now)+taken(l, now)))
 	}
 	if s.RuntimeError != "" {
 		fmt.Fprintf(w, "containers\t%s\n", s.RuntimeError)
@@ -206,9 +206,9 @@ func ago(later, earlier time.Time) string {
 // bytesOf writes how far a transfer is.
 func bytesOf(p *control.Progress) string {
 	if p.Total == 0 {
-		return fmt.Sprintf("%d bytes", p.Done)
+		return bytesIn(p.Done)
 	}
-	return fmt.Sprintf("%d of %d bytes", p.Done, p.Total)
+	return bytesIn(p.Done) + " of " + bytesIn(p.Total)
 }
 
 // indented is a text that may quote what a workload printed, without what a

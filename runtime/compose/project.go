@@ -145,6 +145,7 @@ type Resources struct {
 	Swappiness        *uint64       `json:"swappiness,omitempty"`        // 0 to 100
 	OOMKillDisable    bool          `json:"oomKillDisable,omitempty"`
 	NanoCPUs          int64         `json:"nanoCPUs,omitempty"` // billionths of a CPU
+	CPUReservation    int64         `json:"-"`                  // the same; for those who share the device out, no container changes with it
 	CPUShares         uint64        `json:"cpuShares,omitempty"`
 	CPUPeriod         uint64        `json:"cpuPeriod,omitempty"`         // microseconds
 	CPUQuota          int64         `json:"cpuQuota,omitempty"`          // microseconds

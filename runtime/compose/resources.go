@@ -81,7 +81,7 @@ var cpuSet = regexp.MustCompile(`^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,
 func (r *resolver) cpus(res *Resources, c types.ServiceConfig, limits, reserved *types.Resource) {
 	res.NanoCPUs = oneOf(r, "cpus", r.nanoCPUs("cpus", c.CPUS),
 		"deploy.resources.limits.cpus", r.nanoCPUs("deploy.resources.limits.cpus", float32(limits.NanoCPUs)))
-	r.nanoCPUs("deploy.resources.reservations.cpus", float32(reserved.NanoCPUs)) // who counts them reads the model
+	res.CPUReservation = r.nanoCPUs("deploy.resources.reservations.cpus", float32(reserved.NanoCPUs))
 	within := func(key string, value, least, most int64) int64 {
 		if value != 0 && (value < least || value > most) {
 			r.refuse(key, "is %d, which is not between %d and %d", value, least, most)
