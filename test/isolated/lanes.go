@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -18,15 +19,16 @@ import (
 const lane = "MARGOLITE_TEST_LANE"
 
 // MainInLanes is Main for tests that mostly wait: each has a process and
-// namespaces of its own, and n of them run at once. What a test prints comes
-// when it is over. It is Main where only some tests are asked for, or anything
-// else but their results. Where control groups are shared, tests run one after
-// the other.
-func MainInLanes(m Tests, n int) int {
+// namespaces of its own, and two run at once for each CPU. What a test prints
+// comes when it is over. It is Main where only some tests are asked for, or
+// anything else but their results. Where control groups are shared, tests run
+// one after the other.
+func MainInLanes(m Tests) int {
 	flag.Parse()
-	if !Outside() || os.Getenv(lane) != "" || !forLanes() {
+	if !Outside() || !forLanes() {
 		return Main(m)
 	}
+	n := 2 * runtime.NumCPU()
 	switch list, err := hierarchies(); {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "cannot list control groups:", err)

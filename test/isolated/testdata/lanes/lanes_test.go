@@ -11,7 +11,7 @@ import (
 	"github.com/margolite/margolite/test/isolated"
 )
 
-func TestMain(m *testing.M) { os.Exit(isolated.MainInLanes(m, 2)) }
+func TestMain(m *testing.M) { os.Exit(isolated.MainInLanes(m)) }
 
 func TestLeft(t *testing.T)  { meet(t, "left", "right") }
 func TestRight(t *testing.T) { meet(t, "right", "left") }
