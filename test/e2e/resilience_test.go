@@ -165,10 +165,11 @@ func TestDS05UnchangedPollsWriteNothing(t *testing.T) {
 func (r *rig) delivered() {
 	r.t.Helper()
 	r.eventually("every report was delivered", func() error {
-		if n := r.status().Outbox; n > 0 {
-			return fmt.Errorf("%d are left", n)
+		s, err := r.Control().Status(r.t.Context())
+		if err == nil && s.Outbox > 0 {
+			err = fmt.Errorf("%d are left", s.Outbox)
 		}
-		return nil
+		return err
 	})
 }
 
@@ -253,7 +254,11 @@ func TestPOL05ReportsSurviveAnAbsentWFM(t *testing.T) {
 
 // inState says whether the device shows a deployment in a state.
 func (r *rig) inState(id string, state margo.State) error {
-	for _, d := range r.status().Deployments {
+	s, err := r.Control().Status(r.t.Context())
+	if err != nil {
+		return err
+	}
+	for _, d := range s.Deployments {
 		if d.ID == id && d.State == string(state) {
 			return nil
 		}

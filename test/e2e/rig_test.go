@@ -293,11 +293,15 @@ func (r *rig) services(id string) map[string]control.Service {
 }
 
 // servicesOnce is services, with an error where one is there twice: while it is
-// replaced it may be.
+// replaced it may be. Who waits asks often, thus on the socket and without a
+// process of its own.
 func (r *rig) servicesOnce(id string) (map[string]control.Service, error) {
-	r.t.Helper()
+	status, err := r.Control().Status(r.t.Context())
+	if err != nil {
+		return nil, err
+	}
 	all := map[string]control.Service{}
-	for _, d := range r.status().Deployments {
+	for _, d := range status.Deployments {
 		if d.ID != id {
 			continue
 		}
