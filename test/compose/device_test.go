@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err) // the tests that need them fail
 		}
 	}
-	os.Exit(isolated.Main(m))
+	os.Exit(isolated.MainInLanes(m))
 }
 
 // device is a machine with a containerd and a runtime that supervises.

@@ -41,7 +41,9 @@ func newRigRuled(t *testing.T, policy map[string]string) *rig {
 // deployment is what status shows of one, or nil.
 func (r *rig) deployment(id string) *control.Deployment {
 	r.t.Helper()
-	for _, d := range r.status().Deployments {
+	s, err := r.Control().Status(r.t.Context())
+	check(r.t, err)
+	for _, d := range s.Deployments {
 		if d.ID == id {
 			return &d
 		}

@@ -17,91 +17,112 @@ import (
 // kill -9 at every durable commit of the store and at every mark of every step
 // of the runtime, during install, update and removal, each followed by a start:
 // the device converges, nothing runs twice, no report is lost.
-func TestKilledAtEveryStep(t *testing.T) {
-	changes := []struct {
-		name   string
-		before func(r *rig)        // the state to begin with
-		change func(r *rig) uint64 // what the WFM wants next
-		state  margo.State         // what it has to hear in the end
-		after  func(r *rig)        // what must be true then
-		heard  []margo.State       // of this change, in order
-	}{
-		{
-			name:   "install",
-			before: func(*rig) {},
-			change: func(r *rig) uint64 { return r.publish(r.Deployment(demoID, nil)).Version },
-			state:  margo.Installed,
-			after:  func(r *rig) { r.runsOnce("Hello") },
-			heard:  []margo.State{margo.Pending, margo.Installing, margo.Installed},
+
+func TestKilledAtEveryStepOfAnInstallation(t *testing.T) {
+	killedAtEveryStep(t, killedChange{
+		before: func(*rig) {},
+		change: func(r *rig) uint64 { return r.publish(r.Deployment(demoID, nil)).Version },
+		state:  margo.Installed,
+		after:  func(r *rig) { r.runsOnce("Hello") },
+		heard:  []margo.State{margo.Pending, margo.Installing, margo.Installed},
+	})
+}
+
+func TestKilledAtEveryStepOfAnUpdate(t *testing.T) {
+	killedAtEveryStep(t, killedChange{
+		before: func(r *rig) { r.install(r.Deployment(demoID, nil)); r.runsOnce("Hello") },
+		change: func(r *rig) uint64 {
+			return r.publish(r.Deployment(demoID, map[string]any{"GREETING": "Servus", "TAG": "2.0.0"})).Version
 		},
-		{
-			name:   "update",
-			before: func(r *rig) { r.install(r.Deployment(demoID, nil)); r.runsOnce("Hello") },
-			change: func(r *rig) uint64 {
-				return r.publish(r.Deployment(demoID, map[string]any{"GREETING": "Servus", "TAG": "2.0.0"})).Version
-			},
-			state: margo.Installed,
-			after: func(r *rig) { r.runsOnce("Servus") },
-			heard: []margo.State{margo.Pending, margo.Installing, margo.Installed},
-		},
-		{
-			name:   "remove",
-			before: func(r *rig) { r.install(r.Deployment(demoID, nil)); r.runsOnce("Hello") },
-			change: func(r *rig) uint64 { return r.remove(demoID) },
-			state:  margo.Removed,
-			after:  func(r *rig) { r.isAsBefore(r.t.Context()) },
-			heard:  []margo.State{margo.Removing, margo.Removed},
-		},
-	}
+		state: margo.Installed,
+		after: func(r *rig) { r.runsOnce("Servus") },
+		heard: []margo.State{margo.Pending, margo.Installing, margo.Installed},
+	})
+}
+
+func TestKilledAtEveryStepOfARemoval(t *testing.T) {
+	killedAtEveryStep(t, killedChange{
+		before: func(r *rig) { r.install(r.Deployment(demoID, nil)); r.runsOnce("Hello") },
+		change: func(r *rig) uint64 { return r.remove(demoID) },
+		state:  margo.Removed,
+		after:  func(r *rig) { r.isAsBefore(r.t.Context()) },
+		heard:  []margo.State{margo.Removing, margo.Removed},
+	})
+}
+
+// killedChange is a change during which the agent is killed.
+type killedChange struct {
+	before func(r *rig)        // the state to begin with
+	change func(r *rig) uint64 // what the WFM wants next
+	state  margo.State         // what it has to hear in the end
+	after  func(r *rig)        // what must be true then
+	heard  []margo.State       // of this change, in order
+}
+
+func killedAtEveryStep(t *testing.T, c killedChange) {
 	onBackends(t, func(t *testing.T, r *rig) {
-		for _, c := range changes {
-			// Once without a kill, to learn which steps there are.
-			trace := filepath.Join(r.dir, "trace-"+c.name)
-			r.clear()
-			r.running()
-			c.before(r)
-			r.stop()
-			r.start("MARGOLITE_TRACE=" + trace)
-			r.await(demoID, c.state, c.change(r))
-			c.after(r)
-			r.stop()
-			marks, err := os.ReadFile(trace)
-			check(t, err)
-			for mark := range strings.Lines(string(marks)) {
-				var kind, name string
-				var n int
-				if _, err := fmt.Sscan(mark, &kind, &n, &name); err != nil {
-					t.Fatalf("trace says %q: %v", mark, err)
+		// Once without a kill, to learn which steps there are.
+		trace := filepath.Join(r.dir, "trace")
+		r.running()
+		c.before(r)
+		r.stop()
+		r.start("MARGOLITE_TRACE=" + trace)
+		r.await(demoID, c.state, c.change(r))
+		c.after(r)
+		r.stop()
+		for _, point := range killPoints(t, trace) {
+			t.Run(point.name, func(t *testing.T) {
+				r := r.forTest(t)
+				r.running()
+				r.clear()
+				c.before(r)
+				r.delivered()
+				r.stop()
+				known := len(r.WFM.Statuses(demoID))
+				version := c.change(r)
+				r.start(point.env)
+				r.endedOr(c.state, version)
+				r.running()
+				r.await(demoID, c.state, version)
+				c.after(r)
+				var heard []margo.State
+				for _, report := range r.WFM.Statuses(demoID)[known:] {
+					heard = append(heard, report.Status.State)
 				}
-				variable := map[string]string{"commit": "MARGOLITE_KILL_AFTER_COMMIT", "step": "MARGOLITE_KILL_AT_STEP"}[kind]
-				t.Run(fmt.Sprintf("%s/%s %d %s", c.name, kind, n, name), func(t *testing.T) {
-					r := r.forTest(t)
-					r.clear()
-					r.running()
-					c.before(r)
-					r.delivered()
-					r.stop()
-					known := len(r.WFM.Statuses(demoID))
-					version := c.change(r)
-					r.start(fmt.Sprintf("%s=%d", variable, n))
-					r.endedOr(c.state, version)
-					r.running()
-					r.await(demoID, c.state, version)
-					c.after(r)
-					var heard []margo.State
-					for _, report := range r.WFM.Statuses(demoID)[known:] {
-						heard = append(heard, report.Status.State)
-					}
-					// A report may come twice, after those that followed it, too: it
-					// is sent again when its acknowledgement was lost with the kill.
-					if !slices.Equal(firsts(heard), c.heard) || heard[len(heard)-1] != c.state {
-						t.Errorf("the WFM heard %v, want %v", heard, c.heard)
-					}
-					r.stop()
-				})
-			}
+				// A report may come twice, after those that followed it, too: it
+				// is sent again when its acknowledgement was lost with the kill.
+				if !slices.Equal(firsts(heard), c.heard) || heard[len(heard)-1] != c.state {
+					t.Errorf("the WFM heard %v, want %v", heard, c.heard)
+				}
+				r.stop()
+			})
 		}
 	})
+}
+
+// killPoint is where the agent can be killed.
+type killPoint struct {
+	name string
+	mark string // of the step, before or after; of a commit its name
+	env  string // of the agent that is killed there
+}
+
+// killPoints are all that an agent came by, as it has traced them.
+func killPoints(t *testing.T, trace string) []killPoint {
+	t.Helper()
+	marks, err := os.ReadFile(trace)
+	check(t, err)
+	var points []killPoint
+	for line := range strings.Lines(string(marks)) {
+		var kind, mark string
+		var n int
+		if _, err := fmt.Sscan(line, &kind, &n, &mark); err != nil {
+			t.Fatalf("trace says %q: %v", line, err)
+		}
+		variable := map[string]string{"commit": "MARGOLITE_KILL_AFTER_COMMIT", "step": "MARGOLITE_KILL_AT_STEP"}[kind]
+		points = append(points, killPoint{fmt.Sprintf("%s %d %s", kind, n, mark), mark, fmt.Sprintf("%s=%d", variable, n)})
+	}
+	return points
 }
 
 // firsts are the states in the order in which each was heard first.
@@ -150,17 +171,15 @@ func (r *rig) forTest(t *testing.T) *rig {
 	return other
 }
 
-// clear brings the device back to where nothing is deployed.
+// clear brings the device, whose agent runs, back to where nothing is deployed.
 func (r *rig) clear() {
 	r.t.Helper()
 	if len(r.WFM.Deployments(plant.Client)) == 0 {
 		return
 	}
-	r.running()
 	r.await(demoID, margo.Removed, r.remove(demoID))
 	r.isAsBefore(r.t.Context())
 	r.delivered()
-	r.stop()
 	check(r.t, os.RemoveAll(filepath.Join(r.StateDir(), "volumes")))
 	check(r.t, os.Truncate(filepath.Join(r.dir, "agent.log"), 0))
 }

@@ -3,7 +3,6 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,141 +37,141 @@ const older, newer, broken = "100001", "100002", "no time"
 // held, and while somebody goes back by hand: with another start the device ends
 // in one of the two revisions, in all of its services, says which, has told the
 // WFM, and its journal is whole.
-func TestKilledAtEveryStepOfASafeChange(t *testing.T) {
-	changes := []struct {
-		name   string
-		policy map[string]string
-		before []string // the revisions that were installed, each over the one before
-		wanted string   // the revision that the WFM publishes then; empty: none
-		site   func(r *rig, wanted digest.Digest)
-		state  margo.State // what the WFM has to hear in the end
-		code   string
-		runs   string
-		noted  []string // in the journal, each at least once
-	}{
-		{
-			name: "an update that fails", before: []string{older}, wanted: broken,
-			site:  func(*rig, digest.Digest) {},
-			state: margo.Failed, code: "CONTAINER_EXITED", runs: older,
-			noted: []string{"change.begun", "change.failed", "rollback.done"},
-		},
-		{
-			name: "an approved update", policy: map[string]string{"approval": "updates"}, before: []string{older}, wanted: newer,
-			site:  (*rig).approvesDespiteKills,
-			state: margo.Installed, runs: newer,
-			noted: []string{"lock.taken", "change.approved", "lock.released", "change.begun", "change.done"},
-		},
-		{
-			name: "a way back by hand", before: []string{older, newer},
-			site:  (*rig).returnsDespiteKills,
-			state: margo.Failed, code: "ROLLED_BACK", runs: older,
-			noted: []string{"rollback.asked", "rollback.done"},
-		},
-	}
-	r := newRig(t, "embedded")
-	for _, c := range changes {
-		point := 0 // each has revisions of its own
-		attempt := func(r *rig, env string) {
-			t := r.t
-			point++
-			pair := func(seconds string) wfmsim.Deployment {
-				d := r.application(demoID, "1.0.0", pairFile, nil)
-				d.Parameters["ONE"], d.Parameters["TWO"] = newer, seconds
-				if seconds == older {
-					d.Parameters["ONE"] = older
-				}
-				d.Parameters["POINT"] = fmt.Sprintf("%s %d", c.name, point)
-				return d
-			}
-			check(t, r.Configure(usual))
-			r.running()
-			revisions := map[string]wfmsim.Published{}
-			for _, seconds := range c.before {
-				done := r.publish(pair(seconds))
-				r.synced()
-				r.await(demoID, margo.Installed, done.Version)
-				revisions[seconds] = done
-			}
-			r.runsPair(c.before[len(c.before)-1])
-			r.quiet()
-			last := r.lastNote()
-			r.stop()
-			known, version := len(r.WFM.Statuses(demoID)), r.WFM.Version(plant.Client)
-			check(t, r.Configure(ruled(c.policy)))
-			var wanted wfmsim.Published
-			if c.wanted != "" {
-				wanted = r.publish(pair(c.wanted))
-				revisions[c.wanted], version = wanted, wanted.Version
-			}
-			r.start(env)
-			c.site(r, wanted.Digest)
-			r.despiteKills("the WFM hears of the end", func() error {
-				reports := r.WFM.Statuses(demoID)
-				if s := reports[len(reports)-1].Status; len(reports) == known || s.State != c.state || s.AdoptedVersion < version {
-					return fmt.Errorf("it heard %v", r.reports(demoID, known))
-				}
-				return nil
-			})
-			r.despiteKills("everything is in the journal", func() error { return r.noted(last, c.noted...) })
-			r.despiteKills("everything is told, and the agent at rest", func() error {
-				s, err := r.Control().Status(t.Context())
-				if err == nil && s.Outbox > 0 {
-					err = fmt.Errorf("%d reports are not delivered", s.Outbox)
-				}
-				return errors.Join(err, r.Control().Sync(t.Context()))
-			})
-			r.stop() // before another commit that it may be killed after
-			r.running()
-			r.quiet()
-			r.runsPair(c.runs)
-			if c.code != "" {
-				if fault := r.lastFault(demoID); fault.Code != c.code {
-					t.Errorf("the WFM heard %+v, want %s", fault, c.code)
-				}
-			}
-			for _, state := range r.reports(demoID, known) {
-				if c.state == margo.Failed && strings.HasPrefix(state, "installed") {
-					t.Errorf("of what failed the WFM heard %v", r.reports(demoID, known))
-				}
-			}
-			if d := r.deployment(demoID); d.State != string(c.state) || d.Active != revisions[c.runs].Digest.String() {
-				t.Errorf("status shows %s with revision %s, want %s with %s", d.State, d.Active, c.state, revisions[c.runs].Digest)
-			}
-			v, err := r.Control().VerifyHistory(t.Context())
-			check(t, err)
-			if v.Problem != "" {
-				t.Errorf("the journal is not as it was written: %s", v.Problem)
-			}
-		}
 
-		// Once without a kill, to learn which steps there are.
-		trace := filepath.Join(r.dir, "trace-"+strings.ReplaceAll(c.name, " ", "-"))
-		r.t = t
-		attempt(r, "MARGOLITE_TRACE="+trace)
-		r.stop()
-		marks, err := os.ReadFile(trace)
-		check(t, err)
-		former := ""
-		for mark := range strings.Lines(string(marks)) {
-			var kind, name string
-			var n int
-			if _, err := fmt.Sscan(mark, &kind, &n, &name); err != nil {
-				t.Fatalf("trace says %q: %v", mark, err)
-			}
-			same := former == "after" && name == "before" // one step has ended, and the next has not begun
-			if former = name; same {
-				continue
-			}
-			variable := map[string]string{"commit": "MARGOLITE_KILL_AFTER_COMMIT", "step": "MARGOLITE_KILL_AT_STEP"}[kind]
-			t.Run(fmt.Sprintf("%s/%s %d %s", c.name, kind, n, name), func(t *testing.T) {
-				r := r.forTest(t)
-				attempt(r, fmt.Sprintf("%s=%d", variable, n))
-				r.stop()
-			})
+func TestKilledAtEveryStepOfAnUpdateThatFails(t *testing.T) {
+	safeAtEveryStep(t, safeChange{
+		before: []string{older}, wanted: broken,
+		site:  func(*rig, digest.Digest) {},
+		state: margo.Failed, code: "CONTAINER_EXITED", runs: older,
+		noted: []string{"change.begun", "change.failed", "rollback.done"},
+	})
+}
+
+func TestKilledAtEveryStepOfAnApprovedUpdate(t *testing.T) {
+	safeAtEveryStep(t, safeChange{
+		policy: map[string]string{"approval": "updates"}, before: []string{older}, wanted: newer,
+		site:  (*rig).approvesDespiteKills,
+		state: margo.Installed, runs: newer,
+		noted: []string{"lock.taken", "change.approved", "lock.released", "change.begun", "change.done"},
+	})
+}
+
+func TestKilledAtEveryStepOfAWayBackByHand(t *testing.T) {
+	safeAtEveryStep(t, safeChange{
+		before: []string{older, newer},
+		site:   (*rig).returnsDespiteKills,
+		state:  margo.Failed, code: "ROLLED_BACK", runs: older,
+		noted: []string{"rollback.asked", "rollback.done"},
+	})
+}
+
+// safeChange is a change that ends in one of two revisions.
+type safeChange struct {
+	policy map[string]string
+	before []string // the revisions that were installed, each over the one before
+	wanted string   // the revision that the WFM publishes then; empty: none
+	site   func(r *rig, wanted digest.Digest)
+	state  margo.State // what the WFM has to hear in the end
+	code   string
+	runs   string
+	noted  []string // in the journal, each at least once
+}
+
+func safeAtEveryStep(t *testing.T, c safeChange) {
+	r := newRig(t, "embedded")
+	// Once without a kill, to learn which steps there are.
+	trace := filepath.Join(r.dir, "trace")
+	c.attempt(r, 0, "MARGOLITE_TRACE="+trace)
+	r.stop()
+	former := ""
+	for i, point := range killPoints(t, trace) {
+		same := former == "after" && point.mark == "before" // one step has ended, and the next has not begun
+		if former = point.mark; same {
+			continue
+		}
+		t.Run(point.name, func(t *testing.T) {
+			r := r.forTest(t)
+			c.attempt(r, i+1, point.env)
+			r.stop()
+		})
+	}
+	check(t, r.Configure(usual))
+}
+
+// attempt makes the change with revisions of its own, by an agent with more
+// environment.
+func (c safeChange) attempt(r *rig, point int, env string) {
+	t := r.t
+	pair := func(seconds string) wfmsim.Deployment {
+		d := r.application(demoID, "1.0.0", pairFile, nil)
+		d.Parameters["ONE"], d.Parameters["TWO"] = newer, seconds
+		if seconds == older {
+			d.Parameters["ONE"] = older
+		}
+		d.Parameters["POINT"] = point
+		return d
+	}
+	check(t, r.Configure(usual))
+	r.running()
+	revisions := map[string]wfmsim.Published{}
+	for _, seconds := range c.before {
+		done := r.publish(pair(seconds))
+		r.synced()
+		r.await(demoID, margo.Installed, done.Version)
+		revisions[seconds] = done
+	}
+	r.runsPair(c.before[len(c.before)-1])
+	r.quiet()
+	last := r.lastNote()
+	r.stop()
+	known, version := len(r.WFM.Statuses(demoID)), r.WFM.Version(plant.Client)
+	changing := ruled(c.policy)
+	changing.Settle = longSettle
+	check(t, r.Configure(changing))
+	var wanted wfmsim.Published
+	if c.wanted != "" {
+		wanted = r.publish(pair(c.wanted))
+		revisions[c.wanted], version = wanted, wanted.Version
+	}
+	r.start(env)
+	c.site(r, wanted.Digest)
+	r.despiteKills("the WFM hears of the end", func() error {
+		reports := r.WFM.Statuses(demoID)
+		if s := reports[len(reports)-1].Status; len(reports) == known || s.State != c.state || s.AdoptedVersion < version {
+			return fmt.Errorf("it heard %v", r.reports(demoID, known))
+		}
+		return nil
+	})
+	r.despiteKills("everything is in the journal", func() error { return r.noted(last, c.noted...) })
+	r.despiteKills("everything is told, and the agent at rest", func() error {
+		s, err := r.Control().Status(t.Context())
+		if err == nil && s.Outbox > 0 {
+			err = fmt.Errorf("%d reports are not delivered", s.Outbox)
+		}
+		return errors.Join(err, r.Control().Sync(t.Context()))
+	})
+	r.stop() // before another commit that it may be killed after
+	r.running()
+	r.quiet()
+	r.runsPair(c.runs)
+	if c.code != "" {
+		if fault := r.lastFault(demoID); fault.Code != c.code {
+			t.Errorf("the WFM heard %+v, want %s", fault, c.code)
 		}
 	}
-	r.t = t
-	check(t, r.Configure(usual))
+	for _, state := range r.reports(demoID, known) {
+		if c.state == margo.Failed && strings.HasPrefix(state, "installed") {
+			t.Errorf("of what failed the WFM heard %v", r.reports(demoID, known))
+		}
+	}
+	if d := r.deployment(demoID); d.State != string(c.state) || d.Active != revisions[c.runs].Digest.String() {
+		t.Errorf("status shows %s with revision %s, want %s with %s", d.State, d.Active, c.state, revisions[c.runs].Digest)
+	}
+	v, err := r.Control().VerifyHistory(t.Context())
+	check(t, err)
+	if v.Problem != "" {
+		t.Errorf("the journal is not as it was written: %s", v.Problem)
+	}
 }
 
 // despiteKills repeats what fails until it succeeds, and starts the agent again

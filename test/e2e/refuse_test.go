@@ -148,6 +148,9 @@ func TestST08ST09BadDeploymentFailsAlone(t *testing.T) {
 			{name: "a package that is missing", change: revision("5.5.5"), code: "ARTIFACT_NOT_FOUND", says: []string{"5.5.5"}},
 			{name: "PKG-13 a container that ends at once", change: revision("9.0.0"), code: "CONTAINER_EXITED", says: []string{"web"}},
 		}
+		patient := usual
+		patient.Settle = longSettle
+		check(t, r.Configure(patient))
 		r.running()
 		r.install(r.Deployment(demoID, nil))
 		r.install(r.Deployment(otherID, map[string]any{"PORT": 8092}))

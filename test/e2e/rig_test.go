@@ -28,6 +28,9 @@ import (
 // nextMargolite is the next release of the agent: the same, with another version.
 const nextMargolite = "margolite-next"
 
+// demoProgram is that of the demonstration's application.
+const demoProgram = "demoapp"
+
 // programs are built once for all tests.
 var programs struct {
 	dir         string
@@ -36,51 +39,78 @@ var programs struct {
 	tools       *ociimage.Artifact // an image with what every Linux has
 }
 
-func TestMain(m *testing.M) { os.Exit(isolated.Main(tests{m})) }
+// programsDir tells a process of tests where the programs are.
+const programsDir = "MARGOLITE_TEST_PROGRAMS"
 
-// tests builds the programs before the tests run, and in their namespaces.
-type tests struct{ *testing.M }
+func TestMain(m *testing.M) { os.Exit(testsIn(m)) }
 
-func (t tests) Run() int {
+// testsIn builds the programs and runs the tests, which are in processes of
+// their own.
+func testsIn(m *testing.M) int {
 	if os.Geteuid() != 0 {
 		fmt.Println("end-to-end tests need root: containers are real")
 		return 1
 	}
+	if isolated.Outside() {
+		dir, err := os.MkdirTemp("", "margolite-e2e-")
+		if err == nil {
+			defer os.RemoveAll(dir)
+			err = errors.Join(buildPrograms(context.Background(), dir), os.Setenv(programsDir, dir))
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "cannot build what the tests run:", err)
+			return 1
+		}
+	}
+	return isolated.MainInLanes(tests{m})
+}
+
+// tests are what runs in namespaces of its own, with what it needs there.
+type tests struct{ *testing.M }
+
+func (t tests) Run() int {
 	// Debian's containerd keeps the sockets of its shims there, whatever its state is.
 	if err := unix.Mount("tmpfs", shimDir, "tmpfs", 0, "mode=711"); err != nil {
 		fmt.Fprintln(os.Stderr, "cannot mount the directory of shims:", err)
 		return 1
 	}
-	dir, err := os.MkdirTemp("", "margolite-e2e-")
-	if err == nil {
-		defer os.RemoveAll(dir)
-		err = buildPrograms(context.Background(), dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "cannot build what the tests run:", err)
+	if err := loadPrograms(context.Background(), os.Getenv(programsDir)); err != nil {
+		fmt.Fprintln(os.Stderr, "cannot load what the tests run:", err)
 		return 1
 	}
 	return t.M.Run()
 }
 
-func buildPrograms(ctx context.Context, dir string) (err error) {
-	programs.dir = dir
+func buildPrograms(ctx context.Context, dir string) error {
 	for _, p := range []struct{ file, name, version, tags string }{
 		{"margolite", "margolite", "one", "faults,grpcnotrace,osusergo,netgo,no_rdt"},
 		{nextMargolite, "margolite", "two", "faults,grpcnotrace,osusergo,netgo,no_rdt"},
 		{"containerd-shim-runc-v2", "containerd-shim-runc-v2", "", "no_grpc,osusergo,netgo"},
 	} {
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w -X github.com/margolite/margolite/build.version="+p.version,
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w -X github.com/margolite/margolite/build.version="+p.version,
 			"-tags", p.tags, "-o", filepath.Join(dir, p.file), "github.com/margolite/margolite/cmd/"+p.name)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 	}
-	if programs.application, err = plant.BuildApplication(ctx, "1.0.0", "2.0.0"); err != nil {
+	program, err := demoimage.Program(ctx, &ociimage.Programs{}, "")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, demoProgram), program, 0o755)
+}
+
+func loadPrograms(ctx context.Context, dir string) error {
+	programs.dir = dir
+	program, err := os.ReadFile(filepath.Join(dir, demoProgram))
+	if err != nil {
 		return err
 	}
 	if programs.component, err = demoimage.Component(ctx, "1.0.0"); err != nil {
+		return err
+	}
+	if programs.application, err = plant.NewApplication(program, programs.component, "1.0.0", "2.0.0"); err != nil {
 		return err
 	}
 	programs.tools, err = toolsImage()
@@ -99,6 +129,10 @@ func onBackends(t *testing.T, test func(t *testing.T, r *rig)) {
 
 // settle is for how long services run before they count as installed.
 const settle = 200 * time.Millisecond
+
+// longSettle is for services that end by themselves: they do so before they
+// count as installed, also where the machine takes its time to start them.
+const longSettle = 2 * time.Second
 
 // usual is how the agent is configured where a test says nothing else.
 var usual = plant.Settings{Settle: settle, LogLevel: "debug"}
@@ -259,11 +293,15 @@ func (r *rig) services(id string) map[string]control.Service {
 }
 
 // servicesOnce is services, with an error where one is there twice: while it is
-// replaced it may be.
+// replaced it may be. Who waits asks often, thus on the socket and without a
+// process of its own.
 func (r *rig) servicesOnce(id string) (map[string]control.Service, error) {
-	r.t.Helper()
+	status, err := r.Control().Status(r.t.Context())
+	if err != nil {
+		return nil, err
+	}
 	all := map[string]control.Service{}
-	for _, d := range r.status().Deployments {
+	for _, d := range status.Deployments {
 		if d.ID != id {
 			continue
 		}

@@ -40,9 +40,9 @@ func Main(m Tests) int {
 	return code
 }
 
-// Outside tells that this is not yet the process in which the tests run: it has
-// the machine's network, which they do not have.
-func Outside() bool { return os.Geteuid() == 0 && os.Getenv(stage) == "" }
+// Outside tells that this is not yet a process in which tests run, but the one
+// before all of them: it has the machine's network, which they do not have.
+func Outside() bool { return os.Geteuid() == 0 && os.Getenv(stage) == "" && os.Getenv(lane) == "" }
 
 // run runs the first process in the namespaces.
 func run() (code int, err error) {

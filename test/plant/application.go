@@ -30,19 +30,30 @@ type Application struct {
 // BuildApplication builds it with an image for each version. It needs the go
 // command.
 func BuildApplication(ctx context.Context, versions ...string) (*Application, error) {
-	a := &Application{images: map[string]*ociimage.Artifact{}}
 	var programs ociimage.Programs
-	for _, v := range versions {
-		image, err := demoimage.Image(ctx, demoimage.Options{Programs: &programs, Version: v})
-		if err != nil {
-			return nil, err
-		}
-		a.images[v] = image
+	program, err := demoimage.Program(ctx, &programs, "")
+	if err != nil {
+		return nil, err
 	}
 	c, err := demoimage.Component(ctx, componentVersion)
 	if err != nil {
 		return nil, err
 	}
+	return NewApplication(program, c, versions...)
+}
+
+// NewApplication is the application of a program and a component that are built
+// already, with an image for each version.
+func NewApplication(program []byte, c ociimage.Component, versions ...string) (*Application, error) {
+	a := &Application{images: map[string]*ociimage.Artifact{}}
+	for _, v := range versions {
+		image, err := demoimage.FromProgram(program, demoimage.Options{Version: v})
+		if err != nil {
+			return nil, err
+		}
+		a.images[v] = image
+	}
+	var err error
 	if a.component, err = c.Build(); err != nil {
 		return nil, err
 	}

@@ -34,11 +34,16 @@ func Image(ctx context.Context, o Options) (*ociimage.Artifact, error) {
 	if o.Programs == nil {
 		o.Programs = &ociimage.Programs{}
 	}
-	program, err := o.Programs.Build(ctx, importPath, o.Arch)
+	program, err := Program(ctx, o.Programs, o.Arch)
 	if err != nil {
 		return nil, err
 	}
 	return FromProgram(program, o)
+}
+
+// Program is the application's program for an architecture as in Options.
+func Program(ctx context.Context, programs *ociimage.Programs, arch string) ([]byte, error) {
+	return programs.Build(ctx, importPath, arch)
 }
 
 // FromProgram makes the image of a program that is built already.
