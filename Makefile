@@ -27,7 +27,7 @@ build: ## bin/margolite, its shim, its init, and the development WFM
 
 test: ## everything, on real containerd and runc; needs root
 	build/need runc containerd docker-registry busybox nft ip openssl gpg gpgv curl
-	$(GO) test -timeout 25m ./...
+	$(GO) test -timeout 40m ./...
 
 lint: ## format, vet, staticcheck, for both flavours
 	build/lint
