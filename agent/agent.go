@@ -17,6 +17,7 @@ import (
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/store"
 )
 
@@ -44,6 +45,7 @@ type WFM interface {
 type Runtime interface {
 	FetchPackage(ctx context.Context, ref runtime.PackageRef, progress func(runtime.Progress)) (*runtime.Package, error)
 	Load(ctx context.Context, s runtime.Source) (*runtime.Project, error)
+	Unsigned(ctx context.Context, p *runtime.Project, pins map[string]digest.Digest, keys image.Keyring) (map[string]string, error)
 	Stage(ctx context.Context, p *runtime.Project, pins map[string]digest.Digest, progress func(runtime.Progress)) (map[string]digest.Digest, error)
 	Apply(ctx context.Context, p *runtime.Project, o runtime.ApplyOptions) error
 	Matches(ctx context.Context, p *runtime.Project) (bool, error)

@@ -26,6 +26,7 @@ import (
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/store"
 )
 
@@ -43,6 +44,7 @@ type site struct {
 	runtime *fakeRuntime
 	gate    *fakeGate
 	poll    pace.Rules
+	keys    image.Keyring // of images
 	logger  *slog.Logger
 	dir     string
 
@@ -103,7 +105,7 @@ func (s *site) start() {
 }
 
 func (s *site) settings() agent.Settings {
-	return agent.Settings{Device: agent.Device{ID: deviceID}, URL: "https://wfm.example", Poll: s.poll, Gate: s.gate}
+	return agent.Settings{Device: agent.Device{ID: deviceID}, URL: "https://wfm.example", Poll: s.poll, Gate: s.gate, ImageKeys: s.keys}
 }
 
 // sync lets the agent poll and fails the test if that fails.
@@ -786,8 +788,10 @@ type fakeRuntime struct {
 	changes  chan struct{}
 	more     chan struct{}
 
-	staging func(revision string) error      // nil: everything fits
-	pruned  func(keep runtime.Keep) []string // what goes; nil: nothing
+	staging  func(revision string) error      // nil: everything fits
+	unsigned map[string]string                // why images are unsigned, by their references
+	signed   bool                             // packages are
+	pruned   func(keep runtime.Keep) []string // what goes; nil: nothing
 }
 
 func newFakeRuntime() *fakeRuntime {
@@ -909,7 +913,7 @@ func (f *fakeRuntime) FetchPackage(ctx context.Context, ref runtime.PackageRef, 
 	if err := f.step(ctx, "fetch "+what); err != nil {
 		return nil, err
 	}
-	return &runtime.Package{Data: []byte(what), Digest: digest.FromString(what)}, nil
+	return &runtime.Package{Data: []byte(what), Digest: digest.FromString(what), Signed: f.signed}, nil
 }
 
 func (f *fakeRuntime) Load(ctx context.Context, s runtime.Source) (*runtime.Project, error) {
@@ -922,6 +926,15 @@ func (f *fakeRuntime) Load(ctx context.Context, s runtime.Source) (*runtime.Proj
 	return &runtime.Project{Name: s.Project, Compose: loaded, Digest: digest.FromBytes(s.Package), Labels: map[string]string{
 		"io.margo.deployment": s.Labels["io.margo.deployment"], "io.margo.component": s.Labels["io.margo.component"], "revision": string(s.Package),
 	}}, nil
+}
+
+func (f *fakeRuntime) Unsigned(ctx context.Context, p *runtime.Project, _ map[string]digest.Digest, _ image.Keyring) (map[string]string, error) {
+	if err := f.step(ctx, "look "+p.Labels["revision"]); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.unsigned), nil
 }
 
 func (f *fakeRuntime) Stage(ctx context.Context, p *runtime.Project, pins map[string]digest.Digest, _ func(runtime.Progress)) (map[string]digest.Digest, error) {

@@ -112,10 +112,6 @@ func packageAsk(c margo.Component) policy.ServiceAsk {
 	return a
 }
 
-// isSigned says whether the package of a component had to be signed by a key
-// before it was taken in.
-func isSigned(c margo.Component) bool { return c.Repository == "" && c.KeyLocation != "" }
-
 // namespacesAsked are those of the device that a service joins. One of a container
 // of another project counts as well: who shares its processes or its memory holds
 // it as the device does. So does a network on an interface of the device.
@@ -377,14 +373,16 @@ func (r *reconciler) admitRevision(ctx context.Context, d *store.Deployment, rev
 		return err
 	}
 	var asks []policy.ServiceAsk
-	err = r.loadStaged(ctx, d.ID, doc, rev, func(c margo.Component, _ *store.Staged, p *runtime.Project) {
-		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c), p)...)
+	var newcomers []newcomer
+	err = r.loadStaged(ctx, d.ID, doc, rev, func(c margo.Component, s *store.Staged, p *runtime.Project) {
+		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c, s), p)...)
+		newcomers = append(newcomers, newcomer{component: c.Name, project: p, pins: s.Images})
 	})
 	if err != nil {
 		return err
 	}
 	r.reservations.put(rev.Digest, sum(asks))
-	return r.admit(ctx, d.ID, doc, asks)
+	return r.judge(ctx, d.ID, doc, asks, newcomers...)
 }
 
 // loadStaged loads the components of a staged revision in their order, from what

@@ -22,6 +22,7 @@ import (
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/store"
 )
 
 // loadedProject is a project as the engine loads it from a package of files.
@@ -221,17 +222,19 @@ func TestWhereImagesAreFrom(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		component margo.Component
+		verified  bool // when it came
 		registry  string
 		signed    bool
 	}{
-		"an artifact":      {margo.Component{Repository: "oci://plant.example:5000/a/b", Revision: "1.0.0", KeyLocation: "https://x/key"}, "plant.example:5000", false},
-		"a URL":            {margo.Component{PackageLocation: "https://files.example:8443/a.tgz"}, "files.example:8443", false},
-		"a URL with a key": {margo.Component{PackageLocation: "https://files.example/a.tgz", KeyLocation: "https://x/key"}, "files.example", true},
+		"an artifact":             {margo.Component{Repository: "oci://plant.example:5000/a/b", Revision: "1.0.0", KeyLocation: "https://x/key"}, false, "plant.example:5000", false},
+		"a URL":                   {margo.Component{PackageLocation: "https://files.example:8443/a.tgz"}, false, "files.example:8443", false},
+		"a URL with a key":        {margo.Component{PackageLocation: "https://files.example/a.tgz", KeyLocation: "https://x/key"}, false, "files.example", true},
+		"a URL, keys of the site": {margo.Component{PackageLocation: "https://files.example/a.tgz"}, true, "files.example", true},
 	} {
 		if got := packageAsk(c.component); got.Registry != c.registry || !got.Pinned || !got.Signed {
 			t.Errorf("%s: %+v", name, got)
 		}
-		if isSigned(c.component) != c.signed {
+		if isSigned(c.component, &store.Staged{Signed: c.verified}) != c.signed {
 			t.Errorf("%s: signed is %v", name, !c.signed)
 		}
 	}

@@ -323,7 +323,12 @@ func (w *worker) waits(r *reconciler, d *store.Deployment, gate *waiting) {
 // and what was said for good is recorded. The error says when to look again.
 func (r *reconciler) stays(ctx context.Context, w *worker, d *store.Deployment, why error) error {
 	var gate *waiting
-	if !errors.As(why, &gate) {
+	var f *fault
+	switch {
+	case errors.As(why, &gate):
+	case errors.As(why, &f) && f.temporary(): // nobody can tell now whether it may begin
+		return errors.Join(f, r.ensureActive(ctx, w, d))
+	default:
 		return r.fail(ctx, w, d, why)
 	}
 	w.waits(r, d, gate)

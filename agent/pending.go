@@ -156,7 +156,7 @@ func (r *reconciler) revision(ctx context.Context, id string, rev *store.Revisio
 	var loaded stagedRevision
 	loaded.parameters, loaded.secrets = parametersOf(doc)
 	err = r.loadStaged(ctx, id, doc, rev, func(c margo.Component, s *store.Staged, p *runtime.Project) {
-		loaded.components = append(loaded.components, stagedComponent{name: c.Name, signed: isSigned(c), project: p, images: s.Images})
+		loaded.components = append(loaded.components, stagedComponent{name: c.Name, signed: isSigned(c, s), project: p, images: s.Images})
 	})
 	return loaded, err
 }

@@ -5,17 +5,20 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/pace"
+	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/store"
 )
 
 // Settings are what may change while an Agent runs. All are required but the
-// URL and the windows.
+// URL, the windows and ImageKeys.
 type Settings struct {
 	Device Device
 	URL    string        // of the WFM: for people, and to tell one WFM from another
 	Poll   pace.Rules    // when to call the WFM
 	Settle time.Duration // for how long a service must run to count as installed
 	Gate   Gate
+	// ImageKeys are by which keys images have to be signed; nil: nobody asks.
+	ImageKeys image.Keyring
 }
 
 // settings are the present Settings. They are replaced as a whole: who reads

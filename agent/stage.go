@@ -91,7 +91,7 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 	}
 	former := r.formerOf(d)
 	var staged []store.Staged
-	var projects []*runtime.Project
+	var newcomers []newcomer
 	var asks []policy.ServiceAsk
 	packages := map[digest.Digest][]byte{}
 	for _, c := range doc.Components {
@@ -101,11 +101,11 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 			}
 		}
 		progress := r.progressOf(w, c.Name)
-		data, err := r.fetchPackage(ctx, d, c, former, progress)
+		data, signed, err := r.fetchPackage(ctx, d, c, former, progress)
 		if err != nil {
 			return nil, nil, runtimeFault(c.Name, err)
 		}
-		s := store.Staged{Component: c.Name, Project: projectName(d.ID, c.Name), Package: digest.FromBytes(data)}
+		s := store.Staged{Component: c.Name, Project: projectName(d.ID, c.Name), Package: digest.FromBytes(data), Signed: signed}
 		packages[s.Package] = data
 		r.hub.send(control.Event{
 			Kind: control.PackageVerified, Deployment: d.ID, Component: c.Name, Digest: s.Package.String(),
@@ -119,16 +119,17 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 			r.logger.Warn("Compose file of doubtful meaning", "deployment", d.ID, "component", c.Name, "reason", w)
 		}
 		s.Sources = project.Sources()
-		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c), project)...)
-		projects, staged = append(projects, project), append(staged, s)
+		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c, &s), project)...)
+		newcomers = append(newcomers, newcomer{component: c.Name, project: project, pins: former.pins(&s, d)})
+		staged = append(staged, s)
 	}
 	r.reservations.put(d.Desired.Digest, sum(asks))
-	if err := r.admit(ctx, d.ID, doc, asks); err != nil {
+	if err := r.judge(ctx, d.ID, doc, asks, newcomers...); err != nil {
 		return nil, nil, err
 	}
-	for i := range staged {
+	for i, c := range newcomers {
 		s := &staged[i]
-		if s.Images, err = r.runtime.Stage(ctx, projects[i], former.pins(s, d), r.progressOf(w, s.Component)); err != nil {
+		if s.Images, err = r.runtime.Stage(ctx, c.project, c.pins, r.progressOf(w, s.Component)); err != nil {
 			return nil, nil, runtimeFault(s.Component, err)
 		}
 	}
@@ -236,10 +237,11 @@ func (r *reconciler) runComponent(ctx context.Context, id string, doc *margo.Dep
 		return err
 	}
 	project.Pin(s.Images)
+	images := s.Images
 	same, err := r.runtime.Matches(ctx, project)
 	if runtime.CodeOf(err) == runtime.NotFound {
 		// Somebody dropped an image that was staged; it may still be had.
-		if _, err = r.runtime.Stage(ctx, project, s.Images, nil); err == nil {
+		if images, err = r.runtime.Stage(ctx, project, s.Images, nil); err == nil {
 			same, err = r.runtime.Matches(ctx, project)
 		}
 	}
@@ -248,7 +250,8 @@ func (r *reconciler) runComponent(ctx context.Context, id string, doc *margo.Dep
 	}
 	if len(project.Compose.Outside) > 0 {
 		// Who may write there has made of the project what nobody has judged yet.
-		if err := r.admit(ctx, id, doc, asksOf(c.Name, isSigned(c), project)); err != nil {
+		asks := asksOf(c.Name, isSigned(c, s), project)
+		if err := r.judge(ctx, id, doc, asks, newcomer{component: c.Name, project: project, pins: images, judged: s.Images}); err != nil {
 			return err
 		}
 	}
@@ -305,23 +308,26 @@ func (f former) pins(s *store.Staged, d *store.Deployment) map[string]digest.Dig
 	return nil
 }
 
-// fetchPackage gets the package of a component: what this revision pinned
-// already, else from its origin; when that is out of reach, what the former
-// revision pinned for the same coordinates, which are immutable by convention.
-func (r *reconciler) fetchPackage(ctx context.Context, d *store.Deployment, c margo.Component, f former, progress func(runtime.Progress)) ([]byte, error) {
+// fetchPackage gets the package of a component, and says whether it came signed:
+// what this revision pinned already, else from its origin; when that is out of
+// reach, what the former revision pinned for the same coordinates, which are
+// immutable by convention.
+func (r *reconciler) fetchPackage(ctx context.Context, d *store.Deployment, c margo.Component, f former, progress func(runtime.Progress)) (data []byte, signed bool, err error) {
 	for i := range d.Desired.Staged {
 		if s := &d.Desired.Staged[i]; s.Component == c.Name {
-			return r.stagedPackage(ctx, c, s, progress)
+			data, err = r.stagedPackage(ctx, c, s, progress)
+			return data, s.Signed, err
 		}
 	}
 	p, err := r.runtime.FetchPackage(ctx, originOf(c), progress)
 	if err == nil {
-		return p.Data, nil
+		return p.Data, p.Signed, nil
 	}
 	if held := f.component(c); held != nil && runtime.CodeOf(err) == runtime.Unreachable {
-		return r.store.Artifact(held.Package)
+		data, err = r.store.Artifact(held.Package)
+		return data, held.Signed, err
 	}
-	return nil, err
+	return nil, false, err
 }
 
 // stagedPackage reads the package that a revision pinned. One that the store has

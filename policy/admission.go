@@ -40,8 +40,8 @@ type Allow struct {
 	Registries []string
 	// Tags allows images that are named by a tag alone.
 	Tags bool
-	// Unsigned allows packages that nobody signed.
-	Unsigned bool
+	// Unsigned allows packages that nobody signed, and UnsignedImages images.
+	Unsigned, UnsignedImages bool
 	// CPUs, Memory and Storage bound what all services of all deployments may
 	// reserve together: of cores, of bytes, of bytes. 0: what the device has.
 	CPUs            float64
@@ -82,6 +82,7 @@ type ServiceAsk struct {
 	Registry     string // of the image, host[:port]
 	Pinned       bool   // the image is named by its digest
 	Signed       bool   // the package of its component was signed
+	Unsigned     string // why the image counts as unsigned; empty: it is signed, or nobody asked
 	Reserved     Resources
 }
 
@@ -261,6 +262,9 @@ func (a *admission) image(s *ServiceAsk) {
 	}
 	if !s.Pinned && !a.allow.Tags {
 		a.refuse("tags", "", "names image %s by no digest", s.Image)
+	}
+	if s.Unsigned != "" && !a.allow.UnsignedImages {
+		a.refuse("unsignedImages", "", "runs image %s: %s", s.Image, s.Unsigned)
 	}
 }
 

@@ -251,6 +251,10 @@ func TestOneLineOpensOrClosesOneThing(t *testing.T) {
 		"a digest":                             {func(a *policy.Allow) { a.Tags = false }, policy.ServiceAsk{Image: "r.example/a@sha256:0", Registry: "r.example", Pinned: true}, true},
 		"no signature":                         {func(a *policy.Allow) { a.Unsigned = false }, policy.ServiceAsk{}, false},
 		"a signature":                          {func(a *policy.Allow) { a.Unsigned = false }, policy.ServiceAsk{Signed: true}, true},
+		"an image that nobody signed":          {func(a *policy.Allow) { a.UnsignedImages = false }, policy.ServiceAsk{Signed: true, Image: "r.example/a", Unsigned: "nobody has signed it"}, false},
+		"a signed image":                       {func(a *policy.Allow) { a.UnsignedImages = false }, policy.ServiceAsk{Image: "r.example/a"}, true},
+		"any image":                            {nil, policy.ServiceAsk{Image: "r.example/a", Unsigned: "nobody has signed it"}, true},
+		"an image by another rule":             {func(a *policy.Allow) { a.Unsigned = false }, policy.ServiceAsk{Signed: true, Image: "r.example/a", Unsigned: "nobody has signed it"}, true},
 		"nothing is asked":                     {func(a *policy.Allow) { *a = policy.Allow{Unsigned: true} }, policy.ServiceAsk{}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -311,13 +315,14 @@ func TestWhatIsReservedHasToFit(t *testing.T) {
 
 func TestRefusalsNameWhoAsksAndAreBounded(t *testing.T) {
 	allow := policy.DefaultAllow()
-	allow.Unsigned, allow.CPUs = false, 1
-	bad := policy.ServiceAsk{Component: "c", Service: "a", Privileged: true, Reserved: policy.Resources{CPUs: 1}}
+	allow.Unsigned, allow.UnsignedImages, allow.CPUs = false, false, 1
+	bad := policy.ServiceAsk{Component: "c", Service: "a", Privileged: true, Image: "r.example/a:1", Unsigned: "nobody has signed sha256:0", Reserved: policy.Resources{CPUs: 1}}
 	other := policy.ServiceAsk{Component: "c", Service: "b", Namespaces: []string{"pid", "pid"}, Reserved: policy.Resources{CPUs: 1}}
 	gate := gateOf(t, policy.Options{Allow: allow})
 	got := gate.Admit(idA, nil, policy.Ask{Services: []policy.ServiceAsk{bad, other}})
 	want := []policy.Refusal{
 		{Rule: "policy.allow.privileged", Component: "c", Service: "a", Text: "is privileged"},
+		{Rule: "policy.allow.unsignedImages", Component: "c", Service: "a", Text: "runs image r.example/a:1: nobody has signed sha256:0"},
 		{Rule: "policy.allow.unsigned", Component: "c", Text: "comes in a package that nobody signed"},
 		{Rule: "policy.allow.namespaces.pid", Component: "c", Service: "b", Text: "joins the pid namespace of the device"},
 		{Rule: "policy.allow.cpus", Text: "reserves 2 cores; with the 0 of other deployments that is more than 1, which the configuration allows"},

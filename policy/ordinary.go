@@ -19,7 +19,7 @@ func DefaultAllow() Allow {
 		Ports:        []PortRange{{1, 65535}},
 		Registries:   []string{"*"},
 		Tags:         true,
-		Unsigned:     true,
+		Unsigned:     true, UnsignedImages: true,
 	}
 	for _, at := range []string{
 		"/bin", "/boot", "/efi", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/ostree", "/overlay", "/proc", "/rom",

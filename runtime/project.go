@@ -46,6 +46,7 @@ type Project struct {
 	Directory string
 
 	pins   map[string]digest.Digest // by Stage or Pin
+	looked map[string]image.Looked  // by Unsigned
 	loaded int                      // Engine.loads when it was
 	size   int64                    // of the package
 }

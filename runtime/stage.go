@@ -32,6 +32,7 @@ type Package struct {
 	Digest digest.Digest // of Data
 	Data   []byte
 	Origin digest.Digest // of the OCI manifest, if any
+	Signed bool          // by an OpenPGP key by which it has to be
 }
 
 // FetchPackage downloads a package and verifies it: by its digests, or by its
@@ -48,6 +49,7 @@ func (e *Engine) FetchPackage(ctx context.Context, ref PackageRef, progress func
 		p.Data, p.Origin, err = e.images.Artifact(ctx, ref.Repository, ref.Revision, limits, progress)
 	case ref.Location != "":
 		p.Data, err = e.images.Location(ctx, image.Source{Package: ref.Location, Keys: ref.Key}, limits, progress)
+		p.Signed = ref.Key != "" || len(e.o.Keys) > 0
 	default:
 		return nil, &Error{Code: InvalidPackage, Object: "package", Err: errors.New("neither repository nor location is given")}
 	}
@@ -56,6 +58,31 @@ func (e *Engine) FetchPackage(ctx context.Context, ref PackageRef, progress func
 	}
 	p.Digest = digest.FromBytes(p.Data)
 	return &p, nil
+}
+
+// Unsigned looks which images of p are signed by none of the public keys that
+// count for them, and says of each why, by its reference; p remembers what it
+// found, so that Stage brings just that. The digest is looked up as by Stage, and
+// nothing of the images is downloaded. What was found to be signed before, and is
+// on the device, needs no network.
+func (e *Engine) Unsigned(ctx context.Context, p *Project, pins map[string]digest.Digest, keys image.Keyring) (map[string]string, error) {
+	ctx = e.within(ctx)
+	looked, unsigned := make(map[string]image.Looked), make(map[string]string)
+	for _, w := range wantsOf(p, pins) {
+		if _, known := looked[w.Ref]; known { // for another platform
+			continue
+		}
+		l, err := e.images.Look(ctx, w, keys)
+		if err != nil {
+			return nil, p.failImages(err)
+		}
+		looked[w.Ref] = l
+		if l.Signer == "" {
+			unsigned[w.Ref] = l.Why
+		}
+	}
+	p.looked = looked
+	return unsigned, nil
 }
 
 // Stage makes every image of p present, unpacked and on the medium, and returns
@@ -91,6 +118,7 @@ func wantsOf(p *Project, pins map[string]digest.Digest) []image.Want {
 			Ref: i.Ref, Pin: pins[i.Ref], Platform: i.Platform,
 			Policy: cmp.Or(image.Policy(i.Policy), image.Missing), For: p.Name,
 			Beside: p.size, // whoever staged it keeps the package
+			Looked: p.looked[i.Ref],
 		})
 	}
 	return wants

@@ -53,6 +53,8 @@ type Staged struct {
 	Project string `json:"project"`
 	// Package is an artifact in this store: the Compose archive or file.
 	Package digest.Digest `json:"package,omitempty"`
+	// Signed says that the package was verified by a signature when it came.
+	Signed bool `json:"signed,omitempty"`
 	// Images maps each image reference, as written, to the digest pulled for it.
 	Images map[string]digest.Digest `json:"images,omitempty"`
 	// Sources maps each path of the device that it mounts to where that led when

@@ -117,6 +117,7 @@ func deviceFindings(ctx context.Context, cfg *config.Config) []finding {
 	}
 	findings = append(findings, imageFindings(cfg)...)
 	findings = append(findings, keyFindings(cfg)...)
+	findings = append(findings, imageKeyFindings(cfg)...)
 	problems := network.Check(ctx)
 	for _, p := range problems {
 		findings = append(findings, finding{"network", p.What, p.Mend, true})
@@ -187,6 +188,22 @@ func keyFindings(cfg *config.Config) []finding {
 		return []finding{{object, err.Error(), "write public keys there, with gpg --export", false}}
 	}
 	return []finding{{object: object, text: fmt.Sprintf("the keys in %s can be used", strings.Join(cfg.Policy.Keys, ", "))}}
+}
+
+// imageKeyFindings looks whether images can be verified, where they have to be
+// signed.
+func imageKeyFindings(cfg *config.Config) []finding {
+	var findings []finding
+	for _, images := range slices.Sorted(maps.Keys(cfg.Policy.ImageKeys)) {
+		object := fmt.Sprintf("policy.imageKeys %q", images)
+		keys, err := image.ReadImageKeys(cfg.Policy.ImageKeys[images]...)
+		if err != nil {
+			findings = append(findings, finding{object, err.Error(), "write PEM public keys there, as cosign generate-key-pair does; until then no such image is taken", false})
+			continue
+		}
+		findings = append(findings, finding{object: object, text: fmt.Sprintf("%d keys can be used", keys.Len())})
+	}
+	return findings
 }
 
 // wfmFindings looks at who the device is and whether the WFM is within reach.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/test/cosigned"
 	"github.com/margolite/margolite/test/openpgp"
 )
 
@@ -570,6 +571,36 @@ func TestCheckLooksAtTheKeysOfPackages(t *testing.T) {
 	check("ok       policy.keys: the keys in " + key)
 	t.Setenv("PATH", dir)
 	check("warning  policy.keys: cannot verify an OpenPGP signature: no program gpgv")
+}
+
+func TestCheckLooksAtTheKeysOfImages(t *testing.T) {
+	file := configuration(t)
+	dir := filepath.Dir(file)
+	pub := filepath.Join(dir, "cosign.pub")
+	write(t, file, fmt.Sprintf("state: {dir: %[1]s/state, run: %[1]s}\npolicy: {imageKeys: {registry.example: [%[2]s]}, allow: {unsignedImages: false}}\n", dir, pub))
+	check := func(want string) {
+		t.Helper()
+		if got := call(t, "check", "--config", file); !strings.Contains(got.out, want) {
+			t.Errorf("%+v, want %q", got, want)
+		}
+	}
+	check(`warning  policy.imageKeys "registry.example": cannot read keys: open ` + pub)
+	key, err := cosigned.NewKey("ed25519")
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := key.Private()
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, pub, string(private))
+	check(`warning  policy.imageKeys "registry.example": cannot read keys: ` + pub + ": it holds a private key")
+	public, err := key.Public()
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, pub, string(public))
+	check(`ok       policy.imageKeys "registry.example": 1 keys can be used`)
 }
 
 // The versions that git describes, and whether the commit has to be said, too.

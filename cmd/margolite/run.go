@@ -134,6 +134,8 @@ func settingsOf(cfg *config.Config, device agent.Device, gate agent.Gate) agent.
 		Poll:   pace.Rules{Interval: cfg.Poll.Interval, Windows: cfg.Poll.Windows, Downtime: cfg.Poll.Downtime},
 		Settle: cfg.Runtime.Settle,
 		Gate:   gate,
+
+		ImageKeys: cfg.Policy.ImageKeys,
 	}
 }
 

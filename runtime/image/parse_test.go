@@ -84,6 +84,27 @@ func FuzzManifest(f *testing.F) {
 	})
 }
 
+func FuzzSignatures(f *testing.F) {
+	f.Add([]byte(`{"layers":[{"mediaType":"application/vnd.dev.cosign.simplesigning.v1+json","digest":"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","size":0,"annotations":{"dev.cosignproject.cosign/signature":"eA=="},"urls":["https://x"]}]}`))
+	f.Add([]byte(`{"artifactType":"application/vnd.dev.sigstore.bundle.v0.3+json","layers":[{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","digest":"sha256:","size":-1}]}`))
+	f.Add([]byte(`{"layers":[` + strings.Repeat(`{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","digest":"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},`, 64) + `{}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		layers, err := signaturesIn(data)
+		if err != nil {
+			return
+		}
+		if len(layers) > maxSignatures {
+			t.Errorf("accepted %d signatures", len(layers))
+		}
+		for _, layer := range layers {
+			if layer.Digest.Validate() != nil || layer.URLs != nil || layer.Data != nil {
+				t.Errorf("accepted %+v", layer)
+			}
+			_, _ = signatureOf(layer, data)
+		}
+	})
+}
+
 func FuzzArchive(f *testing.F) {
 	image, err := ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{{Entries: []ociimage.Entry{{Name: "f", Data: []byte("x")}}}}})
 	if err != nil {

@@ -98,6 +98,11 @@ func (i *Images) PullAll(ctx context.Context, wants []Want, progress func(Progre
 	pulled := make([]*Image, len(pulls))
 	for n, p := range pulls {
 		pulled[n] = p.image
+		if signer := wants[n].Looked.Signer; signer != "" {
+			if err := i.sign(ctx, p.name, signer); err != nil {
+				return nil, fail(p.want.Ref, err)
+			}
+		}
 		if p.found.tag != "" {
 			if err := i.tag(ctx, p.want.Ref, p.name); err != nil {
 				return nil, fail(p.want.Ref, err)
@@ -442,6 +447,9 @@ func (p *pull) record(ctx context.Context) error {
 		return err
 	}
 	record := images.Image{Name: p.name, Target: p.parts.root, Labels: map[string]string{ownLabel: "true"}}
+	if p.want.Looked.Signer != "" {
+		record.Labels[signersLabel] = p.want.Looked.Signer
+	}
 	_, err := p.client.ImageService().Create(leased, record)
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return fmt.Errorf("cannot record image: %w", err)

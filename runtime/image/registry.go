@@ -82,6 +82,7 @@ type session struct {
 type host struct {
 	name     string
 	client   *http.Client // nil: it is no host but archives
+	registry docker.RegistryHost
 	resolver remotes.Resolver
 }
 
@@ -94,7 +95,7 @@ func (i *Images) open(registry string) (*session, error) {
 			s.close()
 			return nil, err
 		}
-		s.hosts = append(s.hosts, host{name, client, i.resolver(name, client)})
+		s.hosts = append(s.hosts, i.host(name, client))
 	}
 	return s, nil
 }
@@ -144,8 +145,8 @@ func (s *session) try(ctx context.Context, log *slog.Logger, ask func(host) erro
 	return ask(s.hosts[last])
 }
 
-// resolver is containerd's, for exactly one host.
-func (i *Images) resolver(name string, client *http.Client) remotes.Resolver {
+// host is one that speaks the protocol of registries. Its resolver is containerd's, for exactly this host.
+func (i *Images) host(name string, client *http.Client) host {
 	config := i.registries[name]
 	scheme := "https"
 	if config.PlainHTTP {
@@ -157,17 +158,18 @@ func (i *Images) resolver(name string, client *http.Client) remotes.Resolver {
 		}
 		return readCredentials(config.Credentials, host)
 	}
-	return docker.NewResolver(docker.ResolverOptions{Hosts: func(string) ([]docker.RegistryHost, error) {
-		return []docker.RegistryHost{{
-			Client: client,
-			Authorizer: docker.NewDockerAuthorizer(
-				docker.WithAuthClient(client), docker.WithAuthCreds(credentials)),
-			Host:         onTheWire(name),
-			Scheme:       scheme,
-			Path:         "/v2",
-			Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve,
-		}}, nil
-	}})
+	registry := docker.RegistryHost{
+		Client: client,
+		Authorizer: docker.NewDockerAuthorizer(
+			docker.WithAuthClient(client), docker.WithAuthCreds(credentials)),
+		Host:         onTheWire(name),
+		Scheme:       scheme,
+		Path:         "/v2",
+		Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve,
+	}
+	return host{name, client, registry, docker.NewResolver(docker.ResolverOptions{Hosts: func(string) ([]docker.RegistryHost, error) {
+		return []docker.RegistryHost{registry}, nil
+	}})}
 }
 
 // onTheWire is the host that serves a registry; Docker Hub has another name in references.

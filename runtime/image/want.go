@@ -32,6 +32,7 @@ type Want struct {
 	Platform string        // as linux/arm/v7; empty: this machine's
 	Policy   Policy
 	For      string // the project that wants it; Prune keeps what it has begun to download
+	Looked   Looked // what Look said: nobody is asked again; may be empty
 	Beside   int64  // bytes that the agent keeps in its own records because of it, and of all that are pulled with it
 }
 
@@ -95,6 +96,9 @@ func (i *Images) find(ctx context.Context, w Want) (found, error) {
 		return found{digest: canonical.Digest()}, nil
 	}
 	tag := named.(reference.Tagged).Tag()
+	if w.Looked.Digest != "" {
+		return found{w.Looked.Digest, tag}, nil
+	}
 	asked := func(d digest.Digest, err error) (found, error) { return found{d, tag}, err }
 	switch {
 	case w.Policy == Always:

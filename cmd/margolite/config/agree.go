@@ -128,7 +128,18 @@ func (c *Config) agree(r *reader) {
 		}
 		r.disagree(key, "%s", problem)
 	}
+	c.Policy.agree(r)
 	slices.SortStableFunc(r.mistakes, func(a, b error) int { return cmp.Compare(lineOf(a), lineOf(b)) })
+}
+
+// agree looks whether images that have to be signed can be, and keys are of use.
+func (p *Policy) agree(r *reader) {
+	switch {
+	case p.Allow.UnsignedImages && len(p.ImageKeys) > 0:
+		r.disagree("policy.imageKeys", "only beside policy.allow.unsignedImages: false; without it no image has to be signed")
+	case !p.Allow.UnsignedImages && len(p.ImageKeys) == 0:
+		r.disagree("policy.allow.unsignedImages", "only beside policy.imageKeys: without a key no image would be allowed")
+	}
 }
 
 // dropUnused empties the names of files that are not used with the other values,

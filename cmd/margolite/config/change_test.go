@@ -31,6 +31,7 @@ registries: {"a.example": {mirrors: [b.example]}}
 		{"the runtime", base + "runtime: {namespace: other, logs: {maxFile: 3}}\n", config.Change{Parts: []string{"runtime"}, Restart: []string{"runtime.namespace", "runtime.logs"}}},
 		{"a registry", strings.ReplaceAll(base, "b.example", "c.example"), config.Change{Parts: []string{"registries"}, Restart: []string{"registries"}}},
 		{"the keys of packages", base + "policy: {keys: [/etc/keys.asc]}\n", config.Change{Parts: []string{"policy"}, Restart: []string{"policy.keys"}}},
+		{"the keys of images", base + "policy: {imageKeys: {'*': [/etc/cosign.pub]}, allow: {unsignedImages: false}}\n", config.Change{Parts: []string{"policy"}}},
 		{"the rules for changes", base + "policy: {approval: all, windows: [Sun 02:00-03:00 Europe/Berlin], allow: {privileged: true}}\n", config.Change{Parts: []string{"policy"}}},
 		{"the group of the socket", base + "control: {group: operators}\n", config.Change{Parts: []string{"control"}}},
 		{"the reserve", base + "state: {reserve: 64Mi}\n", config.Change{Parts: []string{"state"}, Restart: []string{"state.reserve"}}},

@@ -258,6 +258,25 @@ func registry(s string) error {
 	return host(s)
 }
 
+// images is what the names of images begin with, as they are written in full, or
+// "*" for all others.
+func images(s string) error {
+	if s == "*" {
+		return nil
+	}
+	at, rest, deep := strings.Cut(s, "/")
+	problem := fmt.Errorf(`expected "*", or a registry with a path in it or without, such as registry.example.com/vendor, got %s`, quote(s))
+	if host(at) != nil || !strings.ContainsAny(at, ".:") && at != "localhost" || len(s) > 255 {
+		return problem
+	}
+	for name := range strings.SplitSeq(rest, "/") {
+		if deep && (name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "") {
+			return problem
+		}
+	}
+	return nil
+}
+
 // deployment is an id as the WFM gives it.
 func deployment(s string) error {
 	groups := strings.Split(s, "-")

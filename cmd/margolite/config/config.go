@@ -174,10 +174,13 @@ type Logs struct {
 }
 
 // Policy is which changes may be applied and when, what workloads may ask for,
-// and whose packages may come.
+// and whose packages and images may come.
 type Policy struct {
 	policy.Options
 	Keys []string // files; packages that a URL names are signed by one of these
+	// ImageKeys are files by what the names of images begin with; images are signed
+	// by one of these, where Allow does not let in others.
+	ImageKeys map[string][]string
 }
 
 // Registry is how one registry is reached.

@@ -108,6 +108,7 @@ policy:
   rollback: manual
   hook: {command: [/bin/ask, "line 7"], timeout: 5s}
   keys: [/tmp/vendor.asc, /tmp/other.pgp]
+  imageKeys: {"*": [/tmp/cosign.pub], "registry.example.com:5000/vendor/a_b": [/tmp/a.pub, /tmp/b.pub]}
   deployments:
     - deployments: [6F1f9d3e-9f4d-4c1c-b9a0-3c1f9f1d2e10]
       labels: {example.com/critical: "yes"}
@@ -129,6 +130,7 @@ policy:
     registries: [registry.example.com:5000]
     tags: false
     unsigned: false
+    unsignedImages: false
     cpus: 1.5
     memory: 512Mi
     storage: 2TiB
@@ -148,7 +150,7 @@ log:
 		t.Fatal(err)
 	}
 	allow := policy.DefaultAllow()
-	allow.Privileged, allow.Tags, allow.Unsigned = true, false, false
+	allow.Privileged, allow.Tags, allow.Unsigned, allow.UnsignedImages = true, false, false, false
 	allow.Namespaces["pid"], allow.Namespaces["network"] = true, false
 	allow.Mounts["/etc/app"], allow.Mounts["/var/lib"] = policy.MountReadOnly, policy.MountBelow
 	for _, device := range []string{"/dev/ttyUSB*", "nvidia.com/gpu=*", "c 188:*"} {
@@ -212,7 +214,8 @@ log:
 				},
 				Allow: allow,
 			},
-			Keys: []string{"/tmp/vendor.asc", "/tmp/other.pgp"},
+			Keys:      []string{"/tmp/vendor.asc", "/tmp/other.pgp"},
+			ImageKeys: map[string][]string{"*": {"/tmp/cosign.pub"}, "registry.example.com:5000/vendor/a_b": {"/tmp/a.pub", "/tmp/b.pub"}},
 		},
 		Registries: map[string]config.Registry{
 			"127.0.0.1:5000":       {PlainHTTP: true, Insecure: true},
@@ -461,6 +464,13 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"memory in cores", "policy:\n  allow:\n    memory: 0.5\n", `f:3: policy.allow.memory: expected a number of bytes, such as 500k or 10m, got the number "0.5"`},
 		{"a group that is a number", "control:\n  group: '1000'\n", `f:2: control.group: expected the name of a group, got "1000"`},
 		{"a reserve without a unit of ours", "state:\n  reserve: 5%\n", `f:2: state.reserve: expected a number of bytes, such as 500k or 10m, got the text "5%"`},
+		{"keys of images without whose", "policy:\n  imageKeys: [/a.pub]\n", "f:2: policy.imageKeys: expected a section, got a list"},
+		{"keys of images by a tag", "policy:\n  imageKeys:\n    docker.io/a:1: [/a.pub]\n", `f:3: policy.imageKeys[docker.io/a:1]: expected "*", or a registry with a path in it or without, such as registry.example.com/vendor, got "docker.io/a:1"`},
+		{"keys of images without their registry", "policy: {imageKeys: {library/nginx: [/a.pub]}}\n", `f:1: policy.imageKeys[library/nginx]: expected "*", or a registry with a path in it or without, such as registry.example.com/vendor, got "library/nginx"`},
+		{"keys of images that are no files", "policy:\n  imageKeys: {'*': [a.pub]}\n", `f:2: policy.imageKeys[*][0]: expected an absolute path, got "a.pub"`},
+		{"no keys of images", "policy:\n  imageKeys:\n    '*': []\n  allow: {unsignedImages: false}\n", "f:3: policy.imageKeys[*]: expected at least one file of public keys"},
+		{"keys of images that need none", "policy:\n  imageKeys: {'*': [/a.pub]}\n", "f:2: policy.imageKeys: only beside policy.allow.unsignedImages: false; without it no image has to be signed"},
+		{"signed images without a key", "policy:\n  allow: {unsignedImages: false}\n", "f:2: policy.allow.unsignedImages: only beside policy.imageKeys: without a key no image would be allowed"},
 		{"keys of packages that are no files", "policy:\n  keys: [\n    /a.asc,\n    \"https://x/key.asc\"]\n", "f:4: policy.keys[1]: expected an absolute path, got \"https://x/key.asc\""},
 
 		{
@@ -546,6 +556,7 @@ func FuzzParse(f *testing.F) {
 		"policy: {approval: all, windows: [Sun 01:00-02:00], rollback: manual, hook: {command: [/a, b], timeout: 5s}}",
 		"policy: {deployments: [{labels: {a: b}, windows: [], hook: {}}, {deployments: [6f1f9d3e-9f4d-4c1c-b9a0-3c1f9f1d2e10], approval: all}, ~]}",
 		"policy: {allow: {mounts: {/a: below, /: always}, devices: {'c 1:*': true, '/dev/[a-z]*': false}, capabilities: {'*': false}, ports: [1, 2-3], registries: [], cpus: 0.5, memory: 1Ti}}",
+		"policy: {imageKeys: {'*': [/a], 'r.example:5000/a/b': [/b, /c], localhost: []}, allow: {unsignedImages: false}}",
 		"<<: {a: b}", "poll: {interval: 9999999999h, windows: [x]}", "wfm: {url: 'https://[::1%25eth0]:8443/x'}",
 	} {
 		f.Add([]byte(s))

@@ -33,6 +33,17 @@ func hook(into *policy.Hook) field {
 	})
 }
 
+// imageKeys are the files of keys for some images.
+func imageKeys(into *[]string) field {
+	files := list(into, 16, path)
+	return func(r *reader, key string, n *yaml.Node) {
+		files(r, key, n)
+		if n.ShortTag() == nullTag || n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+			r.mistake(n, key, "expected at least one file of public keys")
+		}
+	}
+}
+
 // override is what is different for some deployments. What it does not say is
 // not replaced, and an empty list of windows is said: changes may happen at any
 // time.
@@ -72,19 +83,20 @@ func override(into *policy.Override) field {
 // allow is what workloads may ask for.
 func allow(into *policy.Allow) field {
 	return section(fields{
-		"privileged":   flag(&into.Privileged),
-		"namespaces":   entries(&into.Namespaces, policy.CheckNamespace, flag),
-		"mounts":       entries(&into.Mounts, policy.CheckMount, access),
-		"devices":      entries(&into.Devices, policy.CheckDevice, flag),
-		"capabilities": entries(&into.Capabilities, policy.CheckCapability, flag),
-		"unconfined":   entries(&into.Unconfined, policy.CheckUnconfined, flag),
-		"ports":        ports(&into.Ports),
-		"registries":   replaced(&into.Registries, 64, registry),
-		"tags":         flag(&into.Tags),
-		"unsigned":     flag(&into.Unsigned),
-		"cpus":         cores(&into.CPUs),
-		"memory":       size(&into.Memory, 0, maxBytes),
-		"storage":      size(&into.Storage, 0, maxBytes),
+		"privileged":     flag(&into.Privileged),
+		"namespaces":     entries(&into.Namespaces, policy.CheckNamespace, flag),
+		"mounts":         entries(&into.Mounts, policy.CheckMount, access),
+		"devices":        entries(&into.Devices, policy.CheckDevice, flag),
+		"capabilities":   entries(&into.Capabilities, policy.CheckCapability, flag),
+		"unconfined":     entries(&into.Unconfined, policy.CheckUnconfined, flag),
+		"ports":          ports(&into.Ports),
+		"registries":     replaced(&into.Registries, 64, registry),
+		"tags":           flag(&into.Tags),
+		"unsigned":       flag(&into.Unsigned),
+		"unsignedImages": flag(&into.UnsignedImages),
+		"cpus":           cores(&into.CPUs),
+		"memory":         size(&into.Memory, 0, maxBytes),
+		"storage":        size(&into.Storage, 0, maxBytes),
 	})
 }
 

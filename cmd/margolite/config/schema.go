@@ -89,6 +89,7 @@ func (c *Config) schema() field {
 			"rollback":    rollback(&c.Policy.Rules.Rollback),
 			"hook":        hook(&c.Policy.Rules.Hook),
 			"keys":        list(&c.Policy.Keys, 16, path),
+			"imageKeys":   table(&c.Policy.ImageKeys, images, imageKeys),
 			"allow":       allow(&c.Policy.Allow),
 			"deployments": items(&c.Policy.Overrides, 64, override),
 		}),

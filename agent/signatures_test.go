@@ -1,0 +1,143 @@
+package agent_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/image"
+)
+
+// demandsSignatures makes a site that runs signed images only.
+func demandsSignatures(s *site) {
+	s.keys = image.Keyring{"*": {"/etc/margolite/cosign.pub"}}
+	s.runtime.services = map[string]map[string]*compose.Service{
+		"1.0.0": {"web": {Name: "web", Image: "plant.example/web:1"}},
+		"2.0.0": {"web": {Name: "web", Image: "plant.example/web:2"}},
+		"3.0.0": {"web": {Name: "web", Image: "plant.example/web:2", Privileged: true}},
+	}
+	gate, err := policy.New(policy.Options{Allow: func() policy.Allow {
+		allow := policy.DefaultAllow()
+		allow.UnsignedImages = false
+		return allow
+	}()})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.gate.admit(func(id string, ask policy.Ask) []policy.Refusal { return gate.Admit(id, nil, ask) })
+}
+
+func (f *fakeRuntime) sign(unsigned map[string]string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unsigned = unsigned
+}
+
+// An image that nobody signed is not fetched, and what runs goes on, until its key
+// is one of the device's.
+func TestUnsignedImagesAreNotFetched(t *testing.T) {
+	s := newSite(t, demandsSignatures)
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.runtime.sign(map[string]string{"plant.example/web:2": "nobody has signed sha256:0"})
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
+	last := s.wfm.last(first)
+	if want := "policy.allow.unsignedImages: main/web: runs image plant.example/web:2: nobody has signed sha256:0"; last.Error == nil || last.Error.Code != "NOT_ALLOWED" || !strings.Contains(last.Error.Message, want) {
+		t.Errorf("error is %+v", last.Error)
+	}
+	if n := s.runtime.count("stage 2.0.0"); n != 0 {
+		t.Errorf("its images were fetched %d times", n)
+	}
+	s.runtime.await(t, first+"-main 1.0.0")
+
+	s.stop()
+	s.start()
+	s.runtime.await(t, first+"-main 1.0.0")
+	s.runtime.sign(nil)
+	s.agent.Configure(s.settings())
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2", "pending@2", "installing@2", "installed@2")
+}
+
+// Nobody is asked about the images of what may not come in anyway.
+func TestNobodyIsAskedAboutWhatIsRefusedAnyway(t *testing.T) {
+	s := newSite(t, demandsSignatures)
+	s.publish(1, map[string]string{first: document(first, "3.0.0")})
+	s.heard(first, "pending@1", "failed@1")
+	if last := s.wfm.last(first); last.Error == nil || !strings.Contains(last.Error.Message, "policy.allow.privileged") {
+		t.Errorf("error is %+v", last.Error)
+	}
+	if n := s.runtime.count("look 3.0.0"); n != 0 {
+		t.Errorf("its signatures were looked for %d times", n)
+	}
+}
+
+// As long as nobody can tell whether an image is signed, the change waits.
+func TestSignaturesThatAreOutOfReachAreAwaited(t *testing.T) {
+	s := newSite(t, demandsSignatures)
+	s.runtime.fail("look 1.0.0", runtime.Unreachable)
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.reason(first, "look 1.0.0 fails")
+	s.heard(first, "pending@1")
+	s.runtime.fail("", "")
+	s.agent.Configure(s.settings())
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+}
+
+// What was staged and waits is judged once more before it is applied, by the keys
+// of then; where nobody can tell, it waits on, and what runs is left alone.
+func TestStagedImagesAreJudgedByTheKeysOfThatTime(t *testing.T) {
+	s := newSite(t, demandsSignatures)
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.gate.close(true)
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1")
+	s.eventually("staged", func() bool { return string(s.deployment(first).Phase) == "staged" })
+
+	s.runtime.fail("look 2.0.0", runtime.Unreachable)
+	s.gate.close(false)
+	s.agent.Configure(s.settings())
+	s.reason(first, "look 2.0.0 fails")
+	s.runtime.await(t, first+"-main 1.0.0")
+	s.runtime.fail("", "")
+	s.runtime.sign(map[string]string{"plant.example/web:2": "it is by none of the keys that count"})
+	s.agent.Configure(s.settings())
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
+	s.runtime.await(t, first+"-main 1.0.0")
+	if n := s.runtime.count("apply 2.0.0"); n != 0 {
+		t.Errorf("it was applied %d times", n)
+	}
+}
+
+// A package that was verified by the keys of the site is signed, and stays so.
+func TestPackagesVerifiedByTheKeysOfTheSiteAreSigned(t *testing.T) {
+	s := newSite(t, func(s *site) {
+		allow := policy.DefaultAllow()
+		allow.Unsigned = false
+		gate, err := policy.New(policy.Options{Allow: allow})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.runtime.services = map[string]map[string]*compose.Service{packageURL: {"web": {Name: "web", Image: "plant.example/web:1"}}}
+		s.gate.admit(func(id string, ask policy.Ask) []policy.Refusal { return gate.Admit(id, nil, ask) })
+	})
+	s.publish(1, map[string]string{first: behindURL("")})
+	s.heard(first, "pending@1", "failed@1")
+	if last := s.wfm.last(first); last.Error == nil || !strings.Contains(last.Error.Message, "policy.allow.unsigned: main: comes in a package") {
+		t.Errorf("error is %+v", last.Error)
+	}
+
+	s.runtime.mu.Lock()
+	s.runtime.signed = true
+	s.runtime.mu.Unlock()
+	s.gate.close(true)
+	s.agent.Configure(s.settings())
+	s.eventually("staged", func() bool { return string(s.deployment(first).Phase) == "staged" })
+	s.stop()
+	s.gate.close(false)
+	s.start()
+	s.runtime.await(t, first+"-main "+packageURL)
+}

@@ -1,0 +1,268 @@
+package cosign_test
+
+import (
+	"encoding/pem"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/runtime/cosign"
+	"github.com/margolite/margolite/test/cosigned"
+)
+
+var (
+	image = digest.FromString("image")
+	other = digest.FromString("other")
+)
+
+func newKey(t testing.TB, kind string) (*cosigned.Key, []byte) {
+	t.Helper()
+	k, err := cosigned.NewKey(kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := k.Public()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k, public
+}
+
+func parseKeys(t testing.TB, files ...[]byte) cosign.Keys {
+	t.Helper()
+	var all cosign.Keys
+	for _, data := range files {
+		keys, err := cosign.ParseKeys(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = all.With(keys)
+	}
+	return all
+}
+
+func simple(t testing.TB, k *cosigned.Key, payload []byte) cosign.Signature {
+	t.Helper()
+	signature, err := k.SignPayload(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := cosign.ParseSimple(payload, signature)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func bundle(t testing.TB, k *cosigned.Key, statement []byte) []byte {
+	t.Helper()
+	data, err := k.Bundle(statement)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func parseBundle(t testing.TB, data []byte) cosign.Signature {
+	t.Helper()
+	s, err := cosign.ParseBundle(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Signatures of all kinds of keys and in both forms count, by the key that made them and for the image that they name.
+func TestSignaturesCountByTheirKeyAndForTheirImage(t *testing.T) {
+	for _, kind := range []string{"p256", "p384", "ed25519", "ed25519ph", "rsa2048"} {
+		t.Run(kind, func(t *testing.T) {
+			k, public := newKey(t, kind)
+			_, stranger := newKey(t, strings.TrimSuffix(kind, "ph"))
+			mine, both, others := parseKeys(t, public), parseKeys(t, stranger, public), parseKeys(t, stranger)
+			for form, s := range map[string]cosign.Signature{
+				"simple signing": simple(t, k, cosigned.Payload("registry.example/app", image)),
+				"bundle":         parseBundle(t, bundle(t, k, cosigned.Statement(image))),
+			} {
+				id, err := s.Verify(image, mine)
+				if err != nil || !mine.Has(id) || others.Has(id) {
+					t.Errorf("%s: key %q, %v", form, id, err)
+				}
+				if again, err := s.Verify(image, both); err != nil || again != id {
+					t.Errorf("%s: of two keys it is %q, %v", form, again, err)
+				}
+				if _, err := s.Verify(image, others); !errors.Is(err, cosign.ErrOtherKey) {
+					t.Errorf("%s: by another key: %v", form, err)
+				}
+				if _, err := s.Verify(image, cosign.Keys{}); !errors.Is(err, cosign.ErrOtherKey) {
+					t.Errorf("%s: by no key: %v", form, err)
+				}
+				if _, err := s.Verify(other, mine); !errors.Is(err, cosign.ErrOtherImage) {
+					t.Errorf("%s: of another image: %v", form, err)
+				}
+			}
+		})
+	}
+}
+
+// What was signed counts as it was signed.
+func TestWhatWasChangedAfterwardsDoesNotCount(t *testing.T) {
+	k, public := newKey(t, "p256")
+	keys := parseKeys(t, public)
+	signature, err := k.SignPayload(cosigned.Payload("registry.example/app", other))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := cosign.ParseSimple(cosigned.Payload("registry.example/app", image), signature)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Verify(image, keys); !errors.Is(err, cosign.ErrOtherKey) {
+		t.Errorf("simple signing: %v", err)
+	}
+	mine, theirs := string(bundle(t, k, cosigned.Statement(image))), string(bundle(t, k, cosigned.Statement(other)))
+	cut := func(s string) (before, payload, after string) {
+		before, rest, _ := strings.Cut(s, `"payload":"`)
+		payload, after, _ = strings.Cut(rest, `"`)
+		return before, payload, after
+	}
+	before, _, after := cut(theirs)
+	_, payload, _ := cut(mine)
+	if _, err := parseBundle(t, []byte(before+`"payload":"`+payload+`"`+after)).Verify(image, keys); !errors.Is(err, cosign.ErrOtherKey) {
+		t.Errorf("bundle: %v", err)
+	}
+}
+
+func TestWhatIsNoSignatureOfAnImageIsRefused(t *testing.T) {
+	k, _ := newKey(t, "p256")
+	payload := string(cosigned.Payload("registry.example/app", image))
+	for name, c := range map[string]struct{ payload, signature, says string }{
+		"no JSON":              {"x", "eA==", "invalid character"},
+		"something after it":   {payload + "{}", "eA==", "after top-level value"},
+		"another kind":         {strings.Replace(payload, "cosign container", "atomic container", 1), "eA==", "atomic container"},
+		"no digest":            {strings.Replace(payload, image.String(), "latest", 1), "eA==", "docker-manifest-digest"},
+		"no signature":         {payload, "", "not in base64"},
+		"a signature in words": {payload, "no signature", "not in base64"},
+	} {
+		if _, err := cosign.ParseSimple([]byte(c.payload), c.signature); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("simple signing, %s: %v", name, err)
+		}
+	}
+	statement := string(cosigned.Statement(image))
+	many := strings.Repeat(`{"digest":{"sha256":"`+image.Encoded()+`"}},`, 64)
+	for name, c := range map[string]struct{ bundle, says string }{
+		"no JSON": {"x", "invalid character"},
+		"a signature of bytes": {
+			`{"messageSignature":{"messageDigest":{"algorithm":"SHA2_256","digest":"eA=="},"signature":"eA=="}}`, "no DSSE envelope",
+		},
+		"another payload": {strings.Replace(string(bundle(t, k, []byte(statement))), "in-toto", "out-of-toto", 1), "out-of-toto"},
+		"two signatures":  {strings.Replace(string(bundle(t, k, []byte(statement))), `[{"sig"`, `[{"sig":"eA=="},{"sig"`, 1), "2 signatures"},
+		"none":            {strings.Replace(string(bundle(t, k, []byte(statement))), `{"sig":"`, `{"sag":"`, 1), "signatures"},
+		"an attestation": {
+			string(bundle(t, k, []byte(strings.Replace(statement, "https://sigstore.dev/cosign/sign/v1", "https://slsa.dev/provenance/v1", 1)))), "provenance",
+		},
+		"another statement": {string(bundle(t, k, []byte(strings.Replace(statement, "Statement/v1", "Statement/v9", 1)))), "Statement/v9"},
+		"of nothing":        {string(bundle(t, k, []byte(strings.Replace(statement, "sha256", "md5", 1)))), "no image"},
+		"of too much":       {string(bundle(t, k, []byte(strings.Replace(statement, `"subject":[`, `"subject":[`+many, 1)))), "more than 64"},
+		"of a text":         {string(bundle(t, k, []byte("x"))), "invalid character"},
+	} {
+		if _, err := cosign.ParseBundle([]byte(c.bundle)); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("bundle, %s: %v", name, err)
+		}
+	}
+}
+
+func TestKeysThatCannotBeUsedAreNamed(t *testing.T) {
+	k, good := newKey(t, "p256")
+	private, err := k.Private()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, p521 := newKey(t, "p521")
+	weak := `-----BEGIN PUBLIC KEY-----
+MIGfMA0GCSqGSIb3DQEBAQUAA4GNADCBiQKBgQC8Suo5TIc5qICMTK9bU8SOayyx
+HxT0tVKlYq+qor73+/gpJvJl+K8m/vSHqbgMbX/SVppkoIEcLOEpdxZIo7UWt/Pl
+Ytk7OFw3VBHjN1pQH6kv8WdFvuXqPKGiJc5lNtoBZHYinKCiboI767qIa10FF0Yc
+JBhVsn8Ya4h3+xHzxQIDAQAB
+-----END PUBLIC KEY-----
+`
+	for name, c := range map[string]struct{ data, says string }{
+		"nothing":            {"", "no PEM public key"},
+		"no PEM":             {"cosign", "no PEM public key"},
+		"a private key":      {string(good) + string(private), "private key"},
+		"a key of cosign":    {string(pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED SIGSTORE PRIVATE KEY", Bytes: []byte("x")})), "private key"},
+		"a certificate":      {string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")})), `"CERTIFICATE"`},
+		"no key in it":       {string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: []byte("x")})), "cannot read public key"},
+		"a curve of its own": {string(p521), "P-521"},
+		"a short RSA key":    {weak, "1024 bits"},
+		"too many": {func() (all string) {
+			for range 17 {
+				_, public := newKey(t, "p256")
+				all += string(public)
+			}
+			return all
+		}(), "more than 16"},
+		"too much": {string(good) + strings.Repeat(" ", cosign.MaxKeys), "more than"},
+	} {
+		if _, err := cosign.ParseKeys([]byte(c.data)); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if keys := parseKeys(t, append(good, good...), good); keys.Len() != 1 {
+		t.Errorf("one key counts as %d", keys.Len())
+	}
+}
+
+func FuzzSimple(f *testing.F) {
+	k, public := newKey(f, "p256")
+	keys := parseKeys(f, public)
+	payload := cosigned.Payload("registry.example/app", other)
+	signature, err := k.SignPayload(payload)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(payload, signature)
+	f.Add([]byte(`{"critical":{"type":"cosign container image signature","image":{"docker-manifest-digest":"sha256:x"}}}`), "")
+	f.Add([]byte(`{"Critical":{"Type":"cosign container image signature","Image":{"Docker-manifest-digest":"`+image.String()+`"}}}`), signature)
+	f.Fuzz(func(t *testing.T, payload []byte, signature string) {
+		s, err := cosign.ParseSimple(payload, signature)
+		if err != nil {
+			return
+		}
+		if _, err := s.Verify(image, keys); err == nil {
+			t.Errorf("%q counts as signed", payload)
+		}
+	})
+}
+
+func FuzzBundle(f *testing.F) {
+	k, public := newKey(f, "p256")
+	keys := parseKeys(f, public)
+	f.Add(bundle(f, k, cosigned.Statement(other)))
+	f.Add(bundle(f, k, []byte(`{"_type":"https://in-toto.io/Statement/v1","subject":null}`)))
+	f.Add([]byte(`{"dsseEnvelope":{"payload":"e30=","payloadType":"application/vnd.in-toto+json","signatures":[{"sig":"eA=="}]}}`))
+	f.Add([]byte(`{"dsseEnvelope":null}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := cosign.ParseBundle(data)
+		if err != nil {
+			return
+		}
+		if _, err := s.Verify(image, keys); err == nil {
+			t.Errorf("%q counts as signed", data)
+		}
+	})
+}
+
+func FuzzKeys(f *testing.F) {
+	for _, kind := range []string{"p256", "ed25519", "rsa2048"} {
+		_, public := newKey(f, kind)
+		f.Add(public)
+	}
+	f.Add([]byte("-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if keys, err := cosign.ParseKeys(data); err == nil && keys.Len() == 0 {
+			t.Error("no key, and no error")
+		}
+	})
+}

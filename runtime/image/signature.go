@@ -1,0 +1,459 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/runtime/cosign"
+)
+
+// Bounds of the signatures of an image.
+const (
+	maxSignatures        = 64
+	maxSignatureManifest = 1 << 20   // bytes
+	maxArchivedManifest  = 64 << 10  // bytes; bigger parts of archives are not looked at
+	maxSignature         = 256 << 10 // bytes of a payload, or of a bundle
+	maxSigners           = 16        // keys that are remembered
+)
+
+// signersLabel holds the ids of the keys that an image record was found to be signed by, with spaces between them. The
+// digest in its name is what they signed.
+const signersLabel = "margolite/signers"
+
+// Keyring are files of PEM public keys by what the names of images begin with: a registry, with the first parts of a
+// path or without, as registry.example.com/vendor. Of several the longest counts; "*" is for whatever else there is.
+type Keyring map[string][]string
+
+// filesFor are the files for a repository; none: nobody can have signed it.
+func (k Keyring) filesFor(repository string) []string {
+	files, longest := k["*"], 0
+	for at, f := range k {
+		if len(at) > longest && (repository == at || strings.HasPrefix(repository, at+"/")) {
+			files, longest = f, len(at)
+		}
+	}
+	return files
+}
+
+// ReadImageKeys reads files of PEM public keys.
+func ReadImageKeys(files ...string) (cosign.Keys, error) {
+	var all cosign.Keys
+	for _, file := range files {
+		data, err := readSmall(file, cosign.MaxKeys)
+		if err != nil {
+			return cosign.Keys{}, fmt.Errorf("cannot read keys: %w", err)
+		}
+		keys, err := cosign.ParseKeys(data)
+		if err != nil {
+			return cosign.Keys{}, fmt.Errorf("cannot read keys: %s: %w", file, err)
+		}
+		all = all.With(keys)
+	}
+	return all, nil
+}
+
+// Looked is what was found out about an image before it is pulled.
+type Looked struct {
+	Digest digest.Digest // that the reference stands for
+	Signer string        // id of the key that signed it; empty: none of those that count
+	Why    string        // there is no Signer, for people
+}
+
+// Look finds out what a wanted reference stands for, and whether that is signed by a key that counts for it. Signed is
+// the digest that the reference stands for: of the index, where it is one, and thus every platform in it. Signatures
+// come from where the image would come: preloaded archives, mirrors, the registry; nothing of the image does. What was
+// found before for an image that is here needs no network. An error says that it could not be found out.
+func (i *Images) Look(ctx context.Context, w Want, keys Keyring) (Looked, error) {
+	l, err := i.lookAt(ctx, w, keys)
+	return l, fail(w.Ref, err)
+}
+
+func (i *Images) lookAt(ctx context.Context, w Want, ring Keyring) (Looked, error) {
+	named, err := parse(w.Ref)
+	if err != nil {
+		return Looked{}, bad(err)
+	}
+	keys, err := ReadImageKeys(ring.filesFor(named.Name())...)
+	if err != nil {
+		return Looked{}, err
+	}
+	found, err := i.find(ctx, w)
+	if err != nil {
+		return Looked{}, err
+	}
+	l := Looked{Digest: found.digest}
+	if keys.Len() == 0 {
+		l.Why = "no key counts for it"
+		return l, nil
+	}
+	signers, err := i.signersOf(ctx, pinned(named, found.digest))
+	if err != nil {
+		return Looked{}, err
+	}
+	if at := slices.IndexFunc(signers, keys.Has); at >= 0 {
+		l.Signer = signers[at]
+		return l, nil
+	}
+	s, err := i.openFor(w)
+	if errors.Is(err, errNever) {
+		l.Why = "no signature of it is on this device, and its pull policy is never"
+		return l, nil
+	}
+	if err != nil {
+		return Looked{}, err
+	}
+	defer s.close()
+	q := inquest{named: reference.TrimNamed(named), digest: found.digest, keys: keys}
+	err = s.try(ctx, i.log, func(h host) error { return h.inquire(ctx, &q) })
+	switch {
+	case q.signer != "":
+		l.Signer = q.signer
+		i.log.Info("signature of image verified", "image", w.Ref, "digest", found.digest.String(), "key", q.signer)
+		// One that came before anybody asked; of the others Pull takes care.
+		if err := i.sign(ctx, pinned(named, found.digest), q.signer); err != nil && !errdefs.IsNotFound(err) {
+			return Looked{}, err
+		}
+	case err != nil && !errors.Is(err, errUnsigned):
+		return Looked{}, &Error{Kind: kindOf(err), Err: fmt.Errorf("cannot tell whether it is signed: %w", err)}
+	default:
+		l.Why = q.verdict()
+	}
+	return l, nil
+}
+
+// signersOf are the keys that an image here is known to be signed by.
+func (i *Images) signersOf(ctx context.Context, name string) ([]string, error) {
+	record, err := i.client.ImageService().Get(ctx, name)
+	if errdefs.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot tell who signed image: %w", err)
+	}
+	return strings.Fields(record.Labels[signersLabel]), nil
+}
+
+// sign remembers who signed an image that is here, so that nobody has to be asked again.
+func (i *Images) sign(ctx context.Context, name, signer string) error {
+	record, err := i.client.ImageService().Get(ctx, name)
+	if err != nil {
+		return fmt.Errorf("cannot note who signed image: %w", err)
+	}
+	if record.Labels[ownLabel] == "" { // somebody else's
+		return nil
+	}
+	signers := strings.Fields(record.Labels[signersLabel])
+	if slices.Contains(signers, signer) {
+		return nil
+	}
+	signers = append(signers, signer)
+	signers = signers[max(0, len(signers)-maxSigners):]
+	record.Labels[signersLabel] = strings.Join(signers, " ")
+	if _, err := i.client.ImageService().Update(ctx, record, "labels."+signersLabel); err != nil {
+		return fmt.Errorf("cannot note who signed image: %w", err)
+	}
+	return nil
+}
+
+// inquest looks for one signature that counts.
+type inquest struct {
+	named  reference.Named // the repository
+	digest digest.Digest   // of the image
+	keys   cosign.Keys
+
+	// What the host that was asked last has.
+	signer string // when it was found
+	seen   int    // signatures that do not count
+	why    error  // the last of them
+}
+
+// errUnsigned says that a host knows no signature that counts; another may.
+var errUnsigned = errors.New("no signature of it counts")
+
+// weigh looks at one signature, and says whether it is the one.
+func (q *inquest) weigh(s cosign.Signature, err error) bool {
+	if err == nil {
+		q.signer, err = s.Verify(q.digest, q.keys)
+	}
+	if err != nil {
+		q.dismiss(err)
+	}
+	return q.signer != ""
+}
+
+// dismiss counts a signature that does not count.
+func (q *inquest) dismiss(err error) {
+	q.seen++
+	q.why = err
+}
+
+// verdict says why none counts.
+func (q *inquest) verdict() string {
+	switch {
+	case q.seen == 0:
+		return "nobody has signed " + short(q.digest)
+	case q.seen == 1:
+		return fmt.Sprintf("the signature of %s does not count: %v", short(q.digest), q.why)
+	}
+	return fmt.Sprintf("none of %d signatures of %s counts: %v", q.seen, short(q.digest), q.why)
+}
+
+// short is as much of a digest as tells it from others.
+func short(d digest.Digest) string { return d.Algorithm().String() + ":" + d.Encoded()[:12] }
+
+// inquire looks through the signatures that a host has, until one counts.
+func (h host) inquire(ctx context.Context, q *inquest) error {
+	q.seen, q.why = 0, nil
+	sources := []func(context.Context, *inquest) error{h.inquireTag, h.inquireReferrers}
+	if h.client == nil {
+		sources = []func(context.Context, *inquest) error{h.inquireArchives}
+	}
+	for _, ask := range sources {
+		err := ask(ctx, q)
+		switch {
+		case q.signer != "":
+			return nil
+		case err != nil && kindOf(err) == BadContent: // what nobody can read is no signature
+			q.dismiss(err)
+		case err != nil:
+			return err
+		}
+	}
+	return errUnsigned
+}
+
+// inquireTag looks at what lies under a tag which is made of the digest, where all versions of cosign but the latest put
+// signatures.
+func (h host) inquireTag(ctx context.Context, q *inquest) error {
+	tagged, err := reference.WithTag(q.named, tagOf(q.digest)+".sig")
+	if err != nil {
+		return bad(err)
+	}
+	_, desc, err := h.resolver.Resolve(ctx, tagged.String())
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return remote{err}
+	}
+	return h.weigh(ctx, desc, q)
+}
+
+// inquireReferrers looks at what says of itself that it refers to the image, as the latest cosign does it.
+func (h host) inquireReferrers(ctx context.Context, q *inquest) error {
+	refer, err := h.referrers(ctx, q.named, q.digest)
+	if err != nil {
+		return err
+	}
+	looked := 0
+	for _, desc := range refer {
+		if !mayHoldSignature(desc) {
+			continue
+		}
+		if looked++; looked > maxSignatures {
+			return tooMany()
+		}
+		err := h.weigh(ctx, desc, q)
+		switch {
+		case q.signer != "":
+			return nil
+		case err != nil && kindOf(err) == BadContent:
+			q.dismiss(err)
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// mayHoldSignature says whether what refers to an image is worth a look: it is no SBOM and no attestation.
+func mayHoldSignature(desc v1.Descriptor) bool {
+	switch desc.ArtifactType {
+	case cosign.BundleType:
+	case "application/vnd.dev.cosign.artifact.sig.v1+json": // of cosign 2, when it was told to
+	case v1.MediaTypeEmptyJSON, "": // what a registry says that takes the type of the configuration for it
+	default:
+		return false
+	}
+	predicate, said := desc.Annotations[cosign.PredicateAnnotation]
+	return !said || predicate == cosign.SignPredicate
+}
+
+// inquireArchives looks through the signatures that lie in archives, beside the image or in an archive of their own.
+// Whose they are stands in what was signed, and that they are signatures in themselves: cosign 3 saves bundles that the
+// index of their archive does not name.
+func (h host) inquireArchives(ctx context.Context, q *inquest) error {
+	for _, a := range h.resolver.(preloaded).archives {
+		for _, d := range slices.Sorted(maps.Keys(a.blobs)) {
+			desc := v1.Descriptor{Digest: d, Size: a.blobs[d].size}
+			if desc.Size > maxArchivedManifest {
+				continue
+			}
+			held := inquest{named: q.named, digest: q.digest, keys: q.keys}
+			err := h.weigh(ctx, desc, &held)
+			switch {
+			case held.signer != "":
+				q.signer = held.signer
+				return nil
+			case err != nil && kindOf(err) != BadContent:
+				return err
+			case errors.Is(held.why, cosign.ErrOtherKey):
+				q.dismiss(held.why)
+			}
+		}
+	}
+	return nil
+}
+
+// tagOf is how a digest is written as a tag.
+func tagOf(d digest.Digest) string { return d.Algorithm().String() + "-" + d.Encoded() }
+
+func tooMany() error { return bad(fmt.Errorf("it has more than %d signatures", maxSignatures)) }
+
+// weigh looks at the signatures that a manifest holds.
+func (h host) weigh(ctx context.Context, desc v1.Descriptor, q *inquest) error {
+	ref := pinned(q.named, q.digest)
+	manifest, err := h.bytes(ctx, ref, desc, maxSignatureManifest, silent())
+	if err != nil {
+		return err
+	}
+	layers, err := signaturesIn(manifest)
+	if err != nil {
+		return err
+	}
+	var payload []byte
+	for n, layer := range layers {
+		if n == 0 || layer.Digest != layers[n-1].Digest { // several have signed the same
+			if payload, err = h.bytes(ctx, ref, layer, maxSignature, silent()); err != nil {
+				return err
+			}
+		}
+		if q.weigh(signatureOf(layer, payload)) {
+			return nil
+		}
+	}
+	return nil
+}
+
+func signatureOf(layer v1.Descriptor, payload []byte) (cosign.Signature, error) {
+	if layer.MediaType == cosign.BundleType {
+		return cosign.ParseBundle(payload)
+	}
+	return cosign.ParseSimple(payload, layer.Annotations[cosign.SignatureAnnotation])
+}
+
+// signaturesIn are the layers of a manifest that hold signatures.
+func signaturesIn(data []byte) ([]v1.Descriptor, error) {
+	var manifest v1.Manifest
+	if err := json.Unmarshal(data, &manifest); err != nil {
+		return nil, bad(fmt.Errorf("cannot read manifest of signatures: %w", err))
+	}
+	var layers []v1.Descriptor
+	for _, layer := range manifest.Layers {
+		if layer.MediaType != cosign.BundleType && layer.MediaType != cosign.SimpleType {
+			continue
+		}
+		if err := layer.Digest.Validate(); err != nil {
+			return nil, bad(fmt.Errorf("cannot read manifest of signatures: %w", err))
+		}
+		if len(layers) == maxSignatures {
+			return nil, tooMany()
+		}
+		layer.URLs, layer.Data = nil, nil
+		layers = append(layers, layer)
+	}
+	return layers, nil
+}
+
+// referrers lists what refers to a manifest: what the API of the registry says, or where it has none the index under
+// the tag that stands for it (OCI distribution 1.1).
+func (h host) referrers(ctx context.Context, named reference.Named, d digest.Digest) ([]v1.Descriptor, error) {
+	data, status, err := h.get(ctx, named, "referrers/"+d.String(), maxManifest)
+	if err != nil {
+		return nil, remote{err}
+	}
+	switch {
+	case status == http.StatusOK:
+	case status == http.StatusNotFound, status == http.StatusBadRequest, status == http.StatusMethodNotAllowed:
+		tagged, err := reference.WithTag(named, tagOf(d))
+		if err != nil {
+			return nil, bad(err)
+		}
+		_, desc, err := h.resolver.Resolve(ctx, tagged.String())
+		if errdefs.IsNotFound(err) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, remote{err}
+		}
+		if data, err = h.bytes(ctx, pinned(named, d), desc, maxManifest, silent()); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, &Error{Kind: kindOfStatus(status), Err: fmt.Errorf("asked for signatures, the registry answered %d", status)}
+	}
+	var index v1.Index
+	if err := json.Unmarshal(data, &index); err != nil {
+		return nil, bad(fmt.Errorf("cannot read what refers to the image: %w", err))
+	}
+	for n := range index.Manifests {
+		m := &index.Manifests[n]
+		if err := m.Digest.Validate(); err != nil {
+			return nil, bad(fmt.Errorf("cannot read what refers to the image: %w", err))
+		}
+		m.URLs, m.Data = nil, nil
+	}
+	return index.Manifests, nil
+}
+
+// get asks a registry for what containerd has no words for.
+func (h host) get(ctx context.Context, named reference.Named, path string, limit int64) (data []byte, status int, err error) {
+	repository := reference.Path(named)
+	ctx = docker.WithScope(ctx, "repository:"+repository+":pull")
+	at := url.URL{Scheme: h.registry.Scheme, Host: h.registry.Host, Path: h.registry.Path + "/" + repository + "/" + path}
+	if domain := reference.Domain(named); domain != h.name {
+		at.RawQuery = url.Values{"ns": {domain}}.Encode() // a mirror of several
+	}
+	for challenged := false; ; challenged = true {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+		if err != nil {
+			return nil, 0, err
+		}
+		request.Header.Set("Accept", v1.MediaTypeImageIndex)
+		if err := h.registry.Authorizer.Authorize(ctx, request); err != nil {
+			return nil, 0, err
+		}
+		answer, err := h.client.Do(request)
+		if err != nil {
+			return nil, 0, err
+		}
+		data, err = io.ReadAll(io.LimitReader(answer.Body, limit+1))
+		answer.Body.Close()
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case answer.StatusCode == http.StatusUnauthorized && !challenged:
+			if err := h.registry.Authorizer.AddResponses(ctx, []*http.Response{answer}); err != nil {
+				return nil, 0, err
+			}
+		case int64(len(data)) > limit:
+			return nil, 0, bad(fmt.Errorf("it is bigger than %d bytes", limit))
+		default:
+			return data, answer.StatusCode, nil
+		}
+	}
+}

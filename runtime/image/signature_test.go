@@ -1,0 +1,488 @@
+package image_test
+
+import (
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/cosigned"
+	"github.com/margolite/margolite/test/ociimage"
+)
+
+// signer is a key, and the file of its public half.
+type signer struct {
+	*cosigned.Key
+	file string
+}
+
+func newSigner(t testing.TB, kind string) signer {
+	t.Helper()
+	k, err := cosigned.NewKey(kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := k.Public()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "cosign.pub")
+	if err := os.WriteFile(file, public, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return signer{k, file}
+}
+
+// everywhere are keys for all images.
+func everywhere(signers ...signer) image.Keyring {
+	ring := image.Keyring{"*": nil}
+	for _, s := range signers {
+		ring["*"] = append(ring["*"], s.file)
+	}
+	return ring
+}
+
+func simple(t testing.TB, of digest.Digest, by ...signer) *ociimage.Artifact {
+	t.Helper()
+	keys := make([]*cosigned.Key, len(by))
+	for n, s := range by {
+		keys[n] = s.Key
+	}
+	a, err := cosigned.Simple("registry.example/app", of, keys...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func referrer(t testing.TB, to *ociimage.Artifact, statement []byte, by signer) *ociimage.Artifact {
+	t.Helper()
+	bundle, err := by.Bundle(statement)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := cosigned.Referrer(to, bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func referrers(t testing.TB, all ...*ociimage.Artifact) *ociimage.Artifact {
+	t.Helper()
+	a, err := cosigned.Referrers(all...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// watchReferrers is watch for a registry that lists what refers to a manifest.
+func watchReferrers(t testing.TB) *watched {
+	w := watch(t)
+	w.next = registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(true))
+	return w
+}
+
+// The signature of what a name stands for counts, by a key of this device, in the forms and at the places where cosign
+// has put it; and to find that out nothing of the image is downloaded.
+func TestImagesAreSignedByAKeyOfTheDevice(t *testing.T) {
+	ctx := containerdtest.Context(t)
+	client := containerdtest.Embedded(t)
+	own, stranger := newSigner(t, "p256"), newSigner(t, "p256")
+	for kind, start := range map[string]func(testing.TB) *watched{"old registry": watch, "registry with referrers": watchReferrers} {
+		w := start(t)
+		images := open(t, client, w.plain())
+		for name, c := range map[string]struct {
+			sign func(push func(tag string, a *ociimage.Artifact), app *ociimage.Artifact)
+			why  string // empty: it is signed
+		}{
+			"simple signing": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
+				push(cosigned.Tag(app.Digest), simple(t, app.Digest, own))
+			}, ""},
+			"the second of two": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
+				push(cosigned.Tag(app.Digest), simple(t, app.Digest, stranger, own))
+			}, ""},
+			"a bundle": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
+				bundle := referrer(t, app, cosigned.Statement(app.Digest), own)
+				push(bundle.Digest.String(), bundle)
+				push(strings.TrimSuffix(cosigned.Tag(app.Digest), ".sig"), referrers(t, bundle))
+			}, ""},
+			"a bundle beside others": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
+				push(cosigned.Tag(app.Digest), simple(t, app.Digest, stranger))
+				bundles := []*ociimage.Artifact{
+					referrer(t, app, []byte("garbage"), own),
+					referrer(t, app, cosigned.Statement(app.Digest), stranger),
+					referrer(t, app, cosigned.Statement(app.Digest), own),
+				}
+				for _, b := range bundles {
+					push(b.Digest.String(), b)
+				}
+				push(strings.TrimSuffix(cosigned.Tag(app.Digest), ".sig"), referrers(t, bundles...))
+			}, ""},
+			"nothing": {func(func(string, *ociimage.Artifact), *ociimage.Artifact) {}, "nobody has signed sha256:"},
+			"another key": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
+				push(cosigned.Tag(app.Digest), simple(t, app.Digest, stranger))
+			}, "by none of the keys"},
+			"a signature of another image": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
+				push(cosigned.Tag(app.Digest), simple(t, digest.FromString("another"), own))
+			}, "of another image"},
+			"a bundle of another image": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
+				bundle := referrer(t, app, cosigned.Statement(digest.FromString("another")), own)
+				push(bundle.Digest.String(), bundle)
+				push(strings.TrimSuffix(cosigned.Tag(app.Digest), ".sig"), referrers(t, bundle))
+			}, "of another image"},
+			"an attestation": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
+				statement := strings.Replace(string(cosigned.Statement(app.Digest)), "cosign/sign", "cosign/vuln", 1)
+				bundle := referrer(t, app, []byte(statement), own)
+				push(bundle.Digest.String(), bundle)
+				push(strings.TrimSuffix(cosigned.Tag(app.Digest), ".sig"), referrers(t, bundle))
+			}, "is no signature of an image"},
+			"an image where its signature was to be": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
+				push(cosigned.Tag(app.Digest), app)
+			}, "nobody has signed"},
+			"more than anybody needs": {func(push func(string, *ociimage.Artifact), app *ociimage.Artifact) {
+				all := make([]signer, 65)
+				for n := range all {
+					all[n] = own
+				}
+				push(cosigned.Tag(app.Digest), simple(t, app.Digest, all...))
+			}, "more than 64 signatures"},
+		} {
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				app := build(t, "", name+w.host)
+				repository := strings.ReplaceAll(name, " ", "-")
+				push := func(tag string, a *ociimage.Artifact) { w.push(t, repository+":"+tag, a) }
+				push("1", app)
+				c.sign(push, app)
+				w.asked("")
+				l, err := images.Look(ctx, image.Want{Ref: w.host + "/" + repository + ":1"}, everywhere(own))
+				if err != nil || l.Digest != app.Digest || (l.Signer == "") != (c.why != "") || !strings.Contains(l.Why, c.why) {
+					t.Errorf("%+v, %v; want %q", l, err, c.why)
+				}
+				asked := strings.Join(w.asked("GET"), "\n")
+				for d := range app.Blobs {
+					if strings.Contains(asked, d.String()) {
+						t.Errorf("asked for %s of the image: %s", d, asked)
+					}
+				}
+			})
+		}
+	}
+}
+
+// What was found out when an image came needs no network later, as long as its key counts; and a tag is what was
+// verified, whatever it stands for meanwhile.
+func TestASignatureIsRememberedWithItsImage(t *testing.T) {
+	each(t, func(t *testing.T, client *containerd.Client) {
+		ctx := containerdtest.Context(t)
+		w := watch(t)
+		own, second := newSigner(t, "ed25519"), newSigner(t, "p384")
+		app := build(t, "", "app")
+		ref := w.push(t, "app:1", app)
+		w.push(t, "app:"+cosigned.Tag(app.Digest), simple(t, app.Digest, own, second))
+		images := open(t, client, w.plain())
+		want := image.Want{Ref: ref, Policy: image.Always}
+		l, err := images.Look(ctx, want, everywhere(own))
+		if err != nil || l.Signer == "" {
+			t.Fatalf("%+v, %v", l, err)
+		}
+		w.push(t, "app:1", build(t, "", "moved"))
+		want.Looked = l
+		got, err := images.Pull(ctx, want, nil)
+		if err != nil || got.Digest != app.Digest {
+			t.Fatalf("pulled %v, %v", got, err)
+		}
+
+		both := image.Want{Ref: ref, Pin: app.Digest}
+		if both.Looked, err = images.Look(ctx, both, everywhere(second)); err != nil || both.Looked.Signer == "" || both.Looked.Signer == l.Signer {
+			t.Fatalf("by another key: %+v, %v", both.Looked, err)
+		}
+		// It is here, and now known to be by both.
+
+		w.set(func(rw http.ResponseWriter, _ *http.Request) bool {
+			rw.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		})
+		images = open(t, client, w.plain()) // the next start
+		for name, c := range map[string]struct {
+			want image.Want
+			keys image.Keyring
+			kind image.Kind
+		}{
+			"its key":                       {image.Want{Ref: ref, Pin: app.Digest}, everywhere(own), ""},
+			"its other key":                 {image.Want{Ref: ref, Pin: app.Digest}, everywhere(second), ""},
+			"its key among others":          {image.Want{Ref: ref, Pin: app.Digest}, everywhere(newSigner(t, "p256"), own), ""},
+			"by its tag":                    {image.Want{Ref: ref}, everywhere(own), ""},
+			"a new key":                     {image.Want{Ref: ref, Pin: app.Digest}, everywhere(newSigner(t, "p256")), image.Unreachable},
+			"the same in another registry":  {image.Want{Ref: "nowhere.invalid/app", Pin: app.Digest}, everywhere(own), image.Unreachable},
+			"an image that is not here yet": {image.Want{Ref: ref, Pin: digest.FromString("new")}, everywhere(own), image.Unreachable},
+		} {
+			l, err := images.Look(ctx, c.want, c.keys)
+			if kind(err) != c.kind || (l.Signer == "") != (c.kind != "") {
+				t.Errorf("%s: %+v, %v", name, l, err)
+			}
+		}
+	})
+}
+
+// Keys count for what the names of images begin with, the longest for the rest of it.
+func TestKeysCountForTheImagesOfTheirPrefix(t *testing.T) {
+	ctx := containerdtest.Context(t)
+	client := containerdtest.Embedded(t)
+	w := watch(t)
+	site, vendor := newSigner(t, "p256"), newSigner(t, "p256")
+	for _, repository := range []string{"app", "vendor/app", "vendors/app", "vendor/open/app"} {
+		app := build(t, "", repository)
+		w.push(t, repository+":1", app)
+		w.push(t, repository+":"+cosigned.Tag(app.Digest), simple(t, app.Digest, vendor))
+	}
+	ring := image.Keyring{
+		w.host: {site.file}, w.host + "/vendor": {vendor.file}, w.host + "/vendor/open": {site.file, vendor.file}, "elsewhere.example": {vendor.file},
+	}
+	images := open(t, client, w.plain())
+	for repository, signed := range map[string]bool{"app": false, "vendor/app": true, "vendors/app": false, "vendor/open/app": true} {
+		l, err := images.Look(ctx, image.Want{Ref: w.host + "/" + repository + ":1"}, ring)
+		if err != nil || (l.Signer != "") != signed {
+			t.Errorf("%s: %+v, %v", repository, l, err)
+		}
+	}
+	w.asked("")
+	l, err := images.Look(ctx, image.Want{Ref: w.host + "/app:1"}, image.Keyring{"elsewhere.example": {vendor.file}})
+	if asked := w.asked(".sig"); err != nil || l.Signer != "" || !strings.Contains(l.Why, "no key counts") || asked != nil {
+		t.Errorf("without a key: %+v, %v, asked for %v", l, err, asked)
+	}
+	for name, file := range map[string]string{"no such file": filepath.Join(t.TempDir(), "none.pub"), "no key": os.DevNull} {
+		if l, err := images.Look(ctx, image.Want{Ref: w.host + "/app:1"}, image.Keyring{"*": {file}}); kind(err) != image.Local {
+			t.Errorf("%s: %+v, %v", name, l, err)
+		}
+	}
+}
+
+// A registry in trouble says nothing about signatures.
+func TestTroubleIsNotTakenForAMissingSignature(t *testing.T) {
+	ctx := containerdtest.Context(t)
+	client := containerdtest.Embedded(t)
+	own := newSigner(t, "p256")
+	for name, c := range map[string]struct {
+		at     string // part of the path that is in trouble
+		status int
+		want   image.Kind
+	}{
+		"the tag of signatures":     {".sig", 503, image.Unreachable},
+		"too many requests":         {".sig", 429, image.Unreachable},
+		"what refers to it":         {"/referrers/", 502, image.Unreachable},
+		"the tag of what refers":    {"/manifests/sha256-", 500, image.Unreachable},
+		"a signature itself":        {"/blobs/", 503, image.Unreachable},
+		"what is not to be known":   {"/referrers/", 403, image.Denied},
+		"who is not to know at all": {"/v2/", 401, image.Denied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := watch(t)
+			app := build(t, "", name)
+			ref := w.push(t, "app:1", app)
+			if c.at == "/blobs/" {
+				w.push(t, "app:"+cosigned.Tag(app.Digest), simple(t, app.Digest, own))
+			}
+			w.set(func(rw http.ResponseWriter, r *http.Request) bool {
+				if strings.Contains(r.URL.Path, c.at) {
+					rw.WriteHeader(c.status)
+					return true
+				}
+				return false
+			})
+			l, err := open(t, client, w.plain()).Look(ctx, image.Want{Ref: ref, Pin: app.Digest}, everywhere(own))
+			if kind(err) != c.want || !strings.Contains(err.Error(), "cannot tell whether it is signed") {
+				t.Errorf("%+v, %v", l, err)
+			}
+		})
+	}
+}
+
+// Signatures come as images do: from mirrors first, and with the credentials of the registry.
+func TestSignaturesComeFromMirrorsAndWithPasswords(t *testing.T) {
+	passwords := filepath.Join(t.TempDir(), "htpasswd")
+	if err := os.WriteFile(passwords, []byte("device:"+hunter2+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	plain := dockerRegistry(t, "auth: {htpasswd: {realm: plant, path: "+passwords+"}}\n")
+	host, ca := secured(t, before(plain))
+	ctx := containerdtest.Context(t)
+	client := containerdtest.Embedded(t)
+	own := newSigner(t, "rsa2048")
+	mirror := watchReferrers(t)
+	origin := ociimage.Registry{URL: "http://" + plain, User: "device", Password: "hunter2"}
+	registries := map[string]image.Registry{
+		host:        {CA: ca, Credentials: credentialsFile(t, host, basic("device", "hunter2")), Mirrors: []string{mirror.host}},
+		mirror.host: {PlainHTTP: true},
+	}
+	images := open(t, client, registries)
+	for name, sign := range map[string]func(t *testing.T, app *ociimage.Artifact) error{
+		"at-the-registry": func(t *testing.T, app *ociimage.Artifact) error {
+			return origin.Push(ctx, "app", cosigned.Tag(app.Digest), simple(t, app.Digest, own))
+		},
+		"as-bundle-at-the-registry": func(t *testing.T, app *ociimage.Artifact) error {
+			bundle := referrer(t, app, cosigned.Statement(app.Digest), own)
+			return origin.Push(ctx, "app", strings.TrimSuffix(cosigned.Tag(app.Digest), ".sig"), referrers(t, bundle))
+		},
+		"at-the-mirror": func(t *testing.T, app *ociimage.Artifact) error {
+			mirror.push(t, "app:"+cosigned.Tag(app.Digest), simple(t, app.Digest, own))
+			return nil
+		},
+		"as-bundle-at-the-mirror": func(t *testing.T, app *ociimage.Artifact) error {
+			bundle := referrer(t, app, cosigned.Statement(app.Digest), own)
+			mirror.push(t, "app:"+bundle.Digest.String(), bundle)
+			return nil
+		},
+		"and-not-at-the-mirror": func(t *testing.T, app *ociimage.Artifact) error {
+			mirror.push(t, "app:"+cosigned.Tag(app.Digest), simple(t, app.Digest, newSigner(t, "p256")))
+			return origin.Push(ctx, "app", cosigned.Tag(app.Digest), simple(t, app.Digest, own))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			app := build(t, "", name)
+			if err := errors.Join(origin.Push(ctx, "app", name, app), sign(t, app)); err != nil {
+				t.Fatal(err)
+			}
+			l, err := images.Look(ctx, image.Want{Ref: host + "/app:" + name}, everywhere(own))
+			if err != nil || l.Signer == "" {
+				t.Errorf("%+v, %v", l, err)
+			}
+		})
+	}
+	app := build(t, "", "unsigned")
+	if err := origin.Push(ctx, "app", "unsigned", app); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := images.Look(ctx, image.Want{Ref: host + "/app:unsigned"}, everywhere(own)); err != nil || l.Signer != "" {
+		t.Errorf("unsigned: %+v, %v", l, err)
+	}
+}
+
+// A device that comes with images comes with their signatures, beside them or in archives of their own.
+func TestPreloadedImagesBringTheirSignatures(t *testing.T) {
+	ctx := containerdtest.Context(t)
+	client := containerdtest.Embedded(t)
+	own, stranger := newSigner(t, "p256"), newSigner(t, "p256")
+	together, apart, bundled := build(t, "", "together"), build(t, "", "apart"), build(t, "", "bundled")
+	unsigned, foreign := build(t, "", "unsigned"), build(t, "", "foreign")
+	images, _ := preloading(t, client, map[string][]byte{
+		"together.tar": archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{
+			"registry.invalid/together:1": together, "registry.invalid/together:" + cosigned.Tag(together.Digest): simple(t, together.Digest, own),
+		}),
+		"images.tar": archiveOf(t, ociimage.Saved, map[string]*ociimage.Artifact{"registry.invalid/unsigned:1": unsigned}),
+		"more.tar": archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{
+			"registry.invalid/apart:1": apart, "registry.invalid/bundled:1": bundled, "registry.invalid/foreign:1": foreign,
+		}),
+		// As cosign and skopeo write them: without a name.
+		"apart.sig.tar":   archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"": simple(t, apart.Digest, own)}),
+		"bundled.sig.tar": archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"": referrer(t, bundled, cosigned.Statement(bundled.Digest), own)}),
+		"foreign.sig.tar": archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"": simple(t, foreign.Digest, stranger)}),
+	})
+	for name, why := range map[string]string{"together": "", "apart": "", "bundled": "", "unsigned": "nobody has signed", "foreign": "by none of the keys"} {
+		want := image.Want{Ref: "registry.invalid/" + name + ":1", Policy: image.Never}
+		var err error
+		want.Looked, err = images.Look(ctx, want, everywhere(own))
+		if err != nil || (want.Looked.Signer == "") != (why != "") || !strings.Contains(want.Looked.Why, why) {
+			t.Errorf("%s: %+v, %v", name, want.Looked, err)
+		}
+		if why == "" {
+			if _, err := images.Pull(ctx, want, nil); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	// The registry may have what the archives have not; nobody knows as long as it is out of reach.
+	if l, err := images.Look(ctx, image.Want{Ref: "registry.invalid/unsigned:1"}, everywhere(own)); kind(err) != image.Unreachable {
+		t.Errorf("out of reach: %+v, %v", l, err)
+	}
+}
+
+// What cosign 3 writes counts, in its own form and in that of its former versions, for each kind of key; and what it
+// saves is what a device can come with.
+func TestSignaturesOfCosignItself(t *testing.T) {
+	program, err := exec.LookPath("cosign")
+	if err != nil {
+		t.Skip("cosign is not installed")
+	}
+	ctx := containerdtest.Context(t)
+	client := containerdtest.Embedded(t)
+	dir := t.TempDir()
+	run := func(args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(ctx, program, args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "COSIGN_PASSWORD=", "HOME="+dir)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("cosign %v: %v: %s", args, err, out)
+		}
+	}
+	offline := []string{"--tlog-upload=false", "--use-signing-config=false", "--allow-http-registry", "--yes"}
+	plain := dockerRegistry(t, "")
+	for _, kind := range []string{"p256", "p384", "ed25519", "rsa2048"} {
+		key := newSigner(t, kind)
+		private, err := key.Private()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, kind+".pem"), private, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run("import-key-pair", "--key", kind+".pem", "--output-key-prefix", kind)
+		for _, form := range []string{"--new-bundle-format=true", "--new-bundle-format=false"} {
+			registries := map[string]*watched{"docker's": {host: plain}}
+			if kind == "p256" {
+				registries["one with referrers"] = watchReferrers(t)
+			}
+			for registry, w := range registries {
+				t.Run(kind+"/"+form+"/"+registry, func(t *testing.T) {
+					app := index(t, build(t, "", kind+form+registry), build(t, "linux/s390x", "other"))
+					ref := w.push(t, "app:1", app)
+					repository, _, _ := strings.Cut(ref, ":1")
+					pinned := repository + "@" + app.Digest.String()
+					run(append([]string{"sign", "--key", kind + ".key", form, pinned}, offline...)...)
+					images := open(t, client, w.plain())
+					l, err := images.Look(ctx, image.Want{Ref: pinned}, everywhere(key))
+					if err != nil || l.Signer == "" {
+						t.Errorf("%+v, %v", l, err)
+					}
+					if l, err = images.Look(ctx, image.Want{Ref: pinned}, everywhere(newSigner(t, kind))); err != nil || l.Signer != "" {
+						t.Errorf("by another key: %+v, %v", l, err)
+					}
+					if kind != "p256" {
+						return
+					}
+					saved := filepath.Join(t.TempDir(), "saved")
+					run("save", "--dir", saved, "--allow-http-registry", pinned)
+					files, err := ociimage.ReadFiles(saved)
+					if err != nil {
+						t.Fatal(err)
+					}
+					var entries []ociimage.Entry
+					for name, data := range files {
+						entries = append(entries, ociimage.Entry{Name: name, Data: data})
+					}
+					archive, err := ociimage.Tar(entries)
+					if err != nil {
+						t.Fatal(err)
+					}
+					images, _ = preloading(t, client, map[string][]byte{"saved.tar": archive})
+					if l, err := images.Look(ctx, image.Want{Ref: pinned, Policy: image.Never}, everywhere(key)); err != nil || l.Signer == "" {
+						t.Errorf("saved: %+v, %v", l, err)
+					}
+				})
+			}
+		}
+	}
+}
