@@ -147,7 +147,7 @@ func kernelFindings() []finding {
 	}
 	var findings []finding
 	for _, o := range missing {
-		findings = append(findings, finding{object, fmt.Sprintf("%s is not set in %s, needed for: %s", o.Name, file, o.For), "build the kernel with it, see packaging/kernel", false})
+		findings = append(findings, finding{object, fmt.Sprintf("%s is not set in %s, needed for: %s", o.Name, file, o.For), "build the kernel with it; runtime/kernel/margolite.cfg is a fragment", false})
 	}
 	return findings
 }
