@@ -56,7 +56,7 @@ cross: ## every target, both flavours, into dist/
 	done
 
 packages: cross build ## deb, ipk, tar archives and an image, into dist/packages, looked through by what lints them
-	build/need dpkg-deb lintian shellcheck mandoc xz zsh fish
+	build/need dpkg-deb lintian shellcheck mandoc zsh fish
 	packaging/build '$(VERSION)' '$(TIME)'
 
 test-packages: packages ## installs them on a Debian of their own, runs an application, purges; needs root
