@@ -15,7 +15,7 @@ BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLA
 
 TARGETS := linux/amd64 linux/arm64 linux/arm/7 linux/arm/6 linux/riscv64
 
-.PHONY: all build test lint fuzz bench demo cross clean
+.PHONY: all build test test-packages lint fuzz bench demo cross packages clean
 
 all: build
 
@@ -54,6 +54,14 @@ cross: ## every target, both flavours, into dist/
 	  $(BUILD) -o $$out/ ./cmd/margolite-init; \
 	  $(BUILD) -tags '$(TAGS),slim' -o $$out/slim/ ./cmd/margolite; \
 	done
+
+packages: cross build ## deb, ipk, tar archives and an image, into dist/packages, looked through by what lints them
+	build/need dpkg-deb lintian shellcheck mandoc zsh fish
+	packaging/build '$(VERSION)' '$(TIME)'
+
+test-packages: packages ## installs them on a Debian of their own, runs an application, purges; needs root
+	build/need debootstrap
+	MARGOLITE_PACKAGES=$(CURDIR)/dist/packages $(GO) test -count=1 -timeout 30m -v ./test/packages
 
 clean:
 	rm -rf bin dist

@@ -73,3 +73,23 @@ func (e *Engine) removeRest(ctx context.Context, project string, o RemoveOptions
 	}
 	return e.removePackages(project)
 }
+
+// Clear removes every project, whoever applied it, and what is left of others that
+// are gone. It returns the names of those that it removed.
+func (e *Engine) Clear(ctx context.Context) ([]string, error) {
+	projects, err := e.Observe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var removed []string
+	for _, p := range projects {
+		if err := e.Remove(ctx, p.Name); err != nil {
+			return removed, err
+		}
+		removed = append(removed, p.Name)
+	}
+	if err := e.sweepNetworks(e.within(ctx)); err != nil {
+		return removed, fail(Internal, "networks", err)
+	}
+	return removed, nil
+}

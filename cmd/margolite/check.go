@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/runtime/external"
 	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/runtime/kernel"
 	"github.com/margolite/margolite/runtime/network"
 	"github.com/margolite/margolite/runtime/pgp"
 )
@@ -111,6 +113,7 @@ func deviceFindings(ctx context.Context, cfg *config.Config) []finding {
 		for _, p := range problems {
 			findings = append(findings, finding{p.Object, p.Text, p.Mend, p.Fatal})
 		}
+		findings = append(findings, kernelFindings()...)
 		if len(problems) == 0 {
 			findings = append(findings, finding{object: "containers", text: "runc, shim, control groups and overlayfs are usable"})
 		}
@@ -125,6 +128,27 @@ func deviceFindings(ctx context.Context, cfg *config.Config) []finding {
 	if len(problems) == 0 {
 		findings = append(findings, finding{object: "network", text: "bridges, network namespaces and nftables are usable"})
 		findings = append(findings, firewallFindings(ctx)...)
+	}
+	return findings
+}
+
+// kernelFindings compares the configuration of the kernel with what workloads may
+// need. What was tried out counts more: here an option may be missing that this
+// version of the kernel does without.
+func kernelFindings() []finding {
+	const object = "kernel"
+	file, missing, err := kernel.Missing("/")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil // it does not tell, and few do
+	case err != nil:
+		return []finding{{object, err.Error(), "", false}}
+	case len(missing) == 0:
+		return []finding{{object: object, text: "every option is there, says " + file}}
+	}
+	var findings []finding
+	for _, o := range missing {
+		findings = append(findings, finding{object, fmt.Sprintf("%s is not set in %s, needed for: %s", o.Name, file, o.For), "build the kernel with it; runtime/kernel/margolite.cfg is a fragment", false})
 	}
 	return findings
 }
@@ -209,7 +233,11 @@ func imageKeyFindings(cfg *config.Config) []finding {
 // wfmFindings looks at who the device is and whether the WFM is within reach.
 func wfmFindings(ctx context.Context, cfg *config.Config) []finding {
 	if cfg.WFM.URL == "" {
-		return []finding{{"wfm", "no WFM is configured", "set wfm.url", true}}
+		mend := "set wfm.url"
+		if len(cfg.Provision.From) > 0 {
+			mend += ", or put a provisioning file into " + strings.Join(cfg.Provision.From, " or ")
+		}
+		return []finding{{"wfm", "no WFM is configured", mend, true}}
 	}
 	way, _, err := openUplink(cfg, slog.New(slog.DiscardHandler), uplink.Device{Records: noRecords{}})
 	if err != nil {

@@ -39,11 +39,8 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGHUP) // first of all: it ends who does not wait for it
 	defer signal.Stop(signals)
-	cfg, err := c.load(true)
-	if err != nil {
-		return err
-	}
-	if err := cfg.RequireWFM(); err != nil {
+	cfg, err := c.awaitWFM(ctx)
+	if err != nil || cfg == nil {
 		return err
 	}
 	if own, _ := lookup(c.env, "GOGC"); own == "" {

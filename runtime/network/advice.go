@@ -78,7 +78,7 @@ func (w firewall) mend(c *nftables.Chain, pools []netip.Prefix) string {
 	}
 	switch {
 	case c.Table.Name == "fw4":
-		return "copy packaging/openwrt/margolite.nft to /usr/share/nftables.d/chain-pre/forward/ and run fw4 reload"
+		return "copy packaging/openwrt/margolite/files/margolite.nft to /usr/share/nftables.d/chain-pre/forward/ and run fw4 reload"
 	case c.Table.Name == "firewalld":
 		var sources []string
 		for _, p := range pools {

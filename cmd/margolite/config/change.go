@@ -21,6 +21,7 @@ func (c *Config) Changed(old *Config) Change {
 			{"device", c.Device, old.Device},
 			{"wfm", c.WFM, old.WFM},
 			{"poll", c.Poll, old.Poll},
+			{"provision", c.Provision, old.Provision},
 			{"state", c.State, old.State},
 			{"control", c.Control, old.Control},
 			{"runtime", c.Runtime, old.Runtime},

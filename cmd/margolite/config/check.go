@@ -88,6 +88,14 @@ func path(s string) error {
 	return nil
 }
 
+// fileName is a file in the directory of the one that names it.
+func fileName(s string) error {
+	if s[0] == '.' || s[0] == '-' || len(s) > 128 || strings.ContainsFunc(s, func(r rune) bool { return !isNameRune(r, "._-") }) {
+		return errors.New("expected the name of a file beside this one: letters, digits and . _ -")
+	}
+	return nil
+}
+
 // secret is a file that holds one. What stands in its place is not repeated: it
 // could be the secret.
 func secret(s string) error {

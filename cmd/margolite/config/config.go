@@ -18,6 +18,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,6 +35,7 @@ type Config struct {
 	Device     Device
 	WFM        WFM
 	Poll       Poll
+	Provision  Provision
 	State      State
 	Control    Control
 	Runtime    Runtime
@@ -140,6 +142,20 @@ type Poll struct {
 	Downtime policy.Windows // when nothing is sent at all
 }
 
+// Provision is where a device without a WFM looks for provisioning files.
+type Provision struct {
+	From []string // directories, in this order; empty: nowhere
+}
+
+// Possible says whether provisioning files can come at all: a directory for them is
+// there.
+func (p Provision) Possible() bool {
+	return slices.ContainsFunc(p.From, func(dir string) bool {
+		info, err := os.Stat(dir)
+		return err == nil && info.IsDir()
+	})
+}
+
 // State is where things are on the device.
 type State struct {
 	Dir     string // survives a reboot
@@ -215,8 +231,9 @@ func Default() *Config {
 			},
 			Git: Git{Branch: "main"},
 		},
-		Poll:  Poll{Interval: time.Minute},
-		State: State{Dir: "/var/lib/margolite", Run: "/run/margolite", Reserve: 32 << 20},
+		Poll:      Poll{Interval: time.Minute},
+		Provision: Provision{From: []string{"/etc/margolite/provision.d"}},
+		State:     State{Dir: "/var/lib/margolite", Run: "/run/margolite", Reserve: 32 << 20},
 		Runtime: Runtime{
 			Containerd: Embedded, Namespace: "margo", Settle: 10 * time.Second,
 			Publish: "firewall", Preload: "/usr/share/margolite/images", Pulls: 3,
@@ -233,54 +250,86 @@ func Default() *Config {
 	}
 }
 
-// Load reads the file at path.
+// Load reads the file at path. Where it names no WFM, what the device was enrolled
+// with comes on top of it, see Enrol.
 func Load(path string) (*Config, error) {
+	c, r, err := load(path)
+	if err != nil {
+		return nil, err
+	}
+	if c.WFM.URL == "" {
+		if err := c.addEnrolment(r); err != nil {
+			return nil, err
+		}
+	}
+	c.WFM.dropUnused()
+	return c, nil
+}
+
+// load leaves the reader, for what comes on top of the file.
+func load(path string) (*Config, *reader, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read configuration: %w", err)
+		return nil, nil, fmt.Errorf("cannot read configuration: %w", err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
 	if err != nil {
-		return nil, fmt.Errorf("cannot read configuration: %w", err)
+		return nil, nil, fmt.Errorf("cannot read configuration: %w", err)
 	}
-	return Parse(path, data)
+	return parse(path, data)
 }
 
 // Parse reads the content of a file. The name is for errors, which are *Error,
 // joined when there are several.
 func Parse(name string, data []byte) (*Config, error) {
-	if len(data) > maxSize {
-		return nil, &Error{File: name, Problem: fmt.Sprintf("the file has more than %d bytes", maxSize)}
-	}
-	c := Default()
-	c.file = name
-	document := yaml.NewDecoder(bytes.NewReader(data))
-	var root yaml.Node
-	switch err := document.Decode(&root); {
-	case errors.Is(err, io.EOF):
-		return c, nil
-	case err != nil:
-		return nil, syntaxError(name, err)
-	}
-	var second yaml.Node
-	switch err := document.Decode(&second); {
-	case err == nil:
-		return nil, &Error{File: name, Line: second.Line, Problem: "a second document starts here, one is expected"}
-	case !errors.Is(err, io.EOF):
-		return nil, syntaxError(name, err)
-	}
-
-	r := &reader{file: name, places: make(map[string]*yaml.Node)}
-	c.schema()(r, "", root.Content[0])
-	if len(r.mistakes) == 0 {
-		c.agree(r)
-	}
-	if len(r.mistakes) > 0 {
-		return nil, errors.Join(r.mistakes...)
+	c, _, err := parse(name, data)
+	if err != nil {
+		return nil, err
 	}
 	c.WFM.dropUnused()
 	return c, nil
+}
+
+func parse(name string, data []byte) (*Config, *reader, error) {
+	c := Default()
+	c.file = name
+	r := &reader{file: name, places: make(map[string]place)}
+	if err := r.read(data, c.schema()); err != nil {
+		return nil, nil, err
+	}
+	return c, r, c.settle(r)
+}
+
+// settle reports what was wrong with all that was read.
+func (c *Config) settle(r *reader) error {
+	if len(r.mistakes) == 0 {
+		c.agree(r)
+	}
+	return errors.Join(r.mistakes...)
+}
+
+// read takes over the one document that data are. Mistakes in it are left in r.
+func (r *reader) read(data []byte, known fields) error {
+	if len(data) > maxSize {
+		return &Error{File: r.file, Problem: fmt.Sprintf("the file has more than %d bytes", maxSize)}
+	}
+	document := yaml.NewDecoder(bytes.NewReader(data))
+	var root, second yaml.Node
+	switch err := document.Decode(&root); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return syntaxError(r.file, err)
+	}
+	switch err := document.Decode(&second); {
+	case err == nil:
+		return &Error{File: r.file, Line: second.Line, Problem: "a second document starts here, one is expected"}
+	case !errors.Is(err, io.EOF):
+		return syntaxError(r.file, err)
+	}
+	section(known)(r, "", root.Content[0])
+	return nil
 }
 
 // RequireWFM fails when the configuration names no WFM: most commands do

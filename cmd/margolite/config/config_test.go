@@ -85,6 +85,8 @@ poll:
   interval: 1s
   windows: [Mon-Fri 22:00-04:00, "Sat 00:00-24:00"]
   downtime: [Sun 02:00-03:00 UTC]
+provision:
+  from: [/data/provision, /media/stick]
 state:
   dir: /data/margolite
   run: /tmp/run
@@ -195,9 +197,10 @@ log:
 			Interval: time.Second,
 			Windows:  windows(t, "Mon-Fri 22:00-04:00", "Sat 00:00-24:00"), Downtime: windows(t, "Sun 02:00-03:00 UTC"),
 		},
-		State:   config.State{Dir: "/data/margolite", Run: "/tmp/run", Reserve: 1 << 30},
-		Control: config.Control{Group: "operators"},
-		Runtime: config.Runtime{Containerd: "/run/containerd/containerd.sock", Namespace: "margo.test-1", Publish: "open", Preload: "/data/images", Pulls: 16, Logs: config.Logs{Dir: "/data/logs", MaxSize: 10 << 20, MaxFile: 3}},
+		Provision: config.Provision{From: []string{"/data/provision", "/media/stick"}},
+		State:     config.State{Dir: "/data/margolite", Run: "/tmp/run", Reserve: 1 << 30},
+		Control:   config.Control{Group: "operators"},
+		Runtime:   config.Runtime{Containerd: "/run/containerd/containerd.sock", Namespace: "margo.test-1", Publish: "open", Preload: "/data/images", Pulls: 16, Logs: config.Logs{Dir: "/data/logs", MaxSize: 10 << 20, MaxFile: 3}},
 		Policy: config.Policy{
 			Options: policy.Options{
 				Rules: policy.Rules{
@@ -321,7 +324,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 	for _, test := range []struct {
 		name, file, want string
 	}{
-		{"an unknown section", "log:\n  level: info\nwmf:\n  url: x\n", "f:3: wmf: unknown key; known here: control, device, log, policy, poll, registries, runtime, state, wfm"},
+		{"an unknown section", "log:\n  level: info\nwmf:\n  url: x\n", "f:3: wmf: unknown key; known here: control, device, log, policy, poll, provision, registries, runtime, state, wfm"},
 		{"an unknown key", "log:\n  # a comment\n  levl: info\n", "f:3: log.levl: unknown key; known here: format, level"},
 		{"a key in the wrong case", "poll:\n  Interval: 60s\n", "f:2: poll.Interval: unknown key; known here: downtime, interval, windows"},
 		{"a key twice", "poll:\n  interval: 60s\n\n  interval: 30s\n", "f:4: poll.interval: given twice, the first time in line 2"},

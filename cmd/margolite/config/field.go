@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +28,14 @@ type field func(r *reader, key string, n *yaml.Node)
 type reader struct {
 	file     string
 	mistakes []error
-	places   map[string]*yaml.Node // of the keys of sections
+	places   map[string]place // of the keys of sections
+	enrols   *enrolment       // the file is part of it; nil: it is the configuration
+}
+
+// place is where a key is.
+type place struct {
+	file string
+	node *yaml.Node
 }
 
 func (r *reader) mistake(n *yaml.Node, key, format string, args ...any) {
@@ -41,7 +49,10 @@ func (r *reader) mistake(n *yaml.Node, key, format string, args ...any) {
 
 // disagree reports a key of the file whose value does not go with those of others.
 func (r *reader) disagree(key, format string, args ...any) {
-	r.mistake(r.places[key], key, format, args...)
+	at := r.places[key]
+	defer func(file string) { r.file = file }(r.file)
+	r.file = at.file
+	r.mistake(at.node, key, format, args...)
 }
 
 // is says whether n is of the kind, and reports it otherwise. A key without a
@@ -146,7 +157,7 @@ func section(known fields) field {
 				r.mistake(name, join(key, name.Value), "unknown key; known here: %s", strings.Join(names, ", "))
 				return
 			}
-			r.places[join(key, name.Value)] = name
+			r.places[join(key, name.Value)] = place{r.file, name}
 			read(r, join(key, name.Value), value)
 		})
 	}
@@ -189,6 +200,26 @@ func text(into *string, valid check) field {
 	}
 }
 
+// file is the path of a file. What is beside a provisioning file is named without
+// a path: that one comes from elsewhere, and must not send what lies on the device.
+//
+//go:noinline
+func file(into *string, valid check) field {
+	absolute := text(into, valid)
+	return func(r *reader, key string, n *yaml.Node) {
+		if r.enrols == nil || n.Kind != yaml.ScalarNode || n.ShortTag() != textTag || n.Value == "" || strings.Contains(n.Value, "://") {
+			absolute(r, key, n)
+			return
+		}
+		if err := fileName(n.Value); err != nil {
+			r.mistake(n, key, "%v", err)
+			return
+		}
+		r.enrols.names = append(r.enrols.names, n.Value)
+		*into = filepath.Join(r.enrols.place, n.Value)
+	}
+}
+
 //go:noinline
 func list(into *[]string, most int, valid check) field {
 	return func(r *reader, key string, n *yaml.Node) {
@@ -199,6 +230,7 @@ func list(into *[]string, most int, valid check) field {
 			r.mistake(n, key, "expected at most %d values, got %d", most, len(n.Content))
 			return
 		}
+		*into = nil // of a file before
 		for i, item := range n.Content {
 			var s string
 			at := fmt.Sprintf("%s[%d]", key, i)
@@ -301,6 +333,9 @@ func size(into *int64, least, most int64) field {
 func windows(into *policy.Windows) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		var texts []string
+		if n.Kind == yaml.SequenceNode {
+			*into = nil // of a file before
+		}
 		list(&texts, 64, func(s string) error {
 			w, err := policy.ParseWindow(s, time.Local)
 			*into = append(*into, w)

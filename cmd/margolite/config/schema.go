@@ -6,8 +6,8 @@ const day = 24 * time.Hour
 
 // schema is the format of the file: which keys there are, of which type, which
 // values are possible, and where each of them goes.
-func (c *Config) schema() field {
-	return section(fields{
+func (c *Config) schema() fields {
+	return fields{
 		"device": section(fields{
 			"id":           text(&c.Device.ID, optional(deviceID)),
 			"vendor":       text(&c.Device.Vendor, line),
@@ -18,14 +18,14 @@ func (c *Config) schema() field {
 		"wfm": section(fields{
 			"url":         text(&c.WFM.URL, optional(source)),
 			"revision":    choice(&c.WFM.Revision, values{RC3, RC2, RC1}),
-			"certificate": text(&c.WFM.Certificate, path),
-			"key":         text(&c.WFM.Key, path),
-			"trustBundle": text(&c.WFM.TrustBundle, optional(trustBundle)),
+			"certificate": file(&c.WFM.Certificate, path),
+			"key":         file(&c.WFM.Key, path),
+			"trustBundle": file(&c.WFM.TrustBundle, optional(trustBundle)),
 			"ids":         list(&c.WFM.IDs, 16, spiffeID),
-			"ca":          text(&c.WFM.CA, optional(path)),
+			"ca":          file(&c.WFM.CA, optional(path)),
 			"authorization": section(fields{
-				"basic":  text(&c.WFM.Authorization.Basic, optional(secret)),
-				"bearer": text(&c.WFM.Authorization.Bearer, optional(secret)),
+				"basic":  file(&c.WFM.Authorization.Basic, optional(secret)),
+				"bearer": file(&c.WFM.Authorization.Bearer, optional(secret)),
 			}),
 			"clientId": text(&c.WFM.ClientID, optional(clientID)),
 			"signature": section(fields{
@@ -37,7 +37,7 @@ func (c *Config) schema() field {
 			"identityService": section(fields{
 				"discovery": text(&c.WFM.IdentityService.Discovery, optional(documentURL)),
 				"pins":      list(&c.WFM.IdentityService.Pins, 16, pin),
-				"ca":        text(&c.WFM.IdentityService.CA, optional(path)),
+				"ca":        file(&c.WFM.IdentityService.CA, optional(path)),
 				"refresh":   duration(&c.WFM.IdentityService.Refresh, 5*time.Minute, 7*day),
 			}),
 			"limits": section(fields{
@@ -53,7 +53,7 @@ func (c *Config) schema() field {
 			"git": section(fields{
 				"branch": text(&c.WFM.Git.Branch, branch),
 				"path":   text(&c.WFM.Git.Path, optional(treePath)),
-				"token":  text(&c.WFM.Git.Token, optional(secret)),
+				"token":  file(&c.WFM.Git.Token, optional(secret)),
 			}),
 			"reports": text(&c.WFM.Reports, optional(baseURL)),
 		}),
@@ -61,6 +61,9 @@ func (c *Config) schema() field {
 			"interval": duration(&c.Poll.Interval, time.Second, 31*day),
 			"windows":  windows(&c.Poll.Windows),
 			"downtime": windows(&c.Poll.Downtime),
+		}),
+		"provision": section(fields{
+			"from": replaced(&c.Provision.From, 8, path),
 		}),
 		"state": section(fields{
 			"dir":     text(&c.State.Dir, path),
@@ -96,8 +99,8 @@ func (c *Config) schema() field {
 		"registries": table(&c.Registries, host, func(r *Registry) field {
 			return section(fields{
 				"plainHTTP":   flag(&r.PlainHTTP),
-				"ca":          text(&r.CA, optional(path)),
-				"credentials": text(&r.Credentials, optional(path)),
+				"ca":          file(&r.CA, optional(path)),
+				"credentials": file(&r.Credentials, optional(path)),
 				"mirrors":     list(&r.Mirrors, 64, host),
 				"insecure":    flag(&r.Insecure),
 			})
@@ -106,5 +109,12 @@ func (c *Config) schema() field {
 			"level":  level(&c.Log.Level),
 			"format": choice(&c.Log.Format, values{"text", "json"}),
 		}),
-	})
+	}
+}
+
+// enrolled are the sections that a provisioning file may have: who the device is,
+// and who it listens to. What that one may do here stays with the configuration.
+func (c *Config) enrolled() fields {
+	all := c.schema()
+	return fields{"device": all["device"], "wfm": all["wfm"], "poll": all["poll"], "registries": all["registries"]}
 }

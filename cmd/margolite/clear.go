@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+)
+
+// clear takes everything down that runs on this device, after it has asked, and
+// with it what only the kernel remembers: links, rules, control groups. Volumes,
+// images and records stay: an agent that is started again brings all of it back.
+func (c *cli) clear(ctx context.Context, args []string) error {
+	f := c.flags("clear")
+	var yes bool
+	f.BoolVar(&yes, "yes", false, "do not ask")
+	short(f, "y", "yes")
+	if err := c.parseNone(f, args); err != nil {
+		return err
+	}
+	cfg, err := c.load(false)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(cfg.State.Dir); errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(c.err, "nothing ever ran here: there is no %s\n", cfg.State.Dir)
+		return nil
+	}
+	if os.Geteuid() != 0 {
+		return &hintError{errors.New("only root can remove what runs"), asRoot}
+	}
+	if !yes {
+		if !isTerminal(c.in) {
+			return &hintError{errors.New("nothing was removed: there is no terminal to ask on"), "repeat this with --yes"}
+		}
+		if !c.agreed(ctx, "Stop and remove every workload of this device?") {
+			return errors.New("nothing was removed")
+		}
+	}
+	w, err := openWorkloads(ctx, cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	projects, err := w.Engine.Clear(ctx)
+	for _, name := range projects {
+		fmt.Fprintf(c.out, "removed %s\n", name)
+	}
+	return errors.Join(err, w.Close())
+}

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestNothingIsClearedWithoutAYes(t *testing.T) {
+	c, _, _ := awaiting(t)
+	got := call(t, "clear", "--config", c.configFile)
+	if got.code != exitDone || !strings.Contains(got.err, "nothing ever ran here") {
+		t.Errorf("on a new device: %+v", got)
+	}
+	if err := os.Mkdir(filepath.Join(filepath.Dir(c.configFile), "state"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	got = call(t, "clear", "--config", c.configFile)
+	if got.code != exitFailed || !strings.Contains(got.err, "repeat this ") {
+		t.Errorf("without a terminal: %+v", got)
+	}
+	if got := call(t, "clear", "now"); got.code != exitUsage {
+		t.Errorf("clear now: %+v", got)
+	}
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// awaiting is a command line on a device without a WFM, with a directory for
+// provisioning files, and what it logs.
+func awaiting(t *testing.T) (c *cli, provision string, log *bytes.Buffer) {
+	t.Helper()
+	dir := t.TempDir()
+	provision, log = filepath.Join(dir, "provision.d"), &bytes.Buffer{}
+	file := write(t, filepath.Join(dir, "config.yaml"), fmt.Sprintf("state: {dir: %s/state, run: %s/run}\nprovision: {from: [%s]}\n", dir, dir, provision))
+	return &cli{configFile: file, out: &bytes.Buffer{}, err: log}, provision, log
+}
+
+func TestWithoutWFMAndPlaceForProvisioningTheAgentSaysWhatIsMissing(t *testing.T) {
+	c, _, _ := awaiting(t)
+	if cfg, err := c.awaitWFM(t.Context()); cfg != nil || err == nil || !strings.Contains(err.Error(), "wfm.url: required here") {
+		t.Errorf("it goes on with %+v: %v", cfg, err)
+	}
+}
+
+func TestTheAgentIsEnrolledByWhatLiesThere(t *testing.T) {
+	c, provision, log := awaiting(t)
+	if err := os.Mkdir(provision, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(provision, "plant.yaml"), "wfm: {url: https://wfm.example.com}\n")
+	for range 2 { // it is the same after a restart
+		cfg, err := c.awaitWFM(t.Context())
+		if err != nil || cfg == nil || cfg.WFM.URL != "https://wfm.example.com" {
+			t.Fatalf("it goes on with %+v: %v", cfg, err)
+		}
+	}
+	if n := strings.Count(log.String(), "this device is enrolled"); n != 1 {
+		t.Errorf("it was enrolled %d times:\n%s", n, log)
+	}
+}
+
+func TestTheAgentWaitsToBeEnrolled(t *testing.T) {
+	c, provision, log := awaiting(t)
+	if err := os.Mkdir(provision, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(provision, "plant.yaml"), "policy: {}\n")
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if cfg, err := c.awaitWFM(ctx); cfg != nil || err != nil {
+		t.Errorf("it goes on with %+v: %v", cfg, err)
+	}
+	for _, want := range []string{"waiting for provisioning files", provision, "this device is not enrolled", "policy: unknown key"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log does not say %q:\n%s", want, log)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package packages
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/isolated"
+	"github.com/margolite/margolite/test/leftovers"
+	"github.com/margolite/margolite/test/plant"
+)
+
+// packagesDir is where the packages are.
+const packagesDir = "MARGOLITE_PACKAGES"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(packagesDir) == "" {
+		os.Exit(m.Run()) // which says that nothing is tested
+	}
+	if isolated.Outside() {
+		if err := prepareArchive(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(isolated.Main(m))
+}
+
+// packageOf is the file of a package for this machine.
+func packageOf(t *testing.T, pattern string) string {
+	t.Helper()
+	dir := os.Getenv(packagesDir)
+	if dir == "" {
+		t.Skip("set " + packagesDir + " to the directory with the packages")
+	}
+	found, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%s in %s: %v %v, want one", pattern, dir, found, err)
+	}
+	return found[0]
+}
+
+func eventually(t *testing.T, what string, do func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	if err := plant.Eventually(ctx, do); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// daemon is the agent as it was installed.
+type daemon struct {
+	cmd *exec.Cmd
+	log bytes.Buffer
+}
+
+func (s *system) start() *daemon {
+	s.t.Helper()
+	d := &daemon{cmd: s.command("/usr/bin/margolite", "run")}
+	d.cmd.Stderr = &d.log
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := d.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	return d
+}
+
+func (d *daemon) stop(t *testing.T) {
+	t.Helper()
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.cmd.Wait(); err != nil {
+		t.Fatalf("the agent ended with %v\n%s", err, d.log.String())
+	}
+}
+
+// The package is installed on a Debian that was just made, waits, is enrolled by
+// files that appear, runs an application through an upgrade, and is purged.
+func TestTheDebianPackage(t *testing.T) {
+	deb := packageOf(t, "margolite_*_"+debianArch()+".deb")
+	ctx := t.Context()
+	application, err := plant.BuildApplication(ctx, "1.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	p, err := plant.New(ctx, plant.Options{Dir: dir, Application: application})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := newSystem(t)
+	where := leftovers.Where{Namespace: "margo", StateDir: filepath.Join(s.root, "var/lib/margolite"), RunDir: filepath.Join(s.root, "run/margolite")}
+	files, before := s.files(), leftovers.Take(t, where)
+
+	install := func() {
+		t.Helper()
+		if out, err := exec.Command("cp", deb, filepath.Join(s.root, "tmp/margolite.deb")).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		s.run("dpkg", "-i", "/tmp/margolite.deb")
+		s.run("rm", "/tmp/margolite.deb")
+	}
+	install()
+	if out := s.run("margolite", "version"); !strings.Contains(out, "full") {
+		t.Errorf("it says of itself: %s", out)
+	}
+	check, _ := s.command("margolite", "check").CombinedOutput() // there is no WFM yet
+	for line := range strings.Lines(string(check)) {
+		if strings.HasPrefix(line, "failed") && !strings.Contains(line, "no WFM is configured") {
+			t.Errorf("check: %s", line)
+		}
+	}
+
+	d := s.start()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the agent said:\n%s", d.log.String())
+		}
+	})
+	// The names of what is copied last begin to count when all of it is there.
+	for name, file := range map[string]string{"device.pem": p.Identity.Certificate, "device.key": p.Identity.Key, "bundle.json": p.Identity.TrustBundle} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.put("etc/margolite/provision.d/"+name, data)
+	}
+	s.put("etc/margolite/provision.d/plant.yaml", fmt.Appendf(nil, `device: {id: %s}
+wfm: {url: %q, certificate: device.pem, key: device.key, trustBundle: bundle.json}
+poll: {interval: 1s}
+registries: {%q: {plainHTTP: true}}
+`, plant.Device, p.WFM.URL(), p.Registry.Address()))
+	client := control.Dial(filepath.Join(s.root, "run/margolite/control.sock"))
+	eventually(t, "the agent was not enrolled", func() error { return client.Ping(ctx) })
+
+	const id = "2f9a1c34-0000-4000-8000-0000000000de"
+	published, err := p.Publish(p.Deployment(id, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Await(ctx, id, margo.Installed, published.Version); err != nil {
+		t.Fatal(err)
+	}
+	visit := func() error { _, err := plant.Ask(ctx, 8090); return err }
+	eventually(t, "the application does not answer", visit)
+	running := leftovers.Take(t, leftovers.Where{Namespace: "margo"})["process"]
+	if len(running) < 3 {
+		t.Errorf("these processes run: %v", running)
+	}
+
+	install() // which is an upgrade
+	if now := leftovers.Take(t, leftovers.Where{Namespace: "margo"})["process"]; !slices.Equal(now, running) {
+		t.Errorf("processes after the upgrade are %v, were %v", now, running)
+	}
+	d.stop(t)
+	d = s.start()
+	eventually(t, "the new agent does not answer", func() error { return client.Ping(ctx) })
+	eventually(t, "the application does not answer the new agent", visit)
+	if now := leftovers.Take(t, leftovers.Where{Namespace: "margo"})["process"]; !slices.Equal(now, running) {
+		t.Errorf("processes after the restart are %v, were %v", now, running)
+	}
+	d.stop(t)
+
+	s.run("dpkg", "--remove", "margolite")
+	if err := visit(); err == nil {
+		t.Error("the application answers although its package was removed")
+	}
+	for _, kept := range []string{"/etc/margolite/config.yaml", "/var/lib/margolite/margolite.db", "/var/lib/margolite/volumes"} {
+		if !s.has(kept) {
+			t.Errorf("removing the package took %s along, which is for purging it", kept)
+		}
+	}
+	s.run("dpkg", "--purge", "margolite")
+	for _, difference := range before.Differences(leftovers.Take(t, where)) {
+		t.Error(difference)
+	}
+	for _, path := range s.files() {
+		if !slices.Contains(files, path) {
+			t.Errorf("purging the package left %s", path)
+		}
+	}
+}
+
+// debianArch is Debian's name of this machine's architecture.
+func debianArch() string {
+	if runtime.GOARCH == "arm" {
+		return "armhf"
+	}
+	return runtime.GOARCH
+}
