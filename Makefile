@@ -61,7 +61,7 @@ packages: cross build ## deb, ipk, tar archives and an image, into dist/packages
 
 test-packages: packages ## installs them on a Debian of their own, runs an application, purges; needs root
 	build/need debootstrap
-	MARGOLITE_PACKAGES=$(CURDIR)/dist/packages $(GO) test -count=1 -timeout 30m -v ./test/packages
+	MARGOLITE_PACKAGES=$(CURDIR)/dist/packages $(GO) test -tags packages -count=1 -timeout 30m -v ./test/packages
 
 clean:
 	rm -rf bin dist

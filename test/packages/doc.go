@@ -1,6 +1,6 @@
 // Package packages installs the packages that `make packages` made on systems of
 // their own, runs the demonstration's application there, and takes them away.
 //
-// `make test-packages` runs it: without MARGOLITE_PACKAGES, the directory with the
-// packages, there is nothing to test.
+// `make test-packages` runs it, with the build tag packages, and with the directory
+// of the packages in MARGOLITE_PACKAGES.
 package packages

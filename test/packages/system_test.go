@@ -1,3 +1,5 @@
+//go:build packages
+
 package packages
 
 import (
