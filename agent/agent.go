@@ -78,6 +78,7 @@ type Device struct {
 	ModelNumber  string
 	SerialNumber string
 	Labels       map[string]any
+	Offer        capability.Offer // of what the machine has
 }
 
 // Options is what an Agent needs. All fields are required unless they say
