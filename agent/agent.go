@@ -78,6 +78,7 @@ type Device struct {
 	ModelNumber  string
 	SerialNumber string
 	Labels       map[string]any
+	Offer        capability.Offer // of what the machine has
 }
 
 // Options is what an Agent needs. All fields are required unless they say
@@ -90,6 +91,10 @@ type Options struct {
 	Store   *store.Store
 	Runtime Runtime
 	Facts   func() (capability.Facts, error) // what the machine offers
+	// Watch calls changed, which does not block, when Facts may have changed,
+	// until ctx is done. It fails where nothing tells of that; nil: the same.
+	// The machine is looked at with each poll anyway.
+	Watch func(ctx context.Context, changed func()) error
 	// StateDir and RunDir are where the agent and its runtime keep what is their
 	// own, which no workload may mount; empty: nowhere. Lock files are in RunDir.
 	StateDir, RunDir string
@@ -115,6 +120,7 @@ type Agent struct {
 	ledger     *ledger
 	poller     *poller
 	reconciler *reconciler
+	watcher    *watcher
 	reporter   *reporter
 	locks      *locks
 	names      names
@@ -152,6 +158,10 @@ func New(o Options) *Agent {
 	a.locks = newLocks(&a.o, a.hub, a.reconciler.look)
 	a.reconciler.locks = a.locks
 	a.poller = newPoller(o, a.settings, a.silence, a.ledger, a.hub, a.reconciler.changed, a.reporter.reached)
+	a.watcher = newWatcher(o, a.settings, func() {
+		poke(a.poller.changed)
+		a.reconciler.again() // some may have waited for what is there now
+	})
 	return a
 }
 
@@ -164,6 +174,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.reconciler.run(ctx) })
 	g.Go(func() error { return a.poller.run(ctx) })
 	g.Go(func() error { return a.reporter.run(ctx) })
+	g.Go(func() error { return a.watcher.run(ctx) })
 	return g.Wait()
 }
 

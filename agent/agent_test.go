@@ -43,6 +43,7 @@ type site struct {
 	wfm     *fakeWFM
 	runtime *fakeRuntime
 	gate    *fakeGate
+	machine hardware
 	poll    pace.Rules
 	keys    image.Keyring // of images
 	logger  *slog.Logger
@@ -84,8 +85,9 @@ func (s *site) start() {
 		Store:    s.store,
 		Runtime:  s.runtime,
 		Facts: func() (capability.Facts, error) {
-			return capability.Facts{CPU: capability.CPU{Cores: 1, Architecture: "arm"}, Memory: 64 << 20, Storage: 1 << 30}, nil
+			return capability.Facts{CPU: capability.CPU{Cores: 1, Architecture: "arm"}, Memory: 64 << 20, Storage: 1 << 30, Peripherals: s.machine.found()}, nil
 		},
+		Watch:  s.machine.watch,
 		Logger: s.logger,
 		Now:    time.Now,
 	})

@@ -52,6 +52,7 @@ func (d *description) of(device Device, facts capability.Facts) (json.RawMessage
 }
 
 func describe(d Device, facts capability.Facts) (json.RawMessage, error) {
+	facts = d.Offer.Of(facts)
 	hosting := &margo.Hosting{
 		CPUs:            []margo.CPU{{Cores: facts.CPU.Cores, Architecture: margo.Architecture(facts.CPU.Architecture)}},
 		Memory:          margo.Quantity(facts.Memory),
@@ -62,8 +63,17 @@ func describe(d Device, facts capability.Facts) (json.RawMessage, error) {
 		Runtimes:        []string{"oci"},
 		DeploymentTypes: []margo.DeploymentType{margo.Compose},
 	}
-	for _, g := range facts.GPUs {
-		hosting.Peripherals = append(hosting.Peripherals, margo.Peripheral{Type: "gpu", Manufacturer: g.Vendor, Model: g.Model})
+	var extension extension
+	for _, p := range facts.Peripherals {
+		one := margo.Peripheral{Type: string(p.Kind), Manufacturer: p.Vendor, Model: p.Model}
+		if p.Kind == capability.NPU { // the standard has no type for it
+			extension.NPUs = append(extension.NPUs, npu{p.Vendor, p.Model})
+			continue
+		}
+		hosting.Peripherals = append(hosting.Peripherals, one)
+	}
+	if facts.CPU.Variant != "" {
+		extension.CPU = &cpu{facts.CPU.Variant}
 	}
 	for _, i := range facts.Interfaces {
 		if kind := (margo.Interface{Type: string(i.Kind)}); !slices.Contains(hosting.Interfaces, kind) {
@@ -74,9 +84,16 @@ func describe(d Device, facts capability.Facts) (json.RawMessage, error) {
 		ID:           d.ID,
 		Vendor:       first(d.Vendor, facts.Identity.Vendor, "unknown"),
 		ModelNumber:  first(d.ModelNumber, facts.Identity.Model, "unknown"),
-		SerialNumber: first(d.SerialNumber, facts.Identity.SerialNumber, facts.Identity.MachineID, "unknown"),
+		SerialNumber: first(d.SerialNumber, facts.Identity.SerialNumber, facts.Identity.MachineID, facts.Identity.HardwareAddress, "unknown"),
 		Hosting:      hosting,
 	}}
+	if extension.CPU != nil || extension.NPUs != nil {
+		body, err := json.Marshal(extension)
+		if err != nil {
+			return nil, fmt.Errorf("cannot describe the capabilities of this device: %w", err)
+		}
+		c.Extensions = map[string]json.RawMessage{extensionKey: body}
+	}
 	for key, value := range d.Labels {
 		label, err := margo.NewLabel(value)
 		if err != nil {
@@ -92,6 +109,25 @@ func describe(d Device, facts capability.Facts) (json.RawMessage, error) {
 		return nil, fmt.Errorf("cannot describe the capabilities of this device: %w", err)
 	}
 	return body, nil
+}
+
+// extensionKey names what this agent reports beyond the standard (EXT-02). Who
+// does not know it ignores it (EXT-01).
+const extensionKey = "x-margolite-extensions"
+
+// extension is what a device has that the standard has no place for.
+type extension struct {
+	CPU  *cpu  `json:"cpu,omitempty"`
+	NPUs []npu `json:"npus,omitempty"`
+}
+
+type cpu struct {
+	Variant string `json:"variant"` // of 32-bit ARM: v6, v7, v8
+}
+
+type npu struct {
+	Manufacturer string `json:"manufacturer,omitempty"`
+	Model        string `json:"model,omitempty"`
 }
 
 // first is the first of values that is not empty.

@@ -354,7 +354,7 @@ func (r reading) named(service string) []string {
 func (r *reconciler) admit(ctx context.Context, id string, doc *margo.Deployment, asks []policy.ServiceAsk) error {
 	ask := policy.Ask{Services: asks, Own: r.places.own(), Locks: r.places.locks()}
 	if sum(asks) != (policy.Resources{}) { // else neither the others nor the device matter
-		facts := look(r.facts, r.logger)
+		facts := r.settings.Load().Device.Offer.Of(look(r.facts, r.logger))
 		ask.Device = policy.Resources{CPUs: float64(facts.CPU.Cores), Memory: int64(facts.Memory), Storage: int64(facts.Storage)}
 		var err error
 		if ask.Held, err = r.heldBeside(ctx, id); err != nil {

@@ -51,6 +51,7 @@ type poller struct {
 	requests   chan chan error // of sync; each has room for its answer
 	configured chan struct{}   // there are other settings
 	woken      chan struct{}   // the WFM may be in reach again
+	changed    chan struct{}   // the machine is another one
 
 	polls     *pace.Polls // of run
 	vain      vain        // fetches of what is not acceptable; of run as well
@@ -84,7 +85,7 @@ func newPoller(o Options, set *settings, quiet *pace.Silence, l *ledger, h *hub,
 		settings: set, facts: o.Facts, wfm: o.WFM, silence: quiet, store: o.Store, ledger: l, hub: h,
 		logger: o.Logger, now: o.Now, moment: o.moment, random: o.Random,
 		accepted: accepted, contact: contact,
-		requests: make(chan chan error), configured: make(chan struct{}, 1), woken: make(chan struct{}, 1),
+		requests: make(chan chan error), configured: make(chan struct{}, 1), woken: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 	}
 }
 
@@ -142,6 +143,8 @@ func (p *poller) pause(ctx context.Context) (closed bool, answer chan error, err
 		case <-p.woken:
 			p.vain = vain{} // the network may be there for an hour only
 			p.polls.Wake(p.moment())
+		case <-p.changed:
+			p.polls.Tell(p.moment())
 		case answer = <-p.requests:
 			if held := p.held(); held != nil {
 				answer <- held

@@ -11,25 +11,29 @@ type Options struct {
 	// process sees it (not below the root). It need not exist yet. Default: the
 	// root directory.
 	StateDir string
-	// Architecture of the programs that the machine runs. Default: that which
-	// this program was built for.
+	// Architecture of the programs that the machine runs. Default: what its
+	// kernel says, else that which this program was built for.
 	Architecture string
+	// Workloads is the control group that workloads live in, below the root of
+	// all: its limits count. Empty: none.
+	Workloads string
 }
 
 // Facts are what a machine offers.
 type Facts struct {
-	CPU        CPU
-	Memory     uint64 // bytes: all of it, or the limit of the container that the machine is
-	Storage    uint64 // bytes: size of the file system of the state directory
-	Interfaces []Interface
-	GPUs       []GPU
-	Identity   Identity
+	CPU         CPU
+	Memory      uint64 // bytes: all of it, or the limit of the container that the machine is
+	Storage     uint64 // bytes: size of the file system of the state directory
+	Interfaces  []Interface
+	Peripherals []Peripheral
+	Identity    Identity
 }
 
 // CPU are the processors of the machine.
 type CPU struct {
 	Cores        float64 // the online ones, or the quota of the container that the machine is
-	Architecture string  // as Go names it: amd64, arm64, arm, riscv64
+	Architecture string  // as Go or the kernel names it: amd64, arm64, aarch64, arm, riscv64
+	Variant      string  // of 32-bit ARM: v6, v7, v8; empty: not known
 	Model        string  // empty: not known
 }
 
@@ -37,14 +41,6 @@ type CPU struct {
 type Interface struct {
 	Kind Kind
 	Name string // as the kernel names it
-}
-
-// GPU is a graphics processor.
-type GPU struct {
-	Name   string // of its node below /dev/dri
-	Vendor string
-	Model  string // empty: not known
-	Driver string // of the kernel; empty: not known
 }
 
 // Identity is who the machine says it is; empty is what it does not say.
@@ -62,18 +58,16 @@ func Discover(root string, o Options) (Facts, error) {
 	if o.StateDir == "" {
 		o.StateDir = root
 	}
-	if o.Architecture == "" {
-		o.Architecture = runtime.GOARCH
-	}
 	m := machine{root: root}
-	limits := m.limits()
+	o.Architecture = first(o.Architecture, m.architecture(), runtime.GOARCH)
+	limits := m.limits(o.Workloads)
 	facts := Facts{
-		CPU:        m.cpu(o.Architecture, limits),
-		Memory:     m.memory(limits),
-		Storage:    m.storage(o.StateDir),
-		Interfaces: m.interfaces(),
-		GPUs:       m.gpus(),
-		Identity:   m.identity(),
+		CPU:         m.cpu(o.Architecture, limits),
+		Memory:      m.memory(limits),
+		Storage:     m.storage(o.StateDir),
+		Interfaces:  m.interfaces(),
+		Peripherals: m.peripherals(),
+		Identity:    m.identity(),
 	}
 	return facts, errors.Join(m.errs...)
 }

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -110,6 +112,7 @@ func computer() files {
 			"sys/bus/usb/devices/1-1/uevent":             "DEVTYPE=usb_device\n",
 			"sys/fs/cgroup/cpuset.cpus.effective":        "0-3\n",
 			"sys/devices/pci0000:00/0000:00:02.0/vendor": "0x8086\n",
+			"sys/devices/pci0000:00/0000:00:02.0/device": "0x46d1\n",
 			"sys/devices/pci0000:00/0000:00:02.0/driver": "-> ../../../bus/pci/drivers/i915",
 			"sys/devices/pci0000:00/0000:00:05.0/vendor": "0x1af4\n", // of a hypervisor
 		},
@@ -177,7 +180,7 @@ func TestMachinesAreDiscovered(t *testing.T) {
 				{Kind: capability.Bluetooth, Name: "hci0"},
 				{Kind: capability.USB, Name: "usb1"},
 			},
-			GPUs: []capability.GPU{{Name: "renderD128", Vendor: "Intel", Driver: "i915"}},
+			Peripherals: []capability.Peripheral{{Kind: capability.GPU, Name: "renderD128", Vendor: "Intel", Model: "8086:46d1", Driver: "i915"}},
 			Identity: capability.Identity{
 				Vendor: "Northstar Industrial Devices", Model: "332ANZE1-N1", SerialNumber: "PF45343-AA",
 				MachineID: "0123456789abcdef0123456789abcdef", HardwareAddress: "68:05:ca:00:00:02", Hostname: "plant-a",
@@ -192,7 +195,7 @@ func TestMachinesAreDiscovered(t *testing.T) {
 				{Kind: capability.USB, Name: "usb0"},
 				{Kind: capability.WiFi, Name: "wlan0"},
 			},
-			GPUs: []capability.GPU{{Name: "renderD128", Vendor: "Broadcom", Model: "2711-v3d", Driver: "v3d"}},
+			Peripherals: []capability.Peripheral{{Kind: capability.GPU, Name: "renderD128", Vendor: "Broadcom", Model: "VideoCore VI", Driver: "v3d"}},
 			Identity: capability.Identity{
 				Vendor: "Raspberry Pi", Model: "Raspberry Pi 4 Model B Rev 1.4", SerialNumber: "10000000aabbccdd",
 				MachineID: "fedcba9876543210fedcba9876543210", HardwareAddress: "dc:a6:32:00:00:01", Hostname: "raspberrypi",
@@ -208,7 +211,7 @@ func TestMachinesAreDiscovered(t *testing.T) {
 				{Kind: capability.Cellular, Name: "wwan0"},
 			},
 			Identity: capability.Identity{
-				Vendor: "glinet", Model: "GL.iNet GL-MT1300", HardwareAddress: "94:83:c4:00:00:01", Hostname: "OpenWrt",
+				Vendor: "GL.iNet", Model: "GL.iNet GL-MT1300", HardwareAddress: "94:83:c4:00:00:01", Hostname: "OpenWrt",
 			},
 		}},
 	} {
@@ -242,9 +245,13 @@ func TestCAP05LimitsOfAContainerCount(t *testing.T) {
 		"more than there is":          {files{"sys/fs/cgroup/memory.max": "999999999999\n", "sys/fs/cgroup/cpu.max": "1600000 100000\n", "sys/fs/cgroup/cpuset.cpus.effective": "0-63\n"}, 4, 8054996 << 10},
 		"what cannot be a limit":      {files{"sys/fs/cgroup/memory.max": "-1\n", "sys/fs/cgroup/cpu.max": "0 0\n", "sys/fs/cgroup/cpuset.cpus.effective": "3-1\n"}, 4, 8054996 << 10},
 		"the memory of a group alone": {files{"sys/fs/cgroup/memory.max": "4096\n"}, 4, 4096},
+		"of the workloads, version 2": {files{"sys/fs/cgroup/margo/memory.max": "4096\n", "sys/fs/cgroup/margo/cpu.max": "200000 100000\n", "sys/fs/cgroup/memory.max": "max\n"}, 2, 4096},
+		"of the workloads, version 1": {files{"sys/fs/cgroup/memory/margo/memory.limit_in_bytes": "4096\n", "sys/fs/cgroup/cpuset/margo/cpuset.cpus": "2,3\n", "sys/fs/cgroup/cpuset.cpus.effective": ""}, 2, 4096},
+		"the least of both":           {files{"sys/fs/cgroup/margo/memory.max": "8192\n", "sys/fs/cgroup/margo/cpu.max": "50000 100000\n", "sys/fs/cgroup/memory.max": "4096\n", "sys/fs/cgroup/cpu.max": "100000 100000\n"}, 0.5, 4096},
+		"of others":                   {files{"sys/fs/cgroup/system.slice/memory.max": "4096\n"}, 4, 8054996 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := capability.Discover(computer().and(row.limits).write(t), capability.Options{})
+			got, err := capability.Discover(computer().and(row.limits).write(t), capability.Options{Workloads: "margo"})
 			if err != nil {
 				t.Error(err)
 			}
@@ -329,24 +336,38 @@ func TestThisMachineHasTheFactsOfEveryMachine(t *testing.T) {
 }
 
 func FuzzDiscover(f *testing.F) {
-	f.Add("0-3\n", "MemTotal: 1 kB\n", `{"model":{"id":"a,b","name":"c"}}`, "150000 100000", "DEVTYPE=wlan\n")
-	f.Add("0,2-", "MemTotal: 18446744073709551615 kB", "{", "max 1", "=")
-	f.Add("65535-0", ":", `{"model":[]}`, "-1 -1", "\x00")
-	f.Fuzz(func(t *testing.T, online, meminfo, board, quota, uevent string) {
-		for _, content := range []string{online, meminfo, board, quota, uevent} {
+	f.Add("0-3\n", "MemTotal: 1 kB\n", `{"model":{"id":"a,b","name":"c"}}`, "150000 100000", "DEVTYPE=wlan\n",
+		"CPU implementer: 0x41\nCPU part: 0xd03\nCPU architecture: 8\n", "rockchip,rk3588-mali\x00arm,mali-valhall-csf\x00", "00-00: a : a : playback 1 : capture 1\n")
+	f.Add("0,2-", "MemTotal: 18446744073709551615 kB", "{", "max 1", "=", "processor:\nCPU architecture: AArch64\n", ",npu\x00\x00", "-:")
+	f.Add("65535-0", ":", `{"model":[]}`, "-1 -1", "\x00", "\x00", "qcom,adreno-\xff", "99999-0: : playback : capture ")
+	f.Fuzz(func(t *testing.T, online, meminfo, board, quota, uevent, cpuinfo, compatible, streams string) {
+		for _, content := range []string{online, meminfo, board, quota, uevent, cpuinfo, compatible, streams} {
 			if strings.HasPrefix(content, "-> ") {
 				t.Skip("would be a link of the fixture")
 			}
 		}
 		got, _ := capability.Discover(all(port("eth0", "1", "", "x", "00:00:00:00:00:00"), files{
-			"sys/devices/system/cpu/online": online,
-			"proc/meminfo":                  meminfo,
-			"etc/board.json":                board,
-			"sys/fs/cgroup/cpu.max":         quota,
-			"sys/class/net/eth0/uevent":     uevent,
-		}).write(t), capability.Options{})
-		if got.CPU.Cores < 0 || got.CPU.Cores > 1<<32 || len(got.Interfaces) > 1 {
+			"sys/devices/system/cpu/online":                 online,
+			"proc/meminfo":                                  meminfo,
+			"etc/board.json":                                board,
+			"sys/fs/cgroup/cpu.max":                         quota,
+			"sys/class/net/eth0/uevent":                     uevent,
+			"proc/cpuinfo":                                  cpuinfo,
+			"proc/asound/pcm":                               streams,
+			"sys/class/sound/card0/device":                  "-> ../../../devices/platform/eth0",
+			"sys/class/drm/renderD128/device":               "-> ../../../devices/platform/eth0",
+			"sys/devices/platform/eth0/of_node":             "-> ../../../firmware/devicetree/base/npu@1",
+			"sys/firmware/devicetree/base/npu@1/compatible": compatible,
+		}).write(t), capability.Options{Architecture: "arm"})
+		if got.CPU.Cores < 0 || got.CPU.Cores > 1<<32 || len(got.Interfaces) > 1 || len(got.Peripherals) > 3 {
 			t.Fatalf("got %+v", got)
+		}
+		for _, p := range got.Peripherals {
+			for _, name := range []string{p.Name, p.Vendor, p.Model, p.Driver} {
+				if len(name) > 256 || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+					t.Errorf("got %q", name)
+				}
+			}
 		}
 	})
 }

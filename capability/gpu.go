@@ -1,38 +1,198 @@
 package capability
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
-// gpus finds the graphics processors that can compute: those with a render
-// node whose maker is known. The emulated ones of virtual machines are none.
-func (m *machine) gpus() []GPU {
-	const class = "sys/class/drm"
-	var found []GPU
-	for _, name := range m.list(class) {
-		if !strings.HasPrefix(name, "renderD") {
-			continue
-		}
-		gpu := GPU{Name: name, Driver: m.link(class, name, "device/driver")}
-		if tree := m.line(class, name, "device/of_node/compatible"); tree != "" {
-			maker, model, _ := strings.Cut(tree, ",")
-			gpu.Vendor, gpu.Model = vendorName(maker), model
-		} else {
-			gpu.Vendor = pciVendor(m.line(class, name, "device/vendor"))
-		}
-		if gpu.Vendor != "" {
-			found = append(found, gpu)
+// processors finds the graphics processors that can compute and those for
+// neural networks: what has a render node or an accel node, and what the drivers
+// of makers offer in their own way. The emulated ones of virtual machines are
+// none, and neither is what only decodes video or drives a display.
+func (m *machine) processors() []Peripheral {
+	p := &processors{m: m, seen: map[string]bool{}}
+	for _, name := range m.list("sys/class/drm") {
+		if strings.HasPrefix(name, "renderD") {
+			p.add(name, m.device("sys/class/drm", name, "device"), "")
 		}
 	}
-	return found
+	for _, class := range []struct {
+		dir, prefix string
+		kind        PeripheralKind
+	}{
+		{"sys/class/misc", "mali", GPU},             // Arm's own driver
+		{"sys/class/kgsl", "kgsl-", GPU},            // Qualcomm's own
+		{"sys/class/graphics_class", "galcore", ""}, // Vivante's own, all cores in one
+		{"sys/class/accel", "accel", NPU},
+		{"sys/class/misc", "rknpu", NPU},                     // Rockchip's own
+		{"sys/class/hailo_chardev", "hailo", NPU},            // Hailo's own
+		{"sys/class/apex", "apex_", NPU},                     // Coral
+		{"sys/class/ethosu", "ethosu", NPU},                  // Arm's, as NXP has it
+		{"sys/bus/platform/drivers/gk20a", "", GPU},          // NVIDIA's own on Jetson; a directory of links
+		{"sys/bus/pci/drivers/nvidia", "", GPU},              // and on PCs without a display
+		{"sys/bus/platform/drivers/etnaviv-gpu", "npu", NPU}, // the cores behind one render node
+	} {
+		for _, name := range m.list(class.dir) {
+			d := m.device(class.dir, name)
+			isBus := strings.HasPrefix(class.dir, "sys/bus")
+			switch {
+			case isBus && (!m.isLink(class.dir, name) || !m.exists(class.dir, name, "subsystem")): // bind, unbind, module
+				continue
+			case isBus && class.prefix != "" && d.node() != class.prefix:
+				continue
+			case !isBus && !strings.HasPrefix(name, class.prefix):
+				continue
+			case !isBus && m.exists(class.dir, name, "device"):
+				d = m.device(class.dir, name, "device")
+			}
+			p.add(name, d, class.kind)
+		}
+	}
+	return p.found
 }
 
-func pciVendor(id string) string {
-	switch id {
-	case "0x1002":
-		return "AMD"
-	case "0x10de":
-		return "NVIDIA"
-	case "0x8086":
-		return "Intel"
+// processors collects them, each once.
+type processors struct {
+	m     *machine
+	seen  map[string]bool // device directories
+	found []Peripheral
+}
+
+// add adds a device. Its kind is "" where its description has to tell.
+func (p *processors) add(name string, d device, kind PeripheralKind) {
+	at := d.real()
+	if at == "" || p.seen[at] {
+		return
+	}
+	p.seen[at] = true
+	found := Peripheral{Kind: kind, Name: name, Driver: d.driver()}
+	compatible := d.compatible()
+	switch {
+	case found.Driver == "etnaviv" || name == "galcore": // stands for all cores, and has no description of its own
+		found.Vendor, found.Model = "Vivante", p.m.vivante(vivanteGPU)
+		found.Kind = GPU
+		if npu := p.m.vivante(vivanteNPU); name == "galcore" && npu != "" {
+			p.found = append(p.found, Peripheral{Kind: NPU, Name: name, Vendor: "Vivante", Model: npu, Driver: found.Driver})
+		}
+	case d.isPCI():
+		found.Vendor, found.Model = d.pci()
+		if model := property(p.m.read("proc/driver/nvidia/gpus", d.slot(), "information"), "Model", ":"); model != "" {
+			found.Model = shown(model)
+		}
+		found.Model = withoutVendor(found.Vendor, found.Model)
+	case len(compatible) > 0:
+		var isNPU bool
+		found.Vendor, found.Model, isNPU = fromTree(compatible)
+		if isNPU || d.node() == "npu" {
+			found.Kind = NPU
+		}
+		if found.Kind == NPU && found.Model == "" {
+			found.Model = p.m.vivante(vivanteNPU)
+		}
+	}
+	if info := p.m.line(d.dir, "gpuinfo"); strings.HasPrefix(info, "Mali-") { // of Arm's own driver
+		found.Vendor = "Arm"
+		found.Model, _, _ = strings.Cut(info, " ")
+	}
+	if model := p.m.line("sys/class/kgsl", name, "gpu_model"); model != "" {
+		found.Vendor, found.Model = "Qualcomm", model
+	}
+	if found.Kind == "" {
+		found.Kind = GPU
+	}
+	if found.Kind == NPU && found.Vendor == "" && !d.isPCI() { // a part of the chip that does not describe itself
+		found.Vendor, found.Model = p.m.chip()
+	}
+	if found.Vendor == "" && found.Kind == GPU { // of a hypervisor, or a display controller
+		return
+	}
+	p.found = append(p.found, found)
+}
+
+// fromTree reads what a device tree says of a processor. The vendor is "" for
+// what is none: the display engines and video decoders that share render nodes.
+func fromTree(compatible []string) (vendor, model string, isNPU bool) {
+	for _, c := range compatible {
+		if model := treeModels()[c]; model != "" {
+			vendor, _, _ := strings.Cut(model, " ")
+			return vendor, strings.TrimPrefix(model, vendor+" "), false
+		}
+	}
+	for _, c := range compatible {
+		maker, part, _ := strings.Cut(c, ",")
+		switch {
+		case maker == "arm" && strings.HasPrefix(part, "ethos-"):
+			return "Arm", "Ethos-" + strings.ToUpper(part[len("ethos-"):]), true
+		case strings.Contains(part, "npu") || strings.Contains(part, "rknn"):
+			chip, _, _ := strings.Cut(part, "-")
+			return vendorName(maker), strings.ToUpper(chip), true
+		case strings.Contains(part, "host1x") || strings.Contains(part, "display"):
+			return "", "", false
+		case maker == "arm" && strings.HasPrefix(part, "mali-"):
+			return "Arm", "Mali-" + strings.ToUpper(part[len("mali-"):]), false
+		case maker == "img":
+			return "Imagination", strings.TrimPrefix(part, "img-"), false
+		case strings.HasPrefix(part, "adreno-"): // qcom,adreno-630.2: the last is the revision
+			series, _, _ := strings.Cut(part[len("adreno-"):], ".")
+			return "Qualcomm", "Adreno " + series, false
+		case maker == "vivante":
+			return "Vivante", "", false
+		}
+	}
+	maker, part, _ := strings.Cut(compatible[0], ",")
+	if !slices.Contains([]string{"nvidia", "qcom", "brcm"}, maker) {
+		return "", "", false
+	}
+	return vendorName(maker), part, false
+}
+
+// treeModels are the processors whose description in the device tree, as the
+// kernel's bindings have it, does not tell their name.
+func treeModels() map[string]string {
+	return map[string]string{
+		"allwinner,sun50i-h616-mali": "Arm Mali-G31",
+		"amlogic,meson-g12a-mali":    "Arm Mali-G31",
+		"brcm,2711-v3d":              "Broadcom VideoCore VI",
+		"brcm,2712-v3d":              "Broadcom VideoCore VII",
+		"brcm,bcm2835-vc4":           "Broadcom VideoCore IV",
+		"mediatek,mt8183-mali":       "Arm Mali-G72",
+		"mediatek,mt8186-mali":       "Arm Mali-G52",
+		"mediatek,mt8188-mali":       "Arm Mali-G57",
+		"mediatek,mt8192-mali":       "Arm Mali-G57",
+		"nvidia,ga10b":               "NVIDIA GA10B",
+		"nvidia,gk20a":               "NVIDIA GK20A",
+		"nvidia,gm20b":               "NVIDIA GM20B",
+		"nvidia,gp10b":               "NVIDIA GP10B",
+		"nvidia,gv11b":               "NVIDIA GV11B",
+		"nxp,imx95-mali":             "Arm Mali-G310",
+		"rockchip,px30-mali":         "Arm Mali-G31",
+		"rockchip,rk3568-mali":       "Arm Mali-G52",
+		"rockchip,rk3588-mali":       "Arm Mali-G610",
+	}
+}
+
+// Which core of a system on chip is meant.
+const (
+	vivanteGPU = iota
+	vivanteNPU
+)
+
+// vivante is the model of Vivante's core: the device tree calls all of them the
+// same, and only the driver could ask them.
+func (m *machine) vivante(core int) string {
+	models := map[string][2]string{
+		"fsl,imx6q":  {"GC2000", ""},
+		"fsl,imx6dl": {"GC880", ""},
+		"fsl,imx8mm": {"GCNanoUltra", ""},
+		"fsl,imx8mn": {"GC7000UL", ""},
+		"fsl,imx8mp": {"GC7000UL", "VIP8000"},
+		"fsl,imx8mq": {"GC7000L", ""},
+		"fsl,imx8qm": {"GC7000XSVX", ""},
+	}
+	for _, c := range m.texts(deviceTree, "compatible") {
+		if cores, known := models[c]; known {
+			return cores[core]
+		}
 	}
 	return ""
 }

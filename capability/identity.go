@@ -61,21 +61,39 @@ func meant(text string) string {
 // fromDeviceTree reads what the device tree says, and the serial number of the
 // processor, which stands for the board's where the boot loader passes it on.
 func (m *machine) fromDeviceTree() Identity {
-	const tree = "sys/firmware/devicetree/base"
-	maker, _, _ := strings.Cut(m.line(tree, "compatible"), ",")
+	maker, _, _ := strings.Cut(m.line(deviceTree, "compatible"), ",")
 	return Identity{
 		Vendor:       vendorName(maker),
-		Model:        m.line(tree, "model"),
-		SerialNumber: first(meant(m.line(tree, "serial-number")), meant(property(m.read("proc/cpuinfo"), "Serial", ":"))),
+		Model:        m.line(deviceTree, "model"),
+		SerialNumber: first(meant(m.line(deviceTree, "serial-number")), meant(property(m.read("proc/cpuinfo"), "Serial", ":"))),
 	}
+}
+
+// deviceTree is where the kernel shows the tree that it was booted with.
+const deviceTree = "sys/firmware/devicetree/base"
+
+// chip is the system on chip of a machine with a device tree, by the last and
+// most general of the names of its board.
+func (m *machine) chip() (vendor, model string) {
+	names := m.texts(deviceTree, "compatible")
+	if len(names) == 0 {
+		return "", ""
+	}
+	maker, part, _ := strings.Cut(names[len(names)-1], ",")
+	return vendorName(maker), strings.ToUpper(part)
 }
 
 // vendorName writes out the vendor prefixes of device trees that one meets most.
 func vendorName(prefix string) string {
 	names := map[string]string{
-		"arm": "Arm", "brcm": "Broadcom", "fsl": "NXP", "img": "Imagination", "mediatek": "MediaTek", "nvidia": "NVIDIA",
-		"nxp": "NXP", "qcom": "Qualcomm", "raspberrypi": "Raspberry Pi", "rockchip": "Rockchip", "ti": "Texas Instruments",
-		"vivante": "Vivante",
+		"allwinner": "Allwinner", "amlogic": "Amlogic", "arm": "Arm", "asus": "ASUS", "bananapi": "Banana Pi", "beagle": "BeagleBoard.org",
+		"brcm": "Broadcom", "fsl": "NXP", "friendlyarm": "FriendlyElec", "glinet": "GL.iNet", "hardkernel": "Hardkernel",
+		"img": "Imagination", "khadas": "Khadas", "libretech": "Libre Computer", "linksys": "Linksys", "linux": "Linux", "mediatek": "MediaTek",
+		"netgear": "NETGEAR", "nvidia": "NVIDIA", "nxp": "NXP", "olimex": "Olimex", "openwrt": "OpenWrt", "phytec": "PHYTEC", "pine64": "PINE64",
+		"qcom": "Qualcomm", "radxa": "Radxa", "raspberrypi": "Raspberry Pi", "rockchip": "Rockchip", "seeed": "Seeed Studio",
+		"siemens": "Siemens", "solidrun": "SolidRun", "st": "STMicroelectronics", "starfive": "StarFive", "technexion": "TechNexion",
+		"ti": "Texas Instruments", "toradex": "Toradex", "tplink": "TP-Link", "ubnt": "Ubiquiti", "variscite": "Variscite", "vivante": "Vivante",
+		"xlnx": "AMD", "xunlong": "Xunlong",
 	}
 	return first(names[prefix], prefix)
 }

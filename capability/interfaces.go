@@ -16,6 +16,7 @@ const (
 	Bluetooth Kind = "bluetooth"
 	USB       Kind = "usb"
 	CANBus    Kind = "canbus"
+	RS232     Kind = "rs232"
 )
 
 // Types of network interfaces as the kernel numbers them (ARPHRD_*).
@@ -29,9 +30,21 @@ const (
 func (m *machine) interfaces() []Interface {
 	const class = "sys/class"
 	var found []Interface
+	radios := map[string]bool{}
 	for _, name := range m.list(class, "net") {
 		if kind := m.networkKind(name); kind != "" {
 			found = append(found, Interface{kind, name})
+			radios[m.link(class, "net", name, "phy80211")] = true
+		}
+	}
+	for _, name := range m.list(class, "ieee80211") {
+		if !radios[name] { // switched off, as OpenWrt's are at first
+			found = append(found, Interface{WiFi, name})
+		}
+	}
+	for _, name := range m.list(class, "usbmisc") {
+		if strings.HasPrefix(name, "cdc-wdm") && !slices.ContainsFunc(found, func(i Interface) bool { return i.Kind == Cellular }) { // a modem that has no network yet
+			found = append(found, Interface{Cellular, name})
 		}
 	}
 	for _, name := range m.list(class, "bluetooth") {
@@ -44,7 +57,7 @@ func (m *machine) interfaces() []Interface {
 			found = append(found, Interface{USB, name})
 		}
 	}
-	return found
+	return append(found, m.serialPorts()...)
 }
 
 // networkKind tells what is behind a network interface, "" if it is nothing one

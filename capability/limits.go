@@ -1,6 +1,7 @@
 package capability
 
 import (
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -13,32 +14,51 @@ type limits struct {
 	cpus   int     // from a set of processors
 }
 
-// limits reads the control group that the machine sees as the root of all. On
-// a real machine this has no limits; in a container it has those of the
-// container. The group of this program is none of our business: what limits an
-// agent does not limit the workloads, which live in groups of their own.
-func (m *machine) limits() limits {
-	const group = "sys/fs/cgroup"
+// limits reads the control group that the machine sees as the root of all, and
+// the one that workloads live in: the least of both counts. On a real machine
+// the root has no limits, in a container it has those of the container; the
+// group of the workloads has those that the operator has given it. The group of
+// this program is none of our business: what limits an agent does not limit the
+// workloads.
+func (m *machine) limits(workloads string) limits {
+	l := m.groupLimits("")
+	if workloads != "" && filepath.IsLocal(workloads) {
+		own := m.groupLimits(workloads)
+		l.memory, l.cores, l.cpus = least(l.memory, own.memory), least(l.cores, own.cores), least(l.cpus, own.cpus)
+	}
+	return l
+}
+
+// least is the smaller of two limits, where zero is none.
+func least[T uint64 | float64 | int](a, b T) T {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+func (m *machine) groupLimits(group string) limits {
+	const root = "sys/fs/cgroup"
 	var l limits
 
 	// Version 2.
-	if limit, err := strconv.ParseUint(m.line(group, "memory.max"), 10, 64); err == nil {
+	if limit, err := strconv.ParseUint(m.line(root, group, "memory.max"), 10, 64); err == nil {
 		l.memory = limit
 	}
-	if quota, period, ok := strings.Cut(m.line(group, "cpu.max"), " "); ok {
+	if quota, period, ok := strings.Cut(m.line(root, group, "cpu.max"), " "); ok {
 		l.cores = ratio(quota, period)
 	}
-	l.cpus = countList(m.line(group, "cpuset.cpus.effective"))
+	l.cpus = countList(m.line(root, group, "cpuset.cpus.effective"))
 
 	// Version 1. Without a limit, memory has one that no machine reaches.
-	if limit, err := strconv.ParseUint(m.line(group, "memory/memory.limit_in_bytes"), 10, 64); err == nil && l.memory == 0 {
+	if limit, err := strconv.ParseUint(m.line(root, "memory", group, "memory.limit_in_bytes"), 10, 64); err == nil && l.memory == 0 {
 		l.memory = limit
 	}
 	if l.cores == 0 {
-		l.cores = ratio(m.line(group, "cpu/cpu.cfs_quota_us"), m.line(group, "cpu/cpu.cfs_period_us"))
+		l.cores = ratio(m.line(root, "cpu", group, "cpu.cfs_quota_us"), m.line(root, "cpu", group, "cpu.cfs_period_us"))
 	}
 	if l.cpus == 0 {
-		l.cpus = countList(m.line(group, "cpuset/cpuset.cpus"))
+		l.cpus = countList(m.line(root, "cpuset", group, "cpuset.cpus"))
 	}
 	return l
 }

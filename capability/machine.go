@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"golang.org/x/sys/unix"
 )
 
 // machine reads the files of one machine and remembers what could not be read.
@@ -21,6 +23,7 @@ type machine struct {
 const (
 	maxFile    = 64 << 10 // bytes read of a file
 	maxEntries = 512      // entries read of a directory
+	maxTexts   = 32       // of a list in the device tree
 )
 
 func (m *machine) fail(format string, args ...any) {
@@ -35,14 +38,17 @@ func (m *machine) path(elements ...string) string {
 // files of sysfs exist but have nothing behind them at the moment: reading them
 // fails with an error of the driver, which is as good as not existing.
 func (m *machine) read(elements ...string) string {
-	file, err := os.Open(m.path(elements...))
+	file, err := os.OpenFile(m.path(elements...), os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe has nothing to tell, and must not hold us up
 	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
+		if !absent(err) {
 			m.fail("cannot read fact of the machine: %w", err)
 		}
 		return ""
 	}
 	defer func() { _ = file.Close() }() // only read
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
 	data, err := io.ReadAll(io.LimitReader(file, maxFile))
 	if err != nil {
 		return ""
@@ -54,6 +60,23 @@ func (m *machine) read(elements ...string) string {
 // Files of the device tree end with a NUL, or are lists that NUL separates.
 func (m *machine) line(elements ...string) string {
 	text, _, _ := strings.Cut(m.read(elements...), "\x00")
+	return shown(text)
+}
+
+// texts are those of a list in the device tree.
+func (m *machine) texts(elements ...string) []string {
+	var list []string
+	for text := range strings.SplitSeq(m.read(elements...), "\x00") {
+		if text = shown(text); text != "" && len(list) < maxTexts {
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
+// shown makes one line of a text, fit to be shown; what is too long for a name
+// is none.
+func shown(text string) string {
 	text = strings.Map(func(c rune) rune {
 		if !unicode.IsGraphic(c) {
 			return ' '
@@ -67,12 +90,18 @@ func (m *machine) line(elements ...string) string {
 	return text
 }
 
+// absent says that there is no such file or directory. What comes and goes with
+// a device may be in the middle of either.
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO)
+}
+
 // list gives the names in a directory in their order, none if there is no such
 // directory.
 func (m *machine) list(elements ...string) []string {
-	dir, err := os.Open(m.path(elements...))
+	dir, err := os.OpenFile(m.path(elements...), os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
+		if !absent(err) {
 			m.fail("cannot list facts of the machine: %w", err)
 		}
 		return nil
@@ -84,6 +113,19 @@ func (m *machine) list(elements ...string) []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// below is a path that links led to, as it is below the root; "" if they led out.
+func (m *machine) below(path string) string {
+	root, err := filepath.EvalSymlinks(m.root)
+	if err != nil {
+		return ""
+	}
+	rel, err := filepath.Rel(root, path)
+	if err != nil || !filepath.IsLocal(rel) {
+		return ""
+	}
+	return rel
 }
 
 // exists reports whether there is such a file, following links.
@@ -99,6 +141,12 @@ func (m *machine) link(elements ...string) string {
 		return ""
 	}
 	return filepath.Base(target)
+}
+
+// isLink reports whether there is a link of this name.
+func (m *machine) isLink(elements ...string) bool {
+	info, err := os.Lstat(m.path(elements...))
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
 }
 
 // property is the value of a line "name separator value".

@@ -128,6 +128,14 @@ func (p *Polls) Wake(m Moment) {
 	p.due = min(p.due, m.Up+p.random.upTo(p.soon()))
 }
 
+// Tell says that the device has something to report: the next poll comes soon,
+// unless the last one failed or was refused.
+func (p *Polls) Tell(m Moment) {
+	if p.failures == 0 && p.reason == Interval {
+		p.due = min(p.due, m.Up+p.random.upTo(p.soon()))
+	}
+}
+
 func (p *Polls) soon() time.Duration { return min(p.rules.Interval, soon) }
 
 // Done says how a poll ended; nil also where the WFM did its part and only what

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -21,6 +23,7 @@ import (
 func (c *cli) capabilities(ctx context.Context, args []string) error {
 	f := c.flags("capabilities")
 	c.jsonFlag(f)
+	root := f.String("root", "/", "describe the machine whose files are below `DIR`")
 	if err := c.parseNone(f, args); err != nil {
 		return err
 	}
@@ -28,13 +31,12 @@ func (c *cli) capabilities(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	doc, err := client.Capabilities(ctx)
-	if errors.Is(err, control.ErrNotRunning) {
-		device, deviceErr := deviceOf(cfg)
-		if deviceErr != nil {
-			return deviceErr
-		}
-		doc, err = agent.Describe(device, discover(cfg), slog.New(slog.DiscardHandler))
+	var doc json.RawMessage
+	if *root == "/" {
+		doc, err = client.Capabilities(ctx)
+	}
+	if *root != "/" || errors.Is(err, control.ErrNotRunning) {
+		doc, err = describe(cfg, *root)
 	}
 	if err != nil {
 		return err
@@ -44,6 +46,16 @@ func (c *cli) capabilities(ctx context.Context, args []string) error {
 		return err
 	}
 	return c.printTree(doc)
+}
+
+// describe writes the document about a machine without asking its agent.
+func describe(cfg *config.Config, root string) (json.RawMessage, error) {
+	facts := discoverAt(cfg, root)
+	device, err := deviceAs(cfg, facts)
+	if err != nil {
+		return nil, err
+	}
+	return agent.Describe(device, facts, slog.New(slog.DiscardHandler))
 }
 
 // printTree prints a JSON document as indented lines.
@@ -81,25 +93,35 @@ func (c *cli) printValue(indent string, v any) {
 }
 
 // discover reads what this machine offers.
-func discover(cfg *config.Config) func() (capability.Facts, error) {
-	return func() (capability.Facts, error) {
-		return capability.Discover("/", capability.Options{StateDir: cfg.State.Dir})
+func discover(cfg *config.Config) func() (capability.Facts, error) { return discoverAt(cfg, "/") }
+
+// discoverAt reads what the machine offers whose files are below root. Of this
+// one it counts what the program was built for, which may be less than what its
+// kernel runs: that is what images are chosen by.
+func discoverAt(cfg *config.Config, root string) func() (capability.Facts, error) {
+	o := capability.Options{StateDir: filepath.Join(root, cfg.State.Dir), Workloads: cfg.Runtime.Namespace}
+	if root == "/" {
+		o.Architecture = runtime.GOARCH
 	}
+	return func() (capability.Facts, error) { return capability.Discover(root, o) }
 }
 
 // deviceOf says who this device is: by its configuration, else by the machine.
-func deviceOf(cfg *config.Config) (agent.Device, error) {
+func deviceOf(cfg *config.Config) (agent.Device, error) { return deviceAs(cfg, discover(cfg)) }
+
+func deviceAs(cfg *config.Config, discover func() (capability.Facts, error)) (agent.Device, error) {
 	d := agent.Device{
 		ID:           cfg.Device.ID,
 		Vendor:       cfg.Device.Vendor,
 		ModelNumber:  cfg.Device.ModelNumber,
 		SerialNumber: cfg.Device.SerialNumber,
 		Labels:       cfg.Device.Labels,
+		Offer:        cfg.Device.Offer,
 	}
 	if d.ID != "" {
 		return d, nil
 	}
-	facts, _ := discover(cfg)() // what is missing shows below
+	facts, _ := discover() // what is missing shows below
 	if d.ID = agent.DeviceID(facts.Identity); d.ID == "" {
 		return d, &hintError{errors.New("this machine has no identity of its own"), "set device.id in the configuration"}
 	}

@@ -63,7 +63,7 @@ func commands() []command {
 		{"exec", "DEPLOYMENT SERVICE [--] COMMAND...", "run a command in a workload", (*cli).exec},
 		{"prune", "[--images] [--volumes]", "remove what is kept although nothing needs it", (*cli).prune},
 		{"clear", "[--yes]", "stop and remove all that runs, on a device that is given up", (*cli).clear},
-		{"capabilities", "[--json]", "show what is reported about this device", (*cli).capabilities},
+		{"capabilities", "[--json] [--root DIR]", "show what is reported about this device", (*cli).capabilities},
 		{"check", "[--json]", "say whether this device can do the job, and what to mend", (*cli).check},
 		{"csr", "--id SPIFFE-ID|--name NAME [--key FILE] [--out FILE]", "ask for a certificate with a key that stays on this device", (*cli).csr},
 		{"compose", "up|down|ps|logs|exec|config|pull [-f FILE] [-p PROJECT]", "run a Compose file without a WFM", (*cli).compose},

@@ -20,6 +20,7 @@ import (
 	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/build"
+	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/store"
 )
@@ -101,6 +102,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		Store:    records,
 		Runtime:  workloads.Engine,
 		Facts:    discover(cfg),
+		Watch:    capability.Watch,
 		StateDir: cfg.State.Dir, RunDir: cfg.State.Run,
 		Logger:     logger,
 		Now:        present.Now,

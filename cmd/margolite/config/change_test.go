@@ -25,6 +25,7 @@ registries: {"a.example": {mirrors: [b.example]}}
 		{"nothing but the way it is written", strings.ReplaceAll(base, "edge-01", `"edge-01"`) + "policy: {approval: none}\n", config.Change{}},
 		{"the device", strings.ReplaceAll(base, "[1, 2]", "[1, 3]"), config.Change{Parts: []string{"device"}}},
 		{"the WFM", strings.ReplaceAll(base, "wfm.example", "other.example"), config.Change{Parts: []string{"wfm"}}},
+		{"what is offered", strings.ReplaceAll(base, "id: edge-01,", "id: edge-01, reserved: {memory: 64Mi},"), config.Change{Parts: []string{"device"}}},
 		{"polling", base + "poll: {interval: 5s, downtime: [Sun 00:00-04:00]}\n", config.Change{Parts: []string{"poll"}}},
 		{"the log", base + "log: {level: debug}\n", config.Change{Parts: []string{"log"}}},
 		{"a directory", base + "state: {run: /tmp/run}\n", config.Change{Parts: []string{"state"}, Restart: []string{"state.run"}}},
@@ -94,6 +95,10 @@ func set(t *testing.T, v reflect.Value) {
 		v.SetString(v.String() + "x")
 	case reflect.Int, reflect.Int64:
 		v.SetInt(v.Int() + 1)
+	case reflect.Uint64:
+		v.SetUint(v.Uint() + 1)
+	case reflect.Float64:
+		v.SetFloat(v.Float() + 1)
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 	case reflect.Map:

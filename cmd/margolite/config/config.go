@@ -24,6 +24,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/policy"
 )
 
@@ -56,6 +57,7 @@ type Device struct {
 	// Labels have values as YAML delivers them: a string, a number, a boolean,
 	// or a list of strings or of numbers.
 	Labels map[string]any
+	Offer  capability.Offer // of what the machine has
 }
 
 // The revisions of the standard that can be spoken.

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.yaml.in/yaml/v4"
 
+	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/policy"
 )
@@ -66,6 +67,16 @@ device:
     example.com/spare: true
     example.com/zones: [a, b]
     example.com/slots: [1, 2]
+  cpus: 1.5
+  memory: 768Mi
+  storage: 16Gi
+  reserved: {cpus: 0.5, memory: 64Mi, storage: 1Gi}
+  interfaces: {add: [rs232], hide: [usb, wlan0]}
+  peripherals:
+    add:
+      - {type: camera, manufacturer: Basler, model: acA1920}
+      - type: npu
+    hide: [microphone]
 wfm:
   url: https://wfm.example.com:8443/margo/v1/
   revision: 1.0.0-rc.3
@@ -174,6 +185,14 @@ log:
 				"example.com/spare": true,
 				"example.com/zones": []any{"a", "b"},
 				"example.com/slots": []any{1, 2},
+			},
+			Offer: capability.Offer{
+				Cores: 1.5, Memory: 768 << 20, Storage: 16 << 30,
+				Reserved:          capability.Reserved{Cores: 0.5, Memory: 64 << 20, Storage: 1 << 30},
+				AddedInterfaces:   []capability.Interface{{Kind: capability.RS232}},
+				HiddenInterfaces:  []string{"usb", "wlan0"},
+				AddedPeripherals:  []capability.Peripheral{{Kind: capability.Camera, Vendor: "Basler", Model: "acA1920"}, {Kind: capability.NPU}},
+				HiddenPeripherals: []string{"microphone"},
 			},
 		},
 		WFM: config.WFM{
@@ -370,6 +389,10 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"a label that is a section", "device:\n  labels:\n    a: {b: c}\n", "f:3: device.labels.a: expected text, a number, true or false, or a list of texts or of numbers"},
 		{"CAP-09 a label with a mixed list", "device:\n  labels:\n    a: [b, 1]\n", "f:3: device.labels.a: expected text, a number, true or false, or a list of texts or of numbers"},
 		{"a label that is no number", "device:\n  labels:\n    a: .nan\n", "f:3: device.labels.a: expected text, a number, true or false, or a list of texts or of numbers"},
+		{"CAP-14 an interface of another kind", "device:\n  interfaces: {add: [profibus]}\n", "f:2: device.interfaces.add[0]: expected ethernet or wifi or cellular or bluetooth or usb or canbus or rs232, got \"profibus\""},
+		{"CAP-14 a peripheral of another kind", "device:\n  peripherals: {add: [{type: printer}]}\n", "f:2: device.peripherals.add[0].type: expected gpu or npu or display or camera or microphone or speaker, got \"printer\""},
+		{"a peripheral without its type", "device:\n  peripherals: {add: [{model: A1}]}\n", "f:2: device.peripherals.add[0]: expected the type of the peripheral"},
+		{"CAP-11 memory that is negative", "device:\n  memory: -1\n", "f:2: device.memory: expected a number of bytes, such as 500k or 10m, got the number \"-1\""},
 		{"a relative path", "state:\n  dir: state\n", `f:2: state.dir: expected an absolute path, got "state"`},
 		{"an empty path", "wfm:\n  key: \"\"\n", `f:2: wfm.key: expected an absolute path, got ""`},
 		{"a containerd that is neither", "runtime:\n  containerd: system\n", `f:2: runtime.containerd: expected embedded or the absolute path of a socket, got "system"`},

@@ -14,6 +14,22 @@ func (c *Config) schema() fields {
 			"modelNumber":  text(&c.Device.ModelNumber, line),
 			"serialNumber": text(&c.Device.SerialNumber, line),
 			"labels":       labels(&c.Device.Labels),
+			"cpus":         cores(&c.Device.Offer.Cores),
+			"memory":       amount(&c.Device.Offer.Memory),
+			"storage":      amount(&c.Device.Offer.Storage),
+			"reserved": section(fields{
+				"cpus":    cores(&c.Device.Offer.Reserved.Cores),
+				"memory":  amount(&c.Device.Offer.Reserved.Memory),
+				"storage": amount(&c.Device.Offer.Reserved.Storage),
+			}),
+			"interfaces": section(fields{
+				"add":  addedInterfaces(&c.Device.Offer.AddedInterfaces),
+				"hide": list(&c.Device.Offer.HiddenInterfaces, 64, line),
+			}),
+			"peripherals": section(fields{
+				"add":  items(&c.Device.Offer.AddedPeripherals, 32, addedPeripheral),
+				"hide": list(&c.Device.Offer.HiddenPeripherals, 64, line),
+			}),
 		}),
 		"wfm": section(fields{
 			"url":         text(&c.WFM.URL, optional(source)),

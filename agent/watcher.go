@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/margolite/margolite/capability"
+)
+
+const (
+	// plugged is how long nothing may happen before the machine is looked at: a
+	// device that is plugged in appears in parts, and its driver comes later.
+	plugged = 2 * time.Second
+	// pluggedMost is how long that may take where something happens all the time.
+	pluggedMost = 15 * time.Second
+	// pluggedAgain is how long a change is left alone that comes after another, so
+	// that a loose contact does not keep the device and the WFM busy.
+	pluggedAgain = time.Minute
+)
+
+// watcher looks at the machine when something of it came or went, and tells if
+// the document about it is another one then (CAP-03). It writes nothing.
+type watcher struct {
+	watch    func(ctx context.Context, changed func()) error
+	facts    func() (capability.Facts, error)
+	settings *settings
+	logger   *slog.Logger
+	differs  func()
+
+	poked chan struct{}
+}
+
+func newWatcher(o Options, s *settings, differs func()) *watcher {
+	return &watcher{watch: o.Watch, facts: o.Facts, settings: s, logger: o.Logger, differs: differs, poked: make(chan struct{}, 1)}
+}
+
+// run watches until ctx is done. Where nothing tells of changes it waits for
+// that: the machine is looked at with each poll.
+func (w *watcher) run(ctx context.Context) error {
+	if w.watch == nil {
+		return nil
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := w.watch(ctx, func() { poke(w.poked) }); err != nil && ctx.Err() == nil {
+			w.logger.Debug("the machine is looked at with each poll alone", "error", err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		w.follow(ctx)
+		return nil
+	})
+	return g.Wait()
+}
+
+func (w *watcher) follow(ctx context.Context) {
+	before := w.document()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.poked:
+		}
+		if !w.settle(ctx) {
+			return
+		}
+		now := w.document()
+		if now == nil || bytes.Equal(now, before) {
+			continue
+		}
+		before = now
+		w.logger.Info("this device offers something else now")
+		w.differs()
+		if !wait(ctx, pluggedAgain, nil, nil) {
+			return
+		}
+	}
+}
+
+// settle waits until nothing happens any more. It returns false when ctx is done.
+func (w *watcher) settle(ctx context.Context) bool {
+	most := time.NewTimer(pluggedMost)
+	defer most.Stop()
+	for {
+		quiet := time.NewTimer(plugged)
+		select {
+		case <-ctx.Done():
+		case <-quiet.C:
+		case <-most.C:
+		case <-w.poked:
+			quiet.Stop()
+			continue
+		}
+		quiet.Stop()
+		return ctx.Err() == nil
+	}
+}
+
+// document is what would be reported now; nil if nothing can be.
+func (w *watcher) document() json.RawMessage {
+	doc, err := Describe(w.settings.Load().Device, w.facts, w.logger)
+	if err != nil {
+		return nil // told by the poll
+	}
+	return doc
+}

@@ -1,0 +1,194 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/capability"
+)
+
+// hardware is what a site runs on. The zero value has no peripherals, and tells
+// when that changes.
+type hardware struct {
+	mu          sync.Mutex
+	peripherals []capability.Peripheral
+	changed     func() // of the agent that watches
+	mute        bool   // it tells nothing
+	looked      int
+}
+
+func (m *hardware) found() []capability.Peripheral {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.looked++
+	return slices.Clone(m.peripherals)
+}
+
+func (m *hardware) watch(ctx context.Context, changed func()) error {
+	m.mu.Lock()
+	if m.mute {
+		m.mu.Unlock()
+		return errors.New("no socket of the kernel")
+	}
+	m.changed = changed
+	m.mu.Unlock()
+	changed()
+	<-ctx.Done()
+	return nil
+}
+
+// plug is as if the kernel told of something, after which there are these.
+func (m *hardware) plug(peripherals ...capability.Peripheral) {
+	m.mu.Lock()
+	m.peripherals = peripherals
+	changed := m.changed
+	m.mu.Unlock()
+	if changed != nil {
+		changed()
+	}
+}
+
+func webcam(name string) capability.Peripheral {
+	return capability.Peripheral{Kind: capability.Camera, Name: name, Vendor: "Logitech", Model: "BRIO"}
+}
+
+// unhurried is a site that polls every few hours, and has begun.
+func unhurried(t *testing.T, prepare func(*site), test func(t *testing.T, s *site)) {
+	simulated(t, func(s *site) {
+		s.poll.Interval = 6 * time.Hour
+		prepare(s)
+	}, func(t *testing.T, s *site) {
+		s.installed()
+		s.quiet()
+		test(t, s)
+	})
+}
+
+// CAP-03: a camera that is plugged in is reported soon, though the next poll is
+// hours away, and once; so is that it is gone.
+func TestCAP03WhatIsPluggedInIsReportedSoon(t *testing.T) {
+	unhurried(t, func(*site) {}, func(t *testing.T, s *site) {
+		for i, peripherals := range [][]capability.Peripheral{{webcam("video0")}, nil} {
+			s.machine.plug(peripherals...)
+			calls, times := s.during(30 * time.Second)
+			if count(calls, "capabilities") != 1 {
+				t.Errorf("change %d: there were %v at %v", i, calls, times)
+			}
+			if calls, _ := s.during(2 * time.Minute); len(calls) > 0 {
+				t.Errorf("after change %d there were %v", i, calls)
+			}
+		}
+	})
+}
+
+// The parts of a device come one after the other, and are one report.
+func TestCAP03PartsOfADeviceAreOneReport(t *testing.T) {
+	unhurried(t, func(*site) {}, func(t *testing.T, s *site) {
+		for i := range 5 {
+			all := make([]capability.Peripheral, i+1)
+			for j := range all {
+				all[j] = webcam("video0")
+			}
+			s.machine.plug(all...)
+			time.Sleep(time.Second)
+		}
+		if calls, times := s.during(time.Minute); count(calls, "capabilities") != 1 {
+			t.Errorf("there were %v at %v", calls, times)
+		}
+	})
+}
+
+// Events of what does not change the report lead to nothing: no request, no
+// write.
+func TestEventsWithoutAChangeLeadToNothing(t *testing.T) {
+	unhurried(t, func(*site) {}, func(t *testing.T, s *site) {
+		writes := s.store.Writes()
+		for range 100 {
+			s.machine.plug()
+			time.Sleep(time.Second)
+		}
+		if calls, _ := s.during(time.Minute); len(calls) > 0 || s.store.Writes() != writes {
+			t.Errorf("there were %v, and %d writes", calls, s.store.Writes()-writes)
+		}
+	})
+}
+
+// A loose contact keeps neither the device nor the WFM busy.
+func TestALooseContactIsReportedNowAndThen(t *testing.T) {
+	unhurried(t, func(*site) {}, func(t *testing.T, s *site) {
+		s.machine.mu.Lock()
+		looked, before := s.machine.looked, s.wfm.asked()
+		s.machine.mu.Unlock()
+		began := time.Now()
+		for time.Since(began) < time.Hour {
+			s.machine.plug(webcam("video0"))
+			time.Sleep(7 * time.Second)
+			s.machine.plug()
+			time.Sleep(5 * time.Second)
+		}
+		s.machine.mu.Lock()
+		looked = s.machine.looked - looked
+		s.machine.mu.Unlock()
+		if n := s.wfm.asked() - before; n == 0 || n > 2*60 {
+			t.Errorf("%d requests within an hour", n)
+		}
+		if looked > 3*60 {
+			t.Errorf("the machine was looked at %d times within an hour", looked)
+		}
+	})
+}
+
+// Where nothing tells of changes they are found with the next poll.
+func TestCAP03WithoutEventsChangesAreFoundByPolls(t *testing.T) {
+	simulated(t, func(s *site) { s.machine.mute = true }, func(t *testing.T, s *site) {
+		s.installed()
+		s.machine.plug(webcam("video0"))
+		if calls, _ := s.during(2 * time.Minute); count(calls, "capabilities") != 1 {
+			t.Errorf("there were %v", calls)
+		}
+	})
+}
+
+// What is plugged in does not hurry a device whose WFM is out of reach: it goes
+// on as it did, and the report comes when it can.
+func TestCAP03WhatIsPluggedInWaitsForTheWFM(t *testing.T) {
+	unhurried(t, func(*site) {}, func(t *testing.T, s *site) {
+		s.wfm.failAll(errOffline)
+		if err := s.agent.Sync(t.Context()); err == nil {
+			t.Fatal("sync succeeded")
+		}
+		calm, _ := s.during(time.Hour)
+		for range 30 {
+			s.machine.plug(webcam("video0"))
+			time.Sleep(time.Minute)
+			s.machine.plug()
+			time.Sleep(time.Minute)
+		}
+		s.machine.plug(webcam("video1"))
+		s.wfm.failAll(nil)
+		if calls, _ := s.during(7 * time.Hour); count(calls, "capabilities") != 1 {
+			t.Errorf("there were %v, and %v in an hour before", calls, calm)
+		}
+	})
+}
+
+// A deployment that the device could not host is tried again when it can.
+func TestAD11WhatIsPluggedInHelpsADeployment(t *testing.T) {
+	unhurried(t, func(*site) {}, func(t *testing.T, s *site) {
+		const profile, needs = "  deploymentProfile:\n", "    deviceConstraints: {eligibilityRules: [{propertySelector: {matchExpressions: " +
+			"[{key: /peripherals, operator: ContainsAny, itemSelector: {matchExpressions: [{key: /type, operator: In, values: [camera]}]}}]}}]}\n"
+		s.publish(2, map[string]string{first: strings.Replace(document(first, "2.0.0"), profile, profile+needs, 1)})
+		s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
+		time.Sleep(3 * time.Hour)
+		s.machine.plug(webcam("video0"))
+		s.during(30 * time.Second)
+		if running := s.runtime.running(); !slices.Contains(running, first+"-main 2.0.0") {
+			t.Errorf("running is %v, and the WFM heard %v", running, s.wfm.last(first))
+		}
+	})
+}

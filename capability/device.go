@@ -1,0 +1,76 @@
+package capability
+
+import (
+	"path/filepath"
+	"strings"
+)
+
+// device is a directory of sysfs that describes one device.
+type device struct {
+	m   *machine
+	dir string // below the root
+}
+
+func (m *machine) device(elements ...string) device {
+	return device{m, filepath.Join(elements...)}
+}
+
+// real is where the directory is once links are followed, which tells whether
+// two devices are one; "" if there is none.
+func (d device) real() string {
+	dir, err := filepath.EvalSymlinks(d.m.path(d.dir))
+	if err != nil {
+		return ""
+	}
+	return dir
+}
+
+// driver is the kernel's driver of the device; "" if it has none.
+func (d device) driver() string { return d.m.link(d.dir, "driver") }
+
+func (d device) subsystem() string { return d.m.link(d.dir, "subsystem") }
+
+// slot is the name of the device on its bus, as 0000:00:02.0 on PCI.
+func (d device) slot() string { return filepath.Base(d.real()) }
+
+// node is the name of the device in the device tree, as npu for npu@38500000.
+func (d device) node() string {
+	name, _, _ := strings.Cut(d.m.link(d.dir, "of_node"), "@")
+	return name
+}
+
+// compatible is what the device tree says a device is, the most exact first.
+func (d device) compatible() []string { return d.m.texts(d.dir, "of_node/compatible") }
+
+// isPCI says that the device has the numbers of a PCI device.
+func (d device) isPCI() bool { return strings.HasPrefix(d.m.line(d.dir, "vendor"), "0x") }
+
+// pci names a PCI device: udev has looked its model up where it runs with its
+// database; else the model is the two numbers, as 8086:46d1. A vendor that is
+// not known is "".
+func (d device) pci() (vendor, model string) {
+	vendorID, deviceID := d.m.line(d.dir, "vendor"), d.m.line(d.dir, "device")
+	names := map[string]string{
+		"0x1002": "AMD", "0x1022": "AMD", "0x10de": "NVIDIA", "0x17cb": "Qualcomm", "0x1ac1": "Google", "0x1da3": "Habana",
+		"0x1e60": "Hailo", "0x8086": "Intel",
+	}
+	vendor = names[vendorID]
+	model = property(d.m.read("run/udev/data/+pci:"+d.slot()), "E:ID_MODEL_FROM_DATABASE", "=")
+	if model = shown(model); model == "" && vendorID != "" {
+		model = strings.TrimPrefix(vendorID, "0x") + ":" + strings.TrimPrefix(deviceID, "0x")
+	}
+	return vendor, model
+}
+
+// usb names a USB device by what it says of itself. The device of a class, as a
+// camera, is an interface of it.
+func (d device) usb() (vendor, model string, ok bool) {
+	for _, dir := range []string{d.real(), filepath.Dir(d.real())} {
+		at := d.m.below(dir)
+		if at == "" || !d.m.exists(at, "idVendor") {
+			continue
+		}
+		return d.m.line(at, "manufacturer"), first(d.m.line(at, "product"), d.m.line(at, "idVendor")+":"+d.m.line(at, "idProduct")), true
+	}
+	return "", "", false
+}

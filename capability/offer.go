@@ -1,0 +1,60 @@
+package capability
+
+import "slices"
+
+// Offer is what an operator decides about what a machine offers. The zero value
+// leaves the facts as they were found.
+type Offer struct {
+	// Cores, Memory and Storage replace what was found; 0: as found. Memory and
+	// storage are in bytes.
+	Cores   float64
+	Memory  uint64
+	Storage uint64
+	// Reserved is what the system keeps for itself of what was found.
+	Reserved Reserved
+	// Interfaces and peripherals that are hidden are not offered: each entry is a
+	// kind, or a name of the kernel. Those that are added are, also of a kind
+	// that is hidden.
+	HiddenInterfaces  []string
+	AddedInterfaces   []Interface
+	HiddenPeripherals []string
+	AddedPeripherals  []Peripheral
+}
+
+// Reserved is what the system keeps for itself.
+type Reserved struct {
+	Cores   float64
+	Memory  uint64 // bytes
+	Storage uint64 // bytes
+}
+
+// minCores is what is left where all cores are reserved: something runs on them
+// nevertheless.
+const minCores = 0.1
+
+// Of gives the facts as they are offered (CAP-05). The facts themselves stay.
+func (o Offer) Of(f Facts) Facts {
+	f.CPU.Cores = max(f.CPU.Cores-o.Reserved.Cores, min(f.CPU.Cores, minCores))
+	f.Memory -= min(f.Memory, o.Reserved.Memory)
+	f.Storage -= min(f.Storage, o.Reserved.Storage)
+	if o.Cores > 0 {
+		f.CPU.Cores = o.Cores
+	}
+	if o.Memory > 0 {
+		f.Memory = o.Memory
+	}
+	if o.Storage > 0 {
+		f.Storage = o.Storage
+	}
+	f.Interfaces = append(without(f.Interfaces, o.HiddenInterfaces, func(i Interface) (string, string) { return string(i.Kind), i.Name }), o.AddedInterfaces...)
+	f.Peripherals = append(without(f.Peripherals, o.HiddenPeripherals, func(p Peripheral) (string, string) { return string(p.Kind), p.Name }), o.AddedPeripherals...)
+	return f
+}
+
+// without leaves out what is hidden by its kind or name.
+func without[T any](all []T, hidden []string, known func(T) (kind, name string)) []T {
+	return slices.DeleteFunc(slices.Clone(all), func(one T) bool {
+		kind, name := known(one)
+		return slices.Contains(hidden, kind) || slices.Contains(hidden, name)
+	})
+}

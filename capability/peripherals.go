@@ -1,0 +1,56 @@
+package capability
+
+import (
+	"slices"
+	"strings"
+)
+
+// PeripheralKind is a kind of peripheral.
+type PeripheralKind string
+
+// The kinds of peripherals.
+const (
+	GPU        PeripheralKind = "gpu"
+	NPU        PeripheralKind = "npu" // what computes neural networks
+	Display    PeripheralKind = "display"
+	Camera     PeripheralKind = "camera"
+	Microphone PeripheralKind = "microphone"
+	Speaker    PeripheralKind = "speaker"
+)
+
+// Peripheral is a device that workloads may use. What is not known is empty.
+type Peripheral struct {
+	Kind   PeripheralKind
+	Name   string // as the kernel names it: renderD128, video0, card1
+	Vendor string
+	Model  string
+	Driver string // of the kernel
+}
+
+// maxPeripherals bounds what is found of one kind.
+const maxPeripherals = 32
+
+// peripherals finds them, in the order of their kinds and names.
+func (m *machine) peripherals() []Peripheral {
+	found := slices.Concat(m.processors(), m.displays(), m.cameras(), m.sound())
+	var sorted []Peripheral
+	for _, kind := range []PeripheralKind{GPU, NPU, Display, Camera, Microphone, Speaker} {
+		left := maxPeripherals
+		for _, p := range found {
+			if p.Kind == kind && left > 0 {
+				sorted = append(sorted, p)
+				left--
+			}
+		}
+	}
+	return sorted
+}
+
+// withoutVendor is the model without the name of its vendor before it, which
+// would be said twice: NVIDIA, and NVIDIA RTX A2000.
+func withoutVendor(vendor, model string) string {
+	if n := len(vendor); n > 0 && len(model) > n+1 && strings.EqualFold(model[:n], vendor) && model[n] == ' ' {
+		return model[n+1:]
+	}
+	return model
+}

@@ -1,0 +1,54 @@
+package capability
+
+import (
+	"slices"
+	"strings"
+)
+
+// uevent is what the kernel tells of a device.
+type uevent struct {
+	action, path, subsystem string
+}
+
+// parseUevent reads a message of the kernel: "add@/devices/..." and then
+// properties, each ended by a NUL. Anything else is no event.
+func parseUevent(message string) (uevent, bool) {
+	head, rest, _ := strings.Cut(message, "\x00")
+	action, path, ok := strings.Cut(head, "@")
+	if !ok || action == "" || !strings.HasPrefix(path, "/") {
+		return uevent{}, false
+	}
+	e := uevent{action: action, path: path}
+	for property := range strings.SplitSeq(rest, "\x00") {
+		if value, ok := strings.CutPrefix(property, "SUBSYSTEM="); ok {
+			e.subsystem = value
+		}
+	}
+	return e, true
+}
+
+// matters says that facts may have changed with an event. Most events are of
+// something else: of the interfaces of containers, of batteries, of disks.
+func (e uevent) matters() bool {
+	classes := []string{
+		"accel", "apex", "bluetooth", "cpu", "drm", "ethosu", "graphics", "hailo_chardev", "i2c", "ieee80211", "kgsl", "memory",
+		"misc", "net", "pci", "platform", "pnp", "sound", "tty", "usb", "usb-serial", "usbmisc", "video4linux", "wwan",
+	}
+	if !slices.Contains(classes, e.subsystem) {
+		return false
+	}
+	isVirtual := strings.HasPrefix(e.path, "/devices/virtual/")
+	switch e.subsystem {
+	case "net", "tty":
+		if isVirtual {
+			return false
+		}
+	}
+	switch e.action {
+	case "add", "remove", "bind", "unbind", "online", "offline":
+		return true
+	case "change": // a display was plugged in; other changes are of no interest
+		return e.subsystem == "drm"
+	}
+	return false
+}

@@ -1,0 +1,112 @@
+package capability
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestEventsOfDevicesThatMatter(t *testing.T) {
+	for name, row := range map[string]struct {
+		message string
+		matters bool
+	}{
+		"a camera":                     {"add@/devices/pci0/usb1/1-2/1-2:1.0/video4linux/video0\x00ACTION=add\x00SUBSYSTEM=video4linux\x00", true},
+		"a graphics card has a driver": {"bind@/devices/pci0000:00/0000:00:02.0\x00ACTION=bind\x00SUBSYSTEM=pci\x00", true},
+		"a display":                    {"change@/devices/pci0000:00/0000:00:02.0/drm/card0\x00SUBSYSTEM=drm\x00HOTPLUG=1\x00", true},
+		"a core goes":                  {"offline@/devices/system/cpu/cpu3\x00SUBSYSTEM=cpu\x00", true},
+		"a network card":               {"add@/devices/platform/eth0/net/eth0\x00SUBSYSTEM=net\x00INTERFACE=eth0\x00", true},
+		"an interface of a container":  {"add@/devices/virtual/net/veth1\x00SUBSYSTEM=net\x00INTERFACE=veth1\x00", false},
+		"a network card is renamed":    {"move@/devices/platform/eth0/net/lan1\x00SUBSYSTEM=net\x00", false},
+		"a battery":                    {"change@/devices/acpi/BAT0\x00SUBSYSTEM=power_supply\x00", false},
+		"a disk":                       {"add@/devices/virtual/block/loop0\x00SUBSYSTEM=block\x00", false},
+		"a message of udev":            {"libudev\x00\xfe\xed\xca\xfe\x28", false},
+		"nothing":                      {"", false},
+		"no path":                      {"add@\x00SUBSYSTEM=drm\x00", false},
+		"no properties":                {"add@/devices/x", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, ok := parseUevent(row.message)
+			if got := ok && e.matters(); got != row.matters {
+				t.Errorf("%+v matters: %v, want %v", e, got, row.matters)
+			}
+		})
+	}
+}
+
+// Whatever comes is read, and only what matters is told; a socket that is
+// closed, or ctx, ends it.
+func TestEventsAreFollowedUntilTheEnd(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernel := os.NewFile(uintptr(pair[0]), "kernel")
+	defer kernel.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	told, ended := make(chan struct{}, 8), make(chan error)
+	go func() {
+		ended <- follow(ctx, os.NewFile(uintptr(pair[1]), "events"), func() { told <- struct{}{} })
+	}()
+	for _, message := range []string{
+		"add@/devices/virtual/net/veth1\x00SUBSYSTEM=net\x00",
+		string(make([]byte, maxUevent+1)),
+		"add@/devices/x/video0\x00SUBSYSTEM=video4linux\x00",
+	} {
+		if _, err := kernel.WriteString(message); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-told
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	if len(told) > 0 {
+		t.Errorf("it told %d times more", len(told))
+	}
+}
+
+// The kernel's own socket: where a machine lets a test raise an event, it comes.
+func TestTheKernelTellsOfDevices(t *testing.T) {
+	const cpu = "/sys/devices/system/cpu/cpu0/uevent"
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	told, ended := make(chan struct{}, 64), make(chan error, 1)
+	go func() { ended <- Watch(ctx, func() { told <- struct{}{} }) }()
+	select {
+	case <-told: // it listens
+	case err := <-ended:
+		t.Skip(err)
+	}
+	if err := os.WriteFile(cpu, []byte("add"), 0o200); err != nil {
+		t.Skip(err)
+	}
+	select {
+	case <-told:
+	case <-ctx.Done():
+		t.Error("the event did not come")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzUevent(f *testing.F) {
+	f.Add("add@/devices/pci0/usb1/1-2/1-2:1.0/video4linux/video0\x00ACTION=add\x00SUBSYSTEM=video4linux\x00")
+	f.Add("libudev\x00\xfe\xed\xca\xfe")
+	f.Add("@/\x00SUBSYSTEM=")
+	f.Fuzz(func(t *testing.T, message string) {
+		e, ok := parseUevent(message)
+		if !ok && e != (uevent{}) {
+			t.Errorf("no event, but %+v", e)
+		}
+		if e.matters() && (!ok || e.subsystem == "" || e.action == "") {
+			t.Errorf("%+v matters", e)
+		}
+	})
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/margolite/margolite/test/boards"
+)
+
+// The storage of a recorded machine is that of the machine which runs the test,
+// and not compared.
+const boardConfig = "device: {storage: 8Gi}\n"
+
+// CAP-02, CAP-04, CAP-05, CAP-14: what is reported of machines whose kernels'
+// files were recorded. With UPDATE=1 what is reported becomes what is expected.
+func TestCAP04CAP14RecordedMachinesAreReported(t *testing.T) {
+	update := os.Getenv("UPDATE") != ""
+	schema := capabilitiesSchema(t)
+	recordings, err := filepath.Glob("../../capability/testdata/boards/*.board")
+	if err != nil || len(recordings) < 14 {
+		t.Fatalf("%d recordings, %v", len(recordings), err)
+	}
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(config, []byte(boardConfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, recording := range recordings {
+		expected := strings.TrimSuffix(recording, ".board") + ".json"
+		t.Run(strings.TrimSuffix(filepath.Base(recording), ".board"), func(t *testing.T) {
+			got := call(t, "capabilities", "--json", "--root", boards.Unpack(t, recording), "--config", config)
+			if got.code != exitDone || got.err != "" {
+				t.Fatalf("%+v", got)
+			}
+			document, err := jsonschema.UnmarshalJSON(strings.NewReader(got.out))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := schema.Validate(document); err != nil {
+				t.Error(err)
+			}
+			var indented bytes.Buffer
+			if err := json.Indent(&indented, []byte(got.out), "", "  "); err != nil {
+				t.Fatal(err)
+			}
+			if update {
+				if err := os.WriteFile(expected, indented.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(expected)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), indented.String()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// capabilitiesSchema is the published schema of rc.3.
+func capabilitiesSchema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	const name = "workload-management-api-1.0.0-rc.3.yaml"
+	text, err := os.ReadFile(filepath.Join("../../test/testdata/openapi", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document any
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if document, err = jsonschema.UnmarshalJSON(bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource(name, document); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := compiler.Compile(name + "#/components/schemas/DeviceCapabilitiesManifest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema
+}
