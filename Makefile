@@ -3,8 +3,10 @@
 
 GO      ?= go
 TAGS    := grpcnotrace,osusergo,netgo,no_rdt
-# The shim speaks ttrpc alone; the agent needs gRPC and must not have this tag.
+# The shim speaks ttrpc alone, and the slim flavour gRPC of its own; containerd
+# inside needs that of grpc-go and must not have this tag.
 SHIM    := no_grpc,osusergo,netgo
+SLIM    := no_grpc,osusergo,netgo,slim
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 # Of the commit, never of the build: the same commit gives the same bytes.
@@ -52,7 +54,7 @@ cross: ## every target, both flavours, into dist/
 	  $(BUILD) -tags '$(TAGS)' -o $$out/ ./cmd/margolite; \
 	  $(BUILD) -tags '$(SHIM)' -o $$out/ ./cmd/containerd-shim-runc-v2; \
 	  $(BUILD) -o $$out/ ./cmd/margolite-init; \
-	  $(BUILD) -tags '$(TAGS),slim' -o $$out/slim/ ./cmd/margolite; \
+	  $(BUILD) -tags '$(SLIM)' -o $$out/slim/ ./cmd/margolite; \
 	done
 
 packages: cross build ## deb, ipk, tar archives and an image, into dist/packages, looked through by what lints them
