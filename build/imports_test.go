@@ -70,11 +70,30 @@ func TestUnwantedPackagesAreNotLinked(t *testing.T) {
 		"github.com/containerd/containerd/v2/internal/cri": "no CRI",
 	}
 	for _, program := range []string{"./cmd/margolite", "./cmd/containerd-shim-runc-v2"} {
-		for _, dep := range goList(t, "-deps", "-tags", "grpcnotrace,osusergo,netgo,no_rdt", program) {
-			for prefix, why := range unwanted {
-				if strings.HasPrefix(dep, prefix) {
-					t.Errorf("%s links %s: %s", program, dep, why)
-				}
+		expectNotLinked(t, program, "grpcnotrace,osusergo,netgo,no_rdt", unwanted)
+	}
+}
+
+// The slim flavour is there to be small: what only a containerd inside needs
+// would make it as big as the full one.
+func TestSlimLinksNoContainerd(t *testing.T) {
+	expectNotLinked(t, "./cmd/margolite", "no_grpc,osusergo,netgo,slim", map[string]string{
+		"google.golang.org/grpc/internal/transport":            "two megabytes with what it pulls in; runtime/external speaks gRPC over net/http",
+		"golang.org/x/net/http2":                               "net/http has an HTTP/2",
+		"golang.org/x/net/trace":                               "a debug server that nobody asked for",
+		"github.com/containerd/containerd/v2/client":           "needs grpc-go",
+		"github.com/containerd/containerd/v2/core/runtime":     "containerd's server",
+		"github.com/containerd/containerd/v2/plugins/services": "containerd's server",
+		"github.com/containerd/containerd/v2/core/metadata":    "containerd's server",
+	})
+}
+
+func expectNotLinked(t *testing.T, program, tags string, unwanted map[string]string) {
+	t.Helper()
+	for _, dep := range goList(t, "-deps", "-tags", tags, program) {
+		for prefix, why := range unwanted {
+			if strings.HasPrefix(dep, prefix) {
+				t.Errorf("%s links %s: %s", program, dep, why)
 			}
 		}
 	}

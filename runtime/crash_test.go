@@ -221,7 +221,7 @@ func (r *rig) deleteTask(id string) {
 	r.Helper()
 	ctx := containerdtest.Context(r)
 	tasks := r.client.TaskService()
-	if _, err := tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: 9, All: true}); err != nil {
+	if err := tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: 9, All: true}); err != nil {
 		r.Fatal(err)
 	}
 	if _, err := tasks.Wait(ctx, &tasksapi.WaitRequest{ContainerID: id}); err != nil {

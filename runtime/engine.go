@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"sync"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/health"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/runtime/log"
@@ -22,7 +22,7 @@ import (
 
 // Options is what an Engine needs.
 type Options struct {
-	Client     *containerd.Client
+	Client     containerd.Client
 	Namespace  string
 	StateDir   string // survives a reboot: volumes/<project>/<volume>, projects/<project>/<digest>
 	RunDir     string // does not: netns/, hosts/, logs/, mounts/

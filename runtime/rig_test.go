@@ -18,11 +18,11 @@ import (
 	"testing"
 	"time"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 )
@@ -32,7 +32,7 @@ const patience = 30 * time.Second
 // rig is a device with a runtime on it: a containerd, directories, a registry.
 type rig struct {
 	testing.TB
-	client   *containerd.Client
+	client   containerd.Client
 	registry string
 	state    string
 	run      string
@@ -352,7 +352,7 @@ func (r *rig) shims() []int {
 func (r *rig) expectNothingLeft() {
 	r.Helper()
 	ctx := containerdtest.Context(r)
-	containers, err := r.client.Containers(ctx)
+	containers, err := r.client.ContainerService().List(ctx)
 	if err != nil {
 		r.Fatal(err)
 	}

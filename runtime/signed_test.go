@@ -13,12 +13,10 @@ import (
 	"sync"
 	"testing"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/opencontainers/go-digest"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/external"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/openpgp"
@@ -85,14 +83,7 @@ func (s *packages) engine(t *testing.T, keys ...string) *runtime.Engine {
 	t.Helper()
 	credentials := filepath.Join(t.TempDir(), "config.json")
 	writeFile(t, credentials, []byte(`{"auths":{"`+s.host+`":{"auth":"`+packagesPassword+`"}}}`))
-	nowhere, err := grpc.NewClient("unix:///nowhere", grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := containerd.NewWithConn(nowhere)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := external.Open("/nowhere", "margo.test")
 	t.Cleanup(func() { client.Close() })
 	e, err := runtime.New(runtime.Options{
 		Client: client, Namespace: "margo.test", StateDir: t.TempDir(), RunDir: t.TempDir(),

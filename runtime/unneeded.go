@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images/usage"
+	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
@@ -152,5 +153,5 @@ func (e *Engine) imageBytes(ctx context.Context, name string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return containerd.NewImage(e.o.Client, record).Size(ctx)
+	return usage.CalculateImageUsage(ctx, record, e.o.Client.ContentStore(), usage.WithManifestLimit(platforms.Default(), 1), usage.WithManifestUsage())
 }

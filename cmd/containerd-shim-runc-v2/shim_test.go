@@ -127,7 +127,7 @@ func kept(t *testing.T, path string) []line {
 }
 
 func TestShimKeepsWhatContainersPrint(t *testing.T) {
-	client := containerdtest.Embedded(t)
+	client := containerdtest.Official(t, containerdtest.Embedded(t))
 	t.Run("with streams and times, to the last byte", func(t *testing.T) {
 		path := log.Path(t.TempDir(), "streams")
 		before := time.Now().Add(-time.Second)
@@ -206,7 +206,7 @@ func TestShimKeepsWhatContainersPrint(t *testing.T) {
 
 // Another shim understands the same URI as far as it can.
 func TestAnotherShimAppendsPlainText(t *testing.T) {
-	client := containerdtest.External(t)
+	client := containerdtest.Official(t, containerdtest.External(t))
 	path := log.Path(t.TempDir(), "c")
 	// It loses what is still on its way when the process ends.
 	run(t, client, "c", log.URI(path, log.Keep{}), false, "echo out; echo err >&2; sleep 0.5")

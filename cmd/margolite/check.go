@@ -354,5 +354,5 @@ func containerdFinding(ctx context.Context, cfg *config.Config) finding {
 	if err != nil {
 		return finding{"containerd", err.Error(), "start containerd 1.6 or newer, or correct runtime.containerd", true}
 	}
-	return finding{object: "containerd", text: v.Version + " at " + cfg.Runtime.Containerd}
+	return finding{object: "containerd", text: v + " at " + cfg.Runtime.Containerd}
 }

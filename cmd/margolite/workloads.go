@@ -10,12 +10,11 @@ import (
 	"os"
 	"path/filepath"
 
-	containerd "github.com/containerd/containerd/v2/client"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/runtime/external"
 	"github.com/margolite/margolite/runtime/image"
@@ -27,7 +26,7 @@ import (
 type workloads struct {
 	Engine *runtime.Engine
 	claim  io.Closer // see claim
-	client *containerd.Client
+	client containerd.Client
 	server *embedded.Server // nil where containerd is not ours
 }
 
@@ -80,7 +79,10 @@ func registriesOf(cfg *config.Config) map[string]image.Registry {
 
 func (w *workloads) connect(ctx context.Context, cfg *config.Config, logger *slog.Logger) (err error) {
 	if cfg.Runtime.Containerd != config.Embedded {
-		w.client, err = external.Connect(ctx, cfg.Runtime.Containerd, cfg.Runtime.Namespace)
+		client, err := external.Connect(ctx, cfg.Runtime.Containerd, cfg.Runtime.Namespace)
+		if err == nil {
+			w.client = client
+		}
 		return err
 	}
 	w.server, err = embedded.Start(ctx, embedded.Options{

@@ -14,13 +14,12 @@ import (
 	"time"
 
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/errdefs/pkg/errgrpc"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/log"
 )
 
@@ -32,7 +31,7 @@ const defaultGrace = 10 * time.Second
 
 // Options is what Containers needs.
 type Options struct {
-	Client      *containerd.Client
+	Client      containerd.Client
 	Namespace   string
 	Snapshotter func(context.Context) (string, error) // its name; that of the images
 	StateDir    string
@@ -210,7 +209,7 @@ func (c *Containers) list(ctx context.Context) ([]Container, error) {
 	}
 	tasks, err := c.o.Client.TaskService().List(ctx, &tasksapi.ListTasksRequest{})
 	if err != nil {
-		return nil, errgrpc.ToNative(err)
+		return nil, err
 	}
 	list := make([]Container, 0, len(records))
 	for _, r := range records {

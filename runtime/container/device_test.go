@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	containerd "github.com/containerd/containerd/v2/client"
+	official "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/defaults"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -22,6 +22,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/test/containerdtest"
 )
 
@@ -31,7 +32,7 @@ const patience = 30 * time.Second
 type device struct {
 	testing.TB
 	*container.Containers
-	client *containerd.Client
+	client containerd.Client
 	state  string
 	run    string
 	root   string // chain id of the image
@@ -95,11 +96,12 @@ func (d *device) load(image v1.Image) string {
 		d.Fatal(err)
 	}
 	ctx := d.ctx()
-	found, err := d.client.Import(ctx, &archive)
+	client := containerdtest.Official(d, d.client)
+	found, err := client.Import(ctx, &archive)
 	if err != nil {
 		d.Fatal(err)
 	}
-	loaded := containerd.NewImage(d.client, found[0])
+	loaded := official.NewImage(client, found[0])
 	if err := loaded.Unpack(ctx, defaults.DefaultSnapshotter); err != nil {
 		d.Fatal(err)
 	}

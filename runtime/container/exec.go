@@ -23,7 +23,6 @@ import (
 	"github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -119,7 +118,7 @@ func (c *Containers) execProcess(ctx context.Context, id string, e Exec) (*anypb
 		return nil, err
 	}
 	got, err := c.o.Client.TaskService().Get(ctx, &tasksapi.GetRequest{ContainerID: id})
-	switch err = errgrpc.ToNative(err); {
+	switch {
 	case errdefs.IsNotFound(err) || err == nil && got.Process.Status != task.Status_RUNNING:
 		return nil, fmt.Errorf("its process is %w", ErrNotRunning)
 	case err != nil:
@@ -291,7 +290,7 @@ func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err e
 	within := func(f func(context.Context) error) error {
 		limited, cancel := context.WithTimeout(calls, execTimeout)
 		defer cancel()
-		return errgrpc.ToNative(f(limited))
+		return f(limited)
 	}
 
 	select {
@@ -303,7 +302,7 @@ func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err e
 	defer started()
 
 	x.request.Spec = process
-	if err := within(func(ctx context.Context) error { _, err := tasks.Exec(ctx, x.request); return err }); err != nil {
+	if err := within(func(ctx context.Context) error { return tasks.Exec(ctx, x.request) }); err != nil {
 		return -1, x.notRunning(err)
 	}
 	defer func() {
@@ -326,7 +325,7 @@ func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err e
 	exit := make(chan waited, 1)
 	go func() { // ends with calls
 		got, err := tasks.Wait(calls, &tasksapi.WaitRequest{ContainerID: x.id, ExecID: x.execID})
-		exit <- waited{int(got.GetExitStatus()), errgrpc.ToNative(err)}
+		exit <- waited{int(got.GetExitStatus()), err}
 	}()
 	var pid int
 	start := func(ctx context.Context) error {
@@ -426,7 +425,7 @@ func (x *execution) copyInput(ctx context.Context) {
 	_, _ = io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{x.e.Stdin}, make([]byte, copyBlock)) // a command need not read all
 	_ = f.Close()
 	// The shim holds an end of its own.
-	_, err = x.c.o.Client.TaskService().CloseIO(ctx, &tasksapi.CloseIORequest{ContainerID: x.id, ExecID: x.execID, Stdin: true})
+	err = x.c.o.Client.TaskService().CloseIO(ctx, &tasksapi.CloseIORequest{ContainerID: x.id, ExecID: x.execID, Stdin: true})
 	if err != nil && ctx.Err() == nil {
 		x.c.o.Logger.Debug("input of a command stays open", "container", x.id, "error", err)
 	}
@@ -439,7 +438,7 @@ func (x *execution) resize(ctx context.Context) {
 			if !ok {
 				return
 			}
-			_, err := x.c.o.Client.TaskService().ResizePty(ctx, &tasksapi.ResizePtyRequest{
+			err := x.c.o.Client.TaskService().ResizePty(ctx, &tasksapi.ResizePtyRequest{
 				ContainerID: x.id, ExecID: x.execID, Width: uint32(size.Width), Height: uint32(size.Height),
 			})
 			if err != nil && ctx.Err() == nil {
@@ -456,9 +455,9 @@ func (x *execution) resize(ctx context.Context) {
 func (x *execution) kill(ctx context.Context, pid int) error {
 	family := descendants(pid)
 	defer family.close()
-	_, err := x.c.o.Client.TaskService().Kill(ctx, &tasksapi.KillRequest{ContainerID: x.id, ExecID: x.execID, Signal: uint32(unix.SIGKILL)})
+	err := x.c.o.Client.TaskService().Kill(ctx, &tasksapi.KillRequest{ContainerID: x.id, ExecID: x.execID, Signal: uint32(unix.SIGKILL)})
 	family.kill()
-	if err = errgrpc.ToNative(err); err != nil && !errdefs.IsNotFound(err) {
+	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot kill it: %w", err)
 	}
 	return nil

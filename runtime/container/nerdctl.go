@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/margolite/margolite/runtime/log"
@@ -55,10 +54,7 @@ func (c *Containers) prepareNerdctl() error {
 
 // nerdctlDir is where nerdctl looks for the files of a container.
 func (c *Containers) nerdctlDir(id string) string {
-	address := ""
-	if conn, ok := c.o.Client.Conn().(interface{ Target() string }); ok {
-		address = strings.TrimPrefix(conn.Target(), "unix://")
-	}
+	address := c.o.Client.Address()
 	if resolved, err := filepath.EvalSymlinks(address); err == nil {
 		address = resolved
 	}

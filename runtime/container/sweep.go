@@ -9,7 +9,6 @@ import (
 
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/errdefs/pkg/errgrpc"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/log"
@@ -102,12 +101,12 @@ func (c *Containers) endExec(ctx context.Context, dir string) error {
 	defer cancel()
 	id, execID, _ := strings.Cut(filepath.Base(dir), ".")
 	tasks := c.o.Client.TaskService()
-	_, err := tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, ExecID: execID, Signal: uint32(unix.SIGKILL)})
-	if errgrpc.ToNative(err) == nil {
+	err := tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, ExecID: execID, Signal: uint32(unix.SIGKILL)})
+	if err == nil {
 		_, _ = tasks.Wait(ctx, &tasksapi.WaitRequest{ContainerID: id, ExecID: execID}) // the next error tells more
 	}
 	_, err = tasks.DeleteProcess(ctx, &tasksapi.DeleteProcessRequest{ContainerID: id, ExecID: execID})
-	if err = errgrpc.ToNative(err); err != nil && !errdefs.IsNotFound(err) {
+	if err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}
 	return os.RemoveAll(dir)

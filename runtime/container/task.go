@@ -12,7 +12,6 @@ import (
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/errdefs/pkg/errgrpc"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/compose"
@@ -44,7 +43,7 @@ func (c *Containers) findTask(ctx context.Context, found *Container, list []*tas
 		return nil
 	}
 	got, err := c.o.Client.TaskService().Get(ctx, &tasksapi.GetRequest{ContainerID: found.ID})
-	switch err = errgrpc.ToNative(err); {
+	switch {
 	case errdefs.IsNotFound(err):
 		return nil
 	case err != nil:
@@ -88,7 +87,7 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	switch got, err := tasks.Get(ctx, &tasksapi.GetRequest{ContainerID: id}); {
 	case err == nil && (got.Process.Status == task.Status_RUNNING || got.Process.Status == task.Status_PAUSED):
 		return nil
-	case err == nil || !errdefs.IsNotFound(errgrpc.ToNative(err)):
+	case err == nil || !errdefs.IsNotFound(err):
 		if err := c.deleteTask(ctx, id); err != nil {
 			return err
 		}
@@ -147,7 +146,7 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	}
 	c.creating.RLock()
 	_, err = tasks.Create(ctx, request)
-	for errdefs.IsAlreadyExists(errgrpc.ToNative(err)) && pause(ctx, burialPoll) {
+	for errdefs.IsAlreadyExists(err) && pause(ctx, burialPoll) {
 		// Its shim died, and containerd has not yet cleared away what it left.
 		_, err = tasks.Create(ctx, request)
 	}
@@ -168,7 +167,7 @@ func (c *Containers) start(ctx context.Context, id string) error {
 func (c *Containers) undoTask(ctx context.Context, id string, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 	defer cancel()
-	return errors.Join(errgrpc.ToNative(why), c.deleteTask(ctx, id))
+	return errors.Join(why, c.deleteTask(ctx, id))
 }
 
 // prepareStart brings back what is mounted and may have gone since the container
@@ -208,7 +207,7 @@ func (c *Containers) StopWithin(ctx context.Context, id string, grace *time.Dura
 func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) error {
 	tasks := c.o.Client.TaskService()
 	got, err := tasks.Get(ctx, &tasksapi.GetRequest{ContainerID: id})
-	if errdefs.IsNotFound(errgrpc.ToNative(err)) {
+	if errdefs.IsNotFound(err) {
 		return c.endStrays(ctx, id)
 	}
 	running := err == nil && (got.Process.Status == task.Status_RUNNING || got.Process.Status == task.Status_PAUSED)
@@ -224,8 +223,8 @@ func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) 
 		how.grace = max(*grace, 0)
 	}
 	if got.Process.Status == task.Status_PAUSED { // signals wait until it goes on
-		if _, err := tasks.Resume(ctx, &tasksapi.ResumeTaskRequest{ContainerID: id}); err != nil {
-			return errgrpc.ToNative(err)
+		if err := tasks.Resume(ctx, &tasksapi.ResumeTaskRequest{ContainerID: id}); err != nil {
+			return err
 		}
 	}
 
@@ -309,8 +308,8 @@ func (c *Containers) runHooks(ctx context.Context, id string, how stopping) {
 // kill sends a signal, and tells whether there was somebody to get it. Nobody
 // is there when the process has ended, or runc has forgotten about it.
 func (c *Containers) kill(ctx context.Context, id string, signal unix.Signal, all bool) (told bool, err error) {
-	_, err = c.o.Client.TaskService().Kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: uint32(signal), All: all})
-	switch err = errgrpc.ToNative(err); {
+	err = c.o.Client.TaskService().Kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: uint32(signal), All: all})
+	switch {
 	case err == nil:
 		return true, nil
 	case errdefs.IsNotFound(err):
@@ -353,7 +352,7 @@ func (c *Containers) deleteTask(ctx context.Context, id string) error {
 	tasks := c.o.Client.TaskService()
 	remove := func() error {
 		_, err := tasks.Delete(ctx, &tasksapi.DeleteTaskRequest{ContainerID: id})
-		if err = errgrpc.ToNative(err); errdefs.IsNotFound(err) {
+		if errdefs.IsNotFound(err) {
 			return nil
 		}
 		return err

@@ -19,7 +19,7 @@ import (
 	imagesapi "github.com/containerd/containerd/api/services/images/v1"
 	namespacesapi "github.com/containerd/containerd/api/services/namespaces/v1"
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
-	containerd "github.com/containerd/containerd/v2/client"
+	official "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/introspection"
 	"github.com/containerd/containerd/v2/core/leases"
@@ -33,6 +33,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/plugin"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 // Server is a containerd in this process.
@@ -154,65 +156,65 @@ func (s *Server) Snapshotter() string { return s.snapshotter }
 // Version, goes through the socket. It creates the namespace where it is missing.
 //
 // Direct calls take the namespace from their context alone: use namespaces.WithNamespace.
-func (s *Server) Client(ctx context.Context, namespace string) (*containerd.Client, error) {
+func (s *Server) Client(ctx context.Context, namespace string) (containerd.Client, error) {
 	direct, err := s.services()
 	if err != nil {
 		return nil, err
 	}
-	client, err := containerd.New(s.address,
-		containerd.WithDefaultNamespace(namespace), containerd.WithServices(direct...))
+	caller, err := official.New(s.address,
+		official.WithDefaultNamespace(namespace), official.WithServices(direct...))
 	if err != nil {
 		return nil, fmt.Errorf("cannot create client of embedded containerd: %w", err)
 	}
 	labels := map[string]string{defaults.DefaultSnapshotterNSLabel: s.snapshotter}
-	store := client.NamespaceService()
+	store := caller.NamespaceService()
 	err = store.Create(ctx, namespace, labels)
 	if errdefs.IsAlreadyExists(err) {
 		err = store.SetLabel(ctx, namespace, defaults.DefaultSnapshotterNSLabel, s.snapshotter)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot create containerd namespace %q: %w", namespace, err), client.Close())
+		return nil, errors.Join(fmt.Errorf("cannot create containerd namespace %q: %w", namespace, err), caller.Close())
 	}
-	return client, nil
+	return client{caller, s.address}, nil
 }
 
 // services are the parts of containerd that a client may call without a socket.
-func (s *Server) services() ([]containerd.ServicesOpt, error) {
-	var opts []containerd.ServicesOpt
+func (s *Server) services() ([]official.ServicesOpt, error) {
+	var opts []official.ServicesOpt
 	for _, direct := range []struct {
 		kind plugin.Type
 		id   string
-		with func(any) containerd.ServicesOpt
+		with func(any) official.ServicesOpt
 	}{
-		{plugins.EventPlugin, "exchange", func(i any) containerd.ServicesOpt {
-			return containerd.WithEventService(i.(containerd.EventService))
+		{plugins.EventPlugin, "exchange", func(i any) official.ServicesOpt {
+			return official.WithEventService(i.(official.EventService))
 		}},
-		{plugins.LeasePlugin, "manager", func(i any) containerd.ServicesOpt {
-			return containerd.WithLeasesService(i.(leases.Manager))
+		{plugins.LeasePlugin, "manager", func(i any) official.ServicesOpt {
+			return official.WithLeasesService(i.(leases.Manager))
 		}},
-		{plugins.ServicePlugin, services.ContentService, func(i any) containerd.ServicesOpt {
-			return containerd.WithContentStore(i.(content.Store))
+		{plugins.ServicePlugin, services.ContentService, func(i any) official.ServicesOpt {
+			return official.WithContentStore(i.(content.Store))
 		}},
-		{plugins.ServicePlugin, services.ImagesService, func(i any) containerd.ServicesOpt {
-			return containerd.WithImageClient(i.(imagesapi.ImagesClient))
+		{plugins.ServicePlugin, services.ImagesService, func(i any) official.ServicesOpt {
+			return official.WithImageClient(i.(imagesapi.ImagesClient))
 		}},
-		{plugins.ServicePlugin, services.SnapshotsService, func(i any) containerd.ServicesOpt {
-			return containerd.WithSnapshotters(i.(map[string]snapshots.Snapshotter))
+		{plugins.ServicePlugin, services.SnapshotsService, func(i any) official.ServicesOpt {
+			return official.WithSnapshotters(i.(map[string]snapshots.Snapshotter))
 		}},
-		{plugins.ServicePlugin, services.ContainersService, func(i any) containerd.ServicesOpt {
-			return containerd.WithContainerClient(i.(containersapi.ContainersClient))
+		{plugins.ServicePlugin, services.ContainersService, func(i any) official.ServicesOpt {
+			return official.WithContainerClient(i.(containersapi.ContainersClient))
 		}},
-		{plugins.ServicePlugin, services.TasksService, func(i any) containerd.ServicesOpt {
-			return containerd.WithTaskClient(i.(tasksapi.TasksClient))
+		{plugins.ServicePlugin, services.TasksService, func(i any) official.ServicesOpt {
+			return official.WithTaskClient(i.(tasksapi.TasksClient))
 		}},
-		{plugins.ServicePlugin, services.DiffService, func(i any) containerd.ServicesOpt {
-			return containerd.WithDiffClient(i.(diffapi.DiffClient))
+		{plugins.ServicePlugin, services.DiffService, func(i any) official.ServicesOpt {
+			return official.WithDiffClient(i.(diffapi.DiffClient))
 		}},
-		{plugins.ServicePlugin, services.NamespacesService, func(i any) containerd.ServicesOpt {
-			return containerd.WithNamespaceClient(i.(namespacesapi.NamespacesClient))
+		{plugins.ServicePlugin, services.NamespacesService, func(i any) official.ServicesOpt {
+			return official.WithNamespaceClient(i.(namespacesapi.NamespacesClient))
 		}},
-		{plugins.ServicePlugin, services.IntrospectionService, func(i any) containerd.ServicesOpt {
-			return containerd.WithIntrospectionService(i.(introspection.Service))
+		{plugins.ServicePlugin, services.IntrospectionService, func(i any) official.ServicesOpt {
+			return official.WithIntrospectionService(i.(introspection.Service))
 		}},
 	} {
 		p := s.plugins.Get(direct.kind, direct.id)

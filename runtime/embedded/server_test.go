@@ -51,12 +51,13 @@ func TestMain(m *testing.M) {
 func TestTaskRunsAndItsEventsArrive(t *testing.T) {
 	for _, backend := range containerdtest.Backends() {
 		t.Run(backend.Name, func(t *testing.T) {
-			client := backend.Start(t)
+			own := backend.Start(t)
+			client := containerdtest.Official(t, own)
 			ctx := containerdtest.Context(t)
 			if v, err := client.Version(ctx); err != nil || v.Version == "" {
 				t.Errorf("no version: %v, %v", v, err)
 			}
-			events, errs := client.EventService().Subscribe(ctx, `topic=="/tasks/exit"`)
+			events, errs := own.EventService().Subscribe(ctx, `topic=="/tasks/exit"`)
 			task := start(t, client, "one", "", "sh", "-c", "exit 7")
 			exited, err := task.Wait(ctx)
 			if err != nil {
@@ -409,7 +410,8 @@ func open(t *testing.T, dir, shim string) (*embedded.Server, *containerd.Client)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return server, client
+	t.Cleanup(func() { client.Close() })
+	return server, containerdtest.Official(t, client)
 }
 
 // startChild runs a containerd with one container in another process, ends that process with the signal, and returns
@@ -455,7 +457,10 @@ func runChild(dir string) error {
 	if err != nil {
 		return err
 	}
-	client, err := server.Client(ctx, containerdtest.Namespace)
+	if _, err := server.Client(ctx, containerdtest.Namespace); err != nil {
+		return err
+	}
+	client, err := containerd.New(server.Address())
 	if err != nil {
 		return err
 	}

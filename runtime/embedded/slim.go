@@ -5,7 +5,7 @@ package embedded
 import (
 	"context"
 
-	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 // Server is a containerd in this process; this build has none.
@@ -15,7 +15,7 @@ type Server struct{}
 func Start(context.Context, Options) (*Server, error) { return nil, ErrNotEmbedded }
 
 // Client returns ErrNotEmbedded.
-func (*Server) Client(context.Context, string) (*containerd.Client, error) {
+func (*Server) Client(context.Context, string) (containerd.Client, error) {
 	return nil, ErrNotEmbedded
 }
 

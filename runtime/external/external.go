@@ -2,36 +2,91 @@
 //
 // Containerd 1.6 and newer will do: only services that it had then are used. Connections are made again by themselves
 // when that containerd restarts; calls made meanwhile fail as unavailable.
+//
+// It speaks gRPC over the HTTP/2 of the standard library, because grpc-go would be an eighth of the slim flavour
+// (build/README.md): wire.go calls, stream.go reads and writes what has several messages, frame.go and status.go are
+// the parts of the protocol that HTTP does not know. The other files are the services.
 package external
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
-	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/diff"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
+
+	"github.com/margolite/margolite/runtime/containerd"
 )
+
+// again is how long Connect waits before it asks once more.
+const again = 50 * time.Millisecond
+
+// Client is a containerd behind a socket.
+type Client struct{ wire *wire }
+
+var _ containerd.Client = (*Client)(nil)
 
 // Connect waits until the containerd behind the unix socket answers, or ctx ends. Calls of the client are made in
 // namespace unless their context names another; the namespace is created where it is missing.
-func Connect(ctx context.Context, socket, namespace string) (*containerd.Client, error) {
-	client, err := containerd.New(socket, containerd.WithDefaultNamespace(namespace))
-	if err != nil {
-		return nil, fmt.Errorf("cannot connect to containerd at %s: %w", socket, err)
+func Connect(ctx context.Context, socket, namespace string) (*Client, error) {
+	c := Open(socket, namespace)
+	for {
+		err := c.createNamespace(ctx, namespace)
+		if err == nil || errdefs.IsAlreadyExists(err) {
+			return c, nil
+		}
+		if ctx.Err() == nil && errdefs.IsUnavailable(err) {
+			select {
+			case <-time.After(again):
+				continue
+			case <-ctx.Done():
+			}
+		}
+		return nil, errors.Join(fmt.Errorf("cannot connect to containerd at %s: %w", socket, err), c.Close())
 	}
-	if err := prepare(ctx, client, namespace); err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot connect to containerd at %s: %w", socket, err), client.Close())
-	}
-	return client, nil
 }
 
-func prepare(ctx context.Context, client *containerd.Client, namespace string) error {
-	if _, err := client.IsServing(ctx); err != nil {
-		return err
-	}
-	if err := client.NamespaceService().Create(ctx, namespace, nil); err != nil && !errdefs.IsAlreadyExists(err) {
-		return err
-	}
+// Open is Connect without waiting: nobody may be there yet, and the namespace neither.
+func Open(socket, namespace string) *Client { return &Client{newWire(socket, namespace)} }
+
+// Close ends the connection; calls under way fail.
+func (c *Client) Close() error {
+	c.wire.close()
 	return nil
 }
+
+// Address is the path of the socket.
+func (c *Client) Address() string { return c.wire.socket }
+
+// ContentStore keeps blobs by their digests.
+func (c *Client) ContentStore() content.Store { return contents{c.wire} }
+
+// ImageService keeps the names of images.
+func (c *Client) ImageService() images.Store { return imageRecords{c.wire} }
+
+// LeasesService keeps things from being collected.
+func (c *Client) LeasesService() leases.Manager { return leaseRecords{c.wire} }
+
+// SnapshotService keeps root file systems.
+func (c *Client) SnapshotService(snapshotter string) snapshots.Snapshotter {
+	return filesystems{c.wire, snapshotter}
+}
+
+// DiffService unpacks layers.
+func (c *Client) DiffService() diff.Applier { return differ{c.wire} }
+
+// ContainerService keeps the records of containers.
+func (c *Client) ContainerService() containers.Store { return containerRecords{c.wire} }
+
+// TaskService runs processes in containers.
+func (c *Client) TaskService() containerd.Tasks { return tasks{c.wire} }
+
+// EventService tells what happens.
+func (c *Client) EventService() containerd.Events { return news{c.wire} }

@@ -13,7 +13,7 @@ import (
 )
 
 func TestConnectMakesTheNamespace(t *testing.T) {
-	client := containerdtest.External(t)
+	client := containerdtest.Official(t, containerdtest.External(t))
 	names, err := client.NamespaceService().List(t.Context())
 	if err != nil || len(names) != 1 || names[0] != containerdtest.Namespace {
 		t.Errorf("namespaces are %v, %v", names, err)

@@ -21,7 +21,6 @@ import (
 	"testing"
 	"time"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
@@ -33,6 +32,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
@@ -92,13 +92,13 @@ func watch(t testing.TB) *watched {
 }
 
 // each runs a test with each kind of containerd.
-func each(t *testing.T, test func(*testing.T, *containerd.Client)) {
+func each(t *testing.T, test func(*testing.T, containerd.Client)) {
 	for _, backend := range containerdtest.Backends() {
 		t.Run(backend.Name, func(t *testing.T) { test(t, backend.Start(t)) })
 	}
 }
 
-func open(t testing.TB, client *containerd.Client, registries map[string]image.Registry) *image.Images {
+func open(t testing.TB, client containerd.Client, registries map[string]image.Registry) *image.Images {
 	images, err := image.New(image.Options{Client: client, Registries: registries, Logger: containerdtest.Logger(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func kind(err error) image.Kind {
 }
 
 func TestPullBringsAnImageOnce(t *testing.T) {
-	each(t, func(t *testing.T, client *containerd.Client) {
+	each(t, func(t *testing.T, client containerd.Client) {
 		ctx := containerdtest.Context(t)
 		w := watch(t)
 		want := containerdtest.Push(t, containerdtest.Busybox(t, func(c *ggcr.Config) {
@@ -205,7 +205,7 @@ func TestContentThatIsThereIsNotFetchedAgain(t *testing.T) {
 }
 
 func TestPullGoesOnWhereItWasCut(t *testing.T) {
-	each(t, func(t *testing.T, client *containerd.Client) {
+	each(t, func(t *testing.T, client containerd.Client) {
 		ctx := containerdtest.Context(t)
 		w := watch(t)
 		want := pushBig(t, w)
@@ -334,7 +334,7 @@ func TestLayersAreUnpackedWhateverTheirCompression(t *testing.T) {
 }
 
 func TestLayersThatAreNotWhatTheImageSaysAreRefused(t *testing.T) {
-	each(t, func(t *testing.T, client *containerd.Client) {
+	each(t, func(t *testing.T, client containerd.Client) {
 		ctx := containerdtest.Context(t)
 		w := watch(t)
 		layer := rawLayer{containerdtest.Blob(t, "file", 100), []byte("another"), v1.MediaTypeImageLayer}
@@ -624,7 +624,7 @@ func TestPKG12MirrorsAreAskedFirst(t *testing.T) {
 }
 
 func TestPullTakesThePartOfAnIndexForThisMachine(t *testing.T) {
-	each(t, func(t *testing.T, client *containerd.Client) {
+	each(t, func(t *testing.T, client containerd.Client) {
 		ctx := containerdtest.Context(t)
 		w := watch(t)
 		app := containerdtest.Busybox(t, nil)
@@ -646,7 +646,7 @@ func TestPullTakesThePartOfAnIndexForThisMachine(t *testing.T) {
 }
 
 func TestPruneLeavesWhatIsKept(t *testing.T) {
-	each(t, func(t *testing.T, client *containerd.Client) {
+	each(t, func(t *testing.T, client containerd.Client) {
 		ctx := containerdtest.Context(t)
 		w := watch(t)
 		images := open(t, client, w.plain())
@@ -683,7 +683,7 @@ func TestPruneLeavesWhatIsKept(t *testing.T) {
 // Killed between the removal of an image and the collection of its content, a
 // process leaves content that nobody refers to, and the next one frees it.
 func TestPruneGoesOnAfterAKill(t *testing.T) {
-	each(t, func(t *testing.T, client *containerd.Client) {
+	each(t, func(t *testing.T, client containerd.Client) {
 		ctx := containerdtest.Context(t)
 		w := watch(t)
 		images := open(t, client, w.plain())
@@ -692,15 +692,7 @@ func TestPruneGoesOnAfterAKill(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		killed := dieAtCollection{client.LeasesService()}
-		dying, err := containerd.New("", containerd.WithServices(
-			containerd.WithImageStore(client.ImageService()), containerd.WithContentStore(client.ContentStore()),
-			containerd.WithLeasesService(killed),
-		))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := open(t, dying, w.plain()).Prune(ctx, nil, nil); err == nil {
+		if _, err := open(t, dyingAtCollection{client}, w.plain()).Prune(ctx, nil, nil); err == nil {
 			t.Fatal("it collected")
 		}
 		if removed, err := images.Prune(ctx, nil, nil); err != nil || len(removed) != 0 {
@@ -715,16 +707,22 @@ func TestPruneGoesOnAfterAKill(t *testing.T) {
 	})
 }
 
-// dieAtCollection is as dead when a collection is asked for.
-type dieAtCollection struct{ leases.Manager }
+// dyingAtCollection is as dead when a collection is asked for.
+type dyingAtCollection struct{ containerd.Client }
 
-func (dieAtCollection) Delete(context.Context, leases.Lease, ...leases.DeleteOpt) error {
+func (d dyingAtCollection) LeasesService() leases.Manager {
+	return deadLeases{d.Client.LeasesService()}
+}
+
+type deadLeases struct{ leases.Manager }
+
+func (deadLeases) Delete(context.Context, leases.Lease, ...leases.DeleteOpt) error {
 	return errors.New("killed")
 }
 
 func TestPullFromDockersRegistry(t *testing.T) {
 	host := dockerRegistry(t, "")
-	each(t, func(t *testing.T, client *containerd.Client) {
+	each(t, func(t *testing.T, client containerd.Client) {
 		want := containerdtest.Push(t, containerdtest.Busybox(t, nil), host+"/group/app:1")
 		images := open(t, client, map[string]image.Registry{host: {PlainHTTP: true}})
 		got, err := images.Pull(containerdtest.Context(t), image.Want{Ref: host + "/group/app:1"}, nil)
@@ -757,7 +755,7 @@ func TestSync(t *testing.T) {
 }
 
 // collect runs containerd's garbage collection.
-func collect(t *testing.T, client *containerd.Client) {
+func collect(t *testing.T, client containerd.Client) {
 	t.Helper()
 	ctx := containerdtest.Context(t)
 	lease, err := client.LeasesService().Create(ctx, leases.WithRandomID())
@@ -844,7 +842,7 @@ func dockerRegistry(t *testing.T, more string) string {
 }
 
 // foreignRecord makes an image record that is not of this package.
-func foreignRecord(t *testing.T, client *containerd.Client, like *image.Image) string {
+func foreignRecord(t *testing.T, client containerd.Client, like *image.Image) string {
 	record := images.Image{Name: "somebody.else/app:1", Target: v1.Descriptor{
 		MediaType: v1.MediaTypeImageManifest, Digest: like.Digest, Size: 1,
 	}}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/defaults"
@@ -18,6 +17,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 // ownLabel marks the image records and leases of this package; others are left alone.
@@ -27,7 +28,7 @@ const downloads = 3 // at a time
 
 // Options is what Images needs.
 type Options struct {
-	Client      *containerd.Client
+	Client      containerd.Client
 	Registries  map[string]Registry // by host[:port] as in references; others are reached by HTTPS without credentials
 	Snapshotter string              // "": the namespace's default
 	Preload     string              // directory of image archives that need no registry; "": none
@@ -42,7 +43,7 @@ type Options struct {
 
 // Images keeps images in containerd.
 type Images struct {
-	client      *containerd.Client
+	client      containerd.Client
 	registries  map[string]Registry
 	plain       map[string]bool // hosts on the wire that may be spoken to without TLS
 	snapshotter string

@@ -44,13 +44,13 @@ func (i *Images) media(ctx context.Context) ([]medium, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := i.client.IntrospectionService().Plugins(ctx, "type=="+contentPlugin, "type=="+snapshotPlugin+",id=="+snapshotter)
+	plugins, err := i.client.Plugins(ctx, "type=="+contentPlugin, "type=="+snapshotPlugin+",id=="+snapshotter)
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask containerd for its directories: %w", err)
 	}
 	var media []medium
 	at := make(map[uint64]int) // device -> index
-	for _, plugin := range answer.Plugins {
+	for _, plugin := range plugins {
 		var stat unix.Stat_t
 		dir := plugin.Exports["root"]
 		if dir == "" || unix.Stat(dir, &stat) != nil || stat.Mode&unix.S_IFMT != unix.S_IFDIR {

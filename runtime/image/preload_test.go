@@ -8,16 +8,16 @@ import (
 	"testing"
 	"time"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/opencontainers/go-digest"
 
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
 // preloading is a device with archives and no registry that it could reach.
-func preloading(t testing.TB, client *containerd.Client, archives map[string][]byte) (*image.Images, string) {
+func preloading(t testing.TB, client containerd.Client, archives map[string][]byte) (*image.Images, string) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, data := range archives {
@@ -42,7 +42,7 @@ func archiveOf(t testing.TB, write func(map[string]*ociimage.Artifact) ([]byte, 
 }
 
 func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
-	each(t, func(t *testing.T, client *containerd.Client) {
+	each(t, func(t *testing.T, client containerd.Client) {
 		ctx := containerdtest.Context(t)
 		one, other := build(t, "", "one"), build(t, "linux/s390x", "other")
 		many := index(t, other, build(t, "", "many"))

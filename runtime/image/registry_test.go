@@ -18,8 +18,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	containerd "github.com/containerd/containerd/v2/client"
-
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/ociimage"
@@ -79,7 +78,7 @@ func TestPullFromDockersRegistryWithPasswords(t *testing.T) {
 		t.Fatal(err)
 	}
 	host, ca := secured(t, before(plain))
-	each(t, func(t *testing.T, client *containerd.Client) {
+	each(t, func(t *testing.T, client containerd.Client) {
 		ctx := containerdtest.Context(t)
 		for name, test := range map[string]struct {
 			registry image.Registry
@@ -127,7 +126,7 @@ func TestDockersRegistryGoesOnWhereItWasCut(t *testing.T) {
 	server := httptest.NewServer(proxy)
 	t.Cleanup(server.Close)
 	host := strings.TrimPrefix(server.URL, "http://")
-	each(t, func(t *testing.T, client *containerd.Client) {
+	each(t, func(t *testing.T, client containerd.Client) {
 		ctx := containerdtest.Context(t)
 		images := open(t, client, map[string]image.Registry{host: {PlainHTTP: true}})
 		cut.Store(true)

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
@@ -20,7 +20,7 @@ import (
 )
 
 // startAt starts an embedded containerd in a directory.
-func startAt(t *testing.T, dir string) *containerd.Client {
+func startAt(t *testing.T, dir string) containerd.Client {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -114,7 +114,7 @@ func TestWhatIsLostOrDamagedIsFetchedAgain(t *testing.T) {
 }
 
 func TestSnapshotsThatAreGoneAreUnpackedAgainWithoutARegistry(t *testing.T) {
-	each(t, func(t *testing.T, client *containerd.Client) {
+	each(t, func(t *testing.T, client containerd.Client) {
 		ctx := containerdtest.Context(t)
 		w := watch(t)
 		ref := w.push(t, "app:1", build(t, "", "app"))
@@ -142,7 +142,7 @@ func TestSnapshotsThatAreGoneAreUnpackedAgainWithoutARegistry(t *testing.T) {
 }
 
 func TestWhatAFormerBootUnpackedWithoutARecordIsUnpackedAgain(t *testing.T) {
-	each(t, func(t *testing.T, client *containerd.Client) {
+	each(t, func(t *testing.T, client containerd.Client) {
 		ctx := containerdtest.Context(t)
 		w := watch(t)
 		ref := w.push(t, "app:1", build(t, "", "app"))
@@ -298,7 +298,7 @@ func TestImagesThatDoNotFitAreRefused(t *testing.T) {
 }
 
 func TestPruneLeavesDownloadsThatSomebodyWaitsFor(t *testing.T) {
-	each(t, func(t *testing.T, client *containerd.Client) {
+	each(t, func(t *testing.T, client containerd.Client) {
 		ctx := containerdtest.Context(t)
 		w := watch(t)
 		want := pushBig(t, w)

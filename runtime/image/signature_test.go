@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/opencontainers/go-digest"
 
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/cosigned"
@@ -185,7 +185,7 @@ func TestImagesAreSignedByAKeyOfTheDevice(t *testing.T) {
 // What was found out when an image came needs no network later, as long as its key counts; and a tag is what was
 // verified, whatever it stands for meanwhile.
 func TestASignatureIsRememberedWithItsImage(t *testing.T) {
-	each(t, func(t *testing.T, client *containerd.Client) {
+	each(t, func(t *testing.T, client containerd.Client) {
 		ctx := containerdtest.Context(t)
 		w := watch(t)
 		own, second := newSigner(t, "ed25519"), newSigner(t, "p384")

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/ociimage"
@@ -21,7 +21,7 @@ import (
 type disk struct {
 	t      *testing.T
 	dir    string
-	client *containerd.Client
+	client containerd.Client
 	w      *watched
 }
 

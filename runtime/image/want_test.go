@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/platforms"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/ociimage"
@@ -125,7 +125,7 @@ func TestTheBestPlatformOfAnImageIsTaken(t *testing.T) {
 }
 
 func TestPullPoliciesSayWhenARegistryIsAsked(t *testing.T) {
-	each(t, func(t *testing.T, client *containerd.Client) {
+	each(t, func(t *testing.T, client containerd.Client) {
 		ctx := containerdtest.Context(t)
 		w := watch(t)
 		one, two := build(t, "", "one"), build(t, "", "two")
@@ -219,7 +219,7 @@ func TestLayersThatImagesShareComeOnce(t *testing.T) {
 }
 
 func TestLayersCannotWriteOutsideOfTheirImage(t *testing.T) {
-	each(t, func(t *testing.T, client *containerd.Client) {
+	each(t, func(t *testing.T, client containerd.Client) {
 		ctx := containerdtest.Context(t)
 		w := watch(t)
 		outside := t.TempDir()

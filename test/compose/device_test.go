@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/isolated"
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 // device is a machine with a containerd and a runtime that supervises.
 type device struct {
-	client      *containerd.Client
+	client      containerd.Client
 	state, run  string
 	socket      string // of containerd
 	registry    string
@@ -56,7 +56,7 @@ func newDevice(of *testing.T, backend containerdtest.Backend) *device {
 	tools := containerdtest.Busybox(t, func(c *v1.Config) { c.StopSignal = "SIGKILL" })
 	containerdtest.Push(t, tools, d.registry+"/tools:latest")
 	d.environment = map[string]string{"TOOLS": d.registry + "/tools:latest", "REGISTRY": d.registry}
-	d.socket = strings.TrimPrefix(client.Conn().(interface{ Target() string }).Target(), "unix://")
+	d.socket = client.Address()
 	d.options = runtime.Options{
 		Client:     client,
 		Namespace:  containerdtest.Namespace,

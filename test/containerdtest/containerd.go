@@ -14,11 +14,12 @@ import (
 	"testing"
 	"time"
 
-	containerd "github.com/containerd/containerd/v2/client"
+	official "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/runtime/external"
 )
@@ -34,7 +35,7 @@ func Context(t testing.TB) context.Context {
 // Backend is one of the two kinds of containerd.
 type Backend struct {
 	Name  string
-	Start func(testing.TB) *containerd.Client
+	Start func(testing.TB) containerd.Client
 }
 
 // Backends are all kinds of containerd, for tests that must pass with each.
@@ -43,7 +44,7 @@ func Backends() []Backend {
 }
 
 // Embedded starts a containerd in this process and ends it, with everything that runs in it, after the test.
-func Embedded(t testing.TB) *containerd.Client {
+func Embedded(t testing.TB) containerd.Client {
 	needRoot(t)
 	dir := Dir(t)
 	server, err := embedded.Start(t.Context(), embedded.Options{
@@ -69,7 +70,7 @@ func Embedded(t testing.TB) *containerd.Client {
 }
 
 // External starts the containerd that is installed on this machine with directories of its own.
-func External(t testing.TB) *containerd.Client {
+func External(t testing.TB) containerd.Client {
 	needRoot(t)
 	dir := Dir(t)
 	config := filepath.Join(dir, "config.toml")
@@ -98,6 +99,18 @@ func External(t testing.TB) *containerd.Client {
 		t.Fatal(err)
 	}
 	cleanup(t, client)
+	return client
+}
+
+// Official speaks to the same containerd with its own client, over its socket: a witness that shares nothing with what is
+// tested.
+func Official(t testing.TB, of containerd.Client) *official.Client {
+	t.Helper()
+	client, err := official.New(of.Address(), official.WithDefaultNamespace(Namespace))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
 	return client
 }
 
@@ -158,22 +171,23 @@ func needRoot(t testing.TB) {
 }
 
 // cleanup ends everything in Namespace when the test is over, so that no mount keeps the directories busy.
-func cleanup(t testing.TB, client *containerd.Client) {
+func cleanup(t testing.TB, of containerd.Client) {
+	client := Official(t, of)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), Namespace), 30*time.Second)
 		defer cancel()
-		defer client.Close()
+		defer of.Close()
 		containers, err := client.Containers(ctx)
 		if err != nil {
 			t.Errorf("cannot list containers left by the test: %v", err)
 		}
 		for _, c := range containers {
 			if task, err := c.Task(ctx, nil); err == nil {
-				if _, err := task.Delete(ctx, containerd.WithProcessKill); err != nil && !errdefs.IsNotFound(err) {
+				if _, err := task.Delete(ctx, official.WithProcessKill); err != nil && !errdefs.IsNotFound(err) {
 					t.Errorf("cannot end task left by the test: %v", err)
 				}
 			}
-			if err := c.Delete(ctx, containerd.WithSnapshotCleanup); err != nil && !errdefs.IsNotFound(err) {
+			if err := c.Delete(ctx, official.WithSnapshotCleanup); err != nil && !errdefs.IsNotFound(err) {
 				t.Errorf("cannot delete container left by the test: %v", err)
 			}
 		}

@@ -8,9 +8,8 @@ import (
 	"strings"
 	"time"
 
-	containerd "github.com/containerd/containerd/v2/client"
-
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/runtime/external"
 	"github.com/margolite/margolite/test/leftovers"
 	"github.com/margolite/margolite/test/plant"
 )
@@ -100,8 +99,7 @@ func (r *rig) look() leftovers.Snapshot {
 	r.t.Helper()
 	where := leftovers.Where{Namespace: namespace, StateDir: r.StateDir(), RunDir: r.RunDir(), Sockets: filepath.Join(shimDir, "s")}
 	if r.Running() || r.Containerd() != 0 {
-		client, err := containerd.New(r.Containers())
-		check(r.t, err)
+		client := external.Open(r.Containers(), namespace)
 		defer client.Close()
 		where.Client = client
 	}

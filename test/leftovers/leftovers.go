@@ -17,15 +17,16 @@ import (
 	"strings"
 	"testing"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/google/nftables"
+
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 // Where says what to look at. Empty fields are not looked at.
 type Where struct {
-	Client    *containerd.Client
+	Client    containerd.Client
 	Namespace string // of containerd; its control groups are named after it
 	StateDir  string // of the runtime; volumes may stay
 	RunDir    string // of the runtime

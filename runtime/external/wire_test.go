@@ -1,0 +1,373 @@
+package external_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	contentapi "github.com/containerd/containerd/api/services/content/v1"
+	eventsapi "github.com/containerd/containerd/api/services/events/v1"
+	imagesapi "github.com/containerd/containerd/api/services/images/v1"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/margolite/margolite/runtime/external"
+)
+
+// peer is a containerd that does as the tests like, behind the server of grpc-go.
+type peer struct {
+	asked  chan metadata.MD
+	get    func(context.Context) (*imagesapi.GetImageResponse, error)
+	read   func(*contentapi.ReadContentRequest, contentapi.Content_ReadServer) error
+	events func(eventsapi.Events_SubscribeServer) error
+}
+
+type (
+	imagesPeer struct {
+		imagesapi.UnimplementedImagesServer
+		*peer
+	}
+	contentPeer struct {
+		contentapi.UnimplementedContentServer
+		*peer
+	}
+	eventsPeer struct {
+		eventsapi.UnimplementedEventsServer
+		*peer
+	}
+)
+
+func (p imagesPeer) Get(ctx context.Context, _ *imagesapi.GetImageRequest) (*imagesapi.GetImageResponse, error) {
+	if p.asked != nil {
+		md, _ := metadata.FromIncomingContext(ctx)
+		p.asked <- md
+	}
+	return p.get(ctx)
+}
+
+func (contentPeer) Info(context.Context, *contentapi.InfoRequest) (*contentapi.InfoResponse, error) {
+	return &contentapi.InfoResponse{Info: &contentapi.Info{Digest: digest.FromString("").String(), Size: 10}}, nil
+}
+
+func (p contentPeer) Read(r *contentapi.ReadContentRequest, s contentapi.Content_ReadServer) error {
+	return p.read(r, s)
+}
+
+func (p eventsPeer) Subscribe(_ *eventsapi.SubscribeRequest, s eventsapi.Events_SubscribeServer) error {
+	return p.events(s)
+}
+
+// serve answers at the socket until stop.
+func (p *peer) serve(t *testing.T, socket string) (stop func()) {
+	t.Helper()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	imagesapi.RegisterImagesServer(server, imagesPeer{peer: p})
+	contentapi.RegisterContentServer(server, contentPeer{peer: p})
+	eventsapi.RegisterEventsServer(server, eventsPeer{peer: p})
+	var running sync.WaitGroup
+	running.Go(func() { _ = server.Serve(l) })
+	stop = sync.OnceFunc(func() {
+		server.Stop()
+		running.Wait()
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func open(t *testing.T, p *peer) *external.Client {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "s")
+	p.serve(t, socket)
+	client := external.Open(socket, "usual")
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+func TestCallsSayWhereAndHowLong(t *testing.T) {
+	var left time.Duration
+	p := &peer{asked: make(chan metadata.MD, 1), get: func(ctx context.Context) (*imagesapi.GetImageResponse, error) {
+		if deadline, ok := ctx.Deadline(); ok {
+			left = time.Until(deadline)
+		}
+		return &imagesapi.GetImageResponse{Image: &imagesapi.Image{Name: "a"}}, nil
+	}}
+	client := open(t, p)
+	ctx := leases.WithLease(namespaces.WithNamespace(t.Context(), "other"), "held")
+	ctx, cancel := context.WithTimeout(ctx, time.Hour)
+	defer cancel()
+	if got, err := client.ImageService().Get(ctx, "a"); err != nil || got.Name != "a" {
+		t.Fatalf("got %v, %v", got, err)
+	}
+	md := <-p.asked
+	if md.Get("containerd-namespace")[0] != "other" || md.Get("containerd-lease")[0] != "held" || left < 50*time.Minute || left > time.Hour {
+		t.Errorf("containerd heard %v, %s", md, left)
+	}
+	if _, err := client.ImageService().Get(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if md := <-p.asked; md.Get("containerd-namespace")[0] != "usual" || md.Get("containerd-lease") != nil {
+		t.Errorf("containerd heard %v", md)
+	}
+}
+
+func TestErrorsAreThoseOfContainerd(t *testing.T) {
+	for name, test := range map[string]struct {
+		get  func(context.Context) (*imagesapi.GetImageResponse, error)
+		want error
+	}{
+		"not found": {func(context.Context) (*imagesapi.GetImageResponse, error) {
+			return nil, status.Error(codes.NotFound, `image "a": not found`)
+		}, errdefs.ErrNotFound},
+		"not there at all": {func(context.Context) (*imagesapi.GetImageResponse, error) {
+			return nil, status.Error(codes.Unimplemented, "no")
+		}, errdefs.ErrNotImplemented},
+		"too long an answer": {func(context.Context) (*imagesapi.GetImageResponse, error) {
+			return &imagesapi.GetImageResponse{Image: &imagesapi.Image{Name: strings.Repeat("x", 17<<20)}}, nil
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := open(t, &peer{get: test.get}).ImageService().Get(t.Context(), "a")
+			if err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), "images.v1.Images/Get") {
+				t.Errorf("error is %v, want %v", err, test.want)
+			}
+		})
+	}
+}
+
+func TestCallEndsWithItsContext(t *testing.T) {
+	asked := make(chan metadata.MD, 1)
+	ended := make(chan struct{})
+	client := open(t, &peer{asked: asked, get: func(ctx context.Context) (*imagesapi.GetImageResponse, error) {
+		defer close(ended)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		cancel()
+	}()
+	if _, err := client.ImageService().Get(ctx, "a"); !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v", err)
+	}
+	<-ended // containerd has heard of it
+}
+
+func TestContainerdComesBack(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	asked := make(chan metadata.MD, 1)
+	stop := (&peer{asked: asked, get: func(ctx context.Context) (*imagesapi.GetImageResponse, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}).serve(t, socket)
+	client := external.Open(socket, "usual")
+	defer client.Close()
+	go func() {
+		<-asked
+		stop()
+	}()
+	for _, when := range []string{"dies", "is gone"} {
+		if _, err := client.ImageService().Get(t.Context(), "a"); !errdefs.IsUnavailable(err) {
+			t.Errorf("while containerd %s the error is %v", when, err)
+		}
+	}
+	(&peer{get: func(context.Context) (*imagesapi.GetImageResponse, error) {
+		return &imagesapi.GetImageResponse{}, nil
+	}}).serve(t, socket)
+	if _, err := client.ImageService().Get(t.Context(), "a"); err != nil {
+		t.Errorf("containerd is back: %v", err)
+	}
+}
+
+func TestBlobIsReadFromAnywhere(t *testing.T) {
+	blob := []byte("0123456789")
+	client := open(t, &peer{read: func(r *contentapi.ReadContentRequest, s contentapi.Content_ReadServer) error {
+		if r.Offset+r.Size > int64(len(blob)) {
+			return status.Error(codes.OutOfRange, "past the end")
+		}
+		for part := range bytes.SplitSeq(blob[r.Offset:r.Offset+r.Size], nil) {
+			if err := s.Send(&contentapi.ReadContentResponse{Data: part}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}})
+	r, err := client.ContentStore().ReaderAt(t.Context(), v1.Descriptor{Digest: digest.FromString("")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		off  int64
+		size int
+		want string
+		err  error
+	}{{0, 10, "0123456789", nil}, {3, 4, "3456", nil}, {8, 4, "89", io.EOF}, {10, 1, "", io.EOF}, {4, 0, "", nil}} {
+		p := make([]byte, test.size)
+		n, err := r.ReadAt(p, test.off)
+		if string(p[:n]) != test.want || !errors.Is(err, test.err) {
+			t.Errorf("%d bytes at %d are %q, %v", test.size, test.off, p[:n], err)
+		}
+	}
+}
+
+func TestBlobThatBreaksOff(t *testing.T) {
+	client := open(t, &peer{read: func(_ *contentapi.ReadContentRequest, s contentapi.Content_ReadServer) error {
+		return s.Send(&contentapi.ReadContentResponse{Data: []byte("01")})
+	}})
+	r, err := client.ContentStore().ReaderAt(t.Context(), v1.Descriptor{Digest: digest.FromString("")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := r.ReadAt(make([]byte, 10), 0); n != 2 || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("read %d bytes, %v", n, err)
+	}
+}
+
+func TestWriterThatContainerdRefuses(t *testing.T) {
+	client := open(t, new(peer))
+	if _, err := client.ContentStore().Writer(t.Context(), content.WithRef("a")); !errdefs.IsNotImplemented(err) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestSubscriptionTellsItsEnd(t *testing.T) {
+	broken := make(chan struct{})
+	client := open(t, &peer{events: func(s eventsapi.Events_SubscribeServer) error {
+		if err := s.Send(&types.Envelope{Topic: "/a"}); err != nil {
+			return err
+		}
+		select {
+		case <-broken:
+			return status.Error(codes.Unavailable, "it ends")
+		case <-s.Context().Done():
+			return s.Context().Err()
+		}
+	}})
+	come, ended := client.EventService().Subscribe(t.Context())
+	if event := <-come; event.Topic != "/a" {
+		t.Errorf("came %v", event)
+	}
+	close(broken)
+	if err := <-ended; !errdefs.IsUnavailable(err) {
+		t.Errorf("ended with %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	_, ended = client.EventService().Subscribe(ctx)
+	cancel() // while an event waits that nobody takes
+	if err, ok := <-ended; ok {
+		t.Errorf("given up, it says %v", err)
+	}
+}
+
+func TestSomebodyElseAtTheSocket(t *testing.T) {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	for name, serve := range map[string]func(net.Listener){
+		"a web server": func(l net.Listener) {
+			server := http.Server{Protocols: protocols, Handler: http.NotFoundHandler()}
+			_ = server.Serve(l)
+		},
+		"a page": func(l net.Listener) {
+			server := http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "<html>")
+			})}
+			_ = server.Serve(l)
+		},
+		"garbage": func(l net.Listener) {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = io.WriteString(conn, strings.Repeat("garbage ", 10))
+				conn.Close()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			socket := filepath.Join(t.TempDir(), "s")
+			l, err := net.Listen("unix", socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var running sync.WaitGroup
+			running.Go(func() { serve(l) })
+			defer running.Wait()
+			defer l.Close()
+			client := external.Open(socket, "usual")
+			defer client.Close()
+			if _, err := client.Version(t.Context()); err == nil {
+				t.Error("it is taken for containerd")
+			}
+		})
+	}
+}
+
+func TestNothingIsLeftOfCalls(t *testing.T) {
+	p := &peer{
+		get: func(context.Context) (*imagesapi.GetImageResponse, error) { return &imagesapi.GetImageResponse{}, nil },
+		read: func(_ *contentapi.ReadContentRequest, s contentapi.Content_ReadServer) error {
+			for { // more than anybody asked for
+				if err := s.Send(&contentapi.ReadContentResponse{Data: []byte("0123456789")}); err != nil {
+					return err
+				}
+			}
+		},
+		events: func(s eventsapi.Events_SubscribeServer) error {
+			<-s.Context().Done()
+			return nil
+		},
+	}
+	client := open(t, p)
+	each := func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if _, err := client.ImageService().Get(ctx, "a"); err != nil {
+			t.Fatal(err)
+		}
+		r, err := client.ContentStore().ReaderAt(ctx, v1.Descriptor{Digest: digest.FromString("")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.ReadAt(make([]byte, 5), 0); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = client.ContentStore().Writer(ctx, content.WithRef("a"))
+		_, ended := client.EventService().Subscribe(ctx)
+		cancel()
+		<-ended
+	}
+	each()
+	before := runtime.NumGoroutine()
+	for range 50 {
+		each()
+	}
+	// Those of the connection end each in its own time.
+	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before+5; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines, before %d", runtime.NumGoroutine(), before)
+		}
+	}
+}
