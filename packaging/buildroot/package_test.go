@@ -24,9 +24,9 @@ func TestThePackageInstallsWhatAFlavourNeeds(t *testing.T) {
 		tags       string
 		containerd string
 	}{
-		"full, systemd": {"", "SYSTEMD", []string{"usr/lib/systemd/system/margolite.service", "usr/libexec/margolite/containerd-shim-runc-v2"}, "grpcnotrace osusergo netgo no_rdt ", "embedded"},
-		"full, sysv":    {"", "SYSV", []string{"etc/init.d/S95margolite", "usr/libexec/margolite/containerd-shim-runc-v2"}, "grpcnotrace osusergo netgo no_rdt ", "embedded"},
-		"slim, sysv":    {"y", "SYSV", []string{"etc/init.d/S95margolite"}, "grpcnotrace osusergo netgo no_rdt slim", "/run/containerd/containerd.sock"},
+		"full, systemd": {"", "SYSTEMD", []string{"usr/lib/systemd/system/margolite.service", "usr/libexec/margolite/containerd-shim-runc-v2"}, "grpcnotrace osusergo netgo no_rdt", "embedded"},
+		"full, sysv":    {"", "SYSV", []string{"etc/init.d/S95margolite", "usr/libexec/margolite/containerd-shim-runc-v2"}, "grpcnotrace osusergo netgo no_rdt", "embedded"},
+		"slim, sysv":    {"y", "SYSV", []string{"etc/init.d/S95margolite"}, "no_grpc osusergo netgo slim", "/run/containerd/containerd.sock"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
@@ -15,12 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 const (
 	startTimeout = 2 * time.Minute  // of one task, on a slow and busy device
 	killTimeout  = 30 * time.Second // from SIGKILL to the end
 	burialPoll   = 50 * time.Millisecond
+	// maxLostShims is how many shims in a row may end that a container was to share.
+	maxLostShims = 5
 	askAgain     = 100 * time.Millisecond // a shim that did not tell what its task does ...
 	maxAsks      = 50                     // ... so often
 )
@@ -145,11 +149,7 @@ func (c *Containers) start(ctx context.Context, id string) error {
 		request.Rootfs = append(request.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
 	c.creating.RLock()
-	_, err = tasks.Create(ctx, request)
-	for errdefs.IsAlreadyExists(err) && pause(ctx, burialPoll) {
-		// Its shim died, and containerd has not yet cleared away what it left.
-		_, err = tasks.Create(ctx, request)
-	}
+	err = createTask(ctx, tasks, request)
 	c.creating.RUnlock()
 	if err != nil {
 		return c.undoTask(ctx, id, err)
@@ -161,6 +161,32 @@ func (c *Containers) start(ctx context.Context, id string) error {
 		return c.undoTask(ctx, id, err)
 	}
 	return nil
+}
+
+// createTask makes a task, and waits for a shim to be gone that is in its way.
+func createTask(ctx context.Context, tasks containerd.Tasks, request *tasksapi.CreateTaskRequest) error {
+	for lost := 0; ; {
+		_, err := tasks.Create(ctx, request)
+		switch {
+		case errdefs.IsAlreadyExists(err):
+			// Its shim died, and containerd has not yet cleared away what it left.
+		case isLostShim(err) && lost < maxLostShims:
+			// It was to share the shim of its group, which ended with the last container
+			// there was. The next attempt finds none and makes one.
+			lost++
+		default:
+			return err
+		}
+		if !pause(ctx, burialPoll) {
+			return err
+		}
+	}
+}
+
+// isLostShim says that there was no shim to make a task, whatever the task is.
+// Containerd has no better word for it than its text.
+func isLostShim(err error) bool {
+	return err != nil && (strings.Contains(err.Error(), "failed to start shim") || strings.Contains(err.Error(), "ttrpc: closed"))
 }
 
 // undoTask removes the task that could not be started, and returns why it could not.

@@ -15,11 +15,13 @@ MARGOLITE_GO_ENV = CGO_ENABLED=0
 MARGOLITE_LDFLAGS = -s -w -X $(MARGOLITE_GOMOD)/build.version=$(MARGOLITE_VERSION)
 
 ifeq ($(BR2_PACKAGE_MARGOLITE_SLIM),y)
-MARGOLITE_FLAVOUR = slim
+MARGOLITE_TAGS = no_grpc osusergo netgo slim
+else
+MARGOLITE_TAGS = grpcnotrace osusergo netgo no_rdt
 endif
 
-# The agent needs gRPC and the shim must not have it: each program has its own
-# tags. Arguments: program, tags, with spaces between them.
+# The agent with containerd inside needs gRPC and the shim must not have it: each
+# program has its own tags. Arguments: program, tags, with spaces between them.
 define MARGOLITE_BUILD_ONE
 	cd $(@D); \
 	$(HOST_GO_TARGET_ENV) $(MARGOLITE_GO_ENV) \
@@ -29,7 +31,7 @@ define MARGOLITE_BUILD_ONE
 endef
 
 define MARGOLITE_BUILD_CMDS
-	$(call MARGOLITE_BUILD_ONE,margolite,grpcnotrace osusergo netgo no_rdt $(MARGOLITE_FLAVOUR))
+	$(call MARGOLITE_BUILD_ONE,margolite,$(MARGOLITE_TAGS))
 	$(call MARGOLITE_BUILD_ONE,containerd-shim-runc-v2,no_grpc osusergo netgo)
 	$(call MARGOLITE_BUILD_ONE,margolite-init,osusergo)
 endef

@@ -1,0 +1,63 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/errdefs"
+
+	"github.com/margolite/margolite/runtime/containerd"
+)
+
+// answering answers Create with one error after the other, and then with success.
+type answering struct {
+	containerd.Tasks
+	errs  []error
+	asked int
+}
+
+func (a *answering) Create(context.Context, *tasksapi.CreateTaskRequest) (*tasksapi.CreateTaskResponse, error) {
+	a.asked++
+	if a.asked > len(a.errs) {
+		return &tasksapi.CreateTaskResponse{}, nil
+	}
+	return nil, a.errs[a.asked-1]
+}
+
+// A container that meets the shim of its group while that one ends gets another.
+func TestAShimThatEndsIsReplaced(t *testing.T) {
+	var (
+		renamed = errors.New("failed to start shim: start failed: failed to write bootstrap.json: rename: no such file or directory")
+		closed  = errors.New("failed to create shim task: ttrpc: closed")
+		there   = fmt.Errorf("task web: %w", errdefs.ErrAlreadyExists)
+		refused = errors.New("failed to create shim task: OCI runtime create failed: exec: no such file or directory")
+	)
+	endless := make([]error, 100)
+	for i := range endless {
+		endless[i] = renamed
+	}
+	for name, c := range map[string]struct {
+		errs  []error
+		asked int
+		err   error
+	}{
+		"nothing is in its way":                  {nil, 1, nil},
+		"a shim that ends":                       {[]error{renamed}, 2, nil},
+		"several, and what containerd clears up": {[]error{closed, there, there, renamed}, 5, nil},
+		"a command that is not there":            {[]error{refused, nil}, 1, refused},
+		"no shim at all":                         {endless, maxLostShims + 1, renamed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &answering{errs: c.errs}
+			if err := createTask(t.Context(), a, &tasksapi.CreateTaskRequest{}); !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
+				t.Errorf("the error is %v, want %v", err, c.err)
+			}
+			if a.asked != c.asked {
+				t.Errorf("it was asked for %d times, want %d", a.asked, c.asked)
+			}
+		})
+	}
+}
