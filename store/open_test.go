@@ -174,6 +174,13 @@ func TestADamagedDatabaseIsRefused(t *testing.T) {
 		"both meta pages damaged":    func(data []byte) []byte { data[30] ^= 1; data[4096+30] ^= 1; return data },
 		"all pages but meta in zero": func(data []byte) []byte { clear(data[2*4096:]); return data },
 		"all pages but meta in ones": func(data []byte) []byte { fill(data[2*4096:], 0xff); return data },
+		"the page within a small bucket": func(data []byte) []byte {
+			for at, bucket := 0, []byte("meta"); bytes.Contains(data[at:], bucket); {
+				at += bytes.Index(data[at:], bucket) + len(bucket)
+				data[at+16+7] ^= 1 // behind the head of the bucket: which page it is
+			}
+			return data
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "margolite.db")

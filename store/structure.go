@@ -229,6 +229,9 @@ func (s *structure) bucket(value *io.SectionReader) error {
 	if err != nil {
 		return fmt.Errorf("bucket: %w", err)
 	}
+	if id := order.Uint64(header); id != 0 {
+		return fmt.Errorf("%w: the page within a bucket says that it is page %d", ErrCorrupt, id)
+	}
 	inline := page{
 		SectionReader: io.NewSectionReader(value, bucketSize, value.Size()-bucketSize),
 		flags:         order.Uint16(header[8:]),
