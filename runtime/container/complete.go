@@ -51,7 +51,19 @@ func recordSpec(spec *specs.Spec, d *Devices, extensions map[string]typeurl.Any)
 	if err := complete(spec, d); err != nil {
 		return nil, err
 	}
-	return typeurl.MarshalAny(spec)
+	return encodeSpec(spec)
+}
+
+// specType is how containerd and its shims know a specification. What would
+// register it with typeurl is not in every flavour.
+const specType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
+
+func encodeSpec(spec *specs.Spec) (typeurl.Any, error) {
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return nil, fmt.Errorf("cannot encode specification: %w", err)
+	}
+	return &anypb.Any{TypeUrl: specType, Value: text}, nil
 }
 
 // renew prepares what of a container's specification a reboot takes away, and
@@ -80,7 +92,7 @@ func (c *Containers) renew(ctx context.Context, record containers.Container, d D
 		return record, fmt.Errorf("cannot read specification: %w", err)
 	}
 	spec.Linux.Namespaces = current.Linux.Namespaces // those of others are looked for after this
-	renewed, err := typeurl.MarshalAny(&spec)
+	renewed, err := encodeSpec(&spec)
 	if err != nil {
 		return record, err
 	}

@@ -28,6 +28,9 @@ import (
 // nextMargolite is the next release of the agent: the same, with another version.
 const nextMargolite = "margolite-next"
 
+// slimMargolite is the agent without a containerd inside.
+const slimMargolite = "margolite-slim"
+
 // demoProgram is that of the demonstration's application.
 const demoProgram = "demoapp"
 
@@ -84,6 +87,7 @@ func (t tests) Run() int {
 func buildPrograms(ctx context.Context, dir string) error {
 	for _, p := range []struct{ file, name, version, tags string }{
 		{"margolite", "margolite", "one", "faults,grpcnotrace,osusergo,netgo,no_rdt"},
+		{slimMargolite, "margolite", "one", "faults,no_grpc,osusergo,netgo,slim"},
 		{nextMargolite, "margolite", "two", "faults,grpcnotrace,osusergo,netgo,no_rdt"},
 		{"containerd-shim-runc-v2", "containerd-shim-runc-v2", "", "no_grpc,osusergo,netgo"},
 	} {
@@ -119,6 +123,14 @@ func loadPrograms(ctx context.Context, dir string) error {
 
 // backends are the containerds that every test runs on, with their programs.
 var backends = map[string]string{"embedded": "", "debian": "/usr/bin/containerd"}
+
+// flavour is the agent that a device with a containerd has; empty: it has none.
+func flavour(containerd string) string {
+	if containerd == "" {
+		return "margolite"
+	}
+	return slimMargolite
+}
 
 // onBackends runs a test on each.
 func onBackends(t *testing.T, test func(t *testing.T, r *rig)) {
@@ -169,7 +181,7 @@ func newRigOn(t *testing.T, o plant.Options) *rig {
 	dir, err := os.MkdirTemp("/tmp", "plant-") // paths of sockets are short
 	check(t, err)
 	r := &rig{t: t, dir: dir}
-	o.Dir, o.Margolite, o.Application = dir, filepath.Join(programs.dir, "margolite"), programs.application
+	o.Dir, o.Margolite, o.Application = dir, filepath.Join(programs.dir, flavour(o.Containerd)), programs.application
 	r.Plant, err = plant.New(t.Context(), o)
 	check(t, err)
 	check(t, r.Configure(usual))
