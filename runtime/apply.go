@@ -274,8 +274,12 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 
 	begun := time.Now()
 	settling := false
+	var missing []string // at the last look
 	for range maxLooks {
 		observed, err := r.look(ctx)
+		if err != nil && ctx.Err() != nil && len(missing) > 0 { // its time ended within this look
+			return r.unsettled(ctx.Err(), missing)
+		}
 		if err != nil {
 			return err
 		}
@@ -306,10 +310,17 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 			r.tell(Event{Step: Settling})
 		}
 		if err := w.wait(ctx, wait); err != nil {
-			return fail(Timeout, r.project, fmt.Errorf("cannot wait until it settles: %w (%s)", err, strings.Join(what, "; ")))
+			return r.unsettled(err, what)
 		}
+		missing = what
 	}
 	return &Error{Code: Internal, Object: r.project, Err: fmt.Errorf("cannot apply: not settled after %d looks", maxLooks)}
+}
+
+// unsettled is the error of a project of which something is missing when it has to
+// be given up.
+func (r *run) unsettled(err error, missing []string) error {
+	return fail(Timeout, r.project, fmt.Errorf("cannot wait until it settles: %w (%s)", err, strings.Join(missing, "; ")))
 }
 
 // passOver makes one error of the failures of steps, except those of services
