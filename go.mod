@@ -20,7 +20,7 @@ require (
 	github.com/google/go-containerregistry v0.22.1 // tests and wfmsim: a registry to pull from
 	github.com/google/nftables v0.3.0 // published ports and isolation, without the nft program
 	github.com/klauspost/compress v1.20.0 // zstd layers, with bounded memory
-	github.com/mdlayher/netlink v1.7.3-0.20250113171957-fbb4dce95f42 // the errors of nftables
+	github.com/mdlayher/netlink v1.7.3-0.20250113171957-fbb4dce95f42 // indirect; the errors of nftables
 	github.com/opencontainers/go-digest v1.0.0 // digests, checked by the standard library
 	github.com/opencontainers/image-spec v1.1.1 // manifests and image configurations
 	github.com/opencontainers/runtime-spec v1.3.0 // what runc is told

@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/network/nft"
 )
 
 // Advice says which parts of the host's firewall keep packets from containers,
@@ -17,11 +19,11 @@ func Advice(ctx context.Context) ([]Problem, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	conn, err := openTables()
+	conn, err := nft.Open()
 	if err != nil {
 		return nil, err
 	}
-	defer conn.CloseLasting()
+	defer conn.Close()
 	w, err := readFirewall(conn)
 	if err != nil {
 		return nil, err
@@ -31,9 +33,9 @@ func Advice(ctx context.Context) ([]Problem, error) {
 
 // advice looks at what is forwarded, in one family: whoever tells the firewall
 // about one does so for both.
-func (w firewall) advice(f family, pools []netip.Prefix) ([]Problem, error) {
+func (w firewall) advice(f *family, pools []netip.Prefix) ([]Problem, error) {
 	var all []Problem
-	for _, c := range w.bases(f, nftables.ChainHookForward) {
+	for _, c := range w.bases(f, unix.NF_INET_FORWARD) {
 		closed, err := w.closes(c)
 		if err != nil {
 			return nil, err
@@ -47,7 +49,7 @@ func (w firewall) advice(f family, pools []netip.Prefix) ([]Problem, error) {
 		}
 		if !known {
 			all = append(all, Problem{
-				What: fmt.Sprintf("the firewall drops what is forwarded from and to containers (chain %s of table %s %s)", c.Name, familyName(c.Table.Family), c.Table.Name),
+				What: fmt.Sprintf("the firewall drops what is forwarded from and to containers (chain %s of table %s %s)", c.Name, c.Table.Family, c.Table.Name),
 				Mend: w.mend(c, pools),
 			})
 		}
@@ -55,21 +57,11 @@ func (w firewall) advice(f family, pools []netip.Prefix) ([]Problem, error) {
 	return all, nil
 }
 
-func familyName(f nftables.TableFamily) string {
-	switch f {
-	case nftables.TableFamilyIPv4:
-		return "ip"
-	case nftables.TableFamilyIPv6:
-		return "ip6"
-	}
-	return "inet"
-}
-
 // mend says what to do in the words of the program that made the chain.
-func (w firewall) mend(c *nftables.Chain, pools []netip.Prefix) string {
+func (w firewall) mend(c nft.Chain, pools []netip.Prefix) string {
 	hasChain := func(name string) bool {
-		return slices.ContainsFunc(w.chains, func(o *nftables.Chain) bool {
-			return o.Name == name && o.Table.Name == c.Table.Name && o.Table.Family == c.Table.Family
+		return slices.ContainsFunc(w.chains, func(o nft.Chain) bool {
+			return o.Name == name && o.Table == c.Table
 		})
 	}
 	iptables := func(chain string) string {
@@ -92,5 +84,5 @@ func (w firewall) mend(c *nftables.Chain, pools []netip.Prefix) string {
 	}
 	return fmt.Sprintf(`add to chain %s of table %s %s, in /etc/nftables.conf as a rule: iifname "mgl-*" accept; `+
 		`oifname "mgl-*" ct state established,related accept; oifname "mgl-*" ct status dnat accept`,
-		c.Name, familyName(c.Table.Family), c.Table.Name)
+		c.Name, c.Table.Family, c.Table.Name)
 }

@@ -6,9 +6,10 @@ import (
 	"net/netip"
 	"os"
 
-	"github.com/google/nftables"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/network/nft"
+	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
 
 // Problem is something that the host lacks.
@@ -41,8 +42,8 @@ func Check(ctx context.Context) []Problem {
 		if lacks(err, "network namespaces", "build the kernel with CONFIG_NET_NS") {
 			return nil
 		}
-		lacks(tryLink(&netlink.Bridge{}), "bridges", "load the module bridge, or build the kernel with CONFIG_BRIDGE (kmod-bridge)")
-		lacks(tryLink(&netlink.Veth{PeerName: "margolite1"}), "veth pairs", "load the module veth, or build the kernel with CONFIG_VETH (kmod-veth)")
+		lacks(tryLink(rtnetlink.NewLink{Kind: rtnetlink.Bridge}), "bridges", "load the module bridge, or build the kernel with CONFIG_BRIDGE (kmod-bridge)")
+		lacks(tryLink(rtnetlink.NewLink{Kind: rtnetlink.Veth, Peer: rtnetlink.Peer{Name: "margolite1"}}), "veth pairs", "load the module veth, or build the kernel with CONFIG_VETH (kmod-veth)")
 		for _, t := range trials() {
 			if lacks(t.run(), t.what, t.mend) && t.basic {
 				return nil
@@ -53,13 +54,14 @@ func Check(ctx context.Context) []Problem {
 	return problems
 }
 
-func tryLink(link netlink.Link) error {
-	*link.Attrs() = netlink.NewLinkAttrs()
-	link.Attrs().Name = "margolite0"
-	if err := netlink.LinkAdd(link); err != nil {
-		return err
-	}
-	return netlink.LinkDel(link)
+func tryLink(link rtnetlink.NewLink) error {
+	return withLinks(func(c *rtnetlink.Conn) error {
+		link.Name = "margolite0"
+		if err := c.AddLink(link); err != nil {
+			return err
+		}
+		return removeLink(c, link.Name)
+	})
 }
 
 // trial is a table that needs one part of nf_tables more than those before it.
@@ -73,7 +75,7 @@ func trials() []trial {
 	gateway := netip.AddrFrom4([4]byte{192, 0, 2, 1})
 	network := Network{Bridge: linkName(bridgePrefix), Subnet: netip.PrefixFrom(gateway, subnetBits).Masked(), Gateway: gateway}
 	ports := []Port{{Protocol: "tcp", HostPort: 1, ContainerPort: 1, Address: gateway.Next()}}
-	filter, nat := nftables.ChainTypeFilter, nftables.ChainTypeNAT
+	filter, nat := nft.ChainFilter, nft.ChainNAT
 	return []trial{
 		{"nf_tables", "build the kernel with CONFIG_NF_TABLES and CONFIG_NF_TABLES_IPV4 (kmod-nft-core)", true, single(filter, drop())},
 		{"connection tracking in nf_tables", "build the kernel with CONFIG_NF_CONNTRACK and CONFIG_NFT_CT (kmod-nft-core)", false, single(filter, answers())},
@@ -86,17 +88,17 @@ func trials() []trial {
 }
 
 // single is a table with one rule of one clause.
-func single(kind nftables.ChainType, c clause) ruleset {
-	r := ruleset{family: ipv4(), table: &nftables.Table{Name: tableName, Family: nftables.TableFamilyIPv4}}
-	r.chain("trial", kind, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource, newRule("trial", c))
+func single(kind string, c clause) ruleset {
+	r := ruleset{family: ipv4(), table: nft.Table{Family: nft.IPv4, Name: tableName}}
+	r.chain("trial", kind, unix.NF_INET_POST_ROUTING, nft.PrioritySNAT, newRule("trial", c))
 	return r
 }
 
 func (t trial) run() error {
-	conn, err := openTables()
+	conn, err := nft.Open()
 	if err != nil {
 		return err
 	}
-	defer conn.CloseLasting()
+	defer conn.Close()
 	return t.rules.write(conn)
 }

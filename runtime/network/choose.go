@@ -9,8 +9,9 @@ import (
 	"os"
 	"slices"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
 
 const (
@@ -100,7 +101,7 @@ func (n *Networks) choose(w *Network, v6 bool, taken []netip.Prefix) error {
 
 func firstAddr(p netip.Prefix) netip.Addr { return p.Masked().Addr().Next() }
 
-func (n *Networks) chooseSubnet(f family, w Network, taken []netip.Prefix) (netip.Prefix, error) {
+func (n *Networks) chooseSubnet(f *family, w Network, taken []netip.Prefix) (netip.Prefix, error) {
 	used := slices.DeleteFunc(slices.Clone(taken), func(p netip.Prefix) bool { return !p.IsValid() })
 	if set := f.subnet(w); set.IsValid() {
 		if err := f.checkSubnet(set); err != nil {
@@ -206,77 +207,72 @@ func NextAddress(w Network, within netip.Prefix, taken []netip.Addr) (netip.Addr
 
 // hostPrefixes are the networks that the host has or can route to, save those
 // of the link of this name.
-func hostPrefixes(f family, except string) ([]netip.Prefix, error) {
+func hostPrefixes(f *family, except string) (used []netip.Prefix, err error) {
+	err = withLinks(func(c *rtnetlink.Conn) error {
+		used, err = f.hostPrefixes(c, except)
+		return err
+	})
+	return used, err
+}
+
+func (f *family) hostPrefixes(c *rtnetlink.Conn, except string) ([]netip.Prefix, error) {
 	own := 0
-	if link, err := findLink(except); err != nil {
+	if link, err := findLink(c, except); err != nil {
 		return nil, err
 	} else if link != nil {
-		own = link.Attrs().Index
+		own = link.Index
 	}
-	addrs, err := complete(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, f.route) })
+	addrs, err := c.Addresses(f.route)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list addresses: %w", err)
 	}
-	routes, err := allRoutes(f)
+	routes, err := allRoutes(c, f)
 	if err != nil {
 		return nil, err
 	}
 	var used []netip.Prefix
 	for _, a := range addrs {
-		if p, ok := prefixOf(a.IPNet); ok && a.LinkIndex != own {
-			used = append(used, p)
+		if a.Link != own {
+			used = append(used, a.Prefix)
 		}
 	}
 	for _, r := range routes {
 		// Prefixes this short, such as 0.0.0.0/1 of a VPN, lead everywhere:
 		// they say nothing about who is there.
-		if p, ok := prefixOf(r.Dst); ok && r.LinkIndex != own && p.Bits() >= 8 {
-			used = append(used, p)
+		if r.Link != own && r.Destination.Bits() >= 8 {
+			used = append(used, r.Destination)
 		}
 	}
 	return used, nil
 }
 
-func allRoutes(f family) ([]netlink.Route, error) {
-	routes, err := complete(func() ([]netlink.Route, error) {
-		every := &netlink.Route{Table: unix.RT_TABLE_UNSPEC}
-		return netlink.RouteListFiltered(f.route, every, netlink.RT_FILTER_TABLE)
-	})
+func allRoutes(c *rtnetlink.Conn, f *family) ([]rtnetlink.Route, error) {
+	routes, err := c.Routes(f.route)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list routes: %w", err)
 	}
 	return routes, nil
 }
 
-// complete repeats a list that changed while the kernel was writing it.
-func complete[T any](list func() ([]T, error)) ([]T, error) {
-	for attempt := 1; ; attempt++ {
-		items, err := list()
-		if attempt == 5 || !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return items, err
-		}
-	}
-}
-
 // uplinkMTU is the MTU of the link that leads out, for a packet from a
 // container should never be too large for the way that it takes.
-func uplinkMTU() (int, error) {
+func uplinkMTU(c *rtnetlink.Conn) (int, error) {
 	for _, f := range families() {
-		routes, err := allRoutes(f)
+		routes, err := allRoutes(c, f)
 		if err != nil {
 			return 0, err
 		}
-		best, mtu := -1, 0
+		best, mtu := int64(-1), 0
 		for _, r := range routes {
-			if !isDefault(r) || r.Table != unix.RT_TABLE_MAIN || (best >= 0 && r.Priority >= best) {
+			if !isDefault(r) || best >= 0 && int64(r.Priority) >= best {
 				continue
 			}
-			link, err := netlink.LinkByIndex(r.LinkIndex)
+			link, err := c.LinkByIndex(r.Link)
 			if err != nil {
 				continue // gone since, or a route of several links
 			}
-			if m := link.Attrs().MTU; m >= 576 && m <= maxMTU {
-				best, mtu = r.Priority, m
+			if m := link.MTU; m >= 576 && m <= maxMTU {
+				best, mtu = int64(r.Priority), m
 			}
 		}
 		if best >= 0 {
@@ -286,10 +282,7 @@ func uplinkMTU() (int, error) {
 	return defaultMTU, nil
 }
 
-func isDefault(r netlink.Route) bool {
-	if r.Dst == nil {
-		return true
-	}
-	ones, _ := r.Dst.Mask.Size()
-	return ones == 0 && r.Dst.IP.IsUnspecified()
+// isDefault says whether the route is one to everything, in the main table.
+func isDefault(r rtnetlink.Route) bool {
+	return r.Destination.Bits() == 0 && r.Table == unix.RT_TABLE_MAIN
 }

@@ -17,8 +17,9 @@ import (
 // there, all others by asking the nameservers of the host. It has two sockets in
 // each sandbox, and for each a goroutine that waits without a buffer.
 type dns struct {
-	logger *slog.Logger
-	host   nameservers // of the host
+	logger    *slog.Logger
+	host      nameservers                  // of the host
+	contained func(what string, err error) // see Options
 
 	queries chan struct{} // one for each query that is being forwarded
 	buffers sync.Pool     // of *[maxMessage]byte
@@ -37,11 +38,12 @@ const (
 
 func newDNS(resolvConf string, logger *slog.Logger) *dns {
 	return &dns{
-		logger:  logger,
-		host:    nameservers{path: resolvConf},
-		queries: make(chan struct{}, maxForwards),
-		buffers: sync.Pool{New: func() any { return new([maxMessage]byte) }},
-		zones:   make(map[string]*zone),
+		logger:    logger,
+		host:      nameservers{path: resolvConf},
+		contained: func(string, error) {},
+		queries:   make(chan struct{}, maxForwards),
+		buffers:   sync.Pool{New: func() any { return new([maxMessage]byte) }},
+		zones:     make(map[string]*zone),
 	}
 }
 

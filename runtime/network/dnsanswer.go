@@ -124,7 +124,7 @@ func (z *zone) wanted(q question, addrs []netip.Addr) []netip.Addr {
 		return addrs
 	}
 	first := int(z.turn.Add(1) % uint32(len(addrs)))
-	return slices.Concat(addrs[first:], addrs[:first])
+	return append(slices.Clone(addrs[first:]), addrs[:first]...)
 }
 
 // reverse answers for an address. Nobody else knows those of our networks.

@@ -4,10 +4,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 
-	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/network/nft"
 )
 
 // dnsAddress is where programs in a sandbox ask for names, as in Docker.
@@ -29,32 +30,35 @@ const (
 // namespace of this thread, in one transaction. Where nobody has these open, the
 // sender is told so at once.
 func redirect(to netip.AddrPort) error {
-	conn, err := nftables.New()
+	conn, err := nft.Open()
 	if err != nil {
-		return fmt.Errorf("cannot open nf_tables: %w", err)
+		return err
 	}
-	table := &nftables.Table{Family: nftables.TableFamilyIPv4, Name: dnsTable}
-	conn.AddTable(table) // to have it removed without an error
-	conn.DelTable(table)
-	conn.AddTable(table)
-	chain := conn.AddChain(&nftables.Chain{
-		Name: "output", Table: table,
-		Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest,
-	})
-	for _, protocol := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
-		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
-			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: dnsAddress.AsSlice()},
-			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{protocol}},
-			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binary.BigEndian.AppendUint16(nil, dnsPort)},
-			&expr.Immediate{Register: 1, Data: to.Addr().AsSlice()},
-			&expr.Immediate{Register: 2, Data: binary.BigEndian.AppendUint16(nil, to.Port())},
-			&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegProtoMin: 2},
-		}})
+	defer conn.Close()
+	var b nft.Batch
+	table := nft.Table{Family: nft.IPv4, Name: dnsTable}
+	b.AddTable(table) // to have it removed without an error
+	b.RemoveTable(table)
+	b.AddTable(table)
+	chain := nft.Chain{
+		Table: table, Name: "output",
+		Base: &nft.Base{Type: nft.ChainNAT, Hook: unix.NF_INET_LOCAL_OUT, Priority: nft.PriorityDNAT, Policy: nft.Accept},
 	}
-	if err := conn.Flush(); err != nil {
+	b.AddChain(chain)
+	f := ipv4()
+	for _, number := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
+		b.AddRule(chain, nft.Rule{Exprs: slices.Concat(
+			f.load(destination), equals(dnsAddress.AsSlice()),
+			f.load(protocol), equals([]byte{number}),
+			f.load(port), equals(binary.BigEndian.AppendUint16(nil, dnsPort)),
+			clause{
+				nft.Immediate(1, to.Addr().AsSlice()),
+				nft.Immediate(2, binary.BigEndian.AppendUint16(nil, to.Port())),
+				nft.TranslateTo(f.table, 1, 2),
+			},
+		)})
+	}
+	if err := conn.Commit(&b); err != nil {
 		return fmt.Errorf("cannot write table %s: %w", dnsTable, err)
 	}
 	return nil

@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/contain"
 )
 
 const (
@@ -48,7 +50,15 @@ func (z *zone) servePackets(ctx context.Context, conn *net.UDPConn) {
 			continue
 		}
 		peer := netip.AddrPortFrom(netip.AddrFrom4(to.Addr), uint16(to.Port))
-		z.packet(ctx, conn, peer, buffer, size)
+		z.contained(func() { z.packet(ctx, conn, peer, buffer, size) })
+	}
+}
+
+// contained does something for who asked, and says nothing to him where it panics.
+func (z *zone) contained(do func()) {
+	err := contain.Call(func() error { do(); return nil })
+	if err != nil {
+		z.dns.contained("names for "+z.name, err)
 	}
 }
 
@@ -65,7 +75,7 @@ func (z *zone) packet(ctx context.Context, conn *net.UDPConn, peer netip.AddrPor
 	z.dns.wait.Go(func() {
 		defer z.dns.buffers.Put(buffer)
 		defer z.release()
-		_, _ = conn.WriteToUDPAddrPort(z.forward(ctx, *forward, buffer[:size], false), peer)
+		z.contained(func() { _, _ = conn.WriteToUDPAddrPort(z.forward(ctx, *forward, buffer[:size], false), peer) })
 	})
 }
 
@@ -151,11 +161,13 @@ func (z *zone) serveStreams(ctx context.Context, listen *net.TCPListener) {
 			defer z.streams.Add(-1)
 			defer conn.Close()
 			defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-			for range streamQueries {
-				if ctx.Err() != nil || z.stream(ctx, conn) != nil {
-					return
+			z.contained(func() {
+				for range streamQueries {
+					if ctx.Err() != nil || z.stream(ctx, conn) != nil {
+						return
+					}
 				}
-			}
+			})
 		})
 	}
 }
@@ -173,8 +185,8 @@ func (z *zone) stream(ctx context.Context, conn net.Conn) error {
 	}
 	reply, forward := z.answer(buffer[:size], true)
 	if forward != nil {
+		defer z.release()
 		reply = z.forward(ctx, *forward, buffer[:size], true)
-		z.release()
 	}
 	if reply == nil {
 		return errors.New("no query")

@@ -4,30 +4,29 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/google/nftables"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/network/nft"
 )
 
 // family is what IPv4 and IPv6 do not have in common.
 type family struct {
-	table               nftables.TableFamily
-	route               int                  // as the kernel's routes and addresses know it
-	address             nftables.SetDatatype // its type in sets
-	size                uint32               // of an address, in bytes
-	source, destination uint32               // where in the header
-	loopback            netip.Prefix         // what never leaves the host
-	unspecified         netip.Addr           // every address, for those who listen
-	flows               netlink.InetFamily   // as connection tracking knows it
+	table               nft.Family
+	route               byte         // as routes, addresses and connections know it
+	address             nft.Type     // its type in sets
+	size                uint32       // of an address, in bytes
+	source, destination uint32       // where in the header
+	loopback            netip.Prefix // what never leaves the host
+	unspecified         netip.Addr   // every address, for those who listen
 	subnet              func(Network) netip.Prefix
 	gateway             func(Network) netip.Addr
 	sysctl              string // below /proc/sys/net
 }
 
-func ipv4() family {
-	return family{
-		table: nftables.TableFamilyIPv4, route: netlink.FAMILY_V4, flows: unix.AF_INET,
-		address: nftables.TypeIPAddr, size: net.IPv4len, source: 12, destination: 16,
+func ipv4() *family {
+	return &family{
+		table: nft.IPv4, route: unix.AF_INET,
+		address: nft.IPv4Address, size: net.IPv4len, source: 12, destination: 16,
 		loopback:    netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8),
 		unspecified: netip.IPv4Unspecified(),
 		subnet:      func(w Network) netip.Prefix { return w.Subnet },
@@ -36,10 +35,10 @@ func ipv4() family {
 	}
 }
 
-func ipv6() family {
-	return family{
-		table: nftables.TableFamilyIPv6, route: netlink.FAMILY_V6, flows: unix.AF_INET6,
-		address: nftables.TypeIP6Addr, size: net.IPv6len, source: 8, destination: 24,
+func ipv6() *family {
+	return &family{
+		table: nft.IPv6, route: unix.AF_INET6,
+		address: nft.IPv6Address, size: net.IPv6len, source: 8, destination: 24,
 		loopback:    netip.PrefixFrom(netip.IPv6Loopback(), 128),
 		unspecified: netip.IPv6Unspecified(),
 		subnet:      func(w Network) netip.Prefix { return w.Subnet6 },
@@ -49,15 +48,15 @@ func ipv6() family {
 }
 
 // families are both.
-func families() []family { return []family{ipv4(), ipv6()} }
+func families() []*family { return []*family{ipv4(), ipv6()} }
 
 // has says whether the address is one of the family.
-func (f family) has(a netip.Addr) bool {
+func (f *family) has(a netip.Addr) bool {
 	return a.IsValid() && a.Is4() == (f.size == net.IPv4len)
 }
 
 // familyOf is that of the address, IPv4 where it is none.
-func familyOf(a netip.Addr) family {
+func familyOf(a netip.Addr) *family {
 	if a.Is6() {
 		return ipv6()
 	}
@@ -65,7 +64,7 @@ func familyOf(a netip.Addr) family {
 }
 
 // of are the networks that have addresses of the family and rules of ours.
-func (f family) of(networks []Network) []Network {
+func (f *family) of(networks []Network) []Network {
 	var found []Network
 	for _, w := range networks {
 		if w.isBridge() && f.subnet(w).IsValid() {

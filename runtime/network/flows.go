@@ -1,12 +1,14 @@
 package network
 
 import (
-	"net"
+	"errors"
 	"net/netip"
 	"slices"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/network/conntrack"
+	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
 
 // purgeFlows makes the kernel forget the UDP conversations that go where the
@@ -14,43 +16,43 @@ import (
 // conversation: a sensor that never falls silent would go on talking to the
 // replica of yesterday, or to none. TCP needs no such help, for a connection
 // ends with the replica.
-func purgeFlows(f family, ports []Port, containers []netip.Prefix) error {
-	addrs, err := complete(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, f.route) })
+func purgeFlows(f *family, ports []Port, containers []netip.Prefix) error {
+	stale := staleFlow{ports: ports, containers: containers, host: make(map[netip.Addr]bool)}
+	err := withLinks(func(c *rtnetlink.Conn) error {
+		addrs, err := c.Addresses(f.route)
+		for _, a := range addrs {
+			stale.host[a.Prefix.Addr()] = true
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	stale := staleFlow{ports: ports, containers: containers, host: make(map[netip.Addr]bool)}
-	for _, a := range addrs {
-		if p, ok := prefixOf(a.IPNet); ok {
-			stale.host[p.Addr()] = true
-		}
+	c, err := conntrack.Open()
+	if err != nil {
+		return err
 	}
-	_, err = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, f.flows, stale)
-	return err
+	flows, err := c.Flows(f.route, stale.is)
+	for _, flow := range flows {
+		err = errors.Join(err, c.Forget(flow))
+	}
+	return errors.Join(err, c.Close())
 }
 
-// staleFlow matches the conversations that have to end.
+// staleFlow are the conversations that have to end.
 type staleFlow struct {
 	ports      []Port
 	containers []netip.Prefix
 	host       map[netip.Addr]bool
 }
 
-// MatchConntrackFlow implements netlink.CustomConntrackFilter.
-func (s staleFlow) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
-	if f.Forward.Protocol != unix.IPPROTO_UDP {
+func (s staleFlow) is(f conntrack.Flow) bool {
+	if f.Protocol != unix.IPPROTO_UDP {
 		return false
 	}
-	asked := addrPort(f.Forward.DstIP, f.Forward.DstPort)
-	answering := addrPort(f.Reverse.SrcIP, f.Reverse.SrcPort)
-	if p, ok := published(s.ports, "udp", asked); ok && (s.host[asked.Addr()] || asked.Addr().IsLoopback()) {
-		return answering != p.target()
+	if p, ok := published(s.ports, "udp", f.Asked); ok && (s.host[f.Asked.Addr()] || f.Asked.Addr().IsLoopback()) {
+		return f.Answering != p.target()
 	}
-	isAnswering := func(p netip.Prefix) bool { return p.Contains(answering.Addr()) }
-	return answering != asked && slices.ContainsFunc(s.containers, isAnswering)
-}
-
-func addrPort(ip net.IP, port uint16) netip.AddrPort {
-	addr, _ := netip.AddrFromSlice(ip)
-	return netip.AddrPortFrom(addr.Unmap(), port)
+	isAnswering := func(p netip.Prefix) bool { return p.Contains(f.Answering.Addr()) }
+	return f.Answering != f.Asked && slices.ContainsFunc(s.containers, isAnswering)
 }

@@ -10,20 +10,20 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/nftables"
+	"github.com/margolite/margolite/runtime/network/nft"
 )
 
 // forwardingKey is the switch of the whole host.
-func (f family) forwardingKey() string {
-	if f.table == nftables.TableFamilyIPv6 {
+func (f *family) forwardingKey() string {
+	if f.table == nft.IPv6 {
 		return "net/ipv6/conf/all/forwarding"
 	}
 	return "net/ipv4/ip_forward"
 }
 
 // forwardingFile keeps what was closed before.
-func (n *Networks) forwardingFile(f family) string {
-	if f.table == nftables.TableFamilyIPv6 {
+func (n *Networks) forwardingFile(f *family) string {
+	if f.table == nft.IPv6 {
 		return filepath.Join(n.runDir, "forwarding6")
 	}
 	return filepath.Join(n.runDir, "forwarding")
@@ -31,7 +31,7 @@ func (n *Networks) forwardingFile(f family) string {
 
 // forwarding says whether the host passes packets on between its links. One
 // without a switch for it is taken to do so.
-func forwarding(f family) (bool, error) {
+func forwarding(f *family) (bool, error) {
 	value, err := os.ReadFile("/proc/sys/" + f.forwardingKey())
 	if errors.Is(err, os.ErrNotExist) {
 		return true, nil
@@ -51,7 +51,7 @@ const heed = "accept_ra "
 // a plant may rely on that. The kernel forgets what was, so it is kept in
 // RunDir, for as long as this boot lasts. With remember the links are those of
 // now, together with what was kept.
-func (n *Networks) closedLinks(f family, remember bool) ([]string, error) {
+func (n *Networks) closedLinks(f *family, remember bool) ([]string, error) {
 	closed, heeding, err := n.keptLinks(f)
 	if err != nil || !remember {
 		return closed, err
@@ -67,7 +67,7 @@ func (n *Networks) closedLinks(f family, remember bool) ([]string, error) {
 			closed = append(closed, link.Name)
 		}
 	}
-	if f.table == nftables.TableFamilyIPv6 {
+	if f.table == nft.IPv6 {
 		if heeding, err = advertised(heeding); err != nil {
 			return nil, err
 		}
@@ -103,7 +103,7 @@ func advertised(known []string) ([]string, error) {
 }
 
 // keptLinks reads what keepLinks wrote in this boot.
-func (n *Networks) keptLinks(f family) (closed, heeding []string, err error) {
+func (n *Networks) keptLinks(f *family) (closed, heeding []string, err error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot read the id of this boot: %w", err)
@@ -127,7 +127,7 @@ func (n *Networks) keptLinks(f family) (closed, heeding []string, err error) {
 	return closed, heeding, nil
 }
 
-func (n *Networks) keepLinks(f family, closed, heeding []string) error {
+func (n *Networks) keepLinks(f *family, closed, heeding []string) error {
 	content, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return fmt.Errorf("cannot read the id of this boot: %w", err)
@@ -151,7 +151,7 @@ func (n *Networks) keepLinks(f family, closed, heeding []string) error {
 // closeAgain switches forwarding off, if it was switched on for containers and
 // nothing else can have come to rely on it since: between the links that were
 // there then, it never was on. It returns the links that have to stay closed.
-func (n *Networks) closeAgain(f family, closed []string) ([]string, error) {
+func (n *Networks) closeAgain(f *family, closed []string) ([]string, error) {
 	path := n.forwardingFile(f)
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return closed, nil

@@ -104,7 +104,7 @@ func (s Sandbox) own() []Host {
 // renderHosts gives localhost no line for ::1: programs that try it first and
 // listen on 127.0.0.1 only would miss each other.
 func renderHosts(s Sandbox, hosts []Host) ([]byte, error) {
-	hosts = slices.Concat(s.Extra, hosts)
+	hosts = append(slices.Clone(s.Extra), hosts...)
 	if len(hosts) > maxHosts {
 		return nil, fmt.Errorf("%d hosts are too many", len(hosts))
 	}

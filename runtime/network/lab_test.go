@@ -2,7 +2,6 @@ package network_test
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,19 +11,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/google/nftables"
-	mdlayher "github.com/mdlayher/netlink"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/network"
+	"github.com/margolite/margolite/runtime/network/netlink"
 )
 
 // The tests run on the real kernel, in a network and mount namespace of their
@@ -80,6 +76,24 @@ func requireLab(t testing.TB) {
 	if os.Getenv(inLab) == "" {
 		t.Skip("needs root")
 	}
+	for _, program := range []string{"ip", "nft"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip("needs the program " + program)
+		}
+	}
+}
+
+// ip changes links, addresses and routes of the thread's network namespace: by
+// what others made, and not by what is tested. It returns what the program
+// prints.
+func ip(t testing.TB, format string, args ...any) string {
+	t.Helper()
+	words := strings.Fields(fmt.Sprintf(format, args...))
+	out, err := exec.Command("ip", words...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("ip %s: %v: %s", strings.Join(words, " "), err, out)
+	}
+	return string(out)
 }
 
 func newLabIn(t testing.TB, runDir string) *lab {
@@ -87,7 +101,7 @@ func newLabIn(t testing.TB, runDir string) *lab {
 	l := &lab{t: t, ctx: t.Context(), runDir: runDir, outside: newNamespace(t)}
 	linkUp(t, "lo")
 	l.connect(uplink, l.outside, hostAddr, outsideAddr)
-	must(t, netlink.RouteReplace(&netlink.Route{Gw: net.ParseIP(outsideAddr)}))
+	ip(t, "route replace default via %s", outsideAddr)
 	setSysctl(t, "net/ipv4/ip_forward", "0")
 
 	var err error
@@ -105,18 +119,13 @@ func newLabIn(t testing.TB, runDir string) *lab {
 // connect makes a link of the host to another one.
 func (l *lab) connect(name, netns, ours, theirs string) {
 	l.t.Helper()
-	ns, err := os.Open(netns)
-	must(l.t, err)
-	defer ns.Close()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU = name, 1400
-	must(l.t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(ns.Fd()))}))
-	l.t.Cleanup(func() { must(l.t, netlink.LinkDel(&netlink.Veth{LinkAttrs: attrs})) })
+	ip(l.t, "link add %s mtu 1400 type veth peer name eth0 mtu 1400 netns %s", name, netns)
+	l.t.Cleanup(func() { ip(l.t, "link del %s", name) })
 	address(l.t, name, ours+"/24")
 	inside(l.t, netns, func() {
 		address(l.t, "eth0", theirs+"/24")
 		linkUp(l.t, "lo")
-		must(l.t, netlink.RouteReplace(&netlink.Route{Gw: net.ParseIP(ours)}))
+		ip(l.t, "route replace default via %s", ours)
 	})
 }
 
@@ -168,7 +177,7 @@ func newNamespace(t testing.TB) string {
 		must(t, err)
 	})
 	t.Cleanup(func() { ns.Close() })
-	return fmt.Sprintf("/proc/self/fd/%d", ns.Fd())
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Fd())
 }
 
 // inside runs f in the namespace at this path; the empty path is the host.
@@ -213,19 +222,13 @@ func must(t testing.TB, err error) {
 
 func address(t testing.TB, link, prefix string) {
 	t.Helper()
-	l, err := netlink.LinkByName(link)
-	must(t, err)
-	addr, err := netlink.ParseAddr(prefix)
-	must(t, err)
-	must(t, netlink.AddrReplace(l, addr))
-	must(t, netlink.LinkSetUp(l))
+	ip(t, "address replace %s dev %s", prefix, link)
+	linkUp(t, link)
 }
 
 func linkUp(t testing.TB, name string) {
 	t.Helper()
-	l, err := netlink.LinkByName(name)
-	must(t, err)
-	must(t, netlink.LinkSetUp(l))
+	ip(t, "link set %s up", name)
 }
 
 func setSysctl(t testing.TB, key, value string) {
@@ -330,11 +333,11 @@ func at(addr any, port int) string { return net.JoinHostPort(fmt.Sprint(addr), s
 func (l *lab) traces() []string {
 	l.t.Helper()
 	var found []string
-	links, err := netlink.LinkList()
+	links, err := net.Interfaces()
 	must(l.t, err)
 	for _, link := range links {
-		if strings.HasPrefix(link.Attrs().Name, "mgl-") || strings.HasPrefix(link.Attrs().Name, "mgv-") {
-			found = append(found, "link "+link.Attrs().Name)
+		if strings.HasPrefix(link.Name, "mgl-") || strings.HasPrefix(link.Name, "mgv-") {
+			found = append(found, "link "+link.Name)
 		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -359,37 +362,36 @@ func (l *lab) traces() []string {
 	return found
 }
 
+// hasTable says whether there is a table of this name, of any family.
 func hasTable(t testing.TB, name string) bool {
 	t.Helper()
-	return hasTableOf(t, nftables.TableFamilyUnspecified, name)
-}
-
-func hasTableOf(t testing.TB, family nftables.TableFamily, name string) bool {
-	t.Helper()
-	tables, err := (&nftables.Conn{}).ListTablesOfFamily(family)
+	out, err := exec.Command("nft", "list", "tables").Output()
 	must(t, err)
-	return slices.ContainsFunc(tables, func(table *nftables.Table) bool { return table.Name == name })
+	for line := range strings.Lines(string(out)) {
+		if fields := strings.Fields(line); fields[len(fields)-1] == name {
+			return true
+		}
+	}
+	return false
 }
 
 // generation counts the transactions of nf_tables.
-func generation(t testing.TB) uint32 {
+func generation(t testing.TB) (n uint32) {
 	t.Helper()
-	conn, err := mdlayher.Dial(unix.NETLINK_NETFILTER, nil)
+	conn, err := netlink.Open(unix.NETLINK_NETFILTER, 0)
 	must(t, err)
 	defer conn.Close()
-	reply, err := conn.Execute(mdlayher.Message{
-		Header: mdlayher.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN, Flags: mdlayher.Request},
-		Data:   make([]byte, 4),
-	})
-	must(t, err)
-	attrs, err := mdlayher.NewAttributeDecoder(reply[0].Data[4:])
-	must(t, err)
-	attrs.ByteOrder = binary.BigEndian
-	for attrs.Next() {
-		if attrs.Type() == unix.NFTA_GEN_ID {
-			return attrs.Uint32()
-		}
+	ask := &netlink.Message{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN, Header: make([]byte, 4)}
+	must(t, conn.Get(ask, func(data []byte) error {
+		return netlink.Value(data[4:]).Each(func(kind uint16, v netlink.Value) error {
+			if kind == unix.NFTA_GEN_ID {
+				n = v.Big32()
+			}
+			return nil
+		})
+	}))
+	if n == 0 {
+		t.Fatal("the kernel tells no generation")
 	}
-	t.Fatal("the kernel tells no generation")
-	return 0
+	return n
 }

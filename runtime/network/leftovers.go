@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/vishvananda/netlink"
+	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
 
 // Leftovers removes the sandboxes and links that nobody keeps any more. They
@@ -28,7 +28,8 @@ func (n *Networks) Leftovers(ctx context.Context, keep []Sandbox, nets []Network
 	}
 	err := ctx.Err()
 	if err == nil {
-		err = errors.Join(n.leftoverLinks(links), n.leftoverFiles(n.netnsDir(), pins, n.removePin), n.leftoverFiles(n.hostsDir(), files, n.removeHosts))
+		err = withLinks(func(c *rtnetlink.Conn) error { return n.leftoverLinks(c, links) })
+		err = errors.Join(err, n.leftoverFiles(n.netnsDir(), pins, n.removePin), n.leftoverFiles(n.hostsDir(), files, n.removeHosts))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot remove leftovers: %w", err)
@@ -36,19 +37,19 @@ func (n *Networks) Leftovers(ctx context.Context, keep []Sandbox, nets []Network
 	return nil
 }
 
-func (n *Networks) leftoverLinks(kept map[string]bool) error {
-	links, err := complete(netlink.LinkList)
+func (n *Networks) leftoverLinks(c *rtnetlink.Conn, kept map[string]bool) error {
+	links, err := c.Links()
 	if err != nil {
 		return fmt.Errorf("cannot list links: %w", err)
 	}
 	for _, link := range links {
-		name, alias, kind := link.Attrs().Name, link.Attrs().Alias, link.Type()
-		named := isLinkName(bridgePrefix, name) && (kind == "bridge" || kind == "vlan") ||
-			isLinkName(vethPrefix, name) && kind == "veth"
-		marked := kind == "vlan" && strings.HasPrefix(alias, aliasPrefix)
+		name, alias, kind := link.Name, link.Alias, link.Kind
+		named := isLinkName(bridgePrefix, name) && (kind == rtnetlink.Bridge || kind == rtnetlink.VLAN) ||
+			isLinkName(vethPrefix, name) && kind == rtnetlink.Veth
+		marked := kind == rtnetlink.VLAN && strings.HasPrefix(alias, aliasPrefix)
 		if named && !kept[name] || marked && !kept[alias] {
 			n.logger.Info("removing link that nobody keeps", "link", name)
-			err = errors.Join(err, removeLink(name))
+			err = errors.Join(err, removeLink(c, name))
 		}
 	}
 	return err

@@ -8,14 +8,12 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/network"
 )
@@ -26,14 +24,15 @@ func linksOf(t testing.TB, netns string) []string {
 	t.Helper()
 	var found []string
 	inside(t, netns, func() {
-		links, err := netlink.LinkList()
+		links, err := net.Interfaces()
 		must(t, err)
 		for _, link := range links {
-			addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+			addrs, err := link.Addrs()
 			must(t, err)
 			for _, a := range addrs {
-				if link.Attrs().Flags&net.FlagLoopback == 0 && !(a.IP.To4() == nil && a.IP.IsLinkLocalUnicast()) {
-					found = append(found, link.Attrs().Name+"="+a.IPNet.String())
+				ip := a.(*net.IPNet).IP
+				if link.Flags&net.FlagLoopback == 0 && !(ip.To4() == nil && ip.IsLinkLocalUnicast()) {
+					found = append(found, link.Name+"="+a.String())
 				}
 			}
 		}
@@ -137,17 +136,17 @@ func TestLinkIsAsItWasAskedFor(t *testing.T) {
 	ns := w.sandbox(s)
 	expectLinks(t, ns, "field0="+s.Address().String()+"/24", "field0=169.254.8.8/16")
 	inside(t, ns, func() {
-		link, err := netlink.LinkByName("field0")
+		link, err := net.InterfaceByName("field0")
 		must(t, err)
-		if got := link.Attrs().HardwareAddr.String(); got != a.MAC {
+		if got := link.HardwareAddr.String(); got != a.MAC {
 			t.Errorf("the MAC address is %s", got)
 		}
 		if got := sysctl(t, "net/ipv4/conf/field0/log_martians"); got != "1" {
 			t.Errorf("log_martians is %s", got)
 		}
-		addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
+		addrs, err := link.Addrs()
 		must(t, err)
-		if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.String() == "fe80::8" }) {
+		if !slices.ContainsFunc(addrs, func(a net.Addr) bool { return a.String() == "fe80::8/64" }) {
 			t.Errorf("fe80::8 is not among %v", addrs)
 		}
 	})
@@ -157,22 +156,16 @@ func TestLinkIsAsItWasAskedFor(t *testing.T) {
 func TestLinksOfTheContainerAreItsOwn(t *testing.T) {
 	w := newTown(t)
 	inside(t, w.webNS, func() {
-		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "vpn0"}, PeerName: "vpn1"}))
+		ip(t, "link add vpn0 type veth peer name vpn1")
 		linkUp(t, "vpn1")
 		address(t, "vpn0", "10.99.0.1/24")
-		link, err := netlink.LinkByName("vpn0")
-		must(t, err)
-		must(t, netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0")), Scope: netlink.SCOPE_LINK}))
+		ip(t, "route replace default dev vpn0")
 	})
 	w.sandbox(w.web)
 	expectLinks(t, w.webNS, "eth0="+w.web.Address().String()+"/24", "vpn0=10.99.0.1/24")
 	inside(t, w.webNS, func() {
-		routes, err := netlink.RouteGet(net.ParseIP("192.0.2.1"))
-		must(t, err)
-		link, err := netlink.LinkByIndex(routes[0].LinkIndex)
-		must(t, err)
-		if link.Attrs().Name != "vpn0" {
-			t.Errorf("the way out leads by %s again", link.Attrs().Name)
+		if way := ip(t, "route get 192.0.2.1"); !strings.Contains(way, "dev vpn0") {
+			t.Errorf("the way out is again %s", way)
 		}
 	})
 }
@@ -250,7 +243,7 @@ func TestInternalNetworkHasNoWayOut(t *testing.T) {
 	expect(t, bNS, "tcp", at(a.Address(), 80), "a "+b.Address().String())
 	expect(t, bNS, "tcp", at(vault.Gateway, 90), "host "+b.Address().String())
 	// Also for one that knows the way.
-	inside(t, bNS, func() { must(t, netlink.RouteReplace(&netlink.Route{Gw: vault.Gateway.AsSlice()})) })
+	inside(t, bNS, func() { ip(t, "route replace default via %s", vault.Gateway) })
 	expectNothing(t, bNS, "tcp", at(outsideAddr, 80))
 	expectNothing(t, bNS, "tcp", at(w.web.Address(), 80))
 	expectNothing(t, bNS, "tcp", at(hostAddr, 8080))
@@ -258,12 +251,8 @@ func TestInternalNetworkHasNoWayOut(t *testing.T) {
 	expectNothing(t, w.outside, "tcp", at(hostAddr, 8081))
 
 	inside(t, aNS, func() {
-		routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
-		must(t, err)
-		for _, r := range routes {
-			if r.Dst == nil || r.Dst.IP.IsUnspecified() {
-				t.Errorf("a way out: %s", r)
-			}
+		if out := ip(t, "route show default"); out != "" {
+			t.Errorf("a way out: %s", out)
 		}
 	})
 	// The default route of a replica on both leads by the other one.
@@ -286,9 +275,7 @@ func TestApartNetworkKeepsItsReplicasApart(t *testing.T) {
 			serve(t, w.outside, "tcp", ":80", "outside")
 			expectNothing(t, bNS, "tcp", at(a.Address(), 80))
 			// Also not by the host, for one that takes the neighbour for far away.
-			inside(t, bNS, func() {
-				must(t, netlink.RouteReplace(&netlink.Route{Dst: ipNet(netip.PrefixFrom(a.Address(), 32)), Gw: cells.Gateway.AsSlice()}))
-			})
+			inside(t, bNS, func() { ip(t, "route replace %s/32 via %s", a.Address(), cells.Gateway) })
 			expectNothing(t, bNS, "tcp", at(a.Address(), 80))
 			expect(t, bNS, "tcp", at(outsideAddr, 80), "outside "+hostAddr)
 			expect(t, w.outside, "tcp", at(hostAddr, 8081), "a "+outsideAddr)
@@ -303,16 +290,14 @@ func TestUnmaskedNetworkShowsItsAddresses(t *testing.T) {
 	w.publish()
 	a := replica(plain, "a", 1)
 	ns := w.sandbox(a)
-	inside(t, w.outside, func() {
-		must(t, netlink.RouteReplace(&netlink.Route{Dst: ipNet(plain.Subnet), Gw: net.ParseIP(hostAddr)}))
-	})
+	inside(t, w.outside, func() { ip(t, "route replace %s via %s", plain.Subnet, hostAddr) })
 	serve(t, w.outside, "tcp", ":80", "outside")
 	expect(t, ns, "tcp", at(outsideAddr, 80), "outside "+a.Address().String())
 	inside(t, ns, func() {
-		link, err := netlink.LinkByName("eth0")
+		link, err := net.InterfaceByName("eth0")
 		must(t, err)
-		if link.Attrs().MTU != 1300 {
-			t.Errorf("the MTU is %d", link.Attrs().MTU)
+		if link.MTU != 1300 {
+			t.Errorf("the MTU is %d", link.MTU)
 		}
 	})
 }
@@ -369,9 +354,7 @@ func TestMacvlanIsOnTheNetworkOfItsParent(t *testing.T) {
 }
 
 func TestDamageToOneOfSeveralLinksIsRepaired(t *testing.T) {
-	remove := func(t *testing.T, name string) {
-		must(t, netlink.LinkDel(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}}))
-	}
+	remove := func(t *testing.T, name string) { ip(t, "link del %s", name) }
 	for name, damage := range map[string]func(t *testing.T){
 		"the first link removed":  func(t *testing.T) { remove(t, "eth0") },
 		"the second link removed": func(t *testing.T) { remove(t, "eth1") },
@@ -382,23 +365,14 @@ func TestDamageToOneOfSeveralLinksIsRepaired(t *testing.T) {
 		},
 		"IPv6 switched off": func(t *testing.T) { setSysctl(t, "net/ipv6/conf/all/disable_ipv6", "1") },
 		"default routes removed": func(t *testing.T) {
-			must(t, netlink.RouteDel(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0"))}))
-			must(t, netlink.RouteDel(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("::/0"))}))
+			ip(t, "-4 route del default")
+			ip(t, "-6 route del default")
 		},
 		"default route by another link of ours": func(t *testing.T) {
-			routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
-			must(t, err)
-			link := linkIndex(t, "eth1")
-			for _, r := range routes {
-				if r.LinkIndex == link {
-					must(t, netlink.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0")), Gw: net.ParseIP("172.29.1.1"), LinkIndex: link}))
-				}
-			}
+			ip(t, "route replace default via 172.29.1.1 dev eth1")
 		},
 		"macvlan not marked": func(t *testing.T) {
-			link, err := netlink.LinkByName("eth2")
-			must(t, err)
-			must(t, netlink.LinkSetAlias(link, ""))
+			must(t, exec.Command("ip", "link", "set", "eth2", "alias", "").Run())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -448,21 +422,22 @@ func TestMacvlanWithoutParent(t *testing.T) {
 }
 
 // supports says whether the kernel can make such links.
-func supports(t testing.TB, link netlink.Link) bool {
+func supports(t testing.TB, kind string) bool {
 	t.Helper()
-	err := netlink.LinkAdd(link)
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		return false
+	out, err := exec.Command("ip", strings.Fields("link add link "+uplink+" name probe type "+kind)...).CombinedOutput()
+	if err == nil {
+		ip(t, "link del probe")
+		return true
 	}
-	must(t, err)
-	must(t, netlink.LinkDel(link))
-	return true
+	if !strings.Contains(string(out), "Unknown device type") && !strings.Contains(string(out), "not supported") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return false
 }
 
 func TestVLANIsMadeForItsNetwork(t *testing.T) {
 	w := newTown(t)
-	parent := linkIndex(t, uplink)
-	if !supports(t, &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "probe", ParentIndex: parent}, VlanId: 5}) {
+	if !supports(t, "vlan id 5") {
 		t.Skip("the kernel has no VLANs")
 	}
 	lan, err := w.Choose(network.Network{Name: "shop_lan", Driver: "macvlan", Parent: uplink + ".100", Subnet: netip.MustParsePrefix("192.0.2.0/24")}, false, nil)
@@ -477,14 +452,14 @@ func TestVLANIsMadeForItsNetwork(t *testing.T) {
 	must(t, w.Leftovers(t.Context(), w.sandboxes, append(w.networks, lan)))
 	linkIndex(t, lan.Parent)
 	must(t, w.Leftovers(t.Context(), w.sandboxes, w.networks))
-	if _, err := netlink.LinkByName(lan.Parent); err == nil {
+	if _, err := net.InterfaceByName(lan.Parent); err == nil {
 		t.Error("the VLAN was left behind")
 	}
 }
 
 func TestIPvlanIsOnTheNetworkOfItsParent(t *testing.T) {
 	w := newTown(t)
-	if !supports(t, &netlink.IPVlan{LinkAttrs: netlink.LinkAttrs{Name: "probe", ParentIndex: linkIndex(t, uplink)}, Mode: netlink.IPVLAN_MODE_L2}) {
+	if !supports(t, "ipvlan mode l2") {
 		t.Skip("the kernel has no ipvlan")
 	}
 	lan := w.networkOf(network.Network{Name: "shop_lan", Driver: "ipvlan", Parent: uplink, Subnet: netip.MustParsePrefix("203.0.113.0/24")}, false)
@@ -511,7 +486,7 @@ func newDualStack(t testing.TB, shop network.Network) *town {
 	address6(uplink, hostAddr6+"/64")
 	inside(t, l.outside, func() {
 		address6("eth0", outsideAddr6+"/64")
-		must(t, netlink.RouteReplace(&netlink.Route{Gw: net.ParseIP(hostAddr6)}))
+		ip(t, "-6 route replace default via %s", hostAddr6)
 	})
 	setSysctl(t, "net/ipv6/conf/all/forwarding", "0")
 	w := &town{lab: l}
@@ -553,9 +528,7 @@ func TestIPv6ReachesAsIPv4Does(t *testing.T) {
 			}
 			expect(t, w.webNS, "tcp", at(outsideAddr6, 80), "outside "+hostAddr6)
 			expect(t, w.webNS, "tcp", "[::1]:80", "web ::1")
-			inside(t, w.outside, func() {
-				must(t, netlink.RouteReplace(&netlink.Route{Dst: ipNet(w.shop.Subnet6), Gw: net.ParseIP(hostAddr6)}))
-			})
+			inside(t, w.outside, func() { ip(t, "route replace %s via %s", w.shop.Subnet6, hostAddr6) })
 			expectNothing(t, w.outside, "tcp", at(web.Address6, 80))
 			if web.Address.IsValid() == shop.NoIPv4 {
 				t.Errorf("the IPv4 address is %s", web.Address)

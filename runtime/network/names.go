@@ -167,7 +167,7 @@ func (w Network) check() error {
 }
 
 // checkSubnet keeps out what is no subnet or leaves no room for a replica.
-func (f family) checkSubnet(p netip.Prefix) error {
+func (f *family) checkSubnet(p netip.Prefix) error {
 	kind := "an IPv4"
 	if f.size == net.IPv6len {
 		kind = "an IPv6"

@@ -8,17 +8,19 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/contain"
 )
 
 // onOwnThread runs f on a thread that ends with it, so that f may leave the
-// thread in another namespace.
+// thread in another namespace. A panic of f is the error.
 func onOwnThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		// Never unlocked: the runtime ends the thread with the goroutine.
 		runtime.LockOSThread()
 		if unix.Gettid() != unix.Getpid() {
-			done <- f()
+			done <- contain.Call(f)
 			return
 		}
 		// The first thread cannot end, and /proc/self shows its namespaces.

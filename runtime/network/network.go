@@ -2,6 +2,7 @@ package network
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,10 +14,10 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/google/nftables"
-	mdlayher "github.com/mdlayher/netlink"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/network/nft"
+	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
 
 // Options says where the package keeps its files, which addresses it may give
@@ -30,6 +31,9 @@ type Options struct {
 	Pools   []netip.Prefix
 	Publish Publish      // "": PublishFirewall
 	Logger  *slog.Logger // nil: slog.Default
+	// Contained is told of each panic that ended one question for a name and
+	// nothing else; nil: nobody is.
+	Contained func(what string, err error)
 }
 
 // Publish says who may use published ports.
@@ -56,17 +60,17 @@ type Networks struct {
 	dns *dns
 
 	mu     sync.RWMutex
-	synced map[nftables.TableFamily]ruleset // as SyncPorts left the tables since the start
-	advice string                           // that was logged last
-	holder *mdlayher.Conn                   // of the watcher; nil: nobody watches
-	held   []nftables.TableFamily           // whose table of the holder is there
+	synced map[nft.Family]ruleset // as SyncPorts left the tables since the start
+	advice string                 // that was logged last
+	holder *nft.Conn              // of the watcher; nil: nobody watches
+	held   []nft.Family           // whose table of the holder is there
 }
 
 // New prepares RunDir.
 func New(o Options) (*Networks, error) {
 	n := &Networks{
 		runDir: o.RunDir, resolvConf: o.ResolvConf, hostsFile: o.Hosts, pools: o.Pools, publish: o.Publish, logger: o.Logger,
-		synced: make(map[nftables.TableFamily]ruleset),
+		synced: make(map[nft.Family]ruleset),
 	}
 	if n.resolvConf == "" {
 		n.resolvConf = "/etc/resolv.conf"
@@ -75,7 +79,7 @@ func New(o Options) (*Networks, error) {
 		n.hostsFile = "/etc/hosts"
 	}
 	if !slices.ContainsFunc(n.pools, func(p netip.Prefix) bool { return p.Addr().Is4() }) {
-		n.pools = slices.Concat(n.pools, DefaultPools())
+		n.pools = append(slices.Clone(n.pools), DefaultPools()...)
 	}
 	if !slices.ContainsFunc(n.pools, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
 		n.pools = append(slices.Clone(n.pools), machinePool())
@@ -87,6 +91,9 @@ func New(o Options) (*Networks, error) {
 		n.logger = slog.Default()
 	}
 	n.dns = newDNS(n.resolvConf, n.logger)
+	if o.Contained != nil {
+		n.dns.contained = o.Contained
+	}
 	if err := checkPools(n.pools); err != nil {
 		return nil, err
 	}
@@ -143,12 +150,13 @@ func (n *Networks) EnsureNetwork(ctx context.Context, w Network) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	err := errors.Join(ctx.Err(), w.check())
-	switch {
-	case err != nil:
-	case w.isBridge():
-		err = ensureBridge(w)
-	default:
-		err = ensureParent(w)
+	if err == nil {
+		err = withLinks(func(c *rtnetlink.Conn) error {
+			if w.isBridge() {
+				return ensureBridge(c, w)
+			}
+			return ensureParent(c, w)
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("cannot set up network %s: %w", w.Name, err)
@@ -159,42 +167,40 @@ func (n *Networks) EnsureNetwork(ctx context.Context, w Network) error {
 // alias marks a link of the network, for people and for finding it again.
 func (w Network) alias() string { return aliasPrefix + w.Name }
 
-func ensureBridge(w Network) error {
+func ensureBridge(c *rtnetlink.Conn, w Network) error {
 	mtu := w.MTU
 	if mtu == 0 {
 		var err error
-		if mtu, err = uplinkMTU(); err != nil {
+		if mtu, err = uplinkMTU(c); err != nil {
 			return err
 		}
 	}
 	if w.Subnet6.IsValid() {
 		mtu = max(mtu, minMTU6)
 	}
-	bridge, err := findLink(w.Bridge)
+	bridge, err := findLink(c, w.Bridge)
 	if err != nil {
 		return err
 	}
 	if bridge == nil {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name = w.Bridge
 		// Without an address of its own the bridge would take over that of a
 		// port, and change it when the port goes.
-		attrs.HardwareAddr = w.hardwareAddr()
-		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil && !errors.Is(err, os.ErrExist) {
+		added := rtnetlink.NewLink{Kind: rtnetlink.Bridge, Name: w.Bridge, HardwareAddr: w.hardwareAddr()}
+		if err := c.AddLink(added); err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("cannot add bridge %s: %w", w.Bridge, err)
 		}
-		if bridge, err = netlink.LinkByName(w.Bridge); err != nil {
-			return fmt.Errorf("cannot find bridge %s: %w", w.Bridge, err)
+		if bridge, err = mustFindLink(c, w.Bridge); err != nil {
+			return err
 		}
 	}
-	if bridge.Type() != "bridge" {
-		return fmt.Errorf("link %s is no bridge but a %s", w.Bridge, bridge.Type())
+	if bridge.Kind != rtnetlink.Bridge {
+		return fmt.Errorf("link %s is no bridge but a %s", w.Bridge, cmp.Or(bridge.Kind, "device"))
 	}
-	if bridge.Attrs().Alias != w.alias() {
+	if bridge.Alias != w.alias() {
 		// For people who look at the links only.
-		_ = netlink.LinkSetAlias(bridge, w.alias())
+		_ = c.SetAlias(bridge.Index, w.alias())
 	}
-	if err := ensureLink(bridge, w.hardwareAddr(), mtu); err != nil {
+	if err := ensureLink(c, bridge, w.hardwareAddr(), mtu); err != nil {
 		return err
 	}
 	if err := switchIPv6(w.Bridge, w.Subnet6.IsValid()); err != nil {
@@ -205,13 +211,10 @@ func ensureBridge(w Network) error {
 	if err := setSysctl("net/ipv4/conf/"+w.Bridge+"/route_localnet", "1"); err != nil {
 		return err
 	}
-	if err := ensureAddresses(bridge, w.prefixes(w.Gateway, w.Gateway6)); err != nil {
+	if err := ensureAddresses(c, bridge, w.prefixes(w.Gateway, w.Gateway6)); err != nil {
 		return err
 	}
-	if err := netlink.LinkSetUp(bridge); err != nil {
-		return fmt.Errorf("cannot set bridge %s up: %w", w.Bridge, err)
-	}
-	return nil
+	return setUp(c, bridge)
 }
 
 // prefixes are addresses with the length of the network's subnets; those that
@@ -240,10 +243,12 @@ func (n *Networks) RemoveNetwork(ctx context.Context, w Network) error {
 		err = fmt.Errorf("%q is not the name of a link of ours", w.Bridge)
 	}
 	if err == nil {
-		err = removeLink(w.Bridge)
-	}
-	if err == nil && !w.isBridge() {
-		err = removeParent(w)
+		err = withLinks(func(c *rtnetlink.Conn) error {
+			if err := removeLink(c, w.Bridge); err != nil || w.isBridge() {
+				return err
+			}
+			return removeParent(c, w)
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("cannot remove network %s: %w", w.Name, err)
@@ -251,24 +256,39 @@ func (n *Networks) RemoveNetwork(ctx context.Context, w Network) error {
 	return nil
 }
 
+// withLinks calls f with a connection to the links of the network namespace that
+// this thread is in.
+func withLinks(f func(c *rtnetlink.Conn) error) error {
+	c, err := rtnetlink.Open()
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(c), c.Close())
+}
+
 // findLink returns nil where there is no such link.
-func findLink(name string) (netlink.Link, error) {
-	link, err := netlink.LinkByName(name)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
+func findLink(c *rtnetlink.Conn, name string) (*rtnetlink.Link, error) {
+	link, err := mustFindLink(c, name)
+	if errors.Is(err, unix.ENODEV) {
 		return nil, nil
 	}
+	return link, err
+}
+
+func mustFindLink(c *rtnetlink.Conn, name string) (*rtnetlink.Link, error) {
+	link, err := c.Link(name)
 	if err != nil {
 		return nil, fmt.Errorf("cannot find link %s: %w", name, err)
 	}
-	return link, nil
+	return &link, nil
 }
 
-func removeLink(name string) error {
-	link, err := findLink(name)
+func removeLink(c *rtnetlink.Conn, name string) error {
+	link, err := findLink(c, name)
 	if link == nil {
 		return err
 	}
-	if err := netlink.LinkDel(link); err != nil && !isGone(err) {
+	if err := c.RemoveLink(link.Index); err != nil && !isGone(err) {
 		return fmt.Errorf("cannot remove link %s: %w", name, err)
 	}
 	return nil
@@ -276,65 +296,57 @@ func removeLink(name string) error {
 
 // ensureLink gives the link its hardware address, unless that is nil, and the
 // MTU.
-func ensureLink(link netlink.Link, mac net.HardwareAddr, mtu int) error {
-	attrs := link.Attrs()
-	if mac != nil && !bytes.Equal(attrs.HardwareAddr, mac) {
-		if err := netlink.LinkSetHardwareAddr(link, mac); err != nil {
-			return fmt.Errorf("cannot set hardware address of %s: %w", attrs.Name, err)
+func ensureLink(c *rtnetlink.Conn, link *rtnetlink.Link, mac net.HardwareAddr, mtu int) error {
+	if mac != nil && !bytes.Equal(link.HardwareAddr, mac) {
+		if err := c.SetHardwareAddr(link.Index, mac); err != nil {
+			return fmt.Errorf("cannot set hardware address of %s: %w", link.Name, err)
 		}
 	}
-	if attrs.MTU != mtu {
-		if err := netlink.LinkSetMTU(link, mtu); err != nil {
-			return fmt.Errorf("cannot set MTU of %s: %w", attrs.Name, err)
+	if link.MTU != mtu {
+		if err := c.SetMTU(link.Index, mtu); err != nil {
+			return fmt.Errorf("cannot set MTU of %s: %w", link.Name, err)
 		}
+	}
+	return nil
+}
+
+func setUp(c *rtnetlink.Conn, link *rtnetlink.Link) error {
+	if link.Up {
+		return nil
+	}
+	if err := c.SetUp(link.Index); err != nil {
+		return fmt.Errorf("cannot set %s up: %w", link.Name, err)
 	}
 	return nil
 }
 
 // ensureAddresses leaves the link with these addresses and no other, save the
 // link-local ones of IPv6, which the kernel makes.
-func ensureAddresses(link netlink.Link, want []netip.Prefix) error {
-	name := link.Attrs().Name
-	addrs, err := complete(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
+func ensureAddresses(c *rtnetlink.Conn, link *rtnetlink.Link, want []netip.Prefix) error {
+	addrs, err := c.Addresses(unix.AF_UNSPEC)
 	if err != nil {
-		return fmt.Errorf("cannot list addresses of %s: %w", name, err)
+		return fmt.Errorf("cannot list addresses of %s: %w", link.Name, err)
 	}
 	missing := slices.Clone(want)
 	for _, a := range addrs {
-		p, ok := prefixOf(a.IPNet)
-		if i := slices.Index(missing, p); ok && i >= 0 {
+		if a.Link != link.Index {
+			continue
+		}
+		if i := slices.Index(missing, a.Prefix); i >= 0 && !a.Peer.IsValid() {
 			missing = slices.Delete(missing, i, i+1)
 			continue
 		}
-		if p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
+		if a.Prefix.Addr().Is6() && a.Prefix.Addr().IsLinkLocalUnicast() {
 			continue
 		}
-		if err := netlink.AddrDel(link, &a); err != nil {
-			return fmt.Errorf("cannot remove address %s from %s: %w", a.IPNet, name, err)
+		if err := c.RemoveAddress(a); err != nil {
+			return fmt.Errorf("cannot remove address %s from %s: %w", a.Prefix, link.Name, err)
 		}
 	}
 	for _, p := range missing {
-		addr := &netlink.Addr{IPNet: ipNet(p)}
-		if p.Addr().Is6() {
-			// We give it away once: nobody has to be asked whether it is free.
-			addr.Flags = unix.IFA_F_NODAD
-		}
-		if err := netlink.AddrAdd(link, addr); err != nil {
-			return fmt.Errorf("cannot add address %s to %s: %w", p, name, err)
+		if err := c.AddAddress(rtnetlink.Address{Link: link.Index, Prefix: p}); err != nil {
+			return fmt.Errorf("cannot add address %s to %s: %w", p, link.Name, err)
 		}
 	}
 	return nil
-}
-
-func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-}
-
-func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
-	if n == nil {
-		return netip.Prefix{}, false
-	}
-	addr, ok := netip.AddrFromSlice(n.IP)
-	ones, _ := n.Mask.Size()
-	return netip.PrefixFrom(addr.Unmap(), ones), ok
 }

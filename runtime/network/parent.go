@@ -5,29 +5,29 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vishvananda/netlink"
+	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
 
 // newLink is the link that a sandbox gets on a network of the drivers macvlan
 // and ipvlan. It has to be made on the parent, in the sandbox's namespace.
-func newLink(w Network) (netlink.Link, error) {
+func newLink(w Network) (rtnetlink.NewLink, error) {
 	switch w.Driver + " " + w.Mode {
 	case "macvlan ", "macvlan bridge":
-		return &netlink.Macvlan{Mode: netlink.MACVLAN_MODE_BRIDGE}, nil
+		return rtnetlink.NewLink{Kind: rtnetlink.Macvlan, Mode: rtnetlink.MacvlanBridge}, nil
 	case "macvlan private":
-		return &netlink.Macvlan{Mode: netlink.MACVLAN_MODE_PRIVATE}, nil
+		return rtnetlink.NewLink{Kind: rtnetlink.Macvlan, Mode: rtnetlink.MacvlanPrivate}, nil
 	case "macvlan vepa":
-		return &netlink.Macvlan{Mode: netlink.MACVLAN_MODE_VEPA}, nil
+		return rtnetlink.NewLink{Kind: rtnetlink.Macvlan, Mode: rtnetlink.MacvlanVEPA}, nil
 	case "macvlan passthru":
-		return &netlink.Macvlan{Mode: netlink.MACVLAN_MODE_PASSTHRU}, nil
+		return rtnetlink.NewLink{Kind: rtnetlink.Macvlan, Mode: rtnetlink.MacvlanPassthrough}, nil
 	case "ipvlan ", "ipvlan l2":
-		return &netlink.IPVlan{Mode: netlink.IPVLAN_MODE_L2}, nil
+		return rtnetlink.NewLink{Kind: rtnetlink.IPvlan, Mode: rtnetlink.IPvlanL2}, nil
 	case "ipvlan l3":
-		return &netlink.IPVlan{Mode: netlink.IPVLAN_MODE_L3}, nil
+		return rtnetlink.NewLink{Kind: rtnetlink.IPvlan, Mode: rtnetlink.IPvlanL3}, nil
 	case "ipvlan l3s":
-		return &netlink.IPVlan{Mode: netlink.IPVLAN_MODE_L3S}, nil
+		return rtnetlink.NewLink{Kind: rtnetlink.IPvlan, Mode: rtnetlink.IPvlanL3S}, nil
 	}
-	return nil, fmt.Errorf("driver %s has no mode %.40q", w.Driver, w.Mode)
+	return rtnetlink.NewLink{}, fmt.Errorf("driver %s has no mode %.40q", w.Driver, w.Mode)
 }
 
 // routesItself says that the network knows no neighbours: everything goes to
@@ -38,82 +38,78 @@ func (w Network) routesItself() bool {
 
 // ensureParent makes sure that there is a link to sit on: one of the host's, or
 // a VLAN of it such as eth0.100 that is made where it is missing.
-func ensureParent(w Network) error {
-	parent, err := findLink(w.Parent)
+func ensureParent(c *rtnetlink.Conn, w Network) error {
+	parent, err := findLink(c, w.Parent)
 	if err != nil {
 		return err
 	}
 	if parent != nil {
-		if other, ok := strings.CutPrefix(parent.Attrs().Alias, aliasPrefix); ok && other != w.Name {
+		if other, ok := strings.CutPrefix(parent.Alias, aliasPrefix); ok && other != w.Name {
 			return fmt.Errorf("link %s was made for network %s", w.Parent, other)
 		}
-		return ensureOwnParent(w, parent)
+		return ensureOwnParent(c, w, parent)
 	}
 	name, number, ok := strings.Cut(w.Parent, ".")
 	id, err := strconv.ParseUint(number, 10, 12)
 	if !ok || err != nil || id == 0 || id == 4095 {
 		return fmt.Errorf("the device has no link %s", w.Parent)
 	}
-	master, err := findLink(name)
+	master, err := findLink(c, name)
 	if err != nil {
 		return err
 	}
 	if master == nil {
 		return fmt.Errorf("the device has no link %s for VLAN %d", name, id)
 	}
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.ParentIndex = w.Bridge, master.Attrs().Index
-	return makeParent(w, &netlink.Vlan{LinkAttrs: attrs, VlanId: int(id), VlanProtocol: netlink.VLAN_PROTOCOL_8021Q})
+	return makeParent(c, w, rtnetlink.NewLink{Kind: rtnetlink.VLAN, Name: w.Bridge, Parent: master.Index, VLAN: uint16(id)})
 }
 
 // makeParent makes the link under a name of ours, by which it is found again
 // if we are killed, and gives it its own name when it is marked.
-func makeParent(w Network, link netlink.Link) error {
-	made, err := findLink(w.Bridge)
+func makeParent(c *rtnetlink.Conn, w Network, link rtnetlink.NewLink) error {
+	made, err := findLink(c, w.Bridge)
 	if err != nil {
 		return err
 	}
 	if made == nil {
-		if err := netlink.LinkAdd(link); err != nil {
+		if err := c.AddLink(link); err != nil {
 			return fmt.Errorf("cannot add link %s: %w", w.Parent, err)
 		}
-		if made, err = netlink.LinkByName(w.Bridge); err != nil {
-			return fmt.Errorf("cannot find link %s: %w", w.Bridge, err)
+		if made, err = mustFindLink(c, w.Bridge); err != nil {
+			return err
 		}
 	}
-	if err := netlink.LinkSetAlias(made, w.alias()); err != nil {
+	if err := c.SetAlias(made.Index, w.alias()); err != nil {
 		return fmt.Errorf("cannot mark link %s: %w", w.Bridge, err)
 	}
-	if err := netlink.LinkSetName(made, w.Parent); err != nil {
+	if err := c.SetName(made.Index, w.Parent); err != nil {
 		return fmt.Errorf("cannot name link %s: %w", w.Parent, err)
 	}
-	return ensureOwnParent(w, made)
+	made.Name, made.Alias = w.Parent, w.alias()
+	return ensureOwnParent(c, w, made)
 }
 
 // ensureOwnParent brings the link up if it is one that we made. The state of a
 // link of the host is the host's business.
-func ensureOwnParent(w Network, link netlink.Link) error {
+func ensureOwnParent(c *rtnetlink.Conn, w Network, link *rtnetlink.Link) error {
 	if !madeFor(w, link) {
 		return nil
 	}
 	if err := switchIPv6(w.Parent, false); err != nil {
 		return err
 	}
-	if err := netlink.LinkSetUp(link); err != nil {
-		return fmt.Errorf("cannot set %s up: %w", w.Parent, err)
-	}
-	return nil
+	return setUp(c, link)
 }
 
 // madeFor says whether we made the link for this network.
-func madeFor(w Network, link netlink.Link) bool {
-	return link.Attrs().Alias == w.alias()
+func madeFor(w Network, link *rtnetlink.Link) bool {
+	return link.Alias == w.alias()
 }
 
-func removeParent(w Network) error {
-	link, err := findLink(w.Parent)
+func removeParent(c *rtnetlink.Conn, w Network) error {
+	link, err := findLink(c, w.Parent)
 	if link == nil || !madeFor(w, link) {
 		return err
 	}
-	return removeLink(w.Parent)
+	return removeLink(c, w.Parent)
 }

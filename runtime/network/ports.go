@@ -124,7 +124,7 @@ func consistent(ports []Port) (good []Port, err error) {
 		byPort[p.HostPort] = append(others, p)
 		good = append(good, p)
 	}
-	slices.SortFunc(good, func(p, q Port) int {
+	sortBy(good, func(p, q Port) int {
 		return cmp.Or(
 			cmp.Compare(p.HostPort, q.HostPort),
 			cmp.Compare(p.Protocol, q.Protocol),

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/margolite/margolite/runtime/network"
 )
 
@@ -129,9 +127,9 @@ func TestEndedContextChangesNothing(t *testing.T) {
 func TestSubnetsKeepAwayFromTheHosts(t *testing.T) {
 	l := newLab(t)
 	address(t, uplink, "172.29.0.9/24")
-	must(t, netlink.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("172.29.1.0/24")), Gw: net.ParseIP(outsideAddr)}))
-	must(t, netlink.RouteReplace(&netlink.Route{Table: 100, Dst: ipNet(netip.MustParsePrefix("172.29.2.0/24")), Gw: net.ParseIP(outsideAddr)}))
-	must(t, netlink.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("128.0.0.0/1")), Gw: net.ParseIP(outsideAddr)}))
+	ip(t, "route replace 172.29.1.0/24 via %s", outsideAddr)
+	ip(t, "route replace 172.29.2.0/24 via %s table 100", outsideAddr)
+	ip(t, "route replace 128.0.0.0/1 via %s", outsideAddr)
 	taken := netip.MustParsePrefix("172.29.3.0/24")
 	w, err := l.Choose(network.Network{Name: "shop_default"}, false, []netip.Prefix{taken})
 	must(t, err)

@@ -6,8 +6,6 @@ import (
 	"os"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/margolite/margolite/runtime/network"
 )
 
@@ -112,9 +110,7 @@ func TestContainersAreIsolated(t *testing.T) {
 			serve(t, w.webNS, "tcp", ":80", "web")
 			serve(t, w.webNS, "udp", ":80", "web")
 			// Somebody on another host who knows the address and the way.
-			inside(t, w.outside, func() {
-				must(t, netlink.RouteReplace(&netlink.Route{Dst: ipNet(w.shop.Subnet), Gw: net.ParseIP(hostAddr)}))
-			})
+			inside(t, w.outside, func() { ip(t, "route replace %s via %s", w.shop.Subnet, hostAddr) })
 			for _, protocol := range []string{"tcp", "udp"} {
 				expect(t, w.dbNS, protocol, at(w.web.Address(), 80), "web "+w.db.Address().String())
 				expect(t, "", protocol, at(w.web.Address(), 80), "web *")
@@ -157,11 +153,9 @@ func TestLoopbackOfTheHostIsOutOfReach(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inside(t, c.netns, func() {
 				// The sender's own loopback has to be out of the way.
-				lo, err := netlink.LinkByName("lo")
-				must(t, err)
-				must(t, netlink.AddrDel(lo, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("127.0.0.1/8"))}))
+				ip(t, "address del 127.0.0.1/8 dev lo")
 				setSysctl(t, "net/ipv4/conf/eth0/route_localnet", "1")
-				must(t, netlink.RouteReplace(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("127.0.0.1/32")), Gw: net.ParseIP(c.via)}))
+				ip(t, "route replace 127.0.0.1/32 via %s", c.via)
 			})
 			expectNothing(t, c.netns, "tcp", "127.0.0.1:9000")
 			expectNothing(t, c.netns, "tcp", "127.0.0.1:8080")
@@ -263,8 +257,4 @@ func TestConversationFollowsThePublishedPort(t *testing.T) {
 	say("db " + outsideAddr)
 	w.publish()
 	say("")
-}
-
-func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), 32)}
 }

@@ -6,18 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/nftables"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/network"
@@ -70,73 +68,58 @@ func TestRepeatingChangesNothing(t *testing.T) {
 }
 
 func TestDamageIsRepaired(t *testing.T) {
-	inner := func(w *town, f func(netlink.Link)) {
+	inner := func(w *town, commands ...string) {
 		inside(w.t, w.webNS, func() {
-			link, err := netlink.LinkByName("eth0")
-			must(w.t, err)
-			f(link)
+			for _, command := range commands {
+				ip(w.t, "%s", command)
+			}
 		})
 	}
-	outer := func(w *town) netlink.Link {
-		bridge := linkIndex(w.t, w.shop.Bridge)
-		links, err := netlink.LinkList()
-		must(w.t, err)
-		at := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().MasterIndex == bridge })
-		return links[at]
+	outer := func(w *town) string {
+		var ports []struct{ IfName string }
+		must(w.t, json.Unmarshal([]byte(ip(w.t, "-json link show master %s", w.shop.Bridge)), &ports))
+		return ports[0].IfName
 	}
 	for name, damage := range map[string]func(w *town){
 		"links of the host removed": func(w *town) {
-			must(w.t, netlink.LinkDel(outer(w)))
-			must(w.t, netlink.LinkDel(outer(w)))
+			ip(w.t, "link del %s", outer(w))
+			ip(w.t, "link del %s", outer(w))
 		},
 		"link of the container removed": func(w *town) {
-			inner(w, func(l netlink.Link) { must(w.t, netlink.LinkDel(l)) })
+			inner(w, "link del eth0")
 		},
 		"link of the container renamed": func(w *town) {
-			inner(w, func(l netlink.Link) {
-				must(w.t, netlink.LinkSetDown(l))
-				must(w.t, netlink.LinkSetName(l, "other0"))
-			})
+			inner(w, "link set eth0 down", "link set eth0 name other0")
 		},
 		"link of the container renamed, and another in its place": func(w *town) {
-			inner(w, func(l netlink.Link) {
-				must(w.t, netlink.LinkSetDown(l))
-				must(w.t, netlink.LinkSetName(l, "other0"))
-				must(w.t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "other1"}))
-			})
+			inner(w, "link set eth0 down", "link set eth0 name other0", "link add eth0 type veth peer name other1")
 		},
 		"link of the container down, without address and with another MAC": func(w *town) {
-			inner(w, func(l netlink.Link) {
-				must(w.t, netlink.LinkSetHardwareAddr(l, []byte{2, 0, 0, 0, 0, 9}))
-				must(w.t, netlink.AddrDel(l, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(w.web.Address(), 24))}))
-				must(w.t, netlink.LinkSetDown(l))
-			})
+			inner(w, "link set eth0 address 02:00:00:00:00:09", "address flush dev eth0", "link set eth0 down")
 		},
 		"another address beside the right one": func(w *town) {
-			inner(w, func(netlink.Link) { address(w.t, "eth0", "192.0.2.7/24") })
+			inner(w, "address add 192.0.2.7/24 dev eth0")
 			address(w.t, w.shop.Bridge, "192.0.2.8/24")
 		},
+		"another address with a peer": func(w *town) {
+			inner(w, "address add 192.0.2.7 peer 192.0.2.9/32 dev eth0")
+			ip(w.t, "address add 192.0.2.8 peer 192.0.2.10/31 dev %s", w.shop.Bridge)
+		},
 		"loopback of the container down": func(w *town) {
-			inside(w.t, w.webNS, func() {
-				lo, err := netlink.LinkByName("lo")
-				must(w.t, err)
-				must(w.t, netlink.LinkSetDown(lo))
-			})
+			inner(w, "link set lo down")
 		},
 		"port of the bridge taken off it": func(w *town) {
-			must(w.t, netlink.LinkSetNoMaster(outer(w)))
+			ip(w.t, "link set %s nomaster", outer(w))
 		},
 		"hairpin mode off": func(w *town) {
-			must(w.t, netlink.LinkSetHairpin(outer(w), false))
+			ip(w.t, "link set %s type bridge_slave hairpin off", outer(w))
 		},
 		"bridge removed": func(w *town) {
-			must(w.t, netlink.LinkDel(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: w.shop.Bridge}}))
+			ip(w.t, "link del %s", w.shop.Bridge)
 		},
 		"bridge down and without its settings": func(w *town) {
 			setSysctl(w.t, "net/ipv4/conf/"+w.shop.Bridge+"/route_localnet", "0")
-			link, err := netlink.LinkByName(w.shop.Bridge)
-			must(w.t, err)
-			must(w.t, netlink.LinkSetDown(link))
+			ip(w.t, "link set %s down", w.shop.Bridge)
 		},
 		"namespaces no longer pinned": func(w *town) {
 			must(w.t, unix.Unmount(w.webNS, unix.MNT_DETACH))
@@ -153,21 +136,9 @@ func TestDamageIsRepaired(t *testing.T) {
 				}
 			}
 		},
-		"ruleset flushed": func(w *town) {
-			conn := &nftables.Conn{}
-			conn.FlushRuleset()
-			must(w.t, conn.Flush())
-		},
-		"one chain flushed": func(w *town) {
-			conn := &nftables.Conn{}
-			conn.FlushChain(&nftables.Chain{Name: "forward", Table: &nftables.Table{Name: "margolite", Family: nftables.TableFamilyIPv4}})
-			must(w.t, conn.Flush())
-		},
-		"published ports flushed": func(w *town) {
-			conn := &nftables.Conn{}
-			conn.FlushSet(&nftables.Set{Name: "published", Table: &nftables.Table{Name: "margolite", Family: nftables.TableFamilyIPv4}})
-			must(w.t, conn.Flush())
-		},
+		"ruleset flushed":         func(w *town) { nft(w.t, "flush ruleset") },
+		"one chain flushed":       func(w *town) { nft(w.t, "flush chain ip margolite forward") },
+		"published ports flushed": func(w *town) { nft(w.t, "flush map ip margolite published") },
 		"forwarding switched off": func(w *town) {
 			setSysctl(w.t, "net/ipv4/ip_forward", "0")
 		},
@@ -243,7 +214,7 @@ func TestRemovingLeavesNothing(t *testing.T) {
 	for name, damage := range map[string]func(w *town){
 		"of what is whole": func(*town) {},
 		"of a link without its peer": func(w *town) {
-			inside(w.t, w.webNS, func() { must(w.t, netlink.LinkDel(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}})) })
+			inside(w.t, w.webNS, func() { ip(w.t, "link del eth0") })
 		},
 		"of a pin that is a file":     func(w *town) { must(w.t, unix.Unmount(w.webNS, unix.MNT_DETACH)) },
 		"of a pin mounted twice":      func(w *town) { must(w.t, unix.Mount(w.webNS, w.webNS, "", unix.MS_BIND, "")) },
@@ -290,22 +261,16 @@ func TestLeftoversAreWhatNobodyKeeps(t *testing.T) {
 
 func TestOtherTablesAreLeftAlone(t *testing.T) {
 	w := newTown(t)
-	conn := &nftables.Conn{}
-	theirs := conn.AddTable(&nftables.Table{Name: "fw4", Family: nftables.TableFamilyINet})
-	same := conn.AddTable(&nftables.Table{Name: "margolite", Family: nftables.TableFamilyINet})
-	must(t, conn.Flush())
-	t.Cleanup(func() {
-		conn.DelTable(theirs)
-		conn.DelTable(same)
-		must(t, conn.Flush())
-	})
+	theirs := []string{"fw4", "margolite"}
+	for _, table := range theirs {
+		nft(t, "table inet "+table+" { }")
+		t.Cleanup(func() { nft(t, "delete table inet "+table) })
+	}
 	w.converge()
 	must(t, w.SyncPorts(t.Context(), nil, nil))
-	tables, err := conn.ListTables()
-	must(t, err)
-	for _, want := range []*nftables.Table{theirs, same} {
-		if !slices.ContainsFunc(tables, func(o *nftables.Table) bool { return o.Name == want.Name && o.Family == want.Family }) {
-			t.Errorf("table %s is gone", want.Name)
+	for _, table := range theirs {
+		if !hasTable(t, table) {
+			t.Errorf("table %s is gone", table)
 		}
 	}
 }
@@ -315,18 +280,8 @@ func TestFirewallOfTheHostHasTheLastWord(t *testing.T) {
 	w := newTown(t)
 	w.publish(port(w.web, "tcp", 8080, 80))
 	serve(t, w.webNS, "tcp", ":80", "web")
-	conn := &nftables.Conn{}
-	firewall := conn.AddTable(&nftables.Table{Name: "filter", Family: nftables.TableFamilyIPv4})
-	policy := nftables.ChainPolicyDrop
-	conn.AddChain(&nftables.Chain{
-		Name: "FORWARD", Table: firewall, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter, Policy: &policy,
-	})
-	must(t, conn.Flush())
-	t.Cleanup(func() {
-		conn.DelTable(firewall)
-		must(t, conn.Flush())
-	})
+	nft(t, "table ip filter { chain FORWARD { type filter hook forward priority filter; policy drop; }; }")
+	t.Cleanup(func() { nft(t, "delete table ip filter") })
 	expectNothing(t, w.outside, "tcp", at(hostAddr, 8080))
 }
 
@@ -455,7 +410,7 @@ func TestKillAtAnyMomentIsSurvived(t *testing.T) {
 
 func linkIndex(t testing.TB, name string) int {
 	t.Helper()
-	link, err := netlink.LinkByName(name)
+	link, err := net.InterfaceByName(name)
 	must(t, err)
-	return link.Attrs().Index
+	return link.Index
 }

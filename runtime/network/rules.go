@@ -8,12 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
-	"github.com/google/nftables/expr"
-	"github.com/google/nftables/userdata"
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/network/nft"
 )
 
 // The table, for one network and one port, as nft shows it:
@@ -84,32 +81,32 @@ const (
 	briefAdmission = 10 * time.Minute // whether or not it is used
 
 	// lastInput is after whatever else looks at packets for the host.
-	lastInput nftables.ChainPriority = 1000
+	lastInput = 1000
 )
 
 // ruleset is everything in the table, in a form that can be written to the
 // kernel and compared with what is there.
 type ruleset struct {
-	family   family
-	table    *nftables.Table
+	family   *family
+	table    nft.Table
 	guarding guarding
 	sets     []*set
 	chains   []chain
 }
 
 type set struct {
-	*nftables.Set
-	elements []nftables.SetElement
+	nft.Set
+	elements []nft.Element
 }
 
 type chain struct {
-	*nftables.Chain
+	nft.Chain
 	rules []rule
 }
 
 type rule struct {
 	about string
-	exprs []expr.Any
+	exprs []nft.Expr
 }
 
 // guarding says whether a packet has to pass the host's firewall before it is
@@ -124,12 +121,12 @@ const (
 
 // newRuleset says what the table of a family should be. No two ports collide.
 // Forwarding stays off between the closed links.
-func newRuleset(f family, networks []Network, ports []Port, closed []string, guard guarding) ruleset {
-	r := ruleset{family: f, guarding: guard, table: &nftables.Table{Name: tableName, Family: f.table}}
+func newRuleset(f *family, networks []Network, ports []Port, closed []string, guard guarding) ruleset {
+	r := ruleset{family: f, guarding: guard, table: nft.Table{Family: f.table, Name: tableName}}
 	networks = f.of(networks)
 
-	link, address := nftables.TypeIFName, f.address
-	number, service := nftables.TypeInetProto, nftables.TypeInetService
+	link, address := nft.LinkName, f.address
+	number, service := nft.Protocol, nft.Service
 	bridges := r.set("bridges", link)
 	internal := r.set("internal", link)
 	within := r.set("within", link, link)
@@ -137,7 +134,7 @@ func newRuleset(f family, networks []Network, ports []Port, closed []string, gua
 	published := r.mapping("published", number, service)
 	publishedAt := r.mapping("published_at", address, number, service)
 	admitted := r.set("admitted", link, address, address, number, service)
-	admitted.Dynamic, admitted.HasTimeout, admitted.Size = true, true, maxAdmitted
+	admitted.Dynamic, admitted.Size = true, maxAdmitted
 	for _, w := range networks {
 		bridges.add(ifname(w.Bridge), nil)
 		if w.Internal {
@@ -163,7 +160,7 @@ func newRuleset(f family, networks []Network, ports []Port, closed []string, gua
 		}
 	}
 
-	r.chain("raw", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, *nftables.ChainPriorityRaw,
+	r.chain("raw", nft.ChainFilter, unix.NF_INET_PRE_ROUTING, nft.PriorityRaw,
 		newRule("containers stay out of the host's loopback",
 			f.load(incoming), in(bridges), f.load(destination), isIn(f.loopback), drop()))
 	r.subchain("translate",
@@ -177,16 +174,17 @@ func newRuleset(f family, networks []Network, ports []Port, closed []string, gua
 	if guard != unguarded {
 		translate = r.guard(f, guard, bridges, published, publishedAt, admitted)
 	}
-	r.chain("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, *nftables.ChainPriorityNATDest+5,
-		slices.Concat([]rule{loopback}, translate)...)
-	own := []rule{newRule("published ports", run("translate"))}
-	if f.table == nftables.TableFamilyIPv6 {
+	r.chain("prerouting", nft.ChainNAT, unix.NF_INET_PRE_ROUTING, nft.PriorityDNAT+5,
+		append([]rule{loopback}, translate...)...)
+	var own []rule
+	if f.table == nft.IPv6 {
 		// Nothing leaves the host from ::1, also not after a translation.
-		own = slices.Insert(own, 0, newRule("the host's loopback stays its own",
+		own = append(own, newRule("the host's loopback stays its own",
 			f.load(destination), isIn(f.loopback), leave()))
 	}
-	r.chain("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, *nftables.ChainPriorityNATDest+5, own...)
-	r.chain("forward", nftables.ChainTypeFilter, nftables.ChainHookForward, *nftables.ChainPriorityFilter+10,
+	own = append(own, newRule("published ports", run("translate")))
+	r.chain("output", nft.ChainNAT, unix.NF_INET_LOCAL_OUT, nft.PriorityDNAT+5, own...)
+	r.chain("forward", nft.ChainFilter, unix.NF_INET_FORWARD, nft.PriorityFilter+10,
 		newRule("forwarding was off between these",
 			f.load(incoming), in(shut), f.load(outgoing), in(shut), drop()),
 		newRule("an internal network has no way out",
@@ -213,7 +211,7 @@ func newRuleset(f family, networks []Network, ports []Port, closed []string, gua
 		outbound = append(outbound, newRule("by a published port back into the same network",
 			f.load(source), isIn(subnet), f.load(outgoing), equals(ifname(w.Bridge)), translated(), masquerade()))
 	}
-	r.chain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource+5,
+	r.chain("postrouting", nft.ChainNAT, unix.NF_INET_POST_ROUTING, nft.PrioritySNAT+5,
 		outbound...)
 	return r
 }
@@ -222,7 +220,7 @@ func newRuleset(f family, networks []Network, ports []Port, closed []string, gua
 // translated from then on. Until then a packet for a published port goes where
 // packets for the host go, past the host's own firewall, and is dropped behind
 // it: whoever gets that far may use the port, and tries again anyway.
-func (r *ruleset) guard(f family, guard guarding, bridges, published, publishedAt, admitted *set) []rule {
+func (r *ruleset) guard(f *family, guard guarding, bridges, published, publishedAt, admitted *set) []rule {
 	life := firstAdmission
 	if guard == guardedBriefly {
 		life = briefAdmission
@@ -233,7 +231,7 @@ func (r *ruleset) guard(f family, guard guarding, bridges, published, publishedA
 			client(), remembered(admitted, unix.NFT_DYNSET_OP_ADD, life)),
 		newRule("the next try is translated", drop()))
 	first := func() clause { return slices.Concat(begins(), untranslated(), toHost()) }
-	r.chain("input", nftables.ChainTypeFilter, nftables.ChainHookInput, lastInput,
+	r.chain("input", nft.ChainFilter, unix.NF_INET_LOCAL_IN, lastInput,
 		newRule("the host itself", f.load(incoming), equals(ifname("lo")), accept()),
 		newRule("containers", f.load(incoming), in(bridges), accept()),
 		newRule("ports published on one address",
@@ -255,40 +253,33 @@ func (r ruleset) empty() bool {
 	return !slices.ContainsFunc(r.sets, func(s *set) bool { return len(s.elements) > 0 })
 }
 
-func (r *ruleset) set(name string, key ...nftables.SetDatatype) *set {
-	s := &set{Set: &nftables.Set{
-		Table: r.table, Name: name,
-		ID:      uint32(len(r.sets) + 1), // the package would take it from a variable that is not guarded
-		KeyType: nftables.MustConcatSetType(key...), Concatenation: len(key) > 1,
-		KeyByteOrder: binaryutil.NativeEndian, // of names, which nft would show empty otherwise
-	}}
+func (r *ruleset) set(name string, key ...nft.Type) *set {
+	s := &set{Set: nft.Set{Table: r.table, Name: name, ID: uint32(len(r.sets) + 1), Key: key}}
 	r.sets = append(r.sets, s)
 	return s
 }
 
 // mapping is a set that leads to the port of a container.
-func (r *ruleset) mapping(name string, key ...nftables.SetDatatype) *set {
+func (r *ruleset) mapping(name string, key ...nft.Type) *set {
 	s := r.set(name, key...)
-	s.IsMap = true
-	s.DataType = nftables.MustConcatSetType(r.family.address, nftables.TypeInetService)
+	s.Value = []nft.Type{r.family.address, nft.Service}
 	return s
 }
 
 func (s *set) add(key, value []byte) {
-	s.elements = append(s.elements, nftables.SetElement{Key: key, Val: value})
+	s.elements = append(s.elements, nft.Element{Key: key, Value: value})
 }
 
-func (r *ruleset) chain(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority nftables.ChainPriority, rules ...rule) {
-	policy := nftables.ChainPolicyAccept
-	r.chains = append(r.chains, chain{Chain: &nftables.Chain{
-		Table: r.table, Name: name, Type: kind, Hooknum: hook,
-		Priority: nftables.ChainPriorityRef(priority), Policy: &policy,
+func (r *ruleset) chain(name, kind string, hook uint32, priority int32, rules ...rule) {
+	r.chains = append(r.chains, chain{Chain: nft.Chain{
+		Table: r.table, Name: name,
+		Base: &nft.Base{Type: kind, Hook: hook, Priority: priority, Policy: nft.Accept},
 	}, rules: rules})
 }
 
 // subchain is one that others run through; it comes before them.
 func (r *ruleset) subchain(name string, rules ...rule) {
-	r.chains = append(r.chains, chain{Chain: &nftables.Chain{Table: r.table, Name: name}, rules: rules})
+	r.chains = append(r.chains, chain{Chain: nft.Chain{Table: r.table, Name: name}, rules: rules})
 }
 
 func newRule(about string, clauses ...clause) rule {
@@ -298,30 +289,26 @@ func newRule(about string, clauses ...clause) rule {
 // note goes with each rule into the kernel, as its comment: what the rule is
 // for, and a digest of what it is, by which one of another release is told
 // from today's.
-func (c chain) note(r rule) (string, error) {
+func (c chain) note(r rule) string {
 	sum := sha256.New()
 	fmt.Fprint(sum, c.Name)
-	if c.Hooknum != nil {
-		fmt.Fprintln(sum, "", c.Type, *c.Hooknum, *c.Priority)
+	if c.Base != nil {
+		fmt.Fprintln(sum, "", c.Base.Type, c.Base.Hook, c.Base.Priority)
 	}
 	for _, e := range r.exprs {
-		encoded, err := expr.Marshal(byte(c.Table.Family), e)
-		if err != nil {
-			return "", fmt.Errorf("cannot encode rule %q: %w", r.about, err)
-		}
-		sum.Write(encoded)
+		sum.Write(e.Encoded())
 	}
-	return fmt.Sprintf("%s [%x]", r.about, sum.Sum(nil)[:4]), nil
+	return fmt.Sprintf("%s [%x]", r.about, sum.Sum(nil)[:4])
 }
 
 // write replaces the whole table in one transaction. Who was admitted stays so.
-func (r ruleset) write(conn *nftables.Conn) error {
+func (r ruleset) write(conn *nft.Conn) error {
 	for _, s := range r.sets {
 		if !s.Dynamic {
 			continue
 		}
 		// A table that is not there, or that of another release, has none.
-		s.elements, _ = conn.GetSetElements(s.Set)
+		s.elements, _ = conn.Elements(s.Set)
 		for i, e := range s.elements {
 			if e.Timeout = e.Expires; e.Timeout <= 0 {
 				e.Timeout = time.Millisecond
@@ -329,96 +316,73 @@ func (r ruleset) write(conn *nftables.Conn) error {
 			s.elements[i] = e
 		}
 	}
-	r.remove(conn)
-	conn.AddTable(r.table)
+	var b nft.Batch
+	r.remove(&b)
+	b.AddTable(r.table)
 	for _, s := range r.sets {
-		if err := conn.AddSet(s.Set, nil); err != nil {
-			return err
-		}
-		if err := s.fill(conn); err != nil {
-			return err
-		}
+		b.AddSet(s.Set)
+		b.AddElements(s.Set, s.elements)
 	}
 	for _, c := range r.chains {
-		conn.AddChain(c.Chain)
+		b.AddChain(c.Chain)
 		for _, rule := range c.rules {
-			note, err := c.note(rule)
-			if err != nil {
-				return err
-			}
-			conn.AddRule(&nftables.Rule{
-				Table: r.table, Chain: c.Chain, Exprs: rule.exprs,
-				UserData: userdata.AppendString(nil, userdata.TypeComment, note),
-			})
+			b.AddRule(c.Chain, nft.Rule{Exprs: rule.exprs, Comment: c.note(rule)})
 		}
 	}
-	return conn.Flush()
+	return conn.Commit(&b)
 }
 
 // refill replaces what is in these sets in one transaction. That is far
 // cheaper for the kernel than to replace the table.
-func refill(conn *nftables.Conn, sets []*set) error {
+func refill(conn *nft.Conn, sets []*set) error {
+	var b nft.Batch
 	for _, s := range sets {
-		conn.FlushSet(s.Set)
-		if err := s.fill(conn); err != nil {
-			return err
-		}
+		b.FlushSet(s.Set)
+		b.AddElements(s.Set, s.elements)
 	}
-	return conn.Flush()
-}
-
-// elementsPerMessage keeps the list within one netlink attribute, of 64 KiB.
-const elementsPerMessage = 256
-
-func (s *set) fill(conn *nftables.Conn) error {
-	for part := range slices.Chunk(s.elements, elementsPerMessage) {
-		if err := conn.SetAddElements(s.Set, part); err != nil {
-			return err
-		}
-	}
-	return nil
+	return conn.Commit(&b)
 }
 
 // remove is part of a transaction. What may not be there has to be added
 // before it can be deleted.
-func (r ruleset) remove(conn *nftables.Conn) {
-	conn.AddTable(r.table)
-	conn.DelTable(r.table)
+func (r ruleset) remove(b *nft.Batch) {
+	b.AddTable(r.table)
+	b.RemoveTable(r.table)
 }
 
 // exists says whether there is a table of this name.
-func (r ruleset) exists(conn *nftables.Conn) (bool, error) {
-	tables, err := conn.ListTablesOfFamily(r.table.Family)
+func (r ruleset) exists(conn *nft.Conn) (bool, error) {
+	tables, err := conn.Tables(r.table.Family)
 	if err != nil {
 		return false, fmt.Errorf("cannot list tables: %w", err)
 	}
-	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == r.table.Name }), nil
+	return slices.Contains(tables, r.table), nil
 }
 
 // forgetAdmitted empties the sets that the kernel fills.
-func (r ruleset) forgetAdmitted(conn *nftables.Conn) error {
+func (r ruleset) forgetAdmitted(conn *nft.Conn) error {
 	if exists, err := r.exists(conn); err != nil || !exists {
 		return err
 	}
+	var b nft.Batch
 	for _, s := range r.sets {
 		if s.Dynamic {
-			conn.FlushSet(s.Set)
+			b.FlushSet(s.Set)
 		}
 	}
-	return conn.Flush()
+	return conn.Commit(&b)
 }
 
 // hasRules says whether the kernel's table has just these rules. One that
 // cannot be read has not.
-func (r ruleset) hasRules(conn *nftables.Conn) bool {
+func (r ruleset) hasRules(conn *nft.Conn) bool {
 	for _, c := range r.chains {
-		now, err := conn.GetRules(r.table, c.Chain)
+		now, err := conn.Rules(c.Chain)
 		if err != nil || len(now) != len(c.rules) {
 			return false
 		}
 		for i, rule := range c.rules {
-			note, _ := userdata.GetString(now[i].UserData, userdata.TypeComment)
-			if want, err := c.note(rule); err != nil || note != want {
+			if now[i].Comment != c.note(rule) {
 				return false
 			}
 		}
@@ -427,13 +391,13 @@ func (r ruleset) hasRules(conn *nftables.Conn) bool {
 }
 
 // differing are the sets that the kernel has with other elements.
-func (r ruleset) differing(conn *nftables.Conn) ([]*set, error) {
+func (r ruleset) differing(conn *nft.Conn) ([]*set, error) {
 	var found []*set
 	for _, s := range r.sets {
 		if s.Dynamic {
 			continue // the kernel fills it
 		}
-		now, err := conn.GetSetElements(s.Set)
+		now, err := conn.Elements(s.Set)
 		if err != nil {
 			return nil, fmt.Errorf("cannot list set %s: %w", s.Name, err)
 		}
@@ -444,22 +408,12 @@ func (r ruleset) differing(conn *nftables.Conn) ([]*set, error) {
 	return found, nil
 }
 
-func sameElements(a, b []nftables.SetElement) bool {
-	compare := func(x, y nftables.SetElement) int {
-		return cmp.Or(bytes.Compare(x.Key, y.Key), bytes.Compare(x.Val, y.Val))
+func sameElements(a, b []nft.Element) bool {
+	compare := func(x, y nft.Element) int {
+		return cmp.Or(bytes.Compare(x.Key, y.Key), bytes.Compare(x.Value, y.Value))
 	}
-	a, b = slices.SortedFunc(slices.Values(a), compare), slices.SortedFunc(slices.Values(b), compare)
-	return slices.EqualFunc(a, b, func(x, y nftables.SetElement) bool { return compare(x, y) == 0 })
-}
-
-// openTables connects to nf_tables of the calling thread's network namespace.
-func openTables() (*nftables.Conn, error) {
-	// Room for a transaction of maxPorts ports; the default is what the
-	// distribution made it.
-	room := func(c *netlink.Conn) error { return c.SetWriteBuffer(1 << 20) }
-	conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(room))
-	if err != nil {
-		return nil, fmt.Errorf("cannot open nf_tables: %w", err)
-	}
-	return conn, nil
+	a, b = slices.Clone(a), slices.Clone(b)
+	sortBy(a, compare)
+	sortBy(b, compare)
+	return slices.EqualFunc(a, b, func(x, y nft.Element) bool { return compare(x, y) == 0 })
 }

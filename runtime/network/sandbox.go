@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+
+	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
 
 // Sandbox is the place of one service replica on the network. It is plain data
@@ -100,7 +102,7 @@ func (n *Networks) EnsureSandbox(ctx context.Context, s Sandbox, hosts []Host) (
 	if err == nil && !s.Host {
 		paths.Fresh, err = ensurePin(paths.NetNS)
 		if err == nil {
-			err = ensureLinks(s, paths.NetNS)
+			err = withLinks(func(c *rtnetlink.Conn) error { return ensureLinks(c, s, paths.NetNS) })
 		}
 	}
 	if err != nil {
@@ -124,7 +126,8 @@ func (n *Networks) RemoveSandbox(ctx context.Context, s Sandbox) error {
 	err := errors.Join(ctx.Err(), s.checkIdentity())
 	if err == nil {
 		// All of them are tried, whatever becomes of the others.
-		err = errors.Join(removeOuter(s, nil), n.removePin(s.file()), n.removeHosts(s.file()))
+		outer := withLinks(func(c *rtnetlink.Conn) error { return removeOuter(c, s, nil) })
+		err = errors.Join(outer, n.removePin(s.file()), n.removeHosts(s.file()))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot remove sandbox of %s: %w", s, err)
@@ -138,7 +141,7 @@ func (n *Networks) removePin(name string) error {
 	n.dns.remove(name)
 	path := filepath.Join(n.netnsDir(), name)
 	if pinned, err := isPin(path); err == nil && pinned {
-		err := inside(path, func() error { return removeInner(nil) })
+		err := insideLinks(path, func(c *rtnetlink.Conn) error { return removeInner(c, nil) })
 		if err != nil {
 			n.logger.Warn("links of a sandbox stay until its processes end", "sandbox", name, "error", err)
 		}

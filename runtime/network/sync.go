@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/google/nftables"
+	"github.com/margolite/margolite/runtime/network/nft"
 )
 
 // SyncPorts makes the rules of the host those of exactly these networks and
@@ -42,17 +42,17 @@ func (n *Networks) SyncPorts(ctx context.Context, ports []Port, networks []Netwo
 
 // sorted orders the networks by their bridge, each once.
 func sorted(networks []Network) []Network {
-	byBridge := func(v, w Network) int { return cmp.Compare(v.Bridge, w.Bridge) }
-	networks = slices.SortedFunc(slices.Values(networks), byBridge)
+	networks = slices.Clone(networks)
+	sortBy(networks, func(v, w Network) int { return cmp.Compare(v.Bridge, w.Bridge) })
 	return slices.CompactFunc(networks, func(v, w Network) bool { return v.Bridge == w.Bridge })
 }
 
 func (n *Networks) syncRules(ports []Port, networks []Network) error {
-	conn, err := openTables()
+	conn, err := nft.Open()
 	if err != nil {
 		return err
 	}
-	defer conn.CloseLasting()
+	defer conn.Close()
 	host, err := readFirewall(conn)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (n *Networks) advise(host firewall) {
 
 // syncFamily makes the table of one family that of these ports and networks,
 // which are of the family.
-func (n *Networks) syncFamily(conn *nftables.Conn, host firewall, f family, ports []Port, networks []Network) error {
+func (n *Networks) syncFamily(conn *nft.Conn, host firewall, f *family, ports []Port, networks []Network) error {
 	needed := len(ports) > 0 || len(networks) > 0
 	on, err := forwarding(f)
 	if err != nil {
@@ -117,10 +117,10 @@ func (n *Networks) syncFamily(conn *nftables.Conn, host firewall, f family, port
 	n.synced[f.table] = wanted
 	n.hold(f, !wanted.empty())
 	if changed {
-		n.logger.Info("rules replaced", "family", familyName(f.table), "networks", len(networks), "ports", len(ports))
+		n.logger.Info("rules replaced", "family", f.table.String(), "networks", len(networks), "ports", len(ports))
 	}
 	if len(ports) > 0 && wanted.guarding != unguarded && (!again || before.guarding != wanted.guarding) {
-		n.logger.Info("published ports are for whom the host's firewall admits", "family", familyName(f.table))
+		n.logger.Info("published ports are for whom the host's firewall admits", "family", f.table.String())
 	}
 	// Only now: the rules keep closed what was closed.
 	if needed && !on {
@@ -143,15 +143,16 @@ func (n *Networks) syncFamily(conn *nftables.Conn, host firewall, f family, port
 }
 
 // replaceRules says whether there was anything to replace.
-func replaceRules(conn *nftables.Conn, r ruleset) (changed bool, err error) {
+func replaceRules(conn *nft.Conn, r ruleset) (changed bool, err error) {
 	exists, err := r.exists(conn)
 	if err != nil {
 		return false, err
 	}
 	if r.empty() {
 		if exists {
-			r.remove(conn)
-			err = conn.Flush()
+			var b nft.Batch
+			r.remove(&b)
+			err = conn.Commit(&b)
 		}
 		if err != nil {
 			return false, fmt.Errorf("cannot remove table %s: %w", tableName, err)

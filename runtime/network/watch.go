@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/nftables"
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/network/nft"
 )
 
 const (
@@ -36,18 +36,18 @@ func (n *Networks) Watch(ctx context.Context, changed func()) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{Groups: 1 << (unix.NFNLGRP_NFTABLES - 1)})
+	watcher, err := nft.Watch()
 	if err != nil {
-		return fmt.Errorf("cannot watch nf_tables: %w", err)
+		return err
 	}
 	var reader sync.WaitGroup
 	defer reader.Wait()
-	defer conn.Close()
+	defer watcher.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	events := make(chan event)
 	failed := make(chan error, 1)
-	reader.Go(func() { failed <- receive(ctx, conn, events) })
+	reader.Go(func() { failed <- receive(ctx, watcher, events) })
 
 	legacy := time.NewTicker(legacyInterval)
 	defer legacy.Stop()
@@ -84,9 +84,9 @@ func (n *Networks) Watch(ctx context.Context, changed func()) (err error) {
 type event struct{ ours, foreign bool }
 
 // receive passes on what happens to the tables, until the connection is closed.
-func receive(ctx context.Context, conn *netlink.Conn, events chan<- event) error {
+func receive(ctx context.Context, watcher *nft.Watcher, events chan<- event) error {
 	for {
-		messages, err := conn.Receive()
+		tables, err := watcher.Receive()
 		var e event
 		switch {
 		case ctx.Err() != nil:
@@ -96,10 +96,9 @@ func receive(ctx context.Context, conn *netlink.Conn, events chan<- event) error
 		case err != nil:
 			return fmt.Errorf("cannot watch nf_tables: %w", err)
 		}
-		for _, m := range messages {
-			if ours, ok := concerns(m); ok {
-				e.ours, e.foreign = e.ours || ours, e.foreign || !ours
-			}
+		for _, t := range tables {
+			ours := isOurTable(t)
+			e.ours, e.foreign = e.ours || ours, e.foreign || !ours
 		}
 		if e == (event{}) {
 			continue
@@ -112,37 +111,15 @@ func receive(ctx context.Context, conn *netlink.Conn, events chan<- event) error
 	}
 }
 
-// concerns says whether the message is about a table, and whether about ours.
-// The name of its table is the first attribute of everything that belongs to
-// one: NFTA_TABLE_NAME, NFTA_CHAIN_TABLE, NFTA_RULE_TABLE, NFTA_SET_TABLE and
-// NFTA_SET_ELEM_LIST_TABLE are the same number.
-func concerns(m netlink.Message) (ours, ok bool) {
-	const header = 4 // struct nfgenmsg
-	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type&0xff == unix.NFT_MSG_NEWGEN || len(m.Data) < header {
-		return false, false
-	}
-	attrs, err := netlink.NewAttributeDecoder(m.Data[header:])
-	if err != nil {
-		return false, false
-	}
-	for attrs.Next() {
-		if attrs.Type() == unix.NFTA_TABLE_NAME {
-			table := &nftables.Table{Name: attrs.String(), Family: nftables.TableFamily(m.Data[0])}
-			return isOurTable(table), true
-		}
-	}
-	return false, false
-}
-
 // admitAnew forgets whom the host's firewall admitted.
 func (n *Networks) admitAnew() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	conn, err := openTables()
+	conn, err := nft.Open()
 	if err != nil {
 		return err
 	}
-	defer conn.CloseLasting()
+	defer conn.Close()
 	for _, f := range families() {
 		if r, ok := n.synced[f.table]; ok && !r.empty() {
 			err = errors.Join(err, r.forgetAdmitted(conn))
@@ -156,11 +133,11 @@ func (n *Networks) admitAnew() error {
 func (n *Networks) inOrder() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	conn, err := openTables()
+	conn, err := nft.Open()
 	if err != nil {
 		return true
 	}
-	defer conn.CloseLasting()
+	defer conn.Close()
 	host, err := readFirewall(conn)
 	if err != nil {
 		return true

@@ -12,7 +12,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/vishvananda/netlink"
+	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
 
 // stage tells a process which part it plays: none for the one that the user
@@ -116,11 +116,16 @@ func prepare() error {
 	if err := mountGroups(); err != nil {
 		return err
 	}
-	lo, err := netlink.LinkByName("lo")
+	links, err := rtnetlink.Open()
+	if err != nil {
+		return err
+	}
+	defer links.Close()
+	lo, err := links.Link("lo")
 	if err != nil {
 		return fmt.Errorf("cannot find the loopback interface: %w", err)
 	}
-	if err := netlink.LinkSetUp(lo); err != nil {
+	if err := links.SetUp(lo.Index); err != nil {
 		return fmt.Errorf("cannot bring up the loopback interface: %w", err)
 	}
 	return nil

@@ -1,0 +1,49 @@
+package contain_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/margolite/margolite/runtime/contain"
+)
+
+func stumble() error { return note(nil, "one") }
+
+func note(deployments map[string]int, id string) error {
+	deployments[id] = 1
+	return nil
+}
+
+func TestAPanicIsAnError(t *testing.T) {
+	err := fmt.Errorf("cannot work on it: %w", contain.Call(stumble))
+	var p *contain.Panic
+	if !errors.As(err, &p) {
+		t.Fatalf("error is %v, want a panic", err)
+	}
+	if !strings.Contains(err.Error(), "assignment to entry in nil map") || !strings.Contains(p.Stack, "stumble") {
+		t.Errorf("error is %v, stack:\n%s", err, p.Stack)
+	}
+}
+
+// Another goroutine's panic is told with the stack of where it happened.
+func TestAPanicThatIsPassedOnKeepsItsStack(t *testing.T) {
+	passed := make(chan error)
+	go func() { passed <- contain.Call(stumble) }()
+	inner := <-passed
+	err := contain.Call(func() error { panic(inner) })
+	if !errors.Is(err, inner) {
+		t.Errorf("error is %v, want %v", err, inner)
+	}
+}
+
+func TestWithoutAPanicTheErrorIsTheCallees(t *testing.T) {
+	want := errors.New("no")
+	if err := contain.Call(func() error { return want }); err != want {
+		t.Errorf("error is %v", err)
+	}
+	if err := contain.Call(func() error { return nil }); err != nil {
+		t.Errorf("error is %v", err)
+	}
+}
