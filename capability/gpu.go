@@ -112,8 +112,9 @@ func (p *processors) add(name string, d device, kind PeripheralKind) {
 // fromTree reads what a device tree says of a processor. The vendor is "" for
 // what is none: the display engines and video decoders that share render nodes.
 func fromTree(compatible []string) (vendor, model string, isNPU bool) {
+	models := treeModels()
 	for _, c := range compatible {
-		if model := treeModels()[c]; model != "" {
+		if model := models[c]; model != "" {
 			vendor, _, _ := strings.Cut(model, " ")
 			return vendor, strings.TrimPrefix(model, vendor+" "), false
 		}

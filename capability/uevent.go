@@ -37,12 +37,8 @@ func (e uevent) matters() bool {
 	if !slices.Contains(classes, e.subsystem) {
 		return false
 	}
-	isVirtual := strings.HasPrefix(e.path, "/devices/virtual/")
-	switch e.subsystem {
-	case "net", "tty":
-		if isVirtual {
-			return false
-		}
+	if (e.subsystem == "net" || e.subsystem == "tty") && strings.HasPrefix(e.path, "/devices/virtual/") {
+		return false
 	}
 	switch e.action {
 	case "add", "remove", "bind", "unbind", "online", "offline":
