@@ -3,9 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 
 	bolt "go.etcd.io/bbolt"
 )
@@ -24,17 +22,22 @@ func (s *Store) Manifest() (Manifest, bool, error) {
 	stored, known, storedErr := s.storedManifest()
 	aside, kept, asideErr := s.accepted.read()
 	err := errors.Join(storedErr, asideErr)
-	if kept && (!known || aside.Scope == stored.Scope && aside.newer(stored)) {
+	rotten := known && aside.Digest != "" && aside.Digest == stored.Digest && aside.Version != stored.Version // a manifest has one version
+	if kept && !rotten && (!known || aside.Scope == stored.Scope && aside.newer(stored)) {
 		return aside, true, err
 	}
 	return stored, known, err
 }
 
 func (s *Store) storedManifest() (m Manifest, known bool, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
-		data := tx.Bucket([]byte(bucketManifest)).Get([]byte(keyAccepted))
-		if data == nil {
+	err = s.view(func(tx *bolt.Tx) error {
+		stored := tx.Bucket([]byte(bucketManifest)).Get([]byte(keyAccepted))
+		if stored == nil {
 			return nil
+		}
+		data, err := s.unseal(bucketManifest, []byte(keyAccepted), stored)
+		if err != nil {
+			return err
 		}
 		m, err = decode[Manifest](data)
 		known = err == nil
@@ -64,12 +67,7 @@ func (f acceptedFile) read() (Manifest, bool, error) {
 }
 
 func (f acceptedFile) decode() (Manifest, error) {
-	file, err := os.Open(string(f))
-	if err != nil {
-		return Manifest{}, err
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxRecord+1))
+	data, err := readFile(string(f), maxRecord+1)
 	if err != nil {
 		return Manifest{}, err
 	}

@@ -29,7 +29,7 @@ func (s *Store) Artifact(d digest.Digest) ([]byte, error) {
 }
 
 func (s *Store) readArtifact(d digest.Digest) (data []byte, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
+	err = s.view(func(tx *bolt.Tx) error {
 		b := artifactBucket(tx, d)
 		if b == nil {
 			return ErrNotFound
@@ -45,7 +45,7 @@ func (s *Store) readArtifact(d digest.Digest) (data []byte, err error) {
 // HasArtifact says whether there are bytes stored for d, without reading them.
 func (s *Store) HasArtifact(d digest.Digest) bool {
 	found := false
-	err := s.db.View(func(tx *bolt.Tx) error {
+	err := s.view(func(tx *bolt.Tx) error {
 		found = artifactBucket(tx, d) != nil
 		return nil
 	})
@@ -60,10 +60,9 @@ func (s *Store) PruneArtifacts(keep map[digest.Digest]bool) (int, error) {
 
 	unused, err := s.unusedArtifacts(keep)
 	if err == nil && len(unused) > 0 {
-		err = s.update("prune artifacts", func(tx *bolt.Tx) error {
-			artifacts := tx.Bucket([]byte(bucketArtifacts))
+		err = s.update("prune artifacts", func(w *writing) error {
 			for _, key := range unused {
-				if err := artifacts.DeleteBucket(key); err != nil {
+				if err := w.removeArtifact(key); err != nil {
 					return err
 				}
 			}
@@ -86,7 +85,7 @@ func (s *Store) CountUnused(keep map[digest.Digest]bool) (int, error) {
 }
 
 func (s *Store) unusedArtifacts(keep map[digest.Digest]bool) (keys [][]byte, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
+	err = s.view(func(tx *bolt.Tx) error {
 		return tx.Bucket([]byte(bucketArtifacts)).ForEachBucket(func(key []byte) error {
 			if !keep[digest.Digest(key)] {
 				keys = append(keys, bytes.Clone(key))
@@ -117,14 +116,8 @@ func artifactStored(tx *bolt.Tx, d digest.Digest, data []byte) bool {
 	return err == nil && same && len(rest) == 0
 }
 
-func putArtifact(tx *bolt.Tx, d digest.Digest, data []byte) error {
-	artifacts := tx.Bucket([]byte(bucketArtifacts))
-	if artifactBucket(tx, d) != nil {
-		if err := artifacts.DeleteBucket([]byte(d)); err != nil {
-			return err
-		}
-	}
-	b, err := artifacts.CreateBucket([]byte(d))
+func putArtifact(w *writing, d digest.Digest, data []byte) error {
+	b, err := w.createArtifact([]byte(d))
 	if err != nil {
 		return err
 	}

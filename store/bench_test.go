@@ -100,3 +100,27 @@ func BenchmarkVerifyJournal(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkOpen measures a start, for which all records are read: with the records
+// of a small device, and of one with a thousand deployments and a full journal.
+func BenchmarkOpen(b *testing.B) {
+	for _, n := range []int{10, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			f := newFixture(b)
+			for i := range n {
+				d, data := artifact(fmt.Sprintf("%d %50000d", i, i))
+				c := store.Change{
+					Deployments: []store.Deployment{fullDeployment(fmt.Sprint(i))}, Artifacts: map[digest.Digest][]byte{d: data},
+					Reports: []store.Report{report(fmt.Sprint(i), fmt.Sprintf("%400d", i), 1, store.Step)},
+				}
+				for k := range 4 {
+					c.Journal = append(c.Journal, note(k))
+				}
+				f.commit(c)
+			}
+			for b.Loop() {
+				f.reopen()
+			}
+		})
+	}
+}

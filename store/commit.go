@@ -65,7 +65,7 @@ func (s *Store) commit(verb string, c Change) error {
 	defer s.writing.Unlock()
 
 	var artifacts []digest.Digest
-	err = s.db.View(func(tx *bolt.Tx) error {
+	err = s.view(func(tx *bolt.Tx) error {
 		entries = slices.DeleteFunc(entries, func(e entry) bool { return e.stored(tx) })
 		for _, d := range slices.Sorted(maps.Keys(c.Artifacts)) {
 			if !artifactStored(tx, d, c.Artifacts[d]) {
@@ -92,21 +92,21 @@ func (s *Store) commit(verb string, c Change) error {
 			dropped int
 			noted   *appended
 		)
-		err := s.update(verb, func(tx *bolt.Tx) (err error) {
+		err := s.update(verb, func(w *writing) (err error) {
 			for _, d := range artifacts {
-				if err := putArtifact(tx, d, c.Artifacts[d]); err != nil {
+				if err := putArtifact(w, d, c.Artifacts[d]); err != nil {
 					return err
 				}
 			}
 			for _, e := range entries {
-				if err := e.put(tx); err != nil {
+				if err := e.put(w); err != nil {
 					return err
 				}
 			}
-			if dropped, err = appendReports(tx, c.Reports, c.Unheard); err != nil {
+			if dropped, err = appendReports(w, c.Reports, c.Unheard); err != nil {
 				return err
 			}
-			noted, err = s.journal.append(tx, c.Journal)
+			noted, err = s.journal.append(w.Tx, c.Journal)
 			return err
 		})
 		if err != nil {
@@ -116,6 +116,12 @@ func (s *Store) commit(verb string, c Change) error {
 		s.journal.done(noted)
 	}
 
+	for name := range c.Settings {
+		s.settingsBehind = s.settingsBehind || !slices.Contains(s.passing, name)
+	}
+	if s.settingsBehind {
+		s.settingsBehind = s.keepSettings() != nil
+	}
 	if c.Manifest == nil && s.behind {
 		if m, known, err := s.storedManifest(); err == nil && known {
 			s.behind = s.accepted.keep(m) != nil
@@ -131,10 +137,14 @@ func (s *Store) commit(verb string, c Change) error {
 	return nil
 }
 
-// entry is one key with its new value. Nil deletes the key.
+// entry is one key with its new value, sealed. Nil deletes the key.
 type entry struct {
 	bucket, key string
 	value       []byte
+}
+
+func newEntry(bucket, key string, value []byte) entry {
+	return entry{bucket, key, sealed(bucket, []byte(key), value)}
 }
 
 // entries encodes the records of a change.
@@ -145,7 +155,7 @@ func (c Change) entries() ([]entry, error) {
 		if err != nil {
 			return nil, fmt.Errorf("manifest: %w", err)
 		}
-		entries = append(entries, entry{bucketManifest, keyAccepted, value})
+		entries = append(entries, newEntry(bucketManifest, keyAccepted, value))
 	}
 
 	named := make(map[string]bool)
@@ -162,7 +172,7 @@ func (c Change) entries() ([]entry, error) {
 		if err = errors.Join(name(d.ID), err); err != nil {
 			return nil, fmt.Errorf("deployment %q: %w", d.ID, err)
 		}
-		entries = append(entries, entry{bucketDeployments, d.ID, value})
+		entries = append(entries, newEntry(bucketDeployments, d.ID, value))
 	}
 	for _, id := range c.Forget {
 		if err := name(id); err != nil {
@@ -176,7 +186,11 @@ func (c Change) entries() ([]entry, error) {
 		if err := errors.Join(checkKey(name), checkSize(value)); err != nil {
 			return nil, fmt.Errorf("setting %q: %w", name, err)
 		}
-		entries = append(entries, entry{bucketSettings, name, value})
+		e := entry{bucketSettings, name, nil}
+		if value != nil {
+			e = newEntry(bucketSettings, name, value)
+		}
+		entries = append(entries, e)
 	}
 	return entries, nil
 }
@@ -186,10 +200,9 @@ func (e entry) stored(tx *bolt.Tx) bool {
 	return (now == nil) == (e.value == nil) && bytes.Equal(now, e.value)
 }
 
-func (e entry) put(tx *bolt.Tx) error {
-	b := tx.Bucket([]byte(e.bucket))
+func (e entry) put(w *writing) error {
 	if e.value == nil {
-		return b.Delete([]byte(e.key))
+		return w.remove(e.bucket, []byte(e.key))
 	}
-	return b.Put([]byte(e.key), e.value)
+	return w.store(e.bucket, []byte(e.key), e.value)
 }

@@ -14,9 +14,9 @@ func (s *Store) Deployments() ([]Deployment, error) {
 		deployments []Deployment
 		rotten      []error
 	)
-	err := s.db.View(func(tx *bolt.Tx) error {
+	err := s.view(func(tx *bolt.Tx) error {
 		return tx.Bucket([]byte(bucketDeployments)).ForEach(func(key, value []byte) error {
-			d, err := decodeDeployment(string(key), value)
+			d, err := s.readDeployment(string(key), value)
 			if err != nil {
 				rotten = append(rotten, err)
 				return nil
@@ -30,15 +30,23 @@ func (s *Store) Deployments() ([]Deployment, error) {
 
 // Deployment returns one deployment, or ErrNotFound.
 func (s *Store) Deployment(id string) (d Deployment, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
+	err = s.view(func(tx *bolt.Tx) error {
 		value := tx.Bucket([]byte(bucketDeployments)).Get([]byte(id))
 		if value == nil {
 			return fmt.Errorf("deployment %q: %w", id, ErrNotFound)
 		}
-		d, err = decodeDeployment(id, value)
+		d, err = s.readDeployment(id, value)
 		return err
 	})
 	return d, err
+}
+
+func (s *Store) readDeployment(id string, stored []byte) (Deployment, error) {
+	value, err := s.unseal(bucketDeployments, []byte(id), stored)
+	if err != nil {
+		return Deployment{}, fmt.Errorf("cannot read deployment %q: %w", id, err)
+	}
+	return decodeDeployment(id, value)
 }
 
 func decodeDeployment(id string, value []byte) (Deployment, error) {

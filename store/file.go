@@ -2,9 +2,11 @@ package store
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // makeDir makes dir with its parents, so that it is still there after a power cut.
@@ -46,6 +48,26 @@ func writeFile(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
+// overwriteFile gives a file that has the size of data already this content, in
+// its place.
+func overwriteFile(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular() || info.Size() != int64(len(data)):
+		err = errors.New("it has another size")
+	default:
+		if _, err = f.WriteAt(data, 0); err == nil {
+			err = syscall.Fdatasync(int(f.Fd()))
+		}
+	}
+	return errors.Join(err, f.Close())
+}
+
 // syncPath brings a file or the names in a directory to the medium.
 func syncPath(path string) error {
 	f, err := os.Open(path)
@@ -53,4 +75,14 @@ func syncPath(path string) error {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
+}
+
+// readFile reads at most so many bytes of a file.
+func readFile(path string, most int64) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, most))
 }

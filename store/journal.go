@@ -9,7 +9,6 @@ import (
 	"hash"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -141,7 +140,7 @@ func (s *Store) Journal(f JournalFilter) ([]Entry, error) {
 		entries []Entry
 		rotten  []error
 	)
-	err := s.db.View(func(tx *bolt.Tx) error {
+	err := s.view(func(tx *bolt.Tx) error {
 		b := tx.Bucket([]byte(bucketJournal))
 		if b == nil {
 			return nil
@@ -177,7 +176,7 @@ func (s *Store) Journal(f JournalFilter) ([]Entry, error) {
 func (s *Store) VerifyJournal() (sum JournalSummary, err error) {
 	// The file first: it is behind the database then, never ahead.
 	kept, fileErr := s.journal.file.read()
-	err = s.db.View(func(tx *bolt.Tx) error {
+	err = s.view(func(tx *bolt.Tx) error {
 		ends, known := readEnds(tx)
 		if known {
 			sum.Head = ends.Head
@@ -262,7 +261,7 @@ func (s *Store) CheckJournal() error {
 	if err != nil {
 		return err
 	}
-	return s.db.View(func(tx *bolt.Tx) error {
+	return s.view(func(tx *bolt.Tx) error {
 		b := tx.Bucket([]byte(bucketJournal))
 		ends, _ := readEnds(tx)
 		last := ends.Anchor
@@ -328,24 +327,31 @@ func (f journalFile) read() (*journalEnds, error) {
 }
 
 func (f journalFile) decode() (journalEnds, error) {
-	file, err := os.Open(string(f))
-	if err != nil {
-		return journalEnds{}, err
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxEntry))
+	data, err := readFile(string(f), maxEntry)
 	if err != nil {
 		return journalEnds{}, err
 	}
 	return decode[journalEnds](data)
 }
 
+// endsSize is how large the file is, with blanks behind the record: a sector.
+const endsSize = 512
+
+// write overwrites the file where it has its size already. To replace it would
+// be two transactions of the file system, which write more than the entry that it
+// is about. What a power cut might leave of a sector that it tore is no worse
+// than no file, and mended by the next start.
 func (f journalFile) write(ends journalEnds) error {
 	data, err := encode(ends)
 	if err != nil {
 		return err
 	}
-	return replaceFile(string(f), append(data, '\n'))
+	blanks := bytes.Repeat([]byte(" "), max(endsSize-1-len(data), 0))
+	data = append(append(data, blanks...), '\n')
+	if overwriteFile(string(f), data) == nil {
+		return nil
+	}
+	return replaceFile(string(f), data)
 }
 
 // journal is what is known of the journal beside the database. The holder of

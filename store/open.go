@@ -7,16 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
+	"runtime/debug"
 	"syscall"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 )
-
-// schema is the version of the layout drawn in store.go.
-const schema = 1
 
 // The top-level buckets.
 const (
@@ -36,9 +33,6 @@ func buckets() []string {
 	return []string{bucketManifest, bucketDeployments, bucketOutbox, bucketSettings, bucketArtifacts}
 }
 
-// keySchema is where every version of the program finds the schema.
-const keySchema = "schema"
-
 const (
 	// lockTimeout is how long Open waits for another process to let go.
 	lockTimeout = time.Second
@@ -57,9 +51,10 @@ const (
 )
 
 // Open opens the database at path, and creates it with its directory where
-// there is none. It fails with ErrLocked when another process has it open for
-// longer than a second, with ErrNewerSchema or with ErrCorrupt; the file is
-// left as it was then.
+// there is none. One that is damaged, or that is gone, is made anew with what can
+// be told to be as it was written, see Damage. It fails with ErrLocked when another
+// process has it open for longer than a second, and with ErrNewerSchema; the file
+// is left as it was then.
 func Open(path string, o Options) (*Store, error) {
 	s, err := open(path, o)
 	if err != nil {
@@ -69,31 +64,38 @@ func Open(path string, o Options) (*Store, error) {
 }
 
 func open(path string, o Options) (*Store, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	f := files(path)
 	if err := makeDir(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		if err := create(path); err != nil {
-			return nil, err
-		}
+	used, err := f.inspect()
+	switch {
+	case errors.Is(err, fs.ErrNotExist), isDamage(err):
+		err = f.rebuild(o.Now)
+	case err == nil:
+		f.compact(used)
 	}
-	if err := inspect(path); err != nil {
-		return nil, err
-	}
-	db, err := openBolt(path, bolt.Options{})
 	if err != nil {
 		return nil, err
 	}
-	if err := db.View(checkSchema); err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
 	s := &Store{
-		db:       db,
-		accepted: acceptedFile(filepath.Join(filepath.Dir(path), "accepted.json")),
-		journal:  journal{file: journalFile(filepath.Join(filepath.Dir(path), "journal.json"))},
+		files:    f,
+		accepted: f.accepted(),
+		journal:  journal{file: f.journal()},
 		incoming: &Incoming{filepath.Join(filepath.Dir(path), "incoming"), cmp.Or(o.IncomingBytes, defaultIncomingBytes), o.Reserve},
 		room:     &room{path: path},
 		onCommit: o.OnCommit,
+		passing:  o.Passing,
+		broken:   make(chan struct{}),
+	}
+	if s.db, s.file, err = openBolt(path); err != nil {
+		return nil, err
+	}
+	if err := s.guard(func() error { return migrate(s.db) }); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	// A power cut between a commit and the files beside it leaves the files
 	// behind. Catching up is not worth a failed start, on a full disk for
@@ -101,164 +103,148 @@ func open(path string, o Options) (*Store, error) {
 	if m, known, _ := s.Manifest(); known {
 		s.behind = s.accepted.keep(m) != nil
 	}
-	if err := db.View(s.journal.open); err != nil {
-		return nil, errors.Join(err, db.Close())
+	s.settingsBehind = s.keepSettings() != nil
+	if err := s.view(s.journal.open); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	s.room.extend(s.used())
 	return s, nil
 }
 
-// create makes an empty database. It gets its name only when it is complete:
-// bbolt survives a power cut at any time but during its initialisation.
-func create(path string) error {
-	dir, err := os.Open(filepath.Dir(path))
+// initialise makes an empty database.
+func initialise(path string) (*bolt.DB, error) {
+	db, _, err := openBolt(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer dir.Close()
-	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return ErrLocked
-		}
-		return fmt.Errorf("cannot lock directory: %w", err)
-	}
-	if _, err := os.Stat(path); err == nil {
-		return nil // another process was faster
-	}
-
-	temporary := path + ".new"
-	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := initialise(temporary); err != nil {
-		return errors.Join(err, os.Remove(temporary))
-	}
-	if err := os.Rename(temporary, path); err != nil {
-		return err
-	}
-	return dir.Sync()
-}
-
-func initialise(path string) error {
-	db, err := openBolt(path, bolt.Options{})
-	if err != nil {
-		return err
-	}
+	db.NoSync = true // its name is given to it when it is on the medium
 	err = db.Update(func(tx *bolt.Tx) error {
-		for _, name := range buckets() {
+		for _, name := range append(buckets(), bucketMeta) {
 			if _, err := tx.CreateBucket([]byte(name)); err != nil {
 				return err
 			}
 		}
-		meta, err := tx.CreateBucket([]byte(bucketMeta))
-		if err != nil {
-			return err
-		}
-		return meta.Put([]byte(keySchema), strconv.AppendInt(nil, schema, 10))
+		w := &writing{Tx: tx}
+		return errors.Join(putSchema(tx, schema), w.finish(tx.Bucket([]byte(bucketMeta))))
 	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		return err
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
 	}
-	return syncPath(path)
+	return db, nil
 }
 
-// inspect fails when the file is no database that bbolt can open without harm.
-// It changes nothing.
-func inspect(path string) error {
-	info, err := os.Stat(path)
+// inspect fails when the file is no database that bbolt can open without harm,
+// and that has what was written to it, and returns how many bytes of it are in
+// use. It changes nothing.
+func (f files) inspect() (used int64, err error) {
+	file, err := f.lock()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	switch {
-	case !info.Mode().IsRegular():
-		return errors.New("it is not a regular file")
-	case info.Size() == 0:
-		return fmt.Errorf("%w: the file is empty", ErrCorrupt)
-	}
-	db, err := openBolt(path, bolt.Options{ReadOnly: true}) // for its lock
-	if err != nil {
-		return err
-	}
-	return errors.Join(inspectFile(path), db.Close())
+	used, err = f.examine(file)
+	return used, errors.Join(err, file.Close())
 }
 
-func inspectFile(path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
+// lock opens the database file and keeps everybody from it who would change it,
+// until it is closed.
+func (f files) lock() (*os.File, error) {
+	if info, err := os.Stat(f.database()); err == nil && !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file") // and might be waited for
 	}
-	defer file.Close()
+	file, err := os.Open(f.database())
+	if err != nil {
+		return nil, err
+	}
+	for began := time.Now(); ; time.Sleep(lockTimeout / 20) {
+		err = syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+		if errors.Is(err, syscall.EWOULDBLOCK) && time.Since(began) < lockTimeout {
+			continue
+		}
+		break
+	}
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = ErrLocked
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+func (f files) examine(file *os.File) (used int64, err error) {
 	info, err := file.Stat()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return checkStructure(file, info.Size())
-}
-
-// checkSchema fails when this version cannot work with the layout.
-func checkSchema(tx *bolt.Tx) error {
-	meta := tx.Bucket([]byte(bucketMeta))
-	if meta == nil {
-		return fmt.Errorf("%w: there is no bucket %q", ErrCorrupt, bucketMeta)
+	if info.Size() == 0 {
+		return 0, fmt.Errorf("%w: the file is empty", ErrCorrupt)
 	}
-	raw := string(meta.Get([]byte(keySchema)))
-	found, err := strconv.ParseUint(raw, 10, 32)
-	switch {
-	case err != nil || found == 0:
-		return fmt.Errorf("%w: schema is %q", ErrCorrupt, raw)
-	case found > schema:
-		return fmt.Errorf("%w: it has schema %d, this version reads up to %d; install the newer version again, or move the file away to start empty",
-			ErrNewerSchema, found, schema)
+	if err := f.suspected(file); err != nil {
+		return 0, err
 	}
-	for _, name := range buckets() {
-		if tx.Bucket([]byte(name)) == nil {
-			return fmt.Errorf("%w: there is no bucket %q", ErrCorrupt, name)
-		}
+	var c census
+	if used, err = checkStructure(file, info.Size(), c.visitor()); err != nil {
+		return 0, err
 	}
-	return nil
+	return used, c.compare()
 }
 
 // openBolt opens the file with this package's settings, and turns everything
 // that bbolt thinks of a damaged file into ErrCorrupt.
-func openBolt(path string, o bolt.Options) (db *bolt.DB, err error) {
-	var file *os.File
+func openBolt(path string) (db *bolt.DB, file *os.File, err error) {
 	defer func() {
 		if err != nil && file != nil {
-			// After a panic bbolt has not let go of it, and the mapping that is
-			// left would keep the lock even when the file is closed.
-			_ = syscall.Flock(int(file.Fd()), syscall.LOCK_UN)
-			_ = file.Close()
+			abandon(file)
 		}
 	}()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if damage := recover(); damage != nil {
 			err = fmt.Errorf("%w: %v", ErrCorrupt, damage)
 		}
 	}()
 
-	o.Timeout = lockTimeout
-	o.PageSize = pageSize
-	o.InitialMmapSize = mapSize
-	o.MaxSize = maxSize
-	o.NoFreelistSync = true
-	o.FreelistType = bolt.FreelistArrayType
-	o.NoStatistics = true
-	o.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
-		var err error
-		file, err = os.OpenFile(name, flag, mode)
-		return file, err
-	}
-	db, err = bolt.Open(path, 0o600, &o)
+	db, err = bolt.Open(path, 0o600, &bolt.Options{
+		Timeout:         lockTimeout,
+		PageSize:        pageSize,
+		InitialMmapSize: mapSize,
+		MaxSize:         maxSize,
+		NoFreelistSync:  true,
+		FreelistType:    bolt.FreelistArrayType,
+		NoStatistics:    true,
+		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+			var err error
+			file, err = os.OpenFile(name, flag, mode)
+			return file, err
+		},
+	})
 	var system syscall.Errno
 	switch {
+	case err == nil && !isAt(file, path):
+		return nil, nil, errors.Join(ErrLocked, db.Close()) // who had it made another one of it
 	case err == nil:
 		db.AllocSize = growth
-		return db, nil
+		return db, file, nil
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return nil, ErrLocked
+		return nil, nil, ErrLocked
 	case errors.As(err, &system):
-		return nil, err
+		return nil, nil, err
 	default:
-		return nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
+		return nil, nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
 	}
+}
+
+// abandon lets go of a database that bbolt cannot close: after a panic it has
+// locks of its own, and the mapping that is left would keep the file's even when
+// it is closed.
+func abandon(file *os.File) {
+	_ = syscall.Flock(int(file.Fd()), syscall.LOCK_UN)
+	_ = file.Close()
+}
+
+// isAt says that a file has this path, still.
+func isAt(file *os.File, path string) bool {
+	opened, err := file.Stat()
+	named, nameErr := os.Stat(path)
+	return err == nil && nameErr == nil && os.SameFile(opened, named)
 }

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/opencontainers/go-digest"
-	bolt "go.etcd.io/bbolt"
 
 	"github.com/margolite/margolite/store"
 )
@@ -153,115 +152,6 @@ func TestAPowerCutDuringCreationIsForgotten(t *testing.T) {
 	}
 }
 
-func TestADatabaseOfANewerVersionIsRefused(t *testing.T) {
-	f := newFixture(t)
-	f.edit(func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("schema"), []byte("2")) })
-	before := snapshot(t, filepath.Dir(f.path))
-	_, err := store.Open(f.path, store.Options{})
-	if !errors.Is(err, store.ErrNewerSchema) || !strings.Contains(err.Error(), "schema 2, this version reads up to 1") {
-		t.Errorf("got %v", err)
-	}
-	same(t, "files", snapshot(t, filepath.Dir(f.path)), before)
-}
-
-func TestADamagedDatabaseIsRefused(t *testing.T) {
-	for name, damage := range map[string]func(data []byte) []byte{
-		"an empty file":              func([]byte) []byte { return nil },
-		"a short file":               func(data []byte) []byte { return data[:100] },
-		"a file without its end":     func(data []byte) []byte { return data[:len(bytes.TrimRight(data, "\x00"))/2/4096*4096] },
-		"a file of zeros":            func(data []byte) []byte { return make([]byte, len(data)) },
-		"text":                       func([]byte) []byte { return []byte(strings.Repeat("this is no database\n", 1000)) },
-		"both meta pages damaged":    func(data []byte) []byte { data[30] ^= 1; data[4096+30] ^= 1; return data },
-		"all pages but meta in zero": func(data []byte) []byte { clear(data[2*4096:]); return data },
-		"all pages but meta in ones": func(data []byte) []byte { fill(data[2*4096:], 0xff); return data },
-		"the page within a small bucket": func(data []byte) []byte {
-			for at, bucket := 0, []byte("meta"); bytes.Contains(data[at:], bucket); {
-				at += bytes.Index(data[at:], bucket) + len(bucket)
-				data[at+16+7] ^= 1 // behind the head of the bucket: which page it is
-			}
-			return data
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "margolite.db")
-			if err := os.WriteFile(path, damage(sampleDatabase(t)), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			before := snapshot(t, filepath.Dir(path))
-			s, err := store.Open(path, store.Options{})
-			if err == nil {
-				_ = s.Close()
-			}
-			if !errors.Is(err, store.ErrCorrupt) {
-				t.Errorf("got %v", err)
-			}
-			same(t, "files", snapshot(t, filepath.Dir(path)), before)
-
-			// It is not held either: moved away, it leaves the place free.
-			if err := os.Rename(path, path+".bad"); err != nil {
-				t.Fatal(err)
-			}
-			f := &fixture{t: t, path: path}
-			f.open()
-			f.close()
-		})
-	}
-}
-
-func TestADatabaseWithoutItsLayoutIsRefused(t *testing.T) {
-	for name, change := range map[string]func(tx *bolt.Tx) error{
-		"no schema":            func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Delete([]byte("schema")) },
-		"a schema of no sense": func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("schema"), []byte("one")) },
-		"no meta bucket":       func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("meta")) },
-		"no outbox":            func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("outbox")) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			f.edit(change)
-			if _, err := store.Open(f.path, store.Options{}); !errors.Is(err, store.ErrCorrupt) {
-				t.Errorf("got %v", err)
-			}
-		})
-	}
-}
-
-// Bits that flip anywhere must not end the process: the database is refused, or
-// it opens and its records can be asked for.
-func TestFlippedBitsNeverEndTheProcess(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "margolite.db")
-	sample := sampleDatabase(t)
-	random := rand.New(rand.NewPCG(3, 4))
-	refused := 0
-	for range 400 {
-		data := bytes.Clone(sample)
-		for range 1 + random.IntN(8) {
-			// Most of a page's structure is at its beginning.
-			at := random.IntN(len(data)/4096)*4096 + random.IntN(1<<(4+random.IntN(9)))
-			data[at] ^= 1 << random.IntN(8)
-		}
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		s, err := store.Open(path, store.Options{})
-		if err != nil {
-			if !errors.Is(err, store.ErrCorrupt) && !errors.Is(err, store.ErrNewerSchema) {
-				t.Fatalf("got %v", err)
-			}
-			refused++
-			continue
-		}
-		_, _, _ = s.Manifest()
-		_, _ = s.Deployments()
-		_, _ = s.Reports(0, 100)
-		_, _ = s.Superseded()
-		_, _ = s.Artifact(digest.FromString("a"))
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	t.Logf("%d of 400 were refused", refused)
-}
-
 func TestAFullDiskIsAnErrorThatPasses(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
@@ -308,20 +198,6 @@ func TestWhatIsNoFileIsAnError(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-}
-
-// sampleDatabase is the content of a database with something in each bucket.
-func sampleDatabase(t *testing.T) []byte {
-	t.Helper()
-	f := newFixture(t)
-	for n := range uint64(5) {
-		f.commit(step(n + 1))
-	}
-	for n := range 100 {
-		f.commit(store.Change{Deployments: []store.Deployment{fullDeployment(fmt.Sprint(n))}})
-	}
-	f.close()
-	return must[[]byte](t)(os.ReadFile(f.path))
 }
 
 func fill(data []byte, with byte) {

@@ -38,7 +38,7 @@ func (s *Store) Reports(after uint64, limit int) ([]Report, error) {
 		reports []Report
 		rotten  []error
 	)
-	err := s.db.View(func(tx *bolt.Tx) error {
+	err := s.view(func(tx *bolt.Tx) error {
 		waiting := tx.Bucket([]byte(bucketOutbox)).Cursor()
 		for key, value := waiting.Seek(sequenceKey(after + 1)); key != nil && len(reports) < limit; key, value = waiting.Next() {
 			h, err := parseHeader(key, value)
@@ -55,7 +55,7 @@ func (s *Store) Reports(after uint64, limit int) ([]Report, error) {
 
 // ReportBody returns the body of a report that waits, or ErrNotFound.
 func (s *Store) ReportBody(sequence uint64) (body []byte, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
+	err = s.view(func(tx *bolt.Tx) error {
 		key, value := findReport(tx.Bucket([]byte(bucketOutbox)), sequence)
 		if key == nil {
 			return fmt.Errorf("report %d: %w", sequence, ErrNotFound)
@@ -66,17 +66,18 @@ func (s *Store) ReportBody(sequence uint64) (body []byte, err error) {
 			return err
 		case h.former != nil:
 			body = h.former.Body
-		default:
-			body = bytes.Clone(value)
+			return nil
 		}
-		return nil
+		data, err := s.unseal(bucketOutbox, key, value)
+		body = bytes.Clone(data)
+		return err
 	})
 	return body, err
 }
 
 // CountReports is how many reports wait.
 func (s *Store) CountReports() (n int, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
+	err = s.view(func(tx *bolt.Tx) error {
 		waiting := tx.Bucket([]byte(bucketOutbox)).Cursor()
 		for key, _ := waiting.First(); key != nil; key, _ = waiting.Next() {
 			n++
@@ -93,7 +94,7 @@ func (s *Store) CountReports() (n int, err error) {
 // same deployment make needless for who heard none of them: steps on the way,
 // and failures of a version but for its last two.
 func (s *Store) Superseded() (sequences []uint64, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
+	err = s.view(func(tx *bolt.Tx) error {
 		for _, w := range sift(tx.Bucket([]byte(bucketOutbox)), nil) {
 			if w.superseded {
 				sequences = append(sequences, w.sequence)
@@ -119,7 +120,7 @@ func (s *Store) AckReports(sequences ...uint64) error {
 	defer s.writing.Unlock()
 
 	var present []uint64
-	err := s.db.View(func(tx *bolt.Tx) error {
+	err := s.view(func(tx *bolt.Tx) error {
 		outbox := tx.Bucket([]byte(bucketOutbox))
 		for _, n := range sequences {
 			if key, _ := findReport(outbox, n); key != nil {
@@ -129,8 +130,8 @@ func (s *Store) AckReports(sequences ...uint64) error {
 		return nil
 	})
 	if err == nil && len(present) > 0 {
-		err = s.update("acknowledge reports", func(tx *bolt.Tx) error {
-			return deleteReports(tx.Bucket([]byte(bucketOutbox)), present)
+		err = s.update("acknowledge reports", func(w *writing) error {
+			return deleteReports(w, present)
 		})
 	}
 	if err != nil {
@@ -142,11 +143,11 @@ func (s *Store) AckReports(sequences ...uint64) error {
 // appendReports puts reports at the end of the outbox and keeps it bounded.
 // Where nobody hears them, they also take the place of what they supersede. It
 // returns how many had to go for want of room.
-func appendReports(tx *bolt.Tx, reports []Report, unheard bool) (dropped int, err error) {
+func appendReports(w *writing, reports []Report, unheard bool) (dropped int, err error) {
 	if len(reports) == 0 {
 		return 0, nil
 	}
-	outbox := tx.Bucket([]byte(bucketOutbox))
+	outbox := w.Bucket([]byte(bucketOutbox))
 	about := make(map[string]bool, len(reports))
 	for _, r := range reports {
 		if err := errors.Join(checkSize(r.Body), r.check()); err != nil {
@@ -157,7 +158,7 @@ func appendReports(tx *bolt.Tx, reports []Report, unheard bool) (dropped int, er
 			return 0, err
 		}
 		r.Sequence = n
-		if err := outbox.Put(reportKey(r), r.Body); err != nil {
+		if err := w.put(bucketOutbox, reportKey(r), r.Body); err != nil {
 			return 0, err
 		}
 		about[r.Deployment] = true
@@ -172,17 +173,17 @@ func appendReports(tx *bolt.Tx, reports []Report, unheard bool) (dropped int, er
 			}
 			return w.superseded
 		})
-		if err := deleteReports(outbox, needless); err != nil {
+		if err := deleteReports(w, needless); err != nil {
 			return 0, err
 		}
 	}
 	surplus := tooMany(waiting, ends, func(w waitingReport) bool { return w.of.count > maxWaiting })
-	if err := deleteReports(outbox, surplus); err != nil {
+	if err := deleteReports(w, surplus); err != nil {
 		return 0, err
 	}
 	dropped = len(surplus)
 
-	count, size, err := measure(outbox)
+	count, size, err := measure(w)
 	if err != nil || count <= maxOutbox && size <= maxOutboxBytes {
 		return dropped, err
 	}
@@ -193,7 +194,7 @@ func appendReports(tx *bolt.Tx, reports []Report, unheard bool) (dropped int, er
 		}
 		return over
 	})
-	return dropped + len(surplus), deleteReports(outbox, surplus)
+	return dropped + len(surplus), deleteReports(w, surplus)
 }
 
 // The classes of reports, in the order in which they go when there are too many.
@@ -238,7 +239,7 @@ func sift(outbox *bolt.Bucket, about map[string]bool) []waitingReport {
 			of = &deploymentReports{}
 			known[string(h.deployment)] = of
 		}
-		w := waitingReport{sequence: h.sequence, size: len(value), of: of}
+		w := waitingReport{sequence: h.sequence, size: len(value) - sumSize, of: of}
 		switch h.weight {
 		case Step:
 			w.superseded = of.count > 0
@@ -281,28 +282,28 @@ func tooMany(waiting []waitingReport, most int, over func(waitingReport) bool) (
 
 // measure counts the reports that wait, and the bytes of their bodies. It
 // deletes what cannot be read: nothing can ever deliver it.
-func measure(outbox *bolt.Bucket) (count, size int, err error) {
+func measure(w *writing) (count, size int, err error) {
 	var rotten [][]byte
-	waiting := outbox.Cursor()
+	waiting := w.Bucket([]byte(bucketOutbox)).Cursor()
 	for key, value := waiting.First(); key != nil; key, value = waiting.Next() {
 		if _, err := parseHeader(key, value); err != nil {
 			rotten = append(rotten, bytes.Clone(key))
 			continue
 		}
-		count, size = count+1, size+len(value)
+		count, size = count+1, size+len(value)-sumSize
 	}
 	for _, key := range rotten {
-		if err := outbox.Delete(key); err != nil {
+		if err := w.remove(bucketOutbox, key); err != nil {
 			return 0, 0, err
 		}
 	}
 	return count, size, nil
 }
 
-func deleteReports(outbox *bolt.Bucket, sequences []uint64) error {
+func deleteReports(w *writing, sequences []uint64) error {
 	for _, n := range sequences {
-		if key, _ := findReport(outbox, n); key != nil {
-			if err := outbox.Delete(bytes.Clone(key)); err != nil {
+		if key, _ := findReport(w.Bucket([]byte(bucketOutbox)), n); key != nil {
+			if err := w.remove(bucketOutbox, bytes.Clone(key)); err != nil {
 				return err
 			}
 		}
@@ -358,7 +359,11 @@ func parseHeader(key, value []byte) (header, error) {
 // parseFormerReport reads what an earlier version of this program wrote. It did
 // not tell failures from ends; both are kept as ends.
 func parseFormerReport(sequence uint64, value []byte) (header, error) {
-	former, err := decode[formerReport](value)
+	data, err := unseal(bucketOutbox, sequenceKey(sequence), value)
+	var former formerReport
+	if err == nil {
+		former, err = decode[formerReport](data)
+	}
 	if err != nil {
 		return header{}, fmt.Errorf("cannot read report %d: %w", sequence, err)
 	}

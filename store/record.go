@@ -84,9 +84,13 @@ type Deployment struct {
 	Active *Revision `json:"active,omitempty"`
 	// Former worked before Active and is kept for a way back; nil: there is none.
 	Former *Revision `json:"former,omitempty"`
-	// Return says that Active does not run, since Desired was begun to be applied
-	// and did not work, and what becomes of that; opaque here.
+	// Return says that Active does not run, or something does although nothing has
+	// worked, since Desired was begun to be applied and did not work, and what becomes
+	// of that; opaque here.
 	Return string `json:"return,omitempty"`
+	// Found says that something of it ran already when this record was made, since
+	// the one before was lost, and that nothing has worked since.
+	Found bool `json:"found,omitempty"`
 	// Attempts counts how often Desired was begun to be applied.
 	Attempts int `json:"attempts,omitempty"`
 	// Answers are what the site has said about revisions, oldest first.

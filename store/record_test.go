@@ -3,6 +3,8 @@ package store
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -141,6 +143,60 @@ func FuzzEntryDecode(f *testing.F) {
 		e, err := decodeEntry(key, value)
 		if err == nil && (!bytes.Equal(sequenceKey(e.Sequence), key) || e.check() != nil) {
 			t.Fatalf("%x: %s became %+v", key, value, e)
+		}
+	})
+}
+
+// Whatever lies beside the database is read as it was written, or not at all.
+func FuzzSettingsFile(f *testing.F) {
+	path := settingsFile(f.TempDir() + "/settings.json")
+	if err := path.keep(map[string][]byte{"locks": []byte("held\xff"), "": nil}); err != nil {
+		f.Fatal(err)
+	}
+	data, err := os.ReadFile(string(path))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Add(data[:len(data)-1])
+	f.Add(sealed(bucketSettings, nil, []byte(`{"a":"AA=="} {}`)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		path := settingsFile(t.TempDir() + "/settings.json")
+		if err := os.WriteFile(string(path), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		first, err := path.read()
+		if err != nil {
+			return
+		}
+		if err := path.keep(first); err != nil {
+			t.Fatal(err)
+		}
+		if second, err := path.read(); err != nil || !maps.EqualFunc(first, second, bytes.Equal) {
+			t.Fatalf("%q became %q, %v", first, second, err)
+		}
+	})
+}
+
+func FuzzDamageRecord(f *testing.F) {
+	f.Add(Damage{At: time.Unix(1, 0), Text: "a\nb", Kept: "margolite.db.bad"}.encode())
+	f.Add([]byte("1\n\n"))
+	f.Add([]byte("x\ny\nz"))
+	f.Fuzz(func(t *testing.T, record []byte) {
+		d, ok := parseDamage(record)
+		if again, whole := parseDamage(d.encode()); ok && (!whole || again != d) {
+			t.Fatalf("%q became %+v and then %+v", record, d, again)
+		}
+	})
+}
+
+func FuzzSeal(f *testing.F) {
+	f.Add(seal{schema, 1, 2}.encode())
+	f.Add(seal{schema, 1, 2}.encode()[:8])
+	f.Fuzz(func(t *testing.T, stored []byte) {
+		s, err := parseSeal(stored)
+		if err == nil && !bytes.Equal(s.encode(), stored) {
+			t.Fatalf("%x became %x", stored, s.encode())
 		}
 	})
 }

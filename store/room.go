@@ -87,7 +87,7 @@ func (r *room) admit(used, size int64) error {
 
 // used is how much of the file the database uses.
 func (s *Store) used() (bytes int64) {
-	_ = s.db.View(func(tx *bolt.Tx) error { // the error is that the database is closed
+	_ = s.view(func(tx *bolt.Tx) error { // the error is that the database is closed
 		bytes = tx.Size()
 		return nil
 	})

@@ -9,12 +9,17 @@ import (
 
 // Setting returns a setting, and false when it is not set.
 func (s *Store) Setting(name string) (value []byte, set bool, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
-		value = bytes.Clone(tx.Bucket([]byte(bucketSettings)).Get([]byte(name)))
-		return nil
+	err = s.view(func(tx *bolt.Tx) error {
+		stored := tx.Bucket([]byte(bucketSettings)).Get([]byte(name))
+		if stored == nil {
+			return nil
+		}
+		data, err := s.unseal(bucketSettings, []byte(name), stored)
+		value, set = bytes.Clone(data), err == nil
+		return err
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("cannot read setting %q: %w", name, err)
 	}
-	return value, value != nil, nil
+	return value, set, nil
 }

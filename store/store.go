@@ -4,6 +4,7 @@
 //	margolite.db
 //	├── meta
 //	│   ├── schema                       decimal digits, readable by every version
+//	│   ├── seal                         of all records together
 //	│   └── journal                      the ends of the journal
 //	├── manifest
 //	│   └── accepted                     Manifest
@@ -20,12 +21,16 @@
 //	    └── <algorithm:hex>              one bucket per artifact
 //	        └── <chunk number, 4 bytes>  at most 256 KiB of it
 //
+//	margolite.db.bad                     the last one that was damaged
+//	margolite.db.suspect                 there while it is known that margolite.db is damaged
 //	accepted.json                        Manifest without its ETag, beside the database
+//	settings.json                        the settings, beside it, too
 //	journal.json                         the ends of the journal, beside it, too
 //	incoming/                            what has come so far of large artifacts, beside it, too
 //	└── <algorithm-hex>                  the first bytes of one
 //
-// Numbers in keys are big-endian, records are JSON. Small records that change
+// Numbers in keys are big-endian, records are JSON, and those of manifest,
+// deployments, outbox and settings end with a sum. Small records that change
 // often live in buckets of their own, away from the artifacts: bbolt rewrites a
 // whole leaf page when one of its keys changes.
 //
@@ -36,6 +41,9 @@
 //   - What is already stored is not written again. A call that changes nothing
 //     starts no transaction and writes no byte, so that flash does not wear out
 //     while nothing happens.
+//   - A file that is mostly empty gets smaller with the next start, where there is
+//     space for the moment that takes. What each change costs a medium is in the
+//     table of TestEveryChangeHasItsPrice.
 //   - Artifacts are verified against their digest when they are written and
 //     when they are read.
 //   - What is incoming is neither verified nor synced; it can be dropped at any
@@ -57,19 +65,35 @@
 // records and reports can still be written; artifacts leave half of it to them.
 //
 // A database that another process holds is ErrLocked, one that a newer version
-// wrote is ErrNewerSchema, a damaged one is ErrCorrupt; none of them is touched.
-// A single record that cannot be read is reported next to those that can, so
-// that it never keeps an agent from starting; nor does anything in the journal
-// keep a change from being committed. The accepted manifest version is
-// also kept in a small file of its own, so that rollback protection does not
-// disappear together with the database.
+// wrote is ErrNewerSchema; neither is touched. A single record that cannot be read
+// is reported next to those that can, so that it never keeps an agent from
+// starting; nor does anything in the journal keep a change from being committed.
+//
+// # Damage
+//
+// A medium that forgets, or flips bits, never makes the store tell what was not
+// written. Whenever it is opened all of its structure is read and every record is
+// compared with its sum, and the seal tells that none is missing. That costs as
+// much as reading them once; artifacts are left to their digests and the journal to
+// its chain. What changes later is noticed when it is read, and faults of the
+// mapped file are errors: Guard ends then, and the process is to end with it, since
+// nothing it knows can be trusted.
+//
+// The next Open makes the database anew, with all that can be told to be as it was
+// written, and keeps the damaged one as evidence where there is space. The accepted
+// version and the settings (update locks, who the device is to its WFM) are kept in
+// small files of their own besides, so that they do not disappear together with the
+// database. What is lost comes again from the WFM, since the manifest has no ETag
+// then; Damage says what happened.
 package store
 
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 )
@@ -97,11 +121,19 @@ type Options struct {
 	IncomingBytes int64
 	// Reserve is how many bytes incoming artifacts leave free on the file system.
 	Reserve int64
+	// Passing are the names of settings that are not kept beside the database: they
+	// change by themselves, which a file of their own would wear a flash for, and
+	// are found out again.
+	Passing []string
+	// Now is for the time of damage; nil: time.Now.
+	Now func() time.Time
 }
 
 // Store is an open database. Its methods may be called concurrently.
 type Store struct {
 	db       *bolt.DB
+	file     *os.File // of db
+	files    files
 	accepted acceptedFile
 	journal  journal
 	incoming *Incoming
@@ -112,12 +144,25 @@ type Store struct {
 	// the transaction. Readers do not take it.
 	writing sync.Mutex
 	behind  bool // the accepted manifest is still to be kept beside the database
-	writes  atomic.Int64
-	dropped atomic.Int64 // reports
+	// settingsBehind says the same of the settings, but for those of passing.
+	settingsBehind bool
+	passing        []string
+	writes         atomic.Int64
+	last           lastWrite
+	dropped        atomic.Int64 // reports
+
+	breaking sync.Mutex
+	broken   chan struct{} // closed when the database turned out to be damaged
+	damage   error         // how; nil: it did not
+	unusable bool          // bbolt met it, and must not be asked any more
 }
 
 // Close closes the database and gives its lock back.
 func (s *Store) Close() error {
+	if s.refusal() != nil {
+		abandon(s.file) // bbolt might wait forever for what it holds itself
+		return nil
+	}
 	if err := s.db.Close(); err != nil {
 		return fmt.Errorf("cannot close store: %w", err)
 	}
@@ -130,9 +175,17 @@ func (s *Store) Writes() int64 {
 }
 
 // update runs one transaction. The caller holds s.writing.
-func (s *Store) update(verb string, change func(tx *bolt.Tx) error) error {
-	if err := s.db.Update(change); err != nil {
-		return full(err)
+func (s *Store) update(verb string, change func(w *writing) error) error {
+	err := full(s.guard(func() error {
+		return s.db.Update(func(tx *bolt.Tx) error {
+			// What panics here bbolt would answer with a walk through all pages, in
+			// a goroutine of its own, where nobody can stop the next panic.
+			return s.guard(func() error { return inTransaction(tx, change) })
+		})
+	}))
+	s.last.note(verb, err)
+	if err != nil {
+		return err
 	}
 	s.writes.Add(1)
 	s.room.extend(s.used())
@@ -140,4 +193,9 @@ func (s *Store) update(verb string, change func(tx *bolt.Tx) error) error {
 		s.onCommit(verb)
 	}
 	return nil
+}
+
+// view looks into the database.
+func (s *Store) view(look func(tx *bolt.Tx) error) error {
+	return s.guard(func() error { return s.db.View(look) })
 }

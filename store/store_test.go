@@ -26,12 +26,13 @@ type fixture struct {
 	*store.Store
 	t       testing.TB
 	path    string
+	passing []string // settings
 	commits []string
 }
 
-func newFixture(t testing.TB) *fixture {
+func newFixture(t testing.TB, passing ...string) *fixture {
 	t.Helper()
-	f := &fixture{t: t, path: filepath.Join(t.TempDir(), "state", "margolite.db")}
+	f := &fixture{t: t, path: filepath.Join(t.TempDir(), "state", "margolite.db"), passing: passing}
 	f.open()
 	t.Cleanup(func() {
 		_ = f.Close()
@@ -43,7 +44,7 @@ func newFixture(t testing.TB) *fixture {
 func (f *fixture) open() {
 	f.t.Helper()
 	var err error
-	f.Store, err = store.Open(f.path, store.Options{OnCommit: func(verb string) { f.commits = append(f.commits, verb) }})
+	f.Store, err = store.Open(f.path, store.Options{Passing: f.passing, OnCommit: func(verb string) { f.commits = append(f.commits, verb) }})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -84,8 +85,16 @@ func (f *fixture) reports(limit int) []store.Report {
 	return reports
 }
 
-// edit changes the closed database behind the store's back.
+// edit changes the closed database behind the store's back. It makes it one of the
+// first version of this program before, whose records have no sums: what is changed
+// is taken for what was written.
 func (f *fixture) edit(change func(tx *bolt.Tx) error) {
+	f.t.Helper()
+	f.forge(func(tx *bolt.Tx) error { return errors.Join(unsealed(tx), change(tx)) })
+}
+
+// forge is edit for a database of this version.
+func (f *fixture) forge(change func(tx *bolt.Tx) error) {
 	f.t.Helper()
 	f.close()
 	db, err := bolt.Open(f.path, 0o600, &bolt.Options{NoFreelistSync: true})
@@ -95,6 +104,24 @@ func (f *fixture) edit(change func(tx *bolt.Tx) error) {
 	if err := errors.Join(db.Update(change), db.Close()); err != nil {
 		f.t.Fatal(err)
 	}
+}
+
+// unsealed makes of a database what schema 1 was.
+func unsealed(tx *bolt.Tx) error {
+	meta := tx.Bucket([]byte("meta"))
+	errs := []error{meta.Delete([]byte("seal")), meta.Put([]byte("schema"), []byte("1"))}
+	for _, name := range []string{"manifest", "deployments", "outbox", "settings"} {
+		b := tx.Bucket([]byte(name))
+		values := map[string][]byte{}
+		errs = append(errs, b.ForEach(func(key, value []byte) error {
+			values[string(key)] = bytes.Clone(value[:len(value)-8])
+			return nil
+		}))
+		for key, value := range values {
+			errs = append(errs, b.Put([]byte(key), value))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (f *fixture) acceptedFile() string {

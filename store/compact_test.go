@@ -1,0 +1,171 @@
+package store_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	bolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/store"
+)
+
+// noise makes n artifacts of 64 KB.
+func noise(n int) map[digest.Digest][]byte {
+	random := rand.New(rand.NewPCG(1, 2))
+	artifacts := make(map[digest.Digest][]byte, n)
+	for range n {
+		data := make([]byte, 64<<10)
+		for i := range data {
+			data[i] = byte(random.Uint32())
+		}
+		artifacts[digest.FromBytes(data)] = data
+	}
+	return artifacts
+}
+
+// outgrown is a store that had 16 MB of artifacts, and keeps some of them.
+func outgrown(t *testing.T, keep int) (f *fixture, kept map[digest.Digest][]byte) {
+	f = newFixture(t)
+	kept = make(map[digest.Digest][]byte)
+	needed := make(map[digest.Digest]bool)
+	for d, data := range noise(256) {
+		f.commit(store.Change{Artifacts: map[digest.Digest][]byte{d: data}})
+		if len(kept) < keep {
+			kept[d], needed[d] = data, true
+		}
+	}
+	if _, err := f.PruneArtifacts(needed); err != nil {
+		t.Fatal(err)
+	}
+	f.commit(store.Change{
+		Manifest: &store.Manifest{Version: 7, ETag: "e"}, Deployments: []store.Deployment{fullDeployment("a"), fullDeployment("b")},
+		Settings: map[string][]byte{"s": []byte("v")},
+		Reports:  []store.Report{{Deployment: "a", Body: []byte("one")}, {Deployment: "b", Body: []byte("two")}},
+		Journal:  []store.Entry{{Kind: "k"}, {Kind: "l"}},
+	})
+	if err := f.AckReports(1); err != nil {
+		t.Fatal(err)
+	}
+	return f, kept
+}
+
+func (f *fixture) size() int64 {
+	f.t.Helper()
+	info, err := os.Stat(f.path)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// What was needed for a while does not take the space of a small medium for good,
+// and nothing is lost or changed when it is given back.
+func TestADatabaseThatIsMostlyEmptyGetsSmallerWithTheNextStart(t *testing.T) {
+	f, kept := outgrown(t, 3)
+	before := f.size()
+	deployments := must[[]store.Deployment](t)(f.Deployments())
+	f.close()
+	// A power cut while it was made smaller.
+	if err := os.WriteFile(f.path+".compact", bytes.Repeat([]byte("x"), 100_000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.open()
+	if after := f.size(); before < 16<<20 || after > 3<<20 {
+		t.Errorf("it had %d bytes, and has %d", before, after)
+	}
+	if _, err := os.Stat(f.path + ".compact"); !os.IsNotExist(err) {
+		t.Errorf("something is left: %v", err)
+	}
+	m, known, err := f.Manifest()
+	if err != nil || !known || m.Version != 7 || m.ETag != "e" {
+		t.Errorf("the manifest is %+v, %v", m, err)
+	}
+	same(t, "deployments", must[[]store.Deployment](t)(f.Deployments()), deployments)
+	for d, data := range kept {
+		if got, err := f.Artifact(d); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("artifact %s: %v", d, err)
+		}
+	}
+	value, set, err := f.Setting("s")
+	if err != nil || !set || string(value) != "v" {
+		t.Errorf("the setting is %q, %v", value, err)
+	}
+	f.commit(store.Change{Reports: []store.Report{{Deployment: "a", Body: []byte("three")}}, Journal: []store.Entry{{Kind: "m"}}})
+	var waiting []string
+	for _, r := range f.reports(10) {
+		waiting = append(waiting, fmt.Sprint(r.Sequence, " ", string(r.Body)))
+	}
+	same(t, "reports", waiting, []string{"2 two", "3 three"})
+	f.sound(3, 1, 3)
+
+	// Nothing is to be gained any more.
+	f.close()
+	now := snapshot(t, filepath.Dir(f.path))
+	f.open()
+	same(t, "files", snapshot(t, filepath.Dir(f.path)), now)
+}
+
+func TestADatabaseStaysAsLargeAsItIs(t *testing.T) {
+	t.Run("where most of it is in use", func(t *testing.T) {
+		f, _ := outgrown(t, 160)
+		before := f.size()
+		f.reopen()
+		if after := f.size(); after < before {
+			t.Errorf("it had %d bytes, and has %d", before, after)
+		}
+	})
+	t.Run("where a newer version wrote it", func(t *testing.T) {
+		f, _ := outgrown(t, 1)
+		before := f.size()
+		f.forge(func(tx *bolt.Tx) error {
+			meta := tx.Bucket([]byte("meta"))
+			return errors.Join(meta.Put([]byte("schema"), []byte("99")), meta.Put([]byte("seal"), []byte("\x00\x00\x00\x63, of another form")))
+		})
+		if _, err := store.Open(f.path, store.Options{}); err == nil || f.size() < before {
+			t.Errorf("it is opened, or smaller: %v", err)
+		}
+	})
+	t.Run("where there is no space for a second one", func(t *testing.T) {
+		if os.Geteuid() != 0 {
+			t.Skip("only root may mount a file system")
+		}
+		f, _ := outgrown(t, 3)
+		f.close()
+		dir := t.TempDir()
+		if err := unix.Mount("none", dir, "tmpfs", 0, "size=24m"); err != nil {
+			t.Skip(err)
+		}
+		defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
+		if err := os.CopyFS(dir, os.DirFS(filepath.Dir(f.path))); err != nil {
+			t.Fatal(err)
+		}
+		var stat unix.Statfs_t
+		if err := unix.Statfs(dir, &stat); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "ballast"), make([]byte, int64(stat.Bavail)*stat.Bsize-1<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.Open(filepath.Join(dir, "margolite.db"), store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		entries, err := os.ReadDir(dir)
+		if err != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return filepath.Ext(e.Name()) == ".compact" }) {
+			t.Errorf("there are %v, %v", entries, err)
+		}
+		if _, err := s.Deployment("a"); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,623 @@
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/margolite/margolite/store"
+)
+
+const pageSize = 4096
+
+// remains is a database with something in each bucket, and what was ever written.
+type remains struct {
+	files       map[string][]byte // of the directory, by name
+	deployments map[string]map[string]bool
+	reports     map[string]bool
+	artifacts   []digest.Digest
+	entries     map[string]bool
+
+	last        []store.Deployment
+	lastReports []store.Report
+}
+
+const steps = 6
+
+// sample writes a database, each record several times.
+func sample(t testing.TB) *remains {
+	t.Helper()
+	w := &remains{files: map[string][]byte{}, deployments: map[string]map[string]bool{}, reports: map[string]bool{}, entries: map[string]bool{}}
+	f := newFixture(t)
+	note := func() {
+		w.last, w.lastReports = must[[]store.Deployment](t)(f.Deployments()), f.reports(1000)
+		for _, d := range w.last {
+			if w.deployments[d.ID] == nil {
+				w.deployments[d.ID] = map[string]bool{}
+			}
+			w.deployments[d.ID][text(t, d)] = true
+		}
+		for _, r := range w.lastReports {
+			w.reports[text(t, r)] = true
+		}
+		for _, e := range f.journal(store.JournalFilter{}) {
+			w.entries[text(t, e)] = true
+		}
+	}
+	for n := range uint64(steps) {
+		c := step(n + 1)
+		for d := range c.Artifacts {
+			w.artifacts = append(w.artifacts, d)
+		}
+		for i := range 30 {
+			d := fullDeployment(fmt.Sprint("d", i))
+			d.Adopted = n
+			c.Deployments = append(c.Deployments, d)
+			c.Reports = append(c.Reports, report(d.ID, fmt.Sprint(n, " of ", d.ID), n, store.Step))
+		}
+		c.Settings["locks"] = fmt.Append(nil, "held ", n)
+		c.Journal = []store.Entry{{Time: time.Unix(int64(n), 0), Kind: "k", Text: fmt.Sprint(n)}}
+		f.commit(c)
+		note()
+	}
+	if err := f.AckReports(2, 3); err != nil {
+		t.Fatal(err)
+	}
+	note()
+	f.close()
+	for _, name := range []string{"margolite.db", "accepted.json", "settings.json", "journal.json"} {
+		w.files[name] = must[[]byte](t)(os.ReadFile(filepath.Join(filepath.Dir(f.path), name)))
+	}
+	// The room behind the last page is the same in all of them, and says nothing.
+	w.files["margolite.db"] = w.files["margolite.db"][:(len(bytes.TrimRight(w.files["margolite.db"], "\x00"))/pageSize+1)*pageSize]
+	return w
+}
+
+func text(t testing.TB, of any) string { return string(must[[]byte](t)(json.Marshal(of))) }
+
+// lay writes the directory of a device, and returns the path of its database; nil:
+// there is none.
+func (w *remains) lay(t testing.TB, database []byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, data := range w.files {
+		if name == "margolite.db" {
+			data = database
+		}
+		if data == nil {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "margolite.db")
+}
+
+// holds fails the test where the store says anything that was never written, or,
+// unless it says that it was damaged, anything else than what was written last.
+func (w *remains) holds(t testing.TB, s *store.Store) (damaged bool) {
+	t.Helper()
+	_, damaged = s.Damage()
+	if m, known, err := s.Manifest(); err != nil || !known || m.Version != steps || m.Scope != "s" || damaged != (m.ETag == "") {
+		t.Errorf("damaged %v: the manifest is %+v, %v", damaged, m, err)
+	}
+	for name, want := range map[string]string{"n": fmt.Sprint(steps), "locks": fmt.Sprint("held ", steps-1)} {
+		if value, _, err := s.Setting(name); err != nil || string(value) != want {
+			t.Errorf("damaged %v: setting %q is %q, %v", damaged, name, value, err)
+		}
+	}
+	deployments, err := s.Deployments()
+	if err != nil {
+		t.Errorf("damaged %v: deployments: %v", damaged, err)
+	}
+	for _, d := range deployments {
+		if !w.deployments[d.ID][text(t, d)] {
+			t.Errorf("damaged %v: deployment %q was never %+v", damaged, d.ID, d)
+		}
+	}
+	reports, err := s.Reports(0, 1000)
+	if err != nil {
+		t.Errorf("damaged %v: reports: %v", damaged, err)
+	}
+	for i := range reports {
+		if reports[i].Body, err = s.ReportBody(reports[i].Sequence); err != nil || !w.reports[text(t, reports[i])] {
+			t.Errorf("damaged %v: there never was a report %+v, %v", damaged, reports[i], err)
+		}
+	}
+	for _, d := range w.artifacts {
+		switch data, err := s.Artifact(d); {
+		case err == nil && digest.FromBytes(data) != d:
+			t.Errorf("damaged %v: artifact %s is another one", damaged, d)
+		case errors.Is(err, store.ErrNotFound) && !damaged:
+			t.Errorf("artifact %s is missing, and nobody knows", d)
+		case err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrCorrupt):
+			t.Errorf("artifact: %v", err)
+		}
+	}
+	entries, journalErr := s.Journal(store.JournalFilter{})
+	if _, err := s.VerifyJournal(); err == nil && journalErr == nil {
+		for _, e := range entries {
+			if !w.entries[text(t, e)] {
+				t.Errorf("damaged %v: the journal verifies with %+v", damaged, e)
+			}
+		}
+		if len(entries) != steps {
+			t.Errorf("damaged %v: the journal verifies with %d entries", damaged, len(entries))
+		}
+	}
+	if !damaged && !(text(t, deployments) == text(t, w.last) && text(t, reports) == text(t, w.lastReports)) {
+		same(t, "deployments", deployments, w.last)
+		same(t, "reports", reports, w.lastReports)
+	}
+	return damaged
+}
+
+// survives opens what became of a database, twice, and goes on with it.
+func (w *remains) survives(t testing.TB, path string) (damaged bool) {
+	t.Helper()
+	for i := range 2 {
+		s, err := store.Open(path, store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := w.holds(t, s)
+		if i == 1 && again != damaged {
+			t.Errorf("damaged is %v, and %v with the next start", damaged, again)
+		}
+		if damaged = again; i == 1 {
+			before := must[[]store.Report](t)(s.Reports(0, 1000))
+			if err := s.Commit("test", step(steps+1)); err != nil {
+				t.Error(err)
+			}
+			after := must[[]store.Report](t)(s.Reports(0, 1000))
+			if n := len(before); len(after) <= n || n > 0 && after[len(after)-1].Sequence <= before[n-1].Sequence {
+				t.Errorf("the new report is not the last: %v", after)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkConsistency(t, path)
+	return damaged
+}
+
+// However a database is damaged, the store opens, and never tells what was not
+// written for the truth.
+func TestADamagedDatabaseNeverLies(t *testing.T) {
+	w := sample(t)
+	whole := w.files["margolite.db"]
+	random := rand.New(rand.NewPCG(7, 8))
+	places := 200
+	if testing.Short() {
+		places = 40
+	}
+	t.Run("bits flip", func(t *testing.T) {
+		found := 0
+		for i := range places {
+			data := bytes.Clone(whole)
+			at := random.IntN(len(data))
+			if i%2 == 0 { // most of a page's structure is at its beginning
+				at = random.IntN(len(data)/pageSize)*pageSize + random.IntN(256)
+			}
+			data[at] ^= 1 << random.IntN(8)
+			if w.survives(t, w.lay(t, data)) {
+				found++
+			}
+			if t.Failed() {
+				t.Fatalf("with byte %d of page %d flipped", at%pageSize, at/pageSize)
+			}
+		}
+		t.Logf("%d of %d flips meant something", found, places)
+	})
+	t.Run("pages are lost", func(t *testing.T) {
+		for range places / 2 {
+			data := bytes.Clone(whole)
+			at := random.IntN(len(data)/pageSize) * pageSize
+			end := min(len(data), at+pageSize<<random.IntN(4))
+			switch random.IntN(3) {
+			case 0:
+				clear(data[at:end])
+			case 1:
+				fill(data[at:end], 0xff)
+			default:
+				for i := at; i < end; i++ {
+					data[i] = byte(random.Uint32())
+				}
+			}
+			w.survives(t, w.lay(t, data))
+			if t.Failed() {
+				t.Fatalf("without %d to %d", at, end)
+			}
+		}
+	})
+	t.Run("it is cut off", func(t *testing.T) {
+		for i := range places {
+			length := random.IntN(len(whole) + 1)
+			if i%4 == 0 {
+				length = length / pageSize * pageSize
+			}
+			w.survives(t, w.lay(t, whole[:length]))
+			if t.Failed() {
+				t.Fatalf("at %d of %d", length, len(whole))
+			}
+		}
+	})
+	for name, data := range map[string][]byte{
+		"it is gone": nil, "it is empty": {}, "it is zeros": make([]byte, len(whole)), "it is text": []byte(strings.Repeat("this is no database\n", 1000)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !w.survives(t, w.lay(t, data)) {
+				t.Error("nobody knows")
+			}
+		})
+	}
+	if w.survives(t, w.lay(t, whole)) {
+		t.Error("it is damaged although nobody did it")
+	}
+}
+
+// What a page loses that is none of a record is no reason to lose the records.
+func TestWhatIsSoundIsTakenOver(t *testing.T) {
+	w := sample(t)
+	data := bytes.Clone(w.files["margolite.db"])
+	at := bytes.Index(data, []byte("6 of d7")) // in no record
+	if at < 0 {
+		at = bytes.LastIndex(data, []byte(`"adopted":5`))
+	}
+	data[at] ^= 1
+	path := w.lay(t, data)
+	s := must[*store.Store](t)(store.Open(path, store.Options{Now: func() time.Time { return noon }}))
+	defer s.Close()
+	d, damaged := s.Damage()
+	if !damaged {
+		t.Fatal("the flip was in nothing that is read")
+	}
+	deployments := must[[]store.Deployment](t)(s.Deployments())
+	reports := must[[]store.Report](t)(s.Reports(0, 1000))
+	if lost := len(w.last) + len(w.lastReports) - len(deployments) - len(reports); lost != 1 {
+		t.Errorf("%d records are lost for one that was damaged: %v", lost, d)
+	}
+	for _, a := range w.artifacts {
+		if !s.HasArtifact(a) {
+			t.Errorf("artifact %s is lost", a)
+		}
+	}
+	if !d.At.Equal(noon.Truncate(time.Second)) || d.Kept != "margolite.db.bad" || !strings.Contains(d.Text, "not as it was written") {
+		t.Errorf("it says %+v", d)
+	}
+	same(t, "what is kept", must[[]byte](t)(os.ReadFile(path+".bad")), data)
+	if err := os.Remove(path + ".bad"); err != nil {
+		t.Fatal(err)
+	}
+	if d, still := s.Damage(); still {
+		t.Errorf("it still says %+v", d)
+	}
+}
+
+func TestOnlyTheLastDamagedDatabaseIsKept(t *testing.T) {
+	w := sample(t)
+	path := w.lay(t, []byte("first"))
+	for _, damage := range []string{"", "second", "third"} {
+		if damage != "" {
+			if err := os.WriteFile(path, []byte(damage), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !w.survives(t, path) {
+			t.Error("nobody knows")
+		}
+		for _, name := range []string{"accepted.json", "settings.json"} { // what survives has gone on
+			if err := os.WriteFile(filepath.Join(filepath.Dir(path), name), w.files[name], 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	same(t, "what is kept", string(must[[]byte](t)(os.ReadFile(path+".bad"))), "third")
+	var names []string
+	for _, e := range must[[]os.DirEntry](t)(os.ReadDir(filepath.Dir(path))) {
+		names = append(names, e.Name())
+	}
+	same(t, "files", names, []string{"accepted.json", "journal.json", "margolite.db", "margolite.db.bad", "settings.json"})
+}
+
+// A power cut while the database is made anew leaves something beside it, and the
+// damaged one in its place.
+func TestAPowerCutWhileADatabaseIsMadeAnew(t *testing.T) {
+	w := sample(t)
+	damaged := bytes.Clone(w.files["margolite.db"])
+	damaged[pageSize+30] ^= 1
+	for name, left := range map[string]map[string][]byte{
+		"a part of the new one":              {".new": damaged[:3*pageSize]},
+		"the new one, and another name":      {".new": w.files["margolite.db"], ".bad": damaged},
+		"an empty one, and one from earlier": {".new": nil, ".bad": []byte("earlier")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := w.lay(t, damaged)
+			for suffix, data := range left {
+				if err := os.WriteFile(path+suffix, data, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !w.survives(t, path) {
+				t.Error("nobody knows")
+			}
+			if _, err := os.Lstat(path + ".new"); err == nil {
+				t.Error("a part is left")
+			}
+		})
+	}
+}
+
+// Where there is no block left, the device starts nevertheless.
+func TestADamagedDatabaseOnAFullDisk(t *testing.T) {
+	onSmallDisks(t, func(t *testing.T, f *fixture, fill func() func()) {
+		document := []byte(strings.Repeat("document", 400<<10))
+		f.commit(store.Change{
+			Manifest: &store.Manifest{Version: 7, Scope: "s"}, Settings: map[string][]byte{"locks": []byte("held")},
+			Artifacts: map[digest.Digest][]byte{digest.FromBytes(document): document},
+		})
+		f.close()
+		data := must[[]byte](t)(os.ReadFile(f.path))
+		file := must[*os.File](t)(os.OpenFile(f.path, os.O_WRONLY, 0))
+		_, err := file.WriteAt([]byte{^data[30]}, 30) // in place: it takes no block
+		if err := errors.Join(err, file.Close()); err != nil {
+			t.Fatal(err)
+		}
+		fill()
+		f.open()
+		if d, damaged := f.Damage(); !damaged || d.Kept != "" {
+			t.Errorf("it says %+v, %v", d, damaged)
+		}
+		same(t, "version", f.manifest().Version, uint64(7))
+		if value, _, err := f.Setting("locks"); err != nil || string(value) != "held" {
+			t.Errorf("the setting is %q, %v", value, err)
+		}
+	})
+}
+
+// While a store is open its file becomes shorter, as on a medium that dies: that is
+// an error with each call, and the next start mends it.
+func TestDamageWhileTheStoreIsOpen(t *testing.T) {
+	for name, call := range map[string]func(s *store.Store, w *remains) error{
+		"it is read": func(s *store.Store, w *remains) error {
+			_, err := s.Deployments()
+			return err
+		},
+		"an artifact is read": func(s *store.Store, w *remains) error {
+			_, err := s.Artifact(w.artifacts[0])
+			return err
+		},
+		"it is written": func(s *store.Store, w *remains) error { return s.Commit("test", step(steps+1)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := sample(t)
+			path := w.lay(t, w.files["margolite.db"])
+			s := must[*store.Store](t)(store.Open(path, store.Options{}))
+			if err := os.Truncate(path, 2*pageSize); err != nil {
+				t.Fatal(err)
+			}
+			if err := call(s, w); !errors.Is(err, store.ErrCorrupt) {
+				t.Errorf("got %v", err)
+			}
+			if err := s.Guard(t.Context()); !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), path) {
+				t.Errorf("the guard says %v", err)
+			}
+			if err := s.Commit("test", step(steps+1)); !errors.Is(err, store.ErrCorrupt) {
+				t.Errorf("then got %v", err)
+			}
+			if _, _, err := s.Setting("n"); !errors.Is(err, store.ErrCorrupt) {
+				t.Errorf("then got %v", err)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if !w.survives(t, path) {
+				t.Error("nobody knows")
+			}
+		})
+	}
+}
+
+// A record that rots while the store is open is noticed when it is read, and the
+// next start looks no further although the medium says something else by then.
+func TestARecordThatRotsWhileTheStoreIsOpen(t *testing.T) {
+	w := sample(t)
+	path := w.lay(t, w.files["margolite.db"])
+	s := must[*store.Store](t)(store.Open(path, store.Options{}))
+	data := must[[]byte](t)(os.ReadFile(path))
+	flipped := bytes.ReplaceAll(data, []byte(`"adopted":5`), []byte(`"adopted":4`))
+	if err := os.WriteFile(path, flipped, 0o600); err != nil { // the same file
+		t.Fatal(err)
+	}
+	if _, err := s.Deployment("d3"); !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), `"d3"`) {
+		t.Errorf("got %v", err)
+	}
+	if _, _, err := s.Manifest(); err != nil {
+		t.Errorf("what is sound cannot be read: %v", err)
+	}
+	if err := s.Guard(t.Context()); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("the guard says %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !w.survives(t, path) {
+		t.Error("nobody knows")
+	}
+}
+
+func TestGuardEndsWithItsContext(t *testing.T) {
+	f := newFixture(t)
+	if err := f.Guard(done(t)); err != nil {
+		t.Errorf("the guard says %v", err)
+	}
+}
+
+func TestADatabaseOfANewerVersionIsRefused(t *testing.T) {
+	f := newFixture(t)
+	f.commit(step(1))
+	f.forge(func(tx *bolt.Tx) error {
+		meta := tx.Bucket([]byte("meta"))
+		seal := binary.BigEndian.AppendUint32(nil, 3)
+		return errors.Join(meta.Put([]byte("schema"), []byte("3")), meta.Put([]byte("seal"), append(seal, "of another form"...)))
+	})
+	before := snapshot(t, filepath.Dir(f.path))
+	_, err := store.Open(f.path, store.Options{})
+	if !errors.Is(err, store.ErrNewerSchema) || errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "schema 3, this version reads up to 2; install the newer version") {
+		t.Errorf("got %v", err)
+	}
+	same(t, "files", snapshot(t, filepath.Dir(f.path)), before)
+}
+
+// A flip in the number of the schema makes it no database of a newer version, nor
+// of an older one.
+func TestAnotherSchemaThanInTheSealIsDamage(t *testing.T) {
+	for _, schema := range []string{"3", "1", "0", "22", "two", ""} {
+		f := newFixture(t)
+		f.commit(step(1))
+		f.forge(func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("schema"), []byte(schema)) })
+		f.open()
+		if _, damaged := f.Damage(); !damaged {
+			t.Errorf("%q is taken for a schema", schema)
+		}
+		f.isAtStep(1)
+	}
+}
+
+func TestADatabaseWithoutItsLayoutIsDamaged(t *testing.T) {
+	for name, change := range map[string]func(tx *bolt.Tx) error{
+		"no schema":      func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Delete([]byte("schema")) },
+		"no seal":        func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Delete([]byte("seal")) },
+		"no meta bucket": func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("meta")) },
+		"no outbox":      func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("outbox")) },
+		"a record less":  func(tx *bolt.Tx) error { return tx.Bucket([]byte("settings")).Delete([]byte("n")) },
+		"an artifact less": func(tx *bolt.Tx) error {
+			key, _ := tx.Bucket([]byte("artifacts")).Cursor().First()
+			return tx.Bucket([]byte("artifacts")).DeleteBucket(key)
+		},
+		"a record under another name": func(tx *bolt.Tx) error {
+			b := tx.Bucket([]byte("deployments"))
+			return errors.Join(b.Put([]byte("b"), b.Get([]byte("a"))), b.Delete([]byte("a")))
+		},
+		"a sequence that was": func(tx *bolt.Tx) error { return tx.Bucket([]byte("outbox")).SetSequence(0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.commit(step(1))
+			f.forge(change)
+			f.open()
+			if _, damaged := f.Damage(); !damaged {
+				t.Error("nobody knows")
+			}
+			same(t, "version", f.manifest().Version, uint64(1))
+			f.commit(step(2))
+		})
+	}
+}
+
+// What the first version of this program wrote is read, sealed from then on, and
+// brought to this schema once.
+func TestADatabaseOfTheFirstSchemaIsBroughtToThisOne(t *testing.T) {
+	f := newFixture(t)
+	for n := range uint64(5) {
+		f.commit(step(n + 1))
+	}
+	f.edit(func(*bolt.Tx) error { return nil })
+	f.open()
+	if d, damaged := f.Damage(); damaged {
+		t.Errorf("it says %+v", d)
+	}
+	f.isAtStep(5)
+	f.commit(step(6))
+	f.reopen()
+	f.isAtStep(6)
+	if d, damaged := f.Damage(); damaged {
+		t.Errorf("it says %+v", d)
+	}
+	before := snapshot(t, filepath.Dir(f.path))
+	f.reopen()
+	same(t, "files", snapshot(t, filepath.Dir(f.path)), before)
+	f.close()
+	data := must[[]byte](t)(os.ReadFile(f.path))
+	if err := os.WriteFile(f.path, bytes.ReplaceAll(data, []byte(`"adopted":6`), []byte(`"adopted":7`)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.open()
+	if _, damaged := f.Damage(); !damaged {
+		t.Error("a record that changed is not noticed")
+	}
+}
+
+// Settings are kept beside the database, and go when they are deleted.
+func TestSettingsOutliveTheDatabase(t *testing.T) {
+	f := newFixture(t, "time")
+	f.commit(store.Change{Settings: map[string][]byte{"locks": []byte("held"), "client": []byte("c\xff"), "large": make([]byte, 65<<10), "gone": {}, "time": {1}}})
+	f.commit(store.Change{Settings: map[string][]byte{"gone": nil}})
+	f.loseDatabase()
+	for name, want := range map[string]string{"locks": "held", "client": "c\xff"} {
+		if value, set, err := f.Setting(name); err != nil || !set || string(value) != want {
+			t.Errorf("setting %q is %q, %v, %v", name, value, set, err)
+		}
+	}
+	for _, name := range []string{"large", "gone", "time"} {
+		if _, set, _ := f.Setting(name); set {
+			t.Errorf("setting %q is there", name)
+		}
+	}
+	if d, damaged := f.Damage(); !damaged || d.Text != "the database was gone" || d.Kept != "" {
+		t.Errorf("it says %+v, %v", d, damaged)
+	}
+	f.loseDatabase()
+	if value, _, _ := f.Setting("locks"); string(value) != "held" {
+		t.Errorf("the second time the setting is %q", value)
+	}
+}
+
+// A flip in a file beside the database is noticed, and what it says comes from the
+// database again.
+func TestAFlipBesideTheDatabase(t *testing.T) {
+	for _, name := range []string{"accepted.json", "settings.json"} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			c := step(1)
+			c.Manifest.Digest = digest.FromString("manifest")
+			f.commit(c)
+			path := filepath.Join(filepath.Dir(f.path), name)
+			whole := must[[]byte](t)(os.ReadFile(path))
+			for at := range whole {
+				f.close()
+				flipped := bytes.Clone(whole)
+				flipped[at] ^= 4
+				if err := os.WriteFile(path, flipped, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				f.open()
+				same(t, "manifest", f.manifest(), *c.Manifest)
+				same(t, "the file", string(must[[]byte](t)(os.ReadFile(path))), string(whole))
+			}
+		})
+	}
+}
+
+func done(t testing.TB) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}

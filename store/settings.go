@@ -1,0 +1,77 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+const (
+	// maxKeptSetting is how large a setting may be that is kept beside the database.
+	maxKeptSetting = 64 << 10
+	// maxSettings is more than the file has.
+	maxSettings = 16 << 20
+)
+
+// settingsFile is the path of the file with the settings, as JSON with a sum, for when the database is
+// lost: they are what people said and who the device is, which nobody else knows.
+type settingsFile string
+
+// read returns nil where there is no file.
+func (f settingsFile) read() (map[string][]byte, error) {
+	data, err := readFile(string(f), maxSettings)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var settings map[string][]byte
+	if err == nil {
+		data, err = unseal(bucketSettings, nil, data)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &settings)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read settings from %q: %w", string(f), err)
+	}
+	return settings, nil
+}
+
+// keep writes the settings, unless the file says the same already.
+func (f settingsFile) keep(settings map[string][]byte) error {
+	now, err := f.read()
+	if err == nil && maps.EqualFunc(now, settings, bytes.Equal) {
+		return nil
+	}
+	data, err := json.Marshal(settings)
+	if err == nil {
+		err = replaceFile(string(f), sealed(bucketSettings, nil, data))
+	}
+	if err != nil {
+		return fmt.Errorf("cannot keep settings in %q: %w", string(f), err)
+	}
+	return nil
+}
+
+// keepSettings brings the file up to date.
+func (s *Store) keepSettings() error {
+	settings := make(map[string][]byte)
+	err := s.view(func(tx *bolt.Tx) error {
+		return tx.Bucket([]byte(bucketSettings)).ForEach(func(key, stored []byte) error {
+			value, err := s.unseal(bucketSettings, key, stored)
+			if err == nil && len(value) <= maxKeptSetting && !slices.Contains(s.passing, string(key)) {
+				settings[string(key)] = bytes.Clone(value)
+			}
+			return nil // the others are worth keeping
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return s.files.settings().keep(settings)
+}
