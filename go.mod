@@ -38,6 +38,8 @@ require (
 	google.golang.org/protobuf v1.36.12 // containerd's messages
 )
 
+require github.com/santhosh-tekuri/jsonschema/v5 v5.3.1
+
 require (
 	github.com/BurntSushi/toml v1.4.1-0.20240526193622-a339e1f7089c // indirect
 	github.com/Microsoft/go-winio v0.6.3-0.20251027160822-ad3df93bed29 // indirect

@@ -1,0 +1,61 @@
+// Package dockerregistry starts Debian's docker-registry for tests: the reference implementation, of Docker.
+package dockerregistry
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// Start runs a registry on the loopback device that speaks plain HTTP, until the test ends, and returns its host:port.
+// more are further lines of its configuration. The test is skipped where the program is missing.
+func Start(t testing.TB, more string) string {
+	t.Helper()
+	program, err := exec.LookPath("docker-registry")
+	if err != nil {
+		t.Skip("docker-registry is not installed")
+	}
+	dir := t.TempDir()
+	host := unused(t)
+	config := filepath.Join(dir, "config.yml")
+	text := "version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: " + dir + "}}\nhttp: {addr: \"" + host + "\"}\n" + more
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, program, "serve", config)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stop()
+		_ = cmd.Wait()
+	})
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		answer, err := http.Get("http://" + host + "/v2/")
+		if err == nil {
+			answer.Body.Close()
+			return host
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// unused is an address at which nobody listens.
+func unused(t testing.TB) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}

@@ -1,0 +1,65 @@
+// Package openapi holds documents of the wire against the standard's published
+// schemas, which lie in test/testdata/openapi.
+package openapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v5"
+	"go.yaml.in/yaml/v4"
+)
+
+// Schema is one of those of a revision.
+type Schema struct{ compiled *jsonschema.Schema }
+
+// Read takes a schema from the interface of a revision, as "1.0.0-rc.3".
+func Read(t testing.TB, revision, name string) Schema {
+	t.Helper()
+	file := "workload-management-api-" + revision + ".yaml"
+	_, here, _, _ := runtime.Caller(0)
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(here), "../testdata/openapi", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document any
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource(file, bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	compiled, err := compiler.Compile(file + "#/components/schemas/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Schema{compiled}
+}
+
+// Expect fails the test where a document is not what the schema says.
+func (s Schema) Expect(t testing.TB, document []byte) {
+	t.Helper()
+	if err := s.compiled.Validate(parse(t, document)); err != nil {
+		t.Errorf("%s\n%#v", document, err)
+	}
+}
+
+func parse(t testing.TB, document []byte) any {
+	t.Helper()
+	decoder := json.NewDecoder(bytes.NewReader(document))
+	decoder.UseNumber()
+	var parsed any
+	if err := decoder.Decode(&parsed); err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
