@@ -24,7 +24,8 @@ const (
 	// longPause is how long to wait where something tells when it is over.
 	longPause = time.Minute
 
-	tidyTimeout = 30 * time.Second
+	tidyTimeout  = 30 * time.Second
+	quoteTimeout = 2 * time.Second // to read what services said last
 
 	// endSoon is for how long a change waits for what the supervisor has begun.
 	endSoon = 5 * time.Second
@@ -222,19 +223,16 @@ func codeOfNetwork(err error) Code {
 // runOf prepares a run that leads to p: who is to run, where, and how. The place
 // of p is claimed.
 func (e *Engine) runOf(ctx context.Context, p *Project) (*run, error) {
-	all, err := e.containers.List(ctx)
-	if err != nil {
-		return nil, &Error{Code: Internal, Object: p.Name, Err: err}
-	}
 	blueprints := make(map[string]*blueprint)
 	for _, name := range p.Compose.Order() {
+		var err error
 		if blueprints[name], err = e.blueprint(p, name); err != nil {
 			return nil, err
 		}
 	}
-	place, err := e.claim(ctx, all, p)
+	all, place, err := e.claim(ctx, p)
 	if err != nil {
-		return nil, fail(codeOfNetwork(err), p.Name, err)
+		return nil, err
 	}
 	r := &run{e: e, project: p.Name, place: place, configs: make(map[string]container.Config), volumes: ownVolumes(p.Compose)}
 	r.take(all)
@@ -278,11 +276,12 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 	for range maxLooks {
 		observed, err := r.look(ctx)
 		if err != nil && ctx.Err() != nil && len(missing) > 0 { // its time ended within this look
-			return r.unsettled(ctx.Err(), missing)
+			return r.unsettled(ctx, missing)
 		}
 		if err != nil {
 			return err
 		}
+		r.last = observed
 		if err := r.ended(ctx, observed); err != nil {
 			return err
 		}
@@ -295,7 +294,7 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 			continue
 		}
 
-		if err := r.hopeless(observed, plan, begun); err != nil {
+		if err := r.hopeless(ctx, observed, plan, begun); err != nil {
 			return err
 		}
 		wait, what := remaining(observed, r.wanted, settle)
@@ -310,17 +309,29 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 			r.tell(Event{Step: Settling})
 		}
 		if err := w.wait(ctx, wait); err != nil {
-			return r.unsettled(err, what)
+			return r.unsettled(ctx, what)
 		}
 		missing = what
 	}
 	return &Error{Code: Internal, Object: r.project, Err: fmt.Errorf("cannot apply: not settled after %d looks", maxLooks)}
 }
 
-// unsettled is the error of a project of which something is missing when it has to
-// be given up.
-func (r *run) unsettled(err error, missing []string) error {
-	return fail(Timeout, r.project, fmt.Errorf("cannot wait until it settles: %w (%s)", err, strings.Join(missing, "; ")))
+// unsettled is the error of a project of which something is missing when ctx has
+// ended. Where its time was up, it quotes who was not done: whoever goes back, or
+// removes it, leaves nothing else of that.
+func (r *run) unsettled(ctx context.Context, missing []string) error {
+	said := ""
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), quoteTimeout)
+		defer cancel()
+		for _, s := range r.wanted.Services {
+			c := r.last.container(s.Container)
+			if c.active() && c.Health.State != "" && c.Health.State != health.Healthy {
+				said += fmt.Sprintf("; %s%s", s.Replica, r.lastOutput(reading, c.ID))
+			}
+		}
+	}
+	return fail(Timeout, r.project, fmt.Errorf("cannot wait until it settles: %w (%s)%s", ctx.Err(), strings.Join(missing, "; "), said))
 }
 
 // passOver makes one error of the failures of steps, except those of services
@@ -388,7 +399,7 @@ func (r *run) ended(ctx context.Context, o Observed) error {
 		case c.State == Created && starts >= maxStarts:
 			failed = &Error{Code: StartFailed, Object: c.Service, Err: fmt.Errorf("its shim died %d times during start-up", starts)}
 		case c.active() && c.Health.State == health.Unhealthy:
-			failed = unhealthy(c)
+			failed = r.unhealthy(ctx, c)
 		default:
 			continue
 		}
@@ -399,13 +410,14 @@ func (r *run) ended(ctx context.Context, o Observed) error {
 	return nil
 }
 
-func unhealthy(c *ObservedContainer) *Error {
-	return &Error{Code: Unhealthy, Object: c.Service, Err: fmt.Errorf("is unhealthy: its check ended with code %d%s", c.Health.Code, quote(c.Health.Output))}
+func (r *run) unhealthy(ctx context.Context, c *ObservedContainer) *Error {
+	return &Error{Code: Unhealthy, Object: c.Service, Err: fmt.Errorf("is unhealthy: its check ended with code %d%s; the service%s",
+		c.Health.Code, quote(c.Health.Output), r.lastOutput(ctx, c.ID))}
 }
 
 // hopeless tells that there is no use in waiting: something can never come to
 // what is asked of it, or what was not touched is still not healthy.
-func (r *run) hopeless(o Observed, p Plan, begun time.Time) error {
+func (r *run) hopeless(ctx context.Context, o Observed, p Plan, begun time.Time) error {
 	for _, w := range p.Waits {
 		if w.Never {
 			return &Error{Code: StartFailed, Object: w.Service, Err: fmt.Errorf("cannot start: it waits for %s", w.For)}
@@ -414,7 +426,7 @@ func (r *run) hopeless(o Observed, p Plan, begun time.Time) error {
 	for _, s := range r.wanted.Services {
 		c := o.container(s.Container)
 		if c.active() && c.Health.State == health.Unhealthy && c.Health.Probed.After(begun) && !s.Resting && !r.rest(c.ID) {
-			return unhealthy(c)
+			return r.unhealthy(ctx, c)
 		}
 	}
 	return nil
@@ -474,7 +486,7 @@ func (r *run) tidy(ctx context.Context) {
 // lastOutput quotes the end of a container's log, for an error.
 func (r *run) lastOutput(ctx context.Context, id string) string {
 	var out bytes.Buffer
-	for range 10 { // the shim may still be copying
+	for range 50 { // the shim may still be copying, and the machine be busy
 		out.Reset()
 		if err := log.Read(ctx, r.e.containers.LogPath(id), log.Options{Tail: lastLines}, &out); err == nil && out.Len() > 0 {
 			break

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/snapshots"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/margolite/margolite/runtime"
@@ -36,13 +35,6 @@ services:
 volumes:
   data: {}
 `
-
-func countSnapshots(n *int) func(context.Context, snapshots.Info) error {
-	return func(context.Context, snapshots.Info) error {
-		*n++
-		return nil
-	}
-}
 
 func TestProjectFromInstallationToRemoval(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {

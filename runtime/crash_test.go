@@ -10,10 +10,9 @@ import (
 	"syscall"
 	"testing"
 
-	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
-	"github.com/containerd/containerd/api/types"
-
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/contain"
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/test/containerdtest"
 )
 
@@ -41,7 +40,7 @@ func (r *rig) killedAt(n int, change func(*runtime.Engine) error) (at string) {
 	defer func() {
 		r.onStep = nil
 		e.Close()
-		if p := recover(); p != nil && p != any(errKilled) {
+		if p := recover(); p != nil && contain.Caught(p).Value != any(errKilled) {
 			panic(p)
 		}
 	}()
@@ -156,12 +155,7 @@ volumes: {data: {}}`
 			if err != nil {
 				return err
 			}
-			request := &tasksapi.CreateTaskRequest{ContainerID: c.ID}
-			for _, m := range mounts {
-				request.Rootfs = append(request.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Options: m.Options})
-			}
-			_, err = r.client.TaskService().Create(ctx, request)
-			return err
+			return r.client.TaskService().Create(ctx, containerd.Task{Container: c.ID, Rootfs: mounts})
 		}},
 		{"a task that ended and was not deleted", func(r *rig, _ context.Context, c runtime.ObservedContainer) error {
 			return syscall.Kill(c.Pid, syscall.SIGKILL)
@@ -221,13 +215,13 @@ func (r *rig) deleteTask(id string) {
 	r.Helper()
 	ctx := containerdtest.Context(r)
 	tasks := r.client.TaskService()
-	if err := tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: 9, All: true}); err != nil {
+	if err := tasks.Kill(ctx, id, "", 9, true); err != nil {
 		r.Fatal(err)
 	}
-	if _, err := tasks.Wait(ctx, &tasksapi.WaitRequest{ContainerID: id}); err != nil {
+	if _, err := tasks.Wait(ctx, id, ""); err != nil {
 		r.Fatal(err)
 	}
-	if _, err := tasks.Delete(ctx, &tasksapi.DeleteTaskRequest{ContainerID: id}); err != nil {
+	if _, err := tasks.Delete(ctx, id); err != nil {
 		r.Fatal(err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-
-	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"sync/atomic"
+	"time"
 
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/containerd"
@@ -27,6 +27,7 @@ type Options struct {
 	StateDir   string // survives a reboot: volumes/<project>/<volume>, projects/<project>/<digest>
 	RunDir     string // does not: netns/, hosts/, logs/, mounts/
 	Shim       string // runtime name or absolute path of the shim program; "" is io.containerd.runc.v2
+	OtherShim  bool   // the shim is not ours, and keeps what containers print as plain text
 	Init       string // program margolite-init for services with init; "": there is none
 	Registries map[string]image.Registry
 	Publish    network.Publish // who may use published ports; "": whom the host's firewall admits
@@ -37,9 +38,18 @@ type Options struct {
 	LogDir     string          // of what containers print; "" is RunDir/logs
 	LogKeep    log.Keep        // how much of it, where a service does not say
 	Logger     *slog.Logger    // nil: slog.Default
+	// Environment is what all containers get, as NAME=value, unless their image or
+	// service says otherwise. One that is there already keeps what it has.
+	Environment []string
+	// Certificate is a file with the certificate by which containers know the
+	// collector, or it them (OBS-08): they get a copy when they are made. "": none.
+	Certificate string
 	// OnStep is called before and after each step that changes something, for
 	// fault injection and tests. nil: nothing.
 	OnStep func(step string)
+	// Contained is told of each panic that ended one piece of work of Run alone,
+	// with what that was. The error is a *contain.Panic. nil: nobody is.
+	Contained func(what string, err error)
 }
 
 // Engine runs Compose projects. Its methods may be called from several
@@ -57,9 +67,15 @@ type Engine struct {
 	released chan struct{} // poked when Apply or Remove lets go of a project
 	health   *health.Monitor
 
+	back    chan struct{} // closed once everything that was found first was tended
+	once    sync.Once     // closes it
+	looking atomic.Int64  // when Run began what it does now, since begun; 0: it waits for news
+	begun   time.Time
+
 	ports     sync.Mutex // one change of what projects share on the network at a time
 	mu        sync.Mutex
 	claims    map[string]placement // of the projects that Apply or Remove works on
+	ended     uint64               // claims that are no more
 	history   map[string]*history  // by container
 	held      map[string]bool      // projects that Apply or Remove works on, or waits for
 	left      map[string]bool      // projects that LeaveAlone names
@@ -77,6 +93,9 @@ func New(o Options) (*Engine, error) {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.OnStep == nil {
 		o.OnStep = func(string) {}
+	}
+	if o.Contained == nil {
+		o.Contained = func(string, error) {}
 	}
 	switch {
 	case o.Client == nil || o.Namespace == "":
@@ -97,7 +116,7 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make runtime: %w", err)
 	}
-	networks, err := network.New(network.Options{RunDir: o.RunDir, Publish: o.Publish, Logger: o.Logger})
+	networks, err := network.New(network.Options{RunDir: o.RunDir, Publish: o.Publish, Logger: o.Logger, Contained: o.Contained})
 	if err != nil {
 		return nil, fmt.Errorf("cannot make runtime: %w", err)
 	}
@@ -108,9 +127,12 @@ func New(o Options) (*Engine, error) {
 		StateDir:    o.StateDir,
 		RunDir:      o.RunDir,
 		Shim:        o.Shim,
+		OtherShim:   o.OtherShim,
 		Init:        o.Init,
 		LogDir:      o.LogDir,
 		LogKeep:     o.LogKeep,
+		Environment: o.Environment,
+		Certificate: o.Certificate,
 		Logger:      o.Logger,
 	})
 	if err != nil {
@@ -123,6 +145,8 @@ func New(o Options) (*Engine, error) {
 		networks:   networks,
 		changes:    make(chan struct{}, 1),
 		released:   make(chan struct{}, 1),
+		back:       make(chan struct{}),
+		begun:      time.Now(),
 		claims:     make(map[string]placement),
 		history:    make(map[string]*history),
 		held:       make(map[string]bool),
@@ -146,7 +170,7 @@ func (e *Engine) Changes() <-chan struct{} { return e.changes }
 // within is ctx for calls to containerd: its services in this process take the
 // namespace from nowhere else.
 func (e *Engine) within(ctx context.Context) context.Context {
-	return namespaces.WithNamespace(ctx, e.o.Namespace)
+	return containerd.WithNamespace(ctx, e.o.Namespace)
 }
 
 // poke wakes whoever waits for c, now or the next time.

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/image"
 )
@@ -46,11 +49,16 @@ func Persists(err error) bool {
 	return errors.As(err, &space) && space.Persists()
 }
 
-// full is the code of an error of this device, which may say that there is no
-// space on it.
-func full(code Code, err error) Code {
-	if (code == Internal || code == StartFailed) && image.IsFull(err) {
+// ofDevice is the code of an error of this device, which may say that there is no
+// space on it, or that its medium fails: neither is the doing of what was to start.
+func ofDevice(code Code, err error) Code {
+	switch {
+	case code != Internal && code != StartFailed:
+		return code
+	case image.IsFull(err):
 		return NoSpace
+	case errors.Is(err, unix.EIO), strings.Contains(err.Error(), unix.EIO.Error()): // from a shim there come words only
+		return Internal
 	}
 	return code
 }
@@ -80,5 +88,5 @@ func fail(code Code, object string, err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		code = Timeout
 	}
-	return &Error{Code: full(code, err), Object: object, Err: err}
+	return &Error{Code: ofDevice(code, err), Object: object, Err: err}
 }

@@ -4,10 +4,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/containers"
-	"github.com/containerd/typeurl/v2"
-	"github.com/opencontainers/runtime-spec/specs-go"
-
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/test/containerdtest"
 )
 
@@ -26,12 +23,9 @@ func answers(address string) bool {
 // foreign makes a container record of somebody else.
 func (r *rig) foreign(id string, labels map[string]string) {
 	r.Helper()
-	spec, err := typeurl.MarshalAny(&specs.Spec{Version: specs.Version})
-	if err != nil {
-		r.Fatal(err)
-	}
-	_, err = r.client.ContainerService().Create(containerdtest.Context(r), containers.Container{
-		ID: id, Labels: labels, Spec: spec, Runtime: containers.RuntimeInfo{Name: "io.containerd.runc.v2"},
+	spec := containerd.Any{Type: "types.containerd.io/opencontainers/runtime-spec/1/Spec", Value: []byte(`{"ociVersion":"1.2.0"}`)}
+	_, err := r.client.ContainerService().Create(containerdtest.Context(r), containerd.Container{
+		ID: id, Labels: labels, Spec: &spec, Runtime: containerd.Runtime{Name: "io.containerd.runc.v2"},
 	})
 	if err != nil {
 		r.Fatal(err)

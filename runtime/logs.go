@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/log"
 )
@@ -49,9 +50,9 @@ func (e *Engine) LogLines(ctx context.Context, r LogsRequest, each func(LogLine)
 	watching, stop := context.WithCancel(ctx)
 	group.Go(func() error {
 		defer stop()
-		return s.run(ctx, line)
+		return contain.Call(func() error { return s.run(ctx, line) })
 	})
-	group.Go(func() error { return s.follow(watching) })
+	group.Go(func() error { return contain.Call(func() error { return s.follow(watching) }) })
 	return group.Wait()
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/margolite/margolite/runtime/compose"
@@ -39,6 +40,7 @@ type ObservedContainer struct {
 	Number    int
 	Hash      string // of its configuration
 	Image     string // repository@digest
+	ImageRef  string // as the Compose file spells it
 	Address   string // the first it has
 	Networks  []ObservedAddress
 	Ports     []string             // as 0.0.0.0:8080->80/tcp
@@ -50,6 +52,7 @@ type ObservedContainer struct {
 	Created   time.Time
 	Started   time.Time     // zero unless Running
 	Restarts  int           // by this process, since the container last ran well
+	Restarted int           // by this process, in all
 	Name      string        // container_name; empty: <project>-<service>-<number>
 	Health    health.Status // without State where nothing checks it
 	Waiting   string        // what it waits for before it is started
@@ -111,17 +114,18 @@ func (e *Engine) observe(c container.Container) ObservedContainer {
 		Number:    c.Labels.Number,
 		Hash:      c.Labels.Hash,
 		Image:     c.Image,
+		ImageRef:  c.Labels.Image,
 		DependsOn: c.Labels.DependsOn,
 		State:     stateOf(c),
 		ExitCode:  c.ExitCode,
 		ExitedAt:  c.ExitedAt,
 		Pid:       c.Pid,
 		Created:   c.Created,
-		Restarts:  e.restartsOf(c.ID),
 		Name:      c.Labels.Name,
 		Recorded:  c.Labels.Exited,
 		PlainLog:  e.containers.PlainLog(c.ID),
 	}
+	o.Restarts, o.Restarted = e.restartsOf(c.ID)
 	for _, a := range c.Labels.Sandbox.Attached {
 		at := ObservedAddress{Network: a.Network.Name, Address: addressText(a.Address), Address6: addressText(a.Address6)}
 		o.Networks = append(o.Networks, at)
@@ -173,12 +177,13 @@ func stateOf(c container.Container) State {
 // it depends on, else by name, number and age.
 func inOrder(list []container.Container) []container.Container {
 	list = slices.Clone(list)
-	slices.SortFunc(list, func(a, b container.Container) int {
+	sort.SliceStable(list, func(i, j int) bool {
+		a, b := &list[i], &list[j]
 		return cmp.Or(
 			cmp.Compare(a.Labels.Service, b.Labels.Service),
 			cmp.Compare(a.Labels.Number, b.Labels.Number),
 			a.Created.Compare(b.Created),
-			cmp.Compare(a.ID, b.ID))
+			cmp.Compare(a.ID, b.ID)) < 0
 	})
 	byService := make(map[string][]container.Container)
 	for _, c := range list {

@@ -141,16 +141,46 @@ func better(c, than container.Container) bool {
 	return c.Created.Before(than.Created)
 }
 
-// claim finds the place of a project that is about to be applied, given all
-// containers, and keeps it from other projects until unclaim.
-func (e *Engine) claim(ctx context.Context, all []container.Container, p *Project) (placement, error) {
+// claim finds the place of a project that is about to be applied, and keeps it from
+// other projects until unclaim. It returns all containers that there are, too.
+//
+// A claim that ends has become containers. What was listed before that knows neither,
+// so it is listed again: the project would be given a place that somebody has.
+func (e *Engine) claim(ctx context.Context, p *Project) ([]container.Container, placement, error) {
+	for {
+		ended := e.endedClaims()
+		all, err := e.containers.List(ctx)
+		if err != nil {
+			return nil, placement{}, &Error{Code: Internal, Object: p.Name, Err: err}
+		}
+		place, current, err := e.claimAmong(ctx, all, ended, p)
+		if err != nil {
+			return nil, placement{}, fail(codeOfNetwork(err), p.Name, err)
+		}
+		if current {
+			return all, place, nil
+		}
+	}
+}
+
+func (e *Engine) endedClaims() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	place, err := e.locateLocked(ctx, all, p)
-	if err == nil {
-		e.claims[p.Name] = place
+	return e.ended
+}
+
+// claimAmong is claim, given all containers, as long as no other claim has ended since.
+func (e *Engine) claimAmong(ctx context.Context, all []container.Container, ended uint64, p *Project) (place placement, current bool, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended != ended {
+		return placement{}, false, nil
 	}
-	return place, err
+	if place, err = e.locateLocked(ctx, all, p); err != nil {
+		return placement{}, false, err
+	}
+	e.claims[p.Name] = place
+	return place, true, nil
 }
 
 // claimNothing says that the project is being removed.
@@ -164,6 +194,7 @@ func (e *Engine) unclaim(project string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.claims, project)
+	e.ended++
 }
 
 // placements are those of all projects: what is claimed, else what the labels say.

@@ -253,13 +253,26 @@ func (e *Engine) forgetPackages(p *Project) error {
 	})
 }
 
-// removePackages removes all extracted packages of a project.
+// removePackages removes all extracted packages of a project, on the medium as well:
+// the project may be forgotten next, and nobody would look for what came back with the
+// power.
 func (e *Engine) removePackages(project string) error {
 	if err := e.sweepPackages(project, func(string) bool { return false }); err != nil {
 		return err
 	}
-	if err := os.Remove(e.packagesDir(project)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	dir := e.packagesDir(project)
+	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
+	}
+	parent, err := os.Open(filepath.Dir(dir)) // also where a killed agent had no time for it
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err == nil:
+		err = errors.Join(parent.Sync(), parent.Close())
+	}
+	if err != nil {
+		return fail(Internal, project, fmt.Errorf("cannot sync directory of packages: %w", err))
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ type history struct {
 	over     bool      // it ended, and due is reckoned
 	failures int       // ends in a row that came too soon
 	due      time.Time // when it may be started again
+	again    int       // how often it was, by this process
 }
 
 // runs notes that the process pid, started at some time, was seen. One without a
@@ -36,6 +37,9 @@ func (h *history) runs(pid int, started time.Time) {
 
 // starts notes that it is started now.
 func (h *history) starts(now time.Time) {
+	if h.over {
+		h.again++
+	}
 	h.pid, h.started, h.over = 0, now, false
 }
 
@@ -91,18 +95,18 @@ func (e *Engine) noteState(c ObservedContainer, p container.Restart) (failures i
 	return h.failures, h.due
 }
 
-// restartsOf is how often a container was started again since it last ran well:
-// the end of one that stays so was followed by no start.
-func (e *Engine) restartsOf(id string) int {
+// restartsOf is how often a container was started again: since it last ran well,
+// and by this process. The end of one that stays so was followed by no start.
+func (e *Engine) restartsOf(id string) (lately, all int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch h := e.history[id]; {
 	case h == nil:
-		return 0
+		return 0, 0
 	case h.over:
-		return max(h.failures-1, 0)
+		return max(h.failures-1, 0), h.again
 	default:
-		return h.failures
+		return h.failures, h.again
 	}
 }
 

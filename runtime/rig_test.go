@@ -32,15 +32,17 @@ const patience = 30 * time.Second
 // rig is a device with a runtime on it: a containerd, directories, a registry.
 type rig struct {
 	testing.TB
-	client   containerd.Client
-	registry string
-	state    string
-	run      string
-	shim     string
-	onStep   func(string)
-	offline  bool // no registry is known
-	pins     map[string]digest.Digest
-	projects map[string]bool // that were ever loaded
+	client    containerd.Client
+	registry  string
+	state     string
+	run       string
+	shim      string
+	otherShim bool
+	onStep    func(string)
+	contained func(what string, err error)
+	offline   bool // no registry is known
+	pins      map[string]digest.Digest
+	projects  map[string]bool // that were ever loaded
 }
 
 // onEach runs a test on each kind of containerd.
@@ -54,13 +56,14 @@ func newRig(t testing.TB, backend containerdtest.Backend) *rig {
 	client := backend.Start(t)
 	dir := containerdtest.Dir(t)
 	r := &rig{
-		TB:       t,
-		client:   client,
-		registry: containerdtest.Registry(t),
-		state:    filepath.Join(dir, "state"),
-		run:      filepath.Join(dir, "run"),
-		pins:     make(map[string]digest.Digest),
-		projects: make(map[string]bool),
+		TB:        t,
+		client:    client,
+		otherShim: backend.OtherShim,
+		registry:  containerdtest.Registry(t),
+		state:     filepath.Join(dir, "state"),
+		run:       filepath.Join(dir, "run"),
+		pins:      make(map[string]digest.Digest),
+		projects:  make(map[string]bool),
 	}
 	t.Cleanup(func() { // whatever the test left
 		r.onStep = nil
@@ -105,9 +108,11 @@ func (r *rig) engine() *runtime.Engine {
 		StateDir:   r.state,
 		RunDir:     r.run,
 		Shim:       r.shim,
+		OtherShim:  r.otherShim,
 		Registries: registries,
 		Logger:     containerdtest.Logger(r),
 		OnStep:     r.onStep,
+		Contained:  r.contained,
 	})
 	if err != nil {
 		r.Fatal(err)
@@ -359,12 +364,12 @@ func (r *rig) expectNothingLeft() {
 	if len(containers) > 0 {
 		r.Errorf("%d containers are left", len(containers))
 	}
-	snapshots := 0
-	if err := r.client.SnapshotService("overlayfs").Walk(ctx, countSnapshots(&snapshots), `labels."margolite/project"`); err != nil {
+	snapshots, err := r.client.SnapshotService("overlayfs").List(ctx, `labels."margolite/project"`)
+	if err != nil {
 		r.Fatal(err)
 	}
-	if snapshots > 0 {
-		r.Errorf("%d snapshots are left", snapshots)
+	if len(snapshots) > 0 {
+		r.Errorf("%d snapshots are left", len(snapshots))
 	}
 	links, err := net.Interfaces()
 	if err != nil {

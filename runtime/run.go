@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/network"
 )
@@ -38,6 +39,7 @@ type run struct {
 
 	all   []container.Container // by the last look
 	found []container.Container // those of the project, in order
+	last  Observed              // by the last look of who waits until it settles
 
 	filling sync.Mutex // one container at a time fills volumes, of which two may mount the same
 	first   sync.Mutex // held by a start that may bring up the project's shim
@@ -190,7 +192,7 @@ func (r *run) sideBySide(ctx context.Context, g Group) []failure {
 	}
 	var mu sync.Mutex
 	var failed []failure
-	var panicked any
+	var panicked *contain.Panic
 	next := 0
 	work := func() {
 		for {
@@ -215,7 +217,7 @@ func (r *run) sideBySide(ctx context.Context, g Group) []failure {
 				if p := recover(); p != nil {
 					mu.Lock()
 					defer mu.Unlock()
-					panicked = p
+					panicked = contain.Caught(p)
 				}
 			}()
 			work()

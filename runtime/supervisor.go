@@ -3,6 +3,7 @@ package runtime
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/log"
 )
@@ -54,21 +56,26 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer sizes.Stop()
 	ticking := true
 	for {
+		e.looking.Store(0)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-sizes.C:
+			e.looks()
 			if ticking = len(s.projects) > 0; ticking {
 				sizes.Reset(s.rotate())
 			}
 			continue
 		case <-rules:
-			if err := e.syncPorts(ctx); err != nil && ctx.Err() == nil {
-				e.o.Logger.Warn("cannot publish ports", "error", err)
+			e.looks()
+			err := contain.Call(func() error { return e.syncPorts(ctx) })
+			if err != nil && ctx.Err() == nil {
+				e.complain("cannot publish ports", err)
 			}
 			continue
 		case <-s.done:
 			s.forgetGone()
+			s.noteBack()
 			s.alarm(due)
 			continue
 		case <-due.C:
@@ -76,9 +83,12 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-e.released:
 		case <-s.started:
 		}
+		e.looks()
 		if again, failed := s.look(ctx); failed {
 			due.Reset(again)
 		} else {
+			s.looked = true
+			s.noteBack() // there may be nothing to tend
 			s.alarm(due)
 		}
 		if !ticking && len(s.projects) > 0 {
@@ -91,12 +101,39 @@ func (e *Engine) Run(ctx context.Context) error {
 // keep does again, after a while, what ended before ctx did.
 func (e *Engine) keep(ctx context.Context, what string, do func() error) {
 	for failures := 1; ctx.Err() == nil; failures++ {
-		if err := do(); err != nil && ctx.Err() == nil {
-			e.o.Logger.Warn("cannot "+what, "error", err)
+		if err := contain.Call(do); err != nil && ctx.Err() == nil {
+			e.complain("cannot "+what, err)
 		}
 		pause(ctx, delay(failures, rand.Float64()))
 	}
 }
+
+// complain logs an error of Run, and tells of it if it is a panic: nobody else does.
+func (e *Engine) complain(text string, err error, attrs ...any) {
+	e.o.Logger.Warn(text, append(attrs, "error", err)...)
+	var p *contain.Panic
+	if errors.As(err, &p) {
+		e.o.Contained(text, p)
+	}
+}
+
+// looks notes that Run has something to do.
+func (e *Engine) looks() { e.looking.Store(max(int64(time.Since(e.begun)), 1)) }
+
+// Busy is for how long Run has been doing what it does now; 0 while it waits for
+// news. What takes long, it leaves to others.
+func (e *Engine) Busy() time.Duration {
+	since := e.looking.Load()
+	if since == 0 {
+		return 0
+	}
+	return time.Since(e.begun) - time.Duration(since)
+}
+
+// Back is closed once Run has tried to bring everything back that it found when
+// it began. Containers that wait for others, and those that cannot be started,
+// may come later.
+func (e *Engine) Back() <-chan struct{} { return e.back }
 
 // supervisor is what Run remembers between two looks.
 type supervisor struct {
@@ -105,6 +142,8 @@ type supervisor struct {
 	caps     map[string]int64 // bytes that the log at a path may have
 	soon     time.Duration    // until the next look at the size of logs
 	swept    bool             // leftovers of former processes were looked for
+	looked   bool             // everything was found once
+	back     bool             // and tended
 	failures int              // looks in a row that failed
 
 	tending sync.WaitGroup
@@ -132,9 +171,9 @@ type tended struct {
 // look has every project tended, and says in what time the next look is due when
 // it failed.
 func (s *supervisor) look(ctx context.Context) (again time.Duration, failed bool) {
-	if err := s.tendAll(ctx); err != nil {
+	if err := contain.Call(func() error { return s.tendAll(ctx) }); err != nil {
 		if ctx.Err() == nil {
-			s.e.o.Logger.Warn("cannot look after containers", "error", err)
+			s.e.complain("cannot look after containers", err)
 		}
 		s.failures++
 		return delay(s.failures, rand.Float64()), true
@@ -158,6 +197,22 @@ func (s *supervisor) alarm(timer *time.Timer) {
 		return
 	}
 	timer.Reset(max(0, time.Until(next)))
+}
+
+// noteBack tells, once, that everything was tended that was found first.
+func (s *supervisor) noteBack() {
+	if s.back || !s.looked {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.projects {
+		if t.busy {
+			return
+		}
+	}
+	s.back = true
+	s.e.once.Do(func() { close(s.e.back) })
 }
 
 func (s *supervisor) forgetGone() {
@@ -250,7 +305,11 @@ func (s *supervisor) tend(ctx context.Context, project string, t *tended) time.T
 	if time.Now().Before(t.rest) {
 		return t.rest
 	}
-	due, err := s.restore(ctx, project, t)
+	var due time.Time
+	err := contain.Call(func() (err error) {
+		due, err = s.restore(ctx, project, t)
+		return err
+	})
 	switch {
 	case err == nil:
 		t.failures, t.rest = 0, time.Time{}
@@ -258,7 +317,7 @@ func (s *supervisor) tend(ctx context.Context, project string, t *tended) time.T
 	case ctx.Err() != nil:
 		return time.Time{}
 	}
-	s.e.o.Logger.Warn("cannot bring project back", "project", project, "error", err)
+	s.e.complain("cannot bring project back", err, "project", project)
 	t.failures++
 	t.rest = time.Now().Add(delay(t.failures, rand.Float64()))
 	return t.rest
@@ -416,9 +475,13 @@ func (s *supervisor) compare(project string, t *tended, now []ObservedContainer)
 func (s *supervisor) rotate() time.Duration {
 	rotated := false
 	for _, path := range s.e.containers.Logs() {
-		did, err := log.Rotate(path, cmp.Or(s.caps[path], log.DefaultCap))
+		var did bool
+		err := contain.Call(func() (err error) {
+			did, err = log.Rotate(path, cmp.Or(s.caps[path], log.DefaultCap))
+			return err
+		})
 		if err != nil {
-			s.e.o.Logger.Warn("cannot rotate log", "error", err)
+			s.e.complain("cannot rotate log", err)
 		}
 		rotated = rotated || did
 	}

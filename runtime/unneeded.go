@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/containerd/containerd/v2/core/images/usage"
-	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
@@ -104,7 +102,7 @@ func (e *Engine) UnusedImages(ctx context.Context, keep Keep) ([]UnusedImage, er
 			continue
 		}
 		u := UnusedImage{Name: name}
-		u.Bytes, _ = e.imageBytes(ctx, name)
+		u.Bytes, _ = e.images.Size(ctx, name)
 		unused = append(unused, u)
 	}
 	return unused, nil
@@ -141,17 +139,9 @@ func (e *Engine) ImageSize(ctx context.Context, ref string, d digest.Digest) (in
 	if err != nil {
 		return 0, fail(InvalidPackage, ref, err)
 	}
-	bytes, err := e.imageBytes(e.within(ctx), name)
+	bytes, err := e.images.Size(e.within(ctx), name)
 	if err != nil {
 		return 0, fail(NotFound, name, err)
 	}
 	return bytes, nil
-}
-
-func (e *Engine) imageBytes(ctx context.Context, name string) (int64, error) {
-	record, err := e.o.Client.ImageService().Get(ctx, name)
-	if err != nil {
-		return 0, err
-	}
-	return usage.CalculateImageUsage(ctx, record, e.o.Client.ContentStore(), usage.WithManifestLimit(platforms.Default(), 1), usage.WithManifestUsage())
 }

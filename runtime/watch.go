@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"google.golang.org/protobuf/types/known/emptypb"
 )
 
 const (
@@ -101,7 +99,7 @@ func (e *Engine) subscribe(ctx context.Context, topics string, news chan struct{
 			if live {
 				continue
 			}
-			if err := service.Publish(ctx, probeTopic, &emptypb.Empty{}); err != nil {
+			if err := service.Publish(ctx, probeTopic); err != nil {
 				return fmt.Errorf("cannot publish event: %w", err)
 			}
 		case err := <-errs:

@@ -60,18 +60,17 @@ func (c *cli) composeConfig(ctx context.Context, p *composeProject, args []strin
 	case networks:
 		return list(slices.Sorted(maps.Keys(project.Networks)))
 	}
-	canonical := project.Canonical()
-	if !c.json {
-		text, err := canonical.MarshalYAML()
-		if err != nil {
-			return fmt.Errorf("cannot print the project: %w", err)
-		}
-		_, err = c.out.Write(text)
-		return err
+	form := project.YAML
+	if c.json {
+		form = project.JSON
 	}
-	text, err := canonical.MarshalJSON()
+	text, err := form()
 	if err != nil {
 		return fmt.Errorf("cannot print the project: %w", err)
 	}
-	return c.printJSON(json.RawMessage(text))
+	if c.json {
+		return c.printJSON(json.RawMessage(text))
+	}
+	_, err = c.out.Write(text)
+	return err
 }

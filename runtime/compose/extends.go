@@ -32,12 +32,11 @@ func referring(content []byte, paths map[string]string) ([]byte, error) {
 	if err := yaml.Unmarshal(content, &node); err != nil {
 		return nil, invalid("%w", err)
 	}
-	referTo(&node, paths)
-	changed, err := yaml.Marshal(&node)
-	if err != nil {
-		return nil, invalid("%w", err)
+	if len(node.Content) != 1 || node.Content[0].Kind != yaml.MappingNode {
+		return content, nil // refused by who loads it
 	}
-	return changed, nil
+	referTo(&node, paths)
+	return writeYAML(node.Content[0]), nil
 }
 
 // referTo changes every extends.file below n, also of what only aliases bring

@@ -8,8 +8,9 @@ import (
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
-	"github.com/containerd/platforms"
 	"github.com/distribution/reference"
+
+	"github.com/margolite/margolite/runtime/platform"
 )
 
 const (
@@ -170,15 +171,15 @@ func (r *resolver) platform(written string) string {
 	if written == "" {
 		return ""
 	}
-	p, err := platforms.Parse(written)
+	p, err := platform.Parse(written)
 	if err != nil || len(written) > maxName {
 		r.refuse("platform", "%.80q is not a platform, as linux/arm/v7", written)
 		return ""
 	}
-	if p = platforms.Normalize(p); p.OS != "linux" {
+	if p.OS != "linux" {
 		r.refuse("platform", "%q is not one of Linux", written)
 	}
-	return platforms.Format(p)
+	return p.String()
 }
 
 func (r *resolver) pullPolicy(c types.ServiceConfig) PullPolicy {

@@ -77,11 +77,7 @@ func textOf(node *yaml.Node) ([]byte, error) {
 			root.Content = append(root.Content, key, node.Content[0].Content[n+1])
 		}
 	}
-	text, err := yaml.Marshal(&root)
-	if err != nil {
-		return nil, invalid("%w", err)
-	}
-	return text, nil
+	return writeYAML(&root), nil
 }
 
 // withoutTags takes out what is !reset. What is !override stays, it differs only

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -141,9 +142,9 @@ func setEnv(env []string, entry string) []string {
 	return env
 }
 
-// sortMounts puts parents before children.
+// sortMounts puts parents before children. It is not slices.SortStableFunc, which
+// the compiler would write out anew for mounts.
 func sortMounts(mounts []specs.Mount) {
-	slices.SortStableFunc(mounts, func(a, b specs.Mount) int {
-		return cmp.Compare(strings.Count(a.Destination, "/"), strings.Count(b.Destination, "/"))
-	})
+	depth := func(i int) int { return strings.Count(mounts[i].Destination, "/") }
+	sort.SliceStable(mounts, func(i, j int) bool { return depth(i) < depth(j) })
 }

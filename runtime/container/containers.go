@@ -13,9 +13,6 @@ import (
 	"sync"
 	"time"
 
-	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
-	"github.com/containerd/containerd/v2/core/containers"
-	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
 
 	"github.com/margolite/margolite/runtime/compose"
@@ -37,9 +34,16 @@ type Options struct {
 	StateDir    string
 	RunDir      string
 	Shim        string   // runtime name or absolute path; "" is io.containerd.runc.v2
+	OtherShim   bool     // the shim is not ours: it takes files for what containers print
 	Init        string   // program margolite-init, for services with init; "": there is none
 	LogDir      string   // of what containers print; "" is RunDir/logs
 	LogKeep     log.Keep // how much of it, where a service does not say
+	// Environment is what the device gives to all containers, as NAME=value. What
+	// an image or a service says itself counts.
+	Environment []string
+	// Certificate is the file with the certificate of the collector, read whenever a
+	// container is made; "": none.
+	Certificate string
 	Logger      *slog.Logger
 }
 
@@ -207,7 +211,7 @@ func (c *Containers) list(ctx context.Context) ([]Container, error) {
 	if err != nil || len(records) == 0 {
 		return nil, err
 	}
-	tasks, err := c.o.Client.TaskService().List(ctx, &tasksapi.ListTasksRequest{})
+	tasks, err := c.o.Client.TaskService().List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +223,7 @@ func (c *Containers) list(ctx context.Context) ([]Container, error) {
 			continue
 		}
 		found := Container{ID: r.ID, Labels: labels, Image: r.Image, Created: r.CreatedAt, State: Created}
-		if err := c.findTask(ctx, &found, tasks.Tasks); err != nil {
+		if err := c.findTask(ctx, &found, tasks); err != nil {
 			return nil, err
 		}
 		list = append(list, found)
@@ -279,7 +283,7 @@ func (c *Containers) SetDependsOn(ctx context.Context, id string, dependencies [
 
 // setLabel changes one label; "" removes it.
 func (c *Containers) setLabel(ctx context.Context, id, key, value string) error {
-	record := containers.Container{ID: id, Labels: map[string]string{key: value}}
+	record := containerd.Container{ID: id, Labels: map[string]string{key: value}}
 	_, err := c.o.Client.ContainerService().Update(ctx, record, "labels."+key)
 	if errdefs.IsNotFound(err) {
 		return nil
@@ -294,19 +298,15 @@ func (c *Containers) RemoveProject(ctx context.Context, project string) error {
 	if err != nil {
 		return fmt.Errorf("cannot list snapshots of project %s: %w", project, err)
 	}
-	var left []string
-	err = snapshotter.Walk(ctx, func(_ context.Context, s snapshots.Info) error {
-		left = append(left, s.Name)
-		return nil
-	}, fmt.Sprintf("labels.%q==%s", OwnerKey, project))
+	left, err := snapshotter.List(ctx, fmt.Sprintf("labels.%q==%s", OwnerKey, project))
 	if err != nil {
 		return fmt.Errorf("cannot list snapshots of project %s: %w", project, err)
 	}
-	for _, id := range left {
-		if _, err := c.o.Client.ContainerService().Get(ctx, id); !errdefs.IsNotFound(err) {
+	for _, s := range left {
+		if _, err := c.o.Client.ContainerService().Get(ctx, s.Name); !errdefs.IsNotFound(err) {
 			continue
 		}
-		if err := removeSnapshot(ctx, snapshotter, id); err != nil {
+		if err := removeSnapshot(ctx, snapshotter, s.Name); err != nil {
 			return err
 		}
 	}
@@ -321,7 +321,7 @@ func (c *Containers) RemoveProject(ctx context.Context, project string) error {
 }
 
 // snapshotter is the snapshotter of the images, and its name.
-func (c *Containers) snapshotter(ctx context.Context) (snapshots.Snapshotter, string, error) {
+func (c *Containers) snapshotter(ctx context.Context) (containerd.Snapshotter, string, error) {
 	name, err := c.o.Snapshotter(ctx)
 	if err != nil {
 		return nil, "", err

@@ -9,15 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/containerd/containerd/api/types/runc/options"
-	"github.com/containerd/containerd/v2/core/containers"
-	"github.com/containerd/containerd/v2/core/leases"
-	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/platforms"
-	"github.com/containerd/typeurl/v2"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/log"
 )
 
@@ -47,6 +42,7 @@ func (c *Containers) create(ctx context.Context, id string, config Config, fill 
 	if err != nil {
 		return err
 	}
+	config.Service = c.certified(config.Service)
 	volumes, err := c.resolveVolumes(ctx, config)
 	if err != nil {
 		return err
@@ -73,7 +69,7 @@ func (c *Containers) create(ctx context.Context, id string, config Config, fill 
 		LogConfig:  log.NerdctlConfig(c.LogPath(id), c.logKeep(config.Labels.Logging)),
 		StateDir:   c.nerdctlDir(id),
 		WorkingDir: config.WorkingDir,
-		Platform:   platforms.Format(platforms.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}),
+		Platform:   runtime.GOOS + "/" + runtime.GOARCH,
 		Service:    config.Service.Labels,
 	})
 	if err != nil {
@@ -99,7 +95,7 @@ func (c *Containers) create(ctx context.Context, id string, config Config, fill 
 	if err != nil {
 		return err
 	}
-	extensions := map[string]typeurl.Any{detailsKey: details}
+	extensions := map[string]containerd.Any{detailsKey: details}
 	spec, err := c.inspect(ctx, id, config, volumes, mounts, fill, extensions)
 	if err == nil {
 		err = c.keepFiles(config.Labels.Project, id, config.Service.Files)
@@ -107,15 +103,11 @@ func (c *Containers) create(ctx context.Context, id string, config Config, fill 
 	if err != nil {
 		return errors.Join(err, c.removeFiles(id), removeSnapshot(context.WithoutCancel(ctx), snapshotter, id))
 	}
-	runc, err := typeurl.MarshalAny(&options.Options{Root: c.runcRoot()})
-	if err != nil {
-		return err
-	}
-	_, err = c.o.Client.ContainerService().Create(ctx, containers.Container{
+	_, err = c.o.Client.ContainerService().Create(ctx, containerd.Container{
 		ID:          id,
 		Labels:      labels,
 		Image:       config.ImageName,
-		Runtime:     containers.RuntimeInfo{Name: c.o.Shim, Options: runc},
+		Runtime:     containerd.Runtime{Name: c.o.Shim, Options: shimOptions(c.runcRoot())},
 		Spec:        spec,
 		SnapshotKey: id,
 		Extensions:  extensions,
@@ -159,7 +151,7 @@ func (c *Config) describe(volumes mountedVolumes) error {
 
 // inspect reads the image through the container's root file system: it looks up
 // the user, fills volumes, and builds the specification.
-func (c *Containers) inspect(ctx context.Context, id string, config Config, volumes mountedVolumes, mounts []mount.Mount, fill []string, extensions map[string]typeurl.Any) (typeurl.Any, error) {
+func (c *Containers) inspect(ctx context.Context, id string, config Config, volumes mountedVolumes, mounts []containerd.Mount, fill []string, extensions map[string]containerd.Any) (*containerd.Any, error) {
 	project := config.Labels.Project
 	var user User
 	err := c.withRootfs(id, mounts, func(root string) (err error) {
@@ -195,6 +187,7 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 		warn:          func(text string) { c.o.Logger.Warn(text, "container", id, "service", config.Service.Name) },
 		nerdctl:       c.nerdctlDir(id),
 		groupedShim:   true,
+		environment:   c.environment(config.Service),
 		readOnlyBelow: canReadOnlyBelow(),
 	})
 	if err != nil {
@@ -204,7 +197,7 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 }
 
 // verifySame guards against a record of somebody else under our id.
-func verifySame(existing containers.Container, config Config) error {
+func verifySame(existing containerd.Container, config Config) error {
 	labels, err := labelsOf(existing)
 	if err != nil {
 		return err
@@ -219,16 +212,16 @@ func verifySame(existing containers.Container, config Config) error {
 // killed process left is taken over.
 func (c *Containers) lease(ctx context.Context, id string) (context.Context, func(), error) {
 	service := c.o.Client.LeasesService()
-	lease, err := service.Create(ctx, leases.WithID(id), leases.WithExpiration(createLease))
+	ends := time.Now().Add(createLease).Format(time.RFC3339)
+	_, err := service.Create(ctx, containerd.Lease{ID: id, Labels: map[string]string{containerd.ExpireLabel: ends}})
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return nil, nil, fmt.Errorf("cannot lease: %w", err)
 	}
-	lease.ID = id
 	release := func() {
 		// Nothing depends on it: the lease ends by itself.
-		if err := service.Delete(context.WithoutCancel(ctx), lease); err != nil && !errdefs.IsNotFound(err) {
+		if err := service.Delete(context.WithoutCancel(ctx), id, false); err != nil && !errdefs.IsNotFound(err) {
 			c.o.Logger.Debug("lease is left to expire", "container", id, "error", err)
 		}
 	}
-	return leases.WithLease(ctx, id), release, nil
+	return containerd.WithLease(ctx, id), release, nil
 }

@@ -17,19 +17,27 @@ var (
 
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 
-	deviceRules = []specs.LinuxDeviceCgroup{
-		{Allow: false, Access: "rwm"},
-		device("c", 1, 3, "rwm"),    // null
-		device("c", 1, 5, "rwm"),    // zero
-		device("c", 1, 7, "rwm"),    // full
-		device("c", 1, 8, "rwm"),    // random
-		device("c", 1, 9, "rwm"),    // urandom
-		device("c", 5, 0, "rwm"),    // tty
-		device("c", 5, 1, "rwm"),    // console
-		device("c", 5, 2, "rwm"),    // ptmx
-		device("c", 136, -1, "rwm"), // pts/*
+	deviceNumbers = []struct{ major, minor int64 }{
+		{1, 3},    // null
+		{1, 5},    // zero
+		{1, 7},    // full
+		{1, 8},    // random
+		{1, 9},    // urandom
+		{5, 0},    // tty
+		{5, 1},    // console
+		{5, 2},    // ptmx
+		{136, -1}, // pts/*
 	}
 )
+
+// deviceRules let every container have these devices and no others.
+func deviceRules() []specs.LinuxDeviceCgroup {
+	rules := []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
+	for _, n := range deviceNumbers {
+		rules = append(rules, device("c", n.major, n.minor, "rwm"))
+	}
+	return rules
+}
 
 // device is a rule that allows a device; a negative minor stands for all of them.
 func device(kind string, major, minor int64, access string) specs.LinuxDeviceCgroup {

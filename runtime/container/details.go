@@ -7,11 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/containers"
-	"github.com/containerd/typeurl/v2"
-	"google.golang.org/protobuf/types/known/anypb"
-
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/network"
 )
 
@@ -80,33 +77,33 @@ type File struct {
 	Mode uint32 `json:"mode"`
 }
 
-func (d Details) encode() (typeurl.Any, error) {
+func (d Details) encode() (containerd.Any, error) {
 	text, err := json.Marshal(d)
 	if err != nil {
-		return nil, fmt.Errorf("cannot encode details: %w", err)
+		return containerd.Any{}, fmt.Errorf("cannot encode details: %w", err)
 	}
 	// Nobody could read the record again, nor remove its container.
 	if len(text) > maxDetails {
-		return nil, fmt.Errorf("cannot encode details: they take %d bytes, more than %d", len(text), maxDetails)
+		return containerd.Any{}, fmt.Errorf("cannot encode details: they take %d bytes, more than %d", len(text), maxDetails)
 	}
 	if err := d.check(); err != nil {
-		return nil, fmt.Errorf("cannot encode details: %w", err)
+		return containerd.Any{}, fmt.Errorf("cannot encode details: %w", err)
 	}
-	return &anypb.Any{TypeUrl: detailsKey, Value: text}, nil
+	return containerd.Any{Type: detailsKey, Value: text}, nil
 }
 
-// decodeDetails reads the extension of a container record; nil is none. What is
+// decodeDetails reads the extension of a container record. What is
 // wrong with what it says becomes an error here: a newer version may have
 // written it, and names become file names.
-func decodeDetails(a typeurl.Any) (Details, error) {
-	if a == nil {
+func decodeDetails(a containerd.Any) (Details, error) {
+	if len(a.Value) == 0 {
 		return Details{}, errors.New("cannot read details: there are none")
 	}
-	if len(a.GetValue()) > maxDetails {
-		return Details{}, fmt.Errorf("cannot read details: they take %d bytes, more than %d", len(a.GetValue()), maxDetails)
+	if len(a.Value) > maxDetails {
+		return Details{}, fmt.Errorf("cannot read details: they take %d bytes, more than %d", len(a.Value), maxDetails)
 	}
 	var d Details
-	if err := json.Unmarshal(a.GetValue(), &d); err != nil {
+	if err := json.Unmarshal(a.Value, &d); err != nil {
 		return Details{}, fmt.Errorf("cannot read details: %w", err)
 	}
 	if err := d.check(); err != nil {
@@ -171,6 +168,6 @@ func (d Details) check() error {
 }
 
 // labelsOf reads what a record of containerd says of one of our containers.
-func labelsOf(r containers.Container) (Labels, error) {
+func labelsOf(r containerd.Container) (Labels, error) {
 	return Decode(r.Labels, r.Extensions[detailsKey])
 }

@@ -37,6 +37,9 @@ type device struct {
 	run    string
 	root   string // chain id of the image
 	made   map[string]bool
+	// certificate of a collector, from the next restart on
+	certificate string
+	otherShim   bool
 }
 
 // onEach runs a test on each kind of containerd.
@@ -50,7 +53,7 @@ func onEach(t *testing.T, test func(t *testing.T, d *device)) {
 func onOne(t testing.TB) *device { return newDevice(t, containerdtest.Backends()[0]) }
 
 func newDevice(t testing.TB, backend containerdtest.Backend) *device {
-	d := &device{TB: t, client: backend.Start(t), made: make(map[string]bool)}
+	d := &device{TB: t, client: backend.Start(t), made: make(map[string]bool), otherShim: backend.OtherShim}
 	dir := containerdtest.Dir(t)
 	d.state, d.run = filepath.Join(dir, "state"), filepath.Join(dir, "run")
 	d.restart()
@@ -122,6 +125,8 @@ func (d *device) restart() {
 		Snapshotter: func(context.Context) (string, error) { return defaults.DefaultSnapshotter, nil },
 		StateDir:    d.state,
 		RunDir:      d.run,
+		Certificate: d.certificate,
+		OtherShim:   d.otherShim,
 		Logger:      containerdtest.Logger(d),
 	})
 	if err != nil {

@@ -62,7 +62,7 @@ func rules(s *compose.Service) ([]specs.LinuxDeviceCgroup, error) {
 	if s.Privileged {
 		return []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}, nil
 	}
-	list := slices.Clone(deviceRules)
+	list := deviceRules()
 	for _, text := range s.DeviceRules {
 		rule, ok := parseRule(text)
 		if !ok {

@@ -50,13 +50,13 @@ func TestDevices(t *testing.T) {
 	if nothing.Path != "/dev/nothing" || nothing.Minor != 7 {
 		t.Errorf("nothing is %+v", nothing)
 	}
-	rules := describeRules(spec.Linux.Resources.Devices[len(deviceRules):])
+	rules := describeRules(spec.Linux.Resources.Devices[len(deviceRules()):])
 	want := []string{"c 188:* rwm", "b *:* r", "a 7:7 m", "c 1:3 r", "c 1:5 rw", "c 1:7 rwm"}
 	if !slices.Equal(rules, want) {
 		t.Errorf("rules are %q, want %q", rules, want)
 	}
-	if len(deviceRules) != 10 || describeRules(deviceRules)[9] != "c 136:* rwm" {
-		t.Errorf("the rules of everybody changed: %q", describeRules(deviceRules))
+	if len(deviceRules()) != 10 || describeRules(deviceRules())[9] != "c 136:* rwm" {
+		t.Errorf("the rules of everybody changed: %q", describeRules(deviceRules()))
 	}
 }
 
@@ -101,7 +101,7 @@ func TestDeviceDirectories(t *testing.T) {
 	if !slices.Equal(got, []string{"/dev/all/a", "/dev/all/sub/b"}) {
 		t.Errorf("devices are %q", got)
 	}
-	if rules := describeRules(spec.Linux.Resources.Devices[len(deviceRules):]); !slices.Equal(rules, []string{"c 240:0 rw", "c 240:1 rw"}) {
+	if rules := describeRules(spec.Linux.Resources.Devices[len(deviceRules()):]); !slices.Equal(rules, []string{"c 240:0 rw", "c 240:1 rw"}) {
 		t.Errorf("rules are %q", rules)
 	}
 }

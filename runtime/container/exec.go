@@ -19,15 +19,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
-	"github.com/containerd/containerd/api/types/task"
-	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 const (
@@ -109,7 +106,7 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 
 // execProcess is what runc is told about a command: the container's own process
 // with what the command has of its own.
-func (c *Containers) execProcess(ctx context.Context, id string, e Exec) (*anypb.Any, error) {
+func (c *Containers) execProcess(ctx context.Context, id string, e Exec) (*containerd.Any, error) {
 	record, err := c.o.Client.ContainerService().Get(ctx, id)
 	if errdefs.IsNotFound(err) {
 		return nil, fmt.Errorf("it does not exist: %w", ErrNotFound)
@@ -117,9 +114,9 @@ func (c *Containers) execProcess(ctx context.Context, id string, e Exec) (*anypb
 	if err != nil {
 		return nil, err
 	}
-	got, err := c.o.Client.TaskService().Get(ctx, &tasksapi.GetRequest{ContainerID: id})
+	got, err := c.o.Client.TaskService().Get(ctx, id, "")
 	switch {
-	case errdefs.IsNotFound(err) || err == nil && got.Process.Status != task.Status_RUNNING:
+	case errdefs.IsNotFound(err) || err == nil && got.Status != containerd.StatusRunning:
 		return nil, fmt.Errorf("its process is %w", ErrNotRunning)
 	case err != nil:
 		return nil, err
@@ -137,7 +134,7 @@ func (c *Containers) execProcess(ctx context.Context, id string, e Exec) (*anypb
 		p.Cwd = path.Join("/", e.WorkingDir)
 	}
 	if e.User != "" {
-		user, err := LookupUser(fmt.Sprintf("/proc/%d/root", got.Process.Pid), e.User)
+		user, err := LookupUser(fmt.Sprintf("/proc/%d/root", got.Pid), e.User)
 		if err != nil {
 			return nil, err
 		}
@@ -156,19 +153,16 @@ func (c *Containers) execProcess(ctx context.Context, id string, e Exec) (*anypb
 	if err != nil {
 		return nil, err
 	}
-	return &anypb.Any{TypeUrl: processType, Value: text}, nil
+	return &containerd.Any{Type: processType, Value: text}, nil
 }
 
 // processOf reads the process alone out of the specification in a record: the
 // rest takes longer to read, and probes ask every few seconds.
-func processOf(record containers.Container) (*specs.Process, error) {
+func processOf(record containerd.Container) (*specs.Process, error) {
 	var spec struct {
 		Process *specs.Process `json:"process"`
 	}
-	if record.Spec == nil {
-		return nil, errors.New("its record has no specification")
-	}
-	if err := json.Unmarshal(record.Spec.GetValue(), &spec); err != nil || spec.Process == nil {
+	if err := json.Unmarshal(specOf(record), &spec); err != nil || spec.Process == nil {
 		return nil, fmt.Errorf("cannot read its specification: %w", cmpErr(err, errors.New("it has no process")))
 	}
 	return spec.Process, nil
@@ -209,7 +203,7 @@ type execution struct {
 	dir     string
 	out     *outlet // nil: no output is wanted
 	err     *outlet // nil: none, or the same as out
-	request *tasksapi.ExecProcessRequest
+	request containerd.Exec
 
 	abandoned atomic.Bool // the command left somebody behind who holds its output
 }
@@ -220,7 +214,7 @@ func (c *Containers) openExec(id string, e Exec) (x *execution, err error) {
 	_, _ = rand.Read(random[:]) // never fails
 	x = &execution{c: c, id: id, execID: "margolite-" + hex.EncodeToString(random[:]), e: e}
 	x.dir = c.execDir(id, x.execID)
-	x.request = &tasksapi.ExecProcessRequest{ContainerID: id, ExecID: x.execID, Terminal: e.TTY}
+	x.request = containerd.Exec{Container: id, ID: x.execID, Streams: containerd.Streams{Terminal: e.TTY}}
 	defer func() {
 		if err != nil {
 			x.close()
@@ -251,7 +245,7 @@ func (c *Containers) openExec(id string, e Exec) (x *execution, err error) {
 		}
 	}
 	// A shim takes all streams or none. Without any it needs no pipes.
-	if r := x.request; r.Stdin+r.Stdout+r.Stderr != "" {
+	if r := &x.request; r.Stdin+r.Stdout+r.Stderr != "" {
 		r.Stdout = cmp.Or(r.Stdout, os.DevNull)
 		if !e.TTY {
 			r.Stderr = cmp.Or(r.Stderr, os.DevNull)
@@ -283,7 +277,7 @@ func (x *execution) close() {
 
 // do runs the command. Calls to the shim do not end with ctx: what state the
 // command is in would not be known.
-func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err error) {
+func (x *execution) do(ctx context.Context, process *containerd.Any) (code int, err error) {
 	tasks := x.c.o.Client.TaskService()
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -308,7 +302,7 @@ func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err e
 	defer func() {
 		// Also ends what still runs, and waits until the shim has passed on all output.
 		remove := func(ctx context.Context) error {
-			_, err := tasks.DeleteProcess(ctx, &tasksapi.DeleteProcessRequest{ContainerID: x.id, ExecID: x.execID})
+			_, err := tasks.DeleteProcess(ctx, x.id, x.execID)
 			return err
 		}
 		if x.abandoned.Load() {
@@ -324,13 +318,12 @@ func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err e
 
 	exit := make(chan waited, 1)
 	go func() { // ends with calls
-		got, err := tasks.Wait(calls, &tasksapi.WaitRequest{ContainerID: x.id, ExecID: x.execID})
-		exit <- waited{int(got.GetExitStatus()), err}
+		got, err := tasks.Wait(calls, x.id, x.execID)
+		exit <- waited{int(got.ExitStatus), err}
 	}()
-	var pid int
-	start := func(ctx context.Context) error {
-		got, err := tasks.Start(ctx, &tasksapi.StartRequest{ContainerID: x.id, ExecID: x.execID})
-		pid = int(got.GetPid())
+	var pid uint32
+	start := func(ctx context.Context) (err error) {
+		pid, err = tasks.Start(ctx, x.id, x.execID)
 		return err
 	}
 	if err := within(start); err != nil {
@@ -350,7 +343,7 @@ func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err e
 	select {
 	case ended = <-exit:
 	case <-ctx.Done():
-		if err := within(func(calls context.Context) error { return x.kill(calls, pid) }); err != nil {
+		if err := within(func(calls context.Context) error { return x.kill(calls, int(pid)) }); err != nil {
 			return -1, errors.Join(ctx.Err(), err)
 		}
 		select {
@@ -425,7 +418,7 @@ func (x *execution) copyInput(ctx context.Context) {
 	_, _ = io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{x.e.Stdin}, make([]byte, copyBlock)) // a command need not read all
 	_ = f.Close()
 	// The shim holds an end of its own.
-	err = x.c.o.Client.TaskService().CloseIO(ctx, &tasksapi.CloseIORequest{ContainerID: x.id, ExecID: x.execID, Stdin: true})
+	err = x.c.o.Client.TaskService().CloseIO(ctx, x.id, x.execID)
 	if err != nil && ctx.Err() == nil {
 		x.c.o.Logger.Debug("input of a command stays open", "container", x.id, "error", err)
 	}
@@ -438,9 +431,7 @@ func (x *execution) resize(ctx context.Context) {
 			if !ok {
 				return
 			}
-			err := x.c.o.Client.TaskService().ResizePty(ctx, &tasksapi.ResizePtyRequest{
-				ContainerID: x.id, ExecID: x.execID, Width: uint32(size.Width), Height: uint32(size.Height),
-			})
+			err := x.c.o.Client.TaskService().ResizePty(ctx, x.id, x.execID, uint32(size.Width), uint32(size.Height))
 			if err != nil && ctx.Err() == nil {
 				x.c.o.Logger.Debug("terminal keeps its size", "container", x.id, "error", err)
 			}
@@ -455,7 +446,7 @@ func (x *execution) resize(ctx context.Context) {
 func (x *execution) kill(ctx context.Context, pid int) error {
 	family := descendants(pid)
 	defer family.close()
-	err := x.c.o.Client.TaskService().Kill(ctx, &tasksapi.KillRequest{ContainerID: x.id, ExecID: x.execID, Signal: uint32(unix.SIGKILL)})
+	err := x.c.o.Client.TaskService().Kill(ctx, x.id, x.execID, uint32(unix.SIGKILL), false)
 	family.kill()
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot kill it: %w", err)

@@ -36,6 +36,7 @@ type Host struct {
 	AppArmor          bool     // the kernel has it, and it is on
 	OpenFiles         uint64   // how many files a process may be allowed to open
 	MostOpenFiles     uint64   // beyond which the kernel allows nobody to go
+	Processes         int64    // that there may be on the device, with their threads; 0: not known
 	Capabilities      []string // that containers may have; nil: all
 	Kernel            Release
 	CPUs              string // as 0-3
@@ -89,6 +90,9 @@ func DetectHost(ctx context.Context, runc string) Host {
 		h.OpenFiles = min(h.OpenFiles, limit.Max)
 	}
 	h.MostOpenFiles, _ = strconv.ParseUint(firstWord("/proc/sys/fs/nr_open"), 10, 64) // 0: not known
+	threads, _ := strconv.ParseInt(firstWord("/proc/sys/kernel/threads-max"), 10, 64)
+	numbers, _ := strconv.ParseInt(firstWord("/proc/sys/kernel/pid_max"), 10, 64)
+	h.Processes = min(threads, numbers) // 0: not known
 	switch h.Cgroups {
 	case CgroupsV1:
 		h.Limits = limitsV1("/sys/fs/cgroup", h.Kernel)

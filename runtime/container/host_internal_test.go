@@ -74,7 +74,7 @@ func TestLimitsOfCgroupV2(t *testing.T) {
 
 func TestDetectHost(t *testing.T) {
 	h := DetectHost(t.Context(), "runc")
-	if h.Kernel.Major < 3 || h.CPUs == "" || h.MostOpenFiles == 0 || len(h.Capabilities) == 0 {
+	if h.Kernel.Major < 3 || h.CPUs == "" || h.MostOpenFiles == 0 || h.Processes == 0 || len(h.Capabilities) == 0 {
 		t.Errorf("this machine is not found out: %+v", h)
 	}
 	if cpus, err := parseCPUs(h.CPUs); err != nil || len(cpus) == 0 {

@@ -12,9 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containerd/typeurl/v2"
-
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/network"
 )
 
@@ -183,7 +182,7 @@ var ErrForeign = errors.New("container is not of this runtime")
 // Decode reads the labels and the details of a container record: ErrForeign
 // when it is not ours, another error when it is and cannot be understood. Names
 // are checked, because they become file names.
-func Decode(m map[string]string, details typeurl.Any) (Labels, error) {
+func Decode(m map[string]string, details containerd.Any) (Labels, error) {
 	l := Labels{
 		Project:  m[OwnerKey],
 		Service:  m[keyService],

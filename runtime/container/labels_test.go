@@ -13,10 +13,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/network"
 )
 
@@ -71,13 +71,13 @@ func fullLabels() container.Labels {
 }
 
 // record is what containerd keeps of the details, as bytes.
-func record(t testing.TB, l container.Labels) *anypb.Any {
+func record(t testing.TB, l container.Labels) containerd.Any {
 	t.Helper()
 	text, err := json.Marshal(l.Details)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &anypb.Any{TypeUrl: "margolite/details", Value: text}
+	return containerd.Any{Type: "margolite/details", Value: text}
 }
 
 func TestLabelsSurviveContainerd(t *testing.T) {
@@ -215,10 +215,10 @@ func TestDecodeRefusesWhatItCannotTrust(t *testing.T) {
 			}
 		})
 	}
-	if _, err := container.Decode(good, nil); err == nil {
+	if _, err := container.Decode(good, containerd.Any{}); err == nil {
 		t.Error("a record without details was read")
 	}
-	if _, err := container.Decode(map[string]string{"nerdctl/name": "x"}, nil); !errors.Is(err, container.ErrForeign) {
+	if _, err := container.Decode(map[string]string{"nerdctl/name": "x"}, containerd.Any{}); !errors.Is(err, container.ErrForeign) {
 		t.Errorf("got %v for a foreign container, want ErrForeign", err)
 	}
 }
@@ -251,7 +251,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, service, dependsOn string, details []byte) {
 		labels := maps.Clone(good)
 		labels["margolite/service"], labels["margolite/depends-on"] = service, dependsOn
-		l, err := container.Decode(labels, &anypb.Any{Value: details})
+		l, err := container.Decode(labels, containerd.Any{Value: details})
 		if err != nil {
 			return
 		}

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -32,13 +31,11 @@ func allMounts(c Config, h Host, at placing) ([]specs.Mount, error) {
 		}
 		targets[m.Destination] = true
 	}
-	mounts := slices.DeleteFunc(slices.Concat(kernelMounts(c.Service, h), sandboxMounts(c)), func(m specs.Mount) bool {
+	mounts := slices.DeleteFunc(append(kernelMounts(c.Service, h), sandboxMounts(c)...), func(m specs.Mount) bool {
 		return targets[m.Destination]
 	})
 	mounts = append(mounts, own...)
-	slices.SortStableFunc(mounts, func(a, b specs.Mount) int {
-		return cmp.Compare(strings.Count(a.Destination, "/"), strings.Count(b.Destination, "/"))
-	})
+	sortMounts(mounts)
 	return mounts, nil
 }
 

@@ -7,10 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/containerd/platforms"
+	"github.com/margolite/margolite/runtime/platform"
 )
 
 // ErrPlatform says that programs of a platform cannot run on this device.
@@ -21,52 +22,60 @@ const binfmtDir = "/proc/sys/fs/binfmt_misc"
 // CheckPlatform tells whether programs of a platform, as linux/arm/v7, run on
 // this device: by its processor, or by an emulator that the kernel starts for
 // them. "" is the platform of the device. The error wraps ErrPlatform.
-func CheckPlatform(platform string) error {
-	return checkPlatform(platform, platforms.DefaultSpec(), binfmtDir)
+func CheckPlatform(name string) error {
+	if name == "" {
+		return nil
+	}
+	return checkPlatform(name, platform.Host(), binfmtDir)
 }
 
-func checkPlatform(platform string, host platforms.Platform, handlers string) error {
-	if platform == "" {
-		return nil
-	}
-	wanted, err := platforms.Parse(platform)
+func checkPlatform(name string, host platform.Platform, handlers string) error {
+	wanted, err := platform.Parse(name)
 	if err != nil {
-		return fmt.Errorf("platform %.40q is not valid: %w", platform, err)
+		return fmt.Errorf("platform %.40q is not valid: %w", name, err)
 	}
 	if wanted.OS != host.OS {
-		return fmt.Errorf("platform %s: %w: it is %s", platform, ErrPlatform, platforms.Format(host))
+		return fmt.Errorf("platform %s: %w: it is %s", name, ErrPlatform, host)
 	}
-	if platforms.Only(host).Match(wanted) {
+	if slices.Contains(host.Runs(), wanted) {
 		return nil
 	}
-	program, known := elfHeaders[wanted.Architecture]
-	if !known {
-		return fmt.Errorf("platform %s: %w: it is %s", platform, ErrPlatform, platforms.Format(host))
+	n := slices.IndexFunc(elfHeaders, func(h elfHeader) bool { return h.architecture == wanted.Architecture })
+	if n < 0 {
+		return fmt.Errorf("platform %s: %w: it is %s", name, ErrPlatform, host)
 	}
-	name, err := findHandler(handlers, program.bytes())
+	emulator, err := findHandler(handlers, elfHeaders[n].bytes())
 	if err != nil {
-		return fmt.Errorf("platform %s: %w: it is %s, and %w", platform, ErrPlatform, platforms.Format(host), err)
+		return fmt.Errorf("platform %s: %w: it is %s, and %w", name, ErrPlatform, host, err)
 	}
-	if name == "" {
+	if emulator == "" {
 		return fmt.Errorf("platform %s: %w: it is %s, and the kernel has no emulator for %s (binfmt_misc)",
-			platform, ErrPlatform, platforms.Format(host), wanted.Architecture)
+			name, ErrPlatform, host, wanted.Architecture)
 	}
 	return nil
 }
 
 // elfHeader is what tells programs of an architecture from others.
 type elfHeader struct {
-	wide, big bool // 64 bits, big endian
-	machine   uint16
+	architecture string // as Go names it
+	wide, big    bool   // 64 bits, big endian
+	machine      uint16
 }
 
-// elfHeaders by architectures as Go names them; the numbers are those of elf.h.
-var elfHeaders = map[string]elfHeader{
-	"386": {false, false, 3}, "amd64": {true, false, 62},
-	"arm": {false, false, 40}, "arm64": {true, false, 183},
-	"riscv64": {true, false, 243}, "loong64": {true, false, 258},
-	"ppc64le": {true, false, 21}, "s390x": {true, true, 22},
-	"mips": {false, true, 8}, "mipsle": {false, false, 8}, "mips64": {true, true, 8}, "mips64le": {true, false, 8},
+// elfHeaders have the numbers of elf.h.
+var elfHeaders = []elfHeader{
+	{"386", false, false, 3},
+	{"amd64", true, false, 62},
+	{"arm", false, false, 40},
+	{"arm64", true, false, 183},
+	{"riscv64", true, false, 243},
+	{"loong64", true, false, 258},
+	{"ppc64le", true, false, 21},
+	{"s390x", true, true, 22},
+	{"mips", false, true, 8},
+	{"mipsle", false, false, 8},
+	{"mips64", true, true, 8},
+	{"mips64le", true, false, 8},
 }
 
 // bytes are the first of an executable, as far as handlers look.

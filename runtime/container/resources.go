@@ -50,11 +50,27 @@ func resources(s *compose.Service, h Host, warn func(string)) (*specs.LinuxResou
 	if r.BlockIO, err = l.blockIO(); err != nil {
 		failed = errors.Join(failed, err)
 	}
-	if l.Pids != 0 && l.can(h.Pids, "pids_limit") {
-		pids := max(l.Pids, -1)
-		r.Pids = &specs.LinuxPids{Limit: &pids}
-	}
+	r.Pids = l.processes()
 	return r, failed
+}
+
+// processes bounds those of a container by half of what the device can have: with
+// none left, nobody could end the container that has them.
+func (l *limiting) processes() *specs.LinuxPids {
+	if !l.host.Pids {
+		if l.Pids != 0 {
+			l.can(false, "pids_limit") // says so
+		}
+		return nil
+	}
+	limit := l.host.Processes / 2 // 0: not known
+	if l.Pids > 0 && (limit == 0 || l.Pids < limit) {
+		limit = l.Pids
+	}
+	if limit == 0 {
+		return nil
+	}
+	return &specs.LinuxPids{Limit: &limit}
 }
 
 // can tells whether the kernel does what is asked for, and says so where not.

@@ -43,7 +43,7 @@ func TestLimits(t *testing.T) {
 		{"the kernel's least of shares", compose.Resources{CPUShares: 1}, `{"cpu":{"shares":2}}`},
 		{"real time", compose.Resources{CPURealtime: 1000, CPURealtimePeriod: 100000}, `{"cpu":{"realtimeRuntime":1000,"realtimePeriod":100000}}`},
 		{"processes", compose.Resources{Pids: 10}, `{"pids":{"limit":10}}`},
-		{"processes without limit", compose.Resources{Pids: -1}, `{"pids":{"limit":-1}}`},
+		{"processes without limit", compose.Resources{Pids: -1}, `{}`},
 		{"weight", compose.Resources{BlkioWeight: 300}, `{"blockIO":{"weight":300}}`},
 	}
 	for _, test := range tests {

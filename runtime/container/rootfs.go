@@ -9,17 +9,17 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/containerd/containerd/v2/core/mount"
-	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 // prepareSnapshot makes a fresh root file system for a container that has none.
 // What is there already is of a Create or Delete that did not end.
-func prepareSnapshot(ctx context.Context, s snapshots.Snapshotter, id string, l Labels) ([]mount.Mount, error) {
-	prepare := func() ([]mount.Mount, error) {
-		return s.Prepare(ctx, id, l.Root, snapshots.WithLabels(map[string]string{OwnerKey: l.Project, keyService: l.Service}))
+func prepareSnapshot(ctx context.Context, s containerd.Snapshotter, id string, l Labels) ([]containerd.Mount, error) {
+	prepare := func() ([]containerd.Mount, error) {
+		return s.Prepare(ctx, id, l.Root, map[string]string{OwnerKey: l.Project, keyService: l.Service})
 	}
 	mounts, err := prepare()
 	if errdefs.IsAlreadyExists(err) {
@@ -34,7 +34,28 @@ func prepareSnapshot(ctx context.Context, s snapshots.Snapshotter, id string, l 
 	return mounts, nil
 }
 
-func removeSnapshot(ctx context.Context, s snapshots.Snapshotter, id string) error {
+// isLost tells that what a container writes to its root file system has no
+// directory, although there are those of others: containerd's database is on the
+// medium before the directories that it tells of, and a power cut may come between.
+func isLost(mounts []containerd.Mount) bool {
+	for _, m := range mounts {
+		for _, option := range m.Options {
+			key, dir, _ := strings.Cut(option, "=")
+			if key != "upperdir" && key != "workdir" {
+				continue
+			}
+			if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+				continue
+			}
+			if _, err := os.Lstat(filepath.Dir(filepath.Dir(dir))); err == nil { // else it is none of this device
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func removeSnapshot(ctx context.Context, s containerd.Snapshotter, id string) error {
 	if err := s.Remove(ctx, id); err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot remove snapshot %s: %w", id, err)
 	}
@@ -43,7 +64,7 @@ func removeSnapshot(ctx context.Context, s snapshots.Snapshotter, id string) err
 
 // withRootfs mounts the root file system of a container that does not run,
 // read-only, while f looks at it.
-func (c *Containers) withRootfs(id string, mounts []mount.Mount, f func(root string) error) (err error) {
+func (c *Containers) withRootfs(id string, mounts []containerd.Mount, f func(root string) error) (err error) {
 	root := c.mountDir(id)
 	if err := detach(root); err != nil { // of a process that was killed here
 		return err
@@ -51,15 +72,20 @@ func (c *Containers) withRootfs(id string, mounts []mount.Mount, f func(root str
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return fmt.Errorf("cannot mount root file system: %w", err)
 	}
-	mounts = mount.RemoveVolatileOption(mounts)
-	for i := range mounts {
-		mounts[i].Options = append(slices.Clone(mounts[i].Options), "ro")
-	}
 	defer func() { err = errors.Join(err, detach(root)) }()
-	if err := mount.All(mounts, root); err != nil {
-		return fmt.Errorf("cannot mount root file system: %w", err)
+	for _, m := range mounts {
+		m.Options = append(withoutVolatile(m.Options), "ro")
+		if err := mountBelow(root, m); err != nil {
+			return fmt.Errorf("cannot mount root file system: %w", err)
+		}
 	}
 	return f(root)
+}
+
+// withoutVolatile leaves out how overlayfs is told not to sync: what was mounted so
+// it does not mount again, and the container has yet to be.
+func withoutVolatile(options []string) []string {
+	return slices.DeleteFunc(slices.Clone(options), func(o string) bool { return o == "volatile" || o == "fsync=volatile" })
 }
 
 func (c *Containers) mountDir(id string) string { return filepath.Join(c.o.RunDir, "mounts", id) }

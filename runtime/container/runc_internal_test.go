@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -244,6 +246,7 @@ func TestContainersAreLimited(t *testing.T) {
 		return "cat /sys/fs/cgroup/" + v1
 	}
 	swappy := uint64(7)
+	half := strconv.FormatInt(b.host.Processes/2, 10)
 	tests := []struct {
 		name   string
 		able   bool
@@ -260,6 +263,9 @@ func TestContainersAreLimited(t *testing.T) {
 		{"shares", b.host.CPUShares, compose.Resources{CPUShares: 512}, either("cpu/cpu.shares", "cpu.weight"), []string{"512", "20"}},
 		{"a set of CPUs", b.host.CPUSet, compose.Resources{CPUSet: "0"}, either("cpuset/cpuset.cpus", "cpuset.cpus"), []string{"0", "0"}},
 		{"processes", b.host.Pids, compose.Resources{Pids: 12}, either("pids/pids.max", "pids.max"), []string{"12", "12"}},
+		{"processes that nobody limited", b.host.Pids, compose.Resources{}, either("pids/pids.max", "pids.max"), []string{half, half}},
+		{"processes without a limit of their own", b.host.Pids, compose.Resources{Pids: -1}, either("pids/pids.max", "pids.max"), []string{half, half}},
+		{"more processes than there can be", b.host.Pids, compose.Resources{Pids: math.MaxInt64}, either("pids/pids.max", "pids.max"), []string{half, half}},
 		{
 			"a disk", b.host.BlockThrottle && exists("/dev/loop0"),
 			compose.Resources{BlkioDevices: []compose.BlkioDevice{{Path: "/dev/loop0", ReadBPS: 1 << 20, WriteIOPS: 9}}},

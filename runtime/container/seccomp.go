@@ -1,6 +1,7 @@
 package container
 
 import (
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,12 @@ const (
 	maxArgs     = 6    // of a system call
 	maxErrno    = 4095
 )
+
+// defaultProfile is what containerd gives containers that ask for no other. It is
+// not called, as its package comes with how containerd makes specifications.
+//
+//go:embed seccomp.json
+var defaultProfile string
 
 // profile is a filter of system calls in the form of Docker: rules that depend
 // on capabilities, architecture and kernel, instead of their outcome.
@@ -61,9 +68,21 @@ type profileFilter struct {
 	MinKernel string   `json:"minKernel"`
 }
 
-// seccompArches are the names that libseccomp has for those of Go.
-var seccompArches = map[string]specs.Arch{
-	"386": specs.ArchX86, "amd64": specs.ArchX86_64, "arm": specs.ArchARM, "arm64": specs.ArchAARCH64, "riscv64": specs.ArchRISCV64,
+// seccompArch is the name that libseccomp has for that of Go; "" is none.
+func seccompArch(arch string) specs.Arch {
+	switch arch {
+	case "386":
+		return specs.ArchX86
+	case "amd64":
+		return specs.ArchX86_64
+	case "arm":
+		return specs.ArchARM
+	case "arm64":
+		return specs.ArchAARCH64
+	case "riscv64":
+		return specs.ArchRISCV64
+	}
+	return ""
 }
 
 var (
@@ -101,8 +120,8 @@ func seccompProfile(text []byte, capabilities []string, arch string, kernel Rele
 		Architectures: p.Architectures, Flags: p.Flags,
 	}
 	for _, a := range p.ArchMap {
-		if a.Arch == seccompArches[arch] {
-			filter.Architectures = slices.Concat([]specs.Arch{a.Arch}, a.Subs)
+		if a.Arch == seccompArch(arch) {
+			filter.Architectures = append([]specs.Arch{a.Arch}, a.Subs...)
 			break
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/containerd/containerd/v2/contrib/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/margolite/margolite/runtime/compose"
@@ -61,7 +60,7 @@ func seccompOf(spec *specs.Spec, s *compose.Service, h Host) (*specs.LinuxSeccom
 	case s.Privileged || !h.Seccomp:
 		return nil, nil
 	default:
-		return seccomp.DefaultProfile(spec), nil
+		return seccompProfile([]byte(defaultProfile), spec.Process.Capabilities.Bounding, runtime.GOARCH, h.Kernel)
 	}
 }
 

@@ -56,6 +56,7 @@ type placing struct {
 	warn         func(string)             // is told what has no effect on this device; nil: nobody
 	nerdctl      string                   // directory of what nerdctl is shown
 	groupedShim  bool
+	environment  []string // of all containers of the device
 	// readOnlyBelow says that a read-only mount may be so with all below it.
 	readOnlyBelow bool
 }
@@ -101,7 +102,7 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 			Terminal:    c.Service.TTY,
 			User:        specs.User{UID: at.user.UID, GID: at.user.GID, AdditionalGids: at.user.Groups},
 			Args:        args,
-			Env:         processEnv(c),
+			Env:         processEnv(c, at.environment),
 			Cwd:         workingDir(c),
 			Rlimits:     limits,
 			OOMScoreAdj: &oom,
@@ -179,13 +180,16 @@ func processArgs(s *compose.Service, image v1.ImageConfig) ([]string, error) {
 	return args, nil
 }
 
-// processEnv is the environment: defaults, the image's, the service's; later
-// ones replace earlier ones in place.
-func processEnv(c Config) []string {
+// processEnv is the environment: defaults, the device's, the image's, the
+// service's; later ones replace earlier ones in place. That of the device is no
+// part of what tells one configuration from another: containers get it when they
+// are made, and none is made anew for it.
+func processEnv(c Config, device []string) []string {
 	env := []string{"PATH=" + defaultPath, "HOSTNAME=" + c.Labels.Sandbox.Hostname}
 	if c.Service.TTY {
 		env = append(env, "TERM=xterm")
 	}
+	env = append(env, device...)
 	for _, entry := range c.Image.Env {
 		if strings.IndexByte(entry, '=') > 0 {
 			env = setEnv(env, entry)

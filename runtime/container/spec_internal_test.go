@@ -77,6 +77,20 @@ func TestOBS06ProcessEnvironment(t *testing.T) {
 	}
 }
 
+// What the device gives to all containers gives way to what an image or a service
+// says itself.
+func TestOBS08EnvironmentOfTheDevice(t *testing.T) {
+	c := Config{
+		Service: &compose.Service{Environment: map[string]string{"B": "service"}},
+		Image:   v1.ImageConfig{Env: []string{"A=image"}},
+	}
+	got := processEnv(c, []string{"A=device", "B=device", "HTTP_OTEL_EXPORTER_OTLP_ENDPOINT=http://192.0.2.1:4318"})
+	want := []string{"PATH=" + defaultPath, "HOSTNAME=", "A=image", "B=service", "HTTP_OTEL_EXPORTER_OTLP_ENDPOINT=http://192.0.2.1:4318"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestWorkingDirectory(t *testing.T) {
 	for _, test := range []struct{ service, image, want string }{
 		{"", "", "/"},

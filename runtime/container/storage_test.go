@@ -272,6 +272,39 @@ func TestSubpaths(t *testing.T) {
 	})
 }
 
+// A container keeps the certificate it was made with, as it keeps the rest of what
+// it was told.
+func TestOBS08ContainersGetTheCertificateOfTheCollector(t *testing.T) {
+	d := onOne(t)
+	d.certificate = filepath.Join(d.state, "collector.pem")
+	d.restart()
+	const look = "cat /etc/margolite/collector.pem 2>/dev/null; echo $OTEL_EXPORTER_OTLP_CERTIFICATE"
+	for name, test := range map[string]struct {
+		certificate string // empty: the file is missing
+		environment map[string]string
+		want        string
+	}{
+		"told":    {"PEM", nil, "PEM/etc/margolite/collector.pem"},
+		"its own": {"PEM", map[string]string{"OTEL_EXPORTER_OTLP_CERTIFICATE": "/own"}, "PEM/own"},
+		"missing": {"", nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.certificate != "" {
+				d.write(d.certificate, test.certificate)
+			}
+			c := d.config(strings.ReplaceAll(name, " ", ""), "")
+			c.Service.Environment = test.environment
+			id := d.up(c)
+			_ = os.Remove(d.certificate)
+			d.stop(id)
+			d.start(id)
+			if out, _, err := d.trySh(id, look); err != nil || strings.TrimSpace(out) != test.want {
+				t.Errorf("got %q, %v", out, err)
+			}
+		})
+	}
+}
+
 func TestConfigsAndSecrets(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device) {
 		c := d.config("web", "")
@@ -310,11 +343,11 @@ func TestConfigsAndSecrets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text := fmt.Sprintf("%v %s", record.Labels, record.Spec.GetValue()); strings.Contains(text, "tellnobody") {
+		if text := fmt.Sprintf("%v %s", record.Labels, record.Spec.Value); strings.Contains(text, "tellnobody") {
 			t.Error("the record has the secret")
 		}
 		for key, e := range record.Extensions {
-			if bytes.Contains(e.GetValue(), []byte("tellnobody")) {
+			if bytes.Contains(e.Value, []byte("tellnobody")) {
 				t.Errorf("extension %s has the secret", key)
 			}
 		}
@@ -352,6 +385,35 @@ func TestSecretsOfAKilledCreate(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(d.state, "files/shop/0123")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it is left: %v", err)
 	}
+}
+
+// TestRootfsOfAPowerCut: a root file system whose directories did not get onto
+// the medium before the power went, other than containerd's record of them, is
+// made anew.
+func TestRootfsOfAPowerCut(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		id := d.create(d.config("web", ""))
+		mounts, err := d.client.SnapshotService("overlayfs").Mounts(d.ctx(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lost := 0
+		for _, option := range mounts[0].Options {
+			if dir, ok := strings.CutPrefix(option, "upperdir="); ok {
+				lost++
+				if err := os.RemoveAll(filepath.Dir(dir)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if lost != 1 {
+			t.Fatalf("the root file system is %+v", mounts)
+		}
+		d.start(id)
+		if out := d.sh(id, "cat /srv/data/inside | wc -c"); strings.TrimSpace(out) != "16" {
+			t.Errorf("got %q", out)
+		}
+	})
 }
 
 // TestLogsOfAKilledDelete: nor does what a container printed that has gone.
@@ -517,6 +579,29 @@ func TestOpenInputAndTerminal(t *testing.T) {
 			}
 		}
 		for _, id := range ids {
+			d.delete(id)
+		}
+	})
+}
+
+// Who closes one of its streams is heard on the other one, and to its last word.
+func TestWhatIsPrintedOnOneStreamOutlivesTheOther(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		for name, script := range map[string]string{
+			"error":  "echo first; exec >&-; sleep 0.5; echo second >&2; sleep 0.1; echo last >&2",
+			"output": "echo first >&2; exec 2>&-; sleep 0.5; echo second; sleep 0.1; echo last",
+		} {
+			id := d.create(d.config(name, script))
+			d.restart()
+			for _, want := range []string{"first\nsecond\nlast\n", "first\nsecond\nlast\nfirst\nsecond\nlast\n"} {
+				d.start(id)
+				d.eventually(name+" has ended", func() bool { return d.find(id).State == container.Stopped })
+				d.stop(id) // what was on its way has come
+				var text strings.Builder
+				if err := log.Read(t.Context(), d.LogPath(id), log.Options{}, &text); err != nil || text.String() != want {
+					t.Errorf("%s printed %q, %v", name, &text, err)
+				}
+			}
 			d.delete(id)
 		}
 	})

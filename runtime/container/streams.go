@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"golang.org/x/sys/unix"
 
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/log"
 )
 
@@ -39,31 +39,56 @@ func (c *Containers) logURI(id string, d Details) string {
 func (c *Containers) stdin(id string) string { return filepath.Join(c.o.RunDir, "stdin", id) }
 
 // connect says where the standard streams of a container lead that is about to start.
-func (c *Containers) connect(request *tasksapi.CreateTaskRequest, d Details) error {
+func (c *Containers) connect(request *containerd.Task, d Details) error {
 	if err := os.MkdirAll(c.logDir(), 0o711); err != nil {
 		return fmt.Errorf("cannot make directory of logs: %w", err)
 	}
 	if d.StdinOpen {
-		request.Stdin = c.stdin(request.ContainerID)
+		request.Stdin = c.stdin(request.Container)
 		if err := makeFIFO(request.Stdin); err != nil {
 			return fmt.Errorf("cannot make standard input: %w", err)
 		}
 	}
-	uri := c.logURI(request.ContainerID, d)
+	uri := c.logURI(request.Container, d)
 	if !d.TTY {
 		request.Stdout, request.Stderr = uri, uri
+		if uri != "" {
+			path := c.LogPath(request.Container)
+			closeLog(path)
+			if c.o.OtherShim {
+				request.Stdout, request.Stderr = twice(path)
+			}
+		}
 		return nil
 	}
 	// A stock shim takes no URI for the output of a terminal, and writes a file
 	// from its start. Ours takes it from where no other looks.
 	request.Stdout, request.Stderr = os.DevNull, uri
 	if uri != "" {
-		request.Stdout = c.LogPath(request.ContainerID)
-		if err := os.WriteFile(request.Stdout, nil, 0o640); err != nil {
+		request.Stdout = c.LogPath(request.Container)
+		if err := os.WriteFile(request.Stdout, nil, log.Mode); err != nil {
 			return fmt.Errorf("cannot make log: %w", err)
 		}
 	}
 	return nil
+}
+
+// twice names a file in two ways. A stock shim opens what has one name once, and closes
+// it with the first stream that ends: what comes from the other one is lost.
+func twice(path string) (stdout, stderr string) {
+	return path, filepath.Dir(path) + "/./" + filepath.Base(path)
+}
+
+// closeLog makes the file that another shim than ours appends to, before it does so
+// itself and lets everybody read it. Where that cannot be done it cannot do it, either,
+// and ours needs no such file.
+func closeLog(path string) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|unix.O_NOFOLLOW, log.Mode)
+	if err != nil {
+		return
+	}
+	_ = f.Chmod(log.Mode) // of one that was there
+	_ = f.Close()
 }
 
 // disconnect removes what connect made.

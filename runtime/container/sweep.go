@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
@@ -101,11 +100,11 @@ func (c *Containers) endExec(ctx context.Context, dir string) error {
 	defer cancel()
 	id, execID, _ := strings.Cut(filepath.Base(dir), ".")
 	tasks := c.o.Client.TaskService()
-	err := tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, ExecID: execID, Signal: uint32(unix.SIGKILL)})
+	err := tasks.Kill(ctx, id, execID, uint32(unix.SIGKILL), false)
 	if err == nil {
-		_, _ = tasks.Wait(ctx, &tasksapi.WaitRequest{ContainerID: id, ExecID: execID}) // the next error tells more
+		_, _ = tasks.Wait(ctx, id, execID) // the next error tells more
 	}
-	_, err = tasks.DeleteProcess(ctx, &tasksapi.DeleteProcessRequest{ContainerID: id, ExecID: execID})
+	_, err = tasks.DeleteProcess(ctx, id, execID)
 	if err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}

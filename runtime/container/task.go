@@ -9,9 +9,6 @@ import (
 	"strings"
 	"time"
 
-	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
-	"github.com/containerd/containerd/api/types"
-	"github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
@@ -36,9 +33,9 @@ var errUnknown = errors.New("cannot tell what its task does")
 // findTask says what the task of a container does. The list leaves out, or
 // calls unknown, tasks whose shims did not answer; these are asked once more,
 // since a container that seems to have no task is started.
-func (c *Containers) findTask(ctx context.Context, found *Container, list []*task.Process) error {
+func (c *Containers) findTask(ctx context.Context, found *Container, list []containerd.Process) error {
 	for _, t := range list {
-		if t.ID == found.ID && t.Status != task.Status_UNKNOWN {
+		if t.Container == found.ID && t.Status != containerd.StatusUnknown {
 			found.setTask(t)
 			return nil
 		}
@@ -46,31 +43,28 @@ func (c *Containers) findTask(ctx context.Context, found *Container, list []*tas
 	if found.Labels.Exited {
 		return nil
 	}
-	got, err := c.o.Client.TaskService().Get(ctx, &tasksapi.GetRequest{ContainerID: found.ID})
+	got, err := c.o.Client.TaskService().Get(ctx, found.ID, "")
 	switch {
 	case errdefs.IsNotFound(err):
 		return nil
 	case err != nil:
 		return fmt.Errorf("container %s: %w: %w", found.ID, errUnknown, err)
-	case got.Process.Status == task.Status_UNKNOWN:
+	case got.Status == containerd.StatusUnknown:
 		return fmt.Errorf("container %s: %w", found.ID, errUnknown)
 	}
-	found.setTask(got.Process)
+	found.setTask(got)
 	return nil
 }
 
 // setTask takes over what the task of a container does.
-func (c *Container) setTask(t *task.Process) {
+func (c *Container) setTask(t containerd.Process) {
 	switch t.Status {
-	case task.Status_RUNNING:
+	case containerd.StatusRunning:
 		c.State, c.Pid = Running, int(t.Pid)
-	case task.Status_PAUSED, task.Status_PAUSING:
+	case containerd.StatusPaused, containerd.StatusPausing:
 		c.State, c.Pid = Paused, int(t.Pid)
-	case task.Status_STOPPED:
-		c.State, c.ExitCode = Stopped, int(t.ExitStatus)
-		if t.ExitedAt != nil {
-			c.ExitedAt = t.ExitedAt.AsTime()
-		}
+	case containerd.StatusStopped:
+		c.State, c.ExitCode, c.ExitedAt = Stopped, int(t.ExitStatus), t.ExitedAt
 	}
 }
 
@@ -88,8 +82,8 @@ func (c *Containers) Start(ctx context.Context, id string) error {
 
 func (c *Containers) start(ctx context.Context, id string) error {
 	tasks := c.o.Client.TaskService()
-	switch got, err := tasks.Get(ctx, &tasksapi.GetRequest{ContainerID: id}); {
-	case err == nil && (got.Process.Status == task.Status_RUNNING || got.Process.Status == task.Status_PAUSED):
+	switch got, err := tasks.Get(ctx, id, ""); {
+	case err == nil && (got.Status == containerd.StatusRunning || got.Status == containerd.StatusPaused):
 		return nil
 	case err == nil || !errdefs.IsNotFound(err):
 		if err := c.deleteTask(ctx, id); err != nil {
@@ -135,18 +129,15 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	defer unbindSources()
 	snapshotter := c.o.Client.SnapshotService(record.Snapshotter)
 	mounts, err := snapshotter.Mounts(ctx, record.SnapshotKey)
-	if errdefs.IsNotFound(err) { // a Delete that did not end
+	if errdefs.IsNotFound(err) || err == nil && isLost(mounts) { // a Delete that did not end, or a power cut
 		mounts, err = prepareSnapshot(ctx, snapshotter, record.SnapshotKey, labels)
 	}
 	if err != nil {
 		return err
 	}
-	request := &tasksapi.CreateTaskRequest{ContainerID: id, Terminal: labels.TTY}
-	if err := c.connect(request, labels.Details); err != nil {
+	request := containerd.Task{Container: id, Rootfs: mounts, Streams: containerd.Streams{Terminal: labels.TTY}}
+	if err := c.connect(&request, labels.Details); err != nil {
 		return err
-	}
-	for _, m := range mounts {
-		request.Rootfs = append(request.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
 	c.creating.RLock()
 	err = createTask(ctx, tasks, request)
@@ -157,16 +148,16 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	if err := c.showNerdctl(id, labels); err != nil {
 		return c.undoTask(ctx, id, err)
 	}
-	if _, err := tasks.Start(ctx, &tasksapi.StartRequest{ContainerID: id}); err != nil {
+	if _, err := tasks.Start(ctx, id, ""); err != nil {
 		return c.undoTask(ctx, id, err)
 	}
 	return nil
 }
 
 // createTask makes a task, and waits for a shim to be gone that is in its way.
-func createTask(ctx context.Context, tasks containerd.Tasks, request *tasksapi.CreateTaskRequest) error {
+func createTask(ctx context.Context, tasks containerd.Tasks, request containerd.Task) error {
 	for lost := 0; ; {
-		_, err := tasks.Create(ctx, request)
+		err := tasks.Create(ctx, request)
 		switch {
 		case errdefs.IsAlreadyExists(err):
 			// Its shim died, and containerd has not yet cleared away what it left.
@@ -232,11 +223,11 @@ func (c *Containers) StopWithin(ctx context.Context, id string, grace *time.Dura
 
 func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) error {
 	tasks := c.o.Client.TaskService()
-	got, err := tasks.Get(ctx, &tasksapi.GetRequest{ContainerID: id})
+	got, err := tasks.Get(ctx, id, "")
 	if errdefs.IsNotFound(err) {
 		return c.endStrays(ctx, id)
 	}
-	running := err == nil && (got.Process.Status == task.Status_RUNNING || got.Process.Status == task.Status_PAUSED)
+	running := err == nil && (got.Status == containerd.StatusRunning || got.Status == containerd.StatusPaused)
 	if !running {
 		return c.deleteTask(ctx, id)
 	}
@@ -248,8 +239,8 @@ func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) 
 	if grace != nil {
 		how.grace = max(*grace, 0)
 	}
-	if got.Process.Status == task.Status_PAUSED { // signals wait until it goes on
-		if err := tasks.Resume(ctx, &tasksapi.ResumeTaskRequest{ContainerID: id}); err != nil {
+	if got.Status == containerd.StatusPaused { // signals wait until it goes on
+		if err := tasks.Resume(ctx, id); err != nil {
 			return err
 		}
 	}
@@ -259,7 +250,7 @@ func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) 
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { // ends with waiting
-		_, err := tasks.Wait(waiting, &tasksapi.WaitRequest{ContainerID: id})
+		_, err := tasks.Wait(waiting, id, "")
 		ended <- err
 	}()
 	told, err := c.kill(ctx, id, how.signal, false)
@@ -334,7 +325,7 @@ func (c *Containers) runHooks(ctx context.Context, id string, how stopping) {
 // kill sends a signal, and tells whether there was somebody to get it. Nobody
 // is there when the process has ended, or runc has forgotten about it.
 func (c *Containers) kill(ctx context.Context, id string, signal unix.Signal, all bool) (told bool, err error) {
-	err = c.o.Client.TaskService().Kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: uint32(signal), All: all})
+	err = c.o.Client.TaskService().Kill(ctx, id, "", uint32(signal), all)
 	switch {
 	case err == nil:
 		return true, nil
@@ -377,7 +368,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 func (c *Containers) deleteTask(ctx context.Context, id string) error {
 	tasks := c.o.Client.TaskService()
 	remove := func() error {
-		_, err := tasks.Delete(ctx, &tasksapi.DeleteTaskRequest{ContainerID: id})
+		_, err := tasks.Delete(ctx, id)
 		if errdefs.IsNotFound(err) {
 			return nil
 		}
@@ -391,7 +382,7 @@ func (c *Containers) deleteTask(ctx context.Context, id string) error {
 	defer cancel()
 	_, err := c.kill(ctx, id, unix.SIGKILL, true)
 	if errors.Join(err, c.endStrays(ctx, id)) == nil {
-		_, _ = tasks.Wait(ctx, &tasksapi.WaitRequest{ContainerID: id}) // the next error tells more
+		_, _ = tasks.Wait(ctx, id, "") // the next error tells more
 	}
 	if err := remove(); err != nil {
 		return fmt.Errorf("cannot delete task: %w", err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"testing"
 
-	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/errdefs"
 
 	"github.com/margolite/margolite/runtime/containerd"
@@ -19,12 +18,12 @@ type answering struct {
 	asked int
 }
 
-func (a *answering) Create(context.Context, *tasksapi.CreateTaskRequest) (*tasksapi.CreateTaskResponse, error) {
+func (a *answering) Create(context.Context, containerd.Task) error {
 	a.asked++
 	if a.asked > len(a.errs) {
-		return &tasksapi.CreateTaskResponse{}, nil
+		return nil
 	}
-	return nil, a.errs[a.asked-1]
+	return a.errs[a.asked-1]
 }
 
 // A container that meets the shim of its group while that one ends gets another.
@@ -52,7 +51,7 @@ func TestAShimThatEndsIsReplaced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &answering{errs: c.errs}
-			if err := createTask(t.Context(), a, &tasksapi.CreateTaskRequest{}); !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
+			if err := createTask(t.Context(), a, containerd.Task{}); !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
 				t.Errorf("the error is %v, want %v", err, c.err)
 			}
 			if a.asked != c.asked {

@@ -4,19 +4,15 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/margolite/margolite/runtime/compose"
 )
 
-// ulimits by the names of Compose.
-var ulimits = map[string]string{
-	"as": "RLIMIT_AS", "core": "RLIMIT_CORE", "cpu": "RLIMIT_CPU", "data": "RLIMIT_DATA", "fsize": "RLIMIT_FSIZE",
-	"locks": "RLIMIT_LOCKS", "memlock": "RLIMIT_MEMLOCK", "msgqueue": "RLIMIT_MSGQUEUE", "nice": "RLIMIT_NICE",
-	"nofile": openFilesLimit, "nproc": "RLIMIT_NPROC", "rss": "RLIMIT_RSS", "rtprio": "RLIMIT_RTPRIO", "rttime": "RLIMIT_RTTIME",
-	"sigpending": "RLIMIT_SIGPENDING", "stack": "RLIMIT_STACK",
-}
+// ulimits are the names of Compose. Those of the kernel are RLIMIT_AS, ...
+const ulimits = "as core cpu data fsize locks memlock msgqueue nice nofile nproc rss rtprio rttime sigpending stack"
 
 const openFilesLimit = "RLIMIT_NOFILE"
 
@@ -26,8 +22,8 @@ func rlimits(s *compose.Service, h Host) ([]specs.POSIXRlimit, error) {
 	files := min(uint64(openFiles), h.OpenFiles)
 	limits := []specs.POSIXRlimit{{Type: openFilesLimit, Soft: min(softFiles, files), Hard: files}}
 	for _, u := range s.Ulimits {
-		kind, known := ulimits[u.Name]
-		if !known {
+		kind := "RLIMIT_" + strings.ToUpper(u.Name)
+		if !slices.Contains(strings.Fields(ulimits), u.Name) {
 			return nil, fmt.Errorf("ulimits: %.40q is no limit", u.Name)
 		}
 		limit := specs.POSIXRlimit{Type: kind, Soft: rlimit(u.Soft), Hard: rlimit(u.Hard)}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 )
@@ -68,8 +69,7 @@ func (u User) In(root string, groups []string) (User, error) {
 		}
 		u.Groups = append(u.Groups, gid)
 	}
-	slices.Sort(u.Groups)
-	u.Groups = slices.Compact(u.Groups)
+	u.Groups = eachOnce(u.Groups)
 	if len(u.Groups) > maxGroups {
 		return User{}, fmt.Errorf("cannot resolve group_add: there are more than %d groups", maxGroups)
 	}
@@ -129,9 +129,15 @@ func resolveUser(spec, passwd, group string) (User, error) {
 		}
 		return false
 	})
-	slices.Sort(u.Groups)
-	u.Groups = slices.Compact(u.Groups)
+	u.Groups = eachOnce(u.Groups)
 	return u, nil
+}
+
+// eachOnce sorts groups. It is not slices.Sort, which the compiler would write
+// out anew for their type.
+func eachOnce(groups []uint32) []uint32 {
+	sort.Slice(groups, func(i, j int) bool { return groups[i] < groups[j] })
+	return slices.Compact(groups)
 }
 
 // findAccount returns the fields of the first line that has at least n of them and that match likes.

@@ -15,8 +15,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/containerd/containerd/v2/core/mount"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/contain"
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 const (
@@ -66,7 +68,7 @@ func (c *Containers) mountVolume(ctx context.Context, dir string, v Volume) erro
 		attempt = &mountAttempt{done: make(chan struct{})}
 		c.mounting[dir] = attempt
 		go func() {
-			attempt.err = mountOnce(ctx, dir, v)
+			attempt.err = contain.Call(func() error { return mountOnce(ctx, dir, v) })
 			c.mu.Lock()
 			delete(c.mounting, dir)
 			c.mu.Unlock()
@@ -113,7 +115,7 @@ func mountOnce(ctx context.Context, dir string, v Volume) error {
 			return err
 		}
 	}
-	if err := m.Mount(dir); err != nil {
+	if err := mountAt(dir, m); err != nil {
 		// What the kernel says, and no more: options may hold a password.
 		var errno unix.Errno
 		if !errors.As(err, &errno) {
@@ -126,8 +128,8 @@ func mountOnce(ctx context.Context, dir string, v Volume) error {
 
 // mount is what the kernel is to mount: mount(8) and its programs for network
 // file systems are not needed.
-func (v Volume) mount(ctx context.Context) (mount.Mount, error) {
-	m := mount.Mount{Type: v.Type, Source: cmp.Or(v.Device, v.Type)}
+func (v Volume) mount(ctx context.Context) (containerd.Mount, error) {
+	m := containerd.Mount{Type: v.Type, Source: cmp.Or(v.Device, v.Type)}
 	for _, o := range v.Options {
 		name, _, _ := strings.Cut(o, "=")
 		if slices.Contains(mountProgramOptions, o) || name == "comment" || strings.HasPrefix(name, "x-") {
@@ -174,7 +176,7 @@ func (v Volume) mount(ctx context.Context) (mount.Mount, error) {
 
 // setAddress makes the option key the address of a server: of the name that it
 // holds, else of host. The kernel resolves no names.
-func setAddress(ctx context.Context, m *mount.Mount, key, host string) error {
+func setAddress(ctx context.Context, m *containerd.Mount, key, host string) error {
 	at := slices.IndexFunc(m.Options, func(o string) bool { return strings.HasPrefix(o, key+"=") })
 	if at >= 0 {
 		host = strings.TrimPrefix(m.Options[at], key+"=")

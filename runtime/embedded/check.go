@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
 )
 
 // Problem is something that this device lacks to run workloads.
@@ -34,6 +32,7 @@ func Check(root string) []Problem {
 		func() *Problem { return checkSeccomp("/") },
 		func() *Problem { return checkOverlay(root) },
 		func() *Problem { return checkMedium(root) },
+		func() *Problem { return checkDamage(root) },
 	} {
 		if p := check(); p != nil {
 			problems = append(problems, *p)
@@ -152,7 +151,7 @@ func checkSeccomp(root string) *Problem {
 }
 
 func checkOverlay(root string) *Problem {
-	if err := overlayutils.Supported(root); err != nil {
+	if err := canOverlay(root); err != nil {
 		return &Problem{
 			Object: "overlayfs",
 			Text:   fmt.Sprintf("every image layer is copied in full, overlayfs does not work in %s: %v", root, err),
@@ -163,7 +162,7 @@ func checkOverlay(root string) *Problem {
 }
 
 func checkMedium(root string) *Problem {
-	if overlayutils.IsPathOnTmpfs(root) {
+	if inMemory(root) {
 		return &Problem{
 			Object: "root",
 			Text:   root + " is in memory: images and metadata are lost with each reboot",

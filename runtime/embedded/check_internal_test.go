@@ -1,10 +1,13 @@
 package embedded
 
 import (
+	"crypto/rand"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestCheckReadsTheCgroupsOfTheKernel(t *testing.T) {
@@ -84,5 +87,32 @@ func TestCheckTellsAnOldRuncFromANewOne(t *testing.T) {
 		if p := checkRunc(); (p != nil) != bad {
 			t.Errorf("runc %s: %+v", version, p)
 		}
+	}
+}
+
+func TestOverlayIsTriedAndLeavesNothing(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	root := filepath.Join("/dev/shm", "margolite-overlay-"+rand.Text()) // overlays do not go on each other
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	killed := filepath.Join(root, "overlay-1", "merged") // is what a trial leaves that was killed
+	if err := os.MkdirAll(killed, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", killed, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := canOverlay(root); err != nil {
+		t.Errorf("not in %s: %v", root, err)
+	}
+	if left, err := os.ReadDir(root); err != nil || len(left) > 0 {
+		t.Errorf("it left %v (%v)", left, err)
+	}
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), root) {
+		t.Errorf("something is mounted in %s still (%v)", root, err)
+	}
+	if err := canOverlay("/proc/self/fd"); err == nil {
+		t.Error("overlayfs works in /proc")
 	}
 }

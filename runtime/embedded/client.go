@@ -5,92 +5,95 @@ package embedded
 import (
 	"context"
 	"fmt"
+	"time"
 
-	introspectionapi "github.com/containerd/containerd/api/services/introspection/v1"
-	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	official "github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/core/diff"
-	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/typeurl/v2"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/margolite/margolite/runtime/containerd"
 )
 
 // client is containerd's own, with services that it calls directly.
 type client struct {
-	*official.Client
+	direct  *official.Client
 	address string
 }
 
-func (c client) DiffService() diff.Applier { return c.Client.DiffService() }
+func (c client) ContentStore() containerd.ContentStore {
+	return contentStore{c.direct.ContentStore()}
+}
 
-func (c client) EventService() containerd.Events { return c.Client.EventService() }
+func (c client) ImageService() containerd.ImageStore { return imageStore{c.direct.ImageService()} }
 
-func (c client) TaskService() containerd.Tasks { return taskCalls{c.Client.TaskService()} }
+func (c client) LeasesService() containerd.Leases { return leaseManager{c.direct.LeasesService()} }
 
-func (c client) Plugins(ctx context.Context, filters ...string) ([]*introspectionapi.Plugin, error) {
-	answer, err := c.IntrospectionService().Plugins(ctx, filters...)
+func (c client) SnapshotService(name string) containerd.Snapshotter {
+	return snapshotter{c.direct.SnapshotService(name)}
+}
+
+func (c client) DiffService() containerd.Applier { return applier{c.direct.DiffService()} }
+
+func (c client) ContainerService() containerd.ContainerStore {
+	return containerStore{c.direct.ContainerService()}
+}
+
+func (c client) TaskService() containerd.Tasks { return taskService{c.direct.TaskService()} }
+
+func (c client) EventService() containerd.Events { return eventService{c.direct.EventService()} }
+
+func (c client) Plugins(ctx context.Context, filters ...string) ([]containerd.Plugin, error) {
+	answer, err := c.direct.IntrospectionService().Plugins(within(ctx), filters...)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list parts of containerd: %w", err)
 	}
-	return answer.Plugins, nil
+	list := make([]containerd.Plugin, len(answer.Plugins))
+	for i, p := range answer.Plugins {
+		list[i] = containerd.Plugin{Type: p.Type, ID: p.ID, Exports: p.Exports}
+	}
+	return list, nil
+}
+
+func (c client) GetLabel(ctx context.Context, label string) (string, error) {
+	return c.direct.GetLabel(within(ctx), label)
 }
 
 func (c client) Address() string { return c.address }
 
-// taskCalls is the task service, whose errors are statuses of gRPC even without a socket.
-type taskCalls struct{ direct tasksapi.TasksClient }
+func (c client) Close() error { return c.direct.Close() }
 
-func (t taskCalls) Get(ctx context.Context, r *tasksapi.GetRequest) (*tasksapi.GetResponse, error) {
-	return native(t.direct.Get(ctx, r))
+// within is a context of containerd's own, with the namespace and the lease of ctx.
+func within(ctx context.Context) context.Context {
+	if namespace := containerd.Namespace(ctx); namespace != "" {
+		ctx = namespaces.WithNamespace(ctx, namespace)
+	}
+	if lease := containerd.LeaseOf(ctx); lease != "" {
+		ctx = leases.WithLease(ctx, lease)
+	}
+	return ctx
 }
 
-func (t taskCalls) List(ctx context.Context, r *tasksapi.ListTasksRequest) (*tasksapi.ListTasksResponse, error) {
-	return native(t.direct.List(ctx, r))
+func toAny(a *containerd.Any) *anypb.Any {
+	if a == nil {
+		return nil
+	}
+	return &anypb.Any{TypeUrl: a.Type, Value: a.Value}
 }
 
-func (t taskCalls) Create(ctx context.Context, r *tasksapi.CreateTaskRequest) (*tasksapi.CreateTaskResponse, error) {
-	return native(t.direct.Create(ctx, r))
+func fromAny(a typeurl.Any) *containerd.Any {
+	if a == nil {
+		return nil
+	}
+	return &containerd.Any{Type: a.GetTypeUrl(), Value: a.GetValue()}
 }
 
-func (t taskCalls) Start(ctx context.Context, r *tasksapi.StartRequest) (*tasksapi.StartResponse, error) {
-	return native(t.direct.Start(ctx, r))
+// fromTime makes a time that is not told the zero one.
+func fromTime(t *timestamppb.Timestamp) time.Time {
+	if t.GetSeconds() == 0 && t.GetNanos() == 0 {
+		return time.Time{}
+	}
+	return t.AsTime()
 }
-
-func (t taskCalls) Wait(ctx context.Context, r *tasksapi.WaitRequest) (*tasksapi.WaitResponse, error) {
-	return native(t.direct.Wait(ctx, r))
-}
-
-func (t taskCalls) Delete(ctx context.Context, r *tasksapi.DeleteTaskRequest) (*tasksapi.DeleteResponse, error) {
-	return native(t.direct.Delete(ctx, r))
-}
-
-func (t taskCalls) Kill(ctx context.Context, r *tasksapi.KillRequest) error {
-	_, err := native(t.direct.Kill(ctx, r))
-	return err
-}
-
-func (t taskCalls) Resume(ctx context.Context, r *tasksapi.ResumeTaskRequest) error {
-	_, err := native(t.direct.Resume(ctx, r))
-	return err
-}
-
-func (t taskCalls) Exec(ctx context.Context, r *tasksapi.ExecProcessRequest) error {
-	_, err := native(t.direct.Exec(ctx, r))
-	return err
-}
-
-func (t taskCalls) DeleteProcess(ctx context.Context, r *tasksapi.DeleteProcessRequest) (*tasksapi.DeleteResponse, error) {
-	return native(t.direct.DeleteProcess(ctx, r))
-}
-
-func (t taskCalls) ResizePty(ctx context.Context, r *tasksapi.ResizePtyRequest) error {
-	_, err := native(t.direct.ResizePty(ctx, r))
-	return err
-}
-
-func (t taskCalls) CloseIO(ctx context.Context, r *tasksapi.CloseIORequest) error {
-	_, err := native(t.direct.CloseIO(ctx, r))
-	return err
-}
-
-func native[T any](answer T, err error) (T, error) { return answer, errgrpc.ToNative(err) }

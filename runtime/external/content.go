@@ -4,77 +4,67 @@ import (
 	"context"
 	"io"
 
-	contentapi "github.com/containerd/containerd/api/services/content/v1"
-	"github.com/containerd/containerd/v2/core/content"
-	"github.com/containerd/containerd/v2/pkg/protobuf"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 type contents struct{ wire *wire }
 
 const contentService = "content.v1.Content/"
 
-func (c contents) Info(ctx context.Context, d digest.Digest) (content.Info, error) {
-	r := &contentapi.InfoRequest{Digest: d.String()}
-	got, err := call(ctx, c.wire, contentService+"Info", r, new(contentapi.InfoResponse))
-	return blobOf(got.GetInfo()), err
+func (r contents) Info(ctx context.Context, d digest.Digest) (got containerd.ContentInfo, err error) {
+	err = r.wire.call(ctx, contentService+"Info", texts(d.String()), only(contentInfo(&got)))
+	return got, err
 }
 
-func (c contents) Update(ctx context.Context, info content.Info, fieldpaths ...string) (content.Info, error) {
-	r := &contentapi.UpdateRequest{
-		Info: &contentapi.Info{Digest: info.Digest.String(), Labels: info.Labels}, UpdateMask: mask(fieldpaths),
+func (r contents) Label(ctx context.Context, d digest.Digest, labels map[string]string) error {
+	if len(labels) == 0 {
+		return nil // without a mask, all labels would go
 	}
-	got, err := call(ctx, c.wire, contentService+"Update", r, new(contentapi.UpdateResponse))
-	return blobOf(got.GetInfo()), err
+	wanted := containerd.ContentInfo{Digest: d, Labels: labels}
+	var fields []string
+	for key := range labels {
+		fields = append(fields, "labels."+key)
+	}
+	return r.wire.call(ctx, contentService+"Update", func(c *coder) {
+		c.message(1, contentInfo(&wanted))
+		mask(c, 2, fields)
+	}, nothing)
 }
 
-func (c contents) Walk(ctx context.Context, fn content.WalkFunc, filters ...string) error {
-	r := &contentapi.ListContentRequest{Filters: filters}
-	return receiveAll(ctx, c.wire, contentService+"List", r, func(got *contentapi.ListContentResponse) error {
-		for _, info := range got.GetInfo() {
-			if err := fn(blobOf(info)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+func (r contents) Delete(ctx context.Context, d digest.Digest) error {
+	return r.wire.call(ctx, contentService+"Delete", texts(d.String()), nothing)
 }
 
-func (c contents) Delete(ctx context.Context, d digest.Digest) error {
-	return do(ctx, c.wire, contentService+"Delete", &contentapi.DeleteContentRequest{Digest: d.String()})
+func (r contents) Status(ctx context.Context, ref string) (got containerd.Ingest, err error) {
+	err = r.wire.call(ctx, contentService+"Status", texts(ref), only(ingestStatus(&got)))
+	return got, err
 }
 
-func (c contents) Status(ctx context.Context, ref string) (content.Status, error) {
-	r := &contentapi.StatusRequest{Ref: ref}
-	got, err := call(ctx, c.wire, contentService+"Status", r, new(contentapi.StatusResponse))
-	return ingestOf(got.GetStatus()), err
+func (r contents) Ingests(ctx context.Context, filters ...string) (all []containerd.Ingest, err error) {
+	err = r.wire.call(ctx, contentService+"ListStatuses", those(filters), func(c *coder) { list(c, 1, &all, ingestStatus) })
+	return all, err
 }
 
-func (c contents) ListStatuses(ctx context.Context, filters ...string) ([]content.Status, error) {
-	r := &contentapi.ListStatusesRequest{Filters: filters}
-	got, err := call(ctx, c.wire, contentService+"ListStatuses", r, new(contentapi.ListStatusesResponse))
-	return each(got.GetStatuses(), ingestOf), err
+func (r contents) Abort(ctx context.Context, ref string) error {
+	return r.wire.call(ctx, contentService+"Abort", texts(ref), nothing)
 }
 
-func (c contents) Abort(ctx context.Context, ref string) error {
-	return do(ctx, c.wire, contentService+"Abort", &contentapi.AbortRequest{Ref: ref})
-}
-
-// ReaderAt reads within ctx.
-func (c contents) ReaderAt(ctx context.Context, desc v1.Descriptor) (content.ReaderAt, error) {
-	info, err := c.Info(ctx, desc.Digest)
+func (r contents) Open(ctx context.Context, d digest.Digest) (containerd.Blob, error) {
+	info, err := r.Info(ctx, d)
 	if err != nil {
 		return nil, err
 	}
-	return &blob{ctx, c.wire, info}, nil
+	return &blob{ctx, r.wire, info}, nil
 }
 
 // blob is one that containerd has as a whole.
 type blob struct {
 	ctx  context.Context
 	wire *wire
-	info content.Info
+	info containerd.ContentInfo
 }
 
 func (b *blob) Size() int64 { return b.info.Size }
@@ -89,18 +79,17 @@ func (b *blob) ReadAt(p []byte, off int64) (n int, err error) {
 	if len(wanted) == 0 {
 		return 0, nil
 	}
-	r := &contentapi.ReadContentRequest{Digest: b.info.Digest.String(), Offset: off, Size: int64(len(wanted))}
-	s, err := b.wire.ask(b.ctx, contentService+"Read", r)
+	s, err := b.wire.ask(b.ctx, contentService+"Read", part(b.info.Digest, off, int64(len(wanted))))
 	if err != nil {
 		return 0, err
 	}
 	defer s.close()
 	for n < len(wanted) {
-		var got contentapi.ReadContentResponse
-		if err := s.receive(&got); err != nil {
+		var data []byte
+		if err := s.receive(func(c *coder) { c.bytes(2, &data) }); err != nil {
 			return n, whole(err)
 		}
-		n += copy(wanted[n:], got.GetData())
+		n += copy(wanted[n:], data)
 	}
 	if n < len(p) {
 		return n, io.EOF
@@ -108,36 +97,43 @@ func (b *blob) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// Writer writes within ctx.
-func (c contents) Writer(ctx context.Context, opts ...content.WriterOpt) (content.Writer, error) {
-	var o content.WriterOpts
-	for _, opt := range opts {
-		if err := opt(&o); err != nil {
-			return nil, err
-		}
-	}
-	w := newIngest(ctx, c.wire, o.Ref)
-	got, err := w.exchange(&contentapi.WriteContentRequest{
-		Action: contentapi.WriteAction_STAT, Ref: o.Ref, Total: o.Desc.Size, Expected: o.Desc.Digest.String(),
-	})
+func (r contents) Writer(ctx context.Context, ref string, desc v1.Descriptor) (containerd.Writer, error) {
+	w := newIngest(ctx, r.wire, ref)
+	offset, err := w.exchange(writeStep{action: writeStat, ref: ref, total: desc.Size, expected: desc.Digest})
 	if err != nil {
 		w.stream.close()
 		return nil, err
 	}
-	w.offset = got.GetOffset()
+	w.offset = offset
 	return w, nil
 }
 
-func blobOf(i *contentapi.Info) content.Info {
-	return content.Info{
-		Digest: digest.Digest(i.GetDigest()), Size: i.GetSize(), Labels: i.GetLabels(),
-		CreatedAt: protobuf.FromTimestamp(i.GetCreatedAt()), UpdatedAt: protobuf.FromTimestamp(i.GetUpdatedAt()),
+func contentInfo(of *containerd.ContentInfo) message {
+	return func(c *coder) {
+		c.text(1, (*string)(&of.Digest))
+		c.int64(2, &of.Size)
+		c.time(3, &of.CreatedAt)
+		c.time(4, &of.UpdatedAt)
+		c.labels(5, &of.Labels)
 	}
 }
 
-func ingestOf(s *contentapi.Status) content.Status {
-	return content.Status{
-		Ref: s.GetRef(), Offset: s.GetOffset(), Total: s.GetTotal(), Expected: digest.Digest(s.GetExpected()),
-		StartedAt: protobuf.FromTimestamp(s.GetStartedAt()), UpdatedAt: protobuf.FromTimestamp(s.GetUpdatedAt()),
+func ingestStatus(of *containerd.Ingest) message {
+	return func(c *coder) {
+		c.time(1, &of.StartedAt)
+		c.time(2, &of.UpdatedAt)
+		c.text(3, &of.Ref)
+		c.int64(4, &of.Offset)
+		c.int64(5, &of.Total)
+		c.text(6, (*string)(&of.Expected))
+	}
+}
+
+// part asks for a part of a blob.
+func part(d digest.Digest, offset, size int64) message {
+	return func(c *coder) {
+		c.text(1, (*string)(&d))
+		c.int64(2, &offset)
+		c.int64(3, &size)
 	}
 }

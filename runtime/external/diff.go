@@ -3,28 +3,35 @@ package external
 import (
 	"context"
 
-	diffapi "github.com/containerd/containerd/api/services/diff/v1"
-	"github.com/containerd/containerd/v2/core/diff"
-	"github.com/containerd/containerd/v2/core/mount"
-	"github.com/containerd/typeurl/v2"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
-	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 type differ struct{ wire *wire }
 
-func (d differ) Apply(ctx context.Context, layer v1.Descriptor, mounts []mount.Mount, opts ...diff.ApplyOpt) (v1.Descriptor, error) {
-	var config diff.ApplyConfig
-	for _, opt := range opts {
-		if err := opt(ctx, layer, &config); err != nil {
-			return v1.Descriptor{}, err
-		}
+func (r differ) Apply(ctx context.Context, layer v1.Descriptor, mounts []containerd.Mount) (got v1.Descriptor, err error) {
+	err = r.wire.call(ctx, "diff.v1.Diff/Apply", func(c *coder) {
+		c.message(1, descriptor(&layer))
+		list(c, 2, &mounts, mount)
+	}, only(descriptor(&got)))
+	return got, err
+}
+
+func descriptor(of *v1.Descriptor) message {
+	return func(c *coder) {
+		c.text(1, &of.MediaType)
+		c.text(2, (*string)(&of.Digest))
+		c.int64(3, &of.Size)
+		c.labels(5, &of.Annotations)
 	}
-	payloads := make(map[string]*anypb.Any, len(config.ProcessorPayloads))
-	for name, value := range config.ProcessorPayloads {
-		payloads[name] = typeurl.MarshalProto(value)
+}
+
+func mount(of *containerd.Mount) message {
+	return func(c *coder) {
+		c.text(1, &of.Type)
+		c.text(2, &of.Source)
+		c.text(3, &of.Target)
+		c.texts(4, &of.Options)
 	}
-	r := &diffapi.ApplyRequest{Diff: descriptorToSend(layer), Mounts: mount.ToProto(mounts), Payloads: payloads, SyncFs: config.SyncFs}
-	got, err := call(ctx, d.wire, "diff.v1.Diff/Apply", r, new(diffapi.ApplyResponse))
-	return descriptorOf(got.GetApplied()), err
 }

@@ -2,47 +2,63 @@ package external
 
 import (
 	"context"
+	"errors"
+	"io"
 
-	eventsapi "github.com/containerd/containerd/api/services/events/v1"
-	"github.com/containerd/containerd/api/types"
-	"github.com/containerd/containerd/v2/core/events"
-	"github.com/containerd/containerd/v2/pkg/protobuf"
-	"github.com/containerd/typeurl/v2"
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 type news struct{ wire *wire }
 
 const eventsService = "events.v1.Events/"
 
-func (n news) Publish(ctx context.Context, topic string, event events.Event) error {
-	packed, err := typeurl.MarshalAny(event)
-	if err != nil {
-		return err
-	}
-	return do(ctx, n.wire, eventsService+"Publish", &eventsapi.PublishRequest{Topic: topic, Event: typeurl.MarshalProto(packed)})
+// emptyType is the type of events that say nothing.
+const emptyType = "google.protobuf.Empty"
+
+func (r news) Publish(ctx context.Context, topic string) error {
+	return r.wire.call(ctx, eventsService+"Publish", func(c *coder) {
+		c.text(1, &topic)
+		c.message(2, typed(&containerd.Any{Type: emptyType}))
+	}, nothing)
 }
 
 // Subscribe passes on events until ctx ends or the connection does, which is then told.
-func (n news) Subscribe(ctx context.Context, filters ...string) (<-chan *events.Envelope, <-chan error) {
-	come := make(chan *events.Envelope)
+func (r news) Subscribe(ctx context.Context, filters ...string) (<-chan containerd.Event, <-chan error) {
+	come := make(chan containerd.Event)
 	ended := make(chan error, 1)
 	go func() { // ends with ctx
 		defer close(ended)
-		err := receiveAll(ctx, n.wire, eventsService+"Subscribe", &eventsapi.SubscribeRequest{Filters: filters},
-			func(got *types.Envelope) error {
-				select {
-				case come <- &events.Envelope{
-					Timestamp: protobuf.FromTimestamp(got.GetTimestamp()), Namespace: got.GetNamespace(),
-					Topic: got.GetTopic(), Event: got.GetEvent(),
-				}:
-					return nil
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			})
-		if ctx.Err() == nil {
+		if err := r.passOn(ctx, filters, come); ctx.Err() == nil {
 			ended <- err
 		}
 	}()
 	return come, ended
+}
+
+func (r news) passOn(ctx context.Context, filters []string, come chan<- containerd.Event) error {
+	s, err := r.wire.ask(ctx, eventsService+"Subscribe", those(filters))
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	for {
+		var event containerd.Event
+		if err := s.receive(envelope(&event)); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		select {
+		case come <- event:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func envelope(of *containerd.Event) message {
+	return func(c *coder) {
+		c.text(2, &of.Namespace)
+		c.text(3, &of.Topic)
+	}
 }

@@ -3,9 +3,10 @@
 // Containerd 1.6 and newer will do: only services that it had then are used. Connections are made again by themselves
 // when that containerd restarts; calls made meanwhile fail as unavailable.
 //
-// It speaks gRPC over the HTTP/2 of the standard library, because grpc-go would be an eighth of the slim flavour
-// (build/README.md): wire.go calls, stream.go reads and writes what has several messages, frame.go and status.go are
-// the parts of the protocol that HTTP does not know. The other files are the services.
+// It speaks gRPC over the HTTP/2 of the standard library, because grpc-go and protobuf would be a fifth of the slim
+// flavour (build/README.md): wire.go calls, stream.go reads and writes what has several messages, frame.go and status.go
+// are the parts of the protocol that HTTP does not know, and message.go is the encoding of messages. The other files are
+// the services, with what their messages consist of.
 package external
 
 import (
@@ -14,12 +15,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/containers"
-	"github.com/containerd/containerd/v2/core/content"
-	"github.com/containerd/containerd/v2/core/diff"
-	"github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/containerd/v2/core/leases"
-	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
 
 	"github.com/margolite/margolite/runtime/containerd"
@@ -56,7 +51,7 @@ func Connect(ctx context.Context, socket, namespace string) (*Client, error) {
 // Open is Connect without waiting: nobody may be there yet, and the namespace neither.
 func Open(socket, namespace string) *Client { return &Client{newWire(socket, namespace)} }
 
-// Close ends the connection; calls under way fail.
+// Close ends the connection; calls under way fail, and later ones.
 func (c *Client) Close() error {
 	c.wire.close()
 	return nil
@@ -66,24 +61,24 @@ func (c *Client) Close() error {
 func (c *Client) Address() string { return c.wire.socket }
 
 // ContentStore keeps blobs by their digests.
-func (c *Client) ContentStore() content.Store { return contents{c.wire} }
+func (c *Client) ContentStore() containerd.ContentStore { return contents{c.wire} }
 
 // ImageService keeps the names of images.
-func (c *Client) ImageService() images.Store { return imageRecords{c.wire} }
+func (c *Client) ImageService() containerd.ImageStore { return imageRecords{c.wire} }
 
 // LeasesService keeps things from being collected.
-func (c *Client) LeasesService() leases.Manager { return leaseRecords{c.wire} }
+func (c *Client) LeasesService() containerd.Leases { return leaseRecords{c.wire} }
 
 // SnapshotService keeps root file systems.
-func (c *Client) SnapshotService(snapshotter string) snapshots.Snapshotter {
+func (c *Client) SnapshotService(snapshotter string) containerd.Snapshotter {
 	return filesystems{c.wire, snapshotter}
 }
 
 // DiffService unpacks layers.
-func (c *Client) DiffService() diff.Applier { return differ{c.wire} }
+func (c *Client) DiffService() containerd.Applier { return differ{c.wire} }
 
 // ContainerService keeps the records of containers.
-func (c *Client) ContainerService() containers.Store { return containerRecords{c.wire} }
+func (c *Client) ContainerService() containerd.ContainerStore { return containerRecords{c.wire} }
 
 // TaskService runs processes in containers.
 func (c *Client) TaskService() containerd.Tasks { return tasks{c.wire} }

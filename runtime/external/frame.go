@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"google.golang.org/protobuf/proto"
 )
 
 const (
@@ -25,16 +23,16 @@ const (
 var errFrame = errors.New("containerd does not keep to the protocol")
 
 // frame is a message as it is sent.
-func frame(m proto.Message) ([]byte, error) {
-	size := proto.Size(m)
-	if size > maxMessage {
-		return nil, fmt.Errorf("a message of %d bytes is too long for containerd", size)
-	}
-	framed, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, frameHeader, frameHeader+size), m)
+func frame(m message) ([]byte, error) {
+	framed, err := encode(make([]byte, frameHeader), m)
 	if err != nil {
 		return nil, fmt.Errorf("cannot write message: %w", err)
 	}
-	binary.BigEndian.PutUint32(framed[1:], uint32(len(framed)-frameHeader))
+	size := len(framed) - frameHeader
+	if size > maxMessage {
+		return nil, fmt.Errorf("a message of %d bytes is too long for containerd", size)
+	}
+	binary.BigEndian.PutUint32(framed[1:], uint32(size))
 	return framed, nil
 }
 

@@ -13,12 +13,12 @@ import (
 )
 
 func TestFrame(t *testing.T) {
-	sent := &imagesapi.GetImageRequest{Name: strings.Repeat("long", firstBytes)}
-	framed, err := frame(sent)
+	name := strings.Repeat("long", firstBytes)
+	framed, err := frame(texts(name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, test := range map[string]struct {
+	for what, test := range map[string]struct {
 		in   io.Reader
 		want error // nil: the message
 	}{
@@ -35,18 +35,18 @@ func TestFrame(t *testing.T) {
 		"four gigabytes":         {strings.NewReader("\x00\xff\xff\xff\xffx"), errFrame},
 		"a connection that died": {io.MultiReader(bytes.NewReader(framed[:9]), iotest.ErrReader(io.ErrNoProgress)), io.ErrNoProgress},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(what, func(t *testing.T) {
 			message, err := readFrame(test.in)
 			if !errors.Is(err, test.want) {
 				t.Fatalf("error is %v, want %v", err, test.want)
 			}
 			var got imagesapi.GetImageRequest
-			if test.want == nil && (proto.Unmarshal(message, &got) != nil || got.Name != sent.Name) {
+			if test.want == nil && (proto.Unmarshal(message, &got) != nil || got.Name != name) {
 				t.Errorf("read something else")
 			}
 		})
 	}
-	if _, err := frame(&imagesapi.GetImageRequest{Name: strings.Repeat("x", maxMessage)}); err == nil {
+	if _, err := frame(texts(strings.Repeat("x", maxMessage))); err == nil {
 		t.Error("too long a message is sent")
 	}
 }

@@ -8,9 +8,6 @@ import (
 	"slices"
 	"time"
 
-	contentapi "github.com/containerd/containerd/api/services/content/v1"
-	"github.com/containerd/containerd/v2/core/content"
-	"github.com/containerd/containerd/v2/pkg/protobuf"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 )
@@ -29,48 +26,76 @@ type ingest struct {
 	stream *stream
 	send   *io.PipeWriter
 	offset int64
-	digest digest.Digest // by the last answer
+	digest digest.Digest // by the last answer that told it
 	closed bool
 }
 
 func newIngest(ctx context.Context, w *wire, ref string) *ingest {
 	body, send := io.Pipe()
-	return &ingest{ref: ref, stream: w.open(ctx, contentService+"Write", body), send: send}
+	return &ingest{ref: ref, stream: w.start(ctx, contentService+"Write", body), send: send}
 }
 
-// exchange sends one step and waits for the answer.
-func (i *ingest) exchange(step *contentapi.WriteContentRequest) (*contentapi.WriteContentResponse, error) {
+// What a step of writing does.
+const (
+	writeStat   = 0
+	writeData   = 1
+	writeCommit = 2
+)
+
+// writeStep is a step of writing.
+type writeStep struct {
+	action   int32
+	ref      string
+	total    int64
+	expected digest.Digest
+	offset   int64
+	data     []byte
+	labels   map[string]string
+}
+
+func (w *writeStep) message(c *coder) {
+	c.int32(1, &w.action)
+	c.text(2, &w.ref)
+	c.int64(3, &w.total)
+	c.text(4, (*string)(&w.expected))
+	c.int64(5, &w.offset)
+	c.bytes(6, &w.data)
+	c.labels(7, &w.labels)
+}
+
+// exchange sends one step and waits for the answer: how many bytes containerd has then.
+func (i *ingest) exchange(step writeStep) (offset int64, err error) {
 	if i.closed {
-		return nil, fmt.Errorf("%s is closed: %w", i.ref, errdefs.ErrFailedPrecondition)
+		return 0, fmt.Errorf("%s is closed: %w", i.ref, errdefs.ErrFailedPrecondition)
 	}
-	sent, err := frame(step)
+	sent, err := frame(step.message)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	// What cannot be sent any more has an answer that says why.
 	_, sendErr := i.send.Write(sent)
-	got := new(contentapi.WriteContentResponse)
-	if err := i.stream.receive(got); err != nil {
-		return nil, whole(err)
+	err = i.stream.receive(func(c *coder) {
+		c.int64(4, &offset)
+		c.text(6, (*string)(&i.digest))
+	})
+	if err != nil {
+		return 0, whole(err)
 	}
 	if sendErr != nil {
-		return nil, fmt.Errorf("%s: %w", i.stream.method, broken(i.stream.ctx, sendErr))
+		return 0, fmt.Errorf("%s: %w", i.stream.method, broken(i.stream.ctx, sendErr))
 	}
-	if d := got.GetDigest(); d != "" {
-		i.digest = digest.Digest(d)
-	}
-	return got, nil
+	return offset, nil
 }
 
 func (i *ingest) Write(p []byte) (n int, err error) {
 	for chunk := range slices.Chunk(p, maxChunk) {
-		got, err := i.exchange(&contentapi.WriteContentRequest{Action: contentapi.WriteAction_WRITE, Offset: i.offset, Data: chunk})
+		offset, err := i.exchange(writeStep{action: writeData, offset: i.offset, data: chunk})
 		if err != nil {
 			return n, fmt.Errorf("cannot write %s: %w", i.ref, err)
 		}
-		written := got.GetOffset() - i.offset
+		written := offset - i.offset
 		if written < 0 || written > int64(len(chunk)) {
-			return n, fmt.Errorf("cannot write %s: %w: it is at byte %d", i.ref, errFrame, got.GetOffset())
+			return n, fmt.Errorf("cannot write %s: %w: it is at byte %d", i.ref, errFrame, offset)
 		}
 		i.offset += written
 		n += int(written)
@@ -81,18 +106,12 @@ func (i *ingest) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-func (i *ingest) Commit(_ context.Context, size int64, expected digest.Digest, opts ...content.Opt) error {
-	var info content.Info
-	for _, opt := range opts {
-		if err := opt(&info); err != nil {
-			return errors.Join(err, i.Close())
-		}
-	}
-	got, err := i.exchange(&contentapi.WriteContentRequest{
-		Action: contentapi.WriteAction_COMMIT, Total: size, Offset: i.offset, Expected: expected.String(), Labels: info.Labels,
+func (i *ingest) Commit(_ context.Context, size int64, expected digest.Digest, labels map[string]string) error {
+	offset, err := i.exchange(writeStep{
+		action: writeCommit, total: size, offset: i.offset, expected: expected, labels: labels,
 	})
-	if err == nil && size != 0 && got.GetOffset() != size {
-		err = fmt.Errorf("it has %d bytes instead of %d", got.GetOffset(), size)
+	if err == nil && size != 0 && offset != size {
+		err = fmt.Errorf("it has %d bytes instead of %d", offset, size)
 	}
 	if err == nil && expected != "" && i.digest != expected {
 		err = fmt.Errorf("it is %s instead of %s", i.digest, expected)
@@ -103,16 +122,8 @@ func (i *ingest) Commit(_ context.Context, size int64, expected digest.Digest, o
 	return errors.Join(err, i.Close())
 }
 
-func (i *ingest) Status() (content.Status, error) {
-	got, err := i.exchange(&contentapi.WriteContentRequest{Action: contentapi.WriteAction_STAT})
-	return content.Status{
-		Ref: i.ref, Offset: got.GetOffset(), Total: got.GetTotal(),
-		StartedAt: protobuf.FromTimestamp(got.GetStartedAt()), UpdatedAt: protobuf.FromTimestamp(got.GetUpdatedAt()),
-	}, err
-}
-
-// Digest is that of what containerd has, as far as it has told.
-func (i *ingest) Digest() digest.Digest { return i.digest }
+// Offset is how many bytes containerd has, or is to go on from.
+func (i *ingest) Offset() int64 { return i.offset }
 
 // Truncate takes effect with the next Write or Commit.
 func (i *ingest) Truncate(size int64) error {

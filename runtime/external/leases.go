@@ -3,62 +3,64 @@ package external
 import (
 	"context"
 
-	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
-	"github.com/containerd/containerd/v2/core/leases"
-	"github.com/containerd/containerd/v2/pkg/protobuf"
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 type leaseRecords struct{ wire *wire }
 
 const leasesService = "leases.v1.Leases/"
 
-func (l leaseRecords) Create(ctx context.Context, opts ...leases.Opt) (leases.Lease, error) {
-	var wanted leases.Lease
-	for _, opt := range opts {
-		if err := opt(&wanted); err != nil {
-			return leases.Lease{}, err
-		}
+func (r leaseRecords) Create(ctx context.Context, wanted containerd.Lease) (got containerd.Lease, err error) {
+	err = r.wire.call(ctx, leasesService+"Create", func(c *coder) {
+		c.text(1, &wanted.ID)
+		c.labels(3, &wanted.Labels)
+	}, only(lease(&got)))
+	return got, err
+}
+
+func (r leaseRecords) Delete(ctx context.Context, id string, collect bool) error {
+	return r.wire.call(ctx, leasesService+"Delete", func(c *coder) {
+		c.text(1, &id)
+		c.bool(2, &collect)
+	}, nothing)
+}
+
+func (r leaseRecords) List(ctx context.Context, filters ...string) (all []containerd.Lease, err error) {
+	err = r.wire.call(ctx, leasesService+"List", those(filters), func(c *coder) { list(c, 1, &all, lease) })
+	return all, err
+}
+
+func (r leaseRecords) AddResource(ctx context.Context, id string, held containerd.Resource) error {
+	return r.wire.call(ctx, leasesService+"AddResource", leased(id, held), nothing)
+}
+
+func (r leaseRecords) DeleteResource(ctx context.Context, id string, held containerd.Resource) error {
+	return r.wire.call(ctx, leasesService+"DeleteResource", leased(id, held), nothing)
+}
+
+func (r leaseRecords) ListResources(ctx context.Context, id string) (all []containerd.Resource, err error) {
+	err = r.wire.call(ctx, leasesService+"ListResources", texts(id), func(c *coder) { list(c, 1, &all, resource) })
+	return all, err
+}
+
+func leased(id string, held containerd.Resource) message {
+	return func(c *coder) {
+		c.text(1, &id)
+		c.message(2, resource(&held))
 	}
-	r := &leasesapi.CreateRequest{ID: wanted.ID, Labels: wanted.Labels}
-	got, err := call(ctx, l.wire, leasesService+"Create", r, new(leasesapi.CreateResponse))
-	return leaseOf(got.GetLease()), err
 }
 
-func (l leaseRecords) Delete(ctx context.Context, lease leases.Lease, opts ...leases.DeleteOpt) error {
-	var o leases.DeleteOptions
-	for _, opt := range opts {
-		if err := opt(ctx, &o); err != nil {
-			return err
-		}
+func lease(of *containerd.Lease) message {
+	return func(c *coder) {
+		c.text(1, &of.ID)
+		c.time(2, &of.CreatedAt)
+		c.labels(3, &of.Labels)
 	}
-	return do(ctx, l.wire, leasesService+"Delete", &leasesapi.DeleteRequest{ID: lease.ID, Sync: o.Synchronous})
 }
 
-func (l leaseRecords) List(ctx context.Context, filters ...string) ([]leases.Lease, error) {
-	got, err := call(ctx, l.wire, leasesService+"List", &leasesapi.ListRequest{Filters: filters}, new(leasesapi.ListResponse))
-	return each(got.GetLeases(), leaseOf), err
-}
-
-func (l leaseRecords) AddResource(ctx context.Context, lease leases.Lease, held leases.Resource) error {
-	return do(ctx, l.wire, leasesService+"AddResource", &leasesapi.AddResourceRequest{
-		ID: lease.ID, Resource: &leasesapi.Resource{ID: held.ID, Type: held.Type},
-	})
-}
-
-func (l leaseRecords) DeleteResource(ctx context.Context, lease leases.Lease, held leases.Resource) error {
-	return do(ctx, l.wire, leasesService+"DeleteResource", &leasesapi.DeleteResourceRequest{
-		ID: lease.ID, Resource: &leasesapi.Resource{ID: held.ID, Type: held.Type},
-	})
-}
-
-func (l leaseRecords) ListResources(ctx context.Context, lease leases.Lease) ([]leases.Resource, error) {
-	r := &leasesapi.ListResourcesRequest{ID: lease.ID}
-	got, err := call(ctx, l.wire, leasesService+"ListResources", r, new(leasesapi.ListResourcesResponse))
-	return each(got.GetResources(), func(held *leasesapi.Resource) leases.Resource {
-		return leases.Resource{ID: held.GetID(), Type: held.GetType()}
-	}), err
-}
-
-func leaseOf(l *leasesapi.Lease) leases.Lease {
-	return leases.Lease{ID: l.GetID(), CreatedAt: protobuf.FromTimestamp(l.GetCreatedAt()), Labels: l.GetLabels()}
+func resource(of *containerd.Resource) message {
+	return func(c *coder) {
+		c.text(1, &of.ID)
+		c.text(2, &of.Type)
+	}
 }

@@ -4,47 +4,44 @@ import (
 	"context"
 	"fmt"
 
-	introspectionapi "github.com/containerd/containerd/api/services/introspection/v1"
-	namespacesapi "github.com/containerd/containerd/api/services/namespaces/v1"
-	versionapi "github.com/containerd/containerd/api/services/version/v1"
-	"github.com/containerd/containerd/v2/pkg/namespaces"
-	"google.golang.org/protobuf/types/known/emptypb"
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 const namespacesService = "namespaces.v1.Namespaces/"
 
 func (c *Client) createNamespace(ctx context.Context, name string) error {
-	r := &namespacesapi.CreateNamespaceRequest{Namespace: &namespacesapi.Namespace{Name: name}}
-	_, err := call(ctx, c.wire, namespacesService+"Create", r, new(namespacesapi.CreateNamespaceResponse))
-	return err
+	return c.wire.call(ctx, namespacesService+"Create", only(texts(name)), nothing)
 }
 
 // GetLabel is a label of the namespace; "" if it has none.
 func (c *Client) GetLabel(ctx context.Context, label string) (string, error) {
-	name, ok := namespaces.Namespace(ctx)
-	if !ok {
-		name = c.wire.namespace
-	}
-	r := &namespacesapi.GetNamespaceRequest{Name: name}
-	got, err := call(ctx, c.wire, namespacesService+"Get", r, new(namespacesapi.GetNamespaceResponse))
-	return got.GetNamespace().GetLabels()[label], err
+	var labels map[string]string
+	err := c.wire.call(ctx, namespacesService+"Get", texts(c.wire.namespaceOf(ctx)), only(func(c *coder) { c.labels(2, &labels) }))
+	return labels[label], err
 }
 
 // Plugins are the parts of containerd that one of the filters names.
-func (c *Client) Plugins(ctx context.Context, filters ...string) ([]*introspectionapi.Plugin, error) {
-	r := &introspectionapi.PluginsRequest{Filters: filters}
-	got, err := call(ctx, c.wire, "introspection.v1.Introspection/Plugins", r, new(introspectionapi.PluginsResponse))
+func (c *Client) Plugins(ctx context.Context, filters ...string) (all []containerd.Plugin, err error) {
+	err = c.wire.call(ctx, "introspection.v1.Introspection/Plugins", those(filters), func(c *coder) { list(c, 1, &all, plugin) })
 	if err != nil {
 		return nil, fmt.Errorf("cannot list parts of containerd: %w", err)
 	}
-	return got.Plugins, nil
+	return all, nil
 }
 
 // Version is the version of that containerd, as it says it.
-func (c *Client) Version(ctx context.Context) (string, error) {
-	got, err := call(ctx, c.wire, "version.v1.Version/Version", new(emptypb.Empty), new(versionapi.VersionResponse))
+func (c *Client) Version(ctx context.Context) (version string, err error) {
+	err = c.wire.call(ctx, "version.v1.Version/Version", nothing, func(c *coder) { c.text(1, &version) })
 	if err != nil {
 		return "", fmt.Errorf("cannot ask containerd for its version: %w", err)
 	}
-	return got.Version, nil
+	return version, nil
+}
+
+func plugin(of *containerd.Plugin) message {
+	return func(c *coder) {
+		c.text(1, &of.Type)
+		c.text(2, &of.ID)
+		c.labels(5, &of.Exports)
+	}
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-
-	"google.golang.org/protobuf/proto"
 )
 
 // stream is a call under way, for one goroutine to read from.
@@ -18,16 +16,17 @@ type stream struct {
 	answered chan struct{} // closed when there is an answer or an error
 	answer   *http.Response
 	err      error
+	items    int // how many more elements its messages may have
 }
 
-// receive reads the next message into out. io.EOF says that there are no more and the call has succeeded.
-func (s *stream) receive(out proto.Message) error {
-	message, err := s.next()
+// receive reads the next message. io.EOF says that there are no more and the call has succeeded.
+func (s *stream) receive(out message) error {
+	in, err := s.next()
 	if err != nil {
 		return err
 	}
-	if err := proto.Unmarshal(message, out); err != nil {
-		s.err = fmt.Errorf("%s: %w: %w", s.method, errFrame, err)
+	if s.items, err = decode(in, out, s.items); err != nil {
+		s.err = fmt.Errorf("%s: %w", s.method, err)
 	}
 	return s.err
 }
@@ -70,29 +69,5 @@ func (s *stream) close() {
 	<-s.answered
 	if s.answer != nil {
 		s.answer.Body.Close()
-	}
-}
-
-// receiveAll passes on each message of an answer, until there are no more or one of them is refused.
-func receiveAll[M any, P interface {
-	*M
-	proto.Message
-}](ctx context.Context, w *wire, m method, in proto.Message, take func(P) error,
-) error {
-	s, err := w.ask(ctx, m, in)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	for {
-		got := P(new(M))
-		if err := s.receive(got); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if err := take(got); err != nil {
-			return err
-		}
 	}
 }

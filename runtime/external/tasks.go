@@ -3,65 +3,112 @@ package external
 import (
 	"context"
 
-	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/emptypb"
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 type tasks struct{ wire *wire }
 
 const tasksService = "tasks.v1.Tasks/"
 
-func (t tasks) Get(ctx context.Context, r *tasksapi.GetRequest) (*tasksapi.GetResponse, error) {
-	return call(ctx, t.wire, tasksService+"Get", r, new(tasksapi.GetResponse))
+func (r tasks) Get(ctx context.Context, container, exec string) (got containerd.Process, err error) {
+	err = r.wire.call(ctx, tasksService+"Get", texts(container, exec), only(process(&got)))
+	got.Container = container
+	return got, err
 }
 
-func (t tasks) List(ctx context.Context, r *tasksapi.ListTasksRequest) (*tasksapi.ListTasksResponse, error) {
-	return call(ctx, t.wire, tasksService+"List", r, new(tasksapi.ListTasksResponse))
+func (r tasks) List(ctx context.Context) (all []containerd.Process, err error) {
+	err = r.wire.call(ctx, tasksService+"List", nothing, func(c *coder) { list(c, 1, &all, process) })
+	return all, err
 }
 
-func (t tasks) Create(ctx context.Context, r *tasksapi.CreateTaskRequest) (*tasksapi.CreateTaskResponse, error) {
-	return call(ctx, t.wire, tasksService+"Create", r, new(tasksapi.CreateTaskResponse))
+func (r tasks) Create(ctx context.Context, t containerd.Task) error {
+	return r.wire.call(ctx, tasksService+"Create", func(c *coder) {
+		c.text(1, &t.Container)
+		list(c, 3, &t.Rootfs, mount)
+		streams(c, 4, &t.Streams)
+	}, nothing)
 }
 
-func (t tasks) Start(ctx context.Context, r *tasksapi.StartRequest) (*tasksapi.StartResponse, error) {
-	return call(ctx, t.wire, tasksService+"Start", r, new(tasksapi.StartResponse))
+func (r tasks) Start(ctx context.Context, container, exec string) (pid uint32, err error) {
+	err = r.wire.call(ctx, tasksService+"Start", texts(container, exec), func(c *coder) { c.uint32(1, &pid) })
+	return pid, err
 }
 
-func (t tasks) Wait(ctx context.Context, r *tasksapi.WaitRequest) (*tasksapi.WaitResponse, error) {
-	return call(ctx, t.wire, tasksService+"Wait", r, new(tasksapi.WaitResponse))
+func (r tasks) Wait(ctx context.Context, container, exec string) (got containerd.Exit, err error) {
+	err = r.wire.call(ctx, tasksService+"Wait", texts(container, exec), func(c *coder) { exit(c, 1, &got) })
+	return got, err
 }
 
-func (t tasks) Delete(ctx context.Context, r *tasksapi.DeleteTaskRequest) (*tasksapi.DeleteResponse, error) {
-	return call(ctx, t.wire, tasksService+"Delete", r, new(tasksapi.DeleteResponse))
+func (r tasks) Delete(ctx context.Context, container string) (got containerd.Exit, err error) {
+	err = r.wire.call(ctx, tasksService+"Delete", texts(container), func(c *coder) { exit(c, 3, &got) })
+	return got, err
 }
 
-func (t tasks) Kill(ctx context.Context, r *tasksapi.KillRequest) error {
-	return do(ctx, t.wire, tasksService+"Kill", r)
+func (r tasks) DeleteProcess(ctx context.Context, container, exec string) (got containerd.Exit, err error) {
+	err = r.wire.call(ctx, tasksService+"DeleteProcess", texts(container, exec), func(c *coder) { exit(c, 3, &got) })
+	return got, err
 }
 
-func (t tasks) Resume(ctx context.Context, r *tasksapi.ResumeTaskRequest) error {
-	return do(ctx, t.wire, tasksService+"Resume", r)
+func (r tasks) Kill(ctx context.Context, container, exec string, signal uint32, all bool) error {
+	return r.wire.call(ctx, tasksService+"Kill", func(c *coder) {
+		c.text(1, &container)
+		c.text(2, &exec)
+		c.uint32(3, &signal)
+		c.bool(4, &all)
+	}, nothing)
 }
 
-func (t tasks) Exec(ctx context.Context, r *tasksapi.ExecProcessRequest) error {
-	return do(ctx, t.wire, tasksService+"Exec", r)
+func (r tasks) Resume(ctx context.Context, container string) error {
+	return r.wire.call(ctx, tasksService+"Resume", texts(container), nothing)
 }
 
-func (t tasks) DeleteProcess(ctx context.Context, r *tasksapi.DeleteProcessRequest) (*tasksapi.DeleteResponse, error) {
-	return call(ctx, t.wire, tasksService+"DeleteProcess", r, new(tasksapi.DeleteResponse))
+func (r tasks) Exec(ctx context.Context, e containerd.Exec) error {
+	return r.wire.call(ctx, tasksService+"Exec", func(c *coder) {
+		c.text(1, &e.Container)
+		streams(c, 2, &e.Streams)
+		c.any(6, &e.Spec)
+		c.text(7, &e.ID)
+	}, nothing)
 }
 
-func (t tasks) ResizePty(ctx context.Context, r *tasksapi.ResizePtyRequest) error {
-	return do(ctx, t.wire, tasksService+"ResizePty", r)
+func (r tasks) ResizePty(ctx context.Context, container, exec string, width, height uint32) error {
+	return r.wire.call(ctx, tasksService+"ResizePty", func(c *coder) {
+		c.text(1, &container)
+		c.text(2, &exec)
+		c.uint32(3, &width)
+		c.uint32(4, &height)
+	}, nothing)
 }
 
-func (t tasks) CloseIO(ctx context.Context, r *tasksapi.CloseIORequest) error {
-	return do(ctx, t.wire, tasksService+"CloseIO", r)
+func (r tasks) CloseIO(ctx context.Context, container, exec string) error {
+	return r.wire.call(ctx, tasksService+"CloseIO", func(c *coder) {
+		c.text(1, &container)
+		c.text(2, &exec)
+		stdin := true
+		c.bool(3, &stdin)
+	}, nothing)
 }
 
-// do is a call whose answer says nothing.
-func do(ctx context.Context, w *wire, m method, in proto.Message) error {
-	_, err := call(ctx, w, m, in, new(emptypb.Empty))
-	return err
+// process has what containerd calls its ID, and for a first process is the container's; it does not tell that of others.
+func process(of *containerd.Process) message {
+	return func(c *coder) {
+		c.text(2, &of.Container)
+		c.uint32(3, &of.Pid)
+		c.int32(4, (*int32)(&of.Status))
+		exit(c, 9, &of.Exit)
+	}
+}
+
+// exit is two fields.
+func exit(c *coder, first int, of *containerd.Exit) {
+	c.uint32(first, &of.ExitStatus)
+	c.time(first+1, &of.ExitedAt)
+}
+
+// streams is four fields.
+func streams(c *coder, first int, of *containerd.Streams) {
+	c.text(first, &of.Stdin)
+	c.text(first+1, &of.Stdout)
+	c.text(first+2, &of.Stderr)
+	c.bool(first+3, &of.Terminal)
 }

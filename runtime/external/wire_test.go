@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,10 +18,8 @@ import (
 	contentapi "github.com/containerd/containerd/api/services/content/v1"
 	eventsapi "github.com/containerd/containerd/api/services/events/v1"
 	imagesapi "github.com/containerd/containerd/api/services/images/v1"
+	snapshotsapi "github.com/containerd/containerd/api/services/snapshots/v1"
 	"github.com/containerd/containerd/api/types"
-	"github.com/containerd/containerd/v2/core/content"
-	"github.com/containerd/containerd/v2/core/leases"
-	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
@@ -29,6 +28,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/external"
 )
 
@@ -114,7 +114,7 @@ func TestCallsSayWhereAndHowLong(t *testing.T) {
 		return &imagesapi.GetImageResponse{Image: &imagesapi.Image{Name: "a"}}, nil
 	}}
 	client := open(t, p)
-	ctx := leases.WithLease(namespaces.WithNamespace(t.Context(), "other"), "held")
+	ctx := containerd.WithLease(containerd.WithNamespace(t.Context(), "other"), "held")
 	ctx, cancel := context.WithTimeout(ctx, time.Hour)
 	defer cancel()
 	if got, err := client.ImageService().Get(ctx, "a"); err != nil || got.Name != "a" {
@@ -175,6 +175,41 @@ func TestCallEndsWithItsContext(t *testing.T) {
 	<-ended // containerd has heard of it
 }
 
+func TestCallsEndWithTheirClient(t *testing.T) {
+	asked := make(chan metadata.MD, 1)
+	client := open(t, &peer{asked: asked, get: func(ctx context.Context) (*imagesapi.GetImageResponse, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}})
+	go func() {
+		<-asked
+		client.Close()
+	}()
+	for _, when := range []string{"under way", "too late"} {
+		if _, err := client.ImageService().Get(t.Context(), "a"); !errdefs.IsUnavailable(err) {
+			t.Errorf("of a call that is %s the error is %v", when, err)
+		}
+	}
+	if err := client.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// However many messages an answer has, it is one.
+func TestAnswerOfTooManyElements(t *testing.T) {
+	x := exchanged{
+		func(ctx context.Context, c *external.Client) (any, error) { return c.SnapshotService("s").List(ctx) },
+		"snapshots.v1.Snapshots/List", &snapshotsapi.ListSnapshotsRequest{Snapshotter: "s"}, nil, nil,
+	}
+	part := &snapshotsapi.ListSnapshotsResponse{Info: slices.Repeat([]*snapshotsapi.Info{{}}, 50_000)}
+	if _, err := x.answeredBy(t, part, part); err != nil {
+		t.Error(err)
+	}
+	if _, err := x.answeredBy(t, part, part, part); err == nil || !strings.Contains(err.Error(), "Snapshots/List") || errdefs.IsUnavailable(err) {
+		t.Errorf("error is %v", err)
+	}
+}
+
 func TestContainerdComesBack(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	asked := make(chan metadata.MD, 1)
@@ -214,7 +249,7 @@ func TestBlobIsReadFromAnywhere(t *testing.T) {
 		}
 		return nil
 	}})
-	r, err := client.ContentStore().ReaderAt(t.Context(), v1.Descriptor{Digest: digest.FromString("")})
+	r, err := client.ContentStore().Open(t.Context(), digest.FromString(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +271,7 @@ func TestBlobThatBreaksOff(t *testing.T) {
 	client := open(t, &peer{read: func(_ *contentapi.ReadContentRequest, s contentapi.Content_ReadServer) error {
 		return s.Send(&contentapi.ReadContentResponse{Data: []byte("01")})
 	}})
-	r, err := client.ContentStore().ReaderAt(t.Context(), v1.Descriptor{Digest: digest.FromString("")})
+	r, err := client.ContentStore().Open(t.Context(), digest.FromString(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +282,7 @@ func TestBlobThatBreaksOff(t *testing.T) {
 
 func TestWriterThatContainerdRefuses(t *testing.T) {
 	client := open(t, new(peer))
-	if _, err := client.ContentStore().Writer(t.Context(), content.WithRef("a")); !errdefs.IsNotImplemented(err) {
+	if _, err := client.ContentStore().Writer(t.Context(), "a", v1.Descriptor{}); !errdefs.IsNotImplemented(err) {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -347,14 +382,14 @@ func TestNothingIsLeftOfCalls(t *testing.T) {
 		if _, err := client.ImageService().Get(ctx, "a"); err != nil {
 			t.Fatal(err)
 		}
-		r, err := client.ContentStore().ReaderAt(ctx, v1.Descriptor{Digest: digest.FromString("")})
+		r, err := client.ContentStore().Open(ctx, digest.FromString(""))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := r.ReadAt(make([]byte, 5), 0); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = client.ContentStore().Writer(ctx, content.WithRef("a"))
+		_, _ = client.ContentStore().Writer(ctx, "a", v1.Descriptor{})
 		_, ended := client.EventService().Subscribe(ctx)
 		cancel()
 		<-ended

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/margolite/margolite/runtime/contain"
 )
 
 const (
@@ -197,7 +199,11 @@ func (m *Monitor) probe(ctx context.Context, container string, timeout time.Dura
 	if len(command) == 0 {
 		return probe{time.Now(), -1, ErrNoCommand.Error()}
 	}
-	code, err := m.o.Exec(ctx, container, command, &out)
+	var code int
+	err := contain.Call(func() (err error) {
+		code, err = m.o.Exec(ctx, container, command, &out)
+		return err
+	})
 	p := probe{ended: time.Now(), code: code}
 	switch {
 	case ctx.Err() != nil:

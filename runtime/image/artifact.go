@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
@@ -40,12 +39,13 @@ func (i *Images) Artifact(ctx context.Context, repository, tag string, l Artifac
 	defer s.close()
 	// Another host is asked for the whole: a mirror that has half of an artifact has none.
 	err = s.try(ctx, i.log, func(h host) (err error) {
-		data, origin, err = h.artifact(ctx, ref.String(), l, newMeter(object, progress, new(sync.Mutex)))
+		data, origin, err = h.artifact(ctx, ref, l, newMeter(object, progress, new(sync.Mutex)))
 		return err
 	})
 	if err != nil {
 		return nil, "", fail(object, err)
 	}
+	i.came.Add(int64(len(data)))
 	return data, origin, nil
 }
 
@@ -63,8 +63,8 @@ func artifactReference(repository, tag string) (reference.Named, error) {
 	return reference.WithTag(named, tag)
 }
 
-func (h host) artifact(ctx context.Context, ref string, l ArtifactLimits, m *meter) ([]byte, digest.Digest, error) {
-	_, root, err := h.resolver.Resolve(ctx, ref)
+func (h host) artifact(ctx context.Context, ref reference.Named, l ArtifactLimits, m *meter) ([]byte, digest.Digest, error) {
+	root, err := h.Resolve(ctx, ref)
 	if err != nil {
 		return nil, "", remote{err}
 	}
@@ -111,16 +111,12 @@ func componentOf(data []byte) (v1.Descriptor, error) {
 }
 
 // bytes downloads a small part into memory and verifies it.
-func (h host) bytes(ctx context.Context, ref string, desc v1.Descriptor, limit int64, m *meter) ([]byte, error) {
+func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor, limit int64, m *meter) ([]byte, error) {
 	if desc.Size < 0 || desc.Size > limit {
 		return nil, bad(fmt.Errorf("%s has %d bytes, more than %d", desc.MediaType, desc.Size, limit))
 	}
 	m.expect(desc.Size)
-	fetcher, err := h.resolver.Fetcher(ctx, ref)
-	if err != nil {
-		return nil, err
-	}
-	body, err := fetcher.Fetch(ctx, desc)
+	body, err := h.Open(ctx, in, desc, 0)
 	if err != nil {
 		return nil, remote{err}
 	}
@@ -148,8 +144,6 @@ func readCounted(r io.Reader, limit int64, m *meter) ([]byte, error) {
 		switch {
 		case err == io.EOF:
 			return data, nil
-		case errdefs.IsFailedPrecondition(err): // more than was announced
-			return nil, err
 		case err != nil:
 			return nil, remote{err}
 		}

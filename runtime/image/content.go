@@ -6,21 +6,22 @@ import (
 	"io"
 	"strings"
 
-	"github.com/containerd/containerd/v2/core/content"
-	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/registry"
 )
 
 const (
-	maxManifest = 4 << 20 // bytes of a manifest or an index, as registries limit them
+	maxManifest = registry.MaxManifest
 	maxConfig   = 8 << 20 // bytes of an image configuration
 )
 
 // read returns a part of the content store that is read as a whole, verified.
 func (i *Images) read(ctx context.Context, desc v1.Descriptor, limit int64) ([]byte, error) {
-	r, err := i.client.ContentStore().ReaderAt(ctx, desc)
+	r, err := i.client.ContentStore().Open(ctx, desc.Digest)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +48,7 @@ func (p *pull) dropLost(ctx context.Context, desc v1.Descriptor) error {
 		}
 		return err
 	}
-	r, err := store.ReaderAt(ctx, desc)
+	r, err := store.Open(ctx, desc.Digest)
 	switch {
 	case errdefs.IsNotFound(err):
 	case err != nil:
@@ -66,7 +67,7 @@ func (p *pull) dropLost(ctx context.Context, desc v1.Descriptor) error {
 
 // isDamaged reads a part to its end and says whether it still is what its digest says.
 func (i *Images) isDamaged(ctx context.Context, desc v1.Descriptor) (bool, error) {
-	r, err := i.client.ContentStore().ReaderAt(ctx, desc)
+	r, err := i.client.ContentStore().Open(ctx, desc.Digest)
 	if errdefs.IsNotFound(err) {
 		return true, nil
 	}
@@ -90,7 +91,7 @@ func (p *pull) drop(ctx context.Context, d digest.Digest) error {
 		return fmt.Errorf("cannot drop damaged content %s: %w", d, err)
 	}
 	for key, value := range info.Labels {
-		held := leases.Resource{ID: value}
+		held := containerd.Resource{ID: value}
 		if strings.HasPrefix(key, contentRef) {
 			held.Type = "content"
 		} else if name, ok := strings.CutPrefix(key, snapshotRef); ok {
@@ -98,7 +99,7 @@ func (p *pull) drop(ctx context.Context, d digest.Digest) error {
 		} else {
 			continue
 		}
-		if err := p.client.LeasesService().AddResource(ctx, leases.Lease{ID: p.lease}, held); err != nil {
+		if err := p.client.LeasesService().AddResource(ctx, p.lease, held); err != nil {
 			return fmt.Errorf("cannot hold what %s refers to: %w", d, err)
 		}
 	}
@@ -116,12 +117,7 @@ const (
 
 // label sets labels of a part.
 func (i *Images) label(ctx context.Context, d digest.Digest, labels map[string]string) error {
-	info := content.Info{Digest: d, Labels: labels}
-	var fields []string
-	for key := range labels {
-		fields = append(fields, "labels."+key)
-	}
-	if _, err := i.client.ContentStore().Update(ctx, info, fields...); err != nil {
+	if err := i.client.ContentStore().Label(ctx, d, labels); err != nil {
 		return fmt.Errorf("cannot label %s: %w", d, err)
 	}
 	return nil
@@ -130,15 +126,22 @@ func (i *Images) label(ctx context.Context, d digest.Digest, labels map[string]s
 // link labels each part with those it refers to: what the garbage collector goes by.
 func (p *pull) link(ctx context.Context) error {
 	if p.manifest.Digest != p.parts.root.Digest {
-		// One label for each platform: there may be images of several.
-		key := contentRef + "m." + p.manifest.Digest.Encoded()[:12]
-		if err := p.label(ctx, p.parts.root.Digest, map[string]string{key: p.manifest.Digest.String()}); err != nil {
+		if err := p.linkManifest(ctx, p.parts.root.Digest, p.manifest.Digest); err != nil {
 			return err
 		}
 	}
-	held := map[string]string{contentRef + "config": p.config.Digest.String()}
-	for n, layer := range p.layers {
+	return p.linkParts(ctx, p.manifest.Digest, p.config, p.layers)
+}
+
+// linkManifest is link for an index. One label for each platform: there may be images of several.
+func (i *Images) linkManifest(ctx context.Context, index, manifest digest.Digest) error {
+	return i.label(ctx, index, map[string]string{contentRef + "m." + manifest.Encoded()[:12]: manifest.String()})
+}
+
+func (i *Images) linkParts(ctx context.Context, manifest digest.Digest, config v1.Descriptor, layers []v1.Descriptor) error {
+	held := map[string]string{contentRef + "config": config.Digest.String()}
+	for n, layer := range layers {
 		held[fmt.Sprintf("%sl.%d", contentRef, n)] = layer.Digest.String()
 	}
-	return p.label(ctx, p.manifest.Digest, held)
+	return i.label(ctx, manifest, held)
 }

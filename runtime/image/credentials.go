@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/margolite/margolite/runtime/registry"
 )
 
 const maxCredentials = 1 << 20 // bytes of a credentials file
@@ -91,5 +93,5 @@ func hostOf(key string) string {
 	if host == "index.docker.io" {
 		host = "docker.io"
 	}
-	return onTheWire(host)
+	return registry.HostOf(host)
 }

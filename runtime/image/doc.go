@@ -1,10 +1,10 @@
 // Package image brings images and packages from registries onto the device.
 //
-// It owns the way to a registry (mirrors, authorities, credentials, plain HTTP), the archives that the device came
-// with, the download into containerd's content store, the unpacking into a snapshotter and the image records of this
-// program. A record is named repository@digest, never by a tag, and is written last: an image that has a record is
-// complete, unpacked and on the medium, for the platforms that were asked for. The tags that it was found by are a
-// label. Nothing here decides which image is wanted.
+// It owns the way to a registry (mirrors, authorities, credentials, plain HTTP), to which package registry speaks, the
+// archives that the device came with, the download into containerd's content store, the unpacking into a snapshotter
+// and the image records of this program. A record is named repository@digest, never by a tag, and is written last: an
+// image that has a record is complete, unpacked and on the medium, for the platforms that were asked for. The tags that
+// it was found by are a label. Nothing here decides which image is wanted.
 //
 // # Interruptions
 //

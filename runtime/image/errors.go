@@ -8,10 +8,10 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/containerd/containerd/v2/core/remotes/docker"
-	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/registry"
 )
 
 // Kind says why an image or a package could not be had.
@@ -70,11 +70,14 @@ type hinted struct{ error }
 
 func (h hinted) Error() string {
 	text := h.error.Error()
+	var status *registry.StatusError
 	switch {
 	case errors.Is(h.error, http.ErrSchemeMismatch), strings.Contains(text, "server gave HTTP response to HTTPS client"):
 		return text + "; it speaks plain HTTP, which needs plainHTTP: true in its entry of registries"
 	case errors.As(h.error, new(x509.UnknownAuthorityError)), errors.As(h.error, new(x509.HostnameError)):
 		return text + "; a certificate of its own goes into ca in its entry of registries"
+	case errors.Is(h.error, registry.ErrDenied), errors.As(h.error, &status) && status.Code == http.StatusUnauthorized:
+		return text + "; it may not exist, or it needs other credentials in its entry of registries"
 	}
 	return text
 }
@@ -117,7 +120,7 @@ var errPlainHTTP = errors.New("plain HTTP is not configured for this host")
 
 func kindOf(err error) Kind {
 	var known *Error
-	var status remoteerrors.ErrUnexpectedStatus
+	var status *registry.StatusError
 	switch {
 	case errors.As(err, &known):
 		return known.Kind
@@ -129,14 +132,16 @@ func kindOf(err error) Kind {
 		return Refused
 	case errdefs.IsFailedPrecondition(err): // containerd: the content differs from its descriptor
 		return BadContent
+	case errors.Is(err, registry.ErrContent):
+		return BadContent
 	case !errors.As(err, new(remote)) && !errors.Is(err, io.ErrUnexpectedEOF):
 		return Local
 	case errdefs.IsNotFound(err):
 		return NotFound
-	case errors.Is(err, docker.ErrInvalidAuthorization):
+	case errors.Is(err, registry.ErrDenied):
 		return Denied
 	case errors.As(err, &status):
-		return kindOfStatus(status.StatusCode)
+		return kindOfStatus(status.Code)
 	default:
 		return Unreachable
 	}
@@ -164,10 +169,4 @@ func kindOfStatus(code int) Kind {
 	default:
 		return Unreachable
 	}
-}
-
-// isRangeRefused says that a registry does not serve the rest of a blob.
-func isRangeRefused(err error) bool {
-	var status remoteerrors.ErrUnexpectedStatus
-	return errors.As(err, &status) && status.StatusCode == http.StatusRequestedRangeNotSatisfiable
 }

@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -21,8 +20,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 	"github.com/google/go-containerregistry/pkg/registry"
 	ggcr "github.com/google/go-containerregistry/pkg/v1"
@@ -36,6 +33,7 @@ import (
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/dockerregistry"
 )
 
 // watched is a registry that remembers what it was asked for, and may be told to misbehave.
@@ -189,7 +187,7 @@ func TestContentThatIsThereIsNotFetchedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The power was cut when everything was there but for the record.
-	if _, err := client.LeasesService().Create(ctx, leases.WithID("pull  "+got.Name)); err != nil {
+	if _, err := client.LeasesService().Create(ctx, containerd.Lease{ID: "pull  " + got.Name}); err != nil {
 		t.Fatal(err)
 	}
 	if err := client.ImageService().Delete(ctx, got.Name); err != nil {
@@ -260,6 +258,33 @@ func TestPullStartsAgainWhereARegistryCannotGoOn(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// What came from a mirror that broke off counts once.
+func TestPullGoesOnWhereAMirrorBrokeOff(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	ctx := containerdtest.Context(t)
+	origin, mirror := watch(t), watch(t)
+	big := containerdtest.Image(t, nil, containerdtest.Blob(t, "big", bigSize))
+	want := containerdtest.Push(t, big, origin.host+"/big:1")
+	containerdtest.Push(t, big, mirror.host+"/big:1")
+	mirror.set(mirror.cut)
+	origin.set(origin.ranges)
+	origin.asked("")
+	var last image.Progress
+	_, err := open(t, client, map[string]image.Registry{
+		origin.host: {PlainHTTP: true, Mirrors: []string{mirror.host}}, mirror.host: {PlainHTTP: true},
+	}).Pull(ctx, image.Want{Ref: origin.host + "/big:1", Pin: want}, func(p image.Progress) {
+		if last = p; p.Done > p.Total {
+			t.Errorf("progress %v", p)
+		}
+	})
+	if err != nil || last.Done != last.Total {
+		t.Errorf("%v; at the end: %v", err, last)
+	}
+	if asked := origin.asked("GET"); len(asked) != 1 || !strings.Contains(asked[0], "bytes=") {
+		t.Errorf("the registry itself was asked for %v, want the rest of one blob", asked)
 	}
 }
 
@@ -710,18 +735,18 @@ func TestPruneGoesOnAfterAKill(t *testing.T) {
 // dyingAtCollection is as dead when a collection is asked for.
 type dyingAtCollection struct{ containerd.Client }
 
-func (d dyingAtCollection) LeasesService() leases.Manager {
+func (d dyingAtCollection) LeasesService() containerd.Leases {
 	return deadLeases{d.Client.LeasesService()}
 }
 
-type deadLeases struct{ leases.Manager }
+type deadLeases struct{ containerd.Leases }
 
-func (deadLeases) Delete(context.Context, leases.Lease, ...leases.DeleteOpt) error {
+func (deadLeases) Delete(context.Context, string, bool) error {
 	return errors.New("killed")
 }
 
 func TestPullFromDockersRegistry(t *testing.T) {
-	host := dockerRegistry(t, "")
+	host := dockerregistry.Start(t, "")
 	each(t, func(t *testing.T, client containerd.Client) {
 		want := containerdtest.Push(t, containerdtest.Busybox(t, nil), host+"/group/app:1")
 		images := open(t, client, map[string]image.Registry{host: {PlainHTTP: true}})
@@ -758,11 +783,11 @@ func TestSync(t *testing.T) {
 func collect(t *testing.T, client containerd.Client) {
 	t.Helper()
 	ctx := containerdtest.Context(t)
-	lease, err := client.LeasesService().Create(ctx, leases.WithRandomID())
+	lease, err := client.LeasesService().Create(ctx, containerd.Lease{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := client.LeasesService().Delete(ctx, lease, leases.SynchronousDelete); err != nil {
+	if err := client.LeasesService().Delete(ctx, lease.ID, true); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -805,45 +830,9 @@ func indexOf(t *testing.T, img ggcr.Image, architectures ...string) []byte {
 	return data
 }
 
-// dockerRegistry starts Debian's docker-registry, with more in its configuration, and returns its address.
-func dockerRegistry(t *testing.T, more string) string {
-	program, err := exec.LookPath("docker-registry")
-	if err != nil {
-		t.Skip("docker-registry is not installed")
-	}
-	dir := t.TempDir()
-	host := unusedAddress(t)
-	config := filepath.Join(dir, "config.yml")
-	text := "version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: " + dir + "}}\nhttp: {addr: \"" + host + "\"}\n" + more
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, program, "serve", config)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		stop()
-		_ = cmd.Wait()
-	})
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		answer, err := http.Get("http://" + host + "/v2/")
-		if err == nil {
-			answer.Body.Close()
-			return host
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
-
 // foreignRecord makes an image record that is not of this package.
 func foreignRecord(t *testing.T, client containerd.Client, like *image.Image) string {
-	record := images.Image{Name: "somebody.else/app:1", Target: v1.Descriptor{
+	record := containerd.Image{Name: "somebody.else/app:1", Target: v1.Descriptor{
 		MediaType: v1.MediaTypeImageManifest, Digest: like.Digest, Size: 1,
 	}}
 	if _, err := client.ImageService().Create(containerdtest.Context(t), record); err != nil {

@@ -8,10 +8,8 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 
-	"github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/containerd/v2/core/leases"
-	"github.com/containerd/containerd/v2/defaults"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
@@ -19,6 +17,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/registry"
 )
 
 // ownLabel marks the image records and leases of this package; others are left alone.
@@ -59,8 +58,12 @@ type Images struct {
 	turn     chan struct{} // one PullAll at a time, so that there are never more downloads than intended
 	mu       sync.Mutex
 	pulling  map[string]bool // the names of images
+	came     atomic.Int64    // bytes, from registries
 	refusals refusals
 }
+
+// Downloaded is how many bytes of images and packages have come from registries.
+func (i *Images) Downloaded() int64 { return i.came.Load() }
 
 // New checks the registry configuration. Files that it names are read when they are needed.
 func New(o Options) (*Images, error) {
@@ -72,7 +75,7 @@ func New(o Options) (*Images, error) {
 	}
 	plain := map[string]bool{}
 	for host, r := range o.Registries {
-		plain[onTheWire(host)] = r.PlainHTTP
+		plain[registry.HostOf(host)] = r.PlainHTTP
 	}
 	return &Images{
 		client:      o.Client,
@@ -164,7 +167,7 @@ func (i *Images) get(ctx context.Context, name string, platform target) (*Image,
 }
 
 // describe reads the configuration of an image. What is damaged or lost of it makes the image one that is not here.
-func (i *Images) describe(ctx context.Context, record images.Image, platform target) (*Image, error) {
+func (i *Images) describe(ctx context.Context, record containerd.Image, platform target) (*Image, error) {
 	parts, err := walk(record.Target, platform, func(desc v1.Descriptor, limit int64) ([]byte, error) {
 		return i.read(ctx, desc, limit)
 	})
@@ -200,6 +203,9 @@ func (i *Images) List(ctx context.Context) ([]string, error) {
 // those of images in keep and those for the projects in fetching. It returns what it removed. A Pull that is under way
 // is left alone. Space is free when Prune returns, unless a container still uses the image.
 func (i *Images) Prune(ctx context.Context, keep, fetching map[string]bool) (removed []string, err error) {
+	if err := i.recall(ctx, keep); err != nil {
+		return nil, err
+	}
 	names, err := i.List(ctx)
 	if err != nil {
 		return nil, err
@@ -209,7 +215,7 @@ func (i *Images) Prune(ctx context.Context, keep, fetching map[string]bool) (rem
 	if err != nil {
 		return nil, err
 	}
-	begun = slices.DeleteFunc(begun, func(lease leases.Lease) bool {
+	begun = slices.DeleteFunc(begun, func(lease containerd.Lease) bool {
 		name, project := lease.Labels[ownLabel], lease.Labels[projectLabel]
 		return keep[name] || project != "" && fetching[project] || i.isPulling(name)
 	})
@@ -227,7 +233,7 @@ func (i *Images) Prune(ctx context.Context, keep, fetching map[string]bool) (rem
 	}
 	for _, lease := range begun {
 		name := lease.Labels[ownLabel]
-		if err := i.client.LeasesService().Delete(ctx, lease); err != nil && !errdefs.IsNotFound(err) {
+		if err := i.client.LeasesService().Delete(ctx, lease.ID, false); err != nil && !errdefs.IsNotFound(err) {
 			return removed, fmt.Errorf("cannot remove download of %s: %w", name, err)
 		}
 		removed = append(removed, name)
@@ -242,7 +248,7 @@ func (i *Images) Prune(ctx context.Context, keep, fetching map[string]bool) (rem
 const collection = "margolite-collection"
 
 func (i *Images) announceCollection(ctx context.Context) error {
-	_, err := i.client.LeasesService().Create(ctx, leases.WithID(collection))
+	_, err := i.client.LeasesService().Create(ctx, containerd.Lease{ID: collection})
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return fmt.Errorf("cannot free the space of removed images: %w", err)
 	}
@@ -252,11 +258,11 @@ func (i *Images) announceCollection(ctx context.Context) error {
 // collect waits for a garbage collection.
 func (i *Images) collect(ctx context.Context) error {
 	service := i.client.LeasesService()
-	err := service.Delete(ctx, leases.Lease{ID: collection}, leases.SynchronousDelete)
+	err := service.Delete(ctx, collection, true)
 	if errdefs.IsNotFound(err) { // not announced, or another collected meanwhile, maybe too soon for us
-		var lease leases.Lease
-		if lease, err = service.Create(ctx, leases.WithRandomID()); err == nil {
-			err = service.Delete(ctx, lease, leases.SynchronousDelete)
+		var lease containerd.Lease
+		if lease, err = service.Create(ctx, containerd.Lease{}); err == nil {
+			err = service.Delete(ctx, lease.ID, true)
 		}
 	}
 	if err != nil {
@@ -277,17 +283,20 @@ func (i *Images) collectAgain(ctx context.Context) error {
 	return i.collect(ctx)
 }
 
+// snapshotterLabel is the label of a namespace with the snapshotter that is taken where none is asked for.
+const snapshotterLabel = "containerd.io/defaults/snapshotter"
+
 // Snapshotter is the name of the snapshotter that images are unpacked into.
 func (i *Images) Snapshotter(ctx context.Context) (string, error) {
 	if i.snapshotter != "" {
 		return i.snapshotter, nil
 	}
-	name, err := i.client.GetLabel(ctx, defaults.DefaultSnapshotterNSLabel)
+	name, err := i.client.GetLabel(ctx, snapshotterLabel)
 	if err != nil {
 		return "", fmt.Errorf("cannot find default snapshotter: %w", err)
 	}
 	if name == "" {
-		name = defaults.DefaultSnapshotter
+		name = "overlayfs" // as containerd itself
 	}
 	return name, nil
 }

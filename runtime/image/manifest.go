@@ -6,11 +6,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/runtime/platform"
+	"github.com/margolite/margolite/runtime/registry"
 )
 
 const (
@@ -52,18 +53,18 @@ type parts struct {
 func (p *parts) chains() []digest.Digest { return identity.ChainIDs(slices.Clone(p.diffs)) }
 
 // walk reads an image from its root down to its configuration.
-func walk(root v1.Descriptor, platform target, read func(v1.Descriptor, int64) ([]byte, error)) (parts, error) {
+func walk(root v1.Descriptor, wanted target, read func(v1.Descriptor, int64) ([]byte, error)) (parts, error) {
 	p := parts{root: root, manifest: root}
-	if images.IsIndexType(root.MediaType) {
+	if registry.IsIndex(root.MediaType) {
 		index, err := read(root, maxManifest)
 		if err != nil {
 			return p, err
 		}
-		if p.manifest, err = choose(index, platform); err != nil {
+		if p.manifest, err = choose(index, wanted); err != nil {
 			return p, err
 		}
 	}
-	if !images.IsManifestType(p.manifest.MediaType) {
+	if !registry.IsManifest(p.manifest.MediaType) {
 		return p, bad(fmt.Errorf("%q is not the media type of an image", p.manifest.MediaType))
 	}
 	data, err := read(p.manifest, maxManifest)
@@ -76,7 +77,7 @@ func walk(root v1.Descriptor, platform target, read func(v1.Descriptor, int64) (
 	if data, err = read(p.config, maxConfig); err != nil {
 		return p, err
 	}
-	if p.image, err = configOf(data, platform); err != nil {
+	if p.image, err = configOf(data, wanted); err != nil {
 		return p, err
 	}
 	if p.health, err = healthOf(data); err != nil {
@@ -89,12 +90,13 @@ func walk(root v1.Descriptor, platform target, read func(v1.Descriptor, int64) (
 }
 
 // choose returns the manifest that is best for a platform out of an index.
-func choose(data []byte, platform target) (v1.Descriptor, error) {
+func choose(data []byte, wanted target) (v1.Descriptor, error) {
 	var index v1.Index
 	if err := json.Unmarshal(data, &index); err != nil {
 		return v1.Descriptor{}, bad(fmt.Errorf("cannot read index: %w", err))
 	}
 	var best *v1.Descriptor
+	var bestRank int
 	var offered []string
 	for n := range index.Manifests {
 		m := &index.Manifests[n]
@@ -104,15 +106,15 @@ func choose(data []byte, platform target) (v1.Descriptor, error) {
 		case m.Platform == nil, m.Platform.OS == "unknown": // attestations are of no platform
 			continue
 		}
-		offered = append(offered, platforms.Format(*m.Platform))
-		if platform.Match(*m.Platform) && (best == nil || platform.Less(*m.Platform, *best.Platform)) {
-			best = m
+		offered = append(offered, platform.Format(*m.Platform))
+		if rank := wanted.rank(*m.Platform); rank >= 0 && (best == nil || rank < bestRank) {
+			best, bestRank = m, rank
 		}
 	}
 	if best == nil {
 		return v1.Descriptor{}, &Error{
 			Kind: NoPlatform,
-			Err:  fmt.Errorf("nothing in it for %s, only for %s", platform.name, offers(offered)),
+			Err:  fmt.Errorf("nothing in it for %s, only for %s", wanted.name, offers(offered)),
 		}
 	}
 	return *best, nil
@@ -137,14 +139,14 @@ func partsOf(data []byte) (config v1.Descriptor, layers []v1.Descriptor, err err
 	if err := json.Unmarshal(data, &m); err != nil {
 		return config, nil, bad(fmt.Errorf("cannot read manifest: %w", err))
 	}
-	if !images.IsConfigType(m.Config.MediaType) {
+	if !isConfig(m.Config.MediaType) {
 		return config, nil, bad(fmt.Errorf("no image: its configuration is of type %q", m.Config.MediaType))
 	}
 	if len(m.Layers) > maxLayers {
 		return config, nil, bad(fmt.Errorf("image has %d layers", len(m.Layers)))
 	}
 	for _, layer := range m.Layers {
-		if !images.IsLayerType(layer.MediaType) {
+		if !isLayer(layer.MediaType) {
 			return config, nil, bad(fmt.Errorf("no image: a layer is of type %q", layer.MediaType))
 		}
 		if layer.Size < 0 || layer.Size > maxLayer {
@@ -155,15 +157,15 @@ func partsOf(data []byte) (config v1.Descriptor, layers []v1.Descriptor, err err
 }
 
 // configOf reads a configuration and refuses one that is for another machine.
-func configOf(data []byte, platform target) (v1.Image, error) {
+func configOf(data []byte, wanted target) (v1.Image, error) {
 	var config v1.Image
 	if err := json.Unmarshal(data, &config); err != nil {
 		return config, bad(fmt.Errorf("cannot read image configuration: %w", err))
 	}
-	if !platform.Match(config.Platform) {
+	if wanted.rank(config.Platform) < 0 {
 		return config, &Error{
 			Kind: NoPlatform,
-			Err:  fmt.Errorf("nothing in it for %s, only for %s", platform.name, platforms.Format(config.Platform)),
+			Err:  fmt.Errorf("nothing in it for %s, only for %s", wanted.name, platform.Format(config.Platform)),
 		}
 	}
 	for _, d := range config.RootFS.DiffIDs {

@@ -6,9 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/runtime/platform"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -27,6 +28,31 @@ func TestNameIsTheRepositoryAndTheDigest(t *testing.T) {
 	}
 	if _, err := Name("-", d); err == nil {
 		t.Error("accepted")
+	}
+}
+
+// What an older version of this program has begun to download has these names in containerd.
+func TestIngestsKeepTheirNames(t *testing.T) {
+	d := digest.FromString("")
+	for mediaType, want := range map[string]string{
+		v1.MediaTypeImageManifest:                                   "manifest-",
+		"application/vnd.docker.distribution.manifest.v2+json":      "manifest-",
+		v1.MediaTypeImageIndex:                                      "index-",
+		"application/vnd.docker.distribution.manifest.list.v2+json": "index-",
+		v1.MediaTypeImageConfig:                                     "config-",
+		"application/vnd.docker.container.image.v1+json":            "config-",
+		v1.MediaTypeImageLayerZstd:                                  "layer-",
+		"application/vnd.docker.image.rootfs.diff.tar.gzip":         "layer-",
+		"application/vnd.docker.image.rootfs.foreign.diff.tar":      "layer-",
+		"text/plain": "unknown-",
+	} {
+		if got := ingestOf(v1.Descriptor{MediaType: mediaType, Digest: d}); got != want+d.String() {
+			t.Errorf("%s: %s", mediaType, got)
+		}
+	}
+	annotated := v1.Descriptor{MediaType: v1.MediaTypeImageManifest, Digest: d, Annotations: map[string]string{v1.AnnotationRefName: "1"}}
+	if got := ingestOf(annotated); got != "manifest-1@"+d.String() {
+		t.Error(got)
 	}
 }
 
@@ -71,11 +97,11 @@ func FuzzManifest(f *testing.F) {
 	f.Add([]byte(`{"config":{"mediaType":"application/vnd.oci.image.config.v1+json"},"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar+gzip"}]}`))
 	f.Add([]byte(`{"os":"linux","architecture":"arm","variant":"v7"}`))
 	f.Add([]byte(`[]`))
-	platform := target{"everything", platforms.All}
+	wanted := target{"a PC", platform.Platform{OS: "linux", Architecture: "amd64"}.Runs()}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		_, _ = formOf(data)
-		_, _ = configOf(data, platform)
-		if d, err := choose(data, platform); err == nil && d.Platform != nil && d.Platform.OS == "unknown" {
+		_, _ = configOf(data, wanted)
+		if d, err := choose(data, wanted); err == nil && d.Platform != nil && d.Platform.OS == "unknown" {
 			t.Error("chose what is for no platform")
 		}
 		if _, layers, err := partsOf(data); err == nil && len(layers) > maxLayers {

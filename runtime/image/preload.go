@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
@@ -116,42 +115,33 @@ func (p *preload) find(ref string) digest.Digest {
 // preloaded gets images from archives, as from a registry.
 type preloaded struct{ archives []*archive }
 
-func (p preloaded) Resolve(_ context.Context, ref string) (string, v1.Descriptor, error) {
-	named, err := reference.ParseDockerRef(ref)
-	if err != nil {
-		return "", v1.Descriptor{}, err
-	}
+func (p preloaded) Resolve(_ context.Context, ref reference.Named) (v1.Descriptor, error) {
 	for _, a := range p.archives {
-		canonical, pinned := named.(reference.Canonical)
+		canonical, pinned := ref.(reference.Canonical)
 		if !pinned {
-			if root, ok := a.named(named.String()); ok {
-				return ref, root, nil
+			if root, ok := a.named(ref.String()); ok {
+				return root, nil
 			}
 			continue
 		}
 		root, ok, err := a.root(canonical.Digest())
-		if err != nil {
-			return "", v1.Descriptor{}, err
-		}
-		if ok {
-			return ref, root, nil
+		if ok || err != nil {
+			return root, err
 		}
 	}
-	return "", v1.Descriptor{}, fmt.Errorf("no preloaded image %s: %w", ref, errdefs.ErrNotFound)
+	return v1.Descriptor{}, fmt.Errorf("no preloaded image %s: %w", ref, errdefs.ErrNotFound)
 }
 
-func (p preloaded) Fetcher(context.Context, string) (remotes.Fetcher, error) { return p, nil }
-
-func (p preloaded) Pusher(context.Context, string) (remotes.Pusher, error) {
-	return nil, errdefs.ErrNotImplemented
-}
-
-func (p preloaded) Fetch(_ context.Context, desc v1.Descriptor) (io.ReadCloser, error) {
+func (p preloaded) Open(_ context.Context, _ reference.Named, desc v1.Descriptor, offset int64) (io.ReadCloser, error) {
 	for _, a := range p.archives {
 		r, err := a.open(desc.Digest)
-		if err == nil || !errdefs.IsNotFound(err) {
-			return r, err
+		if errdefs.IsNotFound(err) {
+			continue
 		}
+		if err == nil {
+			_, err = r.Seek(offset, io.SeekStart)
+		}
+		return r, err
 	}
 	return nil, fmt.Errorf("not preloaded: %s: %w", desc.Digest, errdefs.ErrNotFound)
 }

@@ -1,12 +1,6 @@
 package image
 
-import (
-	"context"
-	"sync"
-
-	"github.com/containerd/containerd/v2/core/content"
-	"github.com/containerd/errdefs"
-)
+import "sync"
 
 // Progress is how much of one object is on the device. Total grows until the manifest is known.
 type Progress struct {
@@ -42,48 +36,14 @@ func (m *meter) add(done, total int64) {
 	}
 }
 
-// counted is a content store that tells a meter what is written, and what was there before.
-type counted struct {
-	content.Ingester
+// tally is what of one part counts as done, whichever host it came from.
+type tally struct {
 	meter *meter
-	size  int64 // of the part
+	bytes int64
 }
 
-func (c counted) Writer(ctx context.Context, opts ...content.WriterOpt) (content.Writer, error) {
-	w, err := c.Ingester.Writer(ctx, opts...)
-	if errdefs.IsAlreadyExists(err) {
-		c.meter.done(c.size)
-	}
-	if err != nil {
-		return nil, err
-	}
-	status, err := w.Status()
-	if err != nil {
-		w.Close()
-		return nil, err
-	}
-	c.meter.done(status.Offset)
-	return &countedWriter{w, c.meter, status.Offset}, nil
-}
-
-type countedWriter struct {
-	content.Writer
-	meter  *meter
-	offset int64
-}
-
-func (w *countedWriter) Write(p []byte) (int, error) {
-	n, err := w.Writer.Write(p)
-	w.offset += int64(n)
-	w.meter.done(int64(n))
-	return n, err
-}
-
-func (w *countedWriter) Truncate(size int64) error {
-	if err := w.Writer.Truncate(size); err != nil {
-		return err
-	}
-	w.meter.done(size - w.offset)
-	w.offset = size
-	return nil
+// reached says that so many bytes are there.
+func (t *tally) reached(bytes int64) {
+	t.meter.done(bytes - t.bytes)
+	t.bytes = bytes
 }

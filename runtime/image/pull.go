@@ -4,18 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"runtime"
 	"slices"
 	"sync"
 
-	"github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/margolite/margolite/runtime/contain"
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 // Resolve asks which digest a reference stands for now. One that holds a digest is answered without asking.
@@ -37,17 +37,17 @@ func (i *Images) resolve(ctx context.Context, ref reference.Named) (digest.Diges
 		return "", err
 	}
 	defer s.close()
-	root, err := i.ask(ctx, s, ref.String())
+	root, err := i.ask(ctx, s, ref)
 	return root.Digest, err
 }
 
 // ask gets the descriptor of a reference from the first host that has it.
-func (i *Images) ask(ctx context.Context, s *session, ref string) (root v1.Descriptor, err error) {
+func (i *Images) ask(ctx context.Context, s *session, ref reference.Named) (root v1.Descriptor, err error) {
 	err = s.try(ctx, i.log, func(h host) error {
-		if _, root, err = h.resolver.Resolve(ctx, ref); err != nil {
+		if root, err = h.Resolve(ctx, ref); err != nil {
 			return remote{err}
 		}
-		return root.Digest.Validate()
+		return nil
 	})
 	return root, err
 }
@@ -70,7 +70,7 @@ func (i *Images) PullAll(ctx context.Context, wants []Want, progress func(Progre
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(i.atOnce)
 	for n, w := range wants {
-		group.Go(func() (err error) {
+		contained(group, func() (err error) {
 			pulls[n], err = i.look(within, w)
 			return fail(w.Ref, err)
 		})
@@ -192,7 +192,7 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(i.atOnce)
 	for _, p := range pulls {
-		group.Go(func() error { return fail(p.want.Ref, p.prepare(within)) })
+		contained(group, func() error { return fail(p.want.Ref, p.prepare(within)) })
 	}
 	if err := group.Wait(); err != nil {
 		return err
@@ -251,7 +251,11 @@ func (p *pull) prepare(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if p.session, err = p.openFor(p.want); err != nil {
+	p.session, err = p.openFor(p.want)
+	if errors.Is(err, errNever) { // what is here may be enough
+		p.session, err = &session{hosts: []host{{source: nowhere{}}}}, nil
+	}
+	if err != nil {
 		return err
 	}
 	root, err := p.root(ctx)
@@ -273,7 +277,11 @@ func (p *pull) root(ctx context.Context) (v1.Descriptor, error) {
 	desc := v1.Descriptor{Digest: p.found.digest}
 	data, err := p.read(ctx, desc, maxManifest)
 	if errdefs.IsNotFound(err) || kindOf(err) == BadContent {
-		return p.ask(ctx, p.session, p.name)
+		named, err := parse(p.name)
+		if err != nil {
+			return v1.Descriptor{}, err
+		}
+		return p.ask(ctx, p.session, named)
 	}
 	if err != nil {
 		return v1.Descriptor{}, err
@@ -341,19 +349,19 @@ func (i *Images) transfer(ctx context.Context, pulls []*pull, media []medium) er
 	guarded, done := context.WithCancel(ctx)
 	defer done()
 	all, within := errgroup.WithContext(guarded)
-	all.Go(func() error { return i.guard(within, media, pulls) })
+	contained(all, func() error { return i.guard(within, media, pulls) })
 	group, ctx := errgroup.WithContext(within)
 	group.Go(func() error {
 		downloads, ctx := errgroup.WithContext(ctx)
 		downloads.SetLimit(i.atOnce)
 		for _, d := range queue {
-			downloads.Go(func() error { return fail(d.first.want.Ref, d.run(ctx)) })
+			contained(downloads, func() error { return fail(d.first.want.Ref, d.run(ctx)) })
 		}
 		return downloads.Wait()
 	})
 	processors := make(chan struct{}, min(i.atOnce, runtime.GOMAXPROCS(0)))
 	for _, p := range pulls {
-		group.Go(func() error {
+		contained(group, func() error {
 			for n, desc := range p.layers {
 				select {
 				case <-layers[desc.Digest].done:
@@ -374,6 +382,11 @@ func (i *Images) transfer(ctx context.Context, pulls []*pull, media []medium) er
 	return all.Wait()
 }
 
+// contained lets a group do something whose panic is the error of all.
+func contained(g *errgroup.Group, do func() error) {
+	g.Go(func() error { return contain.Call(do) })
+}
+
 func (d *download) run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -388,65 +401,13 @@ func (d *download) run(ctx context.Context) error {
 	return nil
 }
 
-// part downloads a blob or manifest into the content store, from where the last attempt has left off.
-func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
-	if err := desc.Digest.Validate(); err != nil {
-		return bad(err)
-	}
-	if err := p.dropLost(ctx, desc); err != nil {
-		return err
-	}
-	desc.URLs = nil // only the registry and its mirrors are asked
-	return p.session.try(ctx, p.log, func(h host) error {
-		fetcher, err := h.resolver.Fetcher(ctx, p.name)
-		if err != nil {
-			return err
-		}
-		for {
-			begun := p.begun(ctx, desc)
-			store := counted{p.client.ContentStore(), p.meter, desc.Size}
-			err := remotes.Fetch(ctx, store, marked{fetcher}, desc)
-			refused := isRangeRefused(err) // there are registries that cannot continue what they have begun
-			switch {
-			case err == nil || errdefs.IsAlreadyExists(err):
-				return nil
-			case !refused && kindOf(err) != BadContent:
-				return err
-			}
-			// What has come is of no use, and would be found again.
-			if abortErr := p.abort(ctx, desc); abortErr != nil || begun == 0 {
-				return errors.Join(err, abortErr)
-			}
-		}
-	})
-}
-
-// begun is how much of a part has come in former attempts.
-func (p *pull) begun(ctx context.Context, desc v1.Descriptor) int64 {
-	status, err := p.client.ContentStore().Status(ctx, remotes.MakeRefKey(ctx, desc))
-	if err != nil {
-		return 0
-	}
-	return status.Offset
-}
-
-// abort throws away what has come of a part.
-func (p *pull) abort(ctx context.Context, desc v1.Descriptor) error {
-	p.meter.done(-p.begun(ctx, desc))
-	err := p.client.ContentStore().Abort(ctx, remotes.MakeRefKey(ctx, desc))
-	if err != nil && !errdefs.IsNotFound(err) {
-		return fmt.Errorf("cannot start download again: %w", err)
-	}
-	return nil
-}
-
 // record makes the image known, and lets go of the download.
 func (p *pull) record(ctx context.Context) error {
 	leased := p.leased(ctx)
 	if err := p.linkSnapshot(leased); err != nil {
 		return err
 	}
-	record := images.Image{Name: p.name, Target: p.parts.root, Labels: map[string]string{ownLabel: "true"}}
+	record := containerd.Image{Name: p.name, Target: p.parts.root, Labels: map[string]string{ownLabel: "true"}}
 	if p.want.Looked.Signer != "" {
 		record.Labels[signersLabel] = p.want.Looked.Signer
 	}
@@ -459,25 +420,4 @@ func (p *pull) record(ctx context.Context) error {
 	}
 	p.image, err = p.get(ctx, p.name, p.platform)
 	return err
-}
-
-// marked is a fetcher whose errors are marked as remote.
-type marked struct{ remotes.Fetcher }
-
-func (m marked) Fetch(ctx context.Context, desc v1.Descriptor) (io.ReadCloser, error) {
-	r, err := m.Fetcher.Fetch(ctx, desc)
-	if err != nil {
-		return nil, remote{err}
-	}
-	return markedReader{r.(io.ReadSeekCloser)}, nil
-}
-
-type markedReader struct{ io.ReadSeekCloser }
-
-func (m markedReader) Read(p []byte) (int, error) {
-	n, err := m.ReadSeekCloser.Read(p)
-	if err != nil && err != io.EOF {
-		err = remote{err}
-	}
-	return n, err
 }

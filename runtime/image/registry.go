@@ -14,9 +14,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/remotes"
-	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/distribution/reference"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/runtime/registry"
 )
 
 // Registry is how one registry is reached.
@@ -33,6 +34,7 @@ const (
 	answerTimeout  = 30 * time.Second
 	stallTimeout   = 60 * time.Second // a download that brings nothing for so long is broken off
 	maxAuthority   = 1 << 20          // bytes of a CA file
+	maxHeader      = 256 << 10        // bytes of the header of an answer
 )
 
 // checkRegistries refuses what could never be asked for: a key or a mirror that is not host[:port].
@@ -68,7 +70,7 @@ func (r Registry) Check(host string) error {
 	if r.Credentials == "" {
 		return nil
 	}
-	_, _, err := readCredentials(r.Credentials, onTheWire(host))
+	_, _, err := readCredentials(r.Credentials, registry.HostOf(host))
 	return err
 }
 
@@ -80,16 +82,23 @@ type session struct {
 
 // host is one of those that may have the repository.
 type host struct {
-	name     string
-	client   *http.Client // nil: it is no host but archives
-	registry docker.RegistryHost
-	resolver remotes.Resolver
+	name   string
+	client *http.Client // nil: it is no host but archives
+	source
+}
+
+// source is what has images: a registry, or archives.
+type source interface {
+	// Resolve describes the manifest or index that a reference with a tag or a digest stands for.
+	Resolve(ctx context.Context, ref reference.Named) (v1.Descriptor, error)
+	// Open reads a part of an image from an offset to its end. What comes is not verified yet.
+	Open(ctx context.Context, in reference.Named, desc v1.Descriptor, offset int64) (io.ReadCloser, error)
 }
 
 // open prepares the way to a registry.
-func (i *Images) open(registry string) (*session, error) {
+func (i *Images) open(domain string) (*session, error) {
 	s := &session{}
-	for _, name := range append(slices.Clone(i.registries[registry].Mirrors), registry) {
+	for _, name := range append(slices.Clone(i.registries[domain].Mirrors), domain) {
 		client, err := i.httpClient(name)
 		if err != nil {
 			s.close()
@@ -113,7 +122,7 @@ func (i *Images) openFor(w Want) (*session, error) {
 		}
 	}
 	if archives := i.preload.archives(); len(archives) > 0 {
-		s.hosts = slices.Insert(s.hosts, 0, host{name: i.preload.dir, resolver: preloaded{archives}})
+		s.hosts = append([]host{{name: i.preload.dir, source: preloaded{archives}}}, s.hosts...)
 	}
 	if len(s.hosts) == 0 {
 		return nil, errNever
@@ -145,39 +154,20 @@ func (s *session) try(ctx context.Context, log *slog.Logger, ask func(host) erro
 	return ask(s.hosts[last])
 }
 
-// host is one that speaks the protocol of registries. Its resolver is containerd's, for exactly this host.
+// host is one that speaks the protocol of registries.
 func (i *Images) host(name string, client *http.Client) host {
 	config := i.registries[name]
-	scheme := "https"
-	if config.PlainHTTP {
-		scheme = "http"
-	}
-	credentials := func(host string) (user, secret string, err error) {
-		if config.Credentials == "" {
-			return "", "", nil
-		}
-		return readCredentials(config.Credentials, host)
-	}
-	registry := docker.RegistryHost{
-		Client: client,
-		Authorizer: docker.NewDockerAuthorizer(
-			docker.WithAuthClient(client), docker.WithAuthCreds(credentials)),
-		Host:         onTheWire(name),
-		Scheme:       scheme,
-		Path:         "/v2",
-		Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve,
-	}
-	return host{name, client, registry, docker.NewResolver(docker.ResolverOptions{Hosts: func(string) ([]docker.RegistryHost, error) {
-		return []docker.RegistryHost{registry}, nil
-	}})}
-}
-
-// onTheWire is the host that serves a registry; Docker Hub has another name in references.
-func onTheWire(registry string) string {
-	if registry == "docker.io" {
-		return "registry-1.docker.io"
-	}
-	return registry
+	return host{name, client, registry.New(registry.Options{
+		Host:      registry.HostOf(name),
+		PlainHTTP: config.PlainHTTP,
+		Client:    client,
+		Credentials: func(host string) (user, secret string, err error) {
+			if config.Credentials == "" {
+				return "", "", nil
+			}
+			return readCredentials(config.Credentials, host)
+		},
+	})}
 }
 
 // httpClient reaches one host, and the hosts that it sends us to.
@@ -201,10 +191,11 @@ func (i *Images) httpClient(name string) (*http.Client, error) {
 			MinVersion:         tls.VersionTLS12,
 			InsecureSkipVerify: i.registries[name].Insecure, // the operator says so
 		},
-		TLSHandshakeTimeout:   connectTimeout,
-		ResponseHeaderTimeout: answerTimeout,
-		DisableCompression:    true,
-		MaxIdleConns:          i.atOnce,
+		TLSHandshakeTimeout:    connectTimeout,
+		ResponseHeaderTimeout:  answerTimeout,
+		DisableCompression:     true,
+		MaxIdleConns:           i.atOnce,
+		MaxResponseHeaderBytes: maxHeader,
 	}}}, nil
 }
 

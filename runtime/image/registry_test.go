@@ -21,6 +21,7 @@ import (
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/dockerregistry"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -72,7 +73,7 @@ func TestPullFromDockersRegistryWithPasswords(t *testing.T) {
 	if err := os.WriteFile(passwords, []byte("device:"+hunter2+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	plain := dockerRegistry(t, "auth: {htpasswd: {realm: plant, path: "+passwords+"}}\n")
+	plain := dockerregistry.Start(t, "auth: {htpasswd: {realm: plant, path: "+passwords+"}}\n")
 	app := build(t, "", "app")
 	if err := (ociimage.Registry{URL: "http://" + plain, User: "device", Password: "hunter2"}).Push(t.Context(), "app", "1", app); err != nil {
 		t.Fatal(err)
@@ -85,8 +86,8 @@ func TestPullFromDockersRegistryWithPasswords(t *testing.T) {
 			want     image.Kind
 			says     string
 		}{
-			"nobody":          {image.Registry{CA: ca}, image.Denied, ""},
-			"a wrong one":     {image.Registry{CA: ca, Credentials: credentialsFile(t, host, basic("device", "wrong"))}, image.Denied, ""},
+			"nobody":          {image.Registry{CA: ca}, image.Denied, "credentials in its entry of registries"},
+			"a wrong one":     {image.Registry{CA: ca, Credentials: credentialsFile(t, host, basic("device", "wrong"))}, image.Denied, "credentials in its entry of registries"},
 			"another host's":  {image.Registry{CA: ca, Credentials: credentialsFile(t, "another", basic("device", "hunter2"))}, image.Denied, ""},
 			"no authority":    {image.Registry{Credentials: credentialsFile(t, host, basic("device", "hunter2"))}, image.Unreachable, "ca in its entry of registries"},
 			"none, it's said": {image.Registry{Insecure: true, Credentials: credentialsFile(t, host, basic("device", "hunter2"))}, "", ""},
@@ -104,7 +105,7 @@ func TestPullFromDockersRegistryWithPasswords(t *testing.T) {
 }
 
 func TestDockersRegistryGoesOnWhereItWasCut(t *testing.T) {
-	plain := dockerRegistry(t, "")
+	plain := dockerregistry.Start(t, "")
 	app := containerdtest.Image(t, nil, containerdtest.Blob(t, "big", bigSize))
 	want := containerdtest.Push(t, app, plain+"/big:1")
 	var cut atomic.Bool

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
@@ -162,23 +161,23 @@ func TestWhatAFormerBootUnpackedWithoutARecordIsUnpackedAgain(t *testing.T) {
 		}
 		// The power was cut when all was unpacked: a lease of that boot holds it, and there is no record.
 		// Another image begun then has the same layer.
-		other, err := client.LeasesService().Create(ctx, leases.WithID("of another image"), leases.WithLabels(map[string]string{
+		other, err := client.LeasesService().Create(ctx, containerd.Lease{ID: "of another image", Labels: map[string]string{
 			"margolite/image": "another", "margolite/boot": "former",
-		}))
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		old, err := client.LeasesService().Create(ctx, leases.WithID("of a former boot"), leases.WithLabels(map[string]string{
+		old, err := client.LeasesService().Create(ctx, containerd.Lease{ID: "of a former boot", Labels: map[string]string{
 			"margolite/image": got.Name, "margolite/boot": "former",
-		}))
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := client.LeasesService().AddResource(ctx, old, leases.Resource{Type: "content", ID: got.Digest.String()}); err != nil {
+		if err := client.LeasesService().AddResource(ctx, old.ID, containerd.Resource{Type: "content", ID: got.Digest.String()}); err != nil {
 			t.Fatal(err)
 		}
-		unpacked := leases.Resource{Type: "snapshots/" + snapshotter, ID: got.ChainID.String()}
-		if err := client.LeasesService().AddResource(ctx, other, unpacked); err != nil {
+		unpacked := containerd.Resource{Type: "snapshots/" + snapshotter, ID: got.ChainID.String()}
+		if err := client.LeasesService().AddResource(ctx, other.ID, unpacked); err != nil {
 			t.Fatal(err)
 		}
 		if err := client.ImageService().Delete(ctx, got.Name); err != nil {
@@ -198,9 +197,9 @@ func TestWhatAFormerBootUnpackedWithoutARecordIsUnpackedAgain(t *testing.T) {
 		if left, err := client.LeasesService().List(ctx); err != nil || len(left) != 1 || left[0].ID != other.ID {
 			t.Errorf("leases that are left: %v, %v", left, err)
 		}
-		holder, err := client.LeasesService().Create(ctx, leases.WithID("of nobody"))
+		holder, err := client.LeasesService().Create(ctx, containerd.Lease{ID: "of nobody"})
 		if err == nil {
-			err = client.LeasesService().AddResource(ctx, holder, unpacked)
+			err = client.LeasesService().AddResource(ctx, holder.ID, unpacked)
 		}
 		if err == nil {
 			err = client.ImageService().Delete(ctx, got.Name)
@@ -312,7 +311,7 @@ func TestPruneLeavesDownloadsThatSomebodyWaitsFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		begun := func() (bytes int64) {
-			ingests, err := client.ContentStore().ListStatuses(ctx)
+			ingests, err := client.ContentStore().Ingests(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,20 +5,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
-	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/cosign"
+	"github.com/margolite/margolite/runtime/registry"
 )
 
 // Bounds of the signatures of an image.
@@ -239,11 +236,11 @@ func (h host) inquire(ctx context.Context, q *inquest) error {
 // inquireTag looks at what lies under a tag which is made of the digest, where all versions of cosign but the latest put
 // signatures.
 func (h host) inquireTag(ctx context.Context, q *inquest) error {
-	tagged, err := reference.WithTag(q.named, tagOf(q.digest)+".sig")
+	tagged, err := reference.WithTag(q.named, registry.TagOf(q.digest)+".sig")
 	if err != nil {
 		return bad(err)
 	}
-	_, desc, err := h.resolver.Resolve(ctx, tagged.String())
+	desc, err := h.Resolve(ctx, tagged)
 	if errdefs.IsNotFound(err) {
 		return nil
 	}
@@ -255,9 +252,9 @@ func (h host) inquireTag(ctx context.Context, q *inquest) error {
 
 // inquireReferrers looks at what says of itself that it refers to the image, as the latest cosign does it.
 func (h host) inquireReferrers(ctx context.Context, q *inquest) error {
-	refer, err := h.referrers(ctx, q.named, q.digest)
+	refer, err := h.source.(*registry.Client).Referrers(ctx, q.named, q.digest)
 	if err != nil {
-		return err
+		return remote{fmt.Errorf("asked for signatures: %w", err)}
 	}
 	looked := 0
 	for _, desc := range refer {
@@ -297,7 +294,7 @@ func mayHoldSignature(desc v1.Descriptor) bool {
 // Whose they are stands in what was signed, and that they are signatures in themselves: cosign 3 saves bundles that the
 // index of their archive does not name.
 func (h host) inquireArchives(ctx context.Context, q *inquest) error {
-	for _, a := range h.resolver.(preloaded).archives {
+	for _, a := range h.source.(preloaded).archives {
 		for _, d := range slices.Sorted(maps.Keys(a.blobs)) {
 			desc := v1.Descriptor{Digest: d, Size: a.blobs[d].size}
 			if desc.Size > maxArchivedManifest {
@@ -319,15 +316,11 @@ func (h host) inquireArchives(ctx context.Context, q *inquest) error {
 	return nil
 }
 
-// tagOf is how a digest is written as a tag.
-func tagOf(d digest.Digest) string { return d.Algorithm().String() + "-" + d.Encoded() }
-
 func tooMany() error { return bad(fmt.Errorf("it has more than %d signatures", maxSignatures)) }
 
 // weigh looks at the signatures that a manifest holds.
 func (h host) weigh(ctx context.Context, desc v1.Descriptor, q *inquest) error {
-	ref := pinned(q.named, q.digest)
-	manifest, err := h.bytes(ctx, ref, desc, maxSignatureManifest, silent())
+	manifest, err := h.bytes(ctx, q.named, desc, maxSignatureManifest, silent())
 	if err != nil {
 		return err
 	}
@@ -338,7 +331,7 @@ func (h host) weigh(ctx context.Context, desc v1.Descriptor, q *inquest) error {
 	var payload []byte
 	for n, layer := range layers {
 		if n == 0 || layer.Digest != layers[n-1].Digest { // several have signed the same
-			if payload, err = h.bytes(ctx, ref, layer, maxSignature, silent()); err != nil {
+			if payload, err = h.bytes(ctx, q.named, layer, maxSignature, silent()); err != nil {
 				return err
 			}
 		}
@@ -377,83 +370,4 @@ func signaturesIn(data []byte) ([]v1.Descriptor, error) {
 		layers = append(layers, layer)
 	}
 	return layers, nil
-}
-
-// referrers lists what refers to a manifest: what the API of the registry says, or where it has none the index under
-// the tag that stands for it (OCI distribution 1.1).
-func (h host) referrers(ctx context.Context, named reference.Named, d digest.Digest) ([]v1.Descriptor, error) {
-	data, status, err := h.get(ctx, named, "referrers/"+d.String(), maxManifest)
-	if err != nil {
-		return nil, remote{err}
-	}
-	switch {
-	case status == http.StatusOK:
-	case status == http.StatusNotFound, status == http.StatusBadRequest, status == http.StatusMethodNotAllowed:
-		tagged, err := reference.WithTag(named, tagOf(d))
-		if err != nil {
-			return nil, bad(err)
-		}
-		_, desc, err := h.resolver.Resolve(ctx, tagged.String())
-		if errdefs.IsNotFound(err) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, remote{err}
-		}
-		if data, err = h.bytes(ctx, pinned(named, d), desc, maxManifest, silent()); err != nil {
-			return nil, err
-		}
-	default:
-		return nil, &Error{Kind: kindOfStatus(status), Err: fmt.Errorf("asked for signatures, the registry answered %d", status)}
-	}
-	var index v1.Index
-	if err := json.Unmarshal(data, &index); err != nil {
-		return nil, bad(fmt.Errorf("cannot read what refers to the image: %w", err))
-	}
-	for n := range index.Manifests {
-		m := &index.Manifests[n]
-		if err := m.Digest.Validate(); err != nil {
-			return nil, bad(fmt.Errorf("cannot read what refers to the image: %w", err))
-		}
-		m.URLs, m.Data = nil, nil
-	}
-	return index.Manifests, nil
-}
-
-// get asks a registry for what containerd has no words for.
-func (h host) get(ctx context.Context, named reference.Named, path string, limit int64) (data []byte, status int, err error) {
-	repository := reference.Path(named)
-	ctx = docker.WithScope(ctx, "repository:"+repository+":pull")
-	at := url.URL{Scheme: h.registry.Scheme, Host: h.registry.Host, Path: h.registry.Path + "/" + repository + "/" + path}
-	if domain := reference.Domain(named); domain != h.name {
-		at.RawQuery = url.Values{"ns": {domain}}.Encode() // a mirror of several
-	}
-	for challenged := false; ; challenged = true {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
-		if err != nil {
-			return nil, 0, err
-		}
-		request.Header.Set("Accept", v1.MediaTypeImageIndex)
-		if err := h.registry.Authorizer.Authorize(ctx, request); err != nil {
-			return nil, 0, err
-		}
-		answer, err := h.client.Do(request)
-		if err != nil {
-			return nil, 0, err
-		}
-		data, err = io.ReadAll(io.LimitReader(answer.Body, limit+1))
-		answer.Body.Close()
-		switch {
-		case err != nil:
-			return nil, 0, err
-		case answer.StatusCode == http.StatusUnauthorized && !challenged:
-			if err := h.registry.Authorizer.AddResponses(ctx, []*http.Response{answer}); err != nil {
-				return nil, 0, err
-			}
-		case int64(len(data)) > limit:
-			return nil, 0, bad(fmt.Errorf("it is bigger than %d bytes", limit))
-		default:
-			return data, answer.StatusCode, nil
-		}
-	}
 }

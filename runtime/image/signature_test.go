@@ -18,6 +18,7 @@ import (
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/cosigned"
+	"github.com/margolite/margolite/test/dockerregistry"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -316,7 +317,7 @@ func TestSignaturesComeFromMirrorsAndWithPasswords(t *testing.T) {
 	if err := os.WriteFile(passwords, []byte("device:"+hunter2+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	plain := dockerRegistry(t, "auth: {htpasswd: {realm: plant, path: "+passwords+"}}\n")
+	plain := dockerregistry.Start(t, "auth: {htpasswd: {realm: plant, path: "+passwords+"}}\n")
 	host, ca := secured(t, before(plain))
 	ctx := containerdtest.Context(t)
 	client := containerdtest.Embedded(t)
@@ -429,7 +430,7 @@ func TestSignaturesOfCosignItself(t *testing.T) {
 		}
 	}
 	offline := []string{"--tlog-upload=false", "--use-signing-config=false", "--allow-http-registry", "--yes"}
-	plain := dockerRegistry(t, "")
+	plain := dockerregistry.Start(t, "")
 	for _, kind := range []string{"p256", "p384", "ed25519", "rsa2048"} {
 		key := newSigner(t, kind)
 		private, err := key.Private()

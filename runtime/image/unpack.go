@@ -2,14 +2,19 @@ package image
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
-	"github.com/containerd/containerd/v2/pkg/labels"
-	"github.com/containerd/containerd/v2/pkg/rootfs"
-	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/containerd/errdefs"
+
+	"github.com/margolite/margolite/runtime/containerd"
 )
+
+// cleanTimeout is how long containerd may take to remove what was unpacked in part, also when the pull was given up.
+const cleanTimeout = 10 * time.Second
 
 // unpack applies layer n, those below it being there already. Images that share it wait for each other with turn.
 func (p *pull) unpack(ctx context.Context, n int, turn *sync.Mutex, processors chan struct{}) error {
@@ -41,26 +46,64 @@ func (p *pull) unpack(ctx context.Context, n int, turn *sync.Mutex, processors c
 	return p.apply(ctx, n)
 }
 
+// uncompressedLabel is the label of a layer with the digest of what it unpacks to, by which containerd knows that too.
+const uncompressedLabel = "containerd.io/uncompressed"
+
+// apply makes the snapshot of layer n, unless it is there.
 func (p *pull) apply(ctx context.Context, n int) error {
-	layer := rootfs.Layer{
-		Blob: p.layers[n],
-		Diff: v1.Descriptor{MediaType: v1.MediaTypeImageLayer, Digest: p.diffs[n]},
-	}
 	snapshots := p.client.SnapshotService(p.snapshotter)
-	applied, err := rootfs.ApplyLayerWithOpts(ctx, layer, p.diffs[:n:n], snapshots, p.client.DiffService(), nil, nil)
+	_, err := snapshots.Stat(ctx, p.chain(n).String())
 	if err == nil {
-		if !applied {
-			return nil
-		}
-		return p.label(ctx, layer.Blob.Digest, map[string]string{labels.LabelUncompressed: layer.Diff.Digest.String()})
+		return nil
+	}
+	if errdefs.IsNotFound(err) {
+		err = p.extract(ctx, snapshots, n)
+	}
+	switch {
+	case errdefs.IsAlreadyExists(err): // somebody else was faster
+		return nil
+	case err == nil:
+		return p.label(ctx, p.layers[n].Digest, map[string]string{uncompressedLabel: p.diffs[n].String()})
 	}
 	err = fmt.Errorf("cannot unpack: %w", err)
-	for _, sign := range []string{"wrong diff id", "gzip: invalid", "tar header"} {
+	for _, sign := range []string{"gzip: invalid", "tar header"} {
 		if strings.Contains(err.Error(), sign) { // neither containerd's errors nor their way through gRPC tell it otherwise
 			return bad(err)
 		}
 	}
 	return err
+}
+
+// extract unpacks layer n on the snapshot of those below it. It is one of its own until it is complete; what is left of
+// it by a power cut goes with the lease. Its name is as containerd gives them.
+func (p *pull) extract(ctx context.Context, snapshots containerd.Snapshotter, n int) (err error) {
+	var parent string
+	if n > 0 {
+		parent = p.chain(n - 1).String()
+	}
+	key := "extract-" + rand.Text() + " " + p.chain(n).String()
+	mounts, err := snapshots.Prepare(ctx, key, parent, nil)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		ctx, done := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
+		defer done()
+		if err := snapshots.Remove(ctx, key); err != nil {
+			p.log.Warn("cannot remove what was unpacked in part", "image", p.name, "snapshot", key, "error", err)
+		}
+	}()
+	unpacked, err := p.client.DiffService().Apply(ctx, p.layers[n], mounts)
+	if err != nil {
+		return err
+	}
+	if unpacked.Digest != p.diffs[n] {
+		return bad(fmt.Errorf("layer %s unpacks to %s, and the image says %s", p.layers[n].Digest, unpacked.Digest, p.diffs[n]))
+	}
+	return snapshots.Commit(ctx, p.chain(n).String(), key, nil)
 }
 
 // linkSnapshot labels the configuration with the snapshot of the root file system, which holds those below it.

@@ -4,15 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
-	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/platforms"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/platform"
 )
 
 // Policy says when a registry is asked what a tag stands for. A digest says so itself.
@@ -41,37 +43,36 @@ const tagsLabel = "margolite/tags"
 
 // target is a platform that images are wanted for.
 type target struct {
-	name string // for errors
-	platforms.MatchComparer
+	name string              // for errors
+	runs []platform.Platform // what may be taken, the best first
 }
 
 // ownTarget is this machine, with what else it runs: arm/v7 also what is for arm/v6.
 func ownTarget() target {
-	return target{"this machine (" + platforms.DefaultString() + ")", platforms.Default()}
+	host := platform.Host()
+	return target{"this machine (" + host.String() + ")", host.Runs()}
 }
 
-// oneArchitecture matches no other architecture, though the machine may run it.
-type oneArchitecture struct {
-	platforms.MatchComparer
-	name string
-}
-
-func (o oneArchitecture) Match(p v1.Platform) bool {
-	return platforms.Normalize(p).Architecture == o.name && o.MatchComparer.Match(p)
+// rank is how many are better than what is described so; -1: it may not be taken.
+func (t target) rank(described v1.Platform) int {
+	if len(described.OSFeatures) > 0 { // that no Linux has
+		return -1
+	}
+	return slices.Index(t.runs, platform.Of(described))
 }
 
 // targetOf is the platform of a name. It is taken at its word, but for the variants that it includes: who asks for
-// arm/v7 may get arm/v6.
+// arm/v7 may get arm/v6, though no other architecture.
 func (i *Images) targetOf(name string) (target, error) {
 	if name == "" {
 		return i.own, nil
 	}
-	p, err := platforms.Parse(name)
+	p, err := platform.Parse(name)
 	if err != nil {
 		return target{}, &Error{Kind: NoPlatform, Err: fmt.Errorf("cannot read platform %q: %w", name, err)}
 	}
-	p = platforms.Normalize(p)
-	return target{platforms.FormatAll(p), oneArchitecture{platforms.Only(p), p.Architecture}}, nil
+	others := func(o platform.Platform) bool { return o.Architecture != p.Architecture }
+	return target{p.String(), slices.DeleteFunc(p.Runs(), others)}, nil
 }
 
 // found is what a wanted reference stands for.
@@ -133,6 +134,17 @@ var errNever = &Error{
 	Err:  errors.New("not on this device, and its pull policy is never"),
 }
 
+// nowhere is where an image comes from that is not to come from anywhere.
+type nowhere struct{}
+
+func (nowhere) Resolve(context.Context, reference.Named) (v1.Descriptor, error) {
+	return v1.Descriptor{}, errNever
+}
+
+func (nowhere) Open(context.Context, reference.Named, v1.Descriptor, int64) (io.ReadCloser, error) {
+	return nil, errNever
+}
+
 // findHere looks for a tag among the images of this device and those that lie in the preload directory; empty: neither.
 func (i *Images) findHere(ctx context.Context, named reference.Named) (digest.Digest, error) {
 	records, err := i.tagged(ctx, named)
@@ -140,20 +152,20 @@ func (i *Images) findHere(ctx context.Context, named reference.Named) (digest.Di
 		return "", err
 	}
 	if len(records) > 0 {
-		newest := slices.MaxFunc(records, func(a, b images.Image) int { return a.UpdatedAt.Compare(b.UpdatedAt) })
+		newest := slices.MaxFunc(records, func(a, b containerd.Image) int { return a.UpdatedAt.Compare(b.UpdatedAt) })
 		return newest.Target.Digest, nil
 	}
 	return i.preload.find(named.String()), nil
 }
 
 // tagged are the records that hold the tag of a reference.
-func (i *Images) tagged(ctx context.Context, named reference.Named) ([]images.Image, error) {
+func (i *Images) tagged(ctx context.Context, named reference.Named) ([]containerd.Image, error) {
 	records, err := i.client.ImageService().List(ctx, fmt.Sprintf("labels.%q", ownLabel))
 	if err != nil {
 		return nil, fmt.Errorf("cannot list images: %w", err)
 	}
 	tag := named.(reference.Tagged).Tag()
-	return slices.DeleteFunc(records, func(r images.Image) bool {
+	return slices.DeleteFunc(records, func(r containerd.Image) bool {
 		return !strings.HasPrefix(r.Name, named.Name()+"@") || !slices.Contains(strings.Fields(r.Labels[tagsLabel]), tag)
 	}), nil
 }
@@ -169,7 +181,7 @@ func (i *Images) tag(ctx context.Context, ref, name string) error {
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(held, func(r images.Image) bool { return r.Name == name }) {
+	if !slices.ContainsFunc(held, func(r containerd.Image) bool { return r.Name == name }) {
 		record, err := i.client.ImageService().Get(ctx, name)
 		if err != nil {
 			return fmt.Errorf("cannot tag image: %w", err)
@@ -193,7 +205,7 @@ func (i *Images) tag(ctx context.Context, ref, name string) error {
 	return nil
 }
 
-func (i *Images) setTags(ctx context.Context, record images.Image, tags []string) error {
+func (i *Images) setTags(ctx context.Context, record containerd.Image, tags []string) error {
 	record.Labels[tagsLabel] = strings.Join(tags, " ")
 	_, err := i.client.ImageService().Update(ctx, record, "labels."+tagsLabel)
 	if err != nil && !errdefs.IsNotFound(err) {

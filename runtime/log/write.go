@@ -16,9 +16,10 @@ const (
 	firstBuffer = 4 << 10 // of one stream; a longer line makes it grow, up to maxText
 	enoughOut   = 8 << 10 // bytes of a file that are written at once, about
 	maxKeptOut  = 32 << 10
-
-	fileMode = 0o640 // output may hold what is nobody else's business
 )
+
+// Mode is that of every file of a log: output may hold what is nobody else's business.
+const Mode = 0o640
 
 // Writer keeps what one container prints in the log at a path, as lines of JSON,
 // and rotates it. It is for the shim: the container writes for as long as
@@ -166,7 +167,7 @@ func (w *Writer) open() error {
 	if w.file != nil {
 		return nil
 	}
-	f, err := os.OpenFile(w.path, os.O_RDWR|os.O_APPEND|os.O_CREATE, fileMode)
+	f, err := os.OpenFile(w.path, os.O_RDWR|os.O_APPEND|os.O_CREATE, Mode)
 	if err != nil {
 		return err
 	}
@@ -203,7 +204,7 @@ func (w *Writer) rotate() error {
 	}
 	if w.keep.MaxFile == 1 { // the new file takes the place of the old one
 		next := w.path + partialSuffix
-		f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
+		f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, Mode)
 		if err != nil {
 			return err
 		}

@@ -27,20 +27,24 @@ import (
 // Namespace is where the tests keep their containers.
 const Namespace = "margo-test"
 
-// Context carries Namespace, and ends with the test.
-func Context(t testing.TB) context.Context {
-	return namespaces.WithNamespace(t.Context(), Namespace)
+// Context carries Namespace, also for the official client, and ends with the test.
+func Context(t testing.TB) context.Context { return within(t.Context()) }
+
+func within(ctx context.Context) context.Context {
+	return containerd.WithNamespace(namespaces.WithNamespace(ctx, Namespace), Namespace)
 }
 
 // Backend is one of the two kinds of containerd.
 type Backend struct {
 	Name  string
 	Start func(testing.TB) containerd.Client
+	// OtherShim says that the shim is not that of this repository.
+	OtherShim bool
 }
 
 // Backends are all kinds of containerd, for tests that must pass with each.
 func Backends() []Backend {
-	return []Backend{{"embedded", Embedded}, {"external", External}}
+	return []Backend{{"embedded", Embedded, false}, {"external", External, true}}
 }
 
 // Embedded starts a containerd in this process and ends it, with everything that runs in it, after the test.
@@ -174,7 +178,7 @@ func needRoot(t testing.TB) {
 func cleanup(t testing.TB, of containerd.Client) {
 	client := Official(t, of)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), Namespace), 30*time.Second)
+		ctx, cancel := context.WithTimeout(within(context.Background()), 30*time.Second)
 		defer cancel()
 		defer of.Close()
 		containers, err := client.Containers(ctx)

@@ -17,11 +17,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/containerd/containerd/v2/core/snapshots"
-	"github.com/containerd/containerd/v2/pkg/namespaces"
-	"github.com/google/nftables"
-
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/network/nft"
 )
 
 // Where says what to look at. Empty fields are not looked at.
@@ -107,14 +104,15 @@ func links(Where) ([]string, error) {
 }
 
 func tables(Where) ([]string, error) {
-	conn, err := nftables.New()
+	conn, err := nft.Open()
 	if err != nil {
 		return nil, err
 	}
-	all, err := conn.ListTables()
+	defer conn.Close()
+	all, err := conn.Tables(0)
 	var names []string
 	for _, table := range all {
-		names = append(names, fmt.Sprintf("%d %s", table.Family, table.Name))
+		names = append(names, fmt.Sprintf("%s %s", table.Family, table.Name))
 	}
 	return names, err
 }
@@ -189,7 +187,7 @@ func containers(w Where) ([]string, error) {
 	if w.Client == nil {
 		return nil, nil
 	}
-	all, err := w.Client.ContainerService().List(namespaces.WithNamespace(context.Background(), w.Namespace))
+	all, err := w.Client.ContainerService().List(containerd.WithNamespace(context.Background(), w.Namespace))
 	var names []string
 	for _, c := range all {
 		names = append(names, c.ID)
@@ -202,13 +200,13 @@ func layers(w Where) ([]string, error) {
 	if w.Client == nil {
 		return nil, nil
 	}
+	all, err := w.Client.SnapshotService("overlayfs").List(containerd.WithNamespace(context.Background(), w.Namespace))
 	var names []string
-	err := w.Client.SnapshotService("overlayfs").Walk(namespaces.WithNamespace(context.Background(), w.Namespace), func(_ context.Context, s snapshots.Info) error {
-		if s.Kind == snapshots.KindActive {
+	for _, s := range all {
+		if s.Kind == containerd.KindActive {
 			names = append(names, s.Name)
 		}
-		return nil
-	})
+	}
 	return names, err
 }
 

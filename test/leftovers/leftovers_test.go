@@ -43,7 +43,7 @@ func TestWhatIsLeftIsFound(t *testing.T) {
 		"left: file " + w.RunDir + "/file",
 		"left: link leftover",
 		"left: mount " + w.RunDir + "/pin",
-		"left: nftables table 2 leftover",
+		"left: nftables table ip leftover",
 	}
 	if got := before.Differences(leftovers.Take(t, w)); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

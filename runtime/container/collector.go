@@ -1,0 +1,60 @@
+package container
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+const (
+	// CertificateAt is where containers find the certificate of the collector.
+	CertificateAt = "/etc/margolite/collector.pem"
+
+	certificateVariable = "OTEL_EXPORTER_OTLP_CERTIFICATE"
+	maxCertificate      = 64 << 10 // bytes
+)
+
+// certified is a service with the certificate of the collector among its files
+// (OBS-08). What tells one configuration from another is known before, so that no
+// container is made anew for it. One without it runs all the same.
+func (c *Containers) certified(s *compose.Service) *compose.Service {
+	if c.o.Certificate == "" || hasCertificate(s) {
+		return s
+	}
+	content, err := readCertificate(c.o.Certificate)
+	if err != nil {
+		c.o.Logger.Warn("a container gets no certificate of the collector", "service", s.Name, "error", err)
+		return s
+	}
+	with := *s
+	with.Files = append(slices.Clip(s.Files), compose.File{Name: "collector", Target: CertificateAt, Mode: 0o444, Content: content})
+	return &with
+}
+
+func hasCertificate(s *compose.Service) bool {
+	return slices.ContainsFunc(s.Files, func(f compose.File) bool { return f.Target == CertificateAt })
+}
+
+// environment is what the device gives to a certified service.
+func (c *Containers) environment(s *compose.Service) []string {
+	if c.o.Certificate == "" || !hasCertificate(s) {
+		return c.o.Environment
+	}
+	return append(slices.Clip(c.o.Environment), certificateVariable+"="+CertificateAt)
+}
+
+func readCertificate(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxCertificate+1))
+	if err == nil && len(content) > maxCertificate {
+		err = fmt.Errorf("%s has more than %d bytes", path, maxCertificate)
+	}
+	return content, err
+}

@@ -1,0 +1,234 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/containerd"
+)
+
+func TestMountOptionsInTheWordsOfTheKernel(t *testing.T) {
+	tests := map[string]struct {
+		options []string
+		want    mountCall
+	}{
+		"none":                            {nil, mountCall{}},
+		"flags and what is not one":       {[]string{"ro", "nosuid", "size=64m", "mode=0700"}, mountCall{flags: unix.MS_RDONLY | unix.MS_NOSUID, data: "size=64m,mode=0700"}},
+		"the last word wins":              {[]string{"ro", "noexec", "rw", "exec", "nodev"}, mountCall{flags: unix.MS_NODEV}},
+		"the last word wins, also to add": {[]string{"rw", "ro"}, mountCall{flags: unix.MS_RDONLY}},
+		"a bind mount with all below it":  {[]string{"rbind", "ro"}, mountCall{flags: unix.MS_BIND | unix.MS_REC | unix.MS_RDONLY}},
+		"propagation is another call":     {[]string{"bind", "rslave"}, mountCall{flags: unix.MS_BIND, propagation: unix.MS_SLAVE | unix.MS_REC}},
+		"one propagation":                 {[]string{"rshared", "private"}, mountCall{propagation: unix.MS_PRIVATE}},
+		"a value is no flag":              {[]string{"ro=1", "Ro", ""}, mountCall{data: "ro=1,Ro,"}},
+		"times":                           {[]string{"noatime", "relatime", "atime", "nodiratime", "strictatime", "nostrictatime"}, mountCall{flags: unix.MS_RELATIME | unix.MS_NODIRATIME}},
+		"writing":                         {[]string{"sync", "dirsync", "async", "mand", "nomand"}, mountCall{flags: unix.MS_DIRSYNC}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := parseMountOptions(test.options); got != test.want {
+				t.Errorf("got %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestLayersFromTheDirectoryThatTheyAreIn(t *testing.T) {
+	tests := map[string]struct{ lower, dir, want string }{
+		"those of containerd":        {"/a/snapshots/12/fs:/a/snapshots/1/fs", "/a/snapshots", "12/fs:1/fs"},
+		"a part of a name is no dir": {"/a/snap1/fs:/a/snap2/fs", "/a", "snap1/fs:snap2/fs"},
+		"one alone":                  {"/a/b/c", "/a/b", "c"},
+		"one in another":             {"/a/b/c:/a/b", "/a", "b/c:b"},
+		"spelled otherwise":          {"/a/x//fs/:/a/./y/fs", "/a", "x/fs:y/fs"},
+		"nothing in common":          {"/a/b:/c/d", "", ""},
+		"one is the root":            {"/a/b:/", "", ""},
+		"relative ones":              {"b/c:d/e", "", ""},
+		"a colon in a name":          {`/a/b\:c:/a/d`, "", ""},
+		"an empty one":               {"/a/b::/a/c", "", ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			options := []string{"index=off", "lowerdir=" + test.lower, "upperdir=/u", "workdir=/w"}
+			want := slices.Clone(options)
+			if test.dir != "" {
+				want[1] = "lowerdir=" + test.want
+			}
+			dir, got := shortenLayers(options)
+			if dir != test.dir || !slices.Equal(got, want) {
+				t.Errorf("got %q in %q, want %q in %q", got, dir, want, test.dir)
+			}
+			if options[1] != "lowerdir="+test.lower {
+				t.Errorf("the caller's options are %q now", options)
+			}
+		})
+	}
+}
+
+func TestMountsOfTheKernel(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30)) // 120 of which are more than a page
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID, ""); err != nil { // overlays do not go on each other
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	mkdir := func(name string) string {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	mounted := func(t *testing.T, at string, m containerd.Mount) {
+		t.Helper()
+		if err := mountBelow(at, m); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(filepath.Join(at, m.Target), unix.MNT_DETACH) })
+	}
+
+	t.Run("an overlay of many layers", func(t *testing.T) {
+		const layers = 120
+		var lower []string
+		for n := range layers {
+			layer := mkdir("snapshots/" + strconv.Itoa(n) + "/fs")
+			for _, name := range []string{"all", strconv.Itoa(n)} {
+				if err := os.WriteFile(filepath.Join(layer, name), []byte(strconv.Itoa(n)), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			lower = append(lower, layer)
+		}
+		at := mkdir("many")
+		options := []string{"lowerdir=" + strings.Join(lower, ":"), "upperdir=" + mkdir("upper"), "workdir=" + mkdir("work")}
+		if len(options[0]) < 2*os.Getpagesize() {
+			t.Fatalf("the options have %d bytes only", len(options[0]))
+		}
+		before, err := os.Getwd()
+		if err != nil {
+			t.Fatal(err)
+		}
+		mounted(t, at, containerd.Mount{Type: "overlay", Source: "overlay", Options: options})
+		for name, want := range map[string]string{"all": "0", "0": "0", strconv.Itoa(layers - 1): strconv.Itoa(layers - 1)} {
+			if text, err := os.ReadFile(filepath.Join(at, name)); string(text) != want {
+				t.Errorf("%s has %q, want %q (%v)", name, text, want, err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(at, "new"), nil, 0o600); err != nil {
+			t.Error(err)
+		}
+		if after, err := os.Getwd(); after != before {
+			t.Errorf("the process is in %s now (%v)", after, err)
+		}
+	})
+	t.Run("a read-only bind mount", func(t *testing.T) {
+		from, at := mkdir("from"), mkdir("at")
+		mounted(t, at, containerd.Mount{Type: "bind", Source: from, Options: []string{"rbind", "rw", "ro"}})
+		if err := os.WriteFile(filepath.Join(at, "x"), nil, 0o600); !errors.Is(err, unix.EROFS) {
+			t.Errorf("writing into it: %v", err)
+		}
+		if err := os.WriteFile(filepath.Join(from, "x"), nil, 0o600); err != nil {
+			t.Errorf("writing where it is from: %v", err)
+		}
+		var fs unix.Statfs_t
+		if err := unix.Statfs(at, &fs); err != nil || fs.Flags&unix.MS_NOSUID == 0 {
+			t.Errorf("what it is of is nosuid, it is not: flags %x, %v", fs.Flags, err)
+		}
+	})
+	t.Run("a bind mount that is restricted, of one that is read-only", func(t *testing.T) {
+		first, second := mkdir("first"), mkdir("second")
+		mounted(t, first, containerd.Mount{Type: "bind", Source: mkdir("from"), Options: []string{"bind", "ro"}})
+		mounted(t, second, containerd.Mount{Type: "bind", Source: first, Options: []string{"bind", "noexec"}})
+		var fs unix.Statfs_t
+		if err := unix.Statfs(second, &fs); err != nil || fs.Flags&unix.MS_NOEXEC == 0 || fs.Flags&unix.MS_RDONLY == 0 {
+			t.Errorf("its flags are %x, want noexec and ro (%v)", fs.Flags, err)
+		}
+	})
+	t.Run("a file system in memory with its options", func(t *testing.T) {
+		at := mkdir("memory")
+		mounted(t, at, containerd.Mount{Type: "tmpfs", Source: "tmpfs", Options: []string{"nodev", "size=64k", "mode=0711", "rprivate"}})
+		info, err := os.Stat(at)
+		if err != nil || info.Mode().Perm() != 0o711 {
+			t.Errorf("it is %v, %v", info, err)
+		}
+		if err := os.WriteFile(filepath.Join(at, "big"), make([]byte, 128<<10), 0o600); !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("more than its size went into it: %v", err)
+		}
+	})
+	t.Run("below a directory, whose links lead nowhere else", func(t *testing.T) {
+		root, outside := mkdir("root"), mkdir("outside")
+		mkdir("root" + outside)
+		if err := os.Symlink(outside, filepath.Join(root, "link")); err != nil {
+			t.Fatal(err)
+		}
+		if err := mountBelow(root, containerd.Mount{Type: "tmpfs", Source: "tmpfs", Target: "link"}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(root+outside, unix.MNT_DETACH) })
+		if out, err := isMounted(outside); out || err != nil {
+			t.Errorf("the mount left the directory (%v)", err)
+		}
+		if in, err := isMounted(root + outside); !in || err != nil {
+			t.Errorf("nothing is mounted in the directory (%v)", err)
+		}
+	})
+	t.Run("what cannot be mounted", func(t *testing.T) {
+		at := mkdir("nothing")
+		for name, m := range map[string]containerd.Mount{
+			"no such type":          {Type: "nosuchfs", Source: "none", Options: []string{"password=hidden"}},
+			"options beyond bounds": {Type: "overlay", Source: "overlay", Options: []string{"lowerdir=" + strings.Repeat("/x:", 2000) + "hidden"}},
+			"an option of nobody":   {Type: "tmpfs", Source: "tmpfs", Options: []string{"password=hidden"}},
+		} {
+			err := mountAt(at, m)
+			var errno unix.Errno
+			if !errors.As(err, &errno) || strings.Contains(fmt.Sprint(err), "hidden") {
+				t.Errorf("%s: the error is %v, want the kernel's without the options", name, err)
+			}
+			if left, err := isMounted(at); left || err != nil {
+				t.Errorf("%s: it is mounted (%v)", name, err)
+			}
+		}
+	})
+}
+
+func FuzzMountOptions(f *testing.F) {
+	f.Add("ro,lowerdir=/a/1/fs:/a/2/fs,upperdir=/u")
+	f.Add("lowerdir=/a//1:/a/./2:/a/2/../3,rslave")
+	f.Add("lowerdir=::,lowerdir=/,rw")
+	f.Fuzz(func(t *testing.T, text string) {
+		options := strings.Split(text, ",")
+		if call := parseMountOptions(options); len(call.data) > len(text) {
+			t.Errorf("%q became %q", text, call.data)
+		}
+		dir, shorter := shortenLayers(options)
+		if len(shorter) != len(options) {
+			t.Fatalf("%q became %q", options, shorter)
+		}
+		for i := range options {
+			if shorter[i] == options[i] {
+				continue
+			}
+			before := strings.Split(strings.TrimPrefix(options[i], "lowerdir="), ":")
+			after := strings.Split(strings.TrimPrefix(shorter[i], "lowerdir="), ":")
+			if len(before) != len(after) || dir == "" {
+				t.Fatalf("%q became %q in %q", options[i], shorter[i], dir)
+			}
+			for n := range before {
+				if filepath.IsAbs(after[n]) || filepath.Join(dir, after[n]) != filepath.Clean(before[n]) {
+					t.Errorf("layer %q became %q in %q", before[n], after[n], dir)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,67 @@
+package container
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// Usage is what a container has used of the machine since it was created, and
+// uses now, as its control group counts it. What the kernel does not count is 0.
+type Usage struct {
+	CPU    time.Duration
+	Memory int64 // bytes, with its part of the page cache
+}
+
+// UsageOf reads the usage of a container. It starts no process and asks nobody.
+func (c *Containers) UsageOf(found Container) Usage {
+	group := c.cgroup(found.Labels.Project, found.ID)
+	if found.Labels.CgroupParent != "" {
+		group = filepath.Join("/", found.Labels.CgroupParent, found.ID)
+	}
+	return usageOf("/sys/fs/cgroup", group)
+}
+
+// usageOf reads a control group below root: one of version 2, or else those of
+// the two controllers of version 1.
+func usageOf(root, group string) Usage {
+	if stat, err := os.ReadFile(filepath.Join(root, group, "cpu.stat")); err == nil {
+		return Usage{
+			CPU:    time.Duration(valueOf(stat, "usage_usec")) * time.Microsecond,
+			Memory: counter(filepath.Join(root, group, "memory.current")),
+		}
+	}
+	return Usage{
+		CPU:    time.Duration(counter(filepath.Join(root, "cpuacct", group, "cpuacct.usage"))),
+		Memory: counter(filepath.Join(root, "memory", group, "memory.usage_in_bytes")),
+	}
+}
+
+// counter is the number that a file holds; 0 if it holds none.
+func counter(path string) int64 {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	return number(bytes.TrimSpace(text))
+}
+
+// valueOf is a number in a file of lines with a name and a number each.
+func valueOf(stat []byte, name string) int64 {
+	for line := range bytes.Lines(stat) {
+		if key, value, _ := bytes.Cut(line, []byte(" ")); string(key) == name {
+			return number(bytes.TrimSpace(value))
+		}
+	}
+	return 0
+}
+
+func number(text []byte) int64 {
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

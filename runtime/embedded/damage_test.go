@@ -1,0 +1,135 @@
+//go:build !slim
+
+package embedded_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	plain "github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/embedded"
+	"github.com/margolite/margolite/test/containerdtest"
+)
+
+// rot is what a damaged database begins with here.
+var rot = []byte("rot")
+
+func checked(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	if err == nil && bytes.HasPrefix(data, rot) {
+		err = fmt.Errorf("%w: %s", embedded.ErrDamaged, rot)
+	}
+	return "", err
+}
+
+// Wherever the power goes while a database is made anew, the next start goes on:
+// content is known, new snapshots have room, and only the last database that was
+// damaged is kept.
+func TestAPowerCutWhileADatabaseIsMadeAnew(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	const metadata, snapshotter = "io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs"
+	ctx := containerdtest.Context(t)
+	text := []byte("what an image consists of")
+	blob := ocispec.Descriptor{Digest: digest.FromBytes(text), Size: int64(len(text))}
+	for name, cut := range map[string]func(root string) error{
+		"before anything": func(string) error { return nil },
+		"with the database of the snapshots gone": func(root string) error {
+			return os.Remove(filepath.Join(root, snapshotter, "metadata.db"))
+		},
+		"with snapshots moved": func(root string) error {
+			return os.Rename(filepath.Join(root, snapshotter, "snapshots"), filepath.Join(root, snapshotter, "lost-1"))
+		},
+		"with a part of the new one": func(root string) error {
+			return os.WriteFile(filepath.Join(root, metadata+".new"), []byte("half"), 0o600)
+		},
+		"with the damaged one kept twice": func(root string) error {
+			return os.Link(filepath.Join(root, metadata), filepath.Join(root, metadata+".bad"))
+		},
+		"with a former one kept": func(root string) error {
+			return os.WriteFile(filepath.Join(root, metadata+".bad"), []byte("former"), 0o600)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := containerdtest.Dir(t)
+			root := filepath.Join(dir, "root")
+			run := func(do func(client plain.Client)) {
+				t.Helper()
+				server, err := embedded.Start(t.Context(), embedded.Options{
+					Root: root, State: filepath.Join(dir, "state"), Logger: containerdtest.Logger(t),
+					Check: checked, Namespace: containerdtest.Namespace,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				client, err := server.Client(t.Context(), containerdtest.Namespace)
+				if err == nil {
+					do(client)
+					err = client.Close()
+				}
+				if err := errors.Join(err, server.Close()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			run(func(client plain.Client) {
+				official := containerdtest.Official(t, client)
+				if _, err := official.LeasesService().Create(ctx, leases.WithID("test")); err != nil {
+					t.Fatal(err)
+				}
+				held := leases.WithLease(ctx, "test")
+				if err := content.WriteBlob(held, official.ContentStore(), "test", bytes.NewReader(text), blob); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := official.SnapshotService("overlayfs").Prepare(held, "test", ""); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if err := os.WriteFile(filepath.Join(root, metadata), rot, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := cut(root); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				run(func(client plain.Client) {
+					if info, err := client.ContentStore().Info(ctx, blob.Digest); err != nil || info.Size != blob.Size {
+						t.Errorf("the content is %+v, %v", info, err)
+					}
+					held, err := client.LeasesService().ListResources(ctx, plain.RecoveredLease)
+					if err != nil || len(held) != 1 || held[0].ID != blob.Digest.String() {
+						t.Errorf("it is held: %+v, %v", held, err)
+					}
+					snapshots := client.SnapshotService("overlayfs")
+					if info, err := snapshots.Stat(ctx, "test"); !errdefs.IsNotFound(err) {
+						t.Errorf("the snapshot is there: %+v, %v", info, err)
+					}
+					if _, err := snapshots.Prepare(ctx, "new", "", nil); err != nil {
+						t.Error(err)
+					}
+					if err := snapshots.Remove(ctx, "new"); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			if kept, err := os.ReadFile(filepath.Join(root, metadata+".bad")); !bytes.Equal(kept, rot) {
+				t.Errorf("kept is %q, %v", kept, err)
+			}
+			for _, pattern := range []string{snapshotter + "/lost-*", metadata + ".new"} {
+				if left, _ := filepath.Glob(filepath.Join(root, pattern)); len(left) > 0 {
+					t.Errorf("left are %v", left)
+				}
+			}
+		})
+	}
+}

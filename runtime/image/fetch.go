@@ -1,0 +1,163 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/registry"
+)
+
+const (
+	piece = 256 << 10 // bytes that are written to containerd at a time
+
+	// How often, and how many times, it is looked whether somebody else still writes a part.
+	lockedWait  = 100 * time.Millisecond
+	lockedLooks = 300
+)
+
+// part downloads a blob or manifest into the content store, from where the last attempt has left off.
+func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
+	if err := desc.Digest.Validate(); err != nil {
+		return bad(err)
+	}
+	named, err := parse(p.name)
+	if err != nil {
+		return err
+	}
+	if err := p.dropLost(ctx, desc); err != nil {
+		return err
+	}
+	has := tally{meter: p.meter}
+	return p.session.try(ctx, p.log, func(h host) error {
+		for {
+			begun := p.begun(ctx, desc)
+			err := p.fetch(ctx, h, named, desc, &has)
+			refused := errors.Is(err, registry.ErrRange) // there are registries that cannot continue what they have begun
+			switch {
+			case err == nil:
+				return nil
+			case !refused && kindOf(err) != BadContent:
+				return err
+			}
+			// What has come is of no use, and would be found again.
+			if abortErr := p.abort(ctx, desc, &has); abortErr != nil || begun == 0 {
+				return errors.Join(err, abortErr)
+			}
+		}
+	})
+}
+
+// fetch downloads what is missing of a part from one host.
+func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.Descriptor, has *tally) error {
+	w, err := p.writer(ctx, desc)
+	if errdefs.IsAlreadyExists(err) {
+		has.reached(desc.Size)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer w.Close()     // what has come stays
+	if desc.Size <= 0 { // containerd cannot keep what is empty
+		return bad(fmt.Errorf("%s is said to have %d bytes", desc.Digest, desc.Size))
+	}
+	has.reached(w.Offset())
+	if w.Offset() < desc.Size {
+		body, err := h.Open(ctx, in, desc, w.Offset())
+		if err != nil {
+			return remote{err}
+		}
+		err = copyTo(w, counted{body, &p.came}, has)
+		if err := errors.Join(err, body.Close()); err != nil {
+			return err
+		}
+	}
+	err = w.Commit(ctx, desc.Size, desc.Digest, nil)
+	if err != nil && !errdefs.IsAlreadyExists(err) {
+		return fmt.Errorf("cannot keep %s: %w", desc.Digest, err)
+	}
+	return nil
+}
+
+// writer goes on with what has come of a part. It waits while somebody else does: a process that was killed may still
+// be known to its containerd.
+func (p *pull) writer(ctx context.Context, desc v1.Descriptor) (containerd.Writer, error) {
+	for n := 1; ; n++ {
+		w, err := p.client.ContentStore().Writer(ctx, ingestOf(desc), desc)
+		if !errdefs.IsUnavailable(err) || n == lockedLooks {
+			return w, err
+		}
+		select {
+		case <-time.After(lockedWait):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// counted counts what comes.
+type counted struct {
+	io.Reader
+	bytes *atomic.Int64
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.bytes.Add(int64(n))
+	return n, err
+}
+
+// copyTo writes what comes, in pieces that are worth a call of containerd.
+func copyTo(to io.Writer, from io.Reader, has *tally) error {
+	buffer := make([]byte, piece)
+	for {
+		filled := 0
+		var err error
+		for filled < len(buffer) && err == nil {
+			var n int
+			n, err = from.Read(buffer[filled:])
+			filled += n
+		}
+		if filled > 0 { // also of what breaks off then
+			if _, err := to.Write(buffer[:filled]); err != nil {
+				return fmt.Errorf("cannot keep what comes: %w", err)
+			}
+			has.reached(has.bytes + int64(filled))
+		}
+		switch err {
+		case nil:
+		case io.EOF:
+			return nil
+		default:
+			return remote{err}
+		}
+	}
+}
+
+// begun is how much of a part has come in former attempts.
+func (p *pull) begun(ctx context.Context, desc v1.Descriptor) int64 {
+	status, err := p.client.ContentStore().Status(ctx, ingestOf(desc))
+	if err != nil {
+		return 0
+	}
+	return status.Offset
+}
+
+// abort throws away what has come of a part.
+func (p *pull) abort(ctx context.Context, desc v1.Descriptor, has *tally) error {
+	has.reached(0)
+	err := p.client.ContentStore().Abort(ctx, ingestOf(desc))
+	if err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("cannot start download again: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+//go:build !slim
+
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/registry"
+)
+
+// recall makes images known again after the database of containerd was lost, of which there is nothing left but content
+// that a lease holds. keep are the names of those that are wanted; of what is left nobody knows whose it was, and it goes
+// with the lease. Images are unpacked when they are pulled again, which needs no network then.
+func (i *Images) recall(ctx context.Context, keep map[string]bool) error {
+	held, err := i.client.LeasesService().List(ctx, "id=="+containerd.RecoveredLease)
+	if err != nil {
+		return fmt.Errorf("cannot tell whether images are to be known again: %w", err)
+	}
+	if len(held) == 0 {
+		return nil
+	}
+	for name := range keep {
+		if err := i.recallOne(ctx, name); err != nil {
+			return fmt.Errorf("cannot make image %s known again: %w", name, err)
+		}
+	}
+	err = i.client.LeasesService().Delete(ctx, containerd.RecoveredLease, true)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("cannot let go of what nobody wants: %w", err)
+	}
+	return nil
+}
+
+// recallOne records an image of which the root is here.
+func (i *Images) recallOne(ctx context.Context, name string) error {
+	_, text, _ := strings.Cut(name, "@")
+	root := v1.Descriptor{Digest: digest.Digest(text)}
+	if root.Digest.Validate() != nil {
+		return nil
+	}
+	data, err := i.read(ctx, root, maxManifest)
+	if isGone(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	root.Size = int64(len(data))
+	if root.MediaType, err = formOf(data); err != nil {
+		return nil // it is something else
+	}
+	if err := i.linkAll(ctx, root, data); err != nil {
+		return err
+	}
+	_, err = i.client.ImageService().Create(ctx, containerd.Image{Name: name, Target: root, Labels: map[string]string{ownLabel: "true"}})
+	if err != nil && !errdefs.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}
+
+// linkAll links what is here of an image, for all platforms.
+func (i *Images) linkAll(ctx context.Context, root v1.Descriptor, data []byte) error {
+	if !registry.IsIndex(root.MediaType) {
+		return i.linkManifestOf(ctx, root.Digest, data)
+	}
+	var index v1.Index
+	if err := json.Unmarshal(data, &index); err != nil {
+		return nil // no platform is here
+	}
+	for _, m := range index.Manifests {
+		if m.Digest.Validate() != nil {
+			continue
+		}
+		data, err := i.read(ctx, m, maxManifest)
+		if isGone(err) {
+			continue
+		}
+		if err == nil {
+			err = i.linkManifest(ctx, root.Digest, m.Digest)
+		}
+		if err == nil {
+			err = i.linkManifestOf(ctx, m.Digest, data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *Images) linkManifestOf(ctx context.Context, manifest digest.Digest, data []byte) error {
+	config, layers, err := partsOf(data)
+	if err != nil {
+		return nil // it is no image
+	}
+	return i.linkParts(ctx, manifest, config, layers)
+}
+
+// isGone says that a part is not here, or not what it was.
+func isGone(err error) bool {
+	return errdefs.IsNotFound(err) || err != nil && kindOf(err) == BadContent
+}

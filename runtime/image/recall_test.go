@@ -1,0 +1,104 @@
+//go:build !slim
+
+package image_test
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/runtime/embedded"
+	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/test/containerdtest"
+)
+
+// When containerd has lost all that it knew, images are had from the content that
+// is there, without a registry; those that are wanted and not pulled are known
+// again, and what nobody wants goes.
+func TestImagesOfALostDatabase(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := containerdtest.Dir(t)
+	ctx := containerdtest.Context(t)
+	w := watch(t)
+	pins := map[string]digest.Digest{}
+	var refs []string
+	for _, name := range []string{"pulled", "never", "kept", "unwanted"} {
+		app := build(t, "", name)
+		ref := w.push(t, name+":1", app)
+		pins[ref], refs = app.Digest, append(refs, ref)
+	}
+	run := func(do func(images *image.Images)) {
+		t.Helper()
+		server, err := embedded.Start(t.Context(), embedded.Options{
+			Root: filepath.Join(dir, "root"), State: filepath.Join(dir, "state"), Logger: containerdtest.Logger(t),
+			Check: func(string) (string, error) { return "", nil }, Namespace: containerdtest.Namespace,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := server.Client(t.Context(), containerdtest.Namespace)
+		if err != nil {
+			t.Fatal(errors.Join(err, server.Close()))
+		}
+		do(open(t, client, w.plain()))
+		if err := errors.Join(client.Close(), server.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(func(images *image.Images) {
+		for ref, pin := range pins {
+			if _, err := images.Pull(ctx, image.Want{Ref: ref, Pin: pin}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	if err := os.Remove(filepath.Join(dir, "root/io.containerd.metadata.v1.bolt/meta.db")); err != nil {
+		t.Fatal(err)
+	}
+	w.asked("")
+	run(func(images *image.Images) {
+		for ref, policy := range map[string]image.Policy{refs[0]: image.Missing, refs[1]: image.Never} {
+			if _, err := images.Get(ctx, ref, pins[ref], ""); kind(err) != image.NotFound {
+				t.Errorf("%s is said to be there: %v", ref, err)
+			}
+			if _, err := images.Pull(ctx, image.Want{Ref: ref, Pin: pins[ref], Policy: policy}, nil); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	run(func(images *image.Images) {
+		keep := map[string]bool{}
+		for _, ref := range refs[:3] {
+			name, err := image.Name(ref, pins[ref])
+			if err != nil {
+				t.Fatal(err)
+			}
+			keep[name] = true
+		}
+		for range 2 {
+			if _, err := images.Prune(ctx, keep, nil); err != nil {
+				t.Fatal(err)
+			}
+			got, err := images.List(ctx)
+			if slices.Sort(got); err != nil || !slices.Equal(got, slices.Sorted(maps.Keys(keep))) {
+				t.Errorf("there are %v, %v", got, err)
+			}
+		}
+		if _, err := images.Pull(ctx, image.Want{Ref: refs[2], Pin: pins[refs[2]]}, nil); err != nil {
+			t.Error(err)
+		}
+		if asked := w.asked(""); len(asked) > 0 {
+			t.Errorf("the registry was asked for %v", asked)
+		}
+		if _, err := images.Pull(ctx, image.Want{Ref: refs[3], Pin: pins[refs[3]]}, nil); err != nil || len(w.asked("")) == 0 {
+			t.Errorf("what nobody wanted is still there: %v", err)
+		}
+	})
+}

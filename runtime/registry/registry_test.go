@@ -1,0 +1,620 @@
+package registry_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/runtime/registry"
+	"github.com/margolite/margolite/test/dockerregistry"
+	"github.com/margolite/margolite/test/ociimage"
+)
+
+func client(t testing.TB, host string, credentials func(string) (string, string, error)) *registry.Client {
+	transport := &http.Transport{DisableCompression: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return registry.New(registry.Options{
+		Host: host, PlainHTTP: true, Client: &http.Client{Transport: transport}, Credentials: credentials,
+	})
+}
+
+func password(user, secret string) func(string) (string, string, error) {
+	return func(string) (string, string, error) { return user, secret, nil }
+}
+
+func named(t testing.TB, ref string) reference.Named {
+	t.Helper()
+	n, err := reference.ParseDockerRef(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func read(t testing.TB, c *registry.Client, in reference.Named, desc v1.Descriptor, offset int64) ([]byte, error) {
+	t.Helper()
+	r, err := c.Open(t.Context(), in, desc, offset)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return io.ReadAll(r)
+}
+
+func code(err error) int {
+	var e *registry.StatusError
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return 0
+}
+
+// faked is a registry of one's own.
+type faked struct {
+	host string
+
+	mu     sync.Mutex
+	answer http.HandlerFunc
+	asked  []string
+}
+
+func fake(t testing.TB, answer http.HandlerFunc) *faked {
+	f := &faked{answer: answer}
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	f.host = strings.TrimPrefix(server.URL, "http://")
+	return f
+}
+
+func (f *faked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	f.asked = append(f.asked, strings.TrimSpace(r.Method+" "+r.URL.Path+" "+r.Header.Get("Range")))
+	f.mu.Unlock()
+	f.answer(w, r)
+}
+
+func (f *faked) requests() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.asked)
+}
+
+// content is a blob, and what describes it.
+func content(size int) ([]byte, v1.Descriptor) {
+	data := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
+	return data, v1.Descriptor{MediaType: v1.MediaTypeImageLayer, Digest: digest.FromBytes(data), Size: int64(size)}
+}
+
+func TestWhatDockersRegistryHasIsRead(t *testing.T) {
+	host := dockerregistry.Start(t, "")
+	app, err := ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{ociimage.Padding(1 << 20)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (ociimage.Registry{URL: "http://" + host}).Push(t.Context(), "group/app", "1", app); err != nil {
+		t.Fatal(err)
+	}
+	c := client(t, host, nil)
+	for _, ref := range []string{host + "/group/app:1", host + "/group/app@" + app.Digest.String()} {
+		desc, err := c.Resolve(t.Context(), named(t, ref))
+		if err != nil || desc.Digest != app.Digest || desc.MediaType != app.MediaType || desc.Size != int64(len(app.Manifest)) {
+			t.Errorf("%s is %+v, %v", ref, desc, err)
+		}
+		data, err := read(t, c, named(t, ref), desc, 0)
+		if err != nil || !bytes.Equal(data, app.Manifest) {
+			t.Errorf("manifest of %s: %q, %v", ref, data, err)
+		}
+	}
+	for d, blob := range app.Blobs {
+		desc := v1.Descriptor{Digest: d, Size: int64(len(blob))}
+		for _, offset := range []int{0, 1, len(blob) / 2, len(blob) - 1, len(blob)} {
+			data, err := read(t, c, named(t, host+"/group/app"), desc, int64(offset))
+			if err != nil || !bytes.Equal(data, blob[offset:]) {
+				t.Errorf("%s from %d on: %d bytes, %v", d, offset, len(data), err)
+			}
+		}
+	}
+	for _, ref := range []string{host + "/group/app:2", host + "/nothing:1", host + "/group/app@" + digest.FromString("2").String()} {
+		if desc, err := c.Resolve(t.Context(), named(t, ref)); !errdefs.IsNotFound(err) {
+			t.Errorf("%s is %+v, %v", ref, desc, err)
+		}
+	}
+	missing := v1.Descriptor{MediaType: v1.MediaTypeImageManifest, Digest: digest.FromString("2"), Size: 1}
+	_, err = read(t, c, named(t, host+"/group/app"), missing, 0)
+	var status *registry.StatusError
+	if !errors.As(err, &status) || len(status.Details) != 1 || status.Details[0].Code != "MANIFEST_UNKNOWN" || !strings.Contains(err.Error(), "MANIFEST_UNKNOWN") {
+		t.Errorf("what is not there: %v", err)
+	}
+	if refer, err := c.Referrers(t.Context(), named(t, host+"/group/app"), app.Digest); err != nil || refer != nil {
+		t.Errorf("%v refer to it, %v", refer, err)
+	}
+}
+
+// Who may is told by a service that the registry trusts; a token is asked for once.
+func TestTokensForDockersRegistry(t *testing.T) {
+	tokens := dockerregistry.StartTokens(t)
+	host := dockerregistry.Start(t, tokens.Config())
+	app, err := ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{ociimage.Padding(1000)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pusher := &http.Client{Transport: bearer(tokens.Token("repository:group/app:pull,push"))}
+	if err := (ociimage.Registry{URL: "http://" + host, Client: pusher}).Push(t.Context(), "group/app", "1", app); err != nil {
+		t.Fatal(err)
+	}
+	anybody := func(*http.Request) bool { return true }
+	byPassword := func(r *http.Request) bool {
+		user, password, _ := r.BasicAuth()
+		return user == "device" && password == "hunter2" ||
+			r.PostFormValue("grant_type") == "password" && r.PostFormValue("username") == "device" && r.PostFormValue("password") == "hunter2"
+	}
+	byIdentity := func(r *http.Request) bool {
+		return r.PostFormValue("grant_type") == "refresh_token" && r.PostFormValue("refresh_token") == "identity"
+	}
+	const scope = "repository:group/app:pull"
+	for name, test := range map[string]struct {
+		knows       func(*http.Request) bool
+		noPost      bool
+		credentials func(string) (string, string, error)
+		asked       []string
+		want        int
+	}{
+		"anybody":                           {knows: anybody, asked: []string{"GET " + scope}},
+		"a password":                        {knows: byPassword, credentials: password("device", "hunter2"), asked: []string{"POST " + scope}},
+		"a password, to a service from old": {knows: byPassword, noPost: true, credentials: password("device", "hunter2"), asked: []string{"POST " + scope, "GET " + scope}},
+		"an identity token":                 {knows: byIdentity, credentials: password("", "identity"), asked: []string{"POST " + scope}},
+		"a wrong password":                  {knows: byPassword, credentials: password("device", "wrong"), asked: []string{"POST " + scope, "GET " + scope}, want: 401},
+		"no password":                       {knows: byPassword, asked: []string{"GET " + scope}, want: 401},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tokens.Knows, tokens.NoPost = test.knows, test.noPost
+			tokens.Asked()
+			c := client(t, host, test.credentials)
+			desc, err := c.Resolve(t.Context(), named(t, host+"/group/app:1"))
+			if code(err) != test.want || (err != nil) != (test.want != 0) || err != nil && strings.Contains(err.Error(), "wrong") {
+				t.Fatal(err)
+			}
+			if err == nil {
+				if _, err := read(t, c, named(t, host+"/group/app:1"), desc, 0); err != nil {
+					t.Error(err)
+				}
+			}
+			if asked := tokens.Asked(); !slices.Equal(asked, test.asked) {
+				t.Errorf("asked for tokens %v, want %v", asked, test.asked)
+			}
+		})
+	}
+	t.Run("of another repository", func(t *testing.T) {
+		tokens.Knows = anybody
+		other := tokens.Token("repository:group/other:pull")
+		w := fake(t, func(w http.ResponseWriter, _ *http.Request) {
+			_ = json.NewEncoder(w).Encode(map[string]string{"token": other})
+		})
+		lied := dockerregistry.Start(t, strings.Replace(tokens.Config(), tokens.URL, "http://"+w.host, 1))
+		if _, err := client(t, lied, nil).Resolve(t.Context(), named(t, lied+"/group/app:1")); code(err) != 401 {
+			t.Error(err)
+		}
+		if asked := w.requests(); len(asked) != 1 {
+			t.Errorf("asked %d times for a token that is of no use", len(asked))
+		}
+	})
+}
+
+// bearer shows a token with each request.
+type bearer string
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(b))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+func TestATokenIsRenewedWhenItIsRefused(t *testing.T) {
+	data, desc := content(100)
+	for name, test := range map[string]struct {
+		expires any // as the service says
+		calls   int // for which a token counts
+		want    int // tokens, for three calls
+	}{
+		"it counts":                        {300, 3, 1},
+		"nobody knows for how long":        {nil, 3, 1},
+		"it is refused before its time":    {300, 1, 3},
+		"it has expired when it comes":     {0.000000001, 3, 3},
+		"it is said to be without an end":  {1e300, 3, 1},
+		"it is refused, and has no expiry": {nil, 2, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			given, left := 0, 0
+			service := fake(t, func(w http.ResponseWriter, _ *http.Request) {
+				given++
+				left = test.calls
+				_ = json.NewEncoder(w).Encode(map[string]any{"token": fmt.Sprint("token-", given), "expires_in": test.expires})
+			})
+			w := fake(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Authorization") != fmt.Sprint("Bearer token-", given) || left == 0 {
+					w.Header().Set("WWW-Authenticate", `Bearer realm="http://`+service.host+`/token",error="invalid_token"`)
+					w.WriteHeader(http.StatusUnauthorized)
+					return
+				}
+				left--
+				_, _ = w.Write(data)
+			})
+			c := client(t, w.host, nil)
+			for range 3 {
+				if got, err := read(t, c, named(t, w.host+"/app"), desc, 0); err != nil || !bytes.Equal(got, data) {
+					t.Errorf("%d bytes, %v", len(got), err)
+				}
+			}
+			if given != test.want {
+				t.Errorf("%d tokens, want %d", given, test.want)
+			}
+		})
+	}
+}
+
+func TestManyDownloadsShareAToken(t *testing.T) {
+	data, desc := content(100)
+	service := fake(t, func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]string{"token": "one"})
+	})
+	w := fake(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer one" {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="http://`+service.host+`/token"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = w.Write(data)
+	})
+	c := client(t, w.host, nil)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			if _, err := read(t, c, named(t, w.host+"/app"), desc, 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if asked := service.requests(); len(asked) != 1 {
+		t.Errorf("%d tokens", len(asked))
+	}
+}
+
+// What a client says that nobody may hear but the registry, or the service that it names.
+func TestCredentialsAreForTheirHostAlone(t *testing.T) {
+	data, desc := content(100)
+	secrets := func(host string) (string, string, error) { return "device", "secret of " + host, nil }
+	want := func(w http.ResponseWriter, r *http.Request, self string) bool {
+		if _, secret, _ := r.BasicAuth(); secret == "secret of "+self {
+			return true
+		}
+		w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
+		w.WriteHeader(http.StatusUnauthorized)
+		return false
+	}
+	t.Run("a storage behind it", func(t *testing.T) {
+		storage := fake(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "" || r.Referer() != "" {
+				t.Errorf("got %v", r.Header)
+			}
+			_, _ = w.Write(data)
+		})
+		var w *faked
+		w = fake(t, func(rw http.ResponseWriter, r *http.Request) {
+			if want(rw, r, w.host) {
+				http.Redirect(rw, r, "http://"+storage.host+"/blob?signature=1", http.StatusTemporaryRedirect)
+			}
+		})
+		got, err := read(t, client(t, w.host, secrets), named(t, w.host+"/app"), desc, 0)
+		if err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%d bytes, %v", len(got), err)
+		}
+	})
+	t.Run("another registry behind it", func(t *testing.T) {
+		var other, w *faked
+		other = fake(t, func(rw http.ResponseWriter, r *http.Request) {
+			if want(rw, r, other.host) {
+				_, _ = rw.Write(data)
+			}
+		})
+		w = fake(t, func(rw http.ResponseWriter, r *http.Request) {
+			if want(rw, r, w.host) {
+				http.Redirect(rw, r, "http://"+other.host+r.URL.Path, http.StatusTemporaryRedirect)
+			}
+		})
+		got, err := read(t, client(t, w.host, secrets), named(t, w.host+"/app"), desc, 0)
+		if err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%d bytes, %v", len(got), err)
+		}
+	})
+	t.Run("a token service that sends elsewhere", func(t *testing.T) {
+		elsewhere := fake(t, func(_ http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "" || r.PostFormValue("password") != "" {
+				t.Error("got a secret")
+			}
+		})
+		service := fake(t, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://"+elsewhere.host+"/token", http.StatusTemporaryRedirect)
+		})
+		w := fake(t, func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("WWW-Authenticate", `Bearer realm="http://`+service.host+`/token"`)
+			rw.WriteHeader(http.StatusUnauthorized)
+		})
+		if _, err := read(t, client(t, w.host, secrets), named(t, w.host+"/app"), desc, 0); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Error(err)
+		}
+	})
+	t.Run("none", func(t *testing.T) {
+		w := fake(t, func(rw http.ResponseWriter, r *http.Request) { want(rw, r, "") })
+		if _, err := read(t, client(t, w.host, nil), named(t, w.host+"/app"), desc, 0); !errors.Is(err, registry.ErrDenied) {
+			t.Error(err)
+		}
+	})
+	t.Run("a circle", func(t *testing.T) {
+		w := fake(t, func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, r.URL.Path, http.StatusFound) })
+		if _, err := read(t, client(t, w.host, secrets), named(t, w.host+"/app"), desc, 0); err == nil || len(w.requests()) > 20 {
+			t.Errorf("%v after %d requests", err, len(w.requests()))
+		}
+	})
+}
+
+// status answers with one status after the other, the last of them from then on. 0 breaks the connection off, 1 is
+// somebody who is busy for an hour.
+func status(codes ...int) http.HandlerFunc {
+	n := 0
+	return func(w http.ResponseWriter, _ *http.Request) {
+		n++
+		switch c := codes[min(n, len(codes))-1]; c {
+		case 0:
+			panic(http.ErrAbortHandler)
+		case 1:
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(http.StatusTooManyRequests)
+		case http.StatusUnauthorized:
+			w.Header().Set("WWW-Authenticate", "Negotiate, Digest realm=x")
+			w.WriteHeader(c)
+		default:
+			w.Header().Set("Docker-Content-Digest", digest.FromString("").String())
+			w.Header().Set("Content-Type", v1.MediaTypeImageManifest)
+			w.Header().Set("Content-Length", "0")
+			w.WriteHeader(c)
+		}
+	}
+}
+
+func TestDownloadsGoOn(t *testing.T) {
+	data, desc := content(1 << 20)
+	half := len(data) / 2
+	// first sends half of it and breaks off; then comes what is tested.
+	first := func(then http.HandlerFunc) http.HandlerFunc {
+		calls := 0
+		return func(w http.ResponseWriter, r *http.Request) {
+			if calls++; calls > 1 {
+				then(w, r)
+				return
+			}
+			w.Header().Set("Content-Length", fmt.Sprint(len(data)))
+			_, _ = w.Write(data[:half])
+			panic(http.ErrAbortHandler)
+		}
+	}
+	told := func(data []byte) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", fmt.Sprint(len(data)))
+			_, _ = w.Write(data)
+		}
+	}
+	untold := func(data []byte) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.(http.Flusher).Flush()
+			_, _ = w.Write(data)
+		}
+	}
+	longer := append(data[:len(data):len(data)], 'x')
+	partial := func(from, to int, span string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Range", span)
+			w.WriteHeader(http.StatusPartialContent)
+			_, _ = w.Write(data[from:to])
+		}
+	}
+	ranges := func(w http.ResponseWriter, r *http.Request) {
+		var from int
+		_, _ = fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &from)
+		to := min(from+half/4, len(data)) // in pieces
+		partial(from, to, fmt.Sprintf("bytes %d-%d/%d", from, to-1, len(data)))(w, r)
+	}
+	for name, test := range map[string]struct {
+		offset int64
+		answer http.HandlerFunc
+		want   error // nil: all of it comes
+	}{
+		"where it broke off":         {0, first(ranges), nil},
+		"with all of it":             {0, first(told(data)), nil},
+		"not at all":                 {0, first(status(http.StatusForbidden)), io.ErrUnexpectedEOF},
+		"from where it was left":     {1000, ranges, nil},
+		"from the beginning, though": {1000, told(data), nil},
+		"from it, and of no length":  {1000, untold(data), nil},
+		"somewhere else":             {1000, partial(999, len(data), fmt.Sprintf("bytes 999-%d/%d", len(data)-1, len(data))), registry.ErrRange},
+		"of something else":          {1000, partial(1000, len(data), fmt.Sprintf("bytes 1000-%d/%d", len(data), len(data)+1)), registry.ErrRange},
+		"nobody says where":          {1000, partial(1000, len(data), ""), registry.ErrRange},
+		"beyond its end":             {1000, partial(999, len(data), fmt.Sprintf("bytes 1000-%d/*", len(data))), registry.ErrContent},
+		"refused":                    {1000, status(http.StatusRequestedRangeNotSatisfiable), registry.ErrRange},
+		"longer than it is":          {0, told(longer), registry.ErrContent},
+		"longer, and of no length":   {0, untold(longer), registry.ErrContent},
+		"shorter than it is":         {0, told(data[1:]), registry.ErrContent},
+		"shorter, and of no length":  {0, untold(data[1:]), io.ErrUnexpectedEOF},
+		"from beyond its end":        {1<<20 + 1, ranges, registry.ErrContent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fake(t, test.answer)
+			got, err := read(t, client(t, w.host, nil), named(t, w.host+"/app"), desc, test.offset)
+			if !errors.Is(err, test.want) || err == nil && !bytes.Equal(got, data[test.offset:]) {
+				t.Errorf("%d bytes, %v, want %v", len(got), err, test.want)
+			}
+			if n := len(w.requests()); n > 10 {
+				t.Errorf("asked %d times", n)
+			}
+		})
+	}
+}
+
+func TestRequestsAreSentAgainWhereThatMayHelp(t *testing.T) {
+	for name, test := range map[string]struct {
+		codes    []int // see status
+		want     int   // status of the error; 0: none, -1: some
+		requests int
+	}{
+		"at once":                       {[]int{200}, 0, 1},
+		"trouble":                       {[]int{503, 200}, 0, 2},
+		"trouble again":                 {[]int{502, 500, 200}, 500, 2},
+		"a broken connection":           {[]int{0, 200}, 0, 2},
+		"no connection that holds":      {[]int{0}, -1, 2},
+		"busy":                          {[]int{429, 429, 200}, 0, 3},
+		"busy for long":                 {[]int{429}, 429, 5},
+		"busy for very long":            {[]int{1}, 429, 1},
+		"too slow":                      {[]int{408, 200}, 0, 2},
+		"what nobody can answer":        {[]int{401}, 401, 1},
+		"forbidden, which is told then": {[]int{403}, 403, 2},
+		"not there":                     {[]int{404, 200}, 404, 1},
+		"no HEAD":                       {[]int{405, 200}, 0, 2},
+		"neither":                       {[]int{405}, 405, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fake(t, status(test.codes...))
+			_, err := client(t, w.host, nil).Resolve(t.Context(), named(t, w.host+"/app:1"))
+			if want := max(test.want, 0); code(err) != want || (err != nil) != (test.want != 0) {
+				t.Errorf("%v, want status %d", err, test.want)
+			}
+			if asked := w.requests(); len(asked) != test.requests {
+				t.Errorf("asked for %v, want %d requests", asked, test.requests)
+			}
+		})
+	}
+}
+
+func TestManifestsAreDescribedWhateverARegistrySays(t *testing.T) {
+	manifest := []byte(`{"schemaVersion":2}`)
+	own := digest.FromBytes(manifest)
+	for name, test := range map[string]struct {
+		header map[string]string
+		body   []byte
+		want   error
+		asked  string
+	}{
+		"all of it":       {map[string]string{"Docker-Content-Digest": own.String(), "Content-Length": fmt.Sprint(len(manifest))}, manifest, nil, "HEAD"},
+		"no digest":       {map[string]string{"Content-Length": fmt.Sprint(len(manifest))}, manifest, nil, "HEAD GET"},
+		"no length":       {map[string]string{"Docker-Content-Digest": own.String()}, manifest, nil, "HEAD GET"},
+		"no real digest":  {map[string]string{"Docker-Content-Digest": "md5:0", "Content-Length": "1"}, manifest, registry.ErrContent, "HEAD"},
+		"an endless one":  {nil, make([]byte, registry.MaxManifest+1), registry.ErrContent, "HEAD GET"},
+		"Docker's first":  {map[string]string{"Content-Type": "application/vnd.docker.distribution.manifest.v1+prettyjws"}, manifest, registry.ErrContent, "HEAD GET"},
+		"which is a text": {map[string]string{"Content-Type": "text/plain; charset=utf-8"}, manifest, registry.ErrContent, "HEAD GET"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fake(t, func(rw http.ResponseWriter, r *http.Request) {
+				for _, accepted := range []string{v1.MediaTypeImageManifest, v1.MediaTypeImageIndex, "application/vnd.docker.distribution.manifest.list.v2+json"} {
+					if !strings.Contains(r.Header.Get("Accept"), accepted) {
+						t.Errorf("does not accept %s", accepted)
+					}
+				}
+				rw.Header().Set("Content-Type", v1.MediaTypeImageManifest+"; charset=utf-8")
+				for key, value := range test.header {
+					rw.Header().Set(key, value)
+				}
+				if r.Method == http.MethodGet {
+					rw.Header().Del("Content-Length")
+					rw.(http.Flusher).Flush() // its length is not said
+					_, _ = rw.Write(test.body)
+				}
+			})
+			desc, err := client(t, w.host, nil).Resolve(t.Context(), named(t, w.host+"/app:1"))
+			if !errors.Is(err, test.want) || err == nil && (desc.Digest != own || desc.Size != int64(len(manifest)) || desc.MediaType != v1.MediaTypeImageManifest) {
+				t.Errorf("%+v, %v, want %v", desc, err, test.want)
+			}
+			var asked []string
+			for _, line := range w.requests() {
+				method, _, _ := strings.Cut(line, " ")
+				asked = append(asked, method)
+			}
+			if got := strings.Join(asked, " "); got != test.asked {
+				t.Errorf("asked by %s, want %s", got, test.asked)
+			}
+		})
+	}
+}
+
+func TestReferrersComeFromTheAPIOrTheTag(t *testing.T) {
+	app, signature := digest.FromString("app"), digest.FromString("signature")
+	index := fmt.Appendf(nil, `{"schemaVersion":2,"manifests":[{"mediaType":%q,"digest":%q,"size":5,"urls":["http://x"],"data":"eA=="}]}`, v1.MediaTypeImageManifest, signature)
+	api, tag := "/v2/app/referrers/"+app.String(), "/v2/app/manifests/sha256-"+app.Encoded()
+	for name, test := range map[string]struct {
+		answers map[string]any // by path: a status, or a body
+		want    int            // how many refer to it
+		fails   func(error) bool
+	}{
+		"the API":             {map[string]any{api: index}, 1, nil},
+		"the API says: none":  {map[string]any{api: []byte(`{"manifests":[]}`), tag: index}, 0, nil},
+		"the tag":             {map[string]any{api: 404, tag: index}, 1, nil},
+		"the tag, of an old":  {map[string]any{api: 400, tag: index}, 1, nil},
+		"neither":             {nil, 0, nil},
+		"not for everybody":   {map[string]any{api: 403, tag: index}, 0, func(err error) bool { return code(err) == 403 }},
+		"trouble":             {map[string]any{api: 404, tag: 500}, 0, func(err error) bool { return code(err) == 500 }},
+		"something else":      {map[string]any{api: []byte(`<html>`)}, 0, func(err error) bool { return errors.Is(err, registry.ErrContent) }},
+		"what has no digest":  {map[string]any{api: []byte(`{"manifests":[{}]}`)}, 0, func(err error) bool { return errors.Is(err, registry.ErrContent) }},
+		"what never ends too": {map[string]any{api: make([]byte, registry.MaxManifest+1)}, 0, func(err error) bool { return errors.Is(err, registry.ErrContent) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fake(t, func(rw http.ResponseWriter, r *http.Request) {
+				switch a := test.answers[r.URL.Path].(type) {
+				case []byte:
+					_, _ = rw.Write(a)
+				case int:
+					rw.WriteHeader(a)
+				default:
+					http.NotFound(rw, r)
+				}
+			})
+			refer, err := client(t, w.host, nil).Referrers(t.Context(), named(t, w.host+"/app"), app)
+			switch {
+			case test.fails != nil && (err == nil || !test.fails(err)), test.fails == nil && err != nil, len(refer) != test.want:
+				t.Errorf("%+v, %v", refer, err)
+			case test.want > 0 && (refer[0].Digest != signature || refer[0].URLs != nil || refer[0].Data != nil):
+				t.Errorf("%+v", refer)
+			}
+		})
+	}
+}
+
+// A mirror of several registries is told whose image is meant.
+func TestAMirrorIsToldWhoseImageItIs(t *testing.T) {
+	asked := make(chan string, 1)
+	w := fake(t, func(rw http.ResponseWriter, r *http.Request) {
+		asked <- r.URL.RequestURI()
+		http.NotFound(rw, r)
+	})
+	for ref, want := range map[string]string{
+		"busybox:1":                   "/v2/library/busybox/manifests/1?ns=docker.io",
+		"registry.example:5000/a/b:1": "/v2/a/b/manifests/1?ns=registry.example%3A5000",
+		w.host + "/a:1":               "/v2/a/manifests/1",
+	} {
+		if _, err := client(t, w.host, nil).Resolve(t.Context(), named(t, ref)); !errdefs.IsNotFound(err) {
+			t.Error(err)
+		}
+		if got := <-asked; got != want {
+			t.Errorf("asked for %s, want %s", got, want)
+		}
+	}
+}

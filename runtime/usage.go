@@ -1,0 +1,27 @@
+package runtime
+
+import (
+	"context"
+
+	"github.com/margolite/margolite/runtime/container"
+)
+
+// Usage is what the containers that run have used of the machine, by id. It reads
+// a few files for each.
+func (e *Engine) Usage(ctx context.Context) (map[string]container.Usage, error) {
+	all, err := e.containers.List(e.within(ctx))
+	if err != nil {
+		return nil, err
+	}
+	usage := make(map[string]container.Usage, len(all))
+	for _, c := range all {
+		if c.Pid != 0 {
+			usage[c.ID] = e.containers.UsageOf(c)
+		}
+	}
+	return usage, nil
+}
+
+// Downloaded is how many bytes of images and packages have come over the network
+// since this process started.
+func (e *Engine) Downloaded() int64 { return e.images.Downloaded() }
