@@ -104,8 +104,26 @@ type Options struct {
 	Uptime func() time.Duration
 	// ClockWrong says that Now is not to be trusted; nil: it always is.
 	ClockWrong func() bool
+	// Meter tells what the runtime does and has used; nil: that is not known.
+	Meter Meter
+	// Reserve is how many bytes are to stay free on the file system of StateDir.
+	Reserve int64
+	// Starts is how often the agent was started within a day, this time included; 0:
+	// not known. Crash is what ended a former process, if that was a
+	// panic.
+	Starts int
+	Crash  *control.Mistake
+	// Exports is how often metrics were sent to a collector, how often that failed,
+	// and why it did the last time; nil: they are not sent.
+	Exports func() (sent, failures int64, last error)
 	// Random spreads requests over time; nil: math/rand.
 	Random pace.Random
+}
+
+// Meter is what the runtime tells about itself besides its containers. It may tell
+// what they use as well.
+type Meter interface {
+	Busy() time.Duration // for how long its loop has not got on; 0: it waits for something to do
 }
 
 // moment is the present by both clocks.
@@ -125,6 +143,9 @@ type Agent struct {
 	locks      *locks
 	names      names
 	pending    *pendingChanges
+	mistakes   *mistakes
+	scrape     scrape
+	loops      *loops
 	*Projects
 }
 
@@ -142,26 +163,36 @@ func New(o Options) *Agent {
 	}
 	a := &Agent{o: o, settings: &settings{}, hub: newHub(o.Now), names: names{store: o.Store}, Projects: NewProjects(o.Runtime, o.Settings.Settle)}
 	a.settings.Store(&o.Settings)
+	a.mistakes = &mistakes{logger: o.Logger, now: o.Now}
+	var busy func() time.Duration
+	if o.Meter != nil {
+		busy = o.Meter.Busy
+	}
+	a.loops = newLoops(busy)
 	a.silence = pace.NewSilence(pace.SilenceOptions{
 		WFM: o.Settings.URL, Downtime: o.Settings.Poll.Downtime, Now: a.o.moment, Random: o.Random,
 		Record: silenceRecord{o.Store}, Logger: o.Logger,
 	})
 	o.Store.OnAppend(anchor(o.Logger))
 	a.reporter = newReporter(o, a.silence, a.hub)
+	a.reporter.loop, a.reporter.mistakes = &a.loops.reporter, a.mistakes
 	a.ledger = &ledger{
 		store: o.Store, runtime: o.Runtime, settings: a.settings, now: o.Now,
 		hub: a.hub, logger: o.Logger, reported: a.reporter.poke, deaf: a.reporter.deaf,
 	}
 	a.reconciler = newReconciler(o, a.settings, a.ledger, a.hub, &a.Projects.staging)
+	a.reconciler.loop, a.reconciler.mistakes = &a.loops.reconciler, a.mistakes
 	a.ledger.passes = a.reconciler.passes
 	a.pending = &pendingChanges{reconciler: a.reconciler}
 	a.locks = newLocks(&a.o, a.hub, a.reconciler.look)
 	a.reconciler.locks = a.locks
 	a.poller = newPoller(o, a.settings, a.silence, a.ledger, a.hub, a.reconciler.changed, a.reporter.reached)
+	a.poller.loop, a.poller.mistakes = &a.loops.poller, a.mistakes
 	a.watcher = newWatcher(o, a.settings, func() {
 		poke(a.poller.changed)
 		a.reconciler.again() // some may have waited for what is there now
 	})
+	a.watcher.loop, a.watcher.mistakes = &a.loops.watcher, a.mistakes
 	return a
 }
 
@@ -169,6 +200,7 @@ func New(o Options) *Agent {
 // goroutines have ended when it returns.
 func (a *Agent) Run(ctx context.Context) error {
 	a.noteStart()
+	a.noteDamage()
 	a.locks.prepare() // before anything is started that wants them
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.reconciler.run(ctx) })
@@ -185,6 +217,10 @@ func (a *Agent) Sync(ctx context.Context) error { return a.poller.sync(ctx) }
 
 // Subscribe delivers what happens until the returned function is called.
 func (a *Agent) Subscribe() (<-chan control.Event, func()) { return a.hub.subscribe() }
+
+// Stirred is poked when something happens besides polls. While it is silent the
+// agent is at rest. It is for one listener.
+func (a *Agent) Stirred() <-chan struct{} { return a.hub.stirred }
 
 // poke wakes who waits on c, which has room for one; more than one is not more
 // awake.

@@ -612,7 +612,10 @@ func (f *fakeWFM) asked() int { return len(f.calls()) }
 func (f *fakeWFM) call(name string) error {
 	f.log = append(f.log, name)
 	f.times = append(f.times, time.Now())
-	return f.failures[name]
+	if err := f.failures[name]; err != errPanics {
+		return err
+	}
+	panic(name + " panics")
 }
 
 func (f *fakeWFM) Describe() control.IdentityStatus { return control.IdentityStatus{} }
@@ -804,6 +807,12 @@ func newFakeRuntime() *fakeRuntime {
 	}
 }
 
+// panics is what a step fails with that is to panic, and errPanics the same of a
+// call of the WFM.
+const panics runtime.Code = "panics"
+
+var errPanics = errors.New("panics")
+
 // fail lets what fail; with "" everything succeeds again.
 func (f *fakeRuntime) fail(what string, code runtime.Code) {
 	f.mu.Lock()
@@ -904,7 +913,11 @@ func (f *fakeRuntime) step(ctx context.Context, what string) error {
 		case <-release: // nil: never
 		}
 	}
-	if code != "" {
+	switch code {
+	case "":
+	case panics:
+		panic(what + " panics")
+	default:
 		return &runtime.Error{Code: code, Object: "web", Err: errors.New(what + " fails")}
 	}
 	return nil

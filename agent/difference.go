@@ -439,7 +439,9 @@ func mountsCompared(p *runtime.Project, s *compose.Service) []any {
 // networksCompared are the networks of a service with how they are made.
 func networksCompared(p *runtime.Project, s *compose.Service) []any {
 	var all []any
-	for _, a := range slices.SortedFunc(slices.Values(s.Attached), func(a, b compose.Attachment) int { return cmp.Compare(a.Network, b.Network) }) {
+	attached := slices.Clone(s.Attached)
+	sortBy(attached, func(a, b compose.Attachment) int { return cmp.Compare(a.Network, b.Network) })
+	for _, a := range attached {
 		var network compose.Network
 		if n := p.Compose.Networks[a.Network]; n != nil {
 			network = *n

@@ -30,6 +30,18 @@
 // that workloads hold end with the process that holds them, since the kernel
 // keeps them. Backoff, progress and events are in memory only.
 //
+// When the store itself is lost, or a part of it, what runs stays as it is and is
+// taken over with the next manifest; what was lost is asked for, and told, again.
+//
+// # Mistakes
+//
+// A panic is the failure of what was being done, and of nothing else (package
+// runtime/contain): a deployment, which fails with it and is tried again, a poll, a
+// round of the reporter, a look at the machine. Turns and locks are given back. The
+// reconciler's own loop is not contained: its workers would go on without it; the
+// process ends, and is started again. A loop that does not get on is noticed by
+// [Agent.Alive], for a watchdog that ends the process.
+//
 // # Settings
 //
 // Most of the configuration may change while the agent runs: [Agent.Configure]

@@ -13,18 +13,22 @@ const eventBuffer = 256
 
 // hub hands events to whoever listens. It never blocks who sends.
 type hub struct {
-	now func() time.Time
+	now     func() time.Time
+	stirred chan struct{} // something happened besides polls
 
 	mu   sync.Mutex
 	subs map[chan control.Event]struct{}
 }
 
 func newHub(now func() time.Time) *hub {
-	return &hub{now: now, subs: map[chan control.Event]struct{}{}}
+	return &hub{now: now, stirred: make(chan struct{}, 1), subs: map[chan control.Event]struct{}{}}
 }
 
 // send delivers e to every subscriber that has room for it.
 func (h *hub) send(e control.Event) {
+	if e.Kind != control.PollSucceeded && e.Kind != control.PollFailed {
+		poke(h.stirred)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.subs) == 0 {

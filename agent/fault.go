@@ -58,17 +58,57 @@ func (f *fault) Error() string {
 
 func (f *fault) Unwrap() error { return f.err }
 
-// permanent says whether trying the same revision again cannot help. The code
-// alone decides, so that the answer is the same after a restart.
-func permanent(code string) bool {
+// cause is where a fault lies. The code alone tells, so that the answer is the
+// same after a restart; what follows from it is said of permanent and passing.
+type cause int
+
+const (
+	// ofDevice: of this device, or of what is around it. It may pass by itself; so
+	// may what a newer version of the agent has recorded.
+	ofDevice cause = iota
+	// ofDocument: what the WFM published can be run by no try.
+	ofDocument
+	// ofSite: somebody, or the rules that somebody made, want it so.
+	ofSite
+	// ofWorkload: it was run, and did not work. Time may help it, as when it needs
+	// something else first, but each try shows that anew.
+	ofWorkload
+	// ofAttempt: the agent did not survive it, time and again. That may have been
+	// cuts of the power; far more often it is the revision that takes the device
+	// down, with everything else that runs on it. One try more would have to be paid
+	// by the whole plant, so there is none: the WFM has heard of it, and who knows
+	// better publishes another revision.
+	ofAttempt
+)
+
+func causeOf(code string) cause {
 	switch code {
-	case codeInvalidDocument, codeInvalidParameters, codeUnsupportedType, codeWrongDevice, codeUnsupported, codeInvalidPackage,
-		codeNotAllowed, // until the rules of the device change, which is seen to by itself
-		codeRejected, codeVetoed, codeReturned, codeInterrupted:
+	case codeInvalidDocument, codeInvalidParameters, codeUnsupportedType, codeWrongDevice, codeUnsupported, codeInvalidPackage:
+		return ofDocument
+	case codeNotAllowed, // until the rules of the device change, which is seen to by itself
+		codeRejected, codeVetoed, codeReturned:
+		return ofSite
+	case codeStartFailed, codeExited, codeUnhealthy, codeTimeout:
+		return ofWorkload
+	case codeInterrupted:
+		return ofAttempt
+	}
+	return ofDevice
+}
+
+// permanent says whether trying the same revision again cannot help, or is not
+// to be.
+func permanent(code string) bool {
+	switch causeOf(code) {
+	case ofDocument, ofSite, ofAttempt:
 		return true
 	}
 	return false
 }
+
+// passing says whether a revision that was begun and failed is worth another try
+// although what worked before would have to stop for it.
+func passing(code string) bool { return causeOf(code) == ofDevice }
 
 // temporary says that a failure is no news for the WFM: staging goes on when
 // the network is back.

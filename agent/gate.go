@@ -42,7 +42,7 @@ type proposal struct {
 // changeOf is the change that is next for d, or that is being made.
 func changeOf(d *store.Deployment) proposal {
 	switch {
-	case !leaves(d) && d.Active == nil:
+	case !leaves(d) && d.Active == nil && !d.Found:
 		return proposal{policy.Install, d.Desired.Digest}
 	case !leaves(d):
 		return proposal{policy.Update, d.Desired.Digest}
@@ -68,8 +68,8 @@ func asks(d *store.Deployment) bool {
 			return false
 		case code == codeRejected, code == codeVetoed, code == codeNotAllowed:
 			return true
-		default: // it was never staged, or is an installation that failed
-			return !permanent(code) && (len(d.Desired.Staged) == 0 || !hasFormer(d))
+		default: // it was never staged, is an installation that failed, or an update that is tried again
+			return !permanent(code) && (len(d.Desired.Staged) == 0 || !hasFormer(d) || passing(code))
 		}
 	}
 	return false
@@ -170,7 +170,7 @@ func (r *reconciler) verdict(w *worker, d *store.Deployment) policy.Verdict {
 	if a := answerTo(d, next); a != nil {
 		c.Answer = policy.Answer(a.Verdict)
 	}
-	if next.kind == policy.Remove && d.Active == nil && d.Desired.Digest != "" && c.Answer == policy.Unanswered {
+	if next.kind == policy.Remove && d.Active == nil && !d.Found && d.Desired.Digest != "" && c.Answer == policy.Unanswered {
 		c.Answer = policy.Approved // it never ran: there is nothing to lose, only a moment to choose
 	}
 	gate, now := r.settings.Load().Gate, r.situation(d.ID)

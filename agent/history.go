@@ -37,6 +37,7 @@ const (
 	noteReleased         = "lock.released"
 	noteExpired          = "lock.expired"
 	noteSecurity         = "security"
+	noteDamaged          = "store.damaged"
 )
 
 const (

@@ -93,7 +93,7 @@ func (h *hold) check() error {
 		return fmt.Errorf("a holder's name is at most %d bytes of printable text", control.MaxHolder)
 	case len(h.Reason) > control.MaxReason || !plain(h.Reason):
 		return fmt.Errorf("a reason is at most %d bytes of printable text", control.MaxReason)
-	case len(h.Deployment) > control.MaxHolder || !plain(h.Deployment):
+	case len(h.Deployment) > control.MaxDeployment || !plain(h.Deployment):
 		return errors.New("that is no id of a deployment")
 	case len(h.By) > control.MaxReason || !plain(h.By):
 		return fmt.Errorf("a user is named by at most %d bytes of printable text", control.MaxReason)

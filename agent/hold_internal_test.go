@@ -328,6 +328,7 @@ func TestLocksThatCannotBeAskedFor(t *testing.T) {
 		"a holder of no characters": {Holder: "\xff"},
 		"a reason that is too long": {Reason: strings.Repeat("x", control.MaxReason+1)},
 		"a reason of two lines":     {Reason: "a\nb"},
+		"an id that is too long":    {Deployment: strings.Repeat("x", control.MaxDeployment+1)},
 		"a time that has passed":    {Seconds: -1},
 		"a time that never ends":    {Seconds: control.MaxHoldSeconds + 1},
 		"a time that overflows":     {Seconds: 1<<63 - 1},
@@ -335,6 +336,13 @@ func TestLocksThatCannotBeAskedFor(t *testing.T) {
 		if _, err := p.locks.hold(r); !errors.Is(err, control.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	long := control.HoldRequest{Holder: "long", Deployment: strings.Repeat("x", control.MaxDeployment), Seconds: 1}
+	if _, err := p.locks.hold(long); err != nil {
+		t.Errorf("a lock of the longest id that can be asked for: %v", err)
+	}
+	if _, err := p.locks.release(control.ReleaseRequest{Holder: "long"}); err != nil {
+		t.Error(err)
 	}
 	for i := range maxHolds {
 		p.hold(control.HoldRequest{Holder: fmt.Sprint(i), Seconds: control.MaxHoldSeconds, Caller: control.Caller{User: strings.Repeat("x", control.MaxHolder)}})

@@ -180,7 +180,7 @@ func TestST15AfterALossTheVersionIsThatOfTheManifestRead(t *testing.T) {
 	})
 	s.wfm.always200(true)
 	s.sync()
-	s.heard(first, "pending@3", "installing@3", "installed@3", "pending@5", "installing@5", "installed@5")
+	s.heard(first, "pending@3", "installing@3", "installed@3", "pending@5", "installed@5")
 }
 
 // large makes documents that do not fit into memory together.

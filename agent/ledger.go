@@ -45,6 +45,7 @@ type ledger struct {
 
 	// accepted is the version of the accepted manifest; 0: to be read.
 	accepted atomic.Uint64
+	lacks    atomic.Bool // something that came with it is lost, and is needed
 
 	mu      sync.Mutex             // held from reading a record to writing it
 	taking  digest.Digest          // the manifest whose documents are being fetched
@@ -124,6 +125,7 @@ type adoption struct {
 	scope  string // of its WFM
 	epoch  uint64 // of that scope
 	afresh bool   // the WFM may know nothing of what it lists: all of it is reported
+	again  bool   // reports may be lost: all of it is reported, too
 	// operator is who has it accepted although its version is not greater.
 	operator string
 }
@@ -152,6 +154,9 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 	}
 	put := func(before *store.Deployment, after store.Deployment) error {
 		told := before
+		if by.again {
+			told = nil
+		}
 		if by.afresh { // no other version means anything to this WFM
 			told, after.Adopted = nil, m.Version
 		}
@@ -173,6 +178,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 		known[strings.ToLower(held[i].ID)] = &held[i]
 	}
 	listed := make(map[string]bool, len(m.Deployments))
+	unrecorded, rejections := l.unrecorded(ctx, known), l.rejections()
 	for _, ref := range m.Deployments {
 		id := strings.ToLower(ref.ID)
 		listed[id] = true
@@ -180,7 +186,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 		if before != nil && holds(before, ref) {
 			_, came := in.came[ref.Digest]
 			switch {
-			case before.ID != ref.ID, by.afresh:
+			case before.ID != ref.ID, by.afresh, by.again:
 				after := *before
 				after.ID = ref.ID
 				if err := put(before, after); err != nil {
@@ -198,6 +204,10 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 		after, err := l.desire(before, ref, former, m.Version, components)
 		if err != nil {
 			return nil, err
+		}
+		if before == nil {
+			after.Found = slices.ContainsFunc(unrecorded, func(other string) bool { return margo.SameID(other, ref.ID) })
+			after.Answers = rejections[id]
 		}
 		if err := put(before, after); err != nil {
 			return nil, err
@@ -217,7 +227,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 			return nil, err
 		}
 	}
-	for _, id := range l.unrecorded(ctx, known) {
+	for _, id := range unrecorded {
 		if listed[strings.ToLower(id)] {
 			continue
 		}
@@ -236,6 +246,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 		return touched, fmt.Errorf("cannot accept manifest %d: %w", m.Version, err)
 	}
 	l.accepted.Store(m.Version)
+	l.lacks.Store(false)
 	l.ahead = false // the records need them now
 	l.drop(nil)
 	l.taking, l.pinned = "", nil
@@ -312,6 +323,7 @@ func (l *ledger) desire(
 	d.Components = components
 	d.Fault = nil
 	d.Attempts = 0
+	unbegin(&d)
 	d.Answers = remembered(d.Answers)
 	e, state := eventDesired, margo.Pending
 	if Phase(d.Phase) == Leaving && runs(&d, ref.Digest) && d.Return == "" {
@@ -358,6 +370,7 @@ func (l *ledger) absent(before *store.Deployment, former, version uint64) (store
 	}
 	d.Fault = nil
 	d.Attempts = 0
+	unbegin(&d)
 	d.Answers = remembered(d.Answers)
 	l.enter(&d, phase, margo.Pending)
 	if !l.passes(&d) {
@@ -414,12 +427,13 @@ func (l *ledger) moved(before *store.Deployment, e event, change func(*store.Dep
 	case eventFails, eventReturned:
 		after.Adopted = cmp.Or(l.version(), after.Desired.Version) // ST-14: it was refused for good
 		after.Attempts = 0
-	case eventWorks:
+	case eventWorks, eventFound:
 		works := after.Desired
 		if before.Active != nil && before.Active.Digest != works.Digest {
 			after.Former = before.Active
 		}
 		after.Active = &works
+		after.Found = false
 		after.Fault = nil
 		after.Attempts = 0
 		after.Return = ""
@@ -444,6 +458,7 @@ var componentState = map[event]margo.State{
 	eventStaged:   margo.Pending,
 	eventGo:       margo.Pending, // where it is no removal
 	eventWorks:    margo.Installed,
+	eventFound:    margo.Installed,
 	eventReopened: margo.Pending,
 	eventGone:     margo.Removed,
 }
@@ -517,6 +532,9 @@ func (l *ledger) commit(verb string, before, after *store.Deployment, artifacts 
 		return err
 	}
 	change := store.Change{Reports: reports, Unheard: l.deaf(), Artifacts: artifacts, Journal: notes}
+	if err := l.keepRejections(&change, before, after); err != nil {
+		return err
+	}
 	if Phase(after.Phase) == Forgotten {
 		change.Forget = []string{after.ID}
 	} else {

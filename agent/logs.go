@@ -14,6 +14,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/contain"
 )
 
 // Logs writes the output of a deployment's services.
@@ -55,9 +56,11 @@ func (p *Projects) logs(ctx context.Context, projects []runtime.ObservedProject,
 	}
 	for _, o := range projects {
 		g.Go(func() error {
-			return p.runtime.LogLines(ctx, runtime.LogsRequest{
-				Project: o.Name, Services: r.Services, Tail: tailOf(r.Tail), Since: r.Since, Until: r.Until, Follow: r.Follow,
-			}, func(l runtime.LogLine) error { return out.print(o.Name, l) })
+			return contain.Call(func() error {
+				return p.runtime.LogLines(ctx, runtime.LogsRequest{
+					Project: o.Name, Services: r.Services, Tail: tailOf(r.Tail), Since: r.Since, Until: r.Until, Follow: r.Follow,
+				}, func(l runtime.LogLine) error { return out.print(o.Name, l) })
+			})
 		})
 	}
 	return g.Wait()

@@ -16,14 +16,17 @@ import (
 //	               fails │  │ reopened       │  │ fails        │ fails         │ fails
 //	                     │  └────────────┐   │  │              │ returned      │ returned
 //	                     └─────────────► failed ◄──────────────┴───────────────┘
-//	                                       │    staged, works ──► staged, active
+//	                                       │    staged, go, works ──► staged, applying, active
 //
 //	(any) ── desired ──► fetched
+//	staged ── found ──► active
 //	(any) ── absent ──► leaving ── go ──► removing ── gone ──► (forgotten)
 //	                       └── listed ──► active
 //
 // (unknown) is absent, too, when containers of a deployment are found that no
-// record tells of: the store was lost.
+// record tells of: the store was lost. Where the WFM lists it, and what is found is
+// just what it lists, it goes from staged to active, and nobody is asked; else it
+// is an update.
 //
 // # The gate
 //
@@ -34,27 +37,48 @@ import (
 // finished, also over restarts and when the window closes meanwhile. A removal
 // that passes at once is removing with the manifest that is accepted. Bringing
 // back what worked, and keeping what runs, never waits; neither does a revision
-// that runs already. A first installation that failed and is tried again changes
-// containers: it asks each time.
+// that runs already. What failed and is tried again changes containers: it asks
+// each time, with the answers that the site has given about this revision.
 //
 // # What runs
 //
 // What has to run follows from the record alone: in applying and active the
 // desired revision, in removing none, in every other phase the one that worked
-// last (Active), if any. Two things can be otherwise for a while, and Return
+// last (Active), if any. Some things can be otherwise for a while, and Return
 // says which:
 //
-//	due, failing   Desired was begun and failed, or somebody asked for the way
-//	               back: Active has not come back yet; failing has been told of
+//	due, failing   Desired was begun and failed, or is tried again, or somebody
+//	               asked for the way back: Active has not come back yet; failing
+//	               has been told of
 //	left           Desired was begun and failed, and the rules leave it to people
 //	               to go back (policy.rollback manual or off): nothing is touched
+//	nothing        something was begun, and nothing has ever worked: what there is
+//	               of it goes, but for its volumes, unless the rules leave it
+//	               to people. It is said until something works.
+//
+// What was found running without a record is no revision that anybody knows to
+// have worked, and none that was begun: it stays until the desired one is applied.
+//
+// # What is tried again
+//
+// Where a fault lies (cause) says what becomes of a revision that was begun and
+// failed. A first installation is tried again soon and ever more rarely, unless the
+// fault is permanent, and between its tries nothing runs. An update is tried again
+// where its fault may pass by itself, once what worked before runs, and at leisure
+// (leisure), since that has to stop for it: when what was wrong with the device seems
+// to be over, or else after minutes and ever more rarely, at last once a day. First
+// everything that it needs is looked for, and there has to be space.
+// All of this happens within failed, and the WFM hears of it when something comes
+// of it: another fault, or installing and installed. A process that starts
+// begins to wait anew.
 //
 // A power cut in applying goes on with the desired revision, in every other
 // phase with Active: in the end one of the two runs as a whole. How often
 // applying was begun is counted before it is; a revision that the agent does not
-// survive three times is given up (INTERRUPTED). A revision that failed, was
-// rejected or was left by hand is not tried again until the WFM publishes
-// another one; what the rules of the device refuse (NOT_ALLOWED) when they change.
+// survive three times, of the first try and of later ones, is given up
+// (INTERRUPTED). A revision that is given up, does not work, was rejected or was left
+// by hand is not tried again as an update until the WFM publishes another one; what
+// the rules of the device refuse (NOT_ALLOWED) when they change.
 type Phase string
 
 // The phases.
@@ -83,8 +107,9 @@ type event string
 const (
 	eventDesired  event = "desired"  // the WFM published another revision, or the deployment again
 	eventStaged   event = "staged"   // every byte of the desired revision is on the medium
-	eventGo       event = "go"       // the gate lets it pass
+	eventGo       event = "go"       // the gate lets it pass; of what failed: and it works now
 	eventWorks    event = "works"    // the desired revision runs and settled
+	eventFound    event = "found"    // it did already, when the store had lost its record
 	eventFails    event = "fails"    // it cannot be staged, applied or kept running, or may not be
 	eventReturned event = "returned" // somebody asked for the revision before
 	eventReopened event = "reopened" // the site has changed its mind about it
@@ -104,13 +129,17 @@ func next(p Phase, e event) (Phase, error) {
 		}
 	case eventGo:
 		switch p {
-		case Staged:
+		case Staged, Failed:
 			return Applying, nil
 		case Leaving:
 			return Removing, nil
 		}
 	case eventWorks:
 		if p == Applying || p == Failed {
+			return Active, nil
+		}
+	case eventFound:
+		if p == Staged {
 			return Active, nil
 		}
 	case eventFails:

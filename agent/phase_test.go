@@ -13,7 +13,7 @@ func TestPhaseTakesOnlyLegalEvents(t *testing.T) {
 	phases := []Phase{Forgotten, Fetched, Staged, Applying, Active, Failed, Leaving, Removing}
 	events := []event{
 		eventDesired, eventStaged, eventGo, eventWorks, eventFails, eventReturned, eventReopened,
-		eventAbsent, eventListed, eventGone,
+		eventAbsent, eventListed, eventGone, eventFound,
 	}
 	type pair struct {
 		phase Phase
@@ -32,6 +32,8 @@ func TestPhaseTakesOnlyLegalEvents(t *testing.T) {
 		{Fetched, eventStaged}: Staged,
 		{Failed, eventStaged}:  Staged,
 		{Staged, eventGo}:      Applying,
+		{Failed, eventGo}:      Applying,
+		{Staged, eventFound}:   Active,
 		{Applying, eventWorks}: Active,
 		{Failed, eventWorks}:   Active,
 

@@ -18,6 +18,7 @@ import (
 	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/capability"
+	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/store"
 )
 
@@ -45,6 +46,8 @@ type poller struct {
 	now      func() time.Time
 	moment   func() pace.Moment
 	random   pace.Random
+	mistakes *mistakes
+	loop     *loop
 	accepted func(ids []string) // the desired state of these deployments changed
 	contact  func()             // the WFM answered
 
@@ -68,6 +71,10 @@ type pollState struct {
 	reachable   bool
 	last        time.Time // end of the last poll
 	lastContact time.Time
+	lastSuccess time.Time
+	succeeded   int64 // polls since the start; and those whose manifest was refused, and that failed otherwise
+	refusals    int64
+	failed      int64
 	plan        pace.Plan // for the next
 	err         error     // of the last poll
 	refused     string    // why the manifest that the WFM serves is refused
@@ -101,7 +108,9 @@ func (p *poller) run(ctx context.Context) error {
 		if answer != nil {
 			p.vain = vain{} // somebody may have mended it
 		}
-		asked, err := p.poll(ctx, closed)
+		p.loop.works()
+		asked, err := p.contained(ctx, closed)
+		p.loop.waits()
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -118,6 +127,22 @@ func (p *poller) run(ctx context.Context) error {
 			answer <- err
 		}
 	}
+}
+
+// contained polls. A panic, which the WFM may have brought about by what it
+// serves, is a poll that failed.
+func (p *poller) contained(ctx context.Context, closed bool) (asked bool, err error) {
+	err = contain.Call(func() (err error) {
+		asked, err = p.poll(ctx, closed)
+		return err
+	})
+	if p.mistakes.note("poll", err) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.state.last, p.state.err = p.now(), err
+		p.state.failed++
+	}
+	return asked, err
 }
 
 // pause waits until a poll is due, or somebody asks for one and nothing holds
@@ -224,6 +249,15 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 	p.state.last, p.state.err, p.state.reachable = now, err, reachable
 	if reachable {
 		p.state.lastContact = now
+	}
+	switch {
+	case err == nil:
+		p.state.lastSuccess = now
+		p.state.succeeded++
+	case errors.Is(err, errRefused):
+		p.state.refusals++
+	default:
+		p.state.failed++
 	}
 	var version *versionRefusal
 	switch {
@@ -433,6 +467,7 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 	case held.Version == 0: // the first one of this WFM
 		adopted.afresh = true
 	case same, m.Version > held.Version:
+		adopted.again = held.ETag == "" && m.ETag != "" // the database was lost, with reports that waited
 	default:
 		if permit = p.permitted(m); permit == nil {
 			return p.refuse(held, m)
@@ -460,7 +495,11 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 		if err := p.vain.before(m.Digest, p.moment().Up); err != nil {
 			return err
 		}
-		if err := p.wfm.Documents(ctx, m, need, in.keep); err != nil {
+		keep := func(d digest.Digest, document []byte) error {
+			p.loop.works()
+			return in.keep(d, document)
+		}
+		if err := p.wfm.Documents(ctx, m, need, keep); err != nil {
 			if again, _ := wfm.Retry(err); again {
 				return errors.Join(err, in.save()) // the next attempt goes on from there
 			}
@@ -493,6 +532,9 @@ func (p *poller) stored(ref margo.DeploymentRef, unchanged bool) bool {
 // failed for a reason of this device.
 func (p *poller) whole() bool {
 	writes := p.store.Writes()
+	if p.ledger.lacks.Load() {
+		return false
+	}
 	if p.wholeAt == writes+1 {
 		return true // nothing was written since it was looked at
 	}

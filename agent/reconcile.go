@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -16,6 +17,7 @@ import (
 	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/store"
 )
 
@@ -48,6 +50,8 @@ type reconciler struct {
 	now      func() time.Time
 	places   places
 	locks    *locks
+	mistakes *mistakes
+	loop     *loop
 
 	reservations reservations
 
@@ -56,6 +60,7 @@ type reconciler struct {
 	asking   chan struct{} // holds a token per hook that runs
 	wake     chan struct{} // the set of deployments changed
 	unused   *sync.RWMutex // held alone to drop images that nothing uses; shared by who brings some beside deployments
+	unpruned atomic.Bool   // somebody wanted to drop some, and maybe could not
 
 	mu      sync.Mutex
 	workers map[string]*worker
@@ -74,6 +79,7 @@ type worker struct {
 	delay   *waiting      // what the site's hook said, of the change delayed
 	delayed proposal
 	delays  time.Time                           // until then, by a clock that cannot be set
+	leisure leisure                             // until a failed update is tried again
 	labels  map[digest.Digest]map[string]string // of documents
 
 	mu        sync.Mutex
@@ -127,8 +133,10 @@ func (r *reconciler) changed(ids []string) {
 func (r *reconciler) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	r.pruneAgain(ctx)
+	r.loop.works()
+	r.mistakes.note("pruning", contain.Call(func() error { r.pruneAgain(ctx); return nil }))
 	for {
+		r.loop.works()
 		deployments, err := r.store.Deployments()
 		if err != nil {
 			// Those that can be read are worked on; the others need a hand.
@@ -150,6 +158,7 @@ func (r *reconciler) run(ctx context.Context) error {
 			})
 		}
 		r.mu.Unlock()
+		r.loop.waits()
 		select {
 		case <-ctx.Done():
 			return nil
@@ -197,13 +206,14 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 	for ctx.Err() == nil {
 		doing, interrupt := context.WithCancelCause(ctx)
 		w.begin(interrupt)
-		err := r.drive(doing, w)
+		err := r.contained(doing, w)
 		superseded := errors.Is(context.Cause(doing), errSuperseded) || errors.Is(err, errSuperseded)
 		w.begin(nil)
 		interrupt(nil)
 
 		var f *fault
 		var gate *waiting
+		var rests *resting
 		switch {
 		case ctx.Err() != nil, errors.Is(err, errForgotten):
 			return
@@ -227,6 +237,13 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 			retry.reset()
 			w.waitFor(gate.Error())
 			r.awaitGate(ctx, w, gate)
+			continue
+		case errors.As(err, &rests):
+			retry.reset()
+			w.kept = false
+			w.waitFor(rests.Error())
+			w.waitsNot()
+			r.awaitCure(ctx, w)
 			continue
 		case errors.As(err, &f):
 			// Known to the record already, or no news for the WFM.
@@ -317,6 +334,11 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 // begin applies what is staged, once the gate lets it pass.
 func (r *reconciler) begin(ctx context.Context, w *worker, d *store.Deployment) error {
 	w.takeRules()
+	if d.Found {
+		if adopted, err := r.adopt(ctx, w, d); adopted || err != nil {
+			return err
+		}
+	}
 	done, err := r.pass(ctx, w, d)
 	if err != nil {
 		return r.stays(ctx, w, d, err)
@@ -329,6 +351,7 @@ func (r *reconciler) begin(ctx context.Context, w *worker, d *store.Deployment) 
 		return err
 	}
 	w.counted = d.Desired.Digest // with the transition
+	w.leisure = leisure{}
 	return r.apply(ctx, w, d)
 }
 
@@ -383,16 +406,22 @@ func (r *reconciler) works(ctx context.Context, w *worker, d *store.Deployment) 
 // keep makes sure that an active deployment runs as it should: after a
 // restart, a reboot, or a change by somebody else.
 func (r *reconciler) keep(ctx context.Context, w *worker, d *store.Deployment) error {
-	if err := r.applyRevision(ctx, w, d, &d.Desired, true, nil); err != nil {
-		return r.fail(ctx, w, d, err)
+	err := r.applyRevision(ctx, w, d, &d.Desired, true, nil)
+	switch {
+	case err == nil:
+		return nil
+	case isLost(err) && r.stillThere(ctx, &d.Desired):
+		r.ledger.lacks.Store(true) // the WFM has it
+		return fmt.Errorf("it runs, but cannot be brought back before the WFM is in reach: %s", err)
 	}
-	return nil
+	return r.fail(ctx, w, d, err)
 }
 
 // mend works on a deployment that failed: the former revision runs, and what
 // may succeed later is tried again. It returns true if the record moved on.
 func (r *reconciler) mend(ctx context.Context, w *worker, d *store.Deployment) (bool, error) {
 	formerErr := r.ensureFormer(ctx, w, d)
+	w.leisure.ails = w.leisure.ails || formerErr != nil
 	switch code := codeOf(d.Fault); {
 	case ctx.Err() != nil:
 		return false, ctx.Err()
@@ -409,9 +438,17 @@ func (r *reconciler) mend(ctx context.Context, w *worker, d *store.Deployment) (
 	case len(d.Desired.Staged) == 0:
 		return true, r.stage(ctx, w, d)
 	case hasFormer(d) && formerErr == nil:
-		return false, nil // it was tried, and the former revision is back
+		if !r.triedAgain(w, d) {
+			return false, nil // it was tried, and the former revision is back
+		}
+		if err := r.ripe(ctx, w, d); err != nil {
+			return false, err
+		}
 	}
 	done, err := r.pass(ctx, w, d)
+	if !errors.As(err, new(*waiting)) { // one that waits is not tried yet
+		w.leisure.due, w.leisure.ails = time.Time{}, false
+	}
 	switch {
 	case err != nil && formerErr != nil && ctx.Err() == nil:
 		return false, formerErr
@@ -425,24 +462,33 @@ func (r *reconciler) mend(ctx context.Context, w *worker, d *store.Deployment) (
 	if err != nil {
 		return false, r.fail(ctx, w, d, err)
 	}
+	if hasFormer(d) { // the WFM hears of a change of what runs in order
+		err = r.ledger.transition(d, eventGo, func(d *store.Deployment) {
+			d.Fault = nil
+			firstInstalling(d)
+		}, nil)
+		if err != nil {
+			return false, err
+		}
+	}
 	return true, r.works(ctx, w, d)
 }
 
-// ensureFormer makes sure that the revision that worked last runs, if there is
-// one and it is not the desired one.
+// ensureFormer makes sure that the revision that worked last runs, unless it is
+// the desired one; where none has, that nothing runs.
 func (r *reconciler) ensureFormer(ctx context.Context, w *worker, d *store.Deployment) error {
-	if !hasFormer(d) {
+	if d.Active != nil && !hasFormer(d) {
 		return nil
 	}
 	return r.ensureActive(ctx, w, d)
 }
 
-// ensureActive makes sure that the revision that worked last runs, if there is
-// one, and nobody has it left alone. That it does not is told here: a plant may
-// stand still.
+// ensureActive makes sure that the revision that worked last runs, and nobody has
+// it left alone; where none has worked, that nothing runs. That it does not is told
+// here: a plant may stand still.
 func (r *reconciler) ensureActive(ctx context.Context, w *worker, d *store.Deployment) error {
 	if d.Active == nil {
-		return nil
+		return r.ensureNothing(ctx, w, d)
 	}
 	if d.Return == returnLeft {
 		if r.leftToPeople(w, d) {
@@ -504,14 +550,40 @@ func (r *reconciler) applyRevision(
 	return nil
 }
 
-// removeProjects removes what runs for a deployment and is not to be kept.
-func (r *reconciler) removeProjects(ctx context.Context, id string, keep map[string]bool) error {
+// ensureNothing makes sure that nothing is there of a deployment of which something
+// was begun and nothing has worked, but volumes. What was wrong with it is in the
+// record, with what it said last.
+func (r *reconciler) ensureNothing(ctx context.Context, w *worker, d *store.Deployment) error {
+	if d.Return != returnNothing || r.leftToPeople(w, d) {
+		return nil
+	}
+	projects, err := r.projectsOf(ctx, d.ID)
+	if err == nil && len(projects) > 0 {
+		err = r.removeAll(ctx, w, d)
+	}
+	if err != nil && ctx.Err() == nil {
+		r.logger.Error("cannot remove what was begun and never worked", "deployment", d.ID, "error", err)
+	}
+	return err
+}
+
+// projectsOf are the projects on the device that belong to a deployment.
+func (r *reconciler) projectsOf(ctx context.Context, id string) ([]runtime.ObservedProject, error) {
 	projects, err := r.runtime.Observe(ctx)
 	if err != nil {
-		return fmt.Errorf("cannot observe the runtime: %w", err)
+		return nil, fmt.Errorf("cannot observe the runtime: %w", err)
+	}
+	return slices.DeleteFunc(projects, func(p runtime.ObservedProject) bool { return !margo.SameID(p.Labels[labelDeployment], id) }), nil
+}
+
+// removeProjects removes what runs for a deployment and is not to be kept.
+func (r *reconciler) removeProjects(ctx context.Context, id string, keep map[string]bool) error {
+	projects, err := r.projectsOf(ctx, id)
+	if err != nil {
+		return err
 	}
 	for _, p := range slices.Backward(projects) {
-		if !margo.SameID(p.Labels[labelDeployment], id) || keep[p.Name] {
+		if keep[p.Name] {
 			continue
 		}
 		if err := r.runtime.Remove(ctx, p.Name); err != nil {
@@ -549,13 +621,25 @@ func (r *reconciler) removeAll(ctx context.Context, w *worker, d *store.Deployme
 	if err := r.removeProjects(ctx, d.ID, nil); err != nil {
 		return err
 	}
-	// A removal that was killed may have left files of a project without containers.
-	for _, name := range stagedProjects(d) {
+	// Projects without containers may have files: of a removal that was killed, and of
+	// what was loaded and never staged.
+	for _, name := range ownProjects(d) {
 		if err := r.runtime.Remove(ctx, name); err != nil {
 			return runtimeFault("", err)
 		}
 	}
 	return nil
+}
+
+// ownProjects are stagedProjects, and those that the desired revision is to run as.
+func ownProjects(d *store.Deployment) []string {
+	names := stagedProjects(d)
+	for _, c := range d.Components {
+		if name := projectName(d.ID, c.Name); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // stagedProjects are the projects that the revisions of a deployment run as.
@@ -583,8 +667,9 @@ func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, e
 		return err
 	}
 	w.counted = ""
+	w.leisure.ails = w.leisure.ails || isFull(f) && r.spare(ctx) != nil // now: the way back may be what makes space
 	name, _ := nameIn(r.store, d.Desired.Digest)
-	undo := Phase(d.Phase) == Applying && hasFormer(d)
+	undo := Phase(d.Phase) == Applying || Phase(d.Phase) == Failed && d.Return == returnDue
 	record := func(d *store.Deployment) {
 		f.record(d, name)
 		if undo {
@@ -610,6 +695,7 @@ func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, e
 		err = r.ensureFormer(ctx, w, d)
 	}
 	if err != nil {
+		w.leisure.ails = true
 		return errors.Join(f, err)
 	}
 	return f
@@ -624,16 +710,22 @@ func (r *reconciler) refusal(d *store.Deployment, f *fault) store.Entry {
 	return r.ledger.note(kind, store.Entry{Deployment: d.ID, Revision: changeOf(d).revision, Text: margo.Shown(f.Error(), control.MaxReason)})
 }
 
-// prune drops images and artifacts that no revision needs. What cannot be
-// dropped now is dropped after the next change, or when the agent starts.
+// prune drops images and artifacts that no revision needs. While somebody else
+// does, he does it once more: what he looked at may have been needed still. What
+// cannot be dropped now is dropped after the next change, or when the agent starts.
 func (r *reconciler) prune(ctx context.Context) {
-	done, ok := r.alone()
-	if !ok {
-		return // what is being staged is in no record yet: wait for another occasion
-	}
-	defer done()
-	if _, err := r.dropUnneeded(ctx); err != nil && ctx.Err() == nil {
-		r.logger.Warn("cannot drop what nothing needs", "error", err)
+	r.unpruned.Store(true)
+	for r.unpruned.Load() {
+		done, ok := r.alone()
+		if !ok {
+			return // what is being staged is in no record yet: wait for another occasion
+		}
+		r.unpruned.Store(false)
+		_, err := r.dropUnneeded(ctx)
+		done()
+		if err != nil && ctx.Err() == nil {
+			r.logger.Warn("cannot drop what nothing needs", "error", err)
+		}
 	}
 }
 

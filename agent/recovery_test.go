@@ -81,6 +81,7 @@ func TestPruningThatWasKilledGoesOn(t *testing.T) {
 	s := newSite(t)
 	s.installed()
 	s.quiet()
+	s.eventually("what nothing needs was looked for", func() bool { return s.runtime.count("prune") > 0 }) // after the last report
 	dropped := s.runtime.count("prune")
 	s.change(func(*store.Store) {}) // a start with nothing to drop
 	s.quiet()
@@ -111,14 +112,33 @@ func TestALostPackageIsFetchedAgain(t *testing.T) {
 	s.heard(first, "pending@1", "installing@1", "installed@1")
 }
 
+// An image that the device lost is fetched again, when its containers have to be
+// made.
+func TestALostImageIsFetchedAgain(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.quiet()
+	s.stop()
+	s.runtime.reset()
+	s.runtime.fail("apply 1.0.0", runtime.NotFound)
+	s.runtime.staging = func(string) error { s.runtime.fail("", ""); return nil }
+	s.start()
+	s.eventually("it is applied with its image", func() bool { return s.runtime.count("apply 1.0.0") == 3 })
+	s.runtime.await(t, first+"-main 1.0.0")
+	s.quiet()
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+}
+
 // A package that is lost and out of reach is a failure that is tried again at
 // leisure, not as fast as the processor can.
 func TestALostPackageOutOfReachIsNoLoop(t *testing.T) {
 	s := newSite(t)
 	s.installed()
-	s.runtime.reset()
 	s.runtime.fail("fetch 1.0.0", runtime.Unreachable)
-	s.change(s.lose(digest.FromString("1.0.0")))
+	s.change(func(records *store.Store) {
+		s.runtime.reset()
+		s.lose(digest.FromString("1.0.0"))(records)
+	})
 	s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1")
 	observed := s.runtime.count("observe")
 	time.Sleep(300 * time.Millisecond) // that nothing happens has no event
@@ -132,8 +152,10 @@ func TestALostPackageOutOfReachIsNoLoop(t *testing.T) {
 func TestALostDocumentIsFetchedAgain(t *testing.T) {
 	s := newSite(t)
 	s.installed()
-	s.runtime.reset()
-	s.change(s.lose(digest.FromString(document(first, "1.0.0"))))
+	s.change(func(records *store.Store) {
+		s.runtime.reset()
+		s.lose(digest.FromString(document(first, "1.0.0")))(records)
+	})
 	s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1")
 	s.sync()
 	s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1", "installed@1")
@@ -252,6 +274,19 @@ func TestST01FailedRemovalIsReportedAndTriedAgain(t *testing.T) {
 	s.heard(first, "pending@1", "installing@1", "installed@1", "removing@2", "failed@2", "removed@2")
 	if last := s.wfm.last(first); last.Error != nil {
 		t.Errorf("it was removed with the error %+v", last.Error)
+	}
+}
+
+// What was loaded of a deployment that was never staged goes with it.
+func TestWhatWasNeverStagedIsRemoved(t *testing.T) {
+	s := newSite(t)
+	s.runtime.fail("stage 1.0.0", runtime.NotFound)
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "failed@1")
+	s.publish(2, nil)
+	s.heard(first, "pending@1", "failed@1", "removing@2", "removed@2")
+	if n := s.runtime.count("remove " + first + "-main"); n != 1 {
+		t.Errorf("its project was removed %d times, want once", n)
 	}
 }
 
@@ -522,6 +557,33 @@ func TestStatusWithoutARuntime(t *testing.T) {
 	}
 	if len(st.Deployments) != 1 || !strings.Contains(st.RuntimeError, "observe fails") {
 		t.Errorf("status is %+v", st)
+	}
+}
+
+// Of two deployments that go at once, one may still be there when the images that
+// are needed are counted on account of the other.
+func TestNoImageStaysOfDeploymentsThatGoAtOnce(t *testing.T) {
+	s := newSite(t)
+	s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.heard(second, "pending@1", "installing@1", "installed@1")
+	s.quiet()
+	kept := make(chan runtime.Keep, 8)
+	s.runtime.pruned = func(keep runtime.Keep) []string { kept <- keep; return nil }
+	_, release := s.runtime.hold("prune")
+	s.publish(2, nil)
+	s.heard(first, "pending@1", "installing@1", "installed@1", "removing@2", "removed@2")
+	s.heard(second, "pending@1", "installing@1", "installed@1", "removing@2", "removed@2")
+	release()
+	for {
+		select {
+		case keep := <-kept:
+			if len(keep.Images)+len(keep.Fetching) == 0 {
+				return
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("some are kept")
+		}
 	}
 }
 

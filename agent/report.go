@@ -14,6 +14,7 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/store"
 )
 
@@ -44,10 +45,14 @@ type reporter struct {
 	logger   *slog.Logger
 	now      func() time.Time
 	silence  *pace.Silence
+	mistakes *mistakes
+	loop     *loop
 	pending  chan struct{} // there may be something to deliver
 	contact  chan struct{} // the WFM answers
-	isDeaf   atomic.Bool   // the WFM did not hear the last attempt
-	retry    backoff       // of attempts that got nobody's reports through
+	uptime   func() time.Duration
+	since    atomic.Int64 // since when something has been waiting, by uptime; 0: nothing is, as far as it is known
+	isDeaf   atomic.Bool  // the WFM did not hear the last attempt
+	retry    backoff      // of attempts that got nobody's reports through
 	held     map[string]*heldReports
 	finished []uint64 // done with, and not deleted yet
 	logged   string   // the last problem that was logged, to log it once
@@ -66,14 +71,17 @@ type heldReports struct {
 
 func newReporter(o Options, quiet *pace.Silence, h *hub) *reporter {
 	return &reporter{
-		wfm: o.WFM, silence: quiet, store: o.Store, hub: h, logger: o.Logger, now: o.Now,
+		wfm: o.WFM, silence: quiet, store: o.Store, hub: h, logger: o.Logger, now: o.Now, uptime: o.Uptime,
 		pending: make(chan struct{}, 1), contact: make(chan struct{}, 1),
 		retry: backoff{first: reportFirst, most: reportMost}, held: map[string]*heldReports{},
 	}
 }
 
 // poke says that there is something in the outbox.
-func (r *reporter) poke() { poke(r.pending) }
+func (r *reporter) poke() {
+	r.since.CompareAndSwap(0, max(int64(r.uptime()), 1))
+	poke(r.pending)
+}
 
 // reached says that the WFM answers.
 func (r *reporter) reached() { poke(r.contact) }
@@ -83,6 +91,7 @@ func (r *reporter) deaf() bool { return r.isDeaf.Load() || r.silence.Hold().Left
 
 // run delivers until ctx is done.
 func (r *reporter) run(ctx context.Context) error {
+	r.since.Store(max(int64(r.uptime()), 1))
 	if n, err := r.store.CountReports(); r.silence.Hold().Left() > 0 && (n > 0 || err != nil) {
 		r.isDeaf.Store(true) // they piled up before the restart
 	}
@@ -94,7 +103,14 @@ func (r *reporter) run(ctx context.Context) error {
 		case <-r.contact: // from before this round
 		default:
 		}
-		f, err := r.round(ctx)
+		f := unheard
+		r.loop.works()
+		err := contain.Call(func() (err error) {
+			f, err = r.round(ctx)
+			return err
+		})
+		r.loop.waits()
+		r.mistakes.note("delivery of reports", err)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -173,6 +189,7 @@ func (r *reporter) round(ctx context.Context) (fate, error) {
 			if r.silence.Hold().Left() > 0 {
 				return silenced, r.acknowledge()
 			}
+			r.loop.works()
 			f, err := r.post(ctx, report)
 			if err != nil && ctx.Err() != nil {
 				return f, errors.Join(err, r.acknowledge())
@@ -203,6 +220,9 @@ func (r *reporter) round(ctx context.Context) (fate, error) {
 		if !h.waiting {
 			delete(r.held, id)
 		}
+	}
+	if problem == nil && len(r.held) == 0 {
+		r.since.Store(0)
 	}
 	return taken, problem
 }

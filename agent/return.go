@@ -18,6 +18,7 @@ const (
 	returnDue     = "due"
 	returnFailing = "failing"
 	returnLeft    = "left"
+	returnNothing = "nothing"
 )
 
 // maxAttempts is how often a revision is begun to be applied that the agent does
@@ -159,21 +160,59 @@ func (r *reconciler) attempt(w *worker, d *store.Deployment) error {
 	if d.Attempts >= maxAttempts {
 		return &fault{code: codeInterrupted, err: fmt.Errorf("this device or its agent went down %d times while the revision was being applied", d.Attempts)}
 	}
-	if err := r.ledger.progress("attempt", d, func(d *store.Deployment) { d.Attempts++ }); err != nil {
+	var notes []store.Entry
+	if Phase(d.Phase) == Failed && hasFormer(d) && d.Return == "" { // what worked runs, and gives way once more
+		c := changeOf(d)
+		notes = append(notes, r.ledger.note(noteBegun, store.Entry{Deployment: d.ID, Revision: c.revision, Text: string(c.kind) + ", again"}))
+	}
+	err := r.ledger.progress("attempt", d, func(d *store.Deployment) {
+		d.Attempts++
+		if Phase(d.Phase) == Failed {
+			d.Return = wayBackOf(d)
+		}
+	}, notes...)
+	if err != nil {
 		return err
 	}
 	w.counted = d.Desired.Digest
 	return nil
 }
 
+// wayBackOf is what Return says of a deployment whose desired revision is begun
+// and does not work yet, or never will.
+func wayBackOf(d *store.Deployment) string {
+	switch {
+	case hasFormer(d) && d.Return != returnFailing:
+		return returnDue
+	case d.Active == nil && !d.Found:
+		return returnNothing
+	}
+	return d.Return
+}
+
+// unbegin says of a deployment that comes to want something else that what was
+// begun of it goes, if nothing has ever worked.
+func unbegin(d *store.Deployment) {
+	switch Phase(d.Phase) {
+	case Applying, Removing:
+		if d.Active == nil {
+			d.Return = wayBackOf(d)
+		}
+	}
+}
+
 // Fragile are the projects of what this device may not have survived: whoever
-// starts them again before the attempt is counted tries forever. They are the
-// reconciler's to start.
+// starts them again before the attempt is counted tries forever; and of what was
+// begun and is to go. They are the reconciler's to start.
 func (a *Agent) Fragile() []string {
 	deployments, _ := a.o.Store.Deployments() // what cannot be read is told by who works on it
 	var names []string
 	for i := range deployments {
 		d := &deployments[i]
+		if d.Return == returnNothing && !a.reconciler.leftToPeople(nil, d) {
+			names = append(names, ownProjects(d)...)
+			continue
+		}
 		switch Phase(d.Phase) {
 		case Applying:
 			names = append(names, stagedProjects(d)...)
@@ -186,10 +225,13 @@ func (a *Agent) Fragile() []string {
 	return names
 }
 
-// aftermath writes into the record of an update that failed what becomes of what
-// it has done to the containers.
+// aftermath writes into the record of a revision that was begun and failed what
+// becomes of what it has done to the containers.
 func (r *reconciler) aftermath(w *worker, d *store.Deployment) {
-	d.Return = returnDue
+	d.Return = wayBackOf(d)
+	if !hasFormer(d) {
+		return
+	}
 	text := backTo(d.Active)
 	if r.leftToPeople(w, d) {
 		d.Return = returnLeft
@@ -223,10 +265,11 @@ func (r *reconciler) notUndone(d *store.Deployment, why error) error {
 	note := r.ledger.note(noteNotReturned, store.Entry{Deployment: d.ID, Revision: d.Active.Digest, Text: margo.Shown(why.Error(), control.MaxReason)})
 	return r.ledger.progress("not returned", d, func(d *store.Deployment) {
 		d.Return = returnFailing
-		if Phase(d.Phase) == Failed && d.Fault != nil {
+		neither := fmt.Sprintf("revision %s, which worked before, does not run either ", d.Active.Digest)
+		if Phase(d.Phase) == Failed && d.Fault != nil && !strings.HasPrefix(d.Fault.Message, neither) { // else it was told with a try before
 			told := *d.Fault
-			told.Message = shortened(fmt.Sprintf("revision %s, which worked before, does not run either (%s): %s",
-				d.Active.Digest, margo.Shown(why.Error(), control.MaxReason), strings.TrimPrefix(told.Message, backTo(d.Active)+": ")), maxFaultText)
+			told.Message = shortened(fmt.Sprintf("%s(%s): %s", neither, margo.Shown(why.Error(), control.MaxReason),
+				strings.TrimPrefix(told.Message, backTo(d.Active)+": ")), maxFaultText)
 			d.Fault = &told
 		}
 	}, note)
@@ -259,11 +302,16 @@ func (l *ledger) notes(before, after *store.Deployment) []store.Entry {
 		}
 	case before.Phase == after.Phase:
 		return nil
+	case phase == Applying && Phase(before.Phase) == Failed: // noted when it was tried
+		return nil
 	case phase == Applying, phase == Removing:
 		c := changeOf(after)
 		kind, e.Revision, e.Text = noteBegun, c.revision, string(c.kind)
 	case phase == Active:
 		kind = noteDone
+		if before.Found {
+			e.Text = "it ran already"
+		}
 	case phase == Forgotten:
 		kind, e.Revision = noteRemoved, changeOf(before).revision
 	default:

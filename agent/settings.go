@@ -45,6 +45,10 @@ func (a *Agent) Wake() { poke(a.poller.woken) }
 // Silence is what holds back every request to the WFM, for others who call it.
 func (a *Agent) Silence() *pace.Silence { return a.silence }
 
+// PassingSettings are the names of the agent's records that change by themselves
+// and are found out again, see [store.Options].
+func PassingSettings() []string { return []string{capabilitiesSetting, silenceSetting} }
+
 // silenceSetting names the record of how long the WFM is not to be called.
 const silenceSetting = "silence"
 

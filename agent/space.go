@@ -115,7 +115,7 @@ func (r *reconciler) formers(first string) ([]string, error) {
 		return nil, fmt.Errorf("cannot read the deployments: %w", err)
 	}
 	all = slices.DeleteFunc(all, func(d store.Deployment) bool { return d.Former == nil })
-	slices.SortStableFunc(all, func(a, b store.Deployment) int {
+	sortBy(all, func(a, b store.Deployment) int {
 		switch {
 		case a.ID == first:
 			return -1
@@ -134,11 +134,15 @@ func (r *reconciler) formers(first string) ([]string, error) {
 // alone keeps deployments from being staged, and others from bringing images,
 // until done is called; false: some are at it.
 func (r *reconciler) alone() (done func(), ok bool) {
+	if !r.unused.TryLock() { // first: of two that want to be, one is
+		return nil, false
+	}
 	taken := 0
 	done = func() {
 		for range taken {
 			<-r.staging
 		}
+		r.unused.Unlock()
 	}
 	for range stagingAtOnce {
 		select {
@@ -149,12 +153,7 @@ func (r *reconciler) alone() (done func(), ok bool) {
 			return nil, false
 		}
 	}
-	if !r.unused.TryLock() {
-		done()
-		return nil, false
-	}
-	release := done
-	return func() { r.unused.Unlock(); release() }, true
+	return done, true
 }
 
 // dropUnneeded drops images and artifacts that no revision needs, and returns

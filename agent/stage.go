@@ -63,7 +63,12 @@ func (r *reconciler) stage(ctx context.Context, w *worker, d *store.Deployment) 
 func (r *reconciler) bring(ctx context.Context, w *worker, d *store.Deployment) error {
 	select {
 	case r.staging <- struct{}{}:
-		defer func() { <-r.staging }()
+		defer func() {
+			<-r.staging
+			if r.unpruned.Load() { // nobody could meanwhile
+				r.prune(ctx)
+			}
+		}()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -120,7 +125,11 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 		}
 		s.Sources = project.Sources()
 		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c, &s), project)...)
-		newcomers = append(newcomers, newcomer{component: c.Name, project: project, pins: former.pins(&s, d)})
+		pins := former.pins(&s, d)
+		if d.Found && pins == nil {
+			pins = r.foundImages(ctx, s.Project)
+		}
+		newcomers = append(newcomers, newcomer{component: c.Name, project: project, pins: pins})
 		staged = append(staged, s)
 	}
 	r.reservations.put(d.Desired.Digest, sum(asks))
@@ -237,25 +246,27 @@ func (r *reconciler) runComponent(ctx context.Context, id string, doc *margo.Dep
 		return err
 	}
 	project.Pin(s.Images)
-	images := s.Images
 	same, err := r.runtime.Matches(ctx, project)
-	if runtime.CodeOf(err) == runtime.NotFound {
-		// Somebody dropped an image that was staged; it may still be had.
-		if images, err = r.runtime.Stage(ctx, project, s.Images, nil); err == nil {
-			same, err = r.runtime.Matches(ctx, project)
-		}
-	}
 	if err != nil || same && supervised {
 		return err
 	}
 	if len(project.Compose.Outside) > 0 {
 		// Who may write there has made of the project what nobody has judged yet.
 		asks := asksOf(c.Name, isSigned(c, s), project)
-		if err := r.judge(ctx, id, doc, asks, newcomer{component: c.Name, project: project, pins: images, judged: s.Images}); err != nil {
+		if err := r.judge(ctx, id, doc, asks, newcomer{component: c.Name, project: project, pins: s.Images, judged: s.Images}); err != nil {
 			return err
 		}
 	}
-	return r.runtime.Apply(ctx, project, runtime.ApplyOptions{Settle: r.settings.Load().Settle, Notify: r.notify(id, c.Name)})
+	options := runtime.ApplyOptions{Settle: r.settings.Load().Settle, Notify: r.notify(id, c.Name)}
+	err = r.runtime.Apply(ctx, project, options)
+	if runtime.CodeOf(err) != runtime.NotFound {
+		return err
+	}
+	// An image that was staged is gone, by somebody's hand or with a part of the medium; it may still be had.
+	if _, err := r.runtime.Stage(ctx, project, s.Images, nil); err != nil {
+		return err
+	}
+	return r.runtime.Apply(ctx, project, options)
 }
 
 // former is the revision that worked last, to stay with what it pinned.
@@ -338,9 +349,10 @@ func (r *reconciler) stagedPackage(ctx context.Context, c margo.Component, s *st
 		return data, err
 	}
 	r.logger.Warn("package is lost and fetched again", "component", c.Name, "digest", s.Package.String(), "error", err)
+	lost := err
 	p, err := r.runtime.FetchPackage(ctx, originOf(c), progress)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w, and %w", lost, err)
 	}
 	if p.Digest != s.Package {
 		return nil, fmt.Errorf("package %s is lost, and its origin has another one now", s.Package)

@@ -21,6 +21,7 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 	s := &control.Status{Device: set.Device.ID, Agent: a.o.Program, WFM: a.poller.status()}
 	s.WFM.URL = set.URL
 	s.Identity = a.o.WFM.Describe()
+	s.Damage = a.damageOf()
 
 	m, ok, err := a.o.Store.Manifest()
 	if err != nil && !ok {
@@ -38,6 +39,7 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 	if err != nil { // all the more is there to tell
 		s.RuntimeError = fmt.Sprintf("cannot observe the runtime: %v", err)
 	}
+	s.SelfCheck = a.selfCheck(s.RuntimeError)
 	deployments, err := a.o.Store.Deployments()
 	if err != nil && len(deployments) == 0 {
 		return nil, fmt.Errorf("cannot read the deployments: %w", err)

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/margolite/margolite/capability"
+	"github.com/margolite/margolite/runtime/contain"
 )
 
 const (
@@ -31,6 +32,8 @@ type watcher struct {
 	settings *settings
 	logger   *slog.Logger
 	differs  func()
+	mistakes *mistakes
+	loop     *loop
 
 	poked chan struct{}
 }
@@ -47,7 +50,9 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		if err := w.watch(ctx, func() { poke(w.poked) }); err != nil && ctx.Err() == nil {
+		err := contain.Call(func() error { return w.watch(ctx, func() { poke(w.poked) }) })
+		w.mistakes.note("watch for devices", err)
+		if err != nil && ctx.Err() == nil {
 			w.logger.Debug("the machine is looked at with each poll alone", "error", err)
 		}
 		return nil
@@ -104,7 +109,14 @@ func (w *watcher) settle(ctx context.Context) bool {
 
 // document is what would be reported now; nil if nothing can be.
 func (w *watcher) document() json.RawMessage {
-	doc, err := Describe(w.settings.Load().Device, w.facts, w.logger)
+	w.loop.works()
+	defer w.loop.waits()
+	var doc json.RawMessage
+	err := contain.Call(func() (err error) {
+		doc, err = Describe(w.settings.Load().Device, w.facts, w.logger)
+		return err
+	})
+	w.mistakes.note("look at the machine", err)
 	if err != nil {
 		return nil // told by the poll
 	}

@@ -42,6 +42,11 @@ type Backend interface {
 	// Exec runs a command in a container of a deployment until it ends, or ctx
 	// does, and returns its exit code.
 	Exec(ctx context.Context, r ExecRequest, s ExecStreams) (int, error)
+	// Metrics is everything that can be counted, in the text format of Prometheus.
+	Metrics(ctx context.Context) ([]byte, error)
+	// Panicked takes note of what a request panicked with; it is called while that
+	// is being recovered from.
+	Panicked(what string, value any)
 	// Projects runs Compose projects without a WFM.
 	Projects
 }

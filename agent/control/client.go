@@ -135,6 +135,19 @@ func (c *Client) Events(ctx context.Context, opened func(), handle func(Event) e
 	return c.stream(ctx, http.MethodGet, "/v1/events", nil, opened, handle)
 }
 
+// Metrics copies everything that can be counted to w, as text.
+func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
+	res, err := c.do(ctx, http.MethodGet, "/metrics", nil)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if _, err := io.Copy(w, io.LimitReader(res.Body, maxAnswerBytes)); err != nil {
+		return fmt.Errorf("cannot read metrics: %w", err)
+	}
+	return nil
+}
+
 // Logs copies what services printed to w.
 func (c *Client) Logs(ctx context.Context, r LogsRequest, w io.Writer) error {
 	return c.copy(ctx, "/v1/logs", r, w)

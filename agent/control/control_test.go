@@ -33,6 +33,7 @@ type backend struct {
 	asked       []string
 	logs        control.LogsRequest
 	exec        func(context.Context, control.ExecRequest, control.ExecStreams) (int, error)
+	panicked    chan string // nil: nothing may
 	site
 }
 
@@ -46,6 +47,12 @@ func (b *backend) AcceptRollback(_ context.Context, r control.RollbackRequest) e
 func (b *backend) Capabilities(context.Context) (json.RawMessage, error) {
 	return json.RawMessage(`{"properties":{"id":"edge-01"}}`), nil
 }
+
+func (b *backend) Metrics(context.Context) ([]byte, error) {
+	return []byte("# TYPE margolite_panics_total counter\nmargolite_panics_total 0\n"), nil
+}
+func (b *backend) Panicked(what string, value any) { b.panicked <- fmt.Sprint(what, ": ", value) }
+
 func (b *backend) Subscribe() (<-chan control.Event, func()) { return b.events, func() {} }
 
 func (b *backend) Logs(_ context.Context, r control.LogsRequest, w io.Writer) error {

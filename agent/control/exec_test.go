@@ -50,6 +50,23 @@ func shell(script string) control.ExecRequest {
 	return control.ExecRequest{Project: "p", Service: "web", Args: []string{"/bin/sh", "-c", script}}
 }
 
+// A command that panics ends, the caller is told, and the server goes on.
+func TestAPanicOfACommandIsItsEnd(t *testing.T) {
+	b := &backend{panicked: make(chan string, 2), exec: func(context.Context, control.ExecRequest, control.ExecStreams) (int, error) {
+		panic("no such thing")
+	}}
+	client, _ := serve(t, b)
+	for _, detach := range []bool{false, true} {
+		_, err := client.Exec(t.Context(), control.ExecRequest{Deployment: "d", Service: "s", Args: []string{"true"}, Detach: detach}, control.ExecStreams{})
+		if err == nil || !strings.Contains(err.Error(), "mistake") {
+			t.Errorf("error is %v", err)
+		}
+		if told := <-b.panicked; !strings.Contains(told, "/v1/exec") || !strings.Contains(told, "no such thing") {
+			t.Errorf("the backend is told %q", told)
+		}
+	}
+}
+
 func TestExecCarriesStreamsAndExitCode(t *testing.T) {
 	client, _ := serve(t, &backend{exec: execute})
 	var out, errOut bytes.Buffer

@@ -52,14 +52,14 @@ func (s *Server) exec(of func(ExecRequest) string, run execFunc) func(http.Respo
 		}
 		s.commands.Add(1)
 		defer s.commands.Done()
-		s.attached(r.Context(), conn, rest.Reader, req, run)
+		s.attached(r, conn, rest.Reader, req, run)
 		return nil
 	}
 }
 
 // attached runs a command whose streams are frames on conn, and closes it.
-func (s *Server) attached(ctx context.Context, conn net.Conn, from *bufio.Reader, req ExecRequest, run execFunc) {
-	ctx, cancel := context.WithCancel(ctx)
+func (s *Server) attached(r *http.Request, conn net.Conn, from *bufio.Reader, req ExecRequest, run execFunc) {
+	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	out := &frameWriter{w: conn}
 	in := newExecInput(func(n int) { _ = out.number(frameCredit, uint32(n)) })
@@ -80,7 +80,11 @@ func (s *Server) attached(ctx context.Context, conn net.Conn, from *bufio.Reader
 		in.end(err)
 	})
 
-	code, err := run(ctx, req, ExecStreams{Stdin: in, Stdout: out.stream(frameStdout), Stderr: out.stream(frameStderr), Resize: resize})
+	code := 0
+	err := s.contained(r, func() (err error) {
+		code, err = run(ctx, req, ExecStreams{Stdin: in, Stdout: out.stream(frameStdout), Stderr: out.stream(frameStderr), Resize: resize})
+		return err
+	})
 	in.end(io.ErrClosedPipe)
 	if err != nil {
 		text := err.Error()
@@ -199,7 +203,11 @@ func (s *Server) detach(w http.ResponseWriter, r *http.Request, req ExecRequest,
 	s.commands.Go(func() {
 		defer cancel()
 		defer context.AfterFunc(s.http.BaseContext(nil), cancel)()
-		code, err := run(ctx, req, ExecStreams{})
+		code := 0
+		err := s.contained(r, func() (err error) {
+			code, err = run(ctx, req, ExecStreams{})
+			return err
+		})
 		done <- err
 		if err != nil {
 			s.logger.Warn("a detached command failed", "service", req.Service, "error", err)

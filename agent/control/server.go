@@ -27,6 +27,9 @@ const (
 	maxLag      = 30 * time.Second
 )
 
+// errPanic says that a request has met a mistake of this program.
+var errPanic = errors.New("the agent made a mistake with this; its log says which")
+
 // access is who may call a route, beyond being let in by the socket's mode.
 type access int
 
@@ -62,6 +65,7 @@ func NewServer(backend Backend, logger *slog.Logger) *Server {
 		{"GET /v1/events", anyone, s.events},
 		{"GET /events", anyone, s.events}, // the same, for who knows no versions
 		{"GET /v1/logs", anyone, s.logs},
+		{"GET /metrics", anyone, s.metrics},
 		{"POST /v1/sync", anyone, s.sync},
 		{"POST /v1/approve", somebody, s.approve},
 		{"POST /v1/reject", somebody, s.reject},
@@ -220,7 +224,7 @@ func (s *Server) route(need access, handle func(http.ResponseWriter, *http.Reque
 			writeJSON(w, http.StatusForbidden, failure{no})
 			return
 		}
-		err := handle(w, r)
+		err := s.contained(r, func() error { return handle(w, r) })
 		switch {
 		case err == nil, r.Context().Err() != nil:
 		case errors.Is(err, ErrNotFound):
@@ -235,6 +239,18 @@ func (s *Server) route(need access, handle func(http.ResponseWriter, *http.Reque
 			writeJSON(w, http.StatusInternalServerError, failure{err.Error()})
 		}
 	})
+}
+
+// contained does something for a caller. A panic is an error, which is told to
+// that caller alone.
+func (s *Server) contained(r *http.Request, do func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.backend.Panicked("request "+r.Pattern, v)
+			err = errPanic
+		}
+	}()
+	return do()
 }
 
 // readBody brings a body into memory, so that a handler never waits for it, or
@@ -284,6 +300,19 @@ func (s *Server) sync(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// MetricsType is the media type of metrics.
+const MetricsType = "text/plain; version=0.0.4; charset=utf-8"
+
+func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
+	text, err := s.backend.Metrics(r.Context())
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", MetricsType)
+	_, _ = w.Write(text) // a caller that is gone needs no answer
 	return nil
 }
 

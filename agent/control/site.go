@@ -15,8 +15,7 @@ const (
 	MaxHolder      = 128                  // bytes, of a holder's or a user's name
 	MaxReason      = 512                  // bytes
 	MaxHoldSeconds = 10 * 366 * 24 * 3600 // what is longer is meant to have no end
-
-	maxName = 256 // bytes, of a deployment's id or name
+	MaxDeployment  = 256                  // bytes, of a deployment's id or name
 )
 
 func (s *Server) approve(w http.ResponseWriter, r *http.Request) error {
@@ -152,7 +151,7 @@ func historyRequest(q url.Values) (HistoryRequest, error) {
 		}
 		r.Last = int(n)
 	}
-	return r, checkText("deployment", r.Deployment, maxName)
+	return r, checkText("deployment", r.Deployment, MaxDeployment)
 }
 
 func (r *AnswerRequest) check() error {
@@ -169,7 +168,7 @@ func (r *HoldRequest) check() error {
 	}
 	return firstOf(
 		checkText("holder", r.Holder, MaxHolder),
-		checkText("deployment", r.Deployment, maxName),
+		checkText("deployment", r.Deployment, MaxDeployment),
 		checkText("reason", r.Reason, MaxReason),
 	)
 }
@@ -206,7 +205,7 @@ func checkNamed(member, text string) error {
 	if text == "" {
 		return fmt.Errorf("%w: %s is missing", ErrInvalid, member)
 	}
-	return checkText(member, text, maxName)
+	return checkText(member, text, MaxDeployment)
 }
 
 // checkText refuses what is not one line that any log and terminal can show.

@@ -14,8 +14,55 @@ type Status struct {
 	Outbox      int            `json:"outbox"`             // status reports that the WFM has not acknowledged yet
 	Locks       []Lock         `json:"locks,omitempty"`    // update locks that are held
 	Deployments []Deployment   `json:"deployments"`
+	// Damage is what became of the agent's own records when they were found damaged.
+	Damage *Damage `json:"damage,omitempty"`
 	// RuntimeError is why no services are shown: the runtime cannot be asked.
 	RuntimeError string `json:"runtimeError,omitempty"`
+	// SelfCheck is what the agent knows of its own state.
+	SelfCheck *SelfCheck `json:"selfCheck,omitempty"`
+}
+
+// SelfCheck is what an agent knows of its own state.
+type SelfCheck struct {
+	OK         bool       `json:"ok"`                 // there are no problems, the runtime can be asked, and the clock may be right
+	Problems   []Advice   `json:"problems,omitempty"` // what is wrong now, and the mend
+	Store      StoreCheck `json:"store"`
+	Loops      []Loop     `json:"loops"`
+	ClockWrong bool       `json:"clockWrong,omitempty"`
+	Free       int64      `json:"freeBytes,omitempty"` // on the file system of state.dir
+	Panics     int64      `json:"panics"`              // mistakes of the program since it started, each of which ended one piece of work
+	LastPanic  *Mistake   `json:"lastPanic,omitempty"` // the last one, or else the one that ended a former process
+	Starts     int        `json:"starts,omitempty"`    // within the last day and since boot, this one included
+}
+
+// StoreCheck is how the store fares since the agent started.
+type StoreCheck struct {
+	Size      int64      `json:"bytes"`
+	Commits   int64      `json:"commits"`
+	LastWrite *time.Time `json:"lastWrite,omitempty"` // when it was last tried
+	LastError string     `json:"lastError,omitempty"` // of that; empty when it succeeded
+}
+
+// Loop is a part of the agent that works for as long as it runs.
+type Loop struct {
+	Name  string  `json:"name"`
+	Busy  float64 `json:"busySeconds"` // since it last got on; 0 while it waits for something to do
+	Stuck bool    `json:"stuck,omitempty"`
+}
+
+// Mistake is a panic.
+type Mistake struct {
+	Time   time.Time `json:"time"`
+	Object string    `json:"object"` // what was being done
+	Text   string    `json:"text"`
+}
+
+// Damage tells of records that were damaged. It is shown for 30 days, or until the
+// file that has them is deleted.
+type Damage struct {
+	At   time.Time `json:"at"`
+	Text string    `json:"text"`
+	Kept string    `json:"kept,omitempty"` // name of that file in state.dir; absent: there is none
 }
 
 // AgentStatus says which program answers and since when it runs.

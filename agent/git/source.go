@@ -11,7 +11,7 @@ import (
 	"log/slog"
 	"net/url"
 	"path/filepath"
-	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -421,9 +421,7 @@ func (s *Source) deployments(files []entry) ([]margo.DeploymentRef, error) {
 		ref := margo.DeploymentRef{ID: f.deployment, Digest: f.digest, SizeBytes: uint64(e.size), URL: blob + e.id}
 		refs = append(refs, ref)
 	}
-	slices.SortFunc(refs, func(a, b margo.DeploymentRef) int {
-		return strings.Compare(strings.ToLower(a.ID), strings.ToLower(b.ID))
-	})
+	sort.SliceStable(refs, func(i, j int) bool { return strings.ToLower(refs[i].ID) < strings.ToLower(refs[j].ID) })
 	return refs, nil
 }
 

@@ -40,7 +40,9 @@
 // anew stays in force for however long, also across restarts: BundleSource
 // keeps its exact bytes (ID-24). Every error is an *Error whose Reason says what
 // to mend, an answer of the identity service a *ServiceError; where the device's
-// clock is known to be wrong, errors about validity say so.
+// clock is known to be wrong, errors about validity say so, and a WFM whose
+// certificate begins to be valid later than the time that is known is let in: it
+// tells the time.
 //
 // # Dependencies
 //

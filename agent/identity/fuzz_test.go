@@ -1,35 +1,11 @@
 package identity
 
 import (
-	"bytes"
 	"encoding/json"
 	"encoding/pem"
 	"log/slog"
-	"net/http"
-	"strings"
 	"testing"
 )
-
-// FuzzServiceETag: an ETag that is kept can be sent, and matches not everything.
-func FuzzServiceETag(f *testing.F) {
-	for _, seed := range []string{"", "*", " *\t", `"a"`, `W/"a"`, "\"\x00\"", "a\r\nX: y", "\x7f", "\xff", strings.Repeat("x", maxETag+1)} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, etag string) {
-		if !usableETag(etag) {
-			return
-		}
-		r, err := http.NewRequest(http.MethodGet, "https://mis.example/", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("If-None-Match", etag)
-		var b bytes.Buffer
-		if err := r.Write(&b); err != nil || strings.TrimSpace(etag) == "*" || !strings.Contains(b.String(), "If-None-Match: "+strings.Trim(etag, " \t")+"\r\n") {
-			t.Fatalf("%q is sent as %q, %v", etag, b.String(), err)
-		}
-	})
-}
 
 // kept is a Keeper with a record that anything may have happened to.
 type kept []byte

@@ -153,7 +153,7 @@ func (i *Identity) HasBundle() bool { return i.current.Load().bundle != nil }
 // working, or from being safe, and yet are no reason not to start.
 func (i *Identity) Warnings() []*Error {
 	m := i.current.Load()
-	_, err := authenticate(m.chain, m.bundle, m.id.TrustDomain().Name(), i.now())
+	_, err := i.authenticate(m, m.chain)
 	if err == nil {
 		return nil
 	}
@@ -203,9 +203,29 @@ func newTLS(tls12 bool, now func() time.Time) *tls.Config {
 	return config
 }
 
+// authenticate checks a chain at the present. Where the clock is known to be
+// wrong that is any time from the lower bound on: a certificate that begins to be
+// valid after it was issued since, as one is every few days, and a device that
+// lost its clock while it was offline would otherwise never learn the time from
+// its WFM. What ended before is expired by any clock.
+func (i *Identity) authenticate(m *material, chain []*x509.Certificate) (spiffeid.ID, *Error) {
+	at := i.now()
+	for {
+		id, err := authenticate(chain, m.bundle, m.id.TrustDomain().Name(), at)
+		if err == nil || err.Reason != NotYetValid || i.options.WrongClock == nil {
+			return id, err
+		}
+		var early x509.CertificateInvalidError
+		if _, wrong := i.options.WrongClock(); !wrong || !errors.As(err, &early) || !early.Cert.NotBefore.After(at) {
+			return id, err
+		}
+		at = early.Cert.NotBefore // later each time
+	}
+}
+
 func (i *Identity) verifyWFM(state tls.ConnectionState) error {
 	m := i.current.Load()
-	id, err := authenticate(state.PeerCertificates, m.bundle, m.id.TrustDomain().Name(), i.now())
+	id, err := i.authenticate(m, state.PeerCertificates)
 	if err != nil {
 		return blameClock(err, i.options.WrongClock)
 	}

@@ -366,10 +366,9 @@ func TestID09ErrorsNameAWrongClock(t *testing.T) {
 		reason identity.Reason
 		mend   string
 	}{
-		"not valid yet, the clock is known to be wrong": {noon.Add(-30 * day), true, identity.NotYetValid, "known to be wrong"},
-		"not valid yet, nothing is known of the clock":  {noon.Add(-30 * day), false, identity.NotYetValid, "set this device's clock"},
-		"expired, even at the lower bound":              {noon.Add(100 * day), true, identity.Expired, "must be renewed, and"},
-		"expired, nothing is known of the clock":        {noon.Add(100 * day), false, identity.Expired, "check this device's clock"},
+		"not valid yet, nothing is known of the clock": {noon.Add(-30 * day), false, identity.NotYetValid, "set this device's clock"},
+		"expired, even at the lower bound":             {noon.Add(100 * day), true, identity.Expired, "must be renewed, and"},
+		"expired, nothing is known of the clock":       {noon.Add(100 * day), false, identity.Expired, "check this device's clock"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -390,6 +389,45 @@ func TestID09ErrorsNameAWrongClock(t *testing.T) {
 				if named := strings.Contains(err.Error(), "clock is wrong"); named != test.wrong {
 					t.Errorf("error %q", err)
 				}
+			}
+		})
+	}
+}
+
+// A device that lost its clock knows no more than that some time is past. Who
+// got a certificate since then is let in, and tells it the time.
+func TestID09AWrongClockKeepsNobodyOut(t *testing.T) {
+	a := authority(t)
+	day := 24 * time.Hour
+	issued := func(from, to time.Duration) []pki.Option {
+		return []pki.Option{pki.Valid(noon.Add(from), noon.Add(to))}
+	}
+	tests := map[string]struct {
+		wrong  bool
+		own    []pki.Option
+		peer   []pki.Option
+		reason identity.Reason // empty: it is let in
+	}{
+		"both were issued since":             {true, issued(day, 90*day), issued(2*day, 9*day), ""},
+		"the WFM's was issued since":         {true, issued(-day, 90*day), issued(day, 2*day), ""},
+		"the WFM's has expired by any clock": {true, issued(day, 90*day), issued(-9*day, -day), identity.Expired},
+		"the clock may be right":             {false, issued(-day, 90*day), issued(day, 9*day), identity.NotYetValid},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := options(device(t, a, test.own...))
+			o.Now = clock(noon)
+			o.WrongClock = func() (time.Time, bool) { return noon, test.wrong }
+			i := must(identity.Load(o))
+			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one", test.peer...)).TLS()}})
+			if test.reason != "" {
+				if got := reasonOf(t, result.err); got != test.reason {
+					t.Errorf("reason = %q (%v), want %q", got, result.err, test.reason)
+				}
+				return
+			}
+			if result.err != nil || len(i.Warnings()) > 0 {
+				t.Errorf("error %v, warnings %v", result.err, i.Warnings())
 			}
 		})
 	}

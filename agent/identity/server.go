@@ -92,3 +92,25 @@ func anchorsOf(data []byte) ([]*x509.Certificate, error) {
 	}
 	return parseCertificates(data, maxServerAnchors)
 }
+
+// ValidFrom is the first time from at on at which a chain proves a server to be the
+// one of that name, by the anchors of a configuration of [ServerTLS]; false: it never
+// does. Nothing says that the server has the key.
+func ValidFrom(config *tls.Config, host string, chain []*x509.Certificate, at time.Time) (time.Time, bool) {
+	if len(chain) == 0 {
+		return time.Time{}, false
+	}
+	options := x509.VerifyOptions{Roots: config.RootCAs, DNSName: host, Intermediates: pool(chain[1:])}
+	for {
+		options.CurrentTime = at
+		_, err := chain[0].Verify(options)
+		if err == nil {
+			return at, true
+		}
+		var early x509.CertificateInvalidError
+		if !errors.As(err, &early) || early.Reason != x509.Expired || !early.Cert.NotBefore.After(at) {
+			return time.Time{}, false
+		}
+		at = early.Cert.NotBefore // later each time
+	}
+}

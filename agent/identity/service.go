@@ -21,7 +21,6 @@ import (
 const (
 	defaultServiceTimeout = time.Minute
 	maxServiceHeader      = 64 << 10
-	maxETag               = 1 << 10
 )
 
 // ServiceOptions say where the Margo Identity Service is and how it proves
@@ -216,7 +215,7 @@ func (s *Service) get(ctx context.Context, op, location, etag string, limit int6
 	}
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("User-Agent", "margolite")
-	if !usableETag(etag) { // a kept one may be damaged
+	if !margo.UsableETag(etag) { // a kept one may be damaged
 		etag = ""
 	}
 	if etag != "" {
@@ -263,19 +262,10 @@ func (s *Service) get(ctx context.Context, op, location, etag string, limit int6
 		return nil, fault(TooLarge, op, "the answer is larger than %d bytes", limit)
 	}
 	answer := &serviceAnswer{status: response.StatusCode, body: body}
-	if tag := response.Header.Get("ETag"); usableETag(tag) {
+	if tag := response.Header.Get("ETag"); margo.UsableETag(tag) {
 		answer.etag = tag
 	}
 	return answer, nil
-}
-
-// usableETag reports whether an ETag can be sent back as it came. One with
-// control characters would keep each request from being sent, and "*" would
-// match every bundle there will ever be, so that no rotation was heard of.
-func usableETag(etag string) bool {
-	bare := strings.Trim(etag, " \t")
-	return bare != "" && bare != "*" && len(etag) <= maxETag &&
-		!strings.ContainsFunc(etag, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f })
 }
 
 // maxCause bounds the text of a peerError.

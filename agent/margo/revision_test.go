@@ -4,61 +4,13 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-	"go.yaml.in/yaml/v4"
-
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/openapi"
 )
-
-// openAPI holds the published interfaces.
-const openAPI = "../../test/testdata/openapi"
-
-// schema is one of the published schemas of a revision.
-func schema(t *testing.T, revision margo.Revision, name string) *jsonschema.Schema {
-	t.Helper()
-	file := "workload-management-api-" + revision.String() + ".yaml"
-	text, err := os.ReadFile(filepath.Join(openAPI, file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var document any
-	if err := yaml.Unmarshal(text, &document); err != nil {
-		t.Fatal(err)
-	}
-	data, err := json.Marshal(document)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if document, err = jsonschema.UnmarshalJSON(bytes.NewReader(data)); err != nil {
-		t.Fatal(err)
-	}
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource(file, document); err != nil {
-		t.Fatal(err)
-	}
-	s, err := c.Compile(file + "#/components/schemas/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func conforms(t *testing.T, s *jsonschema.Schema, body []byte) {
-	t.Helper()
-	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Validate(document); err != nil {
-		t.Errorf("%s\n%v", body, err)
-	}
-}
 
 func TestRevisionsGoByTheirNames(t *testing.T) {
 	for _, r := range []margo.Revision{margo.RC3, margo.RC2, margo.RC1} {
@@ -83,7 +35,7 @@ func TestST18StatusBeforeRC3SaysWhatItIs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			conforms(t, schema(t, revision, "DeploymentStatusManifest"), body)
+			openapi.Read(t, revision.String(), "DeploymentStatusManifest").Expect(t, body)
 			if revision == margo.RC2 {
 				golden(t, name+"-rc2.json", body)
 			}
@@ -95,7 +47,7 @@ func TestST18StatusBeforeRC3SaysWhatItIs(t *testing.T) {
 		golden(t, name+"-rc1.json", body)
 		// The interface of rc.1 was not kept; its status is that of rc.2 without
 		// the members that came with it.
-		conforms(t, schema(t, margo.RC2, "DeploymentStatusManifest"), body)
+		openapi.Read(t, margo.RC2.String(), "DeploymentStatusManifest").Expect(t, body)
 		if s.Error != nil && s.Error.Source == "" {
 			t.Error("the report itself was changed")
 		}
@@ -155,7 +107,7 @@ func TestCAP13CapabilitiesBeforeRC3SayWhatTheyAre(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			conforms(t, schema(t, revision, "DeviceCapabilitiesManifest"), body)
+			openapi.Read(t, revision.String(), "DeviceCapabilitiesManifest").Expect(t, body)
 			if revision == margo.RC2 {
 				golden(t, "capabilities-"+name+"-rc2.json", body)
 			}

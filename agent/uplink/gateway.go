@@ -54,11 +54,14 @@ func (w *gateway) connect() (*wfm.Client, error) {
 	}
 	return wfm.New(wfm.Options{
 		URL: w.url, TLS: tls, OtherOrigins: tls, Authorization: w.options.Authorization.header(),
-		Limits: w.options.Limits, Timeout: w.options.Timeout, Spool: w.device.Spool, Logger: w.device.Logger,
+		Limits: w.options.Limits, Timeout: w.options.Timeout, Spool: w.device.Spool, Dial: w.device.Dial, Logger: w.device.Logger,
 	})
 }
 
-func (w *gateway) ended(err error) error { return err }
+func (w *gateway) ended(err error) error {
+	w.device.learnEarly(err, w.options, nil, w.url)
+	return err
+}
 
 func (w *gateway) scope() string { return w.url }
 

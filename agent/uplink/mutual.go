@@ -132,7 +132,7 @@ func (w *mutual) connect(id *identity.Identity) error {
 	}
 	client, err := wfm.New(wfm.Options{
 		URL: w.url, TLS: id.TLS(), OtherOrigins: others, Limits: w.options.Limits, Timeout: w.options.Timeout,
-		Spool: w.device.Spool, Logger: w.device.Logger,
+		Spool: w.device.Spool, Dial: w.device.Dial, Logger: w.device.Logger,
 	})
 	if err != nil {
 		return err

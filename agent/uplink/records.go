@@ -17,6 +17,10 @@ const (
 	timeSetting   = "time"         // Unix seconds of the last time that is known for certain
 )
 
+// PassingSettings are the names of those that change by themselves and are found
+// out again, see [store.Options].
+func PassingSettings() []string { return []string{timeSetting} }
+
 // keeper keeps the trust bundle that was fetched (ID-24).
 type keeper struct{ records Records }
 

@@ -120,7 +120,7 @@ func (w *signed) meet(id *identity.Device, record client) (*acquaintance, error)
 	c, err := wfm.New(wfm.Options{
 		URL: w.url, TLS: tls, OtherOrigins: others, Dialect: w.options.Revision, ClientID: record.ID, Sign: id.Sign,
 		Authorization: w.options.Authorization.header(),
-		Limits:        w.options.Limits, Timeout: w.options.Timeout, Spool: w.device.Spool, Logger: w.device.Logger,
+		Limits:        w.options.Limits, Timeout: w.options.Timeout, Spool: w.device.Spool, Dial: w.device.Dial, Logger: w.device.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -181,6 +181,7 @@ func (w *signed) ended(err error) error {
 // blame names the device's clock where it is probably what the WFM minds: each
 // signature has a time.
 func (w *signed) blame(a *acquaintance, err error) error {
+	w.device.learnEarly(err, w.options, a.record.Root, w.url)
 	if !errors.Is(err, wfm.ErrUnauthenticated) {
 		return err
 	}

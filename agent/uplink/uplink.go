@@ -2,6 +2,7 @@ package uplink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/store"
 )
 
@@ -83,11 +85,18 @@ type Device struct {
 	// Silence tells for how long from now on nothing may be sent (POL-01); nil:
 	// there is no such time.
 	Silence func() time.Duration
+	// Dial makes the connections to the WFM; nil: those of the system.
+	Dial wfm.Dial
 	// Wake says that the WFM may be in reach now although it was not; nil: nobody
 	// wants to know. It must not wait for anything.
-	Wake   func()
-	Logger *slog.Logger
+	Wake func()
+	// Contained is told of a panic in what is done between requests; nil: nobody is.
+	Contained func(what string, err error)
+	Logger    *slog.Logger
 }
+
+// afterPanic is how long to rest after one.
+const afterPanic = time.Minute
 
 // Uplink is the way to one WFM. It implements agent.WFM and is safe for
 // concurrent use.
@@ -166,14 +175,27 @@ func (u *Uplink) Run(ctx context.Context) error {
 		ended := make(chan error, 1)
 		go func() {
 			defer stop() // whatever it ended with
-			ended <- way.run(running)
+			ended <- contain.Call(func() error { return way.run(running) })
 		}()
 		select {
 		case <-running.Done():
 		case <-changed:
 		}
 		stop()
-		if err := <-ended; err != nil {
+		err := <-ended
+		var p *contain.Panic
+		if errors.As(err, &p) { // whoever answered may answer otherwise later
+			if u.device.Contained != nil {
+				u.device.Contained("the way to the WFM", p)
+			}
+			select {
+			case <-ctx.Done():
+			case <-changed:
+			case <-time.After(afterPanic):
+			}
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("cannot keep the way to the WFM: %w", err)
 		}
 	}

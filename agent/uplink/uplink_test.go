@@ -2,7 +2,9 @@ package uplink_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +16,9 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/store"
 	"github.com/margolite/margolite/test/gitserver"
+	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
 )
 
@@ -484,6 +488,52 @@ func TestAUTH12RepositoryTokenIsRotated(t *testing.T) {
 	poll(t, u)
 	chmod(t, s.file("token"), 0o644)
 	fails(t, ask(t.Context(), u), identity.KeyExposed)
+}
+
+// A device that lost its clock reaches a WFM, or its gateway, whose certificate was
+// renewed meanwhile: only who is believed anyway can tell it so.
+func TestACertificateOfTheFutureMendsALostClock(t *testing.T) {
+	const day = 24 * time.Hour
+	lost := func() time.Time { return time.Now().Add(-40 * day) }
+	for name, c := range map[string]struct {
+		known    time.Duration // before the present; 0: nothing is known
+		stranger bool          // another authority is believed
+		want     bool
+	}{
+		"a renewed certificate":          {20 * day, false, true},
+		"somebody else":                  {20 * day, true, false},
+		"a clock that may well be right": {0, false, false},
+	} {
+		for kind, connect := range map[string]func(*site){
+			"gateway": func(s *site) { s.gateway("Bearer", "token") },
+			"signed":  func(s *site) { s.signed(wfmsim.RC2, nil) },
+		} {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				s := newSite(t)
+				s.now = lost
+				if c.known != 0 {
+					check(t, s.records.Commit("time", store.Change{Settings: map[string][]byte{"time": fmt.Append(nil, time.Now().Add(-c.known).Unix())}}))
+				}
+				connect(s)
+				if c.stranger {
+					other, err := pki.NewServerAuthority("Stranger", time.Now())
+					check(t, err)
+					s.write("ca.pem", other.RootPEM())
+				}
+				u := s.start()
+				refused := func() bool {
+					var refused *tls.CertificateVerificationError
+					return errors.As(ask(t.Context(), u), &refused)
+				}
+				if !refused() {
+					t.Error("the certificate is valid, and should not be yet")
+				}
+				if refused() == c.want {
+					t.Errorf("the second time it is refused: %v", !c.want)
+				}
+			})
+		}
+	}
 }
 
 // What a WFM says about time is kept, once a day, for devices without a clock.

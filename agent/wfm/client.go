@@ -37,6 +37,8 @@ type Options struct {
 	// Authorization gives the value of the header of that name, for a gateway in
 	// front of the WFM; nil: none is sent. It is called for each request.
 	Authorization func() (string, error)
+	// Dial makes the connections to the WFM; nil: net.Dialer does.
+	Dial Dial
 	// Logger hears about what is tolerated; nil: nobody does.
 	Logger *slog.Logger
 	Limits Limits
@@ -119,7 +121,7 @@ func New(o Options) (*Client, error) {
 	if c.timeout <= 0 {
 		c.timeout = defaultTimeout
 	}
-	c.wire = &connections{tls: o.TLS, timeout: c.timeout, age: c.limits.ConnectionAge}
+	c.wire = &connections{tls: o.TLS, timeout: c.timeout, age: c.limits.ConnectionAge, dial: o.Dial}
 	c.elsewhere = otherOrigins(base, o.OtherOrigins, c.timeout)
 	return c, nil
 }

@@ -1,6 +1,7 @@
 package wfm
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
 	"net/http"
@@ -8,6 +9,9 @@ import (
 	"syscall"
 	"time"
 )
+
+// Dial makes a connection, as net.Dialer.DialContext does.
+type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // connections gives out transports whose connections do not grow old: after a
 // while the transport is replaced as a whole. The old one gets no further
@@ -18,6 +22,7 @@ type connections struct {
 	timeout time.Duration // to connect
 	age     time.Duration
 	control func(network, address string, _ syscall.RawConn) error // of net.Dialer; nil: any address
+	dial    Dial                                                   // nil: net.Dialer
 
 	mu      sync.Mutex
 	current *http.Transport
@@ -32,7 +37,11 @@ func (c *connections) transport() *http.Transport {
 		c.replace(nil)
 	}
 	if c.current == nil {
-		c.replace(newTransport(c.tls, c.timeout, c.control))
+		dial := c.dial
+		if dial == nil {
+			dial = (&net.Dialer{Timeout: c.timeout, KeepAlive: 30 * time.Second, Control: c.control}).DialContext
+		}
+		c.replace(newTransport(c.tls, c.timeout, dial))
 	}
 	return c.current
 }
@@ -53,12 +62,12 @@ func (c *connections) replace(next *http.Transport) {
 	c.current, c.since = next, time.Now()
 }
 
-func newTransport(config *tls.Config, timeout time.Duration, control func(string, string, syscall.RawConn) error) *http.Transport {
+func newTransport(config *tls.Config, timeout time.Duration, dial Dial) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // ID-11, A-44
 	return &http.Transport{
 		Proxy:               nil, // one that is not transparent breaks mutual TLS
-		DialContext:         (&net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second, Control: control}).DialContext,
+		DialContext:         dial,
 		TLSClientConfig:     config,
 		TLSHandshakeTimeout: timeout,
 		Protocols:           protocols,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -60,7 +59,7 @@ func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 		return nil, err
 	}
 	m := &Manifest{StateManifest: parsed, Raw: a.body, Digest: digest.FromBytes(a.body)}
-	if etag := a.header.Get("ETag"); usableETag(etag) {
+	if etag := a.header.Get("ETag"); margo.UsableETag(etag) {
 		m.ETag = etag
 	}
 	m.Date, _ = http.ParseTime(a.header.Get("Date"))
@@ -77,22 +76,10 @@ func (c *Client) poll(ctx context.Context, op, path, etag string, accept bool) (
 	if accept {
 		header.Set("Accept", margo.ManifestMediaType) // DS-03; one type only, so that no signed form comes
 	}
-	if usableETag(etag) {
+	if margo.UsableETag(etag) {
 		header.Set("If-None-Match", etag) // DS-04
 	}
 	return c.do(ctx, request{op: op, method: http.MethodGet, url: c.endpoint(path), header: header, limit: c.limits.Manifest})
-}
-
-// maxETag bounds what is kept and sent back of a WFM's ETag.
-const maxETag = 1 << 10
-
-// usableETag reports whether an ETag can be sent back as it came. One
-// with control characters would keep the request from being sent, and "*" would
-// match every manifest there will ever be.
-func usableETag(etag string) bool {
-	bare := strings.Trim(etag, " \t")
-	return bare != "" && bare != "*" && len(etag) <= maxETag &&
-		!strings.ContainsFunc(etag, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f })
 }
 
 // checkManifestType applies A-20: a signed manifest or a page must not be

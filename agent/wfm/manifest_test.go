@@ -268,7 +268,7 @@ func TestAnswersAreWaitedForOnlySoLong(t *testing.T) {
 		},
 		"byte after byte": {
 			handler: drip, limits: wfm.Limits{Speed: 1 << 30},
-			timeout: 300 * time.Millisecond, text: "takes too long",
+			timeout: 2 * time.Second, text: "takes too long", // and between two bytes, much less
 		},
 	}
 	for name, test := range tests {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/margo"
 )
 
 // maxPieces bounds in how many requests one artifact comes: a connection that
@@ -123,7 +125,7 @@ func (c *Client) validatorOf(d digest.Digest) string {
 	switch {
 	case heard == nil || heard.artifact != d:
 		return `"` + d.String() + `"`
-	case !strings.HasPrefix(heard.etag, `"`), !usableETag(heard.etag): // missing, weak or odd
+	case !strings.HasPrefix(heard.etag, `"`), !margo.UsableETag(heard.etag): // missing, weak or odd
 		return ""
 	}
 	return heard.etag

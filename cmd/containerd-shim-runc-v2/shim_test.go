@@ -33,7 +33,15 @@ func (l logged) Close() error       { return nil }
 // run runs a shell to its end and deletes its task.
 func run(t *testing.T, client *containerd.Client, id, uri string, terminal bool, script string) {
 	t.Helper()
-	ctx := containerdtest.Context(t)
+	ctx, release, err := client.WithLease(containerdtest.Context(t)) // or a collection takes the snapshot
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := release(containerdtest.Context(t)); err != nil {
+			t.Error(err)
+		}
+	}()
 	mounts, err := client.SnapshotService("overlayfs").Prepare(ctx, id, "")
 	if err != nil {
 		t.Fatal(err)

@@ -50,7 +50,8 @@ func (c *cli) check(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	findings := append(deviceFindings(ctx, cfg), wfmFindings(ctx, cfg)...)
+	findings := append(deviceFindings(ctx, cfg), collectorFindings(ctx, cfg, standardCollectors())...)
+	findings = append(findings, wfmFindings(ctx, cfg)...)
 
 	failed := 0
 	type line struct {

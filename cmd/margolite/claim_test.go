@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,12 +16,20 @@ import (
 
 // claimScene makes the test binary a process that plays with the claim: "held by
 // UID" tries to claim while another process, of that user, has the claim;
-// "hold UID" is that process.
+// "hold UID" is that process. "held by -1" is root as a workload has it, without
+// CAP_SYS_ADMIN.
 const claimScene = "MARGOLITE_TEST_CLAIM"
 
 func playClaim(scene string) {
 	var uid int
 	if _, err := fmt.Sscanf(scene, "hold %d", &uid); err == nil {
+		if uid < 0 {
+			runtime.LockOSThread() // whose capabilities the next program gets
+			err := errors.Join(unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_ADMIN, 0, 0, 0),
+				syscall.Exec("/proc/self/exe", os.Args, []string{claimScene + "=hold 0"}))
+			fmt.Println(err)
+			return
+		}
 		if err := syscall.Setuid(uid); err != nil {
 			fmt.Println(err)
 			return
@@ -51,8 +60,9 @@ func playClaim(scene string) {
 	_ = holder.Wait()
 }
 
-// Anybody may open the socket of the claim. Only root keeps root out with it.
-func TestOrdinaryUsersKeepNobodyOut(t *testing.T) {
+// Anybody may open the socket of the claim, also a workload in the network of the
+// device. Only root keeps root out with it, and only as whoever could have containers.
+func TestOnlyWhoCouldHaveContainersKeepsOthersOut(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to be another user")
 	}
@@ -68,6 +78,9 @@ func TestOrdinaryUsersKeepNobodyOut(t *testing.T) {
 	}
 	if got := play("held by 65534"); !strings.HasPrefix(got, "<nil> ") {
 		t.Errorf("an ordinary user keeps root out: %s", got)
+	}
+	if got := play("held by -1"); !strings.HasPrefix(got, "<nil> ") {
+		t.Errorf("root in a container keeps root out: %s", got)
 	}
 	got := play("held by 0")
 	text, process, _ := strings.Cut(strings.TrimSpace(got), " looks after the containers of this machine ")

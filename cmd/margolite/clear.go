@@ -39,7 +39,7 @@ func (c *cli) clear(ctx context.Context, args []string) error {
 			return errors.New("nothing was removed")
 		}
 	}
-	w, err := openWorkloads(ctx, cfg, slog.New(slog.DiscardHandler))
+	w, err := openWorkloads(ctx, cfg, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		return err
 	}

@@ -59,6 +59,7 @@ func commands() []command {
 		{"history", "[--json] [--verify]", "show who changed what, and check that the journal is whole", (*cli).history},
 		{"sync", "", "poll the WFM now", (*cli).sync},
 		{"accept-rollback", "[--yes]", "accept the WFM's manifest although its version is not greater", (*cli).acceptRollback},
+		{"metrics", "", "print what can be counted, as text for Prometheus", (*cli).metrics},
 		{"logs", "DEPLOYMENT [SERVICE...]", "show what workloads print", (*cli).logs},
 		{"exec", "DEPLOYMENT SERVICE [--] COMMAND...", "run a command in a workload", (*cli).exec},
 		{"prune", "[--images] [--volumes]", "remove what is kept although nothing needs it", (*cli).prune},

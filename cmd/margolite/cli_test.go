@@ -85,6 +85,10 @@ func (a *fakeAgent) Capabilities(context.Context) (json.RawMessage, error) {
 	return json.RawMessage(`{"properties":{"id":"edge-01"}}`), nil
 }
 
+func (a *fakeAgent) Metrics(context.Context) ([]byte, error) {
+	return []byte("margolite_container_running{service=\"we\x1b[31mb\"} 1\n"), nil
+}
+func (a *fakeAgent) Panicked(string, any)                      {}
 func (a *fakeAgent) Subscribe() (<-chan control.Event, func()) { return nil, func() {} }
 
 func (a *fakeAgent) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) error {
@@ -435,6 +439,12 @@ func TestStatusDocumentIsStable(t *testing.T) {
 			},
 		},
 		RuntimeError: "containerd is away",
+		SelfCheck: &control.SelfCheck{
+			Problems: []control.Advice{{Text: "p", Mend: "m"}},
+			Store:    control.StoreCheck{Size: 1, Commits: 2, LastWrite: &at, LastError: "e"},
+			Loops:    []control.Loop{{Name: "poller", Busy: 1.5, Stuck: true}}, ClockWrong: true, Free: 3,
+			Panics: 4, LastPanic: &control.Mistake{Time: at, Object: "poll", Text: "panic: x"}, Starts: 5,
+		},
 	}}
 	const want = `{"device":"edge-01","agent":{"version":"1.0.0","commit":"abc","flavour":"full","started":"2026-03-01T12:00:00Z"},` +
 		`"wfm":{"url":"https://wfm.example","identity":"spiffe://x/y","reachable":true,"lastPoll":"2026-03-01T12:00:00Z","lastContact":"2026-03-01T12:00:00Z","nextPoll":"2026-03-01T12:00:00Z","lastError":"e","refused":"r",` +
@@ -450,7 +460,9 @@ func TestStatusDocumentIsStable(t *testing.T) {
 		`"parameters":[{"name":"p"}],"cut":true},"since":"2026-03-01T12:00:00Z",` +
 		`"components":[{"name":"main","state":"failed","error":{"code":"CONTAINER_EXITED","source":"web","message":"ended with code 3"},"project":"id-main","progress":{"object":"image","done":1,"total":2},` +
 		`"services":[{"project":"id-main","name":"web","number":1,"state":"stopped","container":"c","image":"i","address":"10.0.0.2","ports":["0.0.0.0:80-\u003e80/tcp"],"exitCode":3,"pid":9,` +
-		`"containerName":"n","started":"2026-03-01T12:00:00Z","ended":"2026-03-01T12:00:00Z","restarts":4,"health":{"status":"unhealthy","failures":3,"exitCode":1,"output":"o"},"waiting":"for db"}]}]}],"runtimeError":"containerd is away"}`
+		`"containerName":"n","started":"2026-03-01T12:00:00Z","ended":"2026-03-01T12:00:00Z","restarts":4,"health":{"status":"unhealthy","failures":3,"exitCode":1,"output":"o"},"waiting":"for db"}]}]}],"runtimeError":"containerd is away",` +
+		`"selfCheck":{"ok":false,"problems":[{"text":"p","mend":"m"}],"store":{"bytes":1,"commits":2,"lastWrite":"2026-03-01T12:00:00Z","lastError":"e"},` +
+		`"loops":[{"name":"poller","busySeconds":1.5,"stuck":true}],"clockWrong":true,"freeBytes":3,"panics":4,"lastPanic":{"time":"2026-03-01T12:00:00Z","object":"poll","text":"panic: x"},"starts":5}}`
 	file := serve(t, a)
 	got := call(t, "status", "--json", "--config", file)
 	var compact bytes.Buffer
@@ -485,11 +497,16 @@ func TestStatusForPeople(t *testing.T) {
 			Components: []control.Component{{Name: "main", State: "pending", Progress: &control.Progress{Object: "image", Done: 1, Total: 2}}},
 		}},
 		RuntimeError: "containerd is away",
+		SelfCheck: &control.SelfCheck{
+			Problems:  []control.Advice{{Text: "the poller is stuck", Mend: "wait"}},
+			LastPanic: &control.Mistake{Time: now, Object: "poll", Text: "panic: \x1b[2Jx"},
+		},
 	}}
 	got := call(t, "status", "--config", serve(t, a))
 	for _, want := range []string{
 		"edge-01", "out of reach", "version 4 is lower", "version 4 that the WFM serves; see `margolite accept-rollback`", ", since the WFM asked not to be called before", "2 waiting for the WFM", "none accepted yet", "containerd is away",
 		"id  app  failed", "waits: it will be tried again", "CONTAINER_EXITED: app: ended with code 3", "\n    [2Jboom\n", "fetching image: 1 B of 2 B",
+		"attention   the poller is stuck; mend: wait", "mistake     moments ago, poll: panic: ",
 	} {
 		if !strings.Contains(got.out, want) {
 			t.Errorf("the status lacks %q:\n%s", want, got.out)

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/runtime/contain"
 )
 
 // provisionInterval is the time between two looks for provisioning files.
@@ -15,7 +17,7 @@ const provisionInterval = 5 * time.Second
 // awaitWFM gives the configuration to run with. A device that was told of no WFM
 // waits for provisioning files, if there is a place for them, or for somebody who
 // corrects the configuration. Nil without an error: it was stopped before.
-func (c *cli) awaitWFM(ctx context.Context) (*config.Config, error) {
+func (c *cli) awaitWFM(ctx context.Context, manager *service) (*config.Config, error) {
 	cfg, err := c.load(true)
 	if err != nil || cfg.WFM.URL != "" {
 		return cfg, err
@@ -27,11 +29,17 @@ func (c *cli) awaitWFM(ctx context.Context) (*config.Config, error) {
 	level.Set(cfg.Log.Level)
 	logger := newLogger(c, cfg, level)
 	logger.Info("no WFM is configured, waiting for provisioning files", "from", strings.Join(cfg.Provision.From, ", "))
+	manager.ready("waits for provisioning files")
 	ticker := time.NewTicker(provisionInterval)
 	defer ticker.Stop()
 	said := ""
 	for {
-		cfg, err := c.enrol(logger)
+		manager.alive()
+		var cfg *config.Config
+		err := contain.Call(func() (err error) { // the files are of whoever has put a stick in
+			cfg, err = c.enrol(logger)
+			return err
+		})
 		switch {
 		case err == nil && cfg.WFM.URL != "":
 			return cfg, nil
@@ -39,7 +47,12 @@ func (c *cli) awaitWFM(ctx context.Context) (*config.Config, error) {
 			said = ""
 		case err.Error() != said: // once, however long it stays
 			said = err.Error()
-			logger.Error("this device is not enrolled", "error", err)
+			attrs := []any{"error", err}
+			var p *contain.Panic
+			if errors.As(err, &p) {
+				attrs = append(attrs, "stack", p.Stack)
+			}
+			logger.Error("this device is not enrolled", attrs...)
 		}
 		select {
 		case <-ctx.Done():

@@ -22,7 +22,7 @@ func awaiting(t *testing.T) (c *cli, provision string, log *bytes.Buffer) {
 
 func TestWithoutWFMAndPlaceForProvisioningTheAgentSaysWhatIsMissing(t *testing.T) {
 	c, _, _ := awaiting(t)
-	if cfg, err := c.awaitWFM(t.Context()); cfg != nil || err == nil || !strings.Contains(err.Error(), "wfm.url: required here") {
+	if cfg, err := c.awaitWFM(t.Context(), &service{}); cfg != nil || err == nil || !strings.Contains(err.Error(), "wfm.url: required here") {
 		t.Errorf("it goes on with %+v: %v", cfg, err)
 	}
 }
@@ -34,7 +34,7 @@ func TestTheAgentIsEnrolledByWhatLiesThere(t *testing.T) {
 	}
 	write(t, filepath.Join(provision, "plant.yaml"), "wfm: {url: https://wfm.example.com}\n")
 	for range 2 { // it is the same after a restart
-		cfg, err := c.awaitWFM(t.Context())
+		cfg, err := c.awaitWFM(t.Context(), &service{})
 		if err != nil || cfg == nil || cfg.WFM.URL != "https://wfm.example.com" {
 			t.Fatalf("it goes on with %+v: %v", cfg, err)
 		}
@@ -52,7 +52,7 @@ func TestTheAgentWaitsToBeEnrolled(t *testing.T) {
 	write(t, filepath.Join(provision, "plant.yaml"), "policy: {}\n")
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if cfg, err := c.awaitWFM(ctx); cfg != nil || err != nil {
+	if cfg, err := c.awaitWFM(ctx, &service{}); cfg != nil || err != nil {
 		t.Errorf("it goes on with %+v: %v", cfg, err)
 	}
 	for _, want := range []string{"waiting for provisioning files", provision, "this device is not enrolled", "policy: unknown key"} {

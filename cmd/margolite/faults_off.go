@@ -2,8 +2,12 @@
 
 package main
 
-// killAfterCommit and killAtStep inject faults in builds with the tag faults;
+import "time"
+
+// killAfterCommit, killAtStep and systemClock inject faults in builds with the tag faults;
 // in all others there are none.
 func killAfterCommit() func(string) { return nil }
 
 func killAtStep() func(string) { return nil }
+
+func systemClock() func() time.Time { return time.Now }

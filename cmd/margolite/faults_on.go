@@ -6,15 +6,17 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // Builds with the tag faults kill themselves, as a power cut would, right after
 // the n-th durable commit of the store (MARGOLITE_KILL_AFTER_COMMIT=n) or at
 // the n-th mark of a step of the runtime (MARGOLITE_KILL_AT_STEP=n), and append
 // each commit and mark to MARGOLITE_TRACE before that, so that a test can
-// enumerate them all.
+// enumerate them all. At the mark that MARGOLITE_PANIC_AT_STEP names they panic, once.
 
 func killAfterCommit() func(string) { return killAt("commit", "MARGOLITE_KILL_AFTER_COMMIT") }
 
@@ -23,6 +25,7 @@ func killAtStep() func(string) { return killAt("step", "MARGOLITE_KILL_AT_STEP")
 func killAt(kind, variable string) func(string) {
 	at, _ := strconv.Atoi(os.Getenv(variable)) // 0: never
 	var count atomic.Int64
+	var panicked atomic.Bool
 	return func(name string) {
 		n := count.Add(1)
 		if trace := os.Getenv("MARGOLITE_TRACE"); trace != "" {
@@ -31,9 +34,27 @@ func killAt(kind, variable string) func(string) {
 				f.Close()
 			}
 		}
+		if name == os.Getenv("MARGOLITE_PANIC_AT_STEP") && panicked.CompareAndSwap(false, true) {
+			panic("at step: " + name)
+		}
 		if int64(at) == n {
 			syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		}
+	}
+}
+
+// systemClock is off by the duration in the file MARGOLITE_CLOCK, which may
+// change at any time. It gives no monotonic readings: these would be off as well,
+// as those of a clock that was set are not.
+func systemClock() func() time.Time {
+	file := os.Getenv("MARGOLITE_CLOCK")
+	if file == "" {
+		return time.Now
+	}
+	return func() time.Time {
+		text, _ := os.ReadFile(file) // none: not off
+		off, _ := time.ParseDuration(strings.TrimSpace(string(text)))
+		return time.Now().Round(0).Add(off)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/runtime/contain"
 )
 
 // reload takes over a changed configuration at SIGHUP. What runs is not
@@ -26,6 +27,7 @@ type reload struct {
 	level   *slog.LevelVar
 	agent   *agent.Agent
 	uplink  *uplink.Uplink
+	service *service
 	logger  *slog.Logger
 }
 
@@ -37,9 +39,12 @@ func (r *reload) run(ctx context.Context) error {
 			return nil
 		case <-r.signals:
 		}
-		if err := r.takeOver(); err != nil {
+		r.service.reloading()
+		if err := contain.Call(r.takeOver); err != nil {
+			r.agent.Contained("a configuration that is taken over", err)
 			r.logger.Error("the configuration is not taken over, the former one stays in force", "error", err)
 		}
+		r.service.ready("runs")
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
+	"slices"
 	"syscall"
 	"time"
 
@@ -25,10 +25,6 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// gcPercent is how much garbage there may be, in percent of what is in use: half
-// of Go's own choice. An agent at rest has little to collect.
-const gcPercent = 50
-
 // run is the daemon: it opens what the agent needs, in the order in which one
 // thing rests on the other, and closes it in the opposite order. The store
 // comes first: its lock keeps a second agent away from everything else.
@@ -40,13 +36,14 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGHUP) // first of all: it ends who does not wait for it
 	defer signal.Stop(signals)
-	cfg, err := c.awaitWFM(ctx)
+	manager := openService(c.env)
+	defer manager.close()
+	cfg, err := c.awaitWFM(ctx, manager)
 	if err != nil || cfg == nil {
 		return err
 	}
-	if own, _ := lookup(c.env, "GOGC"); own == "" {
-		debug.SetGCPercent(gcPercent)
-	}
+	setUmask()
+	c.boundMemory()
 	level := new(slog.LevelVar)
 	level.Set(cfg.Log.Level)
 	logger := newLogger(c, cfg, level)
@@ -54,10 +51,12 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	// for a server to choose: net/http tells of each answer that nobody asked for.
 	log.SetFlags(0)
 	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer())
+	manager.logger = logger
 	device, err := deviceOf(cfg)
 	if err != nil {
 		return err
 	}
+	var a *agent.Agent // the runtime and the way to the WFM are made before it, and tell it
 
 	records, err := openStore(cfg)
 	if err != nil {
@@ -67,7 +66,8 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	for _, p := range deviceProblems(ctx, cfg) {
 		logger.Error("this device is not ready", "object", p.object, "problem", p.text, "mend", p.mend)
 	}
-	workloads, err := openWorkloads(ctx, cfg, logger)
+	contained := func(what string, err error) { a.Contained(what, err) }
+	workloads, err := openWorkloads(ctx, cfg, logger, contained)
 	if err != nil {
 		return err
 	}
@@ -84,16 +84,25 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		return errors.Join(err, socket.Close())
 	}
 
-	var a *agent.Agent // silences the way to the WFM, which it needs first, and is woken by it
+	starts, err := noteStart(cfg.State.Run)
+	if err != nil {
+		logger.Warn("it is not known how often the agent was started", "error", err)
+	}
+	crash, err := keepCrash(cfg.State.Run)
+	if err != nil {
+		logger.Warn("it is not known what ended a former process", "error", err)
+	}
 	way, present, err := openUplink(cfg, logger, uplink.Device{
 		Records: records, Spool: records.Incoming(),
 		Silence: func() time.Duration { return a.Silence().Hold().Downtime },
 		Wake:    func() { a.Wake() },
+
+		Contained: contained,
 	})
 	if err != nil {
 		return err
 	}
-	a = agent.New(agent.Options{
+	options := agent.Options{
 		Settings: settingsOf(cfg, device, gate),
 		Program: control.AgentStatus{
 			Version: build.Version(), Commit: build.Commit(), Flavour: build.Flavour, Started: time.Now().UTC(),
@@ -107,16 +116,39 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		Logger:     logger,
 		Now:        present.Now,
 		ClockWrong: func() bool { _, wrong := present.Wrong(); return wrong },
-	})
+		Meter:      workloads.Engine,
+		Reserve:    cfg.State.Reserve,
+		Starts:     starts,
+		Crash:      crash,
+	}
+	meters, err := metersOf(cfg, &options, func() *agent.Agent { return a })
+	if err != nil {
+		return errors.Join(err, socket.Close())
+	}
+	a = agent.New(options)
 	logger.Info("margolite runs", "version", build.Version(), "flavour", build.Flavour, "device", device.ID, "wfm", cfg.WFM.URL)
-	r := &reload{cli: c, signals: signals, started: cfg, config: cfg, level: level, agent: a, uplink: way, logger: logger}
+	r := &reload{cli: c, signals: signals, started: cfg, config: cfg, level: level, agent: a, uplink: way, service: manager, logger: logger}
 	workloads.Engine.LeaveAlone(a.Fragile()...) // before anything is brought back
+	program, err := programSpans()
+	if err != nil {
+		logger.Warn("the program keeps more memory than it needs", "error", err)
+	}
+	saver := &thrift{stirred: a.Stirred(), program: program}
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return records.Guard(ctx) })
+	defer endWith(ctx)()
+	defer context.AfterFunc(ctx, manager.stopping)()
 	g.Go(func() error { return workloads.Engine.Run(ctx) })
 	g.Go(func() error { return way.Run(ctx) })
 	g.Go(func() error { return a.Run(ctx) })
 	g.Go(func() error { return control.NewServer(a, logger).Run(ctx, socket) })
 	g.Go(func() error { return r.run(ctx) })
+	g.Go(func() error { return saver.run(ctx) })
+	g.Go(func() error { return newWatchdog(a.Alive, manager, logger).run(ctx) })
+	g.Go(func() error { return announce(ctx, manager, workloads.Engine.Back(), socketPath(cfg)) })
+	for _, meter := range meters {
+		g.Go(func() error { return meter(ctx) })
+	}
 	err = g.Wait()
 	logger.Info("margolite stops; workloads keep running")
 	if errors.Is(err, context.Canceled) {
@@ -146,6 +178,7 @@ func openStore(cfg *config.Config) (*store.Store, error) {
 		OnCommit:      killAfterCommit(),
 		IncomingBytes: 2 * cfg.WFM.Limits.Bundle, // the bundle that comes, and what is left of the one before
 		Reserve:       cfg.State.Reserve,
+		Passing:       slices.Concat(agent.PassingSettings(), uplink.PassingSettings()),
 	})
 	if errors.Is(err, store.ErrLocked) {
 		return nil, &hintError{err, "another margolite runs on " + cfg.State.Dir + "; stop it first"}

@@ -66,8 +66,22 @@ func (c *cli) printStatus(s *control.Status, now time.Time) {
 	for _, l := range s.Locks {
 		fmt.Fprintf(w, "lock\t%s\n", line(lockText(l, now)+taken(l, now)))
 	}
+	if d := s.Damage; d != nil {
+		fmt.Fprintf(w, "records\tdamaged and made anew %s ago: %s\n", ago(now, d.At), line(d.Text))
+		if d.Kept != "" {
+			fmt.Fprintf(w, "\tdelete %s in state.dir when somebody has looked at it\n", d.Kept)
+		}
+	}
 	if s.RuntimeError != "" {
 		fmt.Fprintf(w, "containers\t%s\n", s.RuntimeError)
+	}
+	if c := s.SelfCheck; c != nil {
+		for _, p := range c.Problems {
+			fmt.Fprintf(w, "attention\t%s%s\n", line(p.Text), prefixed("; mend: ", p.Mend))
+		}
+		if p := c.LastPanic; p != nil {
+			fmt.Fprintf(w, "mistake\t%s ago, %s: %s\n", ago(now, p.Time), line(p.Object), line(p.Text))
+		}
 	}
 	w.Flush()
 	for _, d := range s.Deployments {

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/margolite/margolite/agent/clock"
 	"github.com/margolite/margolite/agent/identity"
@@ -61,7 +60,7 @@ func openUplink(cfg *config.Config, logger *slog.Logger, d uplink.Device) (*upli
 	if err != nil {
 		logger.Warn("the last known time is lost", "error", err)
 	}
-	d.Dir, d.Clock, d.Logger = cfg.State.Dir, clock.New(time.Now, build.Time(), known), logger
+	d.Dir, d.Clock, d.Logger = cfg.State.Dir, clock.New(systemClock(), build.Time(), known), logger
 	u, err := uplink.New(o, d)
 	return u, d.Clock, err
 }

@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -31,8 +33,9 @@ type workloads struct {
 }
 
 // openWorkloads starts the embedded containerd, or connects to the configured
-// one, and makes an engine for it.
-func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*workloads, error) {
+// one, and makes an engine for it. contained hears of its panics; nil: nobody does.
+func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger, contained func(what string, err error)) (*workloads, error) {
+	setUmask()
 	for _, dir := range []string{cfg.State.Dir, cfg.State.Run} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
 			return nil, fmt.Errorf("cannot create directory %s: %w", dir, err)
@@ -52,6 +55,7 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger)
 		Publish:    network.Publish(cfg.Runtime.Publish),
 		StateDir:   cfg.State.Dir,
 		RunDir:     cfg.State.Run,
+		OtherShim:  w.server == nil,
 		Init:       embedded.FindInit(),
 		Preload:    cfg.Runtime.Preload,
 		Pulls:      cfg.Runtime.Pulls,
@@ -62,12 +66,21 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger)
 		LogKeep:    log.Keep{MaxSize: cfg.Runtime.Logs.MaxSize, MaxFile: cfg.Runtime.Logs.MaxFile},
 		Logger:     logger,
 		OnStep:     killAtStep(),
+		Contained:  contained,
+
+		Environment: collectorEnvironment(cfg.Collector),
+		Certificate: cfg.Collector.Certificate,
 	})
 	if err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil
 }
+
+// setUmask makes the umask that of Docker, before anything is made: workloads inherit
+// it. That of whoever starts an agent may be anything; with none its socket would be
+// everybody's for a moment.
+func setUmask() { unix.Umask(0o022) }
 
 func registriesOf(cfg *config.Config) map[string]image.Registry {
 	registries := make(map[string]image.Registry, len(cfg.Registries))
@@ -89,6 +102,9 @@ func (w *workloads) connect(ctx context.Context, cfg *config.Config, logger *slo
 		Root:   filepath.Join(cfg.State.Dir, "containerd"),
 		State:  filepath.Join(cfg.State.Run, "containerd"),
 		Logger: logger,
+
+		Check:     databaseCheck(),
+		Namespace: cfg.Runtime.Namespace,
 	})
 	if errors.Is(err, embedded.ErrNotEmbedded) {
 		return &hintError{err, "set runtime.containerd in the configuration"}
@@ -122,7 +138,8 @@ const claimed = "@margolite"
 // claim makes this process the only one that looks after containers here.
 // Bridges, rules and control groups of a machine belong to one margolite: two
 // would take each other's away, also with directories of their own. Anybody may
-// open an abstract socket; one that is not root's keeps nobody out.
+// open an abstract socket, a workload in the device's network as well; whoever
+// could do nothing with the claim keeps nobody out.
 func claim() (io.Closer, error) {
 	l, err := net.Listen("unix", claimed)
 	if !errors.Is(err, unix.EADDRINUSE) {
@@ -132,7 +149,7 @@ func claim() (io.Closer, error) {
 		return l, nil
 	}
 	holder, err := claimant()
-	if err == nil && holder.Uid != 0 && int(holder.Uid) != os.Geteuid() {
+	if err == nil && (holder.Uid != 0 && int(holder.Uid) != os.Geteuid() || !mayHaveContainers(holder.Pid)) {
 		return io.NopCloser(nil), nil
 	}
 	process := ""
@@ -162,4 +179,21 @@ func claimant() (*unix.Ucred, error) {
 		holder, askErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
 	return holder, errors.Join(err, askErr)
+}
+
+// mayHaveContainers says whether a process could look after containers here: with
+// CAP_SYS_ADMIN, in the user namespace of this one. Root in a container has it only
+// where the site allows that. One that has ended could not.
+func mayHaveContainers(pid int32) bool {
+	proc := fmt.Sprintf("/proc/%d/", pid)
+	theirs, err := os.Readlink(proc + "ns/user")
+	own, errOwn := os.Readlink("/proc/self/ns/user")
+	status, errStatus := os.ReadFile(proc + "status")
+	if errors.Join(err, errOwn, errStatus) != nil || theirs != own {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(status), "\nCapEff:")
+	text, _, _ := strings.Cut(rest, "\n")
+	set, err := strconv.ParseUint(strings.TrimSpace(text), 16, 64)
+	return err == nil && set&(1<<unix.CAP_SYS_ADMIN) != 0
 }

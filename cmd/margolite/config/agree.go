@@ -1,8 +1,8 @@
 package config
 
 import (
-	"cmp"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -129,7 +129,7 @@ func (c *Config) agree(r *reader) {
 		r.disagree(key, "%s", problem)
 	}
 	c.Policy.agree(r)
-	slices.SortStableFunc(r.mistakes, func(a, b error) int { return cmp.Compare(lineOf(a), lineOf(b)) })
+	sort.SliceStable(r.mistakes, func(i, j int) bool { return lineOf(r.mistakes[i]) < lineOf(r.mistakes[j]) })
 }
 
 // agree looks whether images that have to be signed can be, and keys are of use.

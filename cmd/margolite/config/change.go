@@ -27,6 +27,8 @@ func (c *Config) Changed(old *Config) Change {
 			{"runtime", c.Runtime, old.Runtime},
 			{"policy", c.Policy, old.Policy},
 			{"registries", c.Registries, old.Registries},
+			{"metrics", c.Metrics, old.Metrics},
+			{"collector", c.Collector, old.Collector},
 			{"log", c.Log, old.Log},
 		}),
 		Restart: differing([]pair{
@@ -41,6 +43,8 @@ func (c *Config) Changed(old *Config) Change {
 			{"runtime.logs", c.Runtime.Logs, old.Runtime.Logs},
 			{"policy.keys", c.Policy.Keys, old.Policy.Keys},
 			{"registries", c.Registries, old.Registries},
+			{"metrics", c.Metrics, old.Metrics},
+			{"collector", c.Collector, old.Collector},
 			{"log.format", c.Log.Format, old.Log.Format},
 		}),
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -171,6 +172,53 @@ func httpsURL(s, instead string) error {
 		return errors.New("expected a URL without user and password; " + instead)
 	case u.Fragment != "" || strings.Contains(s, "#"):
 		return errors.New("expected a URL without a fragment")
+	}
+	return nil
+}
+
+// collector is where an OpenTelemetry collector listens.
+func collector(s string) error {
+	rest, plain := strings.CutPrefix(s, "http://")
+	if !plain {
+		rest = strings.TrimPrefix(s, "https://")
+		if rest == s {
+			return errors.New("expected a URL that begins with http:// or https://")
+		}
+	}
+	if err := documentURL("https://" + rest); err != nil {
+		return err
+	}
+	return noQuery(s)
+}
+
+// ownCollector is one that the agent itself speaks to: without TLS only on this
+// device (OBS-12).
+func ownCollector(s string) error {
+	if err := collector(s); err != nil {
+		return err
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return err
+	}
+	at, err := netip.ParseAddr(u.Hostname())
+	if u.Scheme == "http" && u.Hostname() != "localhost" && (err != nil || !at.IsLoopback()) {
+		return errors.New("expected a URL that begins with https://, since the collector is not on this device")
+	}
+	return nil
+}
+
+// listenAddress is where to listen: a port, on the loopback unless an address says
+// otherwise.
+func listenAddress(s string) error {
+	rest, loopback := strings.CutPrefix(s, ":")
+	if loopback {
+		rest = "127.0.0.1:" + rest
+	} else {
+		rest = s
+	}
+	if at, err := netip.ParseAddrPort(rest); err != nil || at.Port() == 0 {
+		return fmt.Errorf("expected :port, or address:port such as 192.0.2.1:9464, got %s", quote(s))
 	}
 	return nil
 }

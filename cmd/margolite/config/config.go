@@ -42,6 +42,8 @@ type Config struct {
 	Runtime    Runtime
 	Policy     Policy
 	Registries map[string]Registry // by host[:port]
+	Metrics    Metrics
+	Collector  Collector
 	Log        Log
 
 	file string
@@ -210,6 +212,21 @@ type Registry struct {
 	Insecure    bool     // certificates are not verified
 }
 
+// Metrics is who else than the control socket hears what can be counted.
+type Metrics struct {
+	Listen   string        // address to be asked at; empty: none
+	OTLP     string        // base URL of a collector that is told; empty: none
+	Interval time.Duration // of telling it
+}
+
+// Collector is where workloads find the OpenTelemetry collector of this device.
+type Collector struct {
+	HTTP        string // URL for OTLP over HTTP; empty: there is none
+	GRPC        string // URL for OTLP over gRPC; empty: none
+	Protocol    string // that is preferred: grpc or http/protobuf; empty: nothing is said
+	Certificate string // PEM file that containers get a copy of; empty: none
+}
+
 // Log is what the daemon writes to stderr.
 type Log struct {
 	Level  slog.Level
@@ -248,7 +265,8 @@ func Default() *Config {
 			},
 			Allow: policy.DefaultAllow(),
 		}},
-		Log: Log{Level: slog.LevelInfo, Format: "text"},
+		Metrics: Metrics{Interval: time.Minute},
+		Log:     Log{Level: slog.LevelInfo, Format: "text"},
 	}
 }
 

@@ -155,6 +155,8 @@ registries:
     ca: /tmp/ca.pem
     credentials: /tmp/auth.json
     mirrors: [mirror.example.com, "[::1]:5000"]
+metrics: {listen: "192.0.2.1:9464", otlp: "http://127.0.0.1:4318", interval: 5m}
+collector: {http: "http://172.17.0.1:4318", grpc: "https://otel.example:4317", protocol: grpc, certificate: /etc/otel.pem}
 log:
   level: debug
   format: json
@@ -243,7 +245,9 @@ log:
 			"127.0.0.1:5000":       {PlainHTTP: true, Insecure: true},
 			"registry.example.com": {CA: "/tmp/ca.pem", Credentials: "/tmp/auth.json", Mirrors: []string{"mirror.example.com", "[::1]:5000"}},
 		},
-		Log: config.Log{Level: slog.LevelDebug, Format: "json"},
+		Metrics:   config.Metrics{Listen: "192.0.2.1:9464", OTLP: "http://127.0.0.1:4318", Interval: 5 * time.Minute},
+		Collector: config.Collector{HTTP: "http://172.17.0.1:4318", GRPC: "https://otel.example:4317", Protocol: "grpc", Certificate: "/etc/otel.pem"},
+		Log:       config.Log{Level: slog.LevelDebug, Format: "json"},
 	})
 }
 
@@ -343,7 +347,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 	for _, test := range []struct {
 		name, file, want string
 	}{
-		{"an unknown section", "log:\n  level: info\nwmf:\n  url: x\n", "f:3: wmf: unknown key; known here: control, device, log, policy, poll, provision, registries, runtime, state, wfm"},
+		{"an unknown section", "log:\n  level: info\nwmf:\n  url: x\n", "f:3: wmf: unknown key; known here: collector, control, device, log, metrics, policy, poll, provision, registries, runtime, state, wfm"},
 		{"an unknown key", "log:\n  # a comment\n  levl: info\n", "f:3: log.levl: unknown key; known here: format, level"},
 		{"a key in the wrong case", "poll:\n  Interval: 60s\n", "f:2: poll.Interval: unknown key; known here: downtime, interval, windows"},
 		{"a key twice", "poll:\n  interval: 60s\n\n  interval: 30s\n", "f:4: poll.interval: given twice, the first time in line 2"},
@@ -382,6 +386,12 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"a negative time to settle", "runtime:\n  settle: -1s\n", "f:2: runtime.settle: expected at least 0s, got -1s"},
 		{"a level that does not exist", "log:\n  level: loud\n", `f:2: log.level: expected debug or info or warn or error, got "loud"`},
 		{"a format that does not exist", "log:\n  format: xml\n", `f:2: log.format: expected text or json, got "xml"`},
+		{"a port alone", "metrics:\n  listen: \"9464\"\n", `f:2: metrics.listen: expected :port, or address:port such as 192.0.2.1:9464, got "9464"`},
+		{"a name to listen on", "metrics:\n  listen: localhost:9464\n", `f:2: metrics.listen: expected :port, or address:port such as 192.0.2.1:9464, got "localhost:9464"`},
+		{"OBS-12 a collector elsewhere without TLS", "metrics:\n  otlp: http://otel.example:4318\n", "f:2: metrics.otlp: expected a URL that begins with https://, since the collector is not on this device"},
+		{"a collector without a scheme", "collector:\n  http: otel:4318\n", "f:2: collector.http: expected a URL that begins with http:// or https://"},
+		{"a collector with a password", "collector:\n  grpc: http://a:b@otel:4318\n", "f:2: collector.grpc: expected a URL without user and password; its server asks for none"},
+		{"metrics all the time", "metrics:\n  interval: 1s\n", "f:2: metrics.interval: expected at least 10s, got 1s"},
 		{"an id that changes a path", "device:\n  id: gw/../x\n", "f:2: device.id: expected names of letters, digits and . _ ~ - with / between them"},
 		{"an id with a blank", "device:\n  id: gw 7\n", "f:2: device.id: expected names of letters, digits and . _ ~ - with / between them"},
 		{"a vendor on two lines", "device:\n  vendor: \"a\\nb\"\n", "f:2: device.vendor: expected text without control characters"},

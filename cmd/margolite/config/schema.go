@@ -121,6 +121,17 @@ func (c *Config) schema() fields {
 				"insecure":    flag(&r.Insecure),
 			})
 		}),
+		"metrics": section(fields{
+			"listen":   text(&c.Metrics.Listen, optional(listenAddress)),
+			"otlp":     text(&c.Metrics.OTLP, optional(ownCollector)),
+			"interval": duration(&c.Metrics.Interval, 10*time.Second, day),
+		}),
+		"collector": section(fields{
+			"http":        text(&c.Collector.HTTP, optional(collector)),
+			"grpc":        text(&c.Collector.GRPC, optional(collector)),
+			"protocol":    choice(&c.Collector.Protocol, values{"grpc", "http/protobuf"}),
+			"certificate": text(&c.Collector.Certificate, optional(path)),
+		}),
 		"log": section(fields{
 			"level":  level(&c.Log.Level),
 			"format": choice(&c.Log.Format, values{"text", "json"}),

@@ -1,0 +1,196 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/store"
+)
+
+// What the agent does after its store was lost, as a whole or in part. What runs
+// goes on, since the runtime needs no store; the records come again with the next
+// manifest, and what is found running as that wants it is taken over as it is.
+
+const (
+	// rejectionsSetting names the record of what the site has said no to. It is
+	// kept beside the records of deployments, as settings outlive them.
+	rejectionsSetting = "rejections"
+	// damageSetting says of which damage of the store the journal tells.
+	damageSetting = "damage"
+	// damageShown is for how long the status tells of it.
+	damageShown = 30 * 24 * time.Hour
+)
+
+// adopt takes over what was found running without a record, if it is the desired
+// revision: nothing changes, so nobody is asked. false: it is another one.
+func (r *reconciler) adopt(ctx context.Context, w *worker, d *store.Deployment) (bool, error) {
+	same, err := r.isThere(ctx, d)
+	if err != nil || !same {
+		return false, err
+	}
+	if err := r.applyRevision(ctx, w, d, &d.Desired, false, nil); err != nil { // waits until it has settled
+		return true, r.fail(ctx, w, d, err)
+	}
+	r.logger.Info("what was found running is taken over", "deployment", d.ID, "revision", d.Desired.Digest.String())
+	if err := r.ledger.transition(d, eventFound, nil, nil); err != nil {
+		return true, err
+	}
+	r.prune(ctx)
+	return true, nil
+}
+
+// isThere says that the containers of the desired revision are on the device, and
+// no others of its deployment.
+func (r *reconciler) isThere(ctx context.Context, d *store.Deployment) (bool, error) {
+	doc, err := r.document(d.Desired.Digest)
+	if err != nil {
+		return false, err
+	}
+	projects, err := r.runtime.Observe(ctx)
+	if err != nil {
+		return false, fmt.Errorf("cannot observe the runtime: %w", err)
+	}
+	wanted := stagedProjects(d)
+	for _, p := range projects {
+		if margo.SameID(p.Labels[labelDeployment], d.ID) && !slices.Contains(wanted, p.Name) {
+			return false, nil
+		}
+	}
+	same := true
+	err = r.loadStaged(ctx, d.ID, doc, &d.Desired, func(_ margo.Component, s *store.Staged, p *runtime.Project) {
+		p.Pin(s.Images)
+		matches, err := r.runtime.Matches(ctx, p)
+		same = same && matches && err == nil // else it is applied, which tells what is wrong
+	})
+	return same, err
+}
+
+// foundImages are the images that run as a project, by their references: to stay
+// with them where their tags have moved meanwhile.
+func (r *reconciler) foundImages(ctx context.Context, project string) map[string]digest.Digest {
+	projects, err := r.runtime.Observe(ctx)
+	if err != nil {
+		return nil // applying tells
+	}
+	images := map[string]digest.Digest{}
+	for _, p := range projects {
+		if p.Name != project {
+			continue
+		}
+		for _, c := range p.Containers {
+			_, pin, _ := strings.Cut(c.Image, "@")
+			if d := digest.Digest(pin); c.ImageRef != "" && d.Validate() == nil {
+				images[c.ImageRef] = d
+			}
+		}
+	}
+	return images
+}
+
+// isLost says that something went wrong since the store has lost what a revision
+// needs.
+func isLost(err error) bool {
+	return errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrCorrupt)
+}
+
+// stillThere says that every component of a revision has its containers. What the
+// store has lost of it changes nothing about them.
+func (r *reconciler) stillThere(ctx context.Context, rev *store.Revision) bool {
+	projects, err := r.runtime.Observe(ctx)
+	if err != nil {
+		return false
+	}
+	for _, s := range rev.Staged {
+		if !slices.ContainsFunc(projects, func(p runtime.ObservedProject) bool { return p.Name == s.Project && len(p.Containers) > 0 }) {
+			return false
+		}
+	}
+	return len(rev.Staged) > 0
+}
+
+// rejected are the answers of d that keep something from ever happening.
+func rejected(d *store.Deployment) []store.Answer {
+	var kept []store.Answer
+	for _, a := range d.Answers {
+		if policy.Answer(a.Verdict) == policy.Rejected {
+			kept = append(kept, a)
+		}
+	}
+	return kept
+}
+
+// rejections reads what the site has said no to, by the id of the deployment in
+// lower case.
+func (l *ledger) rejections() map[string][]store.Answer {
+	all := map[string][]store.Answer{}
+	record, set, err := l.store.Setting(rejectionsSetting)
+	if err == nil && set {
+		err = json.Unmarshal(record, &all)
+	}
+	if err != nil {
+		l.logger.Error("cannot read what was rejected", "error", err)
+	}
+	return all
+}
+
+// keepRejections adds to a change of the store what the site has said no to about
+// one deployment, if it has or had.
+func (l *ledger) keepRejections(change *store.Change, before, after *store.Deployment) error {
+	now := rejected(after)
+	if len(rejected(before))+len(now) == 0 {
+		return nil
+	}
+	all := l.rejections()
+	if all[strings.ToLower(after.ID)] = now; len(now) == 0 || Phase(after.Phase) == Forgotten {
+		delete(all, strings.ToLower(after.ID))
+	}
+	var record []byte
+	if len(all) > 0 {
+		var err error
+		if record, err = json.Marshal(all); err != nil {
+			return fmt.Errorf("cannot keep what was rejected: %w", err)
+		}
+	}
+	change.Settings = map[string][]byte{rejectionsSetting: record}
+	return nil
+}
+
+// noteDamage tells, once, that the store was damaged.
+func (a *Agent) noteDamage() {
+	d, damaged := a.o.Store.Damage()
+	if !damaged {
+		return
+	}
+	mark := d.At.Format(time.RFC3339)
+	if told, _, err := a.o.Store.Setting(damageSetting); err == nil && string(told) == mark {
+		return
+	}
+	a.o.Logger.Error("the store was damaged and is made anew; what runs keeps running", "security", true, "found", d.Text, "kept", d.Kept)
+	err := a.o.Store.Commit("damage", store.Change{
+		Settings: map[string][]byte{damageSetting: []byte(mark)},
+		Journal:  []store.Entry{a.ledger.note(noteDamaged, store.Entry{Text: d.Text})},
+	})
+	if err != nil {
+		a.o.Logger.Warn("cannot write the journal", "error", err)
+	}
+}
+
+// damageOf is what status tells of a damaged store; nil: nothing, or no longer.
+func (a *Agent) damageOf() *control.Damage {
+	d, damaged := a.o.Store.Damage()
+	if !damaged || a.o.Now().Sub(d.At) > damageShown {
+		return nil
+	}
+	return &control.Damage{At: d.At, Text: d.Text, Kept: d.Kept}
+}

@@ -1,0 +1,257 @@
+package agent_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime"
+)
+
+// damages are ways in which a medium loses the database of a stopped agent. In
+// some of them its records are lost, in some they are not.
+var damages = map[string]func(data []byte) []byte{
+	"it is gone":          nil,
+	"it is empty":         func([]byte) []byte { return nil },
+	"it is cut off":       func(data []byte) []byte { return data[:4*4096+17] },
+	"a meta page rots":    func(data []byte) []byte { data[4096+33] ^= 1; return data },
+	"both meta pages rot": func(data []byte) []byte { data[33] ^= 1; data[4096+33] ^= 1; return data },
+	"a record rots": func(data []byte) []byte {
+		return bytes.ReplaceAll(data, []byte(`"phase":"active"`), []byte(`"phase":"staged"`))
+	},
+	"all pages but those are 0": func(data []byte) []byte { clear(data[2*4096:]); return data },
+}
+
+// damage lets a medium lose the database of an agent that is stopped.
+func (s *site) damage(how func([]byte) []byte) {
+	s.t.Helper()
+	if how == nil {
+		if err := os.Remove(s.database()); err != nil {
+			s.t.Fatal(err)
+		}
+		return
+	}
+	data, err := os.ReadFile(s.database())
+	if err == nil {
+		err = os.WriteFile(s.database(), how(data), 0o600)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Whatever becomes of the store, what runs is taken over as it is, with nobody
+// asked; the WFM hears what is so, and nothing that is not. Older manifests stay
+// refused, and the next one is applied.
+func TestDS08WhatRunsIsTakenOverAfterDamage(t *testing.T) {
+	for name, how := range damages {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			documents := map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")}
+			s.publish(5, documents)
+			before := []string{"pending@5", "installing@5", "installed@5"}
+			s.heard(first, before...)
+			s.heard(second, before...)
+			s.quiet()
+			s.stop()
+			s.damage(how)
+			s.gate.close(true)
+			s.offline(true)
+			s.start()
+			if err := s.agent.Sync(t.Context()); err == nil {
+				t.Fatal("the WFM is out of reach")
+			}
+			s.runtime.await(t, first+"-main 1.0.0", second+"-main 1.0.0")
+			st, err := s.agent.Status(t.Context())
+			if err != nil || st.Damage == nil || st.Manifest == nil || st.Manifest.Version != 5 {
+				t.Errorf("status is %+v, %v", st, err)
+			}
+			s.offline(false)
+			s.wfm.publish(4, nil)
+			if err := s.agent.Sync(t.Context()); err == nil {
+				t.Error("a former version is accepted")
+			}
+			s.publish(5, documents)
+			for _, id := range []string{first, second} {
+				s.eventually("the WFM hears of it again", func() bool {
+					got, _ := s.wfm.heard(id)
+					return len(got) > len(before) && got[len(got)-1] == "installed@5"
+				})
+				got, _ := s.wfm.heard(id)
+				// What had been told already may be told again.
+				if after := slices.Compact(got[len(before):]); !slices.Equal(after, []string{"installed@5"}) && !slices.Equal(after, []string{"pending@5", "installed@5"}) {
+					t.Errorf("the WFM heard %v", after)
+				}
+			}
+			if n := s.runtime.count("remove " + first + "-main"); n != 0 {
+				t.Errorf("it was removed %d times", n)
+			}
+			s.quiet()
+			writes := s.store.Writes()
+			s.sync()
+			s.sync()
+			if n := s.store.Writes() - writes; n != 0 {
+				t.Errorf("%d transactions for what did not change", n)
+			}
+			s.gate.close(false)
+			s.publish(6, map[string]string{first: document(first, "2.0.0")})
+			s.runtime.await(t, first+"-main 2.0.0")
+			s.eventually("the WFM hears of the update", func() bool {
+				a, _ := s.wfm.heard(first)
+				b, _ := s.wfm.heard(second)
+				return a[len(a)-1] == "installed@6" && b[len(b)-1] == "removed@6"
+			})
+			if events := s.history("store.damaged"); len(events) != 1 || events[0].Text != st.Damage.Text {
+				t.Errorf("the journal has %+v", events)
+			}
+		})
+	}
+}
+
+// What was found running is not the desired revision: that is an update, and it
+// waits as one.
+func TestAnUpdateOfWhatWasFoundWaitsForItsApproval(t *testing.T) {
+	for name, then := range map[string]map[string]string{"an update": {first: document(first, "2.0.0")}, "a removal": nil} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
+			s.installed()
+			s.quiet()
+			s.stop()
+			s.damage(nil)
+			s.start()
+			s.publish(2, then)
+			s.reason(first, "approv")
+			s.runtime.await(t, first+"-main 1.0.0")
+			if then == nil {
+				return
+			}
+			if err := s.answer(s.agent.Approve, then[first], ""); err != nil {
+				t.Fatal(err)
+			}
+			s.runtime.await(t, first+"-main 2.0.0")
+			s.publish(3, nil)
+			s.reason(first, "approv")
+		})
+	}
+}
+
+// What the site has said is not forgotten with the store: locks hold, and what was
+// rejected stays so.
+func TestWhatTheSiteSaidOutlivesTheStore(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.gate.close(true)
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.reason(first, "the gate is closed")
+	if err := s.answer(s.agent.Reject, document(first, "2.0.0"), "not on a Friday"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.agent.Hold(t.Context(), control.HoldRequest{Holder: "press 7", Caller: byHand}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		s.stop()
+		s.damage(nil)
+		s.gate.close(false)
+		s.start()
+		s.sync()
+		s.eventually("it is refused again", func() bool {
+			last := s.wfm.last(first)
+			return last.Error != nil && last.Error.Code == "REJECTED" && strings.Contains(last.Error.Message, "not on a Friday")
+		})
+		s.runtime.await(t, first+"-main 1.0.0")
+		st, err := s.agent.Status(t.Context())
+		if err != nil || len(st.Locks) != 1 || st.Locks[0].Holder != "press 7" {
+			t.Errorf("locks are %+v, %v", st.Locks, err)
+		}
+	}
+	// A removal ends it, as it does with the store whole.
+	if _, err := s.agent.Release(t.Context(), control.ReleaseRequest{All: true, Caller: byHand}); err != nil {
+		t.Fatal(err)
+	}
+	s.publish(3, nil)
+	s.runtime.await(t)
+	s.quiet()
+	s.publish(4, map[string]string{first: document(first, "2.0.0")})
+	s.runtime.await(t, first+"-main 2.0.0")
+}
+
+// A document that the store has lost is no failure of what runs: it is fetched
+// again, and nobody hears of it.
+func TestALostDocumentOfWhatRunsIsNoFailure(t *testing.T) {
+	for _, lost := range []string{document(first, "1.0.0"), "1.0.0"} {
+		s := newSite(t)
+		s.installed()
+		s.quiet()
+		s.runtime.fail("fetch 1.0.0", runtime.Unreachable)
+		s.change(s.lose(digest.FromString(lost)))
+		s.reason(first, "cannot be brought back")
+		s.runtime.fail("", "")
+		s.sync()
+		s.quiet()
+		if s.runtime.poke(); lost != "1.0.0" {
+			s.eventually("it is there again", func() bool { return s.store.HasArtifact(digest.FromString(lost)) })
+		}
+		s.heard(first, "pending@1", "installing@1", "installed@1")
+	}
+}
+
+// So it is with one that rots: it is no longer what its digest says.
+func TestARottenDocumentOfWhatRunsIsNoFailure(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.quiet()
+	s.stop()
+	s.damage(func(data []byte) []byte {
+		return bytes.ReplaceAll(data, []byte("deploymentProfile"), []byte("deploymentProfilf"))
+	})
+	s.start()
+	s.reason(first, "cannot be brought back")
+	s.sync()
+	s.eventually("it is sound again", func() bool {
+		_, err := s.store.Artifact(digest.FromString(document(first, "1.0.0")))
+		return err == nil
+	})
+	s.quiet()
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+}
+
+// Damage is told once, and until somebody has looked at it.
+func TestDamageIsToldOnce(t *testing.T) {
+	var l log
+	s := newSite(t, logged(&l))
+	s.installed()
+	s.quiet()
+	s.stop()
+	s.damage(damages["a meta page rots"])
+	for range 3 {
+		s.start()
+		s.sync()
+		st, err := s.agent.Status(t.Context())
+		if err != nil || st.Damage == nil || st.Damage.Kept != "margolite.db.bad" || !strings.Contains(st.Damage.Text, "meta page") {
+			t.Errorf("status is %+v, %v", st.Damage, err)
+		}
+		if events := s.history("store.damaged"); len(events) != 1 {
+			t.Errorf("the journal has %+v", events)
+		}
+		s.stop()
+	}
+	if lines := l.with("security=true", "the store was damaged"); len(lines) != 1 {
+		t.Errorf("%d lines tell of it", len(lines))
+	}
+	if err := errors.Join(os.Remove(filepath.Join(s.dir, "margolite.db.bad"))); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	if st, err := s.agent.Status(t.Context()); err != nil || st.Damage != nil {
+		t.Errorf("status is %+v, %v", st.Damage, err)
+	}
+}

@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/store"
+)
+
+const (
+	// leisureFirst and leisureMost bound the time between two tries of an update
+	// whose fault may pass: what worked stops for each of them.
+	leisureFirst = 5 * time.Minute
+	leisureMost  = 24 * time.Hour
+)
+
+// leisure is when an update is tried again that failed for what may pass, see
+// Phase. It is in memory only: waiting writes nothing.
+type leisure struct {
+	revision digest.Digest
+	pause    backoff   // until it is tried whatever there is to see
+	least    backoff   // until it is tried on account of what there is to see
+	due      time.Time // by a clock that cannot be set, as soon; zero: to be said
+	soon     time.Time
+	ails     bool // something was wrong with the device since the last try
+}
+
+// resting says that an update waits for another try.
+type resting struct{ code string }
+
+func (r *resting) Error() string {
+	return fmt.Sprintf("it is tried again by itself, since its fault may pass (%s)", r.code)
+}
+
+// triedAgain says that d is an update that failed and is tried again at leisure,
+// once what worked before runs.
+func (r *reconciler) triedAgain(w *worker, d *store.Deployment) bool {
+	return hasFormer(d) && d.Return != returnLeft && passing(codeOf(d.Fault)) && !r.leftToPeople(w, d)
+}
+
+// ripe says that it is time for another try of a failed update, and that nothing
+// that can be seen beforehand keeps it from working: nothing that runs has been
+// touched. Else the error is *resting, or ctx's.
+func (r *reconciler) ripe(ctx context.Context, w *worker, d *store.Deployment) error {
+	l, now := &w.leisure, time.Now()
+	if l.revision != d.Desired.Digest {
+		*l = leisure{
+			revision: d.Desired.Digest, ails: l.ails,
+			pause: backoff{first: leisureFirst, most: leisureMost}, least: backoff{first: fullLook, most: leisureMost},
+		}
+	}
+	rests := &resting{codeOf(d.Fault)}
+	if l.due.IsZero() {
+		l.due, l.soon = now.Add(l.pause.fail()), now.Add(l.least.fail())
+	}
+	if now.Before(l.due) {
+		return rests
+	}
+	if err := r.spare(ctx); err != nil {
+		l.ails, l.due = true, now.Add(gateLook)
+		return rests
+	}
+	switch err := r.stagedStill(ctx, d); {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		r.logger.Debug("a failed update is not tried again yet", "deployment", d.ID, "error", err)
+		l.due = time.Time{}
+		return rests
+	}
+	return nil
+}
+
+// stagedStill makes sure that everything of the desired revision is on the device,
+// and brings what was lost.
+func (r *reconciler) stagedStill(ctx context.Context, d *store.Deployment) error {
+	select {
+	case r.staging <- struct{}{}:
+		defer func() { <-r.staging }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	doc, err := r.document(d.Desired.Digest)
+	if err != nil {
+		return err
+	}
+	var lost error
+	err = r.loadStaged(ctx, d.ID, doc, &d.Desired, func(_ margo.Component, s *store.Staged, p *runtime.Project) {
+		if _, err := r.runtime.Stage(ctx, p, s.Images, nil); err != nil {
+			lost = errors.Join(lost, err)
+		}
+	})
+	return errors.Join(err, lost)
+}
+
+// awaitCure waits until a failed update is worth another try, or something
+// changes. The look at the device costs neither a request nor a write.
+func (r *reconciler) awaitCure(ctx context.Context, w *worker) {
+	l := &w.leisure
+	end := time.NewTimer(time.Until(l.due))
+	defer end.Stop()
+	look := time.NewTicker(fullLook)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.desired:
+			return
+		case <-w.runs:
+			return
+		case <-end.C:
+			return
+		case <-look.C:
+		}
+		if r.spare(ctx) != nil || r.store.Health().Err != nil {
+			l.ails = true
+			continue
+		}
+		if now := time.Now(); l.ails && !now.Before(l.soon) {
+			l.ails, l.due = false, now
+			return
+		}
+	}
+}

@@ -1,0 +1,338 @@
+package agent_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/runtime"
+)
+
+const update, former = "apply 2.0.0", "1.0.0"
+
+// fails lets several steps fail at the same time.
+func (f *fakeRuntime) fails(code runtime.Code, steps ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.failures)
+	for _, step := range steps {
+		f.failures[step] = code
+	}
+}
+
+// failedUpdate has an update that failed with code, and is back.
+func (s *site) failedUpdate(code runtime.Code) (told []string) {
+	s.t.Helper()
+	s.wfm.publish(1, map[string]string{first: document(first, former)})
+	s.heardWithin(2*time.Minute, first, installed...)
+	s.runtime.fail(update, code)
+	s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
+	told = append(slices.Clone(installed), "pending@1", "installing@2", "failed@2")
+	s.heardWithin(2*time.Minute, first, told...)
+	s.pass(time.Minute)
+	return told
+}
+
+// pass lets time pass, and returns what was done and written meanwhile.
+func (s *site) pass(d time.Duration) (tries int, writes int64) {
+	s.t.Helper()
+	tries, writes = s.runtime.count(update), s.store.Writes()
+	time.Sleep(d)
+	synctest.Wait()
+	return s.runtime.count(update) - tries, s.store.Writes() - writes
+}
+
+// An update whose fault may pass is tried again, ever more rarely, and what failed
+// before in the same way is no news; one that does not work is not.
+func TestAnUpdateIsTriedAgainWhereItsFaultMayPass(t *testing.T) {
+	const days = 24 * time.Hour
+	for code, passes := range map[runtime.Code]bool{
+		runtime.NoSpace: true, runtime.Internal: true, runtime.Unreachable: true, runtime.Conflict: true,
+		runtime.Exited: false, runtime.Unhealthy: false, runtime.StartFailed: false, runtime.Timeout: false,
+		runtime.Unsupported: false, runtime.InvalidPackage: false,
+	} {
+		t.Run(string(code), func(t *testing.T) {
+			simulated(t, func(s *site) { s.poll.Interval = time.Hour }, func(t *testing.T, s *site) {
+				s.poll.Interval = time.Minute
+				s.agent.Configure(s.settings())
+				told := s.failedUpdate(code)
+				s.poll.Interval = time.Hour
+				s.agent.Configure(s.settings())
+				begun, written := s.pass(days)
+				if passes && (begun < 5 || begun > 12) || !passes && begun != 0 {
+					t.Errorf("it was tried %d times within a day", begun)
+				}
+				if most := int64(3 * begun); written > most {
+					t.Errorf("%d tries wrote %d times, want at most %d", begun, written, most)
+				}
+				if later, _ := s.pass(4 * days); passes && (later < 3 || later > 8) || !passes && later != 0 {
+					t.Errorf("it was tried %d times within four days more", later)
+				}
+				if got := s.runtime.running(); !slices.Equal(got, []string{first + "-main " + former}) {
+					t.Errorf("running is %v", got)
+				}
+				s.heard(first, told...)
+				s.runtime.fail("", "")
+				s.pass(2 * days)
+				if passes {
+					told = append(told, "installing@2", "installed@2")
+				}
+				s.heard(first, told...)
+			})
+		})
+	}
+}
+
+// What a try shows is told when it is something else, and then decides.
+func TestATryThatShowsThatAnUpdateDoesNotWork(t *testing.T) {
+	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+		told := s.failedUpdate(runtime.Internal)
+		s.runtime.fail(update, runtime.Exited)
+		if tries, _ := s.pass(12 * time.Hour); tries != 1 {
+			t.Errorf("it was tried %d times", tries)
+		}
+		s.heard(first, append(told, "failed@2")...)
+		if e := s.wfm.last(first).Error; e.Code != "CONTAINER_EXITED" || !strings.HasPrefix(e.Message, "back to revision") {
+			t.Errorf("error is %+v", e)
+		}
+		s.untouched(former)
+	})
+}
+
+// Space that comes free is seen within moments, and not taken for more than one
+// try each time.
+func TestAnUpdateIsTriedAgainOnceThereIsSpace(t *testing.T) {
+	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+		s.wfm.publish(1, map[string]string{first: document(first, former)})
+		s.heardWithin(2*time.Minute, first, installed...)
+		s.runtime.fail(update, runtime.NoSpace)
+		begun, release := s.runtime.hold(update)
+		s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
+		<-begun
+		s.runtime.fails(runtime.NoSpace, update, "spare")
+		release()
+		told := append(slices.Clone(installed), "pending@1", "installing@2", "failed@2")
+		s.heardWithin(time.Minute, first, told...)
+		if tries, writes := s.pass(12 * time.Hour); tries > 0 || writes > 3 {
+			t.Errorf("on a device that is full it was tried %d times, with %d writes", tries, writes)
+		}
+		s.runtime.fail("", "")
+		s.heardWithin(time.Minute, first, append(told, "installing@2", "installed@2")...)
+	})
+	t.Run("also when it fails again and again", func(t *testing.T) {
+		simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+			s.failedUpdate(runtime.NoSpace)
+			tries := 0
+			for range 240 { // a medium that is full every other minute
+				s.runtime.fails(runtime.NoSpace, update, "spare")
+				n, _ := s.pass(time.Minute)
+				s.runtime.fails(runtime.NoSpace, update)
+				more, _ := s.pass(time.Minute)
+				tries += n + more
+			}
+			if tries < 5 || tries > 25 {
+				t.Errorf("it was tried %d times within eight hours", tries)
+			}
+		})
+	})
+}
+
+// Another try of an update changes containers: the gate is asked, and everything
+// has to be there first.
+func TestATryOfAnUpdateAsksTheGate(t *testing.T) {
+	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+		told := s.failedUpdate(runtime.Internal)
+		s.gate.close(true)
+		s.runtime.fail("", "")
+		tries, _ := s.pass(6 * time.Hour)
+		s.untouched(former)
+		s.gate.close(false)
+		s.runtime.fail("stage 2.0.0", runtime.Unreachable)
+		more, _ := s.pass(2 * time.Hour)
+		if tries+more > 0 {
+			t.Errorf("it was tried %d times while the gate was closed, %d times without its images", tries, more)
+		}
+		s.untouched(former)
+		s.runtime.fail("", "")
+		s.heardWithin(12*time.Hour, first, append(told, "installing@2", "installed@2")...)
+	})
+}
+
+// Where the site says no meanwhile, or goes back by hand, there is no other try.
+func TestASiteEndsTheTriesOfAnUpdate(t *testing.T) {
+	for name, test := range map[string]struct {
+		rules policy.Rules
+		says  func(s *site)
+	}{
+		"it rejects":     {says: func(s *site) { s.reject(document(first, "2.0.0")) }},
+		"it leaves them": {rules: policy.Rules{Rollback: policy.RollbackManual}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, ruled(test.rules), func(t *testing.T, s *site) {
+				s.failedUpdate(runtime.Internal)
+				if test.says != nil {
+					test.says(s)
+				}
+				if tries, _ := s.pass(48 * time.Hour); tries > 0 {
+					t.Errorf("it was tried %d times", tries)
+				}
+			})
+		})
+	}
+}
+
+// moments makes a film of what a site does, from its next start on.
+func (s *site) moments(does func()) []moment {
+	s.t.Helper()
+	s.stop()
+	film := &camera{s: s}
+	s.onCommit, s.runtime.camera = film.commit, film.step
+	s.start()
+	does()
+	synctest.Wait()
+	s.stop()
+	film.off = true
+	if len(film.moments) < 4 {
+		s.t.Fatalf("only %d moments were kept", len(film.moments))
+	}
+	return film.moments
+}
+
+// after is a site whose device was killed at a moment, and started again.
+func (m moment) after(t *testing.T, version uint64, listed map[string]string, prepare func(*site)) *site {
+	t.Helper()
+	s := newSite(t, func(s *site) {
+		s.poll.Interval = time.Minute
+		if err := os.WriteFile(s.database(), m.store, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.runtime.projects = m.projects
+		s.wfm.publish(version, listed)
+		prepare(s)
+	})
+	return s
+}
+
+// Wherever the agent is killed in another try of an update, the old or the new
+// revision runs in the end, as a whole.
+func TestAKillInATryOfAnUpdate(t *testing.T) {
+	listed := map[string]string{first: document(first, "2.0.0")}
+	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+		s.failedUpdate(runtime.Internal)
+		film := s.moments(func() {
+			if tries, _ := s.pass(8 * time.Minute); tries == 0 {
+				t.Fatal("it was not tried")
+			}
+			s.runtime.fail("", "")
+			s.pass(2 * time.Hour)
+		})
+		for _, m := range film {
+			for _, fails := range []bool{false, true} {
+				after := m.after(t, 2, listed, func(s *site) {
+					if fails {
+						s.runtime.fail(update, runtime.Internal)
+					}
+				})
+				end := ending{"active", "", []string{first + "-main 2.0.0"}}
+				also := end
+				if fails {
+					also = ending{"failed", "DEVICE_ERROR", []string{first + "-main " + former}}
+				}
+				after.pass(time.Hour)
+				if !after.endsAs(also, end) {
+					t.Errorf("killed after %q (fails: %v): %+v, running %v", m.what, fails, after.record(), after.runtime.running())
+				}
+				after.stop()
+			}
+		}
+	})
+}
+
+// Of a first installation that failed nothing runs until it is tried again; what
+// it said is told. Where people decide about the way back it is left to them.
+func TestNothingRunsBetweenTheTriesOfAnInstallation(t *testing.T) {
+	for rule, running := range map[policy.Rollback][]string{
+		"": nil, policy.RollbackManual: {first + "-main 1.0.0"}, policy.RollbackOff: {first + "-main 1.0.0"},
+	} {
+		t.Run("rollback "+string(rule), func(t *testing.T) {
+			simulated(t, ruled(policy.Rules{Rollback: rule}), func(t *testing.T, s *site) {
+				s.runtime.fail("apply 1.0.0", runtime.Exited)
+				s.wfm.publish(1, map[string]string{first: document(first, "1.0.0")})
+				s.heardWithin(2*time.Minute, first, "pending@1", "installing@1", "failed@1")
+				for range 20 {
+					synctest.Wait()
+					if got := s.runtime.running(); !slices.Equal(got, running) {
+						t.Errorf("running is %v, want %v", got, running)
+					}
+					time.Sleep(7 * time.Second)
+				}
+				if n := s.runtime.count("apply 1.0.0"); n < 3 {
+					t.Errorf("it was tried %d times", n)
+				}
+				if m := s.wfm.last(first).Error.Message; !strings.Contains(m, "apply 1.0.0 fails") {
+					t.Errorf("the WFM heard %q", m)
+				}
+				if fragile := s.agent.Fragile(); slices.Contains(fragile, first+"-main") != (running == nil) {
+					t.Errorf("not to be brought back at a start are %v", fragile)
+				}
+				s.runtime.fail("", "")
+				s.heardWithin(20*time.Minute, first, "pending@1", "installing@1", "failed@1", "installed@1")
+				s.runtime.await(t, first+"-main 1.0.0")
+			})
+		})
+	}
+}
+
+// What was begun and never worked goes, also when the WFM wants something else
+// meanwhile that cannot be had.
+func TestNothingRunsOfWhatWasBegunAndIsNotWantedAnyMore(t *testing.T) {
+	for name, meanwhile := range map[string]func(s *site){
+		"another revision": func(*site) {},
+		"another revision in the middle of the removal": func(s *site) {
+			removing := s.runtime.block("remove " + first + "-main")
+			s.publish(2, nil)
+			<-removing
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			begun := s.runtime.block("apply 1.0.0")
+			s.publish(1, map[string]string{first: document(first, "1.0.0")})
+			<-begun
+			meanwhile(s)
+			s.runtime.fail("stage 2.0.0", runtime.NotFound)
+			s.publish(3, map[string]string{first: document(first, "2.0.0")})
+			s.eventually("it has failed", func() bool { return s.record().Phase == "failed" })
+			s.runtime.await(t)
+			s.runtime.fail("", "")
+			s.stop()
+			s.start()
+			s.runtime.await(t, first+"-main 2.0.0")
+		})
+	}
+}
+
+// Wherever the agent is killed in a first installation that fails, nothing runs in
+// the end.
+func TestAKillInAnInstallationThatFails(t *testing.T) {
+	listed := map[string]string{first: documentOf(first, map[string]string{"a": "1.0.0", "b": "1.0.0-b"})}
+	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+		s.runtime.fail("apply 1.0.0-b", runtime.Exited)
+		film := s.moments(func() {
+			s.wfm.publish(1, listed)
+			s.pass(3 * time.Minute)
+		})
+		for _, m := range film {
+			after := m.after(t, 1, listed, func(s *site) { s.runtime.fail("apply 1.0.0-b", runtime.Exited) })
+			after.pass(10 * time.Minute)
+			if got, d := after.runtime.running(), after.record(); len(got) > 0 || d.Phase != "failed" {
+				t.Errorf("killed after %q: %+v, running %v", m.what, d, got)
+			}
+			after.stop()
+		}
+	})
+}

@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// loop is a goroutine that works for as long as the agent does. It waits for
+// something to do, for however long, or it works: then it says now and again that
+// it gets on. One that has not said so for longer than most is stuck.
+type loop struct {
+	name  string
+	most  time.Duration
+	begun time.Time    // of the agent; a clock that cannot be set
+	since atomic.Int64 // when it got on last, since begun; 0: it waits
+}
+
+// Loops are bounded generously: they may sync to a medium that takes seconds, and
+// what a server makes them wait for has a limit of its own.
+const (
+	reconcilerMost = 10 * time.Minute // to read all records and to prune
+	pollerMost     = time.Hour        // between two documents
+	reporterMost   = 30 * time.Minute // between two reports
+	watcherMost    = 10 * time.Minute // to look at the machine
+	runtimeMost    = 10 * time.Minute // to list the containers
+)
+
+// works says that the loop has something to do, or gets on with it. A nil loop is
+// one that nobody watches.
+func (l *loop) works() {
+	if l != nil {
+		l.since.Store(max(int64(time.Since(l.begun)), 1))
+	}
+}
+
+// waits says that it has nothing to do.
+func (l *loop) waits() {
+	if l != nil {
+		l.since.Store(0)
+	}
+}
+
+// busy is for how long it has not got on; 0 while it waits.
+func (l *loop) busy() time.Duration {
+	since := l.since.Load()
+	if since == 0 {
+		return 0
+	}
+	return max(time.Since(l.begun)-time.Duration(since), 1)
+}
+
+// loops are those of an agent and of its runtime.
+type loops struct {
+	reconciler, poller, reporter, watcher loop
+	runtime                               func() time.Duration // nil: not known
+}
+
+func newLoops(runtime func() time.Duration) *loops {
+	begun := time.Now()
+	return &loops{
+		reconciler: loop{name: "reconciler", most: reconcilerMost, begun: begun},
+		poller:     loop{name: "poller", most: pollerMost, begun: begun},
+		reporter:   loop{name: "reporter", most: reporterMost, begun: begun},
+		watcher:    loop{name: "watcher", most: watcherMost, begun: begun},
+		runtime:    runtime,
+	}
+}
+
+// list tells what each loop does.
+func (l *loops) list() []control.Loop {
+	var all []control.Loop
+	add := func(name string, busy, most time.Duration) {
+		all = append(all, control.Loop{Name: name, Busy: busy.Seconds(), Stuck: busy > most})
+	}
+	for _, one := range []*loop{&l.reconciler, &l.poller, &l.reporter, &l.watcher} {
+		add(one.name, one.busy(), one.most)
+	}
+	if l.runtime != nil {
+		add("runtime", l.runtime(), runtimeMost)
+	}
+	return all
+}

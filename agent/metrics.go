@@ -1,0 +1,208 @@
+//go:build !slim
+
+package agent
+
+import (
+	"context"
+	"os"
+	goruntime "runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/agent/metrics"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/container"
+)
+
+const (
+	// metricsFresh is for how long metrics are good: who asks more often than that
+	// costs the device nothing.
+	metricsFresh = time.Second
+	// metricsTimeout bounds a look at what runs.
+	metricsTimeout = 5 * time.Second
+	// maxLabel bounds the value of a label, in bytes: names come from documents.
+	maxLabel = 128
+)
+
+// scrape is the last metrics that somebody asked for.
+type scrape struct {
+	mu   sync.Mutex // held while they are collected
+	at   time.Time
+	text []byte
+}
+
+// meter is a Meter that counts.
+type meter interface {
+	Usage(ctx context.Context) (map[string]container.Usage, error) // by container
+	Downloaded() int64                                             // bytes
+}
+
+// of gives the metrics of an agent as text.
+func (s *scrape) of(ctx context.Context, a *Agent) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.at) >= metricsFresh {
+		s.text, s.at = metrics.AppendText(nil, a.Families(ctx)), time.Now()
+	}
+	return s.text, nil
+}
+
+// Families are everything that can be counted, as it is now. What cannot be read
+// is missing. Labels hold names and ids and nothing that is secret; the WFM's
+// address is not among them.
+func (a *Agent) Families(ctx context.Context) metrics.Families {
+	var f metrics.Families
+	p := a.o.Program
+	f.AddAll(metrics.Gauge, "margolite_build_info", "Version of the agent.", metrics.Sample{
+		Labels: []string{"version", p.Version, "commit", p.Commit, "flavour", p.Flavour}, Value: 1,
+	})
+	a.ownMetrics(&f)
+	a.poller.metrics(&f)
+	a.storeMetrics(&f)
+	a.workloadMetrics(ctx, &f)
+	return f
+}
+
+// ownMetrics are about the process and how it fares. Their names are those that
+// programs usually give them.
+func (a *Agent) ownMetrics(f *metrics.Families) {
+	var used unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &used) == nil {
+		f.Add(metrics.Counter, "process_cpu_seconds_total", "Processor time of the agent, in seconds.", float64(used.Utime.Nano()+used.Stime.Nano())/1e9)
+	}
+	if statm, err := os.ReadFile("/proc/self/statm"); err == nil {
+		if fields := strings.Fields(string(statm)); len(fields) > 1 {
+			pages, _ := strconv.ParseInt(fields[1], 10, 64)
+			f.Add(metrics.Gauge, "process_resident_memory_bytes", "Resident memory of the agent.", float64(pages*int64(os.Getpagesize())))
+		}
+	}
+	if open, err := os.ReadDir("/proc/self/fd"); err == nil {
+		f.Add(metrics.Gauge, "process_open_fds", "Open files of the agent.", float64(len(open)-1))
+	}
+	f.Add(metrics.Gauge, "process_start_time_seconds", "When the agent started, in Unix time.", float64(a.o.Program.Started.Unix()))
+	f.Add(metrics.Gauge, "go_goroutines", "Goroutines of the agent.", float64(goruntime.NumGoroutine()))
+
+	panics, _ := a.mistakes.seen()
+	f.Add(metrics.Counter, "margolite_panics_total", "Mistakes of the program that ended one piece of work and nothing else.", float64(panics))
+	if a.o.Starts > 0 {
+		f.Add(metrics.Gauge, "margolite_starts", "How often the agent was started within the day before its start, and since boot.", float64(a.o.Starts))
+	}
+	if a.o.Exports != nil {
+		sent, failed, _ := a.o.Exports()
+		f.AddAll(
+			metrics.Counter, "margolite_otlp_exports_total", "Exports of metrics to a collector, by what came of them.",
+			metrics.Sample{Labels: []string{"result", "success"}, Value: float64(sent)},
+			metrics.Sample{Labels: []string{"result", "failure"}, Value: float64(failed)},
+		)
+	}
+	var busy []metrics.Sample
+	for _, l := range a.loops.list() {
+		busy = append(busy, metrics.Sample{Labels: []string{"loop", l.Name}, Value: l.Busy})
+	}
+	f.AddAll(metrics.Gauge, "margolite_loop_busy_seconds", "Since when a loop has not got on with its work; 0 while it has none.", busy...)
+	f.Add(metrics.Gauge, "margolite_clock_wrong", "1 where the clock of the device is known to be wrong.", truth(a.o.ClockWrong()))
+}
+
+// metrics are about polls.
+func (p *poller) metrics(f *metrics.Families) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f.AddAll(
+		metrics.Counter, "margolite_polls_total", "Polls of the WFM, by what came of them.",
+		metrics.Sample{Labels: []string{"result", "success"}, Value: float64(p.state.succeeded)},
+		metrics.Sample{Labels: []string{"result", "refused"}, Value: float64(p.state.refusals)},
+		metrics.Sample{Labels: []string{"result", "failure"}, Value: float64(p.state.failed)},
+	)
+	f.Add(metrics.Gauge, "margolite_wfm_reachable", "1 where the last poll was answered.", truth(p.state.reachable))
+	if at := p.state.lastSuccess; !at.IsZero() {
+		f.Add(metrics.Gauge, "margolite_last_successful_poll_timestamp_seconds", "When the last poll succeeded, in Unix time.", float64(at.Unix()))
+	}
+}
+
+// storeMetrics are about what the agent remembers.
+func (a *Agent) storeMetrics(f *metrics.Families) {
+	if m, ok, _ := a.o.Store.Manifest(); ok {
+		f.Add(metrics.Gauge, "margolite_manifest_version", "Version of the accepted manifest.", float64(m.Version))
+	}
+	states := map[string]float64{}
+	deployments, _ := a.o.Store.Deployments() // those that can be read
+	for i := range deployments {
+		states[string(Phase(deployments[i].Phase).State())]++
+	}
+	var samples []metrics.Sample
+	for _, phase := range []Phase{Fetched, Applying, Active, Failed, Removing} {
+		state := string(phase.State())
+		samples = append(samples, metrics.Sample{Labels: []string{"state", state}, Value: states[state]})
+	}
+	f.AddAll(metrics.Gauge, "margolite_deployments", "Deployments, by the state that is reported of them.", samples...)
+	if n, err := a.o.Store.CountReports(); err == nil {
+		f.Add(metrics.Gauge, "margolite_outbox_reports", "Status reports that the WFM has not acknowledged yet.", float64(n))
+		f.Add(metrics.Gauge, "margolite_outbox_oldest_seconds", "For how long there has been something in the outbox, since the agent started.", a.reporter.waited(n).Seconds())
+	}
+	h := a.o.Store.Health()
+	f.Add(metrics.Gauge, "margolite_store_size_bytes", "Size of the database in use.", float64(h.Size))
+	f.Add(metrics.Counter, "margolite_store_commits_total", "Transactions of the database.", float64(h.Commits))
+	f.Add(metrics.Gauge, "margolite_store_failing", "1 where the last transaction failed.", truth(h.Err != nil))
+	if free, err := freeOn(a.o.StateDir); err == nil {
+		f.Add(metrics.Gauge, "margolite_state_free_bytes", "Free space on the file system of the state directory.", float64(free))
+	}
+}
+
+// workloadMetrics are about what runs.
+func (a *Agent) workloadMetrics(ctx context.Context, f *metrics.Families) {
+	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
+	defer cancel()
+	projects, err := a.o.Runtime.Observe(ctx)
+	f.Add(metrics.Gauge, "margolite_runtime_up", "1 where the runtime can be asked what runs.", truth(err == nil))
+	var usage map[string]container.Usage
+	if m, ok := a.o.Meter.(meter); ok {
+		f.Add(metrics.Counter, "margolite_download_bytes_total", "Bytes of images and packages that came from registries.", float64(m.Downloaded()))
+		usage, _ = m.Usage(ctx) // what is missing is not told
+	}
+	var running, restarts, cpu, memory []metrics.Sample
+	for _, p := range projects {
+		for _, c := range p.Containers {
+			labels := []string{
+				"deployment", label(p.Labels[labelDeployment]), "component", label(p.Labels[labelComponent]),
+				"project", label(p.Name), "service", label(c.Service), "number", strconv.Itoa(c.Number),
+			}
+			add := func(to *[]metrics.Sample, value float64) {
+				*to = append(*to, metrics.Sample{Labels: labels, Value: value})
+			}
+			add(&running, truth(c.State == runtime.Running))
+			add(&restarts, float64(c.Restarted))
+			if u, ok := usage[c.ID]; ok {
+				add(&cpu, u.CPU.Seconds())
+				add(&memory, float64(u.Memory))
+			}
+		}
+	}
+	f.AddAll(metrics.Gauge, "margolite_container_running", "1 where the container of a service runs.", running...)
+	f.AddAll(metrics.Counter, "margolite_container_restarts_total", "How often the agent has started a container again.", restarts...)
+	f.AddAll(metrics.Counter, "margolite_container_cpu_seconds_total", "Processor time of a container, in seconds.", cpu...)
+	f.AddAll(metrics.Gauge, "margolite_container_memory_bytes", "Memory of a container, with its part of the page cache.", memory...)
+}
+
+func truth(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// label is a name as the value of a label.
+func label(name string) string { return shortened(name, maxLabel) }
+
+// waited is for how long something has been in the outbox, in which there are n
+// reports. What was there before the process started counts from then on.
+func (r *reporter) waited(n int) time.Duration {
+	since := r.since.Load()
+	if n == 0 || since == 0 {
+		return 0
+	}
+	return r.uptime() - time.Duration(since)
+}

@@ -1,0 +1,128 @@
+//go:build !slim
+
+package metrics
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// exportTimeout bounds one export, and maxAnswer what is read of its answer.
+	exportTimeout = 10 * time.Second
+	maxAnswer     = 64 << 10
+	// exportMost bounds the time between two attempts where the collector does not
+	// answer.
+	exportMost = 15 * time.Minute
+)
+
+// Exporter sends what can be counted to a collector, now and then. What does not
+// get there is not kept: the next export has newer numbers. It says nothing about
+// failures but to who asks.
+type Exporter struct {
+	// URL is the base of the collector; metrics go to /v1/metrics below it.
+	URL      string
+	Interval time.Duration
+	Resource []string // what the device is: name, value, name, value ...
+	Start    time.Time
+	Now      func() time.Time
+	Families func(context.Context) Families
+	// Client makes the requests; nil: one of its own, without redirects.
+	Client *http.Client
+
+	mu       sync.Mutex
+	sent     int64
+	failures int64
+	last     error
+}
+
+// Exports says whether this program can export at all.
+func Exports() bool { return true }
+
+// Run exports until ctx is done.
+func (e *Exporter) Run(ctx context.Context) error {
+	client := e.Client
+	if client == nil {
+		client = &http.Client{
+			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: exportTimeout},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}
+		defer client.CloseIdleConnections()
+	}
+	wait := e.Interval
+	for {
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+		err := e.export(ctx, client)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if e.note(err); err == nil {
+			wait = e.Interval
+		} else {
+			wait = max(min(2*wait, exportMost), e.Interval)
+		}
+	}
+}
+
+// export sends once.
+func (e *Exporter) export(ctx context.Context, client *http.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, exportTimeout)
+	defer cancel()
+	var body bytes.Buffer
+	packed := gzip.NewWriter(&body)
+	_, err := packed.Write(AppendOTLP(nil, e.Families(ctx), e.Resource, e.Start, e.Now()))
+	if err == nil {
+		err = packed.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("cannot pack metrics: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(e.URL, "/")+"/v1/metrics", &body)
+	if err != nil {
+		return fmt.Errorf("cannot export metrics: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Content-Encoding", "gzip")
+	res, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("cannot export metrics: %w", err)
+	}
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxAnswer)) // so that the connection can be used again
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("cannot export metrics: the collector answers %s", res.Status)
+	}
+	return nil
+}
+
+func (e *Exporter) note(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.last = err
+	if err == nil {
+		e.sent++
+	} else {
+		e.failures++
+	}
+}
+
+// Done is how many exports there were since Run began, how many of them failed,
+// and why the last one did.
+func (e *Exporter) Done() (sent, failures int64, last error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sent, e.failures, e.last
+}

@@ -1,0 +1,72 @@
+//go:build !slim
+
+package agent_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/store"
+)
+
+// What can be counted is text that Prometheus takes, tells what there is, holds
+// nothing secret, and costs no write.
+func TestOBS09OBS11Metrics(t *testing.T) {
+	s := newSite(t)
+	s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.heard(second, "pending@1", "installing@1", "installed@1")
+	s.runtime.fail("apply 2.0.0", runtime.Exited)
+	s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "failed@2")
+	s.eventually("what worked is back", func() bool { return s.record().Return == "" })
+	s.wfm.publish(1, nil)
+	if err := s.agent.Sync(t.Context()); err == nil {
+		t.Fatal("an older manifest is accepted")
+	}
+	s.quiet()
+	if err := s.store.Commit("nothing", store.Change{}); err != nil { // waits for what is being written
+		t.Fatal(err)
+	}
+	writes := s.store.Writes()
+	text, err := s.agent.Metrics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(string(text)))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	for name, f := range families {
+		if f.GetHelp() == "" || strings.HasSuffix(name, "_total") != (f.GetType().String() == "COUNTER") {
+			t.Errorf("%s is a %v with help %q", name, f.GetType(), f.GetHelp())
+		}
+	}
+	for _, want := range []string{
+		`margolite_polls_total{result="refused"} 1`, `margolite_polls_total{result="failure"} 0`,
+		"margolite_manifest_version 2", `margolite_deployments{state="installed"} 1`, `margolite_deployments{state="failed"} 1`,
+		`margolite_deployments{state="removing"} 0`, "margolite_outbox_reports 0", "margolite_outbox_oldest_seconds 0",
+		"margolite_store_failing 0", "margolite_panics_total 0", "margolite_runtime_up 1", `margolite_loop_busy_seconds{loop="poller"}`,
+		`margolite_container_running{deployment="` + second + `",component="main",project="` + second + `-main",service="web",number="0"} 1`,
+		"margolite_last_successful_poll_timestamp_seconds ", "process_resident_memory_bytes ",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("metrics lack %q:\n%s", want, text)
+		}
+	}
+	if strings.Contains(string(text), "wfm.example") {
+		t.Errorf("metrics tell where the WFM is:\n%s", text)
+	}
+	if n := s.store.Writes() - writes; n != 0 {
+		t.Errorf("asking for metrics took %d transactions", n)
+	}
+	again, err := s.agent.Metrics(t.Context())
+	if err != nil || string(again) != string(text) {
+		t.Errorf("who asks at once gets other numbers, %v", err)
+	}
+}

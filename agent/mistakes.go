@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/runtime/contain"
+	"github.com/margolite/margolite/store"
+)
+
+const (
+	// maxMistakes bounds how many panics are known, so that none of them is logged
+	// with its stack more than once.
+	maxMistakes = 64
+	// maxMistake bounds the text of one, in bytes: it may quote what came from outside.
+	maxMistake = 512
+)
+
+// mistakes are the panics that ended one piece of work and nothing else.
+type mistakes struct {
+	logger *slog.Logger
+	now    func() time.Time
+
+	mu    sync.Mutex
+	count int64
+	last  *control.Mistake
+	known map[string]bool
+}
+
+// note counts and logs err if it is a panic, with its stack when it is the first
+// of its kind, and says whether it is one.
+func (m *mistakes) note(what string, err error) bool {
+	var p *contain.Panic
+	if !errors.As(err, &p) {
+		return false
+	}
+	text := margo.Shown(p.Error(), maxMistake)
+	m.mu.Lock()
+	m.count++
+	m.last = &control.Mistake{Time: m.now().UTC(), Object: what, Text: text}
+	news := !m.known[what+text]
+	if news {
+		if m.known == nil || len(m.known) >= maxMistakes {
+			m.known = map[string]bool{}
+		}
+		m.known[what+text] = true
+	}
+	m.mu.Unlock()
+	if news {
+		m.logger.Error("this program made a mistake; what it was doing has failed, the rest goes on", "object", what, "error", text, "stack", p.Stack)
+	} else {
+		m.logger.Warn("this program made the same mistake again", "object", what, "error", text)
+	}
+	return true
+}
+
+func (m *mistakes) seen() (count int64, last *control.Mistake) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.count, m.last
+}
+
+// Contained takes note of a panic that ended one piece of work of somebody else's,
+// as the runtime's. Any other error is none of it.
+func (a *Agent) Contained(what string, err error) { a.mistakes.note(what, err) }
+
+// Panicked implements control.Backend.
+func (a *Agent) Panicked(what string, value any) { a.mistakes.note(what, contain.Caught(value)) }
+
+// contained drives a deployment. Where that panics the deployment fails, as with
+// any other fault of this device, and nobody else notices: the turn that it had
+// goes to the next one.
+func (r *reconciler) contained(ctx context.Context, w *worker) error {
+	err := contain.Call(func() error { return r.drive(ctx, w) })
+	if !r.mistakes.note("deployment "+w.id, err) {
+		return err
+	}
+	if w.turn { // nobody has given it back
+		w.turn = false
+		<-r.applying
+	}
+	var f *fault
+	if errors.As(err, &f) { // it is recorded already: somebody below has contained it
+		return err
+	}
+	failed := contain.Call(func() error { return r.stumbled(ctx, w, err) })
+	r.mistakes.note("failure of deployment "+w.id, failed)
+	return failed
+}
+
+// stumbled records that work on a deployment has panicked. One that is installed
+// stays so: nothing says that it does not run. Neither does one that is done with
+// become one that is tried again.
+func (r *reconciler) stumbled(ctx context.Context, w *worker, why error) error {
+	d, err := r.store.Deployment(w.id)
+	if err != nil {
+		return errors.Join(why, err)
+	}
+	f := &fault{code: codeInternal, err: fmt.Errorf("the agent made a mistake with it: %s", margo.Shown(why.Error(), maxMistake))}
+	switch Phase(d.Phase) {
+	case Active:
+		return why
+	case Failed:
+		if hasFormer(&d) && !r.triedAgain(w, &d) {
+			return why
+		}
+	case Removing:
+		if f.same(&d) {
+			return f
+		}
+		name, _ := nameIn(r.store, d.Desired.Digest)
+		return errors.Join(f, r.ledger.progress("component", &d, func(d *store.Deployment) { f.record(d, name) }))
+	}
+	return r.fail(ctx, w, &d, f)
+}

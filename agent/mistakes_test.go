@@ -1,0 +1,239 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// A panic while one deployment is worked on is that deployment's failure, and
+// keeps no other from being worked on: its turn and its place go to the next.
+func TestAPanicIsOneFailedDeployment(t *testing.T) {
+	pending, installing := "pending@1", "installing@1"
+	for name, c := range map[string]struct {
+		at    string
+		heard []string
+	}{
+		"while its package is fetched":  {"fetch 6.6.6", []string{pending, "failed@1"}},
+		"while its project is loaded":   {"load 6.6.6", []string{pending, "failed@1"}},
+		"while its images are staged":   {"stage 6.6.6", []string{pending, "failed@1"}},
+		"while its containers are made": {"apply 6.6.6", []string{pending, installing, "failed@1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := &lines{}
+			s := newSite(t, func(s *site) { s.logger = slog.New(slog.NewTextHandler(log, nil)) })
+			s.runtime.fail(c.at, panics)
+			s.publish(1, map[string]string{first: document(first, "6.6.6")})
+			s.heard(first, c.heard...)
+			if e := s.wfm.last(first).Error; e == nil || e.Code != "DEVICE_ERROR" || !strings.Contains(e.Message, c.at+" panics") {
+				t.Errorf("error is %+v", e)
+			}
+
+			// The others are installed, as many as there are turns and more.
+			documents := map[string]string{first: document(first, "6.6.6")}
+			for n := range 5 {
+				id := fmt.Sprintf("ad9b614e-8912-45f4-a523-37235876500%d", n)
+				documents[id] = document(id, "1.0.0")
+			}
+			s.publish(2, documents)
+			for id := range documents {
+				if id != first {
+					s.heard(id, "pending@2", "installing@2", "installed@2")
+				}
+			}
+			if n := strings.Count(log.String(), "stack="); n != 1 {
+				t.Errorf("the stack was logged %d times, want once:\n%s", n, log)
+			}
+			st, err := s.agent.Status(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p := st.SelfCheck.LastPanic; st.SelfCheck.Panics == 0 || p == nil || !strings.Contains(p.Object, first) || !strings.Contains(p.Text, c.at+" panics") {
+				t.Errorf("%d panics, the last one %+v", st.SelfCheck.Panics, p)
+			}
+			entries, err := s.agent.History(t.Context(), control.HistoryRequest{Deployment: first})
+			if err != nil {
+				t.Fatal(err)
+			}
+			told := false
+			for _, e := range entries {
+				told = told || strings.Contains(e.Text, "panics")
+			}
+			if !told {
+				t.Errorf("the journal does not tell of it: %+v", entries)
+			}
+
+			for _, p := range s.runtime.running() {
+				if strings.HasPrefix(p, first) {
+					t.Errorf("%s runs although it has failed", p)
+				}
+			}
+
+			// Once it does not panic any more the WFM can have it.
+			s.runtime.fail("", "")
+			s.publish(3, map[string]string{first: document(first, "7.0.0")})
+			s.runtime.await(t, first+"-main 7.0.0")
+		})
+	}
+}
+
+// An update that panics leaves the former revision running, or brings it back.
+func TestAPanicInAnUpdateGoesBack(t *testing.T) {
+	for _, at := range []string{"load 2.0.0", "apply 2.0.0"} {
+		t.Run(at, func(t *testing.T) {
+			s := newSite(t)
+			s.publish(1, map[string]string{first: document(first, "1.0.0")})
+			s.heard(first, "pending@1", "installing@1", "installed@1")
+			s.runtime.fail(at, panics)
+			s.publish(2, map[string]string{first: document(first, "2.0.0")})
+			want := []string{"pending@1", "installing@1", "installed@1", "pending@1"}
+			if strings.HasPrefix(at, "apply") {
+				want = append(want, "installing@2")
+			}
+			s.heard(first, append(want, "failed@2")...)
+			s.runtime.await(t, first+"-main 1.0.0")
+		})
+	}
+}
+
+// What is removed with a panic is reported as failed, and tried again.
+func TestAPanicInARemoval(t *testing.T) {
+	s := newSite(t)
+	s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.heard(second, "pending@1", "installing@1", "installed@1")
+	s.runtime.fail("remove "+first+"-main", panics)
+	s.publish(2, nil)
+	s.heard(second, "pending@1", "installing@1", "installed@1", "removing@2", "removed@2")
+	s.heard(first, "pending@1", "installing@1", "installed@1", "removing@2", "failed@2")
+	s.runtime.fail("", "")
+	s.runtime.await(t)
+}
+
+// What the WFM answers may bring about a panic: that poll failed, and the next one
+// is made. The reporter goes on, too.
+func TestAPanicInAPollIsAFailedPoll(t *testing.T) {
+	s := newSite(t)
+	s.wfm.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.wfm.fail("manifest", errPanics)
+	if err := s.agent.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), "manifest panics") {
+		t.Errorf("poll ended with %v", err)
+	}
+	st, err := s.agent.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st.WFM.LastError == "" || st.SelfCheck.Panics == 0 {
+		t.Errorf("status has error %q and %d panics", st.WFM.LastError, st.SelfCheck.Panics)
+	}
+	s.wfm.fail("", nil)
+	s.sync()
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+}
+
+// A request that panics is answered, and the next one is, too.
+func TestAPanicInARequestIsItsAnswer(t *testing.T) {
+	s := newSite(t)
+	at := filepath.Join(t.TempDir(), "control.sock")
+	l, err := control.Listen(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error)
+	go func() { served <- control.NewServer(clumsy{s.agent}, slog.New(slog.DiscardHandler)).Run(ctx, l) }()
+	defer func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	client := control.Dial(at)
+	if _, err := client.Capabilities(t.Context()); err == nil || !strings.Contains(err.Error(), "mistake") {
+		t.Errorf("answer is %v", err)
+	}
+	st, err := client.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := st.SelfCheck.LastPanic; p == nil || !strings.Contains(p.Object, "/v1/capabilities") {
+		t.Errorf("the last panic is %+v", p)
+	}
+}
+
+// clumsy panics where it is asked for capabilities.
+type clumsy struct{ control.Backend }
+
+func (c clumsy) Capabilities(context.Context) (json.RawMessage, error) {
+	var nobody *net.TCPAddr
+	return []byte(nobody.IP.String()), nil
+}
+
+// The agent is alive as long as its loops get on, however long they wait.
+func TestAliveUnlessALoopIsStuck(t *testing.T) {
+	s := newSite(t)
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	if err := s.agent.Alive(); err != nil {
+		t.Error(err)
+	}
+	begun, release := s.wfm.hold("manifest")
+	asked := make(chan error, 1)
+	go func() { asked <- s.agent.Sync(t.Context()) }()
+	<-begun
+	busy := func() (seconds float64) {
+		st, err := s.agent.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range st.SelfCheck.Loops {
+			if l.Name == "poller" {
+				seconds = l.Busy
+			}
+		}
+		return seconds
+	}
+	if busy() == 0 {
+		t.Error("the poller is said to wait while it polls")
+	}
+	if err := s.agent.Alive(); err != nil {
+		t.Errorf("a poll that takes a moment is no reason to restart: %v", err)
+	}
+	release()
+	if err := <-asked; err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); busy() != 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("the poller is said to work after its poll")
+		}
+	}
+}
+
+// lines is a log that may be read while it is written.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+// manyStarts are how many starts in a day are too many: something ends the agent.
+const manyStarts = 5
+
+// Alive fails when a loop of the agent is stuck. It takes each lock of the agent
+// for a moment, and reads the store: when it does not return, somebody holds one
+// for good. It writes nothing, and is cheap.
+func (a *Agent) Alive() error {
+	a.reconciler.worker("")
+	a.poller.status()
+	_, cancel := a.hub.subscribe()
+	cancel()
+	a.ledger.mu.Lock()
+	//lint:ignore SA2001 only to know that it can be had
+	a.ledger.mu.Unlock()
+	if _, err := a.o.Store.CountReports(); err != nil {
+		return fmt.Errorf("cannot read the store: %w", err)
+	}
+	for _, l := range a.loops.list() {
+		if l.Stuck {
+			return fmt.Errorf("the %s has not got on for %v", l.Name, time.Duration(l.Busy*float64(time.Second)).Round(time.Second))
+		}
+	}
+	return nil
+}
+
+// selfCheck is what the agent knows of its own state. runtimeError says why the
+// runtime cannot be asked; empty: it can.
+func (a *Agent) selfCheck(runtimeError string) *control.SelfCheck {
+	h := a.o.Store.Health()
+	c := &control.SelfCheck{
+		Store: control.StoreCheck{Size: h.Size, Commits: h.Commits},
+		Loops: a.loops.list(),
+	}
+	add := func(mend, format string, args ...any) {
+		c.Problems = append(c.Problems, control.Advice{Text: fmt.Sprintf(format, args...), Mend: mend})
+	}
+	if !h.Last.IsZero() {
+		last := h.Last.UTC()
+		c.Store.LastWrite = &last
+	}
+	if h.Err != nil {
+		c.Store.LastError = h.Err.Error()
+		add("look at the medium of state.dir", "what the agent has to remember cannot be written: %v", h.Err)
+	}
+	for _, l := range c.Loops {
+		if l.Stuck {
+			add("the watchdog restarts the agent", "the %s is stuck", l.Name)
+		}
+	}
+	c.ClockWrong = a.o.ClockWrong() // the warnings about the identity tell more
+	if free, err := freeOn(a.o.StateDir); err == nil {
+		c.Free = free
+		if free < a.o.Reserve {
+			add("make room, or see `margolite prune`", "%d bytes are free on the file system of %s, less than state.reserve", free, a.o.StateDir)
+		}
+	}
+	c.Panics, c.LastPanic = a.mistakes.seen()
+	if c.LastPanic == nil {
+		c.LastPanic = a.o.Crash
+	}
+	if c.Starts = a.o.Starts; c.Starts >= manyStarts {
+		add("look into its log", "the agent was started %d times within a day", c.Starts)
+	}
+	c.OK = len(c.Problems) == 0 && runtimeError == "" && !c.ClockWrong
+	return c
+}
+
+// Metrics implements control.Backend. The slim flavour has none.
+func (a *Agent) Metrics(ctx context.Context) ([]byte, error) { return a.scrape.of(ctx, a) }
+
+// freeOn is how many bytes are free for us on the file system of a directory.
+func freeOn(dir string) (int64, error) {
+	var fs unix.Statfs_t
+	if dir == "" {
+		return 0, unix.ENOENT
+	}
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return 0, err
+	}
+	return int64(fs.Bavail) * int64(fs.Bsize), nil
+}

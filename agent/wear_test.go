@@ -1,0 +1,91 @@
+package agent_test
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/margolite/margolite/test/syscalls"
+)
+
+// An update writes to the medium what has to survive the next power cut, and no
+// more often: each transaction of the store waits for the medium twice, three
+// times where something is noted in the journal, and a manifest twice more for the
+// file beside. Reports that are heard together go together.
+func TestAnUpdateWritesAsOftenAsItHasTo(t *testing.T) {
+	var mu sync.Mutex
+	verbs := map[string]int{}
+	s := newSite(t, func(s *site) {
+		s.onCommit = func(verb string) {
+			mu.Lock()
+			defer mu.Unlock()
+			verbs[verb]++
+		}
+	})
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.publish(2, map[string]string{first: document(first, "2.0.0")}) // there is a revision to go back to from now on
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
+	s.quiet()
+
+	mu.Lock()
+	clear(verbs)
+	mu.Unlock()
+	syncs, err := syscalls.OfProcess(os.Getpid(), syscalls.Syncs()...)
+	if err == nil {
+		defer syncs.Close()
+	}
+	s.publish(3, map[string]string{first: document(first, "3.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2", "pending@2", "installing@3", "installed@3")
+	s.quiet()
+	s.eventually("what nobody needs is gone", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return verbs["prune artifacts"] > 0
+	})
+
+	mu.Lock()
+	defer mu.Unlock()
+	most := map[string]int{"accept manifest": 1, "staged": 1, "go": 1, "works": 1, "prune artifacts": 1, "acknowledge reports": 3}
+	for _, verb := range slices.Sorted(maps.Keys(verbs)) {
+		if verbs[verb] > most[verb] {
+			t.Errorf("%q was committed %d times, want at most %d", verb, verbs[verb], most[verb])
+		}
+	}
+	if syncs == nil {
+		t.Log("syncs are not counted:", err)
+		return
+	}
+	counts, err := syncs.Count()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := int64(0)
+	for _, n := range counts {
+		sum += n
+	}
+	t.Logf("%d syncs, commits: %v", sum, verbs)
+	if sum > 2*8+3+2 { // of eight transactions three are noted
+		t.Errorf("an update waits for the medium %d times", sum)
+	}
+}
+
+// A service that ends and is brought back, however often, is no news for the WFM
+// and no wear.
+func TestAServiceThatComesBackWritesNothing(t *testing.T) {
+	s := newSite(t)
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.quiet()
+	writes := s.store.Writes()
+	for range 20 {
+		looked := s.runtime.count("observe")
+		s.runtime.flap(first+"-main", false)
+		s.eventually("the agent looks at it", func() bool { return s.runtime.count("observe") > looked })
+	}
+	if n := s.store.Writes() - writes; n != 0 {
+		t.Errorf("%d transactions, want none", n)
+	}
+}

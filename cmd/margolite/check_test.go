@@ -1,0 +1,56 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Whoever reads a line of check finds it explained.
+func TestEveryFindingIsExplained(t *testing.T) {
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir, c := range map[string]struct {
+		least int      // of names that there are
+		names []string // how the code names what it looked at
+	}{
+		".": {12, []string{
+			`finding\{(?:object: )?"([^"]+)"`, `finding\{\{(?:object: )?"([^"]+)"`,
+			`object (?::?=) "([^"]+?) ?"`, `object := fmt\.Sprintf\("([^" %]+)`, `(?:directory|broken)\("([^"]+)"`,
+		}},
+		"../../runtime/embedded": {7, []string{`Object: "([^"]+)"`}},
+		"../../runtime/network":  {13, []string{`lacks\(.*, "([^"]+)", "`, `\{"([^"]+)", "[^"]+", (?:true|false), `, `What: "([^"]+)"`}},
+	} {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]bool{}
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			for _, pattern := range c.names {
+				for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(source), -1) {
+					found[match[1]] = true
+				}
+			}
+		}
+		for name := range found {
+			if quoted := regexp.QuoteMeta(name); !regexp.MustCompile("(?m)^\\|.*[ `,]" + quoted + "[ `,]").Match(page) {
+				t.Errorf("README.md does not explain %q of %s", name, dir)
+			}
+		}
+		if len(found) < c.least {
+			t.Errorf("only %d names were found in %s: %v", len(found), dir, found)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/margolite/margolite/cmd/margolite/config"
+)
+
+const collectorWait = 2 * time.Second
+
+// standardCollectors are where a collector on the device listens by itself, for OTLP
+// over HTTP and gRPC.
+func standardCollectors() []string { return []string{"127.0.0.1:4318", "127.0.0.1:4317"} }
+
+// collectorFindings look for the collector that a device has to have that runs
+// workloads (OBS-01), also at the standard addresses. Its capabilities say that there
+// is one in any case (CAP-04).
+func collectorFindings(ctx context.Context, cfg *config.Config, standard []string) []finding {
+	const object = "collector"
+	var findings []finding
+	for _, at := range []struct{ key, url string }{
+		{"metrics.otlp", cfg.Metrics.OTLP}, {"collector.http", cfg.Collector.HTTP}, {"collector.grpc", cfg.Collector.GRPC},
+	} {
+		if at.url == "" {
+			continue
+		}
+		var unknown *net.DNSError
+		switch err := answers(ctx, addressOf(at.url)); {
+		case err == nil:
+			findings = append(findings, finding{object: object, text: fmt.Sprintf("%s answers, as %s says", at.url, at.key)})
+		case errors.As(err, &unknown) && at.key != "metrics.otlp":
+			// It may be a service, by its name in the network of a project.
+			findings = append(findings, finding{object: object, text: fmt.Sprintf("%s cannot be looked for, only workloads may know its name", at.url)})
+		default:
+			findings = append(findings, finding{object, fmt.Sprintf("%s does not answer: %v", at.url, err), "start a collector there, or correct " + at.key, false})
+		}
+	}
+	if len(findings) > 0 {
+		return findings
+	}
+	for _, address := range standard {
+		if answers(ctx, address) == nil {
+			return []finding{{object, "one listens on " + address + ", and nobody is told of it", "name it in metrics.otlp, and in collector as containers reach it", false}}
+		}
+	}
+	return []finding{{object: object, text: "there is none; the standard wants an OpenTelemetry collector on each device that runs workloads"}}
+}
+
+func answers(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, collectorWait)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// addressOf is what a URL connects to.
+func addressOf(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return s // the configuration knows better
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[strings.ToLower(u.Scheme)]
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"reflect"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/capability"
+)
+
+const (
+	// gcPercent is how much garbage there may be, in percent of what is in use: half
+	// of Go's own choice. An agent at rest has little to collect.
+	gcPercent = 50
+	// ownShare is the part of the machine that the daemon's heap and stacks may have
+	// before more processor time goes to collecting garbage, and leastOwn what they
+	// may have in any case: with 16 MiB, a thousand deployments at once would take
+	// several times as long. It is no hard limit: what is in use stays.
+	ownShare = 4
+	leastOwn = 24 << 20
+	// restAfter is how long nothing has to happen until memory is given back.
+	restAfter = 10 * time.Second
+)
+
+// boundMemory makes the daemon fit for the machine. What the user says in Go's own
+// variables counts, GOGC and GOMEMLIMIT.
+func (c *cli) boundMemory() {
+	if own, _ := lookup(c.env, "GOGC"); own == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	if own, _ := lookup(c.env, "GOMEMLIMIT"); own == "" {
+		// A machine that does not tell its size has no limit.
+		if memory, _ := capability.OwnMemory("/"); memory > 0 {
+			debug.SetMemoryLimit(memoryLimit(memory))
+		}
+	}
+}
+
+// memoryLimit is how much of so many bytes the daemon may have.
+func memoryLimit(memory uint64) int64 {
+	return int64(min(max(memory/ownShare, leastOwn), math.MaxInt64))
+}
+
+// thrift gives memory back whenever the agent has come to rest, after its start
+// and after each change. It costs a collection of garbage and, later, some page
+// faults that find their pages in the page cache.
+type thrift struct {
+	stirred <-chan struct{} // the agent is not at rest
+	program []span          // read-only parts of the program in memory
+}
+
+// run waits for rest until ctx is done.
+func (t *thrift) run(ctx context.Context) error {
+	timer := time.NewTimer(restAfter)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.stirred:
+			timer.Reset(restAfter)
+		case <-timer.C:
+			t.giveBack()
+		}
+	}
+}
+
+// giveBack returns to the kernel what garbage took, and lets go of the program's
+// own pages: most of what start and changes ran is not needed to poll. A page that
+// is needed comes back by itself, from the page cache or else from the medium; it
+// is only read, so that nothing can get lost.
+//
+// The kernel could always have taken these pages, but only after it found out that
+// nobody uses them, which it does last with those of programs. Now they are the
+// first to go, as long as they are not needed. The page cache keeps them until
+// somebody needs the memory: what is free does not grow at once.
+func (t *thrift) giveBack() {
+	debug.FreeOSMemory()
+	for _, s := range t.program {
+		// Not every kernel can (COLD is of Linux 5.4), and where a page is locked it
+		// stays: nothing is wrong then.
+		for _, advice := range []uintptr{unix.MADV_COLD, unix.MADV_DONTNEED} {
+			_, _, _ = unix.Syscall(unix.SYS_MADVISE, s.start, s.end-s.start, advice)
+		}
+	}
+}
+
+// span is a range of addresses.
+type span struct{ start, end uintptr }
+
+// programSpans are where the kernel has mapped the program's file to be read alone,
+// which stays so until the process ends. Other mappings are not for us: a database
+// may unmap its own at any moment, and memory of others take its place.
+func programSpans() ([]span, error) {
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return nil, fmt.Errorf("cannot find the program in memory: %w", err)
+	}
+	return spansOf(string(maps), reflect.ValueOf(programSpans).Pointer()), nil
+}
+
+// spansOf finds, in what the kernel tells of a process, the mapping of a file that
+// has the address code, and every other private one of the same file that cannot be
+// written to.
+func spansOf(maps string, code uintptr) []span {
+	type mapping struct {
+		span
+		access, file string // as the kernel writes them; device and inode, for the name may be gone
+	}
+	var all []mapping
+	file := ""
+	for line := range strings.Lines(maps) {
+		f := strings.Fields(line) // addresses, access, offset, device, inode, name
+		if len(f) < 6 {
+			continue // of no file
+		}
+		start, end, _ := strings.Cut(f[0], "-")
+		m := mapping{span{address(start), address(end)}, f[1], f[3] + " " + f[4]}
+		if m.start <= code && code < m.end && strings.HasPrefix(f[5], "/") {
+			file = m.file
+		}
+		all = append(all, m)
+	}
+	var spans []span
+	for _, m := range all {
+		if file != "" && m.file == file && (m.access == "r-xp" || m.access == "r--p") {
+			spans = append(spans, m.span)
+		}
+	}
+	return spans
+}
+
+func address(text string) uintptr {
+	n, err := strconv.ParseUint(text, 16, strconv.IntSize)
+	if err != nil {
+		return 0
+	}
+	return uintptr(n)
+}

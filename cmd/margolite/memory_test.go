@@ -1,0 +1,51 @@
+package main
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestTheProgramIsFoundInMemory(t *testing.T) {
+	const maps = `00400000-00ecf000 r-xp 00000000 fe:00 10027078                           /usr/bin/margolite (deleted)
+00ecf000-019dd000 r--p 00acf000 fe:00 10027078                           /usr/bin/margolite (deleted)
+019dd000-01a73000 rw-p 015dd000 fe:00 10027078                           /usr/bin/margolite (deleted)
+01a73000-01d93000 rw-p 00000000 00:00 0
+40000000-40800000 rw-p 00000000 00:00 0
+75c3a000-75c42000 r--s 00000000 fe:00 10027079                   /var/lib/margolite/margolite.db
+75c5b000-75c63000 r--p 00000000 fe:01 10027078                   /of/another/device
+77ffb000-77fff000 r--p 00000000 00:00 0                          [vvar]
+77fff000-78001000 r-xp 00000000 00:00 0                          [vdso]
+`
+	want := []span{{0x400000, 0xecf000}, {0xecf000, 0x19dd000}}
+	if got := spansOf(maps, 0x4711ab); !slices.Equal(got, want) {
+		t.Errorf("got %x, want %x", got, want)
+	}
+	if got := spansOf(maps, 0x77fff010); len(got) > 0 {
+		t.Errorf("of the kernel's own pages: %x", got)
+	}
+	if got := spansOf("", 0x4711ab); len(got) > 0 {
+		t.Errorf("of nothing: %x", got)
+	}
+}
+
+func TestGivingBackLeavesTheProgramAsItIs(t *testing.T) {
+	program, err := programSpans()
+	if err != nil || len(program) == 0 {
+		t.Fatalf("got %x, %v", program, err)
+	}
+	(&thrift{program: program}).giveBack()
+	again, err := programSpans() // runs
+	if err != nil || !slices.Equal(again, program) {
+		t.Errorf("then %x, %v, before %x", again, err, program)
+	}
+}
+
+func TestMemoryLimitFollowsTheMachine(t *testing.T) {
+	for memory, want := range map[uint64]int64{
+		32 << 20: 24 << 20, 64 << 20: 24 << 20, 128 << 20: 32 << 20, 256 << 20: 64 << 20, 1 << 63: 1 << 61,
+	} {
+		if got := memoryLimit(memory); got != want {
+			t.Errorf("of %d bytes it takes %d, want %d", memory, got, want)
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"context"
+
+	"github.com/margolite/margolite/cmd/margolite/config"
+)
+
+// metrics prints what can be counted.
+func (c *cli) metrics(ctx context.Context, args []string) error {
+	f := c.flags("metrics")
+	if err := c.parseNone(f, args); err != nil {
+		return err
+	}
+	client, _, err := c.client(false)
+	if err != nil {
+		return err
+	}
+	return hinted(client.Metrics(ctx, plainWriter{c.out})) // labels hold names of others
+}
+
+// collectorEnvironment is how workloads find the collector of this device
+// (OBS-08).
+func collectorEnvironment(c config.Collector) []string {
+	var env []string
+	if c.HTTP != "" {
+		env = append(env, "HTTP_OTEL_EXPORTER_OTLP_ENDPOINT="+c.HTTP)
+	}
+	if c.GRPC != "" {
+		env = append(env, "GRPC_OTEL_EXPORTER_OTLP_ENDPOINT="+c.GRPC)
+	}
+	if c.Protocol != "" {
+		env = append(env, "OTEL_EXPORTER_OTLP_PROTOCOL="+c.Protocol)
+	}
+	return env
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestStartsOfADayAreCounted(t *testing.T) {
+	dir := t.TempDir()
+	noted := func() int {
+		t.Helper()
+		n, err := noteStart(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for n := 1; n <= 3; n++ {
+		if got := noted(); got != n {
+			t.Errorf("after %d starts there are %d", n, got)
+		}
+	}
+	for name, c := range map[string]struct {
+		lines string
+		want  int
+	}{
+		"lines that are none":          {"soon\n-5\n99999999999999999999\n", 1},
+		"a time that is still to come": {"2147483647\n", 1},
+		"more than are kept":           {strings.Repeat("PAST\n", 2*maxStarts), maxStarts},
+	} {
+		now, err := os.ReadFile(filepath.Join(dir, "starts"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		past, _, _ := strings.Cut(string(now), "\n")
+		if err := os.WriteFile(filepath.Join(dir, "starts"), []byte(strings.ReplaceAll(c.lines, "PAST", past)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := noted(); got != c.want {
+			t.Errorf("%s: there are %d starts, want %d", name, got, c.want)
+		}
+	}
+}
+
+// What a process ends with that panics is known to the next one.
+func TestACrashIsKnownToTheNextProcess(t *testing.T) {
+	const variable = "MARGOLITE_TEST_CRASH"
+	if dir := os.Getenv(variable); dir != "" {
+		if _, err := keepCrash(dir); err != nil {
+			t.Fatal(err)
+		}
+		go func() { panic(errors.New("no loop is left")) }()
+		select {} // it ends with that
+	}
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestACrashIsKnownToTheNextProcess$")
+	cmd.Env = append(os.Environ(), variable+"="+dir)
+	out, err := cmd.CombinedOutput()
+	if err == nil || !bytes.Contains(out, []byte("no loop is left")) {
+		t.Fatalf("the process ended with %v and said\n%s", err, out)
+	}
+	former, err := keepCrash(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if former == nil || !strings.Contains(former.Text, "no loop is left") {
+		t.Errorf("the former process ended with %+v", former)
+	}
+	if former, err = keepCrash(dir); err != nil || former != nil {
+		t.Errorf("the one after it ended with %+v, %v", former, err)
+	}
+}

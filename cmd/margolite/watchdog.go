@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+)
+
+const (
+	// watchEvery is how often it is looked whether the agent gets on, where nobody
+	// wants to know it more often.
+	watchEvery = time.Minute
+	// watchTries are how many looks in a row have to say that it does not.
+	watchTries = 3
+	// watchAnswer is how long a look may take.
+	watchAnswer = 30 * time.Second
+	// maxStacks bounds, in bytes, what is logged of the goroutines of an agent that
+	// is stuck.
+	maxStacks = 128 << 10
+	// readyMost is how long the service manager waits for workloads at most: one
+	// that hangs is no reason to call the agent one that did not start.
+	readyMost = time.Minute
+)
+
+// watchdog ends an agent that is stuck, so that it is started again: workloads do
+// not notice. As long as it gets on the service manager is told so, which would
+// end it if this were stuck as well.
+type watchdog struct {
+	check   func() error // fails, or does not return, where the agent is stuck
+	service *service
+	logger  *slog.Logger
+	every   time.Duration // between two looks
+	answer  time.Duration // that one may take
+}
+
+func newWatchdog(check func() error, s *service, logger *slog.Logger) *watchdog {
+	w := &watchdog{check: check, service: s, logger: logger, every: watchEvery, answer: watchAnswer}
+	if s.watchdog > 0 { // three looks within its time, each with an answer
+		w.every = min(w.every, s.watchdog/4)
+		w.answer = min(w.answer, s.watchdog/4)
+	}
+	return w
+}
+
+// run looks until ctx is done. The error says that the agent is stuck.
+func (w *watchdog) run(ctx context.Context) error {
+	ticker := time.NewTicker(w.every)
+	defer ticker.Stop()
+	answers := make(chan error, 1)
+	asked := false // and not answered yet: the goroutine is stuck with it
+	for failures := 0; ; {
+		if !asked {
+			go func() { answers <- w.check() }() // ends with the agent's being stuck, if it is
+		}
+		late := time.NewTimer(w.answer)
+		var err error
+		select {
+		case <-ctx.Done():
+			late.Stop()
+			return nil
+		case err = <-answers:
+			asked = false
+		case <-late.C:
+			asked, err = true, fmt.Errorf("it has not answered within %v", w.answer)
+		}
+		late.Stop()
+		if err == nil {
+			failures = 0
+			w.service.alive()
+		} else if failures++; failures >= watchTries {
+			stacks := make([]byte, maxStacks)
+			w.logger.Error("the agent is stuck and ends, to be started again", "error", err, "stacks", string(stacks[:runtime.Stack(stacks, true)]))
+			return fmt.Errorf("the agent is stuck: %w", err)
+		} else {
+			w.logger.Warn("the agent does not get on", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// announce says that the agent is ready once workloads are back and the control
+// socket answers.
+func announce(ctx context.Context, s *service, back <-chan struct{}, socket string) error {
+	late := time.NewTimer(readyMost)
+	defer late.Stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-back:
+	case <-late.C:
+	}
+	client := control.Dial(socket)
+	for {
+		_, err := client.Capabilities(ctx) // whatever the answer, somebody gives it
+		if err == nil || ctx.Err() == nil && !errors.Is(err, control.ErrNotRunning) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	s.ready("runs")
+	return nil
+}
+
+// endWith ends the process when ctx is done and what works in it does not stop: it
+// may be killed at any moment, and one that is stuck does not heed ctx. The
+// returned function says that it has stopped.
+func endWith(ctx context.Context) (stopped func()) {
+	done := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		select {
+		case <-done:
+		case <-time.After(stopGrace):
+			os.Exit(exitFailed)
+		}
+	})
+	return func() { close(done) }
+}
