@@ -57,9 +57,6 @@ func (s *subject) install(ctx context.Context) (install, error) {
 		return i, err
 	}
 	i.Written = after.since(before)
-	if i.PeakRSS, err = peakOf(s.Agent()); err != nil {
-		return i, err
-	}
 	return i, s.greets(ctx, "Hello") // which the application writes down
 }
 

@@ -253,35 +253,20 @@ func (c *contest) nerdctl(ctx context.Context, socket string) error {
 // docker is docker compose of the plugin or as docker-compose, on a daemon of
 // its own in a network namespace of its own.
 func (c *contest) docker(ctx context.Context) error {
-	daemon, err := exec.LookPath("dockerd")
-	if err != nil {
-		c.missing = append(c.missing, "docker compose: no dockerd on PATH")
+	programs, missing := findDocker(ctx)
+	if missing != "" {
+		c.missing = append(c.missing, "docker compose: "+missing)
 		return nil
 	}
-	socket := "unix://" + filepath.Join(c.volatile, "docker.sock")
-	var compose []string
-	if program, err := exec.LookPath("docker-compose"); err == nil {
-		compose = []string{program, "-H", socket}
-	}
-	client, err := exec.LookPath("docker")
-	if err != nil {
-		c.missing = append(c.missing, "docker compose: no docker on PATH")
-		return nil
-	}
-	if exec.CommandContext(ctx, client, "compose", "version").Run() == nil {
-		compose = []string{client, "-H", socket, "compose"}
-	}
-	if compose == nil {
-		c.missing = append(c.missing, "docker compose: neither the plugin nor docker-compose")
-		return nil
-	}
+	client, socket := programs.client, "unix://"+filepath.Join(c.volatile, "docker.sock")
+	compose := slices.Insert(slices.Clone(programs.compose), 1, "-H", socket)
 	p, err := newPlace()
 	if err != nil {
 		return err
 	}
 	c.places = append(c.places, p)
 	state := filepath.Join(c.volatile, "docker")
-	if _, err := c.daemon(p, "docker.log", daemon, "--data-root", filepath.Join(c.dir, "docker"), "--exec-root", state,
+	if _, err := c.daemon(p, "docker.log", programs.daemon, "--data-root", filepath.Join(c.dir, "docker"), "--exec-root", state,
 		"--pidfile", state+".pid", "-H", socket); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/test/plant"
+	"github.com/margolite/margolite/test/syscalls"
 )
 
 const (
@@ -42,7 +43,8 @@ type subject struct {
 	*plant.Plant
 	method
 	medium  *medium
-	version string // of containerd
+	version string              // of containerd
+	syncs   []*syscalls.Counter // of each agent that ran, and of containerd
 }
 
 // measure measures a flavour.
@@ -96,7 +98,16 @@ func (b *deviceBench) with(ctx context.Context, f flavour, o plant.Options, do f
 		return err
 	}
 	defer func() { err = errors.Join(err, takeDown(ctx, p, err)) }()
-	return do(&subject{Plant: p, method: b.method, medium: m, version: version})
+	s := &subject{Plant: p, method: b.method, medium: m, version: version}
+	defer func() {
+		for _, c := range s.syncs {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	if err := s.countSyncs(s.containerd()...); err != nil {
+		say("calls that wait for the medium are not counted: %v", err)
+	}
+	return do(s)
 }
 
 // takeDown removes what is deployed and closes the plant. When something went
@@ -118,7 +129,7 @@ func takeDown(ctx context.Context, p *plant.Plant, wrong error) error {
 
 // all measures everything, in the order of a device's life.
 func (s *subject) all(ctx context.Context, d *device, imageBytes int64) (err error) {
-	say("%s flavour: memory without a deployment", d.Flavour)
+	say("%s flavour: installation", d.Flavour)
 	if err := s.start(ctx, s.Settle[0]); err != nil {
 		return err
 	}
@@ -127,17 +138,10 @@ func (s *subject) all(ctx context.Context, d *device, imageBytes int64) (err err
 		return err
 	}
 	d.Version = strings.TrimSpace(status.Agent.Version + " " + status.Agent.Commit)
-	if d.Idle, err = s.memory(ctx); err != nil {
-		return err
-	}
-	say("%s flavour: memory with the application", d.Flavour)
 	if d.Install, err = s.install(ctx); err != nil {
 		return err
 	}
 	d.Install.ImageBytes = imageBytes
-	if d.Demo, err = s.memory(ctx); err != nil {
-		return err
-	}
 	say("%s flavour: updates", d.Flavour)
 	for i, settle := range s.Settle {
 		if i > 0 {
@@ -166,8 +170,22 @@ func (s *subject) start(ctx context.Context, settle time.Duration) error {
 	if err := s.Run(ctx); err != nil {
 		return err
 	}
+	_ = s.countSyncs(s.Agent()) // that it cannot be is known
 	_, err := s.rest(ctx)
 	return err
+}
+
+// countSyncs counts how often processes wait for the medium, and those that they
+// start from now on.
+func (s *subject) countSyncs(pids ...int) error {
+	for _, pid := range pids {
+		c, err := syscalls.OfProcess(pid, syscalls.Syncs()...)
+		if err != nil {
+			return err
+		}
+		s.syncs = append(s.syncs, c)
+	}
+	return nil
 }
 
 // containerd is the external containerd, if there is one.

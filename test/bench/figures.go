@@ -12,18 +12,9 @@ type device struct {
 	Containerd string    `json:"containerd"`
 	External   bool      `json:"external"`
 	Counted    bool      `json:"deviceBytesCounted"`
-	Idle       []holding `json:"idle"` // nothing is deployed
-	Demo       []holding `json:"demo"` // the application of two services runs
 	Install    install   `json:"install"`
 	Updates    []updates `json:"updates"`
 	Polls      polls     `json:"polls"`
-}
-
-// holding is the memory of one kind of process, the median of the samples.
-type holding struct {
-	What      string `json:"what"`
-	Processes int    `json:"processes"`
-	memory
 }
 
 // install is the first installation, with everything still to be pulled.
@@ -31,7 +22,6 @@ type install struct {
 	Took       time.Duration `json:"tookNs"`
 	ImageBytes int64         `json:"imageBytes"`
 	Written    written       `json:"writtenBytes"`
-	PeakRSS    int64         `json:"peakRss"` // of the agent since its start
 }
 
 // updates are parameter changes, each recreating one of the two services.
@@ -51,24 +41,42 @@ type polls struct {
 }
 
 // written is how many bytes processes have handed to the medium, each with the
-// children that it has buried, and how many the device under it was given.
+// children that it has buried, and what the device under it was given.
 type written struct {
 	Agent      int64 `json:"agent"`
 	Containerd int64 `json:"containerd"` // if it is external
 	Shims      int64 `json:"shims"`      // those that run; an update may replace them
-	Device     int64 `json:"device"`
+	Syncs      int64 `json:"syncs"`      // calls of fsync and the like, of all of them and of containers
+	wear
+}
+
+// wear is what a device was given.
+type wear struct {
+	Device  int64 `json:"device"` // bytes
+	Writes  int64 `json:"deviceWrites"`
+	Flushes int64 `json:"deviceFlushes"`
 }
 
 func (w written) since(before written) written {
-	return written{w.Agent - before.Agent, w.Containerd - before.Containerd, max(0, w.Shims-before.Shims), w.Device - before.Device}
+	w = w.plus(before.times(-1))
+	w.Shims = max(0, w.Shims) // one that has ended took its count with it
+	return w
 }
 
 func (w written) plus(o written) written {
-	return written{w.Agent + o.Agent, w.Containerd + o.Containerd, w.Shims + o.Shims, w.Device + o.Device}
+	return written{
+		w.Agent + o.Agent, w.Containerd + o.Containerd, w.Shims + o.Shims, w.Syncs + o.Syncs,
+		wear{w.Device + o.Device, w.Writes + o.Writes, w.Flushes + o.Flushes},
+	}
+}
+
+func (w written) times(n int64) written {
+	return written{w.Agent * n, w.Containerd * n, w.Shims * n, w.Syncs * n, wear{w.Device * n, w.Writes * n, w.Flushes * n}}
 }
 
 func (w written) each(n int) written {
-	return written{w.Agent / int64(n), w.Containerd / int64(n), w.Shims / int64(n), w.Device / int64(n)}
+	of := int64(n)
+	return written{w.Agent / of, w.Containerd / of, w.Shims / of, w.Syncs / of, wear{w.Device / of, w.Writes / of, w.Flushes / of}}
 }
 
 // median is the middle value, or the upper one of the two.

@@ -7,10 +7,8 @@
 // behind. `make bench` runs it; it fails when an unchanged poll writes anything,
 // and when a large bundle takes too much memory.
 //
-// The defaults are for a quick look. For figures to publish, as others in the
-// field take them (a sample every 10 s over 10 minutes, after 5 minutes):
-//
-//	build/bench --warmup 5m --samples 60 --over 10m
+// The defaults are for a quick look. `make memory` takes figures to publish, as
+// others in the field do: a median over minutes, under several loads, beside Docker.
 package main
 
 import (
@@ -20,7 +18,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
@@ -45,6 +42,9 @@ type method struct {
 	Sizes   []int           `json:"services"`
 	Crowds  []int           `json:"containers"`
 	Fleet   int             `json:"fleet"`
+	Poll    time.Duration   `json:"pollNs"` // while memory is measured
+	Stacks  []string        `json:"stacks,omitempty"`
+	Shared  []int           `json:"shimContainers"`
 }
 
 // bench is the program.
@@ -54,6 +54,9 @@ type bench struct {
 	wfmsim          string
 	sizes, device   bool
 	contest, scale  bool
+	memory          bool
+	agent           string // of somebody else, beside Docker
+	agentName       string
 	agentTest       string
 }
 
@@ -62,7 +65,15 @@ func main() {
 	// last one cleans up, and the others wait for it. It cleans up as well when
 	// nobody reads any more.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGPIPE)
-	b := &bench{method: method{Settle: []time.Duration{0, 200 * time.Millisecond}, Sizes: []int{1, 3, 20}, Crowds: []int{1, 10, 100}}}
+	b := &bench{method: method{Settle: []time.Duration{0, 200 * time.Millisecond}, Sizes: []int{1, 3, 20}, Crowds: []int{1, 10, 100}, Shared: []int{1, 3, 10}, Stacks: []string{"full", "slim"}}}
+	flag.BoolVar(&b.memory, "memory", true, "measure the memory of all that runs an application")
+	flag.Func("stacks", "`NAME,...` whose memory is measured: full, slim, docker, shims (default full,slim)", func(s string) error {
+		b.Stacks = strings.Split(s, ",")
+		return nil
+	})
+	flag.StringVar(&b.agent, "agent", "", "`COMMAND` line of an agent beside Docker, which it finds by DOCKER_HOST: its memory and that of its children counts")
+	flag.StringVar(&b.agentName, "agent-name", "an agent", "`NAME` of that agent in the tables")
+	flag.DurationVar(&b.Poll, "poll", 10*time.Second, "time between polls while memory is measured")
 	flag.DurationVar(&b.Warmup, "warmup", 5*time.Second, "rest before memory is measured")
 	flag.IntVar(&b.Samples, "samples", 20, "samples of memory")
 	flag.DurationVar(&b.Over, "over", 20*time.Second, "time over which they are taken")
@@ -81,6 +92,7 @@ func main() {
 	flag.StringVar(&b.wfmsim, "wfmsim", "bin/wfmsim", "`FILE` of the WFM that they poll")
 	flag.Func("services", "`N,...` services of the projects of the contest (default 1,3,20)", numbers(&b.Sizes))
 	flag.Func("containers", "`N,...` containers of which a reconcile that changes nothing is measured (default 1,10,100)", numbers(&b.Crowds))
+	flag.Func("shims", "`N,...` containers whose shims are weighed (default 1,3,10)", numbers(&b.Shared))
 	flag.Parse()
 	os.Exit(isolated.Main(b))
 }
@@ -116,6 +128,16 @@ func (b *bench) run(ctx context.Context) (err error) {
 		say("measuring the programs in %s", b.dist)
 		if r.Programs, err = measurePrograms(ctx, b.dist); err != nil {
 			return err
+		}
+	}
+	if b.memory {
+		if err := b.measureMemory(ctx, dir, r); err != nil {
+			return err
+		}
+		if b.wants("shims") {
+			if err := b.measureShims(ctx, dir, r); err != nil {
+				return err
+			}
 		}
 	}
 	if b.device {
@@ -158,32 +180,21 @@ func (b *bench) measureDevices(ctx context.Context, dir string, r *report) error
 	if err != nil {
 		return err
 	}
-	native := b.native()
+	flavours, missing, err := b.flavours()
+	if err != nil {
+		return err
+	}
 	d := deviceBench{method: b.method, application: application, dir: dir}
-	full, err := d.measure(ctx, flavour{
-		name: "full", programs: []string{filepath.Join(native, "margolite"), filepath.Join(native, shimName)},
-	})
-	if err != nil {
-		return err
+	for _, f := range flavours {
+		measured, err := d.measure(ctx, f)
+		if err != nil {
+			return err
+		}
+		r.Devices = append(r.Devices, *measured)
 	}
-	r.Devices = append(r.Devices, *full)
-
-	containerd, err := exec.LookPath("containerd")
-	if err != nil {
-		say("containerd is not installed: the slim flavour is not measured")
-		return nil
+	for _, what := range missing {
+		say("not measured: %s", what)
 	}
-	shim, err := exec.LookPath(shimName)
-	if err != nil {
-		return fmt.Errorf("containerd is installed, its shim is not: %w", err)
-	}
-	slim, err := d.measure(ctx, flavour{
-		name: "slim", external: true, programs: []string{filepath.Join(native, "slim", "margolite"), containerd, shim},
-	})
-	if err != nil {
-		return err
-	}
-	r.Devices = append(r.Devices, *slim)
 	return nil
 }
 

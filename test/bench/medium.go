@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,6 +19,7 @@ import (
 type medium struct {
 	dir      string
 	counters string // of the block device; empty: a plain directory
+	own      wear   // what measuring costs: flushes, which count as writes of nothing, too
 }
 
 const (
@@ -69,25 +69,49 @@ func (m *medium) flush() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(unix.Syncfs(int(dir.Fd())), dir.Close())
+	defer dir.Close()
+	if err := unix.Syncfs(int(dir.Fd())); err != nil {
+		return err
+	}
+	before, err := m.written()
+	if err != nil {
+		return err
+	}
+	// With nothing on its way this is what it costs by itself.
+	if err := unix.Syncfs(int(dir.Fd())); err != nil {
+		return err
+	}
+	after, err := m.written()
+	m.own.Flushes += 2 * (after.Flushes - before.Flushes)
+	m.own.Writes += 2 * (after.Writes - before.Writes)
+	return err
 }
 
-// written is how many bytes the device has been given, or 0 when that is not
-// known.
-func (m *medium) written() (int64, error) {
+// written is what the device has been given; nothing where that is not known.
+func (m *medium) written() (w wear, err error) {
 	if m.counters == "" {
-		return 0, nil
+		return w, nil
 	}
 	text, err := os.ReadFile(m.counters)
 	if err != nil {
-		return 0, err
+		return w, err
 	}
 	fields := strings.Fields(string(text))
-	if len(fields) < 7 {
-		return 0, fmt.Errorf("%s has no count of written sectors", m.counters)
+	if len(fields) < 16 {
+		return w, fmt.Errorf("%s has no counts of written sectors and flushes", m.counters)
 	}
-	n, err := strconv.ParseInt(fields[6], 10, 64)
-	return n * sectorBytes, err
+	for _, f := range []struct {
+		number int
+		to     *int64
+	}{{4, &w.Writes}, {6, &w.Device}, {15, &w.Flushes}} {
+		if *f.to, err = strconv.ParseInt(fields[f.number], 10, 64); err != nil {
+			return w, err
+		}
+	}
+	w.Device *= sectorBytes
+	w.Flushes -= m.own.Flushes
+	w.Writes -= m.own.Writes
+	return w, nil
 }
 
 // close takes the file system away, and the loop device with it.

@@ -2,32 +2,178 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/margolite/margolite/test/plant"
 )
 
-// memory rests and then samples.
-func (s *subject) memory(ctx context.Context) ([]holding, error) {
-	if err := pause(ctx, s.Warmup); err != nil {
-		return nil, err
-	}
-	var samples [][]holding
-	for range s.Samples {
-		if err := pause(ctx, s.Over/time.Duration(s.Samples)); err != nil {
-			return nil, err
+// footprint is what a stack holds under every load.
+type footprint struct {
+	Stack string   `json:"stack"`
+	Loads []weight `json:"loads"`
+}
+
+// weight is what it holds under one load.
+type weight struct {
+	Load     string    `json:"load"`
+	Holdings []holding `json:"holdings"` // medians: of each kind of process, and of all together
+	Most     int64     `json:"mostPss"`  // of all together, in any sample
+	// The most of all together, proportional, while the load was brought there and
+	// while it was changed.
+	Installing int64 `json:"installingPss,omitempty"`
+	Changing   int64 `json:"changingPss,omitempty"`
+}
+
+// holding is the memory of one kind of process, the median of the samples.
+type holding struct {
+	What      string `json:"what"`
+	Processes int    `json:"processes"`
+	memory
+}
+
+// glance is the time between two looks at a peak.
+const glance = 50 * time.Millisecond
+
+// polling calls do with an agent of a flavour that polls, and can be given the services of a load.
+func (b *bench) polling(ctx context.Context, d deviceBench, f flavour, do func(*subject) error) error {
+	return d.with(ctx, f, plant.Options{}, func(s *subject) error {
+		if err := s.pushServer(ctx); err != nil {
+			return err
 		}
-		sample, err := s.sample()
+		if err := s.Configure(plant.Settings{Poll: b.Poll}); err != nil {
+			return err
+		}
+		if err := s.Run(ctx); err != nil {
+			return err
+		}
+		return do(s)
+	})
+}
+
+// measureMemory measures every stack that is wanted and whose programs are there:
+// ours, in both flavours, and Docker with the agent of somebody else.
+func (b *bench) measureMemory(ctx context.Context, dir string, r *report) error {
+	home := filepath.Join(dir, "m")
+	if err := os.Mkdir(home, 0o755); err != nil {
+		return err
+	}
+	flavours, missing, err := b.flavours()
+	if err != nil {
+		return err
+	}
+	d := deviceBench{method: b.method, dir: home}
+	for _, f := range flavours {
+		if !b.wants(f.name) {
+			continue
+		}
+		err := b.polling(ctx, d, f, func(s *subject) error {
+			return b.weigh(ctx, r, f.title(s.version), ourStack{s})
+		})
+		if err != nil {
+			return fmt.Errorf("cannot measure the memory of flavour %s: %w", f.name, err)
+		}
+	}
+	if b.wants("docker") {
+		programs, gap := findDocker(ctx)
+		if gap == "" {
+			name := "dockerd, its containerd"
+			if b.agent != "" {
+				name += ", " + b.agentName
+			}
+			err := withDocker(ctx, filepath.Join(home, "docker"), programs, b.agent, func(s stack) error { return b.weigh(ctx, r, name, s) })
+			if err != nil {
+				return fmt.Errorf("cannot measure the memory of Docker: %w", err)
+			}
+		} else {
+			missing = append(missing, "Docker: "+gap)
+		}
+	}
+	for _, what := range missing {
+		say("memory is not measured of %s", what)
+	}
+	return nil
+}
+
+func (b *bench) wants(stack string) bool {
+	return len(b.Stacks) == 0 || slices.Contains(b.Stacks, stack)
+}
+
+// pushServer puts the image of the loads into the registry.
+func (s *subject) pushServer(ctx context.Context) error {
+	image, err := loadServer()
+	if err != nil {
+		return err
+	}
+	return s.Push(ctx, loadImage, loadVersion, image)
+}
+
+// weigh puts a stack under every load.
+func (b *bench) weigh(ctx context.Context, r *report, name string, s stack) error {
+	f := footprint{Stack: name}
+	for _, l := range workloads {
+		say("memory: %s, %s", name, l.name)
+		w, err := b.under(ctx, s, l)
+		if err != nil {
+			return fmt.Errorf("load %s: %w", l.name, err)
+		}
+		f.Loads = append(f.Loads, *w)
+	}
+	r.Memory = append(r.Memory, f)
+	return nil
+}
+
+// under puts a stack under one load and takes it away.
+func (b *bench) under(ctx context.Context, s stack, l workload) (_ *weight, err error) {
+	w := &weight{Load: l.name}
+	if l.services > 0 {
+		defer func() { err = errors.Join(err, s.remove(ctx, l)) }()
+		w.Installing, err = peak(s, func() error { return s.deploy(ctx, l, "Hello") })
 		if err != nil {
 			return nil, err
 		}
-		if len(samples) > 0 && !sameProcesses(samples[0], sample) {
-			return nil, fmt.Errorf("processes came or went while memory was measured: %v, then %v", samples[0], sample)
-		}
-		samples = append(samples, sample)
 	}
-	result := slices.Clone(samples[0])
-	for i := range result {
+	if err := pause(ctx, b.Warmup); err != nil {
+		return nil, err
+	}
+	if w.Holdings, w.Most, err = b.sample(ctx, s, l); err != nil {
+		return nil, err
+	}
+	if l.services > 0 {
+		w.Changing, err = peak(s, func() error { return s.deploy(ctx, l, "Servus") })
+	}
+	return w, err
+}
+
+// sample takes samples over a time.
+func (b *bench) sample(ctx context.Context, s stack, l workload) (medians []holding, most int64, err error) {
+	var samples [][]holding
+	for range b.Samples {
+		if err := pause(ctx, b.Over/time.Duration(b.Samples)); err != nil {
+			return nil, 0, err
+		}
+		if l.checked {
+			if err := s.look(ctx); err != nil {
+				return nil, 0, err
+			}
+		}
+		now, err := holdings(s.kinds())
+		if err != nil {
+			return nil, 0, err
+		}
+		if len(samples) > 0 && !sameProcesses(samples[0], now) {
+			return nil, 0, fmt.Errorf("processes came or went while memory was measured: %v, then %v", samples[0], now)
+		}
+		samples = append(samples, now)
+		most = max(most, now[len(now)-1].PSS)
+	}
+	medians = slices.Clone(samples[0])
+	for i := range medians {
 		of := func(field func(memory) int64) int64 {
 			var values []int64
 			for _, sample := range samples {
@@ -35,25 +181,42 @@ func (s *subject) memory(ctx context.Context) ([]holding, error) {
 			}
 			return median(values)
 		}
-		result[i].memory = memory{
+		medians[i].memory = memory{
 			RSS:       of(func(m memory) int64 { return m.RSS }),
 			PSS:       of(func(m memory) int64 { return m.PSS }),
 			Anonymous: of(func(m memory) int64 { return m.Anonymous }),
 		}
 	}
-	return result, nil
+	return medians, most, nil
 }
 
-// sample is the memory of each kind of process now, and of all together.
-func (s *subject) sample() ([]holding, error) {
-	kinds := []struct {
-		name string
-		pids []int
-	}{
-		{"agent", []int{s.Agent()}},
-		{"containerd", s.containerd()},
-		{"shims", s.Shims()},
+// peak is the most that a stack holds while something is done. Processes come and
+// go then: one that is gone counts nothing.
+func peak(s stack, do func() error) (most int64, err error) {
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	look := time.NewTicker(glance)
+	defer look.Stop()
+	for {
+		select {
+		case err := <-done:
+			return most, err
+		case <-look.C:
+		}
+		var sum int64
+		for _, k := range s.kinds() {
+			for _, pid := range k.pids {
+				if m, err := memoryOf(pid); err == nil {
+					sum += m.PSS
+				}
+			}
+		}
+		most = max(most, sum)
 	}
+}
+
+// holdings are the memory of each kind of process now, and of all together.
+func holdings(kinds []kind) ([]holding, error) {
 	var all []holding
 	sum := holding{What: "together"}
 	for _, k := range kinds {
@@ -77,4 +240,64 @@ func (s *subject) sample() ([]holding, error) {
 
 func sameProcesses(a, b []holding) bool {
 	return slices.EqualFunc(a, b, func(x, y holding) bool { return x.What == y.What && x.Processes == y.Processes })
+}
+
+func (p *printer) memory(r *report) {
+	p.heading("Memory in MiB: median of %d samples over %s, after %s of rest; a poll every %s", r.Method.Samples, r.Method.Over, r.Method.Warmup, r.Method.Poll)
+	for _, f := range r.Memory {
+		p.line("  %-44s %9s %7s %7s %9s", f.Stack, "processes", "RSS", "PSS", "anonymous")
+		for _, w := range f.Loads {
+			name := w.Load
+			for _, h := range w.Holdings {
+				p.line("    %-10s %-31s %9d %7.1f %7.1f %9.1f", name, h.What, h.Processes, mib(h.RSS), mib(h.PSS), mib(h.Anonymous))
+				name = ""
+			}
+			p.line("    %-10s %-31s %9s %7s %7.1f", "", "most in a sample", "", "", mib(w.Most))
+			if w.Installing > 0 {
+				p.line("    %-10s %-31s %9s %7s %7.1f", "", "most while it is installed", "", "", mib(w.Installing))
+				p.line("    %-10s %-31s %9s %7s %7.1f", "", "most while it is changed", "", "", mib(w.Changing))
+			}
+		}
+	}
+	p.line("  Processes in containers are not counted. idle: nothing is deployed. simple: one")
+	p.line("  service. realistic: three with health checks every 5 s and published ports; with each")
+	p.line("  sample somebody asks how they are. What is changed is the environment of one service.")
+	p.heading("The same in Markdown: proportional set size in MiB, of that anonymous")
+	p.line("| | idle | one service | three services | most, installing three | most, changing one of three |")
+	p.line("| --- | --- | --- | --- | --- | --- |")
+	for _, f := range r.Memory {
+		row := "| " + f.Stack + " |"
+		for _, w := range f.Loads {
+			h := w.Holdings[len(w.Holdings)-1]
+			row += fmt.Sprintf(" %.1f, %.1f |", mib(h.PSS), mib(h.Anonymous))
+		}
+		last := f.Loads[len(f.Loads)-1]
+		p.line("%s %.1f | %.1f |", row, mib(last.Installing), mib(last.Changing))
+	}
+}
+
+// flavours are the full one, and the slim one on the containerd that is installed,
+// if one is.
+func (b *bench) flavours() (all []flavour, missing []string, err error) {
+	native := b.native()
+	all = []flavour{{name: "full", programs: []string{filepath.Join(native, "margolite"), filepath.Join(native, shimName)}}}
+	containerd, err := exec.LookPath("containerd")
+	if err != nil {
+		return all, []string{"the slim flavour: containerd is not installed"}, nil
+	}
+	shim, err := exec.LookPath(shimName)
+	if err != nil {
+		return nil, nil, fmt.Errorf("containerd is installed, its shim is not: %w", err)
+	}
+	return append(all, flavour{
+		name: "slim", external: true, programs: []string{filepath.Join(native, "slim", "margolite"), containerd, shim},
+	}), nil, nil
+}
+
+// title names the flavour in a table.
+func (f flavour) title(containerd string) string {
+	if f.external {
+		return f.name + ", external containerd " + containerd
+	}
+	return f.name + ", embedded containerd " + containerd
 }

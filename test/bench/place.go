@@ -8,8 +8,9 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
 
 // place is a network namespace that programs are started in. Its thread stays
@@ -36,10 +37,7 @@ func (p *place) serve(ready chan<- error) {
 	runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
 	err := unix.Unshare(unix.CLONE_NEWNET)
 	if err == nil {
-		var lo netlink.Link
-		if lo, err = netlink.LinkByName("lo"); err == nil {
-			err = netlink.LinkSetUp(lo)
-		}
+		err = loopbackUp()
 	}
 	ready <- err
 	if err != nil {
@@ -48,6 +46,19 @@ func (p *place) serve(ready chan<- error) {
 	for call := range p.calls {
 		call()
 	}
+}
+
+func loopbackUp() error {
+	links, err := rtnetlink.Open()
+	if err != nil {
+		return err
+	}
+	defer links.Close()
+	lo, err := links.Link("lo")
+	if err != nil {
+		return err
+	}
+	return links.SetUp(lo.Index)
 }
 
 // start starts a program there; without a place, here.

@@ -30,12 +30,6 @@ func memoryOf(pid int) (memory, error) {
 	return memory{RSS: f["Rss"] << 10, PSS: f["Pss"] << 10, Anonymous: f["Anonymous"] << 10}, nil
 }
 
-// peakOf is the most that a process ever held, resident.
-func peakOf(pid int) (int64, error) {
-	f, err := fields(pid, "status")
-	return f["VmHWM"] << 10, err
-}
-
 // writtenBy is how many bytes a process has handed to media: the pages it made
 // dirty, with what containers' file systems and databases mapped, but without
 // the file system's own journal.

@@ -26,9 +26,6 @@ func TestMemoryOfAProcessIsMeasured(t *testing.T) {
 	if grown := after.Anonymous - before.Anonymous; grown < more/2 {
 		t.Errorf("anonymous memory grew by %d bytes, %d are held", grown, len(held))
 	}
-	if peak, err := peakOf(os.Getpid()); err != nil || peak < after.RSS/2 {
-		t.Errorf("peak is %d, %v, with %d bytes resident", peak, err, after.RSS)
-	}
 }
 
 func TestProcessorTimeIsMeasured(t *testing.T) {

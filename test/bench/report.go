@@ -14,13 +14,15 @@ import (
 
 // report is everything that was measured.
 type report struct {
-	Machine  machine   `json:"machine"`
-	Method   method    `json:"method"`
-	Programs []program `json:"programs,omitempty"`
-	Devices  []device  `json:"devices,omitempty"`
-	Scale    *scale    `json:"scale,omitempty"`
-	Fleet    *fleet    `json:"fleet,omitempty"`
-	Contest  *standing `json:"contest,omitempty"`
+	Machine  machine      `json:"machine"`
+	Method   method       `json:"method"`
+	Programs []program    `json:"programs,omitempty"`
+	Memory   []footprint  `json:"memory,omitempty"`
+	Shims    []shimWeight `json:"shims,omitempty"`
+	Devices  []device     `json:"devices,omitempty"`
+	Scale    *scale       `json:"scale,omitempty"`
+	Fleet    *fleet       `json:"fleet,omitempty"`
+	Contest  *standing    `json:"contest,omitempty"`
 }
 
 // machine is where it was measured.
@@ -103,8 +105,13 @@ func (r *report) print(out io.Writer) {
 	if len(r.Programs) > 0 {
 		p.programs(r.Programs)
 	}
-	if len(r.Devices) > 0 {
+	if len(r.Memory) > 0 {
 		p.memory(r)
+	}
+	if len(r.Shims) > 0 {
+		p.shims(r)
+	}
+	if len(r.Devices) > 0 {
 		p.times(r)
 		p.writes(r)
 		p.polls(r)
@@ -160,26 +167,6 @@ func (d *device) title() string {
 	return fmt.Sprintf("%s flavour, embedded containerd %s", d.Flavour, d.Containerd)
 }
 
-func (p *printer) memory(r *report) {
-	p.heading("Memory in MiB: median of %d samples over %s, after %s of rest; a poll every second", r.Method.Samples, r.Method.Over, r.Method.Warmup)
-	for _, d := range r.Devices {
-		p.line("  %-44s %9s %7s %7s %9s", d.title(), "processes", "RSS", "PSS", "anonymous")
-		for _, state := range []struct {
-			name     string
-			holdings []holding
-		}{{"idle", d.Idle}, {"demo", d.Demo}} {
-			name := state.name
-			for _, h := range state.holdings {
-				p.line("    %-6s %-35s %9d %7.1f %7.1f %9.1f", name, h.What, h.Processes, mib(h.RSS), mib(h.PSS), mib(h.Anonymous))
-				name = ""
-			}
-		}
-		p.line("    %-42s %9s %7.1f", "peak of the agent, demo installed", "", mib(d.Install.PeakRSS))
-	}
-	p.line("  idle: nothing is deployed. demo: two services run. Together is the agent with an")
-	p.line("  external containerd and all shims, without the processes in the containers.")
-}
-
 func (p *printer) times(r *report) {
 	p.heading("Time from publication until the WFM heard installed; polled at once")
 	for _, d := range r.Devices {
@@ -195,16 +182,16 @@ func (p *printer) times(r *report) {
 func (p *printer) writes(r *report) {
 	p.heading("Bytes written to the medium")
 	for _, d := range r.Devices {
-		p.line("  %-44s %9s %10s %9s %9s", d.title(), "agent", "containerd", "shims", "device")
+		p.line("  %-44s %9s %10s %9s %9s %7s %7s %7s", d.title(), "agent", "containerd", "shims", "device", "writes", "flushes", "syncs")
 		row := func(what string, w written) {
-			containerd, device := "-", "-"
+			containerd, device, writes, flushes := "-", "-", "-", "-"
 			if d.External {
 				containerd = fmt.Sprint(w.Containerd)
 			}
 			if d.Counted {
-				device = fmt.Sprint(w.Device)
+				device, writes, flushes = fmt.Sprint(w.Device), fmt.Sprint(w.Writes), fmt.Sprint(w.Flushes)
 			}
-			p.line("    %-42s %9d %10s %9d %9s", what, w.Agent, containerd, w.Shims, device)
+			p.line("    %-42s %9d %10s %9d %9s %7s %7s %7d", what, w.Agent, containerd, w.Shims, device, writes, flushes, w.Syncs)
 		}
 		row(fmt.Sprintf("%d unchanged polls", d.Polls.Count), d.Polls.Written)
 		for _, u := range d.Updates {
@@ -214,7 +201,8 @@ func (p *printer) writes(r *report) {
 	}
 	p.line("  Of a process: write_bytes of /proc/PID/io, with its dead children's; data in whole")
 	p.line("  folios as they become dirty (up to 1 MiB for one byte), without the journal.")
-	p.line("  Of the device: sectors that got there, with the journal of the state's own ext4.")
+	p.line("  Of the device: sectors that got there, with the journal of the state's own ext4; requests to write, and to")
+	p.line("  flush its cache. Syncs are calls of fsync and the like, of the programs and of the containers.")
 }
 
 func (p *printer) polls(r *report) {

@@ -34,7 +34,7 @@ func (s *subject) still(ctx context.Context) (written, error) {
 		if err != nil {
 			return now, err
 		}
-		now.Device = 0 // the kernel writes when it likes
+		now.wear = wear{} // the kernel writes when it likes
 		if now != last {
 			last, since = now, time.Now()
 		}
@@ -71,6 +71,15 @@ func (s *subject) written() (w written, err error) {
 			*kind.sum += n
 		}
 	}
-	w.Device, err = s.medium.written()
+	for _, c := range s.syncs {
+		counts, err := c.Count()
+		if err != nil {
+			return w, err
+		}
+		for _, n := range counts {
+			w.Syncs += n
+		}
+	}
+	w.wear, err = s.medium.written()
 	return w, err
 }

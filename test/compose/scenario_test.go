@@ -26,7 +26,8 @@ import (
 type step struct {
 	// Exec runs a command in a container, as service or service-number.
 	Exec string `yaml:"exec"`
-	// Host runs a command on the device.
+	// Host runs a command on the device. It may always take a while: most ask a
+	// published port, of a service that need not listen yet.
 	Host string `yaml:"host"`
 	// State looks at a container, as service or service-number.
 	State string `yaml:"state"`
@@ -253,7 +254,8 @@ func (p *play) step(n int, s step, warnings string) {
 		if problem == nil {
 			return
 		}
-		if !s.Eventually || time.Now().After(deadline) {
+		waits := s.Eventually || s.Host != ""
+		if !waits || time.Now().After(deadline) {
 			p.Errorf("step %d: %v", n, problem)
 			p.Logf("printed:\n%s", last(p.logs("")))
 			return

@@ -43,6 +43,7 @@ func run(ctx context.Context, args []string) error {
 			plant:    env("PLANT", "plant A"),
 			version:  os.Getenv("VERSION"),
 			counter:  env("COUNTER_URL", "http://counter:9090/next"),
+			started:  time.Now().UTC(),
 		}
 		return serve(ctx, env("LISTEN", ":8080"), w.routes())
 	case "counter":

@@ -16,6 +16,7 @@ type web struct {
 	plant    string // PLANT
 	version  string // VERSION, set by the image
 	counter  string // URL that gives the next number
+	started  time.Time
 }
 
 // visit is the answer for programs.
@@ -25,6 +26,8 @@ type visit struct {
 	Plant    string `json:"plant"`
 	Version  string `json:"version,omitempty"`
 	Visit    uint64 `json:"visit"`
+	// Started is when this process did: another one has another time.
+	Started time.Time `json:"started"`
 }
 
 func (w web) routes() http.Handler {
@@ -43,7 +46,7 @@ func (w web) greet(rw http.ResponseWriter, r *http.Request) {
 	}
 	v := visit{
 		Text:     fmt.Sprintf("%s from %s, visit %d", w.greeting, w.plant, n),
-		Greeting: w.greeting, Plant: w.plant, Version: w.version, Visit: n,
+		Greeting: w.greeting, Plant: w.plant, Version: w.version, Visit: n, Started: w.started,
 	}
 	rw.Header().Set("Cache-Control", "no-store")
 	switch accept := r.Header.Get("Accept"); {

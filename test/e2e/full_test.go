@@ -78,12 +78,8 @@ func TestAFullDeviceKeepsRunningAndRecovers(t *testing.T) {
 			})
 			r.eventually("the page is there", r.pageIsThere)
 
-			freed := time.Now()
 			free()
 			r.await(demoID, margo.Installed, done.Version)
-			if took := time.Since(freed); took > time.Minute {
-				t.Errorf("it took %s", took)
-			}
 			if a := r.answers(8090); a.Version != "2.0.0" {
 				t.Errorf("the application says %+v", a)
 			}

@@ -15,7 +15,6 @@ import (
 )
 
 const (
-	shimDir   = "/run/containerd" // of shims of a containerd that is not ours
 	namespace = "margo"
 
 	// Some things go a moment after the call that removed them: containerd
@@ -83,21 +82,17 @@ func (r *rig) nothingLeft() error {
 	return errors.Join(left...)
 }
 
-// belongs says of a difference that it is none: what the agent remembers of its
-// WFM, of a repository and of what it did, what containerd makes when it first needs it, sockets and the like of an
-// agent that has stopped, and images where they are to stay.
+// belongs says of a difference that it is none: what a device keeps, and images
+// where they are to stay.
 func (r *rig) belongs(line string) bool {
 	images := "left: file " + filepath.Join(r.StateDir(), "containerd") + "/"
-	return r.keepsImages && strings.HasPrefix(line, images) || line == "left: file "+filepath.Join(r.StateDir(), "accepted.json") ||
-		line == "left: file "+filepath.Join(r.StateDir(), "journal.json") ||
-		line == "left: file "+filepath.Join(r.StateDir(), "containerd/io.containerd.snapshotter.v1.overlayfs/metadata.db") ||
-		strings.HasPrefix(line, "left: file "+filepath.Join(r.StateDir(), "git")+"/") || strings.HasPrefix(line, "gone: file ")
+	return r.keepsImages && strings.HasPrefix(line, images) || r.Keeps(line)
 }
 
 // look takes stock of the machine and of its containerd.
 func (r *rig) look() leftovers.Snapshot {
 	r.t.Helper()
-	where := leftovers.Where{Namespace: namespace, StateDir: r.StateDir(), RunDir: r.RunDir(), Sockets: filepath.Join(shimDir, "s")}
+	where := leftovers.Where{Namespace: namespace, StateDir: r.StateDir(), RunDir: r.RunDir(), Sockets: filepath.Join(plant.ShimDir, "s")}
 	if r.Running() || r.Containerd() != 0 {
 		client := external.Open(r.Containers(), namespace)
 		defer client.Close()

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/demoapp/demoimage"
@@ -72,31 +70,26 @@ func testsIn(m *testing.M) int {
 type tests struct{ *testing.M }
 
 func (t tests) Run() int {
-	// Debian's containerd keeps the sockets of its shims there, whatever its state is.
-	if err := unix.Mount("tmpfs", shimDir, "tmpfs", 0, "mode=711"); err != nil {
-		fmt.Fprintln(os.Stderr, "cannot mount the directory of shims:", err)
-		return 1
+	err := plant.MountShimDir()
+	if err == nil {
+		err = loadPrograms(context.Background(), os.Getenv(programsDir))
 	}
-	if err := loadPrograms(context.Background(), os.Getenv(programsDir)); err != nil {
-		fmt.Fprintln(os.Stderr, "cannot load what the tests run:", err)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cannot prepare what the tests run:", err)
 		return 1
 	}
 	return t.M.Run()
 }
 
 func buildPrograms(ctx context.Context, dir string) error {
-	for _, p := range []struct{ file, name, version, tags string }{
-		{"margolite", "margolite", "one", "faults,grpcnotrace,osusergo,netgo,no_rdt"},
-		{slimMargolite, "margolite", "one", "faults,no_grpc,osusergo,netgo,slim"},
-		{nextMargolite, "margolite", "two", "faults,grpcnotrace,osusergo,netgo,no_rdt"},
-		{"containerd-shim-runc-v2", "containerd-shim-runc-v2", "", "no_grpc,osusergo,netgo"},
-	} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w -X github.com/margolite/margolite/build.version="+p.version,
-			"-tags", p.tags, "-o", filepath.Join(dir, p.file), "github.com/margolite/margolite/cmd/"+p.name)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
+	err := plant.BuildPrograms(ctx, dir,
+		plant.Program{File: "margolite", Name: "margolite", Version: "one", Tags: plant.FullTags},
+		plant.Program{File: slimMargolite, Name: "margolite", Version: "one", Tags: plant.SlimTags},
+		plant.Program{File: nextMargolite, Name: "margolite", Version: "two", Tags: plant.FullTags},
+		plant.Program{File: plant.Shim, Name: plant.Shim, Tags: plant.ShimTags},
+	)
+	if err != nil {
+		return err
 	}
 	program, err := demoimage.Program(ctx, &ociimage.Programs{}, "")
 	if err != nil {
@@ -211,7 +204,7 @@ func (r *rig) showLog() {
 // powerOff is a power cut: it also takes links and rules along.
 func (r *rig) powerOff() {
 	r.PowerOff()
-	removeNetwork(r.t)
+	check(r.t, isolated.ForgetNetwork())
 }
 
 // pushComponent puts a Compose component into the registry.

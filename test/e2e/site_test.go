@@ -9,9 +9,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
 
 // What lies beyond the device: a nameserver that knows one name, and a host of
@@ -25,11 +26,14 @@ const (
 // newSite makes it, and the device's resolv.conf name its nameserver.
 func newSite(t *testing.T) {
 	t.Helper()
-	link, err := netlink.LinkByName("lo")
+	links, err := rtnetlink.Open()
 	check(t, err)
-	address := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(siteAddress), Mask: net.CIDRMask(32, 32)}}
-	check(t, netlink.AddrAdd(link, address))
-	t.Cleanup(func() { check(t, netlink.AddrDel(link, address)) })
+	t.Cleanup(func() { check(t, links.Close()) })
+	link, err := links.Link("lo")
+	check(t, err)
+	address := rtnetlink.Address{Link: link.Index, Prefix: netip.MustParsePrefix(siteAddress + "/32")}
+	check(t, links.AddAddress(address))
+	t.Cleanup(func() { check(t, links.RemoveAddress(address)) })
 
 	file := filepath.Join(t.TempDir(), "resolv.conf")
 	check(t, os.WriteFile(file, []byte("nameserver "+siteAddress+"\n"), 0o644))

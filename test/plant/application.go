@@ -98,10 +98,11 @@ func (p *Plant) Deployment(id string, parameters map[string]any) wfmsim.Deployme
 
 // Answer is what the application says to a visitor.
 type Answer struct {
-	Text     string `json:"text"`
-	Greeting string `json:"greeting"`
-	Version  string `json:"version"`
-	Visit    uint64 `json:"visit"`
+	Text     string    `json:"text"`
+	Greeting string    `json:"greeting"`
+	Version  string    `json:"version"`
+	Visit    uint64    `json:"visit"`
+	Started  time.Time `json:"started"`
 }
 
 // Ask visits the application on its published port.

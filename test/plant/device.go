@@ -74,8 +74,8 @@ runtime: {containerd: %s, settle: %s}
 registries: {%q: {plainHTTP: true}}
 policy: {%s}
 log: {level: %s}
-%s`, Device, members(s.Labels), members(way), cmp.Or(s.Poll, time.Second), list(s.Windows), list(s.Downtime),
-		p.StateDir(), p.RunDir(), containerd, s.Settle, p.Registry.Address(), members(s.Policy), cmp.Or(s.LogLevel, "info"), control), 0o600)
+%s%s`, Device, members(s.Labels), members(way), cmp.Or(s.Poll, time.Second), list(s.Windows), list(s.Downtime),
+		p.StateDir(), p.RunDir(), containerd, s.Settle, p.Registry.Address(), members(s.Policy), cmp.Or(s.LogLevel, "info"), control, s.More), 0o600)
 }
 
 // members are those of a mapping in YAML, list the items of a sequence.
@@ -222,7 +222,8 @@ disabled_plugins = ["io.containerd.grpc.v1.cri"]
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(p.options.Containerd, "-c", file)
+	// As the system starts it, whatever umask a test has for the agent.
+	cmd := exec.Command("sh", "-c", `umask 022; exec "$0" -c "$1"`, p.options.Containerd, file)
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(p.options.Containerd)+":"+os.Getenv("PATH"))
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
@@ -232,6 +233,20 @@ disabled_plugins = ["io.containerd.grpc.v1.cri"]
 	p.containerd = cmd
 	return nil
 }
+
+// KillContainerd ends the external containerd, if it runs, as kill -9 does. What
+// it started goes on.
+func (p *Plant) KillContainerd() {
+	if p.containerd == nil {
+		return
+	}
+	_ = p.containerd.Process.Kill()
+	_ = p.containerd.Wait()
+	p.containerd = nil
+}
+
+// RestartContainerd starts an external containerd that was killed.
+func (p *Plant) RestartContainerd() error { return p.startContainerd() }
 
 // Containerd is the process id of the external containerd, or 0.
 func (p *Plant) Containerd() int {
@@ -245,11 +260,7 @@ func (p *Plant) Containerd() int {
 // memory holds, as a power cut does: containers and shims, mounts, and the run
 // directory. Links and rules belong to whoever made the network namespace.
 func (p *Plant) PowerOff() {
-	if p.containerd != nil {
-		_ = p.containerd.Process.Kill()
-		_ = p.containerd.Wait()
-		p.containerd = nil
-	}
+	p.KillContainerd()
 	for range 3 { // who is killed may just have forked
 		for _, pid := range p.Shims() {
 			for _, victim := range append(Descendants(pid), pid) {

@@ -6,8 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v5"
 
 	"github.com/margolite/margolite/agent/margo"
 )
@@ -29,12 +30,8 @@ func loadSchemas(revision Revision) (schemas, error) {
 	if err != nil {
 		return schemas{}, fmt.Errorf("cannot read schemas: %w", err)
 	}
-	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		return schemas{}, fmt.Errorf("cannot read schemas %s: %w", file, err)
-	}
 	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource(file, document); err != nil {
+	if err := compiler.AddResource(file, bytes.NewReader(text)); err != nil {
 		return schemas{}, fmt.Errorf("cannot read schemas %s: %w", file, err)
 	}
 	var s schemas
@@ -53,7 +50,7 @@ func loadSchemas(revision Revision) (schemas, error) {
 
 // conform holds a body against a schema.
 func conform(schema *jsonschema.Schema, body []byte) *problem {
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+	value, err := parseJSON(body)
 	if err != nil {
 		return invalid(fmt.Sprintf("The body is no JSON: %v.", err))
 	}
@@ -63,29 +60,34 @@ func conform(schema *jsonschema.Schema, body []byte) *problem {
 	var violated *jsonschema.ValidationError
 	if err := schema.Validate(value); errors.As(err, &violated) {
 		p := semantic("", "")
-		p.errors = nil
-		for _, unit := range violated.BasicOutput().Errors {
-			if unit.Error != nil {
-				field := fieldPath(unit.InstanceLocation)
-				p.errors = append(p.errors, margo.FieldError{Field: field, Message: said(unit.Error) + " [schema]"})
-			}
-		}
+		p.errors = violations(nil, violated)
 		return p
 	}
 	return nil
 }
 
-// said is what the validator says, which it does in JSON only.
-func said(e *jsonschema.OutputError) string {
-	var message string
-	text, err := e.MarshalJSON()
-	if err == nil {
-		err = json.Unmarshal(text, &message)
+// parseJSON reads a body that is one value.
+func parseJSON(body []byte) (value any, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return err.Error()
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is more after the value")
 	}
-	return message
+	return value, nil
+}
+
+// violations appends what is wrong, without what follows from it.
+func violations(all []margo.FieldError, err *jsonschema.ValidationError) []margo.FieldError {
+	if len(err.Causes) == 0 {
+		return append(all, margo.FieldError{Field: fieldPath(err.InstanceLocation), Message: err.Message + " [schema]"})
+	}
+	for _, cause := range err.Causes {
+		all = violations(all, cause)
+	}
+	return all
 }
 
 // members takes a JSON object apart.

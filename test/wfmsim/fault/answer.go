@@ -73,7 +73,7 @@ const defaultBomb = 1 << 30
 // WriteBomb writes a gzip stream that expands to n zero bytes, in members of
 // which each is a thousandth of what comes out of it.
 func WriteBomb(w io.Writer, n int64) error {
-	const member = 8 << 20
+	const member = 1 << 20 // packed twice, and repeated: a busy machine is not late with it
 	pack := func(n int64) ([]byte, error) {
 		var packed bytes.Buffer
 		zw := gzip.NewWriter(&packed)

@@ -1,0 +1,190 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/margolite/margolite/agent/margo"
+)
+
+// bolted is a database of bbolt that tests damage, whose pages have the size of
+// those of the machine. Its two meta pages come first.
+type bolted []byte
+
+func (b bolted) page(id uint64) []byte {
+	size := uint64(os.Getpagesize())
+	return b[id*size:][:size]
+}
+
+// metas are what the meta pages say, the newer first.
+func (b bolted) metas() (newer, older []byte) {
+	newer, older = b.page(0)[16:], b.page(1)[16:]
+	if binary.NativeEndian.Uint64(older[48:]) > binary.NativeEndian.Uint64(newer[48:]) {
+		newer, older = older, newer
+	}
+	return newer, older
+}
+
+// rotTree damages the root of the tree that a meta page has.
+func (b bolted) rotTree(meta []byte) { b.page(binary.NativeEndian.Uint64(meta[16:]))[8] ^= 0x40 }
+
+// rewritten damages a database whose last transaction has a root of its own: not
+// each of containerd's changes something.
+func rewritten(damage func(bolted) bolted) func(path string) error {
+	return func(path string) error {
+		if err := transaction(path, func(tx *bolt.Tx) error {
+			_, err := tx.CreateBucketIfNotExists(fmt.Append(nil, "of a test ", tx.ID()))
+			return err
+		}); err != nil {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(path, damage(data), 0o600)
+	}
+}
+
+func transaction(path string, do func(tx *bolt.Tx) error) error {
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		return err
+	}
+	return errors.Join(db.Update(do), db.Close())
+}
+
+// loseLastSnapshot takes away what a snapshotter knows of the newest snapshot, as if
+// its last transaction were lost.
+func loseLastSnapshot(path string) error {
+	return transaction(path, func(tx *bolt.Tx) error {
+		all := tx.Bucket([]byte("v1")).Bucket([]byte("snapshots"))
+		var last []byte
+		var newest uint64
+		if err := all.ForEachBucket(func(key []byte) error {
+			if id, _ := binary.Uvarint(all.Bucket(key).Get([]byte("id"))); id > newest {
+				newest, last = id, bytes.Clone(key)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		return errors.Join(all.DeleteBucket(last), all.SetSequence(newest-1))
+	})
+}
+
+// Whatever a medium makes of the databases of the embedded containerd, the same
+// services run again, each once, on their data; also without a WFM and without a
+// registry, both of which hear nothing of it. Where the damage takes no more than
+// the last transaction, they run on.
+func TestADamagedContainerdConverges(t *testing.T) {
+	const metadata, snapshots = "io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db"
+	r := newRig(t, "embedded")
+	r.running()
+	r.install(r.Deployment(demoID, nil))
+	r.quiet()
+	for _, damage := range []struct {
+		name, file string
+		do         func(path string) error
+		untouched  bool // what runs
+		unlogged   bool // it is no damage to the file
+		bad        bool // the database is set aside
+	}{
+		{name: "the last transaction rots", file: metadata, untouched: true, do: rewritten(func(b bolted) bolted {
+			newer, _ := b.metas()
+			b.rotTree(newer)
+			return b
+		})},
+		{name: "the last meta page rots", file: metadata, untouched: true, unlogged: true, do: rewritten(func(b bolted) bolted {
+			newer, _ := b.metas()
+			newer[40] ^= 8
+			return b
+		})},
+		{name: "both transactions rot", file: metadata, bad: true, do: rewritten(func(b bolted) bolted {
+			newer, older := b.metas()
+			b.rotTree(newer)
+			b.rotTree(older)
+			return b
+		})},
+		{name: "it is cut off", file: metadata, bad: true, do: rewritten(func(b bolted) bolted { return b[:3*os.Getpagesize()+100] })},
+		{name: "it is empty", file: metadata, do: rewritten(func(bolted) bolted { return nil })},
+		{name: "it is gone", file: metadata, do: os.Remove},
+		{name: "the list of free pages rots", file: snapshots, untouched: true, do: rewritten(func(b bolted) bolted {
+			newer, _ := b.metas()
+			b.page(binary.NativeEndian.Uint64(newer[32:]))[8] ^= 0x40
+			return b
+		})},
+		{name: "the last transaction of snapshots rots", file: snapshots, untouched: true, do: rewritten(func(b bolted) bolted {
+			newer, _ := b.metas()
+			b.rotTree(newer)
+			return b
+		})},
+		{name: "the last snapshot is lost", file: snapshots, unlogged: true, do: loseLastSnapshot},
+		{name: "all of the snapshots rots", file: snapshots, bad: true, do: rewritten(func(b bolted) bolted {
+			for at := range uint64(len(b) / os.Getpagesize()) {
+				b.page(at)[9] ^= 0x40
+				b.page(at)[40] ^= 0x40
+			}
+			return b
+		})},
+		{name: "the snapshots are gone", file: snapshots, do: os.Remove},
+	} {
+		t.Run(damage.name, func(t *testing.T) {
+			r.t = t
+			before, visits, heard := r.services(demoID), r.answers(8090).Visit, len(r.WFM.Statuses(""))
+			r.Kill()
+			check(t, r.WFM.Close())
+			address := r.Registry.Address()
+			check(t, r.Registry.Close())
+			file := filepath.Join(r.StateDir(), "containerd", damage.file)
+			check(t, damage.do(file))
+			log := r.logLength()
+			r.running()
+			r.runsOnce("Hello")
+			r.eventually("it counts on", func() error {
+				if a := r.answers(8090); a.Visit <= visits {
+					return fmt.Errorf("it says %+v: its data are not those of visit %d", a, visits)
+				}
+				return nil
+			})
+			if damage.untouched {
+				r.untouched(demoID, before)
+			}
+			if lines := r.logged(log, "security=true", "database"); len(lines) != 1 && !damage.unlogged {
+				t.Errorf("it is logged %d times: %q", len(lines), lines)
+			}
+			if _, err := os.Stat(file + ".bad"); damage.bad != (err == nil) {
+				t.Errorf("what was damaged is kept: %v", err)
+			}
+			_ = os.Remove(file + ".bad")
+			after := r.services(demoID)
+			r.Kill()
+			log = r.logLength()
+			r.running()
+			r.settled(demoID)
+			r.untouched(demoID, after)
+			if lines := r.logged(log, "security=true", "database"); len(lines) > 0 {
+				t.Errorf("the next start logs %q", lines)
+			}
+			check(t, r.Registry.Start(address))
+			check(t, r.WFM.Start(""))
+			r.synced()
+			r.quiet()
+			if now := r.WFM.Statuses(""); len(now) != heard {
+				t.Errorf("the WFM heard %+v", now[heard:])
+			}
+		})
+	}
+	r.t = t
+	// Images are known again, for changes and for what nobody wants any more.
+	update := r.publish(r.Deployment(demoID, map[string]any{"GREETING": "Servus"}))
+	r.await(demoID, margo.Installed, update.Version)
+	r.runsOnce("Servus")
+}

@@ -1,0 +1,145 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/plant"
+)
+
+// Whatever a medium makes of the store, containers run on as they are, also without
+// a WFM; that hears what is so, its former version is refused, and its next one is
+// applied. Locks hold all the time.
+func TestDS08ADamagedStoreTouchesNothingThatRuns(t *testing.T) {
+	r := newRig(t, "embedded")
+	r.running()
+	r.install(r.Deployment(demoID, nil))
+	r.quiet()
+	database := filepath.Join(r.StateDir(), "margolite.db")
+	rewrite := func(change func(data []byte) []byte) func() error {
+		return func() error {
+			data, err := os.ReadFile(database)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(database, change(data), 0o600)
+		}
+	}
+	for n, damage := range []struct {
+		name string
+		do   func() error
+	}{
+		{"it is gone", func() error { return os.Remove(database) }},
+		{"it is empty", rewrite(func([]byte) []byte { return nil })},
+		{"it is cut off", rewrite(func(data []byte) []byte { return data[:5*4096+100] })},
+		{"a meta page rots", rewrite(func(data []byte) []byte { data[4096+40] ^= 8; return data })},
+		{"a record rots", rewrite(func(data []byte) []byte {
+			return bytes.ReplaceAll(data, []byte(`"phase":"active"`), []byte(`"phase":"leaving"`)[:16])
+		})},
+		{"pages rot", rewrite(func(data []byte) []byte {
+			for at := 2 * 4096; at < len(data); at += 3 * 4096 {
+				data[at+8] ^= 0x40
+			}
+			return data
+		})},
+	} {
+		t.Run(damage.name, func(t *testing.T) {
+			r.t = t
+			before, held := r.services(demoID), r.status().Manifest
+			_, err := r.margolite("hold", "--as", "shift 2")
+			check(t, err)
+			r.Kill()
+			check(t, damage.do())
+			check(t, r.WFM.Close())
+			log := r.logLength()
+			r.running()
+			r.aliveStill(before)
+			if _, err := plant.Ask(t.Context(), 8090); err != nil {
+				t.Errorf("the application does not answer any more: %v", err)
+			}
+			s := r.status()
+			if s.Damage == nil || s.Manifest == nil || s.Manifest.Version != held.Version || len(s.Locks) != 1 {
+				t.Errorf("status says %+v of version %+v, with locks %+v", s.Damage, s.Manifest, s.Locks)
+			}
+			if lines := r.logged(log, "security=true", "the store was damaged"); len(lines) != 1 {
+				t.Errorf("it is logged %d times: %q", len(lines), lines)
+			}
+			check(t, r.WFM.Start(""))
+			check(t, r.WFM.SetVersion(plant.Client, held.Version-1))
+			if err := r.sync(); err == nil {
+				t.Error("the WFM's former version is accepted")
+			}
+			check(t, r.WFM.SetVersion(plant.Client, held.Version))
+			r.synced()
+			r.eventually("it is known again", func() error {
+				s, err := r.Control().Status(t.Context())
+				if err == nil && (len(s.Deployments) != 1 || s.Deployments[0].State != string(margo.Installed)) {
+					err = fmt.Errorf("status says %+v", s.Deployments)
+				}
+				return err
+			})
+			r.untouched(demoID, before)
+			r.quiet()
+			if last := r.WFM.Statuses(demoID); last[len(last)-1].Status.State != margo.Installed {
+				t.Errorf("the WFM heard %+v", last[len(last)-1])
+			}
+			next := r.publish(r.Deployment(demoID, map[string]any{"GREETING": fmt.Sprint("Moin ", n)}))
+			r.waits(demoID, next.Digest, "lock")
+			r.untouched(demoID, before)
+			_, err = r.margolite("release", "--all")
+			check(t, err)
+			r.await(demoID, margo.Installed, next.Version)
+			r.says(8090, fmt.Sprint("Moin ", n))
+			if now := r.services(demoID); !sameTask(before["counter"], now["counter"]) {
+				t.Errorf("the update touched what it does not change: %+v", now)
+			}
+			if out, err := r.margolite("history"); err != nil || !strings.Contains(out, "store.damaged") {
+				t.Errorf("the journal is %q, %v", out, err)
+			}
+			r.quiet()
+		})
+	}
+	r.t = t
+}
+
+// aliveStill says that the processes of services run.
+func (r *rig) aliveStill(services map[string]control.Service) {
+	r.t.Helper()
+	for name, was := range services {
+		if !r.alive(was.Pid) {
+			r.t.Errorf("service %s does not run any more", name)
+		}
+	}
+}
+
+// A store whose medium goes while the agent runs ends the agent with a clear error,
+// and the next one goes on.
+func TestAStoreThatIsCutOffWhileTheAgentRuns(t *testing.T) {
+	r := newRig(t, "embedded")
+	r.running()
+	r.install(r.Deployment(demoID, nil))
+	r.quiet()
+	before := r.services(demoID)
+	log := r.logLength()
+	check(t, os.Truncate(filepath.Join(r.StateDir(), "margolite.db"), 4096))
+	_, _ = r.margolite("status")
+	check(t, r.Ended())
+	if text, err := os.ReadFile(r.LogFile()); err != nil || !bytes.Contains(text[log:], []byte("which the next start makes anew")) || bytes.Contains(text[log:], []byte("goroutine ")) {
+		t.Errorf("it says %s, %v", text[log:], errors.Join(err))
+	}
+	r.aliveStill(before)
+	r.running()
+	r.synced()
+	r.settled(demoID)
+	r.untouched(demoID, before)
+	if r.status().Damage == nil {
+		t.Error("status does not tell of it")
+	}
+}

@@ -1,0 +1,195 @@
+package faults_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/test/faults"
+	"github.com/margolite/margolite/test/faults/medium"
+	"github.com/margolite/margolite/test/isolated"
+	"github.com/margolite/margolite/test/plant"
+)
+
+var (
+	seed  = flag.Uint64("faults.seed", 0, "of everything that is random; 0: a fixed one for each test")
+	chaos = flag.Duration("faults.time", 0, "how long TestChaos goes on")
+	only  = flag.String("faults.kind", "", "of faults that TestChaos injects; empty: all in turn")
+)
+
+// programsDir tells a process of tests where the programs are.
+const programsDir = "MARGOLITE_TEST_PROGRAMS"
+
+func TestMain(m *testing.M) { os.Exit(testsIn(m)) }
+
+// testsIn builds the programs and runs the tests, which are in processes of
+// their own.
+func testsIn(m *testing.M) int {
+	if os.Geteuid() != 0 {
+		fmt.Println("these tests need root: containers are real")
+		return 1
+	}
+	if isolated.Outside() && os.Getenv(programsDir) == "" {
+		dir, err := os.MkdirTemp("", "margolite-faults-")
+		if err == nil {
+			defer os.RemoveAll(dir)
+			err = errors.Join(faults.Build(context.Background(), dir), os.Setenv(programsDir, dir))
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "cannot build what the tests run:", err)
+			return 1
+		}
+	}
+	return isolated.MainInLanes(tests{m})
+}
+
+// tests are what runs in namespaces of its own, with what it needs there.
+type tests struct{ *testing.M }
+
+func (t tests) Run() int {
+	if err := plant.MountShimDir(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return t.M.Run()
+}
+
+// installed is a rig that runs everything, with a seed of its own unless one is
+// given to all tests.
+func installed(t *testing.T, fixed uint64, change func(*faults.Options)) *faults.Rig {
+	t.Helper()
+	o := faults.Options{Programs: os.Getenv(programsDir), Seed: cmp.Or(*seed, fixed)}
+	change(&o)
+	r := faults.New(t, o)
+	r.InstallAll()
+	return r
+}
+
+// kill -9 at any time, while deployments are installed, updated, broken and
+// removed.
+func TestKilledAtAnyTime(t *testing.T) {
+	r := installed(t, 1, plain)
+	for range 3 {
+		r.Kills(6)
+	}
+	r.End()
+}
+
+// The power goes at any time, with all, some or nothing of what the medium had
+// in its cache.
+func TestThePowerGoesAtAnyTime(t *testing.T) {
+	r := installed(t, 2, media)
+	for range 3 {
+		r.PowerCuts(4)
+	}
+	r.End()
+}
+
+// A write or a flush of the medium fails.
+func TestTheMediumFails(t *testing.T) {
+	r := installed(t, 3, media)
+	r.IOErrors(4)
+	r.End()
+}
+
+// Somebody fills the medium.
+func TestTheMediumIsFull(t *testing.T) {
+	r := installed(t, 4, media)
+	r.Fill(3)
+	r.SlowFlushes(300*time.Millisecond, 2)
+	r.End()
+}
+
+// What is around the device goes wrong.
+func TestTroublesAround(t *testing.T) {
+	troubles(t, 5, func(name string) bool { return !strings.HasPrefix(name, "answers") })
+}
+
+// The WFM and the registry answer wrongly, or hardly.
+func TestWrongAnswers(t *testing.T) {
+	troubles(t, 7, func(name string) bool { return strings.HasPrefix(name, "answers") })
+}
+
+func troubles(t *testing.T, fixed uint64, wanted func(string) bool) {
+	r := installed(t, fixed, plain)
+	for _, name := range r.Names() {
+		if wanted(name) {
+			r.Trouble(name)
+		}
+	}
+	r.End()
+}
+
+// A containerd of the system is killed, and what is around the device goes wrong.
+func TestTroublesWithAContainerdOfTheSystem(t *testing.T) {
+	r := installed(t, 6, system)
+	r.Kills(5)
+	r.Trouble("containerd is killed")
+	r.Trouble("a shim is killed")
+	r.Trouble("containerd is killed")
+	r.End()
+}
+
+// debian is the containerd of the system.
+const debian = "/usr/bin/containerd"
+
+// kinds are what TestChaos does with rigs that have something to lose. Rounds
+// are counted over all of them.
+var kinds = []struct {
+	name   string
+	change func(*faults.Options)
+	round  func(r *faults.Rig, n int)
+}{
+	{"kills", plain, func(r *faults.Rig, _ int) { r.Kills(10) }},
+	{"external", system, func(r *faults.Rig, _ int) { r.Kills(5); r.Troubles(2) }},
+	{"around", plain, func(r *faults.Rig, _ int) { r.Troubles(4) }},
+	{"power", media, func(r *faults.Rig, _ int) { r.PowerCuts(5) }},
+	{"errors", media, func(r *faults.Rig, _ int) { r.IOErrors(4) }},
+	{"full", media, func(r *faults.Rig, _ int) { r.Fill(3) }},
+	{"each-write", media, func(r *faults.Rig, n int) { r.IOError(medium.Fault{Skip: n, Times: n % 2}) }},
+	{"each-flush", media, func(r *faults.Rig, n int) { r.IOError(medium.Fault{Flush: true, Skip: n, Times: n % 2}) }},
+	{"each-block", media, func(r *faults.Rig, n int) { r.FillTo(int64(n) * 16 * medium.BlockBytes) }},
+}
+
+func plain(*faults.Options) {}
+
+func system(o *faults.Options) { o.Containerd = debian }
+
+func media(o *faults.Options) { o.Medium = true }
+
+// The same, without an end to it.
+func TestChaos(t *testing.T) {
+	if *chaos == 0 {
+		t.Skip("it takes as long as it is told: make chaos TIME=10m")
+	}
+	first := cmp.Or(*seed, uint64(time.Now().Unix()))
+	total, rounds := map[string]int{}, 0
+	for end, i := time.Now().Add(*chaos), uint64(0); time.Now().Before(end) && !t.Failed(); i++ {
+		next := first + i
+		kind := kinds[next%uint64(len(kinds))]
+		for _, k := range kinds {
+			if k.name == *only {
+				kind = k
+			}
+		}
+		t.Run(fmt.Sprintf("%s %d", kind.name, next), func(t *testing.T) {
+			r := installed(t, next, func(o *faults.Options) {
+				kind.change(o)
+				o.Seed = next
+			})
+			for range 5 {
+				kind.round(r, rounds)
+				rounds++
+			}
+			r.End()
+			total[kind.name] += r.Faults()
+		})
+	}
+	t.Logf("from seed %d on, kills and cuts of the power: %v", first, total)
+}

@@ -1,0 +1,176 @@
+package medium_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/test/faults/medium"
+	"github.com/margolite/margolite/test/isolated"
+)
+
+func TestMain(m *testing.M) { os.Exit(isolated.Main(m)) }
+
+const bytesOfDisk = 64 << 20
+
+// disk is a new one with an ext4.
+func disk(t *testing.T) *medium.Disk {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	image := filepath.Join(t.TempDir(), "image")
+	check(t, medium.Format(image, bytesOfDisk))
+	d, err := medium.Load(image)
+	check(t, err)
+	return d
+}
+
+func mount(t *testing.T, d *medium.Disk) (*medium.Mounted, string) {
+	t.Helper()
+	dir := t.TempDir()
+	m, err := d.Mount(filepath.Join(t.TempDir(), "disk"), dir)
+	check(t, err)
+	return m, dir
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// synced writes a file and has it on the medium.
+func synced(file string, content []byte) error {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// syncfs has everything in the file system of a directory on the medium.
+func syncfs(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
+}
+
+func TestWhatWasSyncedOutlivesThePower(t *testing.T) {
+	for i, loss := range medium.Losses() {
+		t.Run(string(loss), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(1, uint64(i)))
+			d := disk(t)
+			want := map[string][]byte{}
+			for round := range 5 {
+				m, dir := mount(t, d)
+				for name, content := range want {
+					if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(got, content) {
+						t.Errorf("after cut %d %s has %d bytes, %v, want %d", round, name, len(got), err, len(content))
+					}
+				}
+				name := fmt.Sprint("file", round)
+				content := bytes.Repeat([]byte(name), 10_000*(round+1))
+				check(t, synced(filepath.Join(dir, name), content))
+				check(t, syncDir(dir))
+				want[name] = content
+				check(t, os.WriteFile(filepath.Join(dir, name+".unsynced"), content, 0o600))
+				if rng.IntN(2) == 0 {
+					check(t, syncfs(dir))
+				}
+				d = d.Cut(loss, rng)
+				check(t, m.Forget())
+			}
+			image := filepath.Join(t.TempDir(), "after")
+			check(t, d.Save(image))
+			check(t, medium.Check(image))
+		})
+	}
+}
+
+func TestWhatWasNotSyncedIsLost(t *testing.T) {
+	d := disk(t)
+	m, dir := mount(t, d)
+	check(t, os.WriteFile(filepath.Join(dir, "file"), []byte("here"), 0o600))
+	d = d.Cut(medium.All, rand.New(rand.NewPCG(1, 1)))
+	check(t, m.Forget())
+	m, dir = mount(t, d)
+	if _, err := os.Stat(filepath.Join(dir, "file")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is there: %v", err)
+	}
+	check(t, m.Unmount())
+}
+
+func TestAWriteFails(t *testing.T) {
+	d := disk(t)
+	m, dir := mount(t, d)
+	check(t, synced(filepath.Join(dir, "file"), []byte("one")))
+	d.Fail(medium.Fault{})
+	if err := synced(filepath.Join(dir, "file"), []byte("two")); !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.EROFS) {
+		t.Errorf("writing says %v", err)
+	}
+	if err := syncfs(dir); err == nil { // the journal now
+		t.Error("syncing says nothing of writes that failed")
+	}
+	if c := d.Counts(); c.Failed == 0 {
+		t.Errorf("nothing failed: %+v", c)
+	}
+	d.Mend()
+	if err := os.WriteFile(filepath.Join(dir, "other"), nil, 0o600); !errors.Is(err, syscall.EROFS) && !errors.Is(err, syscall.EIO) {
+		t.Errorf("a file system with an error takes writes: %v", err)
+	}
+	d = d.Cut(medium.None, nil)
+	check(t, m.Forget())
+	image := filepath.Join(t.TempDir(), "after")
+	check(t, d.Save(image))
+	check(t, medium.Check(image))
+	d, err := medium.Load(image)
+	check(t, err)
+	m, dir = mount(t, d)
+	check(t, synced(filepath.Join(dir, "file"), []byte("three")))
+	check(t, m.Unmount())
+}
+
+func TestAFlushFails(t *testing.T) {
+	d := disk(t)
+	m, dir := mount(t, d)
+	d.Fail(medium.Fault{Flush: true, Times: 1})
+	if err := synced(filepath.Join(dir, "file"), []byte("one")); err == nil {
+		t.Error("syncing says nothing of a flush that failed")
+	}
+	d.Cut(medium.All, nil)
+	check(t, m.Forget())
+}
+
+func TestAFlushTakesItsTime(t *testing.T) {
+	d := disk(t)
+	m, dir := mount(t, d)
+	d.SlowFlush(200 * time.Millisecond)
+	begun := time.Now()
+	check(t, synced(filepath.Join(dir, "file"), []byte("one")))
+	if took := time.Since(begun); took < 200*time.Millisecond {
+		t.Errorf("it took %s", took)
+	}
+	d.Mend()
+	check(t, m.Unmount())
+}

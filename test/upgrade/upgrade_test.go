@@ -1,0 +1,366 @@
+package upgrade
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/plant"
+)
+
+const (
+	deployment = "0bd3a7e5-5f0c-4c5e-9c41-7a51c0ffee01"
+	page       = 8090
+)
+
+// A device whose agent, shim and containerd were those of another commit.
+func TestApplicationsRunOnWhileTheAgentIsReplaced(t *testing.T) {
+	settled := plant.Settings{Settle: 200 * time.Millisecond}
+	for _, c := range []struct {
+		name, containerd string
+		first            program
+		steps            []step
+	}{
+		{"containerd inside", "", program{former, full}, []step{
+			{"a newer one", (*device).stop, program{present, full}, settled, ""},
+			{"the former one again", (*device).kill, program{former, full}, settled, ""},
+			{"a newer one, configured differently", (*device).kill, program{present, full}, plant.Settings{
+				Settle: time.Second, LogLevel: "debug", Labels: map[string]string{"line": "7"},
+			}, "logs: {maxSize: 2m, maxFile: 3}, publish: open, pulls: 1"},
+		}},
+		{"Debian's containerd", "/usr/bin/containerd", program{former, full}, []step{
+			{"a newer one, slim", (*device).stop, program{present, slim}, settled, ""},
+			{"the former one again", (*device).kill, program{former, full}, settled, ""},
+			{"a newer one, slim, configured differently", (*device).kill, program{present, slim}, plant.Settings{
+				Settle: time.Second, LogLevel: "debug",
+			}, "logs: {maxSize: 2m, maxFile: 3}, publish: open"},
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := newDevice(t, c.containerd)
+			d.install(c.first)
+			check(t, d.Configure(settled))
+			check(t, d.Run(t.Context()))
+			d.publish("Hello")
+			d.runs("Hello")
+			var before moment
+			known := 0 // the schema that the former agent knows
+			for i, s := range c.steps {
+				if d.Running() {
+					before = d.now()
+					s.ends(d)
+				}
+				d.pageIsOf(before, "without an agent")
+				found := d.schema()
+				if known == 0 {
+					known = found
+				}
+				d.install(s.program)
+				check(t, d.Configure(s.settings))
+				d.runtime(s.runtime)
+				if s.release == former && found > known {
+					d.refusesToStart(fmt.Sprintf("it has schema %d, this version reads up to %d", found, known))
+					d.pageIsOf(before, s.name+" was refused")
+					continue
+				}
+				check(t, d.Run(t.Context()))
+				d.isUntouched(before, s.name)
+				d.canBeLookedInto()
+
+				greeting := fmt.Sprintf("Hello of agent %d", i+2)
+				d.publish(greeting)
+				d.runs(greeting)
+				if after := d.now(); !same(after.services["counter"], before.services["counter"]) {
+					t.Errorf("%s: an update of the page changed the counter: %+v was %+v", s.name, after.services["counter"], before.services["counter"])
+				}
+			}
+			check(t, d.Clear(t.Context())) // no shim is left, either
+		})
+	}
+}
+
+// The records of a version that is not out yet are refused with what to do, and
+// nothing that runs is touched.
+func TestRecordsOfANewerVersionAreRefused(t *testing.T) {
+	d := newDevice(t, "")
+	d.install(program{present, full})
+	check(t, d.Run(t.Context()))
+	d.publish("Hello")
+	d.runs("Hello")
+	before := d.now()
+	d.stop()
+	at := d.schema()
+	records := filepath.Join(d.StateDir(), "margolite.db")
+	kept, err := os.ReadFile(records)
+	check(t, err)
+	d.setSchema(99)
+	d.refusesToStart(fmt.Sprintf("it has schema 99, this version reads up to %d; install the newer version again", at))
+	d.pageIsOf(before, "while records are newer")
+	if found := d.schema(); found != 99 {
+		t.Errorf("what was refused was changed: the schema is %d", found)
+	}
+	check(t, os.WriteFile(records, kept, 0o600))
+	check(t, d.Run(t.Context()))
+	d.isUntouched(before, "with its own records again")
+	check(t, d.Clear(t.Context()))
+}
+
+// program is an agent: of which release and flavour.
+type program struct{ release, flavour string }
+
+// step replaces the agent once.
+type step struct {
+	name string
+	ends func(*device) // the one before
+	program
+	settings plant.Settings
+	runtime  string // more of its configuration, in YAML
+}
+
+// device has the programs of one release at a time, in the places of an
+// installed package.
+type device struct {
+	*plant.Plant
+	t   *testing.T
+	dir string
+}
+
+func newDevice(t *testing.T, containerd string) *device {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("containers are real, and need root")
+	}
+	if why := os.Getenv(unbuilt); why != "" {
+		t.Skip(why)
+	}
+	dir, err := os.MkdirTemp("/tmp", "upgrade-") // paths of sockets are short
+	check(t, err)
+	check(t, errors.Join(os.MkdirAll(filepath.Join(dir, "usr/bin"), 0o755), os.MkdirAll(filepath.Join(dir, "usr/libexec/margolite"), 0o755)))
+	p, err := plant.New(t.Context(), plant.Options{
+		Dir: dir, Margolite: filepath.Join(dir, "usr/bin/margolite"), Containerd: containerd, Application: application(t),
+	})
+	check(t, err)
+	d := &device{p, t, dir}
+	t.Cleanup(func() {
+		if t.Failed() {
+			log, _ := os.ReadFile(d.LogFile())
+			t.Logf("the agents said:\n%s", log[max(0, len(log)-16<<10):])
+		}
+		check(t, errors.Join(d.Close(), os.RemoveAll(dir)))
+	})
+	return d
+}
+
+// install puts the programs of a release in the place of others, as package
+// managers do: a file of another name takes the place of one that may be running.
+func (d *device) install(p program) {
+	d.t.Helper()
+	from := filepath.Join(os.Getenv(programsDir), p.release)
+	for file, at := range map[string]string{p.flavour: "usr/bin/margolite", plant.Shim: "usr/libexec/margolite/" + plant.Shim} {
+		content, err := os.ReadFile(filepath.Join(from, file))
+		check(d.t, err)
+		path := filepath.Join(d.dir, at)
+		check(d.t, errors.Join(os.WriteFile(path+".new", content, 0o755), os.Rename(path+".new", path)))
+	}
+}
+
+// runtime adds to the section of that name of the configuration.
+func (d *device) runtime(more string) {
+	d.t.Helper()
+	if more == "" {
+		return
+	}
+	text, err := os.ReadFile(d.ConfigFile())
+	check(d.t, err)
+	changed := strings.Replace(string(text), "runtime: {", "runtime: {"+more+", ", 1)
+	if changed == string(text) {
+		d.t.Fatalf("there is no section runtime in\n%s", text)
+	}
+	check(d.t, os.WriteFile(d.ConfigFile(), []byte(changed), 0o600))
+}
+
+func (d *device) stop() {
+	d.t.Helper()
+	check(d.t, d.Stop())
+}
+
+func (d *device) kill() { d.Kill() }
+
+// publish has the application say something else, and waits until it is installed.
+func (d *device) publish(greeting string) {
+	d.t.Helper()
+	done, err := d.Publish(d.Deployment(deployment, map[string]any{"GREETING": greeting}))
+	check(d.t, err)
+	_, err = d.Await(d.t.Context(), deployment, margo.Installed, done.Version)
+	check(d.t, err)
+}
+
+// runs says that the page does, and what it says.
+func (d *device) runs(greeting string) {
+	d.t.Helper()
+	if a := d.visit(); a.Greeting != greeting {
+		d.t.Errorf("the page says %q, want %q", a.Greeting, greeting)
+	}
+}
+
+// visit waits until the page answers.
+func (d *device) visit() (a plant.Answer) {
+	d.t.Helper()
+	check(d.t, plant.Eventually(d.t.Context(), func() (err error) {
+		a, err = plant.Ask(d.t.Context(), page)
+		return err
+	}))
+	return a
+}
+
+// moment is what runs at one time.
+type moment struct {
+	services map[string]control.Service // by name
+	started  time.Time                  // when the page did, as it says itself
+	process  map[string]string          // when the kernel started the process of a service
+	shims    []int
+}
+
+// now waits until both services run.
+func (d *device) now() moment {
+	d.t.Helper()
+	m := moment{process: map[string]string{}}
+	check(d.t, plant.Eventually(d.t.Context(), func() error {
+		status, err := d.Control().Status(d.t.Context())
+		if err != nil {
+			return err
+		}
+		m.services = map[string]control.Service{}
+		for _, one := range status.Deployments {
+			for _, c := range one.Components {
+				for _, s := range c.Services {
+					if s.State == "running" {
+						m.services[s.Name] = s
+					}
+				}
+			}
+		}
+		if len(m.services) != 2 {
+			return fmt.Errorf("these services run: %v", slices.Collect(maps.Keys(m.services)))
+		}
+		return nil
+	}))
+	m.started = d.visit().Started
+	for name, s := range m.services {
+		m.process[name] = startOf(d.t, s.Pid)
+	}
+	m.shims = d.Shims()
+	return m
+}
+
+// startOf is when a process started, in ticks since the kernel did.
+func startOf(t *testing.T, pid int) string {
+	t.Helper()
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	check(t, err)
+	return strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))[19]
+}
+
+// isUntouched compares what runs with what ran before.
+func (d *device) isUntouched(before moment, when string) {
+	d.t.Helper()
+	after := d.now()
+	if !maps.EqualFunc(after.services, before.services, same) {
+		d.t.Errorf("%s: services are %+v, were %+v", when, after.services, before.services)
+	}
+	if !maps.Equal(after.process, before.process) || !after.started.Equal(before.started) {
+		d.t.Errorf("%s: processes started at %v, the page at %s; before that it was %v and %s", when, after.process, after.started, before.process, before.started)
+	}
+	if !slices.Equal(after.shims, before.shims) {
+		d.t.Errorf("%s: shims are %v, were %v", when, after.shims, before.shims)
+	}
+}
+
+// pageIsOf says that the process that answers is the one of before; it needs no agent.
+func (d *device) pageIsOf(before moment, when string) {
+	d.t.Helper()
+	if a := d.visit(); !a.Started.Equal(before.started) {
+		d.t.Errorf("%s: a page answers that started at %s, and not at %s", when, a.Started, before.started)
+	}
+}
+
+func same(a, b control.Service) bool {
+	return a.Container == b.Container && a.Pid == b.Pid && a.Restarts == b.Restarts
+}
+
+// canBeLookedInto runs a command in a container, which the shim of another
+// release may have started.
+func (d *device) canBeLookedInto() {
+	d.t.Helper()
+	code, err := d.Control().Exec(d.t.Context(), control.ExecRequest{
+		Deployment: deployment, Service: "web", Args: []string{"/demoapp", "healthy"},
+	}, control.ExecStreams{Stdout: io.Discard, Stderr: io.Discard})
+	if err != nil || code != 0 {
+		d.t.Errorf("a command in a container that another agent started: %d, %v", code, err)
+	}
+}
+
+// refusesToStart says that the agent ends by itself, and why.
+func (d *device) refusesToStart(why string) {
+	d.t.Helper()
+	check(d.t, d.Start())
+	check(d.t, d.Ended())
+	log, err := os.ReadFile(d.LogFile())
+	check(d.t, err)
+	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
+	if said := strings.Join(lines[max(0, len(lines)-3):], "\n"); !strings.Contains(said, why) {
+		d.t.Errorf("at last it said %q, and not %q", said, why)
+	}
+}
+
+// schema is that of the records, whose agent has stopped.
+func (d *device) schema() (version int) {
+	d.t.Helper()
+	check(d.t, d.records((*bolt.DB).View, func(meta *bolt.Bucket) (err error) {
+		version, err = strconv.Atoi(string(meta.Get([]byte("schema"))))
+		return err
+	}))
+	return version
+}
+
+// setSchema makes records of that version. Where they are sealed, the seal begins
+// with the version, too; what follows is for a version that knows it.
+func (d *device) setSchema(version uint32) {
+	d.t.Helper()
+	check(d.t, d.records((*bolt.DB).Update, func(meta *bolt.Bucket) error {
+		if meta.Get([]byte("seal")) != nil {
+			if err := meta.Put([]byte("seal"), binary.BigEndian.AppendUint32(nil, version)); err != nil {
+				return err
+			}
+		}
+		return meta.Put([]byte("schema"), strconv.AppendUint(nil, uint64(version), 10))
+	}))
+}
+
+func (d *device) records(transaction func(*bolt.DB, func(*bolt.Tx) error) error, do func(meta *bolt.Bucket) error) error {
+	db, err := bolt.Open(filepath.Join(d.StateDir(), "margolite.db"), 0o600, &bolt.Options{Timeout: 10 * time.Second, NoFreelistSync: true})
+	if err != nil {
+		return err
+	}
+	return errors.Join(transaction(db, func(tx *bolt.Tx) error { return do(tx.Bucket([]byte("meta"))) }), db.Close())
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
