@@ -24,14 +24,14 @@ func TestThePackageInstallsWhatAFlavourNeeds(t *testing.T) {
 		tags       string
 		containerd string
 	}{
-		"full, systemd": {"", "SYSTEMD", []string{"usr/lib/systemd/system/margolite.service", "usr/libexec/margolite/containerd-shim-runc-v2"}, "grpcnotrace osusergo netgo no_rdt", "embedded"},
-		"full, sysv":    {"", "SYSV", []string{"etc/init.d/S95margolite", "usr/libexec/margolite/containerd-shim-runc-v2"}, "grpcnotrace osusergo netgo no_rdt", "embedded"},
-		"slim, sysv":    {"y", "SYSV", []string{"etc/init.d/S95margolite"}, "no_grpc osusergo netgo slim", "/run/containerd/containerd.sock"},
+		"full, systemd": {"", "SYSTEMD", []string{"usr/lib/systemd/system/margolite.service", "usr/libexec/margolite/containerd-shim-runc-v2"}, "grpcnotrace,osusergo,netgo,no_rdt", "embedded"},
+		"full, sysv":    {"", "SYSV", []string{"etc/init.d/S95margolite", "usr/libexec/margolite/containerd-shim-runc-v2"}, "grpcnotrace,osusergo,netgo,no_rdt", "embedded"},
+		"slim, sysv":    {"y", "SYSV", []string{"etc/init.d/S95margolite"}, "no_grpc,osusergo,netgo,slim", "/run/containerd/containerd.sock"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			sources, target, log := filepath.Join(dir, "sources"), filepath.Join(dir, "target"), filepath.Join(dir, "log")
-			for _, file := range []string{"packaging/config.yaml"} {
+			for _, file := range []string{"packaging/config.yaml", "Makefile"} {
 				data, err := os.ReadFile(filepath.Join("../..", file))
 				if err == nil {
 					err = os.MkdirAll(filepath.Dir(filepath.Join(sources, file)), 0o755)
@@ -72,10 +72,18 @@ func TestThePackageInstallsWhatAFlavourNeeds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for program, tags := range map[string]string{"margolite": c.tags, "containerd-shim-runc-v2": "no_grpc osusergo netgo", "margolite-init": "osusergo"} {
-				if line := lineOf(string(asked), "github.com/margolite/margolite/cmd/"+program); !strings.HasPrefix(line, "arm640 build ") || !strings.Contains(line, " -tags "+tags+" -o ") {
-					t.Errorf("%s was built with %q, want tags %q", program, line, tags)
+			programs := map[string]string{"margolite": " -tags " + c.tags + " ", "margolite-init": " "}
+			if c.slim == "" {
+				programs["containerd-shim-runc-v2"] = " -tags no_grpc,osusergo,netgo "
+			}
+			for program, tags := range programs {
+				if line := lineOf(string(asked), " ./cmd/"+program); !strings.HasPrefix(line, "arm640 build ") || !strings.Contains(line, tags) || !strings.Contains(line, "build.version=0.1.0 ") {
+					t.Errorf("%s was built with %q, want%s", program, line, tags)
 				}
+			}
+			// What inlining costs is left out here as everywhere.
+			if line := lineOf(string(asked), " ./cmd/margolite"); !strings.Contains(line, " -gcflags=all=-l ") {
+				t.Errorf("the agent was built with %q", line)
 			}
 		})
 	}

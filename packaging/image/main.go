@@ -17,21 +17,22 @@ import (
 	"github.com/margolite/margolite/test/ociimage"
 )
 
-// platforms are the directories of dist.
-func platforms() map[string]ocispec.Platform {
-	return map[string]ocispec.Platform{
-		"linux-amd64":   {OS: "linux", Architecture: "amd64"},
-		"linux-arm64":   {OS: "linux", Architecture: "arm64", Variant: "v8"},
-		"linux-armv7":   {OS: "linux", Architecture: "arm", Variant: "v7"},
-		"linux-armv6":   {OS: "linux", Architecture: "arm", Variant: "v6"},
-		"linux-riscv64": {OS: "linux", Architecture: "riscv64"},
-	}
+// built is what `make cross` put into one directory of dist.
+type built struct {
+	dir string
+	ocispec.Platform
 }
 
-// order is that of the index: a reader takes the first that fits, and an arm v7 may
-// run v6.
-func order() []string {
-	return []string{"linux-amd64", "linux-arm64", "linux-armv7", "linux-armv6", "linux-riscv64"}
+// all is in the order of the index: a reader takes the first that fits, and an arm
+// v7 may run v6.
+func all() []built {
+	return []built{
+		{"linux-amd64", ocispec.Platform{OS: "linux", Architecture: "amd64"}},
+		{"linux-arm64", ocispec.Platform{OS: "linux", Architecture: "arm64", Variant: "v8"}},
+		{"linux-armv7", ocispec.Platform{OS: "linux", Architecture: "arm", Variant: "v7"}},
+		{"linux-armv6", ocispec.Platform{OS: "linux", Architecture: "arm", Variant: "v6"}},
+		{"linux-riscv64", ocispec.Platform{OS: "linux", Architecture: "riscv64"}},
+	}
 }
 
 func main() {
@@ -52,12 +53,12 @@ func main() {
 
 func write(out, dist, version string, created time.Time) error {
 	var images []*ociimage.Artifact
-	for _, dir := range order() {
-		program, err := os.ReadFile(filepath.Join(dist, dir, "slim", "margolite"))
+	for _, b := range all() {
+		program, err := os.ReadFile(filepath.Join(dist, b.dir, "slim", "margolite"))
 		if err != nil {
 			return err
 		}
-		image, err := ociimage.Build(imageOf(platforms()[dir], program, version, created))
+		image, err := ociimage.Build(imageOf(b.Platform, program, version, created))
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -38,6 +40,23 @@ func lastWords(commands []command) string {
 	return strings.Join(words, " ")
 }
 
+// valued are the flags that take the next word.
+func valued(commands []command) []string {
+	takes := map[string]bool{}
+	for _, c := range commands {
+		for _, f := range c.flags {
+			if f.value == "" {
+				continue
+			}
+			takes["--"+f.long] = true
+			if f.letter != "" {
+				takes["-"+f.letter] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(takes))
+}
+
 // bash completes words and flags, and files where it knows nothing else.
 func bash(commands []command) string {
 	var b strings.Builder
@@ -47,7 +66,7 @@ _margolite() {
 	for ((i = 1; i < COMP_CWORD; i++)); do
 		word=${COMP_WORDS[i]}
 		case $word in
-		--config | --file | -f) ((i++)) ;;
+		` + strings.Join(valued(commands), " | ") + `) ((i++)) ;;
 		-*) ;;
 		*)
 			if [[ -z $said ]]; then

@@ -83,6 +83,7 @@ func TestCompletionsWorkInTheirShells(t *testing.T) {
 		"margolite --config x logs --": "--tail --long-flag-name --since --follow --help",
 		"margolite compose ":           "up --file --help",
 		"margolite compose up --w":     "--wait",
+		"margolite compose -n 5 up --": "--wait --help",
 		"margolite nonsense ":          "",
 	} {
 		script := `. "$1"; read -ra COMP_WORDS <<<"$2"; [[ $2 == *" " ]] && COMP_WORDS+=(""); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _margolite; echo "${COMPREPLY[*]}"`

@@ -1,23 +1,33 @@
 // Package openwrt_test shows that what OpenWrt's users write in UCI arrives as
-// configuration. Its shell is any that is here; the functions of OpenWrt that
-// the translation uses are in testdata.
+// configuration. Its shell is any that is here, with a stand-in in testdata for
+// the functions of OpenWrt that the translation uses; and that of an OpenWrt,
+// where MARGOLITE_OPENWRT names its root file system.
 package openwrt_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"go.yaml.in/yaml/v4"
+
+	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/cmd/margolite/config"
 )
 
 // translate gives the file that uci2yaml makes of a file in UCI's form.
 func translate(t *testing.T, shell []string, uci string) string {
 	t.Helper()
+	if shell[0] == "chroot" {
+		return translateThere(t, shell, uci)
+	}
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "uci"), filepath.Join(dir, "etc/margolite.yaml")
 	if err := os.WriteFile(in, []byte(uci), 0o600); err != nil {
@@ -39,6 +49,32 @@ func translate(t *testing.T, shell []string, uci string) string {
 	return string(text)
 }
 
+// translateThere does it with the uci and the shell of another root.
+func translateThere(t *testing.T, shell []string, uci string) string {
+	t.Helper()
+	root := shell[1]
+	dir, err := os.MkdirTemp(root, "uci2yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	program, err := os.ReadFile("margolite/files/uci2yaml")
+	if err = errors.Join(err, os.WriteFile(filepath.Join(dir, "uci2yaml"), program, 0o600), os.WriteFile(filepath.Join(dir, "margolite"), []byte(uci), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	there := "/" + filepath.Base(dir)
+	cmd := exec.Command(shell[0], append(slices.Clone(shell[1:]), there+"/uci2yaml", there+"/etc/margolite.yaml")...)
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "UCI_CONFIG_DIR=" + there}
+	if text, err := cmd.CombinedOutput(); err != nil || len(text) > 0 {
+		t.Fatalf("%v: %v: %s", shell, err, text)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "etc/margolite.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // shells are those that OpenWrt's may be like, as far as they are here.
 func shells(t *testing.T) [][]string {
 	t.Helper()
@@ -47,6 +83,9 @@ func shells(t *testing.T) [][]string {
 		if _, err := exec.LookPath(shell[0]); err == nil {
 			all = append(all, shell)
 		}
+	}
+	if root := os.Getenv("MARGOLITE_OPENWRT"); root != "" {
+		all = append(all, []string{"chroot", root, "/bin/sh"})
 	}
 	return all
 }
@@ -75,6 +114,11 @@ config device 'device'
 	option id 'plant-a/gw-07'
 	option serialNumber '0012'
 	option vendor 'It'"'"'s: "ours" # really'
+	option cpus '1.5'
+	option reserved_cpus '0.5'
+	option reserved_memory '64Mi'
+	option reserved_storage '1g'
+	list interfaces_hide 'usb'
 	list label 'example.com/line=7'
 	list label 'note=a = b'
 
@@ -109,6 +153,19 @@ config policy 'policy'
 	option allow_privileged '1'
 	option allow_tags 'off'
 	option allow_memory '512Mi'
+	option allow_cpus '0.5'
+	option allow_unsignedImages '0'
+	list allow_ports '80'
+	list allow_ports '8000-8999'
+
+config imageKeys
+	option images '*'
+	list key '/etc/margolite/cosign.pub'
+
+config imageKeys
+	option images 'registry.example.com/vendor'
+	list key '/etc/margolite/one.pub'
+	list key '/etc/margolite/two.pub'
 
 config registry
 	option host 'registry.example.com:5000'
@@ -132,7 +189,10 @@ func TestUCIArrivesAsConfiguration(t *testing.T) {
 			t.Fatalf("%v: %v\n%s", shell, err, text)
 		}
 		for name, pair := range map[string][2]any{
-			"device":       {c.Device, config.Device{ID: "plant-a/gw-07", SerialNumber: "0012", Vendor: `It's: "ours" # really`, Labels: map[string]any{"example.com/line": "7", "note": "a = b"}}},
+			"device": {c.Device, config.Device{
+				ID: "plant-a/gw-07", SerialNumber: "0012", Vendor: `It's: "ours" # really`, Labels: map[string]any{"example.com/line": "7", "note": "a = b"},
+				Offer: capability.Offer{Cores: 1.5, Reserved: capability.Reserved{Cores: 0.5, Memory: 64 << 20, Storage: 1 << 30}, HiddenInterfaces: []string{"usb"}},
+			}},
 			"wfm.url":      {c.WFM.URL, "https://wfm.example.com:8443"},
 			"wfm.tls":      {c.WFM.TLS, "1.2"},
 			"bearer":       {c.WFM.Authorization.Bearer, "/etc/margolite/token"},
@@ -146,8 +206,13 @@ func TestUCIArrivesAsConfiguration(t *testing.T) {
 			"approval":     {string(c.Policy.Rules.Approval), "updates"},
 			"hook":         {c.Policy.Rules.Hook.Command, []string{"/usr/bin/stopped", "--line 7"}},
 			"hook.timeout": {c.Policy.Rules.Hook.Timeout, 5 * time.Second},
-			"allow":        {[]bool{c.Policy.Allow.Privileged, c.Policy.Allow.Tags, c.Policy.Allow.Unsigned}, []bool{true, false, true}},
+			"allow":        {[]bool{c.Policy.Allow.Privileged, c.Policy.Allow.Tags, c.Policy.Allow.Unsigned, c.Policy.Allow.UnsignedImages}, []bool{true, false, true, false}},
 			"memory":       {c.Policy.Allow.Memory, int64(512 << 20)},
+			"cpus":         {c.Policy.Allow.CPUs, 0.5},
+			"ports":        {fmt.Sprint(c.Policy.Allow.Ports), "[80 8000-8999]"},
+			"image keys": {c.Policy.ImageKeys, map[string][]string{
+				"*": {"/etc/margolite/cosign.pub"}, "registry.example.com/vendor": {"/etc/margolite/one.pub", "/etc/margolite/two.pub"},
+			}},
 			"registries": {c.Registries, map[string]config.Registry{
 				"registry.example.com:5000": {PlainHTTP: true, Mirrors: []string{"a.example", "b.example"}}, "other.example": {},
 			}},
@@ -160,12 +225,78 @@ func TestUCIArrivesAsConfiguration(t *testing.T) {
 	}
 }
 
+// What UCI has no place for, or says in sections of its own.
+func elsewhere() []string {
+	return []string{
+		"device.labels", "device.peripherals.add", "registries", "policy.imageKeys", "policy.deployments",
+		"policy.allow.namespaces", "policy.allow.mounts", "policy.allow.devices", "policy.allow.capabilities", "policy.allow.unconfined",
+	}
+}
+
+// No key of the configuration is forgotten.
+func TestEveryKeyHasAnOption(t *testing.T) {
+	reference, err := os.ReadFile("../config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys map[string]any
+	if err := yaml.Unmarshal(reference, &keys); err != nil {
+		t.Fatal(err)
+	}
+	var uci strings.Builder
+	var want []string
+	var walk func(section string, path []string, value any)
+	walk = func(section string, path []string, value any) {
+		name := strings.Join(append([]string{section}, path...), ".")
+		if slices.Contains(elsewhere(), name) {
+			return
+		}
+		switch value := value.(type) {
+		case map[string]any:
+			for key, inner := range value {
+				walk(section, append(slices.Clone(path), key), inner)
+			}
+			return
+		case []any:
+			fmt.Fprintf(&uci, "\tlist %s '1'\n", strings.Join(path, "_"))
+		default:
+			fmt.Fprintf(&uci, "\toption %s '1'\n", strings.Join(path, "_"))
+		}
+		want = append(want, name)
+	}
+	for section, value := range keys {
+		fmt.Fprintf(&uci, "config %s '%s'\n", section, section)
+		walk(section, nil, value)
+	}
+	if len(want) < 60 {
+		t.Fatalf("only %d keys were found", len(want))
+	}
+	for _, shell := range shells(t) {
+		text := translate(t, shell, uci.String())
+		var got map[string]any
+		if err := yaml.Unmarshal([]byte(text), &got); err != nil {
+			t.Fatalf("%v: %v\n%s", shell, err, text)
+		}
+		for _, name := range want {
+			var value any = got
+			for _, key := range strings.Split(name, ".") {
+				inner, _ := value.(map[string]any)
+				value = inner[key]
+			}
+			if value == nil {
+				t.Errorf("%v: no option is %s", shell, name)
+			}
+		}
+	}
+}
+
 // What is wrong is not hidden by the translation.
 func TestWrongValuesAreRefusedByName(t *testing.T) {
 	for uci, want := range map[string]string{
 		"config runtime 'runtime'\n\toption pulls 'many'\n":                "runtime.pulls: expected a number",
 		"config runtime 'runtime'\n\toption pulls '3}, x: {'\n":            "runtime.pulls: expected a number",
 		"config policy 'policy'\n\toption allow_privileged 'perhaps'\n":    "policy.allow.privileged: expected true or false",
+		"config policy 'policy'\n\toption allow_cpus '1.5.1'\n":            "policy.allow.cpus: expected",
 		"config poll 'poll'\n\tlist windows 'never]'\n":                    "poll.windows[0]",
 		"config registry\n\toption host \"a'b: c\"\n\toption insecure 1\n": "expected a host",
 	} {
@@ -179,11 +310,18 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 }
 
 func TestAConfigurationOfItsOwnIsUsedAsItIs(t *testing.T) {
-	own := filepath.Join(t.TempDir(), "own.yaml")
-	if err := os.WriteFile(own, []byte("log: {level: warn}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	for _, shell := range shells(t) {
+		dir, root := t.TempDir(), ""
+		if shell[0] == "chroot" {
+			root = shell[1]
+			dir = root
+		}
+		file := filepath.Join(dir, "own.yaml")
+		if err := os.WriteFile(file, []byte("log: {level: warn}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		own := strings.TrimPrefix(file, root)
+		defer os.Remove(file)
 		if got := translate(t, shell, "config margolite 'main'\n\toption config '"+own+"'\nconfig log 'log'\n\toption level 'debug'\n"); got != "log: {level: warn}\n" {
 			t.Errorf("%v: it says %s", shell, got)
 		}

@@ -4,6 +4,7 @@ D := $(SOURCES)
 INSTALL := install
 SED := sed -i -e
 PARALLEL_JOBS := 1
+MARGOLITE_SOURCE := margolite.tar.gz
 MARGOLITE_PKGDIR := $(PACKAGE)
 github = https://github.com/$(1)/$(2)/archive/$(3)
 golang-package =

@@ -1,8 +1,15 @@
 # A stand-in for /lib/functions.sh of OpenWrt, with the functions that uci2yaml
-# uses. It reads the file that UCI_FILE names, in the form that uci writes.
+# uses. It reads the file that UCI_FILE names, in the form that uci writes. As
+# that one it uses variables that nobody has set, and functions that whoever
+# includes it must not replace.
 # shellcheck shell=sh disable=SC2034,SC2086,SC2154
 
+append() { # VARIABLE VALUE
+	eval "$1=\"\${$1:-} \$2\""
+}
+
 config_load() {
+	[ -z "$IPKG_INSTROOT" ] || return 0
 	uci_count=0
 	while IFS= read -r uci_line; do
 		eval "set -- $uci_line"
@@ -11,7 +18,7 @@ config_load() {
 			uci_count=$((uci_count + 1))
 			uci_type=$2
 			uci_name=${3:-cfg$uci_count}
-			uci_sections="${uci_sections:-} $uci_type:$uci_name"
+			append uci_sections "$uci_type:$uci_name"
 			;;
 		option) eval "uci_value_${uci_name}_$2=\$3" ;;
 		list)

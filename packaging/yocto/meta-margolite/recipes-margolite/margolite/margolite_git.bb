@@ -2,7 +2,7 @@ require margolite.inc
 
 SUMMARY += "(containerd inside)"
 
-MARGOLITE_SHIM = "1"
+MARGOLITE_TARGET = "full"
 MARGOLITE_CONTAINERD = "embedded"
 
 RCONFLICTS:${PN} = "margolite-slim"

@@ -1,5 +1,6 @@
 SUMMARY = "Everything that a Margo device needs"
 DESCRIPTION = "The agent, and what signed packages and desired states in Git repositories need."
+SECTION = "admin"
 LICENSE = "Apache-2.0"
 
 inherit packagegroup
