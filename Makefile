@@ -12,38 +12,72 @@ COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 # Of the commit, never of the build: the same commit gives the same bytes.
 TIME    ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),$(SOURCE_DATE_EPOCH))
 STAMP   := github.com/margolite/margolite/build
-LDFLAGS := -s -w -X $(STAMP).version=$(VERSION) -X $(STAMP).commit=$(COMMIT) -X $(STAMP).time=$(TIME)
+# The linker begins each segment for arm at 64 KiB, for pages of a size that Linux
+# does not have there: up to three times that much of the file would be empty.
+ROUND   := $(if $(filter arm,$(or $(GOARCH),$(shell $(GO) env GOARCH))),-R 4096 )
+LDFLAGS := $(ROUND)-s -w -X $(STAMP).version=$(VERSION) -X $(STAMP).commit=$(COMMIT) -X $(STAMP).time=$(TIME)
 # Copies of small functions are a tenth of the agent, which waits most of the
 # time. What works through bytes keeps them: build/README.md has what it costs.
-FAST    := runtime/... internal/... crypto/... hash/... compress/... math/... sync/... unicode/... encoding/binary github.com/klauspost/...
+FAST    := runtime/... internal/... sync/... unicode/... encoding/binary compress/... hash/... github.com/klauspost/... \
+	crypto/aes crypto/cipher crypto/sha1 crypto/md5 crypto/subtle vendor/golang.org/x/crypto/... crypto/internal/fips140deps/... \
+	$(addprefix crypto/internal/fips140/,aes/... sha256 sha512 subtle alias edwards25519/field)
 SMALL   := -gcflags=all=-l $(FAST:%=-gcflags=%=)
 BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 
 TARGETS := linux/amd64 linux/arm64 linux/arm/7 linux/arm/6 linux/riscv64
 
-.PHONY: all build test test-packages lint fuzz bench demo cross packages sizes clean
+OUT     ?= bin
+
+.PHONY: all build full slim test test-packages test-arm test-qemu lint vuln fuzz chaos bench memory wear year demo cross packages sbom reproducible stamp sizes clean
 
 all: build
 
-build: ## bin/margolite, its shim, its init, and the development WFM
-	$(BUILD) $(SMALL) -tags '$(TAGS)' -o bin/ ./cmd/margolite
-	$(BUILD) -tags '$(SHIM)' -o bin/ ./cmd/containerd-shim-runc-v2
-	$(BUILD) -o bin/ ./cmd/margolite-init
+build: full ## bin/margolite, its shim, its init, and the development WFM
 	$(BUILD) -o bin/ ./cmd/wfmsim
 
+# What a device gets, into OUT, for GOOS, GOARCH and GOARM: recipes of image builders
+# call these two, with VERSION, COMMIT and TIME of their own.
+full: ## the flavour with containerd inside, its shim and its init
+	$(BUILD) $(SMALL) -tags '$(TAGS)' -o $(OUT)/ ./cmd/margolite
+	$(BUILD) -tags '$(SHIM)' -o $(OUT)/ ./cmd/containerd-shim-runc-v2
+	$(BUILD) -o $(OUT)/ ./cmd/margolite-init
+
+slim: ## the flavour on a containerd of the system, and its init
+	$(BUILD) $(SMALL) -tags '$(SLIM)' -o $(OUT)/ ./cmd/margolite
+	$(BUILD) -o $(OUT)/ ./cmd/margolite-init
+
 test: ## everything, on real containerd and runc; needs root
-	build/need runc containerd docker-registry busybox nft ip openssl gpg gpgv curl
+	build/need runc containerd docker-registry busybox nft ip openssl gpg gpgv curl mke2fs
 	$(GO) test -timeout 40m ./...
 
 lint: ## format, vet, staticcheck, for both flavours
 	build/lint
 
+vuln: ## what is known to be vulnerable and is called, of both flavours and the shim; needs the network
+	build/vuln
+
 fuzz: ## every parser for FUZZTIME (5s)
 	build/fuzz $(FUZZTIME)
+
+chaos: ## faults at random for TIME=10m, from SEED on, of one KIND (test/faults names them)
+	build/need runc containerd busybox nft ip mke2fs
+	$(GO) test -count=1 -timeout 0 -v -run '^TestChaos$$' ./test/faults -faults.time $(if $(filter command%,$(origin TIME)),$(TIME),10m) \
+	  $(if $(SEED),-faults.seed $(SEED)) $(if $(KIND),-faults.kind $(KIND))
 
 bench: build ## sizes, memory, times beside nerdctl and docker, bytes written
 	build/need runc busybox
 	build/bench
+
+memory: ## memory at rest and at work, beside Docker if it is on PATH; ARGS="--agent COMMAND" adds an agent to that
+	build/need busybox runc containerd
+	build/memory $(ARGS)
+
+wear: ## what polls and updates write to the medium, down to the device, and each change of the store
+	build/need busybox runc containerd
+	build/wear $(ARGS)
+
+year: ## a year with an hour of network a week on simulated time: what grows, what is written; SEED=n is another year
+	MARGOLITE_MONTHS=13 MARGOLITE_SEED=$(or $(SEED),1) $(GO) test -run TestAYear -count=1 -timeout 30m -v ./agent
 
 demo: build ## the whole story on this machine; KEEP=1 leaves it running, END=DIR ends that; STORY=approval tells another
 	build/need runc
@@ -53,21 +87,35 @@ demo: build ## the whole story on this machine; KEEP=1 leaves it running, END=DI
 cross: ## every target, both flavours, into dist/
 	@set -e; for t in $(TARGETS); do \
 	  IFS=/ read -r os arch arm <<< "$$t"; out=dist/$$os-$$arch$${arm:+v$$arm}; \
-	  echo "$$out"; mkdir -p $$out/slim; \
-	  export GOOS=$$os GOARCH=$$arch GOARM=$$arm; \
-	  $(BUILD) $(SMALL) -tags '$(TAGS)' -o $$out/ ./cmd/margolite; \
-	  $(BUILD) -tags '$(SHIM)' -o $$out/ ./cmd/containerd-shim-runc-v2; \
-	  $(BUILD) -o $$out/ ./cmd/margolite-init; \
-	  $(BUILD) $(SMALL) -tags '$(SLIM)' -o $$out/slim/ ./cmd/margolite; \
+	  echo "$$out"; export GOOS=$$os GOARCH=$$arch GOARM=$$arm; \
+	  $(MAKE) --no-print-directory full OUT=$$out; \
+	  $(MAKE) --no-print-directory slim OUT=$$out/slim; \
 	done
 
 packages: cross build ## deb, ipk, tar archives and an image, into dist/packages, looked through by what lints them
 	build/need dpkg-deb lintian shellcheck mandoc zsh fish
 	packaging/build '$(VERSION)' '$(TIME)'
 
+sbom: cross ## what each program is made of, as SPDX, and the licenses of that, into dist/sbom
+	packaging/sbom/build dist "$$(packaging/version '$(VERSION)' '$(TIME)')" '$(TIME)' dist/sbom
+
+reproducible: packages ## builds all of that again, elsewhere, and compares every byte
+	build/reproducible
+
+stamp: ## what programs are told about themselves, for a build of the same
+	@echo 'VERSION=$(VERSION) COMMIT=$(COMMIT) TIME=$(TIME)'
+
 test-packages: packages ## installs them on a Debian of their own, runs an application, purges; needs root
 	build/need debootstrap
 	MARGOLITE_PACKAGES=$(CURDIR)/dist/packages $(GO) test -tags packages -count=1 -timeout 30m -v ./test/packages
+
+test-arm: packages ## boots Debian for arm64 and armhf in 256 MB, installs it, runs an application through a power cut; logs in dist/test-arm
+	build/need qemu-system-aarch64 qemu-aarch64-static debootstrap mke2fs
+	MARGOLITE_PACKAGES=$(CURDIR)/dist/packages MARGOLITE_LOGS=$(CURDIR)/dist/test-arm $(GO) test -tags armboot -count=1 -timeout 3h -v ./test/arm
+
+test-qemu: ## unit tests as programs of every other architecture, for hours; needs root
+	build/need qemu-aarch64-static setpriv
+	build/emulated
 
 sizes: ## what both flavours are made of on arm v7, as in build/README.md
 	@$(GO) build -o bin/sizes ./build/sizes

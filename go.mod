@@ -10,7 +10,7 @@ require (
 	github.com/containerd/errdefs v1.0.0 // containerd's error kinds
 	github.com/containerd/errdefs/pkg v0.3.0 // the same, as they come over gRPC
 	github.com/containerd/log v0.2.0 // containerd's logger, to pass it on to slog
-	github.com/containerd/platforms v1.0.0-rc.5 // which image of an index is for this machine
+	github.com/containerd/platforms v1.0.0-rc.5 // containerd tells its programs what runs here; the judge of runtime/platform in tests
 	github.com/containerd/plugin v1.1.0 // the graph of containerd's parts
 	github.com/containerd/ttrpc v1.2.10 // how shims publish their events
 	github.com/containerd/typeurl/v2 v2.3.0 // the envelope of specs and events
@@ -18,31 +18,25 @@ require (
 	github.com/dunglas/httpsfv v1.1.2 // wfmsim: structured fields, to verify signatures independently
 	github.com/google/go-cmp v0.7.0 // tests: readable differences
 	github.com/google/go-containerregistry v0.22.1 // tests and wfmsim: a registry to pull from
-	github.com/google/nftables v0.3.0 // published ports and isolation, without the nft program
 	github.com/klauspost/compress v1.20.0 // zstd layers, with bounded memory
-	github.com/mdlayher/netlink v1.7.3-0.20250113171957-fbb4dce95f42 // indirect; the errors of nftables
 	github.com/opencontainers/go-digest v1.0.0 // digests, checked by the standard library
 	github.com/opencontainers/image-spec v1.1.1 // manifests and image configurations
 	github.com/opencontainers/runtime-spec v1.3.0 // what runc is told
-	github.com/santhosh-tekuri/jsonschema/v6 v6.0.1 // tests: bodies against the published schemas; compose-go has it linked anyway
+	github.com/prometheus/client_model v0.6.2 // tests: what the next one reads
+	github.com/prometheus/common v0.70.1 // tests: whether metrics are text that Prometheus takes
+	github.com/santhosh-tekuri/jsonschema/v5 v5.3.1 // tests and wfmsim: bodies against the published schemas
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.1 // tests: build/jsonschema, which stands in for it
 	github.com/sirupsen/logrus v1.10.2 // containerd's logger behind its log package
 	github.com/spiffe/go-spiffe/v2 v2.9.0 // SPIFFE IDs; 7 KB
-	github.com/vishvananda/netlink v1.3.1 // bridges, links and addresses, without the ip program
 	github.com/yaronf/httpsign v0.4.2 // tests: an independent verifier of message signatures
 	go.etcd.io/bbolt v1.5.0 // the store; containerd has it linked anyway
+	go.opentelemetry.io/proto/otlp v1.11.0 // tests: whether metrics are messages that a collector takes
 	go.yaml.in/yaml/v4 v4.0.0 // the YAML that compose-go reads, for all other YAML as well
-	golang.org/x/net v0.59.0 // DNS messages, for names in sandboxes; 17 KB
+	golang.org/x/net v0.59.0 // DNS messages, for names in sandboxes, 17 KB; few connections for who asks for metrics, 3 KB
 	golang.org/x/sync v0.24.0 // groups of goroutines that end together
 	golang.org/x/sys v0.49.0 // what the kernel offers and the standard library does not
 	google.golang.org/grpc v1.83.2 // containerd's own socket
 	google.golang.org/protobuf v1.36.12 // containerd's messages
-)
-
-require (
-	github.com/prometheus/client_model v0.6.2
-	github.com/prometheus/common v0.70.1
-	github.com/santhosh-tekuri/jsonschema/v5 v5.3.1
-	go.opentelemetry.io/proto/otlp v1.11.0
 )
 
 require (
@@ -93,7 +87,6 @@ require (
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/segmentio/asm v1.2.1 // indirect
 	github.com/valyala/fastjson v1.6.10 // indirect
-	github.com/vishvananda/netns v0.0.5 // indirect
 	github.com/xhit/go-str2duration/v2 v2.1.0 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.71.0 // indirect
@@ -122,3 +115,15 @@ tool (
 // What containerd's task service links for classes of block I/O, which nothing
 // here configures: 850 KB of Kubernetes on arm v7. build/goresctrl stands in.
 replace github.com/intel/goresctrl => ./build/goresctrl
+
+// What compose-go holds Compose files against their specification with, and the
+// languages in which it could say what is wrong: half a megabyte on arm v7.
+// build/jsonschema and build/text stand in.
+replace (
+	github.com/santhosh-tekuri/jsonschema/v6 => ./build/jsonschema
+	golang.org/x/text => ./build/text
+)
+
+// What compose-go and containerd log with, in colours and as JSON: 40 KB of
+// each program on arm v7. build/logrus stands in.
+replace github.com/sirupsen/logrus => ./build/logrus
