@@ -21,6 +21,7 @@ const (
 	codeNotEligible       = "MARGO_NOT_ELIGIBLE"  // no rule of the deployment fits this device
 	codeUnsupported       = "COMPOSE_UNSUPPORTED" // the Compose file asks for what this device does not do
 	codeInvalidPackage    = "INVALID_PACKAGE"     // the component package or its Compose file is wrong
+	codeGarbled           = "ARTIFACT_GARBLED"    // what came is not what the digest says
 	codeNotFound          = "ARTIFACT_NOT_FOUND"  // the registry has no such package or image
 	codeUnreachable       = "REGISTRY_UNREACHABLE"
 	codeDenied            = "REGISTRY_DENIED"
@@ -126,6 +127,8 @@ func runtimeFault(component string, err error) *fault {
 		f.code = codeUnsupported
 	case runtime.InvalidPackage:
 		f.code = codeInvalidPackage
+	case runtime.Garbled:
+		f.code = codeGarbled
 	case runtime.NotFound:
 		f.code = codeNotFound
 	case runtime.Unreachable:

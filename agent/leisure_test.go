@@ -51,7 +51,7 @@ func (s *site) pass(d time.Duration) (tries int, writes int64) {
 func TestAnUpdateIsTriedAgainWhereItsFaultMayPass(t *testing.T) {
 	const days = 24 * time.Hour
 	for code, passes := range map[runtime.Code]bool{
-		runtime.NoSpace: true, runtime.Internal: true, runtime.Unreachable: true, runtime.Conflict: true,
+		runtime.NoSpace: true, runtime.Internal: true, runtime.Unreachable: true, runtime.Conflict: true, runtime.Garbled: true,
 		runtime.Exited: false, runtime.Unhealthy: false, runtime.StartFailed: false, runtime.Timeout: false,
 		runtime.Unsupported: false, runtime.InvalidPackage: false,
 	} {

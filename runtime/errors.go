@@ -18,6 +18,7 @@ type Code string
 const (
 	Unsupported    Code = "unsupported"     // the project asks for what this runtime does not do
 	InvalidPackage Code = "invalid-package" // the package or the Compose file in it is wrong
+	Garbled        Code = "garbled"         // what came is not what was to come: later may work
 	NotFound       Code = "not-found"       // the registry does not have the package or image
 	Unreachable    Code = "unreachable"     // temporary: try again later
 	Denied         Code = "denied"          // the registry or the local configuration refuses

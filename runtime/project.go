@@ -323,6 +323,8 @@ func failImage(object string, err error) error {
 		code = Unreachable
 	case image.Denied, image.Refused:
 		code = Denied
+	case image.Garbled:
+		code = Garbled
 	case image.BadContent:
 		code = InvalidPackage
 	case image.NoPlatform:

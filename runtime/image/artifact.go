@@ -126,7 +126,7 @@ func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor,
 		return nil, err
 	}
 	if int64(len(data)) != desc.Size || desc.Digest.Algorithm().FromBytes(data) != desc.Digest {
-		return nil, bad(fmt.Errorf("what came is not %s (PKG-04)", desc.Digest))
+		return nil, garbled(fmt.Errorf("what came is not %s (PKG-04)", desc.Digest))
 	}
 	return data, nil
 }

@@ -87,8 +87,8 @@ func TestArtifactRefusesEverythingElse(t *testing.T) {
 		}},
 		"a layer without a digest":    {want: image.BadContent, change: func(m *v1.Manifest) { m.Layers[0].Digest = "sha256:1" }},
 		"a layer of negative size":    {want: image.BadContent, change: func(m *v1.Manifest) { m.Layers[0].Size = -1 }},
-		"a layer smaller than it is":  {want: image.BadContent, change: func(m *v1.Manifest) { m.Layers[0].Size-- }},
-		"a layer bigger than it is":   {want: image.BadContent, change: func(m *v1.Manifest) { m.Layers[0].Size++ }},
+		"a layer smaller than it is":  {want: image.Garbled, change: func(m *v1.Manifest) { m.Layers[0].Size-- }},
+		"a layer bigger than it is":   {want: image.Garbled, change: func(m *v1.Manifest) { m.Layers[0].Size++ }},
 		"a layer bigger than allowed": {want: image.BadContent, limit: 10},
 		"a layer that is elsewhere": {want: image.NotFound, change: func(m *v1.Manifest) {
 			m.Layers[0].Digest = digest.FromString("elsewhere")
@@ -97,10 +97,11 @@ func TestArtifactRefusesEverythingElse(t *testing.T) {
 		"PKG-04 a layer inside the manifest that is another": {change: func(m *v1.Manifest) {
 			m.Layers[0].Data = []byte(strings.Repeat("x", len(packageBytes)))
 		}},
-		"PKG-04 damaged bytes": {want: image.BadContent, interfere: w.damage("/blobs/")},
+		"PKG-04 damaged bytes": {want: image.Garbled, interfere: w.damage("/blobs/")},
 		"a missing tag":        {want: image.NotFound, tag: "9.9.9"},
 		"an impossible tag":    {want: image.BadContent, tag: "not a tag"},
 		"a broken registry":    {want: image.Unreachable, interfere: answer(502)},
+		"a captive portal":     {want: image.Unreachable, interfere: portal},
 		"a closed registry":    {want: image.Denied, interfere: answer(401)},
 		"another media type":   {want: image.BadContent, change: func(m *v1.Manifest) { m.MediaType = v1.MediaTypeImageIndex }},
 	} {
@@ -141,6 +142,8 @@ func TestPKG15LocationDownloadsAPackage(t *testing.T) {
 			http.Redirect(rw, r, "/circle", http.StatusFound)
 		case "/away":
 			http.Redirect(rw, r, "http://registry.invalid/package.tgz", http.StatusFound)
+		case "/portal":
+			portal(rw, r)
 		case "/denied":
 			rw.WriteHeader(http.StatusForbidden)
 		case "/broken":
@@ -161,6 +164,7 @@ func TestPKG15LocationDownloadsAPackage(t *testing.T) {
 		"it has moved":               {server.URL + "/moved", ""},
 		"it is not there":            {server.URL + "/nothing", image.NotFound},
 		"it does not end":            {server.URL + "/endless", image.BadContent},
+		"a portal answers":           {server.URL + "/portal", image.Unreachable},
 		"it moves in a circle":       {server.URL + "/circle", image.Unreachable},
 		"it has moved to plain HTTP": {server.URL + "/away?token=secret", image.Refused},
 		"nobody may have it":         {server.URL + "/denied", image.Denied},

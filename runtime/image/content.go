@@ -34,7 +34,7 @@ func (i *Images) read(ctx context.Context, desc v1.Descriptor, limit int64) ([]b
 		return nil, err
 	}
 	if desc.Digest.Algorithm().FromBytes(data) != desc.Digest {
-		return nil, bad(fmt.Errorf("what is stored as %s is something else", desc.Digest))
+		return nil, garbled(fmt.Errorf("what is stored as %s is something else", desc.Digest))
 	}
 	return data, nil
 }
@@ -63,6 +63,15 @@ func (p *pull) dropLost(ctx context.Context, desc v1.Descriptor) error {
 		}
 	}
 	return p.drop(ctx, desc.Digest)
+}
+
+// isGone says that a part is not here, or is of no use as it is.
+func isGone(err error) bool {
+	if errdefs.IsNotFound(err) {
+		return true
+	}
+	kind := kindOf(err)
+	return err != nil && (kind == Garbled || kind == BadContent)
 }
 
 // isDamaged reads a part to its end and says whether it still is what its digest says.

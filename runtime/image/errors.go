@@ -22,7 +22,8 @@ const (
 	NotFound    Kind = "not found"   // the registry answered that it does not have it
 	Unreachable Kind = "unreachable" // no answer, or the registry is in trouble: later may work
 	Denied      Kind = "denied"      // credentials are missing or were not accepted
-	BadContent  Kind = "bad content" // wrong digest, size, media type or form
+	Garbled     Kind = "garbled"     // what came has not the digest or the size it should have: later may work
+	BadContent  Kind = "bad content" // wrong media type or form, as it was published
 	NoPlatform  Kind = "no platform" // nothing in it for the wanted platform
 	NoSpace     Kind = "no space"    // it does not fit: a *NoSpaceError, or the disk was full
 	Refused     Kind = "refused"     // the configuration of this device forbids it, such as plain HTTP
@@ -111,6 +112,8 @@ func (r redacted) Unwrap() error { return r.error }
 
 func bad(err error) error { return &Error{Kind: BadContent, Err: err} }
 
+func garbled(err error) error { return &Error{Kind: Garbled, Err: err} }
+
 // remote marks what came from a registry or from the way there, and not from this device.
 type remote struct{ error }
 
@@ -131,8 +134,10 @@ func kindOf(err error) Kind {
 	case errors.Is(err, errPlainHTTP), errors.Is(err, http.ErrSchemeMismatch):
 		return Refused
 	case errdefs.IsFailedPrecondition(err): // containerd: the content differs from its descriptor
-		return BadContent
+		return Garbled
 	case errors.Is(err, registry.ErrContent):
+		return Garbled
+	case errors.Is(err, registry.ErrOld):
 		return BadContent
 	case !errors.As(err, new(remote)) && !errors.Is(err, io.ErrUnexpectedEOF):
 		return Local

@@ -45,7 +45,7 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 			switch {
 			case err == nil:
 				return nil
-			case !refused && kindOf(err) != BadContent:
+			case !refused && kindOf(err) != Garbled:
 				return err
 			}
 			// What has come is of no use, and would be found again.

@@ -482,10 +482,11 @@ func TestPullSaysWhyItFails(t *testing.T) {
 		"not an image":                             {ref: w.host + "/component:1.0.0", want: image.BadContent},
 		"the registry is broken":                   {ref: w.host + "/app:1", want: image.Unreachable, interfere: answer(500)},
 		"the registry is busy":                     {ref: w.host + "/app:1", want: image.Unreachable, interfere: answer(429)},
+		"a captive portal":                         {ref: w.host + "/app:1", want: image.Unreachable, interfere: portal},
 		"nobody may":                               {ref: w.host + "/app:1", want: image.Denied, interfere: answer(403)},
 		"somebody may":                             {ref: w.host + "/app:1", want: image.Denied, interfere: answer(401)},
-		"blobs hold something else":                {ref: w.host + "/app:1", want: image.BadContent, interfere: w.damage("/blobs/")},
-		"the manifest is not what the digest says": {ref: w.host + "/app:1", want: image.BadContent, interfere: w.damage("/manifests/")},
+		"blobs hold something else":                {ref: w.host + "/app:1", want: image.Garbled, interfere: w.damage("/blobs/")},
+		"the manifest is not what the digest says": {ref: w.host + "/app:1", want: image.Garbled, interfere: w.damage("/manifests/")},
 		"a redirect leads to plain HTTP elsewhere": {ref: w.host + "/app:1", want: image.Refused, interfere: func(rw http.ResponseWriter, r *http.Request) bool {
 			if !strings.Contains(r.URL.Path, "/blobs/") {
 				return false
@@ -515,7 +516,7 @@ func TestPullSaysWhyItFails(t *testing.T) {
 	}
 	want := containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/app:1")
 	w.set(w.damage("/blobs/"))
-	if _, err := open(t, client, w.plain()).Pull(ctx, image.Want{Ref: w.host + "/app:1", Pin: want}, nil); kind(err) != image.BadContent {
+	if _, err := open(t, client, w.plain()).Pull(ctx, image.Want{Ref: w.host + "/app:1", Pin: want}, nil); kind(err) != image.Garbled {
 		t.Errorf("damaged blobs: %v", err)
 	}
 	w.set(nil)
@@ -797,6 +798,13 @@ func answer(code int) func(http.ResponseWriter, *http.Request) bool {
 		rw.WriteHeader(code)
 		return true
 	}
+}
+
+// portal answers in place of a registry, as networks do that want somebody to log in.
+func portal(rw http.ResponseWriter, _ *http.Request) bool {
+	rw.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = io.WriteString(rw, "<!doctype html><title>Log in to use this network</title>")
+	return true
 }
 
 // unusedAddress is a loopback address at which nobody listens.

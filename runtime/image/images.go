@@ -172,7 +172,7 @@ func (i *Images) describe(ctx context.Context, record containerd.Image, platform
 		return i.read(ctx, desc, limit)
 	})
 	switch {
-	case errdefs.IsNotFound(err), err != nil && kindOf(err) == BadContent:
+	case isGone(err):
 		return nil, &Error{Kind: NotFound, Err: fmt.Errorf("not on this device as a whole: %w", err)}
 	case err != nil:
 		return nil, fmt.Errorf("cannot read image configuration: %w", err)

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/margolite/margolite/runtime/pgp"
+	"github.com/margolite/margolite/runtime/registry"
 )
 
 // maxPackageRedirects bounds the way to a package.
@@ -192,6 +193,9 @@ func (i *Images) download(ctx context.Context, location string, limit int64, m *
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
 		return nil, &Error{Kind: kindOfStatus(answer.StatusCode), Err: fmt.Errorf("server answered %s", answer.Status)}
+	}
+	if strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") { // of a captive portal, or a proxy
+		return nil, remote{registry.ErrPage}
 	}
 	tooBig := bad(fmt.Errorf("it is bigger than %d bytes", limit))
 	if answer.ContentLength > limit {

@@ -276,7 +276,7 @@ func (p *pull) prepare(ctx context.Context) (err error) {
 func (p *pull) root(ctx context.Context) (v1.Descriptor, error) {
 	desc := v1.Descriptor{Digest: p.found.digest}
 	data, err := p.read(ctx, desc, maxManifest)
-	if errdefs.IsNotFound(err) || kindOf(err) == BadContent {
+	if isGone(err) {
 		named, err := parse(p.name)
 		if err != nil {
 			return v1.Descriptor{}, err
@@ -301,7 +301,7 @@ func (p *pull) document(ctx context.Context, desc v1.Descriptor, limit int64) ([
 		return nil, err
 	}
 	data, err := p.read(ctx, desc, limit)
-	if kindOf(err) != BadContent {
+	if kindOf(err) != Garbled {
 		return data, err
 	}
 	// It was stored, and is not any more what it was.

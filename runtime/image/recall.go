@@ -104,8 +104,3 @@ func (i *Images) linkManifestOf(ctx context.Context, manifest digest.Digest, dat
 	}
 	return i.linkParts(ctx, manifest, config, layers)
 }
-
-// isGone says that a part is not here, or not what it was.
-func isGone(err error) bool {
-	return errdefs.IsNotFound(err) || err != nil && kindOf(err) == BadContent
-}

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -105,6 +106,10 @@ func (c *Client) do(ctx context.Context, r *request) (*http.Response, error) {
 			}
 			troubled = true
 		case answer.StatusCode >= 200 && answer.StatusCode < 300:
+			if typeOf(answer) == "text/html" {
+				answer.Body.Close()
+				return nil, fmt.Errorf("%s %s: %w", r.method, shown(answer.Request.URL), ErrPage)
+			}
 			return answer, nil
 		default:
 			err = statusError(answer)

@@ -520,8 +520,9 @@ func TestManifestsAreDescribedWhateverARegistrySays(t *testing.T) {
 		"no length":       {map[string]string{"Docker-Content-Digest": own.String()}, manifest, nil, "HEAD GET"},
 		"no real digest":  {map[string]string{"Docker-Content-Digest": "md5:0", "Content-Length": "1"}, manifest, registry.ErrContent, "HEAD"},
 		"an endless one":  {nil, make([]byte, registry.MaxManifest+1), registry.ErrContent, "HEAD GET"},
-		"Docker's first":  {map[string]string{"Content-Type": "application/vnd.docker.distribution.manifest.v1+prettyjws"}, manifest, registry.ErrContent, "HEAD GET"},
-		"which is a text": {map[string]string{"Content-Type": "text/plain; charset=utf-8"}, manifest, registry.ErrContent, "HEAD GET"},
+		"Docker's first":  {map[string]string{"Content-Type": "application/vnd.docker.distribution.manifest.v1+prettyjws"}, manifest, registry.ErrOld, "HEAD GET"},
+		"which is a text": {map[string]string{"Content-Type": "text/plain; charset=utf-8"}, manifest, registry.ErrOld, "HEAD GET"},
+		"a portal's page": {map[string]string{"Content-Type": "text/html; charset=utf-8"}, manifest, registry.ErrPage, "HEAD"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := fake(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -572,7 +573,7 @@ func TestReferrersComeFromTheAPIOrTheTag(t *testing.T) {
 		"neither":             {nil, 0, nil},
 		"not for everybody":   {map[string]any{api: 403, tag: index}, 0, func(err error) bool { return code(err) == 403 }},
 		"trouble":             {map[string]any{api: 404, tag: 500}, 0, func(err error) bool { return code(err) == 500 }},
-		"something else":      {map[string]any{api: []byte(`<html>`)}, 0, func(err error) bool { return errors.Is(err, registry.ErrContent) }},
+		"something else":      {map[string]any{api: []byte(`[]`)}, 0, func(err error) bool { return errors.Is(err, registry.ErrContent) }},
 		"what has no digest":  {map[string]any{api: []byte(`{"manifests":[{}]}`)}, 0, func(err error) bool { return errors.Is(err, registry.ErrContent) }},
 		"what never ends too": {map[string]any{api: make([]byte, registry.MaxManifest+1)}, 0, func(err error) bool { return errors.Is(err, registry.ErrContent) }},
 	} {

@@ -16,8 +16,8 @@ import (
 const MaxManifest = 4 << 20
 
 // Resolve describes the manifest or index that a reference with a tag or a digest stands for now. A tag is believed to
-// the registry. Errors are a *StatusError, an ErrContent, an ErrDenied, those of the credentials, or those of the way
-// there.
+// the registry. Errors are a *StatusError, an ErrContent, an ErrOld, an ErrPage, an ErrDenied, those of the credentials, or
+// those of the way there.
 func (c *Client) Resolve(ctx context.Context, ref reference.Named) (v1.Descriptor, error) {
 	var object string
 	var wanted digest.Digest
@@ -71,7 +71,7 @@ func check(desc v1.Descriptor) error {
 		return fmt.Errorf("%w: %w", ErrContent, err)
 	}
 	if isOld(desc.MediaType) {
-		return fmt.Errorf("%w: a manifest of type %q, which is too old to be verified; it has to be pushed anew", ErrContent, desc.MediaType)
+		return fmt.Errorf("%w: it is of type %q", ErrOld, desc.MediaType)
 	}
 	return nil
 }
