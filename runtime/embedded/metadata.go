@@ -52,6 +52,10 @@ func openMetadata(ic *plugin.InitContext, log *slog.Logger) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	downloads := databases{Options{Root: filepath.Dir(root)}}.content()
+	if err := dropTorn(ic.Context, blobs.(content.Store), downloads); err != nil {
+		log.Warn("what is left of downloads takes space still", "error", err)
+	}
 	db := metadata.NewDB(file, blobs.(content.Store), snapshotters,
 		metadata.WithEventsPublisher(exchange.(events.Publisher)))
 	if err = db.Init(ic.Context); err == nil {

@@ -69,8 +69,7 @@ func (o orphans) markIfAny(ctx context.Context) error {
 	return errors.Join(o.markContent(ctx, blobs, ingests), o.markSnapshots(ctx, layers))
 }
 
-// markContent is told of the blobs that are known, and of how many unfinished ones: a
-// medium that failed leaves of one what says whose it is, without any data.
+// markContent is told of the blobs that are known, and of how many unfinished ones.
 func (o orphans) markContent(ctx context.Context, known map[string]bool, ingests int) error {
 	dir := filepath.Join(o.root, string(plugins.ContentPlugin)+".content")
 	files, err := readDir(filepath.Join(dir, "blobs", string(digest.Canonical)))

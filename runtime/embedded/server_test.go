@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -395,18 +396,89 @@ func TestFilesThatNoRecordKnowsAreCollected(t *testing.T) {
 	if err := errors.Join(client.Close(), server.Close()); err != nil {
 		t.Fatal(err)
 	}
-
-	// A medium that fails leaves of one that was finished what it is called.
-	ingest := filepath.Join(dir, "root/io.containerd.content.v1.content/ingest", digest.FromString("margo-test/1/lost").Encoded())
-	if err := errors.Join(os.MkdirAll(ingest, 0o700), os.WriteFile(filepath.Join(ingest, "ref"), []byte("margo-test/1/lost"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
 	server, client = open(t, dir, shim)
 	defer server.Close()
 	defer client.Close()
-	gone(ingest)
 	if _, err := client.ContentStore().Info(ctx, held.Digest); err != nil {
 		t.Errorf("what a lease holds is gone: %v", err)
+	}
+}
+
+// What is left of a download by a medium that failed or lost its power hinders nobody.
+func TestTornDownloadsAreDropped(t *testing.T) {
+	dir, shim := containerdtest.Dir(t), containerdtest.Shim(t)
+	server, client := open(t, dir, shim)
+	ctx := containerdtest.Context(t)
+	lease, err := client.LeasesService().Create(ctx, leases.WithID("held"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx = leases.WithLease(ctx, lease.ID)
+	tears := map[string]func(path string) error{
+		"":                      func(string) error { return nil },
+		"no data":               func(path string) error { return os.Remove(filepath.Join(path, "data")) },
+		"no reference":          func(path string) error { return os.Remove(filepath.Join(path, "ref")) },
+		"half of its reference": func(path string) error { return os.Truncate(filepath.Join(path, "ref"), 10) },
+		"nothing of its times":  func(path string) error { return os.Truncate(filepath.Join(path, "startedat"), 0) },
+		"nothing at all":        func(path string) error { return errors.Join(os.RemoveAll(path), os.Mkdir(path, 0o700)) },
+	}
+	paths := make(map[string]string)
+	ingests := filepath.Join(dir, "root/io.containerd.content.v1.content/ingest")
+	for name := range tears {
+		before, err := os.ReadDir(ingests)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		w, err := client.ContentStore().Writer(ctx, content.WithRef("download "+name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte("half")); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		after, err := os.ReadDir(ingests)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range after {
+			if !slices.ContainsFunc(before, func(b os.DirEntry) bool { return b.Name() == entry.Name() }) {
+				paths[name] = filepath.Join(ingests, entry.Name())
+			}
+		}
+	}
+	if err := errors.Join(client.Close(), server.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for name, tear := range tears {
+		if err := tear(paths[name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	server, client = open(t, dir, shim)
+	defer server.Close()
+	defer client.Close()
+	left, err := client.ContentStore().ListStatuses(ctx)
+	if err != nil || len(left) != 1 || left[0].Ref != "download " || left[0].Offset != 4 {
+		t.Errorf("downloads are %+v, %v, want the whole one alone", left, err)
+	}
+	for name, path := range paths {
+		if _, err := os.Stat(path); name != "" && !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: it is still there: %v", name, err)
+		}
+	}
+	w, err := client.ContentStore().Writer(ctx, content.WithRef("download no data"))
+	if err != nil {
+		t.Fatalf("it cannot be downloaded again: %v", err)
+	}
+	if status, err := w.Status(); err != nil || status.Offset != 0 {
+		t.Errorf("it goes on at byte %d, %v", status.Offset, err)
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,0 +1,37 @@
+//go:build !slim
+
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/containerd/v2/core/content"
+)
+
+// dropTorn removes what is left of downloads that nobody can go on with: a medium that failed, or lost its power, leaves
+// of one what it is called and no data, or not even what it is called. containerd neither lists nor collects them, and
+// refuses to list any while one has no times. Nobody may be downloading yet. dir is that of the content store.
+func dropTorn(ctx context.Context, blobs content.Store, dir string) error {
+	dir = filepath.Join(dir, "ingest")
+	ingests, err := readDir(dir)
+	if err != nil {
+		return fmt.Errorf("cannot list unfinished content: %w", err)
+	}
+	var all error
+	for _, ingest := range ingests {
+		path := filepath.Join(dir, ingest.Name())
+		ref, err := os.ReadFile(filepath.Join(path, "ref"))
+		if err == nil {
+			// A directory has the digest of its reference as its name: where that is torn, nothing is found.
+			_, err = blobs.Status(ctx, string(ref))
+		}
+		if err != nil {
+			all = errors.Join(all, os.RemoveAll(path))
+		}
+	}
+	return all
+}
