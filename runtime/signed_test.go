@@ -149,11 +149,11 @@ func TestPKG15SignedPackages(t *testing.T) {
 			want:  runtime.InvalidPackage, says: "not among the keys",
 		},
 		"a bad .asc hides a good .sig": {
-			files: map[string][]byte{"/key.asc": key, "/p.tgz": data, "/p.tgz.asc": []byte("<html>"), "/p.tgz.sig": signature},
+			files: map[string][]byte{"/key.asc": key, "/p.tgz": data, "/p.tgz.asc": []byte("none"), "/p.tgz.sig": signature},
 			want:  runtime.InvalidPackage, says: "p.tgz.asc: not a detached OpenPGP signature", asked: "key.asc p.tgz.asc",
 		},
 		"the key is none": {
-			files: map[string][]byte{"/key.asc": []byte("<html>"), "/p.tgz": data, "/p.tgz.asc": signature},
+			files: map[string][]byte{"/key.asc": []byte("none"), "/p.tgz": data, "/p.tgz.asc": signature},
 			want:  runtime.InvalidPackage, says: "key.asc: not OpenPGP public keys", asked: "key.asc",
 		},
 		"the signature is huge": {

@@ -41,5 +41,5 @@ func newService(ic *plugin.InitContext) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &service{TTRPCTaskService: tasks, logs: make(map[string]*output)}, nil
+	return newTasks(tasks, ending.(shutdown.Service).Shutdown), nil
 }

@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	tasks "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
 
 	"github.com/margolite/margolite/runtime/log"
@@ -15,12 +18,50 @@ import (
 // are on their way within this process.
 const drainTimeout = 2 * time.Second
 
-// service is containerd's task service that also keeps logs.
+// idleTimeout is how long a shim without a task waits for one. containerd asks for the first at once, and ends the shim
+// after the last; a containerd that is killed in between may never come back to it.
+const idleTimeout = 30 * time.Second
+
+// service is containerd's task service that also keeps logs, and that ends with nothing to do.
 type service struct {
 	tasks.TTRPCTaskService
 
-	mu   sync.Mutex
-	logs map[string]*output // by container
+	mu    sync.Mutex
+	tasks map[string]*output // by container; nil: it has no log here
+	begun int                // how many are being created
+	idle  *time.Timer        // runs while there are none
+}
+
+func newTasks(direct tasks.TTRPCTaskService, end func()) *service {
+	s := &service{TTRPCTaskService: direct, tasks: make(map[string]*output)}
+	s.idle = time.AfterFunc(idleTimeout, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.isIdle() {
+			end()
+		}
+	})
+	return s
+}
+
+func (s *service) isIdle() bool { return s.begun == 0 && len(s.tasks) == 0 }
+
+// begin is called before a task is created.
+func (s *service) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun++
+	s.idle.Stop()
+}
+
+// settle changes what there is, after a creation or a deletion.
+func (s *service) settle(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+	if s.isIdle() {
+		s.idle.Reset(idleTimeout)
+	}
 }
 
 // RegisterTTRPC makes it the service of the shim.
@@ -29,8 +70,26 @@ func (s *service) RegisterTTRPC(server *ttrpc.Server) error {
 	return nil
 }
 
-// Create gives the task pipes that this process reads, where it asks for a log.
+// Create undoes what nobody is left to hear of: containerd, when it is back, has taken a task that it did not find for
+// none, and given up the shim.
 func (s *service) Create(ctx context.Context, r *tasks.CreateTaskRequest) (*tasks.CreateTaskResponse, error) {
+	s.begin()
+	created, out, err := s.create(ctx, r)
+	s.settle(func() {
+		s.begun--
+		if err == nil {
+			s.tasks[r.ID] = out
+		}
+	})
+	if err == nil && ctx.Err() != nil {
+		_, err = s.Delete(context.WithoutCancel(ctx), &tasks.DeleteRequest{ID: r.ID})
+		return nil, errors.Join(ctx.Err(), err)
+	}
+	return created, err
+}
+
+// create gives the task pipes that this process reads, where it asks for a log.
+func (s *service) create(ctx context.Context, r *tasks.CreateTaskRequest) (*tasks.CreateTaskResponse, *output, error) {
 	path, keep, ours := log.ParseURI(r.Stdout)
 	if !ours && r.Terminal {
 		// Other shims take no URI for the output of a terminal, and do not look at
@@ -38,11 +97,12 @@ func (s *service) Create(ctx context.Context, r *tasks.CreateTaskRequest) (*task
 		path, keep, ours = log.ParseURI(r.Stderr)
 	}
 	if !ours || r.Checkpoint != "" {
-		return s.TTRPCTaskService.Create(ctx, r)
+		created, err := s.TTRPCTaskService.Create(ctx, r)
+		return created, nil, err
 	}
 	out, err := newOutput(r.Bundle, r.Terminal)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer out.unlink()
 	r.Stdout, r.Stderr = out.paths()
@@ -52,28 +112,27 @@ func (s *service) Create(ctx context.Context, r *tasks.CreateTaskRequest) (*task
 	if err != nil {
 		out.close()
 		_ = kept.Close()
-		return nil, err
+		return nil, nil, err
 	}
 	// The other ends are open: from here on their end is that of the output.
 	out.keep(kept)
-	s.mu.Lock()
-	s.logs[r.ID] = out
-	s.mu.Unlock()
-	return created, nil
+	return created, out, nil
 }
 
 // Delete returns when the log of the task is whole.
 func (s *service) Delete(ctx context.Context, r *tasks.DeleteRequest) (*tasks.DeleteResponse, error) {
 	deleted, err := s.TTRPCTaskService.Delete(ctx, r)
-	if err != nil || r.ExecID != "" {
+	gone := err == nil || errdefs.IsNotFound(errgrpc.ToNative(err))
+	if !gone || r.ExecID != "" {
 		return deleted, err
 	}
-	s.mu.Lock()
-	out := s.logs[r.ID]
-	delete(s.logs, r.ID)
-	s.mu.Unlock()
+	var out *output
+	s.settle(func() {
+		out = s.tasks[r.ID]
+		delete(s.tasks, r.ID)
+	})
 	if out != nil {
 		out.wait(drainTimeout)
 	}
-	return deleted, nil
+	return deleted, err
 }

@@ -82,17 +82,12 @@ func (c *Containers) Start(ctx context.Context, id string) error {
 
 func (c *Containers) start(ctx context.Context, id string) error {
 	tasks := c.o.Client.TaskService()
-	switch got, err := tasks.Get(ctx, id, ""); {
-	case err == nil && (got.Status == containerd.StatusRunning || got.Status == containerd.StatusPaused):
+	got, err := tasks.Get(ctx, id, "")
+	if err == nil && (got.Status == containerd.StatusRunning || got.Status == containerd.StatusPaused) {
 		return nil
-	case err == nil || !errdefs.IsNotFound(err):
-		if err := c.deleteTask(ctx, id); err != nil {
-			return err
-		}
-	default:
-		if err := c.endStrays(ctx, id); err != nil {
-			return err
-		}
+	}
+	if err := c.deleteTask(ctx, id); err != nil {
+		return err
 	}
 
 	record, err := c.o.Client.ContainerService().Get(ctx, id)
@@ -224,9 +219,6 @@ func (c *Containers) StopWithin(ctx context.Context, id string, grace *time.Dura
 func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) error {
 	tasks := c.o.Client.TaskService()
 	got, err := tasks.Get(ctx, id, "")
-	if errdefs.IsNotFound(err) {
-		return c.endStrays(ctx, id)
-	}
 	running := err == nil && (got.Status == containerd.StatusRunning || got.Status == containerd.StatusPaused)
 	if !running {
 		return c.deleteTask(ctx, id)
@@ -364,7 +356,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// deleteTask deletes a task, whatever it does; none is no error.
+// deleteTask deletes a task, whatever it does; none is no error. One that its shim does not know is deleted as well: if
+// the last deletion was broken off after the shim's part, containerd still keeps the shim for it.
 func (c *Containers) deleteTask(ctx context.Context, id string) error {
 	tasks := c.o.Client.TaskService()
 	remove := func() error {

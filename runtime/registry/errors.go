@@ -20,7 +20,7 @@ var (
 	// ErrOld says that a registry has only a manifest of Docker's first form, which cannot be verified.
 	ErrOld = errors.New("its manifest is too old to be verified, it has to be pushed anew")
 	// ErrPage says that something else answered in place of a registry, as captive portals and proxies do.
-	ErrPage = errors.New("what answered is no registry, but a page for people")
+	ErrPage = errors.New("a page for people answered in its place")
 	// ErrRange says that a registry does not send the rest of a part, of which the beginning may be of no use, then.
 	ErrRange = errors.New("the registry cannot go on with what it has begun")
 	// ErrDenied says that there are no credentials for a host that wants some.

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	tasks "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+)
+
+// direct is a task service that keeps nothing but ids.
+type direct struct {
+	tasks.TTRPCTaskService
+	ids  map[string]bool
+	slow time.Duration // a creation
+}
+
+func (d *direct) Create(_ context.Context, r *tasks.CreateTaskRequest) (*tasks.CreateTaskResponse, error) {
+	time.Sleep(d.slow)
+	if r.Bundle == "" {
+		return nil, errors.New("no bundle")
+	}
+	d.ids[r.ID] = true
+	return &tasks.CreateTaskResponse{}, nil
+}
+
+func (d *direct) Delete(_ context.Context, r *tasks.DeleteRequest) (*tasks.DeleteResponse, error) {
+	if !d.ids[r.ID] {
+		return nil, errgrpc.ToGRPC(errdefs.ErrNotFound)
+	}
+	delete(d.ids, r.ID)
+	return &tasks.DeleteResponse{}, nil
+}
+
+// A containerd that is killed may forget a shim, which nobody would end then.
+func TestAShimWithNothingToDoEnds(t *testing.T) {
+	type use struct {
+		*service
+		*direct
+		t *testing.T
+	}
+	create := func(u use, ctx context.Context, bundle string) error {
+		_, err := u.service.Create(ctx, &tasks.CreateTaskRequest{ID: "web", Bundle: bundle})
+		return err
+	}
+	remove := func(u use) error {
+		_, err := u.service.Delete(u.t.Context(), &tasks.DeleteRequest{ID: "web"})
+		return err
+	}
+	for name, c := range map[string]struct {
+		use  func(u use)
+		ends time.Duration // after the use
+	}{
+		"nobody asks for a task": {func(use) {}, idleTimeout},
+		"a task runs": {func(u use) {
+			if err := create(u, u.t.Context(), "bundle"); err != nil {
+				u.t.Error(err)
+			}
+		}, 0},
+		"its last task is deleted": {func(u use) {
+			if err := errors.Join(create(u, u.t.Context(), "bundle"), remove(u)); err != nil {
+				u.t.Error(err)
+			}
+		}, idleTimeout},
+		"a task cannot be created": {func(u use) {
+			if err := create(u, u.t.Context(), ""); err == nil {
+				u.t.Error("it is created")
+			}
+		}, idleTimeout},
+		"a creation takes long": {func(u use) {
+			u.slow = 3 * idleTimeout
+			if err := create(u, u.t.Context(), "bundle"); err != nil {
+				u.t.Error(err)
+			}
+		}, 0},
+		"who creates a task is gone before there is one": {func(u use) {
+			ctx, gone := context.WithCancel(u.t.Context())
+			time.AfterFunc(time.Second, gone)
+			u.slow = 2 * time.Second
+			if err := create(u, ctx, "bundle"); !errors.Is(err, context.Canceled) || u.ids["web"] {
+				u.t.Errorf("%v, and there are %v", err, u.ids)
+			}
+		}, idleTimeout},
+		"so is the task, by whom comes after": {func(u use) {
+			ctx, gone := context.WithCancel(u.t.Context())
+			gone()
+			if err := create(u, ctx, "bundle"); err == nil {
+				u.t.Error("it is created")
+			}
+			if err := remove(u); !errdefs.IsNotFound(errgrpc.ToNative(err)) {
+				u.t.Error(err)
+			}
+		}, idleTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &direct{ids: make(map[string]bool)}
+				var ended time.Time
+				s := newTasks(d, func() { ended = time.Now() })
+				c.use(use{s, d, t})
+				last := time.Now()
+				time.Sleep(time.Hour)
+				switch {
+				case c.ends == 0 && !ended.IsZero():
+					t.Errorf("it ends %s after the last use", ended.Sub(last))
+				case c.ends > 0 && !ended.Equal(last.Add(c.ends)):
+					t.Errorf("it ends at %s, want %s after %s", ended, c.ends, last)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,97 @@
+package container_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
+)
+
+// The caller of a deletion may give up, or die, when the shim has deleted the task and containerd has not yet ended the
+// shim.
+func TestADeletionThatWasBrokenOffLeavesNoShim(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		for name, next := range map[string]func(id string){
+			"deleted": d.delete,
+			"stopped": d.stop,
+			"started": func(id string) { d.start(id); d.stop(id) },
+		} {
+			id := d.up(d.config(name, ""))
+			shim := parent(t, d.find(id).Pid)
+			d.deleteInShim(id, shim)
+			next(id)
+			d.eventually(name+": its shim ends", func() bool { return errors.Is(unix.Kill(shim, 0), unix.ESRCH) })
+		}
+	})
+}
+
+// deleteInShim ends and deletes a task, and containerd does not hear of it.
+func (d *device) deleteInShim(id string, shim int) {
+	d.Helper()
+	version, address := endpoint(d, shim)
+	conn, err := net.Dial("unix", address)
+	if err != nil {
+		d.Fatal(err)
+	}
+	client := ttrpc.NewClient(conn)
+	defer client.Close()
+	service := fmt.Sprintf("containerd.task.v%d.Task", version) // both have the same messages
+	for _, call := range []struct {
+		method            string
+		request, response any
+	}{
+		{"Kill", &task.KillRequest{ID: id, Signal: uint32(unix.SIGKILL), All: true}, new(task.KillRequest)},
+		{"Wait", &task.WaitRequest{ID: id}, new(task.WaitResponse)},
+		{"Delete", &task.DeleteRequest{ID: id}, new(task.DeleteResponse)},
+	} {
+		if err := client.Call(d.ctx(), service, call.method, call.request, call.response); err != nil {
+			d.Fatalf("%s: %v", call.method, err)
+		}
+	}
+}
+
+// endpoint is where a shim listens, and which version of the task service it speaks there.
+func endpoint(t testing.TB, shim int) (version int, address string) {
+	t.Helper()
+	bundle := fmt.Sprintf("/proc/%d/cwd", shim)
+	text, err := os.ReadFile(filepath.Join(bundle, "bootstrap.json"))
+	if errors.Is(err, os.ErrNotExist) { // of an older containerd
+		text, err = os.ReadFile(filepath.Join(bundle, "address"))
+		text = []byte(fmt.Sprintf(`{"version":2,"address":%q}`, text))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found struct {
+		Version int
+		Address string
+	}
+	if err := json.Unmarshal(text, &found); err != nil {
+		t.Fatal(err)
+	}
+	return found.Version, strings.TrimPrefix(found.Address, "unix://")
+}
+
+func parent(t testing.TB, pid int) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(status), "PPid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	number, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return number
+}
