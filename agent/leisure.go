@@ -103,29 +103,16 @@ func (r *reconciler) stagedStill(ctx context.Context, d *store.Deployment) error
 // changes. The look at the device costs neither a request nor a write.
 func (r *reconciler) awaitCure(ctx context.Context, w *worker) {
 	l := &w.leisure
-	end := time.NewTimer(time.Until(l.due))
-	defer end.Stop()
-	look := time.NewTicker(fullLook)
-	defer look.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.desired:
-			return
-		case <-w.runs:
-			return
-		case <-end.C:
-			return
-		case <-look.C:
-		}
+	w.idle(ctx, time.Until(l.due), w.runs, func() bool {
 		if r.spare(ctx) != nil || r.store.Health().Err != nil {
 			l.ails = true
-			continue
+			return false
 		}
-		if now := time.Now(); l.ails && !now.Before(l.soon) {
-			l.ails, l.due = false, now
-			return
+		now := time.Now()
+		if !l.ails || now.Before(l.soon) {
+			return false
 		}
-	}
+		l.ails, l.due = false, now
+		return true
+	})
 }

@@ -33,6 +33,12 @@ func (r *reconciler) rest(ctx context.Context, w *worker, err error, d time.Dura
 	if isFull(err) && !needy {
 		d = min(d, fullMost)
 	}
+	w.idle(ctx, d, nil, func() bool { return needy && !runtime.Persists(err) })
+}
+
+// idle waits for d, for something else to be desired, for also, or until ready
+// says that there is no reason to wait longer.
+func (w *worker) idle(ctx context.Context, d time.Duration, also <-chan struct{}, ready func() bool) {
 	end := time.NewTimer(d)
 	defer end.Stop()
 	look := time.NewTicker(fullLook)
@@ -43,10 +49,12 @@ func (r *reconciler) rest(ctx context.Context, w *worker, err error, d time.Dura
 			return
 		case <-w.desired:
 			return
+		case <-also:
+			return
 		case <-end.C:
 			return
 		case <-look.C:
-			if needy && !runtime.Persists(err) {
+			if ready() {
 				return
 			}
 		}

@@ -26,7 +26,6 @@ type Options struct {
 	Namespace  string
 	StateDir   string // survives a reboot: volumes/<project>/<volume>, projects/<project>/<digest>
 	RunDir     string // does not: netns/, hosts/, logs/, mounts/
-	Shim       string // runtime name or absolute path of the shim program; "" is io.containerd.runc.v2
 	OtherShim  bool   // the shim is not ours, and keeps what containers print as plain text
 	Init       string // program margolite-init for services with init; "": there is none
 	Registries map[string]image.Registry
@@ -126,7 +125,6 @@ func New(o Options) (*Engine, error) {
 		Snapshotter: images.Snapshotter,
 		StateDir:    o.StateDir,
 		RunDir:      o.RunDir,
-		Shim:        o.Shim,
 		OtherShim:   o.OtherShim,
 		Init:        o.Init,
 		LogDir:      o.LogDir,

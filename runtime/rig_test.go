@@ -36,7 +36,6 @@ type rig struct {
 	registry  string
 	state     string
 	run       string
-	shim      string
 	otherShim bool
 	onStep    func(string)
 	contained func(what string, err error)
@@ -107,7 +106,6 @@ func (r *rig) engine() *runtime.Engine {
 		Namespace:  containerdtest.Namespace,
 		StateDir:   r.state,
 		RunDir:     r.run,
-		Shim:       r.shim,
 		OtherShim:  r.otherShim,
 		Registries: registries,
 		Logger:     containerdtest.Logger(r),

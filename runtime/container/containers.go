@@ -20,8 +20,8 @@ import (
 	"github.com/margolite/margolite/runtime/log"
 )
 
-// defaultShim is the runtime that every containerd knows.
-const defaultShim = "io.containerd.runc.v2"
+// shim is the runtime that every containerd knows.
+const shim = "io.containerd.runc.v2"
 
 // defaultGrace is how long a container may take to stop, as in Compose.
 const defaultGrace = 10 * time.Second
@@ -33,7 +33,6 @@ type Options struct {
 	Snapshotter func(context.Context) (string, error) // its name; that of the images
 	StateDir    string
 	RunDir      string
-	Shim        string   // runtime name or absolute path; "" is io.containerd.runc.v2
 	OtherShim   bool     // the shim is not ours: it takes files for what containers print
 	Init        string   // program margolite-init, for services with init; "": there is none
 	LogDir      string   // of what containers print; "" is RunDir/logs
@@ -73,7 +72,6 @@ type Containers struct {
 
 // New prepares the directories, and undoes what a killed process left mounted.
 func New(o Options) (*Containers, error) {
-	o.Shim = cmp.Or(o.Shim, defaultShim)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}

@@ -107,7 +107,7 @@ func (c *Containers) create(ctx context.Context, id string, config Config, fill 
 		ID:          id,
 		Labels:      labels,
 		Image:       config.ImageName,
-		Runtime:     containerd.Runtime{Name: c.o.Shim, Options: shimOptions(c.runcRoot())},
+		Runtime:     containerd.Runtime{Name: shim, Options: shimOptions(c.runcRoot())},
 		Spec:        spec,
 		SnapshotKey: id,
 		Extensions:  extensions,

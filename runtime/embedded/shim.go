@@ -17,16 +17,18 @@ const (
 // beside the executable, in /usr/libexec/margolite, in /usr/lib/margolite, or in PATH, in this order. Beside it comes
 // second: in /usr/bin that may be the shim of another containerd.
 func FindShim() (string, error) {
-	dirs := programDirs()
-	if path := findProgram(dirs, shimName); path != "" {
+	if path := FindOwnShim(); path != "" {
 		return path, nil
 	}
 	path, err := exec.LookPath(shimName)
 	if err != nil {
-		return "", fmt.Errorf("%w in %v or PATH", ErrNoShim, dirs)
+		return "", fmt.Errorf("%w in %v or PATH", ErrNoShim, programDirs())
 	}
 	return filepath.Abs(path)
 }
+
+// FindOwnShim is FindShim without PATH, where the shim of another containerd is. "" means that there is none.
+func FindOwnShim() string { return findProgram(programDirs(), shimName) }
 
 // FindInit returns the absolute path of margolite-init, process 1 of containers that ask for one: where the shim may be,
 // save in PATH. "" means that there is none, which most devices never miss.
