@@ -28,29 +28,36 @@ import (
 	"github.com/margolite/margolite/test/wfmsim"
 )
 
-// goneSoon is for how long something may be there after it was removed:
-// containerd collects what nobody refers to a second after the last change; and for
-// how long the WFM may not have heard of something, which the agent tells ever more
-// rarely while it is answered wrongly.
-const goneSoon = 60 * time.Second
+const (
+	// trueSoon is how long it may take until what runs is what should.
+	trueSoon = 15 * time.Second
+	// goneSoon is for how long something may be there after it was removed:
+	// containerd collects what nobody refers to a second after the last change, and a
+	// shim that a kill made forgotten ends after half a minute.
+	goneSoon = 45 * time.Second
+	// heardSoon is for how long the WFM may not have heard of something: the agent
+	// tells it ever more rarely while it is answered wrongly.
+	heardSoon = 60 * time.Second
+)
 
 // mustHold says of everything that is not true although the device is at rest.
 func (r *Rig) mustHold(ctx context.Context, s *control.Status) {
 	r.T.Helper()
 	for _, invariant := range []struct {
 		what  string
+		soon  time.Duration
 		holds func() error
 	}{
-		{"what is active runs, of one revision and once", func() error { return r.runsExactly(s) }},
-		{"nothing else is left", func() error { return r.hasNothingElse(s) }},
-		{"what does not run has no port", func() error { return r.portsAreClosed(s) }},
-		{"volumes lose nothing", func() error { return r.volumesAreWhole(ctx, s) }},
-		{"the accepted version never goes back", func() error { return r.goesForward(s) }},
-		{"the WFM heard how everything ended", func() error { return r.heardTheEnd(s) }},
-		{"the WFM heard everything in order", r.heardInOrder},
-		{"the WFM refused no report", r.refusedNothing},
+		{"what is active runs, of one revision and once", trueSoon, func() error { return r.runsExactly(s) }},
+		{"nothing else is left", goneSoon, func() error { return r.hasNothingElse(s) }},
+		{"what does not run has no port", trueSoon, func() error { return r.portsAreClosed(s) }},
+		{"volumes lose nothing", trueSoon, func() error { return r.volumesAreWhole(ctx, s) }},
+		{"the accepted version never goes back", trueSoon, func() error { return r.goesForward(s) }},
+		{"the WFM heard how everything ended", heardSoon, func() error { return r.heardTheEnd(s) }},
+		{"the WFM heard everything in order", heardSoon, r.heardInOrder},
+		{"the WFM refused no report", trueSoon, r.refusedNothing},
 	} {
-		if err := soon(ctx, invariant.holds); err != nil {
+		if err := soon(ctx, invariant.soon, invariant.holds); err != nil {
 			r.T.Errorf("seed %d: violated: %s: %v", r.options.Seed, invariant.what, err)
 		}
 	}
@@ -59,9 +66,9 @@ func (r *Rig) mustHold(ctx context.Context, s *control.Status) {
 	}
 }
 
-// soon repeats what may need a moment.
-func soon(ctx context.Context, holds func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, goneSoon)
+// soon repeats for d what may need a moment.
+func soon(ctx context.Context, d time.Duration, holds func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	for {
 		err := holds()
@@ -480,7 +487,7 @@ func (r *Rig) End() {
 		}
 		return errors.Join(lines...)
 	}
-	if err := soon(r.T.Context(), left); err != nil {
+	if err := soon(r.T.Context(), goneSoon, left); err != nil {
 		r.T.Errorf("seed %d: violated: nothing is left: %v; containerd holds %s", r.options.Seed, err, r.held())
 	}
 	check(r.T, r.Stop())
