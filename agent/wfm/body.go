@@ -81,6 +81,25 @@ func contentEncoding(h http.Header) (string, error) {
 	}
 }
 
+// isPage says whether a page for people answers in place of a WFM, as a portal or a
+// proxy sends it: what was reported did not arrive. A WFM whose framework calls every
+// answer HTML writes none.
+func isPage(h http.Header, body io.Reader) bool {
+	if mediaType, _, _ := strings.Cut(h.Get("Content-Type"), ";"); !strings.EqualFold(strings.TrimSpace(mediaType), "text/html") {
+		return false
+	}
+	if encoding, err := contentEncoding(h); err != nil {
+		return false
+	} else if encoding == "gzip" {
+		if body, err = expand(body, maxIgnored); err != nil {
+			return false
+		}
+	}
+	begin := make([]byte, 512)                      // as much as is looked at
+	n, _ := io.ReadAtLeast(body, begin, len(begin)) // it may be shorter
+	return strings.HasPrefix(http.DetectContentType(begin[:n]), "text/html")
+}
+
 // readBody reads at most limit bytes, undoing gzip on the way where told to.
 // The limit holds for what is received and for what it expands to.
 func readBody(r io.Reader, encoding string, limit int64) ([]byte, error) {

@@ -214,6 +214,9 @@ func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 	case status < 200 || status > 299:
 		return nil, c.refusal(r, response, body)
 	case r.limit == 0:
+		if isPage(response.Header, body) {
+			return nil, &connectionError{r.op, errPage}
+		}
 		_, _ = io.CopyN(io.Discard, body, maxIgnored) // read to its end, the connection can be used again
 		return &answer{status: status, header: response.Header}, nil
 	}

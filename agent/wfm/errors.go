@@ -35,6 +35,7 @@ var (
 	// request does not help.
 	ErrUnauthenticated = errors.New("check this device's clock and its key or credentials")
 
+	errPage     = errors.New("a page for people answered in place of the WFM")
 	errEncoding = errors.New("content encoding cannot be undone")
 )
 

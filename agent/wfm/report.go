@@ -70,8 +70,8 @@ func (c *Client) DeleteCapabilities(ctx context.Context, deviceID string) error 
 }
 
 // report sends a document in the first of the forms that the WFM knows, and
-// returns which one that was. Any 2xx is success, whatever its body says.
-// Where it knows none, the answer to the first one is the error.
+// returns which one that was. Any 2xx is success, whatever its body says,
+// unless it is no answer of a WFM (isPage). Where it knows none, the answer to the first one is the error.
 func (c *Client) report(ctx context.Context, op string, forms []form, body []byte) (used form, err error) {
 	var first error
 	for _, f := range forms {

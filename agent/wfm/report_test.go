@@ -68,6 +68,7 @@ func TestReportAnswers(t *testing.T) {
 		"success with a page":            {handler: serveProblem(200, "<html>"+strings.Repeat("x", 1<<20))},
 		"success with a body cut off":    {handler: serveTruncated([]byte("x"))},
 		"success that is wrongly packed": {handler: serveEncoded("br", []byte("x"))},
+		"success that is called a page":  {handler: serveProblem(200, "OK", "Content-Type", "text/html; charset=utf-8")},
 		"malformed": {
 			handler: serveProblem(400, base+`invalid-request","title":"Invalid Request","status":400,"detail":"no status"}`),
 			status:  400, kind: margo.ProblemInvalidRequest, text: "Invalid Request: no status",
@@ -110,6 +111,36 @@ func TestReportAnswers(t *testing.T) {
 			}
 			if retry, _ := wfm.Retry(err); retry != test.retry {
 				t.Errorf("Retry = %t, want %t", retry, test.retry)
+			}
+		})
+	}
+}
+
+// What a portal or a proxy answers with a page of its own has not reached the WFM.
+func TestAReportThatAPageAnswersIsToldAgain(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	c := client(t, d.device(t), s.URL)
+	const page = "<!doctype html>\n<html><body><h1>Log in to use this network</h1></body></html>\n"
+	for name, handler := range map[string]http.HandlerFunc{
+		"a page": serveProblem(200, page, "Content-Type", "text/html; charset=utf-8"),
+		"a packed page": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/HTML")
+			serveEncoded("gzip", zip([]byte(page)))(w, r)
+		},
+		"an endless page":  serveProblem(200, page+strings.Repeat(" ", 1<<20), "Content-Type", "text/html"),
+		"a page as a body": serveProblem(201, "\n\n"+page, "Content-Type", "text/html"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for route, send := range map[string]func() error{
+				"POST /api/v1/deployments/x/status": func() error { return c.PostStatus(t.Context(), "x", []byte("{}")) },
+				"PUT /api/v1/capabilities/y":        func() error { return c.PutCapabilities(t.Context(), "y", []byte("{}")) },
+			} {
+				s.handle(route, handler)
+				err := send()
+				if retry, _ := wfm.Retry(err); err == nil || !retry || !strings.Contains(err.Error(), "page") {
+					t.Errorf("%s: %v", route, err)
+				}
 			}
 		})
 	}

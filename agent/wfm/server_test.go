@@ -117,7 +117,9 @@ func (s *server) took() []string {
 }
 
 func problem(w http.ResponseWriter, status int, body string) {
-	w.Header().Set("Content-Type", "application/problem+json")
+	if w.Header().Get("Content-Type") == "" {
+		w.Header().Set("Content-Type", "application/problem+json")
+	}
 	w.WriteHeader(status)
 	io.WriteString(w, body)
 }
