@@ -1,6 +1,6 @@
 // Command containerd-shim-runc-v2 is containerd's runc shim, built from containerd's own packages with nothing but the
 // task service. One shim serves all containers that carry the same annotation io.containerd.runc.v2.group. What a
-// container prints it keeps as Docker does where its task asks for that, see [log.URI].
+// container prints it keeps as Docker does where its task asks for that, see [log.URI]. With nothing to do it ends.
 package main
 
 import (

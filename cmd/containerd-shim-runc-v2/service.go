@@ -7,9 +7,11 @@ import (
 	"time"
 
 	tasks "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/log"
 )
@@ -27,13 +29,13 @@ type service struct {
 	tasks.TTRPCTaskService
 
 	mu    sync.Mutex
-	tasks map[string]*output // by container; nil: it has no log here
-	begun int                // how many are being created
-	idle  *time.Timer        // runs while there are none
+	tasks map[string]*output       // by container; nil: it has no log here
+	begun map[string]chan struct{} // those that are being created, until they are
+	idle  *time.Timer              // runs while there are none
 }
 
 func newTasks(direct tasks.TTRPCTaskService, end func()) *service {
-	s := &service{TTRPCTaskService: direct, tasks: make(map[string]*output)}
+	s := &service{TTRPCTaskService: direct, tasks: make(map[string]*output), begun: make(map[string]chan struct{})}
 	s.idle = time.AfterFunc(idleTimeout, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -44,14 +46,40 @@ func newTasks(direct tasks.TTRPCTaskService, end func()) *service {
 	return s
 }
 
-func (s *service) isIdle() bool { return s.begun == 0 && len(s.tasks) == 0 }
+func (s *service) isIdle() bool { return len(s.begun) == 0 && len(s.tasks) == 0 }
 
-// begin is called before a task is created.
-func (s *service) begin() {
+// begin is called before a task is created; what it returns, when that is over.
+func (s *service) begin(id string) (over func(*output, error), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.begun++
+	if s.begun[id] != nil {
+		return nil, errgrpc.ToGRPCf(errdefs.ErrAlreadyExists, "task %s", id)
+	}
+	created := make(chan struct{})
+	s.begun[id] = created
 	s.idle.Stop()
+	return func(out *output, err error) {
+		s.settle(func() {
+			delete(s.begun, id)
+			close(created)
+			if err == nil {
+				s.tasks[id] = out
+			}
+		})
+	}, nil
+}
+
+// await waits for a task that is being created.
+func (s *service) await(ctx context.Context, id string) {
+	s.mu.Lock()
+	created := s.begun[id]
+	s.mu.Unlock()
+	if created != nil {
+		select {
+		case <-created:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // settle changes what there is, after a creation or a deletion.
@@ -73,14 +101,12 @@ func (s *service) RegisterTTRPC(server *ttrpc.Server) error {
 // Create undoes what nobody is left to hear of: containerd, when it is back, has taken a task that it did not find for
 // none, and given up the shim.
 func (s *service) Create(ctx context.Context, r *tasks.CreateTaskRequest) (*tasks.CreateTaskResponse, error) {
-	s.begin()
+	over, err := s.begin(r.ID)
+	if err != nil {
+		return nil, err
+	}
 	created, out, err := s.create(ctx, r)
-	s.settle(func() {
-		s.begun--
-		if err == nil {
-			s.tasks[r.ID] = out
-		}
-	})
+	over(out, err)
 	if err == nil && ctx.Err() != nil {
 		_, err = s.Delete(context.WithoutCancel(ctx), &tasks.DeleteRequest{ID: r.ID})
 		return nil, errors.Join(ctx.Err(), err)
@@ -119,8 +145,16 @@ func (s *service) create(ctx context.Context, r *tasks.CreateTaskRequest) (*task
 	return created, out, nil
 }
 
-// Delete returns when the log of the task is whole.
+// Delete returns when the log of the task is whole. One that is being created it waits for: whoever asked for it has
+// given up, and comes back to neither. One that was never started it ends first: else containerd's service waits for
+// what it may still print, for longer than containerd waits for that.
 func (s *service) Delete(ctx context.Context, r *tasks.DeleteRequest) (*tasks.DeleteResponse, error) {
+	if r.ExecID == "" {
+		s.await(ctx, r.ID)
+		if now, err := s.State(ctx, &tasks.StateRequest{ID: r.ID}); err == nil && now.Status == task.Status_CREATED {
+			_, _ = s.Kill(ctx, &tasks.KillRequest{ID: r.ID, Signal: uint32(unix.SIGKILL), All: true}) // the next error tells more
+		}
+	}
 	deleted, err := s.TTRPCTaskService.Delete(ctx, r)
 	gone := err == nil || errdefs.IsNotFound(errgrpc.ToNative(err))
 	if !gone || r.ExecID != "" {

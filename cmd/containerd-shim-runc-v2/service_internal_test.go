@@ -28,6 +28,10 @@ func (d *direct) Create(_ context.Context, r *tasks.CreateTaskRequest) (*tasks.C
 	return &tasks.CreateTaskResponse{}, nil
 }
 
+func (d *direct) State(context.Context, *tasks.StateRequest) (*tasks.StateResponse, error) {
+	return nil, errdefs.ErrNotImplemented
+}
+
 func (d *direct) Delete(_ context.Context, r *tasks.DeleteRequest) (*tasks.DeleteResponse, error) {
 	if !d.ids[r.ID] {
 		return nil, errgrpc.ToGRPC(errdefs.ErrNotFound)

@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/margolite/margolite/runtime/log"
@@ -30,18 +33,24 @@ func (l logged) Cancel()            {}
 func (l logged) Wait()              {}
 func (l logged) Close() error       { return nil }
 
-// run runs a shell to its end and deletes its task.
-func run(t *testing.T, client *containerd.Client, id, uri string, terminal bool, script string) {
+// lease holds what is made within the context: a collection would take the snapshot.
+func lease(t *testing.T, client *containerd.Client) context.Context {
 	t.Helper()
-	ctx, release, err := client.WithLease(containerdtest.Context(t)) // or a collection takes the snapshot
+	ctx, release, err := client.WithLease(containerdtest.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if err := release(containerdtest.Context(t)); err != nil {
+	t.Cleanup(func() {
+		if err := release(context.WithoutCancel(ctx)); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
+	return ctx
+}
+
+// create makes a container that runs a shell.
+func create(ctx context.Context, t *testing.T, client *containerd.Client, id string, terminal bool, script string) containerd.Container {
+	t.Helper()
 	mounts, err := client.SnapshotService("overlayfs").Prepare(ctx, id, "")
 	if err != nil {
 		t.Fatal(err)
@@ -80,6 +89,14 @@ func run(t *testing.T, client *containerd.Client, id, uri string, terminal bool,
 	if err != nil {
 		t.Fatal(err)
 	}
+	return container
+}
+
+// run runs a shell to its end and deletes its task.
+func run(t *testing.T, client *containerd.Client, id, uri string, terminal bool, script string) {
+	t.Helper()
+	ctx := lease(t, client)
+	container := create(ctx, t, client, id, terminal, script)
 	io := logged{Terminal: terminal, Stdout: uri, Stderr: uri}
 	if path, _, ok := log.ParseURI(uri); ok && terminal {
 		io.Stdout = path // all that another shim takes
@@ -230,4 +247,51 @@ func TestAnotherShimAppendsPlainText(t *testing.T) {
 	if text, err := os.ReadFile(path); err != nil || string(text) != "out\r\n" {
 		t.Errorf("from a terminal: %q, %v", text, err)
 	}
+}
+
+// Whoever asks for a task may be told to leave while it is made. containerd takes back what it began, for some seconds,
+// and looks after nothing of it from then on.
+func TestACreationThatIsBrokenOffLeavesNothing(t *testing.T) {
+	client := containerdtest.Official(t, containerdtest.Embedded(t))
+	const step = 3 // milliseconds; it takes some tens
+	for n := range 20 {
+		id := fmt.Sprintf("broken-%d", n)
+		ctx := lease(t, client)
+		container := create(ctx, t, client, id, false, "sleep 1000")
+		io := logged{Stdout: log.URI(log.Path(t.TempDir(), id), log.Keep{}), Stderr: ""}
+		limited, cancel := context.WithTimeout(ctx, time.Duration(n*step)*time.Millisecond)
+		_, broken := container.NewTask(limited, func(string) (cio.IO, error) { return io, nil })
+		cancel()
+		if task, err := container.Task(ctx, nil); err == nil { // it was just done
+			if _, err = task.Delete(ctx, containerd.WithProcessKill); err != nil && !errdefs.IsNotFound(err) {
+				t.Errorf("after %d ms (%v): %v", n*step, broken, err)
+			}
+		}
+		for end := time.Now().Add(idleTimeout + 15*time.Second); ; time.Sleep(20 * time.Millisecond) {
+			left := processesWith(t, id)
+			if len(left) == 0 {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("after %d ms there is left: %q", n*step, left)
+			}
+		}
+	}
+}
+
+// processesWith are the command lines of those in which there is a word.
+func processesWith(t *testing.T, word string) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, file := range files {
+		line, _ := os.ReadFile(file) // it may have ended
+		if words := strings.Split(string(line), "\x00"); slices.Contains(words, word) {
+			all = append(all, strings.Join(words, " "))
+		}
+	}
+	return all
 }

@@ -151,8 +151,10 @@ func (c *Containers) start(ctx context.Context, id string) error {
 
 // createTask makes a task, and waits for a shim to be gone that is in its way.
 func createTask(ctx context.Context, tasks containerd.Tasks, request containerd.Task) error {
+	whole, cancel := unbroken(ctx)
+	defer cancel()
 	for lost := 0; ; {
-		err := tasks.Create(ctx, request)
+		err := tasks.Create(whole, request)
 		switch {
 		case errdefs.IsAlreadyExists(err):
 			// Its shim died, and containerd has not yet cleared away what it left.
@@ -167,6 +169,16 @@ func createTask(ctx context.Context, tasks containerd.Tasks, request containerd.
 			return err
 		}
 	}
+}
+
+// unbroken is ctx without its cancellation, but for the deadline: a creation or a deletion that is broken off between
+// the parts of containerd and of its shim leaves what neither of them looks after.
+func unbroken(ctx context.Context) (context.Context, context.CancelFunc) {
+	whole := context.WithoutCancel(ctx)
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithDeadline(whole, deadline)
+	}
+	return context.WithTimeout(whole, startTimeout)
 }
 
 // isLostShim says that there was no shim to make a task, whatever the task is.
@@ -360,14 +372,13 @@ func pause(ctx context.Context, d time.Duration) bool {
 // the last deletion was broken off after the shim's part, containerd still keeps the shim for it.
 func (c *Containers) deleteTask(ctx context.Context, id string) error {
 	tasks := c.o.Client.TaskService()
-	remove := func() error {
-		_, err := tasks.Delete(ctx, id)
-		if errdefs.IsNotFound(err) {
-			return nil
+	if got, err := tasks.Get(ctx, id, ""); err == nil && got.Status == containerd.StatusCreated {
+		// Else its shim waits for what it may still print, for seconds.
+		if _, err := c.kill(ctx, id, unix.SIGKILL, true); err != nil {
+			return err
 		}
-		return err
 	}
-	if remove() == nil {
+	if removeTask(ctx, tasks, id) == nil {
 		return c.endStrays(ctx, id)
 	}
 	// Its process may still run.
@@ -377,8 +388,22 @@ func (c *Containers) deleteTask(ctx context.Context, id string) error {
 	if errors.Join(err, c.endStrays(ctx, id)) == nil {
 		_, _ = tasks.Wait(ctx, id, "") // the next error tells more
 	}
-	if err := remove(); err != nil {
+	if err := removeTask(ctx, tasks, id); err != nil {
 		return fmt.Errorf("cannot delete task: %w", err)
 	}
 	return nil
+}
+
+// removeTask deletes a task that has ended; none is no error.
+func removeTask(ctx context.Context, tasks containerd.Tasks, id string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := unbroken(ctx)
+	defer cancel()
+	_, err := tasks.Delete(ctx, id)
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
