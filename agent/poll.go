@@ -367,7 +367,7 @@ func (p *poller) reportCapabilities(ctx context.Context) (asked bool, err error)
 		return true, fmt.Errorf("cannot report capabilities: %w", err)
 	}
 	p.complain("the WFM does not take the capabilities of this device", err)
-	if answered.Status == http.StatusBadRequest || answered.Status == http.StatusUnprocessableEntity {
+	if !answered.Page && (answered.Status == http.StatusBadRequest || answered.Status == http.StatusUnprocessableEntity) {
 		return true, p.acknowledge(mark) // the same bytes would be refused again
 	}
 	return true, nil // they are offered again with the next poll

@@ -332,6 +332,12 @@ func fateOf(err error, gone bool) fate {
 		return unknown
 	}
 	switch status := answered.Status; status {
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusGone, http.StatusUnprocessableEntity:
+		if answered.Page { // it may be of a proxy that does not like the certificate, or knows no such path
+			return later
+		}
+	}
+	switch status := answered.Status; status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return hopeless
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,

@@ -507,6 +507,37 @@ func TestReportsAboutUnknownDeployments(t *testing.T) {
 	}
 }
 
+// Proxies that end TLS refuse a certificate that has expired with a page, and do not
+// know what the WFM behind them would say of a report. None is lost, also not of a
+// deployment that is gone.
+func TestReportsThatAPageRefusesAreKept(t *testing.T) {
+	for _, status := range []int{http.StatusBadRequest, http.StatusNotFound, http.StatusGone, http.StatusUnprocessableEntity} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				page := answered(status, "<html>400 The SSL certificate error</html>")
+				page.Page = true
+				s.wfm.answer(first, page)
+				s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
+				s.heard(second, "pending@1", "installing@1", "installed@1")
+				s.publish(2, map[string]string{second: document(second, "1.0.0")})
+				s.settled(second)
+				time.Sleep(24 * time.Hour)
+				sent := s.wfm.count("status")
+				time.Sleep(time.Hour)
+				if n := s.wfm.count("status") - sent; n == 0 || n > 20 {
+					t.Errorf("%d reports were sent within an hour", n)
+				}
+				s.wfm.answer(first, nil)
+				time.Sleep(10 * time.Minute)
+				if got, _ := s.wfm.heard(first); len(got) == 0 || got[len(got)-1] != "removed@2" {
+					t.Errorf("the WFM heard %v", got)
+				}
+			})
+		})
+	}
+}
+
 func TestERR05AFailureOfOneReportIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)

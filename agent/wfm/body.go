@@ -81,23 +81,27 @@ func contentEncoding(h http.Header) (string, error) {
 	}
 }
 
-// isPage says whether a page for people answers in place of a WFM, as a portal or a
-// proxy sends it: what was reported did not arrive. A WFM whose framework calls every
-// answer HTML writes none.
-func isPage(h http.Header, body io.Reader) bool {
-	if mediaType, _, _ := strings.Cut(h.Get("Content-Type"), ";"); !strings.EqualFold(strings.TrimSpace(mediaType), "text/html") {
-		return false
+// isPage says whether what a content begins with is a page for people, which
+// portals and proxies send in place of a WFM. One whose framework calls every answer
+// HTML writes none.
+func isPage(h http.Header, begin []byte) bool {
+	mediaType, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(mediaType), "text/html") &&
+		strings.HasPrefix(http.DetectContentType(begin), "text/html")
+}
+
+// beginning is what a body begins with, as far as isPage looks at it.
+func beginning(h http.Header, body io.Reader) []byte {
+	encoding, err := contentEncoding(h)
+	if err == nil && encoding == "gzip" {
+		body, err = expand(body, maxIgnored)
 	}
-	if encoding, err := contentEncoding(h); err != nil {
-		return false
-	} else if encoding == "gzip" {
-		if body, err = expand(body, maxIgnored); err != nil {
-			return false
-		}
+	if err != nil {
+		return nil
 	}
-	begin := make([]byte, 512)                      // as much as is looked at
-	n, _ := io.ReadAtLeast(body, begin, len(begin)) // it may be shorter
-	return strings.HasPrefix(http.DetectContentType(begin[:n]), "text/html")
+	begin := make([]byte, 512)
+	n, _ := io.ReadFull(body, begin) // it may be shorter
+	return begin[:n]
 }
 
 // readBody reads at most limit bytes, undoing gzip on the way where told to.

@@ -214,7 +214,7 @@ func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 	case status < 200 || status > 299:
 		return nil, c.refusal(r, response, body)
 	case r.limit == 0:
-		if isPage(response.Header, body) {
+		if isPage(response.Header, beginning(response.Header, body)) {
 			return nil, &connectionError{r.op, errPage}
 		}
 		_, _ = io.CopyN(io.Discard, body, maxIgnored) // read to its end, the connection can be used again
@@ -310,6 +310,7 @@ func (c *Client) refusal(r request, response *http.Response, body io.Reader) *Er
 		content, _ = readBody(body, encoding, maxProblem) // what cannot be read is not needed: the status decides
 	}
 	e.Problem = margo.ParseProblem(response.Header.Get("Content-Type"), e.Status, content)
+	e.Page = isPage(response.Header, content)
 	if !r.foreign {
 		e.meaning = c.meaning(e)
 	}

@@ -46,6 +46,7 @@ type Error struct {
 	Problem    margo.ProblemDetail
 	RetryAfter time.Duration // not to be tried again before; 0: nothing said
 	Location   string        // where a redirect leads, which is not followed
+	Page       bool          // a page for people, which may be that of a proxy and not the WFM's
 
 	meaning  error         // a sentinel of this package, or nil
 	patience time.Duration // before it makes sense to try again, whatever the WFM asked for

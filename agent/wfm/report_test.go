@@ -60,6 +60,7 @@ func TestReportAnswers(t *testing.T) {
 		kind    margo.ProblemKind
 		text    string
 		retry   bool
+		page    bool
 	}{
 		"updated":                        {handler: serveProblem(200, "")},
 		"created":                        {handler: serveProblem(201, "")},
@@ -88,6 +89,8 @@ func TestReportAnswers(t *testing.T) {
 		"ERR-02 a foreign type": {handler: serveProblem(409, `{"type":"https://vendor.example/x","title":"Busy","status":409}`), status: 409, text: "Busy"},
 		"a redirect":            {handler: redirect("https://elsewhere.example/"), status: 307, text: "https://elsewhere.example/"},
 		"no longer is here":     {handler: serveProblem(410, ""), status: 410},
+		"a proxy's page":        {handler: serveProblem(400, "<html><h1>400 Bad Request</h1></html>", "Content-Type", "text/html"), status: 400, page: true},
+		"a text called a page":  {handler: serveProblem(400, "no such state", "Content-Type", "text/html"), status: 400},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -109,8 +112,8 @@ func TestReportAnswers(t *testing.T) {
 			if !strings.HasPrefix(err.Error(), "cannot post status of deployment x: ") || !strings.Contains(err.Error(), test.text) {
 				t.Errorf("error %q does not say %q", err, test.text)
 			}
-			if retry, _ := wfm.Retry(err); retry != test.retry {
-				t.Errorf("Retry = %t, want %t", retry, test.retry)
+			if retry, _ := wfm.Retry(err); retry != test.retry || answer.Page != test.page {
+				t.Errorf("Retry = %t, want %t; Page = %t, want %t", retry, test.retry, answer.Page, test.page)
 			}
 		})
 	}
