@@ -331,13 +331,11 @@ func fateOf(err error, gone bool) fate {
 	case margo.ProblemDeploymentNotFound, margo.ProblemDeviceNotFound, margo.ProblemGatewayNotFound:
 		return unknown
 	}
-	switch status := answered.Status; status {
-	case http.StatusBadRequest, http.StatusNotFound, http.StatusGone, http.StatusUnprocessableEntity:
-		if answered.Page { // it may be of a proxy that does not like the certificate, or knows no such path
-			return later
-		}
+	status := answered.Status
+	if answered.Page && slices.Contains([]int{http.StatusBadRequest, http.StatusNotFound, http.StatusGone, http.StatusUnprocessableEntity}, status) {
+		return later // it may be of a proxy that does not like the certificate, or knows no such path
 	}
-	switch status := answered.Status; status {
+	switch status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return hopeless
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
