@@ -108,6 +108,13 @@ func TestADatabaseOfOthersLosesNoMoreThanItsLastTransaction(t *testing.T) {
 			newer, _ := metas(data, size)
 			clear(rootOf(data, size, newer))
 		}},
+		{name: "newest root has a key of no bytes", left: all - 1, mended: true, damage: func(data []byte, size int) {
+			newer, _ := metas(data, size)
+			root := rootOf(data, size, newer)
+			key := binary.NativeEndian.Uint32(root[24:])
+			binary.NativeEndian.PutUint32(root[20:], binary.NativeEndian.Uint32(root[20:])+key)
+			binary.NativeEndian.PutUint32(root[24:], 0)
+		}},
 		{name: "newest meta page rots", left: all - 1, damage: func(data []byte, size int) {
 			newer, _ := metas(data, size)
 			newer[50] ^= 1

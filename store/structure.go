@@ -376,7 +376,7 @@ func (p page) element(table []byte, i int) (e element, err error) {
 	}
 	at := headerSize + int64(i)*elementSize + int64(position)
 	end := at + int64(keySize) + int64(valueSize)
-	if keySize > bolt.MaxKeySize || end > p.Size() {
+	if keySize == 0 || keySize > bolt.MaxKeySize || end > p.Size() {
 		return element{}, fmt.Errorf("%w: an element has a key of %d bytes and a value of %d", ErrCorrupt, keySize, valueSize)
 	}
 	if e.key, err = bytesAt(p, at, int(keySize)); err != nil {
