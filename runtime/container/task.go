@@ -20,6 +20,8 @@ const (
 	startTimeout = 2 * time.Minute  // of one task, on a slow and busy device
 	killTimeout  = 30 * time.Second // from SIGKILL to the end
 	burialPoll   = 50 * time.Millisecond
+	// finishTimeout is how much longer than its caller a creation or deletion may take.
+	finishTimeout = 20 * time.Second
 	// maxLostShims is how many shims in a row may end that a container was to share.
 	maxLostShims = 5
 	askAgain     = 100 * time.Millisecond // a shim that did not tell what its task does ...
@@ -171,14 +173,15 @@ func createTask(ctx context.Context, tasks containerd.Tasks, request containerd.
 	}
 }
 
-// unbroken is ctx without its cancellation, but for the deadline: a creation or a deletion that is broken off between
-// the parts of containerd and of its shim leaves what neither of them looks after.
+// unbroken is ctx, with some time more when it ends: a creation or a deletion that is broken off between the parts of
+// containerd and of its shim leaves what neither of them looks after.
 func unbroken(ctx context.Context) (context.Context, context.CancelFunc) {
-	whole := context.WithoutCancel(ctx)
-	if deadline, ok := ctx.Deadline(); ok {
-		return context.WithDeadline(whole, deadline)
-	}
-	return context.WithTimeout(whole, startTimeout)
+	whole, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		pause(whole, finishTimeout)
+		cancel()
+	})
+	return whole, func() { stop(); cancel() }
 }
 
 // isLostShim says that there was no shim to make a task, whatever the task is.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -57,6 +59,38 @@ func TestAShimThatEndsIsReplaced(t *testing.T) {
 			if a.asked != c.asked {
 				t.Errorf("it was asked for %d times, want %d", a.asked, c.asked)
 			}
+		})
+	}
+}
+
+// slow takes its time to create a task.
+type slow struct {
+	containerd.Tasks
+	takes time.Duration
+}
+
+func (s slow) Create(ctx context.Context, _ containerd.Task) error {
+	if !pause(ctx, s.takes) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// Who is told to leave finishes a creation that has begun, and leaves one that hangs.
+func TestACreationIsFinished(t *testing.T) {
+	for takes, want := range map[time.Duration]error{time.Second: nil, finishTimeout: nil, time.Hour: context.Canceled} {
+		t.Run(takes.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, leave := context.WithCancel(t.Context())
+				time.AfterFunc(time.Millisecond, leave)
+				begun := time.Now()
+				if err := createTask(ctx, slow{takes: takes}, containerd.Task{}); !errors.Is(err, want) {
+					t.Errorf("it ends with %v, want %v", err, want)
+				}
+				if took := time.Since(begun); took > finishTimeout+time.Second {
+					t.Errorf("it ends after %s", took)
+				}
+			})
 		})
 	}
 }
