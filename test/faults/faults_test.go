@@ -139,8 +139,9 @@ func TestTroublesWithAContainerdOfTheSystem(t *testing.T) {
 // debian is the containerd of the system.
 const debian = "/usr/bin/containerd"
 
-// kinds are what TestChaos does with rigs that have something to lose. Rounds
-// are counted over all of them.
+// kinds are what TestChaos does with rigs that have something to lose. The number of
+// a round is one of numbers, and follows from the seed: from one that is a multiple of
+// 1000 on they are counted.
 var kinds = []struct {
 	name   string
 	change func(*faults.Options)
@@ -169,7 +170,8 @@ func TestChaos(t *testing.T) {
 		t.Skip("it takes as long as it is told: make chaos TIME=10m")
 	}
 	first := cmp.Or(*seed, uint64(time.Now().Unix()))
-	total, rounds := map[string]int{}, 0
+	const rounds, numbers = 5, 600 // more than a round has writes, as a rule
+	total := map[string]int{}
 	for end, i := time.Now().Add(*chaos), uint64(0); time.Now().Before(end) && !t.Failed(); i++ {
 		next := first + i
 		kind := kinds[next%uint64(len(kinds))]
@@ -183,9 +185,8 @@ func TestChaos(t *testing.T) {
 				kind.change(o)
 				o.Seed = next
 			})
-			for range 5 {
-				kind.round(r, rounds)
-				rounds++
+			for i := range rounds {
+				kind.round(r, (int(next%1000)*rounds+i)%numbers)
 			}
 			r.End()
 			total[kind.name] += r.Faults()
