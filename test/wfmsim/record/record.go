@@ -109,7 +109,7 @@ func (l *Log) WaitCount(ctx context.Context, endpoint string, n int) error {
 func (l *Log) Wrap(endpoint string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		entry := l.arrive(endpoint, r)
-		counted := &writer{ResponseWriter: w}
+		counted := &writer{ResponseWriter: w, begins: func(status int) { l.begin(entry, status) }}
 		// Also where the handler cuts the connection by a panic.
 		defer func() { l.complete(entry, counted) }()
 		next.ServeHTTP(counted, r)
@@ -146,6 +146,13 @@ func (l *Log) arrive(endpoint string, r *http.Request) *Request {
 	return entry
 }
 
+// begin is called before the client can have seen anything of the answer.
+func (l *Log) begin(entry *Request, status int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	entry.Status = status
+}
+
 func (l *Log) complete(entry *Request, w *writer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,21 +185,25 @@ func tail(requests []Request, n int) string {
 // writer counts what is written through it.
 type writer struct {
 	http.ResponseWriter
+	begins func(status int)
 	status int
 	sent   int64
 }
 
 func (w *writer) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
+	w.begin(status)
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *writer) Write(data []byte) (int, error) {
+func (w *writer) begin(status int) {
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.status = status
+		w.begins(status)
 	}
+}
+
+func (w *writer) Write(data []byte) (int, error) {
+	w.begin(http.StatusOK)
 	n, err := w.ResponseWriter.Write(data)
 	w.sent += int64(n)
 	return n, err

@@ -71,6 +71,27 @@ func TestWaitSeesArrivalAndCompletion(t *testing.T) {
 	<-done
 }
 
+// Who has an answer finds its status in the log, also before the handler is done.
+func TestAStatusIsKnownWithTheAnswer(t *testing.T) {
+	log := record.New(record.Options{})
+	release := make(chan struct{})
+	server := httptest.NewServer(log.Wrap("a", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusPartialContent)
+		_ = http.NewResponseController(w).Flush() // the client would miss it
+		<-release
+	})))
+	defer server.Close()
+	defer close(release)
+	answer, err := http.Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if r := log.Requests(); len(r) != 1 || r[0].Status != answer.StatusCode || r[0].Done {
+		t.Errorf("the log has %+v for an answer of %s", r, answer.Status)
+	}
+}
+
 func TestAWaitThatEndsSaysWhatCame(t *testing.T) {
 	log := record.New(record.Options{})
 	log.Wrap("a", http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/seen", nil))
