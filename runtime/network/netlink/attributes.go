@@ -123,41 +123,24 @@ func (v Value) Text() string {
 }
 
 // Uint16 is a number in the machine's byte order.
-func (v Value) Uint16() uint16 {
-	if len(v) < 2 {
-		return 0
-	}
-	return binary.NativeEndian.Uint16(v)
-}
+func (v Value) Uint16() uint16 { return number(v, 2, binary.NativeEndian.Uint16) }
 
 // Uint32 is a number in the machine's byte order.
-func (v Value) Uint32() uint32 {
-	if len(v) < 4 {
-		return 0
-	}
-	return binary.NativeEndian.Uint32(v)
-}
+func (v Value) Uint32() uint32 { return number(v, 4, binary.NativeEndian.Uint32) }
 
 // Big16 is a number in the order of the wire.
-func (v Value) Big16() uint16 {
-	if len(v) < 2 {
-		return 0
-	}
-	return binary.BigEndian.Uint16(v)
-}
+func (v Value) Big16() uint16 { return number(v, 2, binary.BigEndian.Uint16) }
 
 // Big32 is a number in the order of the wire.
-func (v Value) Big32() uint32 {
-	if len(v) < 4 {
-		return 0
-	}
-	return binary.BigEndian.Uint32(v)
-}
+func (v Value) Big32() uint32 { return number(v, 4, binary.BigEndian.Uint32) }
 
 // Big64 is a number in the order of the wire.
-func (v Value) Big64() uint64 {
-	if len(v) < 8 {
+func (v Value) Big64() uint64 { return number(v, 8, binary.BigEndian.Uint64) }
+
+// number is 0 where there are fewer bytes than it has.
+func number[N uint16 | uint32 | uint64](v Value, size int, read func([]byte) N) N {
+	if len(v) < size {
 		return 0
 	}
-	return binary.BigEndian.Uint64(v)
+	return read(v)
 }
