@@ -109,8 +109,7 @@ type Options struct {
 	// Reserve is how many bytes are to stay free on the file system of StateDir.
 	Reserve int64
 	// Starts is how often the agent was started within a day, this time included; 0:
-	// not known. Crash is what ended a former process, if that was a
-	// panic.
+	// not known. Crash is what ended a former process, if that was a panic.
 	Starts int
 	Crash  *control.Mistake
 	// Exports is how often metrics were sent to a collector, how often that failed,

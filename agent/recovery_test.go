@@ -483,11 +483,15 @@ func TestERR04RetryAfterIsHonouredForWaitingRequests(t *testing.T) {
 // A WFM that does not take the capabilities does not keep the device from its
 // manifest; it is offered them again.
 func TestRefusedCapabilitiesDoNotKeepTheManifestAway(t *testing.T) {
-	for _, status := range []int{http.StatusForbidden, http.StatusNotFound, http.StatusInternalServerError} {
-		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			s := newSite(t, func(s *site) {
-				s.wfm.fail("capabilities", &wfm.Error{Op: "put capabilities", Status: status})
-			})
+	for name, refusal := range map[string]wfm.Error{
+		"403":                     {Status: http.StatusForbidden},
+		"404":                     {Status: http.StatusNotFound},
+		"500":                     {Status: http.StatusInternalServerError},
+		"400, as a proxy says it": {Status: http.StatusBadRequest, Page: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refusal.Op = "put capabilities"
+			s := newSite(t, func(s *site) { s.wfm.fail("capabilities", &refusal) })
 			s.publish(1, map[string]string{first: document(first, "1.0.0")})
 			s.heard(first, "pending@1", "installing@1", "installed@1")
 			s.wfm.fail("", nil)
