@@ -568,11 +568,13 @@ func TestAHookIsAskedAgain(t *testing.T) {
 		s.runtime.poke()
 		s.eventually("the agent looked", func() bool { return s.runtime.count("observe") > observed })
 	}
-	if n := asked(); n != 1 {
-		t.Errorf("it was asked %d times", n)
+	// Once more where the news of the manifest came after the worker had seen it.
+	before := asked()
+	if before > 2 {
+		t.Errorf("it was asked %d times", before)
 	}
 	s.approve(document(first, "2.0.0"))
-	s.eventually("it was asked again", func() bool { return asked() == 2 })
+	s.eventually("it was asked again", func() bool { return asked() > before })
 	s.gate.rule(policy.Rules{})
 	s.agent.Configure(s.settings())
 	s.heard(first, append(installed, "pending@1", "installing@2", "installed@2")...)
