@@ -154,10 +154,10 @@ func (s *BundleSource) Run(ctx context.Context) error {
 	)
 	wait := func(d time.Duration) {
 		delay, since = d, s.options.Now()
-		due = s.options.After(d)
 		s.mu.Lock()
 		s.status.Next = since.Add(d)
 		s.mu.Unlock()
+		due = s.options.After(d)
 	}
 	for {
 		select {
