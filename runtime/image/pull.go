@@ -126,7 +126,8 @@ type pull struct {
 	meter   *meter
 	lease   string
 	parts
-	chains []digest.Digest // of the snapshots, by layer
+	chains  []digest.Digest // of the snapshots, by layer
+	partial []func()        // remove what was unpacked and is not complete; last, so that one can tell whether it has filled the device
 }
 
 func (p *pull) chain(n int) digest.Digest { return p.chains[n] }
@@ -176,6 +177,9 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 	defer func() {
 		for _, p := range pulls {
 			p.session.close()
+			for _, remove := range p.partial {
+				remove()
+			}
 		}
 		i.remember(pulls, err)
 		if IsFull(err) {

@@ -199,30 +199,35 @@ func files(t *testing.T, dir string) string {
 	return all.String()
 }
 
-// What becomes bigger than anybody could tell is given up before the reserve is gone.
+// What becomes bigger than anybody could tell is given up before the reserve is gone. Where the device is full before
+// anybody has looked, what has filled it goes all the same.
 func TestWhatGrowsBeyondTheEstimateIsGivenUp(t *testing.T) {
-	d := newDisk(t, "size=128m")
-	ctx := containerdtest.Context(t)
-	images := d.images(image.Options{Reserve: 40 << 20})
-	plain, err := ociimage.Tar([]ociimage.Entry{{Name: "zeros", Data: make([]byte, 300<<20)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := image.Want{Ref: d.w.host + "/zeros:1"}
-	containerdtest.Push(t, containerdtest.Image(t, nil, plain), want.Ref)
-	before := d.free()
-	if _, err := images.Pull(ctx, want, nil); kind(err) != image.NoSpace || !strings.Contains(err.Error(), want.Ref) || !errors.As(err, new(*image.NoSpaceError)) {
-		t.Errorf("%v of kind %q", err, kind(err))
-	}
-	if after := d.free(); after < before-3<<20 {
-		t.Errorf("%d bytes were free, now %d are", before, after)
-	}
-	d.w.asked("")
-	if _, err := images.Pull(ctx, want, nil); kind(err) != image.NoSpace {
-		t.Errorf("again: %v", err)
-	}
-	if asked := d.w.asked("/blobs/"); len(asked) > 0 {
-		t.Errorf("fetched again: %v", asked)
+	for name, reserve := range map[string]int64{"before the reserve is gone": 40 << 20, "when the device is full": 1 << 20} {
+		t.Run(name, func(t *testing.T) {
+			d := newDisk(t, "size=128m")
+			ctx := containerdtest.Context(t)
+			images := d.images(image.Options{Reserve: reserve})
+			plain, err := ociimage.Tar([]ociimage.Entry{{Name: "zeros", Data: make([]byte, 300<<20)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := image.Want{Ref: d.w.host + "/zeros:1"}
+			containerdtest.Push(t, containerdtest.Image(t, nil, plain), want.Ref)
+			before := d.free()
+			if _, err := images.Pull(ctx, want, nil); kind(err) != image.NoSpace || !strings.Contains(err.Error(), want.Ref) || !errors.As(err, new(*image.NoSpaceError)) {
+				t.Errorf("%v of kind %q", err, kind(err))
+			}
+			if after := d.free(); after < before-3<<20 {
+				t.Errorf("%d bytes were free, now %d are", before, after)
+			}
+			d.w.asked("")
+			if _, err := images.Pull(ctx, want, nil); kind(err) != image.NoSpace {
+				t.Errorf("again: %v", err)
+			}
+			if asked := d.w.asked("/blobs/"); len(asked) > 0 {
+				t.Errorf("fetched again: %v", asked)
+			}
+		})
 	}
 }
 

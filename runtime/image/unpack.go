@@ -3,7 +3,10 @@ package image
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -90,11 +93,14 @@ func (p *pull) extract(ctx context.Context, snapshots containerd.Snapshotter, n 
 		if err == nil {
 			return
 		}
-		ctx, done := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
-		defer done()
-		if err := snapshots.Remove(ctx, key); err != nil {
-			p.log.Warn("cannot remove what was unpacked in part", "image", p.name, "snapshot", key, "error", err)
-		}
+		p.partial = append(p.partial, func() {
+			ctx, done := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
+			defer done()
+			// The files first: where they have filled the device, containerd cannot even write down that they are to go.
+			if err := errors.Join(empty(mounts), snapshots.Remove(ctx, key)); err != nil {
+				p.log.Warn("cannot remove what was unpacked in part", "image", p.name, "snapshot", key, "error", err)
+			}
+		})
 	}()
 	unpacked, err := p.client.DiffService().Apply(ctx, p.layers[n], mounts)
 	if err != nil {
@@ -104,6 +110,34 @@ func (p *pull) extract(ctx context.Context, snapshots containerd.Snapshotter, n 
 		return bad(fmt.Errorf("layer %s unpacks to %s, and the image says %s", p.layers[n].Digest, unpacked.Digest, p.diffs[n]))
 	}
 	return snapshots.Commit(ctx, p.chain(n).String(), key, nil)
+}
+
+// empty removes what was written to the mounts of a snapshot that is not complete. What is on a file system of its own
+// takes no space of others.
+func empty(mounts []containerd.Mount) error {
+	var errs []error
+	for _, m := range mounts {
+		var dir string
+		switch m.Type {
+		case "bind":
+			dir = m.Source
+		case "overlay":
+			for _, o := range m.Options {
+				if upper, ok := strings.CutPrefix(o, "upperdir="); ok {
+					dir = upper
+				}
+			}
+		}
+		if dir == "" {
+			continue
+		}
+		files, err := os.ReadDir(dir)
+		errs = append(errs, err)
+		for _, f := range files {
+			errs = append(errs, os.RemoveAll(filepath.Join(dir, f.Name())))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // linkSnapshot labels the configuration with the snapshot of the root file system, which holds those below it.
