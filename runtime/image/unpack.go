@@ -109,6 +109,7 @@ func (p *pull) extract(ctx context.Context, snapshots containerd.Snapshotter, n 
 	if unpacked.Digest != p.diffs[n] {
 		return bad(fmt.Errorf("layer %s unpacks to %s, and the image says %s", p.layers[n].Digest, unpacked.Digest, p.diffs[n]))
 	}
+	mounts = nil // they may be those of the layer from now on, also where containerd's answer is lost
 	return snapshots.Commit(ctx, p.chain(n).String(), key, nil)
 }
 
