@@ -2,6 +2,7 @@ package image_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -334,4 +335,58 @@ func TestPruneLeavesDownloadsThatSomebodyWaitsFor(t *testing.T) {
 			t.Errorf("%d bytes are left of what nobody waits for", begun())
 		}
 	})
+}
+
+// forgetful is a containerd whose answers to commits of snapshots are lost.
+type forgetful struct{ containerd.Client }
+
+func (f forgetful) SnapshotService(name string) containerd.Snapshotter {
+	return unanswered{f.Client.SnapshotService(name)}
+}
+
+type unanswered struct{ containerd.Snapshotter }
+
+func (u unanswered) Commit(ctx context.Context, name, key string, labels map[string]string) error {
+	if err := u.Snapshotter.Commit(ctx, name, key, labels); err != nil {
+		return err
+	}
+	return errors.New("the answer is lost")
+}
+
+// A layer that was committed stays whole, also when nobody was told.
+func TestALayerWhoseCommitWasNotHeardOfIsWhole(t *testing.T) {
+	client := startAt(t, containerdtest.Dir(t))
+	ctx := containerdtest.Context(t)
+	w := watch(t)
+	plain, err := ociimage.Tar([]ociimage.Entry{{Name: "valve", Data: []byte("open")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := image.Want{Ref: w.host + "/app:1"}
+	containerdtest.Push(t, containerdtest.Image(t, nil, plain), want.Ref)
+	if _, err := open(t, forgetful{client}, w.plain()).Pull(ctx, want, nil); err == nil {
+		t.Fatal("nobody noticed")
+	}
+	images := open(t, client, w.plain())
+	got, err := images.Pull(ctx, want, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshotter, err := images.Snapshotter(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounts, err := client.SnapshotService(snapshotter).Prepare(ctx, "above", got.ChainID.String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer := ""
+	for _, o := range mounts[0].Options {
+		if dir, ok := strings.CutPrefix(o, "lowerdir="); ok {
+			layer = dir
+		}
+	}
+	if data, err := os.ReadFile(filepath.Join(layer, "valve")); err != nil || string(data) != "open" {
+		t.Errorf("the layer has %q, %v", data, err)
+	}
 }
