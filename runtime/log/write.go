@@ -27,13 +27,20 @@ const Mode = 0o640
 //
 // The file is opened at the latest when there is something to be written. What cannot be
 // written is dropped, and counted in a line of the log once there is room again.
+//
+// A container that prints without end is slowed down: the shim is outside of its
+// control group, and would use a processor that the container may not use. Its pipe
+// fills up, and it waits at its next write; nothing is lost.
 type Writer struct {
 	path  string
 	plain string // the file of another shim
 	keep  Keep
+	ended chan struct{} // closed by Unthrottle
+	end   sync.Once
 
 	mu      sync.Mutex // both streams write
-	file    *os.File   // nil: to be opened
+	rate    throttle
+	file    *os.File // nil: to be opened
 	size    int64
 	out     []byte // lines under way to the file
 	lines   int    // how many these are
@@ -42,8 +49,12 @@ type Writer struct {
 
 // NewWriter writes the log at path; see [ParseURI].
 func NewWriter(path string, k Keep) *Writer {
-	return &Writer{path: JSONPath(path), plain: path, keep: k.chosen()}
+	return &Writer{path: JSONPath(path), plain: path, keep: k.chosen(), ended: make(chan struct{})}
 }
+
+// Unthrottle lets what is left in the pipes come at once. For a container whose
+// processes have ended: that is little, and somebody waits for it.
+func (w *Writer) Unthrottle() { w.end.Do(func() { close(w.ended) }) }
 
 // Open makes the file before there is anything to be written, for whoever looks for
 // it, and removes what another shim wrote there.
@@ -64,12 +75,14 @@ func (w *Writer) Copy(stream string, r io.Reader) {
 	for {
 		n, err := r.Read(buffer[held:])
 		held += n
+		var wait time.Duration
 		if n > 0 {
-			held = w.take(stream, buffer, held)
+			held, wait = w.take(stream, buffer, held)
 		}
 		if err != nil {
 			break
 		}
+		w.pause(wait)
 		if held == len(buffer) {
 			buffer = append(buffer, make([]byte, len(buffer))...)
 		}
@@ -82,9 +95,23 @@ func (w *Writer) Copy(stream string, r io.Reader) {
 	}
 }
 
+// pause waits for d, unless the container has ended.
+func (w *Writer) pause(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-w.ended:
+	}
+}
+
 // take keeps the whole lines of what the buffer holds, and moves the rest to its
-// front; it returns how much that is, always less than maxText.
-func (w *Writer) take(stream string, buffer []byte, held int) int {
+// front; it returns how much that is, always less than maxText, and for how long to
+// wait before the next read.
+func (w *Writer) take(stream string, buffer []byte, held int) (rest int, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	text := buffer[:held]
@@ -100,7 +127,7 @@ func (w *Writer) take(stream string, buffer []byte, held int) int {
 		text = text[end:]
 	}
 	w.flush()
-	return copy(buffer, text)
+	return copy(buffer, text), w.rate.spend(0, time.Now())
 }
 
 // wholeRunes is how much of text can be taken without splitting a character.
@@ -133,6 +160,7 @@ func (w *Writer) flush() {
 		notice := fmt.Appendf(nil, "margolite: %d lines of output could not be kept\n", w.dropped)
 		w.out = append(appendEntry(nil, Stderr, notice, time.Now()), w.out...)
 	}
+	w.rate.spend(len(w.out), time.Now()) // also what cannot be written has cost time
 	if w.write() == nil {
 		w.dropped = 0
 	} else {

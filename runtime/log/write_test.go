@@ -8,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -192,10 +194,67 @@ func TestWriterWithoutADirectoryDropsOutput(t *testing.T) {
 	}
 }
 
+// A container that prints without end gets its log no faster than the throttle lets
+// it, whatever its lines are like, and loses none.
+func TestWriterThrottlesAFlood(t *testing.T) {
+	const rate, burst, slack = 4 << 20, 8 << 20, 2 << 20
+	for name, text := range map[string]string{"short lines": "y\n", "long lines": strings.Repeat("x", 999) + "\n"} {
+		t.Run(name, func(t *testing.T) {
+			path := log.Path(t.TempDir(), "c")
+			var took time.Duration
+			synctest.Test(t, func(t *testing.T) {
+				w := log.NewWriter(path, log.Keep{MaxSize: 1 << 30})
+				printed := strings.Repeat(text, (32<<20)/(len(text)+70))
+				began := time.Now()
+				var both sync.WaitGroup
+				for _, stream := range []string{log.Stdout, log.Stderr} {
+					both.Go(func() { w.Copy(stream, strings.NewReader(printed)) })
+				}
+				both.Wait()
+				took = time.Since(began)
+				if got, want := strings.Count(content(t, log.JSONPath(path)), "\n"), 2*strings.Count(printed, "\n"); got != want {
+					t.Errorf("%d lines are kept, want %d", got, want)
+				}
+			})
+			info, err := os.Stat(log.JSONPath(path))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if allowed := int64(took.Seconds()*rate) + burst + slack; info.Size() > allowed {
+				t.Errorf("%d bytes in %s, more than %d", info.Size(), took, allowed)
+			}
+			if info.Size() < int64(took.Seconds()*rate) {
+				t.Errorf("%d bytes in %s: it was slowed down by more than the rate", info.Size(), took)
+			}
+		})
+	}
+}
+
+func TestWriterTakesTheRestOfAContainerThatEnded(t *testing.T) {
+	path := log.Path(t.TempDir(), "c")
+	synctest.Test(t, func(t *testing.T) {
+		w := log.NewWriter(path, log.Keep{MaxSize: 1 << 30})
+		began := time.Now()
+		done := make(chan struct{})
+		go func() { defer close(done); w.Copy(log.Stdout, strings.NewReader(strings.Repeat("y\n", 1<<19))) }()
+		synctest.Wait() // it is slowed down
+		w.Unthrottle()
+		w.Unthrottle()
+		<-done
+		if took := time.Since(began); took > 0 {
+			t.Errorf("the rest took %s", took)
+		}
+	})
+	if got := strings.Count(content(t, log.JSONPath(path)), "\n"); got != 1<<19 {
+		t.Errorf("%d lines are kept", got)
+	}
+}
+
 func BenchmarkWriter(b *testing.B) {
 	chunk := []byte(strings.Repeat(strings.Repeat("x", 99)+"\n", 40))
 	path := log.Path(b.TempDir(), "c")
 	w := log.NewWriter(path, log.Keep{})
+	w.Unthrottle()
 	r, pipe := io.Pipe()
 	done := make(chan struct{})
 	go func() { defer close(done); w.Copy(log.Stdout, r) }()
