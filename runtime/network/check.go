@@ -75,6 +75,7 @@ func trials() []trial {
 	gateway := netip.AddrFrom4([4]byte{192, 0, 2, 1})
 	network := Network{Bridge: linkName(bridgePrefix), Subnet: netip.PrefixFrom(gateway, subnetBits).Masked(), Gateway: gateway}
 	ports := []Port{{Protocol: "tcp", HostPort: 1, ContainerPort: 1, Address: gateway.Next()}}
+	table := nft.Table{Family: nft.IPv4, Name: tableName}
 	filter, nat := nft.ChainFilter, nft.ChainNAT
 	return []trial{
 		{"nf_tables", "build the kernel with CONFIG_NF_TABLES and CONFIG_NF_TABLES_IPV4 (kmod-nft-core)", true, single(filter, drop())},
@@ -82,8 +83,8 @@ func trials() []trial {
 		{"address translation in nf_tables", "build the kernel with CONFIG_NFT_NAT (kmod-nft-nat)", true, single(nat, leave())},
 		{"masquerading in nf_tables", "build the kernel with CONFIG_NFT_MASQ (kmod-nft-nat)", true, single(nat, masquerade())},
 		{"address types in nf_tables", "build the kernel with CONFIG_NFT_FIB_IPV4 (kmod-nft-fib)", true, single(nat, toHost())},
-		{"maps in nf_tables", "use a newer kernel", true, newRuleset(ipv4(), []Network{network}, ports, nil, unguarded)},
-		{"sets that packets add to in nf_tables", "use a newer kernel", false, newRuleset(ipv4(), []Network{network}, ports, nil, guarded)},
+		{"maps in nf_tables", "use a newer kernel", true, newRuleset(ipv4(), table, owner{}, []Network{network}, ports, nil, unguarded)},
+		{"sets that packets add to in nf_tables", "use a newer kernel", false, newRuleset(ipv4(), table, owner{}, []Network{network}, ports, nil, guarded)},
 	}
 }
 

@@ -63,7 +63,7 @@ func checkPools(pools []netip.Prefix) error {
 // nobody else: such a network becomes an internal bridge.
 func (n *Networks) Choose(w Network, ipv6 bool, taken []netip.Prefix) (Network, error) {
 	if w.Bridge == "" {
-		w.Bridge = linkName(bridgePrefix, w.Name)
+		w.Bridge = n.owner.bridgeName(w.Name)
 	}
 	if !w.isBridge() && w.Parent == "" {
 		w.Driver, w.Mode, w.Internal = "", "", true

@@ -7,12 +7,12 @@
 //
 // # What it owns
 //
-//	mgl-<hash>                     a bridge, one per network
+//	mgl-<owner><network>           a bridge, one per network
 //	mgv-<replica><network>         the host's end of a replica's veth pair
 //	eth0.100                       a VLAN that is the parent of a macvlan or ipvlan network,
-//	                               where it was missing: by its alias, "margolite <network>"
+//	                               where it was missing: by its alias
 //	RunDir/netns/<replica>         the replica's namespace, held by a bind mount
-//	RunDir/hosts/<replica>/        hosts, resolv.conf, hostname
+//	RunDir/hosts/<replica>/        hosts, resolv.conf, hostname, on a small tmpfs
 //	RunDir/forwarding, forwarding6 present while forwarding is on only for us
 //	table ip margolite             every rule, see [Networks.SyncPorts]
 //	table ip6 margolite            the same, while a network has IPv6
@@ -22,9 +22,32 @@
 //
 // Names are hashes of what they stand for, so that nothing has to be
 // remembered: whoever knows the network, the project, the service and the
-// number finds the link, the file and the namespace. One agent owns these names
-// in one network namespace of the host. Inside of a sandbox, eth0, eth1 and so
-// on are ours, links of other names and their routes the container's own.
+// number finds the link, the file and the namespace. Inside of a sandbox, eth0,
+// eth1 and so on are ours, links of other names and their routes the container's
+// own.
+//
+// # Owners
+//
+// Workloads stay when the margolite that made them ends, and another one, with
+// another state directory, may run beside them. What is made on a host carries
+// the mark of its owner, a hash of the resolved path of the state directory, and
+// only its owner changes or removes it:
+//
+//	links       the alias: margolite <network> @<owner> <state directory>
+//	rules       a chain of the table: owner_<owner>
+//	files       the device of their tmpfs: margolite:<owner>:<state directory>
+//	namespaces  the run directory, which one owner has at a time
+//
+// Names of links have the owner in their hash. The table is margolite for the
+// first owner of a host and margolite-<owner> for the next one; packets pass the
+// tables of all, and each speaks of its own bridges only. Subnets that the host
+// has or routes are never chosen, and so not those of others. A port that another
+// owner has published is in use, a VLAN that it made is not shared, and its run
+// directory is refused: the error names its state directory. Forwarding stays on
+// while others have bridges.
+//
+// Releases before this one marked nothing. The owner whose containers need an
+// unmarked link or table marks it; nobody else removes it.
 //
 // # Invariants
 //
@@ -34,6 +57,17 @@
 // the names above is changed, save the switches for forwarding, which are on
 // while there are networks. The rules never accept what the host's own firewall
 // drops: they translate addresses, and they drop packets for our bridges.
+//
+// # Files that containers may write
+//
+// A container can write the files of its sandbox, so they are hostile input: huge,
+// full, or under a lease. Nobody reads them: what they should contain is kept in
+// memory, and written where it changed or where nothing is known, as after a start.
+// Writing waits for no lease and holds no lock; a container that holds it up loses
+// nothing but changes of its own files, which are retried. Each sandbox has a tmpfs
+// for them, so that it fills no file system of others; pages are charged to the
+// container that writes them. It is unmounted with the sandbox, lazily. Sandboxes
+// of releases before this one have plain files until they are removed.
 //
 // # Names
 //
@@ -84,6 +118,20 @@
 // links that were there the rules go on dropping what was not forwarded
 // before. With the last network it goes off again, unless links have come since
 // whose owner may count on it; then the rules stay.
+//
+// # Damage
+//
+// [Networks.Repair] hears from the kernel when links, addresses or routes of ours
+// change, when forwarding is switched, and when mounts change. It compares what is
+// there with what was made since the start, and repairs the differences: bridges
+// with their addresses and routes, the host's ends of links, files, forwarding.
+// What is broken again and again is repaired at intervals that grow to a minute.
+// What a container does within its namespace is its own affair, save that a pair
+// of links without its other end is made anew. A namespace that is no longer
+// pinned ends with its last process, so [Networks.Adopt] pins it again by way of
+// that process, if it has the sandbox's end of a link; containers then go on.
+// Containers that run keep the files that they have: those that are made again
+// after somebody unmounted them are for the next start.
 //
 // # IPv6
 //

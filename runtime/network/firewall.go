@@ -41,10 +41,6 @@ func (w firewall) bases(f *family, hook uint32) []nft.Chain {
 	return found
 }
 
-func isOurTable(t nft.Table) bool {
-	return (t.Name == tableName || t.Name == aliveTable) && (t.Family == nft.IPv4 || t.Family == nft.IPv6)
-}
-
 func drops(c nft.Chain) bool { return c.Base != nil && c.Base.Policy == nft.Drop }
 
 // reaches says whether something holds for a rule of the chain or of those to

@@ -16,12 +16,19 @@ import (
 // conversation: a sensor that never falls silent would go on talking to the
 // replica of yesterday, or to none. TCP needs no such help, for a connection
 // ends with the replica.
-func purgeFlows(f *family, ports []Port, containers []netip.Prefix) error {
+func (o owner) purgeFlows(f *family, ports []Port, containers []netip.Prefix) error {
 	stale := staleFlow{ports: ports, containers: containers, host: make(map[netip.Addr]bool)}
 	err := withLinks(func(c *rtnetlink.Conn) error {
 		addrs, err := c.Addresses(f.route)
+		if err != nil {
+			return err
+		}
+		links, err := c.Links()
 		for _, a := range addrs {
 			stale.host[a.Prefix.Addr()] = true
+			if slices.ContainsFunc(links, func(l rtnetlink.Link) bool { return l.Index == a.Link && o.isOthers(l) }) {
+				stale.others = append(stale.others, a.Prefix.Masked())
+			}
 		}
 		return err
 	})
@@ -43,6 +50,7 @@ func purgeFlows(f *family, ports []Port, containers []netip.Prefix) error {
 type staleFlow struct {
 	ports      []Port
 	containers []netip.Prefix
+	others     []netip.Prefix // where containers of other owners are
 	host       map[netip.Addr]bool
 }
 
@@ -54,5 +62,5 @@ func (s staleFlow) is(f conntrack.Flow) bool {
 		return f.Answering != p.target()
 	}
 	isAnswering := func(p netip.Prefix) bool { return p.Contains(f.Answering.Addr()) }
-	return f.Answering != f.Asked && slices.ContainsFunc(s.containers, isAnswering)
+	return f.Answering != f.Asked && !slices.ContainsFunc(s.others, isAnswering) && slices.ContainsFunc(s.containers, isAnswering)
 }

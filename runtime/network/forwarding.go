@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/margolite/margolite/runtime/network/nft"
+	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
 
 // forwardingKey is the switch of the whole host.
@@ -156,13 +157,17 @@ func (n *Networks) closeAgain(f *family, closed []string) ([]string, error) {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return closed, nil
 	}
-	links, err := net.Interfaces()
-	if err != nil {
+	var links []rtnetlink.Link
+	if err := withLinks(func(c *rtnetlink.Conn) (err error) {
+		links, err = c.Links()
+		return err
+	}); err != nil {
 		return nil, fmt.Errorf("cannot list links: %w", err)
 	}
 	for _, link := range links {
-		up := link.Flags&net.FlagUp != 0 && link.Flags&net.FlagLoopback == 0
-		if up && !isOurs(link.Name) && !slices.Contains(closed, link.Name) {
+		// Another margolite counts on forwarding as well.
+		own := isOurs(link.Name) && !n.owner.isOthers(link)
+		if link.Up && link.Name != "lo" && !own && !slices.Contains(closed, link.Name) {
 			return closed, nil
 		}
 	}

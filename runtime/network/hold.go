@@ -10,31 +10,32 @@ import (
 	"github.com/margolite/margolite/runtime/network/nft"
 )
 
-// aliveTable is there while an agent watches, and does nothing: that there is
+// aliveSuffix makes the name of a table that is there while an agent watches, and does nothing: that there is
 // a chain for translations keeps those of the connections that run going while
 // somebody flushes the ruleset, and until our rules are back. Without it the
 // kernel would take their packets for its own in that moment, and end them. The
 // table belongs to the agent's socket: nobody else can flush it, and it goes
 // with the agent. That takes Linux 5.12; before, connections end.
-const aliveTable = "margolite_alive"
+const aliveSuffix = "_alive"
 
-// hold makes the table of a family be there or not, while there is a holder.
-func (n *Networks) hold(f *family, wanted bool) {
-	if n.holder == nil || slices.Contains(n.held, f.table) == wanted {
+// hold makes the table beside that of the rules be there or not, while there is a
+// holder.
+func (n *Networks) hold(rules nft.Table, wanted bool) {
+	if n.holder == nil || slices.Contains(n.held, rules.Family) == wanted {
 		return
 	}
 	var b nft.Batch
-	table := nft.Table{Family: f.table, Name: aliveTable}
+	table := nft.Table{Family: rules.Family, Name: rules.Name + aliveSuffix}
 	if wanted {
 		b.AddOwnedTable(table)
 		b.AddChain(nft.Chain{
 			Table: table, Name: "postrouting",
 			Base: &nft.Base{Type: nft.ChainNAT, Hook: unix.NF_INET_POST_ROUTING, Priority: nft.PrioritySNAT, Policy: nft.Accept},
 		})
-		n.held = append(n.held, f.table)
+		n.held = append(n.held, rules.Family)
 	} else {
 		b.RemoveTable(table)
-		n.held = slices.DeleteFunc(n.held, func(t nft.Family) bool { return t == f.table })
+		n.held = slices.DeleteFunc(n.held, func(t nft.Family) bool { return t == rules.Family })
 	}
 	if err := n.holder.Commit(&b); err != nil {
 		n.logger.Debug("connections to published ports end when the ruleset is flushed", "error", err)
@@ -56,7 +57,7 @@ func (n *Networks) startHolding() (stop func() error, err error) {
 	n.holder = conn
 	for _, f := range families() {
 		if r, ok := n.synced[f.table]; ok {
-			n.hold(f, !r.empty())
+			n.hold(r.table, !r.empty())
 		}
 	}
 	return func() error {

@@ -2,11 +2,9 @@ package network
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 )
 
@@ -24,35 +22,46 @@ type Host struct {
 
 // WriteHosts brings the hosts file of the sandbox up to date. The file is
 // mounted into containers, so it is written in place, and only when its
-// content differs.
+// content changes. A file that a container holds up is written later.
 func (n *Networks) WriteHosts(s Sandbox, hosts []Host) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	err := s.check()
+	wait, err := n.BeginHosts(s, hosts)
 	if err == nil {
-		err = n.writeHosts(s, hosts)
+		err = wait()
 	}
-	if err != nil {
-		return fmt.Errorf("cannot write hosts of %s: %w", s, err)
-	}
-	return nil
+	return err
 }
 
-// writeFiles writes the three files of the sandbox.
-func (n *Networks) writeFiles(s Sandbox, hosts []Host) error {
-	paths := n.Paths(s)
-	if err := os.MkdirAll(filepath.Dir(paths.Hosts), 0o755); err != nil {
+// BeginHosts is WriteHosts without the waiting, which is left to the function
+// that it returns.
+func (n *Networks) BeginHosts(s Sandbox, hosts []Host) (wait func() error, err error) {
+	err = s.check()
+	if err == nil {
+		_, err = os.Lstat(n.Paths(s).Hosts)
+	}
+	if err == nil {
+		err = n.setHosts(s, hosts)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot write hosts of %s: %w", s, err)
+	}
+	files := n.filesOf(s.file())
+	files.begin()
+	return func() error {
+		if err := n.settle(s.file(), files); err != nil {
+			return fmt.Errorf("cannot write hosts of %s: %w", s, err)
+		}
+		return nil
+	}, nil
+}
+
+// setFiles says what is to be in the three files of the sandbox.
+func (n *Networks) setFiles(s Sandbox, hosts []Host) error {
+	if err := n.setHosts(s, hosts); err != nil {
 		return err
 	}
-	if err := n.writeHosts(s, hosts); err != nil {
-		return err
-	}
-	resolvConf := n.sandboxResolver(s).render()
+	resolvConf := n.sandboxResolver(s, n.resolver()).render()
 	if s.Host {
 		resolvConf = n.hostResolvConf(s)
-	}
-	if err := writeInPlace(paths.ResolvConf, resolvConf); err != nil {
-		return err
 	}
 	hostname := s.Hostname
 	if s.Host && hostname == "" {
@@ -61,20 +70,24 @@ func (n *Networks) writeFiles(s Sandbox, hosts []Host) error {
 			return fmt.Errorf("cannot find out the name of the host: %w", err)
 		}
 	}
-	return writeInPlace(paths.Hostname, []byte(hostname+"\n"))
+	files := n.filesOf(s.file())
+	files.set(resolvConfName, resolvConf)
+	files.set(hostnameName, []byte(hostname+"\n"))
+	return nil
 }
 
-func (n *Networks) writeHosts(s Sandbox, hosts []Host) error {
+func (n *Networks) setHosts(s Sandbox, hosts []Host) error {
 	content, err := renderHosts(s, hosts)
-	if err == nil && s.Host {
-		// Last, for what a service wants counts more.
-		content = append(content, n.hostHosts()...)
-	}
 	if err != nil {
 		return err
 	}
+	if s.Host {
+		// Last, for what a service wants counts more.
+		content = append(content, n.hostHosts()...)
+	}
 	n.dns.setHosts(s, content)
-	return writeInPlace(n.Paths(s).Hosts, content)
+	n.filesOf(s.file()).set(hostsName, content)
+	return nil
 }
 
 // own are the lines of the sandbox itself, one for each of its addresses.
@@ -142,28 +155,4 @@ func renderHosts(s Sandbox, hosts []Host) ([]byte, error) {
 		return nil, fmt.Errorf("%d bytes of hosts are too many", b.Len())
 	}
 	return b.Bytes(), nil
-}
-
-// writeInPlace keeps the inode. A file that becomes shorter is first filled up
-// with empty lines, so that no reader ever finds the end of the old content
-// behind the new one.
-func writeInPlace(path string, content []byte) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if now, err := os.ReadFile(path); err == nil && bytes.Equal(now, content) {
-		return nil
-	}
-	padded := content
-	if surplus := info.Size() - int64(len(content)); surplus > 0 {
-		padded = append(bytes.Clone(content), bytes.Repeat([]byte("\n"), int(min(surplus, maxFile)))...)
-	}
-	_, err = f.WriteAt(padded, 0)
-	return errors.Join(err, f.Truncate(int64(len(content))))
 }

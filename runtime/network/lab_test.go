@@ -343,7 +343,7 @@ func (l *lab) traces() []string {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	must(l.t, err)
 	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, l.runDir+"/netns") {
+		if strings.Contains(line, l.runDir+"/netns") || strings.Contains(line, l.runDir+"/hosts") {
 			found = append(found, "mount "+line)
 		}
 	}

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
 
-// Leftovers removes the sandboxes and links that nobody keeps any more. They
-// are known by their names, and VLANs that we made by their aliases.
+// Leftovers removes the sandboxes and links that nobody keeps any more and that
+// are provably of this owner: by their mark, or by the name of a link that was
+// not marked yet. What others made is left alone.
 func (n *Networks) Leftovers(ctx context.Context, keep []Sandbox, nets []Network) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -19,15 +19,18 @@ func (n *Networks) Leftovers(ctx context.Context, keep []Sandbox, nets []Network
 	for _, s := range keep {
 		files[s.file()] = true
 		pins[s.file()] = pins[s.file()] || !s.Host
-		for _, name := range s.links() {
-			links[name] = true
+		for _, o := range []owner{n.owner, {}} {
+			for _, name := range s.links(o) {
+				links[name] = true
+			}
 		}
 	}
 	for _, w := range nets {
-		links[w.Bridge], links[w.alias()] = true, true
+		links[w.Bridge], links[aliasPrefix+w.Name] = true, true
 	}
 	err := ctx.Err()
 	if err == nil {
+		n.intended.forget(func(bridge string) bool { return !links[bridge] }, func(file string) bool { return !files[file] })
 		err = withLinks(func(c *rtnetlink.Conn) error { return n.leftoverLinks(c, links) })
 		err = errors.Join(err, n.leftoverFiles(n.netnsDir(), pins, n.removePin), n.leftoverFiles(n.hostsDir(), files, n.removeHosts))
 	}
@@ -43,13 +46,20 @@ func (n *Networks) leftoverLinks(c *rtnetlink.Conn, kept map[string]bool) error 
 		return fmt.Errorf("cannot list links: %w", err)
 	}
 	for _, link := range links {
-		name, alias, kind := link.Name, link.Alias, link.Kind
+		name, kind := link.Name, link.Kind
+		network, by, marked := readMark(link.Alias)
 		named := isLinkName(bridgePrefix, name) && (kind == rtnetlink.Bridge || kind == rtnetlink.VLAN) ||
 			isLinkName(vethPrefix, name) && kind == rtnetlink.Veth
-		marked := kind == rtnetlink.VLAN && strings.HasPrefix(alias, aliasPrefix)
-		if named && !kept[name] || marked && !kept[alias] {
+		switch {
+		case !named && !(marked && kind == rtnetlink.VLAN):
+		case named && kept[name] || !named && kept[aliasPrefix+network]:
+		case by.is(n.owner), !marked && link.Alias == "" && n.owner.hasTag(name):
 			n.logger.Info("removing link that nobody keeps", "link", name)
 			err = errors.Join(err, removeLink(c, name))
+		case !n.spared[name]:
+			// Its owner may be one that does not run now.
+			n.logger.Info("leaving a link alone", "link", name, "owner", by.String())
+			n.spared[name] = true
 		}
 	}
 	return err

@@ -20,21 +20,23 @@ type wire struct {
 	Attachment
 	mac   net.HardwareAddr // nil: that of the parent
 	mtu   int
+	owner owner
 	on    *rtnetlink.Link // the bridge, or the parent of a macvlan or ipvlan
 	name  string          // of the host's end of the veth pair, if it is one
 	outer *rtnetlink.Link // that end; nil: it is not there
+	older *rtnetlink.Link // maybe it, as a release before this one named it
 	inner string          // the name of the sandbox's end
 	whole bool            // the sandbox has its end
 }
 
 // ensureLinks connects the namespace with its networks, and with no other. The
 // connection is to the links of the host.
-func ensureLinks(c *rtnetlink.Conn, s Sandbox, netns string) error {
-	wires, err := wiresOf(c, s)
+func (o owner) ensureLinks(c *rtnetlink.Conn, s Sandbox, netns string) error {
+	wires, err := o.wiresOf(c, s)
 	if err != nil {
 		return err
 	}
-	if err := removeOuter(c, s, wires); err != nil {
+	if err := o.removeOuter(c, s, wires); err != nil {
 		return err
 	}
 	whole := false
@@ -76,10 +78,11 @@ func insideLinks(netns string, f func(c *rtnetlink.Conn) error) error {
 }
 
 // wiresOf looks up what the sandbox is to be connected with.
-func wiresOf(c *rtnetlink.Conn, s Sandbox) ([]wire, error) {
+func (o owner) wiresOf(c *rtnetlink.Conn, s Sandbox) ([]wire, error) {
 	wires := make([]wire, len(s.Attached))
-	for i, name := range s.links() {
-		w := wire{Attachment: s.Attached[i], name: name}
+	older := s.links(owner{})
+	for i, name := range s.links(o) {
+		w := wire{Attachment: s.Attached[i], name: name, owner: o}
 		network := w.Network
 		at := network.Bridge
 		if !network.isBridge() {
@@ -99,6 +102,11 @@ func wiresOf(c *rtnetlink.Conn, s Sandbox) ([]wire, error) {
 			if w.outer, err = findLink(c, name); err != nil {
 				return nil, err
 			}
+			if w.outer == nil {
+				if w.older, err = findLink(c, older[i]); err != nil {
+					return nil, err
+				}
+			}
 		}
 		wires[i] = w
 	}
@@ -106,15 +114,16 @@ func wiresOf(c *rtnetlink.Conn, s Sandbox) ([]wire, error) {
 }
 
 // removeOuter removes the replica's links on the host, save these.
-func removeOuter(c *rtnetlink.Conn, s Sandbox, keep []wire) error {
+func (o owner) removeOuter(c *rtnetlink.Conn, s Sandbox, keep []wire) error {
 	links, err := c.Links()
 	if err != nil {
 		return fmt.Errorf("cannot list links: %w", err)
 	}
 	for _, link := range links {
 		name := link.Name
-		ours := isLinkName(vethPrefix, name) && strings.HasPrefix(name, s.linkPrefix())
-		if ours && !slices.ContainsFunc(keep, func(w wire) bool { return w.name == name }) {
+		ours := isLinkName(vethPrefix, name) && !o.isOthers(link) && (strings.HasPrefix(name, s.linkPrefix(o)) ||
+			strings.HasPrefix(name, s.linkPrefix(owner{})) && ownerOfLink(link).is(o))
+		if ours && !slices.ContainsFunc(keep, func(w wire) bool { return w.name == name || w.older != nil && w.older.Name == name }) {
 			err = errors.Join(err, removeLink(c, name))
 		}
 	}
@@ -138,6 +147,11 @@ func matchInner(c *rtnetlink.Conn, wires []wire) error {
 	for i := range wires {
 		w := &wires[i]
 		at := slices.IndexFunc(links, w.isInner)
+		if at < 0 && w.older != nil {
+			if at = slices.IndexFunc(links, func(l rtnetlink.Link) bool { return arePeers(*w.older, l) }); at >= 0 {
+				w.outer, w.name = w.older, w.older.Name
+			}
+		}
 		if at < 0 {
 			continue
 		}
@@ -215,6 +229,9 @@ func (w *wire) ensure(c *rtnetlink.Conn, netns string) error {
 	}
 	if !w.Network.isBridge() {
 		return nil
+	}
+	if err := w.owner.ensureMark(c, w.outer, w.Network.Name); err != nil {
+		return err
 	}
 	if err := ensureLink(c, w.outer, nil, w.mtu); err != nil {
 		return err

@@ -26,7 +26,7 @@ const (
 	replicaDigits = 8
 	vethDigits    = "0123456789abcdefghijklmnopqrstuv"
 
-	aliasPrefix = "margolite " // of links that have no name of ours, and for people
+	aliasPrefix = "margolite " // of the aliases of our links
 
 	maxFileName = 200 // leaves room under the file system's 255
 	maxLinks    = 64  // of one sandbox
@@ -56,18 +56,23 @@ func isOurs(link string) bool {
 }
 
 // linkPrefix is what the names of the replica's links on the host begin with.
-func (s Sandbox) linkPrefix() string {
-	return vethPrefix + hashed(replicaDigits, s.Project, s.Service, strconv.Itoa(s.Number))
+// Releases before this one had links of nobody known.
+func (s Sandbox) linkPrefix(o owner) string {
+	parts := []string{s.Project, s.Service, strconv.Itoa(s.Number)}
+	if o.known() {
+		parts = append(parts, o.id)
+	}
+	return vethPrefix + hashed(replicaDigits, parts...)
 }
 
 // links names the host's ends of the replica's links: empty for those that
 // have none. They depend on the networks, not on their order, unless two hashes
 // meet.
-func (s Sandbox) links() []string {
+func (s Sandbox) links(o owner) []string {
 	names := make([]string, len(s.Attached))
 	for i, a := range s.Attached {
 		for try := 0; a.Network.isBridge(); try++ {
-			name := s.linkPrefix() + hashed(hashDigits-replicaDigits, a.Network.Name, strconv.Itoa(try))
+			name := s.linkPrefix(o) + hashed(hashDigits-replicaDigits, a.Network.Name, strconv.Itoa(try))
 			if !slices.Contains(names, name) {
 				names[i] = name
 				break

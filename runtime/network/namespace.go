@@ -54,25 +54,30 @@ func ensurePin(path string) (fresh bool, err error) {
 	if err != nil || pinned {
 		return false, err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return false, fmt.Errorf("cannot create namespace directory: %w", err)
-	}
-	// A plain file is what a reboot or a kill before the mount leaves.
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o444)
-	if err != nil {
-		return false, fmt.Errorf("cannot create namespace file: %w", err)
-	}
-	_ = file.Close()
 	err = onOwnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("cannot create network namespace: %w", err)
 		}
-		if err := unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("cannot pin network namespace at %s: %w", path, err)
-		}
-		return nil
+		return pinAt(path, "/proc/thread-self/ns/net")
 	})
 	return err == nil, err
+}
+
+// pinAt pins a network namespace at the path.
+func pinAt(path, netns string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("cannot create namespace directory: %w", err)
+	}
+	// A plain file is what a reboot or a kill before the mount leaves.
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o444)
+	if err != nil {
+		return fmt.Errorf("cannot create namespace file: %w", err)
+	}
+	_ = file.Close()
+	if err := unix.Mount(netns, path, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("cannot pin network namespace at %s: %w", path, err)
+	}
+	return nil
 }
 
 func isPin(path string) (bool, error) {
@@ -89,14 +94,8 @@ func isPin(path string) (bool, error) {
 
 // removePin lets go of the namespace, which ends with the last process in it.
 func removePin(path string) error {
-	for {
-		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-			break // no longer a mount
-		}
-		if err != nil {
-			return fmt.Errorf("cannot unmount namespace %s: %w", path, err)
-		}
+	if err := detach(path); err != nil {
+		return fmt.Errorf("cannot unmount namespace %s: %w", path, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("cannot remove namespace file: %w", err)

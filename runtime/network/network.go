@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -23,7 +24,10 @@ import (
 // Options says where the package keeps its files, which addresses it may give
 // away, and what published ports have to do with the host's firewall.
 type Options struct {
-	RunDir     string // holds netns/ and hosts/; gone after a reboot, as a rule
+	RunDir string // holds netns/ and hosts/; gone after a reboot, as a rule
+	// StateDir is the directory by which the owner of workloads is known: what is
+	// made on the device is marked with it, and that of others left alone. "": RunDir.
+	StateDir   string
 	ResolvConf string // the host's; "" is /etc/resolv.conf
 	Hosts      string // the host's; "" is /etc/hosts
 	// Pools are where subnets are taken from; those of a family that has none
@@ -50,6 +54,7 @@ const (
 // methods may be called from several goroutines; they do their work one after
 // the other.
 type Networks struct {
+	owner      owner
 	runDir     string
 	resolvConf string
 	hostsFile  string
@@ -59,18 +64,33 @@ type Networks struct {
 
 	dns *dns
 
-	mu     sync.RWMutex
-	synced map[nft.Family]ruleset // as SyncPorts left the tables since the start
-	advice string                 // that was logged last
-	holder *nft.Conn              // of the watcher; nil: nobody watches
-	held   []nft.Family           // whose table of the holder is there
+	intended intended
+	watched  watched
+	indexes  atomic.Pointer[[]int] // of the links of what is intended
+
+	filesMu   sync.Mutex
+	files     map[string]*sandboxFiles // by sandbox
+	heldFiles chan struct{}            // poked when a container holds up a write
+
+	mu       sync.RWMutex
+	spared   map[string]bool        // links of others that were logged
+	synced   map[nft.Family]ruleset // as SyncPorts left the tables since the start
+	ports    []Port                 // that SyncPorts got last, less those that contradict others
+	networks []Network              // that it got last
+	advice   string                 // that was logged last
+	holder   *nft.Conn              // of the watcher; nil: nobody watches
+	held     []nft.Family           // whose table of the holder is there
 }
 
 // New prepares RunDir.
 func New(o Options) (*Networks, error) {
 	n := &Networks{
+		owner:  ownerOf(cmp.Or(o.StateDir, o.RunDir)),
 		runDir: o.RunDir, resolvConf: o.ResolvConf, hostsFile: o.Hosts, pools: o.Pools, publish: o.Publish, logger: o.Logger,
 		synced: make(map[nft.Family]ruleset),
+		files:  make(map[string]*sandboxFiles), heldFiles: make(chan struct{}, 1),
+		spared:   make(map[string]bool),
+		intended: intended{networks: make(map[string]Network), sandboxes: make(map[string]Sandbox)},
 	}
 	if n.resolvConf == "" {
 		n.resolvConf = "/etc/resolv.conf"
@@ -99,6 +119,9 @@ func New(o Options) (*Networks, error) {
 	}
 	if n.publish != PublishFirewall && n.publish != PublishOpen {
 		return nil, fmt.Errorf("cannot publish ports for %q: neither %s nor %s", n.publish, PublishFirewall, PublishOpen)
+	}
+	if err := n.owner.checkRunDir(n.runDir); err != nil {
+		return nil, err
 	}
 	for _, dir := range []string{n.netnsDir(), n.hostsDir()} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -153,30 +176,25 @@ func (n *Networks) EnsureNetwork(ctx context.Context, w Network) error {
 	if err == nil {
 		err = withLinks(func(c *rtnetlink.Conn) error {
 			if w.isBridge() {
-				return ensureBridge(c, w)
+				return n.owner.ensureBridge(c, w)
 			}
-			return ensureParent(c, w)
+			return n.owner.ensureParent(c, w)
 		})
 	}
 	if err != nil {
 		return fmt.Errorf("cannot set up network %s: %w", w.Name, err)
 	}
+	n.intended.network(w)
 	return nil
 }
 
-// alias marks a link of the network, for people and for finding it again.
+// alias marks a link of the network inside of a sandbox.
 func (w Network) alias() string { return aliasPrefix + w.Name }
 
-func ensureBridge(c *rtnetlink.Conn, w Network) error {
-	mtu := w.MTU
-	if mtu == 0 {
-		var err error
-		if mtu, err = uplinkMTU(c); err != nil {
-			return err
-		}
-	}
-	if w.Subnet6.IsValid() {
-		mtu = max(mtu, minMTU6)
+func (o owner) ensureBridge(c *rtnetlink.Conn, w Network) error {
+	mtu, err := w.mtu(c)
+	if err != nil {
+		return err
 	}
 	bridge, err := findLink(c, w.Bridge)
 	if err != nil {
@@ -196,9 +214,8 @@ func ensureBridge(c *rtnetlink.Conn, w Network) error {
 	if bridge.Kind != rtnetlink.Bridge {
 		return fmt.Errorf("link %s is no bridge but a %s", w.Bridge, cmp.Or(bridge.Kind, "device"))
 	}
-	if bridge.Alias != w.alias() {
-		// For people who look at the links only.
-		_ = c.SetAlias(bridge.Index, w.alias())
+	if err := o.ensureMark(c, bridge, w.Name); err != nil {
+		return err
 	}
 	if err := ensureLink(c, bridge, w.hardwareAddr(), mtu); err != nil {
 		return err
@@ -215,6 +232,19 @@ func ensureBridge(c *rtnetlink.Conn, w Network) error {
 		return err
 	}
 	return setUp(c, bridge)
+}
+
+// mtu is that of the network's bridge.
+func (w Network) mtu(c *rtnetlink.Conn) (mtu int, err error) {
+	if mtu = w.MTU; mtu == 0 {
+		if mtu, err = uplinkMTU(c); err != nil {
+			return 0, err
+		}
+	}
+	if w.Subnet6.IsValid() {
+		mtu = max(mtu, minMTU6)
+	}
+	return mtu, nil
 }
 
 // prefixes are addresses with the length of the network's subnets; those that
@@ -242,12 +272,13 @@ func (n *Networks) RemoveNetwork(ctx context.Context, w Network) error {
 	if err == nil && !isLinkName(bridgePrefix, w.Bridge) {
 		err = fmt.Errorf("%q is not the name of a link of ours", w.Bridge)
 	}
+	n.intended.forget(only(w.Bridge), none)
 	if err == nil {
 		err = withLinks(func(c *rtnetlink.Conn) error {
-			if err := removeLink(c, w.Bridge); err != nil || w.isBridge() {
+			if err := n.owner.removeLink(c, w.Bridge); err != nil || w.isBridge() {
 				return err
 			}
-			return removeParent(c, w)
+			return n.owner.removeParent(c, w)
 		})
 	}
 	if err != nil {
@@ -292,6 +323,15 @@ func removeLink(c *rtnetlink.Conn, name string) error {
 		return fmt.Errorf("cannot remove link %s: %w", name, err)
 	}
 	return nil
+}
+
+// removeLink leaves the link alone where it is another owner's.
+func (o owner) removeLink(c *rtnetlink.Conn, name string) error {
+	link, err := findLink(c, name)
+	if link == nil || o.isOthers(*link) {
+		return err
+	}
+	return removeLink(c, name)
 }
 
 // ensureLink gives the link its hardware address, unless that is nil, and the

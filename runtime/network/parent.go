@@ -38,16 +38,19 @@ func (w Network) routesItself() bool {
 
 // ensureParent makes sure that there is a link to sit on: one of the host's, or
 // a VLAN of it such as eth0.100 that is made where it is missing.
-func ensureParent(c *rtnetlink.Conn, w Network) error {
+func (o owner) ensureParent(c *rtnetlink.Conn, w Network) error {
 	parent, err := findLink(c, w.Parent)
 	if err != nil {
 		return err
 	}
 	if parent != nil {
-		if other, ok := strings.CutPrefix(parent.Alias, aliasPrefix); ok && other != w.Name {
+		switch other, by, ok := readMark(parent.Alias); {
+		case by.known() && !by.is(o):
+			return fmt.Errorf("link %s: %w", w.Parent, otherOwner(by))
+		case ok && other != w.Name:
 			return fmt.Errorf("link %s was made for network %s", w.Parent, other)
 		}
-		return ensureOwnParent(c, w, parent)
+		return o.ensureOwnParent(c, w, parent)
 	}
 	name, number, ok := strings.Cut(w.Parent, ".")
 	id, err := strconv.ParseUint(number, 10, 12)
@@ -61,12 +64,12 @@ func ensureParent(c *rtnetlink.Conn, w Network) error {
 	if master == nil {
 		return fmt.Errorf("the device has no link %s for VLAN %d", name, id)
 	}
-	return makeParent(c, w, rtnetlink.NewLink{Kind: rtnetlink.VLAN, Name: w.Bridge, Parent: master.Index, VLAN: uint16(id)})
+	return o.makeParent(c, w, rtnetlink.NewLink{Kind: rtnetlink.VLAN, Name: w.Bridge, Parent: master.Index, VLAN: uint16(id)})
 }
 
 // makeParent makes the link under a name of ours, by which it is found again
 // if we are killed, and gives it its own name when it is marked.
-func makeParent(c *rtnetlink.Conn, w Network, link rtnetlink.NewLink) error {
+func (o owner) makeParent(c *rtnetlink.Conn, w Network, link rtnetlink.NewLink) error {
 	made, err := findLink(c, w.Bridge)
 	if err != nil {
 		return err
@@ -79,21 +82,24 @@ func makeParent(c *rtnetlink.Conn, w Network, link rtnetlink.NewLink) error {
 			return err
 		}
 	}
-	if err := c.SetAlias(made.Index, w.alias()); err != nil {
-		return fmt.Errorf("cannot mark link %s: %w", w.Bridge, err)
+	if err := o.ensureMark(c, made, w.Name); err != nil {
+		return err
 	}
 	if err := c.SetName(made.Index, w.Parent); err != nil {
 		return fmt.Errorf("cannot name link %s: %w", w.Parent, err)
 	}
-	made.Name, made.Alias = w.Parent, w.alias()
-	return ensureOwnParent(c, w, made)
+	made.Name = w.Parent
+	return o.ensureOwnParent(c, w, made)
 }
 
 // ensureOwnParent brings the link up if it is one that we made. The state of a
 // link of the host is the host's business.
-func ensureOwnParent(c *rtnetlink.Conn, w Network, link *rtnetlink.Link) error {
-	if !madeFor(w, link) {
+func (o owner) ensureOwnParent(c *rtnetlink.Conn, w Network, link *rtnetlink.Link) error {
+	if !o.madeFor(w, link) {
 		return nil
+	}
+	if err := o.ensureMark(c, link, w.Name); err != nil {
+		return err
 	}
 	if err := switchIPv6(w.Parent, false); err != nil {
 		return err
@@ -102,13 +108,14 @@ func ensureOwnParent(c *rtnetlink.Conn, w Network, link *rtnetlink.Link) error {
 }
 
 // madeFor says whether we made the link for this network.
-func madeFor(w Network, link *rtnetlink.Link) bool {
-	return link.Alias == w.alias()
+func (o owner) madeFor(w Network, link *rtnetlink.Link) bool {
+	network, by, ok := readMark(link.Alias)
+	return ok && network == w.Name && (by.is(o) || !by.known())
 }
 
-func removeParent(c *rtnetlink.Conn, w Network) error {
+func (o owner) removeParent(c *rtnetlink.Conn, w Network) error {
 	link, err := findLink(c, w.Parent)
-	if link == nil || !madeFor(w, link) {
+	if link == nil || !o.madeFor(w, link) {
 		return err
 	}
 	return removeLink(c, w.Parent)

@@ -3,6 +3,7 @@ package network
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +11,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/network/nft"
 )
 
 const maxPorts = 4096
@@ -184,6 +187,10 @@ func (n *Networks) FreePort(ctx context.Context, protocol string, hostIP netip.A
 		from, to = firstFreePort, lastFreePort
 	}
 	to = max(to, from)
+	foreign, err := n.ForeignPorts(ctx)
+	if err != nil {
+		return 0, err
+	}
 	for number := int(from); number <= int(to); number++ {
 		free := true
 		for _, f := range families() {
@@ -194,7 +201,7 @@ func (n *Networks) FreePort(ctx context.Context, protocol string, hostIP netip.A
 			if err := p.check(); err != nil {
 				return 0, &PortError{Port: p, Err: err}
 			}
-			_, err := p.obstacle(ctx, taken)
+			_, err := p.obstacle(ctx, taken, foreign)
 			switch {
 			case errors.Is(err, ErrPortInUse):
 				free = false
@@ -210,6 +217,96 @@ func (n *Networks) FreePort(ctx context.Context, protocol string, hostIP netip.A
 		}
 	}
 	return 0, fmt.Errorf("cannot find a free %s port from %d to %d: %w", protocol, from, to, ErrPortInUse)
+}
+
+// ForeignPorts are those that other margolites have published on this device,
+// which may have workloads while they do not run.
+func (n *Networks) ForeignPorts(ctx context.Context) ([]Port, error) {
+	ports, err := n.foreignPorts(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list ports that others published: %w", err)
+	}
+	return ports, nil
+}
+
+func (n *Networks) foreignPorts(ctx context.Context) ([]Port, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	conn, err := nft.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	host, err := readFirewall(conn)
+	if err != nil {
+		return nil, err
+	}
+	t, err := readTables(conn, host.chains)
+	if err != nil {
+		return nil, err
+	}
+	var ports []Port
+	for _, table := range t.all {
+		by := t.owners[table]
+		f := ipv4()
+		if table.Family == nft.IPv6 {
+			f = ipv6()
+		}
+		if by.is(n.owner) {
+			continue
+		}
+		if !by.known() {
+			own, err := n.owner.adopts(conn, f, table, nil)
+			if err != nil {
+				return nil, err
+			}
+			if own {
+				continue
+			}
+		} else {
+			by = dirOf(conn, table, by)
+		}
+		for _, name := range []string{"published", "published_at"} {
+			elements, err := conn.Elements(elementsOf(f, table, name))
+			if err != nil {
+				return nil, err
+			}
+			for _, e := range elements {
+				if p, ok := portOf(f, e); ok {
+					p.Owner = by.String()
+					ports = append(ports, p)
+				}
+			}
+		}
+	}
+	return ports, nil
+}
+
+// portOf reads an element of the map published or published_at.
+func portOf(f *family, e nft.Element) (p Port, ok bool) {
+	key, size := e.Key, int(f.size)
+	if len(key) == size+8 {
+		p.HostIP, _ = netip.AddrFromSlice(key[:size])
+		key = key[size:]
+	}
+	if len(key) != 8 || len(e.Value) < size+2 {
+		return Port{}, false
+	}
+	switch key[0] {
+	case unix.IPPROTO_TCP:
+		p.Protocol = "tcp"
+	case unix.IPPROTO_UDP:
+		p.Protocol = "udp"
+	case unix.IPPROTO_SCTP:
+		p.Protocol = "sctp"
+	default:
+		return Port{}, false
+	}
+	p.HostPort = binary.BigEndian.Uint16(key[4:])
+	p.Address, _ = netip.AddrFromSlice(e.Value[:size])
+	p.ContainerPort = binary.BigEndian.Uint16(e.Value[size:])
+	return p, true
 }
 
 func tryToListen(ctx context.Context, p Port) error {

@@ -132,7 +132,9 @@ func TestDamageIsRepaired(t *testing.T) {
 				entries, err := os.ReadDir(filepath.Join(w.runDir, dir))
 				must(w.t, err)
 				for _, e := range entries {
-					must(w.t, os.RemoveAll(filepath.Join(w.runDir, dir, e.Name())))
+					path := filepath.Join(w.runDir, dir, e.Name())
+					_ = unix.Unmount(path, unix.MNT_DETACH)
+					must(w.t, os.RemoveAll(path))
 				}
 			}
 		},
@@ -219,7 +221,20 @@ func TestRemovingLeavesNothing(t *testing.T) {
 		"of a pin that is a file":     func(w *town) { must(w.t, unix.Unmount(w.webNS, unix.MNT_DETACH)) },
 		"of a pin mounted twice":      func(w *town) { must(w.t, unix.Mount(w.webNS, w.webNS, "", unix.MS_BIND, "")) },
 		"of a sandbox without bridge": func(w *town) { must(w.t, w.RemoveNetwork(w.ctx, w.shop)) },
-		"of a sandbox without files":  func(w *town) { must(w.t, os.RemoveAll(filepath.Join(w.runDir, "hosts"))) },
+		"of a sandbox without files": func(w *town) {
+			for _, s := range w.sandboxes {
+				must(w.t, unix.Unmount(filepath.Dir(w.Paths(s).Hosts), unix.MNT_DETACH))
+			}
+			must(w.t, os.RemoveAll(filepath.Join(w.runDir, "hosts")))
+		},
+		"of files mounted twice": func(w *town) {
+			must(w.t, unix.Mount("tmpfs", filepath.Dir(w.Paths(w.web).Hosts), "tmpfs", 0, ""))
+		},
+		"of files that a container still has": func(w *town) {
+			file, err := os.Open(w.Paths(w.web).Hosts)
+			must(w.t, err)
+			w.t.Cleanup(func() { file.Close() })
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newTown(t)

@@ -112,10 +112,9 @@ func parseResolvConf(content []byte) resolver {
 	return r
 }
 
-// sandboxResolver is what a sandbox is told. It asks us first, and while we do not
+// sandboxResolver is what a sandbox is told on a host with this resolver. It asks us first, and while we do not
 // answer those whom we would ask, where it can reach them.
-func (n *Networks) sandboxResolver(s Sandbox) resolver {
-	r := n.resolver()
+func (n *Networks) sandboxResolver(s Sandbox, r resolver) resolver {
 	r.search = s.search(r.search)
 	if len(s.DNSOptions) > 0 {
 		r.options = s.DNSOptions[:min(len(s.DNSOptions), maxOptions)]

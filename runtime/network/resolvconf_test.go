@@ -40,7 +40,7 @@ func TestResolvConf(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := &Networks{resolvConf: path}
-			if got := string(n.sandboxResolver(c.sandbox).render()); got != c.want {
+			if got := string(n.sandboxResolver(c.sandbox, n.resolver()).render()); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})

@@ -25,6 +25,7 @@ import (
 //	                   elements = { tcp . 8080 : 172.29.0.2 . 80 } }
 //	map published_at { type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service }
 //
+//	chain owner_1a2b3c4d { return comment "rules for workloads of /var/lib/margolite" }
 //	chain raw         { type filter hook prerouting priority raw
 //	                    iifname @bridges ip daddr 127.0.0.0/8 drop }
 //	chain translate   { fib daddr type local dnat to ip daddr . meta l4proto . th dport map @published_at
@@ -67,7 +68,8 @@ import (
 //
 // The chains come after those of the host at the standard priorities: the
 // host's translations win, and what it refuses it refuses itself. Accepting
-// here takes nothing back that another table drops. The families are ip and ip6
+// here takes nothing back that another table drops. Where the table of this name
+// is another owner's, it is named margolite-1a2b3c4d. The families are ip and ip6
 // because nat in the family inet takes Linux 5.2.
 const tableName = "margolite"
 
@@ -121,10 +123,13 @@ const (
 
 // newRuleset says what the table of a family should be. No two ports collide.
 // Forwarding stays off between the closed links.
-func newRuleset(f *family, networks []Network, ports []Port, closed []string, guard guarding) ruleset {
-	r := ruleset{family: f, guarding: guard, table: nft.Table{Family: f.table, Name: tableName}}
+func newRuleset(f *family, table nft.Table, o owner, networks []Network, ports []Port, closed []string, guard guarding) ruleset {
+	r := ruleset{family: f, guarding: guard, table: table}
 	networks = f.of(networks)
 
+	if o.known() {
+		r.subchain(ownerChain+o.id, newRule(ownerAbout+o.dir, leave()))
+	}
 	link, address := nft.LinkName, f.address
 	number, service := nft.Protocol, nft.Service
 	bridges := r.set("bridges", link)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 
 	"github.com/margolite/margolite/runtime/network/rtnetlink"
@@ -74,9 +73,9 @@ type Paths struct {
 func (n *Networks) Paths(s Sandbox) Paths {
 	dir := filepath.Join(n.hostsDir(), s.file())
 	paths := Paths{
-		Hosts:      filepath.Join(dir, "hosts"),
-		ResolvConf: filepath.Join(dir, "resolv.conf"),
-		Hostname:   filepath.Join(dir, "hostname"),
+		Hosts:      filepath.Join(dir, hostsName),
+		ResolvConf: filepath.Join(dir, resolvConfName),
+		Hostname:   filepath.Join(dir, hostnameName),
 	}
 	if !s.Host {
 		paths.NetNS = n.pin(s)
@@ -92,23 +91,51 @@ func (n *Networks) pin(s Sandbox) string { return filepath.Join(n.netnsDir(), s.
 // date with the host's, so it is worth calling again when the host's network
 // changed.
 func (n *Networks) EnsureSandbox(ctx context.Context, s Sandbox, hosts []Host) (Paths, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	paths := n.Paths(s)
-	err := errors.Join(ctx.Err(), s.check())
+	paths, err := n.ensureSandbox(ctx, s, hosts)
 	if err == nil {
-		err = n.writeFiles(s, hosts)
-	}
-	if err == nil && !s.Host {
-		paths.Fresh, err = ensurePin(paths.NetNS)
-		if err == nil {
-			err = withLinks(func(c *rtnetlink.Conn) error { return ensureLinks(c, s, paths.NetNS) })
-		}
+		// Not under the lock: a container can hold up the writing.
+		files := n.filesOf(s.file())
+		files.begin()
+		err = n.settle(s.file(), files)
 	}
 	if err != nil {
 		return Paths{}, fmt.Errorf("cannot set up sandbox of %s: %w", s, err)
 	}
+	return paths, nil
+}
+
+// ensureSandbox makes everything but the content of the files.
+func (n *Networks) ensureSandbox(ctx context.Context, s Sandbox, hosts []Host) (Paths, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	paths := n.Paths(s)
+	if err := errors.Join(ctx.Err(), s.check()); err != nil {
+		return Paths{}, err
+	}
+	keepPlain := s.Host
+	if !s.Host {
+		var err error
+		if keepPlain, err = isPin(paths.NetNS); err != nil {
+			return Paths{}, err
+		}
+	}
+	if err := n.prepareFiles(s.file(), keepPlain); err != nil {
+		return Paths{}, err
+	}
+	if err := n.setFiles(s, hosts); err != nil {
+		return Paths{}, err
+	}
+	if !s.Host {
+		var err error
+		if paths.Fresh, err = ensurePin(paths.NetNS); err != nil {
+			return Paths{}, err
+		}
+		if err := withLinks(func(c *rtnetlink.Conn) error { return n.owner.ensureLinks(c, s, paths.NetNS) }); err != nil {
+			return Paths{}, err
+		}
+	}
 	n.dns.ensure(s, paths.NetNS, s.search(n.resolver().search))
+	n.intended.sandbox(s)
 	return paths, nil
 }
 
@@ -125,8 +152,9 @@ func (n *Networks) RemoveSandbox(ctx context.Context, s Sandbox) error {
 	defer n.mu.RUnlock()
 	err := errors.Join(ctx.Err(), s.checkIdentity())
 	if err == nil {
+		n.intended.forget(none, only(s.file()))
 		// All of them are tried, whatever becomes of the others.
-		outer := withLinks(func(c *rtnetlink.Conn) error { return removeOuter(c, s, nil) })
+		outer := withLinks(func(c *rtnetlink.Conn) error { return n.owner.removeOuter(c, s, nil) })
 		err = errors.Join(outer, n.removePin(s.file()), n.removeHosts(s.file()))
 	}
 	if err != nil {
@@ -147,11 +175,4 @@ func (n *Networks) removePin(name string) error {
 		}
 	}
 	return removePin(path)
-}
-
-func (n *Networks) removeHosts(name string) error {
-	if err := os.RemoveAll(filepath.Join(n.hostsDir(), name)); err != nil {
-		return fmt.Errorf("cannot remove hosts file: %w", err)
-	}
-	return nil
 }

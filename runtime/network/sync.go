@@ -34,9 +34,12 @@ func (n *Networks) SyncPorts(ctx context.Context, ports []Port, networks []Netwo
 		return fmt.Errorf("cannot publish ports: %w", err)
 	}
 	good, rejected := consistent(ports)
-	if err := n.syncRules(good, sorted(networks)); err != nil {
+	n.ports, n.networks = good, sorted(networks)
+	if err := n.syncRules(n.ports, n.networks); err != nil {
+		n.watched.rules.Store(false)
 		return errors.Join(fmt.Errorf("cannot publish ports: %w", err), rejected)
 	}
+	n.watched.rules.Store(n.holder != nil)
 	return rejected
 }
 
@@ -57,10 +60,14 @@ func (n *Networks) syncRules(ports []Port, networks []Network) error {
 	if err != nil {
 		return err
 	}
+	tables, err := readTables(conn, host.chains)
+	if err != nil {
+		return err
+	}
 	var all error
 	for _, f := range families() {
 		own := slices.DeleteFunc(slices.Clone(ports), func(p Port) bool { return !f.has(p.Address) })
-		if err := n.syncFamily(conn, host, f, own, f.of(networks)); err != nil {
+		if err := n.syncFamily(conn, host, tables, f, own, f.of(networks)); err != nil {
 			all = errors.Join(all, err)
 		}
 	}
@@ -89,8 +96,12 @@ func (n *Networks) advise(host firewall) {
 
 // syncFamily makes the table of one family that of these ports and networks,
 // which are of the family.
-func (n *Networks) syncFamily(conn *nft.Conn, host firewall, f *family, ports []Port, networks []Network) error {
+func (n *Networks) syncFamily(conn *nft.Conn, host firewall, t tables, f *family, ports []Port, networks []Network) error {
 	needed := len(ports) > 0 || len(networks) > 0
+	table, err := n.owner.own(conn, t, f, networks)
+	if err != nil {
+		return err
+	}
 	on, err := forwarding(f)
 	if err != nil {
 		return err
@@ -105,7 +116,7 @@ func (n *Networks) syncFamily(conn *nft.Conn, host firewall, f *family, ports []
 		}
 	}
 	before, again := n.synced[f.table]
-	wanted := newRuleset(f, networks, ports, closed, n.guardFor(f, host))
+	wanted := newRuleset(f, table, n.owner, networks, ports, closed, n.guardFor(f, host))
 	if !again && !wanted.empty() {
 		// Nobody watched the host's firewall until now.
 		_ = wanted.forgetAdmitted(conn)
@@ -115,7 +126,7 @@ func (n *Networks) syncFamily(conn *nft.Conn, host firewall, f *family, ports []
 		return err
 	}
 	n.synced[f.table] = wanted
-	n.hold(f, !wanted.empty())
+	n.hold(table, !wanted.empty())
 	if changed {
 		n.logger.Info("rules replaced", "family", f.table.String(), "networks", len(networks), "ports", len(ports))
 	}
@@ -134,7 +145,7 @@ func (n *Networks) syncFamily(conn *nft.Conn, host firewall, f *family, ports []
 		for _, w := range networks {
 			containers = append(containers, f.subnet(w))
 		}
-		if err := purgeFlows(f, ports, containers); err != nil && (needed || changed) {
+		if err := n.owner.purgeFlows(f, ports, containers); err != nil && (needed || changed) {
 			// Such connections end by themselves once they are silent.
 			n.logger.Warn("stale connections may go on", "error", err)
 		}
@@ -155,7 +166,7 @@ func replaceRules(conn *nft.Conn, r ruleset) (changed bool, err error) {
 			err = conn.Commit(&b)
 		}
 		if err != nil {
-			return false, fmt.Errorf("cannot remove table %s: %w", tableName, err)
+			return false, fmt.Errorf("cannot remove table %s: %w", r.table.Name, err)
 		}
 		return exists, nil
 	}
@@ -170,7 +181,7 @@ func replaceRules(conn *nft.Conn, r ruleset) (changed bool, err error) {
 		// Whatever is wrong with these sets, a new table has better ones.
 	}
 	if err := r.write(conn); err != nil {
-		return false, fmt.Errorf("cannot write table %s: %w", tableName, err)
+		return false, fmt.Errorf("cannot write table %s: %w", r.table.Name, err)
 	}
 	return true, nil
 }

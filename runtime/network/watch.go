@@ -48,12 +48,18 @@ func (n *Networks) Watch(ctx context.Context, changed func()) (err error) {
 	events := make(chan event)
 	failed := make(chan error, 1)
 	reader.Go(func() { failed <- receive(ctx, watcher, events) })
+	n.watched.rules.Store(n.rulesInOrder()) // what happened before is not told
+	defer n.watched.rules.Store(false)
 
 	legacy := time.NewTicker(legacyInterval)
 	defer legacy.Stop()
 	calm := time.NewTimer(calmTime)
 	calm.Stop()
 	defer calm.Stop()
+	retry := time.NewTimer(retryFilesFirst)
+	retry.Stop()
+	defer retry.Stop()
+	retrying, pause := false, retryFilesFirst
 	for {
 		look := false
 		select {
@@ -66,15 +72,27 @@ func (n *Networks) Watch(ctx context.Context, changed func()) (err error) {
 				calm.Reset(calmTime)
 			}
 			look = e.ours
+		case <-n.heldFiles:
+			if !retrying {
+				retrying, pause = true, retryFilesFirst
+				retry.Reset(pause)
+			}
+		case <-retry.C:
+			if retrying = !n.retryFiles(); retrying {
+				pause = min(2*pause, retryFilesLast)
+				retry.Reset(pause)
+			}
 		case <-legacy.C:
 			look = true
 		case <-calm.C:
+			n.watched.rules.Store(false)
 			if err := n.admitAnew(); err != nil {
 				n.logger.Warn("clients that the firewall admitted before stay so for a while", "error", err)
 			}
 			changed()
 		}
-		if look && !n.inOrder() {
+		if look && !n.rulesInOrder() {
+			n.watched.rules.Store(false)
 			changed()
 		}
 	}
@@ -128,9 +146,9 @@ func (n *Networks) admitAnew() error {
 	return err
 }
 
-// inOrder says whether the tables are as SyncPorts left them. Before it ran,
+// rulesInOrder says whether the tables are as SyncPorts left them. Before it ran,
 // and where they cannot be read, there is nothing to say.
-func (n *Networks) inOrder() bool {
+func (n *Networks) rulesInOrder() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	conn, err := nft.Open()

@@ -1,0 +1,196 @@
+package network_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/network"
+)
+
+// repairing repairs the town until the test ends.
+func (w *town) repairing(lost func()) {
+	w.t.Helper()
+	ctx, stop := context.WithCancel(w.ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- w.Repair(ctx, lost) }()
+	w.t.Cleanup(func() {
+		stop()
+		must(w.t, <-ended)
+	})
+}
+
+// outer is the host's end of the link of a namespace.
+func outer(t testing.TB, netns string) string {
+	t.Helper()
+	var inner, all []struct {
+		IfIndex int
+		IfName  string
+		Peer    int `json:"link_index"`
+	}
+	must(t, json.Unmarshal([]byte(ipInside(t, netns, "-json link show eth0")), &inner))
+	must(t, json.Unmarshal([]byte(ip(t, "-json link show")), &all))
+	for _, link := range all {
+		if link.IfIndex == inner[0].Peer {
+			return link.IfName
+		}
+	}
+	t.Fatal("eth0 has no other end")
+	return ""
+}
+
+// Nobody calls anything: the kernel tells of the damage.
+func TestDamageIsNoticed(t *testing.T) {
+	for name, damage := range map[string]func(w *town){
+		"bridge down":    func(w *town) { ip(w.t, "link set %s down", w.shop.Bridge) },
+		"bridge deleted": func(w *town) { ip(w.t, "link del %s", w.shop.Bridge) },
+		"address of the bridge removed": func(w *town) {
+			ip(w.t, "address del %s/24 dev %s", w.shop.Gateway, w.shop.Bridge)
+		},
+		"address6 of the bridge removed": func(w *town) {
+			ip(w.t, "address del %s/64 dev %s", w.shop.Gateway6, w.shop.Bridge)
+		},
+		"route removed":                    func(w *town) { ip(w.t, "route del %s dev %s", w.shop.Subnet, w.shop.Bridge) },
+		"route6 removed":                   func(w *town) { ip(w.t, "-6 route del %s dev %s", w.shop.Subnet6, w.shop.Bridge) },
+		"host's end of a link deleted":     func(w *town) { ip(w.t, "link del %s", outer(w.t, w.webNS)) },
+		"host's end of a link down":        func(w *town) { ip(w.t, "link set %s down", outer(w.t, w.webNS)) },
+		"host's end of a link taken away":  func(w *town) { ip(w.t, "link set %s nomaster", outer(w.t, w.webNS)) },
+		"container's end of a link gone":   func(w *town) { ipInside(w.t, w.webNS, "link del eth0") },
+		"forwarding switched off":          func(w *town) { setSysctl(w.t, "net/ipv4/ip_forward", "0") },
+		"forwarding of IPv6 switched off":  func(w *town) { setSysctl(w.t, "net/ipv6/conf/all/forwarding", "0") },
+		"everything deleted, bridge first": func(w *town) { ip(w.t, "link del %s", w.shop.Bridge); ip(w.t, "link del %s", outer(w.t, w.webNS)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := dual(t)
+			w.publish(port(w.web, "tcp", 8080, 80))
+			inside(t, w.webNS, func() { serve(t, "", "tcp", ":80", "web") })
+			works := func(wait time.Duration) bool {
+				return strings.HasPrefix(ask(t, w.outside, "tcp", at(hostAddr, 8080), wait), "web ") &&
+					strings.HasPrefix(ask(t, w.dbNS, "tcp", at(w.web.Attached[0].Address6, 80), wait), "web ") &&
+					strings.HasPrefix(ask(t, "", "tcp", at(w.web.Attached[0].Address6, 80), wait), "web ")
+			}
+			eventually(t, "it works", func() bool { return works(patience) })
+			w.repairing(func() { t.Error("a namespace was said to be lost") })
+			damage(w)
+			eventually(t, "it works again", func() bool {
+				return sysctl(t, "net/ipv6/conf/all/forwarding") == "1" && sysctl(t, "net/ipv4/ip_forward") == "1" && works(silence)
+			})
+		})
+	}
+}
+
+// What is removed on purpose is not brought back.
+func TestNothingRemovedIsRepaired(t *testing.T) {
+	w := dual(t)
+	w.converge()
+	w.repairing(func() { t.Error("a namespace was said to be lost") })
+	for _, s := range w.sandboxes {
+		must(t, w.RemoveSandbox(t.Context(), s))
+	}
+	for _, n := range w.networks {
+		must(t, w.RemoveNetwork(t.Context(), n))
+	}
+	must(t, w.SyncPorts(t.Context(), nil, nil))
+	time.Sleep(4 * silence) // for what must not come
+	if found := w.traces(); len(found) > 0 {
+		t.Errorf("came back: %q", found)
+	}
+}
+
+// The mounts of the run directory are gone, with a process left in a namespace.
+func TestLostNamespaceIsPinnedAgain(t *testing.T) {
+	w := dual(t)
+	w.converge()
+	serve(t, w.webNS, "tcp", ":80", "web")
+	ns, err := os.Open(w.webNS)
+	must(t, err)
+	defer ns.Close()
+	held, other := holdNamespace(t, w.webNS), holdNamespace(t, w.dbNS)
+	lost := make(chan struct{}, 1)
+	w.repairing(func() {
+		select {
+		case lost <- struct{}{}:
+		default:
+		}
+	})
+	must(t, unix.Unmount(w.webNS, unix.MNT_DETACH))
+	must(t, unix.Unmount(filepath.Dir(w.Paths(w.web).Hosts), unix.MNT_DETACH))
+	for _, dir := range []string{filepath.Dir(w.Paths(w.web).Hosts), w.webNS} {
+		must(t, os.RemoveAll(dir))
+	}
+	select {
+	case <-lost:
+	case <-time.After(generous):
+		t.Fatal("nobody noticed")
+	}
+	for what, pid := range map[string]int{"the host's": os.Getpid(), "its neighbour's": other, "none": 1 << 22} {
+		if adopted, err := w.Adopt(t.Context(), w.web, pid); err != nil || adopted {
+			t.Errorf("a process in %s namespace: %v, %v", what, adopted, err)
+		}
+	}
+	adopted, err := w.Adopt(t.Context(), w.web, held)
+	if must(t, err); !adopted {
+		t.Fatal("its namespace was not pinned")
+	}
+	pinned, err := os.Stat(w.webNS)
+	must(t, err)
+	if now, err := ns.Stat(); err != nil || !os.SameFile(now, pinned) {
+		t.Error("another namespace is pinned")
+	}
+	eventually(t, "the files are back", func() bool {
+		content, err := os.ReadFile(w.Paths(w.web).Hosts)
+		return err == nil && strings.Contains(string(content), "web")
+	})
+	expect(t, w.outside, "tcp", at(hostAddr, 8080), "web *")
+}
+
+// Somebody breaks the same thing again and again.
+func TestNobodyIsFought(t *testing.T) {
+	l := newLab(t)
+	var repaired atomic.Int32
+	log := slog.New(countingHandler{&repaired})
+	n, err := network.New(network.Options{RunDir: l.runDir, Logger: log})
+	must(t, err)
+	l.Networks = n
+	w := settle(l)
+	w.repairing(func() {})
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		ip(t, "link set %s down", w.shop.Bridge)
+	}
+	if n := repaired.Load(); n < 1 || n > 4 {
+		t.Errorf("repaired %d times in 5 s", n)
+	}
+}
+
+type countingHandler struct{ n *atomic.Int32 }
+
+func (h countingHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h countingHandler) Handle(_ context.Context, r slog.Record) error {
+	if r.Level == slog.LevelWarn && strings.HasPrefix(r.Message, "repaired") {
+		h.n.Add(1)
+	}
+	return nil
+}
+func (h countingHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+func (h countingHandler) WithGroup(string) slog.Handler      { return h }
+
+// holdNamespace starts a process in the namespace and returns its id.
+func holdNamespace(t testing.TB, netns string) int {
+	t.Helper()
+	command := exec.Command("sleep", "1000")
+	inside(t, netns, func() { must(t, command.Start()) })
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+	})
+	return command.Process.Pid
+}

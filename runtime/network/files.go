@@ -1,0 +1,397 @@
+package network
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The files of a sandbox are writable for its containers, and so hostile input:
+// a container may make them huge, hold a lease on them, or fill the file system
+// that they are on. Each sandbox therefore has a small tmpfs for them, and the
+// agent only ever writes them: what they should contain is kept here.
+const (
+	// filesSize is how many bytes a tmpfs has room for: three pages, also where
+	// a page is 64 KiB. It grows with what we write.
+	filesSize   = 256 << 10
+	filesInodes = 16 // the directory and three files; the kernel keeps some
+
+	// maxPadding bounds how many bytes of a former content are blanked out.
+	maxPadding = 64 << 10
+
+	// writeDeadline is how long anybody waits for a file to be written. A
+	// container can hold up a write, but nobody except itself.
+	writeDeadline = time.Second
+
+	retryFilesFirst = time.Second
+	retryFilesLast  = time.Minute
+)
+
+const (
+	hostsName      = "hosts"
+	resolvConfName = "resolv.conf"
+	hostnameName   = "hostname"
+)
+
+// errHeld says that a container keeps the agent from writing a file.
+var errHeld = errors.New("a container holds up the writing of its file")
+
+// sandboxFiles writes the files of one sandbox, one write at a time.
+type sandboxFiles struct {
+	dir string
+
+	mu      sync.Mutex        // never held over a system call on the files
+	wanted  map[string][]byte // by name
+	written map[string][]byte // by name, as far as it is known
+	idle    chan struct{}     // closed when the writer that runs ends; nil: none runs
+	stuck   bool              // somebody waited for that writer in vain
+	err     error             // of the last attempt
+	warned  bool              // the failure was logged
+}
+
+// filesOf finds the files of a sandbox, by the name of its directory.
+func (n *Networks) filesOf(name string) *sandboxFiles {
+	n.filesMu.Lock()
+	defer n.filesMu.Unlock()
+	f := n.files[name]
+	if f == nil {
+		f = &sandboxFiles{dir: filepath.Join(n.hostsDir(), name), wanted: make(map[string][]byte), written: make(map[string][]byte)}
+		n.files[name] = f
+	}
+	return f
+}
+
+// prepareFiles mounts the file system of a sandbox and creates its files. Where a
+// container may be running with plain files, as releases before this one made
+// them, these stay.
+func (n *Networks) prepareFiles(name string, keepPlain bool) error {
+	f := n.filesOf(name)
+	if err := os.MkdirAll(f.dir, 0o755); err != nil {
+		return fmt.Errorf("cannot create directory for files: %w", err)
+	}
+	mounted, err := isMountpoint(f.dir)
+	if err != nil {
+		return err
+	}
+	if !mounted && keepPlain {
+		_, err := os.Lstat(filepath.Join(f.dir, hostsName))
+		keepPlain = err == nil
+	}
+	if !mounted && !keepPlain {
+		options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=755", filesSize, filesInodes)
+		if err := unix.Mount(n.owner.source(), f.dir, "tmpfs", filesFlags, options); err != nil {
+			return fmt.Errorf("cannot mount file system for files at %s: %w", f.dir, err)
+		}
+		f.forget()
+	}
+	for _, name := range []string{hostsName, resolvConfName, hostnameName} {
+		// Exclusively, for then nothing is opened that is there already.
+		fd, err := unix.Open(filepath.Join(f.dir, name), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
+		switch {
+		case err == nil:
+			_ = unix.Close(fd)
+		case !errors.Is(err, unix.EEXIST):
+			return fmt.Errorf("cannot create %s: %w", filepath.Join(f.dir, name), err)
+		}
+	}
+	return nil
+}
+
+const filesFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+
+// isMountpoint says whether a file system of its own is mounted at the directory.
+func isMountpoint(dir string) (bool, error) {
+	var at, above unix.Stat_t
+	err := unix.Lstat(dir, &at)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err == nil {
+		err = unix.Lstat(filepath.Dir(dir), &above)
+	}
+	if err != nil {
+		return false, fmt.Errorf("cannot look at directory %s: %w", dir, err)
+	}
+	return at.Dev != above.Dev, nil
+}
+
+// forget says that nothing is known of what is in the files.
+func (f *sandboxFiles) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.written)
+}
+
+// set says what a file is to contain.
+func (f *sandboxFiles) set(name string, content []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.wanted[name] = content
+}
+
+// begin starts a writer if there is something to write, and none runs.
+func (f *sandboxFiles) begin() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.idle != nil || len(f.differing()) == 0 {
+		return
+	}
+	idle := make(chan struct{})
+	f.idle = idle
+	// It ends with its last system call: a container can hold that up, for as
+	// long as it runs, and then it holds up its own files.
+	go func() {
+		defer close(idle)
+		for {
+			err := f.write()
+			f.mu.Lock()
+			if f.err = err; err != nil || len(f.differing()) == 0 {
+				f.idle, f.stuck = nil, false
+				f.mu.Unlock()
+				return
+			}
+			f.mu.Unlock()
+		}
+	}()
+}
+
+// wait waits until everything is written, or cannot be, but only once for a
+// writer that takes too long.
+func (f *sandboxFiles) wait() error {
+	f.mu.Lock()
+	idle, stuck := f.idle, f.stuck
+	f.mu.Unlock()
+	if idle != nil {
+		late := time.NewTimer(writeDeadline)
+		defer late.Stop()
+		if stuck {
+			late.Reset(0)
+		}
+		select {
+		case <-idle:
+		case <-late.C:
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if f.idle == idle {
+				f.stuck = true
+				return errHeld
+			}
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.differing()) == 0 {
+		return nil
+	}
+	return cmp.Or(f.err, errHeld)
+}
+
+// differing are the names of the files that are to be written. The caller holds
+// the lock.
+func (f *sandboxFiles) differing() []string {
+	var names []string
+	for name, content := range f.wanted {
+		if now, known := f.written[name]; !known || !bytes.Equal(now, content) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// write makes one attempt at every file that differs.
+func (f *sandboxFiles) write() error {
+	f.mu.Lock()
+	names := f.differing()
+	contents := make(map[string][]byte, len(f.wanted))
+	need := 0
+	for name, content := range f.wanted {
+		contents[name] = content
+		need += len(content)
+	}
+	f.mu.Unlock()
+	if err := f.ensureRoom(need); err != nil {
+		return err
+	}
+	err := f.writeEach(names, contents)
+	if errors.Is(err, unix.ENOSPC) {
+		// A container filled one file: all of them get their own content back.
+		for name := range contents {
+			_ = replaceContent(filepath.Join(f.dir, name), nil)
+		}
+		err = f.writeEach([]string{hostnameName, hostsName, resolvConfName}, contents)
+	}
+	return err
+}
+
+func (f *sandboxFiles) writeEach(names []string, contents map[string][]byte) (err error) {
+	for _, name := range names {
+		content, wanted := contents[name]
+		if !wanted {
+			continue
+		}
+		failed := replaceContent(filepath.Join(f.dir, name), content)
+		f.mu.Lock()
+		if failed == nil {
+			f.written[name] = content
+		} else {
+			delete(f.written, name)
+		}
+		f.mu.Unlock()
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// ensureRoom makes the tmpfs large enough for so many bytes, each file being
+// blanked out before it is rewritten.
+func (f *sandboxFiles) ensureRoom(need int) error {
+	if need <= filesSize/4 {
+		return nil
+	}
+	mounted, err := isMountpoint(f.dir)
+	if err != nil || !mounted {
+		return err
+	}
+	options := "size=" + strconv.Itoa(filesSize+2*need)
+	if err := unix.Mount("", f.dir, "tmpfs", unix.MS_REMOUNT|filesFlags, options); err != nil {
+		return fmt.Errorf("cannot enlarge file system at %s: %w", f.dir, err)
+	}
+	return nil
+}
+
+// replaceContent writes a file that containers have mounted: it keeps the inode,
+// reads nothing and waits for nobody who has a lease. A file that becomes shorter
+// is first filled up with empty lines, so that no reader ever finds the end of
+// the former content behind the new one.
+func replaceContent(path string, content []byte) error {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("cannot open %s: %w", path, err)
+	}
+	err = replaceIn(fd, content)
+	if err := errors.Join(err, unix.Close(fd)); err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	return nil
+}
+
+func replaceIn(fd int, content []byte) error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return err
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return errors.New("it is not a regular file")
+	}
+	padded := content
+	switch surplus := stat.Size - int64(len(content)); {
+	case surplus > maxPadding || len(content) == 0:
+		if err := unix.Ftruncate(fd, int64(len(content))); err != nil {
+			return err
+		}
+	case surplus > 0:
+		padded = append(bytes.Clone(content), bytes.Repeat([]byte("\n"), int(surplus))...)
+	}
+	for at := 0; at < len(padded); {
+		written, err := unix.Pwrite(fd, padded[at:], int64(at))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		at += written
+	}
+	return unix.Ftruncate(fd, int64(len(content)))
+}
+
+// settle waits for the files of a sandbox. Those that a container holds up are
+// its own loss: they are written later, and nobody fails for them.
+func (n *Networks) settle(name string, f *sandboxFiles) error {
+	err := f.wait()
+	held := errors.Is(err, errHeld) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EPERM)
+	f.mu.Lock()
+	warn := held && !f.warned
+	f.warned = held
+	f.mu.Unlock()
+	if !held {
+		return err
+	}
+	if warn {
+		n.logger.Warn("files of a sandbox cannot be written now, retrying later", "sandbox", name, "error", err)
+	}
+	select {
+	case n.heldFiles <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// retryFiles tries again to write what containers held up, and says whether
+// that is done.
+func (n *Networks) retryFiles() (done bool) {
+	n.filesMu.Lock()
+	waiting := make(map[string]*sandboxFiles)
+	for name, f := range n.files {
+		f.mu.Lock()
+		if len(f.differing()) > 0 {
+			waiting[name] = f
+		}
+		f.mu.Unlock()
+	}
+	n.filesMu.Unlock()
+	done = true
+	for _, f := range waiting {
+		f.begin()
+	}
+	for name, f := range waiting {
+		err := n.settle(name, f)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			n.logger.Debug("files of a sandbox cannot be written", "sandbox", name, "error", err)
+		}
+		f.mu.Lock()
+		done = done && len(f.differing()) == 0
+		f.mu.Unlock()
+	}
+	return done
+}
+
+// removeHosts removes the files of a sandbox. A container that still has them
+// keeps them, and nobody waits for it.
+func (n *Networks) removeHosts(name string) error {
+	n.filesMu.Lock()
+	delete(n.files, name)
+	n.filesMu.Unlock()
+	dir := filepath.Join(n.hostsDir(), name)
+	if err := detach(dir); err != nil {
+		return fmt.Errorf("cannot unmount files of sandbox %s: %w", name, err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("cannot remove files of sandbox %s: %w", name, err)
+	}
+	return nil
+}
+
+// detach unmounts whatever is mounted at the path, without waiting for those who
+// use it.
+func detach(path string) error {
+	for {
+		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			return nil // no longer a mount
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

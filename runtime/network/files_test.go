@@ -1,0 +1,151 @@
+package network_test
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/network"
+)
+
+// generous is for what has to come, on a machine that does other things as well.
+const generous = 30 * time.Second
+
+// eventually waits until ok.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(generous); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not after %v", what, generous)
+		}
+	}
+}
+
+func line(addr, name string) []network.Host {
+	return []network.Host{{Address: netip.MustParseAddr(addr), Names: []string{name}}}
+}
+
+func text(t testing.TB, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	must(t, err)
+	return string(content)
+}
+
+// What a container wrote into its files is never read: 2 GiB would be, by a
+// reader of whole files.
+func TestHugeFilesAreNotRead(t *testing.T) {
+	w := newTown(t)
+	paths := w.Paths(w.web)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for _, path := range []string{paths.Hosts, paths.ResolvConf, paths.Hostname} {
+		must(t, os.Truncate(path, 2<<30))
+	}
+	must(t, w.WriteHosts(w.web, line("172.29.0.99", "peer")))
+	w.converge()
+	next, err := network.New(network.Options{RunDir: w.runDir}) // an agent that starts knows of nothing
+	must(t, err)
+	_, err = next.EnsureSandbox(t.Context(), w.web, line("172.29.0.99", "peer"))
+	must(t, err)
+	runtime.ReadMemStats(&after)
+	if read := after.TotalAlloc - before.TotalAlloc; read > 64<<20 {
+		t.Errorf("%d MiB were allocated", read>>20)
+	}
+	if got := text(t, paths.Hosts); !strings.HasSuffix(got, "172.29.0.99\tpeer\n") || len(got) > 4096 {
+		t.Errorf("hosts has %d bytes", len(got))
+	}
+	if got := text(t, paths.Hostname); got != "web\n" {
+		t.Errorf("hostname has %d bytes", len(got))
+	}
+}
+
+// Whoever opens a file that somebody has a lease on waits for that one.
+func TestLeaseHoldsNobodyUp(t *testing.T) {
+	w := newTown(t)
+	w.watching(func() {})
+	file, err := os.OpenFile(w.Paths(w.web).Hosts, os.O_RDWR, 0)
+	must(t, err)
+	defer file.Close()
+	if _, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Skip("no leases here:", err)
+	}
+	begun := time.Now()
+	must(t, w.WriteHosts(w.web, line("172.29.0.99", "peer")))
+	must(t, w.WriteHosts(w.db, line("172.29.0.99", "peer")))
+	_, err = w.EnsureSandbox(t.Context(), w.web, line("172.29.0.99", "peer"))
+	must(t, err)
+	if took := time.Since(begun); took > generous {
+		t.Errorf("a lease held up others for %v", took)
+	}
+	if got := text(t, w.Paths(w.db).Hosts); !strings.Contains(got, "peer") {
+		t.Errorf("its neighbour has %q", got)
+	}
+	_, err = unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+	must(t, err)
+	eventually(t, "the file is written after the lease", func() bool {
+		return strings.Contains(text(t, w.Paths(w.web).Hosts), "peer")
+	})
+}
+
+// A file that is filled takes neither the room of others nor that of its own
+// neighbours for long.
+func TestFilledFileHarmsNobodyElse(t *testing.T) {
+	w := newTown(t)
+	file, err := os.OpenFile(w.Paths(w.web).Hostname, os.O_WRONLY, 0)
+	must(t, err)
+	defer file.Close()
+	written := 0
+	for chunk := make([]byte, 64<<10); err == nil && written < 16<<20; {
+		var n int
+		n, err = file.Write(chunk)
+		written += n
+	}
+	if written >= 1<<20 {
+		t.Errorf("a container could write %d bytes", written)
+	}
+	many := make([]network.Host, 1000)
+	for i := range many {
+		many[i] = network.Host{Address: netip.AddrFrom4([4]byte{172, 29, 9, byte(i)}), Names: []string{strings.Repeat("n", 60), strings.Repeat("m", 60)}}
+	}
+	for _, s := range []network.Sandbox{w.db, w.web} {
+		must(t, w.WriteHosts(s, many))
+		if got := len(text(t, w.Paths(s).Hosts)); got < 100<<10 {
+			t.Errorf("%s has %d bytes of hosts", s, got)
+		}
+	}
+}
+
+// Releases before this one kept the files in the run directory itself: a
+// container that runs has these.
+func TestFilesOfTheReleaseBefore(t *testing.T) {
+	w := newTown(t)
+	paths := w.Paths(w.web)
+	dir := filepath.Dir(paths.Hosts)
+	must(t, unix.Unmount(dir, 0))
+	for _, path := range []string{paths.Hosts, paths.ResolvConf, paths.Hostname} {
+		must(t, os.WriteFile(path, []byte("before\n"), 0o600))
+	}
+	mounted, err := os.Open(paths.Hosts)
+	must(t, err)
+	defer mounted.Close()
+	next, err := network.New(network.Options{RunDir: w.runDir})
+	must(t, err)
+	_, err = next.EnsureSandbox(t.Context(), w.web, line("172.29.0.99", "peer"))
+	must(t, err)
+	content := make([]byte, 4096)
+	n, _ := mounted.ReadAt(content, 0)
+	if !strings.Contains(string(content[:n]), "peer") {
+		t.Errorf("the container sees %q", content[:n])
+	}
+	must(t, next.RemoveSandbox(t.Context(), w.web))
+	_, err = next.EnsureSandbox(t.Context(), w.web, nil)
+	must(t, err)
+	must(t, unix.Unmount(dir, 0)) // fails where nothing is mounted
+}

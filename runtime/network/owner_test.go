@@ -1,0 +1,262 @@
+package network_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/margolite/margolite/runtime/network"
+)
+
+// neighbour is a second margolite in the lab, with directories of its own.
+func (l *lab) neighbour() *lab {
+	l.t.Helper()
+	other := *l
+	other.runDir = filepath.Join(l.t.TempDir(), "run")
+	other.Networks = l.networksIn(other.runDir, filepath.Join(l.t.TempDir(), "state"))
+	l.t.Cleanup(func() {
+		must(l.t, other.Leftovers(context.Background(), nil, nil))
+		must(l.t, other.SyncPorts(context.Background(), nil, nil))
+	})
+	return &other
+}
+
+func (l *lab) networksIn(run, state string) *network.Networks {
+	l.t.Helper()
+	n, err := network.New(network.Options{RunDir: run, StateDir: state, Logger: slog.New(slog.DiscardHandler)})
+	must(l.t, err)
+	return n
+}
+
+// dual is a town whose shop also has IPv6.
+func dual(t *testing.T) *town {
+	w := newTown(t)
+	w.shop = w.networkOf(network.Network{Name: "shop_dual"}, true, w.shop.Subnet, w.other.Subnet)
+	w.web, w.db = replica(w.shop, "web", 1), replica(w.shop, "db", 2)
+	w.networks = append(w.networks, w.shop)
+	w.sandboxes = []network.Sandbox{w.web, w.db, w.app}
+	w.webNS, w.dbNS = w.sandbox(w.web), w.sandbox(w.db)
+	return w
+}
+
+// A second margolite has workloads of the same names, beside those of a first
+// that does not run, and takes them down again.
+func TestOwnersLiveSideBySide(t *testing.T) {
+	w := dual(t)
+	l := w.neighbour()
+	w.publish(port(w.web, "tcp", 8080, 80), port6(w.web, "tcp", 8080, 80))
+	first, firstRules := links(t), rules(t, "margolite")
+
+	shop := l.networkOf(network.Network{Name: "shop_dual"}, true)
+	if shop.Bridge == w.shop.Bridge || shop.Subnet.Overlaps(w.shop.Subnet) || shop.Subnet6.Overlaps(w.shop.Subnet6) {
+		t.Fatalf("both have %+v", shop)
+	}
+	web := replica(shop, "web", 1)
+	webNS := l.sandbox(web)
+	must(t, l.Leftovers(t.Context(), []network.Sandbox{web}, []network.Network{shop}))
+	must(t, l.SyncPorts(t.Context(), []network.Port{port(web, "tcp", 8081, 80), port6(web, "tcp", 8081, 80)}, []network.Network{shop}))
+
+	works := func() {
+		t.Helper()
+		expect(t, w.outside, "tcp", at(hostAddr, 8080), "first *")
+		expect(t, w.dbNS, "tcp", at(w.web.Address(), 80), "first *")
+		expect(t, w.dbNS, "tcp", at(w.web.Attached[0].Address6, 80), "first *")
+	}
+	serve(t, w.webNS, "tcp", ":80", "first")
+	works()
+	serve(t, webNS, "tcp", ":80", "second")
+	expect(t, w.outside, "tcp", at(hostAddr, 8081), "second *")
+	expectNothing(t, webNS, "tcp", at(w.web.Address(), 80))
+	expectNothing(t, webNS, "tcp", at(w.web.Attached[0].Address6, 80))
+	expectNothing(t, w.dbNS, "tcp", at(web.Address(), 80))
+
+	taken := port(web, "tcp", 8080, 80)
+	foreign, err := l.ForeignPorts(t.Context())
+	must(t, err)
+	var refused *network.PortError
+	if err := network.CheckPorts(t.Context(), []network.Port{taken}, foreign); !errors.As(err, &refused) || !strings.Contains(refused.Holder, w.runDir) {
+		t.Errorf("port of the first: %v", err)
+	}
+	number, err := l.FreePort(t.Context(), "tcp", netip.Addr{}, 8080, 8090, nil)
+	if must(t, err); number == 8080 {
+		t.Error("a port of the first is given away")
+	}
+
+	must(t, l.RemoveSandbox(t.Context(), web))
+	must(t, l.RemoveNetwork(t.Context(), shop))
+	must(t, l.Leftovers(t.Context(), nil, nil))
+	must(t, l.SyncPorts(t.Context(), nil, nil))
+	if now := links(t); now != first {
+		t.Errorf("links are\n%s, were\n%s", now, first)
+	}
+	if now := rules(t, "margolite"); now != firstRules {
+		t.Errorf("rules are\n%s, were\n%s", now, firstRules)
+	}
+	if sysctl(t, "net/ipv4/ip_forward") != "1" || sysctl(t, "net/ipv6/conf/all/forwarding") != "1" {
+		t.Error("forwarding was switched off")
+	}
+	works()
+}
+
+// The first one to switch forwarding on may go before the others.
+func TestForwardingStaysForOthers(t *testing.T) {
+	w := newTown(t)
+	l := w.neighbour()
+	w.converge()
+	shop := l.network("shop")
+	web := replica(shop, "web", 1)
+	ns := l.sandbox(web)
+	must(t, l.SyncPorts(t.Context(), nil, []network.Network{shop}))
+	must(t, w.Leftovers(t.Context(), nil, nil))
+	must(t, w.SyncPorts(t.Context(), nil, nil))
+	serve(t, w.outside, "tcp", at(outsideAddr, 99), "outside")
+	expect(t, ns, "tcp", at(outsideAddr, 99), "outside *")
+}
+
+func TestRunDirectoryHasOneOwner(t *testing.T) {
+	l := newLab(t)
+	run, state := filepath.Join(t.TempDir(), "run"), t.TempDir()
+	n := l.networksIn(run, state)
+	w, err := n.Choose(network.Network{Name: "shop_default"}, false, nil)
+	must(t, err)
+	must(t, n.EnsureNetwork(t.Context(), w))
+	web := replica(w, "web", 1)
+	_, err = n.EnsureSandbox(t.Context(), web, nil)
+	must(t, err)
+	_, err = network.New(network.Options{RunDir: run, StateDir: t.TempDir()})
+	if !errors.Is(err, network.ErrOtherOwner) || !strings.Contains(err.Error(), state) {
+		t.Errorf("another owner: %v", err)
+	}
+	l.networksIn(run, state)
+	must(t, n.RemoveSandbox(t.Context(), web))
+	must(t, n.RemoveNetwork(t.Context(), w))
+	l.networksIn(run, t.TempDir())
+}
+
+// What the release before this one made is kept by whoever has it recorded, and
+// left alone by everybody else.
+func TestUnmarkedThingsAreAdopted(t *testing.T) {
+	w := newTown(t)
+	w.publish(port(w.web, "tcp", 8080, 80))
+	l := w.neighbour()
+	for _, name := range strings.Fields(links(t)) {
+		if strings.HasPrefix(name, "mgl-") || strings.HasPrefix(name, "mgv-") {
+			alias(t, name, "")
+		}
+	}
+	for _, n := range w.networks {
+		alias(t, n.Bridge, "margolite "+n.Name)
+	}
+	mark := regexp.MustCompile("owner_[0-9a-f]+").FindString(rules(t, "margolite"))
+	nft(t, "flush chain ip margolite "+mark+"; delete chain ip margolite "+mark)
+	serve(t, w.webNS, "tcp", ":80", "web")
+	before, was := links(t), rules(t, "margolite")
+	must(t, l.Leftovers(t.Context(), nil, nil))
+	must(t, l.SyncPorts(t.Context(), nil, nil))
+	if now := links(t); now != before {
+		t.Errorf("links are\n%s, were\n%s", now, before)
+	}
+	if now := rules(t, "margolite"); now != was {
+		t.Errorf("rules are\n%s, were\n%s", now, was)
+	}
+	w.converge()
+	if now := links(t); now != before {
+		t.Errorf("links are\n%s, were\n%s", now, before)
+	}
+	expect(t, w.outside, "tcp", at(hostAddr, 8080), "web *")
+	if !strings.Contains(rules(t, "margolite"), "owner_") {
+		t.Error("the rules were not marked")
+	}
+	for _, s := range w.sandboxes {
+		must(t, w.RemoveSandbox(t.Context(), s))
+	}
+	must(t, w.Leftovers(t.Context(), nil, nil))
+	must(t, w.SyncPorts(t.Context(), nil, nil))
+	if found := w.traces(); len(found) > 0 {
+		t.Errorf("left behind: %q", found)
+	}
+}
+
+// Links of containers have other names since they have owners. Those of containers
+// that run are kept.
+func TestLinksOfTheReleaseBeforeAreKept(t *testing.T) {
+	w := newTown(t)
+	hashed := func(digits int, parts ...string) string {
+		sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+		return base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").EncodeToString(sum[:])[:digits]
+	}
+	former := "mgv-" + hashed(8, "shop", "web", "1") + hashed(3, w.shop.Name, "0")
+	var index int
+	inside(t, w.webNS, func() { index = linkIndex(t, "eth0") })
+	peer := strings.TrimSpace(regexp.MustCompile(`eth0@if(\d+)`).FindStringSubmatch(ipInside(t, w.webNS, "link show eth0"))[1])
+	all, err := net.Interfaces()
+	must(t, err)
+	for _, link := range all {
+		if fmt.Sprint(link.Index) == peer {
+			alias(t, link.Name, "")
+			ip(t, "link set %s down", link.Name)
+			ip(t, "link set %s name %s", link.Name, former)
+			ip(t, "link set %s up", former)
+		}
+	}
+	for range 2 {
+		w.converge()
+		inside(t, w.webNS, func() {
+			if now := linkIndex(t, "eth0"); now != index {
+				t.Errorf("link %d was replaced by %d", index, now)
+			}
+		})
+	}
+	w.works(t)
+	must(t, w.RemoveSandbox(t.Context(), w.web))
+	if strings.Contains(links(t), former) {
+		t.Error("the link is left behind")
+	}
+}
+
+func ipInside(t testing.TB, netns, command string) (out string) {
+	t.Helper()
+	inside(t, netns, func() { out = ip(t, "%s", command) })
+	return out
+}
+
+// links are the names of all links of the host, and which one each is.
+func links(t testing.TB) string {
+	t.Helper()
+	all, err := net.Interfaces()
+	must(t, err)
+	var lines []string
+	for _, link := range all {
+		lines = append(lines, fmt.Sprint(link.Index, " ", link.Name))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// alias gives a link of the host another alias than it has.
+func alias(t testing.TB, link, text string) {
+	t.Helper()
+	if out, err := exec.Command("ip", "link", "set", link, "alias", text).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// rules are those of the host in the tables of this name.
+func rules(t testing.TB, table string) string {
+	t.Helper()
+	var all strings.Builder
+	for _, family := range []string{"ip", "ip6"} {
+		out, _ := exec.Command("nft", "list", "table", family, table).Output() // there may be none
+		all.Write(out)
+	}
+	return all.String()
+}

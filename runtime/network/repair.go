@@ -1,0 +1,538 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/network/rtnetlink"
+)
+
+const (
+	// repairDelay is how long after a change damage is looked for: what destroys
+	// something, or makes it, is many changes.
+	repairDelay = 200 * time.Millisecond
+
+	// Whoever breaks the same thing again and again has it repaired at growing
+	// intervals, until it held for so long.
+	repairAgainFirst = time.Second
+	repairAgainLast  = time.Minute
+	repairHeld       = 10 * time.Minute
+)
+
+// intended is what Ensure functions made and Remove functions did not remove
+// since the start.
+type intended struct {
+	mu        sync.Mutex
+	networks  map[string]Network // by bridge
+	sandboxes map[string]Sandbox // by file
+}
+
+func (i *intended) network(w Network) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.networks[w.Bridge] = w
+}
+
+func (i *intended) sandbox(s Sandbox) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.sandboxes[s.file()] = s
+}
+
+// forget says that the networks and sandboxes for which gone holds are removed.
+func (i *intended) forget(network func(bridge string) bool, sandbox func(file string) bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	maps.DeleteFunc(i.networks, func(bridge string, _ Network) bool { return network(bridge) })
+	maps.DeleteFunc(i.sandboxes, func(file string, _ Sandbox) bool { return sandbox(file) })
+}
+
+func none(string) bool { return false }
+
+func only(name string) func(string) bool { return func(other string) bool { return other == name } }
+
+func (i *intended) all() ([]Network, []Sandbox) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	var networks []Network
+	for _, bridge := range slices.Sorted(maps.Keys(i.networks)) {
+		networks = append(networks, i.networks[bridge])
+	}
+	var sandboxes []Sandbox
+	for _, file := range slices.Sorted(maps.Keys(i.sandboxes)) {
+		sandboxes = append(sandboxes, i.sandboxes[file])
+	}
+	return networks, sandboxes
+}
+
+// Repair repairs, until ctx ends, what others destroy of what was made since the
+// start: bridges, their addresses and routes, the links of sandboxes, their
+// files, and forwarding. It hears of it from the kernel. Where the namespace of a
+// sandbox is no longer pinned it calls lost, for that takes the process that is in
+// there: see [Networks.Adopt].
+func (n *Networks) Repair(ctx context.Context, lost func()) (err error) {
+	links, err := rtnetlink.Watch()
+	if err != nil {
+		return err
+	}
+	mounts, err := watchMounts()
+	if err != nil {
+		return errors.Join(err, links.Close())
+	}
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer func() { err = errors.Join(err, mounts.Close(), links.Close()) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	changed := make(chan struct{}, 1)
+	defer n.watched.links.Store(false)
+	tell := func() {
+		n.watched.links.Store(false)
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	failed := make(chan error, 2)
+	readers.Go(func() { failed <- n.hearLinks(ctx, links, tell) })
+	readers.Go(func() {
+		for ctx.Err() == nil {
+			if err := mounts.wait(); err != nil {
+				failed <- fmt.Errorf("cannot watch mounts: %w", err)
+				return
+			}
+			tell()
+		}
+	})
+
+	r := repairs{n: n, lost: lost, attempts: make(map[string]*attempt)}
+	due := time.NewTimer(0) // what happened before is not told
+	defer due.Stop()
+	waiting := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-failed:
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		case <-changed:
+			n.watched.links.Store(false)
+			if !waiting {
+				waiting = true
+				due.Reset(repairDelay)
+			}
+		case <-due.C:
+			waiting = false
+			again, intact := r.run()
+			if !again.IsZero() {
+				due.Reset(max(repairDelay, time.Until(again)))
+			}
+			n.watched.links.Store(intact)
+			if len(changed) > 0 {
+				n.watched.links.Store(false)
+			}
+		}
+	}
+}
+
+// hearLinks tells of changes to what some margolite made.
+func (n *Networks) hearLinks(ctx context.Context, links *rtnetlink.Watcher, tell func()) error {
+	for {
+		changes, err := links.Receive()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, unix.ENOBUFS): // too many at once: anything
+			tell()
+			continue
+		case err != nil:
+			return fmt.Errorf("cannot watch links and routes: %w", err)
+		}
+		if slices.ContainsFunc(changes, n.concerns) {
+			tell()
+		}
+	}
+}
+
+// concerns says whether a change is one of what we made, as far as that can be
+// told without looking. Where it is routes of others that change, nobody looks.
+func (n *Networks) concerns(c rtnetlink.Change) bool {
+	if c.Forwarding || isOurs(c.Name) {
+		return true
+	}
+	known := n.indexes.Load()
+	return known != nil && slices.Contains(*known, c.Link)
+}
+
+// repairs is what Repair remembers.
+type repairs struct {
+	n        *Networks
+	lost     func()
+	attempts map[string]*attempt // by what is repaired
+	next     time.Time           // when the first one that has to wait is due
+}
+
+type attempt struct {
+	last, next time.Time
+	pause      time.Duration
+}
+
+// run looks for damage and repairs it. It says when it has to run again, zero
+// where nothing is left to do, and whether everything is intact now.
+func (r *repairs) run() (again time.Time, intact bool) {
+	r.next = time.Time{}
+	maps.DeleteFunc(r.attempts, func(_ string, a *attempt) bool { return time.Since(a.last) > repairHeld })
+	r.n.mu.Lock()
+	lost, looked := r.repair()
+	r.n.mu.Unlock()
+	if lost && r.due("namespaces of sandboxes") {
+		r.n.logger.Warn("namespaces of sandboxes are no longer pinned, their services are looked at")
+		r.lost()
+	}
+	return r.next, looked && !lost && r.next.IsZero()
+}
+
+// due says whether it is time to repair something that is damaged.
+func (r *repairs) due(what string) bool {
+	now := time.Now()
+	a := r.attempts[what]
+	if a == nil {
+		a = &attempt{pause: repairAgainFirst}
+		r.attempts[what] = a
+	}
+	if now.Before(a.next) {
+		if r.next.IsZero() || a.next.Before(r.next) {
+			r.next = a.next
+		}
+		return false
+	}
+	a.last, a.next, a.pause = now, now.Add(a.pause), min(2*a.pause, repairAgainLast)
+	return true
+}
+
+// mend repairs one thing, if it is damaged and its time has come.
+func (r *repairs) mend(what, damage string, repair func() error) {
+	if damage == "" || !r.due(what) {
+		return
+	}
+	if err := repair(); err != nil {
+		r.n.logger.Warn("cannot repair "+what, "damage", damage, "error", err)
+		if again := r.attempts[what].next; r.next.IsZero() || again.Before(r.next) {
+			r.next = again
+		}
+		return
+	}
+	r.n.logger.Warn("repaired "+what, "damage", damage)
+}
+
+// repair goes through all that there should be. lost says that namespaces are not
+// pinned any more, looked that it could look at everything. The caller holds the
+// lock of Networks.
+func (r *repairs) repair() (lost, looked bool) {
+	n := r.n
+	networks, sandboxes := n.intended.all()
+	at, err := surveyed()
+	if err != nil {
+		n.logger.Warn("cannot look for damage to the network", "error", err)
+		return false, false
+	}
+	for _, w := range networks {
+		r.mend("network "+w.Name, n.damageOf(at, w), func() error {
+			return withLinks(func(c *rtnetlink.Conn) error {
+				if !w.isBridge() {
+					return n.owner.ensureParent(c, w)
+				}
+				err := n.owner.ensureBridge(c, w)
+				if err == nil {
+					err = ensureConnected(c, w)
+				}
+				return err
+			})
+		})
+	}
+	for _, f := range families() {
+		if rules, ok := n.synced[f.table]; ok && !rules.empty() {
+			damage := ""
+			if on, err := forwarding(f); err == nil && !on {
+				damage = "forwarding is switched off"
+			}
+			r.mend(f.forwardingKey(), damage, func() error { return n.syncRules(n.ports, n.networks) })
+		}
+	}
+	// The links of the host may be others now.
+	if at, err = surveyed(); err != nil {
+		n.logger.Warn("cannot look for damage to the network", "error", err)
+		return false, false
+	}
+	for _, s := range sandboxes {
+		pin := n.pin(s)
+		pinned := s.Host
+		if !s.Host {
+			if pinned, err = isPin(pin); err != nil || !pinned {
+				lost = true
+				continue
+			}
+		}
+		r.mend("files of sandbox "+s.file(), n.damagedFiles(s), func() error {
+			if err := n.prepareFiles(s.file(), pinned); err != nil {
+				return err
+			}
+			n.filesOf(s.file()).begin()
+			return nil
+		})
+		r.mend("links of sandbox "+s.file(), n.damagedLinks(at, s), func() error {
+			return withLinks(func(c *rtnetlink.Conn) error { return n.owner.ensureLinks(c, s, pin) })
+		})
+	}
+	n.noteIndexes(networks, sandboxes)
+	return lost, true
+}
+
+// survey is what the host has.
+type survey struct {
+	links     map[string]rtnetlink.Link
+	addresses []rtnetlink.Address
+	routes    []rtnetlink.Route
+}
+
+func surveyed() (survey, error) {
+	at := survey{links: make(map[string]rtnetlink.Link)}
+	err := withLinks(func(c *rtnetlink.Conn) error {
+		links, err := c.Links()
+		if err != nil {
+			return fmt.Errorf("cannot list links: %w", err)
+		}
+		for _, link := range links {
+			at.links[link.Name] = link
+		}
+		if at.addresses, err = c.Addresses(unix.AF_UNSPEC); err != nil {
+			return fmt.Errorf("cannot list addresses: %w", err)
+		}
+		for _, f := range families() {
+			routes, err := allRoutes(c, f)
+			if err != nil {
+				return err
+			}
+			at.routes = append(at.routes, routes...)
+		}
+		return nil
+	})
+	return at, err
+}
+
+// noteIndexes notes which links changes are looked at for, besides those with
+// names of ours.
+func (n *Networks) noteIndexes(networks []Network, sandboxes []Sandbox) {
+	at, err := surveyed()
+	if err != nil {
+		return
+	}
+	var indexes []int
+	for _, w := range networks {
+		for _, name := range []string{w.Bridge, w.Parent} {
+			if link, ok := at.links[name]; ok {
+				indexes = append(indexes, link.Index)
+			}
+		}
+	}
+	for _, s := range sandboxes {
+		for _, name := range s.links(n.owner) {
+			if link, ok := at.links[name]; ok {
+				indexes = append(indexes, link.Index)
+			}
+		}
+	}
+	n.indexes.Store(&indexes)
+}
+
+// damageOf says what is wrong with a network's link; empty: nothing.
+func (n *Networks) damageOf(at survey, w Network) string {
+	if !w.isBridge() {
+		parent, there := at.links[w.Parent]
+		switch {
+		case !there && strings.Contains(w.Parent, "."):
+			return "link " + w.Parent + " is gone"
+		case there && !parent.Up && n.owner.madeFor(w, &parent):
+			return "link " + w.Parent + " is down"
+		}
+		return ""
+	}
+	bridge, there := at.links[w.Bridge]
+	switch {
+	case !there:
+		return "bridge " + w.Bridge + " is gone"
+	case n.owner.isOthers(bridge):
+		return ""
+	case bridge.Kind == rtnetlink.Bridge && !bridge.Up:
+		return "bridge " + w.Bridge + " is down"
+	}
+	for _, p := range w.prefixes(w.Gateway, w.Gateway6) {
+		if !slices.Contains(at.addresses, rtnetlink.Address{Link: bridge.Index, Prefix: p}) {
+			return fmt.Sprintf("bridge %s has no address %s", w.Bridge, p)
+		}
+		if !at.connects(bridge, p) {
+			return fmt.Sprintf("there is no route to %s by bridge %s", p.Masked(), w.Bridge)
+		}
+	}
+	return ""
+}
+
+// connects says whether there is a route to the subnet by the link.
+func (at survey) connects(link rtnetlink.Link, p netip.Prefix) bool {
+	return slices.ContainsFunc(at.routes, func(r rtnetlink.Route) bool {
+		return r.Link == link.Index && r.Destination == p.Masked() && r.Table == unix.RT_TABLE_MAIN
+	})
+}
+
+// ensureConnected brings back the routes to the subnets of a bridge, which the
+// kernel makes with the addresses.
+func ensureConnected(c *rtnetlink.Conn, w Network) error {
+	at, err := surveyed()
+	if err != nil {
+		return err
+	}
+	bridge := at.links[w.Bridge]
+	for _, p := range w.prefixes(w.Gateway, w.Gateway6) {
+		if at.connects(bridge, p) {
+			continue
+		}
+		route := rtnetlink.Route{
+			Destination: p.Masked(), Link: bridge.Index, Table: unix.RT_TABLE_MAIN,
+			Type: unix.RTN_UNICAST, Scope: unix.RT_SCOPE_LINK, Protocol: unix.RTPROT_KERNEL,
+		}
+		if p.Addr().Is6() {
+			route.Scope, route.Priority = unix.RT_SCOPE_UNIVERSE, 256 // as the kernel does
+		}
+		if err := c.ReplaceRoute(route); err != nil {
+			return fmt.Errorf("cannot set route to %s: %w", p.Masked(), err)
+		}
+	}
+	return nil
+}
+
+// damagedLinks says what is wrong with the host's ends of a sandbox's links;
+// what a container does within its namespace is its own affair.
+func (n *Networks) damagedLinks(at survey, s Sandbox) string {
+	older := s.links(owner{})
+	for i, name := range s.links(n.owner) {
+		if name == "" {
+			continue
+		}
+		network := s.Attached[i].Network
+		bridge, there := at.links[network.Bridge]
+		if !there {
+			continue // first that
+		}
+		link, there := at.links[name]
+		if !there {
+			link, there = at.links[older[i]]
+		}
+		switch {
+		case !there:
+			return "link " + name + " is gone"
+		case n.owner.isOthers(link):
+		case link.Master != bridge.Index:
+			return fmt.Sprintf("link %s is no port of bridge %s", link.Name, bridge.Name)
+		case !link.Up:
+			return "link " + link.Name + " is down"
+		}
+	}
+	return ""
+}
+
+func (n *Networks) damagedFiles(s Sandbox) string {
+	paths := n.Paths(s)
+	for _, path := range []string{paths.Hosts, paths.ResolvConf, paths.Hostname} {
+		if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+			return path + " is gone"
+		}
+	}
+	return ""
+}
+
+// Adopt pins the namespace of a sandbox again, in which a process still is. It
+// says whether the sandbox is pinned: a process that is somewhere else, or in a
+// namespace that is not provably the sandbox's, does not help.
+func (n *Networks) Adopt(ctx context.Context, s Sandbox, pid int) (bool, error) {
+	if s.Host || pid <= 0 {
+		return s.Host, ctx.Err()
+	}
+	path := n.pin(s)
+	if pinned, err := isPin(path); pinned || err != nil {
+		return pinned, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	err := errors.Join(ctx.Err(), s.check())
+	adopted := false
+	if err == nil {
+		adopted, err = n.adopt(s, path, pid)
+	}
+	if err != nil {
+		return false, fmt.Errorf("cannot pin the namespace of %s again: %w", s, err)
+	}
+	if adopted {
+		n.logger.Warn("repaired pin of a namespace", "sandbox", s.file())
+	}
+	return adopted, nil
+}
+
+func (n *Networks) adopt(s Sandbox, path string, pid int) (bool, error) {
+	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return false, nil // it ended
+	}
+	if err != nil {
+		return false, err
+	}
+	defer ns.Close()
+	host, err := os.Stat("/proc/thread-self/ns/net")
+	if err != nil {
+		return false, err
+	}
+	theirs, err := ns.Stat()
+	if err != nil || os.SameFile(host, theirs) {
+		return false, err
+	}
+	at := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Fd())
+	if own, err := n.owner.hasLinks(s, at); err != nil || !own {
+		return false, err
+	}
+	return true, pinAt(path, at)
+}
+
+// hasLinks says whether a namespace has the sandbox's end of one of its links.
+func (o owner) hasLinks(s Sandbox, netns string) (found bool, err error) {
+	err = withLinks(func(c *rtnetlink.Conn) error {
+		wires, err := o.wiresOf(c, s)
+		if err != nil {
+			return err
+		}
+		return insideLinks(netns, func(c *rtnetlink.Conn) error {
+			links, err := c.Links()
+			found = slices.ContainsFunc(links, func(l rtnetlink.Link) bool {
+				return slices.ContainsFunc(wires, func(w wire) bool {
+					return w.isInner(l) || w.older != nil && arePeers(*w.older, l)
+				})
+			})
+			return err
+		})
+	})
+	if errors.Is(err, unix.ENODEV) { // of a bridge: then there are no links either
+		return false, nil
+	}
+	return found, err
+}
