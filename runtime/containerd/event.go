@@ -16,4 +16,10 @@ type Events interface {
 type Event struct {
 	Namespace string
 	Topic     string // as "/tasks/exit"
+	// Container is the id of the container that the event is about; "" where it
+	// is about none, or its type is not known.
+	Container string
+	// Exec is the id of the process in the container that the event is about; ""
+	// for its first one.
+	Exec string
 }

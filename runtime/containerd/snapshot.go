@@ -2,6 +2,8 @@ package containerd
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
@@ -55,4 +57,22 @@ type Applier interface {
 	// Apply unpacks a layer of the content store into what is mounted so. It
 	// returns what the layer is unpacked: Digest is that of the image's diff ID.
 	Apply(ctx context.Context, layer v1.Descriptor, mounts []Mount) (v1.Descriptor, error)
+}
+
+// WrittenDirs are the directories that what is written to mounts comes to. What is mounted read-only is of somebody else.
+func WrittenDirs(mounts []Mount) (dirs []string) {
+	for _, m := range mounts {
+		switch {
+		case slices.Contains(m.Options, "ro"):
+		case m.Type == "bind":
+			dirs = append(dirs, m.Source)
+		case m.Type == "overlay":
+			for _, o := range m.Options {
+				if upper, ok := strings.CutPrefix(o, "upperdir="); ok {
+					dirs = append(dirs, upper)
+				}
+			}
+		}
+	}
+	return dirs
 }

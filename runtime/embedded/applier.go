@@ -3,21 +3,133 @@
 package embedded
 
 import (
+	"archive/tar"
 	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
 
-	"github.com/containerd/containerd/v2/core/diff"
+	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/pkg/archive"
+	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/containerd"
 )
 
-type applier struct{ direct diff.Applier }
+// applier unpacks layers as containerd does, and asks for space before it writes.
+type applier struct{ blobs content.Provider }
+
+// BoundedBySpace is told by containerd.BoundedBySpace.
+func (applier) BoundedBySpace() bool { return true }
 
 func (a applier) Apply(ctx context.Context, layer v1.Descriptor, mounts []containerd.Mount) (v1.Descriptor, error) {
+	space := containerd.SpaceOf(ctx)
+	ctx = within(ctx)
+	blob, err := a.blobs.ReaderAt(ctx, layer)
+	if err != nil {
+		return v1.Descriptor{}, fmt.Errorf("cannot read layer %s: %w", layer.Digest, err)
+	}
+	defer blob.Close()
+	plain, err := decompress(ctx, content.NewReader(blob))
+	if err != nil {
+		return v1.Descriptor{}, fmt.Errorf("cannot decompress layer %s: %w", layer.Digest, err)
+	}
+	defer plain.Close()
+	read := &spaced{from: plain, digester: digest.Canonical.Digester(), space: space}
+	if err := read.unpack(ctx, mounts); err != nil {
+		return v1.Descriptor{}, err
+	}
+	if _, err := io.Copy(io.Discard, read); err != nil { // what is behind the end of the archive
+		return v1.Descriptor{}, err
+	}
+	return v1.Descriptor{MediaType: v1.MediaTypeImageLayer, Size: read.size, Digest: read.digester.Digest()}, nil
+}
+
+// spaced is a layer that is being unpacked.
+type spaced struct {
+	from     io.Reader
+	digester digest.Digester
+	size     int64
+	space    containerd.Space // nil: nobody is asked
+}
+
+func (s *spaced) Read(p []byte) (int, error) {
+	n, err := s.from.Read(p)
+	_, _ = s.digester.Hash().Write(p[:n]) // a hash does not fail
+	s.size += int64(n)
+	if s.space != nil {
+		s.space.Wrote(int64(n))
+	}
+	return n, err
+}
+
+// unpack goes the ways of containerd's applier: straight into the directory of an overlay, which needs no mount, or else
+// into a mount.
+func (s *spaced) unpack(ctx context.Context, mounts []containerd.Mount) error {
+	options := []archive.ApplyOpt{archive.WithFilter(s.take)}
+	if len(mounts) == 1 && mounts[0].Type == "overlay" && !inUserNamespace() {
+		if upper, lower := overlayDirs(mounts[0].Options); upper != "" {
+			options = append(options, archive.WithConvertWhiteout(archive.OverlayConvertWhiteout))
+			if len(lower) > 0 {
+				options = append(options, archive.WithParents(lower))
+			}
+			_, err := archive.Apply(ctx, upper, s, options...)
+			return err
+		}
+	}
 	list := make([]mount.Mount, len(mounts))
 	for i, m := range mounts {
 		list[i] = mount.Mount(m)
 	}
-	return a.direct.Apply(within(ctx), layer, list)
+	return mount.WithTempMount(ctx, list, func(root string) error {
+		_, err := archive.Apply(ctx, root, s, options...)
+		return err
+	})
+}
+
+// inUserNamespace says that this process cannot make the devices by which overlayfs hides files.
+func inUserNamespace() bool {
+	mapped, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && !slices.Equal(strings.Fields(string(mapped)), []string{"0", "0", "4294967295"})
+}
+
+func overlayDirs(options []string) (upper string, lower []string) {
+	for _, o := range options {
+		if dir, ok := strings.CutPrefix(o, "upperdir="); ok {
+			upper = dir
+		} else if dirs, ok := strings.CutPrefix(o, "lowerdir="); ok {
+			lower = strings.Split(dirs, ":")
+		}
+	}
+	return upper, lower
+}
+
+// block is what a file or directory takes at least, and a multiple of which it takes, on most file systems.
+const block = 4096
+
+// take asks for the space of an entry before it is made. Its size is what it has without holes: they are written.
+func (s *spaced) take(h *tar.Header) (bool, error) {
+	if s.space == nil {
+		return true, nil
+	}
+	bytes := int64(0)
+	switch h.Typeflag {
+	case tar.TypeLink, tar.TypeXGlobalHeader:
+		return true, nil
+	case tar.TypeReg, tar.TypeGNUSparse:
+		bytes = (h.Size + block - 1) / block * block
+	case tar.TypeDir, tar.TypeSymlink:
+		bytes = block
+	}
+	if len(h.PAXRecords) > 0 { // extended attributes
+		bytes += block
+	}
+	if err := s.space.Take(bytes, 1); err != nil {
+		return false, err
+	}
+	return true, nil
 }

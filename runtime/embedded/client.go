@@ -35,7 +35,7 @@ func (c client) SnapshotService(name string) containerd.Snapshotter {
 	return snapshotter{c.direct.SnapshotService(name)}
 }
 
-func (c client) DiffService() containerd.Applier { return applier{c.direct.DiffService()} }
+func (c client) DiffService() containerd.Applier { return applier{c.direct.ContentStore()} }
 
 func (c client) ContainerService() containerd.ContainerStore {
 	return containerStore{c.direct.ContainerService()}

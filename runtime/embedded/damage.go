@@ -25,6 +25,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 // bad is what is added to the name of a database of containerd that is set aside.
@@ -246,10 +247,10 @@ func (d databases) moveSnapshots(name string) error {
 }
 
 // removeLost removes the snapshots that were moved away, on which nothing runs any more.
-func (d databases) removeLost() error {
+func (d databases) removeLost(ctx context.Context) error {
 	lost, err := filepath.Glob(filepath.Join(d.snapshotter("*"), lostPrefix+"*"))
 	for _, dir := range lost {
-		err = errors.Join(err, os.RemoveAll(dir))
+		err = errors.Join(err, tree.Remove(ctx, dir))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot remove lost snapshots: %w", err)

@@ -5,7 +5,10 @@ package embedded
 import (
 	"context"
 
+	eventtypes "github.com/containerd/containerd/api/events"
 	official "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/events"
+	"github.com/containerd/typeurl/v2"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/margolite/margolite/runtime/containerd"
@@ -26,7 +29,7 @@ func (s eventService) Subscribe(ctx context.Context, filters ...string) (<-chan 
 			select {
 			case e := <-envelopes:
 				select {
-				case events <- containerd.Event{Namespace: e.Namespace, Topic: e.Topic}:
+				case events <- fromEnvelope(e):
 				case <-ctx.Done():
 				}
 			case err := <-broken:
@@ -38,4 +41,36 @@ func (s eventService) Subscribe(ctx context.Context, filters ...string) (<-chan 
 		}
 	}()
 	return events, failed
+}
+
+func fromEnvelope(e *events.Envelope) containerd.Event {
+	event := containerd.Event{Namespace: e.Namespace, Topic: e.Topic}
+	if e.Event == nil {
+		return event
+	}
+	about, err := typeurl.UnmarshalAny(e.Event)
+	if err != nil {
+		return event // of a type that is not linked
+	}
+	switch about := about.(type) {
+	case *eventtypes.TaskExit:
+		event.Container = about.ContainerID
+		if about.ID != about.ContainerID {
+			event.Exec = about.ID
+		}
+	case *eventtypes.TaskDelete:
+		event.Container = about.ContainerID
+		if about.ID != about.ContainerID {
+			event.Exec = about.ID
+		}
+	case *eventtypes.TaskOOM:
+		event.Container = about.ContainerID
+	case *eventtypes.TaskStart:
+		event.Container = about.ContainerID
+	case *eventtypes.ContainerCreate:
+		event.Container = about.ID
+	case *eventtypes.ContainerDelete:
+		event.Container = about.ID
+	}
+	return event
 }

@@ -6,6 +6,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"sync"
 
@@ -16,21 +18,45 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
-// largestWindow is what the decompression of a zstd layer may keep in memory; zstd -19 uses 8 MiB.
-const largestWindow = 64 << 20
+const (
+	// largestWindow is what the decompression of a zstd layer may keep in memory where there is plenty, and usualWindow what
+	// zstd -19 uses.
+	largestWindow = 64 << 20
+	usualWindow   = 8 << 20
+	// windowPart is the part of the memory that all windows together may take. Decompression takes almost twice as much
+	// as the window.
+	windowPart = 8
+)
 
-// decompressHere makes containerd decompress layers in this process. By itself it runs igzip or unpigz where it finds
-// them, and decompresses zstd with as much memory as is fastest.
+// windows is the memory for the windows of zstd layers, of all in the process: so is the memory itself.
+var windows = sync.OnceValue(func() *windowBudget { return newWindowBudget(memoryLimit()) })
+
+// windowBudget bounds the windows that are in memory at a time.
+type windowBudget struct {
+	limit, largest int64
+	held           *semaphore.Weighted
+}
+
+func newWindowBudget(memory int64) *windowBudget {
+	all := max(memory/windowPart, 1<<20)
+	return &windowBudget{limit: memory, largest: min(all, largestWindow), held: semaphore.NewWeighted(all)}
+}
+
+// decompressHere makes containerd decompress layers in this process, also for those who come by its socket. By itself it
+// runs igzip or unpigz where it finds them, and decompresses zstd with as much memory as is fastest.
 var decompressHere = sync.OnceFunc(func() { diff.RegisterProcessor(decompressor) })
 
 func decompressor(ctx context.Context, mediaType string) (diff.StreamProcessorInit, bool) {
 	if kind, err := images.DiffCompression(ctx, mediaType); err != nil || kind == "" {
 		return nil, false
 	}
-	return func(_ context.Context, in diff.StreamProcessor, _ map[string]typeurl.Any) (diff.StreamProcessor, error) {
-		layer, err := decompress(in)
+	return func(ctx context.Context, in diff.StreamProcessor, _ map[string]typeurl.Any) (diff.StreamProcessor, error) {
+		layer, err := decompress(ctx, in)
 		if err != nil {
 			return nil, err
 		}
@@ -38,10 +64,10 @@ func decompressor(ctx context.Context, mediaType string) (diff.StreamProcessorIn
 	}, true
 }
 
-// decompress goes by what the layer is, since its media type is not always right.
-func decompress(in io.Reader) (io.ReadCloser, error) {
+// decompress goes by what the layer is, since its media type is not always right. It waits while others take the memory.
+func decompress(ctx context.Context, in io.Reader) (io.ReadCloser, error) {
 	buffered := bufio.NewReaderSize(in, 32<<10)
-	head, err := buffered.Peek(10)
+	head, err := buffered.Peek(zstd.HeaderMaxSize)
 	if err != nil && err != io.EOF {
 		return nil, err
 	}
@@ -49,15 +75,61 @@ func decompress(in io.Reader) (io.ReadCloser, error) {
 	case compression.Gzip:
 		return gzip.NewReader(buffered)
 	case compression.Zstd:
-		r, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-			zstd.WithDecoderMaxWindow(largestWindow))
-		if err != nil {
-			return nil, err
-		}
-		return r.IOReadCloser(), nil
+		return windows().decompress(ctx, buffered, head)
 	default:
 		return io.NopCloser(buffered), nil
 	}
+}
+
+// decompress reads a zstd layer that begins with head.
+func (b *windowBudget) decompress(ctx context.Context, in io.Reader, head []byte) (io.ReadCloser, error) {
+	window := b.largest
+	var first zstd.Header
+	// The other frames of a layer are like the first one, unless that was too small to need a window.
+	if err := first.Decode(head); err == nil && !first.Skippable && !first.SingleSegment {
+		if first.WindowSize > uint64(b.largest) {
+			return nil, b.refuse(first.WindowSize)
+		}
+		window = min(max(int64(first.WindowSize), usualWindow), b.largest)
+	}
+	if err := b.held.Acquire(ctx, window); err != nil {
+		return nil, err
+	}
+	r, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(uint64(window)))
+	if err != nil {
+		b.held.Release(window)
+		return nil, err
+	}
+	return &zstdLayer{Decoder: r, budget: b, window: window}, nil
+}
+
+func (b *windowBudget) refuse(window uint64) error {
+	return fmt.Errorf("%w: its zstd window is %d bytes, and with %d bytes of memory one may be %d",
+		containerd.ErrMemory, window, b.limit, b.largest)
+}
+
+// zstdLayer is a layer whose window is in memory.
+type zstdLayer struct {
+	*zstd.Decoder
+	budget *windowBudget
+	window int64
+	once   sync.Once
+}
+
+func (l *zstdLayer) Read(p []byte) (int, error) {
+	n, err := l.Decoder.Read(p)
+	if errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, zstd.ErrDecoderSizeExceeded) {
+		err = fmt.Errorf("%w: a zstd window of it is bigger than %d bytes", containerd.ErrMemory, l.window)
+	}
+	return n, err
+}
+
+func (l *zstdLayer) Close() error {
+	l.once.Do(func() {
+		l.Decoder.Close()
+		l.budget.held.Release(l.window)
+	})
+	return nil
 }
 
 // plainLayer is a layer without compression.

@@ -3,6 +3,7 @@
 package embedded
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,12 +15,15 @@ import (
 	"github.com/containerd/containerd/v2/core/events"
 	"github.com/containerd/containerd/v2/core/metadata"
 	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/core/snapshots/storage"
 	"github.com/containerd/containerd/v2/plugins"
 	"github.com/containerd/containerd/v2/plugins/snapshots/overlay"
 	"github.com/containerd/platforms"
 	"github.com/containerd/plugin"
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 // lockPatience is how long Start waits for another process to let go of the root.
@@ -91,5 +95,52 @@ func openOverlay(ic *plugin.InitContext) (any, error) {
 	ic.Meta.Platforms = append(ic.Meta.Platforms, platforms.DefaultSpec())
 	ic.Meta.Exports[plugins.SnapshotterRootDir] = root
 	ic.Meta.Capabilities = append(ic.Meta.Capabilities, snapshots.RebaseCap)
-	return overlay.NewSnapshotter(root, overlay.AsynchronousRemove)
+	records, err := storage.NewMetaStore(filepath.Join(root, "metadata.db"))
+	if err != nil {
+		return nil, err
+	}
+	s, err := overlay.NewSnapshotter(root, overlay.AsynchronousRemove, overlay.WithMetaStore(records))
+	if err != nil {
+		return nil, errors.Join(err, records.Close())
+	}
+	return &overlaySnapshotter{s, root, records}, nil
+}
+
+// overlaySnapshotter removes the files of snapshots itself: they may be deeper than containerd has descriptors.
+type overlaySnapshotter struct {
+	snapshots.Snapshotter
+	root    string
+	records *storage.MetaStore
+}
+
+// Cleanup removes the directories that no record knows. containerd calls it after each collection, and Remove leaves the
+// files to it.
+func (s *overlaySnapshotter) Cleanup(ctx context.Context) error {
+	unknown, err := s.unknown(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot look for the files of removed snapshots: %w", err)
+	}
+	var errs []error
+	for _, dir := range unknown {
+		errs = append(errs, tree.Remove(ctx, dir))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *overlaySnapshotter) unknown(ctx context.Context) (dirs []string, err error) {
+	// Nobody else may write meanwhile: what is being made has a directory before it has a record.
+	err = s.records.WithTransaction(ctx, true, func(ctx context.Context) error {
+		known, err := storage.IDMap(ctx)
+		if err != nil {
+			return err
+		}
+		found, err := readDir(filepath.Join(s.root, "snapshots"))
+		for _, f := range found {
+			if _, ok := known[f.Name()]; !ok {
+				dirs = append(dirs, filepath.Join(s.root, "snapshots", f.Name()))
+			}
+		}
+		return err
+	})
+	return dirs, err
 }

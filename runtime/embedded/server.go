@@ -85,7 +85,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	if err := s.endStrays(ctx, o.Logger); err != nil {
 		return err
 	}
-	if err := errors.Join(files.removeLost(), s.sweepSnapshots(ctx, files)); err != nil {
+	if err := errors.Join(files.removeLost(ctx), s.sweepSnapshots(ctx, files)); err != nil {
 		o.Logger.Warn("what is lost takes space still", "error", err)
 	}
 	takeRoom(o.Root)

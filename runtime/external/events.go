@@ -43,11 +43,13 @@ func (r news) passOn(ctx context.Context, filters []string, come chan<- containe
 	defer s.close()
 	for {
 		var event containerd.Event
-		if err := s.receive(envelope(&event)); errors.Is(err, io.EOF) {
+		var about *containerd.Any
+		if err := s.receive(envelope(&event, &about)); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
 		}
+		subject(&event, about)
 		select {
 		case come <- event:
 		case <-ctx.Done():
@@ -56,9 +58,41 @@ func (r news) passOn(ctx context.Context, filters []string, come chan<- containe
 	}
 }
 
-func envelope(of *containerd.Event) message {
+func envelope(of *containerd.Event, about **containerd.Any) message {
 	return func(c *coder) {
 		c.text(2, &of.Namespace)
 		c.text(3, &of.Topic)
+		c.any(4, about)
+	}
+}
+
+// subject takes from the content of an event which container and process it is
+// about. In all types of events that are named here, field 1 is the container.
+func subject(of *containerd.Event, about *containerd.Any) {
+	if about == nil {
+		return
+	}
+	process := 0 // the field that names it
+	switch about.Type {
+	case "containerd.events.TaskExit":
+		process = 2
+	case "containerd.events.TaskDelete":
+		process = 5
+	case "containerd.events.TaskOOM", "containerd.events.TaskStart", "containerd.events.ContainerCreate", "containerd.events.ContainerDelete":
+	default:
+		return
+	}
+	var id, exec string
+	_, err := decode(about.Value, func(c *coder) {
+		c.text(1, &id)
+		if process != 0 {
+			c.text(process, &exec)
+		}
+	}, maxItems)
+	if err != nil {
+		return // then it may be about any container
+	}
+	if of.Container = id; exec != id {
+		of.Exec = exec
 	}
 }

@@ -46,7 +46,7 @@ func known() []struct {
 		{new(snapshotsapi.Info), func() message { return snapshot(new(containerd.Snapshot)) }},
 		{new(types.Descriptor), func() message { return descriptor(new(v1.Descriptor)) }},
 		{new(types.Mount), func() message { return mount(new(containerd.Mount)) }},
-		{new(types.Envelope), func() message { return envelope(new(containerd.Event)) }},
+		{new(types.Envelope), func() message { return envelope(new(containerd.Event), new(*containerd.Any)) }},
 		{new(tasktypes.Process), func() message { return process(new(containerd.Process)) }},
 		{new(introspectionapi.Plugin), func() message { return plugin(new(containerd.Plugin)) }},
 	}
@@ -56,7 +56,6 @@ func known() []struct {
 var unused = map[protoreflect.FullName]bool{
 	"containerd.services.containers.v1.Container.sandbox":      true,
 	"containerd.types.Envelope.timestamp":                      true,
-	"containerd.types.Envelope.event":                          true,
 	"containerd.v1.types.Process.container_id":                 true,
 	"containerd.v1.types.Process.stdin":                        true,
 	"containerd.v1.types.Process.stdout":                       true,

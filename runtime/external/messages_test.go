@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	eventtypes "github.com/containerd/containerd/api/events"
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	contentapi "github.com/containerd/containerd/api/services/content/v1"
 	diffapi "github.com/containerd/containerd/api/services/diff/v1"
@@ -267,8 +268,29 @@ func TestMessagesAreThoseOfContainerd(t *testing.T) {
 				}
 			},
 			"events.v1.Events/Subscribe", &eventsapi.SubscribeRequest{Filters: filters},
-			[]proto.Message{&types.Envelope{Timestamp: createdP, Namespace: "n", Topic: "/a", Event: &anypb.Any{TypeUrl: "x"}}, &types.Envelope{Topic: "/b"}},
-			[]containerd.Event{{Namespace: "n", Topic: "/a"}, {Topic: "/b"}},
+			[]proto.Message{
+				&types.Envelope{Timestamp: createdP, Namespace: "n", Topic: "/a", Event: &anypb.Any{TypeUrl: "x"}}, &types.Envelope{Topic: "/b"},
+				happened(&eventtypes.TaskExit{ContainerID: "c", ID: "c", Pid: 1, ExitStatus: 7}), happened(&eventtypes.TaskExit{ContainerID: "c", ID: "e"}),
+				happened(&eventtypes.TaskDelete{ContainerID: "c", Pid: 1}), happened(&eventtypes.TaskDelete{ContainerID: "c", ID: "e"}),
+				happened(&eventtypes.TaskOOM{ContainerID: "c"}), happened(&eventtypes.TaskStart{ContainerID: "c", Pid: 1}),
+				happened(&eventtypes.ContainerCreate{ID: "c", Image: "i"}), happened(&eventtypes.ContainerDelete{ID: "c"}),
+				happened(&eventtypes.TaskCheckpointed{ContainerID: "c"}),
+				&types.Envelope{Topic: "/t", Event: &anypb.Any{TypeUrl: "containerd.events.TaskOOM", Value: []byte("\x0a\x05c")}},
+			},
+			[]containerd.Event{
+				{Namespace: "n", Topic: "/a"},
+				{Topic: "/b"},
+				{Topic: "/t", Container: "c"},
+				{Topic: "/t", Container: "c", Exec: "e"},
+				{Topic: "/t", Container: "c"},
+				{Topic: "/t", Container: "c", Exec: "e"},
+				{Topic: "/t", Container: "c"},
+				{Topic: "/t", Container: "c"},
+				{Topic: "/t", Container: "c"},
+				{Topic: "/t", Container: "c"},
+				{Topic: "/t"},
+				{Topic: "/t"},
+			},
 		},
 
 		"a new lease": {
@@ -372,20 +394,6 @@ func TestMessagesAreThoseOfContainerd(t *testing.T) {
 			nil,
 		},
 
-		"tasks": {
-			func(ctx context.Context, c *external.Client) (any, error) { return c.TaskService().List(ctx) },
-			"tasks.v1.Tasks/List", &tasksapi.ListTasksRequest{},
-			[]proto.Message{&tasksapi.ListTasksResponse{Tasks: []*tasktypes.Process{
-				{ID: "c", Pid: 1<<32 - 1, Status: tasktypes.Status_STOPPED, Stdin: "s", Terminal: true, ExitStatus: 137, ExitedAt: createdP},
-				{ID: "d", Pid: 9, Status: tasktypes.Status_RUNNING, ExitedAt: never},
-				{ID: "e", Status: tasktypes.Status_PAUSING, ExitedAt: &timestamppb.Timestamp{}},
-			}}},
-			[]containerd.Process{
-				{Container: "c", Pid: 1<<32 - 1, Status: containerd.StatusStopped, Exit: containerd.Exit{ExitStatus: 137, ExitedAt: created}},
-				{Container: "d", Pid: 9, Status: containerd.StatusRunning},
-				{Container: "e", Status: containerd.StatusPausing},
-			},
-		},
 		"a process": {
 			func(ctx context.Context, c *external.Client) (any, error) {
 				got, err := c.TaskService().Get(ctx, "c", "x")
@@ -554,4 +562,13 @@ func (x exchanged) answeredBy(t *testing.T, answers ...proto.Message) (any, erro
 	client := external.Open(socket, "usual")
 	defer client.Close()
 	return x.call(t.Context(), client)
+}
+
+// happened is an event of containerd, as it is sent.
+func happened(event proto.Message) *types.Envelope {
+	value, err := proto.Marshal(event)
+	if err != nil {
+		panic(err)
+	}
+	return &types.Envelope{Topic: "/t", Event: &anypb.Any{TypeUrl: string(event.ProtoReflect().Descriptor().FullName()), Value: value}}
 }

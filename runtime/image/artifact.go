@@ -3,15 +3,19 @@ package image
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/runtime/registry"
 )
 
 // ArtifactLimits says what an artifact must be.
@@ -116,13 +120,24 @@ func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor,
 		return nil, bad(fmt.Errorf("%s has %d bytes, more than %d", desc.MediaType, desc.Size, limit))
 	}
 	m.expect(desc.Size)
-	body, err := h.Open(ctx, in, desc, 0)
+	var data []byte
+	err := h.transfer(ctx, "", m, func(ctx context.Context, came *atomic.Int64) error {
+		body, err := h.Open(ctx, in, desc, int64(len(data)))
+		if errors.Is(err, registry.ErrRange) {
+			m.done(-int64(len(data)))
+			data = nil
+			body, err = h.Open(ctx, in, desc, 0)
+		}
+		if err != nil {
+			return remote{err}
+		}
+		defer body.Close()
+		data, err = readCounted(data, counted{body, came}, desc.Size, m)
+		return err
+	})
 	if err != nil {
-		return nil, remote{err}
-	}
-	defer body.Close()
-	data, err := readCounted(body, desc.Size, m)
-	if err != nil {
+		m.done(-int64(len(data))) // another host starts again
+		m.expect(-desc.Size)
 		return nil, err
 	}
 	if int64(len(data)) != desc.Size || desc.Digest.Algorithm().FromBytes(data) != desc.Digest {
@@ -131,11 +146,10 @@ func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor,
 	return data, nil
 }
 
-// readCounted reads to the end, but no more than a byte over the limit. Memory grows with what comes, not with what was
-// announced.
-func readCounted(r io.Reader, limit int64, m *meter) ([]byte, error) {
-	var data []byte
-	r = io.LimitReader(r, limit+1)
+// readCounted adds what comes to data, to the end, but no more than a byte over the limit of both. Memory grows with what
+// comes, not with what was announced.
+func readCounted(data []byte, r io.Reader, limit int64, m *meter) ([]byte, error) {
+	r = io.LimitReader(r, limit+1-int64(len(data)))
 	for {
 		data = slices.Grow(data, 32<<10)
 		n, err := r.Read(data[len(data):cap(data)])
@@ -145,7 +159,7 @@ func readCounted(r io.Reader, limit int64, m *meter) ([]byte, error) {
 		case err == io.EOF:
 			return data, nil
 		case err != nil:
-			return nil, remote{err}
+			return data, remote{err}
 		}
 	}
 }

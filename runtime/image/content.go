@@ -39,30 +39,31 @@ func (i *Images) read(ctx context.Context, desc v1.Descriptor, limit int64) ([]b
 	return data, nil
 }
 
-// dropLost forgets a part that the content store knows and has not: its file did not survive a power cut.
-func (p *pull) dropLost(ctx context.Context, desc v1.Descriptor) error {
+// dropLost forgets a part that the content store knows and has not: its file did not survive a power cut. It says
+// whether the part is there.
+func (p *pull) dropLost(ctx context.Context, desc v1.Descriptor) (here bool, err error) {
 	store := p.client.ContentStore()
 	if _, err := store.Info(ctx, desc.Digest); err != nil {
 		if errdefs.IsNotFound(err) {
-			return nil
+			return false, nil
 		}
-		return err
+		return false, err
 	}
 	r, err := store.Open(ctx, desc.Digest)
 	switch {
 	case errdefs.IsNotFound(err):
 	case err != nil:
-		return err
+		return false, err
 	default:
 		size := r.Size()
 		if err := r.Close(); err != nil {
-			return err
+			return false, err
 		}
 		if size == desc.Size || desc.Size == 0 {
-			return nil
+			return true, nil
 		}
 	}
-	return p.drop(ctx, desc.Digest)
+	return false, p.drop(ctx, desc.Digest)
 }
 
 // isGone says that a part is not here, or is of no use as it is.

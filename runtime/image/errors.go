@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/registry"
 )
 
@@ -25,6 +26,7 @@ const (
 	Garbled     Kind = "garbled"     // what came has not the digest or the size it should have: later may work
 	BadContent  Kind = "bad content" // wrong media type or form, as it was published
 	NoPlatform  Kind = "no platform" // nothing in it for the wanted platform
+	Unsupported Kind = "unsupported" // this device cannot unpack it
 	NoSpace     Kind = "no space"    // it does not fit: a *NoSpaceError, or the disk was full
 	Refused     Kind = "refused"     // the configuration of this device forbids it, such as plain HTTP
 	Local       Kind = "local"       // this device: its disk, its containerd, its files
@@ -129,9 +131,11 @@ func kindOf(err error) Kind {
 		return known.Kind
 	case IsFull(err):
 		return NoSpace
+	case errors.Is(err, containerd.ErrMemory):
+		return Unsupported
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return Unreachable
-	case errors.Is(err, errPlainHTTP), errors.Is(err, http.ErrSchemeMismatch):
+	case errors.Is(err, errPlainHTTP), errors.Is(err, errOwnAddress), errors.Is(err, http.ErrSchemeMismatch):
 		return Refused
 	case errdefs.IsFailedPrecondition(err): // containerd: the content differs from its descriptor
 		return Garbled

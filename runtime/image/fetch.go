@@ -33,14 +33,23 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 	if err != nil {
 		return err
 	}
-	if err := p.dropLost(ctx, desc); err != nil {
+	here, err := p.dropLost(ctx, desc)
+	if err != nil {
 		return err
 	}
 	has := tally{meter: p.meter}
+	if here {
+		err := p.hasAlready(ctx, desc, &has)
+		if !errdefs.IsNotFound(err) {
+			return err
+		}
+	}
 	return p.session.try(ctx, p.log, func(h host) error {
 		for {
 			begun := p.begun(ctx, desc)
-			err := p.fetch(ctx, h, named, desc, &has)
+			err := h.transfer(ctx, "content "+desc.Digest.String(), p.meter, func(ctx context.Context, came *atomic.Int64) error {
+				return p.fetch(ctx, h, named, desc, &has, came)
+			})
 			refused := errors.Is(err, registry.ErrRange) // there are registries that cannot continue what they have begun
 			switch {
 			case err == nil:
@@ -56,8 +65,21 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 	})
 }
 
-// fetch downloads what is missing of a part from one host.
-func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.Descriptor, has *tally) error {
+// hasAlready has the lease hold a part that is in the content store.
+func (p *pull) hasAlready(ctx context.Context, desc v1.Descriptor, has *tally) error {
+	held := containerd.Resource{ID: desc.Digest.String(), Type: "content"}
+	if err := p.client.LeasesService().AddResource(ctx, p.lease, held); err != nil && !errdefs.IsAlreadyExists(err) {
+		return fmt.Errorf("cannot hold %s: %w", desc.Digest, err)
+	}
+	if _, err := p.client.ContentStore().Info(ctx, desc.Digest); err != nil {
+		return err // it went before it was held
+	}
+	has.reached(desc.Size)
+	return nil
+}
+
+// fetch downloads what is missing of a part from one host, and counts what comes.
+func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.Descriptor, has *tally, came *atomic.Int64) error {
 	w, err := p.writer(ctx, desc)
 	if errdefs.IsAlreadyExists(err) {
 		has.reached(desc.Size)
@@ -76,7 +98,7 @@ func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.De
 		if err != nil {
 			return remote{err}
 		}
-		err = copyTo(w, counted{body, &p.came}, has)
+		err = copyTo(w, counted{counted{body, came}, &p.came}, has)
 		if err := errors.Join(err, body.Close()); err != nil {
 			return err
 		}

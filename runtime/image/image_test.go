@@ -124,7 +124,11 @@ func TestPullBringsAnImageOnce(t *testing.T) {
 
 		var last image.Progress
 		reports := 0
+		var unpacks []int
 		got, err := images.Pull(ctx, image.Want{Ref: w.host + "/app:1"}, func(p image.Progress) {
+			if p.Unpacks != 0 {
+				unpacks = append(unpacks, p.Unpacks)
+			}
 			if p.Done > p.Total || p.Done < last.Done {
 				t.Errorf("progress goes from %v to %v", last, p)
 			}
@@ -142,6 +146,9 @@ func TestPullBringsAnImageOnce(t *testing.T) {
 		}
 		if last.Done != last.Total || last.Done == 0 || reports < 3 || last.Object != w.host+"/app:1" {
 			t.Errorf("%d reports, the last %+v", reports, last)
+		}
+		if len(unpacks) != 1 || unpacks[0] < 1 {
+			t.Errorf("it is told that %v layers are to be unpacked, want one number", unpacks)
 		}
 		snapshotter, err := images.Snapshotter(ctx)
 		if err != nil {

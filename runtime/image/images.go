@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	goruntime "runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
@@ -23,7 +25,7 @@ import (
 // ownLabel marks the image records and leases of this package; others are left alone.
 const ownLabel = "margolite/image"
 
-const downloads = 3 // at a time
+const downloads = 3 // of a registry at a time
 
 // Options is what Images needs.
 type Options struct {
@@ -32,7 +34,13 @@ type Options struct {
 	Snapshotter string              // "": the namespace's default
 	Preload     string              // directory of image archives that need no registry; "": none
 	Keys        []string            // files of OpenPGP keys: a package that a URL names has to be signed by one of them
-	AtOnce      int                 // downloads at a time, of all images together; 0: 3
+	AtOnce      int                 // downloads of a registry at a time, and one more of all registries together; 0: 3
+	// MinRate is how many bytes a minute a download has to bring to keep its slot while others wait; 0: DefaultMinRate,
+	// negative: it keeps it in any case.
+	MinRate int64
+	// RateWindow is the time over which rates are measured. Lookups may take two of it, and a download that brings nothing
+	// is broken off after two. 0: a minute.
+	RateWindow time.Duration
 	// State is where the agent keeps its own records; "": nowhere. Reserve is how many bytes images leave free there, and
 	// where containerd keeps them; 0: 32 MiB, but no more than a twentieth of a small file system.
 	State   string
@@ -55,11 +63,20 @@ type Images struct {
 	reserve     int64
 	log         *slog.Logger
 
-	turn     chan struct{} // one PullAll at a time, so that there are never more downloads than intended
-	mu       sync.Mutex
-	pulling  map[string]bool // the names of images
-	came     atomic.Int64    // bytes, from registries
-	refusals refusals
+	slots      *slots
+	paced      *paced
+	window     time.Duration
+	processors chan struct{} // held while a layer is unpacked
+	unpacking  allowances
+
+	came      atomic.Int64 // bytes, from registries
+	trusting  sync.Mutex   // held while what a former boot has left is looked at
+	reserving sync.Mutex   // held while space is found for what comes
+	mu        sync.Mutex
+	pulling   map[string]int // how often, by the names of images
+	coming    []*pull        // that space was found for
+	changed   chan struct{}  // closed when some of those have ended, or become slow
+	refusals  refusals
 }
 
 // Downloaded is how many bytes of images and packages have come from registries.
@@ -90,7 +107,12 @@ func New(o Options) (*Images, error) {
 		state:       o.State,
 		reserve:     o.Reserve,
 		log:         o.Logger,
-		turn:        make(chan struct{}, 1),
+		slots:       newSlots(cmp.Or(o.AtOnce, downloads), max(cmp.Or(o.MinRate, DefaultMinRate), 0), cmp.Or(o.RateWindow, rateWindow)),
+		paced:       &paced{},
+		window:      cmp.Or(o.RateWindow, rateWindow),
+		processors:  make(chan struct{}, min(cmp.Or(o.AtOnce, downloads), goruntime.GOMAXPROCS(0))),
+		pulling:     make(map[string]int),
+		changed:     make(chan struct{}),
 	}, nil
 }
 

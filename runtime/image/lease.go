@@ -22,7 +22,7 @@ const (
 // attempt goes on from there.
 func (p *pull) hold(ctx context.Context) (context.Context, error) {
 	service := p.client.LeasesService()
-	p.lease = strings.Join([]string{"pull", p.boot, p.want.For, p.name, p.want.Platform}, " ")
+	p.lease = p.leaseID()
 	_, err := service.Create(ctx, containerd.Lease{ID: p.lease, Labels: map[string]string{
 		ownLabel: p.name, projectLabel: p.want.For, bootLabel: p.boot,
 	}})
@@ -44,6 +44,10 @@ func (p *pull) hold(ctx context.Context) (context.Context, error) {
 		}
 	}
 	return p.leased(ctx), nil
+}
+
+func (p *pull) leaseID() string {
+	return strings.Join([]string{"pull", p.boot, p.want.For, p.name, p.want.Platform}, " ")
 }
 
 func (p *pull) leased(ctx context.Context) context.Context { return containerd.WithLease(ctx, p.lease) }
@@ -70,6 +74,9 @@ func (i *Images) downloads(ctx context.Context) ([]containerd.Lease, error) {
 func (p *pull) takeOver(ctx context.Context, old containerd.Lease) error {
 	service := p.client.LeasesService()
 	held, err := service.ListResources(ctx, old.ID)
+	if errdefs.IsNotFound(err) { // another download of the image has
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -87,6 +94,8 @@ func (p *pull) takeOver(ctx context.Context, old containerd.Lease) error {
 // distrust removes what a former boot has unpacked for images that it did not complete: unknown to containerd, it may
 // never have reached the medium. It is unpacked again.
 func (i *Images) distrust(ctx context.Context) error {
+	i.trusting.Lock()
+	defer i.trusting.Unlock()
 	snapshotter, err := i.Snapshotter(ctx)
 	if err != nil {
 		return err
@@ -101,6 +110,9 @@ func (i *Images) distrust(ctx context.Context) error {
 			continue
 		}
 		held, err := service.ListResources(ctx, lease.ID)
+		if errdefs.IsNotFound(err) { // somebody has taken it over
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("cannot look at download of a former boot: %w", err)
 		}

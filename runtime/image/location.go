@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/margolite/margolite/runtime/pgp"
 	"github.com/margolite/margolite/runtime/registry"
@@ -157,14 +158,28 @@ func silent() *meter { return newMeter("", nil, new(sync.Mutex)) }
 
 var errNotURL = errors.New("not an http or https URL without credentials")
 
-func (i *Images) download(ctx context.Context, location string, limit int64, m *meter) ([]byte, error) {
+func (i *Images) download(ctx context.Context, location string, limit int64, m *meter) (data []byte, err error) {
 	u, err := url.Parse(location)
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") || u.User != nil {
 		return nil, bad(errNotURL)
 	}
-	client, err := i.httpClient(u.Host)
+	was := int64(0) // announced, by an attempt that gave its slot away
+	err = i.bareHost(u.Host, &http.Client{}).transfer(ctx, "", m, func(ctx context.Context, came *atomic.Int64) error {
+		m.done(-int64(len(data)))
+		m.expect(-was)
+		data, was, err = i.downloadOnce(ctx, u, limit, m, came)
+		return err
+	})
 	if err != nil {
 		return nil, err
+	}
+	return data, nil
+}
+
+func (i *Images) downloadOnce(ctx context.Context, u *url.URL, limit int64, m *meter, came *atomic.Int64) (data []byte, announced int64, err error) {
+	client, err := i.httpClient(u.Host)
+	if err != nil {
+		return nil, 0, err
 	}
 	defer client.CloseIdleConnections()
 	client.CheckRedirect = func(_ *http.Request, via []*http.Request) error {
@@ -173,14 +188,14 @@ func (i *Images) download(ctx context.Context, location string, limit int64, m *
 		}
 		return nil
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, location, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return nil, bad(err)
+		return nil, 0, bad(err)
 	}
 	if file := i.registries[u.Host].Credentials; file != "" {
 		user, secret, err := readCredentials(file, u.Host)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if user != "" {
 			request.SetBasicAuth(user, secret)
@@ -188,26 +203,24 @@ func (i *Images) download(ctx context.Context, location string, limit int64, m *
 	}
 	answer, err := client.Do(request)
 	if err != nil {
-		return nil, remote{err}
+		return nil, 0, remote{err}
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return nil, &Error{Kind: kindOfStatus(answer.StatusCode), Err: fmt.Errorf("server answered %s", answer.Status)}
+		return nil, 0, &Error{Kind: kindOfStatus(answer.StatusCode), Err: fmt.Errorf("server answered %s", answer.Status)}
 	}
 	if strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") { // of a captive portal, or a proxy
-		return nil, remote{registry.ErrPage}
+		return nil, 0, remote{registry.ErrPage}
 	}
 	tooBig := bad(fmt.Errorf("it is bigger than %d bytes", limit))
 	if answer.ContentLength > limit {
-		return nil, tooBig
+		return nil, 0, tooBig
 	}
-	m.expect(max(answer.ContentLength, 0))
-	data, err := readCounted(answer.Body, limit, m)
-	if err != nil {
-		return nil, err
+	announced = max(answer.ContentLength, 0)
+	m.expect(announced)
+	data, err = readCounted(nil, counted{answer.Body, came}, limit, m)
+	if err == nil && int64(len(data)) > limit {
+		err = tooBig
 	}
-	if int64(len(data)) > limit {
-		return nil, tooBig
-	}
-	return data, nil
+	return data, announced, err
 }

@@ -1,23 +1,46 @@
 package image
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Progress is how much of one object is on the device. Total grows until the manifest is known.
 type Progress struct {
 	Object      string
 	Done, Total int64
+	// Slow says why nothing comes, or less than it should: for people. Empty: it comes. A Progress is reported whenever it
+	// changes, also while not a byte comes.
+	Slow string
+	// Unpacks is not 0 just before the first layer is unpacked: the layers that then are still to be, of all images that are
+	// brought together.
+	Unpacks int
 }
 
 // meter adds up the progress of the parts of one object.
 type meter struct {
 	report func(Progress) // nil: nobody listens
 
-	mu  *sync.Mutex // also held while reporting, so reports come in order; of all objects of a call
-	sum Progress
+	mu   *sync.Mutex // also held while reporting, so reports come in order; of all objects of a call
+	sum  Progress
+	runs map[*run]bool // the downloads that are under way, or wait
+
+	changed func() // is called when Slow has changed; nil: nobody waits for that
 }
 
 func newMeter(object string, report func(Progress), reporting *sync.Mutex) *meter {
-	return &meter{report: report, mu: reporting, sum: Progress{Object: object}}
+	return &meter{report: report, mu: reporting, sum: Progress{Object: object}, runs: make(map[*run]bool)}
+}
+
+// unpacks tells that layers are about to be unpacked.
+func (m *meter) unpacks(layers int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.report != nil {
+		told := m.sum
+		told.Unpacks = layers
+		m.report(told)
+	}
 }
 
 // expect adds to what there is to do.
@@ -34,6 +57,60 @@ func (m *meter) add(done, total int64) {
 	if m.report != nil && done+total != 0 {
 		m.report(m.sum)
 	}
+}
+
+// run is one download of an object, or the wait for it.
+type run struct {
+	of   *meter
+	slow string // empty: it comes
+}
+
+// begin makes a run, which counts from its first note on.
+func (m *meter) begin() *run { return &run{of: m} }
+
+// note says why the download is slow; empty: it is not.
+func (r *run) note(slow string) {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
+	r.slow = slow
+	r.of.runs[r] = true
+	r.of.tell()
+}
+
+func (r *run) end() {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
+	delete(r.of.runs, r)
+	r.of.tell()
+}
+
+// tell reports a change of Slow. An object is slow when all of its downloads are.
+func (m *meter) tell() {
+	var all []string
+	for r := range m.runs {
+		all = append(all, r.slow)
+	}
+	slow := ""
+	if len(all) > 0 {
+		slow = slices.Min(all)
+	}
+	if slow == m.sum.Slow {
+		return
+	}
+	m.sum.Slow = slow
+	if m.changed != nil {
+		m.changed()
+	}
+	if m.report != nil {
+		m.report(m.sum)
+	}
+}
+
+// isSlow says whether the object waits for its downloads.
+func (m *meter) isSlow() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.sum.Slow != ""
 }
 
 // tally is what of one part counts as done, whichever host it came from.

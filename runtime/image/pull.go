@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
+	"maps"
 	"slices"
 	"sync"
 
@@ -64,7 +64,7 @@ func (i *Images) Pull(ctx context.Context, w Want, progress func(Progress)) (*Im
 // PullAll makes images complete and unpacked on the device and on its medium, and returns them in the order of wants.
 // With a pin nobody is asked what a tag stands for; an image that is there already needs no network. Nothing is
 // downloaded unless all of them fit. progress is called by one goroutine at a time, with each image as an object of its
-// own; it may be nil.
+// own; it may be nil. Any number of calls may be under way; those for the same image and project wait for each other.
 func (i *Images) PullAll(ctx context.Context, wants []Want, progress func(Progress)) ([]*Image, error) {
 	pulls := make([]*pull, len(wants))
 	group, within := errgroup.WithContext(ctx)
@@ -125,8 +125,10 @@ type pull struct {
 	session *session
 	meter   *meter
 	lease   string
+	media   []medium // that it comes to, as they were before
 	parts
 	chains  []digest.Digest // of the snapshots, by layer
+	before  func()          // is called before a layer is unpacked
 	partial []func()        // remove what was unpacked and is not complete; last, so that one can tell whether it has filled the device
 }
 
@@ -163,16 +165,21 @@ func isMissing(err error) bool {
 
 // bring downloads and unpacks images and records them.
 func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progress)) (err error) {
-	if err := i.begin(ctx, pulls); err != nil {
-		return fail(pulls[0].want.Ref, err)
-	}
-	defer i.end()
-	if err := i.refused(pulls); err != nil {
-		return err
-	}
 	var reporting sync.Mutex
 	for _, p := range pulls {
 		p.meter = newMeter(p.want.Ref, progress, &reporting)
+		p.meter.changed = i.spaceChanged
+	}
+	end, err := i.begin(ctx, pulls)
+	if err != nil {
+		return fail(pulls[0].want.Ref, err)
+	}
+	defer end()
+	if pulls, err = i.lookAgain(ctx, pulls); err != nil || len(pulls) == 0 {
+		return err
+	}
+	if err := i.refused(pulls); err != nil {
+		return err
 	}
 	defer func() {
 		for _, p := range pulls {
@@ -205,6 +212,9 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 	if err != nil {
 		return fail("images", err)
 	}
+	for _, p := range pulls {
+		p.media = media
+	}
 	if err := i.transfer(ctx, pulls, media); err != nil {
 		return i.outgrown(err, media, pulls)
 	}
@@ -220,33 +230,65 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 	return nil
 }
 
-// begin waits until no other images are being pulled.
-func (i *Images) begin(ctx context.Context, pulls []*pull) error {
-	select {
-	case i.turn <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+// begin waits until nobody else pulls one of the images for the same project: they would share a lease.
+func (i *Images) begin(ctx context.Context, pulls []*pull) (end func(), err error) {
+	byLease := make(map[string]*pull)
+	for _, p := range pulls {
+		byLease[p.leaseID()] = p
+	}
+	var held []*slot
+	end = func() {
+		i.mu.Lock()
+		for _, p := range pulls {
+			if i.pulling[p.name]--; i.pulling[p.name] <= 0 {
+				delete(i.pulling, p.name)
+			}
+		}
+		i.coming = slices.DeleteFunc(i.coming, func(c *pull) bool { return slices.Contains(pulls, c) })
+		i.mu.Unlock()
+		for _, h := range held {
+			h.release()
+		}
+		i.spaceChanged()
 	}
 	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.pulling = make(map[string]bool)
 	for _, p := range pulls {
-		i.pulling[p.name] = true
+		i.pulling[p.name]++
 	}
-	return nil
+	i.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(byLease)) { // in an order, or two could wait for each other
+		run := byLease[id].meter.begin()
+		h, err := i.slots.take(ctx, "", "lease "+id, run.note)
+		run.end()
+		if err != nil {
+			end()
+			return nil, err
+		}
+		held = append(held, h)
+	}
+	return end, nil
 }
 
-func (i *Images) end() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.pulling = nil
-	<-i.turn
+// lookAgain leaves out what somebody else has brought meanwhile.
+func (i *Images) lookAgain(ctx context.Context, pulls []*pull) ([]*pull, error) {
+	var missing []*pull
+	for _, p := range pulls {
+		var err error
+		p.image, err = i.get(ctx, p.name, p.platform)
+		switch {
+		case isMissing(err):
+			missing = append(missing, p)
+		case err != nil:
+			return nil, fail(p.want.Ref, err)
+		}
+	}
+	return missing, nil
 }
 
 func (i *Images) isPulling(name string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.pulling[name]
+	return i.pulling[name] > 0
 }
 
 // prepare downloads what tells the parts of an image.
@@ -335,11 +377,9 @@ type download struct {
 func (i *Images) transfer(ctx context.Context, pulls []*pull, media []medium) error {
 	var queue []*download
 	layers := make(map[digest.Digest]*download)
-	unpacking := make(map[digest.Digest]*sync.Mutex) // by chain
 	for _, p := range pulls {
-		for n, desc := range p.layers {
+		for _, desc := range p.layers {
 			p.meter.expect(desc.Size)
-			unpacking[p.chain(n)] = new(sync.Mutex)
 			d := layers[desc.Digest]
 			if d == nil {
 				d = &download{first: p, desc: desc, done: make(chan struct{})}
@@ -350,6 +390,10 @@ func (i *Images) transfer(ctx context.Context, pulls []*pull, media []medium) er
 		}
 	}
 
+	left := i.layersLeft(ctx, pulls)
+	for _, p := range pulls {
+		p.before = sync.OnceFunc(func() { p.meter.unpacks(left) })
+	}
 	guarded, done := context.WithCancel(ctx)
 	defer done()
 	all, within := errgroup.WithContext(guarded)
@@ -357,13 +401,12 @@ func (i *Images) transfer(ctx context.Context, pulls []*pull, media []medium) er
 	group, ctx := errgroup.WithContext(within)
 	group.Go(func() error {
 		downloads, ctx := errgroup.WithContext(ctx)
-		downloads.SetLimit(i.atOnce)
+		downloads.SetLimit(i.atOnce) // of which those run that have a slot
 		for _, d := range queue {
 			contained(downloads, func() error { return fail(d.first.want.Ref, d.run(ctx)) })
 		}
 		return downloads.Wait()
 	})
-	processors := make(chan struct{}, min(i.atOnce, runtime.GOMAXPROCS(0)))
 	for _, p := range pulls {
 		contained(group, func() error {
 			for n, desc := range p.layers {
@@ -372,7 +415,7 @@ func (i *Images) transfer(ctx context.Context, pulls []*pull, media []medium) er
 				case <-ctx.Done():
 					return ctx.Err()
 				}
-				if err := p.unpack(ctx, n, unpacking[p.chain(n)], processors); err != nil {
+				if err := p.unpack(ctx, n); err != nil {
 					return fail(p.want.Ref, err)
 				}
 			}

@@ -4,14 +4,15 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/distribution/reference"
@@ -32,7 +33,7 @@ type Registry struct {
 const (
 	connectTimeout = 15 * time.Second
 	answerTimeout  = 30 * time.Second
-	stallTimeout   = 60 * time.Second // a download that brings nothing for so long is broken off
+	stallTimeout   = 60 * time.Second // a connection that brings nothing for so long is broken off
 	maxAuthority   = 1 << 20          // bytes of a CA file
 	maxHeader      = 256 << 10        // bytes of the header of an answer
 )
@@ -82,9 +83,48 @@ type session struct {
 
 // host is one of those that may have the repository.
 type host struct {
-	name   string
-	client *http.Client // nil: it is no host but archives
+	name     string
+	client   *http.Client // nil: it is no host but archives
+	slots    *slots
+	patience time.Duration // with a lookup
+	others   bool          // there are other hosts to ask after it
 	source
+}
+
+// Resolve is that of the source, within a time.
+func (h host) Resolve(ctx context.Context, ref reference.Named) (v1.Descriptor, error) {
+	ctx, cancel := h.asking(ctx)
+	defer cancel()
+	return h.source.Resolve(ctx, ref)
+}
+
+// asking bounds a lookup.
+func (h host) asking(ctx context.Context) (context.Context, context.CancelFunc) {
+	if h.client == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, h.patience, fmt.Errorf("%s did not answer within %s", h.name, h.patience))
+}
+
+// transfer downloads something that has a key; "": nobody else downloads it. Each time the slot is given to others, do is
+// called again later: it goes on where it was. It adds what comes to its counter.
+func (h host) transfer(ctx context.Context, key string, m *meter, do func(ctx context.Context, came *atomic.Int64) error) error {
+	run := m.begin()
+	defer run.end()
+	name := h.name
+	if h.client == nil { // nothing comes from the network
+		name = ""
+	}
+	for {
+		slot, err := h.slots.take(ctx, name, key, run.note)
+		if err != nil {
+			return err
+		}
+		err = slot.run(ctx, h.others, run.note, func(ctx context.Context) error { return do(ctx, &slot.came) })
+		if !errors.Is(err, errSlotGiven) {
+			return err
+		}
+	}
 }
 
 // source is what has images: a registry, or archives.
@@ -106,6 +146,9 @@ func (i *Images) open(domain string) (*session, error) {
 		}
 		s.hosts = append(s.hosts, i.host(name, client))
 	}
+	for n := range len(s.hosts) - 1 {
+		s.hosts[n].others = true
+	}
 	return s, nil
 }
 
@@ -122,7 +165,7 @@ func (i *Images) openFor(w Want) (*session, error) {
 		}
 	}
 	if archives := i.preload.archives(); len(archives) > 0 {
-		s.hosts = append([]host{{name: i.preload.dir, source: preloaded{archives}}}, s.hosts...)
+		s.hosts = append([]host{{name: i.preload.dir, slots: i.slots, source: preloaded{archives}}}, s.hosts...)
 	}
 	if len(s.hosts) == 0 {
 		return nil, errNever
@@ -157,7 +200,8 @@ func (s *session) try(ctx context.Context, log *slog.Logger, ask func(host) erro
 // host is one that speaks the protocol of registries.
 func (i *Images) host(name string, client *http.Client) host {
 	config := i.registries[name]
-	return host{name, client, registry.New(registry.Options{
+	h := i.bareHost(name, client)
+	h.source = registry.New(registry.Options{
 		Host:      registry.HostOf(name),
 		PlainHTTP: config.PlainHTTP,
 		Client:    client,
@@ -167,7 +211,13 @@ func (i *Images) host(name string, client *http.Client) host {
 			}
 			return readCredentials(config.Credentials, host)
 		},
-	})}
+	})
+	return h
+}
+
+// bareHost is one that need not be a registry.
+func (i *Images) bareHost(name string, client *http.Client) host {
+	return host{name: name, client: client, slots: i.slots, patience: 2 * i.window}
 }
 
 // httpClient reaches one host, and the hosts that it sends us to.
@@ -176,16 +226,10 @@ func (i *Images) httpClient(name string) (*http.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot trust registry %s: %w", name, err)
 	}
-	dialer := net.Dialer{Timeout: connectTimeout}
-	return &http.Client{Transport: guard{i.plain, &http.Transport{
-		Proxy: http.ProxyFromEnvironment,
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := dialer.DialContext(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			return impatient{conn}, nil
-		},
+	dialer := newDialer(registry.HostOf(name), i.registries)
+	return &http.Client{Transport: guard{i.plain, i.paced.over(&http.Transport{
+		Proxy:       dialer.proxy,
+		DialContext: dialer.dial,
 		TLSClientConfig: &tls.Config{
 			RootCAs:            trust,
 			MinVersion:         tls.VersionTLS12,
@@ -196,30 +240,27 @@ func (i *Images) httpClient(name string) (*http.Client, error) {
 		DisableCompression:     true,
 		MaxIdleConns:           i.atOnce,
 		MaxResponseHeaderBytes: maxHeader,
-	}}}, nil
+	})}}, nil
 }
 
 // guard lets plain HTTP through to configured hosts only, wherever a request came from: a redirect, a token service.
 type guard struct {
 	plain map[string]bool // by host[:port] on the wire
-	*http.Transport
+	next  http.RoundTripper
+}
+
+// CloseIdleConnections is for the http.Client.
+func (g guard) CloseIdleConnections() {
+	if closer, ok := g.next.(interface{ CloseIdleConnections() }); ok {
+		closer.CloseIdleConnections()
+	}
 }
 
 func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" && !g.plain[r.URL.Host] {
 		return nil, fmt.Errorf("%s: %w", r.URL.Host, errPlainHTTP)
 	}
-	return g.Transport.RoundTrip(r)
-}
-
-// impatient is a connection that fails when the other side falls silent.
-type impatient struct{ net.Conn }
-
-func (c impatient) Read(p []byte) (int, error) {
-	if err := c.SetReadDeadline(time.Now().Add(stallTimeout)); err != nil {
-		return 0, err
-	}
-	return c.Conn.Read(p)
+	return g.next.RoundTrip(r)
 }
 
 // readAuthorities returns the system's authorities and those in file; nil stands for the system's alone.

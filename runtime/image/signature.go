@@ -252,7 +252,9 @@ func (h host) inquireTag(ctx context.Context, q *inquest) error {
 
 // inquireReferrers looks at what says of itself that it refers to the image, as the latest cosign does it.
 func (h host) inquireReferrers(ctx context.Context, q *inquest) error {
-	refer, err := h.source.(*registry.Client).Referrers(ctx, q.named, q.digest)
+	asking, cancel := h.asking(ctx)
+	refer, err := h.source.(*registry.Client).Referrers(asking, q.named, q.digest)
+	cancel()
 	if err != nil {
 		return remote{fmt.Errorf("asked for signatures: %w", err)}
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 const (
@@ -37,9 +39,13 @@ const (
 	ext4Part = 50
 	ext4Most = 4096
 
-	// spaceLook is how often the space is looked at while images come.
-	spaceLook = 100 * time.Millisecond
-	maxNamed  = 8 // images that an error names
+	// spaceLook is how often the space is looked at while images come, and more often the less there is, down to
+	// shortestLook, for what may be written meanwhile.
+	spaceLook     = 100 * time.Millisecond
+	shortestLook  = 2 * time.Millisecond
+	fastestMedium = 2 << 30 // bytes a second
+	halfReserve   = 2
+	maxNamed      = 8 // images that an error names
 )
 
 // NoSpaceError says that images do not fit. The error of a disk that was full before anybody knew is another one of
@@ -116,8 +122,70 @@ func (m *medium) look(reserve int64) error {
 	return nil
 }
 
-// makeRoom fails when what is missing of the images does not fit. It returns the file systems that they come to.
+// makeRoom fails when what is missing of the images does not fit. It returns the file systems that they come to. Images
+// that would fit alone, and not beside others that are coming, wait for those; not for what comes too slowly.
 func (i *Images) makeRoom(ctx context.Context, pulls []*pull) ([]medium, error) {
+	for {
+		media, fits, changed, err := i.tryRoom(ctx, pulls)
+		if err != nil || fits {
+			return media, err
+		}
+		runs := make([]*run, len(pulls))
+		for n, p := range pulls {
+			runs[n] = p.meter.begin()
+			runs[n].note("waiting for other images, beside which there is no space for this one")
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		for _, r := range runs {
+			r.end()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// tryRoom is one look whether images fit beside others. Where they don't, changed is closed when that may have changed.
+func (i *Images) tryRoom(ctx context.Context, pulls []*pull) (media []medium, fits bool, changed <-chan struct{}, err error) {
+	i.reserving.Lock()
+	defer i.reserving.Unlock()
+	i.mu.Lock()
+	changed = i.changed
+	others := slices.Clone(i.coming)
+	i.mu.Unlock()
+	others = slices.DeleteFunc(others, func(p *pull) bool { return p.meter.isSlow() })
+	if media, err = i.fit(ctx, pulls); err != nil {
+		return nil, false, nil, err
+	}
+	if len(others) > 0 {
+		_, err = i.fit(ctx, slices.Concat(others, pulls))
+		if errors.As(err, new(*NoSpaceError)) {
+			return nil, false, changed, nil
+		}
+		if err != nil {
+			return nil, false, nil, err
+		}
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.coming = append(i.coming, pulls...)
+	return media, true, nil, nil
+}
+
+// spaceChanged wakes those who wait for space.
+func (i *Images) spaceChanged() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	close(i.changed)
+	i.changed = make(chan struct{})
+}
+
+// fit fails when what is missing of the images does not fit.
+func (i *Images) fit(ctx context.Context, pulls []*pull) ([]medium, error) {
 	media, err := i.spaces(ctx)
 	if err != nil {
 		return nil, err
@@ -180,7 +248,7 @@ func (i *Images) checkReserve(ctx context.Context, pulls []*pull) error {
 	if err != nil {
 		return err
 	}
-	return i.checkSpaces(media, pulls)
+	return i.checkSpaces(media, pulls, halfReserve)
 }
 
 func refsOf(pulls []*pull) []string {
@@ -274,23 +342,41 @@ func unpackedSize(layer v1.Descriptor) int64 {
 // guard gives up what comes once it takes more than was estimated: the reserve is for others. Some of it may be used,
 // since nothing fits to the byte. It ends with ctx.
 func (i *Images) guard(ctx context.Context, media []medium, pulls []*pull) error {
-	tick := time.NewTicker(spaceLook)
-	defer tick.Stop()
+	// A containerd that is not told how much it may write has to be stopped in time: the reserve is the margin.
+	keep := int64(1)
+	if containerd.BoundedBySpace(i.client.DiffService()) {
+		keep = halfReserve
+	}
+	wait := time.NewTimer(0)
+	defer wait.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-wait.C:
 		}
-		if err := i.checkSpaces(media, pulls); err != nil {
+		if err := i.checkSpaces(media, pulls, keep); err != nil {
 			return err
 		}
+		wait.Reset(i.nextLook(media))
 	}
 }
 
-func (i *Images) checkSpaces(media []medium, pulls []*pull) error {
+// nextLook is after what the fastest medium needs to use up what is free.
+func (i *Images) nextLook(media []medium) time.Duration {
+	next := spaceLook
 	for _, m := range media {
-		if e := m.outgrown(i.reserve); e != nil {
+		if m.look(i.reserve) == nil {
+			next = min(next, time.Duration(float64(m.free-m.reserved)/fastestMedium*float64(time.Second)))
+		}
+	}
+	return max(next, shortestLook)
+}
+
+// checkSpaces fails where less is left than one part of so many of the reserve.
+func (i *Images) checkSpaces(media []medium, pulls []*pull, part int64) error {
+	for _, m := range media {
+		if e := m.outgrown(i.reserve, part); e != nil {
 			e.Images = refsOf(pulls)
 			return &Error{Kind: NoSpace, Object: append(e.Images, "space")[0], Err: e}
 		}
@@ -298,18 +384,22 @@ func (i *Images) checkSpaces(media []medium, pulls []*pull) error {
 	return nil
 }
 
-// outgrown is the error where less is left than has to be, of a file system as it was looked at before.
-func (m *medium) outgrown(reserve int64) *NoSpaceError {
+// outgrown is the error where less is left than one part of so many of the reserve, of a file system as it was looked at
+// before.
+func (m *medium) outgrown(reserve, part int64) *NoSpaceError {
 	now := *m
 	if now.look(reserve) != nil {
 		return nil // writing tells
 	}
+	if m.free < m.reserved || m.freeFiles < m.reservedFiles { // others had used some of it before
+		part = max(part, halfReserve)
+	}
 	// It is worth another attempt when there is more than there was before this one.
 	e := &NoSpaceError{Dir: m.dir, Free: now.free, Reserved: now.reserved, reserve: reserve, grown: true}
 	switch {
-	case now.free < now.reserved/2:
+	case now.free < now.reserved/part:
 		e.Needed = max(m.free-m.reserved, 0) + 1
-	case now.freeFiles < now.reservedFiles/2:
+	case now.freeFiles < now.reservedFiles/part:
 		e.NeededFiles, e.FreeFiles, e.ReservedFiles = max(m.freeFiles-m.reservedFiles, 0)+1, now.freeFiles, now.reservedFiles
 	default:
 		return nil
@@ -324,7 +414,7 @@ func (i *Images) outgrown(err error, media []medium, pulls []*pull) error {
 		return err
 	}
 	for _, m := range media {
-		if e := m.outgrown(i.reserve); e != nil {
+		if e := m.outgrown(i.reserve, halfReserve); e != nil {
 			e.Images = refsOf(pulls)
 			return &Error{Kind: NoSpace, Object: known.Object, Err: fmt.Errorf("%w: %w", e, known.Err)}
 		}

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
@@ -229,6 +231,86 @@ func TestWhatGrowsBeyondTheEstimateIsGivenUp(t *testing.T) {
 			}
 		})
 	}
+}
+
+// However much a layer becomes, and however it is written down, the reserve is never used.
+func TestABombLeavesTheReserve(t *testing.T) {
+	const size, reserve = 300 << 20, 32 << 20
+	zeros, err := ociimage.Tar([]ociimage.Entry{{Name: "zeros", Data: make([]byte, size)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var many []ociimage.Entry
+	for n := range size / (1 << 20) {
+		many = append(many, ociimage.Entry{Name: fmt.Sprint("zeros", n), Data: make([]byte, 1<<20)})
+	}
+	files, err := ociimage.Tar(many)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, layers := range map[string][][]byte{
+		"a big file":        {zeros},
+		"files":             {files},
+		"a file with holes": {sparse(t, size)},
+		"two layers":        {files, zeros},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDisk(t, "size=192m")
+			ctx := containerdtest.Context(t)
+			images := d.images(image.Options{Reserve: reserve})
+			var wants []image.Want
+			for n, layer := range layers { // of an image each, so that they are unpacked side by side
+				wants = append(wants, image.Want{Ref: fmt.Sprintf("%s/bomb%d:1", d.w.host, n)})
+				containerdtest.Push(t, containerdtest.Image(t, nil, layer), wants[n].Ref)
+			}
+			least, over, looked := d.free(), make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(looked)
+				for {
+					select {
+					case <-over:
+						return
+					case <-time.After(100 * time.Microsecond):
+						least = min(least, d.free())
+					}
+				}
+			}()
+			_, err := images.PullAll(ctx, wants, nil)
+			close(over)
+			<-looked
+			if kind(err) != image.NoSpace || !errors.As(err, new(*image.NoSpaceError)) {
+				t.Errorf("%v of kind %q", err, kind(err))
+			}
+			if least < reserve-1<<20 {
+				t.Errorf("%d bytes were free at the least, %d are reserved", least, reserve)
+			}
+			small := d.push("small", 1000)
+			if _, err := images.Pull(ctx, small, nil); err != nil {
+				t.Errorf("another image: %v", err)
+			}
+		})
+	}
+}
+
+// sparse is a layer of some bytes, with a file of many in it that is one hole.
+func sparse(t *testing.T, size int64) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	f, err := os.Create(filepath.Join(dir, "hole"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	packed, err := exec.Command("tar", "-C", dir, "--sparse", "--format=pax", "-c", "hole").Output()
+	if err != nil {
+		t.Skipf("tar: %v", err)
+	}
+	if len(packed) > 1<<20 {
+		t.Fatalf("%d bytes", len(packed))
+	}
+	return packed
 }
 
 // A file system may have bytes and no file left.

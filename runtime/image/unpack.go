@@ -5,30 +5,22 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 // cleanTimeout is how long containerd may take to remove what was unpacked in part, also when the pull was given up.
 const cleanTimeout = 10 * time.Second
 
-// unpack applies layer n, those below it being there already. Images that share it wait for each other with turn.
-func (p *pull) unpack(ctx context.Context, n int, turn *sync.Mutex, processors chan struct{}) error {
-	turn.Lock()
-	defer turn.Unlock()
-	select {
-	case processors <- struct{}{}:
-		defer func() { <-processors }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+// unpack applies layer n, those below it being there already.
+func (p *pull) unpack(ctx context.Context, n int) error {
 	ctx = p.leased(ctx)
 	err := p.apply(ctx, n)
 	if err == nil || ctx.Err() != nil || IsFull(err) {
@@ -52,11 +44,27 @@ func (p *pull) unpack(ctx context.Context, n int, turn *sync.Mutex, processors c
 // uncompressedLabel is the label of a layer with the digest of what it unpacks to, by which containerd knows that too.
 const uncompressedLabel = "containerd.io/uncompressed"
 
-// apply makes the snapshot of layer n, unless it is there.
+// apply makes the snapshot of layer n, unless it is there. Images that share it wait for each other.
 func (p *pull) apply(ctx context.Context, n int) error {
+	turn, err := p.slots.take(ctx, "", "snapshot "+p.snapshotter+" "+p.chain(n).String(), nil)
+	if err != nil {
+		return err
+	}
+	defer turn.release()
+	select {
+	case p.processors <- struct{}{}:
+		defer func() { <-p.processors }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	snapshots := p.client.SnapshotService(p.snapshotter)
-	_, err := snapshots.Stat(ctx, p.chain(n).String())
-	if err == nil {
+	_, err = snapshots.Stat(ctx, p.chain(n).String())
+	if err == nil { // of another image, which may go
+		held := containerd.Resource{ID: p.chain(n).String(), Type: "snapshots/" + p.snapshotter}
+		err = p.client.LeasesService().AddResource(ctx, p.lease, held)
+		if err != nil && !errdefs.IsAlreadyExists(err) {
+			return fmt.Errorf("cannot hold layer: %w", err)
+		}
 		return nil
 	}
 	if errdefs.IsNotFound(err) {
@@ -80,6 +88,10 @@ func (p *pull) apply(ctx context.Context, n int) error {
 // extract unpacks layer n on the snapshot of those below it. It is one of its own until it is complete; what is left of
 // it by a power cut goes with the lease. Its name is as containerd gives them.
 func (p *pull) extract(ctx context.Context, snapshots containerd.Snapshotter, n int) (err error) {
+	p.before()
+	if err := ctx.Err(); err != nil { // who was told may not want it
+		return err
+	}
 	var parent string
 	if n > 0 {
 		parent = p.chain(n - 1).String()
@@ -97,11 +109,16 @@ func (p *pull) extract(ctx context.Context, snapshots containerd.Snapshotter, n 
 			ctx, done := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
 			defer done()
 			// The files first: where they have filled the device, containerd cannot even write down that they are to go.
-			if err := errors.Join(empty(mounts), snapshots.Remove(ctx, key)); err != nil {
+			if err := errors.Join(empty(ctx, mounts), snapshots.Remove(ctx, key)); err != nil {
 				p.log.Warn("cannot remove what was unpacked in part", "image", p.name, "snapshot", key, "error", err)
 			}
 		})
 	}()
+	if at := slices.IndexFunc(p.media, func(m medium) bool { return m.snapshots }); at >= 0 {
+		allowed := p.unpacking.begin(p.media[at], p.reserve, unpackedSize(p.layers[n]), []string{p.want.Ref})
+		defer allowed.end()
+		ctx = containerd.WithSpace(ctx, allowed)
+	}
 	unpacked, err := p.client.DiffService().Apply(ctx, p.layers[n], mounts)
 	if err != nil {
 		return err
@@ -113,30 +130,26 @@ func (p *pull) extract(ctx context.Context, snapshots containerd.Snapshotter, n 
 	return snapshots.Commit(ctx, p.chain(n).String(), key, nil)
 }
 
-// empty removes what was written to the mounts of a snapshot that is not complete. What is on a file system of its own
-// takes no space of others.
-func empty(mounts []containerd.Mount) error {
-	var errs []error
-	for _, m := range mounts {
-		var dir string
-		switch m.Type {
-		case "bind":
-			dir = m.Source
-		case "overlay":
-			for _, o := range m.Options {
-				if upper, ok := strings.CutPrefix(o, "upperdir="); ok {
-					dir = upper
-				}
+// layersLeft counts the layers of images that are not unpacked.
+func (i *Images) layersLeft(ctx context.Context, pulls []*pull) int {
+	left := map[digest.Digest]bool{}
+	for _, p := range pulls {
+		snapshots := p.client.SnapshotService(p.snapshotter)
+		for n := range p.layers {
+			if _, err := snapshots.Stat(ctx, p.chain(n).String()); err != nil {
+				left[p.chain(n)] = true
 			}
 		}
-		if dir == "" {
-			continue
-		}
-		files, err := os.ReadDir(dir)
-		errs = append(errs, err)
-		for _, f := range files {
-			errs = append(errs, os.RemoveAll(filepath.Join(dir, f.Name())))
-		}
+	}
+	return len(left)
+}
+
+// empty removes what was written to the mounts of a snapshot that is not complete. What is on a file system of its own
+// takes no space of others.
+func empty(ctx context.Context, mounts []containerd.Mount) error {
+	var errs []error
+	for _, dir := range containerd.WrittenDirs(mounts) {
+		errs = append(errs, tree.Empty(ctx, dir))
 	}
 	return errors.Join(errs...)
 }

@@ -12,8 +12,11 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// fruitless is how often a download that broke off is gone on with while nothing more comes.
-const fruitless = 3
+const (
+	// fruitless is how often a download that broke off is continued while less than enough has come.
+	fruitless = 3
+	enough    = 16 << 10 // bytes
+)
 
 // Open reads a part of an image from an offset on: a manifest or an index, by its media type, else a blob. What breaks
 // off is gone on with where it was; it ends with io.EOF only when all of it has come, and with an ErrContent when there
@@ -27,7 +30,7 @@ func (c *Client) Open(ctx context.Context, in reference.Named, desc v1.Descripto
 	if IsManifest(desc.MediaType) || IsIndex(desc.MediaType) {
 		path, accept = "manifests/", desc.MediaType+", */*"
 	}
-	p := &part{ctx: ctx, client: c, request: c.request(http.MethodGet, in, path+desc.Digest.String(), accept), size: desc.Size, offset: offset}
+	p := &part{ctx: ctx, client: c, request: c.request(http.MethodGet, in, path+desc.Digest.String(), accept), size: desc.Size, offset: offset, mark: offset}
 	if err := p.open(); err != nil {
 		return nil, err
 	}
@@ -41,13 +44,12 @@ type part struct {
 	*request
 	size, offset int64
 	body         io.ReadCloser // nil: there is no more to come
-	began        int64         // the offset of body
-	vain         int           // how often nothing came
+	mark         int64         // the offset up to which enough has come
+	vain         int           // how often it broke off since
 }
 
 // open asks for what is missing.
 func (p *part) open() error {
-	p.began = p.offset
 	if p.offset == p.size {
 		return nil
 	}
@@ -122,8 +124,8 @@ func (p *part) Read(b []byte) (int, error) {
 
 // goOn asks for the rest after a download broke off.
 func (p *part) goOn(why error) error {
-	if p.offset > p.began {
-		p.vain = 0
+	if p.offset-p.mark >= enough {
+		p.vain, p.mark = 0, p.offset
 	} else {
 		p.vain++
 	}

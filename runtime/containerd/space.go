@@ -1,0 +1,36 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+)
+
+// ErrMemory says that a layer cannot be unpacked within the memory of this device.
+var ErrMemory = errors.New("unpacking needs more memory than this device can afford")
+
+// Space bounds what Apply writes. An Applier that runs in this process asks it; see BoundedBySpace.
+type Space interface {
+	// Take is called before so many bytes and files are written. Its error ends Apply, which returns it.
+	Take(bytes, files int64) error
+	// Wrote is called with what has been read of the layer, for most of it was written.
+	Wrote(bytes int64)
+}
+
+// WithSpace is a context whose calls of Apply ask space.
+func WithSpace(ctx context.Context, space Space) context.Context {
+	return context.WithValue(ctx, spaceKey{}, space)
+}
+
+// SpaceOf is the space of a context; nil if it has none.
+func SpaceOf(ctx context.Context) Space {
+	space, _ := ctx.Value(spaceKey{}).(Space)
+	return space
+}
+
+type spaceKey struct{}
+
+// BoundedBySpace says whether an Applier asks the Space of its context.
+func BoundedBySpace(a Applier) bool {
+	bounded, ok := a.(interface{ BoundedBySpace() bool })
+	return ok && bounded.BoundedBySpace()
+}

@@ -1,0 +1,126 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/margolite/margolite/runtime/registry"
+)
+
+// dialer connects to one host, and to those that it sends us to: by a redirect, or as its token service. None of these may
+// be this device, unless the configuration names it: whoever runs a registry would reach what listens here for local
+// programs alone. What counts is the address that is connected to, whatever name stands for it.
+type dialer struct {
+	allowed map[string]bool // host:port that may be on this device
+	local   bool            // the host itself is, by its name: it may name others here
+
+	mu      sync.Mutex
+	proxies map[string]bool // host:port
+}
+
+// newDialer is for a host[:port] on the wire. The hosts that the configuration names may be anywhere.
+func newDialer(host string, registries map[string]Registry) *dialer {
+	d := &dialer{allowed: make(map[string]bool), proxies: make(map[string]bool)}
+	d.allow(host)
+	for name, r := range registries {
+		d.allow(registry.HostOf(name))
+		for _, mirror := range r.Mirrors {
+			d.allow(registry.HostOf(mirror))
+		}
+	}
+	name := (&url.URL{Host: host}).Hostname()
+	address, err := netip.ParseAddr(name)
+	d.local = name == "localhost" || err == nil && isOwn(address)
+	return d
+}
+
+func (d *dialer) allow(host string) {
+	u := url.URL{Host: host}
+	if u.Port() != "" {
+		d.allowed[strings.ToLower(net.JoinHostPort(u.Hostname(), u.Port()))] = true
+		return
+	}
+	for _, port := range []string{"443", "80"} {
+		d.allowed[strings.ToLower(net.JoinHostPort(u.Hostname(), port))] = true
+	}
+}
+
+// proxy is the proxy for a request. It may be on this device.
+func (d *dialer) proxy(r *http.Request) (*url.URL, error) {
+	u, err := http.ProxyFromEnvironment(r)
+	if u != nil {
+		port := u.Port()
+		if port == "" {
+			port = map[string]string{"http": "80", "https": "443", "socks5": "1080", "socks5h": "1080"}[u.Scheme]
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.proxies[strings.ToLower(net.JoinHostPort(u.Hostname(), port))] = true
+	}
+	return u, err
+}
+
+func (d *dialer) mayBeLocal(address string) bool {
+	address = strings.ToLower(address)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.local || d.allowed[address] || d.proxies[address]
+}
+
+func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: connectTimeout}
+	if !d.mayBeLocal(address) {
+		dialer.Control = func(_, to string, _ syscall.RawConn) error {
+			at, err := netip.ParseAddrPort(to)
+			if err == nil && isOwn(at.Addr()) {
+				err = fmt.Errorf("%s is %s: %w", address, at.Addr(), errOwnAddress)
+			}
+			return err
+		}
+	}
+	conn, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return impatient{conn}, nil
+}
+
+// errOwnAddress says that a registry sent us to this device.
+var errOwnAddress = errors.New("an address of this device, where no registry may send it; an entry in registries allows the host")
+
+// isOwn says whether an address leads to this device, or to what no registry can mean.
+func isOwn(a netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	if a.IsLoopback() || a.IsUnspecified() || a.IsLinkLocalUnicast() || a.IsMulticast() {
+		return true
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return true // better no redirect than one to us
+	}
+	for _, o := range own {
+		if prefix, err := netip.ParsePrefix(o.String()); err == nil && prefix.Addr().Unmap() == a {
+			return true
+		}
+	}
+	return false
+}
+
+// impatient is a connection that fails when the other side falls silent.
+type impatient struct{ net.Conn }
+
+func (c impatient) Read(p []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(stallTimeout)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
+}

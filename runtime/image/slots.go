@@ -1,0 +1,249 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// DefaultMinRate is how many bytes a download has to bring in a minute to keep its slot while others wait: a quarter
+	// of what GPRS carries.
+	DefaultMinRate = 16 << 10
+
+	rateWindow = time.Minute
+	looksAtIt  = 6 // within a window
+	maxSlow    = 64
+)
+
+// slots bounds the downloads. A registry has a number of slots, and all registries together one more, so that one which
+// holds all of its own leaves one to others. A key, such as the digest of a blob, is in one hand at a time.
+//
+// A download that brings less than the floor gives its slot to whoever waits for it, and comes after those that wait for
+// registries that are faster.
+type slots struct {
+	perHost int
+	floor   int64 // bytes a minute; 0: none
+	window  time.Duration
+
+	mu      sync.Mutex
+	held    map[*slot]bool
+	waiting []*slot              // in the order of their requests
+	slow    map[string]time.Time // registries below the floor -> when they were seen to be
+}
+
+func newSlots(perHost int, floor int64, window time.Duration) *slots {
+	return &slots{perHost: perHost, floor: floor, window: window, held: make(map[*slot]bool), slow: make(map[string]time.Time)}
+}
+
+// slot is the right to one download.
+type slot struct {
+	of    *slots
+	host  string // "": nothing is downloaded, and only the key counts
+	key   string // "": none
+	ready chan struct{}
+	came  atomic.Int64 // bytes
+}
+
+var (
+	errSlotGiven = errors.New("its download slot was given to another download")
+	errSilent    = errors.New("the registry sends nothing")
+)
+
+// slowError says that a registry is below the floor.
+type slowError struct {
+	host        string
+	rate, floor int64 // bytes a minute
+}
+
+func (e *slowError) Error() string {
+	return fmt.Sprintf("registry %s gives %d bytes a minute, less than the floor of %d", e.host, e.rate, e.floor)
+}
+
+// take waits for a slot. note is told why it takes long; it may be nil.
+func (s *slots) take(ctx context.Context, host, key string, note func(string)) (*slot, error) {
+	t := &slot{of: s, host: host, key: key, ready: make(chan struct{})}
+	s.mu.Lock()
+	s.waiting = append(s.waiting, t)
+	s.grant()
+	s.mu.Unlock()
+	select {
+	case <-t.ready:
+		return t, nil
+	default:
+	}
+	if note != nil {
+		if host == "" {
+			note("waiting for another download of the same content")
+		} else {
+			note("waiting for a download slot: registry " + host)
+		}
+	}
+	select {
+	case <-t.ready:
+		return t, nil
+	case <-ctx.Done():
+		t.release()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// release gives the slot back, or ends the wait for it.
+func (t *slot) release() {
+	s := t.of
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.held, t)
+	s.waiting = slices.DeleteFunc(s.waiting, func(w *slot) bool { return w == t })
+	s.grant()
+}
+
+// grant hands out what is free: first to those that wait for registries above the floor.
+func (s *slots) grant() {
+	for _, slow := range []bool{false, true} {
+		s.waiting = slices.DeleteFunc(s.waiting, func(w *slot) bool {
+			if s.isSlow(w.host) != slow || !s.fits(w, nil) {
+				return false
+			}
+			s.held[w] = true
+			close(w.ready)
+			return true
+		})
+	}
+}
+
+// fits says whether w could have its slot now, had without none.
+func (s *slots) fits(w, without *slot) bool {
+	all, ofHost := 0, 0
+	for h := range s.held {
+		switch {
+		case h == without:
+			continue
+		case h.key != "" && h.key == w.key:
+			return false
+		case h.host != "":
+			all++
+			if h.host == w.host {
+				ofHost++
+			}
+		}
+	}
+	return w.host == "" || ofHost < s.perHost && all < s.perHost+1
+}
+
+// isWanted says whether somebody waits whom the slot would help. Another download of the same registry would be no
+// faster.
+func (t *slot) isWanted() bool {
+	s := t.of
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.waiting, func(w *slot) bool {
+		return w.host != t.host && !s.fits(w, nil) && s.fits(w, t)
+	})
+}
+
+func (s *slots) isSlow(host string) bool {
+	seen, slow := s.slow[host]
+	return slow && time.Since(seen) < 10*s.window
+}
+
+// setSlow remembers what was measured of a registry.
+func (s *slots) setSlow(host string, slow bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slow {
+		delete(s.slow, host)
+		return
+	}
+	if len(s.slow) >= maxSlow {
+		clear(s.slow)
+	}
+	s.slow[host] = time.Now()
+}
+
+// run downloads with the slot, and gives it back. do counts what comes in t.came. It is broken off when nothing comes,
+// and with less than the floor when somebody waits for the slot, or when other registries may be faster. The cause is
+// errSilent, errSlotGiven or a *slowError then.
+func (t *slot) run(ctx context.Context, others bool, note func(string), do func(context.Context) error) error {
+	defer t.release()
+	if t.host == "" {
+		note("")
+		return do(ctx)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		t.watch(ctx, cancel, others, note)
+	}()
+	note("")
+	err := do(ctx)
+	if err == nil && t.of.floor > 0 && t.came.Load() >= t.of.floor {
+		t.of.setSlow(t.host, false)
+	}
+	cause := context.Cause(ctx)
+	cancel(nil)
+	<-watched
+	switch {
+	case err == nil || cause == nil:
+		return err
+	case errors.Is(cause, errSlotGiven):
+		return errSlotGiven
+	case errors.Is(cause, errSilent), errors.As(cause, new(*slowError)):
+		return remote{cause}
+	}
+	return err
+}
+
+// watch measures the download until ctx ends.
+func (t *slot) watch(ctx context.Context, cancel context.CancelCauseFunc, others bool, note func(string)) {
+	tick := time.NewTicker(t.of.window / looksAtIt)
+	defer tick.Stop()
+	looks := []int64{0} // what had come at the last looks, within a window
+	quiet := 0          // looks in a row that saw nothing come
+	slow := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		came := t.came.Load()
+		if came > looks[len(looks)-1] {
+			quiet = 0
+		} else if quiet++; quiet > 2*looksAtIt {
+			cancel(fmt.Errorf("%w for %s", errSilent, 2*t.of.window))
+			return
+		}
+		looks = append(looks, came)
+		if len(looks) <= looksAtIt || t.of.floor <= 0 {
+			continue
+		}
+		rate := (came - looks[0]) * int64(time.Minute) / int64(t.of.window)
+		looks = looks[1:]
+		if rate >= t.of.floor {
+			if slow {
+				note("")
+			}
+			slow = false
+			t.of.setSlow(t.host, false)
+			continue
+		}
+		why := &slowError{t.host, rate, t.of.floor}
+		slow = true
+		note(why.Error())
+		t.of.setSlow(t.host, true)
+		switch {
+		case others:
+			cancel(why)
+			return
+		case t.isWanted():
+			cancel(errSlotGiven)
+			return
+		}
+	}
+}

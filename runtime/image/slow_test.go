@@ -1,0 +1,350 @@
+package image_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/test/containerdtest"
+)
+
+const (
+	// patience is how long what must happen may take on a busy machine.
+	patience = 2 * time.Minute
+	// window is how long a rate is measured here, and minRate a floor in bytes a minute that drips are below.
+	window  = 600 * time.Millisecond
+	minRate = 1 << 20
+)
+
+// hog gives a part of each blob, and then a byte now and then, until it is told to stop.
+type hog struct {
+	*watched
+	wants  []image.Want
+	enough chan struct{}
+}
+
+func newHog(t *testing.T, images int) *hog {
+	t.Helper()
+	h := &hog{watched: watch(t), enough: make(chan struct{})}
+	for n := range images {
+		want := image.Want{Ref: fmt.Sprintf("%s/hog%d:1", h.host, n)}
+		containerdtest.Push(t, containerdtest.Image(t, nil, containerdtest.Blob(t, "hog", 300<<10)), want.Ref)
+		h.wants = append(h.wants, want)
+	}
+	h.set(h.drip)
+	return h
+}
+
+const dripAfter = 100 << 10
+
+func (h *hog) drip(rw http.ResponseWriter, r *http.Request) bool {
+	if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") {
+		return false
+	}
+	return h.ranges(&dripping{ResponseWriter: rw, left: dripAfter, until: h.enough, ctx: r.Context()}, r)
+}
+
+// dripping is an answer that comes a byte at a time.
+type dripping struct {
+	http.ResponseWriter
+	left  int             // that come at once
+	until <-chan struct{} // nil: for ever
+	ctx   context.Context
+}
+
+func (d *dripping) Write(p []byte) (n int, err error) {
+	for n < len(p) {
+		some := p[n:min(len(p), n+max(d.left, 1))]
+		if d.left == 0 {
+			select {
+			case <-d.ctx.Done():
+				return n, d.ctx.Err()
+			case <-d.until:
+				some = p[n:]
+			case <-time.After(window / 8):
+			}
+		}
+		m, err := d.ResponseWriter.Write(some)
+		n += m
+		if err != nil {
+			return n, err
+		}
+		d.left = max(d.left-m, 0)
+		d.ResponseWriter.(http.Flusher).Flush()
+	}
+	return n, nil
+}
+
+// pulling are pulls that go on beside a test.
+type pulling struct {
+	ended chan error
+	mu    sync.Mutex
+	last  map[string]image.Progress
+	news  chan struct{}
+}
+
+func startPulls(ctx context.Context, t *testing.T, images *image.Images, wants ...image.Want) *pulling {
+	s := &pulling{ended: make(chan error, len(wants)), last: make(map[string]image.Progress), news: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	for _, want := range wants {
+		group.Go(func() {
+			_, err := images.Pull(ctx, want, func(p image.Progress) {
+				s.mu.Lock()
+				s.last[p.Object] = p
+				s.mu.Unlock()
+				select {
+				case s.news <- struct{}{}:
+				default:
+				}
+			})
+			s.ended <- err
+		})
+	}
+	t.Cleanup(func() {
+		cancel()
+		group.Wait()
+	})
+	return s
+}
+
+// await waits until what all pulls said last is as it has to be.
+func (s *pulling) await(t *testing.T, what string, is func(map[string]image.Progress) bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		s.mu.Lock()
+		done := is(s.last)
+		s.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-s.news:
+		case err := <-s.ended:
+			t.Fatalf("a pull ended: %v", err)
+		case <-deadline:
+			t.Fatalf("not %s: %v", what, s.last)
+		}
+	}
+}
+
+// count is how many say that they are slow for a reason.
+func count(last map[string]image.Progress, why string) (n int) {
+	for _, p := range last {
+		if strings.Contains(p.Slow, why) {
+			n++
+		}
+	}
+	return n
+}
+
+func openMeasured(t *testing.T, client containerd.Client, registries map[string]image.Registry) *image.Images {
+	t.Helper()
+	images, err := image.New(image.Options{
+		Client: client, Registries: registries, Logger: containerdtest.Logger(t),
+		AtOnce: 1, MinRate: minRate, RateWindow: window,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return images
+}
+
+func plainHTTP(all ...*watched) map[string]image.Registry {
+	registries := make(map[string]image.Registry)
+	for _, w := range all {
+		registries[w.host] = image.Registry{PlainHTTP: true}
+	}
+	return registries
+}
+
+// Registries that drip hold up nobody who waits for another one, and everybody who waits for them is told so.
+func TestRegistriesThatDripHoldUpNobodyElse(t *testing.T) {
+	each(t, func(t *testing.T, client containerd.Client) {
+		ctx := containerdtest.Context(t)
+		good, first, second := watch(t), newHog(t, 3), newHog(t, 2)
+		present, missing := image.Want{Ref: good.host + "/present:1"}, image.Want{Ref: good.host + "/missing:1"}
+		for _, w := range []image.Want{present, missing} {
+			containerdtest.Push(t, containerdtest.Busybox(t, nil), w.Ref)
+		}
+		images := openMeasured(t, client, plainHTTP(good, first.watched, second.watched))
+		got, err := images.Pull(ctx, present, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hogs := startPulls(ctx, t, images, append(first.wants, second.wants...)...)
+		hogs.await(t, "all told that they are slow", func(last map[string]image.Progress) bool {
+			return count(last, "less than the floor of 1048576") > 0 && count(last, "waiting for a download slot: registry "+first.host) > 0
+		})
+		good.asked("")
+		bounded, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		present.Pin = got.Digest
+		if _, err := images.Pull(bounded, present, nil); err != nil {
+			t.Errorf("an image that is present: %v", err)
+		}
+		if asked := good.asked(""); len(asked) > 0 {
+			t.Errorf("an image that is present took %v", asked)
+		}
+		if _, err := images.Pull(bounded, missing, nil); err != nil {
+			t.Errorf("an image of another registry: %v", err)
+		}
+	})
+}
+
+// What drips goes on where it was after others were served, and comes in the end.
+func TestASlowDownloadGoesOnAfterOthers(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	ctx := containerdtest.Context(t)
+	good, first, second := watch(t), newHog(t, 1), newHog(t, 1)
+	want := image.Want{Ref: good.host + "/app:1"}
+	containerdtest.Push(t, containerdtest.Busybox(t, nil), want.Ref)
+	images := openMeasured(t, client, plainHTTP(good, first.watched, second.watched))
+	slow := startPulls(ctx, t, images, first.wants[0], second.wants[0])
+	slow.await(t, "both below the floor", func(last map[string]image.Progress) bool {
+		return count(last, "less than the floor") == 2 || count(last, "waiting") > 0
+	})
+	if _, err := images.Pull(ctx, want, nil); err != nil {
+		t.Fatal(err)
+	}
+	close(first.enough)
+	close(second.enough)
+	for range 2 {
+		select {
+		case err := <-slow.ended:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(patience):
+			t.Fatal("it does not come")
+		}
+	}
+	resumed := append(first.asked("bytes="), second.asked("bytes=")...)
+	if len(resumed) == 0 || strings.HasSuffix(resumed[0], "bytes=0-") {
+		t.Errorf("resumed with %v", resumed)
+	}
+}
+
+// A mirror that drips is left for the registry.
+func TestAMirrorThatDripsIsLeft(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	good, mirror := watch(t), newHog(t, 0)
+	big := containerdtest.Image(t, nil, containerdtest.Blob(t, "big", 1<<20))
+	containerdtest.Push(t, big, good.host+"/big:1")
+	containerdtest.Push(t, big, mirror.host+"/big:1")
+	good.set(good.ranges)
+	registries := plainHTTP(good, mirror.watched)
+	registries[good.host] = image.Registry{PlainHTTP: true, Mirrors: []string{mirror.host}}
+	images := openMeasured(t, client, registries)
+	pull := startPulls(containerdtest.Context(t), t, images, image.Want{Ref: good.host + "/big:1"})
+	select {
+	case err := <-pull.ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("it does not come")
+	}
+}
+
+// A registry that cuts after each byte is asked a few times, however often somebody tries again.
+func TestARegistryThatCutsIsAskedRarely(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	w := watch(t)
+	want := image.Want{Ref: w.host + "/big:1"}
+	want.Pin = containerdtest.Push(t, containerdtest.Image(t, nil, containerdtest.Blob(t, "big", 300<<10)), want.Ref)
+	w.set(func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") {
+			return false
+		}
+		return w.ranges(&cutting{ResponseWriter: rw}, r)
+	})
+	images, err := image.New(image.Options{Client: client, Registries: w.plain(), Logger: containerdtest.Logger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const span = 6 * time.Second
+	ctx, cancel := context.WithTimeout(containerdtest.Context(t), span)
+	defer cancel()
+	for ctx.Err() == nil {
+		if _, err := images.Pull(ctx, want, nil); err == nil {
+			t.Fatal("it came")
+		}
+	}
+	// Two blobs: one request each, and then after 1, 2 and 4 s.
+	if asked := w.asked("/blobs/"); len(asked) > 8 {
+		t.Errorf("asked %d times in %s", len(asked), span)
+	}
+}
+
+// cutting is an answer that ends after a byte.
+type cutting struct{ http.ResponseWriter }
+
+func (c *cutting) Write(p []byte) (int, error) {
+	_, _ = c.ResponseWriter.Write(p[:1])
+	c.ResponseWriter.(http.Flusher).Flush()
+	panic(http.ErrAbortHandler)
+}
+
+// What a registry is asked before a download, and a download of which nothing comes, ends after a time.
+func TestARegistryThatNeverAnswersIsLeft(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	never := func(rw http.ResponseWriter, r *http.Request) bool {
+		(&dripping{ResponseWriter: rw, ctx: r.Context()}).Write(make([]byte, 1<<20)) //nolint:errcheck // the client leaves
+		return true
+	}
+	token := httptestHost(t, never)
+	for name, interfere := range map[string]func(http.ResponseWriter, *http.Request) bool{
+		"a manifest that drips": func(rw http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodHead {
+				rw.WriteHeader(http.StatusMethodNotAllowed)
+				return true
+			}
+			return strings.Contains(r.URL.Path, "/manifests/") && never(rw, r)
+		},
+		"a token that drips": func(rw http.ResponseWriter, _ *http.Request) bool {
+			rw.Header().Set("WWW-Authenticate", `Bearer realm="http://`+token+`/token"`)
+			rw.WriteHeader(http.StatusUnauthorized)
+			return true
+		},
+		"a blob that is not answered": func(_ http.ResponseWriter, r *http.Request) bool {
+			if strings.Contains(r.URL.Path, "/blobs/") {
+				<-r.Context().Done()
+				return true
+			}
+			return false
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := watch(t)
+			want := image.Want{Ref: w.host + "/app:1", Policy: image.Always}
+			containerdtest.Push(t, containerdtest.Busybox(t, nil), want.Ref)
+			w.set(interfere)
+			registries := w.plain()
+			registries[token] = image.Registry{PlainHTTP: true}
+			images := openMeasured(t, client, registries)
+			pull := startPulls(containerdtest.Context(t), t, images, want)
+			select {
+			case err := <-pull.ended:
+				if kind(err) != image.Unreachable {
+					t.Errorf("%v of kind %q", err, kind(err))
+				}
+			case <-time.After(20 * time.Second): // less than the transport's own time
+				t.Error("it is still waited for")
+			}
+		})
+	}
+}
+
+func httptestHost(t *testing.T, answer func(http.ResponseWriter, *http.Request) bool) string {
+	w := watch(t)
+	w.set(answer)
+	return w.host
+}

@@ -1,0 +1,202 @@
+package tree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Remove removes what is at path, with all below it. It may be repeated after it was interrupted. Nothing being there is no
+// error; something mounted there or below is one, and stays.
+func Remove(ctx context.Context, path string) error {
+	err := remove(ctx, path)
+	if err != nil {
+		return fmt.Errorf("cannot remove %s: %w", path, err)
+	}
+	return nil
+}
+
+func remove(ctx context.Context, path string) error {
+	parent, err := openRoot(filepath.Dir(path))
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	name := filepath.Base(path)
+	switch err := unix.Unlinkat(parent, name, 0); err {
+	case nil, unix.ENOENT:
+		return nil
+	case unix.EISDIR, unix.EPERM: // what the systems say of a directory
+	default:
+		return err
+	}
+	switch err := unix.Unlinkat(parent, name, unix.AT_REMOVEDIR); err {
+	case nil, unix.ENOENT:
+		return nil
+	case unix.ENOTEMPTY, unix.EEXIST:
+	default:
+		return err
+	}
+	root, err := openChild(parent, name)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(root)
+	f := flattener{root: root}
+	if err := f.empty(ctx); err != nil {
+		return err
+	}
+	return unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
+}
+
+// Empty removes all below the directory at path.
+func Empty(ctx context.Context, path string) error {
+	root, err := openRoot(path)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err == nil {
+		defer unix.Close(root)
+		f := flattener{root: root}
+		err = f.empty(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot empty %s: %w", path, err)
+	}
+	return nil
+}
+
+// flattener removes what is in a directory. It moves the directories below those that it removes up into the root, so that
+// it needs neither a descriptor nor a path for each level: two descriptors are open at a time.
+type flattener struct {
+	root  int
+	moved uint64 // directories, which are their names
+	did   bool   // something is gone
+}
+
+func (f *flattener) empty(ctx context.Context) error {
+	for {
+		f.did = false
+		left, err := f.pass(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !f.did && (left || err != nil) {
+			if err == nil {
+				err = unix.ENOTEMPTY
+			}
+			return err
+		}
+		if !left && err == nil {
+			return nil
+		}
+	}
+}
+
+// pass goes through the root once. left says that there was something; err is the last reason why some of it is still there.
+func (f *flattener) pass(ctx context.Context) (left bool, err error) {
+	r := &reader{}
+	if err := r.seek(f.root, 0); err != nil {
+		return true, err
+	}
+	for ctx.Err() == nil {
+		e, ok, readErr := r.next()
+		if readErr != nil {
+			return true, readErr
+		}
+		if !ok {
+			break
+		}
+		left = true
+		if oneErr := f.one(ctx, f.root, e, f.hoist); oneErr != nil {
+			err = fmt.Errorf("%.80q: %w", e.name, oneErr)
+		}
+	}
+	return left, err
+}
+
+// one removes an entry of a directory. For a directory that is not empty it calls full.
+func (f *flattener) one(ctx context.Context, fd int, e entry, full func(context.Context, string) error) error {
+	directory, err := isDir(fd, e)
+	if err == nil {
+		flags := 0
+		if directory {
+			flags = unix.AT_REMOVEDIR
+		}
+		err = unix.Unlinkat(fd, e.name, flags)
+	}
+	switch {
+	case err == nil:
+		f.did = true
+		return nil
+	case err == unix.ENOENT:
+		return nil
+	case directory && (err == unix.ENOTEMPTY || err == unix.EEXIST):
+		return full(ctx, e.name)
+	}
+	return err
+}
+
+// hoist empties a directory of the root: what is in it goes, and what is below that goes up into the root.
+func (f *flattener) hoist(ctx context.Context, name string) error {
+	fd, err := openChild(f.root, name)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	r := &reader{}
+	for {
+		if err := r.seek(fd, 0); err != nil {
+			return err
+		}
+		some, failed := false, error(nil)
+		for ctx.Err() == nil {
+			e, ok, err := r.next()
+			if err != nil {
+				return err
+			}
+			if !ok {
+				break
+			}
+			some = true
+			if err := f.one(ctx, fd, e, func(_ context.Context, below string) error { return f.lift(fd, below) }); err != nil {
+				failed = fmt.Errorf("%.80q: %w", e.name, err)
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case failed != nil:
+			return failed
+		case !some:
+			err := unix.Unlinkat(f.root, name, unix.AT_REMOVEDIR)
+			if err == nil {
+				f.did = true
+			}
+			return err
+		}
+	}
+}
+
+// lift moves a directory up into the root, under a name that is free.
+func (f *flattener) lift(from int, name string) error {
+	for {
+		f.moved++
+		err := unix.Renameat(from, name, f.root, ".lifted-"+strconv.FormatUint(f.moved, 36))
+		switch err {
+		case nil:
+			f.did = true
+			return nil
+		case unix.ENOTEMPTY, unix.EEXIST, unix.ENOTDIR:
+			continue
+		}
+		return err
+	}
+}

@@ -1,0 +1,255 @@
+package tree_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/tree"
+	"github.com/margolite/margolite/test/isolated"
+)
+
+func TestMain(m *testing.M) { os.Exit(isolated.Main(m)) }
+
+// deepen makes so many directories in one another below dir, with a file in the last one, and returns how many bytes of the
+// medium they take.
+func deepen(t *testing.T, dir string, levels int) (bytes int64) {
+	t.Helper()
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	for n := 0; n < levels && err == nil; n++ {
+		var below int
+		if err = unix.Mkdirat(fd, "directory", 0o755); err == nil {
+			below, err = unix.Openat(fd, "directory", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		}
+		_ = unix.Close(fd)
+		fd = below
+		var stat unix.Stat_t
+		if err == nil && unix.Fstat(fd, &stat) == nil {
+			bytes += stat.Blocks * 512
+		}
+	}
+	if err == nil {
+		var file int
+		if file, err = unix.Openat(fd, "file", unix.O_CREAT|unix.O_WRONLY, 0o600); err == nil {
+			_, err = unix.Write(file, make([]byte, 4096))
+			_ = unix.Fsync(file)
+			var stat unix.Stat_t
+			_ = unix.Fstat(file, &stat)
+			bytes += stat.Blocks * 512
+			_ = unix.Close(file)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Close(fd)
+	return bytes
+}
+
+// fewDescriptors leaves the process a few descriptors while a test runs.
+func fewDescriptors(t *testing.T) {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	few := was
+	few.Cur = uint64(len(open) + 8)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func blocks(t *testing.T, path string) int64 {
+	t.Helper()
+	var stat unix.Stat_t
+	if err := unix.Lstat(path, &stat); err != nil {
+		t.Fatal(err)
+	}
+	return stat.Blocks * 512
+}
+
+func TestDirectoriesDeeperThanAPath(t *testing.T) {
+	fewDescriptors(t)
+	for _, levels := range []int{1, 6000} {
+		t.Run(fmt.Sprint(levels), func(t *testing.T) {
+			root := filepath.Join(t.TempDir(), "root")
+			if err := os.Mkdir(root, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			want := deepen(t, root, levels) + blocks(t, root)
+			if got, err := tree.Size(t.Context(), root); err != nil || got != want {
+				t.Errorf("size %d, %v, want %d", got, err, want)
+			}
+			for _, than := range []int{0, levels - 1, levels, levels + 1} {
+				if deeper, err := tree.IsDeeper(t.Context(), root, than); err != nil || deeper != (levels > than) {
+					t.Errorf("deeper than %d: %v, %v", than, deeper, err)
+				}
+			}
+			if err := tree.Remove(t.Context(), root); err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Lstat(root); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("it is left: %v", err)
+			}
+		})
+	}
+}
+
+// Each directory has files, and several directories below.
+func TestATree(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "root")
+	var want int64
+	var fill func(dir string, levels int)
+	fill = func(dir string, levels int) {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for n := range 5 {
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(".lifted-", n)), make([]byte, n*1000), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for n := range 4 {
+			if levels > 0 {
+				fill(filepath.Join(dir, fmt.Sprint("directory", n)), levels-1)
+			}
+		}
+	}
+	fill(root, 4)
+	unix.Sync()
+	err := filepath.Walk(root, func(path string, _ os.FileInfo, err error) error {
+		want += blocks(t, path)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := tree.Size(t.Context(), root); err != nil || got != want {
+		t.Errorf("size %d, %v, want %d", got, err, want)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := tree.Remove(over, root); !errors.Is(err, context.Canceled) {
+		t.Errorf("removed after the end: %v", err)
+	}
+	if _, err := tree.Size(over, root); !errors.Is(err, context.Canceled) {
+		t.Errorf("measured after the end: %v", err)
+	}
+	if err := tree.Empty(t.Context(), root); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(root); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	if err := errors.Join(tree.Remove(t.Context(), root), tree.Remove(t.Context(), root)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestManyFilesTakeLittleMemory(t *testing.T) {
+	const files, most = 30_000, 4 << 20
+	root := filepath.Join(t.TempDir(), "root")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for n := range files {
+		f, err := os.Create(filepath.Join(root, fmt.Sprint("a file with a name that is rather long, so that it takes memory ", n)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	_, sizeErr := tree.Size(t.Context(), root)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if sizeErr != nil || after.HeapSys > before.HeapSys+most {
+		t.Errorf("measuring took %d bytes: %v", after.HeapSys-before.HeapSys, sizeErr)
+	}
+	if err := tree.Remove(t.Context(), root); err != nil {
+		t.Error(err)
+	}
+	runtime.ReadMemStats(&after)
+	if after.HeapSys > before.HeapSys+most {
+		t.Errorf("removing took %d bytes", after.HeapSys-before.HeapSys)
+	}
+}
+
+// What a tree leads to elsewhere, by a symlink or a mount, stays, and the rest goes.
+func TestNothingElsewhereIsTouched(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := t.TempDir()
+	root, other := filepath.Join(dir, "root"), filepath.Join(dir, "other")
+	for _, d := range []string{root, other, filepath.Join(root, "a"), filepath.Join(root, "a", "mounted"), filepath.Join(root, "b")} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := filepath.Join(other, "kept")
+	if err := os.WriteFile(kept, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range []string{"link", "a/link", "b/link"} {
+		if err := os.Symlink(other, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mounted := filepath.Join(root, "a", "mounted")
+	if err := unix.Mount(other, mounted, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(mounted, unix.MNT_DETACH) })
+	if size, err := tree.Size(t.Context(), root); err != nil || size >= 1<<20 {
+		t.Errorf("size %d, %v", size, err)
+	}
+	if err := tree.Remove(t.Context(), root); !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.EBUSY) {
+		t.Errorf("removed what is mounted: %v", err)
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(filepath.Join(root, "b")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("b is left: %v", err)
+	}
+	matches, _ := filepath.Glob(filepath.Join(root, "*", "mounted"))
+	matches2, _ := filepath.Glob(filepath.Join(root, "mounted"))
+	for _, at := range append(matches, matches2...) {
+		_ = unix.Unmount(at, unix.MNT_DETACH)
+	}
+	if err := tree.Remove(t.Context(), root); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Error(err)
+	}
+	link := filepath.Join(dir, "to-other")
+	if err := os.Symlink(other, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(tree.Remove(t.Context(), link)); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Error(err)
+	}
+}
