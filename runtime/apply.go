@@ -5,9 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
@@ -64,15 +68,15 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 	if err != nil {
 		return fail(Internal, p.Name, err)
 	}
-	var done made
+	done := &change{}
 	defer func() { unlock(done) }()
 
 	defer e.unclaim(p.Name)
-	r, err := e.runOf(ctx, p)
+	r, all, err := e.runOf(ctx, p)
 	if err != nil {
 		return err
 	}
-	if err := e.checkPlace(ctx, r.all, p.Name, r.place); err != nil {
+	if err := e.checkPorts(ctx, all, p.Name, r.place); err != nil {
 		return fail(codeOfNetwork(err), p.Name, err)
 	}
 	r.notify = o.Notify
@@ -80,8 +84,12 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 		r.tidy(ctx)
 		return err
 	}
-	done = r.made
-	return e.forgetPackages(p)
+	if r.untouched() {
+		done = nil
+	} else {
+		done = &change{made: r.made, seats: r.place.seats}
+	}
+	return e.forgetPackages(ctx, p)
 }
 
 // Matches tells whether the containers on the device are those of p and no
@@ -95,59 +103,98 @@ func (e *Engine) Matches(ctx context.Context, p *Project) (bool, error) {
 		return false, fail(Internal, p.Name, err)
 	}
 	defer unlock()
-	all, err := e.containers.Recorded(ctx)
+	o, err := e.Outline(p)
+	if err != nil {
+		return false, err
+	}
+	recorded, err := e.containers.RecordedOf(ctx, p.Name)
 	if err != nil {
 		return false, &Error{Code: Internal, Object: p.Name, Err: err}
 	}
-	found := make(map[string][]compose.Dependency)
-	for _, c := range all {
-		if c.Labels.Project == p.Name {
-			found[c.ID] = c.Labels.DependsOn
-		}
-	}
-	for _, name := range p.Compose.Order() {
-		b, err := e.blueprint(p, name)
-		if err != nil {
-			return false, err
-		}
-		for n := 1; n <= b.service.Replicas; n++ {
-			id := b.id(Replica{name, n})
-			if dependsOn, ok := found[id]; !ok || !slices.Equal(dependsOn, b.service.DependsOn) {
-				return false, nil
-			}
-			delete(found, id)
-		}
-	}
-	if len(found) > 0 {
+	if !o.isOf(recorded) {
 		return false, nil
 	}
 	e.lookAfter(p.Name)
 	return true, nil
 }
 
-// take locks a project for a change. When it is let go, with what is up to date
-// by then, the supervisor looks after it again. What the supervisor does there now, it may end soon: it could
-// wait for something that never comes.
-func (e *Engine) take(ctx context.Context, project string) (unlock func(made), err error) {
+// Outline is what Matches compares of a project: small enough to be kept where
+// loading the project again takes long.
+type Outline struct {
+	Project    string
+	Package    digest.Digest                   // of the package that it was loaded from, if any
+	containers map[string][]compose.Dependency // what they depend on, by id
+}
+
+// Outline is that of a project whose images are staged. It is the same for as long
+// as p is loaded from the same files, with the same environment and images.
+func (e *Engine) Outline(p *Project) (Outline, error) {
+	o := Outline{Project: p.Name, Package: p.Digest, containers: make(map[string][]compose.Dependency)}
+	for _, name := range p.Compose.Order() {
+		b, err := e.blueprint(p, name)
+		if err != nil {
+			return Outline{}, err
+		}
+		for n := 1; n <= b.service.Replicas; n++ {
+			o.containers[b.id(Replica{name, n})] = b.service.DependsOn
+		}
+	}
+	return o, nil
+}
+
+// isOf tells whether these are the containers of the project, and no others.
+func (o Outline) isOf(found []container.Container) bool {
+	for _, c := range found {
+		dependsOn, ok := o.containers[c.ID]
+		if !ok || !slices.Equal(c.Labels.DependsOn, dependsOn) {
+			return false
+		}
+	}
+	return len(found) == len(o.containers)
+}
+
+// Intact tells whether a project that matched, or was applied, still has all of its
+// containers. Unlike Matches it reads nothing but their records, however many
+// others there are, and finds none that somebody else has added.
+func (e *Engine) Intact(ctx context.Context, o Outline) (bool, error) {
+	ctx = e.within(ctx)
+	unlock, err := e.changing.lock(ctx, o.Project)
+	if err != nil {
+		return false, fail(Internal, o.Project, err)
+	}
+	defer unlock()
+	recorded, err := e.containers.RecordedIDs(ctx, slices.Collect(maps.Keys(o.containers)))
+	if err != nil {
+		return false, &Error{Code: Internal, Object: o.Project, Err: err}
+	}
+	return o.isOf(recorded), nil
+}
+
+// take locks a project for a change. unlock takes what was changed, nil for nothing
+// at all. The supervisor looks at the project then if anything was changed, or if it
+// wanted to look meanwhile. What the supervisor does there when take is called, it
+// may end soon: it could wait for something that never comes.
+func (e *Engine) take(ctx context.Context, project string) (unlock func(*change), err error) {
 	done, err := e.changing.lock(ctx, project)
 	if err != nil {
 		return nil, err
 	}
-	hold := func(held bool) {
+	letGo := func(changed bool) {
 		e.mu.Lock()
-		defer e.mu.Unlock()
-		if held {
-			e.held[project] = true
-		} else {
-			delete(e.held, project)
+		refused := e.held[project].refused
+		delete(e.held, project)
+		e.mu.Unlock()
+		done()
+		if changed || refused {
+			e.tellWatches(project)
+		}
+		if changed {
+			e.tellWaiting(project)
 		}
 	}
-	letGo := func() {
-		hold(false)
-		done()
-		poke(e.released)
-	}
-	hold(true)
+	e.mu.Lock()
+	e.held[project] = holding{}
+	e.mu.Unlock()
 	e.lookAfter(project)
 	defer time.AfterFunc(endSoon, func() {
 		e.mu.Lock()
@@ -158,14 +205,21 @@ func (e *Engine) take(ctx context.Context, project string) (unlock func(made), e
 	}).Stop()
 	release, err := e.projects.lock(ctx, project)
 	if err != nil {
-		letGo()
+		letGo(true)
 		return nil, err
 	}
-	return func(m made) {
-		e.noteChange(project, m)
+	return func(c *change) {
+		if c != nil {
+			e.noteChange(project, *c)
+		}
 		release()
-		letGo()
+		letGo(c != nil)
 	}, nil
+}
+
+// holding is a project that Apply or Remove works on, or waits for.
+type holding struct {
+	refused bool // the supervisor was told to wait
 }
 
 // LeaveAlone keeps Run from starting anything of projects until they are applied,
@@ -185,7 +239,7 @@ func (e *Engine) lookAfter(project string) {
 	defer e.mu.Unlock()
 	if e.left[project] {
 		delete(e.left, project)
-		poke(e.released)
+		e.tellWatchesLocked(project)
 	}
 }
 
@@ -194,7 +248,11 @@ func (e *Engine) lookAfter(project string) {
 func (e *Engine) tend(ctx context.Context, project string) (_ context.Context, unlock func(), ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.held[project] || e.left[project] {
+	if _, held := e.held[project]; held {
+		e.held[project] = holding{refused: true}
+		return ctx, nil, false
+	}
+	if e.left[project] {
 		return ctx, nil, false
 	}
 	release, ok := e.projects.tryLock(project)
@@ -221,21 +279,23 @@ func codeOfNetwork(err error) Code {
 }
 
 // runOf prepares a run that leads to p: who is to run, where, and how. The place
-// of p is claimed.
-func (e *Engine) runOf(ctx context.Context, p *Project) (*run, error) {
+// of p is claimed. It returns the containers of all projects, too.
+func (e *Engine) runOf(ctx context.Context, p *Project) (*run, []container.Container, error) {
 	blueprints := make(map[string]*blueprint)
 	for _, name := range p.Compose.Order() {
 		var err error
 		if blueprints[name], err = e.blueprint(p, name); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	all, place, err := e.claim(ctx, p)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	r := &run{e: e, project: p.Name, place: place, configs: make(map[string]container.Config), volumes: ownVolumes(p.Compose)}
-	r.take(all)
+	r.take(slices.DeleteFunc(slices.Clone(all), func(c container.Container) bool { return c.Labels.Project != p.Name }))
+	r.read = true
+	r.made = e.madeAt(p.Name, place)
 	for _, w := range place.networks() {
 		r.wanted.Networks = append(r.wanted.Networks, w.Name)
 	}
@@ -244,10 +304,10 @@ func (e *Engine) runOf(ctx context.Context, p *Project) (*run, error) {
 		id := b.id(seat.Replica)
 		if !slices.ContainsFunc(r.found, func(c container.Container) bool { return c.ID == id }) {
 			if r.configs[id], err = b.config(ctx, seat); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			if err := e.containers.Check(ctx, r.configs[id]); err != nil {
-				return nil, fail(StartFailed, p.Name, err)
+				return nil, nil, fail(StartFailed, p.Name, err)
 			}
 		}
 		r.wanted.Services = append(r.wanted.Services, WantedService{
@@ -259,7 +319,32 @@ func (e *Engine) runOf(ctx context.Context, p *Project) (*run, error) {
 			Hooks:     len(b.service.PostStart) > 0,
 		})
 	}
-	return r, nil
+	return r, all, nil
+}
+
+// madeAt is what is up to date already where a project has this place: what was made
+// for it before, as long as the supervisor watches over that.
+func (e *Engine) madeAt(project string, place placement) made {
+	var boxes []network.Sandbox
+	for _, s := range place.seats {
+		if s.own() {
+			boxes = append(boxes, s.box)
+		}
+	}
+	networks := place.networks()
+	var m made
+	if !e.networks.InOrder(networks, boxes, place.ports()) {
+		return m
+	}
+	for _, w := range networks {
+		set(&m.networks, w.Name)
+	}
+	for _, s := range boxes {
+		set(&m.boxes, replicaOf(s))
+	}
+	former := e.changeOf(project)
+	m.ports = former.made.ports && len(former.seats) > 0 && reflect.DeepEqual(former.seats, place.seats)
+	return m
 }
 
 // untilSettled executes the plan and then watches that what was started goes
@@ -274,6 +359,7 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 	settling := false
 	var missing []string // at the last look
 	for range maxLooks {
+		mark := r.e.waitMark()
 		observed, err := r.look(ctx)
 		if err != nil && ctx.Err() != nil && len(missing) > 0 { // its time ended within this look
 			return r.unsettled(ctx, missing)
@@ -286,7 +372,7 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 			return err
 		}
 		plan := PlanFor(observed, r.wanted)
-		r.e.noteWaits(r.project, plan.Waits)
+		stale := r.e.noteWaits(r.project, plan.Waits, mark)
 		if len(plan.Groups) > 0 {
 			if err := r.passOver(r.carryOut(ctx, plan)); err != nil {
 				return err
@@ -308,12 +394,21 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 			settling = true
 			r.tell(Event{Step: Settling})
 		}
-		if err := w.wait(ctx, wait); err != nil {
+		if stale {
+			continue
+		}
+		if err := w.wait(ctx, wait, r.concerns); err != nil {
 			return r.unsettled(ctx, what)
 		}
 		missing = what
 	}
 	return &Error{Code: Internal, Object: r.project, Err: fmt.Errorf("cannot apply: not settled after %d looks", maxLooks)}
+}
+
+// concerns tells whether something may have happened to the project. All of its
+// containers were found by the last look.
+func (r *run) concerns(i items) bool {
+	return i.all || i.projects[r.project] || slices.ContainsFunc(r.found, func(c container.Container) bool { return i.containers[c.ID] })
 }
 
 // unsettled is the error of a project of which something is missing when ctx has

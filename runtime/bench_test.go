@@ -62,3 +62,32 @@ func BenchmarkRemove(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkUpAgain is what it costs to bring up 100 unchanged containers again, from
+// the Compose file on, with a supervisor beside it.
+func BenchmarkUpAgain(b *testing.B) {
+	for _, n := range []int{10, 100} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			r := newRig(b, embeddedBackend())
+			e := r.engine()
+			r.supervise(e)
+			const inProject = 50
+			var names []string
+			up := func() {
+				for i, name := range names {
+					r.apply(e, r.change(e, name, `services: {app: {image: BUSYBOX}}`, func(s map[string]*compose.Service) { s["app"].Replicas = min(inProject, n-i*inProject) }))
+				}
+			}
+			for i := range (n + inProject - 1) / inProject {
+				names = append(names, fmt.Sprint("crowd", i))
+			}
+			up()
+			up()
+			used := processorTime(b)
+			for b.Loop() {
+				up()
+			}
+			b.ReportMetric(float64(processorTime(b)-used)/float64(b.N)/1e6, "cpu-ms/op")
+		})
+	}
+}

@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -63,5 +64,68 @@ func TestProjectsAtOnceHavePlacesOfTheirOwn(t *testing.T) {
 		if slices.Contains(r.containers(e, "fast")["web"].Ports, port) {
 			t.Errorf("both have port %s", port)
 		}
+	}
+}
+
+// queue is a containerd that lets callers look for images, which a project does
+// once it has claimed its place, when they may.
+type queue struct{ containerd.Client }
+
+type queueKey struct{}
+
+// ticket is what a caller of a queue has in its context.
+type ticket struct {
+	arrived func()          // it looks for its image
+	goes    <-chan struct{} // closed when it may
+}
+
+func (q *queue) ImageService() containerd.ImageStore { return queueStore{q.Client.ImageService()} }
+
+type queueStore struct{ containerd.ImageStore }
+
+func (s queueStore) Get(ctx context.Context, name string) (containerd.Image, error) {
+	if t, ok := ctx.Value(queueKey{}).(ticket); ok {
+		t.arrived()
+		<-t.goes
+	}
+	return s.ImageStore.Get(ctx, name)
+}
+
+// Of two projects that are applied at the same time and publish the same port the
+// first one gets it. The other one fails, and keeps what it had.
+func TestTheFirstOfTwoProjectsGetsThePort(t *testing.T) {
+	const before = `services: {web: {image: BUSYBOX, command: ["sleep", "1000"]}}`
+	const after = `services: {web: {image: BUSYBOX, command: ["sleep", "1001"], ports: ["18473:80"]}}`
+	r := newRig(t, containerdtest.Backends()[0])
+	r.client = &queue{r.client}
+	e := r.engine()
+	r.apply(e, r.load(e, "first", before))
+	r.apply(e, r.load(e, "second", before))
+	had := r.containers(e, "second")["web"].ID
+	first, second := r.load(e, "first", after), r.load(e, "second", after)
+
+	claimed, claimedToo, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	arrived := sync.OnceFunc(func() { close(claimedToo) })
+	applied := make(chan error, 1)
+	go func() {
+		defer close(ended)
+		ctx := context.WithValue(t.Context(), queueKey{}, ticket{sync.OnceFunc(func() { close(claimed) }), claimedToo})
+		applied <- e.Apply(ctx, first, runtime.ApplyOptions{})
+	}()
+	<-claimed
+	err := e.Apply(context.WithValue(t.Context(), queueKey{}, ticket{arrived, ended}), second, runtime.ApplyOptions{})
+	arrived() // if it has not: it was refused before it claimed anything
+	var refused *runtime.Error
+	if !errors.As(err, &refused) || refused.Code != runtime.Conflict {
+		t.Errorf("the second project failed with %v, want a conflict", err)
+	}
+	if err := <-applied; err != nil {
+		t.Errorf("the first project failed: %v", err)
+	}
+	if ports := r.containers(e, "first")["web"].Ports; len(ports) != 1 {
+		t.Errorf("the first project has the ports %v", ports)
+	}
+	if id := r.containers(e, "second")["web"].ID; id != had {
+		t.Error("the second project has lost the container that it had")
 	}
 }

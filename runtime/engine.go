@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,17 +34,23 @@ type Options struct {
 	Publish    network.Publish // who may use published ports; "": whom the host's firewall admits
 	Preload    string          // directory of image archives that need no registry; "": none
 	Keys       []string        // files of OpenPGP keys: a package that a URL names has to be signed by one of them
-	Pulls      int             // downloads of image layers at a time; 0: 3
-	Reserve    int64           // bytes that images leave free for others; 0: 32 MiB, less on a small file system
-	LogDir     string          // of what containers print; "" is RunDir/logs
-	LogKeep    log.Keep        // how much of it, where a service does not say
-	Logger     *slog.Logger    // nil: slog.Default
+	Pulls      int             // downloads from one registry at a time, and one more from all registries together; 0: 3
+	// MinPullRate is how many bytes a minute a download has to bring to keep its slot while others wait; 0: 16 KiB,
+	// negative: any.
+	MinPullRate int64
+	Reserve     int64        // bytes that images leave free for others; 0: 32 MiB, less on a small file system
+	LogDir      string       // of what containers print; "" is RunDir/logs
+	LogKeep     log.Keep     // how much of it, where a service does not say
+	Logger      *slog.Logger // nil: slog.Default
 	// Environment is what all containers get, as NAME=value, unless their image or
 	// service says otherwise. One that is there already keeps what it has.
 	Environment []string
 	// Certificate is a file with the certificate by which containers know the
 	// collector, or it them (OBS-08): they get a copy when they are made. "": none.
 	Certificate string
+	// ShimGrace is for how long a shim need not respond before it is killed, with
+	// the containers that it runs; 0: 30 s.
+	ShimGrace time.Duration
 	// OnStep is called before and after each step that changes something, for
 	// fault injection and tests. nil: nothing.
 	OnStep func(step string)
@@ -59,11 +67,10 @@ type Engine struct {
 	containers *container.Containers
 	networks   *network.Networks
 
-	changing locks // who may ask for a change of a project, or whether it needs one
-	projects locks // who may change the containers of a project: the former, or the supervisor
-	packages locks // who may change its extracted packages
-	changes  chan struct{}
-	released chan struct{} // poked when Apply or Remove lets go of a project
+	changing locks   // who may ask for a change of a project, or whether it needs one
+	projects locks   // who may change the containers of a project: the former, or the supervisor
+	packages locks   // who may change its extracted packages
+	changes  *agenda // of whoever listens to Changes
 	health   *health.Monitor
 
 	back    chan struct{} // closed once everything that was found first was tended
@@ -73,17 +80,19 @@ type Engine struct {
 
 	ports     sync.Mutex // one change of what projects share on the network at a time
 	mu        sync.Mutex
-	claims    map[string]placement // of the projects that Apply or Remove works on
-	ended     uint64               // claims that are no more
-	history   map[string]*history  // by container
-	held      map[string]bool      // projects that Apply or Remove works on, or waits for
-	left      map[string]bool      // projects that LeaveAlone names
-	tended    map[string]func()    // by project that the supervisor works on; lets go of it
-	changed   map[string]change    // by project
-	waits     map[string][]Wait    // by project, by the last plan
-	watches   map[*watch]bool      // that are to hear of changes of health
+	claims    map[string]placement           // of the projects that Apply or Remove works on
+	ended     uint64                         // claims that are no more
+	history   map[string]map[string]*history // by project and container
+	held      map[string]holding             // by project that Apply or Remove works on, or waits for
+	left      map[string]bool                // projects that LeaveAlone names
+	tended    map[string]func()              // by project that the supervisor works on; lets go of it
+	changed   map[string]change              // by project
+	revision  int                            // counts all changes
+	waits     map[string][]Wait              // by project, by the last plan
+	starts    int                            // counts the calls of tellWaiting
+	watches   map[*watch]bool                // that are to hear of changes of health
 	loads     int
-	lastLoads map[string]int // directory of an extracted package -> when it was last loaded
+	lastLoads map[string]map[string]int // project, directory of an extracted package -> when it was last loaded
 }
 
 // New checks the options and prepares the directories. It starts nothing. Close
@@ -109,13 +118,13 @@ func New(o Options) (*Engine, error) {
 	}
 
 	images, err := image.New(image.Options{
-		Client: o.Client, Registries: o.Registries, Preload: o.Preload, Keys: o.Keys, AtOnce: o.Pulls, Logger: o.Logger,
+		Client: o.Client, Registries: o.Registries, Preload: o.Preload, Keys: o.Keys, AtOnce: o.Pulls, MinRate: o.MinPullRate, Logger: o.Logger,
 		State: o.StateDir, Reserve: o.Reserve,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot make runtime: %w", err)
 	}
-	networks, err := network.New(network.Options{RunDir: o.RunDir, Publish: o.Publish, Logger: o.Logger, Contained: o.Contained})
+	networks, err := network.New(network.Options{RunDir: o.RunDir, StateDir: o.StateDir, Publish: o.Publish, Logger: o.Logger, Contained: o.Contained})
 	if err != nil {
 		return nil, fmt.Errorf("cannot make runtime: %w", err)
 	}
@@ -131,6 +140,7 @@ func New(o Options) (*Engine, error) {
 		LogKeep:     o.LogKeep,
 		Environment: o.Environment,
 		Certificate: o.Certificate,
+		ShimGrace:   o.ShimGrace,
 		Logger:      o.Logger,
 	})
 	if err != nil {
@@ -141,29 +151,36 @@ func New(o Options) (*Engine, error) {
 		images:     images,
 		containers: containers,
 		networks:   networks,
-		changes:    make(chan struct{}, 1),
-		released:   make(chan struct{}, 1),
+		changes:    newAgenda(),
 		back:       make(chan struct{}),
 		begun:      time.Now(),
 		claims:     make(map[string]placement),
-		history:    make(map[string]*history),
-		held:       make(map[string]bool),
+		history:    make(map[string]map[string]*history),
+		held:       make(map[string]holding),
 		left:       make(map[string]bool),
 		tended:     make(map[string]func()),
 		changed:    make(map[string]change),
-		lastLoads:  make(map[string]int),
+		lastLoads:  make(map[string]map[string]int),
 		waits:      make(map[string][]Wait),
 		watches:    make(map[*watch]bool),
 	}
-	e.health = health.New(health.Options{Exec: e.probe, Changed: e.tellWatches})
+	e.health = health.New(health.Options{Exec: e.probe, Changed: func(project string) { e.tellWatches(project) }})
 	return e, nil
 }
 
 // Close ends the probes of containers. The containers go on.
 func (e *Engine) Close() { e.health.Close() }
 
-// Changes is poked when something managed stopped, died or vanished outside of Apply and Remove.
-func (e *Engine) Changes() <-chan struct{} { return e.changes }
+// Changes is poked when something managed stopped, died or vanished outside of
+// Apply and Remove. Changed tells what.
+func (e *Engine) Changes() <-chan struct{} { return e.changes.poked }
+
+// Changed returns the projects that have changed since the last call. all says
+// that there were too many to name: each may have.
+func (e *Engine) Changed() (projects []string, all bool) {
+	taken := e.changes.take()
+	return slices.Sorted(maps.Keys(taken.projects)), taken.all
+}
 
 // within is ctx for calls to containerd: its services in this process take the
 // namespace from nowhere else.
@@ -179,42 +196,69 @@ func poke(c chan struct{}) {
 	}
 }
 
-// locks are one lock per project.
+// locks are one lock per project. A lock exists while somebody holds it or waits
+// for it.
 type locks struct {
 	mu   sync.Mutex
-	held map[string]chan struct{} // holds a token while locked
+	used map[string]*projectLock
 }
 
-func (l *locks) of(project string) chan struct{} {
+type projectLock struct {
+	held  chan struct{} // holds a token while locked
+	users int           // hold it or wait for it; guarded by locks.mu
+}
+
+func (l *locks) use(project string) *projectLock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.held == nil {
-		l.held = make(map[string]chan struct{})
+	if l.used == nil {
+		l.used = make(map[string]*projectLock)
 	}
-	if l.held[project] == nil {
-		l.held[project] = make(chan struct{}, 1)
+	p := l.used[project]
+	if p == nil {
+		p = &projectLock{held: make(chan struct{}, 1)}
+		l.used[project] = p
 	}
-	return l.held[project]
+	p.users++
+	return p
+}
+
+// leave ends use.
+func (l *locks) leave(project string, p *projectLock) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.users--; p.users == 0 {
+		delete(l.used, project)
+	}
+}
+
+func (l *locks) unlock(project string, p *projectLock) func() {
+	return func() {
+		<-p.held
+		l.leave(project, p)
+	}
 }
 
 // lock waits for the project, or for the end of ctx.
 func (l *locks) lock(ctx context.Context, project string) (unlock func(), err error) {
-	c := l.of(project)
+	p := l.use(project)
 	select {
-	case c <- struct{}{}:
-		return func() { <-c }, nil
+	case p.held <- struct{}{}:
+		return l.unlock(project, p), nil
 	case <-ctx.Done():
+		l.leave(project, p)
 		return nil, fmt.Errorf("cannot wait for another change of project %s: %w", project, ctx.Err())
 	}
 }
 
 // tryLock does not wait.
 func (l *locks) tryLock(project string) (unlock func(), ok bool) {
-	c := l.of(project)
+	p := l.use(project)
 	select {
-	case c <- struct{}{}:
-		return func() { <-c }, true
+	case p.held <- struct{}{}:
+		return l.unlock(project, p), true
 	default:
+		l.leave(project, p)
 		return nil, false
 	}
 }

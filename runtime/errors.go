@@ -51,7 +51,8 @@ func Persists(err error) bool {
 }
 
 // ofDevice is the code of an error of this device, which may say that there is no
-// space on it, or that its medium fails: neither is the doing of what was to start.
+// space on it, that its medium fails, or that its runc or shim is not installed: none
+// is the doing of what was to start.
 func ofDevice(code Code, err error) Code {
 	switch {
 	case code != Internal && code != StartFailed:
@@ -60,8 +61,18 @@ func ofDevice(code Code, err error) Code {
 		return NoSpace
 	case errors.Is(err, unix.EIO), strings.Contains(err.Error(), unix.EIO.Error()): // from a shim there come words only
 		return Internal
+	case lacksRuntime(err.Error()):
+		return Internal
 	}
 	return code
+}
+
+// lacksRuntime tells by the words of the shim or of containerd whether an OCI runtime
+// or a shim is not installed. If a program in a container is missing, it is the runtime
+// that says so.
+func lacksRuntime(text string) bool {
+	return strings.Contains(text, "unable to retrieve OCI runtime error") && strings.Contains(text, "executable file not found") ||
+		strings.Contains(text, "binary not installed") || strings.Contains(text, "containerd-shim-runc-v2 not found")
 }
 
 // CodeOf is the code of the first *Error in err's chain; Timeout for a deadline, else Internal.

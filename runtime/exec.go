@@ -14,16 +14,16 @@ import (
 // error, a code above 0 is what a shell ends with that cannot run the command.
 func (e *Engine) Exec(ctx context.Context, project, service string, number int, x container.Exec) (int, error) {
 	ctx = e.within(ctx)
-	all, err := e.containers.List(ctx)
+	all, err := e.containers.ListProject(ctx, project)
 	if err != nil {
 		return 0, fail(Internal, service, err)
 	}
-	all = inOrder(slices.DeleteFunc(all, func(c container.Container) bool { return c.Labels.Project != project }))
+	all = inOrder(all)
 	if len(all) == 0 {
 		return 0, &Error{Code: NotFound, Object: project, Err: fmt.Errorf("there is no such project")}
 	}
 	var services []string
-	there := false
+	there, unresponsive := false, false
 	for _, c := range all {
 		if !slices.Contains(services, c.Labels.Service) {
 			services = append(services, c.Labels.Service)
@@ -32,6 +32,7 @@ func (e *Engine) Exec(ctx context.Context, project, service string, number int, 
 			continue
 		}
 		there = true
+		unresponsive = unresponsive || c.State == container.Unresponsive
 		if c.State != container.Running {
 			continue
 		}
@@ -42,6 +43,8 @@ func (e *Engine) Exec(ctx context.Context, project, service string, number int, 
 		return code, nil
 	}
 	switch {
+	case unresponsive:
+		return 0, &Error{Code: Internal, Object: service, Err: fmt.Errorf("cannot run a command in it: %w", container.ErrUnresponsive)}
 	case there:
 		return 0, &Error{Code: NotFound, Object: service, Err: fmt.Errorf("cannot run a command in it: it does not run")}
 	case slices.Contains(services, service):

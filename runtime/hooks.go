@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 
@@ -23,15 +22,14 @@ const maxHookOutput = 2 << 10
 // process that had them does not get them again. The supervisor goes on when
 // one fails, as the service runs nevertheless.
 func (r *run) runHooks(ctx context.Context, s Step) error {
-	all, err := r.e.containers.List(ctx) // the process may have just started
+	own, err := r.e.containers.ListIDs(ctx, []string{s.Container}) // the process may have just started
 	if err != nil {
 		return fail(Internal, s.Replica.Service, err)
 	}
-	i := slices.IndexFunc(all, func(c container.Container) bool { return c.ID == s.Container })
-	if i < 0 || all[i].Pid == 0 {
+	if len(own) == 0 || own[0].Pid == 0 {
 		return nil // it ended; whoever looks next sees that
 	}
-	c := all[i]
+	c := own[0]
 	life := lifeOf(c.Pid)
 	for _, hook := range c.Labels.PostStart {
 		if err := r.e.runHook(ctx, c.ID, hook); err != nil {

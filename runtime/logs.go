@@ -84,12 +84,12 @@ func (s *logSources) replica(source string) Replica {
 // there are any at all. Of a replica that is being replaced, the container that
 // runs comes first.
 func (s *logSources) add(ctx context.Context) (any bool, err error) {
-	all, err := s.e.containers.List(s.e.within(ctx))
+	all, err := s.e.containers.ListProject(s.e.within(ctx), s.r.Project)
 	if err != nil {
 		return false, fail(Internal, s.r.Project, err)
 	}
 	all = slices.DeleteFunc(all, func(c container.Container) bool {
-		return c.Labels.Project != s.r.Project || len(s.r.Services) > 0 && !slices.Contains(s.r.Services, c.Labels.Service)
+		return len(s.r.Services) > 0 && !slices.Contains(s.r.Services, c.Labels.Service)
 	})
 	for _, c := range inOrder(all) {
 		if slices.Contains(s.known, c.ID) {
@@ -122,7 +122,8 @@ func (s *logSources) follow(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-w.news:
+		case <-w.poked:
+			w.take()
 		case <-ctx.Done():
 			return nil
 		}

@@ -24,6 +24,9 @@ const (
 	Paused  State = "paused"
 	Stopped State = "stopped" // its process ended; ExitCode says how
 	Done    State = "done"    // a one-shot service that ended with 0: it is not started again
+	// Unresponsive says that its shim does not respond: its process may still run,
+	// and nobody would see it end.
+	Unresponsive State = "unresponsive"
 )
 
 // ObservedProject is one project as found in containerd.
@@ -48,7 +51,7 @@ type ObservedContainer struct {
 	State     State
 	ExitCode  int // when Stopped
 	ExitedAt  time.Time
-	Pid       int // when Running
+	Pid       int // when Running, Paused or Unresponsive
 	Created   time.Time
 	Started   time.Time     // zero unless Running
 	Restarts  int           // by this process, since the container last ran well
@@ -92,18 +95,34 @@ func (e *Engine) Observe(ctx context.Context) ([]ObservedProject, error) {
 	}
 	projects := make([]ObservedProject, 0, len(byProject))
 	for _, name := range slices.Sorted(maps.Keys(byProject)) {
-		containers := inOrder(byProject[name])
-		p := ObservedProject{Name: name, Labels: containers[0].Labels.Caller}
-		for _, c := range containers {
-			o := e.observe(c)
-			if !o.active() {
-				o.Waiting = e.waitOf(name, o.Replica())
-			}
-			p.Containers = append(p.Containers, o)
-		}
-		projects = append(projects, p)
+		projects = append(projects, e.observeProject(name, byProject[name]))
 	}
 	return projects, nil
+}
+
+// ObserveProject is Observe for one project, and asks for no other. A project that
+// is not there has no containers.
+func (e *Engine) ObserveProject(ctx context.Context, name string) (ObservedProject, error) {
+	list, err := e.containers.ListProject(e.within(ctx), name)
+	if err != nil {
+		return ObservedProject{}, err
+	}
+	return e.observeProject(name, list), nil
+}
+
+func (e *Engine) observeProject(name string, list []container.Container) ObservedProject {
+	p := ObservedProject{Name: name}
+	for _, c := range inOrder(list) {
+		o := e.observe(c)
+		if !o.active() {
+			o.Waiting = e.waitOf(name, o.Replica())
+		}
+		if len(p.Containers) == 0 {
+			p.Labels = c.Labels.Caller
+		}
+		p.Containers = append(p.Containers, o)
+	}
+	return p
 }
 
 // observe adds to a container what the kernel and this process know of it.
@@ -125,7 +144,7 @@ func (e *Engine) observe(c container.Container) ObservedContainer {
 		Recorded:  c.Labels.Exited,
 		PlainLog:  e.containers.PlainLog(c.ID),
 	}
-	o.Restarts, o.Restarted = e.restartsOf(c.ID)
+	o.Restarts, o.Restarted = e.restartsOf(c.Labels.Project, c.ID)
 	for _, a := range c.Labels.Sandbox.Attached {
 		at := ObservedAddress{Network: a.Network.Name, Address: addressText(a.Address), Address6: addressText(a.Address6)}
 		o.Networks = append(o.Networks, at)
@@ -158,6 +177,8 @@ func stateOf(c container.Container) State {
 		return Running
 	case container.Paused:
 		return Paused
+	case container.Unresponsive:
+		return Unresponsive
 	}
 	switch {
 	case c.Labels.Exited:

@@ -141,15 +141,55 @@ func better(c, than container.Container) bool {
 	return c.Created.Before(than.Created)
 }
 
+// allRecorded returns the containers of all projects as their records have them. It
+// asks what a container does only where a replica has several: current chooses by it.
+func (e *Engine) allRecorded(ctx context.Context) ([]container.Container, error) {
+	all, err := e.containers.Recorded(ctx)
+	if err != nil {
+		return nil, err
+	}
+	type replica struct {
+		project string
+		Replica
+	}
+	indexes := make(map[replica][]int, len(all))
+	for i, c := range all {
+		r := replica{c.Labels.Project, Replica{c.Labels.Service, c.Labels.Number}}
+		indexes[r] = append(indexes[r], i)
+	}
+	var rivals []container.Container
+	var at []int
+	for _, list := range indexes {
+		if len(list) < 2 {
+			continue
+		}
+		for _, i := range list {
+			rivals, at = append(rivals, all[i]), append(at, i)
+		}
+	}
+	if len(rivals) == 0 {
+		return all, nil
+	}
+	if rivals, err = e.containers.WithStates(ctx, rivals); err != nil {
+		return nil, err
+	}
+	for i, c := range rivals {
+		all[at[i]] = c
+	}
+	return all, nil
+}
+
 // claim finds the place of a project that is about to be applied, and keeps it from
-// other projects until unclaim. It returns all containers that there are, too.
+// other projects until unclaim. It returns all containers that there are, too. The
+// error is a Conflict where another project has a port or a name of it, or has
+// claimed it before: of two that want the same, the first one gets it.
 //
 // A claim that ends has become containers. What was listed before that knows neither,
 // so it is listed again: the project would be given a place that somebody has.
 func (e *Engine) claim(ctx context.Context, p *Project) ([]container.Container, placement, error) {
 	for {
 		ended := e.endedClaims()
-		all, err := e.containers.List(ctx)
+		all, err := e.allRecorded(ctx)
 		if err != nil {
 			return nil, placement{}, &Error{Code: Internal, Object: p.Name, Err: err}
 		}
@@ -177,6 +217,9 @@ func (e *Engine) claimAmong(ctx context.Context, all []container.Container, ende
 		return placement{}, false, nil
 	}
 	if place, err = e.locateLocked(ctx, all, p); err != nil {
+		return placement{}, false, err
+	}
+	if err := e.checkOthersLocked(all, p.Name, place); err != nil {
 		return placement{}, false, err
 	}
 	e.claims[p.Name] = place
@@ -282,11 +325,23 @@ func containerName(project string, r Replica) string { return project + "-" + r.
 // syncPorts makes the kernel's rules those of all projects, and brings the hosts
 // files up to date: another project on the same network may have come or gone.
 func (e *Engine) syncPorts(ctx context.Context) error {
+	waits, err := e.syncLocked(ctx)
+	// Not under the lock: a container can hold up the writing of its files.
+	for _, wait := range waits {
+		if e := wait(); e != nil && !errors.Is(e, fs.ErrNotExist) { // its project may be removing it right now
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
+
+// syncLocked is syncPorts, less what the functions that it returns wait for.
+func (e *Engine) syncLocked(ctx context.Context) (waits []func() error, err error) {
 	e.ports.Lock()
 	defer e.ports.Unlock()
-	all, err := e.containers.List(ctx)
+	all, err := e.allRecorded(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	places := e.placements(all)
 	var ports []network.Port
@@ -296,20 +351,23 @@ func (e *Engine) syncPorts(ctx context.Context) error {
 		networks = append(networks, place.networks()...)
 	}
 	if err := e.networks.SyncPorts(ctx, ports, networks); err != nil {
-		return err
+		return nil, err
 	}
 	for _, place := range places {
 		for _, s := range place.seats {
 			if !s.own() || len(s.box.Attached) == 0 || !e.hasSandbox(s.box) {
 				continue
 			}
-			err := e.networks.WriteHosts(s.box, hostsFor(places, s))
-			if err != nil && !errors.Is(err, fs.ErrNotExist) { // its project may be removing it right now
-				return err
+			wait, err := e.networks.BeginHosts(s.box, hostsFor(places, s))
+			switch {
+			case err == nil:
+				waits = append(waits, wait)
+			case !errors.Is(err, fs.ErrNotExist):
+				return waits, err
 			}
 		}
 	}
-	return nil
+	return waits, nil
 }
 
 // ensureNetwork makes a network; nobody removes it meanwhile.
@@ -323,7 +381,7 @@ func (e *Engine) ensureNetwork(ctx context.Context, w network.Network) error {
 func (e *Engine) removeNetwork(ctx context.Context, w network.Network) error {
 	e.ports.Lock()
 	defer e.ports.Unlock()
-	all, err := e.containers.List(ctx)
+	all, err := e.allRecorded(ctx)
 	if err != nil {
 		return err
 	}
@@ -340,7 +398,7 @@ func (e *Engine) removeNetwork(ctx context.Context, w network.Network) error {
 func (e *Engine) sweepNetworks(ctx context.Context) error {
 	e.ports.Lock()
 	defer e.ports.Unlock()
-	all, err := e.containers.List(ctx)
+	all, err := e.allRecorded(ctx)
 	if err != nil {
 		return err
 	}
@@ -359,29 +417,10 @@ func (e *Engine) sweepNetworks(ctx context.Context) error {
 	return e.networks.Leftovers(ctx, boxes, networks)
 }
 
-// checkPlace refuses ports and names that another project or a process of this
-// device has. Ports that the project has already are its own.
-func (e *Engine) checkPlace(ctx context.Context, all []container.Container, name string, place placement) error {
-	var own []network.Port
-	var others []container.Container
-	for _, c := range all {
-		if c.Labels.Project == name {
-			own = append(own, c.Labels.Ports...)
-		} else {
-			others = append(others, c)
-		}
-	}
-	var added []network.Port
-	for _, s := range place.seats {
-		for _, p := range s.ports {
-			if !slices.ContainsFunc(own, func(o network.Port) bool {
-				return o.HostPort == p.HostPort && o.Protocol == p.Protocol && sameHostIP(o.HostIP, p.HostIP)
-			}) {
-				added = append(added, p)
-			}
-		}
-	}
-	places := e.placements(others)
+// checkOthersLocked refuses ports and names that another project has or has
+// claimed. The caller holds mu until place is claimed, or not at all.
+func (e *Engine) checkOthersLocked(all []container.Container, name string, place placement) error {
+	places := e.placementsLocked(all)
 	delete(places, name)
 	for _, project := range slices.Sorted(maps.Keys(places)) {
 		for _, other := range places[project].seats {
@@ -397,7 +436,33 @@ func (e *Engine) checkPlace(ctx context.Context, all []container.Container, name
 			}
 		}
 	}
-	err := network.CheckPorts(ctx, added, nil)
+	return nil
+}
+
+// checkPorts refuses ports that a process of this device or another owner has. Ports that the
+// project has already are its own.
+func (e *Engine) checkPorts(ctx context.Context, all []container.Container, name string, place placement) error {
+	var own []network.Port
+	for _, c := range all {
+		if c.Labels.Project == name {
+			own = append(own, c.Labels.Ports...)
+		}
+	}
+	var added []network.Port
+	for _, s := range place.seats {
+		for _, p := range s.ports {
+			if !slices.ContainsFunc(own, func(o network.Port) bool {
+				return o.HostPort == p.HostPort && o.Protocol == p.Protocol && sameHostIP(o.HostIP, p.HostIP)
+			}) {
+				added = append(added, p)
+			}
+		}
+	}
+	foreign, err := e.networks.ForeignPorts(ctx)
+	if err != nil {
+		return err
+	}
+	err = network.CheckPorts(ctx, added, foreign)
 	if refused := new(network.PortError); errors.As(err, &refused) {
 		for _, s := range place.seats {
 			if slices.ContainsFunc(s.ports, func(p network.Port) bool { return samePort(p, refused.Port) }) {
@@ -434,16 +499,33 @@ func hasNetwork(w network.Network) bool {
 	return err == nil
 }
 
-// hasSandbox tells whether the namespace of a sandbox is pinned; where it has
-// none, whether its files are there.
+// hasSandbox tells whether the files of a sandbox are there, and whether its
+// namespace is pinned, where it has one.
 func (e *Engine) hasSandbox(s network.Sandbox) bool {
 	paths := e.networks.Paths(s)
+	for _, path := range []string{paths.Hosts, paths.ResolvConf, paths.Hostname} {
+		if _, err := os.Lstat(path); err != nil {
+			return false
+		}
+	}
 	if s.Host {
-		_, err := os.Stat(paths.Hosts)
-		return err == nil
+		return true
 	}
 	var at unix.Statfs_t
 	return unix.Statfs(paths.NetNS, &at) == nil && int64(at.Type) == unix.NSFS_MAGIC
+}
+
+// adoptNamespaces pins the namespaces again that only the processes of these
+// containers still hold: else these would have to end for a new one.
+func (e *Engine) adoptNamespaces(ctx context.Context, containers []container.Container) {
+	for _, c := range containers {
+		if c.State != container.Running && c.State != container.Paused {
+			continue
+		}
+		if _, err := e.networks.Adopt(ctx, c.Labels.Sandbox, c.Pid); err != nil && ctx.Err() == nil {
+			e.o.Logger.Warn("cannot keep the namespace of a container", "container", c.ID, "error", err)
+		}
+	}
 }
 
 // astray tells whether the process pid is in another network namespace than the

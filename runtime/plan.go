@@ -58,6 +58,15 @@ func (s Step) String() string {
 	}
 }
 
+// changesNetwork tells whether the step is about what connects containers.
+func (s Step) changesNetwork() bool {
+	switch s.Kind {
+	case EnsureNetwork, EnsureSandbox, RemoveSandbox, SyncPorts, RemoveNetwork:
+		return true
+	}
+	return false
+}
+
 // Sequence is steps in order.
 type Sequence []Step
 
@@ -437,7 +446,7 @@ func (c *ObservedContainer) step(k Kind) Step {
 	return Step{Kind: k, Replica: c.Replica(), Container: c.ID}
 }
 
-// active tells whether a process of the container is there.
+// active tells whether a process of the container is there, as far as is known.
 func (c *ObservedContainer) active() bool {
-	return c != nil && (c.State == Running || c.State == Paused)
+	return c != nil && (c.State == Running || c.State == Paused || c.State == Unresponsive)
 }

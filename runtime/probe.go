@@ -3,7 +3,10 @@ package runtime
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"time"
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
@@ -54,7 +57,7 @@ func (e *Engine) tendHealth(project string, found []container.Container) {
 	var targets []health.Target
 	for _, c := range found {
 		check, ok := healthCheck(c)
-		if !ok || c.State != container.Running {
+		if !ok || c.State != container.Running && c.State != container.Unresponsive {
 			continue
 		}
 		if started := startOf(c.Pid); !started.IsZero() {
@@ -77,19 +80,47 @@ func (e *Engine) healthOf(c container.Container) health.Status {
 }
 
 // probe runs the command of a health check.
-func (e *Engine) probe(ctx context.Context, id string, command []string, output io.Writer) (int, error) {
-	return e.containers.Exec(e.within(ctx), id, container.Exec{Args: command, Stdout: output, Stderr: output})
+func (e *Engine) probe(ctx context.Context, id string, timeout time.Duration, command []string, output io.Writer) (int, error) {
+	x := container.Exec{Args: command, Own: true, Timeout: timeout, Stdout: output, Stderr: output}
+	code, err := e.containers.Exec(e.within(ctx), id, x)
+	if errors.Is(err, container.ErrNotTried) {
+		err = fmt.Errorf("%w: %w", health.ErrNotTried, err)
+	}
+	return code, err
 }
 
-// noteWaits notes what the replicas of a project wait for.
-func (e *Engine) noteWaits(project string, waits []Wait) {
+// noteWaits notes what the replicas of a project wait for. stale says that
+// tellWaiting was called after the mark was taken, which has to be before the look
+// that led to waits: what they wait for may have come meanwhile.
+func (e *Engine) noteWaits(project string, waits []Wait, mark int) (stale bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(waits) == 0 {
 		delete(e.waits, project)
-		return
+		return false
 	}
 	e.waits[project] = waits
+	return e.starts != mark
+}
+
+// waitMark is the mark for noteWaits.
+func (e *Engine) waitMark() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.starts
+}
+
+// tellWaiting has the projects looked at that wait for something, after a project
+// got what they may wait for: they may join its namespaces.
+func (e *Engine) tellWaiting(project string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.starts++
+	for other := range e.waits {
+		if other != project {
+			e.tellWatchesLocked(other)
+		}
+	}
 }
 
 func (e *Engine) waitOf(project string, r Replica) string {

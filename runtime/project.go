@@ -15,6 +15,7 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/image"
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 // Source is a Compose project as it arrives.
@@ -105,7 +106,7 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 		p.Digest = digest.FromBytes(s.Package)
 		dir := e.packageDir(s.Project, p.Digest)
 		p.Directory = dir
-		p.loaded = e.noteLoad(dir)
+		p.loaded = e.noteLoad(s.Project, dir)
 		if extracted, err = compose.Extract(s.Package, dir, s.Strict, compose.Limits{}); err != nil {
 			return nil, fail(codeOfCompose(err), s.Project, err)
 		}
@@ -235,31 +236,37 @@ func (e *Engine) packageDir(project string, d digest.Digest) string {
 }
 
 // noteLoad remembers the order in which packages were loaded.
-func (e *Engine) noteLoad(dir string) int {
+func (e *Engine) noteLoad(project, dir string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.loads++
-	e.lastLoads[dir] = e.loads
+	if e.lastLoads[project] == nil {
+		e.lastLoads[project] = make(map[string]int)
+	}
+	e.lastLoads[project][dir] = e.loads
 	return e.loads
 }
 
 // forgetPackages removes the extracted packages that p replaced. One that was
 // loaded after p is about to be applied, and stays.
-func (e *Engine) forgetPackages(p *Project) error {
-	return e.sweepPackages(p.Name, func(dir string) bool {
+func (e *Engine) forgetPackages(ctx context.Context, p *Project) error {
+	return e.sweepPackages(ctx, p.Name, func(dir string) bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		return p.Digest != "" && dir == e.packageDir(p.Name, p.Digest) || e.lastLoads[dir] > p.loaded
+		return p.Digest != "" && dir == e.packageDir(p.Name, p.Digest) || e.lastLoads[p.Name][dir] > p.loaded
 	})
 }
 
 // removePackages removes all extracted packages of a project, on the medium as well:
 // the project may be forgotten next, and nobody would look for what came back with the
 // power.
-func (e *Engine) removePackages(project string) error {
-	if err := e.sweepPackages(project, func(string) bool { return false }); err != nil {
+func (e *Engine) removePackages(ctx context.Context, project string) error {
+	if err := e.sweepPackages(ctx, project, func(string) bool { return false }); err != nil {
 		return err
 	}
+	e.mu.Lock()
+	delete(e.lastLoads, project)
+	e.mu.Unlock()
 	dir := e.packagesDir(project)
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -277,16 +284,16 @@ func (e *Engine) removePackages(project string) error {
 	return nil
 }
 
-func (e *Engine) sweepPackages(project string, keep func(dir string) bool) error {
+func (e *Engine) sweepPackages(ctx context.Context, project string, keep func(dir string) bool) error {
 	entries, err := os.ReadDir(e.packagesDir(project))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	for _, entry := range entries {
 		if dir := filepath.Join(e.packagesDir(project), entry.Name()); !keep(dir) {
-			err = errors.Join(err, os.RemoveAll(dir))
+			err = errors.Join(err, tree.Remove(ctx, dir)) // workloads that mount it may have filled it
 			e.mu.Lock()
-			delete(e.lastLoads, dir)
+			delete(e.lastLoads[project], dir)
 			e.mu.Unlock()
 		}
 	}
@@ -327,7 +334,7 @@ func failImage(object string, err error) error {
 		code = Garbled
 	case image.BadContent:
 		code = InvalidPackage
-	case image.NoPlatform:
+	case image.NoPlatform, image.Unsupported:
 		code = Unsupported
 	case image.NoSpace:
 		code = NoSpace

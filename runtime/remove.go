@@ -33,18 +33,22 @@ func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions
 	if err != nil {
 		return fail(Internal, project, err)
 	}
-	defer unlock(made{})
+	defer unlock(&change{})
 	e.claimNothing(project)
 	defer e.unclaim(project)
 
 	r := &run{e: e, project: project, notify: o.Notify, grace: o.StopTimeout}
-	defer e.noteWaits(project, nil)
+	defer e.noteWaits(project, nil, 0)
 	if err := r.find(ctx); err != nil {
 		return err
 	}
 	r.made.ports = len(r.found) == 0
 	for range maxLooks {
-		plan := PlanFor(r.observed(), r.wanted)
+		observed, err := r.observed(ctx)
+		if err != nil {
+			return err
+		}
+		plan := PlanFor(observed, r.wanted)
 		if len(plan.Groups) == 0 {
 			return e.removeRest(ctx, project, o)
 		}
@@ -71,7 +75,7 @@ func (e *Engine) removeRest(ctx context.Context, project string, o RemoveOptions
 			return err
 		}
 	}
-	return e.removePackages(project)
+	return e.removePackages(ctx, project)
 }
 
 // Clear removes every project, whoever applied it, and what is left of others that

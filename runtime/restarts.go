@@ -75,18 +75,18 @@ func delay(failures int, chance float64) time.Duration {
 }
 
 // noteStart notes that a container is started now.
-func (e *Engine) noteStart(id string) {
+func (e *Engine) noteStart(project, id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.historyOf(id).starts(time.Now())
+	e.historyOf(project, id).starts(time.Now())
 }
 
 // noteState notes what a container does, and returns when it may be started again
 // by its restart policy.
-func (e *Engine) noteState(c ObservedContainer, p container.Restart) (failures int, due time.Time) {
+func (e *Engine) noteState(project string, c ObservedContainer, p container.Restart) (failures int, due time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	h := e.historyOf(c.ID)
+	h := e.historyOf(project, c.ID)
 	if c.active() {
 		h.runs(c.Pid, c.Started)
 	} else {
@@ -97,10 +97,10 @@ func (e *Engine) noteState(c ObservedContainer, p container.Restart) (failures i
 
 // restartsOf is how often a container was started again: since it last ran well,
 // and by this process. The end of one that stays so was followed by no start.
-func (e *Engine) restartsOf(id string) (lately, all int) {
+func (e *Engine) restartsOf(project, id string) (lately, all int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch h := e.history[id]; {
+	switch h := e.history[project][id]; {
 	case h == nil:
 		return 0, 0
 	case h.over:
@@ -110,27 +110,54 @@ func (e *Engine) restartsOf(id string) (lately, all int) {
 	}
 }
 
-// forgetHistories forgets the containers that are not there any more.
-func (e *Engine) forgetHistories(all []container.Container) {
+// forgetHistories drops the histories of containers that a project does not have
+// any more.
+func (e *Engine) forgetHistories(project string, found []container.Container) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	maps.DeleteFunc(e.history, func(id string, _ *history) bool {
-		return !slices.ContainsFunc(all, func(c container.Container) bool { return c.ID == id })
+	maps.DeleteFunc(e.history[project], func(id string, _ *history) bool {
+		return !slices.ContainsFunc(found, func(c container.Container) bool { return c.ID == id })
 	})
+	if len(e.history[project]) == 0 {
+		delete(e.history, project)
+	}
 }
 
 // change is what Apply and Remove did to a project.
 type change struct {
-	count int  // how often they worked on it
-	made  made // what the last one brought up to date, if it came to its end
+	count int    // Engine.revision when they did: no two changes have the same
+	made  made   // what the last one brought up to date, if it came to its end
+	seats []seat // that the ports and hosts files are for since then; nil: not known
 }
 
 // noteChange notes that Apply or Remove worked on a project, and what is up to
 // date since then.
-func (e *Engine) noteChange(project string, m made) {
+func (e *Engine) noteChange(project string, c change) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.changed[project] = change{e.changed[project].count + 1, m}
+	e.revision++
+	c.count = e.revision
+	e.changed[project] = c
+}
+
+// forgetSeats notes that the supervisor changes the network of a project.
+func (e *Engine) forgetSeats(project string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c, ok := e.changed[project]; ok {
+		c.seats = nil
+		e.changed[project] = c
+	}
+}
+
+// forgetChange drops what Apply and Remove did to a project that has gone, unless
+// they have worked on it since.
+func (e *Engine) forgetChange(project string, count int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.changed[project].count == count {
+		delete(e.changed, project)
+	}
 }
 
 // changeOf is what Apply and Remove did to a project.
@@ -141,11 +168,14 @@ func (e *Engine) changeOf(project string) change {
 }
 
 // historyOf needs e.mu.
-func (e *Engine) historyOf(id string) *history {
-	h := e.history[id]
+func (e *Engine) historyOf(project, id string) *history {
+	h := e.history[project][id]
 	if h == nil {
 		h = &history{}
-		e.history[id] = h
+		if e.history[project] == nil {
+			e.history[project] = make(map[string]*history)
+		}
+		e.history[project][id] = h
 	}
 	return h
 }

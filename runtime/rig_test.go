@@ -40,6 +40,7 @@ type rig struct {
 	onStep    func(string)
 	contained func(what string, err error)
 	offline   bool // no registry is known
+	shimGrace time.Duration
 	pins      map[string]digest.Digest
 	projects  map[string]bool // that were ever loaded
 }
@@ -111,6 +112,7 @@ func (r *rig) engine() *runtime.Engine {
 		Logger:     containerdtest.Logger(r),
 		OnStep:     r.onStep,
 		Contained:  r.contained,
+		ShimGrace:  r.shimGrace,
 	})
 	if err != nil {
 		r.Fatal(err)
@@ -298,13 +300,15 @@ func (r *rig) wipeNetwork() {
 		}
 	}
 	_ = exec.Command("nft", "delete", "table", "ip", "margolite").Run() // where nft is installed
-	pins, err := filepath.Glob(filepath.Join(r.run, "netns", "*"))
-	if err != nil {
-		r.Fatal(err)
-	}
-	for _, pin := range pins {
-		if err := syscall.Unmount(pin, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
+	for _, dir := range []string{"netns", "hosts"} {
+		mounts, err := filepath.Glob(filepath.Join(r.run, dir, "*"))
+		if err != nil {
 			r.Fatal(err)
+		}
+		for _, mount := range mounts {
+			if err := syscall.Unmount(mount, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
+				r.Fatal(err)
+			}
 		}
 	}
 	if err := os.RemoveAll(r.run); err != nil {

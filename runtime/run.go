@@ -37,8 +37,9 @@ type run struct {
 	notify  func(Event)
 	grace   *time.Duration // for each container to stop; nil: its own
 
-	all   []container.Container // by the last look
-	found []container.Container // those of the project, in order
+	known []string              // ids of all its containers, where these are known to be all; nil: they are not
+	read  bool                  // found is what was just read, without states; the next look only asks for these
+	found []container.Container // by the last look, in order
 	last  Observed              // by the last look of who waits until it settles
 
 	filling sync.Mutex // one container at a time fills volumes, of which two may mount the same
@@ -48,6 +49,7 @@ type run struct {
 	mu     sync.Mutex // guards what follows, while sequences are executed side by side
 	made   made
 	places map[string]placement // of all projects, by the last look
+	steps  int                  // that it began
 	starts map[string]int       // by container, of this run
 	stops  int                  // containers that it stopped
 	fresh  map[string]bool      // containers that this run created
@@ -72,48 +74,61 @@ func (r *run) look(ctx context.Context) (Observed, error) {
 	if err := r.find(ctx); err != nil {
 		return Observed{}, err
 	}
-	return r.observed(), nil
+	return r.observed(ctx)
 }
 
 // find reads the containers of the project from containerd.
 func (r *run) find(ctx context.Context) error {
-	all, err := r.e.containers.List(ctx)
+	var own []container.Container
+	var err error
+	switch {
+	case r.read:
+		own, err = r.e.containers.WithStates(ctx, r.found)
+	case r.known != nil:
+		own, err = r.e.containers.ListIDs(ctx, r.known)
+	default:
+		own, err = r.e.containers.ListProject(ctx, r.project)
+	}
 	if err != nil {
 		return &Error{Code: Internal, Object: r.project, Err: err}
 	}
-	r.take(all)
+	r.read = false
+	r.take(own)
+	r.e.adoptNamespaces(ctx, r.found)
 	return nil
 }
 
-// take takes over what was found in containerd.
-func (r *run) take(all []container.Container) {
-	var own []container.Container
-	for _, c := range all {
-		if c.Labels.Project == r.project {
-			own = append(own, c)
-		}
-	}
-	r.all, r.found, r.places = all, inOrder(own), nil
-}
+// take takes over what was found of the project in containerd.
+func (r *run) take(own []container.Container) { r.found, r.places = inOrder(own), nil }
 
 // observed adds to the containers that were found what else there is.
-func (r *run) observed() Observed {
+func (r *run) observed(ctx context.Context) (Observed, error) {
 	o := Observed{
 		Networks:  make(map[string]bool),
 		Sandboxes: make(map[Replica]bool),
 		Volumes:   make(map[string]bool),
 		Ports:     r.made.ports,
 	}
+	there := make(map[string]bool) // sandboxes, by the directory of their files
+	has := func(s network.Sandbox) bool {
+		dir := r.e.networks.Paths(s).Hosts
+		is, known := there[dir]
+		if !known {
+			is = r.e.hasSandbox(s)
+			there[dir] = is
+		}
+		return is
+	}
 	for _, c := range r.found {
 		observed := r.e.observe(c)
 		o.Containers = append(o.Containers, observed)
 		if s := seatOf(c); s.own() {
-			o.Sandboxes[observed.Replica()] = r.e.hasSandbox(s.box)
+			o.Sandboxes[observed.Replica()] = has(s.box)
 		}
 	}
 	for _, s := range r.wanted.Services {
 		seat, _ := r.place.seat(s.Replica)
-		o.Sandboxes[s.Replica] = (!seat.own() || r.made.boxes[s.Replica]) && r.e.hasSandbox(seat.box)
+		o.Sandboxes[s.Replica] = (!seat.own() || r.made.boxes[s.Replica]) && has(seat.box)
 		for _, name := range s.Volumes {
 			if v, ok := r.volumes[name]; ok && !r.passed[name] {
 				o.Volumes[name] = r.e.containers.HasVolume(r.project, v)
@@ -126,12 +141,19 @@ func (r *run) observed() Observed {
 		o.Networks[w.Name] = r.made.networks[w.Name] && hasNetwork(w)
 	}
 	for _, w := range r.former() {
-		if _, wanted := o.Networks[w.Name]; !wanted && !r.gone[w.Name] && hasNetwork(w) && !r.usedElsewhere(w.Name) {
+		if _, wanted := o.Networks[w.Name]; wanted || r.gone[w.Name] || !hasNetwork(w) {
+			continue
+		}
+		used, err := r.usedElsewhere(ctx, w.Name)
+		if err != nil {
+			return Observed{}, err
+		}
+		if !used {
 			o.Stale = append(o.Stale, w.Name)
 		}
 	}
 	r.e.tendHealth(r.project, r.found)
-	return o
+	return o, nil
 }
 
 // former are the networks that containers of the project were made for, by name.
@@ -148,24 +170,33 @@ func seatsOf(all []container.Container) []seat {
 }
 
 // usedElsewhere tells whether another project is on a network.
-func (r *run) usedElsewhere(name string) bool {
-	for project, place := range r.everybody() {
+func (r *run) usedElsewhere(ctx context.Context, name string) (bool, error) {
+	places, err := r.everybody(ctx)
+	if err != nil {
+		return false, err
+	}
+	for project, place := range places {
 		if project != r.project && slices.ContainsFunc(place.networks(), func(w network.Network) bool { return w.Name == name }) {
-			return true
+			return true, nil
 		}
 	}
-	return false
+	return false, nil
 }
 
-// everybody are the places of all projects by the last look.
-func (r *run) everybody() map[string]placement {
+// everybody are the places of all projects, read at most once after each look:
+// few looks need those of other projects.
+func (r *run) everybody(ctx context.Context) (map[string]placement, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.places == nil {
-		r.places = r.e.placements(r.all)
+		all, err := r.e.allRecorded(ctx)
+		if err != nil {
+			return nil, &Error{Code: Internal, Object: r.project, Err: err}
+		}
+		r.places = r.e.placements(all)
 		r.places[r.project] = r.place
 	}
-	return r.places
+	return r.places, nil
 }
 
 // failure is a step that failed.
@@ -244,6 +275,7 @@ func (r *run) do(ctx context.Context, s Step) error {
 	if err := ctx.Err(); err != nil {
 		return fail(Internal, r.object(s), fmt.Errorf("cannot %s: %w", s, err))
 	}
+	r.note(func() { r.steps++ })
 	r.e.o.OnStep("before " + s.String())
 	r.tell(Event{Step: s.String(), Service: s.Replica.Service})
 	if err := r.execute(ctx, s); err != nil {
@@ -296,7 +328,11 @@ func (r *run) execute(ctx context.Context, s Step) error {
 		if !ok {
 			return internal(errors.New("it has no place on the network"))
 		}
-		if _, err := r.e.networks.EnsureSandbox(ctx, seat.box, hostsFor(r.everybody(), seat)); err != nil {
+		places, err := r.everybody(ctx)
+		if err != nil {
+			return internal(err)
+		}
+		if _, err := r.e.networks.EnsureSandbox(ctx, seat.box, hostsFor(places, seat)); err != nil {
 			return internal(err)
 		}
 		r.note(func() { set(&r.made.boxes, s.Replica) })
@@ -378,7 +414,7 @@ func (r *run) start(ctx context.Context, id string) error {
 		}
 		r.starts[id]++
 	})
-	r.e.noteStart(id)
+	r.e.noteStart(r.project, id)
 	r.first.Lock()
 	if r.shim {
 		r.first.Unlock()
@@ -414,6 +450,13 @@ func (r *run) stopped() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.stops > 0
+}
+
+// untouched tells whether the run did nothing at all.
+func (r *run) untouched() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.steps == 0
 }
 
 // network is the definition of a network that the project is on.

@@ -110,6 +110,16 @@ func (e *Engine) Stage(ctx context.Context, p *Project, pins map[string]digest.D
 	return staged, nil
 }
 
+// Complete says whether Stage would need no registry: every image of p is on the
+// device, or lies in the preload directory. It asks nobody.
+func (e *Engine) Complete(ctx context.Context, p *Project, pins map[string]digest.Digest) (bool, error) {
+	complete, err := e.images.Complete(e.within(ctx), wantsOf(p, pins))
+	if err != nil {
+		return false, p.failImages(err)
+	}
+	return complete, nil
+}
+
 // wantsOf are the images of a project, in the order of their names.
 func wantsOf(p *Project, pins map[string]digest.Digest) []image.Want {
 	var wants []image.Want

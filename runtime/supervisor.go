@@ -30,24 +30,32 @@ const (
 // for names, and keeps logs small. Projects that Apply or Remove works on are
 // left alone meanwhile.
 //
-// It looks at everything when it starts, when an event says that a task ended or
-// the health of a container changed, when it started one that others may wait
-// for, whenever such an event may have been missed, and when a restart is due.
-// When somebody else changed the rules of the kernel, it mends them. It does not
-// look when nothing happens, save at the size of logs.
+// It looks at everything when it starts, and whenever an event may have been
+// missed; at one project when an event says that a task of it ended, when the
+// health of its container changed, when a restart of it is due, and when something
+// was started that it may wait for. When somebody else changes the rules of the
+// kernel, or destroys links and mounts of ours, it repairs them. It does not look
+// when nothing happens, save at the size of logs.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(e.within(ctx))
-	w := e.watch(ctx, endings)
+	w := e.watch(ctx, doings)
 	defer w.join()
 	rules := make(chan struct{}, 1)
 	var beside sync.WaitGroup
 	defer beside.Wait()
-	s := &supervisor{e: e, projects: make(map[string]*tended), turns: make(chan struct{}, abreast), done: make(chan struct{}, 1), started: make(chan struct{}, 1)}
+	s := &supervisor{e: e, news: w.agenda, projects: make(map[string]*tended), containers: make(map[string]watched), turns: make(chan struct{}, abreast), done: make(chan struct{}, 1)}
+	s.missed = true
 	defer s.tending.Wait()
 	beside.Go(func() {
 		e.keep(ctx, "watch the rules", func() error { return e.networks.Watch(ctx, func() { poke(rules) }) })
 	})
+	beside.Go(func() {
+		e.keep(ctx, "watch the network", func() error { return e.networks.Repair(ctx, w.addAll) })
+	})
 	beside.Go(func() { e.keep(ctx, "answer questions for names", func() error { return e.networks.Serve(ctx) }) })
+	beside.Go(func() {
+		e.keep(ctx, "watch shims", func() error { return e.containers.WatchShims(ctx, e.tellContainer) })
+	})
 	defer cancel()
 
 	due := time.NewTimer(0)
@@ -79,15 +87,12 @@ func (e *Engine) Run(ctx context.Context) error {
 			s.alarm(due)
 			continue
 		case <-due.C:
-		case <-w.news:
-		case <-e.released:
-		case <-s.started:
+		case <-w.poked:
 		}
 		e.looks()
 		if again, failed := s.look(ctx); failed {
 			due.Reset(again)
 		} else {
-			s.looked = true
 			s.noteBack() // there may be nothing to tend
 			s.alarm(due)
 		}
@@ -138,19 +143,27 @@ func (e *Engine) Back() <-chan struct{} { return e.back }
 // supervisor is what Run remembers between two looks.
 type supervisor struct {
 	e        *Engine
+	news     *agenda
 	projects map[string]*tended
-	caps     map[string]int64 // bytes that the log at a path may have
-	soon     time.Duration    // until the next look at the size of logs
-	swept    bool             // leftovers of former processes were looked for
-	looked   bool             // everything was found once
-	back     bool             // and tended
-	failures int              // looks in a row that failed
+	soon     time.Duration // until the next look at the size of logs
+	swept    bool          // leftovers of former processes were looked for
+	missed   bool          // the next look has to be at everything
+	looked   bool          // everything was found once
+	back     bool          // and tended
+	failures int           // looks in a row that failed
 
 	tending sync.WaitGroup
 	turns   chan struct{} // bounds how many projects are brought back at the same time
 	done    chan struct{} // poked when one was
-	started chan struct{} // poked when a container was: those of other projects may wait to join it
 	mu      sync.Mutex    // guards what its projects say of it
+
+	containers map[string]watched // by id, as the last looks found them; guarded by mu
+}
+
+// watched is a container that the supervisor has found.
+type watched struct {
+	project string
+	logCap  int64 // bytes that one file of its log may have
 }
 
 // tended is what the supervisor knows of one project. While it is busy, all of it
@@ -158,6 +171,7 @@ type supervisor struct {
 type tended struct {
 	made     made                         // brought up to date since this process started
 	seen     map[string]ObservedContainer // by id, the last time
+	known    []string                     // ids of all its containers; nil: not known
 	changes  int                          // the count of Engine.changeOf when seen was
 	failures int                          // in a row, other than of one container
 	rest     time.Time                    // not to be tended before, after failures
@@ -165,17 +179,19 @@ type tended struct {
 
 	busy  bool      // it is being tended; guarded by supervisor.mu
 	again bool      // there is news since; guarded by supervisor.mu
+	more  bool      // it may have more containers than known; guarded by supervisor.mu
 	due   time.Time // when it is to be tended again, zero when nothing is waiting; guarded by supervisor.mu
 }
 
-// look has every project tended, and says in what time the next look is due when
-// it failed.
+// look has those projects tended that something has happened to, and says in what
+// time the next look is due when it failed.
 func (s *supervisor) look(ctx context.Context) (again time.Duration, failed bool) {
-	if err := contain.Call(func() error { return s.tendAll(ctx) }); err != nil {
+	if err := contain.Call(func() error { return s.tendConcerned(ctx) }); err != nil {
 		if ctx.Err() == nil {
 			s.e.complain("cannot look after containers", err)
 		}
 		s.failures++
+		s.missed = true
 		return delay(s.failures, rand.Float64()), true
 	}
 	s.failures = 0
@@ -221,12 +237,59 @@ func (s *supervisor) forgetGone() {
 	maps.DeleteFunc(s.projects, func(_ string, t *tended) bool { return !t.busy && t.gone })
 }
 
-// tendAll has every project tended, and does not wait for it: one that waits for
-// something keeps no other from being brought back.
-func (s *supervisor) tendAll(ctx context.Context) error {
-	all, err := s.e.containers.List(ctx)
+// tendConcerned has the projects tended that something has happened to, and does
+// not wait for it: one that waits for something keeps no other from being brought
+// back.
+func (s *supervisor) tendConcerned(ctx context.Context) error {
+	news := s.news.take()
+	var names concerned
+	var err error
+	if s.missed || news.all {
+		names, err = s.everything(ctx)
+	} else {
+		names, err = s.concerned(ctx, news)
+	}
 	if err != nil {
 		return err
+	}
+	s.missed = false
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for name, t := range s.projects {
+		if !t.busy && !t.due.IsZero() && !now.Before(t.due) {
+			names.add(name, false)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		t := s.projects[name]
+		if t == nil {
+			t = &tended{}
+			s.projects[name] = t
+		}
+		t.more = t.more || names[name]
+		if t.busy {
+			t.again = true
+			continue
+		}
+		t.busy = true
+		s.tending.Go(func() { s.attend(ctx, name, t) })
+	}
+	return nil
+}
+
+// concerned are projects to be looked at, by name. True says that one may have
+// containers that are not known.
+type concerned map[string]bool
+
+func (c concerned) add(project string, more bool) { c[project] = c[project] || more }
+
+// everything names all projects: those that have containers, and those that had
+// some.
+func (s *supervisor) everything(ctx context.Context) (concerned, error) {
+	found, err := s.e.containers.Projects(ctx)
+	if err != nil {
+		return nil, err
 	}
 	if !s.swept {
 		// Leftovers harm nobody: containers come first, whatever happens here.
@@ -235,33 +298,49 @@ func (s *supervisor) tendAll(ctx context.Context) error {
 		}
 		s.swept = true
 	}
-
-	names := make(map[string]bool)
-	s.caps = make(map[string]int64, len(all))
-	for _, c := range all {
-		names[c.Labels.Project] = true
-		s.caps[s.e.containers.LogPath(c.ID)] = s.e.containers.LogCap(c.Labels)
-	}
-	for name := range s.projects {
-		names[name] = true // also those whose last container has gone
-	}
+	names := concerned(found)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		t := s.projects[name]
-		if t == nil {
-			t = &tended{}
-			s.projects[name] = t
-		}
-		if t.busy {
-			t.again = true
+	for name := range s.projects {
+		names.add(name, true)
+	}
+	s.looked = true
+	return names, nil
+}
+
+// concerned names the projects that items are about.
+func (s *supervisor) concerned(ctx context.Context, i items) (concerned, error) {
+	names := make(concerned)
+	for name := range i.projects {
+		names.add(name, false)
+	}
+	for id := range i.containers {
+		s.mu.Lock()
+		found, known := s.containers[id]
+		s.mu.Unlock()
+		if known {
+			names.add(found.project, false)
 			continue
 		}
-		t.busy = true
-		s.tending.Go(func() { s.attend(ctx, name, t) })
+		project, err := s.e.containers.ProjectOf(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if project != "" { // else it is not ours, or whoever deleted it tells of its project
+			names.add(project, true)
+		}
 	}
-	s.e.forgetHistories(all)
-	return nil
+	return names, nil
+}
+
+// noteFound notes which containers a project has.
+func (s *supervisor) noteFound(project string, found []container.Container) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.containers, func(_ string, w watched) bool { return w.project == project })
+	for _, c := range found {
+		s.containers[c.ID] = watched{project, s.e.containers.LogCap(c.Labels)}
+	}
 }
 
 // attend tends a project as often as there is news of it.
@@ -333,37 +412,61 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 	}()
 	if change := s.e.changeOf(project); t.changes != change.count {
 		// Apply or Remove was here. One that failed half way made nothing.
-		t.changes, t.seen, r.made = change.count, nil, change.made.clone()
+		t.changes, t.seen, t.known, r.made = change.count, nil, nil, change.made.clone()
 	}
+	s.mu.Lock()
+	if t.more {
+		t.known, t.more = nil, false
+	}
+	s.mu.Unlock()
+	r.known = t.known
 	t.gone = false
 	for range maxLooks {
+		mark := s.e.waitMark()
 		if err := r.find(ctx); err != nil {
 			return time.Time{}, err
 		}
+		r.known = make([]string, 0, len(r.found))
+		for _, c := range r.found {
+			r.known = append(r.known, c.ID)
+		}
+		t.known = r.known
+		s.noteFound(project, r.found)
+		s.e.forgetHistories(project, r.found)
 		if len(r.found) == 0 {
 			s.compare(project, t, nil)
 			s.e.tendHealth(project, nil)
-			s.e.noteWaits(project, nil)
+			s.e.noteWaits(project, nil, mark)
+			s.e.forgetChange(project, t.changes)
 			t.gone = true
 			return time.Time{}, nil
 		}
 		chosen := current(r.found)
 		r.place = recorded(chosen)
 		r.volumes = recordedVolumes(chosen)
-		r.wanted, due = s.wanted(chosen)
-		observed := r.observed()
+		r.wanted, due = s.wanted(project, chosen)
+		observed, err := r.observed(ctx)
+		if err != nil {
+			return time.Time{}, err
+		}
 		s.compare(project, t, observed.Containers)
 		plan := PlanFor(observed, r.wanted)
-		s.e.noteWaits(project, plan.Waits)
+		stale := s.e.noteWaits(project, plan.Waits, mark)
+		if len(plan.Groups) == 0 && stale {
+			continue
+		}
 		if len(plan.Groups) == 0 {
 			if again := time.Now().Add(maxDelay); unpublished && (due.IsZero() || again.Before(due)) {
 				due = again
 			}
 			return due, nil
 		}
+		if slices.ContainsFunc(plan.Steps(), Step.changesNetwork) {
+			s.e.forgetSeats(project)
+		}
 		failures := r.carryOut(ctx, plan)
 		if slices.ContainsFunc(plan.Steps(), func(s Step) bool { return s.Kind == StartContainer }) {
-			poke(s.started)
+			s.e.tellWaiting(project)
 		}
 		for _, f := range failures {
 			switch {
@@ -390,7 +493,7 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 
 // wanted is what the labels of the containers say, and when the first of those
 // that rest now is due.
-func (s *supervisor) wanted(chosen []container.Container) (w Wanted, due time.Time) {
+func (s *supervisor) wanted(project string, chosen []container.Container) (w Wanted, due time.Time) {
 	w.AsRecorded = true
 	now := time.Now()
 	for _, n := range recorded(chosen).networks() {
@@ -398,7 +501,7 @@ func (s *supervisor) wanted(chosen []container.Container) (w Wanted, due time.Ti
 	}
 	for _, c := range chosen {
 		o := s.e.observe(c)
-		failures, again := s.e.noteState(o, c.Labels.Restart)
+		failures, again := s.e.noteState(project, o, c.Labels.Restart)
 		service := WantedService{
 			Replica: o.Replica(), Container: c.ID,
 			Volumes:   volumeNames(c.Labels.Volumes),
@@ -462,7 +565,7 @@ func (s *supervisor) compare(project string, t *tended, now []ObservedContainer)
 		}
 	}
 	if changed {
-		poke(s.e.changes)
+		s.e.changes.addProject(project)
 	}
 	t.seen = make(map[string]ObservedContainer, len(now))
 	for _, c := range now {
@@ -474,10 +577,11 @@ func (s *supervisor) compare(project string, t *tended, now []ObservedContainer)
 // is written. Looking writes nothing.
 func (s *supervisor) rotate() time.Duration {
 	rotated := false
+	caps := s.logCaps()
 	for _, path := range s.e.containers.Logs() {
 		var did bool
 		err := contain.Call(func() (err error) {
-			did, err = log.Rotate(path, cmp.Or(s.caps[path], log.DefaultCap))
+			did, err = log.Rotate(path, cmp.Or(caps[path], log.DefaultCap))
 			return err
 		})
 		if err != nil {
@@ -491,4 +595,15 @@ func (s *supervisor) rotate() time.Duration {
 		s.soon = min(max(s.soon, rotateSoon)*2, rotateEvery)
 	}
 	return s.soon
+}
+
+// logCaps are how many bytes the logs at paths may have.
+func (s *supervisor) logCaps() map[string]int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	caps := make(map[string]int64, len(s.containers))
+	for id, c := range s.containers {
+		caps[s.e.containers.LogPath(id)] = c.logCap
+	}
+	return caps
 }

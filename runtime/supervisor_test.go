@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -340,6 +341,39 @@ volumes: {data: {}}
 		}
 		if err := e.Remove(ctx, "slow"); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A project whose shim stops responding is ended and brought back; its neighbour does not notice.
+func TestSupervisorReplacesAShimThatHangs(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		r.shimGrace = 3 * time.Second
+		const file = "services: {a: {image: BUSYBOX, restart: always}}"
+		e := r.engine()
+		r.apply(e, r.load(e, "hung", file))
+		mine := r.shims()
+		r.apply(e, r.load(e, "well", file))
+		r.supervise(e)
+		hung, well := r.containers(e, "hung")["a"], r.containers(e, "well")["a"]
+		for _, shim := range mine {
+			if err := syscall.Kill(shim, syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.eventually("its shim is known not to respond", func() bool { return r.containers(e, "hung")["a"].State == runtime.Unresponsive })
+		if now := r.containers(e, "well")["a"]; now.State != runtime.Running || now.Pid != well.Pid {
+			t.Errorf("its neighbour was %s with process %d, and is %s with %d", well.State, well.Pid, now.State, now.Pid)
+		}
+		r.eventually("the service is brought back", func() bool {
+			now := r.containers(e, "hung")["a"]
+			return now.State == runtime.Running && now.Pid != hung.Pid
+		})
+		if now := r.containers(e, "well")["a"]; now.State != runtime.Running || now.Pid != well.Pid {
+			t.Errorf("its neighbour was %s with process %d, and is %s with %d", well.State, well.Pid, now.State, now.Pid)
+		}
+		if left := r.shims(); slices.ContainsFunc(mine, func(pid int) bool { return slices.Contains(left, pid) }) {
+			t.Errorf("a shim of %v is left: %v", mine, left)
 		}
 	})
 }

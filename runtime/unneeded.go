@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
@@ -18,9 +19,14 @@ type StoredVolume struct {
 	Name    string
 	Bytes   int64
 	Used    bool // a container mounts it, or is about to
+	// Err says why it could not be measured as a whole; Bytes is what was counted until then.
+	Err error
 }
 
-// StoredVolumes lists the volumes of all projects.
+// measureTimeout bounds the time for the size of one volume: a workload may have made any number of files.
+const measureTimeout = 30 * time.Second
+
+// StoredVolumes lists the volumes of all projects. One that cannot be measured says so itself.
 func (e *Engine) StoredVolumes(ctx context.Context) ([]StoredVolume, error) {
 	ctx = e.within(ctx)
 	list, err := e.containers.Volumes(ctx)
@@ -29,11 +35,16 @@ func (e *Engine) StoredVolumes(ctx context.Context) ([]StoredVolume, error) {
 	}
 	var volumes []StoredVolume
 	for _, v := range list {
-		size, err := e.containers.VolumeSize(ctx, v.Project, v.Name)
-		if err != nil {
-			return nil, fail(Internal, v.Name, err)
+		measuring, cancel := context.WithTimeout(ctx, measureTimeout)
+		size, err := e.containers.VolumeSize(measuring, v.Project, v.Name)
+		cancel()
+		if ctx.Err() != nil {
+			return nil, fail(Internal, v.Name, ctx.Err())
 		}
-		volumes = append(volumes, StoredVolume{Project: v.Project, Name: v.Name, Bytes: size, Used: len(v.UsedBy) > 0 || e.isClaimed(v.Project)})
+		if err != nil {
+			e.o.Logger.Warn("cannot measure volume", "project", v.Project, "volume", v.Name, "error", err)
+		}
+		volumes = append(volumes, StoredVolume{Project: v.Project, Name: v.Name, Bytes: size, Used: len(v.UsedBy) > 0 || e.isClaimed(v.Project), Err: err})
 	}
 	return volumes, nil
 }
@@ -68,15 +79,16 @@ func (e *Engine) removeVolumes(ctx context.Context, project string) error {
 	if err != nil {
 		return fail(Internal, project, err)
 	}
+	var failed error
 	for _, v := range list {
 		if v.Project != project {
 			continue
 		}
 		if err := e.containers.RemoveVolume(ctx, project, v.Name); err != nil && !errors.Is(err, container.ErrInUse) {
-			return fail(Internal, v.Name, err)
+			failed = errors.Join(failed, fail(Internal, v.Name, err)) // the others go
 		}
 	}
-	return nil
+	return failed
 }
 
 // UnusedImage is an image that no container uses.

@@ -11,23 +11,25 @@ const (
 	// probeTopic is an event of our own: once it comes back, the subscription is live.
 	probeTopic = "/margolite/probe"
 
-	endings = "/tasks/(exit|oom|delete)"                 // topics: what a supervisor has to know
+	endings = "/tasks/(exit|oom|delete)"                 // topics: what somebody who waits for a project has to know
+	doings  = endings + "|/containers/create"            // topics: what a supervisor has to know
 	comings = "/tasks/(start|delete)|/containers/delete" // topics: whose output there is
 
 	probeEvery     = 50 * time.Millisecond
 	subscribeAgain = time.Second
 )
 
-// watch pokes when an event of its topics came, when the health of a container
-// changed, and whenever such news may have been missed.
+// watch puts on its agenda the containers of which an event of its topics came,
+// the projects that something else has happened to, such as a change of health,
+// and everything whenever an event may have been missed.
 type watch struct {
-	news chan struct{}
+	*agenda
 	done chan struct{}
 }
 
 // watch starts to watch; it ends with ctx. Then join has to be called.
 func (e *Engine) watch(ctx context.Context, topics string) *watch {
-	w := &watch{news: make(chan struct{}, 1), done: make(chan struct{})}
+	w := &watch{agenda: newAgenda(), done: make(chan struct{})}
 	e.mu.Lock()
 	e.watches[w] = true
 	e.mu.Unlock()
@@ -39,7 +41,7 @@ func (e *Engine) watch(ctx context.Context, topics string) *watch {
 			delete(e.watches, w)
 		}()
 		for ctx.Err() == nil {
-			if err := e.subscribe(ctx, topics, w.news); err != nil && ctx.Err() == nil {
+			if err := e.subscribe(ctx, topics, w.agenda); err != nil && ctx.Err() == nil {
 				e.o.Logger.Debug("subscribing to events again", "error", err)
 			}
 			pause(ctx, subscribeAgain)
@@ -48,35 +50,55 @@ func (e *Engine) watch(ctx context.Context, topics string) *watch {
 	return w
 }
 
-// tellWatches pokes all that watch.
-func (e *Engine) tellWatches() {
+// tellWatches puts projects on the agendas of all that watch.
+func (e *Engine) tellWatches(projects ...string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tellWatchesLocked(projects...)
+}
+
+func (e *Engine) tellWatchesLocked(projects ...string) {
+	for w := range e.watches {
+		for _, project := range projects {
+			w.addProject(project)
+		}
+	}
+}
+
+// tellContainer puts a container on the agendas of all that watch.
+func (e *Engine) tellContainer(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for w := range e.watches {
-		poke(w.news)
+		w.addContainer(id)
 	}
 }
 
 func (w *watch) join() { <-w.done }
 
-// wait returns on news, after d, or with an error when ctx is done.
-func (w *watch) wait(ctx context.Context, d time.Duration) error {
+// wait returns when something is on the agenda that concerns the caller, after d,
+// or with an error when ctx is done.
+func (w *watch) wait(ctx context.Context, d time.Duration, concerns func(items) bool) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	select {
-	case <-w.news:
-		return nil
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	for {
+		select {
+		case <-w.poked:
+			if concerns(w.take()) {
+				return nil
+			}
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
-// subscribe pokes for each event until the stream breaks. The stream says
-// nothing when it begins to listen, so an event of our own is sent until it
-// arrives; what happened before that is news, too.
-func (e *Engine) subscribe(ctx context.Context, topics string, news chan struct{}) error {
+// subscribe puts the container of each event on an agenda until the stream breaks.
+// The stream says nothing when it begins to listen, so an event of our own is sent
+// until it arrives; anything may have happened before that.
+func (e *Engine) subscribe(ctx context.Context, topics string, news *agenda) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	service := e.o.Client.EventService()
@@ -88,12 +110,16 @@ func (e *Engine) subscribe(ctx context.Context, topics string, news chan struct{
 	for {
 		select {
 		case event := <-events:
-			if event.Topic != probeTopic {
-				poke(news)
-			} else if !live {
+			switch {
+			case event.Topic == probeTopic && !live:
 				live = true
 				probe.Stop()
-				poke(news)
+				news.addAll()
+			case event.Topic == probeTopic:
+			case event.Container == "":
+				news.addAll()
+			case event.Exec == "": // the end of a probe or a hook is known to who started it
+				news.addContainer(event.Container)
 			}
 		case <-probe.C:
 			if live {

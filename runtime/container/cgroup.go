@@ -36,11 +36,17 @@ func (c *Containers) cgroupOf(project, id string, s *compose.Service) string {
 // cgroupsOf are the directories of the control group of a container, which may
 // have no record any more.
 func (c *Containers) cgroupsOf(ctx context.Context, id string) []string {
-	dirs := cgroupDirs(c.cgroup("*", id))
-	if record, err := c.o.Client.ContainerService().Get(ctx, id); err == nil {
-		if labels, err := labelsOf(record); err == nil && labels.CgroupParent != "" {
-			dirs = append(dirs, cgroupDirs(path.Join("/", escapePattern(labels.CgroupParent), id))...)
-		}
+	record, err := c.o.Client.ContainerService().Get(ctx, id)
+	if err != nil {
+		return cgroupDirs(c.cgroup("*", id)) // of any project
+	}
+	labels, err := labelsOf(record)
+	if err != nil {
+		return cgroupDirs(c.cgroup("*", id))
+	}
+	dirs := cgroupDirs(c.cgroup(labels.Project, id))
+	if labels.CgroupParent != "" {
+		dirs = append(dirs, cgroupDirs(path.Join("/", escapePattern(labels.CgroupParent), id))...)
 	}
 	return dirs
 }

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,14 +44,19 @@ type Options struct {
 	// Certificate is the file with the certificate of the collector, read whenever a
 	// container is made; "": none.
 	Certificate string
-	Logger      *slog.Logger
+	// ShimGrace is for how long a shim need not respond before it is killed, with
+	// the containers that it runs; 0: 30 s.
+	ShimGrace time.Duration
+	Logger    *slog.Logger
 }
 
 // Containers makes and removes containers. Its methods may be called from
 // several goroutines, for one container from one at a time.
 type Containers struct {
-	o    Options
-	host func(context.Context) Host
+	o     Options
+	owner string // StateDir, resolved
+	host  func(context.Context) Host
+	shims *shims
 
 	// volumes is held for reading while a container is created, which is the
 	// time when its volumes are there and no record names them; for writing
@@ -66,8 +72,7 @@ type Containers struct {
 	left     leftovers
 	swept    bool // nothing is left of a former agent
 
-	execs    chan struct{} // a slot for each command that runs
-	starting chan struct{} // a slot for each that is about to
+	places places // of commands
 }
 
 // New prepares the directories, and undoes what a killed process left mounted.
@@ -75,7 +80,7 @@ func New(o Options) (*Containers, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	c := &Containers{o: o, mounting: make(map[string]*mountAttempt), execs: make(chan struct{}, maxExecs), starting: make(chan struct{}, maxStarting)}
+	c := &Containers{o: o, shims: newShims(o.Client, o.ShimGrace), mounting: make(map[string]*mountAttempt)}
 
 	// Asking the OCI runtime takes a process: not before the first container, and once.
 	var once sync.Once
@@ -98,6 +103,9 @@ func New(o Options) (*Containers, error) {
 		return nil, fmt.Errorf("cannot prepare containers: %w", err)
 	}
 	var err error
+	if c.owner, err = filepath.EvalSymlinks(o.StateDir); err != nil {
+		return nil, fmt.Errorf("cannot prepare containers: %w", err)
+	}
 	if c.left, err = c.findLeftovers(); err != nil {
 		return nil, fmt.Errorf("cannot prepare containers: %w", err)
 	}
@@ -173,6 +181,9 @@ const (
 	Running State = "running"
 	Paused  State = "paused"
 	Stopped State = "stopped"
+	// Unresponsive says that the shim does not tell what the task does. It may
+	// respond again.
+	Unresponsive State = "unresponsive"
 )
 
 // Container is one container as found in containerd.
@@ -182,49 +193,95 @@ type Container struct {
 	Image    string // record in containerd's image store
 	Created  time.Time
 	State    State
-	Pid      int // when Running or Paused
+	Pid      int // when Running or Paused; when Unresponsive by the last record of it, 0: none
 	ExitCode int // when Stopped
 	ExitedAt time.Time
 }
 
-// List returns the containers of this runtime, in no order. However many run, it
-// takes two calls.
+// List returns the containers of this runtime, in no order. One shim that does
+// not respond neither fails it nor delays it by more than a short deadline: its
+// containers are Unresponsive.
 func (c *Containers) List(ctx context.Context) ([]Container, error) {
-	c.sweepOnce(ctx)
-	list, err := c.list(ctx)
-	for n := 0; errors.Is(err, errUnknown) && n < maxAsks && pause(ctx, askAgain); n++ {
-		list, err = c.list(ctx)
-	}
-	if ctxErr := ctx.Err(); ctxErr != nil {
-		err = ctxErr // a call that was cut short tells nonsense
-	}
+	list, err := c.list(ctx, fmt.Sprintf("labels.%q", OwnerKey))
 	if err != nil {
 		return nil, fmt.Errorf("cannot list containers: %w", err)
 	}
 	return list, nil
 }
 
-func (c *Containers) list(ctx context.Context) ([]Container, error) {
-	records, err := c.o.Client.ContainerService().List(ctx, `labels."`+OwnerKey+`"`)
-	if err != nil || len(records) == 0 {
-		return nil, err
+// ListProject is List for the containers of one project. It reads no record and
+// asks for no task of any other.
+func (c *Containers) ListProject(ctx context.Context, project string) ([]Container, error) {
+	list, err := c.list(ctx, fmt.Sprintf("labels.%q==%q", OwnerKey, project))
+	if err != nil {
+		return nil, fmt.Errorf("cannot list containers of project %s: %w", project, err)
 	}
-	tasks, err := c.o.Client.TaskService().List(ctx)
+	return list, nil
+}
+
+func (c *Containers) list(ctx context.Context, filter string) ([]Container, error) {
+	c.sweepOnce(ctx)
+	records, err := c.o.Client.ContainerService().List(ctx, filter)
 	if err != nil {
 		return nil, err
 	}
+	list, err := c.owned(records)
+	if err != nil {
+		return nil, err
+	}
+	return c.withStates(ctx, list)
+}
+
+// owned decodes the records of containers and logs those that cannot be decoded.
+// It fails if one belongs to another margolite.
+func (c *Containers) owned(records []containerd.Container) ([]Container, error) {
 	list := make([]Container, 0, len(records))
 	for _, r := range records {
+		// Two would undo each other's work. Releases before this one noted no owner.
+		if owner := r.Labels[keyOwner]; owner != "" && owner != c.owner {
+			return nil, fmt.Errorf("%w: namespace %q of containerd has those of the margolite with the state directory %s",
+				ErrOtherOwner, c.o.Namespace, owner)
+		}
 		labels, err := labelsOf(r)
 		if err != nil {
 			c.o.Logger.Warn("container is left alone", "container", r.ID, "error", err)
 			continue
 		}
-		found := Container{ID: r.ID, Labels: labels, Image: r.Image, Created: r.CreatedAt, State: Created}
-		if err := c.findTask(ctx, &found, tasks); err != nil {
-			return nil, err
+		list = append(list, Container{ID: r.ID, Labels: labels, Image: r.Image, Created: r.CreatedAt, State: Created})
+	}
+	return list, nil
+}
+
+// WithStates returns copies of containers that say what each of them does now.
+func (c *Containers) WithStates(ctx context.Context, recorded []Container) ([]Container, error) {
+	list, err := c.withStates(ctx, slices.Clone(recorded))
+	if err != nil {
+		return nil, fmt.Errorf("cannot list containers: %w", err)
+	}
+	return list, nil
+}
+
+// withStates sets what each container of the list does.
+func (c *Containers) withStates(ctx context.Context, list []Container) ([]Container, error) {
+	ids := make([]string, len(list))
+	for i, found := range list {
+		ids[i] = found.ID
+	}
+	answers := c.shims.states(ctx, ids)
+	if err := ctx.Err(); err != nil {
+		return nil, err // a call that was cut short tells nonsense
+	}
+	for i, answer := range answers {
+		found := &list[i]
+		switch {
+		case answer.err == nil:
+			found.setTask(answer.process)
+		case errdefs.IsNotFound(answer.err):
+		case errors.Is(answer.err, ErrUnresponsive):
+			found.State, found.Pid = Unresponsive, c.recordedPid(found.ID)
+		default:
+			return nil, fmt.Errorf("container %s: cannot tell what its task does: %w", found.ID, answer.err)
 		}
-		list = append(list, found)
 	}
 	return list, nil
 }
@@ -252,6 +309,7 @@ func (c *Containers) delete(ctx context.Context, id string) error {
 	if err := c.o.Client.ContainerService().Delete(ctx, id); err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}
+	c.shims.forget(id)
 	if err := c.forget(id); err != nil {
 		return err
 	}

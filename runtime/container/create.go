@@ -19,6 +19,9 @@ import (
 // createLease is for how long a snapshot without record is kept when Create is killed.
 const createLease = time.Hour
 
+// leaseLabel marks the leases of Create, with the state directory of whoever has made them.
+const leaseLabel = "margolite/creating"
+
 // Create makes the record and root file system of a container, and fills those
 // of its volumes that are empty and named in fill from the image. A container
 // that exists is left as it is.
@@ -65,6 +68,7 @@ func (c *Containers) create(ctx context.Context, id string, config Config, fill 
 	}
 	labels, err := config.Labels.Encode(Shown{
 		Namespace:  c.o.Namespace,
+		Owner:      c.owner,
 		LogURI:     "file://" + log.JSONPath(c.LogPath(id)),
 		LogConfig:  log.NerdctlConfig(c.LogPath(id), c.logKeep(config.Labels.Logging)),
 		StateDir:   c.nerdctlDir(id),
@@ -213,7 +217,9 @@ func verifySame(existing containerd.Container, config Config) error {
 func (c *Containers) lease(ctx context.Context, id string) (context.Context, func(), error) {
 	service := c.o.Client.LeasesService()
 	ends := time.Now().Add(createLease).Format(time.RFC3339)
-	_, err := service.Create(ctx, containerd.Lease{ID: id, Labels: map[string]string{containerd.ExpireLabel: ends}})
+	_, err := service.Create(ctx, containerd.Lease{ID: id, Labels: map[string]string{
+		containerd.ExpireLabel: ends, leaseLabel: c.o.StateDir,
+	}})
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return nil, nil, fmt.Errorf("cannot lease: %w", err)
 	}

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,7 +15,9 @@ import (
 const maxDescendants = 1024
 
 // family are processes, held so that no other can take their numbers' place.
-type family []int // pidfds
+type family []relative
+
+type relative struct{ pid, parent, fd int }
 
 // descendants are the processes that the process pid started, and those these
 // did. Where the kernel does not tell, there are none.
@@ -47,7 +50,7 @@ func descendants(pid int) family {
 					_ = unix.Close(fd)
 					continue
 				}
-				f = append(f, fd)
+				f = append(f, relative{child, parent, fd})
 				queue = append(queue, child)
 			}
 		}
@@ -71,13 +74,46 @@ func parentOf(pid int) int {
 }
 
 func (f family) kill() {
-	for _, fd := range f {
-		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // has ended by itself otherwise
+	for _, r := range f {
+		r.kill()
+	}
+}
+
+func (r relative) kill() {
+	_ = unix.PidfdSendSignal(r.fd, unix.SIGKILL, nil, 0) // has ended by itself otherwise
+}
+
+// named are those whose command line has a text in it.
+func (f family) named(text string) (found []relative) {
+	for _, r := range f {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", r.pid))
+		if err == nil && bytes.Contains(line, []byte(text)) {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// killWhole kills a process with all that it started, also what it is just about to
+// start: it is stopped until nothing new comes from its children.
+func (r relative) killWhole() {
+	_ = unix.PidfdSendSignal(r.fd, unix.SIGSTOP, nil, 0) // has ended by itself otherwise
+	defer r.kill()
+	known := make(map[int]bool)
+	for fresh := true; fresh && len(known) < maxDescendants; {
+		fresh = false
+		f := descendants(r.pid)
+		for _, child := range f {
+			fresh = fresh || !known[child.pid]
+			known[child.pid] = true
+			child.kill()
+		}
+		f.close()
 	}
 }
 
 func (f family) close() {
-	for _, fd := range f {
-		_ = unix.Close(fd)
+	for _, r := range f {
+		_ = unix.Close(r.fd)
 	}
 }

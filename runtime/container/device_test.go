@@ -40,6 +40,7 @@ type device struct {
 	// certificate of a collector, from the next restart on
 	certificate string
 	otherShim   bool
+	shimGrace   time.Duration // from the next restart on
 }
 
 // onEach runs a test on each kind of containerd.
@@ -127,6 +128,7 @@ func (d *device) restart() {
 		RunDir:      d.run,
 		Certificate: d.certificate,
 		OtherShim:   d.otherShim,
+		ShimGrace:   d.shimGrace,
 		Logger:      containerdtest.Logger(d),
 	})
 	if err != nil {

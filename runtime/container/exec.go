@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,10 +27,17 @@ import (
 )
 
 const (
-	maxExecs    = 128              // commands that run at once; who comes later waits
-	maxStarting = 4                // of them that are about to: runc takes much of a small processor
-	execTimeout = 30 * time.Second // of one call, on a slow and busy device
-	stdinPoll   = time.Millisecond
+	execTimeout  = 30 * time.Second       // of one call, on a slow and busy device
+	startLimit   = 15 * time.Second       // for runc to start a command; a container can keep it waiting
+	forwardLimit = 15 * time.Second       // for a call to return whose runc is killed ...
+	killAgain    = 200 * time.Millisecond // ... so often
+	stdinPoll    = time.Millisecond
+
+	// How many commands may run at once: in a container, in those of a project, for
+	// callers, in all. Who comes later waits.
+	maxContainerExecs, maxProjectExecs, maxCallerExecs, maxExecs = 32, 64, 96, 128
+	// How many of them may be about to start: runc takes much of a small processor.
+	maxContainerStarts, maxProjectStarts, maxCallerStarts, maxStarts = 2, 3, 3, 4
 
 	processType = "types.containerd.io/opencontainers/runtime-spec/1/Process"
 )
@@ -50,6 +56,13 @@ type Exec struct {
 	WorkingDir string   // empty: that of the container
 	Privileged bool     // with every capability that the device has
 
+	// Own says that the command belongs to the container, as a health check does:
+	// it has places that no caller can take.
+	Own bool
+	// Timeout is for how long the command may run, and before that may wait for a
+	// place; 0: until ctx ends.
+	Timeout time.Duration
+
 	TTY    bool
 	Stdin  io.Reader // nil: nothing. A Read that is under way when the command ends is not waited for
 	Stdout io.Writer // nil: nowhere; may be the same as Stderr
@@ -60,9 +73,13 @@ type Exec struct {
 // Size is that of a terminal, in characters.
 type Size struct{ Width, Height uint16 }
 
+// ErrNotTried says that a command was not run for reasons that are not its own:
+// there was no place for it, or the shim does not respond.
+var ErrNotTried = errors.New("it was not tried")
+
 // HookExec is the command of a hook.
 func HookExec(h compose.Hook) Exec {
-	e := Exec{Args: h.Command, User: h.User, WorkingDir: h.WorkingDir, Privileged: h.Privileged}
+	e := Exec{Own: true, Args: h.Command, User: h.User, WorkingDir: h.WorkingDir, Privileged: h.Privileged}
 	for _, name := range slices.Sorted(maps.Keys(h.Environment)) {
 		e.Env = append(e.Env, name+"="+h.Environment[name])
 	}
@@ -86,13 +103,29 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 		return -1, errors.New("there is no command")
 	}
 	c.sweepOnce(ctx)
-	select {
-	case c.execs <- struct{}{}:
-		defer func() { <-c.execs }()
-	case <-ctx.Done():
-		return -1, ctx.Err()
+	record, err := c.o.Client.ContainerService().Get(ctx, id)
+	if errdefs.IsNotFound(err) {
+		return -1, fmt.Errorf("it does not exist: %w", ErrNotFound)
 	}
-	process, err := c.execProcess(ctx, id, e)
+	if err != nil {
+		return -1, err
+	}
+	project := record.Labels[OwnerKey]
+	waiting := ctx // for a place
+	if e.Timeout > 0 {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithTimeout(ctx, e.Timeout)
+		defer cancel()
+	}
+	release, err := c.places.take(waiting, execBounds("run", id, project, e.Own, maxContainerExecs, maxProjectExecs, maxCallerExecs, maxExecs)...)
+	if err != nil {
+		return -1, fmt.Errorf("%w: too many commands run: %w", ErrNotTried, err)
+	}
+	defer release()
+	if err := c.shims.state(ctx, id).err; errors.Is(err, ErrUnresponsive) {
+		return -1, fmt.Errorf("%w: %w", ErrNotTried, err)
+	}
+	process, pid, err := c.execProcess(ctx, record, e)
 	if err != nil {
 		return -1, err
 	}
@@ -101,29 +134,61 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 		return -1, err
 	}
 	defer run.close()
-	return run.do(ctx, process)
+	run.first = pid
+
+	// The places of all are given up when the start blocks; those of the container
+	// and its project when it has ended.
+	bounds := execBounds("start", id, project, e.Own, maxContainerStarts, maxProjectStarts, maxCallerStarts, maxStarts)
+	own, err := c.places.take(waiting, bounds[:2]...)
+	if err != nil {
+		return -1, fmt.Errorf("%w: too many commands of its project are about to start: %w", ErrNotTried, err)
+	}
+	defer own()
+	all, err := c.places.take(waiting, bounds[2:]...)
+	if err != nil {
+		return -1, fmt.Errorf("%w: too many commands are about to start: %w", ErrNotTried, err)
+	}
+	defer all()
+	defer time.AfterFunc(blockedStart, all).Stop()
+	run.started = func() { own(); all() }
+
+	if e.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, e.Timeout)
+		defer cancel()
+	}
+	code, err := run.do(ctx, process)
+	if err != nil && c.shims.isSilent(id) {
+		err = fmt.Errorf("%w: %w: %w", ErrNotTried, ErrUnresponsive, err)
+	}
+	return code, err
+}
+
+// execBounds are the bounds of a command, from the smallest on. Commands of callers
+// and those that belong to containers do not count against each other, but for the
+// last one.
+func execBounds(what, id, project string, own bool, ofContainer, ofProject, ofCallers, all int) []bound {
+	who := " of callers"
+	if own {
+		who = " of containers"
+		ofCallers = all
+	}
+	return []bound{{what + who + " in container " + id, ofContainer}, {what + who + " in project " + project, ofProject}, {what + who, ofCallers}, {what, all}}
 }
 
 // execProcess is what runc is told about a command: the container's own process
-// with what the command has of its own.
-func (c *Containers) execProcess(ctx context.Context, id string, e Exec) (*containerd.Any, error) {
-	record, err := c.o.Client.ContainerService().Get(ctx, id)
-	if errdefs.IsNotFound(err) {
-		return nil, fmt.Errorf("it does not exist: %w", ErrNotFound)
-	}
-	if err != nil {
-		return nil, err
-	}
-	got, err := c.o.Client.TaskService().Get(ctx, id, "")
+// with what the command has of its own. It also returns the container's pid.
+func (c *Containers) execProcess(ctx context.Context, record containerd.Container, e Exec) (_ *containerd.Any, pid int, err error) {
+	got, err := c.tasks().Get(ctx, record.ID, "")
 	switch {
 	case errdefs.IsNotFound(err) || err == nil && got.Status != containerd.StatusRunning:
-		return nil, fmt.Errorf("its process is %w", ErrNotRunning)
+		return nil, 0, fmt.Errorf("its process is %w", ErrNotRunning)
 	case err != nil:
-		return nil, err
+		return nil, 0, err
 	}
 	p, err := processOf(record)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	p.Args, p.Terminal, p.ConsoleSize, p.CommandLine = e.Args, e.TTY, nil, ""
 	p.Env = mergeEnv(p.Env, e.Env)
@@ -136,7 +201,7 @@ func (c *Containers) execProcess(ctx context.Context, id string, e Exec) (*conta
 	if e.User != "" {
 		user, err := LookupUser(fmt.Sprintf("/proc/%d/root", got.Pid), e.User)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		p.User = specs.User{UID: user.UID, GID: user.GID, AdditionalGids: user.Groups}
 	}
@@ -151,9 +216,9 @@ func (c *Containers) execProcess(ctx context.Context, id string, e Exec) (*conta
 	p.Capabilities = capabilitySets(p.Capabilities.Bounding, user)
 	text, err := json.Marshal(p)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return &containerd.Any{Type: processType, Value: text}, nil
+	return &containerd.Any{Type: processType, Value: text}, int(got.Pid), nil
 }
 
 // processOf reads the process alone out of the specification in a record: the
@@ -204,6 +269,8 @@ type execution struct {
 	out     *outlet // nil: no output is wanted
 	err     *outlet // nil: none, or the same as out
 	request containerd.Exec
+	first   int    // the first process of the container
+	started func() // called once the command runs
 
 	abandoned atomic.Bool // the command left somebody behind who holds its output
 }
@@ -278,7 +345,7 @@ func (x *execution) close() {
 // do runs the command. Calls to the shim do not end with ctx: what state the
 // command is in would not be known.
 func (x *execution) do(ctx context.Context, process *containerd.Any) (code int, err error) {
-	tasks := x.c.o.Client.TaskService()
+	tasks := x.c.tasks()
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	within := func(f func(context.Context) error) error {
@@ -286,14 +353,6 @@ func (x *execution) do(ctx context.Context, process *containerd.Any) (code int, 
 		defer cancel()
 		return f(limited)
 	}
-
-	select {
-	case x.c.starting <- struct{}{}:
-	case <-ctx.Done():
-		return -1, ctx.Err()
-	}
-	started := sync.OnceFunc(func() { <-x.c.starting })
-	defer started()
 
 	x.request.Spec = process
 	if err := within(func(ctx context.Context) error { return tasks.Exec(ctx, x.request) }); err != nil {
@@ -321,16 +380,11 @@ func (x *execution) do(ctx context.Context, process *containerd.Any) (code int, 
 		got, err := tasks.Wait(calls, x.id, x.execID)
 		exit <- waited{int(got.ExitStatus), err}
 	}()
-	var pid uint32
-	start := func(ctx context.Context) (err error) {
-		pid, err = tasks.Start(ctx, x.id, x.execID)
-		return err
-	}
-	if err := within(start); err != nil {
+	pid, err := x.start(ctx, calls)
+	if err != nil {
 		return codeOfStart(err), x.notRunning(err)
 	}
-
-	started()
+	x.started()
 
 	copied := x.copyOutput()
 	if x.e.Stdin != nil {
@@ -362,6 +416,62 @@ func (x *execution) do(ctx context.Context, process *containerd.Any) (code int, 
 		return ended.code, fmt.Errorf("cannot pass on its output: %w", err)
 	}
 	return ended.code, ended.err
+}
+
+// start starts the command within startLimit and ctx. runc reads files of the
+// container for it, and waits for ever where one of them is a FIFO: then it is
+// killed, so that neither it nor the call to the shim stays.
+func (x *execution) start(ctx, calls context.Context) (pid uint32, err error) {
+	calls, cancel := context.WithTimeout(calls, execTimeout)
+	defer cancel()
+	type outcome struct {
+		pid uint32
+		err error
+	}
+	ended := make(chan outcome, 1)
+	go func() { // ends with calls
+		pid, err := x.c.tasks().Start(calls, x.id, x.execID)
+		ended <- outcome{pid, err}
+	}()
+	limit := time.NewTimer(startLimit)
+	defer limit.Stop()
+	why := error(nil)
+	select {
+	case o := <-ended:
+		return o.pid, o.err
+	case <-ctx.Done():
+		why = ctx.Err()
+	case <-limit.C:
+		why = fmt.Errorf("runc did not start it within %s", startLimit)
+	}
+	forward := time.NewTimer(forwardLimit)
+	defer forward.Stop()
+	again := time.NewTicker(killAgain)
+	defer again.Stop()
+	for {
+		x.killStart()
+		select {
+		case o := <-ended:
+			if o.err == nil && ctx.Err() != nil { // it started just now, and ends with ctx
+				return o.pid, nil
+			}
+			return 0, errors.Join(why, o.err)
+		case <-again.C: // the shim may be just about to run runc
+		case <-forward.C:
+			return 0, fmt.Errorf("%w, and the start could not be ended", why)
+		}
+	}
+}
+
+// killStart kills the runc that is starting the command, with its children: one of
+// them is in the container already. The shim is their parent; runc is told a file
+// with the name of the command.
+func (x *execution) killStart() {
+	family := descendants(parentOf(x.first))
+	defer family.close()
+	for _, starter := range family.named(x.execID) {
+		starter.killWhole()
+	}
 }
 
 // waited is how a command ended.
@@ -418,7 +528,7 @@ func (x *execution) copyInput(ctx context.Context) {
 	_, _ = io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{x.e.Stdin}, make([]byte, copyBlock)) // a command need not read all
 	_ = f.Close()
 	// The shim holds an end of its own.
-	err = x.c.o.Client.TaskService().CloseIO(ctx, x.id, x.execID)
+	err = x.c.tasks().CloseIO(ctx, x.id, x.execID)
 	if err != nil && ctx.Err() == nil {
 		x.c.o.Logger.Debug("input of a command stays open", "container", x.id, "error", err)
 	}
@@ -431,7 +541,7 @@ func (x *execution) resize(ctx context.Context) {
 			if !ok {
 				return
 			}
-			err := x.c.o.Client.TaskService().ResizePty(ctx, x.id, x.execID, uint32(size.Width), uint32(size.Height))
+			err := x.c.tasks().ResizePty(ctx, x.id, x.execID, uint32(size.Width), uint32(size.Height))
 			if err != nil && ctx.Err() == nil {
 				x.c.o.Logger.Debug("terminal keeps its size", "container", x.id, "error", err)
 			}
@@ -446,7 +556,7 @@ func (x *execution) resize(ctx context.Context) {
 func (x *execution) kill(ctx context.Context, pid int) error {
 	family := descendants(pid)
 	defer family.close()
-	err := x.c.o.Client.TaskService().Kill(ctx, x.id, x.execID, uint32(unix.SIGKILL), false)
+	err := x.c.tasks().Kill(ctx, x.id, x.execID, uint32(unix.SIGKILL), false)
 	family.kill()
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot kill it: %w", err)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -272,4 +273,155 @@ func BenchmarkExec(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64((used()-before).Microseconds())/1000/float64(b.N), "agent-ms/op")
+}
+
+// runc reads /etc/passwd of a container for each command, and waits for ever where that is a FIFO: commands elsewhere go
+// on, and nothing of those that wait is left.
+func TestACommandThatCannotStartHoldsUpNoOthers(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		var hogs []string
+		for n := range 6 {
+			hogs = append(hogs, d.up(d.config(fmt.Sprintf("hog-%d", n), "mkdir -p /etc; rm -f /etc/passwd; mkfifo /etc/passwd; sleep 1000")))
+		}
+		for _, id := range hogs {
+			passwd := fmt.Sprintf("/proc/%d/root/etc/passwd", d.find(id).Pid)
+			d.eventually("/etc/passwd is a FIFO", func() bool {
+				info, err := os.Lstat(passwd)
+				return err == nil && info.Mode()&os.ModeNamedPipe != 0
+			})
+		}
+		config := d.config("well", "")
+		config.Labels.Project = "other"
+		well := d.up(config)
+		defer func() {
+			d.delete(well)
+			if err := d.RemoveProject(d.ctx(), "other"); err != nil {
+				t.Error(err)
+			}
+		}()
+
+		run := func(id string, timeout time.Duration) error {
+			ctx, cancel := context.WithTimeout(d.ctx(), timeout)
+			defer cancel()
+			_, err := d.Exec(ctx, id, container.Exec{Args: []string{"true"}, Stdout: io.Discard})
+			return err
+		}
+		done := make(chan struct{})
+		var hogging sync.WaitGroup
+		for _, id := range hogs {
+			for range 2 {
+				hogging.Go(func() {
+					for {
+						select {
+						case <-done:
+							return
+						default:
+						}
+						if err := run(id, 3*time.Second); !errors.Is(err, context.DeadlineExceeded) {
+							t.Errorf("a command was run: %v", err)
+							return
+						}
+					}
+				})
+			}
+		}
+		for range 5 {
+			if err := run(well, 20*time.Second); err != nil {
+				t.Errorf("the neighbour: %v", err)
+			}
+		}
+		close(done)
+		hogging.Wait()
+		d.eventually("nothing of the commands runs", func() bool {
+			left := startsOfCommands()
+			if len(left) > 0 {
+				t.Logf("left: %q", left)
+			}
+			return len(left) == 0
+		})
+		if left, _ := filepath.Glob(filepath.Join(d.run, "exec", "*")); len(left) > 0 {
+			t.Errorf("left: %q", left)
+		}
+		for _, id := range hogs {
+			if found := d.find(id); found.State != container.Running {
+				t.Errorf("a container is %s", found.State)
+			}
+		}
+	})
+}
+
+// startsOfCommands are the processes of runc that are about to start a command.
+func startsOfCommands() (found []string) {
+	pattern := regexp.MustCompile("margolite-[0-9a-f]{16}|runc\x00init")
+	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range lines {
+		if line, _ := os.ReadFile(path); pattern.Match(line) {
+			found = append(found, string(line))
+		}
+	}
+	return found
+}
+
+// However many sessions callers have in one container, its probes run, and so do commands of callers in a neighbour.
+func TestSessionsOfCallersLeaveRoomForProbesAndNeighbours(t *testing.T) {
+	d := onOne(t)
+	busy := d.up(d.config("busy", ""))
+	config := d.config("well", "")
+	config.Labels.Project = "other"
+	well := d.up(config)
+	defer func() {
+		d.delete(well)
+		if err := d.RemoveProject(d.ctx(), "other"); err != nil {
+			t.Error(err)
+		}
+	}()
+	ctx, cancel := context.WithCancel(d.ctx())
+	var sessions sync.WaitGroup
+	defer sessions.Wait()
+	defer cancel()
+	const callers, admitted = 140, 32 // more than there are places at all; as many as one container has
+	for range callers {
+		sessions.Go(func() {
+			for ctx.Err() == nil { // whoever is thrown out comes back
+				_, err := d.Exec(ctx, busy, container.Exec{Args: []string{"sleep", "98765"}, Stdout: io.Discard})
+				if err != nil && ctx.Err() == nil {
+					t.Errorf("a session: %v", err)
+					return
+				}
+			}
+		})
+	}
+	open := func() (sessions, starts int) {
+		for _, line := range commandLines() {
+			switch {
+			case bytes.Equal(line, []byte("sleep\x0098765\x00")):
+				sessions++
+			case bytes.Contains(line, []byte(d.run)) && bytes.Contains(line, []byte("\x00exec\x00")):
+				starts++
+			}
+		}
+		return sessions, starts
+	}
+	for end, quiet := time.Now().Add(4*patience), 0; quiet < 10; time.Sleep(100 * time.Millisecond) {
+		now, starts := open()
+		if quiet++; now < admitted || starts > 0 {
+			quiet = 0
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d sessions are open, %d about to start", now, starts)
+		}
+	}
+	for range 5 {
+		for name, e := range map[string]struct {
+			id  string
+			own bool
+		}{"a probe of the same container": {busy, true}, "a probe of the neighbour": {well, true}, "a caller in the neighbour": {well, false}} {
+			limited, cancel := context.WithTimeout(d.ctx(), patience)
+			code, err := d.Exec(limited, e.id, container.Exec{Args: []string{"true"}, Own: e.own, Stdout: io.Discard})
+			cancel()
+			if code != 0 || err != nil {
+				t.Errorf("%s: code %d, %v", name, code, err)
+			}
+		}
+	}
 }

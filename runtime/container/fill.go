@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,7 +18,7 @@ import (
 // image has at target.
 func (c *Containers) fillVolume(ctx context.Context, project string, v Volume, root, target string) error {
 	dir := c.volumeDir(project, v)
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+	if empty, err := isEmpty(dir); err != nil || !empty {
 		return err
 	}
 	all, err := c.List(ctx)
@@ -55,7 +56,7 @@ func fillMounted(dir, root, target string) error {
 // owner and mode, as Docker does. The volume is replaced as a whole, on the
 // medium, or stays empty. No container may have it mounted.
 func fillVolume(dir, root, target string) error {
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+	if empty, err := isEmpty(dir); err != nil || !empty {
 		return err
 	}
 	source, err := confs.RootPath(root, target)
@@ -89,6 +90,20 @@ func fillVolume(dir, root, target string) error {
 // fillingPath is where a volume is filled. No volume's name starts with a dot.
 func fillingPath(dir string) string {
 	return filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".filling")
+}
+
+// isEmpty tells whether there is nothing in a directory. It reads one name, however many a container has put there.
+func isEmpty(dir string) (bool, error) {
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	_, err = f.Readdirnames(1)
+	if errors.Is(err, io.EOF) {
+		return true, nil
+	}
+	return false, err
 }
 
 func syncFileSystem(dir string) error {

@@ -7,7 +7,7 @@ import (
 )
 
 // tree is a directory with files.
-func tree(t *testing.T, files map[string]string) string {
+func makeTree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
 	for name, text := range files {
@@ -23,7 +23,7 @@ func tree(t *testing.T, files map[string]string) string {
 }
 
 func TestLimitsOfCgroupV1(t *testing.T) {
-	full := limitsV1(tree(t, map[string]string{
+	full := limitsV1(makeTree(t, map[string]string{
 		"memory/memory.limit_in_bytes": "", "memory/memory.memsw.limit_in_bytes": "", "memory/memory.swappiness": "", "memory/memory.oom_control": "",
 		"cpu/cpu.shares": "", "cpu/cpu.cfs_quota_us": "", "cpu/cpu.rt_runtime_us": "", "cpuset/cpuset.cpus": "", "pids/cgroup.procs": "",
 		"blkio/blkio.bfq.io_serviced": "", "blkio/blkio.throttle.read_bps_device": "",
@@ -35,7 +35,7 @@ func TestLimitsOfCgroupV1(t *testing.T) {
 		t.Errorf("got %+v, want none", none)
 	}
 	// As on a Raspberry Pi with its settings of 2020: no control of memory.
-	old := limitsV1(tree(t, map[string]string{"cpu/cpu.shares": "", "cpu/cpu.cfs_quota_us": "", "blkio/blkio.bfq.io_serviced": ""}), Release{4, 19})
+	old := limitsV1(makeTree(t, map[string]string{"cpu/cpu.shares": "", "cpu/cpu.cfs_quota_us": "", "blkio/blkio.bfq.io_serviced": ""}), Release{4, 19})
 	if want := (Limits{CPUShares: true, CPUQuota: true, BlockWeight: true}); old != want {
 		t.Errorf("got %+v, want %+v", old, want)
 	}
@@ -61,7 +61,7 @@ func TestLimitsOfCgroupV2(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			got := limitsV2(tree(t, test.files), Release{6, 1})
+			got := limitsV2(makeTree(t, test.files), Release{6, 1})
 			if hasScheduler("bfq") { // this machine's disks count too
 				got.BlockWeight, got.BlockWeightDevice = test.want.BlockWeight, test.want.BlockWeightDevice
 			}

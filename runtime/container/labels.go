@@ -29,6 +29,7 @@ const (
 	keyImage     = "margolite/image"
 	keyDependsOn = "margolite/depends-on"
 	keyRoot      = "margolite/rootfs"
+	keyOwner     = "margolite/state-dir" // of the margolite whose container it is, resolved
 	keyExited    = "margolite/exited"
 	keyStopping  = "margolite/stopping"
 	keyCaller    = "margolite/caller-labels" // names of the labels that came with the project
@@ -84,6 +85,7 @@ type Labels struct {
 // Shown is what only other tools want to know.
 type Shown struct {
 	Namespace  string
+	Owner      string // the state directory of this margolite
 	LogURI     string
 	LogConfig  string // as from log.NerdctlConfig
 	StateDir   string
@@ -162,6 +164,7 @@ func (l Labels) Encode(s Shown) (map[string]string, error) {
 	set(nerdctlLogging, s.LogConfig)
 	set(nerdctlPlatform, s.Platform)
 	set(nerdctlStateDir, s.StateDir)
+	set(keyOwner, s.Owner)
 	if ports, err := nerdctlPortMappings(l.Ports); err != nil {
 		return nil, err
 	} else if len(nerdctlPorts)+len(ports) <= maxLabel { // only shown: not worth a refusal
@@ -178,6 +181,10 @@ func (l Labels) Encode(s Shown) (map[string]string, error) {
 
 // ErrForeign says that a container is not of this runtime.
 var ErrForeign = errors.New("container is not of this runtime")
+
+// ErrOtherOwner says that the containers of a namespace belong to a margolite with
+// another state directory.
+var ErrOtherOwner = errors.New("cannot look after containers of another margolite")
 
 // Decode reads the labels and the details of a container record: ErrForeign
 // when it is not ours, another error when it is and cannot be understood. Names

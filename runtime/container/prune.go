@@ -9,7 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
+
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 // VolumeInfo is a volume with its content on this device.
@@ -61,25 +62,14 @@ func (c *Containers) usersOf(all []Container, dir string) []string {
 	return users
 }
 
-// VolumeSize is how many bytes of the medium a volume takes.
+// VolumeSize is how many bytes of the medium a volume takes; with an error, what was counted until then.
 func (c *Containers) VolumeSize(ctx context.Context, project, name string) (int64, error) {
-	var size int64
-	err := filepath.WalkDir(c.VolumeDir(project, name), func(_ string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) { // gone meanwhile
-				return nil
-			}
-			return err
-		}
-		if info, err := entry.Info(); err == nil {
-			if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-				size += stat.Blocks * 512
-			}
-		}
-		return ctx.Err()
-	})
+	size, err := tree.Size(ctx, c.VolumeDir(project, name))
+	if errors.Is(err, fs.ErrNotExist) { // gone meanwhile
+		return 0, nil
+	}
 	if err != nil {
-		return 0, fmt.Errorf("cannot measure volume %s of project %s: %w", name, project, err)
+		return size, fmt.Errorf("cannot measure volume %s of project %s: %w", name, project, err)
 	}
 	return size, nil
 }
@@ -102,11 +92,14 @@ func (c *Containers) removeVolume(ctx context.Context, v Volume) error {
 	}
 	dir := c.VolumeDir(v.Project, v.Name)
 	removing := removingPath(dir)
+	// It may take long. Meanwhile others may create containers.
+	if err := tree.Remove(ctx, removing); err != nil { // of an attempt that was broken off
+		return err
+	}
 	if err := c.setAside(ctx, dir, removing); err != nil {
 		return err
 	}
-	// It may take long. Meanwhile others may create containers.
-	if err := os.RemoveAll(removing); err != nil {
+	if err := tree.Remove(ctx, removing); err != nil {
 		return err
 	}
 	c.volumes.Lock()
@@ -134,9 +127,6 @@ func (c *Containers) setAside(ctx context.Context, dir, removing string) error {
 	}
 	if users := c.usersOf(all, dir); len(users) > 0 {
 		return fmt.Errorf("%w: container %s mounts it", ErrInUse, users[0])
-	}
-	if err := os.RemoveAll(removing); err != nil {
-		return err
 	}
 	if err := os.Rename(dir, removing); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

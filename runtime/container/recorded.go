@@ -3,20 +3,102 @@ package container
 import (
 	"context"
 	"fmt"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 // Recorded returns the containers of this runtime like List, without saying what
-// they do. It asks no shim, and takes one call.
+// they do: State is Created. It asks no shim, and takes one call.
 func (c *Containers) Recorded(ctx context.Context) ([]Container, error) {
-	records, err := c.o.Client.ContainerService().List(ctx, `labels."`+OwnerKey+`"`)
+	return c.recorded(ctx, fmt.Sprintf("labels.%q", OwnerKey))
+}
+
+func (c *Containers) recorded(ctx context.Context, filter string) ([]Container, error) {
+	records, err := c.o.Client.ContainerService().List(ctx, filter)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list containers: %w", err)
 	}
-	list := make([]Container, 0, len(records))
-	for _, r := range records {
-		if labels, err := labelsOf(r); err == nil { // List says what is wrong with others
-			list = append(list, Container{ID: r.ID, Labels: labels, Image: r.Image, Created: r.CreatedAt})
-		}
+	list, err := c.owned(records)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list containers: %w", err)
 	}
 	return list, nil
+}
+
+// ListIDs is List for the containers with these ids, as far as they exist. Unlike
+// a list that is filtered by containerd, it reads no record of any other.
+func (c *Containers) ListIDs(ctx context.Context, ids []string) ([]Container, error) {
+	records, err := c.records(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	list, err := c.owned(records)
+	if err == nil {
+		list, err = c.withStates(ctx, list)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot list containers: %w", err)
+	}
+	return list, nil
+}
+
+// RecordedIDs is ListIDs without saying what the containers do.
+func (c *Containers) RecordedIDs(ctx context.Context, ids []string) ([]Container, error) {
+	records, err := c.records(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	list, err := c.owned(records)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list containers: %w", err)
+	}
+	return list, nil
+}
+
+func (c *Containers) records(ctx context.Context, ids []string) ([]containerd.Container, error) {
+	records := make([]containerd.Container, 0, len(ids))
+	for _, id := range ids {
+		record, err := c.o.Client.ContainerService().Get(ctx, id)
+		if errdefs.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot read container %s: %w", id, err)
+		}
+		records = append(records, record)
+	}
+	return records, nil
+}
+
+// RecordedOf is Recorded for the containers of one project.
+func (c *Containers) RecordedOf(ctx context.Context, project string) ([]Container, error) {
+	return c.recorded(ctx, fmt.Sprintf("labels.%q==%q", OwnerKey, project))
+}
+
+// Projects names the projects that have containers.
+func (c *Containers) Projects(ctx context.Context) (map[string]bool, error) {
+	records, err := c.o.Client.ContainerService().List(ctx, fmt.Sprintf("labels.%q", OwnerKey))
+	if err != nil {
+		return nil, fmt.Errorf("cannot list containers: %w", err)
+	}
+	projects := make(map[string]bool)
+	for _, r := range records {
+		projects[r.Labels[OwnerKey]] = true
+	}
+	return projects, nil
+}
+
+// ProjectOf names the project of a container, by its record; "" where there is
+// none, or it is not of this runtime.
+func (c *Containers) ProjectOf(ctx context.Context, id string) (string, error) {
+	record, err := c.o.Client.ContainerService().Get(ctx, id)
+	if errdefs.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot tell the project of container %s: %w", id, err)
+	}
+	return record.Labels[OwnerKey], nil
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 // prepareSnapshot makes a fresh root file system for a container that has none.
@@ -55,11 +56,28 @@ func isLost(mounts []containerd.Mount) bool {
 	return false
 }
 
+// deepRootfs is how many directories in one another containerd is trusted to remove. It has a descriptor open for each.
+const deepRootfs = 256
+
+// removeSnapshot removes the root file system of a container.
 func removeSnapshot(ctx context.Context, s containerd.Snapshotter, id string) error {
+	if mounts, err := s.Mounts(ctx, id); err == nil {
+		emptyDeep(ctx, mounts)
+	}
 	if err := s.Remove(ctx, id); err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot remove snapshot %s: %w", id, err)
 	}
 	return nil
+}
+
+// emptyDeep empties the directories of a snapshot that are so deep that containerd could not remove them. What it cannot
+// empty is left to containerd.
+func emptyDeep(ctx context.Context, mounts []containerd.Mount) {
+	for _, dir := range containerd.WrittenDirs(mounts) {
+		if deep, err := tree.IsDeeper(ctx, dir, deepRootfs); err == nil && deep {
+			_ = tree.Empty(ctx, dir)
+		}
+	}
 }
 
 // withRootfs mounts the root file system of a container that does not run,

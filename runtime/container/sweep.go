@@ -3,6 +3,7 @@ package container
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/log"
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 // leftovers is what an agent that was killed may have left, as New found it.
@@ -59,6 +61,9 @@ func (c *Containers) sweepOnce(ctx context.Context) {
 	if c.swept {
 		return
 	}
+	if err := c.endLeases(ctx); err != nil {
+		return // whoever calls learns the same, and comes again
+	}
 	if len(c.left.execs)+len(c.left.volumes)+len(c.left.ids) == 0 {
 		c.swept = true
 		return
@@ -79,6 +84,21 @@ func (c *Containers) sweepOnce(ctx context.Context) {
 	c.swept, c.left = true, leftovers{}
 }
 
+// endLeases ends the leases of containers that a killed agent was creating: nobody goes on with them.
+func (c *Containers) endLeases(ctx context.Context) error {
+	service := c.o.Client.LeasesService()
+	left, err := service.List(ctx, fmt.Sprintf("labels.%q==%q", leaseLabel, c.o.StateDir))
+	if err != nil {
+		return err
+	}
+	for _, lease := range left {
+		if err := service.Delete(ctx, lease.ID, false); err != nil && !errdefs.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}
+
 func (c *Containers) sweep(ctx context.Context, left leftovers) error {
 	var errs []error
 	for _, dir := range left.execs {
@@ -88,7 +108,7 @@ func (c *Containers) sweep(ctx context.Context, left leftovers) error {
 		errs = append(errs, c.forget(id))
 	}
 	for _, dir := range left.volumes {
-		errs = append(errs, os.RemoveAll(dir))
+		errs = append(errs, tree.Remove(ctx, dir))
 		_ = os.Remove(filepath.Dir(dir)) // of the project, where it was the last
 	}
 	return errors.Join(errs...)
@@ -99,7 +119,10 @@ func (c *Containers) endExec(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, killTimeout) // others wait
 	defer cancel()
 	id, execID, _ := strings.Cut(filepath.Base(dir), ".")
-	tasks := c.o.Client.TaskService()
+	if err := c.shims.state(ctx, id).err; errors.Is(err, ErrUnresponsive) {
+		return fmt.Errorf("cannot end a command in container %s: %w", id, err)
+	}
+	tasks := c.tasks()
 	err := tasks.Kill(ctx, id, execID, uint32(unix.SIGKILL), false)
 	if err == nil {
 		_, _ = tasks.Wait(ctx, id, execID) // the next error tells more

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,40 +24,10 @@ const (
 	// finishTimeout is how much longer than its caller a creation or deletion may take.
 	finishTimeout = 20 * time.Second
 	// maxLostShims is how many shims in a row may end that a container was to share.
-	maxLostShims = 5
-	askAgain     = 100 * time.Millisecond // a shim that did not tell what its task does ...
-	maxAsks      = 50                     // ... so often
+	// The pauses between them double: containerd may have to clean up after one that
+	// was killed.
+	maxLostShims = 7
 )
-
-// errUnknown says that a shim did not tell what its task does. It is about to
-// end, or busy.
-var errUnknown = errors.New("cannot tell what its task does")
-
-// findTask says what the task of a container does. The list leaves out, or
-// calls unknown, tasks whose shims did not answer; these are asked once more,
-// since a container that seems to have no task is started.
-func (c *Containers) findTask(ctx context.Context, found *Container, list []containerd.Process) error {
-	for _, t := range list {
-		if t.Container == found.ID && t.Status != containerd.StatusUnknown {
-			found.setTask(t)
-			return nil
-		}
-	}
-	if found.Labels.Exited {
-		return nil
-	}
-	got, err := c.o.Client.TaskService().Get(ctx, found.ID, "")
-	switch {
-	case errdefs.IsNotFound(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("container %s: %w: %w", found.ID, errUnknown, err)
-	case got.Status == containerd.StatusUnknown:
-		return fmt.Errorf("container %s: %w", found.ID, errUnknown)
-	}
-	found.setTask(got)
-	return nil
-}
 
 // setTask takes over what the task of a container does.
 func (c *Container) setTask(t containerd.Process) {
@@ -76,16 +47,19 @@ func (c *Containers) Start(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	c.sweepOnce(ctx)
-	if err := c.start(ctx, id); err != nil {
+	if err := c.withShim(ctx, id, func() error { return c.start(ctx, id) }); err != nil {
 		return fmt.Errorf("cannot start container %s: %w", id, err)
 	}
 	return nil
 }
 
 func (c *Containers) start(ctx context.Context, id string) error {
-	tasks := c.o.Client.TaskService()
+	tasks := c.tasks()
 	got, err := tasks.Get(ctx, id, "")
-	if err == nil && (got.Status == containerd.StatusRunning || got.Status == containerd.StatusPaused) {
+	switch {
+	case errors.Is(err, ErrUnresponsive):
+		return err
+	case err == nil && (got.Status == containerd.StatusRunning || got.Status == containerd.StatusPaused):
 		return nil
 	}
 	if err := c.deleteTask(ctx, id); err != nil {
@@ -136,8 +110,11 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	if err := c.connect(&request, labels.Details); err != nil {
 		return err
 	}
+	if err := c.awaitGroup(ctx, labels.Project); err != nil {
+		return err
+	}
 	c.creating.RLock()
-	err = createTask(ctx, tasks, request)
+	err = c.createTask(ctx, tasks, request)
 	c.creating.RUnlock()
 	if err != nil {
 		return c.undoTask(ctx, id, err)
@@ -152,11 +129,11 @@ func (c *Containers) start(ctx context.Context, id string) error {
 }
 
 // createTask makes a task, and waits for a shim to be gone that is in its way.
-func createTask(ctx context.Context, tasks containerd.Tasks, request containerd.Task) error {
+func (c *Containers) createTask(ctx context.Context, tasks containerd.Tasks, request containerd.Task) error {
 	whole, cancel := unbroken(ctx)
 	defer cancel()
-	for lost := 0; ; {
-		err := tasks.Create(whole, request)
+	for lost, wait := 0, burialPoll; ; {
+		err := c.createUnblocked(ctx, whole, tasks, request)
 		switch {
 		case errdefs.IsAlreadyExists(err):
 			// Its shim died, and containerd has not yet cleared away what it left.
@@ -164,10 +141,11 @@ func createTask(ctx context.Context, tasks containerd.Tasks, request containerd.
 			// It was to share the shim of its group, which ended with the last container
 			// there was. The next attempt finds none and makes one.
 			lost++
+			wait *= 2
 		default:
 			return err
 		}
-		if !pause(ctx, burialPoll) {
+		if !pause(ctx, wait) {
 			return err
 		}
 	}
@@ -184,10 +162,13 @@ func unbroken(ctx context.Context) (context.Context, context.CancelFunc) {
 	return whole, func() { stop(); cancel() }
 }
 
-// isLostShim says that there was no shim to make a task, whatever the task is.
-// Containerd has no better word for it than its text.
+// isLostShim tells whether there was no shim to make a task, whatever the task is,
+// or what one left that was killed is still being removed. Containerd has no better
+// word for it than its text.
 func isLostShim(err error) bool {
-	return err != nil && (strings.Contains(err.Error(), "failed to start shim") || strings.Contains(err.Error(), "ttrpc: closed"))
+	return err != nil && slices.ContainsFunc([]string{"failed to start shim", "ttrpc: closed", "file exists"}, func(text string) bool {
+		return strings.Contains(err.Error(), text)
+	})
 }
 
 // undoTask removes the task that could not be started, and returns why it could not.
@@ -225,15 +206,18 @@ func (c *Containers) Stop(ctx context.Context, id string) error {
 // StopWithin is Stop with another time to end politely than the container's own;
 // nil: its own.
 func (c *Containers) StopWithin(ctx context.Context, id string, grace *time.Duration) error {
-	if err := c.stop(ctx, id, grace); err != nil {
+	if err := c.withShim(ctx, id, func() error { return c.stop(ctx, id, grace) }); err != nil {
 		return fmt.Errorf("cannot stop container %s: %w", id, err)
 	}
 	return nil
 }
 
 func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) error {
-	tasks := c.o.Client.TaskService()
+	tasks := c.tasks()
 	got, err := tasks.Get(ctx, id, "")
+	if errors.Is(err, ErrUnresponsive) {
+		return err
+	}
 	running := err == nil && (got.Status == containerd.StatusRunning || got.Status == containerd.StatusPaused)
 	if !running {
 		return c.deleteTask(ctx, id)
@@ -332,7 +316,7 @@ func (c *Containers) runHooks(ctx context.Context, id string, how stopping) {
 // kill sends a signal, and tells whether there was somebody to get it. Nobody
 // is there when the process has ended, or runc has forgotten about it.
 func (c *Containers) kill(ctx context.Context, id string, signal unix.Signal, all bool) (told bool, err error) {
-	err = c.o.Client.TaskService().Kill(ctx, id, "", uint32(signal), all)
+	err = c.tasks().Kill(ctx, id, "", uint32(signal), all)
 	switch {
 	case err == nil:
 		return true, nil
@@ -374,15 +358,18 @@ func pause(ctx context.Context, d time.Duration) bool {
 // deleteTask deletes a task, whatever it does; none is no error. One that its shim does not know is deleted as well: if
 // the last deletion was broken off after the shim's part, containerd still keeps the shim for it.
 func (c *Containers) deleteTask(ctx context.Context, id string) error {
-	tasks := c.o.Client.TaskService()
+	tasks := c.tasks()
 	if got, err := tasks.Get(ctx, id, ""); err == nil && got.Status == containerd.StatusCreated {
 		// Else its shim waits for what it may still print, for seconds.
 		if _, err := c.kill(ctx, id, unix.SIGKILL, true); err != nil {
 			return err
 		}
 	}
-	if removeTask(ctx, tasks, id) == nil {
+	switch err := removeTask(ctx, tasks, id); {
+	case err == nil:
 		return c.endStrays(ctx, id)
+	case errors.Is(err, ErrUnresponsive):
+		return err
 	}
 	// Its process may still run.
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)

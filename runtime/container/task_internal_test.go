@@ -53,7 +53,7 @@ func TestAShimThatEndsIsReplaced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &answering{errs: c.errs}
-			if err := createTask(t.Context(), a, containerd.Task{}); !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
+			if err := new(Containers).createTask(t.Context(), a, containerd.Task{}); !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
 				t.Errorf("the error is %v, want %v", err, c.err)
 			}
 			if a.asked != c.asked {
@@ -84,7 +84,7 @@ func TestACreationIsFinished(t *testing.T) {
 				ctx, leave := context.WithCancel(t.Context())
 				time.AfterFunc(time.Millisecond, leave)
 				begun := time.Now()
-				if err := createTask(ctx, slow{takes: takes}, containerd.Task{}); !errors.Is(err, want) {
+				if err := new(Containers).createTask(ctx, slow{takes: takes}, containerd.Task{}); !errors.Is(err, want) {
 					t.Errorf("it ends with %v, want %v", err, want)
 				}
 				if took := time.Since(begun); took > finishTimeout+time.Second {

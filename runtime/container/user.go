@@ -11,6 +11,8 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Limits on /etc/passwd and /etc/group, which come from an image.
@@ -176,7 +178,7 @@ func readAccounts(root, path string) (string, error) {
 	if info, err := place.Stat(); err != nil || !info.Mode().IsRegular() { // it may be a FIFO, whose opening blocks
 		return "", fmt.Errorf("cannot read %s of image: it is no regular file", path)
 	}
-	f, err := os.Open(fdPath(place))
+	f, err := os.OpenFile(fdPath(place), os.O_RDONLY|unix.O_NONBLOCK, 0) // a container may hold a lease on it, which delays others
 	if err != nil {
 		return "", fmt.Errorf("cannot read %s of image: %w", path, err)
 	}

@@ -1,6 +1,7 @@
 package container_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -8,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/container"
 )
@@ -161,4 +164,30 @@ func FuzzLookupUser(f *testing.F) {
 			t.Errorf("got %+v, which means no change", u)
 		}
 	})
+}
+
+// A container may hold a lease on its files, for which the kernel delays whoever opens them by 45 s.
+func TestLookupUserOfALeasedFile(t *testing.T) {
+	root := image(t, passwd, group)
+	held, err := os.OpenFile(filepath.Join(root, "etc", "passwd"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if _, err := unix.FcntlInt(held.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Skip(err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		_, err := container.LookupUser(root, "www")
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		if !errors.Is(err, unix.EAGAIN) {
+			t.Errorf("the error is %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("no answer")
+	}
 }

@@ -3,6 +3,7 @@ package container
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 )
@@ -150,5 +151,22 @@ func TestFillVolumeStartsOverAfterAKill(t *testing.T) {
 	}
 	if got := content(t, filepath.Join(dir, "a")); got != "A" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// Whether a volume is to be filled takes no more for one with many files.
+func TestAVolumeWithManyFilesIsNotRead(t *testing.T) {
+	dir, root := t.TempDir(), t.TempDir()
+	for n := range 5000 {
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(n)), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := testing.AllocsPerRun(3, func() {
+		if err := fillVolume(dir, root, "/srv"); err != nil {
+			t.Error(err)
+		}
+	}); n > 100 {
+		t.Errorf("it takes %.0f allocations", n)
 	}
 }

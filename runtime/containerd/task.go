@@ -9,8 +9,6 @@ import (
 // these, which have an exec ID. Where one is asked for, "" is the first process.
 type Tasks interface {
 	Get(ctx context.Context, container, exec string) (Process, error)
-	// List is the first processes of all containers that have one.
-	List(context.Context) ([]Process, error)
 	Create(context.Context, Task) error
 	// Start returns the process ID.
 	Start(ctx context.Context, container, exec string) (pid uint32, err error)

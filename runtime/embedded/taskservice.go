@@ -26,18 +26,6 @@ func (t taskService) Get(ctx context.Context, container, exec string) (container
 	return p, nil
 }
 
-func (t taskService) List(ctx context.Context) ([]containerd.Process, error) {
-	got, err := t.direct.List(within(ctx), &tasksapi.ListTasksRequest{})
-	if err != nil {
-		return nil, errgrpc.ToNative(err)
-	}
-	list := make([]containerd.Process, len(got.Tasks))
-	for i, p := range got.Tasks {
-		list[i] = fromProcess(p)
-	}
-	return list, nil
-}
-
 func (t taskService) Create(ctx context.Context, first containerd.Task) error {
 	request := &tasksapi.CreateTaskRequest{
 		ContainerID: first.Container,

@@ -16,11 +16,6 @@ func (r tasks) Get(ctx context.Context, container, exec string) (got containerd.
 	return got, err
 }
 
-func (r tasks) List(ctx context.Context) (all []containerd.Process, err error) {
-	err = r.wire.call(ctx, tasksService+"List", nothing, func(c *coder) { list(c, 1, &all, process) })
-	return all, err
-}
-
 func (r tasks) Create(ctx context.Context, t containerd.Task) error {
 	return r.wire.call(ctx, tasksService+"Create", func(c *coder) {
 		c.text(1, &t.Container)

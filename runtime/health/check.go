@@ -80,11 +80,16 @@ type Status struct {
 	Probed time.Time
 	Code   int
 	Output string
+	// Skipped says why the latest probe was not run: what is known is older then.
+	Skipped string
 }
 
 // after is the status after one more probe. A failure counts, unless it may be
-// that the container has not come that far.
+// that the container has not come that far. One that was not tried changes nothing.
 func (s Status) after(c Check, counts bool, p probe) Status {
+	if s.Skipped = p.skipped; p.skipped != "" {
+		return s
+	}
 	s.Probed, s.Code, s.Output = p.ended, p.code, p.output
 	switch {
 	case p.code == 0:

@@ -1,7 +1,9 @@
 package health
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"sync"
@@ -12,23 +14,25 @@ import (
 
 const (
 	maxOutput = 4 << 10 // of one probe, as in Docker
-	maxProbes = 4       // that run at the same time, of all containers
-
-	// longProbe is when a probe makes room for those of others: it waits for
-	// something, which may be until its timeout, and takes no processor.
-	longProbe = 2 * time.Second
 
 	firstPause = 250 * time.Millisecond // doubles while a container has not been found healthy
 )
 
+// ErrNotTried says that a probe was not run for reasons that are not the
+// container's: it tells nothing about its health.
+var ErrNotTried = errors.New("the health check was not run")
+
 // Exec runs a command in a container and returns its exit code. It ends the
-// command with ctx. An error says that it could not be run.
-type Exec func(ctx context.Context, container string, command []string, output io.Writer) (code int, err error)
+// command with ctx, and when it has run for the timeout: the error is
+// context.DeadlineExceeded then. How many run at the same time is up to Exec; the
+// time that a command waits for its turn does not count. An error says that the
+// command could not be run, ErrNotTried that it is not the container's fault.
+type Exec func(ctx context.Context, container string, timeout time.Duration, command []string, output io.Writer) (code int, err error)
 
 // Options is what a Monitor needs.
 type Options struct {
 	Exec    Exec
-	Changed func() // called when the state of a container changed; must not block
+	Changed func(group string) // called when the state of a container of a group changed; must not block
 }
 
 // Target is a container that is to be probed.
@@ -42,8 +46,7 @@ type Target struct {
 // Monitor probes containers until it is closed. Its methods may be called from
 // several goroutines.
 type Monitor struct {
-	o     Options
-	turns chan struct{} // bounds the probes at the same time
+	o Options
 
 	mu       sync.Mutex
 	closed   bool
@@ -62,9 +65,9 @@ type patient struct {
 // New makes a Monitor that probes nothing yet.
 func New(o Options) *Monitor {
 	if o.Changed == nil {
-		o.Changed = func() {}
+		o.Changed = func(string) {}
 	}
-	return &Monitor{o: o, turns: make(chan struct{}, maxProbes), patients: make(map[string]*patient)}
+	return &Monitor{o: o, patients: make(map[string]*patient)}
 }
 
 // Close ends all probes and waits for that.
@@ -147,17 +150,8 @@ func (m *Monitor) attend(ctx context.Context, p *patient, c Check, command []str
 			return
 		case <-timer.C:
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case m.turns <- struct{}{}:
-		}
 		begun := time.Now()
-		release := sync.OnceFunc(func() { <-m.turns })
-		room := time.AfterFunc(longProbe, release)
 		result := m.probe(ctx, p.Container, c.Timeout, command)
-		room.Stop()
-		release()
 		if ctx.Err() != nil {
 			return
 		}
@@ -180,38 +174,39 @@ func (m *Monitor) note(p *patient, c Check, counts bool, result probe) (State, t
 	status := p.status
 	m.mu.Unlock()
 	if status.State != before {
-		m.o.Changed()
+		m.o.Changed(p.group)
 	}
 	return status.State, status.pause(c, p.Started, result.ended)
 }
 
 // probe is the outcome of one command.
 type probe struct {
-	ended  time.Time
-	code   int
-	output string
+	ended   time.Time
+	code    int
+	output  string
+	skipped string // why it was not tried
 }
 
 func (m *Monitor) probe(ctx context.Context, container string, timeout time.Duration, command []string) probe {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	var out output
 	if len(command) == 0 {
-		return probe{time.Now(), -1, ErrNoCommand.Error()}
+		return probe{ended: time.Now(), code: -1, output: ErrNoCommand.Error()}
 	}
 	var code int
 	err := contain.Call(func() (err error) {
-		code, err = m.o.Exec(ctx, container, command, &out)
+		code, err = m.o.Exec(ctx, container, timeout, command, &out)
 		return err
 	})
 	p := probe{ended: time.Now(), code: code}
 	switch {
-	case ctx.Err() != nil:
+	case errors.Is(err, ErrNotTried):
+		p.skipped = err.Error()
+	case errors.Is(err, context.DeadlineExceeded):
 		p.code = -1
-		out.add("the health check did not end within " + timeout.String())
+		out.end("the health check did not end within " + timeout.String())
 	case err != nil:
 		p.code = -1
-		out.add(err.Error())
+		out.end(err.Error())
 	}
 	p.output = out.text()
 	return p
@@ -230,12 +225,16 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// add ends the output with a line of ours.
-func (o *output) add(line string) {
-	if text := o.text(); text != "" {
-		line = "\n" + line
+// end adds a line of ours, in place of what it has no room beside.
+func (o *output) end(line string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	line = line[:min(len(line), maxOutput)]
+	o.kept = o.kept[:min(len(o.kept), max(0, maxOutput-len(line)-1))]
+	if len(bytes.TrimSpace(o.kept)) > 0 {
+		o.kept = append(o.kept, '\n')
 	}
-	_, _ = o.Write([]byte(line)) // never fails
+	o.kept = append(o.kept, line...)
 }
 
 func (o *output) text() string {

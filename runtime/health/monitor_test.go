@@ -28,16 +28,19 @@ func watched(t *testing.T, c health.Check, age, length time.Duration, answer scr
 		started := begin.Add(-age)
 		var m *health.Monitor
 		m = health.New(health.Options{
-			Exec: func(ctx context.Context, container string, command []string, out io.Writer) (int, error) {
+			Exec: func(ctx context.Context, container string, timeout time.Duration, command []string, out io.Writer) (int, error) {
+				ctx, cancel := context.WithTimeout(ctx, timeout)
+				defer cancel()
 				probes = append(probes, time.Since(begin))
 				code := answer(time.Since(started))
 				fmt.Fprintf(out, "%s says %d\n", container, code)
 				if code < 0 {
 					<-ctx.Done()
+					return -1, ctx.Err()
 				}
 				return code, nil
 			},
-			Changed: func() {
+			Changed: func(string) {
 				s, _ := m.Status("app")
 				states = append(states, fmt.Sprintf("%s %s", time.Since(begin), s.State))
 			},
@@ -121,7 +124,7 @@ func TestWhatIsNotToBeProbedIsNot(t *testing.T) {
 			defer mu.Unlock()
 			return maps.Clone(counts)
 		}
-		m := health.New(health.Options{Exec: func(_ context.Context, container string, _ []string, _ io.Writer) (int, error) {
+		m := health.New(health.Options{Exec: func(_ context.Context, container string, _ time.Duration, _ []string, _ io.Writer) (int, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			counts[container]++
@@ -163,7 +166,7 @@ func TestWhatIsNotToBeProbedIsNot(t *testing.T) {
 
 func TestOutputIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := health.New(health.Options{Exec: func(_ context.Context, _ string, _ []string, out io.Writer) (int, error) {
+		m := health.New(health.Options{Exec: func(_ context.Context, _ string, _ time.Duration, _ []string, out io.Writer) (int, error) {
 			for range 1000 {
 				_, _ = io.WriteString(out, strings.Repeat("x", 100)+"\xff\n")
 			}
@@ -182,7 +185,7 @@ func TestOutputIsBounded(t *testing.T) {
 // Probes that hang in some containers keep nobody from knowing about others.
 func TestProbesThatHangHoldUpNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := health.New(health.Options{Exec: func(ctx context.Context, container string, _ []string, _ io.Writer) (int, error) {
+		m := health.New(health.Options{Exec: func(ctx context.Context, container string, _ time.Duration, _ []string, _ io.Writer) (int, error) {
 			if container != "well" {
 				<-ctx.Done()
 			}
@@ -198,6 +201,47 @@ func TestProbesThatHangHoldUpNoOthers(t *testing.T) {
 		time.Sleep(time.Minute)
 		if s, _ := m.Status("well"); s.State != health.Healthy {
 			t.Errorf("after a minute it is %s", s.State)
+		}
+	})
+}
+
+// A probe that printed a lot and hung is told from one that ended.
+func TestAProbeThatPrintedALotAndHungIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := health.New(health.Options{Exec: func(ctx context.Context, _ string, timeout time.Duration, _ []string, out io.Writer) (int, error) {
+			ctx, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			_, _ = io.WriteString(out, strings.Repeat("x", 5<<10))
+			<-ctx.Done()
+			return -1, ctx.Err()
+		}})
+		defer m.Close()
+		m.Tend("p", []health.Target{{Container: "a", Process: 1, Check: health.Check{Test: []string{"CMD", "x"}, Timeout: 3 * time.Second}}})
+		time.Sleep(5 * time.Second)
+		s, _ := m.Status("a")
+		if len(s.Output) > 4<<10 || !strings.HasPrefix(s.Output, "xxx") || !strings.HasSuffix(s.Output, "did not end within 3s") {
+			t.Errorf("%d bytes: ...%s", len(s.Output), s.Output[max(0, len(s.Output)-100):])
+		}
+	})
+}
+
+// What keeps a probe from being run says nothing about the container.
+func TestAProbeThatWasNotTriedIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		m := health.New(health.Options{Exec: func(context.Context, string, time.Duration, []string, io.Writer) (int, error) {
+			if tries++; tries == 1 {
+				return 0, nil
+			}
+			return -1, fmt.Errorf("too many run: %w", health.ErrNotTried)
+		}})
+		defer m.Close()
+		check := health.Check{Test: []string{"CMD", "x"}, Interval: time.Second, Retries: 1}
+		m.Tend("p", []health.Target{{Container: "a", Process: 1, Started: time.Now(), Check: check}})
+		time.Sleep(time.Minute)
+		s, _ := m.Status("a")
+		if s.State != health.Healthy || s.Failures != 0 || s.Code != 0 || !strings.Contains(s.Skipped, "too many run") {
+			t.Errorf("after %d tries it is %+v", tries, s)
 		}
 	})
 }

@@ -1,0 +1,140 @@
+package container_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/test/containerdtest"
+)
+
+// runc init reads /etc/passwd and /etc/group of the root file system before it starts the process, and waits forever for
+// the writer of a FIFO. Whoever cancels such a start does not wait for it, and nothing of it stays.
+func TestAStartThatBlocksCanBeCancelled(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		for _, file := range []string{"passwd", "group"} {
+			id := d.blocking(file)
+			ctx, cancel := context.WithCancel(d.ctx())
+			ended := make(chan error, 1)
+			go func() { ended <- d.Start(ctx, id) }()
+			d.eventually("runc init waits for /etc/"+file, func() bool { return len(runcOf(d, id)) > 0 && len(inits()) > 0 })
+
+			neighbour := d.config("neighbour", "")
+			neighbour.Labels.Project = "other"
+			other := d.up(neighbour) // nobody waits for it
+			d.sh(other, "true")
+			d.delete(other)
+			if err := d.RemoveProject(d.ctx(), "other"); err != nil {
+				t.Error(err)
+			}
+
+			cancel()
+			select {
+			case err := <-ended:
+				if err == nil {
+					t.Error("it has started")
+				}
+			case <-time.After(patience / 2):
+				t.Fatal("the start was cancelled, and goes on")
+			}
+			d.expectNothingOf(id)
+			removed := make(chan error, 1)
+			go func() { removed <- d.Delete(d.ctx(), id) }()
+			select {
+			case err := <-removed:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(patience / 2):
+				t.Fatal("its removal hangs")
+			}
+		}
+	})
+}
+
+// A start that takes no processor time ends by itself, long before the limit of starts, and can be repeated.
+func TestAStartThatBlocksFails(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		id := d.blocking("passwd")
+		for range 2 {
+			begun := time.Now()
+			err := d.Start(d.ctx(), id)
+			if !errors.Is(err, container.ErrBlocked) {
+				t.Errorf("after %s: %v", time.Since(begun), err)
+			}
+			if took := time.Since(begun); took > time.Minute {
+				t.Errorf("it took %s", took)
+			}
+			d.expectNothingOf(id)
+		}
+	})
+}
+
+// blocking is a stopped container with a FIFO in the place of a file of /etc, which blocks its start.
+func (d *device) blocking(file string) (id string) {
+	d.Helper()
+	id = d.up(d.config("blocking-"+file, fmt.Sprintf("mkdir -p /etc; rm -f /etc/%s; mkfifo /etc/%s; sleep 1000", file, file)))
+	path := fmt.Sprintf("/proc/%d/root/etc/%s", d.find(id).Pid, file)
+	d.eventually(file+" is a FIFO", func() bool {
+		info, err := os.Lstat(path)
+		return err == nil && info.Mode()&os.ModeNamedPipe != 0
+	})
+	d.stop(id)
+	return id
+}
+
+// expectNothingOf waits until there is nothing of the task of a container: processes, control group, bundle, runc's state.
+func (d *device) expectNothingOf(id string) {
+	d.Helper()
+	var left []string
+	d.eventually("nothing of the task is left", func() bool {
+		left = runcOf(d, id)
+		for _, pattern := range []string{
+			filepath.Join("/sys/fs/cgroup", containerdtest.Namespace, "*", id), filepath.Join("/sys/fs/cgroup/*", containerdtest.Namespace, "*", id),
+			filepath.Join(d.run, "runc", "*", id),
+		} {
+			found, _ := filepath.Glob(pattern)
+			left = append(left, found...)
+		}
+		if len(left) > 0 {
+			d.Logf("left: %q", left)
+		}
+		return len(left) == 0
+	})
+}
+
+// runcOf are the command lines of runc and of shims that have the id of a container in them.
+func runcOf(d *device, id string) (found []string) {
+	for _, line := range commandLines() {
+		if bytes.Contains(line, []byte(id)) {
+			found = append(found, string(bytes.ReplaceAll(line, []byte{0}, []byte(" "))))
+		}
+	}
+	return found
+}
+
+// inits are the processes that runc has started in containers and that are no others yet.
+func inits() (found []string) {
+	for _, line := range commandLines() {
+		if bytes.Equal(line, []byte("runc\x00init\x00")) {
+			found = append(found, string(line))
+		}
+	}
+	return found
+}
+
+func commandLines() (lines [][]byte) {
+	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range paths {
+		if line, _ := os.ReadFile(path); len(line) > 0 {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}

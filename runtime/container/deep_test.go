@@ -1,0 +1,131 @@
+package container_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/containerd"
+)
+
+// deep is more than a path can hold, and than there are descriptors.
+const deep = 3000
+
+// limitDescriptors has this process, with the embedded containerd, open no more files than a small system lets it.
+func limitDescriptors(t *testing.T) {
+	t.Helper()
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	few := was
+	few.Cur = 1024
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// deepen makes directories in one another below dir.
+func deepen(t *testing.T, dir string, levels int) {
+	t.Helper()
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	for n := 0; n < levels && err == nil; n++ {
+		below := -1
+		if err = unix.Mkdirat(fd, "directory", 0o755); err == nil {
+			below, err = unix.Openat(fd, "directory", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		}
+		_ = unix.Close(fd)
+		fd = below
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Close(fd)
+}
+
+// A root file system that is deeper than there are descriptors goes with its container.
+func TestADeepRootFileSystemGoes(t *testing.T) {
+	limitDescriptors(t)
+	onEach(t, func(t *testing.T, d *device) {
+		id := d.up(d.config("web", ""))
+		root := fmt.Sprintf("/proc/%d/root/tmp", d.find(id).Pid)
+		deepen(t, root, deep)
+		mounts, err := d.client.SnapshotService("overlayfs").Mounts(d.ctx(), id)
+		if err != nil {
+			t.Skip(err)
+		}
+		dirs := containerd.WrittenDirs(mounts)
+		if len(dirs) != 1 {
+			t.Fatalf("written to %v", dirs)
+		}
+		d.stop(id)
+		d.delete(id)
+		lease, err := d.client.LeasesService().Create(d.ctx(), containerd.Lease{})
+		if err == nil {
+			err = d.client.LeasesService().Delete(d.ctx(), lease.ID, true) // collects
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.eventually("its files go", func() bool {
+			_, err := os.Lstat(dirs[0])
+			return errors.Is(err, os.ErrNotExist)
+		})
+	})
+}
+
+// A volume that is deeper than a path may be long is measured and removed as others are.
+func TestADeepVolume(t *testing.T) {
+	d := onOne(t)
+	dir := d.VolumeDir("old", "deep")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	deepen(t, dir, 2*deep)
+	if size, err := d.VolumeSize(d.ctx(), "old", "deep"); err != nil || size < 2*deep {
+		t.Errorf("size %d, %v", size, err)
+	}
+	if err := d.RemoveVolume(d.ctx(), "old", "deep"); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(filepath.Join(d.state, "volumes")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// The lease of a creation that was broken off ends with the next agent of the same device, and not with that of another one.
+func TestLeasesOfBrokenCreationsEnd(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		service := d.client.LeasesService()
+		ends := time.Now().Add(time.Hour).Format(time.RFC3339)
+		for id, owner := range map[string]string{"own": d.state, "other": "/var/lib/other"} {
+			_, err := service.Create(d.ctx(), containerd.Lease{ID: id, Labels: map[string]string{
+				containerd.ExpireLabel: ends, "margolite/creating": owner,
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.restart()
+		if _, err := d.List(d.ctx()); err != nil {
+			t.Fatal(err)
+		}
+		left, err := service.List(d.ctx())
+		if err != nil || len(left) != 1 || left[0].ID != "other" {
+			t.Errorf("left: %v, %v", left, err)
+		}
+		if err := service.Delete(d.ctx(), "other", false); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,132 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/margolite/margolite/runtime/containerd"
+)
+
+// questioned is asked for the states of tasks. Those named in hung never answer;
+// where deaf is set, not even at the end of the context, as when the connection
+// to a shim is full.
+type questioned struct {
+	containerd.Tasks
+	hung map[string]bool
+	deaf chan struct{}
+
+	mu    sync.Mutex
+	asked map[string]int
+}
+
+func (q *questioned) Get(ctx context.Context, id, _ string) (containerd.Process, error) {
+	q.mu.Lock()
+	q.asked[id]++
+	q.mu.Unlock()
+	if !q.hung[id] {
+		return containerd.Process{Container: id, Pid: 1, Status: containerd.StatusRunning}, nil
+	}
+	if q.deaf != nil {
+		<-q.deaf
+	}
+	<-ctx.Done()
+	return containerd.Process{}, ctx.Err()
+}
+
+// client is a containerd that has tasks alone.
+type client struct {
+	containerd.Client
+	tasks containerd.Tasks
+}
+
+func (c client) TaskService() containerd.Tasks { return c.tasks }
+
+func newQuestioned(hung ...string) *questioned {
+	q := &questioned{hung: make(map[string]bool), asked: make(map[string]int)}
+	for _, id := range hung {
+		q.hung[id] = true
+	}
+	return q
+}
+
+func (q *questioned) shims() *shims {
+	return newShims(client{tasks: q}, 0)
+}
+
+// However many shims do not respond, and in whichever way, asking all takes the
+// time of one, and asking again takes none.
+func TestSilentShimsAreAskedAtTheSameTime(t *testing.T) {
+	for name, deaf := range map[string]bool{"the call ends with its context": false, "the call does not": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var ids, hung []string
+				for n := range 100 {
+					ids = append(ids, fmt.Sprintf("well-%d", n), fmt.Sprintf("hung-%d", n))
+					hung = append(hung, fmt.Sprintf("hung-%d", n))
+				}
+				q := newQuestioned(hung...)
+				if deaf {
+					q.deaf = make(chan struct{})
+					defer close(q.deaf)
+				}
+				s := q.shims()
+				begun := time.Now()
+				for n, answer := range s.states(t.Context(), ids) {
+					if silent := errors.Is(answer.err, ErrUnresponsive); silent != q.hung[ids[n]] {
+						t.Errorf("%s: %v", ids[n], answer.err)
+					}
+				}
+				if took := time.Since(begun); took > 2*stateTimeout {
+					t.Errorf("it took %s", took)
+				}
+				begun = time.Now()
+				s.states(t.Context(), ids)
+				if took := time.Since(begun); took > 0 {
+					t.Errorf("the second time it took %s", took)
+				}
+				if n := q.asked[hung[0]]; n != 1 {
+					t.Errorf("a silent shim was asked %d times", n)
+				}
+			})
+		})
+	}
+}
+
+// A shim that responds again is known to after one more question.
+func TestASilentShimIsAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQuestioned("a")
+		s := q.shims()
+		if answer := s.state(t.Context(), "a"); !errors.Is(answer.err, ErrUnresponsive) {
+			t.Fatal(answer.err)
+		}
+		q.hung["a"] = false
+		time.Sleep(2*recheckShim + stateTimeout)
+		if answer := s.state(t.Context(), "a"); answer.err != nil {
+			t.Error(answer.err)
+		}
+		if len(s.silent) > 0 {
+			t.Errorf("it is still known as silent: %v", s.silent)
+		}
+	})
+}
+
+// A caller that gives up says nothing about the shim.
+func TestACallerThatLeavesDoesNotMakeAShimSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newQuestioned("a").shims()
+		ctx, cancel := context.WithTimeout(t.Context(), stateTimeout/2)
+		defer cancel()
+		if answer := s.state(ctx, "a"); !errors.Is(answer.err, context.DeadlineExceeded) {
+			t.Error(answer.err)
+		}
+		if len(s.silent) > 0 {
+			t.Error("its shim is known as silent")
+		}
+	})
+}

@@ -1,0 +1,153 @@
+package container_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/container"
+)
+
+// A stopped shim must not hide the containers of others, and its own are known not to respond until it goes on.
+func TestAStoppedShimFailsNoList(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		stopped := d.up(d.config("stopped", ""))
+		neighbour := d.config("neighbour", "")
+		neighbour.Labels.Project = "other"
+		other := d.up(neighbour)
+		defer func() {
+			d.delete(other)
+			if err := d.RemoveProject(d.ctx(), "other"); err != nil {
+				t.Error(err)
+			}
+		}()
+		pid := d.find(stopped).Pid
+		resume := d.stopShim(pid)
+		defer resume()
+
+		for range 3 {
+			if found := d.find(stopped); found.State != container.Unresponsive || found.Pid != pid {
+				t.Errorf("the container of the stopped shim is %s with process %d, want %s with %d", found.State, found.Pid, container.Unresponsive, pid)
+			}
+			if found := d.find(other); found.State != container.Running {
+				t.Errorf("its neighbour is %s", found.State)
+			}
+		}
+		list, err := d.ListProject(d.ctx(), "other")
+		if err != nil || len(list) != 1 || list[0].ID != other || list[0].State != container.Running {
+			t.Errorf("the other project has %v, %v", list, err)
+		}
+
+		resume()
+		d.eventually("its shim responds again", func() bool { return d.find(stopped).State == container.Running })
+	})
+}
+
+// A shim that stays silent is killed after its grace time, and its containers can be started again.
+func TestAStoppedShimIsKilled(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		d.shimGrace = 2 * time.Second
+		d.restart()
+		ids := []string{d.up(d.config("web", "")), d.up(d.config("db", ""))}
+		pid := d.find(ids[0]).Pid
+		shim := parent(t, pid)
+		d.stopShim(pid)
+
+		ctx, cancel := context.WithCancel(d.ctx())
+		var watching sync.WaitGroup
+		defer watching.Wait()
+		defer cancel()
+		watching.Go(func() {
+			if err := d.WatchShims(ctx, func(string) {}); err != nil {
+				t.Error(err)
+			}
+		})
+		d.eventually("both containers have ended", func() bool {
+			return d.find(ids[0]).State == container.Created && d.find(ids[1]).State == container.Created
+		})
+		d.eventually("their shim is gone", func() bool { return errors.Is(unix.Kill(shim, 0), unix.ESRCH) })
+		d.eventually("their processes are gone", func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
+		for _, id := range ids {
+			d.start(id)
+			if found := d.find(id); found.State != container.Running {
+				t.Errorf("after its start a container is %s", found.State)
+			}
+		}
+	})
+}
+
+// Who changes a container does not wait longer than the grace time for its shim.
+func TestAContainerWithAStoppedShimCanBeChanged(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		d.shimGrace = 2 * time.Second
+		d.restart()
+		for name, change := range map[string]func(id string){
+			"stopped": d.stop,
+			"deleted": d.delete,
+			"joined": func(id string) {
+				d.find(id) // as everybody does who starts another one
+				d.up(d.config("second", ""))
+			},
+		} {
+			id := d.up(d.config(name, ""))
+			pid := d.find(id).Pid
+			shim := parent(t, pid)
+			d.stopShim(pid)
+			change(id)
+			d.eventually(name+": its shim is gone", func() bool { return errors.Is(unix.Kill(shim, 0), unix.ESRCH) })
+		}
+	})
+}
+
+// stopShim stops the shim of a process until the function is called that it returns.
+func (d *device) stopShim(pid int) (resume func()) {
+	d.Helper()
+	shim := parent(d, pid)
+	if err := unix.Kill(shim, unix.SIGSTOP); err != nil {
+		d.Fatal(err)
+	}
+	d.eventually("the shim has stopped", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", shim))
+		return err == nil && bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T"))
+	})
+	return func() {
+		if err := unix.Kill(shim, unix.SIGCONT); err != nil && !errors.Is(err, unix.ESRCH) {
+			d.Error(err)
+		}
+	}
+}
+
+func TestAProjectIsListedAlone(t *testing.T) {
+	d := onOne(t)
+	var shop []string
+	for _, service := range []string{"web", "db"} {
+		shop = append(shop, d.create(d.config(service, "")))
+	}
+	other := d.config("web", "")
+	other.Labels.Project = "shop-2"
+	defer d.delete(d.create(other))
+	list, err := d.ListProject(d.ctx(), "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, c := range list {
+		found = append(found, c.ID)
+	}
+	slices.Sort(shop)
+	slices.Sort(found)
+	if !slices.Equal(found, shop) {
+		t.Errorf("found %v, want %v", found, shop)
+	}
+	if list, err := d.ListProject(d.ctx(), "none"); err != nil || len(list) > 0 {
+		t.Errorf("a project that is not there has %v, %v", list, err)
+	}
+}

@@ -1,0 +1,36 @@
+package runtime_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/test/containerdtest"
+)
+
+// A device without runc may get it back, so that trying again helps; a container without its program may not.
+func TestAMissingRuncIsTheFaultOfTheDevice(t *testing.T) {
+	r := newRig(t, containerdtest.Backends()[0])
+	e := r.engine()
+	for name, c := range map[string]struct {
+		path, command string
+		code          runtime.Code
+	}{
+		"runc is missing":        {"/nowhere", "sleep", runtime.Internal},
+		"the program is missing": {"", "runc", runtime.StartFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.path != "" {
+				t.Setenv("PATH", c.path)
+			}
+			p := r.load(e, "missing", "services: {a: {image: BUSYBOX, command: ["+c.command+", '1000']}}")
+			err := e.Apply(t.Context(), p, runtime.ApplyOptions{})
+			if code := runtime.CodeOf(err); err == nil || code != c.code || !strings.Contains(err.Error(), "executable file not found") {
+				t.Errorf("the code is %s, want %s: %v", code, c.code, err)
+			}
+			if err := e.Remove(containerdtest.Context(t), "missing"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

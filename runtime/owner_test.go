@@ -1,0 +1,94 @@
+package runtime_test
+
+import (
+	"errors"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/container"
+)
+
+// A second margolite comes, with directories of its own, while the first does not
+// run, and has a project of the same name.
+func TestASecondOwnerLeavesTheFirstAlone(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	file := `services: {web: {image: BUSYBOX, command: ["sh", "-c", "echo ok > /tmp/x; httpd -f -p 80 -h /tmp"], ports: ["PORT:80"]}}`
+	r.apply(e, r.load(e, "shop", strings.ReplaceAll(file, "PORT", "18130")))
+	state := func() string {
+		t.Helper()
+		links, err := net.Interfaces()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		for _, link := range links {
+			text.WriteString(link.Name + " ")
+		}
+		table, _ := exec.Command("nft", "list", "table", "ip", "margolite").Output() // where nft is installed
+		return text.String() + string(table)
+	}
+	before := state()
+
+	second := newRig(t, embeddedBackend())
+	other := second.engine()
+	stop := second.supervise(other)
+	err := other.Apply(t.Context(), second.load(other, "shop", strings.ReplaceAll(file, "PORT", "18130")), runtime.ApplyOptions{})
+	if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), r.state) {
+		t.Errorf("the port of the first: %v", err)
+	}
+	second.apply(other, second.load(other, "shop", strings.ReplaceAll(file, "PORT", "18131")))
+	second.eventually("the second answers", func() bool {
+		got, err := second.tryInside(second.containers(other, "shop")["web"], "wget -q -O - 127.0.0.1/x")
+		return err == nil && got == "ok"
+	})
+	if _, err := other.Clear(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if after := state(); after != before {
+		t.Errorf("the device has\n%s, had\n%s", after, before)
+	}
+	if got := r.inside(r.containers(e, "shop")["web"], "wget -q -O - "+r.hostAddress()+":18130/x"); got != "ok" {
+		t.Errorf("the first answers %q", got)
+	}
+}
+
+// Two that share a containerd and its namespace would undo each other's work.
+func TestASharedNamespaceHasOneOwner(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		e := r.engine()
+		r.apply(e, r.load(e, "shop", `services: {web: {image: BUSYBOX, restart: always, command: [sleep, '1000']}}`))
+		before := r.containers(e, "shop")
+
+		second := *r
+		second.state, second.run = filepath.Join(t.TempDir(), "state"), filepath.Join(t.TempDir(), "run")
+		other := second.engine()
+		p := second.load(other, "other", `services: {web: {image: BUSYBOX}}`)
+		for what, err := range map[string]error{
+			"apply":  other.Apply(t.Context(), p, runtime.ApplyOptions{}),
+			"remove": other.Remove(t.Context(), "shop"),
+			"clear":  func() error { _, err := other.Clear(t.Context()); return err }(),
+		} {
+			if !errors.Is(err, container.ErrOtherOwner) || !strings.Contains(err.Error(), r.state) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		stop := second.supervise(other)
+		stop()
+		if after := r.containers(e, "shop"); after["web"].Pid != before["web"].Pid || after["web"].State != runtime.Running {
+			t.Errorf("containers are %+v, were %+v", after, before)
+		}
+		if err := e.Remove(t.Context(), "shop"); err != nil {
+			t.Fatal(err)
+		}
+		second.apply(other, p) // now that nobody else has anything
+		if err := other.Remove(t.Context(), "other"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
