@@ -16,6 +16,7 @@ import (
 	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/contain"
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/store"
@@ -46,12 +47,16 @@ type Runtime interface {
 	FetchPackage(ctx context.Context, ref runtime.PackageRef, progress func(runtime.Progress)) (*runtime.Package, error)
 	Load(ctx context.Context, s runtime.Source) (*runtime.Project, error)
 	Unsigned(ctx context.Context, p *runtime.Project, pins map[string]digest.Digest, keys image.Keyring) (map[string]string, error)
+	Complete(ctx context.Context, p *runtime.Project, pins map[string]digest.Digest) (bool, error)
 	Stage(ctx context.Context, p *runtime.Project, pins map[string]digest.Digest, progress func(runtime.Progress)) (map[string]digest.Digest, error)
 	Apply(ctx context.Context, p *runtime.Project, o runtime.ApplyOptions) error
 	Matches(ctx context.Context, p *runtime.Project) (bool, error)
+	Outline(p *runtime.Project) (runtime.Outline, error)
+	Intact(ctx context.Context, o runtime.Outline) (bool, error)
 	Remove(ctx context.Context, project string) error
 	RemoveWith(ctx context.Context, project string, o runtime.RemoveOptions) error
 	Observe(ctx context.Context) ([]runtime.ObservedProject, error)
+	ObserveProject(ctx context.Context, name string) (runtime.ObservedProject, error)
 	LogLines(ctx context.Context, r runtime.LogsRequest, each func(runtime.LogLine) error) error
 	Exec(ctx context.Context, project, service string, number int, x container.Exec) (int, error)
 	StoredVolumes(ctx context.Context) ([]runtime.StoredVolume, error)
@@ -61,6 +66,7 @@ type Runtime interface {
 	Prune(ctx context.Context, keep runtime.Keep) ([]string, error)
 	Spare(ctx context.Context) error
 	Changes() <-chan struct{}
+	Changed() (projects []string, all bool)
 }
 
 // Gate decides whether a change may happen now, and what a workload may ask for.
@@ -141,7 +147,6 @@ type Agent struct {
 	reporter   *reporter
 	locks      *locks
 	names      names
-	pending    *pendingChanges
 	mistakes   *mistakes
 	scrape     scrape
 	loops      *loops
@@ -181,9 +186,9 @@ func New(o Options) *Agent {
 	}
 	a.reconciler = newReconciler(o, a.settings, a.ledger, a.hub, &a.Projects.staging)
 	a.reconciler.loop, a.reconciler.mistakes = &a.loops.reconciler, a.mistakes
+	a.Projects.brought = a.reconciler.pruneAfter
 	a.ledger.passes = a.reconciler.passes
-	a.pending = &pendingChanges{reconciler: a.reconciler}
-	a.locks = newLocks(&a.o, a.hub, a.reconciler.look)
+	a.locks = newLocks(&a.o, a.hub, a.reconciler.lookAll)
 	a.reconciler.locks = a.locks
 	a.poller = newPoller(o, a.settings, a.silence, a.ledger, a.hub, a.reconciler.changed, a.reporter.reached)
 	a.poller.loop, a.poller.mistakes = &a.loops.poller, a.mistakes
@@ -206,6 +211,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.poller.run(ctx) })
 	g.Go(func() error { return a.reporter.run(ctx) })
 	g.Go(func() error { return a.watcher.run(ctx) })
+	g.Go(func() error {
+		a.mistakes.note("removing lock files", contain.Call(func() error { a.locks.removeOrphans(ctx, a.o.Runtime); return nil }))
+		return nil
+	})
 	return g.Wait()
 }
 

@@ -48,6 +48,9 @@ type site struct {
 	keys    image.Keyring // of images
 	logger  *slog.Logger
 	dir     string
+	runDir  string // empty: there are no lock files
+
+	maxTimeout time.Duration
 
 	onCommit func(verb string)
 
@@ -88,6 +91,7 @@ func (s *site) start() {
 			return capability.Facts{CPU: capability.CPU{Cores: 1, Architecture: "arm"}, Memory: 64 << 20, Storage: 1 << 30, Peripherals: s.machine.found()}, nil
 		},
 		Watch:  s.machine.watch,
+		RunDir: s.runDir,
 		Logger: s.logger,
 		Now:    time.Now,
 	})
@@ -107,7 +111,7 @@ func (s *site) start() {
 }
 
 func (s *site) settings() agent.Settings {
-	return agent.Settings{Device: agent.Device{ID: deviceID}, URL: "https://wfm.example", Poll: s.poll, Gate: s.gate, ImageKeys: s.keys}
+	return agent.Settings{Device: agent.Device{ID: deviceID}, URL: "https://wfm.example", Poll: s.poll, Gate: s.gate, MaxTimeout: s.maxTimeout, ImageKeys: s.keys}
 }
 
 // sync lets the agent poll and fails the test if that fails.
@@ -788,12 +792,17 @@ type fakeRuntime struct {
 	counts   map[string]int           // how often a step was made
 	noisy    bool                     // pokes when a project failed to start, as the engine does
 	volumes  []runtime.StoredVolume
+	images   []runtime.UnusedImage
 	camera   func(what string)                      // sees each step that changes containers, before and after it
 	services map[string]map[string]*compose.Service // by the revision of their package
 	changes  chan struct{}
+	ended    []string // since the last call of Changed
 	more     chan struct{}
 
 	staging  func(revision string) error      // nil: everything fits
+	unpacks  func(progress func(layers int))  // before images are unpacked; nil: they are there
+	slow     map[string]string                // why the images of a revision never come
+	complete map[string]bool                  // the revisions whose images are on the device
 	unsigned map[string]string                // why images are unsigned, by their references
 	signed   bool                             // packages are
 	pruned   func(keep runtime.Keep) []string // what goes; nil: nothing
@@ -846,6 +855,19 @@ func (f *fakeRuntime) count(what string) int {
 	return f.counts[what]
 }
 
+// looks is how often somebody looked at what runs.
+func (f *fakeRuntime) looks() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	sum := f.counts["observe"]
+	for step, n := range f.counts {
+		if strings.HasPrefix(step, "intact ") {
+			sum += n
+		}
+	}
+	return sum
+}
+
 // reset stops everything, as a reboot does.
 func (f *fakeRuntime) reset() {
 	f.mu.Lock()
@@ -858,6 +880,7 @@ func (f *fakeRuntime) end(project string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.projects[project].Containers[0].State = runtime.Stopped
+	f.ended = append(f.ended, project)
 }
 
 func (f *fakeRuntime) poke() {
@@ -952,7 +975,24 @@ func (f *fakeRuntime) Unsigned(ctx context.Context, p *runtime.Project, _ map[st
 	return maps.Clone(f.unsigned), nil
 }
 
-func (f *fakeRuntime) Stage(ctx context.Context, p *runtime.Project, pins map[string]digest.Digest, _ func(runtime.Progress)) (map[string]digest.Digest, error) {
+func (f *fakeRuntime) Complete(_ context.Context, p *runtime.Project, _ map[string]digest.Digest) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.complete[p.Labels["revision"]], nil
+}
+
+func (f *fakeRuntime) Stage(ctx context.Context, p *runtime.Project, pins map[string]digest.Digest, progress func(runtime.Progress)) (map[string]digest.Digest, error) {
+	f.mu.Lock()
+	slow, unpacks := f.slow[p.Labels["revision"]], f.unpacks
+	f.mu.Unlock()
+	if unpacks != nil {
+		unpacks(func(layers int) { progress(runtime.Progress{Object: "image", Done: 1, Total: 1, Unpacks: layers}) })
+	}
+	if slow != "" {
+		progress(runtime.Progress{Object: "image", Done: 1, Total: 2, Slow: slow})
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if err := f.step(ctx, "stage "+p.Labels["revision"]); err != nil {
 		return nil, err
 	}
@@ -1004,6 +1044,20 @@ func (f *fakeRuntime) Matches(_ context.Context, p *runtime.Project) (bool, erro
 	return o != nil && o.Containers[0].Image == p.Labels["revision"], nil // whether it runs is not asked
 }
 
+func (f *fakeRuntime) Outline(p *runtime.Project) (runtime.Outline, error) {
+	return runtime.Outline{Project: p.Name, Package: digest.FromString(p.Labels["revision"])}, nil
+}
+
+func (f *fakeRuntime) Intact(ctx context.Context, o runtime.Outline) (bool, error) {
+	if err := f.step(ctx, "intact "+o.Project); err != nil {
+		return false, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.projects[o.Project]
+	return p != nil && digest.FromString(p.Containers[0].Image) == o.Package, nil
+}
+
 func (f *fakeRuntime) Remove(ctx context.Context, project string) error {
 	if err := f.step(ctx, "remove "+project); err != nil {
 		return err
@@ -1033,6 +1087,24 @@ func (f *fakeRuntime) Observe(ctx context.Context) ([]runtime.ObservedProject, e
 	return all, nil
 }
 
+func (f *fakeRuntime) ObserveProject(ctx context.Context, name string) (runtime.ObservedProject, error) {
+	return observedProject(ctx, f, name)
+}
+
+// observedProject is what a runtime observes of one project.
+func observedProject(ctx context.Context, r interface {
+	Observe(context.Context) ([]runtime.ObservedProject, error)
+}, name string,
+) (runtime.ObservedProject, error) {
+	all, err := r.Observe(ctx)
+	for _, p := range all {
+		if p.Name == name {
+			return p, err
+		}
+	}
+	return runtime.ObservedProject{Name: name}, err
+}
+
 func (f *fakeRuntime) Prune(ctx context.Context, keep runtime.Keep) ([]string, error) {
 	if f.pruned != nil {
 		return f.pruned(keep), f.step(ctx, "prune")
@@ -1042,14 +1114,16 @@ func (f *fakeRuntime) Prune(ctx context.Context, keep runtime.Keep) ([]string, e
 
 func (f *fakeRuntime) Spare(ctx context.Context) error { return f.step(ctx, "spare") }
 
-func (f *fakeRuntime) StoredVolumes(context.Context) ([]runtime.StoredVolume, error) {
-	return f.volumes, nil
+func (f *fakeRuntime) StoredVolumes(ctx context.Context) ([]runtime.StoredVolume, error) {
+	return f.volumes, f.step(ctx, "measure")
 }
 
 func (f *fakeRuntime) RemoveVolume(context.Context, string, string) error { return nil }
 
 func (f *fakeRuntime) UnusedImages(context.Context, runtime.Keep) ([]runtime.UnusedImage, error) {
-	return nil, nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.images, nil
 }
 
 func (f *fakeRuntime) ImageSize(context.Context, string, digest.Digest) (int64, error) {
@@ -1057,3 +1131,10 @@ func (f *fakeRuntime) ImageSize(context.Context, string, digest.Digest) (int64, 
 }
 
 func (f *fakeRuntime) Changes() <-chan struct{} { return f.changes }
+
+func (f *fakeRuntime) Changed() (projects []string, all bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	projects, f.ended = f.ended, nil
+	return projects, len(projects) == 0
+}

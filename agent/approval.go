@@ -99,6 +99,7 @@ func (l *ledger) answer(id string, a store.Answer) (*store.Deployment, error) {
 	err = l.commit(verb, &before, &after, nil, l.note(note, store.Entry{
 		Deployment: after.ID, Revision: a.Revision, By: a.By, Text: sentence(a.Change, a.Reason),
 	}))
+	l.order(after.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -334,9 +335,9 @@ func TestWaitingIsQuiet(t *testing.T) {
 	s.quiet()
 	writes := s.store.Writes()
 	for range 20 {
-		observed := s.runtime.count("observe")
+		observed := s.runtime.looks()
 		s.runtime.poke()
-		s.eventually("the agent looked", func() bool { return s.runtime.count("observe") > observed })
+		s.eventually("the agent looked", func() bool { return s.runtime.looks() > observed })
 	}
 	if n := s.store.Writes() - writes; n != 0 {
 		t.Errorf("%d transactions, want none", n)
@@ -392,11 +393,9 @@ func TestTheGateIsAskedAgainWhenTheTurnComes(t *testing.T) {
 	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
 		var holds []func()
 		all := map[string]string{}
-		for _, id := range []string{"a", "b"} {
-			own := strings.Replace(first, "def", "de"+id, 1)
-			all[own] = document(own, "1.0."+map[string]string{"a": "1", "b": "2"}[id])
-		}
-		for _, version := range []string{"1.0.1", "1.0.2"} {
+		for n := range 8 { // as many as may have begun
+			version := fmt.Sprintf("1.0.%d", n)
+			all[numbered(n)] = document(numbered(n), version)
 			_, release := s.runtime.hold("apply " + version)
 			holds = append(holds, release)
 		}
@@ -565,9 +564,9 @@ func TestAHookIsAskedAgain(t *testing.T) {
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.reason(first, "wants to be asked again")
 	for range 5 {
-		observed := s.runtime.count("observe")
+		observed := s.runtime.looks()
 		s.runtime.poke()
-		s.eventually("the agent looked", func() bool { return s.runtime.count("observe") > observed })
+		s.eventually("the agent looked", func() bool { return s.runtime.looks() > observed })
 	}
 	// Once more where the news of the manifest came after the worker had seen it.
 	before := asked()
@@ -579,4 +578,29 @@ func TestAHookIsAskedAgain(t *testing.T) {
 	s.gate.rule(policy.Rules{})
 	s.agent.Configure(s.settings())
 	s.heard(first, append(installed, "pending@1", "installing@2", "installed@2")...)
+}
+
+// A manifest is accepted while the runtime takes long to say what runs: an
+// approval does not wait for that.
+func TestAnApprovalDoesNotWaitForTheRuntime(t *testing.T) {
+	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
+	s.installed()
+	update := document(first, "2.0.0")
+	s.publish(2, map[string]string{first: update})
+	s.reason(first, "waits for approval")
+	s.quiet()
+	begun, release := s.runtime.hold("observe")
+	s.wfm.publish(3, map[string]string{first: update, second: document(second, "1.0.0")})
+	synced := make(chan error, 1)
+	go func() { synced <- s.agent.Sync(context.WithoutCancel(t.Context())) }()
+	<-begun
+	s.approve(update)
+	if m, _, err := s.store.Manifest(); err != nil || m.Version != 2 {
+		t.Errorf("the approval came after manifest %d was accepted (%v)", m.Version, err)
+	}
+	release()
+	if err := <-synced; err != nil {
+		t.Error(err)
+	}
+	s.runtime.await(t, first+"-main 2.0.0", second+"-main 1.0.0")
 }

@@ -386,15 +386,29 @@ func (r *reconciler) admitRevision(ctx context.Context, d *store.Deployment, rev
 }
 
 // loadStaged loads the components of a staged revision in their order, from what
-// the store holds.
+// the store holds. What it has lost is fetched again.
 func (r *reconciler) loadStaged(ctx context.Context, id string, doc *margo.Deployment, rev *store.Revision, each func(margo.Component, *store.Staged, *runtime.Project)) error {
+	read := func(c margo.Component, s *store.Staged) ([]byte, error) { return r.stagedPackage(ctx, c, s, nil) }
+	return r.loadEach(ctx, id, doc, rev, read, each)
+}
+
+// loadHeld is loadStaged without fetching anything.
+func (r *reconciler) loadHeld(ctx context.Context, id string, doc *margo.Deployment, rev *store.Revision, each func(margo.Component, *store.Staged, *runtime.Project)) error {
+	read := func(_ margo.Component, s *store.Staged) ([]byte, error) { return r.store.Artifact(s.Package) }
+	return r.loadEach(ctx, id, doc, rev, read, each)
+}
+
+func (r *reconciler) loadEach(
+	ctx context.Context, id string, doc *margo.Deployment, rev *store.Revision,
+	read func(margo.Component, *store.Staged) ([]byte, error), each func(margo.Component, *store.Staged, *runtime.Project),
+) error {
 	for _, c := range doc.Components {
 		i := slices.IndexFunc(rev.Staged, func(s store.Staged) bool { return s.Component == c.Name })
 		if i < 0 {
 			return &fault{code: codeInternal, component: c.Name, err: errors.New("it was never staged")}
 		}
 		s := &rev.Staged[i]
-		data, err := r.stagedPackage(ctx, c, s, nil)
+		data, err := read(c, s)
 		if err != nil {
 			return runtimeFault(c.Name, err)
 		}

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -84,7 +85,7 @@ type waiting struct {
 func (w *waiting) Error() string {
 	texts := make([]string, len(w.reasons))
 	for i, r := range w.reasons {
-		texts[i] = r.Text
+		texts[i] = r.String()
 	}
 	return strings.Join(texts, "; ")
 }
@@ -227,7 +228,11 @@ func (r *reconciler) decide(w *worker, d *store.Deployment) error {
 // once the change is made.
 func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (done func(), err error) {
 	if runs(d, d.Desired.Digest) && !leaves(d) {
-		return r.turn(ctx, w) // nothing changes
+		return r.turn(ctx, w, keeping) // nothing changes
+	}
+	l := changing
+	if leaves(d) {
+		l = returning
 	}
 	if err := r.decide(w, d); err != nil { // most of those that wait get no further
 		return nil, err
@@ -238,7 +243,7 @@ func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (
 			return nil, err
 		}
 		began := time.Now()
-		if done, err = r.turn(ctx, w); err != nil {
+		if done, err = r.turn(ctx, w, l); err != nil {
 			return nil, err
 		}
 		if err := r.decide(w, d); err != nil { // it may have waited for long
@@ -274,7 +279,7 @@ func (r *reconciler) ask(ctx context.Context, w *worker, d *store.Deployment) (a
 	}
 	c := policy.Change{Deployment: d.ID, Labels: r.labels(w, d)[0], Kind: next.kind}
 	for _, h := range hooks {
-		err := r.consult(ctx, h, c, next.revision)
+		err := r.consult(ctx, w, h, c, next.revision)
 		var again *waiting
 		if errors.As(err, &again) {
 			w.delay, w.delayed, w.delays = again, next, time.Now().Add(again.rest(r.now()))
@@ -287,22 +292,66 @@ func (r *reconciler) ask(ctx context.Context, w *worker, d *store.Deployment) (a
 	return true, nil
 }
 
-// turn waits until d may change its containers. A worker that has its turn
-// already keeps it.
-func (r *reconciler) turn(ctx context.Context, w *worker) (done func(), err error) {
-	if w.turn {
+// turn waits for a slot of a lane, with which the worker may change containers, and
+// gives back the one of another lane: a worker holds one at a time, and the way back
+// from a change that failed is not part of that change. A worker that has its turn
+// in that lane already keeps it.
+func (r *reconciler) turn(ctx context.Context, w *worker, l lane) (done func(), err error) {
+	if w.turn != nil && w.lane == l {
 		return func() {}, nil
 	}
-	select {
-	case r.applying <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	w.endTurn()
+	slot, err := w.take(ctx, r.applying[l], func(owners []string) string {
+		return fmt.Sprintf("waits for its turn: %s %s", named(owners), workOf[l])
+	})
+	if err != nil {
+		return nil, err
 	}
-	w.turn = true
+	w.turn, w.lane = slot, l
+	slow := time.AfterFunc(yieldAfter, slot.yield)
 	return func() {
-		w.turn = false
-		<-r.applying
+		slow.Stop()
+		slot.release()
+		if w.turn == slot {
+			w.turn = nil
+		}
 	}, nil
+}
+
+// workOf says what the deployments do that are in front of another one.
+var workOf = [lanes]string{changing: "being installed or updated", returning: "being rolled back or removed", keeping: "being checked"}
+
+// endTurn gives back the slot that the worker holds, if any.
+func (w *worker) endTurn() {
+	if w.turn != nil {
+		w.turn.release()
+		w.turn = nil
+	}
+}
+
+// take waits for a slot, and tells status meanwhile who is in front.
+func (w *worker) take(ctx context.Context, from *slots, reason func(owners []string) string, keys ...string) (*slot, error) {
+	slot := from.request(w.id, keys...)
+	if !slot.holds() {
+		w.mu.Lock()
+		w.line = func() string {
+			if owners := slot.waitsFor(); len(owners) > 0 {
+				return reason(owners)
+			}
+			return ""
+		}
+		w.mu.Unlock()
+		defer func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.line = nil
+		}()
+	}
+	if err := slot.wait(ctx); err != nil {
+		slot.release()
+		return nil, err
+	}
+	return slot, nil
 }
 
 // waits keeps why a change waits, and tells of it when that is news.
@@ -331,6 +380,7 @@ func (r *reconciler) stays(ctx context.Context, w *worker, d *store.Deployment, 
 	default:
 		return r.fail(ctx, w, d, why)
 	}
+	r.describe(ctx, d) // before anybody hears of it
 	w.waits(r, d, gate)
 	if w.kept {
 		return gate

@@ -26,8 +26,15 @@ import (
 // locksSetting names the record of the locks that people hold.
 const locksSetting = "locks"
 
-// maxHolds bounds how many locks people hold at once.
-const maxHolds = 64
+// How many locks people hold at once. No user takes those of the others: one who
+// has some leaves some to those who have none, and all without privileges leave
+// some to root.
+const (
+	maxHolds       = 64 // in all
+	maxOwnHolds    = 16 // of one user
+	maxOthersHolds = 48 // of all users without privileges
+	maxMoreHolds   = 32 // the same, for a user who holds some already
+)
 
 // unreadable stands for the holder of locks whose record cannot be read.
 const unreadable = "unknown"
@@ -157,7 +164,7 @@ func (h *hold) text(m pace.Moment) string {
 
 func (h *hold) lock(m pace.Moment) control.Lock {
 	since := h.Since
-	lock := control.Lock{Holder: h.Holder, Reason: h.Reason, Deployment: h.Deployment, Since: &since}
+	lock := control.Lock{Holder: h.Holder, Reason: h.Reason, Deployment: h.Deployment, By: h.By, Since: &since}
 	if until := h.until(m); !until.IsZero() {
 		lock.Until = &until
 	}
@@ -215,6 +222,41 @@ func (l *locks) prepare() {
 		ids[i] = deployments[i].ID
 	}
 	l.files.prepare(ids)
+}
+
+// forget removes the directory of the lock files of a deployment that is gone.
+func (l *locks) forget(id string) {
+	if l.files != nil {
+		l.files.remove(id)
+	}
+}
+
+// removeOrphans removes the directories of lock files that deployments have left
+// which are gone. Where it cannot be told which are, all stay.
+func (l *locks) removeOrphans(ctx context.Context, r Runtime) {
+	if l.files == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
+	defer cancel()
+	projects, err := r.Observe(ctx)
+	if err == nil {
+		running := make([]string, len(projects))
+		for i := range projects {
+			running[i] = projects[i].Labels[labelDeployment]
+		}
+		err = l.files.removeOrphans(running, func() ([]string, error) {
+			deployments, err := l.store.Deployments()
+			ids := make([]string, len(deployments))
+			for i := range deployments {
+				ids[i] = deployments[i].ID
+			}
+			return ids, err
+		})
+	}
+	if err != nil && ctx.Err() == nil {
+		l.logger.Warn("cannot remove the directories of lock files of deployments that are gone", "error", err)
+	}
 }
 
 // held are the locks that are held now and concern a deployment.
@@ -348,9 +390,10 @@ func (l *locks) take(h hold, by control.Caller) (lock control.Lock, changed bool
 	now := slices.Clone(l.holds)
 	goesOn := false // one who lives holds on: nobody needs to be told
 	switch i := slices.IndexFunc(now, h.same); {
-	case i < 0 && len(now) >= maxHolds:
-		return control.Lock{}, false, fmt.Errorf("%w: %d update locks are held, which is as many as there may be", control.ErrConflict, len(now))
 	case i < 0:
+		if err := roomFor(now, by); err != nil {
+			return control.Lock{}, false, err
+		}
 		now = append(now, h)
 	case !now[i].yields(by):
 		return control.Lock{}, false, foreign(&now[i])
@@ -371,6 +414,30 @@ func (l *locks) take(h hold, by control.Caller) (lock control.Lock, changed bool
 	l.logger.Info("an update lock is taken", "lock", h.text(m), "deployment", h.Deployment, "by", h.By)
 	l.hub.send(control.Event{Kind: control.LockTaken, Deployment: h.Deployment, Text: h.By + ": " + h.text(m)})
 	return h.lock(m), true, nil
+}
+
+// roomFor says why a caller may take no other lock beside those that are held.
+func roomFor(held []hold, by control.Caller) error {
+	own, others := 0, 0
+	for i := range held {
+		if held[i].UID == by.UID {
+			own++
+		}
+		if !(control.Caller{UID: held[i].UID}).Privileged() {
+			others++
+		}
+	}
+	most := maxOthersHolds
+	if own > 0 {
+		most = maxMoreHolds
+	}
+	switch {
+	case own >= maxOwnHolds:
+		return fmt.Errorf("%w: %s holds %d update locks, which is as many as one user may hold; release some of them first", control.ErrConflict, by, own)
+	case len(held) >= maxHolds, !by.Privileged() && others >= most:
+		return fmt.Errorf("%w: %d update locks are held, which leaves none for %s; margolite status shows who holds them, and root may release them", control.ErrConflict, len(held), by)
+	}
+	return nil
 }
 
 // release gives back what the request names: all of it, or with an error none.

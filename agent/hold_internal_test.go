@@ -345,7 +345,11 @@ func TestLocksThatCannotBeAskedFor(t *testing.T) {
 		t.Error(err)
 	}
 	for i := range maxHolds {
-		p.hold(control.HoldRequest{Holder: fmt.Sprint(i), Seconds: control.MaxHoldSeconds, Caller: control.Caller{User: strings.Repeat("x", control.MaxHolder)}})
+		caller := control.Caller{User: strings.Repeat("x", control.MaxHolder)}
+		if i >= maxHolds-maxOthersHolds {
+			caller.UID = uint32(1000 + i)
+		}
+		p.hold(control.HoldRequest{Holder: fmt.Sprint(i), Seconds: control.MaxHoldSeconds, Caller: caller})
 	}
 	if _, err := p.locks.hold(control.HoldRequest{Caller: operator}); !errors.Is(err, control.ErrConflict) {
 		t.Errorf("one too many: %v", err)
@@ -355,6 +359,52 @@ func TestLocksThatCannotBeAskedFor(t *testing.T) {
 		t.Errorf("%d are held", got)
 	}
 	p.hold(control.HoldRequest{Holder: "3", Caller: root}) // in place of another
+}
+
+// A user who takes every lock that it can get leaves some to others and to root.
+func TestNoUserTakesTheLocksOfOthers(t *testing.T) {
+	p := newPlant(t)
+	takeAll := func(by control.Caller) (n int, err error) {
+		for ; err == nil; n++ {
+			_, err = p.locks.hold(control.HoldRequest{Holder: fmt.Sprintf("%s %d", by, n), Caller: by})
+		}
+		return n - 1, err
+	}
+	n, err := takeAll(operator)
+	if n != maxOwnHolds || !errors.Is(err, control.ErrConflict) || !strings.Contains(err.Error(), operator.String()) {
+		t.Errorf("one user got %d locks, then %v", n, err)
+	}
+	for uid := uint32(2000); uid < 2100; uid++ { // one who has many names
+		_, err = takeAll(control.Caller{UID: uid})
+	}
+	if !errors.Is(err, control.ErrConflict) || !strings.Contains(err.Error(), "margolite status shows who holds them") {
+		t.Errorf("the last user got %v", err)
+	}
+	if n, _ := takeAll(root); n != maxHolds-maxOthersHolds {
+		t.Errorf("root got %d locks", n)
+	}
+	by := map[string]int{}
+	for _, lock := range p.locks.list(nil) {
+		by[lock.By]++
+	}
+	if by[operator.String()] != maxOwnHolds || by[root.String()] != maxHolds-maxOthersHolds {
+		t.Errorf("the status tells of %v", by)
+	}
+	if _, err := p.locks.release(control.ReleaseRequest{All: true, Caller: root}); err != nil {
+		t.Error(err)
+	}
+	p.hold(control.HoldRequest{Holder: "again", Caller: fitter})
+}
+
+// A second user has its lock while the first one has taken every one it can get.
+func TestAUserWhoHasNoneGetsALock(t *testing.T) {
+	p := newPlant(t)
+	for uid := uint32(2000); uid < 2004; uid++ {
+		for i := range maxHolds {
+			_, _ = p.locks.hold(control.HoldRequest{Holder: fmt.Sprintf("%d %d", uid, i), Caller: control.Caller{UID: uid}})
+		}
+	}
+	p.hold(control.HoldRequest{Caller: fitter})
 }
 
 func TestACallerWithoutANameHoldsByNumber(t *testing.T) {

@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	// hooksAtOnce is how many programs of the site are asked at the same time.
+	// hooksAtOnce is how many programs of the site are asked at the same time in
+	// one lane, but for those that take longer than yieldAfter.
 	hooksAtOnce = 2
 	// hookAgain is when one is asked again that does not know yet.
 	hookAgain = time.Minute
@@ -40,16 +41,22 @@ const hookPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 // is none, *waiting where it wants to be asked again or gave no answer, a *fault
 // of codeVetoed where it says no. It is asked once more for each attempt, also
 // when the agent ended while it ran. Any other error is ctx's.
-func (r *reconciler) consult(ctx context.Context, h policy.Hook, c policy.Change, revision digest.Digest) error {
+func (r *reconciler) consult(ctx context.Context, w *worker, h policy.Hook, c policy.Change, revision digest.Digest) error {
 	if len(h.Command) == 0 {
 		return nil
 	}
-	select {
-	case r.asking <- struct{}{}:
-		defer func() { <-r.asking }()
-	case <-ctx.Done():
-		return ctx.Err()
+	l := changing
+	if c.Kind == policy.Remove {
+		l = returning
 	}
+	slot, err := w.take(ctx, r.asking[l], func(owners []string) string {
+		return fmt.Sprintf("waits until the hook may be asked: it is asked about %s", named(owners))
+	})
+	if err != nil {
+		return err
+	}
+	defer slot.release()
+	defer time.AfterFunc(yieldAfter, slot.yield).Stop()
 	name, _ := nameIn(r.store, revision)
 	said, err := runHook(ctx, h, []string{
 		"PATH=" + hookPath,

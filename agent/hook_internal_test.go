@@ -41,7 +41,7 @@ func asker(t *testing.T) *reconciler {
 	}
 	t.Cleanup(func() { s.Close() })
 	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
-	return &reconciler{store: s, now: func() time.Time { return now }, asking: make(chan struct{}, hooksAtOnce)}
+	return &reconciler{store: s, now: func() time.Time { return now }, asking: newLanes(hooksAtOnce, hooksBegun, hooksBegun)}
 }
 
 var change = policy.Change{Deployment: lockedID, Kind: policy.Update}
@@ -49,7 +49,7 @@ var change = policy.Change{Deployment: lockedID, Kind: policy.Update}
 // answer tells what came of asking: go, wait or veto, and the text of it.
 func answer(t *testing.T, r *reconciler, h policy.Hook) (verdict, text string) {
 	t.Helper()
-	err := r.consult(t.Context(), h, change, digest.FromString("revision"))
+	err := r.consult(t.Context(), newWorker(lockedID), h, change, digest.FromString("revision"))
 	var later *waiting
 	var f *fault
 	switch {
@@ -111,7 +111,7 @@ func TestAHookKnowsTheChangeAndNothingElse(t *testing.T) {
 	if err := r.store.Commit("test", store.Change{Artifacts: map[digest.Digest][]byte{revision: body}}); err != nil {
 		t.Fatal(err)
 	}
-	err := r.consult(t.Context(), script(t, "/usr/bin/env | sort; exit 1"), change, revision)
+	err := r.consult(t.Context(), newWorker(lockedID), script(t, "/usr/bin/env | sort; exit 1"), change, revision)
 	if err == nil {
 		t.Fatal("it said yes")
 	}
@@ -152,11 +152,11 @@ func TestAHookEndsWithWhoAsked(t *testing.T) {
 	}()
 	r := asker(t)
 	h := script(t, "sleep 1000 & echo $! >"+pids+"; echo $$ >>"+pids+"; : >"+ready+"; wait")
-	if err := r.consult(ctx, h, change, digest.FromString("x")); !errors.Is(err, context.Canceled) {
+	if err := r.consult(ctx, newWorker(lockedID), h, change, digest.FromString("x")); !errors.Is(err, context.Canceled) {
 		t.Errorf("the error is %v", err)
 	}
 	allGone(t, pids)
-	if len(r.asking) != 0 {
+	if len(r.asking[changing].held) != 0 {
 		t.Error("its place is taken still")
 	}
 }
@@ -250,19 +250,25 @@ func TestAHookThatOthersCouldReplaceIsNotStarted(t *testing.T) {
 
 func TestOnlySomeHooksRunAtOnce(t *testing.T) {
 	r := asker(t)
+	var slow []*slot
 	for range hooksAtOnce {
-		r.asking <- struct{}{}
+		slow = append(slow, r.asking[changing].request("slow"))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	marker := filepath.Join(t.TempDir(), "ran")
-	if err := r.consult(ctx, script(t, ": >"+marker), change, digest.FromString("x")); !errors.Is(err, context.Canceled) {
+	if err := r.consult(ctx, newWorker(lockedID), script(t, ": >"+marker), change, digest.FromString("x")); !errors.Is(err, context.Canceled) {
 		t.Errorf("the error is %v", err)
 	}
 	if _, err := os.Stat(marker); err == nil {
 		t.Error("one more ran")
 	}
-	<-r.asking
+	removal := change
+	removal.Kind = policy.Remove
+	if err := r.consult(t.Context(), newWorker(lockedID), script(t, "exit 0"), removal, digest.FromString("x")); err != nil {
+		t.Errorf("a removal waits for the hooks of installations: %v", err)
+	}
+	slow[0].yield()
 	if verdict, _ := answer(t, r, script(t, "exit 0")); verdict != "go" {
 		t.Errorf("it is %q", verdict)
 	}

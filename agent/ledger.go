@@ -47,11 +47,48 @@ type ledger struct {
 	accepted atomic.Uint64
 	lacks    atomic.Bool // something that came with it is lost, and is needed
 
-	mu      sync.Mutex             // held from reading a record to writing it
+	mu      sync.Mutex             // held from reading a record to writing it, never over a call of the runtime
 	taking  digest.Digest          // the manifest whose documents are being fetched
 	pinned  map[digest.Digest]bool // its documents; no record needs them yet
 	ahead   bool                   // some of them are in the store
 	cleared bool                   // nothing is left of what came before this process
+	orders  uint64                 // how often somebody but its worker changed a deployment
+	ordered map[string]uint64      // orders when that was, by deployment; 0: not since the start
+}
+
+// see reads the deployment of a worker, and notes the last order that its record
+// holds before there can be another one.
+func (l *ledger) see(w *worker) (store.Deployment, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d, err := l.store.Deployment(w.id)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.read, w.order = true, l.ordered[w.id]
+	return d, err
+}
+
+// order notes that somebody but their workers has changed deployments. The caller
+// holds mu, and has written the records.
+func (l *ledger) order(ids ...string) {
+	if l.ordered == nil {
+		l.ordered = map[string]uint64{}
+	}
+	l.orders++
+	for _, id := range ids {
+		l.ordered[id] = l.orders
+	}
+}
+
+// lastOrders are the last orders about deployments.
+func (l *ledger) lastOrders(ids []string) []uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last := make([]uint64, len(ids))
+	for n, id := range ids {
+		last[n] = l.ordered[id]
+	}
+	return last
 }
 
 // begin starts to take the documents of a manifest, whose documents are not
@@ -136,6 +173,7 @@ type adoption struct {
 // nevertheless. Of the records only those are written that change; one that
 // stays tells by its phase that it holds what m lists.
 func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *intake) (touched []string, err error) {
+	unrecorded := l.unrecorded(ctx) // before mu is taken: approvals and others must not wait for the runtime
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	held, err := l.store.Deployments()
@@ -178,7 +216,8 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 		known[strings.ToLower(held[i].ID)] = &held[i]
 	}
 	listed := make(map[string]bool, len(m.Deployments))
-	unrecorded, rejections := l.unrecorded(ctx, known), l.rejections()
+	unrecorded = slices.DeleteFunc(unrecorded, func(id string) bool { return known[strings.ToLower(id)] != nil })
+	rejections := l.rejections()
 	for _, ref := range m.Deployments {
 		id := strings.ToLower(ref.ID)
 		listed[id] = true
@@ -242,7 +281,9 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 	}
 	change.Journal = append(change.Journal, l.noteAccepted(m, by, len(touched))...)
 	l.accepted.Store(0) // to be read, whatever became of the transaction
-	if err := l.store.Commit("accept manifest", change); err != nil {
+	err = l.store.Commit("accept manifest", change)
+	l.order(touched...)
+	if err != nil {
 		return touched, fmt.Errorf("cannot accept manifest %d: %w", m.Version, err)
 	}
 	l.accepted.Store(m.Version)
@@ -280,9 +321,16 @@ func (l *ledger) version() uint64 {
 	return m.Version
 }
 
-// unrecorded are the ids of the deployments that have containers but no record:
-// the store that knew them was lost.
-func (l *ledger) unrecorded(ctx context.Context, known map[string]*store.Deployment) []string {
+// unrecorded lists the ids of the deployments that have containers but no record:
+// the store that knew them was lost. The records are read before the runtime is
+// observed, so that a deployment which is forgotten meanwhile is not listed. The
+// caller does not hold mu.
+func (l *ledger) unrecorded(ctx context.Context) []string {
+	records, _ := l.store.Deployments() // accept logs what cannot be read
+	recorded := make(map[string]bool, len(records))
+	for i := range records {
+		recorded[strings.ToLower(records[i].ID)] = true
+	}
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
 	projects, err := l.runtime.Observe(ctx)
@@ -294,7 +342,7 @@ func (l *ledger) unrecorded(ctx context.Context, known map[string]*store.Deploym
 	for _, p := range projects {
 		id := p.Labels[labelDeployment]
 		same := func(other string) bool { return margo.SameID(other, id) }
-		if id != "" && known[strings.ToLower(id)] == nil && !slices.ContainsFunc(ids, same) {
+		if id != "" && !recorded[strings.ToLower(id)] && !slices.ContainsFunc(ids, same) {
 			ids = append(ids, id)
 		}
 	}
@@ -322,7 +370,7 @@ func (l *ledger) desire(
 	}
 	d.Components = components
 	d.Fault = nil
-	d.Attempts = 0
+	d.Attempts, d.Unpacking = 0, nil
 	unbegin(&d)
 	d.Answers = remembered(d.Answers)
 	e, state := eventDesired, margo.Pending
@@ -424,7 +472,10 @@ func (l *ledger) moved(before *store.Deployment, e event, change func(*store.Dep
 		}
 		after.Attempts = 1
 		after.Return = ""
+	case eventStaged:
+		after.Unpacking = nil
 	case eventFails, eventReturned:
+		after.Unpacking = nil
 		after.Adopted = cmp.Or(l.version(), after.Desired.Version) // ST-14: it was refused for good
 		after.Attempts = 0
 	case eventWorks, eventFound:
@@ -539,6 +590,9 @@ func (l *ledger) commit(verb string, before, after *store.Deployment, artifacts 
 		change.Forget = []string{after.ID}
 	} else {
 		change.Deployments = []store.Deployment{*after}
+	}
+	if Phase(after.Phase) == Forgotten {
+		defer delete(l.ordered, after.ID)
 	}
 	if err := l.store.Commit(verb, change); err != nil {
 		return fmt.Errorf("cannot record %q of deployment %s: %w", verb, after.ID, err)

@@ -66,7 +66,7 @@ func (r *reconciler) ripe(ctx context.Context, w *worker, d *store.Deployment) e
 		l.ails, l.due = true, now.Add(gateLook)
 		return rests
 	}
-	switch err := r.stagedStill(ctx, d); {
+	switch err := r.stagedStill(ctx, w, d); {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
@@ -79,24 +79,44 @@ func (r *reconciler) ripe(ctx context.Context, w *worker, d *store.Deployment) e
 
 // stagedStill makes sure that everything of the desired revision is on the device,
 // and brings what was lost.
-func (r *reconciler) stagedStill(ctx context.Context, d *store.Deployment) error {
-	select {
-	case r.staging <- struct{}{}:
-		defer func() { <-r.staging }()
-	case <-ctx.Done():
-		return ctx.Err()
+func (r *reconciler) stagedStill(ctx context.Context, w *worker, d *store.Deployment) error {
+	complete := true
+	err := r.eachStaged(ctx, d, func(s *store.Staged, p *runtime.Project) error {
+		here, err := r.runtime.Complete(ctx, p, s.Images)
+		complete = complete && here
+		return err
+	})
+	if err != nil || complete {
+		return err
 	}
+	slot, err := w.take(ctx, r.downloading, waitsToDownload(""))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	slot.preemptible(func() { cancel(errPreempted) })
+	t := &round{w: w, cancel: cancel, slot: slot, comes: map[string]string{}}
+	defer t.release()
+	defer w.slows("")
+	return r.eachStaged(ctx, d, func(s *store.Staged, p *runtime.Project) error {
+		_, err := r.runtime.Stage(ctx, p, s.Images, t.note)
+		return err
+	})
+}
+
+// eachStaged does something with each component of the desired revision as it was
+// staged, also with those after one of which that failed.
+func (r *reconciler) eachStaged(ctx context.Context, d *store.Deployment, do func(*store.Staged, *runtime.Project) error) error {
 	doc, err := r.document(d.Desired.Digest)
 	if err != nil {
 		return err
 	}
-	var lost error
+	var failed error
 	err = r.loadStaged(ctx, d.ID, doc, &d.Desired, func(_ margo.Component, s *store.Staged, p *runtime.Project) {
-		if _, err := r.runtime.Stage(ctx, p, s.Images, nil); err != nil {
-			lost = errors.Join(lost, err)
-		}
+		failed = errors.Join(failed, do(s, p))
 	})
-	return errors.Join(err, lost)
+	return errors.Join(err, failed)
 }
 
 // awaitCure waits until a failed update is worth another try, or something

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -133,6 +134,169 @@ func makeShared(at int, name string) error {
 		return err
 	}
 	return d.Chmod(0o777 | fs.ModeSticky)
+}
+
+// remove removes the directory of a deployment that is gone. The caller makes sure
+// that no container of it is left and that no other one is started meanwhile.
+func (l *lockFiles) remove(id string) {
+	if filepath.Base(id) != id {
+		return // it never had one
+	}
+	l.mu.Lock()
+	moved, err := l.moveAway(id)
+	l.mu.Unlock()
+	if err == nil && moved != "" {
+		err = removeTree(moved)
+	}
+	if err != nil {
+		l.logger.Warn("cannot remove a directory of lock files; it is tried again at the next start", "deployment", id, "error", err)
+	}
+}
+
+// removeOrphans removes what remove has left, as where the process was killed, and
+// the directories of deployments that are neither recorded nor running. recorded is
+// asked while no directory is made: whoever is recorded later has its own made anew.
+func (l *lockFiles) removeOrphans(running []string, recorded func() ([]string, error)) error {
+	if err := removeTree(l.removed()); err != nil {
+		return err
+	}
+	orphans, err := l.moveOrphans(running, recorded)
+	for _, moved := range orphans {
+		err = errors.Join(err, removeTree(moved))
+	}
+	return err
+}
+
+func (l *lockFiles) moveOrphans(running []string, recorded func() ([]string, error)) (orphans []string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids, err := recorded()
+	if err != nil {
+		return nil, err
+	}
+	ids = slices.Concat(ids, running)
+	dir, err := openDir(unix.AT_FDCWD, l.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	entries, err := dir.ReadDir(maxLockEntries)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	for _, e := range entries {
+		known := func(id string) bool { return margo.SameID(id, e.Name()) }
+		if !e.IsDir() || !margo.IsDeploymentID(e.Name()) || slices.ContainsFunc(ids, known) {
+			continue
+		}
+		moved, err := l.moveAway(e.Name())
+		if err != nil {
+			return orphans, err
+		}
+		if moved != "" {
+			orphans = append(orphans, moved)
+		}
+	}
+	return orphans, nil
+}
+
+// removed is where directories are that are being removed, out of reach of
+// workloads.
+func (l *lockFiles) removed() string { return l.dir + ".removed" }
+
+// moveAway takes what is in a name of dir out of reach of workloads, and returns the
+// directory that it is in alone; empty: there was nothing. The caller holds mu.
+func (l *lockFiles) moveAway(name string) (string, error) {
+	from := filepath.Join(l.dir, name)
+	if _, err := os.Lstat(from); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err := os.Mkdir(l.removed(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	to, err := os.MkdirTemp(l.removed(), "")
+	if err != nil {
+		return "", err
+	}
+	if err := os.Rename(from, filepath.Join(to, "0")); err != nil {
+		return "", errors.Join(err, os.Remove(to))
+	}
+	delete(l.told, from)
+	return to, nil
+}
+
+// removeTree removes a directory that workloads have filled and cannot reach any
+// more. It needs the same few descriptors and little memory however deep and wide
+// that is: what is further down is moved up first. There may be no such directory.
+func removeTree(top string) error {
+	moved := 0
+	for {
+		names, subdirs, err := readSome(top)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case len(names) == 0:
+			return os.Remove(top)
+		}
+		for i, name := range names {
+			path := filepath.Join(top, name)
+			if subdirs[i] {
+				err = raise(path, top, &moved)
+			}
+			if err == nil {
+				err = os.Remove(path)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// raise empties a directory: the directories in it move to top, under names that
+// are not used there.
+func raise(dir, top string, moved *int) error {
+	for {
+		names, subdirs, err := readSome(dir)
+		if err != nil || len(names) == 0 {
+			return err
+		}
+		for i, name := range names {
+			path := filepath.Join(dir, name)
+			if subdirs[i] {
+				*moved++
+				err = os.Rename(path, filepath.Join(top, "moved-"+strconv.Itoa(*moved)))
+			} else {
+				err = os.Remove(path)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// readSome reads some of the entries of a directory, and which of them are
+// directories themselves. None: it is empty.
+func readSome(dir string) (names []string, subdirs []bool, err error) {
+	d, err := openDir(unix.AT_FDCWD, dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer d.Close()
+	entries, err := d.ReadDir(maxLockFiles)
+	if err != nil && err != io.EOF {
+		return nil, nil, err
+	}
+	for _, e := range entries {
+		names, subdirs = append(names, e.Name()), append(subdirs, e.IsDir())
+	}
+	return names, subdirs, nil
 }
 
 // openDir opens a directory that is no link to one.

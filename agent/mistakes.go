@@ -81,10 +81,7 @@ func (r *reconciler) contained(ctx context.Context, w *worker) error {
 	if !r.mistakes.note("deployment "+w.id, err) {
 		return err
 	}
-	if w.turn { // nobody has given it back
-		w.turn = false
-		<-r.applying
-	}
+	w.endTurn() // nobody has given it back
 	var f *fault
 	if errors.As(err, &f) { // it is recorded already: somebody below has contained it
 		return err

@@ -1,16 +1,22 @@
 package agent
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
+	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
 
 	"github.com/margolite/margolite/agent/pace"
+	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
 )
 
@@ -37,6 +43,66 @@ func heap() uint64 {
 	return s.HeapAlloc
 }
 
+// reporterOf makes a reporter that may always call the WFM.
+func reporterOf(w WFM, s *store.Store) *reporter {
+	logger := slog.New(slog.DiscardHandler)
+	begun := time.Now()
+	nobodyAsks := pace.NewSilence(pace.SilenceOptions{
+		Now:    func() pace.Moment { return pace.Moment{Wall: time.Now(), Up: time.Since(begun)} },
+		Random: rand.N[time.Duration], Logger: logger,
+	})
+	return newReporter(Options{WFM: w, Store: s, Logger: logger, Now: time.Now}, nobodyAsks, newHub(time.Now))
+}
+
+// refusing is a WFM that knows no deployment.
+type refusing struct{ WFM }
+
+func (refusing) PostStatus(context.Context, string, []byte) error {
+	return &wfm.Error{Op: "report status", Status: http.StatusNotFound}
+}
+
+// A report that the medium has spoiled is an error also where the WFM refuses
+// another one in the same round.
+func TestACorruptReportIsAnErrorBesideARefusedOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "margolite.db")
+	s, err := store.Open(path, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const spoiled, fine = "ad9b614e-8912-45f4-a523-000000000001", "ad9b614e-8912-45f4-a523-000000000002"
+	if err := s.Commit("test", store.Change{Deployments: []store.Deployment{{ID: fine}}, Reports: []store.Report{
+		{Deployment: spoiled, Version: 1, Body: []byte("{}")},
+		{Deployment: fine, Version: 1, Body: []byte("{}")},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	pages, err := io.ReadAll(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The key of a report ends with its weight, the version and the deployment.
+	at := bytes.Index(pages, append([]byte{0, 0, 0, 0, 0, 0, 0, 1}, spoiled...))
+	if at < 0 {
+		t.Fatal("the report is not in the file")
+	}
+	if _, err := f.WriteAt([]byte{0xff}, int64(at-1)); err != nil {
+		t.Fatal(err)
+	}
+
+	_, err = reporterOf(refusing{}, s).round(t.Context())
+	var refused *wfm.Error
+	if !errors.Is(err, store.ErrCorrupt) || !errors.As(err, &refused) {
+		t.Errorf("the round ended with %v, want both the corrupt report and the refusal", err)
+	}
+}
+
 // A full outbox is delivered in few transactions, and without being held in memory.
 func TestAFullOutboxIsNotHeldInMemory(t *testing.T) {
 	s, err := store.Open(filepath.Join(t.TempDir(), "margolite.db"), store.Options{})
@@ -54,13 +120,7 @@ func TestAFullOutboxIsNotHeldInMemory(t *testing.T) {
 	}
 	c = store.Change{}
 	w := &measuring{}
-	logger := slog.New(slog.DiscardHandler)
-	begun := time.Now()
-	nobodyAsks := pace.NewSilence(pace.SilenceOptions{
-		Now:    func() pace.Moment { return pace.Moment{Wall: time.Now(), Up: time.Since(begun)} },
-		Random: rand.N[time.Duration], Logger: logger,
-	})
-	r := newReporter(Options{WFM: w, Store: s, Logger: logger, Now: time.Now}, nobodyAsks, newHub(time.Now))
+	r := reporterOf(w, s)
 	for _, deaf := range []bool{true, false} { // it has to be coalesced first, or has not
 		r.isDeaf.Store(deaf)
 		before, writes := heap(), s.Writes()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -16,19 +15,13 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-const (
-	// maxPending is how many deployments it is known of what becomes of them.
-	maxPending = 256
-	// pendingTime bounds for how long somebody who asks for the status waits for
-	// what was not looked at before; the rest comes with the next time.
-	pendingTime = 2 * time.Second
-)
+// maxPending is how many differences are kept in memory.
+const maxPending = 256
 
-// pendingChanges are the changes that wait or were rejected. What they do is
-// looked up once for each, since a panel asks every second.
+// pendingChanges keeps what the changes do that wait or were rejected, for those
+// who ask for the status: a panel asks every second. The worker of a deployment
+// finds it out, once for each change; whoever asks loads nothing.
 type pendingChanges struct {
-	reconciler *reconciler
-
 	mu    sync.Mutex
 	known map[string]knownChange // by deployment
 }
@@ -40,42 +33,69 @@ type knownChange struct {
 	is      differ
 }
 
-// of gives the change of each deployment, nil where there is none to tell of.
-// Those of others are forgotten.
-func (p *pendingChanges) of(ctx context.Context, deployments []store.Deployment) []*control.Pending {
-	all := make([]*control.Pending, len(deployments))
+// put keeps the difference of a deployment, while there is room.
+func (p *pendingChanges) put(id string, k knownChange) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	looking, cancel := context.WithTimeout(ctx, pendingTime)
-	defer cancel()
-	known := map[string]knownChange{}
+	if p.known == nil {
+		p.known = map[string]knownChange{}
+	}
+	if _, ok := p.known[id]; ok || len(p.known) < maxPending {
+		p.known[id] = k
+	}
+}
+
+// get returns the difference between two revisions of a deployment.
+func (p *pendingChanges) get(id string, between digest.Digest) (differ, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k, ok := p.known[id]
+	return k.is, ok && k.between == between
+}
+
+func (p *pendingChanges) forget(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.known, id)
+}
+
+// describe finds out what the change of a deployment does that waits or was
+// rejected, from what is on the device alone.
+func (r *reconciler) describe(ctx context.Context, d *store.Deployment) {
+	kind, ok := pendingKind(d)
+	if !ok || !isStaged(d, kind) {
+		return
+	}
+	between := revisionsOf(d, kind)
+	if _, known := r.pending.get(d.ID, between); known {
+		return
+	}
+	is, err := r.differenceOf(ctx, d, kind)
+	switch {
+	case ctx.Err() != nil:
+		return
+	case err != nil:
+		r.logger.Debug("cannot tell what a change does", "deployment", d.ID, "error", err)
+	}
+	r.pending.put(d.ID, knownChange{between, is})
+}
+
+// pendingOf gives the change of each deployment, nil where there is none to tell of.
+func (r *reconciler) pendingOf(deployments []store.Deployment) []*control.Pending {
+	all := make([]*control.Pending, len(deployments))
 	for i := range deployments {
 		d := &deployments[i]
 		kind, ok := pendingKind(d)
 		if !ok {
 			continue
 		}
-		all[i] = p.reconciler.pending(d, kind)
+		all[i] = r.pendingChange(d, kind)
 		if !isStaged(d, kind) {
 			continue
 		}
-		between := revisionsOf(d, kind)
-		k, ok := p.known[d.ID]
-		if ok = ok && k.between == between; !ok && len(known) < maxPending && looking.Err() == nil {
-			is, err := p.reconciler.differenceOf(looking, d, kind)
-			if err != nil && looking.Err() == nil {
-				p.reconciler.logger.Debug("cannot tell what a change does", "deployment", d.ID, "error", err)
-			}
-			k, ok = knownChange{between, is}, looking.Err() == nil
-		}
-		if !ok {
-			all[i].Cut = true
-			continue
-		}
-		known[d.ID] = k
-		all[i].Services, all[i].Parameters, all[i].Cut = k.is.services, k.is.parameters, k.is.cut
+		is, known := r.pending.get(d.ID, revisionsOf(d, kind))
+		all[i].Services, all[i].Parameters, all[i].Cut = is.services, is.parameters, is.cut || !known
 	}
-	p.known = known
 	return all
 }
 
@@ -105,8 +125,8 @@ func revisionsOf(d *store.Deployment, kind policy.ChangeKind) digest.Digest {
 	return digest.FromBytes(encoded)
 }
 
-// pending is what the change of a deployment waits for.
-func (r *reconciler) pending(d *store.Deployment, kind policy.ChangeKind) *control.Pending {
+// pendingChange is what the change of a deployment waits for.
+func (r *reconciler) pendingChange(d *store.Deployment, kind policy.ChangeKind) *control.Pending {
 	next := changeOf(d)
 	p := &control.Pending{Kind: string(kind), Revision: next.revision.String()}
 	if a := answerTo(d, next); a != nil {
@@ -155,7 +175,7 @@ func (r *reconciler) revision(ctx context.Context, id string, rev *store.Revisio
 	}
 	var loaded stagedRevision
 	loaded.parameters, loaded.secrets = parametersOf(doc)
-	err = r.loadStaged(ctx, id, doc, rev, func(c margo.Component, s *store.Staged, p *runtime.Project) {
+	err = r.loadHeld(ctx, id, doc, rev, func(c margo.Component, s *store.Staged, p *runtime.Project) {
 		loaded.components = append(loaded.components, stagedComponent{name: c.Name, signed: isSigned(c, s), project: p, images: s.Images})
 	})
 	return loaded, err

@@ -18,8 +18,34 @@ import (
 // touching them.
 type Projects struct {
 	runtime Runtime
-	settle  atomic.Int64 // a time.Duration
-	staging sync.RWMutex // shared by who brings images that nothing uses yet; held alone to drop such
+	settle  atomic.Int64          // a time.Duration
+	staging sync.RWMutex          // shared by who brings images that nothing uses yet; held alone to drop such
+	brought func(context.Context) // called when somebody has brought images; nil: nobody asked
+
+	mu       sync.Mutex
+	bringing map[string]int // projects whose images are being brought, and by how many
+}
+
+// brings keeps the images that come from now on, and the volumes of the project,
+// from being dropped until done is called.
+func (p *Projects) brings(ctx context.Context, project string) (done func()) {
+	p.staging.RLock()
+	p.count(project, 1)
+	return func() {
+		p.count(project, -1)
+		p.staging.RUnlock()
+		if p.brought != nil {
+			p.brought(ctx)
+		}
+	}
+}
+
+func (p *Projects) count(project string, n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bringing[project] += n; p.bringing[project] == 0 {
+		delete(p.bringing, project)
+	}
 }
 
 // longestSettle is enough for a command that cannot run to show. Whoever types
@@ -29,7 +55,7 @@ const longestSettle = 300 * time.Millisecond
 // NewProjects makes Projects of a runtime. settle is for how long the services of
 // a deployment must run; those of a Compose file do with less.
 func NewProjects(r Runtime, settle time.Duration) *Projects {
-	p := &Projects{runtime: r}
+	p := &Projects{runtime: r, bringing: map[string]int{}}
 	p.settle.Store(int64(shortSettle(settle)))
 	return p
 }
@@ -46,8 +72,7 @@ func (p *Projects) ComposeUp(ctx context.Context, r control.ComposeRequest, noti
 	if r.Recreate && len(r.Services) > 0 {
 		return fmt.Errorf("%w: all services of a project are recreated, or none", control.ErrInvalid)
 	}
-	p.staging.RLock()
-	defer p.staging.RUnlock()
+	defer p.brings(ctx, r.Project)()
 	s := sender{project: r.Project, notify: notify}
 	project, err := p.load(ctx, r, before, s.send)
 	if err != nil {
@@ -72,8 +97,7 @@ func (p *Projects) ComposeUp(ctx context.Context, r control.ComposeRequest, noti
 
 // ComposePull brings the images of Compose files up to date.
 func (p *Projects) ComposePull(ctx context.Context, r control.ComposeRequest, notify func(control.Event)) error {
-	p.staging.RLock()
-	defer p.staging.RUnlock()
+	defer p.brings(ctx, r.Project)()
 	if r.Pull == "" {
 		r.Pull = string(compose.PullAlways)
 	}
@@ -162,15 +186,17 @@ func (p *Projects) ComposeDown(ctx context.Context, r control.DownRequest) error
 
 // ComposePs lists the services of a project, or of all when it is empty.
 func (p *Projects) ComposePs(ctx context.Context, project string) ([]control.Service, error) {
+	if project != "" {
+		o, err := p.runtime.ObserveProject(ctx, project)
+		return services(o), err
+	}
 	observed, err := p.runtime.Observe(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var all []control.Service
 	for _, o := range observed {
-		if project == "" || o.Name == project {
-			all = append(all, services(o)...)
-		}
+		all = append(all, services(o)...)
 	}
 	return all, nil
 }
@@ -178,18 +204,14 @@ func (p *Projects) ComposePs(ctx context.Context, project string) ([]control.Ser
 // free refuses a project that belongs to a deployment: only the WFM changes it.
 // It returns what is there of the project.
 func (p *Projects) free(ctx context.Context, project string) ([]runtime.ObservedContainer, error) {
-	observed, err := p.runtime.Observe(ctx)
+	observed, err := p.runtime.ObserveProject(ctx, project)
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(observed, func(o runtime.ObservedProject) bool { return o.Name == project })
-	if i < 0 {
-		return nil, nil
-	}
-	if d := observed[i].Labels[labelDeployment]; d != "" {
+	if d := observed.Labels[labelDeployment]; d != "" {
 		return nil, fmt.Errorf("%w: project %s belongs to deployment %s of the WFM", control.ErrConflict, project, d)
 	}
-	return observed[i].Containers, nil
+	return observed.Containers, nil
 }
 
 // named finds the project of that name; the error says what there is instead.
@@ -244,7 +266,7 @@ func services(o runtime.ObservedProject) []control.Service {
 			s.Started = moment(c.Started)
 		}
 		if h := c.Health; h.State != "" {
-			s.Health = &control.Health{Status: string(h.State), Failures: h.Failures, ExitCode: h.Code, Output: h.Output}
+			s.Health = &control.Health{Status: string(h.State), Failures: h.Failures, ExitCode: h.Code, Output: h.Output, Skipped: h.Skipped}
 		}
 		all = append(all, s)
 	}

@@ -48,6 +48,10 @@ func (m *machine) note(format string, args ...any) {
 
 func (m *machine) Observe(context.Context) ([]runtime.ObservedProject, error) { return m.observed, nil }
 
+func (m *machine) ObserveProject(ctx context.Context, name string) (runtime.ObservedProject, error) {
+	return observedProject(ctx, m, name)
+}
+
 func (m *machine) Load(_ context.Context, s runtime.Source) (*runtime.Project, error) {
 	m.source = s
 	needs := func(services ...string) (d []compose.Dependency) {
@@ -358,8 +362,8 @@ func TestPruneRemovesWhatWasShownAndIsStillUnneeded(t *testing.T) {
 	}
 }
 
-// What a deployment may need stays, whether it runs or not, and nothing is
-// removed while images are brought.
+// What a deployment may need stays, whether it runs or not, and so does what a
+// project needs whose images are brought.
 func TestPruneLeavesWhatDeploymentsNeed(t *testing.T) {
 	s := newSite(t)
 	s.installed()
@@ -369,20 +373,25 @@ func TestPruneLeavesWhatDeploymentsNeed(t *testing.T) {
 	if err != nil || len(items) != 1 || items[0].Project != "old" {
 		t.Fatalf("%+v, %v", items, err)
 	}
+	s.runtime.volumes = append(s.runtime.volumes, runtime.StoredVolume{Project: "own", Name: "data"})
+	both, err := s.agent.Unneeded(t.Context())
+	if err != nil || len(both) != 2 {
+		t.Fatalf("%+v, %v", both, err)
+	}
 	begun, release := s.runtime.hold("stage ")
 	up := make(chan error)
 	go func() {
 		up <- s.agent.ComposeUp(t.Context(), control.ComposeRequest{Project: "own", File: "/compose.yaml"}, func(control.Event) {})
 	}()
 	<-begun
-	if _, err := s.agent.Prune(t.Context(), items); !errors.Is(err, control.ErrConflict) {
-		t.Errorf("while images are brought: %v", err)
+	if removed, err := s.agent.Prune(t.Context(), both); err != nil || !reflect.DeepEqual(removed, items) {
+		t.Errorf("while images are brought: %+v, %v", removed, err)
 	}
 	release()
 	if err := <-up; err != nil {
 		t.Fatal(err)
 	}
-	if removed, err := s.agent.Prune(t.Context(), items); err != nil || !reflect.DeepEqual(removed, items) {
+	if removed, err := s.agent.Prune(t.Context(), both); err != nil || !reflect.DeepEqual(removed, both) {
 		t.Errorf("afterwards: %+v, %v", removed, err)
 	}
 }

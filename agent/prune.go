@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/store"
 )
@@ -17,6 +19,7 @@ import (
 const (
 	pruneWait = 5 * time.Second
 	pruneLook = 50 * time.Millisecond
+	pruneMost = time.Minute // for a prune that nobody waits for
 )
 
 // needs is what records ask for beyond what the containers use.
@@ -28,20 +31,39 @@ type needs struct {
 // keep is what they leave of the images. Nobody fetches any while we look.
 func (n needs) keep() runtime.Keep { return runtime.Keep{Images: n.images, Fetching: n.projects} }
 
+// needs are those of the projects that are being brought onto the device.
+func (p *Projects) needs() (needs, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return needs{projects: slices.Collect(maps.Keys(p.bringing))}, nil
+}
+
 // Unneeded lists the images that no container uses, and the volumes that no
 // container mounts.
 func (p *Projects) Unneeded(ctx context.Context) ([]control.Unneeded, error) {
-	return p.unneeded(ctx, needs{})
+	n, _ := p.needs()
+	return p.unneeded(ctx, n)
 }
 
 // Prune removes what is unneeded, of the given things: volumes one by one,
 // images all or none.
 func (p *Projects) Prune(ctx context.Context, items []control.Unneeded) ([]control.Unneeded, error) {
+	known, err := p.Unneeded(ctx)
+	if err != nil {
+		return nil, err
+	}
+	volumes, images := chosen(known, items)
+	removed, err := p.pruneVolumes(ctx, volumes, p.needs)
+	if len(images) == 0 {
+		return removed, err
+	}
 	if !p.staging.TryLock() {
-		return nil, errBusy
+		return removed, errors.Join(err, errBusy)
 	}
 	defer p.staging.Unlock()
-	return p.prune(ctx, items, needs{})
+	n, _ := p.needs()
+	gone, failed := p.pruneImages(ctx, images, n)
+	return append(removed, gone...), errors.Join(err, failed)
 }
 
 // errBusy: what is brought onto the device now is in no record yet.
@@ -58,32 +80,42 @@ func (a *Agent) Unneeded(ctx context.Context) ([]control.Unneeded, error) {
 	return a.unneeded(ctx, n)
 }
 
-// Prune removes what is unneeded, of the given things. It waits a while for
-// others that bring images or drop them, as the agent itself does after a change.
+// Prune removes what is unneeded, of the given things. Volumes wait for nobody.
+// Images wait a while for others that bring or drop some: what is being brought is
+// in no record yet. Where the others take longer, the images are dropped when those
+// are done, and are marked with Later in the answer.
 func (a *Agent) Prune(ctx context.Context, items []control.Unneeded) ([]control.Unneeded, error) {
-	waiting, stop := context.WithTimeout(ctx, pruneWait)
-	defer stop()
-	for range stagingAtOnce {
-		select {
-		case a.reconciler.staging <- struct{}{}:
-			defer func() { <-a.reconciler.staging }()
-		case <-waiting.Done():
-			return nil, errBusy
-		}
-	}
-	for !a.staging.TryLock() {
-		select {
-		case <-time.After(pruneLook):
-		case <-waiting.Done():
-			return nil, errBusy
-		}
-	}
-	defer a.staging.Unlock()
-	n, err := a.needs()
+	known, err := a.Unneeded(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return a.prune(ctx, items, n)
+	volumes, images := chosen(known, items)
+	removed, err := a.pruneVolumes(ctx, volumes, a.needs)
+	if len(images) == 0 {
+		return removed, err
+	}
+	var gone []control.Unneeded
+	alone, failed := a.reconciler.whileAlone(ctx, pruneWait, func() error {
+		n, err := a.needs()
+		if err != nil {
+			return err
+		}
+		gone, err = a.pruneImages(ctx, images, n)
+		return err
+	})
+	switch {
+	case alone:
+		removed = append(removed, gone...)
+	case ctx.Err() != nil:
+		failed = ctx.Err()
+	default:
+		a.reconciler.prune(ctx)
+		for _, item := range images {
+			item.Later = true
+			removed = append(removed, item)
+		}
+	}
+	return removed, errors.Join(err, failed)
 }
 
 // needs are those of all deployments that the store knows.
@@ -93,7 +125,10 @@ func (a *Agent) needs() (needs, error) {
 		// A record that cannot be read may need any of them.
 		return needs{}, fmt.Errorf("cannot read the deployments: %w", err)
 	}
-	var n needs
+	n, err := a.Projects.needs()
+	if err != nil {
+		return needs{}, err
+	}
 	for i := range deployments {
 		d := &deployments[i]
 		n.projects = append(n.projects, stagedProjects(d)...)
@@ -127,7 +162,11 @@ func (p *Projects) unneeded(ctx context.Context, n needs) ([]control.Unneeded, e
 	var items []control.Unneeded
 	for _, v := range volumes {
 		if !v.Used && !slices.Contains(n.projects, v.Project) {
-			items = append(items, control.Unneeded{Kind: control.UnneededVolume, Project: v.Project, Name: v.Name, Bytes: v.Bytes})
+			item := control.Unneeded{Kind: control.UnneededVolume, Project: v.Project, Name: v.Name, Bytes: v.Bytes}
+			if v.Err != nil {
+				item.Error = margo.Shown(v.Err.Error(), control.MaxReason)
+			}
+			items = append(items, item)
 		}
 	}
 	for _, i := range images {
@@ -136,38 +175,54 @@ func (p *Projects) unneeded(ctx context.Context, n needs) ([]control.Unneeded, e
 	return items, nil
 }
 
-func (p *Projects) prune(ctx context.Context, items []control.Unneeded, n needs) (removed []control.Unneeded, err error) {
-	now, err := p.unneeded(ctx, n)
-	if err != nil {
-		return nil, err
-	}
-	wanted := func(item control.Unneeded) bool {
-		return slices.ContainsFunc(items, func(i control.Unneeded) bool {
-			return i.Kind == item.Kind && i.Project == item.Project && i.Name == item.Name
-		})
-	}
-	images := false
-	for _, item := range now {
+// chosen are those of known that are among items.
+func chosen(known, items []control.Unneeded) (volumes, images []control.Unneeded) {
+	for _, item := range known {
 		switch {
-		case !wanted(item):
+		case !slices.ContainsFunc(items, func(i control.Unneeded) bool {
+			return i.Kind == item.Kind && i.Project == item.Project && i.Name == item.Name
+		}):
 		case item.Kind == control.UnneededImage:
-			images = true
+			images = append(images, item)
 		default:
-			if failed := p.runtime.RemoveVolume(ctx, item.Project, item.Name); failed != nil {
-				err = errors.Join(err, failed)
-				continue
-			}
+			volumes = append(volumes, item)
+		}
+	}
+	return volumes, images
+}
+
+// pruneVolumes removes those volumes that were unneeded a moment ago and still are.
+// One that cannot be removed keeps no other.
+func (p *Projects) pruneVolumes(ctx context.Context, volumes []control.Unneeded, needed func() (needs, error)) (removed []control.Unneeded, err error) {
+	for _, item := range volumes {
+		n, failed := needed()
+		if failed != nil {
+			return removed, errors.Join(err, failed)
+		}
+		if slices.Contains(n.projects, item.Project) {
+			continue
+		}
+		failed = p.runtime.RemoveVolume(ctx, item.Project, item.Name)
+		var refused *runtime.Error
+		switch {
+		case failed == nil:
+			removed = append(removed, item)
+		case errors.As(failed, &refused) && refused.Code == runtime.Conflict: // it is needed now
+		default:
+			err = errors.Join(err, failed)
+		}
+	}
+	return removed, err
+}
+
+// pruneImages drops the images that nothing needs, and returns which of the given
+// ones were. The caller is alone.
+func (p *Projects) pruneImages(ctx context.Context, images []control.Unneeded, n needs) (removed []control.Unneeded, err error) {
+	names, err := p.runtime.Prune(ctx, n.keep())
+	for _, item := range images {
+		if slices.Contains(names, item.Name) {
 			removed = append(removed, item)
 		}
 	}
-	if !images {
-		return removed, err
-	}
-	names, failed := p.runtime.Prune(ctx, n.keep())
-	for _, item := range now {
-		if item.Kind == control.UnneededImage && slices.Contains(names, item.Name) {
-			removed = append(removed, item)
-		}
-	}
-	return removed, errors.Join(err, failed)
+	return removed, err
 }

@@ -25,12 +25,6 @@ const (
 	// retryFirst and retryMost bound the time between two attempts at what failed.
 	retryFirst = 5 * time.Second
 	retryMost  = 10 * time.Minute
-	// stagingAtOnce is how many deployments download at the same time, so that
-	// one that waits for its registry does not keep the others from theirs.
-	stagingAtOnce = 2
-	// applyingAtOnce is how many deployments change their containers at the
-	// same time, so that one that takes long to start does not hold up all.
-	applyingAtOnce = 2
 )
 
 // errForgotten says that there is no record of the deployment any more: its
@@ -54,13 +48,15 @@ type reconciler struct {
 	loop     *loop
 
 	reservations reservations
+	pending      pendingChanges
 
-	staging  chan struct{} // holds a token per deployment that downloads
-	applying chan struct{} // holds a token while containers are changed
-	asking   chan struct{} // holds a token per hook that runs
-	wake     chan struct{} // the set of deployments changed
-	unused   *sync.RWMutex // held alone to drop images that nothing uses; shared by who brings some beside deployments
-	unpruned atomic.Bool   // somebody wanted to drop some, and maybe could not
+	looking     *slots        // for staging what is on the device, see round
+	downloading *slots        // for staging what is not
+	applying    [lanes]*slots // for changing containers
+	asking      [lanes]*slots // for running a hook
+	wake        chan struct{} // the set of deployments changed
+	unused      *sync.RWMutex // held alone to drop images that nothing uses; shared by who brings some beside deployments
+	unpruned    atomic.Bool   // somebody wanted to drop some, and maybe could not
 
 	mu      sync.Mutex
 	workers map[string]*worker
@@ -73,7 +69,8 @@ type worker struct {
 	runs    chan struct{} // what runs has changed; no reason to repeat early what failed
 
 	// Of the worker's goroutine alone:
-	turn    bool          // it may change containers
+	turn    *slot         // it may change containers; nil: it may not
+	lane    lane          // of turn
 	kept    bool          // what worked last runs, and nothing was heard of it since
 	counted digest.Digest // the revision whose begin this process has counted, and not its end
 	delay   *waiting      // what the site's hook said, of the change delayed
@@ -81,10 +78,18 @@ type worker struct {
 	delays  time.Time                           // until then, by a clock that cannot be set
 	leisure leisure                             // until a failed update is tried again
 	labels  map[digest.Digest]map[string]string // of documents
+	intact  *intact                             // nil: not known
+
+	downloads digest.Digest // the revision that cannot be staged without downloading
+	tardy     string        // why staging it did not get on the last time; empty: it did
 
 	mu        sync.Mutex
 	interrupt context.CancelCauseFunc // ends what it is doing; nil while it waits
+	read      bool                    // it has read the record for what it is doing
+	order     uint64                  // the last one that this record held
 	reason    string                  // why it waits, for people
+	slow      string                  // why its downloads do not get on; empty: they do
+	line      func() string           // the same while it waits in line, as that is now; nil: it does not
 	last      string                  // why it waited last
 	verdict   policy.Verdict          // why its change may not begin; zero: it does not wait for the gate
 	ruled     bool                    // the rules may be others than those that refused something
@@ -102,31 +107,43 @@ func newReconciler(o Options, s *settings, l *ledger, h *hub, unused *sync.RWMut
 	return &reconciler{
 		store: o.Store, settings: s, ledger: l, runtime: o.Runtime, facts: o.Facts,
 		hub: h, logger: o.Logger, now: o.Now, places: places{o.StateDir, o.RunDir},
-		staging:  make(chan struct{}, stagingAtOnce),
-		applying: make(chan struct{}, applyingAtOnce),
-		asking:   make(chan struct{}, hooksAtOnce),
-		wake:     make(chan struct{}, 1),
-		unused:   unused,
-		workers:  map[string]*worker{},
+		looking:     &slots{busy: lookingAtOnce, begun: lookingBegun},
+		downloading: &slots{begun: downloadingAtOnce, keyBegun: slowAtOnce},
+		applying:    newLanes(slotsOfLane, changesBegun, 0),
+		asking:      newLanes(hooksAtOnce, hooksBegun, hooksBegun),
+		wake:        make(chan struct{}, 1),
+		unused:      unused,
+		workers:     map[string]*worker{},
 	}
 }
 
 // changed says that the desired state of deployments changed: work on what
-// they wanted before ends.
+// they wanted before ends. A worker that has read it already is left alone.
 func (r *reconciler) changed(ids []string) {
+	last := r.ledger.lastOrders(ids)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, id := range ids {
-		if w := r.workers[id]; w != nil {
-			w.mu.Lock()
-			if w.interrupt != nil {
-				w.interrupt(errSuperseded)
-			}
-			w.mu.Unlock()
+	for n, id := range ids {
+		if w := r.workers[id]; w != nil && w.supersede(last[n]) {
 			poke(w.desired)
 		}
 	}
 	poke(r.wake)
+}
+
+// supersede ends what the worker does, unless it works on that order already or is
+// about to read it.
+func (w *worker) supersede(order uint64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.interrupt == nil:
+		return true
+	case !w.read, order != 0 && w.order >= order:
+		return false
+	}
+	w.interrupt(errSuperseded)
+	return true
 }
 
 // run keeps a worker for every deployment until ctx is done.
@@ -151,6 +168,7 @@ func (r *reconciler) run(ctx context.Context) error {
 			r.workers[d.ID] = w
 			wg.Go(func() {
 				r.work(ctx, w)
+				r.pending.forget(w.id)
 				r.mu.Lock()
 				delete(r.workers, w.id)
 				r.mu.Unlock()
@@ -164,20 +182,25 @@ func (r *reconciler) run(ctx context.Context) error {
 			return nil
 		case <-r.wake:
 		case <-r.runtime.Changes():
-			r.look()
+			r.look(r.runtime.Changed())
 		}
 	}
 }
 
-// look lets every worker that has nothing to do, or waits for the gate, look
-// again.
-func (r *reconciler) look() {
+// look lets the workers of these projects look again, or of all of them, if they
+// have nothing to do or wait for the gate.
+func (r *reconciler) look(projects []string, all bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.workers {
-		poke(w.runs)
+		if all || slices.ContainsFunc(projects, func(project string) bool { return mayBeOf(project, w.id) }) {
+			poke(w.runs)
+		}
 	}
 }
+
+// lookAll is look for all workers.
+func (r *reconciler) lookAll() { r.look(nil, true) }
 
 // again lets every worker look again, under other rules, also one that waits until
 // it repeats what failed.
@@ -280,7 +303,7 @@ func (r *reconciler) awaitGate(ctx context.Context, w *worker, gate *waiting) {
 // does not let it pass.
 func (r *reconciler) drive(ctx context.Context, w *worker) error {
 	for {
-		d, err := r.store.Deployment(w.id)
+		d, err := r.ledger.see(w)
 		if errors.Is(err, store.ErrNotFound) {
 			return errForgotten
 		}
@@ -289,6 +312,11 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 		}
 		if err := r.unkeep(ctx, w, &d); err != nil {
 			return err
+		}
+		if _, pending := pendingKind(&d); !pending {
+			r.pending.forget(d.ID)
+		} else if declined(&d) {
+			r.describe(ctx, &d)
 		}
 		switch phase := Phase(d.Phase); phase {
 		case Fetched:
@@ -517,11 +545,22 @@ func (r *reconciler) ensureActive(ctx context.Context, w *worker, d *store.Deplo
 func (r *reconciler) applyRevision(
 	ctx context.Context, w *worker, d *store.Deployment, rev *store.Revision, supervised bool, before func(i int) error,
 ) error {
-	done, err := r.turn(ctx, w)
+	if supervised && r.isIntact(ctx, w, rev) {
+		return nil
+	}
+	l := changing
+	switch {
+	case supervised && d.Return != "":
+		l = returning
+	case supervised:
+		l = keeping
+	}
+	done, err := r.turn(ctx, w, l)
 	if err != nil {
 		return err
 	}
 	defer done()
+	w.intact = nil
 	doc, err := r.document(rev.Digest) // not before: a thousand that wait must not hold theirs
 	if err != nil {
 		return err
@@ -533,6 +572,7 @@ func (r *reconciler) applyRevision(
 	if err := r.removeProjects(ctx, d.ID, keep); err != nil {
 		return err
 	}
+	var outlines []runtime.Outline
 	for i, c := range doc.Components {
 		j := slices.IndexFunc(rev.Staged, func(s store.Staged) bool { return s.Component == c.Name })
 		if j < 0 {
@@ -543,9 +583,16 @@ func (r *reconciler) applyRevision(
 				return err
 			}
 		}
-		if err := r.applyComponent(ctx, d.ID, doc, c, &rev.Staged[j], supervised); err != nil {
+		outline, err := r.applyComponent(ctx, d.ID, doc, c, &rev.Staged[j], supervised)
+		if err != nil {
 			return err
 		}
+		if outline != nil {
+			outlines = append(outlines, *outline)
+		}
+	}
+	if len(outlines) == len(doc.Components) {
+		w.intact = &intact{revisionKey(rev), outlines}
 	}
 	return nil
 }
@@ -605,6 +652,7 @@ func (r *reconciler) remove(ctx context.Context, w *worker, d *store.Deployment)
 	if err != nil {
 		return err
 	}
+	r.locks.forget(d.ID) // before the record is: one that is listed again has a new directory
 	if err := r.ledger.transition(d, eventGone, nil, nil); err != nil {
 		return err
 	}
@@ -613,7 +661,7 @@ func (r *reconciler) remove(ctx context.Context, w *worker, d *store.Deployment)
 }
 
 func (r *reconciler) removeAll(ctx context.Context, w *worker, d *store.Deployment) error {
-	done, err := r.turn(ctx, w)
+	done, err := r.turn(ctx, w, returning)
 	if err != nil {
 		return err
 	}
@@ -676,6 +724,9 @@ func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, e
 			r.aftermath(w, d)
 		}
 	}
+	if f.code == codeRejected || f.code == codeVetoed {
+		r.describe(ctx, d) // the site may want to think again
+	}
 	var failed error
 	switch {
 	case Phase(d.Phase) == Leaving && f.same(d):
@@ -710,22 +761,42 @@ func (r *reconciler) refusal(d *store.Deployment, f *fault) store.Entry {
 	return r.ledger.note(kind, store.Entry{Deployment: d.ID, Revision: changeOf(d).revision, Text: margo.Shown(f.Error(), control.MaxReason)})
 }
 
-// prune drops images and artifacts that no revision needs. While somebody else
-// does, he does it once more: what he looked at may have been needed still. What
-// cannot be dropped now is dropped after the next change, or when the agent starts.
+// prune drops images and artifacts that no revision needs. Where somebody else is
+// at that, or at something that it must not disturb, it is done when that is done
+// (see whileAlone), after the next change, or when the agent starts.
 func (r *reconciler) prune(ctx context.Context) {
 	r.unpruned.Store(true)
-	for r.unpruned.Load() {
-		done, ok := r.alone()
+	r.pruneWanted(ctx)
+}
+
+// pruneWanted is prune where somebody wanted it and it was not done since.
+func (r *reconciler) pruneWanted(ctx context.Context) {
+	for r.unpruned.Load() && ctx.Err() == nil {
+		done, ok := r.alone(ctx)
 		if !ok {
 			return // what is being staged is in no record yet: wait for another occasion
 		}
 		r.unpruned.Store(false)
 		_, err := r.dropUnneeded(ctx)
-		done()
-		if err != nil && ctx.Err() == nil {
-			r.logger.Warn("cannot drop what nothing needs", "error", err)
+		if err != nil {
+			r.unpruned.Store(true)
 		}
+		done()
+		if err != nil {
+			if ctx.Err() == nil {
+				r.logger.Warn("cannot drop what nothing needs", "error", err)
+			}
+			return
+		}
+	}
+}
+
+// pruneAfter is pruneWanted for somebody who is done, and may have left meanwhile.
+func (r *reconciler) pruneAfter(ctx context.Context) {
+	if r.unpruned.Load() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pruneMost)
+		defer cancel()
+		r.pruneWanted(ctx)
 	}
 }
 
@@ -740,8 +811,8 @@ func (r *reconciler) pruneAgain(ctx context.Context) {
 func (w *worker) begin(interrupt context.CancelCauseFunc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.interrupt = interrupt
-	w.progress = nil
+	w.interrupt, w.read = interrupt, false
+	w.progress, w.line, w.slow = nil, nil, ""
 	if interrupt != nil {
 		w.reason = ""
 	}
@@ -763,6 +834,13 @@ func (w *worker) advance(component string, p control.Progress) {
 		w.progress = map[string]control.Progress{}
 	}
 	w.progress[component] = p
+}
+
+// slows notes why the downloads of the deployment do not get on; empty: they do.
+func (w *worker) slows(why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.slow = why
 }
 
 // waitsNot says that no change of the deployment waits for the gate.
@@ -788,6 +866,12 @@ func (w *worker) seen() (reason string, progress map[string]control.Progress) {
 	progress = make(map[string]control.Progress, len(w.progress))
 	for c, p := range w.progress {
 		progress[c] = p
+	}
+	switch {
+	case w.line != nil:
+		return w.line(), progress
+	case w.slow != "":
+		return w.slow, progress
 	}
 	return w.reason, progress
 }

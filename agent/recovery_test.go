@@ -140,9 +140,9 @@ func TestALostPackageOutOfReachIsNoLoop(t *testing.T) {
 		s.lose(digest.FromString("1.0.0"))(records)
 	})
 	s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1")
-	observed := s.runtime.count("observe")
+	observed := s.runtime.looks()
 	time.Sleep(300 * time.Millisecond) // that nothing happens has no event
-	if n := s.runtime.count("observe") - observed; n > 2 {
+	if n := s.runtime.looks() - observed; n > 2 {
 		t.Errorf("the runtime was looked at %d times within 300 ms", n)
 	}
 }
@@ -249,9 +249,9 @@ func TestStoppedContainersAreLeftToTheRuntime(t *testing.T) {
 	s.installed()
 	s.quiet()
 	s.runtime.end(first + "-main")
-	observed := s.runtime.count("observe")
+	observed := s.runtime.looks()
 	s.runtime.poke()
-	s.eventually("the agent looked", func() bool { return s.runtime.count("observe") > observed })
+	s.eventually("the agent looked", func() bool { return s.runtime.looks() > observed })
 	s.stop()
 	if n := s.runtime.count("apply 1.0.0"); n != 1 {
 		t.Errorf("it was started %d times, want once", n)

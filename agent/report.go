@@ -171,7 +171,7 @@ func (r *reporter) round(ctx context.Context) (fate, error) {
 		h.waiting = false
 	}
 	blocked := map[string]bool{} // the rest of these deployments has to wait for the next round
-	var problem error
+	var problem, refusal error
 	for after := uint64(0); ; {
 		reports, err := r.store.Reports(after, reportsAtOnce)
 		if err != nil && !errors.Is(err, store.ErrCorrupt) {
@@ -201,7 +201,7 @@ func (r *reporter) round(ctx context.Context) (fate, error) {
 			case parked, later:
 				r.hold(report, f)
 				blocked[report.Deployment] = true
-				problem = err
+				refusal = err // the latest stands for all of them
 			case lost:
 				continue
 			default:
@@ -224,7 +224,7 @@ func (r *reporter) round(ctx context.Context) (fate, error) {
 	if problem == nil && len(r.held) == 0 {
 		r.since.Store(0)
 	}
-	return taken, problem
+	return taken, errors.Join(problem, refusal)
 }
 
 // holds says that a report has to wait for an older one of its deployment.

@@ -92,6 +92,7 @@ func (l *ledger) goBack(id string, wanted digest.Digest, by, reason string) erro
 	err = l.commit("return", &before, &after, nil, l.note(noteReturn, store.Entry{
 		Deployment: id, Revision: target.Digest, By: by, Text: reason,
 	}))
+	l.order(id)
 	if err != nil {
 		return err
 	}

@@ -10,13 +10,16 @@ import (
 )
 
 // Settings are what may change while an Agent runs. All are required but the
-// URL, the windows and ImageKeys.
+// URL, the windows, MaxTimeout and ImageKeys.
 type Settings struct {
 	Device Device
 	URL    string        // of the WFM: for people, and to tell one WFM from another
 	Poll   pace.Rules    // when to call the WFM
 	Settle time.Duration // for how long a service must run to count as installed
 	Gate   Gate
+	// MaxTimeout is the longest that the installation of a component may take,
+	// whatever its document says (AD-08); 0: 2 hours.
+	MaxTimeout time.Duration
 	// ImageKeys are by which keys images have to be signed; nil: nobody asks.
 	ImageKeys image.Keyring
 }

@@ -12,6 +12,8 @@ import (
 )
 
 const (
+	// aloneWait bounds how long it takes to end the downloads that do not get on.
+	aloneWait = 10 * time.Second
 	// fullLook is how often it is looked whether there is space for what did not
 	// fit. That costs a look at the file system, and neither a request nor a write.
 	fullLook = 10 * time.Second
@@ -77,11 +79,17 @@ func (r *reconciler) spare(ctx context.Context) error {
 // what worked last, and never dropped. It returns whether anything was; no
 // deployment may be staging meanwhile, also not the caller.
 func (r *reconciler) makeRoom(ctx context.Context, d *store.Deployment, err error) (bool, error) {
-	done, ok := r.alone()
-	if !ok {
-		return false, nil // what the other brings may be what takes the space; it is tried again
-	}
-	defer done()
+	some := false
+	// Where others keep staging, what they bring may be what takes the space: it is tried again.
+	_, roomErr := r.whileAlone(ctx, pruneWait, func() (failed error) {
+		some, failed = r.dropFor(ctx, d, err)
+		return failed
+	})
+	return some, roomErr
+}
+
+// dropFor is makeRoom for a caller who is alone.
+func (r *reconciler) dropFor(ctx context.Context, d *store.Deployment, err error) (bool, error) {
 	dropped, pruneErr := r.dropUnneeded(ctx)
 	if pruneErr != nil {
 		return dropped > 0, pruneErr
@@ -139,26 +147,55 @@ func (r *reconciler) formers(first string) ([]string, error) {
 	return ids, nil
 }
 
+// whileAlone calls do while no deployment is staged and nobody else brings images
+// or drops them; false: others were at it for all of patience. What somebody
+// wanted dropped meanwhile, and found this one at it, is dropped before it returns.
+func (r *reconciler) whileAlone(ctx context.Context, patience time.Duration, do func() error) (bool, error) {
+	waiting, stop := ctx, context.CancelFunc(func() {})
+	if patience > 0 {
+		waiting, stop = context.WithTimeout(ctx, patience)
+	}
+	defer stop()
+	done, ok := r.alone(waiting)
+	for !ok && patience > 0 {
+		select {
+		case <-time.After(pruneLook):
+		case <-waiting.Done():
+			return false, nil
+		}
+		done, ok = r.alone(waiting)
+	}
+	if !ok {
+		return false, nil
+	}
+	err := func() error {
+		defer done()
+		return do()
+	}()
+	r.pruneWanted(ctx)
+	return true, err
+}
+
 // alone keeps deployments from being staged, and others from bringing images,
-// until done is called; false: some are at it.
-func (r *reconciler) alone() (done func(), ok bool) {
+// until done is called; false: some are at it. Those that wait for a slow registry
+// are interrupted, and go on afterwards.
+func (r *reconciler) alone(ctx context.Context) (done func(), ok bool) {
 	if !r.unused.TryLock() { // first: of two that want to be, one is
 		return nil, false
 	}
-	taken := 0
-	done = func() {
-		for range taken {
-			<-r.staging
-		}
-		r.unused.Unlock()
-	}
-	for range stagingAtOnce {
-		select {
-		case r.staging <- struct{}{}:
-			taken++
-		default:
+	ctx, cancel := context.WithTimeout(ctx, aloneWait)
+	defer cancel()
+	done = r.unused.Unlock
+	for _, s := range []*slots{r.downloading, r.looking} {
+		open, ok := s.shut(ctx)
+		if !ok {
 			done()
 			return nil, false
+		}
+		before := done
+		done = func() {
+			open()
+			before()
 		}
 	}
 	return done, true

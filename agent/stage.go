@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -27,13 +28,20 @@ const (
 	labelComponent  = "io.margo.component"
 )
 
-// defaultTimeout bounds the installation of a component that gives no timeout
-// of its own (AD-08).
-const defaultTimeout = 10 * time.Minute
+const (
+	// defaultTimeout bounds the installation of a component that gives no timeout
+	// of its own (AD-08).
+	defaultTimeout = 10 * time.Minute
+	// longestTimeout is the upper limit where Settings.MaxTimeout is 0.
+	longestTimeout = 2 * time.Hour
+)
 
 // maxProjectName bounds the names of projects, which become parts of paths and
 // of container names.
 const maxProjectName = 100
+
+// keptName is how much is kept of a name that is longer.
+const keptName = maxProjectName - 1 - 16
 
 // stage brings every byte that the desired revision needs onto the device
 // before anything that runs is touched, and pins it. nil: the record moved on.
@@ -59,39 +67,15 @@ func (r *reconciler) stage(ctx context.Context, w *worker, d *store.Deployment) 
 	return r.fail(ctx, w, d, f)
 }
 
-// bring is stage without a second attempt; its error is not recorded.
-func (r *reconciler) bring(ctx context.Context, w *worker, d *store.Deployment) error {
-	select {
-	case r.staging <- struct{}{}:
-		defer func() {
-			<-r.staging
-			if r.unpruned.Load() { // nobody could meanwhile
-				r.prune(ctx)
-			}
-		}()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	staged, packages, err := r.stageComponents(ctx, w, d)
-	if err != nil {
-		return err
-	}
-	err = r.ledger.transition(d, eventStaged, func(d *store.Deployment) {
-		d.Desired.Staged = staged
-		d.Fault = nil
-	}, packages)
-	if errors.Is(err, store.ErrFull) {
-		return &fault{code: codeStorageFull, err: err}
-	}
-	return err
-}
-
-func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.Deployment) ([]store.Staged, map[digest.Digest][]byte, error) {
+func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.Deployment, t *round) ([]store.Staged, map[digest.Digest][]byte, error) {
 	doc, err := r.document(d.Desired.Digest)
 	if err != nil {
 		return nil, nil, err
 	}
 	if err := r.eligible(d.ID, doc); err != nil {
+		return nil, nil, err
+	}
+	if err := unpackable(d); err != nil {
 		return nil, nil, err
 	}
 	former := r.formerOf(d)
@@ -105,8 +89,12 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 				r.logger.Warn("parameter not applied", "deployment", d.ID, "component", c.Name, "reason", w)
 			}
 		}
-		progress := r.progressOf(w, c.Name)
-		data, signed, err := r.fetchPackage(ctx, d, c, former, progress)
+		if timeout, shortened := r.timeout(c); shortened {
+			r.logger.Warn("timeout shortened to runtime.maxTimeout", "deployment", d.ID, "component", c.Name, "timeout", c.Timeout, "maxTimeout", timeout)
+		}
+		fetched := t.fetches()
+		data, signed, err := r.fetchPackage(ctx, d, c, former, r.progressOf(w, c.Name, t))
+		fetched()
 		if err != nil {
 			return nil, nil, runtimeFault(c.Name, err)
 		}
@@ -133,12 +121,32 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 		staged = append(staged, s)
 	}
 	r.reservations.put(d.Desired.Digest, sum(asks))
-	if err := r.judge(ctx, d.ID, doc, asks, newcomers...); err != nil {
+	judged := t.fetches() // it may ask registries for signatures
+	err = r.judge(ctx, d.ID, doc, asks, newcomers...)
+	judged()
+	if err != nil {
 		return nil, nil, err
+	}
+	for _, c := range newcomers {
+		switch complete, err := r.runtime.Complete(ctx, c.project, c.pins); {
+		case err != nil:
+			return nil, nil, runtimeFault(c.component, err)
+		case !complete && !t.goOn():
+			return nil, nil, errMustDownload
+		}
 	}
 	for i, c := range newcomers {
 		s := &staged[i]
-		if s.Images, err = r.runtime.Stage(ctx, c.project, c.pins, r.progressOf(w, s.Component)); err != nil {
+		progress := r.progressOf(w, s.Component, t)
+		s.Images, err = r.runtime.Stage(ctx, c.project, c.pins, func(p runtime.Progress) {
+			if p.Unpacks > 0 {
+				if err := r.unpacks(t, d, s.Component, p.Unpacks); err != nil {
+					t.cancel(err)
+				}
+			}
+			progress(p)
+		})
+		if err != nil {
 			return nil, nil, runtimeFault(s.Component, err)
 		}
 	}
@@ -218,55 +226,69 @@ func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment,
 
 // applyComponent makes one staged component run within its time (AD-08). Where
 // it is supervised already, what has its containers is left to the runtime, which
-// starts what stopped by its restart policy. The error is a *fault, or ctx's.
-func (r *reconciler) applyComponent(ctx context.Context, id string, doc *margo.Deployment, c margo.Component, s *store.Staged, supervised bool) error {
-	timeout := c.Timeout
-	if timeout == 0 {
-		timeout = defaultTimeout
-	}
+// starts what stopped by its restart policy. The error is a *fault, or ctx's. The
+// outline is nil where files beside the package decide what is to run.
+func (r *reconciler) applyComponent(
+	ctx context.Context, id string, doc *margo.Deployment, c margo.Component, s *store.Staged, supervised bool,
+) (*runtime.Outline, error) {
+	timeout, _ := r.timeout(c)
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err := r.runComponent(bounded, id, doc, c, s, supervised)
+	project, err := r.runComponent(bounded, id, doc, c, s, supervised)
 	switch {
-	case err == nil || ctx.Err() != nil:
-		return err
+	case err == nil && len(project.Compose.Outside) > 0:
+		return nil, nil
+	case err == nil:
+		outline, err := r.runtime.Outline(project)
+		return &outline, err
+	case ctx.Err() != nil:
+		return nil, err
 	case bounded.Err() != nil:
-		return &fault{code: codeTimeout, component: c.Name, err: fmt.Errorf("not installed within %s: %w", timeout, err)}
+		return nil, &fault{code: codeTimeout, component: c.Name, err: fmt.Errorf("not installed within %s: %w", timeout, err)}
 	}
-	return runtimeFault(c.Name, err)
+	return nil, runtimeFault(c.Name, err)
 }
 
-func (r *reconciler) runComponent(ctx context.Context, id string, doc *margo.Deployment, c margo.Component, s *store.Staged, supervised bool) error {
+// timeout is how long the installation of a component may take; shortened: its
+// document says longer.
+func (r *reconciler) timeout(c margo.Component) (timeout time.Duration, shortened bool) {
+	most := cmp.Or(r.settings.Load().MaxTimeout, longestTimeout)
+	return min(cmp.Or(c.Timeout, defaultTimeout), most), c.Timeout > most
+}
+
+func (r *reconciler) runComponent(
+	ctx context.Context, id string, doc *margo.Deployment, c margo.Component, s *store.Staged, supervised bool,
+) (*runtime.Project, error) {
 	data, err := r.stagedPackage(ctx, c, s, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	project, err := r.load(ctx, id, doc, c, s, data)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	project.Pin(s.Images)
 	same, err := r.runtime.Matches(ctx, project)
 	if err != nil || same && supervised {
-		return err
+		return project, err
 	}
 	if len(project.Compose.Outside) > 0 {
 		// Who may write there has made of the project what nobody has judged yet.
 		asks := asksOf(c.Name, isSigned(c, s), project)
 		if err := r.judge(ctx, id, doc, asks, newcomer{component: c.Name, project: project, pins: s.Images, judged: s.Images}); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	options := runtime.ApplyOptions{Settle: r.settings.Load().Settle, Notify: r.notify(id, c.Name)}
 	err = r.runtime.Apply(ctx, project, options)
 	if runtime.CodeOf(err) != runtime.NotFound {
-		return err
+		return project, err
 	}
 	// An image that was staged is gone, by somebody's hand or with a part of the medium; it may still be had.
 	if _, err := r.runtime.Stage(ctx, project, s.Images, nil); err != nil {
-		return err
+		return nil, err
 	}
-	return r.runtime.Apply(ctx, project, options)
+	return project, r.runtime.Apply(ctx, project, options)
 }
 
 // former is the revision that worked last, to stay with what it pinned.
@@ -371,12 +393,20 @@ func originOf(c margo.Component) runtime.PackageRef {
 }
 
 // progressOf passes on how far a download is.
-func (r *reconciler) progressOf(w *worker, component string) func(runtime.Progress) {
+func (r *reconciler) progressOf(w *worker, component string, t *round) func(runtime.Progress) {
 	return func(p runtime.Progress) {
+		t.note(p)
 		seen := control.Progress{Object: p.Object, Done: p.Done, Total: p.Total}
 		w.advance(component, seen)
 		r.hub.send(control.Event{Kind: control.Transfer, Deployment: w.id, Component: component, Progress: &seen})
 	}
+}
+
+// mayBeOf tells whether a project may be one of a deployment, by its name alone: it
+// is true for all that are.
+func mayBeOf(project, deployment string) bool {
+	prefix := strings.ToLower(deployment) + "-"
+	return strings.HasPrefix(project, prefix[:min(len(prefix), keptName)])
 }
 
 // projectName is the name under which a component runs: different for every
@@ -387,5 +417,5 @@ func projectName(deployment, component string) string {
 		return name
 	}
 	sum := sha256.Sum256([]byte(name))
-	return name[:maxProjectName-17] + "-" + hex.EncodeToString(sum[:8])
+	return name[:keptName] + "-" + hex.EncodeToString(sum[:8])
 }

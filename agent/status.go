@@ -54,7 +54,7 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 		ids[i] = deployments[i].ID
 	}
 	s.Locks = a.locks.list(ids)
-	pending := a.pending.of(ctx, deployments)
+	pending := a.reconciler.pendingOf(deployments)
 	s.Deployments = make([]control.Deployment, 0, len(deployments))
 	for i, name := range a.names.of(deployments) {
 		s.Deployments = append(s.Deployments, a.describe(&deployments[i], name, running))

@@ -81,9 +81,9 @@ func TestAServiceThatComesBackWritesNothing(t *testing.T) {
 	s.quiet()
 	writes := s.store.Writes()
 	for range 20 {
-		looked := s.runtime.count("observe")
+		looked := s.runtime.looks()
 		s.runtime.flap(first+"-main", false)
-		s.eventually("the agent looks at it", func() bool { return s.runtime.count("observe") > looked })
+		s.eventually("the agent looks at it", func() bool { return s.runtime.looks() > looked })
 	}
 	if n := s.store.Writes() - writes; n != 0 {
 		t.Errorf("%d transactions, want none", n)

@@ -177,7 +177,7 @@ func (g *Gate) Decide(c Change, s Situation) Verdict {
 	rules := g.RulesFor(c.Deployment, c.Labels)
 	var v Verdict
 	if c.Answer != Approved && rules.Approval.asks(c.Kind) {
-		v.wait(WaitsForApproval, time.Time{}, "waits for approval: margolite approve "+c.Deployment)
+		v.wait(WaitsForApproval, time.Time{}, "margolite approve "+c.Deployment)
 	}
 	v.locked(c, s)
 	v.outside(rules.Windows, s)
@@ -242,14 +242,14 @@ func (v *Verdict) outside(ws Windows, s Situation) {
 	switch {
 	case len(ws) == 0:
 	case s.ClockWrong:
-		v.wait(WaitsForClock, time.Time{}, "waits until the clock is right: changes have their hours")
+		v.wait(WaitsForClock, time.Time{}, "the time is not known to be right, and changes have windows")
 	case !ws.Contains(s.Now):
 		next, ok := ws.opening(s.Now)
 		if !ok {
-			v.wait(WaitsForWindow, time.Time{}, "waits for a window, none ever opens")
+			v.wait(WaitsForWindow, time.Time{}, "none ever opens")
 			return
 		}
-		v.wait(WaitsForWindow, next, "waits for a window, opens "+next.Format("Mon 15:04 MST"))
+		v.wait(WaitsForWindow, next, "opens "+next.Format("Mon 15:04 MST"))
 	}
 }
 

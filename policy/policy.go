@@ -64,11 +64,14 @@ const (
 	WaitsForHook     ReasonCode = "hook"
 )
 
-// Reason is why a change has to wait: Code for programs, Text for people.
+// Reason is why a change has to wait: Code for programs, Text for people. Text does
+// not repeat what Code says; String has both.
 type Reason struct {
 	Code ReasonCode
 	Text string
 }
+
+func (r Reason) String() string { return "waits for " + string(r.Code) + ": " + r.Text }
 
 // Verdict is the answer for one change.
 type Verdict struct {

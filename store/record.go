@@ -93,6 +93,9 @@ type Deployment struct {
 	Found bool `json:"found,omitempty"`
 	// Attempts counts how often Desired was begun to be applied.
 	Attempts int `json:"attempts,omitempty"`
+	// Unpacking says that images of Desired are being unpacked, or that the agent
+	// ended while they were.
+	Unpacking *Unpacking `json:"unpacking,omitempty"`
 	// Answers are what the site has said about revisions, oldest first.
 	Answers []Answer `json:"answers,omitempty"`
 	// Adopted is the manifest version that was reported as adopted.
@@ -101,6 +104,13 @@ type Deployment struct {
 	Fault      *Fault      `json:"fault,omitempty"`
 	// Since is the time of the last change of Phase.
 	Since time.Time `json:"since,omitzero"`
+}
+
+// Unpacking is an attempt to unpack the images of a component.
+type Unpacking struct {
+	Component string `json:"component"`
+	Layers    int    `json:"layers"` // that were to be unpacked when it began
+	Times     int    `json:"times"`  // attempts in a row that began with as many
 }
 
 // Answer is what the site has said about one change of a deployment.

@@ -74,6 +74,7 @@ type Lock struct {
 	Holder     string     `json:"holder"`
 	Reason     string     `json:"reason,omitempty"`
 	Deployment string     `json:"deployment,omitempty"` // absent: it is about all
+	By         string     `json:"by,omitempty"`         // the user who took it; absent for a lock file
 	Since      *time.Time `json:"since,omitempty"`
 	Until      *time.Time `json:"until,omitempty"` // absent: until it is released
 	// File is the lock file that a workload holds; absent for a hold.

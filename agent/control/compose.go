@@ -98,6 +98,10 @@ type Unneeded struct {
 	Project string       `json:"project,omitempty"` // of a volume
 	Name    string       `json:"name"`
 	Bytes   int64        `json:"bytes,omitempty"` // on the device; what images share is counted with each
+	// Error says why measuring it stopped early; Bytes is the count up to then.
+	Error string `json:"error,omitempty"`
+	// Later, in the answer to a prune: it is removed when the downloads that are under way have ended.
+	Later bool `json:"later,omitempty"`
 }
 
 // UnneededKind says what an Unneeded is.

@@ -33,12 +33,24 @@ type backend struct {
 	asked       []string
 	logs        control.LogsRequest
 	exec        func(context.Context, control.ExecRequest, control.ExecStreams) (int, error)
-	panicked    chan string // nil: nothing may
+	panicked    chan string   // nil: nothing may
+	lasting     chan struct{} // if not nil, polls and logs last until the caller leaves, and say here that they have begun
 	site
 }
 
 func (b *backend) Status(context.Context) (*control.Status, error) { return &b.status, nil }
-func (b *backend) Sync(context.Context) error                      { return b.syncErr }
+func (b *backend) Sync(ctx context.Context) error {
+	b.last(ctx)
+	return b.syncErr
+}
+
+func (b *backend) last(ctx context.Context) {
+	if b.lasting != nil {
+		b.lasting <- struct{}{}
+		<-ctx.Done()
+	}
+}
+
 func (b *backend) AcceptRollback(_ context.Context, r control.RollbackRequest) error {
 	b.asked = append(b.asked, fmt.Sprintf("rollback %d %s by %d", r.Version, r.Digest, r.UID))
 	return b.rollbackErr
@@ -55,7 +67,8 @@ func (b *backend) Panicked(what string, value any) { b.panicked <- fmt.Sprint(wh
 
 func (b *backend) Subscribe() (<-chan control.Event, func()) { return b.events, func() {} }
 
-func (b *backend) Logs(_ context.Context, r control.LogsRequest, w io.Writer) error {
+func (b *backend) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) error {
+	b.last(ctx)
 	if r.Deployment == "nonesuch" {
 		return fmt.Errorf("deployment %q: %w", r.Deployment, control.ErrNotFound)
 	}

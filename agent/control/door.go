@@ -23,13 +23,20 @@ const (
 	maxOthersStreams = 24
 	maxStreams       = 32
 
+	// Of requests that last, as streams of all kinds, commands and waiting for a
+	// poll. The rest of the connections is for what is answered at once.
+	maxOwnLasting    = 16
+	maxOthersLasting = 48
+	maxLasting       = 64
+
 	maxTurnedAway = 16 // callers that are told at the same time that there is no room
 	maxTelling    = time.Second
 )
 
 // crowd counts what callers have at the same time, and bounds it so that none
 // of them takes what the others need: no user without privileges what is left
-// to those with them, and no process of these what is left to the next.
+// to those with them, no process of these what is left to the next, and several
+// of them together not what is left to who comes later.
 type crowd struct {
 	what             string
 	own, others, all int // the most that there may be
@@ -61,10 +68,14 @@ func (c *crowd) enter(p peer, known bool) (leave func(), err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	others, all := c.others, c.all
+	if c.of[h] >= max(c.own/8, 1) { // the last quarter is for those who have few or none
+		others, all = others-others/4, all-all/4
+	}
 	switch {
 	case c.of[h] >= c.own:
 		return nil, fmt.Errorf("%w: %s has %d %s", ErrBusy, who, c.own, c.what)
-	case !h.privileged && c.foreign >= c.others, c.total >= c.all:
+	case !h.privileged && c.foreign >= others, c.total >= all:
 		return nil, fmt.Errorf("%w: there are %d %s", ErrBusy, c.total, c.what)
 	}
 	c.count(h, 1)

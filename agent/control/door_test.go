@@ -192,6 +192,95 @@ func TestManyConnectionsKeepNobodyOut(t *testing.T) {
 	}
 }
 
+// A caller that has every stream, log and poll that it can get still has its short
+// requests answered.
+func TestRequestsThatLastLeaveRoomForShortOnes(t *testing.T) {
+	for name, request := range map[string]string{
+		"logs":  "GET /v1/logs?deployment=d&follow=true HTTP/1.1\r\nHost: m\r\n\r\n",
+		"polls": "POST /v1/sync HTTP/1.1\r\nHost: m\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			begun := make(chan struct{}, 64)
+			client, path := serve(t, &backend{lasting: begun})
+			for range 16 {
+				conn, err := net.Dial("unix", path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				if _, err := io.WriteString(conn, request); err != nil {
+					t.Fatal(err)
+				}
+				<-begun
+			}
+			// One that is too many is told so; it does not wait.
+			conns := make([]net.Conn, 12)
+			for i := range conns {
+				conn, err := net.Dial("unix", path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				if _, err := io.WriteString(conn, request); err != nil {
+					t.Fatal(err)
+				}
+				conns[i] = conn
+			}
+			for _, conn := range conns {
+				if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+					t.Fatal(err)
+				}
+				if line, err := bufio.NewReader(conn).ReadString('\n'); !strings.Contains(line, busy) {
+					t.Fatalf("one too many was answered %q (%v)", line, err)
+				}
+			}
+			for range 3 {
+				if _, err := client.Status(t.Context()); err != nil {
+					t.Errorf("status: %v", err)
+				}
+				if err := client.Approve(t.Context(), control.AnswerRequest{Deployment: "d", Revision: "sha256:" + strings.Repeat("0", 64)}); err != nil {
+					t.Errorf("approve: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// Processes of root, or users, that together take what they can leave room for the
+// next one.
+func TestSeveralCrowdsKeepNobodyOut(t *testing.T) {
+	for name, uid := range map[string]int{"processes of root": 0, "users": nobody} {
+		t.Run(name, func(t *testing.T) {
+			if os.Getuid() != 0 {
+				t.Skip("needs root, to be another user")
+			}
+			client, path := serve(t, &backend{})
+			openTo(t, path)
+			for i := range 8 {
+				who := uid
+				if who != 0 {
+					who += 1 + i
+				}
+				_, end := crowd(t, path, who, 100, askStatus)
+				defer end()
+			}
+			who := uid
+			if who != 0 {
+				who += 100
+			}
+			if answers, end := crowd(t, path, who, 2, askStatus); answers[okay] != 2 {
+				end()
+				t.Errorf("who comes last is answered %v", answers)
+			} else {
+				end()
+			}
+			if _, err := client.Status(t.Context()); err != nil {
+				t.Errorf("status: %v", err)
+			}
+		})
+	}
+}
+
 func TestWhoHasTooManyConnectionsIsToldSo(t *testing.T) {
 	client, path := serve(t, &backend{})
 	for range 32 {

@@ -46,6 +46,7 @@ type Server struct {
 	http     *http.Server
 	routes   *http.ServeMux
 	streams  *crowd         // of events
+	lasting  *crowd         // requests that are not answered at once, streams among them
 	commands sync.WaitGroup // those that run on connections of their own
 }
 
@@ -54,6 +55,7 @@ func NewServer(backend Backend, logger *slog.Logger) *Server {
 	s := &Server{
 		backend: backend, logger: logger, routes: http.NewServeMux(),
 		streams: newCrowd("streams of events", maxOwnStreams, maxOthersStreams, maxStreams),
+		lasting: newCrowd("requests that last", maxOwnLasting, maxOthersLasting, maxLasting),
 	}
 	for _, r := range []struct {
 		pattern string
@@ -62,28 +64,28 @@ func NewServer(backend Backend, logger *slog.Logger) *Server {
 	}{
 		{"GET /v1/status", anyone, s.status},
 		{"GET /v1/capabilities", anyone, s.capabilities},
-		{"GET /v1/events", anyone, s.events},
-		{"GET /events", anyone, s.events}, // the same, for who knows no versions
-		{"GET /v1/logs", anyone, s.logs},
+		{"GET /v1/events", anyone, s.lasts(s.events)},
+		{"GET /events", anyone, s.lasts(s.events)}, // the same, for who knows no versions
+		{"GET /v1/logs", anyone, s.lasts(s.logs)},
 		{"GET /metrics", anyone, s.metrics},
-		{"POST /v1/sync", anyone, s.sync},
+		{"POST /v1/sync", anyone, s.lasts(s.sync)},
 		{"POST /v1/approve", somebody, s.approve},
 		{"POST /v1/reject", somebody, s.reject},
 		{"POST /v1/hold", somebody, s.hold},
 		{"POST /v1/release", somebody, s.release},
 		{"POST /v1/rollback", somebody, s.rollback},
 		{"GET /v1/history", anyone, s.history},
-		{"GET /v1/history/verify", anyone, s.verifyHistory},
-		{"POST /v1/accept-rollback", rootOnly, s.acceptRollback},
+		{"GET /v1/history/verify", anyone, s.lasts(s.verifyHistory)},
+		{"POST /v1/accept-rollback", rootOnly, s.lasts(s.acceptRollback)},
 		{"GET /v1/compose/ps", anyone, s.composePs},
-		{"GET /v1/compose/logs", anyone, s.composeLogs},
-		{"POST /v1/compose/up", rootOnly, s.compose(backend.ComposeUp)},
-		{"POST /v1/compose/pull", rootOnly, s.compose(backend.ComposePull)},
-		{"POST /v1/compose/down", rootOnly, s.composeDown},
-		{"POST /v1/exec", rootOnly, s.exec(func(r ExecRequest) string { return r.Deployment }, backend.Exec)},
-		{"POST /v1/compose/exec", rootOnly, s.exec(func(r ExecRequest) string { return r.Project }, backend.ComposeExec)},
-		{"GET /v1/prune", anyone, s.unneeded},
-		{"POST /v1/prune", rootOnly, s.prune},
+		{"GET /v1/compose/logs", anyone, s.lasts(s.composeLogs)},
+		{"POST /v1/compose/up", rootOnly, s.lasts(s.compose(backend.ComposeUp))},
+		{"POST /v1/compose/pull", rootOnly, s.lasts(s.compose(backend.ComposePull))},
+		{"POST /v1/compose/down", rootOnly, s.lasts(s.composeDown)},
+		{"POST /v1/exec", rootOnly, s.lasts(s.exec(func(r ExecRequest) string { return r.Deployment }, backend.Exec))},
+		{"POST /v1/compose/exec", rootOnly, s.lasts(s.exec(func(r ExecRequest) string { return r.Project }, backend.ComposeExec))},
+		{"GET /v1/prune", anyone, s.lasts(s.unneeded)},
+		{"POST /v1/prune", rootOnly, s.lasts(s.prune)},
 	} {
 		s.routes.Handle(r.pattern, s.route(r.access, r.handle))
 	}
@@ -239,6 +241,20 @@ func (s *Server) route(need access, handle func(http.ResponseWriter, *http.Reque
 			writeJSON(w, http.StatusInternalServerError, failure{err.Error()})
 		}
 	})
+}
+
+// lasts bounds how many of the requests that are not answered at once a caller has
+// under way, so that there is always room for one that is.
+func (s *Server) lasts(handle func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		p, known := peerOf(r.Context())
+		leave, err := s.lasting.enter(p, known)
+		if err != nil {
+			return err
+		}
+		defer leave()
+		return handle(w, r)
+	}
 }
 
 // contained does something for a caller. A panic is an error, which is told to
@@ -399,7 +415,7 @@ func (s *Server) compose(do func(context.Context, ComposeRequest, func(Event)) e
 		if err := req.check(); err != nil {
 			return err
 		}
-		stream := newEventStream(w, 0)
+		stream := newEventStream(w, maxLag) // else one that has stopped would hold up what it asked for, with its locks
 		last := Event{Kind: Done}
 		if err := do(r.Context(), req, func(e Event) { _ = stream.send(e) }); err != nil {
 			last.Error = &Error{Code: "COMPOSE", Source: req.Project, Message: err.Error()}

@@ -186,7 +186,7 @@ type Service struct {
 	Project   string   `json:"project,omitempty"`
 	Name      string   `json:"name"`
 	Number    int      `json:"number"`
-	State     string   `json:"state"` // created, running, paused, stopped, done
+	State     string   `json:"state"` // created, running, paused, stopped, done, unresponsive: its shim does not respond
 	Container string   `json:"container"`
 	Image     string   `json:"image"`
 	Address   string   `json:"address,omitempty"`
@@ -208,6 +208,7 @@ type Health struct {
 	Failures int    `json:"failures,omitempty"` // in a row
 	ExitCode int    `json:"exitCode,omitempty"` // of the last check
 	Output   string `json:"output,omitempty"`   // of the last check, shortened
+	Skipped  string `json:"skipped,omitempty"`  // why the latest check was not run, which is no failure
 }
 
 // Error is what failed: a code for programs, the object that failed, and a

@@ -27,6 +27,9 @@ func SameID(a, b string) bool {
 	return strings.EqualFold(a, b)
 }
 
+// IsDeploymentID reports whether s is written as the id of a deployment is.
+func IsDeploymentID(s string) bool { return isUUID(s) }
+
 // isUUID: ^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$
 func isUUID(s string) bool {
 	groups := strings.Split(s, "-")

@@ -2,6 +2,7 @@ package wfm_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -282,6 +283,75 @@ func TestAnswersAreWaitedForOnlySoLong(t *testing.T) {
 			if retry, _ := wfm.Retry(err); !retry {
 				t.Error("a slow network is no reason to give up")
 			}
+		})
+	}
+}
+
+// A WFM that drips answers to one kind of request holds up none of the other kind:
+// the agent polls, and fetches documents, one after the other, and reports likewise.
+func TestDripsHoldUpNobodyElse(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	f := newFleet(2, 100)
+	const status = "POST /api/v1/deployments/x/status"
+	c := client(t, d.device(t), s.URL)
+	dripping := func() (handler http.HandlerFunc, begun chan struct{}) {
+		begun = make(chan struct{}, 1)
+		return func(w http.ResponseWriter, r *http.Request) {
+			tick := time.NewTicker(50 * time.Millisecond)
+			defer tick.Stop()
+			for r.Context().Err() == nil {
+				_, _ = io.WriteString(w, " ")
+				_ = http.NewResponseController(w).Flush()
+				select {
+				case begun <- struct{}{}:
+				default:
+				}
+				select {
+				case <-r.Context().Done():
+				case <-tick.C:
+				}
+			}
+		}, begun
+	}
+	manifest := func(ctx context.Context) error { _, err := c.Manifest(ctx, ""); return err }
+	document := func(ctx context.Context) error {
+		m := &wfm.Manifest{StateManifest: &f.manifest}
+		return c.Documents(ctx, m, f.manifest.Deployments[:1], func(digest.Digest, []byte) error { return nil })
+	}
+	report := func(ctx context.Context) error { return c.PostStatus(ctx, "x", []byte("{}")) }
+	for name, test := range map[string]struct {
+		drips string
+		ask   func(context.Context) error
+		goes  []func(context.Context) error
+	}{
+		"a manifest": {manifestRoute, manifest, []func(context.Context) error{report}},
+		"a document": {f.documentRoute(0), document, []func(context.Context) error{report}},
+		"a report":   {status, report, []func(context.Context) error{manifest, document}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f.publish(s, "")
+			s.handle(status, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+			handler, begun := dripping()
+			s.handle(test.drips, handler)
+			ctx, end := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- test.ask(ctx); close(ended) }()
+			<-begun
+			for range 3 {
+				for _, request := range test.goes {
+					if err := request(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			select {
+			case err := <-ended:
+				t.Errorf("what drips ended before the others: %v", err)
+			default:
+			}
+			end()
+			<-ended // a report is delivered with the status of its answer
 		})
 	}
 }

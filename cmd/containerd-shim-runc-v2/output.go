@@ -16,6 +16,7 @@ import (
 // streams, for the task service to write to.
 type output struct {
 	pipes []pipe
+	log   *log.Writer
 	done  chan struct{} // closed when the log is whole
 }
 
@@ -65,6 +66,7 @@ func (o *output) paths() (stdout, stderr string) {
 // keep reads the pipes until nobody can write to them any more. The goroutines
 // end with the container's last process, or with this one.
 func (o *output) keep(w *log.Writer) {
+	o.log = w
 	var open atomic.Int32
 	open.Store(int32(len(o.pipes)))
 	for _, p := range o.pipes {

@@ -92,6 +92,15 @@ func (s *service) settle(change func()) {
 	}
 }
 
+// unthrottle lets the last output of a task come at once.
+func (s *service) unthrottle(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if out := s.tasks[id]; out != nil {
+		out.log.Unthrottle()
+	}
+}
+
 // RegisterTTRPC makes it the service of the shim.
 func (s *service) RegisterTTRPC(server *ttrpc.Server) error {
 	tasks.RegisterTTRPCTaskService(server, s)
@@ -151,8 +160,13 @@ func (s *service) create(ctx context.Context, r *tasks.CreateTaskRequest) (*task
 func (s *service) Delete(ctx context.Context, r *tasks.DeleteRequest) (*tasks.DeleteResponse, error) {
 	if r.ExecID == "" {
 		s.await(ctx, r.ID)
-		if now, err := s.State(ctx, &tasks.StateRequest{ID: r.ID}); err == nil && now.Status == task.Status_CREATED {
-			_, _ = s.Kill(ctx, &tasks.KillRequest{ID: r.ID, Signal: uint32(unix.SIGKILL), All: true}) // the next error tells more
+		if now, err := s.State(ctx, &tasks.StateRequest{ID: r.ID}); err == nil {
+			switch now.Status {
+			case task.Status_CREATED:
+				_, _ = s.Kill(ctx, &tasks.KillRequest{ID: r.ID, Signal: uint32(unix.SIGKILL), All: true}) // the next error tells more
+			case task.Status_STOPPED:
+				s.unthrottle(r.ID) // containerd's service and drainTimeout wait for seconds only
+			}
 		}
 	}
 	deleted, err := s.TTRPCTaskService.Delete(ctx, r)

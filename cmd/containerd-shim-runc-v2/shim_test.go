@@ -186,6 +186,25 @@ func TestShimKeepsWhatContainersPrint(t *testing.T) {
 			}
 		}
 	})
+	t.Run("no faster than it may grow, with nothing lost at the end of a flood", func(t *testing.T) {
+		path := log.Path(t.TempDir(), "flood")
+		const lines = 300_000
+		began := time.Now()
+		run(t, client, "flood", log.URI(path, log.Keep{MaxSize: 64 << 20}), false, fmt.Sprintf("busybox yes | busybox head -n %d", lines))
+		took := time.Since(began)
+		info, err := os.Stat(log.JSONPath(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// What was still in the pipes when the last process ended came at once.
+		const rate, burst, piped = 4 << 20, 8 << 20, 5 << 20
+		if allowed := int64(took.Seconds()*rate) + burst + piped; info.Size() > allowed {
+			t.Errorf("%d bytes in %s, more than %d", info.Size(), took, allowed)
+		}
+		if got := kept(t, log.JSONPath(path)); len(got) != lines {
+			t.Errorf("%d lines are kept, want %d", len(got), lines)
+		}
+	})
 	t.Run("within bounds", func(t *testing.T) {
 		dir := t.TempDir()
 		path := log.Path(dir, "bounds")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -20,13 +21,15 @@ type decision struct {
 	give     func(context.Context, control.AnswerRequest) error
 }
 
-// approve lets a change happen that waits for it.
+// approve lets a change happen that waits for it. It shows the change; whoever has
+// no terminal to be asked on approves what is shown, and nothing that is published
+// in between.
 func (c *cli) approve(ctx context.Context, args []string) error {
 	f := c.flags("approve")
 	d := decision{verb: "approve", given: "approved", question: "Approve this?"}
 	var all bool
 	f.BoolVar(&all, "all", false, "every change that waits for an approval")
-	f.BoolVar(&d.yes, "yes", false, "do not ask")
+	f.BoolVar(&d.yes, "yes", false, "do not ask, as where there is no terminal: exactly what is shown is answered")
 	short(f, "y", "yes")
 	rest, err := c.parse(f, args)
 	switch {
@@ -53,7 +56,7 @@ func (c *cli) reject(ctx context.Context, args []string) error {
 	f := c.flags("reject")
 	d := decision{verb: "reject", given: "rejected", question: "Reject this for good?"}
 	f.StringVar(&d.reason, "reason", "", "`TEXT` for people: why")
-	f.BoolVar(&d.yes, "yes", false, "do not ask")
+	f.BoolVar(&d.yes, "yes", false, "do not ask, as where there is no terminal: exactly what is shown is answered")
 	short(f, "y", "yes")
 	rest, err := c.parse(f, args)
 	switch {
@@ -129,21 +132,22 @@ func (c *cli) decideAll(ctx context.Context, client *control.Client, d decision)
 	return errors.Join(errs...)
 }
 
-// decide gives the answer to the change that deployment showed, and to no other,
-// after it has asked on a terminal.
+// decide shows a change and gives the answer to exactly that revision of it, after
+// it has asked on a terminal. Nothing is answered that was not shown.
 func (c *cli) decide(ctx context.Context, client *control.Client, d decision, deployment *control.Deployment) (agreed bool, err error) {
 	change := deployment.Change
 	if change.Answer == d.given {
 		fmt.Fprintf(plainWriter{c.out}, "%s already: %s\n%s", d.given, described(deployment), waitsFor(change))
 		return true, nil
 	}
-	if !d.yes && isTerminal(c.in) {
-		out := plainWriter{c.out}
-		fmt.Fprintf(out, "%s\n%s", described(deployment), waitsFor(change))
-		printDifference(out, *deployment)
-		if !c.agreed(ctx, d.question) {
-			return false, nil
-		}
+	var shown strings.Builder
+	fmt.Fprintf(&shown, "%s\n%s", described(deployment), waitsFor(change))
+	printDifference(&shown, *deployment)
+	if _, err := io.WriteString(plainWriter{c.out}, shown.String()); err != nil {
+		return false, fmt.Errorf("nothing was %s: cannot show the %s: %w", d.given, described(deployment), err)
+	}
+	if !d.yes && isTerminal(c.in) && !c.agreed(ctx, d.question) {
+		return false, nil
 	}
 	err = d.give(ctx, control.AnswerRequest{Deployment: deployment.ID, Revision: change.Revision, Reason: d.reason})
 	if errors.Is(err, control.ErrConflict) {

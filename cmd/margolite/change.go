@@ -28,7 +28,7 @@ func printChange(out io.Writer, d control.Deployment, now time.Time) {
 	}
 	for _, r := range p.Reasons {
 		if r.Code != "approval" {
-			fmt.Fprintf(out, "  waits: %s\n", line(r.Text))
+			fmt.Fprintf(out, "  waits for %s: %s\n", r.Code, line(r.Text))
 		}
 	}
 	if p.Until != nil && p.Until.After(now) {

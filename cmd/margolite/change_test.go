@@ -40,7 +40,7 @@ func TestChangesForPeople(t *testing.T) {
 				Parameters: []control.ValueChange{{Name: "greeting", From: said("Hello"), To: said("Servus")}, {Name: "password", From: said("(changed)"), To: said("(changed)")}},
 			},
 			`  waits for approval of revision sha256:222222222222
-  waits: robot holds a lock
+  waits for lock: robot holds a lock
      web     image nginx:1.26 -> nginx:1.27 (12.4 MB, sha256:111111111111 -> sha256:222222222222)
              environment A: + "b\x1b[2J"
              environment B: - "c"
@@ -63,7 +63,7 @@ func TestChangesForPeople(t *testing.T) {
 				Services: []control.ServiceChange{{Component: "a", Service: "web", Change: "removed"}, {Component: "b", Service: "web", Change: "removed"}},
 			},
 			`  approved: revision sha256:111111111111, which is removed
-  waits: no window is open
+  waits for window: no window is open
   goes by itself in 1h30m
      a/web  removed
      b/web  removed

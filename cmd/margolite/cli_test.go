@@ -58,7 +58,8 @@ type fakeAgent struct {
 	command control.ExecRequest
 	exec    func(context.Context, control.ExecRequest, control.ExecStreams) (int, error)
 	items   []control.Unneeded
-	endless bool // logs are followed until their reader is gone
+	pruned  []control.Unneeded // the answer to a prune; nil: all of the items
+	endless bool               // logs are followed until their reader is gone
 
 	rollback control.RollbackRequest
 	onSync   func() // what a poll changes
@@ -130,6 +131,9 @@ func (a *fakeAgent) Unneeded(context.Context) ([]control.Unneeded, error) { retu
 func (a *fakeAgent) Prune(_ context.Context, items []control.Unneeded) ([]control.Unneeded, error) {
 	for _, u := range items {
 		a.asked = append(a.asked, "prune "+u.Name)
+	}
+	if a.pruned != nil {
+		return a.pruned, nil
 	}
 	return items, nil
 }

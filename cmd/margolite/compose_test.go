@@ -218,6 +218,19 @@ func TestPruneAsksFirst(t *testing.T) {
 	}
 }
 
+// What could not be measured says why, and what cannot be removed yet says when it is.
+func TestPruneSaysWhatItCouldNotDo(t *testing.T) {
+	volume := control.Unneeded{Kind: control.UnneededVolume, Project: "old", Name: "data", Bytes: 1500, Error: "cannot measure volume:\ncontext deadline exceeded"}
+	later := control.Unneeded{Kind: control.UnneededImage, Name: "app", Bytes: 9, Later: true}
+	a := &fakeAgent{items: []control.Unneeded{volume, {Kind: control.UnneededImage, Name: "app", Bytes: 9}}, pruned: []control.Unneeded{volume, later}}
+	got := call(t, "prune", "--config", serve(t, a), "--yes", "--volumes", "--images")
+	want := "volume  old/data  at least 1.5 kB: cannot measure volume: context deadline exceeded\n" +
+		"image   app       9 B\n2 objects, 1.5 kB or more\nremoved 1 of 2\n1 image will be removed when the downloads under way have ended\n"
+	if got != (answer{exitDone, want, ""}) {
+		t.Errorf("%+v", got)
+	}
+}
+
 // Without the agent nobody knows what its deployments need.
 func TestPruneNeedsTheAgentThatHasDeployments(t *testing.T) {
 	file := configuration(t)

@@ -101,7 +101,11 @@ func lockText(l control.Lock, now time.Time) string {
 	case l.Until != nil:
 		until = "until " + l.Until.Local().Format(time.DateTime)
 	}
-	return fmt.Sprintf("by %s %s %s%s", l.Holder, of, until, prefixed(": ", l.Reason))
+	holder := l.Holder
+	if l.By != "" {
+		holder += ", " + l.By + ","
+	}
+	return fmt.Sprintf("by %s %s %s%s", holder, of, until, prefixed(": ", l.Reason))
 }
 
 // taken says since when a lock is held; empty: nobody knows.

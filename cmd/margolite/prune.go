@@ -61,7 +61,11 @@ func (c *cli) prune(ctx context.Context, args []string) error {
 			return nil
 		}
 		if !yes && !c.agreed(ctx, "Remove them for good?") {
-			return errors.New("nothing was removed")
+			err := errors.New("nothing was removed")
+			if !isTerminal(c.in) {
+				return &hintError{err, "answer y on standard input, or repeat this with --yes"}
+			}
+			return err
 		}
 		removed, err := w.Prune(ctx, items)
 		if err != nil {
@@ -70,7 +74,16 @@ func (c *cli) prune(ctx context.Context, args []string) error {
 		if c.json {
 			return c.printJSON(append([]control.Unneeded{}, removed...))
 		}
-		fmt.Fprintf(c.out, "removed %d of %d\n", len(removed), len(items))
+		later := 0
+		for _, u := range removed {
+			if u.Later {
+				later++
+			}
+		}
+		fmt.Fprintf(c.out, "removed %d of %d\n", len(removed)-later, len(items))
+		if later > 0 {
+			fmt.Fprintf(c.out, "%s will be removed when the downloads under way have ended\n", plural(later, "image"))
+		}
 		return nil
 	})
 }
@@ -88,17 +101,22 @@ func (c *cli) printUnneeded(items []control.Unneeded) {
 		return
 	}
 	var sum int64
+	bound := "at most"
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	for _, u := range items {
 		name := imageOf(u.Name)
 		if u.Project != "" {
 			name = u.Project + "/" + u.Name
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", u.Kind, name, bytesIn(u.Bytes))
+		size := bytesIn(u.Bytes)
+		if u.Error != "" {
+			size, bound = "at least "+size+": "+line(u.Error), "or more"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", u.Kind, line(name), size)
 		sum += u.Bytes
 	}
 	w.Flush()
-	fmt.Fprintf(c.out, "%s, %s at most\n", plural(len(items), "object"), bytesIn(sum))
+	fmt.Fprintf(c.out, "%s, %s %s\n", plural(len(items), "object"), bytesIn(sum), bound)
 }
 
 func plural(n int, what string) string {

@@ -108,13 +108,16 @@ func statusOf(s control.Service, now time.Time) string {
 		code = *s.ExitCode
 	}
 	switch s.State {
-	case "running", "paused":
+	case "running", "paused", "unresponsive":
 		status = "Up"
 		if s.Started != nil {
 			status += " " + roughly(now.Sub(*s.Started))
 		}
-		if s.State == "paused" {
+		switch s.State {
+		case "paused":
 			status += " (paused)"
+		case "unresponsive":
+			status += " (not responding)"
 		}
 	case "stopped", "done":
 		status = fmt.Sprintf("Exited (%d)", code)

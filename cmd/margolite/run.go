@@ -166,7 +166,8 @@ func settingsOf(cfg *config.Config, device agent.Device, gate agent.Gate) agent.
 		Settle: cfg.Runtime.Settle,
 		Gate:   gate,
 
-		ImageKeys: cfg.Policy.ImageKeys,
+		MaxTimeout: cfg.Runtime.MaxTimeout,
+		ImageKeys:  cfg.Policy.ImageKeys,
 	}
 }
 

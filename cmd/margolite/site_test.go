@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -85,19 +87,32 @@ func waiting() *fakeAgent {
 	}}}
 }
 
+// What is shown of each change that an agent of waiting has, before it is answered.
+var (
+	shownB = "update of aa-11 (mixer) to revision " + revisionB + "\n  waits for approval: the site has to approve it\n"
+	shownC = "installation of ab-22 (label printer), revision " + revisionC + "\n  waits for approval: the site has to approve it\n"
+	shownD = "update of cc-33 to revision " + revisionC + "\n  waits for window: the next opens at 22:00\n"
+)
+
+// shownLine is the first line of what is shown.
+func shownLine(shown string) string {
+	line, _, _ := strings.Cut(shown, "\n")
+	return line + "\n"
+}
+
 func TestAnApprovalNamesTheRevisionThatWaits(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		told string
 		out  string
 	}{
-		{[]string{"approve", "mixer"}, "approve aa-11 " + revisionB, "approved: update of aa-11 (mixer) to revision " + revisionB + "\n"},
-		{[]string{"approve", "AA"}, "approve aa-11 " + revisionB, "approved: update of aa-11 (mixer) to revision " + revisionB + "\n"},
-		{[]string{"approve", "ab-22", revisionC}, "approve ab-22 " + revisionC, "approved: installation of ab-22 (label printer), revision " + revisionC + "\n"},
-		{[]string{"approve", "ab", "cccccccc"}, "approve ab-22 " + revisionC, "approved: installation of ab-22 (label printer), revision " + revisionC + "\n"},
-		{[]string{"approve", "ab", "sha256:cccccccccccc", "--yes"}, "approve ab-22 " + revisionC, "approved: installation of ab-22 (label printer), revision " + revisionC + "\n"},
-		{[]string{"reject", "mixer", "--reason", "line 2 runs"}, "reject aa-11 " + revisionB + " line 2 runs", "rejected: update of aa-11 (mixer) to revision " + revisionB + "\n"},
-		{[]string{"reject", "cc-33"}, "reject cc-33 " + revisionC, "rejected: update of cc-33 to revision " + revisionC + "\n"},
+		{[]string{"approve", "mixer"}, "approve aa-11 " + revisionB, shownB + "approved: " + shownLine(shownB)},
+		{[]string{"approve", "AA"}, "approve aa-11 " + revisionB, shownB + "approved: " + shownLine(shownB)},
+		{[]string{"approve", "ab-22", revisionC}, "approve ab-22 " + revisionC, shownC + "approved: " + shownLine(shownC)},
+		{[]string{"approve", "ab", "cccccccc"}, "approve ab-22 " + revisionC, shownC + "approved: " + shownLine(shownC)},
+		{[]string{"approve", "ab", "sha256:cccccccccccc", "--yes"}, "approve ab-22 " + revisionC, shownC + "approved: " + shownLine(shownC)},
+		{[]string{"reject", "mixer", "--reason", "line 2 runs"}, "reject aa-11 " + revisionB + " line 2 runs", shownB + "rejected: " + shownLine(shownB)},
+		{[]string{"reject", "cc-33"}, "reject cc-33 " + revisionC, shownD + "rejected: " + shownLine(shownD)},
 		{[]string{"approve", "cc-33"}, "", "approved already: update of cc-33 to revision " + revisionC + "\n  waits for window: the next opens at 22:00\n"},
 	} {
 		a := waiting()
@@ -138,7 +153,7 @@ func TestANewerRevisionNeedsAnAnswerOfItsOwn(t *testing.T) {
 	a.siteErr = fmt.Errorf("%w: revision %s is superseded", control.ErrConflict, revisionB)
 	a.onAnswer = func() { a.status.Deployments[0].Change.Revision = revisionC }
 	got := call(t, "approve", "mixer", "--config", serve(t, a))
-	if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, "nothing was approved: another revision waits now: "+revisionC+"\nhint: look at it") {
+	if got.code != exitFailed || got.out != shownB || !strings.Contains(got.err, "nothing was approved: another revision waits now: "+revisionC+"\nhint: look at it") {
 		t.Errorf("%+v", got)
 	}
 	if want := []string{"approve aa-11 " + revisionB}; !slices.Equal(a.told, want) {
@@ -154,7 +169,7 @@ func TestANewerRevisionNeedsAnAnswerOfItsOwn(t *testing.T) {
 func TestAllThatWaitIsApproved(t *testing.T) {
 	a := waiting()
 	got := call(t, "approve", "--all", "--config", serve(t, a))
-	want := "approved: update of aa-11 (mixer) to revision " + revisionB + "\napproved: installation of ab-22 (label printer), revision " + revisionC + "\n"
+	want := shownB + "approved: " + shownLine(shownB) + shownC + "approved: " + shownLine(shownC)
 	if got != (answer{exitDone, want, ""}) {
 		t.Errorf("%+v, want %q", got, want)
 	}
@@ -170,6 +185,32 @@ func TestAllThatWaitIsApproved(t *testing.T) {
 		t.Errorf("nothing: %+v", got)
 	}
 }
+
+// Without a terminal, with and without --yes, what is approved is shown, and only
+// what could be shown is approved.
+func TestWhatIsApprovedWithoutATerminalIsShown(t *testing.T) {
+	for _, args := range [][]string{{"mixer"}, {"mixer", "--yes"}, {"--all"}, {"--all", "--yes"}, {"mixer", revisionB}} {
+		a := waiting()
+		a.status.Deployments[0].Change.Services = []control.ServiceChange{{Component: "mixer", Service: "web", Change: "changed", Ports: &control.ListChange{Added: []string{"8090:80"}}}}
+		file := serve(t, a)
+		got := call(t, slices.Concat([]string{"approve"}, args, []string{"--config", file})...)
+		shown, _, _ := strings.Cut(got.out, "approved: ")
+		if got.code != exitDone || !strings.HasPrefix(shown, shownB) || !strings.Contains(shown, "web  + port 8090:80") {
+			t.Errorf("margolite approve %q: %+v", args, got)
+		}
+		told := len(a.told)
+		var err bytes.Buffer
+		c := &cli{in: strings.NewReader(""), out: fullDevice{}, err: &err}
+		if code := c.main(t.Context(), slices.Concat([]string{"approve"}, args, []string{"--config", file})); code != exitFailed || len(a.told) != told {
+			t.Errorf("margolite approve %q without a place to show it: %d, the agent was asked %q", args, code, a.told[told:])
+		}
+	}
+}
+
+// fullDevice takes nothing.
+type fullDevice struct{}
+
+func (fullDevice) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
 func TestAnAnswerIsAskedForOnATerminal(t *testing.T) {
 	for typed, want := range map[string][]string{"y": {"approve aa-11 " + revisionB}, "n": nil, "": nil} {

@@ -166,9 +166,13 @@ func (c *cli) printServices(indent string, services []control.Service) {
 		switch {
 		case s.Waiting != "":
 			fmt.Fprintf(c.out, "%s  %s-%d waits: %s\n", indent, s.Name, s.Number, indented(s.Waiting))
+		case s.State == "unresponsive":
+			fmt.Fprintf(c.out, "%s  %s-%d: its shim is not responding, and is replaced if that goes on\n", indent, s.Name, s.Number)
 		case s.Health != nil && s.Health.Status == "unhealthy":
 			fmt.Fprintf(c.out, "%s  %s-%d is unhealthy, its check ended with code %d%s\n",
 				indent, s.Name, s.Number, s.Health.ExitCode, prefixed(": ", indented(strings.TrimSpace(s.Health.Output))))
+		case s.Health != nil && s.Health.Skipped != "":
+			fmt.Fprintf(c.out, "%s  %s-%d: %s\n", indent, s.Name, s.Number, indented(s.Health.Skipped))
 		}
 	}
 }
@@ -176,6 +180,9 @@ func (c *cli) printServices(indent string, services []control.Service) {
 // stateOf is the state of a container in a few words.
 func stateOf(s control.Service) string {
 	state := s.State
+	if state == "unresponsive" {
+		state = "not responding"
+	}
 	if s.ExitCode != nil {
 		state = fmt.Sprintf("%s (%d)", state, *s.ExitCode)
 	}

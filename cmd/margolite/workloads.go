@@ -50,23 +50,24 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger,
 		return nil, errors.Join(err, w.Close())
 	}
 	w.Engine, err = runtime.New(runtime.Options{
-		Client:     w.client,
-		Namespace:  cfg.Runtime.Namespace,
-		Publish:    network.Publish(cfg.Runtime.Publish),
-		StateDir:   cfg.State.Dir,
-		RunDir:     cfg.State.Run,
-		OtherShim:  w.server == nil || embedded.FindOwnShim() == "",
-		Init:       embedded.FindInit(),
-		Preload:    cfg.Runtime.Preload,
-		Pulls:      cfg.Runtime.Pulls,
-		Reserve:    max(cfg.State.Reserve, 1), // 0 would be the usual one
-		Registries: registriesOf(cfg),
-		Keys:       cfg.Policy.Keys,
-		LogDir:     cfg.Runtime.Logs.Dir,
-		LogKeep:    log.Keep{MaxSize: cfg.Runtime.Logs.MaxSize, MaxFile: cfg.Runtime.Logs.MaxFile},
-		Logger:     logger,
-		OnStep:     killAtStep(),
-		Contained:  contained,
+		Client:      w.client,
+		Namespace:   cfg.Runtime.Namespace,
+		Publish:     network.Publish(cfg.Runtime.Publish),
+		StateDir:    cfg.State.Dir,
+		RunDir:      cfg.State.Run,
+		OtherShim:   w.server == nil || embedded.FindOwnShim() == "",
+		Init:        embedded.FindInit(),
+		Preload:     cfg.Runtime.Preload,
+		Pulls:       cfg.Runtime.Pulls,
+		MinPullRate: orNone(cfg.Runtime.MinPullRate),
+		Reserve:     max(cfg.State.Reserve, 1), // 0 would be the usual one
+		Registries:  registriesOf(cfg),
+		Keys:        cfg.Policy.Keys,
+		LogDir:      cfg.Runtime.Logs.Dir,
+		LogKeep:     log.Keep{MaxSize: cfg.Runtime.Logs.MaxSize, MaxFile: cfg.Runtime.Logs.MaxFile},
+		Logger:      logger,
+		OnStep:      killAtStep(),
+		Contained:   contained,
 
 		Environment: collectorEnvironment(cfg.Collector),
 		Certificate: cfg.Collector.Certificate,
@@ -81,6 +82,14 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger,
 // it. That of whoever starts an agent may be anything; with none its socket would be
 // everybody's for a moment.
 func setUmask() { unix.Umask(0o022) }
+
+// orNone is a rate for the runtime, to which 0 is the usual one.
+func orNone(rate int64) int64 {
+	if rate == 0 {
+		return -1
+	}
+	return rate
+}
 
 func registriesOf(cfg *config.Config) map[string]image.Registry {
 	registries := make(map[string]image.Registry, len(cfg.Registries))

@@ -60,6 +60,7 @@ Kinds:
   bomb          a gzip body that expands to --bytes (default 1 GiB)
   corrupt       one bit differs, in the byte at offset --bytes
   slow          --bytes per second
+  drip          --bytes at a time, each after --wait
   delay         the answer comes after --wait
   header        the header --header has --value; no value leaves it out
   weak-etag     the ETag is a weak one

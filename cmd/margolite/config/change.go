@@ -40,6 +40,7 @@ func (c *Config) Changed(old *Config) Change {
 			{"runtime.publish", c.Runtime.Publish, old.Runtime.Publish},
 			{"runtime.preload", c.Runtime.Preload, old.Runtime.Preload},
 			{"runtime.pulls", c.Runtime.Pulls, old.Runtime.Pulls},
+			{"runtime.minPullRate", c.Runtime.MinPullRate, old.Runtime.MinPullRate},
 			{"runtime.logs", c.Runtime.Logs, old.Runtime.Logs},
 			{"policy.keys", c.Policy.Keys, old.Policy.Keys},
 			{"registries", c.Registries, old.Registries},

@@ -180,10 +180,13 @@ type Runtime struct {
 	Containerd string // Embedded, or the path of a socket
 	Namespace  string // in containerd
 	Settle     time.Duration
-	Publish    string // firewall or open: who may use published ports
-	Preload    string // directory of image archives; empty: none
-	Pulls      int    // downloads of image layers at a time
-	Logs       Logs
+	MaxTimeout time.Duration // the longest timeout of a component that counts
+	Publish    string        // firewall or open: who may use published ports
+	Preload    string        // directory of image archives; empty: none
+	Pulls      int           // downloads from one registry at a time, and one more from all registries together
+	// MinPullRate is how many bytes a minute a download has to bring to keep its slot while others wait; 0: any.
+	MinPullRate int64
+	Logs        Logs
 }
 
 // Logs is how much is kept of what workloads print, and where.
@@ -254,8 +257,8 @@ func Default() *Config {
 		Provision: Provision{From: []string{"/etc/margolite/provision.d"}},
 		State:     State{Dir: "/var/lib/margolite", Run: "/run/margolite", Reserve: 32 << 20},
 		Runtime: Runtime{
-			Containerd: Embedded, Namespace: "margo", Settle: 10 * time.Second,
-			Publish: "firewall", Preload: "/usr/share/margolite/images", Pulls: 3,
+			Containerd: Embedded, Namespace: "margo", Settle: 10 * time.Second, MaxTimeout: 2 * time.Hour,
+			Publish: "firewall", Preload: "/usr/share/margolite/images", Pulls: 3, MinPullRate: 16 << 10,
 			Logs: Logs{MaxSize: 1 << 20, MaxFile: 2},
 		},
 		Policy: Policy{Options: policy.Options{

@@ -108,9 +108,11 @@ runtime:
   containerd: /run/containerd/containerd.sock
   namespace: margo.test-1
   settle: 0s
+  maxTimeout: 30m
   publish: open
   preload: /data/images
   pulls: 16
+  minPullRate: 0
   logs:
     dir: /data/logs
     maxSize: 10m
@@ -221,7 +223,7 @@ log:
 		Provision: config.Provision{From: []string{"/data/provision", "/media/stick"}},
 		State:     config.State{Dir: "/data/margolite", Run: "/tmp/run", Reserve: 1 << 30},
 		Control:   config.Control{Group: "operators"},
-		Runtime:   config.Runtime{Containerd: "/run/containerd/containerd.sock", Namespace: "margo.test-1", Publish: "open", Preload: "/data/images", Pulls: 16, Logs: config.Logs{Dir: "/data/logs", MaxSize: 10 << 20, MaxFile: 3}},
+		Runtime:   config.Runtime{Containerd: "/run/containerd/containerd.sock", Namespace: "margo.test-1", MaxTimeout: 30 * time.Minute, Publish: "open", Preload: "/data/images", Pulls: 16, Logs: config.Logs{Dir: "/data/logs", MaxSize: 10 << 20, MaxFile: 3}},
 		Policy: config.Policy{
 			Options: policy.Options{
 				Rules: policy.Rules{
@@ -376,6 +378,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"too many windows", "poll:\n  downtime: [" + strings.Repeat("00:00-01:00, ", 65) + "]\n", "f:2: poll.downtime: expected at most 64 values, got 65"},
 		{"an interval of a year", "poll:\n  interval: 8760h\n", "f:2: poll.interval: expected at most 744h0m0s, got 8760h0m0s"},
 		{"an interval below a second", "poll:\n  interval: 999ms\n", "f:2: poll.interval: expected at least 1s, got 999ms"},
+		{"no rate", "runtime:\n  minPullRate: slow\n", `f:2: runtime.minPullRate: expected a number of bytes, such as 500k or 10m, got the text "slow"`},
 		{"no downloads at all", "runtime:\n  pulls: 0\n", `f:2: runtime.pulls: expected a number from 1 to 16, got the number "0"`},
 		{"downloads in words", "runtime:\n  pulls: many\n", `f:2: runtime.pulls: expected a number, got the text "many"`},
 		{"a log without a unit of ours", "runtime:\n  logs: {maxSize: 10 MiB}\n", `f:2: runtime.logs.maxSize: expected a number of bytes, such as 500k or 10m, got the text "10 MiB"`},
@@ -384,6 +387,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"too many files", "runtime:\n  logs: {maxFile: 101}\n", `f:2: runtime.logs.maxFile: expected a number from 1 to 100, got the number "101"`},
 		{"text in the place of a number", "runtime:\n  logs: {maxFile: two}\n", `f:2: runtime.logs.maxFile: expected a number, got the text "two"`},
 		{"a negative time to settle", "runtime:\n  settle: -1s\n", "f:2: runtime.settle: expected at least 0s, got -1s"},
+		{"no time at all to install", "runtime:\n  maxTimeout: 0s\n", "f:2: runtime.maxTimeout: expected at least 1s, got 0s"},
 		{"a level that does not exist", "log:\n  level: loud\n", `f:2: log.level: expected debug or info or warn or error, got "loud"`},
 		{"a format that does not exist", "log:\n  format: xml\n", `f:2: log.format: expected text or json, got "xml"`},
 		{"a port alone", "metrics:\n  listen: \"9464\"\n", `f:2: metrics.listen: expected :port, or address:port such as 192.0.2.1:9464, got "9464"`},

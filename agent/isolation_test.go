@@ -1,0 +1,247 @@
+package agent_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/policy"
+)
+
+// numbered is the id of the n-th deployment of a test.
+func numbered(n int) string { return fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", n) }
+
+// hanging is the id of the n-th deployment that hang begins.
+func hanging(n int) string { return numbered(90 + n) }
+
+// hang adds two deployments to documents whose installations never end, and
+// publishes them one after the other, the first with this version.
+func (s *site) hang(documents map[string]string, version uint64) {
+	s.t.Helper()
+	for n := range 2 {
+		revision := fmt.Sprintf("9.0.%d", n)
+		begun := s.runtime.block("apply " + revision)
+		documents[hanging(n)] = timeout(document(hanging(n), revision), "999999m0s")
+		s.publish(version+uint64(n), documents)
+		select {
+		case <-begun:
+		case <-time.After(patience):
+			s.t.Fatalf("the installation of %s has not begun", hanging(n))
+		}
+	}
+}
+
+// Installations that hang hold up nobody else: neither a rollback nor a removal
+// nor what keeps a deployment running, and other installations only for a while.
+func TestInstallationsThatHangHoldUpNobody(t *testing.T) {
+	s := newSite(t)
+	documents := map[string]string{}
+	for n := range 4 {
+		documents[numbered(n)] = document(numbered(n), "1.0.0")
+	}
+	s.publish(1, documents)
+	installed := []string{"pending@1", "installing@1", "installed@1"}
+	for id := range documents {
+		s.heard(id, installed...)
+	}
+	documents[numbered(0)] = document(numbered(0), "2.0.0")
+	s.publish(2, documents)
+	updated := append(slices.Clone(installed), "pending@1", "installing@2", "installed@2")
+	s.heard(numbered(0), updated...)
+
+	s.hang(documents, 3)
+	runs := func(more ...string) []string {
+		return append(more, hanging(0)+"-main 9.0.0", hanging(1)+"-main 9.0.1")
+	}
+
+	t.Run("rollback", func(t *testing.T) {
+		if err := s.agent.Rollback(t.Context(), control.ReturnRequest{Deployment: numbered(0)}); err != nil {
+			t.Fatal(err)
+		}
+		s.runtime.await(t, runs(numbered(0)+"-main 1.0.0", numbered(1)+"-main 1.0.0", numbered(2)+"-main 1.0.0", numbered(3)+"-main 1.0.0")...)
+	})
+	t.Run("removal", func(t *testing.T) {
+		delete(documents, numbered(1))
+		s.publish(5, documents)
+		s.heard(numbered(1), append(slices.Clone(installed), "removing@5", "removed@5")...)
+	})
+	t.Run("bringing back", func(t *testing.T) {
+		s.runtime.mu.Lock()
+		delete(s.runtime.projects, numbered(2)+"-main")
+		s.runtime.mu.Unlock()
+		s.runtime.poke()
+		s.runtime.await(t, runs(numbered(0)+"-main 1.0.0", numbered(2)+"-main 1.0.0", numbered(3)+"-main 1.0.0")...)
+	})
+	t.Run("update", func(t *testing.T) {
+		documents[numbered(3)] = document(numbered(3), "2.0.0")
+		s.publish(6, documents)
+		s.runtime.await(t, runs(numbered(0)+"-main 1.0.0", numbered(2)+"-main 1.0.0", numbered(3)+"-main 2.0.0")...)
+	})
+	t.Run("rollback of what hangs", func(t *testing.T) {
+		delete(documents, hanging(0))
+		s.publish(7, documents)
+		s.heard(hanging(0), "pending@3", "installing@3", "removing@7", "removed@7")
+	})
+}
+
+// While a change waits for its turn, status says behind whom.
+func TestAChangeThatWaitsForItsTurnSaysBehindWhom(t *testing.T) {
+	s := newSite(t)
+	documents := map[string]string{}
+	s.hang(documents, 1)
+	documents[first] = document(first, "1.0.0")
+	s.publish(3, documents)
+	s.eventually("it says why it waits", func() bool {
+		st, err := s.agent.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range st.Deployments {
+			if d.ID == first && d.Reason == "waits for its turn: "+hanging(0)+", "+hanging(1)+" being installed or updated" {
+				return true
+			}
+		}
+		return false
+	})
+	s.heard(first, "pending@3", "installing@3", "installed@3")
+}
+
+// reasonOf is why a deployment waits, as status tells.
+func (s *site) reasonOf(id string) string {
+	s.t.Helper()
+	st, err := s.agent.Status(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, d := range st.Deployments {
+		if d.ID == id {
+			return d.Reason
+		}
+	}
+	return ""
+}
+
+// Deployments that wait for a slow registry hold up nobody else, and say what they
+// wait for.
+func TestASlowRegistryHoldsUpNobody(t *testing.T) {
+	const slow = "registry slow.example gives 41 bytes a minute, less than the floor of 16384"
+	s := newSite(t)
+	s.runtime.slow = map[string]string{"9.0.0": slow}
+	s.runtime.complete = map[string]bool{"2.0.0": true}
+	documents := map[string]string{}
+	for n := range 8 {
+		documents[hanging(n)] = document(hanging(n), "9.0.0")
+	}
+	s.publish(1, documents)
+	told := func(text string) (n int) {
+		for i := range 8 {
+			if strings.Contains(s.reasonOf(hanging(i)), text) {
+				n++
+			}
+		}
+		return n
+	}
+	s.eventually("those that download say why it does not get on", func() bool { return told(slow) >= 2 })
+	s.eventually("those that wait say behind whom", func() bool { return told("waits to download, behind ad9b614e") >= 4 })
+
+	documents[first] = document(first, "1.0.0")
+	s.publish(2, documents)
+	s.heard(first, "pending@2", "installing@2", "installed@2")
+	documents[first] = document(first, "2.0.0")
+	documents[second] = document(second, "1.0.0")
+	s.publish(3, documents)
+	s.heard(first, "pending@2", "installing@2", "installed@2", "pending@2", "installing@3", "installed@3")
+	s.heard(second, "pending@3", "installing@3", "installed@3")
+
+	t.Run("and come when it gets on", func(t *testing.T) {
+		documents := map[string]string{first: documents[first], second: documents[second]}
+		for n := range 8 {
+			documents[hanging(n)] = document(hanging(n), "9.0.1")
+		}
+		s.publish(4, documents)
+		for n := range 8 {
+			s.heard(hanging(n), "pending@1", "installing@4", "installed@4")
+		}
+	})
+}
+
+// What is on the device waits for nobody's download.
+func TestWhatIsOnTheDeviceWaitsForNoDownload(t *testing.T) {
+	s := newSite(t)
+	s.runtime.complete = map[string]bool{"1.0.0": true}
+	documents := map[string]string{}
+	var downloads []<-chan struct{}
+	for n := range 5 {
+		revision := fmt.Sprintf("9.0.%d", n)
+		downloads = append(downloads, s.runtime.block("stage "+revision))
+		documents[hanging(n)] = document(hanging(n), revision)
+	}
+	s.publish(1, documents)
+	s.eventually("as many download as may", func() bool {
+		begun, waits := 0, 0
+		for n, download := range downloads {
+			select {
+			case <-download:
+				begun++
+			default:
+				if strings.Contains(s.reasonOf(hanging(n)), "waits to download, behind ") {
+					waits++
+				}
+			}
+		}
+		return begun == 4 && waits == 1
+	})
+	documents[first] = document(first, "1.0.0")
+	s.publish(2, documents)
+	s.heard(first, "pending@2", "installing@2", "installed@2")
+}
+
+// A prune, and room for what does not fit, does not wait for a slow registry.
+func TestASlowRegistryDoesNotKeepWhatNobodyNeeds(t *testing.T) {
+	s := newSite(t)
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.runtime.mu.Lock()
+	s.runtime.slow = map[string]string{"9.0.0": "registry slow.example gives 41 bytes a minute"}
+	s.runtime.mu.Unlock()
+	s.publish(2, map[string]string{first: document(first, "1.0.0"), second: document(second, "9.0.0")})
+	s.eventually("it waits for the registry", func() bool { return strings.Contains(s.reasonOf(second), "41 bytes a minute") })
+	pruned := s.runtime.count("prune")
+	s.publish(3, map[string]string{second: document(second, "9.0.0")})
+	s.eventually("what the removed deployment needed is dropped", func() bool { return s.runtime.count("prune") > pruned })
+	s.eventually("the other one goes on", func() bool { return strings.Contains(s.reasonOf(second), "41 bytes a minute") })
+}
+
+// A worker that has read what a manifest wants is not interrupted by it: the site's
+// hook is asked once.
+func TestTheHookIsAskedOnceForAManifestThatWasReadEarly(t *testing.T) {
+	var asked func() int
+	var accepting atomic.Bool
+	s := newSite(t, func(s *site) {
+		s.onCommit = func(verb string) {
+			if verb != "accept manifest" || !accepting.Load() {
+				return
+			}
+			// The worker looks before whoever accepts the manifest can tell it.
+			s.runtime.poke()
+			for end := time.Now().Add(time.Second); asked() == 0 && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	})
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	var hook policy.Hook
+	hook, asked = s.script("exec sleep 2")
+	s.gate.rule(policy.Rules{Hook: hook})
+	accepting.Store(true)
+	s.publish(2, nil)
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "removing@2", "removed@2")
+	if n := asked(); n != 1 {
+		t.Errorf("the hook was asked %d times", n)
+	}
+}

@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	goneID  = "ad9b614e-8912-45f4-a523-372358765d01"
+	keptID  = "ad9b614e-8912-45f4-a523-372358765d02"
+	aliveID = "ad9b614e-8912-45f4-a523-372358765d03"
+)
+
+// entries are the names in a directory.
+func entries(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	all, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// What a workload has put into its directory is removed with it, also where that
+// is deeper than there are descriptors.
+func TestADirectoryOfLockFilesIsRemoved(t *testing.T) {
+	l := newLockFiles(filepath.Join(t.TempDir(), "locks"), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	l.prepare([]string{goneID, keptID})
+	if err := os.WriteFile(filepath.Join(l.dir, goneID, "mixer"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(l.dir, keptID), filepath.Join(l.dir, goneID, "link")); err != nil {
+		t.Fatal(err)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	few := limit
+	few.Cur = 256
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	at, err := openDir(unix.AT_FDCWD, filepath.Join(l.dir, goneID))
+	for range 1000 {
+		if err == nil {
+			err = unix.Mkdirat(int(at.Fd()), "0", 0o700)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var below *os.File
+		below, err = openDir(int(at.Fd()), "0")
+		at.Close()
+		at = below
+	}
+	at.Close()
+	l.remove(goneID)
+	l.remove(goneID) // there is nothing
+	if got := entries(t, l.dir); !slices.Equal(got, []string{keptID}) {
+		t.Errorf("the directories are %v", got)
+	}
+	if got := entries(t, l.removed()); len(got) != 0 {
+		t.Errorf("%v are left of what was removed", got)
+	}
+}
+
+// At the start what is left of former deployments goes; what is recorded, runs, or
+// is no deployment's stays.
+func TestOrphanedDirectoriesOfLockFilesAreRemoved(t *testing.T) {
+	l := newLockFiles(filepath.Join(t.TempDir(), "locks"), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	l.prepare([]string{goneID, keptID, aliveID, "mixers"})
+	if err := os.MkdirAll(filepath.Join(l.removed(), "7", "0", "a", "b"), 0o700); err != nil { // the process was killed
+		t.Fatal(err)
+	}
+	unreadable := errors.New("a record cannot be read")
+	if err := l.removeOrphans(nil, func() ([]string, error) { return nil, unreadable }); !errors.Is(err, unreadable) {
+		t.Error(err)
+	}
+	if got := entries(t, l.dir); len(got) != 4 {
+		t.Errorf("the directories are %v although it is not known who is gone", got)
+	}
+	if err := l.removeOrphans([]string{"", aliveID}, func() ([]string, error) { return []string{keptID}, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := entries(t, l.dir), []string{keptID, aliveID, "mixers"}; !slices.Equal(got, want) {
+		t.Errorf("the directories are %v, want %v", got, want)
+	}
+	if got := entries(t, l.removed()); len(got) != 0 {
+		t.Errorf("%v are left of what was removed", got)
+	}
+}
+
+// A directory with many entries is removed as a whole.
+func TestAWideDirectoryIsRemoved(t *testing.T) {
+	top := filepath.Join(t.TempDir(), "top")
+	for i := range 2 * maxLockFiles {
+		if err := os.MkdirAll(filepath.Join(top, fmt.Sprint(i), "a", "moved-1"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := removeTree(top); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(top); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is still there (%v)", err)
+	}
+}

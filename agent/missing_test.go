@@ -1,0 +1,36 @@
+package agent_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/runtime"
+)
+
+// While runc is missing an update fails, and so does going back to what ran before. When runc is installed again, nobody has
+// to order anything.
+func TestAnUpdateIsRetriedWhenRuncIsBack(t *testing.T) {
+	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+		s.wfm.publish(1, map[string]string{first: document(first, former)})
+		s.heardWithin(2*time.Minute, first, installed...)
+		s.runtime.fails(runtime.Internal, update, "apply "+former)
+		s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
+		told := append(slices.Clone(installed), "pending@1", "installing@2", "failed@2")
+		s.heardWithin(2*time.Minute, first, told...)
+		if e := s.wfm.last(first).Error; e == nil || e.Code != "DEVICE_ERROR" {
+			t.Errorf("the error is %+v", e)
+		}
+		if tries, _ := s.pass(24 * time.Hour); tries == 0 {
+			t.Error("it was not retried while runc was missing")
+		}
+		told = append(told, "failed@2") // by now it is known that the former revision does not start either
+		s.heard(first, told...)
+
+		s.runtime.fail("", "")
+		s.heardWithin(24*time.Hour, first, append(told, "installing@2", "installed@2")...)
+		if got := s.runtime.running(); !slices.Equal(got, []string{first + "-main 2.0.0"}) {
+			t.Errorf("running is %v", got)
+		}
+	})
+}

@@ -1,0 +1,175 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"testing/synctest"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/runtime"
+)
+
+var unusedImage = runtime.UnusedImage{Name: "registry.example/old:1", Bytes: 4096}
+
+// Of two operators who prune while deployments are staged neither finds the other
+// one busy: one prunes after the other.
+func TestTwoPrunesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		begun, release := s.runtime.hold("fetch 1.0.0")
+		begunToo, releaseToo := s.runtime.hold("fetch 2.0.0")
+		s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "2.0.0")})
+		<-begun
+		<-begunToo
+		s.runtime.mu.Lock()
+		s.runtime.images = append(s.runtime.images, unusedImage)
+		s.runtime.mu.Unlock()
+		failures := make(chan error, 2)
+		for range 2 {
+			go func() {
+				removed, err := s.agent.Prune(t.Context(), []control.Unneeded{{Kind: control.UnneededImage, Name: unusedImage.Name}})
+				if len(removed) > 0 { // the fake drops none
+					err = fmt.Errorf("the answer is %+v", removed)
+				}
+				failures <- err
+			}()
+			synctest.Wait()
+		}
+		release()
+		synctest.Wait()
+		releaseToo()
+		for range 2 {
+			if err := <-failures; err != nil {
+				t.Error(err)
+			}
+		}
+		s.runtime.await(t, first+"-main 1.0.0", second+"-main 2.0.0")
+	})
+}
+
+// Volumes are removed while a deployment downloads. Images are dropped when it is
+// staged, and the answer says so.
+func TestPruneBesideADownload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.sync()
+		s.runtime.mu.Lock()
+		s.runtime.images = append(s.runtime.images, unusedImage)
+		s.runtime.volumes = []runtime.StoredVolume{{Project: "old", Name: "data", Bytes: 7}, {Project: first + "-main", Name: "data"}}
+		s.runtime.mu.Unlock()
+		begun, release := s.runtime.hold("stage 1.0.0")
+		s.publish(1, map[string]string{first: document(first, "1.0.0")})
+		<-begun
+		before := s.runtime.count("prune")
+		items, err := s.agent.Unneeded(t.Context())
+		if err != nil || len(items) != 2 {
+			t.Fatalf("%+v, %v", items, err)
+		}
+		removed, err := s.agent.Prune(t.Context(), items)
+		want := []control.Unneeded{
+			{Kind: control.UnneededVolume, Project: "old", Name: "data", Bytes: 7},
+			{Kind: control.UnneededImage, Name: unusedImage.Name, Bytes: unusedImage.Bytes, Later: true},
+		}
+		if err != nil || !reflect.DeepEqual(removed, want) {
+			t.Errorf("removed %+v, %v", removed, err)
+		}
+		if n := s.runtime.count("prune"); n != before {
+			t.Error("images are dropped while some are brought that no record names")
+		}
+		release()
+		s.eventually("the images are dropped", func() bool { return s.runtime.count("prune") > before })
+		s.runtime.await(t, first+"-main 1.0.0")
+	})
+}
+
+// The same beside a project of a Compose file, whoever asked for it.
+func TestPruneBesideAProject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.sync()
+		s.runtime.mu.Lock()
+		s.runtime.images = append(s.runtime.images, unusedImage)
+		s.runtime.mu.Unlock()
+		begun, release := s.runtime.hold("stage ")
+		pulled := make(chan error, 1)
+		ctx, leave := context.WithCancel(t.Context())
+		go func() {
+			pulled <- s.agent.ComposePull(ctx, control.ComposeRequest{Project: "own", File: "/compose.yaml"}, func(control.Event) {})
+		}()
+		<-begun
+		before := s.runtime.count("prune")
+		removed, err := s.agent.Prune(t.Context(), []control.Unneeded{{Kind: control.UnneededImage, Name: unusedImage.Name}})
+		if err != nil || len(removed) != 1 || !removed[0].Later {
+			t.Errorf("removed %+v, %v", removed, err)
+		}
+		leave()
+		release()
+		<-pulled
+		if n := s.runtime.count("prune"); n != before+1 {
+			t.Errorf("%d times images were dropped", n-before)
+		}
+	})
+}
+
+// A volume that cannot be measured is listed with the reason.
+func TestAVolumeThatCannotBeMeasuredSaysSo(t *testing.T) {
+	s := newSite(t)
+	s.sync()
+	s.runtime.volumes = []runtime.StoredVolume{{Project: "old", Name: "deep", Bytes: 7, Err: errors.New("cannot measure:\nit is too deep")}, {Project: "old", Name: "data"}}
+	items, err := s.agent.Unneeded(t.Context())
+	if err != nil || len(items) != 2 || items[0].Bytes != 7 || items[0].Error != "cannot measure: it is too deep" || items[1].Error != "" {
+		t.Errorf("%+v, %v", items, err)
+	}
+}
+
+// What a change leaves behind while an operator prunes is dropped when that is
+// done, not after the next change.
+func TestWhatAPruneFindsBusyIsNotLost(t *testing.T) {
+	s := newSite(t)
+	s.installed()
+	s.eventually("what the installation left was looked for", func() bool { return s.runtime.count("prune") > 0 })
+	s.runtime.mu.Lock()
+	s.runtime.images = append(s.runtime.images, unusedImage)
+	s.runtime.mu.Unlock()
+	before := s.runtime.count("prune")
+	begun, release := s.runtime.hold("prune")
+	pruned := make(chan error, 1)
+	go func() {
+		_, err := s.agent.Prune(t.Context(), []control.Unneeded{{Kind: control.UnneededImage, Name: unusedImage.Name}})
+		pruned <- err
+	}()
+	<-begun
+	s.publish(2, nil)
+	s.heard(first, append(installed, "removing@2", "removed@2")...)
+	s.quiet()
+	release()
+	if err := <-pruned; err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("what the removal left was looked for", func() bool { return s.runtime.count("prune") >= before+2 })
+}
+
+// While it is measured what volumes hold, which may take minutes, deployments are
+// installed and the status is answered.
+func TestNothingWaitsForMeasuring(t *testing.T) {
+	s := newSite(t)
+	s.sync()
+	begun, release := s.runtime.hold("measure")
+	pruned := make(chan error, 1)
+	go func() {
+		_, err := s.agent.Prune(t.Context(), nil)
+		pruned <- err
+	}()
+	<-begun
+	if _, err := s.agent.Status(t.Context()); err != nil {
+		t.Error(err)
+	}
+	s.installed()
+	release()
+	if err := <-pruned; err != nil {
+		t.Error(err)
+	}
+}

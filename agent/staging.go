@@ -1,0 +1,252 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/store"
+)
+
+// A deployment is staged in one of two rounds. What it takes from registries is
+// bounded by package image, registry by registry; the rounds bound what is held in
+// memory meanwhile, and let nobody wait for a registry that he does not need.
+//
+//   - looking: the package is fetched, and it is found out what of its images is not
+//     on the device. Where nothing is missing the deployment is staged at once. Where
+//     something is, or where fetching the package takes longer than yieldAfter, it goes
+//     on to
+//   - downloading. If there is no slot it starts again when it gets one, and holds
+//     nothing until then.
+//
+// A deployment that waits for a slow registry gives its slot to whoever needs it, and
+// goes to the end of the line; what has come of its images stays on the medium. From
+// then on it is one of the slow, who share half of the slots, until it is staged.
+const (
+	lookingAtOnce     = 2 // but for those that have yielded; lookingBegun with them
+	lookingBegun      = 4
+	downloadingAtOnce = 4
+	slowAtOnce        = 2
+	// slowTurn is how long a slow deployment keeps its slot while others wait that are
+	// known to be slow as well.
+	slowTurn = 10 * time.Minute
+	// slowKey is the key of the slots of those that are slow.
+	slowKey = "slow"
+)
+
+var (
+	// errMustDownload: the deployment cannot be staged in the looking round.
+	errMustDownload = errors.New("something has to be downloaded")
+	// errPreempted: the slot was taken away.
+	errPreempted = errors.New("the slot for downloading was given to another deployment")
+)
+
+// round is one attempt to stage a deployment.
+type round struct {
+	w      *worker
+	cancel context.CancelCauseFunc
+
+	mu     sync.Mutex
+	slot   *slot
+	onward *slots            // where the looking round goes on; nil: it is the downloading one
+	marked bool              // that images are unpacked
+	comes  map[string]string // why objects that are downloaded are slow; empty: they are not
+}
+
+// fetches bounds how long the looking round waits for others, until done is called.
+func (t *round) fetches() (done func()) {
+	slow := time.AfterFunc(yieldAfter, func() { t.goOn() })
+	return func() { slow.Stop() }
+}
+
+// goOn takes a slot for downloading in place of the one for looking; false: there is
+// none.
+func (t *round) goOn() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.goOnLocked()
+}
+
+func (t *round) goOnLocked() bool {
+	if t.onward == nil {
+		return true
+	}
+	slot := t.onward.try(t.w.id, func() { t.cancel(errPreempted) })
+	if slot == nil {
+		t.cancel(errMustDownload)
+		return false
+	}
+	t.slot.release()
+	t.slot, t.onward = slot, nil
+	return true
+}
+
+func (t *round) isSlow() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.slot.isSlow()
+}
+
+func (t *round) release() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.slot.release()
+}
+
+// note notes the progress of a download. The round is slow if all that comes is.
+func (t *round) note(p runtime.Progress) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p.Total > 0 && p.Done >= p.Total {
+		delete(t.comes, p.Object)
+	} else {
+		t.comes[p.Object] = p.Slow
+	}
+	slow := ""
+	for _, why := range t.comes {
+		if slow = why; why == "" {
+			break
+		}
+	}
+	t.w.slows(slow)
+	if slow != "" && !t.goOnLocked() {
+		return
+	}
+	t.slot.slows(slow)
+}
+
+// bring is stage without a second attempt; its error is not recorded.
+func (r *reconciler) bring(ctx context.Context, w *worker, d *store.Deployment) error {
+	defer func() {
+		if r.unpruned.Load() { // nobody could meanwhile
+			r.prune(ctx)
+		}
+	}()
+	if w.downloads != d.Desired.Digest {
+		slot, err := w.take(ctx, r.looking, func(owners []string) string {
+			return fmt.Sprintf("waits to be staged, behind %s", named(owners))
+		})
+		if err != nil {
+			return err
+		}
+		if err := r.bringWith(ctx, w, d, slot, r.downloading); !errors.Is(err, errMustDownload) && !errors.Is(err, errPreempted) {
+			return err
+		}
+		w.downloads = d.Desired.Digest
+	}
+	for {
+		var keys []string
+		if w.tardy != "" {
+			keys = []string{slowKey}
+		}
+		slot, err := w.take(ctx, r.downloading, waitsToDownload(w.tardy), keys...)
+		if err != nil {
+			return err
+		}
+		if err := r.bringWith(ctx, w, d, slot, nil); !errors.Is(err, errPreempted) {
+			return err
+		}
+	}
+}
+
+// waitsToDownload is the reason of who waits for a slot, after having been slow for
+// the reason given, if any.
+func waitsToDownload(tardy string) func(owners []string) string {
+	return func(owners []string) string {
+		reason := "waits to download, behind " + named(owners)
+		if tardy != "" {
+			reason += "; " + tardy
+		}
+		return reason
+	}
+}
+
+// stageAndRecord brings everything of the desired revision onto the device and records
+// it.
+func (r *reconciler) stageAndRecord(ctx context.Context, w *worker, d *store.Deployment, t *round) error {
+	staged, packages, err := r.stageComponents(ctx, w, d, t)
+	if err != nil {
+		return err
+	}
+	err = r.ledger.transition(d, eventStaged, func(d *store.Deployment) {
+		d.Desired.Staged = staged
+		d.Fault = nil
+	}, packages)
+	if errors.Is(err, store.ErrFull) {
+		return &fault{code: codeStorageFull, err: err}
+	}
+	return err
+}
+
+// bringWith stages the deployment in one round, which begins with slot and may go on
+// in another one.
+func (r *reconciler) bringWith(ctx context.Context, w *worker, d *store.Deployment, slot *slot, onward *slots) error {
+	bounded, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	t := &round{w: w, cancel: cancel, slot: slot, onward: onward, comes: map[string]string{}}
+	defer t.release()
+	if onward == nil {
+		slot.preemptible(func() { cancel(errPreempted) })
+	} else {
+		defer time.AfterFunc(yieldAfter, slot.yield).Stop()
+	}
+	defer w.slows("")
+	err := r.stageAndRecord(bounded, w, d, t)
+	if err != nil && t.marked && d.Unpacking != nil { // it was survived
+		if err := r.ledger.progress("unpacked", d, func(d *store.Deployment) { d.Unpacking = nil }); err != nil && !errors.Is(err, errSuperseded) {
+			r.logger.Warn("cannot record that images are no longer being unpacked", "deployment", d.ID, "error", err)
+		}
+	}
+	var f *fault
+	switch {
+	case err == nil:
+		w.downloads, w.tardy = "", ""
+		return nil
+	case ctx.Err() != nil:
+		return err
+	case bounded.Err() != nil:
+		if errors.Is(context.Cause(bounded), errPreempted) {
+			w.tardy = t.isSlow()
+		}
+		return context.Cause(bounded)
+	case errors.As(err, &f) && f.temporary():
+		w.tardy = f.Error()
+	}
+	return err
+}
+
+// unpacks counts, before the images of a component are unpacked, that they are. Of
+// staging this is what can end the agent, for want of memory, again and again; waiting
+// for registries and downloading is not, and is not counted: a download may be
+// interrupted by power cuts for weeks. An agent that starts, and finds as many layers
+// left to unpack as when it was counted last, has not survived that; where there are
+// fewer it got on, and the count begins anew. So it does when the agent saw the
+// attempt end, whatever came of it. After maxAttempts the revision is given up.
+func (r *reconciler) unpacks(t *round, d *store.Deployment, component string, layers int) error {
+	t.mu.Lock()
+	marked := t.marked
+	t.marked = true
+	t.mu.Unlock()
+	if marked {
+		return nil
+	}
+	return r.ledger.progress("unpacking", d, func(d *store.Deployment) {
+		next := &store.Unpacking{Component: component, Layers: layers, Times: 1}
+		if u := d.Unpacking; u != nil && u.Component == component && layers >= u.Layers {
+			next.Times = u.Times + 1
+		}
+		d.Unpacking = next
+	})
+}
+
+// unpackable refuses a revision of which the agent has not survived unpacking the
+// images.
+func unpackable(d *store.Deployment) error {
+	if u := d.Unpacking; u != nil && u.Times >= maxAttempts {
+		return &fault{code: codeInterrupted, component: u.Component, err: fmt.Errorf("this device or its agent went down %d times while the images were being unpacked", u.Times)}
+	}
+	return nil
+}

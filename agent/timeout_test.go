@@ -1,0 +1,31 @@
+package agent_test
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+// timeout gives a document's only component a timeout.
+func timeout(doc, timeout string) string {
+	return strings.Replace(doc, "revision:", "timeout: "+timeout+", revision:", 1)
+}
+
+// What the WFM gives as timeout is bounded by the device, which says so.
+func TestAD08TheTimeoutIsBoundedByTheDevice(t *testing.T) {
+	var log lines
+	s := newSite(t, func(s *site) {
+		s.maxTimeout = 100 * time.Millisecond
+		s.logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	s.runtime.block("apply 1.0.0")
+	s.publish(1, map[string]string{first: timeout(document(first, "1.0.0"), "999999m")})
+	s.heard(first, "pending@1", "installing@1", "failed@1")
+	if last := s.wfm.last(first); last.Error == nil || last.Error.Code != "TIMEOUT" {
+		t.Errorf("error is %+v", last.Error)
+	}
+	if said := log.String(); !strings.Contains(said, "timeout shortened") || !strings.Contains(said, "timeout=16666h39m0s") || !strings.Contains(said, "maxTimeout=100ms") {
+		t.Errorf("the log says %s", said)
+	}
+}
