@@ -28,7 +28,7 @@ TARGETS := linux/amd64 linux/arm64 linux/arm/7 linux/arm/6 linux/riscv64
 
 OUT     ?= bin
 
-.PHONY: all build full slim test test-packages test-arm test-qemu lint vuln fuzz chaos bench memory wear year demo cross packages sbom reproducible stamp sizes clean
+.PHONY: all build full slim test test-packages test-arm test-qemu lint vuln fuzz chaos neighbours bench memory wear year demo cross packages sbom reproducible stamp sizes clean
 
 all: build
 
@@ -60,9 +60,13 @@ fuzz: ## every parser for FUZZTIME (5s)
 	build/fuzz $(FUZZTIME)
 
 chaos: ## faults at random for TIME=10m, from SEED on, of one KIND (test/faults names them)
-	build/need runc containerd busybox nft ip mke2fs
+	build/need runc containerd busybox nft ip curl mke2fs
 	$(GO) test -count=1 -timeout 0 -v -run '^TestChaos$$' ./test/faults -faults.time $(if $(filter command%,$(origin TIME)),$(TIME),10m) \
 	  $(if $(SEED),-faults.seed $(SEED)) $(if $(KIND),-faults.kind $(KIND))
+
+neighbours: ## what goes on beside each hog, and in what time, on both containerds; prints the matrix (test/neighbours)
+	build/need runc containerd busybox nft ip curl
+	MARGOLITE_NEIGHBOURS_LONG=1 $(GO) test -count=1 -timeout 2h ./test/neighbours
 
 bench: build ## sizes, memory, times beside nerdctl and docker, bytes written
 	build/need runc busybox

@@ -67,7 +67,10 @@ func (r *rig) removeProjects(ctx context.Context) error {
 		return err
 	}
 	images := slices.DeleteFunc(unneeded, func(u control.Unneeded) bool { return u.Kind != control.UnneededImage })
-	_, err = r.Control().Prune(ctx, images)
+	removed, err := r.Control().Prune(ctx, images)
+	if err == nil && slices.ContainsFunc(removed, func(u control.Unneeded) bool { return u.Later }) {
+		err = errors.New("images are still being brought onto the device")
+	}
 	return err
 }
 

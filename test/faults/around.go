@@ -181,6 +181,9 @@ func (r *Rig) settings() plant.Settings {
 	_, port, err := net.SplitHostPort(r.WFM.Address())
 	check(r.T, err)
 	s.WFM = map[string]string{"url": "https://" + net.JoinHostPort(wfmName, port)}
+	if r.site != nil {
+		r.site.Admit(&s)
+	}
 	return s
 }
 

@@ -3,7 +3,8 @@
 // takes back applications at random, while the agent is killed, the power goes,
 // the medium fails or runs full, and what is around the device goes away and
 // comes back. In the end, and as far as that can be said in between, everything
-// has to be as the WFM wants it.
+// has to be as the WFM wants it. Hogs (package neighbours) take more than their share
+// meanwhile, where a rig has them; whatever they do, the others are served.
 //
 // # How
 //

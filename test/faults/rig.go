@@ -16,6 +16,7 @@ import (
 	"github.com/margolite/margolite/test/faults/medium"
 	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/leftovers"
+	"github.com/margolite/margolite/test/neighbours"
 	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/plant"
 )
@@ -54,6 +55,9 @@ func Build(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
+	if err := neighbours.BuildHog(ctx, dir); err != nil {
+		return err
+	}
 	return errors.Join(os.WriteFile(filepath.Join(dir, application), program, 0o755),
 		medium.Format(filepath.Join(dir, image), mediumBytes))
 }
@@ -64,6 +68,7 @@ type Options struct {
 	Seed       uint64 // of everything that is random
 	Containerd string // program of an external containerd; empty: the embedded one
 	Medium     bool   // the device has a medium of its own, whose faults can be chosen
+	Hogs       bool   // there may be hogs on the device
 }
 
 // Rig is a plant under test. What it finds wrong fails the test.
@@ -80,7 +85,8 @@ type Rig struct {
 	failures    int                // times that the medium failed or was full, up to now
 	accepted    uint64             // the manifest version that the agent last said it has accepted
 
-	disk    *medium.Disk // nil: the device has no medium of its own
+	site    *neighbours.Site // nil: there are no hogs
+	disk    *medium.Disk     // nil: the device has no medium of its own
 	mounted *medium.Mounted
 	mounts  int // up to now
 }
@@ -106,6 +112,10 @@ func New(t testing.TB, o Options) *Rig {
 	}
 	r.Plant, err = plant.New(t.Context(), po)
 	check(t, err)
+	if o.Hogs {
+		r.site = neighbours.Adopt(t, r.Plant, o.Programs)
+		check(t, os.Chmod(dir, 0o711)) // for callers of the socket without privileges
+	}
 	r.pushImages()
 	r.deployments = r.deploymentsOf()
 	r.named()

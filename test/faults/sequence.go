@@ -125,23 +125,23 @@ func (r *Rig) arrived(s *control.Status) error {
 	if s.RuntimeError != "" {
 		return errors.New(s.RuntimeError)
 	}
-	for _, d := range r.deployments {
-		shown := d.in(s)
-		switch now := d.now(); {
-		case now.kind == removed && shown == nil:
-		case now.kind == removed || shown == nil:
-			return fmt.Errorf("%s is to be %s, and is %+v", d.name, now.kind, shown)
-		case shown.Digest != now.digest:
-			return fmt.Errorf("%s desires %s, the WFM %s", d.name, shown.Digest, now.digest)
-		case r.gaveUp(d, s):
-		case shown.State != string(now.kind.ends()):
-			return fmt.Errorf("%s is to end as %s, and is %s: %s %+v", d.name, now.kind.ends(), shown.State, shown.Reason, shown.Error)
-		}
-		if err := d.works(s); err != nil {
-			return err
-		}
+	return r.deployed(s)
+}
+
+// settled says how a deployment is not as the WFM wants it.
+func (r *Rig) settled(d *deployment, s *control.Status) error {
+	shown := d.in(s)
+	switch now := d.now(); {
+	case now.kind == removed && shown == nil:
+	case now.kind == removed || shown == nil:
+		return fmt.Errorf("%s is to be %s, and is %+v", d.name, now.kind, shown)
+	case shown.Digest != now.digest:
+		return fmt.Errorf("%s desires %s, the WFM %s", d.name, shown.Digest, now.digest)
+	case r.gaveUp(d, s):
+	case shown.State != string(now.kind.ends()):
+		return fmt.Errorf("%s is to end as %s, and is %s: %s %+v", d.name, now.kind.ends(), shown.State, shown.Reason, shown.Error)
 	}
-	return nil
+	return d.works(s)
 }
 
 // works says what does not run yet of what the agent says is active.

@@ -62,6 +62,10 @@ func (p *Plant) Configure(s Settings) error {
 	}
 	maps.Copy(way, s.WFM)
 	maps.DeleteFunc(way, func(_, value string) bool { return value == "" })
+	registries := map[string]string{}
+	for _, address := range append(s.Registries, p.Registry.Address()) {
+		registries[address] = "{plainHTTP: true}"
+	}
 	control := ""
 	if s.Group != "" {
 		control = fmt.Sprintf("control: {group: %q}\n", s.Group)
@@ -71,11 +75,11 @@ wfm: {%s}
 poll: {interval: %s, windows: [%s], downtime: [%s]}
 state: {dir: %s, run: %s}
 runtime: {containerd: %s, settle: %s}
-registries: {%q: {plainHTTP: true}}
+registries: {%s}
 policy: {%s}
 log: {level: %s}
 %s%s`, Device, members(s.Labels), members(way), cmp.Or(s.Poll, time.Second), list(s.Windows), list(s.Downtime),
-		p.StateDir(), p.RunDir(), containerd, s.Settle, p.Registry.Address(), members(s.Policy), cmp.Or(s.LogLevel, "info"), control, s.More), 0o600)
+		p.StateDir(), p.RunDir(), containerd, s.Settle, members(registries), members(s.Policy), cmp.Or(s.LogLevel, "info"), control, s.More), 0o600)
 }
 
 // members are those of a mapping in YAML, list the items of a sequence.

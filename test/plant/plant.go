@@ -65,6 +65,8 @@ type Settings struct {
 	// WFM are more keys of the section wfm, or others in place of those that
 	// lead to the plant's WFM. An empty value leaves a key out. Values are YAML.
 	WFM map[string]string
+	// Registries are more registries that are reached over plain HTTP, as host:port.
+	Registries []string
 	// More are more sections, as YAML.
 	More string
 }

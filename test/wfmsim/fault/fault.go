@@ -40,6 +40,7 @@ const (
 	Bomb     Kind = "bomb"     // a body that says Content-Encoding: gzip and expands to Bytes
 	Corrupt  Kind = "corrupt"  // one bit differs, in the byte at offset Bytes of the body
 	Slow     Kind = "slow"     // Bytes per second
+	Drip     Kind = "drip"     // Bytes at a time, each after Wait
 	Delay    Kind = "delay"    // the answer starts after Wait
 
 	Header      Kind = "header"       // the header Name has Value; an empty Value leaves it out
@@ -58,7 +59,7 @@ const (
 // Kinds are all there are, for help texts and validation.
 func Kinds() []Kind {
 	return []Kind{
-		Answer, Redirect, HTML, Cut, Reset, Stall, Truncate, Length, Endless, Bomb, Corrupt, Slow, Delay,
+		Answer, Redirect, HTML, Cut, Reset, Stall, Truncate, Length, Endless, Bomb, Corrupt, Slow, Drip, Delay,
 		Header, WeakETag, Clock, IgnoreRange, WrongDigest, Twist, Refuse, OldTLS, Certificate,
 	}
 }
@@ -98,6 +99,8 @@ func (f Fault) check(known map[Kind][]string) error {
 		return errors.New("redirect needs the value of Location")
 	case f.Kind == Slow && f.Bytes <= 0:
 		return errors.New("slow needs a number of bytes per second")
+	case f.Kind == Drip && (f.Bytes <= 0 || f.Wait <= 0):
+		return errors.New("drip needs a number of bytes and the time between them")
 	case f.Kind == Delay && f.Wait <= 0:
 		return errors.New("delay needs a time to wait")
 	case f.Kind == Clock && f.Wait == 0:

@@ -73,6 +73,7 @@ func TestWhatGoesWrong(t *testing.T) {
 		"without a range":    {faults: []fault.Fault{{Kind: fault.IgnoreRange}}, status: 200, body: text, header: `"1"`},
 		"another client":     {faults: []fault.Fault{{Client: "b", Kind: fault.Answer, Status: 500}}, status: 200, body: text, header: `"1"`},
 		"this client":        {faults: []fault.Fault{{Client: "a", Kind: fault.Answer, Status: 500}}, status: 500},
+		"drops":              {faults: []fault.Fault{{Kind: fault.Drip, Bytes: 9, Wait: time.Millisecond}}, status: 200, body: text, header: `"1"`},
 		"several at a time":  {faults: []fault.Fault{{Kind: fault.Slow, Bytes: 1000}, {Kind: fault.Corrupt}, {Kind: fault.Cut, Bytes: 8}}, status: 200, body: "uhe body", cut: true, header: `"1"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -237,6 +238,8 @@ func TestWhatWouldDoNothingIsRefused(t *testing.T) {
 		"an unknown kind":         {Kind: "explode"},
 		"no status":               {Kind: fault.Answer},
 		"no speed":                {Kind: fault.Slow},
+		"no drops":                {Kind: fault.Drip, Wait: time.Second},
+		"no time between drops":   {Kind: fault.Drip, Bytes: 1},
 		"no place to go":          {Kind: fault.Redirect},
 		"a clock that is right":   {Kind: fault.Clock},
 		"an unknown twist":        {Kind: fault.Twist, What: "round"},

@@ -107,6 +107,8 @@ func (w *writer) next(n int64) int64 {
 		switch f.Kind {
 		case Slow:
 			n = min(n, max(1, f.Bytes/piecesPerSecond))
+		case Drip:
+			n = min(n, f.Bytes)
 		case Cut, Reset, Stall, Truncate:
 			if left := f.Bytes - w.sent; left > 0 {
 				n = min(n, left)
@@ -137,11 +139,16 @@ func (w *writer) send(piece []byte) error {
 		return err
 	}
 	for _, f := range w.faults {
-		if f.Kind != Slow {
+		pause := f.Wait
+		switch f.Kind {
+		case Slow:
+			pause = time.Duration(len(piece)) * time.Second / time.Duration(f.Bytes)
+		case Drip:
+		default:
 			continue
 		}
 		w.flush()
-		if !wait(w.request.Context(), time.Duration(len(piece))*time.Second/time.Duration(f.Bytes)) {
+		if !wait(w.request.Context(), pause) {
 			return w.request.Context().Err()
 		}
 	}

@@ -1,0 +1,415 @@
+package neighbours
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/agent/control"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/runtime/external"
+	"github.com/margolite/margolite/test/isolated"
+	"github.com/margolite/margolite/test/leftovers"
+	"github.com/margolite/margolite/test/ociimage"
+	"github.com/margolite/margolite/test/plant"
+	"github.com/margolite/margolite/test/wfmsim"
+	"github.com/margolite/margolite/test/wfmsim/registry"
+)
+
+const (
+	// groupMemory is what the agent, its shims and every runc have together: the agent
+	// stands for one on a machine of that size.
+	groupMemory = 128 << 20
+	// agentMemory is what the agent may have at any time, without its program.
+	agentMemory = 64 << 20
+	// runSize is the size of the file system of the run directory.
+	runSize = 64 << 20
+	// settle is for how long services run before they count as installed.
+	settle = 200 * time.Millisecond
+	// operators is the group that may use the control socket besides root.
+	operators = "operator"
+)
+
+// Options of a site.
+type Options struct {
+	Programs   string // where Build made them
+	Containerd string // program of an external containerd; empty: the embedded one
+	Long       bool   // hogs have their full size
+}
+
+// Site is where a hog and its neighbours are. What cannot be set up fails the test.
+// Its methods are for one goroutine, except those that say otherwise.
+type Site struct {
+	*plant.Plant
+	T    testing.TB
+	Hogs *registry.Registry // beside the plant's own; only hogs use it
+	Long bool
+
+	programs string
+	dir      string
+	group    *plant.MemoryGroup // nil: memory cannot be limited here
+	before   leftovers.Snapshot
+	peak     int64 // bytes that former processes of the agent had at most
+
+	mu sync.Mutex // of what is published
+}
+
+// New makes a site whose agent runs and has nothing deployed.
+func New(t testing.TB, o Options) *Site {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "site-") // paths of sockets are short
+	check(t, err)
+	s := &Site{T: t, Long: o.Long, programs: o.Programs, dir: dir}
+	t.Cleanup(s.close)
+	program := agent
+	if o.Containerd != "" {
+		program = slimAgent
+	}
+	program = filepath.Join(o.Programs, program)
+	s.Plant, err = plant.New(t.Context(), plant.Options{Dir: dir, Margolite: program, Containerd: o.Containerd})
+	check(t, err)
+	check(t, os.Chmod(dir, 0o711)) // for callers of the socket without privileges
+	check(t, os.Mkdir(s.RunDir(), 0o755))
+	check(t, unix.Mount("tmpfs", s.RunDir(), "tmpfs", 0, fmt.Sprintf("mode=755,size=%d", runSize)))
+	s.limitMemory(program)
+	s.open(o.Programs)
+	s.configure("none")
+	check(t, s.Run(t.Context()))
+	s.before = s.look()
+	return s
+}
+
+// Adopt makes a site of a plant that is somebody else's. Hogs and their registry
+// are all that it adds; the plant has to be configured as [Site.Admit] says.
+func Adopt(t testing.TB, p *plant.Plant, programs string) *Site {
+	t.Helper()
+	s := &Site{Plant: p, T: t, programs: programs}
+	s.open(programs)
+	t.Cleanup(func() { check(t, s.Hogs.Close()) })
+	return s
+}
+
+// open opens the registry of hogs and pushes the images.
+func (s *Site) open(programs string) {
+	s.T.Helper()
+	var err error
+	s.Hogs, err = registry.New(registry.Options{})
+	check(s.T, err)
+	check(s.T, s.Hogs.Start(""))
+	for tag, padding := range map[string]int{"1.0.0": 0, "2.0.0": 1 << 20} {
+		image, err := toolsImage(programs, padding)
+		check(s.T, err)
+		check(s.T, s.Push(s.T.Context(), tools, tag, image))
+	}
+}
+
+// limitMemory has the agent start in a control group of its own.
+func (s *Site) limitMemory(program string) {
+	s.T.Helper()
+	var err error
+	s.group, err = plant.NewMemoryGroup("site", groupMemory)
+	if errors.Is(err, plant.ErrNoMemoryLimit) {
+		s.T.Log(err)
+		return
+	}
+	check(s.T, err)
+	script := filepath.Join(s.dir, "limited")
+	check(s.T, s.group.Wrap(program, script))
+	s.Upgrade(script)
+}
+
+// Admit adds to the settings of a device what it has to know for hogs: their
+// registry, and the group that may use the control socket.
+func (s *Site) Admit(to *plant.Settings) {
+	to.Group, to.Registries = operators, []string{s.Hogs.Address()}
+}
+
+// settings are how the agent is configured.
+func (s *Site) settings(approval string) plant.Settings {
+	settings := plant.Settings{Settle: settle, LogLevel: "debug", Policy: map[string]string{"approval": approval}}
+	s.Admit(&settings)
+	return settings
+}
+
+func (s *Site) configure(approval string) {
+	s.T.Helper()
+	check(s.T, s.Configure(s.settings(approval)))
+}
+
+// close shows what led to a failure and ends everything.
+func (s *Site) close() {
+	if s.Plant == nil {
+		check(s.T, os.RemoveAll(s.dir))
+		return
+	}
+	if s.T.Failed() {
+		log, _ := os.ReadFile(s.LogFile())
+		s.T.Logf("agent's log:\n%s", log[max(0, len(log)-16<<10):])
+		if keep := os.Getenv("MARGOLITE_NEIGHBOURS_LOGS"); keep != "" {
+			if s.Running() { // with what it does at this moment
+				_ = unix.Kill(s.Agent(), unix.SIGQUIT)
+				_ = s.Ended() // or is killed
+			}
+			log, _ = os.ReadFile(s.LogFile())
+			_ = os.WriteFile(filepath.Join(keep, strings.ReplaceAll(s.T.Name(), "/", "-")+".log"), log, 0o600)
+		}
+	}
+	s.Kill()
+	s.PowerOff()
+	errs := []error{isolated.ForgetNetwork()}
+	if s.Hogs != nil {
+		errs = append(errs, s.Hogs.Close())
+	}
+	if s.group != nil {
+		errs = append(errs, s.group.Close(context.WithoutCancel(s.T.Context())))
+	}
+	plant.UnmountBelow(s.dir)
+	check(s.T, errors.Join(append(errs, s.Plant.Close(), os.RemoveAll(s.dir))...))
+}
+
+// look takes stock of the machine and of its containerd, which runs.
+func (s *Site) look() leftovers.Snapshot {
+	s.T.Helper()
+	client := external.Open(s.Containers(), "margo")
+	defer client.Close()
+	return leftovers.Take(s.T, leftovers.Where{
+		Client: client, Namespace: "margo", StateDir: s.StateDir(), RunDir: s.RunDir(), Sockets: filepath.Join(plant.ShimDir, "s"),
+	})
+}
+
+// id is the id of the deployment with a name.
+func id(name string) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // documented to never fail
+	return fmt.Sprintf("%08x-0000-4000-8000-%012x", h.Sum64()>>32, h.Sum64()&(1<<48-1))
+}
+
+// application is one Compose file that is deployed as one deployment.
+type application struct {
+	name     string
+	compose  string // with the variables REGISTRY, HOGS and REVISION
+	revision int
+	timeout  string // of its component, as 5m; empty: none
+	foreign  bool   // the component is in the registry of hogs
+}
+
+// publish makes a revision of an application part of the desired state. It may be
+// called from any goroutine.
+func (s *Site) publish(a application) (wfmsim.Published, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ctx := context.WithoutCancel(s.T.Context())
+	c := ociimage.Component{Name: a.name, Version: "1.0.0", Files: ociimage.Files{"compose.yaml": []byte(a.compose)}}
+	component, err := c.Build()
+	if err != nil {
+		return wfmsim.Published{}, err
+	}
+	home := s.Registry
+	if a.foreign {
+		home = s.Hogs
+	}
+	if err := (ociimage.Registry{URL: home.URL()}).Push(ctx, "apps/"+a.name, "1.0.0", component); err != nil {
+		return wfmsim.Published{}, err
+	}
+	d := s.Deployment(id(a.name), map[string]any{"HOGS": s.Hogs.Address(), "REVISION": max(a.revision, 1)})
+	delete(d.Parameters, "PORT")
+	d.Name = a.name
+	d.Components = []wfmsim.Component{{Name: a.name, Repository: home.Address() + "/apps/" + a.name, Revision: "1.0.0", Timeout: a.timeout}}
+	return s.Publish(d)
+}
+
+// remove takes an application out of the desired state and returns the version
+// since when. It may be called from any goroutine.
+func (s *Site) remove(name string) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Remove(id(name))
+}
+
+// install publishes applications and waits until all of them run.
+func (s *Site) install(all ...application) {
+	s.T.Helper()
+	versions := map[string]uint64{}
+	for _, a := range all {
+		done, err := s.publish(a)
+		check(s.T, err)
+		versions[a.name] = done.Version
+	}
+	for name, version := range versions {
+		_, err := s.Await(s.T.Context(), id(name), margo.Installed, version)
+		check(s.T, err)
+	}
+}
+
+// withdraw removes applications and waits until the WFM has heard that they are
+// removed.
+func (s *Site) withdraw(ctx context.Context, names ...string) error {
+	versions := map[string]uint64{}
+	for _, name := range names {
+		version, err := s.remove(name)
+		if err != nil {
+			return err
+		}
+		versions[name] = version
+	}
+	for name, version := range versions {
+		if err := s.WFM.WaitState(ctx, id(name), margo.Removed, version); err != nil {
+			return fmt.Errorf("%s is not removed: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// margolite runs the command line and returns what it printed. It may be called
+// from any goroutine.
+func (s *Site) margolite(ctx context.Context, args ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, filepath.Join(s.programs, agent), append([]string{"--config", s.ConfigFile()}, args...)...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.WaitDelay = time.Second
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("margolite %s: %w: %s", strings.Join(args, " "), err, stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+// process is the first process of a container.
+type process struct {
+	revision int
+	pid      int
+}
+
+// processes are the first processes of the containers of an application, as the
+// kernel knows them. It may be called from any goroutine.
+func processes(name string) []process {
+	var found []process
+	for _, pid := range plant.Processes() {
+		proc := filepath.Join("/proc", strconv.Itoa(pid))
+		environment, _ := os.ReadFile(filepath.Join(proc, "environ")) // it may have ended
+		if !bytes.HasPrefix(environment, []byte("NEIGHBOUR="+name+"\x00")) && !bytes.Contains(environment, []byte("\x00NEIGHBOUR="+name+"\x00")) {
+			continue
+		}
+		status, _ := os.ReadFile(filepath.Join(proc, "status"))
+		if line := field(status, "NSpid"); len(line) == 0 || line[len(line)-1] != "1" {
+			continue // another one in its container
+		}
+		if state := field(status, "State"); len(state) == 0 || state[0] == "Z" {
+			continue
+		}
+		p := process{pid: pid}
+		for variable := range bytes.SplitSeq(environment, []byte{0}) {
+			if value, ok := bytes.CutPrefix(variable, []byte("REVISION=")); ok {
+				p.revision, _ = strconv.Atoi(string(value))
+			}
+		}
+		found = append(found, p)
+	}
+	return found
+}
+
+// field are the words of a line of a file such as /proc/PID/status.
+func field(text []byte, name string) []string {
+	for line := range bytes.Lines(text) {
+		if value, ok := bytes.CutPrefix(line, []byte(name+":")); ok {
+			return strings.Fields(string(value))
+		}
+	}
+	return nil
+}
+
+// running says how an application does not run: by one process, of a revision.
+func running(name string, revision int) error {
+	if all := processes(name); len(all) != 1 || all[0].revision != revision {
+		return fmt.Errorf("%s runs as %+v, want one process of revision %d", name, all, revision)
+	}
+	return nil
+}
+
+// until repeats what has no event to wait for until it succeeds, or else gives its
+// last error when ctx is done.
+func until(ctx context.Context, try func() error) error {
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// Memory is how many bytes the agent has had at most, without its program and other
+// files.
+func (s *Site) Memory() int64 {
+	if s.Running() {
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.Agent())) // it may have ended
+		size := func(name string) int64 {
+			words := field(status, name)
+			if len(words) == 0 {
+				return 0
+			}
+			n, _ := strconv.ParseInt(words[0], 10, 64)
+			return n << 10
+		}
+		s.peak = max(s.peak, size("VmHWM")-size("RssFile")-size("RssShmem"))
+	}
+	return s.peak
+}
+
+// Fits says whether that was no more than it may have.
+func (s *Site) Fits() error {
+	if n := s.Memory(); n > agentMemory {
+		return fmt.Errorf("the agent has had %d MiB of memory, want at most %d", n>>20, agentMemory>>20)
+	}
+	return nil
+}
+
+// survives says whether the agent is still the process that was started last, and
+// nothing in its control group was killed for want of memory.
+func (s *Site) survives() error {
+	select {
+	case <-s.Done():
+		return errEnded
+	default:
+	}
+	if s.group == nil {
+		return nil
+	}
+	n, err := s.group.Killed()
+	if err == nil && n > 0 {
+		err = fmt.Errorf("the kernel killed %d processes for want of memory", n)
+	}
+	return err
+}
+
+// deployment is what a status says of an application, or nil.
+func deployment(status *control.Status, name string) *control.Deployment {
+	i := slices.IndexFunc(status.Deployments, func(d control.Deployment) bool { return d.ID == id(name) })
+	if i < 0 {
+		return nil
+	}
+	return &status.Deployments[i]
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
