@@ -24,6 +24,10 @@ const drainTimeout = 2 * time.Second
 // after the last; a containerd that is killed in between may never come back to it.
 const idleTimeout = 30 * time.Second
 
+// abandonedTimeout is how long it waits when whoever asked for its last task has left: containerd takes back what it
+// began meanwhile, or never comes back to it.
+const abandonedTimeout = 5 * time.Second
+
 // service is containerd's task service that also keeps logs, and that ends with nothing to do.
 type service struct {
 	tasks.TTRPCTaskService
@@ -32,10 +36,11 @@ type service struct {
 	tasks map[string]*output       // by container; nil: it has no log here
 	begun map[string]chan struct{} // those that are being created, until they are
 	idle  *time.Timer              // runs while there are none
+	limit time.Duration            // of idle
 }
 
 func newTasks(direct tasks.TTRPCTaskService, end func()) *service {
-	s := &service{TTRPCTaskService: direct, tasks: make(map[string]*output), begun: make(map[string]chan struct{})}
+	s := &service{TTRPCTaskService: direct, tasks: make(map[string]*output), begun: make(map[string]chan struct{}), limit: idleTimeout}
 	s.idle = time.AfterFunc(idleTimeout, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -58,6 +63,7 @@ func (s *service) begin(id string) (over func(*output, error), err error) {
 	created := make(chan struct{})
 	s.begun[id] = created
 	s.idle.Stop()
+	s.limit = idleTimeout
 	return func(out *output, err error) {
 		s.settle(func() {
 			delete(s.begun, id)
@@ -88,7 +94,7 @@ func (s *service) settle(change func()) {
 	defer s.mu.Unlock()
 	change()
 	if s.isIdle() {
-		s.idle.Reset(idleTimeout)
+		s.idle.Reset(s.limit)
 	}
 }
 
@@ -116,11 +122,14 @@ func (s *service) Create(ctx context.Context, r *tasks.CreateTaskRequest) (*task
 	}
 	created, out, err := s.create(ctx, r)
 	over(out, err)
-	if err == nil && ctx.Err() != nil {
-		_, err = s.Delete(context.WithoutCancel(ctx), &tasks.DeleteRequest{ID: r.ID})
-		return nil, errors.Join(ctx.Err(), err)
+	if ctx.Err() == nil {
+		return created, err
 	}
-	return created, err
+	s.settle(func() { s.limit = abandonedTimeout })
+	if err == nil {
+		_, err = s.Delete(context.WithoutCancel(ctx), &tasks.DeleteRequest{ID: r.ID})
+	}
+	return nil, errors.Join(ctx.Err(), err)
 }
 
 // create gives the task pipes that this process reads, where it asks for a log.

@@ -88,7 +88,7 @@ func TestAShimWithNothingToDoEnds(t *testing.T) {
 			if err := create(u, ctx, "bundle"); !errors.Is(err, context.Canceled) || u.ids["web"] {
 				u.t.Errorf("%v, and there are %v", err, u.ids)
 			}
-		}, idleTimeout},
+		}, abandonedTimeout},
 		"so is the task, by whom comes after": {func(u use) {
 			ctx, gone := context.WithCancel(u.t.Context())
 			gone()
@@ -96,6 +96,21 @@ func TestAShimWithNothingToDoEnds(t *testing.T) {
 				u.t.Error("it is created")
 			}
 			if err := remove(u); !errdefs.IsNotFound(errgrpc.ToNative(err)) {
+				u.t.Error(err)
+			}
+		}, abandonedTimeout},
+		"a creation that nobody awaits fails": {func(u use) {
+			ctx, gone := context.WithCancel(u.t.Context())
+			gone()
+			if err := create(u, ctx, ""); err == nil {
+				u.t.Error("it is created")
+			}
+		}, abandonedTimeout},
+		"the next one asks again": {func(u use) {
+			ctx, gone := context.WithCancel(u.t.Context())
+			gone()
+			_ = create(u, ctx, "bundle") // as above
+			if err := errors.Join(create(u, u.t.Context(), "bundle"), remove(u)); err != nil {
 				u.t.Error(err)
 			}
 		}, idleTimeout},
