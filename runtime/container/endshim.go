@@ -168,7 +168,7 @@ func killTree(pid int) {
 // task is to be created in the shim of its project, which is that of another of
 // its containers that does not respond, or one that containerd has given up.
 func (c *Containers) shimsOf(ctx context.Context, id string) ([]int, error) {
-	running, err := shimsIn(c.o.Namespace)
+	running, err := c.shimsByContainer()
 	if err != nil {
 		return nil, err
 	}
@@ -202,9 +202,14 @@ func (c *Containers) shimsOf(ctx context.Context, id string) ([]int, error) {
 	return found, nil
 }
 
-// shimsIn are the shims that run for a namespace, by the container that each was
-// started for.
-func shimsIn(namespace string) (map[string]int, error) {
+// shimsByContainer are the shims that containerd has started, by the container
+// that each was started for. Those of another containerd may serve containers of
+// the same names.
+func (c *Containers) shimsByContainer() (map[string]int, error) {
+	socket, err := os.Stat(c.o.Client.Address())
+	if err != nil {
+		return nil, err
+	}
 	names, err := filepath.Glob("/proc/[0-9]*/comm")
 	if err != nil {
 		return nil, err
@@ -220,7 +225,10 @@ func shimsIn(namespace string) (map[string]int, error) {
 			continue // it has ended
 		}
 		args := bytes.Split(line, []byte{0})
-		if argument(args, "-namespace") == namespace {
+		if argument(args, "-namespace") != c.o.Namespace {
+			continue
+		}
+		if of, err := os.Stat(argument(args, "-address")); err == nil && os.SameFile(of, socket) {
 			found[argument(args, "-id")] = pid
 		}
 	}
