@@ -11,32 +11,36 @@ import (
 	"time"
 )
 
-// A panel or a script needs one connection at a time, or two. What there may be
-// more of costs memory that a small device does not have, and must not keep out
-// who comes to look why.
+// A panel or a script needs one connection at a time, or two. Many more of them
+// would take memory that a small device does not have, and would keep out the
+// operator who comes to see what is wrong.
+//
+// Each bound comes in three sizes: for a single caller, for all unprivileged users
+// together, and for everybody together. A caller is a user; a privileged user (root,
+// and the agent's own) counts by process.
 const (
-	maxOwnConnections    = 32  // of one user; of root, and of the agent's own user, of one process
-	maxOthersConnections = 96  // of all users without their privileges
-	maxConnections       = 128 // in all
+	maxOwnConnections    = 32
+	maxOthersConnections = 96
+	maxConnections       = 128
 
-	maxOwnStreams    = 8 // of events, counted likewise
+	// Streams of events.
+	maxOwnStreams    = 8
 	maxOthersStreams = 24
 	maxStreams       = 32
 
-	// Of requests that last, as streams of all kinds, commands and waiting for a
-	// poll. The rest of the connections is for what is answered at once.
+	// Requests that last: streams of all kinds, commands, and waiting for a poll.
+	// The other connections are for requests that are answered at once.
 	maxOwnLasting    = 16
 	maxOthersLasting = 48
 	maxLasting       = 64
 
-	maxTurnedAway = 16 // callers that are told at the same time that there is no room
+	maxTurnedAway = 16 // callers that are being told that there is no room
 	maxTelling    = time.Second
 )
 
-// crowd counts what callers have at the same time, and bounds it so that none
-// of them takes what the others need: no user without privileges what is left
-// to those with them, no process of these what is left to the next, and several
-// of them together not what is left to who comes later.
+// crowd counts what callers hold at the same time and bounds it: unprivileged users
+// leave room for the privileged, one privileged process leaves room for the next,
+// and the last quarter is for callers that hold little so far.
 type crowd struct {
 	what             string
 	own, others, all int // the most that there may be
@@ -47,7 +51,7 @@ type crowd struct {
 	total   int
 }
 
-// holder is who counts as one: a user, or a process of a privileged one.
+// holder is one caller: a user, or a process of a privileged user.
 type holder struct {
 	pid        int32
 	uid        uint32
@@ -69,7 +73,7 @@ func (c *crowd) enter(p peer, known bool) (leave func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	others, all := c.others, c.all
-	if c.of[h] >= max(c.own/8, 1) { // the last quarter is for those who have few or none
+	if c.of[h] >= max(c.own/8, 1) { // not for the last quarter
 		others, all = others-others/4, all-all/4
 	}
 	switch {
@@ -96,8 +100,8 @@ func (c *crowd) count(h holder, n int) {
 	}
 }
 
-// door lets callers in for whom there is room. The others are told why not, as
-// far as that costs little.
+// door accepts callers as long as there is room for them, and tells the others why
+// they are turned away, as far as that costs little.
 type door struct {
 	net.Listener
 	inside  *crowd
@@ -137,9 +141,8 @@ func (d *door) Accept() (net.Conn, error) {
 	}
 }
 
-// turnAway answers with the reason and closes conn. It waits for the request to
-// begin and to be over, so that the caller has read the answer before it notices
-// that nobody listens.
+// turnAway answers with the reason and closes conn. It waits until the request was
+// sent, so that the caller reads the answer before it sees a closed connection.
 func turnAway(conn net.Conn, reason error) {
 	defer conn.Close()
 	if conn.SetDeadline(time.Now().Add(maxTelling)) != nil {
