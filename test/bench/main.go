@@ -1,11 +1,12 @@
 // Bench measures margolite: how big its programs are, what it takes of a
 // device's memory, how long a change takes from its publication until the WFM
 // hears that it is installed, and what unchanged polls and updates write to the
-// medium and send over the wire; what a thousand deployments take; how it does
-// beside nerdctl compose and docker compose; and what a fleet of thousands asks
-// of a WFM. It runs the real programs in namespaces of its own and leaves nothing
-// behind. `make bench` runs it; it fails when an unchanged poll writes anything,
-// and when a large bundle takes too much memory.
+// medium and send over the wire; what a device costs by the number of its
+// containers; what a thousand deployments take; how it does beside nerdctl compose
+// and docker compose; and what a fleet of thousands asks of a WFM. It runs the real
+// programs in namespaces of its own and leaves nothing behind. `make bench` runs
+// it; it fails when an unchanged poll writes anything, and when a large bundle
+// takes too much memory.
 //
 // The defaults are for a quick look. `make memory` takes figures to publish, as
 // others in the field do: a median over minutes, under several loads, beside Docker.
@@ -54,7 +55,7 @@ type bench struct {
 	wfmsim          string
 	sizes, device   bool
 	contest, scale  bool
-	memory          bool
+	memory, upkeep  bool
 	agent           string // of somebody else, beside Docker
 	agentName       string
 	agentTest       string
@@ -65,7 +66,7 @@ func main() {
 	// last one cleans up, and the others wait for it. It cleans up as well when
 	// nobody reads any more.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGPIPE)
-	b := &bench{method: method{Settle: []time.Duration{0, 200 * time.Millisecond}, Sizes: []int{1, 3, 20}, Crowds: []int{1, 10, 100}, Shared: []int{1, 3, 10}, Stacks: []string{"full", "slim"}}}
+	b := &bench{method: method{Settle: []time.Duration{0, 200 * time.Millisecond}, Sizes: []int{1, 3, 20}, Crowds: []int{1, 10, 100, 300}, Shared: []int{1, 3, 10}, Stacks: []string{"full", "slim"}}}
 	flag.BoolVar(&b.memory, "memory", true, "measure the memory of all that runs an application")
 	flag.Func("stacks", "`NAME,...` whose memory is measured: full, slim, docker, shims (default full,slim)", func(s string) error {
 		b.Stacks = strings.Split(s, ",")
@@ -84,6 +85,7 @@ func main() {
 	flag.StringVar(&b.json, "json", "", "write the report to `FILE` too")
 	flag.BoolVar(&b.sizes, "sizes", true, "measure the programs")
 	flag.BoolVar(&b.device, "device", true, "measure the running device")
+	flag.BoolVar(&b.upkeep, "upkeep", true, "measure what devices with more and more containers cost")
 	flag.BoolVar(&b.scale, "scale", true, "measure the wire, and a thousand deployments")
 	flag.StringVar(&b.agentTest, "agent-test", "", "`FILE` of the tests of package agent, for allocations (default none)")
 	flag.BoolVar(&b.contest, "contest", true, "measure Compose projects side by side with the peers on PATH: nerdctl, docker")
@@ -91,7 +93,7 @@ func main() {
 	flag.IntVar(&b.Fleet, "fleet", 5000, "`N` devices that poll one WFM; 0: none")
 	flag.StringVar(&b.wfmsim, "wfmsim", "bin/wfmsim", "`FILE` of the WFM that they poll")
 	flag.Func("services", "`N,...` services of the projects of the contest (default 1,3,20)", numbers(&b.Sizes))
-	flag.Func("containers", "`N,...` containers of which a reconcile that changes nothing is measured (default 1,10,100)", numbers(&b.Crowds))
+	flag.Func("containers", "`N,...` containers of which is measured what they cost while nothing changes (default 1,10,100,300)", numbers(&b.Crowds))
 	flag.Func("shims", "`N,...` containers whose shims are weighed (default 1,3,10)", numbers(&b.Shared))
 	flag.Parse()
 	os.Exit(isolated.Main(b))
@@ -142,6 +144,11 @@ func (b *bench) run(ctx context.Context) (err error) {
 	}
 	if b.device {
 		if err := b.measureDevices(ctx, dir, r); err != nil {
+			return err
+		}
+	}
+	if b.upkeep {
+		if r.Upkeep, err = b.measureUpkeep(ctx, dir); err != nil {
 			return err
 		}
 	}

@@ -20,6 +20,7 @@ type report struct {
 	Memory   []footprint  `json:"memory,omitempty"`
 	Shims    []shimWeight `json:"shims,omitempty"`
 	Devices  []device     `json:"devices,omitempty"`
+	Upkeep   []upkeep     `json:"upkeep,omitempty"`
 	Scale    *scale       `json:"scale,omitempty"`
 	Fleet    *fleet       `json:"fleet,omitempty"`
 	Contest  *standing    `json:"contest,omitempty"`
@@ -115,6 +116,9 @@ func (r *report) print(out io.Writer) {
 		p.times(r)
 		p.writes(r)
 		p.polls(r)
+	}
+	if len(r.Upkeep) > 0 {
+		p.upkeep(r)
 	}
 	if r.Scale != nil {
 		p.scale(r.Scale)

@@ -4,8 +4,6 @@ import (
 	"context"
 
 	"github.com/margolite/margolite/agent/margo"
-	"github.com/margolite/margolite/test/plant"
-	"github.com/margolite/margolite/test/wfmsim"
 )
 
 // stack is all that a machine runs so that a Margo application runs on it.
@@ -42,26 +40,14 @@ func (s ourStack) deploy(ctx context.Context, l workload, greeting string) error
 }
 
 func (s ourStack) deployAs(ctx context.Context, id string, l workload, greeting string) error {
-	repository := "apps/" + l.name
-	component, err := l.component()
-	if err != nil {
-		return err
-	}
-	if err := s.Push(ctx, repository, loadRevision, component); err != nil {
-		return err
-	}
-	done, err := s.Publish(wfmsim.Deployment{
-		ID: id, Name: l.name, DeviceID: plant.Device, ApplicationID: l.name,
-		Components: []wfmsim.Component{{Name: l.name, Repository: s.Registry.Address() + "/" + repository, Revision: loadRevision}},
-		Parameters: map[string]any{"IMAGE": s.Registry.Address() + "/" + loadImage + ":" + loadVersion, "GREETING": greeting},
-	})
+	version, err := s.publishLoad(ctx, id, l, greeting)
 	if err != nil {
 		return err
 	}
 	if err := s.Control().Sync(ctx); err != nil {
 		return err
 	}
-	_, err = s.Await(ctx, id, margo.Installed, done.Version)
+	_, err = s.Await(ctx, id, margo.Installed, version)
 	return err
 }
 
