@@ -28,19 +28,7 @@ func TestADeepPackageIsRemoved(t *testing.T) {
 	r := newRig(t, containerdtest.Backends()[0])
 	e := r.engine()
 	p := r.load(e, "deep", "services: {a: {image: BUSYBOX, command: [sleep, '1000']}}")
-	at, err := unix.Open(p.Directory, unix.O_PATH|unix.O_DIRECTORY, 0)
-	for n := 0; n < 3000 && err == nil; n++ {
-		below := -1
-		if err = unix.Mkdirat(at, "directory", 0o755); err == nil {
-			below, err = unix.Openat(at, "directory", unix.O_PATH|unix.O_DIRECTORY, 0)
-		}
-		_ = unix.Close(at)
-		at = below
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = unix.Close(at)
+	containerdtest.Deepen(t, p.Directory, 3000)
 	if err := e.Remove(containerdtest.Context(t), "deep"); err != nil {
 		t.Error(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/test/containerdtest"
 )
 
 // deep is more than a path can hold, and than there are descriptors.
@@ -35,31 +36,13 @@ func limitDescriptors(t *testing.T) {
 	})
 }
 
-// deepen makes directories in one another below dir.
-func deepen(t *testing.T, dir string, levels int) {
-	t.Helper()
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	for n := 0; n < levels && err == nil; n++ {
-		below := -1
-		if err = unix.Mkdirat(fd, "directory", 0o755); err == nil {
-			below, err = unix.Openat(fd, "directory", unix.O_RDONLY|unix.O_DIRECTORY, 0)
-		}
-		_ = unix.Close(fd)
-		fd = below
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = unix.Close(fd)
-}
-
 // A root file system that is deeper than there are descriptors goes with its container.
 func TestADeepRootFileSystemGoes(t *testing.T) {
 	limitDescriptors(t)
 	onEach(t, func(t *testing.T, d *device) {
 		id := d.up(d.config("web", ""))
 		root := fmt.Sprintf("/proc/%d/root/tmp", d.find(id).Pid)
-		deepen(t, root, deep)
+		containerdtest.Deepen(t, root, deep)
 		mounts, err := d.client.SnapshotService("overlayfs").Mounts(d.ctx(), id)
 		if err != nil {
 			t.Skip(err)
@@ -91,7 +74,7 @@ func TestADeepVolume(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	deepen(t, dir, 2*deep)
+	containerdtest.Deepen(t, dir, 2*deep)
 	if size, err := d.VolumeSize(d.ctx(), "old", "deep"); err != nil || size < 2*deep {
 		t.Errorf("size %d, %v", size, err)
 	}

@@ -16,18 +16,11 @@ import (
 // and what to tell it: rules of ours cannot overrule it, for a packet passes
 // only where every table lets it pass. The older iptables is not looked into.
 func Advice(ctx context.Context) ([]Problem, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	conn, err := nft.Open()
+	w, err := openFirewall(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
-	w, err := readFirewall(conn)
-	if err != nil {
-		return nil, err
-	}
+	defer w.conn.Close()
 	return w.advice(ipv4(), DefaultPools())
 }
 

@@ -2,6 +2,7 @@ package network
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -26,6 +27,22 @@ func readFirewall(conn *nft.Conn) (firewall, error) {
 		return firewall{}, fmt.Errorf("cannot list chains: %w", err)
 	}
 	return firewall{conn, chains}, nil
+}
+
+// openFirewall reads it through a connection of its own, which the caller closes.
+func openFirewall(ctx context.Context) (firewall, error) {
+	if err := ctx.Err(); err != nil {
+		return firewall{}, err
+	}
+	conn, err := nft.Open()
+	if err != nil {
+		return firewall{}, err
+	}
+	w, err := readFirewall(conn)
+	if err != nil {
+		conn.Close()
+	}
+	return w, err
 }
 
 // bases are the chains of others through which packets of the family come at

@@ -230,19 +230,12 @@ func (n *Networks) ForeignPorts(ctx context.Context) ([]Port, error) {
 }
 
 func (n *Networks) foreignPorts(ctx context.Context) ([]Port, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	conn, err := nft.Open()
+	host, err := openFirewall(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
-	host, err := readFirewall(conn)
-	if err != nil {
-		return nil, err
-	}
-	t, err := readTables(conn, host.chains)
+	defer host.conn.Close()
+	t, err := readTables(host.conn, host.chains)
 	if err != nil {
 		return nil, err
 	}
@@ -257,7 +250,7 @@ func (n *Networks) foreignPorts(ctx context.Context) ([]Port, error) {
 			continue
 		}
 		if !by.known() {
-			own, err := n.owner.adopts(conn, f, table, nil)
+			own, err := n.owner.adopts(host.conn, f, table, nil)
 			if err != nil {
 				return nil, err
 			}
@@ -265,10 +258,10 @@ func (n *Networks) foreignPorts(ctx context.Context) ([]Port, error) {
 				continue
 			}
 		} else {
-			by = dirOf(conn, table, by)
+			by = dirOf(host.conn, table, by)
 		}
 		for _, name := range []string{"published", "published_at"} {
-			elements, err := conn.Elements(elementsOf(f, table, name))
+			elements, err := host.conn.Elements(elementsOf(f, table, name))
 			if err != nil {
 				return nil, err
 			}

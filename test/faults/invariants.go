@@ -70,17 +70,7 @@ func (r *Rig) mustHold(ctx context.Context, s *control.Status) {
 func soon(ctx context.Context, d time.Duration, holds func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	for {
-		err := holds()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+	return plant.Until(ctx, holds)
 }
 
 // process is one of a service.

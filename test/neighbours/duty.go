@@ -217,7 +217,7 @@ func (s *Site) Row(h Hog) map[Duty]Measured {
 	if started.Effect != nil {
 		effect, cancel := context.WithTimeout(ctx, strained(time.Minute))
 		defer cancel()
-		if err := until(effect, func() error { return started.Effect(effect) }); err != nil {
+		if err := plant.Until(effect, func() error { return started.Effect(effect) }); err != nil {
 			s.T.Errorf("%s has no effect: %v", h.Name, err)
 		}
 	}
@@ -267,7 +267,7 @@ func (s *Site) beside(ctx context.Context, m *sheet, h Hog) {
 		if _, err := s.margolite(ctx, "approve", id(gated), "--yes"); err != nil {
 			return err
 		}
-		return until(ctx, func() error { return running(gated, 2) })
+		return plant.Until(ctx, func() error { return running(gated, 2) })
 	})
 	if err := s.Reconfigure(s.settings("none")); err != nil {
 		s.T.Error(err)
@@ -291,7 +291,7 @@ func (s *Site) beside(ctx context.Context, m *sheet, h Hog) {
 			if _, err := s.margolite(ctx, "rollback", id(turned), "--yes"); err != nil {
 				return err
 			}
-			return until(ctx, func() error { return running(turned, 1) })
+			return plant.Until(ctx, func() error { return running(turned, 1) })
 		},
 	} {
 		once.Go(func() { m.within(ctx, h, d, do) })
@@ -321,7 +321,7 @@ func (s *Site) restart(m *sheet, h Hog) {
 	ctx, stop := s.whileRunning(s.T.Context())
 	defer stop()
 	m.within(ctx, h, Start, func(ctx context.Context) error {
-		err := until(ctx, func() error { return s.showsStatus(ctx) })
+		err := plant.Until(ctx, func() error { return s.showsStatus(ctx) })
 		return errors.Join(err, s.returns(ctx, killed))
 	})
 	if err := s.survives(); err != nil {
@@ -370,7 +370,7 @@ func (s *Site) executes(ctx context.Context) error {
 // polls waits for the next poll, and its answer.
 func (s *Site) polls(ctx context.Context) error {
 	done := s.answered()
-	return until(ctx, func() error {
+	return plant.Until(ctx, func() error {
 		if s.answered() == done {
 			return errors.New("the WFM has answered no poll")
 		}
@@ -390,7 +390,7 @@ func (s *Site) answered() (last int64) {
 
 // returns waits until the service that was killed runs with another process.
 func (s *Site) returns(ctx context.Context, killed []process) error {
-	return until(ctx, func() error {
+	return plant.Until(ctx, func() error {
 		now := processes(ending)
 		if len(now) != 1 || slices.ContainsFunc(killed, func(p process) bool { return p.pid == now[0].pid }) {
 			return fmt.Errorf("%s runs as %+v, ran as %+v", ending, now, killed)
@@ -465,7 +465,7 @@ func seconds(line string) time.Duration {
 // waits until the machine is as it was before anything was deployed.
 func (s *Site) asBefore(ctx context.Context) error {
 	wanted := map[string]int{turned: 1, gated: 2, arriving: 1, ending: 1, checked: 1}
-	err := until(ctx, func() error {
+	err := plant.Until(ctx, func() error {
 		var errs []error
 		for name, revision := range wanted {
 			errs = append(errs, running(name, revision))
@@ -500,7 +500,7 @@ func (s *Site) asBefore(ctx context.Context) error {
 	if err := s.Quiet(ctx); err != nil {
 		return err
 	}
-	return until(ctx, func() error {
+	return plant.Until(ctx, func() error {
 		var left []error
 		for _, line := range s.before.Differences(s.look()) {
 			if !s.Keeps(line) {

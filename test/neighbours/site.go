@@ -338,22 +338,6 @@ func running(name string, revision int) error {
 	return nil
 }
 
-// until repeats what has no event to wait for until it succeeds, or else gives its
-// last error when ctx is done.
-func until(ctx context.Context, try func() error) error {
-	for {
-		err := try()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-}
-
 // Memory is how many bytes the agent has had at most, without its program and other
 // files.
 func (s *Site) Memory() int64 {

@@ -252,11 +252,17 @@ func (p *Plant) Quiet(ctx context.Context) error {
 	return p.Control().Sync(ctx)
 }
 
-// Eventually repeats what has no event to wait for until it succeeds, and gives
-// its last error when it does not.
+// Eventually is Until with a limit that is far more than what has to happen soon
+// takes on a slow machine.
 func Eventually(ctx context.Context, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	return Until(ctx, try)
+}
+
+// Until repeats what has no event to wait for until it succeeds, and gives its last
+// error when ctx is done before.
+func Until(ctx context.Context, try func() error) error {
 	for {
 		err := try()
 		if err == nil {
