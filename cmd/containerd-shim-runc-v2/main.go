@@ -5,6 +5,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"time"
 
 	"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2/manager"
 	"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2/task"
@@ -16,13 +18,29 @@ import (
 )
 
 func main() {
+	unserved := time.AfterFunc(idleTimeout, leave)
+	if action := os.Args[len(os.Args)-1]; action == "start" || action == "delete" {
+		unserved.Stop()
+	}
 	registry.Register(&plugin.Registration{
 		Type:     plugins.TTRPCPlugin,
 		ID:       "task",
 		Requires: []plugin.Type{plugins.EventPlugin, plugins.InternalPlugin},
-		InitFn:   newService,
+		InitFn: func(ic *plugin.InitContext) (any, error) {
+			unserved.Stop()
+			return newService(ic)
+		},
 	})
 	shim.RunShim(context.Background(), manager.NewShimManager("io.containerd.runc.v2"))
+}
+
+// leave ends a shim that has not come as far as to serve: before that it opens its log, which nobody else opens again
+// when containerd has given up the shim meanwhile.
+func leave() {
+	for _, s := range ownSockets() {
+		_ = s.remove()
+	}
+	os.Exit(1)
 }
 
 func newService(ic *plugin.InitContext) (any, error) {

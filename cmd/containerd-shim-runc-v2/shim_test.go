@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +20,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/log"
 	"github.com/margolite/margolite/test/containerdtest"
@@ -295,6 +299,38 @@ func TestACreationThatIsBrokenOffLeavesNothing(t *testing.T) {
 				t.Fatalf("after %d ms there is left: %q", n*step, left)
 			}
 		}
+	}
+}
+
+// A containerd that gives up a shim before that has opened its log never reads the log again.
+func TestAShimWhoseLogNobodyReadsEnds(t *testing.T) {
+	dir := containerdtest.Dir(t)
+	if err := unix.Mkfifo(filepath.Join(dir, "log"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "s")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.SetUnlinkOnClose(false)
+	file, err := listener.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), idleTimeout+15*time.Second)
+	defer cancel()
+	shim := exec.CommandContext(ctx, containerdtest.Shim(t), "-namespace", "nobody", "-id", "waits", "-address", socket)
+	shim.Dir, shim.ExtraFiles = dir, []*os.File{file}
+	out, err := shim.CombinedOutput()
+	if ctx.Err() != nil {
+		t.Errorf("it waits for more than %s: %v, %s", idleTimeout, err, out)
+	}
+	if _, err := os.Stat(socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its socket is left: %v", err)
+	}
+	if err := errors.Join(file.Close(), listener.Close()); err != nil {
+		t.Error(err)
 	}
 }
 
