@@ -17,6 +17,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 func TestExec(t *testing.T) {
@@ -207,6 +208,42 @@ func TestExecOfAKilledAgent(t *testing.T) {
 			t.Errorf("it still runs:\n%s", out)
 		}
 		<-ended
+		if left, _ := filepath.Glob(filepath.Join(d.run, "exec", "*")); len(left) > 0 {
+			t.Errorf("left: %q", left)
+		}
+	})
+}
+
+// A shim that was told to start a command waits until its output is read. An agent that was killed does not read it, and
+// the next one must not wait for such a shim.
+func TestACommandWhoseAgentWasKilledWhenItStarted(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		id := d.up(d.config("web", ""))
+		e := containerd.Exec{Container: id, ID: "margolite-0123456789abcdef"}
+		e.Spec = &containerd.Any{Type: "types.containerd.io/opencontainers/runtime-spec/1/Process", Value: []byte(`{"args": ["sleep", "97"], "cwd": "/", "env": ["PATH=/bin"]}`)}
+		dir := filepath.Join(d.run, "exec", id+"."+e.ID)
+		e.Stdout, e.Stderr = filepath.Join(dir, "stdout"), os.DevNull
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mkfifo(e.Stdout, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		tasks := d.client.TaskService()
+		if err := tasks.Exec(d.ctx(), e); err != nil {
+			t.Fatal(err)
+		}
+		var starting sync.WaitGroup
+		defer starting.Wait()
+		starting.Go(func() { _, _ = tasks.Start(d.ctx(), id, e.ID) })
+		d.eventually("it is being started", func() bool { return bytes.Contains(bytes.Join(commandLines(), nil), []byte("sleep\x0097")) })
+
+		d.restart()
+		begun := time.Now()
+		if out := d.sh(id, "ps"); strings.Contains(out, "sleep 97") {
+			t.Errorf("it still runs:\n%s", out)
+		}
+		t.Logf("the next command took %s", time.Since(begun))
 		if left, _ := filepath.Glob(filepath.Join(d.run, "exec", "*")); len(left) > 0 {
 			t.Errorf("left: %q", left)
 		}

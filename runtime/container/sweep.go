@@ -118,12 +118,17 @@ func (c *Containers) sweep(ctx context.Context, left leftovers) error {
 func (c *Containers) endExec(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, killTimeout) // others wait
 	defer cancel()
+	streams, err := openFIFOs(dir)
+	if err != nil {
+		return err
+	}
+	defer streams.close()
 	id, execID, _ := strings.Cut(filepath.Base(dir), ".")
 	if err := c.shims.state(ctx, id).err; errors.Is(err, ErrUnresponsive) {
 		return fmt.Errorf("cannot end a command in container %s: %w", id, err)
 	}
 	tasks := c.tasks()
-	err := tasks.Kill(ctx, id, execID, uint32(unix.SIGKILL), false)
+	err = tasks.Kill(ctx, id, execID, uint32(unix.SIGKILL), false)
 	if err == nil {
 		_, _ = tasks.Wait(ctx, id, execID) // the next error tells more
 	}
@@ -132,6 +137,35 @@ func (c *Containers) endExec(ctx context.Context, dir string) error {
 		return err
 	}
 	return os.RemoveAll(dir)
+}
+
+// openFIFOs opens both ends of those in a directory: a shim that was told to start a
+// command waits for the other end, and answers nothing meanwhile.
+func openFIFOs(dir string) (opened closers, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	for _, entry := range entries {
+		if entry.Type() != os.ModeNamedPipe {
+			continue
+		}
+		f, err := os.OpenFile(filepath.Join(dir, entry.Name()), os.O_RDWR|unix.O_NONBLOCK, 0)
+		if err != nil {
+			opened.close()
+			return nil, err
+		}
+		opened = append(opened, f)
+	}
+	return opened, err
+}
+
+type closers []*os.File
+
+func (all closers) close() {
+	for _, f := range all {
+		_ = f.Close()
+	}
 }
 
 // forget removes all that lies outside containerd of a container that has no
