@@ -27,6 +27,7 @@ const (
 	shimGrace     = 30 * time.Second       // for a shim to respond again before it is killed
 	minFailures   = 3                      // questions in a row that a shim fails to answer before it is killed
 	slowAnswer    = 50 * time.Millisecond  // a question that takes longer gives up its place
+	lateAnswer    = time.Second            // until it is looked what else the shim may be doing
 	maxQuestions  = 16                     // at the same time, without the slow ones
 	askAgain      = 100 * time.Millisecond // a shim that could not tell the state yet
 	maxRuncRecord = 1 << 20                // bytes
@@ -128,21 +129,32 @@ func (s *shims) state(ctx context.Context, id string) taskState {
 }
 
 // check asks for the task of one container, and notes whether its shim responds.
-// While this process works on the task it is enough that the shim answers at all:
-// one that is being created, started or deleted does not run.
+// While this process works on the task it is enough that the shim answers at all: a
+// task that is being created, started or deleted does not run.
 func (s *shims) check(ctx context.Context, id string) taskState {
-	answer := s.ask(ctx, id)
-	if now := s.activity(id); errors.Is(answer.err, ErrUnresponsive) && now.calls > 0 && s.ping(ctx, id) == nil {
-		s.note(id, nil)
-		if now.moves > 0 {
-			return taskState{err: errdefs.ErrNotFound}
+	limited, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	answered := make(chan taskState, 1)
+	go func() { answered <- s.ask(ctx, id) }() // ends in time by itself
+	late := time.NewTicker(lateAnswer)
+	defer late.Stop()
+	for {
+		select {
+		case answer := <-answered:
+			if ctx.Err() == nil {
+				s.note(id, answer.err)
+			}
+			return answer
+		case <-late.C:
 		}
-		return answer
+		if now := s.activity(id); now.calls > 0 && s.ping(limited, id) == nil {
+			s.note(id, nil)
+			if now.moves > 0 {
+				return taskState{err: errdefs.ErrNotFound}
+			}
+			return taskState{err: ErrUnresponsive}
+		}
 	}
-	if ctx.Err() == nil {
-		s.note(id, answer.err)
-	}
-	return answer
 }
 
 // note remembers whether the shim of a container responded.
