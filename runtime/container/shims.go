@@ -27,7 +27,7 @@ const (
 	shimGrace     = 30 * time.Second       // for a shim to respond again before it is killed
 	minFailures   = 3                      // questions in a row that a shim fails to answer before it is killed
 	slowAnswer    = 50 * time.Millisecond  // a question that takes longer gives up its place
-	lateAnswer    = time.Second            // until it is looked what else the shim may be doing
+	lateAnswer    = time.Second            // nobody who only looks waits longer
 	maxQuestions  = 16                     // at the same time, without the slow ones
 	askAgain      = 100 * time.Millisecond // a shim that could not tell the state yet
 	maxRuncRecord = 1 << 20                // bytes
@@ -39,6 +39,9 @@ const (
 
 // ErrUnresponsive says that the shim of a container does not respond.
 var ErrUnresponsive = errors.New("its shim is not responding")
+
+// errLate: it has not answered yet, and may still do so in time.
+var errLate = errors.New("its shim is late")
 
 // shims asks shims for the states of their tasks. A shim may be stopped, or wait
 // for a runc that hangs: each question has a deadline of its own, and a shim that
@@ -52,6 +55,7 @@ type shims struct {
 
 	mu     sync.Mutex
 	silent map[string]silence  // by container
+	late   map[string]bool     // those that were asked and have not answered yet
 	busy   map[string]activity // by container
 
 	ending sync.Mutex // one shim is killed at a time
@@ -75,7 +79,7 @@ func newShims(client containerd.Client, grace time.Duration) *shims {
 	grace = cmp.Or(grace, shimGrace)
 	return &shims{
 		tasks: client.TaskService, grace: grace, timeout: min(stateTimeout, grace), found: make(chan struct{}, 1),
-		silent: make(map[string]silence), busy: make(map[string]activity),
+		silent: make(map[string]silence), late: make(map[string]bool), busy: make(map[string]activity),
 	}
 }
 
@@ -89,10 +93,45 @@ type taskState struct {
 	err     error
 }
 
-// states asks for the tasks of several containers at the same time. However many
-// shims do not respond, it takes little longer than one of them.
+// states asks for the tasks of several containers at the same time, for those who
+// only look. However many shims do not respond, it takes little longer than
+// lateAnswer: the error of those is errLate until it is known.
 func (s *shims) states(ctx context.Context, ids []string) []taskState {
-	return s.each(ids, func(id string) taskState { return s.state(ctx, id) })
+	return s.each(ids, func(id string) taskState { return s.glance(ctx, id) })
+}
+
+// glance is state for somebody who does not wait for a shim that is late.
+func (s *shims) glance(ctx context.Context, id string) taskState {
+	s.mu.Lock()
+	late := s.late[id]
+	s.mu.Unlock()
+	if late {
+		return taskState{err: errLate}
+	}
+	answered := make(chan taskState, 1)
+	go func() { // ends when the time for an answer is over
+		answer := s.state(context.WithoutCancel(ctx), id)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		answered <- answer
+		delete(s.late, id)
+	}()
+	select {
+	case answer := <-answered:
+		return answer
+	case <-ctx.Done():
+		return taskState{err: ctx.Err()}
+	case <-time.After(lateAnswer):
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case answer := <-answered:
+		return answer
+	default:
+	}
+	s.late[id] = true
+	return taskState{err: errLate}
 }
 
 func (s *shims) each(ids []string, ask func(id string) taskState) []taskState {

@@ -33,6 +33,7 @@ func TestAStoppedShimFailsNoList(t *testing.T) {
 		resume := d.stopShim(pid)
 		defer resume()
 
+		d.eventually("its shim is known not to respond", func() bool { return d.find(stopped).State == container.Unresponsive })
 		for range 3 {
 			if found := d.find(stopped); found.State != container.Unresponsive || found.Pid != pid {
 				t.Errorf("the container of the stopped shim is %s with process %d, want %s with %d", found.State, found.Pid, container.Unresponsive, pid)
