@@ -228,7 +228,7 @@ func (r *reconciler) decide(w *worker, d *store.Deployment) error {
 // once the change is made.
 func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (done func(), err error) {
 	if runs(d, d.Desired.Digest) && !leaves(d) {
-		return r.turn(ctx, w, keeping) // nothing changes
+		return r.turn(ctx, w, returning) // nobody is asked: the WFM takes back what it wanted meanwhile, if anything
 	}
 	l := changing
 	if leaves(d) {
@@ -236,6 +236,10 @@ func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (
 	}
 	if err := r.decide(w, d); err != nil { // most of those that wait get no further
 		return nil, err
+	}
+	w.waitsNot()
+	if len(r.hooks(w, d)) > 0 || !r.applying[l].isFree() {
+		r.describe(ctx, d) // for those who ask while it waits for a hook or its turn
 	}
 	for {
 		asked, err := r.ask(ctx, w, d)

@@ -225,14 +225,14 @@ func (l *locks) prepare() {
 }
 
 // forget removes the directory of the lock files of a deployment that is gone.
-func (l *locks) forget(id string) {
+func (l *locks) forget(ctx context.Context, id string) {
 	if l.files != nil {
-		l.files.remove(id)
+		l.files.remove(ctx, id)
 	}
 }
 
-// removeOrphans removes the directories of lock files that deployments have left
-// which are gone. Where it cannot be told which are, all stay.
+// removeOrphans removes the lock directories of deployments that no longer exist. If
+// that cannot be determined, it removes none.
 func (l *locks) removeOrphans(ctx context.Context, r Runtime) {
 	if l.files == nil {
 		return
@@ -245,7 +245,7 @@ func (l *locks) removeOrphans(ctx context.Context, r Runtime) {
 		for i := range projects {
 			running[i] = projects[i].Labels[labelDeployment]
 		}
-		err = l.files.removeOrphans(running, func() ([]string, error) {
+		err = l.files.removeOrphans(ctx, running, func() ([]string, error) {
 			deployments, err := l.store.Deployments()
 			ids := make([]string, len(deployments))
 			for i := range deployments {

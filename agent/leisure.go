@@ -89,20 +89,25 @@ func (r *reconciler) stagedStill(ctx context.Context, w *worker, d *store.Deploy
 	if err != nil || complete {
 		return err
 	}
-	slot, err := w.take(ctx, r.downloading, waitsToDownload(""))
-	if err != nil {
+	if err := unpackable(d); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	slot.preemptible(func() { cancel(errPreempted) })
-	t := &round{w: w, cancel: cancel, slot: slot, comes: map[string]string{}}
-	defer t.release()
-	defer w.slows("")
-	return r.eachStaged(ctx, d, func(s *store.Staged, p *runtime.Project) error {
-		_, err := r.runtime.Stage(ctx, p, s.Images, t.note)
-		return err
-	})
+	defer r.pruneWanted(ctx)
+	for {
+		slot, err := w.take(ctx, r.downloading, waitsToDownload(w.lastSlow))
+		if err != nil {
+			return err
+		}
+		err = r.bringWith(ctx, w, d, slot, nil, func(ctx context.Context, t *round) error {
+			return r.eachStaged(ctx, d, func(s *store.Staged, p *runtime.Project) error {
+				_, err := r.runtime.Stage(ctx, p, s.Images, r.stagingOf(d, s.Component, t))
+				return err
+			})
+		})
+		if !errors.Is(err, errPreempted) {
+			return err
+		}
+	}
 }
 
 // eachStaged does something with each component of the desired revision as it was

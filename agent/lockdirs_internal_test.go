@@ -2,7 +2,6 @@ package agent
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -67,8 +66,8 @@ func TestADirectoryOfLockFilesIsRemoved(t *testing.T) {
 		at = below
 	}
 	at.Close()
-	l.remove(goneID)
-	l.remove(goneID) // there is nothing
+	l.remove(t.Context(), goneID)
+	l.remove(t.Context(), goneID) // there is nothing
 	if got := entries(t, l.dir); !slices.Equal(got, []string{keptID}) {
 		t.Errorf("the directories are %v", got)
 	}
@@ -86,13 +85,13 @@ func TestOrphanedDirectoriesOfLockFilesAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	unreadable := errors.New("a record cannot be read")
-	if err := l.removeOrphans(nil, func() ([]string, error) { return nil, unreadable }); !errors.Is(err, unreadable) {
+	if err := l.removeOrphans(t.Context(), nil, func() ([]string, error) { return nil, unreadable }); !errors.Is(err, unreadable) {
 		t.Error(err)
 	}
 	if got := entries(t, l.dir); len(got) != 4 {
 		t.Errorf("the directories are %v although it is not known who is gone", got)
 	}
-	if err := l.removeOrphans([]string{"", aliveID}, func() ([]string, error) { return []string{keptID}, nil }); err != nil {
+	if err := l.removeOrphans(t.Context(), []string{"", aliveID}, func() ([]string, error) { return []string{keptID}, nil }); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := entries(t, l.dir), []string{keptID, aliveID, "mixers"}; !slices.Equal(got, want) {
@@ -100,21 +99,5 @@ func TestOrphanedDirectoriesOfLockFilesAreRemoved(t *testing.T) {
 	}
 	if got := entries(t, l.removed()); len(got) != 0 {
 		t.Errorf("%v are left of what was removed", got)
-	}
-}
-
-// A directory with many entries is removed as a whole.
-func TestAWideDirectoryIsRemoved(t *testing.T) {
-	top := filepath.Join(t.TempDir(), "top")
-	for i := range 2 * maxLockFiles {
-		if err := os.MkdirAll(filepath.Join(top, fmt.Sprint(i), "a", "moved-1"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := removeTree(top); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(top); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it is still there (%v)", err)
 	}
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,11 +14,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 const (
@@ -25,6 +28,8 @@ const (
 	// maxLockEntries how many of its entries are read.
 	maxLockFiles   = 256
 	maxLockEntries = 4096
+	// removeLocksWithin bounds how long removing one takes.
+	removeLocksWithin = 10 * time.Second
 	// maxLocksTold bounds how many held files of a directory are told of. One is
 	// enough to wait.
 	maxLocksTold = 8
@@ -138,7 +143,7 @@ func makeShared(at int, name string) error {
 
 // remove removes the directory of a deployment that is gone. The caller makes sure
 // that no container of it is left and that no other one is started meanwhile.
-func (l *lockFiles) remove(id string) {
+func (l *lockFiles) remove(ctx context.Context, id string) {
 	if filepath.Base(id) != id {
 		return // it never had one
 	}
@@ -146,7 +151,7 @@ func (l *lockFiles) remove(id string) {
 	moved, err := l.moveAway(id)
 	l.mu.Unlock()
 	if err == nil && moved != "" {
-		err = removeTree(moved)
+		err = removeLocks(ctx, moved)
 	}
 	if err != nil {
 		l.logger.Warn("cannot remove a directory of lock files; it is tried again at the next start", "deployment", id, "error", err)
@@ -156,15 +161,30 @@ func (l *lockFiles) remove(id string) {
 // removeOrphans removes what remove has left, as where the process was killed, and
 // the directories of deployments that are neither recorded nor running. recorded is
 // asked while no directory is made: whoever is recorded later has its own made anew.
-func (l *lockFiles) removeOrphans(running []string, recorded func() ([]string, error)) error {
-	if err := removeTree(l.removed()); err != nil {
-		return err
+func (l *lockFiles) removeOrphans(ctx context.Context, running []string, recorded func() ([]string, error)) error {
+	l.mu.Lock()
+	left, err := os.ReadDir(l.removed())
+	l.mu.Unlock()
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
-	orphans, err := l.moveOrphans(running, recorded)
+	for _, e := range left {
+		err = errors.Join(err, removeLocks(ctx, filepath.Join(l.removed(), e.Name())))
+	}
+	orphans, failed := l.moveOrphans(running, recorded)
+	err = errors.Join(err, failed)
 	for _, moved := range orphans {
-		err = errors.Join(err, removeTree(moved))
+		err = errors.Join(err, removeLocks(ctx, moved))
 	}
 	return err
+}
+
+// removeLocks removes a directory that workloads have filled. One that has it open
+// may go on filling it, but not for ever.
+func removeLocks(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, removeLocksWithin)
+	defer cancel()
+	return tree.Remove(ctx, dir)
 }
 
 func (l *lockFiles) moveOrphans(running []string, recorded func() ([]string, error)) (orphans []string, err error) {
@@ -226,77 +246,6 @@ func (l *lockFiles) moveAway(name string) (string, error) {
 	}
 	delete(l.told, from)
 	return to, nil
-}
-
-// removeTree removes a directory that workloads have filled and cannot reach any
-// more. It needs the same few descriptors and little memory however deep and wide
-// that is: what is further down is moved up first. There may be no such directory.
-func removeTree(top string) error {
-	moved := 0
-	for {
-		names, subdirs, err := readSome(top)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return nil
-		case err != nil:
-			return err
-		case len(names) == 0:
-			return os.Remove(top)
-		}
-		for i, name := range names {
-			path := filepath.Join(top, name)
-			if subdirs[i] {
-				err = raise(path, top, &moved)
-			}
-			if err == nil {
-				err = os.Remove(path)
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// raise empties a directory: the directories in it move to top, under names that
-// are not used there.
-func raise(dir, top string, moved *int) error {
-	for {
-		names, subdirs, err := readSome(dir)
-		if err != nil || len(names) == 0 {
-			return err
-		}
-		for i, name := range names {
-			path := filepath.Join(dir, name)
-			if subdirs[i] {
-				*moved++
-				err = os.Rename(path, filepath.Join(top, "moved-"+strconv.Itoa(*moved)))
-			} else {
-				err = os.Remove(path)
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// readSome reads some of the entries of a directory, and which of them are
-// directories themselves. None: it is empty.
-func readSome(dir string) (names []string, subdirs []bool, err error) {
-	d, err := openDir(unix.AT_FDCWD, dir)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer d.Close()
-	entries, err := d.ReadDir(maxLockFiles)
-	if err != nil && err != io.EOF {
-		return nil, nil, err
-	}
-	for _, e := range entries {
-		names, subdirs = append(names, e.Name()), append(subdirs, e.IsDir())
-	}
-	return names, subdirs, nil
 }
 
 // openDir opens a directory that is no link to one.

@@ -18,10 +18,12 @@ import (
 // maxPending is how many differences are kept in memory.
 const maxPending = 256
 
-// pendingChanges keeps what the changes do that wait or were rejected, for those
-// who ask for the status: a panel asks every second. The worker of a deployment
+// pendingChanges keeps the differences of changes that wait or were rejected, for
+// those who ask for the status: a panel asks every second. The worker of a deployment
 // finds it out, once for each change; whoever asks loads nothing.
 type pendingChanges struct {
+	finding sync.Mutex // one difference is found out at a time: both revisions are in memory
+
 	mu    sync.Mutex
 	known map[string]knownChange // by deployment
 }
@@ -33,16 +35,22 @@ type knownChange struct {
 	is      differ
 }
 
-// put keeps the difference of a deployment, while there is room.
+// hasRoom says whether the difference of a deployment can be kept.
+func (p *pendingChanges) hasRoom(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.known[id]
+	return ok || len(p.known) < maxPending
+}
+
+// put keeps the difference of a deployment that there is room for.
 func (p *pendingChanges) put(id string, k knownChange) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.known == nil {
 		p.known = map[string]knownChange{}
 	}
-	if _, ok := p.known[id]; ok || len(p.known) < maxPending {
-		p.known[id] = k
-	}
+	p.known[id] = k
 }
 
 // get returns the difference between two revisions of a deployment.
@@ -70,12 +78,15 @@ func (r *reconciler) describe(ctx context.Context, d *store.Deployment) {
 	if _, known := r.pending.get(d.ID, between); known {
 		return
 	}
-	is, err := r.differenceOf(ctx, d, kind)
-	switch {
-	case ctx.Err() != nil:
+	r.pending.finding.Lock()
+	defer r.pending.finding.Unlock()
+	if ctx.Err() != nil || !r.pending.hasRoom(d.ID) {
 		return
-	case err != nil:
+	}
+	is, err := r.differenceOf(ctx, d, kind)
+	if err != nil { // status says that there is more than is shown
 		r.logger.Debug("cannot tell what a change does", "deployment", d.ID, "error", err)
+		return
 	}
 	r.pending.put(d.ID, knownChange{between, is})
 }

@@ -95,7 +95,7 @@ func (a *Agent) Prune(ctx context.Context, items []control.Unneeded) ([]control.
 		return removed, err
 	}
 	var gone []control.Unneeded
-	alone, failed := a.reconciler.whileAlone(ctx, pruneWait, func() error {
+	alone, failed := a.reconciler.whileAlone(ctx, func() error {
 		n, err := a.needs()
 		if err != nil {
 			return err

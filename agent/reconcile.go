@@ -80,8 +80,9 @@ type worker struct {
 	labels  map[digest.Digest]map[string]string // of documents
 	intact  *intact                             // nil: not known
 
-	downloads digest.Digest // the revision that cannot be staged without downloading
-	tardy     string        // why staging it did not get on the last time; empty: it did
+	downloads    digest.Digest // the revision that cannot be staged without downloading
+	lastSlow     string        // why the last attempt to stage was slow; empty: it was not
+	slowRevision digest.Digest // the revision of that attempt
 
 	mu        sync.Mutex
 	interrupt context.CancelCauseFunc // ends what it is doing; nil while it waits
@@ -550,7 +551,7 @@ func (r *reconciler) applyRevision(
 	}
 	l := changing
 	switch {
-	case supervised && d.Return != "":
+	case supervised && d.Return != "", !supervised && runs(d, rev.Digest): // taken back by an operator, or by the WFM
 		l = returning
 	case supervised:
 		l = keeping
@@ -652,7 +653,7 @@ func (r *reconciler) remove(ctx context.Context, w *worker, d *store.Deployment)
 	if err != nil {
 		return err
 	}
-	r.locks.forget(d.ID) // before the record is: one that is listed again has a new directory
+	r.locks.forget(ctx, d.ID) // before the record is: one that is listed again has a new directory
 	if err := r.ledger.transition(d, eventGone, nil, nil); err != nil {
 		return err
 	}
@@ -776,12 +777,15 @@ func (r *reconciler) pruneWanted(ctx context.Context) {
 		if !ok {
 			return // what is being staged is in no record yet: wait for another occasion
 		}
-		r.unpruned.Store(false)
-		_, err := r.dropUnneeded(ctx)
-		if err != nil {
-			r.unpruned.Store(true)
-		}
-		done()
+		err := func() error {
+			defer done()
+			r.unpruned.Store(false)
+			_, err := r.dropUnneeded(ctx)
+			if err != nil {
+				r.unpruned.Store(true)
+			}
+			return err
+		}()
 		if err != nil {
 			if ctx.Err() == nil {
 				r.logger.Warn("cannot drop what nothing needs", "error", err)

@@ -37,7 +37,7 @@ import (
 //
 // Downloads have slots of their own, see round. Nothing else waits for those.
 //
-// Who waits holds neither a document nor a package, only its record.
+// A worker in line holds only its record, no document and no package.
 const (
 	// yieldAfter is the same rule as slowAfter of the runtime's supervisor.
 	yieldAfter = 5 * time.Second
@@ -69,8 +69,8 @@ func newLanes(busy, changes, others int) (all [lanes]*slots) {
 	return all
 }
 
-// slots bounds how much work of one kind is done at once. Who comes first is
-// served first, but for those that have to wait for one of their keys.
+// slots bounds how much work of one kind is done at once. First come, first served,
+// except that a slot whose key is at its bound is passed over.
 type slots struct {
 	busy     int // slots that have not been yielded; 0: no bound
 	begun    int // slots that have not been released; 0: no bound
@@ -93,7 +93,7 @@ type slot struct {
 
 	// Guarded by of.mu:
 	yielded bool        // it does not count as busy
-	slow    string      // why its work does not get on; empty: it does
+	slow    string      // why its work makes no progress; empty: it does
 	since   time.Time   // when that began
 	turn    *time.Timer // until another slow one may have it
 	end     func()      // ends the work so that another one gets the slot; nil: it is not taken away
@@ -108,6 +108,13 @@ func (s *slots) request(owner string, keys ...string) *slot {
 	s.line = append(s.line, slot)
 	s.grant()
 	return slot
+}
+
+// isFree says whether a slot would be granted at once.
+func (s *slots) isFree() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.line) == 0 && s.full(&slot{}) == nil
 }
 
 // try is request for work that does not wait; nil: there is no slot.
@@ -164,7 +171,7 @@ func (t *slot) yield() {
 	t.of.grant()
 }
 
-// slows notes why the work of a slot does not get on; empty: it does. Such a slot is
+// slows records why the work of a slot makes no progress; empty: it does. Such a slot is
 // taken away when another deployment needs it: at once, or after slowTurn if that one
 // is known to be slow, too.
 func (t *slot) slows(why string) {
@@ -182,7 +189,7 @@ func (t *slot) slows(why string) {
 	t.of.grant()
 }
 
-// isSlow says why the work of a slot does not get on.
+// isSlow says why the work of a slot makes no progress.
 func (t *slot) isSlow() string {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()

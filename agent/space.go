@@ -81,7 +81,7 @@ func (r *reconciler) spare(ctx context.Context) error {
 func (r *reconciler) makeRoom(ctx context.Context, d *store.Deployment, err error) (bool, error) {
 	some := false
 	// Where others keep staging, what they bring may be what takes the space: it is tried again.
-	_, roomErr := r.whileAlone(ctx, pruneWait, func() (failed error) {
+	_, roomErr := r.whileAlone(ctx, func() (failed error) {
 		some, failed = r.dropFor(ctx, d, err)
 		return failed
 	})
@@ -148,25 +148,19 @@ func (r *reconciler) formers(first string) ([]string, error) {
 }
 
 // whileAlone calls do while no deployment is staged and nobody else brings images
-// or drops them; false: others were at it for all of patience. What somebody
+// or drops them; false: others were at it for all of pruneWait. What somebody
 // wanted dropped meanwhile, and found this one at it, is dropped before it returns.
-func (r *reconciler) whileAlone(ctx context.Context, patience time.Duration, do func() error) (bool, error) {
-	waiting, stop := ctx, context.CancelFunc(func() {})
-	if patience > 0 {
-		waiting, stop = context.WithTimeout(ctx, patience)
-	}
+func (r *reconciler) whileAlone(ctx context.Context, do func() error) (bool, error) {
+	waiting, stop := context.WithTimeout(ctx, pruneWait)
 	defer stop()
 	done, ok := r.alone(waiting)
-	for !ok && patience > 0 {
+	for !ok {
 		select {
 		case <-time.After(pruneLook):
 		case <-waiting.Done():
 			return false, nil
 		}
 		done, ok = r.alone(waiting)
-	}
-	if !ok {
-		return false, nil
 	}
 	err := func() error {
 		defer done()
@@ -186,7 +180,7 @@ func (r *reconciler) alone(ctx context.Context) (done func(), ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, aloneWait)
 	defer cancel()
 	done = r.unused.Unlock
-	for _, s := range []*slots{r.downloading, r.looking} {
+	for _, s := range []*slots{r.looking, r.downloading} { // the first one ends nothing
 		open, ok := s.shut(ctx)
 		if !ok {
 			done()

@@ -131,21 +131,13 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 		switch complete, err := r.runtime.Complete(ctx, c.project, c.pins); {
 		case err != nil:
 			return nil, nil, runtimeFault(c.component, err)
-		case !complete && !t.goOn():
+		case !complete && !t.startDownloading():
 			return nil, nil, errMustDownload
 		}
 	}
 	for i, c := range newcomers {
 		s := &staged[i]
-		progress := r.progressOf(w, s.Component, t)
-		s.Images, err = r.runtime.Stage(ctx, c.project, c.pins, func(p runtime.Progress) {
-			if p.Unpacks > 0 {
-				if err := r.unpacks(t, d, s.Component, p.Unpacks); err != nil {
-					t.cancel(err)
-				}
-			}
-			progress(p)
-		})
+		s.Images, err = r.runtime.Stage(ctx, c.project, c.pins, r.stagingOf(d, s.Component, t))
 		if err != nil {
 			return nil, nil, runtimeFault(s.Component, err)
 		}

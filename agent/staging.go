@@ -51,36 +51,41 @@ type round struct {
 
 	mu     sync.Mutex
 	slot   *slot
-	onward *slots            // where the looking round goes on; nil: it is the downloading one
+	next   *slots            // where the looking round goes on; nil: it is the downloading one, or has ended
 	marked bool              // that images are unpacked
-	comes  map[string]string // why objects that are downloaded are slow; empty: they are not
+	slow   map[string]string // why the objects that are being downloaded are slow; empty: they are not
 }
 
-// fetches bounds how long the looking round waits for others, until done is called.
+// fetches bounds how long the looking round waits for a package, until done is called.
 func (t *round) fetches() (done func()) {
-	slow := time.AfterFunc(yieldAfter, func() { t.goOn() })
-	return func() { slow.Stop() }
+	slow := time.AfterFunc(yieldAfter, func() { t.startDownloading() })
+	return func() {
+		slow.Stop()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		clear(t.slow)
+	}
 }
 
-// goOn takes a slot for downloading in place of the one for looking; false: there is
-// none.
-func (t *round) goOn() bool {
+// startDownloading takes a slot for downloading in place of the one for looking;
+// false: there is none.
+func (t *round) startDownloading() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.goOnLocked()
+	return t.startDownloadingLocked()
 }
 
-func (t *round) goOnLocked() bool {
-	if t.onward == nil {
+func (t *round) startDownloadingLocked() bool {
+	if t.next == nil {
 		return true
 	}
-	slot := t.onward.try(t.w.id, func() { t.cancel(errPreempted) })
+	slot := t.next.try(t.w.id, func() { t.cancel(errPreempted) })
 	if slot == nil {
 		t.cancel(errMustDownload)
 		return false
 	}
 	t.slot.release()
-	t.slot, t.onward = slot, nil
+	t.slot, t.next = slot, nil
 	return true
 }
 
@@ -90,29 +95,32 @@ func (t *round) isSlow() string {
 	return t.slot.isSlow()
 }
 
+// release ends the round: a timer that has just gone off takes no slot any more.
 func (t *round) release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.next = nil
 	t.slot.release()
 }
 
-// note notes the progress of a download. The round is slow if all that comes is.
+// note records the progress of a download. The round is slow when all of its
+// downloads are.
 func (t *round) note(p runtime.Progress) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if p.Total > 0 && p.Done >= p.Total {
-		delete(t.comes, p.Object)
+	if done := p.Done >= p.Total; done && p.Slow == "" && (p.Total > 0 || p.Done == 0) {
+		delete(t.slow, p.Object)
 	} else {
-		t.comes[p.Object] = p.Slow
+		t.slow[p.Object] = p.Slow
 	}
 	slow := ""
-	for _, why := range t.comes {
+	for _, why := range t.slow {
 		if slow = why; why == "" {
 			break
 		}
 	}
 	t.w.slows(slow)
-	if slow != "" && !t.goOnLocked() {
+	if slow != "" && !t.startDownloadingLocked() {
 		return
 	}
 	t.slot.slows(slow)
@@ -120,11 +128,11 @@ func (t *round) note(p runtime.Progress) {
 
 // bring is stage without a second attempt; its error is not recorded.
 func (r *reconciler) bring(ctx context.Context, w *worker, d *store.Deployment) error {
-	defer func() {
-		if r.unpruned.Load() { // nobody could meanwhile
-			r.prune(ctx)
-		}
-	}()
+	defer r.pruneWanted(ctx) // nobody could meanwhile
+	stage := func(ctx context.Context, t *round) error { return r.stageAndRecord(ctx, w, d, t) }
+	if w.slowRevision != d.Desired.Digest {
+		w.lastSlow = ""
+	}
 	if w.downloads != d.Desired.Digest {
 		slot, err := w.take(ctx, r.looking, func(owners []string) string {
 			return fmt.Sprintf("waits to be staged, behind %s", named(owners))
@@ -132,33 +140,33 @@ func (r *reconciler) bring(ctx context.Context, w *worker, d *store.Deployment) 
 		if err != nil {
 			return err
 		}
-		if err := r.bringWith(ctx, w, d, slot, r.downloading); !errors.Is(err, errMustDownload) && !errors.Is(err, errPreempted) {
+		if err := r.bringWith(ctx, w, d, slot, r.downloading, stage); !errors.Is(err, errMustDownload) && !errors.Is(err, errPreempted) {
 			return err
 		}
 		w.downloads = d.Desired.Digest
 	}
 	for {
 		var keys []string
-		if w.tardy != "" {
+		if w.lastSlow != "" {
 			keys = []string{slowKey}
 		}
-		slot, err := w.take(ctx, r.downloading, waitsToDownload(w.tardy), keys...)
+		slot, err := w.take(ctx, r.downloading, waitsToDownload(w.lastSlow), keys...)
 		if err != nil {
 			return err
 		}
-		if err := r.bringWith(ctx, w, d, slot, nil); !errors.Is(err, errPreempted) {
+		if err := r.bringWith(ctx, w, d, slot, nil, stage); !errors.Is(err, errPreempted) {
 			return err
 		}
 	}
 }
 
-// waitsToDownload is the reason of who waits for a slot, after having been slow for
-// the reason given, if any.
-func waitsToDownload(tardy string) func(owners []string) string {
+// waitsToDownload is the reason of a deployment that waits for a slot, after it was
+// slow for the reason given, if any.
+func waitsToDownload(slow string) func(owners []string) string {
 	return func(owners []string) string {
 		reason := "waits to download, behind " + named(owners)
-		if tardy != "" {
-			reason += "; " + tardy
+		if slow != "" {
+			reason += "; " + slow
 		}
 		return reason
 	}
@@ -181,20 +189,22 @@ func (r *reconciler) stageAndRecord(ctx context.Context, w *worker, d *store.Dep
 	return err
 }
 
-// bringWith stages the deployment in one round, which begins with slot and may go on
-// in another one.
-func (r *reconciler) bringWith(ctx context.Context, w *worker, d *store.Deployment, slot *slot, onward *slots) error {
+// bringWith has stage bring what the deployment needs in one round, which begins with
+// slot and may go on in another one.
+func (r *reconciler) bringWith(
+	ctx context.Context, w *worker, d *store.Deployment, slot *slot, next *slots, stage func(context.Context, *round) error,
+) error {
 	bounded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	t := &round{w: w, cancel: cancel, slot: slot, onward: onward, comes: map[string]string{}}
+	t := &round{w: w, cancel: cancel, slot: slot, next: next, slow: map[string]string{}}
 	defer t.release()
-	if onward == nil {
+	if next == nil {
 		slot.preemptible(func() { cancel(errPreempted) })
 	} else {
 		defer time.AfterFunc(yieldAfter, slot.yield).Stop()
 	}
 	defer w.slows("")
-	err := r.stageAndRecord(bounded, w, d, t)
+	err := stage(bounded, t)
 	if err != nil && t.marked && d.Unpacking != nil { // it was survived
 		if err := r.ledger.progress("unpacked", d, func(d *store.Deployment) { d.Unpacking = nil }); err != nil && !errors.Is(err, errSuperseded) {
 			r.logger.Warn("cannot record that images are no longer being unpacked", "deployment", d.ID, "error", err)
@@ -203,17 +213,17 @@ func (r *reconciler) bringWith(ctx context.Context, w *worker, d *store.Deployme
 	var f *fault
 	switch {
 	case err == nil:
-		w.downloads, w.tardy = "", ""
+		w.downloads, w.lastSlow = "", ""
 		return nil
 	case ctx.Err() != nil:
 		return err
 	case bounded.Err() != nil:
 		if errors.Is(context.Cause(bounded), errPreempted) {
-			w.tardy = t.isSlow()
+			w.lastSlow, w.slowRevision = t.isSlow(), d.Desired.Digest
 		}
 		return context.Cause(bounded)
 	case errors.As(err, &f) && f.temporary():
-		w.tardy = f.Error()
+		w.lastSlow, w.slowRevision = f.Error(), d.Desired.Digest
 	}
 	return err
 }
@@ -240,6 +250,19 @@ func (r *reconciler) unpacks(t *round, d *store.Deployment, component string, la
 		}
 		d.Unpacking = next
 	})
+}
+
+// stagingOf is progressOf for images, which are unpacked as well.
+func (r *reconciler) stagingOf(d *store.Deployment, component string, t *round) func(runtime.Progress) {
+	progress := r.progressOf(t.w, component, t)
+	return func(p runtime.Progress) {
+		if p.Unpacks > 0 {
+			if err := r.unpacks(t, d, component, p.Unpacks); err != nil {
+				t.cancel(err)
+			}
+		}
+		progress(p)
+	}
 }
 
 // unpackable refuses a revision of which the agent has not survived unpacking the
