@@ -88,6 +88,44 @@ func TestDamageIsNoticed(t *testing.T) {
 	}
 }
 
+// The files are removed, and nothing else: no mount comes or goes.
+func TestRemovedFilesAreNoticed(t *testing.T) {
+	w := newTown(t)
+	w.converge()
+	paths := w.Paths(w.web)
+	files := map[string]string{paths.Hosts: "", paths.ResolvConf: "", paths.Hostname: ""}
+	for path := range files {
+		content, err := os.ReadFile(path)
+		must(t, err)
+		files[path] = string(content)
+	}
+	w.repairing(func() { t.Error("a namespace was said to be lost") })
+	for range 2 { // the first time it may have been seen by who has just begun to look
+		for path := range files {
+			must(t, os.Remove(path))
+		}
+		for path, want := range files {
+			eventually(t, path+" is there again", func() bool {
+				content, err := os.ReadFile(path)
+				return err == nil && string(content) == want && want != ""
+			})
+		}
+	}
+}
+
+// A mark fits, however long the name of a network is, and says nothing else.
+func TestALongNameIsMarked(t *testing.T) {
+	w := newTown(t)
+	long := w.network(strings.Repeat("n", 200))
+	long.Name = long.Name[:200] + " @00000000 /elsewhere"
+	must(t, w.EnsureNetwork(t.Context(), long))
+	must(t, w.EnsureNetwork(t.Context(), long))
+	must(t, w.RemoveNetwork(t.Context(), long))
+	if text := ip(t, "link show"); strings.Contains(text, long.Bridge) {
+		t.Errorf("it is left:\n%s", text)
+	}
+}
+
 // What is removed on purpose is not brought back.
 func TestNothingRemovedIsRepaired(t *testing.T) {
 	w := dual(t)

@@ -43,7 +43,7 @@ const (
 )
 
 // errHeld says that a container keeps the agent from writing a file.
-var errHeld = errors.New("a container holds up the writing of its file")
+var errHeld = errors.New("a container blocks writes to its file")
 
 // sandboxFiles writes the files of one sandbox, one write at a time.
 type sandboxFiles struct {
@@ -99,6 +99,7 @@ func (n *Networks) prepareFiles(name string, keepPlain bool) error {
 		switch {
 		case err == nil:
 			_ = unix.Close(fd)
+			f.lost(name)
 		case !errors.Is(err, unix.EEXIST):
 			return fmt.Errorf("cannot create %s: %w", filepath.Join(f.dir, name), err)
 		}
@@ -129,6 +130,13 @@ func (f *sandboxFiles) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	clear(f.written)
+}
+
+// lost says that a file is empty.
+func (f *sandboxFiles) lost(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.written, name)
 }
 
 // set says what a file is to contain.
@@ -165,13 +173,13 @@ func (f *sandboxFiles) begin() {
 }
 
 // wait waits until everything is written, or cannot be, but only once for a
-// writer that takes too long.
-func (f *sandboxFiles) wait() error {
+// writer that takes longer than until.
+func (f *sandboxFiles) wait(until time.Time) error {
 	f.mu.Lock()
 	idle, stuck := f.idle, f.stuck
 	f.mu.Unlock()
 	if idle != nil {
-		late := time.NewTimer(writeDeadline)
+		late := time.NewTimer(time.Until(until))
 		defer late.Stop()
 		if stuck {
 			late.Reset(0)
@@ -315,10 +323,10 @@ func replaceIn(fd int, content []byte) error {
 	return unix.Ftruncate(fd, int64(len(content)))
 }
 
-// settle waits for the files of a sandbox. Those that a container holds up are
+// settle waits for the files of a sandbox until the given time. Those that a container holds up are
 // its own loss: they are written later, and nobody fails for them.
-func (n *Networks) settle(name string, f *sandboxFiles) error {
-	err := f.wait()
+func (n *Networks) settle(name string, f *sandboxFiles, until time.Time) error {
+	err := f.wait(until)
 	held := errors.Is(err, errHeld) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EPERM)
 	f.mu.Lock()
 	warn := held && !f.warned
@@ -354,8 +362,9 @@ func (n *Networks) retryFiles() (done bool) {
 	for _, f := range waiting {
 		f.begin()
 	}
+	until := time.Now().Add(writeDeadline)
 	for name, f := range waiting {
-		err := n.settle(name, f)
+		err := n.settle(name, f, until)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			n.logger.Debug("files of a sandbox cannot be written", "sandbox", name, "error", err)
 		}

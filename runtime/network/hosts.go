@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"time"
 )
 
 const (
@@ -20,19 +21,10 @@ type Host struct {
 	Names   []string   `json:"names"`
 }
 
-// WriteHosts brings the hosts file of the sandbox up to date. The file is
-// mounted into containers, so it is written in place, and only when its
-// content changes. A file that a container holds up is written later.
-func (n *Networks) WriteHosts(s Sandbox, hosts []Host) error {
-	wait, err := n.BeginHosts(s, hosts)
-	if err == nil {
-		err = wait()
-	}
-	return err
-}
-
-// BeginHosts is WriteHosts without the waiting, which is left to the function
-// that it returns.
+// BeginHosts begins to bring the hosts file of the sandbox up to date. The file is
+// mounted into containers, so it is written in place, and only when its content
+// changes. The function that it returns waits until it is written; where a container
+// blocks that, it is written later.
 func (n *Networks) BeginHosts(s Sandbox, hosts []Host) (wait func() error, err error) {
 	err = s.check()
 	if err == nil {
@@ -46,8 +38,9 @@ func (n *Networks) BeginHosts(s Sandbox, hosts []Host) (wait func() error, err e
 	}
 	files := n.filesOf(s.file())
 	files.begin()
+	until := time.Now().Add(writeDeadline) // of all that are begun together
 	return func() error {
-		if err := n.settle(s.file(), files); err != nil {
+		if err := n.settle(s.file(), files, until); err != nil {
 			return fmt.Errorf("cannot write hosts of %s: %w", s, err)
 		}
 		return nil

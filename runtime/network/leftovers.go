@@ -26,7 +26,7 @@ func (n *Networks) Leftovers(ctx context.Context, keep []Sandbox, nets []Network
 		}
 	}
 	for _, w := range nets {
-		links[w.Bridge], links[aliasPrefix+w.Name] = true, true
+		links[w.Bridge], links[aliasPrefix+marked(w.Name)] = true, true
 	}
 	err := ctx.Err()
 	if err == nil {
@@ -54,11 +54,11 @@ func (n *Networks) leftoverLinks(c *rtnetlink.Conn, kept map[string]bool) error 
 		case !named && !(marked && kind == rtnetlink.VLAN):
 		case named && kept[name] || !named && kept[aliasPrefix+network]:
 		case by.is(n.owner), !marked && link.Alias == "" && n.owner.hasTag(name):
-			n.logger.Info("removing link that nobody keeps", "link", name)
+			n.logger.Info("removing orphaned network link", "link", name)
 			err = errors.Join(err, removeLink(c, name))
 		case !n.spared[name]:
 			// Its owner may be one that does not run now.
-			n.logger.Info("leaving a link alone", "link", name, "owner", by.String())
+			n.logger.Info("keeping network link of another owner", "link", name, "owner", by.String())
 			n.spared[name] = true
 		}
 	}
@@ -76,7 +76,7 @@ func (n *Networks) leftoverFiles(dir string, kept map[string]bool, remove func(n
 	}
 	for _, e := range entries {
 		if !kept[e.Name()] {
-			n.logger.Info("removing sandbox that nobody keeps", "sandbox", e.Name())
+			n.logger.Info("removing orphaned sandbox", "sandbox", e.Name())
 			err = errors.Join(err, remove(e.Name()))
 		}
 	}

@@ -189,7 +189,7 @@ func (n *Networks) EnsureNetwork(ctx context.Context, w Network) error {
 }
 
 // alias marks a link of the network inside of a sandbox.
-func (w Network) alias() string { return aliasPrefix + w.Name }
+func (w Network) alias() string { return aliasPrefix + marked(w.Name) }
 
 func (o owner) ensureBridge(c *rtnetlink.Conn, w Network) error {
 	mtu, err := w.mtu(c)

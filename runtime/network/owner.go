@@ -15,11 +15,11 @@ import (
 	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
 
-// owner is whose workloads something of the device is for. The zero value is
-// nobody that is known: releases before this one marked nothing.
+// owner identifies the margolite that a link, table or mount belongs to. The zero
+// value means unknown: releases before this one marked nothing.
 type owner struct {
 	id  string // of the state directory
-	dir string // it, for people; maybe cut short
+	dir string // the state directory, for people; may be cut short
 }
 
 const (
@@ -27,6 +27,7 @@ const (
 	tagDigits   = 4 // of them, at the beginning of the names of bridges
 
 	maxOwnerDir = 120 // bytes of a directory that is shown
+	maxMarked   = 100 // bytes of the name of a network in a mark
 	ownerPrefix = "@" // before the id, in the alias of a link
 	mountSource = "margolite:"
 	ownerChain  = "owner_" // before the id, in the name of a chain
@@ -66,9 +67,19 @@ var ErrOtherOwner = errors.New("it belongs to workloads of another state directo
 
 func otherOwner(o owner) error { return fmt.Errorf("%w: that of %v", ErrOtherOwner, o) }
 
-// mark is the alias of a link of the host that is for the network.
+// mark is the alias of a link of the host that is for the network. The kernel takes
+// 255 bytes.
 func (o owner) mark(network string) string {
-	return aliasPrefix + network + " " + ownerPrefix + o.id + " " + o.dir
+	return aliasPrefix + marked(network) + " " + ownerPrefix + o.id + " " + o.dir
+}
+
+// marked is the name of a network as it is in a mark.
+func marked(network string) string {
+	if len(network) <= maxMarked {
+		return network
+	}
+	sum := sha256.Sum256([]byte(network))
+	return network[:maxMarked-hashDigits] + hex.EncodeToString(sum[:])[:hashDigits]
 }
 
 // readMark says what a link is for, and whose it is. Without an owner it is of a
@@ -128,19 +139,30 @@ func (o owner) hasTag(name string) bool {
 // source is what the kernel shows as the device of the owner's mounts.
 func (o owner) source() string { return mountSource + o.id + ":" + o.dir }
 
+// maxMountLine bounds, in bytes, a line of mountinfo.
+const maxMountLine = 1 << 20
+
+// mountEscapes writes a path as mountinfo does, see proc(5).
+var mountEscapes = strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`)
+
 // checkRunDir refuses a run directory in which another owner has sandboxes.
 func (o owner) checkRunDir(dir string) error {
+	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = resolved
+	}
+	hosts := mountEscapes.Replace(filepath.Join(dir, "hosts")) + "/"
 	f, err := os.Open("/proc/thread-self/mountinfo")
 	if err != nil {
 		return fmt.Errorf("cannot find out whose the run directory is: %w", err)
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, maxMountLine)
 	for lines.Scan() {
 		// 36 35 0:41 / /run/margolite/hosts/x rw,nosuid shared:7 - tmpfs margolite:1a2b3c4d:/var/lib/margolite rw
 		before, after, _ := strings.Cut(lines.Text(), " - ")
 		fields, kind := strings.Fields(before), strings.Fields(after)
-		if len(fields) < 5 || len(kind) < 2 || !strings.HasPrefix(fields[4], filepath.Join(dir, "hosts")+"/") {
+		if len(fields) < 5 || len(kind) < 2 || !strings.HasPrefix(fields[4], hosts) {
 			continue
 		}
 		if mark, ok := strings.CutPrefix(kind[1], mountSource); ok {

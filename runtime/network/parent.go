@@ -47,7 +47,7 @@ func (o owner) ensureParent(c *rtnetlink.Conn, w Network) error {
 		switch other, by, ok := readMark(parent.Alias); {
 		case by.known() && !by.is(o):
 			return fmt.Errorf("link %s: %w", w.Parent, otherOwner(by))
-		case ok && other != w.Name:
+		case ok && other != marked(w.Name):
 			return fmt.Errorf("link %s was made for network %s", w.Parent, other)
 		}
 		return o.ensureOwnParent(c, w, parent)
@@ -110,7 +110,7 @@ func (o owner) ensureOwnParent(c *rtnetlink.Conn, w Network, link *rtnetlink.Lin
 // madeFor says whether we made the link for this network.
 func (o owner) madeFor(w Network, link *rtnetlink.Link) bool {
 	network, by, ok := readMark(link.Alias)
-	return ok && network == w.Name && (by.is(o) || !by.known())
+	return ok && network == marked(w.Name) && (by.is(o) || !by.known())
 }
 
 func (o owner) removeParent(c *rtnetlink.Conn, w Network) error {

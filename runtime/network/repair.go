@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -89,33 +90,44 @@ func (n *Networks) Repair(ctx context.Context, lost func()) (err error) {
 	if err != nil {
 		return errors.Join(err, links.Close())
 	}
+	files, err := watchFiles()
+	if err != nil {
+		return errors.Join(err, mounts.Close(), links.Close())
+	}
 	var readers sync.WaitGroup
 	defer readers.Wait()
-	defer func() { err = errors.Join(err, mounts.Close(), links.Close()) }()
+	defer func() { err = errors.Join(err, files.Close(), mounts.Close(), links.Close()) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changed := make(chan struct{}, 1)
 	defer n.watched.links.Store(false)
-	tell := func() {
+	var all atomic.Bool // to be looked at; else what is mounted
+	all.Store(true)
+	tell := func(whole bool) {
+		if whole {
+			all.Store(true)
+		}
 		n.watched.links.Store(false)
 		select {
 		case changed <- struct{}{}:
 		default:
 		}
 	}
-	failed := make(chan error, 2)
-	readers.Go(func() { failed <- n.hearLinks(ctx, links, tell) })
-	readers.Go(func() {
-		for ctx.Err() == nil {
-			if err := mounts.wait(); err != nil {
-				failed <- fmt.Errorf("cannot watch mounts: %w", err)
-				return
+	failed := make(chan error, 3)
+	readers.Go(func() { failed <- n.hearLinks(ctx, links, func() { tell(true) }) })
+	for what, wait := range map[string]func() error{"mounts": mounts.wait, "files": files.wait} {
+		readers.Go(func() {
+			for ctx.Err() == nil {
+				if err := wait(); err != nil {
+					failed <- fmt.Errorf("cannot watch %s: %w", what, err)
+					return
+				}
+				tell(false)
 			}
-			tell()
-		}
-	})
+		})
+	}
 
-	r := repairs{n: n, lost: lost, attempts: make(map[string]*attempt)}
+	r := repairs{n: n, lost: lost, files: files, attempts: make(map[string]*attempt)}
 	due := time.NewTimer(0) // what happened before is not told
 	defer due.Stop()
 	waiting := false
@@ -136,8 +148,9 @@ func (n *Networks) Repair(ctx context.Context, lost func()) (err error) {
 			}
 		case <-due.C:
 			waiting = false
-			again, intact := r.run()
+			again, intact := r.run(all.Swap(false))
 			if !again.IsZero() {
+				all.Store(true)
 				due.Reset(max(repairDelay, time.Until(again)))
 			}
 			n.watched.links.Store(intact)
@@ -181,8 +194,10 @@ func (n *Networks) concerns(c rtnetlink.Change) bool {
 type repairs struct {
 	n        *Networks
 	lost     func()
+	files    *fileWatcher
 	attempts map[string]*attempt // by what is repaired
 	next     time.Time           // when the first one that has to wait is due
+	sound    bool                // links and rules were, when they were last looked at
 }
 
 type attempt struct {
@@ -190,19 +205,28 @@ type attempt struct {
 	pause      time.Duration
 }
 
-// run looks for damage and repairs it. It says when it has to run again, zero
-// where nothing is left to do, and whether everything is intact now.
-func (r *repairs) run() (again time.Time, intact bool) {
+// run looks for damage and repairs it: of everything, or else of what is mounted. It
+// says when it has to run again, zero where nothing is left to do, and whether
+// everything is intact now.
+func (r *repairs) run(all bool) (again time.Time, intact bool) {
 	r.next = time.Time{}
 	maps.DeleteFunc(r.attempts, func(_ string, a *attempt) bool { return time.Since(a.last) > repairHeld })
 	r.n.mu.Lock()
-	lost, looked := r.repair()
+	networks, sandboxes := r.n.intended.all()
+	lost, err := r.repairMounted(sandboxes)
+	if all && err == nil {
+		err = r.repairLinks(networks, sandboxes)
+		r.sound = err == nil
+	}
 	r.n.mu.Unlock()
+	if err != nil {
+		r.n.logger.Warn("cannot look for damage to the network", "error", err)
+	}
 	if lost && r.due("namespaces of sandboxes") {
-		r.n.logger.Warn("namespaces of sandboxes are no longer pinned, their services are looked at")
+		r.n.logger.Warn("sandbox namespaces are no longer pinned, checking their services")
 		r.lost()
 	}
-	return r.next, looked && !lost && r.next.IsZero()
+	return r.next, err == nil && r.sound && !lost && r.next.IsZero()
 }
 
 // due says whether it is time to repair something that is damaged.
@@ -223,34 +247,60 @@ func (r *repairs) due(what string) bool {
 	return true
 }
 
-// mend repairs one thing, if it is damaged and its time has come.
-func (r *repairs) mend(what, damage string, repair func() error) {
+// repairDamage repairs one thing, if it is damaged and its time has come.
+func (r *repairs) repairDamage(what, damage string, repair func() error) (repaired bool) {
 	if damage == "" || !r.due(what) {
-		return
+		return false
 	}
 	if err := repair(); err != nil {
 		r.n.logger.Warn("cannot repair "+what, "damage", damage, "error", err)
 		if again := r.attempts[what].next; r.next.IsZero() || again.Before(r.next) {
 			r.next = again
 		}
-		return
+		return false
 	}
 	r.n.logger.Warn("repaired "+what, "damage", damage)
+	return true
 }
 
-// repair goes through all that there should be. lost says that namespaces are not
-// pinned any more, looked that it could look at everything. The caller holds the
-// lock of Networks.
-func (r *repairs) repair() (lost, looked bool) {
+// repairMounted goes through the pins and files of all sandboxes. lost says that
+// namespaces are not pinned any more. The caller holds the lock of Networks.
+func (r *repairs) repairMounted(sandboxes []Sandbox) (lost bool, err error) {
 	n := r.n
-	networks, sandboxes := n.intended.all()
+	for _, s := range sandboxes {
+		pinned := s.Host
+		if !s.Host {
+			if pinned, err = isPin(n.pin(s)); err != nil || !pinned {
+				lost = true
+				continue
+			}
+		}
+		files := n.filesOf(s.file())
+		if err := r.files.add(files.dir); err != nil && !errors.Is(err, os.ErrNotExist) { // before they are looked at
+			return lost, fmt.Errorf("cannot watch files of sandbox %s: %w", s.file(), err)
+		}
+		r.repairDamage("files of sandbox "+s.file(), n.damagedFiles(s), func() error {
+			if err := n.prepareFiles(s.file(), pinned); err != nil {
+				return err
+			}
+			files.begin()
+			return r.files.add(files.dir)
+		})
+	}
+	return lost, nil
+}
+
+// repairLinks goes through the links, addresses and routes that there should be, and
+// forwarding. The caller holds the lock of Networks.
+func (r *repairs) repairLinks(networks []Network, sandboxes []Sandbox) error {
+	n := r.n
 	at, err := surveyed()
 	if err != nil {
-		n.logger.Warn("cannot look for damage to the network", "error", err)
-		return false, false
+		return err
 	}
+	repaired := false
 	for _, w := range networks {
-		r.mend("network "+w.Name, n.damageOf(at, w), func() error {
+		repaired = r.repairDamage("network "+w.Name, n.damageOf(at, w), func() error {
 			return withLinks(func(c *rtnetlink.Conn) error {
 				if !w.isBridge() {
 					return n.owner.ensureParent(c, w)
@@ -261,7 +311,7 @@ func (r *repairs) repair() (lost, looked bool) {
 				}
 				return err
 			})
-		})
+		}) || repaired
 	}
 	for _, f := range families() {
 		if rules, ok := n.synced[f.table]; ok && !rules.empty() {
@@ -269,36 +319,31 @@ func (r *repairs) repair() (lost, looked bool) {
 			if on, err := forwarding(f); err == nil && !on {
 				damage = "forwarding is switched off"
 			}
-			r.mend(f.forwardingKey(), damage, func() error { return n.syncRules(n.ports, n.networks) })
+			r.repairDamage(f.forwardingKey(), damage, func() error { return n.syncRules(n.ports, n.networks) })
 		}
 	}
-	// The links of the host may be others now.
-	if at, err = surveyed(); err != nil {
-		n.logger.Warn("cannot look for damage to the network", "error", err)
-		return false, false
+	if repaired { // the links of the host are others now
+		if at, err = surveyed(); err != nil {
+			return err
+		}
 	}
+	repaired = false
 	for _, s := range sandboxes {
 		pin := n.pin(s)
-		pinned := s.Host
-		if !s.Host {
-			if pinned, err = isPin(pin); err != nil || !pinned {
-				lost = true
-				continue
-			}
+		if pinned, err := isPin(pin); !s.Host && (err != nil || !pinned) {
+			continue // its services are looked at
 		}
-		r.mend("files of sandbox "+s.file(), n.damagedFiles(s), func() error {
-			if err := n.prepareFiles(s.file(), pinned); err != nil {
-				return err
-			}
-			n.filesOf(s.file()).begin()
-			return nil
-		})
-		r.mend("links of sandbox "+s.file(), n.damagedLinks(at, s), func() error {
+		repaired = r.repairDamage("links of sandbox "+s.file(), n.damagedLinks(at, s), func() error {
 			return withLinks(func(c *rtnetlink.Conn) error { return n.owner.ensureLinks(c, s, pin) })
-		})
+		}) || repaired
 	}
-	n.noteIndexes(networks, sandboxes)
-	return lost, true
+	if repaired {
+		if at, err = surveyed(); err != nil {
+			return err
+		}
+	}
+	n.noteIndexes(at, networks, sandboxes)
+	return nil
 }
 
 // survey is what the host has.
@@ -335,11 +380,7 @@ func surveyed() (survey, error) {
 
 // noteIndexes notes which links changes are looked at for, besides those with
 // names of ours.
-func (n *Networks) noteIndexes(networks []Network, sandboxes []Sandbox) {
-	at, err := surveyed()
-	if err != nil {
-		return
-	}
+func (n *Networks) noteIndexes(at survey, networks []Network, sandboxes []Sandbox) {
 	var indexes []int
 	for _, w := range networks {
 		for _, name := range []string{w.Bridge, w.Parent} {

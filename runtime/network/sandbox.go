@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"time"
 
 	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
@@ -96,7 +97,7 @@ func (n *Networks) EnsureSandbox(ctx context.Context, s Sandbox, hosts []Host) (
 		// Not under the lock: a container can hold up the writing.
 		files := n.filesOf(s.file())
 		files.begin()
-		err = n.settle(s.file(), files)
+		err = n.settle(s.file(), files, time.Now().Add(writeDeadline))
 	}
 	if err != nil {
 		return Paths{}, fmt.Errorf("cannot set up sandbox of %s: %w", s, err)
