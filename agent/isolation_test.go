@@ -81,7 +81,7 @@ func TestInstallationsThatHangHoldUpNobody(t *testing.T) {
 		s.publish(6, documents)
 		s.runtime.await(t, runs(numbered(0)+"-main 1.0.0", numbered(2)+"-main 1.0.0", numbered(3)+"-main 2.0.0")...)
 	})
-	t.Run("rollback of what hangs", func(t *testing.T) {
+	t.Run("removal of what hangs", func(t *testing.T) {
 		delete(documents, hanging(0))
 		s.publish(7, documents)
 		s.heard(hanging(0), "pending@3", "installing@3", "removing@7", "removed@7")

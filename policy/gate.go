@@ -242,7 +242,7 @@ func (v *Verdict) outside(ws Windows, s Situation) {
 	switch {
 	case len(ws) == 0:
 	case s.ClockWrong:
-		v.wait(WaitsForClock, time.Time{}, "the time is not known to be right, and changes have windows")
+		v.wait(WaitsForClock, time.Time{}, "the clock may be wrong, so windows cannot be checked")
 	case !ws.Contains(s.Now):
 		next, ok := ws.opening(s.Now)
 		if !ok {

@@ -121,7 +121,7 @@ func TestWhatAChangeWaitsFor(t *testing.T) {
 		"autumn, the first time":     {rules: policy.Rules{Windows: windows(t, berlin, "02:15-02:45")}, now: "2026-10-25T00:14:00Z", want: []string{"window: opens Sun 02:15 CEST"}, until: "2026-10-25T00:15:00Z"},
 		"autumn, between the two":    {rules: policy.Rules{Windows: windows(t, berlin, "02:15-02:45")}, now: "2026-10-25T00:45:00Z", want: []string{"window: opens Sun 02:15 CET"}, until: "2026-10-25T01:15:00Z"},
 		"autumn, the second time":    {rules: policy.Rules{Windows: windows(t, berlin, "02:15-02:45")}, now: "2026-10-25T01:15:00Z"},
-		"a clock that is wrong":      {rules: policy.Rules{Windows: night}, now: "2026-06-02T20:00:00Z", wrong: true, want: []string{"clock: the time is not known to be right, and changes have windows"}},
+		"a clock that is wrong":      {rules: policy.Rules{Windows: night}, now: "2026-06-02T20:00:00Z", wrong: true, want: []string{"clock: the clock may be wrong, so windows cannot be checked"}},
 		"no clock, and no need":      {wrong: true},
 		"a lock":                     {locks: []policy.Lock{operator}, want: []string{"lock: held by user operator (1000) until 14:05: line is running"}, until: "2026-06-02T12:05:00Z"},
 		"a lock without end":         {locks: []policy.Lock{{Holder: "panel"}}, want: []string{"lock: held by panel"}},

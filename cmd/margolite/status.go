@@ -167,7 +167,7 @@ func (c *cli) printServices(indent string, services []control.Service) {
 		case s.Waiting != "":
 			fmt.Fprintf(c.out, "%s  %s-%d waits: %s\n", indent, s.Name, s.Number, indented(s.Waiting))
 		case s.State == "unresponsive":
-			fmt.Fprintf(c.out, "%s  %s-%d: its shim is not responding, and is replaced if that goes on\n", indent, s.Name, s.Number)
+			fmt.Fprintf(c.out, "%s  %s-%d: its shim is not responding; it is replaced if that goes on\n", indent, s.Name, s.Number)
 		case s.Health != nil && s.Health.Status == "unhealthy":
 			fmt.Fprintf(c.out, "%s  %s-%d is unhealthy, its check ended with code %d%s\n",
 				indent, s.Name, s.Number, s.Health.ExitCode, prefixed(": ", indented(strings.TrimSpace(s.Health.Output))))

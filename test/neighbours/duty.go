@@ -43,8 +43,8 @@ const (
 )
 
 // Columns are the duties in the order of the table, with the longest time that each
-// may take: what somebody in front of the device would wait for it. Where the machine
-// has other work, it is longer by [strain].
+// may take: what somebody in front of the device would wait for it. In the short form it
+// is longer by [strain] where the machine has other work.
 var Columns = []struct {
 	Duty  Duty
 	Bound time.Duration
@@ -89,7 +89,10 @@ func strain() float64 {
 }
 
 // strained is a bound on this machine at the moment.
-func strained(bound time.Duration) time.Duration {
+func (s *Site) strained(bound time.Duration) time.Duration {
+	if s.Long {
+		return bound
+	}
 	return time.Duration(float64(bound) * strain())
 }
 
@@ -157,6 +160,8 @@ type Measured struct {
 
 // sheet collects what was measured.
 type sheet struct {
+	strained func(time.Duration) time.Duration // see [Site.strained]
+
 	mu  sync.Mutex
 	all map[Duty]Measured
 }
@@ -174,7 +179,7 @@ func (m *sheet) note(d Duty, now Measured) {
 
 // within carries out a duty, and notes how long it took.
 func (m *sheet) within(ctx context.Context, h Hog, d Duty, do func(context.Context) error) bool {
-	bound := strained(h.bound(d))
+	bound := m.strained(h.bound(d))
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	begun := time.Now()
@@ -212,10 +217,10 @@ func (s *Site) Row(h Hog) map[Duty]Measured {
 	s.T.Helper()
 	ctx, stop := s.whileRunning(s.T.Context())
 	defer stop()
-	m := &sheet{}
+	m := &sheet{strained: s.strained}
 	started := h.Begin(s)
 	if started.Effect != nil {
-		effect, cancel := context.WithTimeout(ctx, strained(time.Minute))
+		effect, cancel := context.WithTimeout(ctx, s.strained(time.Minute))
 		defer cancel()
 		if err := plant.Until(effect, func() error { return started.Effect(effect) }); err != nil {
 			s.T.Errorf("%s has no effect: %v", h.Name, err)
@@ -252,7 +257,7 @@ func (s *Site) beside(ctx context.Context, m *sheet, h Hog) {
 	again(Exec, s.executes)
 	again(Polls, s.polls)
 	always.Go(func() { m.note(Probes, s.probed(h, stop)) })
-	least := time.After(strained(15 * time.Second)) // else no probe could be late
+	least := time.After(s.strained(15 * time.Second)) // else no probe could be late
 
 	killed := processes(ending)
 	once.Go(func() {
@@ -413,7 +418,7 @@ func (s *Site) probed(h Hog, stop <-chan struct{}) Measured {
 			m.Took, last = max(m.Took, at-last), at
 		}
 	}
-	if bound := strained(h.bound(Probes)); m.Took > bound {
+	if bound := s.strained(h.bound(Probes)); m.Took > bound {
 		m.Err = errors.Join(m.Err, fmt.Errorf("%s without a health check", m.Took))
 	}
 	if now := processes(checked); !slices.Equal(before, now) {

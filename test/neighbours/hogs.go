@@ -111,7 +111,7 @@ func registryHog(name string, f fault.Fault) Hog {
 	return Hog{Name: name, Begin: func(s *Site) Started {
 		s.T.Helper()
 		var all []application
-		for i := range 4 {
+		for i := range 5 {
 			image, err := toolsImage(s.programs, 4<<20+i)
 			check(s.T, err)
 			tag := fmt.Sprintf("1.0.%d", i)

@@ -85,6 +85,8 @@ func Markdown(lines []Line) string {
 				text = "-"
 			case cell.Error != "":
 				text = "**fails**, " + text
+			case cell.Took > hogs[l.Number].bound(c.Duty):
+				text += " (busy machine)"
 			}
 			fmt.Fprintf(&b, " %s |", text)
 		}

@@ -330,7 +330,8 @@ func field(text []byte, name string) []string {
 	return nil
 }
 
-// running says how an application does not run: by one process, of a revision.
+// running returns an error unless the application runs as exactly one process, of that
+// revision.
 func running(name string, revision int) error {
 	if all := processes(name); len(all) != 1 || all[0].revision != revision {
 		return fmt.Errorf("%s runs as %+v, want one process of revision %d", name, all, revision)
