@@ -92,12 +92,13 @@ type slot struct {
 	granted chan struct{} // closed when it is held
 
 	// Guarded by of.mu:
-	yielded bool        // it does not count as busy
-	slow    string      // why its work makes no progress; empty: it does
-	since   time.Time   // when that began
-	turn    *time.Timer // until another slow one may have it
-	end     func()      // ends the work so that another one gets the slot; nil: it is not taken away
-	ending  bool        // that was called
+	yielded bool          // it does not count as busy
+	slow    string        // why its work makes no progress; empty: it does
+	since   time.Time     // when that began
+	turns   []*time.Timer // until another one may have it, and another slow one
+	end     func()        // ends the work so that another one gets the slot; nil: it is not taken away
+	ending  bool          // that was called
+	was     string        // slow, when end was called
 }
 
 // request puts a slot in line. It has to be released, held or not.
@@ -172,28 +173,41 @@ func (t *slot) yield() {
 }
 
 // slows records why the work of a slot makes no progress; empty: it does. Such a slot is
-// taken away when another deployment needs it: at once, or after slowTurn if that one
-// is known to be slow, too.
+// taken away when another deployment needs it: after yieldAfter, or after slowTurn if
+// that one is known to be slow, too.
 func (t *slot) slows(why string) {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
 	switch {
-	case why == "" && t.turn != nil:
-		t.turn.Stop()
-		t.turn = nil
-	case why != "" && t.slow == "":
+	case why == "":
+		t.stopTurns()
+	case t.slow == "":
 		t.since = time.Now()
-		t.turn = time.AfterFunc(slowTurn, t.of.again)
+		t.turns = []*time.Timer{time.AfterFunc(yieldAfter, t.of.again), time.AfterFunc(slowTurn, t.of.again)}
 	}
 	t.slow = why
 	t.of.grant()
 }
 
-// isSlow says why the work of a slot makes no progress.
-func (t *slot) isSlow() string {
+// stopTurns is for work that makes progress, or has ended. The caller holds of.mu.
+func (t *slot) stopTurns() {
+	for _, turn := range t.turns {
+		turn.Stop()
+	}
+	t.turns = nil
+}
+
+// wasSlow says why the work of a slot made no progress when the slot was taken away.
+func (t *slot) wasSlow() string {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
-	return t.slow
+	return t.was
+}
+
+// takeAway ends the work. The caller holds of.mu.
+func (t *slot) takeAway() {
+	t.ending, t.was = true, t.slow
+	t.end()
 }
 
 // again looks for slots that may be granted by now.
@@ -210,9 +224,7 @@ func (t *slot) release() {
 	same := func(o *slot) bool { return o == t }
 	t.of.held = slices.DeleteFunc(t.of.held, same)
 	t.of.line = slices.DeleteFunc(t.of.line, same)
-	if t.turn != nil {
-		t.turn.Stop()
-	}
+	t.stopTurns()
 	t.of.grant()
 }
 
@@ -259,9 +271,13 @@ func (s *slots) preempt() {
 		if by == nil {
 			continue
 		}
+		least := yieldAfter
+		if len(t.keys) > 0 {
+			least = slowTurn
+		}
 		var victim *slot
 		for _, h := range s.held {
-			may := by(h) && h.end != nil && !h.ending && h.slow != "" && (len(t.keys) == 0 || time.Since(h.since) >= slowTurn)
+			may := by(h) && h.end != nil && !h.ending && h.slow != "" && time.Since(h.since) >= least
 			if may && (victim == nil || h.since.Before(victim.since)) {
 				victim = h
 			}
@@ -272,8 +288,7 @@ func (s *slots) preempt() {
 			}
 			continue
 		}
-		victim.ending = true
-		victim.end()
+		victim.takeAway()
 	}
 }
 
@@ -288,8 +303,7 @@ func (s *slots) shut(ctx context.Context) (open func(), ok bool) {
 	}
 	s.closed, s.idle = true, make(chan struct{}, 1)
 	for _, h := range s.held {
-		h.ending = true
-		h.end()
+		h.takeAway()
 	}
 	s.grant()
 	s.mu.Unlock()

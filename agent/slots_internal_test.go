@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestSlotsAreGrantedInOrder(t *testing.T) {
@@ -36,9 +38,15 @@ func TestSlotsAreGrantedInOrder(t *testing.T) {
 	}
 }
 
-// A slot whose work does not get on goes to who waits for one, and such work
-// altogether takes a part of the slots only.
-func TestSlowWorkGivesItsSlotAway(t *testing.T) {
+// A slot whose work makes no progress for some seconds goes to who waits for one, and
+// such work altogether takes a part of the slots only.
+func TestSlowWorkGivesItsSlotAway(t *testing.T) { synctest.Test(t, slowWorkGivesItsSlotAway) }
+
+func slowWorkGivesItsSlotAway(t *testing.T) {
+	passes := func(d time.Duration) {
+		time.Sleep(d)
+		synctest.Wait()
+	}
 	s := &slots{begun: 3, keyBegun: 2}
 	ended := map[string]int{}
 	request := func(owner string, keys ...string) *slot {
@@ -55,13 +63,23 @@ func TestSlowWorkGivesItsSlotAway(t *testing.T) {
 		t.Fatalf("%v are ended that get on", ended)
 	}
 	b.slows("41 bytes a minute")
+	passes(yieldAfter - time.Second)
+	if len(ended) > 0 {
+		t.Fatalf("%v are ended that were slow for a moment", ended)
+	}
+	passes(time.Second)
 	if len(ended) != 1 || ended["b"] != 1 {
 		t.Fatalf("ended are %v", ended)
 	}
 	a.slows("2 bytes a minute")
 	a.slows("3 bytes a minute")
+	passes(yieldAfter)
 	if len(ended) != 2 || ended["a"] != 1 {
 		t.Fatalf("ended are %v", ended)
+	}
+	b.slows("") // its work ends
+	if why := b.wasSlow(); why != "41 bytes a minute" {
+		t.Errorf("it was slow because of %q", why)
 	}
 	b.release()
 	if !d.holds() || e.holds() {
@@ -83,11 +101,11 @@ func TestSlowWorkGivesItsSlotAway(t *testing.T) {
 		t.Error("what is slow takes more than its part, or does not get it")
 	}
 	again.slows("41 bytes a minute")
+	passes(yieldAfter)
 	if ended["a"] != 1 {
 		t.Error("what is slow gives its slot at once to what is slow as well")
 	}
-	again.since = again.since.Add(-slowTurn)
-	s.again()
+	passes(slowTurn)
 	if ended["a"] != 2 {
 		t.Error("what is slow keeps its slot for ever")
 	}

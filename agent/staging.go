@@ -89,10 +89,11 @@ func (t *round) startDownloadingLocked() bool {
 	return true
 }
 
-func (t *round) isSlow() string {
+// wasSlow says why the round made no progress when its slot was taken away.
+func (t *round) wasSlow() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.slot.isSlow()
+	return t.slot.wasSlow()
 }
 
 // release ends the round: a timer that has just gone off takes no slot any more.
@@ -219,7 +220,7 @@ func (r *reconciler) bringWith(
 		return err
 	case bounded.Err() != nil:
 		if errors.Is(context.Cause(bounded), errPreempted) {
-			w.lastSlow, w.slowRevision = t.isSlow(), d.Desired.Digest
+			w.lastSlow, w.slowRevision = t.wasSlow(), d.Desired.Digest
 		}
 		return context.Cause(bounded)
 	case errors.As(err, &f) && f.temporary():
