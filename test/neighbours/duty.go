@@ -226,7 +226,9 @@ func (s *Site) Row(h Hog) map[Duty]Measured {
 			s.T.Errorf("%s has no effect: %v", h.Name, err)
 		}
 	}
+	used, begun := s.processorTime(), time.Now()
 	s.beside(ctx, m, h)
+	s.load = float64(s.processorTime()-used) / float64(time.Since(begun))
 	s.restart(m, h)
 	ctx, stop = s.whileRunning(s.T.Context())
 	defer stop()

@@ -16,7 +16,8 @@ type Line struct {
 	Number   int // of the hog
 	Hog      string
 	Backend  string
-	Memory   int64 // bytes that the agent had at most
+	Memory   int64   // bytes that the agent had at most
+	Load     float64 // processors that it used
 	Measured map[Duty]Cell
 }
 
@@ -63,17 +64,17 @@ func Load(dir string) ([]Line, error) {
 // row's own stands beside what was measured.
 func Markdown(lines []Line) string {
 	var b strings.Builder
-	b.WriteString("| hog | containerd | agent, MiB |")
+	b.WriteString("| hog | containerd | agent, MiB | processors |")
 	for _, c := range Columns {
 		fmt.Fprintf(&b, " %s |", c.Duty)
 	}
-	fmt.Fprintf(&b, "\n|---|---|---|%s\n| *bound* | | %d |", strings.Repeat("---|", len(Columns)), agentMemory>>20)
+	fmt.Fprintf(&b, "\n|---|---|---|---|%s\n| *bound* | | %d | %.2f |", strings.Repeat("---|", len(Columns)), agentMemory>>20, agentLoad)
 	for _, c := range Columns {
 		fmt.Fprintf(&b, " %.0f s |", c.Bound.Seconds())
 	}
 	hogs := Hogs()
 	for _, l := range lines {
-		fmt.Fprintf(&b, "\n| %s | %s | %.0f |", l.Hog, l.Backend, float64(l.Memory)/(1<<20))
+		fmt.Fprintf(&b, "\n| %s | %s | %.0f | %.2f |", l.Hog, l.Backend, float64(l.Memory)/(1<<20), l.Load)
 		for _, c := range Columns {
 			cell, ok := l.Measured[c.Duty]
 			text := fmt.Sprintf("%.1f", cell.Took.Seconds())

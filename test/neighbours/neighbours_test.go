@@ -92,7 +92,7 @@ func row(t *testing.T, name string, others ...string) {
 				}
 				line.Measured[duty] = cell
 			}
-			line.Memory = s.Memory()
+			line.Memory, line.Load = s.Memory(), s.Load()
 			if err := s.Fits(); err != nil {
 				t.Errorf("beside %s: %v", name, err)
 			}

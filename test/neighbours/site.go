@@ -35,6 +35,9 @@ const (
 	groupMemory = 128 << 20
 	// agentMemory is what the agent may have at any time, without its program.
 	agentMemory = 64 << 20
+	// agentLoad is how much of a processor it may use beside a hog, on the average. The
+	// embedded containerd is a part of it.
+	agentLoad = 0.5
 	// runSize is the size of the file system of the run directory.
 	runSize = 64 << 20
 	// settle is for how long services run before they count as installed.
@@ -62,7 +65,8 @@ type Site struct {
 	dir      string
 	group    *plant.MemoryGroup // nil: memory cannot be limited here
 	before   leftovers.Snapshot
-	peak     int64 // bytes that former processes of the agent had at most
+	peak     int64   // bytes that former processes of the agent had at most
+	load     float64 // processors that the agent used beside the hog
 
 	mu sync.Mutex // of what is published
 }
@@ -357,12 +361,27 @@ func (s *Site) Memory() int64 {
 	return s.peak
 }
 
-// Fits says whether that was no more than it may have.
+// Load is how many processors the agent used beside the hog, on the average.
+func (s *Site) Load() float64 { return s.load }
+
+// processorTime is what the agent has used since it was started.
+func (s *Site) processorTime() time.Duration {
+	const scheduled = 2 // the process's own clock, see clock_getcpuclockid(3)
+	var t unix.Timespec
+	_ = unix.ClockGettime(int32(^s.Agent()<<3|scheduled), &t) // it may have ended
+	return time.Duration(t.Nano())
+}
+
+// Fits says whether the agent took no more memory and processor time than it may.
 func (s *Site) Fits() error {
+	var errs []error
 	if n := s.Memory(); n > agentMemory {
-		return fmt.Errorf("the agent has had %d MiB of memory, want at most %d", n>>20, agentMemory>>20)
+		errs = append(errs, fmt.Errorf("the agent has had %d MiB of memory, want at most %d", n>>20, agentMemory>>20))
 	}
-	return nil
+	if s.load > agentLoad {
+		errs = append(errs, fmt.Errorf("the agent has used %.2f of a processor, want at most %.2f", s.load, agentLoad))
+	}
+	return errors.Join(errs...)
 }
 
 // survives says whether the agent is still the process that was started last, and
