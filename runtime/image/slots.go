@@ -223,7 +223,7 @@ func (t *slot) watch(ctx context.Context, cancel context.CancelCauseFunc, others
 		if len(looks) <= looksAtIt || t.of.floor <= 0 {
 			continue
 		}
-		rate := (came - looks[0]) * int64(time.Minute) / int64(t.of.window)
+		rate := int64(float64(came-looks[0]) * float64(time.Minute) / float64(t.of.window)) // an int64 would overflow
 		looks = looks[1:]
 		if rate >= t.of.floor {
 			if slow {
