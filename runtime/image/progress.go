@@ -25,11 +25,19 @@ type meter struct {
 	sum  Progress
 	runs map[*run]bool // the downloads that are under way, or wait
 
-	changed func() // is called when Slow has changed; nil: nobody waits for that
+	changed func() // see onChange; nil: nobody waits for that
 }
 
 func newMeter(object string, report func(Progress), reporting *sync.Mutex) *meter {
 	return &meter{report: report, mu: reporting, sum: Progress{Object: object}, runs: make(map[*run]bool)}
+}
+
+// onChange has changed called when Slow changes. It is for an object that space is reserved for: one that only waits for
+// space would wake itself.
+func (m *meter) onChange(changed func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.changed = changed
 }
 
 // unpacks tells that layers are about to be unpacked.
@@ -82,6 +90,12 @@ func (r *run) end() {
 	defer r.of.mu.Unlock()
 	delete(r.of.runs, r)
 	r.of.tell()
+}
+
+func endAll(runs []*run) {
+	for _, r := range runs {
+		r.end()
+	}
 }
 
 // tell reports a change of Slow. An object is slow when all of its downloads are.

@@ -125,32 +125,30 @@ func (m *medium) look(reserve int64) error {
 // makeRoom fails when what is missing of the images does not fit. It returns the file systems that they come to. Images
 // that would fit alone, and not beside others that are coming, wait for those; not for what comes too slowly.
 func (i *Images) makeRoom(ctx context.Context, pulls []*pull) ([]medium, error) {
+	waiting := make([]*run, len(pulls))
+	for n, p := range pulls {
+		waiting[n] = p.meter.begin()
+	}
+	defer endAll(waiting)
 	for {
-		media, fits, changed, err := i.tryRoom(ctx, pulls)
+		media, fits, changed, err := i.tryRoom(ctx, pulls, waiting)
 		if err != nil || fits {
 			return media, err
 		}
-		runs := make([]*run, len(pulls))
-		for n, p := range pulls {
-			runs[n] = p.meter.begin()
-			runs[n].note("waiting for other images, beside which there is no space for this one")
+		for _, r := range waiting {
+			r.note("waiting for other images, beside which there is no space for this one")
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
-		for _, r := range runs {
-			r.end()
-		}
-		if err != nil {
-			return nil, err
+			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-// tryRoom is one look whether images fit beside others. Where they don't, changed is closed when that may have changed.
-func (i *Images) tryRoom(ctx context.Context, pulls []*pull) (media []medium, fits bool, changed <-chan struct{}, err error) {
+// tryRoom is one look whether images fit beside others, which ends their wait. Where they don't, changed is closed when
+// that may have changed.
+func (i *Images) tryRoom(ctx context.Context, pulls []*pull, waiting []*run) (media []medium, fits bool, changed <-chan struct{}, err error) {
 	i.reserving.Lock()
 	defer i.reserving.Unlock()
 	i.mu.Lock()
@@ -169,6 +167,10 @@ func (i *Images) tryRoom(ctx context.Context, pulls []*pull) (media []medium, fi
 		if err != nil {
 			return nil, false, nil, err
 		}
+	}
+	endAll(waiting) // before they are seen by others, who do not wait for what is slow
+	for _, p := range pulls {
+		p.meter.onChange(i.spaceChanged)
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -1,12 +1,15 @@
 package image_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -404,4 +407,53 @@ func digestOf(t *testing.T, images *image.Images, w image.Want) digest.Digest {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// An image that waits for the space of another one looks for it when something has changed, and not all the time.
+func TestWaitingForSpaceIsIdle(t *testing.T) {
+	d := newDisk(t, "size=36m")
+	ctx, cancel := context.WithCancel(containerdtest.Context(t))
+	first, second := d.push("first", 6<<20), d.push("second", 6<<20)
+	held := make(chan struct{})
+	d.w.set(func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/first/blobs/") || len(d.w.body(r)) < 1<<20 {
+			return false
+		}
+		select {
+		case <-held:
+		case <-r.Context().Done():
+		}
+		return false
+	})
+	looks := &lookCounter{Client: d.client}
+	d.client = looks
+	images := d.images(image.Options{Reserve: 2 << 20})
+	defer cancel()
+	var pulls []*pulling
+	pulls = append(pulls, startPulls(ctx, t, images, first))
+	pulls[0].await(t, "downloading", func(last map[string]image.Progress) bool { return last[first.Ref].Total > 6<<20 })
+	pulls = append(pulls, startPulls(ctx, t, images, second))
+	pulls[1].await(t, "waiting", func(last map[string]image.Progress) bool { return count(last, "beside which there is no space") > 0 })
+	looks.Store(0)
+	time.Sleep(300 * time.Millisecond)
+	if n := looks.Load(); n > 4 { // each is two
+		t.Errorf("it looked for space %d times while it waited", n)
+	}
+	close(held)
+	for _, p := range pulls {
+		if err := <-p.ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// lookCounter counts how often somebody looks for the file systems of containerd.
+type lookCounter struct {
+	containerd.Client
+	atomic.Int64
+}
+
+func (c *lookCounter) Plugins(ctx context.Context, filters ...string) ([]containerd.Plugin, error) {
+	c.Add(1)
+	return c.Client.Plugins(ctx, filters...)
 }
