@@ -111,6 +111,9 @@ func overlayDirs(options []string) (upper string, lower []string) {
 // block is what a file or directory takes at least, and a multiple of which it takes, on most file systems.
 const block = 4096
 
+// maxEntry is how many bytes a file may have: as many as the biggest layer.
+const maxEntry = 1 << 40
+
 // take asks for the space of an entry before it is made. Its size is what it has without holes: they are written.
 func (s *spaced) take(h *tar.Header) (bool, error) {
 	if s.space == nil {
@@ -121,6 +124,9 @@ func (s *spaced) take(h *tar.Header) (bool, error) {
 	case tar.TypeLink, tar.TypeXGlobalHeader:
 		return true, nil
 	case tar.TypeReg, tar.TypeGNUSparse:
+		if h.Size > maxEntry {
+			return false, fmt.Errorf("%w: a file is said to have %d bytes", tar.ErrHeader, h.Size)
+		}
 		bytes = (h.Size + block - 1) / block * block
 	case tar.TypeDir, tar.TypeSymlink:
 		bytes = block
