@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/mount"
@@ -39,7 +40,7 @@ func (a applier) Apply(ctx context.Context, layer v1.Descriptor, mounts []contai
 		return v1.Descriptor{}, fmt.Errorf("cannot decompress layer %s: %w", layer.Digest, err)
 	}
 	defer plain.Close()
-	read := &spaced{from: plain, digester: digest.Canonical.Digester(), space: space}
+	read := &spaced{from: plain, digester: digest.Canonical.Digester(), space: space, keep: keptMemory()}
 	if err := read.unpack(ctx, mounts); err != nil {
 		return v1.Descriptor{}, err
 	}
@@ -55,6 +56,7 @@ type spaced struct {
 	digester digest.Digester
 	size     int64
 	space    containerd.Space // nil: nobody is asked
+	keep     int64            // bytes of memory that may still be kept of entries
 }
 
 func (s *spaced) Read(p []byte) (int, error) {
@@ -73,7 +75,12 @@ func (s *spaced) unpack(ctx context.Context, mounts []containerd.Mount) error {
 	options := []archive.ApplyOpt{archive.WithFilter(s.take)}
 	if len(mounts) == 1 && mounts[0].Type == "overlay" && !inUserNamespace() {
 		if upper, lower := overlayDirs(mounts[0].Options); upper != "" {
-			options = append(options, archive.WithConvertWhiteout(archive.OverlayConvertWhiteout))
+			options = append(options, archive.WithConvertWhiteout(func(h *tar.Header, path string) (bool, error) {
+				if err := s.retain(int64(len(path))); err != nil {
+					return false, err
+				}
+				return archive.OverlayConvertWhiteout(h, path)
+			}))
 			if len(lower) > 0 {
 				options = append(options, archive.WithParents(lower))
 			}
@@ -114,8 +121,62 @@ const block = 4096
 // maxEntry is how many bytes a file may have: as many as the biggest layer.
 const maxEntry = 1 << 40
 
+const (
+	// keptPart is the part of the memory that may be kept of the entries of a layer, and leastKept what may be in any case:
+	// some 70000 files.
+	keptPart  = 8
+	leastKept = 16 << 20
+
+	// entryKept is what an entry takes beside its name, and dirKept what a directory takes in addition, with its header.
+	entryKept = 64
+	dirKept   = 256
+
+	xattrPrefix = "SCHILY.xattr."
+)
+
+var keptMemory = sync.OnceValue(func() int64 { return max(memoryLimit()/keptPart, leastKept) })
+
+// retain fails where more is kept in memory of the entries than this device can afford.
+func (s *spaced) retain(bytes int64) error {
+	if s.keep -= bytes; s.keep < 0 {
+		return fmt.Errorf("%w: it has too many files, or too long names", containerd.ErrMemory)
+	}
+	return nil
+}
+
+// strip leaves of a header what containerd reads. Until the end of a layer it keeps the path of each entry and the header of
+// each directory, whose strings are parts of a record of up to 1 MiB.
+func (s *spaced) strip(h *tar.Header) error {
+	kept := int64(entryKept + len(h.Name))
+	h.Name = strings.Clone(h.Name)
+	h.Linkname = strings.Clone(h.Linkname)
+	h.Uname, h.Gname = "", ""
+	h.Xattrs = nil //nolint:staticcheck // the reader still fills it
+	records := h.PAXRecords
+	h.PAXRecords = nil
+	for key, value := range records {
+		if !strings.HasPrefix(key, xattrPrefix) {
+			continue
+		}
+		if h.PAXRecords == nil {
+			h.PAXRecords = make(map[string]string)
+		}
+		h.PAXRecords[strings.Clone(key)] = strings.Clone(value)
+		if h.Typeflag == tar.TypeDir {
+			kept += int64(entryKept + len(key) + len(value))
+		}
+	}
+	if h.Typeflag == tar.TypeDir {
+		kept += int64(dirKept + len(h.Linkname))
+	}
+	return s.retain(kept)
+}
+
 // take asks for the space of an entry before it is made. Its size is what it has without holes: they are written.
 func (s *spaced) take(h *tar.Header) (bool, error) {
+	if err := s.strip(h); err != nil {
+		return false, err
+	}
 	if s.space == nil {
 		return true, nil
 	}

@@ -7,13 +7,17 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/containerd/containerd/v2/core/content"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/containerd"
 )
@@ -70,5 +74,85 @@ func TestAnEntryOfAbsurdSizeIsRefused(t *testing.T) {
 		if err == nil || errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), "tar header") {
 			t.Errorf("%d bytes: %v", size, err)
 		}
+	}
+}
+
+// What containerd keeps of a layer's entries until the end is small, whatever their headers hold.
+func TestHeadersTakeLittleMemory(t *testing.T) {
+	const entries, each = 100, 1 << 20
+	var packed bytes.Buffer
+	w := tar.NewWriter(&packed)
+	for n := range entries {
+		err := w.WriteHeader(&tar.Header{
+			Name: fmt.Sprintf("dir%d/", n), Typeflag: tar.TypeDir, Mode: 0o755, Format: tar.FormatPAX,
+			PAXRecords: map[string]string{"comment": strings.Repeat("x", each-100), "SCHILY.xattr.user.name": "value", "GNU.other": "x"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &spaced{space: plenty{t}, keep: leastKept}
+	r := tar.NewReader(&packed)
+	var kept []*tar.Header
+	for {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err == nil {
+			_, err = s.take(h)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(h.PAXRecords) != 1 || h.PAXRecords["SCHILY.xattr.user.name"] != "value" {
+			t.Fatalf("%d records are kept of %s", len(h.PAXRecords), h.Name)
+		}
+		kept = append(kept, h)
+	}
+	packed = bytes.Buffer{}
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if len(kept) != entries || m.HeapAlloc > entries*each/4 {
+		t.Errorf("%d headers, with %d MiB in use", len(kept), m.HeapAlloc>>20)
+	}
+	runtime.KeepAlive(kept)
+}
+
+// A layer whose entries need more memory than there is for them is refused.
+func TestEntriesThatNeedTooMuchMemoryAreRefused(t *testing.T) {
+	for name, h := range map[string]tar.Header{
+		"files":       {Name: "some/file", Typeflag: tar.TypeReg},
+		"directories": {Name: "some", Typeflag: tar.TypeDir},
+		"links":       {Name: "some/file", Typeflag: tar.TypeLink, Linkname: "file"},
+		"attributes":  {Name: "some", Typeflag: tar.TypeDir, PAXRecords: map[string]string{"SCHILY.xattr.user.name": strings.Repeat("x", 60<<10)}},
+	} {
+		s := &spaced{space: plenty{t}, keep: 100 << 10}
+		var err error
+		for n := 0; n < 10000 && err == nil; n++ {
+			entry := h
+			_, err = s.take(&entry)
+		}
+		if !errors.Is(err, containerd.ErrMemory) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Extended attributes come with their files.
+func TestExtendedAttributesAreKept(t *testing.T) {
+	dir := t.TempDir()
+	packed := header(t, &tar.Header{
+		Name: "file", Typeflag: tar.TypeReg, Mode: 0o600, Format: tar.FormatPAX,
+		PAXRecords: map[string]string{"comment": "x", "SCHILY.xattr.user.name": "value"},
+	})
+	if err := applyTo(t.Context(), t, dir, packed); err != nil {
+		t.Fatal(err)
+	}
+	value := make([]byte, 10)
+	n, err := unix.Getxattr(filepath.Join(dir, "file"), "user.name", value)
+	if err != nil || string(value[:n]) != "value" {
+		t.Errorf("%q, %v", value[:max(n, 0)], err)
 	}
 }
