@@ -35,26 +35,56 @@ func (a applier) Apply(ctx context.Context, layer v1.Descriptor, mounts []contai
 		return v1.Descriptor{}, fmt.Errorf("cannot read layer %s: %w", layer.Digest, err)
 	}
 	defer blob.Close()
-	plain, err := decompress(ctx, content.NewReader(blob))
+	plain, err := decompress(ctx, givenUp{ctx, content.NewReader(blob)})
 	if err != nil {
 		return v1.Descriptor{}, fmt.Errorf("cannot decompress layer %s: %w", layer.Digest, err)
 	}
 	defer plain.Close()
-	read := &spaced{from: plain, digester: digest.Canonical.Digester(), space: space, keep: keptMemory()}
+	read := &spaced{
+		from: givenUp{ctx, plain}, digester: digest.Canonical.Digester(), space: space,
+		most: headerSlack, keep: keptMemory(),
+	}
 	if err := read.unpack(ctx, mounts); err != nil {
 		return v1.Descriptor{}, err
 	}
-	if _, err := io.Copy(io.Discard, read); err != nil { // what is behind the end of the archive
+	follows, err := io.Copy(io.Discard, io.LimitReader(read, maxPadding+1))
+	if err != nil {
 		return v1.Descriptor{}, err
 	}
+	if follows > maxPadding {
+		return v1.Descriptor{}, fmt.Errorf("%w: more than %d bytes follow the end of the archive", tar.ErrHeader, maxPadding)
+	}
 	return v1.Descriptor{MediaType: v1.MediaTypeImageLayer, Size: read.size, Digest: read.digester.Digest()}, nil
+}
+
+const (
+	maxPadding = 1 << 20 // bytes after the end of an archive
+
+	// headerSlack is how many bytes of headers the entries of a layer may have in all, beyond headerRoom for each.
+	headerSlack = 16 << 20
+	headerRoom  = 8 << 10
+)
+
+// givenUp fails once its context has ended: what a few bytes unpack to may take hours to read.
+type givenUp struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (g givenUp) Read(p []byte) (int, error) {
+	if g.ctx.Err() != nil {
+		return 0, context.Cause(g.ctx)
+	}
+	return g.Reader.Read(p)
 }
 
 // spaced is a layer that is being unpacked.
 type spaced struct {
 	from     io.Reader
 	digester digest.Digester
-	size     int64
+	size     int64            // bytes that have come
+	most     int64            // bytes that may have come, by the entries so far
+	content  int64            // bytes of files so far
 	space    containerd.Space // nil: nobody is asked
 	keep     int64            // bytes of memory that may still be kept of entries
 }
@@ -65,6 +95,9 @@ func (s *spaced) Read(p []byte) (int, error) {
 	s.size += int64(n)
 	if s.space != nil {
 		s.space.Wrote(int64(n))
+	}
+	if s.size > s.most {
+		return n, fmt.Errorf("%w: more than %d bytes of headers", tar.ErrHeader, s.most-s.content)
 	}
 	return n, err
 }
@@ -118,8 +151,8 @@ func overlayDirs(options []string) (upper string, lower []string) {
 // block is what a file or directory takes at least, and a multiple of which it takes, on most file systems.
 const block = 4096
 
-// maxEntry is how many bytes a file may have: as many as the biggest layer.
-const maxEntry = 1 << 40
+// maxContent is how many bytes the files of a layer may have.
+const maxContent = 1 << 40
 
 const (
 	// keptPart is the part of the memory that may be kept of the entries of a layer, and leastKept what may be in any case:
@@ -177,6 +210,14 @@ func (s *spaced) take(h *tar.Header) (bool, error) {
 	if err := s.strip(h); err != nil {
 		return false, err
 	}
+	s.most += headerRoom
+	if h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeGNUSparse {
+		if h.Size > maxContent-s.content {
+			return false, fmt.Errorf("%w: files of more than %d bytes", tar.ErrHeader, int64(maxContent))
+		}
+		s.content += h.Size
+		s.most += h.Size
+	}
 	if s.space == nil {
 		return true, nil
 	}
@@ -185,9 +226,6 @@ func (s *spaced) take(h *tar.Header) (bool, error) {
 	case tar.TypeLink, tar.TypeXGlobalHeader:
 		return true, nil
 	case tar.TypeReg, tar.TypeGNUSparse:
-		if h.Size > maxEntry {
-			return false, fmt.Errorf("%w: a file is said to have %d bytes", tar.ErrHeader, h.Size)
-		}
 		bytes = (h.Size + block - 1) / block * block
 	case tar.TypeDir, tar.TypeSymlink:
 		bytes = block

@@ -5,6 +5,7 @@ package embedded
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -155,4 +157,98 @@ func TestExtendedAttributesAreKept(t *testing.T) {
 	if err != nil || string(value[:n]) != "value" {
 		t.Errorf("%q, %v", value[:max(n, 0)], err)
 	}
+}
+
+// zeros is a stream of so many bytes, which takes little.
+func zeros(t *testing.T, size int) []byte {
+	t.Helper()
+	const part = 16 << 20
+	var one bytes.Buffer
+	w := gzip.NewWriter(&one)
+	_, err := w.Write(make([]byte, min(size, part)))
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Repeat(one.Bytes(), max(size/part, 1))
+}
+
+func zipped(t *testing.T, plain []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := w.Write(plain)
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// An archive may be padded, and not for hours.
+func TestWhatFollowsAnArchiveIsBounded(t *testing.T) {
+	end := zipped(t, make([]byte, 1024))
+	for name, c := range map[string]struct {
+		follows int
+		refused bool
+	}{"padding": {512 << 10, false}, "a bomb": {64 << 20, true}} {
+		err := applyTo(t.Context(), t, t.TempDir(), slices.Concat(end, zeros(t, c.follows)))
+		if (err != nil) != c.refused || c.refused && !errors.Is(err, tar.ErrHeader) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What is read of a layer is in proportion to what its entries hold.
+func TestHeadersAreBounded(t *testing.T) {
+	var packed []byte
+	for n := range 64 {
+		packed = append(packed, zipped(t, header(t, &tar.Header{
+			Name: fmt.Sprint("link", n), Linkname: "file", Typeflag: tar.TypeLink, Format: tar.FormatPAX,
+			PAXRecords: map[string]string{"comment": strings.Repeat("x", 1<<20-100)},
+		}))...)
+	}
+	file := header(t, &tar.Header{Name: "file", Typeflag: tar.TypeReg})
+	err := applyTo(t.Context(), t, t.TempDir(), slices.Concat(zipped(t, file), packed))
+	if !errors.Is(err, tar.ErrHeader) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A layer that is given up is not read to its end.
+func TestALayerIsGivenUp(t *testing.T) {
+	given := errors.New("given up")
+	ctx, cancel := context.WithCancelCause(containerd.WithSpace(t.Context(), plenty{t}))
+	// Nothing is written of what says that a file goes.
+	packed := slices.Concat(zipped(t, header(t, &tar.Header{Name: ".wh.file", Typeflag: tar.TypeReg, Size: 1 << 30})), zeros(t, 1<<30))
+	read := 0
+	l := &watchedLayer{layer: packed, read: func(n int) {
+		if read += n; read > 64<<10 {
+			cancel(given)
+		}
+	}}
+	mounts := []containerd.Mount{{Type: "overlay", Source: "overlay", Options: []string{"upperdir=" + t.TempDir()}}}
+	_, err := applier{l}.Apply(ctx, v1.Descriptor{Size: int64(len(packed))}, mounts)
+	if !errors.Is(err, given) || read > len(packed)/2 {
+		t.Errorf("%v after %d of %d bytes", err, read, len(packed))
+	}
+}
+
+// watchedLayer is a layer that tells what is read of it.
+type watchedLayer struct {
+	layer
+	read func(int)
+}
+
+func (l *watchedLayer) ReaderAt(context.Context, v1.Descriptor) (content.ReaderAt, error) {
+	return watchedBlob{blob{bytes.NewReader(l.layer)}, l.read}, nil
+}
+
+type watchedBlob struct {
+	blob
+	read func(int)
+}
+
+func (b watchedBlob) ReadAt(p []byte, offset int64) (int, error) {
+	n, err := b.blob.ReadAt(p, offset)
+	b.read(n)
+	return n, err
 }

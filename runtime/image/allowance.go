@@ -2,6 +2,7 @@ package image
 
 import (
 	"fmt"
+	"math"
 	"sync"
 )
 
@@ -9,6 +10,9 @@ const (
 	// portion is how many bytes a layer may write before the file system is looked at again, and portionFiles how many files.
 	portion      = 4 << 20
 	portionFiles = 64
+	// rewrites is how many times what is free a layer may write: more than once because links take less than is counted,
+	// and because a file may come twice.
+	rewrites = 4
 )
 
 // allowances are the layers that are being unpacked. They leave the reserve alone, and what others of them are estimated to
@@ -25,6 +29,8 @@ type allowance struct {
 	reserve int64
 	refs    []string
 
+	most            int64 // bytes that it may write in all, also over what it wrote before
+	taken           int64 // bytes of those
 	estimate        int64 // bytes, of what it has not written yet
 	left, leftFiles int64 // that it may write without a look
 	pending         int64 // bytes that it was given, and may not have written yet
@@ -32,7 +38,10 @@ type allowance struct {
 
 // begin makes the allowance of a layer that is estimated to write so many bytes to a medium.
 func (a *allowances) begin(m medium, reserve, estimate int64, refs []string) *allowance {
-	l := &allowance{of: a, medium: m, reserve: reserve, estimate: estimate, refs: refs}
+	l := &allowance{of: a, medium: m, reserve: reserve, estimate: estimate, refs: refs, most: math.MaxInt64}
+	if now := m; now.look(reserve) == nil {
+		l.most = rewrites * max(now.free-now.reserved, 0)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.all == nil {
@@ -54,6 +63,10 @@ func (l *allowance) Take(bytes, files int64) error {
 	defer l.of.mu.Unlock()
 	l.pending = bytes // the entry before is written
 	l.estimate = max(l.estimate-bytes, 0)
+	if bytes > l.most-l.taken {
+		return l.refuse(l.medium, true)
+	}
+	l.taken += bytes
 	if bytes <= l.left && files <= l.leftFiles {
 		l.left -= bytes
 		l.leftFiles -= files

@@ -295,6 +295,25 @@ func TestABombLeavesTheReserve(t *testing.T) {
 	}
 }
 
+// A layer that writes a file again and again is given up, though it never takes much space.
+func TestALayerThatWritesWithoutEndIsGivenUp(t *testing.T) {
+	d := newDisk(t, "size=32m")
+	var again []ociimage.Entry
+	for range 200 {
+		again = append(again, ociimage.Entry{Name: "zeros", Data: make([]byte, 1<<20)})
+	}
+	plain, err := ociimage.Tar(again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := image.Want{Ref: d.w.host + "/again:1"}
+	containerdtest.Push(t, containerdtest.Image(t, nil, plain), want.Ref)
+	_, err = d.images(image.Options{}).Pull(containerdtest.Context(t), want, nil)
+	if kind(err) != image.NoSpace || !errors.As(err, new(*image.NoSpaceError)) {
+		t.Errorf("%v of kind %q", err, kind(err))
+	}
+}
+
 // sparse is a layer of some bytes, with a file of many in it that is one hole.
 func sparse(t *testing.T, size int64) []byte {
 	t.Helper()
