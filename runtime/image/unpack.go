@@ -16,7 +16,8 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// cleanTimeout is how long containerd may take to remove what was unpacked in part, also when the pull was given up.
+// cleanTimeout is how long it may take to empty a snapshot that was unpacked in part, and again to remove it, also when
+// the pull was given up.
 const cleanTimeout = 10 * time.Second
 
 // unpack applies layer n, those below it being there already.
@@ -106,10 +107,7 @@ func (p *pull) extract(ctx context.Context, snapshots containerd.Snapshotter, n 
 			return
 		}
 		p.partial = append(p.partial, func() {
-			ctx, done := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
-			defer done()
-			// The files first: where they have filled the device, containerd cannot even write down that they are to go.
-			if err := errors.Join(empty(ctx, mounts), snapshots.Remove(ctx, key)); err != nil {
+			if err := discard(context.WithoutCancel(ctx), snapshots, key, mounts); err != nil {
 				p.log.Warn("cannot remove what was unpacked in part", "image", p.name, "snapshot", key, "error", err)
 			}
 		})
@@ -128,6 +126,20 @@ func (p *pull) extract(ctx context.Context, snapshots containerd.Snapshotter, n 
 	}
 	mounts = nil // they may be those of the layer from now on, also where containerd's answer is lost
 	return snapshots.Commit(ctx, p.chain(n).String(), key, nil)
+}
+
+// discard removes a snapshot that is not complete.
+func discard(ctx context.Context, snapshots containerd.Snapshotter, key string, mounts []containerd.Mount) error {
+	within := func(do func(context.Context) error) error {
+		ctx, done := context.WithTimeout(ctx, cleanTimeout)
+		defer done()
+		return do(ctx)
+	}
+	// The files first: where they have filled the device, containerd cannot even write down that they are to go.
+	return errors.Join(
+		within(func(ctx context.Context) error { return empty(ctx, mounts) }),
+		within(func(ctx context.Context) error { return snapshots.Remove(ctx, key) }),
+	)
 }
 
 // layersLeft counts the layers of images that are not unpacked.

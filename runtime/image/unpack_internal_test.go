@@ -1,0 +1,42 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/runtime/containerd"
+)
+
+// removal notes until when a snapshot may be removed.
+type removal struct {
+	containerd.Snapshotter
+	at, until time.Time
+}
+
+func (r *removal) Remove(ctx context.Context, _ string) error {
+	r.at = time.Now()
+	r.until, _ = ctx.Deadline()
+	return ctx.Err()
+}
+
+// However long it takes to empty a snapshot, there is time left to remove it.
+func TestASnapshotThatIsSlowlyEmptiedIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	for n := range 1000 {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(n)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var r removal
+	begun := time.Now()
+	if err := discard(t.Context(), &r, "key", []containerd.Mount{{Type: "bind", Source: dir}}); err != nil {
+		t.Fatal(err)
+	}
+	if left, took := r.until.Sub(begun)-cleanTimeout, r.at.Sub(begun); left < took/2 {
+		t.Errorf("emptying took %s, removal may take %s", took, cleanTimeout+left-took)
+	}
+}
