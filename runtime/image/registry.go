@@ -120,7 +120,9 @@ func (h host) transfer(ctx context.Context, key string, m *meter, do func(ctx co
 		if err != nil {
 			return err
 		}
-		err = slot.run(ctx, h.others, run.note, func(ctx context.Context) error { return do(ctx, &slot.came) })
+		err = slot.run(ctx, h.others, run.note, func(ctx context.Context) error {
+			return do(registry.WithSkipped(ctx, &slot.came), &slot.came)
+		})
 		if !errors.Is(err, errSlotGiven) {
 			return err
 		}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -340,6 +342,46 @@ func TestARegistryThatNeverAnswersIsLeft(t *testing.T) {
 				t.Error("it is still waited for")
 			}
 		})
+	}
+}
+
+// A registry that sends all of a download again comes to the end, however long it takes to get to where it broke off.
+func TestARegistryThatStartsAgainIsNotSilent(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	w := watch(t)
+	const size, part = 300 << 10, 200 << 10
+	want := image.Want{Ref: w.host + "/big:1"}
+	containerdtest.Push(t, containerdtest.Image(t, nil, containerdtest.Blob(t, "big", size)), want.Ref)
+	var asked atomic.Int64
+	w.set(func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") {
+			return false
+		}
+		r.Header.Del("Range")
+		body := w.body(r)
+		if len(body) < size {
+			return false
+		}
+		rw.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		if asked.Add(1) == 1 {
+			_, _ = rw.Write(body[:part])
+			panic(http.ErrAbortHandler)
+		}
+		for from := 0; from < len(body); from += part / 16 { // for more than three windows
+			if _, err := rw.Write(body[from:min(from+part/16, len(body))]); err != nil {
+				return true
+			}
+			rw.(http.Flusher).Flush()
+			time.Sleep(window / 5)
+		}
+		return true
+	})
+	images := openMeasured(t, client, w.plain())
+	if _, err := images.Pull(containerdtest.Context(t), want, nil); err != nil {
+		t.Error(err)
+	}
+	if n := asked.Load(); n != 2 {
+		t.Errorf("it was asked %d times", n)
 	}
 }
 

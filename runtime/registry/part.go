@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/distribution/reference"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
@@ -35,6 +36,29 @@ func (c *Client) Open(ctx context.Context, in reference.Named, desc v1.Descripto
 		return nil, err
 	}
 	return p, nil
+}
+
+// WithSkipped is a context whose calls of Open add to bytes, as they come, those that are not wanted: some registries send
+// all of a part, whatever is asked for.
+func WithSkipped(ctx context.Context, bytes *atomic.Int64) context.Context {
+	return context.WithValue(ctx, skippedKey{}, bytes)
+}
+
+type skippedKey struct{}
+
+// skipped is where bytes go that are not wanted.
+func skipped(ctx context.Context) io.Writer {
+	if bytes, ok := ctx.Value(skippedKey{}).(*atomic.Int64); ok {
+		return counter{bytes}
+	}
+	return io.Discard
+}
+
+type counter struct{ bytes *atomic.Int64 }
+
+func (c counter) Write(p []byte) (int, error) {
+	c.bytes.Add(int64(len(p)))
+	return len(p), nil
 }
 
 // part is a download.
@@ -82,7 +106,7 @@ func (p *part) reach(answer *http.Response) error {
 		return fmt.Errorf("%w: it has %d bytes and not %d", ErrContent, n, p.size)
 	}
 	// It sends all of it, whatever was asked for.
-	if _, err := io.CopyN(io.Discard, answer.Body, p.offset); err != nil {
+	if _, err := io.CopyN(skipped(p.ctx), answer.Body, p.offset); err != nil {
 		return fmt.Errorf("cannot get to byte %d: %w", p.offset, err)
 	}
 	return nil
