@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
@@ -121,7 +120,7 @@ func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor,
 	}
 	m.expect(desc.Size)
 	var data []byte
-	err := h.transfer(ctx, "", m, func(ctx context.Context, came *atomic.Int64) error {
+	err := h.transfer(ctx, "", m, func(ctx context.Context, s *slot) error {
 		body, err := h.Open(ctx, in, desc, int64(len(data)))
 		if errors.Is(err, registry.ErrRange) {
 			m.done(-int64(len(data)))
@@ -132,7 +131,7 @@ func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor,
 			return remote{err}
 		}
 		defer body.Close()
-		data, err = readCounted(data, counted{body, came}, desc.Size, m)
+		data, err = readCounted(data, counted{body, &s.came}, desc.Size, m)
 		return err
 	})
 	if err != nil {

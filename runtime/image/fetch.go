@@ -47,8 +47,8 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 	return p.session.try(ctx, p.log, func(h host) error {
 		for {
 			begun := p.begun(ctx, desc)
-			err := h.transfer(ctx, "content "+desc.Digest.String(), p.meter, func(ctx context.Context, came *atomic.Int64) error {
-				return p.fetch(ctx, h, named, desc, &has, came)
+			err := h.transfer(ctx, "content "+desc.Digest.String(), p.meter, func(ctx context.Context, s *slot) error {
+				return p.fetch(ctx, h, named, desc, &has, s)
 			})
 			refused := errors.Is(err, registry.ErrRange) // there are registries that cannot continue what they have begun
 			switch {
@@ -79,8 +79,12 @@ func (p *pull) hasAlready(ctx context.Context, desc v1.Descriptor, has *tally) e
 }
 
 // fetch downloads what is missing of a part from one host, and counts what comes.
-func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.Descriptor, has *tally, came *atomic.Int64) error {
-	w, err := p.writer(ctx, desc)
+func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.Descriptor, has *tally, s *slot) error {
+	var w containerd.Writer
+	err := s.local(func() (err error) { // containerd reads what has come
+		w, err = p.writer(ctx, desc)
+		return err
+	})
 	if errdefs.IsAlreadyExists(err) {
 		has.reached(desc.Size)
 		return nil
@@ -98,12 +102,12 @@ func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.De
 		if err != nil {
 			return remote{err}
 		}
-		err = copyTo(w, counted{counted{body, came}, &p.came}, has)
+		err = copyTo(w, counted{counted{body, &s.came}, &p.came}, has)
 		if err := errors.Join(err, body.Close()); err != nil {
 			return err
 		}
 	}
-	err = w.Commit(ctx, desc.Size, desc.Digest, nil)
+	err = s.local(func() error { return w.Commit(ctx, desc.Size, desc.Digest, nil) })
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return fmt.Errorf("cannot keep %s: %w", desc.Digest, err)
 	}

@@ -164,10 +164,10 @@ func (i *Images) download(ctx context.Context, location string, limit int64, m *
 		return nil, bad(errNotURL)
 	}
 	was := int64(0) // announced, by an attempt that gave its slot away
-	err = i.bareHost(u.Host, &http.Client{}).transfer(ctx, "", m, func(ctx context.Context, came *atomic.Int64) error {
+	err = i.bareHost(u.Host, &http.Client{}).transfer(ctx, "", m, func(ctx context.Context, s *slot) error {
 		m.done(-int64(len(data)))
 		m.expect(-was)
-		data, was, err = i.downloadOnce(ctx, u, limit, m, came)
+		data, was, err = i.downloadOnce(ctx, u, limit, m, &s.came)
 		return err
 	})
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/distribution/reference"
@@ -107,8 +106,8 @@ func (h host) asking(ctx context.Context) (context.Context, context.CancelFunc) 
 }
 
 // transfer downloads something that has a key; "": nobody else downloads it. Each time the slot is given to others, do is
-// called again later: it goes on where it was. It adds what comes to its counter.
-func (h host) transfer(ctx context.Context, key string, m *meter, do func(ctx context.Context, came *atomic.Int64) error) error {
+// called again later: it goes on where it was. It counts what comes in the slot.
+func (h host) transfer(ctx context.Context, key string, m *meter, do func(context.Context, *slot) error) error {
 	run := m.begin()
 	defer run.end()
 	name := h.name
@@ -121,7 +120,7 @@ func (h host) transfer(ctx context.Context, key string, m *meter, do func(ctx co
 			return err
 		}
 		err = slot.run(ctx, h.others, run.note, func(ctx context.Context) error {
-			return do(registry.WithSkipped(ctx, &slot.came), &slot.came)
+			return do(registry.WithSkipped(ctx, &slot.came), slot)
 		})
 		if !errors.Is(err, errSlotGiven) {
 			return err

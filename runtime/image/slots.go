@@ -47,6 +47,7 @@ type slot struct {
 	key   string // "": none
 	ready chan struct{}
 	came  atomic.Int64 // bytes
+	here  atomic.Bool  // this device is at work, and the registry is not waited for
 }
 
 var (
@@ -199,6 +200,13 @@ func (t *slot) run(ctx context.Context, others bool, note func(string), do func(
 	return err
 }
 
+// local does a part of the download that waits for this device alone. It does not count as slow.
+func (t *slot) local(do func() error) error {
+	t.here.Store(true)
+	defer t.here.Store(false)
+	return do()
+}
+
 // watch measures the download until ctx ends.
 func (t *slot) watch(ctx context.Context, cancel context.CancelCauseFunc, others bool, note func(string)) {
 	tick := time.NewTicker(t.of.window / looksAtIt)
@@ -213,6 +221,14 @@ func (t *slot) watch(ctx context.Context, cancel context.CancelCauseFunc, others
 		case <-tick.C:
 		}
 		came := t.came.Load()
+		if t.here.Load() {
+			looks, quiet = []int64{came}, 0
+			if slow {
+				note("")
+			}
+			slow = false
+			continue
+		}
 		if came > looks[len(looks)-1] {
 			quiet = 0
 		} else if quiet++; quiet > 2*looksAtIt {

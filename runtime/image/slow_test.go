@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
@@ -382,6 +385,54 @@ func TestARegistryThatStartsAgainIsNotSilent(t *testing.T) {
 	}
 	if n := asked.Load(); n != 2 {
 		t.Errorf("it was asked %d times", n)
+	}
+}
+
+// slowDisk is a containerd that takes long to open what has come of a blob, and to keep it.
+type slowDisk struct{ containerd.Client }
+
+func (d slowDisk) ContentStore() containerd.ContentStore { return slowStore{d.Client.ContentStore()} }
+
+type slowStore struct{ containerd.ContentStore }
+
+func (s slowStore) Writer(ctx context.Context, ref string, desc v1.Descriptor) (containerd.Writer, error) {
+	w, err := s.ContentStore.Writer(ctx, ref, desc)
+	return slowWriter{w}, wait(ctx, err)
+}
+
+type slowWriter struct{ containerd.Writer }
+
+func (w slowWriter) Commit(ctx context.Context, size int64, expected digest.Digest, labels map[string]string) error {
+	if err := wait(ctx, nil); err != nil {
+		return err
+	}
+	return w.Writer.Commit(ctx, size, expected, labels)
+}
+
+// wait is for longer than a registry may be silent.
+func wait(ctx context.Context, err error) error {
+	select {
+	case <-time.After(3 * window):
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// What this device does itself is not taken for the silence of a registry.
+func TestASlowDiskIsNotASilentRegistry(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	w := watch(t)
+	want := image.Want{Ref: w.host + "/app:1"}
+	containerdtest.Push(t, containerdtest.Busybox(t, nil), want.Ref)
+	images := openMeasured(t, slowDisk{client}, w.plain())
+	_, err := images.Pull(containerdtest.Context(t), want, func(p image.Progress) {
+		if strings.Contains(p.Slow, "less than the floor") {
+			t.Error(p.Slow)
+		}
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 
