@@ -164,7 +164,7 @@ func (i *Images) download(ctx context.Context, location string, limit int64, m *
 		return nil, bad(errNotURL)
 	}
 	was := int64(0) // announced, by an attempt that gave its slot away
-	err = i.bareHost(u.Host, &http.Client{}).transfer(ctx, "", m, func(ctx context.Context, s *slot) error {
+	err = i.bareHost(u.Host).transfer(ctx, "", m, func(ctx context.Context, s *slot) error {
 		m.done(-int64(len(data)))
 		m.expect(-was)
 		data, was, err = i.downloadOnce(ctx, u, limit, m, &s.came)

@@ -83,7 +83,8 @@ type session struct {
 // host is one of those that may have the repository.
 type host struct {
 	name     string
-	client   *http.Client // nil: it is no host but archives
+	network  bool         // what it has comes from the network, and needs a slot
+	client   *http.Client // nil: the source needs none, or it is made for each request
 	slots    *slots
 	patience time.Duration // with a lookup
 	others   bool          // there are other hosts to ask after it
@@ -99,7 +100,7 @@ func (h host) Resolve(ctx context.Context, ref reference.Named) (v1.Descriptor, 
 
 // asking bounds a lookup.
 func (h host) asking(ctx context.Context) (context.Context, context.CancelFunc) {
-	if h.client == nil {
+	if !h.network {
 		return ctx, func() {}
 	}
 	return context.WithTimeoutCause(ctx, h.patience, fmt.Errorf("%s did not answer within %s", h.name, h.patience))
@@ -111,7 +112,7 @@ func (h host) transfer(ctx context.Context, key string, m *meter, do func(contex
 	run := m.begin()
 	defer run.end()
 	name := h.name
-	if h.client == nil { // nothing comes from the network
+	if !h.network {
 		name = ""
 	}
 	for {
@@ -201,7 +202,8 @@ func (s *session) try(ctx context.Context, log *slog.Logger, ask func(host) erro
 // host is one that speaks the protocol of registries.
 func (i *Images) host(name string, client *http.Client) host {
 	config := i.registries[name]
-	h := i.bareHost(name, client)
+	h := i.bareHost(name)
+	h.client = client
 	h.source = registry.New(registry.Options{
 		Host:      registry.HostOf(name),
 		PlainHTTP: config.PlainHTTP,
@@ -217,8 +219,8 @@ func (i *Images) host(name string, client *http.Client) host {
 }
 
 // bareHost is one that need not be a registry.
-func (i *Images) bareHost(name string, client *http.Client) host {
-	return host{name: name, client: client, slots: i.slots, patience: 2 * i.window}
+func (i *Images) bareHost(name string) host {
+	return host{name: name, network: true, slots: i.slots, patience: 2 * i.window}
 }
 
 // httpClient reaches one host, and the hosts that it sends us to.

@@ -216,7 +216,7 @@ func short(d digest.Digest) string { return d.Algorithm().String() + ":" + d.Enc
 func (h host) inquire(ctx context.Context, q *inquest) error {
 	q.seen, q.why = 0, nil
 	sources := []func(context.Context, *inquest) error{h.inquireTag, h.inquireReferrers}
-	if h.client == nil {
+	if !h.network {
 		sources = []func(context.Context, *inquest) error{h.inquireArchives}
 	}
 	for _, ask := range sources {
