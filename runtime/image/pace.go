@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/margolite/margolite/runtime/registry"
 )
 
 const (
@@ -15,8 +17,7 @@ const (
 	firstPause   = 100 * time.Millisecond
 	vainPause    = time.Second // the first after less than enough
 	longestPause = time.Minute
-	enough       = 16 << 10 // bytes
-	maxPaced     = 1024     // downloads that are remembered
+	maxPaced     = 1024 // downloads that are remembered
 )
 
 // paced delays requests that continue a download which keeps breaking off: by what has come since it was last delayed
@@ -102,7 +103,7 @@ func (p *paced) ended(key string, came int64, whole bool) {
 	}
 	b.came += came
 	switch {
-	case b.came >= enough:
+	case b.came >= registry.Enough:
 		b.came, b.pause = 0, 0
 		b.until = time.Now().Add(firstPause)
 		return
@@ -140,7 +141,7 @@ func (b *pacedBody) Close() error {
 
 func (b *pacedBody) end(eof bool) {
 	b.once.Do(func() {
-		whole := b.came == b.answer.ContentLength || eof && b.answer.ContentLength < 0 && b.came >= enough
+		whole := b.came == b.answer.ContentLength || eof && b.answer.ContentLength < 0 && b.came >= registry.Enough
 		if b.answer.StatusCode == http.StatusPartialContent {
 			whole = whole && isLast(b.answer.Header.Get("Content-Range"))
 		}

@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	// fruitless is how often a download that broke off is continued while less than enough has come.
+	// fruitless is how often a download that broke off is continued while less than Enough has come.
 	fruitless = 3
-	enough    = 16 << 10 // bytes
+	// Enough is how many bytes a download has to bring between two breaks to count as one that gets on.
+	Enough = 16 << 10
 )
 
 // Open reads a part of an image from an offset on: a manifest or an index, by its media type, else a blob. What breaks
@@ -68,7 +69,7 @@ type part struct {
 	*request
 	size, offset int64
 	body         io.ReadCloser // nil: there is no more to come
-	mark         int64         // the offset up to which enough has come
+	mark         int64         // the offset up to which Enough has come
 	vain         int           // how often it broke off since
 }
 
@@ -148,7 +149,7 @@ func (p *part) Read(b []byte) (int, error) {
 
 // goOn asks for the rest after a download broke off.
 func (p *part) goOn(why error) error {
-	if p.offset-p.mark >= enough {
+	if p.offset-p.mark >= Enough {
 		p.vain, p.mark = 0, p.offset
 	} else {
 		p.vain++
