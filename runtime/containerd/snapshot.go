@@ -67,12 +67,23 @@ func WrittenDirs(mounts []Mount) (dirs []string) {
 		case m.Type == "bind":
 			dirs = append(dirs, m.Source)
 		case m.Type == "overlay":
-			for _, o := range m.Options {
-				if upper, ok := strings.CutPrefix(o, "upperdir="); ok {
-					dirs = append(dirs, upper)
-				}
+			if upper, _ := m.OverlayDirs(); upper != "" {
+				dirs = append(dirs, upper)
 			}
 		}
 	}
 	return dirs
+}
+
+// OverlayDirs are the directories of an overlay: what is written comes to upper, if it is not "", and lower are those below
+// it, the topmost first.
+func (m Mount) OverlayDirs() (upper string, lower []string) {
+	for _, o := range m.Options {
+		if dir, ok := strings.CutPrefix(o, "upperdir="); ok {
+			upper = dir
+		} else if dirs, ok := strings.CutPrefix(o, "lowerdir="); ok {
+			lower = strings.Split(dirs, ":")
+		}
+	}
+	return upper, lower
 }

@@ -107,7 +107,7 @@ func (s *spaced) Read(p []byte) (int, error) {
 func (s *spaced) unpack(ctx context.Context, mounts []containerd.Mount) error {
 	options := []archive.ApplyOpt{archive.WithFilter(s.take)}
 	if len(mounts) == 1 && mounts[0].Type == "overlay" && !inUserNamespace() {
-		if upper, lower := overlayDirs(mounts[0].Options); upper != "" {
+		if upper, lower := mounts[0].OverlayDirs(); upper != "" {
 			options = append(options, archive.WithConvertWhiteout(func(h *tar.Header, path string) (bool, error) {
 				if err := s.retain(int64(len(path))); err != nil {
 					return false, err
@@ -135,17 +135,6 @@ func (s *spaced) unpack(ctx context.Context, mounts []containerd.Mount) error {
 func inUserNamespace() bool {
 	mapped, err := os.ReadFile("/proc/self/uid_map")
 	return err == nil && !slices.Equal(strings.Fields(string(mapped)), []string{"0", "0", "4294967295"})
-}
-
-func overlayDirs(options []string) (upper string, lower []string) {
-	for _, o := range options {
-		if dir, ok := strings.CutPrefix(o, "upperdir="); ok {
-			upper = dir
-		} else if dirs, ok := strings.CutPrefix(o, "lowerdir="); ok {
-			lower = strings.Split(dirs, ":")
-		}
-	}
-	return upper, lower
 }
 
 // block is what a file or directory takes at least, and a multiple of which it takes, on most file systems.
