@@ -35,13 +35,13 @@ func (a applier) Apply(ctx context.Context, layer v1.Descriptor, mounts []contai
 		return v1.Descriptor{}, fmt.Errorf("cannot read layer %s: %w", layer.Digest, err)
 	}
 	defer blob.Close()
-	plain, err := decompress(ctx, givenUp{ctx, content.NewReader(blob)})
+	plain, err := decompress(ctx, cancelable{ctx, content.NewReader(blob)})
 	if err != nil {
 		return v1.Descriptor{}, fmt.Errorf("cannot decompress layer %s: %w", layer.Digest, err)
 	}
 	defer plain.Close()
 	read := &spaced{
-		from: givenUp{ctx, plain}, digester: digest.Canonical.Digester(), space: space,
+		from: cancelable{ctx, plain}, digester: digest.Canonical.Digester(), space: space,
 		most: headerSlack, keep: keptMemory(),
 	}
 	if err := read.unpack(ctx, mounts); err != nil {
@@ -65,17 +65,17 @@ const (
 	headerRoom  = 8 << 10
 )
 
-// givenUp fails once its context has ended: what a few bytes unpack to may take hours to read.
-type givenUp struct {
+// cancelable is a reader that fails once its context has ended: a few bytes may decompress for hours.
+type cancelable struct {
 	ctx context.Context
 	io.Reader
 }
 
-func (g givenUp) Read(p []byte) (int, error) {
-	if g.ctx.Err() != nil {
-		return 0, context.Cause(g.ctx)
+func (c cancelable) Read(p []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
 	}
-	return g.Reader.Read(p)
+	return c.Reader.Read(p)
 }
 
 // spaced is a layer that is being unpacked.

@@ -10,8 +10,8 @@ const (
 	// portion is how many bytes a layer may write before the file system is looked at again, and portionFiles how many files.
 	portion      = 4 << 20
 	portionFiles = 64
-	// rewrites is how many times what is free a layer may write: more than once because links take less than is counted,
-	// and because a file may come twice.
+	// rewrites is how many times the free space a layer may write in all. It is more than 1 because small entries take
+	// less than what is counted for them, and because a layer may hold a file twice.
 	rewrites = 4
 )
 

@@ -24,7 +24,7 @@
 //
 // A registry has a number of download slots, and all registries together one more. A download that brings less than the
 // floor, in bytes a minute, is told by [Progress], gives its slot to whoever waits for another registry, and resumes later
-// by a range request; a mirror that is below the floor is left for the next host. A download that keeps breaking off is
+// by a range request; a mirror that is below the floor is abandoned for the next host. A download that keeps breaking off is
 // continued after pauses that grow until enough has come, also across calls. Lookups have a deadline. What is on the
 // device takes no slot.
 //

@@ -34,7 +34,7 @@ type Options struct {
 	Snapshotter string              // "": the namespace's default
 	Preload     string              // directory of image archives that need no registry; "": none
 	Keys        []string            // files of OpenPGP keys: a package that a URL names has to be signed by one of them
-	AtOnce      int                 // downloads of a registry at a time, and one more of all registries together; 0: 3
+	AtOnce      int                 // concurrent downloads per registry; all registries together get one more; 0: 3
 	// MinRate is how many bytes a minute a download has to bring to keep its slot while others wait; 0: DefaultMinRate,
 	// negative: it keeps it in any case.
 	MinRate int64

@@ -9,8 +9,8 @@ import (
 type Progress struct {
 	Object      string
 	Done, Total int64
-	// Slow says why nothing comes, or less than it should: for people. Empty: it comes. A Progress is reported whenever it
-	// changes, also while not a byte comes.
+	// Slow says why nothing comes, or less than it should: for people. Empty: it makes progress. A Progress is reported
+	// whenever it changes, also while not a byte comes.
 	Slow string
 	// Unpacks is not 0 just before the first layer is unpacked: the layers that then are still to be, of all images that are
 	// brought together.
@@ -32,7 +32,7 @@ func newMeter(object string, report func(Progress), reporting *sync.Mutex) *mete
 	return &meter{report: report, mu: reporting, sum: Progress{Object: object}, runs: make(map[*run]bool)}
 }
 
-// onChange has changed called when Slow changes. It is for an object that space is reserved for: one that only waits for
+// onChange sets what is called when Slow changes. Only an object with a reservation may have it: one that still waits for
 // space would wake itself.
 func (m *meter) onChange(changed func()) {
 	m.mu.Lock()
@@ -70,7 +70,7 @@ func (m *meter) add(done, total int64) {
 // run is one download of an object, or the wait for it.
 type run struct {
 	of   *meter
-	slow string // empty: it comes
+	slow string // empty: it makes progress
 }
 
 // begin makes a run, which counts from its first note on.

@@ -21,7 +21,7 @@ const (
 )
 
 // slots bounds the downloads. A registry has a number of slots, and all registries together one more, so that one which
-// holds all of its own leaves one to others. A key, such as the digest of a blob, is in one hand at a time.
+// holds all of its own leaves one to others. A key, such as the digest of a blob, is held by one download at a time.
 //
 // A download that brings less than the floor gives its slot to whoever waits for it, and comes after those that wait for
 // registries that are faster.
@@ -47,7 +47,7 @@ type slot struct {
 	key   string // "": none
 	ready chan struct{}
 	came  atomic.Int64 // bytes
-	here  atomic.Bool  // this device is at work, and the registry is not waited for
+	busy  atomic.Bool  // with work on this device, while nothing is expected from the registry
 }
 
 var (
@@ -117,7 +117,7 @@ func (s *slots) grant() {
 	}
 }
 
-// fits says whether w could have its slot now, had without none.
+// fits says whether w could get its slot now if without gave its own back.
 func (s *slots) fits(w, without *slot) bool {
 	all, ofHost := 0, 0
 	for h := range s.held {
@@ -200,10 +200,10 @@ func (t *slot) run(ctx context.Context, others bool, note func(string), do func(
 	return err
 }
 
-// local does a part of the download that waits for this device alone. It does not count as slow.
+// local runs the part of a download that depends on this device alone. Its time does not count against the registry.
 func (t *slot) local(do func() error) error {
-	t.here.Store(true)
-	defer t.here.Store(false)
+	t.busy.Store(true)
+	defer t.busy.Store(false)
 	return do()
 }
 
@@ -221,7 +221,7 @@ func (t *slot) watch(ctx context.Context, cancel context.CancelCauseFunc, others
 		case <-tick.C:
 		}
 		came := t.came.Load()
-		if t.here.Load() {
+		if t.busy.Load() {
 			looks, quiet = []int64{came}, 0
 			if slow {
 				note("")

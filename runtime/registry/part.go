@@ -16,7 +16,7 @@ import (
 const (
 	// fruitless is how often a download that broke off is continued while less than Enough has come.
 	fruitless = 3
-	// Enough is how many bytes a download has to bring between two breaks to count as one that gets on.
+	// Enough is how many bytes a download has to bring between two interruptions to count as making progress.
 	Enough = 16 << 10
 )
 
@@ -39,15 +39,15 @@ func (c *Client) Open(ctx context.Context, in reference.Named, desc v1.Descripto
 	return p, nil
 }
 
-// WithSkipped is a context whose calls of Open add to bytes, as they come, those that are not wanted: some registries send
-// all of a part, whatever is asked for.
+// WithSkipped is a context whose calls of Open add to bytes, as they come, those that are read and thrown away: some
+// registries send all of a part, whatever range is asked for.
 func WithSkipped(ctx context.Context, bytes *atomic.Int64) context.Context {
 	return context.WithValue(ctx, skippedKey{}, bytes)
 }
 
 type skippedKey struct{}
 
-// skipped is where bytes go that are not wanted.
+// skipped takes the bytes that are thrown away.
 func skipped(ctx context.Context) io.Writer {
 	if bytes, ok := ctx.Value(skippedKey{}).(*atomic.Int64); ok {
 		return counter{bytes}
@@ -69,7 +69,7 @@ type part struct {
 	*request
 	size, offset int64
 	body         io.ReadCloser // nil: there is no more to come
-	mark         int64         // the offset up to which Enough has come
+	mark         int64         // the offset up to which enough has come
 	vain         int           // how often it broke off since
 }
 
