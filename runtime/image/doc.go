@@ -24,9 +24,9 @@
 //
 // A registry has a number of download slots, and all registries together one more. A download that brings less than the
 // floor, in bytes a minute, is told by [Progress], gives its slot to whoever waits for another registry, and resumes later
-// by a range request; a mirror that is below the floor is abandoned for the next host. A download that keeps breaking off is
-// continued after pauses that grow until enough has come, also across calls. Lookups have a deadline. What is on the
-// device takes no slot.
+// by a range request; a mirror that is below the floor is abandoned for the next host. After ten minutes with a slot, the
+// rate that keeps it while others wait doubles with each minute. A download that keeps breaking off is continued after
+// pauses that grow until enough has come, also across calls. Lookups have a deadline. What is on the device takes no slot.
 //
 // # Trust
 //

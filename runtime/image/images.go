@@ -35,8 +35,8 @@ type Options struct {
 	Preload     string              // directory of image archives that need no registry; "": none
 	Keys        []string            // files of OpenPGP keys: a package that a URL names has to be signed by one of them
 	AtOnce      int                 // concurrent downloads per registry; all registries together get one more; 0: 3
-	// MinRate is how many bytes a minute a download has to bring to keep its slot while others wait; 0: DefaultMinRate,
-	// negative: it keeps it in any case.
+	// MinRate is how many bytes a minute a download has to bring to keep its slot while others wait, and more after ten
+	// minutes; 0: DefaultMinRate, negative: it keeps it in any case.
 	MinRate int64
 	// RateWindow is the time over which rates are measured. Lookups may take two of it, and a download that brings nothing
 	// is broken off after two. 0: a minute.

@@ -18,13 +18,19 @@ const (
 	rateWindow = time.Minute
 	looksAtIt  = 6 // within a window
 	maxSlow    = 64
+
+	// undisturbed is for how many windows a download keeps its slot as long as it is above the floor. After that the rate
+	// that it needs while others wait doubles with each window, up to mostDoubled times.
+	undisturbed = 10
+	mostDoubled = 20
 )
 
 // slots bounds the downloads. A registry has a number of slots, and all registries together one more, so that one which
 // holds all of its own leaves one to others. A key, such as the digest of a blob, is held by one download at a time.
 //
 // A download that brings less than the floor gives its slot to whoever waits for it, and comes after those that wait for
-// registries that are faster.
+// registries that are faster. One that is above the floor gives it after a while, too, unless it is fast, and waits for its
+// next turn.
 type slots struct {
 	perHost int
 	floor   int64 // bytes a minute; 0: none
@@ -207,6 +213,11 @@ func (t *slot) local(do func() error) error {
 	return do()
 }
 
+// floorAfter is the floor for a download that has had its slot for so long, while others wait for it.
+func (s *slots) floorAfter(held time.Duration) int64 {
+	return s.floor << min(max(held/s.window-undisturbed, 0), mostDoubled)
+}
+
 // watch measures the download until ctx ends.
 func (t *slot) watch(ctx context.Context, cancel context.CancelCauseFunc, others bool, note func(string)) {
 	tick := time.NewTicker(t.of.window / looksAtIt)
@@ -214,6 +225,7 @@ func (t *slot) watch(ctx context.Context, cancel context.CancelCauseFunc, others
 	looks := []int64{0} // what had come at the last looks, within a window
 	quiet := 0          // looks in a row that saw nothing come
 	slow := false
+	begun := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -247,6 +259,10 @@ func (t *slot) watch(ctx context.Context, cancel context.CancelCauseFunc, others
 			}
 			slow = false
 			t.of.setSlow(t.host, false)
+			if rate < t.of.floorAfter(time.Since(begun)) && t.isWanted() {
+				cancel(errSlotGiven)
+				return
+			}
 			continue
 		}
 		why := &slowError{t.host, rate, t.of.floor}
