@@ -173,7 +173,8 @@ func (s *spaced) strip(h *tar.Header) error {
 	h.Name = strings.Clone(h.Name)
 	h.Linkname = strings.Clone(h.Linkname)
 	h.Uname, h.Gname = "", ""
-	h.Xattrs = nil //nolint:staticcheck // the reader still fills it
+	//lint:ignore SA1019 the reader still fills it
+	h.Xattrs = nil
 	records := h.PAXRecords
 	h.PAXRecords = nil
 	for key, value := range records {
