@@ -94,11 +94,12 @@ type slot struct {
 	// Guarded by of.mu:
 	yielded bool          // it does not count as busy
 	slow    string        // why its work makes no progress; empty: it does
+	waits   bool          // for others, who are not known to be slow
 	since   time.Time     // when that began
 	turns   []*time.Timer // until another one may have it, and another slow one
 	end     func()        // ends the work so that another one gets the slot; nil: it is not taken away
 	ending  bool          // that was called
-	was     string        // slow, when end was called
+	was     string        // slow, when end was called; empty where it waited
 }
 
 // request puts a slot in line. It has to be released, held or not.
@@ -174,8 +175,8 @@ func (t *slot) yield() {
 
 // slows records why the work of a slot makes no progress; empty: it does. Such a slot is
 // taken away when another deployment needs it: after yieldAfter, or after slowTurn if
-// that one is known to be slow, too.
-func (t *slot) slows(why string) {
+// that one is known to be slow, too. waits says that it is the turn of others.
+func (t *slot) slows(why string, waits bool) {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
 	switch {
@@ -185,7 +186,7 @@ func (t *slot) slows(why string) {
 		t.since = time.Now()
 		t.turns = []*time.Timer{time.AfterFunc(yieldAfter, t.of.again), time.AfterFunc(slowTurn, t.of.again)}
 	}
-	t.slow = why
+	t.slow, t.waits = why, waits
 	t.of.grant()
 }
 
@@ -206,7 +207,10 @@ func (t *slot) wasSlow() string {
 
 // takeAway ends the work. The caller holds of.mu.
 func (t *slot) takeAway() {
-	t.ending, t.was = true, t.slow
+	t.ending = true
+	if !t.waits {
+		t.was = t.slow
+	}
 	t.end()
 }
 

@@ -62,7 +62,7 @@ func slowWorkGivesItsSlotAway(t *testing.T) {
 	if len(ended) > 0 {
 		t.Fatalf("%v are ended that get on", ended)
 	}
-	b.slows("41 bytes a minute")
+	b.slows("41 bytes a minute", false)
 	passes(yieldAfter - time.Second)
 	if len(ended) > 0 {
 		t.Fatalf("%v are ended that were slow for a moment", ended)
@@ -71,13 +71,13 @@ func slowWorkGivesItsSlotAway(t *testing.T) {
 	if len(ended) != 1 || ended["b"] != 1 {
 		t.Fatalf("ended are %v", ended)
 	}
-	a.slows("2 bytes a minute")
-	a.slows("3 bytes a minute")
+	a.slows("2 bytes a minute", false)
+	a.slows("3 bytes a minute", false)
 	passes(yieldAfter)
 	if len(ended) != 2 || ended["a"] != 1 {
 		t.Fatalf("ended are %v", ended)
 	}
-	b.slows("") // its work ends
+	b.slows("", false) // its work ends
 	if why := b.wasSlow(); why != "41 bytes a minute" {
 		t.Errorf("it was slow because of %q", why)
 	}
@@ -100,7 +100,7 @@ func slowWorkGivesItsSlotAway(t *testing.T) {
 	if !other.holds() || third.holds() || !good.holds() {
 		t.Error("what is slow takes more than its part, or does not get it")
 	}
-	again.slows("41 bytes a minute")
+	again.slows("41 bytes a minute", false)
 	passes(yieldAfter)
 	if ended["a"] != 1 {
 		t.Error("what is slow gives its slot at once to what is slow as well")
@@ -108,6 +108,14 @@ func slowWorkGivesItsSlotAway(t *testing.T) {
 	passes(slowTurn)
 	if ended["a"] != 2 {
 		t.Error("what is slow keeps its slot for ever")
+	}
+	again.release()
+	third.release()
+	good.slows("waiting for a download slot", true)
+	f, g := request("f"), request("g")
+	passes(yieldAfter)
+	if why := good.wasSlow(); !f.holds() || g.holds() || ended["good"] != 1 || why != "" {
+		t.Errorf("what waits for others gave its slot %d times, and is slow because of %q", ended["good"], why)
 	}
 }
 
@@ -118,7 +126,7 @@ func TestSlotsAreShutWhenNothingGetsOn(t *testing.T) {
 	if _, ok := s.shut(t.Context()); ok {
 		t.Fatal("they are shut while something gets on")
 	}
-	a.slows("41 bytes a minute")
+	a.slows("41 bytes a minute", false)
 	open, ok := s.shut(t.Context())
 	if !ok {
 		t.Fatal("they are not shut though nothing gets on")

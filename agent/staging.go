@@ -51,9 +51,9 @@ type round struct {
 
 	mu     sync.Mutex
 	slot   *slot
-	next   *slots            // where the looking round goes on; nil: it is the downloading one, or has ended
-	marked bool              // that images are unpacked
-	slow   map[string]string // why the objects that are being downloaded are slow; empty: they are not
+	next   *slots           // where the looking round goes on; nil: it is the downloading one, or has ended
+	marked bool             // that images are unpacked
+	slow   map[string]stall // of the objects that are being downloaded
 }
 
 // fetches bounds how long the looking round waits for a package, until done is called.
@@ -112,19 +112,33 @@ func (t *round) note(p runtime.Progress) {
 	if done := p.Done >= p.Total; done && p.Slow == "" && (p.Total > 0 || p.Done == 0) {
 		delete(t.slow, p.Object)
 	} else {
-		t.slow[p.Object] = p.Slow
+		t.slow[p.Object] = stall{p.Slow, p.Waits}
 	}
-	slow := ""
-	for _, why := range t.slow {
-		if slow = why; why == "" {
-			break
-		}
-	}
-	t.w.slows(slow)
-	if slow != "" && !t.startDownloadingLocked() {
+	now := t.stalled()
+	t.w.slows(now.why)
+	if now.why != "" && !t.startDownloadingLocked() {
 		return
 	}
-	t.slot.slows(slow)
+	t.slot.slows(now.why, now.waits)
+}
+
+// stall is why a download makes no progress.
+type stall struct {
+	why   string // empty: it does
+	waits bool   // for others alone
+}
+
+// stalled sums up the downloads of the round. The caller holds mu.
+func (t *round) stalled() (sum stall) {
+	for _, one := range t.slow {
+		if one.why == "" {
+			return stall{}
+		}
+		if sum.why == "" || sum.waits {
+			sum = one
+		}
+	}
+	return sum
 }
 
 // bring is stage without a second attempt; its error is not recorded.
@@ -197,7 +211,7 @@ func (r *reconciler) bringWith(
 ) error {
 	bounded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	t := &round{w: w, cancel: cancel, slot: slot, next: next, slow: map[string]string{}}
+	t := &round{w: w, cancel: cancel, slot: slot, next: next, slow: map[string]stall{}}
 	defer t.release()
 	if next == nil {
 		slot.preemptible(func() { cancel(errPreempted) })

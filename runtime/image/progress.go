@@ -1,7 +1,6 @@
 package image
 
 import (
-	"slices"
 	"sync"
 )
 
@@ -12,6 +11,8 @@ type Progress struct {
 	// Slow says why nothing comes, or less than it should: for people. Empty: it makes progress. A Progress is reported
 	// whenever it changes, also while not a byte comes.
 	Slow string
+	// Waits says that Slow is but the wait for others who came first: no registry that this one needs is known to be slow.
+	Waits bool
 	// Unpacks is not 0 just before the first layer is unpacked: the layers that then are still to be, of all images that are
 	// brought together.
 	Unpacks int
@@ -69,18 +70,19 @@ func (m *meter) add(done, total int64) {
 
 // run is one download of an object, or the wait for it.
 type run struct {
-	of   *meter
-	slow string // empty: it makes progress
+	of    *meter
+	slow  string // empty: it makes progress
+	waits bool   // for others alone
 }
 
 // begin makes a run, which counts from its first note on.
 func (m *meter) begin() *run { return &run{of: m} }
 
-// note says why the download is slow; empty: it is not.
-func (r *run) note(slow string) {
+// note says why the download is slow, empty if it is not, and whether it only waits for others.
+func (r *run) note(slow string, waits bool) {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
-	r.slow = slow
+	r.slow, r.waits = slow, waits
 	r.of.runs[r] = true
 	r.of.tell()
 }
@@ -98,19 +100,22 @@ func endAll(runs []*run) {
 	}
 }
 
-// tell reports a change of Slow. An object is slow when all of its downloads are.
+// tell reports a change of Slow or Waits. An object is slow when all of its downloads are.
 func (m *meter) tell() {
-	var all []string
+	slow, waits := "", false
 	for r := range m.runs {
-		all = append(all, r.slow)
+		if r.slow == "" {
+			slow, waits = "", false
+			break
+		}
+		if slow == "" || waits && !r.waits || waits == r.waits && r.slow < slow {
+			slow, waits = r.slow, r.waits
+		}
 	}
-	slow := ""
-	if len(all) > 0 {
-		slow = slices.Min(all)
-	}
-	if slow == m.sum.Slow {
+	if slow == m.sum.Slow && waits == m.sum.Waits {
 		return
 	}
+	m.sum.Waits = waits
 	m.sum.Slow = slow
 	if m.changed != nil {
 		m.changed()

@@ -71,12 +71,16 @@ func (e *slowError) Error() string {
 	return fmt.Sprintf("registry %s gives %d bytes a minute, less than the floor of %d", e.host, e.rate, e.floor)
 }
 
-// take waits for a slot. note is told why it takes long; it may be nil.
-func (s *slots) take(ctx context.Context, host, key string, note func(string)) (*slot, error) {
+// noting is told why a download is slow, empty if it is not, and whether it only waits for others.
+type noting func(slow string, waits bool)
+
+// take waits for a slot. note may be nil.
+func (s *slots) take(ctx context.Context, host, key string, note noting) (*slot, error) {
 	t := &slot{of: s, host: host, key: key, ready: make(chan struct{})}
 	s.mu.Lock()
 	s.waiting = append(s.waiting, t)
 	s.grant()
+	slow := s.isSlow(host)
 	s.mu.Unlock()
 	select {
 	case <-t.ready:
@@ -85,9 +89,9 @@ func (s *slots) take(ctx context.Context, host, key string, note func(string)) (
 	}
 	if note != nil {
 		if host == "" {
-			note("waiting for another download of the same content")
+			note("waiting for another download of the same content", true)
 		} else {
-			note("waiting for a download slot: registry " + host)
+			note("waiting for a download slot: registry "+host, !slow)
 		}
 	}
 	select {
@@ -175,10 +179,10 @@ func (s *slots) setSlow(host string, slow bool) {
 // run downloads with the slot, and gives it back. do counts what comes in t.came. It is broken off when nothing comes,
 // and with less than the floor when somebody waits for the slot, or when other registries may be faster. The cause is
 // errSilent, errSlotGiven or a *slowError then.
-func (t *slot) run(ctx context.Context, others bool, note func(string), do func(context.Context) error) error {
+func (t *slot) run(ctx context.Context, others bool, note noting, do func(context.Context) error) error {
 	defer t.release()
 	if t.host == "" {
-		note("")
+		note("", false)
 		return do(ctx)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -187,7 +191,7 @@ func (t *slot) run(ctx context.Context, others bool, note func(string), do func(
 		defer close(watched)
 		t.watch(ctx, cancel, others, note)
 	}()
-	note("")
+	note("", false)
 	err := do(ctx)
 	if err == nil && t.of.floor > 0 && t.came.Load() >= t.of.floor {
 		t.of.setSlow(t.host, false)
@@ -219,7 +223,7 @@ func (s *slots) floorAfter(held time.Duration) int64 {
 }
 
 // watch measures the download until ctx ends.
-func (t *slot) watch(ctx context.Context, cancel context.CancelCauseFunc, others bool, note func(string)) {
+func (t *slot) watch(ctx context.Context, cancel context.CancelCauseFunc, others bool, note noting) {
 	tick := time.NewTicker(t.of.window / looksAtIt)
 	defer tick.Stop()
 	looks := []int64{0} // what had come at the last looks, within a window
@@ -236,7 +240,7 @@ func (t *slot) watch(ctx context.Context, cancel context.CancelCauseFunc, others
 		if t.busy.Load() {
 			looks, quiet = []int64{came}, 0
 			if slow {
-				note("")
+				note("", false)
 			}
 			slow = false
 			continue
@@ -255,7 +259,7 @@ func (t *slot) watch(ctx context.Context, cancel context.CancelCauseFunc, others
 		looks = looks[1:]
 		if rate >= t.of.floor {
 			if slow {
-				note("")
+				note("", false)
 			}
 			slow = false
 			t.of.setSlow(t.host, false)
@@ -267,7 +271,7 @@ func (t *slot) watch(ctx context.Context, cancel context.CancelCauseFunc, others
 		}
 		why := &slowError{t.host, rate, t.of.floor}
 		slow = true
-		note(why.Error())
+		note(why.Error(), false)
 		t.of.setSlow(t.host, true)
 		switch {
 		case others:

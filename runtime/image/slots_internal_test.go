@@ -16,7 +16,7 @@ func TestAFastDownloadIsNotSlow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = slot.run(t.Context(), true, func(string) {}, func(ctx context.Context) error {
+	err = slot.run(t.Context(), true, func(string, bool) {}, func(ctx context.Context) error {
 		begun := time.Now()
 		tick := time.NewTicker(window / 100)
 		defer tick.Stop()
@@ -68,7 +68,7 @@ func TestADownloadAboveTheFloorGivesItsSlotInTheEnd(t *testing.T) {
 				defer cancel()
 			}
 			begun := time.Now()
-			err = slot.run(t.Context(), false, func(string) {}, func(ctx context.Context) error {
+			err = slot.run(t.Context(), false, func(string, bool) {}, func(ctx context.Context) error {
 				tick := time.NewTicker(window / 20)
 				defer tick.Stop()
 				for time.Since(begun) < 40*window {

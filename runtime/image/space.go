@@ -136,7 +136,7 @@ func (i *Images) makeRoom(ctx context.Context, pulls []*pull) ([]medium, error) 
 			return media, err
 		}
 		for _, r := range waiting {
-			r.note("waiting for other images, beside which there is no space for this one")
+			r.note("waiting for other images, beside which there is no space for this one", true)
 		}
 		select {
 		case <-changed:
