@@ -95,7 +95,7 @@ func (c *Containers) withShim(ctx context.Context, id string, do func() error) e
 // kills it. A task whose creation such a shim keeps waiting is worse to get rid of:
 // containerd 1.6 leaves its directory, and refuses to create it again.
 func (c *Containers) awaitGroup(ctx context.Context, project string) error {
-	for _, id := range c.shims.listSilent() {
+	for _, id := range c.shims.listSuspects() {
 		record, err := c.o.Client.ContainerService().Get(ctx, id)
 		switch {
 		case errdefs.IsNotFound(err):

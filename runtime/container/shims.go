@@ -158,6 +158,15 @@ func (s *shims) listSilent() []string {
 	return slices.Sorted(maps.Keys(s.silent))
 }
 
+// listSuspects are those of listSilent, and those whose shims are late.
+func (s *shims) listSuspects() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	suspects := slices.AppendSeq(slices.Collect(maps.Keys(s.silent)), maps.Keys(s.late))
+	slices.Sort(suspects)
+	return slices.Compact(suspects)
+}
+
 // state asks for the task of one container, unless its shim failed to respond
 // just before.
 func (s *shims) state(ctx context.Context, id string) taskState {

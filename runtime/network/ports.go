@@ -241,35 +241,43 @@ func (n *Networks) foreignPorts(ctx context.Context) ([]Port, error) {
 	}
 	var ports []Port
 	for _, table := range t.all {
-		by := t.owners[table]
-		f := ipv4()
-		if table.Family == nft.IPv6 {
-			f = ipv6()
+		found, err := n.foreignPortsIn(host.conn, table, t.owners[table])
+		switch {
+		case errors.Is(err, unix.ENOENT): // it was removed meanwhile
+		case err != nil:
+			return nil, err
+		default:
+			ports = append(ports, found...)
 		}
-		if by.is(n.owner) {
-			continue
+	}
+	return ports, nil
+}
+
+// foreignPortsIn are those of a table, unless it is our own.
+func (n *Networks) foreignPortsIn(conn *nft.Conn, table nft.Table, by owner) (ports []Port, err error) {
+	f := ipv4()
+	if table.Family == nft.IPv6 {
+		f = ipv6()
+	}
+	switch {
+	case by.is(n.owner):
+		return nil, nil
+	case by.known():
+		by = dirOf(conn, table, by)
+	default:
+		if own, err := n.owner.adopts(conn, f, table, nil); err != nil || own {
+			return nil, err
 		}
-		if !by.known() {
-			own, err := n.owner.adopts(host.conn, f, table, nil)
-			if err != nil {
-				return nil, err
-			}
-			if own {
-				continue
-			}
-		} else {
-			by = dirOf(host.conn, table, by)
+	}
+	for _, name := range []string{"published", "published_at"} {
+		elements, err := conn.Elements(elementsOf(f, table, name))
+		if err != nil {
+			return nil, err
 		}
-		for _, name := range []string{"published", "published_at"} {
-			elements, err := host.conn.Elements(elementsOf(f, table, name))
-			if err != nil {
-				return nil, err
-			}
-			for _, e := range elements {
-				if p, ok := portOf(f, e); ok {
-					p.Owner = by.String()
-					ports = append(ports, p)
-				}
+		for _, e := range elements {
+			if p, ok := portOf(f, e); ok {
+				p.Owner = by.String()
+				ports = append(ports, p)
 			}
 		}
 	}
