@@ -23,6 +23,9 @@ const (
 	// slowAfter is when a project that is brought back makes room for others: it
 	// may wait for a file server or a hook, and takes no processor meanwhile.
 	slowAfter = 5 * time.Second
+
+	// unresponsiveLook is when a project is looked at again whose shim does not answer.
+	unresponsiveLook = 5 * time.Second
 )
 
 // Run supervises the containers until ctx is done: it restarts what stops by
@@ -519,6 +522,10 @@ func (s *supervisor) wanted(project string, chosen []container.Container) (w Wan
 		case Created: // the task has gone, with its shim or in a reboot
 			service.Resting = now.Before(again)
 			if service.Resting && (due.IsZero() || again.Before(due)) {
+				due = again
+			}
+		case Unresponsive: // a shim that was late for a moment tells nobody when it answers
+			if again = now.Add(unresponsiveLook); due.IsZero() || again.Before(due) {
 				due = again
 			}
 		}

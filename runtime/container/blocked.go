@@ -105,7 +105,7 @@ func (c *Containers) creators(id string) (found family) {
 	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is valid
 	root := filepath.Join(c.runcRoot(), c.o.Namespace)
 	isCreator := func(pid int) bool {
-		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		line, err := commandLine(pid)
 		if err != nil || !bytes.HasSuffix(line, []byte("\x00"+id+"\x00")) {
 			return false
 		}

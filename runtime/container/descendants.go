@@ -3,6 +3,7 @@ package container
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -83,10 +84,24 @@ func (r relative) kill() {
 	_ = unix.PidfdSendSignal(r.fd, unix.SIGKILL, nil, 0) // has ended by itself otherwise
 }
 
+// maxCommandLine is more than the command lines of shims and runc have, in bytes. A
+// process can show any part of its memory as its own.
+const maxCommandLine = 64 << 10
+
+// commandLine is the command line of a process, or the beginning of a longer one.
+func commandLine(pid int) ([]byte, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxCommandLine))
+}
+
 // named are those whose command line has a text in it.
 func (f family) named(text string) (found []relative) {
 	for _, r := range f {
-		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", r.pid))
+		line, err := commandLine(r.pid)
 		if err == nil && bytes.Contains(line, []byte(text)) {
 			found = append(found, r)
 		}

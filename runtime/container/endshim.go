@@ -220,7 +220,7 @@ func (c *Containers) shimsByContainer() (map[string]int, error) {
 		if err != nil || !isShim(pid) {
 			continue
 		}
-		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		line, err := commandLine(pid)
 		if err != nil {
 			continue // it has ended
 		}

@@ -452,7 +452,7 @@ func (x *execution) start(ctx, calls context.Context) (pid uint32, err error) {
 		x.killStart()
 		select {
 		case o := <-ended:
-			if o.err == nil && ctx.Err() != nil { // it started just now, and ends with ctx
+			if o.err == nil { // it started just now
 				return o.pid, nil
 			}
 			return 0, errors.Join(why, o.err)
