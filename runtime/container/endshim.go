@@ -13,6 +13,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/containerd"
 )
 
 // shimProcess is the name of every shim's process, as long as the kernel has room
@@ -121,6 +123,15 @@ func (c *Containers) endShim(ctx context.Context, id string) error {
 	defer c.shims.ending.Unlock()
 	if !errors.Is(c.shims.check(ctx, id).err, ErrUnresponsive) {
 		return nil
+	}
+	// Both calls go through containerd, which may itself be what does not respond.
+	limited, done := context.WithTimeout(ctx, stateTimeout)
+	_, err := await(limited, func(ctx context.Context) (containerd.Container, error) {
+		return c.o.Client.ContainerService().Get(ctx, id)
+	})
+	done()
+	if err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("cannot tell whether the shim of container %s or containerd does not respond: %w", id, err)
 	}
 	shims, err := c.shimsOf(ctx, id)
 	if err != nil {

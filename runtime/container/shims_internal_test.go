@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -132,6 +133,30 @@ func TestACallerThatLeavesDoesNotMakeAShimSilent(t *testing.T) {
 		}
 		if len(s.silent) > 0 {
 			t.Error("its shim is known as silent")
+		}
+	})
+}
+
+// hungStore is that of a containerd that does not respond.
+type hungStore struct{ containerd.ContainerStore }
+
+func (hungStore) Get(ctx context.Context, _ string) (containerd.Container, error) {
+	<-ctx.Done()
+	return containerd.Container{}, ctx.Err()
+}
+
+type hungClient struct{ client }
+
+func (hungClient) ContainerService() containerd.ContainerStore { return hungStore{} }
+
+// A containerd that does not respond is no reason to kill shims.
+func TestNoShimIsKilledForContainerd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQuestioned("a")
+		c := &Containers{o: Options{Client: hungClient{client{tasks: q}}, Namespace: "none"}, shims: q.shims()}
+		err := c.endShim(t.Context(), "a")
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "cannot tell") {
+			t.Errorf("the error is %v", err)
 		}
 	})
 }
