@@ -43,7 +43,7 @@ func TestAnEventLoadsNothing(t *testing.T) {
 		s.runtime.poke()
 		for end := time.Now().Add(patience); s.runtime.count("intact "+project(n)) == before; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatal("nobody looked after the deployment of which a container ended")
+				t.Fatal("the deployment whose container ended was not checked")
 			}
 		}
 	}
@@ -64,7 +64,7 @@ func TestAnEventLoadsNothing(t *testing.T) {
 		t.Errorf("three events of one deployment had deployments looked at %d times", n)
 	}
 
-	// What is not whole any more is loaded and applied.
+	// A deployment that is no longer intact is loaded and applied again.
 	s.runtime.mu.Lock()
 	delete(s.runtime.projects, project(3))
 	s.runtime.ended = append(s.runtime.ended, project(3))
@@ -77,8 +77,8 @@ func TestAnEventLoadsNothing(t *testing.T) {
 	s.runtime.await(t, all...)
 }
 
-// Whoever asks for the status makes the agent load, fetch and write nothing, also
-// while a change waits whose difference is to be shown.
+// A status request makes the agent load, fetch and write nothing, even while there
+// is a pending change whose difference it shows.
 func TestAskingForTheStatusCostsNoWork(t *testing.T) {
 	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
 	s.runtime.services = map[string]map[string]*compose.Service{
@@ -88,7 +88,7 @@ func TestAskingForTheStatusCostsNoWork(t *testing.T) {
 	events, cancel := s.agent.Subscribe()
 	defer cancel()
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	for e := range events { // asking for the status would be what is tested
+	for e := range events { // not by the status, which is under test
 		if e.Kind == control.ChangeWaits {
 			break
 		}

@@ -13,7 +13,7 @@ import (
 
 // A panel or a script needs one connection at a time, or two. Many more of them
 // would take memory that a small device does not have, and would keep out the
-// operator who comes to see what is wrong.
+// operator who needs to find out what is wrong.
 //
 // Each bound comes in three sizes: for a single caller, for all unprivileged users
 // together, and for everybody together. A caller is a user; a privileged user (root,

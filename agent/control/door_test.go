@@ -246,8 +246,8 @@ func TestRequestsThatLastLeaveRoomForShortOnes(t *testing.T) {
 	}
 }
 
-// Processes of root, or users, that together take what they can leave room for the
-// next one.
+// However many connections several processes of root, or several users, hold
+// together, the next one still gets in.
 func TestSeveralCrowdsKeepNobodyOut(t *testing.T) {
 	for name, uid := range map[string]int{"processes of root": 0, "users": nobody} {
 		t.Run(name, func(t *testing.T) {

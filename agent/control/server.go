@@ -415,7 +415,7 @@ func (s *Server) compose(do func(context.Context, ComposeRequest, func(Event)) e
 		if err := req.check(); err != nil {
 			return err
 		}
-		stream := newEventStream(w, maxLag) // else one that has stopped would hold up what it asked for, with its locks
+		stream := newEventStream(w, maxLag) // a stalled client must not block the operation, which holds locks
 		last := Event{Kind: Done}
 		if err := do(r.Context(), req, func(e Event) { _ = stream.send(e) }); err != nil {
 			last.Error = &Error{Code: "COMPOSE", Source: req.Project, Message: err.Error()}

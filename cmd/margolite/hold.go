@@ -71,7 +71,7 @@ func (c *cli) release(ctx context.Context, args []string) error {
 	}
 	now := time.Now()
 	for _, lock := range released {
-		fmt.Fprintf(plainWriter{c.out}, "released what was held %s\n", lockText(lock, now))
+		fmt.Fprintf(plainWriter{c.out}, "released lock held %s\n", lockText(lock, now))
 	}
 	if len(released) == 0 {
 		fmt.Fprintln(c.out, "there was nothing to release")

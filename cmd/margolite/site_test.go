@@ -251,10 +251,10 @@ func TestLocksAreHeldAndReleased(t *testing.T) {
 		{
 			[]string{"release"},
 			`release as "" all false`,
-			"released what was held by shift for all deployments until " + day,
+			"released lock held by shift for all deployments until " + day,
 		},
 		{[]string{"release", "--as", "shift"}, `release as "shift" all false`, "still held by mixer for deployment aa-11 by lock file /run/margolite/locks/aa-11/batch\n"},
-		{[]string{"release", "--all"}, `release as "" all true`, "released what"},
+		{[]string{"release", "--all"}, `release as "" all true`, "released lock"},
 	} {
 		a.told = nil
 		got := call(t, append(c.args, "--config", file)...)
