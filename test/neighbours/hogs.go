@@ -30,6 +30,8 @@ type Hog struct {
 	Begin func(*Site) Started
 	// Bounds replace those of some columns, where the hog is who answers.
 	Bounds map[Duty]time.Duration
+	// Load is how many processors the work takes that the hog asks the agent for.
+	Load float64
 }
 
 // Started is a hog that has begun.
@@ -369,10 +371,10 @@ func fifos() Hog {
 	}}
 }
 
-// fullVolume is a volume of many files that is measured all the time, and another
-// one that is removed meanwhile.
+// fullVolume is a volume of many files that two callers have measured all the time,
+// and another one that is removed meanwhile.
 func fullVolume() Hog {
-	return Hog{Name: "a volume of many files", Begin: func(s *Site) Started {
+	return Hog{Name: "a volume of many files", Load: 2, Begin: func(s *Site) Started {
 		s.T.Helper()
 		n := 20_000
 		if s.Long {

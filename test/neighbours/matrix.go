@@ -74,7 +74,11 @@ func Markdown(lines []Line) string {
 	}
 	hogs := Hogs()
 	for _, l := range lines {
-		fmt.Fprintf(&b, "\n| %s | %s | %.0f | %.2f |", l.Hog, l.Backend, float64(l.Memory)/(1<<20), l.Load)
+		load := fmt.Sprintf("%.2f", l.Load)
+		if asked := hogs[l.Number].Load; asked > 0 {
+			load += fmt.Sprintf(" of %.2f", agentLoad+asked)
+		}
+		fmt.Fprintf(&b, "\n| %s | %s | %.0f | %s |", l.Hog, l.Backend, float64(l.Memory)/(1<<20), load)
 		for _, c := range Columns {
 			cell, ok := l.Measured[c.Duty]
 			text := fmt.Sprintf("%.1f", cell.Took.Seconds())

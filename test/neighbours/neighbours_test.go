@@ -93,7 +93,7 @@ func row(t *testing.T, name string, others ...string) {
 				line.Measured[duty] = cell
 			}
 			line.Memory, line.Load = s.Memory(), s.Load()
-			if err := s.Fits(); err != nil {
+			if err := s.Fits(hogs[n]); err != nil {
 				t.Errorf("beside %s: %v", name, err)
 			}
 			if err := line.Save(os.Getenv(linesDir)); err != nil {

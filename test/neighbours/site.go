@@ -372,14 +372,15 @@ func (s *Site) processorTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// Fits says whether the agent took no more memory and processor time than it may.
-func (s *Site) Fits() error {
+// Fits says whether the agent took no more memory and processor time than it may
+// beside a hog.
+func (s *Site) Fits(hog Hog) error {
 	var errs []error
 	if n := s.Memory(); n > agentMemory {
 		errs = append(errs, fmt.Errorf("the agent has had %d MiB of memory, want at most %d", n>>20, agentMemory>>20))
 	}
-	if s.load > agentLoad {
-		errs = append(errs, fmt.Errorf("the agent has used %.2f of a processor, want at most %.2f", s.load, agentLoad))
+	if most := agentLoad + hog.Load; s.load > most {
+		errs = append(errs, fmt.Errorf("the agent has used %.2f processors, want at most %.2f", s.load, most))
 	}
 	return errors.Join(errs...)
 }
