@@ -12,6 +12,16 @@ import (
 	"github.com/containerd/containerd/v2/core/content"
 )
 
+// dropChecks removes what a start that was killed leaves of the content store's look at its file system. dir is that of the
+// content store.
+func dropChecks(dir string) error {
+	left, err := filepath.Glob(filepath.Join(dir, ".fsverity-check-*"))
+	for _, path := range left {
+		err = errors.Join(err, os.RemoveAll(path))
+	}
+	return err
+}
+
 // dropTorn removes what is left of downloads that nobody can go on with: a medium that failed, or lost its power, leaves
 // of one what it is called and no data, or not even what it is called. containerd neither lists nor collects them, and
 // refuses to list any while one has no times. Nobody may be downloading yet. dir is that of the content store.

@@ -57,8 +57,8 @@ func openMetadata(ic *plugin.InitContext, log *slog.Logger) (any, error) {
 		return nil, err
 	}
 	downloads := databases{Options{Root: filepath.Dir(root)}}.content()
-	if err := dropTorn(ic.Context, blobs.(content.Store), downloads); err != nil {
-		log.Warn("what is left of downloads takes space still", "error", err)
+	if err := errors.Join(dropChecks(downloads), dropTorn(ic.Context, blobs.(content.Store), downloads)); err != nil {
+		log.Warn("leftovers still take space", "error", err)
 	}
 	db := metadata.NewDB(file, blobs.(content.Store), snapshotters,
 		metadata.WithEventsPublisher(exchange.(events.Publisher)))
