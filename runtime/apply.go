@@ -351,7 +351,7 @@ func (e *Engine) madeAt(project string, place placement) made {
 // on, and becomes healthy.
 func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
-	w := r.e.watch(ctx, endings)
+	w := r.e.watch(ctx, applyTopics)
 	defer w.join()
 	defer cancel()
 
@@ -536,6 +536,9 @@ func remaining(o Observed, w Wanted, settle time.Duration) (longest time.Duratio
 		switch {
 		case !c.active() || s.Resting:
 			continue
+		case c.State == Unresponsive: // that it responds again is not told by all that may find it
+			wait = unresponsiveLook
+			what = append(what, fmt.Sprintf("%s does not respond", s.Replica))
 		case c.Started.IsZero(): // it ended between two looks; its exit is about to be known
 			wait = 50 * time.Millisecond
 		case c.Health.State != "" && c.Health.State != health.Healthy:

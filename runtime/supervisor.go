@@ -41,7 +41,7 @@ const (
 // when nothing happens, save at the size of logs.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(e.within(ctx))
-	w := e.watch(ctx, doings)
+	w := e.watch(ctx, supervisorTopics)
 	defer w.join()
 	rules := make(chan struct{}, 1)
 	var beside sync.WaitGroup
@@ -93,12 +93,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-w.poked:
 		}
 		e.looks()
-		if again, failed := s.look(ctx); failed {
-			due.Reset(again)
-		} else {
-			s.noteBack() // there may be nothing to tend
-			s.alarm(due)
-		}
+		s.look(ctx)
+		s.noteBack() // there may be nothing to tend
+		s.alarm(due)
 		if !ticking && len(s.projects) > 0 {
 			ticking = true
 			sizes.Reset(rotateEvery)
@@ -154,6 +151,7 @@ type supervisor struct {
 	looked   bool          // everything was found once
 	back     bool          // and tended
 	failures int           // looks in a row that failed
+	retry    time.Time     // when to look again after a failure; zero: the last look succeeded
 
 	tending sync.WaitGroup
 	turns   chan struct{} // bounds how many projects are brought back at the same time
@@ -186,26 +184,26 @@ type tended struct {
 	due   time.Time // when it is to be tended again, zero when nothing is waiting; guarded by supervisor.mu
 }
 
-// look has those projects tended that something has happened to, and says in what
-// time the next look is due when it failed.
-func (s *supervisor) look(ctx context.Context) (again time.Duration, failed bool) {
+// look has those projects tended that something has happened to. Where that fails,
+// the next look is at everything.
+func (s *supervisor) look(ctx context.Context) {
 	if err := contain.Call(func() error { return s.tendConcerned(ctx) }); err != nil {
 		if ctx.Err() == nil {
 			s.e.complain("cannot look after containers", err)
 		}
 		s.failures++
-		s.missed = true
-		return delay(s.failures, rand.Float64()), true
+		s.missed, s.retry = true, time.Now().Add(delay(s.failures, rand.Float64()))
+		return
 	}
-	s.failures = 0
-	return 0, false
+	s.failures, s.retry = 0, time.Time{}
 }
 
-// alarm sets a timer to when the first project is due that is not being tended.
+// alarm sets a timer to when the next look is due: a failed one is repeated, or a
+// project is to be tended that is not being tended now.
 func (s *supervisor) alarm(timer *time.Timer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var next time.Time
+	next := s.retry
 	for _, t := range s.projects {
 		if !t.busy && !t.due.IsZero() && (next.IsZero() || t.due.Before(next)) {
 			next = t.due
@@ -547,13 +545,15 @@ func recordedVolumes(chosen []container.Container) map[string]container.Volume {
 	return own
 }
 
-// compare tells whoever listens when something stopped, died or vanished since
-// the last time, and neither by Apply nor by Remove.
+// compare tells whoever listens when something stopped, died, vanished, or has a
+// shim that began or ceased to respond since the last time, and neither by Apply
+// nor by Remove.
 func (s *supervisor) compare(project string, t *tended, now []ObservedContainer) {
 	changed := false
 	for id, before := range t.seen {
 		i := slices.IndexFunc(now, func(c ObservedContainer) bool { return c.ID == id })
-		if i < 0 || before.active() && (!now[i].active() || now[i].Pid != before.Pid) {
+		if i < 0 || before.active() && (!now[i].active() || now[i].Pid != before.Pid) ||
+			(now[i].State == Unresponsive) != (before.State == Unresponsive) {
 			changed = true
 		}
 	}

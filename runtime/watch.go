@@ -11,9 +11,11 @@ const (
 	// probeTopic is an event of our own: once it comes back, the subscription is live.
 	probeTopic = "/margolite/probe"
 
-	endings = "/tasks/(exit|oom|delete)"                 // topics: what somebody who waits for a project has to know
-	doings  = endings + "|/containers/create"            // topics: what a supervisor has to know
-	comings = "/tasks/(start|delete)|/containers/delete" // topics: whose output there is
+	// The events that somebody asks for: who waits for a change of a project, who
+	// supervises all of them, and who follows what they print.
+	applyTopics      = "/tasks/(exit|oom|delete)"
+	supervisorTopics = applyTopics + "|/containers/create"
+	logTopics        = "/tasks/(start|delete)|/containers/delete"
 
 	probeEvery     = 50 * time.Millisecond
 	subscribeAgain = time.Second
