@@ -238,7 +238,7 @@ func (c *Containers) owned(records []containerd.Container) ([]Container, error) 
 	list := make([]Container, 0, len(records))
 	for _, r := range records {
 		// Two would undo each other's work. Releases before this one noted no owner.
-		if owner := r.Labels[keyOwner]; owner != "" && owner != c.owner {
+		if owner := r.Labels[keyOwner]; owner != "" && !c.isOwner(owner) {
 			return nil, fmt.Errorf("%w: namespace %q of containerd has those of the margolite with the state directory %s",
 				ErrOtherOwner, c.o.Namespace, owner)
 		}
@@ -250,6 +250,20 @@ func (c *Containers) owned(records []containerd.Container) ([]Container, error) 
 		list = append(list, Container{ID: r.ID, Labels: labels, Image: r.Image, Created: r.CreatedAt, State: Created})
 	}
 	return list, nil
+}
+
+// isOwner tells whether a state directory is that of this margolite: a device whose
+// file systems are mounted otherwise since an update has it under another path.
+func (c *Containers) isOwner(dir string) bool {
+	if dir == c.owner {
+		return true
+	}
+	theirs, err := os.Stat(dir)
+	if err != nil {
+		return false
+	}
+	own, err := os.Stat(c.owner)
+	return err == nil && os.SameFile(own, theirs)
 }
 
 // WithStates returns copies of containers that say what each of them does now.
