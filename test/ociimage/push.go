@@ -76,6 +76,9 @@ func (r Registry) call(ctx context.Context, method, target, contentType string, 
 	if err != nil {
 		return nil, err
 	}
+	// A registry that is told to cut the connection of a HEAD does it when the answer
+	// is already here; an upload that follows on the same one would fail.
+	request.Close = method == http.MethodHead
 	if contentType != "" {
 		request.Header.Set("Content-Type", contentType)
 	}
