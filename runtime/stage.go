@@ -177,6 +177,9 @@ func (e *Engine) Prune(ctx context.Context, keep Keep) ([]string, error) {
 	if err != nil {
 		return removed, failImage("images", err)
 	}
+	if err := e.containers.RemoveLeftovers(ctx); err != nil { // volumes take space, too
+		e.o.Logger.Warn("cannot remove leftovers", "error", err)
+	}
 	return removed, nil
 }
 

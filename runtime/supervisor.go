@@ -59,6 +59,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	beside.Go(func() {
 		e.keep(ctx, "watch shims", func() error { return e.containers.WatchShims(ctx, e.tellContainer) })
 	})
+	beside.Go(func() { e.removeLeftovers(ctx) })
 	defer cancel()
 
 	due := time.NewTimer(0)
@@ -108,6 +109,20 @@ func (e *Engine) keep(ctx context.Context, what string, do func() error) {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		if err := contain.Call(do); err != nil && ctx.Err() == nil {
 			e.complain("cannot "+what, err)
+		}
+		pause(ctx, delay(failures, rand.Float64()))
+	}
+}
+
+// removeLeftovers removes what a former process left and takes long to remove.
+func (e *Engine) removeLeftovers(ctx context.Context) {
+	for failures := 1; ctx.Err() == nil; failures++ {
+		err := contain.Call(func() error { return e.containers.RemoveLeftovers(ctx) })
+		if err == nil {
+			return
+		}
+		if ctx.Err() == nil {
+			e.complain("cannot remove leftovers", err)
 		}
 		pause(ctx, delay(failures, rand.Float64()))
 	}

@@ -82,7 +82,7 @@ func TestVolumesThatWereBeingRemovedGo(t *testing.T) {
 	d.write(filepath.Join(d.state, "volumes/shop/.data.filling/file"), "left")
 	d.write(filepath.Join(d.state, "volumes/shop/data/file"), "kept")
 	d.restart()
-	if _, err := d.List(d.ctx()); err != nil {
+	if err := d.RemoveLeftovers(d.ctx()); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]bool{"old": false, "shop/.data.filling": false, "shop/data/file": true} {

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -18,7 +20,7 @@ import (
 // leftovers is what an agent that was killed may have left, as New found it.
 type leftovers struct {
 	execs   []string            // directories of commands
-	volumes []string            // that were being filled or removed
+	volumes []string            // directories of those that were being filled or removed
 	ids     map[string]struct{} // of containers that had files
 }
 
@@ -54,7 +56,8 @@ func (c *Containers) findLeftovers() (leftovers, error) {
 }
 
 // sweepOnce removes what a killed agent left and no record tells of. It is
-// called before anything of the kind is made.
+// called before anything of the kind is made. What takes long is left to
+// RemoveLeftovers.
 func (c *Containers) sweepOnce(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +65,7 @@ func (c *Containers) sweepOnce(ctx context.Context) {
 		return
 	}
 	if err := c.endLeases(ctx); err != nil {
-		return // whoever calls learns the same, and comes again
+		return // the caller gets the same error and retries
 	}
 	if len(c.left.execs)+len(c.left.volumes)+len(c.left.ids) == 0 {
 		c.swept = true
@@ -70,18 +73,62 @@ func (c *Containers) sweepOnce(ctx context.Context) {
 	}
 	records, err := c.o.Client.ContainerService().List(ctx)
 	if err != nil {
-		return // whoever calls learns the same, and comes again
+		return // the caller gets the same error and retries
 	}
 	for _, r := range records {
 		delete(c.left.ids, r.ID)
 	}
-	if err := c.sweep(ctx, c.left); err != nil {
-		if ctx.Err() != nil {
-			return
+	var errs []error
+	c.left.execs, err = c.endExecs(ctx, c.left.execs)
+	errs = append(errs, err)
+	for id := range c.left.ids {
+		errs = append(errs, c.forget(id))
+	}
+	for i, dir := range c.left.volumes {
+		if filepath.Ext(dir) == ".filling" { // somebody else may fill the volume from now on
+			c.left.volumes[i] = removingPath(dir)
+			errs = append(errs, os.Rename(dir, c.left.volumes[i]))
 		}
+	}
+	switch err := errors.Join(errs...); {
+	case err == nil:
+	case ctx.Err() != nil:
+		return
+	default:
 		c.o.Logger.Warn("something is left of a former agent", "error", err)
 	}
-	c.swept, c.left = true, leftovers{}
+	c.swept, c.left.ids = true, nil
+}
+
+// RemoveLeftovers removes the volumes that a former agent was filling or removing
+// when it was killed, and ends those of its commands that would not end before. It
+// may take long, and is to be called again after an error.
+func (c *Containers) RemoveLeftovers(ctx context.Context) error {
+	c.sweepOnce(ctx)
+	c.mu.Lock()
+	left, swept := c.left, c.swept
+	c.left = leftovers{}
+	c.mu.Unlock()
+	var errs []error
+	if !swept {
+		errs = append(errs, errors.New("containerd does not respond"))
+	} else {
+		var err error
+		left.execs, err = c.endExecs(ctx, left.execs)
+		errs = append(errs, err)
+		left.volumes = slices.DeleteFunc(left.volumes, func(dir string) bool {
+			err := tree.Remove(ctx, dir)
+			errs = append(errs, err)
+			if err == nil {
+				_ = os.Remove(filepath.Dir(dir)) // of the project, where it was the last
+			}
+			return err == nil
+		})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left = left
+	return errors.Join(errs...)
 }
 
 // endLeases ends the leases of containers that a killed agent was creating: nobody goes on with them.
@@ -99,19 +146,21 @@ func (c *Containers) endLeases(ctx context.Context) error {
 	return nil
 }
 
-func (c *Containers) sweep(ctx context.Context, left leftovers) error {
-	var errs []error
-	for _, dir := range left.execs {
-		errs = append(errs, c.endExec(ctx, dir))
+// endExecs ends the commands with these directories at the same time, and returns
+// those that could not be ended.
+func (c *Containers) endExecs(ctx context.Context, dirs []string) (left []string, err error) {
+	errs := make([]error, len(dirs))
+	var ending sync.WaitGroup
+	for i, dir := range dirs {
+		ending.Go(func() { errs[i] = c.endExec(ctx, dir) })
 	}
-	for id := range left.ids {
-		errs = append(errs, c.forget(id))
+	ending.Wait()
+	for i, dir := range dirs {
+		if errs[i] != nil {
+			left = append(left, dir)
+		}
 	}
-	for _, dir := range left.volumes {
-		errs = append(errs, tree.Remove(ctx, dir))
-		_ = os.Remove(filepath.Dir(dir)) // of the project, where it was the last
-	}
-	return errors.Join(errs...)
+	return left, errors.Join(errs...)
 }
 
 // endExec ends a command whose agent is gone, and removes its streams.
