@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,8 +24,9 @@ const (
 	firstSample   = time.Second            // most creations are over before
 )
 
-// createUnblocked creates a task. It kills the runc that creates it once that has not used the processor for startLimit, or
-// for a moment when ctx ends; the error is ErrBlocked or that of ctx then. The call itself ends with whole.
+// createUnblocked creates a task. The call to containerd has the context whole, which outlasts ctx. A runc that has not used
+// the processor for startLimit is killed, and the error is ErrBlocked. Once ctx has ended, cancelledIdle is enough, and the
+// error is that of ctx.
 func (c *Containers) createUnblocked(ctx, whole context.Context, tasks containerd.Tasks, request containerd.Task) error {
 	ended := make(chan error, 1)
 	go func() { ended <- tasks.Create(whole, request) }() // ends with whole
@@ -33,6 +34,8 @@ func (c *Containers) createUnblocked(ctx, whole context.Context, tasks container
 	defer next.Stop()
 	cancelled := ctx.Done()
 	var last sample
+	var creators family
+	defer func() { creators.close() }()
 	for {
 		select {
 		case err := <-ended:
@@ -46,17 +49,19 @@ func (c *Containers) createUnblocked(ctx, whole context.Context, tasks container
 		if ctx.Err() != nil {
 			why, limit = context.Cause(ctx), cancelledIdle
 		}
-		creators := c.creators(request.Container)
+		if len(creators) == 0 || slices.ContainsFunc(creators, func(r relative) bool { return !c.isCreator(r.pid, request.Container) }) {
+			creators.close()
+			creators = c.creators(request.Container)
+		}
 		last = last.next(creators)
 		if !last.idleFor(limit) {
-			creators.close()
 			continue
 		}
-		err := c.endCreation(creators, request.Container, ended)
+		err := c.endCreation(request.Container, ended)
 		// A shim of containerd 1.6 tells nothing while runc creates a task: it responds again.
 		c.shims.check(context.WithoutCancel(ctx), request.Container)
 		if err != nil {
-			err = errors.Join(fmt.Errorf("runc waits for something in its root file system: %w", why), err)
+			err = errors.Join(fmt.Errorf("runc is blocked on a file in the container's root file system: %w", why), err)
 		}
 		return err
 	}
@@ -64,12 +69,13 @@ func (c *Containers) createUnblocked(ctx, whole context.Context, tasks container
 
 // endCreation kills the runc that creates a task until the creation has ended, and removes what it leaves. It returns nil
 // when the task was created in spite of that.
-func (c *Containers) endCreation(creators family, id string, ended <-chan error) error {
-	forward := time.NewTimer(forwardLimit)
-	defer forward.Stop()
+func (c *Containers) endCreation(id string, ended <-chan error) error {
+	limit := time.NewTimer(returnLimit)
+	defer limit.Stop()
 	again := time.NewTicker(killAgain)
 	defer again.Stop()
 	for {
+		creators := c.creators(id)
 		for _, creator := range creators {
 			creator.killWhole()
 		}
@@ -81,8 +87,7 @@ func (c *Containers) endCreation(creators family, id string, ended <-chan error)
 			}
 			return err
 		case <-again.C:
-			creators = c.creators(id)
-		case <-forward.C:
+		case <-limit.C:
 			return errors.New("the creation could not be ended")
 		}
 	}
@@ -103,31 +108,31 @@ func (c *Containers) clearCreation(id string) error {
 // creators are the processes of the OCI runtime that create the task of a container.
 func (c *Containers) creators(id string) (found family) {
 	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is valid
-	root := filepath.Join(c.runcRoot(), c.o.Namespace)
-	isCreator := func(pid int) bool {
-		line, err := commandLine(pid)
-		if err != nil || !bytes.HasSuffix(line, []byte("\x00"+id+"\x00")) {
-			return false
-		}
-		args := bytes.Split(line, []byte{0})
-		return argument(args, "--root") == root && bytes.Contains(line, []byte("\x00create\x00"))
-	}
 	for _, line := range lines {
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(line)))
-		if err != nil || !isCreator(pid) {
+		if err != nil || !c.isCreator(pid, id) {
 			continue
 		}
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
 			continue
 		}
-		if !isCreator(pid) { // the number went to another process
+		if !c.isCreator(pid, id) { // the number went to another process
 			_ = unix.Close(fd)
 			continue
 		}
 		found = append(found, relative{pid: pid, fd: fd})
 	}
 	return found
+}
+
+func (c *Containers) isCreator(pid int, id string) bool {
+	line, err := commandLine(pid)
+	if err != nil || !bytes.HasSuffix(line, []byte("\x00"+id+"\x00")) || !isOutside(pid) {
+		return false
+	}
+	args := bytes.Split(line, []byte{0})
+	return argument(args, "--root") == filepath.Join(c.runcRoot(), c.o.Namespace) && bytes.Contains(line, []byte("\x00create\x00"))
 }
 
 // sample is what processes and those that they started had used of the processor when they were looked at.
@@ -168,18 +173,11 @@ func (s sample) idleFor(d time.Duration) bool {
 
 // processorTime is the state of a process as a letter of the kernel's, and what it has used of the processor, in ticks.
 func processorTime(pid int) (state string, ticks int64) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return "", 0
-	}
-	const user, system = 11, 12 // among the fields behind the name, which may hold anything
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) <= system {
-		return "", 0
-	}
-	for _, field := range []string{fields[user], fields[system]} {
-		n, _ := strconv.ParseInt(field, 10, 64)
+	fields := statFields(pid)
+	const user, system = 14, 15
+	for _, number := range []int{user, system} {
+		n, _ := strconv.ParseInt(statField(fields, number), 10, 64)
 		ticks += n
 	}
-	return fields[0], ticks
+	return statField(fields, 3), ticks
 }

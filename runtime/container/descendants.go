@@ -18,7 +18,7 @@ const maxDescendants = 1024
 // family are processes, held so that no other can take their numbers' place.
 type family []relative
 
-type relative struct{ pid, parent, fd int }
+type relative struct{ pid, fd int }
 
 // descendants are the processes that the process pid started, and those these
 // did. Where the kernel does not tell, there are none.
@@ -51,7 +51,7 @@ func descendants(pid int) family {
 					_ = unix.Close(fd)
 					continue
 				}
-				f = append(f, relative{child, parent, fd})
+				f = append(f, relative{child, fd})
 				queue = append(queue, child)
 			}
 		}
@@ -61,17 +61,27 @@ func descendants(pid int) family {
 
 // parentOf is the parent of a process; 0: it has ended.
 func parentOf(pid int) int {
+	parent, _ := strconv.Atoi(statField(statFields(pid), 4))
+	return parent
+}
+
+// statFields are the fields of /proc/PID/stat that follow the name of a process,
+// which may hold anything; nil: it has ended.
+func statFields(pid int) []string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0
+		return nil
 	}
-	// The name is in brackets and may hold anything.
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	if len(fields) < 2 {
-		return 0
+	return strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+}
+
+// statField is one of statFields, by its number in proc(5); "": there is none.
+func statField(fields []string, number int) string {
+	const first = 3 // behind the name
+	if number -= first; number >= len(fields) {
+		return ""
 	}
-	parent, _ := strconv.Atoi(fields[1])
-	return parent
+	return fields[number]
 }
 
 func (f family) kill() {

@@ -27,9 +27,12 @@ const shimProcess = "containerd-shim"
 // that stops or starts responding; it must not block.
 func (c *Containers) WatchShims(ctx context.Context, changed func(id string)) error {
 	told := make(map[string]bool) // containers that were logged
+	var again <-chan time.Time    // nil: all shims respond
 	for {
-		var again <-chan time.Time
-		if len(c.shims.listSilent()) > 0 {
+		switch silent := len(c.shims.listSilent()) > 0; {
+		case !silent:
+			again = nil
+		case again == nil:
 			again = time.After(c.shims.recheck())
 		}
 		select {
@@ -39,16 +42,22 @@ func (c *Containers) WatchShims(ctx context.Context, changed func(id string)) er
 			for _, id := range c.shims.listSilent() {
 				changed(id)
 			}
-			continue
 		case <-again:
+			again = nil
+			c.recheckShims(ctx, told, changed)
 		}
-		c.recheckShims(ctx, told, changed)
 	}
 }
 
 // recheckShims asks each shim that does not respond once.
 func (c *Containers) recheckShims(ctx context.Context, told map[string]bool, changed func(id string)) {
 	silent := c.shims.listSilent()
+	for id := range told {
+		if !slices.Contains(silent, id) { // somebody else has found that it responds, or its container is gone
+			delete(told, id)
+			changed(id)
+		}
+	}
 	answers := c.shims.each(silent, func(id string) taskState { return c.shims.check(ctx, id) })
 	for i, id := range silent {
 		switch {
@@ -119,8 +128,12 @@ func (c *Containers) awaitGroup(ctx context.Context, project string) error {
 // endShim kills the shim of a container, with all that it runs, unless it
 // responds by now, and waits until containerd has noticed.
 func (c *Containers) endShim(ctx context.Context, id string) error {
-	c.shims.ending.Lock()
-	defer c.shims.ending.Unlock()
+	select {
+	case c.shims.ending <- struct{}{}:
+		defer func() { <-c.shims.ending }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if !errors.Is(c.shims.check(ctx, id).err, ErrUnresponsive) {
 		return nil
 	}
@@ -153,7 +166,7 @@ func (c *Containers) endShim(ctx context.Context, id string) error {
 			return c.endStrays(ctx, id)
 		}
 		if !pause(ctx, strayPoll) {
-			return fmt.Errorf("the shim of container %s does not respond, and could not be ended within %s (%d found)", id, killTimeout, len(shims))
+			return fmt.Errorf("cannot kill the shim of container %s within %s (%d processes found)", id, killTimeout, len(shims))
 		}
 	}
 }
@@ -257,5 +270,17 @@ func argument(args [][]byte, flag string) string {
 
 func isShim(pid int) bool {
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	return err == nil && pid > 1 && string(bytes.TrimSpace(name)) == shimProcess
+	return err == nil && pid > 1 && string(bytes.TrimSpace(name)) == shimProcess && isOutside(pid)
+}
+
+// isOutside tells whether a process is in the agent's PID namespace, as shims and
+// runc are. Those of a container choose their names and command lines; one without
+// a PID namespace of its own is trusted with all processes anyway.
+func isOutside(pid int) bool {
+	own, err := os.Stat("/proc/self/ns/pid")
+	if err != nil {
+		return false
+	}
+	theirs, err := os.Stat(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	return err == nil && os.SameFile(own, theirs)
 }

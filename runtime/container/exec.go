@@ -27,16 +27,17 @@ import (
 )
 
 const (
-	execTimeout  = 30 * time.Second       // of one call, on a slow and busy device
-	startLimit   = 15 * time.Second       // for runc to start a command; a container can keep it waiting
-	forwardLimit = 15 * time.Second       // for a call to return whose runc is killed ...
-	killAgain    = 200 * time.Millisecond // ... so often
-	stdinPoll    = time.Millisecond
+	execTimeout = 30 * time.Second       // of one call, on a slow and busy device
+	startLimit  = 15 * time.Second       // for runc to start a command; a container can keep it waiting
+	returnLimit = 15 * time.Second       // for a call to return whose runc is killed ...
+	killAgain   = 200 * time.Millisecond // ... so often
+	stdinPoll   = time.Millisecond
 
-	// How many commands may run at once: in a container, in those of a project, for
-	// callers, in all. Who comes later waits.
-	maxContainerExecs, maxProjectExecs, maxCallerExecs, maxExecs = 32, 64, 96, 128
-	// How many of them may be about to start: runc takes much of a small processor.
+	// How many commands may run at once: in a container, in those of a project, and
+	// for all callers. Those that come later wait. There is no bound for all: with it
+	// the health checks of two projects could keep those of a third waiting.
+	maxContainerExecs, maxProjectExecs, maxCallerExecs = 32, 64, 96
+	// How many of them may be starting: runc takes much of a small processor.
 	maxContainerStarts, maxProjectStarts, maxCallerStarts, maxStarts = 2, 3, 3, 4
 
 	processType = "types.containerd.io/opencontainers/runtime-spec/1/Process"
@@ -75,7 +76,7 @@ type Size struct{ Width, Height uint16 }
 
 // ErrNotTried says that a command was not run for reasons that are not its own:
 // there was no place for it, or the shim does not respond.
-var ErrNotTried = errors.New("it was not tried")
+var ErrNotTried = errors.New("the command was not started")
 
 // HookExec is the command of a hook.
 func HookExec(h compose.Hook) Exec {
@@ -117,15 +118,26 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 		waiting, cancel = context.WithTimeout(ctx, e.Timeout)
 		defer cancel()
 	}
-	release, err := c.places.take(waiting, execBounds("run", id, project, e.Own, maxContainerExecs, maxProjectExecs, maxCallerExecs, maxExecs)...)
+	running := execBounds("run", id, project, e.Own, maxContainerExecs, maxProjectExecs)
+	if !e.Own {
+		running = append(running, bound{"run of callers", maxCallerExecs})
+	}
+	release, err := c.places.take(waiting, running...)
 	if err != nil {
-		return -1, fmt.Errorf("%w: too many commands run: %w", ErrNotTried, err)
+		return -1, fmt.Errorf("%w: too many commands are running: %w", ErrNotTried, err)
 	}
 	defer release()
-	if err := c.shims.state(ctx, id).err; errors.Is(err, ErrUnresponsive) {
-		return -1, fmt.Errorf("%w: %w", ErrNotTried, err)
+	state := c.shims.state(ctx, id)
+	switch {
+	case errors.Is(state.err, ErrUnresponsive):
+		return -1, fmt.Errorf("%w: %w", ErrNotTried, state.err)
+	case errdefs.IsNotFound(state.err), state.err == nil && state.process.Status != containerd.StatusRunning:
+		return -1, fmt.Errorf("its process is %w", ErrNotRunning)
+	case state.err != nil:
+		return -1, state.err
 	}
-	process, pid, err := c.execProcess(ctx, record, e)
+	pid := int(state.process.Pid)
+	process, err := c.execProcess(ctx, record, pid, e)
 	if err != nil {
 		return -1, err
 	}
@@ -136,17 +148,20 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 	defer run.close()
 	run.first = pid
 
-	// The places of all are given up when the start blocks; those of the container
-	// and its project when it has ended.
-	bounds := execBounds("start", id, project, e.Own, maxContainerStarts, maxProjectStarts, maxCallerStarts, maxStarts)
-	own, err := c.places.take(waiting, bounds[:2]...)
+	// A start that blocks gives up its place among all, but not those of its
+	// container and its project.
+	own, err := c.places.take(waiting, execBounds("start", id, project, e.Own, maxContainerStarts, maxProjectStarts)...)
 	if err != nil {
-		return -1, fmt.Errorf("%w: too many commands of its project are about to start: %w", ErrNotTried, err)
+		return -1, fmt.Errorf("%w: too many commands of its project are starting: %w", ErrNotTried, err)
 	}
 	defer own()
-	all, err := c.places.take(waiting, bounds[2:]...)
+	starting := []bound{{"start", maxStarts}}
+	if !e.Own {
+		starting = []bound{{"start of callers", maxCallerStarts}, {"start", maxStarts}}
+	}
+	all, err := c.places.take(waiting, starting...)
 	if err != nil {
-		return -1, fmt.Errorf("%w: too many commands are about to start: %w", ErrNotTried, err)
+		return -1, fmt.Errorf("%w: too many commands are starting: %w", ErrNotTried, err)
 	}
 	defer all()
 	defer time.AfterFunc(blockedStart, all).Stop()
@@ -164,31 +179,23 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 	return code, err
 }
 
-// execBounds are the bounds of a command, from the smallest on. Commands of callers
-// and those that belong to containers do not count against each other, but for the
-// last one.
-func execBounds(what, id, project string, own bool, ofContainer, ofProject, ofCallers, all int) []bound {
+// execBounds are the bounds of a command within its container and its project.
+// Commands of callers and those that belong to containers do not count against
+// each other.
+func execBounds(what, id, project string, own bool, ofContainer, ofProject int) []bound {
 	who := " of callers"
 	if own {
 		who = " of containers"
-		ofCallers = all
 	}
-	return []bound{{what + who + " in container " + id, ofContainer}, {what + who + " in project " + project, ofProject}, {what + who, ofCallers}, {what, all}}
+	return []bound{{what + who + " in container " + id, ofContainer}, {what + who + " in project " + project, ofProject}}
 }
 
-// execProcess is what runc is told about a command: the container's own process
-// with what the command has of its own. It also returns the container's pid.
-func (c *Containers) execProcess(ctx context.Context, record containerd.Container, e Exec) (_ *containerd.Any, pid int, err error) {
-	got, err := c.tasks().Get(ctx, record.ID, "")
-	switch {
-	case errdefs.IsNotFound(err) || err == nil && got.Status != containerd.StatusRunning:
-		return nil, 0, fmt.Errorf("its process is %w", ErrNotRunning)
-	case err != nil:
-		return nil, 0, err
-	}
+// execProcess is what runc is told about a command: the container's own process,
+// which has this pid, with what the command has of its own.
+func (c *Containers) execProcess(ctx context.Context, record containerd.Container, pid int, e Exec) (*containerd.Any, error) {
 	p, err := processOf(record)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	p.Args, p.Terminal, p.ConsoleSize, p.CommandLine = e.Args, e.TTY, nil, ""
 	p.Env = mergeEnv(p.Env, e.Env)
@@ -199,9 +206,9 @@ func (c *Containers) execProcess(ctx context.Context, record containerd.Containe
 		p.Cwd = path.Join("/", e.WorkingDir)
 	}
 	if e.User != "" {
-		user, err := LookupUser(fmt.Sprintf("/proc/%d/root", got.Pid), e.User)
+		user, err := LookupUser(fmt.Sprintf("/proc/%d/root", pid), e.User)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		p.User = specs.User{UID: user.UID, GID: user.GID, AdditionalGids: user.Groups}
 	}
@@ -216,9 +223,9 @@ func (c *Containers) execProcess(ctx context.Context, record containerd.Containe
 	p.Capabilities = capabilitySets(p.Capabilities.Bounding, user)
 	text, err := json.Marshal(p)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	return &containerd.Any{Type: processType, Value: text}, int(got.Pid), nil
+	return &containerd.Any{Type: processType, Value: text}, nil
 }
 
 // processOf reads the process alone out of the specification in a record: the
@@ -444,7 +451,7 @@ func (x *execution) start(ctx, calls context.Context) (pid uint32, err error) {
 	case <-limit.C:
 		why = fmt.Errorf("runc did not start it within %s", startLimit)
 	}
-	forward := time.NewTimer(forwardLimit)
+	forward := time.NewTimer(returnLimit)
 	defer forward.Stop()
 	again := time.NewTicker(killAgain)
 	defer again.Stop()

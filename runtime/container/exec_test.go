@@ -462,3 +462,48 @@ func TestSessionsOfCallersLeaveRoomForProbesAndNeighbours(t *testing.T) {
 		}
 	}
 }
+
+// Health checks that hang in all replicas of two projects leave those of a third their places.
+func TestHealthChecksThatHangLeaveRoomForThoseOfOthers(t *testing.T) {
+	d := onOne(t)
+	up := func(project, service string) string {
+		config := d.config(service, "")
+		config.Labels.Project = project
+		id := d.up(config)
+		t.Cleanup(func() {
+			d.delete(id)
+			if err := d.RemoveProject(d.ctx(), project); err != nil {
+				t.Error(err)
+			}
+		})
+		return id
+	}
+	well := up("well", "web")
+	ctx, cancel := context.WithCancel(d.ctx())
+	var checks sync.WaitGroup
+	defer checks.Wait()
+	defer cancel()
+	const each = 32 // as many as run in one container, of which a project has two
+	for _, project := range []string{"first", "second"} {
+		for _, service := range []string{"a", "b"} {
+			id := up(project, service)
+			for range each {
+				checks.Go(func() { _, _ = d.Exec(ctx, id, container.Exec{Own: true, Args: []string{"sleep", "98766"}}) })
+			}
+		}
+	}
+	d.eventually("all of them hang", func() bool {
+		hang := 0
+		for _, line := range commandLines() {
+			if bytes.Equal(line, []byte("sleep\x0098766\x00")) {
+				hang++
+			}
+		}
+		return hang == 4*each
+	})
+	limited, done := context.WithTimeout(d.ctx(), patience)
+	defer done()
+	if code, err := d.Exec(limited, well, container.Exec{Own: true, Args: []string{"true"}}); code != 0 || err != nil {
+		t.Errorf("a health check of the third: code %d, %v", code, err)
+	}
+}

@@ -184,7 +184,7 @@ var ErrForeign = errors.New("container is not of this runtime")
 
 // ErrOtherOwner says that the containers of a namespace belong to a margolite with
 // another state directory.
-var ErrOtherOwner = errors.New("cannot look after containers of another margolite")
+var ErrOtherOwner = errors.New("containers belong to another margolite")
 
 // Decode reads the labels and the details of a container record: ErrForeign
 // when it is not ours, another error when it is and cannot be understood. Names

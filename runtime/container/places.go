@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// blockedStart is when the start of a command makes room for those of others: it
-// waits for something in its container, and takes no processor.
+// blockedStart is how long a command may take to start before others may start,
+// too: it waits for something in its container, and does not use the processor.
 const blockedStart = 2 * time.Second
 
-// places bounds how many may do something at the same time, by name.
+// places bounds how many callers do the same thing at a time. Things have names.
 type places struct {
 	mu    sync.Mutex
 	named map[string]*place
@@ -18,17 +18,17 @@ type places struct {
 
 type place struct {
 	taken chan struct{}
-	users int // that have a place or wait for one; guarded by places.mu
+	users int // have a place or wait for one; guarded by places.mu
 }
 
-// bound is how many may do something that has this name.
+// bound says how many may do the thing with this name.
 type bound struct {
 	name string
 	most int
 }
 
-// take waits until there is a place within each bound, in order, or ctx ends. What
-// comes later is held by those alone that have a place within what comes before.
+// take waits for a place within each bound, one after the other, until ctx ends.
+// Whoever waits for a later one keeps its places within those before.
 func (p *places) take(ctx context.Context, bounds ...bound) (release func(), err error) {
 	var taken []func()
 	release = sync.OnceFunc(func() {

@@ -5,14 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -58,7 +56,9 @@ type shims struct {
 	late   map[string]bool     // those that were asked and have not answered yet
 	busy   map[string]activity // by container
 
-	ending sync.Mutex // one shim is killed at a time
+	// Holds one while a shim is killed: several containers of a project may find out
+	// at the same time that the shim they share does not respond.
+	ending chan struct{}
 }
 
 // activity is what this process is doing with a task, which may keep the shim
@@ -78,7 +78,7 @@ type silence struct {
 func newShims(client containerd.Client, grace time.Duration) *shims {
 	grace = cmp.Or(grace, shimGrace)
 	return &shims{
-		tasks: client.TaskService, grace: grace, timeout: min(stateTimeout, grace), found: make(chan struct{}, 1),
+		tasks: client.TaskService, grace: grace, timeout: min(stateTimeout, grace), found: make(chan struct{}, 1), ending: make(chan struct{}, 1),
 		silent: make(map[string]silence), late: make(map[string]bool), busy: make(map[string]activity),
 	}
 }
@@ -373,15 +373,6 @@ func (c *Containers) recordedPid(id string) int {
 
 // startTicks is when a process started, in ticks since boot; 0: it has ended.
 func startTicks(pid int) uint64 {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	const started = 19 // among the fields behind the name, which may hold anything
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	if len(fields) <= started {
-		return 0
-	}
-	ticks, _ := strconv.ParseUint(fields[started], 10, 64)
+	ticks, _ := strconv.ParseUint(statField(statFields(pid), 22), 10, 64)
 	return ticks
 }

@@ -137,7 +137,7 @@ func (c *Containers) createTask(ctx context.Context, tasks containerd.Tasks, req
 		switch {
 		case errdefs.IsAlreadyExists(err):
 			// Its shim died, and containerd has not yet cleared away what it left.
-		case isLostShim(err) && lost < maxLostShims:
+		case isLostShim(err, request.Container) && lost < maxLostShims:
 			// It was to share the shim of its group, which ended with the last container
 			// there was. The next attempt finds none and makes one.
 			lost++
@@ -163,10 +163,10 @@ func unbroken(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // isLostShim tells whether there was no shim to make a task, whatever the task is,
-// or what one left that was killed is still being removed. Containerd has no better
-// word for it than its text.
-func isLostShim(err error) bool {
-	return err != nil && slices.ContainsFunc([]string{"failed to start shim", "ttrpc: closed", "file exists"}, func(text string) bool {
+// or the directory of one that was killed is still being removed. Containerd has no
+// better word for it than its text.
+func isLostShim(err error, id string) bool {
+	return err != nil && slices.ContainsFunc([]string{"failed to start shim", "ttrpc: closed", "/" + id + ": file exists"}, func(text string) bool {
 		return strings.Contains(err.Error(), text)
 	})
 }
