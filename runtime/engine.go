@@ -34,7 +34,7 @@ type Options struct {
 	Publish    network.Publish // who may use published ports; "": whom the host's firewall admits
 	Preload    string          // directory of image archives that need no registry; "": none
 	Keys       []string        // files of OpenPGP keys: a package that a URL names has to be signed by one of them
-	Pulls      int             // downloads from one registry at a time, and one more from all registries together; 0: 3
+	Pulls      int             // downloads at a time from one registry; from all together there is one more; 0: 3
 	// MinPullRate is how many bytes a minute a download has to bring to keep its slot while others wait; 0: 16 KiB,
 	// negative: any.
 	MinPullRate int64

@@ -418,7 +418,8 @@ func (e *Engine) sweepNetworks(ctx context.Context) error {
 }
 
 // checkOthersLocked refuses ports and names that another project has or has
-// claimed. The caller holds mu until place is claimed, or not at all.
+// claimed. The caller holds mu; if it claims the place, it does so before it lets mu
+// go.
 func (e *Engine) checkOthersLocked(all []container.Container, name string, place placement) error {
 	places := e.placementsLocked(all)
 	delete(places, name)

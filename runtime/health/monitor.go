@@ -225,7 +225,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// end adds a line of ours, in place of what it has no room beside.
+// end adds a line of ours. Where there is no room for both, what was written before
+// is cut.
 func (o *output) end(line string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

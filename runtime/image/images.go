@@ -34,7 +34,7 @@ type Options struct {
 	Snapshotter string              // "": the namespace's default
 	Preload     string              // directory of image archives that need no registry; "": none
 	Keys        []string            // files of OpenPGP keys: a package that a URL names has to be signed by one of them
-	AtOnce      int                 // concurrent downloads per registry; all registries together get one more; 0: 3
+	AtOnce      int                 // downloads at a time from one registry; from all together there is one more; 0: 3
 	// MinRate is how many bytes a minute a download has to bring to keep its slot while others wait, and more after ten
 	// minutes; 0: DefaultMinRate, negative: it keeps it in any case.
 	MinRate int64
