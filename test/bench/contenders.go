@@ -42,6 +42,7 @@ type contest struct {
 	dir        string // on the medium
 	volatile   string // in memory
 	native     string // directory of our programs
+	beside     string // directory of those of another release; empty: there is none
 	contenders []*contender
 	missing    []string // peers that are not there
 	places     []*place
@@ -56,8 +57,8 @@ func (c *contender) command(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 // newContest starts whoever is there.
-func newContest(ctx context.Context, dir, native string, m method) (_ *contest, err error) {
-	c := &contest{method: m, dir: dir, native: native, volatile: filepath.Join(dir, "v")}
+func newContest(ctx context.Context, dir, native, beside string, m method) (_ *contest, err error) {
+	c := &contest{method: m, dir: dir, native: native, beside: beside, volatile: filepath.Join(dir, "v")}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.close())
@@ -65,6 +66,11 @@ func newContest(ctx context.Context, dir, native string, m method) (_ *contest, 
 	}()
 	if c.native, err = filepath.Abs(native); err != nil {
 		return nil, err
+	}
+	if beside != "" {
+		if c.beside, err = filepath.Abs(beside); err != nil {
+			return nil, err
+		}
 	}
 	if err := os.MkdirAll(c.volatile, 0o755); err != nil {
 		return nil, err
@@ -141,22 +147,30 @@ disabled_plugins = ["io.containerd.grpc.v1.cri"]
 	if err := plant.Eventually(ctx, answers); err != nil {
 		return fmt.Errorf("containerd did not start: %w", err)
 	}
-	if err := c.margolite(ctx, agentName, "agent", socket, true); err != nil {
+	if err := c.margolite(ctx, c.native, agentName, "agent", socket, true); err != nil {
 		return err
 	}
-	if err := c.margolite(ctx, "margolite, no agent", "alone", socket, false); err != nil {
+	if c.beside != "" {
+		if err := c.margolite(ctx, c.beside, "the other release, agent", "other", socket, true); err != nil {
+			return err
+		}
+	}
+	if err := c.margolite(ctx, c.native, "margolite, no agent", "alone", socket, false); err != nil {
 		return err
 	}
 	return c.nerdctl(ctx, socket)
 }
 
 func (c *contest) embedded(ctx context.Context) error {
-	return c.margolite(ctx, "margolite, embedded", "embedded", "embedded", true)
+	if err := c.margolite(ctx, c.native, "margolite, embedded", "embedded", "embedded", true); err != nil || c.beside == "" {
+		return err
+	}
+	return c.margolite(ctx, c.beside, "the other release, embedded", "otherembedded", "embedded", true)
 }
 
 // margolite is one of ours, in a network namespace of its own, for one margolite
 // looks after the containers of a machine. Its agent has no WFM to speak to.
-func (c *contest) margolite(ctx context.Context, name, id, containerd string, agent bool) error {
+func (c *contest) margolite(ctx context.Context, native, name, id, containerd string, agent bool) error {
 	p, err := newPlace()
 	if err != nil {
 		return err
@@ -188,7 +202,7 @@ log: {level: warn}
 `, plant.Device, files.Certificate, files.Key, files.TrustBundle, filepath.Join(c.dir, id), run, containerd, id, filepath.Dir(c.archive)), 0o600); err != nil {
 		return err
 	}
-	program := filepath.Join(c.native, "margolite")
+	program := filepath.Join(native, "margolite")
 	m := &contender{
 		name: name, ours: true, place: p,
 		compose: []string{program, "compose"},

@@ -57,7 +57,7 @@ func (b *bench) measureContest(ctx context.Context, dir string) (_ *standing, er
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return nil, err
 	}
-	c, err := newContest(ctx, home, b.native(), b.method)
+	c, err := newContest(ctx, home, b.native(), b.beside, b.method)
 	if err != nil {
 		return nil, err
 	}

@@ -59,6 +59,7 @@ type bench struct {
 	agent           string // of somebody else, beside Docker
 	agentName       string
 	agentTest       string
+	beside          string // programs of another release, in the contest
 }
 
 func main() {
@@ -89,6 +90,7 @@ func main() {
 	flag.BoolVar(&b.scale, "scale", true, "measure the wire, and a thousand deployments")
 	flag.StringVar(&b.agentTest, "agent-test", "", "`FILE` of the tests of package agent, for allocations (default none)")
 	flag.BoolVar(&b.contest, "contest", true, "measure Compose projects side by side with the peers on PATH: nerdctl, docker")
+	flag.StringVar(&b.beside, "beside", "", "`DIR` with the programs of another release, which takes part in the contest")
 	flag.IntVar(&b.Races, "races", 5, "rounds of the contest")
 	flag.IntVar(&b.Fleet, "fleet", 5000, "`N` devices that poll one WFM; 0: none")
 	flag.StringVar(&b.wfmsim, "wfmsim", "bin/wfmsim", "`FILE` of the WFM that they poll")
