@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,10 +49,23 @@ func slowWorkGivesItsSlotAway(t *testing.T) {
 		synctest.Wait()
 	}
 	s := &slots{begun: 3, keyBegun: 2}
-	ended := map[string]int{}
+	var mu sync.Mutex
+	counts := map[string]int{}
+	ended := func(owner string) int { // "": of all
+		mu.Lock()
+		defer mu.Unlock()
+		if owner == "" {
+			return len(counts)
+		}
+		return counts[owner]
+	}
 	request := func(owner string, keys ...string) *slot {
 		slot := s.request(owner, keys...)
-		slot.preemptible(func() { ended[owner]++ })
+		slot.preemptible(func() {
+			mu.Lock()
+			defer mu.Unlock()
+			counts[owner]++
+		})
 		return slot
 	}
 	a, b, c := request("a"), request("b"), request("c")
@@ -59,23 +73,23 @@ func slowWorkGivesItsSlotAway(t *testing.T) {
 		t.Error("one more has begun than may")
 	}
 	d, e := request("d"), request("e")
-	if len(ended) > 0 {
-		t.Fatalf("%v are ended that get on", ended)
+	if ended("") > 0 {
+		t.Fatalf("%v are ended that get on", counts)
 	}
 	b.slows("41 bytes a minute", false)
 	passes(yieldAfter - time.Second)
-	if len(ended) > 0 {
-		t.Fatalf("%v are ended that were slow for a moment", ended)
+	if ended("") > 0 {
+		t.Fatalf("%v are ended that were slow for a moment", counts)
 	}
 	passes(time.Second)
-	if len(ended) != 1 || ended["b"] != 1 {
-		t.Fatalf("ended are %v", ended)
+	if ended("") != 1 || ended("b") != 1 {
+		t.Fatalf("ended are %v", counts)
 	}
 	a.slows("2 bytes a minute", false)
 	a.slows("3 bytes a minute", false)
 	passes(yieldAfter)
-	if len(ended) != 2 || ended["a"] != 1 {
-		t.Fatalf("ended are %v", ended)
+	if ended("") != 2 || ended("a") != 1 {
+		t.Fatalf("ended are %v", counts)
 	}
 	b.slows("", false) // its work ends
 	if why := b.wasSlow(); why != "41 bytes a minute" {
@@ -102,11 +116,11 @@ func slowWorkGivesItsSlotAway(t *testing.T) {
 	}
 	again.slows("41 bytes a minute", false)
 	passes(yieldAfter)
-	if ended["a"] != 1 {
+	if ended("a") != 1 {
 		t.Error("what is slow gives its slot at once to what is slow as well")
 	}
 	passes(slowTurn)
-	if ended["a"] != 2 {
+	if ended("a") != 2 {
 		t.Error("what is slow keeps its slot for ever")
 	}
 	again.release()
@@ -114,8 +128,8 @@ func slowWorkGivesItsSlotAway(t *testing.T) {
 	good.slows("waiting for a download slot", true)
 	f, g := request("f"), request("g")
 	passes(yieldAfter)
-	if why := good.wasSlow(); !f.holds() || g.holds() || ended["good"] != 1 || why != "" {
-		t.Errorf("what waits for others gave its slot %d times, and is slow because of %q", ended["good"], why)
+	if why := good.wasSlow(); !f.holds() || g.holds() || ended("good") != 1 || why != "" {
+		t.Errorf("what waits for others gave its slot %d times, and is slow because of %q", ended("good"), why)
 	}
 }
 
