@@ -28,8 +28,9 @@ type questioned struct {
 func (q *questioned) Get(ctx context.Context, id, _ string) (containerd.Process, error) {
 	q.mu.Lock()
 	q.asked[id]++
+	hung := q.hung[id]
 	q.mu.Unlock()
-	if !q.hung[id] {
+	if !hung {
 		return containerd.Process{Container: id, Pid: 1, Status: containerd.StatusRunning}, nil
 	}
 	if q.deaf != nil {
@@ -111,7 +112,9 @@ func TestASilentShimIsAskedAgain(t *testing.T) {
 		if answer := s.state(t.Context(), "a"); !errors.Is(answer.err, ErrUnresponsive) {
 			t.Fatal(answer.err)
 		}
+		q.mu.Lock()
 		q.hung["a"] = false
+		q.mu.Unlock()
 		time.Sleep(2*recheckShim + stateTimeout)
 		if answer := s.state(t.Context(), "a"); answer.err != nil {
 			t.Error(answer.err)
