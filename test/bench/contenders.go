@@ -151,7 +151,7 @@ disabled_plugins = ["io.containerd.grpc.v1.cri"]
 		return err
 	}
 	if c.beside != "" {
-		if err := c.margolite(ctx, c.beside, "the other release, agent", "other", socket, true); err != nil {
+		if err := c.margolite(ctx, c.beside, "margolite (other), agent", "other", socket, true); err != nil {
 			return err
 		}
 	}
@@ -165,7 +165,7 @@ func (c *contest) embedded(ctx context.Context) error {
 	if err := c.margolite(ctx, c.native, "margolite, embedded", "embedded", "embedded", true); err != nil || c.beside == "" {
 		return err
 	}
-	return c.margolite(ctx, c.beside, "the other release, embedded", "otherembedded", "embedded", true)
+	return c.margolite(ctx, c.beside, "margolite (other), embedded", "otherembedded", "embedded", true)
 }
 
 // margolite is one of ours, in a network namespace of its own, for one margolite
