@@ -1,9 +1,9 @@
 // Bench measures margolite: how big its programs are, what it takes of a
 // device's memory, how long a change takes from its publication until the WFM
 // hears that it is installed, and what unchanged polls and updates write to the
-// medium and send over the wire; what a device costs by the number of its
-// containers; what a thousand deployments take; how it does beside nerdctl compose
-// and docker compose; and what a fleet of thousands asks of a WFM. It runs the real
+// medium and send over the wire; what a thousand deployments take; how it does beside
+// nerdctl compose and docker compose; what a fleet of thousands asks of a WFM; and,
+// with --upkeep, what a device costs by the number of its containers. It runs the real
 // programs in namespaces of its own and leaves nothing behind. `make bench` runs
 // it; it fails when an unchanged poll writes anything, and when a large bundle
 // takes too much memory.
@@ -86,7 +86,7 @@ func main() {
 	flag.StringVar(&b.json, "json", "", "write the report to `FILE` too")
 	flag.BoolVar(&b.sizes, "sizes", true, "measure the programs")
 	flag.BoolVar(&b.device, "device", true, "measure the running device")
-	flag.BoolVar(&b.upkeep, "upkeep", true, "measure what devices with more and more containers cost")
+	flag.BoolVar(&b.upkeep, "upkeep", false, "measure what devices with more and more containers cost, which takes many minutes")
 	flag.BoolVar(&b.scale, "scale", true, "measure the wire, and a thousand deployments")
 	flag.StringVar(&b.agentTest, "agent-test", "", "`FILE` of the tests of package agent, for allocations (default none)")
 	flag.BoolVar(&b.contest, "contest", true, "measure Compose projects side by side with the peers on PATH: nerdctl, docker")
