@@ -536,7 +536,7 @@ func remaining(o Observed, w Wanted, settle time.Duration) (longest time.Duratio
 		switch {
 		case !c.active() || s.Resting:
 			continue
-		case c.State == Unresponsive: // that it responds again is not told by all that may find it
+		case c.State == Unresponsive: // no event says that its shim responds again
 			wait = unresponsiveLook
 			what = append(what, fmt.Sprintf("%s does not respond", s.Replica))
 		case c.Started.IsZero(): // it ended between two looks; its exit is about to be known

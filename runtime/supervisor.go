@@ -116,12 +116,14 @@ func (e *Engine) keep(ctx context.Context, what string, do func() error) {
 
 // removeLeftovers removes what a former process left and takes long to remove.
 func (e *Engine) removeLeftovers(ctx context.Context) {
+	said := ""
 	for failures := 1; ctx.Err() == nil; failures++ {
 		err := contain.Call(func() error { return e.containers.RemoveLeftovers(ctx) })
 		if err == nil {
 			return
 		}
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && err.Error() != said {
+			said = err.Error()
 			e.complain("cannot remove leftovers", err)
 		}
 		pause(ctx, delay(failures, rand.Float64()))
@@ -213,22 +215,30 @@ func (s *supervisor) look(ctx context.Context) {
 	s.failures, s.retry = 0, time.Time{}
 }
 
-// alarm sets a timer to when the next look is due: a failed one is repeated, or a
-// project is to be tended that is not being tended now.
+// alarm sets a timer to the next look: that of the first project that is due and not
+// being tended, or a repetition if the last look failed.
 func (s *supervisor) alarm(timer *time.Timer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next := s.retry
-	for _, t := range s.projects {
-		if !t.busy && !t.due.IsZero() && (next.IsZero() || t.due.Before(next)) {
-			next = t.due
-		}
-	}
+	next := s.next()
 	if next.IsZero() {
 		timer.Stop()
 		return
 	}
 	timer.Reset(max(0, time.Until(next)))
+}
+
+// next is when the next look is due without any news; zero: at no time.
+func (s *supervisor) next() (next time.Time) {
+	if !s.retry.IsZero() { // whatever is due would fail as well
+		return s.retry
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.projects {
+		if !t.busy && !t.due.IsZero() && (next.IsZero() || t.due.Before(next)) {
+			next = t.due
+		}
+	}
+	return next
 }
 
 // noteBack tells, once, that everything was tended that was found first.
@@ -537,7 +547,7 @@ func (s *supervisor) wanted(project string, chosen []container.Container) (w Wan
 			if service.Resting && (due.IsZero() || again.Before(due)) {
 				due = again
 			}
-		case Unresponsive: // a shim that was late for a moment tells nobody when it answers
+		case Unresponsive: // no event says that a shim which was only late has answered
 			if again = now.Add(unresponsiveLook); due.IsZero() || again.Before(due) {
 				due = again
 			}
@@ -560,9 +570,9 @@ func recordedVolumes(chosen []container.Container) map[string]container.Volume {
 	return own
 }
 
-// compare tells whoever listens when something stopped, died, vanished, or has a
-// shim that began or ceased to respond since the last time, and neither by Apply
-// nor by Remove.
+// compare tells listeners when, since the last look, a container stopped, died or
+// vanished, or its shim stopped or started responding. What Apply and Remove do is
+// not told.
 func (s *supervisor) compare(project string, t *tended, now []ObservedContainer) {
 	changed := false
 	for id, before := range t.seen {

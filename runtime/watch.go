@@ -11,8 +11,8 @@ const (
 	// probeTopic is an event of our own: once it comes back, the subscription is live.
 	probeTopic = "/margolite/probe"
 
-	// The events that somebody asks for: who waits for a change of a project, who
-	// supervises all of them, and who follows what they print.
+	// Topics of the events needed to apply a project, to supervise all projects, and to
+	// follow logs.
 	applyTopics      = "/tasks/(exit|oom|delete)"
 	supervisorTopics = applyTopics + "|/containers/create"
 	logTopics        = "/tasks/(start|delete)|/containers/delete"

@@ -200,8 +200,8 @@ func TestShimKeepsWhatContainersPrint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// What was still on its way when the last process ended came at once: a pipe of 64 KiB
-		// into the shim, another to its log, and the buffers behind them.
+		// Output that was still in transit when the last process ended is not throttled: a
+		// pipe of 64 KiB into the shim, another one to its log, and the buffers behind them.
 		const rate, burst, piped int64 = 4 << 20, 8 << 20, (2*64 + 36) << 10 / 2 * 75
 		if allowed := int64(took.Seconds()*float64(rate)) + burst + piped; info.Size() > allowed {
 			t.Errorf("%d bytes in %s, more than %d", info.Size(), took, allowed)

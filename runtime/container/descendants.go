@@ -75,7 +75,7 @@ func statFields(pid int) []string {
 	return strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 }
 
-// statField is one of statFields, by its number in proc(5); "": there is none.
+// statField returns one of statFields by its number in proc(5), or "" if it is missing.
 func statField(fields []string, number int) string {
 	const first = 3 // behind the name
 	if number -= first; number >= len(fields) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A process of a container may call itself a shim; it is none.
+// A process in a container may call itself a shim, but is not taken for one.
 func TestAProcessOfAContainerIsNoShim(t *testing.T) {
 	sleep, err := exec.LookPath("sleep")
 	if err != nil {

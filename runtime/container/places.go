@@ -27,8 +27,8 @@ type bound struct {
 	most int
 }
 
-// take waits for a place within each bound, one after the other, until ctx ends.
-// Whoever waits for a later one keeps its places within those before.
+// take waits for a place within each bound, one after the other, until ctx ends. A
+// caller that waits for one of them keeps the places it already has.
 func (p *places) take(ctx context.Context, bounds ...bound) (release func(), err error) {
 	var taken []func()
 	release = sync.OnceFunc(func() {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 
@@ -101,33 +100,31 @@ func (c *Containers) sweepOnce(ctx context.Context) {
 }
 
 // RemoveLeftovers removes the volumes that a former agent was filling or removing
-// when it was killed, and ends those of its commands that would not end before. It
-// may take long, and is to be called again after an error.
+// when it was killed, and ends those of its commands that could not be ended before.
+// It may take long, and is to be called again after an error.
 func (c *Containers) RemoveLeftovers(ctx context.Context) error {
 	c.sweepOnce(ctx)
 	c.mu.Lock()
-	left, swept := c.left, c.swept
+	if !c.swept {
+		c.mu.Unlock()
+		return errors.New("cannot look for leftovers: containerd does not respond")
+	}
+	left := c.left
 	c.left = leftovers{}
 	c.mu.Unlock()
-	var errs []error
-	if !swept {
-		errs = append(errs, errors.New("containerd does not respond"))
-	} else {
-		var err error
-		left.execs, err = c.endExecs(ctx, left.execs)
-		errs = append(errs, err)
-		left.volumes = slices.DeleteFunc(left.volumes, func(dir string) bool {
-			err := tree.Remove(ctx, dir)
-			errs = append(errs, err)
-			if err == nil {
-				_ = os.Remove(filepath.Dir(dir)) // of the project, where it was the last
-			}
-			return err == nil
-		})
+	execs, err := c.endExecs(ctx, left.execs)
+	errs := []error{err}
+	var volumes []string
+	for _, dir := range left.volumes {
+		if err := tree.Remove(ctx, dir); err != nil {
+			errs, volumes = append(errs, err), append(volumes, dir)
+			continue
+		}
+		_ = os.Remove(filepath.Dir(dir)) // of the project, where it was the last
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.left = left
+	c.left.execs, c.left.volumes = append(c.left.execs, execs...), append(c.left.volumes, volumes...)
 	return errors.Join(errs...)
 }
 

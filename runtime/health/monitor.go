@@ -225,8 +225,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// end adds a line of ours. Where there is no room for both, what was written before
-// is cut.
+// end appends a line of our own, and truncates the output before it if both do not fit.
 func (o *output) end(line string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -42,7 +42,7 @@ type contest struct {
 	dir        string // on the medium
 	volatile   string // in memory
 	native     string // directory of our programs
-	beside     string // directory of those of another release; empty: there is none
+	beside     string // directory of the programs of another release; empty: none
 	contenders []*contender
 	missing    []string // peers that are not there
 	places     []*place
