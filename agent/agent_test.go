@@ -46,6 +46,7 @@ type site struct {
 	machine hardware
 	poll    pace.Rules
 	keys    image.Keyring // of images
+	running agent.Running
 	logger  *slog.Logger
 	dir     string
 	runDir  string // empty: there are no lock files
@@ -111,7 +112,7 @@ func (s *site) start() {
 }
 
 func (s *site) settings() agent.Settings {
-	return agent.Settings{Device: agent.Device{ID: deviceID}, URL: "https://wfm.example", Poll: s.poll, Gate: s.gate, MaxTimeout: s.maxTimeout, ImageKeys: s.keys}
+	return agent.Settings{Device: agent.Device{ID: deviceID}, URL: "https://wfm.example", Poll: s.poll, Gate: s.gate, MaxTimeout: s.maxTimeout, ImageKeys: s.keys, Running: s.running}
 }
 
 // sync lets the agent poll and fails the test if that fails.

@@ -80,6 +80,10 @@ type worker struct {
 	labels  map[digest.Digest]map[string]string // of documents
 	intact  *intact                             // nil: not known
 
+	running   map[string]*watched // components that were installed, by name
+	allowance allowance           // of reports about them
+	judgement time.Time           // when to look at them again without any news; zero: never
+
 	downloads    digest.Digest // the revision that cannot be staged without downloading
 	lastSlow     string        // why the last attempt to stage was slow; empty: it was not
 	slowRevision digest.Digest // the revision of that attempt
@@ -251,11 +255,7 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 			w.kept = false
 			w.waitFor("")
 			w.waitsNot()
-			select {
-			case <-ctx.Done():
-			case <-w.desired:
-			case <-w.runs:
-			}
+			r.awaitNews(ctx, w)
 			continue
 		case errors.As(err, &gate):
 			retry.reset()
@@ -282,6 +282,22 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 		}
 		w.kept = false
 		r.rest(ctx, w, err, retry.fail())
+	}
+}
+
+// awaitNews waits until something has changed, or what runs is to be looked at again.
+func (r *reconciler) awaitNews(ctx context.Context, w *worker) {
+	var due <-chan time.Time
+	if !w.judgement.IsZero() {
+		t := time.NewTimer(time.Until(w.judgement))
+		defer t.Stop()
+		due = t.C
+	}
+	select {
+	case <-ctx.Done():
+	case <-w.desired:
+	case <-w.runs:
+	case <-due:
 	}
 }
 
@@ -319,7 +335,11 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 		} else if declined(&d) {
 			r.describe(ctx, &d)
 		}
-		switch phase := Phase(d.Phase); phase {
+		phase := Phase(d.Phase)
+		if phase != Active {
+			w.running, w.judgement = nil, time.Time{}
+		}
+		switch phase {
 		case Fetched:
 			// A former revision that does not run was told of; the desired one may be the mend.
 			if err := r.ensureFormer(ctx, w, &d); err != nil && ctx.Err() != nil {
@@ -344,7 +364,10 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 				return err
 			}
 		case Active:
-			return r.keep(ctx, w, &d)
+			if err := r.keep(ctx, w, &d); err != nil {
+				return err
+			}
+			return r.tellRunning(ctx, w, &d)
 		case Failed:
 			again, err := r.mend(ctx, w, &d)
 			if err != nil || !again {

@@ -17,6 +17,8 @@ type Settings struct {
 	Poll   pace.Rules    // when to call the WFM
 	Settle time.Duration // for how long a service must run to count as installed
 	Gate   Gate
+	// Running says what the WFM is told of services after they were installed.
+	Running Running
 	// MaxTimeout is the longest that the installation of a component may take,
 	// whatever its document says (AD-08); 0: 2 hours.
 	MaxTimeout time.Duration

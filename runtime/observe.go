@@ -50,15 +50,17 @@ type ObservedContainer struct {
 	DependsOn []compose.Dependency // services that have to be there before it starts
 	State     State
 	ExitCode  int // when Stopped
-	ExitedAt  time.Time
-	Pid       int // when Running, Paused or Unresponsive
-	Created   time.Time
-	Started   time.Time     // zero unless Running
-	Restarts  int           // by this process, since the container last ran well
-	Restarted int           // by this process, in all
-	Name      string        // container_name; empty: <project>-<service>-<number>
-	Health    health.Status // without State where nothing checks it
-	Waiting   string        // what it waits for before it is started
+	// Restarting says of one that is Stopped that its restart policy brings it back.
+	Restarting bool
+	ExitedAt   time.Time
+	Pid        int // when Running, Paused or Unresponsive
+	Created    time.Time
+	Started    time.Time     // zero unless Running
+	Restarts   int           // by this process, since the container last ran well
+	Restarted  int           // by this process, in all
+	Name       string        // container_name; empty: <project>-<service>-<number>
+	Health     health.Status // without State where nothing checks it
+	Waiting    string        // what it waits for before it is started
 
 	// PlainLog says that the times of what it printed are not known.
 	PlainLog bool
@@ -145,6 +147,7 @@ func (e *Engine) observe(c container.Container) ObservedContainer {
 		PlainLog:  e.containers.PlainLog(c.ID),
 	}
 	o.Restarts, o.Restarted = e.restartsOf(c.Labels.Project, c.ID)
+	o.Restarting = o.State == Stopped && c.Labels.Restart.After(c.ExitCode, o.Restarts)
 	for _, a := range c.Labels.Sandbox.Attached {
 		at := ObservedAddress{Network: a.Network.Name, Address: addressText(a.Address), Address6: addressText(a.Address6)}
 		o.Networks = append(o.Networks, at)

@@ -1,0 +1,307 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/health"
+	"github.com/margolite/margolite/store"
+)
+
+// Codes of what is wrong with a service of a component that was installed.
+const (
+	codeServiceExited        = "SERVICE_EXITED"         // it ended, and its restart policy leaves it so
+	codeServiceRestarting    = "SERVICE_RESTARTING"     // it ends again and again
+	codeServiceUnhealthy     = "SERVICE_UNHEALTHY"      // its health check fails
+	codeServiceNotStarted    = "SERVICE_NOT_STARTED"    // it cannot be started, or waits for another one
+	codeServiceNotResponding = "SERVICE_NOT_RESPONDING" // its shim does not answer
+)
+
+// What is told of a deployment that runs is bounded, however often it changes.
+const (
+	tellAtOnce = 2                // changes that are told as they come ...
+	tellEvery  = 20 * time.Minute // ... and one more in each such time
+)
+
+// A component falls ill again and again when it does so for the third time with no
+// more than ten grace times in between.
+const (
+	relapses = 3
+	relapse  = 10
+)
+
+// trouble is what is wrong with a service.
+type trouble struct {
+	code    string
+	service string
+	detail  string
+}
+
+// troubleOf is what is wrong with a container at now, if anything is. again is when
+// that may change without any news: a service that was restarted is not well before
+// it has run for settle.
+func troubleOf(c *runtime.ObservedContainer, now time.Time, settle time.Duration) (t *trouble, again time.Time) {
+	service := c.Replica().String()
+	switch c.State {
+	case runtime.Unresponsive:
+		return &trouble{codeServiceNotResponding, service, "its shim does not respond"}, time.Time{}
+	case runtime.Created:
+		detail := "it cannot be started"
+		if c.Waiting != "" {
+			detail = "it waits for " + c.Waiting
+		}
+		return &trouble{codeServiceNotStarted, service, detail}, time.Time{}
+	case runtime.Stopped:
+		code := codeServiceExited
+		if c.Restarting {
+			code = codeServiceRestarting
+		}
+		return &trouble{code, service, fmt.Sprintf("it ended with code %d", c.ExitCode)}, time.Time{}
+	case runtime.Running:
+		if c.Health.State == health.Unhealthy {
+			return &trouble{codeServiceUnhealthy, service, lastProbe(c.Health)}, time.Time{}
+		}
+		if well := c.Started.Add(settle); c.Restarts > 0 && now.Before(well) {
+			return &trouble{codeServiceRestarting, service, fmt.Sprintf("it was restarted %d times", c.Restarts)}, well
+		}
+	}
+	return nil, time.Time{}
+}
+
+func lastProbe(s health.Status) string {
+	text := fmt.Sprintf("its last health check ended with code %d", s.Code)
+	if s.Output != "" {
+		text += ": " + s.Output
+	}
+	return text
+}
+
+// rank orders troubles: the first says most about what is wrong.
+func (t *trouble) rank() int {
+	return slices.Index([]string{
+		codeServiceNotResponding, codeServiceExited, codeServiceRestarting, codeServiceUnhealthy, codeServiceNotStarted,
+	}, t.code)
+}
+
+// worst is the trouble that says most; nil: there is none.
+func worst(all []*trouble) *trouble {
+	if len(all) == 0 {
+		return nil
+	}
+	return slices.MinFunc(all, func(a, b *trouble) int { return a.rank() - b.rank() })
+}
+
+// watched is how a component that was installed has been doing. It is the worker's
+// alone, and begins anew with each process: the record has what was told.
+type watched struct {
+	trouble *trouble  // now; nil: none
+	ill     time.Time // since when it has not been well; zero: it is well
+	well    time.Time // since when there has been no trouble, while ill
+	turns   int       // how often it fell ill since it was told of
+	falls   int       // how often it fell ill, each time soon after the last
+	fell    time.Time // the last time
+	told    *trouble  // the WFM; nil: that it is installed
+}
+
+// look notes what is wrong at now. It returns when the verdict is due that can only
+// change with time; zero: at no time.
+func (w *watched) look(now time.Time, t *trouble, rules Running) (due time.Time) {
+	switch w.trouble = t; {
+	case t != nil:
+		if w.ill.IsZero() {
+			w.ill = now
+			w.fall(now, rules)
+		} else if !w.well.IsZero() {
+			w.well = time.Time{}
+			w.fall(now, rules)
+		}
+		if due = w.ill.Add(rules.Grace); now.Before(due) {
+			return due
+		}
+	case !w.ill.IsZero():
+		if w.well.IsZero() {
+			w.well = now
+		}
+		if due = w.well.Add(w.recovery(rules)); now.Before(due) {
+			return due
+		}
+		w.ill, w.well = time.Time{}, time.Time{}
+	}
+	return time.Time{}
+}
+
+// fall notes that it has fallen ill.
+func (w *watched) fall(now time.Time, rules Running) {
+	if now.Sub(w.fell) > relapse*rules.Grace {
+		w.falls = 0
+	}
+	w.turns, w.falls, w.fell = w.turns+1, w.falls+1, now
+}
+
+// recovery is for how long it has to be well: longer where it falls ill again and
+// again, so that a service which ends every half minute is not well in between.
+func (w *watched) recovery(rules Running) time.Duration {
+	if w.falls >= relapses {
+		return max(rules.Settle, rules.Grace)
+	}
+	return rules.Settle
+}
+
+// verdict is what is to be told of the component at now; nil: that it is installed.
+func (w *watched) verdict(now time.Time, rules Running) *trouble {
+	switch {
+	case w.ill.IsZero():
+		return nil
+	case w.trouble == nil: // it may fall ill again
+		return w.told
+	case now.Before(w.ill.Add(rules.Grace)):
+		return w.told
+	}
+	return w.trouble
+}
+
+// text is what people are told of a trouble.
+func (w *watched) text(t *trouble, since time.Time) string {
+	text := fmt.Sprintf("service %s: %s; it has not been well since %s", t.service, t.detail, since.UTC().Format(time.RFC3339))
+	if w.turns > 1 {
+		text += fmt.Sprintf(", and fell ill %d times since the last report", w.turns)
+	}
+	return text
+}
+
+// tellsAsMuchAs says whether the WFM, which was told of told, hears nothing new with t.
+// Which service a former process told of is not known.
+func (t *trouble) tellsAsMuchAs(told *trouble) bool {
+	if t == nil || told == nil {
+		return t == told
+	}
+	return t.code == told.code && (told.service == "" || t.service == told.service)
+}
+
+// Running says what is told of services once they are installed.
+type Running struct {
+	Tell   bool          // false: nothing is
+	Grace  time.Duration // for how long one has to be in trouble
+	Settle time.Duration // for how long one has to be well
+}
+
+// allowance bounds how often something is told: a token bucket. The zero value is full.
+type allowance struct {
+	spent int       // tokens that are not back yet
+	since time.Time // when the first of them was spent, or the last one came back
+}
+
+// ready is when there is a token; not after now: there is one.
+func (a *allowance) ready(now time.Time) time.Time {
+	for a.spent > 0 && !now.Before(a.since.Add(tellEvery)) {
+		a.spent, a.since = a.spent-1, a.since.Add(tellEvery)
+	}
+	if a.spent < tellAtOnce {
+		return now
+	}
+	return a.since.Add(tellEvery)
+}
+
+func (a *allowance) spend(now time.Time) {
+	if a.spent == 0 {
+		a.since = now
+	}
+	a.spent++
+}
+
+// tellRunning tells the WFM where what runs of a deployment has been doing otherwise than
+// it was told, and changes nothing else. Afterwards w.judgement says when to look
+// again.
+func (r *reconciler) tellRunning(ctx context.Context, w *worker, d *store.Deployment) error {
+	rules, now := r.settings.Load().Running, time.Now()
+	w.judgement = time.Time{}
+	again := func(t time.Time) {
+		if !t.IsZero() && (w.judgement.IsZero() || t.Before(w.judgement)) {
+			w.judgement = t
+		}
+	}
+	news := false
+	for _, c := range d.Components {
+		seen := w.running[c.Name]
+		if seen == nil {
+			seen = &watched{}
+			if c.Fault != nil {
+				seen.told, seen.ill = &trouble{code: c.Fault.Code}, now.Add(-rules.Grace)
+			}
+			if w.running == nil {
+				w.running = map[string]*watched{}
+			}
+			w.running[c.Name] = seen
+		}
+		t, due, err := r.troubleIn(ctx, d, c.Name, now, rules)
+		if err != nil {
+			return err
+		}
+		again(due)
+		again(seen.look(now, t, rules))
+		news = news || !seen.verdict(now, rules).tellsAsMuchAs(seen.told)
+	}
+	if !news {
+		return nil
+	}
+	if ready := w.allowance.ready(now); now.Before(ready) {
+		again(ready)
+		return nil
+	}
+	name, _ := nameIn(r.store, d.Desired.Digest)
+	err := r.ledger.progress("running", d, func(d *store.Deployment) {
+		d.Fault = nil
+		var first *trouble
+		for i := range d.Components {
+			c, seen := &d.Components[i], w.running[d.Components[i].Name]
+			t := seen.verdict(now, rules)
+			if t == nil {
+				c.State, c.Fault = string(margo.Installed), nil
+				continue
+			}
+			text := seen.text(t, r.now().Add(seen.ill.Sub(now)))
+			c.State, c.Fault = string(margo.Failed), &store.Fault{Code: t.code, Source: c.Name, Message: shortened(text, maxFaultText)}
+			if first == nil || t.rank() < first.rank() {
+				first = t
+				d.Fault = &store.Fault{Code: t.code, Source: cmp.Or(name, d.ID), Message: shortened("component "+c.Name+": "+text, maxFaultText)}
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	w.allowance.spend(now)
+	for _, seen := range w.running {
+		seen.told, seen.turns = seen.verdict(now, rules), 0
+	}
+	return nil
+}
+
+// troubleIn is what is wrong with a component; nil: nothing.
+func (r *reconciler) troubleIn(ctx context.Context, d *store.Deployment, component string, now time.Time, rules Running) (*trouble, time.Time, error) {
+	i := slices.IndexFunc(d.Desired.Staged, func(s store.Staged) bool { return s.Component == component })
+	if !rules.Tell || i < 0 {
+		return nil, time.Time{}, nil
+	}
+	project, err := r.runtime.ObserveProject(ctx, d.Desired.Staged[i].Project)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("cannot look at component %s: %w", component, err)
+	}
+	var all []*trouble
+	var due time.Time
+	for i := range project.Containers {
+		t, again := troubleOf(&project.Containers[i], r.now(), rules.Settle)
+		if t != nil {
+			all = append(all, t)
+		}
+		if left := now.Add(again.Sub(r.now())); !again.IsZero() && (due.IsZero() || left.Before(due)) {
+			due = left
+		}
+	}
+	return worst(all), due, nil
+}

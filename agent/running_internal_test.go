@@ -1,0 +1,74 @@
+package agent
+
+import (
+	"testing"
+	"time"
+)
+
+// However a service flaps, the number of reports is bounded, and the last one is true.
+func TestReportsOfAServiceThatFlapsAreBounded(t *testing.T) {
+	rules := Running{Tell: true, Grace: time.Minute, Settle: 10 * time.Second}
+	began := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
+	for name, period := range map[string]time.Duration{
+		"each second": time.Second, "each half minute": 30 * time.Second, "each five minutes": 5 * time.Minute,
+		"each half hour": 30 * time.Minute,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w watched
+			var a allowance
+			told := 0
+			bad := &trouble{code: codeServiceExited, service: "web-1"}
+			for now := began; now.Before(began.Add(24 * time.Hour)); now = now.Add(time.Second) {
+				var seen *trouble
+				if now.Sub(began)/period%2 == 0 {
+					seen = bad
+				}
+				w.look(now, seen, rules)
+				if v := w.verdict(now, rules); !v.tellsAsMuchAs(w.told) && !now.Before(a.ready(now)) {
+					w.told = v
+					a.spend(now)
+					told++
+				}
+			}
+			if most := tellAtOnce + int(24*time.Hour/tellEvery); told > most || told == 0 {
+				t.Errorf("it was told %d times, want at most %d", told, most)
+			}
+			end := began.Add(24 * time.Hour)
+			for now := end; now.Before(end.Add(time.Hour)); now = now.Add(time.Second) {
+				w.look(now, nil, rules)
+				if v := w.verdict(now, rules); !v.tellsAsMuchAs(w.told) && !now.Before(a.ready(now)) {
+					w.told = v
+					a.spend(now)
+				}
+			}
+			if w.told != nil {
+				t.Errorf("it is well, and %v was told last", w.told)
+			}
+		})
+	}
+}
+
+// Nothing is told of what lasts for less than the grace time.
+func TestWhatPassesInTimeIsNotTold(t *testing.T) {
+	rules := Running{Tell: true, Grace: time.Minute, Settle: 10 * time.Second}
+	now := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
+	var w watched
+	bad := &trouble{code: codeServiceUnhealthy, service: "web-1"}
+	due := w.look(now, bad, rules)
+	if want := now.Add(time.Minute); !due.Equal(want) {
+		t.Errorf("it is to be looked at again at %s, want %s", due, want)
+	}
+	now = now.Add(59 * time.Second)
+	w.look(now, nil, rules)
+	if v := w.verdict(now, rules); v != nil {
+		t.Errorf("after 59 s: %v", v)
+	}
+	now = now.Add(10 * time.Second)
+	w.look(now, nil, rules)
+	if v := w.verdict(now, rules); v != nil {
+		t.Errorf("once it is well again: %v", v)
+	}
+	if !w.ill.IsZero() {
+		t.Error("it still counts as ill")
+	}
+}

@@ -1,0 +1,105 @@
+package agent_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent"
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/runtime/health"
+)
+
+// becomes gives the container of a project another state.
+func (f *fakeRuntime) becomes(project string, change func(*runtime.ObservedContainer)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := &f.projects[project].Containers[0]
+	*c = runtime.ObservedContainer{Service: c.Service, Number: 1, Image: c.Image, State: runtime.Running, Started: time.Now()}
+	change(c)
+	f.ended = append(f.ended, project)
+	f.poke()
+}
+
+// The WFM hears what is wrong with a service that was installed, and when it is well
+// again.
+func TestST10WhatRunsIsReported(t *testing.T) {
+	for code, ill := range map[string]func(*runtime.ObservedContainer){
+		"SERVICE_EXITED":         func(c *runtime.ObservedContainer) { c.State, c.ExitCode = runtime.Stopped, 3 },
+		"SERVICE_RESTARTING":     func(c *runtime.ObservedContainer) { c.State, c.ExitCode, c.Restarting = runtime.Stopped, 3, true },
+		"SERVICE_UNHEALTHY":      func(c *runtime.ObservedContainer) { c.Health = health.Status{State: health.Unhealthy, Code: 3} },
+		"SERVICE_NOT_STARTED":    func(c *runtime.ObservedContainer) { c.State, c.Waiting = runtime.Created, "db to be healthy, code 3" },
+		"SERVICE_NOT_RESPONDING": func(c *runtime.ObservedContainer) { c.State = runtime.Unresponsive },
+	} {
+		t.Run(code, func(t *testing.T) {
+			s := newSite(t, func(s *site) {
+				s.running = agent.Running{Tell: true, Grace: 50 * time.Millisecond, Settle: 20 * time.Millisecond}
+			})
+			s.publish(1, map[string]string{first: document(first, "1.0.0")})
+			s.heard(first, "pending@1", "installing@1", "installed@1")
+			s.runtime.becomes(first+"-main", ill)
+			s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1")
+			last := s.wfm.last(first)
+			for _, f := range []*margo.Fault{last.Error, last.Components[0].Error} {
+				if f == nil || f.Code != code || !strings.Contains(f.Message, "since "+time.Now().UTC().Format("2006-01-02")) {
+					t.Errorf("the WFM heard %+v", f)
+				}
+			}
+			if code != "SERVICE_NOT_RESPONDING" && !strings.Contains(last.Error.Message, "code 3") {
+				t.Errorf("the WFM heard %q", last.Error.Message)
+			}
+			before := fmt.Sprint(s.runtime.count("apply "+first+"-main"), s.runtime.count("remove "+first+"-main"))
+			s.runtime.becomes(first+"-main", func(*runtime.ObservedContainer) {})
+			s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1", "installed@1")
+			if after := fmt.Sprint(s.runtime.count("apply "+first+"-main"), s.runtime.count("remove "+first+"-main")); after != before {
+				t.Errorf("it was applied and removed %s times, before %s", after, before)
+			}
+			if last := s.wfm.last(first); last.Error != nil || last.Components[0].Error != nil {
+				t.Errorf("it is well, and the WFM heard %+v", last)
+			}
+		})
+	}
+}
+
+// A one-shot service that ended well is well, and nothing is told where the device is
+// told to tell nothing.
+func TestWhatIsWellIsNotReported(t *testing.T) {
+	for name, test := range map[string]struct {
+		tell   bool
+		change func(*runtime.ObservedContainer)
+	}{
+		"a one-shot service": {true, func(c *runtime.ObservedContainer) { c.State = runtime.Done }},
+		"switched off":       {false, func(c *runtime.ObservedContainer) { c.State, c.ExitCode = runtime.Stopped, 3 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, func(s *site) { s.running = agent.Running{Tell: test.tell} })
+			s.publish(1, map[string]string{first: document(first, "1.0.0")})
+			s.heard(first, "pending@1", "installing@1", "installed@1")
+			s.quiet()
+			writes, looked := s.store.Writes(), s.runtime.looks()
+			s.runtime.becomes(first+"-main", test.change)
+			s.eventually("the agent looks at it", func() bool { return s.runtime.looks() > looked })
+			s.stop()
+			if n := s.store.Writes() - writes; n != 0 {
+				t.Errorf("%d transactions, want none", n)
+			}
+		})
+	}
+}
+
+// What was told is known after a restart of the agent, and taken back in time.
+func TestWhatWasToldIsKnownAfterARestart(t *testing.T) {
+	s := newSite(t, func(s *site) {
+		s.running = agent.Running{Tell: true, Grace: 20 * time.Millisecond, Settle: 20 * time.Millisecond}
+	})
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.runtime.becomes(first+"-main", func(c *runtime.ObservedContainer) { c.State = runtime.Stopped })
+	s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1")
+	s.stop()
+	s.start()
+	s.runtime.becomes(first+"-main", func(*runtime.ObservedContainer) {})
+	s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1", "installed@1")
+}
