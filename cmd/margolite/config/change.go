@@ -26,6 +26,7 @@ func (c *Config) Changed(old *Config) Change {
 			{"control", c.Control, old.Control},
 			{"runtime", c.Runtime, old.Runtime},
 			{"policy", c.Policy, old.Policy},
+			{"reports", c.Reports, old.Reports},
 			{"registries", c.Registries, old.Registries},
 			{"metrics", c.Metrics, old.Metrics},
 			{"collector", c.Collector, old.Collector},

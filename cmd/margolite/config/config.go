@@ -41,6 +41,7 @@ type Config struct {
 	Control    Control
 	Runtime    Runtime
 	Policy     Policy
+	Reports    Reports
 	Registries map[string]Registry // by host[:port]
 	Metrics    Metrics
 	Collector  Collector
@@ -206,6 +207,12 @@ type Policy struct {
 	ImageKeys map[string][]string
 }
 
+// Reports is what the WFM is told besides changes of the desired state.
+type Reports struct {
+	Running bool          // that something which was installed does not work, and works again
+	Grace   time.Duration // for how long it has to be so
+}
+
 // Registry is how one registry is reached.
 type Registry struct {
 	PlainHTTP   bool
@@ -268,6 +275,7 @@ func Default() *Config {
 			},
 			Allow: policy.DefaultAllow(),
 		}},
+		Reports: Reports{Running: true, Grace: time.Minute},
 		Metrics: Metrics{Interval: time.Minute},
 		Log:     Log{Level: slog.LevelInfo, Format: "text"},
 	}

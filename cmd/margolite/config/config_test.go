@@ -117,6 +117,7 @@ runtime:
     dir: /data/logs
     maxSize: 10m
     maxFile: 3
+reports: {running: false, grace: 5m}
 policy:
   approval: updates
   windows: [Sun 02:00-05:00]
@@ -243,6 +244,7 @@ log:
 			Keys:      []string{"/tmp/vendor.asc", "/tmp/other.pgp"},
 			ImageKeys: map[string][]string{"*": {"/tmp/cosign.pub"}, "registry.example.com:5000/vendor/a_b": {"/tmp/a.pub", "/tmp/b.pub"}},
 		},
+		Reports: config.Reports{Grace: 5 * time.Minute},
 		Registries: map[string]config.Registry{
 			"127.0.0.1:5000":       {PlainHTTP: true, Insecure: true},
 			"registry.example.com": {CA: "/tmp/ca.pem", Credentials: "/tmp/auth.json", Mirrors: []string{"mirror.example.com", "[::1]:5000"}},
@@ -349,7 +351,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 	for _, test := range []struct {
 		name, file, want string
 	}{
-		{"an unknown section", "log:\n  level: info\nwmf:\n  url: x\n", "f:3: wmf: unknown key; known here: collector, control, device, log, metrics, policy, poll, provision, registries, runtime, state, wfm"},
+		{"an unknown section", "log:\n  level: info\nwmf:\n  url: x\n", "f:3: wmf: unknown key; known here: collector, control, device, log, metrics, policy, poll, provision, registries, reports, runtime, state, wfm"},
 		{"an unknown key", "log:\n  # a comment\n  levl: info\n", "f:3: log.levl: unknown key; known here: format, level"},
 		{"a key in the wrong case", "poll:\n  Interval: 60s\n", "f:2: poll.Interval: unknown key; known here: downtime, interval, windows"},
 		{"a key twice", "poll:\n  interval: 60s\n\n  interval: 30s\n", "f:4: poll.interval: given twice, the first time in line 2"},

@@ -114,6 +114,10 @@ func (c *Config) schema() fields {
 			"allow":       allow(&c.Policy.Allow),
 			"deployments": items(&c.Policy.Overrides, 64, override),
 		}),
+		"reports": section(fields{
+			"running": flag(&c.Reports.Running),
+			"grace":   duration(&c.Reports.Grace, time.Second, day),
+		}),
 		"registries": table(&c.Registries, host, func(r *Registry) field {
 			return section(fields{
 				"plainHTTP":   flag(&r.PlainHTTP),
