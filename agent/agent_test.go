@@ -46,7 +46,8 @@ type site struct {
 	machine hardware
 	poll    pace.Rules
 	keys    image.Keyring // of images
-	running agent.Running
+	reports agent.Reports
+	settle  time.Duration
 	logger  *slog.Logger
 	dir     string
 	runDir  string // empty: there are no lock files
@@ -112,7 +113,7 @@ func (s *site) start() {
 }
 
 func (s *site) settings() agent.Settings {
-	return agent.Settings{Device: agent.Device{ID: deviceID}, URL: "https://wfm.example", Poll: s.poll, Gate: s.gate, MaxTimeout: s.maxTimeout, ImageKeys: s.keys, Running: s.running}
+	return agent.Settings{Device: agent.Device{ID: deviceID}, URL: "https://wfm.example", Poll: s.poll, Gate: s.gate, MaxTimeout: s.maxTimeout, ImageKeys: s.keys, Reports: s.reports, Settle: s.settle}
 }
 
 // sync lets the agent poll and fails the test if that fails.

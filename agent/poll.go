@@ -56,10 +56,11 @@ type poller struct {
 	woken      chan struct{}   // the WFM may be in reach again
 	changed    chan struct{}   // the machine is another one
 
-	polls     *pace.Polls // of run
-	vain      vain        // fetches of what is not acceptable; of run as well
-	wholeAt   int64       // one more than the writes of the store when it was whole; of run as well
-	described description // as it was written last; of run as well
+	polls     *pace.Polls   // of run
+	vain      vain          // fetches of what is not acceptable; of run as well
+	wholeAt   int64         // one more than the writes of the store when it was whole; of run as well
+	described description   // as it was written last; of run as well
+	retold    time.Duration // when the current state was told again, or polling began, by uptime; of run as well
 
 	mu    sync.Mutex
 	state pollState
@@ -99,6 +100,7 @@ func newPoller(o Options, set *settings, quiet *pace.Silence, l *ledger, h *hub,
 // run polls until ctx is done.
 func (p *poller) run(ctx context.Context) error {
 	_, accepted, _ := p.store.Manifest() // what cannot be read is told by the poll
+	p.retold = p.moment().Up
 	p.polls = pace.NewPolls(p.moment(), p.settings.Load().Poll, p.random, accepted)
 	for {
 		closed, answer, err := p.pause(ctx)
@@ -281,6 +283,7 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 		if fresh {
 			p.logger.Info("polling works again")
 		}
+		p.tellAgain(closed)
 		p.hub.send(control.Event{Kind: control.PollSucceeded})
 	case errors.Is(err, errRefused):
 		if p.untold(problem) {
@@ -307,6 +310,19 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 		p.contact()
 	}
 	return asked, err
+}
+
+// tellAgain tells the current state again where that is due (ST-10).
+func (p *poller) tellAgain(closed bool) {
+	every, now := p.settings.Load().Reports.Interval, p.moment().Up
+	if closed || every <= 0 || now-p.retold < every {
+		return
+	}
+	if err := p.ledger.tellAgain(); err != nil {
+		p.logger.Warn("cannot tell the current state again", "error", err)
+		return
+	}
+	p.retold = now
 }
 
 // knows keeps whose manifests this device obeys, for status.

@@ -110,7 +110,7 @@ type watched struct {
 
 // look notes what is wrong at now. It returns when the verdict is due that can only
 // change with time; zero: at no time.
-func (w *watched) look(now time.Time, t *trouble, rules Running) (due time.Time) {
+func (w *watched) look(now time.Time, t *trouble, rules runningRules) (due time.Time) {
 	switch w.trouble = t; {
 	case t != nil:
 		if w.ill.IsZero() {
@@ -120,7 +120,7 @@ func (w *watched) look(now time.Time, t *trouble, rules Running) (due time.Time)
 			w.well = time.Time{}
 			w.fall(now, rules)
 		}
-		if due = w.ill.Add(rules.Grace); now.Before(due) {
+		if due = w.ill.Add(rules.grace); now.Before(due) {
 			return due
 		}
 	case !w.ill.IsZero():
@@ -136,8 +136,8 @@ func (w *watched) look(now time.Time, t *trouble, rules Running) (due time.Time)
 }
 
 // fall notes that it has fallen ill.
-func (w *watched) fall(now time.Time, rules Running) {
-	if now.Sub(w.fell) > relapse*rules.Grace {
+func (w *watched) fall(now time.Time, rules runningRules) {
+	if now.Sub(w.fell) > relapse*rules.grace {
 		w.falls = 0
 	}
 	w.turns, w.falls, w.fell = w.turns+1, w.falls+1, now
@@ -145,21 +145,21 @@ func (w *watched) fall(now time.Time, rules Running) {
 
 // recovery is for how long it has to be well: longer where it falls ill again and
 // again, so that a service which ends every half minute is not well in between.
-func (w *watched) recovery(rules Running) time.Duration {
+func (w *watched) recovery(rules runningRules) time.Duration {
 	if w.falls >= relapses {
-		return max(rules.Settle, rules.Grace)
+		return max(rules.settle, rules.grace)
 	}
-	return rules.Settle
+	return rules.settle
 }
 
 // verdict is what is to be told of the component at now; nil: that it is installed.
-func (w *watched) verdict(now time.Time, rules Running) *trouble {
+func (w *watched) verdict(now time.Time, rules runningRules) *trouble {
 	switch {
 	case w.ill.IsZero():
 		return nil
 	case w.trouble == nil: // it may fall ill again
 		return w.told
-	case now.Before(w.ill.Add(rules.Grace)):
+	case now.Before(w.ill.Add(rules.grace)):
 		return w.told
 	}
 	return w.trouble
@@ -183,11 +183,15 @@ func (t *trouble) tellsAsMuchAs(told *trouble) bool {
 	return t.code == told.code && (told.service == "" || t.service == told.service)
 }
 
-// Running says what is told of services once they are installed.
-type Running struct {
-	Tell   bool          // false: nothing is
-	Grace  time.Duration // for how long one has to be in trouble
-	Settle time.Duration // for how long one has to be well
+// runningRules are the rules of what is told of services.
+type runningRules struct {
+	tell   bool          // anything
+	grace  time.Duration // for how long one has to be in trouble
+	settle time.Duration // for how long one has to be well
+}
+
+func (s *Settings) running() runningRules {
+	return runningRules{s.Reports.Running, s.Reports.Grace, s.Settle}
 }
 
 // allowance bounds how often something is told: a token bucket. The zero value is full.
@@ -218,7 +222,7 @@ func (a *allowance) spend(now time.Time) {
 // it was told, and changes nothing else. Afterwards w.judgement says when to look
 // again.
 func (r *reconciler) tellRunning(ctx context.Context, w *worker, d *store.Deployment) error {
-	rules, now := r.settings.Load().Running, time.Now()
+	rules, now := r.settings.Load().running(), time.Now()
 	w.judgement = time.Time{}
 	again := func(t time.Time) {
 		if !t.IsZero() && (w.judgement.IsZero() || t.Before(w.judgement)) {
@@ -231,7 +235,7 @@ func (r *reconciler) tellRunning(ctx context.Context, w *worker, d *store.Deploy
 		if seen == nil {
 			seen = &watched{}
 			if c.Fault != nil {
-				seen.told, seen.ill = &trouble{code: c.Fault.Code}, now.Add(-rules.Grace)
+				seen.told, seen.ill = &trouble{code: c.Fault.Code}, now.Add(-rules.grace)
 			}
 			if w.running == nil {
 				w.running = map[string]*watched{}
@@ -283,9 +287,9 @@ func (r *reconciler) tellRunning(ctx context.Context, w *worker, d *store.Deploy
 }
 
 // troubleIn is what is wrong with a component; nil: nothing.
-func (r *reconciler) troubleIn(ctx context.Context, d *store.Deployment, component string, now time.Time, rules Running) (*trouble, time.Time, error) {
+func (r *reconciler) troubleIn(ctx context.Context, d *store.Deployment, component string, now time.Time, rules runningRules) (*trouble, time.Time, error) {
 	i := slices.IndexFunc(d.Desired.Staged, func(s store.Staged) bool { return s.Component == component })
-	if !rules.Tell || i < 0 {
+	if !rules.tell || i < 0 {
 		return nil, time.Time{}, nil
 	}
 	project, err := r.runtime.ObserveProject(ctx, d.Desired.Staged[i].Project)
@@ -295,7 +299,7 @@ func (r *reconciler) troubleIn(ctx context.Context, d *store.Deployment, compone
 	var all []*trouble
 	var due time.Time
 	for i := range project.Containers {
-		t, again := troubleOf(&project.Containers[i], r.now(), rules.Settle)
+		t, again := troubleOf(&project.Containers[i], r.now(), rules.settle)
 		if t != nil {
 			all = append(all, t)
 		}

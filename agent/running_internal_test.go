@@ -7,7 +7,7 @@ import (
 
 // However a service flaps, the number of reports is bounded, and the last one is true.
 func TestReportsOfAServiceThatFlapsAreBounded(t *testing.T) {
-	rules := Running{Tell: true, Grace: time.Minute, Settle: 10 * time.Second}
+	rules := runningRules{tell: true, grace: time.Minute, settle: 10 * time.Second}
 	began := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
 	for name, period := range map[string]time.Duration{
 		"each second": time.Second, "each half minute": 30 * time.Second, "each five minutes": 5 * time.Minute,
@@ -50,7 +50,7 @@ func TestReportsOfAServiceThatFlapsAreBounded(t *testing.T) {
 
 // Nothing is told of what lasts for less than the grace time.
 func TestWhatPassesInTimeIsNotTold(t *testing.T) {
-	rules := Running{Tell: true, Grace: time.Minute, Settle: 10 * time.Second}
+	rules := runningRules{tell: true, grace: time.Minute, settle: 10 * time.Second}
 	now := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
 	var w watched
 	bad := &trouble{code: codeServiceUnhealthy, service: "web-1"}

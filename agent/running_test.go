@@ -35,7 +35,7 @@ func TestST10WhatRunsIsReported(t *testing.T) {
 	} {
 		t.Run(code, func(t *testing.T) {
 			s := newSite(t, func(s *site) {
-				s.running = agent.Running{Tell: true, Grace: 50 * time.Millisecond, Settle: 20 * time.Millisecond}
+				s.reports, s.settle = agent.Reports{Running: true, Grace: 50 * time.Millisecond}, 20*time.Millisecond
 			})
 			s.publish(1, map[string]string{first: document(first, "1.0.0")})
 			s.heard(first, "pending@1", "installing@1", "installed@1")
@@ -74,7 +74,7 @@ func TestWhatIsWellIsNotReported(t *testing.T) {
 		"switched off":       {false, func(c *runtime.ObservedContainer) { c.State, c.ExitCode = runtime.Stopped, 3 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t, func(s *site) { s.running = agent.Running{Tell: test.tell} })
+			s := newSite(t, func(s *site) { s.reports = agent.Reports{Running: test.tell} })
 			s.publish(1, map[string]string{first: document(first, "1.0.0")})
 			s.heard(first, "pending@1", "installing@1", "installed@1")
 			s.quiet()
@@ -92,7 +92,7 @@ func TestWhatIsWellIsNotReported(t *testing.T) {
 // What was told is known after a restart of the agent, and taken back in time.
 func TestWhatWasToldIsKnownAfterARestart(t *testing.T) {
 	s := newSite(t, func(s *site) {
-		s.running = agent.Running{Tell: true, Grace: 20 * time.Millisecond, Settle: 20 * time.Millisecond}
+		s.reports, s.settle = agent.Reports{Running: true, Grace: 20 * time.Millisecond}, 20*time.Millisecond
 	})
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})
 	s.heard(first, "pending@1", "installing@1", "installed@1")
@@ -102,4 +102,23 @@ func TestWhatWasToldIsKnownAfterARestart(t *testing.T) {
 	s.start()
 	s.runtime.becomes(first+"-main", func(*runtime.ObservedContainer) {})
 	s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1", "installed@1")
+}
+
+// The state of every deployment is told again at the rate that the site has chosen,
+// with the polls.
+func TestST10TheCurrentStateIsToldAgain(t *testing.T) {
+	s := newSite(t, func(s *site) { s.reports = agent.Reports{Interval: 100 * time.Millisecond} })
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.quiet()
+	writes := s.store.Writes()
+	s.sync()
+	s.sync()
+	time.Sleep(100 * time.Millisecond) // by the agent's own clock
+	s.sync()
+	s.heard(first, "pending@1", "installing@1", "installed@1", "installed@1")
+	s.quiet()
+	if n := s.store.Writes() - writes; n > 2 {
+		t.Errorf("%d transactions, want one that tells and one that is done with it", n)
+	}
 }

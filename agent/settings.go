@@ -12,18 +12,26 @@ import (
 // Settings are what may change while an Agent runs. All are required but the
 // URL, the windows, MaxTimeout and ImageKeys.
 type Settings struct {
-	Device Device
-	URL    string        // of the WFM: for people, and to tell one WFM from another
-	Poll   pace.Rules    // when to call the WFM
-	Settle time.Duration // for how long a service must run to count as installed
-	Gate   Gate
-	// Running says what the WFM is told of services after they were installed.
-	Running Running
+	Device  Device
+	URL     string        // of the WFM: for people, and to tell one WFM from another
+	Poll    pace.Rules    // when to call the WFM
+	Settle  time.Duration // for how long a service must run to count as installed
+	Gate    Gate
+	Reports Reports // what the WFM is told besides what becomes of a change
 	// MaxTimeout is the longest that the installation of a component may take,
 	// whatever its document says (AD-08); 0: 2 hours.
 	MaxTimeout time.Duration
 	// ImageKeys are by which keys images have to be signed; nil: nobody asks.
 	ImageKeys image.Keyring
+}
+
+// Reports says what the WFM is told besides what becomes of a change.
+type Reports struct {
+	Running bool          // that a service which was installed is in trouble, and that it is well again
+	Grace   time.Duration // for how long it has to be in trouble
+	// Interval is how often the state of every deployment is told again although
+	// nothing has changed, with the next poll (ST-10); 0: never.
+	Interval time.Duration
 }
 
 // settings are the present Settings. They are replaced as a whole: who reads

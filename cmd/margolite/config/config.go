@@ -209,8 +209,9 @@ type Policy struct {
 
 // Reports is what the WFM is told besides changes of the desired state.
 type Reports struct {
-	Running bool          // that something which was installed does not work, and works again
-	Grace   time.Duration // for how long it has to be so
+	Running  bool          // that something which was installed does not work, and works again
+	Grace    time.Duration // for how long it has to be so
+	Interval time.Duration // of telling the current state again; 0: never
 }
 
 // Registry is how one registry is reached.

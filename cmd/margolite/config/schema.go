@@ -115,8 +115,9 @@ func (c *Config) schema() fields {
 			"deployments": items(&c.Policy.Overrides, 64, override),
 		}),
 		"reports": section(fields{
-			"running": flag(&c.Reports.Running),
-			"grace":   duration(&c.Reports.Grace, time.Second, day),
+			"running":  flag(&c.Reports.Running),
+			"grace":    duration(&c.Reports.Grace, time.Second, day),
+			"interval": duration(&c.Reports.Interval, 0, 31*day),
 		}),
 		"registries": table(&c.Registries, host, func(r *Registry) field {
 			return section(fields{
