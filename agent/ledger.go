@@ -693,6 +693,7 @@ func isFetching(d *store.Deployment) bool {
 func (l *ledger) enter(d *store.Deployment, p Phase, state margo.State) {
 	d.Phase = string(p)
 	d.Since = l.now().UTC()
+	d.Waits = nil
 	if state == "" {
 		return
 	}
@@ -777,6 +778,9 @@ func (l *ledger) statusAt(d *store.Deployment, version uint64) margo.Status {
 		s.State = margo.OverallState(s.Components) // ST-04
 	case Phase(d.Phase) == Leaving && d.Fault != nil:
 		s.State = margo.Failed
+	}
+	if s.State == margo.Pending && s.Error == nil {
+		s.Error = wireFault(d.Waits)
 	}
 	return s
 }

@@ -260,6 +260,7 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 		case errors.As(err, &gate):
 			retry.reset()
 			w.waitFor(gate.Error())
+			r.tellReason(w, waitingCode(gate.reasons[0].Code), gate)
 			r.awaitGate(ctx, w, gate)
 			continue
 		case errors.As(err, &rests):
@@ -272,6 +273,9 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 		case errors.As(err, &f):
 			// Known to the record already, or no news for the WFM.
 			w.waitFor(err.Error())
+			if f.temporary() {
+				r.tellReason(w, codeWaitsForRegistry, f)
+			}
 			w.waitsNot()
 			r.logger.Debug("deployment will be tried again", "deployment", w.id, "code", f.code, "error", err)
 		default:

@@ -122,3 +122,34 @@ func TestST10TheCurrentStateIsToldAgain(t *testing.T) {
 		t.Errorf("%d transactions, want one that tells and one that is done with it", n)
 	}
 }
+
+// A deployment that is pending says what it waits for, where the site wants it.
+func TestST11PendingSaysWhy(t *testing.T) {
+	for _, reasons := range []bool{false, true} {
+		t.Run(fmt.Sprint(reasons), func(t *testing.T) {
+			s := newSite(t, func(s *site) { s.reports = agent.Reports{Reasons: reasons} })
+			s.gate.close(true)
+			s.publish(1, map[string]string{first: document(first, "1.0.0")})
+			s.eventually("it waits", func() bool {
+				status, err := s.agent.Status(t.Context())
+				return err == nil && len(status.Deployments) == 1 && status.Deployments[0].Change != nil
+			})
+			if reasons {
+				s.heard(first, "pending@1", "pending@1")
+				if f := s.wfm.last(first).Error; f == nil || f.Code != "WAITS_FOR_CLOSED" || f.Message == "" {
+					t.Errorf("the WFM heard %+v", f)
+				}
+			}
+			s.gate.close(false)
+			want := []string{"pending@1", "installing@1", "installed@1"}
+			if reasons {
+				want = append([]string{"pending@1"}, want...)
+			}
+			s.agent.Configure(s.settings())
+			s.heard(first, want...)
+			if f := s.wfm.last(first).Error; f != nil {
+				t.Errorf("it is installed, and the WFM heard %+v", f)
+			}
+		})
+	}
+}

@@ -32,6 +32,9 @@ type Reports struct {
 	// Interval is how often the state of every deployment is told again although
 	// nothing has changed, with the next poll (ST-10); 0: never.
 	Interval time.Duration
+	// Reasons says why a deployment is pending (ST-11) as an error, whose code tells
+	// that it is none.
+	Reasons bool
 }
 
 // settings are the present Settings. They are replaced as a whole: who reads

@@ -102,6 +102,8 @@ type Deployment struct {
 	Adopted    uint64      `json:"adopted,omitempty"`
 	Components []Component `json:"components,omitempty"`
 	Fault      *Fault      `json:"fault,omitempty"`
+	// Waits is why it is pending, as it was reported; nil: that was not.
+	Waits *Fault `json:"waits,omitempty"`
 	// Since is the time of the last change of Phase.
 	Since time.Time `json:"since,omitzero"`
 }

@@ -166,7 +166,7 @@ func settingsOf(cfg *config.Config, device agent.Device, gate agent.Gate) agent.
 		Settle: cfg.Runtime.Settle,
 		Gate:   gate,
 
-		Reports:    agent.Reports{Running: cfg.Reports.Running, Grace: cfg.Reports.Grace, Interval: cfg.Reports.Interval},
+		Reports:    agent.Reports(cfg.Reports),
 		MaxTimeout: cfg.Runtime.MaxTimeout,
 		ImageKeys:  cfg.Policy.ImageKeys,
 	}

@@ -212,6 +212,7 @@ type Reports struct {
 	Running  bool          // that something which was installed does not work, and works again
 	Grace    time.Duration // for how long it has to be so
 	Interval time.Duration // of telling the current state again; 0: never
+	Reasons  bool          // why a deployment is pending, as an error that is none
 }
 
 // Registry is how one registry is reached.

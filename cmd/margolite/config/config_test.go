@@ -117,7 +117,7 @@ runtime:
     dir: /data/logs
     maxSize: 10m
     maxFile: 3
-reports: {running: false, grace: 5m, interval: 1h}
+reports: {running: false, grace: 5m, interval: 1h, reasons: true}
 policy:
   approval: updates
   windows: [Sun 02:00-05:00]
@@ -244,7 +244,7 @@ log:
 			Keys:      []string{"/tmp/vendor.asc", "/tmp/other.pgp"},
 			ImageKeys: map[string][]string{"*": {"/tmp/cosign.pub"}, "registry.example.com:5000/vendor/a_b": {"/tmp/a.pub", "/tmp/b.pub"}},
 		},
-		Reports: config.Reports{Grace: 5 * time.Minute, Interval: time.Hour},
+		Reports: config.Reports{Grace: 5 * time.Minute, Interval: time.Hour, Reasons: true},
 		Registries: map[string]config.Registry{
 			"127.0.0.1:5000":       {PlainHTTP: true, Insecure: true},
 			"registry.example.com": {CA: "/tmp/ca.pem", Credentials: "/tmp/auth.json", Mirrors: []string{"mirror.example.com", "[::1]:5000"}},

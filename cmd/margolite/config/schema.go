@@ -118,6 +118,7 @@ func (c *Config) schema() fields {
 			"running":  flag(&c.Reports.Running),
 			"grace":    duration(&c.Reports.Grace, time.Second, day),
 			"interval": duration(&c.Reports.Interval, 0, 31*day),
+			"reasons":  flag(&c.Reports.Reasons),
 		}),
 		"registries": table(&c.Registries, host, func(r *Registry) field {
 			return section(fields{

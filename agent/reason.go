@@ -1,0 +1,45 @@
+package agent
+
+import (
+	"cmp"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/policy"
+	"github.com/margolite/margolite/store"
+)
+
+// A deployment that is pending is reported with a code of this form, which tells that
+// nothing is wrong: WAITS_FOR_APPROVAL, for one.
+const waitsFor = "WAITS_FOR_"
+
+const codeWaitsForRegistry = waitsFor + "REGISTRY"
+
+func waitingCode(c policy.ReasonCode) string { return waitsFor + strings.ToUpper(string(c)) }
+
+// tellReason tells the WFM why a deployment is pending (ST-11), where the site wants
+// that, and nothing where it was told the same already.
+func (r *reconciler) tellReason(w *worker, code string, why error) {
+	if !r.settings.Load().Reports.Reasons {
+		return
+	}
+	d, err := r.store.Deployment(w.id)
+	if err != nil || Phase(d.Phase).State() != margo.Pending || codeOf(d.Waits) == code {
+		return // what cannot be read is told by the worker
+	}
+	now := time.Now()
+	if now.Before(w.allowance.ready(now)) {
+		return // it is shown on the device
+	}
+	name, _ := nameIn(r.store, d.Desired.Digest)
+	reason := &store.Fault{Code: code, Source: cmp.Or(name, d.ID), Message: shortened(why.Error(), maxFaultText)}
+	err = r.ledger.progress("reason", &d, func(d *store.Deployment) { d.Waits = reason })
+	switch {
+	case err == nil:
+		w.allowance.spend(now)
+	case !errors.Is(err, errSuperseded):
+		r.logger.Warn("cannot tell why deployment waits", "deployment", d.ID, "error", err)
+	}
+}
