@@ -38,6 +38,10 @@ type WFM interface {
 	Documents(ctx context.Context, m *wfm.Manifest, need []margo.DeploymentRef, keep func(digest.Digest, []byte) error) error
 	PostStatus(ctx context.Context, deploymentID string, body []byte) error
 	PutCapabilities(ctx context.Context, deviceID string, body []byte) error
+	DeleteCapabilities(ctx context.Context, deviceID string) error
+	// ClientID is the id that the WFM gave this device before rc.3; empty: none, or
+	// not yet.
+	ClientID() string
 	// Describe tells how the WFM knows this device, without asking anybody.
 	Describe() control.IdentityStatus
 }

@@ -478,7 +478,8 @@ type fakeWFM struct {
 	answers   map[string]error
 	identity  string
 	audience  string // empty: identity
-	closed    error  // why the device is not let in
+	clientID  string
+	closed    error // why the device is not let in
 	failures  map[string]error
 	log       []string
 	times     []time.Time     // of the calls in log
@@ -558,6 +559,13 @@ func (f *fakeWFM) becomes(identity string) {
 }
 
 // hears makes somebody else hear the reports.
+// known gives the device an id of the WFM's.
+func (f *fakeWFM) known(clientID string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.clientID = clientID
+}
+
 func (f *fakeWFM) hears(audience string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -632,6 +640,18 @@ func (f *fakeWFM) Identity(context.Context) (string, error) {
 	return f.identity, f.closed
 }
 
+func (f *fakeWFM) DeleteCapabilities(_ context.Context, deviceID string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.call("delete " + deviceID)
+}
+
+func (f *fakeWFM) ClientID() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.clientID
+}
+
 func (f *fakeWFM) Audience() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -650,7 +670,12 @@ func (f *fakeWFM) Manifest(ctx context.Context, etag string) (*wfm.Manifest, err
 	}
 	m := &margo.StateManifest{Version: f.version}
 	for _, id := range slices.Sorted(maps.Keys(f.documents)) {
-		m.Deployments = append(m.Deployments, margo.DeploymentRef{ID: id, Digest: digest.FromString(f.documents[id])})
+		ref := margo.DeploymentRef{ID: id, Digest: digest.FromString(f.documents[id])}
+		if !margo.IsDeploymentID(id) {
+			m.Refused = append(m.Refused, margo.RefusedDeployment{DeploymentRef: ref, Reason: "the id is not safe"})
+			continue
+		}
+		m.Deployments = append(m.Deployments, ref)
 	}
 	raw := fmt.Sprint(m.Version, m.Deployments)
 	d := digest.FromString(raw)

@@ -194,6 +194,10 @@ func (knownWFM) Identity(context.Context) (string, error) {
 	return "spiffe://factory.example/margo/wfm/one", nil
 }
 
+func (knownWFM) DeleteCapabilities(context.Context, string) error { return nil }
+
+func (knownWFM) ClientID() string { return "" }
+
 func (knownWFM) Audience() string { return "spiffe://factory.example/margo/wfm/one" }
 
 func (knownWFM) Describe() control.IdentityStatus { return control.IdentityStatus{} }

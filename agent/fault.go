@@ -13,6 +13,7 @@ import (
 // Codes of the errors that this device reports (protocol 6.5: free choice of
 // the implementation; source keeps them apart from the reserved ones).
 const (
+	codeInvalidID         = "INVALID_ID"         // the manifest gives the deployment an id that cannot be used
 	codeInvalidDocument   = "INVALID_DOCUMENT"   // the deployment's document cannot be read
 	codeInvalidParameters = "INVALID_PARAMETERS" // two parameters contradict, or one cannot be a variable
 	codeUnsupportedType   = "UNSUPPORTED_TYPE"   // not a Compose deployment
@@ -67,7 +68,8 @@ const (
 	// ofDevice: of this device, or of what is around it. It may pass by itself; so
 	// may what a newer version of the agent has recorded.
 	ofDevice cause = iota
-	// ofDocument: what the WFM published can be run by no try.
+	// ofDocument: what the WFM published can be run by no try. It is judged again when
+	// what it was judged by has changed.
 	ofDocument
 	// ofSite: somebody, or the rules that somebody made, want it so.
 	ofSite

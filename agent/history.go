@@ -36,6 +36,8 @@ const (
 	noteHeld             = "lock.taken"
 	noteReleased         = "lock.released"
 	noteExpired          = "lock.expired"
+	noteWithdrawn        = "capabilities.withdrawn"    // the WFM heard that the device is gone
+	noteNotWithdrawn     = "capabilities.notwithdrawn" // it did not
 	noteSecurity         = "security"
 	noteDamaged          = "store.damaged"
 )
@@ -114,6 +116,10 @@ func (l *ledger) noteAccepted(m *wfm.Manifest, by adoption, changed int) []store
 		return nil
 	}
 	e := store.Entry{Version: m.Version, Revision: m.Digest, Text: fmt.Sprintf("%d listed, %d changed", len(m.Deployments), changed)}
+	for _, d := range m.Refused {
+		e.Text += "; not run: " + d.Reason
+	}
+	e.Text = shortened(e.Text, maxFaultText)
 	if by.operator == "" {
 		return []store.Entry{l.note(noteManifestAccepted, e)}
 	}

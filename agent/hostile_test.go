@@ -239,7 +239,7 @@ func troubles() []trouble {
 	return []trouble{
 		{"endless", fault.Fault{Kind: fault.Endless}, large, ""},
 		{"larger than allowed", fault.Fault{Kind: fault.Endless, Bytes: 16 << 20}, large, ""},
-		{"a bomb", fault.Fault{Kind: fault.Bomb, Bytes: 256 << 20}, large, ""},
+		{"a bomb", fault.Fault{Kind: fault.Bomb, Bytes: 256 << 20}, large, digest},
 		{"a little bomb", fault.Fault{Kind: fault.Bomb, Bytes: 100 << 10}, "not JSON", digest},
 		{"slow", fault.Fault{Kind: fault.Slow, Bytes: 5}, slow, ""},
 		{"late", fault.Fault{Kind: fault.Delay, Wait: time.Hour}, silent, ""},
@@ -342,6 +342,7 @@ var tolerated = map[string]string{
 	"version-decimal":  "the value is an integer (A-23)",
 	"duplicate":        "the same said twice (DS-17)",
 	"id-case":          "an id has no case (A-54)",
+	"id-no-uuid":       "a safe name is as good",
 	"bundle-trailing":  "the bundle has its digest, and an end before that",
 	"bundle-odd-names": "names mean nothing (A-22)",
 	"version-max":      "an integer of 64 bits: nothing newer can follow",

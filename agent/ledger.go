@@ -279,6 +279,11 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 			return nil, err
 		}
 	}
+	refusals, err := l.refuseIDs(m)
+	if err != nil {
+		return nil, err
+	}
+	change.Reports = append(change.Reports, refusals...)
 	change.Journal = append(change.Journal, l.noteAccepted(m, by, len(touched))...)
 	l.accepted.Store(0) // to be read, whatever became of the transaction
 	err = l.store.Commit("accept manifest", change)
@@ -300,6 +305,28 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 		l.announce(&change.Deployments[i])
 	}
 	return touched, nil
+}
+
+// refuseIDs reports the entries of a manifest that fail because of their ids. They
+// have no records: nothing else of this device ever sees such an id.
+func (l *ledger) refuseIDs(m *wfm.Manifest) ([]store.Report, error) {
+	var reports []store.Report
+	for _, d := range m.Refused {
+		l.logger.Error("a deployment is not run because of its id", "reason", d.Reason)
+		if !d.CanReport() {
+			continue
+		}
+		status := margo.Status{
+			DeploymentID: d.ID, DeviceID: l.settings.Load().Device.ID, AdoptedVersion: m.Version, State: margo.Failed,
+			Error: &margo.Fault{Code: codeInvalidID, Source: d.ID, Message: d.Reason},
+		}
+		body, err := status.Marshal()
+		if err != nil {
+			return nil, fmt.Errorf("cannot build status report of deployment %q: %w", d.ID, err)
+		}
+		reports = append(reports, store.Report{Deployment: d.ID, Version: m.Version, Weight: store.Failure, Body: body})
+	}
+	return reports, nil
 }
 
 // holds says that d wants the revision that a manifest lists already.

@@ -209,7 +209,7 @@ func (l *lockFiles) moveOrphans(running []string, recorded func() ([]string, err
 	}
 	for _, e := range entries {
 		known := func(id string) bool { return margo.SameID(id, e.Name()) }
-		if !e.IsDir() || !margo.IsDeploymentID(e.Name()) || slices.ContainsFunc(ids, known) {
+		if !e.IsDir() || !margo.IsUUID(e.Name()) || slices.ContainsFunc(ids, known) {
 			continue
 		}
 		moved, err := l.moveAway(e.Name())

@@ -349,14 +349,15 @@ func (p *poller) reportCapabilities(ctx context.Context) (asked bool, err error)
 	p.mu.Lock()
 	force := p.state.report
 	p.mu.Unlock()
-	held, _, err := p.store.Setting(capabilitiesSetting)
+	record, _, err := p.store.Setting(capabilitiesSetting)
 	if err != nil {
 		return false, fmt.Errorf("cannot read which capabilities were reported: %w", err)
 	}
+	held := parseAcknowledged(record)
 	device := p.settings.Load().Device
 	doc, err := p.described.of(device, look(p.facts, p.logger))
 	audience := p.wfm.Audience()
-	if err != nil && strings.HasPrefix(string(held), audience+" ") {
+	if err != nil && held.audience == audience {
 		p.complain("capabilities of this device are not reported", err)
 		return false, nil
 	}
@@ -364,15 +365,15 @@ func (p *poller) reportCapabilities(ctx context.Context) (asked bool, err error)
 		return false, err // they are the first exchange (CAP-01)
 	}
 	sum := digest.FromBytes(doc).String()
-	if !force && string(held) == audience+" "+sum {
+	if !force && held == (acknowledged{audience, sum, device.ID}) {
 		return false, nil
 	}
 	err = p.wfm.PutCapabilities(ctx, device.ID, doc)
 	p.silence.Note(err)
-	mark := []byte(p.wfm.Audience() + " " + sum) // it may have got to know the device by this
+	mark := acknowledged{p.wfm.Audience(), sum, device.ID} // it may have got to know the device by this
 	if err == nil {
 		p.logger.Info("capabilities reported", "digest", sum)
-		return true, p.acknowledge(mark)
+		return true, p.acknowledge(mark, p.leave(ctx, held, mark)...)
 	}
 	var answered *wfm.Error
 	if !errors.As(err, &answered) || p.silence.Hold().Silence > 0 {
@@ -407,8 +408,25 @@ func (p *poller) complain(text string, err error) {
 	}
 }
 
-func (p *poller) acknowledge(mark []byte) error {
-	if err := p.store.Commit("capabilities", store.Change{Settings: map[string][]byte{capabilitiesSetting: mark}}); err != nil {
+// leave takes back what was reported of this device before, where it had another id or
+// another WFM, and gives the entries of the journal about it. It is tried once, before
+// the new report is acknowledged: where the power goes, it is tried again.
+func (p *poller) leave(ctx context.Context, before, now acknowledged) []store.Entry {
+	if before.device == "" || before.device == now.device && before.audience == now.audience {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, withdrawTimeout)
+	defer cancel()
+	e, err := withdraw(ctx, p.wfm, before)
+	if err != nil {
+		p.logger.Warn("the capabilities of this device are not taken back", "error", err)
+	}
+	return []store.Entry{p.ledger.note(e.Kind, e)}
+}
+
+func (p *poller) acknowledge(mark acknowledged, journal ...store.Entry) error {
+	change := store.Change{Settings: map[string][]byte{capabilitiesSetting: mark.record()}, Journal: journal}
+	if err := p.store.Commit("capabilities", change); err != nil {
 		return fmt.Errorf("cannot record reported capabilities: %w", err)
 	}
 	p.mu.Lock()

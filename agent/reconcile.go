@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,8 @@ type reconciler struct {
 	ledger   *ledger
 	runtime  Runtime
 	facts    func() (capability.Facts, error)
+	clientID func() string
+	program  string // version of the agent
 	hub      *hub
 	logger   *slog.Logger
 	now      func() time.Time
@@ -110,7 +113,7 @@ func newWorker(id string) *worker {
 
 func newReconciler(o Options, s *settings, l *ledger, h *hub, unused *sync.RWMutex) *reconciler {
 	return &reconciler{
-		store: o.Store, settings: s, ledger: l, runtime: o.Runtime, facts: o.Facts,
+		store: o.Store, settings: s, ledger: l, runtime: o.Runtime, facts: o.Facts, clientID: o.WFM.ClientID, program: o.Program.Version + " " + o.Program.Commit,
 		hub: h, logger: o.Logger, now: o.Now, places: places{o.StateDir, o.RunDir},
 		looking:     &slots{busy: lookingAtOnce, begun: lookingBegun},
 		downloading: &slots{begun: downloadingAtOnce, keyBegun: slowAtOnce},
@@ -489,6 +492,8 @@ func (r *reconciler) mend(ctx context.Context, w *worker, d *store.Deployment) (
 			return false, formerErr
 		}
 		return true, r.stage(ctx, w, d)
+	case causeOf(code) == ofDocument && len(d.Desired.Staged) == 0 && d.Judged != r.judgedBy():
+		return true, r.stage(ctx, w, d)
 	case permanent(code):
 		return false, formerErr // until the WFM publishes something else
 	case len(d.Desired.Staged) == 0:
@@ -748,6 +753,10 @@ func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, e
 	undo := Phase(d.Phase) == Applying || Phase(d.Phase) == Failed && d.Return == returnDue
 	record := func(d *store.Deployment) {
 		f.record(d, name)
+		d.Judged = ""
+		if causeOf(f.code) == ofDocument {
+			d.Judged = r.judgedBy()
+		}
 		if undo {
 			r.aftermath(w, d)
 		}
@@ -762,6 +771,8 @@ func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, e
 		failed = r.ledger.progress("refused", d, record, r.refusal(d, f))
 	case Phase(d.Phase) != Failed || !f.same(d):
 		failed = r.ledger.transition(d, eventFails, record, nil)
+	case causeOf(f.code) == ofDocument && d.Judged != r.judgedBy():
+		failed = r.ledger.progress("judged", d, record)
 	case d.Attempts > 0: // it ended, and not by a power cut
 		failed = r.ledger.progress("failed", d, func(d *store.Deployment) { d.Attempts = 0 })
 	}
@@ -778,6 +789,14 @@ func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, e
 		return errors.Join(f, err)
 	}
 	return f
+}
+
+// judgedBy names everything by which a document is judged that may change while the
+// document does not: the device's ids, the configuration with the keys that it names,
+// and the version of this program.
+func (r *reconciler) judgedBy() string {
+	set := r.settings.Load()
+	return digest.FromString(strings.Join([]string{r.program, set.Device.ID, r.clientID(), set.Basis}, "\n")).Encoded()[:16]
 }
 
 // refusal is the entry of the journal about a removal that may not be made.

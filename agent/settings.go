@@ -21,6 +21,9 @@ type Settings struct {
 	// MaxTimeout is the longest that the installation of a component may take,
 	// whatever its document says (AD-08); 0: 2 hours.
 	MaxTimeout time.Duration
+	// Basis names the configuration and the keys that deployments are judged by:
+	// another one lets those be judged again that were refused for good.
+	Basis string
 	// ImageKeys are by which keys images have to be signed; nil: nobody asks.
 	ImageKeys image.Keyring
 }

@@ -152,7 +152,7 @@ func (r *reconciler) eligible(id string, doc *margo.Deployment) error {
 		return &fault{code: codeInvalidDocument, err: fmt.Errorf("the document is of deployment %s", doc.ID)}
 	case doc.Type != margo.Compose: // AD-03, DEV-04
 		return &fault{code: codeUnsupportedType, err: fmt.Errorf("this device runs compose deployments, not %q", doc.Type)}
-	case doc.DeviceID != "" && doc.DeviceID != own && doc.DeviceID != own+"/*": // AD-14, A-35
+	case doc.DeviceID != "" && doc.DeviceID != own && doc.DeviceID != own+"/*" && doc.DeviceID != r.clientID(): // AD-14, A-35
 		return &fault{code: codeWrongDevice, err: fmt.Errorf("the deployment is for device %q, this one is %q", doc.DeviceID, own)}
 	case len(doc.Components) == 0:
 		return &fault{code: codeInvalidDocument, err: errors.New("the document has no components")}
@@ -397,14 +397,32 @@ func (r *reconciler) progressOf(w *worker, component string, t *round) func(runt
 // mayBeOf tells whether a project may be one of a deployment, by its name alone: it
 // is true for all that are.
 func mayBeOf(project, deployment string) bool {
-	prefix := strings.ToLower(deployment) + "-"
+	prefix := projectPrefix(deployment)
 	return strings.HasPrefix(project, prefix[:min(len(prefix), keptName)])
+}
+
+// projectPrefix is what the names of a deployment's projects begin with: its id. An
+// id that is not a UUID has no fixed form, and may have characters that the name of a
+// project must not have: a digest of it keeps the names of two deployments apart.
+func projectPrefix(deployment string) string {
+	id := strings.ToLower(deployment)
+	if margo.IsUUID(id) {
+		return id + "-"
+	}
+	sum := sha256.Sum256([]byte(id))
+	readable := strings.Map(func(c rune) rune {
+		if c == '.' || c == '~' {
+			return '-'
+		}
+		return c
+	}, id)
+	return hex.EncodeToString(sum[:8]) + "-" + readable + "-"
 }
 
 // projectName is the name under which a component runs: different for every
 // component of every deployment, and always the same for one.
 func projectName(deployment, component string) string {
-	name := strings.ToLower(deployment) + "-" + component
+	name := projectPrefix(deployment) + component
 	if len(name) <= maxProjectName {
 		return name
 	}

@@ -102,6 +102,9 @@ type Deployment struct {
 	Adopted    uint64      `json:"adopted,omitempty"`
 	Components []Component `json:"components,omitempty"`
 	Fault      *Fault      `json:"fault,omitempty"`
+	// Judged names what the document was judged by when it was refused for good;
+	// opaque here.
+	Judged string `json:"judged,omitempty"`
 	// Waits is why it is pending, as it was reported; nil: that was not.
 	Waits *Fault `json:"waits,omitempty"`
 	// Since is the time of the last change of Phase.

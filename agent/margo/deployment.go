@@ -40,6 +40,9 @@ type Deployment struct {
 	Components    []Component // in the order in which they are to be processed (AD-13)
 	Parameters    []Parameter // in the order of the document
 	Constraints   *DeviceConstraints
+	// Sandbox says that the document is of the kind that the WFM of the Margo sandbox
+	// serves, which knows the states of rc.1 by capitalised names.
+	Sandbox bool
 
 	// Tolerated lists the departures from 1.0.0-rc.3 that the parser let pass.
 	Tolerated Errors
@@ -96,17 +99,22 @@ func (r *reader) deployment(n node) *Deployment {
 	d := &Deployment{}
 
 	// Documents before rc.3 are Kubernetes resources.
-	if kind := n.member("kind"); kind.given() {
-		if r.word("A-12", kind) != "ApplicationDeployment" {
-			r.refuse("A-12", kind, "must be ApplicationDeployment where it is given")
+	kind, version := n.member("kind"), n.member("apiVersion")
+	if kind.given() {
+		switch r.word("A-12", kind) {
+		case deploymentKind:
+		case sandboxKind:
+			d.Sandbox = true
+		default:
+			r.refuse("A-12", kind, "must be %s where it is given", deploymentKind)
 		}
 		r.tolerate("A-12", kind, "does not exist in rc.3")
 	}
-	if version := n.member("apiVersion"); version.given() {
+	if version.given() {
 		r.tolerate("A-12", version, "does not exist in rc.3")
 	}
 
-	d.ID = r.uuid("AD-02", r.moved(n.member("id"), annotations.member("id")))
+	d.ID = r.documentID(n)
 
 	if r.is(object, "ST-08", metadata) {
 		d.Name = r.objectName(metadata.member("name"))
@@ -123,8 +131,12 @@ func (r *reader) deployment(n node) *Deployment {
 		return d
 	}
 	r.closed(spec, "applicationId", "deploymentProfile", "parameters")
-	application := r.moved(spec.member("applicationId"), annotations.member("applicationId"))
-	d.ApplicationID = r.word("A-60", application)
+	application := r.moved("A-60", spec.member("applicationId"), annotations.member("applicationId"))
+	if !application.given() && (kind.given() || version.given()) {
+		r.tolerate("A-60", application, "is missing") // before rc.3, WFMs in the field leave it out
+	} else {
+		d.ApplicationID = r.word("A-60", application)
+	}
 	if d.ApplicationID != "" && !isApplicationID(d.ApplicationID) {
 		r.refuse("A-60", application, "must be 1 to 200 lowercase letters, digits and dashes, is %.80q", d.ApplicationID)
 	}
@@ -140,14 +152,41 @@ func (r *reader) deployment(n node) *Deployment {
 	return d
 }
 
-// moved gives the member at its present place, else at the place it had in
-// earlier revisions.
-func (r *reader) moved(present, earlier node) node {
-	if present.given() || !earlier.given() {
-		return present
+// The kinds of an ApplicationDeployment: that of the standard before rc.3, and that of
+// the WFM of the Margo sandbox.
+const (
+	deploymentKind = "ApplicationDeployment"
+	sandboxKind    = "ApplicationDeploymentManifest"
+)
+
+// documentID reads the id of a deployment out of its document, where it has been in
+// several places.
+func (r *reader) documentID(n node) string {
+	metadata := n.member("metadata")
+	return r.deploymentID("AD-02", r.moved("AD-02", n.member("id"), metadata.member("annotations").member("id"), metadata.member("id")))
+}
+
+// moved gives the member at its present place, else at a place it had in earlier
+// revisions. Places that contradict each other refuse the document: neither
+// is known to be meant.
+func (r *reader) moved(requirement string, present node, earlier ...node) node {
+	found := present
+	for _, place := range earlier {
+		switch {
+		case !place.given():
+		case !found.given():
+			r.tolerate("A-12", place, "belongs to %s in rc.3", present.path)
+			found = place
+		case !sameText(found, place):
+			r.refuse(requirement, place, "contradicts %s", found.path)
+		}
 	}
-	r.tolerate("A-12", earlier, "belongs to %s in rc.3", present.path)
-	return earlier
+	return found
+}
+
+// sameText reports whether two places say the same, in whatever case.
+func sameText(a, b node) bool {
+	return a.kind == b.kind && strings.EqualFold(a.literal, b.literal)
 }
 
 // closed notes the members of an object that have no meaning there. They are
@@ -183,12 +222,15 @@ func (r *reader) objectName(n node) string {
 // none (the client's own device is meant), and a later revision may call it
 // targetName.
 func (r *reader) target(metadata node) string {
-	n := metadata.member("deviceId")
-	if !n.given() {
+	n, proposed := metadata.member("deviceId"), metadata.member("targetName")
+	switch {
+	case !n.given():
 		r.tolerate("AD-14", n, "is missing")
-		if n = metadata.member("targetName"); !n.given() {
+		if n = proposed; !n.given() {
 			return ""
 		}
+	case proposed.given() && !sameText(n, proposed):
+		r.refuse("AD-14", proposed, "contradicts %s", n.path)
 	}
 	id := r.word("AD-14", n)
 	if id != "" && !isTarget(id) {
@@ -283,6 +325,10 @@ func (r *reader) component(n node) Component {
 func (r *reader) coordinates(c *Component, n node) {
 	if location := n.member("packageLocation"); location.given() {
 		r.tolerate("PKG-15", location, "does not exist in rc.3")
+		if location.kind == text && strings.HasPrefix(location.literal, "oci://") {
+			r.reference(c, location, n.member("revision"))
+			return
+		}
 		c.PackageLocation = r.location(location)
 		if key := n.member("keyLocation"); key.given() {
 			r.tolerate("PKG-15", key, "does not exist in rc.3")
@@ -300,6 +346,20 @@ func (r *reader) coordinates(c *Component, n node) {
 	c.Revision = r.word("AD-04", revision)
 	if c.Revision != "" && !isRevision(c.Revision) {
 		r.refuse("AD-04", revision, "must be a Semantic Version without v and with _ for +, is %.80q", c.Revision)
+	}
+}
+
+// reference reads the OCI reference that some WFMs in the field put into the place of a
+// URL: a repository with its tag, or the tag beside it.
+func (r *reader) reference(c *Component, n, revision node) {
+	c.Repository = n.literal
+	if i := strings.LastIndexByte(n.literal, ':'); i > strings.LastIndexByte(n.literal, '/') {
+		c.Repository, c.Revision = n.literal[:i], n.literal[i+1:]
+	} else if revision.given() {
+		c.Revision = r.word("AD-04", revision)
+	}
+	if !isRepository(c.Repository) || !isTag(c.Revision) {
+		r.refuse("PKG-15", n, "must be oci://REGISTRY/REPOSITORY:TAG, is %.80q", n.literal)
 	}
 }
 

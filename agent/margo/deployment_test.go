@@ -125,6 +125,44 @@ func TestDeploymentOfEarlierRevisionsMeansTheSame(t *testing.T) {
 	}
 }
 
+// The form of the Symphony-based WFM of the Margo sandbox.
+func TestADeploymentOfTheSandboxIsRead(t *testing.T) {
+	const document = `apiVersion: application.margo.org/v1alpha1
+kind: ApplicationDeploymentManifest
+metadata:
+  id: 4c383af1-4125-49f8-8c60-467996bb9c2f
+  name: hello-env
+spec:
+  deploymentProfile:
+    components:
+    - name: hello-stack
+      properties:
+        packageLocation: http://registry.example/compose.yaml
+    type: compose
+  parameters:
+    greeting:
+      targets:
+      - components: [hello-stack]
+        pointer: ENV.GREETING
+      value: servus
+`
+	got, err := margo.ParseDeployment([]byte(document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &margo.Deployment{
+		ID: "4c383af1-4125-49f8-8c60-467996bb9c2f", Name: "hello-env", Type: margo.Compose, Sandbox: true,
+		Components: []margo.Component{{Name: "hello-stack", PackageLocation: "http://registry.example/compose.yaml", Wait: true}},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(margo.Deployment{}, "Parameters", "Tolerated")); diff != "" {
+		t.Error(diff)
+	}
+	environment, warnings, err := got.Environment("hello-stack")
+	if err != nil || len(warnings) > 0 || environment["GREETING"] != "servus" {
+		t.Errorf("environment is %v, %v, %v", environment, warnings, err)
+	}
+}
+
 func TestDeparturesFromRC3AreToleratedAndNoted(t *testing.T) {
 	for name, row := range map[string]struct {
 		change      []string
@@ -140,6 +178,23 @@ func TestDeparturesFromRC3AreToleratedAndNoted(t *testing.T) {
 			[]string{"deviceId", "targetName"},
 			"AD-14",
 			func(d *margo.Deployment) bool { return d.DeviceID == "edge-01" },
+		},
+		"A-60 an id that is no UUID": {
+			[]string{"ad9b614e-8912-45f4-a523-372358765def", "self-test-app"},
+			"AD-02",
+			func(d *margo.Deployment) bool { return d.ID == "self-test-app" },
+		},
+		"an id in two places that agree": {
+			[]string{"metadata:\n", "kind: ApplicationDeployment\nmetadata:\n  id: AD9B614E-8912-45F4-A523-372358765DEF\n"},
+			"A-12",
+			func(d *margo.Deployment) bool { return d.ID == "ad9b614e-8912-45f4-a523-372358765def" },
+		},
+		"PKG-15 an OCI reference in the place of a URL": {
+			[]string{"repository: \"oci://registry.example/db\", revision: 1.0.9", "packageLocation: 'oci://registry.example:5000/db:latest'"},
+			"PKG-15",
+			func(d *margo.Deployment) bool {
+				return d.Components[0].Repository == "oci://registry.example:5000/db" && d.Components[0].Revision == "latest" && d.Components[0].PackageLocation == ""
+			},
 		},
 		"docker-compose is compose": {
 			[]string{"type: compose", "type: docker-compose"},
@@ -252,7 +307,10 @@ func TestDeploymentThatCannotBeMeantIsRefused(t *testing.T) {
 	}{
 		"another kind of document":                      {[]string{"id: ad9b", "kind: Application\nid: ad9b"}, "A-12"},
 		"no id":                                         {[]string{"id: ad9b614e-8912-45f4-a523-372358765def\n", ""}, "AD-02"},
-		"an id that is no UUID":                         {[]string{"ad9b614e", "bd9b"}, "AD-02"},
+		"an id that leads elsewhere":                    {[]string{"ad9b614e", "../bd9b"}, "AD-02"},
+		"two ids that contradict each other":            {[]string{"metadata:\n", "metadata:\n  annotations: {id: 4c383af1-4125-49f8-8c60-467996bb9c2f}\n"}, "AD-02"},
+		"two application ids":                           {[]string{"metadata:\n", "metadata:\n  annotations: {applicationId: other}\n"}, "A-60"},
+		"two devices":                                   {[]string{"metadata:\n", "metadata:\n  targetName: edge-02\n"}, "AD-14"},
 		"no metadata":                                   {[]string{"metadata:\n", "metadatum:\n"}, "ST-08"},
 		"no name":                                       {[]string{"  name: digitron\n", ""}, "ST-08"},
 		"a name of several lines":                       {[]string{"name: digitron", `name: "a\nb"`}, "ST-08"},
@@ -273,6 +331,7 @@ func TestDeploymentThatCannotBeMeantIsRefused(t *testing.T) {
 		"AD-04 a revision that is a digest":             {[]string{"revision: 1.0.9", "revision: sha256:00"}, "AD-04"},
 		"AD-04 a revision that YAML takes for a number": {[]string{"revision: 1.0.9", "revision: 1.0"}, "AD-04"},
 		"PKG-15 a legacy package without a host":        {[]string{"revision: 1.0.9", "revision: 1.0.9, packageLocation: /etc/passwd"}, "PKG-15"},
+		"PKG-15 a legacy reference without a tag":       {[]string{"revision: 1.0.9", "packageLocation: 'oci://registry.example:5000/app'"}, "PKG-15"},
 		"PKG-15 a legacy package of another scheme":     {[]string{"revision: 1.0.9", "revision: 1.0.9, packageLocation: 'file:///etc/passwd'"}, "PKG-15"},
 		"AD-06 wait that is no boolean":                 {[]string{"wait: false", "wait: maybe"}, "AD-06"},
 		"AD-08 a timeout of nothing":                    {[]string{"8m30s", "0m0s"}, "A-29"},

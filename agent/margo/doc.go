@@ -18,6 +18,23 @@
 //   - Digests are never computed here: they belong to the exact bytes that
 //     were received, which these types no longer are.
 //
+// # Documents that do not match their digests
+//
+// On any digest mismatch the update ends and the former state stays (DS-18). That is
+// about bytes that arrived: a bundle or a document which does not match refuses the
+// change as a whole, whatever the other way to the same documents would bring, since
+// a manifest that is wrong in one place is not known to be right in another. It is not
+// about an artifact that the WFM does not have: its answer 404 says nothing about the
+// deployments (DS-14), the registry of problem types sends the client from the bundle
+// to the single documents and back, and each of them is verified by its own digest.
+// So a wrong bundle.digest is refused where the WFM serves the bundle, and shows
+// nowhere where it does not. The conformance toolkit wants the second case refused as
+// well; a device does so with wfm.strict, which takes documents from the bundle alone.
+//
+// WFMs in the field serve single documents in another serialization than the one whose
+// digest they publish, and right bundles. The change is refused once, and from then on
+// the bundle of that WFM is fetched first.
+//
 // Failure model: a document that cannot be accepted is refused with [Errors],
 // which names the place and the rule of each violation that was found.
 // Departures that the reference asks to tolerate are kept beside the document

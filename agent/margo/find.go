@@ -78,7 +78,7 @@ func findDeployment(body []byte) (id string, err error) {
 	}
 	var r reader
 	n := node{tree: root}
-	id = r.uuid("AD-02", r.moved(n.member("id"), n.member("metadata").member("annotations").member("id")))
+	id = r.documentID(n)
 	return id, r.refused.err()
 }
 
@@ -98,7 +98,7 @@ func looksLikeDeployment(document *yaml.Node) bool {
 		}
 	}
 	if kind := members["kind"]; kind != nil && kind.ShortTag() != "!!null" {
-		return strings.EqualFold(kind.Value, "ApplicationDeployment")
+		return strings.EqualFold(kind.Value, deploymentKind) || strings.EqualFold(kind.Value, sandboxKind)
 	}
 	return members["spec"] != nil && (members["metadata"] != nil || members["id"] != nil)
 }

@@ -31,7 +31,10 @@ func TestFindDeployment(t *testing.T) {
 
 		{name: "another case of the kind", file: "kind: applicationdeployment\nspec: {}\n", refused: "/id"},
 		{name: "no id", file: "metadata: {}\nspec: {}\n", refused: "/id: is missing"},
-		{name: "an id that is none", file: "id: one\nspec: {}\n", refused: "must be a UUID"},
+		{name: "an id that is no UUID", file: "id: one\nspec: {}\n", id: "one"},
+		{name: "the kind and the place of a WFM in the field", file: "kind: ApplicationDeploymentManifest\nmetadata: {id: " + id + "}\n", id: id},
+		{name: "an id that leads elsewhere", file: "id: ../one\nspec: {}\n", refused: "must be a UUID"},
+		{name: "two ids", file: "id: " + id + "\nmetadata: {annotations: {id: one}}\nspec: {}\n", refused: "contradicts /id"},
 		{name: "a kind that is null", file: "kind:\nmetadata: {}\nspec: {}\n", refused: "/id: is missing"},
 		{name: "two documents", file: "id: " + id + "\nspec: {}\n---\nkind: Service\n", refused: "more than one YAML document"},
 		{name: "a template", file: "{{ if .Values.a }}\nkind: x\n{{ end }}\n", refused: "is not YAML"},

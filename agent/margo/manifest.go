@@ -2,6 +2,8 @@ package margo
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -30,6 +32,8 @@ type StateManifest struct {
 	Bundle      *Bundle         `json:"bundle"`
 	Deployments []DeploymentRef `json:"deployments"`
 
+	// Refused are the entries that this device does not run because of their id alone.
+	Refused []RefusedDeployment `json:"-"`
 	// Warnings is what is wrong with the document and was tolerated.
 	Warnings Errors `json:"-"`
 }
@@ -41,6 +45,36 @@ type Bundle struct {
 	Digest    Digest `json:"digest"`
 	SizeBytes uint64 `json:"sizeBytes,omitempty"` // advisory (DS-13); 0: not given
 	URL       string `json:"url"`                 // as written, or empty; checking it is the client's part
+}
+
+// RefusedDeployment is an entry whose id cannot be used: it fails alone.
+type RefusedDeployment struct {
+	DeploymentRef
+	Reason string // for people
+}
+
+// CanReport reports whether a status can be posted about the entry.
+func (d RefusedDeployment) CanReport() bool { return canReport(d.ID) }
+
+// All gives every entry, those that are refused included: a bundle holds the
+// documents of all of them (DS-16).
+func (m *StateManifest) All() []DeploymentRef {
+	all := slices.Clone(m.Deployments)
+	for _, d := range m.Refused {
+		all = append(all, d.DeploymentRef)
+	}
+	return all
+}
+
+// RefuseOddIDs refuses the entries whose ids are safe, but not UUIDs (A-60).
+func (m *StateManifest) RefuseOddIDs() {
+	m.Deployments = slices.DeleteFunc(m.Deployments, func(ref DeploymentRef) bool {
+		if isUUID(ref.ID) {
+			return false
+		}
+		m.Refused = append(m.Refused, RefusedDeployment{ref, fmt.Sprintf("deployment id %q is not a UUID", ref.ID)})
+		return true
+	})
 }
 
 // DeploymentRef refers to one ApplicationDeployment document.
@@ -104,6 +138,12 @@ func (r *reader) manifest(n node) *StateManifest {
 		seen := make(map[string]Digest, len(deployments.items))
 		deployments.each(func(n node) {
 			ref := r.deploymentRef(n)
+			if ref.ID != "" && !IsDeploymentID(ref.ID) {
+				m.Refused = append(m.Refused, RefusedDeployment{ref, fmt.Sprintf(
+					"deployment id %s must be a UUID, or 1 to %d letters, digits and . _ ~ -", Shown(strconv.Quote(ref.ID), 80), maxDeploymentID,
+				)})
+				return
+			}
 			// One id is one deployment (DS-17), in whatever case (A-54). The
 			// same said twice is one saying.
 			id := strings.ToLower(ref.ID)
@@ -151,8 +191,12 @@ func (r *reader) deploymentRef(n node) DeploymentRef {
 	if !r.is(object, "DS-17", n) {
 		return DeploymentRef{}
 	}
+	id := n.member("deploymentId")
+	if id.given() && id.kind == text && !isUUID(id.literal) && IsDeploymentID(id.literal) {
+		r.tolerate("A-60", id, "must be a UUID, is %q", id.literal)
+	}
 	return DeploymentRef{
-		ID:        r.uuid("A-60", n.member("deploymentId")),
+		ID:        r.text("A-60", n.member("deploymentId")),
 		Digest:    r.digest(n.member("digest")),
 		SizeBytes: advisorySize(n.member("sizeBytes")),
 		URL:       r.url(n.member("url")),

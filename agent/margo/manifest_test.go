@@ -17,6 +17,7 @@ const (
 	idA     = "a3e2f5dc-912e-494f-8395-52cf3769bc06"
 	idB     = "ad9b614e-8912-45f4-a523-372358765def"
 	digestA = "sha256:671a64813ec0c4b7b76b034e7be67c13b03bba63458d012e42e4e745b6c14f52"
+	digestB = "sha256:671b64813ec0c4b7b76b034e7be67c13b03bba63458d012e42e4e745b6c14f52"
 )
 
 // manifestWith is a manifest of no deployments with the given version literal.
@@ -153,7 +154,7 @@ func TestManifestOutOfOrderIsRefusedAsAWhole(t *testing.T) {
 		"deployments null":                {`{"manifestVersion":1,"bundle":null,"deployments":null}`, "DS-15"},
 		"a bundle without deployments":    {manifestOf(), "DS-15"},
 		"a bundle that is no object":      {`{"manifestVersion":1,"bundle":"x","deployments":[` + entry(idA, digestA, "") + `]}`, "A-08"},
-		"an id that is no UUID":           {manifestOf(entry("deployment-1", digestA, "")), "A-60"},
+		"an id that is a number":          {manifestOf(strings.Replace(entry("1", digestA, ""), `"1"`, "1", 1)), "A-60"},
 		"an id with two digests":          {manifestOf(entry(idA, digestA, ""), entry(strings.ToUpper(idA), strings.Replace(digestA, "671a", "671b", 1), "")), "DS-17"},
 		"a digest with a space behind it": {manifestOf(entry(idA, digestA+" ", "")), "DS-23"},
 		"a digest one digit short":        {manifestOf(entry(idA, digestA[:len(digestA)-1], "")), "DS-23"},
@@ -172,9 +173,38 @@ func TestManifestOutOfOrderIsRefusedAsAWhole(t *testing.T) {
 	}
 }
 
+func TestAnIDThatIsNoUUIDConcernsItsDeploymentAlone(t *testing.T) {
+	m, err := margo.ParseStateManifest([]byte(manifestOf(
+		entry(idA, digestA, ""), entry("self-test-app", digestB, ""), entry("../mi008", digestB, ""), entry("-x", digestB, ""),
+	)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := func(m *margo.StateManifest) (run, refused []string) {
+		for _, d := range m.Deployments {
+			run = append(run, d.ID)
+		}
+		for _, d := range m.Refused {
+			refused = append(refused, d.ID)
+		}
+		return run, refused
+	}
+	run, refused := ids(m)
+	if !slices.Equal(run, []string{idA, "self-test-app"}) || !slices.Equal(refused, []string{"../mi008", "-x"}) {
+		t.Errorf("runs %q and refuses %q", run, refused)
+	}
+	if !strings.Contains(m.Warnings.Error(), `"self-test-app"`) {
+		t.Errorf("warns of %v", m.Warnings)
+	}
+	m.RefuseOddIDs()
+	if run, refused = ids(m); !slices.Equal(run, []string{idA}) || len(refused) != 3 || len(m.All()) != 4 {
+		t.Errorf("a strict device runs %q and refuses %q of %d", run, refused, len(m.All()))
+	}
+}
+
 func TestManifestErrorTellsPlaceAndRule(t *testing.T) {
-	err := parseManifest([]byte(manifestOf(entry("x", digestA, ""), entry(idB, "md5:00", ""))))
-	want := `cannot accept state manifest: /deployments/0/deploymentId: must be a UUID, is "x" [A-60]; ` +
+	err := parseManifest([]byte(manifestOf(entry(idA, "sha256:00", ""), entry(idB, "md5:00", ""))))
+	want := `cannot accept state manifest: /deployments/0/digest: must be sha256: and 64 lowercase hex digits, is "sha256:00" [DS-23]; ` +
 		`/deployments/1/digest: must use the algorithm sha256, uses "md5" [DS-11]`
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)

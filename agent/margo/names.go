@@ -21,14 +21,29 @@ func only(set, s string) bool {
 	return s != "" && strings.Trim(s, set) == ""
 }
 
-// SameID reports whether two deployment ids are the same UUID, in whatever
-// case they are written.
+// SameID reports whether two deployment ids are the same, in whatever case they
+// are written.
 func SameID(a, b string) bool {
 	return strings.EqualFold(a, b)
 }
 
-// IsDeploymentID reports whether s is written as the id of a deployment is.
-func IsDeploymentID(s string) bool { return isUUID(s) }
+// maxDeploymentID bounds an id that is not a UUID.
+const maxDeploymentID = 128
+
+// IsDeploymentID reports whether s can be the id of a deployment: a UUID, as the
+// standard asks for, or another name that is safe in a path, a file name and
+// a log, as some WFMs send them.
+func IsDeploymentID(s string) bool {
+	return len(s) <= maxDeploymentID && only(lower+upper+digits+"._~-", s) && strings.Contains(lower+upper+digits, s[:1])
+}
+
+// IsUUID reports whether s is a UUID, as the id of a deployment is to be.
+func IsUUID(s string) bool { return isUUID(s) }
+
+// canReport reports whether a status can be posted about id, which then is escaped.
+func canReport(id string) bool {
+	return len(id) <= maxDeploymentID && isPrintable(id) && strings.Trim(id, ".") != ""
+}
 
 // isUUID: ^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$
 func isUUID(s string) bool {
@@ -110,6 +125,11 @@ func isRevision(s string) bool {
 	}
 	parts := strings.Split(s, ".")
 	return len(parts) == 3 && isNumeric(parts[0]) && isNumeric(parts[1]) && isNumeric(parts[2])
+}
+
+// isTag: ^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$
+func isTag(s string) bool {
+	return len(s) <= 128 && only(lower+upper+digits+"._-", s) && s[0] != '.' && s[0] != '-'
 }
 
 // isNumeric: 0|[1-9]\d*

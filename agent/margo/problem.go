@@ -106,8 +106,8 @@ func ParseProblem(contentType string, status int, body []byte) ProblemDetail {
 		if t := shown(n.member("type"), 1024); t != "" {
 			p.Type = t
 		}
-		// Earlier revisions have {error, message}.
-		p.Title = shown(firstOf(n.member("title"), n.member("error")), 256)
+		// Earlier revisions have {error, message}, and a WFM in the field {Error}.
+		p.Title = shown(firstOf(firstOf(n.member("title"), n.member("error")), n.member("Error")), 256)
 		p.Detail = shown(firstOf(n.member("detail"), n.member("message")), 1024)
 		p.Instance = shown(n.member("instance"), 1024)
 		if retryable := n.member("retryable"); retryable.given() && retryable.kind == boolean {

@@ -200,11 +200,16 @@ func (r *reader) version(requirement string, n node) uint64 {
 	return v
 }
 
-// uuid reads the id of a deployment.
-func (r *reader) uuid(requirement string, n node) string {
+// deploymentID reads the id of a deployment. One that is not a UUID is
+// tolerated as long as it is safe to use.
+func (r *reader) deploymentID(requirement string, n node) string {
 	id := r.text(requirement, n)
-	if id != "" && !isUUID(id) {
-		r.refuse(requirement, n, "must be a UUID, is %.80q", id)
+	switch {
+	case id == "" || isUUID(id):
+	case IsDeploymentID(id):
+		r.tolerate(requirement, n, "must be a UUID, is %q", id)
+	default:
+		r.refuse(requirement, n, "must be a UUID, or 1 to %d letters, digits and . _ ~ -, is %.80q", maxDeploymentID, id)
 	}
 	return id
 }

@@ -31,7 +31,7 @@ func TestRevisionsGoByTheirNames(t *testing.T) {
 func TestST18StatusBeforeRC3SaysWhatItIs(t *testing.T) {
 	for name, s := range map[string]margo.Status{"status-installed": installed(), "status-failed": failed()} {
 		for _, revision := range []margo.Revision{margo.RC3, margo.RC2} {
-			body, err := s.MarshalFor(revision)
+			body, err := s.MarshalFor(revision, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,7 +40,7 @@ func TestST18StatusBeforeRC3SaysWhatItIs(t *testing.T) {
 				golden(t, name+"-rc2.json", body)
 			}
 		}
-		body, err := s.MarshalFor(margo.RC1)
+		body, err := s.MarshalFor(margo.RC1, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestST18StatusBeforeRC3SaysWhatItIs(t *testing.T) {
 	wrong := failed()
 	wrong.State = margo.Installed
 	for _, revision := range []margo.Revision{margo.RC2, margo.RC1} {
-		if _, err := wrong.MarshalFor(revision); !slices.Contains(requirements(err), "ST-04") {
+		if _, err := wrong.MarshalFor(revision, false); !slices.Contains(requirements(err), "ST-04") {
 			t.Errorf("%s: %v", revision, err)
 		}
 	}

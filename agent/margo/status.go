@@ -3,6 +3,7 @@ package margo
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // MaxStatusBytes bounds a status report.
@@ -86,13 +87,13 @@ type overallStatus struct {
 
 // Marshal validates the report and writes its rc.3 body: what a strict WFM
 // would refuse is an error here already. The same report gives the same bytes.
-func (s Status) Marshal() ([]byte, error) { return s.MarshalFor(RC3) }
+func (s Status) Marshal() ([]byte, error) { return s.MarshalFor(RC3, false) }
 
 // MarshalFor is Marshal for any revision: before rc.3 the body says what it is
 // (ST-18) and not which manifest it is about, and before rc.2 neither which
-// device nor whose error it is. What is to be sent in an older form has to be a
-// sound rc.3 report all the same.
-func (s Status) MarshalFor(revision Revision) ([]byte, error) {
+// device nor whose error it is. Early WFMs of rc.1 want the states capitalised. What
+// is to be sent in an older form has to be a sound rc.3 report all the same.
+func (s Status) MarshalFor(revision Revision, capitalised bool) ([]byte, error) {
 	body := statusBody{
 		DeploymentID:   s.DeploymentID,
 		DeviceID:       s.DeviceID,
@@ -121,11 +122,19 @@ func (s Status) MarshalFor(revision Revision) ([]byte, error) {
 			c.Error.anonymous()
 		}
 	}
+	if revision == RC1 && capitalised {
+		body.Status.State = body.Status.State.capitalised()
+		for i := range body.Components {
+			body.Components[i].State = body.Components[i].State.capitalised()
+		}
+	}
 	if data, err = marshalJSON(body); err != nil {
 		return nil, fmt.Errorf("cannot marshal deployment status: %w", err)
 	}
 	return data, nil
 }
+
+func (s State) capitalised() State { return State(strings.ToUpper(string(s[:1]))) + s[1:] }
 
 // anonymous takes out what rc.1 has no member for. The fault has to be a copy,
 // as shown makes one.
@@ -168,9 +177,13 @@ func (r *reader) status(n node) *Status {
 	if kind := n.member("kind"); kind.given() { // of earlier revisions, allowed beside the rest
 		r.oneOf("ST-18", kind, "DeploymentStatusManifest")
 	}
+	id := n.member("deploymentId")
 	s := &Status{
-		DeploymentID:   r.uuid("A-60", n.member("deploymentId")),
+		DeploymentID:   r.text("A-60", id),
 		AdoptedVersion: r.version("ST-12", n.member("adoptedManifestVersion")),
+	}
+	if s.DeploymentID != "" && !canReport(s.DeploymentID) {
+		r.refuse("A-60", id, "must be at most %d printable ASCII characters, is %.80q", maxDeploymentID, s.DeploymentID)
 	}
 	if device := n.member("deviceId"); device.given() {
 		s.DeviceID = r.deviceID("ST-06", device)

@@ -94,7 +94,7 @@ func TestStatusThatAStrictWFMWouldRefuseIsNotWritten(t *testing.T) {
 		requirement string
 	}{
 		"no deployment":                          {func(s *margo.Status) { s.DeploymentID = "" }, "A-60"},
-		"a deployment that is no UUID":           {func(s *margo.Status) { s.DeploymentID = "x" }, "A-60"},
+		"a deployment with a line break":         {func(s *margo.Status) { s.DeploymentID = "x\n" }, "A-60"},
 		"a device with a space":                  {func(s *margo.Status) { s.DeviceID = "edge 01" }, "ST-06"},
 		"ST-12 no adopted version":               {func(s *margo.Status) { s.AdoptedVersion = 0 }, "ST-12"},
 		"ST-03 no state":                         {func(s *margo.Status) { s.State = "" }, "ST-03"},

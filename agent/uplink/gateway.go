@@ -54,7 +54,7 @@ func (w *gateway) connect() (*wfm.Client, error) {
 	}
 	return wfm.New(wfm.Options{
 		URL: w.url, TLS: tls, OtherOrigins: tls, Authorization: w.options.Authorization.header(),
-		Limits: w.options.Limits, Timeout: w.options.Timeout, Spool: w.device.Spool, Dial: w.device.Dial, Logger: w.device.Logger,
+		Limits: w.options.Limits, Strict: w.options.Strict, Timeout: w.options.Timeout, Spool: w.device.Spool, Dial: w.device.Dial, Logger: w.device.Logger,
 	})
 }
 
@@ -67,7 +67,9 @@ func (w *gateway) scope() string { return w.url }
 
 func (w *gateway) audience() string { return w.url }
 
-func (w *gateway) probe(ctx context.Context) (string, error) { return probe(ctx, w) }
+func (w *gateway) probe(ctx context.Context) (string, error) {
+	return reach(ctx, w, "is within reach; whether it accepts the credentials shows with the first poll")
+}
 
 func (w *gateway) describe(*control.IdentityStatus) {}
 

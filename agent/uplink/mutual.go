@@ -131,7 +131,7 @@ func (w *mutual) connect(id *identity.Identity) error {
 		return err
 	}
 	client, err := wfm.New(wfm.Options{
-		URL: w.url, TLS: id.TLS(), OtherOrigins: others, Limits: w.options.Limits, Timeout: w.options.Timeout,
+		URL: w.url, TLS: id.TLS(), OtherOrigins: others, Limits: w.options.Limits, Strict: w.options.Strict, Timeout: w.options.Timeout,
 		Spool: w.device.Spool, Dial: w.device.Dial, Logger: w.device.Logger,
 	})
 	if err != nil {
@@ -190,7 +190,7 @@ func (w *mutual) probe(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	return probe(ctx, w)
+	return reach(ctx, w, "is within reach, and accepts this device's certificate")
 }
 
 func (w *mutual) describe(s *control.IdentityStatus) {

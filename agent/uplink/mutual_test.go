@@ -74,7 +74,7 @@ func TestID24ID28TrustBundleIsFetchedAndKept(t *testing.T) {
 			}
 			check(t, service.Start(""))
 			text, err := again.Probe(t.Context())
-			if err != nil || !strings.Contains(text, "manifest version 1 with 0 deployments") {
+			if err != nil || !strings.Contains(text, "accepts this device's certificate") {
 				t.Errorf("%q, %v", text, err)
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
 )
 
@@ -37,10 +38,11 @@ func (k keeper) Kept() ([]byte, error) {
 
 // client is what a WFM before rc.3 and this device know of each other.
 type client struct {
-	URL         string `json:"url"`
-	ID          string `json:"id"`
-	Certificate string `json:"certificate"`    // digest of the one that was introduced
-	Root        []byte `json:"root,omitempty"` // the WFM's own anchor, where it gave one
+	URL         string     `json:"url"`
+	ID          string     `json:"id"`
+	Certificate string     `json:"certificate"`    // digest of the one that was introduced
+	Root        []byte     `json:"root,omitempty"` // the WFM's own anchor, where it gave one
+	Habits      wfm.Habits `json:"habits,omitzero"`
 }
 
 func readClient(r Records) (c client, err error) {

@@ -62,10 +62,7 @@ func (w *repository) probe(ctx context.Context) (string, error) {
 	if w.reports == nil {
 		return text, nil
 	}
-	// That nothing is published there is as it should be.
-	_, err = w.reports.probe(ctx)
-	var answered *wfm.Error
-	if err != nil && (!errors.As(err, &answered) || answered.Status != http.StatusNotFound) {
+	if _, err = w.reports.probe(ctx); err != nil {
 		return "", fmt.Errorf("reports cannot be delivered: %w", err)
 	}
 	return text + "; " + w.reports.audience() + ", which hears the reports, is within reach", nil
@@ -104,6 +101,10 @@ func (s sources) PostStatus(ctx context.Context, deploymentID string, body []byt
 
 func (s sources) PutCapabilities(ctx context.Context, deviceID string, body []byte) error {
 	return s.report(ctx, func(a api) error { return a.PutCapabilities(ctx, deviceID, body) })
+}
+
+func (s sources) DeleteCapabilities(ctx context.Context, deviceID string) error {
+	return s.report(ctx, func(a api) error { return a.DeleteCapabilities(ctx, deviceID) })
 }
 
 func (s sources) report(ctx context.Context, request func(api) error) error {

@@ -118,9 +118,9 @@ func (w *signed) meet(id *identity.Device, record client) (*acquaintance, error)
 		return nil, err
 	}
 	c, err := wfm.New(wfm.Options{
-		URL: w.url, TLS: tls, OtherOrigins: others, Dialect: w.options.Revision, ClientID: record.ID, Sign: id.Sign,
+		URL: w.url, TLS: tls, OtherOrigins: others, Dialect: w.options.Revision, ClientID: record.ID, Habits: record.Habits, Sign: id.Sign,
 		Authorization: w.options.Authorization.header(),
-		Limits:        w.options.Limits, Timeout: w.options.Timeout, Spool: w.device.Spool, Dial: w.device.Dial, Logger: w.device.Logger,
+		Limits:        w.options.Limits, Strict: w.options.Strict, Timeout: w.options.Timeout, Spool: w.device.Spool, Dial: w.device.Dial, Logger: w.device.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -175,7 +175,23 @@ func (w *signed) ended(err error) error {
 	if errors.Is(err, wfm.ErrClientUnknown) {
 		w.unknown.Store(true)
 	}
+	w.keepHabits()
 	return w.blame(w.current.Load(), err)
+}
+
+// keepHabits keeps what the WFM has shown of its habits.
+func (w *signed) keepHabits() {
+	now := w.current.Load()
+	if now.client.Habits() == now.record.Habits {
+		return
+	}
+	next := *now
+	next.record.Habits = now.client.Habits()
+	if err := next.record.keep(w.device.Records); err != nil {
+		w.device.Logger.Warn("the habits of the WFM are not kept for the next start", "error", err)
+		return
+	}
+	w.current.CompareAndSwap(now, &next)
 }
 
 // blame names the device's clock where it is probably what the WFM minds: each
@@ -195,6 +211,20 @@ func (w *signed) blame(a *acquaintance, err error) error {
 // a new count of versions.
 func (w *signed) scope() string { return w.url + "#" + w.current.Load().record.ID }
 
+// clientID is the id that the WFM gave, also before it is in reach.
+func (w *signed) clientID() string {
+	now := w.current.Load()
+	if now == nil {
+		w.opening.Lock()
+		defer w.opening.Unlock()
+		var err error
+		if now, err = w.follow(); err != nil {
+			return ""
+		}
+	}
+	return now.record.ID
+}
+
 func (w *signed) audience() string {
 	w.opening.Lock()
 	defer w.opening.Unlock()
@@ -211,9 +241,6 @@ func (w *signed) probe(ctx context.Context) (string, error) {
 	w.opening.Unlock()
 	if err != nil {
 		return "", err
-	}
-	if w.options.ClientID != "" {
-		return probe(ctx, w)
 	}
 	_, err = next.client.RootCertificate(ctx)
 	var answered *wfm.Error

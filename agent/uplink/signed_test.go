@@ -125,7 +125,7 @@ func TestConfiguredClientIDNeedsNoOnboarding(t *testing.T) {
 	}
 	check(t, w.Enroll("from-the-portal", signer.Chain[0]))
 	text, err := u.Probe(t.Context())
-	if err != nil || !strings.Contains(text, "#from-the-portal publishes manifest version") {
+	if err != nil || !strings.Contains(text, "within reach") {
 		t.Errorf("%q, %v", text, err)
 	}
 }

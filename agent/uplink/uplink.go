@@ -41,6 +41,7 @@ type Options struct {
 	CertificateForm wfm.CertificateForm // in which the certificate is introduced
 
 	Limits wfm.Limits
+	Strict bool // see wfm.Options
 	// Timeout is how long a server may be silent; 0: as agent/wfm, agent/git and
 	// agent/identity have it.
 	Timeout time.Duration
@@ -114,6 +115,7 @@ type api interface {
 	Documents(ctx context.Context, m *wfm.Manifest, need []margo.DeploymentRef, keep func(digest.Digest, []byte) error) error
 	PostStatus(ctx context.Context, deploymentID string, body []byte) error
 	PutCapabilities(ctx context.Context, deviceID string, body []byte) error
+	DeleteCapabilities(ctx context.Context, deviceID string) error
 }
 
 // way is one kind of uplink. Its methods may be called concurrently.
@@ -246,6 +248,14 @@ func (u *Uplink) Identity(ctx context.Context) (string, error) {
 // Audience implements agent.WFM.
 func (u *Uplink) Audience() string { return u.current().audience() }
 
+// ClientID implements agent.WFM.
+func (u *Uplink) ClientID() string {
+	if w, signs := u.current().(*signed); signs {
+		return w.clientID()
+	}
+	return ""
+}
+
 // Manifest implements agent.WFM.
 func (u *Uplink) Manifest(ctx context.Context, etag string) (m *wfm.Manifest, err error) {
 	err = u.ask(ctx, func(a api) error {
@@ -270,6 +280,11 @@ func (u *Uplink) PutCapabilities(ctx context.Context, deviceID string, body []by
 	return u.ask(ctx, func(a api) error { return a.PutCapabilities(ctx, deviceID, body) })
 }
 
+// DeleteCapabilities implements agent.WFM.
+func (u *Uplink) DeleteCapabilities(ctx context.Context, deviceID string) error {
+	return u.ask(ctx, func(a api) error { return a.DeleteCapabilities(ctx, deviceID) })
+}
+
 func (u *Uplink) ask(ctx context.Context, request func(api) error) error {
 	return ask(ctx, u.current(), request)
 }
@@ -283,22 +298,22 @@ func ask(ctx context.Context, w way, request func(api) error) error {
 	return w.ended(request(a))
 }
 
-// Probe finds out whether the WFM is within reach and accepts this device, and
-// tells what it publishes, for people. Nothing is changed by it, here or there:
-// a device that is not onboarded stays so.
+// Probe finds out whether the WFM is within reach, and with mutual TLS whether it
+// accepts this device's certificate, and tells for people what it found. It changes
+// nothing, here or there: nothing is asked that a WFM could take for the first request
+// of this device.
 func (u *Uplink) Probe(ctx context.Context) (string, error) { return u.current().probe(ctx) }
 
-// probe polls over a way.
-func probe(ctx context.Context, w way) (string, error) {
+// reach connects over the way to an API, and says what it found.
+func reach(ctx context.Context, w way, found string) (string, error) {
 	a, err := w.open(ctx)
 	if err != nil {
 		return "", err
 	}
-	m, err := a.Manifest(ctx, "")
-	if err = w.ended(err); err != nil {
+	if err = w.ended(a.(*wfm.Client).Reach(ctx)); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s publishes manifest version %d with %d deployments", w.scope(), m.Version, len(m.Deployments)), nil
+	return w.scope() + " " + found, nil
 }
 
 // Describe implements agent.WFM.

@@ -175,7 +175,9 @@ func TestProbeAndDescribe(t *testing.T) {
 			if w == nil {
 				return
 			}
-			for _, endpoint := range []string{wfmsim.EndpointOnboarding, wfmsim.EndpointCapabilities, wfmsim.EndpointStatus} {
+			for _, endpoint := range []string{
+				wfmsim.EndpointOnboarding, wfmsim.EndpointCapabilities, wfmsim.EndpointStatus, wfmsim.EndpointManifest,
+			} {
 				if n := asked(w, endpoint); n != 0 {
 					t.Errorf("%s was asked %d times", endpoint, n)
 				}

@@ -31,6 +31,8 @@ type Options struct {
 	Dialect Dialect
 	// ClientID is what Onboard returned before; empty: not onboarded yet. RC3 has none.
 	ClientID string
+	// Habits are what Client.Habits told of this WFM before.
+	Habits Habits
 	// Sign signs a request of a dialect before rc.3, which all need it: as
 	// identity.Device does. It is called for each attempt just before it is sent.
 	Sign func(r *http.Request, body []byte) error
@@ -42,6 +44,9 @@ type Options struct {
 	// Logger hears about what is tolerated; nil: nobody does.
 	Logger *slog.Logger
 	Limits Limits
+	// Strict refuses deployments whose ids are not UUIDs, and takes documents
+	// from the bundle alone, which then has to be there.
+	Strict bool
 	// Timeout is how long the WFM may be silent, from the first attempt to
 	// connect to the last byte; 0: 30 s.
 	Timeout time.Duration
@@ -69,8 +74,11 @@ type Client struct {
 	clientID      atomic.Pointer[string] // nil: none
 	fresh         atomic.Bool            // onboarded by this client: nothing was reported before
 	reported      ways                   // of capabilities
+	habits        atomic.Pointer[Habits] // never nil
 	statusPath    atomic.Int32           // statusPlural, statusSingular, or not known
 	acceptAny     atomic.Bool            // the WFM does not take our Accept
+	garbled       atomic.Bool            // single documents of this WFM did not match their digests: the bundle comes first
+	strict        bool
 
 	spool     Spool                     // nil: a temporary file
 	spooling  chan struct{}             // holds a token while a bundle is fetched
@@ -104,8 +112,9 @@ func New(o Options) (*Client, error) {
 	base.Host = strings.TrimSuffix(strings.ToLower(base.Host), ":443")
 	c := &Client{
 		base: base.JoinPath("/"), log: o.Logger, limits: o.Limits.withDefaults(), timeout: o.Timeout,
-		dialect: o.Dialect, authorization: o.Authorization, spool: o.Spool, spooling: make(chan struct{}, 1),
+		dialect: o.Dialect, authorization: o.Authorization, spool: o.Spool, spooling: make(chan struct{}, 1), strict: o.Strict,
 	}
+	c.habits.Store(&o.Habits)
 	if o.Dialect.Signed() {
 		c.sign = o.Sign
 		if o.ClientID != "" {

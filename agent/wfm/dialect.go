@@ -3,6 +3,7 @@ package wfm
 import (
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 
@@ -50,6 +51,25 @@ func (c *Client) ClientID() string {
 		return *id
 	}
 	return ""
+}
+
+// Habits are the departures of a WFM before rc.3 that its answers show, and that the
+// device goes along with. They last longer than a Client.
+type Habits struct {
+	// CapitalisedStates: it knows the states of a deployment by capitalised names.
+	CapitalisedStates bool `json:"capitalisedStates,omitempty"`
+	// ClientIDAsDevice: it takes the client id for the id of the device.
+	ClientIDAsDevice bool `json:"clientIdAsDevice,omitempty"`
+}
+
+// Habits are those that are known by now.
+func (c *Client) Habits() Habits { return *c.habits.Load() }
+
+// learn notes a habit. Concurrent calls may lose one, which shows again.
+func (c *Client) learn(change func(*Habits)) {
+	h := c.Habits()
+	change(&h)
+	c.habits.Store(&h)
 }
 
 // form is one way to send a report.
@@ -127,6 +147,7 @@ const (
 // statusForms are the ways to report a status: early servers of rc.1 have the
 // path in the singular. Which one a WFM has is found out once (A-26).
 func (c *Client) statusForms(deploymentID string) []form {
+	deploymentID = url.PathEscape(deploymentID) // one that is refused may be anything
 	plural := form{http.MethodPost, "deployments/" + deploymentID + "/status"}
 	singular := form{http.MethodPost, "deployment/" + deploymentID + "/status"}
 	if c.dialect == RC1 {

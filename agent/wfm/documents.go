@@ -20,8 +20,9 @@ const (
 )
 
 // Documents fetches deployment documents that the manifest refers to, as the
-// bundle or one by one, whichever moves less; what one way does not give, the
-// other is asked for once (DS-12). Each one needed is given to keep as soon as
+// bundle or one by one, whichever moves less; what cannot be had one way is fetched
+// the other way once (DS-12). What arrived and does not match its digest ends the
+// fetch: package margo says why. Each one needed is given to keep as soon as
 // it is verified (AD-01), one at a time and once each; keep must not hold on to
 // the bytes. Those of a bundle are given only when it is right as a whole.
 //
@@ -50,6 +51,8 @@ func (c *Client) Documents(
 	switch {
 	case m.Bundle == nil:
 		ways = ways[:1]
+	case c.strict:
+		ways = ways[1:]
 	case f.bundleFirst():
 		ways[0], ways[1] = ways[1], ways[0]
 	}
@@ -61,7 +64,7 @@ func (c *Client) Documents(
 		case errors.As(err, &kept):
 			return kept.err
 		case err == nil && before != nil:
-			c.log.Warn("the WFM's documents could be had in one way only", "error", before)
+			c.log.Warn("the WFM's documents could be had in one way only; wfm.strict: true refuses a manifest whose bundle is missing", "error", before)
 			return nil
 		case err == nil:
 			return nil
@@ -75,9 +78,22 @@ func (c *Client) Documents(
 	return before
 }
 
-// otherWayMayHelp reports whether it is the content that is wrong, or the room
-// for it: a WFM that cannot be reached, or refuses, will do so either way.
+// otherWayMayHelp reports whether the documents may be had the other way: what is
+// wrong is the one artifact, or the room for it, or the WFM cannot serve that one. A
+// WFM that cannot be reached, or refuses, will do so either way.
 func otherWayMayHelp(err error) bool {
+	var failed *Error
+	switch {
+	case errors.Is(err, ErrDigestMismatch): // DS-18
+		return false
+	case errors.As(err, &failed) && failed.Status >= 500:
+		return failed.RetryAfter == 0 // ERR-04
+	}
+	return isOfArtifact(err)
+}
+
+// isOfArtifact reports whether it is the artifact that is wrong, or the room for it.
+func isOfArtifact(err error) bool {
 	for _, content := range []error{
 		ErrSuperseded, ErrDigestMismatch, ErrTooLarge, ErrBundle, errEncoding, errSpool, errRange, io.ErrUnexpectedEOF,
 	} {
@@ -117,12 +133,20 @@ func (f *fetch) give(d digest.Digest, document []byte) error {
 		return &keepError{err}
 	}
 	delete(f.missing, d)
+	if c := f.client; c.dialect == RC1 && !c.Habits().CapitalisedStates {
+		if parsed, _ := margo.ParseDeployment(document); parsed != nil && parsed.Sandbox {
+			c.learn(func(h *Habits) { h.CapitalisedStates = true })
+		}
+	}
 	return nil
 }
 
 // bundleFirst weighs bytes and round trips. Sizes are hints: a wrong one makes
 // the transfer longer, never the result different (DS-13).
 func (f *fetch) bundleFirst() bool {
+	if f.client.garbled.Load() {
+		return true
+	}
 	if f.manifest.Bundle.SizeBytes > uint64(f.client.limits.Bundle) {
 		return false
 	}
@@ -175,6 +199,7 @@ func (f *fetch) singles(ctx context.Context) error {
 				return err
 			}
 			if digest.FromBytes(a.body) != ref.Digest { // DS-09, DS-18
+				f.client.garbled.Store(true)
 				return fmt.Errorf("cannot %s: %w", r.op, ErrDigestMismatch)
 			}
 			document = a.body
@@ -244,7 +269,7 @@ func (f *fetch) read(p *part, each func(digest.Digest, []byte) error) error {
 		return err
 	}
 	defer archive.Close()
-	return readBundle(archive, f.manifest.Deployments, f.client.limits, each)
+	return readBundle(archive, f.manifest.All(), f.client.limits, each)
 }
 
 // try fetches an artifact from the URL that the manifest gives or, where that
@@ -281,7 +306,7 @@ func (f *fetch) try(ctx context.Context, written, path string, r request, get fu
 			continue
 		case gone:
 			err = fmt.Errorf("%w: %w", ErrSuperseded, refused)
-		case !otherWayMayHelp(err):
+		case !isOfArtifact(err):
 			return err
 		}
 		if i == len(urls)-1 {

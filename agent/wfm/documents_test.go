@@ -97,6 +97,24 @@ func TestDS12BundleOrSingleDocuments(t *testing.T) {
 	}
 }
 
+// A strict device takes documents from the bundle alone: one that the manifest names
+// wrongly is then missing, and refuses the change, as the conformance toolkit wants.
+func TestAStrictDeviceNeedsTheBundle(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	c := client(t, d.device(t), s.URL, func(o *wfm.Options) { o.Strict = true })
+	f := newFleet(10, 100)
+	f.publish(s, "")
+	s.took()
+	if _, err := get(t, c, f, 4); err != nil || !slices.Equal(s.took(), []string{f.bundleRoute()}) {
+		t.Errorf("%v; want the bundle", err)
+	}
+	s.handle(f.bundleRoute(), serveProblem(404, ""))
+	if _, err := get(t, c, f, 4); !errors.Is(err, wfm.ErrSuperseded) || !slices.Equal(s.took(), []string{f.bundleRoute()}) {
+		t.Errorf("%v; want the change refused without a look at single documents", err)
+	}
+}
+
 func TestNothingNeededIsNoRequest(t *testing.T) {
 	d := newTrust(t)
 	s := d.serve(t, "one")
@@ -133,48 +151,49 @@ func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 		bundle func(f *fleet) http.HandlerFunc
 		good   bool // the bundle suffices
 		again  bool // the rest of it was asked for
+		fatal  bool // it arrived, and is not what the manifest says (DS-18)
 	}{
-		"it is not there":           {served(serveProblem(404, `{"type":"https://docs.margo.org/specification/problem-types#invalid-bundle","title":"x","status":404}`)), false, false},
-		"it has another digest":     {served(serveBytes([]byte("something else"))), false, false},
-		"it was cut off":            {func(f *fleet) http.HandlerFunc { return serveTruncated(f.bundle[:len(f.bundle)-9]) }, false, true},
-		"it is announced as longer": {func(f *fleet) http.HandlerFunc { return serveTruncated(f.bundle) }, true, false},
-		"it is no gzip":             {func(f *fleet) http.HandlerFunc { f.pack([]byte("PK")); return serveBytes(f.bundle) }, false, false},
-		"it is no tar":              {func(f *fleet) http.HandlerFunc { f.pack(zip([]byte("PK"))); return serveBytes(f.bundle) }, false, false},
-		"it is larger than allowed": {served(serveBytes(make([]byte, 3<<20))), false, false},
-		"it expands beyond measure": {func(f *fleet) http.HandlerFunc { f.pack(zip(make([]byte, 5<<20))); return serveBytes(f.bundle) }, false, false},
-		"a document is missing":     {repacked(func(f *fleet) []file { return []file{doc(f, 0)} }), false, false},
-		"a file is one too many":    {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "README", content: []byte("hi")}, doc(f, 1)} }), false, false},
-		"a document is in it twice": {repacked(func(f *fleet) []file { return []file{doc(f, 0), doc(f, 1), doc(f, 1)} }), false, false},
-		"a document was changed":    {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "x", content: []byte("y")}} }), false, false},
-		"a document is too large":   {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "x", content: make([]byte, 300<<10)}} }), false, false},
+		"it is not there":           {served(serveProblem(404, `{"type":"https://docs.margo.org/specification/problem-types#invalid-bundle","title":"x","status":404}`)), false, false, false},
+		"it has another digest":     {bundle: served(serveBytes([]byte("something else"))), fatal: true},
+		"it was cut off":            {func(f *fleet) http.HandlerFunc { return serveTruncated(f.bundle[:len(f.bundle)-9]) }, false, true, false},
+		"it is announced as longer": {func(f *fleet) http.HandlerFunc { return serveTruncated(f.bundle) }, true, false, false},
+		"it is no gzip":             {func(f *fleet) http.HandlerFunc { f.pack([]byte("PK")); return serveBytes(f.bundle) }, false, false, false},
+		"it is no tar":              {func(f *fleet) http.HandlerFunc { f.pack(zip([]byte("PK"))); return serveBytes(f.bundle) }, false, false, false},
+		"it is larger than allowed": {served(serveBytes(make([]byte, 3<<20))), false, false, false},
+		"it expands beyond measure": {func(f *fleet) http.HandlerFunc { f.pack(zip(make([]byte, 5<<20))); return serveBytes(f.bundle) }, false, false, false},
+		"a document is missing":     {repacked(func(f *fleet) []file { return []file{doc(f, 0)} }), false, false, false},
+		"a file is one too many":    {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "README", content: []byte("hi")}, doc(f, 1)} }), false, false, false},
+		"a document is in it twice": {repacked(func(f *fleet) []file { return []file{doc(f, 0), doc(f, 1), doc(f, 1)} }), false, false, false},
+		"a document was changed":    {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "x", content: []byte("y")}} }), false, false, false},
+		"a document is too large":   {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "x", content: make([]byte, 300<<10)}} }), false, false, false},
 		"there is a symbolic link": {repacked(func(f *fleet) []file {
 			return []file{doc(f, 0), doc(f, 1), {name: "l", kind: tar.TypeSymlink, link: "/etc"}}
-		}), false, false},
-		"there is a device":  {repacked(func(f *fleet) []file { return []file{doc(f, 0), doc(f, 1), {name: "c", kind: tar.TypeChar}} }), false, false},
-		"a name is absolute": {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "/abs", content: doc(f, 1).content}} }), false, false},
-		"a name climbs":      {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "a/../../b", content: doc(f, 1).content}} }), false, false},
+		}), false, false, false},
+		"there is a device":  {repacked(func(f *fleet) []file { return []file{doc(f, 0), doc(f, 1), {name: "c", kind: tar.TypeChar}} }), false, false, false},
+		"a name is absolute": {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "/abs", content: doc(f, 1).content}} }), false, false, false},
+		"a name climbs":      {repacked(func(f *fleet) []file { return []file{doc(f, 0), {name: "a/../../b", content: doc(f, 1).content}} }), false, false, false},
 		"there are too many entries": {repacked(func(f *fleet) []file {
 			return append(slices.Repeat([]file{{name: "d/", kind: tar.TypeDir}}, 10001), doc(f, 0), doc(f, 1))
-		}), false, false},
+		}), false, false, false},
 		"names mean nothing": {repacked(func(f *fleet) []file {
 			return []file{{name: "b.yaml", content: doc(f, 0).content}, {name: "a", content: doc(f, 1).content}}
-		}), true, false},
+		}), true, false, false},
 		"folders and pax headers": {repacked(func(f *fleet) []file {
 			return []file{{name: "pax", kind: tar.TypeXGlobalHeader}, {name: "./", kind: tar.TypeDir}, doc(f, 1), doc(f, 0)}
-		}), true, false},
+		}), true, false, false},
 		"a name without end": {repacked(func(f *fleet) []file {
 			return []file{doc(f, 0), {name: strings.Repeat("x", 1025), content: doc(f, 1).content}}
-		}), false, false},
+		}), false, false, false},
 		"a name of too many folders": {repacked(func(f *fleet) []file {
 			return []file{doc(f, 0), {name: strings.Repeat("d/", 17) + "x", content: doc(f, 1).content}}
-		}), false, false},
+		}), false, false, false},
 		"it expands far too well": {repacked(func(f *fleet) []file {
 			files := []file{doc(f, 0), doc(f, 1)}
 			return append(files, slices.Repeat([]file{{name: strings.Repeat("d", 900), kind: tar.TypeDir}}, 3000)...)
-		}), false, false},
-		"gzip around the gzip":           {func(f *fleet) http.HandlerFunc { return serveEncoded("gzip", zip(f.bundle)) }, true, false},
-		"its own gzip named as encoding": {func(f *fleet) http.HandlerFunc { return serveEncoded("gzip", f.bundle) }, true, false},
-		"some encoding that is not true": {func(f *fleet) http.HandlerFunc { return serveEncoded("br", f.bundle) }, true, false},
+		}), false, false, false},
+		"gzip around the gzip":           {func(f *fleet) http.HandlerFunc { return serveEncoded("gzip", zip(f.bundle)) }, true, false, false},
+		"its own gzip named as encoding": {func(f *fleet) http.HandlerFunc { return serveEncoded("gzip", f.bundle) }, true, false, false},
+		"some encoding that is not true": {func(f *fleet) http.HandlerFunc { return serveEncoded("br", f.bundle) }, true, false, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -185,12 +204,12 @@ func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 			s.took()
 
 			c := client(t, i, s.URL, func(o *wfm.Options) { o.Limits = wfm.Limits{Bundle: 2 << 20, Expanded: 4 << 20} })
-			if _, err := get(t, c, f); err != nil {
+			if _, err := get(t, c, f); (err != nil) != test.fatal {
 				t.Fatal(err)
 			}
 			took := s.took()
 			want := []string{f.bundleRoute(), f.documentRoute(0), f.documentRoute(1)}
-			if test.good {
+			if test.good || test.fatal {
 				want = want[:1]
 			}
 			if test.again {
@@ -213,49 +232,58 @@ func TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed(t *testing.T) {
 	}
 }
 
-// TestDS18ABadDocumentIsTakenFromTheBundle spoils single documents; the bundle is good.
-func TestDS18ABadDocumentIsTakenFromTheBundle(t *testing.T) {
+// What cannot be had one by one is taken from the bundle, but a document that arrived
+// and does not match its digest refuses the change as a whole.
+func TestDS18ADocumentThatDoesNotMatchRefusesTheChange(t *testing.T) {
 	d := newTrust(t)
 	s := d.serve(t, "one")
-	c := client(t, d.device(t), s.URL)
+	i := d.device(t)
 	tests := map[string]struct {
 		document func(f *fleet) http.HandlerFunc
 		good     bool // no bundle needed
 		fatal    bool // no use in trying the bundle
+		garbled  bool // it arrived and does not match; the bundle comes first from then on
 	}{
 		"as it should be": {document: func(f *fleet) http.HandlerFunc { return serveBytes(f.documents[f.manifest.Deployments[2].ID]) }, good: true},
 		"compressed": {document: func(f *fleet) http.HandlerFunc {
 			return serveEncoded("gzip", zip(f.documents[f.manifest.Deployments[2].ID]))
 		}, good: true},
 		"not there":      {document: func(*fleet) http.HandlerFunc { return serveProblem(404, "") }},
-		"something else": {document: func(*fleet) http.HandlerFunc { return serveBytes([]byte("something else")) }},
-		"empty":          {document: func(*fleet) http.HandlerFunc { return serveBytes(nil) }},
+		"something else": {document: func(*fleet) http.HandlerFunc { return serveBytes([]byte("something else")) }, garbled: true},
+		"empty":          {document: func(*fleet) http.HandlerFunc { return serveBytes(nil) }, garbled: true},
 		"cut off":        {document: func(f *fleet) http.HandlerFunc { return serveTruncated(f.documents[f.manifest.Deployments[2].ID]) }},
 		"far too large":  {document: func(*fleet) http.HandlerFunc { return serveBytes(make([]byte, 300<<10)) }},
 		"a bomb":         {document: func(*fleet) http.HandlerFunc { return serveEncoded("gzip", zip(make([]byte, 10<<20))) }},
 		"with a line added": {document: func(f *fleet) http.HandlerFunc {
 			return serveBytes(append([]byte("\n"), f.documents[f.manifest.Deployments[2].ID]...))
-		}},
+		}, garbled: true},
 		"not for this one":   {document: func(*fleet) http.HandlerFunc { return serveProblem(403, "") }, fatal: true},
 		"the WFM is busy":    {document: func(*fleet) http.HandlerFunc { return serveProblem(503, "", "Retry-After", "9") }, fatal: true},
+		"the WFM fails":      {document: func(*fleet) http.HandlerFunc { return serveProblem(500, "") }},
 		"a redirect instead": {document: func(*fleet) http.HandlerFunc { return redirect("/other") }, fatal: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			f := newFleet(10, 100)
+			f, c := newFleet(10, 100), client(t, i, s.URL)
 			f.publish(s, "")
 			s.handle(f.documentRoute(2), test.document(f))
 			s.took()
 			_, err := get(t, c, f, 2)
-			if (err != nil) != test.fatal {
+			if (err != nil) != (test.fatal || test.garbled) || errors.Is(err, wfm.ErrDigestMismatch) != test.garbled {
 				t.Fatal(err)
 			}
 			want := []string{f.documentRoute(2), f.bundleRoute()}
-			if test.good || test.fatal {
+			if test.good || test.fatal || test.garbled {
 				want = want[:1]
 			}
 			if took := s.took(); !slices.Equal(took, want) {
 				t.Errorf("requests %q, want %q", took, want)
+			}
+			if !test.garbled {
+				return
+			}
+			if _, err := get(t, c, f, 2); err != nil || !slices.Equal(s.took(), []string{f.bundleRoute()}) {
+				t.Errorf("then: %v; want the bundle", err)
 			}
 		})
 	}

@@ -58,6 +58,9 @@ func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.strict {
+		parsed.RefuseOddIDs()
+	}
 	m := &Manifest{StateManifest: parsed, Raw: a.body, Digest: digest.FromBytes(a.body)}
 	if etag := a.header.Get("ETag"); margo.UsableETag(etag) {
 		m.ETag = etag

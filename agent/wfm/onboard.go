@@ -55,7 +55,7 @@ func (c *Client) Onboard(ctx context.Context, certificatePEM []byte, form Certif
 		certificate = block.Bytes
 	}
 	a, err := c.introduce(ctx, op, certificate, false)
-	if c.dialect == RC1 && hasStatus(err, http.StatusBadRequest) {
+	if hasStatus(err, http.StatusBadRequest) {
 		// Either the certificate is not to the WFM's liking, or its name is.
 		if again, earlyErr := c.introduce(ctx, op, certificate, true); !hasStatus(earlyErr, http.StatusBadRequest) {
 			a, err = again, earlyErr

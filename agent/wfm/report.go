@@ -17,7 +17,10 @@ func (c *Client) PostStatus(ctx context.Context, deploymentID string, body []byt
 	if c.dialect != RC3 {
 		status, err := margo.ParseStatus(body)
 		if err == nil {
-			body, err = status.MarshalFor(c.dialect)
+			if c.Habits().ClientIDAsDevice {
+				status.DeviceID = c.ClientID()
+			}
+			body, err = status.MarshalFor(c.dialect, c.Habits().CapitalisedStates)
 		}
 		if err != nil {
 			return fmt.Errorf("cannot %s: %w", op, err)
@@ -33,25 +36,53 @@ func (c *Client) PostStatus(ctx context.Context, deploymentID string, body []byt
 // PutCapabilities reports what a device offers. The body is margo.Capabilities
 // as marshalled, and goes out in the form of the dialect. The slashes of a
 // hierarchical device id stay slashes.
+//
+// Before rc.3 some WFMs take the client id for the id of the device: one that finds
+// fault with the device's id is offered the report under that one.
 func (c *Client) PutCapabilities(ctx context.Context, deviceID string, body []byte) error {
-	op := "put capabilities of device " + deviceID
+	if !c.dialect.Signed() || strings.Contains(deviceID, "/") {
+		return c.putCapabilities(ctx, deviceID, body)
+	}
+	first, second := deviceID, c.ClientID()
+	if c.Habits().ClientIDAsDevice {
+		first, second = second, first
+	}
+	err := c.putCapabilities(ctx, first, body)
+	if second != "" && mindsDeviceID(err) && c.putCapabilities(ctx, second, body) == nil {
+		c.learn(func(h *Habits) { h.ClientIDAsDevice = second == c.ClientID() })
+		return nil
+	}
+	return c.clientPath(err)
+}
+
+// mindsDeviceID reports whether a refusal is about the id of the device.
+func mindsDeviceID(err error) bool {
+	var refused *Error
+	if !errors.As(err, &refused) || refused.Status != http.StatusBadRequest && refused.Status != http.StatusUnprocessableEntity {
+		return false
+	}
+	text := strings.ToLower(refused.Error())
+	return strings.Contains(text, "device id") || strings.Contains(text, "deviceid") || strings.Contains(text, "properties.id")
+}
+
+// putCapabilities reports capabilities as those of the device id, whatever they say.
+func (c *Client) putCapabilities(ctx context.Context, id string, body []byte) error {
+	op := "put capabilities of device " + id
 	if c.dialect != RC3 {
 		capabilities, err := margo.ParseCapabilities(body)
 		if err == nil {
+			capabilities.Properties.ID = id
 			body, err = capabilities.MarshalFor(c.dialect)
 		}
 		if err != nil {
 			return fmt.Errorf("cannot %s: %w", op, err)
 		}
 	}
-	used, err := c.report(ctx, op, c.capabilityForms(deviceID), body)
+	used, err := c.report(ctx, op, c.capabilityForms(id), body)
 	if err == nil && c.dialect.Signed() {
-		c.reported.learn(deviceID, form{http.MethodPut, used.resource}) // from the second report on
+		c.reported.learn(id, form{http.MethodPut, used.resource}) // from the second report on
 	}
-	if strings.Contains(deviceID, "/") {
-		return err // or it is the device's gateway that is not known
-	}
-	return c.clientPath(err)
+	return err
 }
 
 // DeleteCapabilities tells that a device is no longer there (CAP-06, GW-04). A

@@ -7,6 +7,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"time"
+
+	"github.com/margolite/margolite/agent"
+	"github.com/margolite/margolite/agent/uplink"
+	"github.com/margolite/margolite/cmd/margolite/config"
 )
 
 // clear takes everything down that runs on this device, after it has asked, and
@@ -43,9 +48,35 @@ func (c *cli) clear(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	c.withdraw(ctx, cfg)
 	projects, err := w.Engine.Clear(ctx)
 	for _, name := range projects {
 		fmt.Fprintf(c.out, "removed %s\n", name)
 	}
 	return errors.Join(err, w.Close())
+}
+
+// withdraw tells the WFM that this device is given up, as far as it can be told.
+func (c *cli) withdraw(ctx context.Context, cfg *config.Config) {
+	told, err := func() (told bool, err error) {
+		if cfg.WFM.URL == "" {
+			return false, nil
+		}
+		records, err := openStore(cfg)
+		if err != nil {
+			return false, err
+		}
+		defer func() { err = errors.Join(err, records.Close()) }()
+		way, _, err := openUplink(cfg, slog.New(slog.DiscardHandler), uplink.Device{Records: records})
+		if err != nil {
+			return false, err
+		}
+		return agent.Withdraw(ctx, records, way, time.Now())
+	}()
+	switch {
+	case err != nil:
+		fmt.Fprintf(plainWriter{c.err}, "the WFM does not know that this device is given up: %v\n", err)
+	case told:
+		fmt.Fprintln(c.out, "the WFM knows that this device is given up")
+	}
 }

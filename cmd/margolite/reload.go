@@ -40,7 +40,7 @@ func (r *reload) run(ctx context.Context) error {
 		case <-r.signals:
 		}
 		r.service.reloading()
-		if err := contain.Call(r.takeOver); err != nil {
+		if err := contain.Call(func() error { return r.takeOver(ctx) }); err != nil {
 			r.agent.Contained("a configuration that is taken over", err)
 			r.logger.Error("the configuration is not taken over, the former one stays in force", "error", err)
 		}
@@ -48,7 +48,7 @@ func (r *reload) run(ctx context.Context) error {
 	}
 }
 
-func (r *reload) takeOver() error {
+func (r *reload) takeOver(ctx context.Context) error {
 	next, err := r.cli.load(true)
 	if err != nil {
 		return err
@@ -75,6 +75,9 @@ func (r *reload) takeOver() error {
 		}
 	}
 	if slices.Contains(changed.Parts, "wfm") {
+		if next.WFM.URL != r.config.WFM.URL {
+			r.agent.Withdraw(ctx)
+		}
 		if err := r.uplink.Configure(way); err != nil {
 			return fmt.Errorf("cannot take over wfm: %w", err)
 		}

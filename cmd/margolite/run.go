@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -169,7 +172,26 @@ func settingsOf(cfg *config.Config, device agent.Device, gate agent.Gate) agent.
 		Reports:    agent.Reports(cfg.Reports),
 		MaxTimeout: cfg.Runtime.MaxTimeout,
 		ImageKeys:  cfg.Policy.ImageKeys,
+		Basis:      basisOf(cfg),
 	}
+}
+
+// basisOf names the configuration and the keys by which deployments are judged.
+func basisOf(cfg *config.Config) string {
+	h := sha256.New()
+	sum := cfg.Sum()
+	h.Write(sum[:])
+	files := slices.Clone(cfg.Policy.Keys)
+	for _, images := range slices.Sorted(maps.Keys(cfg.Policy.ImageKeys)) {
+		files = append(files, cfg.Policy.ImageKeys[images]...)
+	}
+	for _, file := range files {
+		info, err := os.Stat(file) // what cannot be read is told by whoever needs it
+		if err == nil {
+			fmt.Fprintln(h, file, info.Size(), info.ModTime().UnixNano())
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 func openStore(cfg *config.Config) (*store.Store, error) {

@@ -38,6 +38,7 @@ func uplinkOptions(cfg *config.Config) (uplink.Options, error) {
 		},
 		Git:     uplink.Git{Branch: w.Git.Branch, Path: w.Git.Path, Token: w.Git.Token},
 		Reports: w.Reports,
+		Strict:  w.Strict,
 	}
 	if w.Signature.CertificateForm == "der" {
 		o.CertificateForm = wfm.DER

@@ -76,7 +76,7 @@ func (h hinted) Error() string {
 	var status *registry.StatusError
 	switch {
 	case errors.Is(h.error, http.ErrSchemeMismatch), strings.Contains(text, "server gave HTTP response to HTTPS client"):
-		return text + "; it speaks plain HTTP, which needs plainHTTP: true in its entry of registries"
+		return text + "; to fetch from it over plain HTTP, set plainHTTP: true in its entry of registries"
 	case errors.As(h.error, new(x509.UnknownAuthorityError)), errors.As(h.error, new(x509.HostnameError)):
 		return text + "; a certificate of its own goes into ca in its entry of registries"
 	case errors.Is(h.error, registry.ErrDenied), errors.As(h.error, &status) && status.Code == http.StatusUnauthorized:
@@ -121,7 +121,7 @@ type remote struct{ error }
 
 func (r remote) Unwrap() error { return r.error }
 
-var errPlainHTTP = errors.New("plain HTTP is not configured for this host")
+var errPlainHTTP = errors.New("plain HTTP is not configured for it")
 
 func kindOf(err error) Kind {
 	var known *Error

@@ -261,7 +261,7 @@ func (g guard) CloseIdleConnections() {
 
 func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" && !g.plain[r.URL.Host] {
-		return nil, fmt.Errorf("%s: %w", r.URL.Host, errPlainHTTP)
+		return nil, fmt.Errorf("%s: %w; set plainHTTP: true in registries.%[1]s", r.URL.Host, errPlainHTTP)
 	}
 	return g.next.RoundTrip(r)
 }

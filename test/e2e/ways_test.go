@@ -55,8 +55,8 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 			[]string{"identity: valid until", "is within reach; whether it knows this device is not asked"},
 			[]string{"CLIENT, certificate good for"},
 		},
-		"a gateway that wants a password": {plant.Way{Gateway: "Basic"}, []string{"wfm: https://", "publishes manifest version"}, nil},
-		"a gateway that wants a token":    {plant.Way{Gateway: "Bearer"}, []string{"wfm: https://", "publishes manifest version"}, nil},
+		"a gateway that wants a password": {plant.Way{Gateway: "Basic"}, []string{"wfm: https://", "within reach"}, nil},
+		"a gateway that wants a token":    {plant.Way{Gateway: "Bearer"}, []string{"wfm: https://", "within reach"}, nil},
 		"AUTH-12 DS-27 DS-28 POL-13 a Git repository": {
 			plant.Way{Repository: true},
 			[]string{

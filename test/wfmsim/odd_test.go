@@ -253,7 +253,7 @@ func TestTwists(t *testing.T) {
 	honest := r.manifest()
 	acceptable := map[string]bool{ // to margo's strict parser, which sees no bundle
 		"version-exponent": true, "version-decimal": true, "version-max": true, "version-lower": true, "version-same": true,
-		"duplicate": true, "id-case": true, "empty": true, "deep": false,
+		"duplicate": true, "id-case": true, "id-no-uuid": true, "empty": true, "deep": false,
 	}
 	for _, twist := range wfmsim.Twists() {
 		t.Run(twist, func(t *testing.T) {

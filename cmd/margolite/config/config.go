@@ -13,6 +13,7 @@ package config
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -48,6 +49,7 @@ type Config struct {
 	Log        Log
 
 	file string
+	sum  [sha256.Size]byte // of that file
 }
 
 // Device is what the operator says about this device. What is empty is found
@@ -91,8 +93,10 @@ type WFM struct {
 	TLS             string
 	IdentityService IdentityService
 	Limits          Limits
-	Git             Git
-	Reports         string // base URL of the API for reports, where URL is a repository; empty: none
+	// Strict refuses what the standard forbids and this device could live with.
+	Strict  bool
+	Git     Git
+	Reports string // base URL of the API for reports, where URL is a repository; empty: none
 }
 
 // FromGit says whether the desired state is in a repository.
@@ -326,13 +330,16 @@ func Parse(name string, data []byte) (*Config, error) {
 
 func parse(name string, data []byte) (*Config, *reader, error) {
 	c := Default()
-	c.file = name
+	c.file, c.sum = name, sha256.Sum256(data)
 	r := &reader{file: name, places: make(map[string]place)}
 	if err := r.read(data, c.schema()); err != nil {
 		return nil, nil, err
 	}
 	return c, r, c.settle(r)
 }
+
+// Sum is the SHA-256 of the file.
+func (c *Config) Sum() [sha256.Size]byte { return c.sum }
 
 // settle reports what was wrong with all that was read.
 func (c *Config) settle(r *reader) error {

@@ -519,7 +519,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 			"several at once, in their order", "poll:\n  interval: 1\nwfm:\n  url: http://a\n  ulr: b\n",
 			"f:2: poll.interval: expected a duration with its unit, such as 60s or 5m, got the number \"1\"\n" +
 				"f:4: wfm.url: expected a URL that begins with https:// or git+https://\n" +
-				"f:5: wfm.ulr: unknown key; known here: authorization, ca, certificate, clientId, git, identityService, ids, key, limits, reports, revision, signature, tls, trustBundle, url",
+				"f:5: wfm.ulr: unknown key; known here: authorization, ca, certificate, clientId, git, identityService, ids, key, limits, reports, revision, signature, strict, tls, trustBundle, url",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -66,6 +66,7 @@ func (c *Config) schema() fields {
 				"names":    number(&c.WFM.Limits.Names, 64, 4096),
 				"depth":    number(&c.WFM.Limits.Depth, 1, 64),
 			}),
+			"strict": flag(&c.WFM.Strict),
 			"git": section(fields{
 				"branch": text(&c.WFM.Git.Branch, branch),
 				"path":   text(&c.WFM.Git.Path, optional(treePath)),

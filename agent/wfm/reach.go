@@ -1,0 +1,67 @@
+package wfm
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+)
+
+// refusalTime is for how long at least to wait for a server to refuse the device's
+// certificate, which it does after the handshake has succeeded here.
+const refusalTime = time.Second
+
+// Reach finds out whether the WFM is within reach and proves who it is, and with
+// mutual TLS whether it accepts this device's certificate. It sends no request: some
+// WFMs take the first one of a client for more than a question.
+func (c *Client) Reach(ctx context.Context) error {
+	const op = "reach the WFM"
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errSlow)
+	defer cancel()
+	if err := c.handshake(ctx); err != nil {
+		return &connectionError{op, err}
+	}
+	return nil
+}
+
+func (c *Client) handshake(ctx context.Context) error {
+	dial := c.wire.dial
+	if dial == nil {
+		dial = (&net.Dialer{}).DialContext
+	}
+	port := c.base.Port()
+	if port == "" {
+		port = "443" // ID-11
+	}
+	began := time.Now()
+	plain, err := dial(ctx, "tcp", net.JoinHostPort(c.base.Hostname(), port))
+	if err != nil {
+		return err
+	}
+	defer plain.Close()
+	config := c.wire.tls.Clone()
+	if config.ServerName == "" {
+		config.ServerName = c.base.Hostname()
+	}
+	conn := tls.Client(plain, config)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	if err := plain.SetReadDeadline(time.Now().Add(max(refusalTime, 2*time.Since(began)))); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = plain.Close() })
+	defer stop()
+	_, err = conn.Read(make([]byte, 1))
+	switch {
+	case err == nil, errors.Is(err, os.ErrDeadlineExceeded):
+		return nil
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("it closed the connection after the handshake: %w", err)
+	}
+	return err
+}

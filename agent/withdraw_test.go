@@ -1,0 +1,100 @@
+package agent_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent"
+	"github.com/margolite/margolite/agent/control"
+)
+
+// withdrawals are the requests that take capabilities back, and what the journal says
+// about them.
+func (s *site) withdrawals() (requests, journal []string) {
+	s.t.Helper()
+	for _, call := range s.wfm.calls() {
+		if strings.HasPrefix(call, "delete ") {
+			requests = append(requests, call)
+		}
+	}
+	entries, err := s.agent.History(s.t.Context(), control.HistoryRequest{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Kind, "capabilities.") {
+			journal = append(journal, e.Kind)
+		}
+	}
+	return requests, journal
+}
+
+// GW-04 CAP-06: a device that is renamed takes back what was reported of it, once, and
+// whatever becomes of that keeps nothing up.
+func TestARenamedDeviceTakesItsCapabilitiesBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		err     error
+		journal string
+	}{
+		"the WFM hears it": {nil, "capabilities.withdrawn"},
+		"the WFM does not": {errors.New("no network"), "capabilities.notwithdrawn"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.wfm.fail("delete "+deviceID, c.err)
+			s.publish(1, map[string]string{first: document(first, "1.0.0")})
+			s.heard(first, "pending@1", "installing@1", "installed@1")
+			set := s.settings()
+			set.Device.ID = "edge-02"
+			s.agent.Configure(set)
+			s.sync()
+			s.sync()
+			requests, journal := s.withdrawals()
+			if !slices.Equal(requests, []string{"delete " + deviceID}) || !slices.Equal(journal, []string{c.journal}) {
+				t.Errorf("requests %q, journal %q", requests, journal)
+			}
+			calls := s.wfm.calls()
+			if last := slices.Index(calls, "delete "+deviceID); !slices.Contains(calls[:last], "capabilities") {
+				t.Errorf("the new id was not known before: %q", calls)
+			}
+		})
+	}
+}
+
+// A device that moves to another WFM leaves the former one while it knows the way.
+func TestADeviceThatMovesTakesItsCapabilitiesBack(t *testing.T) {
+	s := newSite(t)
+	s.sync()
+	s.agent.Withdraw(t.Context())
+	s.wfm.hears("another WFM")
+	s.sync()
+	requests, journal := s.withdrawals()
+	if !slices.Equal(requests, []string{"delete " + deviceID}) || !slices.Equal(journal, []string{"capabilities.withdrawn"}) {
+		t.Errorf("requests %q, journal %q", requests, journal)
+	}
+
+	// While the agent did not run: nobody knows the way any more.
+	s.stop()
+	s.wfm.hears("a third WFM")
+	s.start()
+	s.sync()
+	requests, journal = s.withdrawals()
+	if len(requests) != 1 || !slices.Equal(journal, []string{"capabilities.withdrawn", "capabilities.notwithdrawn"}) {
+		t.Errorf("requests %q, journal %q", requests, journal)
+	}
+}
+
+// A device that is given up does so without an agent.
+func TestADeviceThatIsGivenUpTakesItsCapabilitiesBack(t *testing.T) {
+	s := newSite(t)
+	s.sync()
+	for range 2 { // the second time there is nothing to take back
+		told, err := agent.Withdraw(t.Context(), s.store, s.wfm, time.Now())
+		if requests, _ := s.withdrawals(); err != nil || !told && len(requests) == 0 || len(requests) != 1 {
+			t.Errorf("told %t, %v, requests %q", told, err, requests)
+		}
+	}
+}
