@@ -118,6 +118,9 @@ func (p *poller) metrics(f *metrics.Families) {
 		metrics.Sample{Labels: []string{"result", "failure"}, Value: float64(p.state.failed)},
 	)
 	f.Add(metrics.Gauge, "margolite_wfm_reachable", "1 where the last poll was answered.", truth(p.state.reachable))
+	if at := p.state.lastContact; !at.IsZero() {
+		f.Add(metrics.Gauge, "margolite_last_contact_timestamp_seconds", "When the WFM last answered anything, in Unix time.", float64(at.Unix()))
+	}
 	if at := p.state.lastSuccess; !at.IsZero() {
 		f.Add(metrics.Gauge, "margolite_last_successful_poll_timestamp_seconds", "When the last poll succeeded, in Unix time.", float64(at.Unix()))
 	}
@@ -129,9 +132,14 @@ func (a *Agent) storeMetrics(f *metrics.Families) {
 		f.Add(metrics.Gauge, "margolite_manifest_version", "Version of the accepted manifest.", float64(m.Version))
 	}
 	states := map[string]float64{}
+	var told []metrics.Sample
 	deployments, _ := a.o.Store.Deployments() // those that can be read
 	for i := range deployments {
-		states[string(Phase(deployments[i].Phase).State())]++
+		d := &deployments[i]
+		states[string(a.ledger.status(d).State)]++
+		if r := a.reporter.reported(d.ID, 0); r.At != nil {
+			told = append(told, metrics.Sample{Labels: []string{"deployment", label(d.ID), "state", r.State}, Value: float64(r.At.Unix())})
+		}
 	}
 	var samples []metrics.Sample
 	for _, phase := range []Phase{Fetched, Applying, Active, Failed, Removing} {
@@ -139,6 +147,7 @@ func (a *Agent) storeMetrics(f *metrics.Families) {
 		samples = append(samples, metrics.Sample{Labels: []string{"state", state}, Value: states[state]})
 	}
 	f.AddAll(metrics.Gauge, "margolite_deployments", "Deployments, by the state that is reported of them.", samples...)
+	f.AddAll(metrics.Gauge, "margolite_deployment_reported_timestamp_seconds", "When the WFM took the last report of a deployment, in Unix time, and the state it told.", told...)
 	if n, err := a.o.Store.CountReports(); err == nil {
 		f.Add(metrics.Gauge, "margolite_outbox_reports", "Status reports that the WFM has not acknowledged yet.", float64(n))
 		f.Add(metrics.Gauge, "margolite_outbox_oldest_seconds", "For how long there has been something in the outbox, since the agent started.", a.reporter.waited(n).Seconds())

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -58,6 +59,9 @@ type reporter struct {
 	logged   string   // the last problem that was logged, to log it once
 	full     bool     // it was logged that reports have to be dropped
 	dropped  int64    // how many had been dropped when nothing waited
+
+	mu   sync.Mutex
+	told map[string]control.Reported // what the WFM took last of each deployment, since the start
 }
 
 // heldReports are those of a deployment whose oldest one the WFM did not take.
@@ -74,6 +78,7 @@ func newReporter(o Options, quiet *pace.Silence, h *hub) *reporter {
 		wfm: o.WFM, silence: quiet, store: o.Store, hub: h, logger: o.Logger, now: o.Now, uptime: o.Uptime,
 		pending: make(chan struct{}, 1), contact: make(chan struct{}, 1),
 		retry: backoff{first: reportFirst, most: reportMost}, held: map[string]*heldReports{},
+		told: map[string]control.Reported{},
 	}
 }
 
@@ -360,8 +365,31 @@ func (r *reporter) delivered(report store.Report, body []byte) {
 	e := control.Event{Kind: control.ReportDelivered, Deployment: report.Deployment}
 	if s, err := margo.ParseStatus(body); err == nil {
 		e.State, e.Version = string(s.State), s.AdoptedVersion
+		r.took(report.Deployment, s.State)
 	}
 	r.hub.send(e)
+}
+
+// took notes what the WFM took. Of a deployment that is gone nothing is told any more.
+func (r *reporter) took(deployment string, state margo.State) {
+	_, err := r.store.Deployment(deployment)
+	at := r.now().UTC()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		delete(r.told, deployment)
+		return
+	}
+	r.told[deployment] = control.Reported{State: string(state), At: &at}
+}
+
+// reported is what the WFM was told of a deployment, of which some reports wait.
+func (r *reporter) reported(deployment string, waiting int) *control.Reported {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	told := r.told[deployment]
+	told.Waiting = waiting
+	return &told
 }
 
 // note logs a problem once, not with each attempt.

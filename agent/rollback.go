@@ -103,10 +103,11 @@ func (p *poller) accepting(permit *permission, held store.Manifest) {
 
 // refuse is the error about a manifest whose version is not greater.
 func (p *poller) refuse(held store.Manifest, m *wfm.Manifest) error {
-	r := &versionRefusal{text: fmt.Sprintf("version %d is lower than the accepted %d [DS-06]", m.Version, held.Version)}
+	what := fmt.Sprintf("version %d is lower than the accepted %d", m.Version, held.Version)
 	if m.Version == held.Version {
-		r.text = fmt.Sprintf("version %d was accepted with other content (%s, now %s) [DS-06]", m.Version, held.Digest, m.Digest)
+		what = fmt.Sprintf("version %d was accepted with other content (%s, now %s)", m.Version, held.Digest, m.Digest)
 	}
+	r := &versionRefusal{text: what + ", as when the WFM has lost its state; `margolite accept-rollback` accepts it [DS-06]"}
 	p.mu.Lock()
 	before := p.state.refusedManifest
 	p.mu.Unlock()
@@ -114,7 +115,11 @@ func (p *poller) refuse(held store.Manifest, m *wfm.Manifest) error {
 		r.manifest = before
 		return r
 	}
-	r.manifest = &control.RefusedManifest{Version: m.Version, Digest: m.Digest.String(), Deployments: make([]string, 0, len(m.Deployments))}
+	since := p.now().UTC()
+	if before != nil {
+		since = before.Since // nothing was accepted in between
+	}
+	r.manifest = &control.RefusedManifest{Since: since, Accepted: held.Version, Version: m.Version, Digest: m.Digest.String(), Deployments: make([]string, 0, len(m.Deployments))}
 	deployments, _ := p.store.Deployments() // what cannot be read would be added, too
 	known := make(map[string]*store.Deployment, len(deployments))
 	for i := range deployments {

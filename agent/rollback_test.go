@@ -55,7 +55,10 @@ func TestAnOperatorHasARollbackAccepted(t *testing.T) {
 	var l log
 	s := rolledBack(t, logged(&l))
 	refused := s.refused()
-	want := &control.RefusedManifest{Version: 3, Digest: refused.Digest, Deployments: []string{first}, Removed: []string{second}}
+	if since := time.Since(refused.Since); since < 0 || since > time.Minute {
+		t.Errorf("it has been refused since %s", refused.Since)
+	}
+	want := &control.RefusedManifest{Since: refused.Since, Accepted: 10, Version: 3, Digest: refused.Digest, Deployments: []string{first}, Removed: []string{second}}
 	if diff := cmp.Diff(want, refused); diff != "" {
 		t.Errorf("refused is\n%s", diff)
 	}

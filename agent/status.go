@@ -30,8 +30,12 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 	if ok {
 		s.Manifest = &control.Manifest{Version: m.Version, ETag: m.ETag, Digest: m.Digest.String()}
 	}
-	if s.Outbox, err = a.o.Store.CountReports(); err != nil {
+	waiting, err := a.o.Store.WaitingReports()
+	if err != nil {
 		return nil, err
+	}
+	for _, n := range waiting {
+		s.Outbox += n
 	}
 	looking, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
@@ -59,6 +63,7 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 	for i, name := range a.names.of(deployments) {
 		s.Deployments = append(s.Deployments, a.describe(&deployments[i], name, running))
 		s.Deployments[i].Change = pending[i]
+		s.Deployments[i].Reported = a.reporter.reported(deployments[i].ID, waiting[deployments[i].ID])
 	}
 	return s, nil
 }

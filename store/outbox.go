@@ -90,6 +90,27 @@ func (s *Store) CountReports() (n int, err error) {
 	return n, nil
 }
 
+// WaitingReports is how many reports wait, by deployment.
+func (s *Store) WaitingReports() (map[string]int, error) {
+	waiting := map[string]int{}
+	err := s.view(func(tx *bolt.Tx) error {
+		c := tx.Bucket([]byte(bucketOutbox)).Cursor()
+		for key, value := c.First(); key != nil; key, value = c.Next() {
+			h, err := parseHeader(key, value)
+			if err != nil {
+				waiting[""]++ // whose it is cannot be read
+				continue
+			}
+			waiting[string(h.deployment)]++
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot count reports: %w", err)
+	}
+	return waiting, nil
+}
+
 // Superseded returns, in order, the sequences of what newer reports about the
 // same deployment make needless for who heard none of them: steps on the way,
 // and failures of a version but for its last two.

@@ -125,12 +125,14 @@ type TrustBundleStatus struct {
 // RefusedManifest is a manifest whose version is not greater than the accepted
 // one, and what would become of the deployments with it.
 type RefusedManifest struct {
-	Version     uint64   `json:"version"`
-	Digest      string   `json:"digest"`
-	Deployments []string `json:"deployments"` // all that it lists, by id; the rest says how they differ from what is held
-	Added       []string `json:"added,omitempty"`
-	Changed     []string `json:"changed,omitempty"`
-	Removed     []string `json:"removed,omitempty"`
+	Since       time.Time `json:"since,omitzero"`     // when this agent first saw such a manifest
+	Accepted    uint64    `json:"accepted,omitempty"` // version that is accepted
+	Version     uint64    `json:"version"`
+	Digest      string    `json:"digest"`
+	Deployments []string  `json:"deployments"` // all that it lists, by id; the rest says how they differ from what is held
+	Added       []string  `json:"added,omitempty"`
+	Changed     []string  `json:"changed,omitempty"`
+	Removed     []string  `json:"removed,omitempty"`
 }
 
 // RollbackRequest asks for a refused manifest to be accepted, as it was seen.
@@ -161,7 +163,15 @@ type Deployment struct {
 	Former     string      `json:"former,omitempty"` // digest of the revision that `rollback` goes back to
 	Change     *Pending    `json:"change,omitempty"` // what waits to be done, or was rejected
 	Since      time.Time   `json:"since"`
+	Reported   *Reported   `json:"reported,omitempty"`
 	Components []Component `json:"components"`
+}
+
+// Reported is what the WFM was told last of a deployment.
+type Reported struct {
+	State   string     `json:"state,omitempty"` // with At
+	At      *time.Time `json:"at,omitempty"`    // when the WFM took it; absent: not since the agent started
+	Waiting int        `json:"waiting"`         // reports that it has not taken yet; 0: it knows the present state
 }
 
 // Component is one component of a deployment.

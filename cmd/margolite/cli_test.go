@@ -407,7 +407,7 @@ func TestStatusDocumentIsStable(t *testing.T) {
 		Device: "edge-01",
 		Agent:  control.AgentStatus{Version: "1.0.0", Commit: "abc", Flavour: "full", Started: at},
 		WFM: control.WFMStatus{URL: "https://wfm.example", Identity: "spiffe://x/y", Reachable: true, LastPoll: &at, LastContact: &at, NextPoll: &at, LastError: "e", Refused: "r", RefusedManifest: &control.RefusedManifest{
-			Version: 1<<64 - 2, Digest: "sha256:4", Deployments: []string{"id", "new"}, Added: []string{"new"}, Changed: []string{"id"}, Removed: []string{"old"},
+			Since: at, Accepted: 1<<64 - 1, Version: 1<<64 - 2, Digest: "sha256:4", Deployments: []string{"id", "new"}, Added: []string{"new"}, Changed: []string{"id"}, Removed: []string{"old"},
 		}, Waiting: "silence", SilentUntil: &at, ClosedUntil: &at, DowntimeUntil: &at},
 		Manifest: &control.Manifest{Version: 1<<64 - 1, ETag: `"e"`, Digest: "sha256:1"},
 		Outbox:   2,
@@ -427,6 +427,7 @@ func TestStatusDocumentIsStable(t *testing.T) {
 				}},
 				Parameters: []control.ValueChange{{Name: "p"}}, Cut: true,
 			},
+			Reported: &control.Reported{State: "installed", At: &at, Waiting: 2},
 			Components: []control.Component{{
 				Name: "main", State: "failed", Error: fault, Project: "id-main",
 				Progress: &control.Progress{Object: "image", Done: 1, Total: 2},
@@ -452,7 +453,7 @@ func TestStatusDocumentIsStable(t *testing.T) {
 	}}
 	const want = `{"device":"edge-01","agent":{"version":"1.0.0","commit":"abc","flavour":"full","started":"2026-03-01T12:00:00Z"},` +
 		`"wfm":{"url":"https://wfm.example","identity":"spiffe://x/y","reachable":true,"lastPoll":"2026-03-01T12:00:00Z","lastContact":"2026-03-01T12:00:00Z","nextPoll":"2026-03-01T12:00:00Z","lastError":"e","refused":"r",` +
-		`"refusedManifest":{"version":18446744073709551614,"digest":"sha256:4","deployments":["id","new"],"added":["new"],"changed":["id"],"removed":["old"]},` +
+		`"refusedManifest":{"since":"2026-03-01T12:00:00Z","accepted":18446744073709551615,"version":18446744073709551614,"digest":"sha256:4","deployments":["id","new"],"added":["new"],"changed":["id"],"removed":["old"]},` +
 		`"waiting":"silence","silentUntil":"2026-03-01T12:00:00Z","closedUntil":"2026-03-01T12:00:00Z","downtimeUntil":"2026-03-01T12:00:00Z"},` +
 		`"identity":{"client":"spiffe://x/y/client/z","expires":"2026-03-01T12:00:00Z","warnings":[{"text":"w","mend":"m"}],` +
 		`"trustBundle":{"trustDomain":"x","anchors":1,"sequence":2,"accepted":"2026-03-01T12:00:00Z","checked":"2026-03-01T12:00:00Z","next":"2026-03-01T12:00:00Z","lastError":"b"}},` +
@@ -461,7 +462,7 @@ func TestStatusDocumentIsStable(t *testing.T) {
 		`"change":{"kind":"update","revision":"sha256:2","answer":"rejected","reasons":[{"code":"window","text":"t"}],"until":"2026-03-01T12:00:00Z",` +
 		`"services":[{"component":"main","service":"web","change":"changed","image":{"from":"a","to":"b","fromDigest":"sha256:6","toDigest":"sha256:7","bytes":8},` +
 		`"environment":[{"name":"n","from":"x","to":"x"}],"ports":{"removed":["1"],"added":["2"]},"volumes":{"added":["3"]},"privileges":{"added":["4"]},"other":["command"]}],` +
-		`"parameters":[{"name":"p"}],"cut":true},"since":"2026-03-01T12:00:00Z",` +
+		`"parameters":[{"name":"p"}],"cut":true},"since":"2026-03-01T12:00:00Z","reported":{"state":"installed","at":"2026-03-01T12:00:00Z","waiting":2},` +
 		`"components":[{"name":"main","state":"failed","error":{"code":"CONTAINER_EXITED","source":"web","message":"ended with code 3"},"project":"id-main","progress":{"object":"image","done":1,"total":2},` +
 		`"services":[{"project":"id-main","name":"web","number":1,"state":"stopped","container":"c","image":"i","address":"10.0.0.2","ports":["0.0.0.0:80-\u003e80/tcp"],"exitCode":3,"pid":9,` +
 		`"containerName":"n","started":"2026-03-01T12:00:00Z","ended":"2026-03-01T12:00:00Z","restarts":4,"health":{"status":"unhealthy","failures":3,"exitCode":1,"output":"o"},"waiting":"for db"}]}]}],"runtimeError":"containerd is away",` +
@@ -490,13 +491,13 @@ func TestStatusDocumentIsStable(t *testing.T) {
 
 func TestStatusForPeople(t *testing.T) {
 	now := time.Now()
-	next := now.Add(time.Hour)
+	next, contact := now.Add(time.Hour), now.Add(-72*time.Hour)
 	a := &fakeAgent{status: control.Status{
 		Device: "edge-01",
-		WFM:    control.WFMStatus{URL: "https://wfm.example", LastPoll: &now, NextPoll: &next, Waiting: "silence", LastError: "manifest refused: version 4 is lower than the accepted 5", RefusedManifest: &control.RefusedManifest{Version: 4}},
+		WFM:    control.WFMStatus{LastContact: &contact, URL: "https://wfm.example", LastPoll: &now, NextPoll: &next, Waiting: "silence", LastError: "manifest refused: version 4 is lower than the accepted 5", RefusedManifest: &control.RefusedManifest{Since: now.Add(-72 * time.Hour), Accepted: 5, Version: 4}},
 		Outbox: 2,
 		Deployments: []control.Deployment{{
-			ID: "id", Name: "app", State: "failed", Reason: "it will be tried again", Since: now,
+			ID: "id", Name: "app", State: "failed", Reason: "it will be tried again", Since: now, Reported: &control.Reported{State: "installed", At: &contact, Waiting: 2},
 			Error:      &control.Error{Code: "CONTAINER_EXITED", Source: "app", Message: "ended with code 3; its last output:\n\x1b[2Jboom"},
 			Components: []control.Component{{Name: "main", State: "pending", Progress: &control.Progress{Object: "image", Done: 1, Total: 2}}},
 		}},
@@ -508,8 +509,8 @@ func TestStatusForPeople(t *testing.T) {
 	}}
 	got := call(t, "status", "--config", serve(t, a))
 	for _, want := range []string{
-		"edge-01", "out of reach", "version 4 is lower", "version 4 that the WFM serves; see `margolite accept-rollback`", ", since the WFM asked not to be called before", "2 waiting for the WFM", "none accepted yet", "containerd is away",
-		"id  app  failed", "waits: it will be tried again", "CONTAINER_EXITED: app: ended with code 3", "\n    [2Jboom\n", "fetching image: 1 B of 2 B",
+		"edge-01", "out of reach", "version 4 is lower", "for 3 days the WFM has served version 4, which is not greater than the accepted 5, as when it has lost its state;", "`margolite accept-rollback` shows", ", since the WFM asked not to be called before", "2 waiting for the WFM", "none accepted yet", "containerd is away",
+		"contact     the WFM answered 3 days ago", "reported: installed, 3 days ago; 2 reports waiting for the WFM", "id  app  failed", "waits: it will be tried again", "CONTAINER_EXITED: app: ended with code 3", "\n    [2Jboom\n", "fetching image: 1 B of 2 B",
 		"attention   the poller is stuck; mend: wait", "mistake     moments ago, poll: panic: ",
 	} {
 		if !strings.Contains(got.out, want) {

@@ -48,6 +48,9 @@ func (c *cli) printStatus(s *control.Status, now time.Time) {
 	if s.WFM.LastPoll != nil {
 		fmt.Fprintf(w, "last poll\t%s ago%s\n", ago(now, *s.WFM.LastPoll), prefixed(": ", s.WFM.LastError))
 	}
+	if s.WFM.LastContact != nil {
+		fmt.Fprintf(w, "contact\tthe WFM answered %s ago\n", ago(now, *s.WFM.LastContact))
+	}
 	if s.WFM.NextPoll != nil && s.WFM.NextPoll.After(now) {
 		fmt.Fprintf(w, "next poll\tin %s%s\n", ago(*s.WFM.NextPoll, now), prefixed(", ", waitingFor(s.WFM.Waiting)))
 	}
@@ -57,7 +60,9 @@ func (c *cli) printStatus(s *control.Status, now time.Time) {
 		fmt.Fprint(w, "manifest\tnone accepted yet\n")
 	}
 	if r := s.WFM.RefusedManifest; r != nil {
-		fmt.Fprintf(w, "refused\tversion %d that the WFM serves; see `margolite accept-rollback`\n", r.Version)
+		fmt.Fprintf(w, "refused\tfor %s the WFM has served version %d, which is not greater than the accepted %d, as when it has lost its state;\n",
+			ago(now, r.Since), r.Version, r.Accepted)
+		fmt.Fprint(w, "\twhat runs is not touched; `margolite accept-rollback` shows the difference and accepts it\n")
 	}
 	printIdentity(w, s.Identity, now)
 	if s.Outbox > 0 {
@@ -137,6 +142,9 @@ func printIdentity(w io.Writer, i control.IdentityStatus, now time.Time) {
 func (c *cli) printDeployment(d control.Deployment, now time.Time) {
 	out := plainWriter{c.out}
 	fmt.Fprintf(out, "\n%s  %s  %s (for %s)\n", d.ID, d.Name, d.State, ago(now, d.Since))
+	if r := d.Reported; r != nil {
+		fmt.Fprintf(out, "  reported: %s\n", reportedText(r, d.State, now))
+	}
 	if d.Reason != "" && (d.Change == nil || len(d.Change.Reasons) == 0) {
 		fmt.Fprintf(out, "  waits: %s\n", d.Reason)
 	}
@@ -153,6 +161,21 @@ func (c *cli) printDeployment(d control.Deployment, now time.Time) {
 		}
 		c.printServices("    ", component.Services)
 	}
+}
+
+// reportedText says what the WFM was told last of a deployment that is in state.
+func reportedText(r *control.Reported, state string, now time.Time) string {
+	text := "nothing yet"
+	switch {
+	case r.At != nil:
+		text = fmt.Sprintf("%s, %s ago", r.State, ago(now, *r.At))
+	case r.Waiting == 0:
+		text = state + ", before this start of the agent"
+	}
+	if r.Waiting > 0 {
+		text += "; " + plural(r.Waiting, "report") + " waiting for the WFM"
+	}
+	return text
 }
 
 // printServices prints one line for each container.
