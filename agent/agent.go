@@ -188,6 +188,7 @@ func New(o Options) *Agent {
 		store: o.Store, runtime: o.Runtime, settings: a.settings, now: o.Now,
 		hub: a.hub, logger: o.Logger, reported: a.reporter.poke, deaf: a.reporter.deaf,
 	}
+	a.ledger.turns = &turns{store: o.Store, came: func(id string) { a.reconciler.nudge(id) }}
 	a.reconciler = newReconciler(o, a.settings, a.ledger, a.hub, &a.Projects.staging)
 	a.reconciler.loop, a.reconciler.mistakes = &a.loops.reconciler, a.mistakes
 	a.Projects.brought = a.reconciler.pruneAfter

@@ -746,6 +746,7 @@ func (f *fakeWFM) PutCapabilities(context.Context, string, []byte) error {
 type fakeGate struct {
 	mu     sync.Mutex
 	closed bool
+	order  policy.Order
 	rules  policy.Rules
 	asked  int                                              // how often it was asked
 	admits func(id string, ask policy.Ask) []policy.Refusal // nil: everything
@@ -800,7 +801,7 @@ func (g *fakeGate) Decide(c policy.Change, s policy.Situation) policy.Verdict {
 	if g.closed {
 		return policy.Verdict{Reasons: []policy.Reason{{Code: "closed", Text: "the gate is closed"}}}
 	}
-	gate, err := policy.New(policy.Options{Rules: g.rules})
+	gate, err := policy.New(policy.Options{Rules: g.rules, Order: g.order})
 	if err != nil {
 		panic(err)
 	}

@@ -42,6 +42,7 @@ type ledger struct {
 	// passes says that the gate lets a removal pass at once, without being held up
 	// by anybody. It is called with mu held.
 	passes func(d *store.Deployment) bool
+	turns  *turns
 
 	// accepted is the version of the accepted manifest; 0: to be read.
 	accepted atomic.Uint64
@@ -218,16 +219,16 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 	listed := make(map[string]bool, len(m.Deployments))
 	unrecorded = slices.DeleteFunc(unrecorded, func(id string) bool { return known[strings.ToLower(id)] != nil })
 	rejections := l.rejections()
-	for _, ref := range m.Deployments {
+	for i, ref := range m.Deployments {
 		id := strings.ToLower(ref.ID)
 		listed[id] = true
 		before := known[id]
 		if before != nil && holds(before, ref) {
 			_, came := in.came[ref.Digest]
 			switch {
-			case before.ID != ref.ID, by.afresh, by.again:
+			case before.ID != ref.ID, by.afresh, by.again, before.Place != i+1 && waitsForTurn(before):
 				after := *before
-				after.ID = ref.ID
+				after.ID, after.Place = ref.ID, i+1
 				if err := put(before, after); err != nil {
 					return nil, err
 				}
@@ -244,6 +245,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 		if err != nil {
 			return nil, err
 		}
+		after.Place = i + 1
 		if before == nil {
 			after.Found = slices.ContainsFunc(unrecorded, func(other string) bool { return margo.SameID(other, ref.ID) })
 			after.Answers = rejections[id]
@@ -291,6 +293,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 	if err != nil {
 		return touched, fmt.Errorf("cannot accept manifest %d: %w", m.Version, err)
 	}
+	l.turns.note(change.Deployments...)
 	l.accepted.Store(m.Version)
 	l.lacks.Store(false)
 	l.ahead = false // the records need them now
@@ -438,6 +441,7 @@ func adopted(d *store.Deployment, accepted uint64) uint64 {
 // what the WFM hears is that it waits.
 func (l *ledger) absent(before *store.Deployment, former, version uint64) (store.Deployment, error) {
 	d := *before
+	d.Place = 0
 	d.Adopted = cmp.Or(adopted(&d, former), version) // ST-14
 	phase, err := next(Phase(d.Phase), eventAbsent)
 	if err != nil {
@@ -624,6 +628,7 @@ func (l *ledger) commit(verb string, before, after *store.Deployment, artifacts 
 	if err := l.store.Commit(verb, change); err != nil {
 		return fmt.Errorf("cannot record %q of deployment %s: %w", verb, after.ID, err)
 	}
+	l.turns.note(*after)
 	if len(reports) > 0 {
 		l.reported()
 		l.announce(after)

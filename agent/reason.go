@@ -15,7 +15,10 @@ import (
 // nothing is wrong: WAITS_FOR_APPROVAL, for one.
 const waitsFor = "WAITS_FOR_"
 
-const codeWaitsForRegistry = waitsFor + "REGISTRY"
+const (
+	codeWaitsForRegistry = waitsFor + "REGISTRY"
+	codeWaitsForSpace    = waitsFor + "SPACE"
+)
 
 func waitingCode(c policy.ReasonCode) string { return waitsFor + strings.ToUpper(string(c)) }
 

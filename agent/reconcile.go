@@ -276,8 +276,11 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 		case errors.As(err, &f):
 			// Known to the record already, or no news for the WFM.
 			w.waitFor(err.Error())
-			if f.temporary() {
+			switch {
+			case f.temporary():
 				r.tellReason(w, codeWaitsForRegistry, f)
+			case isFull(f):
+				r.tellReason(w, codeWaitsForSpace, f)
 			}
 			w.waitsNot()
 			r.logger.Debug("deployment will be tried again", "deployment", w.id, "code", f.code, "error", err)

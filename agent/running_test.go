@@ -124,6 +124,35 @@ func TestST10TheCurrentStateIsToldAgain(t *testing.T) {
 }
 
 // A deployment that is pending says what it waits for, where the site wants it.
+func TestST11PendingSaysWhatTheDeviceLacks(t *testing.T) {
+	for code, lacks := range map[string]struct {
+		step string
+		why  runtime.Code
+	}{
+		"WAITS_FOR_REGISTRY": {"fetch 1.0.0", runtime.Unreachable},
+		"WAITS_FOR_SPACE":    {"spare", runtime.NoSpace},
+	} {
+		t.Run(code, func(t *testing.T) {
+			s := newSite(t, func(s *site) { s.reports = agent.Reports{Reasons: true} })
+			s.runtime.fail(lacks.step, lacks.why)
+			s.publish(1, map[string]string{first: document(first, "1.0.0")})
+			s.heard(first, "pending@1", "pending@1")
+			if f := s.wfm.last(first).Error; f == nil || f.Code != code || f.Message == "" {
+				t.Errorf("the WFM heard %+v", f)
+			}
+			s.runtime.fail(lacks.step, "")
+			want := []string{"pending@1", "pending@1", "installing@1", "installed@1"}
+			if code == "WAITS_FOR_REGISTRY" {
+				want = append(want[:1:1], want...) // it is staged, and waits for nothing
+			}
+			s.heard(first, want...)
+			if f := s.wfm.last(first).Error; f != nil {
+				t.Errorf("it is installed, and the WFM heard %+v", f)
+			}
+		})
+	}
+}
+
 func TestST11PendingSaysWhy(t *testing.T) {
 	for _, reasons := range []bool{false, true} {
 		t.Run(fmt.Sprint(reasons), func(t *testing.T) {

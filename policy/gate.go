@@ -25,6 +25,7 @@ const (
 type Options struct {
 	Rules     Rules
 	Overrides []Override
+	Order     Order // empty: OrderNone
 	Allow     Allow // see DefaultAllow
 }
 
@@ -39,6 +40,9 @@ type Gate struct {
 func New(o Options) (*Gate, error) {
 	g := &Gate{o: o}
 	problems := g.o.Rules.settle("")
+	if o.Order != "" && o.Order != OrderNone && o.Order != OrderManifest {
+		problems = append(problems, fmt.Errorf("order %q: want none or manifest", clip(string(o.Order), maxHolder)))
+	}
 	if len(o.Overrides) > maxOverrides {
 		problems = append(problems, fmt.Errorf("there are %d overrides, no more than %d are possible", len(o.Overrides), maxOverrides))
 		o.Overrides = nil
@@ -178,6 +182,9 @@ func (g *Gate) Decide(c Change, s Situation) Verdict {
 	var v Verdict
 	if c.Answer != Approved && rules.Approval.asks(c.Kind) {
 		v.wait(WaitsForApproval, time.Time{}, "margolite approve "+c.Deployment)
+	}
+	if g.o.Order == OrderManifest && s.Before != "" && c.Kind != Remove {
+		v.wait(WaitsForTurn, time.Time{}, "after deployment "+s.Before+", which the manifest lists before it")
 	}
 	v.locked(c, s)
 	v.outside(rules.Windows, s)

@@ -50,6 +50,9 @@ type Situation struct {
 	Now        time.Time // in the time zone of the device: texts name hours of it
 	ClockWrong bool      // Now is not to be trusted: the hours of the day are not known
 	Locks      []Lock    // that are held now
+	// Before is the deployment whose change comes before this one in the order of the
+	// manifest; empty: this one is next.
+	Before string
 }
 
 // ReasonCode says for programs why a change waits.
@@ -62,6 +65,7 @@ const (
 	WaitsForLock     ReasonCode = "lock"
 	WaitsForClock    ReasonCode = "clock"
 	WaitsForHook     ReasonCode = "hook"
+	WaitsForTurn     ReasonCode = "turn"
 )
 
 // Reason is why a change has to wait: Code for programs, Text for people. Text does
@@ -123,6 +127,17 @@ type Rules struct {
 	Rollback Rollback // empty: RollbackAuto
 	Hook     Hook
 }
+
+// Order says in which order deployments are changed.
+type Order string
+
+// The orders.
+const (
+	OrderNone Order = "none" // each as soon as it may be
+	// OrderManifest: one after another, as the manifest lists them, each when those
+	// before it are settled or have failed. Removals do not take part.
+	OrderManifest Order = "manifest"
+)
 
 // Override replaces rules for some deployments. Of several that fit, each rule
 // is that of the first which sets it.

@@ -91,6 +91,33 @@ func TestApproval(t *testing.T) {
 	}
 }
 
+func TestTheOrderOfTheManifest(t *testing.T) {
+	for name, c := range map[string]struct {
+		order  policy.Order
+		change policy.ChangeKind
+		before string
+		waits  bool
+	}{
+		"no order":             {policy.OrderNone, policy.Install, "a", false},
+		"no order by default":  {"", policy.Install, "a", false},
+		"it is next":           {policy.OrderManifest, policy.Update, "", false},
+		"another one is next":  {policy.OrderManifest, policy.Update, "a", true},
+		"removals do not wait": {policy.OrderManifest, policy.Remove, "a", false},
+	} {
+		gate, err := policy.New(policy.Options{Order: c.order})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := gate.Decide(policy.Change{Deployment: "b", Kind: c.change}, policy.Situation{Before: c.before})
+		if v.Go == c.waits || c.waits && (v.Reasons[0].Code != policy.WaitsForTurn || !strings.Contains(v.Reasons[0].Text, "deployment a")) {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+	if _, err := policy.New(policy.Options{Order: "alphabetical"}); err == nil {
+		t.Error("an order that nobody knows is taken")
+	}
+}
+
 func TestWhatAChangeWaitsFor(t *testing.T) {
 	berlin := zone(t, "Europe/Berlin")
 	night := windows(t, berlin, "Mon-Fri 22:00-04:00")

@@ -78,6 +78,9 @@ type Deployment struct {
 	ID string `json:"-"`
 	// Phase is a state of the agent's state machine, opaque here.
 	Phase string `json:"phase"`
+	// Place is where the manifest lists it, from 1; 0: nowhere, or an earlier version
+	// of this program made the record.
+	Place int `json:"place,omitempty"`
 	// Desired is what shall run.
 	Desired Revision `json:"desired"`
 	// Active is the last revision that worked, and runs or ran.

@@ -275,6 +275,7 @@ func Default() *Config {
 			Logs: Logs{MaxSize: 1 << 20, MaxFile: 2},
 		},
 		Policy: Policy{Options: policy.Options{
+			Order: policy.OrderNone,
 			Rules: policy.Rules{
 				Approval: policy.ApproveNone, Rollback: policy.RollbackAuto,
 				Hook: policy.Hook{Timeout: policy.HookTimeout},

@@ -120,6 +120,7 @@ runtime:
 reports: {running: false, grace: 5m, interval: 1h, reasons: true}
 policy:
   approval: updates
+  order: manifest
   windows: [Sun 02:00-05:00]
   rollback: manual
   hook: {command: [/bin/ask, "line 7"], timeout: 5s}
@@ -231,6 +232,7 @@ log:
 					Approval: policy.ApproveUpdates, Windows: windows(t, "Sun 02:00-05:00"), Rollback: policy.RollbackManual,
 					Hook: policy.Hook{Command: []string{"/bin/ask", "line 7"}, Timeout: 5 * time.Second},
 				},
+				Order: policy.OrderManifest,
 				Overrides: []policy.Override{
 					{
 						Deployments: []string{"6F1f9d3e-9f4d-4c1c-b9a0-3c1f9f1d2e10"}, Labels: map[string]string{"example.com/critical": "yes"},

@@ -15,6 +15,10 @@ func approval(into *policy.Approval) field {
 	return choice((*string)(into), values{string(policy.ApproveNone), string(policy.ApproveUpdates), string(policy.ApproveAll)})
 }
 
+func order(into *policy.Order) field {
+	return choice((*string)(into), values{string(policy.OrderNone), string(policy.OrderManifest)})
+}
+
 func rollback(into *policy.Rollback) field {
 	return choice((*string)(into), values{string(policy.RollbackAuto), string(policy.RollbackManual), string(policy.RollbackOff)})
 }

@@ -107,6 +107,7 @@ func (c *Config) schema() fields {
 		}),
 		"policy": section(fields{
 			"approval":    approval(&c.Policy.Rules.Approval),
+			"order":       order(&c.Policy.Order),
 			"windows":     windows(&c.Policy.Rules.Windows),
 			"rollback":    rollback(&c.Policy.Rules.Rollback),
 			"hook":        hook(&c.Policy.Rules.Hook),
