@@ -226,7 +226,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 		if before != nil && holds(before, ref) {
 			_, came := in.came[ref.Digest]
 			switch {
-			case before.ID != ref.ID, by.afresh, by.again, before.Place != i+1 && waitsForTurn(before):
+			case before.ID != ref.ID, by.afresh, by.again:
 				after := *before
 				after.ID, after.Place = ref.ID, i+1
 				if err := put(before, after); err != nil {
@@ -234,6 +234,10 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 				}
 			case came: // its document had been lost
 				touched = append(touched, ref.ID)
+			case before.Place != i+1 && waitsForTurn(before): // no reason to begin its work anew
+				after := *before
+				after.Place = i + 1
+				change.Deployments = append(change.Deployments, after)
 			}
 			continue
 		}

@@ -48,13 +48,27 @@ func (t *turns) before(id string) string {
 
 // note says what records became.
 func (t *turns) note(deployments ...store.Deployment) {
-	var next []string
 	t.mu.Lock()
+	if t.places == nil {
+		t.mu.Unlock()
+		return
+	}
+	var next []string
+	var left []int
 	for i := range deployments {
-		if left := t.put(&deployments[i]); left > 0 {
-			if id := t.after(left); id != "" {
-				next = append(next, id)
-			}
+		d := &deployments[i]
+		former := t.places[strings.ToLower(d.ID)].number
+		switch t.put(d); {
+		case former == 0:
+		case t.places[strings.ToLower(d.ID)].number == 0:
+			left = append(left, former)
+		case d.Place != former:
+			next = append(next, d.ID)
+		}
+	}
+	for _, number := range left {
+		if id := t.after(number); id != "" {
+			next = append(next, id)
 		}
 	}
 	t.mu.Unlock()
@@ -63,20 +77,14 @@ func (t *turns) note(deployments ...store.Deployment) {
 	}
 }
 
-// put takes one record into account, and returns the place that it left; 0: none. The
-// caller holds mu.
-func (t *turns) put(d *store.Deployment) (left int) {
-	if t.places == nil {
-		return 0
-	}
+// put takes one record into account. The caller holds mu.
+func (t *turns) put(d *store.Deployment) {
 	id := strings.ToLower(d.ID)
-	former := t.places[id].number
 	if d.Place > 0 && waitsForTurn(d) {
 		t.places[id] = place{d.ID, d.Place}
-		return 0
+		return
 	}
 	delete(t.places, id)
-	return former
 }
 
 // after is the deployment that comes behind a place. The caller holds mu.
