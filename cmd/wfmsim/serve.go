@@ -36,7 +36,7 @@ const renewBefore = 30 * 24 * time.Hour
 type settings struct {
 	dir, listen, admin, registry, host, prefix, device, trustDomain, wfm string
 
-	revision, mis, urls, basic, bearer           string
+	revision, mis, urls, basic, bearer, like     string
 	approval, putFirst, singularStatus, compress bool
 }
 
@@ -58,6 +58,9 @@ Before 1.0.0-rc.3 the server shows an ordinary certificate of an authority of it
 own (ca.pem), and the device signs its requests. It is known already, under the
 id of --device; with --approval it is not, has to onboard and to be approved.
 
+--like speaks as a WFM in the field does, with all that it does otherwise than the
+standard says; test/wfmsim/like.go has the table. It decides on the revision.
+
 --basic or --bearer put a gateway before the WFM: it shows an ordinary
 certificate as well and wants these credentials on every request. --mis runs a
 Margo Identity Service, with an ordinary certificate too.
@@ -77,6 +80,8 @@ Margo Identity Service, with an ordinary certificate too.
 			flags.StringVar(&s.mis, "mis", "", "`ADDRESS` of a Margo Identity Service (default: none)")
 			flags.StringVar(&s.urls, "urls", wfmsim.URLForms()[0],
 				"`FORM` of the URLs in manifests: "+strings.Join(wfmsim.URLForms(), ", "))
+			flags.StringVar(&s.like, "like", "",
+				"`NAME` of a WFM in the field to speak like: "+strings.Join(wfmsim.LikeNames(), ", ")+"; it decides on revision, prefix and URLs")
 			flags.StringVar(&s.basic, "basic", "", "`USER:PASSWORD` that a gateway before the WFM wants")
 			flags.StringVar(&s.bearer, "bearer", "", "`TOKEN` that a gateway before the WFM wants")
 			flags.BoolVar(&s.approval, "approval", false, "clients wait to be approved before they are onboarded")
@@ -103,6 +108,13 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return fmt.Errorf("cannot create directory: %w", err)
 	}
+	var like wfmsim.Like
+	if s.like != "" {
+		if like, err = wfmsim.FindLike(s.like); err != nil {
+			return usageError{err.Error()}
+		}
+		s.revision, s.prefix, s.urls = string(like.Revision), like.Prefix, wfmsim.URLForms()[like.URLs]
+	}
 	authority, files, err := s.identities()
 	if err != nil {
 		return err
@@ -115,13 +127,18 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	if s.like != "" {
+		like.Apply(&options)
+	}
 	wfm, err := wfmsim.New(options)
 	if err != nil {
 		return err
 	}
-	client, err := s.client(wfm, files)
-	if err != nil {
-		return err
+	client := "" // until there is one
+	if !like.Quirks.NumberedClients {
+		if client, err = s.client(wfm, files); err != nil {
+			return err
+		}
 	}
 	images, err := registry.New(registry.Options{Dir: filepath.Join(s.dir, "registry")})
 	if err != nil {
@@ -179,7 +196,13 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 	fmt.Fprintf(out, "config    %s\n", config)
 
 	server := &http.Server{
-		Handler:           admin.Handler(admin.Servers{WFM: wfm, Registry: images, MIS: service}, func() admin.Info { return info }),
+		Handler: admin.Handler(admin.Servers{WFM: wfm, Registry: images, MIS: service}, func() admin.Info {
+			now := info
+			if devices := wfm.Devices(""); now.DefaultClient == "" && len(devices) > 0 {
+				now.DefaultClient, now.Clients = devices[0].Client, []string{devices[0].Client}
+			}
+			return now
+		}),
 		ReadHeaderTimeout: 10 * time.Second,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}

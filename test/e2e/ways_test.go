@@ -122,7 +122,7 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 					t.Errorf("%s %s: signed %t", request.Method, request.Path, signs)
 				}
 			}
-			if n := r.WFM.Requests().Count(wfmsim.EndpointManifest); c.way.Repository && n != 1 { // by check
+			if n := r.WFM.Requests().Count(wfmsim.EndpointManifest); c.way.Repository && n != 0 {
 				t.Errorf("the WFM that hears the reports was asked %d times for the desired state", n)
 			}
 			if n := r.WFM.Replayed(); n != 0 {

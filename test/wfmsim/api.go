@@ -50,6 +50,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Allow", strings.Join(at.methods, ", "))
 			refusal = blank(http.StatusMethodNotAllowed, "This path answers "+strings.Join(at.methods, " and ")+".")
 		default:
+			s.bind(client, at, r)
 			refusal = at.handle(s, call{w: w, r: r, client: client, args: at.args})
 		}
 		if refusal != nil {
@@ -61,12 +62,26 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	s.requests.Wrap(at.name, s.faults.Wrap(at.name, handler)).ServeHTTP(w, r)
 }
 
+// bind decides what the device of a client is called with the client's first request.
+func (s *Server) bind(client string, at place, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.bound[client]; known || client == "" {
+		return
+	}
+	s.bound[client] = client
+	if at.name == EndpointCapabilities && r.Method == http.MethodPut {
+		s.bound[client] = at.args[0]
+	}
+}
+
 func (s *Server) nothing(c call) *problem {
 	return blank(http.StatusNotFound, "There is nothing at "+c.r.URL.Path+".")
 }
 
 func (s *Server) getManifest(c call) *problem {
-	if !acceptable(c.r.Header.Values("Accept"), margo.ManifestMediaType) {
+	literal := !s.options.Quirks.LiteralAccept || c.r.Header.Get("Accept") == margo.ManifestMediaType
+	if !literal || !acceptable(c.r.Header.Values("Accept"), margo.ManifestMediaType) {
 		return &problem{
 			kind: margo.ProblemCannotGenerateResponse, status: http.StatusNotAcceptable,
 			title: "Not Acceptable", detail: "The manifest is available as " + margo.ManifestMediaType + " only.",
@@ -101,7 +116,11 @@ func (s *Server) getDocument(c call) *problem {
 	if !ok {
 		return notFound(margo.ProblemDeploymentNotFound, "Deployment Not Found", "There is no revision "+d.String()+" of deployment "+id+".")
 	}
+	body = s.options.Quirks.single(body)
 	c.w.Header().Set("Cache-Control", s.immutable())
+	if s.options.Quirks.BareArtifacts {
+		c.w = bare{c.w}
+	}
 	if s.options.Gzip {
 		c.w.Header().Set("Vary", "Accept-Encoding")
 		if acceptsGzip(c.r) {
@@ -119,6 +138,9 @@ func (s *Server) getBundle(c call) *problem {
 		return notFound(margo.ProblemInvalidBundle, "Bundle Not Found", "There is no bundle "+d.String()+".")
 	}
 	c.w.Header().Set("Cache-Control", s.immutable())
+	if s.options.Quirks.BareArtifacts {
+		c.w = bare{c.w}
+	}
 	c.serveRange(margo.BundleMediaType, quoted(d), body)
 	return nil
 }
@@ -128,6 +150,7 @@ func (s *Server) postStatus(c call) *problem {
 	if refusal != nil {
 		return refusal
 	}
+	body = s.options.Quirks.status(body)
 	status, refusal := s.parseStatus(body)
 	if refusal != nil {
 		return refusal
@@ -142,6 +165,9 @@ func (s *Server) postStatus(c call) *problem {
 
 func (s *Server) capabilities(c call) *problem {
 	device := c.args[0]
+	if c.r.Method == http.MethodDelete && s.options.Quirks.KeepsDevices {
+		return blank(http.StatusMethodNotAllowed, "There is no handler for it.")
+	}
 	if c.r.Method == http.MethodDelete {
 		if refusal := s.forget(c.client, device); refusal != nil {
 			return refusal
@@ -160,12 +186,15 @@ func (s *Server) capabilities(c call) *problem {
 	if s.options.Revision == RC1 {
 		device = parsed.Properties.ID // the path has none
 	}
+	if s.options.Quirks.ClientIDAsDevice && device != c.client {
+		return &problem{status: http.StatusBadRequest, title: "Bad Request", detail: "device ID mismatch"}
+	}
 	known := c.r.Method != http.MethodPut || s.options.Revision == RC3 || s.options.PutFirst
 	created, refusal := s.describe(c.client, device, parsed, body, known)
 	if refusal != nil {
 		return refusal
 	}
-	s.stored(c, created || s.options.Revision != RC3)
+	s.stored(c, created || s.options.Revision != RC3 || s.options.Quirks.CreatesAlways)
 	return nil
 }
 

@@ -1,10 +1,10 @@
 package wfmsim
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/opencontainers/go-digest"
 
@@ -52,6 +52,12 @@ type Raw struct {
 func (s *Server) Publish(client string, body []byte) (Published, error) {
 	parsed, err := margo.ParseDeployment(body)
 	if err != nil {
+		return Published{}, fmt.Errorf("cannot publish: %w", err)
+	}
+	s.mu.Lock()
+	device := s.bound[client]
+	s.mu.Unlock()
+	if body, err = s.options.Quirks.document(body, client, cmp.Or(device, parsed.DeviceID)); err != nil {
 		return Published{}, fmt.Errorf("cannot publish: %w", err)
 	}
 	published, err := s.PublishBytes(client, parsed.ID, body)
@@ -200,7 +206,7 @@ func (s *Server) manifest(client string, faults []fault.Fault) (body []byte, eta
 		return raw.Manifest, etag, nil
 	}
 	c := s.state.client(client)
-	d := draft{client: client, version: c.Version, number: strconv.FormatUint(c.Version, 10)}
+	d := draft{client: client, version: c.Version, number: s.options.Quirks.number(c.Version)}
 	for _, listed := range c.listed() {
 		body := c.Documents[listed.wanted()].Body
 		d.documents = append(d.documents, listing{listed.ID, listed.wanted(), body})
@@ -230,6 +236,10 @@ func (s *Server) manifest(client string, faults []fault.Fault) (body []byte, eta
 	}
 	if d.replace != nil {
 		body = d.replace(body)
+	}
+	if s.options.Quirks.BundleETag && m.Bundle != nil && len(c.listed()) > 0 {
+		archive, err := c.bundle()
+		return body, quoted(digest.FromBytes(archive)), err
 	}
 	return body, quoted(digest.FromBytes(body)), nil
 }

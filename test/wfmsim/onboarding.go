@@ -232,10 +232,16 @@ func (s *Server) admit(certificate *x509.Certificate) (client string, refusal *p
 			if s.retired[id] {
 				return "", rejected("The client has been retired.")
 			}
+			if s.options.Quirks.NumberedClients {
+				return "", &problem{status: http.StatusConflict, title: "Device onboarding denied", detail: "Device signature already exists"}
+			}
 			return id, nil
 		}
 	}
 	client = ClientID(certificate)
+	if s.options.Quirks.NumberedClients {
+		client = fmt.Sprintf("client-%s-%d", fingerprint(certificate)[:16], s.now().Unix())
+	}
 	if s.retired[client] {
 		return "", rejected("The client has been retired.")
 	}

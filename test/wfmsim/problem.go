@@ -89,6 +89,8 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *problem, retr
 		w.Header().Add("WWW-Authenticate", `Basic realm="gateway"`)
 		w.Header().Add("WWW-Authenticate", `Bearer realm="gateway"`)
 		http.Error(w, p.detail, p.status)
+	case s.options.Quirks.ErrorMember:
+		p.answerAsError(w)
 	case s.options.Revision == RC3:
 		p.answer(w, r, retryAfter)
 	default:
@@ -110,6 +112,18 @@ func (p *problem) answerPlainly(w http.ResponseWriter) {
 	}
 	w.Header().Set("Content-Type", jsonMediaType)
 	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(p.status)
+	_, _ = w.Write(body)
+}
+
+// answerAsError writes the problem as a member of another name.
+func (p *problem) answerAsError(w http.ResponseWriter) {
+	body, err := json.Marshal(map[string]string{"Error": strings.TrimSuffix(p.title+": "+p.detail, ": ")})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", jsonMediaType)
 	w.WriteHeader(p.status)
 	_, _ = w.Write(body)
 }

@@ -96,6 +96,8 @@ type Options struct {
 	Flawed func(flaw string) (tls.Certificate, error)
 	Flaws  []string
 
+	Quirks Quirks // see Likes
+
 	File string           // where the state is kept; empty: in memory
 	Now  func() time.Time // decides on the validity of certificates and signatures; nil: time.Now
 	// TLS has the last word on the TLS configuration, for handshakes that a
@@ -127,6 +129,7 @@ type Server struct {
 	raw           map[string]Raw     // by client
 	twisted       []twistedBundle    // that manifests named not long ago
 	retired       map[string]bool    // clients that were accepted once
+	bound         map[string]string  // what the device of a client is called, see Quirks.BindsFirst
 	pending       map[string]Pending // by fingerprint
 	seen          map[string]int     // how often each signature came, the newest of them
 	replayed      int
@@ -161,6 +164,7 @@ func New(o Options) (*Server, error) {
 		authorization: maps.Clone(o.Authorization),
 		raw:           map[string]Raw{},
 		retired:       map[string]bool{},
+		bound:         map[string]string{},
 		pending:       map[string]Pending{},
 		seen:          map[string]int{},
 		changed:       make(chan struct{}),

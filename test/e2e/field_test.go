@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/plant"
+	"github.com/margolite/margolite/test/wfmsim"
+)
+
+// The main job with each WFM in the field, by the standard's settings and its revision:
+// a look at it that changes nothing, onboarding, capabilities, installation, update,
+// failure, restart of both sides, removal.
+func TestTheMainJobWithEachWFMInTheField(t *testing.T) {
+	for _, like := range wfmsim.Likes() {
+		t.Run(like.Name, func(t *testing.T) {
+			way := plant.Way{Change: like.Apply}
+			if like.Revision != wfmsim.RC3 {
+				way.Revision = like.Revision
+			}
+			r := newRigBy(t, way)
+			files := r.serve(map[string][]byte{"/compose.yaml": programs.component.Files["compose.yaml"]})
+			if out, err := r.margolite("check"); err != nil && !strings.Contains(out, "is within reach") {
+				t.Errorf("check says %s, %v", out, err)
+			}
+			r.running()
+			client := r.ClientID()
+			if like.Quirks.NumberedClients {
+				var err error
+				client, err = r.WFM.WaitClient(t.Context())
+				check(t, err)
+			}
+			device := plant.Device
+			if like.Quirks.ClientIDAsDevice {
+				device = client
+			}
+			_, err := r.WFM.WaitDevice(t.Context(), client, device)
+			check(t, err)
+
+			id := demoID
+			if like.Quirks.OddIDs {
+				id = "self-test-app"
+			}
+			publish := func(parameters map[string]any) wfmsim.Published {
+				t.Helper()
+				d := r.Deployment(id, parameters)
+				body, err := d.Document()
+				check(t, err)
+				if like.Quirks.SandboxDocuments {
+					c := d.Components[0]
+					body = []byte(strings.NewReplacer(
+						"repository: oci://"+c.Repository, "packageLocation: "+files+"/compose.yaml", "revision: "+c.Revision, "", "pointer: ", "pointer: ENV.",
+					).Replace(string(body)))
+				}
+				done, err := r.WFM.Publish(client, body)
+				check(t, err)
+				return done
+			}
+			done := publish(nil)
+			r.await(id, margo.Installed, done.Version)
+			if a := r.answers(8090); a.Greeting != "Hello" {
+				t.Errorf("the application says %+v", a)
+			}
+			done = publish(map[string]any{"GREETING": "Servus"})
+			r.heard(id, 2, margo.Installed)
+			if a := r.answers(8090); a.Greeting != "Servus" {
+				t.Errorf("after the update the application says %+v", a)
+			}
+			publish(map[string]any{"GREETING": "Servus", "PORT": "no port"})
+			r.heard(id, 1, margo.Failed)
+			if a := r.answers(8090); a.Greeting != "Servus" {
+				t.Errorf("after a failed update the application says %+v", a)
+			}
+
+			r.stop()
+			address := r.WFM.Address()
+			check(t, r.WFM.Close())
+			r.running()
+			if a := r.answers(8090); a.Greeting != "Servus" {
+				t.Errorf("without the WFM the application says %+v", a)
+			}
+			check(t, r.WFM.Start(address))
+			publish(map[string]any{"GREETING": "Moin"})
+			r.heard(id, 3, margo.Installed)
+			if a := r.answers(8090); a.Greeting != "Moin" {
+				t.Errorf("after a restart of both the application says %+v", a)
+			}
+
+			_, err = r.WFM.Remove(client, id)
+			check(t, err)
+			r.heard(id, 1, margo.Removed)
+			r.isAsBefore(t.Context())
+		})
+	}
+}
+
+// heard waits until the WFM heard of a state so many times.
+func (r *rig) heard(id string, times int, state margo.State) {
+	r.t.Helper()
+	check(r.t, r.WFM.WaitStatus(r.t.Context(), id, func(reports []wfmsim.Report) bool {
+		n := 0
+		for i, report := range reports {
+			if report.Status.State == state && (i == 0 || reports[i-1].Status.State != state) {
+				n++
+			}
+		}
+		return n >= times
+	}))
+}
