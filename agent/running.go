@@ -24,7 +24,7 @@ const (
 
 // What is told of a deployment that runs is bounded, however often it changes.
 const (
-	tellAtOnce = 2                // changes that are told as they come ...
+	tellAtOnce = 3                // changes that are told as they come ...
 	tellEvery  = 20 * time.Minute // ... and one more in each such time
 )
 

@@ -269,6 +269,7 @@ func (y *year) start() {
 	y.agent = agent.New(agent.Options{
 		Settings: agent.Settings{
 			Device: agent.Device{ID: deviceID}, URL: "https://" + y.road.Addr().String(), Poll: pace.Rules{Interval: time.Minute}, Gate: y.gate,
+			Reports: agent.Reports{Running: true, Grace: time.Minute}, Settle: 10 * time.Second,
 		},
 		WFM: y.uplink, Store: y.store, Runtime: y.runtime, Logger: logger, Now: present.Now,
 		Facts: func() (capability.Facts, error) {

@@ -570,14 +570,15 @@ func recordedVolumes(chosen []container.Container) map[string]container.Volume {
 	return own
 }
 
-// compare tells listeners when, since the last look, a container stopped, died,
-// vanished, became healthy or unhealthy, or its shim stopped or started responding.
+// compare tells listeners when, since the last look, a container stopped, was started
+// again, died, vanished, became healthy or unhealthy, or its shim stopped or started
+// responding.
 // What Apply and Remove do is not told.
 func (s *supervisor) compare(project string, t *tended, now []ObservedContainer) {
 	changed := false
 	for id, before := range t.seen {
 		i := slices.IndexFunc(now, func(c ObservedContainer) bool { return c.ID == id })
-		if i < 0 || before.active() && (!now[i].active() || now[i].Pid != before.Pid) ||
+		if i < 0 || before.active() != now[i].active() || before.active() && now[i].Pid != before.Pid ||
 			(now[i].State == Unresponsive) != (before.State == Unresponsive) || now[i].Health.State != before.Health.State {
 			changed = true
 		}

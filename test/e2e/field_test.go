@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/plant"
@@ -98,7 +100,10 @@ func TestTheMainJobWithEachWFMInTheField(t *testing.T) {
 // heard waits until the WFM heard of a state so many times.
 func (r *rig) heard(id string, times int, state margo.State) {
 	r.t.Helper()
-	check(r.t, r.WFM.WaitStatus(r.t.Context(), id, func(reports []wfmsim.Report) bool {
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	began := time.Now()
+	err := r.WFM.WaitStatus(ctx, id, func(reports []wfmsim.Report) bool {
 		n := 0
 		for i, report := range reports {
 			if report.Status.State == state && (i == 0 || reports[i-1].Status.State != state) {
@@ -106,5 +111,10 @@ func (r *rig) heard(id string, times int, state margo.State) {
 			}
 		}
 		return n >= times
-	}))
+	})
+	if err != nil {
+		out, _ := r.margolite("status")
+		r.t.Log(out)
+		r.t.Fatalf("the WFM did not hear %s %d times, but\n%s", state, times, heardOf(r.WFM.Statuses(id), began))
+	}
 }
