@@ -8,6 +8,9 @@
 // the caller's, who gets here what agent/wfm gives for the later forms of the
 // standard: a state manifest, and the documents that it names.
 //
+// It also carries the current state back into the repository, onto a branch of its
+// own (ST-19): see [Reports].
+//
 // # The state manifest of a commit
 //
 // Every plain file below the folder whose name ends in .yaml or .yml is read.
@@ -26,11 +29,15 @@
 //
 //   - A poll that finds the branch at the same commit asks for that commit's id
 //     and nothing else: nothing is fetched, nothing is written.
-//   - Half a desired state is none. A missing branch, a missing folder, a file
-//     that cannot be told to be a deployment or not, a symbolic link or another
-//     repository below the folder, two documents of one deployment: all that
-//     refuses the commit as a whole. Only a folder with files, none of them a
-//     deployment, means that there are no deployments.
+//   - Half a desired state is none. A missing branch, a file that cannot be told
+//     to be a deployment or not, a symbolic link or another repository below the
+//     folder, two documents of one deployment: all that refuses the commit as a
+//     whole.
+//   - No deployments are believed where somebody meant it: the commit has files,
+//     and none of those below the folder is a deployment, or the folder went with
+//     its last document in one of the commits that are fetched. A tree without any
+//     file, and a folder that was never there, are mistakes and refuse the commit.
+//     The same holds where the folder is the whole tree.
 //   - Documents are given away only with the digest that the manifest names.
 //   - Git speaks https to the configured origin and to nobody else. It follows
 //     no redirect, runs no hook, no helper for credentials and no submodule, and

@@ -32,6 +32,7 @@ const (
 	Redirected   Reason = "redirected"    // the server says that it is elsewhere
 	NoBranch     Reason = "no branch"
 	NoFolder     Reason = "no folder"
+	Rejected     Reason = "rejected" // the server does not take what is pushed
 )
 
 // Error is a failure to get the desired state.
@@ -68,8 +69,10 @@ func (e *Error) Mend() string {
 		return "correct wfm.url: redirects are not followed"
 	case NoBranch:
 		return "correct wfm.git.branch, or create the branch"
+	case Rejected:
+		return "let the owner of the access token push to the branch that wfm.git.report names"
 	case NoFolder:
-		return "correct wfm.git.path; to ask for no deployments, keep another file in the folder, such as .gitkeep"
+		return "correct wfm.git.path; to ask for no deployments, delete the last document and leave some other file in the repository"
 	}
 	return ""
 }
@@ -78,7 +81,7 @@ func (e *Error) Mend() string {
 // of no use.
 func (e *Error) Answered() bool {
 	switch e.Reason {
-	case Unauthorized, NoRepository, Redirected, NoBranch, NoFolder:
+	case Unauthorized, NoRepository, Redirected, NoBranch, NoFolder, Rejected:
 		return true
 	}
 	return false
@@ -128,6 +131,7 @@ var meanings = []struct {
 	{"couldn't find remote ref", NoBranch},
 	{"certificate", Untrusted}, // as OpenSSL, GnuTLS and mbed TLS all say
 	{"ca cert file", Untrusted},
+	{"client cert", Untrusted},
 	{"SSL CA cert", Untrusted},
 	{"trust anchors", Untrusted},
 	{"unable to access", Unreachable},

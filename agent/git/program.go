@@ -175,9 +175,10 @@ type access struct {
 // command is one run of git.
 type command struct {
 	args      []string
-	dir       string // of the repository; empty: none is needed
-	access    access // to the server, where it speaks with one
-	fileBytes int64  // that it may write into one file; 0: none
+	dir       string   // of the repository; empty: none is needed
+	access    access   // to the server, where it speaks with one
+	fileBytes int64    // that it may write into one file; 0: none
+	env       []string // more of the environment
 }
 
 // run starts git, lets talk have its input and output, and waits for its end.
@@ -193,6 +194,7 @@ func (p *program) run(ctx context.Context, c command, talk func(in io.WriteClose
 	if c.dir != "" {
 		cmd.Env = append(cmd.Env, "GIT_DIR="+c.dir)
 	}
+	cmd.Env = append(cmd.Env, c.env...)
 	all := append(settings[:len(settings):len(settings)], c.access.settings...)
 	for i, s := range all {
 		n := strconv.Itoa(i)

@@ -277,11 +277,32 @@ func (s *Source) files(ctx context.Context, commit string) (files []entry, err e
 		files, found, err = readTree(out, s.folder, s.limits)
 		return err
 	})
-	if err == nil && !found && s.folder != "" { // git has no empty folders
-		op := "read folder " + s.folder + " of " + s.url
-		err = &Error{NoFolder, op, refused(s.folder, "is no folder of the repository, or empty")}
+	if err == nil && !found {
+		err = s.checkGone(ctx, commit)
 	}
 	return files, err
+}
+
+// checkGone refuses a commit without anything below the folder, unless it was emptied
+// on purpose: the package's documentation has the rule.
+func (s *Source) checkGone(ctx context.Context, commit string) error {
+	rest, err := s.git.ask(ctx, s.local("ls-tree", "--name-only", commit), "")
+	switch {
+	case err != nil:
+		return err
+	case rest == "":
+		return &Error{NoFolder, "read " + s.url, refused("repository", "has no file at all any more")}
+	}
+	change, err := s.git.ask(ctx, s.local("rev-list", "--max-count=1", commit, "--", s.folder), "")
+	var file string
+	if err == nil {
+		file, err = s.git.ask(ctx, s.local("ls-tree", "--name-only", commit, "--", s.folder), "")
+	}
+	if err == nil && (change == "" || file != "") {
+		op := "read folder " + s.folder + " of " + s.url
+		err = &Error{NoFolder, op, refused(s.folder, "is no folder of the repository, nor was it one in its last %d commits", history)}
+	}
+	return err
 }
 
 // objects reads files of the copy one after the other.

@@ -104,6 +104,7 @@ type server struct {
 	token   string // "user:password" that is asked for; empty: none
 	refuse  int    // status to answer with instead
 	broken  bool   // packs are damaged on the way
+	lose    bool   // the answer to a push is lost on the way
 	hold    chan struct{}
 	held    chan struct{}
 	answer  http.HandlerFunc // answers instead
@@ -150,7 +151,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.asked = append(s.asked, kind)
 	s.header = r.Header.Clone()
 	token, refuse, broken, hold, held := s.token, s.refuse, s.broken, s.hold, s.held
-	answer, after := s.answer, s.after
+	answer, after, lose := s.answer, s.after, s.lose
 	s.mu.Unlock()
 
 	switch {
@@ -167,6 +168,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
 		http.Error(w, "who are you?", http.StatusUnauthorized)
 		return
+	case lose && strings.HasSuffix(r.URL.Path, "/git-receive-pack"):
+		s.backend.ServeHTTP(httptest.NewRecorder(), r)
+		panic(http.ErrAbortHandler)
 	case kind == "fetch" && (broken || hold != nil):
 		answer := httptest.NewRecorder()
 		s.backend.ServeHTTP(answer, r)

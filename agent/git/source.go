@@ -38,6 +38,9 @@ type Options struct {
 	// CA is a file of PEM anchors for the server's certificate; empty: those
 	// that git comes with.
 	CA string
+	// Certificate and Key are files of PEM, with which the device shows who it is to
+	// the server; empty: it shows nothing.
+	Certificate, Key string
 	// Dir is the work folder, made where it is missing, with mode 0700. It is a
 	// cache, and nobody else's.
 	Dir    string
@@ -89,6 +92,8 @@ type Source struct {
 	branch, folder string
 	token          func() (string, error)
 	ca, dir        string
+	certificate    string
+	key            string
 	limits         Limits
 	timeout        time.Duration
 	log            *slog.Logger
@@ -143,7 +148,7 @@ func New(o Options) (*Source, error) {
 	}
 	s := &Source{
 		url: u.String(), origin: "https://" + u.Host + "/", branch: branch, folder: folder, token: o.Token,
-		ca: o.CA, dir: dir, limits: o.Limits.withDefaults(), timeout: cmp.Or(o.Timeout, 30*time.Second),
+		ca: o.CA, certificate: o.Certificate, key: o.Key, dir: dir, limits: o.Limits.withDefaults(), timeout: cmp.Or(o.Timeout, 30*time.Second),
 		log: o.Logger, now: o.Now, program: o.Program,
 		git: program{home: filepath.Join(dir, homeName)},
 	}
@@ -254,6 +259,9 @@ func (s *Source) access() (access, error) {
 	if s.ca != "" {
 		// Without the second one, some builds of libcurl believe the system's as well.
 		a.settings = append(a.settings, setting{"http.sslCAInfo", s.ca}, setting{"http.sslCAPath", s.git.home})
+	}
+	if s.certificate != "" {
+		a.settings = append(a.settings, setting{"http.sslCert", s.certificate}, setting{"http.sslKey", s.key})
 	}
 	if s.token == nil {
 		return a, nil

@@ -3,11 +3,13 @@ package git_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +22,7 @@ import (
 	"github.com/margolite/margolite/agent/git"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/test/pki"
 )
 
 func TestDS27WatchesTheBranch(t *testing.T) {
@@ -481,14 +484,45 @@ func TestDS27FolderOfTheDevice(t *testing.T) {
 		t.Errorf("scope is %q, want %q", source.Scope(), want)
 	}
 
-	// Git has no empty folders: when the last document is gone, so is the folder.
-	s.repository.commit(change{branch: "site/north", files: map[string]string{"README.md": ""}})
-	if _, err := source.Manifest(t.Context(), m.ETag); reason(err) != git.NoFolder {
-		t.Errorf("poll: %v", err)
-	}
 	s.repository.commit(change{branch: "site/north", files: map[string]string{"devices/gw 07[*]/.gitkeep": ""}})
 	if m := poll(t, source, m.ETag); len(m.Deployments) != 0 {
 		t.Errorf("manifest is %s", m.Raw)
+	}
+}
+
+// No deployments are believed where somebody meant it: git has no empty folders, so that
+// one goes with its last document. The rule is the same for a folder and the whole tree.
+func TestDS27WhenNoDeploymentsAreBelieved(t *testing.T) {
+	for _, folder := range []string{"devices/gw-07", ""} {
+		t.Run("folder "+folder, func(t *testing.T) {
+			s := newServer(t)
+			o := s.options(t)
+			o.Path = folder
+			source := newSource(t, o)
+			in := func(name string) string { return strings.TrimPrefix(folder+"/"+name, "/") }
+			s.repository.commit(change{files: map[string]string{in("app.yaml"): document(one, "1"), "README.md": ""}})
+			m := poll(t, source, "")
+			if len(m.Deployments) != 1 {
+				t.Fatalf("manifest is %s", m.Raw)
+			}
+			s.repository.commit(change{files: map[string]string{}})
+			if _, err := source.Manifest(t.Context(), m.ETag); reason(err) != git.NoFolder {
+				t.Errorf("a tree without any file: %v", err)
+			}
+			s.repository.commit(change{files: map[string]string{"README.md": "the last document is deleted"}})
+			if m = poll(t, source, m.ETag); len(m.Deployments) != 0 {
+				t.Errorf("manifest is %s", m.Raw)
+			}
+			s.repository.commit(change{files: map[string]string{in("app.yaml"): document(one, "2"), "README.md": ""}})
+			if m = poll(t, source, m.ETag); len(m.Deployments) != 1 {
+				t.Errorf("manifest is %s", m.Raw)
+			}
+			s.repository.commit(change{orphan: true, files: map[string]string{"README.md": "another history"}})
+			_, err := source.Manifest(t.Context(), m.ETag)
+			if folder != "" && reason(err) != git.NoFolder || folder == "" && err != nil {
+				t.Errorf("a folder that was never there: %v", err)
+			}
+		})
 	}
 }
 
@@ -805,5 +839,42 @@ func TestCheck(t *testing.T) {
 				t.Errorf("poll: %v, want %s", err, tt.want)
 			}
 		})
+	}
+}
+
+// A server may want to see a certificate of the device.
+func TestAUTH12AServerThatWantsACertificate(t *testing.T) {
+	s := newServer(t)
+	s.repository.commit(change{files: files(document(one, "1"))})
+	front := httptest.NewUnstartedServer(s)
+	front.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	front.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	front.StartTLS()
+	t.Cleanup(front.Close)
+	authority, err := pki.NewServerAuthority("Plant", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	device, err := authority.IssueSigner("gw-07")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := device.KeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := s.options(t)
+	o.URL = "git+" + front.URL + "/gw.git"
+	o.Dir = filepath.Join(t.TempDir(), "shows-none")
+	if _, err := newSource(t, o).Manifest(t.Context(), ""); err == nil {
+		t.Error("a device without a certificate is let in")
+	}
+	dir := t.TempDir()
+	o.Certificate, o.Key, o.Dir = filepath.Join(dir, "device.pem"), filepath.Join(dir, "device.key"), filepath.Join(dir, "git")
+	if err := errors.Join(os.WriteFile(o.Certificate, device.CertificatePEM(), 0o644), os.WriteFile(o.Key, key, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if m := poll(t, newSource(t, o), ""); len(m.Deployments) != 1 {
+		t.Errorf("manifest is %s", m.Raw)
 	}
 }

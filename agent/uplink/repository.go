@@ -7,9 +7,12 @@ import (
 	"net/http"
 	"path/filepath"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/git"
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 )
 
@@ -22,8 +25,18 @@ type repository struct {
 }
 
 func newRepository(o Options, reports way, d Device) (*repository, error) {
+	source, err := git.New(gitOptions(o, d))
+	if err != nil {
+		return nil, err
+	}
+	return &repository{source, reports}, nil
+}
+
+// gitOptions are those of the repository with the desired state.
+func gitOptions(o Options, d Device) git.Options {
 	g := git.Options{
 		URL: o.URL, Branch: o.Git.Branch, Path: o.Git.Path, CA: o.CA, Dir: filepath.Join(d.Dir, "git"),
+		Certificate: o.Git.Certificate, Key: o.Git.Key,
 		Limits: git.Limits{
 			Document: o.Limits.Document, Expanded: o.Limits.Expanded, Entries: o.Limits.Entries, Repository: o.Limits.Bundle,
 		},
@@ -32,11 +45,48 @@ func newRepository(o Options, reports way, d Device) (*repository, error) {
 	if o.Git.Token != "" {
 		g.Token = func() (string, error) { return identity.ReadSecret(o.Git.Token) }
 	}
-	source, err := git.New(g)
-	if err != nil {
-		return nil, err
-	}
-	return &repository{source, reports}, nil
+	return g
+}
+
+// reported is the way of reports into the repository itself.
+type reported struct{ *git.Reports }
+
+func newReported(o Options, d Device) (reported, error) {
+	g := gitOptions(o, d)
+	g.Branch, g.Path, g.Dir = o.Git.Report.Branch, o.Git.Report.Path, filepath.Join(d.Dir, "git-reports")
+	r, err := git.NewReports(g, o.Git.Device)
+	return reported{r}, err
+}
+
+func (w reported) open(context.Context) (api, error) { return w, nil }
+
+func (w reported) ended(err error) error { return err }
+
+func (w reported) scope() string { return w.Scope() }
+
+func (w reported) audience() string { return w.Scope() }
+
+func (w reported) probe(ctx context.Context) (string, error) {
+	return w.Scope() + " is within reach", w.Reach(ctx)
+}
+
+func (w reported) describe(*control.IdentityStatus) {}
+
+func (w reported) run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (w reported) close() {}
+
+// Manifest is nobody's question: the desired state is on another branch.
+func (w reported) Manifest(context.Context, string) (*wfm.Manifest, error) {
+	return nil, errors.ErrUnsupported
+}
+
+// Documents is nobody's question either.
+func (w reported) Documents(context.Context, *wfm.Manifest, []margo.DeploymentRef, func(digest.Digest, []byte) error) error {
+	return errors.ErrUnsupported
 }
 
 func (w *repository) open(context.Context) (api, error) { return sources{w.source, w.reports}, nil }

@@ -69,6 +69,16 @@ type Git struct {
 	Branch string
 	Path   string // folder; empty: all of it
 	Token  string // file; empty: none is needed
+	// Certificate and Key are files that the device shows to the server; empty: none.
+	Certificate, Key string
+	Report           GitReport
+	Device           string // id of this device, the author of reports
+}
+
+// GitReport says where in the repository the current state is reported (ST-19).
+type GitReport struct {
+	Branch string // empty: nowhere
+	Path   string // folder of this device; empty: the branch is its own
 }
 
 // Records keeps small records across restarts; *store.Store is one.
@@ -213,6 +223,12 @@ func (d Device) way(o Options) (way, error) {
 	if o.Reports != "" {
 		var err error
 		if reports, err = d.api(o, o.Reports); err != nil {
+			return nil, err
+		}
+	}
+	if o.Git.Report.Branch != "" {
+		var err error
+		if reports, err = newReported(o, d); err != nil {
 			return nil, err
 		}
 	}

@@ -36,9 +36,19 @@ func uplinkOptions(cfg *config.Config) (uplink.Options, error) {
 			Manifest: w.Limits.Manifest, Document: w.Limits.Document, Bundle: w.Limits.Bundle, Expanded: w.Limits.Expanded,
 			Entries: w.Limits.Entries, Ratio: int64(w.Limits.Ratio), Names: w.Limits.Names, Depth: w.Limits.Depth,
 		},
-		Git:     uplink.Git{Branch: w.Git.Branch, Path: w.Git.Path, Token: w.Git.Token},
+		Git: uplink.Git{
+			Branch: w.Git.Branch, Path: w.Git.Path, Token: w.Git.Token, Certificate: w.Git.Certificate, Key: w.Git.Key,
+			Report: uplink.GitReport(w.Git.Report),
+		},
 		Reports: w.Reports,
 		Strict:  w.Strict,
+	}
+	if w.Git.Report.Branch != "" {
+		device, err := deviceOf(cfg)
+		if err != nil {
+			return o, err
+		}
+		o.Git.Device = device.ID
 	}
 	if w.Signature.CertificateForm == "der" {
 		o.CertificateForm = wfm.DER

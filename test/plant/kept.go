@@ -18,6 +18,6 @@ func (p *Plant) Keeps(difference string) bool {
 	case "accepted.json", "journal.json", "settings.json", "margolite.db.bad", "containerd/io.containerd.snapshotter.v1.overlayfs/metadata.db":
 		return true
 	default:
-		return strings.HasPrefix(name, "git/")
+		return strings.HasPrefix(name, "git/") || strings.HasPrefix(name, "git-reports/")
 	}
 }

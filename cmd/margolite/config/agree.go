@@ -54,6 +54,10 @@ func (w *WFM) dependents() dependents {
 			{"wfm.git.branch", w.Git.Branch != d.Git.Branch},
 			{"wfm.git.path", w.Git.Path != ""},
 			{"wfm.git.token", w.Git.Token != ""},
+			{"wfm.git.certificate", w.Git.Certificate != ""},
+			{"wfm.git.key", w.Git.Key != ""},
+			{"wfm.git.report.branch", w.Git.Report.Branch != ""},
+			{"wfm.git.report.path", w.Git.Report.Path != ""},
 			{"wfm.reports", w.Reports != ""},
 		},
 	}
@@ -85,6 +89,17 @@ func (c *Config) agree(r *reader) {
 	}
 	if !w.FromGit() {
 		refuse("only where wfm.url begins with git+https://", keys.git)
+	}
+	if (w.Git.Certificate == "") != (w.Git.Key == "") {
+		r.disagree("wfm.git", "certificate and key are needed together")
+	}
+	switch report := w.Git.Report; {
+	case report.Branch == "" && report.Path != "":
+		r.disagree("wfm.git.report.path", "only beside wfm.git.report.branch")
+	case report.Branch != "" && report.Branch == w.Git.Branch:
+		r.disagree("wfm.git.report.branch", "has to be another branch than wfm.git.branch: each report would be a new desired state")
+	case report.Branch != "" && w.Reports != "":
+		r.disagree("wfm.reports", "reports go there or to wfm.git.report, not to both")
 	}
 	switch {
 	case !w.speaks():

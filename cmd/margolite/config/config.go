@@ -142,6 +142,16 @@ type Git struct {
 	Branch string
 	Path   string // directory, relative to the root of the repository; empty: the root
 	Token  string // file; empty: none
+	// Certificate and Key are files that the device shows to the server; empty: none.
+	Certificate string
+	Key         string
+	Report      GitReport
+}
+
+// GitReport is where in the repository the current state is reported.
+type GitReport struct {
+	Branch string // empty: nowhere
+	Path   string // directory of this device; empty: the branch is its own
 }
 
 // Poll is when to ask for the desired state.

@@ -68,9 +68,15 @@ func (c *Config) schema() fields {
 			}),
 			"strict": flag(&c.WFM.Strict),
 			"git": section(fields{
-				"branch": text(&c.WFM.Git.Branch, branch),
-				"path":   text(&c.WFM.Git.Path, optional(treePath)),
-				"token":  file(&c.WFM.Git.Token, optional(secret)),
+				"branch":      text(&c.WFM.Git.Branch, branch),
+				"path":        text(&c.WFM.Git.Path, optional(treePath)),
+				"token":       file(&c.WFM.Git.Token, optional(secret)),
+				"certificate": file(&c.WFM.Git.Certificate, optional(path)),
+				"key":         file(&c.WFM.Git.Key, optional(secret)),
+				"report": section(fields{
+					"branch": text(&c.WFM.Git.Report.Branch, optional(branch)),
+					"path":   text(&c.WFM.Git.Report.Path, optional(treePath)),
+				}),
 			}),
 			"reports": text(&c.WFM.Reports, optional(baseURL)),
 		}),

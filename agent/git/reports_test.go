@@ -1,0 +1,186 @@
+package git_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/agent/git"
+	"github.com/margolite/margolite/agent/margo"
+)
+
+// reports carries back to the server, from a work folder of the test's own.
+func (s *server) reports(t *testing.T, change ...func(*git.Options)) *git.Reports {
+	t.Helper()
+	s.repository.run("", "config", "http.receivepack", "true")
+	o := s.options(t)
+	o.Branch, o.Path, o.Dir = "state", "gw-07", filepath.Join(t.TempDir(), "reports")
+	for _, c := range change {
+		c(&o)
+	}
+	r, err := git.NewReports(o, "gw-07")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func statusOf(t *testing.T, id string, state margo.State, version uint64) []byte {
+	t.Helper()
+	s := margo.Status{DeploymentID: id, DeviceID: "gw-07", AdoptedVersion: version, State: state}
+	if state == margo.Failed {
+		s.Error = &margo.Fault{Code: "SERVICE_EXITED", Source: "app", Message: "it ended"}
+	}
+	body, err := s.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+// history is what the branch with the reports tells, oldest first.
+func (s *server) history() []string {
+	out, err := s.repository.Git("", "log", "--reverse", "--format=%s", "state")
+	if err != nil {
+		return nil
+	}
+	return strings.Split(strings.TrimSpace(out), "\n")
+}
+
+func (s *server) documents() string {
+	return strings.Join(strings.Fields(s.repository.run("", "ls-tree", "-r", "--name-only", "state")), " ")
+}
+
+// ST-19: a day of changes, in which pushes are refused, lost on the way there and lost on
+// the way back: the history of the branch is what happened.
+func TestST19TheBranchTellsWhatHappened(t *testing.T) {
+	s := newServer(t)
+	r := s.reports(t)
+	var want []string
+	tell := func(id string, state margo.State, version uint64) {
+		t.Helper()
+		body := statusOf(t, id, state, version)
+		for {
+			if err := r.PostStatus(t.Context(), id, body); err == nil {
+				break
+			}
+			s.set(func(s *server) { s.refuse, s.lose = 0, false }) // what was in the way passes
+		}
+		subject := fmt.Sprintf("Deployment %s: %s", id, state)
+		if state == margo.Failed {
+			subject += ", SERVICE_EXITED"
+		}
+		want = append(want, subject)
+	}
+	if err := r.PutCapabilities(t.Context(), "gw-07", []byte(`{"properties":{"id":"gw-07"}}`)); err != nil {
+		t.Fatal(err)
+	}
+	want = append(want, "Capabilities of device gw-07")
+	for n := range 24 {
+		switch n % 4 {
+		case 1:
+			s.set(func(s *server) { s.refuse = http.StatusServiceUnavailable })
+		case 2:
+			s.set(func(s *server) { s.lose = true })
+		case 3: // somebody else writes there, too
+			s.repository.run("", "update-ref", "refs/heads/state", s.repository.commit(change{
+				branch: "other", from: "state", files: map[string]string{"gw-08/x": fmt.Sprint(n)}, at: time.Now(),
+			}))
+			want = append(want, "change")
+		}
+		tell(one, []margo.State{margo.Pending, margo.Installing, margo.Installed, margo.Failed}[n%4], uint64(n+1))
+	}
+	tell(two, margo.Installed, 30)
+	tell(one, margo.Removed, 31)
+	if got := s.history(); len(got) != len(want) {
+		t.Errorf("the branch tells\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	} else {
+		for i := range want {
+			if got[i] != want[i] && want[i] != "change" {
+				t.Errorf("commit %d is %q, want %q", i, got[i], want[i])
+			}
+		}
+	}
+	if got := s.documents(); !strings.Contains(got, "gw-07/deployments/"+two+".json") || strings.Contains(got, one) || !strings.Contains(got, "gw-08/x") {
+		t.Errorf("the branch has %s", got)
+	}
+	if text := s.repository.run("", "show", "state:gw-07/deployments/"+two+".json"); !strings.Contains(text, "\n  \"deploymentId\": \""+two) {
+		t.Errorf("a status reads %s", text)
+	}
+}
+
+// hook makes a program a hook of the repository.
+func (s *server) hook(name, program string) {
+	s.repository.t.Helper()
+	dir := strings.TrimSpace(s.repository.run("", "rev-parse", "--absolute-git-dir"))
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "hooks"), 0o755), os.WriteFile(filepath.Join(dir, "hooks", name), []byte(program), 0o755)); err != nil {
+		s.repository.t.Fatal(err)
+	}
+}
+
+// What is told twice is one commit, and a restart tells nothing anew.
+func TestST19TheSameReportIsOneCommit(t *testing.T) {
+	s := newServer(t)
+	dir := filepath.Join(t.TempDir(), "reports")
+	for range 2 {
+		r := s.reports(t, func(o *git.Options) { o.Dir = dir })
+		for range 2 {
+			if err := r.PostStatus(t.Context(), one, statusOf(t, one, margo.Installed, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := s.history(); len(got) != 1 {
+		t.Errorf("the branch tells %q", got)
+	}
+}
+
+// A history that is rewritten, and a branch that is gone, lose nothing of this device.
+func TestST19ABranchThatIsRewritten(t *testing.T) {
+	s := newServer(t)
+	r := s.reports(t)
+	post := func(id string, state margo.State) {
+		t.Helper()
+		if err := r.PostStatus(t.Context(), id, statusOf(t, id, state, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	post(one, margo.Installed)
+	s.repository.commit(change{branch: "state", orphan: true, files: map[string]string{"README.md": "anew"}, at: time.Now()})
+	post(two, margo.Installed)
+	if got := s.documents(); got != "README.md gw-07/deployments/"+one+".json gw-07/deployments/"+two+".json" {
+		t.Errorf("after it was rewritten the branch has %s", got)
+	}
+	s.repository.run("", "update-ref", "-d", "refs/heads/state")
+	post(two, margo.Failed)
+	if got := s.documents(); got != "README.md gw-07/deployments/"+one+".json gw-07/deployments/"+two+".json" {
+		t.Errorf("after it was deleted and came back the branch has %s", got)
+	}
+}
+
+// A server that rejects every push is an error that says what to do, and leaves nothing
+// behind that grows.
+func TestST19PushesThatAreRejected(t *testing.T) {
+	s := newServer(t)
+	r := s.reports(t)
+	s.hook("pre-receive", "#!/bin/sh\necho no >&2\nexit 1\n")
+	for range 3 {
+		err := r.PostStatus(t.Context(), one, statusOf(t, one, margo.Installed, 1))
+		var known *git.Error
+		if !errors.As(err, &known) || known.Reason != git.Rejected || known.Mend() == "" {
+			t.Fatalf("error is %v", err)
+		}
+	}
+	s.hook("pre-receive", "#!/bin/sh\nexit 0\n")
+	if err := r.PostStatus(t.Context(), one, statusOf(t, one, margo.Installed, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.history(); len(got) != 1 {
+		t.Errorf("the branch tells %q", got)
+	}
+}
