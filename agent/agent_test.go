@@ -479,7 +479,8 @@ type fakeWFM struct {
 	identity  string
 	audience  string // empty: identity
 	clientID  string
-	closed    error // why the device is not let in
+	etags     []string // with which the manifest was asked for
+	closed    error    // why the device is not let in
 	failures  map[string]error
 	log       []string
 	times     []time.Time     // of the calls in log
@@ -662,6 +663,7 @@ func (f *fakeWFM) Manifest(ctx context.Context, etag string) (*wfm.Manifest, err
 	f.await(ctx, "manifest")
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.etags = append(f.etags, etag)
 	if err := f.call("manifest"); err != nil {
 		return nil, err
 	}

@@ -280,7 +280,7 @@ func TestPOL02ErrorsInDowntimeAreIgnored(t *testing.T) {
 
 // The desired state is asked for in windows only; reports and capabilities go
 // out at any time, and so does what a person asks for.
-func TestPOL03PollsKeepToTheirWindows(t *testing.T) {
+func TestPOL03POL07PollsKeepToTheirWindows(t *testing.T) {
 	simulated(t, func(s *site) { s.poll.Windows = windows(t, "12:00-13:00") }, func(t *testing.T, s *site) {
 		if calls := s.wfm.calls(); count(calls, "manifest") > 0 {
 			t.Fatalf("calls were %v", calls)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -234,6 +235,13 @@ func TestDS07RefusalsAreLoggedOnceEach(t *testing.T) {
 	}
 }
 
+// askedWith are the ETags with which the manifest was asked for.
+func (f *fakeWFM) askedWith() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.etags)
+}
+
 func TestDS08VersionAndETagSurviveARestart(t *testing.T) {
 	s := newSite(t)
 	s.publish(10, map[string]string{first: document(first, "1.0.0")})
@@ -247,13 +255,17 @@ func TestDS08VersionAndETagSurviveARestart(t *testing.T) {
 		case "the database":
 			_ = os.Remove(s.database())
 		}
+		asked, documents := len(s.wfm.askedWith()), s.wfm.count("documents")
 		s.start()
+		s.sync() // the first poll of this process may be under way
+		if etags := s.wfm.askedWith()[asked:]; (etags[0] != "") != (without != "the database") {
+			t.Errorf("without %s the manifest is asked for with %q", without, etags)
+		}
 		s.wfm.publish(9, nil)
 		if err := s.agent.Sync(t.Context()); err == nil {
 			t.Errorf("without %s a lower version is accepted", without)
 		}
 		s.wfm.publish(10, map[string]string{first: document(first, "1.0.0")})
-		documents := s.wfm.count("documents")
 		s.sync()
 		if fetched := s.wfm.count("documents") > documents; fetched != (without == "the database") {
 			t.Errorf("without %s documents are fetched again: %v", without, fetched)

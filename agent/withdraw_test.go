@@ -32,9 +32,9 @@ func (s *site) withdrawals() (requests, journal []string) {
 	return requests, journal
 }
 
-// GW-04 CAP-06: a device that is renamed takes back what was reported of it, once, and
+// A device that is renamed takes back what was reported of it, once, and
 // whatever becomes of that keeps nothing up.
-func TestARenamedDeviceTakesItsCapabilitiesBack(t *testing.T) {
+func TestCAP06ARenamedDeviceTakesItsCapabilitiesBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		err     error
 		journal string
@@ -65,7 +65,7 @@ func TestARenamedDeviceTakesItsCapabilitiesBack(t *testing.T) {
 }
 
 // A device that moves to another WFM leaves the former one while it knows the way.
-func TestADeviceThatMovesTakesItsCapabilitiesBack(t *testing.T) {
+func TestCAP06ADeviceThatMovesTakesItsCapabilitiesBack(t *testing.T) {
 	s := newSite(t)
 	s.sync()
 	s.agent.Withdraw(t.Context())
@@ -88,7 +88,7 @@ func TestADeviceThatMovesTakesItsCapabilitiesBack(t *testing.T) {
 }
 
 // A device that is given up does so without an agent.
-func TestADeviceThatIsGivenUpTakesItsCapabilitiesBack(t *testing.T) {
+func TestCAP06ADeviceThatIsGivenUpTakesItsCapabilitiesBack(t *testing.T) {
 	s := newSite(t)
 	s.sync()
 	for range 2 { // the second time there is nothing to take back

@@ -85,7 +85,7 @@ func TestAUTH10DeviceCertificateIsX509(t *testing.T) {
 	}
 }
 
-func TestLoadDeviceNamesWhatIsWrongWithTheFiles(t *testing.T) {
+func TestAUTH10CertificatesThatAreRefused(t *testing.T) {
 	good := p256()
 	_, edKey, _ := ed25519.GenerateKey(rand.Reader)
 	tests := map[string]struct {

@@ -87,6 +87,37 @@ func TestAUTH05ClientIDIsKeptBeforeItIsUsed(t *testing.T) {
 }
 
 // AUTH-04: it is done once, whoever asks first.
+// AUTH-14: a device makes itself known to nobody whom it does not trust, and each is given
+// an id of its own, which is that of its certificate from then on.
+func TestAUTH14EnrolmentIsAMatterOfTrust(t *testing.T) {
+	s := newSite(t)
+	w, authority := s.signed(wfmsim.RC2, nil)
+	trusted := s.options.CA
+	stranger, err := pki.NewServerAuthority("Stranger", time.Now())
+	check(t, err)
+	s.options.CA = s.write("stranger.pem", stranger.RootPEM())
+	if _, err := s.start().Identity(t.Context()); err == nil {
+		t.Error("the device believes a server of another authority")
+	}
+	if n := w.Requests().Count(""); n != 0 || s.records.count("client id") != 0 {
+		t.Errorf("it was sent %d requests", n)
+	}
+
+	s.options.CA = trusted
+	first, err := s.start().Identity(t.Context())
+	check(t, err)
+	again, err := s.start().Identity(t.Context())
+	check(t, err)
+	other := newSite(t)
+	other.options = s.options
+	other.introduce(authority)
+	second, err := other.start().Identity(t.Context())
+	check(t, err)
+	if first != again || first == second || !strings.HasPrefix(first, w.URL()+"#") {
+		t.Errorf("the device is %q and %q, another one %q", first, again, second)
+	}
+}
+
 func TestAUTH04OnboardedOnceForEverybody(t *testing.T) {
 	s := newSite(t)
 	w, _ := s.signed(wfmsim.RC2, nil)

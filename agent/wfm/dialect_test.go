@@ -379,7 +379,7 @@ func TestAUTH04OnboardingIsASignedRequestWithTheCertificate(t *testing.T) {
 	}
 }
 
-func TestAUTH14ClientIDIsOneThatFitsIntoAPath(t *testing.T) {
+func TestAUTH05ClientIDIsOneThatFitsIntoAPath(t *testing.T) {
 	device := p256(t)
 	s := serveSigned(t, device)
 	for body, want := range map[string]string{

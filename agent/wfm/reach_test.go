@@ -1,7 +1,11 @@
 package wfm_test
 
 import (
+	"context"
 	"crypto/tls"
+	"errors"
+	"net"
+	"slices"
 	"testing"
 
 	"github.com/margolite/margolite/agent/wfm"
@@ -28,5 +32,25 @@ func TestReachSendsNoRequest(t *testing.T) {
 	s.Close()
 	if err := c.Reach(t.Context()); err == nil {
 		t.Error("a WFM that is gone is within reach")
+	}
+}
+
+// ID-11: HTTP/1.1 on port 443, unless the URL says otherwise.
+func TestID11ThePortIs443(t *testing.T) {
+	d := newTrust(t)
+	for url, want := range map[string]string{
+		"https://wfm.example": "wfm.example:443", "https://wfm.example:443/a": "wfm.example:443", "https://wfm.example:8443": "wfm.example:8443",
+	} {
+		var dialled []string
+		c := client(t, d.device(t), url, func(o *wfm.Options) {
+			o.Dial = func(_ context.Context, _, address string) (net.Conn, error) {
+				dialled = append(dialled, address)
+				return nil, errors.New("nobody is there")
+			}
+		})
+		_, err := c.Manifest(t.Context(), "")
+		if reachErr := c.Reach(t.Context()); err == nil || reachErr == nil || !slices.Equal(dialled, []string{want, want}) {
+			t.Errorf("%s: dialled %q, want %s twice", url, dialled, want)
+		}
 	}
 }
