@@ -518,6 +518,7 @@ func TestOnboardingThatIsRefused(t *testing.T) {
 		"not approved, with a short time":    {serveProblem(403, "", "Retry-After", "5"), wfm.ErrNotApproved, 10 * time.Minute, 5 * time.Second, "not approved"},
 		"a certificate that is not liked":    {plain(400, `{"Error":"Invalid certificate"}`), wfm.ErrCertificateRefused, 10 * time.Minute, 0, "Invalid certificate"},
 		"a signature that is not accepted":   {plain(401, `{"error":"Invalid signature","message":"created is too old"}`), wfm.ErrUnauthenticated, 10 * time.Minute, 0, "created is too old"},
+		"a certificate that has an id":       {plain(409, `{"Error":"Device signature already exists"}`), wfm.ErrCertificateKnown, 10 * time.Minute, 0, "set wfm.clientId"},
 		"no such path":                       {plain(404, ""), nil, 10 * time.Minute, 0, "404"},
 		"busy":                               {serveProblem(429, "", "Retry-After", "5"), nil, 5 * time.Second, 5 * time.Second, "429"},
 		"broken":                             {plain(500, ""), nil, 0, 0, "500"},
@@ -532,7 +533,7 @@ func TestOnboardingThatIsRefused(t *testing.T) {
 			if !errors.As(err, &answer) || !strings.Contains(err.Error(), test.text) {
 				t.Fatalf("error %v does not say %q", err, test.text)
 			}
-			for _, sentinel := range []error{wfm.ErrNotApproved, wfm.ErrCertificateRefused, wfm.ErrUnauthenticated, wfm.ErrClientUnknown} {
+			for _, sentinel := range []error{wfm.ErrNotApproved, wfm.ErrCertificateRefused, wfm.ErrCertificateKnown, wfm.ErrUnauthenticated, wfm.ErrClientUnknown} {
 				if errors.Is(err, sentinel) != (sentinel == test.want) {
 					t.Errorf("error %v is %q: %t", err, sentinel, errors.Is(err, sentinel))
 				}

@@ -27,6 +27,9 @@ var (
 	ErrNotApproved = errors.New("the WFM has not approved this client, or has rejected it")
 	// ErrCertificateRefused: the WFM cannot use the certificate.
 	ErrCertificateRefused = errors.New("the WFM does not take the client's certificate")
+	// ErrCertificateKnown: the WFM has given the certificate an id already, and tells
+	// it only once: the device has lost it.
+	ErrCertificateKnown = errors.New("the WFM knows this certificate already: set wfm.clientId to the id that it gave, or have the device removed there")
 )
 
 // slowRetry is the least time between two tries to be onboarded that end with
@@ -90,7 +93,9 @@ func notOnboarded(err error) error {
 		refused.meaning = ErrCertificateRefused
 	case http.StatusForbidden:
 		refused.meaning = ErrNotApproved
-	case http.StatusUnauthorized, http.StatusNotFound, http.StatusConflict:
+	case http.StatusConflict:
+		refused.meaning = ErrCertificateKnown
+	case http.StatusUnauthorized, http.StatusNotFound:
 	default:
 		return err
 	}
