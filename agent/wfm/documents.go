@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 
@@ -47,19 +48,23 @@ func (c *Client) Documents(
 		f.spool = own
 	}
 
-	ways := []func(context.Context) error{f.singles, f.bundle}
+	ways := []way{singles, bundle}
 	switch {
 	case m.Bundle == nil:
 		ways = ways[:1]
 	case c.strict:
 		ways = ways[1:]
 	case f.bundleFirst():
-		ways[0], ways[1] = ways[1], ways[0]
+		slices.Reverse(ways)
 	}
 	var before error
 	for _, way := range ways {
-		err := way(ctx)
+		err := f.by(ctx, way)
 		var kept *keepError
+		var failed *Error
+		if errors.As(err, &failed) && failed.Status >= 500 {
+			c.failedWay.Store(int32(way))
+		}
 		switch {
 		case errors.As(err, &kept):
 			return kept.err
@@ -78,6 +83,21 @@ func (c *Client) Documents(
 	return before
 }
 
+// way is how documents are fetched.
+type way int32
+
+const (
+	singles way = iota + 1
+	bundle
+)
+
+func (f *fetch) by(ctx context.Context, w way) error {
+	if w == bundle {
+		return f.bundle(ctx)
+	}
+	return f.singles(ctx)
+}
+
 // otherWayMayHelp reports whether the documents may be had the other way: what is
 // wrong is the one artifact, or the room for it, or the WFM cannot serve that one. A
 // WFM that cannot be reached, or refuses, will do so either way.
@@ -87,7 +107,7 @@ func otherWayMayHelp(err error) bool {
 	case errors.Is(err, ErrDigestMismatch): // DS-18
 		return false
 	case errors.As(err, &failed) && failed.Status >= 500:
-		return failed.RetryAfter == 0 // ERR-04
+		return failed.RetryAfter == 0 // ERR-04; after that time the other way goes first
 	}
 	return isOfArtifact(err)
 }
@@ -146,6 +166,9 @@ func (f *fetch) give(d digest.Digest, document []byte) error {
 func (f *fetch) bundleFirst() bool {
 	if f.client.garbled.Load() {
 		return true
+	}
+	if failed := f.client.failedWay.Swap(0); failed != 0 {
+		return way(failed) == singles
 	}
 	if f.manifest.Bundle.SizeBytes > uint64(f.client.limits.Bundle) {
 		return false

@@ -289,6 +289,42 @@ func TestDS18ADocumentThatDoesNotMatchRefusesTheChange(t *testing.T) {
 	}
 }
 
+// A WFM that asks for patience is left alone (ERR-04). Next time the documents come by
+// the way that was not tried, however long it goes on to ask.
+func TestDS12TheOtherWayIsNextAfterOneThatIsBusy(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	i := d.device(t)
+	for name, test := range map[string]struct {
+		need  []int
+		busy  func(f *fleet) string
+		other func(f *fleet) string
+	}{
+		"the bundle":       {[]int{2}, func(f *fleet) string { return f.documentRoute(2) }, (*fleet).bundleRoute},
+		"single documents": {nil, (*fleet).bundleRoute, func(f *fleet) string { return f.documentRoute(0) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, c := newFleet(10, 100), client(t, i, s.URL)
+			f.publish(s, "")
+			s.handle(test.busy(f), serveProblem(503, "", "Retry-After", "9"))
+			s.took()
+			for round := range 3 {
+				_, err := get(t, c, f, test.need...)
+				if (err != nil) != (round%2 == 0) {
+					t.Errorf("round %d: %v", round, err)
+				}
+				want := test.busy(f)
+				if round%2 == 1 {
+					want = test.other(f)
+				}
+				if took := s.took(); len(took) == 0 || took[0] != want {
+					t.Errorf("round %d: requests %q, want %q first", round, took, want)
+				}
+			}
+		})
+	}
+}
+
 func TestDS14DocumentsThatAreGoneAreSuperseded(t *testing.T) {
 	d := newTrust(t)
 	s := d.serve(t, "one")

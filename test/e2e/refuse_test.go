@@ -99,21 +99,57 @@ func TestDS18BadManifestsAreRefusedAsAWhole(t *testing.T) {
 	}
 }
 
-// When one way of fetching serves wrong bytes or none, the other is taken.
+// An artifact that cannot be had is fetched the other way.
 func TestDS12DS14BundleAndDocumentsReplaceEachOther(t *testing.T) {
 	r := newRig(t, "embedded")
 	r.running()
 	for i, f := range []fault.Fault{
 		{Endpoint: wfmsim.EndpointBundle, Kind: fault.Answer, Status: 404},
-		{Endpoint: wfmsim.EndpointBundle, Kind: fault.Corrupt, Bytes: 40},
-		{Endpoint: wfmsim.EndpointBundle, Kind: fault.Truncate, Bytes: 40},
+		{Endpoint: wfmsim.EndpointBundle, Kind: fault.Answer, Status: 500, RetryAfter: fault.NoRetryAfter},
+		{Endpoint: wfmsim.EndpointBundle, Kind: fault.Answer, Status: 503},
+		{Endpoint: wfmsim.EndpointDocument, Kind: fault.Answer, Status: 503},
 		{Endpoint: wfmsim.EndpointDocument, Kind: fault.Answer, Status: 404},
-		{Endpoint: wfmsim.EndpointDocument, Kind: fault.Corrupt, Bytes: 10},
 	} {
 		_, err := r.WFM.Faults().Inject(f)
 		check(t, err)
 		r.install(r.Deployment(demoID, map[string]any{"GREETING": fmt.Sprint("Hello ", i)}))
 		r.WFM.Faults().Clear("")
+	}
+}
+
+// Bytes that arrived and do not match their digest refuse the change as a whole, and
+// are no reason to refuse the same manifest once they match.
+func TestDS18WrongBytesAreRefusedUntilTheyAreRight(t *testing.T) {
+	r := newRig(t, "embedded")
+	r.running()
+	r.install(r.Deployment(demoID, nil))
+	before := r.services(demoID)
+	for i, f := range []fault.Fault{
+		{Endpoint: wfmsim.EndpointBundle, Kind: fault.Corrupt, Bytes: 40},
+		{Endpoint: wfmsim.EndpointBundle, Kind: fault.Truncate, Bytes: 40},
+		{Endpoint: wfmsim.EndpointDocument, Kind: fault.Corrupt, Bytes: 10},
+	} {
+		_, err := r.WFM.Faults().Inject(f)
+		check(t, err)
+		if f.Endpoint == wfmsim.EndpointDocument {
+			_, err := r.WFM.Faults().Inject(fault.Fault{Endpoint: wfmsim.EndpointBundle, Kind: fault.Answer, Status: 404})
+			check(t, err)
+		}
+		done := r.publish(r.Deployment(demoID, map[string]any{"GREETING": fmt.Sprint("Hello ", i)}))
+		if err := r.Control().Sync(t.Context()); err == nil {
+			t.Errorf("sync succeeded though the %s is wrong", f.Endpoint)
+		}
+		if s := r.status(); !strings.Contains(s.WFM.Refused, "does not match its digest") {
+			t.Errorf("status says of a wrong %s: %q", f.Endpoint, s.WFM.Refused)
+		}
+		for service, was := range before {
+			if now := r.services(demoID)[service]; !sameTask(was, now) {
+				t.Errorf("service %s changed: %+v was %+v", service, now, was)
+			}
+		}
+		r.WFM.Faults().Clear("")
+		r.await(demoID, margo.Installed, done.Version)
+		before = r.services(demoID)
 	}
 }
 
