@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"time"
 
@@ -19,8 +20,15 @@ import (
 
 func main() {
 	unserved := time.AfterFunc(idleTimeout, leave)
-	if action := os.Args[len(os.Args)-1]; action == "start" || action == "delete" {
+	action := os.Args[len(os.Args)-1]
+	if action == "start" || action == "delete" {
 		unserved.Stop()
+	}
+	if group := os.Getenv(groupEnv); group != "" && action == "start" {
+		if err := enterGroup("/sys/fs/cgroup", group); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	}
 	registry.Register(&plugin.Registration{
 		Type:     plugins.TTRPCPlugin,

@@ -133,7 +133,7 @@ func (c *cli) dispatch(ctx context.Context, args []string) error {
 		c.overview(c.err)
 		return usagef("no command given")
 	}
-	name, args := flags.Arg(0), flags.Args()[1:]
+	name, rest := flags.Arg(0), flags.Args()[1:]
 	if name == "help" {
 		c.overview(c.out)
 		return nil
@@ -143,7 +143,10 @@ func (c *cli) dispatch(ctx context.Context, args []string) error {
 	if i < 0 {
 		return usagef("unknown command %q", name)
 	}
-	return all[i].run(c, ctx, args)
+	if err := c.leaveImage(args); err != nil {
+		return err
+	}
+	return all[i].run(c, ctx, rest)
 }
 
 func (c *cli) overview(w io.Writer) {

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// groupEnv names the control group that this shim has to run in. The agent sets it where it runs in the container
+// of an engine: whatever is left in the control group of a container is killed when the container ends.
+const groupEnv = "MARGOLITE_SHIM_CGROUP"
+
+// enterGroup moves this process, and what it starts, into a control group of every hierarchy below root, which is
+// where they are mounted. It makes the group if there is none.
+func enterGroup(root, group string) error {
+	trees := []string{root}
+	if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); errors.Is(err, fs.ErrNotExist) { // not cgroup v2 alone
+		found, err := filepath.Glob(filepath.Join(root, "*", "cgroup.procs"))
+		if err != nil {
+			return err
+		}
+		trees = nil
+		for _, file := range found {
+			trees = append(trees, filepath.Dir(file))
+		}
+	}
+	for _, tree := range trees {
+		dir := filepath.Join(tree, group)
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("cannot make control group: %w", err)
+		}
+		if err := inheritSet(tree, dir); err != nil {
+			return fmt.Errorf("cannot prepare control group %s: %w", dir, err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0); err != nil { // 0 is this process
+			return fmt.Errorf("cannot enter control group: %w", err)
+		}
+	}
+	return nil
+}
+
+// inheritSet gives a new group of cgroup v1 the processors and memory nodes of its parent: with none it can have no process.
+func inheritSet(parent, dir string) error {
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		own, err := os.ReadFile(filepath.Join(dir, file))
+		if errors.Is(err, fs.ErrNotExist) || err == nil && len(bytes.TrimSpace(own)) > 0 {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		set, err := os.ReadFile(filepath.Join(parent, file))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the root of cgroup v2 has none
+		}
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), set, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}

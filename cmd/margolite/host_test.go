@@ -1,0 +1,86 @@
+//go:build !slim
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// imagePrograms are the programs of an image, each with its name and this text.
+func imagePrograms(t *testing.T, text string) map[string]*os.File {
+	t.Helper()
+	dir, programs := t.TempDir(), map[string]*os.File{}
+	for _, name := range hostPrograms {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(name+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = file.Close() })
+		programs[name] = file
+	}
+	return programs
+}
+
+// The host gets the programs of the image. They are written once, and what runs keeps its own.
+func TestTheHostGetsTheProgramsOfTheImage(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "lib", "bin")
+	install := func(text string) {
+		t.Helper()
+		if err := installPrograms(imagePrograms(t, text), dir); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range hostPrograms {
+			path := filepath.Join(dir, name)
+			got, err := os.ReadFile(path)
+			if err != nil || string(got) != name+text {
+				t.Fatalf("%s is not the image's: %d bytes, %v", name, len(got), err)
+			}
+			if info, err := os.Stat(path); err != nil || info.Mode() != 0o755 {
+				t.Errorf("%s: %v, %v", name, info.Mode(), err)
+			}
+		}
+	}
+	// Longer than what is compared at once; the last byte alone tells versions apart.
+	long := strings.Repeat("x", 128<<10)
+	install(long + "1")
+
+	running, err := os.Open(filepath.Join(dir, "margolite"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer running.Close()
+	before, err := running.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	install(long + "1")
+	if now, err := os.Stat(running.Name()); err != nil || !os.SameFile(before, now) {
+		t.Errorf("the same program was written again: %v", err)
+	}
+
+	// A power cut may leave a part of the next one.
+	if err := os.WriteFile(filepath.Join(dir, "margolite.new"), []byte(long+long), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	install(long + "2")
+	if now, err := os.Stat(running.Name()); err != nil || os.SameFile(before, now) {
+		t.Errorf("a program that may be running was written to: %v", err)
+	}
+	// Files may be damaged, and end where a block ends.
+	if err := os.Truncate(running.Name(), 64<<10); err != nil {
+		t.Fatal(err)
+	}
+	install(long + "2")
+	install("short")
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != len(hostPrograms) {
+		t.Errorf("there are %v, %v", left, err)
+	}
+}
