@@ -28,7 +28,7 @@ TARGETS := linux/amd64 linux/arm64 linux/arm/7 linux/arm/6 linux/riscv64
 
 OUT     ?= bin
 
-.PHONY: all build full slim test test-packages test-arm test-qemu lint vuln fuzz chaos neighbours bench memory wear year demo cross packages sbom reproducible stamp sizes clean
+.PHONY: all build full slim test test-packages test-image test-arm test-qemu lint vuln fuzz chaos neighbours bench memory wear year demo cross packages sbom reproducible stamp sizes clean
 
 all: build
 
@@ -112,6 +112,10 @@ stamp: ## what programs are told about themselves, for a build of the same
 test-packages: packages ## installs them on a Debian of their own, runs an application, purges; needs root
 	build/need debootstrap
 	MARGOLITE_PACKAGES=$(CURDIR)/dist/packages $(GO) test -tags packages -count=1 -timeout 30m -v ./test/packages
+
+test-image: ## runs the agent as a container under Docker, Podman and containerd; needs root
+	build/need dockerd podman runc containerd ip
+	$(GO) test -count=1 -timeout 15m -v ./test/image
 
 test-arm: packages ## boots Debian for arm64 and armhf in 256 MB, installs it, runs an application through a power cut; logs in dist/test-arm
 	build/need qemu-system-aarch64 qemu-aarch64-static debootstrap mke2fs

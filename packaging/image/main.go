@@ -1,7 +1,8 @@
-// Image writes the slim flavour of margolite as a container image, an archive of
-// an OCI layout for all architectures, of what `make cross` put into dist:
+// Image writes the full flavour of margolite as a container image for one architecture, of what `make cross` put into DIR:
 //
-//	go run ./packaging/image -version VERSION -time SECONDS -dist dist -out FILE
+//	go run ./packaging/image -version VERSION -time SECONDS -dir DIR -platform linux/arm/v7 -out FILE
+//
+// FILE is an archive that docker, podman and containerd load.
 package main
 
 import (
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -17,83 +19,55 @@ import (
 	"github.com/margolite/margolite/test/ociimage"
 )
 
-// built is what `make cross` put into one directory of dist.
-type built struct {
-	dir string
-	ocispec.Platform
-}
-
-// all is in the order of the index: a reader takes the first that fits, and an arm
-// v7 may run v6.
-func all() []built {
-	return []built{
-		{"linux-amd64", ocispec.Platform{OS: "linux", Architecture: "amd64"}},
-		{"linux-arm64", ocispec.Platform{OS: "linux", Architecture: "arm64", Variant: "v8"}},
-		{"linux-armv7", ocispec.Platform{OS: "linux", Architecture: "arm", Variant: "v7"}},
-		{"linux-armv6", ocispec.Platform{OS: "linux", Architecture: "arm", Variant: "v6"}},
-		{"linux-riscv64", ocispec.Platform{OS: "linux", Architecture: "riscv64"}},
-	}
-}
+// repository is the name of the image without its tag.
+const repository = "docker.io/margolite/margolite"
 
 func main() {
 	version := flag.String("version", "", "`VERSION` of the tag")
 	seconds := flag.Int64("time", 0, "time of the commit, in `SECONDS`")
-	dist := flag.String("dist", "dist", "`DIR` with the programs")
+	dir := flag.String("dir", "bin", "`DIR` with the programs")
+	on := flag.String("platform", "", "`PLATFORM` of the programs, as linux/arm/v7; empty: of this machine")
 	out := flag.String("out", "", "`FILE` to write")
 	flag.Parse()
 	if *version == "" || *out == "" || flag.NArg() > 0 {
 		flag.Usage()
 		os.Exit(2)
 	}
-	if err := write(*out, *dist, *version, time.Unix(*seconds, 0).UTC()); err != nil {
+	if err := write(*out, *dir, *version, platform(*on), time.Unix(*seconds, 0).UTC()); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}
 }
 
-func write(out, dist, version string, created time.Time) error {
-	var images []*ociimage.Artifact
-	for _, b := range all() {
-		program, err := os.ReadFile(filepath.Join(dist, b.dir, "slim", "margolite"))
-		if err != nil {
-			return err
-		}
-		image, err := ociimage.Build(imageOf(b.Platform, program, version, created))
-		if err != nil {
-			return err
-		}
-		images = append(images, image)
-	}
-	index, err := ociimage.Index(images...)
-	if err != nil {
-		return err
-	}
-	data, err := ociimage.Layout(map[string]*ociimage.Artifact{"docker.io/margolite/margolite:" + version: index})
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(out, data, 0o644)
+// platform reads OS/ARCHITECTURE[/VARIANT].
+func platform(text string) ocispec.Platform {
+	var p ocispec.Platform
+	p.OS, text, _ = strings.Cut(text, "/")
+	p.Architecture, p.Variant, _ = strings.Cut(text, "/")
+	return p
 }
 
-// imageOf has the program, and directories for what is mounted from the host.
-func imageOf(platform ocispec.Platform, program []byte, version string, created time.Time) ociimage.Image {
-	return ociimage.Image{
-		Platform: platform,
-		Layers: []ociimage.Layer{{Entries: []ociimage.Entry{
-			{Name: "etc/", Type: tar.TypeDir},
-			{Name: "etc/margolite/", Type: tar.TypeDir},
-			{Name: "run/", Type: tar.TypeDir},
-			{Name: "tmp/", Type: tar.TypeDir, Mode: 0o1777},
-			{Name: "usr/", Type: tar.TypeDir},
-			{Name: "usr/bin/", Type: tar.TypeDir},
-			ociimage.Executable("/usr/bin/margolite", program),
-			{Name: "var/", Type: tar.TypeDir},
-			{Name: "var/lib/", Type: tar.TypeDir},
-		}}},
+func write(out, dir, version string, on ocispec.Platform, created time.Time) error {
+	entries := []ociimage.Entry{{Name: "usr/", Type: tar.TypeDir}, {Name: "usr/bin/", Type: tar.TypeDir}}
+	for _, name := range []string{"containerd-shim-runc-v2", "margolite", "margolite-init"} {
+		program, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		entries = append(entries, ociimage.Executable("/usr/bin/"+name, program))
+	}
+	image, err := ociimage.Build(ociimage.Image{
+		Platform: on,
+		Layers:   []ociimage.Layer{{Entries: entries}},
 		Config: ocispec.ImageConfig{
 			Entrypoint: []string{"/usr/bin/margolite"},
 			Cmd:        []string{"run"},
-			Env:        []string{"PATH=/usr/bin"},
+			// margolite leaves the image for this directory of the host, see cmd/margolite/host.go. What the
+			// engine executes in the container later is looked up there.
+			Env: []string{
+				"MARGOLITE_HOST_DIR=/var/lib/margolite/bin",
+				"PATH=/var/lib/margolite/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+			},
 			Labels: map[string]string{
 				ocispec.AnnotationTitle:    "margolite",
 				ocispec.AnnotationVersion:  version,
@@ -101,5 +75,13 @@ func imageOf(platform ocispec.Platform, program []byte, version string, created 
 				ocispec.AnnotationLicenses: "Apache-2.0",
 			},
 		},
+	})
+	if err != nil {
+		return err
 	}
+	data, err := ociimage.Loadable(map[string]*ociimage.Artifact{repository + ":" + version: image})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(out, data, 0o644)
 }

@@ -16,6 +16,40 @@ import (
 
 // Layout writes artifacts, by reference, as an archive of an OCI layout.
 func Layout(images map[string]*Artifact) ([]byte, error) {
+	entries, err := layoutEntries(images)
+	if err != nil {
+		return nil, err
+	}
+	return Tar(entries)
+}
+
+// Loadable is Layout for images of one platform, with the list that `docker load` reads: before version 25 it does not
+// know layouts.
+func Loadable(images map[string]*Artifact) ([]byte, error) {
+	entries, err := layoutEntries(images)
+	if err != nil {
+		return nil, err
+	}
+	var list []saved
+	for _, ref := range slices.Sorted(maps.Keys(images)) {
+		var manifest ocispec.Manifest
+		if err := json.Unmarshal(images[ref].Manifest, &manifest); err != nil {
+			return nil, fmt.Errorf("cannot read image manifest: %w", err)
+		}
+		image := saved{Config: blobName(manifest.Config.Digest), RepoTags: []string{ref}}
+		for _, layer := range manifest.Layers {
+			image.Layers = append(image.Layers, blobName(layer.Digest))
+		}
+		list = append(list, image)
+	}
+	raw, err := json.Marshal(list)
+	if err != nil {
+		return nil, fmt.Errorf("cannot write manifest of archive: %w", err)
+	}
+	return Tar(append(entries, Entry{Name: "manifest.json", Data: raw}))
+}
+
+func layoutEntries(images map[string]*Artifact) ([]Entry, error) {
 	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex}
 	blobs := map[digest.Digest][]byte{}
 	for _, ref := range slices.Sorted(maps.Keys(images)) {
@@ -35,9 +69,18 @@ func Layout(images map[string]*Artifact) ([]byte, error) {
 		{Name: "index.json", Data: raw},
 	}
 	for _, d := range slices.Sorted(maps.Keys(blobs)) {
-		entries = append(entries, Entry{Name: "blobs/" + d.Algorithm().String() + "/" + d.Encoded(), Data: blobs[d]})
+		entries = append(entries, Entry{Name: blobName(d), Data: blobs[d]})
 	}
-	return Tar(entries)
+	return entries, nil
+}
+
+func blobName(d digest.Digest) string { return "blobs/" + d.Algorithm().String() + "/" + d.Encoded() }
+
+// saved is an image in the manifest.json of `docker save`.
+type saved struct {
+	Config   string
+	RepoTags []string
+	Layers   []string
 }
 
 func (a *Artifact) collect(blobs map[digest.Digest][]byte) {
@@ -51,11 +94,6 @@ func (a *Artifact) collect(blobs map[digest.Digest][]byte) {
 // Saved writes images, by reference, as `docker save` did before it wrote layouts: layers are not compressed, and one
 // that images share is a link in all but the first.
 func Saved(images map[string]*Artifact) ([]byte, error) {
-	type saved struct {
-		Config   string
-		RepoTags []string
-		Layers   []string
-	}
 	var list []saved
 	var entries []Entry
 	first := map[digest.Digest]string{}
