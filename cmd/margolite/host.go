@@ -142,7 +142,7 @@ func joinHost() error {
 
 // installPrograms writes programs into dir, each at once and safe from a power cut. Two containers may start at the same time.
 func installPrograms(programs map[string]*os.File, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o711); err != nil { // as the state directory, which it usually is in
 		return err
 	}
 	lock, err := os.Open(dir)

@@ -30,6 +30,10 @@ func TestMain(m *testing.M) { os.Exit(testsIn(m)) }
 
 // testsIn builds the images and runs the tests on a machine of their own.
 func testsIn(m *testing.M) int {
+	if os.Geteuid() != 0 {
+		fmt.Println("these tests need root: containers are real")
+		return 1
+	}
 	if isolated.Outside() {
 		dir, err := os.MkdirTemp("", "margolite-image-")
 		if err == nil {
@@ -90,6 +94,7 @@ func TestPOL10TheAgentRunsAsAContainer(t *testing.T) {
 			if len(running) != 3 {
 				t.Fatalf("these processes run, want two services and their shim: %v", running)
 			}
+			d.shimIsOnItsOwn()
 			same := func(after string) {
 				t.Helper()
 				if now := d.workloads(); !slices.Equal(now, running) {
@@ -166,6 +171,7 @@ func newHost(t *testing.T, e engine) *host {
 		t.Fatal(err)
 	}
 	h := &host{T: t, engine: e, dir: dir, run: "/run/engine"}
+	h.mustBeAlone()
 	h.writeRunc()
 	h.mountRun()
 	t.Cleanup(func() {
@@ -185,6 +191,18 @@ func newHost(t *testing.T, e engine) *host {
 	return h
 }
 
+// mustBeAlone makes sure that whoever ends all processes ends those of this test alone: process 1 is then a part of it.
+func (h *host) mustBeAlone() {
+	h.Helper()
+	one, err := os.Stat("/proc/1/exe")
+	if err != nil {
+		h.Fatal(err)
+	}
+	if self, err := os.Stat("/proc/self/exe"); err != nil || !os.SameFile(one, self) {
+		h.Fatalf("this test has no processes of its own: %v", err)
+	}
+}
+
 func (h *host) mountRun() {
 	h.Helper()
 	if err := errors.Join(unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"), os.Mkdir(h.run, 0o700)); err != nil {
@@ -195,6 +213,7 @@ func (h *host) mountRun() {
 // powerOff ends everything but the test and process 1, and takes what only memory has.
 func (h *host) powerOff() {
 	h.Helper()
+	h.mustBeAlone()
 	for range 3 { // who is killed may just have forked
 		_ = unix.Kill(-1, unix.SIGKILL) // nobody may be left
 	}
@@ -282,6 +301,22 @@ func (d *device) workloads() []string {
 	return slices.DeleteFunc(all, func(p string) bool { // the engine has shims, too
 		return strings.Contains(p, " -namespace ") && !strings.Contains(p, " -namespace margo ")
 	})
+}
+
+// shimIsOnItsOwn checks that an engine finds no shim in the control group of the agent's container, of any hierarchy.
+func (d *device) shimIsOnItsOwn() {
+	d.h.Helper()
+	for _, pid := range d.Shims() {
+		groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		if err != nil {
+			d.h.Fatal(err)
+		}
+		for line := range strings.Lines(string(groups)) {
+			if !strings.HasSuffix(line, ":/margolite-shims\n") {
+				d.h.Errorf("the shim is in the control group %s", line)
+			}
+		}
+	}
 }
 
 // reboot cuts the power, and starts the machine as its system does.
