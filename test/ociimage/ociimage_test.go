@@ -88,6 +88,60 @@ func TestAnImageIsTheSameWhereverItIsMade(t *testing.T) {
 	}
 }
 
+func TestALoadableArchiveHasWhatItsListsName(t *testing.T) {
+	image, err := ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{
+		{Entries: []ociimage.Entry{ociimage.Executable("/one", []byte("1"))}},
+		{Entries: []ociimage.Entry{ociimage.Executable("/two", []byte("2"))}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive, err := ociimage.Loadable(map[string]*ociimage.Artifact{"registry.invalid/app:1": image})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{}
+	for r := tar.NewReader(bytes.NewReader(archive)); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if files[h.Name], err = io.ReadAll(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var index ocispec.Index
+	var list []struct {
+		Config   string
+		RepoTags []string
+		Layers   []string
+	}
+	if err := errors.Join(json.Unmarshal(files["index.json"], &index), json.Unmarshal(files["manifest.json"], &list)); err != nil {
+		t.Fatal(err)
+	}
+	if len(index.Manifests) != 1 || index.Manifests[0].Digest != image.Digest {
+		t.Errorf("the index has %+v", index.Manifests)
+	}
+	if len(list) != 1 || !slices.Equal(list[0].RepoTags, []string{"registry.invalid/app:1"}) {
+		t.Fatalf("the list has %+v", list)
+	}
+	m := manifestOf(t, image)
+	if digest.FromBytes(files[list[0].Config]) != m.Config.Digest {
+		t.Errorf("the configuration is not in %s", list[0].Config)
+	}
+	if len(list[0].Layers) != len(m.Layers) {
+		t.Fatalf("the layers are %v", list[0].Layers)
+	}
+	for i, layer := range m.Layers {
+		if digest.FromBytes(files[list[0].Layers[i]]) != layer.Digest {
+			t.Errorf("layer %d is not in %s", i, list[0].Layers[i])
+		}
+	}
+}
+
 func TestAComponentIsMadeAsTheStandardSays(t *testing.T) {
 	a, err := ociimage.Component{
 		Name: "app", Version: "1.2.3",
