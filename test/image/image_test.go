@@ -173,7 +173,7 @@ func newHost(t *testing.T, e engine) *host {
 	h := &host{T: t, engine: e, dir: dir, run: "/run/engine"}
 	h.mustBeAlone()
 	h.writeRunc()
-	h.mountRun()
+	h.mount()
 	t.Cleanup(func() {
 		if t.Failed() {
 			agent := ""
@@ -203,9 +203,15 @@ func (h *host) mustBeAlone() {
 	}
 }
 
-func (h *host) mountRun() {
+// mount gives the host a /run of its own, and an /etc where engines may write: Docker keeps an identity there.
+func (h *host) mount() {
 	h.Helper()
-	if err := errors.Join(unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"), os.Mkdir(h.run, 0o700)); err != nil {
+	err := unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755")
+	for _, dir := range []string{h.run, "/run/etc", "/run/etc/upper", "/run/etc/work"} {
+		err = errors.Join(err, os.Mkdir(dir, 0o755))
+	}
+	err = errors.Join(err, unix.Mount("overlay", "/etc", "overlay", 0, "lowerdir=/etc,upperdir=/run/etc/upper,workdir=/run/etc/work"))
+	if err != nil {
 		h.Fatal(err)
 	}
 }
@@ -219,7 +225,8 @@ func (h *host) powerOff() {
 	}
 	plant.UnmountBelow(h.dir)
 	plant.UnmountBelow("/run")
-	if err := errors.Join(unix.Unmount("/run", unix.MNT_DETACH), isolated.ForgetNetwork()); err != nil {
+	err := errors.Join(unix.Unmount("/etc", unix.MNT_DETACH), unix.Unmount("/run", unix.MNT_DETACH), isolated.ForgetNetwork())
+	if err != nil {
 		h.Error(err)
 	}
 }
@@ -329,7 +336,7 @@ func (d *device) reboot() {
 	if left := d.workloads(); len(left) > 0 {
 		d.h.Fatalf("these processes survive a reboot: %v", left)
 	}
-	d.h.mountRun()
+	d.h.mount()
 	d.h.serve()
 	if d.h.boot != "" {
 		for command := range strings.SplitSeq(d.h.boot, ";") {
