@@ -45,8 +45,9 @@ func (c *cli) leaveImage(args []string) error {
 	return os.Setenv(shimGroupEnv, shimGroup)
 }
 
-// enterHost replaces this process by the same program on the host, and returns only if that fails. It keeps its process id, standard streams and control group, so that the container
-// engine still starts, stops, limits and logs it. Everything else is the host's: files, mounts, network, runc.
+// enterHost replaces this process by the same program on the host, and returns only if that fails. It keeps its process
+// id, standard streams and control group, so that the container engine still starts, stops, limits and logs it.
+// Everything else is the host's: files, mounts, network, runc.
 //
 // Workloads have to outlive the container, and with it every file and mount of the image. So the shim has to be
 // a file of the host and to mount there; and paths in Compose files and in the configuration mean the host's.
