@@ -277,7 +277,7 @@ func (s *site) quiet() {
 }
 
 // A failed update is reported at once, and the former revision runs.
-func TestFailedUpdateGoesBack(t *testing.T) {
+func TestPOL08FailedUpdateGoesBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		sabotage func(r *fakeRuntime)
 		code     string
@@ -319,8 +319,8 @@ func TestFailedUpdateGoesBack(t *testing.T) {
 	}
 }
 
-// AD-02, AD-14, DEV-05: what this device can never run fails alone.
-func TestDeploymentsThatCannotRunHere(t *testing.T) {
+// AD-02, DEV-05: what this device can never run fails alone.
+func TestAD14AD15DeploymentsThatCannotRunHere(t *testing.T) {
 	for code, doc := range map[string]string{
 		"UNSUPPORTED_TYPE":   strings.Replace(document(first, "1.0.0"), "type: compose", "type: helm", 1),
 		"WRONG_DEVICE":       strings.Replace(document(first, "1.0.0"), deviceID, "edge-02", 1),
@@ -453,9 +453,9 @@ func TestERR04SyncDoesNotBreakSilence(t *testing.T) {
 	}
 }
 
-// CAP-01, CAP-03: reported before anything is asked for, and not again while
-// nothing changed, also not after a restart.
-func TestCapabilitiesAreReportedOnce(t *testing.T) {
+// Capabilities are reported before anything is asked for, and not again while
+// nothing changed (CAP-03), also not after a restart.
+func TestCAP01CapabilitiesComeFirst(t *testing.T) {
 	s := newSite(t)
 	s.sync()
 	s.stop()

@@ -75,7 +75,7 @@ var installed = []string{"pending@1", "installing@1", "installed@1"}
 
 // An update that nobody approved touches nothing: not over restarts, not with
 // newer manifests, not while other containers come and go.
-func TestAnUpdateWaitsForItsApproval(t *testing.T) {
+func TestPOL06POL07AnUpdateWaitsForItsApproval(t *testing.T) {
 	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
 	s.installed()
 	a, b := document(first, "2.0.0"), document(first, "3.0.0")
@@ -358,7 +358,7 @@ func TestWaitingIsQuiet(t *testing.T) {
 
 // A window counts at the moment of acting, by the clock of the moment, and what
 // was begun inside of it is finished.
-func TestWindowsCountAtTheMomentOfActing(t *testing.T) {
+func TestPOL07WindowsCountAtTheMomentOfActing(t *testing.T) {
 	simulated(t, func(s *site) { s.gate.rules.Windows = windows(t, "02:00-03:00") }, func(t *testing.T, s *site) {
 		time.Sleep(2 * time.Hour)
 		s.wfm.publish(1, map[string]string{first: document(first, "1.0.0")})

@@ -77,6 +77,27 @@ func (s *site) outbox(want int) {
 	})
 }
 
+// Components come in the order of the document, and none before the one in front
+// of it runs.
+func TestAD06AD13ComponentsInOrder(t *testing.T) {
+	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+		byName := documentOf(first, map[string]string{"a": "1.0.0", "b": "2.0.0"})
+		begun, release := s.runtime.hold("apply 1.0.0") // which is b now
+		s.publish(1, map[string]string{first: strings.NewReplacer("- name: a", "- name: b", "- name: b", "- name: a").Replace(byName)})
+		<-begun
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := s.runtime.count("apply 2.0.0"); n != 0 {
+			t.Error("component a did not wait for b")
+		}
+		if c := s.wfm.last(first).Components; len(c) != 2 || c[0].Name != "b" || c[0].State != margo.Installing || c[1].State != margo.Pending {
+			t.Errorf("the WFM heard %+v", c)
+		}
+		release()
+		s.heardWithin(time.Minute, first, "pending@1", "installing@1", "installing@1", "installed@1")
+	})
+}
+
 func TestST02ComponentsProgressIsReported(t *testing.T) {
 	s := newSite(t)
 	s.publish(1, map[string]string{first: documentOf(first, map[string]string{"a": "1.0.0", "b": "2.0.0"})})

@@ -183,7 +183,7 @@ func TestID05OnlyTheOwnWFMIsSpokenTo(t *testing.T) {
 	}
 }
 
-func TestID03LeafAndIntermediatesArePresented(t *testing.T) {
+func TestID01ID03LeafAndIntermediatesArePresented(t *testing.T) {
 	a := authority(t)
 	i := must(identity.Load(options(device(t, a))))
 	result := call(t, i, &tls.Config{Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}})
@@ -351,7 +351,8 @@ func TestID13NothingIsResumed(t *testing.T) {
 	for name, version := range map[string]uint16{"TLS 1.3": tls.VersionTLS13, "TLS 1.2": tls.VersionTLS12} {
 		t.Run(name, func(t *testing.T) {
 			device := must(identity.Load(o)).TLS()
-			server := &tls.Config{MaxVersion: version, Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}}
+			// By its own clock the server resumes no session of a certificate that has expired.
+			server := &tls.Config{MaxVersion: version, Certificates: []tls.Certificate{must(a.IssueWFM("one")).TLS()}, Time: clock(noon)}
 			server.SetSessionTicketKeys([][32]byte{{1}})
 			for range 2 {
 				if result := callWith(t, device, server); result.err != nil || result.resumed || result.state.DidResume {

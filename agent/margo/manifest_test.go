@@ -155,7 +155,7 @@ func TestManifestOutOfOrderIsRefusedAsAWhole(t *testing.T) {
 		"a bundle without deployments":    {manifestOf(), "DS-15"},
 		"a bundle that is no object":      {`{"manifestVersion":1,"bundle":"x","deployments":[` + entry(idA, digestA, "") + `]}`, "A-08"},
 		"an id that is a number":          {manifestOf(strings.Replace(entry("1", digestA, ""), `"1"`, "1", 1)), "A-60"},
-		"an id with two digests":          {manifestOf(entry(idA, digestA, ""), entry(strings.ToUpper(idA), strings.Replace(digestA, "671a", "671b", 1), "")), "DS-17"},
+		"DS-17 an id with two digests":    {manifestOf(entry(idA, digestA, ""), entry(strings.ToUpper(idA), strings.Replace(digestA, "671a", "671b", 1), "")), "DS-17"},
 		"a digest with a space behind it": {manifestOf(entry(idA, digestA+" ", "")), "DS-23"},
 		"a digest one digit short":        {manifestOf(entry(idA, digestA[:len(digestA)-1], "")), "DS-23"},
 		"an algorithm in upper case":      {manifestOf(entry(idA, strings.Replace(digestA, "sha256", "SHA256", 1), "")), "DS-11"},
@@ -293,7 +293,7 @@ func TestDS11ADigestOfAnotherAlgorithmRefusesTheManifest(t *testing.T) {
 }
 
 func TestDS23OnlyDigestsOfOneFormAreAccepted(t *testing.T) {
-	for _, d := range []string{"", digestA + "0", digestA[:70], strings.ToUpper(digestA), " " + digestA, digestA + "\n", "sha256:" + strings.Repeat("g", 64)} {
+	for _, d := range []string{"", digestA + "0", digestA[:70], strings.ToUpper(digestA), "sha256:" + strings.ToUpper(digestA[7:]), " " + digestA, digestA + "\n", "sha256:" + strings.Repeat("g", 64)} {
 		body := manifestOf(entry(idA, d, ""))
 		if _, err := margo.ParseStateManifest([]byte(body)); err == nil {
 			t.Errorf("%q is accepted", d)

@@ -96,7 +96,7 @@ func TestEnvironmentIsEmptyWithoutParameters(t *testing.T) {
 	}
 }
 
-func TestTargetOfAnUnknownComponentIsAWarning(t *testing.T) {
+func TestAD09TargetOfAnUnknownComponentIsAWarning(t *testing.T) {
 	d := parametersOf(t, "a: {value: 1, targets: [{pointer: A, components: [web, cache]}]}")
 	got, warnings, err := d.Environment("web")
 	if err != nil {

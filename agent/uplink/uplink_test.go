@@ -91,7 +91,7 @@ func ways() map[string]func(s *site) (*wfmsim.Server, func(document []byte)) {
 
 // The whole conversation goes each way, with every request authenticated as
 // that way has it.
-func TestTheConversationGoesEachWay(t *testing.T) {
+func TestID01AUTH08TheConversationGoesEachWay(t *testing.T) {
 	for name, begin := range ways() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

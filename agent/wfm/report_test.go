@@ -27,7 +27,7 @@ func TestReportsArriveAsTheyAre(t *testing.T) {
 			},
 			"POST /v1alpha2/margo/api/v1/deployments/AD9b614e-8912-45f4-a523-372358765def/status",
 		},
-		"capabilities": {
+		"CAP-07 capabilities, under the id": {
 			func(b []byte) error { return c.PutCapabilities(t.Context(), "gateway1/path~1/device_A.x", b) },
 			"PUT /v1alpha2/margo/api/v1/capabilities/gateway1/path~1/device_A.x",
 		},

@@ -253,9 +253,18 @@ func TestDS13SizesDecideNothing(t *testing.T) {
 			f.manifest.Deployments[i].SizeBytes = size
 		}
 		f.publish(s, "")
+		single := []string{f.documentRoute(0), f.documentRoute(1), f.documentRoute(2)}
 		for _, need := range [][]int{nil, {1}} {
 			if _, err := get(t, c, f, need...); err != nil {
 				t.Errorf("size %d: %v", size, err)
+			}
+			// Whichever way a size makes the client choose, it takes what comes.
+			wanted := single
+			if need != nil {
+				wanted = single[1:2]
+			}
+			if got := s.took(); !slices.Equal(got, wanted) && !slices.Equal(got, []string{f.bundleRoute()}) {
+				t.Errorf("size %d: requests were %q", size, got)
 			}
 		}
 	}
