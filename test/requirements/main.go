@@ -7,7 +7,8 @@
 // Tests name what they show: a function as in TestDS06VersionMustIncrease, of
 // several as in TestAD06AD13ComponentsInOrder, or a subtest whose name begins
 // with ids, as in t.Run("ST-12 ST-13 while applying", ...) or as a name in the
-// table that t.Run goes through. The requirements are in requirements.yaml.
+// table that t.Run goes through. Tests of the simulated WFM do not count. The
+// requirements are in requirements.yaml.
 //
 // The tests of this package fail where the table and the tests of the module do
 // not agree, so that nothing else has to be run to keep them together.

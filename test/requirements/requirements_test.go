@@ -95,6 +95,8 @@ var table = []test{{name: "PKG-03 outside"}}
 		"a/a.go":              "package a\nfunc TestERR02(t *testing.T) {}\n",
 		"testdata/c_test.go":  "package c\nfunc TestERR03(t *testing.T) {}\n",
 		"a/.hidden/d_test.go": "package d\nfunc TestERR04(t *testing.T) {}\n",
+
+		"test/wfmsim/api/e_test.go": "package api\nfunc TestERR05(t *testing.T) {}\n",
 	}
 	for name, content := range files {
 		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {

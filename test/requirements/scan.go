@@ -38,7 +38,12 @@ func (t test) label() string {
 	return label
 }
 
-// scan finds the tests of a module that name requirements.
+// simulator is where the WFM of the tests is. That it is strict shows nothing of
+// the device.
+const simulator = "test/wfmsim"
+
+// scan finds the tests of a module that name requirements, but for those of the
+// simulated WFM.
 func scan(root string) (shownBy, error) {
 	shown := make(shownBy)
 	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
@@ -47,7 +52,7 @@ func scan(root string) (shownBy, error) {
 		}
 		name := d.Name()
 		if d.IsDir() {
-			if file != root && (name == "testdata" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")) {
+			if file == filepath.Join(root, filepath.FromSlash(simulator)) || file != root && (name == "testdata" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")) {
 				return filepath.SkipDir
 			}
 			return nil
