@@ -28,7 +28,7 @@ TARGETS := linux/amd64 linux/arm64 linux/arm/7 linux/arm/6 linux/riscv64
 
 OUT     ?= bin
 
-.PHONY: all build full slim test test-packages test-image test-arm test-qemu lint vuln fuzz chaos neighbours bench memory wear year demo cross packages sbom reproducible stamp sizes clean
+.PHONY: all build full slim test test-packages test-image test-field test-arm test-qemu lint vuln fuzz chaos neighbours bench memory wear year demo cross packages sbom reproducible stamp sizes clean
 
 all: build
 
@@ -116,6 +116,11 @@ test-packages: packages ## installs them on a Debian of their own, runs an appli
 test-image: ## runs the agent as a container under Docker, Podman and containerd; needs root
 	build/need dockerd podman runc containerd ip
 	$(GO) test -count=1 -timeout 15m -v ./test/image
+
+test-field: ## the main job with WFMs that others wrote, built: SANDBOX=DIR and TOOLKIT=DIR name them (test/field/README.md)
+	test -n "$(SANDBOX)$(TOOLKIT)"
+	build/need runc busybox nft ip redis-server
+	MARGOLITE_FIELD_SANDBOX=$(SANDBOX) MARGOLITE_FIELD_TOOLKIT=$(TOOLKIT) $(GO) test -tags field -count=1 -timeout 20m -v ./test/field
 
 test-arm: packages ## boots Debian for arm64 and armhf in 256 MB, installs it, runs an application through a power cut; logs in dist/test-arm
 	build/need qemu-system-aarch64 qemu-aarch64-static debootstrap mke2fs

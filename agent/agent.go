@@ -39,8 +39,7 @@ type WFM interface {
 	PostStatus(ctx context.Context, deploymentID string, body []byte) error
 	PutCapabilities(ctx context.Context, deviceID string, body []byte) error
 	DeleteCapabilities(ctx context.Context, deviceID string) error
-	// ClientID is the id that the WFM gave this device before rc.3; empty: none, or
-	// not yet.
+	// ClientID is the id that the WFM gave this device; empty: none, or not known yet.
 	ClientID() string
 	// Describe tells how the WFM knows this device, without asking anybody.
 	Describe() control.IdentityStatus

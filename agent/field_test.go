@@ -39,7 +39,7 @@ func TestAFinalVerdictIsJudgedAgain(t *testing.T) {
 	}
 }
 
-// A WFM before rc.3 may address a deployment to the client id.
+// A WFM may address a deployment to the client id.
 func TestADeploymentForTheClientIDIsForThisDevice(t *testing.T) {
 	s := newSite(t)
 	s.wfm.known("client-7")

@@ -291,6 +291,9 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 			var of *control.RefusedManifest
 			if version != nil {
 				of = version.manifest
+				p.mu.Lock()
+				p.state.report = p.state.report || of.Version < of.Accepted // it may have lost them as well
+				p.mu.Unlock()
 			}
 			p.ledger.noteRefused(problem, of)
 		}

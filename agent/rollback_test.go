@@ -107,6 +107,29 @@ func TestAnOperatorHasARollbackAccepted(t *testing.T) {
 	}
 }
 
+// A WFM that has lost its state may have lost what it knew of the device: it is told
+// again, once.
+func TestCapabilitiesAreToldAgainAfterTheWFMLostItsState(t *testing.T) {
+	s := newSite(t)
+	s.wfm.publish(10, nil)
+	s.sync()
+	s.wfm.publish(3, nil)
+	for range 3 {
+		if err := s.agent.Sync(t.Context()); err == nil {
+			t.Fatal("a lower version was accepted")
+		}
+	}
+	told := 0
+	for _, call := range s.wfm.calls() {
+		if call == "capabilities" {
+			told++
+		}
+	}
+	if told != 2 {
+		t.Errorf("capabilities were told %d times, want at the beginning and once again", told)
+	}
+}
+
 func TestOnlyTheRollbackThatWasShownIsAccepted(t *testing.T) {
 	for name, test := range map[string]struct {
 		then    func(s *site)

@@ -193,6 +193,19 @@ func (w *mutual) probe(ctx context.Context) (string, error) {
 	return reach(ctx, w, "is within reach, and accepts this device's certificate")
 }
 
+// clientID is what the certificate calls this client of the WFM; empty: it was not read
+// yet.
+func (w *mutual) clientID() string {
+	w.mu.Lock()
+	id := w.identity
+	w.mu.Unlock()
+	if id == nil {
+		return ""
+	}
+	_, client, _ := strings.Cut(id.ClientID(), "/client/")
+	return client
+}
+
 func (w *mutual) describe(s *control.IdentityStatus) {
 	w.mu.Lock()
 	id := w.identity

@@ -266,10 +266,13 @@ func (u *Uplink) Audience() string { return u.current().audience() }
 
 // ClientID implements agent.WFM.
 func (u *Uplink) ClientID() string {
-	if w, signs := u.current().(*signed); signs {
+	switch w := u.current().(type) {
+	case *signed:
+		return w.clientID()
+	case *mutual:
 		return w.clientID()
 	}
-	return ""
+	return "" // a gateway or a repository gives none
 }
 
 // Manifest implements agent.WFM.

@@ -99,6 +99,9 @@ func TestID01AUTH08TheConversationGoesEachWay(t *testing.T) {
 			w, publish := begin(s)
 			u := s.start()
 			first := scope(t, u)
+			if name == "mutual TLS" && u.ClientID() != clientID {
+				t.Errorf("the client is %q", u.ClientID())
+			}
 			check(t, u.PutCapabilities(t.Context(), deviceID, capabilities(t)))
 			publish(document(t, "1.0.0"))
 			m := poll(t, u)

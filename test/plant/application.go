@@ -14,10 +14,10 @@ import (
 	"github.com/margolite/margolite/test/wfmsim"
 )
 
-// component is where the application's Compose component is in the registry.
+// Component is where the application's Compose component is in the registry.
 const (
-	component        = "apps/demo"
-	componentVersion = "1.0.0"
+	Component        = "apps/demo"
+	ComponentVersion = "1.0.0"
 )
 
 // Application is the demonstration's application of two services: its images
@@ -35,7 +35,7 @@ func BuildApplication(ctx context.Context, versions ...string) (*Application, er
 	if err != nil {
 		return nil, err
 	}
-	c, err := demoimage.Component(ctx, componentVersion)
+	c, err := demoimage.Component(ctx, ComponentVersion)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (a *Application) push(ctx context.Context, url string) error {
 			return err
 		}
 	}
-	return to.Push(ctx, component, componentVersion, a.component)
+	return to.Push(ctx, Component, ComponentVersion, a.component)
 }
 
 // Deployment describes one of the application, on port 8090 unless parameters
@@ -89,7 +89,7 @@ func (a *Application) push(ctx context.Context, url string) error {
 func (p *Plant) Deployment(id string, parameters map[string]any) wfmsim.Deployment {
 	d := wfmsim.Deployment{
 		ID: id, Name: "demo-deployment", DeviceID: Device, ApplicationID: "demo",
-		Components: []wfmsim.Component{{Name: "demo", Repository: p.Registry.Address() + "/" + component, Revision: componentVersion}},
+		Components: []wfmsim.Component{{Name: "demo", Repository: p.Registry.Address() + "/" + Component, Revision: ComponentVersion}},
 		Parameters: map[string]any{"REGISTRY": p.Registry.Address(), "PORT": 8090},
 	}
 	maps.Copy(d.Parameters, parameters)

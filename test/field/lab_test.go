@@ -1,0 +1,192 @@
+//go:build field
+
+package field
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/margolite/margolite/test/isolated"
+	"github.com/margolite/margolite/test/pki"
+	"github.com/margolite/margolite/test/plant"
+)
+
+const (
+	// programsDir is where this project's programs are.
+	programsDir = "MARGOLITE_FIELD_PROGRAMS"
+
+	patience = 2 * time.Minute
+)
+
+func TestMain(m *testing.M) {
+	if isolated.Outside() {
+		dir, err := os.MkdirTemp("", "margolite-field-")
+		if err == nil {
+			err = errors.Join(os.Setenv(programsDir, dir), plant.BuildPrograms(context.Background(), dir,
+				plant.Program{File: "margolite", Name: "margolite", Version: "field", Tags: plant.FullTags},
+				plant.Program{File: plant.Shim, Name: plant.Shim, Tags: plant.ShimTags},
+			))
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "cannot build what the tests run:", err)
+			os.Exit(1)
+		}
+		code := isolated.Main(tests{m})
+		_ = os.RemoveAll(dir) // of no use any more
+		os.Exit(code)
+	}
+	os.Exit(isolated.Main(tests{m}))
+}
+
+type tests struct{ *testing.M }
+
+func (t tests) Run() int {
+	if err := plant.MountShimDir(); err != nil {
+		fmt.Fprintln(os.Stderr, "cannot prepare what the tests run:", err)
+		return 1
+	}
+	return t.M.Run()
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start starts a program that ends with the test.
+func start(t *testing.T, dir, log string, env []string, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	check(t, err)
+	defer out.Close()
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(os.Environ(), env...), out, out
+	check(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+// listens waits until somebody listens at an address.
+func listens(t *testing.T, address string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	check(t, plant.Eventually(ctx, func() error {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err
+	}))
+}
+
+// lab is a device, for a WFM of somebody else.
+type lab struct {
+	*plant.Plant
+	t     *testing.T
+	dir   string
+	began time.Time
+}
+
+// newLab is a device with a registry that holds the demonstration. way is how it and its
+// WFM know each other.
+func newLab(t *testing.T, way plant.Way) *lab {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "field-") // paths of sockets are short
+	check(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	application, err := plant.BuildApplication(t.Context(), "1.0.0")
+	check(t, err)
+	l := &lab{t: t, dir: dir}
+	l.Plant, err = plant.New(t.Context(), plant.Options{
+		Dir: dir, Margolite: filepath.Join(os.Getenv(programsDir), "margolite"), Application: application, Way: way,
+	})
+	check(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			log, _ := os.ReadFile(l.LogFile()) // there may be none
+			t.Logf("agent's log:\n%s", log[max(0, len(log)-12<<10):])
+		}
+		l.Kill()
+		if out, err := l.margolite("clear", "--yes"); err != nil {
+			t.Errorf("the device is not rid of what it ran: %v: %s", err, out)
+		}
+		check(t, l.Close())
+	})
+	return l
+}
+
+// server issues a certificate for servers on this machine, and gives the file of its
+// authority.
+func (l *lab) server(certificate, key string) (ca string) {
+	l.t.Helper()
+	authority, err := pki.NewServerAuthority("Field", time.Now())
+	check(l.t, err)
+	server, err := authority.IssueServer([]string{"127.0.0.1", "localhost"})
+	check(l.t, err)
+	keyPEM, err := server.KeyPEM()
+	check(l.t, err)
+	ca = filepath.Join(l.dir, "server-ca.pem")
+	for file, content := range map[string][]byte{certificate: server.CertificatePEM(), key: keyPEM, ca: authority.RootPEM()} {
+		check(l.t, os.MkdirAll(filepath.Dir(file), 0o700))
+		check(l.t, os.WriteFile(file, content, 0o600))
+	}
+	return ca
+}
+
+// margolite runs a command on the device.
+func (l *lab) margolite(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.t.Context()), patience)
+	defer cancel()
+	args = append([]string{args[0], "--config", l.ConfigFile()}, args[1:]...)
+	out, err := exec.CommandContext(ctx, filepath.Join(os.Getenv(programsDir), "margolite"), args...).CombinedOutput()
+	return string(out), err
+}
+
+// step notes what was reached.
+func (l *lab) step(text string) {
+	l.t.Logf("%6.1f s  %s", time.Since(l.began).Seconds(), text)
+}
+
+// eventually waits for something.
+func (l *lab) eventually(try func() error) {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
+	defer cancel()
+	check(l.t, plant.Eventually(ctx, try))
+}
+
+// greets waits until the application says something.
+func (l *lab) greets(want string) {
+	l.t.Helper()
+	l.eventually(func() error {
+		a, err := plant.Ask(l.t.Context(), 8090)
+		if err == nil && a.Greeting != want {
+			err = fmt.Errorf("the application says %+v", a)
+		}
+		return err
+	})
+}
+
+// silent waits until the application is gone.
+func (l *lab) silent() {
+	l.t.Helper()
+	l.eventually(func() error {
+		if a, err := plant.Ask(l.t.Context(), 8090); err == nil {
+			return fmt.Errorf("the application still says %+v", a)
+		}
+		return nil
+	})
+}
