@@ -32,12 +32,16 @@ type Reports struct {
 	source *Source // of the branch with the reports
 	author string
 
-	commits int // since the copy was made
+	commits int // since the copy was made, as far as it matters; -1: not known
 }
 
 // maxCommits is how many commits the copy may have before it is made anew: nothing
 // else removes what they leave in it.
 const maxCommits = 128
+
+// objectsOfCommit is how many objects a commit has at least: the document, its folder
+// and the one above, and the commit.
+const objectsOfCommit = 4
 
 // maxIndex bounds what git writes into one file for a commit.
 const maxIndex = 64 << 20
@@ -56,7 +60,7 @@ func NewReports(o Options, author string) (*Reports, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reports{source: source, author: author}, nil
+	return &Reports{source: source, author: author, commits: -1}, nil
 }
 
 // Scope names where the reports are.
@@ -122,6 +126,9 @@ func (r *Reports) commit(ctx context.Context, subject, name string, body []byte)
 		text.WriteByte('\n')
 		body = text.Bytes()
 	}
+	if r.commits < 0 {
+		r.commits = r.left(ctx)
+	}
 	if r.commits >= maxCommits {
 		if err := s.discard(); err != nil {
 			return err
@@ -142,6 +149,21 @@ func (r *Reports) commit(ctx context.Context, subject, name string, body []byte)
 		}
 	}
 	return &Error{Unreachable, "push to branch " + s.branch + " of " + s.url, err}
+}
+
+// left is how many commits an agent that ran before has left in the copy, about.
+func (r *Reports) left(ctx context.Context) (commits int) {
+	text, err := r.source.git.ask(ctx, r.source.local("count-objects", "-v"), "")
+	if err != nil {
+		return 0 // there is no copy
+	}
+	for line := range strings.Lines(text) {
+		var objects, packs int
+		_, _ = fmt.Sscanf(line, "count: %d", &objects) // as each line is one of many
+		_, _ = fmt.Sscanf(line, "packs: %d", &packs)
+		commits += objects/objectsOfCommit + packs
+	}
+	return commits
 }
 
 // branch gives the commit that the server has, which the copy then holds; empty: there

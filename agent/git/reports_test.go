@@ -163,24 +163,49 @@ func TestST19ABranchThatIsRewritten(t *testing.T) {
 	}
 }
 
-// A server that rejects every push is an error that says what to do, and leaves nothing
-// behind that grows.
+// A server that rejects every push is an error that says what to do. Weeks of it leave
+// nothing behind that grows, however often the agent was started meanwhile, and the
+// branch tells the state that holds when it accepts again.
 func TestST19PushesThatAreRejected(t *testing.T) {
 	s := newServer(t)
-	r := s.reports(t)
+	dir := filepath.Join(t.TempDir(), "reports")
+	start := func() *git.Reports { return s.reports(t, func(o *git.Options) { o.Dir = dir }) }
+	r := start()
+	if err := r.PostStatus(t.Context(), two, statusOf(t, two, margo.Installed, 1)); err != nil {
+		t.Fatal(err)
+	}
 	s.hook("pre-receive", "#!/bin/sh\necho no >&2\nexit 1\n")
-	for range 3 {
-		err := r.PostStatus(t.Context(), one, statusOf(t, one, margo.Installed, 1))
+	const day, weeks = 9, 3
+	largest := 0
+	for n := range 7 * weeks * day {
+		if n%day == 0 {
+			r = start()
+		}
+		err := r.PostStatus(t.Context(), one, statusOf(t, one, margo.Installed, uint64(n+1)))
 		var known *git.Error
 		if !errors.As(err, &known) || known.Reason != git.Rejected || known.Mend() == "" {
 			t.Fatalf("error is %v", err)
 		}
+		if n%day == 0 {
+			files := 0
+			err := filepath.WalkDir(dir, func(string, os.DirEntry, error) error { files++; return nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			largest = max(largest, files)
+		}
+	}
+	if largest > 800 {
+		t.Errorf("the work folder had %d files", largest)
 	}
 	s.hook("pre-receive", "#!/bin/sh\nexit 0\n")
-	if err := r.PostStatus(t.Context(), one, statusOf(t, one, margo.Installed, 1)); err != nil {
+	if err := r.PostStatus(t.Context(), one, statusOf(t, one, margo.Failed, 300)); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.history(); len(got) != 1 {
+	if got := strings.Join(s.history(), "; "); got != fmt.Sprintf("Deployment %s: installed; Deployment %s: failed, SERVICE_EXITED", two, one) {
 		t.Errorf("the branch tells %q", got)
+	}
+	if got := s.documents(); got != "gw-07/deployments/"+one+".json gw-07/deployments/"+two+".json" {
+		t.Errorf("the branch has %s", got)
 	}
 }
