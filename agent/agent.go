@@ -178,7 +178,7 @@ func New(o Options) *Agent {
 	a.loops = newLoops(busy)
 	a.silence = pace.NewSilence(pace.SilenceOptions{
 		WFM: o.Settings.URL, Downtime: o.Settings.Poll.Downtime, Now: a.o.moment, Random: o.Random,
-		Record: silenceRecord{o.Store}, Logger: o.Logger,
+		Record: newSilenceRecord(o.Store, o.RunDir), Logger: o.Logger,
 	})
 	o.Store.OnAppend(anchor(o.Logger))
 	a.reporter = newReporter(o, a.silence, a.hub)

@@ -486,6 +486,7 @@ type fakeWFM struct {
 	times     []time.Time     // of the calls in log
 	fetched   []digest.Digest // documents, in order
 	full      bool
+	pause     time.Duration // before each status is taken
 	held      map[string]chan struct{}
 	more      chan struct{}
 }
@@ -708,7 +709,22 @@ func (f *fakeWFM) Documents(ctx context.Context, _ *wfm.Manifest, need []margo.D
 	return f.failures["after documents"]
 }
 
-func (f *fakeWFM) PostStatus(_ context.Context, id string, body []byte) error {
+// takes makes it slow.
+func (f *fakeWFM) takes(pause time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pause = pause
+}
+
+func (f *fakeWFM) PostStatus(ctx context.Context, id string, body []byte) error {
+	f.mu.Lock()
+	pause := f.pause
+	f.mu.Unlock()
+	select {
+	case <-time.After(pause):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.call("status"); err != nil {

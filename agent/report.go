@@ -69,7 +69,7 @@ type heldReports struct {
 	fate    fate
 	until   time.Time
 	retry   backoff
-	newest  uint64 // of them, when they were looked at last
+	newest  uint64 // of them, as far as they were looked at
 	waiting bool   // they were seen in this round
 }
 
@@ -242,7 +242,7 @@ func (r *reporter) holds(report store.Report, blocked map[string]bool) bool {
 		h.until = time.Time{} // something about it changed: it is tried with the next round
 		blocked[report.Deployment] = true
 	}
-	h.newest, h.waiting = report.Sequence, true
+	h.newest, h.waiting = max(h.newest, report.Sequence), true // what is behind it is no news
 	return true
 }
 
@@ -256,7 +256,7 @@ func (r *reporter) hold(report store.Report, f fate) {
 		}
 		r.held[report.Deployment] = h
 	}
-	h.until, h.newest, h.waiting = r.now().Add(h.retry.fail()), report.Sequence, true
+	h.until, h.newest, h.waiting = r.now().Add(h.retry.fail()), max(h.newest, report.Sequence), true
 }
 
 // acknowledge deletes what is done with. It is kept in mind until that works,

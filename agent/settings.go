@@ -1,6 +1,10 @@
 package agent
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -71,14 +75,50 @@ func PassingSettings() []string { return []string{capabilitiesSetting, silenceSe
 // silenceSetting names the record of how long the WFM is not to be called.
 const silenceSetting = "silence"
 
-// silenceRecord keeps a pace.Silence in the store.
-type silenceRecord struct{ store *store.Store }
+// briefSilence is the longest silence that only the machine's memory keeps. A WFM that
+// cannot answer for weeks asks for silence with each answer, which must not wear out the
+// flash; and whoever boots does not ask at once anyway.
+const briefSilence = 10 * time.Minute
+
+// silenceRecord keeps a pace.Silence over a restart of the agent, and a long one over a
+// reboot.
+type silenceRecord struct {
+	store *store.Store
+	file  string // in memory, of a brief silence; empty: nowhere
+}
+
+func newSilenceRecord(s *store.Store, run string) silenceRecord {
+	if run == "" {
+		return silenceRecord{store: s}
+	}
+	return silenceRecord{s, filepath.Join(run, "silence")}
+}
 
 func (r silenceRecord) Load() ([]byte, error) {
+	if r.file != "" {
+		if value, err := os.ReadFile(r.file); err == nil {
+			return value, nil
+		}
+	}
 	value, _, err := r.store.Setting(silenceSetting)
 	return value, err
 }
 
-func (r silenceRecord) Keep(value []byte) error {
+func (r silenceRecord) Keep(value []byte, lasts time.Duration) error {
+	if r.file != "" && value != nil && lasts <= briefSilence {
+		next := r.file + ".new"
+		if err := os.WriteFile(next, value, 0o600); err != nil {
+			return err
+		}
+		return os.Rename(next, r.file)
+	}
+	if r.file != "" {
+		if err := os.Remove(r.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if former, known, err := r.store.Setting(silenceSetting); err == nil && value == nil && (!known || len(former) == 0) {
+		return nil
+	}
 	return r.store.Commit("silence", store.Change{Settings: map[string][]byte{silenceSetting: value}})
 }

@@ -32,8 +32,8 @@ const (
 type Record interface {
 	// Load returns what was kept last; nothing if that is nothing.
 	Load() ([]byte, error)
-	// Keep replaces what is kept; nil keeps nothing.
-	Keep(value []byte) error
+	// Keep replaces what is kept, which matters for so long; nil keeps nothing.
+	Keep(value []byte, lasts time.Duration) error
 }
 
 // Hold is for how long nothing may be sent, and why.
@@ -156,19 +156,19 @@ func (s *Silence) Note(err error) {
 		s.until, s.ends = m.Up+after, time.Time{}
 		s.notify()
 		if after >= leastKept {
-			s.keep(kept{m.Wall, m.Wall.Add(after), s.wfm}.bytes())
+			s.keep(kept{m.Wall, m.Wall.Add(after), s.wfm}.bytes(), after)
 		}
 	case err == nil && s.kept && s.silence(m) == 0:
-		s.keep(nil) // a clock that is set back would bring it to life
+		s.keep(nil, 0) // a clock that is set back would bring it to life
 	}
 }
 
 // keep replaces the record. The caller holds mu.
-func (s *Silence) keep(value []byte) {
+func (s *Silence) keep(value []byte, lasts time.Duration) {
 	if s.record == nil {
 		return
 	}
-	if err := s.record.Keep(value); err != nil {
+	if err := s.record.Keep(value, lasts); err != nil {
 		s.logger.Warn("cannot keep over a restart that the WFM asked not to be called", "error", err)
 		return
 	}

@@ -31,7 +31,7 @@ func (r *memory) Load() ([]byte, error) {
 	return r.value, r.err
 }
 
-func (r *memory) Keep(value []byte) error {
+func (r *memory) Keep(value []byte, _ time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err == nil {

@@ -70,7 +70,8 @@ func (p *Plant) Configure(s Settings) error {
 	if s.Group != "" {
 		control = fmt.Sprintf("control: {group: %q}\n", s.Group)
 	}
-	return os.WriteFile(p.ConfigFile(), fmt.Appendf(nil, `device: {id: %s, labels: {%s}}
+	next := p.ConfigFile() + ".new" // commands may just be reading it
+	err := os.WriteFile(next, fmt.Appendf(nil, `device: {id: %s, labels: {%s}}
 wfm: {%s}
 poll: {interval: %s, windows: [%s], downtime: [%s]}
 state: {dir: %s, run: %s}
@@ -80,6 +81,7 @@ policy: {%s}
 log: {level: %s}
 %s%s`, Device, members(s.Labels), members(way), cmp.Or(s.Poll, time.Second), list(s.Windows), list(s.Downtime),
 		p.StateDir(), p.RunDir(), containerd, s.Settle, members(registries), members(s.Policy), cmp.Or(s.LogLevel, "info"), control, s.More), 0o600)
+	return errors.Join(err, os.Rename(next, p.ConfigFile()))
 }
 
 // members are those of a mapping in YAML, list the items of a sequence.
