@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 
@@ -79,6 +80,8 @@ func (h hinted) Error() string {
 		return text + "; to fetch from it over plain HTTP, set plainHTTP: true in its entry of registries"
 	case errors.As(h.error, new(x509.UnknownAuthorityError)), errors.As(h.error, new(x509.HostnameError)):
 		return text + "; a certificate of its own goes into ca in its entry of registries"
+	case wantsCertificate(h.error):
+		return text + "; it wants a certificate of this device, which goes into certificate and key in its entry of registries"
 	case errors.Is(h.error, registry.ErrDenied), errors.As(h.error, &status) && status.Code == http.StatusUnauthorized:
 		return text + "; it may not exist, or it needs other credentials in its entry of registries"
 	}
@@ -147,13 +150,23 @@ func kindOf(err error) Kind {
 		return Local
 	case errdefs.IsNotFound(err):
 		return NotFound
-	case errors.Is(err, registry.ErrDenied):
+	case errors.Is(err, registry.ErrDenied), wantsCertificate(err):
 		return Denied
 	case errors.As(err, &status):
 		return kindOfStatus(status.Code)
 	default:
 		return Unreachable
 	}
+}
+
+// wantsCertificate says that a server wants to see a certificate, or another one. The alerts of TLS have no type that
+// could be asked for.
+func wantsCertificate(err error) bool {
+	var alert *net.OpError
+	if !errors.As(err, &alert) || alert.Op != "remote error" {
+		return false
+	}
+	return strings.Contains(alert.Err.Error(), "certificate")
 }
 
 // IsFull says that an error is one of a device without space.

@@ -27,13 +27,15 @@ type Registry struct {
 	Credentials string   `yaml:"credentials"` // file in the form of Docker's config.json, without helpers
 	Mirrors     []string `yaml:"mirrors"`     // hosts that are asked before this one, in this order
 	Insecure    bool     `yaml:"insecure"`    // anybody is believed to be the host: its certificate is not verified
+	Certificate string   `yaml:"certificate"` // file of this device's certificate (PEM), shown to who wants one
+	Key         string   `yaml:"key"`         // file of its private key (PEM)
 }
 
 const (
 	connectTimeout = 15 * time.Second
 	answerTimeout  = 30 * time.Second
 	stallTimeout   = 60 * time.Second // a connection that brings nothing for so long is broken off
-	maxAuthority   = 1 << 20          // bytes of a CA file
+	maxAuthority   = 1 << 20          // bytes of a file with certificates or a key
 	maxHeader      = 256 << 10        // bytes of the header of an answer
 )
 
@@ -66,6 +68,9 @@ func (r Registry) Check(host string) error {
 	}
 	if _, err := readAuthorities(r.CA); err != nil {
 		return fmt.Errorf("cannot trust registry %s: %w", host, err)
+	}
+	if _, err := readCertificate(r.Certificate, r.Key); err != nil {
+		return fmt.Errorf("cannot show a certificate to registry %s: %w", host, err)
 	}
 	if r.Credentials == "" {
 		return nil
@@ -229,12 +234,17 @@ func (i *Images) httpClient(name string) (*http.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot trust registry %s: %w", name, err)
 	}
+	own, err := readCertificate(i.registries[name].Certificate, i.registries[name].Key)
+	if err != nil {
+		return nil, fmt.Errorf("cannot show a certificate to registry %s: %w", name, err)
+	}
 	dialer := newDialer(registry.HostOf(name), i.registries)
 	return &http.Client{Transport: guard{i.plain, i.paced.over(&http.Transport{
 		Proxy:       dialer.proxy,
 		DialContext: dialer.dial,
 		TLSClientConfig: &tls.Config{
 			RootCAs:            trust,
+			Certificates:       own,
 			MinVersion:         tls.VersionTLS12,
 			InsecureSkipVerify: i.registries[name].Insecure, // the operator says so
 		},
@@ -283,6 +293,26 @@ func readAuthorities(file string) (*x509.CertPool, error) {
 		return nil, fmt.Errorf("no certificate in %s", file)
 	}
 	return pool, nil
+}
+
+// readCertificate returns the certificate in a file, with its key; none where there are no files.
+func readCertificate(certificate, key string) ([]tls.Certificate, error) {
+	if certificate == "" && key == "" {
+		return nil, nil
+	}
+	chain, err := readSmall(certificate, maxAuthority)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := readSmall(key, maxAuthority)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(chain, secret)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use %s with %s: %w", certificate, key, err)
+	}
+	return []tls.Certificate{pair}, nil
 }
 
 // readSmall reads a file of the configuration that cannot be bigger than limit.

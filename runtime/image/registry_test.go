@@ -1,6 +1,8 @@
 package image_test
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -251,5 +253,49 @@ func TestARegistryWithoutTLSIsTold(t *testing.T) {
 	}
 	if err := (image.Registry{}).Check("registry.example.com"); err != nil {
 		t.Errorf("check: %v", err)
+	}
+}
+
+// A server that wants to see the certificate of the device is shown it, and the error tells where that is missing.
+func TestPKG12PullShowsACertificate(t *testing.T) {
+	client := containerdtest.Embedded(t)
+	ctx := containerdtest.Context(t)
+	w := watch(t)
+	containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/app:1")
+	secure := httptest.NewUnstartedServer(w)
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	host := strings.TrimPrefix(secure.URL, "https://")
+	dir := t.TempDir()
+	ca, key := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "key.pem")
+	secret, err := x509.MarshalPKCS8PrivateKey(secure.TLS.Certificates[0].PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{
+		ca: {Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}, key: {Type: "PRIVATE KEY", Bytes: secret},
+	} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	get := func(r image.Registry) (pull, fetch error) {
+		images := open(t, client, map[string]image.Registry{host: r})
+		_, pull = images.Pull(ctx, image.Want{Ref: host + "/app:1"}, nil)
+		_, fetch = images.Location(ctx, image.Source{Package: secure.URL + "/v2/"}, image.ArtifactLimits{Size: 1 << 20}, nil)
+		return pull, fetch
+	}
+	for _, r := range []image.Registry{{CA: ca}, {CA: ca, Certificate: ca, Key: ca}} {
+		pull, fetch := get(r)
+		for _, err := range []error{pull, fetch} {
+			if want := map[bool]image.Kind{true: image.Denied, false: image.Local}[r.Key == ""]; kind(err) != want || !strings.Contains(err.Error(), "certificate") {
+				t.Errorf("with key %q: %v is of kind %q", r.Key, err, kind(err))
+			}
+		}
+	}
+	if pull, fetch := get(image.Registry{CA: ca, Certificate: ca, Key: key}); pull != nil || fetch != nil {
+		t.Errorf("with a certificate: %v, %v", pull, fetch)
 	}
 }

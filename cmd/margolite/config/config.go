@@ -236,6 +236,8 @@ type Registry struct {
 	Credentials string   // file
 	Mirrors     []string // hosts
 	Insecure    bool     // certificates are not verified
+	Certificate string   // file; of this device
+	Key         string   // file
 }
 
 // Metrics is who else than the control socket hears what can be counted.

@@ -159,6 +159,8 @@ registries:
     ca: /tmp/ca.pem
     credentials: /tmp/auth.json
     mirrors: [mirror.example.com, "[::1]:5000"]
+    certificate: /tmp/device.pem
+    key: /tmp/device.key
 metrics: {listen: "192.0.2.1:9464", otlp: "http://127.0.0.1:4318", interval: 5m}
 collector: {http: "http://172.17.0.1:4318", grpc: "https://otel.example:4317", protocol: grpc, certificate: /etc/otel.pem}
 log:
@@ -249,7 +251,7 @@ log:
 		Reports: config.Reports{Grace: 5 * time.Minute, Interval: time.Hour, Reasons: true},
 		Registries: map[string]config.Registry{
 			"127.0.0.1:5000":       {PlainHTTP: true, Insecure: true},
-			"registry.example.com": {CA: "/tmp/ca.pem", Credentials: "/tmp/auth.json", Mirrors: []string{"mirror.example.com", "[::1]:5000"}},
+			"registry.example.com": {CA: "/tmp/ca.pem", Credentials: "/tmp/auth.json", Mirrors: []string{"mirror.example.com", "[::1]:5000"}, Certificate: "/tmp/device.pem", Key: "/tmp/device.key"},
 		},
 		Metrics:   config.Metrics{Listen: "192.0.2.1:9464", OTLP: "http://127.0.0.1:4318", Interval: 5 * time.Minute},
 		Collector: config.Collector{HTTP: "http://172.17.0.1:4318", GRPC: "https://otel.example:4317", Protocol: "grpc", Certificate: "/etc/otel.pem"},
@@ -417,7 +419,8 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"a namespace with a slash", "runtime:\n  namespace: a/b\n", "f:2: runtime.namespace: expected at most 76 letters and digits, with single . _ - between them"},
 		{"a registry with a scheme", "registries:\n  https://a.example: {}\n", `f:2: registries[https://a.example]: expected a host, or host:port, got "https://a.example"`},
 		{"a registry with a port that is none", "registries:\n  a.example:70000: {}\n", `f:2: registries[a.example:70000]: expected a host, or host:port, got "a.example:70000"`},
-		{"an unknown key of a registry", "registries:\n  a:\n    skipVerify: true\n", "f:3: registries.a.skipVerify: unknown key; known here: ca, credentials, insecure, mirrors, plainHTTP"},
+		{"a registry's certificate without its key", "registries:\n  a:\n    certificate: /tmp/a.pem\n", "f:3: registries.a: certificate and key are needed together"},
+		{"an unknown key of a registry", "registries:\n  a:\n    skipVerify: true\n", "f:3: registries.a.skipVerify: unknown key; known here: ca, certificate, credentials, insecure, key, mirrors, plainHTTP"},
 		{"a mirror with a path", "registries:\n  a:\n    mirrors:\n      - b\n      - c/d\n", `f:5: registries.a.mirrors[1]: expected a host, or host:port, got "c/d"`},
 		{"a mirror that is missing", "registries:\n  a:\n    mirrors:\n      -\n", "f:4: registries.a.mirrors[0]: expected text, got nothing"},
 

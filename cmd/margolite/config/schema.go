@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"go.yaml.in/yaml/v4"
+)
 
 const day = 24 * time.Hour
 
@@ -128,15 +132,7 @@ func (c *Config) schema() fields {
 			"interval": duration(&c.Reports.Interval, 0, 31*day),
 			"reasons":  flag(&c.Reports.Reasons),
 		}),
-		"registries": table(&c.Registries, host, func(r *Registry) field {
-			return section(fields{
-				"plainHTTP":   flag(&r.PlainHTTP),
-				"ca":          file(&r.CA, optional(path)),
-				"credentials": file(&r.Credentials, optional(path)),
-				"mirrors":     list(&r.Mirrors, 64, host),
-				"insecure":    flag(&r.Insecure),
-			})
-		}),
+		"registries": table(&c.Registries, host, oneRegistry),
 		"metrics": section(fields{
 			"listen":   text(&c.Metrics.Listen, optional(listenAddress)),
 			"otlp":     text(&c.Metrics.OTLP, optional(ownCollector)),
@@ -160,4 +156,22 @@ func (c *Config) schema() fields {
 func (c *Config) enrolled() fields {
 	all := c.schema()
 	return fields{"device": all["device"], "wfm": all["wfm"], "poll": all["poll"], "registries": all["registries"]}
+}
+
+func oneRegistry(r *Registry) field {
+	all := section(fields{
+		"plainHTTP":   flag(&r.PlainHTTP),
+		"ca":          file(&r.CA, optional(path)),
+		"credentials": file(&r.Credentials, optional(path)),
+		"mirrors":     list(&r.Mirrors, 64, host),
+		"insecure":    flag(&r.Insecure),
+		"certificate": file(&r.Certificate, optional(path)),
+		"key":         file(&r.Key, optional(secret)),
+	})
+	return func(into *reader, key string, n *yaml.Node) {
+		all(into, key, n)
+		if (r.Certificate == "") != (r.Key == "") {
+			into.mistake(n, key, "certificate and key are needed together")
+		}
+	}
 }
