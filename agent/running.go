@@ -28,6 +28,9 @@ const (
 	tellEvery  = 20 * time.Minute // ... and one more in each such time
 )
 
+// silentFor is the time between two looks at a shim that does not respond.
+const silentFor = 10 * time.Second
+
 // A component falls ill again and again when it does so for the third time with no
 // more than ten grace times in between.
 const (
@@ -43,13 +46,13 @@ type trouble struct {
 }
 
 // troubleOf is what is wrong with a container at now, if anything is. again is when
-// that may change without any news: a service that was restarted is not well before
-// it has run for settle.
+// that may change without any news: a shim that responds again says nothing of it, and a
+// service that was restarted is not well before it has run for settle.
 func troubleOf(c *runtime.ObservedContainer, now time.Time, settle time.Duration) (t *trouble, again time.Time) {
 	service := c.Replica().String()
 	switch c.State {
 	case runtime.Unresponsive:
-		return &trouble{codeServiceNotResponding, service, "its shim does not respond"}, time.Time{}
+		return &trouble{codeServiceNotResponding, service, "its shim does not respond"}, now.Add(silentFor)
 	case runtime.Created:
 		detail := "it cannot be started"
 		if c.Waiting != "" {

@@ -24,6 +24,13 @@ func (f *fakeRuntime) becomes(project string, change func(*runtime.ObservedConta
 	f.poke()
 }
 
+// isQuietly is becomes without a word to anybody.
+func (f *fakeRuntime) isQuietly(project string, state runtime.State) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.projects[project].Containers[0].State = state
+}
+
 // The WFM hears what is wrong with a service that was installed, and when it is well
 // again.
 func TestST10WhatRunsIsReported(t *testing.T) {
@@ -62,6 +69,20 @@ func TestST10WhatRunsIsReported(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A shim that responds again says nothing of it: it is looked at again.
+func TestST10AShimThatRespondsAgain(t *testing.T) {
+	simulated(t, func(s *site) {
+		s.reports, s.settle = agent.Reports{Running: true, Grace: time.Minute}, time.Second
+	}, func(t *testing.T, s *site) {
+		s.publish(1, map[string]string{first: document(first, "1.0.0")})
+		s.heardWithin(time.Hour, first, "pending@1", "installing@1", "installed@1")
+		s.runtime.becomes(first+"-main", func(c *runtime.ObservedContainer) { c.State = runtime.Unresponsive })
+		s.heardWithin(time.Hour, first, "pending@1", "installing@1", "installed@1", "failed@1")
+		s.runtime.isQuietly(first+"-main", runtime.Running)
+		s.heardWithin(time.Minute, first, "pending@1", "installing@1", "installed@1", "failed@1", "installed@1")
+	})
 }
 
 // A one-shot service that ended well is well, and nothing is told where the device is
