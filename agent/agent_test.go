@@ -320,7 +320,7 @@ func TestPOL08FailedUpdateGoesBack(t *testing.T) {
 }
 
 // AD-02, DEV-05: what this device can never run fails alone.
-func TestAD14AD15DeploymentsThatCannotRunHere(t *testing.T) {
+func TestAD03AD14AD15DeploymentsThatCannotRunHere(t *testing.T) {
 	for code, doc := range map[string]string{
 		"UNSUPPORTED_TYPE":   strings.Replace(document(first, "1.0.0"), "type: compose", "type: helm", 1),
 		"WRONG_DEVICE":       strings.Replace(document(first, "1.0.0"), deviceID, "edge-02", 1),

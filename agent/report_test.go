@@ -493,6 +493,30 @@ func TestERR01ReportsThatAreWrongAreNotSentAgain(t *testing.T) {
 	}
 }
 
+// A report that is under way when downtime begins, and fails in it, is of no interest
+// before downtime ends.
+func TestPOL02ReportsThatFailInDowntimeAreNotTold(t *testing.T) {
+	var l log
+	simulated(t, func(s *site) {
+		s.logger = slog.New(slog.NewTextHandler(&l, nil))
+		s.poll.Downtime = windows(t, "02:00-06:00")
+	}, func(t *testing.T, s *site) {
+		s.installed()
+		time.Sleep(time.Until(time.Date(2000, 1, 1, 1, 55, 0, 0, time.UTC)))
+		s.wfm.takes(10 * time.Minute)
+		s.publish(2, map[string]string{first: document(first, "2.0.0")})
+		s.wfm.answer(first, errUnreachable)
+		time.Sleep(3 * time.Hour)
+		if lines := l.with("cannot deliver"); len(lines) > 0 {
+			t.Errorf("the log says %q", lines)
+		}
+		time.Sleep(2 * time.Hour) // and after downtime it is a failure
+		if lines := l.with("cannot deliver"); len(lines) != 1 {
+			t.Errorf("after downtime the log says %q", lines)
+		}
+	})
+}
+
 // The WFM knows nothing of a deployment: its reports wait for a change of it, or
 // for long, and go when it is gone.
 func TestReportsAboutUnknownDeployments(t *testing.T) {

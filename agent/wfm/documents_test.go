@@ -257,10 +257,10 @@ func TestDS18ADocumentThatDoesNotMatchRefusesTheChange(t *testing.T) {
 		"with a line added": {document: func(f *fleet) http.HandlerFunc {
 			return serveBytes(append([]byte("\n"), f.documents[f.manifest.Deployments[2].ID]...))
 		}, garbled: true},
-		"not for this one":   {document: func(*fleet) http.HandlerFunc { return serveProblem(403, "") }, fatal: true},
-		"the WFM is busy":    {document: func(*fleet) http.HandlerFunc { return serveProblem(503, "", "Retry-After", "9") }, fatal: true},
-		"the WFM fails":      {document: func(*fleet) http.HandlerFunc { return serveProblem(500, "") }},
-		"a redirect instead": {document: func(*fleet) http.HandlerFunc { return redirect("/other") }, fatal: true},
+		"not for this one":       {document: func(*fleet) http.HandlerFunc { return serveProblem(403, "") }, fatal: true},
+		"ERR-04 the WFM is busy": {document: func(*fleet) http.HandlerFunc { return serveProblem(503, "", "Retry-After", "9") }, fatal: true},
+		"the WFM fails":          {document: func(*fleet) http.HandlerFunc { return serveProblem(500, "") }},
+		"a redirect instead":     {document: func(*fleet) http.HandlerFunc { return redirect("/other") }, fatal: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
