@@ -238,7 +238,7 @@ func (r *reporter) holds(report store.Report, blocked map[string]bool) bool {
 	if h == nil || !blocked[report.Deployment] && !h.until.After(r.now()) {
 		return false
 	}
-	if h.fate == parked && report.Sequence > h.newest && !blocked[report.Deployment] {
+	if h.fate == parked && !blocked[report.Deployment] && (report.Sequence > h.newest || r.isGone(report.Deployment)) {
 		h.until = time.Time{} // something about it changed: it is tried with the next round
 		blocked[report.Deployment] = true
 	}
@@ -287,8 +287,7 @@ func (r *reporter) post(ctx context.Context, report store.Report) (fate, error) 
 		r.delivered(report, body)
 		return taken, nil
 	}
-	_, readErr := r.store.Deployment(report.Deployment)
-	gone := errors.Is(readErr, store.ErrNotFound)
+	gone := r.isGone(report.Deployment)
 	f := fateOf(err, gone)
 	switch {
 	case f != hopeless:
@@ -299,6 +298,12 @@ func (r *reporter) post(ctx context.Context, report store.Report) (fate, error) 
 		r.logger.Error("the WFM refuses a status report; it is dropped", "deployment", report.Deployment, "error", err)
 	}
 	return f, nil
+}
+
+// isGone says that there is no such deployment here any more.
+func (r *reporter) isGone(deployment string) bool {
+	_, err := r.store.Deployment(deployment)
+	return errors.Is(err, store.ErrNotFound)
 }
 
 // fate is what becomes of a report, and of those behind it.
