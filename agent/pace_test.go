@@ -270,7 +270,12 @@ func TestPOL02ErrorsInDowntimeAreIgnored(t *testing.T) {
 		if strings.Contains(log.String(), "unreachable") {
 			t.Errorf("the log says %s", &log)
 		}
-		time.Sleep(4 * time.Hour) // and after downtime it is a failure
+		time.Sleep(6*time.Hour - time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)))
+		synctest.Wait()
+		if st := s.status(); st.Waiting != "interval" {
+			t.Errorf("the device waits for the %s after downtime", st.Waiting)
+		}
+		time.Sleep(time.Hour) // and after downtime it is a failure
 		synctest.Wait()
 		if st := s.status(); st.Reachable || st.Waiting != "backoff" || strings.Count(log.String(), "unreachable") != 1 {
 			t.Errorf("after downtime the status is %+v and the log %s", st, &log)
