@@ -268,6 +268,12 @@ func TestDS13SizesDecideNothing(t *testing.T) {
 			}
 		}
 	}
+	f := newFleet(2, 100)
+	f.publish(s, "")
+	s.handle(f.documentRoute(1), serveBytes(bytes.ToUpper(f.documents[f.manifest.Deployments[1].ID]))) // of the right size
+	if _, err := get(t, c, f, 1); !errors.Is(err, wfm.ErrDigestMismatch) {
+		t.Errorf("other content of the right size: %v", err)
+	}
 }
 
 // zeros is an endless source.
