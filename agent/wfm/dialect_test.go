@@ -290,7 +290,7 @@ func (d trust) bundleFile(t *testing.T) string {
 	return path
 }
 
-func TestAUTH02RootCertificateComesOverATrustedConnectionOnly(t *testing.T) {
+func TestAUTH02AUTH08RootCertificateComesUnsignedOverATrustedConnection(t *testing.T) {
 	device := p256(t)
 	s := serveSigned(t, device)
 	root := must(os.ReadFile(s.ca))

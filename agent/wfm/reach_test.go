@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/http"
 	"slices"
 	"testing"
 
@@ -35,7 +36,21 @@ func TestReachSendsNoRequest(t *testing.T) {
 	}
 }
 
-// ID-11: HTTP/1.1 on port 443, unless the URL says otherwise.
+// ID-11: also with a server that offers HTTP/2.
+func TestID11HTTP11IsSpoken(t *testing.T) {
+	d := newTrust(t)
+	s := d.serve(t, "one")
+	spoken := make(chan string, 1)
+	s.handle("GET /api/v1/deployments", func(_ http.ResponseWriter, r *http.Request) { spoken <- r.Proto })
+	if _, err := client(t, d.device(t), s.URL).Manifest(t.Context(), ""); !errors.Is(err, wfm.ErrContentType) {
+		t.Fatal(err)
+	}
+	if proto := <-spoken; proto != "HTTP/1.1" {
+		t.Errorf("the request was of %s, want HTTP/1.1", proto)
+	}
+}
+
+// ID-11: port 443, unless the URL says otherwise.
 func TestID11ThePortIs443(t *testing.T) {
 	d := newTrust(t)
 	for url, want := range map[string]string{

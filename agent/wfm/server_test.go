@@ -83,6 +83,7 @@ func (d trust) serve(t *testing.T, wfmID string) *server {
 			return err
 		},
 	}
+	s.EnableHTTP2 = true // which nobody takes up (ID-11)
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s

@@ -96,6 +96,14 @@ func TestExtract(t *testing.T) {
 			composeFile: "app/compose.yaml",
 			want:        []string{"drwxr-xr-x app", "-rw-r--r-- app/compose.yaml", "drwxr-xr-x app/conf", "-rw-r--r-- app/conf/x.conf"},
 		},
+		"PKG-06 takes a directory of any name": {
+			archive:     archive(t, file("digitron_2 (final)/compose.yaml"), file("digitron_2 (final)/app/compose.yaml")),
+			composeFile: "digitron_2 (final)/compose.yaml",
+			want: []string{
+				"drwxr-xr-x digitron_2 (final)", "drwxr-xr-x digitron_2 (final)/app",
+				"-rw-r--r-- digitron_2 (final)/app/compose.yaml", "-rw-r--r-- digitron_2 (final)/compose.yaml",
+			},
+		},
 		"takes ./ in front of names, and a global header": {
 			archive: archive(t, tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "x"}},
 				dir("./"), dir("./app"), file("./app/compose.yaml")),
