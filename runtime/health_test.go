@@ -97,6 +97,23 @@ func TestDependentsWaitForHealth(t *testing.T) {
 	})
 }
 
+// Health is waited for also where no other service does so.
+func TestPKG14ApplyWaitsForHealth(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	p := r.change(e, "slow", gated, func(s map[string]*compose.Service) {
+		s["db"].Healthcheck = exists("/data/ready")
+		s["db"].Healthcheck.Retries = 30
+		s["web"].DependsOn = nil
+	})
+	if err := e.Apply(t.Context(), p, runtime.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if c := r.containers(e, "slow")["db"]; c.Health.State != health.Healthy {
+		t.Errorf("db is %+v", c)
+	}
+}
+
 func TestPKG14UnhealthyServicesFailTheApply(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		e := r.engine()
