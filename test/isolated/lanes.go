@@ -82,11 +82,12 @@ func listed() ([]string, error) {
 	return names, nil
 }
 
-// inLanes runs the tests, n at once, and says whether all of them passed.
+// inLanes runs the tests, n at once, and says whether all of them passed. What
+// failed is told once more at the end, without the logs that stand beside it.
 func inLanes(names []string, n int, deadline time.Time) bool {
 	todo := make(chan string)
-	var mu sync.Mutex // of what is printed, and of passed
-	passed := true
+	var mu sync.Mutex // of what is printed, and of failures
+	var failures []byte
 	var lanes sync.WaitGroup
 	for range n {
 		lanes.Go(func() {
@@ -96,7 +97,7 @@ func inLanes(names []string, n int, deadline time.Time) bool {
 				_, _ = os.Stdout.Write(said) // nobody is left who could be told
 				if err != nil {
 					fmt.Printf("%s in a process of its own: %v\n", name, err)
-					passed = false
+					failures = fmt.Appendf(failures, "%s: %v\n%s", name, err, bytes.Join(complaint.FindAll(said, 20), nil))
 				}
 				mu.Unlock()
 			}
@@ -107,8 +108,14 @@ func inLanes(names []string, n int, deadline time.Time) bool {
 	}
 	close(todo)
 	lanes.Wait()
-	return passed
+	if failures != nil {
+		fmt.Printf("What failed:\n%s", failures)
+	}
+	return failures == nil
 }
+
+// complaint is a line in which a test says what is wrong.
+var complaint = regexp.MustCompile(`(?m)^ +(--- FAIL: |[a-z_]+_test\.go:[0-9]+: ).*\n`)
 
 // alone runs one test and gives what it said, without the last word, which is
 // about all tests of a process.

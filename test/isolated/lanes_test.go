@@ -26,7 +26,7 @@ func TestLanes(t *testing.T) {
 		says      string
 	}{
 		{alone: "passes", tests: map[string]string{"": "pass", "TestLeft": "pass", "TestRight": "pass", "TestAlone": "pass", "TestAlone/below": "pass"}},
-		{alone: "fails", tests: map[string]string{"": "fail", "TestLeft": "pass", "TestRight": "pass", "TestAlone": "fail", "TestAlone/below": "fail"}, says: "it is not so"},
+		{alone: "fails", tests: map[string]string{"": "fail", "TestLeft": "pass", "TestRight": "pass", "TestAlone": "fail", "TestAlone/below": "fail"}, says: "What failed:\nTestAlone: exit status 1\n    lanes_test.go:42: it is not so"},
 		{alone: "crashes", tests: map[string]string{"": "fail", "TestLeft": "pass", "TestRight": "pass", "TestAlone": "fail", "TestAlone/below": "fail"}, says: "unexpected call to os.Exit(0)"},
 		{alone: "hangs", arguments: []string{"-timeout", "5s"}, tests: map[string]string{"": "fail", "TestLeft": "pass", "TestRight": "pass"}, says: "test timed out"},
 		{alone: "passes", arguments: []string{"-run", "TestAlone/below"}, tests: map[string]string{"": "pass", "TestAlone": "pass", "TestAlone/below": "pass"}},
