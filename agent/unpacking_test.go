@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -71,8 +72,13 @@ func TestARevisionThatCannotBeUnpackedIsGivenUp(t *testing.T) {
 	})
 }
 
-// Power cuts while something is unpacked do no harm as long as it gets on.
+// Power cuts while something is unpacked do no harm as long as it gets on. What the
+// WFM took just before one may be told again: the device did not come to note it.
 func TestPowerCutsWhileUnpackingDoNoHarm(t *testing.T) {
 	s := killedWhileUnpacking(t, 5, 5, 4, 4, 3, 2)
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	want := []string{"pending@1", "installing@1", "installed@1"}
+	s.eventually("the WFM hears of it", func() bool {
+		got, _ := s.wfm.heard(first)
+		return slices.Equal(slices.Compact(got), want)
+	})
 }
