@@ -277,7 +277,7 @@ func TestSignerRefusesWhatCannotBeSigned(t *testing.T) {
 func FuzzSign(f *testing.F) {
 	for _, seed := range []string{
 		"https://wfm.example/", "https://WFM.Example:443", "https://wfm.example/a%2Fb%2f/%7e;c=d?x=%20&y=+", "https://wfm.example//a//?",
-		"https://[::1]:8443/?%zz;", "https://wfm.example/ä?ü", "https://wfm.example/.././a", "https://wfm.example/*?*#f", "https://user:pw@wfm.example/%00",
+		"https://[::1]:8443/?%zz;", "https://wfm.example/ä?ü", "https://wfm.example/.././a", "https://wfm.example/*?*#f", "https://user:pw@wfm.example/%00", "https://wfm>",
 	} {
 		f.Add(seed, "application/json", "", []byte("{}"))
 	}
@@ -307,6 +307,9 @@ func FuzzSign(f *testing.F) {
 		}
 		if got := r.URL.RequestURI(); line != "POST "+got {
 			t.Fatalf("sent as %q, signed as %q", line, got)
+		}
+		if received.Host == "" { // net/http sends none that cannot be one
+			return
 		}
 		// What the other implementation has ideas of its own about.
 		if _, err := url.ParseQuery(received.URL.RawQuery); err != nil || received.URL.EscapedPath() != received.URL.Path ||

@@ -261,13 +261,17 @@ func FuzzParseStateManifest(f *testing.F) {
 		f.Add(document(f, name))
 	}
 	f.Add([]byte(manifestWith("1844674407370955161.5e1")))
+	f.Add([]byte(manifestOf(entry("no id", digestA, ""), entry(idB, digestA, ""))))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		m, err := margo.ParseStateManifest(body)
 		if err != nil {
 			return
 		}
-		if m.Version == 0 || (m.Bundle == nil) != (len(m.Deployments) == 0) {
+		if m.Version == 0 || (m.Bundle == nil) != (len(m.Deployments)+len(m.Refused) == 0) {
 			t.Fatalf("accepted %+v", m)
+		}
+		if len(m.Refused) > 0 { // what is refused is not written again
+			return
 		}
 		again, err := m.Marshal()
 		if err != nil {
