@@ -160,7 +160,12 @@ func (p *Plant) Run(ctx context.Context, env ...string) error {
 	if err := p.Start(env...); err != nil {
 		return err
 	}
-	if err := Eventually(ctx, func() error { return p.Control().Ping(ctx) }); err != nil {
+	// Its socket takes connections before the agent is all there.
+	answers := func() error {
+		_, err := p.Control().Status(ctx)
+		return err
+	}
+	if err := Eventually(ctx, answers); err != nil {
 		return fmt.Errorf("the agent did not start: %w", err)
 	}
 	return nil
