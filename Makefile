@@ -3,10 +3,8 @@
 
 GO      ?= go
 TAGS    := grpcnotrace,osusergo,netgo,no_rdt
-# The shim speaks ttrpc alone, and the slim flavour gRPC of its own; containerd
-# inside needs that of grpc-go and must not have this tag.
+# The shim speaks ttrpc alone; the agent needs gRPC.
 SHIM    := no_grpc,osusergo,netgo
-SLIM    := no_grpc,osusergo,netgo,slim
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 # Of the commit, never of the build: the same commit gives the same bytes.
@@ -28,32 +26,28 @@ TARGETS := linux/amd64 linux/arm64 linux/arm/7 linux/arm/6 linux/riscv64
 
 OUT     ?= bin
 
-.PHONY: all build full slim test test-packages test-image test-field test-arm test-qemu lint vuln fuzz chaos neighbours bench memory wear year demo cross packages sbom reproducible stamp sizes clean
+.PHONY: all build device test test-packages test-image test-field test-arm test-qemu lint vuln fuzz chaos neighbours bench memory wear year demo cross packages sbom reproducible stamp sizes clean
 
 all: build
 
-build: full ## bin/margolite, its shim, its init, and the development WFM
+build: device ## bin/margolite, its shim, its init, and the development WFM
 	$(BUILD) -o bin/ ./cmd/wfmsim
 
-# What a device gets, into OUT, for GOOS, GOARCH and GOARM: recipes of image builders
-# call these two, with VERSION, COMMIT and TIME of their own.
-full: ## the flavour with containerd inside, its shim and its init
+# The programs of a device, into OUT, for GOOS, GOARCH and GOARM. Recipes of image
+# builders call this target with VERSION, COMMIT and TIME of their own.
+device: ## the agent, its shim and its init
 	$(BUILD) $(SMALL) -tags '$(TAGS)' -o $(OUT)/ ./cmd/margolite
 	$(BUILD) -tags '$(SHIM)' -o $(OUT)/ ./cmd/containerd-shim-runc-v2
-	$(BUILD) -o $(OUT)/ ./cmd/margolite-init
-
-slim: ## the flavour on a containerd of the system, and its init
-	$(BUILD) $(SMALL) -tags '$(SLIM)' -o $(OUT)/ ./cmd/margolite
 	$(BUILD) -o $(OUT)/ ./cmd/margolite-init
 
 test: ## everything, on real containerd and runc; needs root
 	build/need runc containerd docker-registry busybox nft ip openssl gpg gpgv curl mke2fs
 	$(GO) test -timeout 40m ./...
 
-lint: ## format, vet, staticcheck, for both flavours
+lint: ## format, vet, staticcheck
 	build/lint
 
-vuln: ## what is known to be vulnerable and is called, of both flavours and the shim; needs the network
+vuln: ## what is known to be vulnerable and is called; needs the network
 	build/vuln
 
 fuzz: ## every parser for FUZZTIME (5s)
@@ -88,12 +82,11 @@ demo: build ## the whole story on this machine; KEEP=1 leaves it running, END=DI
 	$(BUILD) -o bin/ ./test/demo
 	bin/demo $(if $(STORY),-$(STORY)) $(if $(KEEP),-keep) $(if $(END),-end $(END))
 
-cross: ## every target, both flavours, into dist/
+cross: ## every target, into dist/
 	@set -e; for t in $(TARGETS); do \
 	  IFS=/ read -r os arch arm <<< "$$t"; out=dist/$$os-$$arch$${arm:+v$$arm}; \
 	  echo "$$out"; export GOOS=$$os GOARCH=$$arch GOARM=$$arm; \
-	  $(MAKE) --no-print-directory full OUT=$$out; \
-	  $(MAKE) --no-print-directory slim OUT=$$out/slim; \
+	  $(MAKE) --no-print-directory device OUT=$$out; \
 	done
 
 packages: cross build ## deb, ipk, tar archives and an image, into dist/packages, looked through by what lints them
@@ -130,11 +123,8 @@ test-qemu: ## unit tests as programs of every other architecture, for hours; nee
 	build/need qemu-aarch64-static setpriv
 	build/emulated
 
-sizes: ## what both flavours are made of on arm v7, as in build/README.md
-	@$(GO) build -o bin/sizes ./build/sizes
-	@set -e; export GOOS=linux GOARCH=arm GOARM=7 SMALL='$(SMALL)'; \
-	echo 'slim: '; bin/sizes -tags '$(SLIM)' ./cmd/margolite; \
-	echo 'full: '; bin/sizes -tags '$(TAGS)' ./cmd/margolite
+sizes: ## how much code each module brings to the agent on arm v7, as in build/README.md
+	@build/sizes ./cmd/margolite $(SMALL) -tags '$(TAGS)'
 
 clean:
 	rm -rf bin dist

@@ -22,6 +22,7 @@ import (
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/port"
 	"github.com/margolite/margolite/store"
 )
 
@@ -30,10 +31,6 @@ const (
 	maxRefusal = 160 // bytes of the text of each
 	maxNodes   = 256 // devices in a directory that are asked for one by one
 )
-
-// firstFreePort and lastFreePort bound the ports that the runtime takes where a
-// service does not say which.
-const firstFreePort, lastFreePort = 49153, 65535
 
 // places are where the agent keeps what is its own.
 type places struct {
@@ -209,7 +206,7 @@ func portsAsked(s *compose.Service) []policy.PortRange {
 	for _, p := range s.Ports {
 		r := policy.PortRange{First: p.HostPort, Last: max(p.HostPort, p.LastPort)}
 		if p.HostPort == 0 {
-			r = policy.PortRange{First: firstFreePort, Last: lastFreePort}
+			r = policy.PortRange{First: port.FirstFree, Last: port.LastFree}
 		}
 		if !slices.Contains(ports, r) {
 			ports = append(ports, r)

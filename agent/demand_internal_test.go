@@ -378,7 +378,7 @@ func TestEveryFieldOfAServiceIsAskedForOrHarmless(t *testing.T) {
 		"Service.Ulimits": bound, "Ulimit.Name": bound, "Ulimit.Soft": bound, "Ulimit.Hard": bound, "Service.OOMScoreAdj": "who is killed first when memory is short",
 		"Service.PullPolicy": "what was staged is not looked for again", "Service.ShmSize": bound, "Service.ReadOnly": less,
 		"Resources.Memory": bound, "Resources.MemorySwap": bound, "Resources.Swappiness": bound, "Resources.OOMKillDisable": bound, "Resources.NanoCPUs": bound,
-		"Resources.CPUShares": bound, "Resources.CPUPeriod": bound, "Resources.CPUQuota": bound, "Resources.CPURealtimePeriod": bound, "Resources.CPURealtime": bound,
+		"Resources.CPUShares": bound, "Resources.CPUPeriod": bound, "Resources.CPUQuota": bound,
 		"Resources.CPUSet": bound, "Resources.Pids": bound, "Resources.BlkioWeight": bound, "Resources.BlkioDevices": bound, "BlkioDevice.Path": bound,
 		"BlkioDevice.Weight": bound, "BlkioDevice.ReadBPS": bound, "BlkioDevice.WriteBPS": bound, "BlkioDevice.ReadIOPS": bound, "BlkioDevice.WriteIOPS": bound,
 		"Resources.CgroupParent": "the bounds of others count for it as well, and it holds nothing of theirs",

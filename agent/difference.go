@@ -2,7 +2,6 @@ package agent
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"net/netip"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/port"
 )
 
 const (
@@ -268,11 +268,7 @@ func portShown(p compose.Port) string {
 	if !address.IsValid() {
 		address = netip.IPv4Unspecified()
 	}
-	shown := address.String()
-	if address.Is6() {
-		shown = "[" + shown + "]"
-	}
-	return fmt.Sprintf("%s:%s->%d/%s", shown, host, p.ContainerPort, p.Protocol)
+	return port.Text(address, host, p.ContainerPort, p.Protocol)
 }
 
 // mountShown is a mount in the short form of a Compose file.

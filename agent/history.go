@@ -98,7 +98,7 @@ func (a *Agent) noteStart() {
 		}
 	}
 	p := a.o.Program
-	start := a.ledger.note(noteStarted, store.Entry{Text: fmt.Sprintf("version %s, commit %s, %s", p.Version, p.Commit, p.Flavour)})
+	start := a.ledger.note(noteStarted, store.Entry{Text: fmt.Sprintf("version %s, commit %s", p.Version, p.Commit)})
 	newest := append(a.ledger.recent(), entries...)
 	if !told(newest[max(0, len(newest)-1):], start) {
 		entries = append(entries, start)

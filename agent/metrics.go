@@ -1,5 +1,3 @@
-//go:build !slim
-
 package agent
 
 import (
@@ -11,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/shirou/gopsutil/v4/disk"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/agent/metrics"
@@ -58,7 +57,7 @@ func (a *Agent) Families(ctx context.Context) metrics.Families {
 	var f metrics.Families
 	p := a.o.Program
 	f.AddAll(metrics.Gauge, "margolite_build_info", "Version of the agent.", metrics.Sample{
-		Labels: []string{"version", p.Version, "commit", p.Commit, "flavour", p.Flavour}, Value: 1,
+		Labels: []string{"version", p.Version, "commit", p.Commit}, Value: 1,
 	})
 	a.ownMetrics(&f)
 	a.poller.metrics(&f)
@@ -156,8 +155,8 @@ func (a *Agent) storeMetrics(f *metrics.Families) {
 	f.Add(metrics.Gauge, "margolite_store_size_bytes", "Size of the database in use.", float64(h.Size))
 	f.Add(metrics.Counter, "margolite_store_commits_total", "Transactions of the database.", float64(h.Commits))
 	f.Add(metrics.Gauge, "margolite_store_failing", "1 where the last transaction failed.", truth(h.Err != nil))
-	if free, err := freeOn(a.o.StateDir); err == nil {
-		f.Add(metrics.Gauge, "margolite_state_free_bytes", "Free space on the file system of the state directory.", float64(free))
+	if fs, err := disk.Usage(a.o.StateDir); err == nil {
+		f.Add(metrics.Gauge, "margolite_state_free_bytes", "Free space on the file system of the state directory.", float64(fs.Free))
 	}
 }
 

@@ -34,11 +34,15 @@ func simulated(t *testing.T, prepare func(*site), test func(t *testing.T, s *sit
 
 func windows(t *testing.T, texts ...string) policy.Windows {
 	t.Helper()
-	ws, err := policy.ParseWindows(texts, time.UTC)
-	if err != nil {
-		t.Fatal(err)
+	var all policy.Windows
+	for _, text := range texts {
+		w, err := policy.ParseWindow(text, time.UTC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, w)
 	}
-	return ws
+	return all
 }
 
 // during returns which calls came within the next time, and when, since then.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/shirou/gopsutil/v4/disk"
 
 	"github.com/margolite/margolite/agent/control"
 )
@@ -60,10 +60,10 @@ func (a *Agent) selfCheck(runtimeError string) *control.SelfCheck {
 		}
 	}
 	c.ClockWrong = a.o.ClockWrong() // the warnings about the identity tell more
-	if free, err := freeOn(a.o.StateDir); err == nil {
-		c.Free = free
-		if free < a.o.Reserve {
-			add("make room, or see `margolite prune`", "%d bytes are free on the file system of %s, less than state.reserve", free, a.o.StateDir)
+	if fs, err := disk.Usage(a.o.StateDir); err == nil {
+		c.Free = int64(fs.Free)
+		if c.Free < a.o.Reserve {
+			add("make room, or see `margolite prune`", "%d bytes are free on the file system of %s, less than state.reserve", c.Free, a.o.StateDir)
 		}
 	}
 	c.Panics, c.LastPanic = a.mistakes.seen()
@@ -77,17 +77,5 @@ func (a *Agent) selfCheck(runtimeError string) *control.SelfCheck {
 	return c
 }
 
-// Metrics implements control.Backend. The slim flavour has none.
+// Metrics implements control.Backend.
 func (a *Agent) Metrics(ctx context.Context) ([]byte, error) { return a.scrape.of(ctx, a) }
-
-// freeOn is how many bytes are free for us on the file system of a directory.
-func freeOn(dir string) (int64, error) {
-	var fs unix.Statfs_t
-	if dir == "" {
-		return 0, unix.ENOENT
-	}
-	if err := unix.Statfs(dir, &fs); err != nil {
-		return 0, err
-	}
-	return int64(fs.Bavail) * int64(fs.Bsize), nil
-}

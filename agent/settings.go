@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -106,11 +107,7 @@ func (r silenceRecord) Load() ([]byte, error) {
 
 func (r silenceRecord) Keep(value []byte, lasts time.Duration) error {
 	if r.file != "" && value != nil && lasts <= briefSilence {
-		next := r.file + ".new"
-		if err := os.WriteFile(next, value, 0o600); err != nil {
-			return err
-		}
-		return os.Rename(next, r.file)
+		return store.ReplaceFile(r.file, 0o600, bytes.NewReader(value))
 	}
 	if r.file != "" {
 		if err := os.Remove(r.file); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -24,13 +24,13 @@ type Withdrawer interface {
 type acknowledged struct {
 	audience string // who acknowledged it
 	digest   string // of the document
-	device   string // its id; empty: an earlier version of this program did not keep it
+	device   string // its id; empty: no WFM knows it
 }
 
 // parseAcknowledged reads a record. The audience is whatever the way to the WFM calls it.
 func parseAcknowledged(record []byte) (a acknowledged) {
 	text := string(record)
-	if i := strings.LastIndexByte(text, ' '); i >= 0 && !strings.Contains(text[i:], ":") {
+	if i := strings.LastIndexByte(text, ' '); i >= 0 {
 		text, a.device = text[:i], text[i+1:]
 	}
 	if i := strings.LastIndexByte(text, ' '); i >= 0 {

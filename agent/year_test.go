@@ -176,7 +176,7 @@ func (y *year) newRoot() {
 	root, err := pki.NewAuthority(yearDomain, time.Now())
 	y.must(err)
 	y.roots = append(y.roots, root)
-	bundle, err := identity.MarshalTrustBundle(y.bundle())
+	bundle, err := pki.MarshalBundle(y.bundle())
 	y.must(err)
 	y.replace("trust-bundle.json", bundle)
 }

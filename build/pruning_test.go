@@ -16,7 +16,6 @@ import (
 func TestPOL11LinkerPrunesMethods(t *testing.T) {
 	for tags, program := range map[string]string{
 		"grpcnotrace,osusergo,netgo,no_rdt": "margolite",
-		"no_grpc,osusergo,netgo,slim":       "margolite",
 		"no_grpc,osusergo,netgo":            "containerd-shim-runc-v2",
 	} {
 		cmd := exec.Command("go", "build", "-o", filepath.Join(t.TempDir(), program), "-tags", tags, "-ldflags=-dumpdep", module+"/cmd/"+program)

@@ -1,9 +1,10 @@
-// Package build knows what was built: the version stamp that the linker sets,
-// and the flavour that the build tags chose. Beside it stand the budgets that a
-// build has to keep, as tests.
+// Package build holds the version stamp that the linker sets. The tests beside it
+// check the rules that every build must keep.
 package build
 
 import (
+	"cmp"
+	"runtime/debug"
 	"strconv"
 	gotime "time"
 )
@@ -11,7 +12,7 @@ import (
 // version, commit and time are set by the linker:
 // -ldflags "-X github.com/margolite/margolite/build.version=..."
 var (
-	version = "dev"
+	version = ""
 	commit  = ""
 	time    = "" // of the commit, in Unix seconds
 )
@@ -19,10 +20,20 @@ var (
 // earliest is before every build of this program that exists.
 const earliest = 1767225600 // 2026-01-01
 
-// Version is the version of this program.
-func Version() string { return version }
+// Version is the version of this program: the stamp, else that of the module.
+func Version() string { return cmp.Or(version, Module(), "dev") }
 
-// Commit is the commit that it was built from, or "".
+// Module is the version of the module that this program was built from, or "" if
+// it was built in a work tree.
+func Module() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Sum == "" {
+		return ""
+	}
+	return info.Main.Version
+}
+
+// Commit is the commit that it was built from, or "" without a stamp.
 func Commit() string { return commit }
 
 // Time is the time of that commit, which the present cannot be before. Not the

@@ -1,6 +1,7 @@
 package capability
 
 import (
+	"context"
 	"errors"
 	"runtime"
 )
@@ -34,7 +35,6 @@ type CPU struct {
 	Cores        float64 // the online ones, or the quota of the container that the machine is
 	Architecture string  // as Go or the kernel names it: amd64, arm64, aarch64, arm, riscv64
 	Variant      string  // of 32-bit ARM: v6, v7, v8; empty: not known
-	Model        string  // empty: not known
 }
 
 // Interface is a way to communicate that the machine has.
@@ -54,7 +54,7 @@ type Identity struct {
 }
 
 // Discover reads the facts of the machine whose file system starts at root.
-func Discover(root string, o Options) (Facts, error) {
+func Discover(ctx context.Context, root string, o Options) (Facts, error) {
 	if o.StateDir == "" {
 		o.StateDir = root
 	}
@@ -62,9 +62,9 @@ func Discover(root string, o Options) (Facts, error) {
 	o.Architecture = first(o.Architecture, m.architecture(), runtime.GOARCH)
 	limits := m.limits(o.Workloads)
 	facts := Facts{
-		CPU:         m.cpu(o.Architecture, limits),
-		Memory:      m.memory(limits),
-		Storage:     m.storage(o.StateDir),
+		CPU:         m.cpu(ctx, o.Architecture, limits),
+		Memory:      m.memory(ctx, limits),
+		Storage:     m.storage(ctx, o.StateDir),
 		Interfaces:  m.interfaces(),
 		Peripherals: m.peripherals(),
 		Identity:    m.identity(),

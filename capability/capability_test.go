@@ -171,7 +171,7 @@ func TestMachinesAreDiscovered(t *testing.T) {
 		want         capability.Facts
 	}{
 		"a PC with a modem": {computer(), "amd64", capability.Facts{
-			CPU:    capability.CPU{Cores: 4, Architecture: "amd64", Model: "Intel(R) Atom(TM) x6425E"},
+			CPU:    capability.CPU{Cores: 4, Architecture: "amd64"},
 			Memory: 8054996 << 10,
 			Interfaces: []capability.Interface{
 				{Kind: capability.Ethernet, Name: "enp3s0"},
@@ -202,7 +202,7 @@ func TestMachinesAreDiscovered(t *testing.T) {
 			},
 		}},
 		"an OpenWrt router": {router(), "mipsle", capability.Facts{
-			CPU:    capability.CPU{Cores: 2, Architecture: "mipsle", Model: "MIPS 1004Kc V2.15"},
+			CPU:    capability.CPU{Cores: 2, Architecture: "mipsle"},
 			Memory: 122860 << 10,
 			Interfaces: []capability.Interface{
 				{Kind: capability.Ethernet, Name: "eth0"},
@@ -216,7 +216,7 @@ func TestMachinesAreDiscovered(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := capability.Discover(row.machine.write(t), capability.Options{Architecture: row.architecture})
+			got, err := capability.Discover(t.Context(), row.machine.write(t), capability.Options{Architecture: row.architecture})
 			if err != nil {
 				t.Error(err)
 			}
@@ -251,7 +251,7 @@ func TestCAP05LimitsOfAContainerCount(t *testing.T) {
 		"of others":                   {files{"sys/fs/cgroup/system.slice/memory.max": "4096\n"}, 4, 8054996 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := capability.Discover(computer().and(row.limits).write(t), capability.Options{Workloads: "margo"})
+			got, err := capability.Discover(t.Context(), computer().and(row.limits).write(t), capability.Options{Workloads: "margo"})
 			if err != nil {
 				t.Error(err)
 			}
@@ -267,7 +267,7 @@ func TestWhatCannotBeReadLeavesTheOtherFactsAlone(t *testing.T) {
 		"proc/meminfo":   "nothing of use\n",
 		"etc/board.json": "{",
 	})
-	got, err := capability.Discover(broken.write(t), capability.Options{StateDir: "relative/and/missing"})
+	got, err := capability.Discover(t.Context(), broken.write(t), capability.Options{StateDir: "relative/and/missing"})
 	if err == nil || !strings.Contains(err.Error(), "memory") || !strings.Contains(err.Error(), "board.json") {
 		t.Errorf("error is %v, want memory and board.json in it", err)
 	}
@@ -277,7 +277,7 @@ func TestWhatCannotBeReadLeavesTheOtherFactsAlone(t *testing.T) {
 }
 
 func TestMachineWithoutAnyFilesHasNoFacts(t *testing.T) {
-	got, err := capability.Discover(t.TempDir(), capability.Options{})
+	got, err := capability.Discover(t.Context(), t.TempDir(), capability.Options{})
 	if err == nil {
 		t.Error("no error although neither processors nor memory were found")
 	}
@@ -297,16 +297,16 @@ func TestPlaceholdersOfMakersAreNoIdentity(t *testing.T) {
 		"sys/firmware/devicetree/base/model": strings.Repeat("x", 300),
 		"etc/machine-id":                     strings.Repeat("0", 32),
 	}
-	got, _ := capability.Discover(machine.write(t), capability.Options{})
+	got, _ := capability.Discover(t.Context(), machine.write(t), capability.Options{})
 	if diff := cmp.Diff(capability.Identity{Vendor: "ASUS"}, got.Identity); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestLargeFilesAreReadOnlyToABound(t *testing.T) {
-	machine := computer().and(files{"proc/meminfo": strings.Repeat("x", 1<<20) + "\nMemTotal: 1 kB\n"})
-	if got, err := capability.Discover(machine.write(t), capability.Options{}); err == nil || got.Memory != 0 {
-		t.Errorf("memory is %d, %v: the end of the file was read", got.Memory, err)
+	machine := files{"etc/board.json": strings.Repeat(" ", 1<<20) + `{"model":{"id":"glinet,gl-mt1300","name":"GL.iNet GL-MT1300"}}`}
+	if got, _ := capability.Discover(t.Context(), machine.write(t), capability.Options{}); got.Identity.Model != "" {
+		t.Errorf("the model is %q: the end of the file was read", got.Identity.Model)
 	}
 }
 
@@ -318,7 +318,7 @@ func TestStorageIsThatOfTheFileSystemTheStateWillBeOn(t *testing.T) {
 	}
 	want := stat.Blocks * uint64(stat.Frsize)
 	for _, state := range []string{dir, filepath.Join(dir, "not", "yet", "made")} {
-		got, err := capability.Discover(computer().write(t), capability.Options{StateDir: state})
+		got, err := capability.Discover(t.Context(), computer().write(t), capability.Options{StateDir: state})
 		if err != nil || got.Storage != want {
 			t.Errorf("%s: %d bytes, %v; want %d", state, got.Storage, err, want)
 		}
@@ -326,7 +326,7 @@ func TestStorageIsThatOfTheFileSystemTheStateWillBeOn(t *testing.T) {
 }
 
 func TestThisMachineHasTheFactsOfEveryMachine(t *testing.T) {
-	got, err := capability.Discover("/", capability.Options{})
+	got, err := capability.Discover(t.Context(), "/", capability.Options{})
 	if err != nil {
 		t.Logf("not everything could be read: %v", err)
 	}
@@ -346,7 +346,7 @@ func FuzzDiscover(f *testing.F) {
 				t.Skip("would be a link of the fixture")
 			}
 		}
-		got, _ := capability.Discover(all(port("eth0", "1", "", "x", "00:00:00:00:00:00"), files{
+		got, _ := capability.Discover(t.Context(), all(port("eth0", "1", "", "x", "00:00:00:00:00:00"), files{
 			"sys/devices/system/cpu/online":                 online,
 			"proc/meminfo":                                  meminfo,
 			"etc/board.json":                                board,

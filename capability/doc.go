@@ -7,8 +7,9 @@
 // nothing, opens no device and starts nothing. It knows hardware facts and units,
 // and no wire format.
 //
-// Invariants: every read is bounded in bytes and entries; what is found comes
-// in a stable order, so that a machine that did not change gives equal facts.
+// Invariants: every read is bounded in bytes and entries, except gopsutil's of
+// procfs, where only the kernel writes. Facts come in a stable order, so an
+// unchanged machine gives equal facts.
 //
 // Failure model: a fact that a machine simply does not have stays at its zero
 // value. One that cannot be read does too, and the reason is part of the joined

@@ -1,6 +1,7 @@
 package capability
 
 import (
+	"context"
 	"errors"
 	"path"
 	"strconv"
@@ -12,9 +13,9 @@ import (
 // group that the process is in has a limit (memory.max and memory.high of version
 // 2, memory.limit_in_bytes of version 1). It is what the process has to fit in;
 // what workloads may use is Facts.Memory.
-func OwnMemory(root string) (uint64, error) {
+func OwnMemory(ctx context.Context, root string) (uint64, error) {
 	m := machine{root: root}
-	memory := m.memory(limits{memory: m.ownLimit()})
+	memory := m.memory(ctx, limits{memory: m.ownLimit()})
 	return memory, errors.Join(m.errs...)
 }
 

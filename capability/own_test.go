@@ -55,7 +55,7 @@ func TestOwnMemoryIsWhatTheMachineAndTheControlGroupsLeave(t *testing.T) {
 		}, all},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := capability.OwnMemory(machine.and(row.files).write(t))
+			got, err := capability.OwnMemory(t.Context(), machine.and(row.files).write(t))
 			if err != nil || got != row.want {
 				t.Errorf("got %d, %v, want %d", got, err, row.want)
 			}
@@ -64,7 +64,7 @@ func TestOwnMemoryIsWhatTheMachineAndTheControlGroupsLeave(t *testing.T) {
 }
 
 func TestOwnMemoryIsUnknownWithoutMeminfo(t *testing.T) {
-	if got, err := capability.OwnMemory(t.TempDir()); got != 0 || err == nil {
+	if got, err := capability.OwnMemory(t.Context(), t.TempDir()); got != 0 || err == nil {
 		t.Errorf("got %d, %v, want 0 and an error", got, err)
 	}
 }
@@ -82,7 +82,7 @@ func FuzzOwnMemory(f *testing.F) {
 			"sys/fs/cgroup/memory/a/memory.stat": "\n" + stat,
 			"sys/fs/cgroup/a/memory.max":         "\n" + limit,
 		}.write(t)
-		if got, _ := capability.OwnMemory(root); got == 0 || got > all {
+		if got, _ := capability.OwnMemory(t.Context(), root); got == 0 || got > all {
 			t.Errorf("got %d of %d", got, all)
 		}
 	})

@@ -123,7 +123,7 @@ func TestPeripheralsOfMakersDriversAreFound(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := capability.Discover(all(row.machine, files{"proc/meminfo": "MemTotal: 1 kB\n", "sys/devices/system/cpu/online": "0\n"}).write(t), capability.Options{})
+			got, err := capability.Discover(t.Context(), all(row.machine, files{"proc/meminfo": "MemTotal: 1 kB\n", "sys/devices/system/cpu/online": "0\n"}).write(t), capability.Options{})
 			if err != nil {
 				t.Error(err)
 			}
@@ -141,27 +141,27 @@ func TestPeripheralsAreBounded(t *testing.T) {
 		name := strings.Repeat("x", i%10) + string(rune('a'+i%26)) + strings.Repeat("y", i/26)
 		f["sys/class/accel/accel"+name+"/device/uevent"] = ""
 	}
-	got, _ := capability.Discover(f.write(t), capability.Options{})
+	got, _ := capability.Discover(t.Context(), f.write(t), capability.Options{})
 	if n := len(got.Peripherals); n == 0 || n > 32 {
 		t.Errorf("%d peripherals", n)
 	}
 }
 
 func TestVariantsOf32BitARM(t *testing.T) {
-	for name, row := range map[string]struct{ cpuinfo, variant, model string }{
-		"a Raspberry Pi Zero, that calls itself a v7": {"model name\t: ARMv6-compatible processor rev 7 (v6l)\nCPU implementer\t: 0x41\nCPU architecture: 7\nCPU part\t: 0xb76\n", "v6", "ARM1176"},
-		"a BeagleBone":           {"model name\t: ARMv7 Processor rev 2 (v7l)\nCPU implementer\t: 0x41\nCPU architecture: 7\nCPU part\t: 0xc08\n", "v7", "Cortex-A8"},
-		"a 64-bit core":          {"CPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd03\n", "v8", "Cortex-A53"},
-		"a core of another make": {"model name\t: X-Core\nCPU implementer\t: 0x51\nCPU architecture: 8\nCPU part\t: 0xd03\n", "v8", "X-Core"},
-		"nothing of use":         {"CPU architecture: unknown\n", "", ""},
+	for name, row := range map[string]struct{ cpuinfo, variant string }{
+		"a Raspberry Pi Zero, that calls itself a v7": {"model name\t: ARMv6-compatible processor rev 7 (v6l)\nCPU implementer\t: 0x41\nCPU architecture: 7\nCPU part\t: 0xb76\n", "v6"},
+		"a BeagleBone":           {"model name\t: ARMv7 Processor rev 2 (v7l)\nCPU implementer\t: 0x41\nCPU architecture: 7\nCPU part\t: 0xc08\n", "v7"},
+		"a 64-bit core":          {"CPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd03\n", "v8"},
+		"a core of another make": {"model name\t: X-Core\nCPU implementer\t: 0x51\nCPU architecture: 8\nCPU part\t: 0xd03\n", "v8"},
+		"nothing of use":         {"CPU architecture: unknown\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := files{"proc/cpuinfo": row.cpuinfo}.write(t)
-			got, _ := capability.Discover(root, capability.Options{Architecture: "arm"})
-			if got.CPU.Variant != row.variant || got.CPU.Model != row.model {
-				t.Errorf("variant %q, model %q; want %q, %q", got.CPU.Variant, got.CPU.Model, row.variant, row.model)
+			got, _ := capability.Discover(t.Context(), root, capability.Options{Architecture: "arm"})
+			if got.CPU.Variant != row.variant {
+				t.Errorf("variant %q, want %q", got.CPU.Variant, row.variant)
 			}
-			if got, _ := capability.Discover(root, capability.Options{Architecture: "arm64"}); got.CPU.Variant != "" {
+			if got, _ := capability.Discover(t.Context(), root, capability.Options{Architecture: "arm64"}); got.CPU.Variant != "" {
 				t.Errorf("variant %q of 64 bit", got.CPU.Variant)
 			}
 		})

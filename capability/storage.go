@@ -1,24 +1,23 @@
 package capability
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"github.com/shirou/gopsutil/v4/disk"
 )
 
 // storage is the size in bytes of the file system that a directory is on, or
 // will be on where it does not exist yet.
-func (m *machine) storage(dir string) uint64 {
-	var stat unix.Statfs_t
+func (m *machine) storage(ctx context.Context, dir string) uint64 {
 	for {
-		err := unix.Statfs(dir, &stat)
+		usage, err := disk.UsageWithContext(ctx, dir)
 		parent := filepath.Dir(dir)
 		switch {
 		case err == nil:
-			return stat.Blocks * uint64(stat.Frsize)
-		case errors.Is(err, unix.EINTR):
+			return usage.Total
 		case errors.Is(err, fs.ErrNotExist) && parent != dir:
 			dir = parent
 		default:

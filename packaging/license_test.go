@@ -16,8 +16,8 @@ func TestRecipesKnowTheLicense(t *testing.T) {
 		t.Fatal(err)
 	}
 	for file, want := range map[string]string{
-		"buildroot/package/margolite/margolite.hash":                     fmt.Sprintf("sha256  %x  LICENSE\n", sha256.Sum256(license)),
-		"yocto/meta-margolite/recipes-margolite/margolite/margolite.inc": fmt.Sprintf("file://LICENSE;md5=%x\"", md5.Sum(license)),
+		"buildroot/package/margolite/margolite.hash":                        fmt.Sprintf("sha256  %x  LICENSE\n", sha256.Sum256(license)),
+		"yocto/meta-margolite/recipes-margolite/margolite/margolite_git.bb": fmt.Sprintf("file://LICENSE;md5=%x\"", md5.Sum(license)),
 	} {
 		if got, err := os.ReadFile(file); err != nil || !strings.Contains(string(got), want) {
 			t.Errorf("%s does not say %s (%v)", file, want, err)
@@ -27,7 +27,7 @@ func TestRecipesKnowTheLicense(t *testing.T) {
 
 // Functions of recipes are shell; BitBake replaces ${...} before the shell sees it.
 func TestFunctionsOfRecipesInstallWhatIsThere(t *testing.T) {
-	recipe, err := os.ReadFile("yocto/meta-margolite/recipes-margolite/margolite/margolite.inc")
+	recipe, err := os.ReadFile("yocto/meta-margolite/recipes-margolite/margolite/margolite_git.bb")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,6 @@ import (
 )
 
 const (
-	// maxWindows is how many windows there may be in one list.
-	maxWindows = 64
 	// maxWindowText bounds the text of one, in bytes.
 	maxWindowText = 128
 	// farthest is how far ahead windows are looked for, in days: every window
@@ -59,22 +57,6 @@ type Windows []Window
 // that is wrong.
 func ParseWindow(text string, local *time.Location) (Window, error) {
 	return parseWindow(text, local, time.LoadLocation)
-}
-
-// ParseWindows reads a list of windows.
-func ParseWindows(texts []string, local *time.Location) (Windows, error) {
-	if len(texts) > maxWindows {
-		return nil, fmt.Errorf("cannot use %d windows: no more than %d are possible", len(texts), maxWindows)
-	}
-	var all Windows
-	for _, text := range texts {
-		w, err := ParseWindow(text, local)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, w)
-	}
-	return all, nil
 }
 
 // zones finds a time zone by its name.

@@ -1,7 +1,6 @@
 package policy_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,11 +20,15 @@ func zone(t *testing.T, name string) *time.Location {
 
 func windows(t *testing.T, local *time.Location, texts ...string) policy.Windows {
 	t.Helper()
-	ws, err := policy.ParseWindows(texts, local)
-	if err != nil {
-		t.Fatal(err)
+	var all policy.Windows
+	for _, text := range texts {
+		w, err := policy.ParseWindow(text, local)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, w)
 	}
-	return ws
+	return all
 }
 
 func TestWindowsAreWrittenAsTheyAreRead(t *testing.T) {
@@ -85,9 +88,6 @@ func TestErrorsNameThePartOfAWindowThatIsWrong(t *testing.T) {
 		if w, err := policy.ParseWindow(text, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v and error %v, want one with %s", text, w, err, want)
 		}
-	}
-	if _, err := policy.ParseWindows(slices.Repeat([]string{"01:00-02:00"}, 65), nil); err == nil {
-		t.Error("65 windows are accepted")
 	}
 }
 

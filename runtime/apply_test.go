@@ -295,7 +295,7 @@ func TestFailuresSayWhatFailed(t *testing.T) {
 			{
 				"a user that does not exist",
 				`services: {app: {image: BUSYBOX, user: stranger}}`,
-				runtime.StartFailed, "app", "no such user",
+				runtime.StartFailed, "app", "no matching entries in passwd file",
 			},
 		}
 		for _, test := range tests {

@@ -7,6 +7,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/core/images"
+
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/test/containerdtest"
@@ -23,17 +26,17 @@ type late struct {
 
 type lateKey struct{}
 
-func (l *late) ContainerService() containerd.ContainerStore {
+func (l *late) ContainerService() containers.Store {
 	return lateStore{l.Client.ContainerService(), l}
 }
 
 type lateStore struct {
-	containerd.ContainerStore
+	containers.Store
 	late *late
 }
 
-func (s lateStore) List(ctx context.Context, filters ...string) ([]containerd.Container, error) {
-	all, err := s.ContainerStore.List(ctx, filters...)
+func (s lateStore) List(ctx context.Context, filters ...string) ([]containers.Container, error) {
+	all, err := s.Store.List(ctx, filters...)
 	if ctx.Value(lateKey{}) == s.late {
 		s.late.once.Do(func() {
 			close(s.late.asked)
@@ -79,16 +82,16 @@ type ticket struct {
 	goes    <-chan struct{} // closed when it may
 }
 
-func (q *queue) ImageService() containerd.ImageStore { return queueStore{q.Client.ImageService()} }
+func (q *queue) ImageService() images.Store { return queueStore{q.Client.ImageService()} }
 
-type queueStore struct{ containerd.ImageStore }
+type queueStore struct{ images.Store }
 
-func (s queueStore) Get(ctx context.Context, name string) (containerd.Image, error) {
+func (s queueStore) Get(ctx context.Context, name string) (images.Image, error) {
 	if t, ok := ctx.Value(queueKey{}).(ticket); ok {
 		t.arrived()
 		<-t.goes
 	}
-	return s.ImageStore.Get(ctx, name)
+	return s.Store.Get(ctx, name)
 }
 
 // Of two projects that are applied at the same time and publish the same port the

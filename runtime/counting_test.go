@@ -6,6 +6,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/v2/core/containers"
+	"google.golang.org/grpc"
+
 	"github.com/margolite/margolite/runtime/containerd"
 )
 
@@ -31,37 +35,39 @@ func (c counts) String() string {
 	return fmt.Sprintf("%d lists of containers, %d records, %d tasks", c.lists, c.records, c.tasks)
 }
 
-func (c *counting) ContainerService() containerd.ContainerStore {
+func (c *counting) ContainerService() containers.Store {
 	return countingContainers{c.Client.ContainerService(), c}
 }
 
-func (c *counting) TaskService() containerd.Tasks { return countingTasks{c.Client.TaskService(), c} }
+func (c *counting) TaskService() tasksapi.TasksClient {
+	return countingTasks{c.Client.TaskService(), c}
+}
 
 type countingContainers struct {
-	containerd.ContainerStore
+	containers.Store
 	of *counting
 }
 
-func (s countingContainers) Get(ctx context.Context, id string) (containerd.Container, error) {
+func (s countingContainers) Get(ctx context.Context, id string) (containers.Container, error) {
 	s.of.records.Add(1)
-	return s.ContainerStore.Get(ctx, id)
+	return s.Store.Get(ctx, id)
 }
 
-func (s countingContainers) List(ctx context.Context, filters ...string) ([]containerd.Container, error) {
-	list, err := s.ContainerStore.List(ctx, filters...)
+func (s countingContainers) List(ctx context.Context, filters ...string) ([]containers.Container, error) {
+	list, err := s.Store.List(ctx, filters...)
 	s.of.lists.Add(1)
 	s.of.records.Add(int64(len(list)))
 	return list, err
 }
 
 type countingTasks struct {
-	containerd.Tasks
+	tasksapi.TasksClient
 	of *counting
 }
 
-func (s countingTasks) Get(ctx context.Context, id, exec string) (containerd.Process, error) {
+func (s countingTasks) Get(ctx context.Context, r *tasksapi.GetRequest, o ...grpc.CallOption) (*tasksapi.GetResponse, error) {
 	s.of.tasks.Add(1)
-	return s.Tasks.Get(ctx, id, exec)
+	return s.TasksClient.Get(ctx, r, o...)
 }
 
 // count makes the rig's containerd one that counts.

@@ -10,9 +10,11 @@ import (
 	"syscall"
 	"testing"
 
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/v2/core/mount"
+
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/contain"
-	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/test/containerdtest"
 )
 
@@ -155,7 +157,8 @@ volumes: {data: {}}`
 			if err != nil {
 				return err
 			}
-			return r.client.TaskService().Create(ctx, containerd.Task{Container: c.ID, Rootfs: mounts})
+			_, err = r.client.TaskService().Create(ctx, &tasksapi.CreateTaskRequest{ContainerID: c.ID, Rootfs: mount.ToProto(mounts)})
+			return err
 		}},
 		{"a task that ended and was not deleted", func(r *rig, _ context.Context, c runtime.ObservedContainer) error {
 			return syscall.Kill(c.Pid, syscall.SIGKILL)
@@ -215,13 +218,13 @@ func (r *rig) deleteTask(id string) {
 	r.Helper()
 	ctx := containerdtest.Context(r)
 	tasks := r.client.TaskService()
-	if err := tasks.Kill(ctx, id, "", 9, true); err != nil {
+	if _, err := tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: 9, All: true}); err != nil {
 		r.Fatal(err)
 	}
-	if _, err := tasks.Wait(ctx, id, ""); err != nil {
+	if _, err := tasks.Wait(ctx, &tasksapi.WaitRequest{ContainerID: id}); err != nil {
 		r.Fatal(err)
 	}
-	if _, err := tasks.Delete(ctx, id); err != nil {
+	if _, err := tasks.Delete(ctx, &tasksapi.DeleteTaskRequest{ContainerID: id}); err != nil {
 		r.Fatal(err)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/health"
@@ -185,7 +187,7 @@ func (e *Engine) Changed() (projects []string, all bool) {
 // within is ctx for calls to containerd: its services in this process take the
 // namespace from nowhere else.
 func (e *Engine) within(ctx context.Context) context.Context {
-	return containerd.WithNamespace(ctx, e.o.Namespace)
+	return namespaces.WithNamespace(ctx, e.o.Namespace)
 }
 
 // poke wakes whoever waits for c, now or the next time.

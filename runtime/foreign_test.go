@@ -4,7 +4,9 @@ import (
 	"net"
 	"time"
 
-	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/containerd/containerd/v2/core/containers"
+	"google.golang.org/protobuf/types/known/anypb"
+
 	"github.com/margolite/margolite/test/containerdtest"
 )
 
@@ -23,9 +25,9 @@ func answers(address string) bool {
 // foreign makes a container record of somebody else.
 func (r *rig) foreign(id string, labels map[string]string) {
 	r.Helper()
-	spec := containerd.Any{Type: "types.containerd.io/opencontainers/runtime-spec/1/Spec", Value: []byte(`{"ociVersion":"1.2.0"}`)}
-	_, err := r.client.ContainerService().Create(containerdtest.Context(r), containerd.Container{
-		ID: id, Labels: labels, Spec: &spec, Runtime: containerd.Runtime{Name: "io.containerd.runc.v2"},
+	spec := &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/Spec", Value: []byte(`{"ociVersion":"1.2.0"}`)}
+	_, err := r.client.ContainerService().Create(containerdtest.Context(r), containers.Container{
+		ID: id, Labels: labels, Spec: spec, Runtime: containers.RuntimeInfo{Name: "io.containerd.runc.v2"},
 	})
 	if err != nil {
 		r.Fatal(err)

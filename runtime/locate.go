@@ -542,7 +542,7 @@ func (l *locating) port(ctx context.Context, p compose.Port, s seat, via network
 func (l *locating) formerPort(p compose.Port, s seat, last uint16) uint16 {
 	for _, f := range l.former[s.Replica].ports {
 		inRange := p.HostPort == 0 || p.HostPort <= f.HostPort && f.HostPort <= last
-		again := slices.ContainsFunc(s.ports, func(q network.Port) bool { return samePort(f, q) })
+		again := slices.ContainsFunc(s.ports, func(q network.Port) bool { return f.Overlaps(q) })
 		if f.Protocol == p.Protocol && f.ContainerPort == p.ContainerPort && f.HostIP == p.HostIP && inRange && !again {
 			return f.HostPort
 		}

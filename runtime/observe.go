@@ -154,7 +154,7 @@ func (e *Engine) observe(c container.Container) ObservedContainer {
 		o.Address = cmp.Or(o.Address, at.Address, at.Address6)
 	}
 	for _, p := range c.Labels.Ports {
-		o.Ports = append(o.Ports, portText(p))
+		o.Ports = append(o.Ports, p.String())
 	}
 	if o.active() {
 		o.Started = startOf(c.Pid)

@@ -430,8 +430,8 @@ func (e *Engine) checkOthersLocked(all []container.Container, name string, place
 					return conflict(s.Service, "cannot be named %s: that is service %s of project %s", s.name, other.Service, project)
 				}
 				for _, p := range s.ports {
-					if i := slices.IndexFunc(other.ports, func(q network.Port) bool { return samePort(p, q) }); i >= 0 {
-						return conflict(s.Service, "cannot publish port %s: service %s of project %s has it", portText(p), other.Service, project)
+					if i := slices.IndexFunc(other.ports, func(q network.Port) bool { return p.Overlaps(q) }); i >= 0 {
+						return conflict(s.Service, "cannot publish port %s: service %s of project %s has it", p, other.Service, project)
 					}
 				}
 			}
@@ -466,7 +466,7 @@ func (e *Engine) checkPorts(ctx context.Context, all []container.Container, name
 	err = network.CheckPorts(ctx, added, foreign)
 	if refused := new(network.PortError); errors.As(err, &refused) {
 		for _, s := range place.seats {
-			if slices.ContainsFunc(s.ports, func(p network.Port) bool { return samePort(p, refused.Port) }) {
+			if slices.ContainsFunc(s.ports, func(p network.Port) bool { return p.Overlaps(refused.Port) }) {
 				return fail(codeOfNetwork(err), s.Service, err)
 			}
 		}
@@ -476,13 +476,6 @@ func (e *Engine) checkPorts(ctx context.Context, all []container.Container, name
 
 func conflict(object, format string, args ...any) error {
 	return &Error{Code: Conflict, Object: object, Err: fmt.Errorf(format, args...)}
-}
-
-// samePort tells whether both take the same packets.
-func samePort(p, q network.Port) bool {
-	every := func(a netip.Addr) bool { return !a.IsValid() || a.IsUnspecified() }
-	return p.Protocol == q.Protocol && p.HostPort == q.HostPort && p.Address.Is4() == q.Address.Is4() &&
-		(every(p.HostIP) || every(q.HostIP) || p.HostIP == q.HostIP)
 }
 
 func sameHostIP(a, b netip.Addr) bool {
@@ -541,15 +534,4 @@ func (e *Engine) astray(pid int, s network.Sandbox) bool {
 	}
 	pinned, err := os.Stat(e.networks.Paths(s).NetNS)
 	return err != nil || !os.SameFile(process, pinned)
-}
-
-func portText(p network.Port) string {
-	host := p.HostIP
-	if !host.IsValid() {
-		host = netip.IPv4Unspecified()
-		if p.Address.Is6() {
-			host = netip.IPv6Unspecified()
-		}
-	}
-	return fmt.Sprintf("%s->%d/%s", netip.AddrPortFrom(host, p.HostPort), p.ContainerPort, p.Protocol)
 }

@@ -271,14 +271,8 @@ func (e *Engine) removePackages(ctx context.Context, project string) error {
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	parent, err := os.Open(filepath.Dir(dir)) // also where a killed agent had no time for it
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil
-	case err == nil:
-		err = errors.Join(parent.Sync(), parent.Close())
-	}
-	if err != nil {
+	err := tree.Sync(filepath.Dir(dir)) // also where a killed agent had no time for it
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fail(Internal, project, fmt.Errorf("cannot sync directory of packages: %w", err))
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/snapshots"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/opencontainers/go-digest"
 
@@ -366,12 +367,12 @@ func (r *rig) expectNothingLeft() {
 	if len(containers) > 0 {
 		r.Errorf("%d containers are left", len(containers))
 	}
-	snapshots, err := r.client.SnapshotService("overlayfs").List(ctx, `labels."margolite/project"`)
+	err = r.client.SnapshotService("overlayfs").Walk(ctx, func(_ context.Context, s snapshots.Info) error {
+		r.Errorf("snapshot %s is left", s.Name)
+		return nil
+	}, `labels."margolite/project"`)
 	if err != nil {
 		r.Fatal(err)
-	}
-	if len(snapshots) > 0 {
-		r.Errorf("%d snapshots are left", len(snapshots))
 	}
 	links, err := net.Interfaces()
 	if err != nil {

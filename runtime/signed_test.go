@@ -16,7 +16,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/runtime"
-	"github.com/margolite/margolite/runtime/external"
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/openpgp"
@@ -83,7 +83,10 @@ func (s *packages) engine(t *testing.T, keys ...string) *runtime.Engine {
 	t.Helper()
 	credentials := filepath.Join(t.TempDir(), "config.json")
 	writeFile(t, credentials, []byte(`{"auths":{"`+s.host+`":{"auth":"`+packagesPassword+`"}}}`))
-	client := external.Open("/nowhere", "margo.test")
+	client, err := containerd.Open("/nowhere", "margo.test")
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { client.Close() })
 	e, err := runtime.New(runtime.Options{
 		Client: client, Namespace: "margo.test", StateDir: t.TempDir(), RunDir: t.TempDir(),

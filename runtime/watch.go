@@ -5,6 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	eventsapi "github.com/containerd/containerd/api/events"
+	"github.com/containerd/containerd/v2/core/events"
+	"github.com/containerd/typeurl/v2"
+	"google.golang.org/protobuf/types/known/emptypb"
 )
 
 const (
@@ -104,30 +109,31 @@ func (e *Engine) subscribe(ctx context.Context, topics string, news *agenda) err
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	service := e.o.Client.EventService()
-	events, errs := service.Subscribe(ctx, fmt.Sprintf("namespace==%q,topic~=%q", e.o.Namespace, "^("+topics+"|"+probeTopic+")$"))
+	envelopes, errs := service.Subscribe(ctx, fmt.Sprintf("namespace==%q,topic~=%q", e.o.Namespace, "^("+topics+"|"+probeTopic+")$"))
 
 	probe := time.NewTicker(probeEvery)
 	defer probe.Stop()
 	live := false
 	for {
 		select {
-		case event := <-events:
+		case event := <-envelopes:
+			container, exec := subject(event)
 			switch {
 			case event.Topic == probeTopic && !live:
 				live = true
 				probe.Stop()
 				news.addAll()
 			case event.Topic == probeTopic:
-			case event.Container == "":
+			case container == "":
 				news.addAll()
-			case event.Exec == "": // the end of a probe or a hook is known to who started it
-				news.addContainer(event.Container)
+			case exec == "": // the end of a probe or a hook is known to who started it
+				news.addContainer(container)
 			}
 		case <-probe.C:
 			if live {
 				continue
 			}
-			if err := service.Publish(ctx, probeTopic); err != nil {
+			if err := service.Publish(ctx, probeTopic, &emptypb.Empty{}); err != nil {
 				return fmt.Errorf("cannot publish event: %w", err)
 			}
 		case err := <-errs:
@@ -139,4 +145,34 @@ func (e *Engine) subscribe(ctx context.Context, topics string, news *agenda) err
 			return ctx.Err()
 		}
 	}
+}
+
+// subject is the container that an event is about, and the ID of the command in it, of
+// which a container's own process has none. container is "" where it is not known.
+func subject(e *events.Envelope) (container, exec string) {
+	if e.Event == nil {
+		return "", ""
+	}
+	about, err := typeurl.UnmarshalAny(e.Event)
+	if err != nil {
+		return "", "" // of a type that is not linked
+	}
+	switch about := about.(type) {
+	case *eventsapi.TaskExit:
+		container, exec = about.ContainerID, about.ID
+	case *eventsapi.TaskDelete:
+		container, exec = about.ContainerID, about.ID
+	case *eventsapi.TaskOOM:
+		container = about.ContainerID
+	case *eventsapi.TaskStart:
+		container = about.ContainerID
+	case *eventsapi.ContainerCreate:
+		container = about.ID
+	case *eventsapi.ContainerDelete:
+		container = about.ID
+	}
+	if exec == container {
+		exec = ""
+	}
+	return container, exec
 }

@@ -69,7 +69,6 @@ type Damage struct {
 type AgentStatus struct {
 	Version string    `json:"version"`
 	Commit  string    `json:"commit,omitempty"`
-	Flavour string    `json:"flavour"`
 	Started time.Time `json:"started"`
 }
 

@@ -57,42 +57,22 @@ func find(configured string) (string, error) {
 	return path, nil
 }
 
-// Check says which version of git there is, if one that serves: new enough, and
-// with support for https. program is as in Options. The error is an *Error.
-func Check(ctx context.Context, program string) (string, error) {
-	path, err := find(program)
-	if err != nil {
-		return "", err
-	}
-	text, err := checkVersion(ctx, path)
-	if err != nil {
-		return text, err
-	}
-	folder, err := output(ctx, path, "--exec-path")
-	if err == nil {
-		_, err = os.Stat(filepath.Join(folder, "git-remote-https"))
-	}
-	if err != nil {
-		return text, &Error{NoProgram, "use " + path + " with https", err}
-	}
-	return text, nil
-}
-
-func checkVersion(ctx context.Context, path string) (string, error) {
+// checkVersion fails where git is too old to serve.
+func checkVersion(ctx context.Context, path string) error {
 	text, err := output(ctx, path, "version")
 	if err != nil {
-		return "", &Error{NoProgram, "ask " + path + " for its version", err}
+		return &Error{NoProgram, "ask " + path + " for its version", err}
 	}
 	text = strings.TrimPrefix(text, "git version ")
 	v, ok := parseVersion(text)
 	switch {
 	case !ok:
-		return "", &Error{TooOld, "use " + path, fmt.Errorf("it does not say which version it is, but %q", clean(text, 80))}
+		return &Error{TooOld, "use " + path, fmt.Errorf("it does not say which version it is, but %q", clean(text, 80))}
 	case v.major < minVersion.major || v.major == minVersion.major && v.minor < minVersion.minor:
 		err := fmt.Errorf("it is git %s, at least %s is needed", clean(text, 40), minVersion)
-		return text, &Error{TooOld, "use " + path, err}
+		return &Error{TooOld, "use " + path, err}
 	}
-	return text, nil
+	return nil
 }
 
 // output is what a command prints that needs neither network nor repository.

@@ -239,7 +239,7 @@ func (s *Source) begin(ctx context.Context) (access, error) {
 		if err != nil {
 			return access{}, err
 		}
-		if _, err := checkVersion(ctx, path); err != nil {
+		if err := checkVersion(ctx, path); err != nil {
 			return access{}, err
 		}
 		s.git.path = path

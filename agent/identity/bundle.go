@@ -2,9 +2,6 @@ package identity
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/ed25519"
-	"crypto/rsa"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -12,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/big"
 	"strconv"
 	"time"
 )
@@ -44,24 +40,6 @@ type readSet struct {
 	Keys        []json.RawMessage `json:"keys"`
 	Sequence    json.RawMessage   `json:"spiffe_sequence"`
 	RefreshHint json.RawMessage   `json:"spiffe_refresh_hint"`
-}
-
-// jwkSet is a SPIFFE bundle to be written.
-type jwkSet struct {
-	Keys        []jwk  `json:"keys"`
-	Sequence    uint64 `json:"spiffe_sequence,omitempty"`
-	RefreshHint uint64 `json:"spiffe_refresh_hint,omitempty"`
-}
-
-type jwk struct {
-	KeyType string   `json:"kty"`
-	Curve   string   `json:"crv,omitempty"`
-	X       string   `json:"x,omitempty"`
-	Y       string   `json:"y,omitempty"`
-	N       string   `json:"n,omitempty"`
-	E       string   `json:"e,omitempty"`
-	Use     string   `json:"use"`
-	X5C     []string `json:"x5c"`
 }
 
 // ParseTrustBundle reads a trust bundle: a SPIFFE bundle (a JWK Set, of which
@@ -165,44 +143,4 @@ func parseCertificates(data []byte, limit int) ([]*x509.Certificate, error) {
 		}
 		certificates = append(certificates, certificate)
 	}
-}
-
-// MarshalTrustBundle writes a trust bundle as a SPIFFE bundle.
-func MarshalTrustBundle(bundle *TrustBundle) ([]byte, error) {
-	set := jwkSet{
-		Keys:        []jwk{},
-		Sequence:    bundle.Sequence,
-		RefreshHint: uint64(max(bundle.RefreshHint, 0) / time.Second),
-	}
-	for _, anchor := range bundle.Anchors {
-		key, err := marshalKey(anchor)
-		if err != nil {
-			return nil, fmt.Errorf("cannot write anchor %q: %w", anchor.Subject, err)
-		}
-		set.Keys = append(set.Keys, key)
-	}
-	return json.MarshalIndent(set, "", "  ")
-}
-
-func marshalKey(anchor *x509.Certificate) (jwk, error) {
-	key := jwk{Use: useX509SVID, X5C: []string{base64.StdEncoding.EncodeToString(anchor.Raw)}}
-	encode := base64.RawURLEncoding.EncodeToString
-	switch public := anchor.PublicKey.(type) {
-	case *ecdsa.PublicKey:
-		point, err := public.Bytes() // 4, x, y (SEC 1)
-		if err != nil {
-			return jwk{}, err
-		}
-		half := len(point) / 2
-		key.KeyType, key.Curve = "EC", public.Params().Name
-		key.X, key.Y = encode(point[1:1+half]), encode(point[1+half:])
-	case ed25519.PublicKey:
-		key.KeyType, key.Curve, key.X = "OKP", "Ed25519", encode(public)
-	case *rsa.PublicKey:
-		key.KeyType = "RSA"
-		key.N, key.E = encode(public.N.Bytes()), encode(big.NewInt(int64(public.E)).Bytes())
-	default:
-		return jwk{}, fmt.Errorf("unsupported public key %T", public)
-	}
-	return key, nil
 }

@@ -84,7 +84,7 @@ func TestMarshalledTrustBundleReadsBack(t *testing.T) {
 	} {
 		bundle.Anchors = append(bundle.Anchors, must(a.IssueWFM("anchor", option)).Chain[0])
 	}
-	data, err := identity.MarshalTrustBundle(bundle)
+	data, err := pki.MarshalBundle(bundle)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func FuzzParseTrustBundle(f *testing.F) {
 		if len(bundle.Anchors) == 0 || bundle.RefreshHint < 0 {
 			t.Fatalf("accepted with %d anchors, refresh hint %s", len(bundle.Anchors), bundle.RefreshHint)
 		}
-		data, err = identity.MarshalTrustBundle(bundle)
+		data, err = pki.MarshalBundle(bundle)
 		if err != nil {
 			return // an anchor with a key that a JWK cannot express
 		}

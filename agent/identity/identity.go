@@ -146,9 +146,6 @@ func (i *Identity) TrustDomain() string { return i.current.Load().id.TrustDomain
 // have one of several, the first of Options.WFMIDs.
 func (i *Identity) WFMID() string { return i.current.Load().wfm[0] }
 
-// HasBundle reports whether there is a trust bundle to check a WFM against.
-func (i *Identity) HasBundle() bool { return i.current.Load().bundle != nil }
-
 // Warnings are the things about the device's own files that keep it from
 // working, or from being safe, and yet are no reason not to start.
 func (i *Identity) Warnings() []*Error {

@@ -136,14 +136,6 @@ func (s *BundleSource) Status() BundleStatus {
 	return s.status
 }
 
-// Current is the last good bundle and its trust domain; nil if there is none.
-func (s *BundleSource) Current() (trustDomain string, bundle *TrustBundle) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.load()
-	return s.kept.TrustDomain, s.bundle
-}
-
 // Run fetches the bundle whenever it is due, until ctx is done. It waits for
 // an identity first: the trust domain is its own.
 func (s *BundleSource) Run(ctx context.Context) error {

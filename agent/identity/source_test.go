@@ -172,7 +172,7 @@ func (w *world) pass(a alarm) {
 }
 
 func (w *world) publish(b *identity.TrustBundle, etag string) {
-	w.mis.publish(bundlePath, must(identity.MarshalTrustBundle(b)), etag)
+	w.mis.publish(bundlePath, must(pki.MarshalBundle(b)), etag)
 }
 
 func (w *world) fail(status int, header, body string) {

@@ -6,8 +6,8 @@ import "fmt"
 // value is the newest.
 type Revision uint8
 
-// The revisions, named after their flavour on the wire; what a document calls
-// itself is not reliable.
+// The revisions differ on the wire. The label inside a document is not reliable
+//
 const (
 	RC3 Revision = iota // mutual TLS, no client id
 	RC2                 // client id and signed requests

@@ -1,5 +1,3 @@
-//go:build !slim
-
 package metrics
 
 import (
@@ -42,9 +40,6 @@ type Exporter struct {
 	failures int64
 	last     error
 }
-
-// Exports says whether this program can export at all.
-func Exports() bool { return true }
 
 // Run exports until ctx is done.
 func (e *Exporter) Run(ctx context.Context) error {

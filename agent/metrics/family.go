@@ -1,11 +1,11 @@
-//go:build !slim
-
 package metrics
 
 import (
-	"math"
-	"strconv"
+	"bytes"
 	"strings"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 )
 
 // Kind is what may become of a number.
@@ -47,50 +47,33 @@ func (f *Families) AddAll(kind Kind, name, help string, samples ...Sample) {
 	}
 }
 
-// AppendText appends families in the text format of Prometheus.
+// AppendText appends families in the text format of Prometheus. Invalid
+// UTF-8 is replaced, because Prometheus would reject the whole scrape.
 func AppendText(b []byte, families Families) []byte {
+	out := bytes.NewBuffer(b)
 	for _, f := range families {
-		b = append(append(append(b, "# HELP "...), f.Name...), ' ')
-		b = append(append(b, escaped(f.Help, false)...), '\n')
-		b = append(append(append(b, "# TYPE "...), f.Name...), ' ')
-		b = append(append(b, f.Kind...), '\n')
-		for _, s := range f.Samples {
-			b = append(b, f.Name...)
-			for i := 0; i+1 < len(s.Labels); i += 2 {
-				separator := byte(',')
-				if i == 0 {
-					separator = '{'
-				}
-				b = append(append(append(b, separator), s.Labels[i]...), `="`...)
-				b = append(append(b, escaped(s.Labels[i+1], true)...), '"')
-			}
-			if len(s.Labels) > 1 {
-				b = append(b, '}')
-			}
-			b = append(appendNumber(append(b, ' '), s.Value), '\n')
+		in := &dto.MetricFamily{Name: &f.Name, Help: valid(f.Help), Type: dto.MetricType_GAUGE.Enum()}
+		if f.Kind == Counter {
+			in.Type = dto.MetricType_COUNTER.Enum()
 		}
+		for _, s := range f.Samples {
+			m := &dto.Metric{}
+			for i := 0; i+1 < len(s.Labels); i += 2 {
+				m.Label = append(m.Label, &dto.LabelPair{Name: &s.Labels[i], Value: valid(s.Labels[i+1])})
+			}
+			if f.Kind == Counter {
+				m.Counter = &dto.Counter{Value: &s.Value}
+			} else {
+				m.Gauge = &dto.Gauge{Value: &s.Value}
+			}
+			in.Metric = append(in.Metric, m)
+		}
+		_, _ = expfmt.MetricFamilyToText(out, in) // a buffer takes everything
 	}
-	return b
+	return out.Bytes()
 }
 
-// escaped is a text on one line; of a label it stands between quotes. What is no
-// UTF-8 is replaced: a scrape is refused as a whole otherwise.
-func escaped(text string, label bool) string {
+func valid(text string) *string {
 	text = strings.ToValidUTF8(text, "\ufffd")
-	text = strings.ReplaceAll(text, `\`, `\\`)
-	text = strings.ReplaceAll(text, "\n", `\n`)
-	if label {
-		text = strings.ReplaceAll(text, `"`, `\"`)
-	}
-	return text
-}
-
-func appendNumber(b []byte, n float64) []byte {
-	switch {
-	case math.IsInf(n, 0), math.IsNaN(n):
-		return append(b, "NaN"...)
-	case n == math.Trunc(n) && math.Abs(n) < 1<<53:
-		return strconv.AppendInt(b, int64(n), 10)
-	}
-	return strconv.AppendFloat(b, n, 'g', -1, 64)
+	return &text
 }

@@ -32,11 +32,15 @@ func least(time.Duration) time.Duration  { return 0 }
 
 func windows(t testing.TB, texts ...string) policy.Windows {
 	t.Helper()
-	ws, err := policy.ParseWindows(texts, time.UTC)
-	if err != nil {
-		t.Fatal(err)
+	var all policy.Windows
+	for _, text := range texts {
+		w, err := policy.ParseWindow(text, time.UTC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, w)
 	}
-	return ws
+	return all
 }
 
 // answer is what a client of the WFM makes of an answer.

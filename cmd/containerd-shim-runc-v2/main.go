@@ -52,7 +52,7 @@ func leave() {
 }
 
 func newService(ic *plugin.InitContext) (any, error) {
-	publisher, err := ic.GetByID(plugins.EventPlugin, "publisher")
+	events, err := ic.GetByID(plugins.EventPlugin, "publisher")
 	if err != nil {
 		return nil, err
 	}
@@ -63,9 +63,7 @@ func newService(ic *plugin.InitContext) (any, error) {
 	for _, s := range ownSockets() {
 		ending.(shutdown.Service).RegisterCallback(func(context.Context) error { return s.remove() })
 	}
-	tasks, err := task.NewTaskService(ic.Context, publisher.(shim.Publisher), ending.(shutdown.Service))
-	if err != nil {
-		return nil, err
-	}
-	return newTasks(tasks, ending.(shutdown.Service).Shutdown), nil
+	s := newTasks(nil, ending.(shutdown.Service).Shutdown)
+	s.TTRPCTaskService, err = task.NewTaskService(ic.Context, publisher{events.(shim.Publisher), s}, ending.(shutdown.Service))
+	return s, err
 }

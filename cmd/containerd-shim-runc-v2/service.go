@@ -3,11 +3,16 @@ package main
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"sync"
 	"time"
 
+	eventsapi "github.com/containerd/containerd/api/events"
 	tasks "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/core/events"
+	"github.com/containerd/containerd/v2/pkg/shim"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
@@ -28,19 +33,28 @@ const idleTimeout = 30 * time.Second
 // began meanwhile, or never comes back to it.
 const abandonedTimeout = 5 * time.Second
 
+// lastLook is the longest pause between two looks at the bundle of a task that has ended.
+const lastLook = 5 * time.Minute
+
 // service is containerd's task service that also keeps logs, and that ends with nothing to do.
 type service struct {
 	tasks.TTRPCTaskService
 
 	mu    sync.Mutex
-	tasks map[string]*output       // by container; nil: it has no log here
+	tasks map[string]*running      // by container
 	begun map[string]chan struct{} // those that are being created, until they are
 	idle  *time.Timer              // runs while there are none
 	limit time.Duration            // of idle
 }
 
+// running is a task, until it is deleted.
+type running struct {
+	bundle string  // the directory that containerd keeps as long as it knows the task
+	out    *output // nil: it has no log here
+}
+
 func newTasks(direct tasks.TTRPCTaskService, end func()) *service {
-	s := &service{TTRPCTaskService: direct, tasks: make(map[string]*output), begun: make(map[string]chan struct{}), limit: idleTimeout}
+	s := &service{TTRPCTaskService: direct, tasks: make(map[string]*running), begun: make(map[string]chan struct{}), limit: idleTimeout}
 	s.idle = time.AfterFunc(idleTimeout, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -54,7 +68,7 @@ func newTasks(direct tasks.TTRPCTaskService, end func()) *service {
 func (s *service) isIdle() bool { return len(s.begun) == 0 && len(s.tasks) == 0 }
 
 // begin is called before a task is created; what it returns, when that is over.
-func (s *service) begin(id string) (over func(*output, error), err error) {
+func (s *service) begin(id string) (over func(*running, error), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.begun[id] != nil {
@@ -64,12 +78,12 @@ func (s *service) begin(id string) (over func(*output, error), err error) {
 	s.begun[id] = created
 	s.idle.Stop()
 	s.limit = idleTimeout
-	return func(out *output, err error) {
+	return func(made *running, err error) {
 		s.settle(func() {
 			delete(s.begun, id)
 			close(created)
 			if err == nil {
-				s.tasks[id] = out
+				s.tasks[id] = made
 			}
 		})
 	}, nil
@@ -102,9 +116,49 @@ func (s *service) settle(change func()) {
 func (s *service) unthrottle(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if out := s.tasks[id]; out != nil {
-		out.log.Unthrottle()
+	if t := s.tasks[id]; t != nil && t.out != nil {
+		t.out.log.Unthrottle()
 	}
+}
+
+// publisher tells the service of the events that it passes on.
+type publisher struct {
+	shim.Publisher
+	tasks *service
+}
+
+func (p publisher) Publish(ctx context.Context, topic string, event events.Event) error {
+	if exit, ok := event.(*eventsapi.TaskExit); ok && exit.ID == exit.ContainerID {
+		p.tasks.ended(exit.ContainerID)
+	}
+	return p.Publisher.Publish(ctx, topic, event)
+}
+
+// ended begins to look whether containerd still knows a task that has ended.
+func (s *service) ended(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.tasks[id]; t != nil {
+		s.look(id, t, abandonedTimeout)
+	}
+}
+
+// look forgets a task that has ended once containerd has given it up: one that starts while the shim does not respond ends
+// its containers, removes their bundles and never asks for them again.
+func (s *service) look(id string, t *running, pause time.Duration) {
+	time.AfterFunc(pause, func() {
+		_, err := os.Stat(t.bundle)
+		s.settle(func() {
+			switch {
+			case s.tasks[id] != t: // deleted meanwhile
+			case errors.Is(err, fs.ErrNotExist):
+				delete(s.tasks, id)
+				s.limit = abandonedTimeout
+			default:
+				s.look(id, t, min(2*pause, lastLook))
+			}
+		})
+	})
 }
 
 // RegisterTTRPC makes it the service of the shim.
@@ -121,7 +175,7 @@ func (s *service) Create(ctx context.Context, r *tasks.CreateTaskRequest) (*task
 		return nil, err
 	}
 	created, out, err := s.create(ctx, r)
-	over(out, err)
+	over(&running{r.Bundle, out}, err)
 	if ctx.Err() == nil {
 		return created, err
 	}
@@ -183,13 +237,13 @@ func (s *service) Delete(ctx context.Context, r *tasks.DeleteRequest) (*tasks.De
 	if !gone || r.ExecID != "" {
 		return deleted, err
 	}
-	var out *output
+	var ended *running
 	s.settle(func() {
-		out = s.tasks[r.ID]
+		ended = s.tasks[r.ID]
 		delete(s.tasks, r.ID)
 	})
-	if out != nil {
-		out.wait(drainTimeout)
+	if ended != nil && ended.out != nil {
+		ended.out.wait(drainTimeout)
 	}
 	return deleted, err
 }

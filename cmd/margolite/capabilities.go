@@ -36,7 +36,7 @@ func (c *cli) capabilities(ctx context.Context, args []string) error {
 		doc, err = client.Capabilities(ctx)
 	}
 	if *root != "/" || errors.Is(err, control.ErrNotRunning) {
-		doc, err = describe(cfg, *root)
+		doc, err = describe(ctx, cfg, *root)
 	}
 	if err != nil {
 		return err
@@ -49,8 +49,8 @@ func (c *cli) capabilities(ctx context.Context, args []string) error {
 }
 
 // describe writes the document about a machine without asking its agent.
-func describe(cfg *config.Config, root string) (json.RawMessage, error) {
-	facts := discoverAt(cfg, root)
+func describe(ctx context.Context, cfg *config.Config, root string) (json.RawMessage, error) {
+	facts := discoverAt(ctx, cfg, root)
 	device, err := deviceAs(cfg, facts)
 	if err != nil {
 		return nil, err
@@ -93,21 +93,25 @@ func (c *cli) printValue(indent string, v any) {
 }
 
 // discover reads what this machine offers.
-func discover(cfg *config.Config) func() (capability.Facts, error) { return discoverAt(cfg, "/") }
+func discover(ctx context.Context, cfg *config.Config) func() (capability.Facts, error) {
+	return discoverAt(ctx, cfg, "/")
+}
 
 // discoverAt reads what the machine offers whose files are below root. Of this
 // one it counts what the program was built for, which may be less than what its
 // kernel runs: that is what images are chosen by.
-func discoverAt(cfg *config.Config, root string) func() (capability.Facts, error) {
+func discoverAt(ctx context.Context, cfg *config.Config, root string) func() (capability.Facts, error) {
 	o := capability.Options{StateDir: filepath.Join(root, cfg.State.Dir), Workloads: cfg.Runtime.Namespace}
 	if root == "/" {
 		o.Architecture = runtime.GOARCH
 	}
-	return func() (capability.Facts, error) { return capability.Discover(root, o) }
+	return func() (capability.Facts, error) { return capability.Discover(ctx, root, o) }
 }
 
 // deviceOf says who this device is: by its configuration, else by the machine.
-func deviceOf(cfg *config.Config) (agent.Device, error) { return deviceAs(cfg, discover(cfg)) }
+func deviceOf(ctx context.Context, cfg *config.Config) (agent.Device, error) {
+	return deviceAs(cfg, discover(ctx, cfg))
+}
 
 func deviceAs(cfg *config.Config, discover func() (capability.Facts, error)) (agent.Device, error) {
 	d := agent.Device{
@@ -138,9 +142,8 @@ func (c *cli) version(_ context.Context, args []string) error {
 	v := struct {
 		Version   string   `json:"version"`
 		Commit    string   `json:"commit"`
-		Flavour   string   `json:"flavour"`
 		Revisions []string `json:"revisions"`
-	}{build.Version(), build.Commit(), build.Flavour, []string{config.RC3, config.RC2, config.RC1}}
+	}{build.Version(), build.Commit(), []string{config.RC3, config.RC2, config.RC1}}
 	if c.json {
 		return c.printJSON(v)
 	}
@@ -148,7 +151,7 @@ func (c *cli) version(_ context.Context, args []string) error {
 	if names(v.Version, v.Commit) {
 		commit = ""
 	}
-	fmt.Fprintf(c.out, "margolite %s%s, %s, Margo %s\n", v.Version, commit, v.Flavour, strings.Join(v.Revisions, ", "))
+	fmt.Fprintf(c.out, "margolite %s%s, Margo %s\n", v.Version, commit, strings.Join(v.Revisions, ", "))
 	return nil
 }
 

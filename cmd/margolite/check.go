@@ -19,8 +19,8 @@ import (
 	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/build"
 	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/embedded"
-	"github.com/margolite/margolite/runtime/external"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/runtime/kernel"
 	"github.com/margolite/margolite/runtime/network"
@@ -112,6 +112,10 @@ func deviceFindings(ctx context.Context, cfg *config.Config) []finding {
 	default:
 		problems := embedded.Check(filepath.Join(cfg.State.Dir, "containerd"))
 		for _, p := range problems {
+			if v := build.Module(); p.Object == "shim" && v != "" {
+				p.Mend = "go install github.com/margolite/margolite/cmd/containerd-shim-runc-v2@" + v +
+					", which puts it beside this program, or install your distribution's containerd"
+			}
 			findings = append(findings, finding{p.Object, p.Text, p.Mend, p.Fatal})
 		}
 		findings = append(findings, kernelFindings()...)
@@ -240,7 +244,7 @@ func wfmFindings(ctx context.Context, cfg *config.Config) []finding {
 		}
 		return []finding{{"wfm", "no WFM is configured", mend, true}}
 	}
-	way, _, err := openUplink(cfg, slog.New(slog.DiscardHandler), uplink.Device{Records: noRecords{}})
+	way, _, err := openUplink(ctx, cfg, slog.New(slog.DiscardHandler), uplink.Device{Records: noRecords{}})
 	if err != nil {
 		return []finding{broken("wfm", err)}
 	}
@@ -346,7 +350,7 @@ func clockFinding(now time.Time) finding {
 func containerdFinding(ctx context.Context, cfg *config.Config) finding {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	client, err := external.Connect(ctx, cfg.Runtime.Containerd, cfg.Runtime.Namespace)
+	client, err := containerd.Connect(ctx, cfg.Runtime.Containerd, cfg.Runtime.Namespace)
 	if err != nil {
 		return finding{"containerd", err.Error(), "start containerd 1.6 or newer, or correct runtime.containerd", true}
 	}
@@ -355,5 +359,5 @@ func containerdFinding(ctx context.Context, cfg *config.Config) finding {
 	if err != nil {
 		return finding{"containerd", err.Error(), "start containerd 1.6 or newer, or correct runtime.containerd", true}
 	}
-	return finding{object: "containerd", text: v + " at " + cfg.Runtime.Containerd}
+	return finding{object: "containerd", text: v.Version + " at " + cfg.Runtime.Containerd}
 }

@@ -67,7 +67,7 @@ func (c *cli) withdraw(ctx context.Context, cfg *config.Config) {
 			return false, err
 		}
 		defer func() { err = errors.Join(err, records.Close()) }()
-		way, _, err := openUplink(cfg, slog.New(slog.DiscardHandler), uplink.Device{Records: records})
+		way, _, err := openUplink(ctx, cfg, slog.New(slog.DiscardHandler), uplink.Device{Records: records})
 		if err != nil {
 			return false, err
 		}

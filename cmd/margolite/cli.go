@@ -68,7 +68,7 @@ func commands() []command {
 		{"check", "[--json]", "say whether this device can do the job, and what to mend", (*cli).check},
 		{"csr", "--id SPIFFE-ID|--name NAME [--key FILE] [--out FILE]", "ask for a certificate with a key that stays on this device", (*cli).csr},
 		{"compose", "up|down|ps|logs|exec|config|pull [-f FILE] [-p PROJECT]", "run a Compose file without a WFM", (*cli).compose},
-		{"version", "[--json]", "show version, flavour and the revisions of the standard", (*cli).version},
+		{"version", "[--json]", "show the version and the revisions of the standard", (*cli).version},
 	}
 }
 

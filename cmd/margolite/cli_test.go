@@ -405,7 +405,7 @@ func TestStatusDocumentIsStable(t *testing.T) {
 	fault := &control.Error{Code: "CONTAINER_EXITED", Source: "web", Message: "ended with code 3"}
 	a := &fakeAgent{status: control.Status{
 		Device: "edge-01",
-		Agent:  control.AgentStatus{Version: "1.0.0", Commit: "abc", Flavour: "full", Started: at},
+		Agent:  control.AgentStatus{Version: "1.0.0", Commit: "abc", Started: at},
 		WFM: control.WFMStatus{URL: "https://wfm.example", Identity: "spiffe://x/y", Reachable: true, LastPoll: &at, LastContact: &at, NextPoll: &at, LastError: "e", Refused: "r", RefusedManifest: &control.RefusedManifest{
 			Since: at, Accepted: 1<<64 - 1, Version: 1<<64 - 2, Digest: "sha256:4", Deployments: []string{"id", "new"}, Added: []string{"new"}, Changed: []string{"id"}, Removed: []string{"old"},
 		}, Waiting: "silence", SilentUntil: &at, ClosedUntil: &at, DowntimeUntil: &at},
@@ -451,7 +451,7 @@ func TestStatusDocumentIsStable(t *testing.T) {
 			Panics: 4, LastPanic: &control.Mistake{Time: at, Object: "poll", Text: "panic: x"}, Starts: 5,
 		},
 	}}
-	const want = `{"device":"edge-01","agent":{"version":"1.0.0","commit":"abc","flavour":"full","started":"2026-03-01T12:00:00Z"},` +
+	const want = `{"device":"edge-01","agent":{"version":"1.0.0","commit":"abc","started":"2026-03-01T12:00:00Z"},` +
 		`"wfm":{"url":"https://wfm.example","identity":"spiffe://x/y","reachable":true,"lastPoll":"2026-03-01T12:00:00Z","lastContact":"2026-03-01T12:00:00Z","nextPoll":"2026-03-01T12:00:00Z","lastError":"e","refused":"r",` +
 		`"refusedManifest":{"since":"2026-03-01T12:00:00Z","accepted":18446744073709551615,"version":18446744073709551614,"digest":"sha256:4","deployments":["id","new"],"added":["new"],"changed":["id"],"removed":["old"]},` +
 		`"waiting":"silence","silentUntil":"2026-03-01T12:00:00Z","closedUntil":"2026-03-01T12:00:00Z","downtimeUntil":"2026-03-01T12:00:00Z"},` +
@@ -483,7 +483,7 @@ func TestStatusDocumentIsStable(t *testing.T) {
 	if err := json.Compact(&compact, []byte(call(t, "status", "--json", "--config", file).out)); err != nil {
 		t.Fatal(err)
 	}
-	const empty = `{"device":"edge-01","agent":{"version":"","flavour":"","started":"0001-01-01T00:00:00Z"},"wfm":{"url":"","reachable":false},"outbox":0,"deployments":[]}`
+	const empty = `{"device":"edge-01","agent":{"version":"","started":"0001-01-01T00:00:00Z"},"wfm":{"url":"","reachable":false},"outbox":0,"deployments":[]}`
 	if compact.String() != empty {
 		t.Errorf("the empty document is\n%s\nwant\n%s", compact.String(), empty)
 	}
@@ -541,7 +541,7 @@ func TestVersionDocument(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.out), &doc); err != nil || got.code != exitDone {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	for _, key := range []string{"version", "commit", "flavour", "revisions"} {
+	for _, key := range []string{"version", "commit", "revisions"} {
 		if _, ok := doc[key]; !ok {
 			t.Errorf("the document lacks %s: %s", key, got.out)
 		}

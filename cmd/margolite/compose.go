@@ -80,6 +80,7 @@ func (c *cli) withProjects(ctx context.Context, do func(*reached) error) error {
 	if os.Geteuid() != 0 {
 		return &hintError{errors.New("no agent runs, and only root can run containers without it"), "start the agent, or repeat this as root"}
 	}
+	c.boundMemory(ctx)
 	w, err := openWorkloads(ctx, cfg, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		return err

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/term"
+
 	"github.com/margolite/margolite/agent/control"
 )
 
@@ -101,14 +103,15 @@ func (c *cli) execute(ctx context.Context, e *execFlags, run func(context.Contex
 	s := control.ExecStreams{Stdin: c.in, Stdout: c.out, Stderr: c.err}
 	if !e.noTTY && isTerminal(c.in) && isTerminal(c.out) {
 		e.TTY = true
-		if term, ok := lookup(c.env, "TERM"); ok {
-			e.Env = append([]string{"TERM=" + term}, e.Env...)
+		if kind, ok := lookup(c.env, "TERM"); ok {
+			e.Env = append([]string{"TERM=" + kind}, e.Env...)
 		}
-		restore, err := rawTerminal(c.in.(*os.File))
+		keyboard := int(c.in.(*os.File).Fd())
+		before, err := term.MakeRaw(keyboard) // every key is the program's
 		if err != nil {
-			return err
+			return fmt.Errorf("cannot set the mode of the terminal: %w", err)
 		}
-		defer restore()
+		defer func() { _ = term.Restore(keyboard, before) }() // the command has ended: no use for an error
 		sizing, stop := context.WithCancel(ctx)
 		sizes, join := terminalSizes(sizing, c.out.(*os.File))
 		defer join()

@@ -95,7 +95,9 @@ func TestCheckSaysWhenNobodyCouldApprove(t *testing.T) {
 		"there is no such one": {"control: {group: nobody-has-this}", "failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := config.Parse("f", []byte(c.file))
+			file := filepath.Join(t.TempDir(), "config.yaml")
+			write(t, file, c.file)
+			cfg, err := config.Load(file)
 			if err != nil {
 				t.Fatal(err)
 			}

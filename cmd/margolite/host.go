@@ -1,5 +1,3 @@
-//go:build !slim
-
 package main
 
 import (
@@ -13,6 +11,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/store"
 )
 
 const (
@@ -163,8 +163,9 @@ func installPrograms(programs map[string]*os.File, dir string) error {
 		if same {
 			continue
 		}
-		if err := writeProgram(path, programs[name]); err != nil {
-			return err
+		content := io.NewSectionReader(programs[name], 0, math.MaxInt64)
+		if err := store.ReplaceFile(path, 0o755, content); err != nil { // it may be running
+			return fmt.Errorf("cannot write %s: %w", path, err)
 		}
 	}
 	return lock.Sync()
@@ -198,19 +199,4 @@ func sameContent(path string, wanted *os.File) (bool, error) {
 			return true, nil
 		}
 	}
-}
-
-// writeProgram replaces a program, which may be running.
-func writeProgram(path string, from *os.File) (err error) {
-	part := path + ".new" // what a power cut leaves of it is overwritten
-	to, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(to, io.NewSectionReader(from, 0, math.MaxInt64))
-	err = errors.Join(err, to.Chmod(0o755), to.Sync(), to.Close())
-	if err != nil {
-		return fmt.Errorf("cannot write %s: %w", part, err)
-	}
-	return os.Rename(part, path)
 }

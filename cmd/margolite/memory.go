@@ -20,7 +20,7 @@ const (
 	// gcPercent is how much garbage there may be, in percent of what is in use: half
 	// of Go's own choice. An agent at rest has little to collect.
 	gcPercent = 50
-	// ownShare is the part of the machine that the daemon's heap and stacks may have
+	// ownShare is the part of the machine that heap and stacks may have
 	// before more processor time goes to collecting garbage, and leastOwn what they
 	// may have in any case: with 16 MiB, a thousand deployments at once would take
 	// several times as long. It is no hard limit: what is in use stays.
@@ -30,15 +30,15 @@ const (
 	restAfter = 10 * time.Second
 )
 
-// boundMemory makes the daemon fit for the machine. What the user says in Go's own
-// variables counts, GOGC and GOMEMLIMIT.
-func (c *cli) boundMemory() {
+// boundMemory makes a process that runs containerd fit for the machine. What the user
+// says in Go's own variables counts, GOGC and GOMEMLIMIT.
+func (c *cli) boundMemory(ctx context.Context) {
 	if own, _ := lookup(c.env, "GOGC"); own == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 	if own, _ := lookup(c.env, "GOMEMLIMIT"); own == "" {
 		// A machine that does not tell its size has no limit.
-		if memory, _ := capability.OwnMemory("/"); memory > 0 {
+		if memory, _ := capability.OwnMemory(ctx, "/"); memory > 0 {
 			debug.SetMemoryLimit(memoryLimit(memory))
 		}
 	}

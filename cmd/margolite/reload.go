@@ -56,11 +56,11 @@ func (r *reload) takeOver(ctx context.Context) error {
 	if err := next.RequireWFM(); err != nil {
 		return err
 	}
-	device, err := deviceOf(next)
+	device, err := deviceOf(ctx, next)
 	if err != nil {
 		return err
 	}
-	way, err := uplinkOptions(next)
+	way, err := uplinkOptions(ctx, next)
 	if err != nil {
 		return err
 	}

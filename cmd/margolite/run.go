@@ -46,7 +46,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	setUmask()
-	c.boundMemory()
+	c.boundMemory(ctx)
 	level := new(slog.LevelVar)
 	level.Set(cfg.Log.Level)
 	logger := newLogger(c, cfg, level)
@@ -55,7 +55,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	log.SetFlags(0)
 	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer())
 	manager.logger = logger
-	device, err := deviceOf(cfg)
+	device, err := deviceOf(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		logger.Warn("it is not known what ended a former process", "error", err)
 	}
-	way, present, err := openUplink(cfg, logger, uplink.Device{
+	way, present, err := openUplink(ctx, cfg, logger, uplink.Device{
 		Records: records, Spool: records.Incoming(),
 		Silence: func() time.Duration { return a.Silence().Hold().Downtime },
 		Wake:    func() { a.Wake() },
@@ -108,12 +108,12 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	options := agent.Options{
 		Settings: settingsOf(cfg, device, gate),
 		Program: control.AgentStatus{
-			Version: build.Version(), Commit: build.Commit(), Flavour: build.Flavour, Started: time.Now().UTC(),
+			Version: build.Version(), Commit: build.Commit(), Started: time.Now().UTC(),
 		},
 		WFM:      way,
 		Store:    records,
 		Runtime:  workloads.Engine,
-		Facts:    discover(cfg),
+		Facts:    discover(ctx, cfg),
 		Watch:    capability.Watch,
 		StateDir: cfg.State.Dir, RunDir: cfg.State.Run,
 		Logger:     logger,
@@ -129,7 +129,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		return errors.Join(err, socket.Close())
 	}
 	a = agent.New(options)
-	logger.Info("margolite runs", "version", build.Version(), "flavour", build.Flavour, "device", device.ID, "wfm", cfg.WFM.URL)
+	logger.Info("margolite runs", "version", build.Version(), "device", device.ID, "wfm", cfg.WFM.URL)
 	r := &reload{cli: c, signals: signals, started: cfg, config: cfg, level: level, agent: a, uplink: way, service: manager, logger: logger}
 	workloads.Engine.LeaveAlone(a.Fragile()...) // before anything is brought back
 	program, err := programSpans()

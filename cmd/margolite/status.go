@@ -36,7 +36,7 @@ func (c *cli) status(ctx context.Context, args []string) error {
 func (c *cli) printStatus(s *control.Status, now time.Time) {
 	w := tabwriter.NewWriter(plainWriter{c.out}, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "device\t%s\n", s.Device)
-	fmt.Fprintf(w, "agent\t%s (%s), up %s\n", s.Agent.Version, s.Agent.Flavour, ago(now, s.Agent.Started))
+	fmt.Fprintf(w, "agent\t%s, up %s\n", s.Agent.Version, ago(now, s.Agent.Started))
 	reach := "out of reach"
 	switch {
 	case s.WFM.Reachable:

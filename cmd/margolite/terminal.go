@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -10,6 +9,7 @@ import (
 	"unicode"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/margolite/margolite/agent/control"
 )
@@ -38,11 +38,7 @@ func (w plainWriter) Write(p []byte) (int, error) {
 // isTerminal says whether stream, an end of this process, is a terminal.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // terminalSize is the size of the terminal that stream is; zero where it is none.
@@ -51,30 +47,8 @@ func terminalSize(stream any) control.Size {
 	if !ok {
 		return control.Size{}
 	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return control.Size{}
-	}
-	return control.Size{Columns: size.Col, Rows: size.Row}
-}
-
-// rawTerminal hands every key to who reads f, until restore is called.
-func rawTerminal(f *os.File) (restore func(), err error) {
-	fd := int(f.Fd())
-	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the mode of the terminal: %w", err)
-	}
-	raw := *before
-	raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
-	raw.Oflag &^= unix.OPOST
-	raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
-	raw.Cflag = raw.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
-	raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
-	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &raw); err != nil {
-		return nil, fmt.Errorf("cannot set the mode of the terminal: %w", err)
-	}
-	return func() { _ = unix.IoctlSetTermios(fd, unix.TCSETS, before) }, nil // there is nobody to tell
+	columns, rows, _ := term.GetSize(int(f.Fd()))
+	return control.Size{Columns: uint16(columns), Rows: uint16(rows)}
 }
 
 // terminalSizes tells the size of a terminal now and whenever it changes, until

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 
@@ -15,7 +16,7 @@ import (
 )
 
 // uplinkOptions are what the configuration says about the way to the WFM.
-func uplinkOptions(cfg *config.Config) (uplink.Options, error) {
+func uplinkOptions(ctx context.Context, cfg *config.Config) (uplink.Options, error) {
 	w := cfg.WFM
 	o := uplink.Options{
 		URL:         w.URL,
@@ -44,7 +45,7 @@ func uplinkOptions(cfg *config.Config) (uplink.Options, error) {
 		Strict:  w.Strict,
 	}
 	if w.Git.Report.Branch != "" {
-		device, err := deviceOf(cfg)
+		device, err := deviceOf(ctx, cfg)
 		if err != nil {
 			return o, err
 		}
@@ -62,8 +63,8 @@ func uplinkOptions(cfg *config.Config) (uplink.Options, error) {
 
 // openUplink makes the way to the WFM for a device with these records; its clock,
 // folder and logger are filled in. Nothing is sent yet.
-func openUplink(cfg *config.Config, logger *slog.Logger, d uplink.Device) (*uplink.Uplink, *clock.Clock, error) {
-	o, err := uplinkOptions(cfg)
+func openUplink(ctx context.Context, cfg *config.Config, logger *slog.Logger, d uplink.Device) (*uplink.Uplink, *clock.Clock, error) {
+	o, err := uplinkOptions(ctx, cfg)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -12,13 +12,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/containerd/containerd/v2/client"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/runtime"
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/embedded"
-	"github.com/margolite/margolite/runtime/external"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/runtime/log"
 	"github.com/margolite/margolite/runtime/network"
@@ -28,7 +28,7 @@ import (
 type workloads struct {
 	Engine *runtime.Engine
 	claim  io.Closer // see claim
-	client containerd.Client
+	client *client.Client
 	server *embedded.Server // nil where containerd is not ours
 }
 
@@ -101,10 +101,7 @@ func registriesOf(cfg *config.Config) map[string]image.Registry {
 
 func (w *workloads) connect(ctx context.Context, cfg *config.Config, logger *slog.Logger) (err error) {
 	if cfg.Runtime.Containerd != config.Embedded {
-		client, err := external.Connect(ctx, cfg.Runtime.Containerd, cfg.Runtime.Namespace)
-		if err == nil {
-			w.client = client
-		}
+		w.client, err = containerd.Connect(ctx, cfg.Runtime.Containerd, cfg.Runtime.Namespace)
 		return err
 	}
 	w.server, err = embedded.Start(ctx, embedded.Options{
@@ -115,9 +112,6 @@ func (w *workloads) connect(ctx context.Context, cfg *config.Config, logger *slo
 		Check:     databaseCheck(),
 		Namespace: cfg.Runtime.Namespace,
 	})
-	if errors.Is(err, embedded.ErrNotEmbedded) {
-		return &hintError{err, "set runtime.containerd in the configuration"}
-	}
 	if err != nil {
 		return err
 	}

@@ -12,21 +12,20 @@ import (
 	"testing"
 )
 
-func TestThePackageInstallsWhatAFlavourNeeds(t *testing.T) {
+func TestThePackageInstallsWhatItsContainerdNeeds(t *testing.T) {
 	here, err := filepath.Abs(".")
 	if err != nil {
 		t.Fatal(err)
 	}
 	common := []string{"etc/margolite/config.yaml", "usr/bin/margolite", "usr/libexec/margolite/margolite-init"}
 	for name, c := range map[string]struct {
-		slim, init string
-		installed  []string
-		tags       string
-		containerd string
+		ofSystem, init string // containerd
+		installed      []string
+		containerd     string
 	}{
-		"full, systemd": {"", "SYSTEMD", []string{"usr/lib/systemd/system/margolite.service", "usr/libexec/margolite/containerd-shim-runc-v2"}, "grpcnotrace,osusergo,netgo,no_rdt", "embedded"},
-		"full, sysv":    {"", "SYSV", []string{"etc/init.d/S95margolite", "usr/libexec/margolite/containerd-shim-runc-v2"}, "grpcnotrace,osusergo,netgo,no_rdt", "embedded"},
-		"slim, sysv":    {"y", "SYSV", []string{"etc/init.d/S95margolite"}, "no_grpc,osusergo,netgo,slim", "/run/containerd/containerd.sock"},
+		"containerd inside, systemd":     {"", "SYSTEMD", []string{"usr/lib/systemd/system/margolite.service", "usr/libexec/margolite/containerd-shim-runc-v2"}, "embedded"},
+		"containerd inside, sysv":        {"", "SYSV", []string{"etc/init.d/S95margolite", "usr/libexec/margolite/containerd-shim-runc-v2"}, "embedded"},
+		"containerd of the system, sysv": {"y", "SYSV", []string{"etc/init.d/S95margolite"}, "/run/containerd/containerd.sock"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -45,7 +44,7 @@ func TestThePackageInstallsWhatAFlavourNeeds(t *testing.T) {
 			}
 			cmd := exec.Command("make", "-s", "-f", filepath.Join(here, "testdata/infra.mk"), filepath.Join(sources, ".built"),
 				"SOURCES="+sources, "TARGET_DIR="+target, "PACKAGE="+filepath.Join(here, "package/margolite"), "INIT="+c.init,
-				"BR2_PACKAGE_MARGOLITE_SLIM="+c.slim, "GO_BIN="+filepath.Join(here, "testdata/go"), "HOST_GO_TARGET_ENV=GOARCH=arm64")
+				"BR2_PACKAGE_MARGOLITE_CONTAINERD="+c.ofSystem, "GO_BIN="+filepath.Join(here, "testdata/go"), "HOST_GO_TARGET_ENV=GOARCH=arm64")
 			cmd.Env = append(os.Environ(), "GO_LOG="+log, "MAKEFLAGS=")
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
@@ -72,11 +71,11 @@ func TestThePackageInstallsWhatAFlavourNeeds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			programs := map[string]string{"margolite": " -tags " + c.tags + " ", "margolite-init": " "}
-			if c.slim == "" {
-				programs["containerd-shim-runc-v2"] = " -tags no_grpc,osusergo,netgo "
-			}
-			for program, tags := range programs {
+			for program, tags := range map[string]string{
+				"margolite":               " -tags grpcnotrace,osusergo,netgo,no_rdt ",
+				"containerd-shim-runc-v2": " -tags no_grpc,osusergo,netgo ",
+				"margolite-init":          " ",
+			} {
 				if line := lineOf(string(asked), " ./cmd/"+program); !strings.HasPrefix(line, "arm640 build ") || !strings.Contains(line, tags) || !strings.Contains(line, "build.version=0.1.0 ") {
 					t.Errorf("%s was built with %q, want%s", program, line, tags)
 				}

@@ -1,4 +1,4 @@
-// Image writes the full flavour of margolite as a container image for one architecture, of what `make cross` put into DIR:
+// Image writes margolite as a container image for one architecture, from what `make cross` put into DIR:
 //
 //	go run ./packaging/image -version VERSION -time SECONDS -dir DIR -platform linux/arm/v7 -out FILE
 //

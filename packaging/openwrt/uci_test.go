@@ -99,7 +99,7 @@ func TestThePackagedFileIsAConfiguration(t *testing.T) {
 	want.State.Dir = "/opt/margolite"
 	for _, shell := range shells(t) {
 		text := translate(t, shell, string(uci))
-		got, err := config.Parse("margolite.yaml", []byte(text))
+		got, err := load(t, text)
 		if err != nil {
 			t.Fatalf("%v: %v\n%s", shell, err, text)
 		}
@@ -181,10 +181,20 @@ config log 'log'
 	option level 'debug'
 `
 
+// load reads a configuration as the agent does.
+func load(t *testing.T, text string) (*config.Config, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "margolite.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return config.Load(file)
+}
+
 func TestUCIArrivesAsConfiguration(t *testing.T) {
 	for _, shell := range shells(t) {
 		text := translate(t, shell, everything)
-		c, err := config.Parse("margolite.yaml", []byte(text))
+		c, err := load(t, text)
 		if err != nil {
 			t.Fatalf("%v: %v\n%s", shell, err, text)
 		}
@@ -302,7 +312,7 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 	} {
 		for _, shell := range shells(t) {
 			text := translate(t, shell, uci)
-			if _, err := config.Parse("margolite.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			if _, err := load(t, text); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v: %s is taken as\n%s\nwith %v, want %s", shell, uci, text, err, want)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -15,10 +16,11 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	gomodule "golang.org/x/mod/module"
 )
 
-// own is the module of the agent. What stands in for a module of somebody else is
-// part of it, see go.mod.
+// own is the module of the agent.
 const own = "github.com/margolite/margolite"
 
 // release is what is described.
@@ -71,9 +73,7 @@ func readProgram(path string) (program, error) {
 		p.target += "/" + arm
 	}
 	for _, d := range info.Deps {
-		if d.Replace == nil { // else it is own
-			p.linked = append(p.linked, *d)
-		}
+		p.linked = append(p.linked, *d)
 	}
 	return p, nil
 }
@@ -103,7 +103,12 @@ func (r *release) readModules() error {
 			return err
 		}
 		for _, d := range p.linked {
-			dir := filepath.Join(cache, escaped(d.Path)+"@"+escaped(d.Version))
+			path, err := gomodule.EscapePath(d.Path)
+			version, err2 := gomodule.EscapeVersion(d.Version)
+			if err := errors.Join(err, err2); err != nil {
+				return err
+			}
+			dir := filepath.Join(cache, path+"@"+version)
 			if err := note(module{path: d.Path, version: d.Version, sum: d.Sum}, dir, p.name); err != nil {
 				return err
 			}
@@ -114,18 +119,4 @@ func (r *release) readModules() error {
 	}
 	slices.SortFunc(r.modules, func(a, b module) int { return cmp.Or(cmp.Compare(a.path, b.path), cmp.Compare(a.version, b.version)) })
 	return nil
-}
-
-// escaped is a path or version as the cache of modules spells it, for file
-// systems that do not tell capitals.
-func escaped(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		if 'A' <= r && r <= 'Z' {
-			b.WriteByte('!')
-			r += 'a' - 'A'
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	gomodule "golang.org/x/mod/module"
 )
 
 // The parts of SPDX 2.3 that are used, in the names of its JSON.
@@ -130,7 +132,12 @@ func (m module) location() string {
 	if m.path == "stdlib" {
 		return "https://go.dev/dl/go" + m.version + ".src.tar.gz"
 	}
-	return "https://proxy.golang.org/" + escaped(m.path) + "/@v/" + escaped(m.version) + ".zip"
+	path, err := gomodule.EscapePath(m.path)
+	version, err2 := gomodule.EscapeVersion(m.version)
+	if err != nil || err2 != nil {
+		return unknown
+	}
+	return "https://proxy.golang.org/" + path + "/@v/" + version + ".zip"
 }
 
 // copyright are the lines of the licenses that name whose they are.

@@ -36,7 +36,7 @@ func referring(content []byte, paths map[string]string) ([]byte, error) {
 		return content, nil // refused by who loads it
 	}
 	referTo(&node, paths)
-	return writeYAML(node.Content[0]), nil
+	return marshal(node.Content[0])
 }
 
 // referTo changes every extends.file below n, also of what only aliases bring

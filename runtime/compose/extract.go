@@ -10,6 +10,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 // Limits bound what a package may hold; the zero value of each stands for its
@@ -102,7 +104,7 @@ func (p *pkg) writeTo(dir string) (err error) {
 	if err := os.Rename(partial, dir); err != nil {
 		return err
 	}
-	return syncDir(os.Open(parent))
+	return tree.Sync(parent)
 }
 
 // write creates what inspect has approved of. The links come last, so that
@@ -132,7 +134,8 @@ func (p *pkg) write(root *os.Root) error {
 		}
 	}
 	for _, dir := range append(p.names(directory), ".") {
-		if err := syncDir(root.Open(dir)); err != nil {
+		// No link is followed: these directories were made here.
+		if err := tree.Sync(filepath.Join(root.Name(), dir)); err != nil {
 			return err
 		}
 	}
@@ -170,13 +173,6 @@ func writeFile(root *os.Root, name string, program bool, content func(io.Writer)
 	}
 	err = errors.Join(content(f), f.Chmod(mode), f.Sync())
 	return errors.Join(err, f.Close())
-}
-
-func syncDir(dir *os.File, err error) error {
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // names are the entries of one kind, parents before their children.

@@ -1,10 +1,16 @@
 package compose_test
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/go-digest"
+
+	"github.com/margolite/margolite/runtime/compose"
 )
 
 const imageDigest = digest.Digest("sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef")
@@ -74,6 +80,94 @@ func TestConfigHashStaysTheSame(t *testing.T) {
 		})
 	}
 }
+
+// The same holds for whole applications and for every attribute. hashes.json was
+// recorded when devices already ran such containers and is not to be updated, either.
+func TestConfigHashOfProjectsStaysTheSame(t *testing.T) {
+	text, err := os.ReadFile("testdata/hashes.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want map[string]string
+	if err := json.Unmarshal(text, &want); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	note := func(name string, p *compose.Project, dir string) {
+		for service, s := range p.Services {
+			for i := range s.Mounts {
+				s.Mounts[i].Path = strings.Replace(s.Mounts[i].Path, dir, "/package", 1)
+			}
+			h, err := p.ConfigHash(service, imageDigest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[name+" "+service] = h
+		}
+	}
+	for project := range realProjects {
+		p, dir := loadReal(t, project)
+		note(project, p, dir)
+	}
+	p, err := loadFiles(t, map[string]string{"compose.yaml": taggedProject, "base.yaml": taggedBase}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	note("tags", p, p.WorkingDir)
+	attributes, err := filepath.Abs("../../test/compose/testdata/attributes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(attributes, "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := filepath.Join(t.TempDir(), "image.yaml")
+	if err := os.WriteFile(image, []byte("services: {app: {image: a}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{file, image}})
+		if err == nil { // else it wants an environment, or is refused
+			note(name, p, attributes)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("hashes (-want +got):\n%s", diff)
+	}
+}
+
+// taggedProject and taggedBase are merged by their tags, for which they are
+// written as YAML once more.
+const (
+	taggedProject = `
+x-all: &all {A: "1", "b c": "it's", D: "0x1f", E: !!str 7, F: "é\n\t'\"", G: "yes", H: 1e3, I: 0o17, J: 2001-01-01, K: "$$HOME"}
+services:
+  web:
+    extends: {file: base.yaml, service: base}
+    environment: !override {<<: *all, L: "~", M: "", N: 1.50}
+    command: !override ["-c", "a: b", "#c", "- d", "line\nline", "trailing "]
+    ports: !reset []
+    labels: {text: "|\n  folded", list: "[a]", map: "{a: b}"}
+    healthcheck:
+      test: |
+        one
+          two
+    tmpfs: !override
+      - /run
+`
+	taggedBase = `
+services:
+  base:
+    image: nginx
+    environment: {Z: "26"}
+    command: [base]
+    ports: ["1:1"]
+    tmpfs: [/tmp]
+    working_dir: /srv
+`
+)
 
 func TestConfigHashDoesNotDependOnHowAServiceIsWritten(t *testing.T) {
 	want := hash(t, everything)

@@ -34,7 +34,8 @@ services*
 		soft hard
 	umask ! set it in the command of the service
 
-	cpus cpu_shares cpu_period cpu_quota cpu_rt_period cpu_rt_runtime cpuset
+	cpus cpu_shares cpu_period cpu_quota cpuset
+	cpu_rt_period cpu_rt_runtime ! only cgroup v1 has it; add the capability SYS_NICE, and let the program set its scheduling policy
 	cpu_count cpu_percent - it is for Windows
 	mem_limit:bytes mem_reservation:bytes memswap_limit:bytes mem_swappiness:bytes
 	oom_kill_disable oom_score_adj pids_limit shm_size:bytes

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/compose-spec/compose-go/v2/consts"
 	"github.com/compose-spec/compose-go/v2/interpolation"
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/tree"
@@ -332,23 +331,15 @@ func (l *loading) composeGo(details types.ConfigDetails, guard *vetted) (model m
 	return model, nil
 }
 
-// bind turns the model into Go types. With our options, compose-go's ModelToProject
-// does no more, and all that it does with others would be linked: 150 KB.
+// bind turns the model into Go types.
 func (l *loading) bind(model map[string]any, dir string, env types.Mapping, profiles []string) (p *Project, err error) {
 	defer recovered(&err)
-	delete(model, "name")
-	setExtensionsApart(model, "")
-	project := &types.Project{Name: l.project, WorkingDir: dir, Environment: l.withProjectName(env)}
-	if err := loader.Transform(model, project); err != nil {
+	details := types.ConfigDetails{WorkingDir: dir, Environment: l.withProjectName(env)}
+	options := loader.ToOptions(&details, []func(*loader.Options){l.loaderOptions})
+	options.Profiles = profiles
+	project, err := loader.ModelToProject(model, options, details)
+	if err != nil {
 		return nil, invalid("%w", err)
-	}
-	project.Profiles = profiles
-	project.DisabledServices = types.Services{}
-	for name := range project.Services {
-		if s := project.Services[name]; !s.HasProfile(profiles) {
-			project.DisabledServices[name] = s
-			delete(project.Services, name)
-		}
 	}
 	return &Project{
 		Name:       l.project,
@@ -358,36 +349,6 @@ func (l *loading) bind(model map[string]any, dir string, env types.Mapping, prof
 		Volumes:    map[string]*Volume{},
 		Compose:    project,
 	}, nil
-}
-
-// chosenNames are the mappings whose keys people choose, x- at the start of one too.
-var chosenNames = []tree.Path{"services", "services.*.depends_on", "volumes", "networks", "secrets", "configs"}
-
-// setExtensionsApart moves keys that start with x- to where compose-go's types
-// take them from.
-func setExtensionsApart(model map[string]any, path tree.Path) {
-	chosen := slices.ContainsFunc(chosenNames, path.Matches)
-	extensions := map[string]any{}
-	for key, value := range model {
-		if !chosen && strings.HasPrefix(key, "x-") {
-			extensions[key] = value
-			delete(model, key)
-			continue
-		}
-		switch v := value.(type) {
-		case map[string]any:
-			setExtensionsApart(v, path.Next(key))
-		case []any:
-			for _, element := range v {
-				if m, ok := element.(map[string]any); ok {
-					setExtensionsApart(m, path.Next(key).Next(tree.PathMatchList))
-				}
-			}
-		}
-	}
-	if len(extensions) > 0 {
-		model[consts.Extensions] = extensions
-	}
 }
 
 // loaderOptions has compose-go parse and merge. What it would fill in is either

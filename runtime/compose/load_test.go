@@ -52,31 +52,40 @@ func service(keys string) string {
 	return "services:\n  web:\n    image: nginx\n    " + strings.ReplaceAll(keys, "\n", "\n    ") + "\nvolumes:\n  data:\n"
 }
 
-func TestLoadRealProjects(t *testing.T) {
-	for project, env := range map[string]map[string]string{
-		"wordpress": {"DB_PASSWORD": "s3cret", "SITE_PORT": "80"},
-		"mosquitto": {"BROKER_USER": "given"},
-		"influxdb":  nil,
+// realProjects are the folders of testdata, with the variables that each is given.
+var realProjects = map[string]map[string]string{
+	"wordpress": {"DB_PASSWORD": "s3cret", "SITE_PORT": "80"},
+	"mosquitto": {"BROKER_USER": "given"},
+	"influxdb":  nil,
 
-		"cloud":      {"CLOUD_HOST": "files.plant.example", "DB_PASSWORD": "s3cret"},
-		"zigbee":     nil,
-		"monitoring": {"GRAFANA_PASSWORD": "s3cret"},
-		"edge":       {"ZONE": "b"},
-	} {
+	"cloud":      {"CLOUD_HOST": "files.plant.example", "DB_PASSWORD": "s3cret"},
+	"zigbee":     nil,
+	"monitoring": {"GRAFANA_PASSWORD": "s3cret"},
+	"edge":       {"ZONE": "b"},
+}
+
+func loadReal(t *testing.T, project string) (p *compose.Project, dir string) {
+	t.Helper()
+	dir, err := filepath.Abs(filepath.Join("testdata", project))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err = compose.Load(t.Context(), compose.Options{
+		ProjectName: project,
+		Files:       []string{filepath.Join(dir, "compose.yaml")},
+		Environment: realProjects[project],
+		Strict:      true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, dir
+}
+
+func TestLoadRealProjects(t *testing.T) {
+	for project := range realProjects {
 		t.Run(project, func(t *testing.T) {
-			dir, err := filepath.Abs(filepath.Join("testdata", project))
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, err := compose.Load(t.Context(), compose.Options{
-				ProjectName: project,
-				Files:       []string{filepath.Join(dir, "compose.yaml")},
-				Environment: env,
-				Strict:      true,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p, dir := loadReal(t, project)
 			got := readable(t, p)
 			got = append([]byte(strings.ReplaceAll(string(got), dir, "/package")), '\n')
 			golden := filepath.Join("testdata", project+".golden.json")
@@ -175,6 +184,7 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 			},
 		},
 		"an unknown key three levels deep": {service("deploy: {resources: {limits: {watts: 5}}}"), []string{`service "web": deploy.resources.limits.watts is not supported`}},
+		"real time of cgroup v1":           {service("cpu_rt_runtime: 1000"), []string{`service "web": cpu_rt_runtime is not supported: only cgroup v1 has it; add the capability SYS_NICE, and let the program set its scheduling policy`}},
 		"a build without an image":         {"services: {web: {build: .}}", []string{`service "web": build is not supported: images are not built on a device; name an image`}},
 		"another form of env_file":         {service("env_file: [{path: compose.yaml, format: odd}]"), []string{`service "web": env_file.format "odd" is not supported, only raw`}},
 		"no image":                         {"services: {web: {command: x}}", []string{`service "web": image is missing`}},
@@ -392,6 +402,10 @@ func TestLoadRefusesMalformedFiles(t *testing.T) {
 		"a wrong type":                {map[string]string{"compose.yaml": service("command: {a: b}")}, "command"},
 		"a wrong type of image":       {map[string]string{"compose.yaml": "services: {web: {image: [x]}}"}, "services.web.image must be a string"},
 		"a service of the wrong type": {map[string]string{"compose.yaml": "services: {web: 1}"}, "services.web must be a mapping"},
+		"a value of no such kind":     {map[string]string{"compose.yaml": service("cgroup: none")}, "services.web.cgroup value must be one of 'host', 'private'"},
+		"a value of another form":     {map[string]string{"compose.yaml": service("pull_policy: often")}, "services.web.pull_policy 'often' does not match pattern"},
+		"a key that is left out":      {map[string]string{"compose.yaml": service("depends_on: {db: {}}")}, "services.web.depends_on.db missing property 'condition'"},
+		"a name with a space":         {map[string]string{"compose.yaml": "services: {a b: {image: x}}"}, "services additional properties 'a b' not allowed"},
 		"tags of its own":             {map[string]string{"compose.yaml": service("ports: !vault []")}, "tag !vault is not supported"},
 		"a port of no protocol":       {map[string]string{"compose.yaml": service("ports: ['1:1/icmp']")}, "icmp"},
 		"a missing secret":            {map[string]string{"compose.yaml": service("secrets: [a]") + "secrets: {a: {file: a.txt}}\n"}, "secrets.a: openat a.txt: no such file"},

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
+
+	"github.com/margolite/margolite/runtime/port"
 )
 
 // ports resolves what a service publishes. Without a network of its own it
@@ -107,29 +109,17 @@ func (l *loading) checkPorts(p *Project) {
 	}
 	taken := map[string][]use{}
 	for _, name := range p.names() {
-		for _, port := range p.Services[name].Ports {
-			if port.HostPort == 0 || port.LastPort != 0 || p.Services[name].Replicas == 0 {
+		for _, published := range p.Services[name].Ports {
+			if published.HostPort == 0 || published.LastPort != 0 || p.Services[name].Replicas == 0 {
 				continue
 			}
-			key := fmt.Sprintf("%d/%s", port.HostPort, port.Protocol)
+			key := fmt.Sprintf("%d/%s", published.HostPort, published.Protocol)
 			for _, other := range taken[key] {
-				if port.overlaps(other.Port) {
+				if port.Overlap(published.HostIP, other.HostIP) {
 					l.findings.add(name, "ports", "publishes port %s of the device, which service %q publishes as well", key, other.service)
 				}
 			}
-			taken[key] = append(taken[key], use{port, name})
+			taken[key] = append(taken[key], use{published, name})
 		}
 	}
-}
-
-// overlaps compares the addresses of two published ports.
-func (p Port) overlaps(other Port) bool {
-	a, b := p.HostIP, other.HostIP
-	switch {
-	case !a.IsValid() || !b.IsValid() || a == b:
-		return true
-	case a.Is4() != b.Is4():
-		return false
-	}
-	return a.IsUnspecified() || b.IsUnspecified()
 }

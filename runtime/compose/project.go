@@ -147,12 +147,10 @@ type Resources struct {
 	NanoCPUs          int64         `json:"nanoCPUs,omitempty"` // billionths of a CPU
 	CPUReservation    int64         `json:"-"`                  // the same; for those who share the device out, no container changes with it
 	CPUShares         uint64        `json:"cpuShares,omitempty"`
-	CPUPeriod         uint64        `json:"cpuPeriod,omitempty"`         // microseconds
-	CPUQuota          int64         `json:"cpuQuota,omitempty"`          // microseconds
-	CPURealtimePeriod uint64        `json:"cpuRealtimePeriod,omitempty"` // microseconds
-	CPURealtime       int64         `json:"cpuRealtime,omitempty"`       // microseconds
-	CPUSet            string        `json:"cpuSet,omitempty"`            // 0-3,5
-	Pids              int64         `json:"pids,omitempty"`              // -1: no limit
+	CPUPeriod         uint64        `json:"cpuPeriod,omitempty"` // microseconds
+	CPUQuota          int64         `json:"cpuQuota,omitempty"`  // microseconds
+	CPUSet            string        `json:"cpuSet,omitempty"`    // 0-3,5
+	Pids              int64         `json:"pids,omitempty"`      // -1: no limit
 	BlkioWeight       uint16        `json:"blkioWeight,omitempty"`
 	BlkioDevices      []BlkioDevice `json:"blkioDevices,omitempty"` // sorted by path
 	CgroupParent      string        `json:"cgroupParent,omitempty"`

@@ -64,9 +64,9 @@ func TestLoadResolvesAttributes(t *testing.T) {
 			compose.Resources{Memory: 64 << 20, MemoryReservation: 32 << 20, NanoCPUs: 500_000_000, Pids: 20},
 		},
 		"CPUs": {
-			"cpu_shares: 512\ncpu_period: 50000\ncpu_quota: 25000\ncpu_rt_period: 1000000\ncpu_rt_runtime: 950000\ncpuset: 0-2,5\npids_limit: -1\ncgroup_parent: /plant/cell",
+			"cpu_shares: 512\ncpu_period: 50000\ncpu_quota: 25000\ncpuset: 0-2,5\npids_limit: -1\ncgroup_parent: /plant/cell",
 			func(s *svc) any { return s.Resources },
-			compose.Resources{CPUShares: 512, CPUPeriod: 50000, CPUQuota: 25000, CPURealtimePeriod: 1000000, CPURealtime: 950000, CPUSet: "0-2,5", Pids: -1, CgroupParent: "/plant/cell"},
+			compose.Resources{CPUShares: 512, CPUPeriod: 50000, CPUQuota: 25000, CPUSet: "0-2,5", Pids: -1, CgroupParent: "/plant/cell"},
 		},
 		"blkio_config": {
 			"blkio_config: {weight: 300, weight_device: [{path: /dev/sdb, weight: 400}], device_read_bps: [{path: /dev/sdb, rate: 12mb}], device_write_iops: [{path: /dev/sda, rate: 30}]}",

@@ -95,11 +95,6 @@ func (r *resolver) cpus(res *Resources, c types.ServiceConfig, limits, reserved 
 	if res.CPUQuota = c.CPUQuota; c.CPUQuota != -1 { // no limit
 		res.CPUQuota = within("cpu_quota", c.CPUQuota, 1000, 4096*second)
 	}
-	res.CPURealtimePeriod = uint64(within("cpu_rt_period", c.CPURTPeriod, 1, math.MaxInt32))
-	res.CPURealtime = within("cpu_rt_runtime", c.CPURTRuntime, 1, math.MaxInt32)
-	if res.CPURealtimePeriod > 0 && res.CPURealtime > int64(res.CPURealtimePeriod) {
-		r.refuse("cpu_rt_runtime", "is more than cpu_rt_period")
-	}
 	if res.NanoCPUs != 0 && c.CPUPeriod != 0 {
 		r.refuse("cpu_period", "cannot be set beside cpus")
 	}

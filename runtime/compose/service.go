@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/containerd/platforms"
 	"github.com/distribution/reference"
 
 	"github.com/margolite/margolite/runtime/platform"
@@ -179,7 +180,7 @@ func (r *resolver) platform(written string) string {
 	if p.OS != "linux" {
 		r.refuse("platform", "%q is not one of Linux", written)
 	}
-	return p.String()
+	return platforms.Format(p)
 }
 
 func (r *resolver) pullPolicy(c types.ServiceConfig) PullPolicy {

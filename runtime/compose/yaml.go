@@ -77,7 +77,22 @@ func textOf(node *yaml.Node) ([]byte, error) {
 			root.Content = append(root.Content, key, node.Content[0].Content[n+1])
 		}
 	}
-	return writeYAML(&root), nil
+	return marshal(&root)
+}
+
+// marshal is yaml.Marshal, which writes the null of {a: } as an empty text.
+func marshal(n *yaml.Node) ([]byte, error) {
+	spellNull(n)
+	return yaml.Marshal(n)
+}
+
+func spellNull(n *yaml.Node) {
+	if n.Kind == yaml.ScalarNode && n.Value == "" && n.ShortTag() == "!!null" {
+		n.Value = "null"
+	}
+	for _, child := range n.Content {
+		spellNull(child)
+	}
 }
 
 // withoutTags takes out what is !reset. What is !override stays, it differs only

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/margolite/margolite/runtime/containerd"
 )
 
 // runc reads files of a container's root file system when it creates its task, and a FIFO or a lease there blocks it for as
@@ -24,12 +22,12 @@ const (
 	firstSample   = time.Second            // most creations are over before
 )
 
-// createUnblocked creates a task. The call to containerd has the context whole, which outlasts ctx. A runc that has not used
+// createUnblocked creates the task of a container by a call to containerd. That call has the context whole, which outlasts ctx. A runc that has not used
 // the processor for startLimit is killed, and the error is ErrBlocked. Once ctx has ended, cancelledIdle is enough, and the
 // error is that of ctx.
-func (c *Containers) createUnblocked(ctx, whole context.Context, tasks containerd.Tasks, request containerd.Task) error {
+func (c *Containers) createUnblocked(ctx, whole context.Context, id string, create func(context.Context) error) error {
 	ended := make(chan error, 1)
-	go func() { ended <- tasks.Create(whole, request) }() // ends with whole
+	go func() { ended <- create(whole) }() // ends with whole
 	next := time.NewTimer(firstSample)
 	defer next.Stop()
 	cancelled := ctx.Done()
@@ -49,17 +47,17 @@ func (c *Containers) createUnblocked(ctx, whole context.Context, tasks container
 		if ctx.Err() != nil {
 			why, limit = context.Cause(ctx), cancelledIdle
 		}
-		if len(creators) == 0 || slices.ContainsFunc(creators, func(r relative) bool { return !c.isCreator(r.pid, request.Container) }) {
+		if len(creators) == 0 || slices.ContainsFunc(creators, func(r relative) bool { return !c.isCreator(r.pid, id) }) {
 			creators.close()
-			creators = c.creators(request.Container)
+			creators = c.creators(id)
 		}
 		last = last.next(creators)
 		if !last.idleFor(limit) {
 			continue
 		}
-		err := c.endCreation(request.Container, ended)
+		err := c.endCreation(id, ended)
 		// A shim of containerd 1.6 tells nothing while runc creates a task: it responds again.
-		c.shims.check(context.WithoutCancel(ctx), request.Container)
+		c.shims.check(context.WithoutCancel(ctx), id)
 		if err != nil {
 			err = errors.Join(fmt.Errorf("runc is blocked on a file in the container's root file system: %w", why), err)
 		}

@@ -2,6 +2,7 @@ package container
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +13,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"go.yaml.in/yaml/v4"
+	"golang.org/x/sys/unix"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+	"tags.cncf.io/container-device-interface/pkg/parser"
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 )
 
 // cdiDirs are where the Container Device Interface has its files, later ones
@@ -26,86 +32,25 @@ const (
 	maxCDINames = 20      // that an error lists
 )
 
-// cdiSpec is one file: the devices of one vendor and class.
-type cdiSpec struct {
-	Version     string            `yaml:"cdiVersion"`
-	Kind        string            `yaml:"kind"` // vendor.com/class
-	Annotations map[string]string `yaml:"annotations"`
-	Devices     []cdiDevice       `yaml:"devices"`
-	Edits       cdiEdits          `yaml:"containerEdits"` // for a container with any of the devices
-}
-
+// cdiDevice is a device and the file that has it.
 type cdiDevice struct {
-	Name        string            `yaml:"name"`
-	Annotations map[string]string `yaml:"annotations"`
-	Edits       cdiEdits          `yaml:"containerEdits"`
-}
-
-// cdiEdits are what a container gets with a device. Keys that are not here make
-// a file invalid: a device with half of what it needs is worse than none.
-type cdiEdits struct {
-	Env            []string    `yaml:"env"`
-	Nodes          []cdiNode   `yaml:"deviceNodes"`
-	Mounts         []cdiMount  `yaml:"mounts"`
-	Hooks          []cdiHook   `yaml:"hooks"`
-	AdditionalGIDs []uint32    `yaml:"additionalGids"`
-	IntelRdt       cdiRefused  `yaml:"intelRdt"`
-	NetDevices     *cdiRefused `yaml:"netDevices"`
-}
-
-type cdiNode struct {
-	Path        string  `yaml:"path"`
-	HostPath    string  `yaml:"hostPath"` // empty: Path
-	Type        string  `yaml:"type"`     // b, c, u, p; empty: that of HostPath
-	Major       int64   `yaml:"major"`
-	Minor       int64   `yaml:"minor"`
-	Mode        *uint32 `yaml:"fileMode"`
-	Permissions string  `yaml:"permissions"`
-	UID         *uint32 `yaml:"uid"`
-	GID         *uint32 `yaml:"gid"`
-}
-
-type cdiMount struct {
-	HostPath      string   `yaml:"hostPath"`
-	ContainerPath string   `yaml:"containerPath"`
-	Options       []string `yaml:"options"`
-	Type          string   `yaml:"type"`
-}
-
-type cdiHook struct {
-	Name    string   `yaml:"hookName"`
-	Path    string   `yaml:"path"`
-	Args    []string `yaml:"args"`
-	Env     []string `yaml:"env"`
-	Timeout *int     `yaml:"timeout"` // seconds
-}
-
-// cdiRefused is an edit that runc before 1.3 and this runtime do not make.
-type cdiRefused struct{}
-
-func (*cdiRefused) UnmarshalYAML(*yaml.Node) error {
-	return errors.New("has intelRdt or netDevices, which are not supported")
-}
-
-// cdiEntry is a device and the file that has it.
-type cdiEntry struct {
-	file   *cdiSpec
-	device *cdiDevice
-	dir    int    // place of its directory
-	twice  string // another file of the same directory that has the device too
-	path   string
+	file  *cdispecs.Spec
+	edits *cdispecs.ContainerEdits
+	dir   int    // place of its directory
+	path  string // of the file
+	twice string // another file of the same directory that has the device too
 }
 
 // cdiRegistry is what the files of a device say.
 type cdiRegistry struct {
-	devices map[string]*cdiEntry // by vendor.com/class=name
-	broken  []error              // files that are left out
+	devices map[string]*cdiDevice // by vendor.com/class=name
+	broken  []error               // files that are left out
 }
 
 // readCDI reads all files in the directories. A file that cannot be read leaves
 // out its own devices alone.
 func readCDI(dirs []string) cdiRegistry {
-	r := cdiRegistry{devices: make(map[string]*cdiEntry)}
+	r := cdiRegistry{devices: make(map[string]*cdiDevice)}
 	files := 0
 	for n, dir := range dirs {
 		entries, err := os.ReadDir(dir)
@@ -136,25 +81,25 @@ func readCDI(dirs []string) cdiRegistry {
 	return r
 }
 
-func (r *cdiRegistry) add(spec *cdiSpec, dir int, path string) {
+func (r *cdiRegistry) add(spec *cdispecs.Spec, dir int, path string) {
 	for i := range spec.Devices {
-		entry := &cdiEntry{file: spec, device: &spec.Devices[i], dir: dir, path: path}
-		name := spec.Kind + "=" + entry.device.Name
+		device := &cdiDevice{file: spec, edits: &spec.Devices[i].ContainerEdits, dir: dir, path: path}
+		name := spec.Kind + "=" + spec.Devices[i].Name
 		if other := r.devices[name]; other != nil && other.dir == dir {
-			entry.twice = other.path
+			device.twice = other.path
 		}
-		r.devices[name] = entry
+		r.devices[name] = device
 	}
 }
 
 // find returns a device by its full name.
-func (r *cdiRegistry) find(name string) (*cdiEntry, error) {
-	entry := r.devices[name]
-	if entry != nil && entry.twice != "" {
-		return nil, fmt.Errorf("device %s is in both %s and %s", name, entry.twice, entry.path)
+func (r *cdiRegistry) find(name string) (*cdiDevice, error) {
+	device := r.devices[name]
+	if device != nil && device.twice != "" {
+		return nil, fmt.Errorf("device %s is in both %s and %s", name, device.twice, device.path)
 	}
-	if entry != nil {
-		return entry, nil
+	if device != nil {
+		return device, nil
 	}
 	there := slices.Sorted(maps.Keys(r.devices))
 	list := "none"
@@ -171,12 +116,15 @@ func (r *cdiRegistry) find(name string) (*cdiEntry, error) {
 	return nil, err
 }
 
-func readCDIFile(path string) (*cdiSpec, error) {
-	f, err := os.Open(path)
+func readCDIFile(path string) (*cdispecs.Spec, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.New("is not a regular file")
+	}
 	text, err := io.ReadAll(io.LimitReader(f, maxCDIFile+1))
 	if err != nil {
 		return nil, err
@@ -184,62 +132,121 @@ func readCDIFile(path string) (*cdiSpec, error) {
 	return parseCDI(text)
 }
 
-// parseCDI reads one file, JSON or YAML, and checks all of it.
-func parseCDI(text []byte) (*cdiSpec, error) {
+// parseCDI reads one file, JSON or YAML, and checks all of it: an incomplete device
+// is worse than a missing one. The library's cache is not used: it does
+// not bound what it reads, and panics on an entry that is null. Its parser is
+// not used either: it would link a second YAML library, of 0.2 MB.
+func parseCDI(text []byte) (*cdispecs.Spec, error) {
 	if len(text) > maxCDIFile {
 		return nil, fmt.Errorf("has more than %d bytes", maxCDIFile)
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
-	var spec cdiSpec
+	var spec *cdispecs.Spec
 	if err := decoder.Decode(&spec); err != nil {
 		return nil, err
 	}
+	if spec == nil {
+		return nil, errors.New("is empty")
+	}
+	// Fields that are not known are errors already: a version that is too old for
+	// what the file has, or newer than the library, does no harm.
 	if !strings.HasPrefix(spec.Version, "0.") && !strings.HasPrefix(spec.Version, "1.") {
 		return nil, fmt.Errorf("has cdiVersion %.20q, want 0.x or 1.x", spec.Version)
 	}
-	vendor, class, _ := strings.Cut(spec.Kind, "/")
-	if !ValidName(vendor) || !ValidName(class) {
-		return nil, fmt.Errorf("has kind %.80q, want vendor.com/class", spec.Kind)
+	vendor, class := parser.ParseQualifier(spec.Kind)
+	if err := errors.Join(parser.ValidateVendorName(vendor), parser.ValidateClassName(class)); err != nil {
+		return nil, fmt.Errorf("has kind %.80q, want vendor.com/class: %w", spec.Kind, err)
 	}
-	if err := spec.Edits.check(); err != nil {
+	if err := checkCDIEdits(&spec.ContainerEdits); err != nil {
 		return nil, err
 	}
 	names := make(map[string]bool, len(spec.Devices))
-	for _, d := range spec.Devices {
-		if d.Name == "" || len(d.Name) > maxName || strings.ContainsAny(d.Name, " \n=/") || names[d.Name] {
+	for i := range spec.Devices {
+		d := &spec.Devices[i]
+		if err := parser.ValidateDeviceName(d.Name); err != nil || names[d.Name] {
 			return nil, fmt.Errorf("has a device with a name that is invalid or there twice: %.80q", d.Name)
 		}
 		names[d.Name] = true
-		if err := d.Edits.check(); err != nil {
+		if err := checkCDIEdits(&d.ContainerEdits); err != nil {
 			return nil, fmt.Errorf("device %s: %w", d.Name, err)
 		}
 	}
-	return &spec, nil
+	return spec, nil
 }
 
-func (e cdiEdits) check() error {
-	for _, entry := range e.Env {
-		if strings.IndexByte(entry, '=') < 1 || strings.ContainsRune(entry, 0) {
-			return fmt.Errorf("has %.80q for an environment variable", entry)
-		}
+// checkCDIEdits refuses what runc before 1.3 does not do, and what it would find
+// wrong only when the container starts.
+func checkCDIEdits(e *cdispecs.ContainerEdits) error {
+	switch {
+	case e.IntelRdt != nil || len(e.NetDevices) > 0:
+		return errors.New("has intelRdt or netDevices, which are not supported")
+	case slices.Contains(e.DeviceNodes, nil) || slices.Contains(e.Mounts, nil) || slices.Contains(e.Hooks, nil):
+		return errors.New("has an entry that is null")
 	}
-	for _, n := range e.Nodes {
-		if !filepath.IsAbs(n.Path) || !slices.Contains([]string{"", "b", "c", "u", "p"}, n.Type) ||
-			n.HostPath != "" && !filepath.IsAbs(n.HostPath) ||
-			n.Permissions != "" && n.Permissions != cdiNoAccess && !isAccess(n.Permissions) {
+	if err := (&cdi.ContainerEdits{ContainerEdits: e}).Validate(); err != nil {
+		return err
+	}
+	for _, n := range e.DeviceNodes {
+		if !filepath.IsAbs(n.Path) || n.HostPath != "" && !filepath.IsAbs(n.HostPath) {
 			return fmt.Errorf("has a malformed device node %.80q", n.Path)
 		}
 	}
 	for _, m := range e.Mounts {
-		if m.HostPath == "" || checkTarget(filepath.Clean(m.ContainerPath)) != nil {
-			return fmt.Errorf("has a malformed mount at %.80q", m.ContainerPath)
+		m.ContainerPath = filepath.Clean(m.ContainerPath)
+		if err := checkTarget(m.ContainerPath); err != nil {
+			return err
 		}
 	}
 	for _, h := range e.Hooks {
-		if hookList(nil, h.Name) == nil || !filepath.IsAbs(h.Path) || h.Timeout != nil && *h.Timeout < 1 {
-			return fmt.Errorf("has a malformed hook %.40q", h.Name)
+		if !filepath.IsAbs(h.Path) || h.Timeout != nil && *h.Timeout < 1 {
+			return fmt.Errorf("has a malformed hook %.40q", h.HookName)
 		}
 	}
 	return nil
+}
+
+// addCDI makes the edits of the devices with these names, and once for each
+// file those for all of its devices.
+func addCDI(spec *specs.Spec, names, dirs []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	registry := readCDI(dirs)
+	var done []*cdispecs.Spec
+	for _, name := range names {
+		device, err := registry.find(name)
+		if err != nil {
+			return err
+		}
+		edits := []*cdispecs.ContainerEdits{device.edits}
+		if !slices.Contains(done, device.file) {
+			done = append(done, device.file)
+			edits = slices.Insert(edits, 0, &device.file.ContainerEdits)
+		}
+		for _, e := range edits {
+			if err := applyCDI(e, spec); err != nil {
+				return fmt.Errorf("device %s in %s: %w", name, device.path, err)
+			}
+		}
+	}
+	// The library makes a rule without access of the permissions "none", which
+	// runc refuses.
+	spec.Linux.Resources.Devices = slices.DeleteFunc(spec.Linux.Resources.Devices, func(rule specs.LinuxDeviceCgroup) bool {
+		return rule.Allow && rule.Access == ""
+	})
+	return nil
+}
+
+func applyCDI(edits *cdispecs.ContainerEdits, spec *specs.Spec) error {
+	for _, n := range edits.DeviceNodes {
+		if n.Type == "u" {
+			n.Type = "c" // the same to Linux, but the library makes a rule for c alone
+		}
+		// udev's names for devices are links, which the library does not follow.
+		if real, err := filepath.EvalSymlinks(cmp.Or(n.HostPath, n.Path)); err == nil {
+			n.HostPath = real
+		}
+	}
+	return (&cdi.ContainerEdits{ContainerEdits: edits}).Apply(spec)
 }

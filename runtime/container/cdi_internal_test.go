@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 const cdiYAML = `cdiVersion: "0.6.0"
@@ -120,18 +121,23 @@ func TestCDIFilesThatMakeNoSense(t *testing.T) {
 	head := "cdiVersion: 0.6.0\nkind: v.example/c\ndevices:\n- name: a\n  containerEdits: "
 	for text, want := range map[string]string{
 		"":                                   "EOF",
+		"null":                               "empty",
 		"cdiVersion: 9.0.0\nkind: a.b/c\n":   "cdiVersion",
 		"cdiVersion: 0.6.0\nkind: nothing\n": "kind",
 		"cdiVersion: 0.6.0\nkind: a.b/c\ndevices: [{name: a}, {name: a}]\n": "there twice",
 		head + "{env: [novalue]}\n":                                         "environment",
 		head + "{deviceNodes: [{path: dev/x}]}\n":                           "device node",
-		head + "{deviceNodes: [{path: /dev/x, permissions: all}]}\n":        "device node",
+		head + "{deviceNodes: [{path: /dev/x, permissions: all}]}\n":        "permissions",
+		head + "{deviceNodes: [null]}\n":                                    "null",
 		head + "{mounts: [{hostPath: /x, containerPath: /}]}\n":             "mount",
 		head + "{mounts: [{containerPath: /x}]}\n":                          "mount",
+		head + "{mounts: [null]}\n":                                         "null",
 		head + "{hooks: [{hookName: never, path: /x}]}\n":                   "hook",
 		head + "{hooks: [{hookName: poststop, path: x}]}\n":                 "hook",
+		head + "{hooks: [null]}\n":                                          "null",
 		head + "{intelRdt: {closID: x}}\n":                                  "not supported",
 		head + "{netDevices: [{hostInterfaceName: eth1, name: eth0}]}\n":    "not supported",
+		head + "{netDevices: [null]}\n":                                     "not supported",
 		head + "{future: 1}\n":                                              "future",
 		strings.Repeat(" ", maxCDIFile+1):                                   "more than",
 	} {
@@ -141,23 +147,55 @@ func TestCDIFilesThatMakeNoSense(t *testing.T) {
 	}
 }
 
+// A pipe among the files must not keep the others from being read.
+func TestCDIFileThatBlocks(t *testing.T) {
+	dirs := cdiRig(t, map[string]string{"gpu.json": cdiJSON})
+	if err := unix.Mkfifo(filepath.Join(dirs[0], "a.json"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := addCDI(bare(specs.User{}), []string{"vendor.example/gpu=all"}, dirs); err != nil {
+		t.Error(err)
+	}
+	err := addCDI(bare(specs.User{}), []string{"vendor.example/gpu=7"}, dirs)
+	if err == nil || !strings.Contains(err.Error(), "a.json: is not a regular file") {
+		t.Error(err)
+	}
+}
+
+// What udev names is a link to the device.
+func TestCDIDeviceBehindALink(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "camera")
+	if err := os.Symlink("/dev/null", link); err != nil {
+		t.Fatal(err)
+	}
+	dirs := cdiRig(t, map[string]string{"a.json": strings.ReplaceAll(cdiJSON, "/dev/null", link)})
+	spec := bare(specs.User{})
+	if err := addCDI(spec, []string{"vendor.example/gpu=all"}, dirs); err != nil {
+		t.Fatal(err)
+	}
+	if got := spec.Linux.Devices[0]; got.Path != link || got.Major != 1 || got.Minor != 3 {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func FuzzParseCDI(f *testing.F) {
 	f.Add([]byte(cdiYAML))
 	f.Add([]byte(cdiJSON))
+	f.Add([]byte("cdiVersion: 0.6.0\nkind: a.b/c\ndevices: [{name: a, containerEdits: {deviceNodes: [null]}}]\n"))
 	f.Add([]byte("cdiVersion: 0.6.0\nkind: &a a.b/c\ndevices: [*a]\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		parsed, err := parseCDI(text)
 		if err != nil {
 			return
 		}
-		registry := cdiRegistry{devices: make(map[string]*cdiEntry)}
+		registry := cdiRegistry{devices: make(map[string]*cdiDevice)}
 		registry.add(parsed, 0, "file")
-		for name, entry := range registry.devices {
-			if entry.twice != "" {
+		for name, device := range registry.devices {
+			if device.twice != "" {
 				t.Errorf("%s is there twice", name)
 			}
 			spec := bare(specs.User{})
-			if err := entry.device.Edits.apply(spec); err != nil {
+			if err := applyCDI(device.edits, spec); err != nil {
 				continue // a device that this machine lacks
 			}
 			for _, m := range spec.Mounts {

@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/typeurl/v2"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/margolite/margolite/runtime/compose"
-	"github.com/margolite/margolite/runtime/containerd"
 )
 
 // incompleteKey is the extension of a container record that holds its
@@ -20,9 +22,6 @@ const incompleteKey = "margolite/incomplete-spec"
 func (d *Details) describeProcess(s *compose.Service) {
 	d.Devices = devicesOf(s)
 	d.CgroupParent = s.Resources.CgroupParent
-	if d.CgroupParent == "" { // whose else the real time is the owner's to give
-		d.Realtime = realtimeOf(s)
-	}
 }
 
 // complete adds the devices that are there now to a specification.
@@ -38,13 +37,13 @@ func complete(spec *specs.Spec, d *Devices) error {
 
 // recordSpec is what Create writes of a specification: the record's own, and in
 // extensions what it takes to complete it anew.
-func recordSpec(spec *specs.Spec, d *Devices, extensions map[string]containerd.Any) (*containerd.Any, error) {
+func recordSpec(spec *specs.Spec, d *Devices, extensions map[string]typeurl.Any) (typeurl.Any, error) {
 	if d != nil {
 		incomplete, err := json.Marshal(spec)
 		if err != nil {
 			return nil, fmt.Errorf("cannot encode specification: %w", err)
 		}
-		extensions[incompleteKey] = containerd.Any{Type: incompleteKey, Value: incomplete}
+		extensions[incompleteKey] = &anypb.Any{TypeUrl: incompleteKey, Value: incomplete}
 	}
 	if err := complete(spec, d); err != nil {
 		return nil, err
@@ -56,37 +55,27 @@ func recordSpec(spec *specs.Spec, d *Devices, extensions map[string]containerd.A
 const specType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 
 // specOf is the text of the specification in a record; nil where there is none.
-func specOf(record containerd.Container) []byte {
-	if record.Spec == nil {
-		return nil
-	}
-	return record.Spec.Value
-}
+func specOf(record containers.Container) []byte { return contentOf(record.Spec) }
 
-func encodeSpec(spec *specs.Spec) (*containerd.Any, error) {
+func encodeSpec(spec *specs.Spec) (typeurl.Any, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return nil, fmt.Errorf("cannot encode specification: %w", err)
 	}
-	return &containerd.Any{Type: specType, Value: text}, nil
+	return &anypb.Any{TypeUrl: specType, Value: text}, nil
 }
 
 // renew prepares what of a container's specification a reboot takes away, and
 // completes it with the devices that are there now: since its creation the
 // machine may have got others, or others numbers. It is written only when it
 // changed.
-func (c *Containers) renew(ctx context.Context, record containerd.Container, d Details) (containerd.Container, error) {
-	if d.Realtime > 0 {
-		if err := allowRealtime(realtimeRoot, c.cgroup(record.Labels[OwnerKey], record.ID), d.Realtime); err != nil {
-			return record, err
-		}
-	}
+func (c *Containers) renew(ctx context.Context, record containers.Container, d Details) (containers.Container, error) {
 	extension, ok := record.Extensions[incompleteKey]
 	if !ok {
 		return record, nil
 	}
 	var spec specs.Spec
-	if err := json.Unmarshal(extension.Value, &spec); err != nil {
+	if err := json.Unmarshal(extension.GetValue(), &spec); err != nil {
 		return record, fmt.Errorf("cannot read specification: %w", err)
 	}
 	if err := complete(&spec, d.Devices); err != nil {
@@ -101,7 +90,7 @@ func (c *Containers) renew(ctx context.Context, record containerd.Container, d D
 	if err != nil {
 		return record, err
 	}
-	if bytes.Equal(renewed.Value, specOf(record)) {
+	if bytes.Equal(renewed.GetValue(), specOf(record)) {
 		return record, nil
 	}
 	record.Spec = renewed

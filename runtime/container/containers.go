@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
 
 	"github.com/margolite/margolite/runtime/compose"
@@ -234,11 +236,11 @@ func (c *Containers) list(ctx context.Context, filter string) ([]Container, erro
 
 // owned decodes the records of containers and logs those that cannot be decoded.
 // It fails if one belongs to another margolite.
-func (c *Containers) owned(records []containerd.Container) ([]Container, error) {
+func (c *Containers) owned(records []containers.Container) ([]Container, error) {
 	list := make([]Container, 0, len(records))
 	for _, r := range records {
-		// Two would undo each other's work. Releases before this one noted no owner.
-		if owner := r.Labels[keyOwner]; owner != "" && !c.isOwner(owner) {
+		// Two would undo each other's work.
+		if owner := r.Labels[keyOwner]; !c.isOwner(owner) {
 			return nil, fmt.Errorf("%w: namespace %q of containerd has those of the margolite with the state directory %s",
 				ErrOtherOwner, c.o.Namespace, owner)
 		}
@@ -356,7 +358,7 @@ func (c *Containers) SetDependsOn(ctx context.Context, id string, dependencies [
 
 // setLabel changes one label; "" removes it.
 func (c *Containers) setLabel(ctx context.Context, id, key, value string) error {
-	record := containerd.Container{ID: id, Labels: map[string]string{key: value}}
+	record := containers.Container{ID: id, Labels: map[string]string{key: value}}
 	_, err := c.o.Client.ContainerService().Update(ctx, record, "labels."+key)
 	if errdefs.IsNotFound(err) {
 		return nil
@@ -371,7 +373,11 @@ func (c *Containers) RemoveProject(ctx context.Context, project string) error {
 	if err != nil {
 		return fmt.Errorf("cannot list snapshots of project %s: %w", project, err)
 	}
-	left, err := snapshotter.List(ctx, fmt.Sprintf("labels.%q==%s", OwnerKey, project))
+	var left []snapshots.Info
+	err = snapshotter.Walk(ctx, func(_ context.Context, s snapshots.Info) error {
+		left = append(left, s)
+		return nil
+	}, fmt.Sprintf("labels.%q==%s", OwnerKey, project))
 	if err != nil {
 		return fmt.Errorf("cannot list snapshots of project %s: %w", project, err)
 	}
@@ -394,7 +400,7 @@ func (c *Containers) RemoveProject(ctx context.Context, project string) error {
 }
 
 // snapshotter is the snapshotter of the images, and its name.
-func (c *Containers) snapshotter(ctx context.Context) (containerd.Snapshotter, string, error) {
+func (c *Containers) snapshotter(ctx context.Context) (snapshots.Snapshotter, string, error) {
 	name, err := c.o.Snapshotter(ctx)
 	if err != nil {
 		return nil, "", err

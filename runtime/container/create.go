@@ -9,10 +9,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/containerd/containerd/api/types/runc/options"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/typeurl/v2"
 
 	"github.com/margolite/margolite/runtime/compose"
-	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/log"
 )
 
@@ -99,7 +103,7 @@ func (c *Containers) create(ctx context.Context, id string, config Config, fill 
 	if err != nil {
 		return err
 	}
-	extensions := map[string]containerd.Any{detailsKey: details}
+	extensions := map[string]typeurl.Any{detailsKey: details}
 	spec, err := c.inspect(ctx, id, config, volumes, mounts, fill, extensions)
 	if err == nil {
 		err = c.keepFiles(config.Labels.Project, id, config.Service.Files)
@@ -107,11 +111,15 @@ func (c *Containers) create(ctx context.Context, id string, config Config, fill 
 	if err != nil {
 		return errors.Join(err, c.removeFiles(id), removeSnapshot(context.WithoutCancel(ctx), snapshotter, id))
 	}
-	_, err = c.o.Client.ContainerService().Create(ctx, containerd.Container{
+	runc, err := typeurl.MarshalAny(&options.Options{Root: c.runcRoot()})
+	if err != nil {
+		return err
+	}
+	_, err = c.o.Client.ContainerService().Create(ctx, containers.Container{
 		ID:          id,
 		Labels:      labels,
 		Image:       config.ImageName,
-		Runtime:     containerd.Runtime{Name: shim, Options: shimOptions(c.runcRoot())},
+		Runtime:     containers.RuntimeInfo{Name: shim, Options: runc},
 		Spec:        spec,
 		SnapshotKey: id,
 		Extensions:  extensions,
@@ -155,7 +163,7 @@ func (c *Config) describe(volumes mountedVolumes) error {
 
 // inspect reads the image through the container's root file system: it looks up
 // the user, fills volumes, and builds the specification.
-func (c *Containers) inspect(ctx context.Context, id string, config Config, volumes mountedVolumes, mounts []containerd.Mount, fill []string, extensions map[string]containerd.Any) (*containerd.Any, error) {
+func (c *Containers) inspect(ctx context.Context, id string, config Config, volumes mountedVolumes, mounts []mount.Mount, fill []string, extensions map[string]typeurl.Any) (typeurl.Any, error) {
 	project := config.Labels.Project
 	var user User
 	err := c.withRootfs(id, mounts, func(root string) (err error) {
@@ -201,7 +209,7 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 }
 
 // verifySame guards against a record of somebody else under our id.
-func verifySame(existing containerd.Container, config Config) error {
+func verifySame(existing containers.Container, config Config) error {
 	labels, err := labelsOf(existing)
 	if err != nil {
 		return err
@@ -216,18 +224,15 @@ func verifySame(existing containerd.Container, config Config) error {
 // killed process left is taken over.
 func (c *Containers) lease(ctx context.Context, id string) (context.Context, func(), error) {
 	service := c.o.Client.LeasesService()
-	ends := time.Now().Add(createLease).Format(time.RFC3339)
-	_, err := service.Create(ctx, containerd.Lease{ID: id, Labels: map[string]string{
-		containerd.ExpireLabel: ends, leaseLabel: c.o.StateDir,
-	}})
+	_, err := service.Create(ctx, leases.WithID(id), leases.WithExpiration(createLease), leases.WithLabel(leaseLabel, c.o.StateDir))
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return nil, nil, fmt.Errorf("cannot lease: %w", err)
 	}
 	release := func() {
 		// Nothing depends on it: the lease ends by itself.
-		if err := service.Delete(context.WithoutCancel(ctx), id, false); err != nil && !errdefs.IsNotFound(err) {
+		if err := service.Delete(context.WithoutCancel(ctx), leases.Lease{ID: id}); err != nil && !errdefs.IsNotFound(err) {
 			c.o.Logger.Debug("lease is left to expire", "container", id, "error", err)
 		}
 	}
-	return containerd.WithLease(ctx, id), release, nil
+	return leases.WithLease(ctx, id), release, nil
 }

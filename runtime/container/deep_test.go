@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/leases"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/containerd"
@@ -53,9 +54,9 @@ func TestADeepRootFileSystemGoes(t *testing.T) {
 		}
 		d.stop(id)
 		d.delete(id)
-		lease, err := d.client.LeasesService().Create(d.ctx(), containerd.Lease{})
+		lease, err := d.client.LeasesService().Create(d.ctx(), leases.WithRandomID())
 		if err == nil {
-			err = d.client.LeasesService().Delete(d.ctx(), lease.ID, true) // collects
+			err = d.client.LeasesService().Delete(d.ctx(), lease, leases.SynchronousDelete) // collects
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -90,11 +91,8 @@ func TestADeepVolume(t *testing.T) {
 func TestLeasesOfBrokenCreationsEnd(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device) {
 		service := d.client.LeasesService()
-		ends := time.Now().Add(time.Hour).Format(time.RFC3339)
 		for id, owner := range map[string]string{"own": d.state, "other": "/var/lib/other"} {
-			_, err := service.Create(d.ctx(), containerd.Lease{ID: id, Labels: map[string]string{
-				containerd.ExpireLabel: ends, "margolite/creating": owner,
-			}})
+			_, err := service.Create(d.ctx(), leases.WithID(id), leases.WithExpiration(time.Hour), leases.WithLabel("margolite/creating", owner))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -107,7 +105,7 @@ func TestLeasesOfBrokenCreationsEnd(t *testing.T) {
 		if err != nil || len(left) != 1 || left[0].ID != "other" {
 			t.Errorf("left: %v, %v", left, err)
 		}
-		if err := service.Delete(d.ctx(), "other", false); err != nil {
+		if err := service.Delete(d.ctx(), leases.Lease{ID: "other"}); err != nil {
 			t.Error(err)
 		}
 	})

@@ -7,8 +7,11 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/typeurl/v2"
+	"google.golang.org/protobuf/types/known/anypb"
+
 	"github.com/margolite/margolite/runtime/compose"
-	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/network"
 )
 
@@ -47,7 +50,6 @@ type Details struct {
 	SharedMemory int64    `json:"sharedMemory,omitempty"`
 	Devices      *Devices `json:"devices,omitempty"`
 	CgroupParent string   `json:"cgroupParent,omitempty"` // empty: below the project's
-	Realtime     uint64   `json:"realtime,omitempty"`     // microseconds per second
 }
 
 // Volume is a volume that a container mounts.
@@ -77,33 +79,33 @@ type File struct {
 	Mode uint32 `json:"mode"`
 }
 
-func (d Details) encode() (containerd.Any, error) {
+func (d Details) encode() (*anypb.Any, error) {
 	text, err := json.Marshal(d)
 	if err != nil {
-		return containerd.Any{}, fmt.Errorf("cannot encode details: %w", err)
+		return nil, fmt.Errorf("cannot encode details: %w", err)
 	}
 	// Nobody could read the record again, nor remove its container.
 	if len(text) > maxDetails {
-		return containerd.Any{}, fmt.Errorf("cannot encode details: they take %d bytes, more than %d", len(text), maxDetails)
+		return nil, fmt.Errorf("cannot encode details: they take %d bytes, more than %d", len(text), maxDetails)
 	}
 	if err := d.check(); err != nil {
-		return containerd.Any{}, fmt.Errorf("cannot encode details: %w", err)
+		return nil, fmt.Errorf("cannot encode details: %w", err)
 	}
-	return containerd.Any{Type: detailsKey, Value: text}, nil
+	return &anypb.Any{TypeUrl: detailsKey, Value: text}, nil
 }
 
 // decodeDetails reads the extension of a container record. What is
 // wrong with what it says becomes an error here: a newer version may have
 // written it, and names become file names.
-func decodeDetails(a containerd.Any) (Details, error) {
-	if len(a.Value) == 0 {
+func decodeDetails(text []byte) (Details, error) {
+	if len(text) == 0 {
 		return Details{}, errors.New("cannot read details: there are none")
 	}
-	if len(a.Value) > maxDetails {
-		return Details{}, fmt.Errorf("cannot read details: they take %d bytes, more than %d", len(a.Value), maxDetails)
+	if len(text) > maxDetails {
+		return Details{}, fmt.Errorf("cannot read details: they take %d bytes, more than %d", len(text), maxDetails)
 	}
 	var d Details
-	if err := json.Unmarshal(a.Value, &d); err != nil {
+	if err := json.Unmarshal(text, &d); err != nil {
 		return Details{}, fmt.Errorf("cannot read details: %w", err)
 	}
 	if err := d.check(); err != nil {
@@ -167,7 +169,15 @@ func (d Details) check() error {
 	return nil
 }
 
+// contentOf is what a record holds under a name; nil where there is nothing.
+func contentOf(a typeurl.Any) []byte {
+	if a == nil {
+		return nil
+	}
+	return a.GetValue()
+}
+
 // labelsOf reads what a record of containerd says of one of our containers.
-func labelsOf(r containerd.Container) (Labels, error) {
-	return Decode(r.Labels, r.Extensions[detailsKey])
+func labelsOf(r containers.Container) (Labels, error) {
+	return Decode(r.Labels, contentOf(r.Extensions[detailsKey]))
 }

@@ -9,8 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
@@ -139,7 +141,7 @@ func (c *Containers) endShim(ctx context.Context, id string) error {
 	}
 	// Both calls go through containerd, which may itself be what does not respond.
 	limited, done := context.WithTimeout(ctx, stateTimeout)
-	_, err := await(limited, func(ctx context.Context) (containerd.Container, error) {
+	_, err := await(limited, func(ctx context.Context) (containers.Container, error) {
 		return c.o.Client.ContainerService().Get(ctx, id)
 	})
 	done()
@@ -152,7 +154,11 @@ func (c *Containers) endShim(ctx context.Context, id string) error {
 	}
 	for _, pid := range shims {
 		c.o.Logger.Warn("killing shim that does not respond", "container", id, "shim", pid)
+		socket := socketOf(pid)
 		killTree(pid)
+		if socket != "" {
+			_ = os.Remove(socket) // or containerd has
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
@@ -169,6 +175,24 @@ func (c *Containers) endShim(ctx context.Context, id string) error {
 			return fmt.Errorf("cannot kill the shim of container %s within %s (%d processes found)", id, killTimeout, len(shims))
 		}
 	}
+}
+
+// socketOf is where a shim listens, on its first file behind the standard ones; "" if
+// that cannot be told. containerd looks for the socket of a shim that was killed under
+// the name of one container, and a shim serves several.
+func socketOf(pid int) string {
+	link, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/3", pid))
+	inode, ok := strings.CutPrefix(strings.TrimSuffix(link, "]"), "socket:[")
+	table, err := os.ReadFile("/proc/net/unix")
+	if !ok || err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(table)) {
+		if fields := strings.Fields(line); len(fields) == 8 && fields[6] == inode && filepath.IsAbs(fields[7]) {
+			return fields[7]
+		}
+	}
+	return ""
 }
 
 // killTree kills a process and those that it started.
@@ -230,7 +254,7 @@ func (c *Containers) shimsOf(ctx context.Context, id string) ([]int, error) {
 // that each was started for. Those of another containerd may serve containers of
 // the same names.
 func (c *Containers) shimsByContainer() (map[string]int, error) {
-	socket, err := os.Stat(c.o.Client.Address())
+	socket, err := os.Stat(containerd.Address(c.o.Client))
 	if err != nil {
 		return nil, err
 	}

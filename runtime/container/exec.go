@@ -18,17 +18,20 @@ import (
 	"sync/atomic"
 	"time"
 
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/margolite/margolite/runtime/compose"
-	"github.com/margolite/margolite/runtime/containerd"
 )
 
 const (
 	execTimeout = 30 * time.Second       // of one call, on a slow and busy device
-	startLimit  = 15 * time.Second       // for runc to start a command; a container can keep it waiting
+	startLimit  = 15 * time.Second       // for runc to go on with what it starts; a container can keep it waiting
 	returnLimit = 15 * time.Second       // for a call to return whose runc is killed ...
 	killAgain   = 200 * time.Millisecond // ... so often
 	stdinPoll   = time.Millisecond
@@ -131,12 +134,12 @@ func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 	switch {
 	case errors.Is(state.err, ErrUnresponsive):
 		return -1, fmt.Errorf("%w: %w", ErrNotTried, state.err)
-	case errdefs.IsNotFound(state.err), state.err == nil && state.process.Status != containerd.StatusRunning:
+	case errdefs.IsNotFound(state.err), state.err == nil && state.process.GetStatus() != task.Status_RUNNING:
 		return -1, fmt.Errorf("its process is %w", ErrNotRunning)
 	case state.err != nil:
 		return -1, state.err
 	}
-	pid := int(state.process.Pid)
+	pid := int(state.process.GetPid())
 	process, err := c.execProcess(ctx, record, pid, e)
 	if err != nil {
 		return -1, err
@@ -192,7 +195,7 @@ func execBounds(what, id, project string, own bool, ofContainer, ofProject int) 
 
 // execProcess is what runc is told about a command: the container's own process,
 // which has this pid, with what the command has of its own.
-func (c *Containers) execProcess(ctx context.Context, record containerd.Container, pid int, e Exec) (*containerd.Any, error) {
+func (c *Containers) execProcess(ctx context.Context, record containers.Container, pid int, e Exec) (*anypb.Any, error) {
 	p, err := processOf(record)
 	if err != nil {
 		return nil, err
@@ -225,12 +228,12 @@ func (c *Containers) execProcess(ctx context.Context, record containerd.Containe
 	if err != nil {
 		return nil, err
 	}
-	return &containerd.Any{Type: processType, Value: text}, nil
+	return &anypb.Any{TypeUrl: processType, Value: text}, nil
 }
 
 // processOf reads the process alone out of the specification in a record: the
 // rest takes longer to read, and probes ask every few seconds.
-func processOf(record containerd.Container) (*specs.Process, error) {
+func processOf(record containers.Container) (*specs.Process, error) {
 	var spec struct {
 		Process *specs.Process `json:"process"`
 	}
@@ -275,7 +278,7 @@ type execution struct {
 	dir     string
 	out     *outlet // nil: no output is wanted
 	err     *outlet // nil: none, or the same as out
-	request containerd.Exec
+	request *tasksapi.ExecProcessRequest
 	first   int    // the first process of the container
 	started func() // called once the command runs
 
@@ -288,7 +291,7 @@ func (c *Containers) openExec(id string, e Exec) (x *execution, err error) {
 	_, _ = rand.Read(random[:]) // never fails
 	x = &execution{c: c, id: id, execID: "margolite-" + hex.EncodeToString(random[:]), e: e}
 	x.dir = c.execDir(id, x.execID)
-	x.request = containerd.Exec{Container: id, ID: x.execID, Streams: containerd.Streams{Terminal: e.TTY}}
+	x.request = &tasksapi.ExecProcessRequest{ContainerID: id, ExecID: x.execID, Terminal: e.TTY}
 	defer func() {
 		if err != nil {
 			x.close()
@@ -319,7 +322,7 @@ func (c *Containers) openExec(id string, e Exec) (x *execution, err error) {
 		}
 	}
 	// A shim takes all streams or none. Without any it needs no pipes.
-	if r := &x.request; r.Stdin+r.Stdout+r.Stderr != "" {
+	if r := x.request; r.Stdin+r.Stdout+r.Stderr != "" {
 		r.Stdout = cmp.Or(r.Stdout, os.DevNull)
 		if !e.TTY {
 			r.Stderr = cmp.Or(r.Stderr, os.DevNull)
@@ -351,7 +354,7 @@ func (x *execution) close() {
 
 // do runs the command. Calls to the shim do not end with ctx: what state the
 // command is in would not be known.
-func (x *execution) do(ctx context.Context, process *containerd.Any) (code int, err error) {
+func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err error) {
 	tasks := x.c.tasks()
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -368,8 +371,7 @@ func (x *execution) do(ctx context.Context, process *containerd.Any) (code int, 
 	defer func() {
 		// Also ends what still runs, and waits until the shim has passed on all output.
 		remove := func(ctx context.Context) error {
-			_, err := tasks.DeleteProcess(ctx, x.id, x.execID)
-			return err
+			return tasks.DeleteProcess(ctx, x.id, x.execID)
 		}
 		if x.abandoned.Load() {
 			// The shim would wait for the pipes that somebody still holds.
@@ -385,7 +387,7 @@ func (x *execution) do(ctx context.Context, process *containerd.Any) (code int, 
 	exit := make(chan waited, 1)
 	go func() { // ends with calls
 		got, err := tasks.Wait(calls, x.id, x.execID)
-		exit <- waited{int(got.ExitStatus), err}
+		exit <- waited{got, err}
 	}()
 	pid, err := x.start(ctx, calls)
 	if err != nil {
@@ -425,11 +427,12 @@ func (x *execution) do(ctx context.Context, process *containerd.Any) (code int, 
 	return ended.code, ended.err
 }
 
-// start starts the command within startLimit and ctx. runc reads files of the
-// container for it, and waits for ever where one of them is a FIFO: then it is
-// killed, so that neither it nor the call to the shim stays.
+// start starts the command within ctx. runc reads files of the container for it, and
+// waits for ever where one of them is a FIFO: when it has not used the processor for
+// startLimit, or not come to an end within execTimeout, it is killed, so that neither
+// it nor the call to the shim stays.
 func (x *execution) start(ctx, calls context.Context) (pid uint32, err error) {
-	calls, cancel := context.WithTimeout(calls, execTimeout)
+	calls, cancel := context.WithCancel(calls)
 	defer cancel()
 	type outcome struct {
 		pid uint32
@@ -440,16 +443,28 @@ func (x *execution) start(ctx, calls context.Context) (pid uint32, err error) {
 		pid, err := x.c.tasks().Start(calls, x.id, x.execID)
 		ended <- outcome{pid, err}
 	}()
-	limit := time.NewTimer(startLimit)
-	defer limit.Stop()
+	late := time.NewTimer(execTimeout)
+	defer late.Stop()
+	look := time.NewTicker(firstSample)
+	defer look.Stop()
+	var last sample
 	why := error(nil)
-	select {
-	case o := <-ended:
-		return o.pid, o.err
-	case <-ctx.Done():
-		why = ctx.Err()
-	case <-limit.C:
-		why = fmt.Errorf("runc did not start it within %s", startLimit)
+	for why == nil {
+		select {
+		case o := <-ended:
+			return o.pid, o.err
+		case <-ctx.Done():
+			why = ctx.Err()
+		case <-late.C:
+			why = fmt.Errorf("runc did not start it within %s", execTimeout)
+		case <-look.C:
+			family := descendants(parentOf(x.first))
+			last = last.next(family.named(x.execID))
+			family.close()
+			if last.idleFor(startLimit) {
+				why = fmt.Errorf("runc is blocked on a file in the container's root file system: no progress for %s", startLimit)
+			}
+		}
 	}
 	forward := time.NewTimer(returnLimit)
 	defer forward.Stop()
@@ -548,7 +563,9 @@ func (x *execution) resize(ctx context.Context) {
 			if !ok {
 				return
 			}
-			err := x.c.tasks().ResizePty(ctx, x.id, x.execID, uint32(size.Width), uint32(size.Height))
+			err := x.c.tasks().ResizePty(ctx, &tasksapi.ResizePtyRequest{
+				ContainerID: x.id, ExecID: x.execID, Width: uint32(size.Width), Height: uint32(size.Height),
+			})
 			if err != nil && ctx.Err() == nil {
 				x.c.o.Logger.Debug("terminal keeps its size", "container", x.id, "error", err)
 			}
@@ -563,7 +580,7 @@ func (x *execution) resize(ctx context.Context) {
 func (x *execution) kill(ctx context.Context, pid int) error {
 	family := descendants(pid)
 	defer family.close()
-	err := x.c.tasks().Kill(ctx, x.id, x.execID, uint32(unix.SIGKILL), false)
+	err := x.c.tasks().Kill(ctx, &tasksapi.KillRequest{ContainerID: x.id, ExecID: x.execID, Signal: uint32(unix.SIGKILL)})
 	family.kill()
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot kill it: %w", err)

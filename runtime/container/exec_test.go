@@ -15,9 +15,11 @@ import (
 	"testing"
 	"time"
 
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"google.golang.org/protobuf/types/known/anypb"
+
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
-	"github.com/margolite/margolite/runtime/containerd"
 )
 
 func TestExec(t *testing.T) {
@@ -92,7 +94,7 @@ func TestExec(t *testing.T) {
 		})
 		t.Run("no such user", func(t *testing.T) {
 			_, err := d.Exec(d.ctx(), id, container.Exec{Args: []string{"true"}, User: "joe"})
-			if err == nil || !strings.Contains(err.Error(), "no such user") {
+			if err == nil || !strings.Contains(err.Error(), "no matching entries in passwd file") {
 				t.Error(err)
 			}
 		})
@@ -219,9 +221,9 @@ func TestExecOfAKilledAgent(t *testing.T) {
 func TestACommandWhoseAgentWasKilledWhenItStarted(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device) {
 		id := d.up(d.config("web", ""))
-		e := containerd.Exec{Container: id, ID: "margolite-0123456789abcdef"}
-		e.Spec = &containerd.Any{Type: "types.containerd.io/opencontainers/runtime-spec/1/Process", Value: []byte(`{"args": ["sleep", "97"], "cwd": "/", "env": ["PATH=/bin"]}`)}
-		dir := filepath.Join(d.run, "exec", id+"."+e.ID)
+		e := &tasksapi.ExecProcessRequest{ContainerID: id, ExecID: "margolite-0123456789abcdef"}
+		e.Spec = &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/Process", Value: []byte(`{"args": ["sleep", "97"], "cwd": "/", "env": ["PATH=/bin"]}`)}
+		dir := filepath.Join(d.run, "exec", id+"."+e.ExecID)
 		e.Stdout, e.Stderr = filepath.Join(dir, "stdout"), os.DevNull
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
@@ -230,12 +232,12 @@ func TestACommandWhoseAgentWasKilledWhenItStarted(t *testing.T) {
 			t.Fatal(err)
 		}
 		tasks := d.client.TaskService()
-		if err := tasks.Exec(d.ctx(), e); err != nil {
+		if _, err := tasks.Exec(d.ctx(), e); err != nil {
 			t.Fatal(err)
 		}
 		var starting sync.WaitGroup
 		defer starting.Wait()
-		starting.Go(func() { _, _ = tasks.Start(d.ctx(), id, e.ID) })
+		starting.Go(func() { _, _ = tasks.Start(d.ctx(), &tasksapi.StartRequest{ContainerID: id, ExecID: e.ExecID}) })
 		d.eventually("it is being started", func() bool { return bytes.Contains(bytes.Join(commandLines(), nil), []byte("sleep\x0097")) })
 
 		d.restart()

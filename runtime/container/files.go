@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 // fileName is the name of the n-th config or secret of a service, which says
@@ -58,7 +59,7 @@ func (c *Containers) keepFiles(project, id string, files []compose.File) error {
 		}
 	}
 	for _, dir := range []string{dir, filepath.Dir(dir), filepath.Dir(filepath.Dir(dir)), c.o.StateDir} {
-		if err := syncDir(dir); err != nil {
+		if err := tree.Sync(dir); err != nil {
 			return fmt.Errorf("cannot keep configs and secrets: %w", err)
 		}
 	}

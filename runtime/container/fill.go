@@ -12,6 +12,8 @@ import (
 
 	confs "github.com/containerd/continuity/fs"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 // fillVolume gives an empty volume that no running container mounts what the
@@ -84,7 +86,7 @@ func fillVolume(dir, root, target string) error {
 	} else if err != nil {
 		return fmt.Errorf("cannot fill volume: %w", err)
 	}
-	return syncDir(filepath.Dir(dir))
+	return tree.Sync(filepath.Dir(dir))
 }
 
 // fillingPath is where a volume is filled. No volume's name starts with a dot.

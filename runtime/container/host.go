@@ -52,7 +52,6 @@ type Limits struct {
 	OOMKillDisable    bool
 	CPUShares         bool
 	CPUQuota          bool
-	CPURealtime       bool
 	CPUSet            bool
 	Pids              bool
 	BlockWeight       bool
@@ -134,7 +133,6 @@ func limitsV1(root string, kernel Release) Limits {
 		OOMKillDisable:    has("memory/memory.oom_control"),
 		CPUShares:         has("cpu/cpu.shares"),
 		CPUQuota:          has("cpu/cpu.cfs_quota_us"),
-		CPURealtime:       has("cpu/cpu.rt_runtime_us"),
 		CPUSet:            has("cpuset/cpuset.cpus", "cpuset/cpus"),
 		Pids:              has("pids/cgroup.procs"),
 		BlockWeight:       bfq || has("blkio/blkio.weight"),

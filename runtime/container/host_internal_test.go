@@ -25,7 +25,7 @@ func makeTree(t *testing.T, files map[string]string) string {
 func TestLimitsOfCgroupV1(t *testing.T) {
 	full := limitsV1(makeTree(t, map[string]string{
 		"memory/memory.limit_in_bytes": "", "memory/memory.memsw.limit_in_bytes": "", "memory/memory.swappiness": "", "memory/memory.oom_control": "",
-		"cpu/cpu.shares": "", "cpu/cpu.cfs_quota_us": "", "cpu/cpu.rt_runtime_us": "", "cpuset/cpuset.cpus": "", "pids/cgroup.procs": "",
+		"cpu/cpu.shares": "", "cpu/cpu.cfs_quota_us": "", "cpuset/cpuset.cpus": "", "pids/cgroup.procs": "",
 		"blkio/blkio.bfq.io_serviced": "", "blkio/blkio.throttle.read_bps_device": "",
 	}), Release{6, 1})
 	if full != able.Limits {

@@ -8,14 +8,14 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/opencontainers/runtime-spec/specs-go"
-
-	"github.com/margolite/margolite/runtime/containerd"
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // shareOthers prepares what a container that is about to start shares with other
 // replicas.
-func (c *Containers) shareOthers(ctx context.Context, record containerd.Container, l Labels) error {
+func (c *Containers) shareOthers(ctx context.Context, record containers.Container, l Labels) error {
 	ipc, err := c.joinOthers(ctx, record, l)
 	if err != nil {
 		return err
@@ -26,7 +26,7 @@ func (c *Containers) shareOthers(ctx context.Context, record containerd.Containe
 // joinOthers lets a container that is about to start live in the namespaces of
 // other replicas, whose processes run now: it writes where these are into its
 // record. Of the one whose ipc namespace it joins it returns the id.
-func (c *Containers) joinOthers(ctx context.Context, record containerd.Container, l Labels) (ipc string, err error) {
+func (c *Containers) joinOthers(ctx context.Context, record containers.Container, l Labels) (ipc string, err error) {
 	if len(l.Joins) == 0 {
 		return "", nil
 	}
@@ -60,7 +60,7 @@ func (c *Containers) joinOthers(ctx context.Context, record containerd.Container
 	if bytes.Equal(text, specOf(record)) {
 		return ipc, nil
 	}
-	changed := containerd.Container{ID: record.ID, Spec: &containerd.Any{Type: specType, Value: text}}
+	changed := containers.Container{ID: record.ID, Spec: &anypb.Any{TypeUrl: specType, Value: text}}
 	if _, err := c.o.Client.ContainerService().Update(ctx, changed, "spec"); err != nil {
 		return "", fmt.Errorf("cannot write its specification: %w", err)
 	}

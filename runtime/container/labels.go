@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/runtime/compose"
-	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/network"
 )
 
@@ -189,7 +188,7 @@ var ErrOtherOwner = errors.New("containers belong to another margolite")
 // Decode reads the labels and the details of a container record: ErrForeign
 // when it is not ours, another error when it is and cannot be understood. Names
 // are checked, because they become file names.
-func Decode(m map[string]string, details containerd.Any) (Labels, error) {
+func Decode(m map[string]string, details []byte) (Labels, error) {
 	l := Labels{
 		Project:  m[OwnerKey],
 		Service:  m[keyService],

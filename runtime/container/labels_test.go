@@ -16,7 +16,6 @@ import (
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/container"
-	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/network"
 )
 
@@ -71,13 +70,13 @@ func fullLabels() container.Labels {
 }
 
 // record is what containerd keeps of the details, as bytes.
-func record(t testing.TB, l container.Labels) containerd.Any {
+func record(t testing.TB, l container.Labels) []byte {
 	t.Helper()
 	text, err := json.Marshal(l.Details)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return containerd.Any{Type: "margolite/details", Value: text}
+	return text
 }
 
 func TestLabelsSurviveContainerd(t *testing.T) {
@@ -208,17 +207,17 @@ func TestDecodeRefusesWhatItCannotTrust(t *testing.T) {
 				labels[test.label] = test.value
 			}
 			if test.details != "" {
-				details.Value = []byte(test.details)
+				details = []byte(test.details)
 			}
 			if l, err := container.Decode(labels, details); err == nil {
 				t.Errorf("got %+v, want an error", l)
 			}
 		})
 	}
-	if _, err := container.Decode(good, containerd.Any{}); err == nil {
+	if _, err := container.Decode(good, nil); err == nil {
 		t.Error("a record without details was read")
 	}
-	if _, err := container.Decode(map[string]string{"nerdctl/name": "x"}, containerd.Any{}); !errors.Is(err, container.ErrForeign) {
+	if _, err := container.Decode(map[string]string{"nerdctl/name": "x"}, nil); !errors.Is(err, container.ErrForeign) {
 		t.Errorf("got %v for a foreign container, want ErrForeign", err)
 	}
 }
@@ -230,7 +229,7 @@ func TestDetailsOfANewerVersionAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	details := record(t, want)
-	details.Value = append([]byte(`{"invented":{"later":[1]},`), details.Value[1:]...)
+	details = append([]byte(`{"invented":{"later":[1]},`), details[1:]...)
 	got, err := container.Decode(labels, details)
 	if err != nil {
 		t.Fatal(err)
@@ -245,13 +244,13 @@ func FuzzDecode(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add("web", good["margolite/depends-on"], record(f, fullLabels()).Value)
+	f.Add("web", good["margolite/depends-on"], record(f, fullLabels()))
 	f.Add("../web", `[{"service":"a"}]`, []byte(`{"restart":{"policy":"no"}}`))
 	f.Add("web", "", []byte(`{"restart":{"policy":"no"},"volumes":[{"name":"a~b"}],"subpaths":[{"volume":7,"path":"/"}]}`))
 	f.Fuzz(func(t *testing.T, service, dependsOn string, details []byte) {
 		labels := maps.Clone(good)
 		labels["margolite/service"], labels["margolite/depends-on"] = service, dependsOn
-		l, err := container.Decode(labels, containerd.Any{Value: details})
+		l, err := container.Decode(labels, details)
 		if err != nil {
 			return
 		}
@@ -272,8 +271,8 @@ func FuzzDecode(f *testing.F) {
 			return // such as a label that is too long
 		}
 		second, err := container.Decode(again, record(t, l))
-		if before, after := record(t, l), record(t, second); err != nil || !bytes.Equal(before.Value, after.Value) {
-			t.Errorf("decoded\n%s\nthen\n%s, %v", before.Value, after.Value, err)
+		if before, after := record(t, l), record(t, second); err != nil || !bytes.Equal(before, after) {
+			t.Errorf("decoded\n%s\nthen\n%s, %v", before, after, err)
 		}
 	})
 }

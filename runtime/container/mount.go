@@ -9,11 +9,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containerd/containerd/v2/core/mount"
 	confs "github.com/containerd/continuity/fs"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/contain"
-	"github.com/margolite/margolite/runtime/containerd"
 )
 
 // mountFlags are the options of mount(8) that are flags of mount(2). Others are
@@ -104,7 +104,7 @@ next:
 
 // mountBelow mounts within root, which no link in it leads out of. What is in root
 // must not change meanwhile.
-func mountBelow(root string, m containerd.Mount) error {
+func mountBelow(root string, m mount.Mount) error {
 	target, err := confs.RootPath(root, m.Target)
 	if err != nil {
 		return fmt.Errorf("cannot find %s: %w", m.Target, err)
@@ -112,9 +112,11 @@ func mountBelow(root string, m containerd.Mount) error {
 	return mountAt(target, m)
 }
 
-// mountAt mounts at target, as containerd does. Its error tells nothing of the
-// options, among which a password may be.
-func mountAt(target string, m containerd.Mount) error {
+// mountAt mounts at target. containerd's core/mount does not do: it gives a bind
+// mount no restriction but "ro", and takes those of its source away; it knows no
+// propagation; options of a volume could have it run a program or make a loop
+// device; and its errors show the options, among which a password may be.
+func mountAt(target string, m mount.Mount) error {
 	dir, options := "", m.Options
 	if m.Type == "overlay" && len(strings.Join(options, ",")) >= os.Getpagesize()-optionsMargin {
 		dir, options = shortenLayers(options)

@@ -10,9 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/containerd/v2/core/mount"
 	"golang.org/x/sys/unix"
-
-	"github.com/margolite/margolite/runtime/containerd"
 )
 
 func TestMountOptionsInTheWordsOfTheKernel(t *testing.T) {
@@ -90,7 +89,7 @@ func TestMountsOfTheKernel(t *testing.T) {
 		}
 		return path
 	}
-	mounted := func(t *testing.T, at string, m containerd.Mount) {
+	mounted := func(t *testing.T, at string, m mount.Mount) {
 		t.Helper()
 		if err := mountBelow(at, m); err != nil {
 			t.Fatal(err)
@@ -119,7 +118,7 @@ func TestMountsOfTheKernel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mounted(t, at, containerd.Mount{Type: "overlay", Source: "overlay", Options: options})
+		mounted(t, at, mount.Mount{Type: "overlay", Source: "overlay", Options: options})
 		for name, want := range map[string]string{"all": "0", "0": "0", strconv.Itoa(layers - 1): strconv.Itoa(layers - 1)} {
 			if text, err := os.ReadFile(filepath.Join(at, name)); string(text) != want {
 				t.Errorf("%s has %q, want %q (%v)", name, text, want, err)
@@ -134,7 +133,7 @@ func TestMountsOfTheKernel(t *testing.T) {
 	})
 	t.Run("a read-only bind mount", func(t *testing.T) {
 		from, at := mkdir("from"), mkdir("at")
-		mounted(t, at, containerd.Mount{Type: "bind", Source: from, Options: []string{"rbind", "rw", "ro"}})
+		mounted(t, at, mount.Mount{Type: "bind", Source: from, Options: []string{"rbind", "rw", "ro"}})
 		if err := os.WriteFile(filepath.Join(at, "x"), nil, 0o600); !errors.Is(err, unix.EROFS) {
 			t.Errorf("writing into it: %v", err)
 		}
@@ -148,8 +147,8 @@ func TestMountsOfTheKernel(t *testing.T) {
 	})
 	t.Run("a bind mount that is restricted, of one that is read-only", func(t *testing.T) {
 		first, second := mkdir("first"), mkdir("second")
-		mounted(t, first, containerd.Mount{Type: "bind", Source: mkdir("from"), Options: []string{"bind", "ro"}})
-		mounted(t, second, containerd.Mount{Type: "bind", Source: first, Options: []string{"bind", "noexec"}})
+		mounted(t, first, mount.Mount{Type: "bind", Source: mkdir("from"), Options: []string{"bind", "ro"}})
+		mounted(t, second, mount.Mount{Type: "bind", Source: first, Options: []string{"bind", "noexec"}})
 		var fs unix.Statfs_t
 		if err := unix.Statfs(second, &fs); err != nil || fs.Flags&unix.MS_NOEXEC == 0 || fs.Flags&unix.MS_RDONLY == 0 {
 			t.Errorf("its flags are %x, want noexec and ro (%v)", fs.Flags, err)
@@ -157,7 +156,7 @@ func TestMountsOfTheKernel(t *testing.T) {
 	})
 	t.Run("a file system in memory with its options", func(t *testing.T) {
 		at := mkdir("memory")
-		mounted(t, at, containerd.Mount{Type: "tmpfs", Source: "tmpfs", Options: []string{"nodev", "size=64k", "mode=0711", "rprivate"}})
+		mounted(t, at, mount.Mount{Type: "tmpfs", Source: "tmpfs", Options: []string{"nodev", "size=64k", "mode=0711", "rprivate"}})
 		info, err := os.Stat(at)
 		if err != nil || info.Mode().Perm() != 0o711 {
 			t.Errorf("it is %v, %v", info, err)
@@ -172,7 +171,7 @@ func TestMountsOfTheKernel(t *testing.T) {
 		if err := os.Symlink(outside, filepath.Join(root, "link")); err != nil {
 			t.Fatal(err)
 		}
-		if err := mountBelow(root, containerd.Mount{Type: "tmpfs", Source: "tmpfs", Target: "link"}); err != nil {
+		if err := mountBelow(root, mount.Mount{Type: "tmpfs", Source: "tmpfs", Target: "link"}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = unix.Unmount(root+outside, unix.MNT_DETACH) })
@@ -185,7 +184,7 @@ func TestMountsOfTheKernel(t *testing.T) {
 	})
 	t.Run("what cannot be mounted", func(t *testing.T) {
 		at := mkdir("nothing")
-		for name, m := range map[string]containerd.Mount{
+		for name, m := range map[string]mount.Mount{
 			"no such type":          {Type: "nosuchfs", Source: "none", Options: []string{"password=hidden"}},
 			"options beyond bounds": {Type: "overlay", Source: "overlay", Options: []string{"lowerdir=" + strings.Repeat("/x:", 2000) + "hidden"}},
 			"an option of nobody":   {Type: "tmpfs", Source: "tmpfs", Options: []string{"password=hidden"}},

@@ -6,7 +6,9 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strconv"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -37,6 +39,13 @@ func allMounts(c Config, h Host, at placing) ([]specs.Mount, error) {
 	mounts = append(mounts, own...)
 	sortMounts(mounts)
 	return mounts, nil
+}
+
+// sortMounts puts parents before children. It is not slices.SortStableFunc, which
+// the compiler would write out anew for mounts.
+func sortMounts(mounts []specs.Mount) {
+	depth := func(i int) int { return strings.Count(mounts[i].Destination, "/") }
+	sort.SliceStable(mounts, func(i, j int) bool { return depth(i) < depth(j) })
 }
 
 // kernelMounts are the file systems of the kernel and of memory.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/log"
 	"github.com/margolite/margolite/runtime/network"
 )
@@ -54,7 +55,7 @@ func (c *Containers) prepareNerdctl() error {
 
 // nerdctlDir is where nerdctl looks for the files of a container.
 func (c *Containers) nerdctlDir(id string) string {
-	address := c.o.Client.Address()
+	address := containerd.Address(c.o.Client)
 	if resolved, err := filepath.EvalSymlinks(address); err == nil {
 		address = resolved
 	}

@@ -11,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/containerd/platforms"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
 	"github.com/margolite/margolite/runtime/platform"
 )
 
@@ -26,31 +29,32 @@ func CheckPlatform(name string) error {
 	if name == "" {
 		return nil
 	}
-	return checkPlatform(name, platform.Host(), binfmtDir)
+	return checkPlatform(name, platforms.DefaultSpec(), binfmtDir)
 }
 
-func checkPlatform(name string, host platform.Platform, handlers string) error {
+func checkPlatform(name string, host v1.Platform, handlers string) error {
 	wanted, err := platform.Parse(name)
 	if err != nil {
 		return fmt.Errorf("platform %.40q is not valid: %w", name, err)
 	}
+	is := platforms.Format(platforms.Normalize(host))
 	if wanted.OS != host.OS {
-		return fmt.Errorf("platform %s: %w: it is %s", name, ErrPlatform, host)
+		return fmt.Errorf("platform %s: %w: it is %s", name, ErrPlatform, is)
 	}
-	if slices.Contains(host.Runs(), wanted) {
+	if platforms.Only(host).Match(wanted) {
 		return nil
 	}
 	n := slices.IndexFunc(elfHeaders, func(h elfHeader) bool { return h.architecture == wanted.Architecture })
 	if n < 0 {
-		return fmt.Errorf("platform %s: %w: it is %s", name, ErrPlatform, host)
+		return fmt.Errorf("platform %s: %w: it is %s", name, ErrPlatform, is)
 	}
 	emulator, err := findHandler(handlers, elfHeaders[n].bytes())
 	if err != nil {
-		return fmt.Errorf("platform %s: %w: it is %s, and %w", name, ErrPlatform, host, err)
+		return fmt.Errorf("platform %s: %w: it is %s, and %w", name, ErrPlatform, is, err)
 	}
 	if emulator == "" {
 		return fmt.Errorf("platform %s: %w: it is %s, and the kernel has no emulator for %s (binfmt_misc)",
-			name, ErrPlatform, host, wanted.Architecture)
+			name, ErrPlatform, is, wanted.Architecture)
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/margolite/margolite/runtime/platform"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 const qemuArm64 = `enabled
@@ -19,19 +19,19 @@ mask ffffffffffffff00fffffffffffffffffeffffff
 `
 
 func TestCheckPlatform(t *testing.T) {
-	amd64 := platform.Platform{OS: "linux", Architecture: "amd64"}
+	amd64 := v1.Platform{OS: "linux", Architecture: "amd64"}
 	tests := []struct {
 		name     string
 		wanted   string
-		host     platform.Platform
+		host     v1.Platform
 		handlers map[string]string
 		err      string // "": it runs
 	}{
 		{"the same", "linux/amd64", amd64, nil, ""},
 		{"without system", "amd64", amd64, nil, ""},
 		{"an older one of the family", "linux/386", amd64, nil, ""},
-		{"an older ARM", "linux/arm/v6", platform.Platform{OS: "linux", Architecture: "arm", Variant: "v7"}, nil, ""},
-		{"a newer ARM", "linux/arm/v7", platform.Platform{OS: "linux", Architecture: "arm", Variant: "v6"}, nil, "arm"},
+		{"an older ARM", "linux/arm/v6", v1.Platform{OS: "linux", Architecture: "arm", Variant: "v7"}, nil, ""},
+		{"a newer ARM", "linux/arm/v7", v1.Platform{OS: "linux", Architecture: "arm", Variant: "v6"}, nil, "arm"},
 		{"another one", "linux/arm64", amd64, nil, "no emulator for arm64"},
 		{"with an emulator", "linux/arm64", amd64, map[string]string{"status": "enabled\n", "qemu-aarch64": qemuArm64}, ""},
 		{"with an emulator of another one", "linux/riscv64", amd64, map[string]string{"status": "enabled\n", "qemu-aarch64": qemuArm64}, "no emulator"},

@@ -107,7 +107,7 @@ func (c *Containers) removeVolume(ctx context.Context, v Volume) error {
 	if err := os.Remove(filepath.Dir(dir)); err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil // it was the last of its project
 	}
-	return syncDir(filepath.Dir(dir))
+	return tree.Sync(filepath.Dir(dir))
 }
 
 // removingPath is where a volume is while it is deleted. No volume's name starts

@@ -4,9 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/errdefs"
-
-	"github.com/margolite/margolite/runtime/containerd"
 )
 
 // Recorded returns the containers of this runtime like List, without saying what
@@ -57,8 +56,8 @@ func (c *Containers) RecordedIDs(ctx context.Context, ids []string) ([]Container
 	return list, nil
 }
 
-func (c *Containers) records(ctx context.Context, ids []string) ([]containerd.Container, error) {
-	records := make([]containerd.Container, 0, len(ids))
+func (c *Containers) records(ctx context.Context, ids []string) ([]containers.Container, error) {
+	records := make([]containers.Container, 0, len(ids))
 	for _, id := range ids {
 		record, err := c.o.Client.ContainerService().Get(ctx, id)
 		if errdefs.IsNotFound(err) {

@@ -141,12 +141,6 @@ func (l *limiting) cpu() (*specs.LinuxCPU, error) {
 		shares := min(max(l.CPUShares, minCPUShares), maxCPUShares)
 		c.Shares = &shares
 	}
-	if l.CPURealtime > 0 {
-		c.RealtimeRuntime = &l.CPURealtime
-	}
-	if l.CPURealtimePeriod > 0 {
-		c.RealtimePeriod = &l.CPURealtimePeriod
-	}
 	if l.CPUSet != "" && l.can(l.host.CPUSet, "cpuset") {
 		c.Cpus = l.CPUSet
 	}
@@ -157,27 +151,13 @@ func (l *limiting) cpu() (*specs.LinuxCPU, error) {
 }
 
 func (l *limiting) checkCPU() error {
-	period := func(key string, n uint64) error {
-		if n != 0 && (n < minCPUPeriod || n > maxCPUPeriod) {
-			return fmt.Errorf("%s: is %d microseconds, want %d to %d", key, n, minCPUPeriod, maxCPUPeriod)
-		}
-		return nil
-	}
-	if err := period("cpu_period", l.CPUPeriod); err != nil {
-		return err
-	}
-	if err := period("cpu_rt_period", l.CPURealtimePeriod); err != nil {
-		return err
-	}
 	switch {
+	case l.CPUPeriod != 0 && (l.CPUPeriod < minCPUPeriod || l.CPUPeriod > maxCPUPeriod):
+		return fmt.Errorf("cpu_period: is %d microseconds, want %d to %d", l.CPUPeriod, minCPUPeriod, maxCPUPeriod)
 	case l.NanoCPUs > 0 && (l.CPUPeriod > 0 || l.CPUQuota > 0):
 		return errors.New("cpus: says the same as cpu_period and cpu_quota, give one or the other")
 	case l.CPUQuota > 0 && l.CPUQuota < minCPUQuota:
 		return fmt.Errorf("cpu_quota: is %d microseconds, want %d or more", l.CPUQuota, minCPUQuota)
-	case (l.CPURealtime != 0 || l.CPURealtimePeriod != 0) && !l.host.CPURealtime:
-		return errors.New("cpu_rt_runtime: the kernel of this device has no real-time scheduling for control groups (CONFIG_RT_GROUP_SCHED with cgroup v1)")
-	case l.CPURealtime < 0, l.CPURealtimePeriod > 0 && l.CPURealtime > 0 && uint64(l.CPURealtime) > l.CPURealtimePeriod:
-		return errors.New("cpu_rt_runtime: is more than cpu_rt_period, or less than nothing")
 	}
 	if l.CPUSet == "" || !l.host.CPUSet {
 		return nil

@@ -15,7 +15,7 @@ import (
 var able = Host{
 	Cgroups: CgroupsV1, CPUs: "0-3", Kernel: Release{6, 1}, OpenFiles: 1 << 20, MostOpenFiles: 1 << 20,
 	Limits: Limits{
-		Memory: true, Swap: true, Swappiness: true, OOMKillDisable: true, CPUShares: true, CPUQuota: true, CPURealtime: true,
+		Memory: true, Swap: true, Swappiness: true, OOMKillDisable: true, CPUShares: true, CPUQuota: true,
 		CPUSet: true, Pids: true, BlockWeight: true, BlockWeightDevice: true, BlockThrottle: true,
 	},
 }
@@ -41,7 +41,6 @@ func TestLimits(t *testing.T) {
 		{"quota and period", compose.Resources{CPUQuota: 5000, CPUPeriod: 10000}, `{"cpu":{"quota":5000,"period":10000}}`},
 		{"shares and set", compose.Resources{CPUShares: 512, CPUSet: "0,2-3"}, `{"cpu":{"shares":512,"cpus":"0,2-3"}}`},
 		{"the kernel's least of shares", compose.Resources{CPUShares: 1}, `{"cpu":{"shares":2}}`},
-		{"real time", compose.Resources{CPURealtime: 1000, CPURealtimePeriod: 100000}, `{"cpu":{"realtimeRuntime":1000,"realtimePeriod":100000}}`},
 		{"processes", compose.Resources{Pids: 10}, `{"pids":{"limit":10}}`},
 		{"processes without limit", compose.Resources{Pids: -1}, `{}`},
 		{"weight", compose.Resources{BlkioWeight: 300}, `{"blockIO":{"weight":300}}`},
@@ -77,7 +76,6 @@ func TestLimitsThatMakeNoSense(t *testing.T) {
 		"CPUs said twice":                  {compose.Resources{NanoCPUs: 1e9, CPUQuota: 5000}, "cpu_quota"},
 		"a period that is too short":       {compose.Resources{CPUPeriod: 999}, "cpu_period"},
 		"a quota that is too small":        {compose.Resources{CPUQuota: 999}, "cpu_quota"},
-		"more real time than there is":     {compose.Resources{CPURealtime: 20000, CPURealtimePeriod: 10000}, "cpu_rt_runtime"},
 		"CPUs that the device lacks":       {compose.Resources{CPUSet: "2-4"}, "the device has CPUs 0-3"},
 		"a set of CPUs that is none":       {compose.Resources{CPUSet: "first"}, "no list of CPUs"},
 		"a set of CPUs without end":        {compose.Resources{CPUSet: strings.Repeat("0-8191,", 100) + "0"}, "no list of CPUs"},
@@ -121,9 +119,6 @@ func TestLimitsThatTheKernelLacks(t *testing.T) {
 	r, err = resources(&compose.Service{Resources: compose.Resources{Memory: 64 << 20}}, noSwap, func(w string) { t.Errorf("warned of what nobody asked for: %s", w) })
 	if err != nil || r.Memory.Swap != nil || *r.Memory.Limit != 64<<20 {
 		t.Errorf("got %+v, %v", r.Memory, err)
-	}
-	if _, err := resources(&compose.Service{Resources: compose.Resources{CPURealtime: 1000}}, Host{}, func(string) {}); err == nil {
-		t.Error("real time that the kernel lacks was let through")
 	}
 }
 

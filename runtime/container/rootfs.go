@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
@@ -18,9 +20,9 @@ import (
 
 // prepareSnapshot makes a fresh root file system for a container that has none.
 // What is there already is of a Create or Delete that did not end.
-func prepareSnapshot(ctx context.Context, s containerd.Snapshotter, id string, l Labels) ([]containerd.Mount, error) {
-	prepare := func() ([]containerd.Mount, error) {
-		return s.Prepare(ctx, id, l.Root, map[string]string{OwnerKey: l.Project, keyService: l.Service})
+func prepareSnapshot(ctx context.Context, s snapshots.Snapshotter, id string, l Labels) ([]mount.Mount, error) {
+	prepare := func() ([]mount.Mount, error) {
+		return s.Prepare(ctx, id, l.Root, snapshots.WithLabels(map[string]string{OwnerKey: l.Project, keyService: l.Service}))
 	}
 	mounts, err := prepare()
 	if errdefs.IsAlreadyExists(err) {
@@ -38,7 +40,7 @@ func prepareSnapshot(ctx context.Context, s containerd.Snapshotter, id string, l
 // isLost tells that what a container writes to its root file system has no
 // directory, although there are those of others: containerd's database is on the
 // medium before the directories that it tells of, and a power cut may come between.
-func isLost(mounts []containerd.Mount) bool {
+func isLost(mounts []mount.Mount) bool {
 	for _, m := range mounts {
 		for _, option := range m.Options {
 			key, dir, _ := strings.Cut(option, "=")
@@ -60,7 +62,7 @@ func isLost(mounts []containerd.Mount) bool {
 const deepRootfs = 256
 
 // removeSnapshot removes the root file system of a container.
-func removeSnapshot(ctx context.Context, s containerd.Snapshotter, id string) error {
+func removeSnapshot(ctx context.Context, s snapshots.Snapshotter, id string) error {
 	if mounts, err := s.Mounts(ctx, id); err == nil {
 		emptyDeep(ctx, mounts)
 	}
@@ -72,7 +74,7 @@ func removeSnapshot(ctx context.Context, s containerd.Snapshotter, id string) er
 
 // emptyDeep empties the directories of a snapshot that are so deep that containerd could not remove them. What it cannot
 // empty is left to containerd.
-func emptyDeep(ctx context.Context, mounts []containerd.Mount) {
+func emptyDeep(ctx context.Context, mounts []mount.Mount) {
 	for _, dir := range containerd.WrittenDirs(mounts) {
 		if deep, err := tree.IsDeeper(ctx, dir, deepRootfs); err == nil && deep {
 			_ = tree.Empty(ctx, dir)
@@ -82,7 +84,7 @@ func emptyDeep(ctx context.Context, mounts []containerd.Mount) {
 
 // withRootfs mounts the root file system of a container that does not run,
 // read-only, while f looks at it.
-func (c *Containers) withRootfs(id string, mounts []containerd.Mount, f func(root string) error) (err error) {
+func (c *Containers) withRootfs(id string, mounts []mount.Mount, f func(root string) error) (err error) {
 	root := c.mountDir(id)
 	if err := detach(root); err != nil { // of a process that was killed here
 		return err

@@ -291,36 +291,6 @@ func TestContainersAreLimited(t *testing.T) {
 	}
 }
 
-func TestContainersHaveRealTime(t *testing.T) {
-	b := newBench(t)
-	if !b.host.CPURealtime {
-		t.Skip("the kernel cannot do it")
-	}
-	// The tests may have a part of the control groups for themselves, which
-	// has no real time yet.
-	if realtimeIn(realtimeRoot) == 0 {
-		if err := os.WriteFile(filepath.Join(realtimeRoot, "cpu.rt_runtime_us"), []byte("50000"), 0o644); err != nil {
-			t.Skipf("there is no real time for tests: %v", err)
-		}
-	}
-	b.Cleanup(func() {
-		for _, dir := range append(cgroupDirs(benchGroup+"/p/*"), cgroupDirs(benchGroup+"/p")...) {
-			_ = os.Remove(dir)
-		}
-	})
-	for i, ask := range []compose.Resources{{CPURealtime: 2000}, {CPURealtime: 1000, CPURealtimePeriod: 250_000}} {
-		s := compose.Service{Resources: ask}
-		spec := b.spec(s, User{}, "cat /sys/fs/cgroup/cpu/cpu.rt_runtime_us")
-		spec.Linux.CgroupsPath = fmt.Sprintf("%s/p/%d", benchGroup, i)
-		if err := allowRealtime(realtimeRoot, spec.Linux.CgroupsPath, realtimeOf(&s)); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := b.run(spec); err != nil || got != fmt.Sprint(ask.CPURealtime) {
-			t.Errorf("got %q, %v", got, err)
-		}
-	}
-}
-
 func TestContainersShareNamespaces(t *testing.T) {
 	b := newBench(t)
 	own := func(kind string) string {

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 
+	"github.com/moby/profiles/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/margolite/margolite/runtime/compose"
@@ -56,11 +56,11 @@ func seccompOf(spec *specs.Spec, s *compose.Service, h Host) (*specs.LinuxSeccom
 	case s.Seccomp.Profile != nil && !h.Seccomp:
 		return nil, errors.New("the kernel or the OCI runtime of this device cannot filter system calls")
 	case s.Seccomp.Profile != nil:
-		return seccompProfile(s.Seccomp.Profile, spec.Process.Capabilities.Bounding, runtime.GOARCH, h.Kernel)
+		return seccompProfile(s.Seccomp.Profile, spec)
 	case s.Privileged || !h.Seccomp:
 		return nil, nil
 	default:
-		return seccompProfile([]byte(defaultProfile), spec.Process.Capabilities.Bounding, runtime.GOARCH, h.Kernel)
+		return seccomp.GetDefaultProfile(spec)
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 
 	"github.com/margolite/margolite/runtime/containerd"
@@ -45,7 +47,7 @@ var errLate = errors.New("its shim is late")
 // for a runc that hangs: each question has a deadline of its own, and a shim that
 // missed it is not asked again by others, but by watch, from time to time.
 type shims struct {
-	tasks   func() containerd.Tasks
+	tasks   func() tasksapi.TasksClient
 	grace   time.Duration
 	timeout time.Duration // of a question
 
@@ -89,7 +91,7 @@ func (s *shims) recheck() time.Duration { return min(recheckShim, s.grace/minFai
 // taskState is what a shim answered. The error is ErrUnresponsive if it did not,
 // and NotFound if there is no task.
 type taskState struct {
-	process containerd.Process
+	process *task.Process
 	err     error
 }
 
@@ -284,7 +286,7 @@ func (s *shims) forget(id string) {
 func (s *shims) ping(ctx context.Context, id string) error {
 	limited, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	_, err := await(limited, func(ctx context.Context) (containerd.Process, error) { return s.tasks().Get(ctx, id, pingID) })
+	_, err := await(limited, func(ctx context.Context) (*task.Process, error) { return getProcess(ctx, s.tasks(), id, pingID) })
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -325,7 +327,7 @@ func await[T any](ctx context.Context, f func(context.Context) (T, error)) (T, e
 func (s *shims) ask(ctx context.Context, id string) taskState {
 	limited, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	process, err := await(limited, func(ctx context.Context) (containerd.Process, error) { return s.poll(ctx, id) })
+	process, err := await(limited, func(ctx context.Context) (*task.Process, error) { return s.poll(ctx, id) })
 	switch {
 	case ctx.Err() != nil:
 		err = ctx.Err()
@@ -337,11 +339,11 @@ func (s *shims) ask(ctx context.Context, id string) taskState {
 
 // poll asks until the state is known: a shim that is about to end, or was just
 // asked to do something else, may not tell it at once.
-func (s *shims) poll(ctx context.Context, id string) (containerd.Process, error) {
+func (s *shims) poll(ctx context.Context, id string) (*task.Process, error) {
 	for {
-		got, err := s.tasks().Get(ctx, id, "")
+		got, err := getProcess(ctx, s.tasks(), id, "")
 		switch {
-		case errdefs.IsNotFound(err), err == nil && got.Status != containerd.StatusUnknown:
+		case errdefs.IsNotFound(err), err == nil && got.GetStatus() != task.Status_UNKNOWN:
 			return got, err
 		case err != nil && errdefs.IsUnavailable(err): // containerd itself is away
 			return got, err

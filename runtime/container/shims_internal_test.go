@@ -10,6 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/core/containers"
+	"google.golang.org/grpc"
+
 	"github.com/margolite/margolite/runtime/containerd"
 )
 
@@ -17,7 +22,7 @@ import (
 // where deaf is set, not even at the end of the context, as when the connection
 // to a shim is full.
 type questioned struct {
-	containerd.Tasks
+	tasksapi.TasksClient
 	hung map[string]bool
 	deaf chan struct{}
 
@@ -25,28 +30,29 @@ type questioned struct {
 	asked map[string]int
 }
 
-func (q *questioned) Get(ctx context.Context, id, _ string) (containerd.Process, error) {
+func (q *questioned) Get(ctx context.Context, r *tasksapi.GetRequest, _ ...grpc.CallOption) (*tasksapi.GetResponse, error) {
+	id := r.ContainerID
 	q.mu.Lock()
 	q.asked[id]++
 	hung := q.hung[id]
 	q.mu.Unlock()
 	if !hung {
-		return containerd.Process{Container: id, Pid: 1, Status: containerd.StatusRunning}, nil
+		return &tasksapi.GetResponse{Process: &task.Process{ID: id, Pid: 1, Status: task.Status_RUNNING}}, nil
 	}
 	if q.deaf != nil {
 		<-q.deaf
 	}
 	<-ctx.Done()
-	return containerd.Process{}, ctx.Err()
+	return nil, ctx.Err()
 }
 
 // client is a containerd that has tasks alone.
 type client struct {
 	containerd.Client
-	tasks containerd.Tasks
+	tasks tasksapi.TasksClient
 }
 
-func (c client) TaskService() containerd.Tasks { return c.tasks }
+func (c client) TaskService() tasksapi.TasksClient { return c.tasks }
 
 func newQuestioned(hung ...string) *questioned {
 	q := &questioned{hung: make(map[string]bool), asked: make(map[string]int)}
@@ -141,16 +147,16 @@ func TestACallerThatLeavesDoesNotMakeAShimSilent(t *testing.T) {
 }
 
 // hungStore is that of a containerd that does not respond.
-type hungStore struct{ containerd.ContainerStore }
+type hungStore struct{ containers.Store }
 
-func (hungStore) Get(ctx context.Context, _ string) (containerd.Container, error) {
+func (hungStore) Get(ctx context.Context, _ string) (containers.Container, error) {
 	<-ctx.Done()
-	return containerd.Container{}, ctx.Err()
+	return containers.Container{}, ctx.Err()
 }
 
 type hungClient struct{ client }
 
-func (hungClient) ContainerService() containerd.ContainerStore { return hungStore{} }
+func (hungClient) ContainerService() containers.Store { return hungStore{} }
 
 // A containerd that does not respond is no reason to kill shims.
 func TestNoShimIsKilledForContainerd(t *testing.T) {

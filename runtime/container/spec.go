@@ -201,6 +201,18 @@ func processEnv(c Config, device []string) []string {
 	return env
 }
 
+// setEnv adds an entry to an environment, in place of one with its name.
+func setEnv(env []string, entry string) []string {
+	name, _, _ := strings.Cut(entry, "=")
+	i := slices.IndexFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
+	if i < 0 {
+		return append(env, entry)
+	}
+	env = slices.Clone(env)
+	env[i] = entry
+	return env
+}
+
 func workingDir(c Config) string {
 	return path.Join("/", cmp.Or(c.Service.WorkingDir, c.Image.WorkingDir))
 }

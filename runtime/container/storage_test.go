@@ -343,11 +343,11 @@ func TestConfigsAndSecrets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text := fmt.Sprintf("%v %s", record.Labels, record.Spec.Value); strings.Contains(text, "tellnobody") {
+		if text := fmt.Sprintf("%v %s", record.Labels, record.Spec.GetValue()); strings.Contains(text, "tellnobody") {
 			t.Error("the record has the secret")
 		}
 		for key, e := range record.Extensions {
-			if bytes.Contains(e.Value, []byte("tellnobody")) {
+			if bytes.Contains(e.GetValue(), []byte("tellnobody")) {
 				t.Errorf("extension %s has the secret", key)
 			}
 		}

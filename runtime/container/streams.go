@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"golang.org/x/sys/unix"
 
-	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/log"
 )
 
@@ -39,21 +39,21 @@ func (c *Containers) logURI(id string, d Details) string {
 func (c *Containers) stdin(id string) string { return filepath.Join(c.o.RunDir, "stdin", id) }
 
 // connect says where the standard streams of a container lead that is about to start.
-func (c *Containers) connect(request *containerd.Task, d Details) error {
+func (c *Containers) connect(request *tasksapi.CreateTaskRequest, d Details) error {
 	if err := os.MkdirAll(c.logDir(), 0o711); err != nil {
 		return fmt.Errorf("cannot make directory of logs: %w", err)
 	}
 	if d.StdinOpen {
-		request.Stdin = c.stdin(request.Container)
+		request.Stdin = c.stdin(request.ContainerID)
 		if err := makeFIFO(request.Stdin); err != nil {
 			return fmt.Errorf("cannot make standard input: %w", err)
 		}
 	}
-	uri := c.logURI(request.Container, d)
+	uri := c.logURI(request.ContainerID, d)
 	if !d.TTY {
 		request.Stdout, request.Stderr = uri, uri
 		if uri != "" {
-			path := c.LogPath(request.Container)
+			path := c.LogPath(request.ContainerID)
 			closeLog(path)
 			if c.o.OtherShim {
 				request.Stdout, request.Stderr = twice(path)
@@ -65,7 +65,7 @@ func (c *Containers) connect(request *containerd.Task, d Details) error {
 	// from its start. Ours takes it from where no other looks.
 	request.Stdout, request.Stderr = os.DevNull, uri
 	if uri != "" {
-		request.Stdout = c.LogPath(request.Container)
+		request.Stdout = c.LogPath(request.ContainerID)
 		if err := os.WriteFile(request.Stdout, nil, log.Mode); err != nil {
 			return fmt.Errorf("cannot make log: %w", err)
 		}

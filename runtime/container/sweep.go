@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
@@ -136,7 +137,7 @@ func (c *Containers) endLeases(ctx context.Context) error {
 		return err
 	}
 	for _, lease := range left {
-		if err := service.Delete(ctx, lease.ID, false); err != nil && !errdefs.IsNotFound(err) {
+		if err := service.Delete(ctx, lease); err != nil && !errdefs.IsNotFound(err) {
 			return err
 		}
 	}
@@ -174,11 +175,11 @@ func (c *Containers) endExec(ctx context.Context, dir string) error {
 		return fmt.Errorf("cannot end a command in container %s: %w", id, err)
 	}
 	tasks := c.tasks()
-	err = tasks.Kill(ctx, id, execID, uint32(unix.SIGKILL), false)
+	err = tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, ExecID: execID, Signal: uint32(unix.SIGKILL)})
 	if err == nil {
 		_, _ = tasks.Wait(ctx, id, execID) // the next error tells more
 	}
-	_, err = tasks.DeleteProcess(ctx, id, execID)
+	err = tasks.DeleteProcess(ctx, id, execID)
 	if err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}

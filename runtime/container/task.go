@@ -10,11 +10,13 @@ import (
 	"strings"
 	"time"
 
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/compose"
-	"github.com/margolite/margolite/runtime/containerd"
 )
 
 const (
@@ -30,15 +32,20 @@ const (
 )
 
 // setTask takes over what the task of a container does.
-func (c *Container) setTask(t containerd.Process) {
-	switch t.Status {
-	case containerd.StatusRunning:
+func (c *Container) setTask(t *task.Process) {
+	switch t.GetStatus() {
+	case task.Status_RUNNING:
 		c.State, c.Pid = Running, int(t.Pid)
-	case containerd.StatusPaused, containerd.StatusPausing:
+	case task.Status_PAUSED, task.Status_PAUSING:
 		c.State, c.Pid = Paused, int(t.Pid)
-	case containerd.StatusStopped:
-		c.State, c.ExitCode, c.ExitedAt = Stopped, int(t.ExitStatus), t.ExitedAt
+	case task.Status_STOPPED:
+		c.State, c.ExitCode, c.ExitedAt = Stopped, int(t.ExitStatus), t.GetExitedAt().AsTime()
 	}
+}
+
+// isUp tells whether a process runs, or would if it were not paused.
+func isUp(t *task.Process) bool {
+	return t.GetStatus() == task.Status_RUNNING || t.GetStatus() == task.Status_PAUSED
 }
 
 // Start runs the process of a container. One that runs already is left as it
@@ -55,11 +62,11 @@ func (c *Containers) Start(ctx context.Context, id string) error {
 
 func (c *Containers) start(ctx context.Context, id string) error {
 	tasks := c.tasks()
-	got, err := tasks.Get(ctx, id, "")
+	got, err := tasks.Get(ctx, id)
 	switch {
 	case errors.Is(err, ErrUnresponsive):
 		return err
-	case err == nil && (got.Status == containerd.StatusRunning || got.Status == containerd.StatusPaused):
+	case err == nil && isUp(got):
 		return nil
 	}
 	if err := c.deleteTask(ctx, id); err != nil {
@@ -106,15 +113,15 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	request := containerd.Task{Container: id, Rootfs: mounts, Streams: containerd.Streams{Terminal: labels.TTY}}
-	if err := c.connect(&request, labels.Details); err != nil {
+	request := &tasksapi.CreateTaskRequest{ContainerID: id, Rootfs: mount.ToProto(mounts), Terminal: labels.TTY}
+	if err := c.connect(request, labels.Details); err != nil {
 		return err
 	}
 	if err := c.awaitGroup(ctx, labels.Project); err != nil {
 		return err
 	}
 	c.creating.RLock()
-	err = c.createTask(ctx, tasks, request)
+	err = c.createTask(ctx, id, func(ctx context.Context) error { return tasks.Create(ctx, request) })
 	c.creating.RUnlock()
 	if err != nil {
 		return c.undoTask(ctx, id, err)
@@ -129,19 +136,24 @@ func (c *Containers) start(ctx context.Context, id string) error {
 }
 
 // createTask makes a task, and waits for a shim to be gone that is in its way.
-func (c *Containers) createTask(ctx context.Context, tasks containerd.Tasks, request containerd.Task) error {
+func (c *Containers) createTask(ctx context.Context, id string, create func(context.Context) error) error {
 	whole, cancel := unbroken(ctx)
 	defer cancel()
 	for lost, wait := 0, burialPoll; ; {
-		err := c.createUnblocked(ctx, whole, tasks, request)
+		err := c.createUnblocked(ctx, whole, id, create)
 		switch {
 		case errdefs.IsAlreadyExists(err):
 			// Its shim died, and containerd has not yet cleared away what it left.
-		case isLostShim(err, request.Container) && lost < maxLostShims:
+		case isLostShim(err, id) && lost < maxLostShims:
 			// It was to share the shim of its group, which ended with the last container
 			// there was. The next attempt finds none and makes one.
 			lost++
 			wait *= 2
+		case isLeftByRunc(err) && lost < maxLostShims:
+			lost++
+			if clearErr := c.clearLeftByRunc(id); clearErr != nil {
+				return errors.Join(err, clearErr)
+			}
 		default:
 			return err
 		}
@@ -169,6 +181,22 @@ func isLostShim(err error, id string) bool {
 	return err != nil && slices.ContainsFunc([]string{"failed to start shim", "ttrpc: closed", "/" + id + ": file exists"}, func(text string) bool {
 		return strings.Contains(err.Error(), text)
 	})
+}
+
+// isLeftByRunc tells whether runc knows a container of whose task containerd knows
+// nothing: a runc that was creating it has outlived a shim that was killed. There is
+// nothing but runc's text for it.
+func isLeftByRunc(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "container with given ID already exists")
+}
+
+func (c *Containers) clearLeftByRunc(id string) error {
+	creators := c.creators(id)
+	for _, creator := range creators {
+		creator.killWhole()
+	}
+	creators.close()
+	return c.clearCreation(id)
 }
 
 // undoTask removes the task that could not be started, and returns why it could not.
@@ -214,11 +242,11 @@ func (c *Containers) StopWithin(ctx context.Context, id string, grace *time.Dura
 
 func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) error {
 	tasks := c.tasks()
-	got, err := tasks.Get(ctx, id, "")
+	got, err := tasks.Get(ctx, id)
 	if errors.Is(err, ErrUnresponsive) {
 		return err
 	}
-	running := err == nil && (got.Status == containerd.StatusRunning || got.Status == containerd.StatusPaused)
+	running := err == nil && isUp(got)
 	if !running {
 		return c.deleteTask(ctx, id)
 	}
@@ -230,7 +258,7 @@ func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) 
 	if grace != nil {
 		how.grace = max(*grace, 0)
 	}
-	if got.Status == containerd.StatusPaused { // signals wait until it goes on
+	if got.GetStatus() == task.Status_PAUSED { // signals wait until it goes on
 		if err := tasks.Resume(ctx, id); err != nil {
 			return err
 		}
@@ -316,7 +344,7 @@ func (c *Containers) runHooks(ctx context.Context, id string, how stopping) {
 // kill sends a signal, and tells whether there was somebody to get it. Nobody
 // is there when the process has ended, or runc has forgotten about it.
 func (c *Containers) kill(ctx context.Context, id string, signal unix.Signal, all bool) (told bool, err error) {
-	err = c.tasks().Kill(ctx, id, "", uint32(signal), all)
+	err = c.tasks().Kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: uint32(signal), All: all})
 	switch {
 	case err == nil:
 		return true, nil
@@ -359,7 +387,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 // the last deletion was broken off after the shim's part, containerd still keeps the shim for it.
 func (c *Containers) deleteTask(ctx context.Context, id string) error {
 	tasks := c.tasks()
-	if got, err := tasks.Get(ctx, id, ""); err == nil && got.Status == containerd.StatusCreated {
+	if got, err := tasks.Get(ctx, id); err == nil && got.GetStatus() == task.Status_CREATED {
 		// Else its shim waits for what it may still print, for seconds.
 		if _, err := c.kill(ctx, id, unix.SIGKILL, true); err != nil {
 			return err
@@ -385,13 +413,13 @@ func (c *Containers) deleteTask(ctx context.Context, id string) error {
 }
 
 // removeTask deletes a task that has ended; none is no error.
-func removeTask(ctx context.Context, tasks containerd.Tasks, id string) error {
+func removeTask(ctx context.Context, tasks guarded, id string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	ctx, cancel := unbroken(ctx)
 	defer cancel()
-	_, err := tasks.Delete(ctx, id)
+	err := tasks.Delete(ctx, id)
 	if errdefs.IsNotFound(err) {
 		return nil
 	}

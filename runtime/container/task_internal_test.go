@@ -9,18 +9,15 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-
-	"github.com/margolite/margolite/runtime/containerd"
 )
 
-// answering answers Create with one error after the other, and then with success.
+// answering answers with one error after the other, and then with success.
 type answering struct {
-	containerd.Tasks
 	errs  []error
 	asked int
 }
 
-func (a *answering) Create(context.Context, containerd.Task) error {
+func (a *answering) create(context.Context) error {
 	a.asked++
 	if a.asked > len(a.errs) {
 		return nil
@@ -53,7 +50,7 @@ func TestAShimThatEndsIsReplaced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &answering{errs: c.errs}
-			if err := new(Containers).createTask(t.Context(), a, containerd.Task{}); !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
+			if err := new(Containers).createTask(t.Context(), "web", a.create); !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
 				t.Errorf("the error is %v, want %v", err, c.err)
 			}
 			if a.asked != c.asked {
@@ -61,19 +58,6 @@ func TestAShimThatEndsIsReplaced(t *testing.T) {
 			}
 		})
 	}
-}
-
-// slow takes its time to create a task.
-type slow struct {
-	containerd.Tasks
-	takes time.Duration
-}
-
-func (s slow) Create(ctx context.Context, _ containerd.Task) error {
-	if !pause(ctx, s.takes) {
-		return ctx.Err()
-	}
-	return nil
 }
 
 // Who is told to leave finishes a creation that has begun, and leaves one that hangs.
@@ -84,7 +68,13 @@ func TestACreationIsFinished(t *testing.T) {
 				ctx, leave := context.WithCancel(t.Context())
 				time.AfterFunc(time.Millisecond, leave)
 				begun := time.Now()
-				if err := new(Containers).createTask(ctx, slow{takes: takes}, containerd.Task{}); !errors.Is(err, want) {
+				slow := func(ctx context.Context) error {
+					if !pause(ctx, takes) {
+						return ctx.Err()
+					}
+					return nil
+				}
+				if err := new(Containers).createTask(ctx, "web", slow); !errors.Is(err, want) {
 					t.Errorf("it ends with %v, want %v", err, want)
 				}
 				if took := time.Since(begun); took > finishTimeout+time.Second {

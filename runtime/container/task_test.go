@@ -14,6 +14,8 @@ import (
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/test/containerdtest"
 )
 
 // The caller of a deletion may give up, or die, when the shim has deleted the task and containerd has not yet ended the
@@ -94,4 +96,16 @@ func parent(t testing.TB, pid int) int {
 		t.Fatal(err)
 	}
 	return number
+}
+
+// A runc that was creating a container has outlived its shim, which was killed, and left its record.
+func TestAContainerThatRuncKnowsAlreadyStarts(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device) {
+		id := d.create(d.config("left", ""))
+		if err := os.MkdirAll(filepath.Join(d.run, "runc", containerdtest.Namespace, id), 0o711); err != nil {
+			t.Fatal(err)
+		}
+		d.start(id)
+		d.stop(id)
+	})
 }

@@ -2,6 +2,7 @@ package container
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -12,14 +13,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/user"
 	"golang.org/x/sys/unix"
 )
 
 // Limits on /etc/passwd and /etc/group, which come from an image.
 const (
-	maxAccounts = 1 << 20  // bytes of one file
-	maxLine     = 64 << 10 // bytes of one line
-	maxGroups   = 1 << 16  // supplementary groups that Linux allows
+	maxAccounts = 1 << 20 // bytes of one file
+	maxGroups   = 1 << 16 // supplementary groups that Linux allows
 )
 
 // User is who the process of a container runs as.
@@ -32,19 +33,23 @@ type User struct {
 // images use: user[:group], each a name or a number, "" for root. Names and
 // groups are those of the image whose root file system is at root.
 func LookupUser(root, spec string) (User, error) {
-	passwd, err := readAccounts(root, "/etc/passwd")
+	passwd, err := readAccounts(root, "/etc/passwd", 2)
 	if err != nil {
 		return User{}, err
 	}
-	group, err := readAccounts(root, "/etc/group")
+	group, err := readAccounts(root, "/etc/group", 1)
 	if err != nil {
 		return User{}, err
 	}
-	u, err := resolveUser(spec, passwd, group)
-	if err != nil {
-		return User{}, fmt.Errorf("cannot resolve user %.80q: %w", spec, err)
+	if strings.HasSuffix(spec, ":") {
+		return User{}, fmt.Errorf("cannot resolve user %.80q: the group after the colon is missing", spec)
 	}
-	return u, nil
+	found, err := user.GetExecUser(spec, nil, passwd, group)
+	if err != nil {
+		return User{}, fmt.Errorf("cannot resolve user %.80q in the image: %w", spec, err)
+	}
+	u := User{UID: uint32(found.Uid), GID: uint32(found.Gid)}
+	return u, u.join(found.Sgids)
 }
 
 // In adds further groups to a user, names of the image or numbers.
@@ -52,143 +57,79 @@ func (u User) In(root string, groups []string) (User, error) {
 	if len(groups) == 0 {
 		return u, nil
 	}
-	text, err := readAccounts(root, "/etc/group")
+	group, err := readAccounts(root, "/etc/group", 1)
 	if err != nil {
 		return User{}, err
 	}
+	if slices.Contains(groups, "") {
+		return User{}, errors.New("cannot resolve group_add: a group has no name")
+	}
+	found, err := user.GetAdditionalGroups(groups, group)
+	if err != nil {
+		return User{}, fmt.Errorf("cannot resolve group_add in the image: %w", err)
+	}
 	u.Groups = slices.Clone(u.Groups)
-	for _, name := range groups {
-		gid, numeric := accountID(name)
-		found := findAccount(text, 3, func(f []string) bool {
-			_, ok := accountID(f[2])
-			return ok && f[0] == name
-		})
-		switch {
-		case found != nil:
-			gid, _ = accountID(found[2])
-		case !numeric:
-			return User{}, fmt.Errorf("cannot resolve group_add: the image has no group %.80q", name)
-		}
-		u.Groups = append(u.Groups, gid)
-	}
-	u.Groups = eachOnce(u.Groups)
-	if len(u.Groups) > maxGroups {
-		return User{}, fmt.Errorf("cannot resolve group_add: there are more than %d groups", maxGroups)
-	}
-	return u, nil
+	return u, u.join(found)
 }
 
-// resolveUser looks spec up in the texts of /etc/passwd and /etc/group.
-func resolveUser(spec, passwd, group string) (User, error) {
-	name, groupName, hasGroup := strings.Cut(spec, ":")
-	if hasGroup && groupName == "" {
-		return User{}, errors.New("the group after the colon is missing")
+// join adds groups, each once and in order.
+func (u *User) join(groups []int) error {
+	for _, gid := range groups {
+		u.Groups = append(u.Groups, uint32(gid))
 	}
-	if name == "" {
-		name = "0"
-	}
-
-	var u User
-	uid, numeric := accountID(name)
-	account := findAccount(passwd, 4, func(f []string) bool {
-		id, ok := accountID(f[2])
-		return ok && (f[0] == name || numeric && id == uid)
-	})
-	switch {
-	case account != nil:
-		u.UID, _ = accountID(account[2])
-		if gid, ok := accountID(account[3]); ok {
-			u.GID = gid
-		}
-		name = account[0]
-	case numeric:
-		u.UID = uid
-	default:
-		return User{}, errors.New("the image has no such user")
-	}
-
-	if hasGroup {
-		gid, numeric := accountID(groupName)
-		found := findAccount(group, 3, func(f []string) bool {
-			_, ok := accountID(f[2])
-			return ok && f[0] == groupName
-		})
-		switch {
-		case found != nil:
-			u.GID, _ = accountID(found[2])
-		case numeric:
-			u.GID = gid
-		default:
-			return User{}, fmt.Errorf("the image has no group %.80q", groupName)
-		}
-		return u, nil // a group that was asked for comes alone
-	}
-
-	findAccount(group, 4, func(f []string) bool {
-		gid, ok := accountID(f[2])
-		if ok && len(u.Groups) < maxGroups && slices.Contains(strings.Split(f[3], ","), name) {
-			u.Groups = append(u.Groups, gid)
-		}
-		return false
-	})
-	u.Groups = eachOnce(u.Groups)
-	return u, nil
-}
-
-// eachOnce sorts groups. It is not slices.Sort, which the compiler would write
-// out anew for their type.
-func eachOnce(groups []uint32) []uint32 {
-	sort.Slice(groups, func(i, j int) bool { return groups[i] < groups[j] })
-	return slices.Compact(groups)
-}
-
-// findAccount returns the fields of the first line that has at least n of them and that match likes.
-func findAccount(text string, n int, match func(fields []string) bool) []string {
-	lines := bufio.NewScanner(strings.NewReader(text))
-	lines.Buffer(nil, maxLine)
-	for lines.Scan() {
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		if fields := strings.Split(line, ":"); len(fields) >= n && match(fields) {
-			return fields
-		}
+	sort.Slice(u.Groups, func(i, j int) bool { return u.Groups[i] < u.Groups[j] })
+	if u.Groups = slices.Compact(u.Groups); len(u.Groups) > maxGroups {
+		return fmt.Errorf("cannot resolve groups: there are more than %d", maxGroups)
 	}
 	return nil
 }
 
-// accountID reads a user or group number; Linux reserves the largest for "no change".
-func accountID(s string) (uint32, bool) {
-	id, err := strconv.ParseUint(s, 10, 32)
-	return uint32(id), err == nil && id < 1<<32-1
+// wellFormed keeps the lines of accounts: those with as many numbers behind name
+// and password as they have to have. The library takes a number that it cannot
+// read for 0, which is root, and reads comments in /etc/passwd as accounts.
+func wellFormed(text []byte, numbers int) io.Reader {
+	var kept bytes.Buffer
+	for line := range bytes.Lines(text) {
+		fields := bytes.SplitN(bytes.TrimSpace(line), []byte(":"), 3+numbers)
+		invalid := func(id []byte) bool {
+			_, err := strconv.ParseUint(string(id), 10, 31) // all that the library takes
+			return err != nil
+		}
+		if len(line) >= bufio.MaxScanTokenSize || len(fields) < 2+numbers ||
+			bytes.HasPrefix(fields[0], []byte("#")) || slices.ContainsFunc(fields[2:2+numbers], invalid) {
+			continue
+		}
+		kept.Write(line)
+	}
+	return &kept
 }
 
-// readAccounts reads a text file of an image; a file that is not there is empty.
-func readAccounts(root, path string) (string, error) {
+// readAccounts reads the accounts in a file of an image, which have this many
+// numbers; a file that is not there is empty.
+func readAccounts(root, path string, numbers int) (io.Reader, error) {
 	// root may be that of a container that runs, and changes links meanwhile.
 	place, err := openInRoot(root, path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+		return strings.NewReader(""), nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("cannot find %s in image: %w", path, err)
+		return nil, fmt.Errorf("cannot find %s in image: %w", path, err)
 	}
 	defer place.Close()
 	if info, err := place.Stat(); err != nil || !info.Mode().IsRegular() { // it may be a FIFO, whose opening blocks
-		return "", fmt.Errorf("cannot read %s of image: it is no regular file", path)
+		return nil, fmt.Errorf("cannot read %s of image: it is no regular file", path)
 	}
 	f, err := os.OpenFile(fdPath(place), os.O_RDONLY|unix.O_NONBLOCK, 0) // a container may hold a lease on it, which delays others
 	if err != nil {
-		return "", fmt.Errorf("cannot read %s of image: %w", path, err)
+		return nil, fmt.Errorf("cannot read %s of image: %w", path, err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxAccounts+1))
 	if err != nil {
-		return "", fmt.Errorf("cannot read %s of image: %w", path, err)
+		return nil, fmt.Errorf("cannot read %s of image: %w", path, err)
 	}
 	if len(text) > maxAccounts {
-		return "", fmt.Errorf("cannot read %s of image: it is larger than %d bytes", path, maxAccounts)
+		return nil, fmt.Errorf("cannot read %s of image: it is larger than %d bytes", path, maxAccounts)
 	}
-	return string(text), nil
+	return wellFormed(text, numbers), nil
 }

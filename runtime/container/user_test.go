@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	passwd = "root:x:0:0:root:/root:/bin/sh\n# comment\nbroken line\nwww:x:33:33::/:/bin/false\nbad:x:notanumber:1::/:\n1000:x:500:500::/:/bin/sh\n"
+	passwd = "root:x:0:0:root:/root:/bin/sh\n#www:x:0:0::/:\nbroken line\nwww:x:33:33::/:/bin/false\nbad:x:notanumber:1::/:\n1000:x:500:500::/:/bin/sh\n"
 	group  = "root:x:0:root\nwww:x:33:\naudio:x:29:www,other\nvideo:x:44:other,www\ndup:x:29:www\nempty:x:99:\n"
 )
 
@@ -51,13 +51,15 @@ func TestLookupUser(t *testing.T) {
 		{name: "a number and a number", spec: "4711:4712", want: container.User{UID: 4711, GID: 4712}},
 		{name: "a name and a name: no supplementary groups", spec: "www:video", want: container.User{UID: 33, GID: 44}},
 		{name: "a group alone", spec: ":video", want: container.User{GID: 44}},
-		{name: "a name that looks like a number", spec: "1000", want: container.User{UID: 500, GID: 500}},
-		{name: "an unknown name", spec: "nobody", err: "no such user"},
-		{name: "an account without a number", spec: "bad", err: "no such user"},
-		{name: "an unknown group", spec: "www:nogroup", err: "no group"},
+		{name: "a number is never a name", spec: "1000", want: container.User{UID: 1000}},
+		{name: "an unknown name", spec: "nobody", err: "passwd file"},
+		{name: "an account without a number", spec: "bad", err: "passwd file"},
+		{name: "a comment", spec: "#www", err: "passwd file"},
+		{name: "more than a user and a group", spec: "www:video:audio", err: "group file"},
+		{name: "an unknown group", spec: "www:nogroup", err: "group file"},
 		{name: "a colon without group", spec: "www:", err: "missing"},
-		{name: "a number that means no change", spec: "4294967295", err: "no such user"},
-		{name: "a negative number", spec: "-1", err: "no such user"},
+		{name: "a number that means no change", spec: "4294967295", err: "range"},
+		{name: "a negative number", spec: "-1", err: "range"},
 	}
 	root := image(t, passwd, group)
 	for _, test := range tests {
@@ -109,7 +111,7 @@ func TestLookupUserInHostileImages(t *testing.T) {
 			}
 			return os.Truncate(filepath.Join(dir, "passwd"), 1<<40)
 		}), "larger than"},
-		"a line without end":            {image(t, strings.Repeat("x", 1<<19)+"\nwww:x:33:33::/:\n", ""), "no such user"},
+		"a line without end":            {image(t, "www:x:33:33:"+strings.Repeat("x", 1<<19)+"::\n", ""), "passwd file"},
 		"a link to the host's accounts": {etc(func(dir string) error { return os.Symlink("/etc/passwd", filepath.Join(dir, "passwd")) }), ""},
 	}
 	for name, test := range tests {

@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/margolite/margolite/runtime/compose"
+	"github.com/margolite/margolite/runtime/tree"
 )
 
 const (
@@ -97,7 +98,7 @@ func (c *Containers) ensureVolume(ctx context.Context, project string, v Volume)
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return errors.Join(syncDir(filepath.Dir(dir)), syncDir(c.volumesDir()))
+	return errors.Join(tree.Sync(filepath.Dir(dir)), tree.Sync(c.volumesDir()))
 }
 
 // mountedVolumes are the volumes of a configuration that is complete.
@@ -181,13 +182,4 @@ func (c Config) volumeName(m compose.Mount) string {
 		return service + "-" + strconv.Itoa(number) + anonymousMark + hex.EncodeToString(sum[:4])
 	}
 	return m.Volume
-}
-
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
 }

@@ -15,10 +15,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containerd/containerd/v2/core/mount"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/contain"
-	"github.com/margolite/margolite/runtime/containerd"
 )
 
 const (
@@ -128,8 +128,8 @@ func mountOnce(ctx context.Context, dir string, v Volume) error {
 
 // mount is what the kernel is to mount: mount(8) and its programs for network
 // file systems are not needed.
-func (v Volume) mount(ctx context.Context) (containerd.Mount, error) {
-	m := containerd.Mount{Type: v.Type, Source: cmp.Or(v.Device, v.Type)}
+func (v Volume) mount(ctx context.Context) (mount.Mount, error) {
+	m := mount.Mount{Type: v.Type, Source: cmp.Or(v.Device, v.Type)}
 	for _, o := range v.Options {
 		name, _, _ := strings.Cut(o, "=")
 		if slices.Contains(mountProgramOptions, o) || name == "comment" || strings.HasPrefix(name, "x-") {
@@ -176,7 +176,7 @@ func (v Volume) mount(ctx context.Context) (containerd.Mount, error) {
 
 // setAddress makes the option key the address of a server: of the name that it
 // holds, else of host. The kernel resolves no names.
-func setAddress(ctx context.Context, m *containerd.Mount, key, host string) error {
+func setAddress(ctx context.Context, m *mount.Mount, key, host string) error {
 	at := slices.IndexFunc(m.Options, func(o string) bool { return strings.HasPrefix(o, key+"=") })
 	if at >= 0 {
 		host = strings.TrimPrefix(m.Options[at], key+"=")

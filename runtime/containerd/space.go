@@ -3,12 +3,14 @@ package containerd
 import (
 	"context"
 	"errors"
+
+	"github.com/containerd/containerd/v2/core/diff"
 )
 
 // ErrMemory says that a layer cannot be unpacked within the memory of this device.
 var ErrMemory = errors.New("unpacking needs more memory than this device can afford")
 
-// Space bounds what Apply writes. An Applier that runs in this process asks it; see BoundedBySpace.
+// Space bounds what Apply writes. An applier that runs in this process asks it; see BoundedBySpace.
 type Space interface {
 	// Take is called before so many bytes and files are written. Its error ends Apply, which returns it.
 	Take(bytes, files int64) error
@@ -29,8 +31,8 @@ func SpaceOf(ctx context.Context) Space {
 
 type spaceKey struct{}
 
-// BoundedBySpace says whether an Applier asks the Space of its context.
-func BoundedBySpace(a Applier) bool {
+// BoundedBySpace says whether an applier asks the Space of its context.
+func BoundedBySpace(a diff.Applier) bool {
 	bounded, ok := a.(interface{ BoundedBySpace() bool })
 	return ok && bounded.BoundedBySpace()
 }

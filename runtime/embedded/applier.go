@@ -1,5 +1,3 @@
-//go:build !slim
-
 package embedded
 
 import (
@@ -7,29 +5,33 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"slices"
 	"strings"
 	"sync"
 
 	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/diff"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/pkg/archive"
+	"github.com/moby/sys/userns"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/containerd"
 )
 
-// applier unpacks layers as containerd does, and asks for space before it writes.
-type applier struct{ blobs content.Provider }
+// applier unpacks layers as containerd does, and asks for space before it writes. A
+// layer is bounded in what it writes and in the memory that it takes, which
+// containerd's own applier has no bounds for.
+type applier struct {
+	diff.Comparer
+	blobs content.Provider
+}
 
 // BoundedBySpace is told by containerd.BoundedBySpace.
 func (applier) BoundedBySpace() bool { return true }
 
-func (a applier) Apply(ctx context.Context, layer v1.Descriptor, mounts []containerd.Mount) (v1.Descriptor, error) {
-	space := containerd.SpaceOf(ctx)
-	ctx = within(ctx)
+// Apply takes no options of containerd's: nobody here has any.
+func (a applier) Apply(ctx context.Context, layer v1.Descriptor, mounts []mount.Mount, _ ...diff.ApplyOpt) (v1.Descriptor, error) {
 	blob, err := a.blobs.ReaderAt(ctx, layer)
 	if err != nil {
 		return v1.Descriptor{}, fmt.Errorf("cannot read layer %s: %w", layer.Digest, err)
@@ -41,7 +43,7 @@ func (a applier) Apply(ctx context.Context, layer v1.Descriptor, mounts []contai
 	}
 	defer plain.Close()
 	read := &spaced{
-		from: cancelable{ctx, plain}, digester: digest.Canonical.Digester(), space: space,
+		from: cancelable{ctx, plain}, digester: digest.Canonical.Digester(), space: containerd.SpaceOf(ctx),
 		most: headerSlack, keep: keptMemory(),
 	}
 	if err := read.unpack(ctx, mounts); err != nil {
@@ -104,10 +106,10 @@ func (s *spaced) Read(p []byte) (int, error) {
 
 // unpack goes the ways of containerd's applier: straight into the directory of an overlay, which needs no mount, or else
 // into a mount.
-func (s *spaced) unpack(ctx context.Context, mounts []containerd.Mount) error {
+func (s *spaced) unpack(ctx context.Context, mounts []mount.Mount) error {
 	options := []archive.ApplyOpt{archive.WithFilter(s.take)}
-	if len(mounts) == 1 && mounts[0].Type == "overlay" && !inUserNamespace() {
-		if upper, lower := mounts[0].OverlayDirs(); upper != "" {
+	if len(mounts) == 1 && mounts[0].Type == "overlay" && !userns.RunningInUserNS() {
+		if upper, lower := containerd.OverlayDirs(mounts[0]); upper != "" {
 			options = append(options, archive.WithConvertWhiteout(func(h *tar.Header, path string) (bool, error) {
 				if err := s.retain(int64(len(path))); err != nil {
 					return false, err
@@ -121,20 +123,10 @@ func (s *spaced) unpack(ctx context.Context, mounts []containerd.Mount) error {
 			return err
 		}
 	}
-	list := make([]mount.Mount, len(mounts))
-	for i, m := range mounts {
-		list[i] = mount.Mount(m)
-	}
-	return mount.WithTempMount(ctx, list, func(root string) error {
+	return mount.WithTempMount(ctx, mounts, func(root string) error {
 		_, err := archive.Apply(ctx, root, s, options...)
 		return err
 	})
-}
-
-// inUserNamespace says that this process cannot make the devices by which overlayfs hides files.
-func inUserNamespace() bool {
-	mapped, err := os.ReadFile("/proc/self/uid_map")
-	return err == nil && !slices.Equal(strings.Fields(string(mapped)), []string{"0", "0", "4294967295"})
 }
 
 // block is what a file or directory takes at least, and a multiple of which it takes, on most file systems.

@@ -1,5 +1,3 @@
-//go:build !slim
-
 package embedded
 
 import (
@@ -18,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/mount"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
 
@@ -41,8 +40,8 @@ func applyTo(ctx context.Context, t *testing.T, dir string, packed []byte) error
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	mounts := []containerd.Mount{{Type: "overlay", Source: "overlay", Options: []string{"lowerdir=" + t.TempDir(), "upperdir=" + dir}}}
-	_, err := applier{layer(packed)}.Apply(ctx, v1.Descriptor{Size: int64(len(packed))}, mounts)
+	mounts := []mount.Mount{{Type: "overlay", Source: "overlay", Options: []string{"lowerdir=" + t.TempDir(), "upperdir=" + dir}}}
+	_, err := applier{blobs: layer(packed)}.Apply(ctx, v1.Descriptor{Size: int64(len(packed))}, mounts)
 	return err
 }
 
@@ -225,8 +224,8 @@ func TestALayerIsGivenUp(t *testing.T) {
 			cancel(given)
 		}
 	}}
-	mounts := []containerd.Mount{{Type: "overlay", Source: "overlay", Options: []string{"upperdir=" + t.TempDir()}}}
-	_, err := applier{l}.Apply(ctx, v1.Descriptor{Size: int64(len(packed))}, mounts)
+	mounts := []mount.Mount{{Type: "overlay", Source: "overlay", Options: []string{"upperdir=" + t.TempDir()}}}
+	_, err := applier{blobs: l}.Apply(ctx, v1.Descriptor{Size: int64(len(packed))}, mounts)
 	if !errors.Is(err, given) || read > len(packed)/2 {
 		t.Errorf("%v after %d of %d bytes", err, read, len(packed))
 	}

@@ -1,5 +1,3 @@
-//go:build !slim
-
 package embedded
 
 import (
@@ -9,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,8 +37,17 @@ const lostPrefix = "lost-"
 // databases are the files in which containerd keeps what it knows, before it opens them.
 type databases struct{ Options }
 
-func (d databases) metadata() string {
-	return filepath.Join(d.Root, string(plugins.MetadataPlugin)+".bolt", "meta.db")
+// databaseFile is one of them.
+type databaseFile struct {
+	path  string
+	files []string // patterns of the files that nothing else explains
+}
+
+func (d databases) metadata() databaseFile {
+	return databaseFile{
+		path:  filepath.Join(d.Root, string(plugins.MetadataPlugin)+".bolt", "meta.db"),
+		files: []string{filepath.Join(d.content(), "blobs", "*", "*"), filepath.Join(d.snapshotter("*"), "snapshots", "*")},
+	}
 }
 
 func (d databases) content() string {
@@ -50,118 +58,181 @@ func (d databases) snapshotter(name string) string {
 	return filepath.Join(d.Root, string(plugins.SnapshotPlugin)+"."+name)
 }
 
+func (d databases) snapshots(name string) databaseFile {
+	dir := d.snapshotter(name)
+	return databaseFile{path: filepath.Join(dir, "metadata.db"), files: []string{filepath.Join(dir, "snapshots", "*")}}
+}
+
 // snapshotters are the names of those that there may be databases of.
 func snapshotters() []string { return []string{defaults.DefaultSnapshotter, nativeSnapshotter} }
 
-// mend makes databases that can be opened of those that cannot, or that are gone. Each step may be repeated, and the one
-// that ends a damage comes last: a start after a power cut goes on.
-func (d databases) mend(ctx context.Context) error {
+// repair replaces all databases if one of them is lost, or lost what another one relies on.
+func (d databases) repair(ctx context.Context) error {
 	if d.Check == nil {
 		return nil
 	}
-	missing, damage, err := d.look(d.metadata())
-	if err != nil {
-		return err
+	all := []databaseFile{d.metadata()}
+	for _, name := range snapshotters() {
+		all = append(all, d.snapshots(name))
 	}
-	if damage != nil || missing && d.hasFiles() {
-		return d.replaceMetadata(ctx, damage)
-	}
-	if missing {
-		return nil
+	for _, db := range all {
+		damage, err := d.inspect(db)
+		if err != nil {
+			return fmt.Errorf("cannot check %s: %w", db.path, err)
+		}
+		if damage != "" {
+			d.logLoss(db.path, damage)
+			return d.replace(ctx, db.path)
+		}
 	}
 	for _, name := range snapshotters() {
-		missing, damage, err := d.look(filepath.Join(d.snapshotter(name), "metadata.db"))
-		if err == nil && (missing || damage != nil) {
-			err = d.setAside(name, damage)
-		}
+		lost, err := d.lostSnapshot(name)
 		if err != nil {
-			return err
+			return fmt.Errorf("cannot compare databases of containerd: %w", err)
+		}
+		if lost != "" {
+			d.logLoss(d.snapshots(name).path, "snapshot "+lost+" is gone")
+			return d.replace(ctx, "")
 		}
 	}
 	return nil
 }
 
-// look says whether a database is there, and what damage it has that cannot be mended.
-func (d databases) look(path string) (missing bool, damage, err error) {
-	info, err := os.Stat(path)
+func (d databases) logLoss(path, found string) {
+	d.Logger.Error("a database of containerd is lost; images are unpacked again and containers recreated",
+		"security", true, "file", path, "found", found)
+}
+
+// inspect says why a database is lost; "" if it is not.
+func (d databases) inspect(db databaseFile) (damage string, err error) {
+	info, err := os.Stat(db.path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist), err == nil && info.Size() == 0: // made, and not begun
-		return true, nil, nil
+	case errors.Is(err, fs.ErrNotExist), err == nil && info.Size() == 0: // created, and nothing written
+		if db.hasFiles() {
+			return "it is gone", nil
+		}
+		return "", nil
 	case err != nil:
-		return false, nil, fmt.Errorf("cannot look at database of containerd: %w", err)
+		return "", err
 	}
-	mended, err := d.Check(path)
+	repaired, err := d.Check(db.path)
 	switch {
 	case errors.Is(err, ErrDamaged):
-		return false, err, nil
+		return err.Error(), nil
 	case err != nil:
-		return false, nil, fmt.Errorf("cannot check %s: %w", path, err)
-	case mended != "":
-		d.Logger.Error("a database of containerd was damaged and is mended; what runs keeps running", "security", true, "file", path, "found", mended)
+		return "", err
+	case repaired != "":
+		d.Logger.Error("a database of containerd was damaged and is repaired; what runs keeps running", "security", true, "file", db.path, "found", repaired)
 	}
-	return false, nil, nil
+	return "", nil
 }
 
-// hasFiles says that there is something that only a database explains.
-func (d databases) hasFiles() bool {
-	for _, pattern := range []string{
-		filepath.Join(d.content(), "blobs", "*", "*"),
-		filepath.Join(d.snapshotter("*"), "snapshots", "*"),
-	} {
-		if found, _ := filepath.Glob(pattern); len(found) > 0 { // the patterns are well-formed
-			return true
+func (db databaseFile) hasFiles() bool {
+	return slices.ContainsFunc(db.files, func(pattern string) bool {
+		found, _ := filepath.Glob(pattern) // the pattern is well-formed
+		return len(found) > 0
+	})
+}
+
+// lostSnapshot is one that the metadata knows and its snapshotter doesn't; "" if there is none. A snapshotter knows each
+// of them for longer than the metadata, unless its database lost transactions.
+func (d databases) lostSnapshot(name string) (lost string, err error) {
+	known := make(map[string]bool)
+	err = view(d.snapshots(name).path, func(top *bolt.Bucket) error {
+		return eachBucket(top.Bucket([]byte("snapshots")), func(key []byte, _ *bolt.Bucket) error {
+			known[string(key)] = true
+			return nil
+		})
+	})
+	if err != nil {
+		return "", err
+	}
+	err = view(d.metadata().path, func(top *bolt.Bucket) error {
+		return eachBucket(top, func(_ []byte, namespace *bolt.Bucket) error {
+			all := namespace.Bucket([]byte("snapshots"))
+			if all != nil {
+				all = all.Bucket([]byte(name))
+			}
+			return eachBucket(all, func(key []byte, snapshot *bolt.Bucket) error {
+				if !known[string(snapshot.Get([]byte("name")))] {
+					lost = string(key)
+				}
+				return nil
+			})
+		})
+	})
+	return lost, err
+}
+
+// view reads what a database of containerd has in its top bucket, if there is one.
+func view(path string, read func(top *bolt.Bucket) error) error {
+	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
+		return nil // inspect has looked at it
+	}
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: lockPatience})
+	if err != nil {
+		return err
+	}
+	err = db.View(func(tx *bolt.Tx) error {
+		if top := tx.Bucket([]byte("v1")); top != nil {
+			return read(top)
+		}
+		return nil
+	})
+	return errors.Join(err, db.Close())
+}
+
+// eachBucket calls do for the buckets in a bucket, which may be nil.
+func eachBucket(in *bolt.Bucket, do func(key []byte, b *bolt.Bucket) error) error {
+	if in == nil {
+		return nil
+	}
+	return in.ForEachBucket(func(key []byte) error { return do(key, in.Bucket(key)) })
+}
+
+// replace replaces all databases. The new metadata knows the content that is on the device; whoever wants it unpacks
+// images and creates containers again. A damaged file is kept beside its place. While the metadata is missing, a start
+// after a power cut comes here again.
+func (d databases) replace(ctx context.Context, damaged string) error {
+	kept := ""
+	if info, err := os.Stat(damaged); err == nil && info.Size() > 0 {
+		kept = damaged + bad
+		if err := os.Rename(damaged, kept); err != nil {
+			return fmt.Errorf("cannot set database of containerd aside: %w", err)
 		}
 	}
-	return false
-}
-
-// replaceMetadata puts a new database in the place of that of the metadata. It knows the content that there is on the
-// device; what else there was is made anew by whoever wants it. The snapshots are of no use without it.
-func (d databases) replaceMetadata(ctx context.Context, damage error) error {
-	found, kept := "it was gone", ""
-	if damage != nil {
-		found, kept = damage.Error(), d.metadata()+bad
+	metadata := d.metadata().path
+	if err := errors.Join(os.MkdirAll(filepath.Dir(metadata), 0o700), remove(metadata), tree.Sync(filepath.Dir(metadata))); err != nil {
+		return err
 	}
-	d.Logger.Error("the database of containerd is lost and made anew; all containers are made anew",
-		"security", true, "file", d.metadata(), "found", found, "kept", kept)
 	for _, name := range snapshotters() {
-		if err := d.moveSnapshots(name); err != nil {
+		if err := errors.Join(d.moveSnapshots(name), remove(d.snapshots(name).path)); err != nil {
 			return err
 		}
-		if err := remove(filepath.Join(d.snapshotter(name), "metadata.db")); err != nil {
+		if err := tree.Sync(d.snapshotter(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	fresh := d.metadata() + ".new"
+	fresh := metadata + ".new"
 	err := d.fill(ctx, fresh)
-	if err != nil && isFull(err) {
-		// To keep what is damaged is not worth a failed start.
-		if err = errors.Join(remove(d.metadata()+bad), remove(d.metadata())); err == nil {
-			err, damage = d.fill(ctx, fresh), nil
+	if err != nil && isFull(err) && kept != "" { // to keep what is damaged is not worth a failed start
+		if err = remove(kept); err == nil {
+			err = d.fill(ctx, fresh)
 		}
+	}
+	if err == nil {
+		err = os.Rename(fresh, metadata)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("cannot make database of containerd anew: %w", err), remove(fresh))
+		return errors.Join(fmt.Errorf("cannot create database of containerd: %w", err), remove(fresh))
 	}
-	if damage != nil {
-		if err := remove(d.metadata() + bad); err != nil {
-			return err
-		}
-		_ = os.Link(d.metadata(), d.metadata()+bad)
-	}
-	if err := os.Rename(fresh, d.metadata()); err != nil {
-		return fmt.Errorf("cannot make database of containerd anew: %w", err)
-	}
-	return syncDirectory(filepath.Dir(d.metadata()))
+	return tree.Sync(filepath.Dir(metadata))
 }
 
 // fill makes a database at path that knows the content of the device, which a lease holds until somebody has said what is
 // still wanted.
 func (d databases) fill(ctx context.Context, path string) error {
 	if err := remove(path); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
 	file, err := openBolt(path)
@@ -207,32 +278,6 @@ func (d databases) register(ctx context.Context, file *bolt.DB) error {
 	})
 }
 
-// setAside makes way for a new database of a snapshotter. The metadata forgets what was made of its snapshots when it is
-// opened; images are unpacked again when they are wanted.
-func (d databases) setAside(name string, damage error) error {
-	left, _ := filepath.Glob(filepath.Join(d.snapshotter(name), "snapshots", "*")) // the pattern is well-formed
-	if damage == nil && len(left) == 0 {
-		return nil // it was never used
-	}
-	path := filepath.Join(d.snapshotter(name), "metadata.db")
-	found, kept := "it was gone", ""
-	if damage != nil {
-		found, kept = damage.Error(), path+bad
-	}
-	d.Logger.Error("the database of a snapshotter is lost and made anew; its containers are made anew",
-		"security", true, "file", path, "found", found, "kept", kept)
-	if err := d.moveSnapshots(name); err != nil {
-		return err
-	}
-	if damage == nil {
-		return nil
-	}
-	if err := os.Rename(path, path+bad); err != nil {
-		return fmt.Errorf("cannot set database of snapshotter aside: %w", err)
-	}
-	return syncDirectory(filepath.Dir(path))
-}
-
 // moveSnapshots takes snapshots out of the way of new ones, which get the same numbers. What runs on them, runs on.
 func (d databases) moveSnapshots(name string) error {
 	dir := d.snapshotter(name)
@@ -243,7 +288,7 @@ func (d databases) moveSnapshots(name string) error {
 	if err != nil {
 		return fmt.Errorf("cannot move lost snapshots: %w", err)
 	}
-	return syncDirectory(dir)
+	return nil
 }
 
 // removeLost removes the snapshots that were moved away, on which nothing runs any more.
@@ -260,18 +305,7 @@ func (d databases) removeLost(ctx context.Context) error {
 
 func remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot make way for a new database of containerd: %w", err)
-	}
-	return nil
-}
-
-func syncDirectory(path string) error {
-	dir, err := os.Open(path)
-	if err == nil {
-		err = errors.Join(dir.Sync(), dir.Close())
-	}
-	if err != nil {
-		return fmt.Errorf("cannot sync directory of containerd: %w", err)
+		return fmt.Errorf("cannot remove database of containerd: %w", err)
 	}
 	return nil
 }

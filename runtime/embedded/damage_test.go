@@ -1,5 +1,3 @@
-//go:build !slim
-
 package embedded_test
 
 import (
@@ -10,13 +8,14 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	plain "github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/test/containerdtest"
 )
@@ -64,7 +63,7 @@ func TestAPowerCutWhileADatabaseIsMadeAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := containerdtest.Dir(t)
 			root := filepath.Join(dir, "root")
-			run := func(do func(client plain.Client)) {
+			run := func(do func(client *client.Client)) {
 				t.Helper()
 				server, err := embedded.Start(t.Context(), embedded.Options{
 					Root: root, State: filepath.Join(dir, "state"), Logger: containerdtest.Logger(t),
@@ -82,16 +81,15 @@ func TestAPowerCutWhileADatabaseIsMadeAnew(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			run(func(client plain.Client) {
-				official := containerdtest.Official(t, client)
-				if _, err := official.LeasesService().Create(ctx, leases.WithID("test")); err != nil {
+			run(func(client *client.Client) {
+				if _, err := client.LeasesService().Create(ctx, leases.WithID("test")); err != nil {
 					t.Fatal(err)
 				}
 				held := leases.WithLease(ctx, "test")
-				if err := content.WriteBlob(held, official.ContentStore(), "test", bytes.NewReader(text), blob); err != nil {
+				if err := content.WriteBlob(held, client.ContentStore(), "test", bytes.NewReader(text), blob); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := official.SnapshotService("overlayfs").Prepare(held, "test", ""); err != nil {
+				if _, err := client.SnapshotService("overlayfs").Prepare(held, "test", ""); err != nil {
 					t.Fatal(err)
 				}
 			})
@@ -102,11 +100,11 @@ func TestAPowerCutWhileADatabaseIsMadeAnew(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 {
-				run(func(client plain.Client) {
+				run(func(client *client.Client) {
 					if info, err := client.ContentStore().Info(ctx, blob.Digest); err != nil || info.Size != blob.Size {
 						t.Errorf("the content is %+v, %v", info, err)
 					}
-					held, err := client.LeasesService().ListResources(ctx, plain.RecoveredLease)
+					held, err := client.LeasesService().ListResources(ctx, leases.Lease{ID: containerd.RecoveredLease})
 					if err != nil || len(held) != 1 || held[0].ID != blob.Digest.String() {
 						t.Errorf("it is held: %+v, %v", held, err)
 					}
@@ -114,7 +112,7 @@ func TestAPowerCutWhileADatabaseIsMadeAnew(t *testing.T) {
 					if info, err := snapshots.Stat(ctx, "test"); !errdefs.IsNotFound(err) {
 						t.Errorf("the snapshot is there: %+v, %v", info, err)
 					}
-					if _, err := snapshots.Prepare(ctx, "new", "", nil); err != nil {
+					if _, err := snapshots.Prepare(ctx, "new", ""); err != nil {
 						t.Error(err)
 					}
 					if err := snapshots.Remove(ctx, "new"); err != nil {

@@ -23,22 +23,15 @@
 // # Damage
 //
 // bbolt ends the process where it meets damage, so that its files are looked at before they are opened (Options.Check).
-// Where the last transaction is damaged, the one before it counts: containers run on. Where a whole database is, it is
-// set aside (.bad, the last one) and made anew:
+// Where the last transaction is damaged, the one before it counts, and containers run on unless the metadata then knows a
+// snapshot that its snapshotter does not. That, and any worse damage, replaces all databases, and the damaged file is kept
+// beside its place (.bad, the last one). The new metadata knows the
+// content that is on the device, which a lease holds (containerd.RecoveredLease): images are known again when they are
+// pulled, from that content and without a network, or when others are pruned. Snapshots and containers are lost. What
+// still runs has no record any more; it is ended before anybody can ask for it, and whoever created it does so again.
 //
-//   - Without that of the metadata, the new one knows the content that there is, which a lease holds
-//     (containerd.RecoveredLease); images are known again when they are pulled, from that content, or when others are
-//     pruned. Snapshots and containers are lost.
-//   - Without that of a snapshotter, its snapshots are lost with the containers on them; images are unpacked again when
-//     they are pulled.
-//
-// The metadata never knows a snapshot that its snapshotter does not: where transactions were lost, such records go at the
-// start, with their containers. What runs without a record is ended before anybody can ask for it, and whoever made it
-// makes it anew. A database gets its name when it is complete, and what is damaged stays until then: a start after a
-// power cut goes on.
+// A database gets its name when it is complete, and the metadata is missing until then: a start after a power cut goes on.
 //
 // One Server per process at a time: containerd's logger and its place for temporary mounts are global, and a closed
 // Server keeps its connections to the shims, since closing one would end the workload.
-//
-// With the build tag slim nothing of containerd's server is linked, and Start returns ErrNotEmbedded.
 package embedded

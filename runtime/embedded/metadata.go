@@ -1,5 +1,3 @@
-//go:build !slim
-
 package embedded
 
 import (
@@ -62,10 +60,7 @@ func openMetadata(ic *plugin.InitContext, log *slog.Logger) (any, error) {
 	}
 	db := metadata.NewDB(file, blobs.(content.Store), snapshotters,
 		metadata.WithEventsPublisher(exchange.(events.Publisher)))
-	if err = db.Init(ic.Context); err == nil {
-		err = forgetUnbacked(ic.Context, file, snapshotters, log)
-	}
-	if err != nil {
+	if err := db.Init(ic.Context); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return db, nil

@@ -8,9 +8,7 @@ import (
 var (
 	// ErrLocked says that another process runs containerd on the same root.
 	ErrLocked = errors.New("in use by another process")
-	// ErrNotEmbedded says that this build does not carry containerd.
-	ErrNotEmbedded = errors.New("this build does not carry containerd; name the socket of an installed one")
-	// ErrDamaged says that a database of containerd can neither be opened nor mended.
+	// ErrDamaged says that a database of containerd can neither be opened nor repaired.
 	ErrDamaged = errors.New("damaged")
 	// ErrNoShim says that there is no containerd-shim-runc-v2 where it is looked for.
 	ErrNoShim = errors.New("containerd-shim-runc-v2 not found")
@@ -24,10 +22,10 @@ type Options struct {
 	Shim    string       // absolute path of the runc shim; "" is what FindShim finds when a container starts
 	Logger  *slog.Logger // of containerd, whose info is our debug; nil discards
 
-	// Check looks at a bbolt database before it is opened, mends it where that loses no more than the last transaction,
-	// and says what it did; empty: nothing. It fails with ErrDamaged where bbolt cannot open the file: then it is set
-	// aside, and what was in it is made anew. nil: databases are opened as they are.
-	Check func(path string) (mended string, err error)
+	// Check looks at a bbolt database before it is opened, repairs it where that loses no more than the last transaction,
+	// and says what it did; empty: nothing. It fails with ErrDamaged where bbolt cannot open the file: then all databases
+	// are replaced. nil: databases are opened as they are.
+	Check func(path string) (repaired string, err error)
 	// Namespace is whose images are known again after the database was lost.
 	Namespace string
 }

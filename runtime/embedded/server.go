@@ -1,5 +1,3 @@
-//go:build !slim
-
 package embedded
 
 import (
@@ -15,12 +13,12 @@ import (
 	"sync"
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
-	diffapi "github.com/containerd/containerd/api/services/diff/v1"
 	imagesapi "github.com/containerd/containerd/api/services/images/v1"
 	namespacesapi "github.com/containerd/containerd/api/services/namespaces/v1"
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
-	official "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/diff"
 	"github.com/containerd/containerd/v2/core/introspection"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/metadata"
@@ -32,14 +30,12 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/plugin"
 	"golang.org/x/sys/unix"
-
-	"github.com/margolite/margolite/runtime/containerd"
 )
 
 // Server is a containerd in this process.
 type Server struct {
 	address     string
-	snapshotter string
+	snapshotter string // "overlayfs" where the kernel and the file system of the root can do it, else "native"
 
 	plugins *plugin.Set
 	sockets *sockets
@@ -76,7 +72,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 		o.Logger.Warn("what a killed containerd has left stays", "error", err)
 	}
 	files := databases{o}
-	if err := files.mend(ctx); err != nil {
+	if err := files.repair(ctx); err != nil {
 		return err
 	}
 	if err := s.initPlugins(ctx, o); err != nil {
@@ -85,8 +81,8 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	if err := s.endStrays(ctx, o.Logger); err != nil {
 		return err
 	}
-	if err := errors.Join(files.removeLost(ctx), s.sweepSnapshots(ctx, files)); err != nil {
-		o.Logger.Warn("what is lost takes space still", "error", err)
+	if err := files.removeLost(ctx); err != nil {
+		o.Logger.Warn("lost snapshots still take space", "error", err)
 	}
 	takeRoom(o.Root)
 	if err := clearMounts(filepath.Join(o.State, "mounts"), o.Logger); err != nil {
@@ -157,21 +153,17 @@ func isFull(err error) bool {
 // Address is the path of the gRPC socket.
 func (s *Server) Address() string { return s.address }
 
-// Snapshotter is "overlayfs" where the kernel and the file system of Root can do it, else "native". Client makes it
-// the default of its namespace, so an empty snapshotter name means it everywhere.
-func (s *Server) Snapshotter() string { return s.snapshotter }
-
 // Client speaks to the services of this process directly, without a socket; only what it has no service for, such as
-// Version, goes through the socket. It creates the namespace where it is missing.
+// Version, goes through the socket. It creates the namespace where it is missing, whose default snapshotter is the
+// server's.
 //
-// Direct calls take the namespace from their context alone: use containerd.WithNamespace.
-func (s *Server) Client(ctx context.Context, namespace string) (containerd.Client, error) {
+// Direct calls take the namespace from their context alone: use namespaces.WithNamespace.
+func (s *Server) Client(ctx context.Context, namespace string) (*client.Client, error) {
 	direct, err := s.services()
 	if err != nil {
 		return nil, err
 	}
-	caller, err := official.New(s.address,
-		official.WithDefaultNamespace(namespace), official.WithServices(direct...))
+	caller, err := client.New(s.address, client.WithDefaultNamespace(namespace), client.WithServices(direct...))
 	if err != nil {
 		return nil, fmt.Errorf("cannot create client of embedded containerd: %w", err)
 	}
@@ -184,46 +176,48 @@ func (s *Server) Client(ctx context.Context, namespace string) (containerd.Clien
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot create containerd namespace %q: %w", namespace, err), caller.Close())
 	}
-	return client{caller, s.address}, nil
+	return caller, nil
 }
 
 // services are the parts of containerd that a client may call without a socket.
-func (s *Server) services() ([]official.ServicesOpt, error) {
-	var opts []official.ServicesOpt
+func (s *Server) services() ([]client.ServicesOpt, error) {
+	var opts []client.ServicesOpt
+	var blobs content.Store
 	for _, direct := range []struct {
 		kind plugin.Type
 		id   string
-		with func(any) official.ServicesOpt
+		with func(any) client.ServicesOpt
 	}{
-		{plugins.EventPlugin, "exchange", func(i any) official.ServicesOpt {
-			return official.WithEventService(i.(official.EventService))
+		{plugins.EventPlugin, "exchange", func(i any) client.ServicesOpt {
+			return client.WithEventService(i.(client.EventService))
 		}},
-		{plugins.LeasePlugin, "manager", func(i any) official.ServicesOpt {
-			return official.WithLeasesService(i.(leases.Manager))
+		{plugins.LeasePlugin, "manager", func(i any) client.ServicesOpt {
+			return client.WithLeasesService(i.(leases.Manager))
 		}},
-		{plugins.ServicePlugin, services.ContentService, func(i any) official.ServicesOpt {
-			return official.WithContentStore(i.(content.Store))
+		{plugins.ServicePlugin, services.ContentService, func(i any) client.ServicesOpt {
+			blobs = i.(content.Store)
+			return client.WithContentStore(blobs)
 		}},
-		{plugins.ServicePlugin, services.ImagesService, func(i any) official.ServicesOpt {
-			return official.WithImageClient(i.(imagesapi.ImagesClient))
+		{plugins.ServicePlugin, services.ImagesService, func(i any) client.ServicesOpt {
+			return client.WithImageClient(i.(imagesapi.ImagesClient))
 		}},
-		{plugins.ServicePlugin, services.SnapshotsService, func(i any) official.ServicesOpt {
-			return official.WithSnapshotters(i.(map[string]snapshots.Snapshotter))
+		{plugins.ServicePlugin, services.SnapshotsService, func(i any) client.ServicesOpt {
+			return client.WithSnapshotters(i.(map[string]snapshots.Snapshotter))
 		}},
-		{plugins.ServicePlugin, services.ContainersService, func(i any) official.ServicesOpt {
-			return official.WithContainerClient(i.(containersapi.ContainersClient))
+		{plugins.ServicePlugin, services.ContainersService, func(i any) client.ServicesOpt {
+			return client.WithContainerClient(i.(containersapi.ContainersClient))
 		}},
-		{plugins.ServicePlugin, services.TasksService, func(i any) official.ServicesOpt {
-			return official.WithTaskClient(i.(tasksapi.TasksClient))
+		{plugins.ServicePlugin, services.TasksService, func(i any) client.ServicesOpt {
+			return client.WithTaskClient(i.(tasksapi.TasksClient))
 		}},
-		{plugins.ServicePlugin, services.DiffService, func(i any) official.ServicesOpt {
-			return official.WithDiffClient(i.(diffapi.DiffClient))
+		{plugins.DiffPlugin, "walking", func(i any) client.ServicesOpt {
+			return client.WithDiffService(applier{i.(diff.Comparer), blobs})
 		}},
-		{plugins.ServicePlugin, services.NamespacesService, func(i any) official.ServicesOpt {
-			return official.WithNamespaceClient(i.(namespacesapi.NamespacesClient))
+		{plugins.ServicePlugin, services.NamespacesService, func(i any) client.ServicesOpt {
+			return client.WithNamespaceClient(i.(namespacesapi.NamespacesClient))
 		}},
-		{plugins.ServicePlugin, services.IntrospectionService, func(i any) official.ServicesOpt {
-			return official.WithIntrospectionService(i.(introspection.Service))
+		{plugins.ServicePlugin, services.IntrospectionService, func(i any) client.ServicesOpt {
+			return client.WithIntrospectionService(i.(introspection.Service))
 		}},
 	} {
 		p := s.plugins.Get(direct.kind, direct.id)

@@ -1,5 +1,3 @@
-//go:build !slim
-
 package embedded_test
 
 import (
@@ -7,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,7 +28,6 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	plain "github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/test/containerdtest"
 )
@@ -176,6 +173,34 @@ func TestWorkloadsOutliveAMovedShim(t *testing.T) {
 	end(t, client, "survivor")
 }
 
+// containerd gives up a shim that does not respond while it starts, ends its container and never asks it again.
+func TestAShimThatIsGivenUpEnds(t *testing.T) {
+	dir := containerdtest.Dir(t)
+	shim := filepath.Join(dir, "shim") // of this test alone
+	if err := copyFile(containerdtest.Shim(t), shim); err != nil {
+		t.Fatal(err)
+	}
+	startChild(t, dir, shim, syscall.SIGKILL)
+	pids := shims(t, shim)
+	if len(pids) != 1 {
+		t.Fatalf("%d shims", len(pids))
+	}
+	pid, err := strconv.Atoi(pids[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	server, client := open(t, dir, shim)
+	defer server.Close()
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "it ends", func() bool { return len(shims(t, shim)) == 0 })
+	end(t, client, "survivor")
+}
+
 func TestRootIsLocked(t *testing.T) {
 	dir := containerdtest.Dir(t)
 	server, _ := open(t, dir, containerdtest.Shim(t))
@@ -318,31 +343,23 @@ func TestGarbageIsWhatNothingHolds(t *testing.T) {
 	store := client.ContentStore()
 	put := func(ctx context.Context, text string) digest.Digest {
 		desc := ocispec.Descriptor{Digest: digest.FromString(text), Size: int64(len(text))}
-		w, err := store.Writer(ctx, text, desc)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer w.Close()
-		if _, err := io.WriteString(w, text); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Commit(ctx, desc.Size, desc.Digest, nil); err != nil {
+		if err := content.WriteBlob(ctx, store, text, strings.NewReader(text), desc); err != nil {
 			t.Fatal(err)
 		}
 		return desc.Digest
 	}
-	lease, err := client.LeasesService().Create(ctx, plain.Lease{ID: "held"})
+	lease, err := client.LeasesService().Create(ctx, leases.WithID("held"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	held := put(plain.WithLease(ctx, lease.ID), "held by a lease")
+	held := put(leases.WithLease(ctx, lease.ID), "held by a lease")
 	loose := put(ctx, "held by nothing")
 	// The end of any lease starts a collection; asked for synchronously it is over when the call returns.
-	other, err := client.LeasesService().Create(ctx, plain.Lease{})
+	other, err := client.LeasesService().Create(ctx, leases.WithRandomID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := client.LeasesService().Delete(ctx, other.ID, true); err != nil {
+	if err := client.LeasesService().Delete(ctx, other, leases.SynchronousDelete); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := store.Info(ctx, held); err != nil {
@@ -351,7 +368,7 @@ func TestGarbageIsWhatNothingHolds(t *testing.T) {
 	if _, err := store.Info(ctx, loose); !errdefs.IsNotFound(err) {
 		t.Errorf("what nothing holds is still there: %v", err)
 	}
-	if err := client.LeasesService().Delete(ctx, lease.ID, false); err != nil {
+	if err := client.LeasesService().Delete(ctx, lease); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "a deletion is followed by a collection", func() bool {
@@ -434,7 +451,7 @@ func TestTornDownloadsAreDropped(t *testing.T) {
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
 		}
-		w, err := direct.ContentStore().Writer(ctx, "download "+name, ocispec.Descriptor{})
+		w, err := direct.ContentStore().Writer(ctx, content.WithRef("download "+name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -485,12 +502,12 @@ func TestTornDownloadsAreDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer direct.Close()
-	w, err := direct.ContentStore().Writer(ctx, "download no data", ocispec.Descriptor{})
+	w, err := direct.ContentStore().Writer(ctx, content.WithRef("download no data"))
 	if err != nil {
 		t.Fatalf("it cannot be downloaded again: %v", err)
 	}
-	if offset := w.Offset(); offset != 0 {
-		t.Errorf("it goes on at byte %d", offset)
+	if status, err := w.Status(); err != nil || status.Offset != 0 {
+		t.Errorf("it goes on at byte %d, %v", status.Offset, err)
 	}
 	if err := w.Close(); err != nil {
 		t.Error(err)

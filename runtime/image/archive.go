@@ -12,12 +12,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
-
-	"github.com/margolite/margolite/runtime/registry"
 )
 
 // Bounds of an archive of images.
@@ -206,7 +205,7 @@ func (a *archive) readLayout(read readFile) error {
 		return fmt.Errorf("cannot read its index: %w", err)
 	}
 	for _, m := range index.Manifests {
-		if m.Digest.Validate() != nil || (!registry.IsIndex(m.MediaType) && !registry.IsManifest(m.MediaType)) {
+		if m.Digest.Validate() != nil || (!images.IsIndexType(m.MediaType) && !images.IsManifestType(m.MediaType)) {
 			continue
 		}
 		if _, ok := a.blobs[m.Digest]; !ok {

@@ -120,18 +120,13 @@ func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor,
 	}
 	m.expect(desc.Size)
 	var data []byte
-	err := h.transfer(ctx, "", m, func(ctx context.Context, s *slot) error {
-		body, err := h.Open(ctx, in, desc, int64(len(data)))
+	err := h.transfer(ctx, "", m, func(ctx context.Context, _ *slot) error {
+		err := h.readFrom(ctx, in, desc, &data, m)
 		if errors.Is(err, registry.ErrRange) {
 			m.done(-int64(len(data)))
 			data = nil
-			body, err = h.Open(ctx, in, desc, 0)
+			err = h.readFrom(ctx, in, desc, &data, m)
 		}
-		if err != nil {
-			return remote{err}
-		}
-		defer body.Close()
-		data, err = readCounted(data, counted{body, &s.came}, desc.Size, m)
 		return err
 	})
 	if err != nil {
@@ -143,6 +138,17 @@ func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor,
 		return nil, garbled(fmt.Errorf("what came is not %s (PKG-04)", desc.Digest))
 	}
 	return data, nil
+}
+
+// readFrom adds to data what is missing of a part.
+func (h host) readFrom(ctx context.Context, in reference.Named, desc v1.Descriptor, data *[]byte, m *meter) error {
+	body, err := h.Open(ctx, in, desc, int64(len(*data)))
+	if err != nil {
+		return remote{err}
+	}
+	defer body.Close()
+	*data, err = readCounted(*data, body, desc.Size, m)
+	return err
 }
 
 // readCounted adds what comes to data, to the end, but no more than a byte over the limit of both. Memory grows with what

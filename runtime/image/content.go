@@ -6,11 +6,12 @@ import (
 	"io"
 	"strings"
 
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/registry"
 )
 
@@ -21,7 +22,7 @@ const (
 
 // read returns a part of the content store that is read as a whole, verified.
 func (i *Images) read(ctx context.Context, desc v1.Descriptor, limit int64) ([]byte, error) {
-	r, err := i.client.ContentStore().Open(ctx, desc.Digest)
+	r, err := i.client.ContentStore().ReaderAt(ctx, desc)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +50,7 @@ func (p *pull) dropLost(ctx context.Context, desc v1.Descriptor) (here bool, err
 		}
 		return false, err
 	}
-	r, err := store.Open(ctx, desc.Digest)
+	r, err := store.ReaderAt(ctx, desc)
 	switch {
 	case errdefs.IsNotFound(err):
 	case err != nil:
@@ -77,7 +78,7 @@ func isGone(err error) bool {
 
 // isDamaged reads a part to its end and says whether it still is what its digest says.
 func (i *Images) isDamaged(ctx context.Context, desc v1.Descriptor) (bool, error) {
-	r, err := i.client.ContentStore().Open(ctx, desc.Digest)
+	r, err := i.client.ContentStore().ReaderAt(ctx, desc)
 	if errdefs.IsNotFound(err) {
 		return true, nil
 	}
@@ -101,7 +102,7 @@ func (p *pull) drop(ctx context.Context, d digest.Digest) error {
 		return fmt.Errorf("cannot drop damaged content %s: %w", d, err)
 	}
 	for key, value := range info.Labels {
-		held := containerd.Resource{ID: value}
+		held := leases.Resource{ID: value}
 		if strings.HasPrefix(key, contentRef) {
 			held.Type = "content"
 		} else if name, ok := strings.CutPrefix(key, snapshotRef); ok {
@@ -109,7 +110,7 @@ func (p *pull) drop(ctx context.Context, d digest.Digest) error {
 		} else {
 			continue
 		}
-		if err := p.client.LeasesService().AddResource(ctx, p.lease, held); err != nil {
+		if err := p.client.LeasesService().AddResource(ctx, leases.Lease{ID: p.lease}, held); err != nil {
 			return fmt.Errorf("cannot hold what %s refers to: %w", d, err)
 		}
 	}
@@ -127,7 +128,11 @@ const (
 
 // label sets labels of a part.
 func (i *Images) label(ctx context.Context, d digest.Digest, labels map[string]string) error {
-	if err := i.client.ContentStore().Label(ctx, d, labels); err != nil {
+	fields := make([]string, 0, len(labels))
+	for key := range labels {
+		fields = append(fields, "labels."+key)
+	}
+	if _, err := i.client.ContentStore().Update(ctx, content.Info{Digest: d, Labels: labels}, fields...); err != nil {
 		return fmt.Errorf("cannot label %s: %w", d, err)
 	}
 	return nil

@@ -8,7 +8,10 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"unicode"
 
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	remoteserrors "github.com/containerd/containerd/v2/core/remotes/errors"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
@@ -74,7 +77,6 @@ type hinted struct{ error }
 
 func (h hinted) Error() string {
 	text := h.error.Error()
-	var status *registry.StatusError
 	switch {
 	case errors.Is(h.error, http.ErrSchemeMismatch), strings.Contains(text, "server gave HTTP response to HTTPS client"):
 		return text + "; to fetch from it over plain HTTP, set plainHTTP: true in its entry of registries"
@@ -82,7 +84,7 @@ func (h hinted) Error() string {
 		return text + "; a certificate of its own goes into ca in its entry of registries"
 	case wantsCertificate(h.error):
 		return text + "; it wants a certificate of this device, which goes into certificate and key in its entry of registries"
-	case errors.Is(h.error, registry.ErrDenied), errors.As(h.error, &status) && status.Code == http.StatusUnauthorized:
+	case errors.Is(h.error, docker.ErrInvalidAuthorization), statusOf(h.error) == http.StatusUnauthorized:
 		return text + "; it may not exist, or it needs other credentials in its entry of registries"
 	}
 	return text
@@ -119,8 +121,19 @@ func bad(err error) error { return &Error{Kind: BadContent, Err: err} }
 
 func garbled(err error) error { return &Error{Kind: Garbled, Err: err} }
 
-// remote marks what came from a registry or from the way there, and not from this device.
+// remote marks what came from a registry or from the way there, and not from this device. Its text may quote what the
+// registry says, and thus is on one line and bounded.
 type remote struct{ error }
+
+const maxRemoteText = 2 << 10 // bytes
+
+func (r remote) Error() string {
+	text := strings.Join(strings.FieldsFunc(r.error.Error(), func(c rune) bool { return c != ' ' && !unicode.IsPrint(c) }), " ")
+	if len(text) > maxRemoteText {
+		text = strings.ToValidUTF8(text[:maxRemoteText], "") + "..."
+	}
+	return text
+}
 
 func (r remote) Unwrap() error { return r.error }
 
@@ -128,7 +141,6 @@ var errPlainHTTP = errors.New("plain HTTP is not configured for it")
 
 func kindOf(err error) Kind {
 	var known *Error
-	var status *registry.StatusError
 	switch {
 	case errors.As(err, &known):
 		return known.Kind
@@ -150,13 +162,18 @@ func kindOf(err error) Kind {
 		return Local
 	case errdefs.IsNotFound(err):
 		return NotFound
-	case errors.Is(err, registry.ErrDenied), wantsCertificate(err):
+	case errors.Is(err, docker.ErrInvalidAuthorization), wantsCertificate(err):
 		return Denied
-	case errors.As(err, &status):
-		return kindOfStatus(status.Code)
 	default:
-		return Unreachable
+		return kindOfStatus(statusOf(err))
 	}
+}
+
+// statusOf is the HTTP status that a registry refused a request with; 0: there is none.
+func statusOf(err error) int {
+	var status remoteserrors.ErrUnexpectedStatus
+	errors.As(err, &status)
+	return status.StatusCode
 }
 
 // wantsCertificate says that a server wants to see a certificate, or another one. The alerts of TLS have no type that

@@ -8,11 +8,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/registry"
 )
 
@@ -22,6 +24,7 @@ const (
 	// How often, and how many times, it is looked whether somebody else still writes a part.
 	lockedWait  = 100 * time.Millisecond
 	lockedLooks = 300
+	abortTries  = 10
 )
 
 // part downloads a blob or manifest into the content store, from where the last attempt has left off.
@@ -67,8 +70,8 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 
 // hasAlready has the lease hold a part that is in the content store.
 func (p *pull) hasAlready(ctx context.Context, desc v1.Descriptor, has *tally) error {
-	held := containerd.Resource{ID: desc.Digest.String(), Type: "content"}
-	if err := p.client.LeasesService().AddResource(ctx, p.lease, held); err != nil && !errdefs.IsAlreadyExists(err) {
+	held := leases.Resource{ID: desc.Digest.String(), Type: "content"}
+	if err := p.client.LeasesService().AddResource(ctx, leases.Lease{ID: p.lease}, held); err != nil && !errdefs.IsAlreadyExists(err) {
 		return fmt.Errorf("cannot hold %s: %w", desc.Digest, err)
 	}
 	if _, err := p.client.ContentStore().Info(ctx, desc.Digest); err != nil {
@@ -80,9 +83,13 @@ func (p *pull) hasAlready(ctx context.Context, desc v1.Descriptor, has *tally) e
 
 // fetch downloads what is missing of a part from one host, and counts what comes.
 func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.Descriptor, has *tally, s *slot) error {
-	var w containerd.Writer
+	// A writer of containerd's client ends with its context alone, even when it is closed.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var w content.Writer
+	var come int64
 	err := s.local(func() (err error) { // containerd reads what has come
-		w, err = p.writer(ctx, desc)
+		w, come, err = p.writer(ctx, desc)
 		return err
 	})
 	if errdefs.IsAlreadyExists(err) {
@@ -96,36 +103,43 @@ func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.De
 	if desc.Size <= 0 { // containerd cannot keep what is empty
 		return bad(fmt.Errorf("%s is said to have %d bytes", desc.Digest, desc.Size))
 	}
-	has.reached(w.Offset())
-	if w.Offset() < desc.Size {
-		body, err := h.Open(ctx, in, desc, w.Offset())
+	has.reached(come)
+	if come < desc.Size {
+		body, err := h.Open(ctx, in, desc, come)
 		if err != nil {
 			return remote{err}
 		}
-		err = copyTo(w, counted{counted{body, &s.came}, &p.came}, has)
+		err = copyTo(w, counted{body, &p.came}, has)
 		if err := errors.Join(err, body.Close()); err != nil {
 			return err
 		}
 	}
-	err = s.local(func() error { return w.Commit(ctx, desc.Size, desc.Digest, nil) })
+	err = s.local(func() error { return w.Commit(ctx, desc.Size, desc.Digest) })
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return fmt.Errorf("cannot keep %s: %w", desc.Digest, err)
 	}
 	return nil
 }
 
-// writer goes on with what has come of a part. It waits while somebody else does: a process that was killed may still
-// be known to its containerd.
-func (p *pull) writer(ctx context.Context, desc v1.Descriptor) (containerd.Writer, error) {
+// writer goes on with what has come of a part, and tells how much that is. It waits while somebody else does: a process
+// that was killed may still be known to its containerd.
+func (p *pull) writer(ctx context.Context, desc v1.Descriptor) (content.Writer, int64, error) {
 	for n := 1; ; n++ {
-		w, err := p.client.ContentStore().Writer(ctx, ingestOf(desc), desc)
+		w, err := p.client.ContentStore().Writer(ctx, content.WithRef(remotes.MakeRefKey(ctx, desc)), content.WithDescriptor(desc))
+		if err == nil {
+			status, err := w.Status()
+			if err != nil {
+				return nil, 0, errors.Join(err, w.Close())
+			}
+			return w, status.Offset, nil
+		}
 		if !errdefs.IsUnavailable(err) || n == lockedLooks {
-			return w, err
+			return nil, 0, err
 		}
 		select {
 		case <-time.After(lockedWait):
 		case <-ctx.Done():
-			return nil, err
+			return nil, 0, err
 		}
 	}
 }
@@ -171,19 +185,28 @@ func copyTo(to io.Writer, from io.Reader, has *tally) error {
 
 // begun is how much of a part has come in former attempts.
 func (p *pull) begun(ctx context.Context, desc v1.Descriptor) int64 {
-	status, err := p.client.ContentStore().Status(ctx, ingestOf(desc))
+	status, err := p.client.ContentStore().Status(ctx, remotes.MakeRefKey(ctx, desc))
 	if err != nil {
 		return 0
 	}
 	return status.Offset
 }
 
-// abort throws away what has come of a part.
+// abort throws away what has come of a part. Behind a socket containerd closes the writer some time after we have, and
+// cannot remove what is still written.
 func (p *pull) abort(ctx context.Context, desc v1.Descriptor, has *tally) error {
 	has.reached(0)
-	err := p.client.ContentStore().Abort(ctx, ingestOf(desc))
-	if err != nil && !errdefs.IsNotFound(err) {
-		return fmt.Errorf("cannot start download again: %w", err)
+	for n := 1; ; n++ {
+		err := p.client.ContentStore().Abort(ctx, remotes.MakeRefKey(ctx, desc))
+		if err == nil || errdefs.IsNotFound(err) {
+			return nil
+		}
+		if n == abortTries || ctx.Err() != nil {
+			return fmt.Errorf("cannot start download again: %w", err)
+		}
+		select {
+		case <-time.After(lockedWait):
+		case <-ctx.Done():
+		}
 	}
-	return nil
 }

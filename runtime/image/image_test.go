@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 	"github.com/google/go-containerregistry/pkg/registry"
 	ggcr "github.com/google/go-containerregistry/pkg/v1"
@@ -194,7 +196,7 @@ func TestContentThatIsThereIsNotFetchedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The power was cut when everything was there but for the record.
-	if _, err := client.LeasesService().Create(ctx, containerd.Lease{ID: "pull  " + got.Name}); err != nil {
+	if _, err := client.LeasesService().Create(ctx, leases.WithID("pull  "+got.Name)); err != nil {
 		t.Fatal(err)
 	}
 	if err := client.ImageService().Delete(ctx, got.Name); err != nil {
@@ -743,13 +745,13 @@ func TestPruneGoesOnAfterAKill(t *testing.T) {
 // dyingAtCollection is as dead when a collection is asked for.
 type dyingAtCollection struct{ containerd.Client }
 
-func (d dyingAtCollection) LeasesService() containerd.Leases {
+func (d dyingAtCollection) LeasesService() leases.Manager {
 	return deadLeases{d.Client.LeasesService()}
 }
 
-type deadLeases struct{ containerd.Leases }
+type deadLeases struct{ leases.Manager }
 
-func (deadLeases) Delete(context.Context, string, bool) error {
+func (deadLeases) Delete(context.Context, leases.Lease, ...leases.DeleteOpt) error {
 	return errors.New("killed")
 }
 
@@ -791,11 +793,11 @@ func TestSync(t *testing.T) {
 func collect(t *testing.T, client containerd.Client) {
 	t.Helper()
 	ctx := containerdtest.Context(t)
-	lease, err := client.LeasesService().Create(ctx, containerd.Lease{})
+	lease, err := client.LeasesService().Create(ctx, leases.WithRandomID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := client.LeasesService().Delete(ctx, lease.ID, true); err != nil {
+	if err := client.LeasesService().Delete(ctx, lease, leases.SynchronousDelete); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -847,7 +849,7 @@ func indexOf(t *testing.T, img ggcr.Image, architectures ...string) []byte {
 
 // foreignRecord makes an image record that is not of this package.
 func foreignRecord(t *testing.T, client containerd.Client, like *image.Image) string {
-	record := containerd.Image{Name: "somebody.else/app:1", Target: v1.Descriptor{
+	record := images.Image{Name: "somebody.else/app:1", Target: v1.Descriptor{
 		MediaType: v1.MediaTypeImageManifest, Digest: like.Digest, Size: 1,
 	}}
 	if _, err := client.ImageService().Create(containerdtest.Context(t), record); err != nil {

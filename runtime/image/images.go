@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
@@ -189,7 +191,7 @@ func (i *Images) get(ctx context.Context, name string, platform target) (*Image,
 }
 
 // describe reads the configuration of an image. What is damaged or lost of it makes the image one that is not here.
-func (i *Images) describe(ctx context.Context, record containerd.Image, platform target) (*Image, error) {
+func (i *Images) describe(ctx context.Context, record images.Image, platform target) (*Image, error) {
 	parts, err := walk(record.Target, platform, func(desc v1.Descriptor, limit int64) ([]byte, error) {
 		return i.read(ctx, desc, limit)
 	})
@@ -237,7 +239,7 @@ func (i *Images) Prune(ctx context.Context, keep, fetching map[string]bool) (rem
 	if err != nil {
 		return nil, err
 	}
-	begun = slices.DeleteFunc(begun, func(lease containerd.Lease) bool {
+	begun = slices.DeleteFunc(begun, func(lease leases.Lease) bool {
 		name, project := lease.Labels[ownLabel], lease.Labels[projectLabel]
 		return keep[name] || project != "" && fetching[project] || i.isPulling(name)
 	})
@@ -255,7 +257,7 @@ func (i *Images) Prune(ctx context.Context, keep, fetching map[string]bool) (rem
 	}
 	for _, lease := range begun {
 		name := lease.Labels[ownLabel]
-		if err := i.client.LeasesService().Delete(ctx, lease.ID, false); err != nil && !errdefs.IsNotFound(err) {
+		if err := i.client.LeasesService().Delete(ctx, lease); err != nil && !errdefs.IsNotFound(err) {
 			return removed, fmt.Errorf("cannot remove download of %s: %w", name, err)
 		}
 		removed = append(removed, name)
@@ -270,7 +272,7 @@ func (i *Images) Prune(ctx context.Context, keep, fetching map[string]bool) (rem
 const collection = "margolite-collection"
 
 func (i *Images) announceCollection(ctx context.Context) error {
-	_, err := i.client.LeasesService().Create(ctx, containerd.Lease{ID: collection})
+	_, err := i.client.LeasesService().Create(ctx, leases.WithID(collection))
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return fmt.Errorf("cannot free the space of removed images: %w", err)
 	}
@@ -280,11 +282,11 @@ func (i *Images) announceCollection(ctx context.Context) error {
 // collect waits for a garbage collection.
 func (i *Images) collect(ctx context.Context) error {
 	service := i.client.LeasesService()
-	err := service.Delete(ctx, collection, true)
+	err := service.Delete(ctx, leases.Lease{ID: collection}, leases.SynchronousDelete)
 	if errdefs.IsNotFound(err) { // not announced, or another collected meanwhile, maybe too soon for us
-		var lease containerd.Lease
-		if lease, err = service.Create(ctx, containerd.Lease{}); err == nil {
-			err = service.Delete(ctx, lease.ID, true)
+		var lease leases.Lease
+		if lease, err = service.Create(ctx, leases.WithRandomID()); err == nil {
+			err = service.Delete(ctx, lease, leases.SynchronousDelete)
 		}
 	}
 	if err != nil {

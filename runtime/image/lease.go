@@ -7,9 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
-
-	"github.com/margolite/margolite/runtime/containerd"
 )
 
 // Labels of the leases that hold downloads, beside ownLabel with the name of the image.
@@ -23,9 +22,9 @@ const (
 func (p *pull) hold(ctx context.Context) (context.Context, error) {
 	service := p.client.LeasesService()
 	p.lease = p.leaseID()
-	_, err := service.Create(ctx, containerd.Lease{ID: p.lease, Labels: map[string]string{
+	_, err := service.Create(ctx, leases.WithID(p.lease), leases.WithLabels(map[string]string{
 		ownLabel: p.name, projectLabel: p.want.For, bootLabel: p.boot,
-	}})
+	}))
 	switch {
 	case errdefs.IsAlreadyExists(err):
 		return p.leased(ctx), nil
@@ -50,11 +49,11 @@ func (p *pull) leaseID() string {
 	return strings.Join([]string{"pull", p.boot, p.want.For, p.name, p.want.Platform}, " ")
 }
 
-func (p *pull) leased(ctx context.Context) context.Context { return containerd.WithLease(ctx, p.lease) }
+func (p *pull) leased(ctx context.Context) context.Context { return leases.WithLease(ctx, p.lease) }
 
 // letGo ends the lease.
 func (p *pull) letGo(ctx context.Context) error {
-	err := p.client.LeasesService().Delete(ctx, p.lease, false)
+	err := p.client.LeasesService().Delete(ctx, leases.Lease{ID: p.lease})
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot end download: %w", err)
 	}
@@ -62,7 +61,7 @@ func (p *pull) letGo(ctx context.Context) error {
 }
 
 // downloads are the leases of this package.
-func (i *Images) downloads(ctx context.Context) ([]containerd.Lease, error) {
+func (i *Images) downloads(ctx context.Context) ([]leases.Lease, error) {
 	begun, err := i.client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", ownLabel))
 	if err != nil {
 		return nil, fmt.Errorf("cannot list downloads: %w", err)
@@ -71,9 +70,9 @@ func (i *Images) downloads(ctx context.Context) ([]containerd.Lease, error) {
 }
 
 // takeOver moves what a former boot has downloaded to the lease of p.
-func (p *pull) takeOver(ctx context.Context, old containerd.Lease) error {
+func (p *pull) takeOver(ctx context.Context, old leases.Lease) error {
 	service := p.client.LeasesService()
-	held, err := service.ListResources(ctx, old.ID)
+	held, err := service.ListResources(ctx, old)
 	if errdefs.IsNotFound(err) { // another download of the image has
 		return nil
 	}
@@ -81,11 +80,11 @@ func (p *pull) takeOver(ctx context.Context, old containerd.Lease) error {
 		return err
 	}
 	for _, r := range held {
-		if err := service.AddResource(ctx, p.lease, r); err != nil && !errdefs.IsAlreadyExists(err) {
+		if err := service.AddResource(ctx, leases.Lease{ID: p.lease}, r); err != nil && !errdefs.IsAlreadyExists(err) {
 			return err
 		}
 	}
-	if err := service.Delete(ctx, old.ID, false); err != nil && !errdefs.IsNotFound(err) {
+	if err := service.Delete(ctx, old); err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}
 	return nil
@@ -109,19 +108,19 @@ func (i *Images) distrust(ctx context.Context) error {
 		if lease.Labels[bootLabel] == i.boot {
 			continue
 		}
-		held, err := service.ListResources(ctx, lease.ID)
+		held, err := service.ListResources(ctx, lease)
 		if errdefs.IsNotFound(err) { // somebody has taken it over
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("cannot look at download of a former boot: %w", err)
 		}
-		held = slices.DeleteFunc(held, func(r containerd.Resource) bool { return r.Type != "snapshots/"+snapshotter })
+		held = slices.DeleteFunc(held, func(r leases.Resource) bool { return r.Type != "snapshots/"+snapshotter })
 		if err := i.removeSnapshots(ctx, snapshotter, held); err != nil {
 			return fmt.Errorf("cannot remove what a former boot unpacked: %w", err)
 		}
 		for _, r := range held { // or it would be removed once more when it is there again
-			if err := service.DeleteResource(ctx, lease.ID, r); err != nil && !errdefs.IsNotFound(err) {
+			if err := service.DeleteResource(ctx, lease, r); err != nil && !errdefs.IsNotFound(err) {
 				return fmt.Errorf("cannot remove what a former boot unpacked: %w", err)
 			}
 		}
@@ -131,7 +130,7 @@ func (i *Images) distrust(ctx context.Context) error {
 
 // removeSnapshots removes what nothing is based on, the upper ones first. A snapshot that carries others belongs to an
 // image that was completed, and synced with it.
-func (i *Images) removeSnapshots(ctx context.Context, snapshotter string, held []containerd.Resource) error {
+func (i *Images) removeSnapshots(ctx context.Context, snapshotter string, held []leases.Resource) error {
 	service := i.client.SnapshotService(snapshotter)
 	left := slices.Clone(held)
 	for removed := true; removed; {
@@ -145,7 +144,7 @@ func (i *Images) removeSnapshots(ctx context.Context, snapshotter string, held [
 				return err
 			}
 			removed = true
-			left = slices.DeleteFunc(left, func(l containerd.Resource) bool { return l.ID == r.ID })
+			left = slices.DeleteFunc(left, func(l leases.Resource) bool { return l.ID == r.ID })
 		}
 	}
 	return nil

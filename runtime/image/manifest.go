@@ -6,12 +6,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
-
-	"github.com/margolite/margolite/runtime/platform"
-	"github.com/margolite/margolite/runtime/registry"
 )
 
 const (
@@ -55,7 +54,7 @@ func (p *parts) chains() []digest.Digest { return identity.ChainIDs(slices.Clone
 // walk reads an image from its root down to its configuration.
 func walk(root v1.Descriptor, wanted target, read func(v1.Descriptor, int64) ([]byte, error)) (parts, error) {
 	p := parts{root: root, manifest: root}
-	if registry.IsIndex(root.MediaType) {
+	if images.IsIndexType(root.MediaType) {
 		index, err := read(root, maxManifest)
 		if err != nil {
 			return p, err
@@ -64,7 +63,7 @@ func walk(root v1.Descriptor, wanted target, read func(v1.Descriptor, int64) ([]
 			return p, err
 		}
 	}
-	if !registry.IsManifest(p.manifest.MediaType) {
+	if !images.IsManifestType(p.manifest.MediaType) {
 		return p, bad(fmt.Errorf("%q is not the media type of an image", p.manifest.MediaType))
 	}
 	data, err := read(p.manifest, maxManifest)
@@ -96,7 +95,6 @@ func choose(data []byte, wanted target) (v1.Descriptor, error) {
 		return v1.Descriptor{}, bad(fmt.Errorf("cannot read index: %w", err))
 	}
 	var best *v1.Descriptor
-	var bestRank int
 	var offered []string
 	for n := range index.Manifests {
 		m := &index.Manifests[n]
@@ -106,9 +104,9 @@ func choose(data []byte, wanted target) (v1.Descriptor, error) {
 		case m.Platform == nil, m.Platform.OS == "unknown": // attestations are of no platform
 			continue
 		}
-		offered = append(offered, platform.Format(*m.Platform))
-		if rank := wanted.rank(*m.Platform); rank >= 0 && (best == nil || rank < bestRank) {
-			best, bestRank = m, rank
+		offered = append(offered, platforms.Format(*m.Platform))
+		if wanted.Match(*m.Platform) && (best == nil || wanted.Less(*m.Platform, *best.Platform)) {
+			best = m
 		}
 	}
 	if best == nil {
@@ -139,14 +137,14 @@ func partsOf(data []byte) (config v1.Descriptor, layers []v1.Descriptor, err err
 	if err := json.Unmarshal(data, &m); err != nil {
 		return config, nil, bad(fmt.Errorf("cannot read manifest: %w", err))
 	}
-	if !isConfig(m.Config.MediaType) {
+	if !images.IsConfigType(m.Config.MediaType) {
 		return config, nil, bad(fmt.Errorf("no image: its configuration is of type %q", m.Config.MediaType))
 	}
 	if len(m.Layers) > maxLayers {
 		return config, nil, bad(fmt.Errorf("image has %d layers", len(m.Layers)))
 	}
 	for _, layer := range m.Layers {
-		if !isLayer(layer.MediaType) {
+		if !images.IsLayerType(layer.MediaType) {
 			return config, nil, bad(fmt.Errorf("no image: a layer is of type %q", layer.MediaType))
 		}
 		if layer.Size < 0 || layer.Size > maxLayer {
@@ -162,10 +160,10 @@ func configOf(data []byte, wanted target) (v1.Image, error) {
 	if err := json.Unmarshal(data, &config); err != nil {
 		return config, bad(fmt.Errorf("cannot read image configuration: %w", err))
 	}
-	if wanted.rank(config.Platform) < 0 {
+	if !wanted.Match(config.Platform) {
 		return config, &Error{
 			Kind: NoPlatform,
-			Err:  fmt.Errorf("nothing in it for %s, only for %s", wanted.name, platform.Format(config.Platform)),
+			Err:  fmt.Errorf("nothing in it for %s, only for %s", wanted.name, platforms.Format(config.Platform)),
 		}
 	}
 	for _, d := range config.RootFS.DiffIDs {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/containerd/containerd/v2/plugins"
 	"golang.org/x/sys/unix"
 )
 
@@ -44,13 +45,14 @@ func (i *Images) media(ctx context.Context) ([]medium, error) {
 	if err != nil {
 		return nil, err
 	}
-	plugins, err := i.client.Plugins(ctx, "type=="+contentPlugin, "type=="+snapshotPlugin+",id=="+snapshotter)
+	answer, err := i.client.IntrospectionService().Plugins(ctx,
+		"type=="+string(plugins.ContentPlugin), "type=="+string(plugins.SnapshotPlugin)+",id=="+snapshotter)
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask containerd for its directories: %w", err)
 	}
 	var media []medium
 	at := make(map[uint64]int) // device -> index
-	for _, plugin := range plugins {
+	for _, plugin := range answer.Plugins {
 		var stat unix.Stat_t
 		dir := plugin.Exports["root"]
 		if dir == "" || unix.Stat(dir, &stat) != nil || stat.Mode&unix.S_IFMT != unix.S_IFDIR {
@@ -62,17 +64,11 @@ func (i *Images) media(ctx context.Context) ([]medium, error) {
 			at[uint64(stat.Dev)] = n
 			media = append(media, medium{dir: dir, device: uint64(stat.Dev)})
 		}
-		media[n].blobs = media[n].blobs || plugin.Type == contentPlugin
-		media[n].snapshots = media[n].snapshots || plugin.Type == snapshotPlugin
+		media[n].blobs = media[n].blobs || plugin.Type == string(plugins.ContentPlugin)
+		media[n].snapshots = media[n].snapshots || plugin.Type == string(plugins.SnapshotPlugin)
 	}
 	return media, nil
 }
-
-// containerd's names for the parts that keep files.
-const (
-	contentPlugin  = "io.containerd.content.v1"
-	snapshotPlugin = "io.containerd.snapshotter.v1"
-)
 
 // sync puts what was downloaded and unpacked on the medium.
 func (i *Images) sync(ctx context.Context) error {

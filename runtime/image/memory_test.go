@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -95,6 +96,7 @@ func TestMemoryChild(t *testing.T) {
 	if host == "" {
 		t.Skip("is started by TestZstdWindowsStayWithinTheMemory")
 	}
+	debug.SetMemoryLimit(64 << 20) // as programs do by their control group
 	client := containerdtest.Embedded(t)
 	ctx := containerdtest.Context(t)
 	images := open(t, client, map[string]image.Registry{host: {PlainHTTP: true}})

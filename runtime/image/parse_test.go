@@ -6,10 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/margolite/margolite/runtime/platform"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -46,13 +47,21 @@ func TestIngestsKeepTheirNames(t *testing.T) {
 		"application/vnd.docker.image.rootfs.foreign.diff.tar":      "layer-",
 		"text/plain": "unknown-",
 	} {
-		if got := ingestOf(v1.Descriptor{MediaType: mediaType, Digest: d}); got != want+d.String() {
+		if got := remotes.MakeRefKey(t.Context(), v1.Descriptor{MediaType: mediaType, Digest: d}); got != want+d.String() {
 			t.Errorf("%s: %s", mediaType, got)
 		}
 	}
 	annotated := v1.Descriptor{MediaType: v1.MediaTypeImageManifest, Digest: d, Annotations: map[string]string{v1.AnnotationRefName: "1"}}
-	if got := ingestOf(annotated); got != "manifest-1@"+d.String() {
+	if got := remotes.MakeRefKey(t.Context(), annotated); got != "manifest-1@"+d.String() {
 		t.Error(got)
+	}
+}
+
+func TestWhatARegistrySaysIsOnOneBoundedLine(t *testing.T) {
+	err := fail("x", remote{errors.New("403\nDENIED: \x1b[31mno\r\n" + strings.Repeat("\u00e9", maxRemoteText))})
+	text := strings.TrimPrefix(err.Error(), "cannot get x: ")
+	if !strings.HasPrefix(text, "403 DENIED:  [31mno \u00e9") || !strings.HasSuffix(text, "\u00e9...") || len(text) > maxRemoteText+len("...") {
+		t.Errorf("%q", text)
 	}
 }
 
@@ -97,7 +106,7 @@ func FuzzManifest(f *testing.F) {
 	f.Add([]byte(`{"config":{"mediaType":"application/vnd.oci.image.config.v1+json"},"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar+gzip"}]}`))
 	f.Add([]byte(`{"os":"linux","architecture":"arm","variant":"v7"}`))
 	f.Add([]byte(`[]`))
-	wanted := target{"a PC", platform.Platform{OS: "linux", Architecture: "amd64"}.Runs()}
+	wanted := target{MatchComparer: platforms.Only(v1.Platform{OS: "linux", Architecture: "amd64"}), name: "a PC"}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		_, _ = formOf(data)
 		_, _ = configOf(data, wanted)

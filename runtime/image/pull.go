@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
@@ -15,7 +16,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/margolite/margolite/runtime/contain"
-	"github.com/margolite/margolite/runtime/containerd"
 )
 
 // Resolve asks which digest a reference stands for now. One that holds a digest is answered without asking.
@@ -453,7 +453,7 @@ func (p *pull) record(ctx context.Context) error {
 	if err := p.linkSnapshot(leased); err != nil {
 		return err
 	}
-	record := containerd.Image{Name: p.name, Target: p.parts.root, Labels: map[string]string{ownLabel: "true"}}
+	record := images.Image{Name: p.name, Target: p.parts.root, Labels: map[string]string{ownLabel: "true"}}
 	if p.want.Looked.Signer != "" {
 		record.Labels[signersLabel] = p.want.Looked.Signer
 	}

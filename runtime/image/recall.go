@@ -1,5 +1,3 @@
-//go:build !slim
-
 package image
 
 import (
@@ -8,12 +6,13 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/containerd"
-	"github.com/margolite/margolite/runtime/registry"
 )
 
 // recall makes images known again after the database of containerd was lost, of which there is nothing left but content
@@ -32,7 +31,7 @@ func (i *Images) recall(ctx context.Context, keep map[string]bool) error {
 			return fmt.Errorf("cannot make image %s known again: %w", name, err)
 		}
 	}
-	err = i.client.LeasesService().Delete(ctx, containerd.RecoveredLease, true)
+	err = i.client.LeasesService().Delete(ctx, leases.Lease{ID: containerd.RecoveredLease}, leases.SynchronousDelete)
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot let go of what nobody wants: %w", err)
 	}
@@ -60,7 +59,7 @@ func (i *Images) recallOne(ctx context.Context, name string) error {
 	if err := i.linkAll(ctx, root, data); err != nil {
 		return err
 	}
-	_, err = i.client.ImageService().Create(ctx, containerd.Image{Name: name, Target: root, Labels: map[string]string{ownLabel: "true"}})
+	_, err = i.client.ImageService().Create(ctx, images.Image{Name: name, Target: root, Labels: map[string]string{ownLabel: "true"}})
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return err
 	}
@@ -69,7 +68,7 @@ func (i *Images) recallOne(ctx context.Context, name string) error {
 
 // linkAll links what is here of an image, for all platforms.
 func (i *Images) linkAll(ctx context.Context, root v1.Descriptor, data []byte) error {
-	if !registry.IsIndex(root.MediaType) {
+	if !images.IsIndexType(root.MediaType) {
 		return i.linkManifestOf(ctx, root.Digest, data)
 	}
 	var index v1.Index

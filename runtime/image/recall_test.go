@@ -1,5 +1,3 @@
-//go:build !slim
-
 package image_test
 
 import (

@@ -126,7 +126,7 @@ func (h host) transfer(ctx context.Context, key string, m *meter, do func(contex
 			return err
 		}
 		err = slot.run(ctx, h.others, run.note, func(ctx context.Context) error {
-			return do(registry.WithSkipped(ctx, &slot.came), slot)
+			return do(registry.WithCounter(ctx, &slot.came), slot)
 		})
 		if !errors.Is(err, errSlotGiven) {
 			return err
@@ -199,7 +199,7 @@ func (s *session) try(ctx context.Context, log *slog.Logger, ask func(host) erro
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		log.Debug("mirror did not help", "mirror", mirror.name, "error", err)
+		log.Debug("mirror did not help", "mirror", mirror.name, "error", redacted{err})
 	}
 	return ask(s.hosts[last])
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
@@ -162,23 +164,23 @@ func TestWhatAFormerBootUnpackedWithoutARecordIsUnpackedAgain(t *testing.T) {
 		}
 		// The power was cut when all was unpacked: a lease of that boot holds it, and there is no record.
 		// Another image begun then has the same layer.
-		other, err := client.LeasesService().Create(ctx, containerd.Lease{ID: "of another image", Labels: map[string]string{
+		other, err := client.LeasesService().Create(ctx, leases.WithID("of another image"), leases.WithLabels(map[string]string{
 			"margolite/image": "another", "margolite/boot": "former",
-		}})
+		}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		old, err := client.LeasesService().Create(ctx, containerd.Lease{ID: "of a former boot", Labels: map[string]string{
+		old, err := client.LeasesService().Create(ctx, leases.WithID("of a former boot"), leases.WithLabels(map[string]string{
 			"margolite/image": got.Name, "margolite/boot": "former",
-		}})
+		}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := client.LeasesService().AddResource(ctx, old.ID, containerd.Resource{Type: "content", ID: got.Digest.String()}); err != nil {
+		if err := client.LeasesService().AddResource(ctx, old, leases.Resource{Type: "content", ID: got.Digest.String()}); err != nil {
 			t.Fatal(err)
 		}
-		unpacked := containerd.Resource{Type: "snapshots/" + snapshotter, ID: got.ChainID.String()}
-		if err := client.LeasesService().AddResource(ctx, other.ID, unpacked); err != nil {
+		unpacked := leases.Resource{Type: "snapshots/" + snapshotter, ID: got.ChainID.String()}
+		if err := client.LeasesService().AddResource(ctx, other, unpacked); err != nil {
 			t.Fatal(err)
 		}
 		if err := client.ImageService().Delete(ctx, got.Name); err != nil {
@@ -198,9 +200,9 @@ func TestWhatAFormerBootUnpackedWithoutARecordIsUnpackedAgain(t *testing.T) {
 		if left, err := client.LeasesService().List(ctx); err != nil || len(left) != 1 || left[0].ID != other.ID {
 			t.Errorf("leases that are left: %v, %v", left, err)
 		}
-		holder, err := client.LeasesService().Create(ctx, containerd.Lease{ID: "of nobody"})
+		holder, err := client.LeasesService().Create(ctx, leases.WithID("of nobody"))
 		if err == nil {
-			err = client.LeasesService().AddResource(ctx, holder.ID, unpacked)
+			err = client.LeasesService().AddResource(ctx, holder, unpacked)
 		}
 		if err == nil {
 			err = client.ImageService().Delete(ctx, got.Name)
@@ -312,7 +314,7 @@ func TestPruneLeavesDownloadsThatSomebodyWaitsFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		begun := func() (bytes int64) {
-			ingests, err := client.ContentStore().Ingests(ctx)
+			ingests, err := client.ContentStore().ListStatuses(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -340,14 +342,14 @@ func TestPruneLeavesDownloadsThatSomebodyWaitsFor(t *testing.T) {
 // forgetful is a containerd whose answers to commits of snapshots are lost.
 type forgetful struct{ containerd.Client }
 
-func (f forgetful) SnapshotService(name string) containerd.Snapshotter {
+func (f forgetful) SnapshotService(name string) snapshots.Snapshotter {
 	return unanswered{f.Client.SnapshotService(name)}
 }
 
-type unanswered struct{ containerd.Snapshotter }
+type unanswered struct{ snapshots.Snapshotter }
 
-func (u unanswered) Commit(ctx context.Context, name, key string, labels map[string]string) error {
-	if err := u.Snapshotter.Commit(ctx, name, key, labels); err != nil {
+func (u unanswered) Commit(ctx context.Context, name, key string, o ...snapshots.Opt) error {
+	if err := u.Snapshotter.Commit(ctx, name, key, o...); err != nil {
 		return err
 	}
 	return errors.New("the answer is lost")
@@ -376,7 +378,7 @@ func TestALayerWhoseCommitWasNotHeardOfIsWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mounts, err := client.SnapshotService(snapshotter).Prepare(ctx, "above", got.ChainID.String(), nil)
+	mounts, err := client.SnapshotService(snapshotter).Prepare(ctx, "above", got.ChainID.String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -236,7 +236,7 @@ func (h host) inquire(ctx context.Context, q *inquest) error {
 // inquireTag looks at what lies under a tag which is made of the digest, where all versions of cosign but the latest put
 // signatures.
 func (h host) inquireTag(ctx context.Context, q *inquest) error {
-	tagged, err := reference.WithTag(q.named, registry.TagOf(q.digest)+".sig")
+	tagged, err := reference.WithTag(q.named, tagOf(q.digest)+".sig")
 	if err != nil {
 		return bad(err)
 	}
@@ -249,6 +249,9 @@ func (h host) inquireTag(ctx context.Context, q *inquest) error {
 	}
 	return h.weigh(ctx, desc, q)
 }
+
+// tagOf is how a digest is written as a tag.
+func tagOf(d digest.Digest) string { return d.Algorithm().String() + "-" + d.Encoded() }
 
 // inquireReferrers looks at what says of itself that it refers to the image, as the latest cosign does it.
 func (h host) inquireReferrers(ctx context.Context, q *inquest) error {

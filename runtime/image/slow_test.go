@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/content"
 	"github.com/opencontainers/go-digest"
-	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/image"
@@ -391,22 +391,22 @@ func TestARegistryThatStartsAgainIsNotSilent(t *testing.T) {
 // slowDisk is a containerd that takes long to open what has come of a blob, and to keep it.
 type slowDisk struct{ containerd.Client }
 
-func (d slowDisk) ContentStore() containerd.ContentStore { return slowStore{d.Client.ContentStore()} }
+func (d slowDisk) ContentStore() content.Store { return slowStore{d.Client.ContentStore()} }
 
-type slowStore struct{ containerd.ContentStore }
+type slowStore struct{ content.Store }
 
-func (s slowStore) Writer(ctx context.Context, ref string, desc v1.Descriptor) (containerd.Writer, error) {
-	w, err := s.ContentStore.Writer(ctx, ref, desc)
+func (s slowStore) Writer(ctx context.Context, o ...content.WriterOpt) (content.Writer, error) {
+	w, err := s.Store.Writer(ctx, o...)
 	return slowWriter{w}, wait(ctx, err)
 }
 
-type slowWriter struct{ containerd.Writer }
+type slowWriter struct{ content.Writer }
 
-func (w slowWriter) Commit(ctx context.Context, size int64, expected digest.Digest, labels map[string]string) error {
+func (w slowWriter) Commit(ctx context.Context, size int64, expected digest.Digest, o ...content.Opt) error {
 	if err := wait(ctx, nil); err != nil {
 		return err
 	}
-	return w.Writer.Commit(ctx, size, expected, labels)
+	return w.Writer.Commit(ctx, size, expected, o...)
 }
 
 // wait is for longer than a registry may be silent.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
@@ -306,7 +308,7 @@ func (p *pull) missing(ctx context.Context, counted map[digest.Digest]bool, to *
 			if _, err := store.Info(ctx, layer.Digest); errdefs.IsNotFound(err) {
 				to.blobs += layer.Size
 				to.blobFiles += filesALayer
-				if status, err := store.Status(ctx, ingestOf(layer)); err == nil {
+				if status, err := store.Status(ctx, remotes.MakeRefKey(ctx, layer)); err == nil {
 					to.blobs -= min(status.Offset, layer.Size)
 				}
 			} else if err != nil {
@@ -319,7 +321,7 @@ func (p *pull) missing(ctx context.Context, counted map[digest.Digest]bool, to *
 		}
 		counted[chain] = true
 		if _, err := snapshotter.Stat(ctx, chain.String()); errdefs.IsNotFound(err) {
-			size := unpackedSize(layer)
+			size := unpackedSize(ctx, layer)
 			to.snapshots += size
 			to.snapshotFiles += filesALayer + size/bytesAFile
 		} else if err != nil {
@@ -330,8 +332,8 @@ func (p *pull) missing(ctx context.Context, counted map[digest.Digest]bool, to *
 }
 
 // unpackedSize is how many bytes a layer becomes: what the manifest tells, else an estimate by the compressed size.
-func unpackedSize(layer v1.Descriptor) int64 {
-	if isUncompressed(layer.MediaType) {
+func unpackedSize(ctx context.Context, layer v1.Descriptor) int64 {
+	if packed, err := images.DiffCompression(ctx, layer.MediaType); err == nil && packed == "" {
 		return layer.Size
 	}
 	told, err := strconv.ParseInt(layer.Annotations[uncompressedSize], 10, 64)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/introspection"
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
@@ -472,7 +473,7 @@ type lookCounter struct {
 	atomic.Int64
 }
 
-func (c *lookCounter) Plugins(ctx context.Context, filters ...string) ([]containerd.Plugin, error) {
+func (c *lookCounter) IntrospectionService() introspection.Service {
 	c.Add(1)
-	return c.Client.Plugins(ctx, filters...)
+	return c.Client.IntrospectionService()
 }

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 
@@ -58,18 +61,18 @@ func (p *pull) apply(ctx context.Context, n int) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	snapshots := p.client.SnapshotService(p.snapshotter)
-	_, err = snapshots.Stat(ctx, p.chain(n).String())
+	snapshotter := p.client.SnapshotService(p.snapshotter)
+	_, err = snapshotter.Stat(ctx, p.chain(n).String())
 	if err == nil { // of another image, which may go
-		held := containerd.Resource{ID: p.chain(n).String(), Type: "snapshots/" + p.snapshotter}
-		err = p.client.LeasesService().AddResource(ctx, p.lease, held)
+		held := leases.Resource{ID: p.chain(n).String(), Type: "snapshots/" + p.snapshotter}
+		err = p.client.LeasesService().AddResource(ctx, leases.Lease{ID: p.lease}, held)
 		if err != nil && !errdefs.IsAlreadyExists(err) {
 			return fmt.Errorf("cannot hold layer: %w", err)
 		}
 		return nil
 	}
 	if errdefs.IsNotFound(err) {
-		err = p.extract(ctx, snapshots, n)
+		err = p.extract(ctx, snapshotter, n)
 	}
 	switch {
 	case errdefs.IsAlreadyExists(err): // somebody else was faster
@@ -88,7 +91,7 @@ func (p *pull) apply(ctx context.Context, n int) error {
 
 // extract unpacks layer n on the snapshot of those below it. It is one of its own until it is complete; what is left of
 // it by a power cut goes with the lease. Its name is as containerd gives them.
-func (p *pull) extract(ctx context.Context, snapshots containerd.Snapshotter, n int) (err error) {
+func (p *pull) extract(ctx context.Context, snapshotter snapshots.Snapshotter, n int) (err error) {
 	p.before()
 	if err := ctx.Err(); err != nil { // who was told may not want it
 		return err
@@ -98,7 +101,7 @@ func (p *pull) extract(ctx context.Context, snapshots containerd.Snapshotter, n 
 		parent = p.chain(n - 1).String()
 	}
 	key := "extract-" + rand.Text() + " " + p.chain(n).String()
-	mounts, err := snapshots.Prepare(ctx, key, parent, nil)
+	mounts, err := snapshotter.Prepare(ctx, key, parent)
 	if err != nil {
 		return err
 	}
@@ -107,13 +110,13 @@ func (p *pull) extract(ctx context.Context, snapshots containerd.Snapshotter, n 
 			return
 		}
 		p.partial = append(p.partial, func() {
-			if err := discard(context.WithoutCancel(ctx), snapshots, key, mounts); err != nil {
+			if err := discard(context.WithoutCancel(ctx), snapshotter, key, mounts); err != nil {
 				p.log.Warn("cannot remove what was unpacked in part", "image", p.name, "snapshot", key, "error", err)
 			}
 		})
 	}()
 	if at := slices.IndexFunc(p.media, func(m medium) bool { return m.snapshots }); at >= 0 {
-		allowed := p.unpacking.begin(p.media[at], p.reserve, unpackedSize(p.layers[n]), []string{p.want.Ref})
+		allowed := p.unpacking.begin(p.media[at], p.reserve, unpackedSize(ctx, p.layers[n]), []string{p.want.Ref})
 		defer allowed.end()
 		ctx = containerd.WithSpace(ctx, allowed)
 	}
@@ -125,11 +128,11 @@ func (p *pull) extract(ctx context.Context, snapshots containerd.Snapshotter, n 
 		return bad(fmt.Errorf("layer %s unpacks to %s, and the image says %s", p.layers[n].Digest, unpacked.Digest, p.diffs[n]))
 	}
 	mounts = nil // they may be those of the layer from now on, also where containerd's answer is lost
-	return snapshots.Commit(ctx, p.chain(n).String(), key, nil)
+	return snapshotter.Commit(ctx, p.chain(n).String(), key)
 }
 
 // discard removes a snapshot that is not complete.
-func discard(ctx context.Context, snapshots containerd.Snapshotter, key string, mounts []containerd.Mount) error {
+func discard(ctx context.Context, snapshotter snapshots.Snapshotter, key string, mounts []mount.Mount) error {
 	within := func(do func(context.Context) error) error {
 		ctx, done := context.WithTimeout(ctx, cleanTimeout)
 		defer done()
@@ -138,7 +141,7 @@ func discard(ctx context.Context, snapshots containerd.Snapshotter, key string, 
 	// The files first: where they have filled the device, containerd cannot even write down that they are to go.
 	return errors.Join(
 		within(func(ctx context.Context) error { return empty(ctx, mounts) }),
-		within(func(ctx context.Context) error { return snapshots.Remove(ctx, key) }),
+		within(func(ctx context.Context) error { return snapshotter.Remove(ctx, key) }),
 	)
 }
 
@@ -146,9 +149,9 @@ func discard(ctx context.Context, snapshots containerd.Snapshotter, key string, 
 func (i *Images) layersLeft(ctx context.Context, pulls []*pull) int {
 	left := map[digest.Digest]bool{}
 	for _, p := range pulls {
-		snapshots := p.client.SnapshotService(p.snapshotter)
+		snapshotter := p.client.SnapshotService(p.snapshotter)
 		for n := range p.layers {
-			if _, err := snapshots.Stat(ctx, p.chain(n).String()); err != nil {
+			if _, err := snapshotter.Stat(ctx, p.chain(n).String()); err != nil {
 				left[p.chain(n)] = true
 			}
 		}
@@ -158,7 +161,7 @@ func (i *Images) layersLeft(ctx context.Context, pulls []*pull) int {
 
 // empty removes what was written to the mounts of a snapshot that is not complete. What is on a file system of its own
 // takes no space of others.
-func empty(ctx context.Context, mounts []containerd.Mount) error {
+func empty(ctx context.Context, mounts []mount.Mount) error {
 	var errs []error
 	for _, dir := range containerd.WrittenDirs(mounts) {
 		errs = append(errs, tree.Empty(ctx, dir))

@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/snapshots"
 )
 
 // removal notes until when a snapshot may be removed.
 type removal struct {
-	containerd.Snapshotter
+	snapshots.Snapshotter
 	at, until time.Time
 }
 
@@ -33,7 +34,7 @@ func TestASnapshotThatIsSlowlyEmptiedIsRemoved(t *testing.T) {
 	}
 	var r removal
 	begun := time.Now()
-	if err := discard(t.Context(), &r, "key", []containerd.Mount{{Type: "bind", Source: dir}}); err != nil {
+	if err := discard(t.Context(), &r, "key", []mount.Mount{{Type: "bind", Source: dir}}); err != nil {
 		t.Fatal(err)
 	}
 	if left, took := r.until.Sub(begun)-cleanTimeout, r.at.Sub(begun); left < took/2 {

@@ -8,12 +8,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/platform"
 )
 
@@ -43,22 +44,20 @@ const tagsLabel = "margolite/tags"
 
 // target is a platform that images are wanted for.
 type target struct {
-	name string              // for errors
-	runs []platform.Platform // what may be taken, the best first
+	platforms.MatchComparer        // what it runs, the best first
+	name                    string // for errors
+	architecture            string // of which alone images are taken; "": of any that it runs
 }
 
 // ownTarget is this machine, with what else it runs: arm/v7 also what is for arm/v6.
 func ownTarget() target {
-	host := platform.Host()
-	return target{"this machine (" + host.String() + ")", host.Runs()}
+	host := platforms.Normalize(platforms.DefaultSpec())
+	return target{MatchComparer: platforms.Only(host), name: "this machine (" + platforms.Format(host) + ")"}
 }
 
-// rank is how many are better than what is described so; -1: it may not be taken.
-func (t target) rank(described v1.Platform) int {
-	if len(described.OSFeatures) > 0 { // that no Linux has
-		return -1
-	}
-	return slices.Index(t.runs, platform.Of(described))
+// Match says whether an image that is described so may be taken.
+func (t target) Match(described v1.Platform) bool {
+	return t.MatchComparer.Match(described) && (t.architecture == "" || t.architecture == platforms.Normalize(described).Architecture)
 }
 
 // targetOf is the platform of a name. It is taken at its word, but for the variants that it includes: who asks for
@@ -71,8 +70,7 @@ func (i *Images) targetOf(name string) (target, error) {
 	if err != nil {
 		return target{}, &Error{Kind: NoPlatform, Err: fmt.Errorf("cannot read platform %q: %w", name, err)}
 	}
-	others := func(o platform.Platform) bool { return o.Architecture != p.Architecture }
-	return target{p.String(), slices.DeleteFunc(p.Runs(), others)}, nil
+	return target{platforms.Only(p), platforms.Format(p), p.Architecture}, nil
 }
 
 // found is what a wanted reference stands for.
@@ -152,20 +150,20 @@ func (i *Images) findHere(ctx context.Context, named reference.Named) (digest.Di
 		return "", err
 	}
 	if len(records) > 0 {
-		newest := slices.MaxFunc(records, func(a, b containerd.Image) int { return a.UpdatedAt.Compare(b.UpdatedAt) })
+		newest := slices.MaxFunc(records, func(a, b images.Image) int { return a.UpdatedAt.Compare(b.UpdatedAt) })
 		return newest.Target.Digest, nil
 	}
 	return i.preload.find(named.String()), nil
 }
 
 // tagged are the records that hold the tag of a reference.
-func (i *Images) tagged(ctx context.Context, named reference.Named) ([]containerd.Image, error) {
+func (i *Images) tagged(ctx context.Context, named reference.Named) ([]images.Image, error) {
 	records, err := i.client.ImageService().List(ctx, fmt.Sprintf("labels.%q", ownLabel))
 	if err != nil {
 		return nil, fmt.Errorf("cannot list images: %w", err)
 	}
 	tag := named.(reference.Tagged).Tag()
-	return slices.DeleteFunc(records, func(r containerd.Image) bool {
+	return slices.DeleteFunc(records, func(r images.Image) bool {
 		return !strings.HasPrefix(r.Name, named.Name()+"@") || !slices.Contains(strings.Fields(r.Labels[tagsLabel]), tag)
 	}), nil
 }
@@ -181,7 +179,7 @@ func (i *Images) tag(ctx context.Context, ref, name string) error {
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(held, func(r containerd.Image) bool { return r.Name == name }) {
+	if !slices.ContainsFunc(held, func(r images.Image) bool { return r.Name == name }) {
 		record, err := i.client.ImageService().Get(ctx, name)
 		if err != nil {
 			return fmt.Errorf("cannot tag image: %w", err)
@@ -205,7 +203,7 @@ func (i *Images) tag(ctx context.Context, ref, name string) error {
 	return nil
 }
 
-func (i *Images) setTags(ctx context.Context, record containerd.Image, tags []string) error {
+func (i *Images) setTags(ctx context.Context, record images.Image, tags []string) error {
 	record.Labels[tagsLabel] = strings.Join(tags, " ")
 	_, err := i.client.ImageService().Update(ctx, record, "labels."+tagsLabel)
 	if err != nil && !errdefs.IsNotFound(err) {

@@ -280,12 +280,6 @@ func (m *Merge) touch(changes []change) error {
 	return nil
 }
 
-// Follow reads logs until ctx is done or all of them are removed.
-func Follow(ctx context.Context, sources []Source, o Options, each func(Entry) error) error {
-	o.Follow = true
-	return run(ctx, sources, o, each)
-}
-
 // Read copies what the container printed to w as it was, oldest line first. With
 // Follow it goes on until ctx is done or the log is removed, neither of which is an
 // error. A log that does not exist is fs.ErrNotExist, with Follow too.

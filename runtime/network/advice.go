@@ -7,9 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/margolite/margolite/runtime/network/nft"
+	"github.com/google/nftables"
 )
 
 // Advice says which parts of the host's firewall keep packets from containers,
@@ -20,7 +18,6 @@ func Advice(ctx context.Context) ([]Problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer w.conn.Close()
 	return w.advice(ipv4(), DefaultPools())
 }
 
@@ -28,7 +25,7 @@ func Advice(ctx context.Context) ([]Problem, error) {
 // about one does so for both.
 func (w firewall) advice(f *family, pools []netip.Prefix) ([]Problem, error) {
 	var all []Problem
-	for _, c := range w.bases(f, unix.NF_INET_FORWARD) {
+	for _, c := range w.bases(f, nftables.ChainHookForward) {
 		closed, err := w.closes(c)
 		if err != nil {
 			return nil, err
@@ -42,7 +39,7 @@ func (w firewall) advice(f *family, pools []netip.Prefix) ([]Problem, error) {
 		}
 		if !known {
 			all = append(all, Problem{
-				What: fmt.Sprintf("the firewall drops what is forwarded from and to containers (chain %s of table %s %s)", c.Name, c.Table.Family, c.Table.Name),
+				What: fmt.Sprintf("the firewall drops what is forwarded from and to containers (chain %s of table %s)", c.Name, keyOf(c.Table)),
 				Mend: w.mend(c, pools),
 			})
 		}
@@ -51,10 +48,10 @@ func (w firewall) advice(f *family, pools []netip.Prefix) ([]Problem, error) {
 }
 
 // mend says what to do in the words of the program that made the chain.
-func (w firewall) mend(c nft.Chain, pools []netip.Prefix) string {
+func (w firewall) mend(c *nftables.Chain, pools []netip.Prefix) string {
 	hasChain := func(name string) bool {
-		return slices.ContainsFunc(w.chains, func(o nft.Chain) bool {
-			return o.Name == name && o.Table == c.Table
+		return slices.ContainsFunc(w.chains, func(o *nftables.Chain) bool {
+			return o.Name == name && keyOf(o.Table) == keyOf(c.Table)
 		})
 	}
 	iptables := func(chain string) string {
@@ -75,7 +72,7 @@ func (w firewall) mend(c nft.Chain, pools []netip.Prefix) string {
 	case c.Table.Name == "filter" && c.Name == "FORWARD":
 		return iptables("FORWARD")
 	}
-	return fmt.Sprintf(`add to chain %s of table %s %s, in /etc/nftables.conf as a rule: iifname "mgl-*" accept; `+
+	return fmt.Sprintf(`add to chain %s of table %s, in /etc/nftables.conf as a rule: iifname "mgl-*" accept; `+
 		`oifname "mgl-*" ct state established,related accept; oifname "mgl-*" ct status dnat accept`,
-		c.Name, c.Table.Family, c.Table.Name)
+		c.Name, keyOf(c.Table))
 }

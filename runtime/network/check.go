@@ -6,10 +6,9 @@ import (
 	"net/netip"
 	"os"
 
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/margolite/margolite/runtime/network/nft"
-	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
 
 // Problem is something that the host lacks.
@@ -42,8 +41,8 @@ func Check(ctx context.Context) []Problem {
 		if lacks(err, "network namespaces", "build the kernel with CONFIG_NET_NS") {
 			return nil
 		}
-		lacks(tryLink(rtnetlink.NewLink{Kind: rtnetlink.Bridge}), "bridges", "load the module bridge, or build the kernel with CONFIG_BRIDGE (kmod-bridge)")
-		lacks(tryLink(rtnetlink.NewLink{Kind: rtnetlink.Veth, Peer: rtnetlink.Peer{Name: "margolite1"}}), "veth pairs", "load the module veth, or build the kernel with CONFIG_VETH (kmod-veth)")
+		lacks(tryLink(&netlink.Bridge{LinkAttrs: linkAttrs(trialLink)}), "bridges", "load the module bridge, or build the kernel with CONFIG_BRIDGE (kmod-bridge)")
+		lacks(tryLink(&netlink.Veth{LinkAttrs: linkAttrs(trialLink), PeerName: "margolite1"}), "veth pairs", "load the module veth, or build the kernel with CONFIG_VETH (kmod-veth)")
 		for _, t := range trials() {
 			if lacks(t.run(), t.what, t.mend) && t.basic {
 				return nil
@@ -54,13 +53,14 @@ func Check(ctx context.Context) []Problem {
 	return problems
 }
 
-func tryLink(link rtnetlink.NewLink) error {
-	return withLinks(func(c *rtnetlink.Conn) error {
-		link.Name = "margolite0"
-		if err := c.AddLink(link); err != nil {
+const trialLink = "margolite0"
+
+func tryLink(link netlink.Link) error {
+	return withLinks(func(c *netlink.Handle) error {
+		if err := c.LinkAdd(link); err != nil {
 			return err
 		}
-		return removeLink(c, link.Name)
+		return removeLink(c, link)
 	})
 }
 
@@ -72,34 +72,36 @@ type trial struct {
 }
 
 func trials() []trial {
+	o := owner{id: "00000000", dir: "/"}
 	gateway := netip.AddrFrom4([4]byte{192, 0, 2, 1})
-	network := Network{Bridge: linkName(bridgePrefix), Subnet: netip.PrefixFrom(gateway, subnetBits).Masked(), Gateway: gateway}
+	network := Network{Bridge: o.bridgeName("trial"), Subnet: netip.PrefixFrom(gateway, subnetBits).Masked(), Gateway: gateway}
 	ports := []Port{{Protocol: "tcp", HostPort: 1, ContainerPort: 1, Address: gateway.Next()}}
-	table := nft.Table{Family: nft.IPv4, Name: tableName}
-	filter, nat := nft.ChainFilter, nft.ChainNAT
+	table := tableKey{nftables.TableFamilyIPv4, tableName}
+	filter, nat := nftables.ChainTypeFilter, nftables.ChainTypeNAT
 	return []trial{
 		{"nf_tables", "build the kernel with CONFIG_NF_TABLES and CONFIG_NF_TABLES_IPV4 (kmod-nft-core)", true, single(filter, drop())},
 		{"connection tracking in nf_tables", "build the kernel with CONFIG_NF_CONNTRACK and CONFIG_NFT_CT (kmod-nft-core)", false, single(filter, answers())},
 		{"address translation in nf_tables", "build the kernel with CONFIG_NFT_NAT (kmod-nft-nat)", true, single(nat, leave())},
 		{"masquerading in nf_tables", "build the kernel with CONFIG_NFT_MASQ (kmod-nft-nat)", true, single(nat, masquerade())},
 		{"address types in nf_tables", "build the kernel with CONFIG_NFT_FIB_IPV4 (kmod-nft-fib)", true, single(nat, toHost())},
-		{"maps in nf_tables", "use a newer kernel", true, newRuleset(ipv4(), table, owner{}, []Network{network}, ports, nil, unguarded)},
-		{"sets that packets add to in nf_tables", "use a newer kernel", false, newRuleset(ipv4(), table, owner{}, []Network{network}, ports, nil, guarded)},
+		{"maps in nf_tables", "use a newer kernel", true, newRuleset(ipv4(), table, o, []Network{network}, ports, nil, unguarded)},
+		{"sets that packets add to in nf_tables", "use a newer kernel", false, newRuleset(ipv4(), table, o, []Network{network}, ports, nil, guarded)},
 	}
 }
 
 // single is a table with one rule of one clause.
-func single(kind string, c clause) ruleset {
-	r := ruleset{family: ipv4(), table: nft.Table{Family: nft.IPv4, Name: tableName}}
-	r.chain("trial", kind, unix.NF_INET_POST_ROUTING, nft.PrioritySNAT, newRule("trial", c))
+func single(kind nftables.ChainType, c clause) ruleset {
+	r := ruleset{family: ipv4(), table: tableKey{nftables.TableFamilyIPv4, tableName}}
+	r.chain("trial", kind, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource, newRule("trial", c))
 	return r
 }
 
 func (t trial) run() error {
-	conn, err := nft.Open()
-	if err != nil {
+	conn := newRules()
+	// A kernel without nf_tables answers to a transaction once, and the library
+	// waits for more.
+	if _, err := t.rules.exists(conn); err != nil {
 		return err
 	}
-	defer conn.Close()
 	return t.rules.write(conn)
 }

@@ -9,9 +9,8 @@ import (
 	"os"
 	"slices"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
 
 const (
@@ -113,7 +112,7 @@ func (n *Networks) chooseSubnet(f *family, w Network, taken []netip.Prefix) (net
 		if !w.isBridge() {
 			return set, nil // it is that of the parent
 		}
-		used, err := hostPrefixes(f, w.Bridge)
+		used, err := hostPrefixes(f, w.Bridge, []netip.Prefix{set})
 		if err != nil {
 			return netip.Prefix{}, err
 		}
@@ -122,14 +121,14 @@ func (n *Networks) chooseSubnet(f *family, w Network, taken []netip.Prefix) (net
 		}
 		return set, nil
 	}
-	host, err := hostPrefixes(f, w.Bridge)
+	pools := slices.DeleteFunc(slices.Clone(n.pools), func(p netip.Prefix) bool { return !f.has(p.Addr()) })
+	host, err := hostPrefixes(f, w.Bridge, pools)
 	if err != nil {
 		return netip.Prefix{}, err
 	}
 	for _, a := range n.nameservers() {
 		used = append(used, netip.PrefixFrom(a, a.BitLen()))
 	}
-	pools := slices.DeleteFunc(slices.Clone(n.pools), func(p netip.Prefix) bool { return !f.has(p.Addr()) })
 	return freeSubnet(pools, append(used, host...))
 }
 
@@ -205,74 +204,68 @@ func NextAddress(w Network, within netip.Prefix, taken []netip.Addr) (netip.Addr
 	return netip.Addr{}, fmt.Errorf("cannot choose an address: network %s has no free one in %s", w.Name, within)
 }
 
-// hostPrefixes are the networks that the host has or can route to, save those
-// of the link of this name.
-func hostPrefixes(f *family, except string) (used []netip.Prefix, err error) {
-	err = withLinks(func(c *rtnetlink.Conn) error {
-		used, err = f.hostPrefixes(c, except)
+// hostPrefixes are the networks that the host has or can route to and that
+// overlap with some of near, save those of the link of this name.
+func hostPrefixes(f *family, except string, near []netip.Prefix) (used []netip.Prefix, err error) {
+	err = withLinks(func(c *netlink.Handle) error {
+		used, err = f.hostPrefixes(c, except, near)
 		return err
 	})
 	return used, err
 }
 
-func (f *family) hostPrefixes(c *rtnetlink.Conn, except string) ([]netip.Prefix, error) {
+func (f *family) hostPrefixes(c *netlink.Handle, except string, near []netip.Prefix) ([]netip.Prefix, error) {
 	own := 0
 	if link, err := findLink(c, except); err != nil {
 		return nil, err
 	} else if link != nil {
-		own = link.Index
+		own = link.Attrs().Index
 	}
-	addrs, err := c.Addresses(f.route)
+	addrs, err := addresses(c, nil, f.route)
 	if err != nil {
-		return nil, fmt.Errorf("cannot list addresses: %w", err)
+		return nil, err
 	}
-	routes, err := allRoutes(c, f)
+	isNear := func(p netip.Prefix) bool { return slices.ContainsFunc(near, p.Overlaps) }
+	routes, err := allRoutes(c, f, func(r netlink.Route) bool {
+		// Prefixes this short, such as 0.0.0.0/1 of a VPN, lead everywhere:
+		// they say nothing about who is there.
+		to := prefixOf(r.Dst)
+		return r.LinkIndex != own && to.Bits() >= 8 && isNear(to)
+	})
 	if err != nil {
 		return nil, err
 	}
 	var used []netip.Prefix
 	for _, a := range addrs {
-		if a.Link != own {
-			used = append(used, a.Prefix)
+		if p := prefixOf(a.IPNet); a.LinkIndex != own && isNear(p) {
+			used = append(used, p)
 		}
 	}
 	for _, r := range routes {
-		// Prefixes this short, such as 0.0.0.0/1 of a VPN, lead everywhere:
-		// they say nothing about who is there.
-		if r.Link != own && r.Destination.Bits() >= 8 {
-			used = append(used, r.Destination)
-		}
+		used = append(used, prefixOf(r.Dst))
 	}
 	return used, nil
 }
 
-func allRoutes(c *rtnetlink.Conn, f *family) ([]rtnetlink.Route, error) {
-	routes, err := c.Routes(f.route)
-	if err != nil {
-		return nil, fmt.Errorf("cannot list routes: %w", err)
-	}
-	return routes, nil
-}
-
 // uplinkMTU is the MTU of the link that leads out, for a packet from a
 // container should never be too large for the way that it takes.
-func uplinkMTU(c *rtnetlink.Conn) (int, error) {
+func uplinkMTU(c *netlink.Handle) (int, error) {
 	for _, f := range families() {
-		routes, err := allRoutes(c, f)
+		routes, err := allRoutes(c, f, isDefault)
 		if err != nil {
 			return 0, err
 		}
 		best, mtu := int64(-1), 0
 		for _, r := range routes {
-			if !isDefault(r) || best >= 0 && int64(r.Priority) >= best {
+			if best >= 0 && metric(r) >= best {
 				continue
 			}
-			link, err := c.LinkByIndex(r.Link)
+			link, err := c.LinkByIndex(r.LinkIndex)
 			if err != nil {
 				continue // gone since, or a route of several links
 			}
-			if m := link.MTU; m >= 576 && m <= maxMTU {
-				best, mtu = int64(r.Priority), m
+			if m := link.Attrs().MTU; m >= 576 && m <= maxMTU {
+				best, mtu = metric(r), m
 			}
 		}
 		if best >= 0 {
@@ -282,7 +275,12 @@ func uplinkMTU(c *rtnetlink.Conn) (int, error) {
 	return defaultMTU, nil
 }
 
+// metric is that of the route, the least of which wins. The library keeps the
+// kernel's number of 32 bits in an int, where a large one is negative on 32-bit
+// machines.
+func metric(r netlink.Route) int64 { return int64(uint32(r.Priority)) }
+
 // isDefault says whether the route is one to everything, in the main table.
-func isDefault(r rtnetlink.Route) bool {
-	return r.Destination.Bits() == 0 && r.Table == unix.RT_TABLE_MAIN
+func isDefault(r netlink.Route) bool {
+	return prefixOf(r.Dst).Bits() == 0 && r.Table == unix.RT_TABLE_MAIN
 }

@@ -2,12 +2,12 @@ package network
 
 import (
 	"encoding/binary"
+	"net"
 	"net/netip"
 	"time"
 
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
-
-	"github.com/margolite/margolite/runtime/network/nft"
 )
 
 // clause is a part of a rule: it loads something into a register, ends the
@@ -15,7 +15,7 @@ import (
 //
 // Register 1 has 16 bytes. 8 to 23 are what 1 and those after it are made of,
 // four bytes each, so that what is loaded one after the other makes a long key.
-type clause []nft.Expr
+type clause []expr.Any
 
 // field is what can be known of a packet.
 type field int
@@ -26,7 +26,7 @@ const (
 	protocol
 	source
 	destination
-	port // destination's
+	destinationPort
 )
 
 // firstWord is the register of the first four bytes of register 1.
@@ -45,90 +45,94 @@ func (f *family) load(fields ...field) clause {
 }
 
 // loading also says how many bytes the field has.
-func (f *family) loading(wanted field, register uint32) (nft.Expr, uint32) {
+func (f *family) loading(wanted field, register uint32) (expr.Any, uint32) {
 	switch wanted {
 	case incoming:
-		return nft.LoadMeta(unix.NFT_META_IIFNAME, register), unix.IFNAMSIZ
+		return &expr.Meta{Key: expr.MetaKeyIIFNAME, Register: register}, unix.IFNAMSIZ
 	case outgoing:
-		return nft.LoadMeta(unix.NFT_META_OIFNAME, register), unix.IFNAMSIZ
+		return &expr.Meta{Key: expr.MetaKeyOIFNAME, Register: register}, unix.IFNAMSIZ
 	case protocol:
-		return nft.LoadMeta(unix.NFT_META_L4PROTO, register), 1
+		return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register}, 1
 	case source:
-		return nft.LoadPayload(unix.NFT_PAYLOAD_NETWORK_HEADER, f.source, f.size, register), f.size
+		return loadPayload(expr.PayloadBaseNetworkHeader, f.source, f.size, register), f.size
 	case destination:
-		return nft.LoadPayload(unix.NFT_PAYLOAD_NETWORK_HEADER, f.destination, f.size, register), f.size
-	case port:
-		return nft.LoadPayload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, register), 2
+		return loadPayload(expr.PayloadBaseNetworkHeader, f.destination, f.size, register), f.size
+	case destinationPort:
+		return loadPayload(expr.PayloadBaseTransportHeader, 2, 2, register), 2
 	}
 	panic("unknown field") // a mistake in this package, found by the first test
 }
 
+func loadPayload(base expr.PayloadBase, offset, length, register uint32) expr.Any {
+	return &expr.Payload{DestRegister: register, Base: base, Offset: offset, Len: length}
+}
+
 // in holds when what was loaded into register 1 is in the set.
 func in(s *set) clause {
-	return clause{nft.Lookup(s.Set, 1)}
+	return clause{&expr.Lookup{SourceRegister: 1, SetName: s.Name, SetID: s.ID}}
 }
 
 func notIn(s *set) clause {
-	return clause{nft.LookupNot(s.Set, 1)}
+	return clause{&expr.Lookup{SourceRegister: 1, SetName: s.Name, SetID: s.ID, Invert: true}}
 }
 
 // found holds when the map has register 1 for a key, and loads what the key
 // leads to.
 func found(s *set) clause {
-	return clause{nft.Map(s.Set, 1)}
+	return clause{&expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
 }
 
 func equals(data []byte) clause {
-	return clause{nft.Equals(1, data)}
+	return clause{compare(expr.CmpOpEq, data)}
+}
+
+func compare(op expr.CmpOp, data []byte) expr.Any { return &expr.Cmp{Op: op, Register: 1, Data: data} }
+
+// mask leaves only these bits of register 1.
+func mask(bits []byte) expr.Any {
+	return &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: uint32(len(bits)), Mask: bits, Xor: make([]byte, len(bits))}
 }
 
 // remembered puts register 1 into the set for that long, or longer again.
 func remembered(s *set, operation uint32, life time.Duration) clause {
-	return clause{nft.Remember(s.Set, 1, operation, life)}
+	return clause{&expr.Dynset{SrcRegKey: 1, SetName: s.Name, SetID: s.ID, Operation: operation, Timeout: life}}
 }
 
 // isIn holds when the address in register 1 is one of the prefix.
 func isIn(p netip.Prefix) clause {
-	return clause{nft.MaskOf(p, 1), nft.Equals(1, p.Masked().Addr().AsSlice())}
+	return clause{mask(net.CIDRMask(p.Bits(), p.Addr().BitLen())), compare(expr.CmpOpEq, p.Masked().Addr().AsSlice())}
 }
 
 // toHost holds when the packet is for an address of the host.
 func toHost() clause {
-	return clause{nft.LoadAddressType(1), nft.Equals(1, native(unix.RTN_LOCAL))}
+	return clause{&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}, compare(expr.CmpOpEq, native(unix.RTN_LOCAL))}
 }
 
-// The states of connections that are asked for, from
-// linux/netfilter/nf_conntrack_common.h.
-const (
-	established    = 1 << 1
-	related        = 1 << 2
-	began          = 1 << 3
-	destinationNAT = 1 << 5 // of the status: IPS_DST_NAT
-)
+const destinationNAT = 1 << 5 // IPS_DST_NAT, of linux/netfilter/nf_conntrack_common.h
 
 // answers holds for packets of a connection that was let through before.
 func answers() clause {
-	return append(connection(unix.NFT_CT_STATE, established|related), nft.Differs(1, native(0)))
+	return append(connection(expr.CtKeySTATE, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED), compare(expr.CmpOpNeq, native(0)))
 }
 
 // begins holds for the first packet of a connection.
 func begins() clause {
-	return append(connection(unix.NFT_CT_STATE, began), nft.Differs(1, native(0)))
+	return append(connection(expr.CtKeySTATE, expr.CtStateBitNEW), compare(expr.CmpOpNeq, native(0)))
 }
 
 // translated holds for packets of a connection to a published port.
 func translated() clause {
-	return append(connection(unix.NFT_CT_STATUS, destinationNAT), nft.Differs(1, native(0)))
+	return append(connection(expr.CtKeySTATUS, destinationNAT), compare(expr.CmpOpNeq, native(0)))
 }
 
 // untranslated holds for all others.
 func untranslated() clause {
-	return append(connection(unix.NFT_CT_STATUS, destinationNAT), nft.Equals(1, native(0)))
+	return append(connection(expr.CtKeySTATUS, destinationNAT), compare(expr.CmpOpEq, native(0)))
 }
 
 // connection loads those of the flags that the packet's connection has.
-func connection(key, flags uint32) clause {
-	return clause{nft.LoadConnection(key, 1), nft.Mask(1, native(flags))}
+func connection(key expr.CtKey, flags uint32) clause {
+	return clause{&expr.Ct{Key: key, Register: 1}, mask(native(flags))}
 }
 
 // native is a number as the kernel keeps it in a register.
@@ -136,22 +140,27 @@ func native(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
 // toFound sends the connection where the map led to.
 func (f *family) toFound() clause {
-	return clause{nft.TranslateTo(f.table, 1, firstWord+f.size/4)}
+	return clause{f.translateTo(1, firstWord+f.size/4)}
 }
 
-func masquerade() clause { return clause{nft.Masquerade()} }
+// translateTo sends the connection to what is in these registers.
+func (f *family) translateTo(address, port uint32) expr.Any {
+	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.table), RegAddrMin: address, RegProtoMin: port}
+}
 
-func accept() clause { return clause{nft.Verdict(nft.Accept, "")} }
+func masquerade() clause { return clause{&expr.Masq{}} }
 
-func drop() clause { return clause{nft.Verdict(nft.Drop, "")} }
+func accept() clause { return clause{&expr.Verdict{Kind: expr.VerdictAccept}} }
+
+func drop() clause { return clause{&expr.Verdict{Kind: expr.VerdictDrop}} }
 
 // run goes through another chain of the table and comes back.
 func run(chain string) clause {
-	return clause{nft.Verdict(nft.Jump, chain)}
+	return clause{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}
 }
 
 // leave ends the chain, with its policy.
-func leave() clause { return clause{nft.Verdict(nft.Return, "")} }
+func leave() clause { return clause{&expr.Verdict{Kind: expr.VerdictReturn}} }
 
 // ifname is the name of a link as the kernel compares it.
 func ifname(name string) []byte {

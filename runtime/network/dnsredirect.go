@@ -4,11 +4,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"slices"
 
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
-
-	"github.com/margolite/margolite/runtime/network/nft"
 )
 
 // dnsAddress is where programs in a sandbox ask for names, as in Docker.
@@ -30,35 +29,21 @@ const (
 // namespace of this thread, in one transaction. Where nobody has these open, the
 // sender is told so at once.
 func redirect(to netip.AddrPort) error {
-	conn, err := nft.Open()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	var b nft.Batch
-	table := nft.Table{Family: nft.IPv4, Name: dnsTable}
-	b.AddTable(table) // to have it removed without an error
-	b.RemoveTable(table)
-	b.AddTable(table)
-	chain := nft.Chain{
-		Table: table, Name: "output",
-		Base: &nft.Base{Type: nft.ChainNAT, Hook: unix.NF_INET_LOCAL_OUT, Priority: nft.PriorityDNAT, Policy: nft.Accept},
-	}
-	b.AddChain(chain)
 	f := ipv4()
+	r := ruleset{family: f, table: tableKey{f.table, dnsTable}}
+	var rules []rule
 	for _, number := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
-		b.AddRule(chain, nft.Rule{Exprs: slices.Concat(
-			f.load(destination), equals(dnsAddress.AsSlice()),
+		rules = append(rules, newRule("questions for names", f.load(destination), equals(dnsAddress.AsSlice()),
 			f.load(protocol), equals([]byte{number}),
-			f.load(port), equals(binary.BigEndian.AppendUint16(nil, dnsPort)),
+			f.load(destinationPort), equals(binary.BigEndian.AppendUint16(nil, dnsPort)),
 			clause{
-				nft.Immediate(1, to.Addr().AsSlice()),
-				nft.Immediate(2, binary.BigEndian.AppendUint16(nil, to.Port())),
-				nft.TranslateTo(f.table, 1, 2),
-			},
-		)})
+				&expr.Immediate{Register: 1, Data: to.Addr().AsSlice()},
+				&expr.Immediate{Register: 2, Data: binary.BigEndian.AppendUint16(nil, to.Port())},
+				f.translateTo(1, 2),
+			}))
 	}
-	if err := conn.Commit(&b); err != nil {
+	r.chain("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, *nftables.ChainPriorityNATDest, rules...)
+	if err := r.write(newRules()); err != nil {
 		return fmt.Errorf("cannot write table %s: %w", dnsTable, err)
 	}
 	return nil

@@ -1,9 +1,10 @@
 // Package network gives every service replica its place on the network: a
 // bridge per network, a sandbox (a pinned network namespace with fixed
 // addresses) per replica, hosts and resolv.conf files, DNS, and published ports.
-// It speaks netlink to the kernel and calls no program. It knows neither Compose
-// nor containers: a container joins a sandbox by the path of its namespace, and
-// the next container of the same replica joins it again.
+// It speaks netlink to the kernel, by vishvananda/netlink and google/nftables, and
+// calls no program. It knows neither Compose nor containers: a container joins a
+// sandbox by the path of its namespace, and the next container of the same replica
+// joins it again.
 //
 // # What it owns
 //
@@ -46,9 +47,6 @@
 // directory is refused: the error names its state directory. Forwarding stays on
 // while others have bridges.
 //
-// Releases before this one marked nothing. The owner whose containers need an
-// unmarked link or table marks it; nobody else removes it.
-//
 // # Invariants
 //
 // Every function may be repeated after it was killed at any instruction, and
@@ -66,8 +64,7 @@
 // Writing waits for no lease and holds no lock; a container that holds it up loses
 // nothing but changes of its own files, which are retried. Each sandbox has a tmpfs
 // for them, so that it fills no file system of others; pages are charged to the
-// container that writes them. It is unmounted with the sandbox, lazily. Sandboxes
-// of releases before this one have plain files until they are removed.
+// container that writes them. It is unmounted with the sandbox, lazily.
 //
 // # Names
 //
@@ -118,6 +115,17 @@
 // links that were there the rules go on dropping what was not forwarded
 // before. With the last network it goes off again, unless links have come since
 // whose owner may count on it; then the rules stay.
+//
+// # What is added to the libraries
+//
+// Every answer of the kernel has a deadline. A list that changed while the kernel
+// wrote it is listed again; google/nftables does not notice, so the generation of
+// the ruleset is compared. In the namespace of a container others may send as well:
+// connections listen to the kernel alone, and where vishvananda/netlink does not
+// let them, what was disturbed is done again. A container can make lists of any
+// length: they are read piece by piece, and what is kept of them is bounded. A
+// decoder that panics on what others made fails that one operation. Changes are
+// heard by goroutines of ours, which end with their owner.
 //
 // # Damage
 //

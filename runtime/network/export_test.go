@@ -1,5 +1,11 @@
 package network
 
+// MaxListed is how many objects of a list are kept.
+const MaxListed = maxListed
+
+// Generation counts the transactions of nf_tables.
+var Generation = generation
+
 // WriteHosts is BeginHosts with the waiting.
 func (n *Networks) WriteHosts(s Sandbox, hosts []Host) error {
 	wait, err := n.BeginHosts(s, hosts)

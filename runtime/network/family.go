@@ -4,20 +4,19 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
-
-	"github.com/margolite/margolite/runtime/network/nft"
 )
 
 // family is what IPv4 and IPv6 do not have in common.
 type family struct {
-	table               nft.Family
-	route               byte         // as routes, addresses and connections know it
-	address             nft.Type     // its type in sets
-	size                uint32       // of an address, in bytes
-	source, destination uint32       // where in the header
-	loopback            netip.Prefix // what never leaves the host
-	unspecified         netip.Addr   // every address, for those who listen
+	table               nftables.TableFamily
+	route               int                  // as routes, addresses and connections know it
+	address             nftables.SetDatatype // in sets
+	size                uint32               // of an address, in bytes
+	source, destination uint32               // where in the header
+	loopback            netip.Prefix         // what never leaves the host
+	unspecified         netip.Addr           // every address, for those who listen
 	subnet              func(Network) netip.Prefix
 	gateway             func(Network) netip.Addr
 	sysctl              string // below /proc/sys/net
@@ -25,8 +24,8 @@ type family struct {
 
 func ipv4() *family {
 	return &family{
-		table: nft.IPv4, route: unix.AF_INET,
-		address: nft.IPv4Address, size: net.IPv4len, source: 12, destination: 16,
+		table: nftables.TableFamilyIPv4, route: unix.AF_INET,
+		address: nftables.TypeIPAddr, size: net.IPv4len, source: 12, destination: 16,
 		loopback:    netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8),
 		unspecified: netip.IPv4Unspecified(),
 		subnet:      func(w Network) netip.Prefix { return w.Subnet },
@@ -37,8 +36,8 @@ func ipv4() *family {
 
 func ipv6() *family {
 	return &family{
-		table: nft.IPv6, route: unix.AF_INET6,
-		address: nft.IPv6Address, size: net.IPv6len, source: 8, destination: 24,
+		table: nftables.TableFamilyIPv6, route: unix.AF_INET6,
+		address: nftables.TypeIP6Addr, size: net.IPv6len, source: 8, destination: 24,
 		loopback:    netip.PrefixFrom(netip.IPv6Loopback(), 128),
 		unspecified: netip.IPv6Unspecified(),
 		subnet:      func(w Network) netip.Prefix { return w.Subnet6 },

@@ -70,10 +70,8 @@ func (n *Networks) filesOf(name string) *sandboxFiles {
 	return f
 }
 
-// prepareFiles mounts the file system of a sandbox and creates its files. Where a
-// container may be running with plain files, as releases before this one made
-// them, these stay.
-func (n *Networks) prepareFiles(name string, keepPlain bool) error {
+// prepareFiles mounts the file system of a sandbox and creates its files.
+func (n *Networks) prepareFiles(name string) error {
 	f := n.filesOf(name)
 	if err := os.MkdirAll(f.dir, 0o755); err != nil {
 		return fmt.Errorf("cannot create directory for files: %w", err)
@@ -82,11 +80,7 @@ func (n *Networks) prepareFiles(name string, keepPlain bool) error {
 	if err != nil {
 		return err
 	}
-	if !mounted && keepPlain {
-		_, err := os.Lstat(filepath.Join(f.dir, hostsName))
-		keepPlain = err == nil
-	}
-	if !mounted && !keepPlain {
+	if !mounted {
 		options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=755", filesSize, filesInodes)
 		if err := unix.Mount(n.owner.source(), f.dir, "tmpfs", filesFlags, options); err != nil {
 			return fmt.Errorf("cannot mount file system for files at %s: %w", f.dir, err)

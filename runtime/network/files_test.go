@@ -3,7 +3,6 @@ package network_test
 import (
 	"net/netip"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -120,32 +119,4 @@ func TestFilledFileHarmsNobodyElse(t *testing.T) {
 			t.Errorf("%s has %d bytes of hosts", s, got)
 		}
 	}
-}
-
-// Releases before this one kept the files in the run directory itself: a
-// container that runs has these.
-func TestFilesOfTheReleaseBefore(t *testing.T) {
-	w := newTown(t)
-	paths := w.Paths(w.web)
-	dir := filepath.Dir(paths.Hosts)
-	must(t, unix.Unmount(dir, 0))
-	for _, path := range []string{paths.Hosts, paths.ResolvConf, paths.Hostname} {
-		must(t, os.WriteFile(path, []byte("before\n"), 0o600))
-	}
-	mounted, err := os.Open(paths.Hosts)
-	must(t, err)
-	defer mounted.Close()
-	next, err := network.New(network.Options{RunDir: w.runDir})
-	must(t, err)
-	_, err = next.EnsureSandbox(t.Context(), w.web, line("172.29.0.99", "peer"))
-	must(t, err)
-	content := make([]byte, 4096)
-	n, _ := mounted.ReadAt(content, 0)
-	if !strings.Contains(string(content[:n]), "peer") {
-		t.Errorf("the container sees %q", content[:n])
-	}
-	must(t, next.RemoveSandbox(t.Context(), w.web))
-	_, err = next.EnsureSandbox(t.Context(), w.web, nil)
-	must(t, err)
-	must(t, unix.Unmount(dir, 0)) // fails where nothing is mounted
 }

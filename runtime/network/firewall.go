@@ -3,74 +3,61 @@ package network
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
 
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
-
-	"github.com/margolite/margolite/runtime/network/nft"
 )
 
 // firewall is what other tables than ours do with packets, as far as it can be
 // told without running one through them.
 type firewall struct {
-	conn   *nft.Conn
-	chains []nft.Chain
+	conn   *nftables.Conn
+	chains []*nftables.Chain
 }
 
-func readFirewall(conn *nft.Conn) (firewall, error) {
-	chains, err := conn.Chains()
-	if err != nil {
-		return firewall{}, fmt.Errorf("cannot list chains: %w", err)
-	}
-	return firewall{conn, chains}, nil
+func readFirewall(conn *nftables.Conn) (firewall, error) {
+	chains, err := listed("chains", conn.ListChains)
+	return firewall{conn, chains}, err
 }
 
-// openFirewall reads it through a connection of its own, which the caller closes.
 func openFirewall(ctx context.Context) (firewall, error) {
 	if err := ctx.Err(); err != nil {
 		return firewall{}, err
 	}
-	conn, err := nft.Open()
-	if err != nil {
-		return firewall{}, err
-	}
-	w, err := readFirewall(conn)
-	if err != nil {
-		conn.Close()
-	}
-	return w, err
+	return readFirewall(newRules())
 }
 
 // bases are the chains of others through which packets of the family come at
 // the hook.
-func (w firewall) bases(f *family, hook uint32) []nft.Chain {
-	var found []nft.Chain
+func (w firewall) bases(f *family, hook *nftables.ChainHook) []*nftables.Chain {
+	var found []*nftables.Chain
 	for _, c := range w.chains {
-		family := c.Table.Family == f.table || c.Table.Family == nft.Inet
-		if family && !isOurTable(c.Table) && c.Base != nil && c.Base.Hook == hook && c.Base.Type == nft.ChainFilter {
+		family := c.Table.Family == f.table || c.Table.Family == nftables.TableFamilyINet
+		if family && !isOurTable(keyOf(c.Table)) && c.Hooknum != nil && *c.Hooknum == *hook && c.Type == nftables.ChainTypeFilter {
 			found = append(found, c)
 		}
 	}
 	return found
 }
 
-func drops(c nft.Chain) bool { return c.Base != nil && c.Base.Policy == nft.Drop }
+func drops(c *nftables.Chain) bool { return c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop }
 
 // reaches says whether something holds for a rule of the chain or of those to
 // which it leads, but for those that only some rules lead to, follow has to
 // agree. Chains are looked at once.
-func (w firewall) reaches(c nft.Chain, follow, holds func(r nft.Rule) bool, seen map[string]bool) (bool, error) {
+func (w firewall) reaches(c *nftables.Chain, follow, holds func(r *nftables.Rule) bool, seen map[string]bool) (bool, error) {
 	if seen[c.Name] {
 		return false, nil
 	}
 	seen[c.Name] = true
-	rules, err := w.conn.Rules(c)
+	rules, err := rulesOf(w.conn, c)
 	if err != nil {
-		return false, fmt.Errorf("cannot list rules of chain %s: %w", c.Name, err)
+		return false, err
 	}
 	for _, r := range rules {
 		if holds(r) {
@@ -80,8 +67,8 @@ func (w firewall) reaches(c nft.Chain, follow, holds func(r nft.Rule) bool, seen
 		if to == "" || !follow(r) {
 			continue
 		}
-		next := slices.IndexFunc(w.chains, func(o nft.Chain) bool {
-			return o.Name == to && o.Table == c.Table
+		next := slices.IndexFunc(w.chains, func(o *nftables.Chain) bool {
+			return o.Name == to && keyOf(o.Table) == keyOf(c.Table)
 		})
 		if next < 0 {
 			continue
@@ -94,10 +81,10 @@ func (w firewall) reaches(c nft.Chain, follow, holds func(r nft.Rule) bool, seen
 }
 
 // target is the chain that a rule leads to.
-func target(r nft.Rule) string {
+func target(r *nftables.Rule) string {
 	for _, e := range r.Exprs {
-		if code, chain, ok := e.Verdict(); ok && (code == nft.Jump || code == nft.Goto) {
-			return chain
+		if v, ok := e.(*expr.Verdict); ok && (v.Kind == expr.VerdictJump || v.Kind == expr.VerdictGoto) {
+			return v.Chain
 		}
 	}
 	return ""
@@ -105,29 +92,26 @@ func target(r nft.Rule) string {
 
 // refuses says whether the rule may end a packet. What it does by a map of
 // verdicts or by a part of iptables is not looked into.
-func refuses(r nft.Rule) bool {
-	return slices.ContainsFunc(r.Exprs, func(e nft.Expr) bool {
-		switch e.Name() {
-		case "immediate":
-			code, _, ok := e.Verdict()
-			return ok && (code == nft.Drop || code == nft.Queue)
-		case "lookup":
-			return e.LooksUpVerdict()
-		case "reject", "target", "queue", "synproxy":
+func refuses(r *nftables.Rule) bool {
+	return slices.ContainsFunc(r.Exprs, func(e expr.Any) bool {
+		switch e := e.(type) {
+		case *expr.Verdict:
+			return e.Kind == expr.VerdictDrop || e.Kind == expr.VerdictQueue
+		case *expr.Lookup:
+			return e.IsDestRegSet && e.DestRegister == unix.NFT_REG_VERDICT
+		case *expr.Reject, *expr.Target, *expr.Queue, *expr.SynProxy:
 			return true
 		}
 		return false
 	})
 }
 
-// always says whether the rule is for every packet.
-func always(r nft.Rule) bool {
-	return !slices.ContainsFunc(r.Exprs, func(e nft.Expr) bool {
-		switch e.Name() {
-		case "immediate":
-			_, _, ok := e.Verdict()
-			return !ok
-		case "reject", "target", "counter", "last", "log":
+// always says whether the rule is for every packet. The library leaves out
+// expressions that it does not know, which compare nothing by themselves.
+func always(r *nftables.Rule) bool {
+	return !slices.ContainsFunc(r.Exprs, func(e expr.Any) bool {
+		switch e.(type) {
+		case *expr.Verdict, *expr.Reject, *expr.Target, *expr.Counter, *expr.Log:
 			return false
 		}
 		return true
@@ -143,8 +127,8 @@ func (n *Networks) guardFor(f *family, w firewall) guarding {
 	case hasLegacyRules(f):
 		return guardedBriefly
 	}
-	every := func(nft.Rule) bool { return true }
-	for _, c := range w.bases(f, unix.NF_INET_LOCAL_IN) {
+	every := func(*nftables.Rule) bool { return true }
+	for _, c := range w.bases(f, nftables.ChainHookInput) {
 		refused, err := w.reaches(c, every, refuses, make(map[string]bool))
 		if drops(c) || refused || err != nil {
 			return guarded
@@ -157,7 +141,7 @@ func (n *Networks) guardFor(f *family, w firewall) guarding {
 // not seen by way of nf_tables, nor are its changes told.
 func hasLegacyRules(f *family) bool {
 	path := "/proc/thread-self/net/ip_tables_names"
-	if f.table == nft.IPv6 {
+	if f.table == nftables.TableFamilyIPv6 {
 		path = "/proc/thread-self/net/ip6_tables_names"
 	}
 	names, err := os.ReadFile(path)
@@ -167,25 +151,27 @@ func hasLegacyRules(f *family) bool {
 }
 
 // closes says whether the chain passes on nothing but what it knows.
-func (w firewall) closes(c nft.Chain) (bool, error) {
+func (w firewall) closes(c *nftables.Chain) (bool, error) {
 	if drops(c) {
 		return true, nil
 	}
-	return w.reaches(c, always, func(r nft.Rule) bool { return always(r) && refuses(r) }, make(map[string]bool))
+	return w.reaches(c, always, func(r *nftables.Rule) bool { return always(r) && refuses(r) }, make(map[string]bool))
 }
 
 // knowsUs says whether a rule behind the chain speaks of our bridges, or of the
 // subnets of the pools.
-func (w firewall) knowsUs(c nft.Chain, pools []netip.Prefix) (bool, error) {
-	every := func(nft.Rule) bool { return true }
-	return w.reaches(c, every, func(r nft.Rule) bool {
+func (w firewall) knowsUs(c *nftables.Chain, pools []netip.Prefix) (bool, error) {
+	every := func(*nftables.Rule) bool { return true }
+	return w.reaches(c, every, func(r *nftables.Rule) bool {
 		address := false
 		for _, e := range r.Exprs {
-			if network, ok := e.LoadsHeader(); ok {
-				address = network
-			}
-			if value := e.Compared(); bytes.HasPrefix(value, []byte(bridgePrefix)) || address && inPools(value, pools) {
-				return true
+			switch e := e.(type) {
+			case *expr.Payload:
+				address = e.Base == expr.PayloadBaseNetworkHeader
+			case *expr.Cmp:
+				if bytes.HasPrefix(e.Data, []byte(bridgePrefix)) || address && inPools(e.Data, pools) {
+					return true
+				}
 			}
 		}
 		return false

@@ -1,14 +1,12 @@
 package network
 
 import (
-	"errors"
+	"net"
 	"net/netip"
 	"slices"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/margolite/margolite/runtime/network/conntrack"
-	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
 
 // purgeFlows makes the kernel forget the UDP conversations that go where the
@@ -18,16 +16,17 @@ import (
 // ends with the replica.
 func (o owner) purgeFlows(f *family, ports []Port, containers []netip.Prefix) error {
 	stale := staleFlow{ports: ports, containers: containers, host: make(map[netip.Addr]bool)}
-	err := withLinks(func(c *rtnetlink.Conn) error {
-		addrs, err := c.Addresses(f.route)
+	err := withLinks(func(c *netlink.Handle) error {
+		addrs, err := addresses(c, nil, f.route)
 		if err != nil {
 			return err
 		}
-		links, err := c.Links()
+		links, err := allLinks(nil)
 		for _, a := range addrs {
-			stale.host[a.Prefix.Addr()] = true
-			if slices.ContainsFunc(links, func(l rtnetlink.Link) bool { return l.Index == a.Link && o.isOthers(l) }) {
-				stale.others = append(stale.others, a.Prefix.Masked())
+			p := prefixOf(a.IPNet)
+			stale.host[p.Addr()] = true
+			if slices.ContainsFunc(links, func(l netlink.Link) bool { return l.Attrs().Index == a.LinkIndex && o.isOthers(l) }) {
+				stale.others = append(stale.others, p.Masked())
 			}
 		}
 		return err
@@ -35,15 +34,14 @@ func (o owner) purgeFlows(f *family, ports []Port, containers []netip.Prefix) er
 	if err != nil {
 		return err
 	}
-	c, err := conntrack.Open()
-	if err != nil {
+	// All connections are listed at once. The kernel bounds their number by the
+	// memory of the machine, to some percent of it.
+	return withHandle(unix.NETLINK_NETFILTER, func(c *netlink.Handle) error {
+		_, err := steady("connections", func() (uint, error) {
+			return c.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.InetFamily(f.route), stale)
+		})
 		return err
-	}
-	flows, err := c.Flows(f.route, stale.is)
-	for _, flow := range flows {
-		err = errors.Join(err, c.Forget(flow))
-	}
-	return errors.Join(err, c.Close())
+	})
 }
 
 // staleFlow are the conversations that have to end.
@@ -54,13 +52,22 @@ type staleFlow struct {
 	host       map[netip.Addr]bool
 }
 
-func (s staleFlow) is(f conntrack.Flow) bool {
-	if f.Protocol != unix.IPPROTO_UDP {
+// MatchConntrackFlow says whether a conversation is one of them: Forward is its
+// first packet, and answers come from where Reverse comes from.
+func (s staleFlow) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
+	if f.Forward.Protocol != unix.IPPROTO_UDP {
 		return false
 	}
-	if p, ok := published(s.ports, "udp", f.Asked); ok && (s.host[f.Asked.Addr()] || f.Asked.Addr().IsLoopback()) {
-		return f.Answering != p.target()
+	asked := addrPort(f.Forward.DstIP, f.Forward.DstPort)
+	answering := addrPort(f.Reverse.SrcIP, f.Reverse.SrcPort)
+	if p, ok := published(s.ports, "udp", asked); ok && (s.host[asked.Addr()] || asked.Addr().IsLoopback()) {
+		return answering != p.target()
 	}
-	isAnswering := func(p netip.Prefix) bool { return p.Contains(f.Answering.Addr()) }
-	return f.Answering != f.Asked && !slices.ContainsFunc(s.others, isAnswering) && slices.ContainsFunc(s.containers, isAnswering)
+	isAnswering := func(p netip.Prefix) bool { return p.Contains(answering.Addr()) }
+	return answering != asked && !slices.ContainsFunc(s.others, isAnswering) && slices.ContainsFunc(s.containers, isAnswering)
+}
+
+func addrPort(ip net.IP, port uint16) netip.AddrPort {
+	a, _ := netip.AddrFromSlice(ip)
+	return netip.AddrPortFrom(a, port)
 }

@@ -10,13 +10,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/margolite/margolite/runtime/network/nft"
-	"github.com/margolite/margolite/runtime/network/rtnetlink"
+	"github.com/google/nftables"
 )
 
 // forwardingKey is the switch of the whole host.
 func (f *family) forwardingKey() string {
-	if f.table == nft.IPv6 {
+	if f.table == nftables.TableFamilyIPv6 {
 		return "net/ipv6/conf/all/forwarding"
 	}
 	return "net/ipv4/ip_forward"
@@ -24,7 +23,7 @@ func (f *family) forwardingKey() string {
 
 // forwardingFile keeps what was closed before.
 func (n *Networks) forwardingFile(f *family) string {
-	if f.table == nft.IPv6 {
+	if f.table == nftables.TableFamilyIPv6 {
 		return filepath.Join(n.runDir, "forwarding6")
 	}
 	return filepath.Join(n.runDir, "forwarding")
@@ -68,7 +67,7 @@ func (n *Networks) closedLinks(f *family, remember bool) ([]string, error) {
 			closed = append(closed, link.Name)
 		}
 	}
-	if f.table == nft.IPv6 {
+	if f.table == nftables.TableFamilyIPv6 {
 		if heeding, err = advertised(heeding); err != nil {
 			return nil, err
 		}
@@ -157,17 +156,15 @@ func (n *Networks) closeAgain(f *family, closed []string) ([]string, error) {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return closed, nil
 	}
-	var links []rtnetlink.Link
-	if err := withLinks(func(c *rtnetlink.Conn) (err error) {
-		links, err = c.Links()
-		return err
-	}); err != nil {
-		return nil, fmt.Errorf("cannot list links: %w", err)
+	links, err := allLinks(nil)
+	if err != nil {
+		return nil, err
 	}
 	for _, link := range links {
 		// Another margolite counts on forwarding as well.
-		own := isOurs(link.Name) && !n.owner.isOthers(link)
-		if link.Up && link.Name != "lo" && !own && !slices.Contains(closed, link.Name) {
+		name := link.Attrs().Name
+		own := isOurs(name) && !n.owner.isOthers(link)
+		if isUp(link) && name != "lo" && !own && !slices.Contains(closed, name) {
 			return closed, nil
 		}
 	}

@@ -1,13 +1,15 @@
 package network
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
+	"github.com/google/nftables"
+	nl "github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/margolite/margolite/runtime/network/nft"
 )
 
 // aliveSuffix makes the name of a table that is there while an agent watches, and does nothing: that there is
@@ -18,26 +20,74 @@ import (
 // with the agent. That takes Linux 5.12; before, connections end.
 const aliveSuffix = "_alive"
 
+// holder is the connection that such tables belong to.
+type holder struct {
+	*nftables.Conn
+	raw *nl.Conn
+}
+
+func newHolder() (*holder, error) {
+	h := &holder{}
+	var err error
+	h.Conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(bounded, func(c *nl.Conn) error {
+		h.raw = c
+		return nil
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("cannot open nf_tables: %w", err)
+	}
+	return h, nil
+}
+
+// own adds a table that belongs to the connection. The library does not write
+// the flags of tables.
+func (h *holder) own(t tableKey) error {
+	const owned = 2 // NFT_TABLE_F_OWNER
+	attributes, err := nl.MarshalAttributes([]nl.Attribute{
+		{Type: unix.NFTA_TABLE_NAME, Data: append([]byte(t.name), 0)},
+		{Type: unix.NFTA_TABLE_FLAGS, Data: binary.BigEndian.AppendUint32(nil, owned)},
+	})
+	if err != nil {
+		return err
+	}
+	border := func(kind nl.HeaderType) nl.Message {
+		return nl.Message{
+			Header: nl.Header{Type: kind, Flags: nl.Request},
+			Data:   []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES},
+		}
+	}
+	_, err = h.raw.SendMessages([]nl.Message{
+		border(unix.NFNL_MSG_BATCH_BEGIN),
+		nftMessage(unix.NFT_MSG_NEWTABLE, t.family, nl.Create|nl.Acknowledge, attributes),
+		border(unix.NFNL_MSG_BATCH_END),
+	})
+	if err == nil {
+		_, err = h.raw.Receive()
+	}
+	return err
+}
+
 // hold makes the table beside that of the rules be there or not, while there is a
 // holder.
-func (n *Networks) hold(rules nft.Table, wanted bool) {
-	if n.holder == nil || slices.Contains(n.held, rules.Family) == wanted {
+func (n *Networks) hold(rules tableKey, wanted bool) {
+	if n.holder == nil || slices.Contains(n.held, rules.family) == wanted {
 		return
 	}
-	var b nft.Batch
-	table := nft.Table{Family: rules.Family, Name: rules.Name + aliveSuffix}
+	t := tableKey{rules.family, rules.name + aliveSuffix}
+	err := n.holder.raw.SetDeadline(time.Now().Add(patience))
 	if wanted {
-		b.AddOwnedTable(table)
-		b.AddChain(nft.Chain{
-			Table: table, Name: "postrouting",
-			Base: &nft.Base{Type: nft.ChainNAT, Hook: unix.NF_INET_POST_ROUTING, Priority: nft.PrioritySNAT, Policy: nft.Accept},
+		err = errors.Join(err, n.holder.own(t))
+		policy := nftables.ChainPolicyAccept
+		n.holder.AddChain(&nftables.Chain{
+			Table: t.table(), Name: "postrouting", Type: nftables.ChainTypeNAT,
+			Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource, Policy: &policy,
 		})
-		n.held = append(n.held, rules.Family)
+		n.held = append(n.held, rules.family)
 	} else {
-		b.RemoveTable(table)
-		n.held = slices.DeleteFunc(n.held, func(t nft.Family) bool { return t == rules.Family })
+		n.holder.DelTable(t.table())
+		n.held = slices.DeleteFunc(n.held, func(f nftables.TableFamily) bool { return f == rules.family })
 	}
-	if err := n.holder.Commit(&b); err != nil {
+	if err = errors.Join(err, commit(n.holder.Conn)); err != nil {
 		n.logger.Debug("connections to published ports end when the ruleset is flushed", "error", err)
 	}
 }
@@ -45,16 +95,16 @@ func (n *Networks) hold(rules nft.Table, wanted bool) {
 // startHolding is for a watcher, which has to call the function it gets in the
 // end.
 func (n *Networks) startHolding() (stop func() error, err error) {
-	conn, err := nft.Open()
+	holder, err := newHolder()
 	if err != nil {
 		return nil, err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.holder != nil {
-		return nil, errors.Join(fmt.Errorf("cannot watch nf_tables twice: %w", unix.EBUSY), conn.Close())
+		return nil, errors.Join(fmt.Errorf("cannot watch nf_tables twice: %w", unix.EBUSY), holder.CloseLasting())
 	}
-	n.holder = conn
+	n.holder = holder
 	for _, f := range families() {
 		if r, ok := n.synced[f.table]; ok {
 			n.hold(r.table, !r.empty())
@@ -64,6 +114,6 @@ func (n *Networks) startHolding() (stop func() error, err error) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.holder, n.held = nil, nil
-		return conn.Close()
+		return holder.CloseLasting()
 	}, nil
 }

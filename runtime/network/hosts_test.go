@@ -10,7 +10,7 @@ import (
 )
 
 func sandboxOf(service string) Sandbox {
-	w := Network{Name: "shop_default", Bridge: linkName(bridgePrefix), Subnet: netip.MustParsePrefix("172.29.0.0/24"), Gateway: netip.MustParseAddr("172.29.0.1")}
+	w := Network{Name: "shop_default", Bridge: ownerOf("/").bridgeName("shop_default"), Subnet: netip.MustParsePrefix("172.29.0.0/24"), Gateway: netip.MustParseAddr("172.29.0.1")}
 	return Sandbox{
 		Project: "shop", Service: service, Number: 1, Hostname: service, Names: []string{"alias", service},
 		Attached: []Attachment{{Network: w, Address: netip.MustParseAddr("172.29.0.2")}},
@@ -55,7 +55,7 @@ func TestHostsFileRefuses(t *testing.T) {
 // prepare gives the sandbox its files, and removes them in the end.
 func prepare(t *testing.T, n *Networks, s Sandbox) {
 	t.Helper()
-	err := n.prepareFiles(s.file(), false)
+	err := n.prepareFiles(s.file())
 	if err == nil {
 		err = n.setFiles(s, nil)
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/margolite/margolite/runtime/network/rtnetlink"
+	"github.com/vishvananda/netlink"
 )
 
 // watched says which parts of the network are watched, and were in order when
@@ -41,7 +41,7 @@ func (n *Networks) InOrder(networks []Network, sandboxes []Sandbox, ports []Port
 			return false
 		}
 	}
-	return withLinks(func(c *rtnetlink.Conn) error {
+	return withLinks(func(c *netlink.Handle) error {
 		for _, w := range networks {
 			bridge, err := mustFindLink(c, w.Bridge)
 			if err != nil {
@@ -51,7 +51,7 @@ func (n *Networks) InOrder(networks []Network, sandboxes []Sandbox, ports []Port
 			if err != nil {
 				return err
 			}
-			if bridge.MTU != mtu {
+			if bridge.Attrs().MTU != mtu {
 				return errNotInOrder
 			}
 		}

@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/network"
-	"github.com/margolite/margolite/runtime/network/netlink"
 )
 
 // The tests run on the real kernel, in a network and mount namespace of their
@@ -378,18 +377,8 @@ func hasTable(t testing.TB, name string) bool {
 // generation counts the transactions of nf_tables.
 func generation(t testing.TB) (n uint32) {
 	t.Helper()
-	conn, err := netlink.Open(unix.NETLINK_NETFILTER, 0)
+	n, err := network.Generation()
 	must(t, err)
-	defer conn.Close()
-	ask := &netlink.Message{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN, Header: make([]byte, 4)}
-	must(t, conn.Get(ask, func(data []byte) error {
-		return netlink.Value(data[4:]).Each(func(kind uint16, v netlink.Value) error {
-			if kind == unix.NFTA_GEN_ID {
-				n = v.Big32()
-			}
-			return nil
-		})
-	}))
 	if n == 0 {
 		t.Fatal("the kernel tells no generation")
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/margolite/margolite/runtime/network/rtnetlink"
+	"github.com/vishvananda/netlink"
 )
 
 // Leftovers removes the sandboxes and links that nobody keeps any more and that
@@ -19,10 +19,8 @@ func (n *Networks) Leftovers(ctx context.Context, keep []Sandbox, nets []Network
 	for _, s := range keep {
 		files[s.file()] = true
 		pins[s.file()] = pins[s.file()] || !s.Host
-		for _, o := range []owner{n.owner, {}} {
-			for _, name := range s.links(o) {
-				links[name] = true
-			}
+		for _, name := range s.links(n.owner) {
+			links[name] = true
 		}
 	}
 	for _, w := range nets {
@@ -31,7 +29,7 @@ func (n *Networks) Leftovers(ctx context.Context, keep []Sandbox, nets []Network
 	err := ctx.Err()
 	if err == nil {
 		n.intended.forget(func(bridge string) bool { return !links[bridge] }, func(file string) bool { return !files[file] })
-		err = withLinks(func(c *rtnetlink.Conn) error { return n.leftoverLinks(c, links) })
+		err = withLinks(func(c *netlink.Handle) error { return n.leftoverLinks(c, links) })
 		err = errors.Join(err, n.leftoverFiles(n.netnsDir(), pins, n.removePin), n.leftoverFiles(n.hostsDir(), files, n.removeHosts))
 	}
 	if err != nil {
@@ -40,22 +38,22 @@ func (n *Networks) Leftovers(ctx context.Context, keep []Sandbox, nets []Network
 	return nil
 }
 
-func (n *Networks) leftoverLinks(c *rtnetlink.Conn, kept map[string]bool) error {
-	links, err := c.Links()
+func (n *Networks) leftoverLinks(c *netlink.Handle, kept map[string]bool) error {
+	links, err := allLinks(nil)
 	if err != nil {
-		return fmt.Errorf("cannot list links: %w", err)
+		return err
 	}
 	for _, link := range links {
-		name, kind := link.Name, link.Kind
-		network, by, marked := readMark(link.Alias)
-		named := isLinkName(bridgePrefix, name) && (kind == rtnetlink.Bridge || kind == rtnetlink.VLAN) ||
-			isLinkName(vethPrefix, name) && kind == rtnetlink.Veth
+		name, kind := link.Attrs().Name, link.Type()
+		network, by := readMark(link)
+		named := isLinkName(bridgePrefix, name) && (kind == kindBridge || kind == kindVLAN) ||
+			isLinkName(vethPrefix, name) && kind == kindVeth
 		switch {
-		case !named && !(marked && kind == rtnetlink.VLAN):
+		case !named && !(by.known() && kind == kindVLAN):
 		case named && kept[name] || !named && kept[aliasPrefix+network]:
-		case by.is(n.owner), !marked && link.Alias == "" && n.owner.hasTag(name):
+		case by.is(n.owner), link.Attrs().Alias == "" && n.owner.hasTag(name):
 			n.logger.Info("removing orphaned network link", "link", name)
-			err = errors.Join(err, removeLink(c, name))
+			err = errors.Join(err, removeLink(c, link))
 		case !n.spared[name]:
 			// Its owner may be one that does not run now.
 			n.logger.Info("keeping network link of another owner", "link", name, "owner", by.String())

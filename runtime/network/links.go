@@ -10,9 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
 
 // wire is a link of a sandbox and what it is connected with.
@@ -21,17 +20,16 @@ type wire struct {
 	mac   net.HardwareAddr // nil: that of the parent
 	mtu   int
 	owner owner
-	on    *rtnetlink.Link // the bridge, or the parent of a macvlan or ipvlan
-	name  string          // of the host's end of the veth pair, if it is one
-	outer *rtnetlink.Link // that end; nil: it is not there
-	older *rtnetlink.Link // maybe it, as a release before this one named it
-	inner string          // the name of the sandbox's end
-	whole bool            // the sandbox has its end
+	on    netlink.Link // the bridge, or the parent of a macvlan or ipvlan
+	name  string       // of the host's end of the veth pair, if it is one
+	outer netlink.Link // that end; nil: it is not there
+	inner string       // the name of the sandbox's end
+	whole bool         // the sandbox has its end
 }
 
 // ensureLinks connects the namespace with its networks, and with no other. The
 // connection is to the links of the host.
-func (o owner) ensureLinks(c *rtnetlink.Conn, s Sandbox, netns string) error {
+func (o owner) ensureLinks(c *netlink.Handle, s Sandbox, netns string) error {
 	wires, err := o.wiresOf(c, s)
 	if err != nil {
 		return err
@@ -40,7 +38,7 @@ func (o owner) ensureLinks(c *rtnetlink.Conn, s Sandbox, netns string) error {
 		return err
 	}
 	whole := false
-	if err := insideLinks(netns, func(c *rtnetlink.Conn) error {
+	if err := insideLinks(netns, func(c *netlink.Handle) error {
 		err := matchInner(c, wires)
 		if whole = !slices.ContainsFunc(wires, func(w wire) bool { return !w.whole }); err != nil || !whole {
 			return err
@@ -56,7 +54,7 @@ func (o owner) ensureLinks(c *rtnetlink.Conn, s Sandbox, netns string) error {
 	}
 	// The inner ends come up first: once there is a carrier, all is in place.
 	if !whole {
-		if err := insideLinks(netns, func(c *rtnetlink.Conn) error { return ensureInner(c, wires) }); err != nil {
+		if err := insideLinks(netns, func(c *netlink.Handle) error { return ensureInner(c, wires) }); err != nil {
 			return err
 		}
 	}
@@ -71,16 +69,35 @@ func (o owner) ensureLinks(c *rtnetlink.Conn, s Sandbox, netns string) error {
 	return nil
 }
 
+// insideAttempts are made in the namespace of a container, see undisturbed.
+const insideAttempts = 5
+
 // insideLinks runs f in the network namespace at this path, with a connection to
-// its links.
-func insideLinks(netns string, f func(c *rtnetlink.Conn) error) error {
-	return inside(netns, func() error { return withLinks(f) })
+// its links. It may run f several times, see undisturbed.
+func insideLinks(netns string, f func(c *netlink.Handle) error) error {
+	return inside(netns, func() error { return undisturbed(insideAttempts, f) })
+}
+
+// undisturbed calls f again where it failed. A container that may change its
+// network may send to any netlink socket there, and the library fails at such a
+// message with errors that the kernel has as well. It does not show the socket,
+// which could then be connected to the kernel. What f does may be repeated: it looks
+// at what is there and changes what differs. A first handle has, as a rule, the
+// agent's process ID as its port. It stays open, so that the next one gets a port
+// that nobody can guess.
+func undisturbed(attempts int, f func(c *netlink.Handle) error) error {
+	return withLinks(func(c *netlink.Handle) error {
+		err := f(c)
+		if err != nil && attempts > 1 {
+			err = undisturbed(attempts-1, f)
+		}
+		return err
+	})
 }
 
 // wiresOf looks up what the sandbox is to be connected with.
-func (o owner) wiresOf(c *rtnetlink.Conn, s Sandbox) ([]wire, error) {
+func (o owner) wiresOf(c *netlink.Handle, s Sandbox) ([]wire, error) {
 	wires := make([]wire, len(s.Attached))
-	older := s.links(owner{})
 	for i, name := range s.links(o) {
 		w := wire{Attachment: s.Attached[i], name: name, owner: o}
 		network := w.Network
@@ -92,7 +109,7 @@ func (o owner) wiresOf(c *rtnetlink.Conn, s Sandbox) ([]wire, error) {
 		if w.on, err = mustFindLink(c, at); err != nil {
 			return nil, fmt.Errorf("network %s: %w", network.Name, err)
 		}
-		if w.mtu = w.on.MTU; !network.isBridge() && network.MTU > 0 {
+		if w.mtu = w.on.Attrs().MTU; !network.isBridge() && network.MTU > 0 {
 			w.mtu = min(w.mtu, network.MTU)
 		}
 		if w.mac, err = w.hardwareAddr(); err != nil {
@@ -102,11 +119,6 @@ func (o owner) wiresOf(c *rtnetlink.Conn, s Sandbox) ([]wire, error) {
 			if w.outer, err = findLink(c, name); err != nil {
 				return nil, err
 			}
-			if w.outer == nil {
-				if w.older, err = findLink(c, older[i]); err != nil {
-					return nil, err
-				}
-			}
 		}
 		wires[i] = w
 	}
@@ -114,17 +126,16 @@ func (o owner) wiresOf(c *rtnetlink.Conn, s Sandbox) ([]wire, error) {
 }
 
 // removeOuter removes the replica's links on the host, save these.
-func (o owner) removeOuter(c *rtnetlink.Conn, s Sandbox, keep []wire) error {
-	links, err := c.Links()
+func (o owner) removeOuter(c *netlink.Handle, s Sandbox, keep []wire) error {
+	links, err := allLinks(nil)
 	if err != nil {
-		return fmt.Errorf("cannot list links: %w", err)
+		return err
 	}
 	for _, link := range links {
-		name := link.Name
-		ours := isLinkName(vethPrefix, name) && !o.isOthers(link) && (strings.HasPrefix(name, s.linkPrefix(o)) ||
-			strings.HasPrefix(name, s.linkPrefix(owner{})) && ownerOfLink(link).is(o))
-		if ours && !slices.ContainsFunc(keep, func(w wire) bool { return w.name == name || w.older != nil && w.older.Name == name }) {
-			err = errors.Join(err, removeLink(c, name))
+		name := link.Attrs().Name
+		ours := isLinkName(vethPrefix, name) && strings.HasPrefix(name, s.linkPrefix(o)) && !o.isOthers(link)
+		if ours && !slices.ContainsFunc(keep, func(w wire) bool { return w.name == name }) {
+			err = errors.Join(err, removeLink(c, link))
 		}
 	}
 	return err
@@ -133,10 +144,10 @@ func (o owner) removeOuter(c *rtnetlink.Conn, s Sandbox, keep []wire) error {
 // matchInner finds the sandbox's ends of the wires and names those to be made;
 // what is in their way goes. Links of other names are the container's own. It
 // runs in the namespace.
-func matchInner(c *rtnetlink.Conn, wires []wire) error {
-	links, err := c.Links()
+func matchInner(c *netlink.Handle, wires []wire) error {
+	ends, err := innerEnds(wires)
 	if err != nil {
-		return fmt.Errorf("cannot list links: %w", err)
+		return err
 	}
 	names := make(map[string]bool) // that are given away
 	for _, w := range wires {
@@ -146,16 +157,12 @@ func matchInner(c *rtnetlink.Conn, wires []wire) error {
 	}
 	for i := range wires {
 		w := &wires[i]
-		at := slices.IndexFunc(links, w.isInner)
-		if at < 0 && w.older != nil {
-			if at = slices.IndexFunc(links, func(l rtnetlink.Link) bool { return arePeers(*w.older, l) }); at >= 0 {
-				w.outer, w.name = w.older, w.older.Name
-			}
-		}
+		w.whole = false // it may be from an attempt before
+		at := slices.IndexFunc(ends, w.isInner)
 		if at < 0 {
 			continue
 		}
-		name := links[at].Name
+		name := ends[at].Attrs().Name
 		if name == w.Interface || w.Interface == "" && isNumbered(name) && !names[name] {
 			w.inner, w.whole = name, true
 			names[name] = true
@@ -177,21 +184,26 @@ func matchInner(c *rtnetlink.Conn, wires []wire) error {
 	return removeInner(c, wires)
 }
 
+// innerEnds are the links that are the sandbox's end of some wire. It runs in the
+// namespace.
+func innerEnds(wires []wire) ([]netlink.Link, error) {
+	return allLinks(func(link netlink.Link) bool {
+		return slices.ContainsFunc(wires, func(w wire) bool { return w.isInner(link) })
+	})
+}
+
 // removeInner removes the links that are in the way of these, and those of
 // ours that are none of them. It runs in the namespace.
-func removeInner(c *rtnetlink.Conn, keep []wire) error {
-	links, err := c.Links()
-	if err != nil {
-		return fmt.Errorf("cannot list links: %w", err)
-	}
-	for _, link := range links {
-		name := link.Name
-		marked := strings.HasPrefix(link.Alias, aliasPrefix) && (link.Kind == rtnetlink.Macvlan || link.Kind == rtnetlink.IPvlan)
+func removeInner(c *netlink.Handle, keep []wire) error {
+	links, err := allLinks(func(link netlink.Link) bool {
+		name := link.Attrs().Name
+		marked := strings.HasPrefix(link.Attrs().Alias, aliasPrefix) && (link.Type() == driverMacvlan || link.Type() == driverIPvlan)
 		whole := slices.ContainsFunc(keep, func(w wire) bool { return w.whole && w.inner == name })
 		inTheWay := slices.ContainsFunc(keep, func(w wire) bool { return w.inner == name || w.isInner(link) })
-		if (marked || inTheWay) && !whole {
-			err = errors.Join(err, removeLink(c, name))
-		}
+		return (marked || inTheWay) && !whole
+	})
+	for _, link := range links {
+		err = errors.Join(err, removeLink(c, link))
 	}
 	return err
 }
@@ -206,22 +218,22 @@ func isNumbered(name string) bool {
 }
 
 // isInner says whether the link is the sandbox's end of the wire.
-func (w wire) isInner(link rtnetlink.Link) bool {
+func (w wire) isInner(link netlink.Link) bool {
 	if w.Network.isBridge() {
-		return w.outer != nil && arePeers(*w.outer, link)
+		return w.outer != nil && arePeers(w.outer, link)
 	}
-	want, err := newLink(w.Network)
-	return err == nil && link.Alias == w.Network.alias() && link.Parent == w.on.Index &&
-		link.Kind == want.Kind && link.Mode == want.Mode
+	want, err := newLink(w.Network, netlink.LinkAttrs{})
+	return err == nil && link.Attrs().Alias == w.Network.alias() && link.Attrs().ParentIndex == w.on.Attrs().Index &&
+		sameKind(link, want)
 }
 
-func arePeers(outer, inner rtnetlink.Link) bool {
-	return outer.Kind == rtnetlink.Veth && inner.Kind == rtnetlink.Veth &&
-		outer.Parent == inner.Index && inner.Parent == outer.Index
+func arePeers(outer, inner netlink.Link) bool {
+	return outer.Type() == kindVeth && inner.Type() == kindVeth &&
+		outer.Attrs().ParentIndex == inner.Attrs().Index && inner.Attrs().ParentIndex == outer.Attrs().Index
 }
 
 // ensure makes the wire where it is not there, and connects its outer end.
-func (w *wire) ensure(c *rtnetlink.Conn, netns string) error {
+func (w *wire) ensure(c *netlink.Handle, netns string) error {
 	if !w.whole {
 		if err := w.make(c, netns); err != nil {
 			return err
@@ -240,53 +252,62 @@ func (w *wire) ensure(c *rtnetlink.Conn, netns string) error {
 	if err := switchIPv6(w.name, false); err != nil {
 		return err
 	}
-	attached := w.outer.Master == w.on.Index
-	if !attached {
-		if err := c.SetMaster(w.outer.Index, w.on.Index); err != nil {
+	if w.outer.Attrs().MasterIndex != w.on.Attrs().Index {
+		if err := c.LinkSetMaster(w.outer, w.on); err != nil {
 			return fmt.Errorf("cannot attach %s to bridge %s: %w", w.name, w.Network.Bridge, err)
 		}
 	}
-	// A container that calls its own published port gets the frame back
-	// through the port it came from.
-	port := rtnetlink.Port{Hairpin: true, Isolated: w.Network.Apart}
-	if !attached || w.outer.Port != port {
-		if err := c.SetPort(w.outer.Index, port); err != nil {
-			return fmt.Errorf("cannot set up %s as a port of bridge %s: %w", w.name, w.Network.Bridge, err)
-		}
+	if err := w.ensurePort(c); err != nil {
+		return fmt.Errorf("cannot set up %s as a port of bridge %s: %w", w.name, w.Network.Bridge, err)
 	}
 	return nil
 }
 
+// ensurePort writes only what differs: each write is told to all who watch links.
+func (w *wire) ensurePort(c *netlink.Handle) error {
+	port, err := steady("ports", func() (netlink.Protinfo, error) { return c.LinkGetProtinfo(w.outer) })
+	// A container that calls its own published port gets the frame back
+	// through the port it came from.
+	if err == nil && !port.Hairpin {
+		err = c.LinkSetHairpin(w.outer, true)
+	}
+	// Kernels before 4.18 ignore this.
+	if err == nil && port.Isolated != w.Network.Apart {
+		err = c.LinkSetIsolated(w.outer, w.Network.Apart)
+	}
+	return err
+}
+
 // make makes the wire. A host's end without the other, or with one in a
 // namespace of the past, is of no use and goes.
-func (w *wire) make(c *rtnetlink.Conn, netns string) error {
+func (w *wire) make(c *netlink.Handle, netns string) error {
 	ns, err := os.Open(netns)
 	if err != nil {
 		return fmt.Errorf("cannot open namespace: %w", err)
 	}
 	defer ns.Close()
 	if !w.Network.isBridge() {
-		link, err := newLink(w.Network)
+		attrs := linkAttrs(w.inner)
+		attrs.Namespace, attrs.ParentIndex = netlink.NsFd(ns.Fd()), w.on.Attrs().Index
+		attrs.HardwareAddr, attrs.MTU = w.mac, w.mtu
+		link, err := newLink(w.Network, attrs)
 		if err != nil {
 			return err
 		}
-		link.Name, link.Namespace, link.Parent = w.inner, int(ns.Fd()), w.on.Index
-		link.HardwareAddr, link.MTU = w.mac, w.mtu
-		if err := c.AddLink(link); err != nil {
+		if err := c.LinkAdd(link); err != nil {
 			return fmt.Errorf("cannot add %s %s on %s: %w", w.Network.Driver, w.inner, w.Network.Parent, err)
 		}
 		return nil
 	}
 	if w.outer != nil {
-		if err := removeLink(c, w.name); err != nil {
+		if err := removeLink(c, w.outer); err != nil {
 			return err
 		}
 	}
-	err = c.AddLink(rtnetlink.NewLink{
-		Kind: rtnetlink.Veth, Name: w.name, MTU: w.mtu, Master: w.on.Index,
-		Peer: rtnetlink.Peer{Name: w.inner, HardwareAddr: w.mac, Namespace: int(ns.Fd())},
-	})
-	if err != nil {
+	pair := netlink.NewVeth(linkAttrs(w.name))
+	pair.MTU, pair.PeerMTU, pair.MasterIndex = w.mtu, uint32(w.mtu), w.on.Attrs().Index
+	pair.PeerName, pair.PeerHardwareAddr, pair.PeerNamespace = w.inner, w.mac, netlink.NsFd(ns.Fd())
+	if err := c.LinkAdd(pair); err != nil {
 		return fmt.Errorf("cannot add veth pair %s to bridge %s: %w", w.name, w.Network.Bridge, err)
 	}
 	w.outer, err = mustFindLink(c, w.name)
@@ -294,7 +315,7 @@ func (w *wire) make(c *rtnetlink.Conn, netns string) error {
 }
 
 // ensureInner sets up what is inside the namespace; it runs there.
-func ensureInner(c *rtnetlink.Conn, wires []wire) error {
+func ensureInner(c *netlink.Handle, wires []wire) error {
 	v6 := slices.ContainsFunc(wires, wire.hasIPv6)
 	for _, link := range []string{"all", "default"} {
 		if err := switchIPv6(link, v6); err != nil {
@@ -332,13 +353,13 @@ func (w wire) hasIPv6() bool {
 }
 
 // ensureInner sets up the sandbox's end and returns its index.
-func (w wire) ensureInner(c *rtnetlink.Conn) (int, error) {
+func (w wire) ensureInner(c *netlink.Handle) (int, error) {
 	link, err := mustFindLink(c, w.inner)
 	if err != nil {
 		return 0, err
 	}
-	if !w.Network.isBridge() && link.Alias != w.Network.alias() {
-		if err := c.SetAlias(link.Index, w.Network.alias()); err != nil {
+	if !w.Network.isBridge() && link.Attrs().Alias != w.Network.alias() {
+		if err := c.LinkSetAlias(link, w.Network.alias()); err != nil {
 			return 0, fmt.Errorf("cannot mark link %s: %w", w.inner, err)
 		}
 	}
@@ -368,48 +389,46 @@ func (w wire) ensureInner(c *rtnetlink.Conn) (int, error) {
 			return 0, err
 		}
 	}
-	return link.Index, setUp(c, link)
+	return link.Attrs().Index, setUp(c, link)
 }
 
 // ensureDefaultRoute leads out by the first wire that has a way out. A default
 // route of another link is the container's own, and stays.
-func (f *family) ensureDefaultRoute(c *rtnetlink.Conn, wires []wire, own []int) error {
-	var want *rtnetlink.Route
+func (f *family) ensureDefaultRoute(c *netlink.Handle, wires []wire, own []int) error {
+	var want *netlink.Route
 	for i, w := range wires {
 		gateway := f.gateway(w.Network)
 		switch {
 		case w.Network.Internal || !f.subnet(w.Network).IsValid() || want != nil:
 		case f.route == unix.AF_INET6 && !w.Address6.IsValid() || f.route == unix.AF_INET && !w.Address.IsValid():
 		case w.Network.routesItself(), gateway.IsValid():
+			want = &netlink.Route{Dst: ipNet(netip.PrefixFrom(f.unspecified, 0)), LinkIndex: own[i], Gw: gateway.AsSlice()}
 			if w.Network.routesItself() {
-				gateway = netip.Addr{}
+				want.Gw, want.Scope = nil, netlink.SCOPE_LINK
 			}
-			route := rtnetlink.Default(own[i], f.route, gateway)
-			want = &route
 		}
 	}
-	routes, err := allRoutes(c, f)
+	there := false
+	wrong, err := allRoutes(c, f, func(r netlink.Route) bool {
+		if !isDefault(r) || r.Type != unix.RTN_UNICAST {
+			return false
+		}
+		wanted := want != nil && r.LinkIndex == want.LinkIndex && r.Gw.Equal(want.Gw)
+		there = there || wanted || !slices.Contains(own, r.LinkIndex)
+		return !wanted && slices.Contains(own, r.LinkIndex)
+	})
 	if err != nil {
 		return err
 	}
-	there := false
-	for _, r := range routes {
-		switch {
-		case !isDefault(r) || r.Type != unix.RTN_UNICAST:
-		case want != nil && r.Link == want.Link && r.Gateway == want.Gateway:
-			there = true
-		case slices.Contains(own, r.Link):
-			if err := c.RemoveRoute(r); err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("cannot remove a default route: %w", err)
-			}
-		default:
-			there = true
+	for _, r := range wrong {
+		if err := c.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("cannot remove a default route: %w", err)
 		}
 	}
 	if want == nil || there {
 		return nil
 	}
-	if err := c.ReplaceRoute(*want); err != nil {
+	if err := c.RouteReplace(want); err != nil {
 		return fmt.Errorf("cannot set the default route: %w", err)
 	}
 	return nil

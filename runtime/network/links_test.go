@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"net"
 	"net/netip"
@@ -756,4 +757,35 @@ func TestChoiceIsKept(t *testing.T) {
 	if got, err := network.NextAddress(within, prefix("10.0.0.0/8"), nil); err == nil {
 		t.Errorf("got %s, which is elsewhere", got)
 	}
+}
+
+// A container may make the lists of its namespace as long as it likes: they are
+// read as far as they matter, and what is too much is the matter of that sandbox.
+func TestCrowdedNamespaceIsAnErrorOfItsOwn(t *testing.T) {
+	w := newTown(t)
+	var routes, addresses strings.Builder
+	for i := range network.MaxListed/0x100 + 1 { // the kernel takes long over many addresses of one link
+		fmt.Fprintf(&addresses, "link add many%d type bridge\n", i)
+		for k := range 0x100 {
+			fmt.Fprintf(&routes, "route add unreachable 11.0.%d.%d\n", i, k)
+			fmt.Fprintf(&addresses, "address add 11.1.%d.%d/32 dev many%d\n", i, k, i)
+		}
+	}
+	crowd := func(commands string) error {
+		inside(t, w.webNS, func() {
+			many := exec.Command("ip", "-batch", "-")
+			many.Stdin = strings.NewReader(commands)
+			if out, err := many.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+		})
+		_, err := w.EnsureSandbox(t.Context(), w.web, nil)
+		return err
+	}
+	must(t, crowd(routes.String()))
+	if err := crowd(addresses.String()); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("the sandbox has too many addresses: %v", err)
+	}
+	w.sandbox(w.db)
+	must(t, w.RemoveSandbox(t.Context(), w.web))
 }

@@ -20,7 +20,9 @@ const (
 
 // listeningProcess names the process of the host that listens where the port
 // would be published, as nginx (process 812). It is empty where that cannot be
-// found out: a socket of the kernel's, or a process of another namespace.
+// found out: a socket of the kernel's, or a process of another namespace. gopsutil
+// cannot tell: it reads the table of the process's first thread, which may have
+// been left in another network namespace.
 func listeningProcess(p Port) string {
 	sockets := make(map[string]bool)
 	for _, table := range []string{p.Protocol, p.Protocol + "6"} {

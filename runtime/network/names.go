@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base32"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -13,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,13 +32,7 @@ const (
 	maxLinks    = 64  // of one sandbox
 )
 
-// linkName is always the same for the same parts, and short enough.
-func linkName(prefix string, parts ...string) string {
-	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
-	return prefix + hex.EncodeToString(sum[:])[:hashDigits]
-}
-
-// isLinkName says whether a link of this name was made by linkName, or for a
+// isLinkName says whether a link of this name was made for a network, or for a
 // sandbox.
 func isLinkName(prefix, name string) bool {
 	allowed := "0123456789abcdef"
@@ -56,13 +50,8 @@ func isOurs(link string) bool {
 }
 
 // linkPrefix is what the names of the replica's links on the host begin with.
-// Releases before this one had links of nobody known.
 func (s Sandbox) linkPrefix(o owner) string {
-	parts := []string{s.Project, s.Service, strconv.Itoa(s.Number)}
-	if o.known() {
-		parts = append(parts, o.id)
-	}
-	return vethPrefix + hashed(replicaDigits, parts...)
+	return vethPrefix + hashed(replicaDigits, s.Project, s.Service, strconv.Itoa(s.Number), o.id)
 }
 
 // links names the host's ends of the replica's links: empty for those that
@@ -165,7 +154,7 @@ func (w Network) check() error {
 		if err := checkInterface(w.Parent); err != nil {
 			return err
 		}
-		_, err := newLink(w)
+		_, err := newLink(w, netlink.LinkAttrs{})
 		return err
 	}
 	return fmt.Errorf("there is no driver %.40q", w.Driver)

@@ -8,14 +8,15 @@ import (
 )
 
 func TestLinkNames(t *testing.T) {
-	bridge := linkName(bridgePrefix, "shop", "default")
-	if bridge != linkName(bridgePrefix, "shop", "default") {
+	o := ownerOf("/var/lib/margolite")
+	bridge := o.bridgeName("shop_default")
+	if bridge != o.bridgeName("shop_default") {
 		t.Error("the same network has two names")
 	}
 	if len(bridge) > 15 {
 		t.Errorf("%s is too long for a link", bridge)
 	}
-	if linkName(bridgePrefix, "shop", "default") == linkName(bridgePrefix, "shopd", "efault") {
+	if bridge == o.bridgeName("shop_back") {
 		t.Error("two networks have one name")
 	}
 	for name, ours := range map[string]bool{
@@ -29,7 +30,7 @@ func TestLinkNames(t *testing.T) {
 }
 
 func TestSandboxNames(t *testing.T) {
-	w := Network{Bridge: linkName(bridgePrefix), Subnet: netip.MustParsePrefix("172.29.0.0/24"), Gateway: netip.MustParseAddr("172.29.0.1")}
+	w := Network{Bridge: ownerOf("/").bridgeName("shop_default"), Subnet: netip.MustParsePrefix("172.29.0.0/24"), Gateway: netip.MustParseAddr("172.29.0.1")}
 	good := Sandbox{Project: "shop", Service: "web.front_1-a", Number: 1, Attached: []Attachment{{Network: w, Address: netip.MustParseAddr("172.29.0.2")}}}
 	if err := good.check(); err != nil {
 		t.Fatal(err)

@@ -15,10 +15,11 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/margolite/margolite/runtime/network/nft"
-	"github.com/margolite/margolite/runtime/network/rtnetlink"
+	"github.com/margolite/margolite/runtime/contain"
 )
 
 // Options says where the package keeps its files, which addresses it may give
@@ -73,13 +74,13 @@ type Networks struct {
 	heldFiles chan struct{}            // poked when a container holds up a write
 
 	mu       sync.RWMutex
-	spared   map[string]bool        // links of others that were logged
-	synced   map[nft.Family]ruleset // as SyncPorts left the tables since the start
-	ports    []Port                 // that SyncPorts got last, less those that contradict others
-	networks []Network              // that it got last
-	advice   string                 // that was logged last
-	holder   *nft.Conn              // of the watcher; nil: nobody watches
-	held     []nft.Family           // whose table of the holder is there
+	spared   map[string]bool                  // links of others that were logged
+	synced   map[nftables.TableFamily]ruleset // as SyncPorts left the tables since the start
+	ports    []Port                           // that SyncPorts got last, less those that contradict others
+	networks []Network                        // that it got last
+	advice   string                           // that was logged last
+	holder   *holder                          // of the watcher; nil: nobody watches
+	held     []nftables.TableFamily           // whose table of the holder is there
 }
 
 // New prepares RunDir.
@@ -87,7 +88,7 @@ func New(o Options) (*Networks, error) {
 	n := &Networks{
 		owner:  ownerOf(cmp.Or(o.StateDir, o.RunDir)),
 		runDir: o.RunDir, resolvConf: o.ResolvConf, hostsFile: o.Hosts, pools: o.Pools, publish: o.Publish, logger: o.Logger,
-		synced: make(map[nft.Family]ruleset),
+		synced: make(map[nftables.TableFamily]ruleset),
 		files:  make(map[string]*sandboxFiles), heldFiles: make(chan struct{}, 1),
 		spared:   make(map[string]bool),
 		intended: intended{networks: make(map[string]Network), sandboxes: make(map[string]Sandbox)},
@@ -174,7 +175,7 @@ func (n *Networks) EnsureNetwork(ctx context.Context, w Network) error {
 	defer n.mu.Unlock()
 	err := errors.Join(ctx.Err(), w.check())
 	if err == nil {
-		err = withLinks(func(c *rtnetlink.Conn) error {
+		err = withLinks(func(c *netlink.Handle) error {
 			if w.isBridge() {
 				return n.owner.ensureBridge(c, w)
 			}
@@ -191,7 +192,7 @@ func (n *Networks) EnsureNetwork(ctx context.Context, w Network) error {
 // alias marks a link of the network inside of a sandbox.
 func (w Network) alias() string { return aliasPrefix + marked(w.Name) }
 
-func (o owner) ensureBridge(c *rtnetlink.Conn, w Network) error {
+func (o owner) ensureBridge(c *netlink.Handle, w Network) error {
 	mtu, err := w.mtu(c)
 	if err != nil {
 		return err
@@ -203,16 +204,17 @@ func (o owner) ensureBridge(c *rtnetlink.Conn, w Network) error {
 	if bridge == nil {
 		// Without an address of its own the bridge would take over that of a
 		// port, and change it when the port goes.
-		added := rtnetlink.NewLink{Kind: rtnetlink.Bridge, Name: w.Bridge, HardwareAddr: w.hardwareAddr()}
-		if err := c.AddLink(added); err != nil && !errors.Is(err, os.ErrExist) {
+		added := &netlink.Bridge{LinkAttrs: linkAttrs(w.Bridge)}
+		added.HardwareAddr = w.hardwareAddr()
+		if err := c.LinkAdd(added); err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("cannot add bridge %s: %w", w.Bridge, err)
 		}
 		if bridge, err = mustFindLink(c, w.Bridge); err != nil {
 			return err
 		}
 	}
-	if bridge.Kind != rtnetlink.Bridge {
-		return fmt.Errorf("link %s is no bridge but a %s", w.Bridge, cmp.Or(bridge.Kind, "device"))
+	if bridge.Type() != kindBridge {
+		return fmt.Errorf("link %s is no bridge but a %s", w.Bridge, bridge.Type())
 	}
 	if err := o.ensureMark(c, bridge, w.Name); err != nil {
 		return err
@@ -235,7 +237,7 @@ func (o owner) ensureBridge(c *rtnetlink.Conn, w Network) error {
 }
 
 // mtu is that of the network's bridge.
-func (w Network) mtu(c *rtnetlink.Conn) (mtu int, err error) {
+func (w Network) mtu(c *netlink.Handle) (mtu int, err error) {
 	if mtu = w.MTU; mtu == 0 {
 		if mtu, err = uplinkMTU(c); err != nil {
 			return 0, err
@@ -274,8 +276,8 @@ func (n *Networks) RemoveNetwork(ctx context.Context, w Network) error {
 	}
 	n.intended.forget(only(w.Bridge), none)
 	if err == nil {
-		err = withLinks(func(c *rtnetlink.Conn) error {
-			if err := n.owner.removeLink(c, w.Bridge); err != nil || w.isBridge() {
+		err = withLinks(func(c *netlink.Handle) error {
+			if err := n.owner.removeNamed(c, w.Bridge); err != nil || w.isBridge() {
 				return err
 			}
 			return n.owner.removeParent(c, w)
@@ -287,18 +289,58 @@ func (n *Networks) RemoveNetwork(ctx context.Context, w Network) error {
 	return nil
 }
 
-// withLinks calls f with a connection to the links of the network namespace that
-// this thread is in.
-func withLinks(f func(c *rtnetlink.Conn) error) error {
-	c, err := rtnetlink.Open()
+// withLinks calls f with a handle for the links, addresses and routes of the
+// network namespace that this thread is in.
+func withLinks(f func(c *netlink.Handle) error) error { return withHandle(unix.NETLINK_ROUTE, f) }
+
+// withHandle calls f with a handle for one part of the kernel. What is read there
+// a container may have made, and the library's decoders trust it: a panic is the
+// error.
+func withHandle(protocol int, f func(c *netlink.Handle) error) error {
+	c, err := netlink.NewHandle(protocol)
 	if err != nil {
-		return err
+		return fmt.Errorf("cannot open netlink: %w", err)
 	}
-	return errors.Join(f(c), c.Close())
+	defer c.Close()
+	if err := c.SetSocketTimeout(patience); err != nil {
+		return fmt.Errorf("cannot open netlink: %w", err)
+	}
+	return contain.Call(func() error { return f(c) })
+}
+
+// prefixOf is the zero value where there is none.
+func prefixOf(n *net.IPNet) netip.Prefix {
+	if n == nil {
+		return netip.Prefix{}
+	}
+	a, _ := netip.AddrFromSlice(n.IP)
+	bits, length := n.Mask.Size()
+	if length == 8*net.IPv4len {
+		a = a.Unmap()
+	}
+	return netip.PrefixFrom(a, bits)
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// The kinds of links that are told apart.
+const (
+	kindBridge = "bridge"
+	kindVeth   = "veth"
+	kindVLAN   = "vlan"
+)
+
+// linkAttrs are those of a link to be made; what is not set is left to the kernel.
+func linkAttrs(name string) netlink.LinkAttrs {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	return attrs
 }
 
 // findLink returns nil where there is no such link.
-func findLink(c *rtnetlink.Conn, name string) (*rtnetlink.Link, error) {
+func findLink(c *netlink.Handle, name string) (netlink.Link, error) {
 	link, err := mustFindLink(c, name)
 	if errors.Is(err, unix.ENODEV) {
 		return nil, nil
@@ -306,86 +348,92 @@ func findLink(c *rtnetlink.Conn, name string) (*rtnetlink.Link, error) {
 	return link, err
 }
 
-func mustFindLink(c *rtnetlink.Conn, name string) (*rtnetlink.Link, error) {
-	link, err := c.Link(name)
+// mustFindLink fails with unix.ENODEV where there is no such link.
+func mustFindLink(c *netlink.Handle, name string) (netlink.Link, error) {
+	link, err := c.LinkByName(name)
+	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
+		err = unix.ENODEV
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot find link %s: %w", name, err)
 	}
-	return &link, nil
+	return link, nil
 }
 
-func removeLink(c *rtnetlink.Conn, name string) error {
-	link, err := findLink(c, name)
-	if link == nil {
-		return err
-	}
-	if err := c.RemoveLink(link.Index); err != nil && !isGone(err) {
-		return fmt.Errorf("cannot remove link %s: %w", name, err)
+func removeLink(c *netlink.Handle, link netlink.Link) error {
+	if err := c.LinkDel(link); err != nil && !isGone(err) {
+		return fmt.Errorf("cannot remove link %s: %w", link.Attrs().Name, err)
 	}
 	return nil
 }
 
-// removeLink leaves the link alone where it is another owner's.
-func (o owner) removeLink(c *rtnetlink.Conn, name string) error {
+// removeNamed removes a link that may be gone, unless it is another owner's.
+func (o owner) removeNamed(c *netlink.Handle, name string) error {
 	link, err := findLink(c, name)
-	if link == nil || o.isOthers(*link) {
+	if link == nil || o.isOthers(link) {
 		return err
 	}
-	return removeLink(c, name)
+	return removeLink(c, link)
 }
 
 // ensureLink gives the link its hardware address, unless that is nil, and the
 // MTU.
-func ensureLink(c *rtnetlink.Conn, link *rtnetlink.Link, mac net.HardwareAddr, mtu int) error {
-	if mac != nil && !bytes.Equal(link.HardwareAddr, mac) {
-		if err := c.SetHardwareAddr(link.Index, mac); err != nil {
-			return fmt.Errorf("cannot set hardware address of %s: %w", link.Name, err)
+func ensureLink(c *netlink.Handle, link netlink.Link, mac net.HardwareAddr, mtu int) error {
+	now := link.Attrs()
+	if mac != nil && !bytes.Equal(now.HardwareAddr, mac) {
+		if err := c.LinkSetHardwareAddr(link, mac); err != nil {
+			return fmt.Errorf("cannot set hardware address of %s: %w", now.Name, err)
 		}
 	}
-	if link.MTU != mtu {
-		if err := c.SetMTU(link.Index, mtu); err != nil {
-			return fmt.Errorf("cannot set MTU of %s: %w", link.Name, err)
+	if now.MTU != mtu {
+		if err := c.LinkSetMTU(link, mtu); err != nil {
+			return fmt.Errorf("cannot set MTU of %s: %w", now.Name, err)
 		}
 	}
 	return nil
 }
 
-func setUp(c *rtnetlink.Conn, link *rtnetlink.Link) error {
-	if link.Up {
+func isUp(link netlink.Link) bool { return link.Attrs().Flags&net.FlagUp != 0 }
+
+func setUp(c *netlink.Handle, link netlink.Link) error {
+	if isUp(link) {
 		return nil
 	}
-	if err := c.SetUp(link.Index); err != nil {
-		return fmt.Errorf("cannot set %s up: %w", link.Name, err)
+	if err := c.LinkSetUp(link); err != nil {
+		return fmt.Errorf("cannot set %s up: %w", link.Attrs().Name, err)
 	}
 	return nil
 }
 
 // ensureAddresses leaves the link with these addresses and no other, save the
 // link-local ones of IPv6, which the kernel makes.
-func ensureAddresses(c *rtnetlink.Conn, link *rtnetlink.Link, want []netip.Prefix) error {
-	addrs, err := c.Addresses(unix.AF_UNSPEC)
+func ensureAddresses(c *netlink.Handle, link netlink.Link, want []netip.Prefix) error {
+	name := link.Attrs().Name
+	addrs, err := addresses(c, link, netlink.FAMILY_ALL)
 	if err != nil {
-		return fmt.Errorf("cannot list addresses of %s: %w", link.Name, err)
+		return fmt.Errorf("link %s: %w", name, err)
 	}
 	missing := slices.Clone(want)
 	for _, a := range addrs {
-		if a.Link != link.Index {
-			continue
-		}
-		if i := slices.Index(missing, a.Prefix); i >= 0 && !a.Peer.IsValid() {
+		p := prefixOf(a.IPNet)
+		if i := slices.Index(missing, p); i >= 0 && a.Peer == nil {
 			missing = slices.Delete(missing, i, i+1)
 			continue
 		}
-		if a.Prefix.Addr().Is6() && a.Prefix.Addr().IsLinkLocalUnicast() {
+		if p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
 			continue
 		}
-		if err := c.RemoveAddress(a); err != nil {
-			return fmt.Errorf("cannot remove address %s from %s: %w", a.Prefix, link.Name, err)
+		if err := c.AddrDel(link, &a); err != nil {
+			return fmt.Errorf("cannot remove address %s from %s: %w", p, name, err)
 		}
 	}
 	for _, p := range missing {
-		if err := c.AddAddress(rtnetlink.Address{Link: link.Index, Prefix: p}); err != nil {
-			return fmt.Errorf("cannot add address %s to %s: %w", p, link.Name, err)
+		a := &netlink.Addr{IPNet: ipNet(p)}
+		if p.Addr().Is6() {
+			a.Flags = unix.IFA_F_NODAD // it is used at once
+		}
+		if err := c.AddrAdd(link, a); err != nil {
+			return fmt.Errorf("cannot add address %s to %s: %w", p, name, err)
 		}
 	}
 	return nil

@@ -11,12 +11,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/margolite/margolite/runtime/network/nft"
-	"github.com/margolite/margolite/runtime/network/rtnetlink"
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
 )
 
 // owner identifies the margolite that a link, table or mount belongs to. The zero
-// value means unknown: releases before this one marked nothing.
+// value means unknown: what is not marked may be anybody's.
 type owner struct {
 	id  string // of the state directory
 	dir string // the state directory, for people; may be cut short
@@ -82,45 +82,39 @@ func marked(network string) string {
 	return network[:maxMarked-hashDigits] + hex.EncodeToString(sum[:])[:hashDigits]
 }
 
-// readMark says what a link is for, and whose it is. Without an owner it is of a
-// release before this one, if ok.
-func readMark(alias string) (network string, o owner, ok bool) {
-	rest, ok := strings.CutPrefix(alias, aliasPrefix)
-	if !ok {
-		return "", owner{}, false
-	}
+// readMark says what a link is for, and whose it is: nobody's where it is not
+// marked.
+func readMark(link netlink.Link) (network string, o owner) {
+	rest, ok := strings.CutPrefix(link.Attrs().Alias, aliasPrefix)
 	network, rest, _ = strings.Cut(rest, " ")
-	if id, ok := strings.CutPrefix(rest, ownerPrefix); ok {
-		o.id, o.dir, _ = strings.Cut(id, " ")
+	id, owned := strings.CutPrefix(rest, ownerPrefix)
+	if !ok || !owned {
+		return "", owner{}
 	}
-	return network, o, true
-}
-
-// ownerOfLink is nobody where the link is not marked.
-func ownerOfLink(link rtnetlink.Link) owner {
-	_, o, _ := readMark(link.Alias)
-	return o
+	o.id, o.dir, _ = strings.Cut(id, " ")
+	return network, o
 }
 
 // isOthers says whether the link is marked as that of another owner.
-func (o owner) isOthers(link rtnetlink.Link) bool {
-	p := ownerOfLink(link)
-	return p.known() && !p.is(o)
+func (o owner) isOthers(link netlink.Link) bool {
+	_, by := readMark(link)
+	return by.known() && !by.is(o)
 }
 
 // ensureMark marks a link of the host.
-func (o owner) ensureMark(c *rtnetlink.Conn, link *rtnetlink.Link, network string) error {
-	if o.isOthers(*link) {
-		return fmt.Errorf("link %s: %w", link.Name, otherOwner(ownerOfLink(*link)))
+func (o owner) ensureMark(c *netlink.Handle, link netlink.Link, network string) error {
+	now := link.Attrs()
+	if _, by := readMark(link); by.known() && !by.is(o) {
+		return fmt.Errorf("link %s: %w", now.Name, otherOwner(by))
 	}
 	mark := o.mark(network)
-	if link.Alias == mark {
+	if now.Alias == mark {
 		return nil
 	}
-	if err := c.SetAlias(link.Index, mark); err != nil {
-		return fmt.Errorf("cannot mark link %s: %w", link.Name, err)
+	if err := c.LinkSetAlias(link, mark); err != nil {
+		return fmt.Errorf("cannot mark link %s: %w", now.Name, err)
 	}
-	link.Alias = mark
+	now.Alias = mark
 	return nil
 }
 
@@ -178,105 +172,64 @@ func (o owner) checkRunDir(dir string) error {
 // tables finds the tables of each margolite: what they are named is no proof of
 // whose they are, but the chain that is named after the owner is.
 type tables struct {
-	all    []nft.Table
-	owners map[nft.Table]owner // of those with such a chain; the directory is not known
+	all    []tableKey
+	owners map[tableKey]owner // of those with such a chain; the directory is not known
 }
 
-func readTables(conn *nft.Conn, chains []nft.Chain) (tables, error) {
-	all, err := conn.Tables(0)
+func readTables(conn *nftables.Conn, chains []*nftables.Chain) (tables, error) {
+	all, err := listTables(conn, nftables.TableFamilyUnspecified)
 	if err != nil {
-		return tables{}, fmt.Errorf("cannot list tables: %w", err)
+		return tables{}, err
 	}
-	t := tables{owners: make(map[nft.Table]owner)}
+	t := tables{owners: make(map[tableKey]owner)}
 	for _, table := range all {
 		if isRulesTable(table) {
 			t.all = append(t.all, table)
 		}
 	}
 	for _, c := range chains {
-		if id, ok := strings.CutPrefix(c.Name, ownerChain); ok && slices.Contains(t.all, c.Table) {
-			t.owners[c.Table] = owner{id: id}
+		if id, ok := strings.CutPrefix(c.Name, ownerChain); ok && slices.Contains(t.all, keyOf(c.Table)) {
+			t.owners[keyOf(c.Table)] = owner{id: id}
 		}
 	}
 	return t, nil
 }
 
 // isRulesTable says so of those that have the rules of some margolite.
-func isRulesTable(t nft.Table) bool {
-	return (t.Family == nft.IPv4 || t.Family == nft.IPv6) &&
-		(t.Name == tableName || strings.HasPrefix(t.Name, tableName+"-") && len(t.Name) == len(tableName)+1+ownerDigits)
+func isRulesTable(t tableKey) bool {
+	return (t.family == nftables.TableFamilyIPv4 || t.family == nftables.TableFamilyIPv6) &&
+		(t.name == tableName || strings.HasPrefix(t.name, tableName+"-") && len(t.name) == len(tableName)+1+ownerDigits)
 }
 
 // isOurTable says so of all that some margolite makes on a host.
-func isOurTable(t nft.Table) bool {
-	t.Name = strings.TrimSuffix(t.Name, aliveSuffix)
+func isOurTable(t tableKey) bool {
+	t.name = strings.TrimSuffix(t.name, aliveSuffix)
 	return isRulesTable(t)
 }
 
 // own is the owner's table of the family: the one with its mark; else the one of
 // the plain name, unless somebody else has that.
-func (o owner) own(conn *nft.Conn, t tables, f *family, networks []Network) (nft.Table, error) {
-	plain := nft.Table{Family: f.table, Name: tableName}
-	named := nft.Table{Family: f.table, Name: tableName + "-" + o.id}
-	for _, table := range []nft.Table{named, plain} {
-		if t.owners[table].is(o) {
-			return table, nil
-		}
+func (o owner) own(t tables, f *family) tableKey {
+	plain := tableKey{f.table, tableName}
+	named := tableKey{f.table, tableName + "-" + o.id}
+	if t.owners[named].is(o) || slices.Contains(t.all, plain) && !t.owners[plain].is(o) {
+		return named
 	}
-	if !slices.Contains(t.all, plain) {
-		return plain, nil
-	}
-	if t.owners[plain].known() {
-		return named, nil
-	}
-	adopted, err := o.adopts(conn, f, plain, networks)
-	if err != nil || !adopted {
-		return named, err
-	}
-	return plain, nil
+	return plain
 }
 
-// adopts says whether a table that a release before this one made is the owner's:
-// it has bridges of its own, or none that is there any more.
-func (o owner) adopts(conn *nft.Conn, f *family, table nft.Table, networks []Network) (bool, error) {
-	bridges, err := conn.Elements(elementsOf(f, table, "bridges"))
-	if err != nil {
-		return false, fmt.Errorf("cannot list bridges of table %s: %w", table.Name, err)
-	}
-	var links []rtnetlink.Link
-	if err := withLinks(func(c *rtnetlink.Conn) (err error) {
-		links, err = c.Links()
-		return err
-	}); err != nil {
-		return false, fmt.Errorf("cannot list links: %w", err)
-	}
-	there := false
-	for _, e := range bridges {
-		name, _, _ := strings.Cut(string(e.Key), "\x00")
-		if slices.ContainsFunc(networks, func(w Network) bool { return w.Bridge == name }) {
-			return true, nil
-		}
-		i := slices.IndexFunc(links, func(l rtnetlink.Link) bool { return l.Name == name })
-		if i >= 0 && ownerOfLink(links[i]).is(o) {
-			return true, nil
-		}
-		there = there || i >= 0
-	}
-	return !there, nil
-}
-
-// elementsOf is a set of a table of rules, for listing it.
-func elementsOf(f *family, table nft.Table, name string) nft.Set {
+// setOf is a set of a table of rules, for listing it.
+func setOf(f *family, table tableKey, name string) *nftables.Set {
 	r := newRuleset(f, table, owner{}, nil, nil, nil, unguarded)
 	i := slices.IndexFunc(r.sets, func(s *set) bool { return s.Name == name })
 	return r.sets[i].Set
 }
 
 // dirOf finds out the directory of the owner of a table.
-func dirOf(conn *nft.Conn, table nft.Table, o owner) owner {
-	rules, err := conn.Rules(nft.Chain{Table: table, Name: ownerChain + o.id})
+func dirOf(conn *nftables.Conn, table tableKey, o owner) owner {
+	rules, err := rulesOf(conn, &nftables.Chain{Table: table.table(), Name: ownerChain + o.id})
 	if err == nil && len(rules) > 0 {
-		dir, _, _ := strings.Cut(strings.TrimPrefix(rules[0].Comment, ownerAbout), " [")
+		dir, _, _ := strings.Cut(strings.TrimPrefix(commentOf(rules[0]), ownerAbout), " [")
 		o.dir = dir
 	}
 	return o

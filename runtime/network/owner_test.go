@@ -2,8 +2,6 @@ package network_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base32"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -143,84 +141,45 @@ func TestRunDirectoryHasOneOwner(t *testing.T) {
 	l.networksIn(run, t.TempDir())
 }
 
-// What the release before this one made is kept by whoever has it recorded, and
-// left alone by everybody else.
-func TestUnmarkedThingsAreAdopted(t *testing.T) {
+// What has no mark is left alone, also where it has a name of ours: a margolite
+// goes on beside it, with a table of another name.
+func TestUnmarkedThingsAreLeftAlone(t *testing.T) {
 	w := newTown(t)
 	w.publish(port(w.web, "tcp", 8080, 80))
-	l := w.neighbour()
 	for _, name := range strings.Fields(links(t)) {
 		if strings.HasPrefix(name, "mgl-") || strings.HasPrefix(name, "mgv-") {
 			alias(t, name, "")
 		}
 	}
-	for _, n := range w.networks {
-		alias(t, n.Bridge, "margolite "+n.Name)
-	}
 	mark := regexp.MustCompile("owner_[0-9a-f]+").FindString(rules(t, "margolite"))
 	nft(t, "flush chain ip margolite "+mark+"; delete chain ip margolite "+mark)
-	serve(t, w.webNS, "tcp", ":80", "web")
+	nft(t, "add table ip6 margolite; add chain ip6 margolite theirs") // without our sets
+	t.Cleanup(func() { nft(t, "delete table ip margolite; delete table ip6 margolite") })
 	before, was := links(t), rules(t, "margolite")
-	must(t, l.Leftovers(t.Context(), nil, nil))
-	must(t, l.SyncPorts(t.Context(), nil, nil))
-	if now := links(t); now != before {
-		t.Errorf("links are\n%s, were\n%s", now, before)
-	}
-	if now := rules(t, "margolite"); now != was {
-		t.Errorf("rules are\n%s, were\n%s", now, was)
-	}
-	w.converge()
-	if now := links(t); now != before {
-		t.Errorf("links are\n%s, were\n%s", now, before)
-	}
-	expect(t, w.outside, "tcp", at(hostAddr, 8080), "web *")
-	if !strings.Contains(rules(t, "margolite"), "owner_") {
-		t.Error("the rules were not marked")
-	}
-	for _, s := range w.sandboxes {
-		must(t, w.RemoveSandbox(t.Context(), s))
-	}
-	must(t, w.Leftovers(t.Context(), nil, nil))
-	must(t, w.SyncPorts(t.Context(), nil, nil))
-	if found := w.traces(); len(found) > 0 {
-		t.Errorf("left behind: %q", found)
-	}
-}
-
-// Links of containers have other names since they have owners. Those of containers
-// that run are kept.
-func TestLinksOfTheReleaseBeforeAreKept(t *testing.T) {
-	w := newTown(t)
-	hashed := func(digits int, parts ...string) string {
-		sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
-		return base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").EncodeToString(sum[:])[:digits]
-	}
-	former := "mgv-" + hashed(8, "shop", "web", "1") + hashed(3, w.shop.Name, "0")
-	var index int
-	inside(t, w.webNS, func() { index = linkIndex(t, "eth0") })
-	peer := strings.TrimSpace(regexp.MustCompile(`eth0@if(\d+)`).FindStringSubmatch(ipInside(t, w.webNS, "link show eth0"))[1])
-	all, err := net.Interfaces()
-	must(t, err)
-	for _, link := range all {
-		if fmt.Sprint(link.Index) == peer {
-			alias(t, link.Name, "")
-			ip(t, "link set %s down", link.Name)
-			ip(t, "link set %s name %s", link.Name, former)
-			ip(t, "link set %s up", former)
+	unchanged := func() {
+		t.Helper()
+		if now := links(t); now != before {
+			t.Errorf("links are\n%s, were\n%s", now, before)
+		}
+		if now := rules(t, "margolite"); now != was {
+			t.Errorf("rules are\n%s, were\n%s", now, was)
 		}
 	}
-	for range 2 {
-		w.converge()
-		inside(t, w.webNS, func() {
-			if now := linkIndex(t, "eth0"); now != index {
-				t.Errorf("link %d was replaced by %d", index, now)
-			}
-		})
+	l := w.neighbour()
+	must(t, l.Leftovers(t.Context(), nil, nil))
+	must(t, l.SyncPorts(t.Context(), nil, nil))
+	unchanged()
+	foreign, err := l.ForeignPorts(t.Context())
+	if must(t, err); len(foreign) != 1 || foreign[0].HostPort != 8080 {
+		t.Errorf("ports of others are %v", foreign)
 	}
+
+	// Its own links, which it had no time to mark, are its own all the same.
+	w.converge()
 	w.works(t)
-	must(t, w.RemoveSandbox(t.Context(), w.web))
-	if strings.Contains(links(t), former) {
-		t.Error("the link is left behind")
+	unchanged()
+	if !strings.Contains(rules(t, "margolite-"+strings.TrimPrefix(mark, "owner_")), mark) {
+		t.Error("there is no table beside the unmarked one")
 	}
 }
 

@@ -5,29 +5,42 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/margolite/margolite/runtime/network/rtnetlink"
+	"github.com/vishvananda/netlink"
 )
 
 // newLink is the link that a sandbox gets on a network of the drivers macvlan
 // and ipvlan. It has to be made on the parent, in the sandbox's namespace.
-func newLink(w Network) (rtnetlink.NewLink, error) {
+func newLink(w Network, attrs netlink.LinkAttrs) (netlink.Link, error) {
 	switch w.Driver + " " + w.Mode {
 	case "macvlan ", "macvlan bridge":
-		return rtnetlink.NewLink{Kind: rtnetlink.Macvlan, Mode: rtnetlink.MacvlanBridge}, nil
+		return &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}, nil
 	case "macvlan private":
-		return rtnetlink.NewLink{Kind: rtnetlink.Macvlan, Mode: rtnetlink.MacvlanPrivate}, nil
+		return &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_PRIVATE}, nil
 	case "macvlan vepa":
-		return rtnetlink.NewLink{Kind: rtnetlink.Macvlan, Mode: rtnetlink.MacvlanVEPA}, nil
+		return &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_VEPA}, nil
 	case "macvlan passthru":
-		return rtnetlink.NewLink{Kind: rtnetlink.Macvlan, Mode: rtnetlink.MacvlanPassthrough}, nil
+		return &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_PASSTHRU}, nil
 	case "ipvlan ", "ipvlan l2":
-		return rtnetlink.NewLink{Kind: rtnetlink.IPvlan, Mode: rtnetlink.IPvlanL2}, nil
+		return &netlink.IPVlan{LinkAttrs: attrs, Mode: netlink.IPVLAN_MODE_L2}, nil
 	case "ipvlan l3":
-		return rtnetlink.NewLink{Kind: rtnetlink.IPvlan, Mode: rtnetlink.IPvlanL3}, nil
+		return &netlink.IPVlan{LinkAttrs: attrs, Mode: netlink.IPVLAN_MODE_L3}, nil
 	case "ipvlan l3s":
-		return rtnetlink.NewLink{Kind: rtnetlink.IPvlan, Mode: rtnetlink.IPvlanL3S}, nil
+		return &netlink.IPVlan{LinkAttrs: attrs, Mode: netlink.IPVLAN_MODE_L3S}, nil
 	}
-	return rtnetlink.NewLink{}, fmt.Errorf("driver %s has no mode %.40q", w.Driver, w.Mode)
+	return nil, fmt.Errorf("driver %s has no mode %.40q", w.Driver, w.Mode)
+}
+
+// sameKind compares a link with what newLink makes.
+func sameKind(link, want netlink.Link) bool {
+	switch want := want.(type) {
+	case *netlink.Macvlan:
+		link, ok := link.(*netlink.Macvlan)
+		return ok && link.Mode == want.Mode
+	case *netlink.IPVlan:
+		link, ok := link.(*netlink.IPVlan)
+		return ok && link.Mode == want.Mode
+	}
+	return false
 }
 
 // routesItself says that the network knows no neighbours: everything goes to
@@ -38,16 +51,17 @@ func (w Network) routesItself() bool {
 
 // ensureParent makes sure that there is a link to sit on: one of the host's, or
 // a VLAN of it such as eth0.100 that is made where it is missing.
-func (o owner) ensureParent(c *rtnetlink.Conn, w Network) error {
+func (o owner) ensureParent(c *netlink.Handle, w Network) error {
 	parent, err := findLink(c, w.Parent)
 	if err != nil {
 		return err
 	}
 	if parent != nil {
-		switch other, by, ok := readMark(parent.Alias); {
-		case by.known() && !by.is(o):
+		switch other, by := readMark(parent); {
+		case !by.known(): // a link of the host
+		case !by.is(o):
 			return fmt.Errorf("link %s: %w", w.Parent, otherOwner(by))
-		case ok && other != marked(w.Name):
+		case other != marked(w.Name):
 			return fmt.Errorf("link %s was made for network %s", w.Parent, other)
 		}
 		return o.ensureOwnParent(c, w, parent)
@@ -64,18 +78,20 @@ func (o owner) ensureParent(c *rtnetlink.Conn, w Network) error {
 	if master == nil {
 		return fmt.Errorf("the device has no link %s for VLAN %d", name, id)
 	}
-	return o.makeParent(c, w, rtnetlink.NewLink{Kind: rtnetlink.VLAN, Name: w.Bridge, Parent: master.Index, VLAN: uint16(id)})
+	attrs := linkAttrs(w.Bridge)
+	attrs.ParentIndex = master.Attrs().Index
+	return o.makeParent(c, w, &netlink.Vlan{LinkAttrs: attrs, VlanId: int(id)})
 }
 
 // makeParent makes the link under a name of ours, by which it is found again
 // if we are killed, and gives it its own name when it is marked.
-func (o owner) makeParent(c *rtnetlink.Conn, w Network, link rtnetlink.NewLink) error {
+func (o owner) makeParent(c *netlink.Handle, w Network, link netlink.Link) error {
 	made, err := findLink(c, w.Bridge)
 	if err != nil {
 		return err
 	}
 	if made == nil {
-		if err := c.AddLink(link); err != nil {
+		if err := c.LinkAdd(link); err != nil {
 			return fmt.Errorf("cannot add link %s: %w", w.Parent, err)
 		}
 		if made, err = mustFindLink(c, w.Bridge); err != nil {
@@ -85,16 +101,16 @@ func (o owner) makeParent(c *rtnetlink.Conn, w Network, link rtnetlink.NewLink) 
 	if err := o.ensureMark(c, made, w.Name); err != nil {
 		return err
 	}
-	if err := c.SetName(made.Index, w.Parent); err != nil {
+	if err := c.LinkSetName(made, w.Parent); err != nil {
 		return fmt.Errorf("cannot name link %s: %w", w.Parent, err)
 	}
-	made.Name = w.Parent
+	made.Attrs().Name = w.Parent
 	return o.ensureOwnParent(c, w, made)
 }
 
 // ensureOwnParent brings the link up if it is one that we made. The state of a
 // link of the host is the host's business.
-func (o owner) ensureOwnParent(c *rtnetlink.Conn, w Network, link *rtnetlink.Link) error {
+func (o owner) ensureOwnParent(c *netlink.Handle, w Network, link netlink.Link) error {
 	if !o.madeFor(w, link) {
 		return nil
 	}
@@ -108,15 +124,15 @@ func (o owner) ensureOwnParent(c *rtnetlink.Conn, w Network, link *rtnetlink.Lin
 }
 
 // madeFor says whether we made the link for this network.
-func (o owner) madeFor(w Network, link *rtnetlink.Link) bool {
-	network, by, ok := readMark(link.Alias)
-	return ok && network == marked(w.Name) && (by.is(o) || !by.known())
+func (o owner) madeFor(w Network, link netlink.Link) bool {
+	network, by := readMark(link)
+	return by.is(o) && network == marked(w.Name)
 }
 
-func (o owner) removeParent(c *rtnetlink.Conn, w Network) error {
+func (o owner) removeParent(c *netlink.Handle, w Network) error {
 	link, err := findLink(c, w.Parent)
 	if link == nil || !o.madeFor(w, link) {
 		return err
 	}
-	return removeLink(c, w.Parent)
+	return removeLink(c, link)
 }

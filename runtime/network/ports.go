@@ -8,11 +8,16 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
+	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
-	"github.com/margolite/margolite/runtime/network/nft"
+	"github.com/margolite/margolite/runtime/port"
 )
 
 const maxPorts = 4096
@@ -43,16 +48,16 @@ type PortError struct {
 
 func (e *PortError) Error() string {
 	if e.Holder != "" {
-		return fmt.Sprintf("cannot publish port %s: %v: %s has it", e.Port.listener(), e.Err, e.Holder)
+		return fmt.Sprintf("cannot publish port %s: %v: %s has it", e.Port, e.Err, e.Holder)
 	}
-	return fmt.Sprintf("cannot publish port %s: %v", e.Port.listener(), e.Err)
+	return fmt.Sprintf("cannot publish port %s: %v", e.Port, e.Err)
 }
 
 func (e *PortError) Unwrap() error { return e.Err }
 
-// listener is the host's side of the port, the way people write it.
-func (p Port) listener() string {
-	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(p.listensOn(), p.HostPort), p.Protocol)
+// String is the port as people write it.
+func (p Port) String() string {
+	return port.Text(p.listensOn(), strconv.Itoa(int(p.HostPort)), p.ContainerPort, p.Protocol)
 }
 
 func (p Port) listensOn() netip.Addr {
@@ -79,12 +84,14 @@ func (p Port) protocol() byte {
 
 func (p Port) target() netip.AddrPort { return netip.AddrPortFrom(p.Address, p.ContainerPort) }
 
+// Overlaps says that both take the same packets.
+func (p Port) Overlaps(q Port) bool {
+	return p.Protocol == q.Protocol && p.HostPort == q.HostPort && p.Address.Is4() == q.Address.Is4() && port.Overlap(p.HostIP, q.HostIP)
+}
+
 // collides says that both cannot be published: they take the same packets and
 // send them to different places.
-func (p Port) collides(q Port) bool {
-	return p.Protocol == q.Protocol && p.HostPort == q.HostPort && p.Address.Is4() == q.Address.Is4() && p.target() != q.target() &&
-		(p.anywhere() || q.anywhere() || p.HostIP == q.HostIP)
-}
+func (p Port) collides(q Port) bool { return p.Overlaps(q) && p.target() != q.target() }
 
 func (p Port) check() error {
 	switch {
@@ -162,6 +169,17 @@ func CheckPorts(ctx context.Context, wanted, published []Port) error {
 	return all
 }
 
+const (
+	// A port that nobody else has is tried so often, with a pause.
+	probes     = 5
+	probeAgain = 10 * time.Millisecond
+)
+
+// isOwnProcess says so of a name that listeningProcess gave.
+func isOwnProcess(holder string) bool {
+	return strings.HasSuffix(holder, fmt.Sprintf("(process %d)", os.Getpid()))
+}
+
 // obstacle is what keeps the port from being published.
 func (p Port) obstacle(ctx context.Context, published ...[]Port) (holder string, err error) {
 	for _, others := range published {
@@ -169,22 +187,29 @@ func (p Port) obstacle(ctx context.Context, published ...[]Port) (holder string,
 			return others[i].Owner, ErrPortInUse
 		}
 	}
-	err = tryToListen(ctx, p)
-	if errors.Is(err, ErrPortInUse) {
-		holder = listeningProcess(p)
+	for range probes {
+		if err = tryToListen(ctx, p); !errors.Is(err, ErrPortInUse) {
+			return "", err
+		}
+		// Where no other process has it, it may be that this one was trying, too.
+		if holder = listeningProcess(p); holder != "" && !isOwnProcess(holder) {
+			break
+		}
+		select {
+		case <-time.After(probeAgain):
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
 	}
 	return holder, err
 }
-
-// The range in which a port is looked for that nobody chose.
-const firstFreePort, lastFreePort = 49153, 65535
 
 // FreePort is the first port from..to that can be published beside those that
 // are taken and beside the processes of the host; with 0 for both, any.
 // Without hostIP it is free for IPv4 and IPv6.
 func (n *Networks) FreePort(ctx context.Context, protocol string, hostIP netip.Addr, from, to uint16, taken []Port) (uint16, error) {
 	if from == 0 && to == 0 {
-		from, to = firstFreePort, lastFreePort
+		from, to = port.FirstFree, port.LastFree
 	}
 	to = max(to, from)
 	foreign, err := n.ForeignPorts(ctx)
@@ -234,7 +259,6 @@ func (n *Networks) foreignPorts(ctx context.Context) ([]Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer host.conn.Close()
 	t, err := readTables(host.conn, host.chains)
 	if err != nil {
 		return nil, err
@@ -242,35 +266,31 @@ func (n *Networks) foreignPorts(ctx context.Context) ([]Port, error) {
 	var ports []Port
 	for _, table := range t.all {
 		found, err := n.foreignPortsIn(host.conn, table, t.owners[table])
-		switch {
-		case errors.Is(err, unix.ENOENT): // it was removed meanwhile
-		case err != nil:
+		if err != nil {
 			return nil, err
-		default:
-			ports = append(ports, found...)
 		}
+		ports = append(ports, found...)
 	}
 	return ports, nil
 }
 
 // foreignPortsIn are those of a table, unless it is our own.
-func (n *Networks) foreignPortsIn(conn *nft.Conn, table nft.Table, by owner) (ports []Port, err error) {
+func (n *Networks) foreignPortsIn(conn *nftables.Conn, table tableKey, by owner) (ports []Port, err error) {
+	if by.is(n.owner) {
+		return nil, nil
+	}
 	f := ipv4()
-	if table.Family == nft.IPv6 {
+	if table.family == nftables.TableFamilyIPv6 {
 		f = ipv6()
 	}
-	switch {
-	case by.is(n.owner):
-		return nil, nil
-	case by.known():
+	if by.known() {
 		by = dirOf(conn, table, by)
-	default:
-		if own, err := n.owner.adopts(conn, f, table, nil); err != nil || own {
-			return nil, err
-		}
 	}
 	for _, name := range []string{"published", "published_at"} {
-		elements, err := conn.Elements(elementsOf(f, table, name))
+		elements, err := elementsOf(conn, setOf(f, table, name))
+		if errors.Is(err, unix.ENOENT) {
+			continue // the table is gone since, or somebody else's who has no such set
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -285,13 +305,13 @@ func (n *Networks) foreignPortsIn(conn *nft.Conn, table nft.Table, by owner) (po
 }
 
 // portOf reads an element of the map published or published_at.
-func portOf(f *family, e nft.Element) (p Port, ok bool) {
+func portOf(f *family, e nftables.SetElement) (p Port, ok bool) {
 	key, size := e.Key, int(f.size)
 	if len(key) == size+8 {
 		p.HostIP, _ = netip.AddrFromSlice(key[:size])
 		key = key[size:]
 	}
-	if len(key) != 8 || len(e.Value) < size+2 {
+	if len(key) != 8 || len(e.Val) < size+2 {
 		return Port{}, false
 	}
 	switch key[0] {
@@ -305,8 +325,8 @@ func portOf(f *family, e nft.Element) (p Port, ok bool) {
 		return Port{}, false
 	}
 	p.HostPort = binary.BigEndian.Uint16(key[4:])
-	p.Address, _ = netip.AddrFromSlice(e.Value[:size])
-	p.ContainerPort = binary.BigEndian.Uint16(e.Value[size:])
+	p.Address, _ = netip.AddrFromSlice(e.Val[:size])
+	p.ContainerPort = binary.BigEndian.Uint16(e.Val[size:])
 	return p, true
 }
 

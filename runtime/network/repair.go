@@ -13,9 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
 
 const (
@@ -82,7 +81,7 @@ func (i *intended) all() ([]Network, []Sandbox) {
 // sandbox is no longer pinned it calls lost, for that takes the process that is in
 // there: see [Networks.Adopt].
 func (n *Networks) Repair(ctx context.Context, lost func()) (err error) {
-	links, err := rtnetlink.Watch()
+	links, err := watchLinks()
 	if err != nil {
 		return err
 	}
@@ -162,9 +161,9 @@ func (n *Networks) Repair(ctx context.Context, lost func()) (err error) {
 }
 
 // hearLinks tells of changes to what some margolite made.
-func (n *Networks) hearLinks(ctx context.Context, links *rtnetlink.Watcher, tell func()) error {
+func (n *Networks) hearLinks(ctx context.Context, links *linkWatcher, tell func()) error {
 	for {
-		changes, err := links.Receive()
+		changes, err := links.wait()
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -182,12 +181,12 @@ func (n *Networks) hearLinks(ctx context.Context, links *rtnetlink.Watcher, tell
 
 // concerns says whether a change is one of what we made, as far as that can be
 // told without looking. Where it is routes of others that change, nobody looks.
-func (n *Networks) concerns(c rtnetlink.Change) bool {
-	if c.Forwarding || isOurs(c.Name) {
+func (n *Networks) concerns(c change) bool {
+	if c.forwarding || isOurs(c.name) {
 		return true
 	}
 	known := n.indexes.Load()
-	return known != nil && slices.Contains(*known, c.Link)
+	return known != nil && slices.Contains(*known, c.link)
 }
 
 // repairs is what Repair remembers.
@@ -268,9 +267,8 @@ func (r *repairs) repairDamage(what, damage string, repair func() error) (repair
 func (r *repairs) repairMounted(sandboxes []Sandbox) (lost bool, err error) {
 	n := r.n
 	for _, s := range sandboxes {
-		pinned := s.Host
 		if !s.Host {
-			if pinned, err = isPin(n.pin(s)); err != nil || !pinned {
+			if pinned, err := isPin(n.pin(s)); err != nil || !pinned {
 				lost = true
 				continue
 			}
@@ -280,7 +278,7 @@ func (r *repairs) repairMounted(sandboxes []Sandbox) (lost bool, err error) {
 			return lost, fmt.Errorf("cannot watch files of sandbox %s: %w", s.file(), err)
 		}
 		r.repairDamage("files of sandbox "+s.file(), n.damagedFiles(s), func() error {
-			if err := n.prepareFiles(s.file(), pinned); err != nil {
+			if err := n.prepareFiles(s.file()); err != nil {
 				return err
 			}
 			files.begin()
@@ -301,7 +299,7 @@ func (r *repairs) repairLinks(networks []Network, sandboxes []Sandbox) error {
 	repaired := false
 	for _, w := range networks {
 		repaired = r.repairDamage("network "+w.Name, n.damageOf(at, w), func() error {
-			return withLinks(func(c *rtnetlink.Conn) error {
+			return withLinks(func(c *netlink.Handle) error {
 				if !w.isBridge() {
 					return n.owner.ensureParent(c, w)
 				}
@@ -334,7 +332,7 @@ func (r *repairs) repairLinks(networks []Network, sandboxes []Sandbox) error {
 			continue // its services are looked at
 		}
 		repaired = r.repairDamage("links of sandbox "+s.file(), n.damagedLinks(at, s), func() error {
-			return withLinks(func(c *rtnetlink.Conn) error { return n.owner.ensureLinks(c, s, pin) })
+			return withLinks(func(c *netlink.Handle) error { return n.owner.ensureLinks(c, s, pin) })
 		}) || repaired
 	}
 	if repaired {
@@ -348,26 +346,29 @@ func (r *repairs) repairLinks(networks []Network, sandboxes []Sandbox) error {
 
 // survey is what the host has.
 type survey struct {
-	links     map[string]rtnetlink.Link
-	addresses []rtnetlink.Address
-	routes    []rtnetlink.Route
+	links     map[string]netlink.Link
+	addresses []netlink.Addr
+	routes    []netlink.Route // of bridges, in the main table
 }
 
 func surveyed() (survey, error) {
-	at := survey{links: make(map[string]rtnetlink.Link)}
-	err := withLinks(func(c *rtnetlink.Conn) error {
-		links, err := c.Links()
+	at := survey{links: make(map[string]netlink.Link)}
+	err := withLinks(func(c *netlink.Handle) error {
+		links, err := allLinks(nil)
 		if err != nil {
-			return fmt.Errorf("cannot list links: %w", err)
+			return err
 		}
+		bridges := make(map[int]bool)
 		for _, link := range links {
-			at.links[link.Name] = link
+			name := link.Attrs().Name
+			at.links[name] = link
+			bridges[link.Attrs().Index] = isLinkName(bridgePrefix, name)
 		}
-		if at.addresses, err = c.Addresses(unix.AF_UNSPEC); err != nil {
-			return fmt.Errorf("cannot list addresses: %w", err)
+		if at.addresses, err = addresses(c, nil, netlink.FAMILY_ALL); err != nil {
+			return err
 		}
 		for _, f := range families() {
-			routes, err := allRoutes(c, f)
+			routes, err := allRoutes(c, f, func(r netlink.Route) bool { return bridges[r.LinkIndex] && r.Table == unix.RT_TABLE_MAIN })
 			if err != nil {
 				return err
 			}
@@ -385,14 +386,14 @@ func (n *Networks) noteIndexes(at survey, networks []Network, sandboxes []Sandbo
 	for _, w := range networks {
 		for _, name := range []string{w.Bridge, w.Parent} {
 			if link, ok := at.links[name]; ok {
-				indexes = append(indexes, link.Index)
+				indexes = append(indexes, link.Attrs().Index)
 			}
 		}
 	}
 	for _, s := range sandboxes {
 		for _, name := range s.links(n.owner) {
 			if link, ok := at.links[name]; ok {
-				indexes = append(indexes, link.Index)
+				indexes = append(indexes, link.Attrs().Index)
 			}
 		}
 	}
@@ -406,7 +407,7 @@ func (n *Networks) damageOf(at survey, w Network) string {
 		switch {
 		case !there && strings.Contains(w.Parent, "."):
 			return "link " + w.Parent + " is gone"
-		case there && !parent.Up && n.owner.madeFor(w, &parent):
+		case there && !isUp(parent) && n.owner.madeFor(w, parent):
 			return "link " + w.Parent + " is down"
 		}
 		return ""
@@ -417,11 +418,13 @@ func (n *Networks) damageOf(at survey, w Network) string {
 		return "bridge " + w.Bridge + " is gone"
 	case n.owner.isOthers(bridge):
 		return ""
-	case bridge.Kind == rtnetlink.Bridge && !bridge.Up:
+	case bridge.Type() == kindBridge && !isUp(bridge):
 		return "bridge " + w.Bridge + " is down"
 	}
 	for _, p := range w.prefixes(w.Gateway, w.Gateway6) {
-		if !slices.Contains(at.addresses, rtnetlink.Address{Link: bridge.Index, Prefix: p}) {
+		if !slices.ContainsFunc(at.addresses, func(a netlink.Addr) bool {
+			return a.LinkIndex == bridge.Attrs().Index && a.Peer == nil && prefixOf(a.IPNet) == p
+		}) {
 			return fmt.Sprintf("bridge %s has no address %s", w.Bridge, p)
 		}
 		if !at.connects(bridge, p) {
@@ -432,32 +435,35 @@ func (n *Networks) damageOf(at survey, w Network) string {
 }
 
 // connects says whether there is a route to the subnet by the link.
-func (at survey) connects(link rtnetlink.Link, p netip.Prefix) bool {
-	return slices.ContainsFunc(at.routes, func(r rtnetlink.Route) bool {
-		return r.Link == link.Index && r.Destination == p.Masked() && r.Table == unix.RT_TABLE_MAIN
+func (at survey) connects(link netlink.Link, p netip.Prefix) bool {
+	return slices.ContainsFunc(at.routes, func(r netlink.Route) bool {
+		return r.LinkIndex == link.Attrs().Index && prefixOf(r.Dst) == p.Masked()
 	})
 }
 
 // ensureConnected brings back the routes to the subnets of a bridge, which the
 // kernel makes with the addresses.
-func ensureConnected(c *rtnetlink.Conn, w Network) error {
+func ensureConnected(c *netlink.Handle, w Network) error {
 	at, err := surveyed()
 	if err != nil {
 		return err
 	}
-	bridge := at.links[w.Bridge]
+	bridge, there := at.links[w.Bridge]
+	if !there {
+		return fmt.Errorf("bridge %s is gone", w.Bridge)
+	}
 	for _, p := range w.prefixes(w.Gateway, w.Gateway6) {
 		if at.connects(bridge, p) {
 			continue
 		}
-		route := rtnetlink.Route{
-			Destination: p.Masked(), Link: bridge.Index, Table: unix.RT_TABLE_MAIN,
-			Type: unix.RTN_UNICAST, Scope: unix.RT_SCOPE_LINK, Protocol: unix.RTPROT_KERNEL,
+		route := &netlink.Route{
+			Dst: ipNet(p.Masked()), LinkIndex: bridge.Attrs().Index,
+			Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_KERNEL,
 		}
 		if p.Addr().Is6() {
-			route.Scope, route.Priority = unix.RT_SCOPE_UNIVERSE, 256 // as the kernel does
+			route.Scope, route.Priority = netlink.SCOPE_UNIVERSE, 256 // as the kernel does
 		}
-		if err := c.ReplaceRoute(route); err != nil {
+		if err := c.RouteReplace(route); err != nil {
 			return fmt.Errorf("cannot set route to %s: %w", p.Masked(), err)
 		}
 	}
@@ -467,7 +473,6 @@ func ensureConnected(c *rtnetlink.Conn, w Network) error {
 // damagedLinks says what is wrong with the host's ends of a sandbox's links;
 // what a container does within its namespace is its own affair.
 func (n *Networks) damagedLinks(at survey, s Sandbox) string {
-	older := s.links(owner{})
 	for i, name := range s.links(n.owner) {
 		if name == "" {
 			continue
@@ -478,17 +483,14 @@ func (n *Networks) damagedLinks(at survey, s Sandbox) string {
 			continue // first that
 		}
 		link, there := at.links[name]
-		if !there {
-			link, there = at.links[older[i]]
-		}
 		switch {
 		case !there:
 			return "link " + name + " is gone"
 		case n.owner.isOthers(link):
-		case link.Master != bridge.Index:
-			return fmt.Sprintf("link %s is no port of bridge %s", link.Name, bridge.Name)
-		case !link.Up:
-			return "link " + link.Name + " is down"
+		case link.Attrs().MasterIndex != bridge.Attrs().Index:
+			return fmt.Sprintf("link %s is no port of bridge %s", name, network.Bridge)
+		case !isUp(link):
+			return "link " + name + " is down"
 		}
 	}
 	return ""
@@ -557,18 +559,14 @@ func (n *Networks) adopt(s Sandbox, path string, pid int) (bool, error) {
 
 // hasLinks says whether a namespace has the sandbox's end of one of its links.
 func (o owner) hasLinks(s Sandbox, netns string) (found bool, err error) {
-	err = withLinks(func(c *rtnetlink.Conn) error {
+	err = withLinks(func(c *netlink.Handle) error {
 		wires, err := o.wiresOf(c, s)
 		if err != nil {
 			return err
 		}
-		return insideLinks(netns, func(c *rtnetlink.Conn) error {
-			links, err := c.Links()
-			found = slices.ContainsFunc(links, func(l rtnetlink.Link) bool {
-				return slices.ContainsFunc(wires, func(w wire) bool {
-					return w.isInner(l) || w.older != nil && arePeers(*w.older, l)
-				})
-			})
+		return inside(netns, func() error {
+			ends, err := innerEnds(wires)
+			found = len(ends) > 0
 			return err
 		})
 	})

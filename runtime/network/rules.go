@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
-
-	"github.com/margolite/margolite/runtime/network/nft"
 )
 
 // The table, for one network and one port, as nft shows it:
@@ -68,8 +71,8 @@ import (
 //
 // The chains come after those of the host at the standard priorities: the
 // host's translations win, and what it refuses it refuses itself. Accepting
-// here takes nothing back that another table drops. Where the table of this name
-// is another owner's, it is named margolite-1a2b3c4d. The families are ip and ip6
+// here takes nothing back that another table drops. Where somebody else has the
+// table of this name, it is named margolite-1a2b3c4d. The families are ip and ip6
 // because nat in the family inet takes Linux 5.2.
 const tableName = "margolite"
 
@@ -90,25 +93,25 @@ const (
 // kernel and compared with what is there.
 type ruleset struct {
 	family   *family
-	table    nft.Table
+	table    tableKey
 	guarding guarding
 	sets     []*set
 	chains   []chain
 }
 
 type set struct {
-	nft.Set
-	elements []nft.Element
+	*nftables.Set
+	elements []nftables.SetElement
 }
 
 type chain struct {
-	nft.Chain
+	*nftables.Chain
 	rules []rule
 }
 
 type rule struct {
 	about string
-	exprs []nft.Expr
+	exprs clause
 }
 
 // guarding says whether a packet has to pass the host's firewall before it is
@@ -123,15 +126,13 @@ const (
 
 // newRuleset says what the table of a family should be. No two ports collide.
 // Forwarding stays off between the closed links.
-func newRuleset(f *family, table nft.Table, o owner, networks []Network, ports []Port, closed []string, guard guarding) ruleset {
+func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []Port, closed []string, guard guarding) ruleset {
 	r := ruleset{family: f, guarding: guard, table: table}
 	networks = f.of(networks)
 
-	if o.known() {
-		r.subchain(ownerChain+o.id, newRule(ownerAbout+o.dir, leave()))
-	}
-	link, address := nft.LinkName, f.address
-	number, service := nft.Protocol, nft.Service
+	r.subchain(ownerChain+o.id, newRule(ownerAbout+o.dir, leave()))
+	link, address := nftables.TypeIFName, f.address
+	number, service := nftables.TypeInetProto, nftables.TypeInetService
 	bridges := r.set("bridges", link)
 	internal := r.set("internal", link)
 	within := r.set("within", link, link)
@@ -139,7 +140,7 @@ func newRuleset(f *family, table nft.Table, o owner, networks []Network, ports [
 	published := r.mapping("published", number, service)
 	publishedAt := r.mapping("published_at", address, number, service)
 	admitted := r.set("admitted", link, address, address, number, service)
-	admitted.Dynamic, admitted.Size = true, maxAdmitted
+	admitted.Dynamic, admitted.HasTimeout, admitted.Size = true, true, maxAdmitted
 	for _, w := range networks {
 		bridges.add(ifname(w.Bridge), nil)
 		if w.Internal {
@@ -165,31 +166,31 @@ func newRuleset(f *family, table nft.Table, o owner, networks []Network, ports [
 		}
 	}
 
-	r.chain("raw", nft.ChainFilter, unix.NF_INET_PRE_ROUTING, nft.PriorityRaw,
+	r.chain("raw", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, *nftables.ChainPriorityRaw,
 		newRule("containers stay out of the host's loopback",
 			f.load(incoming), in(bridges), f.load(destination), isIn(f.loopback), drop()))
 	r.subchain("translate",
 		newRule("ports published on one address",
-			toHost(), f.load(destination, protocol, port), found(publishedAt), f.toFound()),
+			toHost(), f.load(destination, protocol, destinationPort), found(publishedAt), f.toFound()),
 		newRule("ports published on every address",
-			toHost(), f.load(protocol, port), found(published), f.toFound()))
+			toHost(), f.load(protocol, destinationPort), found(published), f.toFound()))
 	translate := []rule{newRule("published ports", run("translate"))}
 	loopback := newRule("neighbours stay out of the host's loopback",
 		f.load(destination), isIn(f.loopback), leave())
 	if guard != unguarded {
 		translate = r.guard(f, guard, bridges, published, publishedAt, admitted)
 	}
-	r.chain("prerouting", nft.ChainNAT, unix.NF_INET_PRE_ROUTING, nft.PriorityDNAT+5,
+	r.chain("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, *nftables.ChainPriorityNATDest+5,
 		append([]rule{loopback}, translate...)...)
 	var own []rule
-	if f.table == nft.IPv6 {
+	if f.table == nftables.TableFamilyIPv6 {
 		// Nothing leaves the host from ::1, also not after a translation.
 		own = append(own, newRule("the host's loopback stays its own",
 			f.load(destination), isIn(f.loopback), leave()))
 	}
 	own = append(own, newRule("published ports", run("translate")))
-	r.chain("output", nft.ChainNAT, unix.NF_INET_LOCAL_OUT, nft.PriorityDNAT+5, own...)
-	r.chain("forward", nft.ChainFilter, unix.NF_INET_FORWARD, nft.PriorityFilter+10,
+	r.chain("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, *nftables.ChainPriorityNATDest+5, own...)
+	r.chain("forward", nftables.ChainTypeFilter, nftables.ChainHookForward, *nftables.ChainPriorityFilter+10,
 		newRule("forwarding was off between these",
 			f.load(incoming), in(shut), f.load(outgoing), in(shut), drop()),
 		newRule("an internal network has no way out",
@@ -216,7 +217,7 @@ func newRuleset(f *family, table nft.Table, o owner, networks []Network, ports [
 		outbound = append(outbound, newRule("by a published port back into the same network",
 			f.load(source), isIn(subnet), f.load(outgoing), equals(ifname(w.Bridge)), translated(), masquerade()))
 	}
-	r.chain("postrouting", nft.ChainNAT, unix.NF_INET_POST_ROUTING, nft.PrioritySNAT+5,
+	r.chain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource+5,
 		outbound...)
 	return r
 }
@@ -230,19 +231,19 @@ func (r *ruleset) guard(f *family, guard guarding, bridges, published, published
 	if guard == guardedBriefly {
 		life = briefAdmission
 	}
-	client := func() clause { return f.load(incoming, source, destination, protocol, port) }
+	client := func() clause { return f.load(incoming, source, destination, protocol, destinationPort) }
 	r.subchain("admit",
 		newRule("the host's firewall let it pass",
 			client(), remembered(admitted, unix.NFT_DYNSET_OP_ADD, life)),
 		newRule("the next try is translated", drop()))
 	first := func() clause { return slices.Concat(begins(), untranslated(), toHost()) }
-	r.chain("input", nft.ChainFilter, unix.NF_INET_LOCAL_IN, lastInput,
+	r.chain("input", nftables.ChainTypeFilter, nftables.ChainHookInput, lastInput,
 		newRule("the host itself", f.load(incoming), equals(ifname("lo")), accept()),
 		newRule("containers", f.load(incoming), in(bridges), accept()),
 		newRule("ports published on one address",
-			first(), f.load(destination, protocol, port), found(publishedAt), run("admit")),
+			first(), f.load(destination, protocol, destinationPort), found(publishedAt), run("admit")),
 		newRule("ports published on every address",
-			first(), f.load(protocol, port), found(published), run("admit")))
+			first(), f.load(protocol, destinationPort), found(published), run("admit")))
 	again := slices.Concat(client(), in(admitted))
 	if guard == guarded {
 		again = slices.Concat(again, remembered(admitted, unix.NFT_DYNSET_OP_UPDATE, admission))
@@ -258,33 +259,40 @@ func (r ruleset) empty() bool {
 	return !slices.ContainsFunc(r.sets, func(s *set) bool { return len(s.elements) > 0 })
 }
 
-func (r *ruleset) set(name string, key ...nft.Type) *set {
-	s := &set{Set: nft.Set{Table: r.table, Name: name, ID: uint32(len(r.sets) + 1), Key: key}}
+func (r *ruleset) set(name string, key ...nftables.SetDatatype) *set {
+	s := &set{Set: &nftables.Set{
+		Table: r.table.table(), Name: name, ID: uint32(len(r.sets) + 1),
+		KeyType: key[0], Concatenation: len(key) > 1,
+		KeyByteOrder: binaryutil.NativeEndian, // of the names of links, for nft, which shows them empty otherwise
+	}}
+	if s.Concatenation {
+		s.KeyType = nftables.MustConcatSetType(key...)
+	}
 	r.sets = append(r.sets, s)
 	return s
 }
 
 // mapping is a set that leads to the port of a container.
-func (r *ruleset) mapping(name string, key ...nft.Type) *set {
+func (r *ruleset) mapping(name string, key ...nftables.SetDatatype) *set {
 	s := r.set(name, key...)
-	s.Value = []nft.Type{r.family.address, nft.Service}
+	s.IsMap, s.DataType = true, nftables.MustConcatSetType(r.family.address, nftables.TypeInetService)
 	return s
 }
 
 func (s *set) add(key, value []byte) {
-	s.elements = append(s.elements, nft.Element{Key: key, Value: value})
+	s.elements = append(s.elements, nftables.SetElement{Key: key, Val: value})
 }
 
-func (r *ruleset) chain(name, kind string, hook uint32, priority int32, rules ...rule) {
-	r.chains = append(r.chains, chain{Chain: nft.Chain{
-		Table: r.table, Name: name,
-		Base: &nft.Base{Type: kind, Hook: hook, Priority: priority, Policy: nft.Accept},
+func (r *ruleset) chain(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority nftables.ChainPriority, rules ...rule) {
+	policy := nftables.ChainPolicyAccept
+	r.chains = append(r.chains, chain{Chain: &nftables.Chain{
+		Table: r.table.table(), Name: name, Type: kind, Hooknum: hook, Priority: &priority, Policy: &policy,
 	}, rules: rules})
 }
 
 // subchain is one that others run through; it comes before them.
 func (r *ruleset) subchain(name string, rules ...rule) {
-	r.chains = append(r.chains, chain{Chain: nft.Chain{Table: r.table, Name: name}, rules: rules})
+	r.chains = append(r.chains, chain{Chain: &nftables.Chain{Table: r.table.table(), Name: name}, rules: rules})
 }
 
 func newRule(about string, clauses ...clause) rule {
@@ -297,23 +305,28 @@ func newRule(about string, clauses ...clause) rule {
 func (c chain) note(r rule) string {
 	sum := sha256.New()
 	fmt.Fprint(sum, c.Name)
-	if c.Base != nil {
-		fmt.Fprintln(sum, "", c.Base.Type, c.Base.Hook, c.Base.Priority)
+	if c.Hooknum != nil {
+		fmt.Fprintln(sum, "", c.Type, *c.Hooknum, *c.Priority)
 	}
 	for _, e := range r.exprs {
-		sum.Write(e.Encoded())
+		encoded, err := expr.Marshal(byte(c.Table.Family), e)
+		if err != nil {
+			panic(err) // a mistake in this package, found by the first test
+		}
+		sum.Write(encoded)
 	}
-	return fmt.Sprintf("%s [%x]", r.about, sum.Sum(nil)[:4])
+	note := fmt.Sprintf("%s [%x]", r.about, sum.Sum(nil)[:4])
+	return note[:min(len(note), maxComment)]
 }
 
 // write replaces the whole table in one transaction. Who was admitted stays so.
-func (r ruleset) write(conn *nft.Conn) error {
+func (r ruleset) write(conn *nftables.Conn) error {
 	for _, s := range r.sets {
 		if !s.Dynamic {
 			continue
 		}
 		// A table that is not there, or that of another release, has none.
-		s.elements, _ = conn.Elements(s.Set)
+		s.elements, _ = elementsOf(conn, s.Set)
 		for i, e := range s.elements {
 			if e.Timeout = e.Expires; e.Timeout <= 0 {
 				e.Timeout = time.Millisecond
@@ -321,73 +334,73 @@ func (r ruleset) write(conn *nft.Conn) error {
 			s.elements[i] = e
 		}
 	}
-	var b nft.Batch
-	r.remove(&b)
-	b.AddTable(r.table)
+	r.remove(conn)
+	conn.AddTable(r.table.table())
 	for _, s := range r.sets {
-		b.AddSet(s.Set)
-		b.AddElements(s.Set, s.elements)
-	}
-	for _, c := range r.chains {
-		b.AddChain(c.Chain)
-		for _, rule := range c.rules {
-			b.AddRule(c.Chain, nft.Rule{Exprs: rule.exprs, Comment: c.note(rule)})
+		if err := errors.Join(conn.AddSet(s.Set, nil), addElements(conn, s.Set, s.elements)); err != nil {
+			return err
 		}
 	}
-	return conn.Commit(&b)
+	for _, c := range r.chains {
+		conn.AddChain(c.Chain)
+		for _, rule := range c.rules {
+			conn.AddRule(&nftables.Rule{
+				Table: c.Table, Chain: c.Chain, Exprs: rule.exprs,
+				UserData: userdata.AppendString(nil, userdata.TypeComment, c.note(rule)),
+			})
+		}
+	}
+	return commit(conn)
 }
 
 // refill replaces what is in these sets in one transaction. That is far
 // cheaper for the kernel than to replace the table.
-func refill(conn *nft.Conn, sets []*set) error {
-	var b nft.Batch
+func refill(conn *nftables.Conn, sets []*set) error {
 	for _, s := range sets {
-		b.FlushSet(s.Set)
-		b.AddElements(s.Set, s.elements)
+		conn.FlushSet(s.Set)
+		if err := addElements(conn, s.Set, s.elements); err != nil {
+			return err
+		}
 	}
-	return conn.Commit(&b)
+	return commit(conn)
 }
 
 // remove is part of a transaction. What may not be there has to be added
 // before it can be deleted.
-func (r ruleset) remove(b *nft.Batch) {
-	b.AddTable(r.table)
-	b.RemoveTable(r.table)
+func (r ruleset) remove(conn *nftables.Conn) {
+	conn.AddTable(r.table.table())
+	conn.DelTable(r.table.table())
 }
 
 // exists says whether there is a table of this name.
-func (r ruleset) exists(conn *nft.Conn) (bool, error) {
-	tables, err := conn.Tables(r.table.Family)
-	if err != nil {
-		return false, fmt.Errorf("cannot list tables: %w", err)
-	}
-	return slices.Contains(tables, r.table), nil
+func (r ruleset) exists(conn *nftables.Conn) (bool, error) {
+	tables, err := listTables(conn, r.table.family)
+	return slices.Contains(tables, r.table), err
 }
 
 // forgetAdmitted empties the sets that the kernel fills.
-func (r ruleset) forgetAdmitted(conn *nft.Conn) error {
+func (r ruleset) forgetAdmitted(conn *nftables.Conn) error {
 	if exists, err := r.exists(conn); err != nil || !exists {
 		return err
 	}
-	var b nft.Batch
 	for _, s := range r.sets {
 		if s.Dynamic {
-			b.FlushSet(s.Set)
+			conn.FlushSet(s.Set)
 		}
 	}
-	return conn.Commit(&b)
+	return commit(conn)
 }
 
 // hasRules says whether the kernel's table has just these rules. One that
 // cannot be read has not.
-func (r ruleset) hasRules(conn *nft.Conn) bool {
+func (r ruleset) hasRules(conn *nftables.Conn) bool {
 	for _, c := range r.chains {
-		now, err := conn.Rules(c.Chain)
+		now, err := rulesOf(conn, c.Chain)
 		if err != nil || len(now) != len(c.rules) {
 			return false
 		}
 		for i, rule := range c.rules {
-			if now[i].Comment != c.note(rule) {
+			if commentOf(now[i]) != c.note(rule) {
 				return false
 			}
 		}
@@ -396,15 +409,15 @@ func (r ruleset) hasRules(conn *nft.Conn) bool {
 }
 
 // differing are the sets that the kernel has with other elements.
-func (r ruleset) differing(conn *nft.Conn) ([]*set, error) {
+func (r ruleset) differing(conn *nftables.Conn) ([]*set, error) {
 	var found []*set
 	for _, s := range r.sets {
 		if s.Dynamic {
 			continue // the kernel fills it
 		}
-		now, err := conn.Elements(s.Set)
+		now, err := elementsOf(conn, s.Set)
 		if err != nil {
-			return nil, fmt.Errorf("cannot list set %s: %w", s.Name, err)
+			return nil, err
 		}
 		if !sameElements(now, s.elements) {
 			found = append(found, s)
@@ -413,12 +426,12 @@ func (r ruleset) differing(conn *nft.Conn) ([]*set, error) {
 	return found, nil
 }
 
-func sameElements(a, b []nft.Element) bool {
-	compare := func(x, y nft.Element) int {
-		return cmp.Or(bytes.Compare(x.Key, y.Key), bytes.Compare(x.Value, y.Value))
+func sameElements(a, b []nftables.SetElement) bool {
+	compare := func(x, y nftables.SetElement) int {
+		return cmp.Or(bytes.Compare(x.Key, y.Key), bytes.Compare(x.Val, y.Val))
 	}
 	a, b = slices.Clone(a), slices.Clone(b)
 	sortBy(a, compare)
 	sortBy(b, compare)
-	return slices.EqualFunc(a, b, func(x, y nft.Element) bool { return compare(x, y) == 0 })
+	return slices.EqualFunc(a, b, func(x, y nftables.SetElement) bool { return compare(x, y) == 0 })
 }

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/margolite/margolite/runtime/network/rtnetlink"
+	"github.com/vishvananda/netlink"
 )
 
 // Sandbox is the place of one service replica on the network. It is plain data
@@ -113,14 +113,7 @@ func (n *Networks) ensureSandbox(ctx context.Context, s Sandbox, hosts []Host) (
 	if err := errors.Join(ctx.Err(), s.check()); err != nil {
 		return Paths{}, err
 	}
-	keepPlain := s.Host
-	if !s.Host {
-		var err error
-		if keepPlain, err = isPin(paths.NetNS); err != nil {
-			return Paths{}, err
-		}
-	}
-	if err := n.prepareFiles(s.file(), keepPlain); err != nil {
+	if err := n.prepareFiles(s.file()); err != nil {
 		return Paths{}, err
 	}
 	if err := n.setFiles(s, hosts); err != nil {
@@ -131,7 +124,7 @@ func (n *Networks) ensureSandbox(ctx context.Context, s Sandbox, hosts []Host) (
 		if paths.Fresh, err = ensurePin(paths.NetNS); err != nil {
 			return Paths{}, err
 		}
-		if err := withLinks(func(c *rtnetlink.Conn) error { return n.owner.ensureLinks(c, s, paths.NetNS) }); err != nil {
+		if err := withLinks(func(c *netlink.Handle) error { return n.owner.ensureLinks(c, s, paths.NetNS) }); err != nil {
 			return Paths{}, err
 		}
 	}
@@ -155,7 +148,7 @@ func (n *Networks) RemoveSandbox(ctx context.Context, s Sandbox) error {
 	if err == nil {
 		n.intended.forget(none, only(s.file()))
 		// All of them are tried, whatever becomes of the others.
-		outer := withLinks(func(c *rtnetlink.Conn) error { return n.owner.removeOuter(c, s, nil) })
+		outer := withLinks(func(c *netlink.Handle) error { return n.owner.removeOuter(c, s, nil) })
 		err = errors.Join(outer, n.removePin(s.file()), n.removeHosts(s.file()))
 	}
 	if err != nil {
@@ -170,7 +163,7 @@ func (n *Networks) removePin(name string) error {
 	n.dns.remove(name)
 	path := filepath.Join(n.netnsDir(), name)
 	if pinned, err := isPin(path); err == nil && pinned {
-		err := insideLinks(path, func(c *rtnetlink.Conn) error { return removeInner(c, nil) })
+		err := insideLinks(path, func(c *netlink.Handle) error { return removeInner(c, nil) })
 		if err != nil {
 			n.logger.Warn("links of a sandbox stay until its processes end", "sandbox", name, "error", err)
 		}

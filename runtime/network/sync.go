@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/margolite/margolite/runtime/network/nft"
+	"github.com/google/nftables"
 )
 
 // SyncPorts makes the rules of the host those of exactly these networks and
@@ -51,11 +51,7 @@ func sorted(networks []Network) []Network {
 }
 
 func (n *Networks) syncRules(ports []Port, networks []Network) error {
-	conn, err := nft.Open()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
+	conn := newRules()
 	host, err := readFirewall(conn)
 	if err != nil {
 		return err
@@ -96,12 +92,9 @@ func (n *Networks) advise(host firewall) {
 
 // syncFamily makes the table of one family that of these ports and networks,
 // which are of the family.
-func (n *Networks) syncFamily(conn *nft.Conn, host firewall, t tables, f *family, ports []Port, networks []Network) error {
+func (n *Networks) syncFamily(conn *nftables.Conn, host firewall, t tables, f *family, ports []Port, networks []Network) error {
 	needed := len(ports) > 0 || len(networks) > 0
-	table, err := n.owner.own(conn, t, f, networks)
-	if err != nil {
-		return err
-	}
+	table := n.owner.own(t, f)
 	on, err := forwarding(f)
 	if err != nil {
 		return err
@@ -128,10 +121,10 @@ func (n *Networks) syncFamily(conn *nft.Conn, host firewall, t tables, f *family
 	n.synced[f.table] = wanted
 	n.hold(table, !wanted.empty())
 	if changed {
-		n.logger.Info("rules replaced", "family", f.table.String(), "networks", len(networks), "ports", len(ports))
+		n.logger.Info("rules replaced", "family", familyName(f.table), "networks", len(networks), "ports", len(ports))
 	}
 	if len(ports) > 0 && wanted.guarding != unguarded && (!again || before.guarding != wanted.guarding) {
-		n.logger.Info("published ports are for whom the host's firewall admits", "family", f.table.String())
+		n.logger.Info("published ports are for whom the host's firewall admits", "family", familyName(f.table))
 	}
 	// Only now: the rules keep closed what was closed.
 	if needed && !on {
@@ -154,19 +147,18 @@ func (n *Networks) syncFamily(conn *nft.Conn, host firewall, t tables, f *family
 }
 
 // replaceRules says whether there was anything to replace.
-func replaceRules(conn *nft.Conn, r ruleset) (changed bool, err error) {
+func replaceRules(conn *nftables.Conn, r ruleset) (changed bool, err error) {
 	exists, err := r.exists(conn)
 	if err != nil {
 		return false, err
 	}
 	if r.empty() {
 		if exists {
-			var b nft.Batch
-			r.remove(&b)
-			err = conn.Commit(&b)
+			r.remove(conn)
+			err = commit(conn)
 		}
 		if err != nil {
-			return false, fmt.Errorf("cannot remove table %s: %w", r.table.Name, err)
+			return false, fmt.Errorf("cannot remove table %s: %w", r.table.name, err)
 		}
 		return exists, nil
 	}
@@ -181,7 +173,7 @@ func replaceRules(conn *nft.Conn, r ruleset) (changed bool, err error) {
 		// Whatever is wrong with these sets, a new table has better ones.
 	}
 	if err := r.write(conn); err != nil {
-		return false, fmt.Errorf("cannot write table %s: %w", r.table.Name, err)
+		return false, fmt.Errorf("cannot write table %s: %w", r.table.name, err)
 	}
 	return true, nil
 }

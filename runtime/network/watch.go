@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/nftables"
+	nl "github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/margolite/margolite/runtime/network/nft"
 )
 
 const (
@@ -36,9 +36,9 @@ func (n *Networks) Watch(ctx context.Context, changed func()) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	watcher, err := nft.Watch()
+	watcher, err := subscribe(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES)
 	if err != nil {
-		return err
+		return fmt.Errorf("cannot watch nf_tables: %w", err)
 	}
 	var reader sync.WaitGroup
 	defer reader.Wait()
@@ -102,9 +102,9 @@ func (n *Networks) Watch(ctx context.Context, changed func()) (err error) {
 type event struct{ ours, foreign bool }
 
 // receive passes on what happens to the tables, until the connection is closed.
-func receive(ctx context.Context, watcher *nft.Watcher, events chan<- event) error {
+func receive(ctx context.Context, watcher *nl.Conn, events chan<- event) error {
 	for {
-		tables, err := watcher.Receive()
+		messages, err := watcher.Receive()
 		var e event
 		switch {
 		case ctx.Err() != nil:
@@ -114,9 +114,11 @@ func receive(ctx context.Context, watcher *nft.Watcher, events chan<- event) err
 		case err != nil:
 			return fmt.Errorf("cannot watch nf_tables: %w", err)
 		}
-		for _, t := range tables {
-			ours := isOurTable(t)
-			e.ours, e.foreign = e.ours || ours, e.foreign || !ours
+		for _, m := range messages {
+			if t, ok := changedTable(m); ok {
+				ours := isOurTable(t)
+				e.ours, e.foreign = e.ours || ours, e.foreign || !ours
+			}
 		}
 		if e == (event{}) {
 			continue
@@ -129,15 +131,27 @@ func receive(ctx context.Context, watcher *nft.Watcher, events chan<- event) err
 	}
 }
 
+// changedTable reads which table a message is about. Its name is the first
+// attribute of everything that belongs to a table: NFTA_TABLE_NAME,
+// NFTA_CHAIN_TABLE, NFTA_RULE_TABLE, NFTA_SET_TABLE and NFTA_SET_ELEM_LIST_TABLE
+// are the same number. What cannot be read is no change.
+func changedTable(m nl.Message) (t tableKey, ok bool) {
+	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type&0xff == unix.NFT_MSG_NEWGEN {
+		return t, false
+	}
+	err := eachAttribute(m.Data, nftHeader, func(kind uint16, value []byte) {
+		if kind == unix.NFTA_TABLE_NAME {
+			t = tableKey{nftables.TableFamily(m.Data[0]), unix.ByteSliceToString(value)}
+		}
+	})
+	return t, err == nil && t.name != ""
+}
+
 // admitAnew forgets whom the host's firewall admitted.
-func (n *Networks) admitAnew() error {
+func (n *Networks) admitAnew() (err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	conn, err := nft.Open()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
+	conn := newRules()
 	for _, f := range families() {
 		if r, ok := n.synced[f.table]; ok && !r.empty() {
 			err = errors.Join(err, r.forgetAdmitted(conn))
@@ -151,11 +165,7 @@ func (n *Networks) admitAnew() error {
 func (n *Networks) rulesInOrder() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	conn, err := nft.Open()
-	if err != nil {
-		return true
-	}
-	defer conn.Close()
+	conn := newRules()
 	host, err := readFirewall(conn)
 	if err != nil {
 		return true

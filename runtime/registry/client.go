@@ -2,205 +2,193 @@ package registry
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/url"
-	"strconv"
-	"sync"
-	"syscall"
-	"time"
+	"strings"
+	"sync/atomic"
 
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/sirupsen/logrus"
 )
 
 const (
-	attempts     = 5                     // of one request
-	firstPause   = 50 * time.Millisecond // before the second attempt, twice as long before each other one
-	longestPause = 10 * time.Second      // that a registry may ask for; longer ones are the caller's
+	// MaxManifest is how many bytes a manifest or an index may have, as registries limit them.
+	MaxManifest  = 4 << 20
 	maxRedirects = 10
-	agent        = "margolite" // who asks
+	userAgent    = "margolite"
+)
+
+var (
+	// ErrContent says that something else came than was asked for, because of the registry or the way to it.
+	ErrContent = errors.New("the registry sent something else")
+	// ErrOld says that a registry only has a manifest in Docker's first format, which cannot be verified.
+	ErrOld = errors.New("its manifest is too old to be verified, it has to be pushed again")
+	// ErrPage says that something else answered in place of a registry, as captive portals and proxies do.
+	ErrPage = errors.New("a page for people answered in its place")
+	// ErrRange says that a registry doesn't send the rest of a part: it can only be downloaded from the beginning.
+	ErrRange = errors.New("the registry cannot continue the download")
 )
 
 // Options is what a Client needs.
 type Options struct {
 	Host      string       // on the wire, host[:port]: see HostOf
 	PlainHTTP bool         // it speaks HTTP without TLS
-	Client    *http.Client // how hosts are reached; of its fields the transport counts
-	// Credentials returns what there is for a host on the wire: nothing, a user with a password, or without a user an
-	// identity token. nil: nothing.
+	Client    *http.Client // how hosts are reached; only its transport is used
+	// Credentials returns what is configured for a host on the wire: nothing, a user with a password, or an identity
+	// token without a user. nil: nothing.
 	Credentials func(host string) (user, secret string, err error)
 }
 
-// Client reads from one host. It may be used by several goroutines.
+// Client reads from one host. It may be used by several goroutines. Its errors are those of containerd's client: a
+// missing object is an errdefs.ErrNotFound, other refusals are a remotes/errors.ErrUnexpectedStatus or a
+// docker.ErrInvalidAuthorization, beside the errors of this package and those of the way to the registry.
 type Client struct {
-	host, scheme string
-	transport    http.RoundTripper
-	credentials  func(host string) (user, secret string, err error)
-
-	mu    sync.Mutex
-	doors map[string]*door // by scheme and host
+	resolver   remotes.Resolver
+	authorizer *authorizer
+	silent     *log.Entry
 }
 
-// New is a client for one host; nothing is asked yet.
+// New returns a client for one host; nothing is requested yet.
 func New(o Options) *Client {
+	if o.Credentials == nil {
+		o.Credentials = func(string) (string, string, error) { return "", "", nil }
+	}
+	agent := http.Header{"User-Agent": {userAgent}}
+	discard := logrus.New()
+	discard.SetOutput(io.Discard)
+	discard.SetLevel(logrus.PanicLevel)
 	c := &Client{
-		host: o.Host, scheme: "https",
-		transport: o.Client.Transport, credentials: o.Credentials,
-		doors: make(map[string]*door),
+		silent: &log.Entry{Logger: discard, Data: log.Fields{}},
+		authorizer: newAuthorizer(func() docker.Authorizer {
+			return docker.NewDockerAuthorizer(
+				docker.WithAuthCreds(o.Credentials),
+				docker.WithAuthHeader(agent),
+				docker.WithAuthClient(&http.Client{
+					Transport: tokens{o.Client.Transport}, CheckRedirect: redirectToken, Timeout: tokenTimeout,
+				}),
+			)
+		}),
+	}
+	host := docker.RegistryHost{
+		Client:       &http.Client{Transport: transport{o.Client.Transport}, CheckRedirect: c.redirect},
+		Authorizer:   c.authorizer,
+		Host:         o.Host,
+		Scheme:       "https",
+		Path:         "/v2",
+		Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve | docker.HostCapabilityReferrers,
 	}
 	if o.PlainHTTP {
-		c.scheme = "http"
+		host.Scheme = "http"
 	}
-	if c.credentials == nil {
-		c.credentials = func(string) (string, string, error) { return "", "", nil }
-	}
+	c.resolver = docker.NewResolver(docker.ResolverOptions{
+		Hosts:   func(string) ([]docker.RegistryHost, error) { return []docker.RegistryHost{host}, nil },
+		Headers: agent,
+	})
 	return c
 }
 
-// HostOf is the host on the wire for the registry that a reference names: Docker Hub has another name there.
+// HostOf returns the host on the wire for the registry that a reference names: Docker Hub has another name there.
 func HostOf(registry string) string {
-	if registry == "docker.io" {
-		return "registry-1.docker.io"
-	}
-	return registry
+	host, _ := docker.DefaultHost(registry) // which never fails
+	return host
 }
 
-// request is what is asked for, as often as it may help.
-type request struct {
-	method string
-	url    url.URL
-	header http.Header
-	scope  string // of the token that is needed
-	fresh  bool   // what authorized it last was new
-}
-
-// request asks for what the path names in the repository of a reference.
-func (c *Client) request(method string, named reference.Named, path, accept string) *request {
-	repository := reference.Path(named)
-	r := &request{
-		method: method,
-		url:    url.URL{Scheme: c.scheme, Host: c.host, Path: "/v2/" + repository + "/" + path},
-		// A part is what its digest says, and not what a server makes of it.
-		header: http.Header{"Accept": {accept}, "Accept-Encoding": {"identity"}, "User-Agent": {agent}},
-		scope:  "repository:" + repository + ":pull",
+// redirect keeps what authorizes a request from other hosts: net/http passes it on to other ports and to subdomains.
+// A host that wants its own gets its own.
+func (c *Client) redirect(next *http.Request, via []*http.Request) error {
+	if len(via) >= maxRedirects {
+		return errRedirects
 	}
-	if domain := reference.Domain(named); HostOf(domain) != c.host { // a mirror of several
-		r.url.RawQuery = url.Values{"ns": {domain}}.Encode()
-	}
-	return r
-}
-
-// do returns the answer to a request, if it is a good one.
-func (c *Client) do(ctx context.Context, r *request) (*http.Response, error) {
-	troubled := false // it has been in trouble before
-	for n := 1; ; n++ {
-		answer, err := c.send(ctx, r)
-		pause := firstPause << (n - 1)
-		switch {
-		case err != nil:
-			if ctx.Err() != nil || troubled || !isTransient(err) {
-				return nil, err
-			}
-			troubled = true
-		case answer.StatusCode >= 200 && answer.StatusCode < 300:
-			if typeOf(answer) == "text/html" {
-				answer.Body.Close()
-				return nil, fmt.Errorf("%s %s: %w", r.method, shown(answer.Request.URL), ErrPage)
-			}
-			return answer, nil
-		default:
-			err = statusError(answer)
-			switch answer.StatusCode {
-			case http.StatusUnauthorized:
-				if learned, refused := c.learn(ctx, answer, r); refused != nil {
-					return nil, refused
-				} else if !learned {
-					return nil, err
-				}
-				pause = 0
-			case http.StatusMethodNotAllowed, http.StatusNotImplemented: // there are registries that know no HEAD
-				if r.method != http.MethodHead {
-					return nil, err
-				}
-				r.method, pause = http.MethodGet, 0
-			case http.StatusRequestTimeout, http.StatusTooManyRequests:
-				pause = pauseOf(answer, pause)
-			case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-				if troubled {
-					return nil, err
-				}
-				troubled = true
-				pause = pauseOf(answer, pause)
-			default:
-				return nil, err
-			}
-		}
-		if n == attempts || pause > longestPause {
-			return nil, err
-		}
-		if err := wait(ctx, pause); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// send is one attempt.
-func (c *Client) send(ctx context.Context, r *request) (*http.Response, error) {
-	hr, err := http.NewRequestWithContext(ctx, r.method, r.url.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	hr.Header = r.header.Clone()
-	if err := c.authorize(hr, r); err != nil {
-		return nil, err
-	}
-	client := http.Client{Transport: c.transport, CheckRedirect: func(next *http.Request, via []*http.Request) error {
-		if len(via) >= maxRedirects {
-			return errRedirects
-		}
-		// net/http passes the one on to other ports and to subdomains, and the other to everybody.
-		next.Header.Del("Authorization")
-		next.Header.Del("Referer")
-		return c.authorize(next, r)
-	}}
-	return client.Do(hr)
+	next.Header.Del("Authorization")
+	next.Header.Del("Referer")
+	return c.authorizer.Authorize(next.Context(), next)
 }
 
 var errRedirects = errors.New("too many redirects")
 
-// isTransient says that a request may work when it is sent again at once.
-func isTransient(err error) bool {
-	var silent net.Error
-	return isBroken(err) || errors.Is(err, io.EOF) || errors.As(err, &silent) && silent.Timeout()
+// Resolve describes the manifest or index that a reference with a tag or a digest stands for now. The registry is
+// believed what a tag stands for.
+func (c *Client) Resolve(ctx context.Context, ref reference.Named) (v1.Descriptor, error) {
+	_, desc, err := c.resolver.Resolve(c.begin(ctx, &transfer{}), ref.String())
+	switch {
+	case errdefs.IsNotImplemented(err), err == nil && strings.HasPrefix(desc.MediaType, schema1):
+		return v1.Descriptor{}, fmt.Errorf("%w: it is of type %s", ErrOld, images.MediaTypeDockerSchema1Manifest)
+	case err != nil:
+		return v1.Descriptor{}, err
+	}
+	return desc, nil
 }
 
-// isBroken says that a connection ended too early.
-func isBroken(err error) bool {
-	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
+// schema1 is what the media types of Docker's first manifests begin with.
+const schema1 = "application/vnd.docker.distribution.manifest.v1+"
+
+// Open reads a part of an image from an offset on: a manifest or an index, by its media type, else a blob. A download
+// that breaks off is continued; it ends with io.EOF only when all of it has come. Nothing is requested, and no error
+// of the registry is returned, before the first Read. Only the registry is asked, whatever URLs a descriptor has.
+func (c *Client) Open(ctx context.Context, in reference.Named, desc v1.Descriptor, offset int64) (io.ReadCloser, error) {
+	ctx = c.begin(ctx, &transfer{part: true, size: desc.Size, mark: offset})
+	fetcher, err := c.resolver.Fetcher(ctx, in.String())
+	if err != nil {
+		return nil, err
+	}
+	body, err := fetcher.Fetch(ctx, v1.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := body.(io.Seeker).Seek(offset, io.SeekStart); err != nil {
+		return nil, errors.Join(err, body.Close())
+	}
+	return body, nil
 }
 
-// pauseOf is how long a registry wants to be left alone, if it says so.
-func pauseOf(answer *http.Response, otherwise time.Duration) time.Duration {
-	said := answer.Header.Get("Retry-After")
-	if seconds, err := strconv.ParseUint(said, 10, 31); err == nil {
-		return max(otherwise, time.Duration(seconds)*time.Second)
-	}
-	if at, err := http.ParseTime(said); err == nil {
-		return max(otherwise, time.Until(at))
-	}
-	return otherwise
+// WithCounter returns a context in which Open adds the bytes to a counter that come over the network, also those that
+// are discarded: some registries send all of a part, whatever range is asked for.
+func WithCounter(ctx context.Context, bytes *atomic.Int64) context.Context {
+	return context.WithValue(ctx, counterKey{}, bytes)
 }
 
-func wait(ctx context.Context, pause time.Duration) error {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+type counterKey struct{}
+
+// Referrers lists what refers to a manifest; nothing may. What the registry says is not verified.
+func (c *Client) Referrers(ctx context.Context, in reference.Named, to digest.Digest) ([]v1.Descriptor, error) {
+	t := &transfer{}
+	ctx = c.begin(ctx, t)
+	fetcher, err := c.resolver.Fetcher(ctx, in.String())
+	if err != nil {
+		return nil, err
 	}
+	list, err := fetcher.(remotes.ReferrersFetcher).FetchReferrers(ctx, to)
+	if t.referrers != nil {
+		return nil, t.referrers // containerd forgets this error when the fallback tag doesn't exist
+	}
+	if errors.As(err, new(*json.SyntaxError)) || errors.As(err, new(*json.UnmarshalTypeError)) {
+		err = fmt.Errorf("%w: %w", ErrContent, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for n := range list {
+		m := &list[n]
+		if err := m.Digest.Validate(); err != nil {
+			return nil, fmt.Errorf("%w: cannot read referrers: %w", ErrContent, err)
+		}
+		m.URLs, m.Data = nil, nil
+	}
+	return list, nil
+}
+
+// begin returns the context of one call.
+func (c *Client) begin(ctx context.Context, t *transfer) context.Context {
+	t.came, _ = ctx.Value(counterKey{}).(*atomic.Int64)
+	return context.WithValue(log.WithLogger(ctx, c.silent), transferKey{}, t)
 }

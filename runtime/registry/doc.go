@@ -1,19 +1,19 @@
-// Package registry reads from registries that speak the OCI distribution specification [DISTRIBUTION], with the tokens
-// of Docker's registries [TOKENS] and OAuth 2 [OAUTH].
+// Package registry reads from registries with containerd's client (core/remotes/docker), which speaks the OCI
+// distribution specification and gets the tokens that registries want. A Client is for one registry or mirror; how it is
+// reached, what may be spoken to without TLS and how long silence lasts is decided by the caller's http.Client.
 //
-// It owns the requests: which media types are asked for, what is tried again, who is shown which credentials, and how a
-// download goes on that broke off. How a host is reached, what may be spoken to without TLS and how long silence lasts
-// is decided by the caller's http.Client. Nothing is kept but what a Client knows of the hosts it speaks to, in memory;
-// it is made anew where credentials may have changed.
+// What this package adds are guarantees that containerd's client doesn't give:
 //
-// # Trust
+//   - Credentials and tokens go to the host that asked for them alone, also when it redirects to another port or to a
+//     subdomain (Client.redirect), and from a token service nowhere else (redirectToken). A refused password or a new
+//     token isn't sent again (authorizer).
+//   - Every answer is bounded in size, and so are the challenges and the token answers in it (transport, tokens). An
+//     HTML page is not taken for the answer of a registry.
+//   - A download goes on exactly where it broke off, and not for ever. A registry that ignores Range or answers with
+//     another part is noticed (transfer).
+//   - A busy registry is left alone for as long as it asks, and one that doesn't answer is asked twice (transport).
+//   - What containerd's client logs (URLs, headers) is dropped.
 //
-// Credentials are sent to the host they are for, and to the token service that this host names. What they buy goes to
-// the host that asked for it alone: a redirect to another one, be it another port, carries no authorization, unless that
-// host wants its own. Answers are bounded in size. A part is not verified against its digest, which is left to whoever
-// keeps it, but is never longer than its descriptor says.
-//
-// [DISTRIBUTION]: https://github.com/opencontainers/distribution-spec/blob/v1.1.1/spec.md
-// [TOKENS]: https://distribution.github.io/distribution/spec/auth/token/
-// [OAUTH]: https://distribution.github.io/distribution/spec/auth/oauth/
+// What comes is not verified against its digest, which is left to whoever stores it, but is never longer than its
+// descriptor says.
 package registry

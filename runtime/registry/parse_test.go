@@ -1,101 +1,148 @@
 package registry
 
 import (
+	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
-	"time"
-	"unicode"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker/auth"
+	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
 )
+
+// answering is a host that answers every request.
+type answering func(*http.Request) *http.Response
+
+func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer := a(r)
+	answer.Request = r
+	return answer, nil
+}
+
+func answerOf(code int, header http.Header, body string) *http.Response {
+	return &http.Response{
+		StatusCode: code, Status: http.StatusText(code), Header: header,
+		Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)),
+	}
+}
+
+func clientOf(a answering) *Client {
+	return New(Options{Host: "registry.example", Client: &http.Client{Transport: a}})
+}
+
+func app(t *testing.T) reference.Named {
+	named, err := reference.ParseDockerRef("registry.example/app:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return named
+}
+
+func FuzzChallenge(f *testing.F) {
+	f.Add(`Bearer realm="https://auth.docker.io/token",service="registry.docker.io",scope="repository:a/b:pull"`, "1")
+	f.Add(`Negotiate YII=, Basic realm="\"", charset="UTF-8"`, "2")
+	f.Add(`Bearer realm="https://registry.example/token",error="\u001b[31m"`, "")
+	f.Add(`Bearer realm`, "0")
+	f.Fuzz(func(t *testing.T, field, token string) {
+		requests := 0
+		c := clientOf(func(r *http.Request) *http.Response {
+			if requests++; requests > 20 {
+				t.Fatal("asks for ever")
+			}
+			if !strings.HasPrefix(r.URL.Path, "/v2/") {
+				return answerOf(http.StatusOK, http.Header{}, `{"token":"`+token+`"}`)
+			}
+			if r.Header.Get("Authorization") != "" && token == "1" {
+				return answerOf(http.StatusNotFound, http.Header{}, "")
+			}
+			return answerOf(http.StatusUnauthorized, http.Header{"Www-Authenticate": {field, field}}, "")
+		})
+		if _, err := c.Resolve(t.Context(), app(t)); err == nil {
+			t.Error("found an image")
+		}
+	})
+}
+
+// The time to read a challenge grows with the square of its length.
+func TestChallengesAreBounded(t *testing.T) {
+	long := strings.Repeat(`a="\a",`, 1000)
+	many := slices.Repeat([]string{`Basic realm="x"`}, 100)
+	header := http.Header{"Www-Authenticate": append([]string{`Basic realm="short"`, "Bearer " + long}, many...)}
+	boundChallenges(header)
+	if kept := header.Values("WWW-Authenticate"); len(kept) != maxChallenges || kept[0] != `Basic realm="short"` || kept[1] != many[0] {
+		t.Errorf("kept %d: %.80q", len(kept), kept)
+	}
+}
 
 func TestChallengesAreReadInAnyForm(t *testing.T) {
 	for name, test := range map[string]struct {
-		fields        []string
-		scheme, realm string
-		scope         string
+		fields []string
+		scheme auth.AuthenticationScheme
+		realm  string
+		scope  string
 	}{
-		"Docker's":                  {[]string{`Bearer realm="https://auth.example/token",service="r",scope="repository:a/b:pull,push"`}, "bearer", "https://auth.example/token", "repository:a/b:pull,push"},
-		"a password":                {[]string{`basic Realm="registry"`}, "basic", "registry", ""},
-		"several fields":            {[]string{`Basic realm="b"`, `Bearer realm="t"`}, "bearer", "t", ""},
-		"several in a field":        {[]string{`Negotiate, Basic realm="b", charset="UTF-8", Bearer realm="t", scope="s"`}, "bearer", "t", "s"},
-		"one of them is not known":  {[]string{`Negotiate YII/x+y==, Digest realm=d, Basic realm="b"`}, "basic", "b", ""},
-		"an unquoted URL":           {[]string{`Bearer realm=https://auth.example/token, scope=s`}, "bearer", "https://auth.example/token", "s"},
-		"quotes and spaces in them": {[]string{`Bearer  realm = "a \"b\" c\\" ,, scope="x"`}, "bearer", `a "b" c\`, "x"},
-		"an end too early":          {[]string{`Bearer realm="t`}, "bearer", "", ""},
-		"no scheme that is known":   {[]string{`Digest realm="d"`, ``, `=,`}, "", "", ""},
-		"a parameter of nothing":    {[]string{`realm="d"`}, "", "", ""},
+		"Docker's":                 {[]string{`Bearer realm="https://auth.example/token",service="r",scope="repository:a/b:pull,push"`}, auth.BearerAuth, "https://auth.example/token", "repository:a/b:pull,push"},
+		"a password":               {[]string{`basic Realm="registry"`}, auth.BasicAuth, "registry", ""},
+		"several fields":           {[]string{`Basic realm="b"`, `Bearer realm="t"`}, auth.BearerAuth, "t", ""},
+		"several in a field":       {[]string{`Negotiate, Basic realm="b", charset="UTF-8", Bearer realm="t",scope="s"`}, auth.BearerAuth, "t", "s"},
+		"one of them is not known": {[]string{`Negotiate YII/x+y==, Digest realm=d, Basic realm="b"`}, auth.BasicAuth, "b", ""},
+		"an unquoted URL":          {[]string{`Bearer realm=https://auth.example/token, scope=s`}, auth.BearerAuth, "https://auth.example/token", "s"},
+		"an = in quotes":           {[]string{`Bearer realm="https://auth.example/token?a=b",scope="x"`}, auth.BearerAuth, "https://auth.example/token?a=b", "x"},
+		"no scheme that is known":  {[]string{`Digest realm="d"`, ``, `=,`}, 0, "", ""},
+		"a parameter of nothing":   {[]string{`realm="d"`}, 0, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, ok := challengeOf(http.Header{"Www-Authenticate": test.fields})
-			if ok != (test.scheme != "") || c.scheme != test.scheme || c.parameters["realm"] != test.realm || c.parameters["scope"] != test.scope {
-				t.Errorf("got %+v, %v", c, ok)
+			header := http.Header{"Www-Authenticate": test.fields}
+			boundChallenges(header)
+			var first auth.Challenge
+			if all := auth.ParseAuthHeader(header); len(all) > 0 {
+				first = all[0]
+			}
+			if first.Scheme != test.scheme || first.Parameters["realm"] != test.realm || first.Parameters["scope"] != test.scope {
+				t.Errorf("read %+v of %q", first, header)
 			}
 		})
 	}
 }
 
-func FuzzChallenge(f *testing.F) {
-	f.Add(`Bearer realm="https://auth.docker.io/token",service="registry.docker.io",scope="repository:a/b:pull"`)
-	f.Add(`Negotiate YII=, Basic realm="\"", charset="UTF-8"`)
-	f.Add(strings.Repeat(`x a=b,`, 40))
-	f.Add(`Bearer realm`)
-	f.Fuzz(func(t *testing.T, field string) {
-		all := challengesIn(field)
-		if len(all) > maxChallenges {
-			t.Errorf("%d challenges", len(all))
-		}
-		for _, c := range all {
-			if c.scheme == "" || tokenEnd(c.scheme) != len(c.scheme) || len(c.parameters) > maxParameters {
-				t.Errorf("read %+v", c)
-			}
-		}
-	})
-}
-
-func FuzzDetails(f *testing.F) {
-	f.Add([]byte(`{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown","detail":{"Tag":"1"}}]}`))
-	f.Add([]byte(`{"errors":[{"code":"a\nb","message":"\u001b[31m"},{},{},{},{},{}]}`))
-	f.Add([]byte(`{"errors":{}}`))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		details := detailsIn(body)
-		if len(details) > maxDetails {
-			t.Errorf("%d details", len(details))
-		}
-		for _, d := range details {
-			for _, text := range []string{d.Code, d.Message} {
-				if len(text) > maxDetailBytes+len("...") || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-					t.Errorf("shows %q", text)
-				}
-			}
-		}
-	})
-}
-
 func FuzzToken(f *testing.F) {
 	f.Add([]byte(`{"token":"secret","expires_in":300,"issued_at":"2026-01-01T00:00:00Z"}`))
-	f.Add([]byte(`{"access_token":"secret","expires_in":1e308,"refresh_token":"secret"}`))
+	f.Add([]byte(`{"access_token":"secret","expires_in":1e308,"refresh_token":"secret","issued_at":"secret"}`))
 	f.Add([]byte(`{"token":"secret","expires_in":"secret"}`))
+	f.Add([]byte(`{"token":"secret","expires_in":0.5}`))
 	f.Add([]byte(`{"expires_in":-1}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		now := time.Now()
-		got, err := tokenIn(data, now)
-		switch {
-		case err != nil:
+		got, err := tokenIn(data)
+		if err != nil {
 			if strings.Contains(err.Error(), "secret") {
 				t.Errorf("tells a secret: %v", err)
 			}
-		case got.value == "", !got.until.IsZero() && (got.until.Before(now) || got.until.After(now.Add(longestTime))):
-			t.Errorf("took %+v", got)
+			return
+		}
+		var token auth.FetchTokenResponse
+		var oauth auth.OAuthTokenResponse
+		if err := errors.Join(json.Unmarshal(got, &token), json.Unmarshal(got, &oauth)); err != nil {
+			t.Fatalf("containerd cannot read %s: %v", got, err)
+		}
+		if token.Token == "" || oauth.AccessToken != token.Token || token.ExpiresInSeconds < 0 || token.ExpiresInSeconds > int(longestTime.Seconds()) {
+			t.Errorf("took %s", got)
 		}
 	})
 }
 
 func FuzzReferrers(f *testing.F) {
-	f.Add([]byte(`{"manifests":[{"digest":"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","size":1,"urls":["https://x"],"data":"eA=="}]}`))
-	f.Add([]byte(`{"manifests":[{}]}`))
-	f.Add([]byte(`null`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		refer, err := referrersIn(data)
+	f.Add(`{"manifests":[{"digest":"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","size":1,"urls":["https://x"],"data":"eA=="}]}`)
+	f.Add(`{"manifests":[{}]}`)
+	f.Add(`{"manifests":[{"digest":"sha256:e3"}`)
+	f.Add(`null`)
+	f.Fuzz(func(t *testing.T, body string) {
+		c := clientOf(func(*http.Request) *http.Response { return answerOf(http.StatusOK, http.Header{}, body) })
+		refer, err := c.Referrers(t.Context(), app(t), digest.FromString("app"))
 		if err != nil {
 			return
 		}
@@ -103,6 +150,23 @@ func FuzzReferrers(f *testing.F) {
 			if m.Digest.Validate() != nil || m.URLs != nil || m.Data != nil {
 				t.Errorf("took %+v", m)
 			}
+		}
+	})
+}
+
+// A refusal says something of its own in JSON.
+func FuzzRefusal(f *testing.F) {
+	f.Add(403, `{"errors":[{"code":"DENIED","message":"denied","detail":{"Tag":"1"}}]}`)
+	f.Add(500, `{"errors":[{"code":"a\nb","message":"\u001b[31m"},{},{},{},{},{}]}`)
+	f.Add(404, `{"errors":{}}`)
+	f.Fuzz(func(t *testing.T, code int, body string) {
+		if code < 400 || code > 599 {
+			return
+		}
+		c := clientOf(func(*http.Request) *http.Response { return answerOf(code, http.Header{}, body) })
+		_, err := c.Resolve(t.Context(), app(t))
+		if err == nil || (code == http.StatusNotFound) != errdefs.IsNotFound(err) {
+			t.Errorf("status %d: %v", code, err)
 		}
 	})
 }

@@ -1,6 +1,7 @@
-// Package tree removes and measures directories that a workload has filled.
+// Package tree removes and measures directories that a workload has filled, and brings the names in a directory to the
+// medium.
 //
-// They are hostile: deeper than a path may be long or than there are descriptors, with any number of files in one
+// What a workload has filled is hostile: deeper than a path may be long or than there are descriptors, with any number of files in one
 // directory, with symlinks to anywhere, changed while they are looked at. Whatever they are, a call takes a few
 // descriptors and little memory, ends with its context, follows no symlink and crosses no mount point.
 package tree

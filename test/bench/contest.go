@@ -122,7 +122,7 @@ func (s *standing) lap(ctx context.Context, p *project, l laps, weighed bool) er
 	if err := p.timed(ctx, s.at(l.up), p.up...); err != nil {
 		return err
 	}
-	before := p.processes()
+	before := p.started(ctx)
 	if err := s.allRun(p, before); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (s *standing) lap(ctx context.Context, p *project, l laps, weighed bool) er
 	if err := p.timed(ctx, s.at(l.same), p.up...); err != nil {
 		return err
 	}
-	again := p.processes()
+	again := p.started(ctx)
 	if err := s.allRun(p, again); err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (s *standing) lap(ctx context.Context, p *project, l laps, weighed bool) er
 	if err := p.timed(ctx, s.at(l.change), p.up...); err != nil {
 		return err
 	}
-	after := p.processes()
+	after := p.started(ctx)
 	if err := s.allRun(p, after); err != nil {
 		return err
 	}
@@ -232,7 +232,18 @@ func (p *project) timed(ctx context.Context, r *row, verb ...string) error {
 	return err
 }
 
-// processes are those in the containers.
+// started are the processes in the containers. A process that containerd calls running may be about to become the
+// container's.
+func (p *project) started(ctx context.Context) []int {
+	for range 100 {
+		if found := p.processes(); len(found) == p.services || pause(ctx, 10*time.Millisecond) != nil {
+			return found
+		}
+	}
+	return p.processes()
+}
+
+// processes are those in the containers now.
 func (p *project) processes() []int {
 	return plant.Processes(fmt.Sprintf("/bin/sleep\x00%d\x00", p.sleep))
 }

@@ -31,11 +31,37 @@ type deviceBench struct {
 	dir         string // on the medium
 }
 
-// flavour is a device to measure.
-type flavour struct {
+// setup is a device to measure, with the containerd inside margolite or an external
+// one.
+type setup struct {
 	name     string
-	external bool     // on a containerd of its own
+	external bool
 	programs []string // margolite first, then containerd if external, and the shim
+}
+
+// setups are the one with the embedded containerd, and the one with the containerd
+// that is installed, if there is one.
+func (b *bench) setups() (all []setup, missing []string, err error) {
+	native := b.native()
+	margolite := filepath.Join(native, "margolite")
+	all = []setup{{name: "embedded", programs: []string{margolite, filepath.Join(native, shimName)}}}
+	containerd, err := exec.LookPath("containerd")
+	if err != nil {
+		return all, []string{"an external containerd: none is installed"}, nil
+	}
+	shim, err := exec.LookPath(shimName)
+	if err != nil {
+		return nil, nil, fmt.Errorf("containerd is installed, its shim is not: %w", err)
+	}
+	return append(all, setup{name: "external", external: true, programs: []string{margolite, containerd, shim}}), nil, nil
+}
+
+// title names a setup in a table.
+func title(external bool, containerd string) string {
+	if external {
+		return "margolite on an external containerd " + containerd
+	}
+	return "margolite with embedded containerd " + containerd
 }
 
 // subject is the device that is being measured.
@@ -47,28 +73,28 @@ type subject struct {
 	syncs   []*syscalls.Counter // of each agent that ran, and of containerd
 }
 
-// measure measures a flavour.
-func (b *deviceBench) measure(ctx context.Context, f flavour) (*device, error) {
-	d := &device{Flavour: f.name, External: f.external}
-	err := b.with(ctx, f, plant.Options{Application: b.application}, func(s *subject) error {
+// measure measures a setup.
+func (b *deviceBench) measure(ctx context.Context, how setup) (*device, error) {
+	d := &device{External: how.external}
+	err := b.with(ctx, how, plant.Options{Application: b.application}, func(s *subject) error {
 		d.Counted, d.Containerd = s.medium.counters != "", s.version
+		say("%s containerd", how.name)
 		return s.all(ctx, d, b.application.Size(imageVersion))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot measure flavour %s: %w", f.name, err)
+		return nil, fmt.Errorf("cannot measure margolite with the %s containerd: %w", how.name, err)
 	}
 	return d, nil
 }
 
-// with builds a plant around a flavour, does something with it and takes it
-// down.
+// with builds a plant around a setup, does something with it and takes it down.
 //
 // The state is on a medium. Everything else is in memory, as the run directory
 // and the log are on a device. The programs are copies, so that nobody else on
 // this machine shares their pages.
-func (b *deviceBench) with(ctx context.Context, f flavour, o plant.Options, do func(*subject) error) (err error) {
-	home := filepath.Join(b.dir, f.name)
-	programs, err := copyTo(filepath.Join(home, "bin"), f.programs)
+func (b *deviceBench) with(ctx context.Context, how setup, o plant.Options, do func(*subject) error) (err error) {
+	home := filepath.Join(b.dir, how.name)
+	programs, err := copyTo(filepath.Join(home, "bin"), how.programs)
 	if err != nil {
 		return err
 	}
@@ -86,7 +112,7 @@ func (b *deviceBench) with(ctx context.Context, f flavour, o plant.Options, do f
 	}
 	defer func() { err = errors.Join(err, unix.Unmount(volatile, unix.MNT_DETACH)) }()
 	o.Dir, o.State, o.Margolite = volatile, filepath.Join(m.dir, "state"), programs[0]
-	if f.external {
+	if how.external {
 		o.Containerd = programs[1]
 	}
 	version, err := containerdVersion(ctx, o)
@@ -129,7 +155,7 @@ func takeDown(ctx context.Context, p *plant.Plant, wrong error) error {
 
 // all measures everything, in the order of a device's life.
 func (s *subject) all(ctx context.Context, d *device, imageBytes int64) (err error) {
-	say("%s flavour: installation", d.Flavour)
+	say("installation")
 	if err := s.start(ctx, s.Settle[0]); err != nil {
 		return err
 	}
@@ -142,7 +168,7 @@ func (s *subject) all(ctx context.Context, d *device, imageBytes int64) (err err
 		return err
 	}
 	d.Install.ImageBytes = imageBytes
-	say("%s flavour: updates", d.Flavour)
+	say("updates")
 	for i, settle := range s.Settle {
 		if i > 0 {
 			if err := s.Stop(); err != nil {
@@ -158,7 +184,7 @@ func (s *subject) all(ctx context.Context, d *device, imageBytes int64) (err err
 		}
 		d.Updates = append(d.Updates, u)
 	}
-	say("%s flavour: unchanged polls", d.Flavour)
+	say("unchanged polls")
 	d.Polls, err = s.polls(ctx)
 	return err
 }

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// device is what was measured of one flavour.
+// device is what was measured with one containerd.
 type device struct {
-	Flavour    string    `json:"flavour"`
 	Version    string    `json:"version"`
 	Containerd string    `json:"containerd"`
 	External   bool      `json:"external"`

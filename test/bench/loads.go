@@ -18,12 +18,15 @@ type workload struct {
 
 // workloads are those that the memory of a machine is measured under.
 var workloads = []workload{
-	{name: "idle"},
+	{name: idleLoad},
 	{name: "simple", services: 1},
-	{name: "realistic", services: 3, checked: true},
+	{name: threeServices, services: 3, checked: true},
 }
 
 const (
+	idleLoad      = "idle"
+	threeServices = "realistic"
+
 	loadImage    = "bench/server"
 	loadVersion  = "1"
 	loadPadding  = 32 << 20 // bytes of the image that a device only keeps

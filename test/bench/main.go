@@ -5,8 +5,8 @@
 // nerdctl compose and docker compose; what a fleet of thousands asks of a WFM; and,
 // with --upkeep, what a device costs by the number of its containers. It runs the real
 // programs in namespaces of its own and leaves nothing behind. `make bench` runs
-// it; it fails when an unchanged poll writes anything, and when a large bundle
-// takes too much memory.
+// it; it fails when an unchanged poll writes anything, and when agent and shims or a
+// large bundle take too much memory.
 //
 // The defaults are for a quick look. `make memory` takes figures to publish, as
 // others in the field do: a median over minutes, under several loads, beside Docker.
@@ -67,9 +67,9 @@ func main() {
 	// last one cleans up, and the others wait for it. It cleans up as well when
 	// nobody reads any more.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGPIPE)
-	b := &bench{method: method{Settle: []time.Duration{0, 200 * time.Millisecond}, Sizes: []int{1, 3, 20}, Crowds: []int{1, 10, 100, 300}, Shared: []int{1, 3, 10}, Stacks: []string{"full", "slim"}}}
+	b := &bench{method: method{Settle: []time.Duration{0, 200 * time.Millisecond}, Sizes: []int{1, 3, 20}, Crowds: []int{1, 10, 100, 300}, Shared: []int{1, 3, 10}, Stacks: []string{"embedded", "external"}}}
 	flag.BoolVar(&b.memory, "memory", true, "measure the memory of all that runs an application")
-	flag.Func("stacks", "`NAME,...` whose memory is measured: full, slim, docker, shims (default full,slim)", func(s string) error {
+	flag.Func("stacks", "`NAME,...` whose memory is measured: embedded, external (margolite on that containerd), docker, shims (default embedded,external)", func(s string) error {
 		b.Stacks = strings.Split(s, ",")
 		return nil
 	})
@@ -181,21 +181,21 @@ func (b *bench) run(ctx context.Context) (err error) {
 	return errors.Join(cut, r.verdict())
 }
 
-// measureDevices measures the full flavour, and the slim one on the containerd
-// that is installed, if one is.
+// measureDevices measures margolite with the embedded containerd, and with the one
+// that is installed, if there is one.
 func (b *bench) measureDevices(ctx context.Context, dir string, r *report) error {
 	say("building the demo application")
 	application, err := plant.BuildApplication(ctx, imageVersion)
 	if err != nil {
 		return err
 	}
-	flavours, missing, err := b.flavours()
+	setups, missing, err := b.setups()
 	if err != nil {
 		return err
 	}
 	d := deviceBench{method: b.method, application: application, dir: dir}
-	for _, f := range flavours {
-		measured, err := d.measure(ctx, f)
+	for _, how := range setups {
+		measured, err := d.measure(ctx, how)
 		if err != nil {
 			return err
 		}

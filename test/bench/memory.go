@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"time"
@@ -15,8 +14,36 @@ import (
 
 // footprint is what a stack holds under every load.
 type footprint struct {
-	Stack string   `json:"stack"`
-	Loads []weight `json:"loads"`
+	Stack    string   `json:"stack"`
+	Embedded bool     `json:"embedded"` // margolite with the containerd inside
+	Loads    []weight `json:"loads"`
+}
+
+// overBounds is an error for each load under which agent and shims, with the
+// containerd inside, hold more memory than they may.
+func (f *footprint) overBounds() (errs []error) {
+	if !f.Embedded {
+		return nil
+	}
+	for _, w := range f.Loads {
+		bound, pss := memoryBound(w.Load), w.Holdings[len(w.Holdings)-1].PSS
+		if bound > 0 && pss > bound {
+			errs = append(errs, fmt.Errorf("%s holds %.1f MiB under the load %s, want at most %.0f", f.Stack, mib(pss), w.Load, mib(bound)))
+		}
+	}
+	return errs
+}
+
+// memoryBound is the most proportional memory that agent and shims may hold under a
+// load; 0: there is no bound.
+func memoryBound(load string) int64 {
+	switch load {
+	case idleLoad:
+		return 22 << 20
+	case threeServices:
+		return 45 << 20
+	}
+	return 0
 }
 
 // weight is what it holds under one load.
@@ -40,9 +67,9 @@ type holding struct {
 // glance is the time between two looks at a peak.
 const glance = 50 * time.Millisecond
 
-// polling calls do with an agent of a flavour that polls, and can be given the services of a load.
-func (b *bench) polling(ctx context.Context, d deviceBench, f flavour, do func(*subject) error) error {
-	return d.with(ctx, f, plant.Options{}, func(s *subject) error {
+// polling calls do with an agent that polls and can be given the services of a load.
+func (b *bench) polling(ctx context.Context, d deviceBench, how setup, do func(*subject) error) error {
+	return d.with(ctx, how, plant.Options{}, func(s *subject) error {
 		if err := s.pushServer(ctx); err != nil {
 			return err
 		}
@@ -57,26 +84,26 @@ func (b *bench) polling(ctx context.Context, d deviceBench, f flavour, do func(*
 }
 
 // measureMemory measures every stack that is wanted and whose programs are there:
-// ours, in both flavours, and Docker with the agent of somebody else.
+// ours with either containerd, and Docker with the agent of somebody else.
 func (b *bench) measureMemory(ctx context.Context, dir string, r *report) error {
 	home := filepath.Join(dir, "m")
 	if err := os.Mkdir(home, 0o755); err != nil {
 		return err
 	}
-	flavours, missing, err := b.flavours()
+	setups, missing, err := b.setups()
 	if err != nil {
 		return err
 	}
 	d := deviceBench{method: b.method, dir: home}
-	for _, f := range flavours {
-		if !b.wants(f.name) {
+	for _, how := range setups {
+		if !b.wants(how.name) {
 			continue
 		}
-		err := b.polling(ctx, d, f, func(s *subject) error {
-			return b.weigh(ctx, r, f.title(s.version), ourStack{s})
+		err := b.polling(ctx, d, how, func(s *subject) error {
+			return b.weigh(ctx, r, footprint{Stack: title(how.external, s.version), Embedded: !how.external}, ourStack{s})
 		})
 		if err != nil {
-			return fmt.Errorf("cannot measure the memory of flavour %s: %w", f.name, err)
+			return fmt.Errorf("cannot measure the memory of margolite with the %s containerd: %w", how.name, err)
 		}
 	}
 	if b.wants("docker") {
@@ -86,7 +113,7 @@ func (b *bench) measureMemory(ctx context.Context, dir string, r *report) error 
 			if b.agent != "" {
 				name += ", " + b.agentName
 			}
-			err := withDocker(ctx, filepath.Join(home, "docker"), programs, b.agent, func(s stack) error { return b.weigh(ctx, r, name, s) })
+			err := withDocker(ctx, filepath.Join(home, "docker"), programs, b.agent, func(s stack) error { return b.weigh(ctx, r, footprint{Stack: name}, s) })
 			if err != nil {
 				return fmt.Errorf("cannot measure the memory of Docker: %w", err)
 			}
@@ -113,11 +140,10 @@ func (s *subject) pushServer(ctx context.Context) error {
 	return s.Push(ctx, loadImage, loadVersion, image)
 }
 
-// weigh puts a stack under every load.
-func (b *bench) weigh(ctx context.Context, r *report, name string, s stack) error {
-	f := footprint{Stack: name}
+// weigh puts a stack under every load and adds its footprint to the report.
+func (b *bench) weigh(ctx context.Context, r *report, f footprint, s stack) error {
 	for _, l := range workloads {
-		say("memory: %s, %s", name, l.name)
+		say("memory: %s, %s", f.Stack, l.name)
 		w, err := b.under(ctx, s, l)
 		if err != nil {
 			return fmt.Errorf("load %s: %w", l.name, err)
@@ -274,30 +300,4 @@ func (p *printer) memory(r *report) {
 		last := f.Loads[len(f.Loads)-1]
 		p.line("%s %.1f | %.1f |", row, mib(last.Installing), mib(last.Changing))
 	}
-}
-
-// flavours are the full one, and the slim one on the containerd that is installed,
-// if one is.
-func (b *bench) flavours() (all []flavour, missing []string, err error) {
-	native := b.native()
-	all = []flavour{{name: "full", programs: []string{filepath.Join(native, "margolite"), filepath.Join(native, shimName)}}}
-	containerd, err := exec.LookPath("containerd")
-	if err != nil {
-		return all, []string{"the slim flavour: containerd is not installed"}, nil
-	}
-	shim, err := exec.LookPath(shimName)
-	if err != nil {
-		return nil, nil, fmt.Errorf("containerd is installed, its shim is not: %w", err)
-	}
-	return append(all, flavour{
-		name: "slim", external: true, programs: []string{filepath.Join(native, "slim", "margolite"), containerd, shim},
-	}), nil, nil
-}
-
-// title names the flavour in a table.
-func (f flavour) title(containerd string) string {
-	if f.external {
-		return f.name + ", external containerd " + containerd
-	}
-	return f.name + ", embedded containerd " + containerd
 }

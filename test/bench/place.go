@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/margolite/margolite/runtime/network/rtnetlink"
+	"github.com/vishvananda/netlink"
 )
 
 // place is a network namespace that programs are started in. Its thread stays
@@ -49,16 +49,11 @@ func (p *place) serve(ready chan<- error) {
 }
 
 func loopbackUp() error {
-	links, err := rtnetlink.Open()
+	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err
 	}
-	defer links.Close()
-	lo, err := links.Link("lo")
-	if err != nil {
-		return err
-	}
-	return links.SetUp(lo.Index)
+	return netlink.LinkSetUp(lo)
 }
 
 // start starts a program there; without a place, here.

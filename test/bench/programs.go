@@ -24,10 +24,10 @@ type program struct {
 	Compressed int64  `json:"xzBytes,omitempty"` // by xz -9, where there is an xz
 }
 
-// The columns of the table of programs, and where a target has them.
+// programNames are the columns of the table of programs, and the file of each in a
+// target.
 var programNames = []struct{ name, file string }{
-	{"margolite full", "margolite"},
-	{"margolite slim", filepath.Join("slim", "margolite")},
+	{"margolite", "margolite"},
 	{"shim", shimName},
 }
 

@@ -85,8 +85,11 @@ func (r *report) verdict() error {
 	var errs []error
 	for _, d := range r.Devices {
 		if d.Polls.Written != (written{}) {
-			errs = append(errs, fmt.Errorf("flavour %s wrote during %d unchanged polls, want nothing: %+v", d.Flavour, d.Polls.Count, d.Polls.Written))
+			errs = append(errs, fmt.Errorf("%s wrote during %d unchanged polls, want nothing: %+v", d.title(), d.Polls.Count, d.Polls.Written))
 		}
+	}
+	for _, f := range r.Memory {
+		errs = append(errs, f.overBounds()...)
 	}
 	if s := r.Scale; s != nil && s.First.Streaming > memoryGoal {
 		errs = append(errs, fmt.Errorf("a bundle of %d bytes takes %d bytes of memory while it comes in, want at most %d",
@@ -163,13 +166,7 @@ func (p *printer) programs(all []program) {
 	}
 }
 
-// title names a device in a table.
-func (d *device) title() string {
-	if d.External {
-		return fmt.Sprintf("%s flavour, external containerd %s", d.Flavour, d.Containerd)
-	}
-	return fmt.Sprintf("%s flavour, embedded containerd %s", d.Flavour, d.Containerd)
-}
+func (d *device) title() string { return title(d.External, d.Containerd) }
 
 func (p *printer) times(r *report) {
 	p.heading("Time from publication until the WFM heard installed; polled at once")

@@ -81,8 +81,8 @@ type scaling struct {
 	raw      wfmsim.Raw
 }
 
-// measureScale measures the full flavour with deployments that it is no device
-// for: they are fetched, kept and reported on as any other, and start nothing.
+// measureScale measures margolite with Helm deployments, which it cannot run: they
+// are fetched, kept and reported like any other, but start nothing.
 func (b *bench) measureScale(ctx context.Context, dir string) (*scale, error) {
 	r := &scale{}
 	wire := &counter{}
@@ -92,8 +92,8 @@ func (b *bench) measureScale(ctx context.Context, dir string) (*scale, error) {
 	}
 	native := b.native()
 	d := deviceBench{method: b.method, dir: dir}
-	f := flavour{name: "scale", programs: []string{filepath.Join(native, "margolite"), filepath.Join(native, shimName)}}
-	err = d.with(ctx, f, plant.Options{Listener: listener}, func(s *subject) error {
+	how := setup{name: "scale", programs: []string{filepath.Join(native, "margolite"), filepath.Join(native, shimName)}}
+	err = d.with(ctx, how, plant.Options{Listener: listener}, func(s *subject) error {
 		m := &scaling{subject: s, counter: wire, noise: rand.New(rand.NewPCG(1, 2))}
 		return m.all(ctx, r)
 	})

@@ -9,7 +9,7 @@ import (
 
 // shimWeight is what the shims of so many containers hold.
 type shimWeight struct {
-	Flavour    string  `json:"flavour"`
+	External   bool    `json:"external"` // shims of an external containerd
 	Containers int     `json:"containers"`
 	Together   holding `json:"together"` // of one component: they share a shim
 	Apart      holding `json:"apart"`    // each of a deployment of its own, with a shim of its own
@@ -20,33 +20,33 @@ type onlyShims struct{ ourStack }
 
 func (s onlyShims) kinds() []kind { return []kind{{"shims", s.Shims()}} }
 
-// measureShims weighs the shim of each flavour: the full one has that of this
-// project, the slim one that of the containerd below it.
+// measureShims weighs our shim, which the embedded containerd starts, and that of
+// the external containerd.
 func (b *bench) measureShims(ctx context.Context, dir string, r *report) error {
 	home := filepath.Join(dir, "s")
 	if err := os.Mkdir(home, 0o755); err != nil {
 		return err
 	}
-	flavours, _, err := b.flavours()
+	setups, _, err := b.setups()
 	if err != nil {
 		return err
 	}
 	d := deviceBench{method: b.method, dir: home}
-	for _, f := range flavours {
-		err := b.polling(ctx, d, f, func(s *subject) error {
+	for _, how := range setups {
+		err := b.polling(ctx, d, how, func(s *subject) error {
 			for _, n := range b.Shared {
-				say("shims: %s flavour, %d containers", f.name, n)
+				say("shims: %s containerd, %d containers", how.name, n)
 				w, err := b.weighShims(ctx, onlyShims{ourStack{s}}, n)
 				if err != nil {
 					return err
 				}
-				w.Flavour = f.name
+				w.External = how.external
 				r.Shims = append(r.Shims, *w)
 			}
 			return nil
 		})
 		if err != nil {
-			return fmt.Errorf("cannot measure the shims of flavour %s: %w", f.name, err)
+			return fmt.Errorf("cannot measure the shims of the %s containerd: %w", how.name, err)
 		}
 	}
 	return nil
@@ -81,10 +81,14 @@ func (b *bench) weighShims(ctx context.Context, s onlyShims, n int) (*shimWeight
 
 func (p *printer) shims(r *report) {
 	p.heading("Memory of shims in MiB, by the containers that they serve")
-	p.line("  %-20s %10s  %-9s %9s %7s %7s %9s", "flavour", "containers", "", "processes", "RSS", "PSS", "anonymous")
+	p.line("  %-20s %10s  %-9s %9s %7s %7s %9s", "containerd", "containers", "", "processes", "RSS", "PSS", "anonymous")
 	for _, w := range r.Shims {
+		containerd := "embedded"
+		if w.External {
+			containerd = "external"
+		}
 		row := func(how string, h holding) {
-			p.line("  %-20s %10d  %-9s %9d %7.1f %7.1f %9.1f", w.Flavour, w.Containers, how, h.Processes, mib(h.RSS), mib(h.PSS), mib(h.Anonymous))
+			p.line("  %-20s %10d  %-9s %9d %7.1f %7.1f %9.1f", containerd, w.Containers, how, h.Processes, mib(h.RSS), mib(h.PSS), mib(h.Anonymous))
 		}
 		row("together", w.Together)
 		row("apart", w.Apart)

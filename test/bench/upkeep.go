@@ -44,17 +44,17 @@ func (b *bench) measureUpkeep(ctx context.Context, dir string) (all []upkeep, er
 	if err := os.Mkdir(home, 0o755); err != nil {
 		return nil, err
 	}
-	flavours, _, err := b.flavours()
+	setups, _, err := b.setups()
 	if err != nil {
 		return nil, err
 	}
-	f := flavours[0]
+	how := setups[0]
 	for _, n := range b.Crowds {
 		say("upkeep of %d containers", n)
-		f.name = fmt.Sprintf("%d", n)
+		how.name = fmt.Sprintf("%d", n)
 		b := *b
 		b.Poll = 30 * time.Second // those that are measured are asked for
-		err := b.polling(ctx, deviceBench{method: b.method, dir: home}, f, func(s *subject) error {
+		err := b.polling(ctx, deviceBench{method: b.method, dir: home}, how, func(s *subject) error {
 			u, err := s.upkeep(ctx, n)
 			all = append(all, u)
 			return errors.Join(err, s.Clear(ctx))

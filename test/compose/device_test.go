@@ -56,7 +56,7 @@ func newDevice(of *testing.T, backend containerdtest.Backend) *device {
 	tools := containerdtest.Busybox(t, func(c *v1.Config) { c.StopSignal = "SIGKILL" })
 	containerdtest.Push(t, tools, d.registry+"/tools:latest")
 	d.environment = map[string]string{"TOOLS": d.registry + "/tools:latest", "REGISTRY": d.registry}
-	d.socket = client.Address()
+	d.socket = containerd.Address(client)
 	d.options = runtime.Options{
 		Client:     client,
 		Namespace:  containerdtest.Namespace,

@@ -21,18 +21,15 @@ import (
 
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/embedded"
-	"github.com/margolite/margolite/runtime/external"
 )
 
 // Namespace is where the tests keep their containers.
 const Namespace = "margo-test"
 
-// Context carries Namespace, also for the official client, and ends with the test.
+// Context carries Namespace, and ends with the test.
 func Context(t testing.TB) context.Context { return within(t.Context()) }
 
-func within(ctx context.Context) context.Context {
-	return containerd.WithNamespace(namespaces.WithNamespace(ctx, Namespace), Namespace)
-}
+func within(ctx context.Context) context.Context { return namespaces.WithNamespace(ctx, Namespace) }
 
 // Backend is one of the two kinds of containerd.
 type Backend struct {
@@ -98,7 +95,7 @@ func External(t testing.TB) containerd.Client {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	client, err := external.Connect(ctx, socket, Namespace)
+	client, err := containerd.Connect(ctx, socket, Namespace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,11 +103,10 @@ func External(t testing.TB) containerd.Client {
 	return client
 }
 
-// Official speaks to the same containerd with its own client, over its socket: a witness that shares nothing with what is
-// tested.
+// Official speaks to the same containerd over its socket, also where what is tested does not.
 func Official(t testing.TB, of containerd.Client) *official.Client {
 	t.Helper()
-	client, err := official.New(of.Address(), official.WithDefaultNamespace(Namespace))
+	client, err := official.New(containerd.Address(of), official.WithDefaultNamespace(Namespace))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func loseLastSnapshot(path string) error {
 // Whatever a medium makes of the databases of the embedded containerd, the same
 // services run again, each once, on their data; also without a WFM and without a
 // registry, both of which hear nothing of it. Where the damage takes no more than
-// the last transaction, they run on.
+// a transaction that nothing relies on, they run on.
 func TestADamagedContainerdConverges(t *testing.T) {
 	const metadata, snapshots = "io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db"
 	r := newRig(t, "embedded")
@@ -116,6 +116,7 @@ func TestADamagedContainerdConverges(t *testing.T) {
 		{name: "it is cut off", file: metadata, bad: true, do: rewritten(func(b bolted) bolted { return b[:3*os.Getpagesize()+100] })},
 		{name: "it is empty", file: metadata, do: rewritten(func(bolted) bolted { return nil })},
 		{name: "it is gone", file: metadata, do: os.Remove},
+		{name: "its directory is gone", file: metadata, do: func(path string) error { return os.RemoveAll(filepath.Dir(path)) }},
 		{name: "the list of free pages rots", file: snapshots, untouched: true, do: rewritten(func(b bolted) bolted {
 			newer, _ := b.metas()
 			b.page(binary.NativeEndian.Uint64(newer[32:]))[8] ^= 0x40
@@ -126,7 +127,7 @@ func TestADamagedContainerdConverges(t *testing.T) {
 			b.rotTree(newer)
 			return b
 		})},
-		{name: "the last snapshot is lost", file: snapshots, unlogged: true, do: loseLastSnapshot},
+		{name: "the last snapshot is lost", file: snapshots, do: loseLastSnapshot},
 		{name: "all of the snapshots rots", file: snapshots, bad: true, do: rewritten(func(b bolted) bolted {
 			for at := range uint64(len(b) / os.Getpagesize()) {
 				b.page(at)[9] ^= 0x40

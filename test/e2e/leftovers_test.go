@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/runtime/external"
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/test/leftovers"
 	"github.com/margolite/margolite/test/plant"
 )
@@ -97,7 +97,10 @@ func (r *rig) look() leftovers.Snapshot {
 	r.t.Helper()
 	where := leftovers.Where{Namespace: namespace, StateDir: r.StateDir(), RunDir: r.RunDir(), Sockets: filepath.Join(plant.ShimDir, "s")}
 	if r.Running() || r.Containerd() != 0 {
-		client := external.Open(r.Containers(), namespace)
+		client, err := containerd.Open(r.Containers(), namespace)
+		if err != nil {
+			r.t.Fatal(err)
+		}
 		defer client.Close()
 		where.Client = client
 	}

@@ -26,9 +26,6 @@ import (
 // nextMargolite is the next release of the agent: the same, with another version.
 const nextMargolite = "margolite-next"
 
-// slimMargolite is the agent without a containerd inside.
-const slimMargolite = "margolite-slim"
-
 // demoProgram is that of the demonstration's application.
 const demoProgram = "demoapp"
 
@@ -83,9 +80,8 @@ func (t tests) Run() int {
 
 func buildPrograms(ctx context.Context, dir string) error {
 	err := plant.BuildPrograms(ctx, dir,
-		plant.Program{File: "margolite", Name: "margolite", Version: "one", Tags: plant.FullTags},
-		plant.Program{File: slimMargolite, Name: "margolite", Version: "one", Tags: plant.SlimTags},
-		plant.Program{File: nextMargolite, Name: "margolite", Version: "two", Tags: plant.FullTags},
+		plant.Program{File: "margolite", Name: "margolite", Version: "one", Tags: plant.AgentTags},
+		plant.Program{File: nextMargolite, Name: "margolite", Version: "two", Tags: plant.AgentTags},
 		plant.Program{File: plant.Shim, Name: plant.Shim, Tags: plant.ShimTags},
 	)
 	if err != nil {
@@ -116,14 +112,6 @@ func loadPrograms(ctx context.Context, dir string) error {
 
 // backends are the containerds that every test runs on, with their programs.
 var backends = map[string]string{"embedded": "", "debian": "/usr/bin/containerd"}
-
-// flavour is the agent that a device with a containerd has; empty: it has none.
-func flavour(containerd string) string {
-	if containerd == "" {
-		return "margolite"
-	}
-	return slimMargolite
-}
 
 // onBackends runs a test on each.
 func onBackends(t *testing.T, test func(t *testing.T, r *rig)) {
@@ -174,7 +162,7 @@ func newRigOn(t *testing.T, o plant.Options) *rig {
 	dir, err := os.MkdirTemp("/tmp", "plant-") // paths of sockets are short
 	check(t, err)
 	r := &rig{t: t, dir: dir}
-	o.Dir, o.Margolite, o.Application = dir, filepath.Join(programs.dir, flavour(o.Containerd)), programs.application
+	o.Dir, o.Margolite, o.Application = dir, filepath.Join(programs.dir, "margolite"), programs.application
 	r.Plant, err = plant.New(t.Context(), o)
 	check(t, err)
 	check(t, r.Configure(usual))

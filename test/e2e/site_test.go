@@ -9,10 +9,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
-
-	"github.com/margolite/margolite/runtime/network/rtnetlink"
 )
 
 // What lies beyond the device: a nameserver that knows one name, and a host of
@@ -26,14 +25,12 @@ const (
 // newSite makes it, and the device's resolv.conf name its nameserver.
 func newSite(t *testing.T) {
 	t.Helper()
-	links, err := rtnetlink.Open()
+	link, err := netlink.LinkByName("lo")
 	check(t, err)
-	t.Cleanup(func() { check(t, links.Close()) })
-	link, err := links.Link("lo")
+	address, err := netlink.ParseAddr(siteAddress + "/32")
 	check(t, err)
-	address := rtnetlink.Address{Link: link.Index, Prefix: netip.MustParsePrefix(siteAddress + "/32")}
-	check(t, links.AddAddress(address))
-	t.Cleanup(func() { check(t, links.RemoveAddress(address)) })
+	check(t, netlink.AddrAdd(link, address))
+	t.Cleanup(func() { check(t, netlink.AddrDel(link, address)) })
 
 	file := filepath.Join(t.TempDir(), "resolv.conf")
 	check(t, os.WriteFile(file, []byte("nameserver "+siteAddress+"\n"), 0o644))

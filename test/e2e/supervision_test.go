@@ -43,7 +43,7 @@ func TestWorkloadsAreBackBeforeTheAgentIsReadyWithoutAnyNetwork(t *testing.T) {
 	r.Kill()
 	r.powerOff()
 	nowhere := filepath.Join(r.dir, "nowhere")
-	program := filepath.Join(programs.dir, flavour(""))
+	program := filepath.Join(programs.dir, "margolite")
 	check(t, os.WriteFile(nowhere, fmt.Appendf(nil, "#!/bin/sh\nexec unshare --net %s \"$@\"\n", program), 0o700))
 	r.Upgrade(nowhere)
 	manager, heard := servicemanager.Listen(t)

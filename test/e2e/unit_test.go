@@ -48,10 +48,10 @@ networks:
 // What the unit takes from the agent it needs for nothing: it installs, looks
 // into, updates and removes what workloads may ask for.
 func TestTheAgentNeedsNoMoreThanItsUnitLeaves(t *testing.T) {
-	for name, containerd := range backends {
+	for name := range backends {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, name)
-			r.Upgrade(withoutCapabilities(t, filepath.Join(programs.dir, flavour(containerd))))
+			r.Upgrade(withoutCapabilities(t, filepath.Join(programs.dir, "margolite")))
 			r.running()
 			r.install(r.application(labID, "1.0.0", unitFile, nil))
 			for _, service := range []string{"root", "other", "network"} {

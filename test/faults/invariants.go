@@ -20,7 +20,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
-	"github.com/margolite/margolite/runtime/external"
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/store"
 	"github.com/margolite/margolite/test/faults/medium"
 	"github.com/margolite/margolite/test/leftovers"
@@ -399,7 +399,25 @@ func databaseIsWhole(path string) error {
 	if err != nil {
 		return err
 	}
-	return store.CheckBolt(path)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "margolite-faults-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	copied := filepath.Join(dir, "db") // the agent may have the file open
+	if err := os.WriteFile(copied, data, 0o600); err != nil {
+		return err
+	}
+	// bbolt's own check ends the process where it meets damage.
+	repaired, err := store.MendBolt(copied)
+	if err == nil && repaired != "" {
+		err = errors.New(repaired)
+	}
+	return err
 }
 
 // steady are the processes of the deployments that are not to change now, by
@@ -444,7 +462,8 @@ func (r *Rig) Undisturbed() func() {
 // look takes stock of the machine and of its containerd, which runs.
 func (r *Rig) look() leftovers.Snapshot {
 	r.T.Helper()
-	client := external.Open(r.Containers(), "margo")
+	client, err := containerd.Open(r.Containers(), "margo")
+	check(r.T, err)
 	defer client.Close()
 	return leftovers.Take(r.T, leftovers.Where{
 		Client: client, Namespace: "margo", StateDir: r.StateDir(), RunDir: r.RunDir(), Sockets: filepath.Join(plant.ShimDir, "s"),
@@ -491,7 +510,8 @@ func (r *Rig) End() {
 
 // leased is for how many containers that are being made there are leases.
 func (r *Rig) leased() int {
-	client := external.Open(r.Containers(), "margo")
+	client, err := containerd.Open(r.Containers(), "margo")
+	check(r.T, err)
 	defer client.Close()
 	leases, _ := client.LeasesService().List(r.T.Context())
 	n := 0
@@ -505,7 +525,8 @@ func (r *Rig) leased() int {
 
 // held are the leases of containerd with what they hold.
 func (r *Rig) held() string {
-	client := external.Open(r.Containers(), "margo")
+	client, err := containerd.Open(r.Containers(), "margo")
+	check(r.T, err)
 	defer client.Close()
 	leases, err := client.LeasesService().List(r.T.Context())
 	text := fmt.Sprint("leases, ", err)
@@ -518,7 +539,7 @@ func (r *Rig) held() string {
 		text += fmt.Sprintf("; %+v %v: %d bytes %.300q", info, err, len(head), head[:min(len(head), 300)])
 	}
 	for _, lease := range leases {
-		resources, err := client.LeasesService().ListResources(r.T.Context(), lease.ID)
+		resources, err := client.LeasesService().ListResources(r.T.Context(), lease)
 		text += fmt.Sprintf("; %+v: %+v %v", lease, resources, err)
 	}
 	return text

@@ -24,7 +24,6 @@ import (
 // What Build makes in its directory.
 const (
 	agent       = "margolite"
-	slimAgent   = "margolite-slim"
 	application = "demoapp"
 	image       = "medium"
 )
@@ -44,8 +43,7 @@ var versions = [2]string{"1.0.0", "2.0.0"}
 // Build makes what rigs run, once for all of them. It needs the go command.
 func Build(ctx context.Context, dir string) error {
 	err := plant.BuildPrograms(ctx, dir,
-		plant.Program{File: agent, Name: "margolite", Version: "faults", Tags: plant.FullTags},
-		plant.Program{File: slimAgent, Name: "margolite", Version: "faults", Tags: plant.SlimTags},
+		plant.Program{File: agent, Name: "margolite", Version: "faults", Tags: plant.AgentTags},
 		plant.Program{File: plant.Shim, Name: plant.Shim, Tags: plant.ShimTags},
 	)
 	if err != nil {
@@ -99,9 +97,6 @@ func New(t testing.TB, o Options) *Rig {
 	check(t, err)
 	r := &Rig{T: t, Rand: rand.New(rand.NewPCG(o.Seed, 0)), options: o, dir: dir}
 	po := plant.Options{Dir: dir, Margolite: filepath.Join(o.Programs, agent), Containerd: o.Containerd}
-	if o.Containerd != "" {
-		po.Margolite = filepath.Join(o.Programs, slimAgent)
-	}
 	t.Cleanup(r.close)
 	if o.Medium {
 		r.disk, err = medium.Load(filepath.Join(o.Programs, image))

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		dir, err := os.MkdirTemp("", "margolite-field-")
 		if err == nil {
 			err = errors.Join(os.Setenv(programsDir, dir), plant.BuildPrograms(context.Background(), dir,
-				plant.Program{File: "margolite", Name: "margolite", Version: "field", Tags: plant.FullTags},
+				plant.Program{File: "margolite", Name: "margolite", Version: "field", Tags: plant.AgentTags},
 				plant.Program{File: plant.Shim, Name: plant.Shim, Tags: plant.ShimTags},
 			))
 		}

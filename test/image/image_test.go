@@ -53,7 +53,7 @@ func buildImages(ctx context.Context, dir string) error {
 	for _, version := range []string{"one", "two"} {
 		programs := filepath.Join(dir, version)
 		err := plant.BuildPrograms(ctx, programs,
-			plant.Program{File: "margolite", Name: "margolite", Version: version, Tags: plant.FullTags},
+			plant.Program{File: "margolite", Name: "margolite", Version: version, Tags: plant.AgentTags},
 			plant.Program{File: plant.Shim, Name: plant.Shim, Version: version, Tags: plant.ShimTags},
 			plant.Program{File: "margolite-init", Name: "margolite-init", Version: version},
 		)

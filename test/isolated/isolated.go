@@ -12,7 +12,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/margolite/margolite/runtime/network/rtnetlink"
+	"github.com/vishvananda/netlink"
 )
 
 // stage tells a process which part it plays: none for the one that the user
@@ -116,16 +116,11 @@ func prepare() error {
 	if err := mountGroups(); err != nil {
 		return err
 	}
-	links, err := rtnetlink.Open()
-	if err != nil {
-		return err
-	}
-	defer links.Close()
-	lo, err := links.Link("lo")
+	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return fmt.Errorf("cannot find the loopback interface: %w", err)
 	}
-	if err := links.SetUp(lo.Index); err != nil {
+	if err := netlink.LinkSetUp(lo); err != nil {
 		return fmt.Errorf("cannot bring up the loopback interface: %w", err)
 	}
 	return nil

@@ -1,43 +1,37 @@
 package isolated
 
 import (
+	"errors"
 	"strings"
 
-	"github.com/margolite/margolite/runtime/network/nft"
-	"github.com/margolite/margolite/runtime/network/rtnetlink"
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
 )
 
 // ForgetNetwork removes the links and rules that the agent made in this network
 // namespace, as a reboot does.
 func ForgetNetwork() error {
-	links, err := rtnetlink.Open()
+	links, err := netlink.LinkList()
+	for errors.Is(err, netlink.ErrDumpInterrupted) { // one changed meanwhile
+		links, err = netlink.LinkList()
+	}
 	if err != nil {
 		return err
 	}
-	defer links.Close()
-	all, err := links.Links()
-	if err != nil {
-		return err
-	}
-	for _, l := range all {
-		if l.Kind == rtnetlink.Bridge || l.Kind == rtnetlink.Veth {
-			_ = links.RemoveLink(l.Index) // it may have gone with its other end
+	for _, l := range links {
+		if l.Type() == "bridge" || l.Type() == "veth" {
+			_ = netlink.LinkDel(l) // it may have gone with its other end
 		}
 	}
-	rules, err := nft.Open()
+	var rules nftables.Conn
+	tables, err := rules.ListTables()
 	if err != nil {
 		return err
 	}
-	defer rules.Close()
-	tables, err := rules.Tables(0)
-	if err != nil {
-		return err
-	}
-	var b nft.Batch
 	for _, table := range tables {
 		if strings.HasPrefix(table.Name, "margolite") {
-			b.RemoveTable(table)
+			rules.DelTable(table)
 		}
 	}
-	return rules.Commit(&b)
+	return rules.Flush()
 }

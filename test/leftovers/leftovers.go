@@ -17,8 +17,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/google/nftables"
+
 	"github.com/margolite/margolite/runtime/containerd"
-	"github.com/margolite/margolite/runtime/network/nft"
 )
 
 // Where says what to look at. Empty fields are not looked at.
@@ -104,15 +107,17 @@ func links(Where) ([]string, error) {
 }
 
 func tables(Where) ([]string, error) {
-	conn, err := nft.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	all, err := conn.Tables(0)
+	all, err := new(nftables.Conn).ListTables()
 	var names []string
 	for _, table := range all {
-		names = append(names, fmt.Sprintf("%s %s", table.Family, table.Name))
+		family := fmt.Sprintf("family %d", table.Family)
+		switch table.Family {
+		case nftables.TableFamilyIPv4:
+			family = "ip"
+		case nftables.TableFamilyIPv6:
+			family = "ip6"
+		}
+		names = append(names, family+" "+table.Name)
 	}
 	return names, err
 }
@@ -187,7 +192,7 @@ func containers(w Where) ([]string, error) {
 	if w.Client == nil {
 		return nil, nil
 	}
-	all, err := w.Client.ContainerService().List(containerd.WithNamespace(context.Background(), w.Namespace))
+	all, err := w.Client.ContainerService().List(namespaces.WithNamespace(context.Background(), w.Namespace))
 	var names []string
 	for _, c := range all {
 		names = append(names, c.ID)
@@ -200,13 +205,12 @@ func layers(w Where) ([]string, error) {
 	if w.Client == nil {
 		return nil, nil
 	}
-	all, err := w.Client.SnapshotService("overlayfs").List(containerd.WithNamespace(context.Background(), w.Namespace))
 	var names []string
-	for _, s := range all {
-		if s.Kind == containerd.KindActive {
+	err := w.Client.SnapshotService("overlayfs").Walk(namespaces.WithNamespace(context.Background(), w.Namespace),
+		func(_ context.Context, s snapshots.Info) error {
 			names = append(names, s.Name)
-		}
-	}
+			return nil
+		}, "kind==active")
 	return names, err
 }
 

@@ -16,16 +16,14 @@ import (
 
 // Names of the programs that Build makes.
 const (
-	agent     = "margolite"
-	slimAgent = "margolite-slim"
-	hog       = "hog"
+	agent = "margolite"
+	hog   = "hog"
 )
 
 // Build makes all programs that sites run, in dir. It needs the go command.
 func Build(ctx context.Context, dir string) error {
 	if err := plant.BuildPrograms(ctx, dir,
-		plant.Program{File: agent, Name: "margolite", Version: "neighbours", Tags: plant.FullTags},
-		plant.Program{File: slimAgent, Name: "margolite", Version: "neighbours", Tags: plant.SlimTags},
+		plant.Program{File: agent, Name: "margolite", Version: "neighbours", Tags: plant.AgentTags},
 		plant.Program{File: plant.Shim, Name: plant.Shim, Tags: plant.ShimTags},
 	); err != nil {
 		return err

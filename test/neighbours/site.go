@@ -20,7 +20,7 @@ import (
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
-	"github.com/margolite/margolite/runtime/external"
+	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/leftovers"
 	"github.com/margolite/margolite/test/ociimage"
@@ -78,11 +78,7 @@ func New(t testing.TB, o Options) *Site {
 	check(t, err)
 	s := &Site{T: t, Long: o.Long, programs: o.Programs, dir: dir}
 	t.Cleanup(s.close)
-	program := agent
-	if o.Containerd != "" {
-		program = slimAgent
-	}
-	program = filepath.Join(o.Programs, program)
+	program := filepath.Join(o.Programs, agent)
 	s.Plant, err = plant.New(t.Context(), plant.Options{Dir: dir, Margolite: program, Containerd: o.Containerd})
 	check(t, err)
 	check(t, os.Chmod(dir, 0o711)) // for callers of the socket without privileges
@@ -187,7 +183,8 @@ func (s *Site) close() {
 // look takes stock of the machine and of its containerd, which runs.
 func (s *Site) look() leftovers.Snapshot {
 	s.T.Helper()
-	client := external.Open(s.Containers(), "margo")
+	client, err := containerd.Open(s.Containers(), "margo")
+	check(s.T, err)
 	defer client.Close()
 	return leftovers.Take(s.T, leftovers.Where{
 		Client: client, Namespace: "margo", StateDir: s.StateDir(), RunDir: s.RunDir(), Sockets: filepath.Join(plant.ShimDir, "s"),

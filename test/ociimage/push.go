@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -102,13 +101,4 @@ func (r Registry) call(ctx context.Context, method, target, contentType string, 
 		return nil, fmt.Errorf("%s %s answered %s: %s", method, request.URL.Path, answer.Status, text)
 	}
 	return answer, nil
-}
-
-// Host is the registry as references name it: host and port.
-func (r Registry) Host() (string, error) {
-	u, err := url.Parse(r.URL)
-	if err != nil || u.Host == "" {
-		return "", fmt.Errorf("cannot read registry URL %q", r.URL)
-	}
-	return u.Host, nil
 }

@@ -10,7 +10,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v5"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -30,12 +30,12 @@ func Read(t testing.TB, revision, name string) Schema {
 	if err := yaml.Unmarshal(text, &document); err != nil {
 		t.Fatal(err)
 	}
-	data, err := json.Marshal(document)
+	data, err := json.Marshal(document) // whose numbers are those of JSON
 	if err != nil {
 		t.Fatal(err)
 	}
 	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource(file, bytes.NewReader(data)); err != nil {
+	if err := compiler.AddResource(file, parse(t, data)); err != nil {
 		t.Fatal(err)
 	}
 	compiled, err := compiler.Compile(file + "#/components/schemas/" + name)
@@ -55,10 +55,8 @@ func (s Schema) Expect(t testing.TB, document []byte) {
 
 func parse(t testing.TB, document []byte) any {
 	t.Helper()
-	decoder := json.NewDecoder(bytes.NewReader(document))
-	decoder.UseNumber()
-	var parsed any
-	if err := decoder.Decode(&parsed); err != nil {
+	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(document))
+	if err != nil {
 		t.Fatal(err)
 	}
 	return parsed

@@ -105,17 +105,9 @@ func TestTheDebianPackage(t *testing.T) {
 	where := leftovers.Where{Namespace: "margo", StateDir: filepath.Join(s.root, "var/lib/margolite"), RunDir: filepath.Join(s.root, "run/margolite")}
 	files, before := s.files(), leftovers.Take(t, where)
 
-	install := func() {
-		t.Helper()
-		if out, err := exec.Command("cp", deb, filepath.Join(s.root, "tmp/margolite.deb")).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		s.run("dpkg", "-i", "/tmp/margolite.deb")
-		s.run("rm", "/tmp/margolite.deb")
-	}
-	install()
-	if out := s.run("margolite", "version"); !strings.Contains(out, "full") {
-		t.Errorf("it says of itself: %s", out)
+	s.install(deb)
+	if out := s.run("margolite", "version"); !strings.HasPrefix(out, "margolite ") {
+		t.Errorf("margolite version prints %q", out)
 	}
 	check, _ := s.command("margolite", "check").CombinedOutput() // there is no WFM yet
 	for line := range strings.Lines(string(check)) {
@@ -161,7 +153,7 @@ registries: {%q: {plainHTTP: true}}
 		t.Errorf("these processes run: %v", running)
 	}
 
-	install() // which is an upgrade
+	s.install(deb) // which is an upgrade
 	if now := leftovers.Take(t, leftovers.Where{Namespace: "margo"})["process"]; !slices.Equal(now, running) {
 		t.Errorf("processes after the upgrade are %v, were %v", now, running)
 	}
@@ -192,6 +184,44 @@ registries: {%q: {plainHTTP: true}}
 			t.Errorf("purging the package left %s", path)
 		}
 	}
+}
+
+// margolite-slim was the package for the containerd of the system. A device that had
+// it goes on using that containerd after an upgrade to margolite.
+func TestTheDebianPackageReplacesItsFormer(t *testing.T) {
+	deb := packageOf(t, "margolite_*_"+debianArch()+".deb")
+	const config = "etc/margolite/config.yaml"
+	s := newSystem(t)
+	s.run("mkdir", "-p", "/tmp/slim/DEBIAN", "/tmp/slim/etc/margolite")
+	s.put("tmp/slim/DEBIAN/control", fmt.Appendf(nil, `Package: margolite-slim
+Version: 0
+Architecture: %s
+Maintainer: nobody <nobody@example.com>
+Provides: margolite-agent
+Conflicts: margolite-agent
+Replaces: margolite-agent
+Description: what the former package had for dpkg
+`, debianArch()))
+	s.put("tmp/slim/DEBIAN/conffiles", []byte("/"+config+"\n"))
+	s.put("tmp/slim/DEBIAN/postrm", []byte("#!/bin/sh\n[ ! -e /usr/bin/margolite ] || exit 0\n[ \"$1\" != purge ] || rm -rf /etc/margolite\n"))
+	s.run("chmod", "755", "/tmp/slim/DEBIAN/postrm")
+	s.put("tmp/slim/"+config, []byte("runtime:\n  containerd: /run/containerd/containerd.sock\n"))
+	s.run("dpkg-deb", "--root-owner-group", "--build", "/tmp/slim", "/tmp/slim.deb")
+	s.run("dpkg", "-i", "/tmp/slim.deb")
+
+	s.install(deb)
+	if state := s.run("dpkg-query", "-W", "-f", "${db:Status-Status}", "margolite-slim"); state != "config-files" {
+		t.Errorf("margolite-slim is %q", state)
+	}
+	s.run("dpkg", "--purge", "margolite-slim")
+	for _, again := range []string{"the upgrade", "another one"} {
+		got := s.run("cat", "/"+config)
+		if !strings.Contains(got, "\n  containerd: /run/containerd/containerd.sock\n") || !strings.Contains(got, "\nwfm:\n") {
+			t.Errorf("after %s the configuration is\n%s", again, got)
+		}
+		s.install(deb)
+	}
+	s.run("dpkg", "--purge", "margolite")
 }
 
 // debianArch is Debian's name of this machine's architecture.

@@ -137,6 +137,16 @@ func (s *system) put(path string, data []byte) {
 	}
 }
 
+// install installs a package, or upgrades to it.
+func (s *system) install(deb string) {
+	s.t.Helper()
+	if out, err := exec.Command("cp", deb, filepath.Join(s.root, "tmp/margolite.deb")).CombinedOutput(); err != nil {
+		s.t.Fatalf("%v: %s", err, out)
+	}
+	s.run("dpkg", "-i", "/tmp/margolite.deb")
+	s.run("rm", "/tmp/margolite.deb")
+}
+
 // has tells whether there is such a path.
 func (s *system) has(path string) bool {
 	s.t.Helper()

@@ -131,7 +131,7 @@ func (a *Authority) Bundle() *identity.TrustBundle {
 }
 
 // BundleJSON is the bundle as a SPIFFE bundle, BundlePEM as PEM.
-func (a *Authority) BundleJSON() ([]byte, error) { return identity.MarshalTrustBundle(a.Bundle()) }
+func (a *Authority) BundleJSON() ([]byte, error) { return MarshalBundle(a.Bundle()) }
 
 // BundlePEM is the root certificate as PEM.
 func (a *Authority) BundlePEM() []byte { return certificatePEM(a.Root) }
@@ -280,7 +280,7 @@ func WriteFiles(dir string, svid *SVID, bundle *identity.TrustBundle) (Files, er
 	if err != nil {
 		return Files{}, err
 	}
-	anchors, err := identity.MarshalTrustBundle(bundle)
+	anchors, err := MarshalBundle(bundle)
 	if err != nil {
 		return Files{}, err
 	}

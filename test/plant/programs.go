@@ -8,12 +8,10 @@ import (
 	"path/filepath"
 )
 
-// Tags of programs as a plant needs them: those of the agent have what a test
-// injects into it.
+// Build tags of the programs. The agent is built with the faults that tests inject.
 const (
-	FullTags = "faults,grpcnotrace,osusergo,netgo,no_rdt"
-	SlimTags = "faults,no_grpc,osusergo,netgo,slim"
-	ShimTags = "no_grpc,osusergo,netgo"
+	AgentTags = "faults,grpcnotrace,osusergo,netgo,no_rdt"
+	ShimTags  = "no_grpc,osusergo,netgo"
 )
 
 // Shim is the file and the name of the shim, which lies beside the agent.

@@ -35,11 +35,8 @@ const (
 	present = "present"
 )
 
-// The agents of a release, with their shim beside them.
-const (
-	full = "margolite"
-	slim = "margolite-slim"
-)
+// agent is the file of a release's agent.
+const agent = "margolite"
 
 // demoProgram is that of the demonstration's application.
 const demoProgram = "demoapp"
@@ -136,8 +133,7 @@ func formerRevision(ctx context.Context, top string) (string, error) {
 // release are the programs of a release, whose sources are in a directory.
 func release(sources, version string) []plant.Program {
 	return []plant.Program{
-		{File: full, Name: "margolite", Version: version, Tags: plant.FullTags, Dir: sources},
-		{File: slim, Name: "margolite", Version: version, Tags: plant.SlimTags, Dir: sources},
+		{File: agent, Name: "margolite", Version: version, Tags: plant.AgentTags, Dir: sources},
 		{File: plant.Shim, Name: plant.Shim, Version: version, Tags: plant.ShimTags, Dir: sources},
 	}
 }

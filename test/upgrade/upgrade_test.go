@@ -31,20 +31,20 @@ func TestApplicationsRunOnWhileTheAgentIsReplaced(t *testing.T) {
 	settled := plant.Settings{Settle: 200 * time.Millisecond}
 	for _, c := range []struct {
 		name, containerd string
-		first            program
+		first            string // release
 		steps            []step
 	}{
-		{"containerd inside", "", program{former, full}, []step{
-			{"a newer one", (*device).stop, program{present, full}, settled, ""},
-			{"the former one again", (*device).kill, program{former, full}, settled, ""},
-			{"a newer one, configured differently", (*device).kill, program{present, full}, plant.Settings{
+		{"containerd inside", "", former, []step{
+			{"a newer one", (*device).stop, present, settled, ""},
+			{"the former one again", (*device).kill, former, settled, ""},
+			{"a newer one, configured differently", (*device).kill, present, plant.Settings{
 				Settle: time.Second, LogLevel: "debug", Labels: map[string]string{"line": "7"},
 			}, "logs: {maxSize: 2m, maxFile: 3}, publish: open, pulls: 1"},
 		}},
-		{"Debian's containerd", "/usr/bin/containerd", program{former, full}, []step{
-			{"a newer one, slim", (*device).stop, program{present, slim}, settled, ""},
-			{"the former one again", (*device).kill, program{former, full}, settled, ""},
-			{"a newer one, slim, configured differently", (*device).kill, program{present, slim}, plant.Settings{
+		{"Debian's containerd", "/usr/bin/containerd", former, []step{
+			{"a newer one", (*device).stop, present, settled, ""},
+			{"the former one again", (*device).kill, former, settled, ""},
+			{"a newer one, configured differently", (*device).kill, present, plant.Settings{
 				Settle: time.Second, LogLevel: "debug",
 			}, "logs: {maxSize: 2m, maxFile: 3}, publish: open"},
 		}},
@@ -68,7 +68,7 @@ func TestApplicationsRunOnWhileTheAgentIsReplaced(t *testing.T) {
 				if known == 0 {
 					known = found
 				}
-				d.install(s.program)
+				d.install(s.release)
 				check(t, d.Configure(s.settings))
 				d.runtime(s.runtime)
 				if s.release == former && found > known {
@@ -96,7 +96,7 @@ func TestApplicationsRunOnWhileTheAgentIsReplaced(t *testing.T) {
 // nothing that runs is touched.
 func TestRecordsOfANewerVersionAreRefused(t *testing.T) {
 	d := newDevice(t, "")
-	d.install(program{present, full})
+	d.install(present)
 	check(t, d.Run(t.Context()))
 	d.publish("Hello")
 	d.runs("Hello")
@@ -118,14 +118,11 @@ func TestRecordsOfANewerVersionAreRefused(t *testing.T) {
 	check(t, d.Clear(t.Context()))
 }
 
-// program is an agent: of which release and flavour.
-type program struct{ release, flavour string }
-
 // step replaces the agent once.
 type step struct {
-	name string
-	ends func(*device) // the one before
-	program
+	name     string
+	ends     func(*device) // the one before
+	release  string
 	settings plant.Settings
 	runtime  string // more of its configuration, in YAML
 }
@@ -166,10 +163,10 @@ func newDevice(t *testing.T, containerd string) *device {
 
 // install puts the programs of a release in the place of others, as package
 // managers do: a file of another name takes the place of one that may be running.
-func (d *device) install(p program) {
+func (d *device) install(release string) {
 	d.t.Helper()
-	from := filepath.Join(os.Getenv(programsDir), p.release)
-	for file, at := range map[string]string{p.flavour: "usr/bin/margolite", plant.Shim: "usr/libexec/margolite/" + plant.Shim} {
+	from := filepath.Join(os.Getenv(programsDir), release)
+	for file, at := range map[string]string{agent: "usr/bin/margolite", plant.Shim: "usr/libexec/margolite/" + plant.Shim} {
 		content, err := os.ReadFile(filepath.Join(from, file))
 		check(d.t, err)
 		path := filepath.Join(d.dir, at)

@@ -9,8 +9,8 @@ import (
 // Revision of the standard that a WFM speaks.
 type Revision string
 
-// The revisions. RC2 is the flavour with client ids and signed requests; a
-// document of the same label describes the interface of RC3.
+// The revisions. RC2 has client ids and signed requests; a document with the same
+// label describes the interface of RC3.
 const (
 	RC3 Revision = "1.0.0-rc.3"
 	RC2 Revision = "1.0.0-rc.2"
@@ -34,15 +34,6 @@ const (
 	EndpointDepot        = "depot"        // documents and bundles on the other origin, see OtherOrigin
 	EndpointHandshake    = "handshake"    // the TLS handshake: Refuse, Delay, OldTLS, Certificate
 )
-
-// Endpoints are those of a revision.
-func Endpoints(revision Revision) []string {
-	names := []string{EndpointManifest, EndpointDocument, EndpointBundle, EndpointStatus, EndpointCapabilities}
-	if revision != RC3 {
-		names = append(names, EndpointRoot, EndpointOnboarding)
-	}
-	return append(names, EndpointOther, EndpointDepot, EndpointHandshake)
-}
 
 // endpoint is one row of the interface.
 type endpoint struct {

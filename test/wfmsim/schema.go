@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"strings"
 
-	"github.com/santhosh-tekuri/jsonschema/v5"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 
 	"github.com/margolite/margolite/agent/margo"
 )
@@ -30,8 +32,12 @@ func loadSchemas(revision Revision) (schemas, error) {
 	if err != nil {
 		return schemas{}, fmt.Errorf("cannot read schemas: %w", err)
 	}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		return schemas{}, fmt.Errorf("cannot read schemas %s: %w", file, err)
+	}
 	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource(file, bytes.NewReader(text)); err != nil {
+	if err := compiler.AddResource(file, document); err != nil {
 		return schemas{}, fmt.Errorf("cannot read schemas %s: %w", file, err)
 	}
 	var s schemas
@@ -50,7 +56,7 @@ func loadSchemas(revision Revision) (schemas, error) {
 
 // conform holds a body against a schema.
 func conform(schema *jsonschema.Schema, body []byte) *problem {
-	value, err := parseJSON(body)
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
 	if err != nil {
 		return invalid(fmt.Sprintf("The body is no JSON: %v.", err))
 	}
@@ -66,23 +72,11 @@ func conform(schema *jsonschema.Schema, body []byte) *problem {
 	return nil
 }
 
-// parseJSON reads a body that is one value.
-func parseJSON(body []byte) (value any, err error) {
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.UseNumber()
-	if err := decoder.Decode(&value); err != nil {
-		return nil, err
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is more after the value")
-	}
-	return value, nil
-}
-
 // violations appends what is wrong, without what follows from it.
 func violations(all []margo.FieldError, err *jsonschema.ValidationError) []margo.FieldError {
 	if len(err.Causes) == 0 {
-		return append(all, margo.FieldError{Field: fieldPath(err.InstanceLocation), Message: err.Message + " [schema]"})
+		text := err.ErrorKind.LocalizedString(message.NewPrinter(language.English))
+		return append(all, margo.FieldError{Field: strings.Join(err.InstanceLocation, "."), Message: text + " [schema]"})
 	}
 	for _, cause := range err.Causes {
 		all = violations(all, cause)

@@ -330,17 +330,8 @@ func load(path string) (*Config, *reader, error) {
 	return parse(path, data)
 }
 
-// Parse reads the content of a file. The name is for errors, which are *Error,
+// parse reads the content of a file. The name is for errors, which are *Error,
 // joined when there are several.
-func Parse(name string, data []byte) (*Config, error) {
-	c, _, err := parse(name, data)
-	if err != nil {
-		return nil, err
-	}
-	c.WFM.dropUnused()
-	return c, nil
-}
-
 func parse(name string, data []byte) (*Config, *reader, error) {
 	c := Default()
 	c.file, c.sum = name, sha256.Sum256(data)

@@ -644,11 +644,15 @@ var sameWindow = cmp.Comparer(func(a, b policy.Window) bool { return a.String() 
 
 func windows(t *testing.T, texts ...string) policy.Windows {
 	t.Helper()
-	ws, err := policy.ParseWindows(texts, time.Local)
-	if err != nil {
-		t.Fatal(err)
+	var all policy.Windows
+	for _, text := range texts {
+		w, err := policy.ParseWindow(text, time.Local)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, w)
 	}
-	return ws
+	return all
 }
 
 func sameConfig(t *testing.T, got, want *config.Config) {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/store"
 )
 
 // Bounds of a directory with provisioning files: it may be on whatever somebody
@@ -241,32 +244,12 @@ func keep(dir string, files []document) error {
 		return err
 	}
 	for _, file := range files {
-		if err := write(filepath.Join(next, file.name), file.data); err != nil {
+		if err := store.ReplaceFile(filepath.Join(next, file.name), 0o600, bytes.NewReader(file.data)); err != nil {
 			return err
 		}
-	}
-	if err := sync(next); err != nil {
-		return err
 	}
 	if err := os.Rename(next, dir); err != nil {
 		return err
 	}
-	return sync(above)
-}
-
-func write(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	return errors.Join(err, f.Sync(), f.Close())
-}
-
-func sync(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return store.Sync(above)
 }

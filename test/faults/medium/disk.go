@@ -113,14 +113,6 @@ func (d *Disk) Counts() Counts {
 	return d.counted
 }
 
-// Copy is another disk with the same on its medium as this one would have if
-// it were switched off now with time to write everything.
-func (d *Disk) Copy() *Disk {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return &Disk{blocks: d.blocks, shown: maps.Clone(d.shown), medium: maps.Clone(d.shown)}
-}
-
 // Loss says what becomes of the cache when the power goes.
 type Loss string
 

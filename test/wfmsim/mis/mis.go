@@ -26,6 +26,7 @@ import (
 
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim/fault"
 	"github.com/margolite/margolite/test/wfmsim/internal/serving"
 	"github.com/margolite/margolite/test/wfmsim/record"
@@ -248,7 +249,7 @@ func (s *Server) trustBundle(w http.ResponseWriter, r *http.Request) {
 			bundle = &lower
 		}
 	}
-	if body, err = identity.MarshalTrustBundle(bundle); err != nil {
+	if body, err = pki.MarshalBundle(bundle); err != nil {
 		problem(w, r, http.StatusInternalServerError, "", "Internal Server Error", err.Error())
 		return
 	}

@@ -10,29 +10,27 @@ MARGOLITE_LICENSE = Apache-2.0
 MARGOLITE_LICENSE_FILES = LICENSE
 MARGOLITE_GOMOD = github.com/margolite/margolite
 
-# The archive has the modules as well, which are verified by go.sum; its hash
-# differs with the version of Buildroot. Whoever pins it drops this line.
+# The archive includes the modules, which go.sum verifies. Its hash depends on the
+# version of Buildroot. To pin the hash, remove this line.
 BR_NO_CHECK_HASH_FOR += $(MARGOLITE_SOURCE)
 
-MARGOLITE_FLAVOUR = $(if $(BR2_PACKAGE_MARGOLITE_SLIM),slim,full)
-
-# Tags and switches of the compiler are those of the Makefile of the sources: each
-# program has its own. All of them are static, so that images need not fit the C
-# library. Where the image is to be reproducible, its time is the earliest that the
-# agent takes for true.
+# The Makefile of the sources has each program's tags and compiler switches. All
+# programs are static and fit any C library. In a reproducible image, the agent
+# accepts no time earlier than that of the image.
 define MARGOLITE_BUILD_CMDS
 	$(HOST_GO_TARGET_ENV) GOFLAGS="-mod=vendor -p=$(PARALLEL_JOBS)" \
 		$(MAKE) -C $(@D) GO=$(GO_BIN) OUT=bin VERSION=$(MARGOLITE_VERSION) \
-		COMMIT= TIME=$(SOURCE_DATE_EPOCH) $(MARGOLITE_FLAVOUR)
+		COMMIT= TIME=$(SOURCE_DATE_EPOCH) device
 endef
 
-ifeq ($(BR2_PACKAGE_MARGOLITE_SLIM),y)
-define MARGOLITE_INSTALL_FLAVOUR
+# The shim belongs to the containerd inside margolite.
+ifeq ($(BR2_PACKAGE_MARGOLITE_CONTAINERD),y)
+define MARGOLITE_INSTALL_CONTAINERD
 	$(SED) 's,^  containerd: embedded$$,  containerd: /run/containerd/containerd.sock,' \
 		$(TARGET_DIR)/etc/margolite/config.yaml
 endef
 else
-define MARGOLITE_INSTALL_FLAVOUR
+define MARGOLITE_INSTALL_CONTAINERD
 	$(INSTALL) -D -m 0755 $(@D)/bin/containerd-shim-runc-v2 \
 		$(TARGET_DIR)/usr/libexec/margolite/containerd-shim-runc-v2
 endef
@@ -46,7 +44,7 @@ define MARGOLITE_INSTALL_TARGET_CMDS
 		$(TARGET_DIR)/etc/margolite/config.yaml
 	$(INSTALL) -d -m 0700 $(TARGET_DIR)/etc/margolite/provision.d
 	$(INSTALL) -d -m 0755 $(TARGET_DIR)/usr/share/margolite/images
-	$(MARGOLITE_INSTALL_FLAVOUR)
+	$(MARGOLITE_INSTALL_CONTAINERD)
 endef
 
 define MARGOLITE_INSTALL_INIT_SYSV

@@ -1,11 +1,9 @@
 SUMMARY = "Everything that a Margo device needs"
-DESCRIPTION = "The agent, and what signed packages and desired states in Git repositories need."
+DESCRIPTION = "The agent with what signed packages and desired states in Git repositories need."
 SECTION = "admin"
 LICENSE = "Apache-2.0"
 
 inherit packagegroup
 
-MARGOLITE_FLAVOUR ??= "margolite"
-
-RDEPENDS:${PN} = "${MARGOLITE_FLAVOUR} ca-certificates tzdata-core"
+RDEPENDS:${PN} = "margolite ca-certificates tzdata-core"
 RRECOMMENDS:${PN} = "git gnupg-gpg"

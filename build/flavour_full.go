@@ -1,6 +1,0 @@
-//go:build !slim
-
-package build
-
-// Flavour says whether containerd is carried inside: full.
-const Flavour = "full"

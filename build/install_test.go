@@ -1,0 +1,129 @@
+package build_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	gomodule "golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
+)
+
+// A program installed with `go install` knows its version and finds the shim beside
+// it. Without a shim, it says how to get one.
+func TestGoInstallOfAVersion(t *testing.T) {
+	version := gomodule.Version{Path: module, Version: fmt.Sprintf("v0.0.0-test.%d", time.Now().Unix())}
+	goproxy, cache := goEnv(t, "GOPROXY"), goEnv(t, "GOMODCACHE")
+	proxy := moduleProxy(t, version)
+	t.Cleanup(func() { // remove this test's module from the shared cache
+		os.RemoveAll(filepath.Join(cache, module+"@"+version.Version))
+		left, _ := filepath.Glob(filepath.Join(cache, "cache/download", module, "@v", version.Version+".*"))
+		for _, file := range left {
+			os.Remove(file)
+		}
+	})
+
+	bin := t.TempDir()
+	cmd := exec.Command("go", "install", module+"/cmd/margolite@"+version.Version, module+"/cmd/containerd-shim-runc-v2@"+version.Version)
+	cmd.Dir = t.TempDir() // in no module
+	cmd.Env = append(os.Environ(),
+		"GOBIN="+bin, "GOPATH="+t.TempDir(), "GOMODCACHE="+cache, "GOFLAGS=-mod=mod -modcacherw", "GOWORK=off",
+		"GOPROXY=file://"+proxy+",file://"+filepath.Join(cache, "cache/download")+","+goproxy,
+		"GOPRIVATE=", "GONOPROXY=", "GONOSUMDB=*")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, "state: {dir: %[1]s/state, run: %[1]s/run}\n", dir), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) string {
+		program := exec.Command(filepath.Join(bin, "margolite"), args...)
+		program.Env = []string{"PATH=" + dir} // without the shim of any containerd
+		out, _ := program.CombinedOutput()    // check fails: there is no WFM
+		return string(out)
+	}
+	if out := run("version"); !strings.Contains(out, "margolite "+version.Version+",") {
+		t.Errorf("its version is %s, want %s", out, version.Version)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root can look for what containers need")
+	}
+	if out := run("check", "--config", config); strings.Contains(out, " shim: ") {
+		t.Errorf("the shim beside it is not found:\n%s", out)
+	}
+	if err := os.Remove(filepath.Join(bin, "containerd-shim-runc-v2")); err != nil {
+		t.Fatal(err)
+	}
+	const advice = "go install " + module + "/cmd/containerd-shim-runc-v2@"
+	if out := run("check", "--config", config); !strings.Contains(out, advice+version.Version) {
+		t.Errorf("want %q in\n%s", advice+version.Version, out)
+	}
+}
+
+// moduleProxy makes a module proxy of files that has one version of this module:
+// the files of the work tree that git knows.
+func moduleProxy(t *testing.T, version gomodule.Version) (dir string) {
+	t.Helper()
+	list := exec.Command("git", "ls-files", "-z", "-co", "--exclude-standard")
+	list.Dir = ".."
+	names, err := list.Output()
+	if err != nil {
+		t.Skipf("this is no work tree of git: %v", err)
+	}
+	var files []zip.File
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(names), "\x00"), "\x00") {
+		if _, err := os.Lstat(filepath.Join("..", name)); err == nil { // else it is deleted
+			files = append(files, tracked(name))
+		}
+	}
+	dir = t.TempDir()
+	versions := filepath.Join(dir, module, "@v")
+	if err := os.MkdirAll(versions, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	archive, err := os.Create(filepath.Join(versions, version.Version+".zip"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer archive.Close()
+	if err := zip.Create(archive, version, files); err != nil {
+		t.Fatal(err)
+	}
+	gomod, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{
+		"list": []byte(version.Version), version.Version + ".mod": gomod,
+		version.Version + ".info": fmt.Appendf(nil, `{"Version": %q}`, version.Version),
+	} {
+		if err := os.WriteFile(filepath.Join(versions, name), content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// tracked is a file of the work tree, by its path from the top.
+type tracked string
+
+func (f tracked) Path() string                 { return string(f) }
+func (f tracked) Lstat() (os.FileInfo, error)  { return os.Lstat(filepath.Join("..", string(f))) }
+func (f tracked) Open() (io.ReadCloser, error) { return os.Open(filepath.Join("..", string(f))) }
+
+func goEnv(t *testing.T, name string) string {
+	t.Helper()
+	out, err := exec.Command("go", "env", name).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}

@@ -1,3 +1,0 @@
-module github.com/sirupsen/logrus
-
-go 1.25.0

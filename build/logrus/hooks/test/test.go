@@ -1,3 +1,0 @@
-// Package test is empty. Tests of compose-go import it, which nobody runs here
-// and "go mod tidy" wants to find.
-package test

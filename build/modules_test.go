@@ -1,0 +1,26 @@
+package build_test
+
+import (
+	"encoding/json"
+	"os/exec"
+	"testing"
+)
+
+// A replace directive would break `go install` of a version, give importers and
+// vendored builds a program other than the tested one, and hide linked modules from
+// scanners.
+func TestNoModuleIsReplaced(t *testing.T) {
+	cmd := exec.Command("go", "mod", "edit", "-json")
+	cmd.Dir = ".."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct{ Replace []any }
+	if err := json.Unmarshal(out, &file); err != nil {
+		t.Fatal(err)
+	}
+	if len(file.Replace) > 0 {
+		t.Errorf("go.mod has %d replace directives: %v", len(file.Replace), file.Replace)
+	}
+}

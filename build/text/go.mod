@@ -1,3 +1,0 @@
-module golang.org/x/text
-
-go 1.25.0

@@ -1,0 +1,94 @@
+package compose_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/margolite/margolite/runtime/compose"
+)
+
+// What config prints is loaded again and means the same, in both forms.
+func TestProjectIsWrittenToBeLoadedAgain(t *testing.T) {
+	projects := map[string]*compose.Project{}
+	for name := range realProjects {
+		projects[name], _ = loadReal(t, name)
+	}
+	p, err := loadFiles(t, map[string]string{".env": "V='a$b'\nG='$g'\n", "compose.yaml": `
+x-$a: {$b: [$$c, "$${d}"]}
+services:
+  web:
+    image: nginx
+    command: [sh, -c, "echo $$HOME $${X:-y} $$$$"]
+    environment: {A: "$$a", B: "yes", C: "1e3", D: "line\nline\n", E: " x ", F: "é\u2028", G: }
+    labels: {"$a": "$$b", "c:d": "- e", "0x1f": "# f"}
+    cpus: 0.5
+    mem_limit: 64m
+    healthcheck: {test: ["CMD", "$$a"], interval: 1m30s}
+    ports: ["127.0.0.1:8080-8090:80/udp"]
+    configs: [one]
+    secrets: [two]
+configs: {one: {content: "$$x ${V}"}}
+secrets: {two: {environment: V}}
+`}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	projects["dollars"] = p
+	files, err := filepath.Glob("../../test/compose/testdata/attributes/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := filepath.Join(t.TempDir(), "image.yaml")
+	if err := os.WriteFile(image, []byte("services: {app: {image: a}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{file, image}})
+		if err == nil { // else it wants an environment, or is refused
+			projects[filepath.Base(file)] = p
+		}
+	}
+	if len(projects) < 80 {
+		t.Errorf("%d projects were written", len(projects))
+	}
+	for name, p := range projects {
+		for form, write := range map[string]func(*compose.Project) ([]byte, error){
+			"YAML": (*compose.Project).YAML, "JSON": (*compose.Project).JSON,
+		} {
+			t.Run(name+" as "+form, func(t *testing.T) { expectLoadedAgain(t, p, realProjects[name], write) })
+		}
+	}
+}
+
+func expectLoadedAgain(t *testing.T, p *compose.Project, env map[string]string, write func(*compose.Project) ([]byte, error)) {
+	text, err := write(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "compose.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again, err := compose.Load(t.Context(), compose.Options{
+		ProjectName: p.Name, Files: []string{file}, WorkingDir: p.WorkingDir, Environment: env,
+		Profiles: []string{"*"}, // those that were active are no longer known
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	for service := range p.Services {
+		want, err := p.ConfigHash(service, imageDigest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := again.ConfigHash(service, imageDigest); got != want {
+			t.Errorf("service %s is another one, %v (-want +got):\n%s", service, err, cmp.Diff(string(readable(t, p)), string(readable(t, again))))
+		}
+	}
+	if same, err := write(again); err != nil || string(same) != string(text) {
+		t.Errorf("it is written again as\n%s\n%v, and not\n%s", same, err, text)
+	}
+}

@@ -1,0 +1,236 @@
+package network
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	nl "github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// inNamespace runs f in a network namespace that ends with it.
+func inNamespace(t *testing.T, f func() error) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	if err := onOwnThread(func() error { return errors.Join(unix.Unshare(unix.CLONE_NEWNET), f()) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Far more than a socket takes by default, and many answers.
+func TestRulesMayBeMany(t *testing.T) {
+	var networks []Network
+	var ports []Port
+	o, subnet := ownerOf("/"), netip.MustParsePrefix("10.0.0.0/24")
+	for i := range 300 {
+		w := Network{Bridge: o.bridgeName(string(rune(i))), Subnet: subnet}
+		networks = append(networks, w)
+		subnet = netip.PrefixFrom(lastAddr(subnet).Next(), subnet.Bits())
+	}
+	for i := range maxPorts {
+		ports = append(ports, Port{Protocol: "udp", HostPort: uint16(i + 1), ContainerPort: 1, Address: netip.MustParseAddr("10.0.0.2")})
+	}
+	r := newRuleset(ipv4(), tableKey{nftables.TableFamilyIPv4, tableName}, o, networks, ports, nil, guarded)
+	inNamespace(t, func() error {
+		conn := newRules()
+		if err := r.write(conn); err != nil {
+			return err
+		}
+		before, err := generation()
+		if err != nil {
+			return err
+		}
+		if !r.hasRules(conn) {
+			t.Error("the rules differ from what was written")
+		}
+		if sets, err := r.differing(conn); err != nil || len(sets) > 0 {
+			t.Errorf("%d sets differ from what was written: %v", len(sets), err)
+		}
+		changed, err := replaceRules(conn, r)
+		if after, _ := generation(); changed || after != before {
+			t.Error("the same rules were written again")
+		}
+		return err
+	})
+}
+
+// The error of a transaction is short, however much was asked, and nothing of
+// it is done.
+func TestTransactionIsAllOrNothing(t *testing.T) {
+	inNamespace(t, func() error {
+		conn := newRules()
+		there := &nftables.Table{Family: nftables.TableFamilyIPv6, Name: "t"}
+		conn.AddTable(there)
+		for range 1000 {
+			conn.FlushSet(&nftables.Set{Table: there, Name: "lost"})
+		}
+		if err := commit(conn); !errors.Is(err, unix.ENOENT) || len(err.Error()) > 200 {
+			t.Errorf("got %v", err)
+		}
+		if tables, err := listTables(conn, nftables.TableFamilyUnspecified); err != nil || len(tables) > 0 {
+			t.Errorf("tables are %v: %v", tables, err)
+		}
+		conn.AddTable(there) // the connection is as good as new
+		return commit(conn)
+	})
+}
+
+func TestOwnedTableEndsWithItsHolder(t *testing.T) {
+	inNamespace(t, func() error {
+		h, err := newHolder()
+		if err != nil {
+			return err
+		}
+		table := tableKey{nftables.TableFamilyIPv4, "t"}
+		if err := h.own(table); errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
+			t.Skip("the kernel has no owners")
+		} else if err != nil {
+			return err
+		}
+		conn := newRules()
+		conn.DelTable(table.table())
+		if err := commit(conn); !errors.Is(err, unix.EPERM) {
+			t.Errorf("somebody else removes it: %v", err)
+		}
+		if err := h.CloseLasting(); err != nil {
+			return err
+		}
+		for deadline := time.Now().Add(10 * time.Second); ; { // the kernel takes its time
+			tables, err := listTables(conn, nftables.TableFamilyUnspecified)
+			if err != nil || len(tables) == 0 {
+				return err
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("it is still there: %v", tables)
+			}
+		}
+	})
+}
+
+// Who is in the same namespace cannot answer in the kernel's place.
+func TestOnlyTheKernelIsListenedTo(t *testing.T) {
+	inNamespace(t, func() error {
+		c, err := nl.Dial(unix.NETLINK_NETFILTER, nil)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if err := bounded(c); err != nil {
+			return err
+		}
+		other, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(other)
+		forged, err := nl.Message{Header: nl.Header{Length: 20, Type: nl.Error}, Data: make([]byte, 4)}.MarshalBinary()
+		if err != nil {
+			return err
+		}
+		to := &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: c.PID()}
+		if err := unix.Sendto(other, forged, 0, to); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("sending ended with %v", err)
+		}
+		return nil
+	})
+}
+
+// What others keep with rules and elements may be anything, and the library's
+// decoders trust it.
+func TestUserDataOfOthersIsHarmless(t *testing.T) {
+	table := tableKey{nftables.TableFamilyIPv4, tableName}
+	broken := []byte{0, 200, 'a'}
+	inNamespace(t, func() error {
+		conn := newRules()
+		conn.AddTable(table.table())
+		chain := conn.AddChain(&nftables.Chain{Table: table.table(), Name: "c"})
+		conn.AddRule(&nftables.Rule{Table: chain.Table, Chain: chain, Exprs: drop(), UserData: broken})
+		if err := commit(conn); err != nil {
+			return err
+		}
+		rules, err := rulesOf(conn, chain)
+		if err != nil || len(rules) != 1 || commentOf(rules[0]) != "" || !refuses(rules[0]) || !always(rules[0]) {
+			t.Errorf("rules are read as %v: %v", rules, err)
+		}
+		return nil
+	})
+	_, err := listed("elements", func() ([]nftables.SetElement, error) {
+		_ = broken[2:int(broken[1])] // as the library reads comments of elements
+		return nil, nil
+	})
+	if err == nil || !strings.Contains(err.Error(), "panic") {
+		t.Errorf("a decoder that panics ends with %v", err)
+	}
+}
+
+func TestRulesThatAreReadInFirewalls(t *testing.T) {
+	for name, test := range map[string]struct {
+		exprs           []expr.Any
+		refuses, always bool
+	}{
+		"nothing":               {nil, false, true},
+		"accept":                {accept(), false, true},
+		"drop, and count":       {append(clause{&expr.Counter{}}, drop()...), true, true},
+		"drop some":             {append(equals([]byte{1}), drop()...), true, false},
+		"a map of verdicts":     {clause{&expr.Lookup{IsDestRegSet: true}}, true, false},
+		"a map of something":    {clause{&expr.Lookup{IsDestRegSet: true, DestRegister: 1}}, false, false},
+		"to a program":          {clause{&expr.Queue{}}, true, false},
+		"to a program, by code": {clause{&expr.Verdict{Kind: expr.VerdictQueue}}, true, true},
+		"reject":                {clause{&expr.Reject{}}, true, true},
+		"a part of iptables":    {clause{&expr.Target{}}, true, true},
+	} {
+		r := &nftables.Rule{Exprs: test.exprs}
+		if refuses(r) != test.refuses || always(r) != test.always {
+			t.Errorf("%s: refuses %v, always %v", name, refuses(r), always(r))
+		}
+	}
+}
+
+// What the kernel tells is looked at by its length, whatever is in it.
+func FuzzWhatTheKernelTells(f *testing.F) {
+	attribute := func(kind uint16, value ...byte) []byte {
+		b, err := nl.MarshalAttributes([]nl.Attribute{{Type: kind, Data: value}})
+		if err != nil {
+			f.Fatal(err)
+		}
+		return b
+	}
+	for kind, header := range map[uint16]int{
+		unix.RTM_NEWLINK: unix.SizeofIfInfomsg, unix.RTM_NEWADDR: unix.SizeofIfAddrmsg,
+		unix.RTM_DELROUTE: unix.SizeofRtMsg, unix.RTM_NEWNETCONF: netconfHeader,
+	} {
+		f.Add(kind, append(make([]byte, header), attribute(unix.IFLA_IFNAME, []byte("eth0\x00")...)...))
+		f.Add(kind, append(make([]byte, header), attribute(unix.RTA_OIF, 1)...))
+		f.Add(kind, make([]byte, header-1))
+	}
+	f.Add(uint16(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE), append([]byte{2, 0, 0, 0}, attribute(unix.NFTA_TABLE_NAME, []byte("t\x00")...)...))
+	f.Add(uint16(0), []byte{0, 3, 'a', 'b', 0})
+	f.Add(uint16(0), binary.BigEndian.AppendUint64(make([]byte, 12), 6))
+	f.Fuzz(func(t *testing.T, kind uint16, data []byte) {
+		if c, ok := readChange(kind, data); ok && len(data) < 4 {
+			t.Errorf("%d bytes are read as %+v", len(data), c)
+		}
+		if table, ok := changedTable(nl.Message{Header: nl.Header{Type: nl.HeaderType(kind)}, Data: data}); ok && table.name == "" {
+			t.Errorf("read as %v", table)
+		}
+		if text := commentOf(&nftables.Rule{UserData: data}); len(text) > len(data) {
+			t.Errorf("comment is %q", text)
+		}
+		half := len(data) / 2
+		for _, f := range families() {
+			p, ok := portOf(f, nftables.SetElement{Key: data[:half:half], Val: data[half:]})
+			if ok && (!f.has(p.Address) || p.HostIP.IsValid() && !f.has(p.HostIP)) {
+				t.Errorf("port is read as %v", p)
+			}
+		}
+	})
+}

@@ -1,0 +1,150 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/containerd/errdefs"
+)
+
+const (
+	tokenTimeout = time.Minute
+	maxToken     = 1 << 20 // bytes of an answer with a token
+	longestTime  = 24 * time.Hour
+)
+
+// authorizer is containerd's, which remembers a failed request for a token as if it were one, and shows a refused
+// password or token again.
+type authorizer struct {
+	create func() docker.Authorizer
+
+	mu      sync.Mutex
+	current docker.Authorizer
+}
+
+func newAuthorizer(of func() docker.Authorizer) *authorizer {
+	return &authorizer{create: of, current: of()}
+}
+
+// Authorize gives a request what its host has asked for.
+func (a *authorizer) Authorize(ctx context.Context, r *http.Request) error {
+	for {
+		current := a.get()
+		err := current.Authorize(ctx, r)
+		if err == nil {
+			return nil
+		}
+		a.forget(current)
+		// Downloads share a request for a token, which ends with the one that began it.
+		if !errors.Is(err, context.Canceled) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// AddResponses learns from a 401 what its host wants.
+func (a *authorizer) AddResponses(ctx context.Context, answers []*http.Response) error {
+	current := a.get()
+	switch sent, _, _ := strings.Cut(answers[len(answers)-1].Request.Header.Get("Authorization"), " "); {
+	case sent == "Bearer" && !slices.ContainsFunc(answers[:len(answers)-1], isUnauthorized): // the token may be an old one
+		a.forget(current)
+		current = a.get()
+	case sent != "":
+		return fmt.Errorf("it was refused: %w", errdefs.ErrNotImplemented) // the 401 is the answer
+	}
+	return current.AddResponses(ctx, answers)
+}
+
+func isUnauthorized(answer *http.Response) bool { return answer.StatusCode == http.StatusUnauthorized }
+
+func (a *authorizer) get() docker.Authorizer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.current
+}
+
+// forget starts anew, unless somebody already has.
+func (a *authorizer) forget(old docker.Authorizer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.current == old {
+		a.current = a.create()
+	}
+}
+
+// redirectToken keeps what is secret with the token service that a registry named.
+func redirectToken(next *http.Request, via []*http.Request) error {
+	first := via[0].URL
+	switch {
+	case len(via) >= maxRedirects:
+		return errRedirects
+	case next.URL.Scheme == first.Scheme && next.URL.Host == first.Host:
+	case next.Method == http.MethodPost: // with what is secret
+		return fmt.Errorf("its token service at %s redirects to %s", first.Host, next.URL.Host)
+	default:
+		next.Header.Del("Authorization")
+	}
+	next.Header.Del("Referer")
+	return nil
+}
+
+// tokens is the transport to token services. It bounds what they answer, and leaves of it what is needed: containerd
+// takes whole seconds and RFC 3339 times alone, and its errors quote what they cannot read.
+type tokens struct{ next http.RoundTripper }
+
+func (t tokens) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := t.next.RoundTrip(r)
+	if err != nil || answer.StatusCode >= 400 || redirects(answer) {
+		return answer, err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode < 200 || answer.StatusCode >= 300 {
+		return nil, errNoToken
+	}
+	if typeOf(answer) == "text/html" {
+		return nil, ErrPage
+	}
+	data, err := io.ReadAll(io.LimitReader(answer.Body, maxToken))
+	if err != nil {
+		return nil, err
+	}
+	if data, err = tokenIn(data); err != nil {
+		return nil, err
+	}
+	answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
+	return answer, nil
+}
+
+var errNoToken = errors.New("there is no token in the answer")
+
+// tokenIn is the part of a token service's answer that is needed.
+func tokenIn(data []byte) ([]byte, error) {
+	var said struct {
+		Token       string  `json:"token"`
+		AccessToken string  `json:"access_token"` // the same, in OAuth 2
+		ExpiresIn   float64 `json:"expires_in"`   // seconds
+	}
+	if json.Unmarshal(data, &said) != nil { // its error could quote a token
+		return nil, errNoToken
+	}
+	if said.AccessToken == "" {
+		said.AccessToken = said.Token
+	}
+	if said.AccessToken == "" {
+		return nil, errNoToken
+	}
+	said.Token = said.AccessToken
+	said.ExpiresIn = math.Ceil(min(max(said.ExpiresIn, 0), longestTime.Seconds()))
+	return json.Marshal(said)
+}

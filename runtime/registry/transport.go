@@ -1,0 +1,319 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	remoteserrors "github.com/containerd/containerd/v2/core/remotes/errors"
+	"github.com/opencontainers/go-digest"
+)
+
+const (
+	firstPause    = 50 * time.Millisecond // before the second request, then twice as long each time
+	longestPause  = 10 * time.Second      // that a registry may ask for; longer ones are the caller's
+	maxChallenges = 16                    // of an answer
+	maxChallenge  = 4 << 10               // bytes
+	// fruitless is how often a download that broke off is continued while less than Enough has come.
+	fruitless = 3
+	// Enough is how many bytes a download has to bring between two interruptions to count as making progress.
+	Enough = 16 << 10
+)
+
+// transfer is the state of one call of a Client, which may take several requests, one after the other.
+type transfer struct {
+	part bool          // the answer is a part of an image, else a document
+	size int64         // of the part
+	came *atomic.Int64 // counts its bytes; nil: nobody does
+
+	mark      int64 // the offset up to which enough of the part has come
+	vain      int   // interruptions since
+	refused   int   // requests that were answered with trouble
+	failed    int   // requests in a row that brought no answer
+	referrers error // of the referrers API
+}
+
+type transferKey struct{}
+
+// transport checks and bounds what registries, and the hosts that they redirect to, answer.
+type transport struct{ next http.RoundTripper }
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	x, ok := r.Context().Value(transferKey{}).(*transfer)
+	if !ok {
+		return nil, errors.New("a request outside of a call")
+	}
+	if !x.part && r.Method == http.MethodHead && r.Response == nil && strings.Contains(r.URL.Path, "/blobs/") {
+		// containerd looks for a manifest among the blobs when it could not be had, and then
+		// forgets why.
+		return nil, errNoBlob
+	}
+	r = r.Clone(r.Context())
+	// A part is what its digest says, and not what a server makes of it; and offsets are those of the part.
+	r.Header.Set("Accept-Encoding", "identity")
+	answer, err := t.next.RoundTrip(r)
+	if err == nil {
+		if err = x.check(r, answer); err != nil {
+			answer.Body.Close()
+		}
+	}
+	if isTransient(err) && r.Context().Err() == nil {
+		// containerd asks again after an early end alone, and then up to four times.
+		if x.failed++; x.failed == 1 {
+			err = fmt.Errorf("%v: %w", err, io.ErrUnexpectedEOF)
+		} else {
+			err = fmt.Errorf("%v", err)
+		}
+	}
+	if strings.Contains(r.URL.Path, "/referrers/") {
+		x.referrers = err
+		if err == nil {
+			x.referrers = troubleOf(answer)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+var errNoBlob = errors.New("a manifest is no blob")
+
+// isTransient says that the connection broke or fell silent.
+func isTransient(err error) bool {
+	var silent net.Error
+	return errors.As(err, &silent) && silent.Timeout() || errors.Is(err, io.EOF) || isBroken(err)
+}
+
+// isBroken says that a connection ended too early.
+func isBroken(err error) bool {
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
+}
+
+// check refuses an answer, or makes it one that containerd's client can be given.
+func (x *transfer) check(r *http.Request, answer *http.Response) error {
+	switch code := answer.StatusCode; {
+	case code >= 200 && code < 300:
+		x.failed = 0
+		if typeOf(answer) == "text/html" {
+			return ErrPage
+		}
+		// containerd would unpack it, and count offsets in what it unpacked.
+		answer.Header.Del("Content-Encoding")
+		if x.part {
+			return x.checkPart(r, answer)
+		}
+		return checkDocument(answer)
+	case code >= 300 && code < 400 && !redirects(answer): // its body would be taken
+		return fmt.Errorf("%w: status %d", ErrContent, code)
+	case code == http.StatusRequestedRangeNotSatisfiable:
+		return ErrRange
+	case code == http.StatusUnauthorized:
+		boundChallenges(answer.Header)
+	case code == http.StatusRequestTimeout, code == http.StatusTooManyRequests, code == http.StatusInternalServerError,
+		code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout:
+		// containerd repeats these at once, whatever the registry asks for.
+		pause := pauseOf(answer, firstPause<<min(x.refused, 4))
+		x.refused++
+		if pause > longestPause {
+			return remoteserrors.NewUnexpectedStatusErr(answer)
+		}
+		return wait(r.Context(), pause)
+	}
+	return nil
+}
+
+// redirects says whether net/http follows an answer to another place.
+func redirects(answer *http.Response) bool {
+	switch answer.StatusCode {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return answer.Header.Get("Location") != ""
+	}
+	return false
+}
+
+// checkDocument bounds a manifest, an index or its description.
+func checkDocument(answer *http.Response) error {
+	if answer.ContentLength > MaxManifest {
+		return errBig
+	}
+	if said := answer.Header.Get("Docker-Content-Digest"); said != "" {
+		if err := digest.Digest(said).Validate(); err != nil {
+			return fmt.Errorf("%w: %w", ErrContent, err)
+		}
+	}
+	answer.Body = &document{ReadCloser: answer.Body, left: MaxManifest}
+	return nil
+}
+
+var errBig = fmt.Errorf("%w: it is bigger than %d bytes", ErrContent, MaxManifest)
+
+// document is a body that cannot be endless.
+type document struct {
+	io.ReadCloser
+	left int
+}
+
+func (d *document) Read(p []byte) (int, error) {
+	n, err := d.ReadCloser.Read(p[:min(len(p), d.left+1)])
+	if n > d.left {
+		return 0, errBig
+	}
+	d.left -= n
+	return n, err
+}
+
+// checkPart makes sure that an answer holds the part, from the offset that was asked for.
+func (x *transfer) checkPart(r *http.Request, answer *http.Response) error {
+	var offset int64
+	if from, ok := strings.CutPrefix(r.Header.Get("Range"), "bytes="); ok {
+		var err error
+		if offset, err = strconv.ParseInt(strings.TrimSuffix(from, "-"), 10, 64); err != nil {
+			return err
+		}
+	}
+	span := answer.Header.Get("Content-Range")
+	switch {
+	case answer.StatusCode != http.StatusPartialContent:
+		if n := answer.ContentLength; n >= 0 && n != x.size {
+			return fmt.Errorf("%w: it has %d bytes and not %d", ErrContent, n, x.size)
+		}
+		answer.Header.Del("Content-Range") // by which containerd would go
+		offset = 0                         // containerd discards what it has
+	case !startsAt(span, offset, x.size):
+		return fmt.Errorf("asked for bytes from %d on, it sent %.80q: %w", offset, span, ErrRange)
+	}
+	answer.Body = &part{ReadCloser: answer.Body, of: x, at: offset}
+	return nil
+}
+
+// startsAt says whether a Content-Range (RFC 9110, section 14.4) is from an offset on in a part of the given size.
+func startsAt(field string, offset, size int64) bool {
+	rest, ok := strings.CutPrefix(field, "bytes "+strconv.FormatInt(offset, 10)+"-")
+	_, total, found := strings.Cut(rest, "/")
+	return ok && found && (total == "*" || total == strconv.FormatInt(size, 10))
+}
+
+// part is the body of an answer with a part. An early end is an io.ErrUnexpectedEOF, after which containerd's client
+// asks for the rest, until that is in vain.
+type part struct {
+	io.ReadCloser
+	of *transfer
+	at int64 // offset in the part
+}
+
+func (p *part) Read(b []byte) (int, error) {
+	n, err := p.ReadCloser.Read(b)
+	p.at += int64(n)
+	if p.of.came != nil {
+		p.of.came.Add(int64(n))
+	}
+	if err == io.EOF && p.at < p.of.size || isBroken(err) {
+		err = p.of.brokeOff(p.at)
+	}
+	return n, err
+}
+
+// brokeOff returns io.ErrUnexpectedEOF itself if the download may be continued from an offset.
+func (x *transfer) brokeOff(at int64) error {
+	if at-x.mark >= Enough {
+		x.mark, x.vain = at, 0
+	} else {
+		x.vain++
+	}
+	if x.vain > fruitless {
+		return fmt.Errorf("the download broke off %d times without progress: %w", x.vain, io.ErrUnexpectedEOF)
+	}
+	return io.ErrUnexpectedEOF
+}
+
+// troubleOf is an answer of the referrers API that says neither what refers to something nor that there is no such API.
+func troubleOf(answer *http.Response) error {
+	switch code := answer.StatusCode; code {
+	case http.StatusNotFound, http.StatusBadRequest, http.StatusMethodNotAllowed:
+		return nil
+	default:
+		if code < 400 {
+			return nil
+		}
+	}
+	return remoteserrors.ErrUnexpectedStatus{
+		Status: answer.Status, StatusCode: answer.StatusCode,
+		RequestURL: answer.Request.URL.String(), RequestMethod: answer.Request.Method,
+	}
+}
+
+// typeOf is the media type of an answer.
+func typeOf(answer *http.Response) string {
+	mediaType, _, _ := strings.Cut(answer.Header.Get("Content-Type"), ";")
+	return strings.ToLower(strings.TrimSpace(mediaType))
+}
+
+// boundChallenges leaves out what no registry needs: the time to read a challenge grows with the square of its length.
+// containerd reads the first challenge of a field alone, and values in quotes, so each known one gets a field of its own.
+func boundChallenges(header http.Header) {
+	var kept []string
+	for _, field := range header["Www-Authenticate"] {
+		if len(field) > maxChallenge {
+			continue
+		}
+		starts := knownScheme().FindAllStringSubmatchIndex(field, maxChallenges)
+		for n, at := range starts {
+			end := len(field)
+			if n+1 < len(starts) {
+				end = starts[n+1][0]
+			}
+			if len(kept) < maxChallenges {
+				kept = append(kept, bareValue().ReplaceAllStringFunc(field[at[2]:end], quoted))
+			}
+		}
+	}
+	header["Www-Authenticate"] = kept
+}
+
+var (
+	// knownScheme begins a challenge (RFC 9110, section 11.6.1).
+	knownScheme = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)(?:^|,)\s*((?:basic|bearer)\s)`) })
+	// bareValue is a value without quotes; what is in quotes is matched to be left alone.
+	bareValue = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`"(?:[^"\\]|\\.)*"|=\s*[^"\s,]+`) })
+)
+
+func quoted(value string) string {
+	if bare, ok := strings.CutPrefix(value, "="); ok {
+		return `="` + strings.TrimSpace(bare) + `"`
+	}
+	return value
+}
+
+// pauseOf is how long a registry wants to be left alone, at least otherwise.
+func pauseOf(answer *http.Response, otherwise time.Duration) time.Duration {
+	said := answer.Header.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(said, 10, 31); err == nil {
+		return max(otherwise, time.Duration(seconds)*time.Second)
+	}
+	if at, err := http.ParseTime(said); err == nil {
+		return max(otherwise, time.Until(at))
+	}
+	return otherwise
+}
+
+func wait(ctx context.Context, pause time.Duration) error {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
