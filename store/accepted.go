@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -82,7 +83,7 @@ func (f acceptedFile) keep(m Manifest) error {
 	}
 	data, err := encode(m)
 	if err == nil {
-		err = replaceFile(string(f), append(data, '\n'))
+		err = ReplaceFile(string(f), 0o600, bytes.NewReader(append(data, '\n')))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot keep accepted manifest in %q: %w", string(f), err)

@@ -56,13 +56,13 @@ func (f files) compactTo(smaller string) (err error) {
 	if err := errors.Join(copyAll(to, from), to.Close()); err != nil {
 		return err
 	}
-	if err := syncPath(smaller); err != nil {
+	if err := Sync(smaller); err != nil {
 		return err
 	}
 	if err := os.Rename(smaller, f.database()); err != nil {
 		return err
 	}
-	return syncPath(f.dir())
+	return Sync(f.dir())
 }
 
 // copyAll copies all buckets. It does without the Compact of bbolt for its size.

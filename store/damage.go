@@ -104,7 +104,7 @@ func (s *Store) breaks(why error, unusable bool) {
 	}
 	s.damage = why
 	// Where it cannot be written the next Open finds for itself what is wrong.
-	_ = replaceFile(s.files.suspect(), fmt.Appendf(nil, "%d %s\n", inode(s.file), why))
+	_ = ReplaceFile(s.files.suspect(), 0o600, strings.NewReader(fmt.Sprintf("%d %s\n", inode(s.file), why)))
 	close(s.broken)
 }
 

@@ -532,39 +532,6 @@ func TestADatabaseWithoutItsLayoutIsDamaged(t *testing.T) {
 	}
 }
 
-// What the first version of this program wrote is read, sealed from then on, and
-// brought to this schema once.
-func TestADatabaseOfTheFirstSchemaIsBroughtToThisOne(t *testing.T) {
-	f := newFixture(t)
-	for n := range uint64(5) {
-		f.commit(step(n + 1))
-	}
-	f.edit(func(*bolt.Tx) error { return nil })
-	f.open()
-	if d, damaged := f.Damage(); damaged {
-		t.Errorf("it says %+v", d)
-	}
-	f.isAtStep(5)
-	f.commit(step(6))
-	f.reopen()
-	f.isAtStep(6)
-	if d, damaged := f.Damage(); damaged {
-		t.Errorf("it says %+v", d)
-	}
-	before := snapshot(t, filepath.Dir(f.path))
-	f.reopen()
-	same(t, "files", snapshot(t, filepath.Dir(f.path)), before)
-	f.close()
-	data := must[[]byte](t)(os.ReadFile(f.path))
-	if err := os.WriteFile(f.path, bytes.ReplaceAll(data, []byte(`"adopted":6`), []byte(`"adopted":7`)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f.open()
-	if _, damaged := f.Damage(); !damaged {
-		t.Error("a record that changed is not noticed")
-	}
-}
-
 // Settings are kept beside the database, and go when they are deleted.
 func TestSettingsOutliveTheDatabase(t *testing.T) {
 	f := newFixture(t, "time")

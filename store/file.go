@@ -20,30 +20,29 @@ func makeDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncPath(filepath.Dir(dir))
+	return Sync(filepath.Dir(dir))
 }
 
-// replaceFile gives the file at path new content: at any time, and after a
-// power cut, it has either all of the old or all of the new one.
-func replaceFile(path string, data []byte) error {
-	temporary := path + ".new"
-	if err := writeFile(temporary, data); err != nil {
+// ReplaceFile gives the file at path new content and this mode: at any time, and
+// after a power cut, it has either all of the old or all of the new content.
+func ReplaceFile(path string, mode fs.FileMode, content io.Reader) error {
+	temporary := path + ".new" // what a power cut leaves of it is overwritten
+	if err := writeFile(temporary, mode, content); err != nil {
 		return errors.Join(err, os.Remove(temporary))
 	}
 	if err := os.Rename(temporary, path); err != nil {
 		return err
 	}
-	return syncPath(filepath.Dir(path))
+	return Sync(filepath.Dir(path))
 }
 
-func writeFile(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+func writeFile(path string, mode fs.FileMode, content io.Reader) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
+	if _, err = io.Copy(f, content); err == nil {
+		err = errors.Join(f.Chmod(mode), f.Sync())
 	}
 	return errors.Join(err, f.Close())
 }
@@ -68,8 +67,8 @@ func overwriteFile(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// syncPath brings a file or the names in a directory to the medium.
-func syncPath(path string) error {
+// Sync brings a file, or the names in a directory, to the medium.
+func Sync(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err

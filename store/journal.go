@@ -351,7 +351,7 @@ func (f journalFile) write(ends journalEnds) error {
 	if overwriteFile(string(f), data) == nil {
 		return nil
 	}
-	return replaceFile(string(f), data)
+	return ReplaceFile(string(f), 0o600, bytes.NewReader(data))
 }
 
 // journal is what is known of the journal beside the database. The holder of

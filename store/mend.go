@@ -13,27 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CheckBolt reads through a database of bbolt that need not be one of this package,
-// whatever its page size, and fails with ErrCorrupt where opening it would end the
-// process or where it would be another one than was written. It changes nothing.
-// The file may be open meanwhile; what it says is true if nobody writes.
-func CheckBolt(path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	metas, r, err := foreignMetas(file)
-	if err != nil {
-		return err
-	}
-	s, err := checkTree(r, r.Size(), metas[0], visitor{})
-	if err != nil {
-		return err
-	}
-	return s.freelist()
-}
-
 // MendBolt checks a database of bbolt that is not one of this package, before it is
 // opened, and mends what can be mended in it, on the medium when it returns: where
 // the newest transaction is damaged and the one before it is whole, that one becomes

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -27,8 +28,8 @@ const (
 )
 
 // buckets are those that hold something, next to the one with the schema. The
-// journal is made with its first entry: databases of earlier versions have none,
-// and one that somebody took away is told by VerifyJournal.
+// journal is made with its first entry; VerifyJournal notices when it was taken
+// away.
 func buckets() []string {
 	return []string{bucketManifest, bucketDeployments, bucketOutbox, bucketSettings, bucketArtifacts}
 }
@@ -94,9 +95,6 @@ func open(path string, o Options) (*Store, error) {
 	if s.db, s.file, err = openBolt(path); err != nil {
 		return nil, err
 	}
-	if err := s.guard(func() error { return migrate(s.db) }); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
 	// A power cut between a commit and the files beside it leaves the files
 	// behind. Catching up is not worth a failed start, on a full disk for
 	// example: the next accepted manifest or entry writes its file as well.
@@ -124,8 +122,9 @@ func initialise(path string) (*bolt.DB, error) {
 				return err
 			}
 		}
+		meta := tx.Bucket([]byte(bucketMeta))
 		w := &writing{Tx: tx}
-		return errors.Join(putSchema(tx, schema), w.finish(tx.Bucket([]byte(bucketMeta))))
+		return errors.Join(meta.Put([]byte(keySchema), []byte(strconv.Itoa(schema))), w.finish(meta))
 	})
 	if err != nil {
 		return nil, errors.Join(err, db.Close())

@@ -23,8 +23,6 @@ const (
 
 // The key of a report, behind which the deployment's id follows: everything
 // that decides which reports are kept, so that bodies need not be read for it.
-// Earlier versions of this program had only the sequence in the key, and JSON
-// in the value.
 const (
 	sequenceSize  = 8
 	reportKeySize = sequenceSize + 1 + 8 // weight, version
@@ -40,8 +38,8 @@ func (s *Store) Reports(after uint64, limit int) ([]Report, error) {
 	)
 	err := s.view(func(tx *bolt.Tx) error {
 		waiting := tx.Bucket([]byte(bucketOutbox)).Cursor()
-		for key, value := waiting.Seek(sequenceKey(after + 1)); key != nil && len(reports) < limit; key, value = waiting.Next() {
-			h, err := parseHeader(key, value)
+		for key, _ := waiting.Seek(sequenceKey(after + 1)); key != nil && len(reports) < limit; key, _ = waiting.Next() {
+			h, err := parseHeader(key)
 			if err != nil {
 				rotten = append(rotten, err)
 				continue
@@ -60,13 +58,8 @@ func (s *Store) ReportBody(sequence uint64) (body []byte, err error) {
 		if key == nil {
 			return fmt.Errorf("report %d: %w", sequence, ErrNotFound)
 		}
-		h, err := parseHeader(key, value)
-		switch {
-		case err != nil:
+		if _, err := parseHeader(key); err != nil {
 			return err
-		case h.former != nil:
-			body = h.former.Body
-			return nil
 		}
 		data, err := s.unseal(bucketOutbox, key, value)
 		body = bytes.Clone(data)
@@ -95,8 +88,8 @@ func (s *Store) WaitingReports() (map[string]int, error) {
 	waiting := map[string]int{}
 	err := s.view(func(tx *bolt.Tx) error {
 		c := tx.Bucket([]byte(bucketOutbox)).Cursor()
-		for key, value := c.First(); key != nil; key, value = c.Next() {
-			h, err := parseHeader(key, value)
+		for key, _ := c.First(); key != nil; key, _ = c.Next() {
+			h, err := parseHeader(key)
 			if err != nil {
 				waiting[""]++ // whose it is cannot be read
 				continue
@@ -251,7 +244,7 @@ func sift(outbox *bolt.Bucket, about map[string]bool) []waitingReport {
 	known := make(map[string]*deploymentReports, len(about))
 	waiting := outbox.Cursor()
 	for key, value := waiting.Last(); key != nil; key, value = waiting.Prev() {
-		h, err := parseHeader(key, value)
+		h, err := parseHeader(key)
 		if err != nil || about != nil && !about[string(h.deployment)] {
 			continue
 		}
@@ -307,7 +300,7 @@ func measure(w *writing) (count, size int, err error) {
 	var rotten [][]byte
 	waiting := w.Bucket([]byte(bucketOutbox)).Cursor()
 	for key, value := waiting.First(); key != nil; key, value = waiting.Next() {
-		if _, err := parseHeader(key, value); err != nil {
+		if _, err := parseHeader(key); err != nil {
 			rotten = append(rotten, bytes.Clone(key))
 			continue
 		}
@@ -359,13 +352,9 @@ type header struct {
 	weight     Weight
 	version    uint64
 	deployment []byte
-	former     *formerReport // in the value; nil: that is the body itself
 }
 
-func parseHeader(key, value []byte) (header, error) {
-	if len(key) == sequenceSize {
-		return parseFormerReport(binary.BigEndian.Uint64(key), value)
-	}
+func parseHeader(key []byte) (header, error) {
 	if len(key) < reportKeySize || len(key) > reportKeySize+maxKey || Weight(key[sequenceSize]) > End {
 		return header{}, fmt.Errorf("cannot read report %.16x: %w: this is not the key of a report", key, ErrCorrupt)
 	}
@@ -375,22 +364,4 @@ func parseHeader(key, value []byte) (header, error) {
 		version:    binary.BigEndian.Uint64(key[sequenceSize+1:]),
 		deployment: key[reportKeySize:],
 	}, nil
-}
-
-// parseFormerReport reads what an earlier version of this program wrote. It did
-// not tell failures from ends; both are kept as ends.
-func parseFormerReport(sequence uint64, value []byte) (header, error) {
-	data, err := unseal(bucketOutbox, sequenceKey(sequence), value)
-	var former formerReport
-	if err == nil {
-		former, err = decode[formerReport](data)
-	}
-	if err != nil {
-		return header{}, fmt.Errorf("cannot read report %d: %w", sequence, err)
-	}
-	h := header{sequence: sequence, deployment: []byte(former.Deployment), former: &former}
-	if former.Final {
-		h.weight = End
-	}
-	return h, nil
 }

@@ -1,14 +1,11 @@
 package store_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	bolt "go.etcd.io/bbolt"
 
 	"github.com/margolite/margolite/store"
 )
@@ -172,34 +169,6 @@ func TestWhatNobodyHearsIsCoalesced(t *testing.T) {
 		f.commit(store.Change{Reports: []r{a("2", 1, 0)}, Unheard: true})
 		same(t, "waiting", f.waiting(), "b1 b2 2")
 	})
-}
-
-// What an earlier version left is delivered as well, and never dropped sooner.
-func TestReportsOfEarlierVersionsAreRead(t *testing.T) {
-	f := newFixture(t)
-	f.edit(func(tx *bolt.Tx) error {
-		b := tx.Bucket([]byte("outbox"))
-		_ = b.SetSequence(2)
-		return errors.Join(
-			b.Put([]byte{0, 0, 0, 0, 0, 0, 0, 1}, []byte(`{"deployment":"a","body":"b25l"}`)),
-			b.Put([]byte{0, 0, 0, 0, 0, 0, 0, 2}, []byte(`{"deployment":"a","body":"dHdv","final":true}`)),
-		)
-	})
-	f.open()
-	f.commit(store.Change{Reports: []store.Report{report("a", "three", 3, store.Step)}})
-	same(t, "reports", f.reports(10), []store.Report{
-		{Sequence: 1, Deployment: "a", Body: []byte("one")},
-		{Sequence: 2, Deployment: "a", Weight: store.End, Body: []byte("two")},
-		{Sequence: 3, Deployment: "a", Version: 3, Body: []byte("three")},
-	})
-	if err := f.AckReports(must[[]uint64](t)(f.Superseded())...); err != nil {
-		t.Fatal(err)
-	}
-	same(t, "not superseded", f.waiting(), "two three")
-	if err := f.AckReports(2, 3); err != nil {
-		t.Fatal(err)
-	}
-	same(t, "nothing is left", f.waiting(), "")
 }
 
 // BenchmarkReportWhileMuchWaits measures a transition of one deployment while

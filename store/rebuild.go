@@ -154,7 +154,7 @@ func (f files) fill(path string, old *os.File, damage *Damage, keep bool) error 
 	if err = errors.Join(err, db.Close()); err != nil {
 		return full(err)
 	}
-	return full(syncPath(path))
+	return full(Sync(path))
 }
 
 // finish adds what is kept beside the database, and what happened to it.

@@ -159,16 +159,9 @@ const (
 	End                   // the deployment is gone: nothing else will ever tell it
 )
 
-// formerReport is a Report as earlier versions of this program kept it.
-type formerReport struct {
-	Deployment string `json:"deployment"`
-	Body       []byte `json:"body"`
-	Final      bool   `json:"final,omitempty"`
-}
-
 // record is what the store keeps as JSON.
 type record interface {
-	Manifest | Deployment | Entry | journalEnds | formerReport
+	Manifest | Deployment | Entry | journalEnds
 
 	check() error
 }
@@ -252,10 +245,6 @@ func (r Report) check() error {
 	if r.Weight > End {
 		return fmt.Errorf("it has the unknown weight %d", r.Weight)
 	}
-	return nil
-}
-
-func (r formerReport) check() error {
 	return nil
 }
 

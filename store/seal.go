@@ -61,7 +61,7 @@ func sumIn(stored []byte) uint64 {
 
 // seal says of all records together that none is missing, and what else cannot
 // tell for itself that it is as it was written. It begins with the schema in
-// every schema but the first, which has no seal.
+// every schema.
 type seal struct {
 	schema uint32
 	sum    uint64 // of the sums of all sealed records, and of the keys of all artifacts
@@ -170,12 +170,6 @@ func (c *census) compare() error {
 		if !c.buckets[name] && found <= schema {
 			return fmt.Errorf("%w: there is no bucket %q", ErrCorrupt, name)
 		}
-	}
-	if found == 1 {
-		if c.seal != nil {
-			return fmt.Errorf("%w: schema is %q, and there is a seal", ErrCorrupt, c.schema)
-		}
-		return nil // nothing has a sum
 	}
 	if found > schema && len(c.seal) >= 4 && binary.BigEndian.Uint32(c.seal) == found { // else it was another number
 		return newerSchema(found)

@@ -50,7 +50,7 @@ func (f settingsFile) keep(settings map[string][]byte) error {
 	}
 	data, err := json.Marshal(settings)
 	if err == nil {
-		err = replaceFile(string(f), sealed(bucketSettings, nil, data))
+		err = ReplaceFile(string(f), 0o600, bytes.NewReader(sealed(bucketSettings, nil, data)))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot keep settings in %q: %w", string(f), err)

@@ -85,15 +85,14 @@ func (f *fixture) reports(limit int) []store.Report {
 	return reports
 }
 
-// edit changes the closed database behind the store's back. It makes it one of the
-// first version of this program before, whose records have no sums: what is changed
-// is taken for what was written.
+// edit changes the closed database behind the store's back, records without their
+// sums: what is changed passes for what was written.
 func (f *fixture) edit(change func(tx *bolt.Tx) error) {
 	f.t.Helper()
-	f.forge(func(tx *bolt.Tx) error { return errors.Join(unsealed(tx), change(tx)) })
+	f.forge(func(tx *bolt.Tx) error { return errors.Join(unsealed(tx), change(tx), store.Reseal(tx)) })
 }
 
-// forge is edit for a database of this version.
+// forge is edit that leaves sums and the seal to the change.
 func (f *fixture) forge(change func(tx *bolt.Tx) error) {
 	f.t.Helper()
 	f.close()
@@ -106,10 +105,9 @@ func (f *fixture) forge(change func(tx *bolt.Tx) error) {
 	}
 }
 
-// unsealed makes of a database what schema 1 was.
+// unsealed takes the sums off all records.
 func unsealed(tx *bolt.Tx) error {
-	meta := tx.Bucket([]byte("meta"))
-	errs := []error{meta.Delete([]byte("seal")), meta.Put([]byte("schema"), []byte("1"))}
+	var errs []error
 	for _, name := range []string{"manifest", "deployments", "outbox", "settings"} {
 		b := tx.Bucket([]byte(name))
 		values := map[string][]byte{}
@@ -544,7 +542,7 @@ func TestARottenRecordComesBesideTheGoodOnes(t *testing.T) {
 		return errors.Join(
 			tx.Bucket([]byte("deployments")).Put([]byte("a"), []byte("{")),
 			tx.Bucket([]byte("deployments")).Put([]byte("c"), []byte(`{"phase":"","desired":{},"surprise":1}`)),
-			tx.Bucket([]byte("outbox")).Put([]byte{0, 0, 0, 0, 0, 0, 0, 1}, []byte("{")), // in the form of earlier versions
+			tx.Bucket([]byte("outbox")).Put([]byte{0, 0, 0, 0, 0, 0, 0, 1}, []byte("without a weight")),
 			tx.Bucket([]byte("outbox")).Put(append(make([]byte, 7), 2, 9, 0, 0, 0, 0, 0, 0, 0, 0), []byte("of no known weight")),
 			tx.Bucket([]byte("outbox")).Put([]byte{0, 0, 0, 0, 0, 0, 0, 3, 0}, []byte("without a version")),
 		)
@@ -561,7 +559,7 @@ func TestARottenRecordComesBesideTheGoodOnes(t *testing.T) {
 	}
 	reports, err := f.Reports(0, 3)
 	same(t, "reports", reports, []store.Report{{Sequence: 1}, {Sequence: 2}, {Sequence: 3}})
-	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "report 1:") || !strings.Contains(err.Error(), "report 0000000000000002090") {
+	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "report 0000000000000001:") || !strings.Contains(err.Error(), "report 0000000000000002090") {
 		t.Errorf("the error does not name the rotten ones: %v", err)
 	}
 
