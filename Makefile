@@ -26,7 +26,10 @@ TARGETS := linux/amd64 linux/arm64 linux/arm/7 linux/arm/6 linux/riscv64
 
 OUT     ?= bin
 
-.PHONY: all build device test test-packages test-image test-field test-arm test-qemu lint vuln fuzz chaos neighbours bench memory wear year demo cross packages sbom reproducible stamp sizes clean
+# The programs that the tests run.
+TESTED  := runc containerd docker-registry busybox nft ip openssl gpg gpgv curl mke2fs
+
+.PHONY: all build device test test-all test-packages test-image test-field test-arm test-qemu lint vuln fuzz chaos neighbours bench memory wear year demo cross packages sbom reproducible stamp sizes clean
 
 all: build
 
@@ -40,9 +43,13 @@ device: ## the agent, its shim and its init
 	$(BUILD) -tags '$(SHIM)' -o $(OUT)/ ./cmd/containerd-shim-runc-v2
 	$(BUILD) -o $(OUT)/ ./cmd/margolite-init
 
-test: ## everything, on real containerd and runc; needs root
-	build/need runc containerd docker-registry busybox nft ip openssl gpg gpgv curl mke2fs
-	$(GO) test -timeout 40m ./...
+test: ## each behaviour once, on real containerd and runc, in minutes; needs root
+	build/need gcc $(TESTED)
+	build/test
+
+test-all: ## everything: all of test, kills at every point, both containerds, fuzzing, packages; needs root
+	build/need gcc $(TESTED)
+	build/test all
 
 lint: ## format, vet, staticcheck
 	build/lint

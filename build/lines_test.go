@@ -1,0 +1,149 @@
+package build_test
+
+import (
+	"bytes"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// lines are those of Go code, of the product and of tests.
+type lines struct{ product, tests int }
+
+// slack is how far a folder may be below its number before the number has to follow.
+const slack = 150
+
+// The numbers only go down. A new folder enters the table by hand, with what went for
+// it in the commit message.
+var most = map[string]lines{
+	"agent":                       {11882, 14253},
+	"agent/clock":                 {105, 113},
+	"agent/control":               {2726, 1816},
+	"agent/git":                   {1952, 1662},
+	"agent/identity":              {2571, 3519},
+	"agent/margo":                 {3548, 2765},
+	"agent/metrics":               {302, 184},
+	"agent/pace":                  {603, 809},
+	"agent/uplink":                {1456, 1664},
+	"agent/wfm":                   {2473, 3532},
+	"build":                       {47, 612},
+	"capability":                  {1547, 879},
+	"cmd/containerd-shim-runc-v2": {548, 560},
+	"cmd/margolite":               {7555, 3983},
+	"cmd/margolite-init":          {154, 188},
+	"cmd/wfmsim":                  {1417, 423},
+	"packaging":                   {0, 106},
+	"packaging/buildroot":         {0, 98},
+	"packaging/image":             {87, 0},
+	"packaging/manual":            {358, 95},
+	"packaging/openwrt":           {0, 339},
+	"packaging/sbom":              {471, 141},
+	"policy":                      {1560, 945},
+	"runtime":                     {5705, 4749},
+	"runtime/compose":             {6007, 2581},
+	"runtime/contain":             {55, 49},
+	"runtime/container":           {8627, 5354},
+	"runtime/containerd":          {190, 1051},
+	"runtime/cosign":              {297, 268},
+	"runtime/embedded":            {2287, 1362},
+	"runtime/health":              {368, 247},
+	"runtime/image":               {5531, 4398},
+	"runtime/kernel":              {120, 136},
+	"runtime/log":                 {1754, 1015},
+	"runtime/network":             {7752, 4636},
+	"runtime/pgp":                 {453, 274},
+	"runtime/platform":            {28, 50},
+	"runtime/port":                {29, 0},
+	"runtime/registry":            {682, 964},
+	"runtime/tree":                {513, 255},
+	"store":                       {4168, 4152},
+	"test/apps":                   {0, 108},
+	"test/arm":                    {0, 1045},
+	"test/bench":                  {0, 4284},
+	"test/boards":                 {0, 129},
+	"test/compose":                {0, 1094},
+	"test/containerdtest":         {0, 475},
+	"test/cosigned":               {0, 208},
+	"test/debimage":               {0, 560},
+	"test/demo":                   {0, 1017},
+	"test/demoapp":                {0, 579},
+	"test/dockerregistry":         {0, 187},
+	"test/e2e":                    {0, 7319},
+	"test/faults":                 {0, 2786},
+	"test/field":                  {0, 828},
+	"test/gitserver":              {0, 259},
+	"test/image":                  {0, 592},
+	"test/isolated":               {0, 661},
+	"test/leftovers":              {0, 297},
+	"test/neighbours":             {0, 1841},
+	"test/ociimage":               {0, 947},
+	"test/openapi":                {0, 63},
+	"test/openpgp":                {0, 96},
+	"test/packages":               {0, 422},
+	"test/pki":                    {0, 688},
+	"test/plant":                  {0, 1159},
+	"test/requirements":           {0, 772},
+	"test/servicemanager":         {0, 47},
+	"test/syscalls":               {0, 225},
+	"test/upgrade":                {0, 529},
+	"test/wfmsim":                 {0, 10256},
+}
+
+// A folder never grows: what comes takes the place of something else.
+func TestNoFolderGrows(t *testing.T) {
+	now := countLines(t)
+	folders := slices.AppendSeq(slices.Collect(maps.Keys(most)), maps.Keys(now))
+	slices.Sort(folders)
+	for _, folder := range slices.Compact(folders) {
+		for _, kind := range []struct {
+			name      string
+			now, most int
+		}{
+			{"product", now[folder].product, most[folder].product},
+			{"test", now[folder].tests, most[folder].tests},
+		} {
+			switch over := kind.now - kind.most; {
+			case over > 0:
+				t.Errorf("%s has %d %s lines, %d more than its %d in build/lines_test.go: take as many away", folder, kind.now, kind.name, over, kind.most)
+			case over < -slack, kind.now == 0 && kind.most > 0:
+				t.Errorf("%s has %d %s lines, %d fewer than its %d in build/lines_test.go: lower the number", folder, kind.now, kind.name, -over, kind.most)
+			}
+		}
+	}
+}
+
+// countLines counts as wc does, by folder of the second level. What is under test is tests.
+func countLines(t *testing.T) map[string]lines {
+	t.Helper()
+	root := os.DirFS("..")
+	count := map[string]lines{}
+	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (name == "bin" || name == "dist" || name != "." && strings.HasPrefix(entry.Name(), ".")):
+			return fs.SkipDir
+		case entry.IsDir(), path.Ext(name) != ".go":
+			return nil
+		}
+		code, err := fs.ReadFile(root, name)
+		parts := strings.Split(path.Dir(name), "/")
+		folder := path.Join(parts[:min(len(parts), 2)]...)
+		sum := count[folder]
+		if n := bytes.Count(code, []byte("\n")); parts[0] == "test" || strings.HasSuffix(name, "_test.go") {
+			sum.tests += n
+		} else {
+			sum.product += n
+		}
+		count[folder] = sum
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return count
+}
