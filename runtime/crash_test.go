@@ -62,6 +62,9 @@ volumes: {data: {}}
 `
 
 func TestKilledBetweenAnyTwoSteps(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: kills at every point")
+	}
 	onEach(t, func(t *testing.T, r *rig) {
 		stride := 2 // before a step everything is as it was after the one before
 		if strings.HasSuffix(t.Name(), "external") {
@@ -145,6 +148,9 @@ func TestKilledBetweenAnyTwoSteps(t *testing.T) {
 }
 
 func TestKilledWithinAStep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: damage at every point")
+	}
 	const file = `services: {app: {image: BUSYBOX, restart: always, volumes: ["data:/data"]}}
 volumes: {data: {}}`
 	tests := []struct {

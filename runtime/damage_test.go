@@ -32,6 +32,9 @@ func (r *rig) wipeRun() {
 // Containers go on while what connects them is destroyed: they are not replaced,
 // not restarted, and reached again.
 func TestContainersSurviveDamageToTheNetwork(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: damage at every point")
+	}
 	onEach(t, func(t *testing.T, r *rig) {
 		e := r.engine()
 		stop := r.supervise(e)

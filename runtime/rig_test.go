@@ -49,7 +49,12 @@ type rig struct {
 // onEach runs a test on each kind of containerd.
 func onEach(t *testing.T, test func(t *testing.T, r *rig)) {
 	for _, backend := range containerdtest.Backends() {
-		t.Run(backend.Name, func(t *testing.T) { test(t, newRig(t, backend)) })
+		t.Run(backend.Name, func(t *testing.T) {
+			if testing.Short() && backend.OtherShim {
+				t.Skip("in make test-all: the system's containerd")
+			}
+			test(t, newRig(t, backend))
+		})
 	}
 }
 

@@ -76,6 +76,9 @@ volumes: {data: {}}
 // A container that cannot be started is tried ever more rarely, and keeps
 // nobody from removing it.
 func TestSupervisorBacksOffFromWhatCannotStart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: long waits")
+	}
 	onEach(t, func(t *testing.T, r *rig) {
 		e := r.engine()
 		p := r.load(e, "broken", `services: {broken: {image: BUSYBOX, restart: always, entrypoint: ["/nope"]}}`)
@@ -347,6 +350,9 @@ volumes: {data: {}}
 
 // A project whose shim stops responding is ended and brought back; its neighbour does not notice.
 func TestSupervisorReplacesAShimThatHangs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: long waits")
+	}
 	onEach(t, func(t *testing.T, r *rig) {
 		r.shimGrace = 3 * time.Second
 		const file = "services: {a: {image: BUSYBOX, restart: always}}"

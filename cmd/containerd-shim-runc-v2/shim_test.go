@@ -255,6 +255,9 @@ func TestShimKeepsWhatContainersPrint(t *testing.T) {
 
 // Another shim understands the same URI as far as it can.
 func TestAnotherShimAppendsPlainText(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: the system's containerd")
+	}
 	client := containerdtest.Official(t, containerdtest.External(t))
 	path := log.Path(t.TempDir(), "c")
 	// It loses what is still on its way when the process ends.
@@ -276,6 +279,9 @@ func TestAnotherShimAppendsPlainText(t *testing.T) {
 // Whoever asks for a task may be told to leave while it is made. containerd takes back what it began, for some seconds,
 // and looks after nothing of it from then on.
 func TestACreationThatIsBrokenOffLeavesNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: kills at every point")
+	}
 	client := containerdtest.Official(t, containerdtest.Embedded(t))
 	const step = 3 // milliseconds; it takes some tens
 	for n := range 20 {
@@ -305,6 +311,9 @@ func TestACreationThatIsBrokenOffLeavesNothing(t *testing.T) {
 
 // A containerd that gives up a shim before that has opened its log never reads the log again.
 func TestAShimWhoseLogNobodyReadsEnds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: long waits")
+	}
 	dir := containerdtest.Dir(t)
 	if err := unix.Mkfifo(filepath.Join(dir, "log"), 0o600); err != nil {
 		t.Fatal(err)

@@ -60,6 +60,9 @@ func TestAStartThatBlocksCanBeCancelled(t *testing.T) {
 
 // A start that takes no processor time ends by itself, long before the limit of starts, and can be repeated.
 func TestAStartThatBlocksFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: long waits")
+	}
 	onEach(t, func(t *testing.T, d *device) {
 		id := d.blocking("passwd")
 		for range 2 {

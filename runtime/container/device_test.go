@@ -46,7 +46,12 @@ type device struct {
 // onEach runs a test on each kind of containerd.
 func onEach(t *testing.T, test func(t *testing.T, d *device)) {
 	for _, backend := range containerdtest.Backends() {
-		t.Run(backend.Name, func(t *testing.T) { test(t, newDevice(t, backend)) })
+		t.Run(backend.Name, func(t *testing.T) {
+			if testing.Short() && backend.OtherShim {
+				t.Skip("in make test-all: the system's containerd")
+			}
+			test(t, newDevice(t, backend))
+		})
 	}
 }
 

@@ -253,6 +253,9 @@ func TestACommandWhoseAgentWasKilledWhenItStarted(t *testing.T) {
 }
 
 func TestManyExecsAtOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: a hundred commands")
+	}
 	onEach(t, func(t *testing.T, d *device) {
 		id := d.up(d.config("web", ""))
 		var group sync.WaitGroup
@@ -317,6 +320,9 @@ func BenchmarkExec(b *testing.B) {
 // runc reads /etc/passwd of a container for each command, and waits for ever where that is a FIFO: commands elsewhere go
 // on, and nothing of those that wait is left.
 func TestACommandThatCannotStartHoldsUpNoOthers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: long waits")
+	}
 	onEach(t, func(t *testing.T, d *device) {
 		var hogs []string
 		for n := range 6 {
@@ -403,6 +409,9 @@ func startsOfCommands() (found []string) {
 
 // However many sessions callers have in one container, its probes run, and so do commands of callers in a neighbour.
 func TestSessionsOfCallersLeaveRoomForProbesAndNeighbours(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: a hundred sessions")
+	}
 	d := onOne(t)
 	busy := d.up(d.config("busy", ""))
 	config := d.config("well", "")
@@ -467,6 +476,9 @@ func TestSessionsOfCallersLeaveRoomForProbesAndNeighbours(t *testing.T) {
 
 // Health checks that hang in all replicas of two projects leave those of a third their places.
 func TestHealthChecksThatHangLeaveRoomForThoseOfOthers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: a hundred sessions")
+	}
 	d := onOne(t)
 	up := func(project, service string) string {
 		config := d.config(service, "")

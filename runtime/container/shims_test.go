@@ -87,6 +87,9 @@ func TestAStoppedShimIsKilled(t *testing.T) {
 
 // Who changes a container does not wait longer than the grace time for its shim.
 func TestAContainerWithAStoppedShimCanBeChanged(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: long waits")
+	}
 	onEach(t, func(t *testing.T, d *device) {
 		d.shimGrace = 2 * time.Second
 		d.restart()

@@ -42,6 +42,9 @@ func zstdLayer(t *testing.T, plain []byte, window int) rawLayer {
 // Layers that a few bytes blow up to a big window are refused by a device that has no memory for it, however many come at
 // a time, and those of a usual window are not.
 func TestZstdWindowsStayWithinTheMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: memory in a child process")
+	}
 	if os.Getenv(memoryChild) != "" {
 		t.Skip("is the child")
 	}

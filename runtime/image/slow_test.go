@@ -261,6 +261,9 @@ func TestAMirrorThatDripsIsLeft(t *testing.T) {
 
 // A registry that cuts after each byte is asked a few times, however often somebody tries again.
 func TestARegistryThatCutsIsAskedRarely(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: long waits")
+	}
 	client := containerdtest.Embedded(t)
 	w := watch(t)
 	want := image.Want{Ref: w.host + "/big:1"}

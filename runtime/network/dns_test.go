@@ -533,7 +533,7 @@ func TestRemovedSandboxIsNotHeldByItsSockets(t *testing.T) {
 // What a sandbox costs, save its hosts file.
 func TestServeCostsLittle(t *testing.T) {
 	if testing.Short() {
-		t.Skip("makes many sandboxes")
+		t.Skip("in make test-all: many sandboxes")
 	}
 	l := names(t, "nameserver %s\n")
 	w := l.network("shop")

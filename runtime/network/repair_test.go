@@ -379,6 +379,9 @@ func workUntilKilled(order string) error {
 }
 
 func TestKillAtAnyMomentIsSurvived(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: kills at every moment")
+	}
 	w := newTown(t)
 	// One replica has all that there is.
 	dual := w.networkOf(network.Network{Name: "shop_dual", Internal: true}, true, w.shop.Subnet, w.other.Subnet)
@@ -389,10 +392,7 @@ func TestKillAtAnyMomentIsSurvived(t *testing.T) {
 	w.sandboxes = append(w.sandboxes, all)
 	order, err := json.Marshal(work{w.runDir, w.networks, w.sandboxes})
 	must(t, err)
-	kills := 60
-	if testing.Short() {
-		kills = 10
-	}
+	const kills = 60
 	for i := range kills {
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Env = append(os.Environ(), killedRun+"="+string(order))
