@@ -17,6 +17,9 @@ import (
 // One container that ends costs what concerns its project: the others are not
 // read, whatever their number.
 func TestAnEventCostsWhatConcernsIt(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: counts of calls")
+	}
 	const projects, services = 16, 2
 	onEach(t, func(t *testing.T, r *rig) {
 		observer := r.engine() // is not counted
@@ -52,6 +55,9 @@ func TestAnEventCostsWhatConcernsIt(t *testing.T) {
 // asks once what each of its own containers does. It changes nothing and has nobody
 // look once more.
 func TestApplyingAgainCostsOneLook(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: counts of calls")
+	}
 	const services, others = 4, 3
 	onEach(t, func(t *testing.T, r *rig) {
 		var steps atomic.Int64
@@ -122,6 +128,9 @@ func TestMatchingReadsOnlyTheProject(t *testing.T) {
 
 // A probe of a health check ends a process in a container, and no container.
 func TestAProbeCostsNoLook(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: counts of calls")
+	}
 	const idle = 8
 	onEach(t, func(t *testing.T, r *rig) {
 		c := r.count()

@@ -39,6 +39,9 @@ func limitDescriptors(t *testing.T) {
 
 // A root file system that is deeper than there are descriptors goes with its container.
 func TestADeepRootFileSystemGoes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: thousands of directories")
+	}
 	limitDescriptors(t)
 	onEach(t, func(t *testing.T, d *device) {
 		id := d.up(d.config("web", ""))
@@ -70,6 +73,9 @@ func TestADeepRootFileSystemGoes(t *testing.T) {
 
 // A volume that is deeper than a path may be long is measured and removed as others are.
 func TestADeepVolume(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: thousands of directories")
+	}
 	d := onOne(t)
 	dir := d.VolumeDir("old", "deep")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
