@@ -22,6 +22,7 @@ services:
 // What would take over the device is refused before any image of it is fetched,
 // and what ran before runs on; the site may allow it.
 func TestPOL07WhatTakesOverTheDeviceIsRefused(t *testing.T) {
+	long(t, "what a site allows")
 	r := newRigRuled(t, nil)
 	r.install(r.application(labID, "1.0.0", admittedFile, nil))
 	before := r.services(labID)

@@ -26,6 +26,7 @@ services:
 // An update that there was no space for, when it had begun already, is back, and
 // comes by itself once there is some; the WFM hears just that.
 func TestAnUpdateComesByItselfOnceThereIsSpace(t *testing.T) {
+	long(t, "a medium of its own")
 	for name, containerd := range backends {
 		t.Run(name, func(t *testing.T) {
 			medium := smallDisk(t, "192M")
@@ -71,6 +72,7 @@ func TestAnUpdateComesByItselfOnceThereIsSpace(t *testing.T) {
 // Of a first installation that does not work nothing runs between its tries, also
 // not after a kill in the middle of one. Its volumes stay, and what it said is told.
 func TestNothingRunsOfAnInstallationThatDoesNotWork(t *testing.T) {
+	long(t, "tries that wait")
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		done := r.publish(r.application(labID, "1.0.0", fmt.Sprintf(checkedFile, badCheck), nil))

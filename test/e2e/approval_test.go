@@ -281,6 +281,7 @@ func TestPOL06ARejectionIsRemembered(t *testing.T) {
 // With approval of all an installation waits, too, and a removal with what runs
 // still running; some deployments go by other rules.
 func TestPOL06InstallationsAndRemovalsWait(t *testing.T) {
+	long(t, "the rest of approval")
 	const ownID, freeID = "b0a7e1c2-0000-4000-8000-0000000000a1", "b0a7e1c2-0000-4000-8000-0000000000a2"
 	r := newRigRuled(t, map[string]string{
 		"approval":    "all",
@@ -340,6 +341,7 @@ func TestPOL06InstallationsAndRemovalsWait(t *testing.T) {
 // Everything that an approved change needs is on the device before anybody is
 // asked: with the WFM and the registry out of reach it happens at once.
 func TestPOL05POL06AnApprovalWorksOffline(t *testing.T) {
+	long(t, "the rest of approval")
 	r := newRigRuled(t, map[string]string{"approval": "updates"})
 	r.install(r.Deployment(demoID, nil))
 	visits := r.answers(8090).Visit

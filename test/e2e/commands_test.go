@@ -29,6 +29,7 @@ func (r *rig) said(input string, args ...string) (code int, text string) {
 // Commands run in workloads, with their input and exit code; logs are followed
 // over the replacement of a container; what is kept goes when it is told to.
 func TestCommandsForDeployments(t *testing.T) {
+	long(t, "commands")
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		d := r.application(labID, "1.0.0", labFile, nil)
@@ -149,6 +150,7 @@ volumes: {data: {}}
 
 // margolite compose is as docker compose, through the agent and without one.
 func TestComposeLikeDocker(t *testing.T) {
+	long(t, "commands")
 	onBackends(t, func(t *testing.T, r *rig) {
 		dir := t.TempDir()
 		base, over := filepath.Join(dir, "base.yaml"), filepath.Join(dir, "over.yaml")

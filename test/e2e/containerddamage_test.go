@@ -85,6 +85,7 @@ func loseLastSnapshot(path string) error {
 // registry, both of which hear nothing of it. Where the damage takes no more than
 // a transaction that nothing relies on, they run on.
 func TestADamagedContainerdConverges(t *testing.T) {
+	long(t, "every damage")
 	const metadata, snapshots = "io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db"
 	r := newRig(t, "embedded")
 	r.running()

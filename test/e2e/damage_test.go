@@ -122,6 +122,7 @@ func (r *rig) aliveStill(services map[string]control.Service) {
 // A store whose medium goes while the agent runs ends the agent with a clear error,
 // and the next one goes on.
 func TestAStoreThatIsCutOffWhileTheAgentRuns(t *testing.T) {
+	long(t, "the rest of damage")
 	r := newRig(t, "embedded")
 	r.running()
 	r.install(r.Deployment(demoID, nil))

@@ -15,6 +15,7 @@ import (
 // The first thing that a WFM hears is what the device is; it hears it again when
 // something of it changed, and not otherwise.
 func TestCAP01CAP03CapabilitiesComeFirstAndWhenTheyChange(t *testing.T) {
+	long(t, "the rest of the protocol")
 	r := newRig(t, "embedded")
 	heard := func() (times int) {
 		r.running()
@@ -52,6 +53,7 @@ func TestCAP01CAP03CapabilitiesComeFirstAndWhenTheyChange(t *testing.T) {
 
 // A component that takes longer than its timeout fails its deployment.
 func TestAD08InstallationsEndWithTheirTimeout(t *testing.T) {
+	long(t, "waits for a timeout")
 	r := newRig(t, "embedded")
 	r.running()
 	d := r.application(labID, "1.0.0", `
@@ -76,6 +78,7 @@ services:
 // Every conversation is begun by the device: the agent listens on no port, but
 // on the sockets in its directory, which are for local users.
 func TestPOL12POL13NobodyOnTheNetworkReachesTheAgent(t *testing.T) {
+	long(t, "sockets of the agent")
 	r := newRig(t, "embedded")
 	r.running()
 	r.install(r.Deployment(demoID, nil))

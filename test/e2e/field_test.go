@@ -15,6 +15,7 @@ import (
 // a look at it that changes nothing, onboarding, capabilities, installation, update,
 // failure, restart of both sides, removal.
 func TestTheMainJobWithEachWFMInTheField(t *testing.T) {
+	long(t, "every WFM in the field")
 	for _, like := range wfmsim.Likes() {
 		t.Run(like.Name, func(t *testing.T) {
 			way := plant.Way{Change: like.Apply}

@@ -46,6 +46,7 @@ table inet fw4 {
 // A reload of the host's firewall cuts off nobody for good: while the agent runs
 // ports are back at once and connections go on; else when it starts.
 func TestFirewallReloads(t *testing.T) {
+	long(t, "reloads of the firewall")
 	newSite(t)
 	r := newRig(t, "embedded")
 	t.Cleanup(func() { r.load("table inet filter\ndelete table inet filter\ntable inet fw4\ndelete table inet fw4\n") })

@@ -21,6 +21,7 @@ import (
 // refused and said to be, what runs is not touched, the agent starts, and what
 // dies comes back. With space all goes on by itself.
 func TestAFullDeviceKeepsRunningAndRecovers(t *testing.T) {
+	long(t, "a medium of its own")
 	for name, containerd := range backends {
 		t.Run(name, func(t *testing.T) {
 			medium := smallDisk(t, "192M")

@@ -41,6 +41,7 @@ volumes: {data: {}}
 // installed once it is healthy; one that never becomes healthy fails, and the
 // former revision is back.
 func TestPKG11PKG14HealthGatesWhatDependsOnIt(t *testing.T) {
+	long(t, "the rest of health")
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		good := r.application(labID, "1.0.0", fmt.Sprintf(healthFile, "[CMD, test, -e, /tmp/ready]", "60s"), nil)

@@ -29,6 +29,7 @@ func (r *rig) told() (entries []control.Entry) {
 // The journal has what happened in its order, with who wanted it, over kill -9;
 // and it shows when somebody writes it anew.
 func TestPOL06HistoryTellsWhatHappened(t *testing.T) {
+	long(t, "the journal")
 	r := newRigRuled(t, map[string]string{"approval": "updates"})
 	run := func(args ...string) {
 		t.Helper()

@@ -24,6 +24,7 @@ import (
 // Certificates and anchors are replaced under an agent that runs: no poll fails,
 // and nothing is asked over connections that rest on the former ones.
 func TestID02ID13ID21CertificatesAndAnchorsAreReplacedInPlace(t *testing.T) {
+	long(t, "the rest of identity")
 	r := newRig(t, "embedded")
 	r.running()
 	r.install(r.Deployment(demoID, nil))
@@ -100,6 +101,7 @@ func TestID02ID13ID21CertificatesAndAnchorsAreReplacedInPlace(t *testing.T) {
 
 // A key that others may read is not used, and mending its mode is enough.
 func TestID25KeysAreForTheirOwnerOnly(t *testing.T) {
+	long(t, "the rest of identity")
 	r := newRig(t, "embedded")
 	r.running()
 	r.quiet()
@@ -120,6 +122,7 @@ func TestID25KeysAreForTheirOwnerOnly(t *testing.T) {
 // A server that is not the WFM gets no request, whatever is wrong with its
 // certificate; status and check name it, and what runs keeps running.
 func TestID05ID06OtherServersGetNoRequest(t *testing.T) {
+	long(t, "the rest of identity")
 	r := newRig(t, "embedded")
 	r.running()
 	r.install(r.Deployment(demoID, nil))
@@ -255,6 +258,7 @@ func TestID18ID24TrustBundleOfTheIdentityService(t *testing.T) {
 // Without an anchor a pinned key proves who the identity service is. Where
 // neither does, nothing that it says is believed, and the WFM is not called.
 func TestID14ID16ID28PinnedIdentityService(t *testing.T) {
+	long(t, "the rest of identity")
 	r := newRig(t, "embedded")
 	s := r.newService()
 	pinned := func(pin string) plant.Settings {
@@ -294,6 +298,7 @@ func TestID14ID16ID28PinnedIdentityService(t *testing.T) {
 // A device whose clock is behind the day on which its program was built knows
 // that it is wrong, says so, and works by the later time.
 func TestID09AWrongClockIsNamed(t *testing.T) {
+	long(t, "the rest of identity")
 	program := filepath.Join(programs.dir, "margolite-tomorrow")
 	built := time.Now().Add(36 * time.Hour)
 	cmd := exec.Command("go", "build", "-trimpath", "-o", program, "-tags", "faults,grpcnotrace,osusergo,netgo,no_rdt",

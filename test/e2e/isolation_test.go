@@ -29,6 +29,7 @@ const neverHealthy = "    healthcheck: {test: [CMD, \"false\"], interval: 1s, st
 // was killed, a fifth is updated, and one of those that hang goes when the WFM does
 // not want it any more.
 func TestInstallationsThatHangHoldUpNobody(t *testing.T) {
+	long(t, "many deployments")
 	onBackends(t, func(t *testing.T, r *rig) {
 		id := func(n int) string { return fmt.Sprintf("150a7e00-8912-45f4-a523-%012d", n) }
 		const back, removed, killed, updated, hangs = 0, 1, 2, 3, 4

@@ -19,6 +19,7 @@ import (
 // the device converges, nothing runs twice, no report is lost.
 
 func TestKilledAtEveryStepOfAnInstallation(t *testing.T) {
+	long(t, "kills at every point")
 	killedAtEveryStep(t, killedChange{
 		before: func(*rig) {},
 		change: func(r *rig) uint64 { return r.publish(r.Deployment(demoID, nil)).Version },
@@ -29,6 +30,7 @@ func TestKilledAtEveryStepOfAnInstallation(t *testing.T) {
 }
 
 func TestKilledAtEveryStepOfAnUpdate(t *testing.T) {
+	long(t, "kills at every point")
 	killedAtEveryStep(t, killedChange{
 		before: func(r *rig) { r.install(r.Deployment(demoID, nil)); r.runsOnce("Hello") },
 		change: func(r *rig) uint64 {
@@ -41,6 +43,7 @@ func TestKilledAtEveryStepOfAnUpdate(t *testing.T) {
 }
 
 func TestKilledAtEveryStepOfARemoval(t *testing.T) {
+	long(t, "kills at every point")
 	killedAtEveryStep(t, killedChange{
 		before: func(r *rig) { r.install(r.Deployment(demoID, nil)); r.runsOnce("Hello") },
 		change: func(r *rig) uint64 { return r.remove(demoID) },

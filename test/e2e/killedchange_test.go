@@ -39,6 +39,7 @@ const older, newer, broken = "100001", "100002", "no time"
 // WFM, and its journal is whole.
 
 func TestKilledAtEveryStepOfAnUpdateThatFails(t *testing.T) {
+	long(t, "kills at every point")
 	safeAtEveryStep(t, safeChange{
 		before: []string{older}, wanted: broken,
 		site:  func(*rig, digest.Digest) {},
@@ -48,6 +49,7 @@ func TestKilledAtEveryStepOfAnUpdateThatFails(t *testing.T) {
 }
 
 func TestKilledAtEveryStepOfAnApprovedUpdate(t *testing.T) {
+	long(t, "kills at every point")
 	safeAtEveryStep(t, safeChange{
 		policy: map[string]string{"approval": "updates"}, before: []string{older}, wanted: newer,
 		site:  (*rig).approvesDespiteKills,
@@ -57,6 +59,7 @@ func TestKilledAtEveryStepOfAnApprovedUpdate(t *testing.T) {
 }
 
 func TestKilledAtEveryStepOfAWayBackByHand(t *testing.T) {
+	long(t, "kills at every point")
 	safeAtEveryStep(t, safeChange{
 		before: []string{older, newer},
 		site:   (*rig).returnsDespiteKills,

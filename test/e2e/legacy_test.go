@@ -11,6 +11,7 @@ import (
 // PKG-15: packages of earlier revisions of the standard are files behind a URL,
 // an archive or the Compose file itself.
 func TestPKG15PackagesBehindURLs(t *testing.T) {
+	long(t, "early revisions")
 	composeFile := programs.component.Files["compose.yaml"]
 	archive, err := ociimage.TarGzip([]ociimage.Entry{{Name: "docker-compose.yml", Data: composeFile}})
 	check(t, err)

@@ -89,6 +89,7 @@ func TestDS29DS30ST01ST17POL14DEV01InstallUpdateRemove(t *testing.T) {
 // Two deployments of one application live side by side; components of a
 // deployment that a revision no longer has are removed.
 func TestDS17DeploymentsAndComponentsAreApart(t *testing.T) {
+	long(t, "the rest of the protocol")
 	const otherID = "ad9b614e-8912-45f4-a523-372358765dee" // shares all but its end
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
@@ -121,6 +122,7 @@ func TestDS17DeploymentsAndComponentsAreApart(t *testing.T) {
 
 // An ordinary Compose file runs without a WFM, with the agent and without it.
 func TestComposeWithoutWFM(t *testing.T) {
+	long(t, "the rest of the program")
 	onBackends(t, func(t *testing.T, r *rig) {
 		file, err := filepath.Abs("../demoapp/package/compose.yaml")
 		check(t, err)
@@ -171,6 +173,7 @@ func TestComposeWithoutWFM(t *testing.T) {
 
 // What a deployment prints can be read by its name, and followed.
 func TestLogsOfADeployment(t *testing.T) {
+	long(t, "the rest of the program")
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		r.install(r.Deployment(demoID, nil))
@@ -189,6 +192,7 @@ func TestLogsOfADeployment(t *testing.T) {
 
 // A second agent on the same state directory is refused, and harms nothing.
 func TestDEV02SecondAgentIsRefused(t *testing.T) {
+	long(t, "the rest of the program")
 	r := newRig(t, "embedded")
 	r.running()
 	if out, err := r.margolite("run"); err == nil {
@@ -213,6 +217,7 @@ func TestDEV02SecondAgentIsRefused(t *testing.T) {
 // The WFM may know the device only later. One that said it has ended the
 // relationship is left alone for long, unless somebody asks.
 func TestUnacceptedClientBecomesAccepted(t *testing.T) {
+	long(t, "the rest of the program")
 	r := newRig(t, "embedded")
 	r.WFM.Retire(plant.Client)
 	r.running()
@@ -231,6 +236,7 @@ func TestUnacceptedClientBecomesAccepted(t *testing.T) {
 // A missing certificate leaves the device offline with its workloads running,
 // is named by check, and the device is back as soon as the file is.
 func TestMissingCertificateIsOffline(t *testing.T) {
+	long(t, "the rest of identity")
 	r := newRig(t, "embedded")
 	r.running()
 	r.install(r.Deployment(demoID, nil))
@@ -251,6 +257,7 @@ func TestMissingCertificateIsOffline(t *testing.T) {
 
 // Components are installed in order, each settled before the next.
 func TestAD06AD13ComponentsInOrder(t *testing.T) {
+	long(t, "the rest of the program")
 	r := newRig(t, "embedded")
 	r.running()
 	d := r.Deployment(demoID, nil)

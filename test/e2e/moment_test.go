@@ -18,6 +18,7 @@ import (
 // Out of the windows everything is fetched and nothing changed, also by what is
 // approved; a window that opens lets it happen at once.
 func TestPOL07ChangesWaitForTheirWindow(t *testing.T) {
+	long(t, "the rest of policy")
 	quoted := func(windows []string) string { return "['" + strings.Join(windows, "', '") + "']" }
 	closed := ruled(map[string]string{"windows": quoted(notNow()), "approval": "updates"})
 	r := newRigRuled(t, nil)
@@ -120,6 +121,7 @@ services:
 // A workload that must not be disturbed holds a lock file, and nothing changes;
 // when it is killed it holds nothing.
 func TestPOL07WorkloadsHoldLockFiles(t *testing.T) {
+	long(t, "the rest of policy")
 	r := newRigRuled(t, nil)
 	r.install(r.Deployment(demoID, nil))
 	r.answers(8090)
@@ -154,6 +156,7 @@ func TestPOL07WorkloadsHoldLockFiles(t *testing.T) {
 // The site's program is asked just before a change: it may ask for patience, and
 // forbid. One that does not answer is asked again, and not left behind.
 func TestPOL07TheHookIsAsked(t *testing.T) {
+	long(t, "the rest of policy")
 	dir := t.TempDir()
 	hook, said, asked := filepath.Join(dir, "hook"), filepath.Join(dir, "answer"), filepath.Join(dir, "asked")
 	check(t, os.WriteFile(hook, fmt.Appendf(nil, "#!/bin/sh\nenv >> %s\n. %s\n", asked, said), 0o755))

@@ -16,6 +16,7 @@ import (
 // A device that comes with the images of its applications installs them where
 // there is no registry at all.
 func TestPOL09PreloadedImagesNeedNoRegistry(t *testing.T) {
+	long(t, "the rest of policy")
 	image := programs.application.Image("1.0.0")
 	const ref = "registry.example/margolite/demoapp:1.0.0"
 	layout, err := ociimage.Layout(map[string]*ociimage.Artifact{ref: image})

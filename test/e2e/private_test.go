@@ -28,6 +28,7 @@ const nobody = 65534
 // Whoever else is on the device reads and writes nothing of what the agent keeps,
 // whatever the umask that it is started with, and workloads have that of Docker.
 func TestOthersOnTheDeviceReadAndWriteNothing(t *testing.T) {
+	long(t, "the rest of the program")
 	for _, mask := range []int{0, 0o077} {
 		t.Run(fmt.Sprintf("umask %03o", mask), func(t *testing.T) {
 			onBackends(t, func(t *testing.T, r *rig) {
@@ -96,6 +97,7 @@ func (r *rig) opensAsNobody() []string {
 // line of the log at its most talkative, and in nothing that members of the group
 // can ask the agent; not either where a server refuses or is silent.
 func TestNoSecretIsTold(t *testing.T) {
+	long(t, "the rest of the program")
 	const parameter = "correct-horse-battery"
 	for name, c := range map[string]struct {
 		way     plant.Way

@@ -147,6 +147,7 @@ func (r *rig) logLength() int {
 // of the others is applied or reported. When the WFM is right again, so is the
 // device.
 func TestDS09DS16DS18OneBadDocumentAmongMany(t *testing.T) {
+	long(t, "the rest of the protocol")
 	const many, bad = 12, 7
 	r := newRig(t, "embedded")
 	r.running()
@@ -222,6 +223,7 @@ func (r *rig) chartSince(n int) uint64 {
 // What WFMs write differently is understood, or refused, but never
 // misunderstood: each row publishes something new and says what comes of it.
 func TestWFMsThatWriteItDifferently(t *testing.T) {
+	long(t, "the rest of the program")
 	servers, err := pki.NewServerAuthority("plant servers", time.Now())
 	check(t, err)
 	depot, err := servers.IssueServer([]string{"127.0.0.1"})

@@ -30,6 +30,7 @@ func compose(name, version, file string) ociimage.Component {
 // change as a whole: what runs keeps running, untouched, and the next good
 // manifest is accepted.
 func TestDS18BadManifestsAreRefusedAsAWhole(t *testing.T) {
+	long(t, "the rest of the protocol")
 	entry := func(id string, d digest.Digest) string {
 		return fmt.Sprintf(`{"deploymentId":%q,"digest":%q,"url":"/api/v1/deployments/%s/%s"}`, id, d, id, d)
 	}
@@ -101,6 +102,7 @@ func TestDS18BadManifestsAreRefusedAsAWhole(t *testing.T) {
 
 // An artifact that cannot be had is fetched the other way.
 func TestDS12DS14BundleAndDocumentsReplaceEachOther(t *testing.T) {
+	long(t, "the rest of the protocol")
 	r := newRig(t, "embedded")
 	r.running()
 	for i, f := range []fault.Fault{
@@ -120,6 +122,7 @@ func TestDS12DS14BundleAndDocumentsReplaceEachOther(t *testing.T) {
 // Bytes that arrived and do not match their digest refuse the change as a whole, and
 // are no reason to refuse the same manifest once they match.
 func TestDS18WrongBytesAreRefusedUntilTheyAreRight(t *testing.T) {
+	long(t, "the rest of the protocol")
 	r := newRig(t, "embedded")
 	r.running()
 	r.install(r.Deployment(demoID, nil))
@@ -156,6 +159,7 @@ func TestDS18WrongBytesAreRefusedUntilTheyAreRight(t *testing.T) {
 // What is wrong inside one deployment fails that deployment alone, with code,
 // source and message; its former revision keeps running, and so do the others.
 func TestST08ST09BadDeploymentFailsAlone(t *testing.T) {
+	long(t, "the rest of the program")
 	const otherID = "b0a7e1c2-0000-4000-8000-000000000002"
 	onBackends(t, func(t *testing.T, r *rig) {
 		outside := programs.component

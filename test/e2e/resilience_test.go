@@ -99,6 +99,7 @@ func TestPKG16RebootWithoutNetwork(t *testing.T) {
 // What dies is started again: a container's process, and a whole shim with
 // everything that it kept.
 func TestDS26DS31KilledWorkloadsComeBack(t *testing.T) {
+	long(t, "kills at every point")
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		r.install(r.Deployment(demoID, nil))
@@ -131,6 +132,7 @@ func TestDS26DS31KilledWorkloadsComeBack(t *testing.T) {
 
 // One hundred polls that bring nothing write nothing and ask nothing else.
 func TestDS05UnchangedPollsWriteNothing(t *testing.T) {
+	long(t, "the rest of the protocol")
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		r.install(r.Deployment(demoID, nil))
@@ -231,6 +233,7 @@ func (r *rig) files() map[string]string {
 // What could not be reported is when the WFM is back, also of a deployment that is
 // gone by then: how it ended, not the steps on the way, which nobody needs any more.
 func TestPOL05ReportsSurviveAnAbsentWFM(t *testing.T) {
+	long(t, "the rest of policy")
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		_, err := r.WFM.Faults().Inject(unavailable("status"))

@@ -100,6 +100,7 @@ func TestPOL08AFailedUpdateIsBackInTime(t *testing.T) {
 // Where the site wants to look first, a failed update stays as it is until
 // somebody on the device asks for the way back; where it wants none there is none.
 func TestPOL08ReturningIsUpToTheSite(t *testing.T) {
+	long(t, "the rest of rollback")
 	r := newRigRuled(t, map[string]string{"rollback": "manual"})
 	good := r.application(labID, "1.0.0", fmt.Sprintf(checkedFile, goodCheck), nil)
 	r.install(good)
@@ -187,6 +188,7 @@ func TestPOL08RollbackByHandHolds(t *testing.T) {
 // An update that ends the agent, or cuts the power, whenever it is applied is
 // given up after three times, and the former revision is back.
 func TestPOL08AnUpdateThatEndsTheAgentIsGivenUp(t *testing.T) {
+	long(t, "the rest of rollback")
 	r := newRigRuled(t, nil)
 	good := r.application(labID, "1.0.0", fmt.Sprintf(checkedFile, goodCheck), nil)
 	r.install(good)

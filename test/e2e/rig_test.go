@@ -110,13 +110,27 @@ func loadPrograms(ctx context.Context, dir string) error {
 	return err
 }
 
+// long says why a test is left out in the short form, which has one test for each
+// promise.
+func long(t *testing.T, why string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("in make test-all: " + why)
+	}
+}
+
 // backends are the containerds that every test runs on, with their programs.
 var backends = map[string]string{"embedded": "", "debian": "/usr/bin/containerd"}
 
-// onBackends runs a test on each.
+// onBackends runs a test on each; in the short form on the embedded one alone.
 func onBackends(t *testing.T, test func(t *testing.T, r *rig)) {
-	for name := range backends {
-		t.Run(name, func(t *testing.T) { test(t, newRig(t, name)) })
+	for name, program := range backends {
+		t.Run(name, func(t *testing.T) {
+			if program != "" {
+				long(t, "containerd of the system")
+			}
+			test(t, newRig(t, name))
+		})
 	}
 }
 

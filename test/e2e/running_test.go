@@ -56,6 +56,7 @@ volumes: {data: {}}
 // ST-01 ST-10: after an installation the WFM hears what is wrong with a service for longer
 // than the grace time, and when it is well again. Nothing else is done about it.
 func TestST10TheWFMHearsWhatReallyRuns(t *testing.T) {
+	long(t, "the rest of the program")
 	type change func(r *rig, file string)
 	says := func(command ...string) change {
 		return func(r *rig, _ string) {

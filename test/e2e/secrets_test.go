@@ -29,6 +29,7 @@ secrets:
 // directory, which is memory; containers see them with owner and mode, and
 // neither containerd's records nor any log have them.
 func TestSecretsStayInTheStateDirectory(t *testing.T) {
+	long(t, "the rest of the program")
 	const token, key = "ceci n'est pas un secret", "Swordfish-4711"
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()

@@ -28,6 +28,7 @@ func signs(t *testing.T) (key *cosigned.Key, file string) {
 // before anything of the image is fetched, and what runs is left alone. With the
 // key of who signed it, it is let in.
 func TestPOL07ImagesAreSignedByAKeyOfTheDevice(t *testing.T) {
+	long(t, "the rest of policy")
 	own, ownFile := signs(t)
 	vendor, vendorFile := signs(t)
 	signed := func(files string) map[string]string {

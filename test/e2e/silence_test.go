@@ -24,6 +24,7 @@ func asksForSilence(endpoint string, status int, retryAfter string) fault.Fault 
 // polls, reports, a person who asks for a poll, and an agent that was killed and
 // started meanwhile.
 func TestERR04NobodyCallsBeforeRetryAfter(t *testing.T) {
+	long(t, "the rest of the program")
 	r := newRig(t, "embedded")
 	r.running()
 	r.quiet()
@@ -91,6 +92,7 @@ func TestERR04NobodyCallsBeforeRetryAfter(t *testing.T) {
 // problem names; one that says nothing at all may be asked at any time by a
 // person.
 func TestERR05ERR06PollsBackOff(t *testing.T) {
+	long(t, "the rest of the program")
 	r := newRig(t, "embedded")
 	r.running()
 	r.quiet()
@@ -126,6 +128,7 @@ func TestERR05ERR06PollsBackOff(t *testing.T) {
 // Whether a WFM does not know the device any more or has retired it: what runs
 // keeps running, over restarts, too, and goes on when it is taken back.
 func TestDS21DevicesThatAreNotWelcomeKeepTheirWorkloads(t *testing.T) {
+	long(t, "the rest of the protocol")
 	r := newRig(t, "embedded")
 	r.running()
 	r.install(r.Deployment(demoID, nil))
@@ -201,6 +204,7 @@ const watched = 1500 * time.Millisecond
 // In downtime nothing is sent, by an agent that was told of it or started in it,
 // and what does not work is no error. Afterwards everything goes on.
 func TestPOL01POL02NothingIsSentInDowntime(t *testing.T) {
+	long(t, "the rest of policy")
 	r := newRig(t, "embedded")
 	r.running()
 	r.refusesChart(r.publishChart(1, 1))
@@ -255,6 +259,7 @@ func (u *unlike) Error() string { return "it is " + u.is + ", want " + u.want }
 // Out of the windows for polls the desired state is not asked for, unless
 // somebody asks for that; what the device has to tell is told.
 func TestPOL03PollsInWindowsOnly(t *testing.T) {
+	long(t, "the rest of policy")
 	r := newRig(t, "embedded")
 	r.running()
 	r.quiet()

@@ -37,6 +37,7 @@ func (r *rig) isTold(heard <-chan string, what string) (before []string) {
 // come back; then the agent is ready, and says so. It tells that it gets on with
 // its work, that it takes over a configuration, and that it stops.
 func TestWorkloadsAreBackBeforeTheAgentIsReadyWithoutAnyNetwork(t *testing.T) {
+	long(t, "the rest of the program")
 	r := newRig(t, "embedded")
 	r.running()
 	r.install(r.Deployment(demoID, nil))
@@ -78,6 +79,7 @@ func TestWorkloadsAreBackBeforeTheAgentIsReadyWithoutAnyNetwork(t *testing.T) {
 // deployment: the agent and the others go on, it is told to the WFM, the status and
 // the metrics, and what is left half done is put right with the next attempt.
 func TestAPanicInTheMiddleOfAChangeIsOneFailedDeployment(t *testing.T) {
+	long(t, "the rest of the program")
 	const file = `
 services:
   tools: {image: "${REGISTRY}/margolite/tools:1.0.0", command: [sleep, "1000"], stop_signal: SIGKILL}

@@ -142,6 +142,7 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 // A device waits to be approved as long as people take, and is let in as soon as
 // somebody says so on it. With a clock that is wrong it says what to mend.
 func TestA61AUTH11ApprovalAndTheClock(t *testing.T) {
+	long(t, "the rest of the program")
 	var ahead atomic.Int64 // of the WFM's clock
 	r := newRigBy(t, plant.Way{Revision: wfmsim.RC2, Change: func(o *wfmsim.Options) {
 		o.Approval = true
@@ -203,6 +204,7 @@ func TestA61AUTH11ApprovalAndTheClock(t *testing.T) {
 // DS-06: a branch that was set back is refused until the operator accepts it;
 // and that nobody hears reports keeps nobody from the repository.
 func TestDS06DS27RepositoryThatWasSetBack(t *testing.T) {
+	long(t, "the rest of the protocol")
 	r := newRigBy(t, plant.Way{Repository: true})
 	check(t, r.WFM.Close())
 	r.running()
