@@ -1,7 +1,8 @@
-# margolite: build, test and try. Every target works from a clean clone with
-# Go and make; what else a target needs it installs with build/need.
+# margolite: build, test and try; `make help` lists the targets. Each works from a
+# clean clone with git and make: build/go brings Go, build/need what else it needs.
+# One line tells of each step, V=1 shows the commands.
 
-GO      ?= go
+GO      ?= build/go
 TAGS    := grpcnotrace,osusergo,netgo,no_rdt
 # The shim speaks ttrpc alone; the agent needs gRPC.
 SHIM    := no_grpc,osusergo,netgo
@@ -12,49 +13,96 @@ TIME    ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),$(SOURCE_DATE_EPOCH
 STAMP   := github.com/margolite/margolite/build
 # The linker begins each segment for arm at 64 KiB, for pages of a size that Linux
 # does not have there: up to three times that much of the file would be empty.
-ROUND   := $(if $(filter arm,$(or $(GOARCH),$(shell $(GO) env GOARCH))),-R 4096 )
-LDFLAGS := $(ROUND)-s -w -X $(STAMP).version=$(VERSION) -X $(STAMP).commit=$(COMMIT) -X $(STAMP).time=$(TIME)
+ROUND    = $(if $(filter arm,$(or $(GOARCH),$(shell $(GO) env GOARCH))),-R 4096 )
+LDFLAGS  = $(ROUND)-s -w -X $(STAMP).version=$(VERSION) -X $(STAMP).commit=$(COMMIT) -X $(STAMP).time=$(TIME)
 # Copies of small functions are a tenth of the agent, which waits most of the
 # time. What works through bytes keeps them: build/README.md has what it costs.
 FAST    := runtime/... internal/... sync/... unicode/... encoding/binary compress/... hash/... github.com/klauspost/... \
 	crypto/aes crypto/cipher crypto/sha1 crypto/md5 crypto/subtle vendor/golang.org/x/crypto/... crypto/internal/fips140deps/... \
 	$(addprefix crypto/internal/fips140/,aes/... sha256 sha512 subtle alias edwards25519/field)
 SMALL   := -gcflags=all=-l $(FAST:%=-gcflags=%=)
-BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
+BUILD    = $(if $(V),,@)CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 
 TARGETS := linux/amd64 linux/arm64 linux/arm/7 linux/arm/6 linux/riscv64
 
 OUT     ?= bin
 
 # The programs that the tests run.
-TESTED  := runc containerd docker-registry busybox nft ip openssl gpg gpgv curl mke2fs
+TESTED  := runc containerd docker-registry busybox nft ip openssl gpg gpgv curl unzip mke2fs
 
-.PHONY: all build device test test-all test-packages test-image test-field test-arm test-qemu lint vuln fuzz chaos neighbours bench memory wear year demo cross packages sbom reproducible stamp sizes clean
+# The text, unless V=1 shows the commands.
+say      = $(if $(V),,@echo '$1')
+
+.PHONY: all build device cross packages sbom reproducible stamp sizes clean help demo \
+	test test-all lint vuln fuzz chaos neighbours test-packages test-image test-field test-arm test-qemu bench memory wear year
 
 all: build
 
-build: device ## bin/margolite, its shim, its init, and the development WFM
+##@ Build
+
+build: device ## bin/margolite, its shim, its init, and wfmsim, the development WFM
+	$(call say,building wfmsim)
 	$(BUILD) -o bin/ ./cmd/wfmsim
 
 # The programs of a device, into OUT, for GOOS, GOARCH and GOARM. Recipes of image
 # builders call this target with VERSION, COMMIT and TIME of their own.
 device: ## the agent, its shim and its init
+	$(call say,building margolite into $(OUT))
 	$(BUILD) $(SMALL) -tags '$(TAGS)' -o $(OUT)/ ./cmd/margolite
 	$(BUILD) -tags '$(SHIM)' -o $(OUT)/ ./cmd/containerd-shim-runc-v2
 	$(BUILD) -o $(OUT)/ ./cmd/margolite-init
+
+cross: ## the programs for every target, into dist/
+	@set -e; for t in $(TARGETS); do \
+	  IFS=/ read -r os arch arm <<< "$$t"; out=dist/$$os-$$arch$${arm:+v$$arm}; \
+	  export GOOS=$$os GOARCH=$$arch GOARM=$$arm; \
+	  $(MAKE) --no-print-directory device OUT=$$out; \
+	done
+
+packages: cross build ## deb, ipk, tar archives and an image, checked by linters, into dist/packages
+	build/need dpkg-deb lintian shellcheck mandoc zsh fish
+	packaging/build '$(VERSION)' '$(TIME)'
+
+sbom: cross ## the parts of each program as SPDX, and their licenses, into dist/sbom
+	packaging/sbom/build dist "$$(packaging/version '$(VERSION)' '$(TIME)')" '$(TIME)' dist/sbom
+
+reproducible: packages ## builds all packages again, elsewhere, and compares every byte
+	build/reproducible
+
+stamp: ## VERSION, COMMIT and TIME, to build the same again
+	@echo 'VERSION=$(VERSION) COMMIT=$(COMMIT) TIME=$(TIME)'
+
+sizes: ## how much code each module brings to the agent on arm v7 (build/README.md)
+	@build/sizes ./cmd/margolite $(SMALL) -tags '$(TAGS)'
+
+clean: ## removes bin and dist
+	rm -rf bin dist
+
+help: ## this list
+	@awk -F ':.*## ' '/^##@ / { print "\n" substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
+
+##@ Try
+
+demo: build ## a walk-through on this machine; KEEP=1 leaves it running, END=DIR ends that, STORY=approval is another
+	build/need runc
+	$(call say,building the demo)
+	$(BUILD) -o bin/ ./test/demo
+	@PATH="$$($(GO) env GOROOT)/bin:$$PATH" bin/demo $(if $(STORY),-$(STORY)) $(if $(KEEP),-keep) $(if $(END),-end $(END))
+
+##@ Test
 
 test: ## each behaviour once, on real containerd and runc, in minutes; needs root
 	build/need gcc $(TESTED)
 	build/test
 
-test-all: ## everything: all of test, kills at every point, both containerds, fuzzing, packages; needs root
+test-all: ## everything: long forms, both containerds, fuzzing, packages; needs root
 	build/need gcc $(TESTED)
 	build/test all
 
 lint: ## format, vet, staticcheck
 	build/lint
 
-vuln: ## what is known to be vulnerable and is called; needs the network
+vuln: ## known vulnerabilities that the programs call; needs the network
 	build/vuln
 
 fuzz: ## every parser for FUZZTIME (5s)
@@ -65,51 +113,11 @@ chaos: ## faults at random for TIME=10m, from SEED on, of one KIND (test/faults 
 	$(GO) test -count=1 -timeout 0 -v -run '^TestChaos$$' ./test/faults -faults.time $(if $(filter command%,$(origin TIME)),$(TIME),10m) \
 	  $(if $(SEED),-faults.seed $(SEED)) $(if $(KIND),-faults.kind $(KIND))
 
-neighbours: ## what goes on beside each hog, and in what time, on both containerds; prints the matrix (test/neighbours)
+neighbours: ## what a misbehaving neighbour costs the others, on both containerds (test/neighbours)
 	build/need runc containerd busybox nft ip curl
 	MARGOLITE_NEIGHBOURS_LONG=1 $(GO) test -count=1 -timeout 2h ./test/neighbours
 
-bench: build ## sizes, memory, times beside nerdctl and docker, bytes written
-	build/need runc busybox
-	build/bench
-
-memory: ## memory at rest and at work, beside Docker if it is on PATH; ARGS="--agent COMMAND" adds an agent to that
-	build/need busybox runc containerd
-	build/memory $(ARGS)
-
-wear: ## what polls and updates write to the medium, down to the device, and each change of the store
-	build/need busybox runc containerd
-	build/wear $(ARGS)
-
-year: ## a year with an hour of network a week on simulated time: what grows, what is written; SEED=n is another year
-	MARGOLITE_MONTHS=13 MARGOLITE_SEED=$(or $(SEED),1) $(GO) test -run TestAYear -count=1 -timeout 30m -v ./agent
-
-demo: build ## the whole story on this machine; KEEP=1 leaves it running, END=DIR ends that; STORY=approval tells another
-	build/need runc
-	$(BUILD) -o bin/ ./test/demo
-	bin/demo $(if $(STORY),-$(STORY)) $(if $(KEEP),-keep) $(if $(END),-end $(END))
-
-cross: ## every target, into dist/
-	@set -e; for t in $(TARGETS); do \
-	  IFS=/ read -r os arch arm <<< "$$t"; out=dist/$$os-$$arch$${arm:+v$$arm}; \
-	  echo "$$out"; export GOOS=$$os GOARCH=$$arch GOARM=$$arm; \
-	  $(MAKE) --no-print-directory device OUT=$$out; \
-	done
-
-packages: cross build ## deb, ipk, tar archives and an image, into dist/packages, looked through by what lints them
-	build/need dpkg-deb lintian shellcheck mandoc zsh fish
-	packaging/build '$(VERSION)' '$(TIME)'
-
-sbom: cross ## what each program is made of, as SPDX, and the licenses of that, into dist/sbom
-	packaging/sbom/build dist "$$(packaging/version '$(VERSION)' '$(TIME)')" '$(TIME)' dist/sbom
-
-reproducible: packages ## builds all of that again, elsewhere, and compares every byte
-	build/reproducible
-
-stamp: ## what programs are told about themselves, for a build of the same
-	@echo 'VERSION=$(VERSION) COMMIT=$(COMMIT) TIME=$(TIME)'
-
-test-packages: packages ## installs them on a Debian of their own, runs an application, purges; needs root
+test-packages: packages ## installs the packages on a Debian of its own, runs an application, purges them; needs root
 	build/need debootstrap
 	MARGOLITE_PACKAGES=$(CURDIR)/dist/packages $(GO) test -tags packages -count=1 -timeout 30m -v ./test/packages
 
@@ -117,12 +125,12 @@ test-image: ## runs the agent as a container under Docker, Podman and containerd
 	build/need dockerd podman runc containerd ip
 	$(GO) test -count=1 -timeout 15m -v ./test/image
 
-test-field: ## the main job with WFMs that others wrote, built: SANDBOX=DIR and TOOLKIT=DIR name them (test/field/README.md)
+test-field: ## the main job with WFMs of others: SANDBOX=DIR and TOOLKIT=DIR (test/field/README.md)
 	test -n "$(SANDBOX)$(TOOLKIT)"
 	build/need runc busybox nft ip redis-server
 	MARGOLITE_FIELD_SANDBOX=$(SANDBOX) MARGOLITE_FIELD_TOOLKIT=$(TOOLKIT) $(GO) test -tags field -count=1 -timeout 20m -v ./test/field
 
-test-arm: packages ## boots Debian for arm64 and armhf in 256 MB, installs it, runs an application through a power cut; logs in dist/test-arm
+test-arm: packages ## boots Debian for arm64 and armhf in 256 MB, through a power cut; logs in dist/test-arm
 	build/need qemu-system-aarch64 qemu-aarch64-static debootstrap mke2fs
 	MARGOLITE_PACKAGES=$(CURDIR)/dist/packages MARGOLITE_LOGS=$(CURDIR)/dist/test-arm $(GO) test -tags armboot -count=1 -timeout 3h -v ./test/arm
 
@@ -130,10 +138,21 @@ test-qemu: ## unit tests as programs of every other architecture, for hours; nee
 	build/need qemu-aarch64-static setpriv
 	build/emulated
 
-sizes: ## how much code each module brings to the agent on arm v7, as in build/README.md
-	@build/sizes ./cmd/margolite $(SMALL) -tags '$(TAGS)'
+##@ Measure
 
-clean:
-	rm -rf bin dist
+bench: build ## sizes, memory, times beside nerdctl and docker, bytes written
+	build/need runc busybox
+	build/bench
+
+memory: ## memory at rest and at work, of Docker too if it is on PATH; ARGS="--agent COMMAND" adds an agent
+	build/need busybox runc containerd
+	build/memory $(ARGS)
+
+wear: ## what polls, updates and changes of the store write to the medium
+	build/need busybox runc containerd
+	build/wear $(ARGS)
+
+year: ## a simulated year with an hour of network a week: what grows, what is written; SEED=n is another
+	MARGOLITE_MONTHS=13 MARGOLITE_SEED=$(or $(SEED),1) $(GO) test -run TestAYear -count=1 -timeout 30m -v ./agent
 
 SHELL := /bin/bash

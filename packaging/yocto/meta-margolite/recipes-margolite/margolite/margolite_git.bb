@@ -52,7 +52,7 @@ do_configure[noexec] = "1"
 do_compile() {
     export GOOS=linux GOARCH=${TARGET_GOARCH} GOARM=${TARGET_GOARM} GOTOOLCHAIN=local
     export GOPATH=${WORKDIR}/go GOCACHE=${WORKDIR}/go-cache GOFLAGS=-modcacherw
-    oe_runmake -C ${S} OUT=${B} VERSION=${PV} COMMIT= TIME="$SOURCE_DATE_EPOCH" device
+    oe_runmake -C ${S} GO=go OUT=${B} VERSION=${PV} COMMIT= TIME="$SOURCE_DATE_EPOCH" device
 }
 
 do_install() {
