@@ -52,6 +52,9 @@ func TestFuzzingFailsOfEverythingButTheEndOfItsTime(t *testing.T) {
 
 // What fuzzing really finds fails it, and is kept.
 func TestFuzzingFindsWhatFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: builds for fuzzing")
+	}
 	dir := t.TempDir()
 	for name, content := range map[string]string{
 		"go.mod": "module parser\n\ngo 1.26\n",

@@ -167,6 +167,9 @@ func TestST19ABranchThatIsRewritten(t *testing.T) {
 // nothing behind that grows, however often the agent was started meanwhile, and the
 // branch tells the state that holds when it accepts again.
 func TestST19PushesThatAreRejected(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: three weeks of pushes")
+	}
 	s := newServer(t)
 	dir := filepath.Join(t.TempDir(), "reports")
 	start := func() *git.Reports { return s.reports(t, func(o *git.Options) { o.Dir = dir }) }

@@ -59,6 +59,9 @@ func TestTheDocumentIsSPDX(t *testing.T) {
 // Programs of the agent are described with what is linked into them, their bytes
 // and licenses that are known; twice with the same words.
 func TestProgramsAreDescribedWithTheirModulesAndLicenses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: builds the programs")
+	}
 	dir := t.TempDir()
 	programs := []string{"-name", "margolite", "-version", "1.2.3", "-time", "1777636800"}
 	for tags, p := range map[string]string{
