@@ -220,6 +220,9 @@ func (m moment) after(t *testing.T, version uint64, listed map[string]string, pr
 // Wherever the agent is killed in another try of an update, the old or the new
 // revision runs in the end, as a whole.
 func TestAKillInATryOfAnUpdate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: kills at every point")
+	}
 	listed := map[string]string{first: document(first, "2.0.0")}
 	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
 		s.failedUpdate(runtime.Internal)
@@ -319,6 +322,9 @@ func TestNothingRunsOfWhatWasBegunAndIsNotWantedAnyMore(t *testing.T) {
 // Wherever the agent is killed in a first installation that fails, nothing runs in
 // the end.
 func TestAKillInAnInstallationThatFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: kills at every point")
+	}
 	listed := map[string]string{first: documentOf(first, map[string]string{"a": "1.0.0", "b": "1.0.0-b"})}
 	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
 		s.runtime.fail("apply 1.0.0-b", runtime.Exited)

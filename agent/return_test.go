@@ -417,6 +417,9 @@ func (s *site) endsAs(endings ...ending) bool {
 // Wherever the agent is killed, in the end the old or the new revision runs, as a
 // whole, and the record says which. Every point is tried.
 func TestAKillAtAnyPointEndsInOneRevision(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: kills at every point")
+	}
 	of := func(revision string) string {
 		return documentOf(first, map[string]string{"a": revision, "b": revision + "-b"})
 	}

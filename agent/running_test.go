@@ -222,6 +222,9 @@ func (s *site) day(n int, version *uint64) {
 // A WFM that answers every status with an error for weeks: what runs is not touched, the
 // WFM and the flash are not worn, and the state that holds is told as soon as it may be.
 func TestERR01AWFMThatRefusesStatusesForWeeks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: weeks of polls")
+	}
 	for _, status := range []int{400, 401, 403, 404, 409, 422, 429, 500, 503} {
 		t.Run(fmt.Sprint("ERR-01 ", status), func(t *testing.T) {
 			simulated(t, func(s *site) {

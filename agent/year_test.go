@@ -56,6 +56,9 @@ const (
 // while nobody could do anything about it costs nothing but the time until it is
 // replaced; a device that lost its clock comes back by itself.
 func TestAYearWithAnHourOfNetworkAWeek(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: months of polls")
+	}
 	months, seed := 2, uint64(1)
 	if text := os.Getenv("MARGOLITE_MONTHS"); text != "" {
 		var err error
