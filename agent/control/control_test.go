@@ -76,8 +76,8 @@ func (b *backend) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) 
 		r.Warn("there are no times")
 	}
 	r.Warn = nil
+	b.logs = r // before the caller hears of it
 	_, err := fmt.Fprintf(w, "%+v", r.Services)
-	b.logs = r
 	return err
 }
 
