@@ -19,6 +19,9 @@ import (
 
 // TestDEV04OBS07Applications plays the applications in test/apps.
 func TestDEV04OBS07Applications(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: whole applications")
+	}
 	files, err := filepath.Glob("../apps/*/compose.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no applications: %v", err)

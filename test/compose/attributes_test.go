@@ -12,6 +12,9 @@ import (
 // TestAttributes plays testdata/attributes: one Compose file per attribute of
 // the specification, or more. The table in runtime/README.md names them.
 func TestAttributes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: each attribute")
+	}
 	files, err := filepath.Glob("testdata/attributes/*")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
@@ -26,6 +29,20 @@ func TestAttributes(t *testing.T) {
 					d.playFile(t, file, projectName(name), before)
 				})
 			}
+		})
+	}
+}
+
+// TestProject plays testdata/project, one Compose file of much that Compose has:
+// what make test shows of Compose.
+func TestProject(t *testing.T) {
+	for _, backend := range containerdtest.Backends() {
+		t.Run(backend.Name, func(t *testing.T) {
+			if testing.Short() && backend.OtherShim {
+				t.Skip("in make test-all: Debian's containerd")
+			}
+			d := newDevice(t, backend)
+			d.playFile(t, "testdata/project", "project", leftovers.Take(t, d.look))
 		})
 	}
 }

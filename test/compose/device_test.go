@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -25,7 +26,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if isolated.Outside() {
+	flag.Parse()
+	if isolated.Outside() && !testing.Short() {
 		if err := fetchPackages(); err != nil {
 			fmt.Fprintln(os.Stderr, err) // the tests that need them fail
 		}

@@ -16,6 +16,9 @@ import (
 // TestExternal has one project use the network and the volume of another, which
 // may go first: what they share stays until the last of them has gone.
 func TestExternal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: projects that share")
+	}
 	const maker = `
 services:
   db:

@@ -20,6 +20,9 @@ import (
 // TestKnownTools has ctr and nerdctl look at containers of every kind, and run
 // commands in them.
 func TestKnownTools(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: other tools")
+	}
 	const file = `
 services:
   web:

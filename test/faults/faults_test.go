@@ -84,6 +84,9 @@ func TestKilledAtAnyTime(t *testing.T) {
 // The power goes at any time, with all, some or nothing of what the medium had
 // in its cache.
 func TestThePowerGoesAtAnyTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: power cuts")
+	}
 	r := installed(t, 2, media)
 	for range 3 {
 		r.PowerCuts(4)
@@ -93,6 +96,9 @@ func TestThePowerGoesAtAnyTime(t *testing.T) {
 
 // A write or a flush of the medium fails.
 func TestTheMediumFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: failures of the medium")
+	}
 	r := installed(t, 3, media)
 	r.IOErrors(4)
 	r.End()
@@ -100,6 +106,9 @@ func TestTheMediumFails(t *testing.T) {
 
 // Somebody fills the medium.
 func TestTheMediumIsFull(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: a full medium")
+	}
 	r := installed(t, 4, media)
 	r.Fill(3)
 	r.SlowFlushes(300*time.Millisecond, 2)
@@ -117,6 +126,10 @@ func TestWrongAnswers(t *testing.T) {
 }
 
 func troubles(t *testing.T, fixed uint64, wanted func(string) bool) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("in make test-all: troubles around the device")
+	}
 	r := installed(t, fixed, plain)
 	for _, name := range r.Names() {
 		if wanted(name) {
@@ -128,6 +141,9 @@ func troubles(t *testing.T, fixed uint64, wanted func(string) bool) {
 
 // A containerd of the system is killed, and what is around the device goes wrong.
 func TestTroublesWithAContainerdOfTheSystem(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: Debian's containerd")
+	}
 	r := installed(t, 6, system)
 	r.Kills(5)
 	r.Trouble("containerd is killed")

@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -30,6 +31,10 @@ func TestMain(m *testing.M) { os.Exit(testsIn(m)) }
 
 // testsIn builds the images and runs the tests on a machine of their own.
 func testsIn(m *testing.M) int {
+	flag.Parse()
+	if testing.Short() {
+		return m.Run() // which skips them all
+	}
 	if os.Geteuid() != 0 {
 		fmt.Println("these tests need root: containers are real")
 		return 1
@@ -76,6 +81,9 @@ func imageOf(version string) string { return "docker.io/margolite/margolite:" + 
 // The agent in a container does its main job. Workloads outlive its update, its restart and its image, and come back
 // after a reboot.
 func TestPOL10TheAgentRunsAsAContainer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: container engines")
+	}
 	for name, e := range engines {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, e)
@@ -138,6 +146,9 @@ func TestPOL10TheAgentRunsAsAContainer(t *testing.T) {
 
 // A container that cannot reach the host says how to start one that can.
 func TestAContainerThatCannotReachTheHostSaysSo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: container engines")
+	}
 	for name, e := range engines {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, e)

@@ -14,8 +14,8 @@
 // left of it: neighbours run as they should, and after their removal the machine is
 // as it was (package leftovers).
 //
-// `make test` runs each row once in a short form. `make neighbours` runs the long
-// one, on the embedded containerd and on Debian's, and prints the matrix with the
+// `make test` runs four rows in a short form and `make test-all` each of them. `make
+// neighbours` runs the long one, on the embedded containerd and on Debian's, and prints the matrix with the
 // times that were measured. `make chaos KIND=hogs` (package faults) mixes hogs at
 // random into kills and changes.
 package neighbours

@@ -71,10 +71,19 @@ func (t tests) Run() int {
 // backends are the containerds, with the programs of those that are not embedded.
 var backends = map[string]string{"embedded": "", "debian": "/usr/bin/containerd"}
 
+// short are the rows that make test has, on the embedded containerd alone.
+var short = []string{"a registry that drips", "a stopped shim", "a flood of logs", "callers that hold the socket"}
+
 // row is one row of the matrix: on the embedded containerd, and also on others in the
 // long form or where it is told to.
 func row(t *testing.T, name string, others ...string) {
-	if os.Getenv(long) != "" {
+	if testing.Short() && !slices.Contains(short, name) {
+		t.Skip("in make test-all: the other hogs")
+	}
+	switch {
+	case testing.Short():
+		others = nil
+	case os.Getenv(long) != "":
 		others = []string{"debian"}
 	}
 	for _, backend := range append([]string{"embedded"}, others...) {

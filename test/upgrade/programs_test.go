@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -48,6 +49,10 @@ func TestMain(m *testing.M) { os.Exit(testsIn(m)) }
 
 // testsIn builds both releases before the tests, which have no network.
 func testsIn(m *testing.M) int {
+	flag.Parse()
+	if testing.Short() {
+		return m.Run() // which skips them all
+	}
 	if !isolated.Outside() {
 		return isolated.Main(tests{m})
 	}

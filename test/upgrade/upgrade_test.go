@@ -28,6 +28,9 @@ const (
 
 // A device whose agent, shim and containerd were those of another commit.
 func TestApplicationsRunOnWhileTheAgentIsReplaced(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: upgrades")
+	}
 	settled := plant.Settings{Settle: 200 * time.Millisecond}
 	for _, c := range []struct {
 		name, containerd string
@@ -95,6 +98,9 @@ func TestApplicationsRunOnWhileTheAgentIsReplaced(t *testing.T) {
 // The records of a version that is not out yet are refused with what to do, and
 // nothing that runs is touched.
 func TestRecordsOfANewerVersionAreRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: upgrades")
+	}
 	d := newDevice(t, "")
 	d.install(present)
 	check(t, d.Run(t.Context()))
