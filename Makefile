@@ -84,7 +84,7 @@ help: ## this list
 ##@ Try
 
 demo: build ## a walk-through on this machine; KEEP=1 leaves it running, END=DIR ends that, STORY=approval is another
-	build/need runc
+	@build/need runc
 	$(call say,building the demo)
 	$(BUILD) -o bin/ ./test/demo
 	@PATH="$$($(GO) env GOROOT)/bin:$$PATH" bin/demo $(if $(STORY),-$(STORY)) $(if $(KEEP),-keep) $(if $(END),-end $(END))
