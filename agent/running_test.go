@@ -129,20 +129,20 @@ func TestWhatWasToldIsKnownAfterARestart(t *testing.T) {
 // The state of every deployment is told again at the rate that the site has chosen,
 // with the polls.
 func TestST10TheCurrentStateIsToldAgain(t *testing.T) {
-	s := newSite(t, func(s *site) { s.reports = agent.Reports{Interval: 100 * time.Millisecond} })
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
-	s.quiet()
-	writes := s.store.Writes()
-	s.sync()
-	s.sync()
-	time.Sleep(100 * time.Millisecond) // by the agent's own clock
-	s.sync()
-	s.heard(first, "pending@1", "installing@1", "installed@1", "installed@1")
-	s.quiet()
-	if n := s.store.Writes() - writes; n > 2 {
-		t.Errorf("%d transactions, want one that tells and one that is done with it", n)
-	}
+	simulated(t, func(s *site) { s.reports = agent.Reports{Interval: 24 * time.Hour} }, func(t *testing.T, s *site) {
+		s.publish(1, map[string]string{first: document(first, "1.0.0")})
+		s.heard(first, "pending@1", "installing@1", "installed@1")
+		s.quiet()
+		writes := s.store.Writes()
+		time.Sleep(23 * time.Hour)
+		s.heard(first, "pending@1", "installing@1", "installed@1")
+		time.Sleep(time.Hour + time.Minute)
+		s.heard(first, "pending@1", "installing@1", "installed@1", "installed@1")
+		s.quiet()
+		if n := s.store.Writes() - writes; n != 2 {
+			t.Errorf("%d transactions, want one that tells and one that is done with it", n)
+		}
+	})
 }
 
 // A deployment that is pending says what it waits for, where the site wants it.

@@ -15,6 +15,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -31,6 +32,7 @@ type backend struct {
 	events      chan control.Event
 	upErr       error
 	asked       []string
+	mu          sync.Mutex // of logs, which several callers ask for at once
 	logs        control.LogsRequest
 	exec        func(context.Context, control.ExecRequest, control.ExecStreams) (int, error)
 	panicked    chan string   // nil: nothing may
@@ -76,7 +78,9 @@ func (b *backend) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) 
 		r.Warn("there are no times")
 	}
 	r.Warn = nil
+	b.mu.Lock()
 	b.logs = r // before the caller hears of it
+	b.mu.Unlock()
 	_, err := fmt.Fprintf(w, "%+v", r.Services)
 	return err
 }
