@@ -11,7 +11,6 @@ import (
 
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
-	"github.com/margolite/margolite/test/wfmsim/admin"
 	"github.com/margolite/margolite/test/wfmsim/fault"
 	"github.com/margolite/margolite/test/wfmsim/mis"
 	"github.com/margolite/margolite/test/wfmsim/record"
@@ -76,7 +75,7 @@ Kinds:
 
 Endpoints of the WFM: manifest, document, bundle, status, capabilities,
 handshake, depot (the other origin), before rc.3 also root and onboarding.
-Endpoints of the registry: ping, manifest, blob, upload, token.
+Endpoints of the registry: ping, manifest, blob, upload.
 Endpoints of the MIS: discovery, bundle, handshake.
 
 Twists of the manifest, and of the bundle that it names by the right digest
@@ -197,23 +196,8 @@ func requestsCommand() command {
 	}
 }
 
-func retireCommand() command {
-	return command{
-		name: "retire", args: "CLIENT", summary: "end the relationship with a client: it is answered 403",
-		prepare: func(flags *flag.FlagSet) action {
-			client := askFlags(flags)
-			return func(ctx context.Context, args []string, _ io.Writer) error {
-				if len(args) != 1 {
-					return usageError{"one CLIENT is needed, by its id"}
-				}
-				return client.Retire(ctx, args[0])
-			}
-		},
-	}
-}
-
-// clientCommand is one that does something with one client.
-func clientCommand(name, summary string, do func(context.Context, *admin.Client, string) error) command {
+// clientCommand changes the relationship with one client, in the way of its name.
+func clientCommand(name, summary string) command {
 	return command{
 		name: name, args: "CLIENT", summary: summary,
 		prepare: func(flags *flag.FlagSet) action {
@@ -222,20 +206,10 @@ func clientCommand(name, summary string, do func(context.Context, *admin.Client,
 				if len(args) != 1 {
 					return usageError{"one CLIENT is needed, by its id"}
 				}
-				return do(ctx, client, args[0])
+				return client.Change(ctx, args[0], name)
 			}
 		},
 	}
-}
-
-func restartCommand() command {
-	return clientCommand("restart", "begin the client's manifest versions anew, from 1",
-		func(ctx context.Context, c *admin.Client, id string) error { return c.Restart(ctx, id) })
-}
-
-func forgetCommand() command {
-	return clientCommand("forget", "make a client unknown, before rc.3: it has to be onboarded again",
-		func(ctx context.Context, c *admin.Client, id string) error { return c.Forget(ctx, id) })
 }
 
 func versionCommand() command {
@@ -315,21 +289,6 @@ func shownCommand() command {
 						fmt.Fprintln(out, shown)
 					}
 				})
-		},
-	}
-}
-
-func acceptCommand() command {
-	return command{
-		name: "accept", args: "CLIENT", summary: "take a retired client back",
-		prepare: func(flags *flag.FlagSet) action {
-			client := askFlags(flags)
-			return func(ctx context.Context, args []string, _ io.Writer) error {
-				if len(args) != 1 {
-					return usageError{"one CLIENT is needed, by its id"}
-				}
-				return client.Accept(ctx, args[0])
-			}
 		},
 	}
 }

@@ -54,8 +54,13 @@ func commands() []command {
 		serveCommand(),
 		publishCommand(), publishComposeCommand(), pushImageCommand(), removeCommand(),
 		listCommand(), statusesCommand(), capabilitiesCommand(), requestsCommand(),
-		faultCommand(), clearCommand(), versionCommand(), restartCommand(),
-		retireCommand(), acceptCommand(), pendingCommand(), approveCommand(), forgetCommand(), shownCommand(),
+		faultCommand(), clearCommand(), versionCommand(),
+		clientCommand("restart", "begin the client's manifest versions anew, from 1"),
+		clientCommand("retire", "end the relationship with a client: it is answered 403"),
+		clientCommand("accept", "take a retired client back"),
+		pendingCommand(), approveCommand(),
+		clientCommand("forget", "make a client unknown, before rc.3: it has to be onboarded again"),
+		shownCommand(),
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 
 	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
-	"github.com/margolite/margolite/test/wfmsim/signature"
 )
 
 const deploymentID = "a3e2f5dc-912e-494f-8395-52cf3769bc06"
@@ -41,7 +40,7 @@ func (o *output) Write(p []byte) (int, error) {
 // wait returns what was written once it has what it should have.
 func (o *output) wait(t *testing.T, has string) string {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for {
 		o.mu.Lock()
 		text, changed := o.text.String(), o.changed
@@ -262,7 +261,11 @@ func ordinary(t *testing.T, dir, method, url, body, authorization string) (int, 
 	if authorization != "" {
 		request.Header.Set("Authorization", authorization)
 	}
-	if err := (signature.Signer{Key: pair.PrivateKey.(crypto.Signer), Created: time.Now()}).Sign(request); err != nil {
+	signer, err := identity.NewSigner(pair.PrivateKey.(crypto.Signer), identity.SignatureOptions{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := signer.Sign(request, []byte(body)); err != nil {
 		t.Fatal(err)
 	}
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/wfmsim"
 )
 
@@ -112,24 +113,14 @@ func statusesCommand() command {
 	}
 }
 
-// outcome is the part of a report that people want to see.
-type outcome struct {
-	Name  string `json:"name"`
-	State string `json:"state"`
-	Error *struct {
-		Code    string `json:"code"`
-		Source  string `json:"source"`
-		Message string `json:"message"`
-	} `json:"error"`
-}
-
-func (o outcome) String() string {
-	text := o.State
-	if o.Name != "" {
-		text = o.Name + " " + text
+// outcome is a state in words.
+func outcome(c margo.ComponentStatus) string {
+	text := string(c.State)
+	if c.Name != "" {
+		text = c.Name + " " + text
 	}
-	if o.Error != nil {
-		text += " (" + o.Error.Code + ": " + o.Error.Message + ")"
+	if c.Error != nil {
+		text += " (" + c.Error.Code + ": " + c.Error.Message + ")"
 	}
 	return text
 }
@@ -139,17 +130,17 @@ func printReport(out io.Writer, report wfmsim.Report, asJSON bool) error {
 		return json.NewEncoder(out).Encode(report)
 	}
 	var body struct {
-		DeploymentID string    `json:"deploymentId"`
-		Version      uint64    `json:"adoptedManifestVersion"`
-		Status       outcome   `json:"status"`
-		Components   []outcome `json:"components"`
+		DeploymentID string                  `json:"deploymentId"`
+		Version      uint64                  `json:"adoptedManifestVersion"`
+		Status       margo.ComponentStatus   `json:"status"`
+		Components   []margo.ComponentStatus `json:"components"`
 	}
 	if err := json.Unmarshal(report.Body, &body); err != nil {
 		return fmt.Errorf("cannot read report %d: %w", report.Number, err)
 	}
-	fmt.Fprintf(out, "%s  %s  manifest %d  %s\n", report.Time.Local().Format(time.TimeOnly), body.DeploymentID, body.Version, body.Status)
+	fmt.Fprintf(out, "%s  %s  manifest %d  %s\n", report.Time.Local().Format(time.TimeOnly), body.DeploymentID, body.Version, outcome(body.Status))
 	for _, component := range body.Components {
-		fmt.Fprintf(out, "          %s\n", component)
+		fmt.Fprintf(out, "          %s\n", outcome(component))
 	}
 	return nil
 }

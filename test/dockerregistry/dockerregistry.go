@@ -36,8 +36,7 @@ func Start(t testing.TB, more string) string {
 		stop()
 		_ = cmd.Wait()
 	})
-	deadline := time.Now().Add(10 * time.Second)
-	for {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		answer, err := http.Get("http://" + host + "/v2/")
 		if err == nil {
 			answer.Body.Close()
@@ -46,7 +45,6 @@ func Start(t testing.TB, more string) string {
 		if time.Now().After(deadline) {
 			t.Fatal(err)
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
 }
 

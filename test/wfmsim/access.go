@@ -9,10 +9,8 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/margolite/margolite/agent/identity"
-	"github.com/margolite/margolite/test/wfmsim/fault"
 	"github.com/margolite/margolite/test/wfmsim/signature"
 )
 
@@ -35,54 +33,9 @@ func (s *Server) tlsConfig() *tls.Config {
 		config.ClientAuth = tls.RequireAnyClientCert
 		config.VerifyConnection = s.verifyClient
 	}
-	if s.options.TLS != nil {
-		s.options.TLS(config)
-	}
-	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return s.handshake(config, hello) }
+	s.faults.Handshakes(config, s.options.Flawed)
 	return config
 }
-
-// handshake lets injected faults happen; nil stands for the usual configuration.
-func (s *Server) handshake(usual *tls.Config, hello *tls.ClientHelloInfo) (*tls.Config, error) {
-	var config *tls.Config
-	bent := func() *tls.Config {
-		if config == nil {
-			config = usual.Clone()
-			config.GetConfigForClient = nil
-		}
-		return config
-	}
-	for _, f := range s.faults.Take(EndpointHandshake, "", "") {
-		switch f.Kind {
-		case fault.Refuse:
-			return nil, errors.New("refused by an injected fault")
-		case fault.Delay, fault.Stall:
-			if f.Kind == fault.Stall {
-				f.Wait = stalled
-			}
-			timer := time.NewTimer(f.Wait)
-			defer timer.Stop()
-			select {
-			case <-timer.C:
-			case <-hello.Context().Done():
-				return nil, hello.Context().Err()
-			}
-		case fault.OldTLS:
-			bent().MinVersion, config.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
-		case fault.Certificate:
-			certificate, err := s.options.Flawed(f.What)
-			if err != nil {
-				return nil, fmt.Errorf("cannot issue certificate with flaw %s: %w", f.What, err)
-			}
-			bent().GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }
-		}
-	}
-	return config, nil
-}
-
-// stalled is how long a handshake takes that makes no progress: longer than
-// anybody waits, and not for ever, because net/http does not end it.
-const stalled = 5 * time.Minute
 
 func (s *Server) verifyClient(connection tls.ConnectionState) error {
 	s.mu.Lock()
@@ -217,11 +170,10 @@ func readBody(r *http.Request) ([]byte, *problem) {
 // verify checks the signature of a request, and counts it where it was seen
 // before: the standard forbids old ones, not the same one twice.
 func (s *Server) verify(r *http.Request, body []byte, certificate *x509.Certificate) *problem {
-	verified, err := signature.Verify(signature.Message{Request: r, Scheme: "https", Body: body}, certificate.PublicKey, s.now())
-	var refusal *signature.Refusal
+	err := signature.Verify(r, body, certificate.PublicKey, s.now())
 	switch {
-	case errors.As(err, &refusal) && refusal.Rule == signature.Digest:
-		return &problem{status: http.StatusBadRequest, title: "Invalid content-digest", detail: refusal.Detail}
+	case errors.Is(err, signature.ErrDigest):
+		return &problem{status: http.StatusBadRequest, title: "Invalid content-digest", detail: err.Error()}
 	case err != nil:
 		return &problem{status: http.StatusUnauthorized, title: "Invalid signature", detail: err.Error()}
 	}
@@ -230,7 +182,8 @@ func (s *Server) verify(r *http.Request, body []byte, certificate *x509.Certific
 	if len(s.seen) >= maxSeen {
 		clear(s.seen)
 	}
-	if s.seen[string(verified.Bytes)]++; s.seen[string(verified.Bytes)] > 1 {
+	shown := r.Header.Get("Signature")
+	if s.seen[shown]++; s.seen[shown] > 1 {
 		s.replayed++
 	}
 	return nil

@@ -1,6 +1,7 @@
 package wfmsim
 
 import (
+	"bytes"
 	"compress/gzip"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -127,7 +129,7 @@ func (s *Server) getDocument(c call) *problem {
 			return c.serveGzip("application/yaml", quoted(d), body)
 		}
 	}
-	c.serveRange("application/yaml", quoted(d), body)
+	c.serve("application/yaml", quoted(d), body)
 	return nil
 }
 
@@ -141,7 +143,7 @@ func (s *Server) getBundle(c call) *problem {
 	if s.options.Quirks.BareArtifacts {
 		c.w = bare{c.w}
 	}
-	c.serveRange(margo.BundleMediaType, quoted(d), body)
+	c.serve(margo.BundleMediaType, quoted(d), body)
 	return nil
 }
 
@@ -232,81 +234,16 @@ func (c call) json(status int, body []byte) {
 	_, _ = c.w.Write(body)
 }
 
-// serve writes a representation, or 304 where the client has it already.
+// serve writes a representation, parts of it where they are asked for, or 304
+// where the client has it already (RFC 9110, 13 and 14).
 func (c call) serve(mediaType, etag string, body []byte) {
 	c.w.Header().Set("ETag", etag)
-	if matches(c.r.Header.Values("If-None-Match"), etag) {
-		c.w.WriteHeader(http.StatusNotModified)
-		return
-	}
 	c.w.Header().Set("Content-Type", mediaType)
-	c.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	c.w.WriteHeader(http.StatusOK)
-	if c.r.Method != http.MethodHead {
-		_, _ = c.w.Write(body)
-	}
-}
-
-// serveRange is serve for what can be had in pieces (RFC 9110, 14). Several
-// ranges at a time, and those in other units, are answered by the whole.
-func (c call) serveRange(mediaType, etag string, body []byte) {
-	header := c.w.Header()
-	header.Set("Accept-Ranges", "bytes")
-	asked := c.r.Header.Get("Range")
-	condition := c.r.Header.Get("If-Range")
-	first, last, good := parseRange(asked, int64(len(body)))
-	switch {
-	case asked == "" || !good || c.r.Method != http.MethodGet || matches(c.r.Header.Values("If-None-Match"), etag),
-		condition != "" && condition != etag:
-		c.serve(mediaType, etag, body)
-		return
-	case first > last: // begins behind the end
-		header.Set("Content-Range", fmt.Sprintf("bytes */%d", len(body)))
-		c.w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
-		return
-	}
-	header.Set("ETag", etag)
-	header.Set("Content-Type", mediaType)
-	header.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, last, len(body)))
-	header.Set("Content-Length", strconv.FormatInt(last-first+1, 10))
-	c.w.WriteHeader(http.StatusPartialContent)
-	_, _ = c.w.Write(body[first : last+1])
-}
-
-// parseRange reads one range of bytes; first is behind last where none of the
-// bytes it names is there.
-func parseRange(text string, size int64) (first, last int64, good bool) {
-	text, ok := strings.CutPrefix(text, "bytes=")
-	from, to, hasDash := strings.Cut(text, "-")
-	if !ok || !hasDash || strings.Contains(to, ",") {
-		return 0, 0, false
-	}
-	number := func(s string) int64 {
-		n, err := strconv.ParseInt(s, 10, 63)
-		if err != nil || s[0] < '0' || s[0] > '9' {
-			return -1
-		}
-		return n
-	}
-	if from == "" { // the last n bytes
-		n := number(to)
-		if n < 0 {
-			return 0, 0, false
-		}
-		return max(0, size-n), size - 1, true
-	}
-	first, last = number(from), size-1
-	if to != "" {
-		last = number(to)
-	}
-	if first < 0 || last < 0 && size > 0 || to != "" && last < first {
-		return 0, 0, false
-	}
-	return first, min(last, size-1), true
+	http.ServeContent(c.w, c.r, "", time.Time{}, bytes.NewReader(body))
 }
 
 func (c call) serveGzip(mediaType, etag string, body []byte) *problem {
-	var packed strings.Builder
+	var packed bytes.Buffer
 	zw := gzip.NewWriter(&packed)
 	if _, err := zw.Write(body); err != nil {
 		return blank(http.StatusInternalServerError, err.Error())
@@ -315,21 +252,12 @@ func (c call) serveGzip(mediaType, etag string, body []byte) *problem {
 		return blank(http.StatusInternalServerError, err.Error())
 	}
 	c.w.Header().Set("Content-Encoding", "gzip")
-	c.serve(mediaType, etag, []byte(packed.String()))
+	c.r.Header.Del("Range") // of another form
+	c.serve(mediaType, etag, packed.Bytes())
 	return nil
 }
 
 func quoted(d digest.Digest) string { return `"` + d.String() + `"` }
-
-// matches says whether an If-None-Match condition holds the tag (RFC 9110, 13.1.2).
-func matches(conditions []string, etag string) bool {
-	for _, tag := range list(conditions) {
-		if tag == "*" || strings.TrimPrefix(tag, "W/") == etag {
-			return true
-		}
-	}
-	return false
-}
 
 // acceptable says whether Accept allows a media type; without the header
 // everything is. The most specific range that fits decides (RFC 9110, 12.5.1).

@@ -87,13 +87,13 @@ func (d *Depot) route(w http.ResponseWriter, r *http.Request) {
 		case len(parts) == 4 && parts[1] == "deployments":
 			name := digest.Digest(parts[3])
 			if body, ok := d.wfm.document(parts[0], parts[2], name); ok {
-				c.serveRange("application/yaml", quoted(name), body)
+				c.serve("application/yaml", quoted(name), body)
 				return
 			}
 		case len(parts) == 3 && parts[1] == "bundles":
 			name := digest.Digest(parts[2])
 			if body, ok := d.wfm.bundleBytes(parts[0], name); ok {
-				c.serveRange(margo.BundleMediaType, quoted(name), body)
+				c.serve(margo.BundleMediaType, quoted(name), body)
 				return
 			}
 		}

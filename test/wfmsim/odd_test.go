@@ -14,7 +14,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
@@ -33,80 +32,6 @@ func ordinary(t *testing.T) (*pki.ServerAuthority, tls.Certificate) {
 		t.Fatal(err)
 	}
 	return authority, certificate.TLS()
-}
-
-func TestArtifactsComeInRanges(t *testing.T) {
-	r := newRig(t, nil)
-	r.publish(one, "1.0.0")
-	m := r.manifest()
-	for name, url := range map[string]string{"document": m.Deployments[0].URL, "bundle": m.Bundle.URL} {
-		whole := r.get(url)
-		body, etag := whole.body, whole.header.Get("ETag")
-		if whole.header.Get("Accept-Ranges") != "bytes" {
-			t.Errorf("%s: header %v", name, whole.header)
-		}
-		size := len(body)
-		for _, c := range []struct {
-			header []string
-			status int
-			body   []byte
-			piece  string
-		}{
-			{[]string{"Range", "bytes=0-9"}, 206, body[:10], "0-9"},
-			{[]string{"Range", "bytes=10-"}, 206, body[10:], "10-"},
-			{[]string{"Range", "bytes=-10"}, 206, body[size-10:], ""},
-			{[]string{"Range", "bytes=10-99999999"}, 206, body[10:], "10-"},
-			{[]string{"Range", "bytes=10-", "If-Range", etag}, 206, body[10:], "10-"},
-			{[]string{"Range", "bytes=10-", "If-Range", `"else"`}, 200, body, ""},
-			{[]string{"Range", "bytes=10-", "If-Range", "W/" + etag}, 200, body, ""},
-			{[]string{"Range", "bytes=10-", "If-None-Match", etag}, 304, nil, ""},
-			{[]string{"Range", "bytes=0-1,5-6"}, 200, body, ""},
-			{[]string{"Range", "lines=0-1"}, 200, body, ""},
-			{[]string{"Range", "bytes=9-3"}, 200, body, ""},
-			{[]string{"Range", "bytes=99999999-"}, 416, nil, ""},
-		} {
-			a := r.get(url, c.header...)
-			if a.status != c.status || !bytes.Equal(a.body, c.body) {
-				t.Errorf("%s with %q: got %d and %d bytes", name, c.header, a.status, len(a.body))
-			}
-			if got := a.header.Get("Content-Range"); c.status == 206 && !strings.HasPrefix(got, "bytes "+c.piece) || (c.status == 200) != (got == "") && c.status != 206 && c.status != 304 && c.status != 416 {
-				t.Errorf("%s with %q: Content-Range %q", name, c.header, got)
-			}
-			if c.status == 206 && a.header.Get("ETag") != etag {
-				t.Errorf("%s with %q: ETag %q", name, c.header, a.header.Get("ETag"))
-			}
-		}
-		if a := r.call("HEAD", url, nil, "Range", "bytes=0-1"); a.status != 200 || len(a.body) != 0 {
-			t.Errorf("%s: HEAD got %d", name, a.status)
-		}
-	}
-	if _, err := r.wfm.Faults().Inject(fault.Fault{Endpoint: wfmsim.EndpointBundle, Kind: fault.IgnoreRange}); err != nil {
-		t.Fatal(err)
-	}
-	if a := r.get(m.Bundle.URL, "Range", "bytes=10-"); a.status != 200 {
-		t.Errorf("a server without ranges: got %d", a.status)
-	}
-}
-
-func TestURLsMayBeAbsentOrStale(t *testing.T) {
-	for _, form := range []wfmsim.URLForm{wfmsim.Absent, wfmsim.Legacy} {
-		r := newRig(t, func(o *wfmsim.Options) { o.URLs, o.Prefix = form, "/a" })
-		p := r.publish(one, "1.0.0")
-		body := r.get("/a/api/v1/deployments").body
-		if form == wfmsim.Absent {
-			if bytes.Contains(body, []byte(`"url"`)) {
-				t.Errorf("got %s", body)
-			}
-		} else {
-			m, err := margo.ParseStateManifest(body)
-			if err != nil || !strings.HasPrefix(m.Bundle.URL, "/a/api/v1/clients/former-") || r.get(m.Bundle.URL).status != 404 {
-				t.Errorf("got %s, %v", body, err)
-			}
-		}
-		if a := r.get("/a/api/v1/deployments/" + one + "/" + p.Digest.String()); a.status != 200 {
-			t.Errorf("the usual URL: got %d", a.status)
-		}
-	}
 }
 
 func TestTheOtherOriginNoticesCredentials(t *testing.T) {
@@ -163,84 +88,6 @@ func TestTheOtherOriginNoticesCredentials(t *testing.T) {
 	}
 	if fetch(stranger, r.wfm.Depot().URL()+"/else").StatusCode != 404 {
 		t.Error("nothing was found")
-	}
-}
-
-func TestAGatewayWantsCredentialsOnEveryRequest(t *testing.T) {
-	authority, certificate := ordinary(t)
-	const basic, bearer = "Basic ZGV2aWNlOnNlY3JldA==", "Bearer token-1"
-	r := newRig(t, func(o *wfmsim.Options) {
-		o.SVID, o.ID, o.Bundle = certificate, identity.ID{}, nil
-		o.Authorization = map[string]string{basic: deviceID, bearer: "other"}
-	})
-	r.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: authority.Pool()}}}
-	r.publish(one, "1.0.0")
-	for header, c := range map[string]struct{ status, deployments int }{
-		"": {401, 0}, "Basic ZGV2aWNlOndyb25n": {401, 0}, "Bearer token-2": {401, 0}, basic: {200, 1}, bearer: {200, 0},
-	} {
-		a := r.get("/api/v1/deployments", "Authorization", header)
-		if a.status != c.status || a.status == 401 && len(a.header.Values("WWW-Authenticate")) != 2 {
-			t.Errorf("%q: got %d %s", header, a.status, a.body)
-		}
-		if m, err := margo.ParseStateManifest(a.body); c.status == 200 && (err != nil || len(m.Deployments) != c.deployments) {
-			t.Errorf("%q: got %s, %v", header, a.body, err)
-		}
-	}
-	if a := r.call("PUT", "/api/v1/capabilities/"+deviceID, capabilitiesOf(deviceID), "Authorization", basic); a.status != 201 {
-		t.Errorf("got %d %s", a.status, a.body)
-	}
-	r.wfm.SetAuthorization(map[string]string{"Bearer token-2": deviceID})
-	if a := r.get("/api/v1/deployments", "Authorization", basic); a.status != 401 {
-		t.Errorf("rotated: got %d", a.status)
-	}
-	r.wfm.Retire(deviceID)
-	if a := r.get("/api/v1/deployments", "Authorization", "Bearer token-2"); a.status != 403 || !a.problem(t).Retired() {
-		t.Errorf("retired: got %d %s", a.status, a.body)
-	}
-}
-
-func TestAGatewayStandsBeforeSignedRequestsToo(t *testing.T) {
-	r := newSignedRig(t, wfmsim.RC2, func(_ *signedRig, o *wfmsim.Options) {
-		o.Authorization = map[string]string{"Bearer t": ""}
-	})
-	body := onboarding(r.signer.CertificatePEM())
-	if a := r.call("POST", "/api/v1/onboarding", body); a.status != 401 || a.header.Get("WWW-Authenticate") == "" {
-		t.Errorf("got %d %s", a.status, a.body)
-	}
-	if a := r.call("POST", "/api/v1/onboarding", body, "Authorization", "Bearer t"); a.status != 201 {
-		t.Errorf("got %d %s", a.status, a.body)
-	}
-}
-
-func TestFlawedCertificatesAreShown(t *testing.T) {
-	var authority *pki.Authority
-	r := newRig(t, func(o *wfmsim.Options) {
-		o.Flaws = (&pki.Authority{}).Flaws()
-		o.Flawed = func(flaw string) (tls.Certificate, error) { return authority.IssueFlawed("wfm-1", flaw) }
-	})
-	authority = r.authority
-	for _, flaw := range authority.Flaws() {
-		if _, err := r.wfm.Faults().Inject(fault.Fault{Endpoint: wfmsim.EndpointHandshake, Kind: fault.Certificate, What: flaw, Times: 1}); err != nil {
-			t.Fatal(err)
-		}
-		var refusal *identity.Error
-		if _, err := r.agentClient().Manifest(t.Context(), ""); !errors.As(err, &refusal) {
-			t.Errorf("%s: %v", flaw, err)
-		}
-	}
-	if _, err := r.agentClient().Manifest(t.Context(), ""); err != nil {
-		t.Error(err)
-	}
-	for _, kind := range []fault.Kind{fault.OldTLS, fault.Refuse} {
-		if _, err := r.wfm.Faults().Inject(fault.Fault{Endpoint: wfmsim.EndpointHandshake, Kind: kind, Times: 1}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.agentClient().Manifest(t.Context(), ""); err == nil {
-			t.Errorf("%s: accepted", kind)
-		}
-	}
-	if _, err := r.wfm.Faults().Inject(fault.Fault{Endpoint: wfmsim.EndpointHandshake, Kind: fault.Certificate, What: "ugly"}); err == nil {
-		t.Error("an unknown flaw was injected")
 	}
 }
 
@@ -323,42 +170,6 @@ func unpack(archive []byte) (entries int, size int64, err error) {
 	}
 }
 
-func TestOneDigestOfManyIsWrong(t *testing.T) {
-	r := newRig(t, nil)
-	r.publish(one, "1.0.0")
-	r.publish(two, "1.0.0")
-	honest := r.manifest()
-	if _, err := r.wfm.Faults().Inject(fault.Fault{Kind: fault.WrongDigest, Name: strings.ToUpper(two)}); err != nil {
-		t.Fatal(err)
-	}
-	m := r.manifest()
-	if m.Deployments[0] != honest.Deployments[0] || m.Deployments[1].Digest == honest.Deployments[1].Digest {
-		t.Errorf("got %+v", m.Deployments)
-	}
-}
-
-func TestAWFMThatIsSetUpAnewBeginsWithOne(t *testing.T) {
-	r := newRig(t, nil)
-	r.publish(one, "1.0.0")
-	r.publish(two, "1.0.0")
-	if _, err := r.wfm.Remove(deviceID, two); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.wfm.Restart(deviceID); err != nil {
-		t.Fatal(err)
-	}
-	if m := r.manifest(); m.Version != 1 || len(m.Deployments) != 1 {
-		t.Errorf("got %+v", m)
-	}
-	a := r.call("POST", "/api/v1/deployments/"+one+"/status", statusOf(1, "installed", "web", "installed", "db", "installed"))
-	if a.status != 201 {
-		t.Errorf("got %d %s", a.status, a.body)
-	}
-	if p := r.publish(one, "2.0.0"); p.Version != 2 {
-		t.Errorf("got %+v", p)
-	}
-}
-
 func TestProblemsOfAnyTypeAreAnswered(t *testing.T) {
 	r := newRig(t, nil)
 	for what, check := range map[string]func(margo.ProblemDetail) bool{
@@ -392,18 +203,5 @@ func TestTheSchemasRefuseWhatTheParserLetsPass(t *testing.T) {
 	a := r.call("PUT", "/api/v1/capabilities/"+deviceID, body)
 	if p := a.problem(t); a.status != 422 || len(p.Errors) == 0 || !strings.HasSuffix(p.Errors[0].Message, "[schema]") {
 		t.Errorf("got %d %s", a.status, a.body)
-	}
-}
-
-func TestUnsoundOptionsAreRefused(t *testing.T) {
-	_, certificate := ordinary(t)
-	for name, o := range map[string]wfmsim.Options{
-		"an unknown revision":             {Revision: "2.0.0", SVID: certificate},
-		"rc.2 without a certificate":      {Revision: wfmsim.RC2},
-		"another origin without the same": {Revision: wfmsim.RC2, SVID: certificate, URLs: wfmsim.OtherOrigin},
-	} {
-		if _, err := wfmsim.New(o); err == nil {
-			t.Errorf("%s: accepted", name)
-		}
 	}
 }

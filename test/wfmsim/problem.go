@@ -100,30 +100,28 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *problem, retr
 
 // answerPlainly writes the problem as the revisions before RC3 have it.
 func (p *problem) answerPlainly(w http.ResponseWriter) {
-	answer := struct {
+	body, err := json.Marshal(struct {
 		Error   string             `json:"error"`
 		Message string             `json:"message,omitempty"`
 		Errors  []margo.FieldError `json:"errors,omitempty"`
-	}{p.title, p.detail, p.errors}
-	body, err := json.Marshal(answer)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", jsonMediaType)
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(p.status)
-	_, _ = w.Write(body)
+	}{p.title, p.detail, p.errors})
+	p.write(w, jsonMediaType, body, err)
 }
 
 // answerAsError writes the problem as a member of another name.
 func (p *problem) answerAsError(w http.ResponseWriter) {
 	body, err := json.Marshal(map[string]string{"Error": strings.TrimSuffix(p.title+": "+p.detail, ": ")})
+	p.write(w, jsonMediaType, body, err)
+}
+
+// write sends the problem as it was written.
+func (p *problem) write(w http.ResponseWriter, mediaType string, body []byte, err error) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", jsonMediaType)
+	w.Header().Set("Content-Type", mediaType)
+	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(p.status)
 	_, _ = w.Write(body)
 }
@@ -142,14 +140,7 @@ func (p *problem) answer(w http.ResponseWriter, r *http.Request, retryAfter int)
 		detail.Retryable, detail.Backoff, detail.RetryAfterSeconds = true, margo.BackoffExponential, retryAfter
 	}
 	body, err := detail.Marshal()
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", margo.ProblemMediaType)
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(p.status)
-	_, _ = w.Write(body)
+	p.write(w, margo.ProblemMediaType, body, err)
 }
 
 // problemOf describes a status that is answered on demand by the type that the

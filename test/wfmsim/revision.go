@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/margolite/margolite/test/wfmsim/fault"
 )
 
 // Revision of the standard that a WFM speaks.
@@ -32,7 +34,7 @@ const (
 	EndpointOnboarding   = "onboarding"   // POST /api/v1/onboarding, before rc.3
 	EndpointOther        = "other"        // no endpoint of the standard
 	EndpointDepot        = "depot"        // documents and bundles on the other origin, see OtherOrigin
-	EndpointHandshake    = "handshake"    // the TLS handshake: Refuse, Delay, OldTLS, Certificate
+	EndpointHandshake    = fault.Handshake
 )
 
 // endpoint is one row of the interface.

@@ -98,13 +98,9 @@ type Options struct {
 
 	Quirks Quirks // see Likes
 
-	File string           // where the state is kept; empty: in memory
-	Now  func() time.Time // decides on the validity of certificates and signatures; nil: time.Now
-	// TLS has the last word on the TLS configuration, for handshakes that a
-	// client has to refuse; nil: nothing to say.
-	TLS func(*tls.Config)
-
-	Logger *slog.Logger // nil: silent
+	File   string           // where the state is kept; empty: in memory
+	Now    func() time.Time // decides on the validity of certificates and signatures; nil: time.Now
+	Logger *slog.Logger     // nil: silent
 }
 
 // svids says whether clients prove who they are by X.509-SVIDs.

@@ -84,21 +84,17 @@ func Handler(servers Servers, info func() Info) http.Handler {
 	a := &api{Servers: servers, info: info}
 	mux := http.NewServeMux()
 	for pattern, handle := range map[string]func(*http.Request) (any, error){
-		"GET /v1/info":                 a.getInfo,
-		"GET /v1/deployments":          a.list,
-		"POST /v1/deployments":         a.publish,
-		"DELETE /v1/deployments/{id}":  a.remove,
-		"GET /v1/statuses":             a.statuses,
-		"GET /v1/capabilities":         a.capabilities,
-		"GET /v1/faults/{server}":      a.faults,
-		"POST /v1/faults/{server}":     a.inject,
-		"DELETE /v1/faults/{server}":   a.clear,
-		"GET /v1/requests/{server}":    a.requests,
-		"POST /v1/clients/{id}/retire": a.retire,
-		"POST /v1/clients/{id}/accept": a.accept,
-
-		"POST /v1/clients/{id}/restart":          a.restart,
-		"POST /v1/clients/{id}/forget":           a.forget,
+		"GET /v1/info":                           a.getInfo,
+		"GET /v1/deployments":                    a.list,
+		"POST /v1/deployments":                   a.publish,
+		"DELETE /v1/deployments/{id}":            a.remove,
+		"GET /v1/statuses":                       a.statuses,
+		"GET /v1/capabilities":                   a.capabilities,
+		"GET /v1/faults/{server}":                a.faults,
+		"POST /v1/faults/{server}":               a.inject,
+		"DELETE /v1/faults/{server}":             a.clear,
+		"GET /v1/requests/{server}":              a.requests,
+		"POST /v1/clients/{id}/{change}":         a.change,
 		"PUT /v1/clients/{id}/version":           a.setVersion,
 		"GET /v1/pending":                        a.pending,
 		"POST /v1/pending/{fingerprint}/approve": a.approve,
@@ -275,22 +271,22 @@ func (a *api) requests(r *http.Request) (any, error) {
 	return requests, nil
 }
 
-func (a *api) retire(r *http.Request) (any, error) {
-	a.WFM.Retire(r.PathValue("id"))
+// change is what becomes of the relationship with a client.
+func (a *api) change(r *http.Request) (any, error) {
+	client := r.PathValue("id")
+	switch change := r.PathValue("change"); change {
+	case "retire":
+		a.WFM.Retire(client)
+	case "accept":
+		a.WFM.Reinstate(client)
+	case "restart":
+		return a.info(), a.WFM.Restart(client)
+	case "forget":
+		return a.info(), a.WFM.Forget(client)
+	default:
+		return nil, fmt.Errorf("%q is nothing that can be done with a client", change)
+	}
 	return a.info(), nil
-}
-
-func (a *api) accept(r *http.Request) (any, error) {
-	a.WFM.Reinstate(r.PathValue("id"))
-	return a.info(), nil
-}
-
-func (a *api) restart(r *http.Request) (any, error) {
-	return a.info(), a.WFM.Restart(r.PathValue("id"))
-}
-
-func (a *api) forget(r *http.Request) (any, error) {
-	return a.info(), a.WFM.Forget(r.PathValue("id"))
 }
 
 // setVersion takes the version as text: JSON numbers of that size do not survive

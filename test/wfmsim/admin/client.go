@@ -89,27 +89,10 @@ func (c Client) Requests(ctx context.Context, server string, last int) ([]record
 	return call[[]record.Request](ctx, c, http.MethodGet, "requests/"+server, url.Values{"last": {strconv.Itoa(last)}}, nil)
 }
 
-// Retire ends the relationship with a client, Accept takes it up again.
-func (c Client) Retire(ctx context.Context, client string) error {
-	_, err := call[Info](ctx, c, http.MethodPost, "clients/"+url.PathEscape(client)+"/retire", nil, nil)
-	return err
-}
-
-// Accept takes a retired client back.
-func (c Client) Accept(ctx context.Context, client string) error {
-	_, err := call[Info](ctx, c, http.MethodPost, "clients/"+url.PathEscape(client)+"/accept", nil, nil)
-	return err
-}
-
-// Restart begins the client's manifest versions anew, from 1.
-func (c Client) Restart(ctx context.Context, client string) error {
-	_, err := call[Info](ctx, c, http.MethodPost, "clients/"+url.PathEscape(client)+"/restart", nil, nil)
-	return err
-}
-
-// Forget makes a client unknown, that has to be onboarded again.
-func (c Client) Forget(ctx context.Context, client string) error {
-	_, err := call[Info](ctx, c, http.MethodPost, "clients/"+url.PathEscape(client)+"/forget", nil, nil)
+// Change does to a client what the commands of that name do: retire, accept,
+// restart or forget.
+func (c Client) Change(ctx context.Context, client, change string) error {
+	_, err := call[Info](ctx, c, http.MethodPost, "clients/"+url.PathEscape(client)+"/"+change, nil, nil)
 	return err
 }
 

@@ -142,19 +142,3 @@ func TestArrivalsAreSpreadByJitter(t *testing.T) {
 		t.Error("more than all recovered")
 	}
 }
-
-func TestImpossibleOutagesAreRefused(t *testing.T) {
-	good := load.Outage{Devices: 1, From: time.Second, To: 2 * time.Second, Watch: time.Second, Pace: func(int) load.Next { return load.Fixed(time.Second) }}
-	for name, change := range map[string]func(*load.Outage){
-		"nobody":          func(o *load.Outage) { o.Devices = 0 },
-		"backwards":       func(o *load.Outage) { o.To = 0 },
-		"not watched":     func(o *load.Outage) { o.Watch = 0 },
-		"without waiting": func(o *load.Outage) { o.Pace = func(int) load.Next { return load.Fixed(0) } },
-	} {
-		o := good
-		change(&o)
-		if _, err := load.Arrivals(o); err == nil {
-			t.Errorf("%s: played", name)
-		}
-	}
-}

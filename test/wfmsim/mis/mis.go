@@ -13,7 +13,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -43,7 +42,7 @@ const (
 	EndpointDiscovery = "discovery"
 	EndpointBundle    = "bundle"
 	EndpointOther     = "other"
-	EndpointHandshake = "handshake" // Refuse, OldTLS, Certificate
+	EndpointHandshake = fault.Handshake
 )
 
 // Twists of the discovery document and of the bundle.
@@ -74,10 +73,6 @@ type Options struct {
 	Bundle      *identity.TrustBundle
 	Certificate tls.Certificate // an ordinary one (pki.ServerAuthority)
 
-	// BundleURI is what the discovery document says; empty: this server's own.
-	BundleURI string
-	// NoDiscovery is a service that has no discovery document, which is optional.
-	NoDiscovery bool
 	// Flawed and Flaws are for faults of kind Certificate.
 	Flawed func(flaw string) (tls.Certificate, error)
 	Flaws  []string
@@ -119,7 +114,7 @@ func New(o Options) (*Server, error) {
 		Time:                   o.Now,
 		SessionTicketsDisabled: true,
 	}
-	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.handshake(config) }
+	s.faults.Handshakes(config, o.Flawed)
 	s.server = serving.Server{Handler: http.HandlerFunc(s.route), TLS: config, Log: log.New(io.Discard, "", 0)}
 	return s, nil
 }
@@ -153,32 +148,6 @@ func (s *Server) SetBundle(bundle *identity.TrustBundle) {
 	s.bundle = bundle
 }
 
-func (s *Server) handshake(usual *tls.Config) (*tls.Config, error) {
-	var config *tls.Config
-	bent := func() *tls.Config {
-		if config == nil {
-			config = usual.Clone()
-			config.GetConfigForClient = nil
-		}
-		return config
-	}
-	for _, f := range s.faults.Take(EndpointHandshake, "", "") {
-		switch f.Kind {
-		case fault.Refuse:
-			return nil, errors.New("refused by an injected fault")
-		case fault.OldTLS:
-			bent().MinVersion, config.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
-		case fault.Certificate:
-			certificate, err := s.options.Flawed(f.What)
-			if err != nil {
-				return nil, fmt.Errorf("cannot issue certificate with flaw %s: %w", f.What, err)
-			}
-			bent().Certificates = []tls.Certificate{certificate}
-		}
-	}
-	return config, nil
-}
-
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	endpoint, handle := EndpointOther, func(w http.ResponseWriter, r *http.Request) {
 		problem(w, r, http.StatusNotFound, "", "Not Found", "There is nothing here.")
@@ -201,11 +170,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) discovery(w http.ResponseWriter, r *http.Request) {
-	if s.options.NoDiscovery {
-		notFound(w, r)
-		return
-	}
-	document := map[string]any{"trustDomain": s.options.TrustDomain, "trustBundleUri": cmp.Or(s.options.BundleURI, s.BundleURL())}
+	document := map[string]any{"trustDomain": s.options.TrustDomain, "trustBundleUri": s.BundleURL()}
 	for _, twist := range fault.Twists(r.Context()) {
 		switch twist.What {
 		case HTTPURI:
@@ -278,17 +243,8 @@ func serve(w http.ResponseWriter, r *http.Request, body []byte) {
 	etag := `"` + digest.FromBytes(body).Encoded() + `"`
 	w.Header().Set("ETag", etag)
 	w.Header().Set("Cache-Control", "no-cache")
-	for condition := range strings.SplitSeq(r.Header.Get("If-None-Match"), ",") {
-		if condition = strings.TrimPrefix(strings.TrimSpace(condition), "W/"); condition == etag || condition == "*" {
-			w.WriteHeader(http.StatusNotModified)
-			return
-		}
-	}
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusOK)
-	if r.Method != http.MethodHead {
-		_, _ = w.Write(body)
-	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 }
 
 // retryAfter is what a bundle that is not there is worth waiting for, in seconds.

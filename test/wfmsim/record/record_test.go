@@ -1,13 +1,10 @@
 package record_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/margolite/margolite/test/wfmsim/record"
 )
@@ -47,30 +44,6 @@ func TestRequestsAreRememberedInOrder(t *testing.T) {
 	}
 }
 
-func TestWaitSeesArrivalAndCompletion(t *testing.T) {
-	log := record.New(record.Options{})
-	release := make(chan struct{})
-	server := httptest.NewServer(log.Wrap("a", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release })))
-	defer server.Close()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if answer, err := http.Get(server.URL); err == nil {
-			_ = answer.Body.Close()
-		}
-	}()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := log.Wait(ctx, func(r []record.Request) bool { return len(r) == 1 && !r[0].Done }); err != nil {
-		t.Error(err)
-	}
-	close(release)
-	if err := log.WaitCount(ctx, "a", 1); err != nil {
-		t.Error(err)
-	}
-	<-done
-}
-
 // Who has an answer finds its status in the log, also before the handler is done.
 func TestAStatusIsKnownWithTheAnswer(t *testing.T) {
 	log := record.New(record.Options{})
@@ -89,16 +62,5 @@ func TestAStatusIsKnownWithTheAnswer(t *testing.T) {
 	defer answer.Body.Close()
 	if r := log.Requests(); len(r) != 1 || r[0].Status != answer.StatusCode || r[0].Done {
 		t.Errorf("the log has %+v for an answer of %s", r, answer.Status)
-	}
-}
-
-func TestAWaitThatEndsSaysWhatCame(t *testing.T) {
-	log := record.New(record.Options{})
-	log.Wrap("a", http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/seen", nil))
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	err := log.WaitCount(ctx, "a", 2)
-	if err == nil || !strings.Contains(err.Error(), "GET /seen 404") {
-		t.Errorf("got %v", err)
 	}
 }

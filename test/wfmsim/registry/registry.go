@@ -1,11 +1,11 @@
 // Package registry is an OCI registry for trials and tests: images and Compose
-// components are pushed to it and pulled from it over plain HTTP or TLS.
+// components are pushed to it and pulled from it over plain HTTP.
 //
 // The distribution protocol is go-containerregistry's. Before it lies a layer
 // that adds what a device on a bad line meets: blobs are served with ranges, as
 // real registries do and that one does not for the open range by which a broken
 // download is continued; requests can be made to fail (package fault) and are
-// remembered (package record); a user name may be asked for.
+// remembered (package record).
 //
 // With a directory the content survives a restart of the program; without one it
 // survives Close and Start.
@@ -13,8 +13,6 @@ package registry
 
 import (
 	"bytes"
-	"crypto/rand"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,7 +20,6 @@ import (
 	"io/fs"
 	"log"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -44,7 +41,6 @@ const (
 	EndpointManifest = "manifest" // /v2/<name>/manifests/<reference>
 	EndpointBlob     = "blob"     // /v2/<name>/blobs/<digest>
 	EndpointUpload   = "upload"   // /v2/<name>/blobs/uploads/...
-	EndpointToken    = "token"    // /token, where Auth is Bearer
 	EndpointOther    = "other"    // tags, catalogue
 )
 
@@ -52,14 +48,9 @@ const (
 // asks registries for at least 4 MiB.
 const maxManifest = 4 << 20
 
-// Options of a registry. The zero value keeps everything in memory, speaks plain
-// HTTP and lets everybody in.
+// Options of a registry. The zero value keeps everything in memory.
 type Options struct {
-	Dir string      // where blobs and manifests are kept; empty: in memory
-	TLS *tls.Config // nil: plain HTTP
-	// Auth says how User and Password are asked for; pushing needs them too.
-	Auth           Auth
-	User, Password string
+	Dir string // where blobs and manifests are kept; empty: in memory
 }
 
 // Registry is one registry.
@@ -70,14 +61,12 @@ type Registry struct {
 	faults   *fault.Switches
 	requests *record.Log
 	server   serving.Server
-	bearer   string // the token, where Auth is Bearer
 }
 
 // New makes a registry; Start opens it.
 func New(o Options) (*Registry, error) {
 	r := &Registry{
 		options:  o,
-		bearer:   rand.Text(),
 		blobs:    upstream.NewInMemoryBlobHandler(),
 		faults:   fault.New(fault.Options{Answer: answer}),
 		requests: record.New(record.Options{Header: []string{"Range", "Accept", "User-Agent"}}),
@@ -90,16 +79,13 @@ func New(o Options) (*Registry, error) {
 	}
 	silent := log.New(io.Discard, "", 0)
 	r.upstream = upstream.New(upstream.WithBlobHandler(r.blobs), upstream.Logger(silent))
-	r.server = serving.Server{Handler: http.HandlerFunc(r.route), TLS: o.TLS, Log: silent}
+	r.server = serving.Server{Handler: http.HandlerFunc(r.route), Log: silent}
 	return r, r.restore()
 }
 
 // Start opens the registry on host:port; empty is the address it had before, and
 // the first time any free port of the loopback interface.
 func (r *Registry) Start(address string) error { return r.server.Start(address) }
-
-// Serve opens the registry on a listener.
-func (r *Registry) Serve(l net.Listener) error { return r.server.Serve(l) }
 
 // Close ends all connections. The content stays for the next Start.
 func (r *Registry) Close() error { return r.server.Close() }
@@ -109,9 +95,6 @@ func (r *Registry) Address() string { return r.server.Address() }
 
 // URL is the registry as a browser would name it.
 func (r *Registry) URL() string {
-	if r.options.TLS != nil {
-		return "https://" + r.Address()
-	}
 	return "http://" + r.Address()
 }
 
@@ -121,7 +104,7 @@ func (r *Registry) Faults() *fault.Switches { return r.faults }
 // Requests is the memory of what was asked.
 func (r *Registry) Requests() *record.Log { return r.requests }
 
-// route finds the endpoint and puts memory, faults and login before its handler.
+// route finds the endpoint and puts memory and faults before its handler.
 func (r *Registry) route(w http.ResponseWriter, request *http.Request) {
 	endpoint, handler := EndpointOther, r.upstream
 	parts := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
@@ -132,8 +115,6 @@ func (r *Registry) route(w http.ResponseWriter, request *http.Request) {
 	switch read := request.Method == http.MethodGet || request.Method == http.MethodHead; {
 	case request.URL.Path == "/v2/" || request.URL.Path == "/v2":
 		endpoint = EndpointPing
-	case request.URL.Path == tokenPath && r.options.Auth == Bearer:
-		endpoint, handler = EndpointToken, http.HandlerFunc(r.token)
 	case kind == "uploads", kind == "blobs" && parts[len(parts)-1] == "uploads":
 		endpoint = EndpointUpload
 	case kind == "blobs" && read:
@@ -144,9 +125,6 @@ func (r *Registry) route(w http.ResponseWriter, request *http.Request) {
 		endpoint, handler = EndpointManifest, http.HandlerFunc(r.putManifest)
 	case kind == "manifests":
 		endpoint = EndpointManifest
-	}
-	if endpoint != EndpointToken {
-		handler = r.authenticated(handler)
 	}
 	r.requests.Wrap(endpoint, r.faults.Wrap(endpoint, handler)).ServeHTTP(w, request)
 }

@@ -3,19 +3,14 @@ package registry_test
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/test/ociimage"
-	"github.com/margolite/margolite/test/wfmsim/fault"
 	"github.com/margolite/margolite/test/wfmsim/registry"
 )
 
@@ -76,55 +71,6 @@ func image(t *testing.T) (artifact *ociimage.Artifact, layer digest.Digest, cont
 	return artifact, layer, content
 }
 
-func TestWhatIsPushedIsPulled(t *testing.T) {
-	r := start(t, registry.Options{})
-	want := component(t)
-	to := ociimage.Registry{URL: r.URL()}
-	if err := to.Push(context.Background(), "compose/app", "1.0.0", want); err != nil {
-		t.Fatal(err)
-	}
-	for _, reference := range []string{"1.0.0", want.Digest.String()} {
-		status, header, body, err := get(t, http.DefaultClient, r.URL()+"/v2/compose/app/manifests/"+reference)
-		if err != nil || status != http.StatusOK || !bytes.Equal(body, want.Manifest) {
-			t.Errorf("%s: got %d, %s, %v", reference, status, body, err)
-		}
-		if header.Get("Content-Type") != want.MediaType || header.Get("Docker-Content-Digest") != want.Digest.String() {
-			t.Errorf("%s: header %v", reference, header)
-		}
-	}
-	for d, blob := range want.Blobs {
-		_, _, body, err := get(t, http.DefaultClient, r.URL()+"/v2/compose/app/blobs/"+d.String())
-		if err != nil || !bytes.Equal(body, blob) {
-			t.Errorf("blob %s: got %d bytes, %v", d, len(body), err)
-		}
-	}
-	// Pushed again, only the manifest travels.
-	uploads := r.Requests().Count(registry.EndpointUpload)
-	if err := to.Push(context.Background(), "compose/app", "1.0.1", want); err != nil {
-		t.Fatal(err)
-	}
-	if more := r.Requests().Count(registry.EndpointUpload) - uploads; more != 0 {
-		t.Errorf("%d uploads of blobs that are there", more)
-	}
-}
-
-func TestAnIndexIsPushedWithItsImages(t *testing.T) {
-	r := start(t, registry.Options{})
-	a, _, _ := image(t)
-	index, err := ociimage.Index(a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := (ociimage.Registry{URL: r.URL()}).Push(context.Background(), "x", "latest", index); err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range []digest.Digest{index.Digest, a.Digest} {
-		if status, _, _, err := get(t, http.DefaultClient, r.URL()+"/v2/x/manifests/"+d.String()); status != http.StatusOK {
-			t.Errorf("%s: %d, %v", d, status, err)
-		}
-	}
-}
-
 func TestABlobIsServedInParts(t *testing.T) {
 	for _, kept := range []string{"in memory", "on disk"} {
 		t.Run(kept, func(t *testing.T) {
@@ -164,50 +110,6 @@ func TestABlobIsServedInParts(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestABrokenDownloadIsContinued(t *testing.T) {
-	r := start(t, registry.Options{})
-	a, d, content := image(t)
-	if err := (ociimage.Registry{URL: r.URL()}).Push(context.Background(), "x", "1", a); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.Faults().Inject(fault.Fault{Endpoint: registry.EndpointBlob, Match: d.String(), Kind: fault.Cut, Bytes: 30_000, Times: 2}); err != nil {
-		t.Fatal(err)
-	}
-	var have []byte
-	for range 3 {
-		_, _, part, err := get(t, http.DefaultClient, r.URL()+"/v2/x/blobs/"+d.String(), "Range", fmt.Sprintf("bytes=%d-", len(have)))
-		have = append(have, part...)
-		if err == nil {
-			break
-		}
-	}
-	if !bytes.Equal(have, content) {
-		t.Errorf("got %d bytes of %d", len(have), len(content))
-	}
-	requests := r.Requests().Requests()
-	if last := requests[len(requests)-1]; last.Header["Range"] != "bytes=60000-" || last.Status != 206 {
-		t.Errorf("last request %+v", last)
-	}
-}
-
-func TestARegistryFailsOnDemand(t *testing.T) {
-	r := start(t, registry.Options{})
-	a := component(t)
-	if err := (ociimage.Registry{URL: r.URL()}).Push(context.Background(), "x", "1", a); err != nil {
-		t.Fatal(err)
-	}
-	for status, code := range map[int]string{401: "UNAUTHORIZED", 404: "NAME_UNKNOWN", 429: "TOOMANYREQUESTS", 500: "UNKNOWN"} {
-		f := fault.Fault{Endpoint: registry.EndpointManifest, Kind: fault.Answer, Status: status, RetryAfter: "3", Times: 1}
-		if _, err := r.Faults().Inject(f); err != nil {
-			t.Fatal(err)
-		}
-		got, header, body, err := get(t, http.DefaultClient, r.URL()+"/v2/x/manifests/1")
-		if err != nil || got != status || !strings.Contains(string(body), code) || header.Get("Retry-After") != "3" {
-			t.Errorf("%d: got %d, %s, %v", status, got, body, err)
-		}
 	}
 }
 
@@ -252,58 +154,5 @@ func TestContentSurvivesARestart(t *testing.T) {
 	_, _, body, err := get(t, http.DefaultClient, second.URL()+"/v2/x/blobs/"+digest.FromBytes(content).String())
 	if err != nil || !bytes.Equal(body, content) {
 		t.Errorf("blob: got %d bytes, %v", len(body), err)
-	}
-}
-
-func TestOnlyKnownUsersArePermitted(t *testing.T) {
-	for _, auth := range []registry.Auth{registry.Basic, registry.Bearer} {
-		t.Run(string(auth), func(t *testing.T) {
-			r := start(t, registry.Options{Auth: auth, User: "device", Password: "secret"})
-			a := component(t)
-			if err := (ociimage.Registry{URL: r.URL()}).Push(context.Background(), "x", "1", a); err == nil {
-				t.Error("somebody unknown pushed")
-			}
-			if err := (ociimage.Registry{URL: r.URL(), User: "device", Password: "secret"}).Push(context.Background(), "x", "1", a); err != nil {
-				t.Fatal(err)
-			}
-			url := r.URL() + "/v2/x/manifests/1"
-			status, header, _, err := get(t, http.DefaultClient, url)
-			challenge := header.Get("WWW-Authenticate")
-			if err != nil || status != http.StatusUnauthorized || !strings.HasPrefix(strings.ToLower(challenge), string(auth)+" realm=") {
-				t.Fatalf("got %d, %q, %v", status, challenge, err)
-			}
-			credentials := "Basic ZGV2aWNlOnNlY3JldA=="
-			if auth == registry.Bearer {
-				if !strings.Contains(challenge, `scope="repository:x:pull"`) {
-					t.Errorf("challenge %s", challenge)
-				}
-				if status, _, _, _ := get(t, http.DefaultClient, r.URL()+"/token"); status != http.StatusUnauthorized {
-					t.Errorf("a token for nobody: %d", status)
-				}
-				_, _, body, err := get(t, http.DefaultClient, r.URL()+"/token", "Authorization", credentials)
-				var token struct{ Token string }
-				if err != nil || json.Unmarshal(body, &token) != nil {
-					t.Fatalf("token: %s, %v", body, err)
-				}
-				credentials = "Bearer " + token.Token
-			}
-			if status, _, _, err := get(t, http.DefaultClient, url, "Authorization", credentials); status != http.StatusOK {
-				t.Errorf("with credentials: %d, %v", status, err)
-			}
-			if status, _, _, _ := get(t, http.DefaultClient, url, "Authorization", credentials+"x"); status != http.StatusUnauthorized {
-				t.Errorf("with wrong credentials: %d", status)
-			}
-		})
-	}
-}
-
-func TestItSpeaksTLSToo(t *testing.T) {
-	example := httptest.NewUnstartedServer(nil)
-	example.StartTLS() // for its certificate alone
-	defer example.Close()
-	r := start(t, registry.Options{TLS: &tls.Config{Certificates: example.TLS.Certificates}})
-	to := ociimage.Registry{URL: r.URL(), Client: example.Client()}
-	if err := to.Push(context.Background(), "x", "1", component(t)); err != nil {
-		t.Error(err)
 	}
 }
