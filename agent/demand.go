@@ -268,7 +268,7 @@ func tidy(mounts []policy.MountAsk, pkg string) []policy.MountAsk {
 		pkg = container.Real(pkg)
 	}
 	mounts = slices.DeleteFunc(mounts, func(m policy.MountAsk) bool { return within(pkg, m.Path) })
-	sortBy(mounts, func(a, b policy.MountAsk) int {
+	slices.SortStableFunc(mounts, func(a, b policy.MountAsk) int {
 		if a.ReadOnly != b.ReadOnly && a.Path == b.Path {
 			if b.ReadOnly { // the greater wish first, to stay
 				return -1

@@ -436,7 +436,7 @@ func mountsCompared(p *runtime.Project, s *compose.Service) []any {
 func networksCompared(p *runtime.Project, s *compose.Service) []any {
 	var all []any
 	attached := slices.Clone(s.Attached)
-	sortBy(attached, func(a, b compose.Attachment) int { return cmp.Compare(a.Network, b.Network) })
+	slices.SortStableFunc(attached, func(a, b compose.Attachment) int { return cmp.Compare(a.Network, b.Network) })
 	for _, a := range attached {
 		var network compose.Network
 		if n := p.Compose.Networks[a.Network]; n != nil {

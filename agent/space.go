@@ -131,7 +131,7 @@ func (r *reconciler) formers(first string) ([]string, error) {
 		return nil, fmt.Errorf("cannot read the deployments: %w", err)
 	}
 	all = slices.DeleteFunc(all, func(d store.Deployment) bool { return d.Former == nil })
-	sortBy(all, func(a, b store.Deployment) int {
+	slices.SortStableFunc(all, func(a, b store.Deployment) int {
 		switch {
 		case a.ID == first:
 			return -1

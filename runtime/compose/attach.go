@@ -39,7 +39,7 @@ func (r *resolver) attach(s *Service, c types.ServiceConfig) {
 		s.Attached = append(s.Attached, r.attachment(s, key, network, config))
 	}
 	// Docker takes the default route from a network that has a way out.
-	sortBy(s.Attached, func(a, b Attachment) int {
+	slices.SortFunc(s.Attached, func(a, b Attachment) int {
 		inside := func(a Attachment) int {
 			if r.networks[a.Network].Internal {
 				return 1

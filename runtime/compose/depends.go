@@ -62,7 +62,7 @@ func (r *resolver) dependsOn(c types.ServiceConfig) []Dependency {
 	for _, d := range dependencies {
 		sorted = append(sorted, d)
 	}
-	sortBy(sorted, func(a, b Dependency) int { return cmp.Compare(a.Service, b.Service) })
+	slices.SortFunc(sorted, func(a, b Dependency) int { return cmp.Compare(a.Service, b.Service) })
 	return sorted
 }
 

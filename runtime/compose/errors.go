@@ -46,7 +46,7 @@ func (f *findings) add(service, key, format string, args ...any) {
 
 // err joins the findings in a stable order, each once; nil if there are none.
 func (f findings) err() error {
-	sortBy(f, func(a, b *Error) int {
+	slices.SortFunc(f, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Reason, b.Reason))
 	})
 	f = slices.CompactFunc(f, func(a, b *Error) bool { return *a == *b })

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 
 	"github.com/margolite/margolite/runtime/tree"
 )
@@ -183,6 +184,6 @@ func (p *pkg) names(k kind) []string {
 			names = append(names, name)
 		}
 	}
-	sortBy(names, func(a, b string) int { return cmp.Compare(path.Clean(a), path.Clean(b)) })
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(path.Clean(a), path.Clean(b)) })
 	return names
 }

@@ -58,7 +58,7 @@ func (r *resolver) extraHosts(written types.HostsList) []ExtraHost {
 	if !r.few("extra_hosts", len(hosts)) {
 		return nil
 	}
-	sortBy(hosts, func(a, b ExtraHost) int {
+	slices.SortFunc(hosts, func(a, b ExtraHost) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), a.Address.Compare(b.Address))
 	})
 	return slices.Compact(hosts)
@@ -80,7 +80,7 @@ func (r *resolver) links(written []string) []ServiceName {
 		}
 		links = append(links, ServiceName{Service: service, Name: name})
 	}
-	sortBy(links, func(a, b ServiceName) int {
+	slices.SortFunc(links, func(a, b ServiceName) int {
 		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Name, b.Name))
 	})
 	return slices.Compact(links)

@@ -67,6 +67,6 @@ func (r *resolver) ulimits(written map[string]*types.UlimitsConfig) []Ulimit {
 		}
 		limits = append(limits, limit)
 	}
-	sortBy(limits, func(a, b Ulimit) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(limits, func(a, b Ulimit) int { return cmp.Compare(a.Name, b.Name) })
 	return limits
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -165,7 +166,7 @@ func (r *resolver) blkio(res *Resources, c *types.BlkioConfig) {
 	for _, d := range devices {
 		res.BlkioDevices = append(res.BlkioDevices, *d)
 	}
-	sortBy(res.BlkioDevices, func(a, b BlkioDevice) int { return cmp.Compare(a.Path, b.Path) })
+	slices.SortFunc(res.BlkioDevices, func(a, b BlkioDevice) int { return cmp.Compare(a.Path, b.Path) })
 }
 
 func (r *resolver) cgroupParent(written string) string {

@@ -134,7 +134,7 @@ func consistent(ports []Port) (good []Port, err error) {
 		byPort[p.HostPort] = append(others, p)
 		good = append(good, p)
 	}
-	sortBy(good, func(p, q Port) int {
+	slices.SortFunc(good, func(p, q Port) int {
 		return cmp.Or(
 			cmp.Compare(p.HostPort, q.HostPort),
 			cmp.Compare(p.Protocol, q.Protocol),

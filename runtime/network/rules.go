@@ -431,7 +431,7 @@ func sameElements(a, b []nftables.SetElement) bool {
 		return cmp.Or(bytes.Compare(x.Key, y.Key), bytes.Compare(x.Val, y.Val))
 	}
 	a, b = slices.Clone(a), slices.Clone(b)
-	sortBy(a, compare)
-	sortBy(b, compare)
+	slices.SortFunc(a, compare)
+	slices.SortFunc(b, compare)
 	return slices.EqualFunc(a, b, func(x, y nftables.SetElement) bool { return compare(x, y) == 0 })
 }

@@ -46,7 +46,7 @@ func (n *Networks) SyncPorts(ctx context.Context, ports []Port, networks []Netwo
 // sorted orders the networks by their bridge, each once.
 func sorted(networks []Network) []Network {
 	networks = slices.Clone(networks)
-	sortBy(networks, func(v, w Network) int { return cmp.Compare(v.Bridge, w.Bridge) })
+	slices.SortStableFunc(networks, func(v, w Network) int { return cmp.Compare(v.Bridge, w.Bridge) })
 	return slices.CompactFunc(networks, func(v, w Network) bool { return v.Bridge == w.Bridge })
 }
 

@@ -21,7 +21,6 @@ import (
 // A check says what is wrong with a text.
 type check func(string) error
 
-//go:noinline
 func optional(c check) check {
 	return func(s string) error {
 		if s == "" {

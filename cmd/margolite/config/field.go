@@ -19,9 +19,6 @@ import (
 
 // A field reads one value of the file into its place, and reports what is wrong
 // with it to the reader.
-//
-// What makes fields must not be inlined: every key of the schema would have its
-// own copy of the code, 40 KB in all.
 type field func(r *reader, key string, n *yaml.Node)
 
 // reader collects the mistakes of one file.
@@ -144,7 +141,6 @@ func join(section, name string) string {
 // fields are the keys of a section.
 type fields map[string]field
 
-//go:noinline
 func section(known fields) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.MappingNode, mapTag, "a section") {
@@ -164,8 +160,6 @@ func section(known fields) field {
 }
 
 // table is a section whose keys the operator chooses.
-//
-//go:noinline
 func table[T any](into *map[string]T, name check, row func(*T) field) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.MappingNode, mapTag, "a section") {
@@ -186,7 +180,6 @@ func table[T any](into *map[string]T, name check, row func(*T) field) field {
 	}
 }
 
-//go:noinline
 func text(into *string, valid check) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.ScalarNode, textTag, "text (in quotes where it could be something else)") {
@@ -202,8 +195,6 @@ func text(into *string, valid check) field {
 
 // file is the path of a file. What is beside a provisioning file is named without
 // a path: that one comes from elsewhere, and must not send what lies on the device.
-//
-//go:noinline
 func file(into *string, valid check) field {
 	absolute := text(into, valid)
 	return func(r *reader, key string, n *yaml.Node) {
@@ -220,7 +211,6 @@ func file(into *string, valid check) field {
 	}
 }
 
-//go:noinline
 func list(into *[]string, most int, valid check) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.SequenceNode, listTag, "a list") {
@@ -243,7 +233,6 @@ func list(into *[]string, most int, valid check) field {
 	}
 }
 
-//go:noinline
 func flag(into *bool) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.ScalarNode, flagTag, "true or false") {
@@ -255,7 +244,6 @@ func flag(into *bool) field {
 	}
 }
 
-//go:noinline
 func number(into *int, least, most int) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.ScalarNode, intTag, "a number") {
@@ -270,7 +258,6 @@ func number(into *int, least, most int) field {
 	}
 }
 
-//go:noinline
 func duration(into *time.Duration, least, most time.Duration) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.ScalarNode, textTag, "a duration with its unit, such as 60s or 5m") {
@@ -295,8 +282,6 @@ const maxBytes = 1 << 50
 
 // size is a number of bytes, with the units of Compose files and with those of
 // the standard: 500k, 10m, 1g, 256KiB, 1MiB, 32Mi, 1GiB. All of them are binary.
-//
-//go:noinline
 func size(into *int64, least, most int64) field {
 	units := map[string]int64{
 		"": 1, "b": 1,
@@ -328,8 +313,6 @@ func size(into *int64, least, most int64) field {
 
 // windows are times of the week, in the time zone of the device where they name
 // none.
-//
-//go:noinline
 func windows(into *policy.Windows) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		var texts []string
@@ -348,8 +331,6 @@ func windows(into *policy.Windows) field {
 type values []string
 
 // choice is one of the words that are possible.
-//
-//go:noinline
 func choice(into *string, possible values) field {
 	return text(into, func(s string) error {
 		if !slices.Contains(possible, s) {
@@ -359,7 +340,6 @@ func choice(into *string, possible values) field {
 	})
 }
 
-//go:noinline
 func level(into *slog.Level) field {
 	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
 	return func(r *reader, key string, n *yaml.Node) {
@@ -373,8 +353,6 @@ func level(into *slog.Level) field {
 
 // labels are those of the capabilities document: CAP-09 allows text, numbers,
 // booleans, and lists of texts or of numbers.
-//
-//go:noinline
 func labels(into *map[string]any) field {
 	return table(into, line, func(value *any) field {
 		return func(r *reader, key string, n *yaml.Node) {

@@ -110,8 +110,6 @@ func access(into *policy.MountAccess) field {
 
 // entries are a table to which the file adds, and in which it replaces: what it
 // does not name stays as it is.
-//
-//go:noinline
 func entries[T any](into *map[string]T, name check, value func(*T) field) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.MappingNode, mapTag, "a section") {
@@ -137,8 +135,6 @@ func entries[T any](into *map[string]T, name check, value func(*T) field) field 
 }
 
 // replaced is a list in whose place that of the file comes, be it empty.
-//
-//go:noinline
 func replaced(into *[]string, most int, valid check) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if n.Kind == yaml.SequenceNode {
@@ -149,8 +145,6 @@ func replaced(into *[]string, most int, valid check) field {
 }
 
 // ports are numbers, and ranges of them.
-//
-//go:noinline
 func ports(into *[]policy.PortRange) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.SequenceNode, listTag, "a list") {
@@ -172,8 +166,6 @@ func ports(into *[]policy.PortRange) field {
 }
 
 // cores is a number of CPU cores, and parts of one.
-//
-//go:noinline
 func cores(into *float64) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		const expected = "a number of cores, such as 2 or 0.5"
@@ -190,8 +182,6 @@ func cores(into *float64) field {
 }
 
 // items are sections one after the other.
-//
-//go:noinline
 func items[T any](into *[]T, most int, item func(*T) field) field {
 	return func(r *reader, key string, n *yaml.Node) {
 		if !r.is(n, key, yaml.SequenceNode, listTag, "a list of sections") {
