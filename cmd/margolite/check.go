@@ -50,7 +50,12 @@ func (c *cli) check(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	findings := append(deviceFindings(ctx, cfg), collectorFindings(ctx, cfg, standardCollectors())...)
+	var findings []finding
+	for _, w := range cfg.Warnings() {
+		findings = append(findings, finding{"configuration", w.Error(), "remove the key", false})
+	}
+	findings = append(findings, deviceFindings(ctx, cfg)...)
+	findings = append(findings, collectorFindings(ctx, cfg, standardCollectors())...)
 	findings = append(findings, wfmFindings(ctx, cfg)...)
 
 	failed := 0

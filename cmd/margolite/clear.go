@@ -62,7 +62,7 @@ func (c *cli) withdraw(ctx context.Context, cfg *config.Config) {
 		if cfg.WFM.URL == "" {
 			return false, nil
 		}
-		records, err := openStore(cfg)
+		records, err := openStore(cfg, limits.Bundle)
 		if err != nil {
 			return false, err
 		}

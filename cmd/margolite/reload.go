@@ -68,6 +68,7 @@ func (r *reload) takeOver(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot take over policy: %w", err)
 	}
+	warn(r.logger, next)
 	changed := next.Changed(r.config)
 	if slices.Contains(changed.Parts, "control") {
 		if err := share(socketPath(r.started), next.Control.Group); err != nil {

@@ -55,13 +55,14 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	log.SetFlags(0)
 	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer())
 	manager.logger = logger
+	warn(logger, cfg)
 	device, err := deviceOf(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	var a *agent.Agent // the runtime and the way to the WFM are made before it, and tell it
 
-	records, err := openStore(cfg)
+	records, err := openStore(cfg, limits.Bundle)
 	if err != nil {
 		return err
 	}
@@ -194,13 +195,14 @@ func basisOf(cfg *config.Config) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-func openStore(cfg *config.Config) (*store.Store, error) {
+// openStore opens the store, with room for bundles of so many bytes.
+func openStore(cfg *config.Config, bundle int64) (*store.Store, error) {
 	if err := os.MkdirAll(cfg.State.Dir, 0o711); err != nil {
 		return nil, fmt.Errorf("cannot create state directory %s: %w", cfg.State.Dir, err)
 	}
 	s, err := store.Open(filepath.Join(cfg.State.Dir, "margolite.db"), store.Options{
 		OnCommit:      killAfterCommit(),
-		IncomingBytes: 2 * cfg.WFM.Limits.Bundle, // the bundle that comes, and what is left of the one before
+		IncomingBytes: 2 * bundle, // the bundle that comes, and what is left of the one before
 		Reserve:       cfg.State.Reserve,
 		Passing:       slices.Concat(agent.PassingSettings(), uplink.PassingSettings()),
 	})
@@ -208,6 +210,13 @@ func openStore(cfg *config.Config) (*store.Store, error) {
 		return nil, &hintError{err, "another margolite runs on " + cfg.State.Dir + "; stop it first"}
 	}
 	return s, err
+}
+
+// warn logs what is not right with a configuration that is taken over.
+func warn(logger *slog.Logger, cfg *config.Config) {
+	for _, w := range cfg.Warnings() {
+		logger.Warn("the configuration has a key that is no longer supported", "warning", w)
+	}
 }
 
 func newLogger(c *cli, cfg *config.Config, level slog.Leveler) *slog.Logger {

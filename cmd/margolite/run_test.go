@@ -10,12 +10,11 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// A bundle as large as the configuration allows has room on the device.
+// The largest bundle and what is left of the one before have room on the device.
 func TestTheStoreHasRoomForTheLargestBundle(t *testing.T) {
 	cfg := config.Default()
 	cfg.State.Dir = t.TempDir()
-	cfg.WFM.Limits.Bundle = 8
-	s, err := openStore(cfg)
+	s, err := openStore(cfg, 8)
 	if err != nil {
 		t.Fatal(err)
 	}

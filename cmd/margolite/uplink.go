@@ -6,7 +6,6 @@ import (
 	"log/slog"
 
 	"github.com/margolite/margolite/agent/clock"
-	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/agent/wfm"
@@ -14,6 +13,9 @@ import (
 	"github.com/margolite/margolite/cmd/margolite/config"
 	"github.com/margolite/margolite/store"
 )
+
+// limits are how much is taken from the WFM. What is larger is refused as a whole.
+var limits = wfm.Limits{Document: 256 << 10, Bundle: 64 << 20, Expanded: 256 << 20, Entries: 10000}
 
 // uplinkOptions are what the configuration says about the way to the WFM.
 func uplinkOptions(ctx context.Context, cfg *config.Config) (uplink.Options, error) {
@@ -32,11 +34,7 @@ func uplinkOptions(ctx context.Context, cfg *config.Config) (uplink.Options, err
 		CA:            w.CA,
 		Authorization: uplink.Authorization{Basic: w.Authorization.Basic, Bearer: w.Authorization.Bearer},
 		ClientID:      w.ClientID,
-		Signature:     identity.SignatureOptions{Components: w.Signature.Components, KeyID: w.Signature.KeyID},
-		Limits: wfm.Limits{
-			Manifest: w.Limits.Manifest, Document: w.Limits.Document, Bundle: w.Limits.Bundle, Expanded: w.Limits.Expanded,
-			Entries: w.Limits.Entries, Ratio: int64(w.Limits.Ratio), Names: w.Limits.Names, Depth: w.Limits.Depth,
-		},
+		Limits:        limits,
 		Git: uplink.Git{
 			Branch: w.Git.Branch, Path: w.Git.Path, Token: w.Git.Token, Certificate: w.Git.Certificate, Key: w.Git.Key,
 			Report: uplink.GitReport(w.Git.Report),
@@ -50,9 +48,6 @@ func uplinkOptions(ctx context.Context, cfg *config.Config) (uplink.Options, err
 			return o, err
 		}
 		o.Git.Device = device.ID
-	}
-	if w.Signature.CertificateForm == "der" {
-		o.CertificateForm = wfm.DER
 	}
 	var err error
 	if o.Revision, err = margo.ParseRevision(w.Revision); err != nil {

@@ -126,8 +126,6 @@ config wfm 'wfm'
 	option url 'https://wfm.example.com:8443'
 	option tls '1.2'
 	option authorization_bearer '/etc/margolite/token'
-	option limits_entries '50'
-	option limits_manifest '2MiB'
 
 config poll 'poll'
 	option interval '5m'
@@ -206,7 +204,6 @@ func TestUCIArrivesAsConfiguration(t *testing.T) {
 			"wfm.url":      {c.WFM.URL, "https://wfm.example.com:8443"},
 			"wfm.tls":      {c.WFM.TLS, "1.2"},
 			"bearer":       {c.WFM.Authorization.Bearer, "/etc/margolite/token"},
-			"limits":       {[]int64{int64(c.WFM.Limits.Entries), c.WFM.Limits.Manifest}, []int64{50, 2 << 20}},
 			"interval":     {c.Poll.Interval, 5 * time.Minute},
 			"windows":      {len(c.Poll.Windows), 2},
 			"provision":    {c.Provision.From, []string{"/mnt/stick"}},

@@ -16,53 +16,25 @@ type Change struct {
 // Changed compares c with the configuration that was in force before it. The
 // content of the files that they name is not looked at.
 func (c *Config) Changed(old *Config) Change {
+	now, then := reflect.ValueOf(*c), reflect.ValueOf(*old)
 	return Change{
-		Parts: differing([]pair{
-			{"device", c.Device, old.Device},
-			{"wfm", c.WFM, old.WFM},
-			{"poll", c.Poll, old.Poll},
-			{"provision", c.Provision, old.Provision},
-			{"state", c.State, old.State},
-			{"control", c.Control, old.Control},
-			{"runtime", c.Runtime, old.Runtime},
-			{"policy", c.Policy, old.Policy},
-			{"reports", c.Reports, old.Reports},
-			{"registries", c.Registries, old.Registries},
-			{"metrics", c.Metrics, old.Metrics},
-			{"collector", c.Collector, old.Collector},
-			{"log", c.Log, old.Log},
-		}),
-		Restart: differing([]pair{
-			{"state.dir", c.State.Dir, old.State.Dir},
-			{"state.run", c.State.Run, old.State.Run},
-			{"state.reserve", c.State.Reserve, old.State.Reserve},
-			{"runtime.containerd", c.Runtime.Containerd, old.Runtime.Containerd},
-			{"runtime.namespace", c.Runtime.Namespace, old.Runtime.Namespace},
-			{"runtime.publish", c.Runtime.Publish, old.Runtime.Publish},
-			{"runtime.preload", c.Runtime.Preload, old.Runtime.Preload},
-			{"runtime.pulls", c.Runtime.Pulls, old.Runtime.Pulls},
-			{"runtime.minPullRate", c.Runtime.MinPullRate, old.Runtime.MinPullRate},
-			{"runtime.logs", c.Runtime.Logs, old.Runtime.Logs},
-			{"policy.keys", c.Policy.Keys, old.Policy.Keys},
-			{"registries", c.Registries, old.Registries},
-			{"metrics", c.Metrics, old.Metrics},
-			{"collector", c.Collector, old.Collector},
-			{"log.format", c.Log.Format, old.Log.Format},
-		}),
+		Parts:   differing(now, then, "", func(reflect.StructTag) bool { return true }),
+		Restart: differing(now, then, "", func(tag reflect.StructTag) bool { return tag.Get("restart") == "true" }),
 	}
 }
 
-// pair is a part of two configurations.
-type pair struct {
-	key       string
-	now, then any
-}
-
-func differing(pairs []pair) []string {
-	var keys []string
-	for _, p := range pairs {
-		if !reflect.DeepEqual(p.now, p.then) {
-			keys = append(keys, p.key)
+// differing are the keys whose values differ, of the fields with such a tag, and
+// else of those below.
+func differing(now, then reflect.Value, section string, such func(reflect.StructTag) bool) (keys []string) {
+	for i := range now.NumField() {
+		tag := now.Type().Field(i).Tag
+		key := join(section, tag.Get("yaml"))
+		switch {
+		case tag.Get("yaml") == "" || reflect.DeepEqual(now.Field(i).Interface(), then.Field(i).Interface()):
+		case such(tag):
+			keys = append(keys, key)
+		case now.Field(i).Kind() == reflect.Struct:
+			keys = append(keys, differing(now.Field(i), then.Field(i), key, such)...)
 		}
 	}
 	return keys

@@ -9,25 +9,59 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/margolite/margolite/policy"
 )
 
-// A check says what is wrong with a text.
-type check func(string) error
+// checks say what is wrong with a text, by the name that tags of fields use.
+var checks = map[string]func(string) error{
+	"argument":      argument,
+	"baseURL":       baseURL,
+	"branch":        branch,
+	"clientID":      clientID,
+	"collector":     collector,
+	"containerd":    containerd,
+	"deployment":    deployment,
+	"deviceID":      deviceID,
+	"documentURL":   documentURL,
+	"group":         group,
+	"host":          host,
+	"images":        images,
+	"line":          line,
+	"listenAddress": listenAddress,
+	"namespace":     namespace,
+	"ownCollector":  ownCollector,
+	"path":          path,
+	"pin":           pin,
+	"registry":      registry,
+	"secret":        secret,
+	"source":        source,
+	"spiffeID":      spiffeID,
+	"treePath":      treePath,
+	"trustBundle":   trustBundle,
+	"word":          word,
+	"access":        policy.CheckAccess, "capability": policy.CheckCapability, "device": policy.CheckDevice,
+	"mount": policy.CheckMount, "namespaces": policy.CheckNamespace, "unconfined": policy.CheckUnconfined,
+}
 
-func optional(c check) check {
-	return func(s string) error {
-		if s == "" {
-			return nil
+// named are the checks of what may be a file beside a provisioning file.
+var named = []string{"path", "secret", "trustBundle"}
+
+// lists say what is wrong with a list whose values are sound.
+var lists = map[string]func([]string) error{
+	"command": policy.CheckCommand,
+	"keys": func(files []string) error {
+		if len(files) == 0 {
+			return errors.New("expected at least one file of public keys")
 		}
-		return c(s)
-	}
+		return nil
+	},
 }
 
 // line is any text that fits on one line.
@@ -242,23 +276,6 @@ func spiffeID(s string) error {
 func clientID(s string) error {
 	if deviceID(s) != nil || strings.Contains(s, "/") {
 		return errors.New("expected letters, digits and . _ ~ -")
-	}
-	return nil
-}
-
-// component is a part of a request that a signature can cover.
-func component(s string) error {
-	known := []string{"@method", "@target-uri", "@authority", "@scheme", "@request-target", "@path", "@query", "content-digest", "content-type"}
-	if !slices.Contains(known, s) {
-		return fmt.Errorf("expected one of %s, got %s", strings.Join(known, ", "), quote(s))
-	}
-	return nil
-}
-
-// keyID becomes a string of an HTTP field.
-func keyID(s string) error {
-	if len(s) > 256 || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }) {
-		return errors.New("expected at most 256 printable ASCII characters, without quotes and backslashes")
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -34,35 +35,36 @@ const maxSize = 256 << 10
 
 // Config is a valid configuration.
 type Config struct {
-	Device     Device
-	WFM        WFM
-	Poll       Poll
-	Provision  Provision
-	State      State
-	Control    Control
-	Runtime    Runtime
-	Policy     Policy
-	Reports    Reports
-	Registries map[string]Registry // by host[:port]
-	Metrics    Metrics
-	Collector  Collector
-	Log        Log
+	Device     Device              `yaml:"device"`
+	WFM        WFM                 `yaml:"wfm"`
+	Poll       Poll                `yaml:"poll"`
+	Provision  Provision           `yaml:"provision"`
+	State      State               `yaml:"state"`
+	Control    Control             `yaml:"control"`
+	Runtime    Runtime             `yaml:"runtime"`
+	Policy     Policy              `yaml:"policy"`
+	Reports    Reports             `yaml:"reports"`
+	Registries map[string]Registry `yaml:"registries" names:"host" restart:"true"` // by host[:port]
+	Metrics    Metrics             `yaml:"metrics" restart:"true"`
+	Collector  Collector           `yaml:"collector" restart:"true"`
+	Log        Log                 `yaml:"log"`
 
-	file string
-	sum  [sha256.Size]byte // of that file
+	file     string
+	sum      [sha256.Size]byte // of that file
+	warnings []error
 }
 
 // Device is what the operator says about this device. What is empty is found
 // out from the machine.
 type Device struct {
-	ID           string
-	Vendor       string
-	ModelNumber  string
-	SerialNumber string
+	ID           string `yaml:"id" is:"deviceID?"`
+	Vendor       string `yaml:"vendor" is:"line"`
+	ModelNumber  string `yaml:"modelNumber" is:"line"`
+	SerialNumber string `yaml:"serialNumber" is:"line"`
 	// Labels have values as YAML delivers them: a string, a number, a boolean,
 	// or a list of strings or of numbers.
-	Labels map[string]any
-	Offer  capability.Offer // of what the machine has
+	Labels map[string]any   `yaml:"labels" names:"line"`
+	Offer  capability.Offer `yaml:",inline"` // of what the machine has
 }
 
 // The revisions of the standard that can be spoken.
@@ -77,26 +79,24 @@ const (
 type WFM struct {
 	// URL is the base of the WFM's API, or git+https://... of a repository that
 	// holds the desired state. Empty: none, see RequireWFM.
-	URL         string
-	Revision    string // RC3, RC2 or RC1
-	Certificate string // file; empty: the device shows and signs with none
-	Key         string // file
-	TrustBundle string // file, or https URL; empty: not used, or by discovery
+	URL         string `yaml:"url" is:"source?"`
+	Revision    string `yaml:"revision" one:"1.0.0-rc.3 1.0.0-rc.2 1.0.0-rc.1"` // RC3, RC2 or RC1
+	Certificate string `yaml:"certificate" is:"path" with:"files"`              // file; empty: the device shows and signs with none
+	Key         string `yaml:"key" is:"path" with:"files"`                      // file
+	TrustBundle string `yaml:"trustBundle" is:"trustBundle?" with:"svid"`       // file, or https URL; empty: not used, or by discovery
 	// IDs are the SPIFFE IDs of the WFM; empty: the one that follows from the
 	// device's own.
-	IDs           []string
-	CA            string // file of PEM anchors for ordinary certificates; empty: the system's
-	Authorization Authorization
-	ClientID      string // RC2, RC1: known without onboarding; empty: by onboarding
-	Signature     Signature
+	IDs           []string      `yaml:"ids" is:"spiffeID" most:"16" with:"svid"`
+	CA            string        `yaml:"ca" is:"path?"` // file of PEM anchors for ordinary certificates; empty: the system's
+	Authorization Authorization `yaml:"authorization"`
+	ClientID      string        `yaml:"clientId" is:"clientID?" with:"signed"` // RC2, RC1: known without onboarding; empty: by onboarding
 	// TLS is the oldest version that is spoken, "1.3" or "1.2".
-	TLS             string
-	IdentityService IdentityService
-	Limits          Limits
+	TLS             string          `yaml:"tls" one:"1.3 1.2"`
+	IdentityService IdentityService `yaml:"identityService"`
 	// Strict refuses what the standard forbids and this device could live with.
-	Strict  bool
-	Git     Git
-	Reports string // base URL of the API for reports, where URL is a repository; empty: none
+	Strict  bool   `yaml:"strict"`
+	Git     Git    `yaml:"git"`
+	Reports string `yaml:"reports" is:"baseURL?" with:"git"` // base URL of the API for reports, where URL is a repository; empty: none
 }
 
 // FromGit says whether the desired state is in a repository.
@@ -105,65 +105,46 @@ func (w *WFM) FromGit() bool { return strings.HasPrefix(w.URL, gitScheme) }
 // Authorization is what a gateway in front of the WFM wants to see: at most one
 // of the two.
 type Authorization struct {
-	Basic  string // file that holds user:password
-	Bearer string // file that holds a token
-}
-
-// Signature is how requests of RC2 and RC1 are signed where it is not as usual.
-type Signature struct {
-	Components      []string // what is covered, in this order; empty: as the standard says
-	KeyID           string   // empty: the hash of the public key
-	CertificateForm string   // what is posted at onboarding: pem or der
+	Basic  string `yaml:"basic" is:"secret?" with:"gateway"`  // file that holds user:password
+	Bearer string `yaml:"bearer" is:"secret?" with:"gateway"` // file that holds a token
 }
 
 // IdentityService is where the trust bundle comes from, and how that server is
 // authenticated: by anchors and its name, or by pins.
 type IdentityService struct {
-	Discovery string        // https URL of the discovery document; empty: none
-	Pins      []string      // base64 of the SHA-256 of a public key (SubjectPublicKeyInfo, DER)
-	CA        string        // file of PEM anchors; empty: those of WFM.CA
-	Refresh   time.Duration // where the bundle does not say
-}
-
-// Limits bound what is taken from the WFM.
-type Limits struct {
-	Manifest int64 // bytes of the state manifest, or of the list of a repository
-	Document int64 // bytes of one deployment document
-	Bundle   int64 // bytes of the bundle, compressed
-	Expanded int64 // bytes of the bundle, expanded
-	Entries  int   // of the bundle
-	Ratio    int   // of the expanded size to the compressed one
-	Names    int   // bytes of the name of an entry
-	Depth    int   // directories in the name of an entry
+	Discovery string        `yaml:"discovery" is:"documentURL?" with:"svid"`       // https URL of the discovery document; empty: none
+	Pins      []string      `yaml:"pins" is:"pin" most:"16" with:"service"`        // base64 of the SHA-256 of a public key (SubjectPublicKeyInfo, DER)
+	CA        string        `yaml:"ca" is:"path?" with:"service"`                  // file of PEM anchors; empty: those of WFM.CA
+	Refresh   time.Duration `yaml:"refresh" least:"5m" most:"168h" with:"service"` // where the bundle does not say
 }
 
 // Git is where in a repository the desired state is.
 type Git struct {
-	Branch string
-	Path   string // directory, relative to the root of the repository; empty: the root
-	Token  string // file; empty: none
+	Branch string `yaml:"branch" is:"branch" with:"git"`
+	Path   string `yaml:"path" is:"treePath?" with:"git"` // directory, relative to the root of the repository; empty: the root
+	Token  string `yaml:"token" is:"secret?" with:"git"`  // file; empty: none
 	// Certificate and Key are files that the device shows to the server; empty: none.
-	Certificate string
-	Key         string
-	Report      GitReport
+	Certificate string    `yaml:"certificate" is:"path?" with:"git"`
+	Key         string    `yaml:"key" is:"secret?" with:"git"`
+	Report      GitReport `yaml:"report"`
 }
 
 // GitReport is where in the repository the current state is reported.
 type GitReport struct {
-	Branch string // empty: nowhere
-	Path   string // directory of this device; empty: the branch is its own
+	Branch string `yaml:"branch" is:"branch?" with:"git"` // empty: nowhere
+	Path   string `yaml:"path" is:"treePath?" with:"git"` // directory of this device; empty: the branch is its own
 }
 
 // Poll is when to ask for the desired state.
 type Poll struct {
-	Interval time.Duration
-	Windows  policy.Windows // when it is asked for; empty: at any time
-	Downtime policy.Windows // when nothing is sent at all
+	Interval time.Duration  `yaml:"interval" least:"1s" most:"744h"`
+	Windows  policy.Windows `yaml:"windows" most:"64"`  // when it is asked for; empty: at any time
+	Downtime policy.Windows `yaml:"downtime" most:"64"` // when nothing is sent at all
 }
 
 // Provision is where a device without a WFM looks for provisioning files.
 type Provision struct {
-	From []string // directories, in this order; empty: nowhere
+	From []string `yaml:"from" is:"path" most:"8"` // directories, in this order; empty: nowhere
 }
 
 // Possible says whether provisioning files can come at all: a directory for them is
@@ -177,14 +158,14 @@ func (p Provision) Possible() bool {
 
 // State is where things are on the device.
 type State struct {
-	Dir     string // survives a reboot
-	Run     string // does not
-	Reserve int64  // bytes that stay free on the file system of Dir
+	Dir     string `yaml:"dir" is:"path" restart:"true"` // survives a reboot
+	Run     string `yaml:"run" is:"path" restart:"true"` // does not
+	Reserve int64  `yaml:"reserve" restart:"true"`       // bytes that stay free on the file system of Dir
 }
 
 // Control is who may use the control socket.
 type Control struct {
-	Group string // name of the group, beside root; empty: the agent's own
+	Group string `yaml:"group" is:"group?"` // name of the group, beside root; empty: the agent's own
 }
 
 // Embedded is the Containerd of a Runtime that carries its own.
@@ -192,73 +173,73 @@ const Embedded = "embedded"
 
 // Runtime is how workloads run.
 type Runtime struct {
-	Containerd string // Embedded, or the path of a socket
-	Namespace  string // in containerd
-	Settle     time.Duration
-	MaxTimeout time.Duration // the longest timeout of a component that counts
-	Publish    string        // firewall or open: who may use published ports
-	Preload    string        // directory of image archives; empty: none
-	Pulls      int           // downloads from one registry at a time, and one more from all registries together
+	Containerd string        `yaml:"containerd" is:"containerd" restart:"true"` // Embedded, or the path of a socket
+	Namespace  string        `yaml:"namespace" is:"namespace" restart:"true"`   // in containerd
+	Settle     time.Duration `yaml:"settle" least:"0s" most:"24h"`
+	MaxTimeout time.Duration `yaml:"maxTimeout" least:"1s" most:"24h"`           // the longest timeout of a component that counts
+	Publish    string        `yaml:"publish" one:"firewall open" restart:"true"` // firewall or open: who may use published ports
+	Preload    string        `yaml:"preload" is:"path?" restart:"true"`          // directory of image archives; empty: none
+	Pulls      int           `yaml:"pulls" least:"1" most:"16" restart:"true"`   // downloads from one registry at a time, and one more from all registries together
 	// MinPullRate is how many bytes a minute a download has to bring to keep its slot while others wait; 0: any.
-	MinPullRate int64
-	Logs        Logs
+	MinPullRate int64 `yaml:"minPullRate" restart:"true"`
+	Logs        Logs  `yaml:"logs" restart:"true"`
 }
 
 // Logs is how much is kept of what workloads print, and where.
 type Logs struct {
-	Dir     string // empty: in State.Run
-	MaxSize int64  // bytes of one file
-	MaxFile int    // files of one container
+	Dir     string `yaml:"dir" is:"path?"`                 // empty: in State.Run
+	MaxSize int64  `yaml:"maxSize" least:"4Ki" most:"1Ti"` // bytes of one file
+	MaxFile int    `yaml:"maxFile" least:"1" most:"100"`   // files of one container
 }
 
 // Policy is which changes may be applied and when, what workloads may ask for,
 // and whose packages and images may come.
 type Policy struct {
-	policy.Options
-	Keys []string // files; packages that a URL names are signed by one of these
+	policy.Options `yaml:",inline"`
+	Keys           []string `yaml:"keys" is:"path" most:"16" restart:"true"` // files; packages that a URL names are signed by one of these
 	// ImageKeys are files by what the names of images begin with; images are signed
 	// by one of these, where Allow does not let in others.
-	ImageKeys map[string][]string
+	ImageKeys map[string][]string `yaml:"imageKeys" names:"images" is:"path" most:"16" all:"keys"`
 }
 
 // Reports is what the WFM is told besides changes of the desired state.
 type Reports struct {
-	Running  bool          // that something which was installed does not work, and works again
-	Grace    time.Duration // for how long it has to be so
-	Interval time.Duration // of telling the current state again; 0: never
-	Reasons  bool          // why a deployment is pending, as an error that is none
+	Running  bool          `yaml:"running"`                         // that something which was installed does not work, and works again
+	Grace    time.Duration `yaml:"grace" least:"1s" most:"24h"`     // for how long it has to be so
+	Interval time.Duration `yaml:"interval" least:"0s" most:"744h"` // of telling the current state again; 0: never
+	Reasons  bool          `yaml:"reasons"`                         // why a deployment is pending, as an error that is none
 }
 
 // Registry is how one registry is reached.
 type Registry struct {
-	PlainHTTP   bool
-	CA          string   // file
-	Credentials string   // file
-	Mirrors     []string // hosts
-	Insecure    bool     // certificates are not verified
-	Certificate string   // file; of this device
-	Key         string   // file
+	PlainHTTP   bool     `yaml:"plainHTTP"`
+	CA          string   `yaml:"ca" is:"path?"`               // file
+	Credentials string   `yaml:"credentials" is:"path?"`      // file
+	Mirrors     []string `yaml:"mirrors" is:"host" most:"64"` // hosts
+	Insecure    bool     `yaml:"insecure"`                    // certificates are not verified
+	Certificate string   `yaml:"certificate" is:"path?"`      // file; of this device
+	Key         string   `yaml:"key" is:"secret?"`            // file
 }
 
 // Metrics is who else than the control socket hears what can be counted.
 type Metrics struct {
-	Listen   string        // address to be asked at; empty: none
-	OTLP     string        // base URL of a collector that is told; empty: none
-	Interval time.Duration // of telling it
+	Listen   string        `yaml:"listen" is:"listenAddress?"`      // address to be asked at; empty: none
+	OTLP     string        `yaml:"otlp" is:"ownCollector?"`         // base URL of a collector that is told; empty: none
+	Interval time.Duration `yaml:"interval" least:"10s" most:"24h"` // of telling it
 }
 
 // Collector is where workloads find the OpenTelemetry collector of this device.
 type Collector struct {
-	HTTP        string // URL for OTLP over HTTP; empty: there is none
-	GRPC        string // URL for OTLP over gRPC; empty: none
-	Protocol    string // that is preferred: grpc or http/protobuf; empty: nothing is said
-	Certificate string // PEM file that containers get a copy of; empty: none
+	HTTP        string `yaml:"http" is:"collector?"`              // URL for OTLP over HTTP; empty: there is none
+	GRPC        string `yaml:"grpc" is:"collector?"`              // URL for OTLP over gRPC; empty: none
+	Protocol    string `yaml:"protocol" one:"grpc http/protobuf"` // that is preferred: grpc or http/protobuf; empty: nothing is said
+	Certificate string `yaml:"certificate" is:"path?"`            // PEM file that containers get a copy of; empty: none
 }
 
 // Log is what the daemon writes to stderr.
 type Log struct {
-	Level  slog.Level
-	Format string // text or json
+	Level  slog.Level `yaml:"level" one:"debug info warn error"`
+	Format string     `yaml:"format" one:"text json" restart:"true"` // text or json
 }
 
 // Default returns the configuration of an empty file.
@@ -269,14 +250,9 @@ func Default() *Config {
 			Certificate:     "/etc/margolite/device.pem",
 			Key:             "/etc/margolite/device.key",
 			TrustBundle:     "/etc/margolite/trust-bundle.json",
-			Signature:       Signature{CertificateForm: "pem"},
 			TLS:             "1.3",
 			IdentityService: IdentityService{Refresh: 24 * time.Hour},
-			Limits: Limits{
-				Manifest: 1 << 20, Document: 256 << 10, Bundle: 64 << 20, Expanded: 256 << 20,
-				Entries: 10000, Ratio: 200, Names: 1024, Depth: 16,
-			},
-			Git: Git{Branch: "main"},
+			Git:             Git{Branch: "main"},
 		},
 		Poll:      Poll{Interval: time.Minute},
 		Provision: Provision{From: []string{"/etc/margolite/provision.d"}},
@@ -336,7 +312,7 @@ func parse(name string, data []byte) (*Config, *reader, error) {
 	c := Default()
 	c.file, c.sum = name, sha256.Sum256(data)
 	r := &reader{file: name, places: make(map[string]place)}
-	if err := r.read(data, c.schema()); err != nil {
+	if err := r.read(data, r.fields(reflect.ValueOf(c).Elem())); err != nil {
 		return nil, nil, err
 	}
 	return c, r, c.settle(r)
@@ -345,11 +321,15 @@ func parse(name string, data []byte) (*Config, *reader, error) {
 // Sum is the SHA-256 of the file.
 func (c *Config) Sum() [sha256.Size]byte { return c.sum }
 
+// Warnings are about keys of the file that a coming release refuses.
+func (c *Config) Warnings() []error { return c.warnings }
+
 // settle reports what was wrong with all that was read.
 func (c *Config) settle(r *reader) error {
 	if len(r.mistakes) == 0 {
 		c.agree(r)
 	}
+	c.warnings = r.warnings
 	return errors.Join(r.mistakes...)
 }
 
@@ -372,7 +352,7 @@ func (r *reader) read(data []byte, known fields) error {
 	case !errors.Is(err, io.EOF):
 		return syntaxError(r.file, err)
 	}
-	section(known)(r, "", root.Content[0])
+	r.section(root.Content[0], "", known)
 	return nil
 }
 

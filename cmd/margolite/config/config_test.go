@@ -91,7 +91,6 @@ wfm:
     pins: [47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=]
     ca: /tmp/mis.pem
     refresh: 10m
-  limits: {manifest: 2MiB, document: 512KiB, bundle: 1g, expanded: 2GiB, entries: 5, ratio: 10, names: 64, depth: 1}
 poll:
   interval: 1s
   windows: [Mon-Fri 22:00-04:00, "Sat 00:00-24:00"]
@@ -208,15 +207,10 @@ log:
 			Certificate: "/tmp/device.pem", Key: "/tmp/device.key", TrustBundle: "https://mis.example.com/bundle.json?for=edge",
 			IDs: []string{"spiffe://factory.example/margo/wfm/one", "spiffe://factory.example/elsewhere"},
 			CA:  "/tmp/anchors.pem", TLS: "1.2",
-			Signature: config.Signature{CertificateForm: "pem"},
 			IdentityService: config.IdentityService{
 				Discovery: "https://mis.example.com/.well-known/margo",
 				Pins:      []string{"47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="},
 				CA:        "/tmp/mis.pem", Refresh: 10 * time.Minute,
-			},
-			Limits: config.Limits{
-				Manifest: 2 << 20, Document: 512 << 10, Bundle: 1 << 30, Expanded: 2 << 30,
-				Entries: 5, Ratio: 10, Names: 64, Depth: 1,
 			},
 			Git: config.Git{Branch: "main"},
 		},
@@ -239,9 +233,9 @@ log:
 					{
 						Deployments: []string{"6F1f9d3e-9f4d-4c1c-b9a0-3c1f9f1d2e10"}, Labels: map[string]string{"example.com/critical": "yes"},
 						Approval: policy.ApproveAll, Windows: windows(t, "Mon 02:00-05:00 UTC"), Rollback: policy.RollbackOff,
-						Hook: &policy.Hook{Command: []string{"/bin/other"}, Timeout: policy.HookTimeout},
+						Hook: &policy.Hook{Command: []string{"/bin/other"}},
 					},
-					{Labels: map[string]string{"a": "b"}, Windows: policy.Windows{}, Hook: &policy.Hook{Timeout: policy.HookTimeout}},
+					{Labels: map[string]string{"a": "b"}, Windows: policy.Windows{}, Hook: &policy.Hook{}},
 				},
 				Allow: allow,
 			},
@@ -282,9 +276,8 @@ func TestPOL09EachWayToTheWFMHasItsKeys(t *testing.T) {
 		{"a trust bundle to begin with", "trustBundle: /first.pem\nidentityService: {discovery: 'https://mis.example/.well-known/margo'}", func(w *config.WFM) {
 			w.TrustBundle, w.IdentityService.Discovery = "/first.pem", "https://mis.example/.well-known/margo"
 		}},
-		{"a signature of rc.2", "revision: 1.0.0-rc.2\nca: /ca.pem\nclientId: edge~01\nsignature: {components: ['@method', '@authority', '@target-uri', content-digest], keyId: device 7, certificateForm: der}", func(w *config.WFM) {
+		{"a signature of rc.2", "revision: 1.0.0-rc.2\nca: /ca.pem\nclientId: edge~01", func(w *config.WFM) {
 			w.Revision, w.TrustBundle, w.CA, w.ClientID = config.RC2, "", "/ca.pem", "edge~01"
-			w.Signature = config.Signature{Components: []string{"@method", "@authority", "@target-uri", "content-digest"}, KeyID: "device 7", CertificateForm: "der"}
 		}},
 		{"a signature of rc.1", "revision: 1.0.0-rc.1", func(w *config.WFM) { w.Revision, w.TrustBundle = config.RC1, "" }},
 		{"a signature behind a gateway", "revision: 1.0.0-rc.2\nauthorization: {bearer: /token}", func(w *config.WFM) {
@@ -447,23 +440,12 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"a password in the place of its file", "wfm:\n  authorization: {basic: 'me:secret'}\n", `f:2: wfm.authorization.basic: expected an absolute path; a secret is in a file`},
 		{"a client id that changes a path", "wfm:\n  revision: 1.0.0-rc.2\n  clientId: ..\n", "f:3: wfm.clientId: expected letters, digits and . _ ~ -"},
 		{"a client id of two", "wfm:\n  revision: 1.0.0-rc.2\n  clientId: a/b\n", "f:3: wfm.clientId: expected letters, digits and . _ ~ -"},
-		{"a component that nobody signs", "wfm:\n  revision: 1.0.0-rc.2\n  signature: {components: [Content-Digest]}\n", `f:3: wfm.signature.components[0]: expected one of @method, @target-uri, @authority, @scheme, @request-target, @path, @query, content-digest, content-type, got "Content-Digest"`},
-		{"a signature without what is sent", "wfm:\n  revision: 1.0.0-rc.2\n  signature: {components: ['@method', '@target-uri']}\n", "f:3: wfm.signature.components: content-digest is missing; the standard requires it"},
-		{"a component twice", "wfm:\n  revision: 1.0.0-rc.2\n  signature: {components: ['@method', '@target-uri', content-digest, '@method']}\n", "f:3: wfm.signature.components: a component is given twice"},
-		{"a name of a key with a quote", "wfm:\n  revision: 1.0.0-rc.2\n  signature: {keyId: 'a\"b'}\n", "f:3: wfm.signature.keyId: expected at most 256 printable ASCII characters, without quotes and backslashes"},
-		{"a form of certificate that does not exist", "wfm:\n  signature: {certificateForm: p7b}\n", `f:2: wfm.signature.certificateForm: expected pem or der, got "p7b"`},
 		{"TLS as a number", "wfm:\n  tls: 1.3\n", `f:2: wfm.tls: expected text (in quotes where it could be something else), got the number "1.3"`},
 		{"TLS that is too old", "wfm:\n  tls: '1.1'\n", `f:2: wfm.tls: expected 1.3 or 1.2, got "1.1"`},
 		{"a pin that is too short", "wfm:\n  identityService: {pins: [aGVsbG8=]}\n", "f:2: wfm.identityService.pins[0]: expected the SHA-256 of a public key in base64, 44 characters that end with ="},
 		{"a pin in hexadecimal", "wfm:\n  identityService:\n    pins: [e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855]\n", "f:3: wfm.identityService.pins[0]: expected the SHA-256 of a public key in base64, 44 characters that end with ="},
 		{"a refresh without pause", "wfm:\n  identityService: {refresh: 1s}\n", "f:2: wfm.identityService.refresh: expected at least 5m0s, got 1s"},
 		{"a refresh once a year", "wfm:\n  identityService: {refresh: 8760h}\n", "f:2: wfm.identityService.refresh: expected at most 168h0m0s, got 8760h0m0s"},
-		{"a manifest of no size", "wfm:\n  limits: {manifest: 0}\n", "f:2: wfm.limits.manifest: expected at least 1024 bytes, got 0"},
-		{"a document of any size", "wfm:\n  limits: {document: 1TiB}\n", "f:2: wfm.limits.document: expected at most 16777216 bytes, got 1099511627776"},
-		{"a manifest that fills the memory", "wfm:\n  limits: {manifest: 1GiB}\n", "f:2: wfm.limits.manifest: expected at most 67108864 bytes, got 1073741824"},
-		{"no entries", "wfm:\n  limits: {entries: 0}\n", `f:2: wfm.limits.entries: expected a number from 1 to 1000000, got the number "0"`},
-		{"documents that no bundle holds", "wfm:\n  limits:\n    expanded: 1MiB\n    document: 2MiB\n", "f:4: wfm.limits.document: more than wfm.limits.expanded: no bundle can hold such a document"},
-		{"bundles that hold no document", "wfm:\n  limits: {expanded: 64KiB}\n", "f:2: wfm.limits.expanded: less than wfm.limits.document: no bundle can hold such a document"},
 		{"a branch that is an option", "wfm:\n  git: {branch: --upload-pack=x}\n", "f:2: wfm.git.branch: expected the name of a branch: letters, digits and . _ - with / between names"},
 		{"a branch above the others", "wfm:\n  git: {branch: a/../b}\n", "f:2: wfm.git.branch: expected the name of a branch: letters, digits and . _ - with / between names"},
 		{"a path out of the repository", "wfm:\n  git: {path: ../other}\n", `f:2: wfm.git.path: expected a path within the repository, such as sites/plant-a, got "../other"`},
@@ -473,7 +455,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"a trust bundle for rc.2", "wfm:\n  trustBundle: https://mis.example/b\n  revision: 1.0.0-rc.2\n", "f:2: wfm.trustBundle: only for revision 1.0.0-rc.3, this is 1.0.0-rc.2"},
 		{"an identity service for rc.1", "wfm:\n  ids: [spiffe://a.example/b]\n  revision: 1.0.0-rc.1\n  identityService: {ca: /a}\n", "f:2: wfm.ids: only for revision 1.0.0-rc.3, this is 1.0.0-rc.1\nf:4: wfm.identityService.ca: only for revision 1.0.0-rc.3, this is 1.0.0-rc.1"},
 		{"TLS 1.2 for rc.2", "wfm:\n  revision: 1.0.0-rc.2\n  tls: '1.2'\n", "f:3: wfm.tls: has to be 1.3 for revision 1.0.0-rc.2"},
-		{"a client id for rc.3", "wfm:\n  clientId: a\n  signature: {keyId: b}\n", "f:2: wfm.clientId: only for revisions 1.0.0-rc.2 and 1.0.0-rc.1, this is 1.0.0-rc.3\nf:3: wfm.signature.keyId: only for revisions 1.0.0-rc.2 and 1.0.0-rc.1, this is 1.0.0-rc.3"},
+		{"a client id for rc.3", "wfm:\n  clientId: a\n", "f:2: wfm.clientId: only for revisions 1.0.0-rc.2 and 1.0.0-rc.1, this is 1.0.0-rc.3"},
 		{"a certificate for a gateway", "wfm:\n  certificate: /a\n  authorization: {basic: /b}\n", "f:2: wfm.certificate: not beside wfm.authorization: the gateway ends TLS, so that no certificate of the device reaches the WFM"},
 		{"pins for a file", "wfm:\n  identityService:\n    pins: [47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=]\n", "f:3: wfm.identityService.pins: only where the trust bundle is fetched: wfm.identityService.discovery, or a URL in wfm.trustBundle"},
 		{"no trust bundle at all", "wfm:\n  trustBundle: ''\n", "f:2: wfm.trustBundle: required: a file, or the https URL at which an identity service has it"},
@@ -524,7 +506,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 			"several at once, in their order", "poll:\n  interval: 1\nwfm:\n  url: http://a\n  ulr: b\n",
 			"f:2: poll.interval: expected a duration with its unit, such as 60s or 5m, got the number \"1\"\n" +
 				"f:4: wfm.url: expected a URL that begins with https:// or git+https://\n" +
-				"f:5: wfm.ulr: unknown key; known here: authorization, ca, certificate, clientId, git, identityService, ids, key, limits, reports, revision, signature, strict, tls, trustBundle, url",
+				"f:5: wfm.ulr: unknown key; known here: authorization, ca, certificate, clientId, git, identityService, ids, key, reports, revision, strict, tls, trustBundle, url",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -536,6 +518,21 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 				t.Errorf("got:\n%v\nwant:\n%s", err, test.want)
 			}
 		})
+	}
+}
+
+// An agent that is upgraded must not stop at what it took before.
+func TestRetiredKeysAreTakenWithAWarning(t *testing.T) {
+	c, err := config.Parse("f", []byte("wfm:\n  limits: {manifest: 2MiB, names: none}\n  signature:\n    keyId: edge-01\n  tls: '1.2'\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const why = "has no effect any more; the next release refuses it"
+	if got := errors.Join(c.Warnings()...); got == nil || got.Error() != "f:2: wfm.limits: "+why+"\nf:3: wfm.signature: "+why {
+		t.Errorf("warnings are %v", got)
+	}
+	if c.WFM.TLS != "1.2" {
+		t.Errorf("the other keys are lost: %+v", c.WFM)
 	}
 }
 
@@ -627,7 +624,7 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		if used > 1 || w.TLS != "1.3" && w.TLS != "1.2" || (w.Certificate == "") != (w.Key == "") ||
-			w.Revision != config.RC3 && (w.TrustBundle != "" || len(w.IDs) > 0) || w.Limits.Document > w.Limits.Expanded {
+			w.Revision != config.RC3 && (w.TrustBundle != "" || len(w.IDs) > 0) {
 			t.Errorf("accepted %+v", w)
 		}
 		if _, err := policy.New(c.Policy.Options); err != nil {

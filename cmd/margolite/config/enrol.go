@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
+	"go.yaml.in/yaml/v4"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/store"
@@ -123,14 +126,20 @@ func (c *Config) addEnrolment(r *reader) error {
 	return err
 }
 
+// enrolled are the sections that a provisioning file may have: who the device is,
+// and who it listens to. What that one may do here stays with the configuration.
+var enrolled = []string{"device", "wfm", "poll", "registries"}
+
 // merge reads provisioning files on top of the configuration and returns the
 // names of the files beside them.
 func (c *Config) merge(r *reader, dir string, documents []document) ([]string, error) {
 	r.enrols = &enrolment{place: c.enrolmentPlace()}
+	known := r.fields(reflect.ValueOf(c).Elem())
+	maps.DeleteFunc(known, func(key string, _ func(*yaml.Node, string)) bool { return !slices.Contains(enrolled, key) })
 	for i, d := range documents {
 		documents[i].path = filepath.Join(dir, d.name)
 		r.file = documents[i].path
-		if err := r.read(d.data, c.enrolled()); err != nil {
+		if err := r.read(d.data, known); err != nil {
 			return nil, err
 		}
 	}

@@ -1,0 +1,366 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/margolite/margolite/capability"
+	"github.com/margolite/margolite/policy"
+)
+
+// The format of the file is in the tags of the structs that it fills:
+//
+//	yaml     the key; with a dot, a key of a section of its own; ",inline": the keys
+//	         of the field are those of the struct
+//	is       what the text is, one of checks; with a question mark it may be empty
+//	one      the words that are possible
+//	least    the least number, duration or size that is possible
+//	most     the most, or how long a list may be
+//	names    what the operator's own keys of a section are, one of checks
+//	all      what a list is as a whole, one of lists
+//	empty    "kept": an empty list says something else than no list
+//	restart  "true": a running daemon cannot take it over, see Change
+//	with     which way to the WFM it belongs to, see WFM.agree
+
+// maxTable bounds a section whose keys the operator chooses.
+const maxTable = 512
+
+// retired are keys that earlier releases had. They change nothing, and a file that
+// still has them is accepted with a warning until the next release.
+var retired = []string{"wfm.limits", "wfm.signature"}
+
+// fields are the keys of a section, each with what reads its value.
+type fields map[string]func(n *yaml.Node, key string)
+
+// fields are those of a struct.
+func (r *reader) fields(v reflect.Value) fields {
+	known, below := fields{}, map[string]fields{}
+	t := v.Type()
+	if tagged, ok := foreign[t]; ok {
+		t = tagged
+	}
+	for i := range t.NumField() {
+		tag := t.Field(i).Tag
+		read := func(n *yaml.Node, key string) { r.decode(n, v.Field(i), key, tag) }
+		name := tag.Get("yaml")
+		section, key, deep := strings.Cut(name, ".")
+		switch {
+		case name == "":
+		case name == ",inline":
+			maps.Copy(known, r.fields(v.Field(i)))
+		case !deep:
+			known[name] = read
+		case below[section] == nil:
+			all := fields{key: read}
+			below[section] = all
+			known[section] = func(n *yaml.Node, key string) { r.section(n, key, all) }
+		default:
+			below[section][key] = read
+		}
+	}
+	return known
+}
+
+func (r *reader) section(n *yaml.Node, key string, known fields) {
+	if !r.is(n, key, yaml.MappingNode, mapTag, "a section") {
+		return
+	}
+	r.pairs(n, key, func(name, value *yaml.Node) {
+		at := join(key, name.Value)
+		read, ok := known[name.Value]
+		switch {
+		case ok:
+			r.places[at] = place{r.file, name}
+			read(value, at)
+		case slices.Contains(retired, at):
+			r.warnings = append(r.warnings, &Error{File: r.file, Line: name.Line, Key: at, Problem: "has no effect any more; the next release refuses it"})
+		default:
+			r.mistake(name, at, "unknown key; known here: %s", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		}
+	})
+}
+
+// decode reads a value of the file into its place, and reports what is wrong with it.
+// A key without a value leaves what is there.
+func (r *reader) decode(n *yaml.Node, v reflect.Value, key string, tag reflect.StructTag) {
+	before := len(r.mistakes)
+	var err error
+	switch into := v.Addr().Interface().(type) {
+	case *bool:
+		if r.is(n, key, yaml.ScalarNode, flagTag, "true or false") && n.Decode(into) != nil {
+			err = fmt.Errorf("expected true or false, got %s", describe(n))
+		}
+	case *int:
+		if r.is(n, key, yaml.ScalarNode, intTag, "a number") {
+			*into, err = number(n, tag)
+		}
+	case *time.Duration:
+		if expected := "a duration with its unit, such as 60s or 5m"; r.is(n, key, yaml.ScalarNode, textTag, expected) {
+			*into, err = bounded(n, tag, time.ParseDuration, expected, "")
+		}
+	case *int64:
+		if expected := "a number of bytes, such as 500k or 10m"; isInt(n) || r.is(n, key, yaml.ScalarNode, textTag, expected) {
+			*into, err = bounded(n, tag, parseBytes, expected, " bytes")
+		}
+	case *uint64:
+		size := int64(*into)
+		r.decode(n, reflect.ValueOf(&size).Elem(), key, tag)
+		*into = uint64(size)
+	case *float64:
+		if expected := "a number of cores, such as 2 or 0.5"; isInt(n) || r.is(n, key, yaml.ScalarNode, floatTag, expected) {
+			if *into, err = strconv.ParseFloat(n.Value, 64); err != nil || !(*into >= 0 && *into <= math.MaxUint16) {
+				err = fmt.Errorf("expected %s, got %s", expected, describe(n))
+			}
+		}
+	case *any:
+		*into, err = label(n)
+	case *slog.Level:
+		if s, ok := r.text(n, key, tag); ok {
+			err = into.UnmarshalText([]byte(s))
+		}
+	case *policy.Window:
+		if s, ok := r.text(n, key, tag); ok {
+			*into, err = policy.ParseWindow(s, time.Local)
+		}
+	case *policy.PortRange:
+		if *into, err = policy.ParsePorts(n.Value); err != nil || n.Kind != yaml.ScalarNode {
+			err = fmt.Errorf("expected a port from 1 to 65535, or a range as 8000-8999, got %s", describe(n))
+		}
+	case *capability.Interface:
+		if s, ok := r.text(n, key, tag); ok {
+			into.Kind = capability.Kind(s)
+		}
+	default:
+		r.compound(n, v, key, tag)
+		if len(r.mistakes) == before {
+			err = complete(into)
+		}
+	}
+	if err != nil {
+		r.mistake(n, key, "%v", err)
+	}
+}
+
+// compound reads what is made of other values, and types of text.
+func (r *reader) compound(n *yaml.Node, v reflect.Value, key string, tag reflect.StructTag) {
+	switch v.Kind() {
+	case reflect.String:
+		if s, ok := r.text(n, key, tag); ok {
+			v.SetString(s)
+		}
+	case reflect.Struct:
+		r.section(n, key, r.fields(v))
+	case reflect.Map:
+		r.table(n, v, key, tag)
+	case reflect.Slice:
+		r.list(n, v, key, tag)
+	case reflect.Pointer:
+		p := reflect.New(v.Type().Elem())
+		r.decode(n, p.Elem(), key, tag)
+		if n.Kind == yaml.MappingNode {
+			v.Set(p)
+		}
+	default:
+		panic("no value of the configuration is a " + v.Type().String())
+	}
+}
+
+// table reads a section whose keys the operator chooses. What is there before stays,
+// unless the file has its key with a value.
+func (r *reader) table(n *yaml.Node, v reflect.Value, key string, tag reflect.StructTag) {
+	if !r.is(n, key, yaml.MappingNode, mapTag, "a section") {
+		return
+	}
+	if given := len(n.Content) / 2; given > maxTable {
+		r.mistake(n, key, "expected at most %d entries, got %d", maxTable, given)
+		return
+	}
+	r.pairs(n, key, func(name, value *yaml.Node) {
+		at := join(key, name.Value)
+		if err := checks[tag.Get("names")](name.Value); err != nil {
+			r.mistake(name, at, "%v", err)
+			return
+		}
+		item := reflect.New(v.Type().Elem()).Elem()
+		r.decode(value, item, at, tag)
+		if value.ShortTag() == nullTag && item.Kind() != reflect.Struct {
+			return
+		}
+		if v.IsNil() {
+			v.Set(reflect.MakeMap(v.Type()))
+		}
+		v.SetMapIndex(reflect.ValueOf(name.Value), item)
+	})
+}
+
+// list reads a list in the place of the one that is there.
+func (r *reader) list(n *yaml.Node, v reflect.Value, key string, tag reflect.StructTag) {
+	kind, one, some := "a list", "text", "values"
+	if _, sections := foreign[v.Type().Elem()]; sections {
+		kind, one, some = "a list of sections", "a section", "sections"
+	}
+	before := len(r.mistakes)
+	if r.is(n, key, yaml.SequenceNode, listTag, kind) {
+		if most, err := strconv.Atoi(tag.Get("most")); err != nil || len(n.Content) > most {
+			r.mistake(n, key, "expected at most %d %s, got %d", most, some, len(n.Content))
+			return
+		}
+		v.SetZero()
+		if len(n.Content) > 0 || tag.Get("empty") == "kept" {
+			v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+		}
+		for i, item := range n.Content {
+			at := fmt.Sprintf("%s[%d]", key, i)
+			if item.ShortTag() == nullTag {
+				r.mistake(item, at, "expected %s, got nothing", one)
+				continue
+			}
+			r.decode(item, v.Index(i), at, tag)
+		}
+	}
+	if texts, ok := v.Interface().([]string); ok && len(r.mistakes) == before && tag.Get("all") != "" {
+		if err := lists[tag.Get("all")](texts); err != nil {
+			r.mistake(n, key, "%v", err)
+		}
+	}
+}
+
+// text returns the text of a value, and whether there is one that is sound.
+//
+// What is beside a provisioning file is named without a path: that one comes from
+// elsewhere, and must not send what lies on the device.
+func (r *reader) text(n *yaml.Node, key string, tag reflect.StructTag) (string, bool) {
+	if !r.is(n, key, yaml.ScalarNode, textTag, "text (in quotes where it could be something else)") {
+		return "", false
+	}
+	is, optional := strings.CutSuffix(tag.Get("is"), "?")
+	var err error
+	words := strings.Fields(tag.Get("one"))
+	switch {
+	case len(words) > 0 && !slices.Contains(words, n.Value):
+		err = fmt.Errorf("expected %s, got %s", strings.Join(words, " or "), quote(n.Value))
+	case is == "" || optional && n.Value == "":
+	case r.enrols != nil && slices.Contains(named, is) && n.Value != "" && !strings.Contains(n.Value, "://"):
+		if err = fileName(n.Value); err == nil {
+			r.enrols.names = append(r.enrols.names, n.Value)
+			return filepath.Join(r.enrols.place, n.Value), true
+		}
+	default:
+		err = checks[is](n.Value)
+	}
+	if err != nil {
+		r.mistake(n, key, "%v", err)
+	}
+	return n.Value, err == nil
+}
+
+// complete says what is missing in a section whose keys are sound.
+func complete(v any) error {
+	switch v := v.(type) {
+	case *policy.Override:
+		switch {
+		case len(v.Deployments) == 0 && len(v.Labels) == 0:
+			return errors.New("expected deployments or labels: which ones is this about?")
+		case v.Approval == "" && v.Windows == nil && v.Rollback == "" && v.Hook == nil:
+			return errors.New("expected approval, windows, rollback or hook: what is different?")
+		}
+	case *capability.Peripheral:
+		if v.Kind == "" {
+			return errors.New("expected the type of the peripheral")
+		}
+	case *Registry:
+		if (v.Certificate == "") != (v.Key == "") {
+			return errors.New("certificate and key are needed together")
+		}
+	}
+	return nil
+}
+
+func isInt(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == intTag }
+
+func number(n *yaml.Node, tag reflect.StructTag) (int, error) {
+	least, lowest := strconv.Atoi(tag.Get("least"))
+	most, highest := strconv.Atoi(tag.Get("most"))
+	v, err := strconv.Atoi(n.Value)
+	if errors.Join(lowest, highest, err) != nil || v < least || v > most {
+		return 0, fmt.Errorf("expected a number from %d to %d, got %s", least, most, describe(n))
+	}
+	return v, nil
+}
+
+// bounded reads a value that has a unit. A bound that there is none of does not count.
+func bounded[T int64 | time.Duration](n *yaml.Node, tag reflect.StructTag, parse func(string) (T, error), expected, unit string) (T, error) {
+	v, err := parse(n.Value)
+	if err != nil {
+		return 0, fmt.Errorf("expected %s, got %s", expected, describe(n))
+	}
+	if least, err := parse(tag.Get("least")); err == nil && v < least {
+		return 0, fmt.Errorf("expected at least %v%s, got %v", least, unit, v)
+	}
+	if most, err := parse(tag.Get("most")); err == nil && v > most {
+		return 0, fmt.Errorf("expected at most %v%s, got %v", most, unit, v)
+	}
+	return v, nil
+}
+
+// maxBytes is more than any device has.
+const maxBytes = 1 << 50
+
+// units are those of Compose files and those of the standard. All of them are binary.
+var units = map[string]int64{
+	"": 1, "b": 1,
+	"k": 1 << 10, "kb": 1 << 10, "ki": 1 << 10, "kib": 1 << 10,
+	"m": 1 << 20, "mb": 1 << 20, "mi": 1 << 20, "mib": 1 << 20,
+	"g": 1 << 30, "gb": 1 << 30, "gi": 1 << 30, "gib": 1 << 30,
+	"t": 1 << 40, "tb": 1 << 40, "ti": 1 << 40, "tib": 1 << 40,
+}
+
+// parseBytes reads a number of bytes, such as 500k, 10m, 256KiB or 32Mi.
+func parseBytes(s string) (int64, error) {
+	s = strings.ToLower(s)
+	digits := strings.TrimRight(s, "kmgtib")
+	v, err := strconv.ParseInt(digits, 10, 64)
+	unit := units[s[len(digits):]]
+	if err != nil || unit == 0 || v < 0 || v > maxBytes/unit {
+		return 0, strconv.ErrSyntax
+	}
+	return v * unit, nil
+}
+
+// label reads a value of the capabilities document: CAP-09 allows text, numbers,
+// booleans, and lists of texts or of numbers.
+func label(n *yaml.Node) (v any, err error) {
+	expected := errors.New("expected text, a number, true or false, or a list of texts or of numbers")
+	switch tag := n.ShortTag(); {
+	case n.Kind == yaml.SequenceNode:
+		list := make([]any, len(n.Content))
+		for i, item := range n.Content {
+			if item.Kind != yaml.ScalarNode || item.ShortTag() == flagTag || (item.ShortTag() == textTag) != (n.Content[0].ShortTag() == textTag) {
+				return nil, expected
+			}
+			if list[i], err = label(item); err != nil {
+				return nil, err
+			}
+		}
+		return list, nil
+	case n.Kind == yaml.ScalarNode && tag == textTag:
+		return n.Value, line(n.Value)
+	case n.Kind != yaml.ScalarNode || tag != intTag && tag != floatTag && tag != flagTag || n.Decode(&v) != nil:
+		return nil, expected
+	}
+	if f, ok := v.(float64); ok && (math.IsNaN(f) || math.IsInf(f, 0)) {
+		return nil, expected
+	}
+	return v, nil
+}
