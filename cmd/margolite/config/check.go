@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -87,28 +88,33 @@ func deviceID(s string) error {
 	return line(s)
 }
 
-// namespace has the form of containerd's identifiers.
-func namespace(s string) error {
-	problem := errors.New("expected at most 76 letters and digits, with single . _ - between them")
-	if len(s) > 76 {
-		return problem
-	}
-	separated := true
-	for _, r := range s {
+// A pattern is the form of a whole text of at most so many bytes.
+func pattern(form string, most int, problem string) func(string) error {
+	whole := regexp.MustCompile("^(?:" + form + ")$")
+	return func(s string) error {
 		switch {
-		case isNameRune(r, ""):
-			separated = false
-		case isNameRune(r, "._-") && !separated:
-			separated = true
-		default:
-			return problem
+		case len(s) <= most && whole.MatchString(s):
+			return nil
+		case strings.Contains(problem, "%s"):
+			return fmt.Errorf(problem, quote(s))
 		}
+		return errors.New(problem)
 	}
-	if separated {
-		return problem
-	}
-	return nil
 }
+
+var (
+	// namespace has the form of containerd's identifiers.
+	namespace = pattern(`[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*`, 76,
+		"expected at most 76 letters and digits, with single . _ - between them")
+	// fileName is a file in the directory of the one that names it.
+	fileName = pattern(`[A-Za-z0-9_][A-Za-z0-9._-]*`, 128,
+		"expected the name of a file beside this one: letters, digits and . _ -")
+	// group is a name as useradd and its like take it, and no number.
+	group = pattern(`[0-9]*[A-Za-z._][A-Za-z0-9._-]*|[0-9]+-[A-Za-z0-9._-]*`, 32, "expected the name of a group, got %s")
+	// deployment is an id as the WFM gives it.
+	deployment = pattern(`[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`, 36,
+		"expected the id of a deployment, a UUID, got %s")
+)
 
 func isNameRune(r rune, others string) bool {
 	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune(others, r)
@@ -118,14 +124,6 @@ func isNameRune(r rune, others string) bool {
 func path(s string) error {
 	if !filepath.IsAbs(s) || len(s) > 4096 || strings.ContainsFunc(s, unicode.IsControl) {
 		return fmt.Errorf("expected an absolute path, got %s", quote(s))
-	}
-	return nil
-}
-
-// fileName is a file in the directory of the one that names it.
-func fileName(s string) error {
-	if s[0] == '.' || s[0] == '-' || len(s) > 128 || strings.ContainsFunc(s, func(r rune) bool { return !isNameRune(r, "._-") }) {
-		return errors.New("expected the name of a file beside this one: letters, digits and . _ -")
 	}
 	return nil
 }
@@ -313,15 +311,6 @@ func treePath(s string) error {
 	return nil
 }
 
-// group is a name as useradd and its like take it.
-func group(s string) error {
-	if len(s) > 32 || strings.Trim(s, "0123456789") == "" || s[0] == '-' ||
-		strings.ContainsFunc(s, func(r rune) bool { return !isNameRune(r, "._-") }) {
-		return fmt.Errorf("expected the name of a group, got %s", quote(s))
-	}
-	return nil
-}
-
 // registry is a host that images come from, or all of them.
 func registry(s string) error {
 	if s == "*" {
@@ -344,17 +333,6 @@ func images(s string) error {
 	for name := range strings.SplitSeq(rest, "/") {
 		if deep && (name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "") {
 			return problem
-		}
-	}
-	return nil
-}
-
-// deployment is an id as the WFM gives it.
-func deployment(s string) error {
-	groups := strings.Split(s, "-")
-	for i, length := range [...]int{8, 4, 4, 4, 12} {
-		if len(groups) != 5 || len(groups[i]) != length || strings.Trim(groups[i], "0123456789abcdefABCDEF") != "" {
-			return fmt.Errorf("expected the id of a deployment, a UUID, got %s", quote(s))
 		}
 	}
 	return nil
