@@ -568,9 +568,13 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 	if got.code != exitFailed || last.Object != "wfm" || last.Result != "failed" || last.Mend == "" || !strings.Contains(got.err, "checks failed") {
 		t.Errorf("code %d, stderr %q, last line %+v", got.code, got.err, last)
 	}
-	write(t, file, fmt.Sprintf("wfm: {url: https://127.0.0.1:1, certificate: /nonexistent.pem}\nstate: {dir: %[1]s/state, run: %[1]s}\n", filepath.Dir(file)))
-	if got := call(t, "check", "--config", file); got.code != exitFailed || !strings.Contains(got.out, "failed   identity: /nonexistent.pem") || !strings.Contains(got.out, "mend: put the file in place") {
+	write(t, file, fmt.Sprintf("wfm: {url: https://127.0.0.1:1, certificate: /nonexistent.pem, limits: {names: 64}}\nstate: {dir: %[1]s/state, run: %[1]s}\n", filepath.Dir(file)))
+	got = call(t, "check", "--config", file)
+	if got.code != exitFailed || !strings.Contains(got.out, "failed   identity: /nonexistent.pem") || !strings.Contains(got.out, "mend: put the file in place") {
 		t.Errorf("%+v", got)
+	}
+	if !strings.Contains(got.out, "warning  configuration: "+file+":1: wfm.limits: has no effect any more") {
+		t.Errorf("no warning of a key that is retired: %+v", got)
 	}
 }
 
