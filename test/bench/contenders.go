@@ -39,15 +39,11 @@ type contender struct {
 // contest is the contenders side by side on this machine.
 type contest struct {
 	method
-	dir        string // on the medium
-	volatile   string // in memory
+	*site
 	native     string // directory of our programs
-	beside     string // directory of the programs of another release; empty: none
 	contenders []*contender
 	missing    []string // peers that are not there
-	places     []*place
-	daemons    []*exec.Cmd
-	archive    string // of the image, in a directory of its own
+	archive    string   // of the image, in a directory of its own
 }
 
 // command is one of a contender's.
@@ -57,31 +53,23 @@ func (c *contender) command(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 // newContest starts whoever is there.
-func newContest(ctx context.Context, dir, native, beside string, m method) (_ *contest, err error) {
-	c := &contest{method: m, dir: dir, native: native, beside: beside, volatile: filepath.Join(dir, "v")}
+func newContest(ctx context.Context, dir, native string, m method) (_ *contest, err error) {
+	c := &contest{method: m}
+	if c.native, err = filepath.Abs(native); err != nil {
+		return nil, err
+	}
+	if c.site, err = newSite(dir); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.close())
 		}
 	}()
-	if c.native, err = filepath.Abs(native); err != nil {
-		return nil, err
-	}
-	if beside != "" {
-		if c.beside, err = filepath.Abs(beside); err != nil {
-			return nil, err
-		}
-	}
-	if err := os.MkdirAll(c.volatile, 0o755); err != nil {
-		return nil, err
-	}
-	if err := syscall.Mount("tmpfs", c.volatile, "tmpfs", 0, "size=512m"); err != nil {
-		return nil, fmt.Errorf("cannot mount a tmpfs: %w", err)
-	}
 	if err := c.buildImage(); err != nil {
 		return nil, err
 	}
-	for _, start := range []func(context.Context) error{c.onContainerd, c.embedded, c.docker} {
+	for _, start := range []func(context.Context) error{c.onContainerd, c.embedded, c.dockerCompose} {
 		if err := start(ctx); err != nil {
 			return nil, err
 		}
@@ -134,7 +122,7 @@ disabled_plugins = ["io.containerd.grpc.v1.cri"]
 `, filepath.Join(c.dir, "containerd"), filepath.Join(c.volatile, "containerd"), socket), 0o600); err != nil {
 		return err
 	}
-	if _, err := c.daemon(nil, "containerd.log", program, "-c", config); err != nil {
+	if _, err := c.daemon(nil, "containerd.log", nil, program, "-c", config); err != nil {
 		return err
 	}
 	answers := func() error {
@@ -147,35 +135,26 @@ disabled_plugins = ["io.containerd.grpc.v1.cri"]
 	if err := plant.Eventually(ctx, answers); err != nil {
 		return fmt.Errorf("containerd did not start: %w", err)
 	}
-	if err := c.margolite(ctx, c.native, agentName, "agent", socket, true); err != nil {
+	if err := c.margolite(ctx, agentName, "agent", socket, true); err != nil {
 		return err
 	}
-	if c.beside != "" {
-		if err := c.margolite(ctx, c.beside, "margolite (other), agent", "other", socket, true); err != nil {
-			return err
-		}
-	}
-	if err := c.margolite(ctx, c.native, "margolite, no agent", "alone", socket, false); err != nil {
+	if err := c.margolite(ctx, "margolite, no agent", "alone", socket, false); err != nil {
 		return err
 	}
 	return c.nerdctl(ctx, socket)
 }
 
 func (c *contest) embedded(ctx context.Context) error {
-	if err := c.margolite(ctx, c.native, "margolite, embedded", "embedded", "embedded", true); err != nil || c.beside == "" {
-		return err
-	}
-	return c.margolite(ctx, c.beside, "margolite (other), embedded", "otherembedded", "embedded", true)
+	return c.margolite(ctx, "margolite, embedded", "embedded", "embedded", true)
 }
 
 // margolite is one of ours, in a network namespace of its own, for one margolite
 // looks after the containers of a machine. Its agent has no WFM to speak to.
-func (c *contest) margolite(ctx context.Context, native, name, id, containerd string, agent bool) error {
-	p, err := newPlace()
+func (c *contest) margolite(ctx context.Context, name, id, containerd string, agent bool) error {
+	p, err := c.place()
 	if err != nil {
 		return err
 	}
-	c.places = append(c.places, p)
 	home := filepath.Join(c.volatile, id)
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return err
@@ -202,7 +181,7 @@ log: {level: warn}
 `, plant.Device, files.Certificate, files.Key, files.TrustBundle, filepath.Join(c.dir, id), run, containerd, id, filepath.Dir(c.archive)), 0o600); err != nil {
 		return err
 	}
-	program := filepath.Join(native, "margolite")
+	program := filepath.Join(c.native, "margolite")
 	m := &contender{
 		name: name, ours: true, place: p,
 		compose: []string{program, "compose"},
@@ -210,7 +189,7 @@ log: {level: warn}
 		shims:   []string{"containerd-shim", "-namespace\x00" + id + "\x00"},
 	}
 	if agent {
-		if m.agent, err = c.daemon(p, id+".log", program, "run", "--config", config); err != nil {
+		if m.agent, err = c.daemon(p, id+".log", nil, program, "run", "--config", config); err != nil {
 			return err
 		}
 		m.client = control.Dial(filepath.Join(run, "control.sock"))
@@ -264,36 +243,20 @@ func (c *contest) nerdctl(ctx context.Context, socket string) error {
 	return nil
 }
 
-// docker is docker compose of the plugin or as docker-compose, on a daemon of
-// its own in a network namespace of its own.
-func (c *contest) docker(ctx context.Context) error {
-	programs, missing := findDocker(ctx)
+// dockerCompose is the one on PATH.
+func (c *contest) dockerCompose(ctx context.Context) error {
+	d, missing, err := c.docker(ctx)
 	if missing != "" {
 		c.missing = append(c.missing, "docker compose: "+missing)
-		return nil
 	}
-	client, socket := programs.client, "unix://"+filepath.Join(c.volatile, "docker.sock")
-	compose := slices.Insert(slices.Clone(programs.compose), 1, "-H", socket)
-	p, err := newPlace()
-	if err != nil {
+	if err != nil || missing != "" {
 		return err
 	}
-	c.places = append(c.places, p)
-	state := filepath.Join(c.volatile, "docker")
-	if _, err := c.daemon(p, "docker.log", programs.daemon, "--data-root", filepath.Join(c.dir, "docker"), "--exec-root", state,
-		"--pidfile", state+".pid", "-H", socket); err != nil {
-		return err
-	}
-	d := &contender{name: "docker compose", place: p, compose: []string{client, "-H", socket}, shims: []string{"containerd-shim", "-namespace\x00moby\x00"}}
-	if err := plant.Eventually(ctx, func() error { return p.run(ctx, d.command(ctx, "version")) }); err != nil {
-		return fmt.Errorf("dockerd did not start: %w", err)
-	}
-	if err := p.run(ctx, d.command(ctx, "load", "-i", c.archive)); err != nil {
-		return err
-	}
-	d.compose, d.up = compose, []string{"up", "-d"}
-	c.contenders = append(c.contenders, d)
-	return nil
+	c.contenders = append(c.contenders, &contender{
+		name: "docker compose", place: d.place, compose: d.compose, up: []string{"up", "-d"},
+		shims: []string{"containerd-shim", "-namespace\x00moby\x00"},
+	})
+	return d.run(ctx, d.client, "load", "-i", c.archive)
 }
 
 // keepHere lets nothing that is written below a directory of the machine get
@@ -309,45 +272,5 @@ func (c *contest) keepHere(dir string) error {
 	if err := syscall.Mount("overlay", dir, "overlay", 0, options); err != nil {
 		return fmt.Errorf("cannot mount over %s: %w", dir, err)
 	}
-	return nil
-}
-
-// daemon starts a program that goes on until the end.
-func (c *contest) daemon(p *place, log string, program string, args ...string) (*exec.Cmd, error) {
-	out, err := os.Create(filepath.Join(c.volatile, log))
-	if err != nil {
-		return nil, err
-	}
-	defer out.Close()
-	cmd := exec.Command(program, args...)
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := p.start(cmd); err != nil {
-		return nil, fmt.Errorf("cannot start %s: %w", program, err)
-	}
-	c.daemons = append(c.daemons, cmd)
-	return cmd, nil
-}
-
-// close ends everything: what runs when a race was lost goes on in its shim. The
-// processes that can be seen here are those of this program's namespace.
-func (c *contest) close() error {
-	for _, d := range slices.Backward(c.daemons) {
-		_ = d.Process.Signal(syscall.SIGTERM) // it may have ended by itself
-		ended := time.AfterFunc(10*time.Second, func() { _ = d.Process.Kill() })
-		_ = d.Wait()
-		ended.Stop()
-	}
-	for _, p := range c.places {
-		p.close()
-	}
-	for range 3 { // who is killed may just have forked
-		for _, pid := range plant.Processes("containerd-shim") {
-			for _, victim := range append(plant.Descendants(pid), pid) {
-				_ = syscall.Kill(victim, syscall.SIGKILL)
-			}
-		}
-	}
-	plant.UnmountBelow(c.dir)
 	return nil
 }

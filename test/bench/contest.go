@@ -16,33 +16,25 @@ import (
 
 // standing is how everybody did.
 type standing struct {
-	Contenders []string `json:"contenders"`
-	Missing    []string `json:"missing,omitempty"`
-	Notes      []string `json:"notes,omitempty"`
-	Rows       []row    `json:"rows"`
-	Shims      []shims  `json:"shims"`
-	Crowds     []crowd  `json:"crowds"`
+	Contenders []string
+	Missing    []string
+	Notes      []string
+	Rows       []row
+	Shims      []shims
 }
 
 // row is one thing that every contender did, in as many rounds as there were.
 type row struct {
-	What  string                     `json:"what"`
-	Times map[string][]time.Duration `json:"timesNs"` // by contender, round by round
+	What  string
+	Times map[string][]time.Duration // by contender, round by round
 }
 
 // shims is what the shims of a project hold.
 type shims struct {
-	Contender string `json:"contender"`
-	Services  int    `json:"services"`
-	Processes int    `json:"processes"`
+	Contender string
+	Services  int
+	Processes int
 	memory
-}
-
-// crowd is what it costs to look after containers of which none changes.
-type crowd struct {
-	Containers int           `json:"containers"`
-	Took       time.Duration `json:"tookNs"` // compose up, as a person waits for it
-	CPU        time.Duration `json:"cpuNs"`  // of the agent
 }
 
 // between is the rest between two contenders: what one of them puts off is not
@@ -57,7 +49,7 @@ func (b *bench) measureContest(ctx context.Context, dir string) (_ *standing, er
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return nil, err
 	}
-	c, err := newContest(ctx, home, b.native(), b.beside, b.method)
+	c, err := newContest(ctx, home, b.native(), b.method)
 	if err != nil {
 		return nil, err
 	}
@@ -76,10 +68,7 @@ func (b *bench) measureContest(ctx context.Context, dir string) (_ *standing, er
 		}
 	}
 	say("contest: restart after a crash")
-	if err := c.crashes(ctx, s); err != nil {
-		return s, err
-	}
-	return s, c.crowds(ctx, s)
+	return s, c.crashes(ctx, s)
 }
 
 // laps are the rows of one race.
@@ -191,7 +180,6 @@ type project struct {
 	services   int
 	sleep      int  // by which its processes are known
 	restarted  bool // when a process ends
-	scale      int  // replicas of each service; 0: as nothing is said
 }
 
 // write writes the Compose file. greeting is in the environment of the first service.
@@ -202,9 +190,6 @@ func (p *project) write(greeting string) error {
 		fmt.Fprintf(&text, "  s%02d:\n    image: %s\n    command: [/bin/sleep, %q]\n    stop_signal: SIGKILL\n", i, benchImage, fmt.Sprint(p.sleep))
 		if p.restarted {
 			text.WriteString("    restart: always\n")
-		}
-		if p.scale > 0 {
-			fmt.Fprintf(&text, "    scale: %d\n", p.scale)
 		}
 		if i == 0 {
 			fmt.Fprintf(&text, "    environment: {GREETING: %s}\n", greeting)
@@ -326,67 +311,4 @@ func (p *project) crash(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	return 0, fmt.Errorf("%s: nothing runs a minute after a crash", p.contender.name)
-}
-
-// crowds measures reconciles that change nothing, with ever more containers.
-func (c *contest) crowds(ctx context.Context, s *standing) error {
-	i := slices.IndexFunc(c.contenders, func(one *contender) bool { return one.agent != nil })
-	if i < 0 {
-		return nil
-	}
-	one := c.contenders[i]
-	for _, n := range c.Crowds {
-		say("contest: %d containers that nothing changes", n)
-		if err := c.crowd(ctx, s, one, n); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// inCrowd is how many containers of a crowd are in one project, which has a limit.
-const inCrowd = 50
-
-func (c *contest) crowd(ctx context.Context, s *standing, one *contender, n int) error {
-	var all []*project
-	for left := n; left > 0; left -= inCrowd {
-		p := &project{contender: one, name: fmt.Sprintf("crowd%d", len(all)), services: 1, scale: min(left, inCrowd), sleep: 76400}
-		p.file = filepath.Join(c.volatile, p.name+".yaml")
-		all = append(all, p)
-		if err := p.write("once"); err != nil {
-			return err
-		}
-	}
-	each := func(verb ...string) error {
-		for _, p := range all {
-			if err := p.timed(ctx, nil, verb...); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if err := each(one.up...); err != nil {
-		return err
-	}
-	if err := pause(ctx, time.Second); err != nil {
-		return err
-	}
-	var took []time.Duration
-	before, err := cpuOf(one.agent.Process.Pid)
-	if err != nil {
-		return err
-	}
-	for range c.Races {
-		begun := time.Now()
-		if err := each(one.up...); err != nil {
-			return err
-		}
-		took = append(took, time.Since(begun))
-	}
-	after, err := cpuOf(one.agent.Process.Pid)
-	if err != nil {
-		return err
-	}
-	s.Crowds = append(s.Crowds, crowd{n, median(took), (after - before) / time.Duration(c.Races)})
-	return errors.Join(s.weigh(one, n), each("down"))
 }

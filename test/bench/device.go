@@ -141,7 +141,6 @@ func (b *deviceBench) with(ctx context.Context, how setup, o plant.Options, do f
 func takeDown(ctx context.Context, p *plant.Plant, wrong error) error {
 	if wrong != nil && ctx.Err() == nil {
 		text, _ := os.ReadFile(p.LogFile())
-		text = collection.ReplaceAll(text, nil)
 		say("the agent's log:\n%s", text[max(0, len(text)-8<<10):])
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)

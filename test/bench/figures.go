@@ -7,53 +7,53 @@ import (
 
 // device is what was measured with one containerd.
 type device struct {
-	Version    string    `json:"version"`
-	Containerd string    `json:"containerd"`
-	External   bool      `json:"external"`
-	Counted    bool      `json:"deviceBytesCounted"`
-	Install    install   `json:"install"`
-	Updates    []updates `json:"updates"`
-	Polls      polls     `json:"polls"`
+	Version    string
+	Containerd string
+	External   bool
+	Counted    bool
+	Install    install
+	Updates    []updates
+	Polls      polls
 }
 
 // install is the first installation, with everything still to be pulled.
 type install struct {
-	Took       time.Duration `json:"tookNs"`
-	ImageBytes int64         `json:"imageBytes"`
-	Written    written       `json:"writtenBytes"`
+	Took       time.Duration
+	ImageBytes int64
+	Written    written
 }
 
 // updates are parameter changes, each recreating one of the two services.
 type updates struct {
-	Settle  time.Duration `json:"settleNs"`
-	Median  time.Duration `json:"medianNs"`
-	Max     time.Duration `json:"maxNs"`
-	Written written       `json:"writtenBytesEach"`
+	Settle  time.Duration
+	Median  time.Duration
+	Max     time.Duration
+	Written written
 }
 
 // polls are polls that bring nothing.
 type polls struct {
-	Count   int           `json:"count"`
-	Written written       `json:"writtenBytes"`
-	Logged  int64         `json:"loggedBytes"`
-	CPU     time.Duration `json:"cpuNs"` // of the agent
+	Count   int
+	Written written
+	Logged  int64
+	CPU     time.Duration // of the agent
 }
 
 // written is how many bytes processes have handed to the medium, each with the
 // children that it has buried, and what the device under it was given.
 type written struct {
-	Agent      int64 `json:"agent"`
-	Containerd int64 `json:"containerd"` // if it is external
-	Shims      int64 `json:"shims"`      // those that run; an update may replace them
-	Syncs      int64 `json:"syncs"`      // calls of fsync and the like, of all of them and of containers
+	Agent      int64
+	Containerd int64 // if it is external
+	Shims      int64 // those that run; an update may replace them
+	Syncs      int64 // calls of fsync and the like, of all of them and of containers
 	wear
 }
 
 // wear is what a device was given.
 type wear struct {
-	Device  int64 `json:"device"` // bytes
-	Writes  int64 `json:"deviceWrites"`
-	Flushes int64 `json:"deviceFlushes"`
+	Device  int64 // bytes
+	Writes  int64
+	Flushes int64
 }
 
 func (w written) since(before written) written {

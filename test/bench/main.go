@@ -1,12 +1,10 @@
 // Bench measures margolite: how big its programs are, what it takes of a
 // device's memory, how long a change takes from its publication until the WFM
-// hears that it is installed, and what unchanged polls and updates write to the
-// medium and send over the wire; what a thousand deployments take; how it does beside
-// nerdctl compose and docker compose; what a fleet of thousands asks of a WFM; and,
-// with --upkeep, what a device costs by the number of its containers. It runs the real
+// hears that it is installed, what unchanged polls and updates write to the
+// medium, and how it does beside nerdctl compose and docker compose. It runs the real
 // programs in namespaces of its own and leaves nothing behind. `make bench` runs
-// it; it fails when an unchanged poll writes anything, and when agent and shims or a
-// large bundle take too much memory.
+// it; it fails when an unchanged poll writes anything, and when agent and shims take
+// too much memory.
 //
 // The defaults are for a quick look. `make memory` takes figures to publish, as
 // others in the field do: a median over minutes, under several loads, beside Docker.
@@ -14,7 +12,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -33,33 +30,26 @@ import (
 
 // method is how things are measured.
 type method struct {
-	Warmup  time.Duration   `json:"warmupNs"`
-	Samples int             `json:"samples"`
-	Over    time.Duration   `json:"overNs"`
-	Rounds  int             `json:"rounds"`
-	Settle  []time.Duration `json:"settleNs"`
-	Polls   int             `json:"polls"`
-	Races   int             `json:"races"`
-	Sizes   []int           `json:"services"`
-	Crowds  []int           `json:"containers"`
-	Fleet   int             `json:"fleet"`
-	Poll    time.Duration   `json:"pollNs"` // while memory is measured
-	Stacks  []string        `json:"stacks,omitempty"`
-	Shared  []int           `json:"shimContainers"`
+	Warmup  time.Duration
+	Samples int
+	Over    time.Duration
+	Rounds  int
+	Settle  []time.Duration
+	Polls   int
+	Races   int
+	Sizes   []int
+	Poll    time.Duration // while memory is measured
+	Stacks  []string
 }
 
 // bench is the program.
 type bench struct {
 	method
-	dist, dir, json string
-	wfmsim          string
-	sizes, device   bool
-	contest, scale  bool
-	memory, upkeep  bool
+	dist, dir       string
+	sizes, memory   bool
+	device, contest bool
 	agent           string // of somebody else, beside Docker
 	agentName       string
-	agentTest       string
-	beside          string // programs of another release, in the contest
 }
 
 func main() {
@@ -67,9 +57,9 @@ func main() {
 	// last one cleans up, and the others wait for it. It cleans up as well when
 	// nobody reads any more.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGPIPE)
-	b := &bench{method: method{Settle: []time.Duration{0, 200 * time.Millisecond}, Sizes: []int{1, 3, 20}, Crowds: []int{1, 10, 100, 300}, Shared: []int{1, 3, 10}, Stacks: []string{"embedded", "external"}}}
+	b := &bench{method: method{Settle: []time.Duration{0, 200 * time.Millisecond}, Sizes: []int{1, 3, 20}, Stacks: []string{"embedded", "external"}}}
 	flag.BoolVar(&b.memory, "memory", true, "measure the memory of all that runs an application")
-	flag.Func("stacks", "`NAME,...` whose memory is measured: embedded, external (margolite on that containerd), docker, shims (default embedded,external)", func(s string) error {
+	flag.Func("stacks", "`NAME,...` whose memory is measured: embedded, external (margolite on that containerd), docker (default embedded,external)", func(s string) error {
 		b.Stacks = strings.Split(s, ",")
 		return nil
 	})
@@ -83,20 +73,11 @@ func main() {
 	flag.IntVar(&b.Polls, "polls", 100, "unchanged polls")
 	flag.StringVar(&b.dist, "dist", "dist", "`DIR` with the programs of every target, as make cross leaves them")
 	flag.StringVar(&b.dir, "dir", "", "`DIR` on the medium to write to (default the system's for temporary files)")
-	flag.StringVar(&b.json, "json", "", "write the report to `FILE` too")
 	flag.BoolVar(&b.sizes, "sizes", true, "measure the programs")
 	flag.BoolVar(&b.device, "device", true, "measure the running device")
-	flag.BoolVar(&b.upkeep, "upkeep", false, "measure what devices with more and more containers cost, which takes many minutes")
-	flag.BoolVar(&b.scale, "scale", true, "measure the wire, and a thousand deployments")
-	flag.StringVar(&b.agentTest, "agent-test", "", "`FILE` of the tests of package agent, for allocations (default none)")
 	flag.BoolVar(&b.contest, "contest", true, "measure Compose projects side by side with the peers on PATH: nerdctl, docker")
-	flag.StringVar(&b.beside, "beside", "", "`DIR` with the programs of another release, which takes part in the contest")
 	flag.IntVar(&b.Races, "races", 5, "rounds of the contest")
-	flag.IntVar(&b.Fleet, "fleet", 5000, "`N` devices that poll one WFM; 0: none")
-	flag.StringVar(&b.wfmsim, "wfmsim", "bin/wfmsim", "`FILE` of the WFM that they poll")
 	flag.Func("services", "`N,...` services of the projects of the contest (default 1,3,20)", numbers(&b.Sizes))
-	flag.Func("containers", "`N,...` containers of which is measured what they cost while nothing changes (default 1,10,100,300)", numbers(&b.Crowds))
-	flag.Func("shims", "`N,...` containers whose shims are weighed (default 1,3,10)", numbers(&b.Shared))
 	flag.Parse()
 	os.Exit(isolated.Main(b))
 }
@@ -138,29 +119,9 @@ func (b *bench) run(ctx context.Context) (err error) {
 		if err := b.measureMemory(ctx, dir, r); err != nil {
 			return err
 		}
-		if b.wants("shims") {
-			if err := b.measureShims(ctx, dir, r); err != nil {
-				return err
-			}
-		}
 	}
 	if b.device {
 		if err := b.measureDevices(ctx, dir, r); err != nil {
-			return err
-		}
-	}
-	if b.upkeep {
-		if r.Upkeep, err = b.measureUpkeep(ctx, dir); err != nil {
-			return err
-		}
-	}
-	if b.scale {
-		if r.Scale, err = b.measureScale(ctx, dir); err != nil {
-			return err
-		}
-	}
-	if b.Fleet > 0 {
-		if r.Fleet, err = b.measureFleet(ctx, dir); err != nil {
 			return err
 		}
 	}
@@ -169,15 +130,6 @@ func (b *bench) run(ctx context.Context) (err error) {
 		r.Contest, cut = b.measureContest(ctx, dir)
 	}
 	r.print(os.Stdout)
-	if b.json != "" {
-		text, err := json.MarshalIndent(r, "", "  ")
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(b.json, append(text, '\n'), 0o644); err != nil {
-			return err
-		}
-	}
 	return errors.Join(cut, r.verdict())
 }
 

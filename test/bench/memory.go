@@ -14,9 +14,9 @@ import (
 
 // footprint is what a stack holds under every load.
 type footprint struct {
-	Stack    string   `json:"stack"`
-	Embedded bool     `json:"embedded"` // margolite with the containerd inside
-	Loads    []weight `json:"loads"`
+	Stack    string
+	Embedded bool // margolite with the containerd inside
+	Loads    []weight
 }
 
 // overBounds is an error for each load under which agent and shims, with the
@@ -48,19 +48,19 @@ func memoryBound(load string) int64 {
 
 // weight is what it holds under one load.
 type weight struct {
-	Load     string    `json:"load"`
-	Holdings []holding `json:"holdings"` // medians: of each kind of process, and of all together
-	Most     int64     `json:"mostPss"`  // of all together, in any sample
+	Load     string
+	Holdings []holding // medians: of each kind of process, and of all together
+	Most     int64     // of all together, in any sample
 	// The most of all together, proportional, while the load was brought there and
 	// while it was changed.
-	Installing int64 `json:"installingPss,omitempty"`
-	Changing   int64 `json:"changingPss,omitempty"`
+	Installing int64
+	Changing   int64
 }
 
 // holding is the memory of one kind of process, the median of the samples.
 type holding struct {
-	What      string `json:"what"`
-	Processes int    `json:"processes"`
+	What      string
+	Processes int
 	memory
 }
 
@@ -107,17 +107,15 @@ func (b *bench) measureMemory(ctx context.Context, dir string, r *report) error 
 		}
 	}
 	if b.wants("docker") {
-		programs, gap := findDocker(ctx)
-		if gap == "" {
-			name := "dockerd, its containerd"
-			if b.agent != "" {
-				name += ", " + b.agentName
-			}
-			err := withDocker(ctx, filepath.Join(home, "docker"), programs, b.agent, func(s stack) error { return b.weigh(ctx, r, footprint{Stack: name}, s) })
-			if err != nil {
-				return fmt.Errorf("cannot measure the memory of Docker: %w", err)
-			}
-		} else {
+		name := "dockerd, its containerd"
+		if b.agent != "" {
+			name += ", " + b.agentName
+		}
+		gap, err := withDocker(ctx, filepath.Join(home, "docker"), b.agent, func(s stack) error { return b.weigh(ctx, r, footprint{Stack: name}, s) })
+		if err != nil {
+			return fmt.Errorf("cannot measure the memory of Docker: %w", err)
+		}
+		if gap != "" {
 			missing = append(missing, "Docker: "+gap)
 		}
 	}
@@ -158,7 +156,7 @@ func (b *bench) weigh(ctx context.Context, r *report, f footprint, s stack) erro
 func (b *bench) under(ctx context.Context, s stack, l workload) (_ *weight, err error) {
 	w := &weight{Load: l.name}
 	if l.services > 0 {
-		defer func() { err = errors.Join(err, s.remove(ctx, l)) }()
+		defer func() { err = errors.Join(err, s.remove(ctx)) }()
 		w.Installing, err = peak(s, func() error { return s.deploy(ctx, l, "Hello") })
 		if err != nil {
 			return nil, err

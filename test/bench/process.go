@@ -12,9 +12,9 @@ import (
 
 // memory is what processes hold, in bytes.
 type memory struct {
-	RSS       int64 `json:"rss"`       // resident: a page counts in every process that maps it
-	PSS       int64 `json:"pss"`       // proportional: a page is divided among them
-	Anonymous int64 `json:"anonymous"` // resident and of no file: what cannot be dropped
+	RSS       int64 // resident: a page counts in every process that maps it
+	PSS       int64 // proportional: a page is divided among them
+	Anonymous int64 // resident and of no file: what cannot be dropped
 }
 
 func (m memory) plus(other memory) memory {

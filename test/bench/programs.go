@@ -18,10 +18,10 @@ const shimName = "containerd-shim-runc-v2"
 
 // program is one program of one target.
 type program struct {
-	Target     string `json:"target"` // as linux-armv7
-	Name       string `json:"name"`
-	Bytes      int64  `json:"bytes"`
-	Compressed int64  `json:"xzBytes,omitempty"` // by xz -9, where there is an xz
+	Target     string // as linux-armv7
+	Name       string
+	Bytes      int64
+	Compressed int64 // by xz -9, where there is an xz
 }
 
 // programNames are the columns of the table of programs, and the file of each in a

@@ -14,27 +14,23 @@ import (
 
 // report is everything that was measured.
 type report struct {
-	Machine  machine      `json:"machine"`
-	Method   method       `json:"method"`
-	Programs []program    `json:"programs,omitempty"`
-	Memory   []footprint  `json:"memory,omitempty"`
-	Shims    []shimWeight `json:"shims,omitempty"`
-	Devices  []device     `json:"devices,omitempty"`
-	Upkeep   []upkeep     `json:"upkeep,omitempty"`
-	Scale    *scale       `json:"scale,omitempty"`
-	Fleet    *fleet       `json:"fleet,omitempty"`
-	Contest  *standing    `json:"contest,omitempty"`
+	Machine  machine
+	Method   method
+	Programs []program
+	Memory   []footprint
+	Devices  []device
+	Contest  *standing
 }
 
 // machine is where it was measured.
 type machine struct {
-	Time   time.Time `json:"time"`
-	OS     string    `json:"os"`
-	Kernel string    `json:"kernel"`
-	CPU    string    `json:"cpu"`
-	CPUs   int       `json:"cpus"`
-	Load   string    `json:"load"`   // before it began
-	Medium string    `json:"medium"` // the file system of the state
+	Time   time.Time
+	OS     string
+	Kernel string
+	CPU    string
+	CPUs   int
+	Load   string // before it began
+	Medium string // the file system of the state
 }
 
 func describe(dir string) (machine, error) {
@@ -91,10 +87,6 @@ func (r *report) verdict() error {
 	for _, f := range r.Memory {
 		errs = append(errs, f.overBounds()...)
 	}
-	if s := r.Scale; s != nil && s.First.Streaming > memoryGoal {
-		errs = append(errs, fmt.Errorf("a bundle of %d bytes takes %d bytes of memory while it comes in, want at most %d",
-			s.Bundle, s.First.Streaming, memoryGoal))
-	}
 	return errors.Join(errs...)
 }
 
@@ -112,22 +104,10 @@ func (r *report) print(out io.Writer) {
 	if len(r.Memory) > 0 {
 		p.memory(r)
 	}
-	if len(r.Shims) > 0 {
-		p.shims(r)
-	}
 	if len(r.Devices) > 0 {
 		p.times(r)
 		p.writes(r)
 		p.polls(r)
-	}
-	if len(r.Upkeep) > 0 {
-		p.upkeep(r)
-	}
-	if r.Scale != nil {
-		p.scale(r.Scale)
-	}
-	if r.Fleet != nil {
-		p.fleet(r.Fleet)
 	}
 	if r.Contest != nil {
 		p.contest(r)

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/plant"
+	"github.com/margolite/margolite/test/wfmsim"
 )
 
 // stack is all that a machine runs so that a Margo application runs on it.
@@ -13,7 +15,7 @@ type stack interface {
 	// deploy runs a load, or changes it to another greeting, and returns when it
 	// runs and is healthy.
 	deploy(ctx context.Context, l workload, greeting string) error
-	remove(ctx context.Context, l workload) error
+	remove(ctx context.Context) error
 	// look asks how the load is, as an operator does.
 	look(ctx context.Context) error
 }
@@ -36,24 +38,38 @@ func (s ourStack) kinds() []kind {
 }
 
 func (s ourStack) deploy(ctx context.Context, l workload, greeting string) error {
-	return s.deployAs(ctx, deploymentID, l, greeting)
-}
-
-func (s ourStack) deployAs(ctx context.Context, id string, l workload, greeting string) error {
-	version, err := s.publishLoad(ctx, id, l, greeting)
+	version, err := s.publishLoad(ctx, l, greeting)
 	if err != nil {
 		return err
 	}
 	if err := s.Control().Sync(ctx); err != nil {
 		return err
 	}
-	_, err = s.Await(ctx, id, margo.Installed, version)
+	_, err = s.Await(ctx, deploymentID, margo.Installed, version)
 	return err
 }
 
-func (s ourStack) remove(ctx context.Context, _ workload) error { return s.Clear(ctx) }
+func (s ourStack) remove(ctx context.Context) error { return s.Clear(ctx) }
 
 func (s ourStack) look(ctx context.Context) error {
 	_, err := s.Control().Status(ctx)
 	return err
+}
+
+// publishLoad publishes a load as a deployment, and gives the manifest's version.
+func (s *subject) publishLoad(ctx context.Context, l workload, greeting string) (uint64, error) {
+	repository := "apps/" + l.name
+	component, err := l.component()
+	if err != nil {
+		return 0, err
+	}
+	if err := s.Push(ctx, repository, loadRevision, component); err != nil {
+		return 0, err
+	}
+	done, err := s.Publish(wfmsim.Deployment{
+		ID: deploymentID, Name: l.name, DeviceID: plant.Device, ApplicationID: l.name,
+		Components: []wfmsim.Component{{Name: l.name, Repository: s.Registry.Address() + "/" + repository, Revision: loadRevision}},
+		Parameters: map[string]any{"IMAGE": s.Registry.Address() + "/" + loadImage + ":" + loadVersion, "GREETING": greeting},
+	})
+	return done.Version, err
 }

@@ -46,10 +46,6 @@ func (p *printer) contest(r *report) {
 	for _, s := range c.Shims {
 		p.line("  %-44s %3d services %3d shims %7.1f  %5.2f for each service", s.Contender, s.Services, s.Processes, mib(s.PSS), mib(s.PSS)/float64(s.Services))
 	}
-	p.heading("A reconcile that changes nothing: compose up of all, at most 50 in a project, and the agent's processor time")
-	for _, k := range c.Crowds {
-		p.line("  %3d containers %8s %8s", k.Containers, ms(k.Took), ms(k.CPU))
-	}
 }
 
 // ratio is how the first contender, which is ours, compares with the fastest peer.
