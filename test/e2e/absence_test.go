@@ -139,7 +139,7 @@ func (r *rig) dial() *connection {
 
 // echo says whether the connection still works.
 func (c *connection) echo() error {
-	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err
 	}
 	c.sent++

@@ -146,27 +146,10 @@ func TestPOL06POL07AnUnapprovedUpdateTouchesNothing(t *testing.T) {
 	if change.Kind != "update" || change.Answer != "" || change.Until != nil {
 		t.Errorf("what waits is %+v", change)
 	}
-	t.Run("it is shown as what it does", func(t *testing.T) {
-		r.t = t
-		if len(change.Services) != 2 {
-			t.Fatalf("it changes %+v, want both services", change.Services)
-		}
-		for _, s := range change.Services {
-			if s.Change != "changed" || s.Image == nil || !strings.HasSuffix(s.Image.From, ":1.0.0") || !strings.HasSuffix(s.Image.To, ":2.0.0") ||
-				s.Image.FromDigest == "" || s.Image.ToDigest == "" || s.Image.FromDigest == s.Image.ToDigest || s.Image.Bytes < 100<<10 {
-				t.Errorf("service %s: its image changes as %+v", s.Service, s.Image)
-			}
-		}
-		if i := slices.IndexFunc(change.Parameters, func(v control.ValueChange) bool { return v.Name == "GREETING" }); i < 0 ||
-			change.Parameters[i].From != nil || change.Parameters[i].To == nil || *change.Parameters[i].To != "Servus" {
-			t.Errorf("parameters change as %+v", change.Parameters)
-		}
-		out, err := r.margolite("status")
-		check(t, err)
-		if !containsAll(out, "approv", "web", "1.0.0", "2.0.0", "GREETING", "Servus") {
-			t.Errorf("status shows\n%s", out)
-		}
-	})
+	out, err := r.margolite("status")
+	if err != nil || !containsAll(out, "approv", "web", "1.0.0", "2.0.0", "GREETING", "Servus") {
+		t.Errorf("status shows %s, %v", out, err)
+	}
 	t.Run("over a restart, and over kill -9", func(t *testing.T) {
 		r.t = t
 		r.stop()
@@ -276,66 +259,6 @@ func TestPOL06ARejectionIsRemembered(t *testing.T) {
 	r.approve(demoID, again.Digest)
 	r.await(demoID, margo.Installed, again.Version)
 	r.says(8090, "Bad")
-}
-
-// With approval of all an installation waits, too, and a removal with what runs
-// still running; some deployments go by other rules.
-func TestPOL06InstallationsAndRemovalsWait(t *testing.T) {
-	long(t, "the rest of approval")
-	const ownID, freeID = "b0a7e1c2-0000-4000-8000-0000000000a1", "b0a7e1c2-0000-4000-8000-0000000000a2"
-	r := newRigRuled(t, map[string]string{
-		"approval":    "all",
-		"deployments": `[{deployments: [` + strings.ToUpper(ownID) + `], approval: updates}, {labels: {approval.example: free}, approval: none}]`,
-	})
-	free := r.Deployment(freeID, map[string]any{"PORT": 8092})
-	free.Labels = map[string]string{"approval.example": "free", "line": "7"}
-	r.install(r.Deployment(ownID, map[string]any{"PORT": 8091}))
-	r.install(free)
-	free.Parameters["GREETING"] = "Free"
-	r.install(free)
-	r.await(freeID, margo.Removed, r.remove(freeID))
-
-	done := r.publish(r.Deployment(demoID, nil))
-	if change := r.waits(demoID, done.Digest, "approval"); change.Kind != "install" || change.Services[0].Change != "added" {
-		t.Errorf("what waits is %+v, want an installation", change)
-	}
-	r.Kill()
-	r.running()
-	r.waits(demoID, done.Digest, "approval")
-	if n := len(r.services(demoID)); n > 0 {
-		t.Errorf("%d services of what nobody has approved", n)
-	}
-	r.approve(demoID, done.Digest)
-	r.await(demoID, margo.Installed, done.Version)
-	r.says(8090, "Hello")
-
-	r.quiet()
-	before, heard := r.services(demoID), len(r.WFM.Statuses(demoID))
-	r.remove(demoID)
-	if change := r.waits(demoID, done.Digest, "approval"); change.Kind != "remove" {
-		t.Errorf("what waits is %+v, want a removal", change)
-	}
-	r.Kill()
-	r.running()
-	r.waits(demoID, done.Digest, "approval")
-	r.untouched(demoID, before)
-
-	// The WFM takes it back, and then does not.
-	again := r.install(r.Deployment(demoID, nil))
-	r.untouched(demoID, before)
-	removed := r.remove(demoID)
-	r.waits(demoID, again.Digest, "approval")
-	r.untouched(demoID, before)
-	r.approve(demoID, again.Digest)
-	r.await(demoID, margo.Removed, removed)
-	r.quiet()
-	for _, state := range r.reports(demoID, heard) {
-		if strings.HasPrefix(state, "failed") {
-			t.Errorf("the WFM heard %v", r.reports(demoID, heard))
-			break
-		}
-	}
-	r.says(8091, "Hello")
 }
 
 // Everything that an approved change needs is on the device before anybody is

@@ -100,7 +100,7 @@ func cutTime(line string) (stamp time.Time, rest string, ok bool) {
 // it; end interrupts it.
 func (r *rig) follow(args ...string) (next func(word string) string, end func()) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Minute)
 	cmd := exec.CommandContext(ctx, filepath.Join(programs.dir, "margolite"), append([]string{"--config", r.ConfigFile()}, args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -116,31 +115,5 @@ func (r *rig) aliveStill(services map[string]control.Service) {
 		if !r.alive(was.Pid) {
 			r.t.Errorf("service %s does not run any more", name)
 		}
-	}
-}
-
-// A store whose medium goes while the agent runs ends the agent with a clear error,
-// and the next one goes on.
-func TestAStoreThatIsCutOffWhileTheAgentRuns(t *testing.T) {
-	long(t, "the rest of damage")
-	r := newRig(t, "embedded")
-	r.running()
-	r.install(r.Deployment(demoID, nil))
-	r.quiet()
-	before := r.services(demoID)
-	log := r.logLength()
-	check(t, os.Truncate(filepath.Join(r.StateDir(), "margolite.db"), 4096))
-	_, _ = r.margolite("status")
-	check(t, r.Ended())
-	if text, err := os.ReadFile(r.LogFile()); err != nil || !bytes.Contains(text[log:], []byte("which the next start makes anew")) || bytes.Contains(text[log:], []byte("goroutine ")) {
-		t.Errorf("it says %s, %v", text[log:], errors.Join(err))
-	}
-	r.aliveStill(before)
-	r.running()
-	r.synced()
-	r.settled(demoID)
-	r.untouched(demoID, before)
-	if r.status().Damage == nil {
-		t.Error("status does not tell of it")
 	}
 }

@@ -101,7 +101,7 @@ func TestTheMainJobWithEachWFMInTheField(t *testing.T) {
 // heard waits until the WFM heard of a state so many times.
 func (r *rig) heard(id string, times int, state margo.State) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Minute)
 	defer cancel()
 	began := time.Now()
 	err := r.WFM.WaitStatus(ctx, id, func(reports []wfmsim.Report) bool {

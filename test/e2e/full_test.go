@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -56,15 +55,6 @@ func TestAFullDeviceKeepsRunningAndRecovers(t *testing.T) {
 			r.running()
 			r.settled(demoID)
 			untouched("after a kill of the agent")
-
-			busy, lines := r.processorTime(), r.logLines()
-			time.Sleep(3 * time.Second) // nothing happens, and that takes time
-			if used := r.processorTime() - busy; used > time.Second {
-				t.Errorf("the agent was busy for %s of 3 s", used)
-			}
-			if n := r.logLines() - lines; n > 60 { // at level debug
-				t.Errorf("%d lines were logged in 3 s", n)
-			}
 
 			// What dies comes back, though nothing can be written.
 			web, err := os.FindProcess(before["web"].Pid)
@@ -144,23 +134,4 @@ func fill(t *testing.T, dir string) (free func()) {
 		t.Helper()
 		check(t, os.Remove(path))
 	}
-}
-
-// processorTime is what the agent has used of the processors.
-func (r *rig) processorTime() time.Duration {
-	r.t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.Agent()))
-	check(r.t, err)
-	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
-	var user, system int64
-	_, err = fmt.Sscan(fields[11]+" "+fields[12], &user, &system)
-	check(r.t, err)
-	return time.Duration(user+system) * 10 * time.Millisecond
-}
-
-func (r *rig) logLines() int {
-	r.t.Helper()
-	log, err := os.ReadFile(r.LogFile())
-	check(r.t, err)
-	return strings.Count(string(log), "\n")
 }

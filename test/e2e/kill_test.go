@@ -73,7 +73,10 @@ func killedAtEveryStep(t *testing.T, c killedChange) {
 		r.await(demoID, c.state, c.change(r))
 		c.after(r)
 		r.stop()
-		for _, point := range killPoints(t, trace) {
+		for i, point := range killPoints(t, trace) {
+			if r.Containerd() != 0 && i%4 != 0 { // the agent's steps are the same, and this one is slow
+				continue
+			}
 			t.Run(point.name, func(t *testing.T) {
 				r := r.forTest(t)
 				r.running()

@@ -14,13 +14,7 @@ import (
 	"github.com/margolite/margolite/test/plant"
 )
 
-const (
-	namespace = "margo"
-
-	// Some things go a moment after the call that removed them: containerd
-	// collects what nobody refers to a second after the last change.
-	goneSoon = 10 * time.Second
-)
+const namespace = "margo"
 
 // leavesNothing removes everything from the device and compares the machine with
 // what it was before. Every test ends with it.
@@ -41,11 +35,10 @@ func (r *rig) leavesNothing() {
 	r.isAsBefore(ctx)
 }
 
-// isAsBefore fails the test for what is left on the machine, and soon enough.
+// isAsBefore fails the test for what is left on the machine. Some things go a moment
+// after the call that removed them: containerd collects what nobody refers to.
 func (r *rig) isAsBefore(ctx context.Context) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, goneSoon)
-	defer cancel()
 	if err := plant.Eventually(ctx, r.nothingLeft); err != nil {
 		r.t.Errorf("not everything is as it was: %v", err)
 	}

@@ -14,33 +14,48 @@ import (
 )
 
 // A device that comes with the images of its applications installs them where
-// there is no registry at all.
-func TestPOL09PreloadedImagesNeedNoRegistry(t *testing.T) {
-	long(t, "the rest of policy")
-	image := programs.application.Image("1.0.0")
-	const ref = "registry.example/margolite/demoapp:1.0.0"
-	layout, err := ociimage.Layout(map[string]*ociimage.Artifact{ref: image})
+// there is no registry at all. Their package is a Compose file behind a URL, as
+// early revisions of the standard have it.
+func TestPOL09PKG15PreloadedImagesNeedNoRegistry(t *testing.T) {
+	long(t, "preloaded images")
+	layout, err := ociimage.Layout(map[string]*ociimage.Artifact{
+		"registry.example/margolite/demoapp:1.0.0": programs.application.Image("1.0.0"),
+	})
 	check(t, err)
-	saved, err := ociimage.Saved(map[string]*ociimage.Artifact{ref: image})
-	check(t, err)
-	for name, archive := range map[string][]byte{"OCI layout": layout, "docker save": saved} {
-		t.Run(name, func(t *testing.T) {
-			onBackends(t, func(t *testing.T, r *rig) {
-				dir := t.TempDir()
-				check(t, os.WriteFile(filepath.Join(dir, "images.tar"), archive, 0o600))
-				r.configure("runtime: {", "runtime: {preload: "+dir+", ")
-				url := r.serve(map[string][]byte{"/compose.yaml": programs.component.Files["compose.yaml"]})
-				check(t, r.Registry.Close())
-				r.running()
-				done, err := r.WFM.Publish(plant.Client, []byte(documentFor(url+"/compose.yaml", "registry.example", "from the archive")))
-				check(t, err)
-				r.await(demoID, margo.Installed, done.Version)
-				if a := r.answers(8090); a.Greeting != "from the archive" {
-					t.Errorf("the application says %+v", a)
-				}
-			})
-		})
-	}
+	onBackends(t, func(t *testing.T, r *rig) {
+		dir := t.TempDir()
+		check(t, os.WriteFile(filepath.Join(dir, "images.tar"), layout, 0o600))
+		r.configure("runtime: {", "runtime: {preload: "+dir+", ")
+		url := r.serve(map[string][]byte{"/compose.yaml": programs.component.Files["compose.yaml"]})
+		check(t, r.Registry.Close())
+		r.running()
+		done, err := r.WFM.Publish(plant.Client, []byte(documentFor(url+"/compose.yaml", "registry.example", "from the archive")))
+		check(t, err)
+		r.await(demoID, margo.Installed, done.Version)
+		r.says(8090, "from the archive")
+	})
+}
+
+// documentFor is a deployment of the demo whose package is behind a URL.
+func documentFor(url, registry, greeting string) string {
+	return `apiVersion: application.margo.org/v1alpha1
+kind: ApplicationDeployment
+id: ` + demoID + `
+metadata:
+  annotations: {applicationId: demo}
+  name: demo-deployment
+  namespace: margo
+spec:
+  deploymentProfile:
+    type: compose
+    components:
+      - name: demo
+        properties:
+          packageLocation: ` + url + `
+  parameters:
+    registry: {value: "` + registry + `", targets: [{pointer: ENV.REGISTRY, components: [demo]}]}
+    greeting: {value: ` + greeting + `, targets: [{pointer: ENV.GREETING, components: [demo]}]}
+`
 }
 
 // serve serves files over plain HTTP, which the agent is told of.

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/base64"
 	"fmt"
 	"io/fs"
 	"os"
@@ -15,15 +14,25 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/ociimage"
-	"github.com/margolite/margolite/test/plant"
-	"github.com/margolite/margolite/test/wfmsim"
-	"github.com/margolite/margolite/test/wfmsim/fault"
 )
 
 // nobody is a user without rights.
 const nobody = 65534
+
+const secretsFile = `
+services:
+  tools:
+    image: ${REGISTRY}/margolite/tools:1.0.0
+    command: [sleep, "100000"]
+    stop_signal: SIGKILL
+    secrets:
+      - {source: token, uid: "1000", gid: "1001", mode: 0440}
+      - key
+secrets:
+  token: {file: ./token.txt}
+  key: {environment: API_KEY}
+`
 
 // Whoever else is on the device reads and writes nothing of what the agent keeps,
 // whatever the umask that it is started with, and workloads have that of Docker.
@@ -91,76 +100,6 @@ func (r *rig) opensAsNobody() []string {
 	out, err := cmd.Output()
 	check(r.t, err)
 	return strings.Fields(string(out))
-}
-
-// What proves who the device is, and what parameters say to workloads, is in no
-// line of the log at its most talkative, and in nothing that members of the group
-// can ask the agent; not either where a server refuses or is silent.
-func TestNoSecretIsTold(t *testing.T) {
-	long(t, "the rest of the program")
-	const parameter = "correct-horse-battery"
-	for name, c := range map[string]struct {
-		way     plant.Way
-		secrets []string
-	}{
-		"mutual TLS": {plant.Way{}, nil},
-		"a password": {plant.Way{Gateway: "Basic"}, []string{plant.GatewaySecret, base64.StdEncoding.EncodeToString([]byte(plant.GatewaySecret))}},
-		"a token":    {plant.Way{Gateway: "Bearer"}, []string{plant.GatewayToken}},
-		"a repository": {plant.Way{Repository: true}, []string{
-			plant.RepositoryToken, base64.StdEncoding.EncodeToString([]byte("x-access-token:" + plant.RepositoryToken)),
-		}},
-		"signed requests": {plant.Way{Revision: wfmsim.RC2}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			secrets := append(c.secrets, parameter)
-			r := newRigBy(t, c.way)
-			keys, err := filepath.Glob(filepath.Join(r.dir, "identity", "*.key"))
-			check(t, err)
-			for _, key := range keys {
-				pem, err := os.ReadFile(key)
-				check(t, err)
-				secrets = append(secrets, strings.Split(string(pem), "\n")[1])
-			}
-			r.running()
-			d := r.Deployment(demoID, map[string]any{"GREETING": parameter})
-			r.publish(d)
-			r.hears(demoID, margo.Pending, margo.Installing, margo.Installed)
-			r.delivered()
-			if r.Repository != nil {
-				r.Repository.SetToken("another one")
-			}
-			for _, f := range []fault.Fault{{Kind: fault.Answer, Status: 401}, {Kind: fault.Answer, Status: 500}} {
-				_, err := r.WFM.Faults().Inject(f)
-				check(t, err)
-				if err := r.Control().Sync(t.Context()); err == nil {
-					t.Errorf("it worked in spite of %+v", f)
-				}
-				r.WFM.Faults().Clear("")
-			}
-
-			told := map[string]string{}
-			for _, command := range []string{"status --json", "status", "history --json", "capabilities --json", "check", "compose ps"} {
-				told[command], _ = r.margolite(strings.Fields(command)...)
-			}
-			for what, file := range map[string]string{
-				"the log": r.LogFile(), "the command line": r.procOf("cmdline"), "the environment": r.procOf("environ"),
-			} {
-				content, err := os.ReadFile(file)
-				check(t, err)
-				told[what] = string(content)
-			}
-			for what, text := range told {
-				for _, secret := range secrets {
-					if strings.Contains(text, secret) {
-						t.Errorf("%s tells %q", what, secret)
-					}
-				}
-			}
-			if r.Repository != nil {
-				r.Repository.SetToken("x-access-token:" + plant.RepositoryToken)
-			}
-		})
-	}
 }
 
 func (r *rig) procOf(file string) string {

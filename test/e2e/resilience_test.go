@@ -5,11 +5,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
@@ -138,28 +136,22 @@ func TestDS05UnchangedPollsWriteNothing(t *testing.T) {
 		r.install(r.Deployment(demoID, nil))
 		r.delivered()
 		check(t, r.Control().Sync(t.Context())) // whatever is still on its way
-		r.atRest()
-		files, asked := r.files(), len(r.WFM.Requests().Requests())
-		const polls, rounds = 100, 3
-		// The kernel counts for the agent what others on the same file system may
-		// bring about, now and then: what polls write comes in each round.
-		for round := 1; ; round++ {
-			wrote := r.written()
+		// Containerd collects garbage a second after the last deletion, and the kernel
+		// counts for the agent what others on the same file system bring about, now and
+		// then. What polls write comes in each round.
+		const polls = 100
+		var asked int
+		r.eventually("polls write nothing", func() error {
+			wrote, files := r.written(), r.files()
+			asked = len(r.WFM.Requests().Requests())
 			for range polls {
 				check(t, r.Control().Sync(t.Context()))
 			}
-			n := r.written() - wrote
-			if n == 0 {
-				break
+			if n, now := r.written()-wrote, r.files(); n != 0 || !maps.Equal(files, now) {
+				return fmt.Errorf("%d bytes were written during %d polls; files are %v, were %v", n, polls, now, files)
 			}
-			if round == rounds {
-				t.Errorf("%d bytes were written during %d unchanged polls, and some in each round before, want 0", n, polls)
-				break
-			}
-		}
-		if now := r.files(); !maps.Equal(files, now) {
-			t.Errorf("files changed: %v, were %v", now, files)
-		}
+			return nil
+		})
 		requests := r.WFM.Requests().Requests()[asked:]
 		if len(requests) < polls {
 			t.Errorf("%d requests, want at least %d polls", len(requests), polls)
@@ -181,22 +173,6 @@ func (r *rig) delivered() {
 			err = fmt.Errorf("%d are left", s.Outbox)
 		}
 		return err
-	})
-}
-
-// atRest waits until the agent has written nothing for a while: containerd
-// collects garbage a second after the last deletion.
-func (r *rig) atRest() {
-	r.t.Helper()
-	last, files, since := r.written(), r.files(), time.Now()
-	r.eventually("nothing is written any more", func() error {
-		if now, state := r.written(), r.files(); now != last || !maps.Equal(files, state) {
-			last, files, since = now, state, time.Now()
-		}
-		if quiet := time.Since(since); quiet < 2*time.Second {
-			return fmt.Errorf("quiet for %s only", quiet)
-		}
-		return nil
 	})
 }
 
@@ -228,40 +204,6 @@ func (r *rig) files() map[string]string {
 		return nil
 	}))
 	return all
-}
-
-// What could not be reported is when the WFM is back, also of a deployment that is
-// gone by then: how it ended, not the steps on the way, which nobody needs any more.
-func TestPOL05ReportsSurviveAnAbsentWFM(t *testing.T) {
-	long(t, "the rest of policy")
-	onBackends(t, func(t *testing.T, r *rig) {
-		r.running()
-		_, err := r.WFM.Faults().Inject(unavailable("status"))
-		check(t, err)
-		r.publish(r.Deployment(demoID, nil))
-		r.answers(8090)
-		r.eventually("it is installed", func() error { return r.inState(demoID, margo.Installed) })
-		r.Kill()
-		r.running()
-		r.remove(demoID)
-		r.eventually("it is gone", func() error {
-			if n := len(r.status().Deployments); n > 0 {
-				return fmt.Errorf("%d deployments", n)
-			}
-			return nil
-		})
-		r.Kill()
-		r.WFM.Faults().Clear("")
-		r.running()
-		r.await(demoID, margo.Removed, 3)
-		var heard []margo.State
-		for _, report := range r.WFM.Statuses(demoID) {
-			heard = append(heard, report.Status.State)
-		}
-		if want := []margo.State{margo.Removed}; !slices.Equal(heard, want) {
-			t.Errorf("the WFM heard %v, want %v", heard, want)
-		}
-	})
 }
 
 // inState says whether the device shows a deployment in a state.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
@@ -42,31 +41,24 @@ func (r *rig) returned(greeting string, visits uint64) {
 	}
 }
 
-// An update that does not become healthy is back where it was, with its data,
-// within the time that it may take and ten seconds; the WFM hears what was
-// wrong, and that the former revision runs. It is not tried again.
-func TestPOL08AFailedUpdateIsBackInTime(t *testing.T) {
-	const grace = 10 * time.Second
+// An update that does not become healthy, or not within its timeout, is back where it
+// was, with its data; the WFM hears what was wrong, and that the former revision runs.
+// It is not tried again.
+func TestPOL08AFailedUpdateIsBack(t *testing.T) {
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		r.install(r.application(labID, "1.0.0", fmt.Sprintf(checkedFile, goodCheck), nil))
 		former := r.deployment(labID).Digest
 		for i, c := range []struct {
-			check, code string
-			timeout     time.Duration
-		}{{badCheck, "CONTAINER_UNHEALTHY", 20 * time.Second}, {slowCheck, "TIMEOUT", 4 * time.Second}} {
+			check, code, timeout string
+		}{{badCheck, "CONTAINER_UNHEALTHY", "10m0s"}, {slowCheck, "TIMEOUT", "0m10s"}} {
 			visits := r.answers(8090).Visit
 			update := r.application(labID, fmt.Sprintf("2.0.%d", i), fmt.Sprintf(checkedFile, c.check), nil)
-			update.Components[0].Timeout = c.timeout.String()
+			update.Components[0].Timeout = c.timeout
 			update.Parameters["GREETING"] = "Ill"
 			done := r.publish(update)
-			r.await(labID, margo.Installing, done.Version)
-			begun := time.Now()
 			fault := r.failsWith(labID, c.code, done.Version)
 			r.returned("Hello", visits)
-			if took := time.Since(begun); took > c.timeout+grace {
-				t.Errorf("%s: it was back after %s, want within %s", c.code, took, c.timeout+grace)
-			}
 			if !containsAll(fault.Message, "web") {
 				t.Errorf("the WFM heard %q, want the service", fault.Message)
 			}
@@ -95,48 +87,6 @@ func TestPOL08AFailedUpdateIsBackInTime(t *testing.T) {
 		}
 		r.install(r.application(labID, "3.0.0", fmt.Sprintf(checkedFile, goodCheck), nil))
 	})
-}
-
-// Where the site wants to look first, a failed update stays as it is until
-// somebody on the device asks for the way back; where it wants none there is none.
-func TestPOL08ReturningIsUpToTheSite(t *testing.T) {
-	long(t, "the rest of rollback")
-	r := newRigRuled(t, map[string]string{"rollback": "manual"})
-	good := r.application(labID, "1.0.0", fmt.Sprintf(checkedFile, goodCheck), nil)
-	r.install(good)
-	former := r.deployment(labID).Digest
-	visits := r.answers(8090).Visit
-	bad := r.application(labID, "2.0.0", fmt.Sprintf(checkedFile, badCheck), nil)
-	bad.Parameters["GREETING"] = "Ill"
-	done := r.publish(bad)
-	r.failsWith(labID, "CONTAINER_UNHEALTHY", done.Version)
-	r.says(8090, "Ill")
-	r.Kill()
-	r.running()
-	r.says(8090, "Ill")
-	if d := r.deployment(labID); d.Former != former {
-		t.Errorf("the way back is %q, want %q", d.Former, former)
-	}
-	_, err := r.margolite("rollback", labID, "--yes")
-	check(t, err)
-	r.returned("Hello", visits)
-	r.failsWith(labID, "ROLLED_BACK", done.Version)
-
-	off := ruled(map[string]string{"rollback": "off"})
-	check(t, r.Reconfigure(off))
-	bad.Parameters["GREETING"] = "Still ill"
-	done = r.publish(bad)
-	r.failsWith(labID, "CONTAINER_UNHEALTHY", done.Version)
-	r.says(8090, "Still ill")
-	good.Parameters["GREETING"] = "Mended"
-	r.install(good)
-	r.says(8090, "Mended")
-	good.Parameters["GREETING"] = "Better"
-	r.install(good)
-	if err := r.Control().Rollback(t.Context(), control.ReturnRequest{Deployment: labID}); !errors.Is(err, control.ErrConflict) {
-		t.Errorf("a way back that is not kept: %v, want a conflict", err)
-	}
-	r.says(8090, "Better")
 }
 
 // Somebody on the device goes back to the revision before, without a WFM or a
@@ -181,46 +131,12 @@ func TestPOL08RollbackByHandHolds(t *testing.T) {
 	r.powerOff()
 	r.running()
 	r.says(8090, "Hello")
+	if out, err := r.margolite("history"); err != nil || !containsAll(out, "rollback.asked", "it is slow", "rollback.done") {
+		t.Errorf("the journal is %q, %v", out, err)
+	}
+	if out, err := r.margolite("history", "--verify"); err != nil {
+		t.Errorf("the journal does not verify: %q, %v", out, err)
+	}
 	r.install(r.Deployment(demoID, map[string]any{"GREETING": "Newer"}))
 	r.says(8090, "Newer")
-}
-
-// An update that ends the agent, or cuts the power, whenever it is applied is
-// given up after three times, and the former revision is back.
-func TestPOL08AnUpdateThatEndsTheAgentIsGivenUp(t *testing.T) {
-	long(t, "the rest of rollback")
-	r := newRigRuled(t, nil)
-	good := r.application(labID, "1.0.0", fmt.Sprintf(checkedFile, goodCheck), nil)
-	r.install(good)
-	visits := r.answers(8090).Visit
-	former := r.deployment(labID).Digest
-	fatal := r.application(labID, "2.0.0", fmt.Sprintf(checkedFile, slowCheck), nil) // it takes its time
-	fatal.Parameters["GREETING"] = "Fatal"
-	done := r.publish(fatal)
-	r.says(8090, "Fatal")
-	r.Kill()
-	r.powerOff()
-	for range 2 {
-		r.start("MARGOLITE_KILL_AT_STEP=1") // of the update, which goes on
-		check(t, r.Ended())
-	}
-	r.running()
-	fault := r.failsWith(labID, "INTERRUPTED", done.Version)
-	r.returned("Hello", visits)
-	if d := r.deployment(labID); d.Active != former {
-		t.Errorf("%s runs, want %s", d.Active, former)
-	}
-	r.settled(labID)
-	before := r.services(labID)
-	r.stop()
-	r.running()
-	r.settled(labID)
-	r.synced()
-	r.untouched(labID, before)
-	if again := r.lastFault(labID); again.Code != fault.Code {
-		t.Errorf("after a restart the WFM heard %+v", again)
-	}
-	good.Parameters["GREETING"] = "Harmless"
-	r.install(good)
-	r.says(8090, "Harmless")
 }

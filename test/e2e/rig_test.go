@@ -137,10 +137,6 @@ func onBackends(t *testing.T, test func(t *testing.T, r *rig)) {
 // settle is for how long services run before they count as installed.
 const settle = 200 * time.Millisecond
 
-// longSettle is for services that end by themselves: they do so before they
-// count as installed, also where the machine takes its time to start them.
-const longSettle = 2 * time.Second
-
 // usual is how the agent is configured where a test says nothing else.
 var usual = plant.Settings{Settle: settle, LogLevel: "debug"}
 
@@ -163,12 +159,6 @@ func newRig(t *testing.T, backend string) *rig {
 func newRigBy(t *testing.T, way plant.Way) *rig {
 	t.Helper()
 	return newRigOn(t, plant.Options{Way: way})
-}
-
-// newRigWith is a rig whose WFM is as options say.
-func newRigWith(t *testing.T, backend string, options func(*wfmsim.Options)) *rig {
-	t.Helper()
-	return newRigOn(t, plant.Options{Containerd: backends[backend], Way: plant.Way{Change: options}})
 }
 
 func newRigOn(t *testing.T, o plant.Options) *rig {

@@ -46,14 +46,6 @@ func TestDS06DS07DS08RollbackIsRefusedUntilAnOperatorAcceptsIt(t *testing.T) {
 		refused(t, 0)
 		r.untouched(demoID, before)
 	})
-	t.Run("DS-08 after a restart", func(t *testing.T) {
-		r.t = t
-		r.Kill()
-		log := r.logLength()
-		r.running()
-		refused(t, log)
-		r.untouched(demoID, before)
-	})
 	t.Run("DS-08 without the database", func(t *testing.T) {
 		r.t = t
 		r.stop()
@@ -69,21 +61,6 @@ func TestDS06DS07DS08RollbackIsRefusedUntilAnOperatorAcceptsIt(t *testing.T) {
 				t.Errorf("service %s does not run any more", name)
 			}
 		}
-	})
-	t.Run("DS-06 the same version with other content", func(t *testing.T) {
-		r.t = t
-		_, err := r.margolite("accept-rollback")
-		if err == nil || r.status().Manifest.Version != held.Version {
-			t.Errorf("without --yes it is accepted: %v", err)
-		}
-		check(t, r.WFM.SetVersion(plant.Client, held.Version))
-		if err := r.sync(); err == nil {
-			t.Error("another content of the version that is held is accepted")
-		}
-		if s := r.status().WFM; s.RefusedManifest == nil || s.RefusedManifest.Version != held.Version {
-			t.Errorf("status says %+v", s)
-		}
-		check(t, r.WFM.Restart(plant.Client))
 	})
 	t.Run("an operator accepts it", func(t *testing.T) {
 		r.t = t
@@ -106,16 +83,6 @@ func TestDS06DS07DS08RollbackIsRefusedUntilAnOperatorAcceptsIt(t *testing.T) {
 		}
 		r.untouched(demoID, before)
 		r.refusesChart(r.publishedAndSynced(2, 1)) // version 2
-		r.untouched(demoID, before)
-	})
-	t.Run("DS-08 over another restart", func(t *testing.T) {
-		r.t = t
-		r.Kill()
-		r.running()
-		r.synced()
-		if s := r.status(); s.Manifest.Version != 2 || s.WFM.Refused != "" {
-			t.Errorf("status says %+v and %+v", s.Manifest, s.WFM)
-		}
 		r.untouched(demoID, before)
 	})
 	r.t = t
