@@ -19,7 +19,7 @@ import (
 // Workloads, their ports and their names work while the agent is stopped,
 // killed or replaced by another release: nobody who uses them notices.
 func TestNobodyNoticesThatTheAgentIsGone(t *testing.T) {
-	long(t, "absence of the agent")
+	long(t, "names and connections")
 	newSite(t)
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()

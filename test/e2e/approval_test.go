@@ -264,7 +264,7 @@ func TestPOL06ARejectionIsRemembered(t *testing.T) {
 // Everything that an approved change needs is on the device before anybody is
 // asked: with the WFM and the registry out of reach it happens at once.
 func TestPOL05POL06AnApprovalWorksOffline(t *testing.T) {
-	long(t, "the rest of approval")
+	long(t, "approval offline")
 	r := newRigRuled(t, map[string]string{"approval": "updates"})
 	r.install(r.Deployment(demoID, nil))
 	visits := r.answers(8090).Visit

@@ -103,7 +103,6 @@ func (r *rig) heard(id string, times int, state margo.State) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Minute)
 	defer cancel()
-	began := time.Now()
 	err := r.WFM.WaitStatus(ctx, id, func(reports []wfmsim.Report) bool {
 		n := 0
 		for i, report := range reports {
@@ -116,6 +115,6 @@ func (r *rig) heard(id string, times int, state margo.State) {
 	if err != nil {
 		out, _ := r.margolite("status")
 		r.t.Log(out)
-		r.t.Fatalf("the WFM did not hear %s %d times, but\n%s", state, times, heardOf(r.WFM.Statuses(id), began))
+		r.t.Fatalf("the WFM did not hear %s %d times, but %v", state, times, r.reports(id, 0))
 	}
 }

@@ -13,7 +13,7 @@ import (
 // ST-19 DS-27: a device that knows nothing but a repository: its desired state comes from
 // one branch, and what became of it is on another.
 func TestST19GitOpsWithoutAWFM(t *testing.T) {
-	long(t, "the rest of Git")
+	long(t, "a repository alone")
 	r := newRigBy(t, plant.Way{Repository: true, ReportsThere: true})
 	tells := func(want ...string) {
 		t.Helper()

@@ -87,7 +87,7 @@ func TestDS29DS30ST01ST17POL14DEV01InstallUpdateRemove(t *testing.T) {
 // Two deployments of one application live side by side; components of a
 // deployment that a revision no longer has are removed.
 func TestDS17DeploymentsAndComponentsAreApart(t *testing.T) {
-	long(t, "the rest of the protocol")
+	long(t, "several deployments")
 	const otherID = "ad9b614e-8912-45f4-a523-372358765dee" // shares all but its end
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
@@ -115,7 +115,7 @@ func TestDS17DeploymentsAndComponentsAreApart(t *testing.T) {
 
 // A second agent on the same state directory is refused, and harms nothing.
 func TestDEV02SecondAgentIsRefused(t *testing.T) {
-	long(t, "the rest of the program")
+	long(t, "a second agent")
 	r := newRig(t, "embedded")
 	r.running()
 	if out, err := r.margolite("run"); err == nil {

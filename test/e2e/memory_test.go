@@ -28,7 +28,7 @@ const (
 // that is larger than the memory is installed, updated and removed, and nothing is
 // killed for want of memory.
 func TestAMachineOf64MBIsEnough(t *testing.T) {
-	long(t, "the rest of the program")
+	long(t, "a small machine")
 	group, err := plant.NewMemoryGroup("small-machine", smallMemory)
 	if errors.Is(err, plant.ErrNoMemoryLimit) {
 		t.Skip(err)

@@ -73,7 +73,7 @@ services:
 // A workload that must not be disturbed holds a lock file, and nothing changes;
 // when it is killed it holds nothing.
 func TestPOL07WorkloadsHoldLockFiles(t *testing.T) {
-	long(t, "the rest of policy")
+	long(t, "lock files")
 	r := newRigRuled(t, nil)
 	r.install(r.Deployment(demoID, nil))
 	r.answers(8090)
@@ -107,7 +107,7 @@ func TestPOL07WorkloadsHoldLockFiles(t *testing.T) {
 
 // The site's program is asked just before a change, and may forbid it.
 func TestPOL07TheHookIsAsked(t *testing.T) {
-	long(t, "the rest of policy")
+	long(t, "the site's hook")
 	hook := filepath.Join(t.TempDir(), "hook")
 	answers := func(text string) { t.Helper(); check(t, os.WriteFile(hook, []byte("#!/bin/sh\n"+text+"\n"), 0o755)) }
 	answers("exit 0")

@@ -37,7 +37,7 @@ secrets:
 // Whoever else is on the device reads and writes nothing of what the agent keeps,
 // whatever the umask that it is started with, and workloads have that of Docker.
 func TestOthersOnTheDeviceReadAndWriteNothing(t *testing.T) {
-	long(t, "the rest of the program")
+	long(t, "modes of files")
 	for _, mask := range []int{0, 0o077} {
 		t.Run(fmt.Sprintf("umask %03o", mask), func(t *testing.T) {
 			onBackends(t, func(t *testing.T, r *rig) {

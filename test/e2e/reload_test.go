@@ -10,7 +10,7 @@ import (
 // A changed configuration is taken over at SIGHUP, without a restart and without
 // a touch of what runs; a broken one changes nothing.
 func TestPOL04CAP03ConfigurationIsTakenOver(t *testing.T) {
-	long(t, "the rest of policy")
+	long(t, "a new configuration")
 	r := newRig(t, "embedded")
 	first := usual
 	first.LogLevel = "info"

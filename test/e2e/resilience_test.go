@@ -130,7 +130,7 @@ func TestDS26DS31KilledWorkloadsComeBack(t *testing.T) {
 
 // One hundred polls that bring nothing write nothing and ask nothing else.
 func TestDS05UnchangedPollsWriteNothing(t *testing.T) {
-	long(t, "the rest of the protocol")
+	long(t, "hundreds of polls")
 	onBackends(t, func(t *testing.T, r *rig) {
 		r.running()
 		r.install(r.Deployment(demoID, nil))

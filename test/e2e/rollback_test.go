@@ -14,7 +14,7 @@ import (
 // was: the device refuses that, over restarts and without its database, until
 // somebody on the device says that it is meant.
 func TestDS06DS07DS08RollbackIsRefusedUntilAnOperatorAcceptsIt(t *testing.T) {
-	long(t, "the rest of the protocol")
+	long(t, "a WFM set back")
 	r := newRig(t, "embedded")
 	r.running()
 	r.install(r.Deployment(demoID, nil))

@@ -2,12 +2,9 @@ package e2e
 
 import (
 	"fmt"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/margolite/margolite/agent/margo"
-	"github.com/margolite/margolite/test/wfmsim"
 )
 
 // troubledFile has a service that falls ill when a file appears in its volume, and is
@@ -60,17 +57,4 @@ func TestST10TheWFMHearsWhatReallyRuns(t *testing.T) {
 	if now := r.services(labID)["watcher"]; !sameTask(now, watcher) {
 		t.Errorf("a service beside it was touched: %+v, before %+v", now, watcher)
 	}
-}
-
-// heardOf tells what the WFM heard, and when.
-func heardOf(reports []wfmsim.Report, began time.Time) string {
-	var text strings.Builder
-	for _, report := range reports {
-		fmt.Fprintf(&text, "%8.1f s  %s", report.Time.Sub(began).Seconds(), report.Status.State)
-		if f := report.Status.Error; f != nil {
-			fmt.Fprintf(&text, "  %s: %s", f.Code, f.Message)
-		}
-		text.WriteByte('\n')
-	}
-	return text.String()
 }

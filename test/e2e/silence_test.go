@@ -13,7 +13,7 @@ import (
 // Whether a WFM does not know the device any more or has retired it: what runs
 // keeps running, over restarts, too, and goes on when it is taken back.
 func TestDS21DevicesThatAreNotWelcomeKeepTheirWorkloads(t *testing.T) {
-	long(t, "the rest of the protocol")
+	long(t, "a retired device")
 	r := newRig(t, "embedded")
 	r.running()
 	r.install(r.Deployment(demoID, nil))

@@ -45,7 +45,7 @@ func (r *rig) asks(w who, path, body string) (status int, answer string, err err
 // and as a user of the group that may; nobody else gets in, and what needs root
 // stays with root.
 func TestPOL06ApprovedOverTheSocketByCurl(t *testing.T) {
-	long(t, "the rest of policy")
+	long(t, "requests by curl")
 	const group, stranger = "operator", 65534
 	found, err := user.LookupGroup(group)
 	check(t, err)

@@ -33,7 +33,7 @@ func (r *rig) isTold(heard <-chan string, what string) (before []string) {
 // come back; then the agent is ready, and says so. It tells that it gets on with
 // its work, that it takes over a configuration, and that it stops.
 func TestWorkloadsAreBackBeforeTheAgentIsReadyWithoutAnyNetwork(t *testing.T) {
-	long(t, "the rest of the program")
+	long(t, "the service manager")
 	r := newRig(t, "embedded")
 	r.running()
 	r.install(r.Deployment(demoID, nil))

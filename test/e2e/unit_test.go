@@ -48,7 +48,7 @@ networks:
 // What the unit takes from the agent it needs for nothing: it installs, looks
 // into, updates and removes what workloads may ask for.
 func TestTheAgentNeedsNoMoreThanItsUnitLeaves(t *testing.T) {
-	long(t, "the rest of the program")
+	long(t, "rights of the unit")
 	for name := range backends {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, name)
