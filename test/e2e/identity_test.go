@@ -29,6 +29,30 @@ func TestID02ID05ID06ID21CertificatesAndAnchorsAreReplacedInPlace(t *testing.T) 
 	r.install(r.Deployment(demoID, nil))
 	r.quiet()
 	before := r.services(demoID)
+	isRefused := func(says string) {
+		t.Helper()
+		r.reconnect()
+		n := r.asked()
+		if err := r.sync(); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("a poll ended with %v, want %q", err, says)
+		}
+		if s := r.status().WFM; !strings.Contains(s.LastError, says) || s.Reachable {
+			t.Errorf("status says %+v, want %q", s, says)
+		}
+		if out, err := r.margolite("check", "--json"); err == nil || !strings.Contains(out, says) {
+			t.Errorf("check says %s: %v", out, err)
+		}
+		if all := r.since(n); len(all) > 0 {
+			t.Errorf("the server was asked %+v", all)
+		}
+		r.untouched(demoID, before)
+	}
+	r.inject(fault.Fault{Endpoint: wfmsim.EndpointHandshake, Kind: fault.Certificate, What: string(pki.WrongID)})
+	isRefused("is not the WFM of this device")
+	r.WFM.Faults().Clear("")
+	r.reconnect()
+	r.synced()
+
 	next, err := pki.NewAuthority(plant.TrustDomain, time.Now())
 	check(t, err)
 	both := &identity.TrustBundle{Anchors: []*x509.Certificate{r.Authority.Root, next.Root}, Sequence: 2}
@@ -52,30 +76,9 @@ func TestID02ID05ID06ID21CertificatesAndAnchorsAreReplacedInPlace(t *testing.T) 
 		t.Errorf("polls failed: %q", lines)
 	}
 
-	isRefused := func(says string) {
-		t.Helper()
-		r.reconnect()
-		n := r.asked()
-		if err := r.sync(); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("a poll ended with %v, want %q", err, says)
-		}
-		if s := r.status().WFM; !strings.Contains(s.LastError, says) || s.Reachable {
-			t.Errorf("status says %+v, want %q", s, says)
-		}
-		if out, err := r.margolite("check", "--json"); err == nil || !strings.Contains(out, says) {
-			t.Errorf("check says %s: %v", out, err)
-		}
-		if all := r.since(n); len(all) > 0 {
-			t.Errorf("the server was asked %+v", all)
-		}
-		r.untouched(demoID, before)
-	}
 	shows(r.Authority)
 	isRefused("unknown authority")
 	shows(next)
-	r.inject(fault.Fault{Endpoint: wfmsim.EndpointHandshake, Kind: fault.Certificate, What: string(pki.WrongID)})
-	isRefused("is not the WFM of this device")
-	r.WFM.Faults().Clear("")
 	r.reconnect()
 	r.synced()
 }

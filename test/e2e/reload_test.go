@@ -1,9 +1,13 @@
 package e2e
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"testing"
+	"time"
 
+	"github.com/margolite/margolite/test/plant"
 	"github.com/margolite/margolite/test/wfmsim"
 )
 
@@ -20,26 +24,30 @@ func TestPOL04CAP03ConfigurationIsTakenOver(t *testing.T) {
 	r.quiet()
 	before, agent := r.services(demoID), r.Agent()
 
-	// takenOver waits until the agent says that it took over, or would not.
+	// answered waits until the agent says that it took over, or would not.
 	answered := func(log int, words ...string) {
 		t.Helper()
 		r.eventually("the configuration was looked at", func() error {
 			if len(r.logged(log, words...)) == 0 {
-				return &unlike{"not", "in the log"}
+				return fmt.Errorf("no line of the log has %q", words)
 			}
 			return nil
 		})
 	}
-	t.Run("CAP-03 labels", func(t *testing.T) {
+	t.Run("CAP-03 POL-04 labels and the interval", func(t *testing.T) {
 		r.t = t
 		n, log := r.asked(), r.logLength()
-		labelled := first
-		labelled.Labels = map[string]string{"plant.example/hall": "four"}
-		check(t, r.Reconfigure(labelled))
-		answered(log, "configuration taken over", "changed=device")
+		changed := first
+		changed.Labels, changed.Poll = map[string]string{"plant.example/hall": "four"}, 10*time.Hour
+		check(t, r.Reconfigure(changed))
+		answered(log, "configuration taken over", "device", "poll")
 		r.eventually("the new label is reported", func() error { return r.reportsLabel("plant.example/hall", "four") })
 		if q := r.nextRequest(n, 0, wfmsim.EndpointCapabilities); q.Method != "PUT" {
 			t.Errorf("capabilities are reported by %s", q.Method)
+		}
+		check(t, r.sync())
+		if s := r.status().WFM; s.NextPoll == nil || time.Until(*s.NextPoll) < 5*time.Hour {
+			t.Errorf("the next poll is at %v", s.NextPoll)
 		}
 		r.untouched(demoID, before)
 	})
@@ -52,8 +60,6 @@ func TestPOL04CAP03ConfigurationIsTakenOver(t *testing.T) {
 		check(t, r.Reload())
 		answered(log, "level=ERROR", "the former one stays in force")
 		check(t, os.WriteFile(r.ConfigFile(), text, 0o600))
-		n := r.asked()
-		r.nextRequest(n, 304, wfmsim.EndpointManifest) // it is polled as often as before
 		r.refusesChart(r.publishedAndSynced(1, 3))
 		r.untouched(demoID, before)
 	})
@@ -61,4 +67,22 @@ func TestPOL04CAP03ConfigurationIsTakenOver(t *testing.T) {
 	if r.Agent() != agent {
 		t.Error("the agent was started again")
 	}
+}
+
+// reportsLabel says whether the WFM knows a label of the device.
+func (r *rig) reportsLabel(name, value string) error {
+	devices := r.WFM.Devices(plant.Client)
+	if len(devices) != 1 {
+		return fmt.Errorf("%d devices are known, want one", len(devices))
+	}
+	var c struct {
+		Labels map[string]any `json:"labels"`
+	}
+	if err := json.Unmarshal(devices[0].Body, &c); err != nil {
+		return err
+	}
+	if got, _ := c.Labels[name].(string); got != value {
+		return fmt.Errorf("it is %q, want %q", got, value)
+	}
+	return nil
 }

@@ -7,7 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -109,4 +111,35 @@ func TestPOL06ApprovedOverTheSocketByCurl(t *testing.T) {
 		t.Errorf("the journal says it was %q, want %q", by, want)
 	}
 	check(t, r.Reconfigure(usual))
+}
+
+// Every conversation is begun by the device: the agent listens on no port, but
+// on the sockets in its directory, which are for local users.
+func TestPOL12POL13NobodyOnTheNetworkReachesTheAgent(t *testing.T) {
+	long(t, "sockets of the agent")
+	r := newRig(t, "embedded")
+	r.running()
+	r.install(r.Deployment(demoID, nil))
+	own := make(map[string]bool) // inodes of the agent's sockets
+	descriptors, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", r.Agent()))
+	check(t, err)
+	for _, d := range descriptors {
+		target, _ := os.Readlink(d) // what was closed meanwhile is no socket
+		if inode, ok := strings.CutPrefix(target, "socket:["); ok {
+			own[strings.TrimSuffix(inode, "]")] = true
+		}
+	}
+	if len(own) == 0 {
+		t.Fatal("the agent has no sockets at all")
+	}
+	const listening = "0A"
+	for _, file := range []string{"tcp", "tcp6"} {
+		lines, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", r.Agent(), file))
+		check(t, err)
+		for line := range strings.Lines(string(lines)) {
+			if f := strings.Fields(line); len(f) > 9 && f[3] == listening && own[f[9]] {
+				t.Errorf("the agent listens on %s port %s", file, f[1])
+			}
+		}
+	}
 }

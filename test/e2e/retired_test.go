@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -68,27 +67,4 @@ func (r *rig) publishedAndSynced(n, revision int) wfmsim.Published {
 	done := r.publishChart(n, revision)
 	check(r.t, r.sync())
 	return done
-}
-
-// unlike is the error about a value that is not the one wanted.
-type unlike struct{ is, want string }
-
-func (u *unlike) Error() string { return "it is " + u.is + ", want " + u.want }
-
-// reportsLabel says whether the WFM knows a label of the device.
-func (r *rig) reportsLabel(name, value string) error {
-	devices := r.WFM.Devices(plant.Client)
-	if len(devices) != 1 {
-		return &unlike{"known for other devices", "known for one"}
-	}
-	var c struct {
-		Labels map[string]any `json:"labels"`
-	}
-	if err := json.Unmarshal(devices[0].Body, &c); err != nil {
-		return err
-	}
-	if got, _ := c.Labels[name].(string); got != value {
-		return &unlike{got, value}
-	}
-	return nil
 }
