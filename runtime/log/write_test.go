@@ -249,22 +249,3 @@ func TestWriterTakesTheRestOfAContainerThatEnded(t *testing.T) {
 		t.Errorf("%d lines are kept", got)
 	}
 }
-
-func BenchmarkWriter(b *testing.B) {
-	chunk := []byte(strings.Repeat(strings.Repeat("x", 99)+"\n", 40))
-	path := log.Path(b.TempDir(), "c")
-	w := log.NewWriter(path, log.Keep{})
-	w.Unthrottle()
-	r, pipe := io.Pipe()
-	done := make(chan struct{})
-	go func() { defer close(done); w.Copy(log.Stdout, r) }()
-	b.SetBytes(int64(len(chunk)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := pipe.Write(chunk); err != nil {
-			b.Fatal(err)
-		}
-	}
-	pipe.Close()
-	<-done
-}

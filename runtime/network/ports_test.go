@@ -182,21 +182,3 @@ func BenchmarkSyncPorts(b *testing.B) {
 	b.Cleanup(func() { nft(b, "flush ruleset") })
 	b.Run("100 guarded ports unchanged", unchanged)
 }
-
-func BenchmarkSandbox(b *testing.B) {
-	w := newTown(b)
-	b.Run("made and removed", func(b *testing.B) {
-		s := replica(w.shop, "more", 3)
-		for b.Loop() {
-			_, err := w.EnsureSandbox(w.ctx, s, nil)
-			must(b, err)
-			must(b, w.RemoveSandbox(w.ctx, s))
-		}
-	})
-	b.Run("already there", func(b *testing.B) {
-		for b.Loop() {
-			_, err := w.EnsureSandbox(w.ctx, w.web, nil)
-			must(b, err)
-		}
-	})
-}
