@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-
 	"github.com/margolite/margolite/runtime"
 )
 
@@ -149,118 +147,27 @@ func TestProjectFromInstallationToRemoval(t *testing.T) {
 	})
 }
 
-func TestWhatAContainerSees(t *testing.T) {
-	onEach(t, func(t *testing.T, r *rig) {
-		r.push("app", func(c *v1.Config) {
-			c.Env = append(c.Env, "FROM=image", "BOTH=image")
-			c.WorkingDir = "/var"
-			c.StopSignal = "TERM"
-		})
-		host := t.TempDir()
-		e := r.engine()
-		r.apply(e, r.load(e, "sees", strings.ReplaceAll(`
-services:
-  app:
-    image: REGISTRY/app:latest
-    command: ["sh", "-c", "trap 'exit 0' TERM; echo started; while :; do sleep 0.1; done"]
-    environment: {BOTH: service}
-    user: nobody
-    read_only: true
-    tmpfs: ["/scratch:size=1m,mode=1777"]
-    volumes:
-      - "HOST/made:/made"
-      - "HOST:/host:ro"
-      - "vol:/vol"
-    mem_limit: 32m
-    cpus: 0.5
-  plain:
-    image: REGISTRY/app:latest
-    command: ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"]
-    working_dir: /tmp
-volumes: {vol: {}}
-`, "HOST", host)))
-		containers := r.containers(e, "sees")
-		app, plain := containers["app"], containers["plain"]
-
-		for _, test := range []struct {
-			in      runtime.ObservedContainer
-			command string
-			want    string
-		}{
-			{app, "grep -E '^(Uid|Gid|CapEff|CapBnd):' /proc/1/status | tr -s '\\t\\n' ' ' || cat /proc/1/status", "Uid: 65534 65534 65534 65534 Gid: 65534 65534 65534 65534 CapEff: 0000000000000000 CapBnd: 00000000a80425fb"},
-			{plain, "grep -E '^CapEff:' /proc/1/status", "00000000a80425fb"},
-			{plain, "grep -E '^NoNewPrivs:' /proc/1/status", "0"},
-			{app, "touch /forbidden 2>&1; true", "Read-only"},
-			{app, "touch /scratch/allowed && grep ' /scratch ' /proc/mounts", "size=1024k"},
-			{app, "touch /host/x 2>&1; true", "Read-only"},
-			{app, "ls -d /made", "/made"},
-			{app, "cat /proc/1/cgroup", "/sees/" + app.ID},
-			{app, "cat /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null || cat /sys/fs/cgroup/memory.max", "33554432"},
-			{app, "cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us 2>/dev/null || cat /sys/fs/cgroup/cpu.max", "50000"},
-			{plain, "hostname; cat /etc/hostname", "plain\nplain"},
-			{plain, "cat /etc/hosts", app.Address + "\tapp"},
-			{plain, "ls -l /proc/1/cwd", "/tmp"},
-			{app, "ls -l /proc/1/cwd", "/var"},
-			{plain, "touch /anywhere && ls /anywhere", "/anywhere"},
-			{plain, "ls /dev", "full"},
-			{plain, "cat /proc/sys/net/ipv4/ip_unprivileged_port_start", "0"},
-			{plain, "head -c 1 /proc/kcore | wc -c || true", "0"},
-		} {
-			if got := r.inside(test.in, test.command); !strings.Contains(got, test.want) {
-				t.Errorf("%s in %s: got %q, want %q", test.command, test.in.Service, got, test.want)
-			}
-		}
-		environment := "\n" + r.environment(app)
-		for _, want := range []string{"FROM=image", "BOTH=service", "PATH=/bin", "HOSTNAME=app", "HOME=/"} {
-			if !strings.Contains(environment, "\n"+want+"\n") {
-				t.Errorf("environment %q lacks %q", environment, want)
-			}
-		}
-		r.eventually("output in the log", func() bool { return strings.Contains(r.logs(e, "sees", "app"), "started") })
-		start := time.Now()
-		if err := e.Remove(t.Context(), "sees"); err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(start); took > 8*time.Second {
-			t.Errorf("it took %s to remove containers that obey SIGTERM", took)
-		}
-		r.expectNothingLeft()
-	})
-}
-
+// A new volume takes over what the image has in its place; one that is there is left alone.
 func TestVolumeTakesOverWhatTheImageHas(t *testing.T) {
-	onEach(t, func(t *testing.T, r *rig) {
-		e := r.engine()
-		// The image has /etc with files; owner and mode of the directory come along.
-		file := `
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	p := r.load(e, "fill", `
 services:
-  app: {image: BUSYBOX, volumes: ["etc:/etc", "none:/nowhere"], command: ["sleep", "1000"], stop_grace_period: IGNORED}
-volumes: {etc: {}, none: {}}
-`
-		r.apply(e, r.load(e, "fill", strings.Replace(file, ", stop_grace_period: IGNORED", "", 1)))
-		volume := filepath.Join(r.state, "volumes/fill/etc")
-		if text, err := os.ReadFile(filepath.Join(volume, "passwd")); err != nil || !strings.Contains(string(text), "nobody") {
-			t.Errorf("volume has passwd %q, %v", text, err)
-		}
-		if left, _ := filepath.Glob(filepath.Join(r.state, "volumes/fill/.*")); len(left) > 0 {
-			t.Errorf("left beside the volume: %q", left)
-		}
-		if info, err := os.Stat(filepath.Join(r.state, "volumes/fill/none")); err != nil || info.Mode().Perm() != 0o755 {
-			t.Errorf("volume without content: %v, %v", info, err)
-		}
-
-		t.Log("content that is there is never touched")
-		if err := os.Remove(filepath.Join(volume, "passwd")); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Remove(t.Context(), "fill"); err != nil {
-			t.Fatal(err)
-		}
-		r.apply(e, r.load(e, "fill", strings.Replace(file, ", stop_grace_period: IGNORED", "", 1)))
-		if _, err := os.Stat(filepath.Join(volume, "passwd")); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("a deleted file came back: %v", err)
-		}
-	})
+  app: {image: BUSYBOX, volumes: ["etc:/etc"], command: ["sleep", "1000"]}
+volumes: {etc: {}}
+`)
+	r.apply(e, p)
+	passwd := filepath.Join(r.state, "volumes/fill/etc/passwd")
+	if text, err := os.ReadFile(passwd); err != nil || !strings.Contains(string(text), "nobody") {
+		t.Errorf("volume has passwd %q, %v", text, err)
+	}
+	if err := errors.Join(os.Remove(passwd), e.Remove(t.Context(), "fill")); err != nil {
+		t.Fatal(err)
+	}
+	r.apply(e, p)
+	if _, err := os.Stat(passwd); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a deleted file came back: %v", err)
+	}
 }
 
 func TestFailuresSayWhatFailed(t *testing.T) {
@@ -300,17 +207,15 @@ func TestFailuresSayWhatFailed(t *testing.T) {
 		}
 		for _, test := range tests {
 			t.Run(test.name, func(t *testing.T) {
-				start := time.Now()
-				err := e.Apply(t.Context(), r.load(e, "fails", test.file), runtime.ApplyOptions{Settle: patience})
+				limited, cancel := context.WithTimeout(t.Context(), 4*patience) // one that goes on fails by its code
+				defer cancel()
+				err := e.Apply(limited, r.load(e, "fails", test.file), runtime.ApplyOptions{Settle: time.Hour})
 				var typed *runtime.Error
 				if !errors.As(err, &typed) {
 					t.Fatalf("got %v", err)
 				}
 				if typed.Code != test.code || typed.Object != test.object || !strings.Contains(err.Error(), test.text) {
 					t.Errorf("got code %q, object %q, %v", typed.Code, typed.Object, err)
-				}
-				if took := time.Since(start); took > patience/2 {
-					t.Errorf("it took %s", took)
 				}
 				if err := e.Remove(t.Context(), "fails"); err != nil {
 					t.Fatal(err)
@@ -395,28 +300,13 @@ volumes: {data: {}}
 	})
 }
 
-func TestContainersThatDoNotObeyAreKilled(t *testing.T) {
-	r := newRig(t, embeddedBackend())
-	r.push("stubborn", func(c *v1.Config) { c.StopSignal = "" })
-	e := r.engine()
-	r.apply(e, r.load(e, "stubborn", `services: {app: {image: REGISTRY/stubborn:latest}}`))
-	start := time.Now()
-	if err := e.Remove(t.Context(), "stubborn"); err != nil {
-		t.Fatal(err)
-	}
-	if took := time.Since(start); took < 9*time.Second || took > 15*time.Second {
-		t.Errorf("it took %s, want the time to stop and not much more", took)
-	}
-	r.expectNothingLeft()
-}
-
 func TestPortsOfAnotherProjectAreRefused(t *testing.T) {
 	r := newRig(t, embeddedBackend())
 	e := r.engine()
 	file := `services: {web: {image: BUSYBOX, ports: ["18083:80"]}}`
 	r.apply(e, r.load(e, "first", file))
 	err := e.Apply(t.Context(), r.load(e, "second", file), runtime.ApplyOptions{})
-	if runtime.CodeOf(err) != runtime.Conflict {
+	if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "service web of project first") {
 		t.Errorf("got %v, want a conflict", err)
 	}
 	if c := r.containers(e, "second"); len(c) != 0 {

@@ -2,7 +2,6 @@ package runtime_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,16 +36,6 @@ func kill(t *testing.T, pid int) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// busy tells whether others use this machine so much that times say nothing.
-func busy() bool {
-	text, err := os.ReadFile("/proc/loadavg")
-	var load float64
-	if _, e := fmt.Sscan(string(text), &load); err != nil || e != nil {
-		return false
-	}
-	return load > 2
 }
 
 const gated = `
@@ -277,29 +266,6 @@ volumes: {data: {}}
 		r.expectNothingLeft()
 		if left, _ := filepath.Glob(filepath.Join(r.run, "started/*")); len(left) > 0 {
 			t.Errorf("left: %q", left)
-		}
-	})
-}
-
-// The first restart after a crash comes within 200 ms.
-func TestTheFirstRestartComesAtOnce(t *testing.T) {
-	onEach(t, func(t *testing.T, r *rig) {
-		e := r.engine()
-		r.supervise(e)
-		r.apply(e, r.load(e, "crash", `services: {app: {image: BUSYBOX, restart: always}}`))
-		before := r.containers(e, "crash")["app"]
-		begun := time.Now()
-		kill(t, before.Pid)
-		var after runtime.ObservedContainer
-		for end := begun.Add(patience); after.State != runtime.Running || after.Pid == before.Pid; after = r.containers(e, "crash")["app"] {
-			if time.Now().After(end) {
-				t.Fatal("it does not run again")
-			}
-		}
-		took := time.Since(begun)
-		t.Logf("it took %s", took)
-		if took > 200*time.Millisecond && !busy() {
-			t.Errorf("it took %s", took)
 		}
 	})
 }

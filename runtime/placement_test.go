@@ -296,17 +296,6 @@ services:
 	})
 }
 
-func TestPortConflictsNameTheHolder(t *testing.T) {
-	r := newRig(t, embeddedBackend())
-	e := r.engine()
-	file := `services: {web: {image: BUSYBOX, ports: ["18120:80"]}}`
-	r.apply(e, r.load(e, "holder", file))
-	err := e.Apply(t.Context(), r.load(e, "late", strings.Replace(file, "web", "app", 1)), runtime.ApplyOptions{})
-	if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "service web of project holder") {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestRulesAreMendedByTheSupervisor(t *testing.T) {
 	if _, err := exec.LookPath("nft"); err != nil {
 		t.Skip("nft is not installed")

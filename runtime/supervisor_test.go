@@ -73,12 +73,9 @@ volumes: {data: {}}
 	})
 }
 
-// A container that cannot be started is tried ever more rarely, and keeps
+// A container that cannot be started is tried again, ever more rarely as TestBackoff shows, and keeps
 // nobody from removing it.
 func TestSupervisorBacksOffFromWhatCannotStart(t *testing.T) {
-	if testing.Short() {
-		t.Skip("in make test-all: long waits")
-	}
 	onEach(t, func(t *testing.T, r *rig) {
 		e := r.engine()
 		p := r.load(e, "broken", `services: {broken: {image: BUSYBOX, restart: always, entrypoint: ["/nope"]}}`)
@@ -86,11 +83,7 @@ func TestSupervisorBacksOffFromWhatCannotStart(t *testing.T) {
 			t.Fatalf("apply: %v", err)
 		}
 		r.supervise(e)
-		begun := time.Now()
-		r.eventually("it is tried again", func() bool { return r.containers(e, "broken")["broken"].Restarts >= 5 })
-		if took := time.Since(begun); took < 2*time.Second {
-			t.Errorf("five attempts within %s, want more and more time between them", took)
-		}
+		r.eventually("it is tried again and again", func() bool { return r.containers(e, "broken")["broken"].Restarts >= 3 })
 		if err := e.Remove(t.Context(), "broken"); err != nil {
 			t.Error(err)
 		}

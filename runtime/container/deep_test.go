@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -69,28 +68,6 @@ func TestADeepRootFileSystemGoes(t *testing.T) {
 			return errors.Is(err, os.ErrNotExist)
 		})
 	})
-}
-
-// A volume that is deeper than a path may be long is measured and removed as others are.
-func TestADeepVolume(t *testing.T) {
-	if testing.Short() {
-		t.Skip("in make test-all: thousands of directories")
-	}
-	d := onOne(t)
-	dir := d.VolumeDir("old", "deep")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	containerdtest.Deepen(t, dir, 2*deep)
-	if size, err := d.VolumeSize(d.ctx(), "old", "deep"); err != nil || size < 2*deep {
-		t.Errorf("size %d, %v", size, err)
-	}
-	if err := d.RemoveVolume(d.ctx(), "old", "deep"); err != nil {
-		t.Error(err)
-	}
-	if left, err := os.ReadDir(filepath.Join(d.state, "volumes")); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
-	}
 }
 
 // The lease of a creation that was broken off ends with the next agent of the same device, and not with that of another one.

@@ -19,6 +19,8 @@ import (
 // A stopped shim must not hide the containers of others, and its own are known not to respond until it goes on.
 func TestAStoppedShimFailsNoList(t *testing.T) {
 	onEach(t, func(t *testing.T, d *device) {
+		d.shimGrace = 2 * time.Second // it is asked again more often, and nobody kills it
+		d.restart()
 		stopped := d.up(d.config("stopped", ""))
 		neighbour := d.config("neighbour", "")
 		neighbour.Labels.Project = "other"

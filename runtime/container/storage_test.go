@@ -236,9 +236,10 @@ func TestSubpaths(t *testing.T) {
 		volume := d.VolumeDir("shop", "data")
 		d.write(filepath.Join(volume, "a/b/file"), "inside")
 		d.write(filepath.Join(volume, "single"), "single")
-		d.write("/tmp/margolite-secret/file", "of the device")
-		t.Cleanup(func() { os.RemoveAll("/tmp/margolite-secret") })
-		for _, link := range [][2]string{{"/tmp/margolite-secret", "absolute"}, {"../../../../../../../tmp/margolite-secret", "relative"}, {"/a/b", "within"}} {
+		secret := t.TempDir()
+		upwards := strings.Repeat("../", strings.Count(volume, "/")) + strings.TrimPrefix(secret, "/")
+		d.write(filepath.Join(secret, "file"), "of the device")
+		for _, link := range [][2]string{{secret, "absolute"}, {upwards, "relative"}, {"/a/b", "within"}} {
 			if err := os.Symlink(link[0], filepath.Join(volume, link[1])); err != nil {
 				t.Fatal(err)
 			}
@@ -262,7 +263,7 @@ func TestSubpaths(t *testing.T) {
 		if out := d.sh(id, "cat /part"); out != "single" {
 			t.Errorf("a file: %q", out)
 		}
-		for _, subpath := range []string{"absolute", "relative", "../../../../tmp/margolite-secret", "nonesuch"} {
+		for _, subpath := range []string{"absolute", "relative", upwards, "nonesuch"} {
 			id := d.create(part(subpath))
 			if err := d.Start(d.ctx(), id); !errors.Is(err, container.ErrNotFound) {
 				t.Errorf("%s: %v", subpath, err)

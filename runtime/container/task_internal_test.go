@@ -49,13 +49,15 @@ func TestAShimThatEndsIsReplaced(t *testing.T) {
 		"no shim at all":                         {endless, maxLostShims + 1, renamed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := &answering{errs: c.errs}
-			if err := new(Containers).createTask(t.Context(), "web", a.create); !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
-				t.Errorf("the error is %v, want %v", err, c.err)
-			}
-			if a.asked != c.asked {
-				t.Errorf("it was asked for %d times, want %d", a.asked, c.asked)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				a := &answering{errs: c.errs}
+				if err := new(Containers).createTask(t.Context(), "web", a.create); !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
+					t.Errorf("the error is %v, want %v", err, c.err)
+				}
+				if a.asked != c.asked {
+					t.Errorf("it was asked for %d times, want %d", a.asked, c.asked)
+				}
+			})
 		})
 	}
 }
