@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,16 +74,16 @@ func TestDamageIsNoticed(t *testing.T) {
 			w := dual(t)
 			w.publish(port(w.web, "tcp", 8080, 80))
 			inside(t, w.webNS, func() { serve(t, "", "tcp", ":80", "web") })
-			works := func(wait time.Duration) bool {
-				return strings.HasPrefix(ask(t, w.outside, "tcp", at(hostAddr, 8080), wait), "web ") &&
-					strings.HasPrefix(ask(t, w.dbNS, "tcp", at(w.web.Attached[0].Address6, 80), wait), "web ") &&
-					strings.HasPrefix(ask(t, "", "tcp", at(w.web.Attached[0].Address6, 80), wait), "web ")
+			works := func() bool {
+				return strings.HasPrefix(ask(t, w.outside, "tcp", at(hostAddr, 8080), silence), "web ") &&
+					strings.HasPrefix(ask(t, w.dbNS, "tcp", at(w.web.Attached[0].Address6, 80), silence), "web ") &&
+					strings.HasPrefix(ask(t, "", "tcp", at(w.web.Attached[0].Address6, 80), silence), "web ")
 			}
-			eventually(t, "it works", func() bool { return works(patience) })
+			eventually(t, "it works", works)
 			w.repairing(func() { t.Error("a namespace was said to be lost") })
 			damage(w)
 			eventually(t, "it works again", func() bool {
-				return sysctl(t, "net/ipv6/conf/all/forwarding") == "1" && sysctl(t, "net/ipv4/ip_forward") == "1" && works(silence)
+				return sysctl(t, "net/ipv6/conf/all/forwarding") == "1" && sysctl(t, "net/ipv4/ip_forward") == "1" && works()
 			})
 		})
 	}
@@ -130,6 +131,7 @@ func TestALongNameIsMarked(t *testing.T) {
 func TestNothingRemovedIsRepaired(t *testing.T) {
 	w := dual(t)
 	w.converge()
+	stays := w.network("stays")
 	w.repairing(func() { t.Error("a namespace was said to be lost") })
 	for _, s := range w.sandboxes {
 		must(t, w.RemoveSandbox(t.Context(), s))
@@ -138,10 +140,16 @@ func TestNothingRemovedIsRepaired(t *testing.T) {
 		must(t, w.RemoveNetwork(t.Context(), n))
 	}
 	must(t, w.SyncPorts(t.Context(), nil, nil))
-	time.Sleep(4 * silence) // for what must not come
-	if found := w.traces(); len(found) > 0 {
-		t.Errorf("came back: %q", found)
+	// Whoever repairs this looks at everything.
+	ip(t, "link del %s", stays.Bridge)
+	eventually(t, "what stays is repaired", func() bool {
+		_, err := net.InterfaceByName(stays.Bridge)
+		return err == nil
+	})
+	if found := w.traces(); len(found) != 1 || found[0] != "link "+stays.Bridge {
+		t.Errorf("there are %q, want what stays alone", found)
 	}
+	must(t, w.RemoveNetwork(t.Context(), stays))
 }
 
 // The mounts of the run directory are gone, with a process left in a namespace.
@@ -201,11 +209,14 @@ func TestNobodyIsFought(t *testing.T) {
 	l.Networks = n
 	w := settle(l)
 	w.repairing(func() {})
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	begun := time.Now()
+	eventually(t, "it is repaired three times", func() bool {
 		ip(t, "link set %s down", w.shop.Bridge)
-	}
-	if n := repaired.Load(); n < 1 || n > 4 {
-		t.Errorf("repaired %d times in 5 s", n)
+		return repaired.Load() >= 3
+	})
+	// At once, after one second, after two more: a busy machine may only be slower.
+	if took := time.Since(begun); took < 3*time.Second {
+		t.Errorf("repaired %d times in %s", repaired.Load(), took)
 	}
 }
 

@@ -378,10 +378,9 @@ func TestWithoutTheAgentTheNextNameserverIsAsked(t *testing.T) {
 	refused := func() {
 		t.Helper()
 		for _, protocol := range []string{"udp", "tcp"} {
-			before := time.Now()
 			_, err := query(t, netns, protocol, ours, "ext.example", dnsmessage.TypeA, 0)
-			if !errors.Is(err, syscall.ECONNREFUSED) || time.Since(before) > time.Second {
-				t.Errorf("%s: %v after %s, want to be refused at once", protocol, err, time.Since(before))
+			if !errors.Is(err, syscall.ECONNREFUSED) { // which nobody has to wait for
+				t.Errorf("%s: %v, want to be refused", protocol, err)
 			}
 		}
 	}
@@ -485,6 +484,7 @@ func TestServeBoundsWhatOneSandboxAsks(t *testing.T) {
 	ask.Questions = []dnsmessage.Question{{Name: dnsmessage.MustNewName("mute.example."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}
 	message, err := ask.Pack()
 	must(t, err)
+	const most = 100
 	failed := 0
 	inside(t, first, func() {
 		conn, err := net.Dial("udp4", ours+":53")
@@ -494,16 +494,14 @@ func TestServeBoundsWhatOneSandboxAsks(t *testing.T) {
 			_, err := conn.Write(message)
 			must(t, err)
 		}
-		must(t, conn.SetReadDeadline(time.Now().Add(time.Second)))
-		for buffer := make([]byte, 512); ; failed++ {
+		must(t, conn.SetReadDeadline(time.Now().Add(patience)))
+		for buffer := make([]byte, 512); failed < most; failed++ { // the rest is mute
 			if _, err := conn.Read(buffer); err != nil {
+				t.Errorf("%d queries failed at once, want %d of 200: %v", failed, most, err)
 				return
 			}
 		}
 	})
-	if failed < 100 {
-		t.Errorf("%d queries failed at once, want most of 200", failed)
-	}
 	if got := told(query(t, second, "udp", ours, "ext.example", dnsmessage.TypeA, 0)); got != "198.51.100.7" {
 		t.Errorf("got %q", got)
 	}

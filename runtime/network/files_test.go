@@ -14,7 +14,7 @@ import (
 )
 
 // generous is for what has to come, on a machine that does other things as well.
-const generous = 30 * time.Second
+const generous = 2 * time.Minute
 
 // eventually waits until ok.
 func eventually(t testing.TB, what string, ok func() bool) {

@@ -128,17 +128,6 @@ func (s *site) publishWeb() {
 	s.publish(port(s.web, "tcp", 8080, 80), port(s.web, "udp", 8080, 80))
 }
 
-// converse says something until there is an answer, as programs do over UDP.
-func converse(t testing.TB, netns, at string) string {
-	t.Helper()
-	for range 3 {
-		if answer := ask(t, netns, "udp", at, silence); answer != "" {
-			return answer
-		}
-	}
-	return ""
-}
-
 func TestPublishedPortsAreForWhomTheFirewallAdmits(t *testing.T) {
 	for name, rules := range map[string]string{"OpenWrt": openwrt(), "Debian": debian} {
 		t.Run(name, func(t *testing.T) {
@@ -147,15 +136,18 @@ func TestPublishedPortsAreForWhomTheFirewallAdmits(t *testing.T) {
 			s.publishWeb()
 			serve(t, "", "tcp", ":22", "host")
 
+			// A fault to be fixed: the packet by which a client is admitted is dropped. TCP sends it again after
+			// a second, a first datagram is lost.
+			if again := triedAgain(t, s.lan, at(hostAddr, 8080)); again == 0 {
+				t.Error("the first packet is not lost any more: say so in doc.go, and test that it is answered")
+			}
+			if got := ask(t, s.lan, "udp", at(hostAddr, 8080), silence); got != "" {
+				t.Errorf("the first datagram is answered with %q: say so in doc.go, and test that it is", got)
+			}
 			expect(t, s.lan, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
-			if got := converse(t, s.lan, at(hostAddr, 8080)); got != "web "+outsideAddr {
-				t.Errorf("udp: got %q", got)
-			}
-			if got := ask(t, s.wan, "tcp", at(wanHost, 8080), patience); got != "" {
-				t.Errorf("the WAN reaches a closed port: %q", got)
-			}
-			if got := converse(t, s.wan, at(wanHost, 8080)); got != "" {
-				t.Errorf("the WAN reaches a closed port over udp: %q", got)
+			expect(t, s.lan, "udp", at(hostAddr, 8080), "web "+outsideAddr)
+			for _, protocol := range []string{"tcp", "udp"} {
+				expectNothing(t, s.wan, protocol, at(wanHost, 8080))
 			}
 			expect(t, "", "tcp", "127.0.0.1:8080", "web *")
 			expect(t, "", "tcp", at(hostAddr, 8080), "web *")
@@ -163,14 +155,14 @@ func TestPublishedPortsAreForWhomTheFirewallAdmits(t *testing.T) {
 			expect(t, s.appNS, "tcp", at(hostAddr, 8080), "web *")
 
 			// Once admitted, a client waits for nothing.
-			begun := time.Now()
-			expect(t, s.lan, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
-			if waited := time.Since(begun); waited > 500*time.Millisecond {
-				t.Errorf("the second connection took %s", waited)
+			if again := triedAgain(t, s.lan, at(hostAddr, 8080)); again != 0 {
+				t.Errorf("once admitted, it was tried %d times more", again)
 			}
 			// What the guard drops is new connections to published ports only.
-			if got := ask(t, s.lan, "tcp", at(hostAddr, 22), patience); (got == "host "+outsideAddr) != (name == "OpenWrt") {
-				t.Errorf("port 22 of the host: got %q", got)
+			if name == "OpenWrt" {
+				expect(t, s.lan, "tcp", at(hostAddr, 22), "host "+outsideAddr)
+			} else {
+				expectNothing(t, s.lan, "tcp", at(hostAddr, 22))
 			}
 		})
 	}
@@ -189,12 +181,11 @@ func TestNothingIsGuardedWithoutAFirewall(t *testing.T) {
 			s := newSite(t)
 			nft(t, rules)
 			s.publishWeb()
-			begun := time.Now()
+			if again := triedAgain(t, s.wan, at(wanHost, 8080)); again != 0 {
+				t.Errorf("it was tried %d times more", again)
+			}
 			expect(t, s.wan, "tcp", at(wanHost, 8080), "web "+wanClient)
 			expect(t, s.wan, "udp", at(wanHost, 8080), "web "+wanClient)
-			if waited := time.Since(begun); waited > 500*time.Millisecond {
-				t.Errorf("took %s", waited)
-			}
 		})
 	}
 }
@@ -217,9 +208,7 @@ func TestFirewallOpensAndClosesPublishedPorts(t *testing.T) {
 	s := newSite(t)
 	nft(t, openwrt())
 	s.publishWeb()
-	if got := ask(t, s.wan, "tcp", at(wanHost, 8080), patience); got != "" {
-		t.Fatalf("got %q", got)
-	}
+	expectNothing(t, s.wan, "tcp", at(wanHost, 8080))
 	nft(t, openwrt(`ip saddr `+wanClient+` tcp dport 8080 accept`))
 	expect(t, s.wan, "tcp", at(wanHost, 8080), "web "+wanClient)
 
@@ -227,9 +216,7 @@ func TestFirewallOpensAndClosesPublishedPorts(t *testing.T) {
 	changes := s.watch()
 	nft(t, openwrt())
 	changes.wait()
-	if got := ask(t, s.wan, "tcp", at(wanHost, 8080), silence); got != "" {
-		t.Errorf("the port is still open: %q", got)
-	}
+	expectNothing(t, s.wan, "tcp", at(wanHost, 8080))
 	expect(t, s.lan, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
 }
 
@@ -243,9 +230,7 @@ func TestAdmissionIsForOneClient(t *testing.T) {
 	s.publish(port(s.web, "tcp", 8080, 80), port(s.web, "tcp", 8081, 80))
 	expect(t, s.wan, "tcp", at(wanHost, 8080), "web "+wanClient)
 	for _, to := range []string{at("198.51.100.3", 8080), at(wanHost, 8081)} {
-		if got := ask(t, s.wan, "tcp", to, patience); got != "" {
-			t.Errorf("%s: got %q", to, got)
-		}
+		expectNothing(t, s.wan, "tcp", to)
 	}
 	inside(t, s.wan, func() {
 		d := net.Dialer{Timeout: silence, LocalAddr: &net.TCPAddr{IP: net.ParseIP("198.51.100.9")}}
@@ -263,9 +248,7 @@ func TestRedirectionOfTheHostAdmitsNobody(t *testing.T) {
 	nft(t, `table ip moved { chain pre { type nat hook prerouting priority dstnat; iifname "up1" tcp dport 80 redirect to :8080; }; }`)
 	s.publishWeb()
 	_ = ask(t, s.wan, "tcp", at(wanHost, 80), silence)
-	if got := ask(t, s.wan, "tcp", at(wanHost, 8080), patience); got != "" {
-		t.Errorf("the redirection opened the port: %q", got)
-	}
+	expectNothing(t, s.wan, "tcp", at(wanHost, 8080))
 }
 
 // changes are the calls of Watch.
@@ -287,7 +270,7 @@ func (w *town) watch() *changes {
 			c.wait()
 			return c
 		case <-time.After(4 * silence):
-			if i == 20 {
+			if i == 100 {
 				w.t.Fatal("changes of the rules are not told")
 			}
 		}
@@ -434,10 +417,8 @@ func TestAdmissionOutlivesChangesOfTheNetworks(t *testing.T) {
 	expect(t, s.lan, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
 	s.networks = append(s.networks, s.network("third", s.shop.Subnet, s.other.Subnet))
 	s.publishWeb()
-	begun := time.Now()
-	expect(t, s.lan, "tcp", at(hostAddr, 8080), "web "+outsideAddr)
-	if waited := time.Since(begun); waited > 500*time.Millisecond {
-		t.Errorf("took %s", waited)
+	if again := triedAgain(t, s.lan, at(hostAddr, 8080)); again != 0 {
+		t.Errorf("it was tried %d times more", again)
 	}
 }
 
@@ -474,9 +455,7 @@ func TestAdviceForOpenWrtSuffices(t *testing.T) {
 	serve(t, s.wan, "tcp", ":80", "wan")
 	nft(t, strings.NewReplacer("CHAIN_PRE_FORWARD", "", "WAN_RULE", "").Replace(fw4))
 	s.publishWeb()
-	if got := ask(t, s.webNS, "tcp", at(wanClient, 80), patience); got != "" {
-		t.Errorf("got %q without the advice", got)
-	}
+	expectNothing(t, s.webNS, "tcp", at(wanClient, 80))
 	nft(t, openwrt())
 	expect(t, s.webNS, "tcp", at(wanClient, 80), "wan *")
 	expect(t, s.lan, "tcp", at(hostAddr, 8080), "web *")
