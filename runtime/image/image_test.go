@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -556,34 +554,6 @@ func TestPlainHTTPIsSpokenOnlyWhereItIsConfigured(t *testing.T) {
 	}
 }
 
-func TestPKG12PullTrustsAConfiguredAuthority(t *testing.T) {
-	client := containerdtest.Embedded(t)
-	ctx := containerdtest.Context(t)
-	w := watch(t)
-	containerdtest.Push(t, containerdtest.Busybox(t, nil), w.host+"/app:1")
-	secure := httptest.NewUnstartedServer(w)
-	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
-	secure.StartTLS()
-	t.Cleanup(secure.Close)
-	host := strings.TrimPrefix(secure.URL, "https://")
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
-	if err := os.WriteFile(ca, certificate, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := open(t, client, nil).Pull(ctx, image.Want{Ref: host + "/app:1"}, nil); kind(err) != image.Unreachable {
-		t.Errorf("unknown authority: %v", err)
-	}
-	images := open(t, client, map[string]image.Registry{host: {CA: ca}})
-	if _, err := images.Pull(ctx, image.Want{Ref: host + "/app:1"}, nil); err != nil {
-		t.Error(err)
-	}
-	missing := open(t, client, map[string]image.Registry{host: {CA: ca + "2"}})
-	if _, err := missing.Resolve(ctx, host+"/app:1"); kind(err) != image.Local {
-		t.Errorf("missing file: %v", err)
-	}
-}
-
 func TestPullShowsItsCredentials(t *testing.T) {
 	client := containerdtest.Embedded(t)
 	ctx := containerdtest.Context(t)
@@ -661,28 +631,6 @@ func TestPKG12MirrorsAreAskedFirst(t *testing.T) {
 	if _, err := gone.Resolve(ctx, "gone.invalid/fourth:1"); kind(err) != image.Unreachable {
 		t.Errorf("silent registry: %v", err)
 	}
-}
-
-func TestPullTakesThePartOfAnIndexForThisMachine(t *testing.T) {
-	each(t, func(t *testing.T, client containerd.Client) {
-		ctx := containerdtest.Context(t)
-		w := watch(t)
-		app := containerdtest.Busybox(t, nil)
-		containerdtest.Push(t, app, w.host+"/app:only")
-		want := containerdtest.PushManifest(t, w.host+"/app:1", v1.MediaTypeImageIndex, indexOf(t, app, "s390x", runtime.GOARCH))
-		images := open(t, client, w.plain())
-		got, err := images.Pull(ctx, image.Want{Ref: w.host + "/app:1"}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got.Digest != want {
-			t.Errorf("digest is %s, want that of the index %s", got.Digest, want)
-		}
-		collect(t, client)
-		if _, err := images.Get(ctx, w.host+"/app:1", want, ""); err != nil {
-			t.Errorf("after garbage collection: %v", err)
-		}
-	})
 }
 
 func TestPruneLeavesWhatIsKept(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -192,13 +191,9 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "a.tar"), data, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			begin := time.Now()
 			_, problems := image.CheckPreload(dir)
 			if len(problems) != 1 || !strings.Contains(problems[0].Error(), test.want) || !strings.Contains(problems[0].Error(), "a.tar") {
 				t.Errorf("problems are %v, want %q", problems, test.want)
-			}
-			if spent := time.Since(begin); spent > 5*time.Second {
-				t.Errorf("took %s", spent)
 			}
 		})
 	}

@@ -4,9 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -17,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/margolite/margolite/runtime/containerd"
@@ -104,109 +101,6 @@ func TestPullFromDockersRegistryWithPasswords(t *testing.T) {
 			})
 		}
 	})
-}
-
-func TestDockersRegistryGoesOnWhereItWasCut(t *testing.T) {
-	plain := dockerregistry.Start(t, "")
-	app := containerdtest.Image(t, nil, containerdtest.Blob(t, "big", bigSize))
-	want := containerdtest.Push(t, app, plain+"/big:1")
-	var cut atomic.Bool
-	var ranges atomic.Value
-	proxy := before(plain)
-	proxy.ModifyResponse = func(answer *http.Response) error {
-		if answer.Request.Method != http.MethodGet || answer.ContentLength < bigSize/4 {
-			return nil
-		}
-		ranges.Store(answer.Request.Header.Get("Range"))
-		if cut.Load() && answer.StatusCode == http.StatusPartialContent {
-			return errors.New("and now nothing more")
-		}
-		if cut.Load() {
-			answer.Body = io.NopCloser(io.LimitReader(answer.Body, cutAt))
-		}
-		return nil
-	}
-	server := httptest.NewServer(proxy)
-	t.Cleanup(server.Close)
-	host := strings.TrimPrefix(server.URL, "http://")
-	each(t, func(t *testing.T, client containerd.Client) {
-		ctx := containerdtest.Context(t)
-		images := open(t, client, map[string]image.Registry{host: {PlainHTTP: true}})
-		cut.Store(true)
-		if _, err := images.Pull(ctx, image.Want{Ref: host + "/big:1", Pin: want}, nil); kind(err) != image.Unreachable {
-			t.Fatalf("cut pull: %v", err)
-		}
-		cut.Store(false)
-		if _, err := images.Pull(ctx, image.Want{Ref: host + "/big:1", Pin: want}, nil); err != nil {
-			t.Fatal(err)
-		}
-		var offset int64
-		if _, err := fmt.Sscanf(ranges.Load().(string), "bytes=%d-", &offset); err != nil || offset < cutAt/2 {
-			t.Errorf("went on with %q", ranges.Load())
-		}
-	})
-}
-
-// tokens is a token service that takes a password or an identity token.
-func tokens(t testing.TB, token string) (host, ca string) {
-	return secured(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		user, password, _ := r.BasicAuth()
-		known := user == "device" && password == "hunter2"
-		if r.Method == http.MethodPost {
-			known = r.PostFormValue("grant_type") == "refresh_token" && r.PostFormValue("refresh_token") == "identity"
-			known = known || r.PostFormValue("username") == "device" && r.PostFormValue("password") == "hunter2"
-		}
-		if !known || !strings.Contains(r.FormValue("scope"), "repository:group/app:pull") {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		_ = json.NewEncoder(w).Encode(map[string]any{"token": token, "access_token": token, "expires_in": 300})
-	}))
-}
-
-func TestPKG12PullWithTokens(t *testing.T) {
-	client := containerdtest.Embedded(t)
-	ctx := containerdtest.Context(t)
-	service, serviceCA := tokens(t, "let me in")
-	w := watch(t)
-	w.push(t, "group/app:1", build(t, "", "app"))
-	host, ca := secured(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer let me in" {
-			rw.Header().Set("WWW-Authenticate", `Bearer realm="https://`+service+`/token",service="registry",scope="repository:group/app:pull"`)
-			rw.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		w.ServeHTTP(rw, r)
-	}))
-	both := filepath.Join(t.TempDir(), "both.pem")
-	first, err := os.ReadFile(ca)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := os.ReadFile(serviceCA)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(both, append(first, second...), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, test := range map[string]struct {
-		entry string
-		want  image.Kind
-	}{
-		"a password":             {basic("device", "hunter2"), ""},
-		"an identity token":      {`{"identitytoken":"identity"}`, ""},
-		"a wrong password":       {basic("device", "wrong"), image.Denied},
-		"a wrong identity token": {`{"identitytoken":"wrong"}`, image.Denied},
-	} {
-		t.Run(name, func(t *testing.T) {
-			images := open(t, client, map[string]image.Registry{host: {CA: both, Credentials: credentialsFile(t, host, test.entry)}})
-			_, err := images.Pull(ctx, image.Want{Ref: host + "/group/app:1", Policy: image.Always}, nil)
-			if kind(err) != test.want {
-				t.Errorf("%v of kind %q, want %q", err, kind(err), test.want)
-			}
-		})
-	}
 }
 
 func TestCredentialsOfHelpersAreRefused(t *testing.T) {

@@ -103,49 +103,6 @@ func content(size int) ([]byte, v1.Descriptor) {
 	return data, v1.Descriptor{MediaType: v1.MediaTypeImageLayer, Digest: digest.FromBytes(data), Size: int64(size)}
 }
 
-func TestWhatDockersRegistryHasIsRead(t *testing.T) {
-	host := dockerregistry.Start(t, "")
-	app, err := ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{ociimage.Padding(1 << 20)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := (ociimage.Registry{URL: "http://" + host}).Push(t.Context(), "group/app", "1", app); err != nil {
-		t.Fatal(err)
-	}
-	c := client(t, host, nil)
-	for _, ref := range []string{host + "/group/app:1", host + "/group/app@" + app.Digest.String()} {
-		desc, err := c.Resolve(t.Context(), named(t, ref))
-		if err != nil || desc.Digest != app.Digest || desc.MediaType != app.MediaType || desc.Size != int64(len(app.Manifest)) {
-			t.Errorf("%s is %+v, %v", ref, desc, err)
-		}
-		data, err := read(t, c, named(t, ref), desc, 0)
-		if err != nil || !bytes.Equal(data, app.Manifest) {
-			t.Errorf("manifest of %s: %q, %v", ref, data, err)
-		}
-	}
-	for d, blob := range app.Blobs {
-		desc := v1.Descriptor{Digest: d, Size: int64(len(blob))}
-		for _, offset := range []int{0, 1, len(blob) / 2, len(blob) - 1, len(blob)} {
-			data, err := read(t, c, named(t, host+"/group/app"), desc, int64(offset))
-			if err != nil || !bytes.Equal(data, blob[offset:]) {
-				t.Errorf("%s from %d on: %d bytes, %v", d, offset, len(data), err)
-			}
-		}
-	}
-	for _, ref := range []string{host + "/group/app:2", host + "/nothing:1", host + "/group/app@" + digest.FromString("2").String()} {
-		if desc, err := c.Resolve(t.Context(), named(t, ref)); !errdefs.IsNotFound(err) {
-			t.Errorf("%s is %+v, %v", ref, desc, err)
-		}
-	}
-	missing := v1.Descriptor{MediaType: v1.MediaTypeImageManifest, Digest: digest.FromString("2"), Size: 1}
-	if _, err = read(t, c, named(t, host+"/group/app"), missing, 0); !errdefs.IsNotFound(err) {
-		t.Errorf("what is not there: %v", err)
-	}
-	if refer, err := c.Referrers(t.Context(), named(t, host+"/group/app"), app.Digest); err != nil || len(refer) > 0 {
-		t.Errorf("%v refer to it, %v", refer, err)
-	}
-}
-
 // Who may is told by a service that the registry trusts; a token is asked for once.
 func TestTokensForDockersRegistry(t *testing.T) {
 	tokens := dockerregistry.StartTokens(t)
@@ -563,48 +520,6 @@ func TestManifestsAreDescribedWhateverARegistrySays(t *testing.T) {
 			}
 			if got := strings.Join(asked, " "); got != test.asked {
 				t.Errorf("asked by %s, want %s", got, test.asked)
-			}
-		})
-	}
-}
-
-func TestReferrersComeFromTheAPIOrTheTag(t *testing.T) {
-	app, signature := digest.FromString("app"), digest.FromString("signature")
-	index := fmt.Appendf(nil, `{"schemaVersion":2,"manifests":[{"mediaType":%q,"digest":%q,"size":5,"urls":["http://x"],"data":"eA=="}]}`, v1.MediaTypeImageManifest, signature)
-	api, tag := "/v2/app/referrers/"+app.String(), "/v2/app/manifests/sha256-"+app.Encoded()
-	for name, test := range map[string]struct {
-		answers map[string]any // by path: a status, or a body
-		want    int            // how many refer to it
-		fails   func(error) bool
-	}{
-		"the API":             {map[string]any{api: index}, 1, nil},
-		"the API says: none":  {map[string]any{api: []byte(`{"manifests":[]}`), tag: index}, 0, nil},
-		"the tag":             {map[string]any{api: 404, tag: index}, 1, nil},
-		"the tag, of an old":  {map[string]any{api: 400, tag: index}, 1, nil},
-		"neither":             {nil, 0, nil},
-		"not for everybody":   {map[string]any{api: 403, tag: index}, 0, func(err error) bool { return code(err) == 403 }},
-		"trouble":             {map[string]any{api: 404, tag: 500}, 0, func(err error) bool { return code(err) == 500 }},
-		"something else":      {map[string]any{api: []byte(`[]`)}, 0, func(err error) bool { return errors.Is(err, registry.ErrContent) }},
-		"what has no digest":  {map[string]any{api: []byte(`{"manifests":[{}]}`)}, 0, func(err error) bool { return errors.Is(err, registry.ErrContent) }},
-		"what never ends too": {map[string]any{api: make([]byte, registry.MaxManifest+1)}, 0, func(err error) bool { return errors.Is(err, registry.ErrContent) }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := fake(t, func(rw http.ResponseWriter, r *http.Request) {
-				switch a := test.answers[r.URL.Path].(type) {
-				case []byte:
-					_, _ = rw.Write(a)
-				case int:
-					rw.WriteHeader(a)
-				default:
-					http.NotFound(rw, r)
-				}
-			})
-			refer, err := client(t, w.host, nil).Referrers(t.Context(), named(t, w.host+"/app"), app)
-			switch {
-			case test.fails != nil && (err == nil || !test.fails(err)), test.fails == nil && err != nil, len(refer) != test.want:
-				t.Errorf("%+v, %v", refer, err)
-			case test.want > 0 && (refer[0].Digest != signature || refer[0].URLs != nil || refer[0].Data != nil):
-				t.Errorf("%+v", refer)
 			}
 		})
 	}
