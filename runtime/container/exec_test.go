@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -324,96 +323,6 @@ func TestContainersThatDoNotObeyAreKilled(t *testing.T) {
 	if state := d.find(id).State; state == container.Running {
 		t.Errorf("it is %s", state)
 	}
-}
-
-// runc reads /etc/passwd of a container for each command, and waits for ever where that is a FIFO: commands elsewhere go
-// on, and nothing of those that wait is left.
-func TestACommandThatCannotStartHoldsUpNoOthers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("in make test-all: long waits")
-	}
-	onEach(t, func(t *testing.T, d *device) {
-		var hogs []string
-		for n := range 6 {
-			hogs = append(hogs, d.up(d.config(fmt.Sprintf("hog-%d", n), "mkdir -p /etc; rm -f /etc/passwd; mkfifo /etc/passwd; sleep 1000")))
-		}
-		for _, id := range hogs {
-			passwd := fmt.Sprintf("/proc/%d/root/etc/passwd", d.find(id).Pid)
-			d.eventually("/etc/passwd is a FIFO", func() bool {
-				info, err := os.Lstat(passwd)
-				return err == nil && info.Mode()&os.ModeNamedPipe != 0
-			})
-		}
-		config := d.config("well", "")
-		config.Labels.Project = "other"
-		well := d.up(config)
-		defer func() {
-			d.delete(well)
-			if err := d.RemoveProject(d.ctx(), "other"); err != nil {
-				t.Error(err)
-			}
-		}()
-
-		run := func(id string, timeout time.Duration) error {
-			ctx, cancel := context.WithTimeout(d.ctx(), timeout)
-			defer cancel()
-			_, err := d.Exec(ctx, id, container.Exec{Args: []string{"true"}, Stdout: io.Discard})
-			return err
-		}
-		done := make(chan struct{})
-		var hogging sync.WaitGroup
-		for _, id := range hogs {
-			for range 2 {
-				hogging.Go(func() {
-					for {
-						select {
-						case <-done:
-							return
-						default:
-						}
-						if err := run(id, 3*time.Second); !errors.Is(err, context.DeadlineExceeded) {
-							t.Errorf("a command was run: %v", err)
-							return
-						}
-					}
-				})
-			}
-		}
-		for range 5 {
-			if err := run(well, 20*time.Second); err != nil {
-				t.Errorf("the neighbour: %v", err)
-			}
-		}
-		close(done)
-		hogging.Wait()
-		d.eventually("nothing of the commands runs", func() bool {
-			left := startsOfCommands()
-			if len(left) > 0 {
-				t.Logf("left: %q", left)
-			}
-			return len(left) == 0
-		})
-		if left, _ := filepath.Glob(filepath.Join(d.run, "exec", "*")); len(left) > 0 {
-			t.Errorf("left: %q", left)
-		}
-		for _, id := range hogs {
-			if found := d.find(id); found.State != container.Running {
-				t.Errorf("a container is %s", found.State)
-			}
-		}
-	})
-}
-
-// startsOfCommands are the processes of runc that are about to start a command.
-func startsOfCommands() (found []string) {
-	pattern := regexp.MustCompile("margolite-[0-9a-f]{16}|runc\x00init")
-	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, path := range lines {
-		if line, _ := os.ReadFile(path); pattern.Match(line) {
-			found = append(found, string(line))
-		}
-	}
-	return found
 }
 
 // However many sessions callers have in one container, its probes run, and so do commands of callers in a neighbour.
