@@ -1,13 +1,13 @@
 package agent
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -436,7 +436,7 @@ func mountsCompared(p *runtime.Project, s *compose.Service) []any {
 func networksCompared(p *runtime.Project, s *compose.Service) []any {
 	var all []any
 	attached := slices.Clone(s.Attached)
-	slices.SortStableFunc(attached, func(a, b compose.Attachment) int { return cmp.Compare(a.Network, b.Network) })
+	sort.SliceStable(attached, func(i, j int) bool { return attached[i].Network < attached[j].Network })
 	for _, a := range attached {
 		var network compose.Network
 		if n := p.Compose.Networks[a.Network]; n != nil {

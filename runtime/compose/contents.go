@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"slices"
+	"sort"
 	"strconv"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -46,7 +46,7 @@ func (r *resolver) fileObjects(s *Service, c types.ServiceConfig) {
 	if size > maxContents {
 		r.refuse("configs", "and secrets have %d bytes, at most %d are put into a container", size, maxContents)
 	}
-	slices.SortStableFunc(s.Files, func(a, b File) int { return cmp.Compare(a.Target, b.Target) })
+	sort.SliceStable(s.Files, func(i, j int) bool { return s.Files[i].Target < s.Files[j].Target })
 }
 
 func (r *resolver) fileObject(s *Service, f File, w types.FileReferenceConfig, object types.FileObjectConfig, defined bool) {

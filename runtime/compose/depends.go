@@ -3,6 +3,7 @@ package compose
 import (
 	"cmp"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -62,7 +63,7 @@ func (r *resolver) dependsOn(c types.ServiceConfig) []Dependency {
 	for _, d := range dependencies {
 		sorted = append(sorted, d)
 	}
-	slices.SortFunc(sorted, func(a, b Dependency) int { return cmp.Compare(a.Service, b.Service) })
+	sort.Slice(sorted, func(i, j int) bool { return sorted[i].Service < sorted[j].Service })
 	return sorted
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"sort"
 	"strconv"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -171,7 +172,7 @@ func (r *resolver) pools(n *Network, key string, configs []*types.IPAMPool) {
 		families[v4] = true
 		n.Pools = append(n.Pools, pool)
 	}
-	slices.SortFunc(n.Pools, func(a, b Pool) int { return a.Subnet.Addr().Compare(b.Subnet.Addr()) })
+	sort.Slice(n.Pools, func(i, j int) bool { return n.Pools[i].Subnet.Addr().Less(n.Pools[j].Subnet.Addr()) })
 }
 
 // is4 tells the family of a pool; one that says nothing at all is of IPv4.

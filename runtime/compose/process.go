@@ -1,8 +1,8 @@
 package compose
 
 import (
-	"cmp"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -67,6 +67,6 @@ func (r *resolver) ulimits(written map[string]*types.UlimitsConfig) []Ulimit {
 		}
 		limits = append(limits, limit)
 	}
-	slices.SortFunc(limits, func(a, b Ulimit) int { return cmp.Compare(a.Name, b.Name) })
+	sort.Slice(limits, func(i, j int) bool { return limits[i].Name < limits[j].Name })
 	return limits
 }

@@ -5,7 +5,7 @@ import (
 	"math"
 	"path"
 	"regexp"
-	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -166,7 +166,7 @@ func (r *resolver) blkio(res *Resources, c *types.BlkioConfig) {
 	for _, d := range devices {
 		res.BlkioDevices = append(res.BlkioDevices, *d)
 	}
-	slices.SortFunc(res.BlkioDevices, func(a, b BlkioDevice) int { return cmp.Compare(a.Path, b.Path) })
+	sort.Slice(res.BlkioDevices, func(i, j int) bool { return res.BlkioDevices[i].Path < res.BlkioDevices[j].Path })
 }
 
 func (r *resolver) cgroupParent(written string) string {

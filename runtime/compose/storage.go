@@ -6,6 +6,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -60,7 +61,7 @@ func (r *resolver) mounts(s *Service, configs []types.ServiceVolumeConfig) {
 }
 
 func sortMounts(mounts []Mount) {
-	slices.SortStableFunc(mounts, func(a, b Mount) int { return cmp.Compare(a.Target, b.Target) })
+	sort.SliceStable(mounts, func(i, j int) bool { return mounts[i].Target < mounts[j].Target })
 }
 
 func (r *resolver) bind(c types.ServiceVolumeConfig) Mount {
@@ -170,7 +171,7 @@ func (r *resolver) tmpfs(s *Service, written []string) {
 		slices.Sort(t.Options)
 		s.Tmpfs = append(s.Tmpfs, t)
 	}
-	slices.SortStableFunc(s.Tmpfs, func(a, b Tmpfs) int { return cmp.Compare(a.Target, b.Target) })
+	sort.SliceStable(s.Tmpfs, func(i, j int) bool { return s.Tmpfs[i].Target < s.Tmpfs[j].Target })
 }
 
 func isTmpfsOption(option string) bool {
