@@ -20,7 +20,7 @@ import (
 	"github.com/margolite/margolite/policy"
 )
 
-// checks say what is wrong with a text, by the name that tags of fields use.
+// checks validate texts. A field's tag names the check that applies to it.
 var checks = map[string]func(string) error{
 	"argument":      argument,
 	"baseURL":       baseURL,
@@ -51,10 +51,10 @@ var checks = map[string]func(string) error{
 	"mount": policy.CheckMount, "namespaces": policy.CheckNamespace, "unconfined": policy.CheckUnconfined,
 }
 
-// named are the checks of what may be a file beside a provisioning file.
+// named are the checks of values that may name a file next to a provisioning file.
 var named = []string{"path", "secret", "trustBundle"}
 
-// lists say what is wrong with a list whose values are sound.
+// lists validate a whole list after each of its values has passed.
 var lists = map[string]func([]string) error{
 	"command": policy.CheckCommand,
 	"keys": func(files []string) error {

@@ -207,7 +207,7 @@ type Reports struct {
 	Running  bool          `yaml:"running"`                         // that something which was installed does not work, and works again
 	Grace    time.Duration `yaml:"grace" least:"1s" most:"24h"`     // for how long it has to be so
 	Interval time.Duration `yaml:"interval" least:"0s" most:"744h"` // of telling the current state again; 0: never
-	Reasons  bool          `yaml:"reasons"`                         // why a deployment is pending, as an error that is none
+	Reasons  bool          `yaml:"reasons"`                         // why a deployment is pending, in the error field
 }
 
 // Registry is how one registry is reached.
@@ -230,7 +230,7 @@ type Metrics struct {
 
 // Collector is where workloads find the OpenTelemetry collector of this device.
 type Collector struct {
-	HTTP        string `yaml:"http" is:"collector?"`              // URL for OTLP over HTTP; empty: there is none
+	HTTP        string `yaml:"http" is:"collector?"`              // URL for OTLP over HTTP; empty: none
 	GRPC        string `yaml:"grpc" is:"collector?"`              // URL for OTLP over gRPC; empty: none
 	Protocol    string `yaml:"protocol" one:"grpc http/protobuf"` // that is preferred: grpc or http/protobuf; empty: nothing is said
 	Certificate string `yaml:"certificate" is:"path?"`            // PEM file that containers get a copy of; empty: none

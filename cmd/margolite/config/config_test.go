@@ -521,7 +521,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 	}
 }
 
-// An agent that is upgraded must not stop at what it took before.
+// An upgraded agent must still start with a configuration that it accepted before.
 func TestRetiredKeysAreTakenWithAWarning(t *testing.T) {
 	c, err := config.Parse("f", []byte("wfm:\n  limits: {manifest: 2MiB, names: none}\n  signature:\n    keyId: edge-01\n  tls: '1.2'\n"))
 	if err != nil {

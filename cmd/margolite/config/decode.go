@@ -23,15 +23,15 @@ import (
 //
 //	yaml     the key; with a dot, a key of a section of its own; ",inline": the keys
 //	         of the field are those of the struct
-//	is       what the text is, one of checks; with a question mark it may be empty
-//	one      the words that are possible
-//	least    the least number, duration or size that is possible
-//	most     the most, or how long a list may be
-//	names    what the operator's own keys of a section are, one of checks
-//	all      what a list is as a whole, one of lists
-//	empty    "kept": an empty list says something else than no list
-//	restart  "true": a running daemon cannot take it over, see Change
-//	with     which way to the WFM it belongs to, see WFM.agree
+//	is       the check that the text has to pass; with a question mark it may be empty
+//	one      the words to choose from
+//	least    the least number, duration or size
+//	most     the greatest, or the greatest length of a list
+//	names    the check for keys that the operator chooses
+//	all      the check of a list as a whole, one of lists
+//	empty    "kept": an empty list means something other than no list
+//	restart  "true": takes effect when the daemon is restarted, see Change
+//	with     the way to the WFM that it belongs to, see WFM.agree
 
 // maxTable bounds a section whose keys the operator chooses.
 const maxTable = 512
@@ -40,10 +40,10 @@ const maxTable = 512
 // still has them is accepted with a warning until the next release.
 var retired = []string{"wfm.limits", "wfm.signature"}
 
-// fields are the keys of a section, each with what reads its value.
+// fields maps the keys of a section to functions that read their values.
 type fields map[string]func(n *yaml.Node, key string)
 
-// fields are those of a struct.
+// fields returns the keys of a struct.
 func (r *reader) fields(v reflect.Value) fields {
 	known, below := fields{}, map[string]fields{}
 	t := v.Type()
@@ -91,8 +91,8 @@ func (r *reader) section(n *yaml.Node, key string, known fields) {
 	})
 }
 
-// decode reads a value of the file into its place, and reports what is wrong with it.
-// A key without a value leaves what is there.
+// decode reads a value of the file into v and reports any mistakes. A key without a
+// value leaves v as it is.
 func (r *reader) decode(n *yaml.Node, v reflect.Value, key string, tag reflect.StructTag) {
 	before := len(r.mistakes)
 	var err error
@@ -152,7 +152,7 @@ func (r *reader) decode(n *yaml.Node, v reflect.Value, key string, tag reflect.S
 	}
 }
 
-// compound reads what is made of other values, and types of text.
+// compound reads structs, maps, lists, pointers and named string types.
 func (r *reader) compound(n *yaml.Node, v reflect.Value, key string, tag reflect.StructTag) {
 	switch v.Kind() {
 	case reflect.String:
@@ -176,8 +176,8 @@ func (r *reader) compound(n *yaml.Node, v reflect.Value, key string, tag reflect
 	}
 }
 
-// table reads a section whose keys the operator chooses. What is there before stays,
-// unless the file has its key with a value.
+// table reads a section whose keys the operator chooses. Existing entries stay unless
+// the file gives their key a value.
 func (r *reader) table(n *yaml.Node, v reflect.Value, key string, tag reflect.StructTag) {
 	if !r.is(n, key, yaml.MappingNode, mapTag, "a section") {
 		return
@@ -204,7 +204,7 @@ func (r *reader) table(n *yaml.Node, v reflect.Value, key string, tag reflect.St
 	})
 }
 
-// list reads a list in the place of the one that is there.
+// list reads a list, which replaces the existing one.
 func (r *reader) list(n *yaml.Node, v reflect.Value, key string, tag reflect.StructTag) {
 	kind, one, some := "a list", "text", "values"
 	if _, sections := foreign[v.Type().Elem()]; sections {
@@ -236,10 +236,10 @@ func (r *reader) list(n *yaml.Node, v reflect.Value, key string, tag reflect.Str
 	}
 }
 
-// text returns the text of a value, and whether there is one that is sound.
+// text returns the text of a value, and whether it is valid.
 //
-// What is beside a provisioning file is named without a path: that one comes from
-// elsewhere, and must not send what lies on the device.
+// A provisioning file names the files next to it without a path: it comes from
+// outside, and must not make the device send other files of its own.
 func (r *reader) text(n *yaml.Node, key string, tag reflect.StructTag) (string, bool) {
 	if !r.is(n, key, yaml.ScalarNode, textTag, "text (in quotes where it could be something else)") {
 		return "", false
@@ -265,7 +265,7 @@ func (r *reader) text(n *yaml.Node, key string, tag reflect.StructTag) (string, 
 	return n.Value, err == nil
 }
 
-// complete says what is missing in a section whose keys are sound.
+// complete reports what a section lacks whose keys are valid.
 func complete(v any) error {
 	switch v := v.(type) {
 	case *policy.Override:
@@ -299,7 +299,7 @@ func number(n *yaml.Node, tag reflect.StructTag) (int, error) {
 	return v, nil
 }
 
-// bounded reads a value that has a unit. A bound that there is none of does not count.
+// bounded reads a value with a unit. Bounds that the tag does not give do not apply.
 func bounded[T int64 | time.Duration](n *yaml.Node, tag reflect.StructTag, parse func(string) (T, error), expected, unit string) (T, error) {
 	v, err := parse(n.Value)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/margolite/margolite/policy"
 )
 
-// foreign has the tags for structs of packages that know nothing of the file: each
-// has the fields of the one that it stands for, or it could not be converted to it.
+// foreign gives tags to the structs of packages that do not know the file: for each a
+// struct with the same fields, which the conversions make the compiler check.
 var foreign = tagged(
 	policy.Options(options{}), options{},
 	policy.Rules(rules{}), rules{},
@@ -48,8 +48,8 @@ type hook struct {
 	Timeout time.Duration `yaml:"timeout" least:"1s" most:"1h"`
 }
 
-// An override replaces nothing that it does not say. An empty list of windows is
-// said: changes may happen at any time.
+// An override replaces only what it mentions. An empty list of windows is a mention:
+// changes may happen at any time.
 type override struct {
 	Deployments []string          `yaml:"deployments" is:"deployment" most:"256"`
 	Labels      map[string]string `yaml:"labels" names:"word" is:"line"`
