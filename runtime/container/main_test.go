@@ -7,4 +7,4 @@ import (
 	"github.com/margolite/margolite/test/isolated"
 )
 
-func TestMain(m *testing.M) { os.Exit(isolated.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(isolated.MainInLanes(m)) }

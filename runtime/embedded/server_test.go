@@ -27,6 +27,7 @@ import (
 
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/test/containerdtest"
+	"github.com/margolite/margolite/test/isolated"
 )
 
 // childRoot tells the test program to be the process that a test kills.
@@ -40,7 +41,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(isolated.Main(m))
 }
 
 func TestWorkloadsOutliveAMovedShim(t *testing.T) {

@@ -424,6 +424,9 @@ func wait(ctx context.Context, err error) error {
 
 // What this device does itself is not taken for the silence of a registry.
 func TestASlowDiskIsNotASilentRegistry(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: a slow disk")
+	}
 	client := containerdtest.Embedded(t)
 	w := watch(t)
 	want := image.Want{Ref: w.host + "/app:1"}

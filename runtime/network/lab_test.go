@@ -13,40 +13,26 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/network"
+	"github.com/margolite/margolite/test/isolated"
 )
 
-// The tests run on the real kernel, in a network and mount namespace of their
-// own, so that neither a link nor a rule nor a mount of the host is touched.
-const inLab = "MARGOLITE_NETWORK_LAB"
-
+// The tests run on the real kernel, each in namespaces of its own, so that neither
+// a link nor a rule nor a mount of the host is touched.
 func TestMain(m *testing.M) {
-	fuzzing := strings.Contains(strings.Join(os.Args, " "), "-test.fuzz")
 	if order := os.Getenv(killedRun); order != "" {
 		fmt.Fprintln(os.Stderr, workUntilKilled(order))
 		os.Exit(1)
 	}
-	if os.Getenv(inLab) != "" || os.Geteuid() != 0 || fuzzing {
+	if strings.Contains(strings.Join(os.Args, " "), "-test.fuzz") { // needs no kernel
 		os.Exit(m.Run())
 	}
-	lab := exec.Command("/proc/self/exe", os.Args[1:]...)
-	lab.Args[0] = os.Args[0]
-	lab.Env = append(os.Environ(), inLab+"=1")
-	lab.Stdin, lab.Stdout, lab.Stderr = os.Stdin, os.Stdout, os.Stderr
-	lab.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	if err := lab.Run(); err != nil {
-		if lab.ProcessState == nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-		os.Exit(1)
-	}
-	os.Exit(0)
+	os.Exit(isolated.MainInLanes(m))
 }
 
 // lab is a host with an uplink to one other host.
@@ -72,7 +58,7 @@ func newLab(t testing.TB) *lab {
 
 func requireLab(t testing.TB) {
 	t.Helper()
-	if os.Getenv(inLab) == "" {
+	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
 	for _, program := range []string{"ip", "nft"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/margolite/margolite/test/isolated"
 )
 
-func TestMain(m *testing.M) { os.Exit(isolated.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(isolated.MainInLanes(m)) }
 
 // deepen makes so many directories in one another below dir, with a file in the last one, and returns how many bytes of the
 // medium they take.
