@@ -42,10 +42,9 @@ type Shim struct {
 // executable, beside the executable, in /usr/libexec/margolite, in /usr/lib/margolite, or on PATH, in this order. Each
 // is run with -v, which prints its version.
 func FindShim(ctx context.Context) (Shim, error) {
-	dirs := programDirs()
 	var looked []os.FileInfo
 	var passed []string
-	for _, dir := range slices.Concat(dirs, filepath.SplitList(os.Getenv("PATH"))) {
+	for _, dir := range slices.Concat(programDirs(), filepath.SplitList(os.Getenv("PATH"))) {
 		path := filepath.Join(dir, shimName)
 		info := executable(path)
 		again := func(other os.FileInfo) bool { return os.SameFile(info, other) } // /bin is /usr/bin
@@ -64,7 +63,8 @@ func FindShim(ctx context.Context) (Shim, error) {
 		}
 		passed = append(passed, path+", containerd "+cmp.Or(version, "of unknown version"))
 	}
-	text := fmt.Sprintf("no %s of version %d.%d or later in %s or on PATH", shimName, leastMajor, leastMinor, strings.Join(dirs, ", "))
+	self, _ := os.Executable() // "" would mean no more than another text
+	text := fmt.Sprintf("no %s of version %d.%d or later beside %s, in /usr/libexec/margolite or on PATH", shimName, leastMajor, leastMinor, self)
 	if len(passed) > 0 {
 		text += " (passed over: " + strings.Join(passed, "; ") + ")"
 	}

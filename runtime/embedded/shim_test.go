@@ -46,7 +46,7 @@ func TestFindShimPassesOverThoseThatAreTooOld(t *testing.T) {
 	} {
 		path := put(first, script)
 		_, err := embedded.FindShim(t.Context())
-		if err == nil || !strings.Contains(err.Error(), "no containerd-shim-runc-v2 of version 2.3 or later in ") ||
+		if err == nil || !strings.Contains(err.Error(), "no containerd-shim-runc-v2 of version 2.3 or later beside "+self) ||
 			strings.Count(err.Error(), path+",") != 1 || !strings.Contains(err.Error(), "passed over: "+path+want) {
 			t.Errorf("%q: %v", script, err)
 		}
