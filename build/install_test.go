@@ -47,9 +47,13 @@ func TestGoInstallOfAVersion(t *testing.T) {
 	if err := os.WriteFile(config, fmt.Appendf(nil, "state: {dir: %[1]s/state, run: %[1]s/run}\n", dir), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	old := "#!/bin/sh\necho 'Version: 1.6.20~ds1'\n"
+	if err := os.WriteFile(filepath.Join(dir, "containerd-shim-runc-v2"), []byte(old), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	run := func(args ...string) string {
 		program := exec.Command(filepath.Join(bin, "margolite"), args...)
-		program.Env = []string{"PATH=" + dir} // without the shim of any containerd
+		program.Env = []string{"PATH=" + dir} // with no other shim than one that is too old
 		out, _ := program.CombinedOutput()    // check fails: there is no WFM
 		return string(out)
 	}
@@ -66,8 +70,11 @@ func TestGoInstallOfAVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	const advice = "go install " + module + "/cmd/containerd-shim-runc-v2@"
-	if out := run("check", "--config", config); !strings.Contains(out, advice+version.Version) {
-		t.Errorf("want %q in\n%s", advice+version.Version, out)
+	out := run("check", "--config", config)
+	for _, want := range []string{"containerd-shim-runc-v2, containerd 1.6.20~ds1)", advice + version.Version} {
+		if !strings.Contains(out, want) {
+			t.Errorf("want %q in\n%s", want, out)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/shim"
 	"github.com/containerd/containerd/v2/pkg/shutdown"
 	"github.com/containerd/containerd/v2/plugins"
+	"github.com/containerd/containerd/v2/version"
 	"github.com/containerd/plugin"
 	"github.com/containerd/plugin/registry"
 )
@@ -39,6 +40,7 @@ func main() {
 			return newService(ic)
 		},
 	})
+	version.Revision = "margolite" // what it prints with -v tells it from containerd's
 	shim.RunShim(context.Background(), manager.NewShimManager("io.containerd.runc.v2"))
 }
 

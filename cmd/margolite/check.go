@@ -115,11 +115,10 @@ func deviceFindings(ctx context.Context, cfg *config.Config) []finding {
 	case os.Geteuid() != 0: // nothing else that could be found would be right
 		findings = append(findings, finding{"containers", "only root can run containers, and look whether that is possible", asRoot, true})
 	default:
-		problems := embedded.Check(filepath.Join(cfg.State.Dir, "containerd"))
+		problems := embedded.Check(ctx, filepath.Join(cfg.State.Dir, "containerd"))
 		for _, p := range problems {
 			if v := build.Module(); p.Object == "shim" && v != "" {
-				p.Mend = "go install github.com/margolite/margolite/cmd/containerd-shim-runc-v2@" + v +
-					", which puts it beside this program, or install your distribution's containerd"
+				p.Mend = "go install github.com/margolite/margolite/cmd/containerd-shim-runc-v2@" + v
 			}
 			findings = append(findings, finding{p.Object, p.Text, p.Mend, p.Fatal})
 		}

@@ -21,11 +21,11 @@ type Problem struct {
 }
 
 // Check looks for what containerd and runc need on this device, with images and snapshots under root.
-func Check(root string) []Problem {
+func Check(ctx context.Context, root string) []Problem {
 	var problems []Problem
 	for _, check := range []func() *Problem{
-		checkRunc,
-		checkShim,
+		func() *Problem { return checkRunc(ctx) },
+		func() *Problem { return checkShim(ctx) },
 		checkInit,
 		func() *Problem { return checkCgroups("/") },
 		func() *Problem { return checkNamespaces("/") },
@@ -41,14 +41,14 @@ func Check(root string) []Problem {
 	return problems
 }
 
-func checkRunc() *Problem {
+func checkRunc(ctx context.Context) *Problem {
 	problem := &Problem{Object: "runc", Fatal: true, Mend: "install runc 1.0 or newer in PATH"}
 	path, err := exec.LookPath("runc")
 	if err != nil {
 		problem.Text = "runc is not in PATH"
 		return problem
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, path, "--version").Output()
 	if err != nil {
@@ -64,11 +64,11 @@ func checkRunc() *Problem {
 	return nil
 }
 
-func checkShim() *Problem {
-	if _, err := FindShim(); err != nil {
+func checkShim(ctx context.Context) *Problem {
+	if _, err := FindShim(ctx); err != nil {
 		return &Problem{
-			Object: "shim", Fatal: true, Text: err.Error(),
-			Mend: "install " + shimName + " beside margolite or in /usr/libexec/margolite",
+			Object: "shim", Fatal: true, Text: "cannot start containers: " + err.Error(),
+			Mend: "install margolite's " + shimName + " beside margolite or in /usr/libexec/margolite",
 		}
 	}
 	return nil

@@ -54,7 +54,7 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 	empty := t.TempDir()
 	t.Setenv("PATH", empty)
 	found := map[string]bool{}
-	for _, p := range Check(t.TempDir()) {
+	for _, p := range Check(t.Context(), t.TempDir()) {
 		if p.Text == "" || p.Mend == "" {
 			t.Errorf("incomplete: %+v", p)
 		}
@@ -84,7 +84,7 @@ func TestCheckTellsAnOldRuncFromANewOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Setenv("PATH", dir+":/bin")
-		if p := checkRunc(); (p != nil) != bad {
+		if p := checkRunc(t.Context()); (p != nil) != bad {
 			t.Errorf("runc %s: %+v", version, p)
 		}
 	}

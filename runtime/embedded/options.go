@@ -10,8 +10,6 @@ var (
 	ErrLocked = errors.New("in use by another process")
 	// ErrDamaged says that a database of containerd can neither be opened nor repaired.
 	ErrDamaged = errors.New("damaged")
-	// ErrNoShim says that there is no containerd-shim-runc-v2 where it is looked for.
-	ErrNoShim = errors.New("containerd-shim-runc-v2 not found")
 )
 
 // Options says where containerd keeps its things.
@@ -19,7 +17,7 @@ type Options struct {
 	Root    string       // what survives a reboot: content, snapshots, metadata
 	State   string       // what does not: sockets, bundles
 	Address string       // of the gRPC socket; "" is State/containerd.sock. Shims publish to Address + ".ttrpc"
-	Shim    string       // absolute path of the runc shim; "" is what FindShim finds when a container starts
+	Shim    string       // absolute path of the runc shim; "" is what FindShim finds
 	Logger  *slog.Logger // of containerd, whose info is our debug; nil discards
 
 	// Check looks at a bbolt database before it is opened, repairs it where that loses no more than the last transaction,

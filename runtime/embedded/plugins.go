@@ -74,7 +74,7 @@ func (s *Server) registrations(o Options) plugin.Registry {
 			Type:     plugins.RuntimePluginV2,
 			ID:       "task",
 			Requires: []plugin.Type{plugins.EventPlugin, plugins.MetadataPlugin},
-			InitFn:   func(ic *plugin.InitContext) (any, error) { return loadTasks(ic, o) },
+			InitFn:   func(ic *plugin.InitContext) (any, error) { return loadTasks(ic, o, s.shims) },
 		})
 	if s.snapshotter == defaults.DefaultSnapshotter {
 		ours = ours.Register(&plugin.Registration{

@@ -39,6 +39,7 @@ type Server struct {
 
 	plugins *plugin.Set
 	sockets *sockets
+	shims   *shims
 
 	stop    context.CancelFunc
 	running sync.WaitGroup // the garbage collector
@@ -60,7 +61,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 
 	// What the plugins start lives as long as the server, not as long as the call.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Server{address: o.Address, snapshotter: chooseSnapshotter(o.Root), stop: stop, plugins: plugin.NewPluginSet()}
+	s := &Server{address: o.Address, snapshotter: chooseSnapshotter(o.Root), stop: stop, plugins: plugin.NewPluginSet(), shims: &shims{found: Shim{Path: o.Shim}}}
 	if err := s.start(ctx, o); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -148,6 +149,13 @@ func exists(path string) bool {
 // isFull says that there was no space. Not everybody passes the error on.
 func isFull(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || strings.Contains(err.Error(), unix.ENOSPC.Error())
+}
+
+// OwnShim says whether the shim is the one of this repository.
+func (s *Server) OwnShim() bool {
+	s.shims.mu.Lock()
+	defer s.shims.mu.Unlock()
+	return s.shims.found.Own
 }
 
 // Address is the path of the gRPC socket.

@@ -1,11 +1,19 @@
 package embedded
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
 )
 
 const (
@@ -13,26 +21,136 @@ const (
 	initName = "margolite-init"
 )
 
-// FindShim returns the absolute path of the runc shim: in libexec/margolite next to the directory of this executable,
-// beside the executable, in /usr/libexec/margolite, in /usr/lib/margolite, or in PATH, in this order. Beside it comes
-// second: in /usr/bin that may be the shim of another containerd.
-func FindShim() (string, error) {
-	if path := FindOwnShim(); path != "" {
-		return path, nil
-	}
-	path, err := exec.LookPath(shimName)
-	if err != nil {
-		return "", fmt.Errorf("%w in %v or PATH", ErrNoShim, programDirs())
-	}
-	return filepath.Abs(path)
+// What makes a shim usable.
+const (
+	leastMajor, leastMinor = 2, 3 // of containerd: older shims cannot read the parameters they are started with
+
+	// ownRevision is what the shim of this repository calls its revision.
+	ownRevision = "margolite"
+
+	shimPatience = 15 * time.Second // for a shim to say its version
+	maxVersion   = 4 << 10          // of what it says, in bytes
+)
+
+// Shim is a runc shim that this containerd can start.
+type Shim struct {
+	Path string // absolute
+	Own  bool   // it is that of this repository, which keeps what containers print
 }
 
-// FindOwnShim is FindShim without PATH, where the shim of another containerd is. "" means that there is none.
-func FindOwnShim() string { return findProgram(programDirs(), shimName) }
+// FindShim returns the first runc shim of containerd 2.3 or later: in libexec/margolite next to the directory of this
+// executable, beside the executable, in /usr/libexec/margolite, in /usr/lib/margolite, or on PATH, in this order. Each
+// is run with -v, which prints its version.
+func FindShim(ctx context.Context) (Shim, error) {
+	var looked []os.FileInfo
+	var passed []string
+	for _, dir := range slices.Concat(programDirs(), filepath.SplitList(os.Getenv("PATH"))) {
+		path := filepath.Join(dir, shimName)
+		info := executable(path)
+		again := func(other os.FileInfo) bool { return os.SameFile(info, other) } // /bin is /usr/bin
+		if info == nil || !filepath.IsAbs(path) || slices.ContainsFunc(looked, again) {
+			continue
+		}
+		looked = append(looked, info)
+		said, err := askVersion(ctx, path)
+		if err != nil {
+			passed = append(passed, path+", which "+err.Error())
+			continue
+		}
+		version, own := readVersion(said)
+		if isEnough(version) {
+			return Shim{path, own}, nil
+		}
+		passed = append(passed, path+", containerd "+cmp.Or(version, "of unknown version"))
+	}
+	self, _ := os.Executable() // "" would mean no more than another text
+	text := fmt.Sprintf("no %s of version %d.%d or later beside %s, in /usr/libexec/margolite or on PATH", shimName, leastMajor, leastMinor, self)
+	if len(passed) > 0 {
+		text += " (passed over: " + strings.Join(passed, "; ") + ")"
+	}
+	return Shim{}, errors.New(text)
+}
+
+// askVersion returns what a shim prints with -v.
+func askVersion(ctx context.Context, path string) (said []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, shimPatience)
+	defer cancel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("cannot be asked for its version: %w", err)
+	}
+	defer r.Close()
+	cmd := exec.CommandContext(ctx, path, "-v")
+	cmd.Stdout = w
+	err = cmd.Start()
+	_ = w.Close()
+	if err != nil {
+		return nil, fmt.Errorf("does not run: %w", err)
+	}
+	deadline, _ := ctx.Deadline()
+	_ = r.SetReadDeadline(deadline)                            // a child of it may keep the other end open
+	said, readErr := io.ReadAll(io.LimitReader(r, maxVersion)) // the rest breaks its pipe
+	_ = r.Close()
+	if err := cmp.Or(cmd.Wait(), readErr); err != nil {
+		return nil, fmt.Errorf("does not say its version: %w", cmp.Or(ctx.Err(), err))
+	}
+	return said, nil
+}
+
+// readVersion returns the version of containerd that a shim prints, and whether the shim is ours.
+func readVersion(said []byte) (version string, own bool) {
+	for line := range strings.Lines(string(said)) {
+		name, value, _ := strings.Cut(line, ":")
+		switch value = strings.TrimSpace(value); strings.TrimSpace(name) {
+		case "Version":
+			version = value
+		case "Revision":
+			own = value == ownRevision
+		}
+	}
+	return version, own
+}
+
+// isEnough says whether a version such as 2.4.2+unknown or v2.3.0-rc.1 is new enough.
+func isEnough(version string) bool {
+	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	a, errA := strconv.Atoi(major)
+	b, errB := strconv.Atoi(minor)
+	return errA == nil && errB == nil && (a > leastMajor || a == leastMajor && b >= leastMinor)
+}
+
+// shims holds the shim for new containers.
+type shims struct {
+	mu    sync.Mutex
+	found Shim
+}
+
+// path looks for a shim if none was found yet or the one found is gone: an upgrade may move it.
+func (s *shims) path(ctx context.Context) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if executable(s.found.Path) != nil {
+		return s.found.Path, nil
+	}
+	found, err := FindShim(ctx)
+	if err != nil {
+		return "", err
+	}
+	s.found = found
+	return found.Path, nil
+}
 
 // FindInit returns the absolute path of margolite-init, process 1 of containers that ask for one: where the shim may be,
-// save in PATH. "" means that there is none, which most devices never miss.
-func FindInit() string { return findProgram(programDirs(), initName) }
+// save on PATH. "" means that there is none, which most devices never miss.
+func FindInit() string {
+	for _, dir := range programDirs() {
+		if path := filepath.Join(dir, initName); executable(path) != nil {
+			return path
+		}
+	}
+	return ""
+}
 
 // programDirs are where the programs that belong to this one may be.
 func programDirs() []string {
@@ -49,12 +167,11 @@ func programDirs() []string {
 	return dirs
 }
 
-func findProgram(dirs []string, name string) string {
-	for _, dir := range dirs {
-		path := filepath.Join(dir, name)
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return path
-		}
+// executable returns nil unless path is a program.
+func executable(path string) os.FileInfo {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		return nil
 	}
-	return ""
+	return info
 }

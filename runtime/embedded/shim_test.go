@@ -1,38 +1,89 @@
 package embedded_test
 
 import (
-	"errors"
+	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/margolite/margolite/runtime/embedded"
+	"github.com/margolite/margolite/test/containerdtest"
 )
 
-func TestFindShimLooksInPathLast(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("PATH", dir)
-	if _, err := embedded.FindShim(); !errors.Is(err, embedded.ErrNoShim) {
-		t.Errorf("without a shim: %v", err)
-	}
-	path := filepath.Join(dir, "containerd-shim-runc-v2")
-	if err := os.WriteFile(path, nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := embedded.FindShim(); got != path || err != nil {
-		t.Errorf("in PATH: %q, %v", got, err)
-	}
+// Only a shim that can be started is found: beside the program first, then anywhere on PATH.
+func TestFindShimPassesOverThoseThatAreTooOld(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	beside := filepath.Join(filepath.Dir(self), "containerd-shim-runc-v2")
-	if err := os.WriteFile(beside, nil, 0o755); err != nil {
+	ours := "#!/bin/sh\nexec " + containerdtest.Shim(t) + " $*\n"
+	beside, first, second := filepath.Dir(self), t.TempDir(), t.TempDir()
+	t.Setenv("PATH", strings.Join([]string{"relative", first, first, second}, ":"))
+	put := func(dir, script string) string {
+		t.Helper()
+		path := filepath.Join(dir, "containerd-shim-runc-v2")
+		if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.Remove(path) })
+		return path
+	}
+	of := func(version, revision string) string {
+		return "#!/bin/sh\n[ \"$*\" = -v ] && printf 'shim:\\n  Version:  " + version + "\\n  Revision: " + revision + "\\n  Go version: go1\\n\\n'\n"
+	}
+
+	// What is no shim that can be used, and what is said of it.
+	for script, want := range map[string]string{
+		of("1.6.20~ds1", "1.6.20~ds1-1"): ", containerd 1.6.20~ds1",
+		of("v2.2.9", "margolite"):        ", containerd v2.2.9",
+		of("unknown", "abc"):             ", containerd unknown",
+		"#!/bin/sh\necho usage":          ", containerd of unknown version",
+		"#!/bin/sh\nexit 3":              ", which does not say its version: exit status 3",
+		"#!/bin/sh\nexec /usr/bin/yes":   ", which does not say its version: signal: broken pipe",
+		"#!/nowhere":                     ", which does not run: ",
+	} {
+		path := put(first, script)
+		_, err := embedded.FindShim(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "no containerd-shim-runc-v2 of version 2.3 or later beside "+self) ||
+			strings.Count(err.Error(), path+",") != 1 || !strings.Contains(err.Error(), "passed over: "+path+want) {
+			t.Errorf("%q: %v", script, err)
+		}
+	}
+
+	steps := []struct {
+		dir, script string
+		want        bool // to be found
+		own         bool
+	}{
+		{second, of("2.3.0-rc.1", "abc"), true, false},
+		{beside, of("1.7.2", "abc"), false, false},
+		{first, of("v10.0.1", "abc"), true, false},
+		{beside, ours, true, true},
+	}
+	found := embedded.Shim{}
+	for _, step := range steps {
+		path := put(step.dir, step.script)
+		if step.want {
+			found = embedded.Shim{Path: path, Own: step.own}
+		}
+		if got, err := embedded.FindShim(t.Context()); got != found || err != nil {
+			t.Errorf("with %s: %+v, %v, want %+v", path, got, err, found)
+		}
+	}
+}
+
+func TestFindShimWaitsForNoAnswerForever(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	if err := os.WriteFile(filepath.Join(dir, "containerd-shim-runc-v2"), []byte("#!/bin/sh\nexec /bin/sleep 1000"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	defer os.Remove(beside)
-	if got, err := embedded.FindShim(); got != beside || err != nil {
-		t.Errorf("beside the program: %q, %v", got, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := embedded.FindShim(ctx); err == nil || !strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
+		t.Errorf("a shim that says nothing: %v", err)
 	}
 }
 

@@ -22,16 +22,16 @@ const longestSocketDir = 42
 // tasks is containerd's task manager, with the default runtime name meaning the shim that comes with this program.
 type tasks struct {
 	*runtimev2.TaskManager
-	findShim func() (string, error)
-	records  *records
+	shims   *shims
+	records *records
 }
 
 // Create starts a shim, or joins the one of the container's group, and creates the task in it.
 func (t *tasks) Create(ctx context.Context, id string, o runtime.CreateOpts) (runtime.Task, error) {
 	if o.Runtime == defaults.DefaultRuntime {
-		shim, err := t.findShim()
+		shim, err := t.shims.path(ctx)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("cannot start containers: %w", err)
 		}
 		o.Runtime = shim
 	}
@@ -39,7 +39,7 @@ func (t *tasks) Create(ctx context.Context, id string, o runtime.CreateOpts) (ru
 }
 
 // loadTasks reconnects to the shims whose bundles are under the state directory.
-func loadTasks(ic *plugin.InitContext, o Options) (*tasks, error) {
+func loadTasks(ic *plugin.InitContext, o Options, own *shims) (*tasks, error) {
 	db, err := database(ic)
 	if err != nil {
 		return nil, err
@@ -54,11 +54,7 @@ func loadTasks(ic *plugin.InitContext, o Options) (*tasks, error) {
 			return nil, err
 		}
 	}
-	findShim := FindShim
-	if o.Shim != "" {
-		findShim = func() (string, error) { return o.Shim, nil }
-	}
-	if shim, err := findShim(); err == nil {
+	if shim, err := own.path(ic.Context); err == nil {
 		if err := moveShims(state, shim, o.Logger); err != nil {
 			return nil, err
 		}
@@ -80,7 +76,7 @@ func loadTasks(ic *plugin.InitContext, o Options) (*tasks, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tasks{manager, findShim, known}, nil
+	return &tasks{manager, own, known}, nil
 }
 
 // shimSocketDir is where new shims listen; a shim that runs keeps its address.
