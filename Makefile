@@ -33,7 +33,7 @@ TESTED  := runc containerd docker-registry busybox nft ip openssl gpg gpgv curl 
 # The text, unless V=1 shows the commands.
 say      = $(if $(V),,@echo '$1')
 
-.PHONY: all build device cross packages sbom reproducible stamp sizes clean help demo \
+.PHONY: all build device cross deb packages sbom reproducible stamp sizes clean help demo \
 	test test-all lint vuln fuzz chaos neighbours test-packages test-image test-field test-arm test-qemu bench memory wear year
 
 all: build
@@ -58,6 +58,18 @@ cross: ## the programs for every target, into dist/
 	  export GOOS=$$os GOARCH=$$arch GOARM=$$arm; \
 	  $(MAKE) --no-print-directory device OUT=$$out; \
 	done
+
+# The architecture of a Debian package, as Debian calls it, and as Go does.
+ARCH    ?= $(shell dpkg --print-architecture)
+ALIKE    = $(patsubst armhf,arm/7,$(ARCH))
+
+deb: device ## one Debian package, for ARCH=arm64, armhf, amd64 or riscv64 (this machine's)
+	@build/need dpkg-deb
+	@rm -rf dist/deb
+	@GOOS=linux GOARCH=$(word 1,$(subst /, ,$(ALIKE))) GOARM=$(word 2,$(subst /, ,$(ALIKE))) \
+	  $(MAKE) --no-print-directory device OUT=dist/deb/linux-$(patsubst armhf,armv7,$(ARCH))
+	$(call say,packing)
+	$(if $(V),,@)packaging/build '$(VERSION)' '$(TIME)' $(ARCH)
 
 packages: cross build ## deb, ipk, tar archives and an image, checked by linters, into dist/packages
 	build/need dpkg-deb lintian shellcheck mandoc zsh fish
