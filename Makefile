@@ -1,6 +1,6 @@
 # margolite: build, test and try; `make help` lists the targets. Each works from a
 # clean clone with git and make: build/go brings Go, build/need what else it needs.
-# One line tells of each step, V=1 shows the commands.
+# Each step prints one line; V=1 shows its commands.
 
 GO      ?= build/go
 TAGS    := grpcnotrace,osusergo,netgo,no_rdt
@@ -30,129 +30,146 @@ OUT     ?= bin
 # The programs that the tests run.
 TESTED  := runc containerd docker-registry busybox nft ip openssl gpg gpgv curl unzip mke2fs
 
-# The text, unless V=1 shows the commands.
+# say prints a step, unless V=1 shows its commands.
 say      = $(if $(V),,@echo '$1')
 
-.PHONY: all build device cross packages sbom reproducible stamp sizes clean help demo \
+.PHONY: all build device cross deb packages sbom reproducible stamp sizes clean help demo recording \
 	test test-all lint vuln fuzz chaos neighbours test-packages test-image test-field test-arm test-qemu bench memory wear year
 
 all: build
 
+##@ Try
+
+demo: ## show margolite at work, in ten seconds; STORY=approval, KEEP=1, END=DIR
+	@build/need runc
+	@[ -e bin/demo ] || echo 'building, which takes about two minutes'
+	@$(MAKE) --no-print-directory build say=
+	$(BUILD) -o bin/ ./test/demo
+	@PATH="$$($(GO) env GOROOT)/bin:$$PATH" bin/demo $(if $(STORY),-$(STORY)) $(if $(KEEP),-keep) $(if $(END),-end $(END)) $(RECORD)
+
+recording: ## record the demo as test/demo/demo.svg, for the README
+	@$(MAKE) --no-print-directory demo RECORD='-record test/demo/demo.svg'
+	@echo recorded in test/demo/demo.svg
+
 ##@ Build
 
-build: device ## bin/margolite, its shim, its init, and wfmsim, the development WFM
+build: device ## build margolite, its shim, its init and wfmsim, the development WFM, into bin/
 	$(call say,building wfmsim)
 	$(BUILD) -o bin/ ./cmd/wfmsim
 
 # The programs of a device, into OUT, for GOOS, GOARCH and GOARM. Recipes of image
 # builders call this target with VERSION, COMMIT and TIME of their own.
-device: ## the agent, its shim and its init
+device: ## build what a device needs into OUT=bin, for GOARCH and GOARM
 	$(call say,building margolite into $(OUT))
 	$(BUILD) $(SMALL) -tags '$(TAGS)' -o $(OUT)/ ./cmd/margolite
 	$(BUILD) -tags '$(SHIM)' -o $(OUT)/ ./cmd/containerd-shim-runc-v2
 	$(BUILD) -o $(OUT)/ ./cmd/margolite-init
 
-cross: ## the programs for every target, into dist/
+cross: ## build for every architecture, into dist/
 	@set -e; for t in $(TARGETS); do \
 	  IFS=/ read -r os arch arm <<< "$$t"; out=dist/$$os-$$arch$${arm:+v$$arm}; \
 	  export GOOS=$$os GOARCH=$$arch GOARM=$$arm; \
 	  $(MAKE) --no-print-directory device OUT=$$out; \
 	done
 
-packages: cross build ## deb, ipk, tar archives and an image, checked by linters, into dist/packages
+# The architecture of a Debian package, and Go's GOARCH/GOARM for it.
+ARCH    ?= $(shell dpkg --print-architecture)
+GOFOR    = $(subst /, ,$(patsubst armhf,arm/7,$(ARCH)))
+
+deb: device ## make one Debian package, for ARCH=arm64, armhf, riscv64 or amd64
+	@build/need dpkg-deb
+	@rm -rf dist/deb
+	@GOOS=linux GOARCH=$(word 1,$(GOFOR)) GOARM=$(word 2,$(GOFOR)) \
+	  $(MAKE) --no-print-directory device OUT=dist/deb/linux-$(patsubst armhf,armv7,$(ARCH))
+	$(call say,packing)
+	$(if $(V),,@)packaging/build '$(VERSION)' '$(TIME)' $(ARCH)
+
+packages: cross build ## make and lint all packages and the container image, into dist/packages
 	build/need dpkg-deb lintian shellcheck mandoc zsh fish
 	packaging/build '$(VERSION)' '$(TIME)'
 
-sbom: cross ## the parts of each program as SPDX, and their licenses, into dist/sbom
+sbom: cross ## write the bill of materials (SPDX) and the licenses, into dist/sbom
 	packaging/sbom/build dist "$$(packaging/version '$(VERSION)' '$(TIME)')" '$(TIME)' dist/sbom
 
-reproducible: packages ## builds all packages again, elsewhere, and compares every byte
+reproducible: packages ## build all packages again elsewhere and compare every byte
 	build/reproducible
 
-stamp: ## VERSION, COMMIT and TIME, to build the same again
+stamp: ## print VERSION, COMMIT and TIME, which repeat this build elsewhere
 	@echo 'VERSION=$(VERSION) COMMIT=$(COMMIT) TIME=$(TIME)'
 
-sizes: ## how much code each module brings to the agent on arm v7 (build/README.md)
+sizes: ## print how much code each module adds on arm v7
 	@build/sizes ./cmd/margolite $(SMALL) -tags '$(TAGS)'
 
-clean: ## removes bin and dist
+clean: ## remove bin and dist
 	rm -rf bin dist
 
-help: ## this list
+help: ## print this list
 	@awk -F ':.*## ' '/^##@ / { print "\n" substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
-
-##@ Try
-
-demo: build ## a walk-through on this machine; KEEP=1 leaves it running, END=DIR ends that, STORY=approval is another
-	@build/need runc
-	$(call say,building the demo)
-	$(BUILD) -o bin/ ./test/demo
-	@PATH="$$($(GO) env GOROOT)/bin:$$PATH" bin/demo $(if $(STORY),-$(STORY)) $(if $(KEEP),-keep) $(if $(END),-end $(END))
 
 ##@ Test
 
-test: ## each behaviour once, on real containerd and runc, in minutes; needs root
+test: ## test each behaviour once, in eight minutes; needs root
 	build/need gcc $(TESTED)
 	build/test
 
-test-all: ## everything: long forms, both containerds, fuzzing, packages; needs root
+test-all: ## run every test, in forty minutes; needs root
 	build/need gcc $(TESTED)
 	build/test all
 
-lint: ## format, vet, staticcheck
+lint: ## check format, go vet and staticcheck
 	build/lint
 
-vuln: ## known vulnerabilities that the programs call; needs the network
+vuln: ## look for known vulnerabilities; needs the network
 	build/vuln
 
-fuzz: ## every parser for FUZZTIME (5s)
+fuzz: ## fuzz every parser for FUZZTIME=5s
 	build/fuzz $(FUZZTIME)
 
-chaos: ## faults at random for TIME=10m, from SEED on, of one KIND (test/faults names them)
+chaos: ## inject random faults for TIME=10m; SEED=N, KIND=power (others: test/faults)
 	build/need runc containerd busybox nft ip curl mke2fs
 	$(GO) test -count=1 -timeout 0 -v -run '^TestChaos$$' ./test/faults -faults.time $(if $(filter command%,$(origin TIME)),$(TIME),10m) \
 	  $(if $(SEED),-faults.seed $(SEED)) $(if $(KIND),-faults.kind $(KIND))
 
-neighbours: ## what a misbehaving neighbour costs the others, on both containerds (test/neighbours)
+neighbours: ## measure what a misbehaving workload, registry or caller costs the others
 	build/need runc containerd busybox nft ip curl
 	MARGOLITE_NEIGHBOURS_LONG=1 $(GO) test -count=1 -timeout 2h ./test/neighbours
 
-test-packages: packages ## installs the packages on a Debian of its own, runs an application, purges them; needs root
+test-packages: packages ## install, upgrade and purge the package on a Debian of its own; needs root
 	build/need debootstrap
 	MARGOLITE_PACKAGES=$(CURDIR)/dist/packages $(GO) test -tags packages -count=1 -timeout 30m -v ./test/packages
 
-test-image: ## runs the agent as a container under Docker, Podman and containerd; needs root
+test-image: ## run the agent as a container under Docker, Podman and containerd; needs root
 	build/need dockerd podman runc containerd ip
 	$(GO) test -count=1 -timeout 15m -v ./test/image
 
-test-field: ## the main job with WFMs of others: SANDBOX=DIR and TOOLKIT=DIR (test/field/README.md)
+test-field: ## test against other WFMs: SANDBOX=DIR, TOOLKIT=DIR (test/field/README.md)
 	test -n "$(SANDBOX)$(TOOLKIT)"
 	build/need runc busybox nft ip redis-server
 	MARGOLITE_FIELD_SANDBOX=$(SANDBOX) MARGOLITE_FIELD_TOOLKIT=$(TOOLKIT) $(GO) test -tags field -count=1 -timeout 20m -v ./test/field
 
-test-arm: packages ## boots Debian for arm64 and armhf in 256 MB, through a power cut; logs in dist/test-arm
+test-arm: packages ## boot emulated arm64 and armhf boards with 256 MB, in an hour
 	build/need qemu-system-aarch64 qemu-aarch64-static debootstrap mke2fs
 	MARGOLITE_PACKAGES=$(CURDIR)/dist/packages MARGOLITE_LOGS=$(CURDIR)/dist/test-arm $(GO) test -tags armboot -count=1 -timeout 3h -v ./test/arm
 
-test-qemu: ## unit tests as programs of every other architecture, for hours; needs root
+test-qemu: ## run the unit tests on emulated processors, for hours; needs root
 	build/need qemu-aarch64-static setpriv
 	build/emulated
 
 ##@ Measure
 
-bench: build ## sizes, memory, times beside nerdctl and docker, bytes written
+bench: build ## measure sizes, memory, writes, and Compose beside nerdctl and docker
 	build/need runc busybox
 	build/bench
 
-memory: ## memory at rest and at work, of Docker too if it is on PATH; ARGS="--agent COMMAND" adds an agent
+memory: ## measure memory, also of Docker if installed; ARGS="--agent COMMAND" adds an agent
 	build/need busybox runc containerd
 	build/memory $(ARGS)
 
-wear: ## what polls, updates and changes of the store write to the medium
+wear: ## measure what polls and updates write to the medium
 	build/need busybox runc containerd
 	build/wear $(ARGS)
 
-year: ## a simulated year with an hour of network a week: what grows, what is written; SEED=n is another
+year: ## simulate a year with an hour of network a week; SEED=N
 	MARGOLITE_MONTHS=13 MARGOLITE_SEED=$(or $(SEED),1) $(GO) test -run TestAYear -count=1 -timeout 30m -v ./agent
 
 SHELL := /bin/bash

@@ -28,17 +28,17 @@ func (c *cli) approve(ctx context.Context, args []string) error {
 	f := c.flags("approve")
 	d := decision{verb: "approve", given: "approved", question: "Approve this?"}
 	var all bool
-	f.BoolVar(&all, "all", false, "every change that waits for an approval")
-	f.BoolVar(&d.yes, "yes", false, "do not ask, as where there is no terminal: exactly what is shown is answered")
+	f.BoolVar(&all, "all", false, "approve every pending change")
+	f.BoolVar(&d.yes, "yes", false, "do not ask for confirmation")
 	short(f, "y", "yes")
 	rest, err := c.parse(f, args)
 	switch {
 	case err != nil:
 		return err
 	case all && len(rest) > 0:
-		return usagef("approve takes a deployment or --all, not both")
+		return usagef("give approve a deployment or --all, not both")
 	case !all && (len(rest) < 1 || len(rest) > 2):
-		return usagef("approve takes a deployment and, if wanted, the revision of it; or --all")
+		return usagef("give approve a deployment and optionally its revision, or --all")
 	}
 	client, _, err := c.client(false)
 	if err != nil {
@@ -55,15 +55,15 @@ func (c *cli) approve(ctx context.Context, args []string) error {
 func (c *cli) reject(ctx context.Context, args []string) error {
 	f := c.flags("reject")
 	d := decision{verb: "reject", given: "rejected", question: "Reject this for good?"}
-	f.StringVar(&d.reason, "reason", "", "`TEXT` for people: why")
-	f.BoolVar(&d.yes, "yes", false, "do not ask, as where there is no terminal: exactly what is shown is answered")
+	f.StringVar(&d.reason, "reason", "", "explain the decision with `TEXT`")
+	f.BoolVar(&d.yes, "yes", false, "do not ask for confirmation")
 	short(f, "y", "yes")
 	rest, err := c.parse(f, args)
 	switch {
 	case err != nil:
 		return err
 	case len(rest) < 1 || len(rest) > 2:
-		return usagef("reject takes a deployment and, if wanted, the revision of it")
+		return usagef("give reject a deployment and optionally its revision")
 	}
 	client, _, err := c.client(false)
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *cli) decideOne(ctx context.Context, client *control.Client, d decision,
 	if len(names) > 1 {
 		revision = names[1]
 		if !isRevision(revision) {
-			return usagef("%q is no revision: sha256: and its digits, at least the first %d", revision, minRevision)
+			return usagef("invalid revision %q: use sha256: and at least the first %d digits", revision, minRevision)
 		}
 		d.yes = true // who names it knows what it is
 	}
@@ -93,7 +93,7 @@ func (c *cli) decideOne(ctx context.Context, client *control.Client, d decision,
 		return err
 	}
 	if deployment.Change == nil {
-		return &hintError{fmt.Errorf("no change of deployment %s waits", titled(deployment)), "`margolite status` shows what does"}
+		return &hintError{fmt.Errorf("no change of deployment %s is pending", titled(deployment)), "run `margolite status` to see pending changes"}
 	}
 	if now := deployment.Change.Revision; !strings.HasPrefix(digits(now), digits(revision)) {
 		return superseded(d, deployment)
@@ -127,7 +127,7 @@ func (c *cli) decideAll(ctx context.Context, client *control.Client, d decision)
 		}
 	}
 	if waiting == 0 {
-		fmt.Fprintln(c.out, "nothing waits for an approval")
+		fmt.Fprintln(c.out, "No change is waiting for approval.")
 	}
 	return errors.Join(errs...)
 }
@@ -168,8 +168,8 @@ func (c *cli) decide(ctx context.Context, client *control.Client, d decision, de
 // superseded is the error about an answer to something else than what waits.
 func superseded(d decision, now *control.Deployment) error {
 	return &hintError{
-		fmt.Errorf("nothing was %s: another revision waits now: %s", d.given, now.Change.Revision),
-		"look at it with `margolite status`, then repeat this: each revision needs an answer of its own",
+		fmt.Errorf("nothing was %s: another revision is pending now: %s", d.given, now.Change.Revision),
+		"look at the new revision with `margolite status`, then answer again",
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 func (c *cli) capabilities(ctx context.Context, args []string) error {
 	f := c.flags("capabilities")
 	c.jsonFlag(f)
-	root := f.String("root", "/", "describe the machine whose files are below `DIR`")
+	root := f.String("root", "/", "describe the machine whose root file system is at `DIR`")
 	if err := c.parseNone(f, args); err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func deviceAs(cfg *config.Config, discover func() (capability.Facts, error)) (ag
 	}
 	facts, _ := discover() // what is missing shows below
 	if d.ID = agent.DeviceID(facts.Identity); d.ID == "" {
-		return d, &hintError{errors.New("this machine has no identity of its own"), "set device.id in the configuration"}
+		return d, &hintError{errors.New("cannot derive a device id: this machine has no identity of its own"), "set device.id in the configuration"}
 	}
 	return d, nil
 }

@@ -32,7 +32,7 @@ func printChange(out io.Writer, d control.Deployment, now time.Time) {
 		}
 	}
 	if p.Until != nil && p.Until.After(now) {
-		fmt.Fprintf(out, "  goes by itself in %s\n", ago(*p.Until, now))
+		fmt.Fprintf(out, "  will be applied in %s\n", ago(*p.Until, now))
 	}
 	printDifference(out, d)
 	if needed {
@@ -78,7 +78,7 @@ func printDifference(out io.Writer, d control.Deployment) {
 		fmt.Fprintf(out, "     parameter %s\n", line(valueOf(v)))
 	}
 	if d.Change.Cut {
-		fmt.Fprint(out, "     ... and more than is shown here\n")
+		fmt.Fprint(out, "     ... and more\n")
 	}
 }
 

@@ -64,14 +64,14 @@ func TestChangesForPeople(t *testing.T) {
 			},
 			`  approved: revision sha256:111111111111, which is removed
   waits for window: no window is open
-  goes by itself in 1h30m
+  will be applied in 1h30m
      a/web  removed
      b/web  removed
 `,
 		},
 		"an installation that was rejected": {
 			control.Pending{Kind: "install", Revision: twoDigest, Answer: "rejected", Cut: true},
-			"  rejected: revision sha256:222222222222\n     ... and more than is shown here\n",
+			"  rejected: revision sha256:222222222222\n     ... and more\n",
 		},
 		"one of which nothing is known yet": {
 			control.Pending{Kind: "update", Revision: "odd", Services: []control.ServiceChange{{Service: "we\nb\x1b[2J\u202e", Change: "changed", Image: &control.ImageChange{From: "a", To: "a", FromDigest: "sha256:1", ToDigest: "sha256:2"}, Ports: &control.ListChange{Added: []string{"a\n\tb"}}}}},

@@ -83,7 +83,7 @@ func (c *cli) check(ctx context.Context, args []string) error {
 		}
 	} else {
 		for _, l := range lines {
-			fmt.Fprintf(plainWriter{c.out}, "%-8s %s: %s%s\n", l.Result, l.Object, l.Text, prefixed("; mend: ", l.Mend))
+			fmt.Fprintf(plainWriter{c.out}, "%-8s %s: %s%s\n", l.Result, l.Object, l.Text, prefixed("; fix: ", l.Mend))
 		}
 	}
 	if failed > 0 {
@@ -113,7 +113,7 @@ func deviceFindings(ctx context.Context, cfg *config.Config) []finding {
 	case cfg.Runtime.Containerd != config.Embedded:
 		findings = append(findings, containerdFinding(ctx, cfg))
 	case os.Geteuid() != 0: // nothing else that could be found would be right
-		findings = append(findings, finding{"containers", "only root can run containers, and look whether that is possible", asRoot, true})
+		findings = append(findings, finding{"containers", "cannot look for what containers need: only root can", asRoot, true})
 	default:
 		problems := embedded.Check(ctx, filepath.Join(cfg.State.Dir, "containerd"))
 		for _, p := range problems {
@@ -153,11 +153,11 @@ func kernelFindings() []finding {
 	case err != nil:
 		return []finding{{object, err.Error(), "", false}}
 	case len(missing) == 0:
-		return []finding{{object: object, text: "every option is there, says " + file}}
+		return []finding{{object: object, text: file + " has every option that workloads may need"}}
 	}
 	var findings []finding
 	for _, o := range missing {
-		findings = append(findings, finding{object, fmt.Sprintf("%s is not set in %s, needed for: %s", o.Name, file, o.For), "build the kernel with it; runtime/kernel/margolite.cfg is a fragment", false})
+		findings = append(findings, finding{object, fmt.Sprintf("%s is not set in %s; it is needed for: %s", o.Name, file, o.For), "add runtime/kernel/margolite.cfg to the configuration of the kernel", false})
 	}
 	return findings
 }
@@ -187,11 +187,11 @@ func imageFindings(cfg *config.Config) []finding {
 		switch err := r.Check(host); {
 		case err != nil:
 			// Only what comes from there is out of reach.
-			findings = append(findings, finding{object, err.Error(), "correct the files of its entry in registries", false})
+			findings = append(findings, finding{object, err.Error(), "correct the files that registries names for it", false})
 		case r.Insecure:
-			findings = append(findings, finding{object, "its certificate is not verified", "name its authority in ca instead of insecure: true", false})
+			findings = append(findings, finding{object, "certificates are not verified", "replace insecure: true by ca, with the file of its authority", false})
 		default:
-			findings = append(findings, finding{object: object, text: "its configuration can be used"})
+			findings = append(findings, finding{object: object, text: "its configuration is valid"})
 		}
 	}
 	if cfg.Runtime.Preload == "" {
@@ -199,7 +199,7 @@ func imageFindings(cfg *config.Config) []finding {
 	}
 	archives, problems := image.CheckPreload(cfg.Runtime.Preload)
 	for _, err := range problems {
-		findings = append(findings, finding{"preload", err.Error(), "write the archive again, with docker save or as an OCI layout", false})
+		findings = append(findings, finding{"preload", err.Error(), "create the archive again with docker save, or as an OCI layout", false})
 	}
 	if archives > 0 && len(problems) == 0 {
 		findings = append(findings, finding{object: "preload", text: fmt.Sprintf("%d image archives in %s", archives, cfg.Runtime.Preload)})
@@ -215,12 +215,12 @@ func keyFindings(cfg *config.Config) []finding {
 		return nil // a document may name a key, and few do
 	}
 	if err := pgp.Find(); err != nil {
-		return []finding{{object, err.Error(), "install gpgv; until then no package that a URL names is taken", false}}
+		return []finding{{object, err.Error(), "install gpgv; until then packages from URLs are refused", false}}
 	}
 	if _, err := image.ReadKeys(cfg.Policy.Keys...); err != nil {
-		return []finding{{object, err.Error(), "write public keys there, with gpg --export", false}}
+		return []finding{{object, err.Error(), "write public keys to it with gpg --export", false}}
 	}
-	return []finding{{object: object, text: fmt.Sprintf("the keys in %s can be used", strings.Join(cfg.Policy.Keys, ", "))}}
+	return []finding{{object: object, text: fmt.Sprintf("the keys in %s are valid", strings.Join(cfg.Policy.Keys, ", "))}}
 }
 
 // imageKeyFindings looks whether images can be verified, where they have to be
@@ -231,10 +231,10 @@ func imageKeyFindings(cfg *config.Config) []finding {
 		object := fmt.Sprintf("policy.imageKeys %q", images)
 		keys, err := image.ReadImageKeys(cfg.Policy.ImageKeys[images]...)
 		if err != nil {
-			findings = append(findings, finding{object, err.Error(), "write PEM public keys there, as cosign generate-key-pair does; until then no such image is taken", false})
+			findings = append(findings, finding{object, err.Error(), "write PEM public keys to it, as cosign generate-key-pair does; until then these images are refused", false})
 			continue
 		}
-		findings = append(findings, finding{object: object, text: fmt.Sprintf("%d keys can be used", keys.Len())})
+		findings = append(findings, finding{object: object, text: fmt.Sprintf("%d keys are valid", keys.Len())})
 	}
 	return findings
 }
@@ -242,7 +242,7 @@ func imageKeyFindings(cfg *config.Config) []finding {
 // wfmFindings looks at who the device is and whether the WFM is within reach.
 func wfmFindings(ctx context.Context, cfg *config.Config) []finding {
 	if cfg.WFM.URL == "" {
-		mend := "set wfm.url"
+		mend := "set wfm.url in the configuration"
 		if len(cfg.Provision.From) > 0 {
 			mend += ", or put a provisioning file into " + strings.Join(cfg.Provision.From, " or ")
 		}
@@ -283,7 +283,7 @@ func suffixed(s, suffix string) string {
 
 // broken makes a finding of an error, with the mend if it knows one.
 func broken(object string, err error) finding {
-	f := finding{object, err.Error(), "look at wfm.* in the configuration and at the network", true}
+	f := finding{object, err.Error(), "check wfm in the configuration, and the network", true}
 	var known interface{ Mend() string }
 	if errors.As(err, &known) {
 		f.mend = known.Mend()
@@ -292,24 +292,24 @@ func broken(object string, err error) finding {
 }
 
 // asRoot is the mend where nothing but the rights of root is missing.
-const asRoot = "repeat this as root; margolite runs as root, too"
+const asRoot = "run this command as root"
 
 // directory looks whether a directory can be written and has space.
 func directory(object, dir string) finding {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return denied(finding{object, err.Error(), "make a directory that root can write, or name another one as " + object, true}, err)
+		return denied(finding{object, err.Error(), "make it a directory that root can write, or set " + object + " to another one", true}, err)
 	}
 	if err := unix.Access(dir, unix.W_OK); err != nil {
-		return denied(finding{object, fmt.Sprintf("%s cannot be written: %v", dir, err), "mount it writable", true}, err)
+		return denied(finding{object, fmt.Sprintf("cannot write %s: %v", dir, err), "mount it writable", true}, err)
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
-		return finding{object, fmt.Sprintf("cannot look at the file system of %s: %v", dir, err), "mend the file system", true}
+		return finding{object, fmt.Sprintf("cannot read the free space of %s: %v", dir, err), "repair the file system", true}
 	}
 	free := int64(fs.Bavail) * int64(fs.Bsize)
 	f := finding{object: object, text: fmt.Sprintf("%s, %d MiB free", dir, free>>20)}
 	if free < leastFree {
-		f.mend = "free some space; updates need room for new images"
+		f.mend = "free some space for the images of updates"
 	}
 	return f
 }
@@ -336,8 +336,8 @@ func socketPaths(cfg *config.Config) []finding {
 		return nil
 	}
 	return []finding{{
-		"state.run", fmt.Sprintf("the path of socket %s has %d bytes, the kernel takes %d", longest, len(longest), maxSocketPath),
-		fmt.Sprintf("choose a state.run of at most %d bytes", maxSocketPath-len(longest)+len(filepath.Clean(cfg.State.Run))), true,
+		"state.run", fmt.Sprintf("the path of socket %s has %d bytes; the kernel allows %d", longest, len(longest), maxSocketPath),
+		fmt.Sprintf("set state.run to a path of at most %d bytes", maxSocketPath-len(longest)+len(filepath.Clean(cfg.State.Run))), true,
 	}}
 }
 
@@ -345,7 +345,7 @@ func socketPaths(cfg *config.Config) []finding {
 func clockFinding(now time.Time) finding {
 	f := finding{object: "clock", text: now.UTC().Format(time.RFC3339)}
 	if now.Before(build.Time()) {
-		f.mend = "set the clock; until then the WFM's certificate is not valid yet"
+		f.mend = "set the clock; until then the WFM's certificate counts as not yet valid"
 	}
 	return f
 }

@@ -83,8 +83,8 @@ func TestOnlyWhoCouldHaveContainersKeepsOthersOut(t *testing.T) {
 		t.Errorf("root in a container keeps root out: %s", got)
 	}
 	got := play("held by 0")
-	text, process, _ := strings.Cut(strings.TrimSpace(got), " looks after the containers of this machine ")
-	if text != "another margolite "+process {
+	text, process, _ := strings.Cut(strings.TrimSpace(got), " does ")
+	if text != "cannot manage the containers of this machine: another margolite "+process {
 		t.Errorf("root does not keep root out, or is not named: %s", got)
 	}
 }

@@ -20,7 +20,7 @@ import (
 func (c *cli) clear(ctx context.Context, args []string) error {
 	f := c.flags("clear")
 	var yes bool
-	f.BoolVar(&yes, "yes", false, "do not ask")
+	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	short(f, "y", "yes")
 	if err := c.parseNone(f, args); err != nil {
 		return err
@@ -30,17 +30,17 @@ func (c *cli) clear(ctx context.Context, args []string) error {
 		return err
 	}
 	if _, err := os.Stat(cfg.State.Dir); errors.Is(err, fs.ErrNotExist) {
-		fmt.Fprintf(c.err, "nothing ever ran here: there is no %s\n", cfg.State.Dir)
+		fmt.Fprintf(c.err, "There is nothing to remove: %s does not exist.\n", cfg.State.Dir)
 		return nil
 	}
 	if os.Geteuid() != 0 {
-		return &hintError{errors.New("only root can remove what runs"), asRoot}
+		return &hintError{errors.New("cannot remove workloads: only root can"), asRoot}
 	}
 	if !yes {
 		if !isTerminal(c.in) {
-			return &hintError{errors.New("nothing was removed: there is no terminal to ask on"), "repeat this with --yes"}
+			return &hintError{errors.New("nothing was removed: there is no terminal to ask for confirmation"), "repeat this with --yes"}
 		}
-		if !c.agreed(ctx, "Stop and remove every workload of this device?") {
+		if !c.agreed(ctx, "Stop and remove all workloads of this device?") {
 			return errors.New("nothing was removed")
 		}
 	}
@@ -75,8 +75,8 @@ func (c *cli) withdraw(ctx context.Context, cfg *config.Config) {
 	}()
 	switch {
 	case err != nil:
-		fmt.Fprintf(plainWriter{c.err}, "the WFM does not know that this device is given up: %v\n", err)
+		fmt.Fprintf(plainWriter{c.err}, "cannot tell the WFM that this device is decommissioned: %v\n", err)
 	case told:
-		fmt.Fprintln(c.out, "the WFM knows that this device is given up")
+		fmt.Fprintln(c.out, "The WFM knows that this device is decommissioned.")
 	}
 }

@@ -10,7 +10,7 @@ import (
 func TestNothingIsClearedWithoutAYes(t *testing.T) {
 	c, _, _ := awaiting(t)
 	got := call(t, "clear", "--config", c.configFile)
-	if got.code != exitDone || !strings.Contains(got.err, "nothing ever ran here") {
+	if got.code != exitDone || !strings.Contains(got.err, "There is nothing to remove") {
 		t.Errorf("on a new device: %+v", got)
 	}
 	if err := os.Mkdir(filepath.Join(filepath.Dir(c.configFile), "state"), 0o755); err != nil {

@@ -51,24 +51,24 @@ func commands() []command {
 	return []command{
 		{"run", "", "run the agent", (*cli).run},
 		{"status", "[--json]", "show the last poll, the manifest and every deployment", (*cli).status},
-		{"approve", "DEPLOYMENT [REVISION] | --all", "let a change happen that waits for an approval", (*cli).approve},
-		{"reject", "DEPLOYMENT [REVISION]", "keep a change from ever happening", (*cli).reject},
-		{"hold", "[--for DURATION] [--deployment DEPLOYMENT]", "take an update lock: nothing is changed while it is held", (*cli).hold},
-		{"release", "[--as NAME | --all]", "give update locks back", (*cli).release},
-		{"rollback", "DEPLOYMENT [--yes]", "go back to the revision before, until the WFM publishes another one", (*cli).rollback},
-		{"history", "[--json] [--verify]", "show who changed what, and check that the journal is whole", (*cli).history},
+		{"approve", "DEPLOYMENT [REVISION] | --all", "approve a pending change", (*cli).approve},
+		{"reject", "DEPLOYMENT [REVISION]", "reject a pending change for good", (*cli).reject},
+		{"hold", "[--for DURATION] [--deployment DEPLOYMENT]", "take an update lock, which postpones all changes", (*cli).hold},
+		{"release", "[--as NAME | --all]", "release update locks", (*cli).release},
+		{"rollback", "DEPLOYMENT [--yes]", "return to the previous revision until the WFM publishes another one", (*cli).rollback},
+		{"history", "[--json] [--verify]", "show who decided what, and verify the journal", (*cli).history},
 		{"sync", "", "poll the WFM now", (*cli).sync},
-		{"accept-rollback", "[--yes]", "accept the WFM's manifest although its version is not greater", (*cli).acceptRollback},
-		{"metrics", "", "print what can be counted, as text for Prometheus", (*cli).metrics},
-		{"logs", "DEPLOYMENT [SERVICE...]", "show what workloads print", (*cli).logs},
+		{"accept-rollback", "[--yes]", "accept the manifest of a restored WFM although its version is not greater", (*cli).acceptRollback},
+		{"metrics", "", "print metrics in Prometheus text format", (*cli).metrics},
+		{"logs", "DEPLOYMENT [SERVICE...]", "show the output of workloads", (*cli).logs},
 		{"exec", "DEPLOYMENT SERVICE [--] COMMAND...", "run a command in a workload", (*cli).exec},
-		{"prune", "[--images] [--volumes]", "remove what is kept although nothing needs it", (*cli).prune},
-		{"clear", "[--yes]", "stop and remove all that runs, on a device that is given up", (*cli).clear},
-		{"capabilities", "[--json] [--root DIR]", "show what is reported about this device", (*cli).capabilities},
-		{"check", "[--json]", "say whether this device can do the job, and what to mend", (*cli).check},
-		{"csr", "--id SPIFFE-ID|--name NAME [--key FILE] [--out FILE]", "ask for a certificate with a key that stays on this device", (*cli).csr},
+		{"prune", "[--images] [--volumes]", "remove images and volumes that nothing needs", (*cli).prune},
+		{"clear", "[--yes]", "stop and remove all workloads, to decommission this device", (*cli).clear},
+		{"capabilities", "[--json] [--root DIR]", "show what the WFM is told about this device", (*cli).capabilities},
+		{"check", "[--json]", "check whether this device can run workloads, and how to fix it", (*cli).check},
+		{"csr", "--id SPIFFE-ID|--name NAME [--key FILE] [--out FILE]", "write a certificate request; the private key stays on this device", (*cli).csr},
 		{"compose", "up|down|ps|logs|exec|config|pull [-f FILE] [-p PROJECT]", "run a Compose file without a WFM", (*cli).compose},
-		{"version", "[--json]", "show the version and the revisions of the standard", (*cli).version},
+		{"version", "[--json]", "show the version and the supported revisions of the standard", (*cli).version},
 	}
 }
 
@@ -110,7 +110,7 @@ func (c *cli) main(ctx context.Context, args []string) int {
 	case errors.Is(err, flag.ErrHelp):
 		return exitDone
 	case errors.As(err, &usage):
-		fmt.Fprintf(plainWriter{c.err}, "margolite: %v\nhint: see `%s --help`\n", err, strings.TrimSpace("margolite "+c.command))
+		fmt.Fprintf(plainWriter{c.err}, "margolite: %v\nfix: see `%s --help`\n", err, strings.TrimSpace("margolite "+c.command))
 		return exitUsage
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return exitFailed // interrupted; nobody needs to be told
@@ -118,7 +118,7 @@ func (c *cli) main(ctx context.Context, args []string) int {
 	fmt.Fprintf(plainWriter{c.err}, "margolite: %v\n", err) // which may quote a server
 	var hint *hintError
 	if errors.As(err, &hint) {
-		fmt.Fprintf(c.err, "hint: %s\n", hint.hint)
+		fmt.Fprintf(c.err, "fix: %s\n", hint.hint)
 	}
 	return exitFailed
 }
@@ -154,7 +154,7 @@ func (c *cli) overview(w io.Writer) {
 	for _, cmd := range commands() {
 		fmt.Fprintf(w, "  %-16s %s\n", cmd.name, cmd.short)
 	}
-	fmt.Fprintf(w, "\nThe configuration is %s unless --config names another.\nmargolite COMMAND --help shows the arguments of a command.\n", defaultConfig)
+	fmt.Fprintf(w, "\nThe default configuration file is %s.\nRun margolite COMMAND --help for the arguments of a command.\n", defaultConfig)
 }
 
 // load reads the configuration. Where the default file is missing, the
@@ -165,10 +165,10 @@ func (c *cli) load(required bool) (*config.Config, error) {
 		if !required && c.configFile == defaultConfig {
 			return config.Default(), nil
 		}
-		return nil, &hintError{err, "name the configuration with --config FILE; packaging/config.yaml is a commented one to start from"}
+		return nil, &hintError{err, "name the configuration with --config FILE, or start from packaging/config.yaml"}
 	}
 	if err != nil {
-		return nil, &hintError{err, "correct the configuration; nothing was started"}
+		return nil, &hintError{err, "correct the configuration"}
 	}
 	return cfg, nil
 }

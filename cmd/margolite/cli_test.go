@@ -229,57 +229,57 @@ func write(t *testing.T, path, text string) string {
 
 func TestWrongUsageIsTwo(t *testing.T) {
 	for text, args := range map[string][]string{
-		"no command given":                      {},
-		`unknown command "stauts"`:              {"stauts"},
-		"flag provided but not defined: -jsn":   {"status", "--jsn"},
-		"flag provided but not defined: -json":  {"--json", "status"},
-		"flag needs an argument: -config":       {"status", "--config"},
-		`status takes no argument "now"`:        {"status", "now"},
-		"logs takes a deployment":               {"logs"},
-		`invalid value "few" for flag -tail`:    {"logs", "a", "--tail", "few"},
-		`invalid value "soon" for flag -since`:  {"logs", "a", "--since", "soon"},
-		"exec takes a deployment":               {"exec", "d", "web"},
-		"exec takes a service and a command":    {"compose", "exec", "web"},
-		"not SERVICE=NUMBER":                    {"compose", "up", "--scale", "web"},
-		"is not always, missing or never":       {"compose", "up", "--pull", "sometimes"},
-		"contradict each other":                 {"compose", "up", "-d", "--attach"},
-		"--force-recreate is for all services":  {"compose", "up", "--force-recreate", "web"},
-		"is not 0 to 3600 seconds":              {"compose", "down", "-t", "-1"},
-		"the policy is always or missing":       {"compose", "pull", "--policy", "never"},
-		`prune takes no argument "all"`:         {"prune", "all"},
-		"csr needs --id or --name":              {"csr"},
-		"--id and --name contradict":            {"csr", "--id", "spiffe://a/margo/wfm/b/client/c", "--name", "d"},
-		"is not a SPIFFE ID":                    {"csr", "--id", "gw-07"},
-		"is the ID of a WFM":                    {"csr", "--id", "spiffe://a/margo/wfm/b"},
-		"compose needs one of":                  {"compose"},
-		`not "start"`:                           {"compose", "start"},
-		`compose down takes no argument "web"`:  {"compose", "down", "web"},
-		`run takes no argument "now"`:           {"run", "now"},
-		`accept-rollback takes no argument "3"`: {"accept-rollback", "3"},
-		"approve takes a deployment and":        {"approve"},
-		"the revision of it; or --all":          {"approve", "d", "r", "s"},
-		"approve takes a deployment or --all":   {"approve", "--all", "d"},
-		`"latest" is no revision`:               {"approve", "d", "latest"},
-		`"sha256:abcdef0" is no revision`:       {"reject", "d", "sha256:abcdef0"},
-		"reject takes a deployment":             {"reject", "--reason", "r"},
-		`invalid value "2 hours" for flag -for`: {"hold", "--for", "2 hours"},
-		`invalid value "-1h" for flag -for`:     {"hold", "--for", "-1h"},
-		`invalid value "90000h" for flag -for`:  {"hold", "--for=90000h"},
-		`hold takes no argument "2h"`:           {"hold", "2h"},
-		"--as and --all contradict each other":  {"release", "--as", "a", "--all"},
-		"rollback takes a deployment":           {"rollback", "--yes"},
-		`invalid value "0" for flag -last`:      {"history", "--last", "0"},
-		"--verify is about the whole journal":   {"history", "--verify", "--deployment", "d"},
+		"no command given":                               {},
+		`unknown command "stauts"`:                       {"stauts"},
+		"flag provided but not defined: -jsn":            {"status", "--jsn"},
+		"flag provided but not defined: -json":           {"--json", "status"},
+		"flag needs an argument: -config":                {"status", "--config"},
+		`status does not take the argument "now"`:        {"status", "now"},
+		"give logs a deployment":                         {"logs"},
+		`invalid value "few" for flag -tail`:             {"logs", "a", "--tail", "few"},
+		`invalid value "soon" for flag -since`:           {"logs", "a", "--since", "soon"},
+		"give exec a deployment":                         {"exec", "d", "web"},
+		"give compose exec a service and a command":      {"compose", "exec", "web"},
+		"use SERVICE=NUMBER":                             {"compose", "up", "--scale", "web"},
+		"use always, missing or never":                   {"compose", "up", "--pull", "sometimes"},
+		"--attach or --detach, not both":                 {"compose", "up", "-d", "--attach"},
+		"--force-recreate cannot be limited":             {"compose", "up", "--force-recreate", "web"},
+		"use 0 to 3600 seconds":                          {"compose", "down", "-t", "-1"},
+		"use always or missing":                          {"compose", "pull", "--policy", "never"},
+		`prune does not take the argument "all"`:         {"prune", "all"},
+		"give csr --id or --name":                        {"csr"},
+		"--id or --name, not both":                       {"csr", "--id", "spiffe://a/margo/wfm/b/client/c", "--name", "d"},
+		"is not a SPIFFE ID":                             {"csr", "--id", "gw-07"},
+		"is the ID of a WFM":                             {"csr", "--id", "spiffe://a/margo/wfm/b"},
+		"give compose one of":                            {"compose"},
+		`unknown compose command "start"`:                {"compose", "start"},
+		`compose down does not take the argument "web"`:  {"compose", "down", "web"},
+		`run does not take the argument "now"`:           {"run", "now"},
+		`accept-rollback does not take the argument "3"`: {"accept-rollback", "3"},
+		"give approve a deployment and":                  {"approve"},
+		"optionally its revision, or --all":              {"approve", "d", "r", "s"},
+		"give approve a deployment or --all":             {"approve", "--all", "d"},
+		`invalid revision "latest"`:                      {"approve", "d", "latest"},
+		`invalid revision "sha256:abcdef0"`:              {"reject", "d", "sha256:abcdef0"},
+		"give reject a deployment":                       {"reject", "--reason", "r"},
+		`invalid value "2 hours" for flag -for`:          {"hold", "--for", "2 hours"},
+		`invalid value "-1h" for flag -for`:              {"hold", "--for", "-1h"},
+		`invalid value "90000h" for flag -for`:           {"hold", "--for=90000h"},
+		`hold does not take the argument "2h"`:           {"hold", "2h"},
+		"give release --as or --all, not both":           {"release", "--as", "a", "--all"},
+		"give rollback a deployment":                     {"rollback", "--yes"},
+		`invalid value "0" for flag -last`:               {"history", "--last", "0"},
+		"--verify checks the whole journal":              {"history", "--verify", "--deployment", "d"},
 	} {
 		got := call(t, args...)
 		if got.code != exitUsage || !strings.Contains(got.err, text) || !strings.HasSuffix(got.err, " --help`\n") || got.out != "" {
 			t.Errorf("margolite %q: code %d, stdout %q, stderr %q, want 2 and %q", args, got.code, got.out, got.err, text)
 		}
 	}
-	if got := call(t, "compose", "up", "--colour"); !strings.HasSuffix(got.err, "hint: see `margolite compose up --help`\n") {
+	if got := call(t, "compose", "up", "--colour"); !strings.HasSuffix(got.err, "fix: see `margolite compose up --help`\n") {
 		t.Errorf("the hint is %q", got.err)
 	}
-	if got := call(t); !strings.HasSuffix(got.err, "hint: see `margolite --help`\n") {
+	if got := call(t); !strings.HasSuffix(got.err, "fix: see `margolite --help`\n") {
 		t.Errorf("the hint is %q", got.err)
 	}
 }
@@ -290,12 +290,12 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 		"status  ":                         {"--help"},
 		"Usage: margolite logs DEPLOYMENT": {"logs", "--help"},
 		"-n, --tail N":                     {"logs", "-h"},
-		"Usage: margolite csr --id SPIFFE-ID|--name":     {"csr", "--help"},
-		"Usage: margolite compose up|down":               {"compose", "--help"},
-		"  -p, --project-name PROJECT PROJECT":           {"compose", "up", "--help"},
-		"Usage: margolite compose exec SERVICE":          {"compose", "exec", "-h"},
-		"  pull     bring the images":                    {"compose", "-h"},
-		"--config FILE             configuration FILE\n": {"status", "--help"},
+		"Usage: margolite csr --id SPIFFE-ID|--name":         {"csr", "--help"},
+		"Usage: margolite compose up|down":                   {"compose", "--help"},
+		"  -p, --project-name PROJECT use this PROJECT name": {"compose", "up", "--help"},
+		"Usage: margolite compose exec SERVICE":              {"compose", "exec", "-h"},
+		"  pull     pull the images":                         {"compose", "-h"},
+		"--config FILE             configuration FILE\n":     {"status", "--help"},
 	} {
 		if got := call(t, args...); got.code != exitDone || !strings.Contains(got.out, want) || got.err != "" {
 			t.Errorf("margolite %q: code %d, stdout %q, stderr %q, want 0 and %q", args, got.code, got.out, got.err, want)
@@ -331,7 +331,7 @@ func TestBrokenConfigurationIsNamedWithAHint(t *testing.T) {
 	} {
 		for _, command := range []string{"status", "run", "check", "capabilities"} {
 			got := call(t, command, "--config", file)
-			if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, filepath.Base(file)) || !strings.Contains(got.err, "hint: "+want) {
+			if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, filepath.Base(file)) || !strings.Contains(got.err, "fix: "+want) {
 				t.Errorf("%s with %s: code %d, stdout %q, stderr %q", command, file, got.code, got.out, got.err)
 			}
 		}
@@ -365,7 +365,7 @@ func TestMissingAgentIsNamedWithAHint(t *testing.T) {
 		{"history", "--verify"},
 	} {
 		got := call(t, append(args, "--config", file)...)
-		if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, "the agent is not running") || !strings.Contains(got.err, "hint: start it with `margolite run`") {
+		if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, "the agent is not running") || !strings.Contains(got.err, "fix: start it with `margolite run`") {
 			t.Errorf("margolite %q: code %d, stdout %q, stderr %q", args, got.code, got.out, got.err)
 		}
 	}
@@ -509,9 +509,9 @@ func TestStatusForPeople(t *testing.T) {
 	}}
 	got := call(t, "status", "--config", serve(t, a))
 	for _, want := range []string{
-		"edge-01", "out of reach", "version 4 is lower", "for 3 days the WFM has served version 4, which is not greater than the accepted 5, as when it has lost its state;", "`margolite accept-rollback` shows", ", since the WFM asked not to be called before", "2 waiting for the WFM", "none accepted yet", "containerd is away",
+		"edge-01", "unreachable", "version 4 is lower", "version 4, which the WFM has served for 3 days: it is not greater than the accepted version 5", "`margolite accept-rollback` shows", ", the WFM asked for this delay", "2 waiting for the WFM", "none accepted yet", "containerd is away",
 		"contact     the WFM answered 3 days ago", "reported: installed, 3 days ago; 2 reports waiting for the WFM", "id  app  failed", "waits: it will be tried again", "CONTAINER_EXITED: app: ended with code 3", "\n    [2Jboom\n", "fetching image: 1 B of 2 B",
-		"attention   the poller is stuck; mend: wait", "mistake     moments ago, poll: panic: ",
+		"attention   the poller is stuck; fix: wait", "mistake     moments ago, poll: panic: ",
 	} {
 		if !strings.Contains(got.out, want) {
 			t.Errorf("the status lacks %q:\n%s", want, got.out)
@@ -570,7 +570,7 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 	}
 	write(t, file, fmt.Sprintf("wfm: {url: https://127.0.0.1:1, certificate: /nonexistent.pem, limits: {names: 64}}\nstate: {dir: %[1]s/state, run: %[1]s}\n", filepath.Dir(file)))
 	got = call(t, "check", "--config", file)
-	if got.code != exitFailed || !strings.Contains(got.out, "failed   identity: /nonexistent.pem") || !strings.Contains(got.out, "mend: put the file in place") {
+	if got.code != exitFailed || !strings.Contains(got.out, "failed   identity: /nonexistent.pem") || !strings.Contains(got.out, "fix: put the file in place") {
 		t.Errorf("%+v", got)
 	}
 	if !strings.Contains(got.out, "warning  configuration: "+file+":1: wfm.limits: has no effect any more") {
@@ -626,7 +626,7 @@ func TestCheckLooksAtTheKeysOfImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, pub, string(public))
-	check(`ok       policy.imageKeys "registry.example": 1 keys can be used`)
+	check(`ok       policy.imageKeys "registry.example": 1 keys are valid`)
 }
 
 // The versions that git describes, and whether the commit has to be said, too.
@@ -681,12 +681,12 @@ func TestCheckWithoutRoot(t *testing.T) {
 		object, _, _ := strings.Cut(strings.TrimPrefix(line, "failed   "), ":")
 		switch object {
 		case "state.dir", "state.run", "containers":
-			if !strings.Contains(line, "mend: repeat this as root") {
+			if !strings.Contains(line, "fix: run this command as root") {
 				t.Errorf("a wrong mend: %s", line)
 			}
 		}
 	}
-	if n := strings.Count(string(out), "repeat this as root"); n != 3 {
+	if n := strings.Count(string(out), "run this command as root"); n != 3 {
 		t.Errorf("%d things need root, want 3:\n%s", n, out)
 	}
 }

@@ -36,7 +36,7 @@ func collectorFindings(ctx context.Context, cfg *config.Config, standard []strin
 			findings = append(findings, finding{object: object, text: fmt.Sprintf("%s answers, as %s says", at.url, at.key)})
 		case errors.As(err, &unknown) && at.key != "metrics.otlp":
 			// It may be a service, by its name in the network of a project.
-			findings = append(findings, finding{object: object, text: fmt.Sprintf("%s cannot be looked for, only workloads may know its name", at.url)})
+			findings = append(findings, finding{object: object, text: fmt.Sprintf("%s is not checked: its name may be known inside containers only", at.url)})
 		default:
 			findings = append(findings, finding{object, fmt.Sprintf("%s does not answer: %v", at.url, err), "start a collector there, or correct " + at.key, false})
 		}
@@ -46,10 +46,10 @@ func collectorFindings(ctx context.Context, cfg *config.Config, standard []strin
 	}
 	for _, address := range standard {
 		if answers(ctx, address) == nil {
-			return []finding{{object, "one listens on " + address + ", and nobody is told of it", "name it in metrics.otlp, and in collector as containers reach it", false}}
+			return []finding{{object, "a collector listens on " + address + ", but the configuration does not name it", "set metrics.otlp to it, and collector to its address as seen from containers", false}}
 		}
 	}
-	return []finding{{object: object, text: "there is none; the standard wants an OpenTelemetry collector on each device that runs workloads"}}
+	return []finding{{object: object, text: "none found; the standard wants an OpenTelemetry collector on each device that runs workloads"}}
 }
 
 func answers(ctx context.Context, address string) error {

@@ -31,10 +31,10 @@ func TestCheckLooksForACollector(t *testing.T) {
 	}{
 		"it answers":                      {"http://" + there, "", nobody, "answers, as metrics.otlp says", false},
 		"it does not answer":              {"", "http://" + nobody, there, "does not answer", true},
-		"only workloads know its name":    {"", "http://otel.invalid:4318", there, "only workloads may know", false},
+		"only workloads know its name":    {"", "http://otel.invalid:4318", there, "known inside containers only", false},
 		"the agent itself has to know it": {"https://otel.invalid", "", there, "does not answer", true},
 		"nobody was told of it":           {"", "", there, "listens on " + there, true},
-		"there is none":                   {"", "", nobody, "there is none", false},
+		"none found":                      {"", "", nobody, "none found", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config.Default()

@@ -22,13 +22,13 @@ type verb struct {
 
 func composeVerbs() []verb {
 	return []verb{
-		{command{name: "compose up", args: "[SERVICE...]", short: "make a project run, and return once it does"}, (*cli).composeUp},
+		{command{name: "compose up", args: "[SERVICE...]", short: "start a project and wait until it runs"}, (*cli).composeUp},
 		{command{name: "compose down", short: "remove a project; named volumes stay"}, (*cli).composeDown},
 		{command{name: "compose ps", args: "[SERVICE...]", short: "list the containers of a project"}, (*cli).composePs},
-		{command{name: "compose logs", args: "[SERVICE...]", short: "show what services print"}, (*cli).composeLogs},
-		{command{name: "compose exec", args: "SERVICE COMMAND...", short: "run a command in a container that runs"}, (*cli).composeExec},
-		{command{name: "compose config", short: "show the project as it is understood; touches nothing"}, (*cli).composeConfig},
-		{command{name: "compose pull", args: "[SERVICE...]", short: "bring the images of a project up to date"}, (*cli).composePull},
+		{command{name: "compose logs", args: "[SERVICE...]", short: "show the output of services"}, (*cli).composeLogs},
+		{command{name: "compose exec", args: "SERVICE COMMAND...", short: "run a command in a running container"}, (*cli).composeExec},
+		{command{name: "compose config", short: "check the Compose file and print the resulting project"}, (*cli).composeConfig},
+		{command{name: "compose pull", args: "[SERVICE...]", short: "pull the images of a project"}, (*cli).composePull},
 	}
 }
 
@@ -46,11 +46,11 @@ func (c *cli) compose(ctx context.Context, args []string) error {
 		names[i] = strings.TrimPrefix(v.name, "compose ")
 	}
 	if before.NArg() == 0 {
-		return usagef("compose needs one of %s", strings.Join(names, ", "))
+		return usagef("give compose one of %s", strings.Join(names, ", "))
 	}
 	i := slices.Index(names, before.Arg(0))
 	if i < 0 {
-		return usagef("compose knows %s, not %q", strings.Join(names, ", "), before.Arg(0))
+		return usagef("unknown compose command %[2]q: use one of %[1]s", strings.Join(names, ", "), before.Arg(0))
 	}
 	return verbs[i].do(c, ctx, p, before.Args()[1:])
 }
@@ -78,7 +78,7 @@ func (c *cli) withProjects(ctx context.Context, do func(*reached) error) error {
 		return err
 	}
 	if os.Geteuid() != 0 {
-		return &hintError{errors.New("no agent runs, and only root can run containers without it"), "start the agent, or repeat this as root"}
+		return &hintError{errors.New("cannot run containers: the agent is not running, and only root can run them without it"), "start the agent, or run this command as root"}
 	}
 	c.boundMemory(ctx)
 	w, err := openWorkloads(ctx, cfg, slog.New(slog.DiscardHandler), nil)
@@ -101,16 +101,16 @@ func (p *composeProject) request(services []string) control.ComposeRequest {
 func (c *cli) composePull(ctx context.Context, p *composeProject, args []string) error {
 	f := c.composeFlags("compose pull", p)
 	quiet := false
-	f.BoolVar(&quiet, "quiet", false, "show no progress")
+	f.BoolVar(&quiet, "quiet", false, "hide progress")
 	short(f, "q", "quiet")
 	r := control.ComposeRequest{}
-	f.StringVar(&r.Pull, "policy", "always", "`POLICY`: always, or missing for images that are not there yet")
+	f.StringVar(&r.Pull, "policy", "always", "pull `POLICY`: always, or missing for missing images only")
 	services, err := c.parse(f, args)
 	if err != nil {
 		return err
 	}
 	if r.Pull != "always" && r.Pull != "missing" {
-		return usagef("the policy is always or missing, not %q", r.Pull)
+		return usagef("invalid policy %q: use always or missing", r.Pull)
 	}
 	if err := p.find(ctx, c.env); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (c *cli) composePull(ctx context.Context, p *composeProject, args []string)
 		})
 		shown.finish(err)
 		if err == nil && !moved && !quiet {
-			fmt.Fprintln(c.err, "the images are up to date")
+			fmt.Fprintln(c.err, "The images are up to date.")
 		}
 		return err
 	})
@@ -136,11 +136,11 @@ func (c *cli) composePull(ctx context.Context, p *composeProject, args []string)
 func (c *cli) composeDown(ctx context.Context, p *composeProject, args []string) error {
 	f := c.composeFlags("compose down", p)
 	r := control.DownRequest{}
-	f.BoolVar(&r.Volumes, "volumes", false, "remove its named volumes, too, with what they hold")
+	f.BoolVar(&r.Volumes, "volumes", false, "also remove its named volumes and their content")
 	short(f, "v", "volumes")
 	timeoutFlag(f, &r.Timeout)
 	var habit bool
-	f.BoolVar(&habit, "remove-orphans", true, "accepted for habit: all of a project is removed")
+	f.BoolVar(&habit, "remove-orphans", true, "accepted for compatibility: down always removes the whole project")
 	if err := c.parseNone(f, args); err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (c *cli) takeDown(ctx context.Context, w *reached, r control.DownRequest) e
 	}
 	shown.finish(err)
 	if err == nil && len(services) == 0 {
-		fmt.Fprintf(c.err, "nothing runs under project %s\n", r.Project)
+		fmt.Fprintf(c.err, "Project %s has no containers.\n", r.Project)
 	}
 	return err
 }

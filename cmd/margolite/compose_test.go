@@ -56,7 +56,7 @@ func TestComposeSpeaksToTheAgent(t *testing.T) {
 	if got := call(t, "compose", "ps", "-p", "shop", "wbe", "--config", file); got.code != exitFailed || !strings.Contains(got.err, `"wbe"`) || !strings.Contains(got.err, "job, web") {
 		t.Errorf("a service that is not there: %+v", got)
 	}
-	if got := call(t, "compose", "down", "-p", "empty", "--config", file); got != (answer{exitDone, "", "nothing runs under project empty\n"}) {
+	if got := call(t, "compose", "down", "-p", "empty", "--config", file); got != (answer{exitDone, "", "Project empty has no containers.\n"}) {
 		t.Errorf("a project that is not there: %+v", got)
 	}
 }
@@ -155,7 +155,7 @@ volumes: {data: {}}
 		t.Errorf("%+v", got)
 	}
 	t.Chdir(t.TempDir())
-	if got := call(t, "compose", "config"); got.code != exitFailed || !strings.Contains(got.err, "hint: name one with -f FILE") {
+	if got := call(t, "compose", "config"); got.code != exitFailed || !strings.Contains(got.err, "fix: name one with -f FILE") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -193,7 +193,7 @@ func TestPruneAsksFirst(t *testing.T) {
 		out         []string
 	}{
 		{"--dry-run", "", exitDone, "", []string{"image  app@sha256:aaaaaaaaaaaa  29.4 MB", "1 volume that nothing needs"}},
-		{"", "n\n", exitFailed, "", []string{"Remove them for good?", "nothing was removed"}},
+		{"", "n\n", exitFailed, "", []string{"Remove them?", "nothing was removed"}},
 		{"", "", exitFailed, "", []string{"nothing was removed"}},
 		{"", "y\n", exitDone, "prune app", []string{"removed 1 of 1"}},
 		{"--yes --volumes", "", exitDone, "prune data", []string{"volume  old/data  1.5 kB"}},
@@ -213,7 +213,7 @@ func TestPruneAsksFirst(t *testing.T) {
 		}
 	}
 	a.items = nil
-	if got := call(t, "prune", "--config", file); got != (answer{exitDone, "nothing to remove\n", ""}) {
+	if got := call(t, "prune", "--config", file); got != (answer{exitDone, "There is nothing to remove.\n", ""}) {
 		t.Errorf("where there is nothing: %+v", got)
 	}
 }
@@ -225,7 +225,7 @@ func TestPruneSaysWhatItCouldNotDo(t *testing.T) {
 	a := &fakeAgent{items: []control.Unneeded{volume, {Kind: control.UnneededImage, Name: "app", Bytes: 9}}, pruned: []control.Unneeded{volume, later}}
 	got := call(t, "prune", "--config", serve(t, a), "--yes", "--volumes", "--images")
 	want := "volume  old/data  at least 1.5 kB: cannot measure volume: context deadline exceeded\n" +
-		"image   app       9 B\n2 objects, 1.5 kB or more\nremoved 1 of 2\n1 image will be removed when the downloads under way have ended\n"
+		"image   app       9 B\n2 objects, 1.5 kB or more\nremoved 1 of 2\n1 image will be removed once the current downloads have ended\n"
 	if got != (answer{exitDone, want, ""}) {
 		t.Errorf("%+v", got)
 	}
@@ -240,7 +240,7 @@ func TestPruneNeedsTheAgentThatHasDeployments(t *testing.T) {
 	}
 	write(t, filepath.Join(state, "margolite.db"), "")
 	got := call(t, "prune", "--yes", "--config", file)
-	if got.code != exitFailed || !strings.Contains(got.err, "cannot tell what deployments need") || !strings.Contains(got.err, "hint: start it") {
+	if got.code != exitFailed || !strings.Contains(got.err, "cannot find out what deployments need") || !strings.Contains(got.err, "fix: start it") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -16,12 +16,12 @@ func (c *cli) composeConfig(ctx context.Context, p *composeProject, args []strin
 	f := c.composeFlags("compose config", p)
 	c.jsonFlag(f)
 	var quiet, services, images, volumes, networks bool
-	f.BoolVar(&quiet, "quiet", false, "only say what is wrong")
+	f.BoolVar(&quiet, "quiet", false, "print errors only")
 	short(f, "q", "quiet")
-	f.BoolVar(&services, "services", false, "only the names of services, in the order in which they start")
-	f.BoolVar(&images, "images", false, "only the names of images")
-	f.BoolVar(&volumes, "volumes", false, "only the names of volumes")
-	f.BoolVar(&networks, "networks", false, "only the names of networks")
+	f.BoolVar(&services, "services", false, "print the names of services only, in their order of start")
+	f.BoolVar(&images, "images", false, "print the names of images only")
+	f.BoolVar(&volumes, "volumes", false, "print the names of volumes only")
+	f.BoolVar(&networks, "networks", false, "print the names of networks only")
 	if err := c.parseNone(f, args); err != nil {
 		return err
 	}

@@ -14,9 +14,9 @@ import (
 func (c *cli) csr(_ context.Context, args []string) error {
 	f := c.flags("csr")
 	var id, name, key, out string
-	f.StringVar(&id, "id", "", "ask for an X.509-SVID with `SPIFFE-ID`: spiffe://DOMAIN/margo/wfm/WFM/client/CLIENT")
-	f.StringVar(&name, "name", "", "ask for a certificate with this common `NAME` instead, for 1.0.0-rc.2 and older")
-	f.StringVar(&key, "key", "", "`FILE` of the private key, made if it is missing; without it wfm.key of the configuration")
+	f.StringVar(&id, "id", "", "request an X.509-SVID for `SPIFFE-ID`: spiffe://DOMAIN/margo/wfm/WFM/client/CLIENT")
+	f.StringVar(&name, "name", "", "request a certificate with this common `NAME` instead, for 1.0.0-rc.2 and older")
+	f.StringVar(&key, "key", "", "private key `FILE`, created if missing; default: wfm.key of the configuration")
 	f.StringVar(&out, "out", "", "write the request to `FILE` instead of standard output")
 	short(f, "o", "out")
 	if err := c.parseNone(f, args); err != nil {
@@ -25,13 +25,13 @@ func (c *cli) csr(_ context.Context, args []string) error {
 	subject := identity.Subject{Name: name}
 	switch {
 	case id == "" && name == "":
-		return usagef("csr needs --id or --name")
+		return usagef("give csr --id or --name")
 	case id != "" && name != "":
-		return usagef("--id and --name contradict each other")
+		return usagef("give csr --id or --name, not both")
 	case id != "":
 		parsed, err := identity.ParseSPIFFEID(id)
 		if err == nil && parsed.Role() != identity.RoleClient {
-			err = fmt.Errorf("%q is the ID of a WFM, not of a client", id)
+			err = fmt.Errorf("%q is the ID of a WFM, not of a device", id)
 		}
 		if err != nil {
 			return usagef("%v", err)
@@ -50,24 +50,24 @@ func (c *cli) csr(_ context.Context, args []string) error {
 	var fault *identity.Error
 	switch {
 	case errors.As(err, &fault) && (fault.Reason == identity.WeakKey || fault.Reason == identity.Malformed):
-		return &hintError{err, "name a file that is not there yet with --key, for a new key; this one is left as it is"}
+		return &hintError{err, "name a new file with --key; the existing one is not touched"}
 	case errors.As(err, &fault):
 		return &hintError{err, fault.Mend()}
 	case errors.Is(err, fs.ErrNotExist):
-		return &hintError{err, "make the folder of the key first"}
+		return &hintError{err, "create the directory of the key"}
 	case errors.Is(err, fs.ErrPermission):
-		return &hintError{err, "run it as the user that margolite runs as, or name another file with --key"}
+		return &hintError{err, "run this command as root, or name another file with --key"}
 	case err != nil:
 		return err
 	}
 	if err := c.writeRequest(out, key, request); err != nil {
 		return err
 	}
-	what := "signed with the private key in"
+	what := "The request is signed with the private key in"
 	if created {
-		what = "signed with a new private key in"
+		what = "The request is signed with a new private key in"
 	}
-	fmt.Fprintf(c.err, "%s %s, which stays there\n", what, key)
+	fmt.Fprintf(c.err, "%s %s. Keep the key on this device.\n", what, key)
 	return nil
 }
 
@@ -80,7 +80,7 @@ func (c *cli) writeRequest(file, key string, request []byte) error {
 	target, err := os.Stat(file)
 	if err == nil {
 		if secret, err := os.Stat(key); err == nil && os.SameFile(target, secret) {
-			return usagef("--out is the file of the private key")
+			return usagef("--out names the file of the private key")
 		}
 	}
 	if err := os.WriteFile(file, request, 0o644); err != nil {

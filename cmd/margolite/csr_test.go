@@ -78,7 +78,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := call(t, "csr", "--name", "gw-07", "--key", other)
-		if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, "hint: name a file that is not there yet") {
+		if got.code != exitFailed || got.out != "" || !strings.Contains(got.err, "fix: name a new file with --key") {
 			t.Errorf("code %d, stdout %q, stderr %q", got.code, got.out, got.err)
 		}
 		if text, _ := os.ReadFile(other); string(text) != "something else\n" {
@@ -95,7 +95,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 	})
 	t.Run("a folder that is missing", func(t *testing.T) {
 		got := call(t, "csr", "--id", id, "--key", filepath.Join(dir, "no", "device.key"))
-		if got.code != exitFailed || !strings.Contains(got.err, "hint: make the folder") {
+		if got.code != exitFailed || !strings.Contains(got.err, "fix: create the directory") {
 			t.Errorf("code %d, stderr %q", got.code, got.err)
 		}
 	})

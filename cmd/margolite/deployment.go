@@ -30,11 +30,11 @@ func deploymentOf(s *control.Status, name string) (*control.Deployment, error) {
 		for _, d := range found {
 			all = append(all, titled(d))
 		}
-		return nil, &hintError{fmt.Errorf("deployment %q could be any of %s", name, strings.Join(all, ", ")), "name it by more of its id"}
+		return nil, &hintError{fmt.Errorf("deployment %q is ambiguous: %s", name, strings.Join(all, ", ")), "use more of its id"}
 	case len(all) == 0:
-		return nil, fmt.Errorf("there is no deployment %q: there are none", name)
+		return nil, fmt.Errorf("unknown deployment %q: there are none", name)
 	}
-	return nil, fmt.Errorf("there is no deployment %q; there are %s", name, strings.Join(all, ", "))
+	return nil, fmt.Errorf("unknown deployment %q; known: %s", name, strings.Join(all, ", "))
 }
 
 // titled is a deployment as people know it.

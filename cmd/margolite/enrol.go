@@ -29,7 +29,7 @@ func (c *cli) awaitWFM(ctx context.Context, manager *service) (*config.Config, e
 	level.Set(cfg.Log.Level)
 	logger := newLogger(c, cfg, level)
 	logger.Info("no WFM is configured, waiting for provisioning files", "from", strings.Join(cfg.Provision.From, ", "))
-	manager.ready("waits for provisioning files")
+	manager.ready("waiting for provisioning files")
 	ticker := time.NewTicker(provisionInterval)
 	defer ticker.Stop()
 	said := ""

@@ -20,12 +20,12 @@ type execFlags struct {
 }
 
 func (e *execFlags) add(f *flag.FlagSet) {
-	f.BoolVar(&e.noTTY, "no-TTY", false, "no terminal, also where this is one")
+	f.BoolVar(&e.noTTY, "no-TTY", false, "do not allocate a terminal")
 	short(f, "T", "no-TTY")
 	var habit bool
-	f.BoolVar(&habit, "interactive", true, "accepted for habit: input is always passed on")
+	f.BoolVar(&habit, "interactive", true, "accepted for compatibility: input is always passed on")
 	short(f, "i", "interactive")
-	f.BoolVar(&habit, "tty", true, "accepted for habit: a terminal here is one there")
+	f.BoolVar(&habit, "tty", true, "accepted for compatibility: a terminal is used where there is one")
 	short(f, "t", "tty")
 	f.BoolVar(&e.Detach, "detach", false, "do not wait for the command")
 	short(f, "d", "detach")
@@ -33,10 +33,10 @@ func (e *execFlags) add(f *flag.FlagSet) {
 	short(f, "u", "user")
 	f.StringVar(&e.WorkingDir, "workdir", "", "run in `DIR`")
 	short(f, "w", "workdir")
-	f.Var(&e.env, "env", "set `NAME=VALUE`, or NAME as it is here; may be repeated")
+	f.Var(&e.env, "env", "set a variable: `NAME=VALUE`, or NAME to pass its value on; may be repeated")
 	short(f, "e", "env")
-	f.BoolVar(&e.Privileged, "privileged", false, "with all rights of root")
-	f.IntVar(&e.Number, "index", 0, "in replica `N`; default: the first that runs")
+	f.BoolVar(&e.Privileged, "privileged", false, "run with all capabilities")
+	f.IntVar(&e.Number, "index", 0, "use replica `N`; default: the first that runs")
 }
 
 // exec runs a command in a container of a deployment.
@@ -49,7 +49,7 @@ func (c *cli) exec(ctx context.Context, args []string) error {
 		return err
 	}
 	if len(names) < 2 || len(command) == 0 {
-		return usagef("exec takes a deployment, one of its services, and a command")
+		return usagef("give exec a deployment, a service and a command")
 	}
 	e.Deployment, e.Service, e.Args = names[0], names[1], command
 	client, _, err := c.client(false)
@@ -69,7 +69,7 @@ func (c *cli) composeExec(ctx context.Context, p *composeProject, args []string)
 		return err
 	}
 	if len(names) < 1 || len(command) == 0 {
-		return usagef("compose exec takes a service and a command")
+		return usagef("give compose exec a service and a command")
 	}
 	if err := p.findName(ctx, c.env); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (c *cli) composeExec(ctx context.Context, p *composeProject, args []string)
 	e.Project, e.Service, e.Args = p.name, names[0], command
 	return c.withProjects(ctx, func(w *reached) error {
 		if e.Detach && w.supervise != nil {
-			return usagef("without an agent nobody could wait for a detached command")
+			return usagef("--detach needs a running agent")
 		}
 		return c.execute(ctx, e, w.ComposeExec)
 	})

@@ -57,7 +57,7 @@ func (c *cli) parse(f *flag.FlagSet, args []string) ([]string, error) {
 func (c *cli) parseNone(f *flag.FlagSet, args []string) error {
 	rest, err := c.parse(f, args)
 	if err == nil && len(rest) > 0 {
-		err = usagef("%s takes no argument %q", f.Name(), rest[0])
+		err = usagef("%s does not take the argument %q", f.Name(), rest[0])
 	}
 	return err
 }

@@ -55,7 +55,7 @@ func share(socket, group string) error {
 
 // noGroup is the mend where the group of the socket does not exist.
 func noGroup(group string) string {
-	return "create it with `groupadd --system " + group + "`, or name one that exists as control.group"
+	return "create it with `groupadd --system " + group + "`, or set control.group to an existing one"
 }
 
 // groupFindings looks at who may use the control socket, where it matters.
@@ -68,7 +68,7 @@ func groupFindings(cfg *config.Config) []finding {
 		return []finding{{object: object, text: "root and members of group " + group + " may use the control socket"}}
 	}
 	if cfg.Policy.AsksForApproval() {
-		return []finding{{object, "changes wait for an approval, which nobody but root can give", "name the group of those who approve", false}}
+		return []finding{{object, "changes wait for approval, and only root can approve them", "set control.group to the group of those who approve", false}}
 	}
 	return nil
 }

@@ -16,15 +16,15 @@ import (
 // history shows the journal, or checks it.
 func (c *cli) history(ctx context.Context, args []string) error {
 	f := c.flags("history")
-	f.BoolVar(&c.json, "json", false, "print one JSON object per line for programs")
+	f.BoolVar(&c.json, "json", false, "print one JSON object per line")
 	var r control.HistoryRequest
 	var verify bool
-	f.BoolVar(&verify, "verify", false, "check that no entry was changed, removed or moved")
-	f.StringVar(&r.Deployment, "deployment", "", "only what is about this `DEPLOYMENT`")
-	f.Func("last", "only the last `N` entries", func(s string) error {
+	f.BoolVar(&verify, "verify", false, "verify that no entry was changed, removed or moved")
+	f.StringVar(&r.Deployment, "deployment", "", "show the entries of `DEPLOYMENT` only")
+	f.Func("last", "show the last `N` entries only", func(s string) error {
 		n, err := strconv.ParseInt(s, 10, 32)
 		if err != nil || n < 1 {
-			return fmt.Errorf("%q is not a number of entries", s)
+			return fmt.Errorf("invalid number of entries %q", s)
 		}
 		r.Last = int(n)
 		return nil
@@ -34,7 +34,7 @@ func (c *cli) history(ctx context.Context, args []string) error {
 		return err
 	}
 	if verify && r != (control.HistoryRequest{}) {
-		return usagef("--verify is about the whole journal, without --deployment and --last")
+		return usagef("--verify checks the whole journal: drop --deployment and --last")
 	}
 	client, _, err := c.client(false)
 	if err != nil {
@@ -112,14 +112,14 @@ func (c *cli) verifyHistory(ctx context.Context, client *control.Client) error {
 	}
 	if v.Problem != "" {
 		return &hintError{
-			errors.New("the journal is not as it was written: " + v.Problem),
-			"somebody, or a failing disk, has changed it; keep a copy of state.dir/margolite.db for who looks into it",
+			errors.New("the journal was altered: " + v.Problem),
+			"copy state.dir/margolite.db for an investigation: a person or a failing disk has changed it",
 		}
 	}
 	switch {
 	case c.json:
 	case v.Entries == 0:
-		fmt.Fprintln(c.out, "the journal is empty")
+		fmt.Fprintln(c.out, "The journal is empty.")
 	default:
 		fmt.Fprintf(c.out, "%s from number %d on, none changed, removed or moved\nhead %s\n", counted(v.Entries), v.First, v.Head)
 	}

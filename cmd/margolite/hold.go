@@ -12,17 +12,17 @@ import (
 func (c *cli) hold(ctx context.Context, args []string) error {
 	f := c.flags("hold")
 	var r control.HoldRequest
-	f.Func("for", "give it back by itself after `DURATION`, as 90m or 8h; default: never", func(s string) error {
+	f.Func("for", "release the lock after `DURATION`, such as 90m or 8h; default: never", func(s string) error {
 		d, err := time.ParseDuration(s)
 		if err != nil || d < time.Second || d > control.MaxHoldSeconds*time.Second {
-			return fmt.Errorf("%q is no duration such as 90m or 8h, of a second to ten years", s)
+			return fmt.Errorf("invalid duration %q: use 90m or 8h (1s to 10 years)", s)
 		}
 		r.Seconds = int64((d + time.Second - 1) / time.Second)
 		return nil
 	})
-	f.StringVar(&r.Reason, "reason", "", "`TEXT` for people: why")
-	f.StringVar(&r.Holder, "as", "", "in the name of `NAME`; default: the user")
-	f.StringVar(&r.Deployment, "deployment", "", "hold only this `DEPLOYMENT`")
+	f.StringVar(&r.Reason, "reason", "", "explain the decision with `TEXT`")
+	f.StringVar(&r.Holder, "as", "", "hold it in the name of `NAME`; default: the user")
+	f.StringVar(&r.Deployment, "deployment", "", "hold `DEPLOYMENT` only")
 	if err := c.parseNone(f, args); err != nil {
 		return err
 	}
@@ -53,13 +53,13 @@ func (c *cli) hold(ctx context.Context, args []string) error {
 func (c *cli) release(ctx context.Context, args []string) error {
 	f := c.flags("release")
 	var r control.ReleaseRequest
-	f.StringVar(&r.Holder, "as", "", "those in the name of `NAME`; default: the user's")
-	f.BoolVar(&r.All, "all", false, "those of all holders")
+	f.StringVar(&r.Holder, "as", "", "release the locks in the name of `NAME`; default: the user's")
+	f.BoolVar(&r.All, "all", false, "release the locks of all holders")
 	if err := c.parseNone(f, args); err != nil {
 		return err
 	}
 	if r.All && r.Holder != "" {
-		return usagef("--as and --all contradict each other")
+		return usagef("give release --as or --all, not both")
 	}
 	client, _, err := c.client(false)
 	if err != nil {
@@ -71,14 +71,14 @@ func (c *cli) release(ctx context.Context, args []string) error {
 	}
 	now := time.Now()
 	for _, lock := range released {
-		fmt.Fprintf(plainWriter{c.out}, "released lock held %s\n", lockText(lock, now))
+		fmt.Fprintf(plainWriter{c.out}, "released the lock held %s\n", lockText(lock, now))
 	}
 	if len(released) == 0 {
-		fmt.Fprintln(c.out, "there was nothing to release")
+		fmt.Fprintln(c.out, "There is no lock to release.")
 	}
 	s, err := client.Status(ctx)
 	if err != nil {
-		return fmt.Errorf("cannot tell what is still held: %w", hinted(err))
+		return fmt.Errorf("cannot read the remaining locks: %w", hinted(err))
 	}
 	for _, lock := range s.Locks {
 		fmt.Fprintf(plainWriter{c.out}, "still held %s\n", lockText(lock, now))

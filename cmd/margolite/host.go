@@ -29,7 +29,7 @@ const (
 var hostPrograms = []string{"containerd-shim-runc-v2", "margolite-init", "margolite"}
 
 // errNoHost says that the container engine keeps the host out of reach.
-var errNoHost = errors.New("this container cannot enter the namespaces of the host")
+var errNoHost = errors.New("cannot enter the namespaces of the host from this container")
 
 // leaveImage runs the command on the host where this program is that of a container image: then it returns only if
 // that fails.
@@ -53,7 +53,7 @@ func (c *cli) leaveImage(args []string) error {
 // a file of the host and to mount there; and paths in Compose files and in the configuration mean the host's.
 func enterHost(dir string, args, env []string) error {
 	if !filepath.IsAbs(dir) {
-		return fmt.Errorf("%s=%s: not an absolute path", hostDirEnv, dir)
+		return fmt.Errorf("invalid %s=%s: use an absolute path", hostDirEnv, dir)
 	}
 	programs, err := openPrograms()
 	if err != nil {
@@ -70,7 +70,7 @@ func enterHost(dir string, args, env []string) error {
 	program := filepath.Join(dir, "margolite")
 	err = fmt.Errorf("cannot run %s on the host: %w", program, unix.Exec(program, append([]string{program}, args...), env))
 	if errors.Is(err, unix.EACCES) {
-		return &hintError{err, "its file system may be mounted with noexec: set " + hostDirEnv + " to a directory of another one"}
+		return &hintError{err, "set " + hostDirEnv + " to a directory on a file system that is not mounted noexec"}
 	}
 	return err
 }
@@ -99,7 +99,7 @@ func openPrograms() (map[string]*os.File, error) {
 	programs := map[string]*os.File{}
 	for _, name := range hostPrograms {
 		if programs[name], err = os.Open(filepath.Join(filepath.Dir(self), name)); err != nil {
-			return nil, fmt.Errorf("the image is not complete: %w", err)
+			return nil, fmt.Errorf("the image is incomplete: %w", err)
 		}
 	}
 	return programs, nil

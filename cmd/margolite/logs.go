@@ -19,26 +19,26 @@ type logsFlags struct {
 }
 
 func (l *logsFlags) add(f *flag.FlagSet, now time.Time) {
-	f.BoolVar(&l.Follow, "follow", false, "go on as more is printed")
-	f.BoolVar(&l.Timestamps, "timestamps", false, "with the time of each line")
+	f.BoolVar(&l.Follow, "follow", false, "follow the output")
+	f.BoolVar(&l.Timestamps, "timestamps", false, "show the time of each line")
 	short(f, "t", "timestamps")
-	f.Func("tail", "only the last `N` lines of each container, or all", func(s string) error {
+	f.Func("tail", "show the last `N` lines of each container only, or all", func(s string) error {
 		if s == "all" {
 			l.Tail = nil
 			return nil
 		}
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 0 {
-			return fmt.Errorf("%q is neither a number of lines nor all", s)
+			return fmt.Errorf("invalid number of lines %q: use a number, or all", s)
 		}
 		l.Tail = &n
 		return nil
 	})
 	short(f, "n", "tail")
-	f.Func("since", "only lines from `TIME` on: 10m ago, or 2026-01-31T12:00:00Z", moment(&l.Since, now))
-	f.Func("until", "only lines up to `TIME`", moment(&l.Until, now))
-	f.BoolVar(&l.noPrefix, "no-log-prefix", false, "without the names of containers")
-	f.BoolVar(&l.noColor, "no-color", false, "without colours")
+	f.Func("since", "show lines since `TIME` only, such as 10m or 2026-01-31T12:00:00Z", moment(&l.Since, now))
+	f.Func("until", "show lines until `TIME` only", moment(&l.Until, now))
+	f.BoolVar(&l.noPrefix, "no-log-prefix", false, "omit the names of containers")
+	f.BoolVar(&l.noColor, "no-color", false, "omit colours")
 }
 
 // request is what is asked for, seen what the output is.
@@ -76,7 +76,7 @@ func moment(to *time.Time, now time.Time) func(string) error {
 				return nil
 			}
 		}
-		return fmt.Errorf("%q is no time such as 10m, 2026-01-31 or 2026-01-31T12:00:00Z", s)
+		return fmt.Errorf("invalid time %q: use 10m, 2026-01-31 or 2026-01-31T12:00:00Z", s)
 	}
 }
 
@@ -91,7 +91,7 @@ func (c *cli) logs(ctx context.Context, args []string) error {
 		return err
 	}
 	if len(rest) == 0 {
-		return usagef("logs takes a deployment and, if wanted, some of its services")
+		return usagef("give logs a deployment and optionally some of its services")
 	}
 	l.Deployment = rest[0]
 	client, _, err := c.client(false)
@@ -107,7 +107,7 @@ func (c *cli) composeLogs(ctx context.Context, p *composeProject, args []string)
 	f := c.composeFlags("compose logs", p)
 	l := &logsFlags{}
 	l.add(f, time.Now())
-	f.Lookup("follow").Usage += "; so does -f where no file follows it"
+	f.Lookup("follow").Usage += "; -f does the same where no file follows it"
 	l.Prefix = control.PrefixAlways
 	rest, err := c.parse(f, followed(args))
 	if err != nil {

@@ -37,13 +37,13 @@ type composeProject struct {
 // composeFlags makes a flag set with what every verb of compose takes.
 func (c *cli) composeFlags(name string, p *composeProject) *flag.FlagSet {
 	f := c.flags(name)
-	f.Var(&p.files, "file", "Compose `FILE`, may be repeated to merge several; default: compose.yaml and its other usual names, here or above")
+	f.Var(&p.files, "file", "read Compose `FILE`; may be repeated to merge several; default: compose.yaml and the like, here or above")
 	short(f, "f", "file")
-	f.StringVar(&p.name, "project-name", p.name, "`PROJECT` name; default: in the file, else its directory")
+	f.StringVar(&p.name, "project-name", p.name, "use this `PROJECT` name; default: the one in the file, else its directory")
 	short(f, "p", "project-name")
-	f.Var(&p.profiles, "profile", "enable the services of `PROFILE`, may be repeated; * is all")
-	f.Var(&p.envFiles, "env-file", "variables in `FILE`, may be repeated; they go before those of .env")
-	f.StringVar(&p.directory, "project-directory", p.directory, "`DIR` where relative paths start; default: that of the first Compose file")
+	f.Var(&p.profiles, "profile", "enable the services of `PROFILE`; may be repeated; * enables all")
+	f.Var(&p.envFiles, "env-file", "read variables from `FILE`, which take precedence over .env; may be repeated")
+	f.StringVar(&p.directory, "project-directory", p.directory, "resolve relative paths in `DIR`; default: the directory of the first Compose file")
 	return f
 }
 
@@ -79,7 +79,7 @@ func (p *composeProject) find(ctx context.Context, env []string) error {
 		p.files[i] = abs
 	}
 	if len(p.files) > maxFiles {
-		return fmt.Errorf("cannot merge %d Compose files: at most %d are possible", len(p.files), maxFiles)
+		return fmt.Errorf("cannot merge %d Compose files: the limit is %d", len(p.files), maxFiles)
 	}
 	if p.directory != "" {
 		dir, err := filepath.Abs(p.directory)
@@ -126,7 +126,7 @@ func (p *composeProject) findFiles(ctx context.Context) error {
 		}
 		above := filepath.Dir(dir)
 		if above == dir {
-			return &hintError{errors.New("there is no Compose file here or above"), "name one with -f FILE"}
+			return &hintError{errors.New("cannot find a Compose file in this directory or above"), "name one with -f FILE"}
 		}
 		dir = above
 	}

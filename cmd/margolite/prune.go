@@ -19,10 +19,10 @@ func (c *cli) prune(ctx context.Context, args []string) error {
 	f := c.flags("prune")
 	c.jsonFlag(f)
 	var images, volumes, dry, yes bool
-	f.BoolVar(&images, "images", false, "images that no container and no deployment needs; the default")
-	f.BoolVar(&volumes, "volumes", false, "named volumes that no container and no deployment needs, with what they hold")
-	f.BoolVar(&dry, "dry-run", false, "only show what would be removed")
-	f.BoolVar(&yes, "yes", false, "do not ask")
+	f.BoolVar(&images, "images", false, "remove images that no container and no deployment needs; the default")
+	f.BoolVar(&volumes, "volumes", false, "remove named volumes that no container and no deployment needs, with their content")
+	f.BoolVar(&dry, "dry-run", false, "show what would be removed, remove nothing")
+	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	short(f, "y", "yes")
 	if err := c.parseNone(f, args); err != nil {
 		return err
@@ -33,7 +33,7 @@ func (c *cli) prune(ctx context.Context, args []string) error {
 		return err
 	}
 	if err := client.Ping(ctx); errors.Is(err, control.ErrNotRunning) && knowsDeployments(cfg.State.Dir) {
-		return hinted(fmt.Errorf("cannot tell what deployments need: %w", err))
+		return hinted(fmt.Errorf("cannot find out what deployments need: %w", err))
 	}
 	return c.withProjects(ctx, func(w *reached) error {
 		all, err := w.Unneeded(ctx)
@@ -55,15 +55,15 @@ func (c *cli) prune(ctx context.Context, args []string) error {
 			c.printUnneeded(items)
 		}
 		if kept > 0 {
-			fmt.Fprintf(c.err, "%s that nothing needs would be removed with --volumes\n", plural(kept, "volume"))
+			fmt.Fprintf(c.err, "%s that nothing needs stay; --volumes removes them\n", plural(kept, "volume"))
 		}
 		if dry || len(items) == 0 && !c.json {
 			return nil
 		}
-		if !yes && !c.agreed(ctx, "Remove them for good?") {
+		if !yes && !c.agreed(ctx, "Remove them?") {
 			err := errors.New("nothing was removed")
 			if !isTerminal(c.in) {
-				return &hintError{err, "answer y on standard input, or repeat this with --yes"}
+				return &hintError{err, "repeat this with --yes"}
 			}
 			return err
 		}
@@ -82,7 +82,7 @@ func (c *cli) prune(ctx context.Context, args []string) error {
 		}
 		fmt.Fprintf(c.out, "removed %d of %d\n", len(removed)-later, len(items))
 		if later > 0 {
-			fmt.Fprintf(c.out, "%s will be removed when the downloads under way have ended\n", plural(later, "image"))
+			fmt.Fprintf(c.out, "%s will be removed once the current downloads have ended\n", plural(later, "image"))
 		}
 		return nil
 	})
@@ -97,7 +97,7 @@ func knowsDeployments(stateDir string) bool {
 
 func (c *cli) printUnneeded(items []control.Unneeded) {
 	if len(items) == 0 {
-		fmt.Fprintln(c.out, "nothing to remove")
+		fmt.Fprintln(c.out, "There is nothing to remove.")
 		return
 	}
 	var sum int64

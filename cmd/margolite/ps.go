@@ -16,11 +16,11 @@ func (c *cli) composePs(ctx context.Context, p *composeProject, args []string) e
 	f := c.composeFlags("compose ps", p)
 	c.jsonFlag(f)
 	var all, quiet, names bool
-	f.BoolVar(&all, "all", false, "of all projects, also of those of deployments")
+	f.BoolVar(&all, "all", false, "list the containers of all projects, including deployments")
 	short(f, "a", "all")
-	f.BoolVar(&quiet, "quiet", false, "only their ids")
+	f.BoolVar(&quiet, "quiet", false, "print ids only")
 	short(f, "q", "quiet")
-	f.BoolVar(&names, "services", false, "only the names of services")
+	f.BoolVar(&names, "services", false, "print the names of services only")
 	wanted, err := c.parse(f, args)
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func (c *cli) composePs(ctx context.Context, p *composeProject, args []string) e
 		}
 		for _, name := range wanted {
 			if !slices.ContainsFunc(services, func(s control.Service) bool { return s.Name == name }) {
-				return fmt.Errorf("there is no service %q of project %s%s", name, p.name, prefixed("; there are ", strings.Join(serviceNames(services), ", ")))
+				return fmt.Errorf("unknown service %q of project %s%s", name, p.name, prefixed("; known: ", strings.Join(serviceNames(services), ", ")))
 			}
 		}
 		if len(wanted) > 0 {

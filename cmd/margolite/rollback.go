@@ -14,15 +14,15 @@ func (c *cli) rollback(ctx context.Context, args []string) error {
 	f := c.flags("rollback")
 	var r control.ReturnRequest
 	var yes bool
-	f.StringVar(&r.Reason, "reason", "", "`TEXT` for people: why")
-	f.BoolVar(&yes, "yes", false, "do not ask")
+	f.StringVar(&r.Reason, "reason", "", "explain the decision with `TEXT`")
+	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	short(f, "y", "yes")
 	rest, err := c.parse(f, args)
 	if err != nil {
 		return err
 	}
 	if len(rest) != 1 {
-		return usagef("rollback takes a deployment")
+		return usagef("give rollback a deployment")
 	}
 	client, _, err := c.client(false)
 	if err != nil {
@@ -38,8 +38,8 @@ func (c *cli) rollback(ctx context.Context, args []string) error {
 	}
 	if d.Former == "" {
 		return &hintError{
-			fmt.Errorf("cannot roll deployment %s back: no former revision of it is kept", titled(d)),
-			"one is kept from the first update on, unless policy.rollback is off or space is short; the WFM can publish the former one again",
+			fmt.Errorf("cannot roll back deployment %s: no previous revision is kept", titled(d)),
+			"publish the previous revision in the WFM; a device keeps one from the first update on, unless policy.rollback is off or space is short",
 		}
 	}
 	r.Deployment, r.Revision = d.ID, d.Former
@@ -50,16 +50,16 @@ func (c *cli) rollback(ctx context.Context, args []string) error {
 	fmt.Fprintf(plainWriter{c.out}, "deployment %s\n  now  %s\n  then %s\n", titled(d), now, d.Former)
 	if !yes {
 		if !isTerminal(c.in) {
-			return &hintError{errors.New("nothing was rolled back: there is no terminal to ask on"), "repeat this with --yes"}
+			return &hintError{errors.New("nothing was rolled back: there is no terminal to ask for confirmation"), "repeat this with --yes"}
 		}
-		if !c.agreed(ctx, "Go back to it, until the WFM publishes another revision?") {
+		if !c.agreed(ctx, "Return to it until the WFM publishes another revision?") {
 			return errors.New("nothing was rolled back")
 		}
 	}
 	if err := client.Rollback(ctx, r); err != nil {
-		return hinted(fmt.Errorf("cannot roll deployment %s back: %w", titled(d), err))
+		return hinted(fmt.Errorf("cannot roll back deployment %s: %w", titled(d), err))
 	}
-	fmt.Fprintln(c.out, "it goes back now; `margolite status` shows how far it is")
+	fmt.Fprintln(c.out, "The rollback has started; `margolite status` shows its progress.")
 	return nil
 }
 
@@ -68,7 +68,7 @@ func (c *cli) rollback(ctx context.Context, args []string) error {
 func (c *cli) acceptRollback(ctx context.Context, args []string) error {
 	f := c.flags("accept-rollback")
 	var yes bool
-	f.BoolVar(&yes, "yes", false, "do not ask")
+	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	short(f, "y", "yes")
 	if err := c.parseNone(f, args); err != nil {
 		return err
@@ -88,26 +88,26 @@ func (c *cli) acceptRollback(ctx context.Context, args []string) error {
 			return hinted(err)
 		}
 		if s.WFM.RefusedManifest == nil && syncErr != nil {
-			return fmt.Errorf("there is no manifest to accept: %w", syncErr)
+			return fmt.Errorf("cannot get the manifest to accept: %w", syncErr)
 		}
 	}
 	refused := s.WFM.RefusedManifest
 	if refused == nil {
-		return errors.New("there is nothing to accept: no manifest of the WFM is refused for its version")
+		return errors.New("there is nothing to accept: the WFM's manifest was not refused for its version")
 	}
 	c.printRollback(s, refused)
 	if !yes {
 		if !isTerminal(c.in) {
-			return &hintError{errors.New("nothing was accepted: there is no terminal to ask on"), "look at what would change, then repeat this with --yes"}
+			return &hintError{errors.New("nothing was accepted: there is no terminal to ask for confirmation"), "look at the change above, then repeat this with --yes"}
 		}
-		if !c.agreed(ctx, "Accept what the WFM serves in place of what is held?") {
+		if !c.agreed(ctx, "Accept the served manifest in place of the held one?") {
 			return errors.New("nothing was accepted")
 		}
 	}
 	if err := client.AcceptRollback(ctx, control.RollbackRequest{Version: refused.Version, Digest: refused.Digest}); err != nil {
 		return hinted(err)
 	}
-	fmt.Fprintf(c.out, "version %d is accepted\n", refused.Version)
+	fmt.Fprintf(c.out, "Version %d is accepted.\n", refused.Version)
 	return nil
 }
 
@@ -136,7 +136,7 @@ func (c *cli) printRollback(s *control.Status, refused *control.RefusedManifest)
 	same := len(refused.Deployments) - len(refused.Added) - len(refused.Changed)
 	switch {
 	case differs == 0:
-		fmt.Fprintln(c.out, "no deployment would change")
+		fmt.Fprintln(c.out, "No deployment would change.")
 	case same > 0:
 		fmt.Fprintf(c.out, "%s unchanged\n", plural(same, "deployment"))
 	}

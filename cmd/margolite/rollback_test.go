@@ -35,7 +35,7 @@ removed  id-3  gone
 func TestARollbackIsShownAndAccepted(t *testing.T) {
 	a := served()
 	got := call(t, "accept-rollback", "--yes", "--config", serve(t, a))
-	if want := shownRollback + "version 3 is accepted\n"; got.code != exitDone || got.out != want || got.err != "" {
+	if want := shownRollback + "Version 3 is accepted.\n"; got.code != exitDone || got.out != want || got.err != "" {
 		t.Errorf("code %d, stderr %q, stdout\n%swant\n%s", got.code, got.err, got.out, want)
 	}
 	if a.rollback.Version != 3 || a.rollback.Digest != "sha256:served" {
@@ -46,7 +46,7 @@ func TestARollbackIsShownAndAccepted(t *testing.T) {
 func TestARollbackIsNotAcceptedWithoutATerminalOrYes(t *testing.T) {
 	a := served()
 	got := callWith(t, "yes\n", "accept-rollback", "--config", serve(t, a))
-	if got.code != exitFailed || got.out != shownRollback || !strings.Contains(got.err, "hint: look at what would change") {
+	if got.code != exitFailed || got.out != shownRollback || !strings.Contains(got.err, "fix: look at the change") {
 		t.Errorf("%+v", got)
 	}
 	if a.rollback.Version != 0 {
@@ -59,7 +59,7 @@ func TestARollbackIsAskedForOnATerminal(t *testing.T) {
 		t.Run("answer "+answer, func(t *testing.T) {
 			a := served()
 			p := onTerminal(t, control.Size{Columns: 80, Rows: 24}, "accept-rollback", "--config", serve(t, a))
-			p.await("in place of what is held? [y/N]")
+			p.await("in place of the held one? [y/N]")
 			p.typed(answer + "\n")
 			err := p.program.Wait()
 			if (err == nil) != (want != 0) {
@@ -77,7 +77,7 @@ func TestARollbackIsAskedForOnATerminal(t *testing.T) {
 func TestARollbackNeedsARefusedManifest(t *testing.T) {
 	a := &fakeAgent{}
 	file := serve(t, a)
-	if got := call(t, "accept-rollback", "--yes", "--config", file); got.code != exitFailed || !strings.Contains(got.err, "no manifest of the WFM is refused") {
+	if got := call(t, "accept-rollback", "--yes", "--config", file); got.code != exitFailed || !strings.Contains(got.err, "manifest was not refused") {
 		t.Errorf("%+v", got)
 	}
 	a.syncErr = errors.New("cannot reach the WFM")
@@ -87,10 +87,10 @@ func TestARollbackNeedsARefusedManifest(t *testing.T) {
 	// The poll finds out that the WFM was restored.
 	a.syncErr = errors.New("manifest refused")
 	a.onSync = func() { a.status = served().status }
-	if got := call(t, "accept-rollback", "--yes", "--config", file); got.code != exitDone || !strings.HasSuffix(got.out, "version 3 is accepted\n") {
+	if got := call(t, "accept-rollback", "--yes", "--config", file); got.code != exitDone || !strings.HasSuffix(got.out, "Version 3 is accepted.\n") {
 		t.Errorf("%+v", got)
 	}
-	if got := call(t, "accept-rollback", "--config", configuration(t)); got.code != exitFailed || !strings.Contains(got.err, "hint: start it with `margolite run`") {
+	if got := call(t, "accept-rollback", "--config", configuration(t)); got.code != exitFailed || !strings.Contains(got.err, "fix: start it with `margolite run`") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -207,7 +207,7 @@ func openStore(cfg *config.Config, bundle int64) (*store.Store, error) {
 		Passing:       slices.Concat(agent.PassingSettings(), uplink.PassingSettings()),
 	})
 	if errors.Is(err, store.ErrLocked) {
-		return nil, &hintError{err, "another margolite runs on " + cfg.State.Dir + "; stop it first"}
+		return nil, &hintError{err, "stop the other margolite that uses " + cfg.State.Dir}
 	}
 	return s, err
 }

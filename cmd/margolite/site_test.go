@@ -128,13 +128,13 @@ func TestWhatCannotBeAnsweredIsTold(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"approve", "dd"}, "no change of deployment dd-44 waits\nhint: "},
-		{[]string{"approve", "a"}, `deployment "a" could be any of aa-11 (mixer), ab-22 (label printer)` + "\nhint: name it by more"},
-		{[]string{"reject", "pump"}, `there is no deployment "pump"; there are aa-11 (mixer), ab-22`},
-		{[]string{"approve", "mixer", revisionA}, "nothing was approved: another revision waits now: " + revisionB + "\nhint: look at it"},
-		{[]string{"reject", "mixer", "aaaaaaaa"}, "nothing was rejected: another revision waits now: " + revisionB},
-		{[]string{"rollback", "ab-22", "--yes"}, "no former revision of it is kept\nhint: one is kept from"},
-		{[]string{"hold", "--deployment", "pump"}, `there is no deployment "pump"`},
+		{[]string{"approve", "dd"}, "no change of deployment dd-44 is pending\nfix: "},
+		{[]string{"approve", "a"}, `deployment "a" is ambiguous: aa-11 (mixer), ab-22 (label printer)` + "\nfix: use more of its id"},
+		{[]string{"reject", "pump"}, `unknown deployment "pump"; known: aa-11 (mixer), ab-22`},
+		{[]string{"approve", "mixer", revisionA}, "nothing was approved: another revision is pending now: " + revisionB + "\nfix: look at the new revision"},
+		{[]string{"reject", "mixer", "aaaaaaaa"}, "nothing was rejected: another revision is pending now: " + revisionB},
+		{[]string{"rollback", "ab-22", "--yes"}, "no previous revision is kept\nfix: publish the previous revision"},
+		{[]string{"hold", "--deployment", "pump"}, `unknown deployment "pump"`},
 	} {
 		a := waiting()
 		got := call(t, append(c.args, "--config", serve(t, a))...)
@@ -153,7 +153,7 @@ func TestANewerRevisionNeedsAnAnswerOfItsOwn(t *testing.T) {
 	a.siteErr = fmt.Errorf("%w: revision %s is superseded", control.ErrConflict, revisionB)
 	a.onAnswer = func() { a.status.Deployments[0].Change.Revision = revisionC }
 	got := call(t, "approve", "mixer", "--config", serve(t, a))
-	if got.code != exitFailed || got.out != shownB || !strings.Contains(got.err, "nothing was approved: another revision waits now: "+revisionC+"\nhint: look at it") {
+	if got.code != exitFailed || got.out != shownB || !strings.Contains(got.err, "nothing was approved: another revision is pending now: "+revisionC+"\nfix: look at the new revision") {
 		t.Errorf("%+v", got)
 	}
 	if want := []string{"approve aa-11 " + revisionB}; !slices.Equal(a.told, want) {
@@ -181,7 +181,7 @@ func TestAllThatWaitIsApproved(t *testing.T) {
 	if got := call(t, "approve", "--all", "--config", serve(t, a)); got.code != exitFailed || strings.Count(got.err, "the disk is full") != 2 {
 		t.Errorf("a failure: %+v", got)
 	}
-	if got := call(t, "approve", "--all", "--config", serve(t, &fakeAgent{})); got != (answer{exitDone, "nothing waits for an approval\n", ""}) {
+	if got := call(t, "approve", "--all", "--config", serve(t, &fakeAgent{})); got != (answer{exitDone, "No change is waiting for approval.\n", ""}) {
 		t.Errorf("nothing: %+v", got)
 	}
 }
@@ -251,10 +251,10 @@ func TestLocksAreHeldAndReleased(t *testing.T) {
 		{
 			[]string{"release"},
 			`release as "" all false`,
-			"released lock held by shift for all deployments until " + day,
+			"released the lock held by shift for all deployments until " + day,
 		},
 		{[]string{"release", "--as", "shift"}, `release as "shift" all false`, "still held by mixer for deployment aa-11 by lock file /run/margolite/locks/aa-11/batch\n"},
-		{[]string{"release", "--all"}, `release as "" all true`, "released lock"},
+		{[]string{"release", "--all"}, `release as "" all true`, "released the lock"},
 	} {
 		a.told = nil
 		got := call(t, append(c.args, "--config", file)...)
@@ -263,7 +263,7 @@ func TestLocksAreHeldAndReleased(t *testing.T) {
 		}
 	}
 	a.released, a.status.Locks = nil, nil
-	if got := call(t, "release", "--config", file); got != (answer{exitDone, "there was nothing to release\n", ""}) {
+	if got := call(t, "release", "--config", file); got != (answer{exitDone, "There is no lock to release.\n", ""}) {
 		t.Errorf("nothing: %+v", got)
 	}
 	a.lock = control.Lock{Holder: "shift"}
@@ -281,11 +281,11 @@ func TestARollbackGoesBackToWhatWasShown(t *testing.T) {
 	a := waiting()
 	file := serve(t, a)
 	got := call(t, "rollback", "mixer", "--config", file)
-	if got.code != exitFailed || got.out != shown || !strings.Contains(got.err, "hint: repeat this with --yes") || len(a.told) != 0 {
+	if got.code != exitFailed || got.out != shown || !strings.Contains(got.err, "fix: repeat this with --yes") || len(a.told) != 0 {
 		t.Errorf("without a terminal: %+v, the agent was asked %q", got, a.told)
 	}
 	got = call(t, "rollback", "mixer", "-y", "--reason", "too noisy", "--config", file)
-	if want := shown + "it goes back now; `margolite status` shows how far it is\n"; got != (answer{exitDone, want, ""}) {
+	if want := shown + "The rollback has started; `margolite status` shows its progress.\n"; got != (answer{exitDone, want, ""}) {
 		t.Errorf("%+v, want %q", got, want)
 	}
 	if want := []string{"rollback aa-11 " + revisionC + " too noisy"}; !slices.Equal(a.told, want) {
@@ -297,7 +297,7 @@ func TestARollbackGoesBackToWhatWasShown(t *testing.T) {
 		t.Errorf("after a failed update: %+v", got)
 	}
 	a.siteErr = fmt.Errorf("%w: its image is gone", control.ErrConflict)
-	if got := call(t, "rollback", "mixer", "-y", "--config", file); got.code != exitFailed || !strings.Contains(got.err, "cannot roll deployment aa-11 (mixer) back: not possible now: its image is gone\n") {
+	if got := call(t, "rollback", "mixer", "-y", "--config", file); got.code != exitFailed || !strings.Contains(got.err, "cannot roll back deployment aa-11 (mixer): not possible now: its image is gone\n") {
 		t.Errorf("a target that is gone: %+v", got)
 	}
 }
@@ -332,7 +332,7 @@ func TestTheJournalIsShown(t *testing.T) {
 func TestTheJournalIsVerified(t *testing.T) {
 	a := &fakeAgent{}
 	file := serve(t, a)
-	if got := call(t, "history", "--verify", "--config", file); got != (answer{exitDone, "the journal is empty\n", ""}) {
+	if got := call(t, "history", "--verify", "--config", file); got != (answer{exitDone, "The journal is empty.\n", ""}) {
 		t.Errorf("empty: %+v", got)
 	}
 	a.verified = control.Verification{Entries: 40, First: 3, Head: "sha256:1"}
@@ -341,7 +341,7 @@ func TestTheJournalIsVerified(t *testing.T) {
 	}
 	a.verified.Problem = "entry 7 does not follow entry 6"
 	got := call(t, "history", "--verify", "--config", file)
-	if got.code != exitFailed || got.out != "" || !strings.HasPrefix(got.err, "margolite: the journal is not as it was written: entry 7 does not follow entry 6\nhint: ") {
+	if got.code != exitFailed || got.out != "" || !strings.HasPrefix(got.err, "margolite: the journal was altered: entry 7 does not follow entry 6\nfix: ") {
 		t.Errorf("broken: %+v", got)
 	}
 	if got := call(t, "history", "--verify", "--json", "--config", file); got.code != exitFailed || !strings.Contains(got.out, `"problem": "entry 7`) {

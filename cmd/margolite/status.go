@@ -37,7 +37,7 @@ func (c *cli) printStatus(s *control.Status, now time.Time) {
 	w := tabwriter.NewWriter(plainWriter{c.out}, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "device\t%s\n", s.Device)
 	fmt.Fprintf(w, "agent\t%s, up %s\n", s.Agent.Version, ago(now, s.Agent.Started))
-	reach := "out of reach"
+	reach := "unreachable"
 	switch {
 	case s.WFM.Reachable:
 		reach = "reachable"
@@ -60,9 +60,9 @@ func (c *cli) printStatus(s *control.Status, now time.Time) {
 		fmt.Fprint(w, "manifest\tnone accepted yet\n")
 	}
 	if r := s.WFM.RefusedManifest; r != nil {
-		fmt.Fprintf(w, "refused\tfor %s the WFM has served version %d, which is not greater than the accepted %d, as when it has lost its state;\n",
+		fmt.Fprintf(w, "refused\tversion %[2]d, which the WFM has served for %[1]s: it is not greater than the accepted version %[3]d. Was the WFM restored?\n",
 			ago(now, r.Since), r.Version, r.Accepted)
-		fmt.Fprint(w, "\twhat runs is not touched; `margolite accept-rollback` shows the difference and accepts it\n")
+		fmt.Fprint(w, "\tworkloads are not touched; `margolite accept-rollback` shows the difference and accepts it\n")
 	}
 	printIdentity(w, s.Identity, now)
 	if s.Outbox > 0 {
@@ -72,9 +72,9 @@ func (c *cli) printStatus(s *control.Status, now time.Time) {
 		fmt.Fprintf(w, "lock\t%s\n", line(lockText(l, now)+taken(l, now)))
 	}
 	if d := s.Damage; d != nil {
-		fmt.Fprintf(w, "records\tdamaged and made anew %s ago: %s\n", ago(now, d.At), line(d.Text))
+		fmt.Fprintf(w, "records\tdamaged and recreated %s ago: %s\n", ago(now, d.At), line(d.Text))
 		if d.Kept != "" {
-			fmt.Fprintf(w, "\tdelete %s in state.dir when somebody has looked at it\n", d.Kept)
+			fmt.Fprintf(w, "\tdelete %s in state.dir once it is no longer needed for an investigation\n", d.Kept)
 		}
 	}
 	if s.RuntimeError != "" {
@@ -82,7 +82,7 @@ func (c *cli) printStatus(s *control.Status, now time.Time) {
 	}
 	if c := s.SelfCheck; c != nil {
 		for _, p := range c.Problems {
-			fmt.Fprintf(w, "attention\t%s%s\n", line(p.Text), prefixed("; mend: ", p.Mend))
+			fmt.Fprintf(w, "attention\t%s%s\n", line(p.Text), prefixed("; fix: ", p.Mend))
 		}
 		if p := c.LastPanic; p != nil {
 			fmt.Fprintf(w, "mistake\t%s ago, %s: %s\n", ago(now, p.Time), line(p.Object), line(p.Text))
@@ -102,15 +102,15 @@ func (c *cli) printStatus(s *control.Status, now time.Time) {
 func waitingFor(reason string) string {
 	switch reason {
 	case "backoff":
-		return "since the last one failed"
+		return "the last one failed"
 	case "refused":
-		return "since the WFM does not accept this device"
+		return "the WFM does not accept this device"
 	case "retired":
-		return "since the WFM ended the relationship with this device"
+		return "the WFM ended the relationship with this device"
 	case "window":
 		return "when a window opens"
 	case "silence":
-		return "since the WFM asked not to be called before"
+		return "the WFM asked for this delay"
 	case "downtime":
 		return "after downtime"
 	}
@@ -122,7 +122,7 @@ func printIdentity(w io.Writer, i control.IdentityStatus, now time.Time) {
 	if i.Expires != nil {
 		left := "expired " + ago(now, *i.Expires) + " ago"
 		if i.Expires.After(now) {
-			left = "certificate good for " + ago(*i.Expires, now)
+			left = "certificate valid for " + ago(*i.Expires, now)
 		}
 		fmt.Fprintf(w, "identity\t%s%s\n", suffixed(i.Client, ", "), left)
 	}
@@ -135,7 +135,7 @@ func printIdentity(w io.Writer, i control.IdentityStatus, now time.Time) {
 		}
 	}
 	for _, a := range i.Warnings {
-		fmt.Fprintf(w, "attention\t%s%s\n", a.Text, prefixed("; mend: ", a.Mend))
+		fmt.Fprintf(w, "attention\t%s%s\n", a.Text, prefixed("; fix: ", a.Mend))
 	}
 }
 
@@ -170,7 +170,7 @@ func reportedText(r *control.Reported, state string, now time.Time) string {
 	case r.At != nil:
 		text = fmt.Sprintf("%s, %s ago", r.State, ago(now, *r.At))
 	case r.Waiting == 0:
-		text = state + ", before this start of the agent"
+		text = state + ", before the agent was started"
 	}
 	if r.Waiting > 0 {
 		text += "; " + plural(r.Waiting, "report") + " waiting for the WFM"
@@ -190,9 +190,9 @@ func (c *cli) printServices(indent string, services []control.Service) {
 		case s.Waiting != "":
 			fmt.Fprintf(c.out, "%s  %s-%d waits: %s\n", indent, s.Name, s.Number, indented(s.Waiting))
 		case s.State == "unresponsive":
-			fmt.Fprintf(c.out, "%s  %s-%d: its shim is not responding; it is replaced if that goes on\n", indent, s.Name, s.Number)
+			fmt.Fprintf(c.out, "%s  %s-%d: its shim does not respond; the agent replaces it if this lasts\n", indent, s.Name, s.Number)
 		case s.Health != nil && s.Health.Status == "unhealthy":
-			fmt.Fprintf(c.out, "%s  %s-%d is unhealthy, its check ended with code %d%s\n",
+			fmt.Fprintf(c.out, "%s  %s-%d is unhealthy: its health check ended with code %d%s\n",
 				indent, s.Name, s.Number, s.Health.ExitCode, prefixed(": ", indented(strings.TrimSpace(s.Health.Output))))
 		case s.Health != nil && s.Health.Skipped != "":
 			fmt.Fprintf(c.out, "%s  %s-%d: %s\n", indent, s.Name, s.Number, indented(s.Health.Skipped))

@@ -16,10 +16,10 @@ import (
 
 // timeoutFlag adds --timeout.
 func timeoutFlag(f *flag.FlagSet, to **int) {
-	f.Func("timeout", "give a container `SECONDS` to stop; default: as the file has it", func(s string) error {
+	f.Func("timeout", "give a container `SECONDS` to stop; default: from the file", func(s string) error {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 0 || n > 3600 {
-			return fmt.Errorf("%q is not 0 to 3600 seconds", s)
+			return fmt.Errorf("invalid time %q: use 0 to 3600 seconds", s)
 		}
 		*to = &n
 		return nil
@@ -32,14 +32,14 @@ func (c *cli) composeUp(ctx context.Context, p *composeProject, args []string) e
 	f := c.composeFlags("compose up", p)
 	var detach, attach, quiet, habit bool
 	var options control.ComposeRequest
-	f.BoolVar(&detach, "detach", false, "return once the services run and are healthy: what it does anyway")
+	f.BoolVar(&detach, "detach", false, "accepted for compatibility: up always returns once the services run and are healthy")
 	short(f, "d", "detach")
-	f.BoolVar(&attach, "attach", false, "then show what they print until interrupted, and remove the project")
-	f.Func("scale", "run `SERVICE=N` replicas, may be repeated", func(s string) error {
+	f.BoolVar(&attach, "attach", false, "show the output until interrupted, then remove the project")
+	f.Func("scale", "run N replicas of a service: `SERVICE=N`; may be repeated", func(s string) error {
 		service, text, ok := strings.Cut(s, "=")
 		n, err := strconv.Atoi(text)
 		if !ok || service == "" || err != nil || n < 0 {
-			return fmt.Errorf("%q is not SERVICE=NUMBER", s)
+			return fmt.Errorf("invalid scale %q: use SERVICE=NUMBER", s)
 		}
 		if options.Scale == nil {
 			options.Scale = map[string]int{}
@@ -47,28 +47,28 @@ func (c *cli) composeUp(ctx context.Context, p *composeProject, args []string) e
 		options.Scale[service] = n
 		return nil
 	})
-	f.Func("pull", "look for images: `WHEN` is always, missing or never; default: as the file has it", func(s string) error {
+	f.Func("pull", "pull images `WHEN`: always, missing or never; default: from the file", func(s string) error {
 		switch s {
 		case "always", "missing", "never":
 			options.Pull = s
 			return nil
 		}
-		return fmt.Errorf("%q is not always, missing or never", s)
+		return fmt.Errorf("invalid pull policy %q: use always, missing or never", s)
 	})
-	f.BoolVar(&options.Recreate, "force-recreate", false, "recreate containers that have not changed, too")
+	f.BoolVar(&options.Recreate, "force-recreate", false, "recreate unchanged containers as well")
 	timeoutFlag(f, &options.Timeout)
-	f.BoolVar(&quiet, "quiet", false, "show no progress and no list of containers")
+	f.BoolVar(&quiet, "quiet", false, "hide progress and the list of containers")
 	short(f, "q", "quiet")
-	f.BoolVar(&habit, "remove-orphans", true, "accepted for habit: containers of services that are no more are removed")
-	f.BoolVar(&habit, "wait", true, "accepted for habit: it waits anyway")
+	f.BoolVar(&habit, "remove-orphans", true, "accepted for compatibility: containers of removed services are always removed")
+	f.BoolVar(&habit, "wait", true, "accepted for compatibility: up always waits")
 	services, err := c.parse(f, args)
 	switch {
 	case err != nil:
 		return err
 	case attach && detach:
-		return usagef("--attach and --detach contradict each other")
+		return usagef("give compose up --attach or --detach, not both")
 	case options.Recreate && len(services) > 0:
-		return usagef("--force-recreate is for all services of a project")
+		return usagef("--force-recreate cannot be limited to some services")
 	}
 	if err := p.find(ctx, c.env); err != nil {
 		return err
@@ -87,8 +87,8 @@ func (c *cli) composeUp(ctx context.Context, p *composeProject, args []string) e
 			return c.attach(ctx, w, r, begun)
 		}
 		if w.supervise != nil {
-			fmt.Fprintln(c.err, "note: no agent runs, so nobody restarts these services when they end, or after a reboot;"+
-				" `margolite run` does, as a service of the system")
+			fmt.Fprintln(c.err, "note: without the agent nothing restarts these services when they end, or after a reboot;"+
+				" `margolite run`, as a system service, does")
 		}
 		if quiet {
 			return nil
@@ -121,7 +121,7 @@ func (c *cli) attach(ctx context.Context, w *reached, r control.ComposeRequest, 
 	if ctx.Err() == nil {
 		return err
 	}
-	fmt.Fprintf(c.err, "\nremoving project %s; interrupt once more to leave it as it is\n", r.Project)
+	fmt.Fprintf(c.err, "\nremoving project %s; press Ctrl-C again to leave it running\n", r.Project)
 	down := control.DownRequest{Project: r.Project, Timeout: r.Timeout}
 	if err := c.takeDown(context.WithoutCancel(ctx), w, down); err != nil {
 		return err

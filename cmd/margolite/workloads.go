@@ -160,8 +160,8 @@ func claim() (io.Closer, error) {
 		process = fmt.Sprintf(" (process %d)", holder.Pid)
 	}
 	return nil, &hintError{
-		fmt.Errorf("another margolite%s looks after the containers of this machine", process),
-		"stop it first, or use it: name its configuration with --config FILE",
+		fmt.Errorf("cannot manage the containers of this machine: another margolite%s does", process),
+		"stop it, or use it: name its configuration with --config FILE",
 	}
 }
 

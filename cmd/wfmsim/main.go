@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string, out, talk io.Writer) int {
 			return c.run(ctx, args[1:], out, talk)
 		}
 	}
-	fmt.Fprintf(talk, "wfmsim: there is no command %q\nhint: \"wfmsim help\" lists them\n", args[0])
+	fmt.Fprintf(talk, "wfmsim: unknown command %q\nfix: see \"wfmsim help\"\n", args[0])
 	return exitUsage
 }
 
@@ -96,12 +96,12 @@ func (c command) run(ctx context.Context, args []string, out, talk io.Writer) in
 	case err == nil:
 		return exitDone
 	case errors.As(err, &usage):
-		fmt.Fprintf(talk, "wfmsim %s: %v\nhint: \"wfmsim help %s\" explains it\n", c.name, err, c.name)
+		fmt.Fprintf(talk, "wfmsim %s: %v\nfix: see \"wfmsim help %s\"\n", c.name, err, c.name)
 		return exitUsage
 	}
 	fmt.Fprintf(talk, "wfmsim %s: %v\n", c.name, err)
 	if errors.Is(err, admin.ErrNotRunning) {
-		fmt.Fprintln(talk, "hint: start one with \"wfmsim serve --dir DIR\", or name another with --admin URL")
+		fmt.Fprintln(talk, "fix: start one with \"wfmsim serve --dir DIR\", or name another with --admin URL")
 	}
 	return exitFailed
 }
@@ -147,7 +147,7 @@ func help(args []string, out, talk io.Writer) int {
 				return exitDone
 			}
 		}
-		fmt.Fprintf(talk, "wfmsim: there is no command %q\n", args[1])
+		fmt.Fprintf(talk, "wfmsim: unknown command %q\n", args[1])
 		return exitUsage
 	}
 	fmt.Fprint(out, `wfmsim is a Workload Fleet Manager for development, with an OCI registry.

@@ -18,8 +18,8 @@ import (
 // approvalRules are the site's in the story of an approval.
 const approvalRules = "policy:\n  approval: updates\n"
 
-// approvalStory tells how a site decides about an update: what waits is shown,
-// held off, approved, and undone.
+// approvalStory shows how a site decides about an update: it is shown, postponed,
+// approved, and undone.
 func approvalStory(ctx context.Context, m *machine) error {
 	for _, chapter := range []func(context.Context, *machine) error{waitsForApproval, approved, undone, removalApproved, journal} {
 		if err := chapter(ctx, m); err != nil {
@@ -30,7 +30,7 @@ func approvalStory(ctx context.Context, m *machine) error {
 }
 
 func waitsForApproval(ctx context.Context, m *machine) error {
-	m.screen.chapter("An application runs, and the WFM publishes an update of it")
+	m.screen.chapter("An application runs, and the WFM publishes an update")
 	if err := m.startAgent(ctx); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func waitsForApproval(ctx context.Context, m *machine) error {
 	if _, err := m.admin.Publish(ctx, second); err != nil {
 		return err
 	}
-	m.screen.say("the WFM has published visitors with image 2.0.0 and another greeting")
+	m.screen.say("published", "visitors with image 2.0.0 and another greeting")
 	if err := m.awaits(ctx, waitsFor("approval")); err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func waitsForApproval(ctx context.Context, m *machine) error {
 }
 
 func approved(ctx context.Context, m *machine) error {
-	m.screen.chapter("It is approved, and waits for the end of a batch")
+	m.screen.chapter("A technician approves it, but only after the running batch")
 	if err := m.command(ctx, "hold", "--for", "8h", "--reason", "a batch is running"); err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func approved(ctx context.Context, m *machine) error {
 }
 
 func undone(ctx context.Context, m *machine) error {
-	m.screen.chapter("It is not what was hoped for: back to the revision before")
+	m.screen.chapter("The update disappoints: back to the previous revision")
 	if err := m.command(ctx, "rollback", "visitors", "--yes", "--reason", "visitors prefer Hello"); err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func undone(ctx context.Context, m *machine) error {
 }
 
 func removalApproved(ctx context.Context, m *machine) error {
-	m.screen.chapter("The WFM takes the application back, which needs an approval, too")
+	m.screen.chapter("The WFM withdraws the application, which needs approval as well")
 	if _, err := m.admin.Remove(ctx, deploymentID); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func removalApproved(ctx context.Context, m *machine) error {
 }
 
 func journal(ctx context.Context, m *machine) error {
-	m.screen.chapter("The journal has all of it, and who it was")
+	m.screen.chapter("The journal records what happened and who decided it")
 	if err := m.command(ctx, "history"); err != nil {
 		return err
 	}
@@ -165,13 +165,13 @@ func (m *machine) command(ctx context.Context, args ...string) error {
 		}
 		quoted = append(quoted, a)
 	}
-	m.screen.say("$ margolite %s", strings.Join(quoted, " "))
+	m.screen.command("margolite %s", strings.Join(quoted, " "))
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, filepath.Join(m.bin, "margolite"), append([]string{"--config", m.config()}, args...)...)
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	for line := range strings.Lines(string(out)) {
-		m.screen.say("%s", strings.TrimRight(line, "\n"))
+		m.screen.output(strings.TrimRight(line, "\n"))
 	}
 	if err != nil {
 		return fmt.Errorf("margolite %s: %w: %s", strings.Join(args, " "), err, stderr.String())

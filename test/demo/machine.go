@@ -137,7 +137,7 @@ func (m *machine) startAgent(ctx context.Context) error {
 		return fmt.Errorf("cannot start margolite: %w", err)
 	}
 	m.agent = cmd
-	m.screen.say("$ margolite run --config %s", m.config())
+	m.screen.command("margolite run --config %s", m.config())
 	return m.until(ctx, func() error { return control.Dial(m.control()).Ping(ctx) })
 }
 
@@ -211,7 +211,7 @@ func (m *machine) awaitPoll(ctx context.Context) error {
 			err = errors.New("the agent has not polled")
 		}
 		if err == nil {
-			m.screen.say("agent     polls in vain: %s", s.WFM.LastError)
+			m.screen.say("offline", "the WFM does not answer: %s", cause(s.WFM.LastError))
 		}
 		return err
 	})
@@ -243,8 +243,8 @@ func (m *machine) visit(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	m.screen.say("$ curl http://127.0.0.1:%d/", m.port)
-	m.screen.say("%s", text)
+	m.screen.command("curl http://127.0.0.1:%d/", m.port)
+	m.screen.output(text)
 	return nil
 }
 
@@ -310,13 +310,18 @@ func (m *machine) printKept() error {
 		return err
 	}
 	margolite := filepath.Join(m.bin, "margolite")
-	m.screen.chapter("Everything is left running. To try:")
-	m.screen.say("curl http://127.0.0.1:%d/", m.port)
-	m.screen.say("%s status --config %s", margolite, m.config())
-	m.screen.say("%s logs visitors web --follow --config %s", margolite, m.config())
-	m.screen.say("%s statuses --admin %s", filepath.Join(m.bin, "wfmsim"), m.admin.URL)
-	m.screen.say("%s remove --admin %s %s", filepath.Join(m.bin, "wfmsim"), m.admin.URL, deploymentID)
-	m.screen.say("to end all of it: make demo END=%s", m.dir)
+	wfmsim := filepath.Join(m.bin, "wfmsim")
+	m.screen.chapter("The WFM, the agent and the application keep running")
+	m.screen.output("Use the application:")
+	m.screen.command("curl http://127.0.0.1:%d/", m.port)
+	m.screen.output("Look at the device:")
+	m.screen.command("%s status --config %s", margolite, m.config())
+	m.screen.command("%s logs visitors web --follow --config %s", margolite, m.config())
+	m.screen.output("See what the WFM was told, and withdraw the application:")
+	m.screen.command("%s statuses --admin %s", wfmsim, m.admin.URL)
+	m.screen.command("%s remove --admin %s %s", wfmsim, m.admin.URL, deploymentID)
+	m.screen.output("Stop everything and remove it:")
+	m.screen.command("make demo END=%s", m.dir)
 	return nil
 }
 
@@ -333,11 +338,11 @@ type kept struct {
 func endKept(ctx context.Context, dir string) error {
 	note, err := os.ReadFile(filepath.Join(dir, keptFile))
 	if err != nil {
-		return fmt.Errorf("nothing was kept in %s: %w", dir, err)
+		return fmt.Errorf("cannot find a demo that runs in %s: %w\nfix: use the directory that make demo KEEP=1 printed", dir, err)
 	}
 	var k kept
 	if err := json.Unmarshal(note, &k); err != nil {
-		return fmt.Errorf("cannot read what was kept in %s: %w", dir, err)
+		return fmt.Errorf("cannot read the note of the demo in %s: %w", dir, err)
 	}
 	m := &machine{dir: dir, admin: admin.Client{URL: k.Admin}}
 	_, _ = m.admin.Remove(ctx, deploymentID) // it may have been tried already
@@ -356,7 +361,11 @@ func endKept(ctx context.Context, dir string) error {
 		}
 	}
 	m.unmount()
-	return os.RemoveAll(dir)
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	fmt.Println("The demo in " + dir + " has ended: application, agent and WFM are stopped, and the directory is removed.")
+	return nil
 }
 
 // empty is an error while the agent still has the application.
@@ -405,3 +414,6 @@ func (m *machine) unmount() {
 		}
 	}
 }
+
+// cause is the last part of an error.
+func cause(text string) string { return strings.TrimSpace(text[strings.LastIndex(text, ":")+1:]) }

@@ -1,9 +1,9 @@
-// Demo tells the whole story of margolite on one machine: a development WFM
-// publishes an application of two services, the agent fetches, verifies and
-// runs it, and then what an operator cares about happens: a parameter change,
-// a WFM that goes away, an agent that restarts, a removal. Everything is real;
-// nothing is left behind. `make demo` runs it, and `make demo STORY=approval` tells
-// how a site decides about an update.
+// Demo shows margolite at work on one machine: a development WFM publishes an
+// application of two services, the agent fetches, verifies and runs it, a
+// parameter changes, the WFM disappears, the agent restarts, the application is
+// removed. Everything is real, and nothing is left behind. `make demo` runs it,
+// `make demo STORY=approval` shows how a site decides about an update, and `make
+// recording` writes demo.svg, the picture of the README.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -34,13 +35,14 @@ const (
 
 func main() {
 	keep := flag.Bool("keep", false, "leave everything running, and print what to try")
-	ended := flag.String("end", "", "end what -keep left running in `DIR`")
-	approval := flag.Bool("approval", false, "tell how a site decides about an update instead")
+	ended := flag.String("end", "", "end what -keep left running in `DIR`, and remove it")
+	approval := flag.Bool("approval", false, "show how a site decides about an update instead")
+	record := flag.String("record", "", "write what is shown as an animated picture to `FILE`, too")
 	bin := flag.String("bin", "bin", "`DIR` with margolite, its shim and wfmsim")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	tell := func() error { return run(ctx, *bin, *keep) }
+	tell := func() error { return run(ctx, *bin, *keep, *record) }
 	if *approval {
 		tell = func() error { return runApproval(ctx, *bin) }
 	}
@@ -56,14 +58,15 @@ func main() {
 // onMachine makes a machine on the screen.
 func onMachine(bin string) (*machine, error) {
 	if os.Geteuid() != 0 {
-		return nil, errors.New("containers are real here: run it as root")
+		return nil, errors.New("cannot start containers as this user\nfix: run it as root, for example with sudo")
 	}
 	bin, err := filepath.Abs(bin)
 	if err != nil {
 		return nil, err
 	}
-	_, notTerminal := unix.IoctlGetTermios(int(os.Stdout.Fd()), unix.TCGETS)
-	return newMachine(bin, &screen{out: os.Stdout, terminal: notTerminal == nil})
+	_, err = unix.IoctlGetTermios(int(os.Stdout.Fd()), unix.TCGETS)
+	terminal := err == nil
+	return newMachine(bin, &screen{out: os.Stdout, terminal: terminal, colored: terminal && os.Getenv("NO_COLOR") == ""})
 }
 
 func runApproval(ctx context.Context, bin string) (err error) {
@@ -82,10 +85,14 @@ func runApproval(ctx context.Context, bin string) (err error) {
 	return nil
 }
 
-func run(ctx context.Context, bin string, keep bool) (err error) {
+func run(ctx context.Context, bin string, keep bool, record string) (err error) {
 	m, err := onMachine(bin)
 	if err != nil {
 		return err
+	}
+	if record != "" {
+		m.screen.record, m.screen.terminal, m.screen.out = &recording{}, true, io.Discard
+		m.screen.command("make demo")
 	}
 	defer func() {
 		if keep && err == nil {
@@ -107,12 +114,15 @@ func run(ctx context.Context, bin string, keep bool) (err error) {
 		return err
 	}
 	m.screen.summary()
+	if record != "" {
+		return m.screen.record.save(record)
+	}
 	return nil
 }
 
 // prepare starts the WFM with its registry and puts the application there.
 func prepare(ctx context.Context, m *machine) error {
-	m.screen.chapter("A WFM and a registry")
+	m.screen.chapter("A fleet manager (WFM) and a registry start on this machine")
 	if err := m.startWFM(ctx); err != nil {
 		return err
 	}
@@ -120,8 +130,7 @@ func prepare(ctx context.Context, m *machine) error {
 	if err != nil {
 		return err
 	}
-	m.screen.say("WFM       %s (TLS 1.3, client certificates)", info.WFM)
-	m.screen.say("registry  %s", info.RegistryHost)
+	m.screen.say("WFM", "%s, TLS 1.3 with client certificates", info.WFM)
 	image, err := demoimage.Image(ctx, demoimage.Options{Version: "1.0.0", Padding: padding})
 	if err != nil {
 		return err
@@ -141,7 +150,7 @@ func prepare(ctx context.Context, m *machine) error {
 	if err := to.Push(ctx, "apps/demo", "1.0.0", pack); err != nil {
 		return err
 	}
-	m.screen.say("pushed    image %s:1.0.0 and Compose component apps/demo:1.0.0", demoimage.Repository)
+	m.screen.say("registry", "%s, with the image and the Compose package", info.RegistryHost)
 	return nil
 }
 
@@ -172,7 +181,7 @@ func (m *machine) publish(ctx context.Context, greeting string) (time.Duration, 
 }
 
 func install(ctx context.Context, m *machine) error {
-	m.screen.chapter("The agent starts, the WFM publishes an application of two services")
+	m.screen.chapter("The agent starts, and the WFM publishes an application")
 	if err := m.startAgent(ctx); err != nil {
 		return err
 	}
@@ -180,12 +189,12 @@ func install(ctx context.Context, m *machine) error {
 	if err != nil {
 		return err
 	}
-	m.screen.figure("published to installed", took)
+	m.screen.figure("installed", took)
 	return m.visit(ctx)
 }
 
 func parameter(ctx context.Context, m *machine) error {
-	m.screen.chapter("A parameter changes: only the service that uses it is recreated")
+	m.screen.chapter("A parameter changes: only the service that uses it is replaced")
 	before, err := m.services(ctx)
 	if err != nil {
 		return err
@@ -199,21 +208,21 @@ func parameter(ctx context.Context, m *machine) error {
 		return err
 	}
 	for _, name := range []string{"counter", "web"} {
-		verdict := "recreated"
+		verdict := "replaced"
 		if before[name].Pid == after[name].Pid {
-			verdict = "untouched, process " + fmt.Sprint(after[name].Pid)
+			verdict = fmt.Sprintf("untouched, still process %d", after[name].Pid)
 		}
-		m.screen.say("%-9s %s", name, verdict)
+		m.screen.say(name, "%s", verdict)
 	}
 	if before["counter"].Pid != after["counter"].Pid || before["web"].Container == after["web"].Container {
 		return errors.New("the wrong services were recreated")
 	}
-	m.screen.figure("parameter change", took)
+	m.screen.figure("changed", took)
 	return m.visit(ctx)
 }
 
 func offline(ctx context.Context, m *machine) error {
-	m.screen.chapter("The WFM goes away, and the agent is restarted without it")
+	m.screen.chapter("The WFM disappears, and the agent restarts without it")
 	before, err := m.services(ctx)
 	if err != nil {
 		return err
@@ -221,11 +230,11 @@ func offline(ctx context.Context, m *machine) error {
 	if err := m.stopWFM(); err != nil {
 		return err
 	}
-	m.screen.say("WFM and registry are gone")
+	m.screen.say("stopped", "the WFM and the registry")
 	if err := m.stopAgent(); err != nil {
 		return err
 	}
-	m.screen.say("the agent is stopped")
+	m.screen.say("stopped", "the agent")
 	if err := m.visit(ctx); err != nil {
 		return err
 	}
@@ -243,7 +252,9 @@ func offline(ctx context.Context, m *machine) error {
 		if after[name].Pid != was.Pid {
 			return fmt.Errorf("service %s was restarted", name)
 		}
-		m.screen.say("%-9s untouched, process %d", name, was.Pid)
+	}
+	for _, name := range []string{"counter", "web"} {
+		m.screen.say(name, "untouched, still process %d", before[name].Pid)
 	}
 	if err := m.visit(ctx); err != nil {
 		return err
@@ -251,12 +262,12 @@ func offline(ctx context.Context, m *machine) error {
 	if err := m.startWFM(ctx); err != nil {
 		return err
 	}
-	m.screen.say("the WFM is back")
+	m.screen.say("started", "the WFM and the registry")
 	return nil
 }
 
 func remove(ctx context.Context, m *machine) error {
-	m.screen.chapter("The WFM takes the application back")
+	m.screen.chapter("The WFM withdraws the application")
 	took, err := m.follow(ctx, margo.Removed, func() (uint64, error) {
 		r, err := m.admin.Remove(ctx, deploymentID)
 		return r.Version, err
@@ -264,10 +275,10 @@ func remove(ctx context.Context, m *machine) error {
 	if err != nil {
 		return err
 	}
-	m.screen.figure("removal", took)
+	m.screen.figure("removed", took)
 	if _, err := m.ask(ctx); err == nil {
 		return errors.New("the removed application still answers")
 	}
-	m.screen.say("port %d is closed; containers, networks and rules are gone", m.port)
+	m.screen.say("gone", "containers, networks, firewall rules; port %d is closed", m.port)
 	return nil
 }
