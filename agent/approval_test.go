@@ -359,6 +359,7 @@ func TestWaitingIsQuiet(t *testing.T) {
 // A window counts at the moment of acting, by the clock of the moment, and what
 // was begun inside of it is finished.
 func TestPOL07WindowsCountAtTheMomentOfActing(t *testing.T) {
+	t.Parallel()
 	simulated(t, func(s *site) { s.gate.rules.Windows = windows(t, "02:00-03:00") }, func(t *testing.T, s *site) {
 		time.Sleep(2 * time.Hour)
 		s.wfm.publish(1, map[string]string{first: document(first, "1.0.0")})

@@ -52,6 +52,7 @@ func (s *site) damage(how func([]byte) []byte) {
 // asked; the WFM hears what is so, and nothing that is not. Older manifests stay
 // refused, and the next one is applied.
 func TestDS08WhatRunsIsTakenOverAfterDamage(t *testing.T) {
+	t.Parallel()
 	for name, how := range damages {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)

@@ -289,12 +289,14 @@ func TestDS18HostileAnswersChangeNothing(t *testing.T) {
 			t.Parallel()
 			h := newHostile(t)
 			for _, trouble := range troubles() {
+				want := trouble.answer
+				if endpoint == "documents" {
+					if want = trouble.bytes; want == "" {
+						continue // as of a manifest: by the same code
+					}
+				}
 				t.Run(trouble.name, func(t *testing.T) {
 					h.t, h.device.t = t, t
-					want := trouble.answer
-					if endpoint == "documents" && trouble.bytes != "" {
-						want = trouble.bytes
-					}
 					h.publish()
 					for _, name := range names {
 						f := trouble.fault
@@ -427,7 +429,10 @@ func TestID22HostileIdentityServicesChangeNothing(t *testing.T) {
 	for _, flaw := range web.Flaws() {
 		cases = append(cases, case_{"certificate " + flaw, []fault.Fault{{Endpoint: mis.EndpointHandshake, Kind: fault.Certificate, What: flaw}}})
 	}
-	for i, trouble := range troubles() { // both are fetched by the same code
+	for i, trouble := range troubles() { // both are fetched by the same code, which is also the manifest's
+		if testing.Short() && i%4 > 1 {
+			continue // in make test-all: all of them
+		}
 		f := trouble.fault
 		f.Endpoint = []string{mis.EndpointDiscovery, mis.EndpointBundle}[i%2]
 		cases = append(cases, case_{f.Endpoint + " " + trouble.name, []fault.Fault{f}})

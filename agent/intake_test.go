@@ -50,6 +50,7 @@ func (s *site) deployment(id string) store.Deployment {
 // DS-19 to DS-21: of many deployments the one that changed is fetched and
 // written, the others are left as they are.
 func TestDS21OneOfManyChanges(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.gate.close(true)
 	documents := many(200, "1.0.0")
@@ -196,6 +197,7 @@ func large(n int) map[string]string {
 // while it is being taken, whatever is pruned meanwhile; a restart, too, finds
 // a store that can go on.
 func TestAD01DocumentsAheadOfTheirManifestStay(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	begun, release := s.runtime.hold("apply 9.0.0")
 	s.publish(1, map[string]string{first: document(first, "9.0.0")})
@@ -239,6 +241,7 @@ func TestAD01DocumentsAheadOfTheirManifestStay(t *testing.T) {
 
 // What came of a manifest that is given up for another one is dropped.
 func TestDocumentsOfAManifestThatIsGivenUpAreDropped(t *testing.T) {
+	t.Parallel()
 	for name, next := range map[string]func(s *site){
 		"for another one":    func(s *site) { s.publish(3, map[string]string{first: document(first, "2.0.0")}) },
 		"for the former one": func(s *site) { s.publish(1, map[string]string{first: document(first, "1.0.0")}) },

@@ -38,6 +38,7 @@ func (s *site) hang(documents map[string]string, version uint64) {
 // Installations that hang hold up nobody else: neither a rollback nor a removal
 // nor what keeps a deployment running, and other installations only for a while.
 func TestInstallationsThatHangHoldUpNobody(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	documents := map[string]string{}
 	for n := range 4 {
@@ -90,6 +91,7 @@ func TestInstallationsThatHangHoldUpNobody(t *testing.T) {
 
 // While a change waits for its turn, status says behind whom.
 func TestAChangeThatWaitsForItsTurnSaysBehindWhom(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	documents := map[string]string{}
 	s.hang(documents, 1)
@@ -128,6 +130,7 @@ func (s *site) reasonOf(id string) string {
 // Deployments that wait for a slow registry hold up nobody else, and say what they
 // wait for.
 func TestASlowRegistryHoldsUpNobody(t *testing.T) {
+	t.Parallel()
 	const slow = "registry slow.example gives 41 bytes a minute, less than the floor of 16384"
 	s := newSite(t)
 	s.runtime.slow = map[string]string{"9.0.0": slow}
@@ -219,6 +222,7 @@ func TestASlowRegistryDoesNotKeepWhatNobodyNeeds(t *testing.T) {
 // A worker that has read what a manifest wants is not interrupted by it: the site's
 // hook is asked once.
 func TestTheHookIsAskedOnceForAManifestThatWasReadEarly(t *testing.T) {
+	t.Parallel()
 	var asked func() int
 	var accepting atomic.Bool
 	s := newSite(t, func(s *site) {

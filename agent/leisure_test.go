@@ -49,6 +49,7 @@ func (s *site) pass(d time.Duration) (tries int, writes int64) {
 // An update whose fault may pass is tried again, ever more rarely, and what failed
 // before in the same way is no news; one that does not work is not.
 func TestAnUpdateIsTriedAgainWhereItsFaultMayPass(t *testing.T) {
+	t.Parallel()
 	const days = 24 * time.Hour
 	for code, passes := range map[runtime.Code]bool{
 		runtime.NoSpace: true, runtime.Internal: true, runtime.Unreachable: true, runtime.Conflict: true, runtime.Garbled: true,
@@ -106,6 +107,7 @@ func TestATryThatShowsThatAnUpdateDoesNotWork(t *testing.T) {
 // Space that comes free is seen within moments, and not taken for more than one
 // try each time.
 func TestAnUpdateIsTriedAgainOnceThereIsSpace(t *testing.T) {
+	t.Parallel()
 	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
 		s.wfm.publish(1, map[string]string{first: document(first, former)})
 		s.heardWithin(2*time.Minute, first, installed...)
@@ -144,6 +146,7 @@ func TestAnUpdateIsTriedAgainOnceThereIsSpace(t *testing.T) {
 // Another try of an update changes containers: the gate is asked, and everything
 // has to be there first.
 func TestATryOfAnUpdateAsksTheGate(t *testing.T) {
+	t.Parallel()
 	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
 		told := s.failedUpdate(runtime.Internal)
 		s.gate.close(true)
@@ -164,6 +167,7 @@ func TestATryOfAnUpdateAsksTheGate(t *testing.T) {
 
 // Where the site says no meanwhile, or goes back by hand, there is no other try.
 func TestASiteEndsTheTriesOfAnUpdate(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		rules policy.Rules
 		says  func(s *site)

@@ -338,6 +338,7 @@ func TestWhatWorkloadsPutIntoTheDirectoryHarmsNobody(t *testing.T) {
 
 // Too much to look at counts as held: it could hide what is.
 func TestADirectoryThatIsFullCountsAsHeldAndIsToldOnce(t *testing.T) {
+	t.Parallel()
 	for name, fill := range map[string]struct {
 		n    int
 		make func(path string) error

@@ -11,6 +11,7 @@ import (
 // While runc is missing an update fails, and so does going back to what ran before. When runc is installed again, nobody has
 // to order anything.
 func TestAnUpdateIsRetriedWhenRuncIsBack(t *testing.T) {
+	t.Parallel()
 	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
 		s.wfm.publish(1, map[string]string{first: document(first, former)})
 		s.heardWithin(2*time.Minute, first, installed...)

@@ -19,6 +19,7 @@ import (
 // A panic while one deployment is worked on is that deployment's failure, and
 // keeps no other from being worked on: its turn and its place go to the next.
 func TestAPanicIsOneFailedDeployment(t *testing.T) {
+	t.Parallel()
 	pending, installing := "pending@1", "installing@1"
 	for name, c := range map[string]struct {
 		at    string
@@ -108,6 +109,7 @@ func TestAPanicInAnUpdateGoesBack(t *testing.T) {
 
 // What is removed with a panic is reported as failed, and tried again.
 func TestAPanicInARemoval(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
 	s.heard(first, "pending@1", "installing@1", "installed@1")

@@ -323,6 +323,7 @@ func TestPOL03POL07PollsKeepToTheirWindows(t *testing.T) {
 // Whatever happens while the WFM is out of reach for weeks is told in its order
 // when it is back, soon, and what runs runs on.
 func TestPOL05ExtendedDisconnection(t *testing.T) {
+	t.Parallel()
 	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
 		s.installed()
 		s.quiet()

@@ -331,6 +331,9 @@ func (r *reconciler) awaitGate(ctx context.Context, w *worker, gate *waiting) {
 func (r *reconciler) drive(ctx context.Context, w *worker) error {
 	for {
 		d, err := r.ledger.see(w)
+		if ctx.Err() != nil { // superseded before it read what it would begin now
+			return ctx.Err()
+		}
 		if errors.Is(err, store.ErrNotFound) {
 			return errForgotten
 		}

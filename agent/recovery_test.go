@@ -339,6 +339,7 @@ func TestAcceptedManifestIsWorkedOnWithoutItsSmallFile(t *testing.T) {
 // A deployment that is published anew ends up as published, wherever the work
 // on the revision before was.
 func TestNewerRevisionSupersedesInEachPhase(t *testing.T) {
+	t.Parallel()
 	for _, step := range []string{"fetch 1.0.0", "load 1.0.0", "stage 1.0.0", "apply 1.0.0"} {
 		t.Run(step, func(t *testing.T) {
 			s := newSite(t)
@@ -517,6 +518,7 @@ func TestFailureOfOneReportHoldsUpNobodyElse(t *testing.T) {
 
 // However much waits in the outbox, it is delivered without being asked again.
 func TestALongOutboxIsDeliveredInOneGo(t *testing.T) {
+	t.Parallel()
 	const reports = 3500 // more than are read at a time, several times
 	id := func(i int) string { return fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i) }
 	s := newSite(t)
@@ -572,7 +574,7 @@ func TestNoImageStaysOfDeploymentsThatGoAtOnce(t *testing.T) {
 	s.heard(first, "pending@1", "installing@1", "installed@1")
 	s.heard(second, "pending@1", "installing@1", "installed@1")
 	s.quiet()
-	kept := make(chan runtime.Keep, 8)
+	kept := make(chan runtime.Keep, 1000)
 	s.runtime.pruned = func(keep runtime.Keep) []string { kept <- keep; return nil }
 	_, release := s.runtime.hold("prune")
 	s.publish(2, nil)

@@ -215,6 +215,7 @@ func TestST17InstalledIsSaidOnceAllIsApplied(t *testing.T) {
 // Weeks without a network, and a kill at the end of them: the WFM is told where
 // each deployment stands, and that the one which is gone is gone.
 func TestPOL05ReportsOutliveWeeksOffline(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
 		s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})

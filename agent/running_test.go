@@ -147,6 +147,7 @@ func TestST10TheCurrentStateIsToldAgain(t *testing.T) {
 
 // A deployment that is pending says what it waits for, where the site wants it.
 func TestST11PendingSaysWhatTheDeviceLacks(t *testing.T) {
+	t.Parallel()
 	for code, lacks := range map[string]struct {
 		step string
 		why  runtime.Code
@@ -270,6 +271,7 @@ func TestERR01AWFMThatRefusesStatusesForWeeks(t *testing.T) {
 // A service that ends again and again beside a WFM that takes ten minutes for each
 // status: what happens to others is told soon, and the newest state gets through.
 func TestST10AFlappingServiceBesideASlowWFM(t *testing.T) {
+	t.Parallel()
 	simulated(t, func(s *site) {
 		s.reports, s.settle = agent.Reports{Running: true, Grace: time.Minute}, time.Second
 	}, func(t *testing.T, s *site) {

@@ -157,6 +157,7 @@ func TestFormerRevisionsMakeRoom(t *testing.T) {
 // What did not fit comes by itself once there is space, whatever the back-off
 // would be, and nothing is asked for in vain meanwhile.
 func TestWhatDidNotFitComesOnceThereIsSpace(t *testing.T) {
+	t.Parallel()
 	s, n := newNarrow(t)
 	s.publish(2, map[string]string{first: document(first, "2.0.0"), second: document(second, "1.0.0")})
 	was := []string{"pending@1", "installing@1", "installed@1", "pending@1", "failed@2"}
@@ -173,6 +174,7 @@ func TestWhatDidNotFitComesOnceThereIsSpace(t *testing.T) {
 
 // A change does not begin on a device that is full, and does by itself later.
 func TestNothingIsBegunWithoutSpace(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})
 	was := []string{"pending@1", "installing@1", "installed@1"}

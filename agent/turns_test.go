@@ -44,6 +44,7 @@ func (s *site) awaitReason(id, want string) {
 // Deployments are changed in the order of the manifest; one that failed holds nobody
 // up, and one that waits says for whom.
 func TestDeploymentsAreChangedInTheOrderOfTheManifest(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, byManifest, func(s *site) { s.reports = agent.Reports{Reasons: true} })
 	s.runtime.fail("fetch 1.0.0", runtime.Unreachable) // that of the first one alone
 	s.publish(1, map[string]string{early: document(early, "1.0.0"), middle: document(middle, "2.0.0"), late: document(late, "3.0.0")})

@@ -123,6 +123,7 @@ func TestAShimWithNothingToDoEnds(t *testing.T) {
 				c.use(use{s, d, t})
 				last := time.Now()
 				time.Sleep(time.Hour)
+				synctest.Wait()
 				switch {
 				case c.ends == 0 && !ended.IsZero():
 					t.Errorf("it ends %s after the last use", ended.Sub(last))
