@@ -28,11 +28,6 @@ func Build(ctx context.Context, dir string) error {
 	); err != nil {
 		return err
 	}
-	return BuildHog(ctx, dir)
-}
-
-// BuildHog makes the program that hogs run in containers, and no agent.
-func BuildHog(ctx context.Context, dir string) error {
 	program, err := (&ociimage.Programs{}).Build(ctx, "github.com/margolite/margolite/test/neighbours/hog", "")
 	if err != nil {
 		return err

@@ -24,11 +24,11 @@ import (
 	"github.com/margolite/margolite/test/wfmsim/registry"
 )
 
-// Hog is a party that takes more than its share: a row of the matrix.
+// Hog is a party that takes more than its share: see [Site.Beside].
 type Hog struct {
 	Name  string
 	Begin func(*Site) Started
-	// Bounds replace those of some columns, where the hog is who answers.
+	// Bounds replace acceptable times, where the hog is who answers.
 	Bounds map[Duty]time.Duration
 	// Load is how many processors the work takes that the hog asks the agent for.
 	Load float64
@@ -114,7 +114,7 @@ func registryHog(name string, f fault.Fault) Hog {
 		s.T.Helper()
 		var all []application
 		for i := range 5 {
-			image, err := toolsImage(s.programs, 4<<20+i)
+			image, err := toolsImage(s.Programs, 4<<20+i)
 			check(s.T, err)
 			tag := fmt.Sprintf("1.0.%d", i)
 			check(s.T, ociimage.Registry{URL: s.Hogs.URL()}.Push(s.T.Context(), "hog/tools", tag, image))
@@ -397,12 +397,8 @@ func fullVolume() Hog {
 		})
 		return Started{End: func(ctx context.Context) error {
 			stop()
-			dir := filepath.Join(s.StateDir(), "volumes", "hog")
-			if s.before == nil { // others may have images fetched, and then nothing can be pruned
-				return os.RemoveAll(dir)
-			}
 			_, err := s.Control().Prune(ctx, volumes)
-			if left, _ := filepath.Glob(filepath.Join(dir, "*")); err == nil && len(left) > 0 {
+			if left, _ := filepath.Glob(filepath.Join(s.StateDir(), "volumes", "hog", "*")); err == nil && len(left) > 0 {
 				err = fmt.Errorf("%q are left", left)
 			}
 			return err

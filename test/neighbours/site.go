@@ -50,7 +50,8 @@ const (
 type Options struct {
 	Programs   string // where Build made them
 	Containerd string // program of an external containerd; empty: the embedded one
-	Long       bool   // hogs have their full size
+	Short      bool   // duties are carried out once
+	Long       bool   // hogs have their full size, and duties their time
 }
 
 // Site is where a hog and its neighbours are. What cannot be set up fails the test.
@@ -59,16 +60,15 @@ type Site struct {
 	*plant.Plant
 	T    testing.TB
 	Hogs *registry.Registry // beside the plant's own; only hogs use it
-	Long bool
+	Options
 
-	programs string
-	dir      string
-	group    *plant.MemoryGroup // nil: memory cannot be limited here
-	before   leftovers.Snapshot
-	peak     int64   // bytes that former processes of the agent had at most
-	load     float64 // processors that the agent used beside the hog
+	dir    string
+	group  *plant.MemoryGroup // nil: memory cannot be limited here
+	before leftovers.Snapshot
+	peak   int64 // bytes that former processes of the agent had at most
 
-	mu sync.Mutex // of what is published
+	mu   sync.Mutex             // of what is published, and of took
+	took map[Duty]time.Duration // at most
 }
 
 // New makes a site whose agent runs and has nothing deployed.
@@ -76,7 +76,7 @@ func New(t testing.TB, o Options) *Site {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "site-") // paths of sockets are short
 	check(t, err)
-	s := &Site{T: t, Long: o.Long, programs: o.Programs, dir: dir}
+	s := &Site{T: t, Options: o, dir: dir, took: map[Duty]time.Duration{}}
 	t.Cleanup(s.close)
 	program := filepath.Join(o.Programs, agent)
 	s.Plant, err = plant.New(t.Context(), plant.Options{Dir: dir, Margolite: program, Containerd: o.Containerd})
@@ -85,32 +85,22 @@ func New(t testing.TB, o Options) *Site {
 	check(t, os.Mkdir(s.RunDir(), 0o755))
 	check(t, unix.Mount("tmpfs", s.RunDir(), "tmpfs", 0, fmt.Sprintf("mode=755,size=%d", runSize)))
 	s.limitMemory(program)
-	s.open(o.Programs)
-	s.configure("none")
+	s.open()
+	check(t, s.Configure(s.settings("none")))
 	check(t, s.Run(t.Context()))
 	s.before = s.look()
 	return s
 }
 
-// Adopt makes a site of a plant that is somebody else's. Hogs and their registry
-// are all that it adds; the plant has to be configured as [Site.Admit] says.
-func Adopt(t testing.TB, p *plant.Plant, programs string) *Site {
-	t.Helper()
-	s := &Site{Plant: p, T: t, programs: programs}
-	s.open(programs)
-	t.Cleanup(func() { check(t, s.Hogs.Close()) })
-	return s
-}
-
 // open opens the registry of hogs and pushes the images.
-func (s *Site) open(programs string) {
+func (s *Site) open() {
 	s.T.Helper()
 	var err error
 	s.Hogs, err = registry.New(registry.Options{})
 	check(s.T, err)
 	check(s.T, s.Hogs.Start(""))
 	for tag, padding := range map[string]int{"1.0.0": 0, "2.0.0": 1 << 20} {
-		image, err := toolsImage(programs, padding)
+		image, err := toolsImage(s.Programs, padding)
 		check(s.T, err)
 		check(s.T, s.Push(s.T.Context(), tools, tag, image))
 	}
@@ -131,22 +121,12 @@ func (s *Site) limitMemory(program string) {
 	s.Upgrade(script)
 }
 
-// Admit adds to the settings of a device what it has to know for hogs: their
-// registry, and the group that may use the control socket.
-func (s *Site) Admit(to *plant.Settings) {
-	to.Group, to.Registries = operators, []string{s.Hogs.Address()}
-}
-
 // settings are how the agent is configured.
 func (s *Site) settings(approval string) plant.Settings {
-	settings := plant.Settings{Settle: settle, LogLevel: "debug", Policy: map[string]string{"approval": approval}}
-	s.Admit(&settings)
-	return settings
-}
-
-func (s *Site) configure(approval string) {
-	s.T.Helper()
-	check(s.T, s.Configure(s.settings(approval)))
+	return plant.Settings{
+		Settle: settle, LogLevel: "debug", Policy: map[string]string{"approval": approval},
+		Group: operators, Registries: []string{s.Hogs.Address()},
+	}
 }
 
 // close shows what led to a failure and ends everything.
@@ -158,14 +138,6 @@ func (s *Site) close() {
 	if s.T.Failed() {
 		log, _ := os.ReadFile(s.LogFile())
 		s.T.Logf("agent's log:\n%s", log[max(0, len(log)-16<<10):])
-		if keep := os.Getenv("MARGOLITE_NEIGHBOURS_LOGS"); keep != "" {
-			if s.Running() { // with what it does at this moment
-				_ = unix.Kill(s.Agent(), unix.SIGQUIT)
-				_ = s.Ended() // or is killed
-			}
-			log, _ = os.ReadFile(s.LogFile())
-			_ = os.WriteFile(filepath.Join(keep, strings.ReplaceAll(s.T.Name(), "/", "-")+".log"), log, 0o600)
-		}
 	}
 	s.Kill()
 	s.PowerOff()
@@ -278,7 +250,7 @@ func (s *Site) withdraw(ctx context.Context, names ...string) error {
 // from any goroutine.
 func (s *Site) margolite(ctx context.Context, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, filepath.Join(s.programs, agent), append([]string{"--config", s.ConfigFile()}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(s.Programs, agent), append([]string{"--config", s.ConfigFile()}, args...)...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil {
@@ -340,9 +312,9 @@ func running(name string, revision int) error {
 	return nil
 }
 
-// Memory is how many bytes the agent has had at most, without its program and other
+// memory is how many bytes the agent has had at most, without its program and other
 // files.
-func (s *Site) Memory() int64 {
+func (s *Site) memory() int64 {
 	if s.Running() {
 		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.Agent())) // it may have ended
 		size := func(name string) int64 {
@@ -358,28 +330,12 @@ func (s *Site) Memory() int64 {
 	return s.peak
 }
 
-// Load is how many processors the agent used beside the hog, on the average.
-func (s *Site) Load() float64 { return s.load }
-
 // processorTime is what the agent has used since it was started.
 func (s *Site) processorTime() time.Duration {
 	const scheduled = 2 // the process's own clock, see clock_getcpuclockid(3)
 	var t unix.Timespec
 	_ = unix.ClockGettime(int32(^s.Agent()<<3|scheduled), &t) // it may have ended
 	return time.Duration(t.Nano())
-}
-
-// Fits says whether the agent took no more memory and processor time than it may
-// beside a hog.
-func (s *Site) Fits(hog Hog) error {
-	var errs []error
-	if n := s.Memory(); n > agentMemory {
-		errs = append(errs, fmt.Errorf("the agent has had %d MiB of memory, want at most %d", n>>20, agentMemory>>20))
-	}
-	if most := agentLoad + hog.Load; s.load > most {
-		errs = append(errs, fmt.Errorf("the agent has used %.2f processors, want at most %.2f", s.load, most))
-	}
-	return errors.Join(errs...)
 }
 
 // survives says whether the agent is still the process that was started last, and
