@@ -2,8 +2,8 @@
 // on a device: neither a workload, a registry, a slow installation, a hung shim, a
 // caller of the control socket, nor the WFM.
 //
-// A [Hog] takes more than its share. A [Duty] must be done meanwhile. Each test has
-// one hog and a [Site] of its own: a plant (package plant) whose device runs a few
+// A hog takes more than its share. A duty must be done meanwhile. Each test has
+// one hog and a site of its own: a plant (package plant) whose device runs a few
 // small deployments, the neighbours, with the agent as a process in a memory control
 // group and its run directory on a small tmpfs.
 //

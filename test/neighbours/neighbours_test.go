@@ -1,15 +1,13 @@
-package neighbours_test
+package neighbours
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"testing"
 
 	"github.com/margolite/margolite/test/isolated"
-	"github.com/margolite/margolite/test/neighbours"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -32,7 +30,7 @@ func testsIn(m *testing.M) int {
 		dir, err := os.MkdirTemp("", "margolite-neighbours-")
 		if err == nil {
 			defer os.RemoveAll(dir)
-			err = errors.Join(neighbours.Build(context.Background(), dir), os.Setenv(programsDir, dir))
+			err = errors.Join(build(context.Background(), dir), os.Setenv(programsDir, dir))
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "cannot build what the tests run:", err)
@@ -53,58 +51,20 @@ func (t tests) Run() int {
 	return t.M.Run()
 }
 
-// backends are the containerds, with the programs of those that are not embedded.
-var backends = map[string]string{"embedded": "", "debian": "/usr/bin/containerd"}
-
-// short are the hogs that make test has, on the embedded containerd alone.
-var short = []string{"a registry that drips", "a stopped shim", "a flood of logs", "callers that hold the socket"}
-
 // beside carries out all duties beside a hog: on the embedded containerd, and also on
-// others in the long form or where it is told to.
-func beside(t *testing.T, name string, others ...string) {
-	if testing.Short() && !slices.Contains(short, name) {
+// Debian's in the long form or where the hog is for both.
+func beside(t *testing.T, h hog, begin func(*site) started) {
+	if testing.Short() && !h.short {
 		t.Skip("in make test-all: the other hogs")
 	}
-	switch {
-	case testing.Short():
-		others = nil
-	case os.Getenv(long) != "":
-		others = []string{"debian"}
-	}
-	for _, backend := range append([]string{"embedded"}, others...) {
+	for backend, program := range map[string]string{"embedded": "", "debian": "/usr/bin/containerd"} {
+		if program != "" && (testing.Short() || !h.debian && os.Getenv(long) == "") {
+			continue
+		}
 		t.Run(backend, func(t *testing.T) {
-			hogs := neighbours.Hogs()
-			hog := hogs[slices.IndexFunc(hogs, func(h neighbours.Hog) bool { return h.Name == name })]
-			s := neighbours.New(t, neighbours.Options{
-				Programs: os.Getenv(programsDir), Containerd: backends[backend], Short: testing.Short(), Long: os.Getenv(long) != "",
-			})
-			s.Settle()
-			s.Beside(hog)
+			s := newSite(t, options{programs: os.Getenv(programsDir), containerd: program, long: os.Getenv(long) != ""})
+			s.settle()
+			s.row(h, begin)
 		})
 	}
 }
-
-// What everything takes with nobody in the way, to compare with.
-func TestNobody(t *testing.T) {
-	if os.Getenv(long) == "" {
-		t.Skip("there is nobody to be kept from anything: make neighbours")
-	}
-	beside(t, "nobody")
-}
-
-func TestARegistryThatDrips(t *testing.T)        { beside(t, "a registry that drips") }
-func TestARegistryThatCuts(t *testing.T)         { beside(t, "a registry that cuts after each byte") }
-func TestARegistryThatNeverAnswers(t *testing.T) { beside(t, "a registry that never answers") }
-func TestInstallationsThatHang(t *testing.T)     { beside(t, "installations that hang") }
-func TestAStoppedShim(t *testing.T)              { beside(t, "a stopped shim", "debian") }
-func TestServicesThatCrash(t *testing.T)         { beside(t, "ten services that crash") }
-func TestAFloodOfLogs(t *testing.T)              { beside(t, "a flood of logs") }
-func TestAFloodOfQuestions(t *testing.T)         { beside(t, "a flood of DNS questions") }
-func TestAFloodOfExecSessions(t *testing.T)      { beside(t, "a flood of exec sessions") }
-func TestStretchedGivenFiles(t *testing.T)       { beside(t, "stretched given files") }
-func TestFilledGivenFiles(t *testing.T)          { beside(t, "filled given files") }
-func TestLeasesOfGivenFiles(t *testing.T)        { beside(t, "leases of given files") }
-func TestFIFOsInRootFileSystems(t *testing.T)    { beside(t, "FIFOs in root file systems", "debian") }
-func TestAVolumeOfManyFiles(t *testing.T)        { beside(t, "a volume of many files") }
-func TestCallersThatHoldTheSocket(t *testing.T)  { beside(t, "callers that hold the socket") }
-func TestAWFMThatDrips(t *testing.T)             { beside(t, "a WFM that drips") }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,33 +23,33 @@ import (
 	"github.com/margolite/margolite/test/wfmsim"
 )
 
-// Duty is something that goes on whatever a neighbour does.
-type Duty string
+// duty is something that goes on whatever a neighbour does.
+type duty string
 
 // The duties.
 const (
-	Status   Duty = "status"   // margolite status --json
-	Logs     Duty = "logs"     // margolite logs, of a neighbour
-	Exec     Duty = "exec"     // margolite exec, in a neighbour
-	Approval Duty = "approval" // of an update: from margolite approve until the new revision runs
-	Rollback Duty = "rollback" // from margolite rollback until the former revision runs
-	Removal  Duty = "removal"  // that the WFM orders, until it hears of it
-	Install  Duty = "install"  // of a new deployment, until the WFM hears of it
-	Restart  Duty = "restart"  // of a service that was killed
-	Probes   Duty = "probes"   // until the next health check of a neighbour
-	Polls    Duty = "polls"    // until the next poll that the WFM answers
-	Reports  Duty = "reports"  // until the WFM hears for the first time of a new deployment
-	Start    Duty = "start"    // of a killed agent: until it answers, and what ended meanwhile runs
-	Cleanup  Duty = "cleanup"  // once the hog is gone: until nothing is left of it, and of anybody
+	status   duty = "status"   // margolite status --json
+	logs     duty = "logs"     // margolite logs, of a neighbour
+	execs    duty = "exec"     // margolite exec, in a neighbour
+	approval duty = "approval" // of an update: from margolite approve until the new revision runs
+	rollback duty = "rollback" // from margolite rollback until the former revision runs
+	removal  duty = "removal"  // that the WFM orders, until it hears of it
+	install  duty = "install"  // of a new deployment, until the WFM hears of it
+	restart  duty = "restart"  // of a service that was killed
+	probes   duty = "probes"   // until the next health check of a neighbour
+	polls    duty = "polls"    // until the next poll that the WFM answers
+	reports  duty = "reports"  // until the WFM hears for the first time of a new deployment
+	start    duty = "start"    // of a killed agent: until it answers, and what ended meanwhile runs
+	cleanup  duty = "cleanup"  // once the hog is gone: until nothing is left of it, and of anybody
 )
 
 // acceptable are the longest times that somebody in front of a device would wait for
 // duties. The long form alone holds the agent to them.
-var acceptable = map[Duty]time.Duration{
-	Status: 5 * time.Second, Logs: 10 * time.Second, Exec: 10 * time.Second,
-	Approval: 60 * time.Second, Rollback: 60 * time.Second, Removal: 60 * time.Second, Install: 90 * time.Second,
-	Restart: 15 * time.Second, Probes: 12 * time.Second, Polls: 15 * time.Second, Reports: 30 * time.Second,
-	Start: 60 * time.Second, Cleanup: 120 * time.Second,
+var acceptable = map[duty]time.Duration{
+	status: 5 * time.Second, logs: 10 * time.Second, execs: 10 * time.Second,
+	approval: 60 * time.Second, rollback: 60 * time.Second, removal: 60 * time.Second, install: 90 * time.Second,
+	restart: 15 * time.Second, probes: 12 * time.Second, polls: 15 * time.Second, reports: 30 * time.Second,
+	start: 60 * time.Second, cleanup: 120 * time.Second,
 }
 
 // patience bounds the wait for a duty where time is not what is tested: one that a hog
@@ -56,11 +57,11 @@ var acceptable = map[Duty]time.Duration{
 const patience = 5 * time.Minute
 
 // bound is how long a duty may take beside a hog.
-func (s *Site) bound(h Hog, d Duty) time.Duration {
-	if !s.Long {
+func (s *site) bound(h hog, d duty) time.Duration {
+	if !s.long {
 		return patience
 	}
-	return cmp.Or(h.Bounds[d], acceptable[d])
+	return cmp.Or(h.bounds[d], acceptable[d])
 }
 
 // Names of the neighbours.
@@ -96,9 +97,9 @@ services:
 `, tools, tag, name, service)}
 }
 
-// Settle installs the neighbours: one of them has a former revision to go back to,
+// settle installs the neighbours: one of them has a former revision to go back to,
 // and one an update that waits to be approved.
-func (s *Site) Settle() {
+func (s *site) settle() {
 	s.T.Helper()
 	s.install(neighbour(turned, 1), neighbour(gated, 1), neighbour(leaving, 1), neighbour(ending, 1), neighbour(checked, 1))
 	s.install(neighbour(turned, 2))
@@ -121,7 +122,7 @@ func (s *Site) Settle() {
 
 // done carries out a duty, notes the longest time that it took, and says whether it
 // was done. It may be called from any goroutine.
-func (s *Site) done(ctx context.Context, h Hog, d Duty, do func(context.Context) error) bool {
+func (s *site) done(ctx context.Context, h hog, d duty, do func(context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.bound(h, d))
 	defer cancel()
 	begun := time.Now()
@@ -131,7 +132,7 @@ func (s *Site) done(ctx context.Context, h Hog, d Duty, do func(context.Context)
 		err = cause
 	}
 	if err != nil {
-		s.T.Errorf("beside %s: %s after %s: %v", h.Name, d, took, err)
+		s.T.Errorf("%s after %s: %v", d, took, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +144,7 @@ func (s *Site) done(ctx context.Context, h Hog, d Duty, do func(context.Context)
 var errEnded = errors.New("the agent has ended by itself")
 
 // whileRunning is done when the agent, which runs, ends by itself.
-func (s *Site) whileRunning(ctx context.Context) (context.Context, context.CancelFunc) {
+func (s *site) whileRunning(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended := s.Done()
 	go func() {
@@ -156,54 +157,54 @@ func (s *Site) whileRunning(ctx context.Context) (context.Context, context.Cance
 	return ctx, func() { cancel(nil) }
 }
 
-// Beside carries out all duties beside a hog, from before its beginning until nothing
-// is left of it.
-func (s *Site) Beside(h Hog) {
+// row carries out all duties beside a hog, from before its beginning until nothing is
+// left of it.
+func (s *site) row(h hog, begin func(*site) started) {
 	s.T.Helper()
 	ctx, stop := s.whileRunning(s.T.Context())
 	defer stop()
-	started := h.Begin(s)
-	if started.Effect != nil {
+	begun := begin(s)
+	if begun.effect != nil {
 		effect, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		if err := plant.Until(effect, func() error { return started.Effect(effect) }); err != nil {
-			s.T.Errorf("%s has no effect: %v", h.Name, err)
+		if err := plant.Until(effect, func() error { return begun.effect(effect) }); err != nil {
+			s.T.Errorf("the hog has no effect: %v", err)
 		}
 	}
-	used, begun := s.processorTime(), time.Now()
+	used, since := s.processorTime(), time.Now()
 	s.beside(ctx, h)
-	load := float64(s.processorTime()-used) / float64(time.Since(begun))
+	load := float64(s.processorTime()-used) / float64(time.Since(since))
 	s.restart(h)
 	ctx, stop = s.whileRunning(s.T.Context())
 	defer stop()
-	s.done(ctx, h, Cleanup, func(ctx context.Context) error {
-		return errors.Join(started.End(ctx), s.asBefore(ctx))
+	s.done(ctx, h, cleanup, func(ctx context.Context) error {
+		return errors.Join(begun.end(ctx), s.asBefore(ctx))
 	})
 	memory := s.memory()
 	if memory > agentMemory {
-		s.T.Errorf("beside %s: the agent has had %d MiB of memory, want at most %d", h.Name, memory>>20, agentMemory>>20)
+		s.T.Errorf("the agent has had %d MiB of memory, want at most %d", memory>>20, agentMemory>>20)
 	}
-	if most := agentLoad + h.Load; !s.Short && load > most {
-		s.T.Errorf("beside %s: the agent has used %.2f processors, want at most %.2f", h.Name, load, most)
+	if most := agentLoad + h.load; !testing.Short() && load > most {
+		s.T.Errorf("the agent has used %.2f processors, want at most %.2f", load, most)
 	}
-	s.T.Logf("beside %s: %d MiB, %.2f processors, %v", h.Name, memory>>20, load, s.took)
+	s.T.Logf("%d MiB, %.2f processors, %v", memory>>20, load, s.took)
 }
 
 // least is for how long duties are carried out, so that what is late shows and the
 // agent's share of the processors is one of more than the installation.
-func (s *Site) least() time.Duration {
-	if s.Short {
+func (s *site) least() time.Duration {
+	if testing.Short() {
 		return 0
 	}
 	return 15 * time.Second
 }
 
 // beside carries out the duties that need an agent that runs.
-func (s *Site) beside(ctx context.Context, h Hog) {
+func (s *site) beside(ctx context.Context, h hog) {
 	s.T.Helper()
 	stop := make(chan struct{})
 	var always, once sync.WaitGroup
-	again := func(d Duty, do func(context.Context) error) {
+	again := func(d duty, do func(context.Context) error) {
 		always.Go(func() {
 			for s.done(ctx, h, d, do) { // one failure is enough
 				select {
@@ -214,24 +215,24 @@ func (s *Site) beside(ctx context.Context, h Hog) {
 			}
 		})
 	}
-	again(Status, s.showsStatus)
-	again(Logs, s.showsLogs)
-	again(Exec, s.executes)
-	again(Polls, s.polls)
-	again(Probes, s.probes)
+	again(status, s.showsStatus)
+	again(logs, s.showsLogs)
+	again(execs, s.executes)
+	again(polls, s.polls)
+	again(probes, s.probes)
 	least := time.After(s.least())
 	before := processes(checked)
 
 	killed := processes(ending)
 	once.Go(func() {
-		s.done(ctx, h, Restart, func(ctx context.Context) error {
+		s.done(ctx, h, restart, func(ctx context.Context) error {
 			for _, p := range killed {
 				_ = unix.Kill(p.pid, unix.SIGKILL)
 			}
 			return s.returns(ctx, killed)
 		})
 	})
-	s.done(ctx, h, Approval, func(ctx context.Context) error {
+	s.done(ctx, h, approval, func(ctx context.Context) error {
 		if _, err := s.margolite(ctx, "approve", id(gated), "--yes"); err != nil {
 			return err
 		}
@@ -245,17 +246,17 @@ func (s *Site) beside(ctx context.Context, h Hog) {
 	check(s.T, err)
 	installed, err := s.publish(neighbour(arriving, 1))
 	check(s.T, err)
-	for d, do := range map[Duty]func(context.Context) error{
-		Removal: func(ctx context.Context) error {
+	for d, do := range map[duty]func(context.Context) error{
+		removal: func(ctx context.Context) error {
 			return s.WFM.WaitState(ctx, id(leaving), margo.Removed, removed)
 		},
-		Install: func(ctx context.Context) error {
+		install: func(ctx context.Context) error {
 			return s.WFM.WaitState(ctx, id(arriving), margo.Installed, installed.Version)
 		},
-		Reports: func(ctx context.Context) error {
+		reports: func(ctx context.Context) error {
 			return s.WFM.WaitStatus(ctx, id(arriving), func(all []wfmsim.Report) bool { return len(all) > 0 })
 		},
-		Rollback: func(ctx context.Context) error {
+		rollback: func(ctx context.Context) error {
 			if _, err := s.margolite(ctx, "rollback", id(turned), "--yes"); err != nil {
 				return err
 			}
@@ -272,15 +273,15 @@ func (s *Site) beside(ctx context.Context, h Hog) {
 	close(stop)
 	always.Wait()
 	if err := s.stayedHealthy(before); err != nil {
-		s.T.Errorf("beside %s: %v", h.Name, err)
+		s.T.Error(err)
 	}
 	if err := s.survives(); err != nil {
-		s.T.Errorf("beside %s: %v", h.Name, err)
+		s.T.Error(err)
 	}
 }
 
 // restart kills the agent, and one more process before it is back.
-func (s *Site) restart(h Hog) {
+func (s *site) restart(h hog) {
 	s.T.Helper()
 	s.memory()
 	s.Kill()
@@ -291,17 +292,17 @@ func (s *Site) restart(h Hog) {
 	check(s.T, s.Start())
 	ctx, stop := s.whileRunning(s.T.Context())
 	defer stop()
-	s.done(ctx, h, Start, func(ctx context.Context) error {
+	s.done(ctx, h, start, func(ctx context.Context) error {
 		err := plant.Until(ctx, func() error { return s.showsStatus(ctx) })
 		return errors.Join(err, s.returns(ctx, killed))
 	})
 	if err := s.survives(); err != nil {
-		s.T.Errorf("after its restart beside %s: %v", h.Name, err)
+		s.T.Errorf("after its restart: %v", err)
 	}
 }
 
 // showsStatus asks for the status on the command line.
-func (s *Site) showsStatus(ctx context.Context) error {
+func (s *site) showsStatus(ctx context.Context) error {
 	out, err := s.margolite(ctx, "status", "--json")
 	if err != nil {
 		return err
@@ -321,7 +322,7 @@ func (s *Site) showsStatus(ctx context.Context) error {
 }
 
 // showsLogs asks for what a neighbour printed.
-func (s *Site) showsLogs(ctx context.Context) error {
+func (s *site) showsLogs(ctx context.Context) error {
 	out, err := s.margolite(ctx, "logs", id(checked))
 	if err == nil && !strings.Contains(out, "revision 1") {
 		err = fmt.Errorf("the logs are %q", out)
@@ -330,7 +331,7 @@ func (s *Site) showsLogs(ctx context.Context) error {
 }
 
 // executes runs a command in a neighbour.
-func (s *Site) executes(ctx context.Context) error {
+func (s *site) executes(ctx context.Context) error {
 	out, err := s.margolite(ctx, "exec", id(checked), "app", "--", "cat", "/etc/passwd")
 	if err == nil && !strings.Contains(out, "root") {
 		err = fmt.Errorf("the command printed %q", out)
@@ -339,7 +340,7 @@ func (s *Site) executes(ctx context.Context) error {
 }
 
 // polls waits for the next poll, and its answer.
-func (s *Site) polls(ctx context.Context) error {
+func (s *site) polls(ctx context.Context) error {
 	done := s.answered()
 	return plant.Until(ctx, func() error {
 		if s.answered() == done {
@@ -350,7 +351,7 @@ func (s *Site) polls(ctx context.Context) error {
 }
 
 // answered is the number of the last poll that was answered.
-func (s *Site) answered() (last int64) {
+func (s *site) answered() (last int64) {
 	for _, q := range s.WFM.Requests().Requests() {
 		if q.Endpoint == wfmsim.EndpointManifest && q.Done && (q.Status == 200 || q.Status == 304) {
 			last = max(last, q.Number)
@@ -360,7 +361,7 @@ func (s *Site) answered() (last int64) {
 }
 
 // returns waits until the service that was killed runs with another process.
-func (s *Site) returns(ctx context.Context, killed []process) error {
+func (s *site) returns(ctx context.Context, killed []process) error {
 	return plant.Until(ctx, func() error {
 		now := processes(ending)
 		if len(now) != 1 || slices.ContainsFunc(killed, func(p process) bool { return p.pid == now[0].pid }) {
@@ -371,7 +372,7 @@ func (s *Site) returns(ctx context.Context, killed []process) error {
 }
 
 // probes waits for the next health check of a neighbour.
-func (s *Site) probes(ctx context.Context) error {
+func (s *site) probes(ctx context.Context) error {
 	done, err := s.probed()
 	if err != nil {
 		return err
@@ -385,7 +386,7 @@ func (s *Site) probes(ctx context.Context) error {
 }
 
 // probed is how many health checks of a neighbour there have been.
-func (s *Site) probed() (int, error) {
+func (s *site) probed() (int, error) {
 	files, err := filepath.Glob(filepath.Join(s.StateDir(), "volumes", "*", "data", "probes"))
 	if err != nil || len(files) != 1 {
 		return 0, fmt.Errorf("health checks have written %q: %w", files, err)
@@ -396,7 +397,7 @@ func (s *Site) probed() (int, error) {
 
 // stayedHealthy says whether the neighbour with health checks was restarted, reported
 // or shown as anything but healthy.
-func (s *Site) stayedHealthy(before []process) (err error) {
+func (s *site) stayedHealthy(before []process) (err error) {
 	if now := processes(checked); !slices.Equal(before, now) {
 		err = fmt.Errorf("%s runs as %+v, ran as %+v", checked, now, before)
 	}
@@ -416,7 +417,7 @@ func (s *Site) stayedHealthy(before []process) (err error) {
 
 // asBefore waits until neighbours run as they should, then removes them too, and
 // waits until the machine is as it was before anything was deployed.
-func (s *Site) asBefore(ctx context.Context) error {
+func (s *site) asBefore(ctx context.Context) error {
 	wanted := map[string]int{turned: 1, gated: 2, arriving: 1, ending: 1, checked: 1}
 	err := plant.Until(ctx, func() error {
 		var errs []error
