@@ -7,8 +7,8 @@
 //
 // `make test-arm` runs it, with the build tag armboot, the directory of the packages
 // in MARGOLITE_PACKAGES and that of the logs in MARGOLITE_LOGS: of each machine its
-// console, its journal, and a table of what took how long and who had how much
-// memory. It needs root, and the network once: Debian's packages become a disk that
+// console and its journal. The test logs what took how long, and the memory that was
+// left. It needs root, and the network once: Debian's packages become a disk that
 // is kept below the user's cache directory, in margolite-test. To have a newer
 // Debian, delete that.
 package arm

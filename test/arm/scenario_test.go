@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
@@ -30,6 +31,10 @@ const (
 
 const deployment = "2f9a1c34-0000-4000-8000-0000000000a7"
 
+// memoryOf prints what memory the machine has and has left, and the proportional share
+// of the agent, where it runs.
+const memoryOf = `grep -E '^(MemTotal|MemAvailable):' /proc/meminfo; for p in $(pidof margolite); do grep -E '^(Rss|Pss):' /proc/$p/smaps_rollup; done; true`
+
 // TestTheBoards boots one machine after the other: each has all processors.
 func TestTheBoards(t *testing.T) {
 	for _, dir := range []string{packagesDir, logsDir} {
@@ -45,11 +50,8 @@ func TestTheBoards(t *testing.T) {
 func testBoard(t *testing.T, b board) {
 	logs := os.Getenv(logsDir)
 	must(t, os.MkdirAll(logs, 0o755))
-	f := &figures{board: b, file: filepath.Join(logs, b.arch+".md")}
-	f.begin()
 	from, err := baseOf(t.Context(), b)
 	must(t, err)
-	f.took("Debian on a disk, which is kept for the next time")
 
 	p := newPlant(t)
 	m := newMachine(t, b, from, logs, map[string]string{"guest": guestProgram(t, b), "margolite.deb": packageFor(t, b)})
@@ -62,33 +64,35 @@ func testBoard(t *testing.T, b board) {
 		if t.Failed() {
 			t.Logf("the end of the console:\n%s", m.tail())
 		}
-		must(t, f.write())
 	}()
-	f.begin()
+	since := time.Now()
+	step := func(what string) { // says what it took, and what the machine has of memory
+		t.Helper()
+		t.Logf("%s: %.0f s; %s", what, time.Since(since).Seconds(), strings.Join(strings.Fields(m.run("sh", "-c", memoryOf)), " "))
+		since = time.Now()
+	}
 	m.powerOn()
 	m.up()
-	f.took("boot")
-	f.memory(m, "booted")
+	step("boot")
 	before := m.traces()
 	m.run("dpkg", "-i", tools+"/margolite.deb")
-	f.took("install the package")
+	step("install the package")
 	m.active()
 	for line := range strings.Lines(m.try("margolite", "check").Output) { // there is no WFM yet
 		if strings.HasPrefix(line, "failed") && !strings.Contains(line, "no WFM is configured") {
 			t.Errorf("check: %s", line)
 		}
 	}
-	f.took("check")
+	step("check")
 
 	enrol(t, m, p)
 	reported, err := p.WFM.WaitDevice(within(t), p.ClientID(), plant.Device)
 	must(t, err)
-	f.took("enrol, until the WFM knows what the device has")
+	step("enrol, until the WFM knows what the device has")
 	name, _, _ := strings.Cut(b.program, "/")
 	if has := reported.Properties.Hosting; len(has.CPUs) != 1 || has.CPUs[0].Architecture != name || has.Memory <= 0 {
 		t.Errorf("the device reported %+v", has)
 	}
-	f.memory(m, "enrolled")
 
 	publish := func(version, greeting string) {
 		t.Helper()
@@ -99,19 +103,16 @@ func testBoard(t *testing.T, b board) {
 		}
 	}
 	publish("1.0.0", "Hello")
-	f.took("publish, until the WFM heard of installed")
+	step("publish, until the WFM heard of installed")
 	first := m.visit("Hello", "1.0.0")
-	f.memory(m, "two services run")
 
 	publish("1.1.0", "Servus")
-	f.took("update, until the WFM heard of installed")
+	step("update, until the WFM heard of installed")
 	second := m.visit("Servus", "1.1.0")
 	if second.Visit <= first.Visit {
 		t.Errorf("after the update this is visit %d, before it was %d", second.Visit, first.Visit)
 	}
-	f.memory(m, "updated")
 
-	f.begin()
 	running := m.services()
 	m.run("systemctl", "kill", "--kill-whom=main", "--signal=KILL", "margolite.service")
 	m.eventually("systemd does not start the agent again", func() error {
@@ -120,34 +121,30 @@ func testBoard(t *testing.T, b board) {
 		}
 		return nil
 	})
-	f.took("the agent is killed, until it is back with the same containers")
+	step("the agent is killed, until it is back with the same containers")
 
 	// The power goes, and with it the network to the WFM.
 	must(t, errors.Join(p.WFM.Close(), p.Registry.Close()))
 	m.cutPower()
-	f.begin()
 	m.powerOn()
 	third := m.visit("Servus", "1.1.0")
-	f.took("power returns without the WFM, until the application answers")
 	if third.Visit <= second.Visit {
 		t.Errorf("after the power cut this is visit %d, before it was %d", third.Visit, second.Visit)
 	}
 	m.up()
 	m.active()
-	f.memory(m, "back after the power cut")
+	step("power returns without the WFM, until the application answers and systemd has started everything")
 
 	must(t, errors.Join(p.Registry.Start(""), p.WFM.Start("")))
 	version, err := p.Remove(deployment)
 	must(t, err)
-	f.begin()
 	must(t, p.WFM.WaitState(within(t), deployment, margo.Removed, version))
-	f.took("the WFM is back and removes it, until it heard of removed")
+	step("the WFM is back and removes it, until it heard of removed")
 	if _, err := plant.Ask(t.Context(), m.page); err == nil {
 		t.Error("the application answers although it was removed")
 	}
-	f.begin()
 	m.run("dpkg", "--purge", "margolite")
-	f.took("purge the package")
+	step("purge the package")
 	for _, difference := range before.Differences(m.traces()) {
 		t.Error(difference)
 	}

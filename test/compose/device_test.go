@@ -116,7 +116,7 @@ func (d *device) remove(t *testing.T, project string, before leftovers.Snapshot)
 	}
 	// Some things go a moment after the call that removed them.
 	var left []string
-	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		if left = before.Differences(leftovers.Take(t, d.look)); len(left) == 0 || time.Now().After(deadline) {
 			break
 		}

@@ -60,7 +60,7 @@ type step struct {
 }
 
 // patience is how long something may take that happens eventually.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // scenario is a Compose file with its steps.
 type scenario struct {

@@ -60,7 +60,8 @@ func (c *Cache) Fetch(ctx context.Context, sets ...[]string) error {
 		err := c.fetch(ctx, packages)
 		if err != nil {
 			// What apt knows may be too old, or nothing.
-			err = errors.Join(updateLists(ctx), c.fetch(ctx, packages))
+			_, err = apt(ctx, "", "update", "-qq")
+			err = errors.Join(err, c.fetch(ctx, packages))
 		}
 		if err != nil {
 			return fmt.Errorf("cannot fetch %s: %w", strings.Join(packages, ", "), err)
@@ -74,7 +75,7 @@ func (c *Cache) fetch(ctx context.Context, packages []string) error {
 	if err != nil {
 		return err
 	}
-	files, err := c.download(ctx, list)
+	files, err := download(ctx, filepath.Join(c.dir, "debs"), list)
 	if err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func (c *Cache) fetch(ctx context.Context, packages []string) error {
 		return err
 	}
 	defer os.Remove(file.Name())
-	if err := errors.Join(unpack(ctx, file, files), file.Close()); err != nil {
+	if err := errors.Join(file.Close(), unpack(ctx, file.Name(), files)); err != nil {
 		return err
 	}
 	return os.Rename(file.Name(), c.layer(packages))

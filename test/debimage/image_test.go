@@ -7,25 +7,6 @@ import (
 	"github.com/margolite/margolite/test/debimage"
 )
 
-func TestVersionsOfAnImageDiffer(t *testing.T) {
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	cache, err := debimage.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	digests := map[string]bool{}
-	for _, version := range []string{"1", "2", "1"} {
-		image, err := cache.Build(debimage.Image{Name: "tools"}, version)
-		if err != nil {
-			t.Fatal(err)
-		}
-		digests[image.Digest.String()] = true
-	}
-	if len(digests) != 2 {
-		t.Errorf("two versions have %d digests", len(digests))
-	}
-}
-
 func TestPackagesHaveToBeFetchedFirst(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	cache, err := debimage.Open()

@@ -1,16 +1,11 @@
 package debimage
 
 import (
-	"archive/tar"
 	"context"
-	"errors"
 	"fmt"
-	"io"
+	"os"
 	"os/exec"
-	"path"
-	"slices"
-	"strings"
-	"time"
+	"path/filepath"
 )
 
 // unread are directories that no service looks into.
@@ -19,71 +14,30 @@ var unread = []string{
 	"usr/share/lintian", "usr/share/locale", "usr/share/man", "usr/lib/systemd", "lib/systemd", "etc/init.d",
 }
 
-// unpack writes the files of packages into one archive.
-func unpack(ctx context.Context, w io.Writer, files []string) error {
-	tw := tar.NewWriter(w)
-	directories := map[string]bool{"": true}
-	for _, file := range files {
-		if err := add(ctx, tw, file, directories); err != nil {
-			return fmt.Errorf("cannot unpack %s: %w", path.Base(file), err)
-		}
-	}
-	return tw.Close()
-}
-
-// add adds the files of a package; a directory just once.
-func add(ctx context.Context, tw *tar.Writer, file string, directories map[string]bool) error {
-	cmd := exec.CommandContext(ctx, "dpkg-deb", "--fsys-tarfile", file)
-	out, err := cmd.StdoutPipe()
+// unpack writes the files of packages into one archive, the same for the same packages.
+func unpack(ctx context.Context, archive string, files []string) error {
+	root, err := os.MkdirTemp("", "margolite-debs-")
 	if err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
+	defer os.RemoveAll(root)
+	for _, file := range files {
+		if out, err := exec.CommandContext(ctx, "dpkg-deb", "--extract", file, root).CombinedOutput(); err != nil {
+			return fmt.Errorf("cannot unpack %s: %w: %s", filepath.Base(file), err, out)
+		}
+	}
+	for _, dir := range unread {
+		if err := os.RemoveAll(filepath.Join(root, dir)); err != nil {
+			return err
+		}
+	}
+	if err := os.Chmod(root, 0o755); err != nil {
 		return err
 	}
-	err = copyFiles(tw, tar.NewReader(out), directories)
-	if err == nil {
-		_, err = io.Copy(io.Discard, out) // what fills the last block
+	tar := exec.CommandContext(ctx, "tar", "--create", "--file", archive, "--directory", root,
+		"--sort=name", "--mtime=@0", "--numeric-owner", ".")
+	if out, err := tar.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot pack a layer: %w: %s", err, out)
 	}
-	return errors.Join(err, out.Close(), cmd.Wait())
-}
-
-func copyFiles(tw *tar.Writer, from *tar.Reader, directories map[string]bool) error {
-	for {
-		h, err := from.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		name := strings.Trim(strings.TrimPrefix(h.Name, "."), "/")
-		if slices.ContainsFunc(unread, func(dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }) {
-			continue
-		}
-		if h.Typeflag == tar.TypeDir {
-			if directories[name] {
-				continue
-			}
-			directories[name] = true
-			name += "/"
-		}
-		h.Name, h.Linkname = name, linkTarget(h)
-		h.ModTime, h.AccessTime, h.ChangeTime = time.Time{}, time.Time{}, time.Time{}
-		h.Uname, h.Gname, h.Format = "", "", tar.FormatPAX
-		if err := tw.WriteHeader(h); err != nil {
-			return err
-		}
-		if _, err := io.Copy(tw, from); err != nil {
-			return err
-		}
-	}
-}
-
-// linkTarget is where a link leads: a hard link names another member.
-func linkTarget(h *tar.Header) string {
-	if h.Typeflag == tar.TypeLink {
-		return strings.TrimPrefix(h.Linkname, "./")
-	}
-	return h.Linkname
+	return nil
 }

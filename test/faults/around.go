@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -94,8 +95,7 @@ func (r *Rig) Trouble(name string) {
 		undisturbed()
 	}
 	end()
-	ctx := r.T.Context()
-	check(r.T, r.eventually(ctx, func() error { return r.Control().Sync(ctx) })) // else it waits for minutes, as it should
+	check(r.T, r.eventually(func(ctx context.Context) error { return r.Control().Sync(ctx) })) // else it waits for minutes, as it should
 	check(r.T, r.Reload())
 	r.Converge()
 }
@@ -181,9 +181,6 @@ func (r *Rig) settings() plant.Settings {
 	_, port, err := net.SplitHostPort(r.WFM.Address())
 	check(r.T, err)
 	s.WFM = map[string]string{"url": "https://" + net.JoinHostPort(wfmName, port)}
-	if r.site != nil {
-		r.site.Admit(&s)
-	}
 	return s
 }
 

@@ -3,8 +3,7 @@
 // takes back applications at random, while the agent is killed, the power goes,
 // the medium fails or runs full, and what is around the device goes away and
 // comes back. In the end, and as far as that can be said in between, everything
-// has to be as the WFM wants it. Hogs (package neighbours) take more than their share
-// meanwhile, where a rig has them; whatever they do, the others are served.
+// has to be as the WFM wants it.
 //
 // # How
 //

@@ -166,7 +166,6 @@ var kinds = []struct {
 	{"kills", plain, func(r *faults.Rig, _ int) { r.Kills(10) }},
 	{"external", system, func(r *faults.Rig, _ int) { r.Kills(5); r.Troubles(2) }},
 	{"around", plain, func(r *faults.Rig, _ int) { r.Troubles(4) }},
-	{"hogs", greedy, func(r *faults.Rig, _ int) { r.Hogs(1); r.Kills(2) }},
 	{"power", media, func(r *faults.Rig, _ int) { r.PowerCuts(5) }},
 	{"errors", media, func(r *faults.Rig, _ int) { r.IOErrors(4) }},
 	{"full", media, func(r *faults.Rig, _ int) { r.Fill(3) }},
@@ -178,8 +177,6 @@ var kinds = []struct {
 func plain(*faults.Options) {}
 
 func system(o *faults.Options) { o.Containerd = debian }
-
-func greedy(o *faults.Options) { o.Hogs = true }
 
 func media(o *faults.Options) { o.Medium = true }
 

@@ -6,17 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
@@ -28,49 +23,32 @@ import (
 	"github.com/margolite/margolite/test/wfmsim"
 )
 
-const (
-	// trueSoon is how long it may take until what runs is what should.
-	trueSoon = 15 * time.Second
-	// goneSoon is for how long something may be there after it was removed:
-	// containerd collects what nobody refers to a second after the last change, and a
-	// shim that a kill made forgotten ends after half a minute.
-	goneSoon = 45 * time.Second
-	// heardSoon is for how long the WFM may not have heard of something: the agent
-	// tells it ever more rarely while it is answered wrongly.
-	heardSoon = 60 * time.Second
-)
-
-// mustHold says of everything that is not true although the device is at rest.
-func (r *Rig) mustHold(ctx context.Context, s *control.Status) {
+// mustHold waits until everything is true of a device that has come to rest, and says
+// what is not. Some of it needs a moment: containerd collects what nobody refers to a
+// second after the last change, a shim that a kill made forgotten ends after half a
+// minute, and the WFM is told less often while it answers wrongly.
+func (r *Rig) mustHold(s *control.Status) {
 	r.T.Helper()
-	for _, invariant := range []struct {
-		what  string
-		soon  time.Duration
-		holds func() error
-	}{
-		{"what is active runs, of one revision and once", trueSoon, func() error { return r.runsExactly(s) }},
-		{"nothing else is left", goneSoon, func() error { return r.hasNothingElse(s) }},
-		{"what does not run has no port", trueSoon, func() error { return r.portsAreClosed(s) }},
-		{"volumes lose nothing", trueSoon, func() error { return r.volumesAreWhole(ctx, s) }},
-		{"the accepted version never goes back", trueSoon, func() error { return r.goesForward(s) }},
-		{"the WFM heard how everything ended", heardSoon, func() error { return r.heardTheEnd(s) }},
-		{"the WFM heard everything in order", heardSoon, r.heardInOrder},
-		{"the WFM refused no report", trueSoon, r.refusedNothing},
-	} {
-		if err := soon(ctx, invariant.soon, invariant.holds); err != nil {
-			r.T.Errorf("seed %d: violated: %s: %v", r.options.Seed, invariant.what, err)
+	if err := r.eventually(func(ctx context.Context) error {
+		var violated []error
+		for what, err := range map[string]error{
+			"what is active runs, of one revision and once": r.runsExactly(s),
+			"nothing else is left":                          r.hasNothingElse(s),
+			"what does not run has no port":                 r.portsAreClosed(s),
+			"volumes lose nothing":                          r.volumesAreWhole(ctx, s),
+			"the accepted version never goes back":          r.goesForward(s),
+			"the WFM heard how everything ended":            r.heardTheEnd(s),
+			"the WFM heard everything in order":             r.heardInOrder(),
+			"the WFM refused no report":                     r.refusedNothing(),
+		} {
+			if err != nil {
+				violated = append(violated, fmt.Errorf("%s: %w", what, err))
+			}
 		}
+		return errors.Join(violated...)
+	}); err != nil {
+		r.T.Fatalf("seed %d: violated: %v", r.options.Seed, err)
 	}
-	if r.T.Failed() {
-		r.T.FailNow()
-	}
-}
-
-// soon repeats for d what may need a moment.
-func soon(ctx context.Context, d time.Duration, holds func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	return plant.Until(ctx, holds)
 }
 
 // process is one of a service.
@@ -262,9 +240,7 @@ func (r *Rig) portsAreClosed(s *control.Status) error {
 		if shown := d.in(s); shown != nil && shown.Active != "" {
 			continue
 		}
-		connection, err := net.DialTimeout("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(d.port)), time.Second)
-		if err == nil {
-			connection.Close()
+		if d.answers() {
 			return fmt.Errorf("somebody answers on port %d of %s", d.port, d.name)
 		}
 	}
@@ -484,7 +460,7 @@ func (r *Rig) End() {
 		r.CutPower(medium.All)
 		r.Converge()
 	}
-	left := func() error {
+	left := func(context.Context) error {
 		var lines []error
 		for _, line := range r.before.Differences(r.look()) {
 			// A containerd of the system that is killed while it deletes a task leaves the
@@ -496,16 +472,12 @@ func (r *Rig) End() {
 		}
 		return errors.Join(lines...)
 	}
-	if err := soon(r.T.Context(), goneSoon, left); err != nil {
-		r.T.Errorf("seed %d: violated: nothing is left: %v; containerd holds %s", r.options.Seed, err, r.held())
+	if err := r.eventually(left); err != nil {
+		r.T.Errorf("seed %d: violated: nothing is left: %v", r.options.Seed, err)
 	}
 	check(r.T, r.Stop())
 	r.storeIsWhole(false)
-	var counted []string
-	for _, name := range slices.Sorted(maps.Keys(r.numbers())) {
-		counted = append(counted, fmt.Sprintf("%s %d", name, r.numbers()[name]))
-	}
-	r.T.Logf("seed %d: %d kills, manifest %d, counted %s", r.options.Seed, r.kills, r.accepted, strings.Join(counted, ", "))
+	r.T.Logf("seed %d: %d kills, manifest %d", r.options.Seed, r.kills, r.accepted)
 }
 
 // leased is for how many containers that are being made there are leases.
@@ -521,35 +493,4 @@ func (r *Rig) leased() int {
 		}
 	}
 	return n
-}
-
-// held are the leases of containerd with what they hold.
-func (r *Rig) held() string {
-	client, err := containerd.Open(r.Containers(), "margo")
-	check(r.T, err)
-	defer client.Close()
-	leases, err := client.LeasesService().List(r.T.Context())
-	text := fmt.Sprint("leases, ", err)
-	images, err := client.ImageService().List(r.T.Context())
-	text += fmt.Sprintf("; images %+v %v", images, err)
-	blobs, _ := filepath.Glob(filepath.Join(r.StateDir(), "containerd/io.containerd.content.v1.content/blobs/sha256/*"))
-	for _, blob := range blobs {
-		info, err := client.ContentStore().Info(r.T.Context(), digest.Digest("sha256:"+filepath.Base(blob)))
-		head, _ := os.ReadFile(blob)
-		text += fmt.Sprintf("; %+v %v: %d bytes %.300q", info, err, len(head), head[:min(len(head), 300)])
-	}
-	for _, lease := range leases {
-		resources, err := client.LeasesService().ListResources(r.T.Context(), lease)
-		text += fmt.Sprintf("; %+v: %+v %v", lease, resources, err)
-	}
-	return text
-}
-
-// numbers are the last that applications gave out.
-func (r *Rig) numbers() map[string]uint64 {
-	all := map[string]uint64{}
-	for _, d := range r.deployments {
-		all[d.name] = d.counted
-	}
-	return all
 }

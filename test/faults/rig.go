@@ -16,7 +16,6 @@ import (
 	"github.com/margolite/margolite/test/faults/medium"
 	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/leftovers"
-	"github.com/margolite/margolite/test/neighbours"
 	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/plant"
 )
@@ -33,8 +32,9 @@ const (
 	mediumBytes = 192 << 20
 	// settle is for how long services run before they count as installed.
 	settle = 100 * time.Millisecond
-	// patience bounds waits for what has to happen soon.
-	patience = 90 * time.Second
+	// patience bounds each wait for what has to be true: far more than a slow or busy
+	// machine needs, and no measure of the agent.
+	patience = 5 * time.Minute
 )
 
 // versions are those that there are images of.
@@ -53,9 +53,6 @@ func Build(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := neighbours.BuildHog(ctx, dir); err != nil {
-		return err
-	}
 	return errors.Join(os.WriteFile(filepath.Join(dir, application), program, 0o755),
 		medium.Format(filepath.Join(dir, image), mediumBytes))
 }
@@ -66,7 +63,6 @@ type Options struct {
 	Seed       uint64 // of everything that is random
 	Containerd string // program of an external containerd; empty: the embedded one
 	Medium     bool   // the device has a medium of its own, whose faults can be chosen
-	Hogs       bool   // there may be hogs on the device
 }
 
 // Rig is a plant under test. What it finds wrong fails the test.
@@ -83,8 +79,7 @@ type Rig struct {
 	failures    int                // times that the medium failed or was full, up to now
 	accepted    uint64             // the manifest version that the agent last said it has accepted
 
-	site    *neighbours.Site // nil: there are no hogs
-	disk    *medium.Disk     // nil: the device has no medium of its own
+	disk    *medium.Disk // nil: the device has no medium of its own
 	mounted *medium.Mounted
 	mounts  int // up to now
 }
@@ -107,10 +102,6 @@ func New(t testing.TB, o Options) *Rig {
 	}
 	r.Plant, err = plant.New(t.Context(), po)
 	check(t, err)
-	if o.Hogs {
-		r.site = neighbours.Adopt(t, r.Plant, o.Programs)
-		check(t, os.Chmod(dir, 0o711)) // for callers of the socket without privileges
-	}
 	r.pushImages()
 	r.deployments = r.deploymentsOf()
 	r.named()

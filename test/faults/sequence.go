@@ -43,10 +43,8 @@ func (r *Rig) InstallAll() {
 // then holds everything against what must be true.
 func (r *Rig) Converge() {
 	r.T.Helper()
-	ctx, cancel := context.WithTimeout(r.T.Context(), patience)
-	defer cancel()
 	var s *control.Status
-	if err := r.eventually(ctx, func() (err error) {
+	if err := r.eventually(func(ctx context.Context) (err error) {
 		if s, err = r.Control().Status(ctx); err != nil {
 			return err
 		}
@@ -58,7 +56,7 @@ func (r *Rig) Converge() {
 		r.Converge()
 		return
 	}
-	r.mustHold(ctx, s)
+	r.mustHold(s)
 	if r.publishAnew(s, (*Rig).gaveUp) {
 		r.Converge()
 	}
@@ -89,11 +87,13 @@ func (r *Rig) waits(d *deployment, s *control.Status) bool {
 	return slices.Contains([]string{"STORAGE_FULL", "DEVICE_ERROR", "PORT_CONFLICT", "REGISTRY_UNREACHABLE"}, shown.Error.Code)
 }
 
-// eventually is plant.Eventually for an agent that may end by itself, which a
-// device's supervisor starts again.
-func (r *Rig) eventually(ctx context.Context, try func() error) error {
+// eventually repeats for as long as patience allows. An agent that ends by itself is
+// started again, as a device's supervisor does.
+func (r *Rig) eventually(try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(r.T.Context(), patience)
+	defer cancel()
 	var last error // that is not of the end of the patience
-	return plant.Eventually(ctx, func() error {
+	return plant.Until(ctx, func() error {
 		if r.Running() {
 			select {
 			case <-r.Done():
@@ -105,8 +105,7 @@ func (r *Rig) eventually(ctx context.Context, try func() error) error {
 			default:
 			}
 		}
-		err := try()
-		if err == nil || ctx.Err() == nil {
+		if err := try(ctx); err == nil || ctx.Err() == nil {
 			last = err
 		}
 		return last
@@ -125,7 +124,12 @@ func (r *Rig) arrived(s *control.Status) error {
 	if s.RuntimeError != "" {
 		return errors.New(s.RuntimeError)
 	}
-	return r.deployed(s)
+	for _, d := range r.deployments {
+		if err := r.settled(d, s); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // settled says how a deployment is not as the WFM wants it.
@@ -161,11 +165,20 @@ func (d *deployment) works(s *control.Status) error {
 	if running != len(d.services) {
 		return fmt.Errorf("of %s run %d services, want %d", d.name, running, len(d.services))
 	}
+	if !d.answers() {
+		return fmt.Errorf("%s does not answer", d.name)
+	}
+	return nil
+}
+
+// answers says whether the deployment's port is open.
+func (d *deployment) answers() bool {
 	connection, err := net.DialTimeout("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(d.port)), time.Second)
 	if err != nil {
-		return fmt.Errorf("%s does not answer: %w", d.name, err)
+		return false
 	}
-	return connection.Close()
+	connection.Close()
+	return true
 }
 
 // in is what a status says of the deployment; nil: nothing.

@@ -15,6 +15,9 @@ import (
 // Tests in lanes run at once, and what is wrong with one of them is told as of
 // tests that run in one process, and of that one alone.
 func TestLanes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("in make test-all: five runs of go test")
+	}
 	needRoot(t)
 	if found, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs"); err != nil || len(found) == 0 {
 		t.Skip("control groups are shared, there are no lanes")

@@ -5,8 +5,4 @@
 // a list of layers, a layer is a list of files, and what comes out depends on
 // nothing else. The same input gives the same digests on every machine, so a
 // test may compare them.
-//
-// Everything that is malformed on purpose (a component with two layers, an
-// archive that climbs out of its directory) is made here as well, so that the
-// code under test meets it in the form in which a registry would serve it.
 package ociimage

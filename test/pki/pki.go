@@ -32,16 +32,88 @@ const (
 	backdated     = time.Hour // so that a clock somewhat behind works too
 )
 
+// anchor is a root that certificates lead to.
+type anchor struct {
+	Root *x509.Certificate
+
+	at        time.Time
+	key       crypto.Signer
+	algorithm x509.SignatureAlgorithm // 0: that of the key
+}
+
+func (a *anchor) make(name string) (err error) {
+	if a.key == nil {
+		if a.key, err = newKey(); err != nil {
+			return err
+		}
+	}
+	template := authorityTemplate(name, a.at)
+	if a.Root, err = a.sign(template, template, a.key.Public(), a.key); err != nil {
+		return fmt.Errorf("cannot make root %s: %w", name, err)
+	}
+	return nil
+}
+
+// parse brings back an anchor from what PEM returned.
+func (a *anchor) parse(data []byte) error {
+	pair, err := tls.X509KeyPair(data, data)
+	if err != nil {
+		return fmt.Errorf("cannot read authority: %w", err)
+	}
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return fmt.Errorf("cannot read authority's key: a %T cannot sign", pair.PrivateKey)
+	}
+	a.Root, a.key = pair.Leaf, key
+	return nil
+}
+
+// PEM is the root with its private key, for ParseAuthority and ParseServerAuthority.
+func (a *anchor) PEM() ([]byte, error) {
+	key, err := keyPEM(a.key)
+	if err != nil {
+		return nil, err
+	}
+	return append(certificatePEM(a.Root), key...), nil
+}
+
+// RootPEM is the root as a file of anchors holds it.
+func (a *anchor) RootPEM() []byte { return certificatePEM(a.Root) }
+
+// issue makes a certificate that is signed by a parent.
+func (a *anchor) issue(parent *x509.Certificate, by crypto.Signer, name string, subject pkix.Name, options ...Option) (*SVID, error) {
+	r := &request{Certificate: &x509.Certificate{
+		Subject:   subject,
+		NotBefore: a.at.Add(-backdated),
+		NotAfter:  a.at.Add(svidLife),
+		KeyUsage:  x509.KeyUsageDigitalSignature,
+
+		BasicConstraintsValid: true,
+	}}
+	for _, option := range options {
+		option(r)
+	}
+	if r.key == nil {
+		key, err := newKey()
+		if err != nil {
+			return nil, err
+		}
+		r.key = key
+	}
+	leaf, err := a.sign(r.Certificate, parent, r.key.Public(), by)
+	if err != nil {
+		return nil, fmt.Errorf("cannot issue certificate %s: %w", name, err)
+	}
+	return &SVID{ID: name, Chain: []*x509.Certificate{leaf}, Key: r.key}, nil
+}
+
 // Authority signs the SVIDs of one trust domain.
 type Authority struct {
 	TrustDomain  string
-	Root         *x509.Certificate
 	Intermediate *x509.Certificate
+	anchor
 
-	at              time.Time
-	rootKey         crypto.Signer
 	intermediateKey crypto.Signer
-	algorithm       x509.SignatureAlgorithm // 0: that of the key
 }
 
 // AuthorityOption changes an authority before its certificates are made.
@@ -50,79 +122,43 @@ type AuthorityOption func(*Authority)
 // Signing makes root and intermediate sign with this key and algorithm instead
 // of new ECDSA P-256 ones.
 func Signing(key crypto.Signer, algorithm x509.SignatureAlgorithm) AuthorityOption {
-	return func(a *Authority) { a.rootKey, a.intermediateKey, a.algorithm = key, key, algorithm }
+	return func(a *Authority) { a.key, a.intermediateKey, a.algorithm = key, key, algorithm }
 }
 
 // NewAuthority makes an authority whose certificates, and those it issues, are
 // valid around the given time.
 func NewAuthority(trustDomain string, at time.Time, options ...AuthorityOption) (*Authority, error) {
-	a := &Authority{TrustDomain: trustDomain, at: at}
+	a := &Authority{TrustDomain: trustDomain, anchor: anchor{at: at}}
 	for _, option := range options {
 		option(a)
 	}
-	if a.rootKey == nil {
-		key, err := newKey()
-		if err != nil {
-			return nil, err
-		}
-		a.rootKey = key
+	if err := a.make("Root of " + trustDomain); err != nil {
+		return nil, err
 	}
-	template := authorityTemplate("Root of "+trustDomain, a.at)
-	root, err := a.sign(template, template, a.rootKey.Public(), a.rootKey)
-	if err != nil {
-		return nil, fmt.Errorf("cannot make root of %s: %w", trustDomain, err)
-	}
-	a.Root = root
 	return a, a.addIntermediate()
 }
 
 // ParseAuthority brings back an authority from what PEM returned, with a new
 // intermediate. Certificates it issued before stay valid.
 func ParseAuthority(trustDomain string, data []byte, at time.Time) (*Authority, error) {
-	certificate, rest := pem.Decode(data)
-	key, _ := pem.Decode(rest)
-	if certificate == nil || key == nil {
-		return nil, errors.New("cannot read authority: want PEM of a certificate and of its key")
+	a := &Authority{TrustDomain: trustDomain, anchor: anchor{at: at}}
+	if err := a.parse(data); err != nil {
+		return nil, err
 	}
-	root, err := x509.ParseCertificate(certificate.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read authority's certificate: %w", err)
-	}
-	parsed, err := x509.ParsePKCS8PrivateKey(key.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read authority's key: %w", err)
-	}
-	rootKey, ok := parsed.(crypto.Signer)
-	if !ok {
-		return nil, fmt.Errorf("cannot read authority's key: a %T cannot sign", parsed)
-	}
-	a := &Authority{TrustDomain: trustDomain, Root: root, at: at, rootKey: rootKey}
 	return a, a.addIntermediate()
 }
 
-func (a *Authority) addIntermediate() error {
+func (a *Authority) addIntermediate() (err error) {
 	if a.intermediateKey == nil {
-		key, err := newKey()
-		if err != nil {
+		if a.intermediateKey, err = newKey(); err != nil {
 			return err
 		}
-		a.intermediateKey = key
 	}
-	intermediate, err := a.sign(authorityTemplate("Issuer of "+a.TrustDomain, a.at), a.Root, a.intermediateKey.Public(), a.rootKey)
+	a.Intermediate, err = a.sign(authorityTemplate("Issuer of "+a.TrustDomain, a.at), a.Root, a.intermediateKey.Public(), a.key)
 	if err != nil {
 		return fmt.Errorf("cannot make intermediate of %s: %w", a.TrustDomain, err)
 	}
-	a.Intermediate = intermediate
 	return nil
-}
-
-// PEM is the root with its private key, for ParseAuthority.
-func (a *Authority) PEM() ([]byte, error) {
-	key, err := keyPEM(a.rootKey)
-	if err != nil {
-		return nil, err
-	}
-	return append(certificatePEM(a.Root), key...), nil
 }
 
 // Bundle holds the root as the anchor of the trust domain.
@@ -215,30 +251,13 @@ func (a *Authority) IssueServer(options ...Option) (*SVID, error) {
 
 // Issue makes an SVID for any URI.
 func (a *Authority) Issue(uri string, options ...Option) (*SVID, error) {
-	r := &request{Certificate: &x509.Certificate{
-		Subject:     pkix.Name{Organization: []string{"margolite test"}},
-		NotBefore:   a.at.Add(-backdated),
-		NotAfter:    a.at.Add(svidLife),
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-
-		BasicConstraintsValid: true,
-	}}
-	for _, option := range append([]Option{URIs(uri)}, options...) {
-		option(r)
-	}
-	if r.key == nil {
-		key, err := newKey()
-		if err != nil {
-			return nil, err
-		}
-		r.key = key
-	}
-	leaf, err := a.sign(r.Certificate, a.Intermediate, r.key.Public(), a.intermediateKey)
+	options = append([]Option{ExtKeyUsage(x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth), URIs(uri)}, options...)
+	svid, err := a.issue(a.Intermediate, a.intermediateKey, uri, pkix.Name{Organization: []string{"margolite test"}}, options...)
 	if err != nil {
-		return nil, fmt.Errorf("cannot issue SVID %s: %w", uri, err)
+		return nil, err
 	}
-	return &SVID{ID: uri, Chain: []*x509.Certificate{leaf, a.Intermediate}, Key: r.key}, nil
+	svid.Chain = append(svid.Chain, a.Intermediate)
+	return svid, nil
 }
 
 // SVID is a certificate with its intermediates, leaf first, and its key.
@@ -305,12 +324,8 @@ func authorityTemplate(name string, at time.Time) *x509.Certificate {
 
 func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
-func (a *Authority) sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
+func (a *anchor) sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
 	template.SignatureAlgorithm = a.algorithm
-	return sign(template, parent, public, key)
-}
-
-func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
 		return nil, err

@@ -1,11 +1,11 @@
 package pki
 
 import (
-	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"time"
@@ -15,49 +15,21 @@ import (
 
 // ServerAuthority signs ordinary certificates: of servers, known by DNS names
 // and addresses, and of clients that sign what they send (rc.1 and rc.2).
-type ServerAuthority struct {
-	Root *x509.Certificate
-
-	at  time.Time
-	key crypto.Signer
-}
+type ServerAuthority struct{ anchor }
 
 // NewServerAuthority makes an authority whose certificates are valid around the
 // given time. Names are for people only.
 func NewServerAuthority(name string, at time.Time) (*ServerAuthority, error) {
-	key, err := newKey()
-	if err != nil {
-		return nil, err
-	}
-	template := authorityTemplate(name, at)
-	root, err := sign(template, template, key.Public(), key)
-	if err != nil {
-		return nil, fmt.Errorf("cannot make root %s: %w", name, err)
-	}
-	return &ServerAuthority{Root: root, at: at, key: key}, nil
+	a := &ServerAuthority{anchor{at: at}}
+	return a, a.make(name)
 }
 
 // ParseServerAuthority brings back an authority from what PEM returned.
 // Certificates it issued before stay valid.
 func ParseServerAuthority(data []byte, at time.Time) (*ServerAuthority, error) {
-	a, err := ParseAuthority("", data, at)
-	if err != nil {
-		return nil, err
-	}
-	return &ServerAuthority{Root: a.Root, at: at, key: a.rootKey}, nil
+	a := &ServerAuthority{anchor{at: at}}
+	return a, a.parse(data)
 }
-
-// PEM is the root with its private key, for ParseServerAuthority.
-func (a *ServerAuthority) PEM() ([]byte, error) {
-	key, err := keyPEM(a.key)
-	if err != nil {
-		return nil, err
-	}
-	return append(certificatePEM(a.Root), key...), nil
-}
-
-// RootPEM is the root as a file of anchors holds it.
-func (a *ServerAuthority) RootPEM() []byte { return certificatePEM(a.Root) }
 
 // Pool holds the root alone.
 func (a *ServerAuthority) Pool() *x509.CertPool {
@@ -77,30 +49,7 @@ func (a *ServerAuthority) IssueSigner(name string, options ...Option) (*SVID, er
 }
 
 func (a *ServerAuthority) issue(name string, usage x509.ExtKeyUsage, options []Option) (*SVID, error) {
-	r := &request{Certificate: &x509.Certificate{
-		Subject:     pkix.Name{CommonName: name},
-		NotBefore:   a.at.Add(-backdated),
-		NotAfter:    a.at.Add(svidLife),
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{usage},
-
-		BasicConstraintsValid: true,
-	}}
-	for _, option := range options {
-		option(r)
-	}
-	if r.key == nil {
-		key, err := newKey()
-		if err != nil {
-			return nil, err
-		}
-		r.key = key
-	}
-	leaf, err := sign(r.Certificate, a.Root, r.key.Public(), a.key)
-	if err != nil {
-		return nil, fmt.Errorf("cannot issue certificate of %s: %w", name, err)
-	}
-	return &SVID{ID: name, Chain: []*x509.Certificate{leaf}, Key: r.key}, nil
+	return a.anchor.issue(a.Root, a.key, name, pkix.Name{CommonName: name}, append([]Option{ExtKeyUsage(usage)}, options...)...)
 }
 
 // Hosts replaces the DNS names and IP addresses.
@@ -117,106 +66,86 @@ func Hosts(hosts ...string) Option {
 	}
 }
 
-// Flaw is what is wrong with a certificate that a server shows on purpose.
-type Flaw string
-
-// The flaws. Those of SPIFFE IDs make no sense with ordinary certificates.
+// Names of flaws: what is wrong with a certificate that a server shows on purpose.
 const (
-	Expired          Flaw = "expired"
-	NotYetValid      Flaw = "not-yet-valid"
-	UnknownAuthority Flaw = "unknown-authority" // of the right name
-	CALeaf           Flaw = "ca"                // the leaf is an authority itself
-	ForeignDomain    Flaw = "foreign-domain"    // another trust domain
-	TwoURIs          Flaw = "two-uris"
-	NoURI            Flaw = "no-uri"
-	WrongID          Flaw = "wrong-id" // another WFM of the trust domain
-	ClientID         Flaw = "client-id"
-	OtherHost        Flaw = "other-host" // of ordinary certificates only
+	unknownAuthority = "unknown-authority" // of the right name
+
+	// WrongID is another WFM of the trust domain.
+	WrongID = "wrong-id"
 )
 
-// Flaws are those that IssueFlawed of an Authority knows.
-func (a *Authority) Flaws() []string {
-	return flaws(Expired, NotYetValid, UnknownAuthority, CALeaf, ForeignDomain, TwoURIs, NoURI, WrongID, ClientID)
-}
-
-// Flaws are those that IssueFlawed of a ServerAuthority knows.
-func (a *ServerAuthority) Flaws() []string {
-	return flaws(Expired, NotYetValid, UnknownAuthority, OtherHost)
-}
-
-func flaws(list ...Flaw) (names []string) {
-	for _, flaw := range list {
-		names = append(names, string(flaw))
+// flaws are those of validity, which every certificate can have.
+func (a *anchor) flaws() map[string]Option {
+	return map[string]Option{
+		"expired":        Valid(a.at.Add(-2*backdated), a.at.Add(-time.Minute)),
+		"not-yet-valid":  Valid(a.at.Add(svidLife), a.at.Add(2*svidLife)),
+		unknownAuthority: func(*request) {},
 	}
-	slices.Sort(names)
-	return names
 }
+
+// flaws are those that an SVID of a WFM can have.
+func (a *Authority) flaws(wfmID string) map[string]Option {
+	uri := func(domain, client string) string {
+		return identity.ID{TrustDomain: domain, WFM: wfmID, Client: client}.String()
+	}
+	own := uri(a.TrustDomain, "")
+	all := a.anchor.flaws()
+	maps.Copy(all, map[string]Option{
+		"ca":             IsCA, // the leaf is an authority itself
+		"foreign-domain": URIs(uri("foreign."+a.TrustDomain, "")),
+		"two-uris":       URIs(own, own+"-too"),
+		"no-uri":         URIs(),
+		WrongID:          URIs(own + "-other"),
+		"client-id":      URIs(uri(a.TrustDomain, "client")),
+	})
+	return all
+}
+
+// Flaws are those that IssueFlawed knows.
+func (a *Authority) Flaws() []string { return slices.Sorted(maps.Keys(a.flaws(""))) }
 
 // IssueFlawed makes an SVID of a WFM that clients have to refuse.
 func (a *Authority) IssueFlawed(wfmID, flaw string) (tls.Certificate, error) {
-	id := identity.ID{TrustDomain: a.TrustDomain, WFM: wfmID}
-	var option Option
-	issuer := a
-	switch Flaw(flaw) {
-	case Expired:
-		option = Valid(a.at.Add(-2*backdated), a.at.Add(-time.Minute))
-	case NotYetValid:
-		option = Valid(a.at.Add(svidLife), a.at.Add(2*svidLife))
-	case UnknownAuthority:
-		var err error
+	option, ok := a.flaws(wfmID)[flaw]
+	if !ok {
+		return tls.Certificate{}, fmt.Errorf("cannot issue SVID: no flaw %q", flaw)
+	}
+	issuer, err := a, error(nil)
+	if flaw == unknownAuthority {
 		if issuer, err = NewAuthority(a.TrustDomain, a.at); err != nil {
 			return tls.Certificate{}, err
 		}
-	case CALeaf:
-		option = IsCA
-	case ForeignDomain:
-		id.TrustDomain = "foreign." + id.TrustDomain
-	case TwoURIs:
-		option = URIs(id.String(), id.String()+"-too")
-	case NoURI:
-		option = URIs()
-	case WrongID:
-		id.WFM += "-other"
-	case ClientID:
-		id.Client = "client"
-	default:
-		return tls.Certificate{}, fmt.Errorf("cannot issue SVID: no flaw %q", flaw)
 	}
-	var options []Option
-	if option != nil {
-		options = append(options, option)
-	}
-	svid, err := issuer.Issue(id.String(), options...)
+	svid, err := issuer.IssueWFM(wfmID, option)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
 	return svid.TLS(), nil
 }
 
+// flaws are those that a server's certificate can have.
+func (a *ServerAuthority) flaws() map[string]Option {
+	all := a.anchor.flaws()
+	all["other-host"] = Hosts("other.example")
+	return all
+}
+
+// Flaws are those that IssueFlawed knows.
+func (a *ServerAuthority) Flaws() []string { return slices.Sorted(maps.Keys(a.flaws())) }
+
 // IssueFlawed makes a server's certificate that clients have to refuse.
 func (a *ServerAuthority) IssueFlawed(hosts []string, flaw string) (tls.Certificate, error) {
-	var option Option
-	issuer := a
-	switch Flaw(flaw) {
-	case Expired:
-		option = Valid(a.at.Add(-2*backdated), a.at.Add(-time.Minute))
-	case NotYetValid:
-		option = Valid(a.at.Add(svidLife), a.at.Add(2*svidLife))
-	case UnknownAuthority:
-		var err error
+	option, ok := a.flaws()[flaw]
+	if !ok {
+		return tls.Certificate{}, fmt.Errorf("cannot issue certificate: no flaw %q", flaw)
+	}
+	issuer, err := a, error(nil)
+	if flaw == unknownAuthority {
 		if issuer, err = NewServerAuthority(a.Root.Subject.CommonName, a.at); err != nil {
 			return tls.Certificate{}, err
 		}
-	case OtherHost:
-		option = Hosts("other.example")
-	default:
-		return tls.Certificate{}, fmt.Errorf("cannot issue certificate: no flaw %q", flaw)
 	}
-	var options []Option
-	if option != nil {
-		options = append(options, option)
-	}
-	certificate, err := issuer.IssueServer(hosts, options...)
+	certificate, err := issuer.IssueServer(hosts, option)
 	if err != nil {
 		return tls.Certificate{}, err
 	}

@@ -3,12 +3,15 @@ package upgrade
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -18,12 +21,10 @@ import (
 	"github.com/margolite/margolite/test/plant"
 )
 
-const (
-	// fromRevision names the commit that devices are upgraded from. Without it
-	// that is the last release, or commitsBack where there is none.
-	fromRevision = "MARGOLITE_UPGRADE_FROM"
-	commitsBack  = 20
+//go:embed former
+var formerCommit string // that devices are upgraded from where there is no release
 
+const (
 	// programsDir tells the process of the tests where the programs are, and
 	// unbuilt why there are none.
 	programsDir = "MARGOLITE_TEST_PROGRAMS"
@@ -87,19 +88,12 @@ func build(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	revision, err := formerRevision(ctx, top)
+	cached, err := buildFormer(ctx, top)
 	if err != nil {
 		return err
 	}
-	sources := filepath.Join(dir, "sources")
-	if err := os.Mkdir(sources, 0o755); err != nil {
+	if err := os.Symlink(cached, filepath.Join(dir, former)); err != nil {
 		return err
-	}
-	if _, err := run(ctx, top, "sh", "-c", `git archive "$0" | tar -x -C "$1"`, revision, sources); err != nil {
-		return err
-	}
-	if err := plant.BuildPrograms(ctx, filepath.Join(dir, former), release(sources, revision)...); err != nil {
-		return fmt.Errorf("commit %s: %w", revision, err)
 	}
 	if err := plant.BuildPrograms(ctx, filepath.Join(dir, present), release(top, present)...); err != nil {
 		return err
@@ -111,28 +105,48 @@ func build(ctx context.Context, dir string) error {
 	return os.WriteFile(filepath.Join(dir, demoProgram), program, 0o755)
 }
 
-// formerRevision is the commit to come from. It is an older one than the one
-// before, which seldom changed what matters here.
-func formerRevision(ctx context.Context, top string) (string, error) {
-	if revision := os.Getenv(fromRevision); revision != "" {
-		return revision, nil
+// buildFormer gives the directory of the former release's programs. They are built
+// once, and kept in the user's cache.
+func buildFormer(ctx context.Context, top string) (string, error) {
+	revision := strings.TrimSpace(formerCommit)
+	if tag, err := run(ctx, top, "git", "describe", "--tags", "--abbrev=0", "HEAD~1"); err == nil {
+		revision = tag
 	}
-	git := func(args ...string) (string, error) { return run(ctx, top, "git", args...) }
-	if within, err := git("rev-parse", "--show-prefix"); err != nil || within != "" {
-		return "", fmt.Errorf("%w: the sources are in no repository of git; %s names one of its commits", errNoHistory, fromRevision)
+	commit, err := run(ctx, top, "git", "rev-parse", "--verify", revision+"^{commit}")
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", errNoHistory, err)
 	}
-	if tag, err := git("describe", "--tags", "--abbrev=0", "HEAD~1"); err == nil {
-		return tag, nil
+	caches, err := os.UserCacheDir()
+	if err != nil {
+		caches = os.TempDir() // no home: as good for a test
 	}
-	all, err := git("rev-list", "--first-parent", fmt.Sprintf("--max-count=%d", commitsBack+1), "HEAD")
+	cache := filepath.Join(caches, "margolite-test", "upgrade")
+	programs := filepath.Join(cache, commit+"-"+runtime.Version())
+	if _, err := os.Stat(programs); err == nil {
+		return programs, nil
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", err
+	}
+	work, err := os.MkdirTemp(cache, "new-")
 	if err != nil {
 		return "", err
 	}
-	revisions := strings.Fields(all)
-	if len(revisions) < 2 {
-		return "", fmt.Errorf("%w: the history was cut off behind the present one", errNoHistory)
+	defer os.RemoveAll(work)
+	sources, built := filepath.Join(work, "sources"), filepath.Join(work, "built")
+	if err := os.Mkdir(sources, 0o755); err != nil {
+		return "", err
 	}
-	return revisions[len(revisions)-1], nil
+	if _, err := run(ctx, top, "sh", "-c", `git archive "$0" | tar -x -C "$1"`, commit, sources); err != nil {
+		return "", err
+	}
+	if err := plant.BuildPrograms(ctx, built, release(sources, commit)...); err != nil {
+		return "", fmt.Errorf("commit %s: %w", commit, err)
+	}
+	if err := os.Rename(built, programs); err != nil && !errors.Is(err, fs.ErrExist) { // another run was first
+		return "", err
+	}
+	return programs, nil
 }
 
 // release are the programs of a release, whose sources are in a directory.

@@ -2,7 +2,6 @@
 //
 //	guest serve :PORT   runs commands: POST /run with a Command gives its Result
 //	guest traces        what package leftovers sees of margolite, as JSON
-//	guest memory        of the machine and of margolite's processes, as JSON
 package main
 
 import (
@@ -47,14 +46,8 @@ func run(args []string) error {
 		return json.NewEncoder(os.Stdout).Encode(leftovers.Take(looker{}, leftovers.Where{
 			Namespace: "margo", StateDir: "/var/lib/margolite", RunDir: "/run/margolite",
 		}))
-	case len(args) == 1 && args[0] == "memory":
-		m, err := measure()
-		if err != nil {
-			return err
-		}
-		return json.NewEncoder(os.Stdout).Encode(m)
 	}
-	return errors.New("usage: guest serve ADDRESS | traces | memory")
+	return errors.New("usage: guest serve ADDRESS | traces")
 }
 
 func serve(address string) error {

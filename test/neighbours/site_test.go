@@ -1,6 +1,7 @@
 package neighbours
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/agent/control"
@@ -46,78 +48,67 @@ const (
 	operators = "operator"
 )
 
-// Options of a site.
-type Options struct {
-	Programs   string // where Build made them
-	Containerd string // program of an external containerd; empty: the embedded one
-	Long       bool   // hogs have their full size
+// options of a site.
+type options struct {
+	programs   string // where they were built
+	containerd string // program of an external containerd; empty: the embedded one
+	long       bool   // hogs have their full size, and duties their time
 }
 
-// Site is where a hog and its neighbours are. What cannot be set up fails the test.
+// site is where a hog and its neighbours are. What cannot be set up fails the test.
 // Its methods are for one goroutine, except those that say otherwise.
-type Site struct {
+type site struct {
 	*plant.Plant
 	T    testing.TB
-	Hogs *registry.Registry // beside the plant's own; only hogs use it
-	Long bool
+	hogs *registry.Registry // beside the plant's own; only hogs use it
+	options
 
-	programs string
-	dir      string
-	group    *plant.MemoryGroup // nil: memory cannot be limited here
-	before   leftovers.Snapshot
-	peak     int64   // bytes that former processes of the agent had at most
-	load     float64 // processors that the agent used beside the hog
+	dir    string
+	group  *plant.MemoryGroup // nil: memory cannot be limited here
+	before leftovers.Snapshot
+	peak   int64 // bytes that former processes of the agent had at most
 
-	mu sync.Mutex // of what is published
+	mu   sync.Mutex             // of what is published, and of took
+	took map[duty]time.Duration // at most
 }
 
-// New makes a site whose agent runs and has nothing deployed.
-func New(t testing.TB, o Options) *Site {
+// newSite makes a site whose agent runs and has nothing deployed.
+func newSite(t testing.TB, o options) *site {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "site-") // paths of sockets are short
 	check(t, err)
-	s := &Site{T: t, Long: o.Long, programs: o.Programs, dir: dir}
+	s := &site{T: t, options: o, dir: dir, took: map[duty]time.Duration{}}
 	t.Cleanup(s.close)
-	program := filepath.Join(o.Programs, agent)
-	s.Plant, err = plant.New(t.Context(), plant.Options{Dir: dir, Margolite: program, Containerd: o.Containerd})
+	program := filepath.Join(o.programs, agent)
+	s.Plant, err = plant.New(t.Context(), plant.Options{Dir: dir, Margolite: program, Containerd: o.containerd})
 	check(t, err)
 	check(t, os.Chmod(dir, 0o711)) // for callers of the socket without privileges
 	check(t, os.Mkdir(s.RunDir(), 0o755))
 	check(t, unix.Mount("tmpfs", s.RunDir(), "tmpfs", 0, fmt.Sprintf("mode=755,size=%d", runSize)))
 	s.limitMemory(program)
-	s.open(o.Programs)
-	s.configure("none")
+	s.open()
+	check(t, s.Configure(s.settings("none")))
 	check(t, s.Run(t.Context()))
 	s.before = s.look()
 	return s
 }
 
-// Adopt makes a site of a plant that is somebody else's. Hogs and their registry
-// are all that it adds; the plant has to be configured as [Site.Admit] says.
-func Adopt(t testing.TB, p *plant.Plant, programs string) *Site {
-	t.Helper()
-	s := &Site{Plant: p, T: t, programs: programs}
-	s.open(programs)
-	t.Cleanup(func() { check(t, s.Hogs.Close()) })
-	return s
-}
-
 // open opens the registry of hogs and pushes the images.
-func (s *Site) open(programs string) {
+func (s *site) open() {
 	s.T.Helper()
 	var err error
-	s.Hogs, err = registry.New(registry.Options{})
+	s.hogs, err = registry.New(registry.Options{})
 	check(s.T, err)
-	check(s.T, s.Hogs.Start(""))
+	check(s.T, s.hogs.Start(""))
 	for tag, padding := range map[string]int{"1.0.0": 0, "2.0.0": 1 << 20} {
-		image, err := toolsImage(programs, padding)
+		image, err := toolsImage(s.programs, padding)
 		check(s.T, err)
 		check(s.T, s.Push(s.T.Context(), tools, tag, image))
 	}
 }
 
 // limitMemory has the agent start in a control group of its own.
-func (s *Site) limitMemory(program string) {
+func (s *site) limitMemory(program string) {
 	s.T.Helper()
 	var err error
 	s.group, err = plant.NewMemoryGroup("site", groupMemory)
@@ -131,26 +122,16 @@ func (s *Site) limitMemory(program string) {
 	s.Upgrade(script)
 }
 
-// Admit adds to the settings of a device what it has to know for hogs: their
-// registry, and the group that may use the control socket.
-func (s *Site) Admit(to *plant.Settings) {
-	to.Group, to.Registries = operators, []string{s.Hogs.Address()}
-}
-
 // settings are how the agent is configured.
-func (s *Site) settings(approval string) plant.Settings {
-	settings := plant.Settings{Settle: settle, LogLevel: "debug", Policy: map[string]string{"approval": approval}}
-	s.Admit(&settings)
-	return settings
-}
-
-func (s *Site) configure(approval string) {
-	s.T.Helper()
-	check(s.T, s.Configure(s.settings(approval)))
+func (s *site) settings(approval string) plant.Settings {
+	return plant.Settings{
+		Settle: settle, LogLevel: "debug", Policy: map[string]string{"approval": approval},
+		Group: operators, Registries: []string{s.hogs.Address()},
+	}
 }
 
 // close shows what led to a failure and ends everything.
-func (s *Site) close() {
+func (s *site) close() {
 	if s.Plant == nil {
 		check(s.T, os.RemoveAll(s.dir))
 		return
@@ -158,20 +139,12 @@ func (s *Site) close() {
 	if s.T.Failed() {
 		log, _ := os.ReadFile(s.LogFile())
 		s.T.Logf("agent's log:\n%s", log[max(0, len(log)-16<<10):])
-		if keep := os.Getenv("MARGOLITE_NEIGHBOURS_LOGS"); keep != "" {
-			if s.Running() { // with what it does at this moment
-				_ = unix.Kill(s.Agent(), unix.SIGQUIT)
-				_ = s.Ended() // or is killed
-			}
-			log, _ = os.ReadFile(s.LogFile())
-			_ = os.WriteFile(filepath.Join(keep, strings.ReplaceAll(s.T.Name(), "/", "-")+".log"), log, 0o600)
-		}
 	}
 	s.Kill()
 	s.PowerOff()
 	errs := []error{isolated.ForgetNetwork()}
-	if s.Hogs != nil {
-		errs = append(errs, s.Hogs.Close())
+	if s.hogs != nil {
+		errs = append(errs, s.hogs.Close())
 	}
 	if s.group != nil {
 		errs = append(errs, s.group.Close(context.WithoutCancel(s.T.Context())))
@@ -181,7 +154,7 @@ func (s *Site) close() {
 }
 
 // look takes stock of the machine and of its containerd, which runs.
-func (s *Site) look() leftovers.Snapshot {
+func (s *site) look() leftovers.Snapshot {
 	s.T.Helper()
 	client, err := containerd.Open(s.Containers(), "margo")
 	check(s.T, err)
@@ -209,7 +182,7 @@ type application struct {
 
 // publish makes a revision of an application part of the desired state. It may be
 // called from any goroutine.
-func (s *Site) publish(a application) (wfmsim.Published, error) {
+func (s *site) publish(a application) (wfmsim.Published, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ctx := context.WithoutCancel(s.T.Context())
@@ -220,12 +193,12 @@ func (s *Site) publish(a application) (wfmsim.Published, error) {
 	}
 	home := s.Registry
 	if a.foreign {
-		home = s.Hogs
+		home = s.hogs
 	}
 	if err := (ociimage.Registry{URL: home.URL()}).Push(ctx, "apps/"+a.name, "1.0.0", component); err != nil {
 		return wfmsim.Published{}, err
 	}
-	d := s.Deployment(id(a.name), map[string]any{"HOGS": s.Hogs.Address(), "REVISION": max(a.revision, 1)})
+	d := s.Deployment(id(a.name), map[string]any{"HOGS": s.hogs.Address(), "REVISION": max(a.revision, 1)})
 	delete(d.Parameters, "PORT")
 	d.Name = a.name
 	d.Components = []wfmsim.Component{{Name: a.name, Repository: home.Address() + "/apps/" + a.name, Revision: "1.0.0", Timeout: a.timeout}}
@@ -234,14 +207,14 @@ func (s *Site) publish(a application) (wfmsim.Published, error) {
 
 // remove takes an application out of the desired state and returns the version
 // since when. It may be called from any goroutine.
-func (s *Site) remove(name string) (uint64, error) {
+func (s *site) remove(name string) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.Remove(id(name))
 }
 
 // install publishes applications and waits until all of them run.
-func (s *Site) install(all ...application) {
+func (s *site) install(all ...application) {
 	s.T.Helper()
 	versions := map[string]uint64{}
 	for _, a := range all {
@@ -257,7 +230,7 @@ func (s *Site) install(all ...application) {
 
 // withdraw removes applications and waits until the WFM has heard that they are
 // removed.
-func (s *Site) withdraw(ctx context.Context, names ...string) error {
+func (s *site) withdraw(ctx context.Context, names ...string) error {
 	versions := map[string]uint64{}
 	for _, name := range names {
 		version, err := s.remove(name)
@@ -276,7 +249,7 @@ func (s *Site) withdraw(ctx context.Context, names ...string) error {
 
 // margolite runs the command line and returns what it printed. It may be called
 // from any goroutine.
-func (s *Site) margolite(ctx context.Context, args ...string) (string, error) {
+func (s *site) margolite(ctx context.Context, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, filepath.Join(s.programs, agent), append([]string{"--config", s.ConfigFile()}, args...)...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -340,9 +313,9 @@ func running(name string, revision int) error {
 	return nil
 }
 
-// Memory is how many bytes the agent has had at most, without its program and other
+// memory is how many bytes the agent has had at most, without its program and other
 // files.
-func (s *Site) Memory() int64 {
+func (s *site) memory() int64 {
 	if s.Running() {
 		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.Agent())) // it may have ended
 		size := func(name string) int64 {
@@ -358,33 +331,17 @@ func (s *Site) Memory() int64 {
 	return s.peak
 }
 
-// Load is how many processors the agent used beside the hog, on the average.
-func (s *Site) Load() float64 { return s.load }
-
 // processorTime is what the agent has used since it was started.
-func (s *Site) processorTime() time.Duration {
+func (s *site) processorTime() time.Duration {
 	const scheduled = 2 // the process's own clock, see clock_getcpuclockid(3)
 	var t unix.Timespec
 	_ = unix.ClockGettime(int32(^s.Agent()<<3|scheduled), &t) // it may have ended
 	return time.Duration(t.Nano())
 }
 
-// Fits says whether the agent took no more memory and processor time than it may
-// beside a hog.
-func (s *Site) Fits(hog Hog) error {
-	var errs []error
-	if n := s.Memory(); n > agentMemory {
-		errs = append(errs, fmt.Errorf("the agent has had %d MiB of memory, want at most %d", n>>20, agentMemory>>20))
-	}
-	if most := agentLoad + hog.Load; s.load > most {
-		errs = append(errs, fmt.Errorf("the agent has used %.2f processors, want at most %.2f", s.load, most))
-	}
-	return errors.Join(errs...)
-}
-
 // survives says whether the agent is still the process that was started last, and
 // nothing in its control group was killed for want of memory.
-func (s *Site) survives() error {
+func (s *site) survives() error {
 	select {
 	case <-s.Done():
 		return errEnded
@@ -414,4 +371,56 @@ func check(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Names of the programs that Build makes.
+const (
+	agent      = "margolite"
+	hogProgram = "hog"
+)
+
+// build makes all programs that sites run, in dir. It needs the go command.
+func build(ctx context.Context, dir string) error {
+	if err := plant.BuildPrograms(ctx, dir,
+		plant.Program{File: agent, Name: "margolite", Version: "neighbours", Tags: plant.AgentTags},
+		plant.Program{File: plant.Shim, Name: plant.Shim, Tags: plant.ShimTags},
+	); err != nil {
+		return err
+	}
+	program, err := (&ociimage.Programs{}).Build(ctx, "github.com/margolite/margolite/test/neighbours/hog", "")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, hogProgram), program, 0o755)
+}
+
+// tools is the repository of the one image that everybody has, with a tag for each
+// of its sizes.
+const tools = "neighbours/tools"
+
+// toolsImage is an image of busybox and of the program hog, and padding bytes more.
+func toolsImage(programs string, padding int) (*ociimage.Artifact, error) {
+	busybox, err := os.ReadFile("/bin/busybox")
+	if err != nil {
+		return nil, fmt.Errorf("busybox-static is needed: %w", err)
+	}
+	program, err := os.ReadFile(filepath.Join(programs, hogProgram))
+	if err != nil {
+		return nil, err
+	}
+	entries := []ociimage.Entry{
+		{Name: "bin/", Type: tar.TypeDir},
+		{Name: "etc/", Type: tar.TypeDir},
+		{Name: "etc/passwd", Data: []byte("root:x:0:0:root:/:/bin/sh\n")},
+		{Name: "etc/group", Data: []byte("root:x:0:\n")},
+		ociimage.Executable("/bin/busybox", busybox), ociimage.Executable("/bin/hog", program),
+	}
+	for name := range strings.FieldsSeq("cat dd false mkfifo rm sh sleep true truncate yes") {
+		entries = append(entries, ociimage.Entry{Name: "bin/" + name, Type: tar.TypeSymlink, Link: "busybox"})
+	}
+	layers := []ociimage.Layer{{Entries: entries}}
+	if padding > 0 {
+		layers = append(layers, ociimage.Padding(padding))
+	}
+	return ociimage.Build(ociimage.Image{Layers: layers, Config: ocispec.ImageConfig{Env: []string{"PATH=/bin"}}})
 }
