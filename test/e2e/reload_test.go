@@ -40,7 +40,7 @@ func TestPOL04CAP03ConfigurationIsTakenOver(t *testing.T) {
 		changed := first
 		changed.Labels, changed.Poll = map[string]string{"plant.example/hall": "four"}, 10*time.Hour
 		check(t, r.Reconfigure(changed))
-		answered(log, "configuration taken over", "device", "poll")
+		answered(log, "configuration applied", "device", "poll")
 		r.eventually("the new label is reported", func() error { return r.reportsLabel("plant.example/hall", "four") })
 		if q := r.nextRequest(n, 0, wfmsim.EndpointCapabilities); q.Method != "PUT" {
 			t.Errorf("capabilities are reported by %s", q.Method)
