@@ -573,7 +573,7 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 	if got.code != exitFailed || !strings.Contains(got.out, "failed   identity: /nonexistent.pem") || !strings.Contains(got.out, "fix: put the file in place") {
 		t.Errorf("%+v", got)
 	}
-	if !strings.Contains(got.out, "warning  configuration: "+file+":1: wfm.limits: has no effect any more") {
+	if !strings.Contains(got.out, "warning  configuration: "+file+":1: wfm.limits: has no effect") {
 		t.Errorf("no warning of a key that is retired: %+v", got)
 	}
 }
