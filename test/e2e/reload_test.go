@@ -58,7 +58,7 @@ func TestPOL04CAP03ConfigurationIsTakenOver(t *testing.T) {
 		log := r.logLength()
 		check(t, os.WriteFile(r.ConfigFile(), append(text, "often: true\n"...), 0o600))
 		check(t, r.Reload())
-		answered(log, "level=ERROR", "the former one stays in force")
+		answered(log, "level=ERROR", "the previous one stays in force")
 		check(t, os.WriteFile(r.ConfigFile(), text, 0o600))
 		r.refusesChart(r.publishedAndSynced(1, 3))
 		r.untouched(demoID, before)
