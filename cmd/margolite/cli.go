@@ -65,7 +65,7 @@ func commands() []command {
 		{"prune", "[--images] [--volumes]", "remove images and volumes that nothing needs", (*cli).prune},
 		{"clear", "[--yes]", "stop and remove all workloads, to decommission this device", (*cli).clear},
 		{"capabilities", "[--json] [--root DIR]", "show what the WFM is told about this device", (*cli).capabilities},
-		{"check", "[--json]", "check whether this device can run workloads, and how to fix it", (*cli).check},
+		{"check", "[--json]", "check whether this device can run workloads and reach its WFM", (*cli).check},
 		{"csr", "--id SPIFFE-ID|--name NAME [--key FILE] [--out FILE]", "write a certificate request; the private key stays on this device", (*cli).csr},
 		{"compose", "up|down|ps|logs|exec|config|pull [-f FILE] [-p PROJECT]", "run a Compose file without a WFM", (*cli).compose},
 		{"version", "[--json]", "show the version and the supported revisions of the standard", (*cli).version},

@@ -290,12 +290,12 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 		"status  ":                         {"--help"},
 		"Usage: margolite logs DEPLOYMENT": {"logs", "--help"},
 		"-n, --tail N":                     {"logs", "-h"},
-		"Usage: margolite csr --id SPIFFE-ID|--name":         {"csr", "--help"},
-		"Usage: margolite compose up|down":                   {"compose", "--help"},
-		"  -p, --project-name PROJECT use this PROJECT name": {"compose", "up", "--help"},
-		"Usage: margolite compose exec SERVICE":              {"compose", "exec", "-h"},
-		"  pull     pull the images":                         {"compose", "-h"},
-		"--config FILE             configuration FILE\n":     {"status", "--help"},
+		"Usage: margolite csr --id SPIFFE-ID|--name":                   {"csr", "--help"},
+		"Usage: margolite compose up|down":                             {"compose", "--help"},
+		"  -p, --project-name PROJECT use this PROJECT name":           {"compose", "up", "--help"},
+		"Usage: margolite compose exec SERVICE":                        {"compose", "exec", "-h"},
+		"  pull     pull the images":                                   {"compose", "-h"},
+		"--config FILE             read the configuration from FILE\n": {"status", "--help"},
 	} {
 		if got := call(t, args...); got.code != exitDone || !strings.Contains(got.out, want) || got.err != "" {
 			t.Errorf("margolite %q: code %d, stdout %q, stderr %q, want 0 and %q", args, got.code, got.out, got.err, want)
@@ -573,7 +573,7 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 	if got.code != exitFailed || !strings.Contains(got.out, "failed   identity: /nonexistent.pem") || !strings.Contains(got.out, "fix: put the file in place") {
 		t.Errorf("%+v", got)
 	}
-	if !strings.Contains(got.out, "warning  configuration: "+file+":1: wfm.limits: has no effect any more") {
+	if !strings.Contains(got.out, "warning  configuration: "+file+":1: wfm.limits: has no effect") {
 		t.Errorf("no warning of a key that is retired: %+v", got)
 	}
 }

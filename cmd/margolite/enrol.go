@@ -28,7 +28,7 @@ func (c *cli) awaitWFM(ctx context.Context, manager *service) (*config.Config, e
 	level := new(slog.LevelVar)
 	level.Set(cfg.Log.Level)
 	logger := newLogger(c, cfg, level)
-	logger.Info("no WFM is configured, waiting for provisioning files", "from", strings.Join(cfg.Provision.From, ", "))
+	logger.Info("no WFM is configured; waiting for provisioning files", "from", strings.Join(cfg.Provision.From, ", "))
 	manager.ready("waiting for provisioning files")
 	ticker := time.NewTicker(provisionInterval)
 	defer ticker.Stop()
@@ -52,7 +52,7 @@ func (c *cli) awaitWFM(ctx context.Context, manager *service) (*config.Config, e
 			if errors.As(err, &p) {
 				attrs = append(attrs, "stack", p.Stack)
 			}
-			logger.Error("this device is not enrolled", attrs...)
+			logger.Error("cannot enrol this device", attrs...)
 		}
 		select {
 		case <-ctx.Done():

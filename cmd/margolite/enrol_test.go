@@ -55,7 +55,7 @@ func TestTheAgentWaitsToBeEnrolled(t *testing.T) {
 	if cfg, err := c.awaitWFM(ctx, &service{}); cfg != nil || err != nil {
 		t.Errorf("it goes on with %+v: %v", cfg, err)
 	}
-	for _, want := range []string{"waiting for provisioning files", provision, "this device is not enrolled", "policy: unknown key"} {
+	for _, want := range []string{"waiting for provisioning files", provision, "cannot enrol this device", "policy: unknown key"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log does not say %q:\n%s", want, log)
 		}

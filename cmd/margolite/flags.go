@@ -12,7 +12,7 @@ func (c *cli) flags(name string) *flag.FlagSet {
 	c.command = name
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.SetOutput(io.Discard)
-	f.StringVar(&c.configFile, "config", c.configFile, "configuration `FILE`")
+	f.StringVar(&c.configFile, "config", c.configFile, "read the configuration from `FILE`")
 	return f
 }
 

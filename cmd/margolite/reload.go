@@ -41,8 +41,8 @@ func (r *reload) run(ctx context.Context) error {
 		}
 		r.service.reloading()
 		if err := contain.Call(func() error { return r.takeOver(ctx) }); err != nil {
-			r.agent.Contained("a configuration that is taken over", err)
-			r.logger.Error("the configuration is not taken over, the former one stays in force", "error", err)
+			r.agent.Contained("a configuration reload", err)
+			r.logger.Error("cannot apply the configuration; the previous one stays in force", "error", err)
 		}
 		r.service.ready("runs")
 	}
@@ -66,13 +66,13 @@ func (r *reload) takeOver(ctx context.Context) error {
 	}
 	gate, err := gateOf(next)
 	if err != nil {
-		return fmt.Errorf("cannot take over policy: %w", err)
+		return fmt.Errorf("cannot apply policy: %w", err)
 	}
 	warn(r.logger, next)
 	changed := next.Changed(r.config)
 	if slices.Contains(changed.Parts, "control") {
 		if err := share(socketPath(r.started), next.Control.Group); err != nil {
-			return fmt.Errorf("cannot take over control: %w", err)
+			return fmt.Errorf("cannot apply control: %w", err)
 		}
 	}
 	if slices.Contains(changed.Parts, "wfm") {
@@ -80,15 +80,15 @@ func (r *reload) takeOver(ctx context.Context) error {
 			r.agent.Withdraw(ctx)
 		}
 		if err := r.uplink.Configure(way); err != nil {
-			return fmt.Errorf("cannot take over wfm: %w", err)
+			return fmt.Errorf("cannot apply wfm: %w", err)
 		}
 	}
 	r.level.Set(next.Log.Level)
 	r.agent.Configure(settingsOf(next, device, gate))
 	r.config = next
-	r.logger.Info("configuration taken over", "changed", cmp.Or(strings.Join(changed.Parts, ", "), "nothing"))
+	r.logger.Info("configuration applied", "changed", cmp.Or(strings.Join(changed.Parts, ", "), "nothing"))
 	if later := next.Changed(r.started).Restart; len(later) > 0 {
-		r.logger.Warn("part of the configuration takes effect with the next start only", "keys", strings.Join(later, ", "))
+		r.logger.Warn("some changes of the configuration take effect at the next start", "keys", strings.Join(later, ", "))
 	}
 	return nil
 }

@@ -90,11 +90,11 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 
 	starts, err := noteStart(cfg.State.Run)
 	if err != nil {
-		logger.Warn("it is not known how often the agent was started", "error", err)
+		logger.Warn("cannot count the starts of the agent", "error", err)
 	}
 	crash, err := keepCrash(cfg.State.Run)
 	if err != nil {
-		logger.Warn("it is not known what ended a former process", "error", err)
+		logger.Warn("cannot find out how the previous process ended", "error", err)
 	}
 	way, present, err := openUplink(ctx, cfg, logger, uplink.Device{
 		Records: records, Spool: records.Incoming(),
@@ -130,12 +130,12 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		return errors.Join(err, socket.Close())
 	}
 	a = agent.New(options)
-	logger.Info("margolite runs", "version", build.Version(), "device", device.ID, "wfm", cfg.WFM.URL)
+	logger.Info("margolite is running", "version", build.Version(), "device", device.ID, "wfm", cfg.WFM.URL)
 	r := &reload{cli: c, signals: signals, started: cfg, config: cfg, level: level, agent: a, uplink: way, service: manager, logger: logger}
 	workloads.Engine.LeaveAlone(a.Fragile()...) // before anything is brought back
 	program, err := programSpans()
 	if err != nil {
-		logger.Warn("the program keeps more memory than it needs", "error", err)
+		logger.Warn("cannot release unneeded memory of the program", "error", err)
 	}
 	saver := &thrift{stirred: a.Stirred(), program: program}
 	g, ctx := errgroup.WithContext(ctx)
@@ -154,7 +154,7 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		g.Go(func() error { return meter(ctx) })
 	}
 	err = g.Wait()
-	logger.Info("margolite stops; workloads keep running")
+	logger.Info("margolite is stopping; workloads keep running")
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
@@ -215,7 +215,7 @@ func openStore(cfg *config.Config, bundle int64) (*store.Store, error) {
 // warn logs what is not right with a configuration that is taken over.
 func warn(logger *slog.Logger, cfg *config.Config) {
 	for _, w := range cfg.Warnings() {
-		logger.Warn("the configuration has a key that is no longer supported", "warning", w)
+		logger.Warn("the configuration uses a key that is no longer supported", "warning", w)
 	}
 }
 

@@ -67,7 +67,7 @@ func (s *scrapes) run(ctx context.Context) error {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 		if err == nil {
 			said = ""
-			s.logger.Info("metrics can be asked for", "address", l.Addr().String())
+			s.logger.Info("metrics are available", "address", l.Addr().String())
 			err = s.serve(ctx, l)
 		}
 		if err == nil || ctx.Err() != nil {
@@ -75,7 +75,7 @@ func (s *scrapes) run(ctx context.Context) error {
 		}
 		if err.Error() != said {
 			said = err.Error()
-			s.logger.Warn("metrics cannot be asked for; it is tried again", "address", address, "error", err)
+			s.logger.Warn("cannot listen for metrics requests; will retry", "address", address, "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -108,8 +108,8 @@ func (s *scrapes) answer(w http.ResponseWriter, r *http.Request) {
 		return err
 	})
 	if err != nil {
-		s.logger.Warn("cannot answer who asks for metrics", "error", err)
-		http.Error(w, "the log says why", http.StatusInternalServerError)
+		s.logger.Warn("cannot answer a metrics request", "error", err)
+		http.Error(w, "internal error; see the log of the agent", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", control.MetricsType)

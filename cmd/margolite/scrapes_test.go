@@ -44,7 +44,7 @@ func TestMetricsAreServedAndNothingElse(t *testing.T) {
 		body         string
 	}{
 		{"GET", "/metrics", http.StatusOK, "up 1\n"},
-		{"GET", "/metrics", http.StatusInternalServerError, "the log says why\n"},
+		{"GET", "/metrics", http.StatusInternalServerError, "internal error; see the log of the agent\n"},
 		{"POST", "/metrics", http.StatusMethodNotAllowed, ""},
 		{"GET", "/v1/status", http.StatusNotFound, ""},
 		{"GET", "/debug/pprof/", http.StatusNotFound, ""},

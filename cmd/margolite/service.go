@@ -59,7 +59,7 @@ func (s *service) tell(what ...string) {
 		_, err = s.conn.Write([]byte(strings.Join(what, "\n")))
 	}
 	if err != nil {
-		s.logger.Debug("cannot tell the service manager", "what", what[0], "error", err)
+		s.logger.Debug("cannot notify the service manager", "what", what[0], "error", err)
 	}
 }
 
@@ -71,11 +71,11 @@ func (s *service) ready(status string) { s.tell("READY=1", "STATUS="+status) }
 func (s *service) reloading() {
 	var now unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // every Linux has it
-	s.tell("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", now.Nano()/1000), "STATUS=takes over its configuration")
+	s.tell("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", now.Nano()/1000), "STATUS=reloading the configuration")
 }
 
 // stopping says that this process is about to end.
-func (s *service) stopping() { s.tell("STOPPING=1", "STATUS=stops; workloads keep running") }
+func (s *service) stopping() { s.tell("STOPPING=1", "STATUS=stopping; workloads keep running") }
 
 // alive says that this process gets on with its work.
 func (s *service) alive() { s.tell("WATCHDOG=1") }

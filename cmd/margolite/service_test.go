@@ -34,7 +34,7 @@ func TestTheServiceManagerHearsOfIt(t *testing.T) {
 	s.reloading()
 	s.alive()
 	s.stopping()
-	for _, want := range [][]string{{"READY=1", "STATUS=runs"}, {"RELOADING=1", "MONOTONIC_USEC="}, {"WATCHDOG=1"}, {"STOPPING=1", "STATUS=stops"}} {
+	for _, want := range [][]string{{"READY=1", "STATUS=runs"}, {"RELOADING=1", "MONOTONIC_USEC="}, {"WATCHDOG=1"}, {"STOPPING=1", "STATUS=stopping"}} {
 		got := <-heard
 		lines := strings.Split(got, "\n")
 		for _, line := range want {

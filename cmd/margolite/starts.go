@@ -53,12 +53,12 @@ func noteStart(run string) (int, error) {
 func keepCrash(run string) (former *control.Mistake, err error) {
 	f, err := os.OpenFile(filepath.Join(run, "crash"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("cannot keep what this process ends with: %w", err)
+		return nil, fmt.Errorf("cannot open the file for crash reports: %w", err)
 	}
 	defer f.Close()
 	first, _ := bufio.NewReader(f).ReadString('\n') // none: it is empty
 	if info, err := f.Stat(); err == nil && first != "" {
-		former = &control.Mistake{Time: info.ModTime().UTC(), Object: "the process before", Text: strings.TrimSpace(first)}
+		former = &control.Mistake{Time: info.ModTime().UTC(), Object: "the previous process", Text: strings.TrimSpace(first)}
 	}
 	if _, err = f.Seek(0, 0); err == nil {
 		err = f.Truncate(0)
@@ -67,7 +67,7 @@ func keepCrash(run string) (former *control.Mistake, err error) {
 		err = debug.SetCrashOutput(f, debug.CrashOptions{})
 	}
 	if err != nil {
-		return former, fmt.Errorf("cannot keep what this process ends with: %w", err)
+		return former, fmt.Errorf("cannot open the file for crash reports: %w", err)
 	}
 	return former, nil
 }

@@ -65,7 +65,7 @@ func openUplink(ctx context.Context, cfg *config.Config, logger *slog.Logger, d 
 	}
 	known, err := uplink.KnownTime(d.Records)
 	if err != nil {
-		logger.Warn("the last known time is lost", "error", err)
+		logger.Warn("cannot read the last known time", "error", err)
 	}
 	d.Dir, d.Clock, d.Logger = cfg.State.Dir, clock.New(systemClock(), build.Time(), known), logger
 	u, err := uplink.New(o, d)

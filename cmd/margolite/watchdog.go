@@ -67,7 +67,7 @@ func (w *watchdog) run(ctx context.Context) error {
 		case err = <-answers:
 			asked = false
 		case <-late.C:
-			asked, err = true, fmt.Errorf("it has not answered within %v", w.answer)
+			asked, err = true, fmt.Errorf("no answer within %v", w.answer)
 		}
 		late.Stop()
 		if err == nil {
@@ -75,10 +75,10 @@ func (w *watchdog) run(ctx context.Context) error {
 			w.service.alive()
 		} else if failures++; failures >= watchTries {
 			stacks := make([]byte, maxStacks)
-			w.logger.Error("the agent is stuck and ends, to be started again", "error", err, "stacks", string(stacks[:runtime.Stack(stacks, true)]))
+			w.logger.Error("the agent is stuck; it exits to be restarted", "error", err, "stacks", string(stacks[:runtime.Stack(stacks, true)]))
 			return fmt.Errorf("the agent is stuck: %w", err)
 		} else {
-			w.logger.Warn("the agent does not get on", "error", err)
+			w.logger.Warn("the agent makes no progress", "error", err)
 		}
 		select {
 		case <-ctx.Done():

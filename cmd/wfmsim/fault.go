@@ -43,7 +43,7 @@ func serverFlag(flags *flag.FlagSet) *string {
 
 func faultCommand() command {
 	return command{
-		name: "fault", args: "[KIND]", summary: "let something go wrong; without KIND, show what will",
+		name: "fault", args: "[KIND]", summary: "inject a fault; without KIND, list the faults",
 		help: `
 Kinds:
   answer        another answer: --status, --retry-after (none: leave it out),
@@ -93,9 +93,9 @@ and of ordinary ones:
 			server := serverFlag(flags)
 			var f fault.Fault
 			flags.StringVar(&f.Endpoint, "endpoint", "", "`NAME` of the endpoint (default: all)")
-			flags.StringVar(&f.Match, "match", "", "`TEXT` that the path has to contain")
-			flags.IntVar(&f.Skip, "skip", 0, "`N` requests that pass before it begins")
-			flags.IntVar(&f.Times, "times", 0, "`N` requests it applies to (default: until cleared)")
+			flags.StringVar(&f.Match, "match", "", "affect requests whose path contains `TEXT`")
+			flags.IntVar(&f.Skip, "skip", 0, "let `N` requests pass first")
+			flags.IntVar(&f.Times, "times", 0, "affect `N` requests (default: until cleared)")
 			flags.IntVar(&f.Status, "status", 0, "`CODE` to answer with")
 			flags.StringVar(&f.RetryAfter, "retry-after", "", "`SECONDS` or date of the header")
 			flags.Int64Var(&f.Bytes, "bytes", 0, "`N` bytes, see the kinds")
@@ -110,7 +110,7 @@ and of ordinary ones:
 				case 1:
 					f.Kind = fault.Kind(args[0])
 				default:
-					return usageError{"one KIND at most, after the flags"}
+					return usageError{"give at most one KIND, after the flags"}
 				}
 				f.Client = client.For
 				injected, err := client.Inject(ctx, *server, f)
@@ -126,7 +126,7 @@ and of ordinary ones:
 
 func clearCommand() command {
 	return command{
-		name: "clear", summary: "end what was to go wrong",
+		name: "clear", summary: "clear faults",
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
 			server := serverFlag(flags)
@@ -147,7 +147,7 @@ func showFaults(out io.Writer, ask func() ([]fault.Fault, error)) error {
 		return err
 	}
 	if len(faults) == 0 {
-		fmt.Fprintln(out, "nothing is to go wrong")
+		fmt.Fprintln(out, "No fault is set.")
 	}
 	for _, f := range faults {
 		fmt.Fprintln(out, describe(f))
@@ -180,7 +180,7 @@ func describe(f fault.Fault) string {
 
 func requestsCommand() command {
 	return command{
-		name: "requests", summary: "show what devices have asked for",
+		name: "requests", summary: "show the requests of devices",
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
 			server := serverFlag(flags)
@@ -204,7 +204,7 @@ func clientCommand(name, summary string) command {
 			client := askFlags(flags)
 			return func(ctx context.Context, args []string, _ io.Writer) error {
 				if len(args) != 1 {
-					return usageError{"one CLIENT is needed, by its id"}
+					return usageError{"give the id of one CLIENT"}
 				}
 				return client.Change(ctx, args[0], name)
 			}
@@ -214,16 +214,16 @@ func clientCommand(name, summary string) command {
 
 func versionCommand() command {
 	return command{
-		name: "version", args: "CLIENT VERSION", summary: "give the client's present manifest another version",
+		name: "version", args: "CLIENT VERSION", summary: "set the version of the client's manifest",
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
 			return func(ctx context.Context, args []string, _ io.Writer) error {
 				if len(args) != 2 {
-					return usageError{"a CLIENT and a VERSION are needed"}
+					return usageError{"give a CLIENT and a VERSION"}
 				}
 				version, err := strconv.ParseUint(args[1], 10, 64)
 				if err != nil {
-					return usageError{fmt.Sprintf("%q is no version", args[1])}
+					return usageError{fmt.Sprintf("invalid version %q", args[1])}
 				}
 				return client.SetVersion(ctx, args[0], version)
 			}
@@ -233,7 +233,7 @@ func versionCommand() command {
 
 func pendingCommand() command {
 	return command{
-		name: "pending", summary: "show the clients that wait to be approved",
+		name: "pending", summary: "show the clients that wait for approval",
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
 			return asked(flags, func(ctx context.Context) ([]wfmsim.Pending, error) { return client.Pending(ctx) },
@@ -249,12 +249,12 @@ func pendingCommand() command {
 
 func approveCommand() command {
 	return command{
-		name: "approve", args: "[FINGERPRINT]", summary: "let a client in that waits; without FINGERPRINT, all of them",
+		name: "approve", args: "[FINGERPRINT]", summary: "approve a waiting client; without FINGERPRINT, all of them",
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
 			return func(ctx context.Context, args []string, out io.Writer) error {
 				if len(args) > 1 {
-					return usageError{"one FINGERPRINT at most"}
+					return usageError{"give at most one FINGERPRINT"}
 				}
 				if len(args) == 0 {
 					waiting, err := client.Pending(ctx)

@@ -55,11 +55,11 @@ func commands() []command {
 		publishCommand(), publishComposeCommand(), pushImageCommand(), removeCommand(),
 		listCommand(), statusesCommand(), capabilitiesCommand(), requestsCommand(),
 		faultCommand(), clearCommand(), versionCommand(),
-		clientCommand("restart", "begin the client's manifest versions anew, from 1"),
-		clientCommand("retire", "end the relationship with a client: it is answered 403"),
-		clientCommand("accept", "take a retired client back"),
+		clientCommand("restart", "restart the client's manifest versions at 1"),
+		clientCommand("retire", "end the relationship with a client: answer it with 403"),
+		clientCommand("accept", "accept a retired client again"),
 		pendingCommand(), approveCommand(),
-		clientCommand("forget", "make a client unknown, before rc.3: it has to be onboarded again"),
+		clientCommand("forget", "forget a client, before rc.3: it must be onboarded again"),
 		shownCommand(),
 	}
 }

@@ -197,7 +197,7 @@ func TestAFirstTrial(t *testing.T) {
 		"statuses --json": `"number":1`,
 		"requests":        "device-01  GET /margo/api/v1/deployments",
 		"capabilities":    "[]",
-		"fault":           "nothing is to go wrong",
+		"fault":           "No fault is set.",
 	} {
 		if said := s.do(t, strings.Fields(command)...); !strings.Contains(said, want) {
 			t.Errorf("%s said %q, want %q", command, said, want)
@@ -406,14 +406,14 @@ func TestWrongUseIsExplained(t *testing.T) {
 		{[]string{"serve", "--help"}, exitDone, "--dir DIR"},
 		{[]string{"help", "sing"}, exitUsage, `unknown command "sing"`},
 		{[]string{"sing"}, exitUsage, `unknown command "sing"`},
-		{[]string{"serve"}, exitUsage, "--dir is needed"},
+		{[]string{"serve"}, exitUsage, "give --dir"},
 		{[]string{"serve", "--loud"}, exitUsage, "fix:"},
-		{[]string{"publish"}, exitUsage, "one FILE is needed"},
+		{[]string{"publish"}, exitUsage, "give one FILE"},
 		{[]string{"serve", "--dir", t.TempDir(), "--revision", "9"}, exitUsage, "is none of"},
 		{[]string{"serve", "--dir", t.TempDir(), "--urls", "round"}, exitUsage, "is none of"},
-		{[]string{"version", "x", "y"}, exitUsage, "is no version"},
+		{[]string{"version", "x", "y"}, exitUsage, "invalid version"},
 		{[]string{"list", "extra"}, exitUsage, `unexpected argument "extra"`},
-		{[]string{"publish-compose"}, exitUsage, "--package is needed"},
+		{[]string{"publish-compose"}, exitUsage, "give --package"},
 		{[]string{"list", "--admin", "http://127.0.0.1:1"}, exitFailed, `fix: start one with "wfmsim serve`},
 		{[]string{"publish", "/nonexistent.yaml"}, exitFailed, "cannot read document"},
 		{[]string{"serve", "--dir", t.TempDir(), "--admin", "0.0.0.0:0"}, exitFailed, "loopback"},

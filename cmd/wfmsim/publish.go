@@ -22,7 +22,7 @@ import (
 
 func publishCommand() command {
 	return command{
-		name: "publish", args: "FILE", summary: "make an ApplicationDeployment part of the desired state",
+		name: "publish", args: "FILE", summary: "add an ApplicationDeployment to the desired state",
 		help: `
 FILE is an ApplicationDeployment in YAML, - for standard input. A deployment with
 the same id is replaced. Departures from 1.0.0-rc.3 that devices may tolerate are
@@ -32,7 +32,7 @@ named and let pass.
 			client := askFlags(flags)
 			return func(ctx context.Context, args []string, out io.Writer) error {
 				if len(args) != 1 {
-					return usageError{"one FILE is needed"}
+					return usageError{"give one FILE"}
 				}
 				var document []byte
 				var err error
@@ -89,7 +89,7 @@ image: ${REGISTRY}/name:tag.
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
 			values := parameters{}
-			id := flags.String("id", "", "`UUID` of the deployment; where it is missing a new one is made up")
+			id := flags.String("id", "", "`UUID` of the deployment (default: a new one)")
 			name := flags.String("name", "", "`NAME` of deployment and component (default: that of the directory)")
 			device := flags.String("device", "", "`ID` of the device (default: wfmsim's own)")
 			dir := flags.String("package", "", "`DIR` with compose.yaml and the files it needs (needed)")
@@ -102,7 +102,7 @@ image: ${REGISTRY}/name:tag.
 					return err
 				}
 				if *dir == "" {
-					return usageError{"--package is needed"}
+					return usageError{"give --package"}
 				}
 				if *name == "" {
 					abs, err := filepath.Abs(*dir)
@@ -164,7 +164,7 @@ func pushComponent(ctx context.Context, info admin.Info, repository, name, versi
 
 func pushImageCommand() command {
 	return command{
-		name: "push-image", summary: "make an image of one static program and push it into the registry",
+		name: "push-image", summary: "make an image of one static program and push it to the registry",
 		help: `
 The image holds the program at /NAME-OF-THE-FILE, which is its entry point, and
 nothing else. For programs that need more, push images to the registry by other
@@ -176,13 +176,13 @@ tools, as "docker push" or "skopeo copy --dest-tls-verify=false".
 			tag := flags.String("tag", "1.0.0", "`TAG` of the image")
 			binary := flags.String("binary", "", "`FILE` of a static Linux program (needed)")
 			arch := flags.String("arch", runtime.GOARCH, "`ARCH` the program is for, as arm64")
-			padding := flags.Int("padding", 0, "`MIB` of a layer that does nothing, to see a download")
+			padding := flags.Int("padding", 0, "add a layer of `MIB`, to make the download visible")
 			return func(ctx context.Context, args []string, out io.Writer) error {
 				if err := noArguments(args); err != nil {
 					return err
 				}
 				if *name == "" || *binary == "" {
-					return usageError{"--name and --binary are needed"}
+					return usageError{"give --name and --binary"}
 				}
 				info, err := client.Info(ctx)
 				if err != nil {
@@ -217,12 +217,12 @@ tools, as "docker push" or "skopeo copy --dest-tls-verify=false".
 
 func removeCommand() command {
 	return command{
-		name: "remove", args: "DEPLOYMENT", summary: "take a deployment out of the desired state",
+		name: "remove", args: "DEPLOYMENT", summary: "remove a deployment from the desired state",
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
 			return func(ctx context.Context, args []string, out io.Writer) error {
 				if len(args) != 1 {
-					return usageError{"one DEPLOYMENT is needed, by its id"}
+					return usageError{"give the id of one DEPLOYMENT"}
 				}
 				removed, err := client.Remove(ctx, args[0])
 				if err != nil {

@@ -67,7 +67,7 @@ Margo Identity Service, with an ordinary certificate too.
 `,
 		prepare: func(flags *flag.FlagSet) action {
 			var s settings
-			flags.StringVar(&s.dir, "dir", "", "`DIR` for everything that is kept (needed)")
+			flags.StringVar(&s.dir, "dir", "", "`DIR` for all files (required)")
 			flags.StringVar(&s.listen, "listen", "127.0.0.1:8443", "`ADDRESS` of the WFM")
 			flags.StringVar(&s.admin, "admin", "127.0.0.1:8480", "`ADDRESS` for the other commands, on loopback")
 			flags.StringVar(&s.registry, "registry", "127.0.0.1:5000", "`ADDRESS` of the registry")
@@ -84,7 +84,7 @@ Margo Identity Service, with an ordinary certificate too.
 				"`NAME` of a WFM in the field to speak like: "+strings.Join(wfmsim.LikeNames(), ", ")+"; it decides on revision, prefix and URLs")
 			flags.StringVar(&s.basic, "basic", "", "`USER:PASSWORD` that a gateway before the WFM wants")
 			flags.StringVar(&s.bearer, "bearer", "", "`TOKEN` that a gateway before the WFM wants")
-			flags.BoolVar(&s.approval, "approval", false, "clients wait to be approved before they are onboarded")
+			flags.BoolVar(&s.approval, "approval", false, "onboard clients only after approval")
 			flags.BoolVar(&s.putFirst, "put-first", false, "capabilities may begin with PUT, before rc.3")
 			flags.BoolVar(&s.singularStatus, "singular-status", false, "status is posted to /deployment/, as in the earliest rc.1")
 			flags.BoolVar(&s.compress, "gzip", false, "manifest and documents are compressed for those who accept it")
@@ -93,7 +93,7 @@ Margo Identity Service, with an ordinary certificate too.
 					return err
 				}
 				if s.dir == "" {
-					return usageError{"--dir is needed"}
+					return usageError{"give --dir"}
 				}
 				return s.serve(ctx, out)
 			}

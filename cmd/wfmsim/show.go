@@ -41,7 +41,7 @@ func asked[T any](flags *flag.FlagSet, ask func(context.Context) (T, error), sho
 
 func listCommand() command {
 	return command{
-		name: "list", summary: "show what the client is to run",
+		name: "list", summary: "show the desired state of the client",
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
 			return asked(flags, func(ctx context.Context) ([]wfmsim.Deployed, error) { return client.Deployments(ctx) },
@@ -57,7 +57,7 @@ func listCommand() command {
 
 func capabilitiesCommand() command {
 	return command{
-		name: "capabilities", summary: "show what devices have reported about themselves",
+		name: "capabilities", summary: "show the capabilities that devices have reported",
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
 			return func(ctx context.Context, args []string, out io.Writer) error {
@@ -78,11 +78,11 @@ func capabilitiesCommand() command {
 
 func statusesCommand() command {
 	return command{
-		name: "statuses", summary: "show what devices have reported about deployments",
+		name: "statuses", summary: "show the statuses that devices have reported",
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
 			deployment := flags.String("deployment", "", "`ID` of one deployment (default: all)")
-			follow := flags.Bool("follow", false, "go on with what is reported from now on")
+			follow := flags.Bool("follow", false, "follow new reports")
 			asJSON := flags.Bool("json", false, "print one JSON object per report")
 			return func(ctx context.Context, args []string, out io.Writer) error {
 				if err := noArguments(args); err != nil {

@@ -13,7 +13,7 @@ import (
 func said(args ...string) (string, error) {
 	text, known := map[string]string{
 		"":           "x is a program.\n\nUsage: margolite COMMAND\n\nCommands:\n  run          run it\n  logs         show what it's printing\n  compose      do more\n\nMore text.\n",
-		"run":        "Usage: margolite run\n\nRun it.\n\nFlags:\n  --config FILE             configuration FILE\n",
+		"run":        "Usage: margolite run\n\nRun it.\n\nFlags:\n  --config FILE             read the configuration from FILE\n",
 		"logs":       "Usage: margolite logs NAME [SERVICE...]\n\nShow what it's printing.\n\nFlags:\n  -n, --tail N              only the last N lines: all [of them]\n  --long-flag-name VALUE VALUE of it\n  --since TIME              since TIME\n  -f, --follow              go on\n",
 		"compose":    "Usage: margolite compose up|down\n\nDo more.\n\nVerbs:\n  up       go up\n\nFlags:\n  -f, --file FILE           the FILE\n",
 		"compose up": "Usage: margolite compose up [SERVICE...]\n\nGo up.\n\nFlags:\n  --wait                    wait\n",

@@ -40,7 +40,7 @@ func TestPOL04CAP03ConfigurationIsTakenOver(t *testing.T) {
 		changed := first
 		changed.Labels, changed.Poll = map[string]string{"plant.example/hall": "four"}, 10*time.Hour
 		check(t, r.Reconfigure(changed))
-		answered(log, "configuration taken over", "device", "poll")
+		answered(log, "configuration applied", "device", "poll")
 		r.eventually("the new label is reported", func() error { return r.reportsLabel("plant.example/hall", "four") })
 		if q := r.nextRequest(n, 0, wfmsim.EndpointCapabilities); q.Method != "PUT" {
 			t.Errorf("capabilities are reported by %s", q.Method)
@@ -58,7 +58,7 @@ func TestPOL04CAP03ConfigurationIsTakenOver(t *testing.T) {
 		log := r.logLength()
 		check(t, os.WriteFile(r.ConfigFile(), append(text, "often: true\n"...), 0o600))
 		check(t, r.Reload())
-		answered(log, "level=ERROR", "the former one stays in force")
+		answered(log, "level=ERROR", "the previous one stays in force")
 		check(t, os.WriteFile(r.ConfigFile(), text, 0o600))
 		r.refusesChart(r.publishedAndSynced(1, 3))
 		r.untouched(demoID, before)

@@ -49,38 +49,38 @@ func (c *Config) agree(r *reader) {
 		}
 	}
 	if !w.FromGit() {
-		refuse("only where wfm.url begins with git+https://", "git")
+		refuse("applies only if wfm.url begins with git+https://", "git")
 	}
 	if (w.Git.Certificate == "") != (w.Git.Key == "") {
-		r.disagree("wfm.git", "certificate and key are needed together")
+		r.disagree("wfm.git", "set certificate and key together")
 	}
 	switch report := w.Git.Report; {
 	case report.Branch == "" && report.Path != "":
-		r.disagree("wfm.git.report.path", "only beside wfm.git.report.branch")
+		r.disagree("wfm.git.report.path", "needs wfm.git.report.branch")
 	case report.Branch != "" && report.Branch == w.Git.Branch:
-		r.disagree("wfm.git.report.branch", "has to be another branch than wfm.git.branch: each report would be a new desired state")
+		r.disagree("wfm.git.report.branch", "use a branch other than wfm.git.branch: each report would become a new desired state")
 	case report.Branch != "" && w.Reports != "":
-		r.disagree("wfm.reports", "reports go there or to wfm.git.report, not to both")
+		r.disagree("wfm.reports", "set wfm.reports or wfm.git.report, not both")
 	}
 	switch {
 	case !w.speaks():
-		refuse("only the repository is spoken to; an API for reports is named by wfm.reports",
+		refuse("does not apply to a Git repository; wfm.reports names an API for reports",
 			"files", "svid", "service", "signed", "gateway")
 	case w.Revision != RC3:
-		refuse("only for revision "+RC3+", this is "+w.Revision, "svid", "service")
+		refuse("applies only to revision "+RC3+", not to "+w.Revision, "svid", "service")
 		if w.TLS != "1.3" {
-			r.disagree("wfm.tls", "has to be 1.3 for revision %s", w.Revision)
+			r.disagree("wfm.tls", "must be 1.3 for revision %s", w.Revision)
 		}
 	case !w.svid():
-		refuse("only for revisions "+RC2+" and "+RC1+", this is "+w.Revision, "signed")
-		refuse("not beside wfm.authorization: the gateway ends TLS, so that no certificate of the device reaches the WFM",
+		refuse("applies only to revisions "+RC2+" and "+RC1+", not to "+w.Revision, "signed")
+		refuse("conflicts with wfm.authorization: the gateway ends TLS, so the WFM never sees a certificate of the device",
 			"files", "svid", "service")
 	default:
-		refuse("only for revisions "+RC2+" and "+RC1+", this is "+w.Revision, "signed")
+		refuse("applies only to revisions "+RC2+" and "+RC1+", not to "+w.Revision, "signed")
 		if !w.fetched() {
-			refuse("only where the trust bundle is fetched: wfm.identityService.discovery, or a URL in wfm.trustBundle", "service")
+			refuse("applies only if the trust bundle is fetched: set wfm.identityService.discovery, or a URL in wfm.trustBundle", "service")
 			if w.TrustBundle == "" {
-				r.disagree("wfm.trustBundle", "required: a file, or the https URL at which an identity service has it")
+				r.disagree("wfm.trustBundle", "required: a file, or the https URL where an identity service publishes it")
 			}
 		}
 	}
@@ -95,9 +95,9 @@ func (c *Config) agree(r *reader) {
 func (p *Policy) agree(r *reader) {
 	switch {
 	case p.Allow.UnsignedImages && len(p.ImageKeys) > 0:
-		r.disagree("policy.imageKeys", "only beside policy.allow.unsignedImages: false; without it no image has to be signed")
+		r.disagree("policy.imageKeys", "needs policy.allow.unsignedImages: false; otherwise no image has to be signed")
 	case !p.Allow.UnsignedImages && len(p.ImageKeys) == 0:
-		r.disagree("policy.allow.unsignedImages", "only beside policy.imageKeys: without a key no image would be allowed")
+		r.disagree("policy.allow.unsignedImages", "needs policy.imageKeys: without a key no image would be allowed")
 	}
 }
 

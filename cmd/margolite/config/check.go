@@ -132,7 +132,7 @@ func path(s string) error {
 // could be the secret.
 func secret(s string) error {
 	if path(s) != nil {
-		return errors.New("expected an absolute path; a secret is in a file")
+		return errors.New("expected the absolute path of a file with the secret")
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ const gitScheme = "git+https://"
 func source(s string) error {
 	if rest, ok := strings.CutPrefix(s, gitScheme); ok {
 		s = "https://" + rest
-		if err := httpsURL(s, "a token is in the file that wfm.git.token names"); err != nil {
+		if err := httpsURL(s, "put the token into the file that wfm.git.token names"); err != nil {
 			return err
 		}
 		if u, err := url.Parse(s); err != nil || strings.Trim(u.Path, "/") == "" {
@@ -178,7 +178,7 @@ func source(s string) error {
 
 // baseURL is what paths are appended to.
 func baseURL(s string) error {
-	if err := httpsURL(s, "those of a gateway are in the file that wfm.authorization names"); err != nil {
+	if err := httpsURL(s, "put the credentials of a gateway into the file that wfm.authorization names"); err != nil {
 		return err
 	}
 	return noQuery(s)
@@ -186,7 +186,7 @@ func baseURL(s string) error {
 
 // documentURL is where one document is.
 func documentURL(s string) error {
-	return httpsURL(s, "its server asks for none")
+	return httpsURL(s, "this server needs none")
 }
 
 // httpsURL repeats nothing of a wrong URL, it may contain a password.
@@ -198,7 +198,7 @@ func httpsURL(s, instead string) error {
 	case u.Scheme != "https":
 		return errors.New("expected a URL that begins with https://")
 	case host(u.Host) != nil:
-		return errors.New("expected a host after https://, with a port where it is not 443")
+		return errors.New("expected a host after https://, with a port if it is not 443")
 	case u.User != nil:
 		return errors.New("expected a URL without user and password; " + instead)
 	case u.Fragment != "" || strings.Contains(s, "#"):
@@ -234,7 +234,7 @@ func ownCollector(s string) error {
 	}
 	at, err := netip.ParseAddr(u.Hostname())
 	if u.Scheme == "http" && u.Hostname() != "localhost" && (err != nil || !at.IsLoopback()) {
-		return errors.New("expected a URL that begins with https://, since the collector is not on this device")
+		return errors.New("expected a URL that begins with https://, because the collector is not on this device")
 	}
 	return nil
 }

@@ -348,7 +348,7 @@ func (r *reader) read(data []byte, known fields) error {
 	}
 	switch err := document.Decode(&second); {
 	case err == nil:
-		return &Error{File: r.file, Line: second.Line, Problem: "a second document starts here, one is expected"}
+		return &Error{File: r.file, Line: second.Line, Problem: "unexpected second document"}
 	case !errors.Is(err, io.EOF):
 		return syntaxError(r.file, err)
 	}

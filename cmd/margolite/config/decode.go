@@ -84,7 +84,7 @@ func (r *reader) section(n *yaml.Node, key string, known fields) {
 			r.places[at] = place{r.file, name}
 			read(value, at)
 		case slices.Contains(retired, at):
-			r.warnings = append(r.warnings, &Error{File: r.file, Line: name.Line, Key: at, Problem: "has no effect any more; the next release refuses it"})
+			r.warnings = append(r.warnings, &Error{File: r.file, Line: name.Line, Key: at, Problem: "has no effect; the next release will reject it"})
 		default:
 			r.mistake(name, at, "unknown key; known here: %s", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		}
@@ -241,7 +241,7 @@ func (r *reader) list(n *yaml.Node, v reflect.Value, key string, tag reflect.Str
 // A provisioning file names the files next to it without a path: it comes from
 // outside, and must not make the device send other files of its own.
 func (r *reader) text(n *yaml.Node, key string, tag reflect.StructTag) (string, bool) {
-	if !r.is(n, key, yaml.ScalarNode, textTag, "text (in quotes where it could be something else)") {
+	if !r.is(n, key, yaml.ScalarNode, textTag, "text (in quotes if it looks like something else)") {
 		return "", false
 	}
 	is, optional := strings.CutSuffix(tag.Get("is"), "?")
@@ -271,17 +271,17 @@ func complete(v any) error {
 	case *policy.Override:
 		switch {
 		case len(v.Deployments) == 0 && len(v.Labels) == 0:
-			return errors.New("expected deployments or labels: which ones is this about?")
+			return errors.New("set deployments or labels, which select the deployments")
 		case v.Approval == "" && v.Windows == nil && v.Rollback == "" && v.Hook == nil:
-			return errors.New("expected approval, windows, rollback or hook: what is different?")
+			return errors.New("set approval, windows, rollback or hook")
 		}
 	case *capability.Peripheral:
 		if v.Kind == "" {
-			return errors.New("expected the type of the peripheral")
+			return errors.New("set the type of the peripheral")
 		}
 	case *Registry:
 		if (v.Certificate == "") != (v.Key == "") {
-			return errors.New("certificate and key are needed together")
+			return errors.New("set certificate and key together")
 		}
 	}
 	return nil

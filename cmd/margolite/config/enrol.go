@@ -70,7 +70,7 @@ func Enrol(path string) (from string, err error) {
 		}
 		defer given.root.Close()
 		if err := c.enrol(r, given); err != nil {
-			return "", fmt.Errorf("cannot take over the provisioning files in %s: %w", dir, err)
+			return "", fmt.Errorf("cannot use the provisioning files in %s: %w", dir, err)
 		}
 		return dir, nil
 	}
@@ -92,7 +92,7 @@ func (c *Config) enrol(r *reader, s *directory) error {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	if len(names) > maxBeside {
-		return fmt.Errorf("at most %d other files may be named, these are %d", maxBeside, len(names))
+		return fmt.Errorf("they name %[2]d other files; the limit is %[1]d", maxBeside, len(names))
 	}
 	files := documents
 	for _, name := range names {
@@ -115,12 +115,12 @@ func (c *Config) addEnrolment(r *reader) error {
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 		return nil // enough for those who only look for the socket
 	case err != nil:
-		return fmt.Errorf("cannot read what the device was enrolled with: %w", err)
+		return fmt.Errorf("cannot read the enrolment of the device: %w", err)
 	}
 	defer s.root.Close()
 	documents, err := s.documents()
 	if err != nil {
-		return fmt.Errorf("cannot read what the device was enrolled with in %s: %w", dir, err)
+		return fmt.Errorf("cannot read the enrolment of the device in %s: %w", dir, err)
 	}
 	_, err = c.merge(r, dir, documents)
 	return err
@@ -193,7 +193,7 @@ func (s *directory) find() error {
 	case len(s.names) > 0 && len(entries) > maxEntries:
 		return fmt.Errorf("%s has more than %d entries", s.root.Name(), maxEntries)
 	case len(s.names) > maxDocuments:
-		return fmt.Errorf("%s has %d provisioning files, at most %d are read", s.root.Name(), len(s.names), maxDocuments)
+		return fmt.Errorf("%s has %d provisioning files; the limit is %d", s.root.Name(), len(s.names), maxDocuments)
 	}
 	return nil
 }
@@ -216,7 +216,7 @@ func (s *directory) read(name string, most int64) ([]byte, error) {
 	path := filepath.Join(s.root.Name(), name)
 	info, err := s.root.Lstat(name)
 	if err == nil && !info.Mode().IsRegular() {
-		return nil, &Error{File: path, Problem: "it is no regular file"}
+		return nil, &Error{File: path, Problem: "not a regular file"}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot read %s: %w", path, err)
@@ -227,7 +227,7 @@ func (s *directory) read(name string, most int64) ([]byte, error) {
 	}
 	defer f.Close()
 	if now, err := f.Stat(); err != nil || !os.SameFile(info, now) {
-		return nil, fmt.Errorf("cannot read %s: it was replaced meanwhile", path)
+		return nil, fmt.Errorf("cannot read %s: it was replaced at the same time", path)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err != nil {

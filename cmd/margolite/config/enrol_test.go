@@ -172,14 +172,14 @@ func TestWrongProvisioningIsRefusedAsAWhole(t *testing.T) {
 		"keys that do not agree": {map[string]string{
 			"a.yaml": "wfm: {url: https://a.example, ca: ca.pem, authorization: {bearer: token}}\n",
 			"b.yaml": "\nwfm: {ids: ['spiffe://a/b']}\n", "ca.pem": "c", "token": "t",
-		}, "b.yaml:2: wfm.ids: not beside wfm.authorization"},
+		}, "b.yaml:2: wfm.ids: conflicts with wfm.authorization"},
 		"many": {func() map[string]string {
 			files := map[string]string{}
 			for i := range 20 {
 				files[fmt.Sprint(i, ".yaml")] = good
 			}
 			return files
-		}(), "has 20 provisioning files, at most 16 are read"},
+		}(), "has 20 provisioning files; the limit is 16"},
 		"a whole library": {func() map[string]string {
 			files := map[string]string{"a.yaml": good}
 			for i := range 300 {
@@ -225,7 +225,7 @@ func TestOnlyRegularFilesAreTaken(t *testing.T) {
 			if err := make(filepath.Join(d.from, file)); err != nil {
 				t.Fatal(err)
 			}
-			if from, err := config.Enrol(d.config); from != "" || err == nil || !strings.Contains(err.Error(), file+": it is no regular file") {
+			if from, err := config.Enrol(d.config); from != "" || err == nil || !strings.Contains(err.Error(), file+": not a regular file") {
 				t.Errorf("%s as %s: enrolled from %q: %v", name, file, from, err)
 			}
 		}

@@ -46,5 +46,5 @@ func syntaxError(file string, err error) error {
 	if _, scanErr := fmt.Sscanf(problem, "line %d:", &line); scanErr == nil {
 		_, problem, _ = strings.Cut(problem, ": ")
 	}
-	return &Error{File: file, Line: line, Problem: "this is not YAML: " + problem}
+	return &Error{File: file, Line: line, Problem: "invalid YAML: " + problem}
 }

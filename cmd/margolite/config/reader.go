@@ -27,7 +27,7 @@ func (r *reader) mistake(n *yaml.Node, key, format string, args ...any) {
 	case len(r.mistakes) < maxMistakes:
 		r.mistakes = append(r.mistakes, &Error{File: r.file, Line: n.Line, Key: key, Problem: fmt.Sprintf(format, args...)})
 	case len(r.mistakes) == maxMistakes:
-		r.mistakes = append(r.mistakes, &Error{File: r.file, Line: n.Line, Problem: "there are more mistakes from here on"})
+		r.mistakes = append(r.mistakes, &Error{File: r.file, Line: n.Line, Problem: "too many errors; the rest is not shown"})
 	}
 }
 
@@ -101,7 +101,7 @@ func (r *reader) pairs(n *yaml.Node, key string, each func(name *yaml.Node, valu
 			continue
 		}
 		if first, twice := lines[name.Value]; twice {
-			r.mistake(name, join(key, name.Value), "given twice, the first time in line %d", first)
+			r.mistake(name, join(key, name.Value), "duplicate key; first used in line %d", first)
 			continue
 		}
 		lines[name.Value] = name.Line
