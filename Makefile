@@ -88,8 +88,8 @@ packages: cross build ## make and lint all packages and the container image, int
 	build/need dpkg-deb lintian shellcheck mandoc zsh fish
 	packaging/build '$(VERSION)' '$(TIME)'
 
-sbom: cross ## write the bill of materials (SPDX) and the licenses, into dist/sbom
-	packaging/sbom/build dist "$$(packaging/version '$(VERSION)' '$(TIME)')" '$(TIME)' dist/sbom
+sbom: cross ## write the bills of materials (CycloneDX) and the licenses, into dist/sbom
+	packaging/sbom/build dist "$$(packaging/version '$(VERSION)' '$(TIME)')" dist/sbom
 
 reproducible: packages ## build all packages again elsewhere and compare every byte
 	build/reproducible
