@@ -97,8 +97,10 @@ reproducible: packages ## build all packages again elsewhere and compare every b
 stamp: ## print VERSION, COMMIT and TIME, which repeat this build elsewhere
 	@echo 'VERSION=$(VERSION) COMMIT=$(COMMIT) TIME=$(TIME)'
 
-sizes: ## print how much code each module adds on arm v7
-	@build/sizes ./cmd/margolite $(SMALL) -tags '$(TAGS)'
+sizes: ## print the symbols of the agent on arm v7, largest first
+	@f=$$(mktemp); trap 'rm -f $$f' EXIT; \
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm GOARM=7 $(GO) build -trimpath -buildvcs=false $(SMALL) -tags '$(TAGS)' -o $$f ./cmd/margolite && \
+	$(GO) tool nm -size -sort size $$f
 
 clean: ## remove bin and dist
 	rm -rf bin dist
