@@ -159,7 +159,7 @@ test-qemu: ## run the unit tests on emulated processors, for hours; needs root
 
 ##@ Measure
 
-bench: build ## measure sizes, memory, writes, and Compose beside nerdctl and docker
+bench: ## measure sizes, memory, writes, and Compose beside nerdctl and docker
 	build/need runc busybox
 	build/bench
 
