@@ -88,8 +88,8 @@ packages: cross build ## make and lint all packages and the container image, int
 	build/need dpkg-deb lintian shellcheck mandoc zsh fish
 	packaging/build '$(VERSION)' '$(TIME)'
 
-sbom: cross ## write the bill of materials (SPDX) and the licenses, into dist/sbom
-	packaging/sbom/build dist "$$(packaging/version '$(VERSION)' '$(TIME)')" '$(TIME)' dist/sbom
+sbom: cross ## write the bills of materials (CycloneDX) and the licenses, into dist/sbom
+	packaging/sbom/build dist "$$(packaging/version '$(VERSION)' '$(TIME)')" dist/sbom
 
 reproducible: packages ## build all packages again elsewhere and compare every byte
 	build/reproducible
@@ -97,8 +97,10 @@ reproducible: packages ## build all packages again elsewhere and compare every b
 stamp: ## print VERSION, COMMIT and TIME, which repeat this build elsewhere
 	@echo 'VERSION=$(VERSION) COMMIT=$(COMMIT) TIME=$(TIME)'
 
-sizes: ## print how much code each module adds on arm v7
-	@build/sizes ./cmd/margolite $(SMALL) -tags '$(TAGS)'
+sizes: ## print the symbols of the agent on arm v7, largest first
+	@f=$$(mktemp); trap 'rm -f $$f' EXIT; \
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm GOARM=7 $(GO) build -trimpath -buildvcs=false $(SMALL) -tags '$(TAGS)' -o $$f ./cmd/margolite && \
+	$(GO) tool nm -size -sort size $$f
 
 clean: ## remove bin and dist
 	rm -rf bin dist
@@ -157,7 +159,7 @@ test-qemu: ## run the unit tests on emulated processors, for hours; needs root
 
 ##@ Measure
 
-bench: build ## measure sizes, memory, writes, and Compose beside nerdctl and docker
+bench: ## measure sizes, memory, writes, and Compose beside nerdctl and docker
 	build/need runc busybox
 	build/bench
 

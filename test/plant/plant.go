@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,7 +48,6 @@ type Options struct {
 	Containerd  string       // program of an external containerd; empty: the embedded one
 	Application *Application // what the registry holds from the beginning
 	Way         Way          // to the WFM; zero: mutual TLS of rc.3
-	Listener    net.Listener // where the WFM is asked; nil: a port of the loopback interface
 }
 
 // Settings are what differs between runs of the agent.

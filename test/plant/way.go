@@ -69,12 +69,7 @@ func (p *Plant) openWay() error {
 	if p.WFM, err = wfmsim.New(o); err != nil {
 		return err
 	}
-	if p.options.Listener != nil {
-		err = p.WFM.Serve(p.options.Listener)
-	} else {
-		err = p.WFM.Start("")
-	}
-	if err != nil {
+	if err = p.WFM.Start(""); err != nil {
 		return err
 	}
 	p.settings = own // the URL is found out when it is written
