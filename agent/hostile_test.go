@@ -30,6 +30,8 @@ const (
 	hostileDomain = "factory.example"
 	hostileWFM    = "plant"
 	hostileClient = deviceID
+
+	brief = 5 * time.Second // is how long a device listens to a WFM that is silent
 )
 
 // What a hostile server can make the device spend.
@@ -41,12 +43,8 @@ const (
 
 // hostileOptions are short in time and room, so that the tests are.
 func hostileOptions(url string) uplink.Options {
-	timeout := 2 * time.Second
-	if raced() {
-		timeout = 3 * time.Second
-	}
 	return uplink.Options{
-		URL: url, Timeout: timeout,
+		URL: url, Timeout: brief,
 		Limits: wfm.Limits{Bundle: mostBundle, Expanded: 8 << 20, Entries: 500, Speed: 1 << 20},
 	}
 }
@@ -69,12 +67,15 @@ type hostile struct {
 	goroutines int // without a connection
 }
 
-// newHostile makes a device that runs two deployments in their first revision.
-func newHostile(t *testing.T, change ...func(*wfmsim.Options)) *hostile {
+// newHostile makes a device that runs two deployments in their first revision, and
+// listens to a silent WFM for this long.
+func newHostile(t *testing.T, timeout time.Duration, change ...func(*wfmsim.Options)) *hostile {
 	t.Helper()
 	h := &hostile{t: t, authority: must(pki.NewAuthority(hostileDomain, time.Now()))}
 	h.serve(change...)
-	h.device = newRemote(t, h.authority, hostileOptions(h.wfm.URL()))
+	o := hostileOptions(h.wfm.URL())
+	o.Timeout = timeout
+	h.device = newRemote(t, h.authority, o)
 	h.publish()
 	h.settles()
 	h.publish() // what is loaded for an update is loaded before anything is counted
@@ -287,7 +288,7 @@ func TestDS18HostileAnswersChangeNothing(t *testing.T) {
 	} {
 		t.Run(endpoint, func(t *testing.T) {
 			t.Parallel()
-			h := newHostile(t)
+			h := newHostile(t, brief)
 			for _, trouble := range troubles() {
 				want := trouble.answer
 				if endpoint == "documents" {
@@ -354,7 +355,7 @@ var tolerated = map[string]string{
 // All that can be wrong with a manifest, or with the bundle that it names rightly.
 func TestDS16HostileManifestsChangeNothing(t *testing.T) {
 	t.Parallel()
-	h := newHostile(t)
+	h := newHostile(t, patience)
 	for _, twist := range wfmsim.Twists() {
 		t.Run(twist, func(t *testing.T) {
 			h.t, h.device.t = t, t
@@ -545,7 +546,7 @@ func TestERR01HostileAnswersToReportsChangeNothing(t *testing.T) {
 	for _, endpoint := range []string{wfmsim.EndpointStatus, wfmsim.EndpointCapabilities} {
 		t.Run(endpoint, func(t *testing.T) {
 			t.Parallel()
-			h := newHostile(t)
+			h := newHostile(t, brief)
 			for _, trouble := range troubles() {
 				if trouble.answer == accepted {
 					continue
@@ -584,7 +585,7 @@ func TestERR04AbsurdSilenceIsBounded(t *testing.T) {
 	} {
 		t.Run(value, func(t *testing.T) {
 			t.Parallel()
-			h := newHostile(t)
+			h := newHostile(t, patience)
 			h.publish()
 			h.inject(fault.Fault{Endpoint: wfmsim.EndpointManifest, Kind: fault.Answer, Status: 503, RetryAfter: value})
 			v := h.refuses("503")

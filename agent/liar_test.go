@@ -234,7 +234,7 @@ func TestDS18BrokenProtocolChangesNothing(t *testing.T) {
 	for _, endpoint := range []string{"manifest", "documents"} {
 		t.Run(endpoint, func(t *testing.T) {
 			t.Parallel()
-			h := newHostile(t)
+			h := newHostile(t, brief)
 			l := newLiar(t, h.authority, 1000)
 			h.device.connect(l.URL)
 			for _, lie := range lies() {
@@ -300,7 +300,7 @@ func (h *hostile) believes(l *liar) {
 // What is said about a range is believed only as far as the digest bears it out.
 func TestDS18LyingRangesChangeNothing(t *testing.T) {
 	t.Parallel()
-	h := newHostile(t)
+	h := newHostile(t, brief)
 	l := newLiar(t, h.authority, 1000)
 	h.device.connect(l.URL)
 	partial := func(contentRange, body string) func(*wire, string) {
@@ -355,7 +355,7 @@ func TestDS18LyingRangesChangeNothing(t *testing.T) {
 // A server that is not there, or has nothing to say, costs the time of one try.
 func TestPOL05SilentServersChangeNothing(t *testing.T) {
 	t.Parallel()
-	h := newHostile(t)
+	h := newHostile(t, brief)
 	for name, listen := range map[string]func() (string, error){
 		"it accepts and is silent": func() (string, error) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
