@@ -47,12 +47,12 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 		"AUTH-04 AUTH-08 CAP-06 ST-18 rc.2": {
 			plant.Way{Revision: wfmsim.RC2},
 			[]string{"identity: valid until", "is within reach; whether it knows this device is not asked"},
-			[]string{"CLIENT, certificate good for"},
+			[]string{"CLIENT, certificate valid for"},
 		},
 		"AUTH-04 AUTH-08 CAP-06 ST-18 rc.1": {
 			plant.Way{Revision: wfmsim.RC1},
 			[]string{"identity: valid until", "is within reach; whether it knows this device is not asked"},
-			[]string{"CLIENT, certificate good for"},
+			[]string{"CLIENT, certificate valid for"},
 		},
 		"a gateway that wants a password": {plant.Way{Gateway: "Basic"}, []string{"wfm: https://", "within reach"}, nil},
 		"a gateway that wants a token":    {plant.Way{Gateway: "Bearer"}, []string{"wfm: https://", "within reach"}, nil},
@@ -62,7 +62,7 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 				"identity: " + spiffeID + "/client/" + plant.Client + ", valid until", "wfm: git+https://", "#main:devices is at commit ",
 				spiffeID + ", which hears the reports, is within reach",
 			},
-			[]string{"git+https://", spiffeID + "/client/" + plant.Client + ", certificate good for"},
+			[]string{"git+https://", spiffeID + "/client/" + plant.Client + ", certificate valid for"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
