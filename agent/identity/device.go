@@ -12,7 +12,6 @@ import (
 type DeviceOptions struct {
 	Certificate string // RFC 5280, PEM, leaf first (AUTH-10)
 	Key         string // its private key, PEM, not encrypted, for the owner only
-	Signature   SignatureOptions
 
 	// Now is the clock that signatures are dated by and that decides on
 	// validity; nil: the system's.
@@ -38,15 +37,12 @@ func LoadDevice(o DeviceOptions) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := algorithmFor(pair.key.Public(), ""); err != nil {
-		return nil, fault(UnfitKey, o.Key, "cannot sign requests: %w", err)
+	signer, err := NewSigner(pair.key, o.Now)
+	if err != nil {
+		return nil, fault(UnfitKey, o.Key, "%w", err)
 	}
 	if usage := pair.chain[0].KeyUsage; usage != 0 && usage&x509.KeyUsageDigitalSignature == 0 {
 		return nil, fault(UnfitKey, o.Certificate, "the certificate does not allow its key to make signatures")
-	}
-	signer, err := NewSigner(pair.key, o.Signature, o.Now)
-	if err != nil {
-		return nil, fault(Malformed, "signature settings", "%w", err)
 	}
 	d := &Device{options: o, now: o.Now, chain: pair.chain, signer: signer}
 	if d.now == nil {

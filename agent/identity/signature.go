@@ -15,24 +15,8 @@ import (
 	"fmt"
 	"math/big"
 	"net/http"
-	"net/url"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
-)
-
-// Algorithm is a signature algorithm of RFC 9421, by its registered name.
-type Algorithm string
-
-// The algorithms that a Signer can use (AUTH-09). The fourth one that the
-// standard lists, rsa-pss-sha256, is not registered; the registered RSA-PSS is
-// used only where it is asked for (A-16).
-const (
-	ECDSAP256SHA256 Algorithm = "ecdsa-p256-sha256"
-	ECDSAP384SHA384 Algorithm = "ecdsa-p384-sha384"
-	RSAv15SHA256    Algorithm = "rsa-v1_5-sha256"
-	RSAPSSSHA512    Algorithm = "rsa-pss-sha512"
 )
 
 // minSigningRSA is the smallest RSA key that may sign requests. The standard
@@ -40,140 +24,61 @@ const (
 // what is in use.
 const minSigningRSA = 2048
 
-// Bounds of what a configuration may ask of each request.
-const (
-	maxComponents = 32
-	maxKeyID      = 256
-)
-
 // signatureLabel names the one signature of a request.
 const signatureLabel = "sig1"
 
-// SignatureOptions say how requests are signed. The zero value is what the
-// standard's text asks for (A-15).
-type SignatureOptions struct {
-	// Components are covered, in this order: "@method", "@target-uri",
-	// "@authority", "@scheme", "@request-target", "@path", "@query", and header
-	// fields by name, in any case. A field that a request does not carry is not
-	// covered there. Empty: "@method" "@target-uri" "content-digest".
-	Components []string
-	// KeyID is the parameter of that name; empty: the SHA-256 of the public
-	// key's SubjectPublicKeyInfo in hexadecimal.
-	KeyID string
-	// Algorithm is only needed for RSAPSSSHA512; empty: what fits the key.
-	Algorithm Algorithm
-	// NameAlgorithm adds the parameter alg.
-	NameAlgorithm bool
-}
-
 // Signer signs requests as HTTP Message Signatures (RFC 9421), together with
-// the digest of their body (RFC 9530). It is safe for concurrent use.
+// the digest of their body (RFC 9530). It covers what the standard asks for
+// (A-15), and names the key by the SHA-256 of its SubjectPublicKeyInfo in
+// hexadecimal. It is safe for concurrent use.
 type Signer struct {
-	key        crypto.Signer
-	algorithm  Algorithm
-	components []string
-	fixed      string // parameters that are the same for each request
-	now        func() time.Time
+	key   crypto.Signer
+	hash  crypto.Hash
+	size  int // of r and of s in an ECDSA signature, in bytes; 0: the key is RSA
+	keyID string
+	now   func() time.Time
 }
 
-// NewSigner makes a signer from ECDSA keys of the curves P-256 and P-384 and
-// RSA keys of at least 2048 bits. The clock gives the time of each signature;
-// nil: the system's.
-func NewSigner(key crypto.Signer, o SignatureOptions, now func() time.Time) (*Signer, error) {
+// NewSigner makes a signer from ECDSA keys of the curves P-256 and P-384 and RSA
+// keys of at least 2048 bits (AUTH-09). Of RSA it makes rsa-v1_5-sha256: the
+// standard's rsa-pss-sha256 is not registered (A-16). The clock gives the time of
+// each signature; nil: the system's.
+func NewSigner(key crypto.Signer, now func() time.Time) (*Signer, error) {
 	s := &Signer{key: key, now: now}
 	if now == nil {
 		s.now = time.Now
 	}
 	var err error
-	if s.algorithm, err = algorithmFor(key.Public(), o.Algorithm); err != nil {
+	if s.hash, s.size, err = algorithmFor(key.Public()); err != nil {
 		return nil, fmt.Errorf("cannot sign requests: %w", err)
 	}
-	if s.components, err = coverable(o.Components); err != nil {
+	spki, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
 		return nil, fmt.Errorf("cannot sign requests: %w", err)
 	}
-	keyID := o.KeyID
-	if keyID == "" {
-		spki, err := x509.MarshalPKIXPublicKey(key.Public())
-		if err != nil {
-			return nil, fmt.Errorf("cannot sign requests: %w", err)
-		}
-		sum := sha256.Sum256(spki)
-		keyID = hex.EncodeToString(sum[:])
-	}
-	quoted, ok := sfString(keyID)
-	if !ok || len(keyID) > maxKeyID {
-		return nil, fmt.Errorf("cannot sign requests: key id must be at most %d printable ASCII characters, is %.40q", maxKeyID, keyID)
-	}
-	s.fixed = ";keyid=" + quoted
-	if o.NameAlgorithm {
-		s.fixed += `;alg="` + string(s.algorithm) + `"`
-	}
+	sum := sha256.Sum256(spki)
+	s.keyID = hex.EncodeToString(sum[:])
 	return s, nil
 }
 
-func algorithmFor(public crypto.PublicKey, wanted Algorithm) (Algorithm, error) {
-	var fit Algorithm
+func algorithmFor(public crypto.PublicKey) (hash crypto.Hash, size int, err error) {
 	switch key := public.(type) {
 	case *ecdsa.PublicKey:
 		switch key.Curve {
 		case elliptic.P256():
-			fit = ECDSAP256SHA256
+			return crypto.SHA256, 32, nil
 		case elliptic.P384():
-			fit = ECDSAP384SHA384
-		default:
-			return "", errors.New("an ECDSA key must be of the curve P-256 or P-384")
+			return crypto.SHA384, 48, nil
 		}
+		return 0, 0, errors.New("an ECDSA key must be of the curve P-256 or P-384")
 	case *rsa.PublicKey:
 		if bits := key.N.BitLen(); bits < minSigningRSA {
-			return "", fmt.Errorf("an RSA key must have at least %d bits, has %d", minSigningRSA, bits)
+			return 0, 0, fmt.Errorf("an RSA key must have at least %d bits, has %d", minSigningRSA, bits)
 		}
-		fit = RSAv15SHA256
-		if wanted == RSAPSSSHA512 {
-			fit = wanted
-		}
-	default:
-		return "", fmt.Errorf("the key must be ECDSA or RSA, is %T", public)
+		return crypto.SHA256, 0, nil
 	}
-	if wanted != "" && wanted != fit {
-		return "", fmt.Errorf("the algorithm %.40q does not fit the key, %s does", string(wanted), fit)
-	}
-	return fit, nil
+	return 0, 0, fmt.Errorf("the key must be ECDSA or RSA, is %T", public)
 }
-
-// coverable checks names of components and writes them as RFC 9421 does.
-func coverable(names []string) ([]string, error) {
-	if len(names) == 0 {
-		return []string{"@method", "@target-uri", "content-digest"}, nil // AUTH-07
-	}
-	if len(names) > maxComponents {
-		return nil, fmt.Errorf("%d components are to be covered, at most %d can be", len(names), maxComponents)
-	}
-	components := make([]string, 0, len(names))
-	for _, name := range names {
-		c := strings.ToLower(name) // the standard's text writes "Content-Digest" (A-15)
-		derived := []string{"@method", "@target-uri", "@authority", "@scheme", "@request-target", "@path", "@query"}
-		switch {
-		case slices.Contains(components, c):
-			return nil, fmt.Errorf("component %.40q is to be covered twice", c)
-		case strings.HasPrefix(c, "@") && !slices.Contains(derived, c):
-			return nil, fmt.Errorf("component %.40q is not one that can be covered", c)
-		case c == "host":
-			return nil, errors.New(`the component for "host" is "@authority"`)
-		case !strings.HasPrefix(c, "@") && !isFieldName(c), c == "signature", c == "signature-input":
-			return nil, fmt.Errorf("component %.40q is not a header field that can be covered", c)
-		}
-		components = append(components, c)
-	}
-	return components, nil
-}
-
-// isFieldName reports whether s is a token of RFC 9110 in lower case.
-func isFieldName(s string) bool {
-	return s != "" && len(s) <= 128 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~") == ""
-}
-
-// Algorithm is the one that signatures are made with.
-func (s *Signer) Algorithm() Algorithm { return s.algorithm }
 
 // Sign adds Content-Digest, Signature-Input and Signature to a request, in
 // place of any that it has. The body is what will be sent; nil or empty: none
@@ -185,7 +90,7 @@ func (s *Signer) Sign(r *http.Request, body []byte) error {
 		sum := sha256.Sum256(body) // of the raw bytes (A-14)
 		r.Header.Set("Content-Digest", "sha-256="+sfBytes(sum[:]))
 	}
-	base, input, err := signatureBase(r, s.components, ";created="+strconv.FormatInt(s.now().Unix(), 10)+s.fixed)
+	base, input, err := signatureBase(r, fmt.Sprintf(";created=%d;keyid=%q", s.now().Unix(), s.keyID))
 	if err != nil {
 		return fmt.Errorf("cannot sign request: %w", err)
 	}
@@ -199,26 +104,13 @@ func (s *Signer) Sign(r *http.Request, body []byte) error {
 }
 
 func (s *Signer) sign(base []byte) ([]byte, error) {
-	var options crypto.SignerOpts = crypto.SHA256
-	switch s.algorithm {
-	case ECDSAP384SHA384:
-		options = crypto.SHA384
-	case RSAPSSSHA512:
-		options = &rsa.PSSOptions{SaltLength: 64, Hash: crypto.SHA512}
-	}
-	h := options.HashFunc().New()
+	h := s.hash.New()
 	h.Write(base)
-	signature, err := s.key.Sign(rand.Reader, h.Sum(nil), options)
-	if err != nil {
-		return nil, err
+	signature, err := s.key.Sign(rand.Reader, h.Sum(nil), s.hash)
+	if err != nil || s.size == 0 {
+		return signature, err
 	}
-	switch s.algorithm {
-	case ECDSAP256SHA256:
-		return rawECDSA(signature, 32)
-	case ECDSAP384SHA384:
-		return rawECDSA(signature, 48)
-	}
-	return signature, nil
+	return rawECDSA(signature, s.size)
 }
 
 // rawECDSA gives r and s one after the other, each of the curve's size, where
@@ -238,74 +130,27 @@ func rawECDSA(der []byte, size int) ([]byte, error) {
 }
 
 // signatureBase gives the text that is signed (RFC 9421, 2.5), and the value of
-// Signature-Input that goes with it.
-func signatureBase(r *http.Request, components []string, parameters string) (base, input string, err error) {
+// Signature-Input that goes with it. A request without a body has no digest to
+// cover (AUTH-07).
+func signatureBase(r *http.Request, parameters string) (base, input string, err error) {
 	if r.URL.Opaque != "" || r.URL.Scheme == "" {
 		return "", "", errors.New("the URL of the request is not absolute")
 	}
-	var lines, covered strings.Builder
-	for _, component := range components {
-		value, present, err := componentValue(r, component)
-		if err != nil {
-			return "", "", err
-		}
-		if !present {
-			continue
-		}
-		if covered.Len() > 0 {
-			covered.WriteByte(' ')
-		}
-		covered.WriteString(`"` + component + `"`)
-		lines.WriteString(`"` + component + `": ` + value + "\n")
+	method := r.Method
+	if method == "" {
+		method = http.MethodGet
 	}
-	input = "(" + covered.String() + ")" + parameters
-	return lines.String() + `"@signature-params": ` + input, input, nil
-}
-
-// componentValue is what a component stands for in a request as net/http sends
-// it. A request without the header field has none.
-func componentValue(r *http.Request, component string) (value string, present bool, err error) {
-	switch component {
-	case "@method":
-		value = r.Method
-		if value == "" {
-			value = http.MethodGet
-		}
-	case "@scheme":
-		value = strings.ToLower(r.URL.Scheme)
-	case "@authority":
-		value = authority(r)
-	case "@target-uri":
-		value = r.URL.Scheme + "://" + sentHost(r) + r.URL.RequestURI()
-	case "@request-target":
-		value = r.URL.RequestURI()
-	case "@path":
-		if value = r.URL.EscapedPath(); value == "" {
-			value = "/"
-		}
-	case "@query":
-		value = "?" + r.URL.RawQuery
-	case "content-length": // net/http adds it when it sends
-		if r.ContentLength <= 0 {
-			return "", false, nil
-		}
-		value = strconv.FormatInt(r.ContentLength, 10)
-	default:
-		values := r.Header.Values(component)
-		if len(values) == 0 {
-			return "", false, nil
-		}
-		trimmed := make([]string, len(values))
-		for i, v := range values {
-			trimmed[i] = strings.Trim(v, " \t")
-		}
-		value = strings.Join(trimmed, ", ")
-	}
+	target := r.URL.Scheme + "://" + sentHost(r) + r.URL.RequestURI()
 	// A line break would let one component look like two.
-	if strings.ContainsFunc(value, func(c rune) bool { return c != '\t' && (c < ' ' || c > '~') }) {
-		return "", false, fmt.Errorf("its %q has characters that are not printable ASCII", component)
+	if strings.ContainsFunc(method+target, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return "", "", errors.New("its URL has characters that are not printable ASCII")
 	}
-	return value, true, nil
+	base, input = `"@method": `+method+"\n"+`"@target-uri": `+target+"\n", `("@method" "@target-uri"`
+	if digest := r.Header.Get("Content-Digest"); digest != "" {
+		base, input = base+`"content-digest": `+digest+"\n", input+` "content-digest"`
+	}
+	input += ")" + parameters
+	return base + `"@signature-params": ` + input, input, nil
 }
 
 // sentHost is the Host field as net/http sends it.
@@ -320,24 +165,6 @@ func sentHost(r *http.Request) string {
 		host = host[:zone] + host[end:]
 	}
 	return host
-}
-
-// authority is the normal form: lower case, without the scheme's own port.
-func authority(r *http.Request) string {
-	host := strings.ToLower(sentHost(r))
-	standard := map[string]string{"https": ":443", "http": ":80"}[strings.ToLower(r.URL.Scheme)]
-	if bare := strings.TrimSuffix(host, standard); (&url.URL{Host: host}).Port() != "" {
-		return bare
-	}
-	return host
-}
-
-// sfString is a string of RFC 9651, and false where it cannot be one.
-func sfString(s string) (string, bool) {
-	if strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return "", false
-	}
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`, true
 }
 
 // sfBytes is a byte sequence of RFC 9651.

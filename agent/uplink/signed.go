@@ -89,7 +89,7 @@ func (w *signed) use(next *acquaintance) {
 // read makes what the files and the records hold now.
 func (w *signed) read() (*acquaintance, error) {
 	id, err := identity.LoadDevice(identity.DeviceOptions{
-		Certificate: w.options.Certificate, Key: w.options.Key, Signature: w.options.Signature, Now: w.device.Clock.Now,
+		Certificate: w.options.Certificate, Key: w.options.Key, Now: w.device.Clock.Now,
 	})
 	if err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (w *signed) meet(id *identity.Device, record client) (*acquaintance, error)
 // (AUTH-04, AUTH-05). It is safe to do that again, where the power goes before
 // the id is kept.
 func (w *signed) onboard(ctx context.Context, now *acquaintance) (*acquaintance, error) {
-	id, err := now.client.Onboard(ctx, now.device.CertificatePEM(), w.options.CertificateForm)
+	id, err := now.client.Onboard(ctx, now.device.CertificatePEM())
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/margolite/margolite/agent/clock"
 	"github.com/margolite/margolite/agent/control"
-	"github.com/margolite/margolite/agent/identity"
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/runtime/contain"
@@ -36,9 +35,7 @@ type Options struct {
 	CA            string        // file of anchors for servers with an ordinary certificate; empty: the system's
 	Authorization Authorization // of a gateway in front of the WFM
 
-	ClientID        string // known already; empty: the WFM gives one (AUTH-04)
-	Signature       identity.SignatureOptions
-	CertificateForm wfm.CertificateForm // in which the certificate is introduced
+	ClientID string // known already; empty: the WFM gives one (AUTH-04)
 
 	Limits wfm.Limits
 	Strict bool // see wfm.Options

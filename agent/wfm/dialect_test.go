@@ -50,7 +50,7 @@ type signedDevice struct {
 	leaf *x509.Certificate
 }
 
-func newDevice(t *testing.T, key crypto.Signer, options identity.SignatureOptions) signedDevice {
+func newDevice(t *testing.T, key crypto.Signer) signedDevice {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "edge-01"},
@@ -59,7 +59,7 @@ func newDevice(t *testing.T, key crypto.Signer, options identity.SignatureOption
 	}
 	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
 	dir := t.TempDir()
-	o := identity.DeviceOptions{Certificate: filepath.Join(dir, "device.pem"), Key: filepath.Join(dir, "device.key"), Signature: options}
+	o := identity.DeviceOptions{Certificate: filepath.Join(dir, "device.pem"), Key: filepath.Join(dir, "device.key")}
 	write(t, o.Certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	write(t, o.Key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: must(x509.MarshalPKCS8PrivateKey(key))}))
 	return signedDevice{must(identity.LoadDevice(o)), must(x509.ParseCertificate(der))}
@@ -73,7 +73,7 @@ func write(t *testing.T, path string, data []byte) {
 }
 
 func p256(t *testing.T) signedDevice {
-	return newDevice(t, must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), identity.SignatureOptions{})
+	return newDevice(t, must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)))
 }
 
 // signedServer is a WFM of the revisions before rc.3: TLS with an ordinary
@@ -348,34 +348,29 @@ func TestAUTH04OnboardingIsASignedRequestWithTheCertificate(t *testing.T) {
 		"ECDSA P-384": must(ecdsa.GenerateKey(elliptic.P384(), rand.Reader)),
 		"RSA":         must(rsa.GenerateKey(rand.Reader, 2048)),
 	} {
-		for form, decode := range map[wfm.CertificateForm]func([]byte) []byte{
-			wfm.PEM: func(b []byte) []byte { block, _ := pem.Decode(b); return block.Bytes },
-			wfm.DER: func(b []byte) []byte { return b },
-		} {
-			t.Run(name, func(t *testing.T) {
-				device := newDevice(t, key, identity.SignatureOptions{})
-				s := serveSigned(t, device)
-				s.handle("POST /api/v1/onboarding", func(w http.ResponseWriter, r *http.Request) {
-					var body struct{ APIVersion, Kind, Certificate string }
-					if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-						t.Error(err)
-					}
-					if body.APIVersion != "onboarding.margo.org/v1alpha1" || body.Kind != "OnboardingRequest" {
-						t.Errorf("the request says it is %q, %q", body.APIVersion, body.Kind)
-					}
-					certificate, err := base64.StdEncoding.DecodeString(body.Certificate)
-					if err != nil || !bytes.Equal(decode(certificate), device.leaf.Raw) {
-						t.Errorf("the certificate is another: %v", err)
-					}
-					plain(201, `{"clientId":"`+clientID+`"}`)(w, r)
-				})
-				c := s.client(wfm.RC2, func(o *wfm.Options) { o.ClientID = "" })
-				id, err := c.Onboard(t.Context(), device.CertificatePEM(), form)
-				if err != nil || id != clientID {
-					t.Errorf("got %q, %v", id, err)
+		t.Run(name, func(t *testing.T) {
+			device := newDevice(t, key)
+			s := serveSigned(t, device)
+			s.handle("POST /api/v1/onboarding", func(w http.ResponseWriter, r *http.Request) {
+				var body struct{ APIVersion, Kind, Certificate string }
+				if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+					t.Error(err)
 				}
+				if body.APIVersion != "onboarding.margo.org/v1alpha1" || body.Kind != "OnboardingRequest" {
+					t.Errorf("the request says it is %q, %q", body.APIVersion, body.Kind)
+				}
+				certificate, err := base64.StdEncoding.DecodeString(body.Certificate)
+				if err != nil || !bytes.Equal(certificate, device.CertificatePEM()) {
+					t.Errorf("the certificate is another: %v", err)
+				}
+				plain(201, `{"clientId":"`+clientID+`"}`)(w, r)
 			})
-		}
+			c := s.client(wfm.RC2, func(o *wfm.Options) { o.ClientID = "" })
+			id, err := c.Onboard(t.Context(), device.CertificatePEM())
+			if err != nil || id != clientID {
+				t.Errorf("got %q, %v", id, err)
+			}
+		})
 	}
 }
 
@@ -402,7 +397,7 @@ func TestAUTH05ClientIDIsOneThatFitsIntoAPath(t *testing.T) {
 	} {
 		s.handle("POST /api/v1/onboarding", plain(201, body))
 		c := s.client(wfm.RC2, func(o *wfm.Options) { o.ClientID = "" })
-		id, err := c.Onboard(t.Context(), device.CertificatePEM(), wfm.PEM)
+		id, err := c.Onboard(t.Context(), device.CertificatePEM())
 		if id != want || (err == nil) != (want != "") || c.ClientID() != want {
 			t.Errorf("%s: got %q, %v", body, id, err)
 		}
@@ -434,7 +429,7 @@ func TestAUTH05ClientIDIsInAllPaths(t *testing.T) {
 	if err := c.PostStatus(t.Context(), deployment, statusReport()); !errors.Is(err, wfm.ErrNotOnboarded) {
 		t.Errorf("before onboarding: %v", err)
 	}
-	if _, err := c.Onboard(t.Context(), device.CertificatePEM(), wfm.PEM); err != nil {
+	if _, err := c.Onboard(t.Context(), device.CertificatePEM()); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range map[string]*wfm.Client{"onboarded": c, "made with the id kept": s.client(wfm.RC2)} {
@@ -528,7 +523,7 @@ func TestOnboardingThatIsRefused(t *testing.T) {
 			s.handle("POST /api/v1/onboarding", test.handler)
 			s.took()
 			c := s.client(wfm.RC2, func(o *wfm.Options) { o.ClientID = "" })
-			_, err := c.Onboard(t.Context(), device.CertificatePEM(), wfm.PEM)
+			_, err := c.Onboard(t.Context(), device.CertificatePEM())
 			var answer *wfm.Error
 			if !errors.As(err, &answer) || !strings.Contains(err.Error(), test.text) {
 				t.Fatalf("error %v does not say %q", err, test.text)
@@ -558,11 +553,8 @@ func TestOnboardingThatIsRefused(t *testing.T) {
 		})
 	}
 	d := newTrust(t)
-	if _, err := client(t, d.device(t), s.URL).Onboard(t.Context(), nil, wfm.PEM); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := client(t, d.device(t), s.URL).Onboard(t.Context(), nil); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("rc.3: %v", err)
-	}
-	if _, err := s.client(wfm.RC2).Onboard(t.Context(), []byte("no PEM"), wfm.DER); err == nil {
-		t.Error("no error for a certificate that is none")
 	}
 }
 
@@ -595,7 +587,7 @@ func TestEarlyOnboardingOfRC1(t *testing.T) {
 				s.handle("POST /api/v1/onboarding", test.handler)
 				s.took()
 				c := s.client(dialect, func(o *wfm.Options) { o.ClientID = "" })
-				id, err := c.Onboard(t.Context(), device.CertificatePEM(), wfm.PEM)
+				id, err := c.Onboard(t.Context(), device.CertificatePEM())
 				if id != test.id || !errors.Is(err, test.err) {
 					t.Errorf("got %q, %v", id, err)
 				}
@@ -752,7 +744,7 @@ func TestCAP06MethodsOfTheRevision(t *testing.T) {
 				}
 				c := s.client(dialect)
 				if test.onboarded {
-					if _, err := c.Onboard(t.Context(), device.CertificatePEM(), wfm.PEM); err != nil {
+					if _, err := c.Onboard(t.Context(), device.CertificatePEM()); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -887,21 +879,6 @@ func TestStatusPathOfRC1IsFoundOutOnce(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestAUTH07ComponentsAreThoseThatTheWFMWants(t *testing.T) {
-	device := newDevice(t, must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), identity.SignatureOptions{
-		Components: []string{"@method", "@target-uri", "@authority", "content-digest", "content-type"}, KeyID: "edge-01",
-	})
-	s := serveSigned(t, device)
-	s.handle("POST "+below+"deployments/"+deployment+"/status", plain(200, ""))
-	if err := s.client(wfm.RC2).PostStatus(t.Context(), deployment, statusReport()); err != nil {
-		t.Error(err)
-	}
-	const want = `sig1=("@method" "@target-uri" "@authority" "content-digest" "content-type");created=`
-	if got := s.signedAs()[0]; !strings.HasPrefix(got, want) || !strings.HasSuffix(got, `;keyid="edge-01"`) {
-		t.Errorf("signed over %s", got)
 	}
 }
 

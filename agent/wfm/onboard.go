@@ -2,22 +2,12 @@ package wfm
 
 import (
 	"context"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/margolite/margolite/agent/margo"
-)
-
-// CertificateForm is what goes into an onboarding request in base64.
-type CertificateForm uint8
-
-// The forms.
-const (
-	PEM CertificateForm = iota // as the reference server wants it
-	DER
 )
 
 // Why a client is not onboarded.
@@ -41,21 +31,13 @@ const slowRetry = 10 * time.Minute
 // the id from then on; the caller keeps it for Options.ClientID (AUTH-05).
 // Doing it again is safe.
 //
-// The certificate is the device's, as PEM; only its leaf is sent as DER. The
-// error is ErrNotApproved or ErrCertificateRefused where the WFM refuses; Retry
-// then tells to wait for some minutes.
-func (c *Client) Onboard(ctx context.Context, certificatePEM []byte, form CertificateForm) (clientID string, err error) {
+// The certificate is the device's, as PEM, and is sent as that: the reference
+// server wants it so. The error is ErrNotApproved or ErrCertificateRefused
+// where the WFM refuses; Retry then tells to wait for some minutes.
+func (c *Client) Onboard(ctx context.Context, certificate []byte) (clientID string, err error) {
 	const op = "onboard"
 	if !c.dialect.Signed() {
 		return "", fmt.Errorf("cannot %s: revision %s has no onboarding: %w", op, c.dialect, errors.ErrUnsupported)
-	}
-	certificate := certificatePEM
-	if form == DER {
-		block, _ := pem.Decode(certificatePEM)
-		if block == nil {
-			return "", fmt.Errorf("cannot %s: the certificate is not PEM", op)
-		}
-		certificate = block.Bytes
 	}
 	a, err := c.introduce(ctx, op, certificate, false)
 	if hasStatus(err, http.StatusBadRequest) {

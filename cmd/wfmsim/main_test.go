@@ -261,7 +261,7 @@ func ordinary(t *testing.T, dir, method, url, body, authorization string) (int, 
 	if authorization != "" {
 		request.Header.Set("Authorization", authorization)
 	}
-	signer, err := identity.NewSigner(pair.PrivateKey.(crypto.Signer), identity.SignatureOptions{}, nil)
+	signer, err := identity.NewSigner(pair.PrivateKey.(crypto.Signer), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

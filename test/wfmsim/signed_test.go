@@ -54,7 +54,7 @@ func newSignedRig(t *testing.T, revision wfmsim.Revision, change func(*signedRig
 	if r.signer, err = r.ordinary.IssueSigner(deviceID); err != nil {
 		t.Fatal(err)
 	}
-	r.sign = r.signedBy(r.signer.Key, identity.SignatureOptions{})
+	r.sign = r.signedBy(r.signer.Key)
 	server, err := r.ordinary.IssueServer([]string{"127.0.0.1"})
 	if err != nil {
 		t.Fatal(err)
@@ -82,9 +82,9 @@ func newSignedRig(t *testing.T, revision wfmsim.Revision, change func(*signedRig
 }
 
 // signedBy signs with a key, by the clock of the WFM.
-func (r *signedRig) signedBy(key crypto.Signer, o identity.SignatureOptions) *identity.Signer {
+func (r *signedRig) signedBy(key crypto.Signer) *identity.Signer {
 	r.t.Helper()
-	signer, err := identity.NewSigner(key, o, r.time)
+	signer, err := identity.NewSigner(key, r.time)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func TestOnboardingIsStrict(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sign := r.sign
 			if c.key != nil {
-				sign = r.signedBy(c.key, identity.SignatureOptions{})
+				sign = r.signedBy(c.key)
 			}
 			a, err := r.try(sign, http.MethodPost, "/api/v1/onboarding", c.body, c.header...)
 			if err != nil {
@@ -345,7 +345,7 @@ func TestEveryRequestIsSigned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stranger := r.signedBy(other.Key, identity.SignatureOptions{})
+	stranger := r.signedBy(other.Key)
 	for _, c := range []struct {
 		method, path string
 		body         []byte

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yaronf/httpsign"
+
 	"github.com/margolite/margolite/agent/identity"
 )
 
@@ -22,21 +24,49 @@ const body = `{"hello": "world"}`
 // now is when the tests take place.
 var now = time.Unix(1_700_000_000, 0)
 
-// signed is a report with a signature that was made at a time.
-func signed(t *testing.T, key crypto.Signer, o identity.SignatureOptions, at time.Time) *http.Request {
+// report is what is signed.
+func report(t *testing.T) *http.Request {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodPost, "https://wfm.example:8443/a?b=%20c", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	request.Header.Set("Content-Type", "application/json")
-	signer, err := identity.NewSigner(key, o, func() time.Time { return at })
+	return request
+}
+
+// signed is a report with a signature of the agent's form that was made at a time.
+func signed(t *testing.T, key crypto.Signer, at time.Time) *http.Request {
+	t.Helper()
+	request := report(t)
+	signer, err := identity.NewSigner(key, func() time.Time { return at })
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := signer.Sign(request, []byte(body)); err != nil {
 		t.Fatal(err)
 	}
+	return request
+}
+
+// signedBy is a report with a signature of another form, made now.
+func signedBy(t *testing.T, signer *httpsign.Signer, err error) *http.Request {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := report(t)
+	digest, err := httpsign.GenerateContentDigestHeader(&request.Body, []string{httpsign.DigestSha256})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Digest", digest)
+	input, signature, err := httpsign.SignRequest("sig1", *signer, request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Signature-Input", input)
+	request.Header.Set("Signature", signature)
 	return request
 }
 
@@ -54,22 +84,38 @@ func TestWhatIsSignedSoundlyIsBelieved(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, key := range []crypto.Signer{p256, p384, old} {
-		for name, o := range map[string]identity.SignatureOptions{
-			"as the standard says":  {},
-			"naming the algorithm":  {NameAlgorithm: true},
-			"another name of a key": {KeyID: "whatever"},
-			"with more components":  {Components: []string{"@method", "@target-uri", "@authority", "content-digest", "content-type"}},
-		} {
-			for _, at := range []time.Time{now, now.Add(-MaxAge), now.Add(MaxAhead)} {
-				if err := Verify(signed(t, key, o, at), []byte(body), key.Public(), now); err != nil {
-					t.Errorf("%T, %s, %s: %v", key, name, at.Sub(now), err)
-				}
+		for _, at := range []time.Time{now, now.Add(-MaxAge), now.Add(MaxAhead)} {
+			if err := Verify(signed(t, key, at), []byte(body), key.Public(), now); err != nil {
+				t.Errorf("%T, %s: %v", key, at.Sub(now), err)
 			}
 		}
 	}
-	pss := signed(t, old, identity.SignatureOptions{Algorithm: identity.RSAPSSSHA512}, now)
-	if err := Verify(pss, []byte(body), old.Public(), now); err != nil {
+	named := httpsign.NewSignConfig().SignAlg(true).SetKeyID("whatever")
+	more := httpsign.Headers("@method", "@target-uri", "@authority", "content-digest", "content-type")
+	signer, err := httpsign.NewP256Signer(*p256, named, more)
+	if err := Verify(signedBy(t, signer, err), []byte(body), p256.Public(), time.Now()); err != nil {
+		t.Errorf("with a name of the key, the algorithm and more components: %v", err)
+	}
+	signer, err = httpsign.NewRSAPSSSigner(*old, named, more)
+	if err := Verify(signedBy(t, signer, err), []byte(body), old.Public(), time.Now()); err != nil {
 		t.Errorf("RSA-PSS: %v", err)
+	}
+}
+
+func TestWhatIsNotCoveredIsNotBelieved(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for missing, covered := range map[string][]string{
+		"method": {"@target-uri", "content-digest"},
+		"target": {"@method", "@path", "content-digest"},
+		"body":   {"@method", "@target-uri"},
+	} {
+		signer, err := httpsign.NewP256Signer(*key, httpsign.NewSignConfig().SetKeyID("key"), httpsign.Headers(covered...))
+		if Verify(signedBy(t, signer, err), []byte(body), key.Public(), time.Now()) == nil {
+			t.Errorf("a signature without the %s is believed", missing)
+		}
 	}
 }
 
@@ -95,19 +141,15 @@ func TestWhatIsNotSignedSoundlyIsRefused(t *testing.T) {
 		return func(r *http.Request) { r.Header.Set(name, value) }
 	}
 	for name, c := range map[string]struct {
-		key        crypto.Signer // default: the right one
-		components []string
-		at         time.Duration
-		change     func(*http.Request)
-		body       string // that arrives; default: the one that was sent
-		digest     bool   // it is the digest that is wrong
+		key    crypto.Signer // default: the right one
+		at     time.Duration
+		change func(*http.Request)
+		body   string // that arrives; default: the one that was sent
+		digest bool   // it is the digest that is wrong
 	}{
 		"created too long ago":        {at: -MaxAge - time.Second},
 		"created in the future":       {at: MaxAhead + time.Second},
 		"expired":                     {change: input(";keyid", ";expires=1;keyid")},
-		"the method is not covered":   {components: []string{"@target-uri", "content-digest"}},
-		"the target is not covered":   {components: []string{"@method", "@path", "content-digest"}},
-		"the body is not covered":     {components: []string{"@method", "@target-uri"}},
 		"no digest":                   {change: func(r *http.Request) { r.Header.Del("Content-Digest") }, digest: true},
 		"another body":                {body: "else", digest: true},
 		"no body":                     {body: " ", digest: true},
@@ -134,7 +176,7 @@ func TestWhatIsNotSignedSoundlyIsRefused(t *testing.T) {
 			if by == nil {
 				by = key
 			}
-			request := signed(t, by, identity.SignatureOptions{Components: c.components}, now.Add(c.at))
+			request := signed(t, by, now.Add(c.at))
 			if c.change != nil {
 				c.change(request)
 			}
