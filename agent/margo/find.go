@@ -52,8 +52,7 @@ func findDeployment(body []byte) (id string, err error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(body))
 	found, documents := false, 0
 	for ; ; documents++ {
-		var document yaml.Node
-		err := decoder.Decode(&document)
+		document, err := nextDocument(decoder)
 		switch {
 		case errors.Is(err, io.EOF):
 		case err != nil:
@@ -61,7 +60,7 @@ func findDeployment(body []byte) (id string, err error) {
 		case documents == maxStream:
 			return "", fmt.Errorf("is more than %d YAML documents", maxStream)
 		default:
-			found = found || looksLikeDeployment(&document)
+			found = found || looksLikeDeployment(document)
 			continue
 		}
 		break

@@ -36,6 +36,7 @@ func TestFindDeployment(t *testing.T) {
 		{name: "an id that leads elsewhere", file: "id: ../one\nspec: {}\n", refused: "must be a UUID"},
 		{name: "two ids", file: "id: " + id + "\nmetadata: {annotations: {id: one}}\nspec: {}\n", refused: "contradicts /id"},
 		{name: "a kind that is null", file: "kind:\nmetadata: {}\nspec: {}\n", refused: "/id: is missing"},
+		{name: "empty documents around it", file: "# of a tool\n---\nid: " + id + "\nspec: {}\n---\n", id: id},
 		{name: "two documents", file: "id: " + id + "\nspec: {}\n---\nkind: Service\n", refused: "more than one YAML document"},
 		{name: "a template", file: "{{ if .Values.a }}\nkind: x\n{{ end }}\n", refused: "is not YAML"},
 		{name: "no UTF-8", file: "a: \xff\n", refused: "is not UTF-8"},

@@ -158,17 +158,28 @@ func parseYAML(body []byte, l limits) (*tree, error) {
 		return nil, fmt.Errorf("has more than %d values", l.nodes)
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(body))
-	var document yaml.Node
-	switch err := decoder.Decode(&document); {
+	document, err := nextDocument(decoder)
+	switch {
 	case errors.Is(err, io.EOF):
 		return nil, errors.New("is empty")
 	case err != nil:
 		return nil, fmt.Errorf("is not YAML: %s", Shown(err.Error(), 200))
 	}
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+	if _, err := nextDocument(decoder); !errors.Is(err, io.EOF) {
 		return nil, errors.New("is more than one YAML document")
 	}
-	return readYAML(&document, &growth{limits: l}, 0)
+	return readYAML(document, &growth{limits: l}, 0)
+}
+
+// nextDocument passes over empty documents, as a comment or a separator at the
+// beginning or the end makes them.
+func nextDocument(decoder *yaml.Decoder) (*yaml.Node, error) {
+	for {
+		var n yaml.Node
+		if err := decoder.Decode(&n); err != nil || n.Content[0].ShortTag() != "!!null" {
+			return &n, err
+		}
+	}
 }
 
 func readYAML(n *yaml.Node, g *growth, depth int) (*tree, error) {

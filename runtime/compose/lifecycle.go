@@ -68,9 +68,9 @@ func (r *resolver) replicas(c types.ServiceConfig) int {
 	return replicas
 }
 
-// restart takes restart, and where it is not set deploy.restart_policy.
+// restart takes deploy.restart_policy, and where that is not set restart.
 func (r *resolver) restart(c types.ServiceConfig) Restart {
-	if c.Restart == "" && c.Deploy != nil && c.Deploy.RestartPolicy != nil {
+	if c.Deploy != nil && c.Deploy.RestartPolicy != nil {
 		return r.restartPolicy(*c.Deploy.RestartPolicy)
 	}
 	mode, retries, bounded := strings.Cut(cmp.Or(c.Restart, string(RestartNo)), ":")

@@ -446,6 +446,14 @@ func TestLoadRefusesMalformedFiles(t *testing.T) {
 	}
 }
 
+// As a comment or a separator at the beginning or the end makes them.
+func TestEmptyDocumentsArePassedOver(t *testing.T) {
+	p, err := loadFiles(t, map[string]string{"compose.yaml": "# of a tool\n---\n" + service("") + "---\n---\n"}, nil)
+	if err != nil || p.Services["web"] == nil {
+		t.Errorf("loaded %v, %v", p, err)
+	}
+}
+
 // manyConfigs is a project of a service for each of n configs of 1 MiB.
 func manyConfigs(n int) map[string]string {
 	services, configs := "services:\n", "configs:\n"

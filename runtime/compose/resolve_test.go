@@ -150,7 +150,7 @@ func TestLoadResolvesAttributes(t *testing.T) {
 		"a seccomp profile": {"security_opt: ['seccomp=profile.json', 'no-new-privileges:false']", func(s *svc) any { return []any{string(s.Seccomp.Profile), s.NoNewPrivileges} }, []any{"{}", false}},
 
 		"restart of deploy": {"deploy: {restart_policy: {condition: on-failure, delay: 5s, max_attempts: 3, window: 2m}}", func(s *svc) any { return s.Restart }, compose.Restart{Mode: compose.RestartOnFailure, MaxRetries: 3, Delay: 5 * time.Second, Window: 2 * time.Minute}},
-		"restart first":     {"restart: 'no'\ndeploy: {restart_policy: {condition: any}}", func(s *svc) any { return s.Restart }, compose.Restart{Mode: compose.RestartNo}},
+		"deploy first":      {"restart: 'no'\ndeploy: {restart_policy: {condition: any}}", func(s *svc) any { return s.Restart }, compose.Restart{Mode: compose.RestartAlways}},
 		"stopping":          {"stop_signal: rtmin+3\nstop_grace_period: 1m30s", func(s *svc) any { return []any{s.StopSignal, s.StopGrace} }, []any{"RTMIN+3", of(90 * time.Second)}},
 		"no grace":          {"stop_grace_period: 0s", func(s *svc) any { return s.StopGrace }, of(time.Duration(0))},
 		"healthcheck": {

@@ -37,32 +37,42 @@ var ownKeys = []string{"include", "version", "name"}
 // parse reads one document.
 func parse(content []byte) (document, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
-	var node yaml.Node
-	if err := decoder.Decode(&node); err != nil {
+	node, err := nextDocument(decoder)
+	if err != nil {
 		if errors.Is(err, io.EOF) {
 			return document{}, invalid("file is empty")
 		}
 		return document{}, invalid("%w", err)
 	}
 	m := &measure{within: map[*yaml.Node]bool{}}
-	measured, err := m.of(&node, 0)
+	measured, err := m.of(node, 0)
 	if err != nil {
 		return document{}, err
 	}
 	d := document{size: measured}
 	if m.tagged {
-		if d.tagged, err = textOf(&node); err != nil {
+		if d.tagged, err = textOf(node); err != nil {
 			return document{}, err
 		}
-		withoutTags(&node)
+		withoutTags(node)
 	}
 	if err := node.Decode(&d.tree); err != nil {
 		return document{}, invalid("%w", err)
 	}
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+	if _, err := nextDocument(decoder); !errors.Is(err, io.EOF) {
 		return document{}, invalid("file has more than one YAML document")
 	}
 	return d, nil
+}
+
+// nextDocument passes over empty documents, as a comment or a separator at the beginning or the end makes them.
+func nextDocument(decoder *yaml.Decoder) (*yaml.Node, error) {
+	for {
+		var n yaml.Node
+		if err := decoder.Decode(&n); err != nil || n.Content[0].ShortTag() != "!!null" {
+			return &n, err
+		}
+	}
 }
 
 // textOf is a document without its ownKeys.

@@ -151,14 +151,19 @@ func checkSeccomp(root string) *Problem {
 }
 
 func checkOverlay(root string) *Problem {
-	if err := canOverlay(root); err != nil {
-		return &Problem{
-			Object: "overlayfs",
-			Text:   fmt.Sprintf("every image layer is copied in full, overlayfs does not work in %s: %v", root, err),
-			Mend:   "enable CONFIG_OVERLAY_FS, or put the state directory on ext4, xfs with ftype=1, f2fs or btrfs",
-		}
+	err := canOverlay(root)
+	if err == nil {
+		return nil
 	}
-	return nil
+	p := &Problem{
+		Object: "overlayfs",
+		Text:   fmt.Sprintf("every image layer is copied in full, overlayfs does not work in %s: %v", root, err),
+		Mend:   "enable CONFIG_OVERLAY_FS, or put the state directory on ext4, xfs with ftype=1, f2fs or btrfs",
+	}
+	if errors.Is(err, errReserved) {
+		p.Mend = "name a state.dir without that character"
+	}
+	return p
 }
 
 func checkMedium(root string) *Problem {

@@ -112,6 +112,12 @@ func TestOverlayIsTriedAndLeavesNothing(t *testing.T) {
 	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), root) {
 		t.Errorf("something is mounted in %s still (%v)", root, err)
 	}
+	for _, c := range reserved {
+		p := checkOverlay(filepath.Join(t.TempDir(), "a"+string(c)+"b"))
+		if p == nil || !strings.HasSuffix(p.Text, "cannot take: "+string(c)) || !strings.Contains(p.Mend, "state.dir") {
+			t.Errorf("of a path with %c: %+v", c, p)
+		}
+	}
 	if err := canOverlay("/proc/self/fd"); err == nil {
 		t.Error("overlayfs works in /proc")
 	}

@@ -14,9 +14,17 @@ import (
 // trial is how the directories of canOverlay begin.
 const trial = "overlay-"
 
+// reserved are characters that separate or escape what overlayfs is told, which containerd does not escape.
+const reserved = `:,\`
+
+var errReserved = errors.New("its path has a character that overlayfs cannot take")
+
 // canOverlay says why overlayfs cannot keep snapshots in a directory, which it makes
 // where it is missing. It tries.
 func canOverlay(root string) error {
+	if i := strings.IndexAny(root, reserved); i >= 0 {
+		return fmt.Errorf("%w: %c", errReserved, root[i])
+	}
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return err
 	}

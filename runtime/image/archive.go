@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -27,8 +26,8 @@ const (
 	maxRefs    = 1 << 12 // of all of them
 )
 
-// archive is a tar file of images: an OCI layout, or what `docker save` writes. Nothing is unpacked; parts are read
-// where they lie. What they claim to be is verified by whoever reads them.
+// archive is a tar file of images, compressed by gzip or not: an OCI layout, or what `docker save` writes. Nothing is
+// unpacked; parts are read where they lie. What they claim to be is verified by whoever reads them.
 type archive struct {
 	path  string
 	roots []archiveRoot
@@ -49,16 +48,16 @@ type section struct {
 
 // readArchive looks through an archive.
 func readArchive(file string) (*archive, error) {
-	f, err := os.Open(file)
+	f, err := openArchive(file)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read image archive: %w", err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
+	size, err := f.size()
 	if err != nil {
-		return nil, fmt.Errorf("cannot read image archive: %w", err)
+		return nil, fmt.Errorf("cannot read image archive %s: %w", file, err)
 	}
-	a, err := parseArchive(f, info.Size())
+	a, err := parseArchive(io.NewSectionReader(f, 0, size), size)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read image archive %s: %w", file, err)
 	}
@@ -358,7 +357,7 @@ func (a *archive) open(d digest.Digest) (io.ReadSeekCloser, error) {
 	if at.made != nil {
 		return madePart{bytes.NewReader(at.made)}, nil
 	}
-	f, err := os.Open(a.path)
+	f, err := openArchive(a.path)
 	if err != nil {
 		return nil, err
 	}

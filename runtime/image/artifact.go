@@ -35,7 +35,7 @@ func (i *Images) Artifact(ctx context.Context, repository, tag string, l Artifac
 	if err != nil {
 		return nil, "", fail(object, bad(err))
 	}
-	s, err := i.open(reference.Domain(ref))
+	s, err := i.open(ref)
 	if err != nil {
 		return nil, "", fail(object, err)
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/margolite/margolite/runtime/registry"
@@ -22,58 +24,65 @@ var errHelper = &Error{
 
 // dockerConfig is the part of Docker's config.json that holds credentials. Helpers are programs, and are not run.
 type dockerConfig struct {
-	Auths map[string]struct {
-		Auth          string `json:"auth"` // base64 of user:password
-		Username      string `json:"username"`
-		Password      string `json:"password"`
-		IdentityToken string `json:"identitytoken"`
-	} `json:"auths"`
-	Store   string            `json:"credsStore"`
-	Helpers map[string]string `json:"credHelpers"` // by host
+	Auths   map[string]credentials `json:"auths"` // by host, or host and the beginning of a repository
+	Store   string                 `json:"credsStore"`
+	Helpers map[string]string      `json:"credHelpers"` // by host
 }
 
-// readCredentials returns what the file has for a host; nothing when it has nothing. An empty user with a secret is a
-// token.
-func readCredentials(file, host string) (user, secret string, err error) {
+type credentials struct {
+	Auth          string `json:"auth"` // base64 of user:password
+	Username      string `json:"username"`
+	Password      string `json:"password"`
+	IdentityToken string `json:"identitytoken"`
+}
+
+// readCredentials returns what the file has for a repository of a host; nothing when it has nothing. An empty user with
+// a secret is a token.
+func readCredentials(file, host, repository string) (user, secret string, err error) {
 	data, err := readSmall(file, maxCredentials)
 	if err != nil {
 		return "", "", fmt.Errorf("cannot read credentials: %w", err)
 	}
-	user, secret, err = parseCredentials(data, host)
+	user, secret, err = parseCredentials(data, host, repository)
 	if err != nil {
 		return "", "", fmt.Errorf("cannot read credentials for %s in %s: %w", host, file, err)
 	}
 	return user, secret, nil
 }
 
-func parseCredentials(data []byte, host string) (user, secret string, err error) {
+// parseCredentials takes the entry whose key covers the repository most exactly; of two that are equal, the first key.
+func parseCredentials(data []byte, host, repository string) (user, secret string, err error) {
 	var config dockerConfig
 	if err := json.Unmarshal(data, &config); err != nil {
 		return "", "", errNotConfig // json's error would quote what may be a secret
 	}
-	for key, auth := range config.Auths {
-		if hostOf(key) != host {
-			continue
-		}
-		switch {
-		case auth.IdentityToken != "":
-			return "", auth.IdentityToken, nil
-		case auth.Auth != "":
-			plain, err := base64.StdEncoding.DecodeString(auth.Auth)
-			if err != nil {
-				return "", "", errNotConfig
-			}
-			user, secret, ok := strings.Cut(string(plain), ":")
-			if !ok {
-				return "", "", errNotConfig
-			}
-			return user, strings.TrimRight(secret, "\x00"), nil
-		case auth.Username != "" || auth.Password != "":
-			return auth.Username, auth.Password, nil
+	var best credentials
+	longest := -1
+	for _, key := range slices.Sorted(maps.Keys(config.Auths)) {
+		keyHost, path := splitKey(key)
+		covers := path == "" || repository == path || strings.HasPrefix(repository, path+"/")
+		if c := config.Auths[key]; c != (credentials{}) && keyHost == host && covers && len(path) > longest {
+			best, longest = c, len(path)
 		}
 	}
+	switch {
+	case best.IdentityToken != "":
+		return "", best.IdentityToken, nil
+	case best.Auth != "":
+		plain, err := base64.StdEncoding.DecodeString(best.Auth)
+		if err != nil {
+			return "", "", errNotConfig
+		}
+		user, secret, ok := strings.Cut(string(plain), ":")
+		if !ok {
+			return "", "", errNotConfig
+		}
+		return user, strings.TrimRight(secret, "\x00"), nil
+	case longest >= 0:
+		return best.Username, best.Password, nil
+	}
 	for key := range config.Helpers {
-		if hostOf(key) == host {
+		if keyHost, _ := splitKey(key); keyHost == host {
 			return "", "", errHelper
 		}
 	}
@@ -83,15 +92,22 @@ func parseCredentials(data []byte, host string) (user, secret string, err error)
 	return "", "", nil
 }
 
-// hostOf is the host on the wire for a key of config.json: a host, or a URL as in "https://index.docker.io/v1/".
-func hostOf(key string) string {
-	_, rest, ok := strings.Cut(key, "://")
-	if !ok {
-		rest = key
+// splitKey splits a key of config.json, a host with or without the beginning of a repository, or a URL as in
+// "https://index.docker.io/v1/", into the host on the wire and the repository. Keys under which Docker's login keeps
+// tokens of its own for such a URL have a path that no repository has.
+func splitKey(key string) (host, repository string) {
+	if _, rest, ok := strings.Cut(key, "://"); ok {
+		key = rest
 	}
-	host, _, _ := strings.Cut(rest, "/")
+	host, repository, _ = strings.Cut(key, "/")
+	switch repository = strings.Trim(repository, "/"); repository {
+	case "v1", "v2": // of the API
+		repository = ""
+	case "v1/access-token", "v1/refresh-token":
+		repository = ":"
+	}
 	if host == "index.docker.io" {
 		host = "docker.io"
 	}
-	return registry.HostOf(host)
+	return registry.HostOf(host), repository
 }

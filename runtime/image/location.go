@@ -193,7 +193,7 @@ func (i *Images) downloadOnce(ctx context.Context, u *url.URL, limit int64, m *m
 		return nil, 0, bad(err)
 	}
 	if file := i.registries[u.Host].Credentials; file != "" {
-		user, secret, err := readCredentials(file, u.Host)
+		user, secret, err := readCredentials(file, u.Host, strings.Trim(u.Path, "/"))
 		if err != nil {
 			return nil, 0, err
 		}

@@ -72,6 +72,40 @@ func TestErrorsDoNotShowQueries(t *testing.T) {
 	}
 }
 
+// As Docker, podman and skopeo write them.
+func TestCredentialsOfTheLongestPrefix(t *testing.T) {
+	const file = `{"auths":{
+		"host": {"username":"all","password":"x"},
+		"host/team-a/private": {"username":"private","password":"x"},
+		"host/team-b": {"username":"b","password":"x"},
+		"host/empty": {},
+		"https://other/v2/": {"username":"other","password":"x"},
+		"only/team-a": {"username":"a","password":"x"},
+		"https://index.docker.io/v1/": {"username":"hub","password":"x"},
+		"https://index.docker.io/v1/access-token": {"username":"access","password":"x"},
+		"https://index.docker.io/v1/refresh-token": {"username":"refresh","password":"x"}}}`
+	for _, c := range []struct{ host, repository, want string }{
+		{"host", "app", "all"},
+		{"host", "team-a", "all"},
+		{"host", "team-a/private", "private"},
+		{"host", "team-a/private/app", "private"},
+		{"host", "team-a/private2", "all"},
+		{"host", "team-b/app", "b"},
+		{"host", "empty/app", "all"},
+		{"host", "", "all"},
+		{"other", "app", "other"},
+		{"only", "team-a/app", "a"},
+		{"only", "team-b/app", ""},
+		{"registry-1.docker.io", "library/redis", "hub"},
+	} {
+		for range 20 { // a map has no order
+			if user, _, err := parseCredentials([]byte(file), c.host, c.repository); user != c.want || err != nil {
+				t.Errorf("%s/%s: %q, %v, want %q", c.host, c.repository, user, err, c.want)
+			}
+		}
+	}
+}
+
 func FuzzCredentials(f *testing.F) {
 	f.Add([]byte(`{"auths":{"registry.example.com":{"auth":"dTpzZWNyZXQ="}}}`))
 	f.Add([]byte(`{"auths":{"https://registry.example.com/v1/":{"username":"u","password":"secret"}}}`))
@@ -79,7 +113,7 @@ func FuzzCredentials(f *testing.F) {
 	f.Add([]byte(`{"auths":{"registry.example.com":{"auth":"secret"}}}`))
 	f.Add([]byte(`secret`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		_, _, err := parseCredentials(data, "registry.example.com")
+		_, _, err := parseCredentials(data, "registry.example.com", "team-a/app")
 		if err != nil && strings.Contains(err.Error(), "secret") {
 			t.Errorf("tells a secret: %v", err)
 		}

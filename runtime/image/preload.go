@@ -2,8 +2,10 @@ package image
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -73,19 +75,21 @@ func (p *preload) archives() []*archive {
 
 // preloadFiles are the archives in a directory; there may be no such directory.
 func preloadFiles(dir string) ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(escapeGlob(dir), "*.tar"))
-	if err != nil {
+	entries, err := os.ReadDir(dir) // sorted
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	slices.Sort(files)
+	var files []string
+	for _, e := range entries {
+		name := strings.ToLower(e.Name())
+		if slices.ContainsFunc([]string{".tar", ".tar.gz", ".tgz"}, func(end string) bool { return strings.HasSuffix(name, end) }) {
+			files = append(files, filepath.Join(dir, e.Name()))
+		}
+	}
 	if len(files) > maxArchives {
 		return files[:maxArchives], fmt.Errorf("%s holds %d archives, the first %d are used", dir, len(files), maxArchives)
 	}
 	return files, nil
-}
-
-func escapeGlob(dir string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
 }
 
 // CheckPreload reads the archives in dir and returns how many there are and what is wrong with them.

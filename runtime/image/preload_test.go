@@ -2,6 +2,8 @@ package image_test
 
 import (
 	"bytes"
+	"compress/gzip"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,6 +42,17 @@ func archiveOf(t testing.TB, write func(map[string]*ociimage.Artifact) ([]byte, 
 	return data
 }
 
+func zipped(t testing.TB, data []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := w.Write(data)
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
 func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 	each(t, func(t *testing.T, client containerd.Client) {
 		ctx := containerdtest.Context(t)
@@ -53,12 +66,13 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 			t.Fatal(err)
 		}
 		images, dir := preloading(t, client, map[string][]byte{
-			"layout.tar": archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{
+			"LAYOUT.TAR": archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{
 				"docker.io/library/one:1": one, "registry.invalid/many:latest": many,
 			}),
-			"saved.tar":  archiveOf(t, ociimage.Saved, map[string]*ociimage.Artifact{"saved:2": saved, "registry.invalid/twin:2": twin}),
-			"broken.tar": []byte("not an archive"),
-			"ignored":    []byte("no archive by its name"),
+			"saved.tar.gz": zipped(t, archiveOf(t, ociimage.Saved, map[string]*ociimage.Artifact{"saved:2": saved, "registry.invalid/twin:2": twin})),
+			"broken.tar":   []byte("not an archive"),
+			"cut.tgz":      zipped(t, archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"registry.invalid/absent:1": one}))[:500],
+			"ignored":      []byte("no archive by its name"),
 		})
 		for _, want := range []image.Want{
 			{Ref: "one:1"},
@@ -94,14 +108,14 @@ func TestPreloadedImagesNeedNoRegistry(t *testing.T) {
 
 		// An archive that came later is seen.
 		late := archiveOf(t, ociimage.Layout, map[string]*ociimage.Artifact{"registry.invalid/absent:1": build(t, "", "late")})
-		if err := os.WriteFile(filepath.Join(dir, "late.tar"), late, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "late.tar"), zipped(t, late), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := images.Pull(ctx, image.Want{Ref: "registry.invalid/absent:1"}, nil); err != nil {
 			t.Error(err)
 		}
 		archives, problems := image.CheckPreload(dir)
-		if archives != 4 || len(problems) != 1 || !strings.Contains(problems[0].Error(), "broken.tar") {
+		if archives != 5 || len(problems) != 2 || !strings.Contains(problems[0].Error(), "broken.tar") || !strings.Contains(problems[1].Error(), "cut.tgz") {
 			t.Errorf("check finds %d, %v", archives, problems)
 		}
 	})

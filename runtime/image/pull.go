@@ -32,7 +32,7 @@ func (i *Images) resolve(ctx context.Context, ref reference.Named) (digest.Diges
 	if canonical, ok := ref.(reference.Canonical); ok {
 		return canonical.Digest(), nil
 	}
-	s, err := i.open(reference.Domain(ref))
+	s, err := i.open(ref)
 	if err != nil {
 		return "", err
 	}

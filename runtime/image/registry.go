@@ -17,6 +17,7 @@ import (
 	"github.com/distribution/reference"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/runtime/pemfile"
 	"github.com/margolite/margolite/runtime/registry"
 )
 
@@ -75,7 +76,7 @@ func (r Registry) Check(host string) error {
 	if r.Credentials == "" {
 		return nil
 	}
-	_, _, err := readCredentials(r.Credentials, registry.HostOf(host))
+	_, _, err := readCredentials(r.Credentials, registry.HostOf(host), "")
 	return err
 }
 
@@ -142,16 +143,16 @@ type source interface {
 	Open(ctx context.Context, in reference.Named, desc v1.Descriptor, offset int64) (io.ReadCloser, error)
 }
 
-// open prepares the way to a registry.
-func (i *Images) open(domain string) (*session, error) {
-	s := &session{}
+// open prepares the way to a repository.
+func (i *Images) open(named reference.Named) (*session, error) {
+	s, domain := &session{}, reference.Domain(named)
 	for _, name := range append(slices.Clone(i.registries[domain].Mirrors), domain) {
 		client, err := i.httpClient(name)
 		if err != nil {
 			s.close()
 			return nil, err
 		}
-		s.hosts = append(s.hosts, i.host(name, client))
+		s.hosts = append(s.hosts, i.host(name, reference.Path(named), client))
 	}
 	for n := range len(s.hosts) - 1 {
 		s.hosts[n].others = true
@@ -167,7 +168,7 @@ func (i *Images) openFor(w Want) (*session, error) {
 	}
 	s := &session{}
 	if w.Policy != Never {
-		if s, err = i.open(reference.Domain(named)); err != nil {
+		if s, err = i.open(named); err != nil {
 			return nil, err
 		}
 	}
@@ -205,7 +206,7 @@ func (s *session) try(ctx context.Context, log *slog.Logger, ask func(host) erro
 }
 
 // host is one that speaks the protocol of registries.
-func (i *Images) host(name string, client *http.Client) host {
+func (i *Images) host(name, repository string, client *http.Client) host {
 	config := i.registries[name]
 	h := i.bareHost(name)
 	h.client = client
@@ -217,7 +218,7 @@ func (i *Images) host(name string, client *http.Client) host {
 			if config.Credentials == "" {
 				return "", "", nil
 			}
-			return readCredentials(config.Credentials, host)
+			return readCredentials(config.Credentials, host, repository)
 		},
 	})
 	return h
@@ -289,8 +290,15 @@ func readAuthorities(file string) (*x509.CertPool, error) {
 	if err != nil {
 		pool = x509.NewCertPool()
 	}
-	if !pool.AppendCertsFromPEM(pem) {
+	authorities, err := pemfile.Certificates(pem, maxAuthority)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", file, err)
+	case len(authorities) == 0:
 		return nil, fmt.Errorf("no certificate in %s", file)
+	}
+	for _, a := range authorities {
+		pool.AddCert(a)
 	}
 	return pool, nil
 }
@@ -308,7 +316,12 @@ func readCertificate(certificate, key string) ([]tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	pair, err := tls.X509KeyPair(chain, secret)
+	var pair tls.Certificate
+	if chain, err = pemfile.Tidy(chain); err == nil {
+		if secret, err = pemfile.Tidy(secret); err == nil {
+			pair, err = tls.X509KeyPair(chain, secret)
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot use %s with %s: %w", certificate, key, err)
 	}

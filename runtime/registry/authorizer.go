@@ -101,9 +101,15 @@ func redirectToken(next *http.Request, via []*http.Request) error {
 
 // tokens is the transport to token services. It bounds what they answer, and leaves of it what is needed: containerd
 // takes whole seconds and RFC 3339 times alone, and its errors quote what they cannot read.
-type tokens struct{ next http.RoundTripper }
+type tokens struct {
+	next  http.RoundTripper
+	plain bool // the registry itself speaks plain HTTP
+}
 
 func (t tokens) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme != "https" && !t.plain {
+		return nil, fmt.Errorf("its token service at %s speaks plain HTTP, where everybody could read the password", r.URL.Host)
+	}
 	answer, err := t.next.RoundTrip(r)
 	if err != nil || answer.StatusCode >= 400 || redirects(answer) {
 		return answer, err

@@ -69,6 +69,28 @@ func FuzzChallenge(f *testing.F) {
 }
 
 // The time to read a challenge grows with the square of its length.
+func TestAPasswordGoesToNoTokenServiceWithoutTLS(t *testing.T) {
+	asked := 0
+	service := answering(func(*http.Request) *http.Response {
+		asked++
+		return answerOf(http.StatusOK, http.Header{}, `{"token":"t"}`)
+	})
+	for plain, want := range map[bool]int{false: 0, true: 1} {
+		asked = 0
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://tokens.example/token", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := tokens{service, plain}.RoundTrip(r)
+		if err == nil {
+			answer.Body.Close()
+		}
+		if asked != want || (err == nil) != plain {
+			t.Errorf("of a registry with plain HTTP %t: asked %d times, %v", plain, asked, err)
+		}
+	}
+}
+
 func TestChallengesAreBounded(t *testing.T) {
 	long := strings.Repeat(`a="\a",`, 1000)
 	many := slices.Repeat([]string{`Basic realm="x"`}, 100)

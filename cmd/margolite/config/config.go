@@ -338,22 +338,25 @@ func (r *reader) read(data []byte, known fields) error {
 	if len(data) > maxSize {
 		return &Error{File: r.file, Problem: fmt.Sprintf("the file has more than %d bytes", maxSize)}
 	}
-	document := yaml.NewDecoder(bytes.NewReader(data))
-	var root, second yaml.Node
-	switch err := document.Decode(&root); {
-	case errors.Is(err, io.EOF):
-		return nil
-	case err != nil:
-		return syntaxError(r.file, err)
+	documents := yaml.NewDecoder(bytes.NewReader(data))
+	var root *yaml.Node // nil: of all documents none says anything
+	for {
+		var next yaml.Node
+		switch err := documents.Decode(&next); {
+		case errors.Is(err, io.EOF):
+			if root != nil {
+				r.section(root, "", known)
+			}
+			return nil
+		case err != nil:
+			return syntaxError(r.file, err)
+		case next.Content[0].ShortTag() == "!!null": // as a separator at the end makes it
+		case root != nil:
+			return &Error{File: r.file, Line: next.Line, Problem: "unexpected second document"}
+		default:
+			root = next.Content[0]
+		}
 	}
-	switch err := document.Decode(&second); {
-	case err == nil:
-		return &Error{File: r.file, Line: second.Line, Problem: "unexpected second document"}
-	case !errors.Is(err, io.EOF):
-		return syntaxError(r.file, err)
-	}
-	r.section(root.Content[0], "", known)
-	return nil
 }
 
 // RequireWFM fails when the configuration names no WFM: most commands do

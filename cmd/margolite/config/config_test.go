@@ -36,6 +36,7 @@ func TestFilesThatSetNothingMeanTheDefaults(t *testing.T) {
 		"white space":              "\n\n  \n",
 		"comments only":            "# nothing\n",
 		"an empty document":        "---\n",
+		"empty documents around":   "# of a tool\n---\nlog: {}\n---\n",
 		"null":                     "~\n",
 		"an empty mapping":         "{}\n",
 		"sections without content": "device:\nwfm:\npoll:\nstate:\nruntime:\npolicy:\nregistries:\nlog:\n",
