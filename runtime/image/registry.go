@@ -17,7 +17,6 @@ import (
 	"github.com/distribution/reference"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/margolite/margolite/runtime/pemfile"
 	"github.com/margolite/margolite/runtime/registry"
 )
 
@@ -290,15 +289,8 @@ func readAuthorities(file string) (*x509.CertPool, error) {
 	if err != nil {
 		pool = x509.NewCertPool()
 	}
-	authorities, err := pemfile.Certificates(pem, maxAuthority)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%s: %w", file, err)
-	case len(authorities) == 0:
+	if !pool.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("no certificate in %s", file)
-	}
-	for _, a := range authorities {
-		pool.AddCert(a)
 	}
 	return pool, nil
 }
@@ -316,12 +308,7 @@ func readCertificate(certificate, key string) ([]tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	var pair tls.Certificate
-	if chain, err = pemfile.Tidy(chain); err == nil {
-		if secret, err = pemfile.Tidy(secret); err == nil {
-			pair, err = tls.X509KeyPair(chain, secret)
-		}
-	}
+	pair, err := tls.X509KeyPair(chain, secret)
 	if err != nil {
 		return nil, fmt.Errorf("cannot use %s with %s: %w", certificate, key, err)
 	}
