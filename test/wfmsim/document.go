@@ -9,15 +9,13 @@ import (
 )
 
 // Deployment describes an ApplicationDeployment of Compose components, for
-// tests and for the command line. Name, namespace and application id have
+// tests and for the command line. Name and application id have
 // defaults; the rest is needed.
 type Deployment struct {
 	ID            string // UUID
 	Name          string // default: the name of the first component
-	Namespace     string // default: margo
 	DeviceID      string
 	ApplicationID string // default: Name
-	Labels        map[string]string
 	Components    []Component
 	Parameters    map[string]any // environment variable to value, for every component
 }
@@ -27,7 +25,6 @@ type Component struct {
 	Name       string
 	Repository string // registry/repository, with or without oci://
 	Revision   string
-	Wait       *bool
 	Timeout    string // as 5m0s
 }
 
@@ -42,9 +39,6 @@ func (d Deployment) Document() ([]byte, error) {
 	var components []object
 	for _, c := range d.Components {
 		properties := object{"repository": "oci://" + strings.TrimPrefix(c.Repository, "oci://"), "revision": c.Revision}
-		if c.Wait != nil {
-			properties["wait"] = *c.Wait
-		}
 		if c.Timeout != "" {
 			properties["timeout"] = c.Timeout
 		}
@@ -56,11 +50,7 @@ func (d Deployment) Document() ([]byte, error) {
 		parameters[name] = object{"value": value, "targets": []object{{"pointer": name, "components": names}}}
 	}
 	name := cmp.Or(d.Name, names[0])
-	metadata := object{"name": name, "namespace": cmp.Or(d.Namespace, "margo"), "deviceId": d.DeviceID}
-	if len(d.Labels) > 0 {
-		metadata["labels"] = d.Labels
-	}
-	text, err := yaml.Marshal(object{"id": d.ID, "metadata": metadata, "spec": object{
+	text, err := yaml.Marshal(object{"id": d.ID, "metadata": object{"name": name, "namespace": "margo", "deviceId": d.DeviceID}, "spec": object{
 		"applicationId":     cmp.Or(d.ApplicationID, name),
 		"deploymentProfile": object{"type": "compose", "components": components},
 		"parameters":        parameters,
