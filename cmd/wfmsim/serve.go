@@ -36,8 +36,8 @@ const renewBefore = 30 * 24 * time.Hour
 type settings struct {
 	dir, listen, admin, registry, host, prefix, device, trustDomain, wfm string
 
-	revision, mis, urls, basic, bearer, like     string
-	approval, putFirst, singularStatus, compress bool
+	revision, mis, urls, basic, bearer, like string
+	approval, putFirst, singularStatus       bool
 }
 
 func serveCommand() command {
@@ -87,7 +87,6 @@ Margo Identity Service, with an ordinary certificate too.
 			flags.BoolVar(&s.approval, "approval", false, "onboard clients only after approval")
 			flags.BoolVar(&s.putFirst, "put-first", false, "capabilities may begin with PUT, before rc.3")
 			flags.BoolVar(&s.singularStatus, "singular-status", false, "status is posted to /deployment/, as in the earliest rc.1")
-			flags.BoolVar(&s.compress, "gzip", false, "manifest and documents are compressed for those who accept it")
 			return func(ctx context.Context, args []string, out io.Writer) error {
 				if err := noArguments(args); err != nil {
 					return err
@@ -177,9 +176,6 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 	if service != nil {
 		info.MIS = "https://" + s.reachable(service.Address()) + mis.DiscoveryPath
 	}
-	if depot := wfm.Depot(); depot != nil {
-		info.Depot = depot.URL()
-	}
 	config := filepath.Join(s.dir, "margolite.yaml")
 	configuration, err := s.configuration(info, files)
 	if err != nil {
@@ -250,7 +246,6 @@ func (s settings) options(authority *pki.Authority, ordinary *pki.ServerAuthorit
 		Approval: s.approval,
 		PutFirst: s.putFirst,
 		Prefix:   s.prefix,
-		Gzip:     s.compress,
 		File:     filepath.Join(s.dir, "state.json"),
 		Logger:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
 
@@ -271,7 +266,6 @@ func (s settings) options(authority *pki.Authority, ordinary *pki.ServerAuthorit
 	if err != nil {
 		return o, err
 	}
-	o.Depot = certificate.TLS()
 	if o.Revision != wfmsim.RC3 || o.Authorization != nil {
 		o.SVID, o.Flaws = certificate.TLS(), ordinary.Flaws()
 		o.Flawed = func(flaw string) (tls.Certificate, error) { return ordinary.IssueFlawed(s.hosts(), flaw) }
@@ -444,7 +438,7 @@ wfm:
 	if !older && !gateway && info.MIS == "" {
 		say("trustBundle", files.TrustBundle)
 	}
-	if older || gateway || info.Depot != "" && s.urls == wfmsim.URLForms()[wfmsim.OtherOrigin] {
+	if older || gateway {
 		say("ca", s.ca())
 	}
 	if gateway {
