@@ -426,7 +426,7 @@ func TestERR04ReportsHonourTheSilenceOfThePoll(t *testing.T) {
 
 // Nobody's reports get through while the device is not authorised. They are all
 // kept, and one is tried with increasing delays, whenever the next poll is, and
-// with a poll that succeeds.
+// with each poll that is answered.
 func TestERR01RefusedReportsAreTriedWithoutPolls(t *testing.T) {
 	const base = `{"type":"https://docs.margo.org/specification/problem-types#`
 	for name, problem := range map[string]*wfm.Error{
