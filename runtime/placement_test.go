@@ -194,6 +194,11 @@ func TestNetworksSharedByProjects(t *testing.T) {
 		}
 		reach(client, "server")
 		reach(server, "client")
+		third := load("third", "web", false)
+		third.Joins = func(network, of string) error { return fmt.Errorf("%s is that of %s", network, of) }
+		if err := e.Apply(t.Context(), third, runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "plant is that of owner") {
+			t.Errorf("who defines it as well and may not join: %v", err)
+		}
 
 		t.Log("after a reboot")
 		stop()
@@ -217,7 +222,7 @@ func TestNetworksSharedByProjects(t *testing.T) {
 		r.eventually("the name is gone", func() bool { return !strings.Contains(r.inside(client, "cat /etc/hosts"), "server") })
 		r.apply(e, load("owner", "server", true))
 		reach(client, "server")
-		for _, project := range []string{"user", "owner"} {
+		for _, project := range []string{"user", "owner", "third"} {
 			if err := e.Remove(t.Context(), project); err != nil {
 				t.Fatal(err)
 			}
