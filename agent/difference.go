@@ -125,6 +125,11 @@ func (c stagedComponent) views() map[string]*view {
 			v.volumes = append(v.volumes, strings.TrimSuffix("tmpfs:"+t.Target+":"+strings.Join(t.Options, ","), ":"))
 		}
 		v.privileges = privilegesShown(a, s, read.by(a.Service))
+		for _, at := range s.Attached { // a name of its own choice, which others may have as well
+			if n := c.project.Compose.Networks[at.Network]; n != nil && !n.External && !mayBeOf(n.Name, c.project.Labels[labelDeployment]) {
+				v.privileges = append(v.privileges, "shared "+n.Name)
+			}
+		}
 		views[a.Service] = v
 	}
 	return views

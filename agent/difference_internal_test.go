@@ -59,8 +59,13 @@ func TestWhatChangesBetweenComposeFiles(t *testing.T) {
 		"privileges":               {from: "cap_add: [SYS_TIME]", to: "privileged: true\nnetwork_mode: host\npid: host\ncap_add: [NET_ADMIN]\ndevices: [/dev/ttyS0]\nsecurity_opt: ['seccomp=unconfined', 'apparmor=mine']", want: change{Privileges: &list{Removed: []string{"cap_add SYS_TIME"}, Added: []string{"cap_add NET_ADMIN", "device /dev/ttyS0", "network host", "pid host", "privileged", "security_opt apparmor of its own", "security_opt seccomp=unconfined"}}, Other: []string{"networks"}}},
 		"a privileged hook":        {to: "pre_stop: [{command: a, privileged: true}]", want: change{Privileges: &list{Added: []string{"privileged hook"}}}},
 		"what others have": {
-			to: "pid: container:other\nvolumes: ['vol:/v']", toTop: "volumes: {vol: {external: true, name: other_v}}",
-			want: change{Volumes: &list{Added: []string{"other_v:/v"}}, Privileges: &list{Added: []string{"pid container:other", "shared other", "shared other_v"}}},
+			from: "networks: [n]", fromTop: "networks: {n: {}}",
+			to: "pid: container:other\nnetworks: [n]\nvolumes: ['vol:/v']", toTop: "networks: {n: {name: plant}}\nvolumes: {vol: {external: true, name: other_v}}",
+			want: change{
+				Volumes:    &list{Added: []string{"other_v:/v"}},
+				Privileges: &list{Added: []string{"pid container:other", "shared other", "shared other_v", "shared plant"}},
+				Other:      []string{"networks"},
+			},
 		},
 		"further keys":                     {from: "command: a", to: "command: b\nhealthcheck: {test: [CMD, a]}\nrestart: always\nmem_limit: 64m\ndeploy: {replicas: 2}\nuser: '1'\nsecurity_opt: [no-new-privileges]", want: change{Other: []string{"command", "deploy.replicas", "healthcheck", "resources", "restart", "security_opt", "user"}}},
 		"no command and that of the image": {to: "command: []", want: change{Other: []string{"command"}}},

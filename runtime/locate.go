@@ -452,9 +452,9 @@ func (l *locating) other(what string, n compose.Namespace, r Replica) (seat, err
 	}
 	places := map[string]placement{l.name: l.place}
 	maps.Copy(places, l.others)
-	for project, place := range places {
+	for _, place := range places {
 		for _, s := range place.seats {
-			if s.name == n.Of || containerName(project, s.Replica) == n.Of {
+			if s.isCalled(n.Of) {
 				return s, nil
 			}
 		}

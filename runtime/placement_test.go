@@ -145,11 +145,13 @@ services:
 	}
 
 	t.Log("what others have is refused, and said whose it is")
-	err := e.Apply(t.Context(), load("other", func(p *compose.Project) { p.Services["web"].ContainerName = "the-db"; p.Networks = nil; free(p) }), runtime.ApplyOptions{})
-	if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "service db of project fixed") {
-		t.Errorf("a name of another project: %v", err)
+	for _, name := range []string{"the-db", "fixed-db-1"} {
+		err := e.Apply(t.Context(), load("other", func(p *compose.Project) { p.Services["web"].ContainerName = name; p.Networks = nil; free(p) }), runtime.ApplyOptions{})
+		if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "service db of project fixed") {
+			t.Errorf("a name of another project: %v", err)
+		}
 	}
-	err = e.Apply(t.Context(), load("fixed", func(p *compose.Project) { fix("web", "10.99.7.20")(p); fix("db", "10.99.7.20")(p) }), runtime.ApplyOptions{})
+	err := e.Apply(t.Context(), load("fixed", func(p *compose.Project) { fix("web", "10.99.7.20")(p); fix("db", "10.99.7.20")(p) }), runtime.ApplyOptions{})
 	if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "10.99.7.20") {
 		t.Errorf("the same address twice: %v", err)
 	}
