@@ -34,6 +34,9 @@ type Allow struct {
 	Capabilities map[string]bool
 	// Unconfined is what may be switched off: seccomp, apparmor, systempaths.
 	Unconfined map[string]bool
+	// Shared are the names of volumes, networks and containers that deployments may
+	// use although they are not their own; "*": all.
+	Shared []string
 	// Ports of the device that may be published.
 	Ports []PortRange
 	// Registries that images may come from, as host[:port]; "*": all.
@@ -77,6 +80,7 @@ type ServiceAsk struct {
 	Devices      []string // paths on the device, CDI names, and rules such as "c 188:* rwm"
 	Capabilities []string // that it adds, as NET_ADMIN or CAP_NET_ADMIN, or ALL
 	Unconfined   []string // as seccomp, apparmor, systempaths
+	Shared       []string // volumes, networks and containers that are not of its deployment
 	Ports        []PortRange
 	Image        string // normalised reference
 	Registry     string // of the image, host[:port]
@@ -211,6 +215,11 @@ func (a *admission) judge(s *ServiceAsk) {
 	for _, u := range s.Unconfined {
 		if !a.allow.Unconfined[u] {
 			a.refuse("unconfined", u, "switches %s off", u)
+		}
+	}
+	for _, name := range s.Shared {
+		if !slices.Contains(a.allow.Shared, "*") && !slices.Contains(a.allow.Shared, name) {
+			a.refuse("shared", "", "shares %s with others", name)
 		}
 	}
 	for _, p := range s.Ports {

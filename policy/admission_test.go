@@ -83,6 +83,7 @@ func TestWhatTakesOverTheDeviceIsRefused(t *testing.T) {
 		"unconfined.apparmor: switches apparmor off":              {Unconfined: []string{"apparmor"}},
 		"unconfined.systempaths: switches systempaths off":        {Unconfined: []string{"systempaths"}},
 		"unconfined.label: switches label off":                    {Unconfined: []string{"label"}},
+		"shared: shares other_data with others":                   {Shared: []string{"other_data"}},
 
 		"mounts[/]: mounts / as a whole":                                                                              read("/"),
 		"mounts[/etc]: mounts /etc":                                                                                   read("/etc"),
@@ -236,6 +237,9 @@ func TestOneLineOpensOrClosesOneThing(t *testing.T) {
 		"capabilities without a line":          {add("*", false), capability("SYS_TIME"), false},
 		"not those that all containers have":   {add("*", false), capability("CHOWN"), true},
 		"unless by its own line":               {add("NET_RAW", false), capability("NET_RAW"), false},
+		"what others have":                     {func(a *policy.Allow) { a.Shared = []string{"n", "v"} }, policy.ServiceAsk{Shared: []string{"v", "n"}}, true},
+		"not by half a name":                   {func(a *policy.Allow) { a.Shared = []string{"n"} }, policy.ServiceAsk{Shared: []string{"n2"}}, false},
+		"whatever others have":                 {func(a *policy.Allow) { a.Shared = []string{"*"} }, policy.ServiceAsk{Shared: []string{"v", "n"}}, true},
 		"a port":                               {ports(policy.PortRange{First: 80, Last: 80}), publish(80, 80), true},
 		"another port":                         {ports(policy.PortRange{First: 80, Last: 80}), publish(81, 81), false},
 		"ports over two ranges":                {ports(policy.PortRange{First: 90, Last: 99}, policy.PortRange{First: 80, Last: 91}), publish(80, 99), true},

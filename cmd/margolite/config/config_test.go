@@ -143,6 +143,7 @@ policy:
     devices: {"/dev/ttyUSB*": false, "nvidia.com/gpu=*": false, "c 188:*": false, /dev/mem: true}
     capabilities: {SYS_TIME: false, ALL: true}
     unconfined: {seccomp: true}
+    shared: [recipes, plant-net]
     ports: [80, 8000-8999]
     registries: [registry.example.com:5000]
     tags: false
@@ -180,6 +181,7 @@ log:
 	allow.Devices["/dev/mem"] = true
 	allow.Capabilities["SYS_TIME"], allow.Capabilities["ALL"] = false, true
 	allow.Unconfined["seccomp"] = true
+	allow.Shared = []string{"recipes", "plant-net"}
 	allow.Ports = []policy.PortRange{{First: 80, Last: 80}, {First: 8000, Last: 8999}}
 	allow.Registries = []string{"registry.example.com:5000"}
 	allow.CPUs, allow.Memory, allow.Storage = 1.5, 512<<20, 2<<40
@@ -486,6 +488,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"a device without its directory", "policy:\n  allow:\n    devices: {ttyS0: false}\n", `f:3: policy.allow.devices[ttyS0]: expected a path, a CDI name as vendor.com/class=name, or a device rule as "c 188:*", got "ttyS0"`},
 		{"a device rule with permissions", "policy:\n  allow:\n    devices: {'c 188:* rwm': false}\n", `f:3: policy.allow.devices[c 188:* rwm]: write device rule "c 188:* rwm" as "c 188:*"`},
 		{"a pattern that is none", "policy:\n  allow:\n    devices: {'/dev/[': false}\n", `f:3: policy.allow.devices[/dev/[]: "/dev/[" is not a pattern, as /dev/ttyS*`},
+		{"a path in the place of a name", "policy:\n  allow:\n    shared: [a/b]\n", `f:3: policy.allow.shared[0]: expected "*", or the name of a volume, network or container, got "a/b"`},
 		{"a port that does not exist", "policy:\n  allow:\n    ports:\n      - 80\n      - 70000\n", `f:5: policy.allow.ports[1]: expected a port from 1 to 65535, or a range as 8000-8999, got the number "70000"`},
 		{"ports backwards", "policy:\n  allow:\n    ports: [9000-8000]\n", `f:3: policy.allow.ports[0]: expected a port from 1 to 65535, or a range as 8000-8999, got the text "9000-8000"`},
 		{"a registry that is a URL", "policy:\n  allow:\n    registries: ['https://a.example']\n", `f:3: policy.allow.registries[0]: expected a host, or host:port, got "https://a.example"`},
