@@ -124,6 +124,7 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 		Environment: s.Environment,
 		Strict:      s.Strict,
 		Package:     extracted,
+		Logs:        compose.Logging{MaxSize: e.o.LogKeep.MaxSize, MaxFile: e.o.LogKeep.MaxFile},
 	})
 	if err != nil {
 		return nil, fail(codeOfCompose(err), s.Project, err)

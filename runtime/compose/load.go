@@ -43,6 +43,9 @@ type Options struct {
 	// the project refers to in its directory is read from the package itself, as
 	// what lies on the device is what workloads made of it.
 	Package *Package
+	// Logs is what the device keeps of a log at most; a service that asks for more is
+	// warned of. Zero values: that is not known.
+	Logs Logging
 }
 
 // Load reads Compose files with everything they refer to, and refuses, all at
@@ -109,6 +112,7 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 		files:   files,
 		in:      newInterpolator(ctx),
 		built:   map[string]bool{},
+		logs:    o.Logs,
 
 		supported: supportedKeys(),
 	}
@@ -176,6 +180,7 @@ type loading struct {
 	failures []error // other than findings
 	warnings []warning
 	built    map[string]bool // services that have a build
+	logs     Logging         // what the device keeps at most
 
 	supported shape
 }

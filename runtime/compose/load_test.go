@@ -35,6 +35,7 @@ func loadFiles(t testing.TB, files map[string]string, env map[string]string) (*c
 		Files:       []string{filepath.Join(dir, "compose.yaml")},
 		Environment: env,
 		Strict:      true,
+		Logs:        compose.Logging{MaxSize: 10 << 20, MaxFile: 5},
 	})
 }
 
@@ -351,6 +352,8 @@ func TestLoadIgnoresWithAWarning(t *testing.T) {
 		"network_mode: bridge":                                                                                      "network_mode bridge is the default network of the project; other projects are not on it",
 		"security_opt: ['label:disable']":                                                                           `security_opt "label:disable" is ignored: processes are not labelled`,
 		"logging: {options: {tag: a}}":                                                                              "logging.options.tag is ignored: logs hold what a service prints",
+		"logging: {options: {max-size: 10g}}":                                                                       "logging.options.max-size 10g is reduced to the 10485760 bytes of runtime.logs.maxSize in the device's configuration",
+		"logging: {options: {max-file: 100}}":                                                                       "logging.options.max-file 100 is reduced to the 5 of runtime.logs.maxFile in the device's configuration",
 	} {
 		t.Run(keys, func(t *testing.T) {
 			p, err := loadFiles(t, map[string]string{"compose.yaml": service(keys)}, nil)

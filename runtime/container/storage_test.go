@@ -326,20 +326,22 @@ func TestConfigsAndSecrets(t *testing.T) {
 		}
 
 		kept := filepath.Join(d.state, "files/shop", id)
-		for path, mode := range map[string]fs.FileMode{filepath.Join(d.state, "files"): 0o700, kept: 0o700, filepath.Join(d.run, "files", id): 0o700} {
-			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
+		for _, path := range []string{filepath.Join(d.state, "files"), kept, filepath.Join(d.run, "files")} { // others on the device get no further
+			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
 				t.Errorf("%s: %v, %v", path, info.Mode(), err)
 			}
 		}
-		entries, err := os.ReadDir(kept)
-		if err != nil || len(entries) != 3 {
+		if entries, err := os.ReadDir(kept); err != nil || len(entries) != 3 {
 			t.Fatal(entries, err)
 		}
-		for _, e := range entries {
-			info, err := e.Info()
-			if err != nil || info.Mode() != 0o600 || info.Sys().(*syscall.Stat_t).Uid != 0 {
-				t.Errorf("%s: %v, %v", e.Name(), info.Mode(), err)
+		err := filepath.WalkDir(filepath.Join(d.run, "files"), func(path string, e fs.DirEntry, err error) error {
+			if e.Type().IsRegular() {
+				t.Errorf("%s takes memory", path)
 			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 		record, err := d.client.ContainerService().Get(d.ctx(), id)
 		if err != nil {
@@ -607,6 +609,31 @@ func TestWhatIsPrintedOnOneStreamOutlivesTheOther(t *testing.T) {
 			d.delete(id)
 		}
 	})
+}
+
+// What a service prints takes no more of the device than the site allows, whatever its
+// logging options say.
+func TestServiceGetsNoMoreLogThanTheSiteGives(t *testing.T) {
+	d := onOne(t)
+	c := d.config("web", "yes | head -n 100000; echo end")
+	c.Service.Logging = compose.Logging{MaxSize: 10 << 30, MaxFile: 100}
+	id := d.up(c)
+	d.eventually("it has printed everything", func() bool {
+		var text strings.Builder
+		err := log.Read(t.Context(), d.LogPath(id), log.Options{Tail: 1}, &text)
+		return err == nil && text.String() == "end\n"
+	})
+	files, err := filepath.Glob(filepath.Join(d.run, "logs/*"))
+	var bytes int64
+	for _, file := range files {
+		if info, err := os.Stat(file); err == nil {
+			bytes += info.Size()
+		}
+	}
+	if err != nil || bytes > 2*log.DefaultCap {
+		t.Errorf("%q hold %d bytes (%v)", files, bytes, err)
+	}
+	d.delete(id)
 }
 
 func run(t testing.TB, args ...string) string {

@@ -117,6 +117,7 @@ runtime:
     dir: /data/logs
     maxSize: 10m
     maxFile: 3
+    total: 64m
 reports: {running: false, grace: 5m, interval: 1h, reasons: true}
 policy:
   approval: updates
@@ -224,7 +225,7 @@ log:
 		Provision: config.Provision{From: []string{"/data/provision", "/media/stick"}},
 		State:     config.State{Dir: "/data/margolite", Run: "/tmp/run", Reserve: 1 << 30},
 		Control:   config.Control{Group: "operators"},
-		Runtime:   config.Runtime{Containerd: "/run/containerd/containerd.sock", Namespace: "margo.test-1", MaxTimeout: 30 * time.Minute, Publish: "open", Preload: "/data/images", Pulls: 16, Logs: config.Logs{Dir: "/data/logs", MaxSize: 10 << 20, MaxFile: 3}},
+		Runtime:   config.Runtime{Containerd: "/run/containerd/containerd.sock", Namespace: "margo.test-1", MaxTimeout: 30 * time.Minute, Publish: "open", Preload: "/data/images", Pulls: 16, Logs: config.Logs{Dir: "/data/logs", MaxSize: 10 << 20, MaxFile: 3, Total: 64 << 20}},
 		Policy: config.Policy{
 			Options: policy.Options{
 				Rules: policy.Rules{
