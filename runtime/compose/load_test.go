@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -400,7 +401,8 @@ func TestLoadRefusesMalformedFiles(t *testing.T) {
 		"an empty file":               {map[string]string{"compose.yaml": ""}, "file is empty"},
 		"no mapping":                  {map[string]string{"compose.yaml": "- a\n"}, "cannot"},
 		"not YAML":                    {map[string]string{"compose.yaml": "a: [\n"}, "line"},
-		"two documents":               {map[string]string{"compose.yaml": service("") + "---\n" + service("")}, "more than one YAML document"},
+		"too many documents":          {map[string]string{"compose.yaml": service("") + strings.Repeat("---\nx-a: b\n", 256)}, "more than 256 files and YAML documents"},
+		"a mistake in the second one": {map[string]string{"compose.yaml": service("") + "---\nservices: {web: {imag: x}}"}, "imag"},
 		"a key twice":                 {map[string]string{"compose.yaml": "services: {}\nservices: {}\n"}, "already defined"},
 		"a wrong type":                {map[string]string{"compose.yaml": service("command: {a: b}")}, "command"},
 		"a wrong type of image":       {map[string]string{"compose.yaml": "services: {web: {image: [x]}}"}, "services.web.image must be a string"},
@@ -449,11 +451,23 @@ func TestLoadRefusesMalformedFiles(t *testing.T) {
 	}
 }
 
-// As a comment or a separator at the beginning or the end makes them.
-func TestEmptyDocumentsArePassedOver(t *testing.T) {
-	p, err := loadFiles(t, map[string]string{"compose.yaml": "# of a tool\n---\n" + service("") + "---\n---\n"}, nil)
-	if err != nil || p.Services["web"] == nil {
-		t.Errorf("loaded %v, %v", p, err)
+// Each document is merged over those before it, as a file of its own would be; empty ones, as a comment or a
+// separator at the beginning or the end makes them, say nothing.
+func TestDocumentsOfOneFileAreMerged(t *testing.T) {
+	p, err := loadFiles(t, map[string]string{
+		"compose.yaml": "# of a tool\n---\n" + service("user: '1'\nlabels: {a: b}\ntty: true") +
+			"---\nservices: {web: {image: busybox, tty: !reset null, extends: {file: '$$x/base.yaml', service: base}}}\n---\n---\n",
+		"$x/base.yaml": "---\n# of a tool\n---\nservices: {base: {hostname: one, working_dir: /x}}\n---\n" +
+			"services: {base: {hostname: two, extends: {file: last.yaml, service: last}}}\n---\n",
+		"$x/last.yaml": "services: {last: {labels: {c: d}}}\n---\n",
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := p.Services["web"]
+	got := []string{web.Image, web.User, web.Hostname, web.WorkingDir, web.Labels["a"], web.Labels["c"]}
+	if want := []string{"docker.io/library/busybox:latest", "1", "two", "/x", "b", "d"}; !slices.Equal(got, want) || web.TTY {
+		t.Errorf("loaded %q, terminal %v, want %q", got, web.TTY, want)
 	}
 }
 
