@@ -342,7 +342,7 @@ func privilegesShown(a policy.ServiceAsk, s *compose.Service, files []string) []
 		case compose.ModeHost:
 			add(kind, "host")
 		default: // macvlan and ipvlan
-			add(kind, "of an interface of the device")
+			add(kind, "via an interface of the device")
 		}
 	}
 	for _, d := range s.Devices { // as they are written; a.Devices has what they lead to as well
@@ -356,7 +356,7 @@ func privilegesShown(a policy.ServiceAsk, s *compose.Service, files []string) []
 	for _, kind := range a.Unconfined {
 		custom := kind == "seccomp" && s.Seccomp.Profile != nil || kind == "apparmor" && s.AppArmor != "unconfined"
 		if custom {
-			add("security_opt", kind+" of its own")
+			add("security_opt", kind+" (custom)")
 		} else {
 			add("security_opt", kind+"=unconfined")
 		}
