@@ -415,7 +415,7 @@ func (r *reconciler) loadEach(
 	for _, c := range doc.Components {
 		i := slices.IndexFunc(rev.Staged, func(s store.Staged) bool { return s.Component == c.Name })
 		if i < 0 {
-			return &fault{code: codeInternal, component: c.Name, err: errors.New("it was never staged")}
+			return &fault{code: codeInternal, component: c.Name, err: errors.New("it was not staged")}
 		}
 		s := &rev.Staged[i]
 		data, err := read(c, s)
@@ -449,7 +449,7 @@ func notAllowed(refusals []policy.Refusal) error {
 	if more := len(refusals) - len(said); more > 0 {
 		said = append(said, fmt.Sprintf("and %d more", more))
 	}
-	return &fault{code: codeNotAllowed, component: component, err: fmt.Errorf("this device does not allow what it asks for: %s", strings.Join(said, "; "))}
+	return &fault{code: codeNotAllowed, component: component, err: fmt.Errorf("this device does not allow it: %s", strings.Join(said, "; "))}
 }
 
 // about says in front of a text whom it is about.

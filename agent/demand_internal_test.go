@@ -473,7 +473,7 @@ func TestRefusalsAreNamedAndBounded(t *testing.T) {
 		{Rule: "policy.allow.privileged", Component: "main", Service: "web", Text: "privileged"},
 		{Rule: "policy.allow.mounts", Component: "main", Service: "db", Text: "mounts /etc"},
 	})
-	const want = "component main: this device does not allow what it asks for: policy.allow.privileged: main/web: privileged; policy.allow.mounts: main/db: mounts /etc"
+	const want = "component main: this device does not allow it: policy.allow.privileged: main/web: privileged; policy.allow.mounts: main/db: mounts /etc"
 	if !errors.As(err, &f) || f.code != codeNotAllowed || err.Error() != want {
 		t.Errorf("it says %q, want %q", err, want)
 	}

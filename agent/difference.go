@@ -346,7 +346,7 @@ func privilegesShown(a policy.ServiceAsk, s *compose.Service, files []string) []
 		case n.Mode == compose.ModeHost:
 			add(kind, "host")
 		case slices.Contains(a.Namespaces, kind): // macvlan and ipvlan
-			add(kind, "of an interface of the device")
+			add(kind, "via an interface of the device")
 		}
 	}
 	add("shared", a.Shared...)
@@ -361,7 +361,7 @@ func privilegesShown(a policy.ServiceAsk, s *compose.Service, files []string) []
 	for _, kind := range a.Unconfined {
 		custom := kind == "seccomp" && s.Seccomp.Profile != nil || kind == "apparmor" && s.AppArmor != "unconfined"
 		if custom {
-			add("security_opt", kind+" of its own")
+			add("security_opt", kind+" (custom)")
 		} else {
 			add("security_opt", kind+"=unconfined")
 		}

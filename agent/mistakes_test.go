@@ -161,7 +161,7 @@ func TestAPanicInARequestIsItsAnswer(t *testing.T) {
 		}
 	}()
 	client := control.Dial(at)
-	if _, err := client.Capabilities(t.Context()); err == nil || !strings.Contains(err.Error(), "mistake") {
+	if _, err := client.Capabilities(t.Context()); err == nil || !strings.Contains(err.Error(), "internal error") {
 		t.Errorf("answer is %v", err)
 	}
 	st, err := client.Status(t.Context())

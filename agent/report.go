@@ -276,9 +276,9 @@ func (r *reporter) post(ctx context.Context, report store.Report) (fate, error) 
 	case f != hopeless:
 		return f, err
 	case gone:
-		r.logger.Warn("the WFM does not take a report about a deployment that is gone; it is dropped", "deployment", report.Deployment, "error", err)
+		r.logger.Warn("the WFM rejected a report about a removed deployment; it is dropped", "deployment", report.Deployment, "error", err)
 	default:
-		r.logger.Error("the WFM refuses a status report; it is dropped", "deployment", report.Deployment, "error", err)
+		r.logger.Error("the WFM rejected a status report; it is dropped", "deployment", report.Deployment, "error", err)
 	}
 	return f, nil
 }
@@ -419,7 +419,7 @@ func (r *reporter) note(err error) {
 	switch dropped := r.store.DroppedReports(); {
 	case dropped > r.dropped && !r.full:
 		r.full = true
-		r.logger.Warn("too many status reports wait; the oldest ones that tell least are dropped", "dropped", dropped-r.dropped)
+		r.logger.Warn("too many pending status reports; the oldest of little importance are dropped", "dropped", dropped-r.dropped)
 	case err == nil && len(r.held) == 0: // nothing waits any more
 		r.full, r.dropped = false, dropped
 	}

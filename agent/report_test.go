@@ -495,7 +495,7 @@ func TestERR01ReportsThatAreWrongAreNotSentAgain(t *testing.T) {
 			if n := s.wfm.count("status"); n != 6 {
 				t.Errorf("%d reports were sent, want each once", n)
 			}
-			if lines := l.with("refuses a status report", first); len(lines) != 3 {
+			if lines := l.with("rejected a status report", first); len(lines) != 3 {
 				t.Errorf("%d refusals were logged, want 3", len(lines))
 			}
 		})
@@ -636,8 +636,8 @@ func TestDroppedReportsAreLoggedOnce(t *testing.T) {
 		s.settled(first)
 	}
 	s.outbox(16)
-	s.eventually("it was logged", func() bool { return len(l.with("too many status reports wait")) > 0 })
-	if n := len(l.with("too many status reports wait")); n != 1 {
+	s.eventually("it was logged", func() bool { return len(l.with("too many pending status reports")) > 0 })
+	if n := len(l.with("too many pending status reports")); n != 1 {
 		t.Errorf("it was logged %d times", n)
 	}
 }

@@ -173,9 +173,9 @@ func (w *watched) verdict(now time.Time, rules runningRules) *trouble {
 
 // text is what people are told of a trouble.
 func (w *watched) text(t *trouble, since time.Time) string {
-	text := fmt.Sprintf("service %s: %s; it has not been well since %s", t.service, t.detail, since.UTC().Format(time.RFC3339))
+	text := fmt.Sprintf("service %s: %s; failing since %s", t.service, t.detail, since.UTC().Format(time.RFC3339))
 	if w.turns > 1 {
-		text += fmt.Sprintf(", and fell ill %d times since the last report", w.turns)
+		text += fmt.Sprintf(", and failed %d times since the last report", w.turns)
 	}
 	return text
 }
@@ -300,7 +300,7 @@ func (r *reconciler) troubleIn(ctx context.Context, d *store.Deployment, compone
 	}
 	project, err := r.runtime.ObserveProject(ctx, d.Desired.Staged[i].Project)
 	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("cannot look at component %s: %w", component, err)
+		return nil, time.Time{}, fmt.Errorf("cannot observe component %s: %w", component, err)
 	}
 	var all []*trouble
 	var due time.Time

@@ -79,5 +79,5 @@ var (
 	ErrNotFound = errors.New("not found")          // the named object does not exist
 	ErrInvalid  = errors.New("invalid request")    // the request can never succeed
 	ErrConflict = errors.New("not possible now")   // the request contradicts the present state
-	ErrBusy     = errors.New("too many at a time") // there is no room for the request now
+	ErrBusy     = errors.New("too many at once") // there is no room for the request now
 )

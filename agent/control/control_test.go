@@ -232,7 +232,7 @@ func curl(t *testing.T, path, method, url, body string) (int, string) {
 func TestRequestsThatCannotSucceedAreTold(t *testing.T) {
 	_, path := serve(t, &backend{})
 	for _, c := range []struct{ url, body, want string }{
-		{"/v1/compose/up", `{}`, "no project"},
+		{"/v1/compose/up", `{}`, "project is missing"},
 		{"/v1/compose/up", `{"project":"p"} {}`, "more than one document"},
 		{"/v1/compose/up", `{"project":"p","colour":"red"}`, "colour"},
 		{"/v1/compose/up", `{"project":"p","file":"compose.yaml"}`, "absolute path"},
@@ -240,7 +240,7 @@ func TestRequestsThatCannotSucceedAreTold(t *testing.T) {
 		{"/v1/compose/up", `{"project":"p","pull":"sometimes"}`, "sometimes"},
 		{"/v1/compose/up", `{"project":"p","scale":{"web":-1}}`, "web"},
 		{"/v1/compose/pull", `{"project":"p","timeout":3601}`, "timeout"},
-		{"/v1/compose/down", `{"volumes":true}`, "no project"},
+		{"/v1/compose/down", `{"volumes":true}`, "project is missing"},
 		{"/v1/compose/down", `{"project":"p","timeout":-1}`, "timeout"},
 		{"/v1/prune", `{}`, "cannot unmarshal"},
 		{"/v1/accept-rollback", `{}`, "name the version"},

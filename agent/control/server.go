@@ -28,7 +28,7 @@ const (
 )
 
 // errPanic says that a request has met a mistake of this program.
-var errPanic = errors.New("the agent made a mistake with this; its log says which")
+var errPanic = errors.New("internal error; see the agent's log")
 
 // access is who may call a route, beyond being let in by the socket's mode.
 type access int
@@ -54,8 +54,8 @@ type Server struct {
 func NewServer(backend Backend, logger *slog.Logger) *Server {
 	s := &Server{
 		backend: backend, logger: logger, routes: http.NewServeMux(),
-		streams: newCrowd("streams of events", maxOwnStreams, maxOthersStreams, maxStreams),
-		lasting: newCrowd("requests that last", maxOwnLasting, maxOthersLasting, maxLasting),
+		streams: newCrowd("event streams", maxOwnStreams, maxOthersStreams, maxStreams),
+		lasting: newCrowd("long-running requests", maxOwnLasting, maxOthersLasting, maxLasting),
 	}
 	for _, r := range []struct {
 		pattern string
@@ -203,9 +203,9 @@ func (u *unheard) Write(p []byte) (int, error) { return len(p), nil }
 func allowed(need access, p peer, known bool) string {
 	switch {
 	case need == rootOnly && !(known && p.privileged()):
-		return "only root may do this"
+		return "only root can do this"
 	case need == somebody && !known:
-		return "only who is known may do this, and the kernel does not say who asks"
+		return "cannot identify the caller"
 	}
 	return ""
 }
@@ -286,7 +286,7 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) bool {
 	case errors.As(err, &long):
 		writeJSON(w, http.StatusRequestEntityTooLarge, failure{fmt.Sprintf("the body is longer than %d bytes", most)})
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		writeJSON(w, http.StatusRequestTimeout, failure{fmt.Sprintf("the body did not come within %v", maxTransfer)})
+		writeJSON(w, http.StatusRequestTimeout, failure{fmt.Sprintf("the body did not arrive within %v", maxTransfer)})
 	default:
 		writeJSON(w, http.StatusBadRequest, failure{fmt.Sprintf("cannot read the body: %v", err)})
 	}

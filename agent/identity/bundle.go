@@ -48,7 +48,7 @@ type readSet struct {
 // anchor is refused (ID-19).
 func ParseTrustBundle(data []byte) (*TrustBundle, error) {
 	if len(data) > maxBundleSize {
-		return nil, fmt.Errorf("trust bundle has %d bytes, at most %d are allowed", len(data), maxBundleSize)
+		return nil, fmt.Errorf("trust bundle has %d bytes; the limit is %d", len(data), maxBundleSize)
 	}
 	var (
 		bundle *TrustBundle
@@ -99,7 +99,7 @@ func parseJWKSet(data []byte) (*TrustBundle, error) {
 			return nil, fmt.Errorf("trust bundle: keys[%d].x5c is not a list of strings", i)
 		}
 		if len(key.X5C) != 1 {
-			return nil, fmt.Errorf("trust bundle: keys[%d].x5c holds %d certificates, want exactly one", i, len(key.X5C))
+			return nil, fmt.Errorf("trust bundle: keys[%d].x5c holds %d certificates, expected exactly one", i, len(key.X5C))
 		}
 		der, err := base64.StdEncoding.DecodeString(key.X5C[0])
 		if err != nil {

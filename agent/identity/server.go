@@ -80,7 +80,7 @@ func ParseAnchors(data []byte) ([]*x509.Certificate, error) {
 		anchors, err = anchorsOf(decoded[:n])
 	}
 	if err != nil || len(anchors) == 0 {
-		return nil, errors.New("cannot read anchors: want certificates as PEM or DER, or that in base64")
+		return nil, errors.New("cannot read anchors: expected PEM or DER certificates, or either in base64")
 	}
 	return anchors, nil
 }

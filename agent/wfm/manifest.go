@@ -41,7 +41,7 @@ func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 			a, err = again, nil
 			c.acceptAny.Store(true)
 			c.oddAccept.Do(func() {
-				c.log.Warn("the WFM does not take the media type of its state manifest in Accept; it is left out", "type", margo.ManifestMediaType)
+				c.log.Warn("the WFM rejects the media type of its state manifest in Accept; leaving it out", "type", margo.ManifestMediaType)
 			})
 		}
 	}
@@ -68,7 +68,7 @@ func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 	m.Date, _ = http.ParseTime(a.header.Get("Date"))
 	if want := `"` + m.Digest.String() + `"`; m.ETag != want {
 		c.oddETag.Do(func() {
-			c.log.Warn("the WFM's ETag is not the digest of its state manifest; the digest is used", "etag", m.ETag, "digest", m.Digest)
+			c.log.Warn("the WFM's ETag is not the digest of its state manifest; using the digest", "etag", m.ETag, "digest", m.Digest)
 		})
 	}
 	return m, nil
@@ -94,7 +94,7 @@ func (c *Client) checkManifestType(contentType string) error {
 		return nil
 	case err == nil && mediaType == "application/json":
 		c.oddContentType.Do(func() {
-			c.log.Warn("the WFM sends its state manifest with another content type", "type", mediaType, "want", margo.ManifestMediaType)
+			c.log.Warn("the WFM sends its state manifest with an unexpected content type", "type", mediaType, "want", margo.ManifestMediaType)
 		})
 		return nil
 	}
