@@ -339,7 +339,9 @@ func privilegesShown(a policy.ServiceAsk, s *compose.Service, files []string) []
 	} else if a.Privileged {
 		all = append(all, "privileged")
 	}
-	for kind, n := range namespacesOf(s) {
+	namespaces := namespacesOf(s)
+	for _, kind := range slices.Sorted(maps.Keys(namespaces)) {
+		n := namespaces[kind]
 		switch {
 		case n.Mode == compose.ModeContainer && slices.Contains(a.Shared, n.Of):
 			add(kind, "container:"+n.Of)
