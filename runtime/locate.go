@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/margolite/margolite/runtime/compose"
@@ -317,12 +318,17 @@ func (l *locating) box(s *compose.Service, r Replica) (network.Sandbox, error) {
 }
 
 // hostnameOf is what a replica calls itself: programs take that for an identity,
-// so no two have the same, and scaling changes nobody's.
+// so no two have the same, and scaling changes nobody's. What the kernel cannot hold
+// becomes an id, as with Docker.
 func hostnameOf(r Replica) string {
-	if r.Number == 1 {
-		return r.Service
+	name := r.Service
+	if r.Number != 1 {
+		name = r.String()
 	}
-	return r.String()
+	if len(name) > compose.MaxHostname {
+		name = digest.FromString(name).Encoded()[:shortID]
+	}
+	return name
 }
 
 func (l *locating) attach(a compose.Attachment, r Replica) (network.Attachment, error) {

@@ -154,6 +154,7 @@ func withoutDefaults(tree any) any {
 }
 
 func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
+	const notName = "which is not a name of 1 to 255 printable ASCII characters without spaces and #"
 	for name, c := range map[string]struct {
 		file string
 		want []string
@@ -283,8 +284,19 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 		"a group as network card":       {service("mac_address: 01:00:5e:00:00:01"), []string{`service "web": mac_address "01:00:5e:00:00:01" is not the address of a network card`}},
 		"a name server by name":         {service("dns: [dns.example]"), []string{`service "web": dns has "dns.example", which is not an address`}},
 		"a host without an address":     {service("extra_hosts: ['a=b']"), []string{`service "web": extra_hosts has "b" for a, which is neither an address nor host-gateway`}},
-		"a line in the hosts file":      {service("extra_hosts: {'a b': 10.0.0.1}"), []string{`service "web": extra_hosts has "a b", which is not a name`}},
-		"a name of its own":             {service("hostname: -web"), []string{`service "web": hostname "-web" is not a name of letters, digits, ., _ and - of at most 63 bytes`}},
+		"more than a name in files": {
+			"services: {db: {image: x}, web: {image: x, extra_hosts: {'a b': 10.0.0.1}, hostname: \"a\\nb\", domainname: a#, links: ['db:ä'], networks: {default: {aliases: [.]}}, dns_search: [a b]}}",
+			[]string{
+				`service "web": dns_search has "a b", ` + notName, `service "web": domainname has "a#", ` + notName, `service "web": extra_hosts has "a b", ` + notName,
+				`service "web": hostname has "a\nb", ` + notName, `service "web": links has "ä", ` + notName, `service "web": networks.default.aliases has ".", ` + notName,
+			},
+		},
+		"a hostname for no kernel": {service("hostname: " + strings.Repeat("a", 65)), []string{`service "web": hostname "` + strings.Repeat("a", 65) + `" has more than 64 bytes`}},
+		"a link called all":        {service("networks: {default: {interface_name: all}}"), []string{`service "web": networks.default.interface_name "all" is not the name of a link of at most 15 bytes`}},
+		"a setting of no link": {
+			service("networks: {default: {driver_opts: {com.docker.network.endpoint.sysctls: net.ipv4.x.IFNAME.y=1}}}"),
+			[]string{`service "web": networks.default.driver_opts.com.docker.network.endpoint.sysctls has "net.ipv4.x.IFNAME.y=1", which is not as net.ipv4.conf.IFNAME.name=value`},
+		},
 
 		"a subpath that climbs":        {service("volumes: [{type: volume, source: data, target: /x, volume: {subpath: ../a}}]"), []string{`service "web": volumes.volume.subpath "../a" leads out of the volume`}},
 		"a bind without a device":      {service("") + "  b: {driver_opts: {type: none, o: bind}}\n", []string{"volumes.b.driver_opts have no device"}},
@@ -333,6 +345,7 @@ func TestLoadIgnoresWithAWarning(t *testing.T) {
 	for keys, want := range map[string]string{
 		"build: .": "build is ignored: images are not built on a device; the image named is pulled",
 		"develop: {watch: [{path: a, action: sync, target: /a}]}": "develop is ignored: nothing is developed on a device",
+		"dns: [10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4]":           "dns has 4 servers: only the first 3 are asked",
 		"attach: false":             "attach is ignored: logs are read with margolite logs",
 		"pull_refresh_after: 1d":    "pull_refresh_after is ignored: what was pulled is not looked for again",
 		"pull_policy: every_12h":    `pull_policy "every_12h" is taken as missing: what was pulled is not looked for again`,

@@ -69,7 +69,8 @@
 // # Names
 //
 // The hosts file of a sandbox names every replica that shares a network with it,
-// so that names resolve while no agent runs. For programs that ask a nameserver,
+// so that names resolve while no agent runs. What a name may be, the loader says: here
+// it is written as it comes. For programs that ask a nameserver,
 // [Networks.Serve] answers on 127.0.0.11:53 inside of each sandbox, from the same
 // hosts file, with another one of several replicas in front each time. All else is
 // forwarded: to the nameservers of the service as its programs would do it, else to
