@@ -390,31 +390,10 @@ func TestUnreachableRegistryIsPendingWithItsReason(t *testing.T) {
 	s.runtime.fail("fetch 1.0.0", runtime.Unreachable)
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})
 	s.heard(first, "pending@1")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for reason := ""; !strings.Contains(reason, "fetch 1.0.0"); {
-		st, err := s.agent.Status(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		reason = st.Deployments[0].Reason
-	}
+	s.reason(first, "fetch 1.0.0")
 	s.runtime.fail("", "")
 	s.runtime.poke()
 	s.heard(first, "pending@1", "installing@1", "installed@1")
-}
-
-// A newer revision ends the work on the one before.
-func TestNewerRevisionSupersedes(t *testing.T) {
-	s := newSite(t)
-	blocked := s.runtime.block("apply 1.0.0")
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	<-blocked
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	s.heard(first, "pending@1", "installing@1", "pending@1", "installing@2", "installed@2")
-	if got := s.runtime.running(); !slices.Equal(got, []string{first + "-main 2.0.0"}) {
-		t.Errorf("running is %v", got)
-	}
 }
 
 // One deployment's refused or unknown report holds up nobody else's.
@@ -433,24 +412,6 @@ func TestReportsDoNotBlockEachOther(t *testing.T) {
 	s.heard(second, "pending@1", "installing@1", "installed@1", "pending@2", "installing@3", "installed@3")
 	s.quiet()
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2") // the others were dropped
-}
-
-// No request comes before Retry-After has passed, not even by hand.
-func TestERR04SyncDoesNotBreakSilence(t *testing.T) {
-	s := newSite(t)
-	s.sync()
-	s.wfm.fail("manifest", &wfm.Error{Op: "get state manifest", Status: 503, RetryAfter: time.Hour})
-	if err := s.agent.Sync(t.Context()); err == nil {
-		t.Fatal("sync succeeded")
-	}
-	s.wfm.fail("", nil)
-	asked := s.wfm.asked()
-	if err := s.agent.Sync(t.Context()); !errors.Is(err, control.ErrConflict) {
-		t.Errorf("sync: %v, want a conflict", err)
-	}
-	if n := s.wfm.asked() - asked; n != 0 {
-		t.Errorf("%d requests, want none", n)
-	}
 }
 
 // Capabilities are reported before anything is asked for, and not again while
