@@ -153,7 +153,7 @@ func TestAPanicInARequestIsItsAnswer(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error)
-	go func() { served <- control.NewServer(clumsy{s.agent}, slog.New(slog.DiscardHandler)).Run(ctx, l) }()
+	go func() { served <- control.NewServer(clumsy{s.agent}, slog.New(slog.DiscardHandler)).Run(ctx, l, nil) }()
 	defer func() {
 		cancel()
 		if err := <-served; err != nil {
