@@ -47,7 +47,7 @@ func (p places) own() []string {
 	return own
 }
 
-// locks is the directory of the lock files, which is made to be mounted.
+// locks is the directory of the lock files.
 func (p places) locks() string {
 	if p.run == "" {
 		return ""
