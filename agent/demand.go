@@ -84,7 +84,9 @@ func asksOf(component string, signed bool, p *runtime.Project) []policy.ServiceA
 			v := p.Compose.Volumes[m.Volume]
 			switch {
 			case m.Path != "":
-				a.Mounts = append(a.Mounts, policy.MountAsk{Path: cmp.Or(m.Real, container.Real(m.Path)), ReadOnly: m.ReadOnly})
+				a.Mounts = append(a.Mounts, policy.MountAsk{
+					Path: cmp.Or(m.Real, container.Real(m.Path)), ReadOnly: m.ReadOnly && m.Below != compose.BelowWritable,
+				})
 			case m.Volume != "" && v != nil:
 				askForVolume(&a, v)
 			}

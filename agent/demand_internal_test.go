@@ -132,8 +132,8 @@ func TestWhatServicesAskFor(t *testing.T) {
 		"a network with a name":                  {keys: "networks: [n]", more: "networks: {n: {name: plant}}"}, // who has it is known when it is made
 
 		"mounts": {
-			keys: "volumes: ['/srv/a:/a', '/srv/b/../c/:/b:ro']",
-			want: ask{Mounts: []mount{{Path: "/srv/a"}, {Path: "/srv/c", ReadOnly: true}}},
+			keys: "volumes: ['/srv/a:/a', '/srv/b/../c/:/b:ro', {type: bind, source: /srv/d, target: /d, read_only: true, bind: {recursive: writable}}]",
+			want: ask{Mounts: []mount{{Path: "/srv/a"}, {Path: "/srv/c", ReadOnly: true}, {Path: "/srv/d"}}},
 		},
 		"a path mounted twice":   {keys: "volumes: ['/srv/a:/a:ro', '/srv/a:/b']", want: ask{Mounts: []mount{{Path: "/srv/a"}}}},
 		"a link that leads away": {keys: "volumes: ['" + out + "/ssh:/a']", want: ask{Mounts: []mount{{Path: "/etc/ssh"}}}},
@@ -406,7 +406,7 @@ func TestEveryFieldOfAServiceIsAskedForOrHarmless(t *testing.T) {
 		"Resources.CgroupParent": "the bounds of others count for it as well, and it holds nothing of theirs",
 		"Device.Target":          place, "Device.Permissions": less, "Mount.Target": place, "Tmpfs.Target": place, "File.Target": place, "Hook.WorkingDir": process,
 		"Mount.Anonymous": "a directory of ours", "Mount.Of": "of the same project", "Mount.Create": "a directory below what is asked for",
-		"Mount.Propagation": "to mount something takes a capability", "Mount.NotBelow": less, "Mount.NoCopy": place, "Mount.Subpath": less,
+		"Mount.Propagation": "to mount something takes a capability", "Mount.NotBelow": less, "Mount.Below": "see mounts", "Mount.NoCopy": place, "Mount.Subpath": less,
 		"Service.Tmpfs": bound, "Tmpfs.Options": bound, "Service.Files": "their content is in the package, else in Project.Outside",
 		"File.Secret": place, "File.UID": place, "File.GID": place, "File.Mode": place, "File.Content": "see Service.Files",
 		"Service.ExtraHosts": name, "ExtraHost.Name": name, "ExtraHost.Address": internal, "Service.DNS": internal, "Service.DNSSearch": internal, "Service.DNSOptions": internal,

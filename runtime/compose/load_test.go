@@ -40,6 +40,11 @@ func loadFiles(t testing.TB, files map[string]string, env map[string]string) (*c
 	})
 }
 
+// bind is a bind mount of a path at the same place, with more keys.
+func bind(path, keys string) string {
+	return fmt.Sprintf("{type: bind, source: %[1]s, target: %[1]s, %[2]s}", path, keys)
+}
+
 // loadService loads a project of the one service web with the keys given.
 func loadService(t testing.TB, keys string, env map[string]string) (*compose.Service, error) {
 	t.Helper()
@@ -311,6 +316,7 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 		"a config over another mount":  {service("configs: [{source: a, target: /x}]\ntmpfs: /x") + "configs: {a: {content: x}}\n", []string{`service "web": configs put "a" at /x, where something else is mounted`}},
 		"an owner by name":             {service("configs: [{source: a, uid: root}]") + "configs: {a: {content: x}}\n", []string{`service "web": configs.uid "root" is not a number`}},
 		"another logging driver":       {service("logging: {driver: syslog}"), []string{`service "web": logging.driver "syslog" is not supported, only json-file, local and none`}},
+		"read-only below alone":        {service("volumes: [" + bind("/a", "bind: {recursive: readonly}") + "]"), []string{`service "web": volumes.bind.recursive readonly needs read_only: true`}},
 		"an option of another driver":  {service("logging: {options: {syslog-address: x}}"), []string{`service "web": logging.options.syslog-address is not supported`}},
 		"a health check of words":      {service("healthcheck: {test: [curl, localhost]}"), []string{`service "web": healthcheck.test is not NONE, CMD with a command or CMD-SHELL with one line`}},
 	} {

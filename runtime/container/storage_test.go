@@ -466,16 +466,18 @@ func TestBindMounts(t *testing.T) {
 		{Path: dir, Target: "/all", ReadOnly: true},
 		{Path: filepath.Join(dir, "made/for/you"), Target: "/made", Create: true},
 		{Path: dir, Target: "/top", NotBelow: true},
+		{Path: dir, Target: "/fixed", ReadOnly: true, Below: compose.BelowReadOnly},
+		{Path: dir, Target: "/above", ReadOnly: true, Below: compose.BelowWritable},
 		{Path: filepath.Join(dir, "below"), Target: "/watched", Propagation: "rslave"},
 	}
 	if err := d.Check(d.ctx(), c); err != nil {
 		t.Fatal(err)
 	}
 	id := d.up(c)
-	if out := d.sh(id, "cat /all/file; cat /all/below/deep; ls /top/below; touch /made/x"); out != "filedeep" {
+	if out := d.sh(id, "cat /all/file; cat /all/below/deep; ls /top/below; touch /made/x /above/below/made"); out != "filedeep" {
 		t.Errorf("got %q", out)
 	}
-	for _, path := range []string{"/all/x", "/all/below/x"} {
+	for _, path := range []string{"/all/x", "/all/below/x", "/fixed/x", "/fixed/below/x", "/above/x"} {
 		if _, code, err := d.trySh(id, "touch "+path); code == 0 || err != nil {
 			t.Errorf("%s was made (%v)", path, err)
 		}
