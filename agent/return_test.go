@@ -59,7 +59,7 @@ func TestRollbackByHandHolds(t *testing.T) {
 	}
 	s.gate.close(false)
 	s.refusedToGoBack("", "already")
-	s.refusedToGoBack(two, "not kept")
+	s.refusedToGoBack(two, "no longer kept")
 	s.stop()
 	s.runtime.reset()
 	s.start()

@@ -141,7 +141,7 @@ func TestWhatAChangeWaitsFor(t *testing.T) {
 			rules: policy.Rules{Windows: windows(t, berlin, "Sat 01:00-02:00", "Wed 01:00-02:00 UTC", "Wed 23:00-23:30")},
 			want:  []string{"window: opens Wed 01:00 UTC"}, until: "2026-06-03T01:00:00Z",
 		},
-		"a window that never opens":  {rules: policy.Rules{Windows: policy.Windows{{}}}, want: []string{"window: none ever opens"}},
+		"a window that never opens":  {rules: policy.Rules{Windows: policy.Windows{{}}}, want: []string{"window: no window ever opens"}},
 		"spring, an hour left out":   {rules: policy.Rules{Windows: windows(t, berlin, "02:30-03:30")}, now: "2026-03-29T00:59:59Z", want: []string{"window: opens Sun 03:00 CEST"}, until: "2026-03-29T01:00:00Z"},
 		"spring, within it":          {rules: policy.Rules{Windows: windows(t, berlin, "02:30-03:30")}, now: "2026-03-29T01:00:00Z"},
 		"spring, it is over early":   {rules: policy.Rules{Windows: windows(t, berlin, "Sun 01:30-02:30", "Sun 05:00-06:00")}, now: "2026-03-29T01:00:00Z", want: []string{"window: opens Sun 05:00 CEST"}, until: "2026-03-29T03:00:00Z"},
@@ -278,24 +278,24 @@ func TestOfOverridesTheFirstThatSetsARuleWins(t *testing.T) {
 func TestRulesThatMakeNoSenseAreNamed(t *testing.T) {
 	of := map[string]string{"a": "b"}
 	for want, o := range map[string]policy.Options{
-		`approval "maybe" is none of none, updates, all`:                           {Rules: policy.Rules{Approval: "maybe"}},
-		`override 2: rollback "on" is none of auto, manual, off`:                   {Overrides: []policy.Override{{Labels: of}, {Labels: of, Rollback: "on"}}},
+		`approval "maybe" is not none, updates or all`:                           {Rules: policy.Rules{Approval: "maybe"}},
+		`override 2: rollback "on" is not auto, manual or off`:                   {Overrides: []policy.Override{{Labels: of}, {Labels: of, Rollback: "on"}}},
 		`override 1: it names neither deployments nor labels`:                      {Overrides: []policy.Override{{Approval: policy.ApproveAll}}},
-		`there are 257 overrides, no more than 256 are possible`:                   {Overrides: make([]policy.Override, 257)},
+		`there are 257 overrides; the limit is 256`:                   {Overrides: make([]policy.Override, 257)},
 		`hook: command "ask" is not the absolute path of a program`:                {Rules: policy.Rules{Hook: policy.Hook{Command: []string{"ask"}}}},
-		`hook: the command has 65 words, no more than 64 are possible`:             {Rules: policy.Rules{Hook: policy.Hook{Command: append([]string{"/a"}, make([]string, 64)...)}}},
-		`hook: the command has a word with a zero byte`:                            {Rules: policy.Rules{Hook: policy.Hook{Command: []string{"/a", "\x00"}}}},
+		`hook: the command has 65 words; the limit is 64`:             {Rules: policy.Rules{Hook: policy.Hook{Command: append([]string{"/a"}, make([]string, 64)...)}}},
+		`hook: the command has a word with a NUL character`:                            {Rules: policy.Rules{Hook: policy.Hook{Command: []string{"/a", "\x00"}}}},
 		`override 1: hook: timeout -1s is negative`:                                {Overrides: []policy.Override{{Labels: of, Hook: &policy.Hook{Command: []string{"/a"}, Timeout: -time.Second}}}},
 		`mounts: expected one of never, read-only, below, always, got "rw"`:        {Allow: policy.Allow{Mounts: map[string]policy.MountAccess{"/a": "rw"}}},
 		`mounts: expected an absolute path`:                                        {Allow: policy.Allow{Mounts: map[string]policy.MountAccess{"/a/": policy.MountNever}}},
-		`mounts: write it as /run/a, which is the same`:                            {Allow: policy.Allow{Mounts: map[string]policy.MountAccess{"/var/run/a": policy.MountNever}}},
-		`devices: expected a path without // and .. and without / at its end`:      {Allow: policy.Allow{Devices: map[string]bool{"/dev/../x": true}}},
+		`mounts: write it as /run/a`:                            {Allow: policy.Allow{Mounts: map[string]policy.MountAccess{"/var/run/a": policy.MountNever}}},
+		`devices: expected a path without //, .. or a trailing /`:      {Allow: policy.Allow{Devices: map[string]bool{"/dev/../x": true}}},
 		`devices: write device rule "c 01:1" as "c 1:1"`:                           {Allow: policy.Allow{Devices: map[string]bool{"c 01:1": true}}},
-		`capabilities: expected a capability, as NET_ADMIN, or ALL or *, got "CAP`: {Allow: policy.Allow{Capabilities: map[string]bool{"CAP_BPF": true}}},
+		`capabilities: expected a capability such as NET_ADMIN, or ALL or *, got "CAP`: {Allow: policy.Allow{Capabilities: map[string]bool{"CAP_BPF": true}}},
 		`namespaces: expected one of network, pid, ipc, uts, cgroup, got "user"`:   {Allow: policy.Allow{Namespaces: map[string]bool{"user": true}}},
 		`unconfined: expected one of seccomp, apparmor, systempaths, got "all"`:    {Allow: policy.Allow{Unconfined: map[string]bool{"all": true}}},
-		`ports: there is no range from 0 to 80`:                                    {Allow: policy.Allow{Ports: []policy.PortRange{{Last: 80}}}},
-		`resources: no less than nothing can be reserved`:                          {Allow: policy.Allow{Memory: -1}},
+		`ports: invalid range 0-80`:                                    {Allow: policy.Allow{Ports: []policy.PortRange{{Last: 80}}}},
+		`resources: a limit cannot be negative`:                          {Allow: policy.Allow{Memory: -1}},
 	} {
 		if g, err := policy.New(o); err == nil || !strings.HasPrefix(err.Error(), "cannot use rules for changes: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v and error %v, want one with %s", g, err, want)

@@ -110,12 +110,12 @@ func TestExecTellsWhyItCannot(t *testing.T) {
 		t.Errorf("an unknown service, detached: %v", err)
 	}
 	for want, change := range map[string]func(*control.ExecRequest){
-		"command is missing":     func(r *control.ExecRequest) { r.Args = nil },
-		"NUL":      func(r *control.ExecRequest) { r.Args = []string{"a\x00b"} },
-		"not NAME=VALUE": func(r *control.ExecRequest) { r.Env = []string{"A"} },
-		"more than 1024": func(r *control.ExecRequest) { r.Args = make([]string, 1025); r.Args[0] = "a" },
-		"one deploym": func(r *control.ExecRequest) { r.Deployment = "d" },
-		"replica number":      func(r *control.ExecRequest) { r.Number = -1 },
+		"command is missing": func(r *control.ExecRequest) { r.Args = nil },
+		"NUL":                func(r *control.ExecRequest) { r.Args = []string{"a\x00b"} },
+		"not NAME=VALUE":     func(r *control.ExecRequest) { r.Env = []string{"A"} },
+		"more than 1024":     func(r *control.ExecRequest) { r.Args = make([]string, 1025); r.Args[0] = "a" },
+		"one deploym":        func(r *control.ExecRequest) { r.Deployment = "d" },
+		"replica number":     func(r *control.ExecRequest) { r.Number = -1 },
 	} {
 		r := shell("true")
 		change(&r)

@@ -167,7 +167,7 @@ func TestManifestAnswers(t *testing.T) {
 		"redirect to nonsense":              {handler: redirect("::"), status: 307, text: "redirect"},
 		"created":                           {handler: serveProblem(201, ""), is: wfm.ErrContentType},
 		"not authorised":                    {handler: serveProblem(403, `{"type":"https://docs.margo.org/specification/problem-types#not-authorized","title":"Client Relationship Retired","status":403}`), status: 403, text: "Client Relationship Retired"},
-		"bundle is invalid":                    {handler: serveProblem(406, `{"type":"https://docs.margo.org/specification/problem-types#server-cannot-generate-response","title":"x","status":406}`), status: 406},
+		"bundle is invalid":                 {handler: serveProblem(406, `{"type":"https://docs.margo.org/specification/problem-types#server-cannot-generate-response","title":"x","status":406}`), status: 406},
 		"unavailable for a while":           {handler: serveProblem(503, `{"title":"x","status":503}`, "Retry-After", "120"), status: 503, retry: true, after: 2 * time.Minute},
 		"unavailable, header before body":   {handler: serveProblem(503, `{"title":"x","status":503,"retryAfterSeconds":5}`, "Retry-After", "120"), status: 503, retry: true, after: 2 * time.Minute},
 		"unavailable, body only":            {handler: serveProblem(503, `{"title":"x","status":503,"retryAfterSeconds":5}`), status: 503, retry: true, after: 5 * time.Second},
