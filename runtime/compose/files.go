@@ -47,11 +47,11 @@ func (f *files) close() error { return f.root.Close() }
 func (f *files) allowed(base, name string) (abs string, err error) {
 	switch {
 	case name == "", strings.ContainsRune(name, 0):
-		return "", errors.New("is not the name of a file")
+		return "", errors.New("is not a file name")
 	case strings.HasPrefix(name, "~"):
-		return "", errors.New("starts in a home directory; a device has none")
+		return "", errors.New("starts in a home directory, which a device does not have")
 	case strings.Contains(name, "://"), strings.HasPrefix(name, "git@"):
-		return "", errors.New("is remote; a project cannot fetch parts of itself")
+		return "", errors.New("is remote; a project cannot download parts of itself")
 	case filepath.IsAbs(name):
 		abs = filepath.Clean(name)
 	default:
@@ -124,7 +124,7 @@ func (f *files) note(abs string) error {
 	case err != nil || !filepath.IsLocal(rel):
 		f.outside = append(f.outside, abs)
 	case f.pkg != nil: // by a link on the device: there lies what workloads made of it
-		return invalid("%s is of the package, and named as if it were not", abs)
+		return invalid("%s belongs to the package but is named as if it did not", abs)
 	}
 	return nil
 }
@@ -205,7 +205,7 @@ func (f *files) readRawEnv(abs string, lookup func(string) (string, bool)) (map[
 		}
 		name, value, assigned := strings.Cut(line, "=")
 		if name == "" || strings.ContainsAny(name, " \t") {
-			return nil, invalid("%s: line %d: malformed name of a variable", abs, number) // the line may hold a secret
+			return nil, invalid("%s: line %d: malformed variable name", abs, number) // the line may hold a secret
 		}
 		if !assigned {
 			if value, assigned = lookup(name); !assigned {

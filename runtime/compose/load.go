@@ -83,10 +83,10 @@ func (o Options) named() string {
 
 func load(ctx context.Context, o Options) (_ *Project, err error) {
 	if !isProjectName(o.ProjectName) {
-		return nil, invalid("project name %q is not lower case letters, digits, - and _", o.ProjectName)
+		return nil, invalid("invalid project name %q: use lower-case letters, digits, - and _", o.ProjectName)
 	}
 	if len(o.Files) == 0 || len(o.Files) > maxFiles {
-		return nil, invalid("%d Compose files are given, at least 1 and at most %d can be merged", len(o.Files), maxFiles)
+		return nil, invalid("%d Compose files are given; 1 to %d can be merged", len(o.Files), maxFiles)
 	}
 	var paths []string
 	for _, file := range o.Files {
@@ -250,7 +250,7 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 		}
 	}
 	if l.extends*l.read.text > maxExtended {
-		return nil, invalid("services extend each other to more than %d bytes", maxExtended)
+		return nil, invalid("extended services expand to more than %d bytes", maxExtended)
 	}
 
 	model := map[string]any{}

@@ -139,7 +139,7 @@ const (
 	overrideTag = "!override"
 )
 
-var errTooLarge = invalid("project grows beyond %d YAML nodes or %d bytes of text", maxNodes, maxText)
+var errTooLarge = invalid("project exceeds %d YAML nodes or %d bytes of text", maxNodes, maxText)
 
 // size is what a part of a document takes once its aliases are resolved.
 type size struct {
@@ -163,7 +163,7 @@ func (m *measure) of(n *yaml.Node, depth int) (size, error) {
 		return size{}, invalid("line %d: nested more than %d levels deep", n.Line, maxDepth)
 	}
 	if m.within[n] {
-		return size{}, invalid("line %d: alias holds itself", n.Line)
+		return size{}, invalid("line %d: alias contains itself", n.Line)
 	}
 	switch tag := n.ShortTag(); {
 	case n.Kind == yaml.DocumentNode, tag == "", strings.HasPrefix(tag, "!!"):
