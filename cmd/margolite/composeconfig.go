@@ -29,7 +29,7 @@ func (c *cli) composeConfig(ctx context.Context, p *composeProject, args []strin
 		return err
 	}
 	project, err := compose.Load(ctx, compose.Options{
-		ProjectName: p.name, Files: p.files, WorkingDir: p.directory,
+		ProjectName: p.name, Files: p.files, WorkingDir: p.directory, Contents: p.contents,
 		Environment: p.environment, Profiles: p.profiles,
 	})
 	if err != nil {
