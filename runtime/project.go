@@ -26,8 +26,9 @@ type Source struct {
 	Files   []string // more of them, merged over File in this order
 	// Directory is where relative paths start; default: that of the first file.
 	Directory string
-	Profiles  []string       // that are active; "*": all
-	Scale     map[string]int // replicas, by service
+	Contents  map[string][]byte // of those files that are not to be read from the device, by their paths
+	Profiles  []string          // that are active; "*": all
+	Scale     map[string]int    // replicas, by service
 	// Strict demands the archive layout of Compose components: exactly one
 	// top-level directory with a compose.yaml (PKG-06).
 	Strict      bool
@@ -119,6 +120,7 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 		ProjectName: s.Project,
 		Files:       append([]string{file}, s.Files...),
 		WorkingDir:  s.Directory,
+		Contents:    s.Contents,
 		Profiles:    s.Profiles,
 		Scale:       s.Scale,
 		Environment: s.Environment,

@@ -27,7 +27,8 @@ type files struct {
 	root   *os.Root
 	strict bool
 	count  int
-	pkg    *Package // that dir is of: what is in it is read from there; nil: from the device
+	pkg    *Package          // that dir is of: what is in it is read from there; nil: from the device
+	given  map[string][]byte // that the caller has read, by path
 
 	outside []string // files read that dir does not hold, links resolved
 }
@@ -72,6 +73,12 @@ func (f *files) holds(abs string) bool {
 func (f *files) read(abs string, limit int64) ([]byte, error) {
 	if f.count++; f.count > maxFiles {
 		return nil, invalid("project refers to more than %d files", maxFiles)
+	}
+	if content, ok := f.given[abs]; ok {
+		if int64(len(content)) > limit {
+			return nil, invalid("%s has more than %d bytes", abs, limit)
+		}
+		return content, nil
 	}
 	if f.pkg.holds(abs) {
 		content, err := f.pkg.read(abs, limit)

@@ -10,13 +10,14 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Bounds of the Compose files of a project; all but the first are for all of them
-// together. Real ones stay far below.
+// MaxFile is how many bytes a Compose file may have.
+const MaxFile = 512 << 10
+
+// Bounds of all Compose files of a project together. Real ones stay far below.
 const (
-	maxComposeFile = 512 << 10 // bytes of one file
-	maxNodes       = 10_000    // with every alias counted as what it stands for
-	maxText        = 512 << 10 // bytes of all scalars, aliases likewise
-	maxDepth       = 64
+	maxNodes = 10_000    // with every alias counted as what it stands for
+	maxText  = 512 << 10 // bytes of all scalars, aliases likewise
+	maxDepth = 64
 )
 
 // document is a YAML document that is a mapping.
