@@ -42,6 +42,8 @@ type lab struct {
 	ctx     context.Context
 	runDir  string
 	outside string // namespace of the other host
+
+	resolvConf string // the host's; "": the file that this machine has
 }
 
 const (

@@ -216,8 +216,8 @@ func TestSandboxOnTheHostsNetworkHasFilesOnly(t *testing.T) {
 	s.DNS = []netip.Addr{netip.MustParseAddr("192.0.2.53")}
 	_, err = n.EnsureSandbox(t.Context(), s, nil)
 	must(t, err)
-	if got, err := os.ReadFile(paths.ResolvConf); err != nil || string(got) != "nameserver 192.0.2.53\noptions edns0\n" {
-		t.Errorf("got %q, %v", got, err)
+	if got := text(t, paths.ResolvConf); got != "nameserver 192.0.2.53\noptions edns0\n" {
+		t.Errorf("got %q", got)
 	}
 	must(t, n.Leftovers(t.Context(), []network.Sandbox{s}, nil))
 	if _, err := os.Stat(paths.Hosts); err != nil {
@@ -226,6 +226,42 @@ func TestSandboxOnTheHostsNetworkHasFilesOnly(t *testing.T) {
 	must(t, n.RemoveSandbox(t.Context(), s))
 	if found := l.traces(); len(found) > 0 {
 		t.Errorf("left behind: %q", found)
+	}
+}
+
+// Both files of the device may be links to what comes after the container, and is
+// replaced as a whole.
+func TestSandboxOnTheHostsNetworkFollowsTheHost(t *testing.T) {
+	requireLab(t)
+	dir := t.TempDir()
+	resolvConf, hosts := filepath.Join(dir, "resolv.conf"), filepath.Join(dir, "hosts")
+	must(t, os.Symlink("run/resolve/resolv.conf", resolvConf))
+	must(t, os.Symlink("run/resolve/hosts", hosts))
+	n, err := network.New(network.Options{RunDir: t.TempDir(), Hosts: hosts, ResolvConf: resolvConf})
+	must(t, err)
+	s := network.Sandbox{Project: "shop", Service: "agent", Number: 1, Host: true}
+	paths, err := n.EnsureSandbox(t.Context(), s, nil)
+	must(t, err)
+	defer func() { must(t, n.RemoveSandbox(t.Context(), s)) }()
+	for i, replace := range []func(){
+		func() {},
+		func() { must(t, os.Rename(filepath.Join(dir, "run", "resolve"), filepath.Join(dir, "run", "old"))) },
+		func() {
+			must(t, os.Remove(resolvConf))
+			must(t, os.Symlink("other/resolve/resolv.conf", resolvConf))
+			must(t, os.Rename(filepath.Join(dir, "run"), filepath.Join(dir, "other")))
+			must(t, os.Symlink("other", filepath.Join(dir, "run")))
+		},
+	} {
+		replace()
+		server, name := fmt.Sprintf("nameserver 192.0.2.%d\n", i), fmt.Sprintf("192.0.2.9 plc-%d\n", i)
+		must(t, os.MkdirAll(filepath.Join(dir, "run", "resolve"), 0o755))
+		must(t, os.WriteFile(filepath.Join(dir, "run", "resolve", "resolv.conf"), []byte(server), 0o600))
+		must(t, os.WriteFile(filepath.Join(dir, "run", "resolve", "hosts"), []byte(name), 0o600))
+		n.FollowHost()
+		eventually(t, "the container has the files of the device", func() bool {
+			return text(t, paths.ResolvConf) == server && text(t, paths.Hosts) == name
+		})
 	}
 }
 
