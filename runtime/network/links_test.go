@@ -111,7 +111,7 @@ func TestLinksComeAndGoInPlace(t *testing.T) {
 			}
 		}
 		expectLinks(t, ns, c.want...)
-		if got := exchange(conn, patience); got != "?" {
+		if got := exchange(conn, "?", patience); got != "?" {
 			t.Errorf("%s: the conversation over the first network ended: %q", c.name, got)
 		}
 	}
@@ -623,14 +623,18 @@ table inet filter {
 		meta l4proto ipv6-icmp accept
 		ct state established,related accept
 		iif "lo" accept
-		tcp dport 8080 accept
+		meta l4proto { tcp, udp } th dport 8080 accept
 	}
 }`
 	nft(t, rules)
-	w.publish(port6(w.web, "tcp", 8080, 80), port6(w.web, "tcp", 8081, 80))
-	serve(t, w.webNS, "tcp", "[::]:80", "web")
-	expect(t, w.outside, "tcp", at(hostAddr6, 8080), "web "+outsideAddr6)
-	expectNothing(t, w.outside, "tcp", at(hostAddr6, 8081))
+	w.publish(port6(w.web, "tcp", 8080, 80), port6(w.web, "udp", 8080, 80), port6(w.web, "tcp", 8081, 80), port6(w.web, "udp", 8081, 80))
+	for _, protocol := range []string{"udp", "tcp"} {
+		serve(t, w.webNS, protocol, "[::]:80", "web")
+		if got := ask(t, w.outside, protocol, at(hostAddr6, 8080), silence); got != "web "+outsideAddr6 {
+			t.Errorf("%s: got %q", protocol, got)
+		}
+		expectNothing(t, w.outside, protocol, at(hostAddr6, 8081))
+	}
 }
 
 func TestIPv6IsOffWhereItIsNotWanted(t *testing.T) {
