@@ -327,9 +327,7 @@ func TestAcceptedManifestIsWorkedOnWithoutItsSmallFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
-	if err := s.agent.Sync(t.Context()); err == nil {
-		t.Error("the failure to write was not told")
-	}
+	s.refuses()
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
 }
 
@@ -490,8 +488,7 @@ func TestRefusedCapabilitiesDoNotKeepTheManifestAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			refusal.Op = "put capabilities"
 			s := newSite(t, func(s *site) { s.wfm.fail("capabilities", &refusal) })
-			s.publish(1, map[string]string{first: document(first, "1.0.0")})
-			s.heard(first, "pending@1", "installing@1", "installed@1")
+			s.installed()
 			s.wfm.fail("", nil)
 			asked := len(s.wfm.calls())
 			s.sync()
@@ -554,10 +551,7 @@ func TestStatusWithoutARuntime(t *testing.T) {
 	s := newSite(t)
 	s.installed()
 	s.runtime.fail("observe", runtime.Internal)
-	st, err := s.agent.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := s.fullStatus()
 	if len(st.Deployments) != 1 || !strings.Contains(st.RuntimeError, "observe fails") {
 		t.Errorf("status is %+v", st)
 	}
