@@ -803,6 +803,7 @@ type fakeRuntime struct {
 	mu       sync.Mutex
 	projects map[string]*runtime.ObservedProject // Containers[0].Image holds the revision
 	failures map[string]runtime.Code
+	rival    string                   // the project that has the network of what is applied
 	blocks   map[string]chan struct{} // closed when the step is reached
 	releases map[string]chan struct{} // for the blocked steps that may go on
 	counts   map[string]int           // how often a step was made
@@ -1022,6 +1023,12 @@ func (f *fakeRuntime) Stage(ctx context.Context, p *runtime.Project, pins map[st
 
 func (f *fakeRuntime) Apply(ctx context.Context, p *runtime.Project, _ runtime.ApplyOptions) error {
 	f.mu.Lock()
+	if f.rival != "" {
+		if err := p.Joins("plant", f.rival); err != nil {
+			f.mu.Unlock()
+			return &runtime.Error{Code: runtime.Conflict, Object: p.Name, Err: err}
+		}
+	}
 	f.seen("before apply " + p.Labels["revision"])
 	f.projects[p.Name] = &runtime.ObservedProject{
 		Name: p.Name, Labels: p.Labels,

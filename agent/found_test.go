@@ -193,7 +193,7 @@ func TestALostDocumentOfWhatRunsIsNoFailure(t *testing.T) {
 		s.quiet()
 		s.runtime.fail("fetch 1.0.0", runtime.Unreachable)
 		s.change(s.lose(digest.FromString(lost)))
-		s.reason(first, "cannot be brought back")
+		s.reason(first, "cannot be restored")
 		s.runtime.fail("", "")
 		s.sync()
 		s.quiet()
@@ -214,7 +214,7 @@ func TestARottenDocumentOfWhatRunsIsNoFailure(t *testing.T) {
 		return bytes.ReplaceAll(data, []byte("deploymentProfile"), []byte("deploymentProfilf"))
 	})
 	s.start()
-	s.reason(first, "cannot be brought back")
+	s.reason(first, "cannot be restored")
 	s.sync()
 	s.eventually("it is sound again", func() bool {
 		_, err := s.store.Artifact(digest.FromString(document(first, "1.0.0")))

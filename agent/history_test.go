@@ -61,7 +61,7 @@ func TestTheJournalTellsOfManifests(t *testing.T) {
 	}
 	for i, want := range []control.Entry{
 		{Kind: "manifest.accepted", Version: 10, Text: "2 listed, 2 changed"},
-		{Kind: "manifest.refused", Version: 3, Revision: refused.Digest, Text: "version 3 is lower than the accepted 10, as when the WFM has lost its state; `margolite accept-rollback` accepts it [DS-06]"},
+		{Kind: "manifest.refused", Version: 3, Revision: refused.Digest, Text: "version 3 is lower than the accepted 10; if the WFM has lost its state, `margolite accept-rollback` accepts it [DS-06]"},
 		{Kind: "manifest.rollback", Version: 3, Revision: refused.Digest, By: "user 4711", Text: "in place of version 10 (" + accepted[0].Revision + ")"},
 	} {
 		got := accepted[i]

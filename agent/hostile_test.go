@@ -228,7 +228,7 @@ const accepted = "-"
 
 func troubles() []trouble {
 	const (
-		large  = "larger than allowed"
+		large  = "larger than its limit"
 		digest = "does not match its digest"
 		silent = "silent for too long"
 		slow   = "takes too long"
@@ -236,7 +236,7 @@ func troubles() []trouble {
 	header := func(name, value string) fault.Fault { return fault.Fault{Kind: fault.Header, Name: name, Value: value} }
 	return []trouble{
 		{"endless", fault.Fault{Kind: fault.Endless}, large, ""},
-		{"larger than allowed", fault.Fault{Kind: fault.Endless, Bytes: 16 << 20}, large, ""},
+		{"larger than its limit", fault.Fault{Kind: fault.Endless, Bytes: 16 << 20}, large, ""},
 		{"a bomb", fault.Fault{Kind: fault.Bomb, Bytes: 256 << 20}, large, digest},
 		{"a little bomb", fault.Fault{Kind: fault.Bomb, Bytes: 100 << 10}, "not JSON", digest},
 		{"slow", fault.Fault{Kind: fault.Slow, Bytes: 5}, slow, ""},

@@ -195,7 +195,7 @@ func lies() []struct {
 		{"no answer", "EOF", func(w *wire) {}},
 		{"half a header", "malformed", func(w *wire) { w.say(okay + "X-") }},
 		{"a header that does not end", "silent", func(w *wire) { w.say(okay); w.waits() }},
-		{"chunks of an absurd size", "larger than allowed", func(w *wire) { w.say(okay + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"); w.forever(" ") }},
+		{"chunks of an absurd size", "larger than its limit", func(w *wire) { w.say(okay + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"); w.forever(" ") }},
 		{"a chunk that is too large for a number", "chunk", func(w *wire) { w.say(okay + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffffffff\r\n") }},
 		{"extensions of chunks without end", "too long", func(w *wire) { w.say(okay + "Transfer-Encoding: chunked\r\n\r\n1;"); w.forever("a=b;") }},
 		{"many empty extensions", "chunk", func(w *wire) {

@@ -146,7 +146,7 @@ func TestAPanicInARequestIsItsAnswer(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error)
-	go func() { served <- control.NewServer(clumsy{s.agent}, slog.New(slog.DiscardHandler)).Run(ctx, l) }()
+	go func() { served <- control.NewServer(clumsy{s.agent}, slog.New(slog.DiscardHandler)).Run(ctx, l, nil) }()
 	defer func() {
 		cancel()
 		if err := <-served; err != nil {
@@ -154,7 +154,7 @@ func TestAPanicInARequestIsItsAnswer(t *testing.T) {
 		}
 	}()
 	client := control.Dial(at)
-	if _, err := client.Capabilities(t.Context()); err == nil || !strings.Contains(err.Error(), "mistake") {
+	if _, err := client.Capabilities(t.Context()); err == nil || !strings.Contains(err.Error(), "internal error") {
 		t.Errorf("answer is %v", err)
 	}
 	st, err := client.Status(t.Context())

@@ -317,8 +317,8 @@ func TestAnIDInOtherLettersIsTheSameDeployment(t *testing.T) {
 	}
 }
 
-// What is durable is worked on, even if the file beside the database could not
-// be written.
+// What is durable is told and worked on, even if the file beside the database could
+// not be written.
 func TestAcceptedManifestIsWorkedOnWithoutItsSmallFile(t *testing.T) {
 	s := newSite(t)
 	s.installed()
@@ -326,8 +326,12 @@ func TestAcceptedManifestIsWorkedOnWithoutItsSmallFile(t *testing.T) {
 	if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "in the way"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
+	begun, release := s.runtime.hold("fetch 2.0.0")
 	s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.refuses()
+	<-begun
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1") // without a further change
+	release()
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
 }
 

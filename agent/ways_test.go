@@ -25,7 +25,7 @@ func TestWFMThatChangesDuringAPoll(t *testing.T) {
 		<-reached
 		s.wfm.becomes("spiffe://factory.example/margo/wfm/other")
 		release()
-		if err := <-done; err == nil || !strings.Contains(err.Error(), "asked for again") {
+		if err := <-done; err == nil || !strings.Contains(err.Error(), "requested again") {
 			t.Errorf("version %d: %v", version, err)
 		}
 		if refused := s.status().Refused; refused != "" || s.accepted().Version != 10 {

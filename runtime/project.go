@@ -45,6 +45,9 @@ type Project struct {
 	Labels  map[string]string
 	// Directory is where the package was extracted; empty for a File.
 	Directory string
+	// Joins judges whether it may be on a network that it defines where another
+	// project has one of that name; nil: it may.
+	Joins func(network, of string) error
 
 	pins   map[string]digest.Digest // by Stage or Pin
 	looked map[string]image.Looked  // by Unsigned
@@ -121,6 +124,7 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 		Environment: s.Environment,
 		Strict:      s.Strict,
 		Package:     extracted,
+		Logs:        compose.Logging{MaxSize: e.o.LogKeep.MaxSize, MaxFile: e.o.LogKeep.MaxFile},
 	})
 	if err != nil {
 		return nil, fail(codeOfCompose(err), s.Project, err)

@@ -10,7 +10,7 @@ import (
 // maxSeconds bounds how long containers are given to stop: an hour.
 const maxSeconds = 3600
 
-var errNoProject = fmt.Errorf("%w: no project named", ErrInvalid)
+var errNoProject = fmt.Errorf("%w: project is missing", ErrInvalid)
 
 // ComposeRequest asks for a Compose project without a WFM. Paths are absolute
 // ones on the device, where the agent reads them.
@@ -44,7 +44,7 @@ func (r *ComposeRequest) check() error {
 	switch r.Pull {
 	case "", "always", "missing", "never":
 	default:
-		return fmt.Errorf("%w: pull is always, missing or never, not %.40q", ErrInvalid, r.Pull)
+		return fmt.Errorf("%w: pull must be always, missing or never, not %.40q", ErrInvalid, r.Pull)
 	}
 	for service, n := range r.Scale {
 		if n < 0 {
@@ -87,7 +87,7 @@ func Duration(seconds *int) *time.Duration {
 
 func checkSeconds(timeout *int) error {
 	if timeout != nil && (*timeout < 0 || *timeout > maxSeconds) {
-		return fmt.Errorf("%w: a timeout is 0 to %d seconds, not %d", ErrInvalid, maxSeconds, *timeout)
+		return fmt.Errorf("%w: timeout must be 0 to %d seconds, not %d", ErrInvalid, maxSeconds, *timeout)
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/pem"
 	"errors"
 	"flag"
 	"fmt"
@@ -22,6 +21,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/runtime/pemfile"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/admin"
@@ -407,19 +407,12 @@ func (s settings) stillGood(file string, authority *pki.Authority) bool {
 }
 
 // readChain reads the certificates of a file.
-func readChain(file string) (chain []*x509.Certificate, err error) {
+func readChain(file string) ([]*x509.Certificate, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		certificate, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		chain = append(chain, certificate)
-	}
-	return chain, nil
+	return pemfile.Certificates(text, 10)
 }
 
 // configuration is what margolite needs to work with this WFM.

@@ -29,10 +29,15 @@ func nameIn(file string) string {
 	if err != nil {
 		return ""
 	}
-	document, err := parse(content)
+	documents, err := parse(content, &size{})
 	if err != nil {
 		return ""
 	}
-	name, _ := document.tree["name"].(string)
-	return name
+	var last string
+	for _, d := range documents {
+		if name, _ := d.tree["name"].(string); name != "" {
+			last = name
+		}
+	}
+	return last
 }

@@ -174,9 +174,13 @@ func (q question) pointer(name string) []byte {
 	if err != nil || q.Type != dnsmessage.TypePTR {
 		return q.addresses(nil)
 	}
-	return q.build(q.reply(dnsmessage.RCodeSuccess), func(b *dnsmessage.Builder, h dnsmessage.ResourceHeader) error {
+	answer := q.build(q.reply(dnsmessage.RCodeSuccess), func(b *dnsmessage.Builder, h dnsmessage.ResourceHeader) error {
 		return b.PTRResource(h, dnsmessage.PTRResource{PTR: target})
 	})
+	if answer == nil { // a label that only hosts files hold
+		return q.addresses(nil)
+	}
+	return answer
 }
 
 // failure answers with a code alone.

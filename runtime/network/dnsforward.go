@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	askTimeout     = 2 * time.Second // of one nameserver
+	askTimeout     = 2 * time.Second // of one nameserver at most
 	forwardTimeout = 4 * time.Second // of all: programs wait for five
 )
 
@@ -56,9 +56,11 @@ func (z *zone) forward(ctx context.Context, q question, message []byte, stream b
 	if len(servers) == 0 {
 		servers, netns = z.dns.host.get(), ""
 	}
+	servers = servers[:min(len(servers), maxNameservers)]
+	timeout := min(askTimeout, forwardTimeout/time.Duration(max(len(servers), 1)))
 	var answer []byte
 	for _, server := range servers {
-		got, err := ask(ctx, netns, server, message, stream)
+		got, err := ask(ctx, timeout, netns, server, message, stream)
 		if err != nil {
 			continue
 		}
@@ -87,8 +89,8 @@ func (z *zone) forward(ctx context.Context, q question, message []byte, stream b
 func rcode(message []byte) dnsmessage.RCode { return dnsmessage.RCode(message[3] & 0xf) }
 
 // ask asks one nameserver, with an id and from a port that nobody can guess.
-func ask(ctx context.Context, netns string, server netip.Addr, message []byte, stream bool) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+func ask(ctx context.Context, timeout time.Duration, netns string, server netip.Addr, message []byte, stream bool) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if _, err := rand.Read(message[:2]); err != nil {
 		return nil, err

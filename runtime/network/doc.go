@@ -14,7 +14,7 @@
 //	                               where it was missing: by its alias
 //	RunDir/netns/<replica>         the replica's namespace, held by a bind mount
 //	RunDir/hosts/<replica>/        hosts, resolv.conf, hostname, on a small tmpfs
-//	RunDir/forwarding, forwarding6 present while forwarding is on only for us
+//	RunDir/forwarding, forwarding6 present while forwarding is on only for us: the settings of before
 //	table ip margolite             every rule, see [Networks.SyncPorts]
 //	table ip6 margolite            the same, while a network has IPv6
 //	table ip[6] margolite_alive    empty, while an agent watches, see [Networks.Watch]
@@ -69,7 +69,8 @@
 // # Names
 //
 // The hosts file of a sandbox names every replica that shares a network with it,
-// so that names resolve while no agent runs. For programs that ask a nameserver,
+// so that names resolve while no agent runs. What a name may be, the loader says: here
+// it is written as it comes. For programs that ask a nameserver,
 // [Networks.Serve] answers on 127.0.0.11:53 inside of each sandbox, from the same
 // hosts file, with another one of several replicas in front each time. All else is
 // forwarded: to the nameservers of the service as its programs would do it, else to
@@ -111,10 +112,11 @@
 // hears of it, calling SyncPorts again brings ours back, and connections do not
 // notice.
 //
-// Where forwarding was off, it is switched on for containers only: between the
-// links that were there the rules go on dropping what was not forwarded
-// before. With the last network it goes off again, unless links have come since
-// whose owner may count on it; then the rules stay.
+// Where forwarding was off, it is switched on for containers only: the rules drop
+// what is neither from nor to a bridge of ours, also on links that come later,
+// save between links that forwarded by a setting of their own. With the last
+// network all settings are again what they were. Whoever routes something else,
+// as Docker does, has to switch forwarding on before us.
 //
 // # What is added to the libraries
 //

@@ -23,13 +23,11 @@ func (n *Networks) hostResolvConf(s Sandbox) []byte {
 	}
 	r := readResolvConf(n.resolvConf)
 	if len(s.DNS) > 0 {
-		r.nameservers = s.DNS[:min(len(s.DNS), maxNameservers)]
+		r.nameservers = s.DNS
 	}
-	if len(s.DNSSearch) > 0 {
-		r.search = s.DNSSearch[:min(len(s.DNSSearch), maxSearch)]
-	}
+	r.search = s.search(r.search)
 	if len(s.DNSOptions) > 0 {
-		r.options = s.DNSOptions[:min(len(s.DNSOptions), maxOptions)]
+		r.options = s.DNSOptions
 	}
 	return r.render()
 }

@@ -477,18 +477,24 @@ const (
 	outsideAddr6 = "2001:db8:1::1"
 )
 
+// connect6 gives IPv6 to both ends of what connect made.
+func (l *lab) connect6(name, netns, ours, theirs string) {
+	l.t.Helper()
+	address6 := func(link, prefix string) {
+		setSysctl(l.t, "net/ipv6/conf/"+link+"/accept_dad", "0")
+		address(l.t, link, prefix)
+	}
+	address6(name, ours+"/64")
+	inside(l.t, netns, func() {
+		address6("eth0", theirs+"/64")
+		ip(l.t, "-6 route replace default via %s", ours)
+	})
+}
+
 func newDualStack(t testing.TB, shop network.Network) *town {
 	t.Helper()
 	l := newLab(t)
-	address6 := func(link, prefix string) {
-		setSysctl(t, "net/ipv6/conf/"+link+"/accept_dad", "0")
-		address(t, link, prefix)
-	}
-	address6(uplink, hostAddr6+"/64")
-	inside(t, l.outside, func() {
-		address6("eth0", outsideAddr6+"/64")
-		ip(t, "-6 route replace default via %s", hostAddr6)
-	})
+	l.connect6(uplink, l.outside, hostAddr6, outsideAddr6)
 	setSysctl(t, "net/ipv6/conf/all/forwarding", "0")
 	w := &town{lab: l}
 	shop.Name = "shop_default"

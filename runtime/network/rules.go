@@ -21,7 +21,7 @@ import (
 //	set bridges      { type ifname;           elements = { "mgl-a" } }
 //	set internal     { type ifname }
 //	set within       { type ifname . ifname;  elements = { "mgl-a" . "mgl-a" } }
-//	set closed       { type ifname }
+//	set passing      { type ifname . ifname }
 //	set admitted     { type ifname . ipv4_addr . ipv4_addr . inet_proto . inet_service
 //	                   size 8192; flags dynamic,timeout }
 //	map published    { type inet_proto . inet_service : ipv4_addr . inet_service
@@ -39,7 +39,6 @@ import (
 //	chain output      { type nat hook output priority dstnat + 5
 //	                    jump translate }
 //	chain forward     { type filter hook forward priority filter + 10
-//	                    iifname @closed oifname @closed drop
 //	                    iifname @internal iifname . oifname != @within drop
 //	                    oifname @internal iifname . oifname != @within drop
 //	                    oifname != @bridges accept
@@ -65,6 +64,11 @@ import (
 //	                    iifname @bridges accept
 //	                    ct state new ct status ! dnat fib daddr type local, in @published_at: jump admit
 //	                    ct state new ct status ! dnat fib daddr type local, in @published: jump admit }
+//
+// Where forwarding was switched on for containers, the first rule of the chain
+// forward is
+//
+//	iifname != "mgl-*" oifname != "mgl-*" iifname . oifname != @passing drop
 //
 // The table ip6 margolite is the same for IPv6, and there while a network has
 // IPv6.
@@ -95,6 +99,7 @@ type ruleset struct {
 	family   *family
 	table    tableKey
 	guarding guarding
+	host     hostForwarding
 	sets     []*set
 	chains   []chain
 }
@@ -125,9 +130,8 @@ const (
 )
 
 // newRuleset says what the table of a family should be. No two ports collide.
-// Forwarding stays off between the closed links.
-func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []Port, closed []string, guard guarding) ruleset {
-	r := ruleset{family: f, guarding: guard, table: table}
+func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []Port, host hostForwarding, guard guarding) ruleset {
+	r := ruleset{family: f, guarding: guard, host: host, table: table}
 	networks = f.of(networks)
 
 	r.subchain(ownerChain+o.id, newRule(ownerAbout+o.dir, leave()))
@@ -136,7 +140,7 @@ func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []
 	bridges := r.set("bridges", link)
 	internal := r.set("internal", link)
 	within := r.set("within", link, link)
-	shut := r.set("closed", link)
+	passing := r.set("passing", link, link)
 	published := r.mapping("published", number, service)
 	publishedAt := r.mapping("published_at", address, number, service)
 	admitted := r.set("admitted", link, address, address, number, service)
@@ -150,8 +154,8 @@ func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []
 			within.add(slices.Concat(ifname(w.Bridge), ifname(w.Bridge)), nil)
 		}
 	}
-	for _, name := range closed {
-		shut.add(ifname(name), nil)
+	for _, links := range host.passing {
+		passing.add(slices.Concat(ifname(links[0]), ifname(links[1])), nil)
 	}
 	for _, p := range ports {
 		if !f.has(p.Address) {
@@ -190,20 +194,26 @@ func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []
 	}
 	own = append(own, newRule("published ports", run("translate")))
 	r.chain("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, *nftables.ChainPriorityNATDest+5, own...)
+	var closed []rule
+	if host.closed {
+		// A bridge of another margolite is its affair.
+		foreign := clause{compare(expr.CmpOpNeq, []byte(bridgePrefix))}
+		closed = []rule{newRule("forwarding was switched on for containers",
+			f.load(incoming), foreign, f.load(outgoing), foreign, f.load(incoming, outgoing), notIn(passing), drop())}
+	}
 	r.chain("forward", nftables.ChainTypeFilter, nftables.ChainHookForward, *nftables.ChainPriorityFilter+10,
-		newRule("forwarding was off between these",
-			f.load(incoming), in(shut), f.load(outgoing), in(shut), drop()),
-		newRule("an internal network has no way out",
-			f.load(incoming), in(internal), f.load(incoming, outgoing), notIn(within), drop()),
-		newRule("and no way in",
-			f.load(outgoing), in(internal), f.load(incoming, outgoing), notIn(within), drop()),
-		newRule("not to a container",
-			f.load(outgoing), notIn(bridges), accept()),
-		newRule("answers", answers(), accept()),
-		newRule("published ports", translated(), accept()),
-		newRule("within one network",
-			f.load(incoming, outgoing), in(within), accept()),
-		newRule("nobody else reaches a container", drop()))
+		append(closed,
+			newRule("an internal network has no way out",
+				f.load(incoming), in(internal), f.load(incoming, outgoing), notIn(within), drop()),
+			newRule("and no way in",
+				f.load(outgoing), in(internal), f.load(incoming, outgoing), notIn(within), drop()),
+			newRule("not to a container",
+				f.load(outgoing), notIn(bridges), accept()),
+			newRule("answers", answers(), accept()),
+			newRule("published ports", translated(), accept()),
+			newRule("within one network",
+				f.load(incoming, outgoing), in(within), accept()),
+			newRule("nobody else reaches a container", drop()))...)
 	outbound := []rule{
 		newRule("the host reaches published ports by its loopback",
 			f.load(source), isIn(f.loopback), f.load(outgoing), in(bridges), masquerade()),
@@ -256,7 +266,7 @@ func (r *ruleset) guard(f *family, guard guarding, bridges, published, published
 
 // empty says that the table would do nothing at all.
 func (r ruleset) empty() bool {
-	return !slices.ContainsFunc(r.sets, func(s *set) bool { return len(s.elements) > 0 })
+	return !r.host.closed && !slices.ContainsFunc(r.sets, func(s *set) bool { return len(s.elements) > 0 })
 }
 
 func (r *ruleset) set(name string, key ...nftables.SetDatatype) *set {
