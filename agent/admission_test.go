@@ -29,8 +29,7 @@ func TestWhatIsNotAllowedIsNotFetched(t *testing.T) {
 		}
 		return refused
 	})
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.installed()
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
 	last := s.wfm.last(first)
@@ -99,8 +98,7 @@ func TestWhatOthersReserveIsHeld(t *testing.T) {
 			t.Errorf("the device has %+v, want %+v", ask.Device, want)
 		}
 	}
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.installed()
 	s.publish(2, map[string]string{first: document(first, "1.0.0"), second: document(second, "2.0.0")})
 	s.heard(second, "pending@2", "installing@2", "installed@2")
 	expect(20, 40) // and nothing of its own

@@ -124,6 +124,24 @@ func (s *site) sync() {
 	}
 }
 
+// refuses lets the agent poll and fails the test if that succeeds.
+func (s *site) refuses() {
+	s.t.Helper()
+	if err := s.agent.Sync(s.t.Context()); err == nil {
+		s.t.Error("what the WFM serves was accepted")
+	}
+}
+
+// fullStatus is everything that the agent tells.
+func (s *site) fullStatus() *control.Status {
+	s.t.Helper()
+	status, err := s.agent.Status(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return status
+}
+
 // publish makes documents the desired state and lets the agent poll.
 func (s *site) publish(version uint64, documents map[string]string) {
 	s.t.Helper()
@@ -181,8 +199,7 @@ spec:
 
 func TestST01InstallUpdateRemoveAreReportedInOrder(t *testing.T) {
 	s := newSite(t)
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.installed()
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
 	if got := s.runtime.running(); !slices.Equal(got, []string{first + "-main 2.0.0"}) {
@@ -219,15 +236,10 @@ func TestDS06ManifestsAreRefused(t *testing.T) {
 			wrong()
 			writes := s.store.Writes() // and one more, for the journal
 			for range 2 {
-				if err := s.agent.Sync(t.Context()); err == nil {
-					t.Error("it was accepted")
-				}
+				s.refuses()
 			}
 			s.wfm.fail("", nil)
-			st, err := s.agent.Status(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			st := s.fullStatus()
 			if st.Manifest.Version != 5 || st.WFM.Refused == "" || s.store.Writes() != writes+1 {
 				t.Errorf("manifest is %+v, refused %q, %d writes", st.Manifest, st.WFM.Refused, s.store.Writes()-writes)
 			}
@@ -241,8 +253,7 @@ func TestDS06ManifestsAreRefused(t *testing.T) {
 // WFM says so or serves it again.
 func TestDS05UnchangedManifestWritesNothing(t *testing.T) {
 	s := newSite(t)
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.installed()
 	s.quiet()
 	writes := s.store.Writes()
 	for _, always200 := range []bool{false, true} {
@@ -375,9 +386,7 @@ func TestDS02OneSequenceOfVersionsForAllDevices(t *testing.T) {
 	s.heard(first, "pending@4", "installing@4", "installed@4")
 	s.heard(second, "pending@4", "failed@4")
 	s.wfm.publish(4, map[string]string{first: document(first, "1.0.0")}) // a new one for the child alone would be another version
-	if err := s.agent.Sync(t.Context()); err == nil {
-		t.Error("a version was accepted twice, with other devices")
-	}
+	s.refuses()
 	s.publish(5, map[string]string{first: document(first, "1.0.0")})
 	s.heard(second, "pending@4", "failed@4", "removing@5", "removed@5")
 	s.heard(first, "pending@4", "installing@4", "installed@4")

@@ -328,9 +328,7 @@ func TestAcceptedManifestIsWorkedOnWithoutItsSmallFile(t *testing.T) {
 	}
 	begun, release := s.runtime.hold("fetch 2.0.0")
 	s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
-	if err := s.agent.Sync(t.Context()); err == nil {
-		t.Error("the failure to write was not told")
-	}
+	s.refuses()
 	<-begun
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1") // without a further change
 	release()
@@ -494,8 +492,7 @@ func TestRefusedCapabilitiesDoNotKeepTheManifestAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			refusal.Op = "put capabilities"
 			s := newSite(t, func(s *site) { s.wfm.fail("capabilities", &refusal) })
-			s.publish(1, map[string]string{first: document(first, "1.0.0")})
-			s.heard(first, "pending@1", "installing@1", "installed@1")
+			s.installed()
 			s.wfm.fail("", nil)
 			asked := len(s.wfm.calls())
 			s.sync()
@@ -558,10 +555,7 @@ func TestStatusWithoutARuntime(t *testing.T) {
 	s := newSite(t)
 	s.installed()
 	s.runtime.fail("observe", runtime.Internal)
-	st, err := s.agent.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := s.fullStatus()
 	if len(st.Deployments) != 1 || !strings.Contains(st.RuntimeError, "observe fails") {
 		t.Errorf("status is %+v", st)
 	}
