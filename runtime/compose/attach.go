@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -52,7 +53,7 @@ func (r *resolver) attach(s *Service, c types.ServiceConfig) {
 	links := map[string]string{}
 	for _, a := range s.Attached {
 		if other, conflict := links[a.Interface]; conflict && a.Interface != "" {
-			r.refuse("networks."+a.Network+".interface_name", "%q is that on network %q as well", a.Interface, other)
+			r.refuse("networks."+a.Network+".interface_name", "%q is also used on network %q", a.Interface, other)
 		}
 		links[a.Interface] = a.Network
 	}
@@ -72,10 +73,7 @@ func (r *resolver) attachment(s *Service, key string, network *Network, c *types
 	a := Attachment{Network: key, Priority: c.Priority, Gateway: c.GatewayPriority, Interface: c.InterfaceName}
 	if r.few(below+".aliases", len(c.Aliases)) {
 		for _, alias := range c.Aliases {
-			if !isWord(alias) {
-				r.refuse(below+".aliases", "has %.80q, which is not a name", alias)
-			}
-			a.Aliases = append(a.Aliases, alias)
+			a.Aliases = append(a.Aliases, r.hostName(below+".aliases", alias))
 		}
 		slices.Sort(a.Aliases)
 		a.Aliases = slices.Compact(a.Aliases)
@@ -114,8 +112,8 @@ func (r *resolver) attachment(s *Service, key string, network *Network, c *types
 			r.refuse(below+".driver_opts."+option, "is not supported")
 		}
 	}
-	if a.Interface != "" && (!isLinkName(a.Interface) || a.Interface == "lo") {
-		r.refuse(below+".interface_name", "%.80q is not the name of a link of at most 15 bytes", a.Interface)
+	if a.Interface != "" && !isLinkName(a.Interface) {
+		r.refuse(below+".interface_name", "%.80q is not the name of a network interface, of at most 15 bytes", a.Interface)
 	}
 	return a
 }
@@ -154,7 +152,7 @@ func (r *resolver) static(s *Service, key, written string, network *Network, v4 
 func (r *resolver) mac(s *Service, key, written string) string {
 	mac, err := net.ParseMAC(written)
 	if err != nil || len(mac) != 6 || mac[0]&1 != 0 || mac.String() == "00:00:00:00:00:00" {
-		r.refuse(key, "%.80q is not the address of a network card", written)
+		r.refuse(key, "%.80q is not a MAC address", written)
 		return ""
 	}
 	if s.Replicas > 1 {
@@ -163,15 +161,14 @@ func (r *resolver) mac(s *Service, key, written string) string {
 	return mac.String()
 }
 
+var linkSysctl = regexp.MustCompile(`^net\.(ipv4|ipv6|mpls)\.(conf|neigh)\.IFNAME\.[a-z0-9_]+=[!-~]{1,64}$`)
+
 // linkSysctls reads net.ipv4.conf.IFNAME.log_martians=1,...
 func (r *resolver) linkSysctls(key, written string) []string {
 	var sysctls []string
 	for setting := range strings.SplitSeq(written, ",") {
-		name, value, assigned := strings.Cut(setting, "=")
-		parts := strings.Split(name, ".")
-		if !assigned || len(parts) < 5 || parts[0] != "net" || !slices.Contains([]string{"ipv4", "ipv6", "mpls"}, parts[1]) ||
-			parts[3] != "IFNAME" || !isWord(name) || !isWord(value) || strings.Contains(name, "/") || strings.Contains(name, "..") {
-			r.refuse(key, "has %.80q, which is not as net.ipv4.conf.IFNAME.name=value", setting)
+		if !linkSysctl.MatchString(setting) {
+			r.refuse(key, "has %.80q; use net.ipv4.conf.IFNAME.name=value", setting)
 			continue
 		}
 		sysctls = append(sysctls, setting)
