@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/containerd/containerd/v2/core/containers"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -24,8 +23,6 @@ const (
 	loadedProfiles = "/sys/kernel/security/apparmor/profiles"
 	profilesDir    = "/etc/apparmor.d" // of what a profile may include
 	profileParser  = "apparmor_parser"
-
-	parserTimeout = 30 * time.Second // on a slow device
 )
 
 // profileText is the default profile: what a container needs of the kernel is allowed,
@@ -93,7 +90,7 @@ func loadProfile(ctx context.Context, root string) error {
 	if err != nil {
 		return fmt.Errorf("cannot load profile: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, parserTimeout)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	agent, _ := os.ReadFile("/proc/self/attr/current") // unconfined where it does not tell
 	cmd := exec.CommandContext(ctx, parser, "--replace", "--skip-cache")
