@@ -27,11 +27,12 @@ var reservedLabels = []string{"com.docker.compose.", "containerd.io/", "io.conta
 
 // isProjectName tells names that Compose accepts for a project.
 func isProjectName(s string) bool {
-	return isResourceName(s) && strings.ToLower(s) == s && !strings.Contains(s, ".")
+	return ValidName(s) && strings.ToLower(s) == s && !strings.Contains(s, ".")
 }
 
-// isResourceName tells names that may become names of files on the device.
-func isResourceName(s string) bool {
+// ValidName tells what may name a project, service, container or volume: it becomes part
+// of file names and must not lead anywhere else.
+func ValidName(s string) bool {
 	if s == "" || len(s) > maxName || strings.ContainsRune("_.-", rune(s[0])) {
 		return false
 	}
@@ -108,7 +109,7 @@ func (r *resolver) few(key string, n int) bool {
 }
 
 func (r *resolver) resolve(c types.ServiceConfig) *Service {
-	if !isResourceName(r.service) {
+	if !ValidName(r.service) {
 		r.refuse("services", "has a name that is not letters, digits, _, . and -")
 	}
 	s := &Service{
@@ -128,7 +129,7 @@ func (r *resolver) resolve(c types.ServiceConfig) *Service {
 		ReadOnly:      c.ReadOnly,
 		DependsOn:     r.dependsOn(c),
 	}
-	if c.ContainerName != "" && !isResourceName(c.ContainerName) {
+	if c.ContainerName != "" && !ValidName(c.ContainerName) {
 		r.refuse("container_name", "is not letters, digits, _, . and -")
 	}
 	if c.ContainerName != "" && s.Replicas > 1 {

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+
+	"github.com/margolite/margolite/runtime/compose"
 )
 
 // findVolume looks for a volume that another project, or somebody by hand, made:
 // PROJECT_VOLUME of that project, else NAME of the only project that has one.
 func (c *Containers) findVolume(ctx context.Context, name string) (Volume, error) {
-	if !ValidName(name) {
+	if !compose.ValidName(name) {
 		return Volume{}, fmt.Errorf("%.80q is no name of a volume", name)
 	}
 	var found []Volume
@@ -40,7 +42,7 @@ func (c *Containers) findVolume(ctx context.Context, name string) (Volume, error
 			continue
 		}
 		project, volume := name[:i], name[i+1:]
-		if ValidName(project) && ValidName(volume) && exists(c.VolumeDir(project, volume)) {
+		if compose.ValidName(project) && compose.ValidName(volume) && exists(c.VolumeDir(project, volume)) {
 			add(Volume{Project: project, Name: volume})
 		}
 	}

@@ -258,7 +258,7 @@ func TestSandboxOnTheHostsNetworkFollowsTheHost(t *testing.T) {
 		must(t, os.MkdirAll(filepath.Join(dir, "run", "resolve"), 0o755))
 		must(t, os.WriteFile(filepath.Join(dir, "run", "resolve", "resolv.conf"), []byte(server), 0o600))
 		must(t, os.WriteFile(filepath.Join(dir, "run", "resolve", "hosts"), []byte(name), 0o600))
-		n.FollowHost()
+		n.RefreshFiles()
 		eventually(t, "the container has the files of the device", func() bool {
 			return text(t, paths.ResolvConf) == server && text(t, paths.Hosts) == name
 		})
