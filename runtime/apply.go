@@ -332,7 +332,7 @@ func (e *Engine) madeAt(project string, place placement) made {
 	}
 	networks := place.networks()
 	var m made
-	e.networks.FollowHost()
+	e.networks.RefreshFiles()
 	if !e.networks.InOrder(networks, boxes, place.ports()) {
 		return m
 	}
