@@ -427,7 +427,7 @@ func (e *Engine) checkOthersLocked(all []container.Container, name string, place
 		for _, other := range places[project].seats {
 			for _, s := range place.seats {
 				if s.name != "" && s.name == other.name {
-					return conflict(s.Service, "cannot be named %s: that is service %s of project %s", s.name, other.Service, project)
+					return conflict(s.Service, "cannot be named %s: service %s of project %s has that name", s.name, other.Service, project)
 				}
 				for _, p := range s.ports {
 					if i := slices.IndexFunc(other.ports, func(q network.Port) bool { return p.Overlaps(q) }); i >= 0 {
@@ -517,7 +517,7 @@ func (e *Engine) adoptNamespaces(ctx context.Context, containers []container.Con
 			continue
 		}
 		if _, err := e.networks.Adopt(ctx, c.Labels.Sandbox, c.Pid); err != nil && ctx.Err() == nil {
-			e.o.Logger.Warn("cannot keep the namespace of a container", "container", c.ID, "error", err)
+			e.o.Logger.Warn("cannot save the namespace of a container", "container", c.ID, "error", err)
 		}
 	}
 }

@@ -92,7 +92,7 @@ func (p *Project) PinSources(sources map[string]string) {
 // itself: workloads may write where it was extracted.
 func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 	if !container.ValidName(s.Project) {
-		return nil, &Error{Code: InvalidPackage, Object: s.Project, Err: fmt.Errorf("%.80q is no valid project name", s.Project)}
+		return nil, &Error{Code: InvalidPackage, Object: s.Project, Err: fmt.Errorf("%.80q is not a valid project name", s.Project)}
 	}
 	p := &Project{Name: s.Project, Labels: maps.Clone(s.Labels), size: int64(len(s.Package))}
 	file := s.File
@@ -127,7 +127,7 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 	}
 	for name := range loaded.Services {
 		if !container.ValidName(name) {
-			return nil, &Error{Code: Unsupported, Object: s.Project, Err: fmt.Errorf("%.80q is no valid service name", name)}
+			return nil, &Error{Code: Unsupported, Object: s.Project, Err: fmt.Errorf("%.80q is not a valid service name", name)}
 		}
 	}
 	container.FindSources(loaded, nil)

@@ -11,7 +11,7 @@ import (
 // PROJECT_VOLUME of that project, else NAME of the only project that has one.
 func (c *Containers) findVolume(ctx context.Context, name string) (Volume, error) {
 	if !ValidName(name) {
-		return Volume{}, fmt.Errorf("%.80q is no name of a volume", name)
+		return Volume{}, fmt.Errorf("%.80q is not a volume name", name)
 	}
 	var found []Volume
 	add := func(v Volume) {
@@ -59,8 +59,8 @@ func (c *Containers) findVolume(ctx context.Context, name string) (Volume, error
 	case 1:
 		return found[0], nil
 	case 0:
-		return Volume{}, fmt.Errorf("external volume %s: %w: apply the project that defines it, or make the directory %s", name, ErrNotFound, c.VolumeDir(byHand, name))
+		return Volume{}, fmt.Errorf("external volume %s: %w: apply the project that defines it, or create the directory %s", name, ErrNotFound, c.VolumeDir(byHand, name))
 	default:
-		return Volume{}, fmt.Errorf("external volume %s: %w as one: projects %s and %s have it; name it PROJECT_%s", name, ErrNotFound, found[0].Project, found[1].Project, name)
+		return Volume{}, fmt.Errorf("external volume %s: %w under this name alone: projects %s and %s have it; name it PROJECT_%s", name, ErrNotFound, found[0].Project, found[1].Project, name)
 	}
 }

@@ -58,7 +58,7 @@ func artifactReference(repository, tag string) (reference.Named, error) {
 		return nil, fmt.Errorf("cannot read repository: %w", err)
 	}
 	if !reference.IsNameOnly(named) {
-		return nil, fmt.Errorf("repository must not hold a tag or a digest")
+		return nil, fmt.Errorf("repository must not have a tag or a digest")
 	}
 	if d, err := digest.Parse(tag); err == nil {
 		return reference.WithDigest(named, d)
@@ -72,7 +72,7 @@ func (h host) artifact(ctx context.Context, ref reference.Named, l ArtifactLimit
 		return nil, "", remote{err}
 	}
 	if root.MediaType != v1.MediaTypeImageManifest {
-		return nil, "", bad(fmt.Errorf("media type of manifest is %q, not %q", root.MediaType, v1.MediaTypeImageManifest))
+		return nil, "", bad(fmt.Errorf("manifest has media type %q, not %q", root.MediaType, v1.MediaTypeImageManifest))
 	}
 	manifest, err := h.bytes(ctx, ref, root, maxManifest, m)
 	if err != nil {
@@ -97,7 +97,7 @@ func componentOf(data []byte) (v1.Descriptor, error) {
 	}
 	switch {
 	case manifest.MediaType != "" && manifest.MediaType != v1.MediaTypeImageManifest:
-		return v1.Descriptor{}, bad(fmt.Errorf("media type in manifest is %q", manifest.MediaType))
+		return v1.Descriptor{}, bad(fmt.Errorf("manifest says media type %q", manifest.MediaType))
 	case manifest.ArtifactType != componentType:
 		return v1.Descriptor{}, bad(fmt.Errorf("artifact type is %q, not %q (PKG-02)", manifest.ArtifactType, componentType))
 	case len(manifest.Layers) != 1:
@@ -116,7 +116,7 @@ func componentOf(data []byte) (v1.Descriptor, error) {
 // bytes downloads a small part into memory and verifies it.
 func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor, limit int64, m *meter) ([]byte, error) {
 	if desc.Size < 0 || desc.Size > limit {
-		return nil, bad(fmt.Errorf("%s has %d bytes, more than %d", desc.MediaType, desc.Size, limit))
+		return nil, bad(fmt.Errorf("%s has %d bytes; the limit is %d", desc.MediaType, desc.Size, limit))
 	}
 	m.expect(desc.Size)
 	var data []byte
@@ -135,7 +135,7 @@ func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor,
 		return nil, err
 	}
 	if int64(len(data)) != desc.Size || desc.Digest.Algorithm().FromBytes(data) != desc.Digest {
-		return nil, garbled(fmt.Errorf("what came is not %s (PKG-04)", desc.Digest))
+		return nil, garbled(fmt.Errorf("the download does not match %s (PKG-04)", desc.Digest))
 	}
 	return data, nil
 }

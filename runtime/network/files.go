@@ -114,7 +114,7 @@ func isMountpoint(dir string) (bool, error) {
 		err = unix.Lstat(filepath.Dir(dir), &above)
 	}
 	if err != nil {
-		return false, fmt.Errorf("cannot look at directory %s: %w", dir, err)
+		return false, fmt.Errorf("cannot inspect directory %s: %w", dir, err)
 	}
 	return at.Dev != above.Dev, nil
 }
@@ -330,7 +330,7 @@ func (n *Networks) settle(name string, f *sandboxFiles, until time.Time) error {
 		return err
 	}
 	if warn {
-		n.logger.Warn("files of a sandbox cannot be written now, retrying later", "sandbox", name, "error", err)
+		n.logger.Warn("cannot write the files of a sandbox now; retrying later", "sandbox", name, "error", err)
 	}
 	select {
 	case n.heldFiles <- struct{}{}:
@@ -360,7 +360,7 @@ func (n *Networks) retryFiles() (done bool) {
 	for name, f := range waiting {
 		err := n.settle(name, f, until)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			n.logger.Debug("files of a sandbox cannot be written", "sandbox", name, "error", err)
+			n.logger.Debug("cannot write the files of a sandbox", "sandbox", name, "error", err)
 		}
 		f.mu.Lock()
 		done = done && len(f.differing()) == 0

@@ -106,7 +106,7 @@ func advertised(known []string) ([]string, error) {
 func (n *Networks) keptLinks(f *family) (closed, heeding []string, err error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot read the id of this boot: %w", err)
+		return nil, nil, fmt.Errorf("cannot read the boot id: %w", err)
 	}
 	kept, err := os.ReadFile(n.forwardingFile(f))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -130,7 +130,7 @@ func (n *Networks) keptLinks(f *family) (closed, heeding []string, err error) {
 func (n *Networks) keepLinks(f *family, closed, heeding []string) error {
 	content, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return fmt.Errorf("cannot read the id of this boot: %w", err)
+		return fmt.Errorf("cannot read the boot id: %w", err)
 	}
 	for _, name := range closed {
 		content = append(content, name+"\n"...)
@@ -140,10 +140,10 @@ func (n *Networks) keepLinks(f *family, closed, heeding []string) error {
 	}
 	path := n.forwardingFile(f)
 	if err := os.WriteFile(path+".new", content, 0o644); err != nil {
-		return fmt.Errorf("cannot keep closed links: %w", err)
+		return fmt.Errorf("cannot save closed links: %w", err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {
-		return fmt.Errorf("cannot keep closed links: %w", err)
+		return fmt.Errorf("cannot save closed links: %w", err)
 	}
 	return nil
 }
@@ -181,8 +181,8 @@ func (n *Networks) closeAgain(f *family, closed []string) ([]string, error) {
 		}
 	}
 	if err := os.Remove(path); err != nil {
-		return nil, fmt.Errorf("cannot forget closed links: %w", err)
+		return nil, fmt.Errorf("cannot delete the record of closed links: %w", err)
 	}
-	n.logger.Info("forwarding switched off again", "key", f.forwardingKey())
+	n.logger.Info("forwarding disabled again", "key", f.forwardingKey())
 	return nil, nil
 }

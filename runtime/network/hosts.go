@@ -60,7 +60,7 @@ func (n *Networks) setFiles(s Sandbox, hosts []Host) error {
 	if s.Host && hostname == "" {
 		var err error
 		if hostname, err = os.Hostname(); err != nil {
-			return fmt.Errorf("cannot find out the name of the host: %w", err)
+			return fmt.Errorf("cannot determine the name of the host: %w", err)
 		}
 	}
 	files := n.filesOf(s.file())

@@ -124,14 +124,14 @@ func (n *Networks) syncFamily(conn *nftables.Conn, host firewall, t tables, f *f
 		n.logger.Info("rules replaced", "family", familyName(f.table), "networks", len(networks), "ports", len(ports))
 	}
 	if len(ports) > 0 && wanted.guarding != unguarded && (!again || before.guarding != wanted.guarding) {
-		n.logger.Info("published ports are for whom the host's firewall admits", "family", familyName(f.table))
+		n.logger.Info("published ports are reachable only where the host's firewall allows", "family", familyName(f.table))
 	}
 	// Only now: the rules keep closed what was closed.
 	if needed && !on {
 		if err := setSysctl(f.forwardingKey(), "1"); err != nil {
 			return err
 		}
-		n.logger.Info("forwarding switched on for containers", "key", f.forwardingKey(), "closed", closed)
+		n.logger.Info("enabled forwarding for containers", "key", f.forwardingKey(), "closed", closed)
 	}
 	if changed || !again {
 		containers := slices.Clone(n.pools)
@@ -140,7 +140,7 @@ func (n *Networks) syncFamily(conn *nftables.Conn, host firewall, t tables, f *f
 		}
 		if err := n.owner.purgeFlows(f, ports, containers); err != nil && (needed || changed) {
 			// Such connections end by themselves once they are silent.
-			n.logger.Warn("stale connections may go on", "error", err)
+			n.logger.Warn("stale connections may continue", "error", err)
 		}
 	}
 	return nil

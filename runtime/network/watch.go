@@ -87,7 +87,7 @@ func (n *Networks) Watch(ctx context.Context, changed func()) (err error) {
 		case <-calm.C:
 			n.watched.rules.Store(false)
 			if err := n.admitAnew(); err != nil {
-				n.logger.Warn("clients that the firewall admitted before stay so for a while", "error", err)
+				n.logger.Warn("clients that the firewall allowed before keep access for a while", "error", err)
 			}
 			changed()
 		}
