@@ -402,7 +402,7 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 		}
 		missing = what
 	}
-	return &Error{Code: Internal, Object: r.project, Err: fmt.Errorf("cannot apply: not settled after %d looks", maxLooks)}
+	return &Error{Code: Internal, Object: r.project, Err: fmt.Errorf("cannot apply: not settled after %d attempts", maxLooks)}
 }
 
 // concerns tells whether something may have happened to the project. All of its

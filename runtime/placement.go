@@ -506,7 +506,7 @@ func (e *Engine) adoptNamespaces(ctx context.Context, containers []container.Con
 			continue
 		}
 		if _, err := e.networks.Adopt(ctx, c.Labels.Sandbox, c.Pid); err != nil && ctx.Err() == nil {
-			e.o.Logger.Warn("cannot keep the namespace of a container", "container", c.ID, "error", err)
+			e.o.Logger.Warn("cannot save the namespace of a container", "container", c.ID, "error", err)
 		}
 	}
 }

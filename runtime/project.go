@@ -96,7 +96,7 @@ func (p *Project) PinSources(sources map[string]string) {
 // itself: workloads may write where it was extracted.
 func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 	if !compose.ValidName(s.Project) {
-		return nil, &Error{Code: InvalidPackage, Object: s.Project, Err: fmt.Errorf("%.80q is no valid project name", s.Project)}
+		return nil, &Error{Code: InvalidPackage, Object: s.Project, Err: fmt.Errorf("%.80q is not a valid project name", s.Project)}
 	}
 	p := &Project{Name: s.Project, Labels: maps.Clone(s.Labels), size: int64(len(s.Package))}
 	file := s.File

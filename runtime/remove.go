@@ -26,7 +26,7 @@ func (e *Engine) Remove(ctx context.Context, project string) error {
 // networks, goes with the last of them.
 func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions) error {
 	if !compose.ValidName(project) {
-		return &Error{Code: Unsupported, Object: project, Err: errors.New("it is no valid project name")}
+		return &Error{Code: Unsupported, Object: project, Err: errors.New("not a valid project name")}
 	}
 	ctx = e.within(ctx)
 	unlock, err := e.take(ctx, project)
@@ -59,7 +59,7 @@ func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions
 			return err
 		}
 	}
-	return &Error{Code: Internal, Object: project, Err: fmt.Errorf("cannot remove: not done after %d looks", maxLooks)}
+	return &Error{Code: Internal, Object: project, Err: fmt.Errorf("cannot remove: not done after %d attempts", maxLooks)}
 }
 
 // removeRest removes what no container's labels tell of.

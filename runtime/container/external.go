@@ -11,7 +11,7 @@ import (
 // the directory of that name that somebody made by hand for all projects.
 func (c *Containers) findVolume(ctx context.Context, name string) (Volume, error) {
 	if !compose.ValidName(name) {
-		return Volume{}, fmt.Errorf("%.80q is no name of a volume", name)
+		return Volume{}, fmt.Errorf("%.80q is not a volume name", name)
 	}
 	found := make(map[string]Volume) // by project
 	for i := range len(name) {
@@ -45,7 +45,7 @@ func (c *Containers) findVolume(ctx context.Context, name string) (Volume, error
 		if len(found) == 1 {
 			return v, nil
 		}
-		return Volume{}, fmt.Errorf("external volume %s: %w as one: %d projects have a volume that is called so", name, ErrNotFound, len(found))
+		return Volume{}, fmt.Errorf("external volume %s: %w as one: %d projects have a volume of that name", name, ErrNotFound, len(found))
 	}
 	return Volume{}, fmt.Errorf("external volume %s: %w: name it PROJECT_VOLUME as another project has it, or make the directory %s", name, ErrNotFound, byHandDir)
 }

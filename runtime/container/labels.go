@@ -95,7 +95,7 @@ func (l Labels) Encode(s Shown) (map[string]string, error) {
 	for _, given := range []map[string]string{s.Service, l.Caller} {
 		for key := range given {
 			if i := slices.IndexFunc(reserved, func(p string) bool { return strings.HasPrefix(key, p) }); i >= 0 {
-				return nil, fmt.Errorf("label %q: names that start with %s are reserved", key, reserved[i])
+				return nil, fmt.Errorf("label %q: names starting with %s are reserved", key, reserved[i])
 			}
 		}
 	}
@@ -169,14 +169,14 @@ func (l Labels) Encode(s Shown) (map[string]string, error) {
 
 	for key, value := range out {
 		if len(key)+len(value) > maxLabel {
-			return nil, fmt.Errorf("label %.40q takes %d bytes, containerd allows %d", key, len(key)+len(value), maxLabel)
+			return nil, fmt.Errorf("label %.40q has %d bytes; containerd allows %d", key, len(key)+len(value), maxLabel)
 		}
 	}
 	return out, nil
 }
 
 // ErrForeign says that a container is not of this runtime.
-var ErrForeign = errors.New("container is not of this runtime")
+var ErrForeign = errors.New("the container belongs to another runtime")
 
 // ErrOtherOwner says that the containers of a namespace belong to a margolite with
 // another state directory.
@@ -199,11 +199,11 @@ func Decode(m map[string]string, details []byte) (Labels, error) {
 		return Labels{}, ErrForeign
 	}
 	if l.Hash == "" {
-		return Labels{}, fmt.Errorf("cannot read label %s: it is not there", keyHash)
+		return Labels{}, fmt.Errorf("cannot read label %s: it is missing", keyHash)
 	}
 	var err error
 	if l.Number, err = strconv.Atoi(m[keyNumber]); err != nil || l.Number < 1 {
-		return Labels{}, fmt.Errorf("cannot read label %s: %.40q is no replica number", keyNumber, m[keyNumber])
+		return Labels{}, fmt.Errorf("cannot read label %s: %.40q is not a replica number", keyNumber, m[keyNumber])
 	}
 	if l.DependsOn, err = decodeDependencies(m[keyDependsOn]); err != nil {
 		return Labels{}, fmt.Errorf("cannot read label %s: %w", keyDependsOn, err)
@@ -217,7 +217,7 @@ func Decode(m map[string]string, details []byte) (Labels, error) {
 	}
 	for _, name := range names {
 		if !compose.ValidName(name) {
-			return Labels{}, fmt.Errorf("cannot read labels: %.40q is no valid name", name)
+			return Labels{}, fmt.Errorf("cannot read labels: %.40q is not a valid name", name)
 		}
 	}
 	for _, key := range splitList(m[keyCaller]) {

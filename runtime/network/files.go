@@ -111,7 +111,7 @@ func isMountpoint(dir string) (bool, error) {
 		err = unix.Lstat(filepath.Dir(dir), &above)
 	}
 	if err != nil {
-		return false, fmt.Errorf("cannot look at directory %s: %w", dir, err)
+		return false, fmt.Errorf("cannot inspect directory %s: %w", dir, err)
 	}
 	return at.Dev != above.Dev, nil
 }
@@ -327,7 +327,7 @@ func (n *Networks) settle(name string, f *sandboxFiles, until time.Time) error {
 		return err
 	}
 	if warn {
-		n.logger.Warn("files of a sandbox cannot be written now, retrying later", "sandbox", name, "error", err)
+		n.logger.Warn("cannot write the files of a sandbox now; retrying later", "sandbox", name, "error", err)
 	}
 	return nil
 }

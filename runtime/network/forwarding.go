@@ -175,6 +175,6 @@ func (n *Networks) restoreForwarding(f *family, h hostForwarding) (hostForwardin
 	if err := os.Remove(n.forwardingFile(f)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return h, fmt.Errorf("cannot forget forwarding settings: %w", err)
 	}
-	n.logger.Info("forwarding switched off again", "key", f.forwardingKey())
+	n.logger.Info("forwarding disabled again", "key", f.forwardingKey())
 	return hostForwarding{}, nil
 }

@@ -213,7 +213,7 @@ func (o owner) ensureBridge(c *netlink.Handle, w Network) error {
 		}
 	}
 	if bridge.Type() != kindBridge {
-		return fmt.Errorf("link %s is no bridge but a %s", w.Bridge, bridge.Type())
+		return fmt.Errorf("link %s is not a bridge but a %s", w.Bridge, bridge.Type())
 	}
 	if err := o.ensureMark(c, bridge, w.Name); err != nil {
 		return err
@@ -271,7 +271,7 @@ func (n *Networks) RemoveNetwork(ctx context.Context, w Network) error {
 	defer n.mu.Unlock()
 	err := ctx.Err()
 	if err == nil && !isLinkName(bridgePrefix, w.Bridge) {
-		err = fmt.Errorf("%q is not the name of a link of ours", w.Bridge)
+		err = fmt.Errorf("%q is not a margolite interface name", w.Bridge)
 	}
 	n.intended.forget(only(w.Bridge), none)
 	if err == nil {
