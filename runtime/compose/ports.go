@@ -62,54 +62,50 @@ func (r *resolver) ports(s *Service, c types.ServiceConfig) {
 // checkFamily refuses addresses of the device from which nothing leads to the
 // network.
 func (r *resolver) checkFamily(s *Service, p Port) {
-	key, n := s.publishedBy(r.networks)
-	switch host := p.HostIP; {
-	case n == nil || n.External: // nobody knows yet what that one has
-	case host.Is6() && !n.IPv6:
-		r.refuse("ports", "publishes %d on %s, but network %q has no IPv6: set its enable_ipv6: true", p.ContainerPort, host, key)
-	case host.Is4() && n.NoIPv4:
-		r.refuse("ports", "publishes %d on %s, but network %q has no IPv4: remove its enable_ipv4: false", p.ContainerPort, host, key)
-	case host == netip.IPv6Loopback():
+	network, v4, v6 := s.publishedBy(r.networks)
+	switch {
+	case p.HostIP.Is6() && !v6:
+		r.refuse("ports", "publishes %d on %s, but network %q has no IPv6: set its enable_ipv6: true", p.ContainerPort, p.HostIP, network)
+	case p.HostIP.Is4() && !v4:
+		r.refuse("ports", "publishes %d on %s, but network %q has no IPv4: remove its enable_ipv4: false", p.ContainerPort, p.HostIP, network)
+	case p.HostIP == netip.IPv6Loopback():
 		r.note("publishes %d on ::1, where nothing reaches it: use 127.0.0.1", p.ContainerPort)
 	}
 }
 
-// publishedBy is the network that published ports lead to: the first that is
-// reached from outside.
-func (s *Service) publishedBy(networks map[string]*Network) (key string, n *Network) {
+// publishedBy is the key of the network that published ports lead to, the first
+// that is reached from outside, and which addresses it has or may have.
+func (s *Service) publishedBy(networks map[string]*Network) (key string, v4, v6 bool) {
 	for _, a := range s.Attached {
 		if n := networks[a.Network]; n != nil && !n.Internal && (n.External || n.Driver == "bridge") {
-			return a.Network, n
+			return a.Network, !n.NoIPv4, n.IPv6 || n.External
 		}
 	}
-	return "", nil
+	return "", true, true // nothing is published
 }
 
-// PortAddresses are those of the device that a port of s is published on. An
-// external network may have both families.
+// PortAddresses are those of the device that a port of s is published on.
 func (p *Project) PortAddresses(s *Service, port Port) (on []netip.Addr) {
 	if port.HostIP.IsValid() {
 		return []netip.Addr{port.HostIP}
 	}
-	_, n := s.publishedBy(p.Networks)
-	if n == nil || !n.NoIPv4 {
+	_, v4, v6 := s.publishedBy(p.Networks)
+	if v4 {
 		on = append(on, netip.IPv4Unspecified())
 	}
-	if n != nil && (n.IPv6 || n.External) {
+	if v6 {
 		on = append(on, netip.IPv6Unspecified())
 	}
 	return on
 }
 
-// Notes tell whoever starts the project what a port without a host_ip is not
-// published on: addresses of a family that the network does not have.
-func (p *Project) Notes() []string {
-	var notes []string
+// Notes tell whoever starts the project that ports without a host_ip are not
+// published on all addresses of the device.
+func (p *Project) Notes() (notes []string) {
 	for _, s := range p.Services {
-		key, n := s.publishedBy(p.Networks)
-		everywhere := func(port Port) bool { return !port.HostIP.IsValid() }
-		if n != nil && !n.External && !n.IPv6 && slices.ContainsFunc(s.Ports, everywhere) {
-			notes = append(notes, fmt.Sprintf("network %q has no enable_ipv6: true: its ports are published on IPv4 addresses only", key))
+		network, _, v6 := s.publishedBy(p.Networks)
+		if !v6 && slices.ContainsFunc(s.Ports, func(port Port) bool { return !port.HostIP.IsValid() }) {
+			notes = append(notes, fmt.Sprintf("network %q has no enable_ipv6: true: its ports are published on IPv4 addresses only", network))
 		}
 	}
 	slices.Sort(notes)
