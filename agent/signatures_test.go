@@ -124,7 +124,7 @@ func TestPackagesVerifiedByTheKeysOfTheSiteAreSigned(t *testing.T) {
 	})
 	s.publish(1, map[string]string{first: behindURL("")})
 	s.heard(first, "pending@1", "failed@1")
-	if last := s.wfm.last(first); last.Error == nil || !strings.Contains(last.Error.Message, "policy.allow.unsigned: main: comes in a package") {
+	if last := s.wfm.last(first); last.Error == nil || !strings.Contains(last.Error.Message, "policy.allow.unsigned: main: comes in an unsigned package") {
 		t.Errorf("error is %+v", last.Error)
 	}
 

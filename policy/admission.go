@@ -141,11 +141,11 @@ func (g *Gate) prepare() (problems []error) {
 	}
 	for _, p := range allow.Ports {
 		if p.First == 0 || p.Last < p.First {
-			wrong("ports", fmt.Errorf("there is no range from %d to %d", p.First, p.Last))
+			wrong("ports", fmt.Errorf("invalid range %d-%d", p.First, p.Last))
 		}
 	}
 	if !(allow.CPUs >= 0) || math.IsInf(allow.CPUs, 0) || allow.Memory < 0 || allow.Storage < 0 {
-		wrong("resources", errors.New("no less than nothing can be reserved"))
+		wrong("resources", errors.New("a limit cannot be negative or infinite"))
 	}
 	return problems
 }
@@ -236,7 +236,7 @@ func (a *admission) judge(s *ServiceAsk) {
 	}
 	if !s.Signed && !a.allow.Unsigned {
 		a.service = ""
-		a.refuse("unsigned", "", "comes in a package that nobody signed")
+		a.refuse("unsigned", "", "comes in an unsigned package")
 	}
 }
 
@@ -274,7 +274,7 @@ func (a *admission) image(s *ServiceAsk) {
 		a.refuse("registries", "", "takes image %s from registry %s", s.Image, s.Registry)
 	}
 	if !s.Pinned && !a.allow.Tags {
-		a.refuse("tags", "", "names image %s by no digest", s.Image)
+		a.refuse("tags", "", "names image %s without a digest", s.Image)
 	}
 	if s.Unsigned != "" && !a.allow.UnsignedImages {
 		a.refuse("unsignedImages", "", "runs image %s: %s", s.Image, s.Unsigned)
@@ -291,7 +291,7 @@ func (a *admission) resources() {
 	all := asked.plus(a.ask.Held)
 	cores := func(n float64) string { return strconv.FormatFloat(milli(n), 'f', -1, 64) }
 	if most, whose := limit(a.allow.CPUs, a.ask.Device.CPUs); asked.CPUs > 0 && most > 0 && milli(all.CPUs) > milli(most) {
-		a.refuse("cpus", "", "reserves %s cores; with the %s of other deployments that is more than %s, %s",
+		a.refuse("cpus", "", "reserves %s cores; with the %s of other deployments that exceeds %s, %s",
 			cores(asked.CPUs), cores(all.CPUs-asked.CPUs), cores(most), whose)
 	}
 	for _, r := range []struct {
@@ -302,7 +302,7 @@ func (a *admission) resources() {
 		{"storage", asked.Storage, all.Storage, a.allow.Storage, a.ask.Device.Storage},
 	} {
 		if most, whose := limit(r.allowed, r.deviceHas); r.asked > 0 && most > 0 && r.all > most {
-			a.refuse(r.rule, "", "reserves %s of %s; with the %s of other deployments that is more than %s, %s",
+			a.refuse(r.rule, "", "reserves %s of %s; with the %s of other deployments that exceeds %s, %s",
 				bytes(r.asked), r.rule, bytes(r.all-r.asked), bytes(most), whose)
 		}
 	}
@@ -311,9 +311,9 @@ func (a *admission) resources() {
 // limit is how much there is to reserve, and why; 0: nobody knows.
 func limit[T int64 | float64](allowed, has T) (T, string) {
 	if allowed > 0 {
-		return allowed, "which the configuration allows"
+		return allowed, "the configured limit"
 	}
-	return has, "which the device has"
+	return has, "all that the device has"
 }
 
 // plus adds what may be any numbers.
@@ -362,7 +362,7 @@ func (a *admission) mount(m MountAsk) {
 	}
 	for _, own := range a.ask.Own {
 		if top == "/" && within(at, place(own)) {
-			a.refuse("mounts", "", "%s, where margolite keeps its own state; nothing can allow that", how)
+			a.refuse("mounts", "", "%s, where margolite keeps its own state; this is never allowed", how)
 			return
 		}
 	}

@@ -22,9 +22,9 @@ const (
 func CheckMount(at string) error {
 	switch {
 	case !path.IsAbs(at) || path.Clean(at) != at || len(at) > 4096 || strings.ContainsRune(at, 0):
-		return errors.New("expected an absolute path, without // and .. and without / at its end")
+		return errors.New("expected an absolute path, without //, .. or a trailing /")
 	case place(at) != at:
-		return fmt.Errorf("write it as %s, which is the same", place(at))
+		return fmt.Errorf("write it as %s", place(at))
 	}
 	return nil
 }
@@ -70,12 +70,12 @@ func (g *Gate) mount(at, top string, readOnly bool, own []string) (why string, o
 	}
 	for _, inner := range g.closed {
 		if within(inner, at) && !(readOnly && g.o.Allow.Mounts[inner] == MountReadOnly) {
-			return ", which holds " + inner, false
+			return ", which contains " + inner, false
 		}
 	}
 	for _, o := range own {
 		if within(place(o), at) {
-			return ", which holds " + o + ", the state of margolite", false
+			return ", which contains " + o + ", the state of margolite", false
 		}
 	}
 	return "", true

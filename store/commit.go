@@ -161,7 +161,7 @@ func (c Change) entries() ([]entry, error) {
 	named := make(map[string]bool)
 	name := func(id string) error {
 		if named[id] {
-			return errors.New("it is in the change twice")
+			return errors.New("duplicate in this change")
 		}
 		named[id] = true
 		return checkKey(id)

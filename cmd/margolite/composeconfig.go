@@ -33,7 +33,7 @@ func (c *cli) composeConfig(ctx context.Context, p *composeProject, args []strin
 		return err
 	}
 	project, err := compose.Load(ctx, compose.Options{
-		ProjectName: p.name, Files: p.files, WorkingDir: p.directory,
+		ProjectName: p.name, Files: p.files, WorkingDir: p.directory, Contents: p.contents,
 		Environment: p.environment, Profiles: p.profiles,
 		Logs: compose.Logging{MaxSize: cfg.Runtime.Logs.MaxSize, MaxFile: cfg.Runtime.Logs.MaxFile},
 	})

@@ -27,7 +27,8 @@ type files struct {
 	root   *os.Root
 	strict bool
 	count  int
-	pkg    *Package // that dir is of: what is in it is read from there; nil: from the device
+	pkg    *Package          // that dir is of: what is in it is read from there; nil: from the device
+	given  map[string][]byte // that the caller has read, by path
 
 	outside []string // files read that dir does not hold, links resolved
 }
@@ -47,11 +48,11 @@ func (f *files) close() error { return f.root.Close() }
 func (f *files) allowed(base, name string) (abs string, err error) {
 	switch {
 	case name == "", strings.ContainsRune(name, 0):
-		return "", errors.New("is not the name of a file")
+		return "", errors.New("is not a file name")
 	case strings.HasPrefix(name, "~"):
-		return "", errors.New("starts in a home directory; a device has none")
+		return "", errors.New("starts in a home directory, which a device does not have")
 	case strings.Contains(name, "://"), strings.HasPrefix(name, "git@"):
-		return "", errors.New("is remote; a project cannot fetch parts of itself")
+		return "", errors.New("is remote; a project cannot download parts of itself")
 	case filepath.IsAbs(name):
 		abs = filepath.Clean(name)
 	default:
@@ -72,6 +73,12 @@ func (f *files) holds(abs string) bool {
 func (f *files) read(abs string, limit int64) ([]byte, error) {
 	if f.count++; f.count > maxFiles {
 		return nil, invalid("project refers to more than %d files", maxFiles)
+	}
+	if content, ok := f.given[abs]; ok {
+		if int64(len(content)) > limit {
+			return nil, invalid("%s has more than %d bytes", abs, limit)
+		}
+		return content, nil
 	}
 	if f.pkg.holds(abs) {
 		content, err := f.pkg.read(abs, limit)
@@ -124,7 +131,7 @@ func (f *files) note(abs string) error {
 	case err != nil || !filepath.IsLocal(rel):
 		f.outside = append(f.outside, abs)
 	case f.pkg != nil: // by a link on the device: there lies what workloads made of it
-		return invalid("%s is of the package, and named as if it were not", abs)
+		return invalid("%s belongs to the package but is named as if it did not", abs)
 	}
 	return nil
 }
@@ -205,7 +212,7 @@ func (f *files) readRawEnv(abs string, lookup func(string) (string, bool)) (map[
 		}
 		name, value, assigned := strings.Cut(line, "=")
 		if name == "" || strings.ContainsAny(name, " \t") {
-			return nil, invalid("%s: line %d: malformed name of a variable", abs, number) // the line may hold a secret
+			return nil, invalid("%s: line %d: malformed variable name", abs, number) // the line may hold a secret
 		}
 		if !assigned {
 			if value, assigned = lookup(name); !assigned {

@@ -28,6 +28,8 @@ type Options struct {
 	ProjectName string   // lower case letters, digits, - and _
 	Files       []string // at least one; each is merged over those before it
 	WorkingDir  string   // where relative paths start; default: the directory of the first file
+	// Contents are those of Files that are not to be read from the device, by their absolute paths.
+	Contents map[string][]byte
 	// Environment is for interpolation and for the entries of `environment`
 	// without a value; it goes before .env. The environment of this process
 	// is never looked at.
@@ -63,11 +65,11 @@ func Load(ctx context.Context, o Options) (*Project, error) {
 	return p, nil
 }
 
-// named are the files, for an error: as seen from the directory of the first.
+// named are the files, for an error: as seen from where relative paths start.
 func (o Options) named() string {
 	var names []string
 	for _, file := range o.Files {
-		if name, err := filepath.Rel(filepath.Dir(o.Files[0]), file); err == nil && filepath.IsLocal(name) {
+		if name, err := filepath.Rel(cmp.Or(o.WorkingDir, filepath.Dir(o.Files[0])), file); err == nil && filepath.IsLocal(name) {
 			file = name
 		}
 		names = append(names, file)
@@ -83,10 +85,10 @@ func (o Options) named() string {
 
 func load(ctx context.Context, o Options) (_ *Project, err error) {
 	if !isProjectName(o.ProjectName) {
-		return nil, invalid("project name %q is not lower case letters, digits, - and _", o.ProjectName)
+		return nil, invalid("invalid project name %q: use lower-case letters, digits, - and _", o.ProjectName)
 	}
 	if len(o.Files) == 0 || len(o.Files) > maxFiles {
-		return nil, invalid("%d Compose files are given, at least 1 and at most %d can be merged", len(o.Files), maxFiles)
+		return nil, invalid("%d Compose files are given; 1 to %d can be merged", len(o.Files), maxFiles)
 	}
 	var paths []string
 	for _, file := range o.Files {
@@ -105,7 +107,7 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, files.close()) }()
-	files.pkg = o.Package
+	files.pkg, files.given = o.Package, o.Contents
 
 	l := &loading{
 		ctx:     ctx,
@@ -250,7 +252,7 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 		}
 	}
 	if l.extends*l.read.text > maxExtended {
-		return nil, invalid("services extend each other to more than %d bytes", maxExtended)
+		return nil, invalid("extended services expand to more than %d bytes", maxExtended)
 	}
 
 	model := map[string]any{}
@@ -305,7 +307,7 @@ func (l *loading) document(d document, path, dir string, env types.Mapping, guar
 
 // file reads one Compose file. Each of its documents counts as one against the bound of files.
 func (l *loading) file(path string, env types.Mapping) (content []byte, documents []document, err error) {
-	if content, err = l.files.read(path, maxComposeFile); err != nil {
+	if content, err = l.files.read(path, MaxFile); err != nil {
 		return nil, nil, err
 	}
 	if documents, err = parse(content, &l.read); err != nil {

@@ -10,13 +10,14 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Bounds of the Compose files of a project; all but the first are for all of them
-// together. Real ones stay far below.
+// MaxFile is how many bytes a Compose file may have.
+const MaxFile = 512 << 10
+
+// Bounds of all Compose files of a project together. Real ones stay far below.
 const (
-	maxComposeFile = 512 << 10 // bytes of one file
-	maxNodes       = 10_000    // with every alias counted as what it stands for
-	maxText        = 512 << 10 // bytes of all scalars, aliases likewise
-	maxDepth       = 64
+	maxNodes = 10_000    // with every alias counted as what it stands for
+	maxText  = 512 << 10 // bytes of all scalars, aliases likewise
+	maxDepth = 64
 )
 
 // document is a YAML document that is a mapping.
@@ -139,7 +140,7 @@ const (
 	overrideTag = "!override"
 )
 
-var errTooLarge = invalid("project grows beyond %d YAML nodes or %d bytes of text", maxNodes, maxText)
+var errTooLarge = invalid("project exceeds %d YAML nodes or %d bytes of text", maxNodes, maxText)
 
 // size is what a part of a document takes once its aliases are resolved.
 type size struct {
@@ -163,7 +164,7 @@ func (m *measure) of(n *yaml.Node, depth int) (size, error) {
 		return size{}, invalid("line %d: nested more than %d levels deep", n.Line, maxDepth)
 	}
 	if m.within[n] {
-		return size{}, invalid("line %d: alias holds itself", n.Line)
+		return size{}, invalid("line %d: alias contains itself", n.Line)
 	}
 	switch tag := n.ShortTag(); {
 	case n.Kind == yaml.DocumentNode, tag == "", strings.HasPrefix(tag, "!!"):

@@ -34,6 +34,7 @@ func names(t *testing.T, resolvConf string) *lab {
 	file := filepath.Join(t.TempDir(), "resolv.conf")
 	must(t, os.WriteFile(file, []byte(strings.ReplaceAll(resolvConf, "%s", outsideAddr)), 0o644))
 	var err error
+	l.resolvConf = file
 	l.Networks, err = network.New(network.Options{RunDir: l.runDir, ResolvConf: file, Logger: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	nameserver(t, l.outside, outsideAddr, "198.51.100.7")
@@ -292,6 +293,11 @@ func TestServeAnswersFromTheHostsFile(t *testing.T) {
 	}
 	if got := told(query(t, netns, "udp", ours, "db", dnsmessage.TypeA, 0)); got != "NameError" {
 		t.Errorf("got %q of a name that is gone", got)
+	}
+	// The domain changes with the host's.
+	must(t, os.WriteFile(l.resolvConf, []byte("nameserver "+outsideAddr+"\nsearch line.example\n"), 0o644))
+	if got := told(query(t, netns, "udp", ours, "later.line.example", dnsmessage.TypeA, 0)); got != own {
+		t.Errorf("got %q, want %q", got, own)
 	}
 }
 

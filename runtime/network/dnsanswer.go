@@ -102,7 +102,11 @@ func (z *zone) local(q question) []byte {
 // localAfterAll answers for a name with a search domain behind it: only when
 // nobody knows such a name, since it may also be that of a host on site.
 func (z *zone) localAfterAll(q question) []byte {
-	for _, domain := range z.view.Load().search {
+	search := z.view.Load().search
+	if search == nil {
+		search = z.dns.host.get().search
+	}
+	for _, domain := range search {
 		name, ok := strings.CutSuffix(q.name, "."+strings.ToLower(domain))
 		if !ok || strings.Contains(name, ".") || q.Class != dnsmessage.ClassINET {
 			continue

@@ -20,30 +20,27 @@ const (
 	forwardTimeout = 4 * time.Second // of all: programs wait for five
 )
 
-// nameservers are those of the host, also those that only the host can reach.
-type nameservers struct {
+// hostResolver is the host's own, also with nameservers that only the host can reach.
+type hostResolver struct {
 	path string
 
-	mu       sync.Mutex
-	modified time.Time
-	size     int64
-	list     []netip.Addr
+	mu   sync.Mutex
+	file os.FileInfo // that was read
+	read resolver
 }
 
-// get reads the file again when it changed.
-func (s *nameservers) get() []netip.Addr {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	info, err := os.Stat(s.path)
+// get reads the file again when it is another one, or changed.
+func (h *hostResolver) get() resolver {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	file, err := os.Stat(h.path)
 	if err != nil {
-		return nil
+		return resolver{}
 	}
-	if !info.ModTime().Equal(s.modified) || info.Size() != s.size {
-		s.modified, s.size = info.ModTime(), info.Size()
-		s.list = readResolvConf(s.path).nameservers
-		s.list = s.list[:min(len(s.list), maxNameservers)]
+	if h.file == nil || !os.SameFile(file, h.file) || !file.ModTime().Equal(h.file.ModTime()) || file.Size() != h.file.Size() {
+		h.file, h.read = file, readResolvConf(h.path)
 	}
-	return s.list
+	return h.read
 }
 
 // forward asks the nameservers, one after the other, and returns the answer for
@@ -54,7 +51,7 @@ func (z *zone) forward(ctx context.Context, q question, message []byte, stream b
 	v := z.view.Load()
 	servers, netns := v.servers, v.netns
 	if len(servers) == 0 {
-		servers, netns = z.dns.host.get(), ""
+		servers, netns = z.dns.host.get().nameservers, ""
 	}
 	servers = servers[:min(len(servers), maxNameservers)]
 	timeout := min(askTimeout, forwardTimeout/time.Duration(max(len(servers), 1)))

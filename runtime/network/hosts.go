@@ -54,10 +54,7 @@ func (n *Networks) setFiles(s Sandbox, hosts []Host) error {
 	if err := n.setHosts(s, hosts); err != nil {
 		return err
 	}
-	resolvConf := n.sandboxResolver(s, n.resolver()).render()
-	if s.Host {
-		resolvConf = n.hostResolvConf(s)
-	}
+	n.setResolvConf(s, n.resolver())
 	hostname := s.Hostname
 	if s.Host && hostname == "" {
 		var err error
@@ -65,10 +62,16 @@ func (n *Networks) setFiles(s Sandbox, hosts []Host) error {
 			return fmt.Errorf("cannot find out the name of the host: %w", err)
 		}
 	}
-	files := n.filesOf(s.file())
-	files.set(resolvConfName, resolvConf)
-	files.set(hostnameName, []byte(hostname+"\n"))
+	n.filesOf(s.file()).set(hostnameName, []byte(hostname+"\n"))
 	return nil
+}
+
+func (n *Networks) setResolvConf(s Sandbox, host resolver) {
+	content := n.sandboxResolver(s, host).render()
+	if s.Host {
+		content = n.hostResolvConf(s)
+	}
+	n.filesOf(s.file()).set(resolvConfName, content)
 }
 
 func (n *Networks) setHosts(s Sandbox, hosts []Host) error {

@@ -291,34 +291,38 @@ func TestForwardingThatWasOnStaysOn(t *testing.T) {
 }
 
 func TestConversationFollowsThePublishedPort(t *testing.T) {
-	w := newTown(t)
-	serve(t, w.webNS, "udp", ":80", "web")
-	serve(t, w.dbNS, "udp", ":80", "db")
-	w.publish()
+	for name, rules := range map[string]string{"without a firewall": "", "with a firewall": openwrt()} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			nft(t, rules)
+			serve(t, s.dbNS, "udp", ":80", "db")
+			s.publish()
 
-	// A sensor that keeps its port and never falls silent.
-	var sensor net.Conn
-	inside(t, w.outside, func() {
-		var err error
-		sensor, err = net.Dial("udp4", at(hostAddr, 8080))
-		must(t, err)
-	})
-	defer sensor.Close()
-	say := func(want string) {
-		t.Helper()
-		wait := patience
-		if want == "" {
-			wait = silence
-		}
-		if got := exchange(sensor, wait); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+			// A sensor that keeps its port and never falls silent.
+			var sensor net.Conn
+			inside(t, s.lan, func() {
+				var err error
+				sensor, err = net.Dial("udp4", at(hostAddr, 8080))
+				must(t, err)
+			})
+			defer sensor.Close()
+			say := func(want string) {
+				t.Helper()
+				wait := patience
+				if want == "" {
+					wait = silence
+				}
+				if got := exchange(sensor, "?", wait); got != want {
+					t.Errorf("got %q, want %q", got, want)
+				}
+			}
+			say("")
+			s.publish(port(s.web, "udp", 8080, 80))
+			say("web " + outsideAddr)
+			s.publish(port(s.db, "udp", 8080, 80))
+			say("db " + outsideAddr)
+			s.publish()
+			say("")
+		})
 	}
-	say("")
-	w.publish(port(w.web, "udp", 8080, 80))
-	say("web " + outsideAddr)
-	w.publish(port(w.db, "udp", 8080, 80))
-	say("db " + outsideAddr)
-	w.publish()
-	say("")
 }

@@ -7,13 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
-	"golang.org/x/sys/unix"
 )
 
 // The table, for one network and one port, as nft shows it:
@@ -22,8 +20,6 @@ import (
 //	set internal     { type ifname }
 //	set within       { type ifname . ifname;  elements = { "mgl-a" . "mgl-a" } }
 //	set passing      { type ifname . ifname }
-//	set admitted     { type ifname . ipv4_addr . ipv4_addr . inet_proto . inet_service
-//	                   size 8192; flags dynamic,timeout }
 //	map published    { type inet_proto . inet_service : ipv4_addr . inet_service
 //	                   elements = { tcp . 8080 : 172.29.0.2 . 80 } }
 //	map published_at { type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service }
@@ -54,16 +50,16 @@ import (
 // Where the host's firewall may refuse what comes in, ports are guarded:
 //
 //	chain prerouting  { ... instead of jump translate
-//	                    iifname @bridges jump translate
-//	                    iifname . ip saddr . ip daddr . meta l4proto . th dport @admitted
-//	                      update @admitted { the same timeout 1h } jump translate }
-//	chain admit       { add @admitted { the same timeout 1m }
+//	                    iifname @bridges jump translate }
+//	chain admit       { dup to ip daddr
 //	                    drop }
 //	chain input       { type filter hook input priority 1000
 //	                    iifname "lo" accept
 //	                    iifname @bridges accept
 //	                    ct state new ct status ! dnat fib daddr type local, in @published_at: jump admit
 //	                    ct state new ct status ! dnat fib daddr type local, in @published: jump admit }
+//	chain track       { type filter hook output priority raw - 1
+//	                    oifname "lo" ct state untracked ct zone set 0 }
 //
 // Where forwarding was switched on for containers, the first rule of the chain
 // forward is
@@ -80,18 +76,8 @@ import (
 // because nat in the family inet takes Linux 5.2.
 const tableName = "margolite"
 
-const (
-	maxAdmitted = 8192 // clients and ports at a time; some 130 bytes each
-
-	// The client's next try is due within seconds. Only then is it known to
-	// be more than a forged address, and kept.
-	firstAdmission = time.Minute
-	admission      = time.Hour        // since it was used last
-	briefAdmission = 10 * time.Minute // whether or not it is used
-
-	// lastInput is after whatever else looks at packets for the host.
-	lastInput = 1000
-)
+// lastInput is after whatever else looks at packets for the host.
+const lastInput = 1000
 
 // ruleset is everything in the table, in a form that can be written to the
 // kernel and compared with what is there.
@@ -126,7 +112,7 @@ type guarding int
 const (
 	unguarded guarding = iota
 	guarded
-	guardedBriefly // by rules whose changes are not told: nothing is kept for long
+	shut // the kernel cannot do that: ports are published for the host and containers alone
 )
 
 // newRuleset says what the table of a family should be. No two ports collide.
@@ -143,8 +129,6 @@ func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []
 	passing := r.set("passing", link, link)
 	published := r.mapping("published", number, service)
 	publishedAt := r.mapping("published_at", address, number, service)
-	admitted := r.set("admitted", link, address, address, number, service)
-	admitted.Dynamic, admitted.HasTimeout, admitted.Size = true, true, maxAdmitted
 	for _, w := range networks {
 		bridges.add(ifname(w.Bridge), nil)
 		if w.Internal {
@@ -182,7 +166,7 @@ func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []
 	loopback := newRule("neighbours stay out of the host's loopback",
 		f.load(destination), isIn(f.loopback), leave())
 	if guard != unguarded {
-		translate = r.guard(f, guard, bridges, published, publishedAt, admitted)
+		translate = r.guard(f, guard, bridges, published, publishedAt)
 	}
 	r.chain("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, *nftables.ChainPriorityNATDest+5,
 		append([]rule{loopback}, translate...)...)
@@ -232,20 +216,19 @@ func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []
 	return r
 }
 
-// guard adds what admits clients, and returns the rules by which they are
-// translated from then on. Until then a packet for a published port goes where
-// packets for the host go, past the host's own firewall, and is dropped behind
-// it: whoever gets that far may use the port, and tries again anyway.
-func (r *ruleset) guard(f *family, guard guarding, bridges, published, publishedAt, admitted *set) []rule {
-	life := firstAdmission
-	if guard == guardedBriefly {
-		life = briefAdmission
+// guard adds what admits clients, and returns the rules for who needs no
+// admission. The first packet of others goes where packets for the host go, past
+// the host's own firewall. Behind it, a copy takes the way of what the host itself
+// sends, where it is translated as all packets of its connection are from then on,
+// and the packet is dropped. The kernel does not track copies, unless it is told.
+func (r *ruleset) guard(f *family, guard guarding, bridges, published, publishedAt *set) []rule {
+	containers := []rule{newRule("published ports, for containers", f.load(incoming), in(bridges), run("translate"))}
+	if guard == shut {
+		return containers
 	}
-	client := func() clause { return f.load(incoming, source, destination, protocol, destinationPort) }
 	r.subchain("admit",
-		newRule("the host's firewall let it pass",
-			client(), remembered(admitted, unix.NFT_DYNSET_OP_ADD, life)),
-		newRule("the next try is translated", drop()))
+		newRule("the host's firewall let it pass", f.load(destination), copied()),
+		newRule("the copy goes on", drop()))
 	first := func() clause { return slices.Concat(begins(), untranslated(), toHost()) }
 	r.chain("input", nftables.ChainTypeFilter, nftables.ChainHookInput, lastInput,
 		newRule("the host itself", f.load(incoming), equals(ifname("lo")), accept()),
@@ -254,14 +237,9 @@ func (r *ruleset) guard(f *family, guard guarding, bridges, published, published
 			first(), f.load(destination, protocol, destinationPort), found(publishedAt), run("admit")),
 		newRule("ports published on every address",
 			first(), f.load(protocol, destinationPort), found(published), run("admit")))
-	again := slices.Concat(client(), in(admitted))
-	if guard == guarded {
-		again = slices.Concat(again, remembered(admitted, unix.NFT_DYNSET_OP_UPDATE, admission))
-	}
-	return []rule{
-		newRule("published ports, for containers", f.load(incoming), in(bridges), run("translate")),
-		newRule("published ports, for whom the host's firewall admits", again, run("translate")),
-	}
+	r.chain("track", nftables.ChainTypeFilter, nftables.ChainHookOutput, *nftables.ChainPriorityRaw-1,
+		newRule("copies", f.load(outgoing), equals(ifname("lo")), untracked(), track()))
+	return containers
 }
 
 // empty says that the table would do nothing at all.
@@ -329,21 +307,8 @@ func (c chain) note(r rule) string {
 	return note[:min(len(note), maxComment)]
 }
 
-// write replaces the whole table in one transaction. Who was admitted stays so.
+// write replaces the whole table in one transaction.
 func (r ruleset) write(conn *nftables.Conn) error {
-	for _, s := range r.sets {
-		if !s.Dynamic {
-			continue
-		}
-		// A table that is not there, or that of another release, has none.
-		s.elements, _ = elementsOf(conn, s.Set)
-		for i, e := range s.elements {
-			if e.Timeout = e.Expires; e.Timeout <= 0 {
-				e.Timeout = time.Millisecond
-			}
-			s.elements[i] = e
-		}
-	}
 	r.remove(conn)
 	conn.AddTable(r.table.table())
 	for _, s := range r.sets {
@@ -388,19 +353,6 @@ func (r ruleset) exists(conn *nftables.Conn) (bool, error) {
 	return slices.Contains(tables, r.table), err
 }
 
-// forgetAdmitted empties the sets that the kernel fills.
-func (r ruleset) forgetAdmitted(conn *nftables.Conn) error {
-	if exists, err := r.exists(conn); err != nil || !exists {
-		return err
-	}
-	for _, s := range r.sets {
-		if s.Dynamic {
-			conn.FlushSet(s.Set)
-		}
-	}
-	return commit(conn)
-}
-
 // hasRules says whether the kernel's table has just these rules. One that
 // cannot be read has not.
 func (r ruleset) hasRules(conn *nftables.Conn) bool {
@@ -422,9 +374,6 @@ func (r ruleset) hasRules(conn *nftables.Conn) bool {
 func (r ruleset) differing(conn *nftables.Conn) ([]*set, error) {
 	var found []*set
 	for _, s := range r.sets {
-		if s.Dynamic {
-			continue // the kernel fills it
-		}
 		now, err := elementsOf(conn, s.Set)
 		if err != nil {
 			return nil, err

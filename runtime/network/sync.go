@@ -112,11 +112,14 @@ func (n *Networks) syncFamily(conn *nftables.Conn, host firewall, t tables, f *f
 	}
 	before, again := n.synced[f.table]
 	wanted := newRuleset(f, table, n.owner, networks, ports, forwards, n.guardFor(f, host))
-	if !again && !wanted.empty() {
-		// Nobody watched the host's firewall until now.
-		_ = wanted.forgetAdmitted(conn)
-	}
 	changed, err := replaceRules(conn, wanted)
+	if cannot := err; err != nil && wanted.guarding == guarded {
+		wanted = newRuleset(f, table, n.owner, networks, ports, forwards, shut)
+		changed, err = replaceRules(conn, wanted)
+		if err == nil && before.guarding != shut {
+			n.logger.Warn("published ports are closed to other hosts: the kernel cannot guard them", "family", familyName(f.table), "error", cannot)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -125,7 +128,7 @@ func (n *Networks) syncFamily(conn *nftables.Conn, host firewall, t tables, f *f
 	if changed {
 		n.logger.Info("rules replaced", "family", familyName(f.table), "networks", len(networks), "ports", len(ports))
 	}
-	if len(ports) > 0 && wanted.guarding != unguarded && (!again || before.guarding != wanted.guarding) {
+	if len(ports) > 0 && wanted.guarding == guarded && (!again || before.guarding != guarded) {
 		n.logger.Info("published ports are for whom the host's firewall admits", "family", familyName(f.table))
 	}
 	// Only now: the rules keep closed what was closed.
