@@ -58,7 +58,15 @@ func TestWhatChangesBetweenComposeFiles(t *testing.T) {
 		"files of the package":     {from: "volumes: ['./conf:/a']", to: "volumes: ['./conf:/a']", toTop: "x-other: package", want: change{Other: []string{"files of the package"}}},
 		"privileges":               {from: "cap_add: [SYS_TIME]", to: "privileged: true\nnetwork_mode: host\npid: host\ncap_add: [NET_ADMIN]\ndevices: [/dev/ttyS0]\nsecurity_opt: ['seccomp=unconfined', 'apparmor=mine']", want: change{Privileges: &list{Removed: []string{"cap_add SYS_TIME"}, Added: []string{"cap_add NET_ADMIN", "device /dev/ttyS0", "network host", "pid host", "privileged", "security_opt apparmor (custom)", "security_opt seccomp=unconfined"}}, Other: []string{"networks"}}},
 		"a privileged hook":        {to: "pre_stop: [{command: a, privileged: true}]", want: change{Privileges: &list{Added: []string{"privileged hook"}}}},
-		"what a container of another project has": {to: "pid: container:other", want: change{Privileges: &list{Added: []string{"pid container:other"}}}},
+		"what others have": {
+			from: "networks: [n]", fromTop: "networks: {n: {}}",
+			to: "pid: container:other\nnetworks: [n]\nvolumes: ['vol:/v']", toTop: "networks: {n: {name: plant}}\nvolumes: {vol: {external: true, name: other_v}}",
+			want: change{
+				Volumes:    &list{Added: []string{"other_v:/v"}},
+				Privileges: &list{Added: []string{"pid container:other", "shared other", "shared other_v", "shared plant"}},
+				Other:      []string{"networks"},
+			},
+		},
 		"further keys":                     {from: "command: a", to: "command: b\nhealthcheck: {test: [CMD, a]}\nrestart: always\nmem_limit: 64m\ndeploy: {replicas: 2}\nuser: '1'\nsecurity_opt: [no-new-privileges]", want: change{Other: []string{"command", "deploy.replicas", "healthcheck", "resources", "restart", "security_opt", "user"}}},
 		"no command and that of the image": {to: "command: []", want: change{Other: []string{"command"}}},
 		"reserved CPUs":                    {to: "deploy: {resources: {reservations: {cpus: '0.5'}}}", want: change{Other: []string{"resources"}}},

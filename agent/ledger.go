@@ -295,7 +295,10 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 	err = l.store.Commit("accept manifest", change)
 	l.order(touched...)
 	if err != nil {
-		return touched, fmt.Errorf("cannot accept manifest %d: %w", m.Version, err)
+		err = fmt.Errorf("cannot accept manifest %d: %w", m.Version, err)
+	}
+	if err != nil && !errors.Is(err, store.ErrAside) {
+		return touched, err
 	}
 	l.turns.note(change.Deployments...)
 	l.accepted.Store(m.Version)
@@ -311,7 +314,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 	for i := range change.Deployments {
 		l.announce(&change.Deployments[i])
 	}
-	return touched, nil
+	return touched, err
 }
 
 // refuseIDs reports the entries of a manifest that fail because of their ids. They

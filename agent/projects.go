@@ -121,7 +121,7 @@ func (p *Projects) load(ctx context.Context, r control.ComposeRequest, before []
 		profiles = []string{"*"} // who names a service wants it
 	}
 	project, err := p.runtime.Load(ctx, runtime.Source{
-		Project: r.Project, File: files[0], Files: files[1:], Directory: r.Directory,
+		Project: r.Project, File: files[0], Files: files[1:], Directory: r.Directory, Contents: r.Contents,
 		Environment: r.Environment, Profiles: profiles, Scale: r.Scale,
 	})
 	if err != nil {

@@ -163,7 +163,7 @@ func TestComposeUpTakesOnlyTheServicesNamed(t *testing.T) {
 		events = append(events, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Kind, e.Text, e.State)))
 	}
 	m.warnings = []string{"doubtful"}
-	r := control.ComposeRequest{Project: "new", File: "/a.yaml", Files: []string{"/b.yaml"}, Profiles: []string{"debug"}, Scale: map[string]int{"web": 2}}
+	r := control.ComposeRequest{Project: "new", File: "/a.yaml", Files: []string{"/b.yaml"}, Profiles: []string{"debug"}, Scale: map[string]int{"web": 2}, Contents: map[string][]byte{"/a.yaml": {}}}
 	if err := p.ComposeUp(t.Context(), r, notify); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestComposeUpTakesOnlyTheServicesNamed(t *testing.T) {
 	if !reflect.DeepEqual(events, want) {
 		t.Errorf("the caller heard %q, want %q", events, want)
 	}
-	if s := m.source; s.File != "/a.yaml" || !reflect.DeepEqual(s.Files, []string{"/b.yaml"}) || !reflect.DeepEqual(s.Profiles, []string{"debug"}) || s.Scale["web"] != 2 {
+	if s := m.source; s.File != "/a.yaml" || !reflect.DeepEqual(s.Files, []string{"/b.yaml"}) || !reflect.DeepEqual(s.Profiles, []string{"debug"}) || s.Scale["web"] != 2 || !reflect.DeepEqual(s.Contents, r.Contents) {
 		t.Errorf("the project is loaded from %+v", s)
 	}
 	if !reflect.DeepEqual(m.services, []string{"db", "job", "other", "web"}) {

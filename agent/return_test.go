@@ -311,8 +311,10 @@ func TestARevisionThatIsInterruptedTimeAndAgain(t *testing.T) {
 				t.Errorf("error is %+v", e)
 			}
 			s.stop()
+			observed := s.runtime.looks()
 			s.start()
-			time.Sleep(100 * time.Millisecond) // that nothing happens has no event
+			s.eventually("the agent looked", func() bool { return s.runtime.looks() > observed })
+			s.quiet()
 			if n := s.runtime.count("apply 2.0.0"); n != 3 {
 				t.Errorf("it was applied %d times, want 3", n)
 			}

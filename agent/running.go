@@ -18,7 +18,7 @@ const (
 	codeServiceExited        = "SERVICE_EXITED"         // it ended, and its restart policy leaves it so
 	codeServiceRestarting    = "SERVICE_RESTARTING"     // it ends again and again
 	codeServiceUnhealthy     = "SERVICE_UNHEALTHY"      // its health check fails
-	codeServiceNotStarted    = "SERVICE_NOT_STARTED"    // it cannot be started, or waits for another one
+	codeServiceNotStarted    = "SERVICE_NOT_STARTED"    // it cannot be started, or what it waits for failed
 	codeServiceNotResponding = "SERVICE_NOT_RESPONDING" // its shim does not answer
 )
 
@@ -54,6 +54,9 @@ func troubleOf(c *runtime.ObservedContainer, now time.Time, settle time.Duration
 	case runtime.Unresponsive:
 		return &trouble{codeServiceNotResponding, service, "its shim does not respond"}, now.Add(silentFor)
 	case runtime.Created:
+		if c.Undecided { // after a power cut this takes as long as the checks of others
+			return nil, time.Time{}
+		}
 		detail := "it cannot be started"
 		if c.Waiting != "" {
 			detail = "it waits for " + c.Waiting

@@ -213,6 +213,13 @@ func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment,
 		return nil, runtimeFault(c.Name, err)
 	}
 	project.PinSources(s.Sources)
+	project.Joins = func(network, of string) error {
+		if mayBeOf(of, id) {
+			return nil
+		}
+		ask := policy.ServiceAsk{Component: c.Name, Signed: true, Shared: []string{network}}
+		return notAllowed(r.settings.Load().Gate.Admit(id, doc.Labels, policy.Ask{Services: []policy.ServiceAsk{ask}}))
+	}
 	return project, nil
 }
 

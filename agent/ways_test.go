@@ -62,8 +62,7 @@ func (e besideError) Unwrap() error { return e.error }
 func TestAudienceBesideTheDesiredState(t *testing.T) {
 	s := newSite(t)
 	s.wfm.fail("capabilities", besideError{errors.New("no route to host")})
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.installed()
 	s.wfm.fail("", nil)
 	s.sync()
 	before := s.wfm.count("capabilities")

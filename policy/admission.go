@@ -34,6 +34,9 @@ type Allow struct {
 	Capabilities map[string]bool
 	// Unconfined is what may be switched off: seccomp, apparmor, systempaths.
 	Unconfined map[string]bool
+	// Shared are the names of volumes, networks and containers that deployments may
+	// use although they are not their own; "*": all.
+	Shared []string
 	// Ports of the device that may be published.
 	Ports []PortRange
 	// Registries that images may come from, as host[:port]; "*": all.
@@ -57,7 +60,9 @@ type Ask struct {
 	Device Resources
 	// Own are the paths of the agent's own state, which nobody may mount.
 	Own []string
-	// Locks is the directory among them that everybody may; empty: none.
+	// Locks is a directory among them, empty: none. A deployment may mount what is in
+	// Locks/ITS-ID; what else is in it needs an entry of Allow.Mounts there, since
+	// its locks hold up other deployments.
 	Locks string
 }
 
@@ -77,6 +82,7 @@ type ServiceAsk struct {
 	Devices      []string // paths on the device, CDI names, and rules such as "c 188:* rwm"
 	Capabilities []string // that it adds, as NET_ADMIN or CAP_NET_ADMIN, or ALL
 	Unconfined   []string // as seccomp, apparmor, systempaths
+	Shared       []string // volumes, networks and containers that are not of its deployment
 	Ports        []PortRange
 	Image        string // normalised reference
 	Registry     string // of the image, host[:port]
@@ -147,7 +153,7 @@ func (g *Gate) prepare() (problems []error) {
 // Admit says which rules a deployment does not keep; none: it may come in. The
 // rules are the same for all deployments.
 func (g *Gate) Admit(deployment string, labels map[string]string, ask Ask) []Refusal {
-	a := admission{gate: g, allow: &g.o.Allow, ask: &ask}
+	a := admission{gate: g, allow: &g.o.Allow, ask: &ask, deployment: deployment}
 	for i := range ask.Services {
 		a.judge(&ask.Services[i])
 	}
@@ -160,6 +166,8 @@ type admission struct {
 	gate  *Gate
 	allow *Allow
 	ask   *Ask
+
+	deployment string
 	// What is judged now; empty: the deployment as a whole.
 	component, service string
 	refusals           []Refusal
@@ -211,6 +219,11 @@ func (a *admission) judge(s *ServiceAsk) {
 	for _, u := range s.Unconfined {
 		if !a.allow.Unconfined[u] {
 			a.refuse("unconfined", u, "switches %s off", u)
+		}
+	}
+	for _, name := range s.Shared {
+		if !slices.Contains(a.allow.Shared, "*") && !slices.Contains(a.allow.Shared, name) {
+			a.refuse("shared", "", "shares %s with others", name)
 		}
 	}
 	for _, p := range s.Ports {
@@ -340,17 +353,20 @@ func (a *admission) mount(m MountAsk) {
 		a.refuse("mounts", "", "%s, which is not an absolute path", how)
 		return
 	}
-	at := place(m.Path)
-	if a.ask.Locks != "" && within(at, place(a.ask.Locks)) {
-		return
+	at, top := place(m.Path), "/"
+	if locks := place(a.ask.Locks); a.ask.Locks != "" && within(at, locks) {
+		if own := path.Join(locks, a.deployment); own != locks && within(at, own) {
+			return
+		}
+		how, top = how+", whose locks hold up other deployments", locks
 	}
 	for _, own := range a.ask.Own {
-		if within(at, place(own)) {
+		if top == "/" && within(at, place(own)) {
 			a.refuse("mounts", "", "%s, where margolite keeps its own state; this is never allowed", how)
 			return
 		}
 	}
-	if why, ok := a.gate.mount(at, m.ReadOnly, a.ask.Own); !ok {
+	if why, ok := a.gate.mount(at, top, m.ReadOnly, a.ask.Own); !ok {
 		a.refuse("mounts", at, "%s%s", how, why)
 	}
 }

@@ -58,7 +58,7 @@ func TestOrdinaryServicesComeIn(t *testing.T) {
 	for _, m := range slices.Concat(mounts, readOnly) {
 		s.Mounts = append(s.Mounts, policy.MountAsk{Path: m, ReadOnly: true})
 	}
-	s.Mounts = append(s.Mounts, policy.MountAsk{Path: "/run/margolite/locks"}, policy.MountAsk{Path: "/run/margolite/locks/" + idA})
+	s.Mounts = append(s.Mounts, policy.MountAsk{Path: "/run/margolite/locks/" + idA}, policy.MountAsk{Path: "/var/run/margolite/locks/" + idA + "/x"})
 	got := admit(t, nil, s, policy.Ask{Own: []string{"/var/lib/margolite", "/run/margolite"}, Locks: "/run/margolite/locks"})
 	if len(got) > 0 {
 		t.Errorf("it is refused: %s", strings.Join(got, "\n"))
@@ -83,35 +83,39 @@ func TestWhatTakesOverTheDeviceIsRefused(t *testing.T) {
 		"unconfined.apparmor: switches apparmor off":              {Unconfined: []string{"apparmor"}},
 		"unconfined.systempaths: switches systempaths off":        {Unconfined: []string{"systempaths"}},
 		"unconfined.label: switches label off":                    {Unconfined: []string{"label"}},
+		"shared: shares other_data with others":                   {Shared: []string{"other_data"}},
 
-		"mounts[/]: mounts / as a whole":                                                                             read("/"),
-		"mounts[/etc]: mounts /etc":                                                                                  read("/etc"),
-		"mounts[/etc/shadow]: mounts /etc/shadow, which is in /etc":                                                  read("/etc/shadow"),
-		"mounts[/etc/localtime]: mounts /etc/localtime writable":                                                     mount("/etc/localtime"),
-		"mounts[/etc/ssl/certs/x]: mounts /etc/ssl/certs/x writable":                                                 mount("/etc/ssl/certs/x"),
-		"mounts[/etc/ssl]: mounts /etc/ssl, which is in /etc":                                                        read("/etc/ssl"),
-		"mounts[/usr/bin/sudo]: mounts /usr/bin/sudo, which is in /usr":                                              mount("/usr/bin/sudo"),
-		"mounts[/bin]: mounts /bin":                                                                                  mount("/bin"),
-		"mounts[/lib64]: mounts /lib64":                                                                              mount("/lib64"),
-		"mounts[/boot/config.txt]: mounts /boot/config.txt, which is in /boot":                                       mount("/boot/config.txt"),
-		"mounts[/proc]: mounts /proc":                                                                                read("/proc"),
-		"mounts[/sys/class/gpio]: mounts /sys/class/gpio, which is in /sys":                                          mount("/sys/class/gpio"),
-		"mounts[/dev]: mounts /dev as a whole":                                                                       mount("/dev"),
-		"mounts[/run]: mounts /run as a whole":                                                                       read("/run"),
-		"mounts[/run]: mounts /var/run as a whole":                                                                   mount("/var/run"),
-		"mounts[/run/docker.sock]: mounts /run/docker.sock":                                                          read("/run/docker.sock"),
-		"mounts[/run/docker.sock]: mounts /var/run/docker.sock":                                                      mount("/var/run/docker.sock"),
-		"mounts[/run/containerd/x.sock]: mounts /run/containerd/x.sock, which is in /run/containerd":                 mount("/run/containerd/x.sock"),
-		"mounts[/run/systemd/private]: mounts /run/systemd/private, which is in /run/systemd":                        mount("/run/systemd/private"),
-		"mounts[/var]: mounts /var, which contains /var/lib":                                                         read("/var"),
-		"mounts[/var/spool]: mounts /var/spool, which contains /var/spool/cron":                                      mount("/var/spool"),
-		"mounts[/var/lib/app]: mounts /var/lib/app, which is in /var/lib":                                            mount("/var/lib/app"),
-		"mounts[/root]: mounts /root":                                                                                mount("/root"),
-		"mounts[/root/x]: mounts /opt/../root/x, which is in /root":                                                  mount("/opt/../root/x"),
-		"mounts: mounts opt, which is not an absolute path":                                                          mount("opt"),
-		"mounts[/data]: mounts /data, which contains /data/margolite, the state of margolite":                        mount("/data"),
-		"mounts: mounts /data/margolite/volumes/x, where margolite keeps its own state; this is never allowed":       read("/data/margolite/volumes/x"),
-		"mounts: mounts /var/run/margolite/control.sock, where margolite keeps its own state; this is never allowed": mount("/var/run/margolite/control.sock"),
+		"mounts[/]: mounts / as a whole":                                                                                           read("/"),
+		"mounts[/etc]: mounts /etc":                                                                                                read("/etc"),
+		"mounts[/etc/shadow]: mounts /etc/shadow, which is in /etc":                                                                read("/etc/shadow"),
+		"mounts[/etc/localtime]: mounts /etc/localtime writable":                                                                   mount("/etc/localtime"),
+		"mounts[/etc/ssl/certs/x]: mounts /etc/ssl/certs/x writable":                                                               mount("/etc/ssl/certs/x"),
+		"mounts[/etc/ssl]: mounts /etc/ssl, which is in /etc":                                                                      read("/etc/ssl"),
+		"mounts[/usr/bin/sudo]: mounts /usr/bin/sudo, which is in /usr":                                                            mount("/usr/bin/sudo"),
+		"mounts[/bin]: mounts /bin":                                                                                                mount("/bin"),
+		"mounts[/lib64]: mounts /lib64":                                                                                            mount("/lib64"),
+		"mounts[/boot/config.txt]: mounts /boot/config.txt, which is in /boot":                                                     mount("/boot/config.txt"),
+		"mounts[/proc]: mounts /proc":                                                                                              read("/proc"),
+		"mounts[/sys/class/gpio]: mounts /sys/class/gpio, which is in /sys":                                                        mount("/sys/class/gpio"),
+		"mounts[/dev]: mounts /dev as a whole":                                                                                     mount("/dev"),
+		"mounts[/run]: mounts /run as a whole":                                                                                     read("/run"),
+		"mounts[/run]: mounts /var/run as a whole":                                                                                 mount("/var/run"),
+		"mounts[/run/docker.sock]: mounts /run/docker.sock":                                                                        read("/run/docker.sock"),
+		"mounts[/run/docker.sock]: mounts /var/run/docker.sock":                                                                    mount("/var/run/docker.sock"),
+		"mounts[/run/containerd/x.sock]: mounts /run/containerd/x.sock, which is in /run/containerd":                               mount("/run/containerd/x.sock"),
+		"mounts[/run/systemd/private]: mounts /run/systemd/private, which is in /run/systemd":                                      mount("/run/systemd/private"),
+		"mounts[/var]: mounts /var, which contains /var/lib":                                                                       read("/var"),
+		"mounts[/var/spool]: mounts /var/spool, which contains /var/spool/cron":                                                    mount("/var/spool"),
+		"mounts[/var/lib/app]: mounts /var/lib/app, which is in /var/lib":                                                          mount("/var/lib/app"),
+		"mounts[/root]: mounts /root":                                                                                              mount("/root"),
+		"mounts[/root/x]: mounts /opt/../root/x, which is in /root":                                                                mount("/opt/../root/x"),
+		"mounts: mounts opt, which is not an absolute path":                                                                        mount("opt"),
+		"mounts[/data]: mounts /data, which contains /data/margolite, the state of margolite":                                      mount("/data"),
+		"mounts: mounts /data/margolite/volumes/x, where margolite keeps its own state; this is never allowed":                     read("/data/margolite/volumes/x"),
+		"mounts: mounts /var/run/margolite/control.sock, where margolite keeps its own state; this is never allowed":               mount("/var/run/margolite/control.sock"),
+		"mounts[/run/margolite/locks]: mounts /run/margolite/locks, whose locks hold up other deployments":                         mount("/run/margolite/locks"),
+		"mounts[/run/margolite/locks]: mounts /var/run/margolite/locks, whose locks hold up other deployments":                     read("/var/run/margolite/locks"),
+		"mounts[/run/margolite/locks/" + idB + "]: mounts /run/margolite/locks/" + idB + ", whose locks hold up other deployments": mount("/run/margolite/locks/" + idB),
 
 		"devices[/dev/mem]: uses device /dev/mem":                                                device("/dev/mem"),
 		"devices[/dev/kmem]: uses device /dev/kmem":                                              device("/dev/kmem"),
@@ -236,6 +240,9 @@ func TestOneLineOpensOrClosesOneThing(t *testing.T) {
 		"capabilities without a line":          {add("*", false), capability("SYS_TIME"), false},
 		"not those that all containers have":   {add("*", false), capability("CHOWN"), true},
 		"unless by its own line":               {add("NET_RAW", false), capability("NET_RAW"), false},
+		"what others have":                     {func(a *policy.Allow) { a.Shared = []string{"n", "v"} }, policy.ServiceAsk{Shared: []string{"v", "n"}}, true},
+		"not by half a name":                   {func(a *policy.Allow) { a.Shared = []string{"n"} }, policy.ServiceAsk{Shared: []string{"n2"}}, false},
+		"whatever others have":                 {func(a *policy.Allow) { a.Shared = []string{"*"} }, policy.ServiceAsk{Shared: []string{"v", "n"}}, true},
 		"a port":                               {ports(policy.PortRange{First: 80, Last: 80}), publish(80, 80), true},
 		"another port":                         {ports(policy.PortRange{First: 80, Last: 80}), publish(81, 81), false},
 		"ports over two ranges":                {ports(policy.PortRange{First: 90, Last: 99}, policy.PortRange{First: 80, Last: 91}), publish(80, 99), true},
@@ -275,6 +282,11 @@ func TestTheStateOfTheAgentIsOpenedByNothing(t *testing.T) {
 	ask := policy.Ask{Own: []string{"/var/lib/margolite", "/run/margolite"}, Locks: "/run/margolite/locks"}
 	if got := admit(t, open, s, ask); len(got) != 4 {
 		t.Errorf("refusals are %q", got)
+	}
+	locks := policy.ServiceAsk{Mounts: []policy.MountAsk{{Path: "/run/margolite/locks"}, {Path: "/run/margolite/locks/press"}}}
+	shared := func(a *policy.Allow) { a.Mounts["/run/margolite/locks"] = policy.MountAlways }
+	if got := admit(t, shared, locks, ask); len(got) != 0 {
+		t.Errorf("the locks that the site has opened are refused: %q", got)
 	}
 	above := policy.ServiceAsk{Mounts: []policy.MountAsk{{Path: "/var/lib", ReadOnly: true}}}
 	if got := admit(t, open, above, ask); len(got) != 0 {

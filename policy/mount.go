@@ -48,11 +48,12 @@ func within(p, dir string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
 }
 
-// mount says whether a path may be mounted, and of one that may not what a
-// person needs to know beside it. Own are paths that nobody may mount.
-func (g *Gate) mount(at string, readOnly bool, own []string) (why string, ok bool) {
+// mount says whether a path may be mounted, by the entries from top down, and of
+// one that may not what a person needs to know beside it. Own are paths that nobody
+// may mount.
+func (g *Gate) mount(at, top string, readOnly bool, own []string) (why string, ok bool) {
 	rule := at
-	for g.o.Allow.Mounts[rule] == "" && rule != "/" {
+	for g.o.Allow.Mounts[rule] == "" && rule != top {
 		rule = path.Dir(rule)
 	}
 	switch access := g.o.Allow.Mounts[rule]; {

@@ -333,6 +333,7 @@ func (e *Engine) madeAt(project string, place placement) made {
 	}
 	networks := place.networks()
 	var m made
+	e.networks.FollowHost()
 	if !e.networks.InOrder(networks, boxes, place.ports()) {
 		return m
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/margolite/margolite/runtime/compose"
@@ -37,6 +38,7 @@ type locating struct {
 	e       *Engine
 	p       *compose.Project
 	name    string
+	joins   func(network, of string) error // may be nil
 	all     []container.Container
 	others  map[string]placement // by project
 	former  map[Replica]seat
@@ -49,7 +51,7 @@ type locating struct {
 // locateLocked finds the place of a project; it needs e.mu.
 func (e *Engine) locateLocked(ctx context.Context, all []container.Container, p *Project) (placement, error) {
 	l := &locating{
-		e: e, p: p.Compose, name: p.Name, all: all,
+		e: e, p: p.Compose, name: p.Name, joins: p.Joins, all: all,
 		others: e.placementsLocked(all),
 		former: make(map[Replica]seat),
 		known:  make(map[string]network.Network),
@@ -131,11 +133,15 @@ func (l *locating) network(n *compose.Network) (network.Network, error) {
 			switch {
 			case other.Name != n.Name:
 				used = append(used, other.Subnet, other.Subnet6)
-			case n.External || matches(other, w, n):
-				return other, nil
-			default:
+				continue
+			case !n.External && !matches(other, w, n):
 				return w, conflict(l.name, "network %s belongs to project %s, which defines it differently", n.Name, project)
+			case !n.External && l.joins != nil:
+				if err := l.joins(n.Name, project); err != nil {
+					return w, fail(Conflict, l.name, err)
+				}
 			}
+			return other, nil
 		}
 	}
 	if n.External {
@@ -312,12 +318,17 @@ func (l *locating) box(s *compose.Service, r Replica) (network.Sandbox, error) {
 }
 
 // hostnameOf is what a replica calls itself: programs take that for an identity,
-// so no two have the same, and scaling changes nobody's.
+// so no two have the same, and scaling changes nobody's. What the kernel cannot hold
+// becomes an id, as with Docker.
 func hostnameOf(r Replica) string {
-	if r.Number == 1 {
-		return r.Service
+	name := r.Service
+	if r.Number != 1 {
+		name = r.String()
 	}
-	return r.String()
+	if len(name) > compose.MaxHostname {
+		name = digest.FromString(name).Encoded()[:shortID]
+	}
+	return name
 }
 
 func (l *locating) attach(a compose.Attachment, r Replica) (network.Attachment, error) {
@@ -447,9 +458,9 @@ func (l *locating) other(what string, n compose.Namespace, r Replica) (seat, err
 	}
 	places := map[string]placement{l.name: l.place}
 	maps.Copy(places, l.others)
-	for project, place := range places {
+	for _, place := range places {
 		for _, s := range place.seats {
-			if s.name == n.Of || containerName(project, s.Replica) == n.Of {
+			if s.isCalled(n.Of) {
 				return s, nil
 			}
 		}

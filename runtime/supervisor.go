@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	rotateEvery = 5 * time.Second        // how often the size of logs is looked at
+	rotateEvery = 5 * time.Second        // how often the size of logs is looked at, and the host's resolver
 	rotateSoon  = 100 * time.Millisecond // when something writes a lot
 
 	// slowAfter is when a project that is brought back makes room for others: it
@@ -38,7 +38,8 @@ const (
 // health of its container changed, when a restart of it is due, and when something
 // was started that it may wait for. When somebody else changes the rules of the
 // kernel, or destroys links and mounts of ours, it repairs them. It does not look
-// when nothing happens, save at the size of logs.
+// when nothing happens, save every few seconds at the size of logs and at what the
+// device resolves names with.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(e.within(ctx))
 	w := e.watch(ctx, supervisorTopics)
@@ -74,6 +75,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			return nil
 		case <-sizes.C:
 			e.looks()
+			e.networks.FollowHost()
 			if ticking = len(s.projects) > 0; ticking {
 				sizes.Reset(s.rotate())
 			}

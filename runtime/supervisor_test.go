@@ -73,6 +73,37 @@ volumes: {data: {}}
 	})
 }
 
+// A device may find its nameserver after its containers were started.
+func TestRunningContainersFollowTheDevicesResolver(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	device := filepath.Join(t.TempDir(), "resolv.conf")
+	write := func(content string) {
+		if err := os.WriteFile(device, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("")
+	if err := syscall.Mount(device, "/etc/resolv.conf", "", syscall.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Unmount("/etc/resolv.conf", 0) }()
+	e := r.engine()
+	r.supervise(e)
+	r.apply(e, r.load(e, "resolver", `
+services:
+  gateway: {image: BUSYBOX, network_mode: host}
+  web: {image: BUSYBOX}
+`))
+	write("nameserver 192.0.2.53\nsearch plant.example\n")
+	c := r.containers(e, "resolver")
+	r.eventually("the nameserver is known to who is on the network of the device", func() bool {
+		return r.inside(c["gateway"], "cat /etc/resolv.conf") == "nameserver 192.0.2.53\nsearch plant.example"
+	})
+	r.eventually("the domain is known to all", func() bool {
+		return strings.Contains(r.inside(c["web"], "cat /etc/resolv.conf"), "search plant.example\n")
+	})
+}
+
 // A container that cannot be started is tried again, ever more rarely as TestBackoff shows, and keeps
 // nobody from removing it.
 func TestSupervisorBacksOffFromWhatCannotStart(t *testing.T) {

@@ -19,6 +19,7 @@ type ComposeRequest struct {
 	File        string            `json:"file,omitempty"`
 	Files       []string          `json:"files,omitempty"`     // behind File, merged in this order
 	Directory   string            `json:"directory,omitempty"` // where relative paths start; default: that of the first file
+	Contents    map[string][]byte `json:"contents,omitempty"`  // of those files that only the caller can read, by their paths
 	Environment map[string]string `json:"environment,omitempty"`
 	Profiles    []string          `json:"profiles,omitempty"`
 	Scale       map[string]int    `json:"scale,omitempty"`    // replicas, by service

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/margolite/margolite/runtime/pemfile"
 )
 
 // Limits of the files; the trust bundle's is with its parser.
@@ -329,7 +331,7 @@ func readKeyPair(certificate, keyFile string) (*keyPair, error) {
 		return nil, fault(KeyExposed, keyFile, "users other than its owner can access the private key (mode %04o)", mode.Perm())
 	}
 	p := &keyPair{files: [...][sha256.Size]byte{sha256.Sum256(certificatePEM), sha256.Sum256(keyPEM)}}
-	if p.chain, err = parseCertificates(certificatePEM, maxChain); err != nil {
+	if p.chain, err = pemfile.Certificates(certificatePEM, maxChain); err != nil {
 		return nil, fault(Malformed, certificate, "cannot read certificates: %w", err)
 	}
 	if len(p.chain) == 0 {
@@ -345,6 +347,10 @@ func readKeyPair(certificate, keyFile string) (*keyPair, error) {
 }
 
 func parseKey(data []byte) (crypto.Signer, error) {
+	data, err := pemfile.Tidy(data)
+	if err != nil {
+		return nil, err
+	}
 	for {
 		var block *pem.Block
 		if block, data = pem.Decode(data); block == nil {

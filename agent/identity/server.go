@@ -7,6 +7,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"time"
+
+	"github.com/margolite/margolite/runtime/pemfile"
 )
 
 // maxServerAnchors bounds the certificates of a file of anchors; a system's own file
@@ -90,7 +92,7 @@ func anchorsOf(data []byte) ([]*x509.Certificate, error) {
 			return []*x509.Certificate{certificate}, nil
 		}
 	}
-	return parseCertificates(data, maxServerAnchors)
+	return pemfile.Certificates(data, maxServerAnchors)
 }
 
 // ValidFrom is the first time from at on at which a chain proves a server to be the

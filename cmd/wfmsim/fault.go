@@ -74,7 +74,7 @@ Kinds:
                 (endpoint handshake)
 
 Endpoints of the WFM: manifest, document, bundle, status, capabilities,
-handshake, depot (the other origin), before rc.3 also root and onboarding.
+handshake, before rc.3 also root and onboarding.
 Endpoints of the registry: ping, manifest, blob, upload.
 Endpoints of the MIS: discovery, bundle, handshake.
 
@@ -274,21 +274,6 @@ func approveCommand() command {
 				}
 				return nil
 			}
-		},
-	}
-}
-
-func shownCommand() command {
-	return command{
-		name: "shown", summary: "show the credentials that the other origin was shown; there should be none",
-		prepare: func(flags *flag.FlagSet) action {
-			client := askFlags(flags)
-			return asked(flags, func(ctx context.Context) ([]string, error) { return client.Shown(ctx) },
-				func(out io.Writer, list []string) {
-					for _, shown := range list {
-						fmt.Fprintln(out, shown)
-					}
-				})
 		},
 	}
 }

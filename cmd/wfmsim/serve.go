@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/pem"
 	"errors"
 	"flag"
 	"fmt"
@@ -22,6 +21,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/runtime/pemfile"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/admin"
@@ -36,8 +36,8 @@ const renewBefore = 30 * 24 * time.Hour
 type settings struct {
 	dir, listen, admin, registry, host, prefix, device, trustDomain, wfm string
 
-	revision, mis, urls, basic, bearer, like     string
-	approval, putFirst, singularStatus, compress bool
+	revision, mis, urls, basic, bearer, like string
+	approval, putFirst, singularStatus       bool
 }
 
 func serveCommand() command {
@@ -87,7 +87,6 @@ Margo Identity Service, with an ordinary certificate too.
 			flags.BoolVar(&s.approval, "approval", false, "onboard clients only after approval")
 			flags.BoolVar(&s.putFirst, "put-first", false, "capabilities may begin with PUT, before rc.3")
 			flags.BoolVar(&s.singularStatus, "singular-status", false, "status is posted to /deployment/, as in the earliest rc.1")
-			flags.BoolVar(&s.compress, "gzip", false, "compress manifest and documents for clients that accept it")
 			return func(ctx context.Context, args []string, out io.Writer) error {
 				if err := noArguments(args); err != nil {
 					return err
@@ -177,9 +176,6 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 	if service != nil {
 		info.MIS = "https://" + s.reachable(service.Address()) + mis.DiscoveryPath
 	}
-	if depot := wfm.Depot(); depot != nil {
-		info.Depot = depot.URL()
-	}
 	config := filepath.Join(s.dir, "margolite.yaml")
 	configuration, err := s.configuration(info, files)
 	if err != nil {
@@ -250,7 +246,6 @@ func (s settings) options(authority *pki.Authority, ordinary *pki.ServerAuthorit
 		Approval: s.approval,
 		PutFirst: s.putFirst,
 		Prefix:   s.prefix,
-		Gzip:     s.compress,
 		File:     filepath.Join(s.dir, "state.json"),
 		Logger:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
 
@@ -271,7 +266,6 @@ func (s settings) options(authority *pki.Authority, ordinary *pki.ServerAuthorit
 	if err != nil {
 		return o, err
 	}
-	o.Depot = certificate.TLS()
 	if o.Revision != wfmsim.RC3 || o.Authorization != nil {
 		o.SVID, o.Flaws = certificate.TLS(), ordinary.Flaws()
 		o.Flawed = func(flaw string) (tls.Certificate, error) { return ordinary.IssueFlawed(s.hosts(), flaw) }
@@ -413,19 +407,12 @@ func (s settings) stillGood(file string, authority *pki.Authority) bool {
 }
 
 // readChain reads the certificates of a file.
-func readChain(file string) (chain []*x509.Certificate, err error) {
+func readChain(file string) ([]*x509.Certificate, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		certificate, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		chain = append(chain, certificate)
-	}
-	return chain, nil
+	return pemfile.Certificates(text, 10)
 }
 
 // configuration is what margolite needs to work with this WFM.
@@ -451,7 +438,7 @@ wfm:
 	if !older && !gateway && info.MIS == "" {
 		say("trustBundle", files.TrustBundle)
 	}
-	if older || gateway || info.Depot != "" && s.urls == wfmsim.URLForms()[wfmsim.OtherOrigin] {
+	if older || gateway {
 		say("ca", s.ca())
 	}
 	if gateway {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -72,10 +73,7 @@ func (r *resolver) attachment(s *Service, key string, network *Network, c *types
 	a := Attachment{Network: key, Priority: c.Priority, Gateway: c.GatewayPriority, Interface: c.InterfaceName}
 	if r.few(below+".aliases", len(c.Aliases)) {
 		for _, alias := range c.Aliases {
-			if !isWord(alias) {
-				r.refuse(below+".aliases", "has %.80q, which is not a name", alias)
-			}
-			a.Aliases = append(a.Aliases, alias)
+			a.Aliases = append(a.Aliases, r.hostName(below+".aliases", alias))
 		}
 		slices.Sort(a.Aliases)
 		a.Aliases = slices.Compact(a.Aliases)
@@ -114,7 +112,7 @@ func (r *resolver) attachment(s *Service, key string, network *Network, c *types
 			r.refuse(below+".driver_opts."+option, "is not supported")
 		}
 	}
-	if a.Interface != "" && (!isLinkName(a.Interface) || a.Interface == "lo") {
+	if a.Interface != "" && !isLinkName(a.Interface) {
 		r.refuse(below+".interface_name", "%.80q is not the name of a network interface, of at most 15 bytes", a.Interface)
 	}
 	return a
@@ -163,14 +161,13 @@ func (r *resolver) mac(s *Service, key, written string) string {
 	return mac.String()
 }
 
+var linkSysctl = regexp.MustCompile(`^net\.(ipv4|ipv6|mpls)\.(conf|neigh)\.IFNAME\.[a-z0-9_]+=[!-~]{1,64}$`)
+
 // linkSysctls reads net.ipv4.conf.IFNAME.log_martians=1,...
 func (r *resolver) linkSysctls(key, written string) []string {
 	var sysctls []string
 	for setting := range strings.SplitSeq(written, ",") {
-		name, value, assigned := strings.Cut(setting, "=")
-		parts := strings.Split(name, ".")
-		if !assigned || len(parts) < 5 || parts[0] != "net" || !slices.Contains([]string{"ipv4", "ipv6", "mpls"}, parts[1]) ||
-			parts[3] != "IFNAME" || !isWord(name) || !isWord(value) || strings.Contains(name, "/") || strings.Contains(name, "..") {
+		if !linkSysctl.MatchString(setting) {
 			r.refuse(key, "has %.80q; use net.ipv4.conf.IFNAME.name=value", setting)
 			continue
 		}

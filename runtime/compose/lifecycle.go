@@ -248,12 +248,18 @@ func (r *resolver) logging(s *Service, c *types.LoggingConfig) {
 				r.refuse(key, "%.40q is not a size of at least 1k", value)
 			}
 			s.Logging.MaxSize = int64(size)
+			if most := r.logs.MaxSize; most > 0 && s.Logging.MaxSize > most {
+				r.note("%s %s is reduced to the %d bytes of runtime.logs.maxSize in the device's configuration", key, value, most)
+			}
 		case name == "max-file":
 			n, err := strconv.ParseUint(value, 10, 31)
 			if err != nil || n < 1 || n > 100 {
 				r.refuse(key, "%.40q is not a number between 1 and 100", value)
 			}
 			s.Logging.MaxFile = int(min(n, math.MaxInt16))
+			if most := r.logs.MaxFile; most > 0 && s.Logging.MaxFile > most {
+				r.note("%s %s is reduced to the %d of runtime.logs.maxFile in the device's configuration", key, value, most)
+			}
 		case slices.Contains(ignoredLogOptions, name):
 			r.note("%s is ignored: logs contain only the output of a service", key)
 		default:

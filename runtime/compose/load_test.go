@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,7 +36,13 @@ func loadFiles(t testing.TB, files map[string]string, env map[string]string) (*c
 		Files:       []string{filepath.Join(dir, "compose.yaml")},
 		Environment: env,
 		Strict:      true,
+		Logs:        compose.Logging{MaxSize: 10 << 20, MaxFile: 5},
 	})
+}
+
+// bind is a bind mount of a path at the same place, with more keys.
+func bind(path, keys string) string {
+	return fmt.Sprintf("{type: bind, source: %[1]s, target: %[1]s, %[2]s}", path, keys)
 }
 
 // loadService loads a project of the one service web with the keys given.
@@ -152,6 +159,7 @@ func withoutDefaults(tree any) any {
 }
 
 func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
+	const notName = "which is not a name of 1 to 255 printable ASCII characters without spaces and #"
 	for name, c := range map[string]struct {
 		file string
 		want []string
@@ -281,8 +289,19 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 		"a group as network card":       {service("mac_address: 01:00:5e:00:00:01"), []string{`service "web": mac_address "01:00:5e:00:00:01" is not a MAC address`}},
 		"a name server by name":         {service("dns: [dns.example]"), []string{`service "web": dns has "dns.example", which is not an address`}},
 		"a host without an address":     {service("extra_hosts: ['a=b']"), []string{`service "web": extra_hosts has "b" for a; use an address or host-gateway`}},
-		"a line in the hosts file":      {service("extra_hosts: {'a b': 10.0.0.1}"), []string{`service "web": extra_hosts has "a b", which is not a name`}},
-		"a name of its own":             {service("hostname: -web"), []string{`service "web": hostname "-web" is not a host name: use at most 63 letters, digits, ., _ and -`}},
+		"more than a name in files": {
+			"services: {db: {image: x}, web: {image: x, extra_hosts: {'a b': 10.0.0.1}, hostname: \"a\\nb\", domainname: a#, links: ['db:ä'], networks: {default: {aliases: [.]}}, dns_search: [a b]}}",
+			[]string{
+				`service "web": dns_search has "a b", ` + notName, `service "web": domainname has "a#", ` + notName, `service "web": extra_hosts has "a b", ` + notName,
+				`service "web": hostname has "a\nb", ` + notName, `service "web": links has "ä", ` + notName, `service "web": networks.default.aliases has ".", ` + notName,
+			},
+		},
+		"a hostname for no kernel": {service("hostname: " + strings.Repeat("a", 65)), []string{`service "web": hostname "` + strings.Repeat("a", 65) + `" has more than 64 bytes`}},
+		"a link called all":        {service("networks: {default: {interface_name: all}}"), []string{`service "web": networks.default.interface_name "all" is not the name of a network interface, of at most 15 bytes`}},
+		"a setting of no link": {
+			service("networks: {default: {driver_opts: {com.docker.network.endpoint.sysctls: net.ipv4.x.IFNAME.y=1}}}"),
+			[]string{`service "web": networks.default.driver_opts.com.docker.network.endpoint.sysctls has "net.ipv4.x.IFNAME.y=1"; use net.ipv4.conf.IFNAME.name=value`},
+		},
 
 		"a subpath that climbs":        {service("volumes: [{type: volume, source: data, target: /x, volume: {subpath: ../a}}]"), []string{`service "web": volumes.volume.subpath "../a" leads out of the volume`}},
 		"a bind without a device":      {service("") + "  b: {driver_opts: {type: none, o: bind}}\n", []string{"volumes.b.driver_opts have no device"}},
@@ -297,6 +316,7 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 		"a config over another mount":  {service("configs: [{source: a, target: /x}]\ntmpfs: /x") + "configs: {a: {content: x}}\n", []string{`service "web": configs put "a" at /x, which is already a mount point`}},
 		"an owner by name":             {service("configs: [{source: a, uid: root}]") + "configs: {a: {content: x}}\n", []string{`service "web": configs.uid "root" is not a number`}},
 		"another logging driver":       {service("logging: {driver: syslog}"), []string{`service "web": logging.driver "syslog" is not supported, only json-file, local and none`}},
+		"read-only below alone":        {service("volumes: [" + bind("/a", "bind: {recursive: readonly}") + "]"), []string{`service "web": volumes.bind.recursive readonly needs read_only: true`}},
 		"an option of another driver":  {service("logging: {options: {syslog-address: x}}"), []string{`service "web": logging.options.syslog-address is not supported`}},
 		"a health check of words":      {service("healthcheck: {test: [curl, localhost]}"), []string{`service "web": healthcheck.test must be NONE, CMD with a command, or CMD-SHELL with one line`}},
 	} {
@@ -331,6 +351,7 @@ func TestLoadIgnoresWithAWarning(t *testing.T) {
 	for keys, want := range map[string]string{
 		"build: .": "build is ignored: a device does not build images; the named image is pulled",
 		"develop: {watch: [{path: a, action: sync, target: /a}]}": "develop is ignored: a device is not for development",
+		"dns: [10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4]":           "dns has 4 servers: only the first 3 are asked",
 		"attach: false":             "attach is ignored: read logs with margolite logs",
 		"pull_refresh_after: 1d":    "pull_refresh_after is ignored: pulled images are not checked again",
 		"pull_policy: every_12h":    `pull_policy "every_12h" is treated as missing: images are pulled only once`,
@@ -351,6 +372,8 @@ func TestLoadIgnoresWithAWarning(t *testing.T) {
 		"network_mode: bridge":                                                                                      "network_mode bridge uses the default network of the project, which other projects do not share",
 		"security_opt: ['label:disable']":                                                                           `security_opt "label:disable" is ignored: processes have no SELinux labels`,
 		"logging: {options: {tag: a}}":                                                                              "logging.options.tag is ignored: logs contain only the output of a service",
+		"logging: {options: {max-size: 10g}}":                                                                       "logging.options.max-size 10g is reduced to the 10485760 bytes of runtime.logs.maxSize in the device's configuration",
+		"logging: {options: {max-file: 100}}":                                                                       "logging.options.max-file 100 is reduced to the 5 of runtime.logs.maxFile in the device's configuration",
 	} {
 		t.Run(keys, func(t *testing.T) {
 			p, err := loadFiles(t, map[string]string{"compose.yaml": service(keys)}, nil)
@@ -397,7 +420,8 @@ func TestLoadRefusesMalformedFiles(t *testing.T) {
 		"an empty file":               {map[string]string{"compose.yaml": ""}, "file is empty"},
 		"no mapping":                  {map[string]string{"compose.yaml": "- a\n"}, "cannot"},
 		"not YAML":                    {map[string]string{"compose.yaml": "a: [\n"}, "line"},
-		"two documents":               {map[string]string{"compose.yaml": service("") + "---\n" + service("")}, "more than one YAML document"},
+		"too many documents":          {map[string]string{"compose.yaml": service("") + strings.Repeat("---\nx-a: b\n", 256)}, "more than 256 files and YAML documents"},
+		"a mistake in the second one": {map[string]string{"compose.yaml": service("") + "---\nservices: {web: {imag: x}}"}, "imag"},
 		"a key twice":                 {map[string]string{"compose.yaml": "services: {}\nservices: {}\n"}, "already defined"},
 		"a wrong type":                {map[string]string{"compose.yaml": service("command: {a: b}")}, "command"},
 		"a wrong type of image":       {map[string]string{"compose.yaml": "services: {web: {image: [x]}}"}, "services.web.image must be a string"},
@@ -446,11 +470,23 @@ func TestLoadRefusesMalformedFiles(t *testing.T) {
 	}
 }
 
-// As a comment or a separator at the beginning or the end makes them.
-func TestEmptyDocumentsArePassedOver(t *testing.T) {
-	p, err := loadFiles(t, map[string]string{"compose.yaml": "# of a tool\n---\n" + service("") + "---\n---\n"}, nil)
-	if err != nil || p.Services["web"] == nil {
-		t.Errorf("loaded %v, %v", p, err)
+// Each document is merged over those before it, as a file of its own would be; empty ones, as a comment or a
+// separator at the beginning or the end makes them, say nothing.
+func TestDocumentsOfOneFileAreMerged(t *testing.T) {
+	p, err := loadFiles(t, map[string]string{
+		"compose.yaml": "# of a tool\n---\n" + service("user: '1'\nlabels: {a: b}\ntty: true") +
+			"---\nservices: {web: {image: busybox, tty: !reset null, extends: {file: '$$x/base.yaml', service: base}}}\n---\n---\n",
+		"$x/base.yaml": "---\n# of a tool\n---\nservices: {base: {hostname: one, working_dir: /x}}\n---\n" +
+			"services: {base: {hostname: two, extends: {file: last.yaml, service: last}}}\n---\n",
+		"$x/last.yaml": "services: {last: {labels: {c: d}}}\n---\n",
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := p.Services["web"]
+	got := []string{web.Image, web.User, web.Hostname, web.WorkingDir, web.Labels["a"], web.Labels["c"]}
+	if want := []string{"docker.io/library/busybox:latest", "1", "two", "/x", "b", "d"}; !slices.Equal(got, want) || web.TTY {
+		t.Errorf("loaded %q, terminal %v, want %q", got, web.TTY, want)
 	}
 }
 

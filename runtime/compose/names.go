@@ -12,6 +12,22 @@ import (
 // hostGateway is the word for the device itself in extra_hosts.
 const hostGateway = "host-gateway"
 
+const (
+	// MaxHostname is how many bytes the kernel holds of a host name, and of a domain name.
+	MaxHostname = 64
+	maxServers  = 3 // that anybody asks: libc's, and so the network's
+)
+
+// hostName is a name as hosts files and resolv.conf hold it: any word, but without the
+// last dot of a fully qualified one, with which it would never be found.
+func (r *resolver) hostName(key, written string) string {
+	name := strings.TrimSuffix(written, ".")
+	if !isWord(name) {
+		r.refuse(key, "has %.80q, which is not a name of 1 to 255 printable ASCII characters without spaces and #", written)
+	}
+	return name
+}
+
 // names resolves how the containers of a service resolve names.
 func (r *resolver) names(s *Service, c types.ServiceConfig) {
 	s.ExtraHosts = r.extraHosts(c.ExtraHosts)
@@ -24,26 +40,30 @@ func (r *resolver) names(s *Service, c types.ServiceConfig) {
 		}
 		s.DNS = append(s.DNS, server)
 	}
-	words := func(key string, written []string) []string {
-		for _, word := range written {
-			if !isWord(word) {
-				r.refuse(key, "has a malformed entry %.80q", word)
-			}
-		}
-		return written
+	if len(s.DNS) > maxServers {
+		r.note("dns has %d servers: only the first %d are asked", len(s.DNS), maxServers)
 	}
-	if r.few("dns", len(c.DNS)) && r.few("dns_search", len(c.DNSSearch)) && r.few("dns_opt", len(c.DNSOpts)) {
-		s.DNSSearch = words("dns_search", c.DNSSearch)
-		s.DNSOptions = words("dns_opt", c.DNSOpts)
+	if !r.few("dns", len(c.DNS)) || !r.few("dns_search", len(c.DNSSearch)) || !r.few("dns_opt", len(c.DNSOpts)) {
+		return
+	}
+	for _, domain := range c.DNSSearch {
+		if domain != "." { // which says that there are none
+			domain = r.hostName("dns_search", domain)
+		}
+		s.DNSSearch = append(s.DNSSearch, domain)
+	}
+	for _, option := range c.DNSOpts {
+		if !isWord(option) {
+			r.refuse("dns_opt", "has a malformed entry %.80q", option)
+		}
+		s.DNSOptions = append(s.DNSOptions, option)
 	}
 }
 
 func (r *resolver) extraHosts(written types.HostsList) []ExtraHost {
 	var hosts []ExtraHost
 	for name, addresses := range written {
-		if !isWord(name) {
-			r.refuse("extra_hosts", "has %.80q, which is not a name", name)
-		}
+		name = r.hostName("extra_hosts", name)
 		for _, address := range addresses {
 			host := ExtraHost{Name: name}
 			if address = strings.TrimSpace(address); address != hostGateway {
@@ -75,10 +95,7 @@ func (r *resolver) links(written []string) []ServiceName {
 		if !named || name == service {
 			continue
 		}
-		if !isWord(name) {
-			r.refuse("links", "has %.80q, which is not a name", name)
-		}
-		links = append(links, ServiceName{Service: service, Name: name})
+		links = append(links, ServiceName{Service: service, Name: r.hostName("links", name)})
 	}
 	slices.SortFunc(links, func(a, b ServiceName) int {
 		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Name, b.Name))

@@ -36,12 +36,12 @@ func networkOptions(driver string) map[string]func(string) bool {
 	switch driver {
 	case "macvlan":
 		return map[string]func(string) bool{
-			OptionParent: isParent, OptionMTU: mtu,
+			OptionParent: isLinkName, OptionMTU: mtu,
 			OptionMacvlanMode: oneOf("bridge", "vepa", "private", "passthru"),
 		}
 	case "ipvlan":
 		return map[string]func(string) bool{
-			OptionParent: isParent, OptionMTU: mtu,
+			OptionParent: isLinkName, OptionMTU: mtu,
 			OptionIpvlanMode: oneOf("l2", "l3", "l3s"),
 		}
 	}
@@ -53,9 +53,10 @@ func networkOptions(driver string) map[string]func(string) bool {
 
 var linkName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}$`)
 
-func isLinkName(s string) bool { return linkName.MatchString(s) }
-
-func isParent(s string) bool { return isLinkName(s) && s != "lo" }
+// isLinkName leaves out the loopback, and words that stand for all links.
+func isLinkName(s string) bool {
+	return linkName.MatchString(s) && s != "lo" && s != "all" && s != "default"
+}
 
 // predefined is the name of a network that Docker has from the start and that
 // the file means with key: host, none or bridge.

@@ -38,15 +38,15 @@ func (r *resolver) process(s *Service, c types.ServiceConfig) {
 	}
 }
 
-// hostname is one of at most 63 bytes, which is what the kernel holds.
 func (r *resolver) hostname(key, written string) string {
-	odd := func(c rune) bool {
-		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("_.-", c)
+	if written == "" {
+		return ""
 	}
-	if len(written) > 63 || strings.HasPrefix(written, "-") || strings.ContainsFunc(written, odd) {
-		r.refuse(key, "%.80q is not a host name: use at most 63 letters, digits, ., _ and -", written)
+	name := r.hostName(key, written)
+	if len(name) > MaxHostname {
+		r.refuse(key, "%.80q has more than %d bytes", name, MaxHostname)
 	}
-	return written
+	return name
 }
 
 func (r *resolver) ulimits(written map[string]*types.UlimitsConfig) []Ulimit {

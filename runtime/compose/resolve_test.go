@@ -34,6 +34,7 @@ func TestLoadResolvesAttributes(t *testing.T) {
 	}{
 		"group_add":           {"group_add: [dialout, 44]", func(s *svc) any { return s.Groups }, []string{"dialout", "44"}},
 		"hostname":            {"hostname: a.b\ndomainname: plant.example", func(s *svc) any { return s.Hostname + " " + s.Domainname }, "a.b plant.example"},
+		"hostname of no DNS":  {"hostname: gw_07.plant..example\ndomainname: plant.example.", func(s *svc) any { return s.Hostname + " " + s.Domainname }, "gw_07.plant..example plant.example"},
 		"tty and the rest":    {"tty: true\nstdin_open: true\ninit: true", func(s *svc) any { return []bool{s.TTY, s.StdinOpen, s.Init} }, []bool{true, true, true}},
 		"platform":            {"platform: linux/arm64/v8", func(s *svc) any { return s.ImageOf().Key() }, "docker.io/library/nginx:latest (linux/arm64)"},
 		"platform of 32 bit":  {"platform: linux/arm/v6", func(s *svc) any { return s.Platform }, "linux/arm/v6"},
@@ -90,6 +91,11 @@ func TestLoadResolvesAttributes(t *testing.T) {
 			func(s *svc) any { return s.Mounts },
 			[]compose.Mount{{Anonymous: true, Target: "/cache"}, {Volume: "data", Target: "/d", ReadOnly: true, NoCopy: true, Subpath: "a/b"}, {Path: "/srv", Target: "/srv", Create: true, NotBelow: true}},
 		},
+		"recursive binds": {
+			"volumes: [" + bind("/a", "read_only: true, bind: {recursive: readonly}") + ", " + bind("/b", "read_only: true, bind: {recursive: writable}") + ", " + bind("/c", "bind: {recursive: writable}") + "]",
+			func(s *svc) any { return s.Mounts },
+			[]compose.Mount{{Path: "/a", Target: "/a", ReadOnly: true, Create: true, Below: compose.BelowReadOnly}, {Path: "/b", Target: "/b", ReadOnly: true, Create: true, Below: compose.BelowWritable}, {Path: "/c", Target: "/c", Create: true}},
+		},
 		"a relabelled bind": {"volumes: ['/a:/a:ro,z,rslave']", func(s *svc) any { return s.Mounts }, []compose.Mount{{Path: "/a", Target: "/a", ReadOnly: true, Create: true, Propagation: "rslave"}}},
 		"tmpfs":             {"tmpfs: [/run]\nvolumes: [{type: tmpfs, target: /tmp, tmpfs: {size: 64m, mode: 0o1777}}]", func(s *svc) any { return s.Tmpfs }, []compose.Tmpfs{{Target: "/run"}, {Target: "/tmp", Options: []string{"mode=1777", "size=67108864"}}}},
 		"an environment as secret": {
@@ -119,8 +125,14 @@ func TestLoadResolvesAttributes(t *testing.T) {
 			return []string{s.Attached[0].Network, s.Attached[0].MAC, s.Attached[1].Network, s.Attached[2].Network}
 		}, []string{"front", "02:00:00:00:00:09", "default", "other"}},
 		"extra_hosts":           {"extra_hosts: {b: [10.0.0.2, 'fd00::2'], a: host-gateway}", func(s *svc) any { return s.ExtraHosts }, []compose.ExtraHost{{Name: "a"}, {Name: "b", Address: addr("10.0.0.2")}, {Name: "b", Address: addr("fd00::2")}}},
+		"extra_hosts of no DNS": {"extra_hosts: ['opc_server/1:10.1.2.3', 'db.plant.local.:10.1.2.4', 'localhost:host-gateway']", func(s *svc) any { return s.ExtraHosts }, []compose.ExtraHost{{Name: "db.plant.local", Address: addr("10.1.2.4")}, {Name: "localhost"}, {Name: "opc_server/1", Address: addr("10.1.2.3")}}},
+		"aliases of no DNS": {
+			"networks: {default: {aliases: [plc/line1, '*.plant.local', db.plant.local., localhost, db.plant.local]}}",
+			func(s *svc) any { return s.Attached[0].Aliases },
+			[]string{"*.plant.local", "db.plant.local", "localhost", "plc/line1"},
+		},
 		"extra_hosts as a list": {"extra_hosts: ['a:10.0.0.1', 'b=[::1]']", func(s *svc) any { return s.ExtraHosts }, []compose.ExtraHost{{Name: "a", Address: addr("10.0.0.1")}, {Name: "b", Address: addr("::1")}}},
-		"dns":                   {"dns: 10.0.0.1\ndns_search: [plant.example]\ndns_opt: ['ndots:2']", func(s *svc) any { return []any{s.DNS, s.DNSSearch, s.DNSOptions} }, []any{[]netip.Addr{addr("10.0.0.1")}, []string{"plant.example"}, []string{"ndots:2"}}},
+		"dns":                   {"dns: 10.0.0.1\ndns_search: [plant.example., .]\ndns_opt: ['ndots:2']", func(s *svc) any { return []any{s.DNS, s.DNSSearch, s.DNSOptions} }, []any{[]netip.Addr{addr("10.0.0.1")}, []string{"plant.example", "."}, []string{"ndots:2"}}},
 		"ports": {
 			"ports: ['3000', '3001-3002', '8000-8010:80', '127.0.0.1:5000:5000/udp', '[::1]:6000:6000', '9000-9001:9000-9001/sctp', {target: 70, published: '7000-7001', mode: host}]",
 			func(s *svc) any { return s.Ports },
@@ -290,7 +302,7 @@ func TestLoadFindsDependenciesInEveryKey(t *testing.T) {
 services:
   web:
     image: x
-    links: [db, 'cache:redis']
+    links: [db, 'cache:redis.']
     depends_on:
       db: {condition: service_healthy, restart: true}
       setup: {condition: service_completed_successfully}

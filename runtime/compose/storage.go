@@ -84,11 +84,19 @@ func (r *resolver) bind(c types.ServiceVolumeConfig) Mount {
 		r.refuse("volumes.bind.propagation", "%q is not supported", m.Propagation)
 	}
 	switch c.Bind.Recursive {
-	case "", "enabled", "writable":
+	case "", "enabled":
 	case "disabled":
 		m.NotBelow = true
+	case "writable":
+		if m.ReadOnly {
+			m.Below = BelowWritable
+		}
+	case "readonly":
+		if m.Below = BelowReadOnly; !m.ReadOnly {
+			r.refuse("volumes.bind.recursive", "readonly needs read_only: true")
+		}
 	default:
-		r.refuse("volumes.bind.recursive", "%q is not supported: mounts below a read-only mount may stay writable", c.Bind.Recursive)
+		r.refuse("volumes.bind.recursive", "%q is not one of enabled, disabled, writable and readonly", c.Bind.Recursive)
 	}
 	return m
 }

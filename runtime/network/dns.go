@@ -18,7 +18,7 @@ import (
 // each sandbox, and for each a goroutine that waits without a buffer.
 type dns struct {
 	logger    *slog.Logger
-	host      nameservers                  // of the host
+	host      hostResolver
 	contained func(what string, err error) // see Options
 
 	queries chan struct{} // one for each query that is being forwarded
@@ -39,7 +39,7 @@ const (
 func newDNS(resolvConf string, logger *slog.Logger) *dns {
 	return &dns{
 		logger:    logger,
-		host:      nameservers{path: resolvConf},
+		host:      hostResolver{path: resolvConf},
 		contained: func(string, error) {},
 		queries:   make(chan struct{}, maxForwards),
 		buffers:   sync.Pool{New: func() any { return new([maxMessage]byte) }},
@@ -68,7 +68,7 @@ type zone struct {
 type view struct {
 	netns    string
 	networks []viewed
-	search   []string
+	search   []string     // instead of the host's; nil: those
 	servers  []netip.Addr // instead of the host's; asked from within the sandbox
 	internal bool         // there is no world
 	closed   bool         // names of one label without an address are not asked for elsewhere
@@ -120,7 +120,7 @@ func (d *dns) setHosts(s Sandbox, content []byte) {
 // ensure answers in the sandbox, whose namespace is there. Where that cannot be
 // done the sandbox asks others, which know everything but other replicas that its
 // hosts file does not name.
-func (d *dns) ensure(s Sandbox, netns string, search []string) {
+func (d *dns) ensure(s Sandbox, netns string) {
 	if !s.hasDNS() {
 		d.remove(s.file())
 		return
@@ -129,7 +129,7 @@ func (d *dns) ensure(s Sandbox, netns string, search []string) {
 	defer d.mu.Unlock()
 	z := d.zone(s.file())
 	z.netns = netns
-	z.view.Store(s.view(netns, search))
+	z.view.Store(s.view(netns))
 	if d.ctx != nil {
 		z.open()
 	}
@@ -170,8 +170,8 @@ func (s Sandbox) isInternal() bool {
 	return true
 }
 
-func (s Sandbox) view(netns string, search []string) *view {
-	v := &view{netns: netns, search: search, internal: s.isInternal(), closed: s.minDots() > 0}
+func (s Sandbox) view(netns string) *view {
+	v := &view{netns: netns, search: s.search(nil), internal: s.isInternal(), closed: s.minDots() > 0}
 	for _, a := range s.Attached {
 		v.networks = append(v.networks, viewed{a.Network.Name, [2]netip.Prefix{a.Network.Subnet, a.Network.Subnet6}})
 	}

@@ -34,6 +34,7 @@ func names(t *testing.T, resolvConf string) *lab {
 	file := filepath.Join(t.TempDir(), "resolv.conf")
 	must(t, os.WriteFile(file, []byte(strings.ReplaceAll(resolvConf, "%s", outsideAddr)), 0o644))
 	var err error
+	l.resolvConf = file
 	l.Networks, err = network.New(network.Options{RunDir: l.runDir, ResolvConf: file, Logger: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	nameserver(t, l.outside, outsideAddr, "198.51.100.7")
@@ -243,7 +244,7 @@ func TestServeAnswersFromTheHostsFile(t *testing.T) {
 	own := s.Address().String()
 	db, far := s.Address().Next().String(), "fd00::5"
 	l.serveNames()
-	netns := l.with(s, host(db, "db", "Database"), host(far, "db"), host("192.0.2.1", "abroad", "abroad.example.com"))
+	netns := l.with(s, host(db, "db", "Database"), host(far, "db"), host("192.0.2.1", "abroad", "abroad.example.com"), host("192.0.2.2", "gw..example", "opc/1"))
 	l.answered(netns)
 	ptr := func(addr string) string {
 		b := netip.MustParseAddr(addr).As4()
@@ -267,6 +268,8 @@ func TestServeAnswersFromTheHostsFile(t *testing.T) {
 		{"abroad." + w.Name, dnsmessage.TypeA, "NameError"},
 		{"db.other_default", dnsmessage.TypeA, "NameError"},
 		{ptr(db), dnsmessage.TypePTR, "db."},
+		{ptr("192.0.2.2"), dnsmessage.TypePTR, ""}, // that name has no form in DNS
+		{"opc/1", dnsmessage.TypeA, "192.0.2.2"},
 		{ptr(w.Gateway.String()), dnsmessage.TypePTR, "NameError"},
 		{ptr("198.51.100.1"), dnsmessage.TypePTR, "NameError"},
 		{"5.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.d.f.ip6.arpa", dnsmessage.TypePTR, "db."},
@@ -290,6 +293,11 @@ func TestServeAnswersFromTheHostsFile(t *testing.T) {
 	}
 	if got := told(query(t, netns, "udp", ours, "db", dnsmessage.TypeA, 0)); got != "NameError" {
 		t.Errorf("got %q of a name that is gone", got)
+	}
+	// The domain changes with the host's.
+	must(t, os.WriteFile(l.resolvConf, []byte("nameserver "+outsideAddr+"\nsearch line.example\n"), 0o644))
+	if got := told(query(t, netns, "udp", ours, "later.line.example", dnsmessage.TypeA, 0)); got != own {
+		t.Errorf("got %q, want %q", got, own)
 	}
 }
 
@@ -409,8 +417,9 @@ func TestServeLeavesPort53ToContainers(t *testing.T) {
 	l.answered(first)
 
 	// Whoever wants that one is told so by its service, and asks it by itself:
-	// the host may be unable to reach it.
-	b.DNS = []netip.Addr{a.Address()}
+	// the host may be unable to reach it. Two that do not answer leave time for it.
+	nobody := netip.MustParseAddr("172.29.0.98")
+	b.DNS = []netip.Addr{nobody, nobody.Next(), a.Address()}
 	second := l.with(b, host("192.0.2.1", "db"))
 	l.answered(second)
 	for name, want := range map[string]string{"db": "192.0.2.1", "ext.example": "198.51.100.8"} {
@@ -422,7 +431,7 @@ func TestServeLeavesPort53ToContainers(t *testing.T) {
 	}
 	content, err := os.ReadFile(l.Paths(b).ResolvConf)
 	must(t, err)
-	if want := "nameserver 127.0.0.11\nnameserver " + a.Address().String() + "\noptions ndots:0\n"; string(content) != want {
+	if want := "nameserver 127.0.0.11\nnameserver 172.29.0.98\nnameserver 172.29.0.99\nnameserver " + a.Address().String() + "\noptions ndots:0\n"; string(content) != want {
 		t.Errorf("resolv.conf is\n%swant\n%s", content, want)
 	}
 }

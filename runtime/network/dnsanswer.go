@@ -102,7 +102,11 @@ func (z *zone) local(q question) []byte {
 // localAfterAll answers for a name with a search domain behind it: only when
 // nobody knows such a name, since it may also be that of a host on site.
 func (z *zone) localAfterAll(q question) []byte {
-	for _, domain := range z.view.Load().search {
+	search := z.view.Load().search
+	if search == nil {
+		search = z.dns.host.get().search
+	}
+	for _, domain := range search {
 		name, ok := strings.CutSuffix(q.name, "."+strings.ToLower(domain))
 		if !ok || strings.Contains(name, ".") || q.Class != dnsmessage.ClassINET {
 			continue
@@ -174,9 +178,13 @@ func (q question) pointer(name string) []byte {
 	if err != nil || q.Type != dnsmessage.TypePTR {
 		return q.addresses(nil)
 	}
-	return q.build(q.reply(dnsmessage.RCodeSuccess), func(b *dnsmessage.Builder, h dnsmessage.ResourceHeader) error {
+	answer := q.build(q.reply(dnsmessage.RCodeSuccess), func(b *dnsmessage.Builder, h dnsmessage.ResourceHeader) error {
 		return b.PTRResource(h, dnsmessage.PTRResource{PTR: target})
 	})
+	if answer == nil { // a label that only hosts files hold
+		return q.addresses(nil)
+	}
+	return answer
 }
 
 // failure answers with a code alone.

@@ -16,34 +16,31 @@ import (
 )
 
 const (
-	askTimeout     = 2 * time.Second // of one nameserver
+	askTimeout     = 2 * time.Second // of one nameserver at most
 	forwardTimeout = 4 * time.Second // of all: programs wait for five
 )
 
-// nameservers are those of the host, also those that only the host can reach.
-type nameservers struct {
+// hostResolver is the host's own, also with nameservers that only the host can reach.
+type hostResolver struct {
 	path string
 
-	mu       sync.Mutex
-	modified time.Time
-	size     int64
-	list     []netip.Addr
+	mu   sync.Mutex
+	file os.FileInfo // that was read
+	read resolver
 }
 
-// get reads the file again when it changed.
-func (s *nameservers) get() []netip.Addr {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	info, err := os.Stat(s.path)
+// get reads the file again when it is another one, or changed.
+func (h *hostResolver) get() resolver {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	file, err := os.Stat(h.path)
 	if err != nil {
-		return nil
+		return resolver{}
 	}
-	if !info.ModTime().Equal(s.modified) || info.Size() != s.size {
-		s.modified, s.size = info.ModTime(), info.Size()
-		s.list = readResolvConf(s.path).nameservers
-		s.list = s.list[:min(len(s.list), maxNameservers)]
+	if h.file == nil || !os.SameFile(file, h.file) || !file.ModTime().Equal(h.file.ModTime()) || file.Size() != h.file.Size() {
+		h.file, h.read = file, readResolvConf(h.path)
 	}
-	return s.list
+	return h.read
 }
 
 // forward asks the nameservers, one after the other, and returns the answer for
@@ -54,11 +51,13 @@ func (z *zone) forward(ctx context.Context, q question, message []byte, stream b
 	v := z.view.Load()
 	servers, netns := v.servers, v.netns
 	if len(servers) == 0 {
-		servers, netns = z.dns.host.get(), ""
+		servers, netns = z.dns.host.get().nameservers, ""
 	}
+	servers = servers[:min(len(servers), maxNameservers)]
+	timeout := min(askTimeout, forwardTimeout/time.Duration(max(len(servers), 1)))
 	var answer []byte
 	for _, server := range servers {
-		got, err := ask(ctx, netns, server, message, stream)
+		got, err := ask(ctx, timeout, netns, server, message, stream)
 		if err != nil {
 			continue
 		}
@@ -87,8 +86,8 @@ func (z *zone) forward(ctx context.Context, q question, message []byte, stream b
 func rcode(message []byte) dnsmessage.RCode { return dnsmessage.RCode(message[3] & 0xf) }
 
 // ask asks one nameserver, with an id and from a port that nobody can guess.
-func ask(ctx context.Context, netns string, server netip.Addr, message []byte, stream bool) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+func ask(ctx context.Context, timeout time.Duration, netns string, server netip.Addr, message []byte, stream bool) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if _, err := rand.Read(message[:2]); err != nil {
 		return nil, err

@@ -5,6 +5,23 @@ import (
 	"os"
 )
 
+// FollowHost brings the sandboxes' resolv.conf up to date with the host's, and the hosts
+// files of those on the host's own network. It is for calling every few seconds: what it
+// reads says the same whichever part of a path was replaced, and how.
+func (n *Networks) FollowHost() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	host := n.resolver()
+	_, sandboxes := n.intended.all()
+	for _, s := range sandboxes {
+		n.setResolvConf(s, host)
+		if s.Host {
+			_ = n.setHosts(s, nil) // its own lines were rendered before
+		}
+		n.filesOf(s.file()).begin()
+	}
+}
+
 // hostHosts is the hosts file of the device, for those on its own network. A
 // device without one names nothing but itself.
 func (n *Networks) hostHosts() []byte {
@@ -23,13 +40,11 @@ func (n *Networks) hostResolvConf(s Sandbox) []byte {
 	}
 	r := readResolvConf(n.resolvConf)
 	if len(s.DNS) > 0 {
-		r.nameservers = s.DNS[:min(len(s.DNS), maxNameservers)]
+		r.nameservers = s.DNS
 	}
-	if len(s.DNSSearch) > 0 {
-		r.search = s.DNSSearch[:min(len(s.DNSSearch), maxSearch)]
-	}
+	r.search = s.search(r.search)
 	if len(s.DNSOptions) > 0 {
-		r.options = s.DNSOptions[:min(len(s.DNSOptions), maxOptions)]
+		r.options = s.DNSOptions
 	}
 	return r.render()
 }

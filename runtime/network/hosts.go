@@ -6,16 +6,18 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"time"
 )
 
 const (
-	maxHosts = 1024 // lines of one hosts file
-	maxNames = 64   // names of one host
+	maxHosts = 1024 // of one hosts file
+	maxLine  = 510  // bytes: what musl reads of a line
 	maxFile  = 1 << 20
 )
 
-// Host is a line of a hosts file.
+// Host is an address with the names that it has in a hosts file. Whoever gives them
+// sees to it that each is one word.
 type Host struct {
 	Address netip.Addr `json:"address"`
 	Names   []string   `json:"names"`
@@ -52,10 +54,7 @@ func (n *Networks) setFiles(s Sandbox, hosts []Host) error {
 	if err := n.setHosts(s, hosts); err != nil {
 		return err
 	}
-	resolvConf := n.sandboxResolver(s, n.resolver()).render()
-	if s.Host {
-		resolvConf = n.hostResolvConf(s)
-	}
+	n.setResolvConf(s, n.resolver())
 	hostname := s.Hostname
 	if s.Host && hostname == "" {
 		var err error
@@ -63,10 +62,16 @@ func (n *Networks) setFiles(s Sandbox, hosts []Host) error {
 			return fmt.Errorf("cannot determine the name of the host: %w", err)
 		}
 	}
-	files := n.filesOf(s.file())
-	files.set(resolvConfName, resolvConf)
-	files.set(hostnameName, []byte(hostname+"\n"))
+	n.filesOf(s.file()).set(hostnameName, []byte(hostname+"\n"))
 	return nil
+}
+
+func (n *Networks) setResolvConf(s Sandbox, host resolver) {
+	content := n.sandboxResolver(s, host).render()
+	if s.Host {
+		content = n.hostResolvConf(s)
+	}
+	n.filesOf(s.file()).set(resolvConfName, content)
 }
 
 func (n *Networks) setHosts(s Sandbox, hosts []Host) error {
@@ -110,9 +115,10 @@ func (s Sandbox) own() []Host {
 // renderHosts gives localhost no line for ::1: programs that try it first and
 // listen on 127.0.0.1 only would miss each other.
 func renderHosts(s Sandbox, hosts []Host) ([]byte, error) {
-	hosts = append(slices.Clone(s.Extra), hosts...)
-	if len(hosts) > maxHosts {
-		return nil, fmt.Errorf("%d hosts are too many", len(hosts))
+	own := s.own()
+	all := slices.Concat(own, s.Extra, hosts)
+	if len(all) > maxHosts {
+		return nil, fmt.Errorf("%d hosts are too many", len(all))
 	}
 	var b bytes.Buffer
 	if !s.Host {
@@ -121,28 +127,29 @@ func renderHosts(s Sandbox, hosts []Host) ([]byte, error) {
 	if slices.ContainsFunc(s.Attached, func(a Attachment) bool { return a.Address6.IsValid() }) {
 		b.WriteString("::1\tip6-localhost\tip6-loopback\n")
 	}
-	for _, h := range append(s.own(), hosts...) {
+	for i, h := range all {
 		if len(h.Names) == 0 {
 			continue
 		}
 		if !h.Address.IsValid() || h.Address.Zone() != "" {
 			return nil, fmt.Errorf("host %q has no usable address", h.Names[0])
 		}
-		if len(h.Names) > maxNames {
-			return nil, fmt.Errorf("host %s has too many names", h.Address)
-		}
-		b.WriteString(h.Address.Unmap().String())
+		address := h.Address.Unmap().String()
+		line := address
+		extra := i >= len(own) && i < len(own)+len(s.Extra)
 		seen := make(map[string]bool, len(h.Names))
 		for _, name := range h.Names {
-			if err := checkHostName(name); err != nil {
-				return nil, err
+			if seen[name] || !extra && strings.EqualFold(name, "localhost") { // that is the container itself
+				continue
 			}
-			if !seen[name] {
-				seen[name] = true
-				b.WriteString("\t" + name)
+			seen[name] = true
+			if len(line)+1+len(name) > maxLine {
+				b.WriteString(line + "\n")
+				line = address
 			}
+			line += "\t" + name
 		}
-		b.WriteByte('\n')
+		b.WriteString(line + "\n")
 	}
 	if b.Len() > maxFile {
 		return nil, fmt.Errorf("%d bytes of hosts are too many", b.Len())

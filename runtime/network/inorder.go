@@ -1,7 +1,6 @@
 package network
 
 import (
-	"bytes"
 	"errors"
 	"reflect"
 	"slices"
@@ -21,25 +20,15 @@ var errNotInOrder = errors.New("network is not in order")
 
 // InOrder reports whether EnsureNetwork, EnsureSandbox and SyncPorts have already
 // made all of this, and nothing is left for them to do. It is cheap: it reads only
-// the links of the networks, and relies on Watch and Repair for everything else.
-// While these do not run, or are about to repair something, it reports false. The
-// lines of hosts files are not compared.
+// the links of the networks, and relies on Watch, Repair and FollowHost for everything
+// else. While the first two do not run, or are about to repair something, it reports
+// false.
 func (n *Networks) InOrder(networks []Network, sandboxes []Sandbox, ports []Port) bool {
 	if !n.watched.rules.Load() || !n.watched.links.Load() {
 		return false
 	}
 	if !n.intended.include(networks, sandboxes) || !n.include(networks, ports) {
 		return false
-	}
-	host := n.resolver()
-	for _, s := range sandboxes {
-		want := n.sandboxResolver(s, host).render()
-		if s.Host {
-			want = n.hostResolvConf(s)
-		}
-		if !n.filesOf(s.file()).has(resolvConfName, want) {
-			return false
-		}
 	}
 	return withLinks(func(c *netlink.Handle) error {
 		for _, w := range networks {
@@ -95,11 +84,4 @@ func (n *Networks) include(networks []Network, ports []Port) bool {
 		}
 	}
 	return true
-}
-
-// has reports whether a file is to have this content, and has it as far as is known.
-func (f *sandboxFiles) has(name string, content []byte) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return bytes.Equal(f.wanted[name], content) && bytes.Equal(f.written[name], content)
 }

@@ -111,7 +111,7 @@ func TestLinksComeAndGoInPlace(t *testing.T) {
 			}
 		}
 		expectLinks(t, ns, c.want...)
-		if got := exchange(conn, patience); got != "?" {
+		if got := exchange(conn, "?", patience); got != "?" {
 			t.Errorf("%s: the conversation over the first network ended: %q", c.name, got)
 		}
 	}
@@ -216,8 +216,8 @@ func TestSandboxOnTheHostsNetworkHasFilesOnly(t *testing.T) {
 	s.DNS = []netip.Addr{netip.MustParseAddr("192.0.2.53")}
 	_, err = n.EnsureSandbox(t.Context(), s, nil)
 	must(t, err)
-	if got, err := os.ReadFile(paths.ResolvConf); err != nil || string(got) != "nameserver 192.0.2.53\noptions edns0\n" {
-		t.Errorf("got %q, %v", got, err)
+	if got := text(t, paths.ResolvConf); got != "nameserver 192.0.2.53\noptions edns0\n" {
+		t.Errorf("got %q", got)
 	}
 	must(t, n.Leftovers(t.Context(), []network.Sandbox{s}, nil))
 	if _, err := os.Stat(paths.Hosts); err != nil {
@@ -226,6 +226,42 @@ func TestSandboxOnTheHostsNetworkHasFilesOnly(t *testing.T) {
 	must(t, n.RemoveSandbox(t.Context(), s))
 	if found := l.traces(); len(found) > 0 {
 		t.Errorf("left behind: %q", found)
+	}
+}
+
+// Both files of the device may be links to what comes after the container, and is
+// replaced as a whole.
+func TestSandboxOnTheHostsNetworkFollowsTheHost(t *testing.T) {
+	requireLab(t)
+	dir := t.TempDir()
+	resolvConf, hosts := filepath.Join(dir, "resolv.conf"), filepath.Join(dir, "hosts")
+	must(t, os.Symlink("run/resolve/resolv.conf", resolvConf))
+	must(t, os.Symlink("run/resolve/hosts", hosts))
+	n, err := network.New(network.Options{RunDir: t.TempDir(), Hosts: hosts, ResolvConf: resolvConf})
+	must(t, err)
+	s := network.Sandbox{Project: "shop", Service: "agent", Number: 1, Host: true}
+	paths, err := n.EnsureSandbox(t.Context(), s, nil)
+	must(t, err)
+	defer func() { must(t, n.RemoveSandbox(t.Context(), s)) }()
+	for i, replace := range []func(){
+		func() {},
+		func() { must(t, os.Rename(filepath.Join(dir, "run", "resolve"), filepath.Join(dir, "run", "old"))) },
+		func() {
+			must(t, os.Remove(resolvConf))
+			must(t, os.Symlink("other/resolve/resolv.conf", resolvConf))
+			must(t, os.Rename(filepath.Join(dir, "run"), filepath.Join(dir, "other")))
+			must(t, os.Symlink("other", filepath.Join(dir, "run")))
+		},
+	} {
+		replace()
+		server, name := fmt.Sprintf("nameserver 192.0.2.%d\n", i), fmt.Sprintf("192.0.2.9 plc-%d\n", i)
+		must(t, os.MkdirAll(filepath.Join(dir, "run", "resolve"), 0o755))
+		must(t, os.WriteFile(filepath.Join(dir, "run", "resolve", "resolv.conf"), []byte(server), 0o600))
+		must(t, os.WriteFile(filepath.Join(dir, "run", "resolve", "hosts"), []byte(name), 0o600))
+		n.FollowHost()
+		eventually(t, "the container has the files of the device", func() bool {
+			return text(t, paths.ResolvConf) == server && text(t, paths.Hosts) == name
+		})
 	}
 }
 
@@ -477,18 +513,24 @@ const (
 	outsideAddr6 = "2001:db8:1::1"
 )
 
+// connect6 gives IPv6 to both ends of what connect made.
+func (l *lab) connect6(name, netns, ours, theirs string) {
+	l.t.Helper()
+	address6 := func(link, prefix string) {
+		setSysctl(l.t, "net/ipv6/conf/"+link+"/accept_dad", "0")
+		address(l.t, link, prefix)
+	}
+	address6(name, ours+"/64")
+	inside(l.t, netns, func() {
+		address6("eth0", theirs+"/64")
+		ip(l.t, "-6 route replace default via %s", ours)
+	})
+}
+
 func newDualStack(t testing.TB, shop network.Network) *town {
 	t.Helper()
 	l := newLab(t)
-	address6 := func(link, prefix string) {
-		setSysctl(t, "net/ipv6/conf/"+link+"/accept_dad", "0")
-		address(t, link, prefix)
-	}
-	address6(uplink, hostAddr6+"/64")
-	inside(t, l.outside, func() {
-		address6("eth0", outsideAddr6+"/64")
-		ip(t, "-6 route replace default via %s", hostAddr6)
-	})
+	l.connect6(uplink, l.outside, hostAddr6, outsideAddr6)
 	setSysctl(t, "net/ipv6/conf/all/forwarding", "0")
 	w := &town{lab: l}
 	shop.Name = "shop_default"
@@ -581,14 +623,18 @@ table inet filter {
 		meta l4proto ipv6-icmp accept
 		ct state established,related accept
 		iif "lo" accept
-		tcp dport 8080 accept
+		meta l4proto { tcp, udp } th dport 8080 accept
 	}
 }`
 	nft(t, rules)
-	w.publish(port6(w.web, "tcp", 8080, 80), port6(w.web, "tcp", 8081, 80))
-	serve(t, w.webNS, "tcp", "[::]:80", "web")
-	expect(t, w.outside, "tcp", at(hostAddr6, 8080), "web "+outsideAddr6)
-	expectNothing(t, w.outside, "tcp", at(hostAddr6, 8081))
+	w.publish(port6(w.web, "tcp", 8080, 80), port6(w.web, "udp", 8080, 80), port6(w.web, "tcp", 8081, 80), port6(w.web, "udp", 8081, 80))
+	for _, protocol := range []string{"udp", "tcp"} {
+		serve(t, w.webNS, protocol, "[::]:80", "web")
+		if got := ask(t, w.outside, protocol, at(hostAddr6, 8080), silence); got != "web "+outsideAddr6 {
+			t.Errorf("%s: got %q", protocol, got)
+		}
+		expectNothing(t, w.outside, protocol, at(hostAddr6, 8081))
+	}
 }
 
 func TestIPv6IsOffWhereItIsNotWanted(t *testing.T) {

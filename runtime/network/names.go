@@ -28,7 +28,7 @@ const (
 
 	aliasPrefix = "margolite " // of the aliases of our links
 
-	maxFileName = 200 // leaves room under the file system's 255
+	maxFileName = 200 // bytes, of the 255 that a file system takes
 	maxLinks    = 64  // of one sandbox
 )
 
@@ -80,7 +80,12 @@ func hashed(digits int, parts ...string) string {
 // file names the sandbox under RunDir. The separator occurs in no name, so no
 // two sandboxes share a file.
 func (s Sandbox) file() string {
-	return s.Project + "+" + s.Service + "+" + strconv.Itoa(s.Number)
+	name := s.Project + "+" + s.Service + "+" + strconv.Itoa(s.Number)
+	if len(name) > maxFileName {
+		digits := hashed(2*hashDigits, name)
+		name = name[:maxFileName-len(digits)] + digits
+	}
+	return name
 }
 
 // hardwareAddr is a locally administered address that follows from the IP
@@ -207,11 +212,6 @@ func (s Sandbox) check() error {
 			return fmt.Errorf("network %s: %w", a.Network.Name, err)
 		}
 	}
-	for _, name := range []string{s.Hostname, s.Domainname} {
-		if err := checkHostName(name); name != "" && err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
@@ -259,8 +259,8 @@ func (s Sandbox) checkIdentity() error {
 	if err := checkPathName(s.Service); err != nil {
 		return fmt.Errorf("service: %w", err)
 	}
-	if s.Number < 0 || len(s.file()) > maxFileName {
-		return fmt.Errorf("replica %d of %q: the name is too long", s.Number, s.Service)
+	if s.Number < 0 {
+		return fmt.Errorf("%d is not the number of a replica", s.Number)
 	}
 	return nil
 }
@@ -276,17 +276,3 @@ func checkPathName(name string) error {
 const nameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
 func notNameCharacter(r rune) bool { return !strings.ContainsRune(nameCharacters, r) }
-
-// checkHostName keeps out of the hosts file whatever would add a line, a
-// comment or a second name to it, or turn localhost around.
-func checkHostName(name string) error {
-	if len(name) > 253 || strings.ContainsFunc(name, notNameCharacter) || strings.EqualFold(name, "localhost") {
-		return fmt.Errorf("%.80q is not a host name", name)
-	}
-	for label := range strings.SplitSeq(name, ".") {
-		if label == "" || len(label) > 63 || label[0] == '-' {
-			return fmt.Errorf("%.80q is not a host name", name)
-		}
-	}
-	return nil
-}

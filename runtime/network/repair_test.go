@@ -180,11 +180,10 @@ func TestSandboxHasItsFiles(t *testing.T) {
 		}
 	}
 	write("nameserver 192.0.2.54\n") // the host moved to another network
-	_, err = n.EnsureSandbox(t.Context(), web, hosts)
-	must(t, err)
-	if got := content(paths.ResolvConf); got != "nameserver 127.0.0.11\nnameserver 192.0.2.54\noptions ndots:0\n" {
-		t.Errorf("got %q", got)
-	}
+	n.FollowHost()
+	eventually(t, "resolv.conf is that of the other network", func() bool {
+		return content(paths.ResolvConf) == "nameserver 127.0.0.11\nnameserver 192.0.2.54\noptions ndots:0\n"
+	})
 }
 
 func TestSandboxesLiveOnTmpfsToo(t *testing.T) {
@@ -254,7 +253,8 @@ func TestLeftoversAreWhatNobodyKeeps(t *testing.T) {
 		}
 	}
 	must(t, w.Leftovers(t.Context(), nil, nil))
-	if found := w.traces(); len(found) != 1 || found[0] != "table" {
+	must(t, w.SyncPorts(t.Context(), nil, nil))
+	if found := w.traces(); len(found) > 0 {
 		t.Errorf("left behind: %q", found)
 	}
 }
@@ -400,8 +400,6 @@ func TestKillAtAnyMomentIsSurvived(t *testing.T) {
 	for _, n := range w.networks {
 		must(t, w.RemoveNetwork(t.Context(), n))
 	}
-	_ = os.Remove(filepath.Join(w.runDir, "forwarding"))
-	_ = os.Remove(filepath.Join(w.runDir, "forwarding6"))
 	must(t, w.SyncPorts(t.Context(), nil, nil))
 	if found := w.traces(); len(found) > 0 {
 		t.Errorf("left behind: %q", found)

@@ -15,6 +15,7 @@ const (
 	maxNameservers = 3 // no libc asks more
 	maxServers     = 8 // some of which may be of no use
 	maxSearch      = 16
+	maxDomain      = 253 // bytes
 	maxOptions     = 16
 )
 
@@ -97,7 +98,7 @@ func parseResolvConf(content []byte) resolver {
 			r.search = nil
 			for _, domain := range values {
 				name := strings.TrimSuffix(domain, ".")
-				if len(r.search) < maxSearch && checkHostName(name) == nil {
+				if len(r.search) < maxSearch && len(name) <= maxDomain && checkPathName(name) == nil {
 					r.search = append(r.search, name)
 				}
 			}
@@ -117,7 +118,7 @@ func parseResolvConf(content []byte) resolver {
 func (n *Networks) sandboxResolver(s Sandbox, r resolver) resolver {
 	r.search = s.search(r.search)
 	if len(s.DNSOptions) > 0 {
-		r.options = s.DNSOptions[:min(len(s.DNSOptions), maxOptions)]
+		r.options = s.DNSOptions
 	}
 	if len(s.DNS) > 0 {
 		r.nameservers = s.DNS
@@ -126,13 +127,12 @@ func (n *Networks) sandboxResolver(s Sandbox, r resolver) resolver {
 		return a == dnsAddress || !s.reaches(a)
 	})
 	if !s.hasDNS() {
-		r.nameservers = r.nameservers[:min(len(r.nameservers), maxNameservers)]
 		return r
 	}
 	if s.isInternal() {
 		r.nameservers = nil
 	}
-	r.nameservers = append([]netip.Addr{dnsAddress}, r.nameservers[:min(len(r.nameservers), maxNameservers-1)]...)
+	r.nameservers = append([]netip.Addr{dnsAddress}, r.nameservers...)
 	if s.minDots() < 0 {
 		// As in Docker: what has no dot is asked for as it is first.
 		r.options = append(slices.DeleteFunc(slices.Clone(r.options), isDots), "ndots:0")
@@ -145,8 +145,7 @@ func (s Sandbox) search(host []string) []string {
 	if len(s.DNSSearch) == 0 {
 		return host
 	}
-	given := slices.DeleteFunc(slices.Clone(s.DNSSearch), func(d string) bool { return d == "." || checkHostName(d) != nil })
-	return given[:min(len(given), maxSearch)]
+	return slices.DeleteFunc(slices.Clone(s.DNSSearch), func(d string) bool { return d == "." })
 }
 
 // minDots is from how many dots on the service wants names asked for as they are;

@@ -88,9 +88,7 @@ func (n *Networks) pin(s Sandbox) string { return filepath.Join(n.netnsDir(), s.
 
 // EnsureSandbox makes the sandbox and everything in it, or repairs it. Its
 // networks have to be there. Links that it has and that are no longer wanted go,
-// new ones come, while its containers run. It also brings resolv.conf up to
-// date with the host's, so it is worth calling again when the host's network
-// changed.
+// new ones come, while its containers run.
 func (n *Networks) EnsureSandbox(ctx context.Context, s Sandbox, hosts []Host) (Paths, error) {
 	paths, err := n.ensureSandbox(ctx, s, hosts)
 	if err == nil {
@@ -128,7 +126,7 @@ func (n *Networks) ensureSandbox(ctx context.Context, s Sandbox, hosts []Host) (
 			return Paths{}, err
 		}
 	}
-	n.dns.ensure(s, paths.NetNS, s.search(n.resolver().search))
+	n.dns.ensure(s, paths.NetNS)
 	n.intended.sandbox(s)
 	return paths, nil
 }

@@ -117,6 +117,7 @@ runtime:
     dir: /data/logs
     maxSize: 10m
     maxFile: 3
+    total: 64m
 reports: {running: false, grace: 5m, interval: 1h, reasons: true}
 policy:
   approval: updates
@@ -143,6 +144,7 @@ policy:
     devices: {"/dev/ttyUSB*": false, "nvidia.com/gpu=*": false, "c 188:*": false, /dev/mem: true}
     capabilities: {SYS_TIME: false, ALL: true}
     unconfined: {seccomp: true}
+    shared: [recipes, plant-net]
     ports: [80, 8000-8999]
     registries: [registry.example.com:5000]
     tags: false
@@ -180,6 +182,7 @@ log:
 	allow.Devices["/dev/mem"] = true
 	allow.Capabilities["SYS_TIME"], allow.Capabilities["ALL"] = false, true
 	allow.Unconfined["seccomp"] = true
+	allow.Shared = []string{"recipes", "plant-net"}
 	allow.Ports = []policy.PortRange{{First: 80, Last: 80}, {First: 8000, Last: 8999}}
 	allow.Registries = []string{"registry.example.com:5000"}
 	allow.CPUs, allow.Memory, allow.Storage = 1.5, 512<<20, 2<<40
@@ -222,7 +225,7 @@ log:
 		Provision: config.Provision{From: []string{"/data/provision", "/media/stick"}},
 		State:     config.State{Dir: "/data/margolite", Run: "/tmp/run", Reserve: 1 << 30},
 		Control:   config.Control{Group: "operators"},
-		Runtime:   config.Runtime{Containerd: "/run/containerd/containerd.sock", Namespace: "margo.test-1", MaxTimeout: 30 * time.Minute, Publish: "open", Preload: "/data/images", Pulls: 16, Logs: config.Logs{Dir: "/data/logs", MaxSize: 10 << 20, MaxFile: 3}},
+		Runtime:   config.Runtime{Containerd: "/run/containerd/containerd.sock", Namespace: "margo.test-1", MaxTimeout: 30 * time.Minute, Publish: "open", Preload: "/data/images", Pulls: 16, Logs: config.Logs{Dir: "/data/logs", MaxSize: 10 << 20, MaxFile: 3, Total: 64 << 20}},
 		Policy: config.Policy{
 			Options: policy.Options{
 				Rules: policy.Rules{
@@ -486,6 +489,7 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"a device without its directory", "policy:\n  allow:\n    devices: {ttyS0: false}\n", `f:3: policy.allow.devices[ttyS0]: expected a path, a CDI name such as vendor.com/class=name, or a device rule such as "c 188:*", got "ttyS0"`},
 		{"a device rule with permissions", "policy:\n  allow:\n    devices: {'c 188:* rwm': false}\n", `f:3: policy.allow.devices[c 188:* rwm]: write device rule "c 188:* rwm" as "c 188:*"`},
 		{"a pattern that is none", "policy:\n  allow:\n    devices: {'/dev/[': false}\n", `f:3: policy.allow.devices[/dev/[]: "/dev/[" is not a pattern such as /dev/ttyS*`},
+		{"a path in the place of a name", "policy:\n  allow:\n    shared: [a/b]\n", `f:3: policy.allow.shared[0]: expected "*", or the name of a volume, network or container, got "a/b"`},
 		{"a port that does not exist", "policy:\n  allow:\n    ports:\n      - 80\n      - 70000\n", `f:5: policy.allow.ports[1]: expected a port from 1 to 65535, or a range such as 8000-8999, got the number "70000"`},
 		{"ports backwards", "policy:\n  allow:\n    ports: [9000-8000]\n", `f:3: policy.allow.ports[0]: expected a port from 1 to 65535, or a range such as 8000-8999, got the text "9000-8000"`},
 		{"a registry that is a URL", "policy:\n  allow:\n    registries: ['https://a.example']\n", `f:3: policy.allow.registries[0]: expected a host, or host:port, got "https://a.example"`},
