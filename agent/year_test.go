@@ -467,7 +467,7 @@ func (y *year) goOffline(silently bool) {
 		}
 	}
 	if !y.welcome {
-		if len(heard) > 0 || st.WFM.LastError == "" || !advised(st, "expired", "renewed") {
+		if len(heard) > 0 || st.WFM.LastError == "" || !advised(st, "expired", "renew") {
 			y.t.Errorf("with an expired certificate the WFM heard %v, the last error is %q, advice %v", heard, st.WFM.LastError, st.Identity.Warnings)
 		}
 		y.refused++
@@ -518,7 +518,7 @@ func advised(st *control.Status, text, mend string) bool {
 
 // noticeExpiry looks at what people are told of a certificate that has expired.
 func (y *year) noticeExpiry() {
-	if st := y.status(); !advised(st, "expired", "renewed") || st.Identity.Expires == nil || st.Identity.Expires.After(time.Now()) {
+	if st := y.status(); !advised(st, "expired", "renew") || st.Identity.Expires == nil || st.Identity.Expires.After(time.Now()) {
 		y.t.Errorf("nobody is told of the expired certificate: %+v", st.Identity)
 	}
 }

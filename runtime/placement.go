@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/network"
 )
@@ -360,7 +358,7 @@ func (e *Engine) syncLocked(ctx context.Context) (waits []func() error, err erro
 	}
 	for _, place := range places {
 		for _, s := range place.seats {
-			if !s.own() || len(s.box.Attached) == 0 || !e.hasSandbox(s.box) {
+			if !s.own() || len(s.box.Attached) == 0 || !e.networks.Has(s.box) {
 				continue
 			}
 			wait, err := e.networks.BeginHosts(s.box, hostsFor(places, s))
@@ -498,22 +496,6 @@ func hasNetwork(w network.Network) bool {
 	}
 	_, err := net.InterfaceByName(w.Bridge)
 	return err == nil
-}
-
-// hasSandbox tells whether the files of a sandbox are there, and whether its
-// namespace is pinned, where it has one.
-func (e *Engine) hasSandbox(s network.Sandbox) bool {
-	paths := e.networks.Paths(s)
-	for _, path := range []string{paths.Hosts, paths.ResolvConf, paths.Hostname} {
-		if _, err := os.Lstat(path); err != nil {
-			return false
-		}
-	}
-	if s.Host {
-		return true
-	}
-	var at unix.Statfs_t
-	return unix.Statfs(paths.NetNS, &at) == nil && int64(at.Type) == unix.NSFS_MAGIC
 }
 
 // adoptNamespaces pins the namespaces again that only the processes of these

@@ -114,7 +114,7 @@ func (r *run) observed(ctx context.Context) (Observed, error) {
 		dir := r.e.networks.Paths(s).Hosts
 		is, known := there[dir]
 		if !known {
-			is = r.e.hasSandbox(s)
+			is = r.e.networks.Has(s)
 			there[dir] = is
 		}
 		return is

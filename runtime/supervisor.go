@@ -75,7 +75,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			return nil
 		case <-sizes.C:
 			e.looks()
-			e.networks.FollowHost()
+			e.networks.RefreshFiles()
 			if ticking = len(s.projects) > 0; ticking {
 				sizes.Reset(s.rotate())
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/margolite/margolite/agent/uplink"
 	"github.com/margolite/margolite/build"
 	"github.com/margolite/margolite/cmd/margolite/config"
+	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/embedded"
 	"github.com/margolite/margolite/runtime/image"
@@ -126,6 +127,10 @@ func deviceFindings(ctx context.Context, cfg *config.Config) []finding {
 		if len(problems) == 0 {
 			findings = append(findings, finding{object: "containers", text: "runc, shim, control groups and overlayfs are usable"})
 		}
+	}
+	if os.Geteuid() == 0 { // only root sees the profiles
+		text, mend := container.Confinement(container.DetectHost(ctx, "runc"), "/")
+		findings = append(findings, finding{object: "confinement", text: text, mend: mend})
 	}
 	findings = append(findings, imageFindings(cfg)...)
 	findings = append(findings, keyFindings(cfg)...)

@@ -54,9 +54,7 @@ func (c *cli) clear(ctx context.Context, args []string) error {
 		fmt.Fprintf(c.out, "removed %s\n", name)
 	}
 	if err == nil { // nothing runs that could write there
-		for dir := range boundedDirs(cfg, false) {
-			err = errors.Join(err, unboundDir(dir))
-		}
+		err = unboundDirs(cfg)
 	}
 	return errors.Join(err, w.Close())
 }

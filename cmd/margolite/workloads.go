@@ -49,7 +49,7 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger,
 	if err := w.connect(ctx, cfg, logger); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
-	if err := boundDirs(boundedDirs(cfg, w.otherShim())); err != nil {
+	if err := boundDirs(cfg, w.otherShim()); err != nil {
 		logger.Warn("logs and lock files of workloads may take all memory", "error", err)
 	}
 	w.Engine, err = runtime.New(runtime.Options{

@@ -97,7 +97,7 @@ type mountConfig struct {
 	Of          string `json:"of,omitempty"`
 	NotBelow    bool   `json:"notBelow,omitempty"`
 	Subpath     string `json:"subpath,omitempty"`
-	Below       Below  `json:"below,omitempty"`
+	Below       string `json:"below,omitempty"`
 }
 
 type fileConfig struct {

@@ -87,12 +87,10 @@ func (r *resolver) bind(c types.ServiceVolumeConfig) Mount {
 	case "", "enabled":
 	case "disabled":
 		m.NotBelow = true
-	case "writable":
+	case BelowWritable, BelowReadOnly:
 		if m.ReadOnly {
-			m.Below = BelowWritable
-		}
-	case "readonly":
-		if m.Below = BelowReadOnly; !m.ReadOnly {
+			m.Below = c.Bind.Recursive
+		} else if c.Bind.Recursive == BelowReadOnly {
 			r.refuse("volumes.bind.recursive", "readonly needs read_only: true")
 		}
 	default:

@@ -60,6 +60,8 @@ type Containers struct {
 	host  func(context.Context) Host
 	shims *shims
 
+	noProfile sync.Once // warns that there is no default profile of AppArmor
+
 	// volumes is held for reading while a container is created, which is the
 	// time when its volumes are there and no record names them; for writing
 	// while volumes are removed.

@@ -187,7 +187,9 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 	if err != nil {
 		return nil, err
 	}
-	spec, err := newSpec(config, c.host(ctx), placing{
+	host := c.host(ctx)
+	host.Profile = c.profile(ctx)
+	spec, err := newSpec(config, host, placing{
 		user:          user,
 		cgroup:        c.cgroupOf(project, id, config.Service),
 		volume:        func(name string) string { return c.volumeDir(project, volumes.get(name)) },

@@ -147,12 +147,12 @@ func (d Details) check() error {
 		}
 	}
 	for _, f := range d.Files {
-		if !ValidName(f.Name) || f.Mode > 0o7777 {
+		if !compose.ValidName(f.Name) || f.Mode > 0o7777 {
 			return fmt.Errorf("file %.80q has an invalid name or mode", f.Name)
 		}
 	}
 	for _, j := range d.Joins {
-		if !ValidName(j.Service) || j.Number < 1 || j.Project != "" && !ValidName(j.Project) {
+		if !compose.ValidName(j.Service) || j.Number < 1 || j.Project != "" && !compose.ValidName(j.Project) {
 			return fmt.Errorf("%.80q is not a service whose namespace can be joined", j.Service)
 		}
 	}
@@ -162,7 +162,7 @@ func (d Details) check() error {
 		}
 	}
 	if s := d.Sandbox; s.Project != "" || s.Service != "" {
-		if !ValidName(s.Project) || !ValidName(s.Service) || s.Number < 1 {
+		if !compose.ValidName(s.Project) || !compose.ValidName(s.Service) || s.Number < 1 {
 			return fmt.Errorf("%.80q is not the sandbox of a replica", s.Service)
 		}
 	}

@@ -3,12 +3,14 @@ package container
 import (
 	"context"
 	"fmt"
+
+	"github.com/margolite/margolite/runtime/compose"
 )
 
 // findVolume looks for an external volume: PROJECT_VOLUME of another project, else
 // the directory of that name that somebody made by hand for all projects.
 func (c *Containers) findVolume(ctx context.Context, name string) (Volume, error) {
-	if !ValidName(name) {
+	if !compose.ValidName(name) {
 		return Volume{}, fmt.Errorf("%.80q is not a volume name", name)
 	}
 	found := make(map[string]Volume) // by project
@@ -17,7 +19,7 @@ func (c *Containers) findVolume(ctx context.Context, name string) (Volume, error
 			continue
 		}
 		project, volume := name[:i], name[i+1:]
-		if ValidName(project) && ValidName(volume) && exists(c.VolumeDir(project, volume)) {
+		if compose.ValidName(project) && compose.ValidName(volume) && exists(c.VolumeDir(project, volume)) {
 			found[project] = Volume{Project: project, Name: volume}
 		}
 	}

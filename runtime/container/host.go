@@ -34,6 +34,7 @@ type Host struct {
 	PingGroups        bool     // the kernel can let everybody ping
 	Seccomp           bool     // kernel and runtime can filter system calls
 	AppArmor          bool     // the kernel has it, and it is on
+	Profile           string   // of AppArmor, by default; empty: none
 	OpenFiles         uint64   // how many files a process may be allowed to open
 	MostOpenFiles     uint64   // beyond which the kernel allows nobody to go
 	Processes         int64    // that there may be on the device, with their threads; 0: not known
@@ -75,7 +76,7 @@ func DetectHost(ctx context.Context, runc string) Host {
 		UnprivilegedPorts: exists("/proc/sys/net/ipv4/ip_unprivileged_port_start"),
 		PingGroups:        exists("/proc/sys/net/ipv4/ping_group_range"),
 		Seccomp:           exists("/proc/sys/kernel/seccomp/actions_avail") && runtimeHasSeccomp(ctx, runc),
-		AppArmor:          firstWord("/sys/module/apparmor/parameters/enabled") == "Y",
+		AppArmor:          firstWord(appArmorEnabled) == "Y",
 		OpenFiles:         openFiles,
 		Capabilities:      detectCapabilities(),
 		Kernel:            detectRelease(),

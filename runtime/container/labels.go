@@ -61,10 +61,7 @@ const (
 // because a program acts on them.
 var reserved = []string{"margolite/", "nerdctl/", "com.docker.compose.", "containerd.io/", "io.containerd."}
 
-const (
-	maxLabel = 4096 // containerd's limit for key and value of one label
-	maxName  = 128  // of a project, service or volume: they become file names
-)
+const maxLabel = 4096 // containerd's limit for key and value of one label
 
 // Labels are what a container is found by, and what changes during its life.
 type Labels struct {
@@ -219,7 +216,7 @@ func Decode(m map[string]string, details []byte) (Labels, error) {
 		names = append(names, d.Service)
 	}
 	for _, name := range names {
-		if !ValidName(name) {
+		if !compose.ValidName(name) {
 			return Labels{}, fmt.Errorf("cannot read labels: %.40q is not a valid name", name)
 		}
 	}
@@ -253,24 +250,6 @@ func decodeDependencies(s string) ([]compose.Dependency, error) {
 	var dependencies []compose.Dependency
 	err := json.Unmarshal([]byte(s), &dependencies)
 	return dependencies, err
-}
-
-// ValidName tells whether s may name a project, service or volume: it becomes
-// part of file names and must not lead anywhere else.
-func ValidName(s string) bool {
-	if s == "" || len(s) > maxName || !alphanumeric(s[0]) {
-		return false
-	}
-	for i := range len(s) {
-		if c := s[i]; !alphanumeric(c) && c != '.' && c != '_' && c != '-' {
-			return false
-		}
-	}
-	return true
-}
-
-func alphanumeric(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
 func splitList(s string) []string {

@@ -262,7 +262,7 @@ func FuzzDecode(f *testing.F) {
 			names = append(names, f.Name)
 		}
 		for _, name := range names {
-			if !container.ValidName(name) {
+			if !compose.ValidName(name) {
 				t.Errorf("name %q was let through", name)
 			}
 		}

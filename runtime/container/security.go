@@ -1,12 +1,9 @@
 package container
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 
 	"github.com/moby/profiles/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -15,9 +12,6 @@ import (
 )
 
 const unconfined = "unconfined"
-
-// loadedProfiles lists the AppArmor profiles that the kernel has, as "name (mode)".
-const loadedProfiles = "/sys/kernel/security/apparmor/profiles"
 
 // confine sets what a container may do, and what it sees of the kernel. The
 // filter of system calls follows from the capabilities.
@@ -65,7 +59,8 @@ func seccompOf(spec *specs.Spec, s *compose.Service, h Host) (*specs.LinuxSeccom
 }
 
 // appArmorOf is the AppArmor profile of the process, empty for that of this
-// process, which is none unless somebody confined the agent.
+// process, which is none unless somebody confined the agent. It is the default one
+// unless the service is privileged or says otherwise.
 func appArmorOf(s *compose.Service, h Host) (string, error) {
 	switch {
 	case !h.AppArmor && (s.AppArmor == "" || s.AppArmor == unconfined):
@@ -74,8 +69,10 @@ func appArmorOf(s *compose.Service, h Host) (string, error) {
 		return "", fmt.Errorf("cannot use profile %.80q: the kernel of this device has no AppArmor, or it is disabled", s.AppArmor)
 	case s.AppArmor == "" && s.Privileged:
 		return unconfined, nil
-	case s.AppArmor == "" || s.AppArmor == unconfined:
-		return s.AppArmor, nil
+	case s.AppArmor == "":
+		return h.Profile, nil
+	case s.AppArmor == unconfined:
+		return unconfined, nil
 	}
 	loaded, err := hasProfile(loadedProfiles, s.AppArmor)
 	if err != nil {
@@ -85,24 +82,4 @@ func appArmorOf(s *compose.Service, h Host) (string, error) {
 		return "", fmt.Errorf("profile %.80q is not loaded on this device; load it with apparmor_parser", s.AppArmor)
 	}
 	return s.AppArmor, nil
-}
-
-// hasProfile looks for a profile in the kernel's list.
-func hasProfile(file, name string) (bool, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return false, fmt.Errorf("cannot list profiles: %w", err)
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		line := lines.Text()
-		if i := strings.LastIndex(line, " ("); i >= 0 && line[:i] == name {
-			return true, nil
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return false, fmt.Errorf("cannot list profiles: %w", err)
-	}
-	return false, nil
 }

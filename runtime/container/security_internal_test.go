@@ -2,6 +2,8 @@ package container
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -47,7 +49,7 @@ func TestCapabilities(t *testing.T) {
 }
 
 func TestPrivileged(t *testing.T) {
-	host := Host{Cgroups: CgroupsV2, Seccomp: true, AppArmor: true}
+	host := Host{Cgroups: CgroupsV2, Seccomp: true, AppArmor: true, Profile: DefaultProfile}
 	spec, err := build(t, compose.Service{Privileged: true}, shell, host, User{})
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +73,7 @@ func TestPrivileged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if usual.Linux.Seccomp == nil || usual.Process.ApparmorProfile != "" || usual.Linux.MaskedPaths == nil || !usual.Process.NoNewPrivileges {
+	if usual.Linux.Seccomp == nil || usual.Process.ApparmorProfile != DefaultProfile || usual.Linux.MaskedPaths == nil || !usual.Process.NoNewPrivileges {
 		t.Errorf("others are not confined: %+v", usual.Process)
 	}
 	open, err := build(t, compose.Service{UnmaskedPaths: true, AppArmor: "unconfined", Seccomp: compose.Seccomp{Unconfined: true}}, shell, host, User{})
@@ -106,6 +108,76 @@ func TestAppArmorProfileIsLoaded(t *testing.T) {
 	for name, want := range map[string]bool{"docker-default": true, "my app": true, "docker": false, "my": false} {
 		if got, err := hasProfile(file, name); err != nil || got != want {
 			t.Errorf("%s: got %v, %v", name, got, err)
+		}
+	}
+}
+
+// appArmorDevice is the root of a device whose apparmor_parser keeps what it is given,
+// and makes the kernel have it.
+func appArmorDevice(t *testing.T, loaded string) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	profiles := filepath.Join(root, loadedProfiles)
+	parser := fmt.Sprintf("#!/bin/sh\necho \"$*\" >>%[1]s/calls\ncat >%[1]s/profile\necho '%[2]s (enforce)' >>%[3]s\n", root, DefaultProfile, profiles)
+	err := errors.Join(os.MkdirAll(filepath.Dir(profiles), 0o755), os.WriteFile(profiles, []byte(loaded), 0o644),
+		os.WriteFile(filepath.Join(root, profileParser), []byte(parser), 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", root+":"+os.Getenv("PATH"))
+	return root
+}
+
+func TestDefaultProfileIsLoadedOnce(t *testing.T) {
+	root := appArmorDevice(t, "docker-default (enforce)\n")
+	for range 2 {
+		if err := loadProfile(t.Context(), root); err != nil {
+			t.Fatal(err)
+		}
+	}
+	calls, err := os.ReadFile(filepath.Join(root, "calls"))
+	if err != nil || strings.Count(string(calls), "\n") != 1 {
+		t.Errorf("the parser is called with %q, %v", calls, err)
+	}
+	profile, err := os.ReadFile(filepath.Join(root, "profile"))
+	if text := string(profile); err != nil || !strings.Contains(text, "profile "+DefaultProfile+" ") || strings.Contains(text, "include") {
+		t.Errorf("loaded is %s, %v", text, err)
+	}
+}
+
+func TestDefaultProfileFitsTheDevice(t *testing.T) {
+	root := makeTree(t, map[string]string{
+		profilesDir + "/tunables/global": "", profilesDir + "/abstractions/base": "", profilesDir + "/abi/3.0": "",
+	})
+	text := profileOf(root, "my agent (enforce)\n")
+	for _, want := range []string{"abi <abi/3.0>,\n", "#include <tunables/global>\n", "  #include <abstractions/base>\n", `signal (receive) peer="my agent",`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in %s", want, text)
+		}
+	}
+	for _, agent := range []string{"", "unconfined\n", "x\" rule"} {
+		if text := profileOf(root, agent); !strings.Contains(text, `peer="unconfined",`) {
+			t.Errorf("for agent %q: %s", agent, text)
+		}
+	}
+}
+
+func TestConfinement(t *testing.T) {
+	withParser := appArmorDevice(t, "")
+	enforcing := makeTree(t, map[string]string{"/sys/fs/selinux/enforce": "1"})
+	for name, test := range map[string]struct {
+		host       Host
+		root       string
+		text, mend string
+	}{
+		"nothing":                 {Host{}, withParser, "the kernel has neither seccomp nor AppArmor", ""},
+		"seccomp":                 {Host{Seccomp: true}, withParser, "seccomp filter", ""},
+		"AppArmor":                {Host{Seccomp: true, AppArmor: true}, withParser, "seccomp filter, AppArmor profile margolite-default", ""},
+		"SELinux":                 {Host{Seccomp: true}, enforcing, "seccomp filter, SELinux context of the agent", ""},
+		"AppArmor without access": {Host{AppArmor: true}, t.TempDir(), "no AppArmor profile (cannot list profiles: ", "install apparmor_parser and mount securityfs"},
+	} {
+		if text, mend := Confinement(test.host, test.root); !strings.HasPrefix(text, test.text) || mend != test.mend {
+			t.Errorf("%s: %q; %q", name, text, mend)
 		}
 	}
 }

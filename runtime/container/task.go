@@ -92,6 +92,9 @@ func (c *Containers) start(ctx context.Context, id string) error {
 	if record, err = c.renew(ctx, record, labels.Details); err != nil {
 		return err
 	}
+	if record, err = c.confineAgain(ctx, record); err != nil {
+		return err
+	}
 	if err := c.shareOthers(ctx, record, labels); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package container_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,7 +15,9 @@ import (
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/test/containerdtest"
 )
 
@@ -108,4 +111,22 @@ func TestAContainerThatRuncKnowsAlreadyStarts(t *testing.T) {
 		d.start(id)
 		d.stop(id)
 	})
+}
+
+// An update of the device may take AppArmor away: containers that were made with its
+// default profile run without.
+func TestContainerOfADeviceThatHadAppArmor(t *testing.T) {
+	d := onOne(t)
+	id := d.create(d.config("web", ""))
+	record, err := d.client.ContainerService().Get(d.ctx(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := bytes.Replace(record.Spec.GetValue(), []byte(`"process":{`), []byte(`"process":{"apparmorProfile":"`+container.DefaultProfile+`",`), 1)
+	record.Spec = &anypb.Any{TypeUrl: record.Spec.GetTypeUrl(), Value: spec}
+	if _, err := d.client.ContainerService().Update(d.ctx(), record, "spec"); err != nil {
+		t.Fatal(err)
+	}
+	d.start(id)
+	d.delete(id)
 }

@@ -34,10 +34,10 @@ const (
 
 func (v Volume) check() error {
 	name, mark, anonymous := strings.Cut(v.Name, anonymousMark)
-	if !ValidName(name) || anonymous && (len(mark) != 8 || strings.Trim(mark, "0123456789abcdef") != "") {
+	if !compose.ValidName(name) || anonymous && (len(mark) != 8 || strings.Trim(mark, "0123456789abcdef") != "") {
 		return fmt.Errorf("%.80q is not a volume name", v.Name)
 	}
-	if v.Project != "" && v.Project != byHand && !ValidName(v.Project) {
+	if v.Project != "" && v.Project != byHand && !compose.ValidName(v.Project) {
 		return fmt.Errorf("volume %s: %.80q is not a valid project name", v.Name, v.Project)
 	}
 	return v.checkType()

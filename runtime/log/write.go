@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -268,31 +269,32 @@ func (w *Writer) rotate() error {
 // is. A file that is written is taken from nobody; w rotates its own instead. False:
 // there is nothing to be gained.
 func (w *Writer) makeRoom() bool {
-	entries, err := os.ReadDir(filepath.Dir(w.path))
-	if err != nil {
-		return false
-	}
-	sizes, oldest := make(map[string]int64), make(map[string]int) // by name of the file that is written
-	for _, e := range entries {
-		name, n := rotation(e.Name())
-		info, err := e.Info()
-		if name == "" || err != nil { // it may just have gone
+	files, _ := filepath.Glob(filepath.Join(escapeGlob(filepath.Dir(w.path)), "*"+jsonSuffix+"*")) // the pattern is valid
+	sizes, oldest := make(map[string]int64), make(map[string]string)                               // by log
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if err != nil { // it has just gone
 			continue
 		}
-		sizes[name] += info.Size()
-		oldest[name] = max(oldest[name], n)
-	}
-	own := filepath.Base(w.path)
-	largest := ""
-	for name, size := range sizes {
-		if (oldest[name] > 0 || name == own) && size >= max(minSize, sizes[largest]) {
-			largest = name
+		log := file[:strings.LastIndex(file, jsonSuffix)+len(jsonSuffix)]
+		sizes[log] += info.Size()
+		if was := oldest[log]; len(file) > len(was) || len(file) == len(was) && file > was { // .10 is older than .9
+			oldest[log] = file
 		}
 	}
-	if n := oldest[largest]; n > 0 {
-		return removeAll(numbered(filepath.Join(filepath.Dir(w.path), largest), n)) == nil
+	largest := ""
+	for log, size := range sizes {
+		if (oldest[log] != log || log == w.path) && size >= max(minSize, sizes[largest]) {
+			largest = log
+		}
 	}
-	return largest == own && w.rotate() == nil
+	switch oldest[largest] {
+	case "":
+		return false
+	case w.path:
+		return w.rotate() == nil
+	}
+	return removeAll(oldest[largest]) == nil
 }
 
 // Close lets go of the file. What comes later opens it again.

@@ -69,9 +69,8 @@ type Networks struct {
 	watched  watched
 	indexes  atomic.Pointer[[]int] // of the links of what is intended
 
-	filesMu   sync.Mutex
-	files     map[string]*sandboxFiles // by sandbox
-	heldFiles chan struct{}            // poked when a container holds up a write
+	filesMu sync.Mutex
+	files   map[string]*sandboxFiles // by sandbox
 
 	mu       sync.RWMutex
 	spared   map[string]bool                  // links of others that were logged
@@ -88,8 +87,8 @@ func New(o Options) (*Networks, error) {
 	n := &Networks{
 		owner:  ownerOf(cmp.Or(o.StateDir, o.RunDir)),
 		runDir: o.RunDir, resolvConf: o.ResolvConf, hostsFile: o.Hosts, pools: o.Pools, publish: o.Publish, logger: o.Logger,
-		synced: make(map[nftables.TableFamily]ruleset),
-		files:  make(map[string]*sandboxFiles), heldFiles: make(chan struct{}, 1),
+		synced:   make(map[nftables.TableFamily]ruleset),
+		files:    make(map[string]*sandboxFiles),
 		spared:   make(map[string]bool),
 		intended: intended{networks: make(map[string]Network), sandboxes: make(map[string]Sandbox)},
 	}

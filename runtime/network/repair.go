@@ -496,6 +496,13 @@ func (n *Networks) damagedLinks(at survey, s Sandbox) string {
 	return ""
 }
 
+// Has reports whether the files of a sandbox are there, and its namespace is pinned where
+// it has one.
+func (n *Networks) Has(s Sandbox) bool {
+	pinned, err := isPin(n.pin(s))
+	return (s.Host || pinned && err == nil) && n.damagedFiles(s) == ""
+}
+
 func (n *Networks) damagedFiles(s Sandbox) string {
 	paths := n.Paths(s)
 	for _, path := range []string{paths.Hosts, paths.ResolvConf, paths.Hostname} {

@@ -1,0 +1,173 @@
+package container
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/containers"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+const (
+	// DefaultProfile is the AppArmor profile of containers whose service names none.
+	DefaultProfile = "margolite-default"
+
+	appArmorEnabled = "/sys/module/apparmor/parameters/enabled"
+	// loadedProfiles lists the AppArmor profiles that the kernel has, as "name (mode)".
+	loadedProfiles = "/sys/kernel/security/apparmor/profiles"
+	profilesDir    = "/etc/apparmor.d" // of what a profile may include
+	profileParser  = "apparmor_parser"
+)
+
+// profileText is the default profile: what a container needs of the kernel is allowed,
+// what changes the device by way of /proc, /sys or mounts is not, as the default profile
+// of Docker means it.
+const profileText = `profile ` + DefaultProfile + ` flags=(attach_disconnected,mediate_deleted) {
+%[1]s
+  network,
+  capability,
+  file,
+  umount,
+
+  # Who stops and watches the container, and its own processes.
+  signal (receive) peer=unconfined,
+  signal (receive) peer=runc,
+  signal (receive) peer=crun,
+  signal (receive) peer="%[2]s",
+  signal (send,receive) peer=` + DefaultProfile + `,
+  ptrace (readby,tracedby) peer="%[2]s",
+  ptrace (trace,tracedby,read,readby) peer=` + DefaultProfile + `,
+
+  deny mount,
+
+  # In /proc, the directories of processes and /proc/sys/kernel/shm* are left.
+  deny @{PROC}/* w,
+  deny @{PROC}/{[^1-9s]*,s[^y]*,sy[^s]*,sys[^/]*}/** w,
+  deny @{PROC}/sys/[^k]** w,
+  deny @{PROC}/sys/kernel/{[^s]**,s[^h]**,sh[^m]**} w,
+  deny @{PROC}/{kcore,sysrq-trigger} rwklx,
+
+  # In /sys, /sys/fs/cgroup is left.
+  deny /sys/{[^f]**,f[^s]**,fs/[^c]**,fs/c[^g]**,fs/cg[^r]**} wklx,
+  deny /sys/{firmware,devices/virtual/powercap,kernel/security}/** rwklx,
+}
+`
+
+// profileOf is the default profile for the AppArmor of the device at root, and an agent
+// that is confined as it says, "unconfined" or "name (mode)".
+func profileOf(root, agent string) string {
+	agent, _, _ = strings.Cut(strings.TrimSpace(agent), " (")
+	if agent == "" || strings.Contains(agent, `"`) {
+		agent = unconfined
+	}
+	has := func(file string) bool { return exists(filepath.Join(root, profilesDir, file)) }
+	head, base := "@{PROC}=/proc/\n", ""
+	if has("tunables/global") {
+		head = "#include <tunables/global>\n"
+	}
+	if has("abi/3.0") { // rules mean what they meant there, also to a newer parser
+		head = "abi <abi/3.0>,\n" + head
+	}
+	if has("abstractions/base") {
+		base = "  #include <abstractions/base>"
+	}
+	return head + fmt.Sprintf(profileText, base, agent)
+}
+
+// loadProfile gives the kernel of the device at root the default profile, which a reboot
+// takes, unless it has it.
+func loadProfile(ctx context.Context, root string) error {
+	if loaded, err := hasProfile(filepath.Join(root, loadedProfiles), DefaultProfile); loaded || err != nil {
+		return err
+	}
+	parser, err := exec.LookPath(profileParser)
+	if err != nil {
+		return fmt.Errorf("cannot load profile: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	agent, _ := os.ReadFile("/proc/self/attr/current") // unconfined where it does not tell
+	cmd := exec.CommandContext(ctx, parser, "--replace", "--skip-cache")
+	cmd.Stdin = strings.NewReader(profileOf(root, string(agent)))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot load profile: %s: %w: %.200s", profileParser, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// profile is the default profile where the kernel has it now; empty: there is none.
+func (c *Containers) profile(ctx context.Context) string {
+	if !c.host(ctx).AppArmor {
+		return ""
+	}
+	if err := loadProfile(ctx, "/"); err != nil {
+		c.noProfile.Do(func() { c.o.Logger.Warn("containers get no AppArmor profile by default", "error", err) })
+		return ""
+	}
+	return DefaultProfile
+}
+
+// confineAgain gives a container that was made with the default profile what there is of
+// it now. A device that lost its AppArmor with an update still runs its workloads.
+func (c *Containers) confineAgain(ctx context.Context, record containers.Container) (containers.Container, error) {
+	confined := []byte(`"apparmorProfile":"` + DefaultProfile + `"`)
+	if !bytes.Contains(specOf(record), confined) || c.profile(ctx) != "" {
+		return record, nil
+	}
+	record.Spec = &anypb.Any{TypeUrl: specType, Value: bytes.Replace(specOf(record), confined, []byte(`"apparmorProfile":""`), 1)}
+	return c.o.Client.ContainerService().Update(ctx, record, "spec")
+}
+
+// Confinement says how the kernel confines containers by default on a device with the
+// root given, and how to fix what is missing.
+func Confinement(h Host, root string) (text, mend string) {
+	var parts []string
+	if h.Seccomp {
+		parts = append(parts, "seccomp filter")
+	}
+	if h.AppArmor {
+		loaded, err := hasProfile(filepath.Join(root, loadedProfiles), DefaultProfile)
+		if !loaded && err == nil {
+			_, err = exec.LookPath(profileParser)
+		}
+		if err == nil {
+			parts = append(parts, "AppArmor profile "+DefaultProfile)
+		} else {
+			parts = append(parts, fmt.Sprintf("no AppArmor profile (%v)", err))
+			mend = "install " + profileParser + " and mount securityfs"
+		}
+	}
+	if firstWord(filepath.Join(root, "/sys/fs/selinux/enforce")) == "1" {
+		parts = append(parts, "SELinux context of the agent")
+	}
+	if len(parts) == 0 {
+		return "the kernel has neither seccomp nor AppArmor", ""
+	}
+	return strings.Join(parts, ", "), mend
+}
+
+// hasProfile looks for a profile in the kernel's list.
+func hasProfile(file, name string) (bool, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return false, fmt.Errorf("cannot list profiles: %w", err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		line := lines.Text()
+		if i := strings.LastIndex(line, " ("); i >= 0 && line[:i] == name {
+			return true, nil
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return false, fmt.Errorf("cannot list profiles: %w", err)
+	}
+	return false, nil
+}
