@@ -431,7 +431,7 @@ func (e *Engine) checkOthersLocked(all []container.Container, name string, place
 			for _, s := range place.seats {
 				for _, chosen := range []string{s.name, other.name} {
 					if s.isCalled(chosen) && other.isCalled(chosen) {
-						return conflict(s.Service, "cannot be named %s: that is service %s of project %s", chosen, other.Service, project)
+						return conflict(s.Service, "cannot be named %s: service %s of project %s has that name", chosen, other.Service, project)
 					}
 				}
 				for _, p := range s.ports {

@@ -45,7 +45,7 @@ func (c *Containers) findVolume(ctx context.Context, name string) (Volume, error
 		if len(found) == 1 {
 			return v, nil
 		}
-		return Volume{}, fmt.Errorf("external volume %s: %w as one: %d projects have a volume of that name", name, ErrNotFound, len(found))
+		return Volume{}, fmt.Errorf("external volume %s: %w under this name alone: %d projects have such a volume", name, ErrNotFound, len(found))
 	}
-	return Volume{}, fmt.Errorf("external volume %s: %w: name it PROJECT_VOLUME as another project has it, or make the directory %s", name, ErrNotFound, byHandDir)
+	return Volume{}, fmt.Errorf("external volume %s: %w: use PROJECT_VOLUME of another project, or create the directory %s", name, ErrNotFound, byHandDir)
 }

@@ -59,7 +59,7 @@ const acceptRA = "accept_ra"
 func (n *Networks) hostForwarding(f *family) (h hostForwarding, err error) {
 	boot, err := os.ReadFile(bootID)
 	if err != nil {
-		return h, fmt.Errorf("cannot read the id of this boot: %w", err)
+		return h, fmt.Errorf("cannot read the boot id: %w", err)
 	}
 	kept, err := os.ReadFile(n.forwardingFile(f))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
