@@ -29,8 +29,7 @@ func TestWhatIsNotAllowedIsNotFetched(t *testing.T) {
 		}
 		return refused
 	})
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.installed()
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
 	last := s.wfm.last(first)
@@ -45,6 +44,30 @@ func TestWhatIsNotAllowedIsNotFetched(t *testing.T) {
 	if want := []string{"registry.example", "plant.example"}; !slices.Equal(registries[:2], want) {
 		t.Errorf("asked were %v, want %v first: packages and images", registries, want)
 	}
+}
+
+// That another deployment has a network of the same name is known when it is made.
+func TestANetworkOfAnotherDeploymentNeedsARule(t *testing.T) {
+	s := newSite(t)
+	s.gate.admit(func(_ string, ask policy.Ask) (refused []policy.Refusal) {
+		for _, a := range ask.Services {
+			for _, name := range a.Shared {
+				refused = append(refused, policy.Refusal{Rule: "policy.allow.shared", Component: a.Component, Text: "shares " + name})
+			}
+		}
+		return refused
+	})
+	s.runtime.rival = second + "-main"
+	s.publish(1, map[string]string{first: document(first, "1.0.0")})
+	s.heard(first, "pending@1", "installing@1", "failed@1")
+	if e := s.wfm.last(first).Error; e == nil || e.Code != "NOT_ALLOWED" || !strings.Contains(e.Message, "policy.allow.shared: main: shares plant") {
+		t.Errorf("error is %+v", e)
+	}
+	s.runtime.mu.Lock()
+	s.runtime.rival = first + "-more"
+	s.runtime.mu.Unlock()
+	s.publish(2, map[string]string{first: document(first, "2.0.0")})
+	s.heard(first, "pending@1", "installing@1", "failed@1", "pending@1", "installing@2", "installed@2")
 }
 
 // What deployments reserve counts for those that come later, also after a restart.
@@ -75,8 +98,7 @@ func TestWhatOthersReserveIsHeld(t *testing.T) {
 			t.Errorf("the device has %+v, want %+v", ask.Device, want)
 		}
 	}
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.installed()
 	s.publish(2, map[string]string{first: document(first, "1.0.0"), second: document(second, "2.0.0")})
 	s.heard(second, "pending@2", "installing@2", "installed@2")
 	expect(20, 40) // and nothing of its own

@@ -124,6 +124,24 @@ func (s *site) sync() {
 	}
 }
 
+// refuses lets the agent poll and fails the test if that succeeds.
+func (s *site) refuses() {
+	s.t.Helper()
+	if err := s.agent.Sync(s.t.Context()); err == nil {
+		s.t.Error("what the WFM serves was accepted")
+	}
+}
+
+// fullStatus is everything that the agent tells.
+func (s *site) fullStatus() *control.Status {
+	s.t.Helper()
+	status, err := s.agent.Status(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return status
+}
+
 // publish makes documents the desired state and lets the agent poll.
 func (s *site) publish(version uint64, documents map[string]string) {
 	s.t.Helper()
@@ -181,8 +199,7 @@ spec:
 
 func TestST01InstallUpdateRemoveAreReportedInOrder(t *testing.T) {
 	s := newSite(t)
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.installed()
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
 	if got := s.runtime.running(); !slices.Equal(got, []string{first + "-main 2.0.0"}) {
@@ -219,15 +236,10 @@ func TestDS06ManifestsAreRefused(t *testing.T) {
 			wrong()
 			writes := s.store.Writes() // and one more, for the journal
 			for range 2 {
-				if err := s.agent.Sync(t.Context()); err == nil {
-					t.Error("it was accepted")
-				}
+				s.refuses()
 			}
 			s.wfm.fail("", nil)
-			st, err := s.agent.Status(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			st := s.fullStatus()
 			if st.Manifest.Version != 5 || st.WFM.Refused == "" || s.store.Writes() != writes+1 {
 				t.Errorf("manifest is %+v, refused %q, %d writes", st.Manifest, st.WFM.Refused, s.store.Writes()-writes)
 			}
@@ -241,8 +253,7 @@ func TestDS06ManifestsAreRefused(t *testing.T) {
 // WFM says so or serves it again.
 func TestDS05UnchangedManifestWritesNothing(t *testing.T) {
 	s := newSite(t)
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.installed()
 	s.quiet()
 	writes := s.store.Writes()
 	for _, always200 := range []bool{false, true} {
@@ -375,9 +386,7 @@ func TestDS02OneSequenceOfVersionsForAllDevices(t *testing.T) {
 	s.heard(first, "pending@4", "installing@4", "installed@4")
 	s.heard(second, "pending@4", "failed@4")
 	s.wfm.publish(4, map[string]string{first: document(first, "1.0.0")}) // a new one for the child alone would be another version
-	if err := s.agent.Sync(t.Context()); err == nil {
-		t.Error("a version was accepted twice, with other devices")
-	}
+	s.refuses()
 	s.publish(5, map[string]string{first: document(first, "1.0.0")})
 	s.heard(second, "pending@4", "failed@4", "removing@5", "removed@5")
 	s.heard(first, "pending@4", "installing@4", "installed@4")
@@ -390,31 +399,10 @@ func TestUnreachableRegistryIsPendingWithItsReason(t *testing.T) {
 	s.runtime.fail("fetch 1.0.0", runtime.Unreachable)
 	s.publish(1, map[string]string{first: document(first, "1.0.0")})
 	s.heard(first, "pending@1")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for reason := ""; !strings.Contains(reason, "fetch 1.0.0"); {
-		st, err := s.agent.Status(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		reason = st.Deployments[0].Reason
-	}
+	s.reason(first, "fetch 1.0.0")
 	s.runtime.fail("", "")
 	s.runtime.poke()
 	s.heard(first, "pending@1", "installing@1", "installed@1")
-}
-
-// A newer revision ends the work on the one before.
-func TestNewerRevisionSupersedes(t *testing.T) {
-	s := newSite(t)
-	blocked := s.runtime.block("apply 1.0.0")
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	<-blocked
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	s.heard(first, "pending@1", "installing@1", "pending@1", "installing@2", "installed@2")
-	if got := s.runtime.running(); !slices.Equal(got, []string{first + "-main 2.0.0"}) {
-		t.Errorf("running is %v", got)
-	}
 }
 
 // One deployment's refused or unknown report holds up nobody else's.
@@ -433,24 +421,6 @@ func TestReportsDoNotBlockEachOther(t *testing.T) {
 	s.heard(second, "pending@1", "installing@1", "installed@1", "pending@2", "installing@3", "installed@3")
 	s.quiet()
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2") // the others were dropped
-}
-
-// No request comes before Retry-After has passed, not even by hand.
-func TestERR04SyncDoesNotBreakSilence(t *testing.T) {
-	s := newSite(t)
-	s.sync()
-	s.wfm.fail("manifest", &wfm.Error{Op: "get state manifest", Status: 503, RetryAfter: time.Hour})
-	if err := s.agent.Sync(t.Context()); err == nil {
-		t.Fatal("sync succeeded")
-	}
-	s.wfm.fail("", nil)
-	asked := s.wfm.asked()
-	if err := s.agent.Sync(t.Context()); !errors.Is(err, control.ErrConflict) {
-		t.Errorf("sync: %v, want a conflict", err)
-	}
-	if n := s.wfm.asked() - asked; n != 0 {
-		t.Errorf("%d requests, want none", n)
-	}
 }
 
 // Capabilities are reported before anything is asked for, and not again while
@@ -833,6 +803,7 @@ type fakeRuntime struct {
 	mu       sync.Mutex
 	projects map[string]*runtime.ObservedProject // Containers[0].Image holds the revision
 	failures map[string]runtime.Code
+	rival    string                   // the project that has the network of what is applied
 	blocks   map[string]chan struct{} // closed when the step is reached
 	releases map[string]chan struct{} // for the blocked steps that may go on
 	counts   map[string]int           // how often a step was made
@@ -1052,6 +1023,12 @@ func (f *fakeRuntime) Stage(ctx context.Context, p *runtime.Project, pins map[st
 
 func (f *fakeRuntime) Apply(ctx context.Context, p *runtime.Project, _ runtime.ApplyOptions) error {
 	f.mu.Lock()
+	if f.rival != "" {
+		if err := p.Joins("plant", f.rival); err != nil {
+			f.mu.Unlock()
+			return &runtime.Error{Code: runtime.Conflict, Object: p.Name, Err: err}
+		}
+	}
 	f.seen("before apply " + p.Labels["revision"])
 	f.projects[p.Name] = &runtime.ObservedProject{
 		Name: p.Name, Labels: p.Labels,

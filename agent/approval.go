@@ -103,7 +103,7 @@ func (l *ledger) answer(id string, a store.Answer) (*store.Deployment, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.logger.Info("a change was answered", "deployment", after.ID, "change", a.Change, "revision", a.Revision.String(), "answer", a.Verdict, "by", a.By, "reason", a.Reason)
+	l.logger.Info("change answered", "deployment", after.ID, "change", a.Change, "revision", a.Revision.String(), "answer", a.Verdict, "by", a.By, "reason", a.Reason)
 	l.hub.send(control.Event{Kind: kind, Deployment: after.ID, Digest: a.Revision.String(), Text: sentence("by "+a.By, a.Reason)})
 	return &after, nil
 }
@@ -143,11 +143,11 @@ func unasked(d *store.Deployment, revision digest.Digest, verdict policy.Answer)
 	case done && Phase(d.Phase) == Removing:
 		return fmt.Errorf("%w: deployment %s is being removed", control.ErrConflict, d.ID)
 	case asks(d):
-		return fmt.Errorf("%w: what waits of deployment %s is the %s of revision %s", control.ErrConflict, d.ID, nounOf(next.kind), next.revision)
+		return fmt.Errorf("%w: the pending change of deployment %s is the %s of revision %s", control.ErrConflict, d.ID, nounOf(next.kind), next.revision)
 	case d.Fault != nil:
-		return fmt.Errorf("%w: no change of deployment %s waits: revision %s has failed (%s)", control.ErrConflict, d.ID, d.Desired.Digest, d.Fault.Code)
+		return fmt.Errorf("%w: deployment %s has no pending change: revision %s has failed (%s)", control.ErrConflict, d.ID, d.Desired.Digest, d.Fault.Code)
 	}
-	return fmt.Errorf("%w: no change of deployment %s waits", control.ErrConflict, d.ID)
+	return fmt.Errorf("%w: deployment %s has no pending change", control.ErrConflict, d.ID)
 }
 
 func nounOf(kind policy.ChangeKind) string {

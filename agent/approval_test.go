@@ -563,7 +563,7 @@ func TestAHookIsAskedAgain(t *testing.T) {
 	hook, asked := s.script("exit 75")
 	s.gate.rule(policy.Rules{Hook: hook})
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	s.reason(first, "wants to be asked again")
+	s.reason(first, "asked to wait")
 	for range 5 {
 		observed := s.runtime.looks()
 		s.runtime.poke()

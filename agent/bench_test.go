@@ -1,19 +1,13 @@
 package agent_test
 
 import (
-	"archive/tar"
 	"bufio"
-	"compress/gzip"
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -22,8 +16,6 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"runtime/debug"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,12 +30,8 @@ import (
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/ociimage"
 	"github.com/margolite/margolite/test/pki"
-)
-
-const (
-	manyDeployments = 1000
-	largeDocument   = 50 << 10
 )
 
 // servedFrom names the environment variable that makes this program the WFM of
@@ -105,13 +93,9 @@ func TestServesBenchmarks(t *testing.T) {
 type yard struct {
 	b        *testing.B
 	dir      string // of the WFM
-	manifest margo.StateManifest
-	noise    *mathrand.Rand
 	agent    *agent.Agent
 	store    *store.Store
-	gate     *fakeGate
 	counting func() int // requests since the last call
-	stop     func()
 }
 
 func newYard(b *testing.B) *yard {
@@ -122,7 +106,7 @@ func newYard(b *testing.B) *yard {
 			b.Fatal(err)
 		}
 	}
-	y := &yard{b: b, dir: b.TempDir(), noise: mathrand.New(mathrand.NewPCG(1, 2)), gate: &fakeGate{closed: true}}
+	y := &yard{b: b, dir: b.TempDir()}
 	authority, err := pki.NewAuthority("factory.example", time.Now())
 	check(err)
 	server, err := authority.IssueWFM("one")
@@ -167,7 +151,7 @@ func newYard(b *testing.B) *yard {
 	client, err := wfm.New(wfm.Options{URL: "https://" + address, TLS: id.TLS(), Spool: y.store.Incoming()})
 	check(err)
 	y.agent = agent.New(agent.Options{
-		Settings: agent.Settings{Device: agent.Device{ID: deviceID}, Poll: pace.Rules{Interval: time.Hour}, Gate: y.gate},
+		Settings: agent.Settings{Device: agent.Device{ID: deviceID}, Poll: pace.Rules{Interval: time.Hour}, Gate: &fakeGate{closed: true}},
 		WFM:      knownWFM{client}, Store: y.store,
 		Runtime: newFakeRuntime(), Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 		Facts: func() (capability.Facts, error) {
@@ -177,13 +161,12 @@ func newYard(b *testing.B) *yard {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- y.agent.Run(ctx) }()
-	y.stop = sync.OnceFunc(func() {
+	b.Cleanup(func() {
 		cancel()
 		err := <-done
 		client.CloseIdle()
 		check(errors.Join(err, y.store.Close()))
 	})
-	b.Cleanup(y.stop)
 	return y
 }
 
@@ -202,71 +185,28 @@ func (knownWFM) Audience() string { return "spiffe://factory.example/margo/wfm/o
 
 func (knownWFM) Describe() control.IdentityStatus { return control.IdentityStatus{} }
 
-// document makes a document of a deployment that no compression makes smaller
-// by much, and serves it.
-func (y *yard) document(i int) margo.DeploymentRef {
-	id := fmt.Sprintf("ad9b614e-8912-45f4-a523-%012d", i)
-	noise := make([]byte, largeDocument*3/4)
-	for j := range noise {
-		noise[j] = byte(y.noise.Uint32())
-	}
-	body := document(id, "1.0.0", "  parameters:", `    a: {value: "`+base64.StdEncoding.EncodeToString(noise)+`", targets: [{pointer: X, components: [main]}]}`)
-	d := digest.FromString(body)
-	y.write(d.String(), []byte(body))
-	return margo.DeploymentRef{ID: id, Digest: d, SizeBytes: uint64(len(body)), URL: "/api/v1/deployments/" + id + "/" + d.String()}
-}
-
-func (y *yard) write(name string, content []byte) {
-	if err := os.WriteFile(filepath.Join(y.dir, name), content, 0o600); err != nil {
-		y.b.Fatal(err)
-	}
-}
-
-// fill makes n documents, and the bundle of them.
-func (y *yard) fill(n int) {
-	f, err := os.Create(filepath.Join(y.dir, "bundle"))
+// publish makes one deployment the desired state.
+func (y *yard) publish() {
+	y.b.Helper()
+	body := []byte(document(first, "1.0.0"))
+	bundle, err := ociimage.TarGzip([]ociimage.Entry{{Name: first + ".yaml", Data: body}})
 	if err != nil {
 		y.b.Fatal(err)
 	}
-	sum := sha256.New()
-	z, err := gzip.NewWriterLevel(io.MultiWriter(f, sum), gzip.NoCompression)
+	d, of := digest.FromBytes(body), digest.FromBytes(bundle)
+	raw, err := (&margo.StateManifest{
+		Version:     1,
+		Bundle:      &margo.Bundle{MediaType: margo.BundleMediaType, Digest: of, URL: "/api/v1/bundles/" + of.String()},
+		Deployments: []margo.DeploymentRef{{ID: first, Digest: d, URL: "/api/v1/deployments/" + first + "/" + d.String()}},
+	}).Marshal()
 	if err != nil {
 		y.b.Fatal(err)
 	}
-	w := tar.NewWriter(z)
-	for i := range n {
-		ref := y.document(i)
-		y.manifest.Deployments = append(y.manifest.Deployments, ref)
-		body, err := os.ReadFile(filepath.Join(y.dir, ref.Digest.String()))
-		if err == nil {
-			err = w.WriteHeader(&tar.Header{Name: ref.ID + ".yaml", Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(body))})
-		}
-		if err == nil {
-			_, err = w.Write(body)
-		}
-		if err != nil {
+	for name, content := range map[string][]byte{d.String(): body, of.String(): bundle, "manifest": raw} {
+		if err := os.WriteFile(filepath.Join(y.dir, name), content, 0o600); err != nil {
 			y.b.Fatal(err)
 		}
 	}
-	info, err := f.Stat()
-	if err = errors.Join(err, w.Close(), z.Close(), f.Close()); err != nil {
-		y.b.Fatal(err)
-	}
-	d := digest.NewDigest(digest.SHA256, sum)
-	if err := os.Rename(f.Name(), filepath.Join(y.dir, d.String())); err != nil {
-		y.b.Fatal(err)
-	}
-	y.manifest.Bundle = &margo.Bundle{MediaType: margo.BundleMediaType, Digest: d, SizeBytes: uint64(info.Size()), URL: "/api/v1/bundles/" + d.String()}
-}
-
-// publish makes the documents that there are the desired state.
-func (y *yard) publish() {
-	y.manifest.Version++
-	raw, err := json.Marshal(y.manifest)
-	if err != nil {
-		y.b.Fatal(err)
-	}
-	y.write("manifest", raw)
 }
 
 func (y *yard) sync() {
@@ -275,145 +215,11 @@ func (y *yard) sync() {
 	}
 }
 
-// staged waits until every deployment waits for the gate.
-func (y *yard) staged() {
-	for {
-		deployments, err := y.store.Deployments()
-		if err != nil {
-			y.b.Fatal(err)
-		}
-		ready := 0
-		for _, d := range deployments {
-			if d.Phase == string(agent.Staged) {
-				ready++
-			}
-		}
-		if left, _ := y.store.CountReports(); ready == manyDeployments && left == 0 {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
-
-// ofProcess reads a figure of this process in /proc, in bytes.
-func ofProcess(b *testing.B, file, name string) int64 {
-	b.Helper()
-	data, err := os.ReadFile("/proc/self/" + file)
-	if err != nil {
-		b.Skip("the kernel does not tell")
-	}
-	for line := range strings.Lines(string(data)) {
-		var n int64
-		if rest, ok := strings.CutPrefix(line, name+":"); ok {
-			if _, err := fmt.Sscan(rest, &n); err != nil {
-				b.Fatal(err)
-			}
-			if strings.Contains(rest, "kB") {
-				n <<= 10
-			}
-			return n
-		}
-	}
-	b.Skip("the kernel does not tell " + name)
-	return 0
-}
-
-// peak watches the anonymous memory of this process until it is asked for how
-// far above idle it was.
-func peak(b *testing.B) (above func() float64) {
-	goruntime.GC()
-	debug.FreeOSMemory()
-	idle := ofProcess(b, "status", "RssAnon")
-	stop, most := make(chan struct{}), make(chan int64)
-	go func() {
-		high := idle
-		for {
-			select {
-			case <-stop:
-				most <- high
-				return
-			case <-time.After(2 * time.Millisecond):
-				high = max(high, ofProcess(b, "status", "RssAnon"))
-			}
-		}
-	}()
-	return func() float64 {
-		close(stop)
-		return float64(<-most-idle) / (1 << 20)
-	}
-}
-
-// BenchmarkFirstBundle takes 1,000 deployments of 50 KB each as one bundle of
-// 50 MB. Next to the time until they are accepted it says how far the memory of
-// the process rises above idle meanwhile, and while they are staged.
-func BenchmarkFirstBundle(b *testing.B) {
-	defer debug.SetGCPercent(debug.SetGCPercent(50)) // as the agent runs
-	var high float64
-	for b.Loop() {
-		b.StopTimer()
-		y := newYard(b)
-		_ = y.agent.Sync(context.Background()) // there is nothing yet
-		y.fill(manyDeployments)
-		y.publish()
-		y.counting()
-		rise := peak(b)
-		wrote := ofProcess(b, "io", "wchar")
-		b.StartTimer()
-		y.sync()
-		b.StopTimer()
-		high = max(high, rise())
-		b.ReportMetric(high, "MiB-above-idle")
-		b.ReportMetric(float64(ofProcess(b, "io", "wchar")-wrote)/(1<<20), "MiB-written")
-		rise = peak(b)
-		y.staged()
-		b.ReportMetric(rise(), "MiB-above-idle-staging")
-		var m goruntime.MemStats
-		goruntime.ReadMemStats(&m)
-		b.ReportMetric(float64(m.StackInuse)/(1<<20), "MiB-stacks")
-		y.stop()
-		b.StartTimer()
-	}
-}
-
-// BenchmarkOneOfManyChanges takes a manifest of 1,000 deployments of which one
-// has another document.
-func BenchmarkOneOfManyChanges(b *testing.B) {
-	defer debug.SetGCPercent(debug.SetGCPercent(50))
-	y := newYard(b)
-	y.fill(manyDeployments)
-	y.publish()
-	y.sync()
-	y.staged()
-	y.counting()
-	var requests, writes, wrote int64
-	for b.Loop() {
-		b.StopTimer()
-		i := y.noise.IntN(manyDeployments)
-		y.manifest.Deployments[i] = y.document(i)
-		y.publish()
-		y.staged()
-		y.counting()
-		before, bytes := y.store.Writes(), ofProcess(b, "io", "wchar")
-		b.StartTimer()
-		y.sync()
-		b.StopTimer()
-		wrote += ofProcess(b, "io", "wchar") - bytes
-		y.staged()
-		writes += y.store.Writes() - before
-		requests += int64(y.counting())
-		b.StartTimer()
-	}
-	b.ReportMetric(float64(requests)/float64(b.N), "requests/op")
-	b.ReportMetric(float64(writes)/float64(b.N), "commits/op")
-	b.ReportMetric(float64(wrote)/float64(b.N), "B-written/op")
-}
-
 // BenchmarkUnchangedPoll polls while nothing changes, the way to the WFM and
 // back included.
 func BenchmarkUnchangedPoll(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(50))
 	y := newYard(b)
-	y.fill(1)
 	y.publish()
 	for range 10 { // until nothing is left to be done
 		y.sync()

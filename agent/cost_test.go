@@ -107,10 +107,7 @@ func TestAskingForTheStatusCostsNoWork(t *testing.T) {
 	}
 	before, writes := steps(), s.store.Writes()
 	for range 3 {
-		status, err := s.agent.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		status := s.fullStatus()
 		if c := status.Deployments[0].Change; c == nil || c.Cut || len(c.Services) != 1 {
 			t.Fatalf("the change is %+v, want one changed service", c)
 		}

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -48,7 +47,7 @@ func (p places) own() []string {
 	return own
 }
 
-// locks is the directory of the lock files, which is made to be mounted.
+// locks is the directory of the lock files.
 func (p places) locks() string {
 	if p.run == "" {
 		return ""
@@ -72,6 +71,7 @@ func asksOf(component string, signed bool, p *runtime.Project) []policy.ServiceA
 			Devices:      devicesAsked(s),
 			Capabilities: capabilitiesAsked(s),
 			Unconfined:   unconfinedAsked(s),
+			Shared:       sharedAsked(p, s),
 			Ports:        portsAsked(s),
 			Image:        s.Image,
 			Reserved:     reserved(s),
@@ -84,7 +84,9 @@ func asksOf(component string, signed bool, p *runtime.Project) []policy.ServiceA
 			v := p.Compose.Volumes[m.Volume]
 			switch {
 			case m.Path != "":
-				a.Mounts = append(a.Mounts, policy.MountAsk{Path: cmp.Or(m.Real, container.Real(m.Path)), ReadOnly: m.ReadOnly})
+				a.Mounts = append(a.Mounts, policy.MountAsk{
+					Path: cmp.Or(m.Real, container.Real(m.Path)), ReadOnly: m.ReadOnly && m.Below != compose.BelowWritable,
+				})
 			case m.Volume != "" && v != nil:
 				askForVolume(&a, v)
 			}
@@ -109,40 +111,53 @@ func packageAsk(c margo.Component) policy.ServiceAsk {
 	return a
 }
 
-// namespacesAsked are those of the device that a service joins. One of a container
-// of another project counts as well: who shares its processes or its memory holds
-// it as the device does. So does a network on an interface of the device.
+// namespacesAsked are those of the device that a service joins. A network on an
+// interface of the device counts as well.
 func namespacesAsked(p *runtime.Project, s *compose.Service) []string {
 	var joined []string
-	for _, n := range []struct {
-		kind string
-		compose.Namespace
-	}{{"network", s.Network}, {"pid", s.PID}, {"ipc", s.IPC}, {"uts", s.UTS}, {"cgroup", s.Cgroup}} {
-		if n.Mode == compose.ModeHost || n.Mode == compose.ModeContainer && !hasContainer(p, n.Of) {
-			joined = append(joined, n.kind)
+	for kind, n := range namespacesOf(s) {
+		if n.Mode == compose.ModeHost {
+			joined = append(joined, kind)
 		}
 	}
 	for _, a := range s.Attached {
 		n := p.Compose.Networks[a.Network]
-		if n != nil && (n.Driver == "macvlan" || n.Driver == "ipvlan") && !slices.Contains(joined, "network") {
+		if n != nil && (n.Driver == "macvlan" || n.Driver == "ipvlan") {
 			joined = append(joined, "network")
 		}
 	}
-	return joined
+	slices.Sort(joined)
+	return slices.Compact(joined)
 }
 
-// hasContainer says whether a name is that of a container of the project.
-func hasContainer(p *runtime.Project, name string) bool {
-	for service, s := range p.Compose.Services {
-		if s.ContainerName == name {
-			return true
-		}
-		number, found := strings.CutPrefix(name, p.Name+"-"+service+"-")
-		if n, err := strconv.Atoi(number); found && err == nil && n >= 1 && n <= s.Replicas {
-			return true
+// namespacesOf are the namespaces of a service, by their kinds.
+func namespacesOf(s *compose.Service) map[string]compose.Namespace {
+	return map[string]compose.Namespace{"network": s.Network, "pid": s.PID, "ipc": s.IPC, "uts": s.UTS, "cgroup": s.Cgroup}
+}
+
+// sharedAsked are external volumes and networks, and containers whose namespaces a
+// service joins, less those of its own deployment.
+func sharedAsked(p *runtime.Project, s *compose.Service) []string {
+	var names []string
+	for _, m := range s.Mounts {
+		if v := p.Compose.Volumes[m.Volume]; v != nil && v.External {
+			names = append(names, v.Name)
 		}
 	}
-	return false
+	for _, a := range s.Attached {
+		if n := p.Compose.Networks[a.Network]; n != nil && n.External {
+			names = append(names, n.Name)
+		}
+	}
+	for _, n := range namespacesOf(s) {
+		named := func(own *compose.Service) bool { return own.ContainerName == n.Of }
+		if n.Mode == compose.ModeContainer && !slices.ContainsFunc(slices.Collect(maps.Values(p.Compose.Services)), named) {
+			names = append(names, n.Of)
+		}
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return mayBeOf(name, p.Labels[labelDeployment]) })
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // devicesAsked are device nodes by the name that the service has for them and, where
@@ -402,7 +417,7 @@ func (r *reconciler) loadEach(
 	for _, c := range doc.Components {
 		i := slices.IndexFunc(rev.Staged, func(s store.Staged) bool { return s.Component == c.Name })
 		if i < 0 {
-			return &fault{code: codeInternal, component: c.Name, err: errors.New("it was never staged")}
+			return &fault{code: codeInternal, component: c.Name, err: errors.New("it was not staged")}
 		}
 		s := &rev.Staged[i]
 		data, err := read(c, s)
@@ -436,7 +451,7 @@ func notAllowed(refusals []policy.Refusal) error {
 	if more := len(refusals) - len(said); more > 0 {
 		said = append(said, fmt.Sprintf("and %d more", more))
 	}
-	return &fault{code: codeNotAllowed, component: component, err: fmt.Errorf("this device does not allow what it asks for: %s", strings.Join(said, "; "))}
+	return &fault{code: codeNotAllowed, component: component, err: fmt.Errorf("this device does not allow it: %s", strings.Join(said, "; "))}
 }
 
 // about says in front of a text whom it is about.

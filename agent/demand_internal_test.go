@@ -25,6 +25,8 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
+const deploymentOfTests = "6f1f9d3e-9f4d-4c1c-b9a0-3c1f9f1d2e10"
+
 // loadedProject is a project as the engine loads it from a package of files.
 func loadedProject(t *testing.T, strict bool, files map[string]string) *runtime.Project {
 	t.Helper()
@@ -42,16 +44,16 @@ func loadedProject(t *testing.T, strict bool, files map[string]string) *runtime.
 	if err := errors.Join(w.Close(), z.Close()); err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(t.TempDir(), "projects", "d-main", "digest")
+	dir := filepath.Join(t.TempDir(), "projects", "main", "digest")
 	extracted, err := compose.Extract(archive.Bytes(), dir, strict, compose.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := compose.Load(context.Background(), compose.Options{ProjectName: "d-main", Files: []string{extracted.File}, Package: extracted, Strict: strict})
+	loaded, err := compose.Load(context.Background(), compose.Options{ProjectName: projectName(deploymentOfTests, "main"), Files: []string{extracted.File}, Package: extracted, Strict: strict})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &runtime.Project{Name: "d-main", Compose: loaded, Directory: dir}
+	return &runtime.Project{Name: projectName(deploymentOfTests, "main"), Compose: loaded, Directory: dir, Labels: map[string]string{labelDeployment: deploymentOfTests}}
 }
 
 func projectOf(t *testing.T, yaml string) *runtime.Project {
@@ -94,6 +96,7 @@ func TestWhatServicesAskFor(t *testing.T) {
 	link("locks", filepath.Join(run, "locks"))
 	device := link("tty", "/dev/null")
 
+	own := projectPrefix(deploymentOfTests)
 	type ask = policy.ServiceAsk
 	type mount = policy.MountAsk
 	for name, c := range map[string]struct {
@@ -110,21 +113,27 @@ func TestWhatServicesAskFor(t *testing.T) {
 		"a privileged hook before the end": {keys: "pre_stop: [{command: a}, {command: a, privileged: true}]", want: ask{Privileged: true}},
 		"namespaces of the device": {
 			keys: "network_mode: host\npid: host\nipc: host\nuts: host\ncgroup: host",
-			want: ask{Namespaces: []string{"network", "pid", "ipc", "uts", "cgroup"}},
+			want: ask{Namespaces: []string{"cgroup", "ipc", "network", "pid", "uts"}},
 		},
 		"the network of the device by its name": {keys: "networks: [n]", more: "networks: {n: {name: host, external: true}}", want: ask{Namespaces: []string{"network"}}},
-		"namespaces of the project":             {keys: "network_mode: service:db\npid: service:db\nipc: container:d-main-db-1", more: "  db: {image: a, ipc: shareable}"},
-		"namespaces of other projects": {
-			keys: "network_mode: container:other-db-1\npid: container:d-main-db-2\nipc: container:0123456789ab", more: "  db: {image: a}",
-			want: ask{Namespaces: []string{"network", "pid", "ipc"}},
+		"namespaces of the project":             {keys: "network_mode: service:db\npid: service:db\nipc: container:" + own + "main-db-1", more: "  db: {image: a, ipc: shareable}"},
+		"namespaces of other deployments": {
+			keys: "network_mode: container:other-db-1\npid: container:db\nipc: container:0123456789ab", more: "  db: {image: a}",
+			want: ask{Shared: []string{"0123456789ab", "db", "other-db-1"}},
+		},
+		"what other components of the deployment have": {
+			keys: "pid: container:" + own + "more-db-1\nnetworks: [n]\nvolumes: ['vol:/v']",
+			more: "networks: {n: {external: true, name: " + own + "more_n}}\nvolumes: {vol: {external: true, name: " + own + "more_v}}",
 		},
 		"a container of the project by its name": {keys: "pid: container:base", more: "  db: {image: a, container_name: base}"},
 		"an interface of the device":             {keys: "networks: [n]", more: "networks: {n: {driver: macvlan, driver_opts: {parent: eth0}}}", want: ask{Namespaces: []string{"network"}}},
-		"a network of other projects":            {keys: "networks: [n]", more: "networks: {n: {external: true}}"},
+		"a network of other deployments":         {keys: "networks: [n]", more: "networks: {n: {external: true}}", want: ask{Shared: []string{"n"}}},
+		"it as the default network":              {more: "networks: {default: {external: true, name: plant}}", want: ask{Shared: []string{"plant"}}},
+		"a network with a name":                  {keys: "networks: [n]", more: "networks: {n: {name: plant}}"}, // who has it is known when it is made
 
 		"mounts": {
-			keys: "volumes: ['/srv/a:/a', '/srv/b/../c/:/b:ro']",
-			want: ask{Mounts: []mount{{Path: "/srv/a"}, {Path: "/srv/c", ReadOnly: true}}},
+			keys: "volumes: ['/srv/a:/a', '/srv/b/../c/:/b:ro', {type: bind, source: /srv/d, target: /d, read_only: true, bind: {recursive: writable}}]",
+			want: ask{Mounts: []mount{{Path: "/srv/a"}, {Path: "/srv/c", ReadOnly: true}, {Path: "/srv/d"}}},
 		},
 		"a path mounted twice":   {keys: "volumes: ['/srv/a:/a:ro', '/srv/a:/b']", want: ask{Mounts: []mount{{Path: "/srv/a"}}}},
 		"a link that leads away": {keys: "volumes: ['" + out + "/ssh:/a']", want: ask{Mounts: []mount{{Path: "/etc/ssh"}}}},
@@ -149,7 +158,8 @@ func TestWhatServicesAskFor(t *testing.T) {
 		"a volume that nobody mounts": {more: "volumes: {vol: {driver_opts: {o: bind, device: /srv/a}}}"},
 		"volumes from elsewhere": {
 			keys: "volumes: ['nfs:/a', 'tmp:/b', 'ext:/c']",
-			more: "volumes: {nfs: {driver_opts: {type: nfs, device: ':/x', o: addr=10.0.0.1}}, tmp: {driver_opts: {type: tmpfs, device: tmpfs}}, ext: {external: true}}",
+			more: "volumes: {nfs: {driver_opts: {type: nfs, device: ':/x', o: addr=10.0.0.1}}, tmp: {driver_opts: {type: tmpfs, device: tmpfs}}, ext: {external: true, name: other_data}}",
+			want: ask{Shared: []string{"other_data"}},
 		},
 		"a disk": {
 			keys: "volumes: ['vol:/a']", more: "volumes: {vol: {driver_opts: {type: ext4, device: /dev/sda1, o: 'journal_path=/dev/sdb'}}}",
@@ -326,6 +336,14 @@ func TestEveryFieldOfAServiceIsAskedForOrHarmless(t *testing.T) {
 			s.Mounts = []compose.Mount{{Volume: "v"}}
 			p.Volumes = map[string]*compose.Volume{"v": {Type: "ext4", Device: "/dev/a"}}
 		},
+		"Volume.External": func(p *compose.Project, s *compose.Service) {
+			s.Mounts = []compose.Mount{{Volume: "v"}}
+			p.Volumes = map[string]*compose.Volume{"v": {Name: "v", External: true}}
+		},
+		"Volume.Name": func(p *compose.Project, s *compose.Service) {
+			s.Mounts = []compose.Mount{{Volume: "v"}}
+			p.Volumes = map[string]*compose.Volume{"v": {Name: "other_v", External: true}}
+		},
 		"Volume.Options": func(p *compose.Project, s *compose.Service) {
 			s.Mounts = []compose.Mount{{Volume: "v"}}
 			p.Volumes = map[string]*compose.Volume{"v": {Type: "ext4", Device: "/dev/null", Options: []string{"journal_path=/dev/b"}}}
@@ -337,6 +355,10 @@ func TestEveryFieldOfAServiceIsAskedForOrHarmless(t *testing.T) {
 		"Attachment.Network": func(p *compose.Project, s *compose.Service) {
 			s.Attached = []compose.Attachment{{Network: "n"}}
 			p.Networks = map[string]*compose.Network{"n": {Driver: "ipvlan"}}
+		},
+		"Network.External": func(p *compose.Project, s *compose.Service) {
+			s.Attached = []compose.Attachment{{Network: "n"}}
+			p.Networks = map[string]*compose.Network{"n": {Name: "n", External: true}}
 		},
 		"Network.Driver": func(p *compose.Project, s *compose.Service) {
 			s.Attached = []compose.Attachment{{Network: "n"}}
@@ -371,7 +393,7 @@ func TestEveryFieldOfAServiceIsAskedForOrHarmless(t *testing.T) {
 	harmless := map[string]string{
 		"Service.Name": name, "Service.ContainerName": name, "Service.Labels": name, "Service.Links": name, "Service.Hostname": name,
 		"Service.Annotations": "runc reads those of systemd alone, and its cgroups are not made by systemd",
-		"Service.Domainname":  name, "ServiceName.Service": name, "ServiceName.Name": name, "File.Name": name, "Volume.Name": name, "Volume.Labels": name,
+		"Service.Domainname":  name, "ServiceName.Service": name, "ServiceName.Name": name, "File.Name": name, "Volume.Labels": name,
 		"Service.Platform": process, "Service.Entrypoint": process, "Service.Command": process, "Service.Environment": process, "Service.WorkingDir": process,
 		"Service.User": "root of a container is confined by what is asked for here", "Service.Groups": "a group opens what is mounted, which is asked for",
 		"Service.TTY": process, "Service.StdinOpen": process, "Service.Init": process, "Service.Sysctls": "those of namespaces of its own; compose refuses the others",
@@ -384,14 +406,13 @@ func TestEveryFieldOfAServiceIsAskedForOrHarmless(t *testing.T) {
 		"Resources.CgroupParent": "the bounds of others count for it as well, and it holds nothing of theirs",
 		"Device.Target":          place, "Device.Permissions": less, "Mount.Target": place, "Tmpfs.Target": place, "File.Target": place, "Hook.WorkingDir": process,
 		"Mount.Anonymous": "a directory of ours", "Mount.Of": "of the same project", "Mount.Create": "a directory below what is asked for",
-		"Mount.Propagation": "to mount something takes a capability", "Mount.NotBelow": less, "Mount.NoCopy": place, "Mount.Subpath": less,
+		"Mount.Propagation": "to mount something takes a capability", "Mount.NotBelow": less, "Mount.Below": "see mounts", "Mount.NoCopy": place, "Mount.Subpath": less,
 		"Service.Tmpfs": bound, "Tmpfs.Options": bound, "Service.Files": "their content is in the package, else in Project.Outside",
 		"File.Secret": place, "File.UID": place, "File.GID": place, "File.Mode": place, "File.Content": "see Service.Files",
-		"Volume.External":    "a volume is there for who knows its name, and what it shows of the device was asked for by who defines it",
 		"Service.ExtraHosts": name, "ExtraHost.Name": name, "ExtraHost.Address": internal, "Service.DNS": internal, "Service.DNSSearch": internal, "Service.DNSOptions": internal,
 		"Attachment.Aliases": name, "Attachment.IPv4": internal, "Attachment.IPv6": internal, "Attachment.LinkLocal": internal, "Attachment.MAC": internal,
 		"Attachment.Interface": internal, "Attachment.Priority": internal, "Attachment.Gateway": internal, "Attachment.Sysctls": internal,
-		"Network.Name": "as with external volumes", "Network.External": "as with external volumes", "Network.Options": internal, "Network.Internal": less,
+		"Network.Name": "see Project.Joins; of an external one it is asked for", "Network.Options": internal, "Network.Internal": less,
 		"Network.Attachable": internal, "Network.IPv6": internal, "Network.NoIPv4": less, "Network.Pools": internal, "Network.Labels": name,
 		"Pool.Subnet": internal, "Pool.Gateway": internal, "Pool.Range": internal, "Pool.Taken": internal,
 		"Port.HostIP": "the port is asked for on all addresses", "Port.ContainerPort": internal, "Port.Protocol": "the port is asked for with all protocols",
@@ -452,7 +473,7 @@ func TestRefusalsAreNamedAndBounded(t *testing.T) {
 		{Rule: "policy.allow.privileged", Component: "main", Service: "web", Text: "privileged"},
 		{Rule: "policy.allow.mounts", Component: "main", Service: "db", Text: "mounts /etc"},
 	})
-	const want = "component main: this device does not allow what it asks for: policy.allow.privileged: main/web: privileged; policy.allow.mounts: main/db: mounts /etc"
+	const want = "component main: this device does not allow it: policy.allow.privileged: main/web: privileged; policy.allow.mounts: main/db: mounts /etc"
 	if !errors.As(err, &f) || f.code != codeNotAllowed || err.Error() != want {
 		t.Errorf("it says %q, want %q", err, want)
 	}

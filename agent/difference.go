@@ -125,6 +125,11 @@ func (c stagedComponent) views() map[string]*view {
 			v.volumes = append(v.volumes, strings.TrimSuffix("tmpfs:"+t.Target+":"+strings.Join(t.Options, ","), ":"))
 		}
 		v.privileges = privilegesShown(a, s, read.by(a.Service))
+		for _, at := range s.Attached { // a name of its own choice, which others may have as well
+			if n := c.project.Compose.Networks[at.Network]; n != nil && !n.External && !mayBeOf(n.Name, c.project.Labels[labelDeployment]) {
+				v.privileges = append(v.privileges, "shared "+n.Name)
+			}
+		}
 		views[a.Service] = v
 	}
 	return views
@@ -334,17 +339,19 @@ func privilegesShown(a policy.ServiceAsk, s *compose.Service, files []string) []
 	} else if a.Privileged {
 		all = append(all, "privileged")
 	}
-	modes := map[string]compose.Namespace{"network": s.Network, "pid": s.PID, "ipc": s.IPC, "uts": s.UTS, "cgroup": s.Cgroup}
-	for _, kind := range a.Namespaces {
-		switch n := modes[kind]; n.Mode {
-		case compose.ModeContainer:
+	namespaces := namespacesOf(s)
+	for _, kind := range slices.Sorted(maps.Keys(namespaces)) {
+		n := namespaces[kind]
+		switch {
+		case n.Mode == compose.ModeContainer && slices.Contains(a.Shared, n.Of):
 			add(kind, "container:"+n.Of)
-		case compose.ModeHost:
+		case n.Mode == compose.ModeHost:
 			add(kind, "host")
-		default: // macvlan and ipvlan
-			add(kind, "of an interface of the device")
+		case slices.Contains(a.Namespaces, kind): // macvlan and ipvlan
+			add(kind, "via an interface of the device")
 		}
 	}
+	add("shared", a.Shared...)
 	for _, d := range s.Devices { // as they are written; a.Devices has what they lead to as well
 		add("device", d.Path)
 	}
@@ -356,7 +363,7 @@ func privilegesShown(a policy.ServiceAsk, s *compose.Service, files []string) []
 	for _, kind := range a.Unconfined {
 		custom := kind == "seccomp" && s.Seccomp.Profile != nil || kind == "apparmor" && s.AppArmor != "unconfined"
 		if custom {
-			add("security_opt", kind+" of its own")
+			add("security_opt", kind+" (custom)")
 		} else {
 			add("security_opt", kind+"=unconfined")
 		}

@@ -67,7 +67,7 @@ func replicaFor(projects []runtime.ObservedProject, r control.ExecRequest) (proj
 	case len(states) == 0:
 		return "", 0, fmt.Errorf("%w: service %s has no replica %d", control.ErrNotFound, r.Service, r.Number)
 	}
-	return "", 0, fmt.Errorf("%w: service %s does not run: %s", control.ErrConflict, r.Service, strings.Join(states, ", "))
+	return "", 0, fmt.Errorf("%w: service %s is not running: %s", control.ErrConflict, r.Service, strings.Join(states, ", "))
 }
 
 // sizes are those of a terminal in the words of the runtime, until ctx is done.

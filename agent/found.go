@@ -42,7 +42,7 @@ func (r *reconciler) adopt(ctx context.Context, w *worker, d *store.Deployment) 
 	if err := r.applyRevision(ctx, w, d, &d.Desired, false, nil); err != nil { // waits until it has settled
 		return true, r.fail(ctx, w, d, err)
 	}
-	r.logger.Info("what was found running is taken over", "deployment", d.ID, "revision", d.Desired.Digest.String())
+	r.logger.Info("adopted a running deployment", "deployment", d.ID, "revision", d.Desired.Digest.String())
 	if err := r.ledger.transition(d, eventFound, nil, nil); err != nil {
 		return true, err
 	}
@@ -139,7 +139,7 @@ func (l *ledger) rejections() map[string][]store.Answer {
 		err = json.Unmarshal(record, &all)
 	}
 	if err != nil {
-		l.logger.Error("cannot read what was rejected", "error", err)
+		l.logger.Error("cannot read the rejected revisions", "error", err)
 	}
 	return all
 }
@@ -159,7 +159,7 @@ func (l *ledger) keepRejections(change *store.Change, before, after *store.Deplo
 	if len(all) > 0 {
 		var err error
 		if record, err = json.Marshal(all); err != nil {
-			return fmt.Errorf("cannot keep what was rejected: %w", err)
+			return fmt.Errorf("cannot save the rejected revisions: %w", err)
 		}
 	}
 	change.Settings = map[string][]byte{rejectionsSetting: record}
@@ -176,7 +176,7 @@ func (a *Agent) noteDamage() {
 	if told, _, err := a.o.Store.Setting(damageSetting); err == nil && string(told) == mark {
 		return
 	}
-	a.o.Logger.Error("the store was damaged and is made anew; what runs keeps running", "security", true, "found", d.Text, "kept", d.Kept)
+	a.o.Logger.Error("the store was damaged and is recreated; workloads keep running", "security", true, "found", d.Text, "kept", d.Kept)
 	err := a.o.Store.Commit("damage", store.Change{
 		Settings: map[string][]byte{damageSetting: []byte(mark)},
 		Journal:  []store.Entry{a.ledger.note(noteDamaged, store.Entry{Text: d.Text})},

@@ -67,9 +67,7 @@ func TestDS08WhatRunsIsTakenOverAfterDamage(t *testing.T) {
 			s.gate.close(true)
 			s.offline(true)
 			s.start()
-			if err := s.agent.Sync(t.Context()); err == nil {
-				t.Fatal("the WFM is out of reach")
-			}
+			s.refuses()
 			s.runtime.await(t, first+"-main 1.0.0", second+"-main 1.0.0")
 			st, err := s.agent.Status(t.Context())
 			if err != nil || st.Damage == nil || st.Manifest == nil || st.Manifest.Version != 5 {
@@ -77,9 +75,7 @@ func TestDS08WhatRunsIsTakenOverAfterDamage(t *testing.T) {
 			}
 			s.offline(false)
 			s.wfm.publish(4, nil)
-			if err := s.agent.Sync(t.Context()); err == nil {
-				t.Error("a former version is accepted")
-			}
+			s.refuses()
 			s.publish(5, documents)
 			for _, id := range []string{first, second} {
 				s.eventually("the WFM hears of it again", func() bool {
@@ -197,7 +193,7 @@ func TestALostDocumentOfWhatRunsIsNoFailure(t *testing.T) {
 		s.quiet()
 		s.runtime.fail("fetch 1.0.0", runtime.Unreachable)
 		s.change(s.lose(digest.FromString(lost)))
-		s.reason(first, "cannot be brought back")
+		s.reason(first, "cannot be restored")
 		s.runtime.fail("", "")
 		s.sync()
 		s.quiet()
@@ -218,7 +214,7 @@ func TestARottenDocumentOfWhatRunsIsNoFailure(t *testing.T) {
 		return bytes.ReplaceAll(data, []byte("deploymentProfile"), []byte("deploymentProfilf"))
 	})
 	s.start()
-	s.reason(first, "cannot be brought back")
+	s.reason(first, "cannot be restored")
 	s.sync()
 	s.eventually("it is sound again", func() bool {
 		_, err := s.store.Artifact(digest.FromString(document(first, "1.0.0")))

@@ -368,7 +368,7 @@ func (w *worker) waits(r *reconciler, d *store.Deployment, gate *waiting) {
 		return
 	}
 	next := changeOf(d)
-	r.logger.Info("a change waits", "deployment", d.ID, "change", string(next.kind), "revision", next.revision.String(), "reason", gate.Error())
+	r.logger.Info("a change is waiting", "deployment", d.ID, "change", string(next.kind), "revision", next.revision.String(), "reason", gate.Error())
 	r.hub.send(control.Event{Kind: control.ChangeWaits, Deployment: d.ID, Digest: next.revision.String(), Text: gate.Error()})
 }
 

@@ -82,7 +82,7 @@ func anchor(logger *slog.Logger) func(store.Entry) {
 		if e.Deployment != "" {
 			attrs = append(attrs, "deployment", e.Deployment)
 		}
-		logger.Info("noted in the journal", attrs...)
+		logger.Info("journal entry written", attrs...)
 	}
 }
 
@@ -92,7 +92,7 @@ func anchor(logger *slog.Logger) func(store.Entry) {
 func (a *Agent) noteStart() {
 	var entries []store.Entry
 	if err := a.o.Store.CheckJournal(); err != nil {
-		a.o.Logger.Error("the journal is not as it was written", "security", true, "error", err)
+		a.o.Logger.Error("the journal was altered or damaged", "security", true, "error", err)
 		if e := a.ledger.note(noteSecurity, store.Entry{Text: err.Error()}); !told(a.ledger.recent(), e) {
 			entries = append(entries, e)
 		}

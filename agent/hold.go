@@ -76,17 +76,17 @@ func parseHolds(record []byte) ([]hold, error) {
 		return nil, err
 	}
 	if _, err := in.Token(); err != io.EOF {
-		return nil, errors.New("there is data after the record")
+		return nil, errors.New("unexpected data after the record")
 	}
 	if len(h.Holds) > maxHolds {
-		return nil, fmt.Errorf("there are %d locks, at most %d are possible", len(h.Holds), maxHolds)
+		return nil, fmt.Errorf("there are %d locks; the limit is %d", len(h.Holds), maxHolds)
 	}
 	for i := range h.Holds {
 		if err := h.Holds[i].check(); err != nil {
 			return nil, fmt.Errorf("lock %d: %w", i+1, err)
 		}
 		if slices.ContainsFunc(h.Holds[:i], h.Holds[i].same) {
-			return nil, fmt.Errorf("lock %d: %q has it twice", i+1, h.Holds[i].Holder)
+			return nil, fmt.Errorf("lock %d: duplicate holder %q", i+1, h.Holds[i].Holder)
 		}
 	}
 	return h.Holds, nil
@@ -95,17 +95,17 @@ func parseHolds(record []byte) ([]hold, error) {
 func (h *hold) check() error {
 	switch {
 	case h.Holder == "":
-		return errors.New("the holder has no name")
+		return errors.New("the name of the holder is missing")
 	case len(h.Holder) > control.MaxHolder || !plain(h.Holder):
-		return fmt.Errorf("a holder's name is at most %d bytes of printable text", control.MaxHolder)
+		return fmt.Errorf("a holder's name can have at most %d bytes of printable text", control.MaxHolder)
 	case len(h.Reason) > control.MaxReason || !plain(h.Reason):
-		return fmt.Errorf("a reason is at most %d bytes of printable text", control.MaxReason)
+		return fmt.Errorf("a reason can have at most %d bytes of printable text", control.MaxReason)
 	case len(h.Deployment) > control.MaxDeployment || !plain(h.Deployment):
-		return errors.New("that is no id of a deployment")
+		return errors.New("invalid deployment id")
 	case len(h.By) > control.MaxReason || !plain(h.By):
-		return fmt.Errorf("a user is named by at most %d bytes of printable text", control.MaxReason)
+		return fmt.Errorf("a user's name can have at most %d bytes of printable text", control.MaxReason)
 	case h.For < 0 || h.For > control.MaxHoldSeconds:
-		return fmt.Errorf("%d seconds are no time to hold a lock for, at most %d are", h.For, control.MaxHoldSeconds)
+		return fmt.Errorf("invalid time of %d seconds; the limit is %d", h.For, control.MaxHoldSeconds)
 	}
 	return nil
 }
@@ -201,8 +201,8 @@ func newLocks(o *Options, h *hub, look func()) *locks {
 		l.holds, err = parseHolds(record)
 	}
 	if err != nil {
-		l.broken = fmt.Errorf("the record of update locks cannot be read: %w", err)
-		l.logger.Error("all changes wait: the record of update locks cannot be read; margolite release --all drops it", "error", err)
+		l.broken = fmt.Errorf("cannot read the update locks: %w", err)
+		l.logger.Error("cannot read the update locks; all changes wait until margolite release --all drops them", "error", err)
 	}
 	m := l.moment()
 	for i := range l.holds {
@@ -255,7 +255,7 @@ func (l *locks) removeOrphans(ctx context.Context, r Runtime) {
 		})
 	}
 	if err != nil && ctx.Err() == nil {
-		l.logger.Warn("cannot remove the directories of lock files of deployments that are gone", "error", err)
+		l.logger.Warn("cannot remove the lock file directories of removed deployments", "error", err)
 	}
 }
 
@@ -331,14 +331,14 @@ func (l *locks) expire(m pace.Moment) {
 	}
 	if err := l.commit(live, journal); err != nil {
 		if !l.unsaid {
-			l.logger.Warn("cannot drop update locks that ended", "error", err)
+			l.logger.Warn("cannot drop expired update locks", "error", err)
 		}
 		l.unsaid = true
 		return
 	}
 	l.unsaid = false
 	for _, e := range journal {
-		l.logger.Info("an update lock ended", "lock", e.Text, "deployment", e.Deployment)
+		l.logger.Info("update lock ended", "lock", e.Text, "deployment", e.Deployment)
 		l.hub.send(control.Event{Kind: control.LockReleased, Deployment: e.Deployment, Text: "ended: " + e.Text})
 	}
 }
@@ -350,7 +350,7 @@ func (l *locks) commit(now []hold, journal []store.Entry) error {
 		err = l.store.Commit("locks", store.Change{Settings: map[string][]byte{locksSetting: record}, Journal: journal})
 	}
 	if err != nil {
-		return fmt.Errorf("cannot keep the update locks: %w", err)
+		return fmt.Errorf("cannot save the update locks: %w", err)
 	}
 	l.holds = now
 	return nil
@@ -383,7 +383,7 @@ func (l *locks) take(h hold, by control.Caller) (lock control.Lock, changed bool
 	m := l.moment()
 	l.expire(m)
 	if l.broken != nil {
-		return control.Lock{}, false, fmt.Errorf("%w: %v; margolite release --all drops it", control.ErrConflict, l.broken)
+		return control.Lock{}, false, fmt.Errorf("%w: %v; margolite release --all drops them", control.ErrConflict, l.broken)
 	}
 	h.Since, h.Unsure = m.Wall.Round(0).UTC(), l.wrong()
 	h.end = m.Up + h.length()
@@ -411,7 +411,7 @@ func (l *locks) take(h hold, by control.Caller) (lock control.Lock, changed bool
 	if err := l.commit(now, []store.Entry{l.note(m, noteHeld, &h, h.By)}); err != nil {
 		return control.Lock{}, false, err
 	}
-	l.logger.Info("an update lock is taken", "lock", h.text(m), "deployment", h.Deployment, "by", h.By)
+	l.logger.Info("update lock taken", "lock", h.text(m), "deployment", h.Deployment, "by", h.By)
 	l.hub.send(control.Event{Kind: control.LockTaken, Deployment: h.Deployment, Text: h.By + ": " + h.text(m)})
 	return h.lock(m), true, nil
 }
@@ -433,9 +433,9 @@ func roomFor(held []hold, by control.Caller) error {
 	}
 	switch {
 	case own >= maxOwnHolds:
-		return fmt.Errorf("%w: %s holds %d update locks, which is as many as one user may hold; release some of them first", control.ErrConflict, by, own)
+		return fmt.Errorf("%w: %s holds %d update locks, the most that one user may hold; release some first", control.ErrConflict, by, own)
 	case len(held) >= maxHolds, !by.Privileged() && others >= most:
-		return fmt.Errorf("%w: %d update locks are held, which leaves none for %s; margolite status shows who holds them, and root may release them", control.ErrConflict, len(held), by)
+		return fmt.Errorf("%w: %d update locks are held, too many for another one of %s; margolite status shows the holders, and root can release them", control.ErrConflict, len(held), by)
 	}
 	return nil
 }
@@ -457,7 +457,7 @@ func (l *locks) drop(r control.ReleaseRequest) ([]control.Lock, error) {
 	m := l.moment()
 	l.expire(m)
 	if l.broken != nil && !(r.All && r.Caller.Privileged()) {
-		return nil, fmt.Errorf("%w: %v; root drops it with margolite release --all", control.ErrConflict, l.broken)
+		return nil, fmt.Errorf("%w: %v; root can drop them with margolite release --all", control.ErrConflict, l.broken)
 	}
 	released := l.describe(m, fits)
 	var kept []hold
@@ -483,7 +483,7 @@ func (l *locks) drop(r control.ReleaseRequest) ([]control.Lock, error) {
 	}
 	l.broken = nil
 	for _, e := range journal {
-		l.logger.Info("an update lock is released", "lock", e.Text, "deployment", e.Deployment, "by", e.By)
+		l.logger.Info("update lock released", "lock", e.Text, "deployment", e.Deployment, "by", e.By)
 		l.hub.send(control.Event{Kind: control.LockReleased, Deployment: e.Deployment, Text: e.By + ": " + e.Text})
 	}
 	return released, nil
@@ -494,7 +494,7 @@ func (l *locks) drop(r control.ReleaseRequest) ([]control.Lock, error) {
 func (h *hold) yields(by control.Caller) bool { return h.UID == by.UID || by.Privileged() }
 
 func foreign(h *hold) error {
-	return fmt.Errorf("%w: %q is a lock of %s, which only that user and root may change", control.ErrConflict, h.Holder, h.By)
+	return fmt.Errorf("%w: %q is a lock of %s; only that user and root can change it", control.ErrConflict, h.Holder, h.By)
 }
 
 // holderOf is the name that a request gives, or else that of the user.

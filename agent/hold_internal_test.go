@@ -377,7 +377,7 @@ func TestNoUserTakesTheLocksOfOthers(t *testing.T) {
 	for uid := uint32(2000); uid < 2100; uid++ { // one who has many names
 		_, err = takeAll(control.Caller{UID: uid})
 	}
-	if !errors.Is(err, control.ErrConflict) || !strings.Contains(err.Error(), "margolite status shows who holds them") {
+	if !errors.Is(err, control.ErrConflict) || !strings.Contains(err.Error(), "margolite status shows the holders") {
 		t.Errorf("the last user got %v", err)
 	}
 	if n, _ := takeAll(root); n != maxHolds-maxOthersHolds {
@@ -424,7 +424,7 @@ func TestARecordThatCannotBeReadHoldsEverything(t *testing.T) {
 	if !strings.Contains(p.log.String(), "release --all") {
 		t.Errorf("the log says %s", p.log.String())
 	}
-	if list := p.locks.list(nil); len(list) != 1 || !strings.Contains(list[0].Reason, "cannot be read") {
+	if list := p.locks.list(nil); len(list) != 1 || !strings.Contains(list[0].Reason, "cannot read the update locks") {
 		t.Errorf("the list is %+v", list)
 	}
 	for name, err := range map[string]error{

@@ -12,8 +12,7 @@ import (
 // and is part of the status until it is released.
 func TestADeploymentIsHeldByItsName(t *testing.T) {
 	s := newSite(t)
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.installed()
 	who := control.Caller{UID: 1000, User: "operator"}
 	if _, err := s.agent.Hold(t.Context(), control.HoldRequest{Deployment: "nobody's", Caller: who}); !errors.Is(err, control.ErrNotFound) {
 		t.Errorf("the error is %v", err)
@@ -25,10 +24,7 @@ func TestADeploymentIsHeldByItsName(t *testing.T) {
 		}
 	}
 	locks := func() []control.Lock {
-		st, err := s.agent.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		st := s.fullStatus()
 		return st.Locks
 	}
 	s.stop()

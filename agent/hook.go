@@ -50,7 +50,7 @@ func (r *reconciler) consult(ctx context.Context, w *worker, h policy.Hook, c po
 		l = returning
 	}
 	slot, err := w.take(ctx, r.asking[l], func(owners []string) string {
-		return fmt.Sprintf("waits until the hook may be asked: it is asked about %s", named(owners))
+		return fmt.Sprintf("waits for the hook, which is busy with %s", named(owners))
 	})
 	if err != nil {
 		return err
@@ -77,11 +77,11 @@ func (r *reconciler) consult(ctx context.Context, w *worker, h policy.Hook, c po
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case !errors.As(err, &exit) || !exit.Exited(): // a program that crashed has not said no
-		text = fmt.Sprintf("the hook %s gives no answer: %v%s", h.Command[0], err, said)
+		text = fmt.Sprintf("hook %s failed: %v%s", h.Command[0], err, said)
 	case exit.ExitCode() == exitLater:
-		text = fmt.Sprintf("the hook %s wants to be asked again%s", h.Command[0], said)
+		text = fmt.Sprintf("hook %s asked to wait%s", h.Command[0], said)
 	default:
-		return &fault{code: codeVetoed, err: fmt.Errorf("the hook %s says no, with exit code %d%s", h.Command[0], exit.ExitCode(), said)}
+		return &fault{code: codeVetoed, err: fmt.Errorf("hook %s refused the change with exit code %d%s", h.Command[0], exit.ExitCode(), said)}
 	}
 	return &waiting{
 		reasons: []policy.Reason{{Code: policy.WaitsForHook, Text: text}},
@@ -104,7 +104,7 @@ func runHook(ctx context.Context, h policy.Hook, environment []string) (said str
 	cmd.WaitDelay = hookDelay
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
-		return "", fmt.Errorf("it cannot be started: %w", err)
+		return "", fmt.Errorf("cannot start it: %w", err)
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -149,14 +149,14 @@ func awaitEnd(pid int) {
 func trusted(path string) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return fmt.Errorf("it cannot be started: %w", err)
+		return fmt.Errorf("cannot start it: %w", err)
 	}
 	info, err := os.Stat(real)
 	if err != nil {
-		return fmt.Errorf("it cannot be started: %w", err)
+		return fmt.Errorf("cannot start it: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return errors.New("it cannot be started: it is no regular file")
+		return errors.New("cannot start it: not a regular file")
 	}
 	if err := ownOnly(real, info); err != nil {
 		return err
@@ -165,7 +165,7 @@ func trusted(path string) error {
 		for dir := filepath.Dir(p); ; dir = filepath.Dir(dir) {
 			info, err := os.Stat(dir)
 			if err != nil {
-				return fmt.Errorf("it cannot be started: %w", err)
+				return fmt.Errorf("cannot start it: %w", err)
 			}
 			if info.Mode()&fs.ModeSticky == 0 { // else others cannot replace what is not theirs
 				if err := ownOnly(dir, info); err != nil {
@@ -185,9 +185,9 @@ func ownOnly(path string, info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok || st.Uid != 0 && int(st.Uid) != os.Geteuid():
-		return fmt.Errorf("it is not started: %s belongs to another user than root", path)
+		return fmt.Errorf("cannot start it: %s belongs to a user other than root", path)
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("it is not started: others than its owner may write %s", path)
+		return fmt.Errorf("cannot start it: users other than its owner can write %s", path)
 	}
 	return nil
 }

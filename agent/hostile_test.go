@@ -3,15 +3,12 @@ package agent_test
 import (
 	"crypto/tls"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 	"unicode"
@@ -231,7 +228,7 @@ const accepted = "-"
 
 func troubles() []trouble {
 	const (
-		large  = "larger than allowed"
+		large  = "larger than its limit"
 		digest = "does not match its digest"
 		silent = "silent for too long"
 		slow   = "takes too long"
@@ -239,7 +236,7 @@ func troubles() []trouble {
 	header := func(name, value string) fault.Fault { return fault.Fault{Kind: fault.Header, Name: name, Value: value} }
 	return []trouble{
 		{"endless", fault.Fault{Kind: fault.Endless}, large, ""},
-		{"larger than allowed", fault.Fault{Kind: fault.Endless, Bytes: 16 << 20}, large, ""},
+		{"larger than its limit", fault.Fault{Kind: fault.Endless, Bytes: 16 << 20}, large, ""},
 		{"a bomb", fault.Fault{Kind: fault.Bomb, Bytes: 256 << 20}, large, digest},
 		{"a little bomb", fault.Fault{Kind: fault.Bomb, Bytes: 100 << 10}, "not JSON", digest},
 		{"slow", fault.Fault{Kind: fault.Slow, Bytes: 5}, slow, ""},
@@ -461,148 +458,5 @@ func TestID22HostileIdentityServicesChangeNothing(t *testing.T) {
 	h.t, h.device.t = t, t
 	if v := h.device.do("probe"); v.Err != "" {
 		t.Errorf("the service is not believed again: %s", v.Err)
-	}
-}
-
-// A WFM before rc.3 can answer what it likes to a device that introduces itself:
-// the device has no id then, and is offline.
-func TestAUTH05HostileOnboardingChangesNothing(t *testing.T) {
-	t.Parallel()
-	web := must(pki.NewServerAuthority("Web", time.Now()))
-	certificate := must(web.IssueServer([]string{"127.0.0.1"})).TLS()
-	sim := must(wfmsim.New(wfmsim.Options{Revision: wfmsim.RC2, SVID: certificate}))
-	if err := sim.Start(""); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = sim.Close() })
-	var answer atomic.Value
-	var asked atomic.Int32 // for anything else
-	liar := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/api/v1/onboarding" {
-			asked.Add(1)
-		}
-		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, answer.Load().(string))
-	}))
-	liar.TLS = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}}
-	liar.StartTLS()
-	t.Cleanup(liar.Close)
-
-	h := &hostile{t: t, authority: must(pki.NewAuthority(hostileDomain, time.Now()))}
-	o := hostileOptions(sim.URL())
-	o.Revision, o.CA = wfm.RC2, filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(o.CA, web.RootPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	h.device = newRemote(t, h.authority, o)
-	for _, trouble := range troubles() {
-		if trouble.answer == accepted {
-			continue // the client id is what it should be
-		}
-		t.Run(trouble.name, func(t *testing.T) {
-			h.t, h.device.t = t, t
-			f := trouble.fault
-			f.Endpoint = wfmsim.EndpointOnboarding
-			if f.Name == "Content-Type" || f.Kind == fault.Answer && f.Status == http.StatusNotModified {
-				return // of no interest here
-			}
-			if _, err := sim.Faults().Inject(f); err != nil {
-				t.Fatal(err)
-			}
-			h.refuses("cannot onboard")
-			sim.Faults().Clear("")
-		})
-	}
-	h.device.connect(liar.URL)
-	long := strings.Repeat("a", 200<<10)
-	for name, text := range map[string]string{
-		"nothing": "", "a list": `["a"]`, "no id": `{}`, "an empty id": `{"clientId":""}`, "a number": `{"clientId":1}`,
-		"null": `{"clientId":null}`, "an id that leads up": `{"clientId":".."}`, "an id that leads far up": `{"clientId":"../../../etc"}`,
-		"an id of two segments": `{"clientId":"a/b"}`, "an id with a query": `{"clientId":"a?b=c"}`, "an id with a fragment": `{"clientId":"a#b"}`,
-		"an id that is escaped": `{"clientId":"%2e%2e"}`, "an id with a space": `{"clientId":"a b"}`, "an id of two lines": `{"clientId":"a\r\nX: y"}`,
-		"an id that terminals obey": `{"clientId":"\u001b[2J"}`, "a long id": `{"clientId":"` + long + `"}`,
-		"two ids": `{"clientId":"a","clientId":"b"}`, "a page": "<!doctype html><html></html>", "deep": strings.Repeat(`{"clientId":`, 50_000),
-		"huge": `{"clientId":"a","x":"` + strings.Repeat(long, 100) + `"}`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			h.t, h.device.t = t, t
-			answer.Store(text)
-			h.refuses("cannot onboard")
-		})
-	}
-	h.t, h.device.t = t, t
-	if n := asked.Load(); n > 0 {
-		t.Errorf("%d requests were made without an id", n)
-	}
-	h.device.connect(sim.URL())
-	if v := h.device.do("sync"); v.Err != "" {
-		t.Errorf("a good WFM is not believed: %s", v.Err)
-	}
-}
-
-// What a WFM does with reports costs the device nothing but the reports.
-func TestERR01HostileAnswersToReportsChangeNothing(t *testing.T) {
-	t.Parallel()
-	for _, endpoint := range []string{wfmsim.EndpointStatus, wfmsim.EndpointCapabilities} {
-		t.Run(endpoint, func(t *testing.T) {
-			t.Parallel()
-			h := newHostile(t, brief)
-			for _, trouble := range troubles() {
-				if trouble.answer == accepted {
-					continue
-				}
-				t.Run(trouble.name, func(t *testing.T) {
-					h.t, h.device.t = t, t
-					f := trouble.fault
-					f.Endpoint = endpoint
-					before := h.device.do("rest")
-					if h.inject(f); endpoint == wfmsim.EndpointCapabilities {
-						h.device.do("change")
-						h.unchanged(before, h.device.do("sync"))
-					} else {
-						h.publish()
-						h.device.do("sync")
-						h.bounded(before, h.device.eventually("it runs what is published", h.running))
-					}
-					h.wfm.Faults().Clear("")
-					h.publish() // reports about what the WFM did not know wait for that
-					h.settles()
-				})
-			}
-			h.t, h.device.t = t, t
-			h.leavesNothing()
-		})
-	}
-}
-
-// However long a WFM asks not to be called, a day is what it gets; what is no
-// time at all is none.
-func TestERR04AbsurdSilenceIsBounded(t *testing.T) {
-	t.Parallel()
-	for value, want := range map[string]time.Duration{
-		"99999999999999999999": 24 * time.Hour, "9223372036854775807": 24 * time.Hour, "86401": 24 * time.Hour,
-		"Fri, 31 Dec 9999 23:59:59 GMT": 24 * time.Hour, "-1": 0, "soon": 0, "1e9": 0, "Thu, 01 Jan 1970 00:00:00 GMT": 0,
-	} {
-		t.Run(value, func(t *testing.T) {
-			t.Parallel()
-			h := newHostile(t, patience)
-			h.publish()
-			h.inject(fault.Fault{Endpoint: wfmsim.EndpointManifest, Kind: fault.Answer, Status: 503, RetryAfter: value})
-			v := h.refuses("503")
-			h.wfm.Faults().Clear("")
-			if want == 0 {
-				h.settles()
-				return
-			}
-			if left := time.Until(v.NextPoll); left < want-time.Minute || left > want+want/4 {
-				t.Errorf("the next poll is in %s, want about %s", left, want)
-			}
-			h.refuses("asked for silence")
-			h.device.stop()
-			h.device.start()
-			if v := h.device.do("sync"); !strings.Contains(v.Err, "asked for silence") {
-				t.Errorf("after a restart it is called: %q", v.Err)
-			}
-		})
 	}
 }

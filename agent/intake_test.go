@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -105,10 +104,7 @@ func TestDS21OneOfManyChanges(t *testing.T) {
 func TestST13TheVersionAdoptedIsThatOfTheRevisionHeld(t *testing.T) {
 	s := newSite(t)
 	version := func() uint64 {
-		st, err := s.agent.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		st := s.fullStatus()
 		return st.Deployments[0].Adopted
 	}
 	one, two, three := document(first, "1.0.0"), document(first, "2.0.0"), document(first, "3.0.0")
@@ -205,9 +201,7 @@ func TestAD01DocumentsAheadOfTheirManifestStay(t *testing.T) {
 	documents := large(10)
 	s.wfm.fail("after documents", errors.New("the line is cut"))
 	s.wfm.publish(2, documents)
-	if err := s.agent.Sync(t.Context()); err == nil {
-		t.Fatal("a manifest was accepted without its documents")
-	}
+	s.refuses()
 	ahead := func() (n int) {
 		for _, d := range documents {
 			if s.store.HasArtifact(digest.FromString(d)) {
@@ -252,9 +246,7 @@ func TestDocumentsOfAManifestThatIsGivenUpAreDropped(t *testing.T) {
 			documents := large(10)
 			s.wfm.publish(2, documents)
 			s.wfm.fail("after documents", errors.New("the line is cut"))
-			if err := s.agent.Sync(t.Context()); err == nil {
-				t.Fatal("a manifest was accepted without its documents")
-			}
+			s.refuses()
 			bundle := receive(t, s.store, "bundle")
 			s.wfm.fail("", nil)
 			next(s)
@@ -338,9 +330,7 @@ func TestDocumentsOfACutLineDoNotComeAgain(t *testing.T) {
 	documents := many(5, "1.0.0")
 	s.wfm.fail("after documents", &wfm.Error{Op: "get document", Status: http.StatusBadGateway, Problem: margo.ProblemDetail{Retryable: true}})
 	s.wfm.publish(1, documents)
-	if err := s.agent.Sync(t.Context()); err == nil {
-		t.Fatal("a manifest was accepted without its documents")
-	}
+	s.refuses()
 	s.wfm.fail("", nil)
 	s.wfm.took()
 	s.sync()
@@ -382,31 +372,6 @@ func TestDS17ADeploymentIsKnownByItsID(t *testing.T) {
 		s.publish(5, nil)
 		s.runtime.await(t)
 	})
-}
-
-// DS-08: the version survives a restart, and the loss of the database.
-func TestDS08TheVersionSurvives(t *testing.T) {
-	for name, lose := range map[string]bool{"a restart": false, "the loss of the database": true} {
-		t.Run(name, func(t *testing.T) {
-			s := newSite(t)
-			s.publish(5, map[string]string{first: document(first, "1.0.0")})
-			s.heard(first, "pending@5", "installing@5", "installed@5")
-			s.stop()
-			if lose {
-				if err := os.Remove(s.database()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			s.wfm.publish(4, nil)
-			s.start()
-			if err := s.agent.Sync(t.Context()); err == nil {
-				t.Error("a lower version was accepted")
-			}
-			if got := s.runtime.running(); len(got) != 1 {
-				t.Errorf("%v runs", got)
-			}
-		})
-	}
 }
 
 // AD-02: a document of another deployment fails this one, and no other.

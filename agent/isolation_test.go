@@ -98,10 +98,7 @@ func TestAChangeThatWaitsForItsTurnSaysBehindWhom(t *testing.T) {
 	documents[first] = document(first, "1.0.0")
 	s.publish(3, documents)
 	s.eventually("it says why it waits", func() bool {
-		st, err := s.agent.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		st := s.fullStatus()
 		for _, d := range st.Deployments {
 			if d.ID == first && d.Reason == "waits for its turn: "+hanging(0)+", "+hanging(1)+" being installed or updated" {
 				return true
@@ -115,10 +112,7 @@ func TestAChangeThatWaitsForItsTurnSaysBehindWhom(t *testing.T) {
 // reasonOf is why a deployment waits, as status tells.
 func (s *site) reasonOf(id string) string {
 	s.t.Helper()
-	st, err := s.agent.Status(s.t.Context())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	st := s.fullStatus()
 	for _, d := range st.Deployments {
 		if d.ID == id {
 			return d.Reason
@@ -206,8 +200,7 @@ func TestWhatIsOnTheDeviceWaitsForNoDownload(t *testing.T) {
 // A prune, and room for what does not fit, does not wait for a slow registry.
 func TestASlowRegistryDoesNotKeepWhatNobodyNeeds(t *testing.T) {
 	s := newSite(t)
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.installed()
 	s.runtime.mu.Lock()
 	s.runtime.slow = map[string]string{"9.0.0": "registry slow.example gives 41 bytes a minute"}
 	s.runtime.mu.Unlock()
@@ -237,8 +230,7 @@ func TestTheHookIsAskedOnceForAManifestThatWasReadEarly(t *testing.T) {
 			}
 		}
 	})
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.installed()
 	var hook policy.Hook
 	hook, asked = s.script("exec sleep 2")
 	s.gate.rule(policy.Rules{Hook: hook})

@@ -115,7 +115,7 @@ func (l *ledger) hold(documents map[digest.Digest][]byte) error {
 	defer l.mu.Unlock()
 	l.ahead = true
 	if err := l.store.Commit("documents", store.Change{Artifacts: documents}); err != nil {
-		return fmt.Errorf("cannot keep documents: %w", err)
+		return fmt.Errorf("cannot store documents: %w", err)
 	}
 	return nil
 }
@@ -154,7 +154,7 @@ func (l *ledger) drop(next *wfm.Manifest) {
 		l.cleared = true // at least tried
 	}
 	if err != nil {
-		l.logger.Warn("cannot drop what came of a former manifest", "error", err)
+		l.logger.Warn("cannot drop the downloads of an earlier manifest", "error", err)
 	}
 }
 
@@ -295,7 +295,10 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 	err = l.store.Commit("accept manifest", change)
 	l.order(touched...)
 	if err != nil {
-		return touched, fmt.Errorf("cannot accept manifest %d: %w", m.Version, err)
+		err = fmt.Errorf("cannot accept manifest %d: %w", m.Version, err)
+	}
+	if err != nil && !errors.Is(err, store.ErrAside) {
+		return touched, err
 	}
 	l.turns.note(change.Deployments...)
 	l.accepted.Store(m.Version)
@@ -311,7 +314,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 	for i := range change.Deployments {
 		l.announce(&change.Deployments[i])
 	}
-	return touched, nil
+	return touched, err
 }
 
 // refuseIDs reports the entries of a manifest that fail because of their ids. They
@@ -319,7 +322,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 func (l *ledger) refuseIDs(m *wfm.Manifest) ([]store.Report, error) {
 	var reports []store.Report
 	for _, d := range m.Refused {
-		l.logger.Error("a deployment is not run because of its id", "reason", d.Reason)
+		l.logger.Error("deployment is not run because of its id", "reason", d.Reason)
 		if !d.CanReport() {
 			continue
 		}
@@ -369,7 +372,7 @@ func (l *ledger) unrecorded(ctx context.Context) []string {
 	defer cancel()
 	projects, err := l.runtime.Observe(ctx)
 	if err != nil {
-		l.logger.Warn("cannot look for containers without a record", "error", err)
+		l.logger.Warn("cannot find containers without a record", "error", err)
 		return nil
 	}
 	var ids []string

@@ -35,7 +35,7 @@ type leisure struct {
 type resting struct{ code string }
 
 func (r *resting) Error() string {
-	return fmt.Sprintf("it is tried again by itself, since its fault may pass (%s)", r.code)
+	return fmt.Sprintf("it will be retried, since the failure may be temporary (%s)", r.code)
 }
 
 // triedAgain says that d is an update that failed and is tried again at leisure,

@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/opencontainers/go-digest"
-	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/test/ociimage"
@@ -196,7 +195,7 @@ func lies() []struct {
 		{"no answer", "EOF", func(w *wire) {}},
 		{"half a header", "malformed", func(w *wire) { w.say(okay + "X-") }},
 		{"a header that does not end", "silent", func(w *wire) { w.say(okay); w.waits() }},
-		{"chunks of an absurd size", "larger than allowed", func(w *wire) { w.say(okay + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"); w.forever(" ") }},
+		{"chunks of an absurd size", "larger than its limit", func(w *wire) { w.say(okay + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"); w.forever(" ") }},
 		{"a chunk that is too large for a number", "chunk", func(w *wire) { w.say(okay + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffffffff\r\n") }},
 		{"extensions of chunks without end", "too long", func(w *wire) { w.say(okay + "Transfer-Encoding: chunked\r\n\r\n1;"); w.forever("a=b;") }},
 		{"many empty extensions", "chunk", func(w *wire) {
@@ -350,93 +349,4 @@ func TestDS18LyingRangesChangeNothing(t *testing.T) {
 			h.believes(l)
 		})
 	}
-}
-
-// A server that is not there, or has nothing to say, costs the time of one try.
-func TestPOL05SilentServersChangeNothing(t *testing.T) {
-	t.Parallel()
-	h := newHostile(t, brief)
-	for name, listen := range map[string]func() (string, error){
-		"it accepts and is silent": func() (string, error) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				return "", err
-			}
-			t.Cleanup(func() { l.Close() })
-			return l.Addr().String(), nil
-		},
-		"it does not even accept": func() (string, error) { return fullListener(t) },
-		"it refuses": func() (string, error) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				return "", err
-			}
-			return l.Addr().String(), l.Close()
-		},
-		"it speaks plainly": func() (string, error) {
-			s := httptest.NewServer(http.NotFoundHandler())
-			t.Cleanup(s.Close)
-			return s.Listener.Addr().String(), nil
-		},
-		"its records are noise": func() (string, error) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				return "", err
-			}
-			go func() {
-				for {
-					c, err := l.Accept()
-					if err != nil {
-						return
-					}
-					go func() { (&wire{Conn: c}).forever("\x16\x03\x03\x40\x00\x02\x00\xff\xff"); c.Close() }()
-				}
-			}()
-			t.Cleanup(func() { l.Close() })
-			return l.Addr().String(), nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h.t, h.device.t = t, t
-			address, err := listen()
-			if err != nil {
-				t.Fatal(err)
-			}
-			h.publish()
-			h.device.connect("https://" + address)
-			h.refuses("cannot get state manifest")
-			h.device.connect(h.wfm.URL())
-			h.settles()
-		})
-	}
-	h.t, h.device.t = t, t
-	h.leavesNothing()
-}
-
-// fullListener is one whose queue is full: connections are neither accepted nor
-// refused, as behind a firewall that drops.
-func fullListener(t *testing.T) (string, error) {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return "", err
-	}
-	t.Cleanup(func() { _ = unix.Close(fd) })
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		return "", err
-	}
-	if err := unix.Listen(fd, 0); err != nil {
-		return "", err
-	}
-	bound, err := unix.Getsockname(fd)
-	if err != nil {
-		return "", err
-	}
-	address := fmt.Sprintf("127.0.0.1:%d", bound.(*unix.SockaddrInet4).Port)
-	queued, err := net.Dial("tcp", address)
-	if err != nil {
-		return "", err
-	}
-	t.Cleanup(func() { queued.Close() })
-	return address, nil
 }

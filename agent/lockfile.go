@@ -101,7 +101,7 @@ func (l *lockFiles) prepare(ids []string) {
 	}
 	if err != nil && !l.unmade {
 		l.unmade = true
-		l.logger.Warn("cannot make the directories of lock files", "error", err)
+		l.logger.Warn("cannot create the lock file directories", "error", err)
 	}
 }
 
@@ -154,7 +154,7 @@ func (l *lockFiles) remove(ctx context.Context, id string) {
 		err = removeLocks(ctx, moved)
 	}
 	if err != nil {
-		l.logger.Warn("cannot remove a directory of lock files; it is tried again at the next start", "deployment", id, "error", err)
+		l.logger.Warn("cannot remove a lock file directory; the next start tries again", "deployment", id, "error", err)
 	}
 }
 
@@ -294,9 +294,9 @@ func (l *lockFiles) held(ids []string) []lockFile {
 func (l *lockFiles) problem(dir string, f lockFile, err error) lockFile {
 	if !l.told[dir] {
 		l.told[dir] = true
-		l.logger.Warn("changes wait: cannot look at lock files", "path", f.path, "error", err)
+		l.logger.Warn("cannot read the lock files; changes wait", "path", f.path, "error", err)
 	}
-	f.reason = fmt.Sprintf("cannot look at lock files: %v", err)
+	f.reason = fmt.Sprintf("cannot read the lock files: %v", err)
 	return f
 }
 
@@ -364,9 +364,9 @@ func regularFiles(dir *os.File) ([]candidate, error) {
 		read += len(entries)
 		switch {
 		case len(found) > maxLockFiles:
-			return nil, fmt.Errorf("there are more than %d files", maxLockFiles)
+			return nil, fmt.Errorf("more than %d files", maxLockFiles)
 		case read > maxLockEntries:
-			return nil, fmt.Errorf("there are more than %d entries", maxLockEntries)
+			return nil, fmt.Errorf("more than %d entries", maxLockEntries)
 		case err == io.EOF:
 			return found, nil
 		case err != nil:

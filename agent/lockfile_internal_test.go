@@ -244,66 +244,6 @@ func TestALockIsSeenFromAnotherPIDNamespace(t *testing.T) {
 	}
 }
 
-// A workload that holds a file of a directory which is mounted into it.
-func TestAContainerHoldsALock(t *testing.T) {
-	runc, err := exec.LookPath("runc")
-	if err != nil || os.Geteuid() != 0 {
-		t.Skip("needs root and runc")
-	}
-	l, _ := newLockDir(t)
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	type mount struct {
-		Destination string   `json:"destination"`
-		Type        string   `json:"type"`
-		Source      string   `json:"source"`
-		Options     []string `json:"options"`
-	}
-	mounts := []mount{
-		{"/proc", "proc", "proc", nil},
-		{"/locks", "bind", l.dir, []string{"bind", "rw"}},
-		{"/holder", "bind", program, []string{"bind", "ro"}},
-	}
-	for _, libraries := range []string{"/usr", "/lib", "/lib64"} {
-		if _, err := os.Stat(libraries); err == nil {
-			mounts = append(mounts, mount{libraries, "bind", libraries, []string{"rbind", "ro"}})
-		}
-	}
-	bundle := t.TempDir()
-	spec, err := json.Marshal(map[string]any{
-		"ociVersion": "1.0.2",
-		"root":       map[string]any{"path": "rootfs"},
-		"mounts":     mounts,
-		"process": map[string]any{
-			"args": []string{"/holder"}, "cwd": "/", "user": map[string]any{"uid": 12345, "gid": 12345},
-			"env": []string{playHolder + "=flock /locks/press"},
-		},
-		"linux": map[string]any{"namespaces": []map[string]string{{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}}},
-	})
-	if err := errors.Join(err, os.Mkdir(filepath.Join(bundle, "rootfs"), 0o755), os.WriteFile(filepath.Join(bundle, "config.json"), spec, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	name, state := fmt.Sprintf("margolite-lock-%d", os.Getpid()), t.TempDir()
-	t.Cleanup(func() { _ = exec.Command(runc, "--root", state, "delete", "--force", name).Run() })
-	run := exec.CommandContext(t.Context(), runc, "--root", state, "run", "--bundle", bundle, name)
-	run.Stderr = os.Stderr
-	ended := awaitHeld(t, run)
-
-	held := l.held(nil)
-	if len(held) != 1 || held[0].name != "press" || l.listed() != 0 && held[0].program != "holder" {
-		t.Fatalf("held are %+v", held)
-	}
-	if out, err := exec.Command(runc, "--root", state, "delete", "--force", name).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	ended()
-	if got := l.namesOf(t); got != "" {
-		t.Errorf("%q is held by a container that is gone", got)
-	}
-}
-
 func TestWhatWorkloadsPutIntoTheDirectoryHarmsNobody(t *testing.T) {
 	inBothWays(t, func(t *testing.T, l *lockFiles, log *bytes.Buffer) {
 		outside := filepath.Join(t.TempDir(), "secret")

@@ -48,7 +48,7 @@ func (p *Projects) logs(ctx context.Context, projects []runtime.ObservedProject,
 	})
 	out := newLogPrinter(w, r, projects)
 	if names := out.untimed(projects, r.Services); len(names) > 0 && r.Warn != nil && (r.Timestamps || !r.Since.IsZero() || !r.Until.IsZero()) {
-		r.Warn(fmt.Sprintf("the shim of %s keeps no times: --timestamps, --since and --until have no effect there", strings.Join(names, ", ")))
+		r.Warn(fmt.Sprintf("the shim of %s records no times: --timestamps, --since and --until have no effect there", strings.Join(names, ", ")))
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	if !r.Follow {

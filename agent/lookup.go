@@ -51,11 +51,11 @@ func (a *Agent) deploymentID(name string) (string, error) {
 	}
 	switch {
 	case len(found) > 1:
-		return "", fmt.Errorf("%w: %q could be any of deployments %s", control.ErrInvalid, name, strings.Join(found, ", "))
+		return "", fmt.Errorf("%w: %q is ambiguous: it may be %s", control.ErrInvalid, name, strings.Join(found, ", "))
 	case len(found) == 1:
 		return found[0], nil
 	case len(all) == 0:
 		return "", fmt.Errorf("deployment %q: %w; there are none", name, control.ErrNotFound)
 	}
-	return "", fmt.Errorf("deployment %q: %w; there are %s", name, control.ErrNotFound, strings.Join(all, ", "))
+	return "", fmt.Errorf("deployment %q: %w; known: %s", name, control.ErrNotFound, strings.Join(all, ", "))
 }

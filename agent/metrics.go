@@ -71,7 +71,7 @@ func (a *Agent) Families(ctx context.Context) metrics.Families {
 func (a *Agent) ownMetrics(f *metrics.Families) {
 	var used unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &used) == nil {
-		f.Add(metrics.Counter, "process_cpu_seconds_total", "Processor time of the agent, in seconds.", float64(used.Utime.Nano()+used.Stime.Nano())/1e9)
+		f.Add(metrics.Counter, "process_cpu_seconds_total", "CPU time of the agent, in seconds.", float64(used.Utime.Nano()+used.Stime.Nano())/1e9)
 	}
 	if statm, err := os.ReadFile("/proc/self/statm"); err == nil {
 		if fields := strings.Fields(string(statm)); len(fields) > 1 {
@@ -86,14 +86,14 @@ func (a *Agent) ownMetrics(f *metrics.Families) {
 	f.Add(metrics.Gauge, "go_goroutines", "Goroutines of the agent.", float64(goruntime.NumGoroutine()))
 
 	panics, _ := a.mistakes.seen()
-	f.Add(metrics.Counter, "margolite_panics_total", "Mistakes of the program that ended one piece of work and nothing else.", float64(panics))
+	f.Add(metrics.Counter, "margolite_panics_total", "Panics of the agent, each contained to one operation.", float64(panics))
 	if a.o.Starts > 0 {
-		f.Add(metrics.Gauge, "margolite_starts", "How often the agent was started within the day before its start, and since boot.", float64(a.o.Starts))
+		f.Add(metrics.Gauge, "margolite_starts", "Starts of the agent since boot, within the day before its latest start.", float64(a.o.Starts))
 	}
 	if a.o.Exports != nil {
 		sent, failed, _ := a.o.Exports()
 		f.AddAll(
-			metrics.Counter, "margolite_otlp_exports_total", "Exports of metrics to a collector, by what came of them.",
+			metrics.Counter, "margolite_otlp_exports_total", "Exports of metrics to a collector, by result.",
 			metrics.Sample{Labels: []string{"result", "success"}, Value: float64(sent)},
 			metrics.Sample{Labels: []string{"result", "failure"}, Value: float64(failed)},
 		)
@@ -102,8 +102,8 @@ func (a *Agent) ownMetrics(f *metrics.Families) {
 	for _, l := range a.loops.list() {
 		busy = append(busy, metrics.Sample{Labels: []string{"loop", l.Name}, Value: l.Busy})
 	}
-	f.AddAll(metrics.Gauge, "margolite_loop_busy_seconds", "Since when a loop has not got on with its work; 0 while it has none.", busy...)
-	f.Add(metrics.Gauge, "margolite_clock_wrong", "1 where the clock of the device is known to be wrong.", truth(a.o.ClockWrong()))
+	f.AddAll(metrics.Gauge, "margolite_loop_busy_seconds", "How long a loop has made no progress with its work; 0 if it has none.", busy...)
+	f.Add(metrics.Gauge, "margolite_clock_wrong", "1 if the clock of the device is known to be wrong.", truth(a.o.ClockWrong()))
 }
 
 // metrics are about polls.
@@ -111,14 +111,14 @@ func (p *poller) metrics(f *metrics.Families) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f.AddAll(
-		metrics.Counter, "margolite_polls_total", "Polls of the WFM, by what came of them.",
+		metrics.Counter, "margolite_polls_total", "Polls of the WFM, by result.",
 		metrics.Sample{Labels: []string{"result", "success"}, Value: float64(p.state.succeeded)},
 		metrics.Sample{Labels: []string{"result", "refused"}, Value: float64(p.state.refusals)},
 		metrics.Sample{Labels: []string{"result", "failure"}, Value: float64(p.state.failed)},
 	)
-	f.Add(metrics.Gauge, "margolite_wfm_reachable", "1 where the last poll was answered.", truth(p.state.reachable))
+	f.Add(metrics.Gauge, "margolite_wfm_reachable", "1 if the WFM answered the last poll.", truth(p.state.reachable))
 	if at := p.state.lastContact; !at.IsZero() {
-		f.Add(metrics.Gauge, "margolite_last_contact_timestamp_seconds", "When the WFM last answered anything, in Unix time.", float64(at.Unix()))
+		f.Add(metrics.Gauge, "margolite_last_contact_timestamp_seconds", "When the WFM last answered any request, in Unix time.", float64(at.Unix()))
 	}
 	if at := p.state.lastSuccess; !at.IsZero() {
 		f.Add(metrics.Gauge, "margolite_last_successful_poll_timestamp_seconds", "When the last poll succeeded, in Unix time.", float64(at.Unix()))
@@ -145,16 +145,16 @@ func (a *Agent) storeMetrics(f *metrics.Families) {
 		state := string(phase.State())
 		samples = append(samples, metrics.Sample{Labels: []string{"state", state}, Value: states[state]})
 	}
-	f.AddAll(metrics.Gauge, "margolite_deployments", "Deployments, by the state that is reported of them.", samples...)
-	f.AddAll(metrics.Gauge, "margolite_deployment_reported_timestamp_seconds", "When the WFM took the last report of a deployment, in Unix time, and the state it told.", told...)
+	f.AddAll(metrics.Gauge, "margolite_deployments", "Deployments, by reported state.", samples...)
+	f.AddAll(metrics.Gauge, "margolite_deployment_reported_timestamp_seconds", "When the WFM accepted the last report of a deployment, in Unix time, with the reported state.", told...)
 	if n, err := a.o.Store.CountReports(); err == nil {
 		f.Add(metrics.Gauge, "margolite_outbox_reports", "Status reports that the WFM has not acknowledged yet.", float64(n))
-		f.Add(metrics.Gauge, "margolite_outbox_oldest_seconds", "For how long there has been something in the outbox, since the agent started.", a.reporter.waited(n).Seconds())
+		f.Add(metrics.Gauge, "margolite_outbox_oldest_seconds", "How long the outbox has not been empty, since the agent started.", a.reporter.waited(n).Seconds())
 	}
 	h := a.o.Store.Health()
 	f.Add(metrics.Gauge, "margolite_store_size_bytes", "Size of the database in use.", float64(h.Size))
 	f.Add(metrics.Counter, "margolite_store_commits_total", "Transactions of the database.", float64(h.Commits))
-	f.Add(metrics.Gauge, "margolite_store_failing", "1 where the last transaction failed.", truth(h.Err != nil))
+	f.Add(metrics.Gauge, "margolite_store_failing", "1 if the last transaction failed.", truth(h.Err != nil))
 	if fs, err := disk.Usage(a.o.StateDir); err == nil {
 		f.Add(metrics.Gauge, "margolite_state_free_bytes", "Free space on the file system of the state directory.", float64(fs.Free))
 	}
@@ -165,10 +165,10 @@ func (a *Agent) workloadMetrics(ctx context.Context, f *metrics.Families) {
 	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
 	defer cancel()
 	projects, err := a.o.Runtime.Observe(ctx)
-	f.Add(metrics.Gauge, "margolite_runtime_up", "1 where the runtime can be asked what runs.", truth(err == nil))
+	f.Add(metrics.Gauge, "margolite_runtime_up", "1 if the runtime responds.", truth(err == nil))
 	var usage map[string]container.Usage
 	if m, ok := a.o.Meter.(meter); ok {
-		f.Add(metrics.Counter, "margolite_download_bytes_total", "Bytes of images and packages that came from registries.", float64(m.Downloaded()))
+		f.Add(metrics.Counter, "margolite_download_bytes_total", "Bytes of images and packages downloaded from registries.", float64(m.Downloaded()))
 		usage, _ = m.Usage(ctx) // what is missing is not told
 	}
 	var running, restarts, cpu, memory []metrics.Sample
@@ -189,10 +189,10 @@ func (a *Agent) workloadMetrics(ctx context.Context, f *metrics.Families) {
 			}
 		}
 	}
-	f.AddAll(metrics.Gauge, "margolite_container_running", "1 where the container of a service runs.", running...)
-	f.AddAll(metrics.Counter, "margolite_container_restarts_total", "How often the agent has started a container again.", restarts...)
-	f.AddAll(metrics.Counter, "margolite_container_cpu_seconds_total", "Processor time of a container, in seconds.", cpu...)
-	f.AddAll(metrics.Gauge, "margolite_container_memory_bytes", "Memory of a container, with its part of the page cache.", memory...)
+	f.AddAll(metrics.Gauge, "margolite_container_running", "1 if the container of a service is running.", running...)
+	f.AddAll(metrics.Counter, "margolite_container_restarts_total", "How often the agent has restarted a container.", restarts...)
+	f.AddAll(metrics.Counter, "margolite_container_cpu_seconds_total", "CPU time of a container, in seconds.", cpu...)
+	f.AddAll(metrics.Gauge, "margolite_container_memory_bytes", "Memory of a container, including its page cache.", memory...)
 }
 
 func truth(is bool) float64 {

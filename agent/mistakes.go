@@ -53,9 +53,9 @@ func (m *mistakes) note(what string, err error) bool {
 	}
 	m.mu.Unlock()
 	if news {
-		m.logger.Error("this program made a mistake; what it was doing has failed, the rest goes on", "object", what, "error", text, "stack", p.Stack)
+		m.logger.Error("internal error: this operation failed, everything else goes on", "object", what, "error", text, "stack", p.Stack)
 	} else {
-		m.logger.Warn("this program made the same mistake again", "object", what, "error", text)
+		m.logger.Warn("internal error: the same one again", "object", what, "error", text)
 	}
 	return true
 }
@@ -99,7 +99,7 @@ func (r *reconciler) stumbled(ctx context.Context, w *worker, why error) error {
 	if err != nil {
 		return errors.Join(why, err)
 	}
-	f := &fault{code: codeInternal, err: fmt.Errorf("the agent made a mistake with it: %s", margo.Shown(why.Error(), maxMistake))}
+	f := &fault{code: codeInternal, err: fmt.Errorf("internal error of the agent: %s", margo.Shown(why.Error(), maxMistake))}
 	switch Phase(d.Phase) {
 	case Active:
 		return why

@@ -55,10 +55,7 @@ func TestAPanicIsOneFailedDeployment(t *testing.T) {
 			if n := strings.Count(log.String(), "stack="); n != 1 {
 				t.Errorf("the stack was logged %d times, want once:\n%s", n, log)
 			}
-			st, err := s.agent.Status(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			st := s.fullStatus()
 			if p := st.SelfCheck.LastPanic; st.SelfCheck.Panics == 0 || p == nil || !strings.Contains(p.Object, first) || !strings.Contains(p.Text, c.at+" panics") {
 				t.Errorf("%d panics, the last one %+v", st.SelfCheck.Panics, p)
 			}
@@ -93,8 +90,7 @@ func TestAPanicInAnUpdateGoesBack(t *testing.T) {
 	for _, at := range []string{"load 2.0.0", "apply 2.0.0"} {
 		t.Run(at, func(t *testing.T) {
 			s := newSite(t)
-			s.publish(1, map[string]string{first: document(first, "1.0.0")})
-			s.heard(first, "pending@1", "installing@1", "installed@1")
+			s.installed()
 			s.runtime.fail(at, panics)
 			s.publish(2, map[string]string{first: document(first, "2.0.0")})
 			want := []string{"pending@1", "installing@1", "installed@1", "pending@1"}
@@ -131,10 +127,7 @@ func TestAPanicInAPollIsAFailedPoll(t *testing.T) {
 	if err := s.agent.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), "manifest panics") {
 		t.Errorf("poll ended with %v", err)
 	}
-	st, err := s.agent.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := s.fullStatus()
 	if st.WFM.LastError == "" || st.SelfCheck.Panics == 0 {
 		t.Errorf("status has error %q and %d panics", st.WFM.LastError, st.SelfCheck.Panics)
 	}
@@ -153,7 +146,7 @@ func TestAPanicInARequestIsItsAnswer(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error)
-	go func() { served <- control.NewServer(clumsy{s.agent}, slog.New(slog.DiscardHandler)).Run(ctx, l) }()
+	go func() { served <- control.NewServer(clumsy{s.agent}, slog.New(slog.DiscardHandler)).Run(ctx, l, nil) }()
 	defer func() {
 		cancel()
 		if err := <-served; err != nil {
@@ -161,7 +154,7 @@ func TestAPanicInARequestIsItsAnswer(t *testing.T) {
 		}
 	}()
 	client := control.Dial(at)
-	if _, err := client.Capabilities(t.Context()); err == nil || !strings.Contains(err.Error(), "mistake") {
+	if _, err := client.Capabilities(t.Context()); err == nil || !strings.Contains(err.Error(), "internal error") {
 		t.Errorf("answer is %v", err)
 	}
 	st, err := client.Status(t.Context())
@@ -184,8 +177,7 @@ func (c clumsy) Capabilities(context.Context) (json.RawMessage, error) {
 // The agent is alive as long as its loops get on, however long they wait.
 func TestAliveUnlessALoopIsStuck(t *testing.T) {
 	s := newSite(t)
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.installed()
 	if err := s.agent.Alive(); err != nil {
 		t.Error(err)
 	}
@@ -194,10 +186,7 @@ func TestAliveUnlessALoopIsStuck(t *testing.T) {
 	go func() { asked <- s.agent.Sync(t.Context()) }()
 	<-begun
 	busy := func() (seconds float64) {
-		st, err := s.agent.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		st := s.fullStatus()
 		for _, l := range st.SelfCheck.Loops {
 			if l.Name == "poller" {
 				seconds = l.Busy

@@ -18,10 +18,7 @@ func TestStatusNamesDeploymentsAsTheirDocumentsDo(t *testing.T) {
 	}
 	names := func() (names []string) {
 		t.Helper()
-		st, err := s.agent.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		st := s.fullStatus()
 		for _, d := range st.Deployments {
 			names = append(names, d.Name)
 		}

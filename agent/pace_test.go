@@ -73,10 +73,7 @@ func count(calls []string, call string) (n int) {
 // status is what the agent tells about the WFM.
 func (s *site) status() control.WFMStatus {
 	s.t.Helper()
-	st, err := s.agent.Status(s.t.Context())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	st := s.fullStatus()
 	return st.WFM
 }
 
@@ -127,15 +124,6 @@ func TestDS01TheDeviceAsksAtItsRate(t *testing.T) {
 		if st := s.status(); st.Waiting != "interval" || st.NextPoll == nil || time.Until(*st.NextPoll) > time.Minute {
 			t.Errorf("status is %+v", st)
 		}
-	})
-}
-
-// Nobody has to tell the device that there is something new: it asks, and what
-// comes of it is told by the device as well.
-func TestPOL13TheDeviceCalls(t *testing.T) {
-	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
-		s.wfm.publish(1, map[string]string{first: document(first, "1.0.0")})
-		s.heardWithin(2*time.Minute, first, "pending@1", "installing@1", "installed@1")
 	})
 }
 
@@ -390,9 +378,7 @@ func TestERR01ARetiredRelationshipIsLeftAlone(t *testing.T) {
 		s.quiet()
 		s.wfm.failAll(&wfm.Error{Op: "get state manifest", Status: 403, Problem: margo.ParseProblem(margo.ProblemMediaType, 403,
 			[]byte(`{"type":"https://docs.margo.org/specification/problem-types#wfm-client-relationship-retired","title":"x"}`))})
-		if err := s.agent.Sync(t.Context()); err == nil {
-			t.Fatal("sync succeeded")
-		}
+		s.refuses()
 		calls, _ := s.during(24 * time.Hour)
 		if n := count(calls, "manifest"); n < 12 || n > 24 {
 			t.Errorf("%d polls in a day", n)

@@ -31,7 +31,7 @@ const capabilitiesSetting = "capabilities"
 var errRefused = errors.New("manifest refused")
 
 // errHeld says that a request was not sent: nothing may be now (ERR-04, POL-01).
-var errHeld = errors.New("the WFM is not to be called now")
+var errHeld = errors.New("polling is paused")
 
 // poller asks the WFM for the desired state (DS-01).
 type poller struct {
@@ -193,9 +193,9 @@ func (p *poller) held() error {
 	case hold.Left() == 0:
 		return nil
 	case hold.Reason() == pace.Downtime:
-		return fmt.Errorf("%w: %w: there is downtime for another %s", control.ErrConflict, errHeld, left)
+		return fmt.Errorf("%w: %w: downtime lasts for another %s", control.ErrConflict, errHeld, left)
 	default:
-		return fmt.Errorf("%w: %w: it asked for silence for another %s", control.ErrConflict, errHeld, left)
+		return fmt.Errorf("%w: %w: the WFM asked for silence for another %s", control.ErrConflict, errHeld, left)
 	}
 }
 
@@ -287,7 +287,7 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 		p.hub.send(control.Event{Kind: control.PollSucceeded})
 	case errors.Is(err, errRefused):
 		if p.untold(problem) {
-			p.logger.Error("manifest refused; what runs keeps running", "security", true, "error", err)
+			p.logger.Error("manifest refused; workloads keep running", "security", true, "error", err)
 			var of *control.RefusedManifest
 			if version != nil {
 				of = version.manifest
@@ -305,7 +305,7 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 			if errors.As(err, &known) {
 				attrs = append(attrs, "mend", known.Mend())
 			}
-			p.logger.Warn("cannot poll the WFM; what runs keeps running", attrs...)
+			p.logger.Warn("cannot poll the WFM; workloads keep running", attrs...)
 		}
 		p.hub.send(control.Event{Kind: control.PollFailed, Text: problem})
 	}
@@ -322,7 +322,7 @@ func (p *poller) tellAgain(closed bool) {
 		return
 	}
 	if err := p.ledger.tellAgain(); err != nil {
-		p.logger.Warn("cannot tell the current state again", "error", err)
+		p.logger.Warn("cannot report the current state again", "error", err)
 		return
 	}
 	p.retold = now
@@ -361,7 +361,7 @@ func (p *poller) reportCapabilities(ctx context.Context) (asked bool, err error)
 	doc, err := p.described.of(device, look(p.facts, p.logger))
 	audience := p.wfm.Audience()
 	if err != nil && held.audience == audience {
-		p.complain("capabilities of this device are not reported", err)
+		p.complain("not reporting the capabilities of this device", err)
 		return false, nil
 	}
 	if err != nil {
@@ -381,12 +381,12 @@ func (p *poller) reportCapabilities(ctx context.Context) (asked bool, err error)
 	var answered *wfm.Error
 	if !errors.As(err, &answered) || p.silence.Hold().Silence > 0 {
 		if ctx.Err() == nil && beside(err) {
-			p.complain("the capabilities of this device cannot be reported", err)
+			p.complain("cannot report the capabilities of this device", err)
 			return true, nil
 		}
 		return true, fmt.Errorf("cannot report capabilities: %w", err)
 	}
-	p.complain("the WFM does not take the capabilities of this device", err)
+	p.complain("the WFM does not accept the capabilities of this device", err)
 	if !answered.Page && (answered.Status == http.StatusBadRequest || answered.Status == http.StatusUnprocessableEntity) {
 		return true, p.acknowledge(mark) // the same bytes would be refused again
 	}
@@ -422,7 +422,7 @@ func (p *poller) leave(ctx context.Context, before, now acknowledged) []store.En
 	defer cancel()
 	e, err := withdraw(ctx, p.wfm, before)
 	if err != nil {
-		p.logger.Warn("the capabilities of this device are not taken back", "error", err)
+		p.logger.Warn("cannot withdraw the capabilities of this device", "error", err)
 	}
 	return []store.Entry{p.ledger.note(e.Kind, e)}
 }
@@ -488,7 +488,7 @@ func (p *poller) fetch(ctx context.Context, scope string) error {
 func (p *poller) stillOf(ctx context.Context, scope string) error {
 	now, err := p.wfm.Identity(ctx)
 	if err == nil && now != scope {
-		err = fmt.Errorf("the desired state is asked for again: it was that of %s, and is that of %s now", scope, now)
+		err = fmt.Errorf("the desired state is requested again: it was for %s, now it is for %s", scope, now)
 	}
 	return err
 }
@@ -526,7 +526,7 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 		return nil // DS-05; otherwise something was lost, and is filled in again
 	}
 	if len(m.Warnings) > 0 {
-		p.logger.Warn("the state manifest is accepted although it is not as it should be", "version", m.Version, "reason", m.Warnings.Error())
+		p.logger.Warn("manifest accepted although it has faults", "version", m.Version, "reason", m.Warnings.Error())
 	}
 	if len(need) > 0 {
 		if err := p.vain.before(m.Digest, p.moment().Up); err != nil {

@@ -70,7 +70,7 @@ func (p *Projects) ComposeUp(ctx context.Context, r control.ComposeRequest, noti
 		return err
 	}
 	if r.Recreate && len(r.Services) > 0 {
-		return fmt.Errorf("%w: all services of a project are recreated, or none", control.ErrInvalid)
+		return fmt.Errorf("%w: give all services of a project to recreate, or none", control.ErrInvalid)
 	}
 	defer p.brings(ctx, r.Project)()
 	s := sender{project: r.Project, notify: notify}
@@ -114,14 +114,14 @@ func (p *Projects) ComposePull(ctx context.Context, r control.ComposeRequest, no
 func (p *Projects) load(ctx context.Context, r control.ComposeRequest, before []runtime.ObservedContainer, send func(control.Event)) (*runtime.Project, error) {
 	files := r.AllFiles()
 	if len(files) == 0 {
-		return nil, fmt.Errorf("%w: no Compose file named", control.ErrInvalid)
+		return nil, fmt.Errorf("%w: no Compose file given", control.ErrInvalid)
 	}
 	profiles := r.Profiles
 	if len(r.Services) > 0 {
 		profiles = []string{"*"} // who names a service wants it
 	}
 	project, err := p.runtime.Load(ctx, runtime.Source{
-		Project: r.Project, File: files[0], Files: files[1:], Directory: r.Directory,
+		Project: r.Project, File: files[0], Files: files[1:], Directory: r.Directory, Contents: r.Contents,
 		Environment: r.Environment, Profiles: profiles, Scale: r.Scale,
 	})
 	if err != nil {
@@ -129,7 +129,7 @@ func (p *Projects) load(ctx context.Context, r control.ComposeRequest, before []
 	}
 	for service := range r.Scale {
 		if project.Compose.Services[service] == nil {
-			return nil, fmt.Errorf("%w: there is no service %.80q to scale; there are %s", control.ErrInvalid, service, strings.Join(project.Services(), ", "))
+			return nil, fmt.Errorf("%w: unknown service %.80q to scale; known: %s", control.ErrInvalid, service, strings.Join(project.Services(), ", "))
 		}
 	}
 	if len(r.Services) > 0 {
@@ -228,9 +228,9 @@ func (p *Projects) named(ctx context.Context, project string) (runtime.ObservedP
 		names = append(names, o.Name)
 	}
 	if len(names) == 0 {
-		return runtime.ObservedProject{}, fmt.Errorf("project %q: %w; nothing runs at all", project, control.ErrNotFound)
+		return runtime.ObservedProject{}, fmt.Errorf("project %q: %w; there are none", project, control.ErrNotFound)
 	}
-	return runtime.ObservedProject{}, fmt.Errorf("project %q: %w; there are %s", project, control.ErrNotFound, strings.Join(names, ", "))
+	return runtime.ObservedProject{}, fmt.Errorf("project %q: %w; known: %s", project, control.ErrNotFound, strings.Join(names, ", "))
 }
 
 // noService says that there is no such service in projects, and which there are.
@@ -244,7 +244,7 @@ func noService(service string, projects []runtime.ObservedProject) error {
 		}
 	}
 	slices.Sort(names)
-	return fmt.Errorf("service %q: %w; there are %s", service, control.ErrNotFound, strings.Join(names, ", "))
+	return fmt.Errorf("service %q: %w; known: %s", service, control.ErrNotFound, strings.Join(names, ", "))
 }
 
 // services describes the containers of a project.

@@ -163,7 +163,7 @@ func TestComposeUpTakesOnlyTheServicesNamed(t *testing.T) {
 		events = append(events, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Kind, e.Text, e.State)))
 	}
 	m.warnings = []string{"doubtful"}
-	r := control.ComposeRequest{Project: "new", File: "/a.yaml", Files: []string{"/b.yaml"}, Profiles: []string{"debug"}, Scale: map[string]int{"web": 2}}
+	r := control.ComposeRequest{Project: "new", File: "/a.yaml", Files: []string{"/b.yaml"}, Profiles: []string{"debug"}, Scale: map[string]int{"web": 2}, Contents: map[string][]byte{"/a.yaml": {}}}
 	if err := p.ComposeUp(t.Context(), r, notify); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestComposeUpTakesOnlyTheServicesNamed(t *testing.T) {
 	if !reflect.DeepEqual(events, want) {
 		t.Errorf("the caller heard %q, want %q", events, want)
 	}
-	if s := m.source; s.File != "/a.yaml" || !reflect.DeepEqual(s.Files, []string{"/b.yaml"}) || !reflect.DeepEqual(s.Profiles, []string{"debug"}) || s.Scale["web"] != 2 {
+	if s := m.source; s.File != "/a.yaml" || !reflect.DeepEqual(s.Files, []string{"/b.yaml"}) || !reflect.DeepEqual(s.Profiles, []string{"debug"}) || s.Scale["web"] != 2 || !reflect.DeepEqual(s.Contents, r.Contents) {
 		t.Errorf("the project is loaded from %+v", s)
 	}
 	if !reflect.DeepEqual(m.services, []string{"db", "job", "other", "web"}) {
@@ -225,11 +225,11 @@ func TestComposeRefusesWhatCannotBe(t *testing.T) {
 		{up(func(r *control.ComposeRequest) { r.Scale = map[string]int{"wbe": 2} }), control.ErrInvalid, "db"},
 		{up(func(r *control.ComposeRequest) { r.Recreate, r.Services = true, []string{"web"} }), control.ErrInvalid, "all services"},
 		{p.ComposeDown(t.Context(), control.DownRequest{Project: "managed"}), control.ErrConflict, "belongs to deployment"},
-		{logs(control.LogsRequest{Project: "nope"}), control.ErrNotFound, "there are managed, trial"},
-		{logs(control.LogsRequest{Project: "trial", Services: []string{"web", "nope"}}), control.ErrNotFound, `service "nope": not found; there are job, web`},
-		{exec(control.ExecRequest{Project: "nope", Service: "web"}), control.ErrNotFound, "there are managed, trial"},
-		{exec(control.ExecRequest{Project: "trial", Service: "nope"}), control.ErrNotFound, "there are job, web"},
-		{exec(control.ExecRequest{Project: "trial", Service: "job"}), control.ErrConflict, "does not run: job-1 is done"},
+		{logs(control.LogsRequest{Project: "nope"}), control.ErrNotFound, "known: managed, trial"},
+		{logs(control.LogsRequest{Project: "trial", Services: []string{"web", "nope"}}), control.ErrNotFound, `service "nope": not found; known: job, web`},
+		{exec(control.ExecRequest{Project: "nope", Service: "web"}), control.ErrNotFound, "known: managed, trial"},
+		{exec(control.ExecRequest{Project: "trial", Service: "nope"}), control.ErrNotFound, "known: job, web"},
+		{exec(control.ExecRequest{Project: "trial", Service: "job"}), control.ErrConflict, "is not running: job-1 is done"},
 		{exec(control.ExecRequest{Project: "trial", Service: "web", Number: 1}), control.ErrConflict, "web-1 is stopped"},
 		{exec(control.ExecRequest{Project: "trial", Service: "web", Number: 9}), control.ErrNotFound, "no replica 9"},
 	} {
@@ -241,7 +241,7 @@ func TestComposeRefusesWhatCannotBe(t *testing.T) {
 		t.Errorf("something was done: %q", m.asked)
 	}
 	m.observed = nil
-	if err := logs(control.LogsRequest{Project: "nope"}); err == nil || !strings.Contains(err.Error(), "nothing runs at all") {
+	if err := logs(control.LogsRequest{Project: "nope"}); err == nil || !strings.Contains(err.Error(), "there are none") {
 		t.Errorf("where nothing runs: %v", err)
 	}
 }
@@ -297,8 +297,8 @@ func TestLogsSayWhereThereAreNoTimes(t *testing.T) {
 		want string
 	}{
 		{control.LogsRequest{}, ""},
-		{control.LogsRequest{Timestamps: true}, "the shim of web-1, web-2, web-3, db-1, db-2, 2 more keeps no times: --timestamps, --since and --until have no effect there"},
-		{control.LogsRequest{Since: time.Unix(1, 0), Services: []string{"web"}}, "the shim of web-1, web-2, web-3 keeps no times: --timestamps, --since and --until have no effect there"},
+		{control.LogsRequest{Timestamps: true}, "the shim of web-1, web-2, web-3, db-1, db-2, 2 more records no times: --timestamps, --since and --until have no effect there"},
+		{control.LogsRequest{Since: time.Unix(1, 0), Services: []string{"web"}}, "the shim of web-1, web-2, web-3 records no times: --timestamps, --since and --until have no effect there"},
 		{control.LogsRequest{Until: time.Unix(1, 0), Services: []string{"job"}}, ""},
 	} {
 		m := trial()

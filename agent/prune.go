@@ -67,7 +67,7 @@ func (p *Projects) Prune(ctx context.Context, items []control.Unneeded) ([]contr
 }
 
 // errBusy: what is brought onto the device now is in no record yet.
-var errBusy = fmt.Errorf("%w: images are being brought onto the device; try again when that is done", control.ErrConflict)
+var errBusy = fmt.Errorf("%w: images are being downloaded; try again later", control.ErrConflict)
 
 // Unneeded lists what neither a container nor a revision of a deployment needs.
 // One that a deployment can be brought back to by hand is needed for that, until

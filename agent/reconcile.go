@@ -286,7 +286,7 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 			r.logger.Debug("deployment will be tried again", "deployment", w.id, "code", f.code, "error", err)
 		default:
 			if w.waitFor(err.Error()) {
-				r.logger.Error("cannot work on deployment", "deployment", w.id, "error", err)
+				r.logger.Error("cannot process deployment", "deployment", w.id, "error", err)
 			}
 			w.waitsNot()
 		}
@@ -477,7 +477,7 @@ func (r *reconciler) keep(ctx context.Context, w *worker, d *store.Deployment) e
 		return nil
 	case isLost(err) && r.stillThere(ctx, &d.Desired):
 		r.ledger.lacks.Store(true) // the WFM has it
-		return fmt.Errorf("it runs, but cannot be brought back before the WFM is in reach: %s", err)
+		return fmt.Errorf("it runs, but cannot be restored until the WFM is reachable: %s", err)
 	}
 	return r.fail(ctx, w, d, err)
 }
@@ -572,7 +572,7 @@ func (r *reconciler) ensureActive(ctx context.Context, w *worker, d *store.Deplo
 	case ctx.Err() != nil:
 		return err
 	}
-	r.logger.Error("cannot keep the revision running that worked last", "deployment", d.ID, "revision", d.Active.Digest.String(), "error", err)
+	r.logger.Error("cannot keep the last good revision running", "deployment", d.ID, "revision", d.Active.Digest.String(), "error", err)
 	return errors.Join(err, r.notUndone(d, err))
 }
 
@@ -615,7 +615,7 @@ func (r *reconciler) applyRevision(
 	for i, c := range doc.Components {
 		j := slices.IndexFunc(rev.Staged, func(s store.Staged) bool { return s.Component == c.Name })
 		if j < 0 {
-			return &fault{code: codeInternal, component: c.Name, err: errors.New("it was never staged")}
+			return &fault{code: codeInternal, component: c.Name, err: errors.New("it was not staged")}
 		}
 		if before != nil && i > 0 {
 			if err := before(i); err != nil {
@@ -648,7 +648,7 @@ func (r *reconciler) ensureNothing(ctx context.Context, w *worker, d *store.Depl
 		err = r.removeAll(ctx, w, d)
 	}
 	if err != nil && ctx.Err() == nil {
-		r.logger.Error("cannot remove what was begun and never worked", "deployment", d.ID, "error", err)
+		r.logger.Error("cannot remove the failed deployment", "deployment", d.ID, "error", err)
 	}
 	return err
 }
@@ -840,7 +840,7 @@ func (r *reconciler) pruneWanted(ctx context.Context) {
 		}()
 		if err != nil {
 			if ctx.Err() == nil {
-				r.logger.Warn("cannot drop what nothing needs", "error", err)
+				r.logger.Warn("cannot remove unneeded data", "error", err)
 			}
 			return
 		}

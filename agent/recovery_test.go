@@ -91,11 +91,7 @@ func TestPruningThatWasKilledGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	for deadline := time.Now().Add(patience); s.store.HasArtifact(left); time.Sleep(time.Millisecond) { // it has no event
-		if time.Now().After(deadline) {
-			t.Fatal("what nothing needs is still there")
-		}
-	}
+	s.eventually("what nothing needs is gone", func() bool { return !s.store.HasArtifact(left) })
 	if n := s.runtime.count("prune"); n != dropped+1 {
 		t.Errorf("images were dropped %d times, want once", n-dropped)
 	}
@@ -132,19 +128,20 @@ func TestALostImageIsFetchedAgain(t *testing.T) {
 // A package that is lost and out of reach is a failure that is tried again at
 // leisure, not as fast as the processor can.
 func TestALostPackageOutOfReachIsNoLoop(t *testing.T) {
-	s := newSite(t)
-	s.installed()
-	s.runtime.fail("fetch 1.0.0", runtime.Unreachable)
-	s.change(func(records *store.Store) {
-		s.runtime.reset()
-		s.lose(digest.FromString("1.0.0"))(records)
+	simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+		s.installed()
+		s.runtime.fail("fetch 1.0.0", runtime.Unreachable)
+		s.change(func(records *store.Store) {
+			s.runtime.reset()
+			s.lose(digest.FromString("1.0.0"))(records)
+		})
+		s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1")
+		observed := s.runtime.looks()
+		s.during(300 * time.Millisecond)
+		if n := s.runtime.looks() - observed; n > 2 {
+			t.Errorf("the runtime was looked at %d times within 300 ms", n)
+		}
 	})
-	s.heard(first, "pending@1", "installing@1", "installed@1", "failed@1")
-	observed := s.runtime.looks()
-	time.Sleep(300 * time.Millisecond) // that nothing happens has no event
-	if n := s.runtime.looks() - observed; n > 2 {
-		t.Errorf("the runtime was looked at %d times within 300 ms", n)
-	}
 }
 
 // A document that the store lost is fetched again with the next poll, although
@@ -209,15 +206,15 @@ func TestWhatRunsWithoutARecordIsRemoved(t *testing.T) {
 // A failure that comes back is tried again at leisure, also when the runtime
 // tells of each container that ends.
 func TestFailuresAreTriedAgainWithBackoff(t *testing.T) {
-	s := newSite(t)
-	s.runtime.noisy = true
-	s.runtime.fail("apply 1.0.0", runtime.Exited)
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "failed@1")
-	time.Sleep(300 * time.Millisecond) // that nothing happens has no event
-	if n := s.runtime.count("apply 1.0.0"); n > 2 {
-		t.Errorf("it was started %d times within 300 ms", n)
-	}
+	simulated(t, func(s *site) { s.runtime.noisy = true }, func(t *testing.T, s *site) {
+		s.runtime.fail("apply 1.0.0", runtime.Exited)
+		s.publish(1, map[string]string{first: document(first, "1.0.0")})
+		s.heard(first, "pending@1", "installing@1", "failed@1")
+		s.during(300 * time.Millisecond)
+		if n := s.runtime.count("apply 1.0.0"); n > 2 {
+			t.Errorf("it was started %d times within 300 ms", n)
+		}
+	})
 }
 
 // What was never seen to run is not installed because its containers are there.
@@ -320,8 +317,8 @@ func TestAnIDInOtherLettersIsTheSameDeployment(t *testing.T) {
 	}
 }
 
-// What is durable is worked on, even if the file beside the database could not
-// be written.
+// What is durable is told and worked on, even if the file beside the database could
+// not be written.
 func TestAcceptedManifestIsWorkedOnWithoutItsSmallFile(t *testing.T) {
 	s := newSite(t)
 	s.installed()
@@ -329,10 +326,12 @@ func TestAcceptedManifestIsWorkedOnWithoutItsSmallFile(t *testing.T) {
 	if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "in the way"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
+	begun, release := s.runtime.hold("fetch 2.0.0")
 	s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
-	if err := s.agent.Sync(t.Context()); err == nil {
-		t.Error("the failure to write was not told")
-	}
+	s.refuses()
+	<-begun
+	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1") // without a further change
+	release()
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
 }
 
@@ -493,8 +492,7 @@ func TestRefusedCapabilitiesDoNotKeepTheManifestAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			refusal.Op = "put capabilities"
 			s := newSite(t, func(s *site) { s.wfm.fail("capabilities", &refusal) })
-			s.publish(1, map[string]string{first: document(first, "1.0.0")})
-			s.heard(first, "pending@1", "installing@1", "installed@1")
+			s.installed()
 			s.wfm.fail("", nil)
 			asked := len(s.wfm.calls())
 			s.sync()
@@ -557,10 +555,7 @@ func TestStatusWithoutARuntime(t *testing.T) {
 	s := newSite(t)
 	s.installed()
 	s.runtime.fail("observe", runtime.Internal)
-	st, err := s.agent.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := s.fullStatus()
 	if len(st.Deployments) != 1 || !strings.Contains(st.RuntimeError, "observe fails") {
 		t.Errorf("status is %+v", st)
 	}
@@ -618,17 +613,18 @@ func TestComposeUpKeepsItsImages(t *testing.T) {
 func TestAnAgentStopsWhileEverythingHangs(t *testing.T) {
 	for _, step := range []string{"fetch 1.0.0", "stage 1.0.0", "apply 1.0.0"} {
 		t.Run(step, func(t *testing.T) {
-			s := newSite(t)
-			blocked := s.runtime.block(step)
-			s.publish(1, map[string]string{first: document(first, "1.0.0")})
-			<-blocked
-			begun := time.Now()
-			s.stop()
-			if d := time.Since(begun); d > time.Second {
-				t.Errorf("it took %s", d)
-			}
-			s.start()
-			s.runtime.await(t, first+"-main 1.0.0")
+			simulated(t, func(*site) {}, func(t *testing.T, s *site) {
+				blocked := s.runtime.block(step)
+				s.publish(1, map[string]string{first: document(first, "1.0.0")})
+				<-blocked
+				begun := time.Now()
+				s.stop()
+				if d := time.Since(begun); d > 0 {
+					t.Errorf("it waited for %s", d)
+				}
+				s.start()
+				s.runtime.await(t, first+"-main 1.0.0")
+			})
 		})
 	}
 }

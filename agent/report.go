@@ -23,14 +23,9 @@ const (
 	// reportsAtOnce bounds how many reports are looked at, and how many are
 	// deleted, at a time. Their bodies are read one by one.
 	reportsAtOnce = 256
-	// reportFirst and reportMost bound the time between two attempts to deliver.
-	reportFirst = time.Second
-	reportMost  = 5 * time.Minute
-	// parkedFirst and parkedMost bound the time between two attempts with what
-	// the WFM does not take, and may take when something has changed: at the WFM,
-	// which would not tell.
-	parkedFirst = 10 * time.Minute
-	parkedMost  = 6 * time.Hour
+	// parkedMost bounds the time between two attempts with what the WFM may take
+	// when something has changed: at the WFM, which would not tell.
+	parkedMost = 6 * time.Hour
 )
 
 // reporter delivers the outbox to the WFM: at least once, in order for each
@@ -53,7 +48,7 @@ type reporter struct {
 	uptime   func() time.Duration
 	since    atomic.Int64 // since when something has been waiting, by uptime; 0: nothing is, as far as it is known
 	isDeaf   atomic.Bool  // the WFM did not hear the last attempt
-	retry    backoff      // of attempts that got nobody's reports through
+	retry    retry        // of attempts that got nobody's reports through
 	held     map[string]*heldReports
 	finished []uint64 // done with, and not deleted yet
 	logged   string   // the last problem that was logged, to log it once
@@ -66,9 +61,8 @@ type reporter struct {
 
 // heldReports are those of a deployment whose oldest one the WFM did not take.
 type heldReports struct {
-	fate    fate
 	until   time.Time
-	retry   backoff
+	retry   retry
 	newest  uint64 // of them, as far as they were looked at
 	waiting bool   // they were seen in this round
 }
@@ -77,8 +71,7 @@ func newReporter(o Options, quiet *pace.Silence, h *hub) *reporter {
 	return &reporter{
 		wfm: o.WFM, silence: quiet, store: o.Store, hub: h, logger: o.Logger, now: o.Now, uptime: o.Uptime,
 		pending: make(chan struct{}, 1), contact: make(chan struct{}, 1),
-		retry: backoff{first: reportFirst, most: reportMost}, held: map[string]*heldReports{},
-		told: map[string]control.Reported{},
+		held: map[string]*heldReports{}, told: map[string]control.Reported{},
 	}
 }
 
@@ -133,17 +126,10 @@ func (r *reporter) rest(ctx context.Context, f fate) bool {
 	switch f {
 	case silenced:
 		return true // run waits for it
-	case refused:
-		select {
-		case <-ctx.Done():
-			return false
-		case <-r.contact:
-			return true
-		}
-	case unheard:
-		return wait(ctx, r.retry.fail(), r.contact, nil)
+	case unheard, refused, retired:
+		return wait(ctx, r.retry.after(f), r.contact, nil)
 	}
-	r.retry.reset()
+	r.retry = retry{}
 	if len(r.held) > 0 {
 		next := r.now().Add(parkedMost)
 		for _, h := range r.held {
@@ -200,7 +186,7 @@ func (r *reporter) round(ctx context.Context) (fate, error) {
 				return f, errors.Join(err, r.acknowledge())
 			}
 			switch f {
-			case unheard, refused:
+			case unheard, refused, retired:
 				r.isDeaf.Store(true)
 				return f, errors.Join(err, r.acknowledge())
 			case parked, later:
@@ -238,7 +224,7 @@ func (r *reporter) holds(report store.Report, blocked map[string]bool) bool {
 	if h == nil || !blocked[report.Deployment] && !h.until.After(r.now()) {
 		return false
 	}
-	if h.fate == parked && !blocked[report.Deployment] && (report.Sequence > h.newest || r.isGone(report.Deployment)) {
+	if h.retry.fate == parked && !blocked[report.Deployment] && (report.Sequence > h.newest || r.isGone(report.Deployment)) {
 		h.until = time.Time{} // something about it changed: it is tried with the next round
 		blocked[report.Deployment] = true
 	}
@@ -249,14 +235,11 @@ func (r *reporter) holds(report store.Report, blocked map[string]bool) bool {
 // hold keeps the reports of a deployment back for a while.
 func (r *reporter) hold(report store.Report, f fate) {
 	h := r.held[report.Deployment]
-	if h == nil || h.fate != f {
-		h = &heldReports{fate: f, retry: backoff{first: reportFirst, most: reportMost}}
-		if f == parked {
-			h.retry = backoff{first: parkedFirst, most: parkedMost}
-		}
+	if h == nil {
+		h = &heldReports{}
 		r.held[report.Deployment] = h
 	}
-	h.until, h.newest, h.waiting = r.now().Add(h.retry.fail()), max(h.newest, report.Sequence), true
+	h.until, h.newest, h.waiting = r.now().Add(h.retry.after(f)), max(h.newest, report.Sequence), true
 }
 
 // acknowledge deletes what is done with. It is kept in mind until that works,
@@ -293,9 +276,9 @@ func (r *reporter) post(ctx context.Context, report store.Report) (fate, error) 
 	case f != hopeless:
 		return f, err
 	case gone:
-		r.logger.Warn("the WFM does not take a report about a deployment that is gone; it is dropped", "deployment", report.Deployment, "error", err)
+		r.logger.Warn("the WFM rejected a report about a removed deployment; it is dropped", "deployment", report.Deployment, "error", err)
 	default:
-		r.logger.Error("the WFM refuses a status report; it is dropped", "deployment", report.Deployment, "error", err)
+		r.logger.Error("the WFM rejected a status report; it is dropped", "deployment", report.Deployment, "error", err)
 	}
 	return f, nil
 }
@@ -317,8 +300,31 @@ const (
 	later                // the WFM may take it later; its deployment waits
 	unheard              // nobody's reports get through now
 	silenced             // nobody may call the WFM now
-	refused              // nobody's reports are taken until somebody acts: all wait for the next poll
+	refused              // nobody's reports are taken until somebody acts
+	retired              // the same, and the WFM ended the relationship
 )
+
+// retry is how long attempts that end in the same fate, one after another, are apart.
+type retry struct {
+	fate fate
+	backoff
+}
+
+// after counts an attempt and returns how long to wait for the next one.
+func (r *retry) after(f fate) time.Duration {
+	if r.fate != f {
+		*r = retry{f, backoff{first: time.Second, most: 5 * time.Minute}}
+		switch f {
+		case parked:
+			r.first, r.most = 10*time.Minute, parkedMost
+		case refused:
+			r.first = time.Minute // at once is of no use (ERR-05)
+		case retired:
+			r.first, r.most = 2*time.Hour, 2*time.Hour // as rarely as polls
+		}
+	}
+	return r.fail()
+}
 
 // fateOf decides by the type of the problem, and where that says nothing by the
 // status (ERR-01, ERR-02, ERR-05). gone: there is no such deployment here.
@@ -326,6 +332,9 @@ func fateOf(err error, gone bool) fate {
 	var answered *wfm.Error
 	if !errors.As(err, &answered) {
 		return unheard
+	}
+	if answered.Problem.Retired() {
+		return retired
 	}
 	unknown := parked
 	if gone {
@@ -410,7 +419,7 @@ func (r *reporter) note(err error) {
 	switch dropped := r.store.DroppedReports(); {
 	case dropped > r.dropped && !r.full:
 		r.full = true
-		r.logger.Warn("too many status reports wait; the oldest ones that tell least are dropped", "dropped", dropped-r.dropped)
+		r.logger.Warn("too many pending status reports; the oldest of little importance are dropped", "dropped", dropped-r.dropped)
 	case err == nil && len(r.held) == 0: // nothing waits any more
 		r.full, r.dropped = false, dropped
 	}

@@ -425,12 +425,15 @@ func TestERR04ReportsHonourTheSilenceOfThePoll(t *testing.T) {
 }
 
 // Nobody's reports get through while the device is not authorised. They are all
-// kept, and tried with each poll.
-func TestERR01UnauthorizedReportsWaitAtThePaceOfPolls(t *testing.T) {
+// kept, and one is tried with increasing delays, whenever the next poll is, and
+// with each poll that is answered.
+func TestERR01RefusedReportsAreTriedWithoutPolls(t *testing.T) {
 	const base = `{"type":"https://docs.margo.org/specification/problem-types#`
 	for name, problem := range map[string]*wfm.Error{
 		"by status 401":                  answered(401, ""),
 		"by status 403":                  answered(403, ""),
+		"by status 405":                  answered(405, ""),
+		"a proxy that wants a password":  answered(407, ""),
 		"by type, whatever the status":   answered(400, base+`not-authorized"}`),
 		"the relationship has ended":     answered(403, base+`wfm-client-relationship-retired"}`),
 		"a signature that is not good":   answered(400, base+`invalid-digest-header"}`),
@@ -439,17 +442,22 @@ func TestERR01UnauthorizedReportsWaitAtThePaceOfPolls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t)
+				s := newSite(t, func(s *site) { s.poll.Interval = 7 * 24 * time.Hour })
 				s.sync()
 				s.wfm.fail("status", problem)
 				s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
 				s.settled(first, second)
 				synctest.Wait()
 				sent := s.wfm.count("status")
-				time.Sleep(30 * time.Minute) // the next poll is later
-				if n := s.wfm.count("status") - sent; n != 0 {
-					t.Errorf("%d reports were sent between two polls", n)
+				time.Sleep(5 * time.Hour)
+				least, most := 60, 125
+				if problem.Problem.Retired() {
+					least, most = 2, 5
 				}
+				if n := s.wfm.count("status") - sent; n < least || n > most {
+					t.Errorf("%d reports were sent within five hours, want %d to %d", n, least, most)
+				}
+				sent = s.wfm.count("status")
 				for range 3 {
 					s.sync()
 					synctest.Wait()
@@ -458,7 +466,7 @@ func TestERR01UnauthorizedReportsWaitAtThePaceOfPolls(t *testing.T) {
 					t.Errorf("%d reports were sent with three polls, want one with each", n)
 				}
 				s.wfm.fail("", nil)
-				s.sync()
+				time.Sleep(2 * time.Hour) // the next poll is days later
 				s.heard(first, "installed@1")
 				s.heard(second, "installed@1")
 			})
@@ -487,7 +495,7 @@ func TestERR01ReportsThatAreWrongAreNotSentAgain(t *testing.T) {
 			if n := s.wfm.count("status"); n != 6 {
 				t.Errorf("%d reports were sent, want each once", n)
 			}
-			if lines := l.with("refuses a status report", first); len(lines) != 3 {
+			if lines := l.with("rejected a status report", first); len(lines) != 3 {
 				t.Errorf("%d refusals were logged, want 3", len(lines))
 			}
 		})
@@ -628,8 +636,8 @@ func TestDroppedReportsAreLoggedOnce(t *testing.T) {
 		s.settled(first)
 	}
 	s.outbox(16)
-	s.eventually("it was logged", func() bool { return len(l.with("too many status reports wait")) > 0 })
-	if n := len(l.with("too many status reports wait")); n != 1 {
+	s.eventually("it was logged", func() bool { return len(l.with("too many pending status reports")) > 0 })
+	if n := len(l.with("too many pending status reports")); n != 1 {
 		t.Errorf("it was logged %d times", n)
 	}
 }

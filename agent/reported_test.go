@@ -15,10 +15,7 @@ func TestStatusSaysWhatWasReported(t *testing.T) {
 		t.Helper()
 		timeout := time.After(patience)
 		for {
-			st, err := s.agent.Status(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			st := s.fullStatus()
 			if want(st.Deployments[0].Reported) {
 				return
 			}

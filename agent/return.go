@@ -75,7 +75,7 @@ func (l *ledger) goBack(id string, wanted digest.Digest, by, reason string) erro
 		left = ""                // no record tells any more
 	} else {
 		name, _ := nameIn(l.store, before.Desired.Digest)
-		f := &fault{code: codeReturned, err: fmt.Errorf("%s: %s", backTo(target), sentence("asked for by "+by, reason))}
+		f := &fault{code: codeReturned, err: fmt.Errorf("%s: %s", backTo(target), sentence("requested by "+by, reason))}
 		after, err = l.moved(&before, eventReturned, func(d *store.Deployment) {
 			f.record(d, name)
 			back := *target
@@ -96,7 +96,7 @@ func (l *ledger) goBack(id string, wanted digest.Digest, by, reason string) erro
 	if err != nil {
 		return err
 	}
-	l.logger.Warn("somebody asked for the revision before", "deployment", id, "revision", target.Digest.String(), "left", left.String(), "by", by, "reason", reason)
+	l.logger.Warn("rollback requested", "deployment", id, "revision", target.Digest.String(), "left", left.String(), "by", by, "reason", reason)
 	l.hub.send(control.Event{Kind: control.RollbackAsked, Deployment: id, Digest: target.Digest.String(), Text: sentence("by "+by, reason)})
 	return nil
 }
@@ -118,22 +118,22 @@ func wayBack(d *store.Deployment, wanted digest.Digest) (*store.Revision, error)
 	case d.Return == returnLeft:
 		target = d.Active
 	case phase == Fetched, phase == Staged:
-		return refuse("revision %s has not begun to be applied; reject it to stay with what runs", d.Desired.Digest)
+		return refuse("revision %s is not applied yet; reject it to keep what runs", d.Desired.Digest)
 	case phase == Applying && hasFormer(d):
 		target = d.Active
 	case phase == Failed && hasFormer(d) && (wanted == "" || wanted == d.Active.Digest):
 		if d.Former != nil {
-			return refuse("it is back to revision %s already; name revision %s to go back further", d.Active.Digest, d.Former.Digest)
+			return refuse("it is already back at revision %s; name revision %s to go back further", d.Active.Digest, d.Former.Digest)
 		}
-		return refuse("it is back to revision %s already, and none before it is kept", d.Active.Digest)
+		return refuse("it is already back at revision %s, and no earlier one is kept", d.Active.Digest)
 	}
 	switch {
 	case target == nil && d.Active == nil:
 		return refuse("no revision of it has worked yet")
 	case target == nil:
-		return refuse("the revision before is not kept on this device any more")
+		return refuse("the previous revision is no longer kept on this device")
 	case wanted != "" && wanted != target.Digest:
-		return refuse("revision %s is not kept on this device; what it can go back to is %s", wanted, target.Digest)
+		return refuse("revision %s is not kept on this device; it can go back to %s", wanted, target.Digest)
 	}
 	return target, nil
 }
@@ -145,7 +145,7 @@ func (l *ledger) kept(rev *store.Revision) error {
 		whole = whole && l.store.HasArtifact(s.Package)
 	}
 	if !whole {
-		return fmt.Errorf("revision %s is not kept on this device any more", rev.Digest)
+		return fmt.Errorf("revision %s is no longer kept on this device", rev.Digest)
 	}
 	return nil
 }
@@ -236,7 +236,7 @@ func (r *reconciler) aftermath(w *worker, d *store.Deployment) {
 	text := backTo(d.Active)
 	if r.leftToPeople(w, d) {
 		d.Return = returnLeft
-		text = fmt.Sprintf("it is left as it is, and goes back to revision %s when somebody asks for it", d.Active.Digest)
+		text = fmt.Sprintf("it is left as it is; a rollback on request returns to revision %s", d.Active.Digest)
 	}
 	d.Fault.Message = shortened(text+": "+d.Fault.Message, maxFaultText)
 }
@@ -311,7 +311,7 @@ func (l *ledger) notes(before, after *store.Deployment) []store.Entry {
 	case phase == Active:
 		kind = noteDone
 		if before.Found {
-			e.Text = "it ran already"
+			e.Text = "it was already running"
 		}
 	case phase == Forgotten:
 		kind, e.Revision = noteRemoved, changeOf(before).revision

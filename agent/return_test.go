@@ -41,12 +41,12 @@ func TestRollbackByHandHolds(t *testing.T) {
 	one, two, three := document(first, "1.0.0"), document(first, "2.0.0"), document(first, "3.0.0")
 	s := newSite(t)
 	s.installed()
-	s.refusedToGoBack("", "not kept")
+	s.refusedToGoBack("", "no longer kept")
 	s.publish(2, map[string]string{first: two})
 	told := append(installed, "pending@1", "installing@2", "installed@2")
 	s.heard(first, told...)
 	s.gate.close(true) // it waits for nobody
-	s.refusedToGoBack(three, "what it can go back to is "+revisionOf(one).String())
+	s.refusedToGoBack(three, "it can go back to "+revisionOf(one).String())
 	if err := s.goBack(""); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestRollbackByHandHolds(t *testing.T) {
 	}
 	s.gate.close(false)
 	s.refusedToGoBack("", "already")
-	s.refusedToGoBack(two, "not kept")
+	s.refusedToGoBack(two, "no longer kept")
 	s.stop()
 	s.runtime.reset()
 	s.start()
@@ -142,7 +142,7 @@ func TestRollbackToWhatIsGone(t *testing.T) {
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.heard(first, append(installed, "pending@1", "installing@2", "installed@2")...)
 	s.change(s.lose(revisionOf(document(first, "1.0.0"))))
-	s.refusedToGoBack("", "not kept on this device any more")
+	s.refusedToGoBack("", "no longer kept on this device")
 	s.untouched("2.0.0")
 }
 
@@ -165,7 +165,7 @@ func TestOneStepIsKept(t *testing.T) {
 	s.gate.rule(policy.Rules{Rollback: policy.RollbackOff})
 	s.agent.Configure(s.settings())
 	s.eventually("the one before is gone", func() bool { return !s.store.HasArtifact(digest.FromString("2.0.0")) })
-	s.refusedToGoBack("", "not kept")
+	s.refusedToGoBack("", "no longer kept")
 	s.publish(4, map[string]string{first: document(first, "4.0.0")})
 	s.heard(first, append(told, "pending@3", "installing@4", "installed@4")...)
 	if d := s.record(); d.Former != nil {
@@ -311,8 +311,10 @@ func TestARevisionThatIsInterruptedTimeAndAgain(t *testing.T) {
 				t.Errorf("error is %+v", e)
 			}
 			s.stop()
+			observed := s.runtime.looks()
 			s.start()
-			time.Sleep(100 * time.Millisecond) // that nothing happens has no event
+			s.eventually("the agent looked", func() bool { return s.runtime.looks() > observed })
+			s.quiet()
 			if n := s.runtime.count("apply 2.0.0"); n != 3 {
 				t.Errorf("it was applied %d times, want 3", n)
 			}

@@ -56,7 +56,7 @@ func (p *poller) acceptRollback(ctx context.Context, r control.RollbackRequest) 
 	case permit.used:
 		return err
 	case err == nil || errors.Is(err, errRefused):
-		return fmt.Errorf("%w: the WFM does not serve version %d (%s) any more", control.ErrConflict, r.Version, r.Digest)
+		return fmt.Errorf("%w: the WFM no longer serves version %d (%s)", control.ErrConflict, r.Version, r.Digest)
 	}
 	return err
 }
@@ -68,9 +68,9 @@ func (p *poller) permit(permit *permission) error {
 	refused := p.state.refusedManifest
 	switch {
 	case p.state.permit != nil:
-		return fmt.Errorf("%w: somebody else asked for that a moment ago", control.ErrConflict)
+		return fmt.Errorf("%w: somebody else has just asked to accept it", control.ErrConflict)
 	case refused == nil:
-		return fmt.Errorf("%w: no manifest is refused for its version", control.ErrConflict)
+		return fmt.Errorf("%w: no manifest was refused because of its version", control.ErrConflict)
 	case refused.Version != permit.version || refused.Digest != permit.digest.String():
 		return fmt.Errorf("%w: the WFM serves version %d (%s)", control.ErrConflict, refused.Version, refused.Digest)
 	}
@@ -93,11 +93,11 @@ func (p *poller) accepting(permit *permission, held store.Manifest) {
 	p.mu.Lock()
 	permit.used = true
 	p.mu.Unlock()
-	p.logger.Warn("a manifest is accepted although its version is not greater, because an operator asked for it", "security", true,
+	p.logger.Warn("manifest accepted at an operator's request although its version is not greater", "security", true,
 		"uid", permit.uid, "version", permit.version, "digest", permit.digest.String(), "before", held.Version, "digestBefore", held.Digest.String())
 	p.hub.send(control.Event{
 		Kind: control.RollbackAccepted, Version: permit.version, Digest: permit.digest.String(),
-		Text: fmt.Sprintf("user %d has version %d accepted in place of %d", permit.uid, permit.version, held.Version),
+		Text: fmt.Sprintf("user %d accepted version %d in place of %d", permit.uid, permit.version, held.Version),
 	})
 }
 
@@ -107,7 +107,7 @@ func (p *poller) refuse(held store.Manifest, m *wfm.Manifest) error {
 	if m.Version == held.Version {
 		what = fmt.Sprintf("version %d was accepted with other content (%s, now %s)", m.Version, held.Digest, m.Digest)
 	}
-	r := &versionRefusal{text: what + ", as when the WFM has lost its state; `margolite accept-rollback` accepts it [DS-06]"}
+	r := &versionRefusal{text: what + "; if the WFM has lost its state, `margolite accept-rollback` accepts it [DS-06]"}
 	p.mu.Lock()
 	before := p.state.refusedManifest
 	p.mu.Unlock()

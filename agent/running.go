@@ -18,7 +18,7 @@ const (
 	codeServiceExited        = "SERVICE_EXITED"         // it ended, and its restart policy leaves it so
 	codeServiceRestarting    = "SERVICE_RESTARTING"     // it ends again and again
 	codeServiceUnhealthy     = "SERVICE_UNHEALTHY"      // its health check fails
-	codeServiceNotStarted    = "SERVICE_NOT_STARTED"    // it cannot be started, or waits for another one
+	codeServiceNotStarted    = "SERVICE_NOT_STARTED"    // it cannot be started, or what it waits for failed
 	codeServiceNotResponding = "SERVICE_NOT_RESPONDING" // its shim does not answer
 )
 
@@ -54,6 +54,9 @@ func troubleOf(c *runtime.ObservedContainer, now time.Time, settle time.Duration
 	case runtime.Unresponsive:
 		return &trouble{codeServiceNotResponding, service, "its shim does not respond"}, now.Add(silentFor)
 	case runtime.Created:
+		if c.Undecided { // after a power cut this takes as long as the checks of others
+			return nil, time.Time{}
+		}
 		detail := "it cannot be started"
 		if c.Waiting != "" {
 			detail = "it waits for " + c.Waiting
@@ -170,9 +173,9 @@ func (w *watched) verdict(now time.Time, rules runningRules) *trouble {
 
 // text is what people are told of a trouble.
 func (w *watched) text(t *trouble, since time.Time) string {
-	text := fmt.Sprintf("service %s: %s; it has not been well since %s", t.service, t.detail, since.UTC().Format(time.RFC3339))
+	text := fmt.Sprintf("service %s: %s; failing since %s", t.service, t.detail, since.UTC().Format(time.RFC3339))
 	if w.turns > 1 {
-		text += fmt.Sprintf(", and fell ill %d times since the last report", w.turns)
+		text += fmt.Sprintf(", and failed %d times since the last report", w.turns)
 	}
 	return text
 }
@@ -297,7 +300,7 @@ func (r *reconciler) troubleIn(ctx context.Context, d *store.Deployment, compone
 	}
 	project, err := r.runtime.ObserveProject(ctx, d.Desired.Staged[i].Project)
 	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("cannot look at component %s: %w", component, err)
+		return nil, time.Time{}, fmt.Errorf("cannot observe component %s: %w", component, err)
 	}
 	var all []*trouble
 	var due time.Time

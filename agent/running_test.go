@@ -38,7 +38,7 @@ func TestST10WhatRunsIsReported(t *testing.T) {
 		"SERVICE_EXITED":         func(c *runtime.ObservedContainer) { c.State, c.ExitCode = runtime.Stopped, 3 },
 		"SERVICE_RESTARTING":     func(c *runtime.ObservedContainer) { c.State, c.ExitCode, c.Restarting = runtime.Stopped, 3, true },
 		"SERVICE_UNHEALTHY":      func(c *runtime.ObservedContainer) { c.Health = health.Status{State: health.Unhealthy, Code: 3} },
-		"SERVICE_NOT_STARTED":    func(c *runtime.ObservedContainer) { c.State, c.Waiting = runtime.Created, "db to be healthy, code 3" },
+		"SERVICE_NOT_STARTED":    func(c *runtime.ObservedContainer) { c.State, c.Waiting = runtime.Created, "db to complete, code 3" },
 		"SERVICE_NOT_RESPONDING": func(c *runtime.ObservedContainer) { c.State = runtime.Unresponsive },
 	} {
 		t.Run(code, func(t *testing.T) {
@@ -85,7 +85,8 @@ func TestST10AShimThatRespondsAgain(t *testing.T) {
 	})
 }
 
-// A one-shot service that ended well is well, and nothing is told where the device is
+// A one-shot service that ended well is well, as is one that waits for another whose
+// health is not decided, e.g. after a power cut; and nothing is told where the device is
 // told to tell nothing.
 func TestWhatIsWellIsNotReported(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -93,7 +94,10 @@ func TestWhatIsWellIsNotReported(t *testing.T) {
 		change func(*runtime.ObservedContainer)
 	}{
 		"a one-shot service": {true, func(c *runtime.ObservedContainer) { c.State = runtime.Done }},
-		"switched off":       {false, func(c *runtime.ObservedContainer) { c.State, c.ExitCode = runtime.Stopped, 3 }},
+		"one that waits for a health check": {true, func(c *runtime.ObservedContainer) {
+			c.State, c.Waiting, c.Undecided = runtime.Created, "db-1 to be healthy", true
+		}},
+		"switched off": {false, func(c *runtime.ObservedContainer) { c.State, c.ExitCode = runtime.Stopped, 3 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, func(s *site) { s.reports = agent.Reports{Running: test.tell} })

@@ -29,7 +29,7 @@ func (a *Agent) Alive() error {
 	}
 	for _, l := range a.loops.list() {
 		if l.Stuck {
-			return fmt.Errorf("the %s has not got on for %v", l.Name, time.Duration(l.Busy*float64(time.Second)).Round(time.Second))
+			return fmt.Errorf("the %s has made no progress for %v", l.Name, time.Duration(l.Busy*float64(time.Second)).Round(time.Second))
 		}
 	}
 	return nil
@@ -52,7 +52,7 @@ func (a *Agent) selfCheck(runtimeError string) *control.SelfCheck {
 	}
 	if h.Err != nil {
 		c.Store.LastError = h.Err.Error()
-		add("look at the medium of state.dir", "what the agent has to remember cannot be written: %v", h.Err)
+		add("check the storage medium of state.dir", "the agent cannot write its records: %v", h.Err)
 	}
 	for _, l := range c.Loops {
 		if l.Stuck {
@@ -63,7 +63,7 @@ func (a *Agent) selfCheck(runtimeError string) *control.SelfCheck {
 	if fs, err := disk.Usage(a.o.StateDir); err == nil {
 		c.Free = int64(fs.Free)
 		if c.Free < a.o.Reserve {
-			add("make room, or see `margolite prune`", "%d bytes are free on the file system of %s, less than state.reserve", c.Free, a.o.StateDir)
+			add("free some space, for example with `margolite prune`", "%d bytes are free on the file system of %s, less than state.reserve", c.Free, a.o.StateDir)
 		}
 	}
 	c.Panics, c.LastPanic = a.mistakes.seen()
@@ -71,7 +71,7 @@ func (a *Agent) selfCheck(runtimeError string) *control.SelfCheck {
 		c.LastPanic = a.o.Crash
 	}
 	if c.Starts = a.o.Starts; c.Starts >= manyStarts {
-		add("look into its log", "the agent was started %d times within a day", c.Starts)
+		add("read its log", "the agent was started %d times within a day", c.Starts)
 	}
 	c.OK = len(c.Problems) == 0 && runtimeError == "" && !c.ClockWrong
 	return c

@@ -39,8 +39,7 @@ func (f *fakeRuntime) sign(unsigned map[string]string) {
 // is one of the device's.
 func TestUnsignedImagesAreNotFetched(t *testing.T) {
 	s := newSite(t, demandsSignatures)
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.installed()
 	s.runtime.sign(map[string]string{"plant.example/web:2": "nobody has signed sha256:0"})
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
@@ -90,8 +89,7 @@ func TestSignaturesThatAreOutOfReachAreAwaited(t *testing.T) {
 // of then; where nobody can tell, it waits on, and what runs is left alone.
 func TestStagedImagesAreJudgedByTheKeysOfThatTime(t *testing.T) {
 	s := newSite(t, demandsSignatures)
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.installed()
 	s.gate.close(true)
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1")
@@ -126,7 +124,7 @@ func TestPackagesVerifiedByTheKeysOfTheSiteAreSigned(t *testing.T) {
 	})
 	s.publish(1, map[string]string{first: behindURL("")})
 	s.heard(first, "pending@1", "failed@1")
-	if last := s.wfm.last(first); last.Error == nil || !strings.Contains(last.Error.Message, "policy.allow.unsigned: main: comes in a package") {
+	if last := s.wfm.last(first); last.Error == nil || !strings.Contains(last.Error.Message, "policy.allow.unsigned: main: comes in an unsigned package") {
 		t.Errorf("error is %+v", last.Error)
 	}
 

@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -33,15 +32,7 @@ func TestPKG15SignedPackageIsNotReplacedByAnUnsignedOne(t *testing.T) {
 	signed := "fetch " + packageURL + " " + keyURL
 	s.runtime.fail(signed, runtime.Unreachable)
 	s.publish(2, map[string]string{first: behindURL(keyURL)})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for reason := ""; !strings.Contains(reason, signed); {
-		st, err := s.agent.Status(ctx)
-		if err != nil || ctx.Err() != nil {
-			t.Fatalf("pending because of %q, %v, %v", reason, err, ctx.Err())
-		}
-		reason = st.Deployments[0].Reason
-	}
+	s.reason(first, signed)
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1")
 }
 

@@ -23,9 +23,7 @@ func TestERR04SilenceOutlivesARestart(t *testing.T) {
 			busy := answered(503, "")
 			busy.RetryAfter = test.asked
 			s.wfm.fail("manifest", busy)
-			if err := s.agent.Sync(t.Context()); err == nil {
-				t.Error("the WFM is not busy")
-			}
+			s.refuses()
 			if wrote := s.store.Writes() != before; wrote != test.writes {
 				t.Errorf("written to the store: %t", wrote)
 			}
@@ -35,10 +33,7 @@ func TestERR04SilenceOutlivesARestart(t *testing.T) {
 			silent := func() time.Duration {
 				s.start()
 				defer s.stop()
-				status, err := s.agent.Status(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				status := s.fullStatus()
 				if status.WFM.SilentUntil == nil {
 					return 0
 				}

@@ -110,7 +110,7 @@ func (r *reconciler) dropFor(ctx context.Context, d *store.Deployment, err error
 		if former == nil {
 			continue
 		}
-		r.logger.Warn("the revision before is dropped: there is no space for another one", "deployment", id,
+		r.logger.Warn("dropped the previous revision to free space", "deployment", id,
 			"revision", former.Digest.String(), "for", d.ID)
 		dropped, err2 := r.dropUnneeded(ctx)
 		if err2 != nil {

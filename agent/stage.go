@@ -51,7 +51,7 @@ func (r *reconciler) stage(ctx context.Context, w *worker, d *store.Deployment) 
 	if isFull(err) && ctx.Err() == nil {
 		made, roomErr := r.makeRoom(ctx, d, err)
 		if roomErr != nil && ctx.Err() == nil {
-			r.logger.Warn("cannot make room on the device", "deployment", d.ID, "error", roomErr)
+			r.logger.Warn("cannot free space on the device", "deployment", d.ID, "error", roomErr)
 		}
 		if made {
 			err = r.bring(ctx, w, d)
@@ -109,7 +109,7 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 			return nil, nil, err
 		}
 		for _, w := range project.Warnings() {
-			r.logger.Warn("Compose file of doubtful meaning", "deployment", d.ID, "component", c.Name, "reason", w)
+			r.logger.Warn("questionable Compose file", "deployment", d.ID, "component", c.Name, "reason", w)
 		}
 		s.Sources = project.Sources()
 		asks = append(append(asks, packageAsk(c)), asksOf(c.Name, isSigned(c, &s), project)...)
@@ -149,7 +149,7 @@ func (r *reconciler) stageComponents(ctx context.Context, w *worker, d *store.De
 func (r *reconciler) eligible(id string, doc *margo.Deployment) error {
 	switch own := r.settings.Load().Device.ID; {
 	case !margo.SameID(doc.ID, id): // AD-02
-		return &fault{code: codeInvalidDocument, err: fmt.Errorf("the document is of deployment %s", doc.ID)}
+		return &fault{code: codeInvalidDocument, err: fmt.Errorf("the document belongs to deployment %s", doc.ID)}
 	case doc.Type != margo.Compose: // AD-03, DEV-04
 		return &fault{code: codeUnsupportedType, err: fmt.Errorf("this device runs compose deployments, not %q", doc.Type)}
 	case doc.DeviceID != "" && doc.DeviceID != own && doc.DeviceID != own+"/*" && doc.DeviceID != r.clientID(): // AD-14, A-35
@@ -213,6 +213,13 @@ func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment,
 		return nil, runtimeFault(c.Name, err)
 	}
 	project.PinSources(s.Sources)
+	project.Joins = func(network, of string) error {
+		if mayBeOf(of, id) {
+			return nil
+		}
+		ask := policy.ServiceAsk{Component: c.Name, Signed: true, Shared: []string{network}}
+		return notAllowed(r.settings.Load().Gate.Admit(id, doc.Labels, policy.Ask{Services: []policy.ServiceAsk{ask}}))
+	}
 	return project, nil
 }
 
@@ -362,14 +369,14 @@ func (r *reconciler) stagedPackage(ctx context.Context, c margo.Component, s *st
 	if !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrCorrupt) {
 		return data, err
 	}
-	r.logger.Warn("package is lost and fetched again", "component", c.Name, "digest", s.Package.String(), "error", err)
+	r.logger.Warn("package is lost and will be fetched again", "component", c.Name, "digest", s.Package.String(), "error", err)
 	lost := err
 	p, err := r.runtime.FetchPackage(ctx, originOf(c), progress)
 	if err != nil {
 		return nil, fmt.Errorf("%w, and %w", lost, err)
 	}
 	if p.Digest != s.Package {
-		return nil, fmt.Errorf("package %s is lost, and its origin has another one now", s.Package)
+		return nil, fmt.Errorf("package %s is lost, and its origin now has a different one", s.Package)
 	}
 	return p.Data, r.ledger.restore(p.Data)
 }

@@ -39,9 +39,9 @@ const (
 
 var (
 	// errMustDownload: the deployment cannot be staged in the looking round.
-	errMustDownload = errors.New("something has to be downloaded")
+	errMustDownload = errors.New("something must be downloaded")
 	// errPreempted: the slot was taken away.
-	errPreempted = errors.New("the slot for downloading was given to another deployment")
+	errPreempted = errors.New("the download slot was given to another deployment")
 )
 
 // round is one attempt to stage a deployment.
@@ -284,7 +284,7 @@ func (r *reconciler) stagingOf(d *store.Deployment, component string, t *round) 
 // images.
 func unpackable(d *store.Deployment) error {
 	if u := d.Unpacking; u != nil && u.Times >= maxAttempts {
-		return &fault{code: codeInterrupted, component: u.Component, err: fmt.Errorf("this device or its agent went down %d times while the images were being unpacked", u.Times)}
+		return &fault{code: codeInterrupted, component: u.Component, err: fmt.Errorf("this device or its agent went down %d times while unpacking the images", u.Times)}
 	}
 	return nil
 }

@@ -1,9 +1,7 @@
 package agent_test
 
 import (
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/margolite/margolite/agent"
 	"github.com/margolite/margolite/policy"
@@ -19,28 +17,6 @@ const (
 
 func byManifest(s *site) { s.gate.order = policy.OrderManifest }
 
-// awaitReason waits until a deployment waits for something.
-func (s *site) awaitReason(id, want string) {
-	s.t.Helper()
-	timeout := time.After(patience)
-	for {
-		st, err := s.agent.Status(s.t.Context())
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		for _, d := range st.Deployments {
-			if d.ID == id && strings.Contains(d.Reason, want) {
-				return
-			}
-		}
-		select {
-		case <-timeout:
-			s.t.Fatalf("%s does not wait for %q: %+v", id, want, st.Deployments)
-		case <-time.After(time.Millisecond):
-		}
-	}
-}
-
 // Deployments are changed in the order of the manifest; one that failed holds nobody
 // up, and one that waits says for whom.
 func TestDeploymentsAreChangedInTheOrderOfTheManifest(t *testing.T) {
@@ -48,14 +24,14 @@ func TestDeploymentsAreChangedInTheOrderOfTheManifest(t *testing.T) {
 	s := newSite(t, byManifest, func(s *site) { s.reports = agent.Reports{Reasons: true} })
 	s.runtime.fail("fetch 1.0.0", runtime.Unreachable) // that of the first one alone
 	s.publish(1, map[string]string{early: document(early, "1.0.0"), middle: document(middle, "2.0.0"), late: document(late, "3.0.0")})
-	s.awaitReason(middle, "after deployment "+early)
-	s.awaitReason(late, "after deployment "+middle)
+	s.reason(middle, "after deployment "+early)
+	s.reason(late, "after deployment "+middle)
 	if running := s.runtime.running(); len(running) > 0 {
 		t.Errorf("running is %q", running)
 	}
 	s.stop()
 	s.start() // the order is that of the records
-	s.awaitReason(late, "after deployment "+middle)
+	s.reason(late, "after deployment "+middle)
 	if last := s.wfm.last(late); last.Error == nil || last.Error.Code != "WAITS_FOR_TURN" {
 		t.Errorf("the WFM heard %+v", last.Error)
 	}
@@ -74,10 +50,10 @@ func TestTheOrderIsThatOfTheNewestManifest(t *testing.T) {
 	s := newSite(t, byManifest)
 	s.runtime.fail("fetch 2.0.0", runtime.Unreachable)
 	s.publish(1, map[string]string{middle: document(middle, "2.0.0")})
-	s.awaitReason(middle, "2.0.0")
+	s.reason(middle, "2.0.0")
 	s.publish(2, map[string]string{early: document(early, "1.0.0"), middle: document(middle, "2.0.0"), late: document(late, "3.0.0")})
 	s.heard(early, "pending@2", "installing@2", "installed@2")
-	s.awaitReason(late, "after deployment "+middle)
+	s.reason(late, "after deployment "+middle)
 	s.publish(3, map[string]string{late: document(late, "3.0.0")}) // nobody waits for a removal
 	s.heard(late, "pending@2", "installing@3", "installed@3")
 }

@@ -51,7 +51,7 @@ func (w *watcher) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		err := contain.Call(func() error { return w.watch(ctx, func() { poke(w.poked) }) })
-		w.mistakes.note("watch for devices", err)
+		w.mistakes.note("device watch", err)
 		if err != nil && ctx.Err() == nil {
 			w.logger.Debug("the machine is looked at with each poll alone", "error", err)
 		}
@@ -80,7 +80,7 @@ func (w *watcher) follow(ctx context.Context) {
 			continue
 		}
 		before = now
-		w.logger.Info("this device offers something else now")
+		w.logger.Info("the capabilities of this device have changed")
 		w.differs()
 		if !wait(ctx, pluggedAgain, nil, nil) {
 			return
@@ -116,7 +116,7 @@ func (w *watcher) document() json.RawMessage {
 		doc, err = Describe(w.settings.Load().Device, w.facts, w.logger)
 		return err
 	})
-	w.mistakes.note("look at the machine", err)
+	w.mistakes.note("device check", err)
 	if err != nil {
 		return nil // told by the poll
 	}

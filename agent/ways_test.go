@@ -25,7 +25,7 @@ func TestWFMThatChangesDuringAPoll(t *testing.T) {
 		<-reached
 		s.wfm.becomes("spiffe://factory.example/margo/wfm/other")
 		release()
-		if err := <-done; err == nil || !strings.Contains(err.Error(), "asked for again") {
+		if err := <-done; err == nil || !strings.Contains(err.Error(), "requested again") {
 			t.Errorf("version %d: %v", version, err)
 		}
 		if refused := s.status().Refused; refused != "" || s.accepted().Version != 10 {
@@ -62,8 +62,7 @@ func (e besideError) Unwrap() error { return e.error }
 func TestAudienceBesideTheDesiredState(t *testing.T) {
 	s := newSite(t)
 	s.wfm.fail("capabilities", besideError{errors.New("no route to host")})
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.installed()
 	s.wfm.fail("", nil)
 	s.sync()
 	before := s.wfm.count("capabilities")

@@ -24,8 +24,7 @@ func TestAnUpdateWritesAsOftenAsItHasTo(t *testing.T) {
 			verbs[verb]++
 		}
 	})
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.installed()
 	s.publish(2, map[string]string{first: document(first, "2.0.0")}) // there is a revision to go back to from now on
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
 	s.quiet()
@@ -76,8 +75,7 @@ func TestAnUpdateWritesAsOftenAsItHasTo(t *testing.T) {
 // and no wear.
 func TestAServiceThatComesBackWritesNothing(t *testing.T) {
 	s := newSite(t)
-	s.publish(1, map[string]string{first: document(first, "1.0.0")})
-	s.heard(first, "pending@1", "installing@1", "installed@1")
+	s.installed()
 	s.quiet()
 	writes := s.store.Writes()
 	for range 20 {

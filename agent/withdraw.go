@@ -67,13 +67,13 @@ func Withdraw(ctx context.Context, s *store.Store, w Withdrawer, now time.Time) 
 func withdraw(ctx context.Context, w Withdrawer, known acknowledged) (store.Entry, error) {
 	var err error
 	if w.Audience() != known.audience {
-		err = errors.New("it is not the configured WFM any more")
+		err = errors.New("it is no longer the configured WFM")
 	} else {
 		err = w.DeleteCapabilities(ctx, known.device)
 	}
-	e := store.Entry{Kind: noteWithdrawn, Text: fmt.Sprintf("%s heard that device %s is gone", known.audience, known.device)}
+	e := store.Entry{Kind: noteWithdrawn, Text: fmt.Sprintf("%s was told that device %s is decommissioned", known.audience, known.device)}
 	if err != nil {
-		err = fmt.Errorf("%s did not hear that device %s is gone: %w", known.audience, known.device, err)
+		err = fmt.Errorf("%s was not told that device %s is decommissioned: %w", known.audience, known.device, err)
 		e.Kind, e.Text = noteNotWithdrawn, err.Error()
 	}
 	return e, err
@@ -83,10 +83,10 @@ func withdraw(ctx context.Context, w Withdrawer, known acknowledged) (store.Entr
 // becomes another one. See the function Withdraw.
 func (a *Agent) Withdraw(ctx context.Context) {
 	if left := a.silence.Hold().Left(); left > 0 {
-		a.o.Logger.Warn("the WFM is not told that this device leaves: it is not to be called", "for", left)
+		a.o.Logger.Warn("the WFM is not told that this device leaves: polling is paused", "for", left)
 		return
 	}
 	if _, err := Withdraw(ctx, a.o.Store, a.o.WFM, a.o.Now()); err != nil {
-		a.o.Logger.Warn("the capabilities of this device are not taken back", "error", err)
+		a.o.Logger.Warn("cannot withdraw the capabilities of this device", "error", err)
 	}
 }

@@ -45,8 +45,7 @@ func TestCAP06ARenamedDeviceTakesItsCapabilitiesBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
 			s.wfm.fail("delete "+deviceID, c.err)
-			s.publish(1, map[string]string{first: document(first, "1.0.0")})
-			s.heard(first, "pending@1", "installing@1", "installed@1")
+			s.installed()
 			set := s.settings()
 			set.Device.ID = "edge-02"
 			s.agent.Configure(set)

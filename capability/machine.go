@@ -41,7 +41,7 @@ func (m *machine) read(elements ...string) string {
 	file, err := os.OpenFile(m.path(elements...), os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe has nothing to tell, and must not hold us up
 	if err != nil {
 		if !absent(err) {
-			m.fail("cannot read fact of the machine: %w", err)
+			m.fail("cannot read machine facts: %w", err)
 		}
 		return ""
 	}
@@ -102,14 +102,14 @@ func (m *machine) list(elements ...string) []string {
 	dir, err := os.OpenFile(m.path(elements...), os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		if !absent(err) {
-			m.fail("cannot list facts of the machine: %w", err)
+			m.fail("cannot list machine facts: %w", err)
 		}
 		return nil
 	}
 	defer func() { _ = dir.Close() }() // only read
 	names, err := dir.Readdirnames(maxEntries)
 	if err != nil && !errors.Is(err, io.EOF) {
-		m.fail("cannot list facts of the machine: %w", err)
+		m.fail("cannot list machine facts: %w", err)
 	}
 	slices.Sort(names)
 	return names

@@ -31,7 +31,7 @@ func (m *machine) cpu(ctx context.Context, architecture string, l limits) CPU {
 		c.Cores = float64(n)
 	}
 	if c.Cores == 0 {
-		m.fail("cannot count processors: neither sysfs nor procfs tells of any")
+		m.fail("cannot count processors: neither sysfs nor procfs lists any")
 	}
 	if l.cpus > 0 {
 		c.Cores = min(c.Cores, float64(l.cpus))
@@ -67,10 +67,10 @@ func (m *machine) architecture() string { return m.line("proc/sys/kernel/arch") 
 func (m *machine) memory(ctx context.Context, l limits) uint64 {
 	memory, err := mem.VirtualMemoryWithContext(m.rooted(ctx))
 	if err == nil && memory.Total == 0 {
-		err = errors.New("procfs does not tell")
+		err = errors.New("not found in procfs")
 	}
 	if err != nil {
-		m.fail("cannot find out the size of the memory: %w", err)
+		m.fail("cannot determine the size of the memory: %w", err)
 		return l.memory
 	}
 	return least(memory.Total, l.memory)

@@ -21,7 +21,7 @@ func (m *machine) storage(ctx context.Context, dir string) uint64 {
 		case errors.Is(err, fs.ErrNotExist) && parent != dir:
 			dir = parent
 		default:
-			m.fail("cannot find out the size of the file system of %s: %w", dir, err)
+			m.fail("cannot determine the size of the file system of %s: %w", dir, err)
 			return 0
 		}
 	}

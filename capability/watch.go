@@ -22,7 +22,7 @@ const maxUevent = 8 << 10
 func Watch(ctx context.Context, changed func()) error {
 	events, err := openUevents()
 	if err != nil {
-		return fmt.Errorf("cannot listen to the kernel's events of devices: %w", err)
+		return fmt.Errorf("cannot listen for the kernel's device events: %w", err)
 	}
 	changed()
 	return follow(ctx, events, changed)
@@ -51,7 +51,7 @@ func follow(ctx context.Context, events *os.File, changed func()) error {
 	}()
 	conn, err := events.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("cannot use the socket of the kernel's events: %w", err)
+		return fmt.Errorf("cannot use the socket of the kernel's device events: %w", err)
 	}
 	buffer := make([]byte, maxUevent)
 	for {
@@ -71,7 +71,7 @@ func follow(ctx context.Context, events *os.File, changed func()) error {
 			changed()
 			continue
 		case err != nil || failed != nil:
-			return fmt.Errorf("cannot read the kernel's events of devices: %w", errors.Join(err, failed))
+			return fmt.Errorf("cannot read the kernel's device events: %w", errors.Join(err, failed))
 		}
 		if sender, ok := from.(*unix.SockaddrNetlink); ok && sender.Pid != 0 { // somebody who plays the kernel
 			continue

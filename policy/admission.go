@@ -34,6 +34,9 @@ type Allow struct {
 	Capabilities map[string]bool
 	// Unconfined is what may be switched off: seccomp, apparmor, systempaths.
 	Unconfined map[string]bool
+	// Shared are the names of volumes, networks and containers that deployments may
+	// use although they are not their own; "*": all.
+	Shared []string
 	// Ports of the device that may be published.
 	Ports []PortRange
 	// Registries that images may come from, as host[:port]; "*": all.
@@ -57,7 +60,9 @@ type Ask struct {
 	Device Resources
 	// Own are the paths of the agent's own state, which nobody may mount.
 	Own []string
-	// Locks is the directory among them that everybody may; empty: none.
+	// Locks is a directory among them, empty: none. A deployment may mount what is in
+	// Locks/ITS-ID; what else is in it needs an entry of Allow.Mounts there, since
+	// its locks hold up other deployments.
 	Locks string
 }
 
@@ -77,6 +82,7 @@ type ServiceAsk struct {
 	Devices      []string // paths on the device, CDI names, and rules such as "c 188:* rwm"
 	Capabilities []string // that it adds, as NET_ADMIN or CAP_NET_ADMIN, or ALL
 	Unconfined   []string // as seccomp, apparmor, systempaths
+	Shared       []string // volumes, networks and containers that are not of its deployment
 	Ports        []PortRange
 	Image        string // normalised reference
 	Registry     string // of the image, host[:port]
@@ -135,11 +141,11 @@ func (g *Gate) prepare() (problems []error) {
 	}
 	for _, p := range allow.Ports {
 		if p.First == 0 || p.Last < p.First {
-			wrong("ports", fmt.Errorf("there is no range from %d to %d", p.First, p.Last))
+			wrong("ports", fmt.Errorf("invalid range %d-%d", p.First, p.Last))
 		}
 	}
 	if !(allow.CPUs >= 0) || math.IsInf(allow.CPUs, 0) || allow.Memory < 0 || allow.Storage < 0 {
-		wrong("resources", errors.New("no less than nothing can be reserved"))
+		wrong("resources", errors.New("a limit cannot be negative or infinite"))
 	}
 	return problems
 }
@@ -147,7 +153,7 @@ func (g *Gate) prepare() (problems []error) {
 // Admit says which rules a deployment does not keep; none: it may come in. The
 // rules are the same for all deployments.
 func (g *Gate) Admit(deployment string, labels map[string]string, ask Ask) []Refusal {
-	a := admission{gate: g, allow: &g.o.Allow, ask: &ask}
+	a := admission{gate: g, allow: &g.o.Allow, ask: &ask, deployment: deployment}
 	for i := range ask.Services {
 		a.judge(&ask.Services[i])
 	}
@@ -160,6 +166,8 @@ type admission struct {
 	gate  *Gate
 	allow *Allow
 	ask   *Ask
+
+	deployment string
 	// What is judged now; empty: the deployment as a whole.
 	component, service string
 	refusals           []Refusal
@@ -213,6 +221,11 @@ func (a *admission) judge(s *ServiceAsk) {
 			a.refuse("unconfined", u, "switches %s off", u)
 		}
 	}
+	for _, name := range s.Shared {
+		if !slices.Contains(a.allow.Shared, "*") && !slices.Contains(a.allow.Shared, name) {
+			a.refuse("shared", "", "shares %s with others", name)
+		}
+	}
 	for _, p := range s.Ports {
 		if !a.port(p) {
 			a.refuse("ports", "", "publishes port %s", p)
@@ -223,7 +236,7 @@ func (a *admission) judge(s *ServiceAsk) {
 	}
 	if !s.Signed && !a.allow.Unsigned {
 		a.service = ""
-		a.refuse("unsigned", "", "comes in a package that nobody signed")
+		a.refuse("unsigned", "", "comes in an unsigned package")
 	}
 }
 
@@ -261,7 +274,7 @@ func (a *admission) image(s *ServiceAsk) {
 		a.refuse("registries", "", "takes image %s from registry %s", s.Image, s.Registry)
 	}
 	if !s.Pinned && !a.allow.Tags {
-		a.refuse("tags", "", "names image %s by no digest", s.Image)
+		a.refuse("tags", "", "names image %s without a digest", s.Image)
 	}
 	if s.Unsigned != "" && !a.allow.UnsignedImages {
 		a.refuse("unsignedImages", "", "runs image %s: %s", s.Image, s.Unsigned)
@@ -278,7 +291,7 @@ func (a *admission) resources() {
 	all := asked.plus(a.ask.Held)
 	cores := func(n float64) string { return strconv.FormatFloat(milli(n), 'f', -1, 64) }
 	if most, whose := limit(a.allow.CPUs, a.ask.Device.CPUs); asked.CPUs > 0 && most > 0 && milli(all.CPUs) > milli(most) {
-		a.refuse("cpus", "", "reserves %s cores; with the %s of other deployments that is more than %s, %s",
+		a.refuse("cpus", "", "reserves %s cores; with the %s of other deployments that exceeds %s, %s",
 			cores(asked.CPUs), cores(all.CPUs-asked.CPUs), cores(most), whose)
 	}
 	for _, r := range []struct {
@@ -289,7 +302,7 @@ func (a *admission) resources() {
 		{"storage", asked.Storage, all.Storage, a.allow.Storage, a.ask.Device.Storage},
 	} {
 		if most, whose := limit(r.allowed, r.deviceHas); r.asked > 0 && most > 0 && r.all > most {
-			a.refuse(r.rule, "", "reserves %s of %s; with the %s of other deployments that is more than %s, %s",
+			a.refuse(r.rule, "", "reserves %s of %s; with the %s of other deployments that exceeds %s, %s",
 				bytes(r.asked), r.rule, bytes(r.all-r.asked), bytes(most), whose)
 		}
 	}
@@ -298,9 +311,9 @@ func (a *admission) resources() {
 // limit is how much there is to reserve, and why; 0: nobody knows.
 func limit[T int64 | float64](allowed, has T) (T, string) {
 	if allowed > 0 {
-		return allowed, "which the configuration allows"
+		return allowed, "the configured limit"
 	}
-	return has, "which the device has"
+	return has, "all that the device has"
 }
 
 // plus adds what may be any numbers.
@@ -340,17 +353,20 @@ func (a *admission) mount(m MountAsk) {
 		a.refuse("mounts", "", "%s, which is not an absolute path", how)
 		return
 	}
-	at := place(m.Path)
-	if a.ask.Locks != "" && within(at, place(a.ask.Locks)) {
-		return
+	at, top := place(m.Path), "/"
+	if locks := place(a.ask.Locks); a.ask.Locks != "" && within(at, locks) {
+		if own := path.Join(locks, a.deployment); own != locks && within(at, own) {
+			return
+		}
+		how, top = how+", whose locks hold up other deployments", locks
 	}
 	for _, own := range a.ask.Own {
-		if within(at, place(own)) {
-			a.refuse("mounts", "", "%s, where margolite keeps its own state; nothing can allow that", how)
+		if top == "/" && within(at, place(own)) {
+			a.refuse("mounts", "", "%s, where margolite keeps its own state; this is never allowed", how)
 			return
 		}
 	}
-	if why, ok := a.gate.mount(at, m.ReadOnly, a.ask.Own); !ok {
+	if why, ok := a.gate.mount(at, top, m.ReadOnly, a.ask.Own); !ok {
 		a.refuse("mounts", at, "%s%s", how, why)
 	}
 }

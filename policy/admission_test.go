@@ -58,7 +58,7 @@ func TestOrdinaryServicesComeIn(t *testing.T) {
 	for _, m := range slices.Concat(mounts, readOnly) {
 		s.Mounts = append(s.Mounts, policy.MountAsk{Path: m, ReadOnly: true})
 	}
-	s.Mounts = append(s.Mounts, policy.MountAsk{Path: "/run/margolite/locks"}, policy.MountAsk{Path: "/run/margolite/locks/" + idA})
+	s.Mounts = append(s.Mounts, policy.MountAsk{Path: "/run/margolite/locks/" + idA}, policy.MountAsk{Path: "/var/run/margolite/locks/" + idA + "/x"})
 	got := admit(t, nil, s, policy.Ask{Own: []string{"/var/lib/margolite", "/run/margolite"}, Locks: "/run/margolite/locks"})
 	if len(got) > 0 {
 		t.Errorf("it is refused: %s", strings.Join(got, "\n"))
@@ -83,60 +83,64 @@ func TestWhatTakesOverTheDeviceIsRefused(t *testing.T) {
 		"unconfined.apparmor: switches apparmor off":              {Unconfined: []string{"apparmor"}},
 		"unconfined.systempaths: switches systempaths off":        {Unconfined: []string{"systempaths"}},
 		"unconfined.label: switches label off":                    {Unconfined: []string{"label"}},
+		"shared: shares other_data with others":                   {Shared: []string{"other_data"}},
 
-		"mounts[/]: mounts / as a whole":                                                                              read("/"),
-		"mounts[/etc]: mounts /etc":                                                                                   read("/etc"),
-		"mounts[/etc/shadow]: mounts /etc/shadow, which is in /etc":                                                   read("/etc/shadow"),
-		"mounts[/etc/localtime]: mounts /etc/localtime writable":                                                      mount("/etc/localtime"),
-		"mounts[/etc/ssl/certs/x]: mounts /etc/ssl/certs/x writable":                                                  mount("/etc/ssl/certs/x"),
-		"mounts[/etc/ssl]: mounts /etc/ssl, which is in /etc":                                                         read("/etc/ssl"),
-		"mounts[/usr/bin/sudo]: mounts /usr/bin/sudo, which is in /usr":                                               mount("/usr/bin/sudo"),
-		"mounts[/bin]: mounts /bin":                                                                                   mount("/bin"),
-		"mounts[/lib64]: mounts /lib64":                                                                               mount("/lib64"),
-		"mounts[/boot/config.txt]: mounts /boot/config.txt, which is in /boot":                                        mount("/boot/config.txt"),
-		"mounts[/proc]: mounts /proc":                                                                                 read("/proc"),
-		"mounts[/sys/class/gpio]: mounts /sys/class/gpio, which is in /sys":                                           mount("/sys/class/gpio"),
-		"mounts[/dev]: mounts /dev as a whole":                                                                        mount("/dev"),
-		"mounts[/run]: mounts /run as a whole":                                                                        read("/run"),
-		"mounts[/run]: mounts /var/run as a whole":                                                                    mount("/var/run"),
-		"mounts[/run/docker.sock]: mounts /run/docker.sock":                                                           read("/run/docker.sock"),
-		"mounts[/run/docker.sock]: mounts /var/run/docker.sock":                                                       mount("/var/run/docker.sock"),
-		"mounts[/run/containerd/x.sock]: mounts /run/containerd/x.sock, which is in /run/containerd":                  mount("/run/containerd/x.sock"),
-		"mounts[/run/systemd/private]: mounts /run/systemd/private, which is in /run/systemd":                         mount("/run/systemd/private"),
-		"mounts[/var]: mounts /var, which holds /var/lib":                                                             read("/var"),
-		"mounts[/var/spool]: mounts /var/spool, which holds /var/spool/cron":                                          mount("/var/spool"),
-		"mounts[/var/lib/app]: mounts /var/lib/app, which is in /var/lib":                                             mount("/var/lib/app"),
-		"mounts[/root]: mounts /root":                                                                                 mount("/root"),
-		"mounts[/root/x]: mounts /opt/../root/x, which is in /root":                                                   mount("/opt/../root/x"),
-		"mounts: mounts opt, which is not an absolute path":                                                           mount("opt"),
-		"mounts[/data]: mounts /data, which holds /data/margolite, the state of margolite":                            mount("/data"),
-		"mounts: mounts /data/margolite/volumes/x, where margolite keeps its own state; nothing can allow that":       read("/data/margolite/volumes/x"),
-		"mounts: mounts /var/run/margolite/control.sock, where margolite keeps its own state; nothing can allow that": mount("/var/run/margolite/control.sock"),
+		"mounts[/]: mounts / as a whole":                                                                                           read("/"),
+		"mounts[/etc]: mounts /etc":                                                                                                read("/etc"),
+		"mounts[/etc/shadow]: mounts /etc/shadow, which is in /etc":                                                                read("/etc/shadow"),
+		"mounts[/etc/localtime]: mounts /etc/localtime writable":                                                                   mount("/etc/localtime"),
+		"mounts[/etc/ssl/certs/x]: mounts /etc/ssl/certs/x writable":                                                               mount("/etc/ssl/certs/x"),
+		"mounts[/etc/ssl]: mounts /etc/ssl, which is in /etc":                                                                      read("/etc/ssl"),
+		"mounts[/usr/bin/sudo]: mounts /usr/bin/sudo, which is in /usr":                                                            mount("/usr/bin/sudo"),
+		"mounts[/bin]: mounts /bin":                                                                                                mount("/bin"),
+		"mounts[/lib64]: mounts /lib64":                                                                                            mount("/lib64"),
+		"mounts[/boot/config.txt]: mounts /boot/config.txt, which is in /boot":                                                     mount("/boot/config.txt"),
+		"mounts[/proc]: mounts /proc":                                                                                              read("/proc"),
+		"mounts[/sys/class/gpio]: mounts /sys/class/gpio, which is in /sys":                                                        mount("/sys/class/gpio"),
+		"mounts[/dev]: mounts /dev as a whole":                                                                                     mount("/dev"),
+		"mounts[/run]: mounts /run as a whole":                                                                                     read("/run"),
+		"mounts[/run]: mounts /var/run as a whole":                                                                                 mount("/var/run"),
+		"mounts[/run/docker.sock]: mounts /run/docker.sock":                                                                        read("/run/docker.sock"),
+		"mounts[/run/docker.sock]: mounts /var/run/docker.sock":                                                                    mount("/var/run/docker.sock"),
+		"mounts[/run/containerd/x.sock]: mounts /run/containerd/x.sock, which is in /run/containerd":                               mount("/run/containerd/x.sock"),
+		"mounts[/run/systemd/private]: mounts /run/systemd/private, which is in /run/systemd":                                      mount("/run/systemd/private"),
+		"mounts[/var]: mounts /var, which contains /var/lib":                                                                       read("/var"),
+		"mounts[/var/spool]: mounts /var/spool, which contains /var/spool/cron":                                                    mount("/var/spool"),
+		"mounts[/var/lib/app]: mounts /var/lib/app, which is in /var/lib":                                                          mount("/var/lib/app"),
+		"mounts[/root]: mounts /root":                                                                                              mount("/root"),
+		"mounts[/root/x]: mounts /opt/../root/x, which is in /root":                                                                mount("/opt/../root/x"),
+		"mounts: mounts opt, which is not an absolute path":                                                                        mount("opt"),
+		"mounts[/data]: mounts /data, which contains /data/margolite, the state of margolite":                                      mount("/data"),
+		"mounts: mounts /data/margolite/volumes/x, where margolite keeps its own state; this is never allowed":                     read("/data/margolite/volumes/x"),
+		"mounts: mounts /var/run/margolite/control.sock, where margolite keeps its own state; this is never allowed":               mount("/var/run/margolite/control.sock"),
+		"mounts[/run/margolite/locks]: mounts /run/margolite/locks, whose locks hold up other deployments":                         mount("/run/margolite/locks"),
+		"mounts[/run/margolite/locks]: mounts /var/run/margolite/locks, whose locks hold up other deployments":                     read("/var/run/margolite/locks"),
+		"mounts[/run/margolite/locks/" + idB + "]: mounts /run/margolite/locks/" + idB + ", whose locks hold up other deployments": mount("/run/margolite/locks/" + idB),
 
-		"devices[/dev/mem]: uses device /dev/mem":                                          device("/dev/mem"),
-		"devices[/dev/kmem]: uses device /dev/kmem":                                        device("/dev/kmem"),
-		"devices[/dev/port]: uses device /dev/port":                                        device("/dev/port"),
-		"devices[/dev/kcore]: uses device /dev/kcore":                                      device("/dev/kcore"),
-		"devices[/dev/sda1]: uses device /dev/sda1, which is of /dev/sd*":                  device("/dev/sda1"),
-		"devices[/dev/mmcblk0]: uses device /dev/mmcblk0, which is of /dev/mmcblk*":        device("/dev/mmcblk0"),
-		"devices[/dev/nvme0n1p2]: uses device /dev/nvme0n1p2, which is of /dev/nvme*":      device("/dev/nvme0n1p2"),
-		"devices[/dev/vdb]: uses device /dev/vdb, which is of /dev/vd*":                    device("/dev/vdb"),
-		"devices[/dev/dm-0]: uses device /dev/dm-0, which is of /dev/dm-*":                 device("/dev/dm-0"),
-		"devices[/dev/loop3]: uses device /dev/loop3, which is of /dev/loop*":              device("/dev/loop3"),
-		"devices[/dev/disk/by-id/x]: uses device /dev/disk/by-id/x, which is of /dev/disk": device("/dev/disk/by-id/x"),
-		"devices[/dev/cpu/0/msr]: uses device /dev/cpu/0/msr, which is of /dev/cpu":        device("/dev/cpu/0/msr"),
-		"devices[/dev]: uses device /dev, which is of /":                                   device("/dev"),
-		"devices[/dev/sdb]: uses device /dev/x/../sdb, which is of /dev/sd*":               device("/dev/x/../sdb"),
-		"devices[/data/node]: uses device /data/node, which is of /":                       device("/data/node"),
-		"devices[/]: uses device /":                                                        device("/"),
-		"devices[a *:*]: uses device a *:* rwm":                                            device("a *:* rwm"),
-		"devices[b 8:*]: uses device b 8:* rwm, which is of b *:*":                         device("b 8:* rwm"),
-		"devices[b *:*]: uses device b *:* m":                                              device("b *:* m"),
-		"devices[c *:*]: uses device c *:* rwm, which holds c 1:1":                         device("c *:* rwm"),
-		"devices[c 1:*]: uses device c 1:* r, which holds c 1:1":                           device("c 1:* r"),
-		"devices[c *:2]: uses device c *:2 r, which holds c 1:2":                           device("c *:2 r"),
-		"devices[c 1:1]: uses device c 001:01 r":                                           device("c 001:01 r"),
-		"devices[a 188:*]: uses device a 188:* rwm, which is of b *:*":                     device("a 188:* rwm"),
+		"devices[/dev/mem]: uses device /dev/mem":                                                device("/dev/mem"),
+		"devices[/dev/kmem]: uses device /dev/kmem":                                              device("/dev/kmem"),
+		"devices[/dev/port]: uses device /dev/port":                                              device("/dev/port"),
+		"devices[/dev/kcore]: uses device /dev/kcore":                                            device("/dev/kcore"),
+		"devices[/dev/sda1]: uses device /dev/sda1, which falls under /dev/sd*":                  device("/dev/sda1"),
+		"devices[/dev/mmcblk0]: uses device /dev/mmcblk0, which falls under /dev/mmcblk*":        device("/dev/mmcblk0"),
+		"devices[/dev/nvme0n1p2]: uses device /dev/nvme0n1p2, which falls under /dev/nvme*":      device("/dev/nvme0n1p2"),
+		"devices[/dev/vdb]: uses device /dev/vdb, which falls under /dev/vd*":                    device("/dev/vdb"),
+		"devices[/dev/dm-0]: uses device /dev/dm-0, which falls under /dev/dm-*":                 device("/dev/dm-0"),
+		"devices[/dev/loop3]: uses device /dev/loop3, which falls under /dev/loop*":              device("/dev/loop3"),
+		"devices[/dev/disk/by-id/x]: uses device /dev/disk/by-id/x, which falls under /dev/disk": device("/dev/disk/by-id/x"),
+		"devices[/dev/cpu/0/msr]: uses device /dev/cpu/0/msr, which falls under /dev/cpu":        device("/dev/cpu/0/msr"),
+		"devices[/dev]: uses device /dev, which falls under /":                                   device("/dev"),
+		"devices[/dev/sdb]: uses device /dev/x/../sdb, which falls under /dev/sd*":               device("/dev/x/../sdb"),
+		"devices[/data/node]: uses device /data/node, which falls under /":                       device("/data/node"),
+		"devices[/]: uses device /":                                                              device("/"),
+		"devices[a *:*]: uses device a *:* rwm":                                                  device("a *:* rwm"),
+		"devices[b 8:*]: uses device b 8:* rwm, which falls under b *:*":                         device("b 8:* rwm"),
+		"devices[b *:*]: uses device b *:* m":                                                    device("b *:* m"),
+		"devices[c *:*]: uses device c *:* rwm, which contains c 1:1":                            device("c *:* rwm"),
+		"devices[c 1:*]: uses device c 1:* r, which contains c 1:1":                              device("c 1:* r"),
+		"devices[c *:2]: uses device c *:2 r, which contains c 1:2":                              device("c *:2 r"),
+		"devices[c 1:1]: uses device c 001:01 r":                                                 device("c 001:01 r"),
+		"devices[a 188:*]: uses device a 188:* rwm, which falls under b *:*":                     device("a 188:* rwm"),
 
 		"capabilities[SYS_ADMIN]: adds capability SYS_ADMIN":                   capability("CAP_SYS_ADMIN"),
 		"capabilities[SYS_MODULE]: adds capability SYS_MODULE":                 capability("sys_module"),
@@ -236,6 +240,9 @@ func TestOneLineOpensOrClosesOneThing(t *testing.T) {
 		"capabilities without a line":          {add("*", false), capability("SYS_TIME"), false},
 		"not those that all containers have":   {add("*", false), capability("CHOWN"), true},
 		"unless by its own line":               {add("NET_RAW", false), capability("NET_RAW"), false},
+		"what others have":                     {func(a *policy.Allow) { a.Shared = []string{"n", "v"} }, policy.ServiceAsk{Shared: []string{"v", "n"}}, true},
+		"not by half a name":                   {func(a *policy.Allow) { a.Shared = []string{"n"} }, policy.ServiceAsk{Shared: []string{"n2"}}, false},
+		"whatever others have":                 {func(a *policy.Allow) { a.Shared = []string{"*"} }, policy.ServiceAsk{Shared: []string{"v", "n"}}, true},
 		"a port":                               {ports(policy.PortRange{First: 80, Last: 80}), publish(80, 80), true},
 		"another port":                         {ports(policy.PortRange{First: 80, Last: 80}), publish(81, 81), false},
 		"ports over two ranges":                {ports(policy.PortRange{First: 90, Last: 99}, policy.PortRange{First: 80, Last: 91}), publish(80, 99), true},
@@ -276,6 +283,11 @@ func TestTheStateOfTheAgentIsOpenedByNothing(t *testing.T) {
 	if got := admit(t, open, s, ask); len(got) != 4 {
 		t.Errorf("refusals are %q", got)
 	}
+	locks := policy.ServiceAsk{Mounts: []policy.MountAsk{{Path: "/run/margolite/locks"}, {Path: "/run/margolite/locks/press"}}}
+	shared := func(a *policy.Allow) { a.Mounts["/run/margolite/locks"] = policy.MountAlways }
+	if got := admit(t, shared, locks, ask); len(got) != 0 {
+		t.Errorf("the locks that the site has opened are refused: %q", got)
+	}
 	above := policy.ServiceAsk{Mounts: []policy.MountAsk{{Path: "/var/lib", ReadOnly: true}}}
 	if got := admit(t, open, above, ask); len(got) != 0 {
 		t.Errorf("a directory that the site has opened by its own line is refused: %q", got)
@@ -292,14 +304,14 @@ func TestWhatIsReservedHasToFit(t *testing.T) {
 		want          []string
 	}{
 		"just":              {held: policy.Resources{CPUs: 3.7, Memory: 3 << 30, Storage: 60 << 30}, first: policy.Resources{CPUs: 0.1, Memory: 1 << 29}, second: policy.Resources{CPUs: 0.2, Memory: 1 << 29, Storage: 4 << 30}, device: device},
-		"cores":             {held: policy.Resources{CPUs: 3}, first: policy.Resources{CPUs: 1}, second: policy.Resources{CPUs: 0.25}, device: device, want: []string{"cpus: reserves 1.25 cores; with the 3 of other deployments that is more than 4, which the device has"}},
-		"memory":            {held: policy.Resources{Memory: 1 << 30}, first: policy.Resources{Memory: 3<<30 + 1}, device: device, want: []string{"memory: reserves 3072 MiB of memory; with the 1024 MiB of other deployments that is more than 4096 MiB, which the device has"}},
-		"storage":           {first: policy.Resources{Storage: 100 << 30}, device: device, want: []string{"storage: reserves 100 GiB of storage; with the 0 bytes of other deployments that is more than 64 GiB, which the device has"}},
-		"a limit":           {change: func(a *policy.Allow) { a.CPUs, a.Memory, a.Storage = 1, 20<<20, 20<<10 }, first: policy.Resources{CPUs: 1.001, Memory: 21 << 20, Storage: 21 << 10}, device: device, want: []string{"cpus: reserves 1.001 cores; with the 0 of other deployments that is more than 1, which the configuration allows", "memory: reserves 21 MiB of memory; with the 0 bytes of other deployments that is more than 20 MiB, which the configuration allows", "storage: reserves 21 KiB of storage; with the 0 bytes of other deployments that is more than 20 KiB, which the configuration allows"}},
+		"cores":             {held: policy.Resources{CPUs: 3}, first: policy.Resources{CPUs: 1}, second: policy.Resources{CPUs: 0.25}, device: device, want: []string{"cpus: reserves 1.25 cores; with the 3 of other deployments that exceeds 4, all that the device has"}},
+		"memory":            {held: policy.Resources{Memory: 1 << 30}, first: policy.Resources{Memory: 3<<30 + 1}, device: device, want: []string{"memory: reserves 3072 MiB of memory; with the 1024 MiB of other deployments that exceeds 4096 MiB, all that the device has"}},
+		"storage":           {first: policy.Resources{Storage: 100 << 30}, device: device, want: []string{"storage: reserves 100 GiB of storage; with the 0 bytes of other deployments that exceeds 64 GiB, all that the device has"}},
+		"a limit":           {change: func(a *policy.Allow) { a.CPUs, a.Memory, a.Storage = 1, 20<<20, 20<<10 }, first: policy.Resources{CPUs: 1.001, Memory: 21 << 20, Storage: 21 << 10}, device: device, want: []string{"cpus: reserves 1.001 cores; with the 0 of other deployments that exceeds 1, the configured limit", "memory: reserves 21 MiB of memory; with the 0 bytes of other deployments that exceeds 20 MiB, the configured limit", "storage: reserves 21 KiB of storage; with the 0 bytes of other deployments that exceeds 20 KiB, the configured limit"}},
 		"more than it has":  {change: func(a *policy.Allow) { a.CPUs = 8 }, first: policy.Resources{CPUs: 8}, device: device},
 		"nothing":           {held: policy.Resources{CPUs: 100, Memory: 1 << 50, Storage: 1 << 50}, device: device},
 		"nobody knows":      {first: policy.Resources{CPUs: 100, Memory: 1 << 50}},
-		"more than numbers": {first: policy.Resources{Memory: math.MaxInt64}, second: policy.Resources{Memory: math.MaxInt64}, device: device, want: []string{"memory: reserves 8589934591 GiB of memory; with the 0 bytes of other deployments that is more than 4096 MiB, which the device has"}},
+		"more than numbers": {first: policy.Resources{Memory: math.MaxInt64}, second: policy.Resources{Memory: math.MaxInt64}, device: device, want: []string{"memory: reserves 8589934591 GiB of memory; with the 0 bytes of other deployments that exceeds 4096 MiB, all that the device has"}},
 		"less than nothing": {first: policy.Resources{CPUs: math.NaN(), Memory: -1 << 40}, second: policy.Resources{CPUs: -5, Memory: 1}, device: device},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -323,9 +335,9 @@ func TestRefusalsNameWhoAsksAndAreBounded(t *testing.T) {
 	want := []policy.Refusal{
 		{Rule: "policy.allow.privileged", Component: "c", Service: "a", Text: "is privileged"},
 		{Rule: "policy.allow.unsignedImages", Component: "c", Service: "a", Text: "runs image r.example/a:1: nobody has signed sha256:0"},
-		{Rule: "policy.allow.unsigned", Component: "c", Text: "comes in a package that nobody signed"},
+		{Rule: "policy.allow.unsigned", Component: "c", Text: "comes in an unsigned package"},
 		{Rule: "policy.allow.namespaces.pid", Component: "c", Service: "b", Text: "joins the pid namespace of the device"},
-		{Rule: "policy.allow.cpus", Text: "reserves 2 cores; with the 0 of other deployments that is more than 1, which the configuration allows"},
+		{Rule: "policy.allow.cpus", Text: "reserves 2 cores; with the 0 of other deployments that exceeds 1, the configured limit"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the refusals differ (-want +got):\n%s", diff)

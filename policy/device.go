@@ -54,11 +54,11 @@ func parseDevice(text string) (deviceRule, error) {
 		return d, fmt.Errorf("write device rule %q as %q", text, d.numbers)
 	case d.numbers != nil || text == "*":
 	case len(text) > 256 || malformed != nil || strings.ContainsRune(text, 0):
-		return d, fmt.Errorf("%q is not a pattern, as /dev/ttyS*", clip(text, maxHolder))
+		return d, fmt.Errorf("%q is not a pattern such as /dev/ttyS*", clip(text, maxHolder))
 	case path.IsAbs(text) && path.Clean(text) != text:
-		return d, fmt.Errorf("expected a path without // and .. and without / at its end, got %q", text)
+		return d, fmt.Errorf("expected a path without //, .. or a trailing /, got %q", text)
 	case !path.IsAbs(text) && !(strings.Contains(text, "/") && strings.Contains(text, "=")):
-		return d, fmt.Errorf(`expected a path, a CDI name as vendor.com/class=name, or a device rule as "c 188:*", got %q`, text)
+		return d, fmt.Errorf(`expected a path, a CDI name such as vendor.com/class=name, or a device rule such as "c 188:*", got %q`, text)
 	}
 	return d, nil
 }
@@ -92,7 +92,7 @@ func (g *Gate) device(asked string) (entry, why string, ok bool) {
 	}
 	for _, d := range g.devices {
 		if !d.allowed && within(d.text, asked) {
-			return asked, ", which holds " + d.text, false
+			return asked, ", which contains " + d.text, false
 		}
 	}
 	return asked, "", true
@@ -103,7 +103,7 @@ func (d *deviceRule) among() string {
 	if d.text == "*" {
 		return ""
 	}
-	return ", which is of " + d.text
+	return ", which falls under " + d.text
 }
 
 // covers says whether the pattern fits a device or a directory that holds it.
@@ -166,7 +166,7 @@ func (g *Gate) numbered(n numbers) (why string, ok bool) {
 	}
 	for _, d := range g.devices {
 		if !d.allowed && d.numbers != nil && !d.numbers.cover(n) && d.numbers.overlap(n) {
-			return ", which holds " + d.text, false
+			return ", which contains " + d.text, false
 		}
 	}
 	return "", true

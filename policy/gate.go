@@ -44,7 +44,7 @@ func New(o Options) (*Gate, error) {
 		problems = append(problems, fmt.Errorf("order %q: want none or manifest", clip(string(o.Order), maxHolder)))
 	}
 	if len(o.Overrides) > maxOverrides {
-		problems = append(problems, fmt.Errorf("there are %d overrides, no more than %d are possible", len(o.Overrides), maxOverrides))
+		problems = append(problems, fmt.Errorf("there are %d overrides; the limit is %d", len(o.Overrides), maxOverrides))
 		o.Overrides = nil
 	}
 	g.o.Overrides = make([]Override, len(o.Overrides))
@@ -85,10 +85,10 @@ func (o *Override) settle(which string) []error {
 
 func checkWords(which string, a Approval, r Rollback) (problems []error) {
 	if !slices.Contains([]Approval{"", ApproveNone, ApproveUpdates, ApproveAll}, a) {
-		problems = append(problems, fmt.Errorf("%sapproval %q is none of %s, %s, %s", which, a, ApproveNone, ApproveUpdates, ApproveAll))
+		problems = append(problems, fmt.Errorf("%sapproval %q is not %s, %s or %s", which, a, ApproveNone, ApproveUpdates, ApproveAll))
 	}
 	if !slices.Contains([]Rollback{"", RollbackAuto, RollbackManual, RollbackOff}, r) {
-		problems = append(problems, fmt.Errorf("%srollback %q is none of %s, %s, %s", which, r, RollbackAuto, RollbackManual, RollbackOff))
+		problems = append(problems, fmt.Errorf("%srollback %q is not %s, %s or %s", which, r, RollbackAuto, RollbackManual, RollbackOff))
 	}
 	return problems
 }
@@ -115,11 +115,11 @@ func (h *Hook) settle(which string) []error {
 func CheckCommand(command []string) error {
 	switch {
 	case len(command) > maxArguments:
-		return fmt.Errorf("the command has %d words, no more than %d are possible", len(command), maxArguments)
+		return fmt.Errorf("the command has %d words; the limit is %d", len(command), maxArguments)
 	case len(command) > 0 && !path.IsAbs(command[0]):
 		return fmt.Errorf("command %q is not the absolute path of a program", clip(command[0], maxHolder))
 	case slices.ContainsFunc(command, func(s string) bool { return strings.ContainsRune(s, 0) }):
-		return errors.New("the command has a word with a zero byte")
+		return errors.New("the command has a word with a NUL character")
 	}
 	return nil
 }
@@ -253,7 +253,7 @@ func (v *Verdict) outside(ws Windows, s Situation) {
 	case !ws.Contains(s.Now):
 		next, ok := ws.opening(s.Now)
 		if !ok {
-			v.wait(WaitsForWindow, time.Time{}, "none ever opens")
+			v.wait(WaitsForWindow, time.Time{}, "no window ever opens")
 			return
 		}
 		v.wait(WaitsForWindow, next, "opens "+next.Format("Mon 15:04 MST"))

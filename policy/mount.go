@@ -22,9 +22,9 @@ const (
 func CheckMount(at string) error {
 	switch {
 	case !path.IsAbs(at) || path.Clean(at) != at || len(at) > 4096 || strings.ContainsRune(at, 0):
-		return errors.New("expected an absolute path, without // and .. and without / at its end")
+		return errors.New("expected an absolute path, without //, .. or a trailing /")
 	case place(at) != at:
-		return fmt.Errorf("write it as %s, which is the same", place(at))
+		return fmt.Errorf("write it as %s", place(at))
 	}
 	return nil
 }
@@ -48,11 +48,12 @@ func within(p, dir string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
 }
 
-// mount says whether a path may be mounted, and of one that may not what a
-// person needs to know beside it. Own are paths that nobody may mount.
-func (g *Gate) mount(at string, readOnly bool, own []string) (why string, ok bool) {
+// mount says whether a path may be mounted, by the entries from top down, and of
+// one that may not what a person needs to know beside it. Own are paths that nobody
+// may mount.
+func (g *Gate) mount(at, top string, readOnly bool, own []string) (why string, ok bool) {
 	rule := at
-	for g.o.Allow.Mounts[rule] == "" && rule != "/" {
+	for g.o.Allow.Mounts[rule] == "" && rule != top {
 		rule = path.Dir(rule)
 	}
 	switch access := g.o.Allow.Mounts[rule]; {
@@ -69,12 +70,12 @@ func (g *Gate) mount(at string, readOnly bool, own []string) (why string, ok boo
 	}
 	for _, inner := range g.closed {
 		if within(inner, at) && !(readOnly && g.o.Allow.Mounts[inner] == MountReadOnly) {
-			return ", which holds " + inner, false
+			return ", which contains " + inner, false
 		}
 	}
 	for _, o := range own {
 		if within(place(o), at) {
-			return ", which holds " + o + ", the state of margolite", false
+			return ", which contains " + o + ", the state of margolite", false
 		}
 	}
 	return "", true

@@ -75,7 +75,7 @@ func CheckCapability(name string) error {
 	if name == "*" || name == "ALL" || slices.Contains(ordinary, name) || slices.Contains(others, name) {
 		return nil
 	}
-	return fmt.Errorf("expected a capability, as NET_ADMIN, or ALL or *, got %q", clip(name, maxHolder))
+	return fmt.Errorf("expected a capability such as NET_ADMIN, or ALL or *, got %q", clip(name, maxHolder))
 }
 
 // CheckNamespace says what is wrong with an entry of Allow.Namespaces.
@@ -115,7 +115,7 @@ func ParsePorts(text string) (PortRange, error) {
 	first, err := strconv.ParseUint(from, 10, 16)
 	last, err2 := strconv.ParseUint(to, 10, 16)
 	if err != nil || err2 != nil || first == 0 || last < first {
-		return PortRange{}, fmt.Errorf("expected a port from 1 to 65535, or a range as 8000-8999, got %q", clip(text, maxHolder))
+		return PortRange{}, fmt.Errorf("expected a port from 1 to 65535, or a range such as 8000-8999, got %q", clip(text, maxHolder))
 	}
 	return PortRange{uint16(first), uint16(last)}, nil
 }

@@ -81,11 +81,11 @@ func readWindow(text string, local *time.Location, find zones) (w Window, err er
 	hours := slices.IndexFunc(parts, func(p string) bool { return strings.Contains(p, ":") })
 	switch {
 	case hours < 0:
-		return w, errors.New("it has no hours, as 22:00-04:00")
+		return w, errors.New("hours such as 22:00-04:00 are missing")
 	case hours > 1:
-		return w, fmt.Errorf("%q before the hours is not one list of days, as Mon-Wed,Fri", strings.Join(parts[:hours], " "))
+		return w, fmt.Errorf("%q before the hours is not a list of days such as Mon-Wed,Fri", strings.Join(parts[:hours], " "))
 	case len(parts) > hours+2:
-		return w, fmt.Errorf("%q after the hours is not one time zone", strings.Join(parts[hours+1:], " "))
+		return w, fmt.Errorf("%q after the hours is not a time zone", strings.Join(parts[hours+1:], " "))
 	}
 	w.days = everyDay
 	if hours == 1 {
@@ -136,13 +136,13 @@ func parseDay(text string) (int, error) {
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("day %q is none of %s", text, strings.Join(dayNames[:], ", "))
+	return 0, fmt.Errorf("day %q is not one of %s", text, strings.Join(dayNames[:], ", "))
 }
 
 func parseHours(text string) (start, end int, err error) {
 	from, to, ok := strings.Cut(text, "-")
 	if !ok {
-		return 0, 0, fmt.Errorf("hours %q have no end, as 22:00-04:00", text)
+		return 0, 0, fmt.Errorf("hours %q have no end; write them as 22:00-04:00", text)
 	}
 	if start, err = parseTime(from); err != nil {
 		return 0, 0, err
@@ -154,7 +154,7 @@ func parseHours(text string) (start, end int, err error) {
 	case start == wholeDay:
 		return 0, 0, fmt.Errorf("time %q can only be an end; the day begins at 00:00", from)
 	case start == end:
-		return 0, 0, fmt.Errorf("hours %q end when they begin; the whole day is 00:00-24:00", text)
+		return 0, 0, fmt.Errorf("hours %q end when they begin; write the whole day as 00:00-24:00", text)
 	}
 	return start, end, nil
 }
@@ -165,7 +165,7 @@ func parseTime(text string) (int, error) {
 	h, okHour := parseNumber(hour, 24)
 	m, okMinute := parseNumber(minute, 59)
 	if !ok || !okHour || !okMinute || len(minute) != 2 || h == 24 && m > 0 {
-		return 0, fmt.Errorf("time %q is none from 00:00 to 24:00", text)
+		return 0, fmt.Errorf("time %q is out of range (00:00-24:00)", text)
 	}
 	return h*60 + m, nil
 }
@@ -185,14 +185,14 @@ func parseNumber(text string, most int) (n int, ok bool) {
 // lack; UTC is always known.
 func findZone(name string, find zones) (*time.Location, error) {
 	if name == "Local" {
-		return nil, errors.New(`time zone "Local" has no place here: hours without a zone are local`)
+		return nil, errors.New(`time zone "Local" is not allowed: hours without a zone are local`)
 	}
 	zone, err := find(name)
 	if err == nil {
 		return zone, nil
 	}
 	if _, missing := find("Etc/UTC"); missing != nil {
-		return nil, fmt.Errorf("time zone %q cannot be looked up: this system has no time zone database (often a package named tzdata); without it use UTC, or hours without a zone", name)
+		return nil, fmt.Errorf("cannot find time zone %q: this system has no time zone database (often the package tzdata); use UTC, or hours without a zone", name)
 	}
 	return nil, fmt.Errorf("time zone %q is not in this system's time zone database", name)
 }

@@ -62,8 +62,8 @@ func TestWindowsAreWrittenAsTheyAreRead(t *testing.T) {
 
 func TestErrorsNameThePartOfAWindowThatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                       "it has no hours",
-		"Mon-Fri":                                "it has no hours",
+		"":                                       "hours such as 22:00-04:00 are missing",
+		"Mon-Fri":                                "hours such as 22:00-04:00 are missing",
 		"Mon-Fry 22:00-04:00":                    `day "Fry"`,
 		"Monday 22:00-04:00":                     `day "Monday"`,
 		"Mon, 22:00-04:00":                       `time "Mon,22:00"`,
@@ -76,7 +76,7 @@ func TestErrorsNameThePartOfAWindowThatIsWrong(t *testing.T) {
 		"24:01-02:00":                            `time "24:01"`,
 		"+1:00-02:00":                            `time "+1:00"`,
 		"24:00-02:00":                            `time "24:00" can only be an end`,
-		"22:00-22:00":                            `the whole day is 00:00-24:00`,
+		"22:00-22:00":                            `the whole day as 00:00-24:00`,
 		"22:00-04:00-05:00":                      `time "04:00-05:00"`,
 		"22:00-04:00 UTC please":                 `"UTC please" after the hours`,
 		"22:00-04:00 23:00-01:00":                `time zone "23:00-01:00"`,

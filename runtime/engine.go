@@ -42,7 +42,7 @@ type Options struct {
 	MinPullRate int64
 	Reserve     int64        // bytes that images leave free for others; 0: 32 MiB, less on a small file system
 	LogDir      string       // of what containers print; "" is RunDir/logs
-	LogKeep     log.Keep     // how much of it, where a service does not say
+	LogKeep     log.Keep     // how much of it at most, also where a service asks for more
 	Logger      *slog.Logger // nil: slog.Default
 	// Environment is what all containers get, as NAME=value, unless their image or
 	// service says otherwise. One that is there already keeps what it has.

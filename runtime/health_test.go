@@ -77,7 +77,8 @@ func TestDependentsWaitForHealth(t *testing.T) {
 		e = r.engine()
 		r.supervise(e)
 		r.eventually("web waits and says so", func() bool {
-			return r.containers(e, "gated")["web"].Waiting == "db-1 to be healthy"
+			web := r.containers(e, "gated")["web"]
+			return web.Waiting == "db-1 to be healthy" && web.Undecided
 		})
 		r.eventually("web runs", func() bool { return r.containers(e, "gated")["web"].State == runtime.Running })
 		if after := r.containers(e, "gated")["db"]; after.Health.State != health.Healthy {

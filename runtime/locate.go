@@ -38,6 +38,7 @@ type locating struct {
 	e       *Engine
 	p       *compose.Project
 	name    string
+	joins   func(network, of string) error // may be nil
 	all     []container.Container
 	others  map[string]placement // by project
 	former  map[Replica]seat
@@ -50,7 +51,7 @@ type locating struct {
 // locateLocked finds the place of a project; it needs e.mu.
 func (e *Engine) locateLocked(ctx context.Context, all []container.Container, p *Project) (placement, error) {
 	l := &locating{
-		e: e, p: p.Compose, name: p.Name, all: all,
+		e: e, p: p.Compose, name: p.Name, joins: p.Joins, all: all,
 		others: e.placementsLocked(all),
 		former: make(map[Replica]seat),
 		known:  make(map[string]network.Network),
@@ -132,11 +133,15 @@ func (l *locating) network(n *compose.Network) (network.Network, error) {
 			switch {
 			case other.Name != n.Name:
 				used = append(used, other.Subnet, other.Subnet6)
-			case n.External || matches(other, w, n):
-				return other, nil
-			default:
+				continue
+			case !n.External && !matches(other, w, n):
 				return w, conflict(l.name, "network %s is that of project %s, which defines it otherwise", n.Name, project)
+			case !n.External && l.joins != nil:
+				if err := l.joins(n.Name, project); err != nil {
+					return w, fail(Conflict, l.name, err)
+				}
 			}
+			return other, nil
 		}
 	}
 	if n.External {
@@ -453,9 +458,9 @@ func (l *locating) other(what string, n compose.Namespace, r Replica) (seat, err
 	}
 	places := map[string]placement{l.name: l.place}
 	maps.Copy(places, l.others)
-	for project, place := range places {
+	for _, place := range places {
 		for _, s := range place.seats {
-			if s.name == n.Of || containerName(project, s.Replica) == n.Of {
+			if s.isCalled(n.Of) {
 				return s, nil
 			}
 		}

@@ -61,6 +61,7 @@ type ObservedContainer struct {
 	Name       string        // container_name; empty: <project>-<service>-<number>
 	Health     health.Status // without State where nothing checks it
 	Waiting    string        // what it waits for before it is started
+	Undecided  bool          // and that has not failed so far
 
 	// PlainLog says that the times of what it printed are not known.
 	PlainLog bool
@@ -117,7 +118,8 @@ func (e *Engine) observeProject(name string, list []container.Container) Observe
 	for _, c := range inOrder(list) {
 		o := e.observe(c)
 		if !o.active() {
-			o.Waiting = e.waitOf(name, o.Replica())
+			wait := e.waitOf(name, o.Replica())
+			o.Waiting, o.Undecided = wait.For, wait.Undecided
 		}
 		if len(p.Containers) == 0 {
 			p.Labels = c.Labels.Caller

@@ -35,6 +35,11 @@ type seat struct {
 // own tells whether the replica has a sandbox of its own.
 func (s seat) own() bool { return s.box.Project == s.project && replicaOf(s.box) == s.Replica }
 
+// isCalled tells whether the container goes by that name; none goes by an empty one.
+func (s seat) isCalled(name string) bool {
+	return name != "" && (name == s.name || name == containerName(s.project, s.Replica))
+}
+
 // joins names whose sandbox the replica lives in, where that is not its own.
 func (s seat) joins() string {
 	switch {
@@ -424,8 +429,10 @@ func (e *Engine) checkOthersLocked(all []container.Container, name string, place
 	for _, project := range slices.Sorted(maps.Keys(places)) {
 		for _, other := range places[project].seats {
 			for _, s := range place.seats {
-				if s.name != "" && s.name == other.name {
-					return conflict(s.Service, "cannot be named %s: that is service %s of project %s", s.name, other.Service, project)
+				for _, chosen := range []string{s.name, other.name} {
+					if s.isCalled(chosen) && other.isCalled(chosen) {
+						return conflict(s.Service, "cannot be named %s: that is service %s of project %s", chosen, other.Service, project)
+					}
 				}
 				for _, p := range s.ports {
 					if i := slices.IndexFunc(other.ports, func(q network.Port) bool { return p.Overlaps(q) }); i >= 0 {

@@ -145,11 +145,13 @@ services:
 	}
 
 	t.Log("what others have is refused, and said whose it is")
-	err := e.Apply(t.Context(), load("other", func(p *compose.Project) { p.Services["web"].ContainerName = "the-db"; p.Networks = nil; free(p) }), runtime.ApplyOptions{})
-	if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "service db of project fixed") {
-		t.Errorf("a name of another project: %v", err)
+	for _, name := range []string{"the-db", "fixed-db-1"} {
+		err := e.Apply(t.Context(), load("other", func(p *compose.Project) { p.Services["web"].ContainerName = name; p.Networks = nil; free(p) }), runtime.ApplyOptions{})
+		if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "service db of project fixed") {
+			t.Errorf("a name of another project: %v", err)
+		}
 	}
-	err = e.Apply(t.Context(), load("fixed", func(p *compose.Project) { fix("web", "10.99.7.20")(p); fix("db", "10.99.7.20")(p) }), runtime.ApplyOptions{})
+	err := e.Apply(t.Context(), load("fixed", func(p *compose.Project) { fix("web", "10.99.7.20")(p); fix("db", "10.99.7.20")(p) }), runtime.ApplyOptions{})
 	if runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "10.99.7.20") {
 		t.Errorf("the same address twice: %v", err)
 	}
@@ -194,6 +196,11 @@ func TestNetworksSharedByProjects(t *testing.T) {
 		}
 		reach(client, "server")
 		reach(server, "client")
+		third := load("third", "web", false)
+		third.Joins = func(network, of string) error { return fmt.Errorf("%s is that of %s", network, of) }
+		if err := e.Apply(t.Context(), third, runtime.ApplyOptions{}); runtime.CodeOf(err) != runtime.Conflict || !strings.Contains(err.Error(), "plant is that of owner") {
+			t.Errorf("who defines it as well and may not join: %v", err)
+		}
 
 		t.Log("after a reboot")
 		stop()
@@ -217,7 +224,7 @@ func TestNetworksSharedByProjects(t *testing.T) {
 		r.eventually("the name is gone", func() bool { return !strings.Contains(r.inside(client, "cat /etc/hosts"), "server") })
 		r.apply(e, load("owner", "server", true))
 		reach(client, "server")
-		for _, project := range []string{"user", "owner"} {
+		for _, project := range []string{"user", "owner", "third"} {
 			if err := e.Remove(t.Context(), project); err != nil {
 				t.Fatal(err)
 			}

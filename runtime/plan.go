@@ -96,8 +96,9 @@ func (p Plan) Steps() []Step {
 type Wait struct {
 	Replica
 	For string // as "db-1 to be healthy"
-	// Never says that it cannot come to that any more.
-	Never bool
+	// Undecided says that nothing failed in that so far, and Never that it cannot
+	// come to that any more.
+	Undecided, Never bool
 }
 
 func (w Wait) String() string { return w.Replica.String() + " waits for " + w.For }
@@ -344,7 +345,7 @@ func (p *planner) wait(s WantedService) (Wait, bool) {
 				continue
 			}
 			if what, failed := p.lacks(on, d.Condition); what != "" && (d.Required || !failed) {
-				return Wait{Replica: s.Replica, For: on.String() + " " + what, Never: failed && !on.mayRecover(p)}, true
+				return Wait{Replica: s.Replica, For: on.String() + " " + what, Undecided: !failed, Never: failed && !on.mayRecover(p)}, true
 			}
 		}
 	}

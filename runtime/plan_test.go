@@ -328,6 +328,8 @@ func TestPlanHonoursConditions(t *testing.T) {
 			}
 			if plan := check(test.on, test.plan); len(plan.Waits) > 0 && plan.Waits[0].Never != test.never {
 				t.Errorf("that it never comes to that is said to be %t", plan.Waits[0].Never)
+			} else if failed := strings.Contains(test.plan, ", which"); len(plan.Waits) > 0 && plan.Waits[0].Undecided == failed {
+				t.Errorf("that it is undecided is said to be %t", plan.Waits[0].Undecided)
 			}
 			optional := test.on
 			optional.Required = false

@@ -123,13 +123,13 @@ func (e *Engine) tellWaiting(project string) {
 	}
 }
 
-func (e *Engine) waitOf(project string, r Replica) string {
+func (e *Engine) waitOf(project string, r Replica) Wait {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, w := range e.waits[project] {
 		if w.Replica == r {
-			return w.For
+			return w
 		}
 	}
-	return ""
+	return Wait{}
 }

@@ -26,8 +26,9 @@ type Source struct {
 	Files   []string // more of them, merged over File in this order
 	// Directory is where relative paths start; default: that of the first file.
 	Directory string
-	Profiles  []string       // that are active; "*": all
-	Scale     map[string]int // replicas, by service
+	Contents  map[string][]byte // of those files that are not to be read from the device, by their paths
+	Profiles  []string          // that are active; "*": all
+	Scale     map[string]int    // replicas, by service
 	// Strict demands the archive layout of Compose components: exactly one
 	// top-level directory with a compose.yaml (PKG-06).
 	Strict      bool
@@ -45,6 +46,9 @@ type Project struct {
 	Labels  map[string]string
 	// Directory is where the package was extracted; empty for a File.
 	Directory string
+	// Joins judges whether it may be on a network that it defines where another
+	// project has one of that name; nil: it may.
+	Joins func(network, of string) error
 
 	pins   map[string]digest.Digest // by Stage or Pin
 	looked map[string]image.Looked  // by Unsigned
@@ -116,18 +120,39 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 		ProjectName: s.Project,
 		Files:       append([]string{file}, s.Files...),
 		WorkingDir:  s.Directory,
+		Contents:    s.Contents,
 		Profiles:    s.Profiles,
 		Scale:       s.Scale,
 		Environment: s.Environment,
 		Strict:      s.Strict,
 		Package:     extracted,
+		Logs:        compose.Logging{MaxSize: e.o.LogKeep.MaxSize, MaxFile: e.o.LogKeep.MaxFile},
 	})
 	if err != nil {
 		return nil, fail(codeOfCompose(err), s.Project, err)
 	}
 	container.FindSources(loaded, nil)
 	p.Compose = loaded
+	e.warnOfVolumes(p)
 	return p, nil
+}
+
+// warnOfVolumes tells of volumes that are given a name which another project's volume
+// has as well: with Docker, whoever gives the name has the same volume.
+func (e *Engine) warnOfVolumes(p *Project) {
+	for _, key := range p.Compose.Compose.VolumeNames() {
+		v := p.Compose.Compose.Volumes[key]
+		if v.Name == "" || bool(v.External) {
+			continue
+		}
+		// A valid name has no wildcard. No warning is worth a failure.
+		dirs, _ := filepath.Glob(e.containers.VolumeDir("*", v.Name))
+		for _, dir := range dirs {
+			if dir != e.containers.VolumeDir(p.Name, v.Name) {
+				p.Compose.Warnings = append(p.Compose.Warnings, fmt.Sprintf("volumes.%s.name: %s is another volume with that name: unlike with Docker, each project has its own; to share one, declare it external", key, dir))
+			}
+		}
+	}
 }
 
 // blueprint makes the containers of one service.

@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -58,6 +59,32 @@ func TestLoadSaysWhatIsWrong(t *testing.T) {
 				t.Errorf("got code %q, %v", runtime.CodeOf(err), err)
 			}
 		})
+	}
+}
+
+// A name of a volume is one for the whole device with Docker, and here for each
+// project alone: who has it twice is told.
+func TestVolumesOfTheSameNameAreToldOf(t *testing.T) {
+	r := newRig(t, embeddedBackend())
+	e := r.engine()
+	told := func(project, volumes string) []string {
+		return r.load(e, project, "services: {web: {image: BUSYBOX, volumes: ['data:/data']}}\nvolumes: {data: "+volumes+"}").Warnings()
+	}
+	if got := told("first", "{name: recipes}"); len(got) != 0 {
+		t.Errorf("nobody else has it, and told is %q", got)
+	}
+	for _, project := range []string{"first", "second"} {
+		if err := os.MkdirAll(filepath.Join(r.state, "volumes", project, "recipes"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := told("first", "{name: recipes}"); len(got) != 1 || !strings.HasPrefix(got[0], "volumes.data.name: "+filepath.Join(r.state, "volumes/second/recipes")+" is another volume") {
+		t.Errorf("told is %q", got)
+	}
+	for _, other := range []string{"{name: others}", "{}", "{external: true, name: second_recipes}"} {
+		if got := told("first", other); len(got) != 0 {
+			t.Errorf("of %s told is %q", other, got)
+		}
 	}
 }
 

@@ -40,9 +40,9 @@ type Change struct {
 // Commit makes the change durable as a whole or, with an error, not at all. It
 // writes only what differs from what is stored, and nothing when nothing does;
 // reports and entries of the journal always differ. Where there is no space it
-// fails with ErrFull. An error about the file with the accepted manifest is the
-// exception: the change is durable then, and may be committed again, without
-// these. For want of space that file stays behind until the next call.
+// fails with ErrFull. ErrAside is the exception: the change is durable then, and may
+// be committed again, without these. For want of space that file stays behind until
+// the next call.
 func (s *Store) Commit(verb string, c Change) error {
 	if err := s.commit(verb, c); err != nil {
 		return fmt.Errorf("cannot commit %q: %w", verb, err)
@@ -130,8 +130,8 @@ func (s *Store) commit(verb string, c Change) error {
 	if c.Manifest != nil {
 		err := full(s.accepted.keep(*c.Manifest))
 		s.behind = err != nil
-		if !errors.Is(err, ErrFull) {
-			return err
+		if s.behind && !errors.Is(err, ErrFull) {
+			return fmt.Errorf("%w: %w", ErrAside, err)
 		}
 	}
 	return nil
@@ -161,7 +161,7 @@ func (c Change) entries() ([]entry, error) {
 	named := make(map[string]bool)
 	name := func(id string) error {
 		if named[id] {
-			return errors.New("it is in the change twice")
+			return errors.New("duplicate in this change")
 		}
 		named[id] = true
 		return checkKey(id)

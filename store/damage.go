@@ -64,7 +64,7 @@ func (s *Store) Guard(ctx context.Context) error {
 	case <-s.broken:
 		s.breaking.Lock()
 		defer s.breaking.Unlock()
-		return fmt.Errorf("cannot go on with store %q, which the next start makes anew: %w", s.files.database(), s.damage)
+		return fmt.Errorf("cannot continue with store %q, which the next start recreates: %w", s.files.database(), s.damage)
 	}
 }
 

@@ -296,7 +296,7 @@ func TestWhatIsSoundIsTakenOver(t *testing.T) {
 			t.Errorf("artifact %s is lost", a)
 		}
 	}
-	if !d.At.Equal(noon.Truncate(time.Second)) || d.Kept != "margolite.db.bad" || !strings.Contains(d.Text, "not as it was written") {
+	if !d.At.Equal(noon.Truncate(time.Second)) || d.Kept != "margolite.db.bad" || !strings.Contains(d.Text, "was altered") {
 		t.Errorf("it says %+v", d)
 	}
 	same(t, "what is kept", must[[]byte](t)(os.ReadFile(path+".bad")), data)
@@ -548,7 +548,7 @@ func TestSettingsOutliveTheDatabase(t *testing.T) {
 			t.Errorf("setting %q is there", name)
 		}
 	}
-	if d, damaged := f.Damage(); !damaged || d.Text != "the database was gone" || d.Kept != "" {
+	if d, damaged := f.Damage(); !damaged || d.Text != "the database was missing" || d.Kept != "" {
 		t.Errorf("it says %+v, %v", d, damaged)
 	}
 	f.loseDatabase()

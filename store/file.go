@@ -58,7 +58,7 @@ func overwriteFile(path string, data []byte) error {
 	switch {
 	case err != nil:
 	case !info.Mode().IsRegular() || info.Size() != int64(len(data)):
-		err = errors.New("it has another size")
+		err = errors.New("unexpected size")
 	default:
 		if _, err = f.WriteAt(data, 0); err == nil {
 			err = syscall.Fdatasync(int(f.Fd()))

@@ -58,7 +58,7 @@ func (i *Incoming) Size(d digest.Digest) (int64, error) {
 	case errors.Is(err, fs.ErrNotExist), err == nil && !isOwn(info):
 		return 0, nil
 	case err != nil:
-		return 0, fmt.Errorf("cannot look for incoming artifact %s: %w", d, err)
+		return 0, fmt.Errorf("cannot find incoming artifact %s: %w", d, err)
 	}
 	return info.Size(), nil
 }
@@ -89,7 +89,7 @@ func (i *Incoming) Append(d digest.Digest) (io.WriteCloser, error) {
 	}
 	w, err := i.append(path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot add to incoming artifact %s: %w", d, err)
+		return nil, fmt.Errorf("cannot append to incoming artifact %s: %w", d, err)
 	}
 	return w, nil
 }
@@ -150,7 +150,7 @@ func openOwn(path string, flags int) (*os.File, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !isOwn(info) {
-		err = errors.New("it is no file of its own")
+		err = errors.New("not a regular file of its own")
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -235,7 +235,7 @@ type incomingFile struct {
 
 func (f *incomingFile) Write(p []byte) (int, error) {
 	if int64(len(p)) > f.room {
-		return 0, fmt.Errorf("%w: incoming artifacts have as many bytes as they may, or leave too few free", ErrNoRoom)
+		return 0, fmt.Errorf("%w: incoming artifacts have reached their limit, or would leave too little free", ErrNoRoom)
 	}
 	n, err := f.file.Write(p)
 	f.room -= int64(n)

@@ -117,7 +117,7 @@ func (d *JournalDamage) Error() string {
 func (d *JournalDamage) Unwrap() error { return ErrCorrupt }
 
 // notKept is the damage of an entry that the file contradicts.
-const notKept = "is not the one that the file beside the database names"
+const notKept = "does not match the file beside the database"
 
 // JournalSummary is what VerifyJournal has seen.
 type JournalSummary struct {
@@ -204,24 +204,24 @@ func verifyJournal(b *bolt.Bucket, ends journalEnds, known bool, kept *journalEn
 		c := b.Cursor()
 		for key, value := c.First(); key != nil; key, value = c.Next() {
 			if len(key) != sequenceSize || value == nil {
-				return damage("comes after something that is no entry: %.16x", key)
+				return damage("follows something that is not an entry: %.16x", key)
 			}
 			switch n := binary.BigEndian.Uint64(key); {
 			case n <= before.Sequence: // only before the first
-				return &JournalDamage{n, "was dropped, and is there again"}
+				return &JournalDamage{n, "was dropped but has reappeared"}
 			case n != before.Sequence+1:
 				return damage("is missing; the next is %d", n)
 			case !known:
-				return damage("is there, and what tells the ends of the journal is not")
+				return damage("exists, but the record of the journal's ends does not")
 			case n > ends.Head.Sequence:
-				return damage("is there, and %d was the newest", ends.Head.Sequence)
+				return damage("exists, but %d was the newest", ends.Head.Sequence)
 			}
 			e, err := decodeEntry(key, value)
 			if err != nil {
 				return damage("cannot be read: %v", err)
 			}
 			if again, err := encode(e); err != nil || !bytes.Equal(again, value) || e.Link(before.Chain) != e.Chain {
-				return damage("is not as it was written, or does not follow the one before it")
+				return damage("was altered, or does not follow the previous entry")
 			}
 			before = e.mark()
 			if err := keptMark(before); err != nil {
@@ -246,9 +246,9 @@ func verifyEnds(last Mark, ends journalEnds, kept *journalEnds) error {
 	case last.Sequence < newest.Sequence:
 		return &JournalDamage{last.Sequence + 1, fmt.Sprintf("is missing; the newest is %d", newest.Sequence)}
 	case last != ends.Head:
-		return &JournalDamage{last.Sequence, "is not the one that is known as the newest"}
+		return &JournalDamage{last.Sequence, "does not match the recorded newest entry"}
 	case kept != nil && kept.Head == ends.Head && *kept != ends:
-		return &JournalDamage{ends.Anchor.Sequence + 1, "is the oldest, and another one should be"}
+		return &JournalDamage{ends.Anchor.Sequence + 1, "is the oldest, but another one should be"}
 	}
 	return nil
 }
@@ -557,7 +557,7 @@ func isTaken(b *bolt.Bucket, sequence uint64) bool {
 // decodeEntry reads one record of the journal.
 func decodeEntry(key, value []byte) (Entry, error) {
 	if !isEntry(key, value) {
-		return Entry{}, fmt.Errorf("cannot read entry %.16x of the journal: %w: this is no entry", key, ErrCorrupt)
+		return Entry{}, fmt.Errorf("cannot read entry %.16x of the journal: %w: not an entry", key, ErrCorrupt)
 	}
 	n := binary.BigEndian.Uint64(key)
 	e, err := decode[Entry](value)
@@ -576,7 +576,7 @@ func (e Entry) check() error {
 		return errors.New("a text is too long")
 	}
 	if year := e.Time.UTC().Year(); year < 0 || year > 9999 {
-		return fmt.Errorf("it is of the year %d", year)
+		return fmt.Errorf("invalid year %d", year)
 	}
 	return nil
 }

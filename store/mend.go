@@ -48,7 +48,7 @@ func MendBolt(path string) (mended string, err error) {
 			if err := writeMeta(file, m, noFreelist); err != nil {
 				return "", err
 			}
-			mended = fmt.Sprintf("the list of free pages is made anew: %v", listErr)
+			mended = fmt.Sprintf("the list of free pages was rebuilt: %v", listErr)
 		}
 		if i > 0 {
 			if err := invalidate(file, metas[0]); err != nil {
@@ -122,7 +122,7 @@ func writeSynced(file *os.File, data []byte, at int64) error {
 		err = file.Sync()
 	}
 	if err != nil {
-		return fmt.Errorf("cannot mend database: %w", full(err))
+		return fmt.Errorf("cannot repair database: %w", full(err))
 	}
 	return nil
 }

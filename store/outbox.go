@@ -117,7 +117,7 @@ func (s *Store) Superseded() (sequences []uint64, err error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot look for superseded reports: %w", err)
+		return nil, fmt.Errorf("cannot find superseded reports: %w", err)
 	}
 	return sequences, nil
 }
@@ -356,7 +356,7 @@ type header struct {
 
 func parseHeader(key []byte) (header, error) {
 	if len(key) < reportKeySize || len(key) > reportKeySize+maxKey || Weight(key[sequenceSize]) > End {
-		return header{}, fmt.Errorf("cannot read report %.16x: %w: this is not the key of a report", key, ErrCorrupt)
+		return header{}, fmt.Errorf("cannot read report %.16x: %w: not the key of a report", key, ErrCorrupt)
 	}
 	return header{
 		sequence:   binary.BigEndian.Uint64(key),

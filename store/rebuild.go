@@ -54,7 +54,7 @@ func (f files) rebuild(now func() time.Time) error {
 			damage = nil // this is the first one
 			break
 		}
-		damage.Text = "the database was gone"
+		damage.Text = "the database was missing"
 	case err != nil:
 		return err
 	default:
@@ -168,7 +168,7 @@ func (f files) finish(s *salvage, damage Damage, read bool) error {
 		}
 	}
 	if read {
-		damage.Text = fmt.Sprintf("%s; of it %d records, %d artifacts and %d entries of the journal are taken over, what else there was is lost",
+		damage.Text = fmt.Sprintf("%s; %d records, %d artifacts and %d entries of the journal were recovered, the rest is lost",
 			damage.Text, s.records, s.artifacts, s.entries)
 	}
 	if err := s.put(bucketSettings, []byte(settingDamage), sealed(bucketSettings, []byte(settingDamage), damage.encode())); err != nil {

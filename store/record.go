@@ -189,7 +189,7 @@ func decode[R record](data []byte) (R, error) {
 		return none, fmt.Errorf("%w: %v", ErrCorrupt, err)
 	}
 	if _, err := in.Token(); err != io.EOF {
-		return none, fmt.Errorf("%w: data after the record", ErrCorrupt)
+		return none, fmt.Errorf("%w: unexpected data after the record", ErrCorrupt)
 	}
 	if err := r.check(); err != nil {
 		return none, fmt.Errorf("%w: %v", ErrCorrupt, err)
@@ -240,10 +240,10 @@ func (r Revision) check() error {
 
 func (r Report) check() error {
 	if len(r.Deployment) > maxKey {
-		return fmt.Errorf("its id has %d bytes, at most %d are possible", len(r.Deployment), maxKey)
+		return fmt.Errorf("its id has %d bytes; the limit is %d", len(r.Deployment), maxKey)
 	}
 	if r.Weight > End {
-		return fmt.Errorf("it has the unknown weight %d", r.Weight)
+		return fmt.Errorf("unknown weight %d", r.Weight)
 	}
 	return nil
 }
@@ -264,14 +264,14 @@ func checkKey(key string) error {
 		return errors.New("the name is empty")
 	}
 	if len(key) > maxKey {
-		return fmt.Errorf("the name has %d bytes, at most %d are possible", len(key), maxKey)
+		return fmt.Errorf("the name has %d bytes; the limit is %d", len(key), maxKey)
 	}
 	return nil
 }
 
 func checkSize(data []byte) error {
 	if len(data) > maxRecord {
-		return fmt.Errorf("it has %d bytes, at most %d are possible", len(data), maxRecord)
+		return fmt.Errorf("it has %d bytes; the limit is %d", len(data), maxRecord)
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ func (r *room) admit(used, size int64) error {
 		return nil // writing tells
 	}
 	if free := int64(fs.Bavail) * int64(fs.Bsize); free < size {
-		return fmt.Errorf("%w: %d bytes are to be kept in %s, %d are free", ErrFull, size, filepath.Dir(r.path), free)
+		return fmt.Errorf("%w: %d bytes must stay free in %s, %d are free", ErrFull, size, filepath.Dir(r.path), free)
 	}
 	return nil
 }

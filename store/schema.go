@@ -21,5 +21,5 @@ func parseSchema(stored []byte) (uint32, error) {
 
 func newerSchema(found uint32) error {
 	return fmt.Errorf("%w: it has schema %d, this version reads up to %d; install the newer version again, or move the file away: "+
-		"what runs goes on, and its records come again from the WFM", ErrNewerSchema, found, schema)
+		"workloads keep running, and the WFM sends the records again", ErrNewerSchema, found, schema)
 }

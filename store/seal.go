@@ -48,7 +48,7 @@ func unseal(bucket string, key, stored []byte) ([]byte, error) {
 	if at := len(stored) - sumSize; at >= 0 && sumIn(stored) == sumOf(bucket, key, stored[:at]) {
 		return stored[:at:at], nil
 	}
-	return nil, fmt.Errorf("%w: it is not as it was written", ErrCorrupt)
+	return nil, fmt.Errorf("%w: it was altered", ErrCorrupt)
 }
 
 // sumIn is the sum that a stored record ends with; 0 where there is none.
@@ -179,13 +179,13 @@ func (c *census) compare() error {
 	case err != nil:
 		return err
 	case s.schema != found:
-		return fmt.Errorf("%w: schema is %d, and %d in the seal", ErrCorrupt, found, s.schema)
+		return fmt.Errorf("%w: schema is %d, but %d in the seal", ErrCorrupt, found, s.schema)
 	case c.rotten != nil:
 		return c.rotten
 	case s.sum != c.sum:
-		return fmt.Errorf("%w: records are missing, or there are others", ErrCorrupt)
+		return fmt.Errorf("%w: records are missing or unexpected", ErrCorrupt)
 	case s.outbox != c.outbox:
-		return fmt.Errorf("%w: report %d was the newest, and %d is", ErrCorrupt, s.outbox, c.outbox)
+		return fmt.Errorf("%w: report %d was the newest, now it is %d", ErrCorrupt, s.outbox, c.outbox)
 	}
 	return nil
 }

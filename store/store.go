@@ -104,6 +104,9 @@ var (
 	// ErrCorrupt says that stored bytes are not what was written, or that an
 	// artifact does not match its digest.
 	ErrCorrupt = errors.New("corrupt")
+	// ErrAside says that a change is durable, and that only the file with the
+	// accepted manifest could not be written.
+	ErrAside = errors.New("not kept beside the database")
 	// ErrLocked says that another process has the database open.
 	ErrLocked = errors.New("database is in use by another process")
 	// ErrNewerSchema says that a newer version of this program wrote the database.

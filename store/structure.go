@@ -167,7 +167,7 @@ type page struct {
 // take reads the header of a page, which nothing else may use.
 func (s *structure) take(id uint64) (page, error) {
 	if id >= s.pages {
-		return page{}, fmt.Errorf("%w: page %d is used, there are %d", ErrCorrupt, id, s.pages)
+		return page{}, fmt.Errorf("%w: page %d is used, but there are only %d", ErrCorrupt, id, s.pages)
 	}
 	header, err := bytesAt(s.file, int64(id)*s.pageSize, headerSize)
 	if err != nil {
@@ -176,7 +176,7 @@ func (s *structure) take(id uint64) (page, error) {
 	order := binary.NativeEndian
 	length := 1 + uint64(order.Uint32(header[12:]))
 	if order.Uint64(header) != id || length > s.pages-id {
-		return page{}, fmt.Errorf("%w: page %d is not there", ErrCorrupt, id)
+		return page{}, fmt.Errorf("%w: page %d is missing", ErrCorrupt, id)
 	}
 	for i := id; i < id+length; i++ {
 		if s.used[i] {
@@ -212,7 +212,7 @@ func (s *structure) freelist() error {
 		at, count, room = at+8, binary.NativeEndian.Uint64(data), room-1
 	}
 	if p.flags != freelistPage || count > room {
-		return fmt.Errorf("%w: page %d is no free list", ErrCorrupt, id)
+		return fmt.Errorf("%w: page %d is not a free list", ErrCorrupt, id)
 	}
 	data, err := bytesAt(p, at, int(count)*8)
 	if err != nil {
@@ -222,7 +222,7 @@ func (s *structure) freelist() error {
 	for ; len(data) > 0; data = data[8:] {
 		page := binary.NativeEndian.Uint64(data)
 		if page >= s.pages || s.used[page] || free[page] {
-			return fmt.Errorf("%w: page %d says that page %d is free", ErrCorrupt, id, page)
+			return fmt.Errorf("%w: page %d lists page %d as free", ErrCorrupt, id, page)
 		}
 		free[page] = true
 	}
@@ -312,7 +312,7 @@ func (s *structure) bucketIn(e element, in []string) error {
 		return fmt.Errorf("bucket: %w", err)
 	}
 	if id := order.Uint64(header); id != 0 {
-		return fmt.Errorf("%w: the page within a bucket says that it is page %d", ErrCorrupt, id)
+		return fmt.Errorf("%w: the page within a bucket has number %d", ErrCorrupt, id)
 	}
 	inline := page{
 		SectionReader: io.NewSectionReader(e.value, bucketSize, e.value.Size()-bucketSize),

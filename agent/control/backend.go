@@ -76,8 +76,8 @@ type Projects interface {
 
 // Errors that a Backend returns to choose the answer of the socket.
 var (
-	ErrNotFound = errors.New("not found")          // the named object does not exist
-	ErrInvalid  = errors.New("invalid request")    // the request can never succeed
-	ErrConflict = errors.New("not possible now")   // the request contradicts the present state
-	ErrBusy     = errors.New("too many at a time") // there is no room for the request now
+	ErrNotFound = errors.New("not found")        // the named object does not exist
+	ErrInvalid  = errors.New("invalid request")  // the request can never succeed
+	ErrConflict = errors.New("not possible now") // the request contradicts the present state
+	ErrBusy     = errors.New("too many at once") // there is no room for the request now
 )

@@ -177,7 +177,7 @@ func (c *Client) compose(ctx context.Context, path string, r ComposeRequest, not
 		return nil
 	})
 	if err == nil && !finished {
-		err = errors.New("the agent went away before it was done")
+		err = errors.New("the agent stopped before it was done")
 	}
 	return err
 }
@@ -328,13 +328,13 @@ func (r *refusal) Is(target error) bool {
 // connectError recognises that no agent is there.
 func (c *Client) connectError(err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("%w: nobody listens on %s", ErrNotRunning, c.path)
+		return fmt.Errorf("%w: nothing listens on %s", ErrNotRunning, c.path)
 	}
 	if errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("cannot open control socket %s: permission denied", c.path)
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
-		return fmt.Errorf("the agent on %s hung up: it stops, or has too many callers", c.path)
+		return fmt.Errorf("the agent on %s hung up: it is stopping or has too many clients", c.path)
 	}
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -10,7 +10,7 @@ import (
 // maxSeconds bounds how long containers are given to stop: an hour.
 const maxSeconds = 3600
 
-var errNoProject = fmt.Errorf("%w: no project named", ErrInvalid)
+var errNoProject = fmt.Errorf("%w: project is missing", ErrInvalid)
 
 // ComposeRequest asks for a Compose project without a WFM. Paths are absolute
 // ones on the device, where the agent reads them.
@@ -19,6 +19,7 @@ type ComposeRequest struct {
 	File        string            `json:"file,omitempty"`
 	Files       []string          `json:"files,omitempty"`     // behind File, merged in this order
 	Directory   string            `json:"directory,omitempty"` // where relative paths start; default: that of the first file
+	Contents    map[string][]byte `json:"contents,omitempty"`  // of those files that only the caller can read, by their paths
 	Environment map[string]string `json:"environment,omitempty"`
 	Profiles    []string          `json:"profiles,omitempty"`
 	Scale       map[string]int    `json:"scale,omitempty"`    // replicas, by service
@@ -44,7 +45,7 @@ func (r *ComposeRequest) check() error {
 	switch r.Pull {
 	case "", "always", "missing", "never":
 	default:
-		return fmt.Errorf("%w: pull is always, missing or never, not %.40q", ErrInvalid, r.Pull)
+		return fmt.Errorf("%w: pull must be always, missing or never, not %.40q", ErrInvalid, r.Pull)
 	}
 	for service, n := range r.Scale {
 		if n < 0 {
@@ -87,7 +88,7 @@ func Duration(seconds *int) *time.Duration {
 
 func checkSeconds(timeout *int) error {
 	if timeout != nil && (*timeout < 0 || *timeout > maxSeconds) {
-		return fmt.Errorf("%w: a timeout is 0 to %d seconds, not %d", ErrInvalid, maxSeconds, *timeout)
+		return fmt.Errorf("%w: timeout must be 0 to %d seconds, not %d", ErrInvalid, maxSeconds, *timeout)
 	}
 	return nil
 }

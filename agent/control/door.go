@@ -104,17 +104,7 @@ func (c *crowd) count(h holder, n int) {
 // they are turned away, as far as that costs little.
 type door struct {
 	net.Listener
-	inside  *crowd
-	telling chan struct{} // a place for each who is being told
-	told    sync.WaitGroup
-}
-
-func newDoor(l net.Listener) *door {
-	return &door{
-		Listener: l,
-		inside:   newCrowd("connections", maxOwnConnections, maxOthersConnections, maxConnections),
-		telling:  make(chan struct{}, maxTurnedAway),
-	}
+	server *Server
 }
 
 // Accept implements net.Listener.
@@ -125,14 +115,14 @@ func (d *door) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		p, known := credentials(conn)
-		leave, err := d.inside.enter(p, known)
+		leave, err := d.server.inside.enter(p, known)
 		if err == nil {
 			return &visit{Conn: conn, peer: p, known: known, leave: leave}, nil
 		}
 		select {
-		case d.telling <- struct{}{}:
-			d.told.Go(func() {
-				defer func() { <-d.telling }()
+		case d.server.telling <- struct{}{}:
+			d.server.told.Go(func() {
+				defer func() { <-d.server.telling }()
 				turnAway(conn, err)
 			})
 		default:

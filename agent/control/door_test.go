@@ -388,7 +388,7 @@ func dialPipe(t *testing.T, b control.Backend) net.Conn {
 	l := &pipes{make(chan net.Conn), make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- control.NewServer(b, slog.New(slog.DiscardHandler)).Run(ctx, l) }()
+	go func() { done <- control.NewServer(b, slog.New(slog.DiscardHandler)).Run(ctx, l, nil) }()
 	here, there := net.Pipe()
 	l.conns <- there
 	t.Cleanup(func() {

@@ -29,13 +29,13 @@ type ExecRequest struct {
 func (r *ExecRequest) check() error {
 	switch {
 	case r.Service == "" || (r.Deployment == "") == (r.Project == ""):
-		return fmt.Errorf("%w: a service of one deployment or project is needed", ErrInvalid)
+		return fmt.Errorf("%w: name a service and one deployment or project", ErrInvalid)
 	case len(r.Args) == 0 || r.Args[0] == "":
-		return fmt.Errorf("%w: no command named", ErrInvalid)
+		return fmt.Errorf("%w: command is missing", ErrInvalid)
 	case len(r.Args)+len(r.Env) > maxExecArgs:
 		return fmt.Errorf("%w: more than %d arguments and variables", ErrInvalid, maxExecArgs)
 	case r.Number < 0:
-		return fmt.Errorf("%w: %d is not the number of a replica", ErrInvalid, r.Number)
+		return fmt.Errorf("%w: invalid replica number %d", ErrInvalid, r.Number)
 	}
 	for _, v := range r.Env {
 		if name, _, ok := strings.Cut(v, "="); !ok || name == "" {
@@ -44,7 +44,7 @@ func (r *ExecRequest) check() error {
 	}
 	for _, text := range append(append([]string{r.User, r.WorkingDir}, r.Args...), r.Env...) {
 		if strings.ContainsRune(text, 0) {
-			return fmt.Errorf("%w: a text contains a zero byte", ErrInvalid)
+			return fmt.Errorf("%w: a text contains a NUL character", ErrInvalid)
 		}
 	}
 	return nil

@@ -58,7 +58,7 @@ func TestAPanicOfACommandIsItsEnd(t *testing.T) {
 	client, _ := serve(t, b)
 	for _, detach := range []bool{false, true} {
 		_, err := client.Exec(t.Context(), control.ExecRequest{Deployment: "d", Service: "s", Args: []string{"true"}, Detach: detach}, control.ExecStreams{})
-		if err == nil || !strings.Contains(err.Error(), "mistake") {
+		if err == nil || !strings.Contains(err.Error(), "internal error") {
 			t.Errorf("error is %v", err)
 		}
 		if told := <-b.panicked; !strings.Contains(told, "/v1/exec") || !strings.Contains(told, "no such thing") {
@@ -110,12 +110,12 @@ func TestExecTellsWhyItCannot(t *testing.T) {
 		t.Errorf("an unknown service, detached: %v", err)
 	}
 	for want, change := range map[string]func(*control.ExecRequest){
-		"no command":     func(r *control.ExecRequest) { r.Args = nil },
-		"zero byte":      func(r *control.ExecRequest) { r.Args = []string{"a\x00b"} },
-		"not NAME=VALUE": func(r *control.ExecRequest) { r.Env = []string{"A"} },
-		"more than 1024": func(r *control.ExecRequest) { r.Args = make([]string, 1025); r.Args[0] = "a" },
-		"of one deploym": func(r *control.ExecRequest) { r.Deployment = "d" },
-		"a replica":      func(r *control.ExecRequest) { r.Number = -1 },
+		"command is missing": func(r *control.ExecRequest) { r.Args = nil },
+		"NUL":                func(r *control.ExecRequest) { r.Args = []string{"a\x00b"} },
+		"not NAME=VALUE":     func(r *control.ExecRequest) { r.Env = []string{"A"} },
+		"more than 1024":     func(r *control.ExecRequest) { r.Args = make([]string, 1025); r.Args[0] = "a" },
+		"one deploym":        func(r *control.ExecRequest) { r.Deployment = "d" },
+		"replica number":     func(r *control.ExecRequest) { r.Number = -1 },
 	} {
 		r := shell("true")
 		change(&r)

@@ -38,7 +38,7 @@ func (s *Server) exec(of func(ExecRequest) string, run execFunc) func(http.Respo
 			return err
 		}
 		if of(req) == "" {
-			return fmt.Errorf("%w: this is not where %s is asked for", ErrInvalid, req.Service)
+			return fmt.Errorf("%w: %s cannot be requested here", ErrInvalid, req.Service)
 		}
 		if req.Detach {
 			return s.detach(w, r, req, run)
@@ -151,7 +151,7 @@ func (i *execInput) feed(p []byte) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if len(i.data)+len(p) > inputWindow {
-		return fmt.Errorf("%w: more input than was asked for", errFrame)
+		return fmt.Errorf("%w: more input than requested", errFrame)
 	}
 	if i.err == nil {
 		i.data = append(i.data, p...)
@@ -231,7 +231,7 @@ func decode(r *http.Request, into any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: the body is empty, which must be a JSON document", ErrInvalid)
+		return fmt.Errorf("%w: the body is empty; send a JSON document", ErrInvalid)
 	} else if err != nil {
 		return fmt.Errorf("%w: %v", ErrInvalid, err)
 	}

@@ -43,7 +43,7 @@ func readFrame(r io.Reader, buf []byte) (frameKind, []byte, error) {
 	}
 	kind, size := frameKind(header[0]), binary.BigEndian.Uint32(header[1:])
 	if size > maxFrame {
-		return 0, nil, fmt.Errorf("%w: %d bytes, at most %d are allowed", errFrame, size, maxFrame)
+		return 0, nil, fmt.Errorf("%w: %d bytes; the limit is %d", errFrame, size, maxFrame)
 	}
 	payload := buf[:size]
 	if _, err := io.ReadFull(r, payload); err != nil {

@@ -106,7 +106,7 @@ func logsRequest(r *http.Request) (LogsRequest, error) {
 	switch req.Prefix {
 	case PrefixAuto, PrefixAlways, PrefixNever:
 	default:
-		return req, fmt.Errorf("%w: prefix is always or never, not %.40q", ErrInvalid, string(req.Prefix))
+		return req, fmt.Errorf("%w: prefix must be always or never, not %.40q", ErrInvalid, string(req.Prefix))
 	}
 	return req, nil
 }

@@ -28,7 +28,7 @@ type documented struct{ *backend }
 
 func (d documented) answer(r control.AnswerRequest) error {
 	if r.Revision != documentedRevision {
-		return fmt.Errorf("%w: what waits of deployment %s is the update of revision %s", control.ErrConflict, documentedDeployment, documentedRevision)
+		return fmt.Errorf("%w: the pending change of deployment %s is the update of revision %s", control.ErrConflict, documentedDeployment, documentedRevision)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -28,7 +29,7 @@ const (
 )
 
 // errPanic says that a request has met a mistake of this program.
-var errPanic = errors.New("the agent made a mistake with this; its log says which")
+var errPanic = errors.New("internal error; see the agent's log")
 
 // access is who may call a route, beyond being let in by the socket's mode.
 type access int
@@ -47,6 +48,9 @@ type Server struct {
 	routes   *http.ServeMux
 	streams  *crowd         // of events
 	lasting  *crowd         // requests that are not answered at once, streams among them
+	inside   *crowd         // connections
+	telling  chan struct{}  // a place for each who is being turned away
+	told     sync.WaitGroup // the same
 	commands sync.WaitGroup // those that run on connections of their own
 }
 
@@ -54,8 +58,10 @@ type Server struct {
 func NewServer(backend Backend, logger *slog.Logger) *Server {
 	s := &Server{
 		backend: backend, logger: logger, routes: http.NewServeMux(),
-		streams: newCrowd("streams of events", maxOwnStreams, maxOthersStreams, maxStreams),
-		lasting: newCrowd("requests that last", maxOwnLasting, maxOthersLasting, maxLasting),
+		streams: newCrowd("event streams", maxOwnStreams, maxOthersStreams, maxStreams),
+		lasting: newCrowd("long-running requests", maxOwnLasting, maxOthersLasting, maxLasting),
+		inside:  newCrowd("connections", maxOwnConnections, maxOthersConnections, maxConnections),
+		telling: make(chan struct{}, maxTurnedAway),
 	}
 	for _, r := range []struct {
 		pattern string
@@ -104,48 +110,90 @@ func NewServer(backend Backend, logger *slog.Logger) *Server {
 // agent left behind is replaced; the caller has made sure, by the lock on the
 // store, that no other agent lives.
 func Listen(path string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("cannot create the directory of control socket %s: %w", path, err)
-	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("cannot replace control socket %s: %w", path, err)
+	}
+	return listen(path, nil)
+}
+
+// listen opens the control socket where there is no file, with the group of former,
+// if not nil.
+func listen(path string, former os.FileInfo) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
+		return nil, fmt.Errorf("cannot create the directory of control socket %s: %w", path, err)
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on control socket %s: %w", path, err)
 	}
-	if err := os.Chmod(path, 0o660); err != nil {
+	gid := -1
+	if former != nil {
+		gid = int(former.Sys().(*syscall.Stat_t).Gid)
+	}
+	if err := errors.Join(os.Chmod(path, 0o660), os.Chown(path, -1, gid)); err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot set the mode of control socket %s: %w", path, err), l.Close())
 	}
 	return l, nil
 }
 
-// Run serves l until ctx is done, and returns when every request has ended.
-func (s *Server) Run(ctx context.Context, l net.Listener) error {
+// Run serves l until ctx is done, and returns when every request has ended. At each
+// of ticks it looks whether the file of the socket was deleted, as with others in its
+// directory, and then listens anew; a file of somebody else is left alone.
+func (s *Server) Run(ctx context.Context, l net.Listener, ticks <-chan time.Time) error {
 	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
 	defer s.commands.Wait()
+	defer s.told.Wait()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	stopped := make(chan struct{})
-	defer close(stopped)
-	wg.Go(func() {
+	failed := make(chan error, 1)
+	serve := func(l net.Listener) {
+		wg.Go(func() {
+			if err := s.http.Serve(&door{l, s}); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+				failed <- fmt.Errorf("cannot serve the control socket: %w", err)
+			}
+		})
+	}
+	defer s.stop(context.WithoutCancel(ctx))
+	serve(l)
+	path, logged := l.Addr().String(), ""
+	file, _ := os.Lstat(path)
+	for {
 		select {
 		case <-ctx.Done():
-		case <-stopped:
+			return nil
+		case err := <-failed:
+			return err
+		case <-ticks:
 		}
-		// Requests see ctx end; what does not heed it within the grace is cut.
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		if s.http.Shutdown(grace) != nil {
-			s.http.Close()
+		now, err := os.Lstat(path)
+		if os.SameFile(now, file) {
+			file = now // its group may be another one
 		}
-	})
-	entrance := newDoor(l)
-	defer entrance.told.Wait()
-	if err := s.http.Serve(entrance); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("cannot serve the control socket: %w", err)
+		if !errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		l.Close() // its connections stay
+		anew, err := listen(path, file)
+		if err == nil {
+			l, logged = anew, ""
+			file, _ = os.Lstat(path)
+			serve(l)
+			s.logger.Warn("the control socket was deleted, and is open again", "path", path)
+		} else if logged != err.Error() {
+			logged = err.Error()
+			s.logger.Error("commands cannot reach the agent", "error", err)
+		}
 	}
-	return nil
+}
+
+// stop ends all requests. They see the context of Run end; what does not heed it
+// within the grace is cut.
+func (s *Server) stop(ctx context.Context) {
+	grace, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if s.http.Shutdown(grace) != nil {
+		s.http.Close()
+	}
 }
 
 // failure is the body of every answer that is not a success.
@@ -203,9 +251,9 @@ func (u *unheard) Write(p []byte) (int, error) { return len(p), nil }
 func allowed(need access, p peer, known bool) string {
 	switch {
 	case need == rootOnly && !(known && p.privileged()):
-		return "only root may do this"
+		return "only root can do this"
 	case need == somebody && !known:
-		return "only who is known may do this, and the kernel does not say who asks"
+		return "cannot identify the caller"
 	}
 	return ""
 }
@@ -286,7 +334,7 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) bool {
 	case errors.As(err, &long):
 		writeJSON(w, http.StatusRequestEntityTooLarge, failure{fmt.Sprintf("the body is longer than %d bytes", most)})
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		writeJSON(w, http.StatusRequestTimeout, failure{fmt.Sprintf("the body did not come within %v", maxTransfer)})
+		writeJSON(w, http.StatusRequestTimeout, failure{fmt.Sprintf("the body did not arrive within %v", maxTransfer)})
 	default:
 		writeJSON(w, http.StatusBadRequest, failure{fmt.Sprintf("cannot read the body: %v", err)})
 	}

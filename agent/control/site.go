@@ -140,7 +140,7 @@ func historyRequest(q url.Values) (HistoryRequest, error) {
 	if text := q.Get("since"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
-			return r, fmt.Errorf("%w: since %.40q is not the sequence of an entry", ErrInvalid, text)
+			return r, fmt.Errorf("%w: since %.40q is not the number of an entry", ErrInvalid, text)
 		}
 		r.Since = n
 	}
@@ -164,7 +164,7 @@ func (r *AnswerRequest) check() error {
 
 func (r *HoldRequest) check() error {
 	if r.Seconds < 0 || r.Seconds > MaxHoldSeconds {
-		return fmt.Errorf("%w: seconds are 1 to %d, or 0 for until it is released, not %d", ErrInvalid, MaxHoldSeconds, r.Seconds)
+		return fmt.Errorf("%w: seconds must be 1 to %d, or 0 to hold until released, not %d", ErrInvalid, MaxHoldSeconds, r.Seconds)
 	}
 	return firstOf(
 		checkText("holder", r.Holder, MaxHolder),
@@ -175,7 +175,7 @@ func (r *HoldRequest) check() error {
 
 func (r *ReleaseRequest) check() error {
 	if r.All && r.Holder != "" {
-		return fmt.Errorf("%w: holder and all contradict each other", ErrInvalid)
+		return fmt.Errorf("%w: give holder or all, not both", ErrInvalid)
 	}
 	return checkText("holder", r.Holder, MaxHolder)
 }
@@ -215,7 +215,7 @@ func checkText(member, text string, most int) error {
 	}
 	for _, r := range text {
 		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
-			return fmt.Errorf("%w: %s contains a character that cannot be shown, %+q", ErrInvalid, member, r)
+			return fmt.Errorf("%w: %s contains an unprintable character, %+q", ErrInvalid, member, r)
 		}
 	}
 	return nil
@@ -225,7 +225,7 @@ func checkText(member, text string, most int) error {
 // and nothing else.
 func checkRevision(text string) error {
 	if text == "" {
-		return fmt.Errorf("%w: revision is missing: name the one that was looked at", ErrInvalid)
+		return fmt.Errorf("%w: revision is missing: name the one that was reviewed", ErrInvalid)
 	}
 	digits, ok := strings.CutPrefix(text, "sha256:")
 	if !ok || len(digits) != 64 || strings.Trim(digits, "0123456789abcdef") != "" {

@@ -50,29 +50,29 @@ func (e *Error) Unwrap() error { return e.Err }
 func (e *Error) Mend() string {
 	switch e.Reason {
 	case NoProgram:
-		return "install git with its support for https (on OpenWrt the packages git and git-http)"
+		return "install git with HTTPS support (on OpenWrt the packages git and git-http)"
 	case TooOld:
 		return "install git " + minVersion.String() + " or newer"
 	case NoToken:
-		return "put the access token into the file that wfm.git.token names, readable for margolite's user"
+		return "put the access token into the file named by wfm.git.token, readable by margolite's user"
 	case Local:
-		return "see that the state directory can be written and has room"
+		return "make the state directory writable, and free some space"
 	case Unreachable:
 		return "check the network and wfm.url"
 	case Untrusted:
-		return "check this device's clock, and that wfm.ca holds the anchor of the server's certificate"
+		return "check this device's clock, and that wfm.ca holds the CA of the server's certificate"
 	case Unauthorized:
-		return "replace the access token by one that may read the repository"
+		return "use an access token that can read the repository"
 	case NoRepository:
-		return "correct wfm.url, or give the access token the right to read the repository"
+		return "correct wfm.url, or let the access token read the repository"
 	case Redirected:
 		return "correct wfm.url: redirects are not followed"
 	case NoBranch:
 		return "correct wfm.git.branch, or create the branch"
 	case Rejected:
-		return "let the owner of the access token push to the branch that wfm.git.report names"
+		return "let the access token push to the branch named by wfm.git.report"
 	case NoFolder:
-		return "correct wfm.git.path; to ask for no deployments, delete the last document and leave some other file in the repository"
+		return "correct wfm.git.path; to have no deployments, delete the last document and keep some other file in the repository"
 	}
 	return ""
 }
@@ -208,7 +208,7 @@ func explain(op string, err error, other Reason) error {
 		}
 	}
 	if strings.Contains(text, "fsck error") || strings.Contains(text, "refusing to accept") {
-		return fmt.Errorf("cannot %s: %w", op, margo.Errors{{Path: "repository", Message: "is not sound: " + exit.Error()}})
+		return fmt.Errorf("cannot %s: %w", op, margo.Errors{{Path: "repository", Message: "is corrupt: " + exit.Error()}})
 	}
 	for _, m := range meanings {
 		if strings.Contains(text, m.text) {

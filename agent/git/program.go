@@ -67,9 +67,9 @@ func checkVersion(ctx context.Context, path string) error {
 	v, ok := parseVersion(text)
 	switch {
 	case !ok:
-		return &Error{TooOld, "use " + path, fmt.Errorf("it does not say which version it is, but %q", clean(text, 80))}
+		return &Error{TooOld, "use " + path, fmt.Errorf("it reports the version as %q", clean(text, 80))}
 	case v.major < minVersion.major || v.major == minVersion.major && v.minor < minVersion.minor:
-		err := fmt.Errorf("it is git %s, at least %s is needed", clean(text, 40), minVersion)
+		err := fmt.Errorf("it is git %s, at least %s is required", clean(text, 40), minVersion)
 		return &Error{TooOld, "use " + path, err}
 	}
 	return nil
@@ -246,28 +246,28 @@ func limit(pid int, fileBytes int64) error {
 	} {
 		err := unix.Prlimit(pid, resource, &unix.Rlimit{Cur: most, Max: most}, nil)
 		if err != nil && !errors.Is(err, unix.ESRCH) { // it has ended already
-			return fmt.Errorf("cannot bound git: %w", err)
+			return fmt.Errorf("cannot limit the resources of git: %w", err)
 		}
 	}
 	return nil
 }
 
 // errShort: git's answer ended too early, the reason being in what it says.
-var errShort = errors.New("git said less than expected")
+var errShort = errors.New("git wrote less than expected")
 
 // ask runs a command whose answer is short.
 func (p *program) ask(ctx context.Context, c command, input string) (answer string, err error) {
 	err = p.run(ctx, c, func(in io.WriteCloser, out *bufio.Reader) error {
 		if _, err := io.WriteString(in, input); err != nil && !errors.Is(err, syscall.EPIPE) {
-			return fmt.Errorf("cannot speak with git: %w", err)
+			return fmt.Errorf("cannot write to git: %w", err)
 		}
 		in.Close()
 		body, err := io.ReadAll(io.LimitReader(out, maxOutput+1))
 		switch {
 		case err != nil:
-			return fmt.Errorf("cannot read what git says: %w", err)
+			return fmt.Errorf("cannot read the output of git: %w", err)
 		case len(body) > maxOutput:
-			return fmt.Errorf("git says more than %d bytes", maxOutput)
+			return fmt.Errorf("git wrote more than %d bytes", maxOutput)
 		}
 		answer = string(body)
 		return nil

@@ -239,7 +239,7 @@ func (r *Reports) push(ctx context.Context, a access, c report) error {
 	_, err = s.git.ask(ctx, command{args: []string{"update-ref", tipRef, commit}, dir: s.copyDir(), fileBytes: maxIndex}, "")
 	if err != nil {
 		// The commit is on the branch, and found there the next time.
-		s.log.Warn("the local copy of the reports is made anew", "error", err)
+		s.log.Warn("the local copy of the reports is recreated", "error", err)
 		return s.discard()
 	}
 	return nil
@@ -328,9 +328,9 @@ func (r *Reports) own(ctx context.Context, commit string) (files []entry, err er
 			case errors.Is(err, io.EOF) && len(line) == 0:
 				return nil
 			case err != nil:
-				return fmt.Errorf("cannot read what git says: %w", err)
+				return fmt.Errorf("cannot read the output of git: %w", err)
 			case len(files) == s.limits.Entries:
-				return fmt.Errorf("there are more than %d documents of reports", s.limits.Entries)
+				return fmt.Errorf("there are more than %d report documents", s.limits.Entries)
 			}
 			e, err := parseEntry(slices.Clone(line[:len(line)-1]))
 			if err != nil {

@@ -55,7 +55,7 @@ func (s *Source) prepare() error {
 
 // tip asks the server which commit the branch is at.
 func (s *Source) tip(ctx context.Context, a access) (string, error) {
-	op := fmt.Sprintf("ask for branch %s of %s", s.branch, s.url)
+	op := fmt.Sprintf("look up branch %s of %s", s.branch, s.url)
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errSlow)
 	defer cancel()
 	c := command{args: []string{"ls-remote", "--quiet", "--exit-code", s.url, s.ref()}, access: a}
@@ -103,7 +103,7 @@ func (s *Source) fetch(ctx context.Context, id string, a access) (string, error)
 	if !errors.As(err, &failed) || failed.Reason != Local || ctx.Err() != nil {
 		return commit, err
 	}
-	s.log.Warn("the local copy of the repository is made anew", "error", err)
+	s.log.Warn("the local copy of the repository is recreated", "error", err)
 	if err := s.discard(); err != nil {
 		return "", err
 	}
@@ -160,7 +160,7 @@ func (s *Source) create(ctx context.Context, sha256 bool) error {
 	}
 	c := command{args: append(args, s.copyDir()), fileBytes: maxOutput}
 	if _, err := s.git.ask(ctx, c, ""); err != nil {
-		return &Error{Local, "make a repository in " + s.dir, err}
+		return &Error{Local, "create a repository in " + s.dir, err}
 	}
 	return nil
 }
@@ -226,7 +226,7 @@ func (s *Source) tidy(ctx context.Context) error {
 		return ctx.Err()
 	}
 	if err != nil || size > s.limits.Repository {
-		s.log.Warn("the local copy of the repository does not get smaller and is given up", "bytes", size, "error", err)
+		s.log.Warn("the local copy of the repository does not shrink and is recreated", "bytes", size, "error", err)
 		s.outgrown = true // but what it holds now has yet to be read
 	}
 	return nil
@@ -291,7 +291,7 @@ func (s *Source) checkGone(ctx context.Context, commit string) error {
 	case err != nil:
 		return err
 	case rest == "":
-		return &Error{NoFolder, "read " + s.url, refused("repository", "has no file at all any more")}
+		return &Error{NoFolder, "read " + s.url, refused("repository", "no longer has any files")}
 	}
 	change, err := s.git.ask(ctx, s.local("rev-list", "--max-count=1", commit, "--", s.folder), "")
 	var file string
@@ -300,7 +300,7 @@ func (s *Source) checkGone(ctx context.Context, commit string) error {
 	}
 	if err == nil && (change == "" || file != "") {
 		op := "read folder " + s.folder + " of " + s.url
-		err = &Error{NoFolder, op, refused(s.folder, "is no folder of the repository, nor was it one in its last %d commits", history)}
+		err = &Error{NoFolder, op, refused(s.folder, "is not a folder of the repository, nor was it one in the last %d commits", history)}
 	}
 	return err
 }
@@ -313,7 +313,7 @@ func (s *Source) objects(ctx context.Context, ids []string, each func(i int, bod
 	return s.git.run(ctx, s.local("cat-file", "--batch"), func(in io.WriteCloser, out *bufio.Reader) error {
 		for i, id := range ids {
 			if _, err := io.WriteString(in, id+"\n"); err != nil {
-				return fmt.Errorf("cannot speak with git: %w", err)
+				return fmt.Errorf("cannot write to git: %w", err)
 			}
 			body, err := readObject(out, id, s.limits.Document)
 			if err != nil {

@@ -136,7 +136,7 @@ func New(o Options) (*Source, error) {
 	}
 	branch := cmp.Or(o.Branch, "main")
 	if !isBranch(branch) {
-		return nil, fmt.Errorf("cannot use branch %q: that is no name of a branch", branch)
+		return nil, fmt.Errorf("cannot use branch %q: not the name of a branch", branch)
 	}
 	folder := strings.Trim(o.Path, "/")
 	if folder != "" && (folder == "." || !fs.ValidPath(folder) || !isPlain(folder)) {
@@ -331,10 +331,10 @@ func (s *Source) at(ctx context.Context, commit string, a access) (*wfm.Manifest
 		case !damaged(ctx, err):
 			return nil, commit, err
 		case fresh:
-			err = refused("repository", "cannot be read although it was fetched anew: %v", err)
+			err = refused("repository", "cannot be read even after fetching it again: %v", err)
 			return nil, commit, fmt.Errorf("cannot accept commit %s: %w", commit, err)
 		}
-		s.log.Warn("the local copy of the repository is made anew", "error", err)
+		s.log.Warn("the local copy of the repository is recreated", "error", err)
 		if err := s.discard(); err != nil {
 			return nil, commit, err
 		}
@@ -362,10 +362,10 @@ func (s *Source) read(ctx context.Context, commit string) (*wfm.Manifest, error)
 	m := &margo.StateManifest{Version: version, Deployments: refs}
 	raw, err := json.Marshal(m)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a manifest of commit %s: %w", commit, err)
+		return nil, fmt.Errorf("cannot create a manifest for commit %s: %w", commit, err)
 	}
 	if ahead := time.Unix(int64(made), 0).Sub(s.now()); ahead > 24*time.Hour {
-		s.log.Warn("a commit is from the future: older ones will be refused for as long", "commit", commit, "ahead", ahead)
+		s.log.Warn("a commit is dated in the future; older commits are refused until then", "commit", commit, "ahead", ahead)
 	}
 	return &wfm.Manifest{StateManifest: m, Raw: raw, ETag: quote(commit), Digest: digest.FromBytes(raw)}, nil
 }
@@ -392,7 +392,7 @@ func (s *Source) look(ctx context.Context, files []entry) error {
 			return fmt.Errorf("%s: %w", clean(fresh[i].path, 200), err)
 		}
 		if id == "" {
-			s.log.Debug("a file is no application deployment", "path", fresh[i].path)
+			s.log.Debug("a file is not an application deployment", "path", fresh[i].path)
 		}
 		known[fresh[i].id] = found{deployment: id, digest: digest.FromBytes(body)}
 		return nil
@@ -420,7 +420,7 @@ func (s *Source) deployments(files []entry) ([]margo.DeploymentRef, error) {
 		}
 		key := strings.ToLower(f.deployment)
 		if before, twice := paths[key]; twice {
-			return nil, refused(e.path, "is deployment %s, and so is %s [DS-17]", f.deployment, clean(before, 200))
+			return nil, refused(e.path, "has the deployment id %s, like %s [DS-17]", f.deployment, clean(before, 200))
 		}
 		paths[key] = e.path
 		if len(refs) == margo.MaxDeployments {
@@ -479,7 +479,7 @@ func (s *Source) Documents(
 	if given != nil || !damaged(ctx, err) {
 		return err
 	}
-	s.log.Warn("the local copy of the repository is made anew", "error", err)
+	s.log.Warn("the local copy of the repository is recreated", "error", err)
 	if err := s.discard(); err != nil {
 		return err
 	}

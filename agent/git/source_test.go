@@ -394,19 +394,19 @@ func TestDS27ContentThatIsRefused(t *testing.T) {
 		path   string
 		want   string // in the error
 	}{
-		{name: "DS-17 two documents of one deployment", change: change{files: files(document(one, "1"), document(strings.ToUpper(one), "2"))}, want: "apps/1.yaml: is deployment"},
+		{name: "DS-17 two documents of one deployment", change: change{files: files(document(one, "1"), document(strings.ToUpper(one), "2"))}, want: "apps/1.yaml: has the deployment id"},
 		{name: "a symbolic link", change: change{files: deployment, links: map[string]string{"apps/z.yaml": "/etc/passwd"}}, want: "apps/z.yaml: is a symbolic link"},
 		{name: "a folder that is a symbolic link", change: change{files: deployment, links: map[string]string{"apps/more": ".."}}, want: "apps/more: is a symbolic link"},
 		{name: "a submodule", change: change{files: deployment, others: []string{"apps/more"}}, want: "apps/more: is another repository"},
 		{name: "a document that is too large", change: change{files: with("a.yaml", strings.Repeat("#", 300<<10))}, want: "a.yaml has more than"},
 		{name: "documents that are too large together", change: change{files: with("a.yaml", strings.Repeat("#", 3<<10))}, limits: git.Limits{Expanded: 2 << 10}, want: "all YAML files together"},
 		{name: "too many files", change: change{files: with("a", "")}, limits: git.Limits{Entries: 2}, want: "more than 2 files"},
-		{name: "a path that is too deep", change: change{files: with(strings.Repeat("d/", 40)+"a", "")}, want: "lies deeper"},
+		{name: "a path that is too deep", change: change{files: with(strings.Repeat("d/", 40)+"a", "")}, want: "deeper than 32 folders"},
 		{name: "a path that is too long", change: change{files: with(strings.Repeat("d", 9<<10)+".yaml", "")}, want: "has a path of more than"},
-		{name: "a template", change: change{files: with("a.yaml", "{{ if a }}\nb: 1\n{{ end }}\n")}, want: "a.yaml: cannot look for an application deployment"},
-		{name: "AD-02 a deployment without an id", change: change{files: with("a.yml", "kind: ApplicationDeployment\n")}, want: "a.yml: cannot look for an application deployment: /id: is missing [AD-02]"},
-		{name: "a repository that is too large", change: change{files: with("noise.bin", noise(2<<20))}, limits: git.Limits{Repository: 1 << 20}, want: "larger than allowed"},
-		{name: "a commit at no time", change: change{files: deployment, at: time.Unix(maxTime+1, 0)}, want: "at a time that there is none"},
+		{name: "a template", change: change{files: with("a.yaml", "{{ if a }}\nb: 1\n{{ end }}\n")}, want: "a.yaml: cannot find an application deployment"},
+		{name: "AD-02 a deployment without an id", change: change{files: with("a.yml", "kind: ApplicationDeployment\n")}, want: "a.yml: cannot find an application deployment: /id: is missing [AD-02]"},
+		{name: "a repository that is too large", change: change{files: with("noise.bin", noise(2<<20))}, limits: git.Limits{Repository: 1 << 20}, want: "larger than its limit"},
+		{name: "a commit at no time", change: change{files: deployment, at: time.Unix(maxTime+1, 0)}, want: "invalid time"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -442,7 +442,7 @@ func TestDS27UnsoundObjectsAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			commit := s.repository.run(object, "hash-object", "-w", "-t", "commit", "--stdin", "--literally")
 			s.repository.run("", "update-ref", "refs/heads/main", commit)
-			refuses(t, s, source, "is not sound")
+			refuses(t, s, source, "is corrupt")
 			if _, err := source.Manifest(t.Context(), m.ETag); err == nil {
 				t.Error("accepted")
 			}

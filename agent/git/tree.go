@@ -82,9 +82,9 @@ func readTree(list *bufio.Reader, folder string, l Limits) (files []entry, found
 		case errors.Is(err, bufio.ErrBufferFull):
 			return nil, false, refused(string(line[max(0, len(line)-100):]), "has a path of more than %d bytes", maxEntry)
 		case errors.Is(err, io.EOF):
-			return nil, false, fmt.Errorf("%w: the list of files breaks off", errShort)
+			return nil, false, fmt.Errorf("%w: the list of files is truncated", errShort)
 		case err != nil:
-			return nil, false, fmt.Errorf("cannot read what git says: %w", err)
+			return nil, false, fmt.Errorf("cannot read the output of git: %w", err)
 		}
 		e, err := parseEntry(line[:len(line)-1])
 		if err != nil {
@@ -101,7 +101,7 @@ func readTree(list *bufio.Reader, folder string, l Limits) (files []entry, found
 			return nil, false, fmt.Errorf("%w: more than %d files", wfm.ErrTooLarge, l.Entries)
 		}
 		if strings.Count(below, "/") > maxDepth {
-			return nil, false, refused(e.path, "lies deeper than %d folders", maxDepth)
+			return nil, false, refused(e.path, "is nested deeper than %d folders", maxDepth)
 		}
 		switch e.mode {
 		case plainFile, groupFile, executable:
@@ -132,13 +132,13 @@ func readObject(r *bufio.Reader, id string, most int64) ([]byte, error) {
 	line, err := r.ReadSlice('\n')
 	switch {
 	case errors.Is(err, io.EOF):
-		return nil, fmt.Errorf("%w: object %s is not there", errShort, id)
+		return nil, fmt.Errorf("%w: object %s is missing", errShort, id)
 	case err != nil && !errors.Is(err, bufio.ErrBufferFull):
-		return nil, fmt.Errorf("cannot read what git says: %w", err)
+		return nil, fmt.Errorf("cannot read the output of git: %w", err)
 	}
 	fields := strings.Fields(string(line))
 	if err != nil || len(fields) != 3 || fields[0] != id || fields[1] != "blob" {
-		return nil, fmt.Errorf("%w: git says %q of object %s", errBroken, clean(string(line), 100), id)
+		return nil, fmt.Errorf("%w: git answers %q for object %s", errBroken, clean(string(line), 100), id)
 	}
 	size, err := strconv.ParseInt(fields[2], 10, 64)
 	switch {
@@ -149,7 +149,7 @@ func readObject(r *bufio.Reader, id string, most int64) ([]byte, error) {
 	}
 	body := make([]byte, size+1)
 	if _, err := io.ReadFull(r, body); err != nil {
-		return nil, fmt.Errorf("%w: object %s breaks off", errShort, id)
+		return nil, fmt.Errorf("%w: object %s is truncated", errShort, id)
 	}
 	if body[size] != '\n' {
 		return nil, fmt.Errorf("%w: object %s has more than %d bytes", errBroken, id, size)
@@ -168,7 +168,7 @@ func parseTimes(list string) ([]uint64, error) {
 		}
 		seconds, err := strconv.ParseUint(fields[0], 10, 64)
 		if err != nil || seconds > maxTime {
-			return nil, refused("commit "+fields[1], "was made at a time that there is none: %q", clean(fields[0], 40))
+			return nil, refused("commit "+fields[1], "has an invalid time: %q", clean(fields[0], 40))
 		}
 		times = append(times, seconds)
 	}

@@ -5,12 +5,13 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"math"
 	"strconv"
 	"time"
+
+	"github.com/margolite/margolite/runtime/pemfile"
 )
 
 // Limits of a trust bundle. A rotation holds two anchors; these leave room for
@@ -47,17 +48,18 @@ type readSet struct {
 // anchor is refused (ID-19).
 func ParseTrustBundle(data []byte) (*TrustBundle, error) {
 	if len(data) > maxBundleSize {
-		return nil, fmt.Errorf("trust bundle has %d bytes, at most %d are allowed", len(data), maxBundleSize)
+		return nil, fmt.Errorf("trust bundle has %d bytes; the limit is %d", len(data), maxBundleSize)
 	}
 	var (
 		bundle *TrustBundle
 		err    error
 	)
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
 		bundle, err = parseJWKSet(data)
 	} else {
 		bundle = &TrustBundle{}
-		bundle.Anchors, err = parseCertificates(data, maxAnchors)
+		bundle.Anchors, err = pemfile.Certificates(data, maxAnchors)
 	}
 	if err != nil {
 		return nil, err
@@ -97,7 +99,7 @@ func parseJWKSet(data []byte) (*TrustBundle, error) {
 			return nil, fmt.Errorf("trust bundle: keys[%d].x5c is not a list of strings", i)
 		}
 		if len(key.X5C) != 1 {
-			return nil, fmt.Errorf("trust bundle: keys[%d].x5c holds %d certificates, want exactly one", i, len(key.X5C))
+			return nil, fmt.Errorf("trust bundle: keys[%d].x5c holds %d certificates, expected exactly one", i, len(key.X5C))
 		}
 		der, err := base64.StdEncoding.DecodeString(key.X5C[0])
 		if err != nil {
@@ -120,27 +122,4 @@ func hint(raw json.RawMessage) uint64 {
 		return 0
 	}
 	return n
-}
-
-// parseCertificates reads PEM certificates, in order. Other PEM blocks and
-// text between blocks are passed over, as files put together by hand have them.
-func parseCertificates(data []byte, limit int) ([]*x509.Certificate, error) {
-	var certificates []*x509.Certificate
-	for {
-		var block *pem.Block
-		if block, data = pem.Decode(data); block == nil {
-			return certificates, nil
-		}
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		if len(certificates) == limit {
-			return nil, fmt.Errorf("more than %d certificates", limit)
-		}
-		certificate, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("certificate %d cannot be read: %w", len(certificates)+1, err)
-		}
-		certificates = append(certificates, certificate)
-	}
 }

@@ -42,7 +42,7 @@ func LoadDevice(o DeviceOptions) (*Device, error) {
 		return nil, fault(UnfitKey, o.Key, "%w", err)
 	}
 	if usage := pair.chain[0].KeyUsage; usage != 0 && usage&x509.KeyUsageDigitalSignature == 0 {
-		return nil, fault(UnfitKey, o.Certificate, "the certificate does not allow its key to make signatures")
+		return nil, fault(UnfitKey, o.Certificate, "the certificate does not allow its key to sign")
 	}
 	d := &Device{options: o, now: o.Now, chain: pair.chain, signer: signer}
 	if d.now == nil {

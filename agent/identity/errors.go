@@ -66,7 +66,7 @@ func (e *Error) Mend() string {
 	case Missing:
 		return "put the file in place, or correct its path in the configuration"
 	case Unreadable:
-		return "make it a plain file that margolite's user can read"
+		return "make it a regular file that margolite's user can read"
 	case TooLarge, Malformed:
 		return "replace the file: certificate and key are PEM, the trust bundle is a SPIFFE bundle (JWKS) or PEM"
 	case KeyMismatch:
@@ -74,7 +74,7 @@ func (e *Error) Mend() string {
 	case NotClient:
 		return "have a certificate issued with the URI SAN spiffe://<trust domain>/margo/wfm/<wfm>/client/<client>"
 	case KeyExposed:
-		return "make the file readable for its owner only: chmod 600, or on a file system without modes the mount option umask=077"
+		return "make the file readable by its owner only: chmod 600, or mount option umask=077 on a file system without modes"
 	case NoSecret:
 		return "put one line into the file: user:password, or a token"
 	case UnfitKey:
@@ -82,28 +82,28 @@ func (e *Error) Mend() string {
 	case NoBundle:
 		return "wait until the trust bundle has been fetched from the identity service, or install it as a file"
 	case Misconfigured:
-		return "correct wfm.ids: SPIFFE IDs of the device's own trust domain, as the WFM's certificate has them"
+		return "correct wfm.ids: SPIFFE IDs of the device's own trust domain, as in the WFM's certificate"
 	case Unauthenticated:
 		return "compare wfm.identityService (ca, pins) with the certificate of the identity service; " +
-			"a proxy that opens TLS cannot be on the way"
+			"no proxy on the way may intercept TLS"
 	case OtherTrustDomain:
 		return "correct wfm.url, or install certificate and trust bundle of the WFM's trust domain"
 	case Untrusted:
-		return "install the trust domain's current bundle; a proxy that opens TLS cannot be on the way to the WFM"
+		return "install the trust domain's current bundle; no proxy on the way to the WFM may intercept TLS"
 	case Expired:
 		if !e.Floor.IsZero() { // the lower bound of the present is past it, the truth all the more
-			return "the certificate must be renewed, and this device's clock must be set"
+			return "renew the certificate, and set this device's clock"
 		}
-		return "check this device's clock; if it is right, the certificate must be renewed"
+		return "check this device's clock; if it is right, renew the certificate"
 	case NotYetValid:
 		if !e.Floor.IsZero() {
-			return "set this device's clock, which is known to be wrong; nothing has to be done about the certificate before that"
+			return "set this device's clock, which is wrong; only then look at the certificate"
 		}
 		return "set this device's clock"
 	case OtherIdentity:
 		return "correct wfm.url, or install a certificate for the WFM found there"
 	case NoSVID, WeakKey, NotALeaf:
-		return "the certificate must be issued again as an X.509-SVID"
+		return "have the certificate issued again as an X.509-SVID"
 	}
 	return ""
 }

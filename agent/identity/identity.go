@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/margolite/margolite/runtime/pemfile"
 )
 
 // Limits of the files; the trust bundle's is with its parser.
@@ -118,7 +120,7 @@ func (i *Identity) SetBundle(trustDomain string, bundle *TrustBundle) error {
 	m := *i.current.Load()
 	switch own := m.id.TrustDomain().Name(); {
 	case trustDomain != own:
-		return fault(OtherTrustDomain, "trust bundle", "is of trust domain %q, the device of %q", trustDomain, own)
+		return fault(OtherTrustDomain, "trust bundle", "belongs to trust domain %q, the device to %q", trustDomain, own)
 	case bundle == nil || len(bundle.Anchors) == 0:
 		return fault(Malformed, "trust bundle", "holds no X.509 anchor")
 	}
@@ -269,7 +271,7 @@ func read(o Options) (*material, error) {
 	}
 
 	if len(leaf.URIs) != 1 {
-		return nil, fault(NotClient, o.Certificate, "the certificate has %d URI SANs, an SVID has exactly one", len(leaf.URIs))
+		return nil, fault(NotClient, o.Certificate, "the certificate has %d URI SANs; an SVID has exactly one", len(leaf.URIs))
 	}
 	if m.id, err = spiffeid.FromURI(leaf.URIs[0]); err != nil {
 		return nil, fault(NotClient, o.Certificate, "the certificate's URI SAN is not a SPIFFE ID: %w", err)
@@ -299,9 +301,9 @@ func wfmIDs(own spiffeid.ID, o Options) ([]string, error) {
 		case err != nil:
 			return nil, fault(Misconfigured, "SPIFFE ID of the WFM", "%.200q is not a SPIFFE ID: %w", s, err)
 		case id.Path() == "":
-			return nil, fault(Misconfigured, "SPIFFE ID of the WFM", "%s names a trust domain and nobody in it", s)
+			return nil, fault(Misconfigured, "SPIFFE ID of the WFM", "%s names a trust domain only", s)
 		case id.TrustDomain() != own.TrustDomain():
-			return nil, fault(Misconfigured, "SPIFFE ID of the WFM", "%s is not of the device's own trust domain %s", s, own.TrustDomain())
+			return nil, fault(Misconfigured, "SPIFFE ID of the WFM", "%s is not in the device's own trust domain %s", s, own.TrustDomain())
 		}
 	}
 	return slices.Clone(o.WFMIDs), nil
@@ -326,10 +328,10 @@ func readKeyPair(certificate, keyFile string) (*keyPair, error) {
 		return nil, err
 	}
 	if mode.Perm()&0o077 != 0 {
-		return nil, fault(KeyExposed, keyFile, "others than its owner may use the private key (mode %04o)", mode.Perm())
+		return nil, fault(KeyExposed, keyFile, "users other than its owner can access the private key (mode %04o)", mode.Perm())
 	}
 	p := &keyPair{files: [...][sha256.Size]byte{sha256.Sum256(certificatePEM), sha256.Sum256(keyPEM)}}
-	if p.chain, err = parseCertificates(certificatePEM, maxChain); err != nil {
+	if p.chain, err = pemfile.Certificates(certificatePEM, maxChain); err != nil {
 		return nil, fault(Malformed, certificate, "cannot read certificates: %w", err)
 	}
 	if len(p.chain) == 0 {
@@ -345,6 +347,10 @@ func readKeyPair(certificate, keyFile string) (*keyPair, error) {
 }
 
 func parseKey(data []byte) (crypto.Signer, error) {
+	data, err := pemfile.Tidy(data)
+	if err != nil {
+		return nil, err
+	}
 	for {
 		var block *pem.Block
 		if block, data = pem.Decode(data); block == nil {
@@ -379,7 +385,7 @@ func parseKey(data []byte) (crypto.Signer, error) {
 func readFile(path string, limit int) ([]byte, fs.FileMode, error) {
 	info, err := os.Stat(path) // before opening, which would hang on a pipe
 	if err == nil && !info.Mode().IsRegular() {
-		return nil, 0, fault(Unreadable, path, "is not a plain file")
+		return nil, 0, fault(Unreadable, path, "is not a regular file")
 	}
 	var data []byte
 	if err == nil {

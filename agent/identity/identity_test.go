@@ -367,7 +367,7 @@ func TestID09ErrorsNameAWrongClock(t *testing.T) {
 		mend   string
 	}{
 		"not valid yet, nothing is known of the clock": {noon.Add(-30 * day), false, identity.NotYetValid, "set this device's clock"},
-		"expired, even at the lower bound":             {noon.Add(100 * day), true, identity.Expired, "must be renewed, and"},
+		"expired, even at the lower bound":             {noon.Add(100 * day), true, identity.Expired, "renew the certificate, and"},
 		"expired, nothing is known of the clock":       {noon.Add(100 * day), false, identity.Expired, "check this device's clock"},
 	}
 	for name, test := range tests {

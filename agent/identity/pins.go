@@ -10,7 +10,7 @@ import (
 )
 
 // errUnpinned is the refusal of a chain that no pin fits.
-var errUnpinned = errors.New("its certificate leads to none whose key is pinned")
+var errUnpinned = errors.New("no key in its certificate chain is pinned")
 
 // tls is the configuration for one connection to a host. The server proves
 // itself by anchors and name, or by pins (ID-14); where neither succeeds there
@@ -40,7 +40,7 @@ func (s *Service) verifyPinned(presented []*x509.Certificate, anchors *x509.Cert
 	case len(presented) == 0:
 		return errUnpinned
 	case len(presented) > maxChain:
-		return fault(Unauthenticated, host, "presented %d certificates, at most %d are allowed", len(presented), maxChain)
+		return fault(Unauthenticated, host, "presented %d certificates; the limit is %d", len(presented), maxChain)
 	}
 	options := x509.VerifyOptions{
 		Roots:         anchors,
@@ -100,7 +100,7 @@ func (s *Service) explain(err error, host string) error {
 		return blameClock(known, s.options.WrongClock)
 	case errors.Is(err, errUnpinned), errors.As(err, &invalid), errors.As(err, &authority),
 		errors.As(err, &name), errors.As(err, &system), errors.As(err, &standard):
-		return fault(Unauthenticated, host, "the identity service did not prove to be the one that is configured: %w", err)
+		return fault(Unauthenticated, host, "the identity service is not the configured one: %w", err)
 	}
 	return err
 }

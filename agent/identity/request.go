@@ -43,7 +43,7 @@ func Request(keyFile string, s Subject) (csr []byte, created bool, err error) {
 		template.Subject = pkix.Name{CommonName: s.Name}
 	default:
 		return nil, false, errors.New("cannot ask for a certificate: " +
-			"want the SPIFFE ID of a client, or a name of 1 to 64 printable characters")
+			"expected the SPIFFE ID of a client, or a name of 1 to 64 printable characters")
 	}
 	key, created, err := ensureKey(keyFile)
 	if err != nil {
@@ -51,7 +51,7 @@ func Request(keyFile string, s Subject) (csr []byte, created bool, err error) {
 	}
 	if weak, ok := key.Public().(*rsa.PublicKey); ok && weak.N.BitLen() < minBits {
 		bits := weak.N.BitLen()
-		return nil, false, fault(WeakKey, keyFile, "the RSA key has %d bits, at least %d are needed", bits, minBits)
+		return nil, false, fault(WeakKey, keyFile, "the RSA key has %d bits; at least %d are required", bits, minBits)
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
 	if err != nil {
@@ -71,7 +71,7 @@ func ensureKey(file string) (key crypto.Signer, created bool, err error) {
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 		created, err = createKey(file)
 		if err != nil {
-			return nil, false, fmt.Errorf("cannot make private key %s: %w", file, err)
+			return nil, false, fmt.Errorf("cannot create private key %s: %w", file, err)
 		}
 	}
 	data, mode, err := readFile(file, maxKeySize)
@@ -79,7 +79,7 @@ func ensureKey(file string) (key crypto.Signer, created bool, err error) {
 		return nil, false, err
 	}
 	if mode = mode.Perm(); mode&0o077 != 0 { // ID-25
-		return nil, false, fault(KeyExposed, file, "others than the owner may use the private key (mode %04o)", mode)
+		return nil, false, fault(KeyExposed, file, "users other than its owner can access the private key (mode %04o)", mode)
 	}
 	key, err = parseKey(data)
 	if err != nil {

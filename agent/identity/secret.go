@@ -18,7 +18,7 @@ func ReadSecret(path string) (string, error) {
 		return "", err
 	}
 	if mode.Perm()&0o077 != 0 {
-		return "", fault(KeyExposed, path, "others than its owner may use these credentials (mode %04o)", mode.Perm())
+		return "", fault(KeyExposed, path, "users other than its owner can access these credentials (mode %04o)", mode.Perm())
 	}
 	text := strings.TrimSpace(string(data))
 	switch {

@@ -7,6 +7,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"time"
+
+	"github.com/margolite/margolite/runtime/pemfile"
 )
 
 // maxServerAnchors bounds the certificates of a file of anchors; a system's own file
@@ -78,7 +80,7 @@ func ParseAnchors(data []byte) ([]*x509.Certificate, error) {
 		anchors, err = anchorsOf(decoded[:n])
 	}
 	if err != nil || len(anchors) == 0 {
-		return nil, errors.New("cannot read anchors: want certificates as PEM or DER, or that in base64")
+		return nil, errors.New("cannot read anchors: expected PEM or DER certificates, or either in base64")
 	}
 	return anchors, nil
 }
@@ -90,7 +92,7 @@ func anchorsOf(data []byte) ([]*x509.Certificate, error) {
 			return []*x509.Certificate{certificate}, nil
 		}
 	}
-	return parseCertificates(data, maxServerAnchors)
+	return pemfile.Certificates(data, maxServerAnchors)
 }
 
 // ValidFrom is the first time from at on at which a chain proves a server to be the

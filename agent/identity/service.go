@@ -85,7 +85,7 @@ func NewService(o ServiceOptions) (*Service, error) {
 	for _, pin := range o.Pins {
 		sum, err := base64.StdEncoding.DecodeString(pin)
 		if err != nil || len(sum) != sha256.Size {
-			return nil, fmt.Errorf("cannot use pin %.80q: want the SHA-256 digest of a SubjectPublicKeyInfo in base64", pin)
+			return nil, fmt.Errorf("cannot use pin %.80q: expected the SHA-256 digest of a SubjectPublicKeyInfo in base64", pin)
 		}
 		s.pins[[sha256.Size]byte(sum)] = true
 	}
@@ -168,7 +168,7 @@ func (s *Service) locate(ctx context.Context, trustDomain string) (string, error
 	}
 	if document.TrustDomain != trustDomain {
 		return "", fault(OtherTrustDomain, "discovery document",
-			"is of trust domain %.200q, the device of %q", document.TrustDomain, trustDomain)
+			"belongs to trust domain %.200q, the device to %q", document.TrustDomain, trustDomain)
 	}
 	if _, err := httpsURL(document.TrustBundleURI); err != nil {
 		return "", fmt.Errorf("cannot use URL of trust bundle in the discovery document: %w", err)
@@ -247,7 +247,7 @@ func (s *Service) get(ctx context.Context, op, location, etag string, limit int6
 		return nil, s.refusal(op, response)
 	}
 	if encoding := response.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return nil, fmt.Errorf("cannot %s: the answer has Content-Encoding %.40q, which was not asked for", op, encoding)
+		return nil, fmt.Errorf("cannot %s: the answer has Content-Encoding %.40q, which was not requested", op, encoding)
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
 	if err == nil {

@@ -70,14 +70,14 @@ func algorithmFor(public crypto.PublicKey) (hash crypto.Hash, size int, err erro
 		case elliptic.P384():
 			return crypto.SHA384, 48, nil
 		}
-		return 0, 0, errors.New("an ECDSA key must be of the curve P-256 or P-384")
+		return 0, 0, errors.New("an ECDSA key must use curve P-256 or P-384")
 	case *rsa.PublicKey:
 		if bits := key.N.BitLen(); bits < minSigningRSA {
-			return 0, 0, fmt.Errorf("an RSA key must have at least %d bits, has %d", minSigningRSA, bits)
+			return 0, 0, fmt.Errorf("an RSA key must have at least %d bits, it has %d", minSigningRSA, bits)
 		}
 		return crypto.SHA256, 0, nil
 	}
-	return 0, 0, fmt.Errorf("the key must be ECDSA or RSA, is %T", public)
+	return 0, 0, fmt.Errorf("the key must be ECDSA or RSA, it is %T", public)
 }
 
 // Sign adds Content-Digest, Signature-Input and Signature to a request, in
@@ -118,10 +118,10 @@ func (s *Signer) sign(base []byte) ([]byte, error) {
 func rawECDSA(der []byte, size int) ([]byte, error) {
 	var pair struct{ R, S *big.Int }
 	if rest, err := asn1.Unmarshal(der, &pair); err != nil || len(rest) > 0 {
-		return nil, errors.New("the key made a signature that is not ECDSA")
+		return nil, errors.New("the signature of the key is not ECDSA")
 	}
 	if pair.R.Sign() <= 0 || pair.S.Sign() <= 0 || pair.R.BitLen() > size*8 || pair.S.BitLen() > size*8 {
-		return nil, errors.New("the key made a signature that is not of its curve")
+		return nil, errors.New("the signature of the key does not fit its curve")
 	}
 	raw := make([]byte, 2*size)
 	pair.R.FillBytes(raw[:size])
@@ -143,7 +143,7 @@ func signatureBase(r *http.Request, parameters string) (base, input string, err 
 	target := r.URL.Scheme + "://" + sentHost(r) + r.URL.RequestURI()
 	// A line break would let one component look like two.
 	if strings.ContainsFunc(method+target, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return "", "", errors.New("its URL has characters that are not printable ASCII")
+		return "", "", errors.New("the URL of the request has characters that are not printable ASCII")
 	}
 	base, input = `"@method": `+method+"\n"+`"@target-uri": `+target+"\n", `("@method" "@target-uri"`
 	if digest := r.Header.Get("Content-Digest"); digest != "" {

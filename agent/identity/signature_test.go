@@ -167,7 +167,7 @@ func TestSignerRefusesWhatCannotBeSigned(t *testing.T) {
 		key  crypto.Signer
 		text string
 	}{
-		"a short RSA key":     {must(rsa.GenerateKey(rand.Reader, 1024)), "at least 2048 bits, has 1024"},
+		"a short RSA key":     {must(rsa.GenerateKey(rand.Reader, 1024)), "at least 2048 bits, it has 1024"},
 		"another curve":       {must(ecdsa.GenerateKey(elliptic.P521(), rand.Reader)), "P-256 or P-384"},
 		"another kind of key": {edKey, "ECDSA or RSA"},
 	} {

@@ -267,7 +267,7 @@ func (s *BundleSource) accept(domain string, fetched Fetched, bundle *TrustBundl
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.bundle != nil && s.kept.TrustDomain == domain && bundle.Sequence < s.bundle.Sequence {
-		s.logger.Warn("the trust bundle's sequence went back; it is accepted", "from", s.bundle.Sequence, "to", bundle.Sequence)
+		s.logger.Warn("trust bundle accepted although its sequence number has decreased", "from", s.bundle.Sequence, "to", bundle.Sequence)
 	}
 	s.kept = keptRecord{domain, fetched.URL, fetched.ETag, s.options.Now().UTC().Truncate(time.Second), fetched.Data}
 	s.bundle, s.unkept = bundle, true
@@ -288,7 +288,7 @@ func (s *BundleSource) keep() {
 		err = s.options.Keeper.Keep(record)
 	}
 	if err != nil {
-		s.logger.Warn("cannot keep trust bundle for the next start", "error", err)
+		s.logger.Warn("cannot save the trust bundle for the next start", "error", err)
 		return
 	}
 	s.unkept = false
@@ -301,7 +301,7 @@ func (s *BundleSource) load() {
 	}
 	record, err := s.options.Keeper.Kept()
 	if err != nil {
-		s.logger.Warn("cannot read the trust bundle that was kept", "error", err)
+		s.logger.Warn("cannot read the saved trust bundle", "error", err)
 		return // and try again
 	}
 	s.loaded = true
@@ -310,12 +310,12 @@ func (s *BundleSource) load() {
 	}
 	var kept keptRecord
 	if err := json.Unmarshal(record, &kept); err != nil {
-		s.logger.Warn("cannot use the trust bundle that was kept", "error", err)
+		s.logger.Warn("cannot use the saved trust bundle", "error", err)
 		return
 	}
 	bundle, err := ParseTrustBundle(kept.Bundle)
 	if err != nil {
-		s.logger.Warn("cannot use the trust bundle that was kept", "error", err)
+		s.logger.Warn("cannot use the saved trust bundle", "error", err)
 		return
 	}
 	s.kept, s.bundle = kept, bundle

@@ -36,7 +36,7 @@ type ID struct {
 // is an error, other SPIFFE IDs included.
 func ParseSPIFFEID(s string) (ID, error) {
 	if len(s) > maxIDLength {
-		return ID{}, fmt.Errorf("SPIFFE ID has %d bytes, at most %d are allowed", len(s), maxIDLength)
+		return ID{}, fmt.Errorf("SPIFFE ID has %d bytes; the limit is %d", len(s), maxIDLength)
 	}
 	parsed, err := spiffeid.FromString(s)
 	if err != nil {

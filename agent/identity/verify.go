@@ -41,10 +41,10 @@ func Verify(chain []*x509.Certificate, p Policy) (ID, error) {
 		return ID{}, fault(OtherIdentity, peer.String(), "is not the ID of a %s: %w", p.Role, err)
 	}
 	if id.Role() != p.Role {
-		return ID{}, fault(OtherIdentity, peer.String(), "is a %s, want a %s", id.Role(), p.Role)
+		return ID{}, fault(OtherIdentity, peer.String(), "is a %s, expected a %s", id.Role(), p.Role)
 	}
 	if p.ID != "" && id.String() != p.ID { // ID-06, ID-26
-		return ID{}, fault(OtherIdentity, id.String(), "is not the %s wanted here, which is %s", p.Role, p.ID)
+		return ID{}, fault(OtherIdentity, id.String(), "is not the expected %s, which is %s", p.Role, p.ID)
 	}
 	return id, nil
 }
@@ -57,25 +57,25 @@ func authenticate(chain []*x509.Certificate, bundle *TrustBundle, trustDomain st
 	const unknown = "certificate"
 	switch {
 	case len(chain) == 0:
-		return spiffeid.ID{}, fault(NoSVID, unknown, "the peer presented none")
+		return spiffeid.ID{}, fault(NoSVID, unknown, "the peer presented no certificate")
 	case len(chain) > maxChain:
-		return spiffeid.ID{}, fault(NoSVID, unknown, "the peer presented %d, at most %d are allowed", len(chain), maxChain)
+		return spiffeid.ID{}, fault(NoSVID, unknown, "the peer presented %d certificates; the limit is %d", len(chain), maxChain)
 	}
 	leaf := chain[0]
 
 	// 1. One SPIFFE ID, of our trust domain (ID-05).
 	if len(leaf.URIs) != 1 {
-		return spiffeid.ID{}, fault(NoSVID, unknown, "has %d URI SANs, an SVID has exactly one", len(leaf.URIs))
+		return spiffeid.ID{}, fault(NoSVID, unknown, "has %d URI SANs; an SVID has exactly one", len(leaf.URIs))
 	}
 	id, err := spiffeid.FromURI(leaf.URIs[0])
 	if err != nil {
 		return spiffeid.ID{}, fault(NoSVID, unknown, "has a URI SAN that is not a SPIFFE ID: %w", err)
 	}
 	if id.Path() == "" {
-		return spiffeid.ID{}, fault(NoSVID, id.String(), "names a trust domain and nobody in it")
+		return spiffeid.ID{}, fault(NoSVID, id.String(), "names a trust domain only")
 	}
 	if domain := id.TrustDomain().Name(); domain != trustDomain {
-		return spiffeid.ID{}, fault(OtherTrustDomain, id.String(), "is of trust domain %q, want %q", domain, trustDomain)
+		return spiffeid.ID{}, fault(OtherTrustDomain, id.String(), "belongs to trust domain %q, expected %q", domain, trustDomain)
 	}
 
 	// 2. A chain to an anchor, through what was presented only (ID-08).
@@ -86,14 +86,14 @@ func authenticate(chain []*x509.Certificate, bundle *TrustBundle, trustDomain st
 
 	// 3. The leaf signs nothing.
 	if leaf.IsCA || leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0 {
-		return spiffeid.ID{}, fault(NotALeaf, id.String(), "the certificate may sign certificates or revocation lists, an SVID must not")
+		return spiffeid.ID{}, fault(NotALeaf, id.String(), "the certificate may sign certificates or revocation lists; an SVID must not")
 	}
 	return id, nil
 }
 
 func verifyChain(chain []*x509.Certificate, bundle *TrustBundle, at time.Time) *Error {
 	if bundle == nil || len(bundle.Anchors) == 0 {
-		return fault(NoBundle, "", "there is no trust bundle to check the certificate against") // ID-28
+		return fault(NoBundle, "", "there is no trust bundle to verify the certificate") // ID-28
 	}
 	options := x509.VerifyOptions{
 		Roots:         pool(bundle.Anchors),
@@ -114,7 +114,7 @@ func verifyChain(chain []*x509.Certificate, bundle *TrustBundle, at time.Time) *
 		return fault(reason, "", "the certificate cannot be trusted: %w", err)
 	}
 	if !slices.ContainsFunc(chains, strong) {
-		return fault(WeakKey, "", "the certificate rests on an RSA key of less than %d bits", minRSA)
+		return fault(WeakKey, "", "the certificate chain has an RSA key of less than %d bits", minRSA)
 	}
 	return nil
 }

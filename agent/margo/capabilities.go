@@ -184,7 +184,7 @@ func (c Capabilities) marshalOlder(revision Revision) ([]byte, error) {
 		h.Runtimes = slices.DeleteFunc(h.Runtimes, func(r string) bool { return r != "oci" })
 		h.DeploymentTypes = slices.DeleteFunc(h.DeploymentTypes, func(t DeploymentType) bool { return t != Helm && t != Compose })
 		if len(h.Runtimes) == 0 || len(h.DeploymentTypes) == 0 || len(h.CPUs) == 0 {
-			return nil, Errors{{"CAP-14", "/properties", "has nothing but custom runtimes or deployment types, which came with rc.3"}}
+			return nil, Errors{{"CAP-14", "/properties", "has only custom runtimes or deployment types, which exist since rc.3"}}
 		}
 	}
 	if revision == RC1 {
@@ -267,7 +267,7 @@ func (r *reader) capabilities(n node) *Capabilities {
 	}
 	if h := c.Properties.Hosting; h != nil && len(c.Labels) == 0 &&
 		(slices.Contains(h.Runtimes, "custom") || slices.Contains(h.DeploymentTypes, Custom)) {
-		r.refuse("CAP-10", labels, "must be given where a custom runtime or deployment type is")
+		r.refuse("CAP-10", labels, "is required with a custom runtime or deployment type")
 	}
 	return c
 }

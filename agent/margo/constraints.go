@@ -129,10 +129,10 @@ func (r *reader) matchExpression(n node) MatchExpression {
 	}
 	switch {
 	case e.Operator == "ContainersAny": // as one table of the specification has it
-		r.tolerate("A-32", n.member("operator"), "is a misprint of ContainsAny")
+		r.tolerate("A-32", n.member("operator"), "is a misspelling of ContainsAny")
 		e.Operator = "ContainsAny"
 	case !slices.Contains(operators, e.Operator):
-		r.tolerate("A-32", n.member("operator"), "is not known: %.80q", e.Operator)
+		r.tolerate("A-32", n.member("operator"), "is unknown: %.80q", e.Operator)
 	}
 	if values := n.member("values"); r.isOptional(list, "AD-11", values) {
 		values.each(func(n node) {

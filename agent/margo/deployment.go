@@ -106,7 +106,7 @@ func (r *reader) deployment(n node) *Deployment {
 		case sandboxKind:
 			d.Sandbox = true
 		default:
-			r.refuse("A-12", kind, "must be %s where it is given", deploymentKind)
+			r.refuse("A-12", kind, "must be %s if present", deploymentKind)
 		}
 		r.tolerate("A-12", kind, "does not exist in rc.3")
 	}
@@ -197,7 +197,7 @@ func (r *reader) closed(n node, known ...string) {
 		switch {
 		case slices.Contains(known, name):
 		case !isExtension(name):
-			r.tolerate("EXT-01", value, "is not known")
+			r.tolerate("EXT-01", value, "is unknown")
 		case value.kind != object:
 			r.tolerate("EXT-01", value, "must be an object, is %s", value.kind)
 		}

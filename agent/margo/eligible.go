@@ -45,7 +45,7 @@ func (c *DeviceConstraints) Check(capabilities []byte) error {
 		}
 		why = append(why, fmt.Sprintf("rule %d: %s", i+1, unmet))
 	}
-	return &Unmet{Text: Shown("the device meets none of the eligibility rules: "+strings.Join(why, "; "), MaxFaultMessage)}
+	return &Unmet{Text: Shown("the device does not meet the eligibility rules: "+strings.Join(why, "; "), MaxFaultMessage)}
 }
 
 // capacity tells what the device has too little of, or "".
@@ -67,7 +67,7 @@ func (c *DeviceConstraints) capacity(properties node) string {
 			has, _ = ParseQuantity(n.literal) // what cannot be read is not there
 		}
 		if has < of.wanted {
-			return fmt.Sprintf("capacityRequirements.%s: %s wanted, this device has %s", of.name, of.wanted, has)
+			return fmt.Sprintf("capacityRequirements.%s: %s required, this device has %s", of.name, of.wanted, has)
 		}
 	}
 	return ""

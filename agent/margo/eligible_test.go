@@ -43,9 +43,9 @@ func TestAD12CapacityIsCheckedFirst(t *testing.T) {
 		"another architecture":                   {`{cpu: {cores: 1, architectures: [amd64]}}`, "no CPU"},
 		"the kernel's name of an architecture":   {`{cpu: {cores: 1, architectures: [aarch64]}}`, ""},
 		"as much memory as there is":             {`{memory: 2048Mi}`, ""},
-		"more memory than there is":              {`{memory: 2049Mi}`, "capacityRequirements.memory: 2049Mi wanted, this device has 2Gi"},
+		"more memory than there is":              {`{memory: 2049Mi}`, "capacityRequirements.memory: 2049Mi required, this device has 2Gi"},
 		"as much storage as there is":            {`{storage: 1.5Gi}`, ""},
-		"more storage than there is":             {`{storage: 1Ti}`, "capacityRequirements.storage: 1024Gi wanted, this device has 1536Mi"},
+		"more storage than there is":             {`{storage: 1Ti}`, "capacityRequirements.storage: 1024Gi required, this device has 1536Mi"},
 		"capacity before rules that are not met": {`{memory: 1Ti}, eligibilityRules: [{labelSelector: {matchExpressions: [{key: a, operator: Exists}]}}]`, "capacityRequirements.memory"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,7 +32,7 @@ func FindDeployment(body []byte) (id string, err error) {
 		if !errors.As(err, &violations) {
 			violations = Errors{{Message: err.Error()}}
 		}
-		return "", fmt.Errorf("cannot look for an application deployment: %w", violations)
+		return "", fmt.Errorf("cannot find an application deployment: %w", violations)
 	}
 	return id, nil
 }
@@ -58,7 +58,7 @@ func findDeployment(body []byte) (id string, err error) {
 		case err != nil:
 			return "", fmt.Errorf("is not YAML: %s", Shown(err.Error(), 200))
 		case documents == maxStream:
-			return "", fmt.Errorf("is more than %d YAML documents", maxStream)
+			return "", fmt.Errorf("has more than %d YAML documents", maxStream)
 		default:
 			found = found || looksLikeDeployment(document)
 			continue
@@ -69,7 +69,7 @@ func findDeployment(body []byte) (id string, err error) {
 	case !found:
 		return "", nil
 	case documents > 1:
-		return "", errors.New("is more than one YAML document, and one of them an ApplicationDeployment")
+		return "", errors.New("has more than one YAML document, one of them an ApplicationDeployment")
 	}
 	root, err := parseYAML(body, limits{bytes: MaxDeploymentBytes, depth: 32, nodes: maxDeploymentNodes})
 	if err != nil {

@@ -41,7 +41,7 @@ func TestFindDeployment(t *testing.T) {
 		{name: "a template", file: "{{ if .Values.a }}\nkind: x\n{{ end }}\n", refused: "is not YAML"},
 		{name: "no UTF-8", file: "a: \xff\n", refused: "is not UTF-8"},
 		{name: "too large", file: strings.Repeat("#", margo.MaxDeploymentBytes+1), refused: "is larger than"},
-		{name: "a key twice", file: "id: " + id + "\nid: " + id + "\nspec: {}\n", refused: "twice"},
+		{name: "a key twice", file: "id: " + id + "\nid: " + id + "\nspec: {}\n", refused: "duplicate key"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -162,13 +162,13 @@ func (r *reader) manifest(n node) *StateManifest {
 
 	switch bundle := n.member("bundle"); {
 	case bundle.tree == nil:
-		r.refuse("A-09", bundle, "is missing, must be null where there are no deployments")
+		r.refuse("A-09", bundle, "is missing; must be null without deployments")
 	case bundle.kind == null && deployments.length() > 0:
-		r.refuse("A-09", bundle, "must not be null beside deployments")
+		r.refuse("A-09", bundle, "must not be null with deployments")
 	case bundle.kind == null:
 		// no deployments (DS-15)
 	case deployments.length() == 0:
-		r.refuse("DS-15", bundle, "must be null where there are no deployments")
+		r.refuse("DS-15", bundle, "must be null without deployments")
 	default:
 		m.Bundle = r.bundle(bundle)
 	}
@@ -231,7 +231,7 @@ func advisorySize(n node) uint64 {
 // one: what it leads to is named by its digest.
 func (r *reader) url(n node) string {
 	if !n.given() || n.kind == text && n.literal == "" {
-		r.tolerate("A-60", n, "is missing, the path is made from the digest")
+		r.tolerate("A-60", n, "is missing; the path is derived from the digest")
 		return ""
 	}
 	s := r.text("A-60", n)

@@ -89,7 +89,7 @@ func (d *Deployment) Environment(component string) (map[string]string, []string,
 			case set && before != value:
 				// The specification leaves it open which one counts; a guess could
 				// start a machine with the wrong settings.
-				faults.add("AD-09", at, "variable %s of component %s has another value already", variable, component)
+				faults.add("AD-09", at, "variable %s of component %s already has another value", variable, component)
 			default:
 				environment[variable] = value
 			}

@@ -21,7 +21,7 @@ func ParseRevision(s string) (Revision, error) {
 			return r, nil
 		}
 	}
-	return 0, fmt.Errorf("cannot speak revision %.40q: want %s, %s or %s", s, RC3, RC2, RC1)
+	return 0, fmt.Errorf("cannot use revision %.40q: expected %s, %s or %s", s, RC3, RC2, RC1)
 }
 
 func (r Revision) String() string {

@@ -122,7 +122,7 @@ func readJSON(decoder *json.Decoder, g *growth, depth int) (*tree, error) {
 				}
 				name, _ = token.(string)
 				if seen[name] {
-					return nil, fmt.Errorf("has the key %.80q twice", name)
+					return nil, fmt.Errorf("has a duplicate key %.80q", name)
 				}
 				seen[name] = true
 			}
@@ -166,7 +166,7 @@ func parseYAML(body []byte, l limits) (*tree, error) {
 		return nil, fmt.Errorf("is not YAML: %s", Shown(err.Error(), 200))
 	}
 	if _, err := nextDocument(decoder); !errors.Is(err, io.EOF) {
-		return nil, errors.New("is more than one YAML document")
+		return nil, errors.New("has more than one YAML document")
 	}
 	return readYAML(document, &growth{limits: l}, 0)
 }
@@ -210,7 +210,7 @@ func readYAML(n *yaml.Node, g *growth, depth int) (*tree, error) {
 				return nil, fmt.Errorf("has a key that is not a plain name in line %d", key.Line)
 			}
 			if seen[key.Value] {
-				return nil, fmt.Errorf("has the key %.80q twice, again in line %d", key.Value, key.Line)
+				return nil, fmt.Errorf("has a duplicate key %.80q, again in line %d", key.Value, key.Line)
 			}
 			seen[key.Value] = true
 			value, err := readYAML(n.Content[i+1], g, depth+1)

@@ -83,7 +83,7 @@ func (e *Exporter) export(ctx context.Context, client *http.Client) error {
 		err = packed.Close()
 	}
 	if err != nil {
-		return fmt.Errorf("cannot pack metrics: %w", err)
+		return fmt.Errorf("cannot encode metrics: %w", err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(e.URL, "/")+"/v1/metrics", &body)
 	if err != nil {
@@ -98,7 +98,7 @@ func (e *Exporter) export(ctx context.Context, client *http.Client) error {
 	defer res.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxAnswer)) // so that the connection can be used again
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("cannot export metrics: the collector answers %s", res.Status)
+		return fmt.Errorf("cannot export metrics: the collector answered %s", res.Status)
 	}
 	return nil
 }

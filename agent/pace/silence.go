@@ -99,7 +99,7 @@ func NewSilence(o SilenceOptions) *Silence {
 	}
 	value, err := s.record.Load()
 	if err != nil {
-		s.logger.Warn("cannot read whether the WFM asked not to be called", "error", err)
+		s.logger.Warn("cannot read how long the WFM asked for silence", "error", err)
 		return s
 	}
 	s.kept = len(value) > 0
@@ -169,7 +169,7 @@ func (s *Silence) keep(value []byte, lasts time.Duration) {
 		return
 	}
 	if err := s.record.Keep(value, lasts); err != nil {
-		s.logger.Warn("cannot keep over a restart that the WFM asked not to be called", "error", err)
+		s.logger.Warn("cannot save how long the WFM asked for silence", "error", err)
 		return
 	}
 	s.kept = len(value) > 0

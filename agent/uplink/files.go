@@ -45,6 +45,6 @@ func (f *files) refused(err error, logger *slog.Logger) {
 	f.stamps = nil
 	if text := err.Error(); text != f.logged {
 		f.logged = text
-		logger.Warn("cannot take over a replaced file; the former one stays in use", "error", err)
+		logger.Warn("cannot load a replaced file; the previous one stays in use", "error", err)
 	}
 }

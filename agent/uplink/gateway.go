@@ -68,7 +68,7 @@ func (w *gateway) scope() string { return w.url }
 func (w *gateway) audience() string { return w.url }
 
 func (w *gateway) probe(ctx context.Context) (string, error) {
-	return reach(ctx, w, "is within reach; whether it accepts the credentials shows with the first poll")
+	return reach(ctx, w, "is reachable; the first poll shows whether it accepts the credentials")
 }
 
 func (w *gateway) describe(*control.IdentityStatus) {}

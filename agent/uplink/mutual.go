@@ -159,7 +159,7 @@ func (w *mutual) ended(err error) error {
 	if now := client.ServerTime(); !now.IsZero() && id.Plausible(now) {
 		w.device.Clock.Learn(now)
 		if err := w.times.keep(now); err != nil {
-			w.device.Logger.Warn("the time is not kept for the next start", "error", err)
+			w.device.Logger.Warn("cannot save the time for the next start", "error", err)
 		}
 	}
 	return err
@@ -190,7 +190,7 @@ func (w *mutual) probe(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	return reach(ctx, w, "is within reach, and accepts this device's certificate")
+	return reach(ctx, w, "is reachable and accepts this device's certificate")
 }
 
 // clientID is what the certificate calls this client of the WFM; empty: it was not read
@@ -256,7 +256,7 @@ func describeCertificate(s *control.IdentityStatus, e identity.Expiry, warnings 
 	}
 	if e.Level == slog.LevelWarn {
 		s.Warnings = append(s.Warnings, control.Advice{
-			Text: fmt.Sprintf("the certificate expires in %s", e.Left.Round(time.Minute)), Mend: "have it renewed",
+			Text: fmt.Sprintf("the certificate expires in %s", e.Left.Round(time.Minute)), Mend: "renew it",
 		})
 	}
 }

@@ -62,7 +62,7 @@ func (c client) keep(r Records) error {
 		err = r.Commit("client id", store.Change{Settings: map[string][]byte{clientSetting: record}})
 	}
 	if err != nil {
-		return fmt.Errorf("cannot keep the client id: %w", err)
+		return fmt.Errorf("cannot save the client id: %w", err)
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (c *chronicle) keep(now time.Time) error {
 		timeSetting: strconv.AppendInt(nil, now.Unix(), 10),
 	}})
 	if err != nil {
-		return fmt.Errorf("cannot keep the last known time: %w", err)
+		return fmt.Errorf("cannot save the last known time: %w", err)
 	}
 	c.kept = now
 	return nil

@@ -67,7 +67,7 @@ func (w reported) scope() string { return w.Scope() }
 func (w reported) audience() string { return w.Scope() }
 
 func (w reported) probe(ctx context.Context) (string, error) {
-	return w.Scope() + " is within reach", w.Reach(ctx)
+	return w.Scope() + " is reachable", w.Reach(ctx)
 }
 
 func (w reported) describe(*control.IdentityStatus) {}
@@ -115,7 +115,7 @@ func (w *repository) probe(ctx context.Context) (string, error) {
 	if _, err = w.reports.probe(ctx); err != nil {
 		return "", fmt.Errorf("reports cannot be delivered: %w", err)
 	}
-	return text + "; " + w.reports.audience() + ", which hears the reports, is within reach", nil
+	return text + "; " + w.reports.audience() + ", which receives the reports, is reachable", nil
 }
 
 func (w *repository) describe(s *control.IdentityStatus) {

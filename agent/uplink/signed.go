@@ -96,7 +96,7 @@ func (w *signed) read() (*acquaintance, error) {
 	}
 	record, err := readClient(w.device.Records)
 	if err != nil {
-		w.device.Logger.Warn("the device is onboarded again", "error", err)
+		w.device.Logger.Warn("device onboarded again", "error", err)
 	}
 	if record.URL != w.url {
 		record = client{URL: w.url} // the one that there is belongs to another WFM
@@ -156,7 +156,7 @@ func (w *signed) onboard(ctx context.Context, now *acquaintance) (*acquaintance,
 func (w *signed) root(ctx context.Context, now *acquaintance) []byte {
 	root, err := now.client.RootCertificate(ctx)
 	if err != nil {
-		w.device.Logger.Debug("the WFM gives no root certificate", "error", err)
+		w.device.Logger.Debug("the WFM provides no root certificate", "error", err)
 		return nil
 	}
 	next, err := w.meet(now.device, client{URL: w.url, Root: root})
@@ -165,7 +165,7 @@ func (w *signed) root(ctx context.Context, now *acquaintance) []byte {
 		next.client.CloseIdle()
 	}
 	if err != nil {
-		w.device.Logger.Warn("the root certificate that the WFM gives is not its own, and not used", "error", err)
+		w.device.Logger.Warn("the WFM's root certificate does not match its server certificate; ignoring it", "error", err)
 		return nil
 	}
 	return root
@@ -188,7 +188,7 @@ func (w *signed) keepHabits() {
 	next := *now
 	next.record.Habits = now.client.Habits()
 	if err := next.record.keep(w.device.Records); err != nil {
-		w.device.Logger.Warn("the habits of the WFM are not kept for the next start", "error", err)
+		w.device.Logger.Warn("cannot save what this WFM supports for the next start", "error", err)
 		return
 	}
 	w.current.CompareAndSwap(now, &next)
@@ -247,7 +247,7 @@ func (w *signed) probe(ctx context.Context) (string, error) {
 	if err != nil && !errors.As(err, &answered) {
 		return "", err
 	}
-	return w.url + " is within reach; whether it knows this device is not asked", nil
+	return w.url + " is reachable; whether it knows this device was not checked", nil
 }
 
 func (w *signed) describe(s *control.IdentityStatus) {

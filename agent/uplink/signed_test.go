@@ -70,7 +70,7 @@ func TestAUTH05ClientIDIsKeptBeforeItIsUsed(t *testing.T) {
 		s.records.set("client", []byte("{"))
 		check(t, ask(t.Context(), s.start()))
 		check(t, ask(t.Context(), s.start()))
-		if n := strings.Count(s.log.String(), "the device is onboarded again"); n != 1 {
+		if n := strings.Count(s.log.String(), "device onboarded again"); n != 1 {
 			t.Errorf("logged %d times", n)
 		}
 	})
@@ -156,7 +156,7 @@ func TestConfiguredClientIDNeedsNoOnboarding(t *testing.T) {
 	}
 	check(t, w.Enroll("from-the-portal", signer.Chain[0]))
 	text, err := u.Probe(t.Context())
-	if err != nil || !strings.Contains(text, "within reach") {
+	if err != nil || !strings.Contains(text, "is reachable") {
 		t.Errorf("%q, %v", text, err)
 	}
 }
@@ -267,8 +267,8 @@ func TestAUTH02RootCertificateIsAdopted(t *testing.T) {
 		log     string
 	}{
 		"AUTH-02 its own":             {public[0].RootPEM(), true, ""},
-		"AUTH-02 none":                {nil, false, "gives no root certificate"},
-		"AUTH-02 that of another":     {stranger.RootPEM(), false, "not its own"},
+		"AUTH-02 none":                {nil, false, "provides no root certificate"},
+		"AUTH-02 that of another":     {stranger.RootPEM(), false, "does not match"},
 		"AUTH-02 one that is no root": {[]byte("nonsense"), false, "root certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -205,7 +205,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("cannot keep the way to the WFM: %w", err)
+			return fmt.Errorf("cannot save how to reach the WFM: %w", err)
 		}
 	}
 	return nil

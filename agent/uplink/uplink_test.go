@@ -334,7 +334,7 @@ func TestFilesThatAreMissingOrWrong(t *testing.T) {
 }
 
 // ID-02: what is replaced is taken over with the next request, and half of it
-// is not: until the rest is there the former one stays in use.
+// is not: until the rest is there the previous one stays in use.
 func TestID02ReplacedFilesAreFollowed(t *testing.T) {
 	s := newSite(t)
 	w, authority := s.mutual(func(o *wfmsim.Options) { o.Clients = nil })
@@ -348,7 +348,7 @@ func TestID02ReplacedFilesAreFollowed(t *testing.T) {
 	for range 3 {
 		check(t, ask(t.Context(), u))
 	}
-	if n := strings.Count(s.log.String(), "the former one stays in use"); n != 1 {
+	if n := strings.Count(s.log.String(), "the previous one stays in use"); n != 1 {
 		t.Errorf("logged %d times: %s", n, s.log)
 	}
 	s.write("device.key", key)
@@ -382,7 +382,7 @@ func TestReplacedAnchorsAreFollowed(t *testing.T) {
 				check(t, ask(t.Context(), u))
 				check(t, ask(t.Context(), u))
 			}
-			if n := strings.Count(s.log.String(), "the former one stays in use"); n != 1 {
+			if n := strings.Count(s.log.String(), "the previous one stays in use"); n != 1 {
 				t.Errorf("logged %d times: %s", n, s.log)
 			}
 			renewed, err := public[1].IssueServer([]string{host})

@@ -85,9 +85,13 @@ func contentEncoding(h http.Header) (string, error) {
 // portals and proxies send in place of a WFM. One whose framework calls every answer
 // HTML writes none.
 func isPage(h http.Header, begin []byte) bool {
+	return mediaTypeOf(h) == "text/html" && strings.HasPrefix(http.DetectContentType(begin), "text/html")
+}
+
+// mediaTypeOf is what an answer is called, without parameters and in small letters.
+func mediaTypeOf(h http.Header) string {
 	mediaType, _, _ := strings.Cut(h.Get("Content-Type"), ";")
-	return strings.EqualFold(strings.TrimSpace(mediaType), "text/html") &&
-		strings.HasPrefix(http.DetectContentType(begin), "text/html")
+	return strings.ToLower(strings.TrimSpace(mediaType))
 }
 
 // beginning is what a body begins with, as far as isPage looks at it.

@@ -58,7 +58,7 @@ func readBundle(archive io.Reader, refs []margo.DeploymentRef, limits Limits, ea
 		}
 		d := digest.FromBytes(buffer)
 		if expected[d] == 0 {
-			return fmt.Errorf("%w: entry %.100q is not a document of the manifest, or is one too many", ErrBundle, header.Name)
+			return fmt.Errorf("%w: entry %.100q is not a document of the manifest, or is a duplicate", ErrBundle, header.Name)
 		}
 		expected[d]--
 		if found[d] {
@@ -80,7 +80,7 @@ func checkEntry(header *tar.Header, limits Limits) (regular bool, err error) {
 	case len(header.Name) > limits.Names:
 		return false, fmt.Errorf("%w: its name has more than %d bytes", ErrTooLarge, limits.Names)
 	case strings.Count(strings.Trim(header.Name, "/"), "/") > limits.Depth:
-		return false, fmt.Errorf("%w: it is more than %d folders deep", ErrTooLarge, limits.Depth)
+		return false, fmt.Errorf("%w: it is nested deeper than %d folders", ErrTooLarge, limits.Depth)
 	case !filepath.IsLocal(filepath.FromSlash(header.Name)):
 		return false, errors.New("the name leads out of the archive")
 	case header.Typeflag == tar.TypeDir:

@@ -99,15 +99,15 @@ func New(o Options) (*Client, error) {
 	case err != nil:
 		return nil, fmt.Errorf("cannot use WFM URL: %w", errors.Unwrap(err)) // the rest repeats the URL, with any password
 	case base.Scheme != "https" || base.Hostname() == "":
-		return nil, fmt.Errorf("cannot use WFM URL %q: want https://<host>", base.Redacted())
+		return nil, fmt.Errorf("cannot use WFM URL %q: expected https://<host>", base.Redacted())
 	case base.User != nil || base.RawQuery != "" || base.Fragment != "":
-		return nil, fmt.Errorf("cannot use WFM URL %q: want no user, query or fragment", base.Redacted())
+		return nil, fmt.Errorf("cannot use WFM URL %q: expected no user, query or fragment", base.Redacted())
 	case o.TLS == nil:
-		return nil, errors.New("cannot speak to a WFM without a TLS configuration")
+		return nil, errors.New("cannot connect to a WFM without a TLS configuration")
 	case o.Dialect > RC1:
-		return nil, fmt.Errorf("cannot speak to a WFM in %s", o.Dialect)
+		return nil, fmt.Errorf("cannot connect to a WFM of revision %s", o.Dialect)
 	case o.Dialect.Signed() && o.Sign == nil:
-		return nil, fmt.Errorf("cannot speak to a WFM of revision %s without signing requests", o.Dialect)
+		return nil, fmt.Errorf("cannot connect to a WFM of revision %s without signing requests", o.Dialect)
 	}
 	// The one form that both sides of a signature write the same way.
 	base.Host = strings.TrimSuffix(strings.ToLower(base.Host), ":443")
@@ -120,7 +120,7 @@ func New(o Options) (*Client, error) {
 		c.sign = o.Sign
 		if o.ClientID != "" {
 			if err := margo.CheckClientID(o.ClientID); err != nil {
-				return nil, fmt.Errorf("cannot speak to a WFM: %w", err)
+				return nil, fmt.Errorf("cannot connect to a WFM: %w", err)
 			}
 			c.clientID.Store(&o.ClientID)
 		}

@@ -69,7 +69,7 @@ func (c *Client) Documents(
 		case errors.As(err, &kept):
 			return kept.err
 		case err == nil && before != nil:
-			c.log.Warn("the WFM's documents could be had in one way only; wfm.strict: true refuses a manifest whose bundle is missing", "error", before)
+			c.log.Warn("the WFM served the documents in one form only; wfm.strict: true refuses a manifest whose bundle is missing", "error", before)
 			return nil
 		case err == nil:
 			return nil
@@ -324,7 +324,7 @@ func (f *fetch) try(ctx context.Context, written, path string, r request, get fu
 			f.strangers++
 			stranger = elsewhereError(u, err)
 			f.client.oddOrigin.Do(func() {
-				f.client.log.Warn("what the state manifest refers to cannot be had from another origin; the WFM is asked", "error", stranger)
+				f.client.log.Warn("cannot download from the other origin that the manifest names; asking the WFM", "error", stranger)
 			})
 			continue
 		case gone:
@@ -334,7 +334,7 @@ func (f *fetch) try(ctx context.Context, written, path string, r request, get fu
 		}
 		if i == len(urls)-1 {
 			if stranger != nil {
-				return fmt.Errorf("%w (nor from elsewhere: %w)", err, stranger)
+				return fmt.Errorf("%w (nor from the other origin: %w)", err, stranger)
 			}
 			return err
 		}
@@ -351,7 +351,7 @@ func (f *fetch) resolve(written string) *url.URL {
 	u, err := f.client.base.Parse(written)
 	if err != nil || u.Scheme != "https" || u.User != nil || u.Opaque != "" || u.Hostname() == "" {
 		f.client.oddURL.Do(func() {
-			f.client.log.Warn("a URL of the state manifest cannot be used; its template is")
+			f.client.log.Warn("cannot use a URL of the state manifest; its template is")
 		})
 		return nil
 	}

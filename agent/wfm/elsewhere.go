@@ -33,7 +33,7 @@ import (
 const maxStrangers = 3
 
 // errNear is an address that a manifest cannot make the device talk to.
-var errNear = errors.New("it is an address of the device itself or of its link")
+var errNear = errors.New("it is an address of this device or of its local link")
 
 // otherOrigins makes the connections to servers that are not the WFM at base.
 func otherOrigins(base *url.URL, config *tls.Config, timeout time.Duration) *connections {
@@ -51,7 +51,7 @@ func otherOrigins(base *url.URL, config *tls.Config, timeout time.Duration) *con
 			}
 			own, err := isOwn(at.Addr())
 			if err != nil {
-				return fmt.Errorf("cannot tell whether %s is an address of the device itself: %w", at.Addr(), err)
+				return fmt.Errorf("cannot determine whether %s is an address of this device: %w", at.Addr(), err)
 			}
 			if own {
 				return errNear

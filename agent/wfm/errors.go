@@ -16,14 +16,14 @@ var (
 	// ErrSuperseded: a document is not available under its digest. It says
 	// nothing about the deployment (DS-14); the manifest is probably outdated
 	// and should be fetched again, without an ETag.
-	ErrSuperseded = errors.New("not available any more, the state manifest may have been superseded")
+	ErrSuperseded = errors.New("no longer available; a newer state manifest may exist")
 	// ErrDigestMismatch: the bytes are not those that the manifest names (DS-18).
 	ErrDigestMismatch = errors.New("content does not match its digest")
 	// ErrTooLarge: the content is larger than the device can take.
-	ErrTooLarge = errors.New("content is larger than allowed")
+	ErrTooLarge = errors.New("content is larger than its limit")
 	// ErrBundle: the bundle is broken, or does not hold exactly the documents
 	// of the manifest (DS-16).
-	ErrBundle = errors.New("bundle is not acceptable")
+	ErrBundle = errors.New("bundle is invalid")
 	// ErrContentType: the answer to a poll is no state manifest.
 	ErrContentType = errors.New("answer is not a state manifest")
 
@@ -35,8 +35,8 @@ var (
 	// request does not help.
 	ErrUnauthenticated = errors.New("check this device's clock and its key or credentials")
 
-	errPage     = errors.New("a page for people answered in place of the WFM")
-	errEncoding = errors.New("content encoding cannot be undone")
+	errPage     = errors.New("a captive portal answered instead of the WFM")
+	errEncoding = errors.New("cannot decode the content encoding")
 )
 
 // Error is an answer of the WFM that is no success.

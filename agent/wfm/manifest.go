@@ -1,10 +1,10 @@
 package wfm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"time"
 
@@ -41,7 +41,7 @@ func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 			a, err = again, nil
 			c.acceptAny.Store(true)
 			c.oddAccept.Do(func() {
-				c.log.Warn("the WFM does not take the media type of its state manifest in Accept; it is left out", "type", margo.ManifestMediaType)
+				c.log.Warn("the WFM rejects the media type of its state manifest in Accept; leaving it out", "type", margo.ManifestMediaType)
 			})
 		}
 	}
@@ -51,7 +51,7 @@ func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 	case a.status == http.StatusNotModified:
 		return nil, ErrNotModified
 	}
-	if err := c.checkManifestType(a.header.Get("Content-Type")); err != nil {
+	if err := c.checkManifestType(a); err != nil {
 		return nil, fmt.Errorf("cannot %s: %w", op, err)
 	}
 	parsed, err := margo.ParseStateManifest(a.body)
@@ -68,7 +68,7 @@ func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 	m.Date, _ = http.ParseTime(a.header.Get("Date"))
 	if want := `"` + m.Digest.String() + `"`; m.ETag != want {
 		c.oddETag.Do(func() {
-			c.log.Warn("the WFM's ETag is not the digest of its state manifest; the digest is used", "etag", m.ETag, "digest", m.Digest)
+			c.log.Warn("the WFM's ETag is not the digest of its state manifest; using the digest", "etag", m.ETag, "digest", m.Digest)
 		})
 	}
 	return m, nil
@@ -86,17 +86,20 @@ func (c *Client) poll(ctx context.Context, op, path, etag string, accept bool) (
 }
 
 // checkManifestType applies A-20: a signed manifest or a page must not be
-// parsed as a plain one.
-func (c *Client) checkManifestType(contentType string) error {
-	mediaType, _, err := mime.ParseMediaType(contentType)
-	switch {
-	case err == nil && mediaType == margo.ManifestMediaType:
+// parsed as a plain one. A type that says nothing, as servers of files and proxies
+// give, leaves it to the body.
+func (c *Client) checkManifestType(a *answer) error {
+	switch mediaType := mediaTypeOf(a.header); mediaType {
+	case margo.ManifestMediaType:
 		return nil
-	case err == nil && mediaType == "application/json":
+	case "application/json", "application/octet-stream", "text/plain", "":
+		if !bytes.HasPrefix(bytes.TrimSpace(a.body), []byte("{")) {
+			break
+		}
 		c.oddContentType.Do(func() {
-			c.log.Warn("the WFM sends its state manifest with another content type", "type", mediaType, "want", margo.ManifestMediaType)
+			c.log.Warn("the WFM sends its state manifest with an unexpected content type", "type", mediaType, "want", margo.ManifestMediaType)
 		})
 		return nil
 	}
-	return fmt.Errorf("%w: Content-Type %.100q", ErrContentType, contentType)
+	return fmt.Errorf("%w: Content-Type %.100q", ErrContentType, a.header.Get("Content-Type"))
 }

@@ -16,10 +16,10 @@ var (
 	// it; the WFM does not say which.
 	ErrNotApproved = errors.New("the WFM has not approved this client, or has rejected it")
 	// ErrCertificateRefused: the WFM cannot use the certificate.
-	ErrCertificateRefused = errors.New("the WFM does not take the client's certificate")
+	ErrCertificateRefused = errors.New("the WFM does not accept the client's certificate")
 	// ErrCertificateKnown: the WFM has given the certificate an id already, and tells
 	// it only once: the device has lost it.
-	ErrCertificateKnown = errors.New("the WFM knows this certificate already: set wfm.clientId to the id that it gave, or have the device removed there")
+	ErrCertificateKnown = errors.New("the WFM already knows this certificate: set wfm.clientId to the id that it assigned, or remove the device there")
 )
 
 // slowRetry is the least time between two tries to be onboarded that end with

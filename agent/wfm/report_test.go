@@ -141,7 +141,7 @@ func TestAReportThatAPageAnswersIsToldAgain(t *testing.T) {
 			} {
 				s.handle(route, handler)
 				err := send()
-				if retry, _ := wfm.Retry(err); err == nil || !retry || !strings.Contains(err.Error(), "page") {
+				if retry, _ := wfm.Retry(err); err == nil || !retry || !strings.Contains(err.Error(), "captive portal") {
 					t.Errorf("%s: %v", route, err)
 				}
 			}

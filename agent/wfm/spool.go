@@ -28,7 +28,7 @@ type Spool interface {
 }
 
 // errSpool says that what was received cannot be kept: the disk is full, or broken.
-var errSpool = errors.New("cannot keep what was received")
+var errSpool = errors.New("cannot store the download")
 
 // part is an artifact on its way into the spool.
 type part struct {

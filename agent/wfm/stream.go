@@ -20,10 +20,10 @@ import (
 const maxPieces = 32
 
 // errRange says that a part of an artifact came that does not follow the one before.
-var errRange = errors.New("the answer is not the part that was asked for")
+var errRange = errors.New("the answer is not the requested range")
 
 // errPieces says that an artifact comes in too many parts; what came is kept.
-var errPieces = errors.New("it comes in too many parts")
+var errPieces = errors.New("it arrives in too many parts")
 
 // validator is the ETag under which a WFM serves an artifact, as it was heard last.
 type validator struct {

@@ -496,7 +496,7 @@ func TestDS09OtherOriginsAreAskedWithoutCredentials(t *testing.T) {
 		"a redirect":            {answer: func(*fleet) http.HandlerFunc { return redirect("/other") }, elsewhere: 1, own: 1},
 		"busy for a day":        {answer: func(*fleet) http.HandlerFunc { return serveProblem(503, "", "Retry-After", "86400") }, elsewhere: 1, own: 1},
 		"not to be trusted":     {answer: nil, unknown: true, own: 1},
-		"larger than allowed":   {answer: func(*fleet) http.HandlerFunc { return serveBytes(make([]byte, 2<<20)) }, elsewhere: 1, own: 1},
+		"larger than its limit": {answer: func(*fleet) http.HandlerFunc { return serveBytes(make([]byte, 2<<20)) }, elsewhere: 1, own: 1},
 		"cut off and unhelpful": {answer: func(f *fleet) http.HandlerFunc { return serveTruncated(f.bundle[:50]) }, elsewhere: -1, own: 1},
 	} {
 		for _, kind := range []string{"bundle", "document"} {

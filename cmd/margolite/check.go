@@ -113,7 +113,7 @@ func deviceFindings(ctx context.Context, cfg *config.Config) []finding {
 	case cfg.Runtime.Containerd != config.Embedded:
 		findings = append(findings, containerdFinding(ctx, cfg))
 	case os.Geteuid() != 0: // nothing else that could be found would be right
-		findings = append(findings, finding{"containers", "cannot look for what containers need: only root can", asRoot, true})
+		findings = append(findings, finding{"containers", "cannot check what containers need: only root can", asRoot, true})
 	default:
 		problems := embedded.Check(ctx, filepath.Join(cfg.State.Dir, "containerd"))
 		for _, p := range problems {

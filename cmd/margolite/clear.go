@@ -53,6 +53,11 @@ func (c *cli) clear(ctx context.Context, args []string) error {
 	for _, name := range projects {
 		fmt.Fprintf(c.out, "removed %s\n", name)
 	}
+	if err == nil { // nothing runs that could write there
+		for dir := range boundedDirs(cfg, false) {
+			err = errors.Join(err, unboundDir(dir))
+		}
+	}
 	return errors.Join(err, w.Close())
 }
 

@@ -198,7 +198,7 @@ func serve(t *testing.T, a *fakeAgent) string {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- control.NewServer(a, slog.New(slog.DiscardHandler)).Run(ctx, l) }()
+	go func() { done <- control.NewServer(a, slog.New(slog.DiscardHandler)).Run(ctx, l, nil) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

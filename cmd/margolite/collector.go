@@ -49,7 +49,7 @@ func collectorFindings(ctx context.Context, cfg *config.Config, standard []strin
 			return []finding{{object, "a collector listens on " + address + ", but the configuration does not name it", "set metrics.otlp to it, and collector to its address as seen from containers", false}}
 		}
 	}
-	return []finding{{object: object, text: "none found; the standard wants an OpenTelemetry collector on each device that runs workloads"}}
+	return []finding{{object: object, text: "none found; the standard requires an OpenTelemetry collector on each device that runs workloads"}}
 }
 
 func answers(ctx context.Context, address string) error {

@@ -35,7 +35,7 @@ func composeVerbs() []verb {
 // compose runs a Compose file without a WFM: through the agent where one runs,
 // else with the same runtime in this process.
 func (c *cli) compose(ctx context.Context, args []string) error {
-	p := &composeProject{}
+	p := &composeProject{input: c.in}
 	before := c.composeFlags("compose", p) // as in compose -f FILE up
 	if err := before.Parse(args); err != nil {
 		return c.flagError(err, func(w io.Writer) { c.usage(w, before) })
@@ -92,7 +92,7 @@ func (c *cli) withProjects(ctx context.Context, do func(*reached) error) error {
 // request asks for the project, of which services are wanted; none: all.
 func (p *composeProject) request(services []string) control.ComposeRequest {
 	return control.ComposeRequest{
-		Project: p.name, File: p.files[0], Files: p.files[1:], Directory: p.directory,
+		Project: p.name, File: p.files[0], Files: p.files[1:], Directory: p.directory, Contents: p.contents,
 		Environment: p.environment, Profiles: p.profiles, Services: services,
 	}
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -110,6 +112,49 @@ func TestComposeFilesAreFound(t *testing.T) {
 	call(t, "compose", "--config", config, "up")
 	if a.up.File != filepath.Join(dir, "one.yaml") || !reflect.DeepEqual(a.up.Files, []string{filepath.Join(dir, "two.yaml")}) || a.up.Project != "named" {
 		t.Errorf("files of COMPOSE_FILE are %q and %q of project %q", a.up.File, a.up.Files, a.up.Project)
+	}
+}
+
+// What only the command can read is read once, by the command, and relative paths in it start where it runs.
+func TestComposeReadsStandardInputAndPipes(t *testing.T) {
+	a := &fakeAgent{}
+	config := serve(t, a)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	_, _ = io.WriteString(w, "name: piped\n")
+	w.Close()
+	if err := os.Mkdir("x", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	pipe := fmt.Sprintf("/dev/fd/%d", r.Fd())
+	text := "name: typed\n"
+	for _, files := range [][]string{{pipe, "-"}, {"-", write(t, filepath.Join(dir, "x", "b.yaml"), shop)}} {
+		if got := callWith(t, text, "compose", "--config", config, "-f", files[0], "-f", files[1], "up"); got.code != exitDone {
+			t.Fatalf("%q: %+v", files, got)
+		}
+		in := filepath.Join(dir, "-")
+		if up := a.up; up.Directory != dir || string(up.Contents[in]) != text || files[0] == pipe && (up.Project != "typed" || up.File != pipe ||
+			len(up.Contents) != 2 || string(up.Contents[pipe]) != "name: piped\n") || files[0] == "-" && (up.Project != "shop" || up.File != in) {
+			t.Errorf("%q: the agent was asked for %+v", files, up)
+		}
+	}
+	write(t, "x/base.yaml", "services: {web: {tty: true}}")
+	for _, c := range []struct{ typed, says string }{
+		{"services: {web: {image: app, volumes: ['./data:/data'], extends: {file: x/base.yaml, service: web}}}", filepath.Join(dir, "data")},
+		{"services: {web: {imag: app}}", "cannot load Compose file -: "},
+		{strings.Repeat("#", 600<<10), "has more than 524288 bytes"},
+	} {
+		if got := callWith(t, c.typed, "compose", "-f", "-", "config"); !strings.Contains(got.out+got.err, c.says) {
+			t.Errorf("%+v, want %s", got, c.says)
+		}
+	}
+	if got := callWith(t, text, "compose", "-f", "-", "-f", "-", "config"); !strings.Contains(got.err, "- can only be read once") {
+		t.Errorf("twice: %+v", got)
 	}
 }
 

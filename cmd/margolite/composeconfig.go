@@ -28,9 +28,14 @@ func (c *cli) composeConfig(ctx context.Context, p *composeProject, args []strin
 	if err := p.find(ctx, c.env); err != nil {
 		return err
 	}
+	cfg, err := c.load(false)
+	if err != nil {
+		return err
+	}
 	project, err := compose.Load(ctx, compose.Options{
-		ProjectName: p.name, Files: p.files, WorkingDir: p.directory,
+		ProjectName: p.name, Files: p.files, WorkingDir: p.directory, Contents: p.contents,
 		Environment: p.environment, Profiles: p.profiles,
+		Logs: compose.Logging{MaxSize: cfg.Runtime.Logs.MaxSize, MaxFile: cfg.Runtime.Logs.MaxFile},
 	})
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -30,14 +31,16 @@ type composeProject struct {
 	profiles  texts
 	envFiles  texts
 	directory string
+	input     io.Reader // of this process
 
+	contents    map[string][]byte // of those files that the agent cannot read
 	environment map[string]string
 }
 
 // composeFlags makes a flag set with what every verb of compose takes.
 func (c *cli) composeFlags(name string, p *composeProject) *flag.FlagSet {
 	f := c.flags(name)
-	f.Var(&p.files, "file", "read Compose `FILE`; may be repeated to merge several; default: compose.yaml and the like, here or above")
+	f.Var(&p.files, "file", "read Compose `FILE`, - for standard input; may be repeated to merge several; default: compose.yaml and the like, here or above")
 	short(f, "f", "file")
 	f.StringVar(&p.name, "project-name", p.name, "use this `PROJECT` name; default: the one in the file, else its directory")
 	short(f, "p", "project-name")
@@ -50,7 +53,7 @@ func (c *cli) composeFlags(name string, p *composeProject) *flag.FlagSet {
 // find completes files, name and environment. Variables of the environment of
 // this process go before those of --env-file, these before those of .env.
 func (p *composeProject) find(ctx context.Context, env []string) error {
-	p.environment = make(map[string]string, len(env))
+	p.environment, p.contents = make(map[string]string, len(env)), map[string][]byte{}
 	for _, v := range env {
 		if key, value, ok := strings.Cut(v, "="); ok && key != "" {
 			p.environment[key] = value
@@ -68,18 +71,27 @@ func (p *composeProject) find(ctx context.Context, env []string) error {
 	if err := p.findFiles(ctx); err != nil {
 		return err
 	}
+	if len(p.files) > maxFiles {
+		return fmt.Errorf("cannot merge %d Compose files: the limit is %d", len(p.files), maxFiles)
+	}
 	for i, file := range p.files {
 		abs, err := filepath.Abs(file)
 		if err != nil {
 			return fmt.Errorf("cannot find Compose file %s: %w", file, err)
 		}
-		if _, err := os.Stat(abs); err != nil {
+		if p.files[i] = abs; !p.readsHere(file) {
+			_, err = os.Stat(abs)
+		} else if _, read := p.contents[abs]; read {
+			err = fmt.Errorf("%s can only be read once", file)
+		} else {
+			p.contents[abs], err = p.content(ctx, file)
+		}
+		if err != nil {
 			return fmt.Errorf("cannot read Compose file: %w", err)
 		}
-		p.files[i] = abs
 	}
-	if len(p.files) > maxFiles {
-		return fmt.Errorf("cannot merge %d Compose files: the limit is %d", len(p.files), maxFiles)
+	if p.contents[p.files[0]] != nil && p.directory == "" {
+		p.directory = "."
 	}
 	if p.directory != "" {
 		dir, err := filepath.Abs(p.directory)
@@ -89,9 +101,46 @@ func (p *composeProject) find(ctx context.Context, env []string) error {
 		p.directory = dir
 	}
 	if p.name == "" {
-		p.name = p.ownName(ctx)
+		p.name = compose.ProjectName(compose.Options{
+			Files: p.files, Contents: p.contents, WorkingDir: p.directory,
+			Environment: map[string]string{"COMPOSE_PROJECT_NAME": p.variable(ctx, "COMPOSE_PROJECT_NAME")},
+		})
 	}
 	return nil
+}
+
+// readsHere says whether only this process can read a file: standard input, a pipe, or what it has open.
+func (p *composeProject) readsHere(file string) bool {
+	info, err := os.Stat(file)
+	return file == "-" || strings.HasPrefix(file, "/dev/") || strings.HasPrefix(file, "/proc/") ||
+		err == nil && !info.Mode().IsRegular() && !info.IsDir()
+}
+
+// content reads such a file. What has more bytes than a Compose file may have is refused by who loads it.
+func (p *composeProject) content(ctx context.Context, file string) ([]byte, error) {
+	var content []byte
+	done := make(chan error, 1)
+	go func() { // ends with the input, which nobody can interrupt
+		in := p.input
+		if file != "-" {
+			f, err := os.Open(file)
+			if err != nil {
+				done <- err
+				return
+			}
+			defer f.Close()
+			in = f
+		}
+		var err error
+		content, err = io.ReadAll(io.LimitReader(in, compose.MaxFile+1))
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return content, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // findFiles looks for the Compose files: those given, those of COMPOSE_FILE,
@@ -148,16 +197,6 @@ func (p *composeProject) variable(ctx context.Context, name string) string {
 		return ""
 	}
 	return vars[name]
-}
-
-// ownName is the name of a project that was given none. A file that is merged
-// over another may name it, too.
-func (p *composeProject) ownName(ctx context.Context) string {
-	env := map[string]string{"COMPOSE_PROJECT_NAME": p.variable(ctx, "COMPOSE_PROJECT_NAME")}
-	if name := compose.ProjectName(p.files[0], env); p.directory == "" || env["COMPOSE_PROJECT_NAME"] != "" {
-		return name
-	}
-	return compose.ProjectName(filepath.Join(p.directory, filepath.Base(p.files[0])), env)
 }
 
 // findName completes the name; the files are not needed if the name is given.

@@ -28,6 +28,9 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
+// socketLook is how often the agent looks whether its control socket was deleted.
+const socketLook = 5 * time.Second
+
 // run is the daemon: it opens what the agent needs, in the order in which one
 // thing rests on the other, and closes it in the opposite order. The store
 // comes first: its lock keeps a second agent away from everything else.
@@ -145,7 +148,9 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	g.Go(func() error { return workloads.Engine.Run(ctx) })
 	g.Go(func() error { return way.Run(ctx) })
 	g.Go(func() error { return a.Run(ctx) })
-	g.Go(func() error { return control.NewServer(a, logger).Run(ctx, socket) })
+	looks := time.NewTicker(socketLook)
+	defer looks.Stop()
+	g.Go(func() error { return control.NewServer(a, logger).Run(ctx, socket, looks.C) })
 	g.Go(func() error { return r.run(ctx) })
 	g.Go(func() error { return saver.run(ctx) })
 	g.Go(func() error { return newWatchdog(a.Alive, manager, logger).run(ctx) })

@@ -49,13 +49,16 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger,
 	if err := w.connect(ctx, cfg, logger); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
+	if err := boundDirs(boundedDirs(cfg, w.otherShim())); err != nil {
+		logger.Warn("logs and lock files of workloads may take all memory", "error", err)
+	}
 	w.Engine, err = runtime.New(runtime.Options{
 		Client:      w.client,
 		Namespace:   cfg.Runtime.Namespace,
 		Publish:     network.Publish(cfg.Runtime.Publish),
 		StateDir:    cfg.State.Dir,
 		RunDir:      cfg.State.Run,
-		OtherShim:   w.server == nil || !w.server.OwnShim(),
+		OtherShim:   w.otherShim(),
 		Init:        embedded.FindInit(),
 		Preload:     cfg.Runtime.Preload,
 		Pulls:       cfg.Runtime.Pulls,
@@ -77,6 +80,9 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger,
 	}
 	return w, nil
 }
+
+// otherShim tells whether the shim is not ours, and writes logs without bounds.
+func (w *workloads) otherShim() bool { return w.server == nil || !w.server.OwnShim() }
 
 // setUmask makes the umask that of Docker, before anything is made: workloads inherit
 // it. That of whoever starts an agent may be anything; with none its socket would be

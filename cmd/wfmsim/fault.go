@@ -49,12 +49,12 @@ Kinds:
   answer        another answer: --status, --retry-after (none: leave it out),
                 --what TYPE of the problem, --value its title
   redirect      to --value, with --status or 302
-  html          a page of some portal, with --status or 200
+  html          the page of a captive portal, with --status or 200
   cut           the connection ends after --bytes of the body
   reset         the same, by a TCP reset
   stall         nothing comes after --bytes of the body
   truncate      a well-formed answer with only the first --bytes
-  length        Content-Length says --bytes, whatever is sent
+  length        Content-Length is --bytes, whatever is sent
   endless       spaces follow the body for ever, or up to --bytes in all
   bomb          a gzip body that expands to --bytes (default 1 GiB)
   corrupt       one bit differs, in the byte at offset --bytes
@@ -64,7 +64,7 @@ Kinds:
   header        the header --header has --value; no value leaves it out
   weak-etag     the ETag is a weak one
   clock         the Date header is off by --wait, which may be negative
-  ignore-range  a range that is asked for is answered by the whole
+  ignore-range  the answer to a range request is the whole body
   wrong-digest  the manifest names a document that does not exist, of the
                 deployment --header or of the first (wfm)
   twist         the content is wrong as --what says (wfm, endpoint manifest; mis)
@@ -74,7 +74,7 @@ Kinds:
                 (endpoint handshake)
 
 Endpoints of the WFM: manifest, document, bundle, status, capabilities,
-handshake, depot (the other origin), before rc.3 also root and onboarding.
+handshake, before rc.3 also root and onboarding.
 Endpoints of the registry: ping, manifest, blob, upload.
 Endpoints of the MIS: discovery, bundle, handshake.
 
@@ -99,7 +99,7 @@ and of ordinary ones:
 			flags.IntVar(&f.Status, "status", 0, "`CODE` to answer with")
 			flags.StringVar(&f.RetryAfter, "retry-after", "", "`SECONDS` or date of the header")
 			flags.Int64Var(&f.Bytes, "bytes", 0, "`N` bytes, see the kinds")
-			flags.DurationVar(&f.Wait, "wait", 0, "`TIME` to wait, as 5s")
+			flags.DurationVar(&f.Wait, "wait", 0, "`TIME` to wait, such as 5s")
 			flags.StringVar(&f.Name, "header", "", "`NAME` of a header")
 			flags.StringVar(&f.Value, "value", "", "`TEXT` of a header, of Location, of a title")
 			flags.StringVar(&f.What, "what", "", "`NAME` of a twist, a flaw or a type of problem")
@@ -274,21 +274,6 @@ func approveCommand() command {
 				}
 				return nil
 			}
-		},
-	}
-}
-
-func shownCommand() command {
-	return command{
-		name: "shown", summary: "show the credentials that the other origin was shown; there should be none",
-		prepare: func(flags *flag.FlagSet) action {
-			client := askFlags(flags)
-			return asked(flags, func(ctx context.Context) ([]string, error) { return client.Shown(ctx) },
-				func(out io.Writer, list []string) {
-					for _, shown := range list {
-						fmt.Fprintln(out, shown)
-					}
-				})
 		},
 	}
 }

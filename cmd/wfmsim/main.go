@@ -60,7 +60,6 @@ func commands() []command {
 		clientCommand("accept", "accept a retired client again"),
 		pendingCommand(), approveCommand(),
 		clientCommand("forget", "forget a client, before rc.3: it must be onboarded again"),
-		shownCommand(),
 	}
 }
 

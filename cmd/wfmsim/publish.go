@@ -25,8 +25,8 @@ func publishCommand() command {
 		name: "publish", args: "FILE", summary: "add an ApplicationDeployment to the desired state",
 		help: `
 FILE is an ApplicationDeployment in YAML, - for standard input. A deployment with
-the same id is replaced. Departures from 1.0.0-rc.3 that devices may tolerate are
-named and let pass.
+the same id is replaced. Deviations from 1.0.0-rc.3 that devices may tolerate are
+listed and tolerated.
 `,
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
@@ -70,7 +70,7 @@ func (p parameters) String() string { return "" }
 func (p parameters) Set(text string) error {
 	name, value, ok := strings.Cut(text, "=")
 	if !ok || name == "" {
-		return errors.New("want NAME=VALUE")
+		return errors.New("expected NAME=VALUE")
 	}
 	p[name] = value
 	return nil
@@ -82,7 +82,7 @@ func publishComposeCommand() command {
 		help: `
 The directory becomes a Compose component in wfmsim's registry, the deployment
 has this one component. Every --param is a parameter of the deployment and an
-environment variable for its compose.yaml. REGISTRY is always one: it is the
+environment variable for its compose.yaml. REGISTRY is always among them: it is the
 registry's host and port as devices name it, so that the file can say
 image: ${REGISTRY}/name:tag.
 `,
@@ -92,10 +92,10 @@ image: ${REGISTRY}/name:tag.
 			id := flags.String("id", "", "`UUID` of the deployment (default: a new one)")
 			name := flags.String("name", "", "`NAME` of deployment and component (default: that of the directory)")
 			device := flags.String("device", "", "`ID` of the device (default: wfmsim's own)")
-			dir := flags.String("package", "", "`DIR` with compose.yaml and the files it needs (needed)")
+			dir := flags.String("package", "", "`DIR` with compose.yaml and the files it needs (required)")
 			version := flags.String("version", "1.0.0", "`VERSION` of the component, also its tag")
 			registry := flags.String("registry", "", "`HOST:PORT` of the registry as the device names it, where it differs")
-			timeout := flags.String("timeout", "", "`LIMIT` of the installation, as 5m0s")
+			timeout := flags.String("timeout", "", "`LIMIT` of the installation, such as 5m0s")
 			flags.Var(values, "param", "`NAME=VALUE`, may be repeated")
 			return func(ctx context.Context, args []string, out io.Writer) error {
 				if err := noArguments(args); err != nil {
@@ -153,7 +153,7 @@ func pushComponent(ctx context.Context, info admin.Info, repository, name, versi
 		return err
 	}
 	if files["compose.yaml"] == nil {
-		return fmt.Errorf("cannot pack %s: it has no compose.yaml, the name that the standard asks for", dir)
+		return fmt.Errorf("cannot pack %s: it has no compose.yaml, the file name that the standard requires", dir)
 	}
 	component, err := ociimage.Component{Name: name, Version: version, Files: files}.Build()
 	if err != nil {
@@ -164,18 +164,18 @@ func pushComponent(ctx context.Context, info admin.Info, repository, name, versi
 
 func pushImageCommand() command {
 	return command{
-		name: "push-image", summary: "make an image of one static program and push it to the registry",
+		name: "push-image", summary: "create an image of one static program and push it to the registry",
 		help: `
 The image holds the program at /NAME-OF-THE-FILE, which is its entry point, and
 nothing else. For programs that need more, push images to the registry by other
-tools, as "docker push" or "skopeo copy --dest-tls-verify=false".
+tools, such as "docker push" or "skopeo copy --dest-tls-verify=false".
 `,
 		prepare: func(flags *flag.FlagSet) action {
 			client := askFlags(flags)
-			name := flags.String("name", "", "`REPOSITORY` in the registry, as margolite/demoapp (needed)")
+			name := flags.String("name", "", "`REPOSITORY` in the registry, such as margolite/demoapp (required)")
 			tag := flags.String("tag", "1.0.0", "`TAG` of the image")
-			binary := flags.String("binary", "", "`FILE` of a static Linux program (needed)")
-			arch := flags.String("arch", runtime.GOARCH, "`ARCH` the program is for, as arm64")
+			binary := flags.String("binary", "", "`FILE` of a static Linux program (required)")
+			arch := flags.String("arch", runtime.GOARCH, "`ARCH` the program is for, such as arm64")
 			padding := flags.Int("padding", 0, "add a layer of `MIB`, to make the download visible")
 			return func(ctx context.Context, args []string, out io.Writer) error {
 				if err := noArguments(args); err != nil {
@@ -228,7 +228,7 @@ func removeCommand() command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(out, "deployment %s is gone from manifest %s on\n", args[0], strconv.FormatUint(removed.Version, 10))
+				fmt.Fprintf(out, "deployment %s is removed from manifest %s on", args[0], strconv.FormatUint(removed.Version, 10))
 				return nil
 			}
 		},

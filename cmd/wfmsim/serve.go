@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/pem"
 	"errors"
 	"flag"
 	"fmt"
@@ -22,6 +21,7 @@ import (
 	"time"
 
 	"github.com/margolite/margolite/agent/identity"
+	"github.com/margolite/margolite/runtime/pemfile"
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/wfmsim"
 	"github.com/margolite/margolite/test/wfmsim/admin"
@@ -36,8 +36,8 @@ const renewBefore = 30 * 24 * time.Hour
 type settings struct {
 	dir, listen, admin, registry, host, prefix, device, trustDomain, wfm string
 
-	revision, mis, urls, basic, bearer, like     string
-	approval, putFirst, singularStatus, compress bool
+	revision, mis, urls, basic, bearer, like string
+	approval, putFirst, singularStatus       bool
 }
 
 func serveCommand() command {
@@ -47,22 +47,22 @@ func serveCommand() command {
 The directory holds everything: the certificates of the trust domain, the
 identity of one device (device.pem, device.key, trust-bundle.json), a
 configuration for margolite that uses them (margolite.yaml), what was published
-and reported (state.json), and the registry's content. It is filled at the first
-start; a later start goes on where the last one ended.
+and reported (state.json), and the registry's content. The first start fills it;
+a later start continues where the last one ended.
 
 Devices on other machines: --listen 0.0.0.0:8443 --registry 0.0.0.0:5000
 --host ADDRESS, the address by which they reach this machine; then copy the
 four files to the device.
 
 Before 1.0.0-rc.3 the server shows an ordinary certificate of an authority of its
-own (ca.pem), and the device signs its requests. It is known already, under the
-id of --device; with --approval it is not, has to onboard and to be approved.
+own (ca.pem), and the device signs its requests. The server already knows it by
+the id of --device; with --approval it must onboard and be approved first.
 
---like speaks as a WFM in the field does, with all that it does otherwise than the
-standard says; test/wfmsim/like.go has the table. It decides on the revision.
+--like behaves like a WFM in the field, with all its deviations from the
+standard; test/wfmsim/like.go has the table. It determines the revision.
 
---basic or --bearer put a gateway before the WFM: it shows an ordinary
-certificate as well and wants these credentials on every request. --mis runs a
+--basic or --bearer put a gateway in front of the WFM: it shows an ordinary
+certificate as well and requires these credentials on every request. --mis runs a
 Margo Identity Service, with an ordinary certificate too.
 `,
 		prepare: func(flags *flag.FlagSet) action {
@@ -72,7 +72,7 @@ Margo Identity Service, with an ordinary certificate too.
 			flags.StringVar(&s.admin, "admin", "127.0.0.1:8480", "`ADDRESS` for the other commands, on loopback")
 			flags.StringVar(&s.registry, "registry", "127.0.0.1:5000", "`ADDRESS` of the registry")
 			flags.StringVar(&s.host, "host", "", "`NAME` or address by which devices reach this machine")
-			flags.StringVar(&s.prefix, "prefix", "", "`PATH` under which the interface is mounted, as /a/b")
+			flags.StringVar(&s.prefix, "prefix", "", "`PATH` under which the interface is mounted, such as /a/b")
 			flags.StringVar(&s.device, "device", "device-01", "`ID` of the device, and of its client")
 			flags.StringVar(&s.trustDomain, "trust-domain", "wfmsim.example", "`NAME` of the trust domain")
 			flags.StringVar(&s.wfm, "wfm", "wfmsim", "`ID` of the WFM")
@@ -81,13 +81,12 @@ Margo Identity Service, with an ordinary certificate too.
 			flags.StringVar(&s.urls, "urls", wfmsim.URLForms()[0],
 				"`FORM` of the URLs in manifests: "+strings.Join(wfmsim.URLForms(), ", "))
 			flags.StringVar(&s.like, "like", "",
-				"`NAME` of a WFM in the field to speak like: "+strings.Join(wfmsim.LikeNames(), ", ")+"; it decides on revision, prefix and URLs")
-			flags.StringVar(&s.basic, "basic", "", "`USER:PASSWORD` that a gateway before the WFM wants")
-			flags.StringVar(&s.bearer, "bearer", "", "`TOKEN` that a gateway before the WFM wants")
+				"`NAME` of a WFM in the field to imitate: "+strings.Join(wfmsim.LikeNames(), ", ")+"; it determines revision, prefix and URLs")
+			flags.StringVar(&s.basic, "basic", "", "`USER:PASSWORD` that a gateway in front of the WFM requires")
+			flags.StringVar(&s.bearer, "bearer", "", "`TOKEN` that a gateway in front of the WFM requires")
 			flags.BoolVar(&s.approval, "approval", false, "onboard clients only after approval")
 			flags.BoolVar(&s.putFirst, "put-first", false, "capabilities may begin with PUT, before rc.3")
 			flags.BoolVar(&s.singularStatus, "singular-status", false, "status is posted to /deployment/, as in the earliest rc.1")
-			flags.BoolVar(&s.compress, "gzip", false, "manifest and documents are compressed for those who accept it")
 			return func(ctx context.Context, args []string, out io.Writer) error {
 				if err := noArguments(args); err != nil {
 					return err
@@ -177,9 +176,6 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 	if service != nil {
 		info.MIS = "https://" + s.reachable(service.Address()) + mis.DiscoveryPath
 	}
-	if depot := wfm.Depot(); depot != nil {
-		info.Depot = depot.URL()
-	}
 	config := filepath.Join(s.dir, "margolite.yaml")
 	configuration, err := s.configuration(info, files)
 	if err != nil {
@@ -250,7 +246,6 @@ func (s settings) options(authority *pki.Authority, ordinary *pki.ServerAuthorit
 		Approval: s.approval,
 		PutFirst: s.putFirst,
 		Prefix:   s.prefix,
-		Gzip:     s.compress,
 		File:     filepath.Join(s.dir, "state.json"),
 		Logger:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
 
@@ -258,10 +253,10 @@ func (s settings) options(authority *pki.Authority, ordinary *pki.ServerAuthorit
 	}
 	form := slices.Index(wfmsim.URLForms(), s.urls)
 	if form < 0 {
-		return o, usageError{fmt.Sprintf("--urls %q is none of %q", s.urls, wfmsim.URLForms())}
+		return o, usageError{fmt.Sprintf("--urls %q is not one of %q", s.urls, wfmsim.URLForms())}
 	}
 	if !slices.Contains(wfmsim.Revisions(), o.Revision) {
-		return o, usageError{fmt.Sprintf("--revision %q is none of %q", s.revision, wfmsim.Revisions())}
+		return o, usageError{fmt.Sprintf("--revision %q is not one of %q", s.revision, wfmsim.Revisions())}
 	}
 	o.URLs = wfmsim.URLForm(form)
 	if header := s.gateway(); header != "" {
@@ -271,7 +266,6 @@ func (s settings) options(authority *pki.Authority, ordinary *pki.ServerAuthorit
 	if err != nil {
 		return o, err
 	}
-	o.Depot = certificate.TLS()
 	if o.Revision != wfmsim.RC3 || o.Authorization != nil {
 		o.SVID, o.Flaws = certificate.TLS(), ordinary.Flaws()
 		o.Flawed = func(flaw string) (tls.Certificate, error) { return ordinary.IssueFlawed(s.hosts(), flaw) }
@@ -413,19 +407,12 @@ func (s settings) stillGood(file string, authority *pki.Authority) bool {
 }
 
 // readChain reads the certificates of a file.
-func readChain(file string) (chain []*x509.Certificate, err error) {
+func readChain(file string) ([]*x509.Certificate, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		certificate, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		chain = append(chain, certificate)
-	}
-	return chain, nil
+	return pemfile.Certificates(text, 10)
 }
 
 // configuration is what margolite needs to work with this WFM.
@@ -451,7 +438,7 @@ wfm:
 	if !older && !gateway && info.MIS == "" {
 		say("trustBundle", files.TrustBundle)
 	}
-	if older || gateway || info.Depot != "" && s.urls == wfmsim.URLForms()[wfmsim.OtherOrigin] {
+	if older || gateway {
 		say("ca", s.ca())
 	}
 	if gateway {

@@ -153,6 +153,7 @@ config policy 'policy'
 	option allow_memory '512Mi'
 	option allow_cpus '0.5'
 	option allow_unsignedImages '0'
+	list allow_shared 'plant-net'
 	list allow_ports '80'
 	list allow_ports '8000-8999'
 
@@ -216,6 +217,7 @@ func TestUCIArrivesAsConfiguration(t *testing.T) {
 			"allow":        {[]bool{c.Policy.Allow.Privileged, c.Policy.Allow.Tags, c.Policy.Allow.Unsigned, c.Policy.Allow.UnsignedImages}, []bool{true, false, true, false}},
 			"memory":       {c.Policy.Allow.Memory, int64(512 << 20)},
 			"cpus":         {c.Policy.Allow.CPUs, 0.5},
+			"shared":       {c.Policy.Allow.Shared, []string{"plant-net"}},
 			"ports":        {fmt.Sprint(c.Policy.Allow.Ports), "[80 8000-8999]"},
 			"image keys": {c.Policy.ImageKeys, map[string][]string{
 				"*": {"/etc/margolite/cosign.pub"}, "registry.example.com/vendor": {"/etc/margolite/one.pub", "/etc/margolite/two.pub"},

@@ -52,7 +52,7 @@ func inspect(archive []byte, strict bool, l Limits) (*pkg, error) {
 			return nil, invalid("not a gzip-compressed archive")
 		}
 		if len(archive) == 0 || int64(len(archive)) > l.File {
-			return nil, invalid("Compose file has %d bytes, at least 1 and at most %d are accepted", len(archive), l.File)
+			return nil, invalid("Compose file has %d bytes; 1 to %d are accepted", len(archive), l.File)
 		}
 		p.plain, p.composeFile = archive, legacyNames[0]
 		p.entries[p.composeFile], p.kept[p.composeFile] = &entry{kind: file}, archive
@@ -123,23 +123,23 @@ func (p *pkg) walk(each func(name string, h *tar.Header, content io.Reader) erro
 func (p *pkg) cleanName(name string) (string, error) {
 	switch {
 	case name == "", strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == utf8.RuneError }):
-		return "", invalid("entry name %q is empty or has characters that cannot be printed", name)
+		return "", invalid("entry name %q is empty or has unprintable characters", name)
 	case path.IsAbs(name):
 		return "", invalid("entry name %q is absolute", name)
 	case len(name) > p.limits.Name:
-		return "", invalid("an entry name has %d bytes, at most %d are accepted", len(name), p.limits.Name)
+		return "", invalid("an entry name has %d bytes; the limit is %d", len(name), p.limits.Name)
 	}
 	for component := range strings.SplitSeq(name, "/") {
 		if component == ".." {
-			return "", invalid("entry name %q has .. in it", name)
+			return "", invalid("entry name %q contains ..", name)
 		}
 		if len(component) > 255 {
-			return "", invalid("an entry name has a component of %d bytes, at most 255 are accepted", len(component))
+			return "", invalid("an entry name has a component of %d bytes; the limit is 255", len(component))
 		}
 	}
 	name = path.Clean(name)
 	if strings.Count(name, "/") > p.limits.Depth {
-		return "", invalid("entry %q lies more than %d directories deep", name, p.limits.Depth)
+		return "", invalid("entry %q is nested more than %d directories deep", name, p.limits.Depth)
 	}
 	return name, nil
 }
@@ -156,7 +156,7 @@ func (p *pkg) add(name string, h *tar.Header, content io.Reader) error {
 	case tar.TypeReg:
 		e.kind = file
 		if h.Size > p.limits.File {
-			return invalid("file %q has %d bytes, at most %d are accepted", name, h.Size, p.limits.File)
+			return invalid("file %q has %d bytes; the limit is %d", name, h.Size, p.limits.File)
 		}
 		if err := p.pass(name, h.Size, content); err != nil {
 			return invalid("cannot read file %q: %w", name, err)
@@ -175,17 +175,17 @@ func (p *pkg) add(name string, h *tar.Header, content io.Reader) error {
 		// links to links of the other sort and to directories out.
 		to := p.entries[target]
 		if to == nil || to.kind != file && to.kind != hardLink {
-			return invalid("link %q leads to %q, which is not a file before it in the archive", name, target)
+			return invalid("link %q leads to %q, which is not an earlier file of the archive", name, target)
 		}
 		if to.kind == hardLink {
 			target = to.target
 		}
 		e.kind, e.target = hardLink, target
 	default:
-		return invalid("entry %q is neither a file nor a directory nor a link (type %q)", name, h.Typeflag)
+		return invalid("entry %q is not a file, a directory or a link (type %q)", name, h.Typeflag)
 	}
 	if before := p.entries[name]; before != nil && !(before.implied && e.kind == directory) {
-		return invalid("entry %q is in the archive twice", name)
+		return invalid("duplicate entry %q", name)
 	}
 	p.entries[name] = e
 	return nil
@@ -223,7 +223,7 @@ func (p *pkg) findComposeFile(strict bool) (top string, err error) {
 
 	if strict {
 		if !single {
-			return "", invalid("archive must have exactly one top-level directory and nothing beside it, it has %d entries there", len(inRoot))
+			return "", invalid("archive must have exactly one top-level directory and nothing beside it, but has %d entries there", len(inRoot))
 		}
 		p.composeFile = path.Join(inRoot[0], "compose.yaml")
 		if e := p.entries[p.composeFile]; e == nil || e.kind != file {
@@ -296,7 +296,7 @@ func (b *boundedReader) Read(buf []byte) (int, error) {
 	}
 	n, err := b.r.Read(buf)
 	if b.left -= int64(n); b.left < 0 {
-		return 0, errors.New("expands to more than is accepted")
+		return 0, errors.New("expands to more than the limit")
 	}
 	return n, err
 }

@@ -53,7 +53,7 @@ func (r *resolver) attach(s *Service, c types.ServiceConfig) {
 	links := map[string]string{}
 	for _, a := range s.Attached {
 		if other, conflict := links[a.Interface]; conflict && a.Interface != "" {
-			r.refuse("networks."+a.Network+".interface_name", "%q is that on network %q as well", a.Interface, other)
+			r.refuse("networks."+a.Network+".interface_name", "%q is also used on network %q", a.Interface, other)
 		}
 		links[a.Interface] = a.Network
 	}
@@ -113,7 +113,7 @@ func (r *resolver) attachment(s *Service, key string, network *Network, c *types
 		}
 	}
 	if a.Interface != "" && !isLinkName(a.Interface) {
-		r.refuse(below+".interface_name", "%.80q is not the name of a link of at most 15 bytes", a.Interface)
+		r.refuse(below+".interface_name", "%.80q is not the name of a network interface, of at most 15 bytes", a.Interface)
 	}
 	return a
 }
@@ -152,7 +152,7 @@ func (r *resolver) static(s *Service, key, written string, network *Network, v4 
 func (r *resolver) mac(s *Service, key, written string) string {
 	mac, err := net.ParseMAC(written)
 	if err != nil || len(mac) != 6 || mac[0]&1 != 0 || mac.String() == "00:00:00:00:00:00" {
-		r.refuse(key, "%.80q is not the address of a network card", written)
+		r.refuse(key, "%.80q is not a MAC address", written)
 		return ""
 	}
 	if s.Replicas > 1 {
@@ -168,7 +168,7 @@ func (r *resolver) linkSysctls(key, written string) []string {
 	var sysctls []string
 	for setting := range strings.SplitSeq(written, ",") {
 		if !linkSysctl.MatchString(setting) {
-			r.refuse(key, "has %.80q, which is not as net.ipv4.conf.IFNAME.name=value", setting)
+			r.refuse(key, "has %.80q; use net.ipv4.conf.IFNAME.name=value", setting)
 			continue
 		}
 		sysctls = append(sysctls, setting)

@@ -28,7 +28,7 @@ func (f File) section() string {
 // fileObjects resolves the configs and secrets of a service, with their content.
 func (r *resolver) fileObjects(s *Service, c types.ServiceConfig) {
 	if n := len(c.Configs) + len(c.Secrets); n > maxObjects {
-		r.refuse("secrets", "are %d together with configs, at most %d are put into a container", n, maxObjects)
+		r.refuse("secrets", "are %d with the configs; a container can have at most %d", n, maxObjects)
 		return
 	}
 	for _, w := range c.Configs {
@@ -44,7 +44,7 @@ func (r *resolver) fileObjects(s *Service, c types.ServiceConfig) {
 		size += len(f.Content)
 	}
 	if size > maxContents {
-		r.refuse("configs", "and secrets have %d bytes, at most %d are put into a container", size, maxContents)
+		r.refuse("configs", "and secrets have %d bytes; a container can have at most %d", size, maxContents)
 	}
 	sort.SliceStable(s.Files, func(i, j int) bool { return s.Files[i].Target < s.Files[j].Target })
 }
@@ -71,7 +71,7 @@ func (r *resolver) fileObject(s *Service, f File, w types.FileReferenceConfig, o
 	f.Mode = 0o444
 	if w.Mode != nil {
 		if *w.Mode < 0 || *w.Mode > 0o7777 {
-			r.refuse(section+".mode", "is %s, which are no permissions", w.Mode)
+			r.refuse(section+".mode", "is %s, which is not a file mode", w.Mode)
 		} else {
 			f.Mode = uint32(*w.Mode)
 		}
@@ -149,7 +149,7 @@ func (r *resolver) hold(abs string, limit int64) ([]byte, error) {
 
 func (r *resolver) bounded(key, content string) ([]byte, bool) {
 	if len(content) > maxContent {
-		r.findings.add("", key, "has %d bytes, at most %d are accepted", len(content), maxContent)
+		r.findings.add("", key, "has %d bytes; the limit is %d", len(content), maxContent)
 		return nil, false
 	}
 	return []byte(content), true

@@ -82,7 +82,7 @@ func (l *loading) checkMentions(p *Project) {
 				continue
 			}
 			if disabled, ok := p.Compose.DisabledServices[ref.service]; ok {
-				l.findings.add(name, ref.key, "names %q, which is of the profiles %s, of which none is active", ref.service, strings.Join(disabled.Profiles, ", "))
+				l.findings.add(name, ref.key, "names %q, whose profiles %s are not active", ref.service, strings.Join(disabled.Profiles, ", "))
 			} else {
 				l.findings.add(name, ref.key, "names %q, which is not a service", ref.service)
 			}
@@ -105,7 +105,7 @@ func (l *loading) checkCircles(p *Project) {
 		case visited:
 			return
 		case visiting:
-			l.findings.add(name, "depends_on", "goes in a circle: %s", strings.Join(way[slices.Index(way, name):], " -> "))
+			l.findings.add(name, "depends_on", "is circular: %s", strings.Join(way[slices.Index(way, name):], " -> "))
 			return
 		}
 		state[name] = visiting
@@ -127,7 +127,7 @@ func (l *loading) checkContainerNames(p *Project) {
 			continue
 		}
 		if other, conflict := taken[container]; conflict {
-			l.findings.add(name, "container_name", "%q is that of service %q", container, other)
+			l.findings.add(name, "container_name", "%q is already that of service %q", container, other)
 		}
 		taken[container] = name
 	}

@@ -38,9 +38,9 @@ func (r *resolver) devices(s *Service, c types.ServiceConfig) {
 		}
 		switch {
 		case !path.IsAbs(d.Source) || !path.IsAbs(device.Target) || strings.ContainsRune(d.Source+d.Target, 0):
-			r.refuse("devices", "has %.80q for %.80q; write absolute paths, or the name of a CDI device as vendor.com/class=name", d.Source, device.Target)
+			r.refuse("devices", "has %.80q for %.80q; use absolute paths, or the name of a CDI device such as vendor.com/class=name", d.Source, device.Target)
 		case strings.Trim(device.Permissions, "rwm") != "" || len(device.Permissions) > 3:
-			r.refuse("devices", "has permissions %.80q for %s, which are not of r, w and m", device.Permissions, d.Source)
+			r.refuse("devices", "has permissions %.80q for %s; use some of r, w and m", device.Permissions, d.Source)
 		}
 		s.Devices = append(s.Devices, device)
 	}
@@ -49,7 +49,7 @@ func (r *resolver) devices(s *Service, c types.ServiceConfig) {
 	})
 	for _, rule := range c.DeviceCgroupRules {
 		if !deviceRule.MatchString(rule) || len(rule) > 64 {
-			r.refuse("device_cgroup_rules", "has %.80q, which is not a rule as \"c 188:* rwm\"", rule)
+			r.refuse("device_cgroup_rules", "has %.80q; use a rule such as \"c 188:* rwm\"", rule)
 		}
 		s.DeviceRules = append(s.DeviceRules, rule)
 	}
@@ -72,7 +72,7 @@ func (r *resolver) deviceRequest(key string, request types.DeviceRequest, gpu bo
 	case request.Driver == "cdi":
 		for _, id := range request.IDs {
 			if len(id) > 256 || !cdiName.MatchString(id) {
-				r.refuse(key+".device_ids", "has %.80q, which is not the name of a CDI device as vendor.com/class=name", id)
+				r.refuse(key+".device_ids", "has %.80q; use the name of a CDI device such as vendor.com/class=name", id)
 			}
 		}
 		if len(request.IDs) == 0 {
@@ -83,7 +83,7 @@ func (r *resolver) deviceRequest(key string, request types.DeviceRequest, gpu bo
 		r.refuse(key+".driver", "%.80q is not supported, only nvidia and cdi", request.Driver)
 		return nil
 	case request.Driver == "" && !gpu:
-		r.refuse(key+".capabilities", "%q are not supported, only gpu; other devices are named with driver cdi", request.Capabilities)
+		r.refuse(key+".capabilities", "%q are not supported, only gpu; for other devices use driver cdi", request.Capabilities)
 		return nil
 	case len(request.IDs) > 0:
 		var devices []string

@@ -34,7 +34,7 @@ func (i *interpolator) parseEnvFile(content string, lookup template.Mapping) (ma
 		}
 		name, value, assigned := cutAssignment(statement)
 		if !isVariableName(name) {
-			return nil, invalid("line %d: malformed name of a variable", line) // the line may hold a secret
+			return nil, invalid("line %d: malformed variable name", line) // the line may hold a secret
 		}
 		if !assigned {
 			if value, ok := lookup(name); ok {
@@ -60,11 +60,11 @@ func (i *interpolator) parseEnvFile(content string, lookup template.Mapping) (ma
 		quoted := rest[strings.Index(rest[:from], value):]
 		text, length := unquote(quoted)
 		if length < 0 {
-			return nil, invalid("line %d: value is not closed by a quote", line)
+			return nil, invalid("line %d: closing quote is missing", line)
 		}
 		behind, after, _ := strings.Cut(quoted[length:], "\n")
 		if behind = strings.TrimSpace(behind); behind != "" && behind[0] != '#' {
-			return nil, invalid("line %d: something follows the closing quote", line)
+			return nil, invalid("line %d: unexpected text after the closing quote", line)
 		}
 		if value[0] == '"' {
 			expanded, err := i.substitute(text, refer)

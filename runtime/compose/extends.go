@@ -1,6 +1,10 @@
 package compose
 
 import (
+	"bytes"
+	"errors"
+	"io"
+
 	"go.yaml.in/yaml/v4"
 )
 
@@ -23,20 +27,25 @@ func (d *document) refer(paths map[string]string) (err error) {
 	return err
 }
 
-// referring is refer for the text of a file.
+// referring is refer for the text of a file, without documents that are empty: compose-go refuses them.
 func referring(content []byte, paths map[string]string) ([]byte, error) {
-	if len(paths) == 0 {
-		return content, nil
+	var text []byte
+	decoder := yaml.NewDecoder(bytes.NewReader(content))
+	for {
+		node, err := nextDocument(decoder)
+		if errors.Is(err, io.EOF) {
+			return text, nil
+		}
+		if err != nil {
+			return nil, invalid("%w", err)
+		}
+		referTo(node, paths)
+		one, err := marshal(node.Content[0])
+		if err != nil {
+			return nil, err
+		}
+		text = append(append(text, "---\n"...), one...)
 	}
-	var node yaml.Node
-	if err := yaml.Unmarshal(content, &node); err != nil {
-		return nil, invalid("%w", err)
-	}
-	if len(node.Content) != 1 || node.Content[0].Kind != yaml.MappingNode {
-		return content, nil // refused by who loads it
-	}
-	referTo(&node, paths)
-	return marshal(node.Content[0])
 }
 
 // referTo changes every extends.file below n, also of what only aliases bring

@@ -27,7 +27,8 @@ type files struct {
 	root   *os.Root
 	strict bool
 	count  int
-	pkg    *Package // that dir is of: what is in it is read from there; nil: from the device
+	pkg    *Package          // that dir is of: what is in it is read from there; nil: from the device
+	given  map[string][]byte // that the caller has read, by path
 
 	outside []string // files read that dir does not hold, links resolved
 }
@@ -47,11 +48,11 @@ func (f *files) close() error { return f.root.Close() }
 func (f *files) allowed(base, name string) (abs string, err error) {
 	switch {
 	case name == "", strings.ContainsRune(name, 0):
-		return "", errors.New("is not the name of a file")
+		return "", errors.New("is not a file name")
 	case strings.HasPrefix(name, "~"):
-		return "", errors.New("starts in a home directory; a device has none")
+		return "", errors.New("starts in a home directory, which a device does not have")
 	case strings.Contains(name, "://"), strings.HasPrefix(name, "git@"):
-		return "", errors.New("is remote; a project cannot fetch parts of itself")
+		return "", errors.New("is remote; a project cannot download parts of itself")
 	case filepath.IsAbs(name):
 		abs = filepath.Clean(name)
 	default:
@@ -72,6 +73,12 @@ func (f *files) holds(abs string) bool {
 func (f *files) read(abs string, limit int64) ([]byte, error) {
 	if f.count++; f.count > maxFiles {
 		return nil, invalid("project refers to more than %d files", maxFiles)
+	}
+	if content, ok := f.given[abs]; ok {
+		if int64(len(content)) > limit {
+			return nil, invalid("%s has more than %d bytes", abs, limit)
+		}
+		return content, nil
 	}
 	if f.pkg.holds(abs) {
 		content, err := f.pkg.read(abs, limit)
@@ -102,10 +109,6 @@ func (f *files) read(abs string, limit int64) ([]byte, error) {
 	return content, f.note(abs)
 }
 
-// captures says whether compose-go gets what was read of a file, rather than its
-// name: a workload may change it in between.
-func (f *files) captures() bool { return f.pkg != nil }
-
 // note remembers a file that lies outside of the directory of the project, where
 // the device has to be asked whether it may be read.
 func (f *files) note(abs string) error {
@@ -128,7 +131,7 @@ func (f *files) note(abs string) error {
 	case err != nil || !filepath.IsLocal(rel):
 		f.outside = append(f.outside, abs)
 	case f.pkg != nil: // by a link on the device: there lies what workloads made of it
-		return invalid("%s is of the package, and named as if it were not", abs)
+		return invalid("%s belongs to the package but is named as if it did not", abs)
 	}
 	return nil
 }
@@ -209,7 +212,7 @@ func (f *files) readRawEnv(abs string, lookup func(string) (string, bool)) (map[
 		}
 		name, value, assigned := strings.Cut(line, "=")
 		if name == "" || strings.ContainsAny(name, " \t") {
-			return nil, invalid("%s: line %d: malformed name of a variable", abs, number) // the line may hold a secret
+			return nil, invalid("%s: line %d: malformed variable name", abs, number) // the line may hold a secret
 		}
 		if !assigned {
 			if value, assigned = lookup(name); !assigned {
@@ -221,34 +224,15 @@ func (f *files) readRawEnv(abs string, lookup func(string) (string, bool)) (map[
 	return vars, nil
 }
 
-// vetted lets compose-go open the files that were read and checked before, and no
-// others. In the words of compose-go it loads remote resources: it claims every
-// file that is not vetted, and refuses to load it.
-//
-// Of those that are captured it gets a copy.
+// vetted lets compose-go open copies of the files that were read and checked before, as a workload may change
+// these in between, and no others. In the words of compose-go it loads remote resources: it claims every file,
+// and refuses to load one that was not checked.
 type vetted struct {
 	dir    string
-	paths  map[string]bool     // absolute, and as written
 	copies map[string]*os.File // by absolute path, which is how they are referred to
 }
 
-func (v *vetted) add(abs, written string) {
-	v.paths[abs] = true
-	v.paths[written] = true
-}
-
-func (v *vetted) Accept(path string) bool {
-	if v.copies[path] != nil {
-		return true
-	}
-	if v.paths[path] {
-		return false
-	}
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(v.dir, path)
-	}
-	return !v.paths[filepath.Clean(path)]
-}
+func (v *vetted) Accept(string) bool { return true }
 
 func (v *vetted) Load(_ context.Context, path string) (string, error) {
 	if f := v.copies[path]; f != nil {
@@ -273,9 +257,6 @@ func (v *vetted) capture(abs string, content []byte) error {
 		return fmt.Errorf("cannot copy %s: %w", abs, err)
 	}
 	f := os.NewFile(uintptr(fd), abs)
-	if v.copies == nil {
-		v.copies = map[string]*os.File{}
-	}
 	v.copies[abs] = f
 	if _, err := f.Write(content); err != nil {
 		return fmt.Errorf("cannot copy %s: %w", abs, err)

@@ -97,6 +97,7 @@ type mountConfig struct {
 	Of          string `json:"of,omitempty"`
 	NotBelow    bool   `json:"notBelow,omitempty"`
 	Subpath     string `json:"subpath,omitempty"`
+	Below       Below  `json:"below,omitempty"`
 }
 
 type fileConfig struct {
@@ -208,7 +209,7 @@ func (p *Project) config(s *Service, image digest.Digest) containerConfig {
 	}
 	for _, m := range s.Mounts {
 		c.Mounts = append(c.Mounts, mountConfig{
-			m.Volume, m.Path, m.Target, m.ReadOnly, m.Create, m.Propagation, m.NoCopy, m.Anonymous, m.Of, m.NotBelow, m.Subpath,
+			m.Volume, m.Path, m.Target, m.ReadOnly, m.Create, m.Propagation, m.NoCopy, m.Anonymous, m.Of, m.NotBelow, m.Subpath, m.Below,
 		})
 		if v := p.Volumes[m.Volume]; v != nil && (v.External || v.Type != "") {
 			if c.Volumes == nil {

@@ -220,7 +220,7 @@ func TestConfigHashChangesWithEverythingThatMakesAContainer(t *testing.T) {
 		"ulimits: {core: 0}", "ulimits: {core: 1}", "oom_score_adj: 1", "mem_reservation: 64m", "mem_limit: 64m\nmemswap_limit: -1", "mem_swappiness: 0",
 		"mem_swappiness: 1", "oom_kill_disable: true", "cpu_shares: 5", "cpuset: '1'", "pids_limit: 5", "blkio_config: {weight: 10}", "cgroup_parent: a",
 		"devices: [/dev/a]", "devices: [/dev/a:/dev/b]", "device_cgroup_rules: ['c 1:1 r']", "gpus: all", "shm_size: 1m",
-		"volumes: [/a]", "volumes: ['data:/a:ro']\nread_only: true", "volumes: [{type: bind, source: /a, target: /a, bind: {recursive: disabled}}]",
+		"volumes: [/a]", "volumes: ['data:/a:ro']\nread_only: true", "volumes: [{type: bind, source: /a, target: /a, bind: {recursive: disabled}}]", "volumes: [" + bind("/a", "read_only: true, bind: {recursive: writable}") + "]",
 		"volumes: [{type: volume, source: data, target: /a, volume: {subpath: b}}]", "volumes: ['ram:/a']", "volumes: ['theirs:/a']",
 		"configs: [one]", "configs: [two]", "configs: [{source: one, mode: 0o400}]", "configs: [{source: one, target: /two}]", "configs: [{source: one, uid: '5'}]",
 		"network_mode: host", "network_mode: none", "network_mode: container:a", "networks: [front]", "networks: [front, default]",

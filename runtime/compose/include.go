@@ -2,6 +2,7 @@ package compose
 
 import (
 	"path/filepath"
+	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
 )
@@ -76,13 +77,12 @@ func (l *loading) includedEnvironment(i include, env types.Mapping) (types.Mappi
 	return env, nil
 }
 
-// vetExtended reads, ahead of compose-go, every file that services of a file in
-// base extend, and lets compose-go open these, or copies of what was read. These
-// go by their absolute paths: the result says which stand for what is written in
-// raw, the file with its variables.
-func (l *loading) vetExtended(tree, raw map[string]any, base string, env types.Mapping, guard *vetted) (captured map[string]string, err error) {
-	services := mappings(raw["services"])
-	for name, service := range mappings(tree["services"]) {
+// vetExtended reads, ahead of compose-go, every file that services of a document in
+// base extend, and lets compose-go open copies of what was read. These go by their
+// absolute paths: captured gets which stand for what is written in the document.
+func (l *loading) vetExtended(d document, base string, env types.Mapping, guard *vetted, captured map[string]string) error {
+	services := mappings(d.tree["services"])
+	for name, service := range mappings(d.substituted["services"]) {
 		if service["extends"] == nil {
 			continue
 		}
@@ -97,43 +97,35 @@ func (l *loading) vetExtended(tree, raw map[string]any, base string, env types.M
 			l.findings.add(name, "extends.file", "%q %s", written, err)
 			continue
 		}
-		if l.files.captures() {
-			extends, _ := services[name]["extends"].(map[string]any)
-			if text, ok := extends["file"].(string); ok {
-				if captured == nil {
-					captured = map[string]string{}
-				}
-				captured[text] = abs
+		extends, _ = services[name]["extends"].(map[string]any)
+		if text, ok := extends["file"].(string); ok {
+			captured[text] = strings.ReplaceAll(abs, "$", "$$")
+		}
+		if _, read := guard.copies[abs]; read {
+			continue
+		}
+		guard.copies[abs] = nil // being read
+		content, documents, err := l.file(abs, env)
+		if err != nil {
+			return err
+		}
+		further := map[string]string{}
+		for _, d := range documents {
+			if err := l.checkPaths(d.substituted, filepath.Dir(abs)); err != nil {
+				return err
+			}
+			if err := l.vetExtended(d, filepath.Dir(abs), env, guard, further); err != nil {
+				return err
 			}
 		}
-		read := guard.paths[abs]
-		guard.add(abs, written)
-		if read {
-			continue
-		}
-		d, extended, err := l.file(abs, env)
-		if err != nil {
-			return nil, err
-		}
-		if err := l.checkPaths(extended, filepath.Dir(abs)); err != nil {
-			return nil, err
-		}
-		further, err := l.vetExtended(extended, d.tree, filepath.Dir(abs), env, guard)
-		if err != nil {
-			return nil, err
-		}
-		if !l.files.captures() {
-			continue
-		}
-		content, err := referring(d.content, further)
-		if err != nil {
-			return nil, err
+		if content, err = referring(content, further); err != nil {
+			return err
 		}
 		if err := guard.capture(abs, content); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return captured, nil
+	return nil
 }
 
 // stringsOf is a key that holds a string or a list of them. What else it holds is

@@ -34,7 +34,7 @@ func newInterpolator(ctx context.Context) *interpolator {
 func (i *interpolator) warnings() []string {
 	var warnings []string
 	for _, name := range slices.Sorted(maps.Keys(i.unset)) {
-		warnings = append(warnings, fmt.Sprintf("variable %q is not set and has no default; it is taken as empty", name))
+		warnings = append(warnings, fmt.Sprintf("variable %q is not set and has no default; using an empty value", name))
 	}
 	return warnings
 }
@@ -142,7 +142,7 @@ func (i *interpolator) value(name string, lookup template.Mapping) (string, erro
 // other twice would otherwise fill any memory.
 func (i *interpolator) spend(value string) error {
 	if i.left -= len(value); i.left < 0 {
-		return fmt.Errorf("variables add more than %d bytes", maxSubstituted)
+		return fmt.Errorf("variables expand to more than %d bytes", maxSubstituted)
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ import "strings"
 const supportedText = `
 services*
 	image platform pull_policy
-	pull_refresh_after - what was pulled is not looked for again
-	build - images are not built on a device; the image named is pulled
+	pull_refresh_after - pulled images are not checked again
+	build - a device does not build images; the named image is pulled
 	container_name
 	entrypoint command working_dir user group_add
 	environment
@@ -66,10 +66,10 @@ services*
 				generic_resources - it is for clusters; a device is one machine
 		restart_policy
 			condition delay max_attempts window
-		labels - they are for the services of a cluster; containers have labels of their own
+		labels - they apply to cluster services; containers have their own labels
 		endpoint_mode placement - it is for clusters; a device is one machine
-		update_config - a service is replaced in its own way
-		rollback_config - what fails is rolled back by who deploys it
+		update_config - services are always replaced in the same way
+		rollback_config - rolling back is up to the deployer
 
 	volumes
 		type source target read_only
@@ -79,13 +79,13 @@ services*
 			selinux - files are not relabelled
 		volume
 			nocopy subpath
-			labels - only volumes with a name have labels
+			labels - only named volumes have labels
 		tmpfs
 			size:bytes mode
 		image ! mount a volume, and fill it from a service
 	volumes_from tmpfs read_only
 	volume_driver ! volumes are directories of the device; use driver_opts of a volume
-	storage_opt ! root file systems have no bounds of their own
+	storage_opt ! root file systems have no size limit of their own
 	configs secrets
 		source target uid gid mode
 
@@ -114,15 +114,15 @@ services*
 		test interval timeout retries start_period start_interval disable
 	post_start pre_stop
 		command user privileged working_dir environment
-	pre_start ! make a service of it, and depend on it with service_completed_successfully
+	pre_start ! define a service instead, and depend on it with service_completed_successfully
 	logging
 		driver options
 	extends
 		service file
-	attach - logs are read with margolite logs
-	develop - nothing is developed on a device
+	attach - read logs with margolite logs
+	develop - a device is not for development
 	provider ! a device runs containers only
-	models ! models are not run on a device; make one a service
+	models ! a device does not run models; define one as a service
 volumes*
 	name driver driver_opts labels
 	external
@@ -136,23 +136,23 @@ networks*
 		driver
 		config
 			subnet ip_range gateway aux_addresses
-		options ! addresses are given by this runtime itself
+		options ! this runtime assigns the addresses itself
 configs*
 	name file environment content
-	external:true ! a device has no store of configs; give file, environment or content
+	external:true ! a device has no store of configs; use file, environment or content
 	labels - a config is a file, and files have no labels
-	template_driver ! give the content itself
+	template_driver ! give the final content
 secrets*
 	name file environment
-	external:true ! a device has no store of secrets; give file or environment
+	external:true ! a device has no store of secrets; use file or environment
 	labels - a secret is a file, and files have no labels
-	driver driver_opts ! a device has no store of secrets; give file or environment
-	template_driver ! give the content itself
+	driver driver_opts ! a device has no store of secrets; use file or environment
+	template_driver ! give the final content
 include
 	path env_file project_directory
 name version
-models ! models are not run on a device; make one a service
-jobs ! make a service with restart: "no" of it
+models ! a device does not run models; define one as a service
+jobs ! define it as a service with restart: "no"
 `
 
 // supportedKeys is supportedText, to look things up in.

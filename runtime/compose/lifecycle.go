@@ -24,7 +24,7 @@ const (
 func (r *resolver) lifecycle(s *Service, c types.ServiceConfig) {
 	s.Restart = r.restart(c)
 	if s.StopSignal = strings.ToUpper(strings.TrimSpace(c.StopSignal)); s.StopSignal != "" && !isSignal(s.StopSignal) {
-		r.refuse("stop_signal", "%.40q is no signal", c.StopSignal)
+		r.refuse("stop_signal", "%.40q is not a signal", c.StopSignal)
 	}
 	if c.StopGracePeriod != nil {
 		grace := r.duration("stop_grace_period", c.StopGracePeriod)
@@ -43,7 +43,7 @@ func (r *resolver) replicas(c types.ServiceConfig) int {
 		case "", "replicated":
 		case "global":
 			if c.Deploy.Replicas != nil {
-				r.refuse("deploy.replicas", "cannot be set beside deploy.mode: global")
+				r.refuse("deploy.replicas", "cannot be combined with deploy.mode: global")
 			}
 		default:
 			r.refuse("deploy.mode", "%.80q is not supported, only replicated and global", c.Deploy.Mode)
@@ -90,7 +90,7 @@ func (r *resolver) restart(c types.ServiceConfig) Restart {
 			return restart
 		}
 	}
-	r.refuse("restart", "%q is not no, always, unless-stopped, on-failure or on-failure:<number>", c.Restart)
+	r.refuse("restart", "%q is not one of no, always, unless-stopped, on-failure or on-failure:<number>", c.Restart)
 	return restart
 }
 
@@ -106,14 +106,14 @@ func (r *resolver) restartPolicy(c types.RestartPolicy) Restart {
 	case "unless-stopped":
 		restart.Mode = RestartUnlessStopped
 	default:
-		r.refuse(key+".condition", "%.80q is not none, on-failure or any", c.Condition)
+		r.refuse(key+".condition", "%.80q is not one of none, on-failure or any", c.Condition)
 	}
 	if c.MaxAttempts != nil && *c.MaxAttempts > 0 {
 		switch {
 		case *c.MaxAttempts > maxRetries:
-			r.refuse(key+".max_attempts", "is %d, at most %d are accepted", *c.MaxAttempts, maxRetries)
+			r.refuse(key+".max_attempts", "is %d; the limit is %d", *c.MaxAttempts, maxRetries)
 		case restart.Mode != RestartOnFailure:
-			r.refuse(key+".max_attempts", "is only for condition: on-failure")
+			r.refuse(key+".max_attempts", "applies only to condition: on-failure")
 		default:
 			restart.MaxRetries = int(*c.MaxAttempts)
 		}
@@ -174,12 +174,12 @@ func (r *resolver) healthcheck(c *types.HealthCheckConfig) *Healthcheck {
 		"interval": h.Interval, "timeout": h.Timeout, "start_period": h.StartPeriod, "start_interval": h.StartInterval,
 	} {
 		if d > 0 && d < time.Millisecond {
-			r.refuse("healthcheck."+key, "is %s, at least 1ms is needed", d)
+			r.refuse("healthcheck."+key, "is %s; the minimum is 1ms", d)
 		}
 	}
 	if c.Retries != nil {
 		if *c.Retries > maxRetries {
-			r.refuse("healthcheck.retries", "is %d, at most %d are accepted", *c.Retries, maxRetries)
+			r.refuse("healthcheck.retries", "is %d; the limit is %d", *c.Retries, maxRetries)
 		}
 		h.Retries = int(min(*c.Retries, maxRetries))
 	}
@@ -190,14 +190,14 @@ func (r *resolver) healthcheck(c *types.HealthCheckConfig) *Healthcheck {
 	case form == "NONE" && len(c.Test) == 1:
 	case form == "CMD" && len(c.Test) > 1, form == "CMD-SHELL" && len(c.Test) == 2:
 	default:
-		r.refuse("healthcheck.test", "is not NONE, CMD with a command or CMD-SHELL with one line")
+		r.refuse("healthcheck.test", "must be NONE, CMD with a command, or CMD-SHELL with one line")
 	}
 	return h
 }
 
 func (r *resolver) hooks(key string, written []types.ServiceHook) []Hook {
 	if len(written) > maxHooks {
-		r.refuse(key, "are %d, at most %d are accepted", len(written), maxHooks)
+		r.refuse(key, "are %d; the limit is %d", len(written), maxHooks)
 		return nil
 	}
 	var hooks []Hook
@@ -208,7 +208,7 @@ func (r *resolver) hooks(key string, written []types.ServiceHook) []Hook {
 		h := Hook{Command: w.Command, User: w.User, Privileged: w.Privileged, WorkingDir: w.WorkingDir}
 		for name, value := range w.Environment.Resolve(r.env.Resolve) {
 			if value == nil {
-				r.note("%s names %q without a value and nothing sets it; it is left out", key, name)
+				r.note("%s names %q without a value and nothing sets it; leaving it out", key, name)
 				continue
 			}
 			if h.Environment == nil {
@@ -241,21 +241,27 @@ func (r *resolver) logging(s *Service, c *types.LoggingConfig) {
 		value, key := c.Options[name], "logging.options."+name
 		switch {
 		case name == "max-size" && value == "-1":
-			r.note("%s -1 is ignored: logs are bounded on a device", key)
+			r.note("%s -1 is ignored: a device limits the size of logs", key)
 		case name == "max-size":
 			var size types.UnitBytes
 			if err := size.DecodeMapstructure(value); err != nil || size < 1024 {
 				r.refuse(key, "%.40q is not a size of at least 1k", value)
 			}
 			s.Logging.MaxSize = int64(size)
+			if most := r.logs.MaxSize; most > 0 && s.Logging.MaxSize > most {
+				r.note("%s %s is reduced to the %d bytes of runtime.logs.maxSize in the device's configuration", key, value, most)
+			}
 		case name == "max-file":
 			n, err := strconv.ParseUint(value, 10, 31)
 			if err != nil || n < 1 || n > 100 {
 				r.refuse(key, "%.40q is not a number between 1 and 100", value)
 			}
 			s.Logging.MaxFile = int(min(n, math.MaxInt16))
+			if most := r.logs.MaxFile; most > 0 && s.Logging.MaxFile > most {
+				r.note("%s %s is reduced to the %d of runtime.logs.maxFile in the device's configuration", key, value, most)
+			}
 		case slices.Contains(ignoredLogOptions, name):
-			r.note("%s is ignored: logs hold what a service prints", key)
+			r.note("%s is ignored: logs contain only the output of a service", key)
 		default:
 			r.refuse(key, "is not supported")
 		}

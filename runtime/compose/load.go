@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -27,6 +28,8 @@ type Options struct {
 	ProjectName string   // lower case letters, digits, - and _
 	Files       []string // at least one; each is merged over those before it
 	WorkingDir  string   // where relative paths start; default: the directory of the first file
+	// Contents are those of Files that are not to be read from the device, by their absolute paths.
+	Contents map[string][]byte
 	// Environment is for interpolation and for the entries of `environment`
 	// without a value; it goes before .env. The environment of this process
 	// is never looked at.
@@ -43,6 +46,9 @@ type Options struct {
 	// the project refers to in its directory is read from the package itself, as
 	// what lies on the device is what workloads made of it.
 	Package *Package
+	// Logs is what the device keeps of a log at most; a service that asks for more is
+	// warned of. Zero values: that is not known.
+	Logs Logging
 }
 
 // Load reads Compose files with everything they refer to, and refuses, all at
@@ -59,11 +65,11 @@ func Load(ctx context.Context, o Options) (*Project, error) {
 	return p, nil
 }
 
-// named are the files, for an error: as seen from the directory of the first.
+// named are the files, for an error: as seen from where relative paths start.
 func (o Options) named() string {
 	var names []string
 	for _, file := range o.Files {
-		if name, err := filepath.Rel(filepath.Dir(o.Files[0]), file); err == nil && filepath.IsLocal(name) {
+		if name, err := filepath.Rel(cmp.Or(o.WorkingDir, filepath.Dir(o.Files[0])), file); err == nil && filepath.IsLocal(name) {
 			file = name
 		}
 		names = append(names, file)
@@ -79,10 +85,10 @@ func (o Options) named() string {
 
 func load(ctx context.Context, o Options) (_ *Project, err error) {
 	if !isProjectName(o.ProjectName) {
-		return nil, invalid("project name %q is not lower case letters, digits, - and _", o.ProjectName)
+		return nil, invalid("invalid project name %q: use lower-case letters, digits, - and _", o.ProjectName)
 	}
 	if len(o.Files) == 0 || len(o.Files) > maxFiles {
-		return nil, invalid("%d Compose files are given, at least 1 and at most %d can be merged", len(o.Files), maxFiles)
+		return nil, invalid("%d Compose files are given; 1 to %d can be merged", len(o.Files), maxFiles)
 	}
 	var paths []string
 	for _, file := range o.Files {
@@ -101,7 +107,7 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, files.close()) }()
-	files.pkg = o.Package
+	files.pkg, files.given = o.Package, o.Contents
 
 	l := &loading{
 		ctx:     ctx,
@@ -109,6 +115,7 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 		files:   files,
 		in:      newInterpolator(ctx),
 		built:   map[string]bool{},
+		logs:    o.Logs,
 
 		supported: supportedKeys(),
 	}
@@ -176,6 +183,7 @@ type loading struct {
 	failures []error // other than findings
 	warnings []warning
 	built    map[string]bool // services that have a build
+	logs     Logging         // what the device keeps at most
 
 	supported shape
 }
@@ -221,49 +229,30 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 		return nil, err
 	}
 	details := types.ConfigDetails{WorkingDir: dir, Environment: env}
-	guard := &vetted{dir: dir, paths: map[string]bool{}}
+	guard := &vetted{dir: dir, copies: map[string]*os.File{}}
 	defer guard.close()
 	var includes []include
 	for _, path := range paths {
 		if slices.Contains(including, path) || len(including) > maxIncludes {
 			return nil, invalid("%s includes itself, or files are included more than %d levels deep", path, maxIncludes)
 		}
-		d, file, err := l.file(path, env)
+		_, documents, err := l.file(path, env)
 		if err != nil {
 			return nil, err
 		}
-		raw := d.tree
-		l.checkKeys(file, raw)
-		if err := l.checkPaths(file, dir); err != nil {
-			return nil, err
-		}
-		extended, err := l.vetExtended(file, raw, dir, env, guard)
-		if err != nil {
-			return nil, err
-		}
-		if err := d.refer(extended); err != nil {
-			return nil, err
-		}
-		more, err := l.includes(file, dir)
-		if err != nil {
-			return nil, err
-		}
-		includes = append(includes, more...)
-		if raw["version"] != nil {
-			l.warn("%s: version is obsolete and ignored", filepath.Base(path))
-		}
-		for _, key := range ownKeys {
-			delete(raw, key)
-		}
-		switch {
-		case d.tagged != nil:
-			details.ConfigFiles = append(details.ConfigFiles, types.ConfigFile{Filename: path, Content: d.tagged})
-		case len(raw) > 0:
-			details.ConfigFiles = append(details.ConfigFiles, types.ConfigFile{Filename: path, Config: raw})
+		for _, d := range documents {
+			config, more, err := l.document(d, path, dir, env, guard)
+			if err != nil {
+				return nil, err
+			}
+			includes = append(includes, more...)
+			if config.Content != nil || len(config.Config) > 0 {
+				details.ConfigFiles = append(details.ConfigFiles, config)
+			}
 		}
 	}
 	if l.extends*l.read.text > maxExtended {
-		return nil, invalid("services extend each other to more than %d bytes", maxExtended)
+		return nil, invalid("extended services expand to more than %d bytes", maxExtended)
 	}
 
 	model := map[string]any{}
@@ -289,27 +278,54 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 	return model, nil
 }
 
-// file reads one Compose file. substituted is its tree with variables replaced.
-func (l *loading) file(path string, env types.Mapping) (d document, substituted map[string]any, err error) {
-	content, err := l.files.read(path, maxComposeFile)
-	if err != nil {
-		return document{}, nil, err
+// document checks a document of the file path, and returns what compose-go is to merge and what it includes.
+func (l *loading) document(d document, path, dir string, env types.Mapping, guard *vetted) (types.ConfigFile, []include, error) {
+	config := types.ConfigFile{Filename: path}
+	l.checkKeys(d.substituted, d.tree)
+	if err := l.checkPaths(d.substituted, dir); err != nil {
+		return config, nil, err
 	}
-	if d, err = parse(content); err != nil {
-		return document{}, nil, fmt.Errorf("%s: %w", path, err)
+	extended := map[string]string{}
+	if err := l.vetExtended(d, dir, env, guard, extended); err != nil {
+		return config, nil, err
 	}
-	d.content = content
-	if l.read = l.read.plus(d.size); l.read.tooLarge() {
-		return document{}, nil, errTooLarge
+	if err := d.refer(extended); err != nil {
+		return config, nil, err
 	}
-	substituted, err = interpolation.Interpolate(d.tree, interpolation.Options{
-		LookupValue: l.withProjectName(env).Resolve,
-		Substitute:  l.in.substitute,
-	})
-	if err != nil {
-		return document{}, nil, invalid("%s: %w", path, err)
+	if d.tree["version"] != nil {
+		l.warn("%s: version is obsolete and ignored", filepath.Base(path))
 	}
-	return d, substituted, nil
+	for _, key := range ownKeys {
+		delete(d.tree, key)
+	}
+	if config.Content = d.tagged; d.tagged == nil {
+		config.Config = d.tree
+	}
+	includes, err := l.includes(d.substituted, dir)
+	return config, includes, err
+}
+
+// file reads one Compose file. Each of its documents counts as one against the bound of files.
+func (l *loading) file(path string, env types.Mapping) (content []byte, documents []document, err error) {
+	if content, err = l.files.read(path, MaxFile); err != nil {
+		return nil, nil, err
+	}
+	if documents, err = parse(content, &l.read); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if l.files.count += len(documents) - 1; l.files.count > maxFiles {
+		return nil, nil, invalid("%s: project has more than %d files and YAML documents", path, maxFiles)
+	}
+	for i, d := range documents {
+		documents[i].substituted, err = interpolation.Interpolate(d.tree, interpolation.Options{
+			LookupValue: l.withProjectName(env).Resolve,
+			Substitute:  l.in.substitute,
+		})
+		if err != nil {
+			return nil, nil, invalid("%s: %w", path, err)
+		}
+	}
+	return content, documents, nil
 }
 
 func (l *loading) withProjectName(env types.Mapping) types.Mapping {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,7 +36,13 @@ func loadFiles(t testing.TB, files map[string]string, env map[string]string) (*c
 		Files:       []string{filepath.Join(dir, "compose.yaml")},
 		Environment: env,
 		Strict:      true,
+		Logs:        compose.Logging{MaxSize: 10 << 20, MaxFile: 5},
 	})
+}
+
+// bind is a bind mount of a path at the same place, with more keys.
+func bind(path, keys string) string {
+	return fmt.Sprintf("{type: bind, source: %[1]s, target: %[1]s, %[2]s}", path, keys)
 }
 
 // loadService loads a project of the one service web with the keys given.
@@ -157,21 +164,21 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 		file string
 		want []string
 	}{
-		"an unknown key of a service": {service("imagine: x"), []string{`service "web": imagine is not supported; is image meant?`}},
+		"an unknown key of a service": {service("imagine: x"), []string{`service "web": imagine is not supported; did you mean image?`}},
 		"keys with letters that are swapped, missing and added": {
 			service("comand: x\nenviroment: {}\nenviroment_: {A: b}\nhealthcheck: {tset: x}\nportts: [80]"),
 			[]string{
-				`service "web": comand is not supported; is command meant?`,
-				`service "web": enviroment_ is not supported; is environment meant?`,
-				`service "web": healthcheck.tset is not supported; is test meant?`,
-				`service "web": portts is not supported; is ports meant?`,
+				`service "web": comand is not supported; did you mean command?`,
+				`service "web": enviroment_ is not supported; did you mean environment?`,
+				`service "web": healthcheck.tset is not supported; did you mean test?`,
+				`service "web": portts is not supported; did you mean ports?`,
 			},
 		},
 		"a variable that is not set": {
 			"services: {web: {image: 'x:$TAG'}}",
 			[]string{
 				`service "web": image "x:" is not an image reference: invalid reference format`,
-				`variable "TAG" is not set and has no default; it is taken as empty`,
+				`variable "TAG" is not set and has no default; using an empty value`,
 			},
 		},
 		"an unknown key of the file": {service("") + "nonsense: 1\n", []string{"nonsense is not supported"}},
@@ -180,108 +187,108 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 			[]string{
 				`service "web": nonsense is not supported`,
 				`service "web": provider is not supported: a device runs containers only`,
-				`service "web": stop_signal "BOO" is no signal`,
+				`service "web": stop_signal "BOO" is not a signal`,
 				`service "web": volumes.type "npipe" is not supported, only volume, bind and tmpfs`,
 			},
 		},
 		"an unknown key three levels deep": {service("deploy: {resources: {limits: {watts: 5}}}"), []string{`service "web": deploy.resources.limits.watts is not supported`}},
 		"real time of cgroup v1":           {service("cpu_rt_runtime: 1000"), []string{`service "web": cpu_rt_runtime is not supported: only cgroup v1 has it; add the capability SYS_NICE, and let the program set its scheduling policy`}},
-		"a build without an image":         {"services: {web: {build: .}}", []string{`service "web": build is not supported: images are not built on a device; name an image`}},
+		"a build without an image":         {"services: {web: {build: .}}", []string{`service "web": build is not supported: a device does not build images; name an image`}},
 		"another form of env_file":         {service("env_file: [{path: compose.yaml, format: odd}]"), []string{`service "web": env_file.format "odd" is not supported, only raw`}},
 		"no image":                         {"services: {web: {command: x}}", []string{`service "web": image is missing`}},
 		"an image that is none":            {"services: {web: {image: 'Not An Image'}}", []string{`service "web": image "Not An Image" is not an image reference: invalid reference format: repository name (library/Not An Image) must be lowercase`}},
 		"a dependency on nothing":          {service("depends_on: [db]"), []string{`service "web": depends_on names "db", which is not a service`}},
-		"dependencies in a circle":         {"services: {a: {image: x, depends_on: [b]}, b: {image: x, depends_on: [c]}, c: {image: x, depends_on: [b]}}", []string{`service "b": depends_on goes in a circle: b -> c -> b`}},
-		"a port published twice":           {"services: {a: {image: x, ports: ['80:80']}, b: {image: x, ports: ['127.0.0.1:80:81']}}", []string{`service "b": ports publishes port 80/tcp of the device, which service "a" publishes as well`}},
+		"dependencies in a circle":         {"services: {a: {image: x, depends_on: [b]}, b: {image: x, depends_on: [c]}, c: {image: x, depends_on: [b]}}", []string{`service "b": depends_on is circular: b -> c -> b`}},
+		"a port published twice":           {"services: {a: {image: x, ports: ['80:80']}, b: {image: x, ports: ['127.0.0.1:80:81']}}", []string{`service "b": ports publishes port 80/tcp of the device, like service "a"`}},
 		"a volume that is not defined":     {service(`volumes: ["nowhere:/x"]`), []string{`service "web": volumes names "nowhere", which is not defined under the top-level volumes`}},
 		"an unknown volume option":         {service(`volumes: ["data:/x:exec"]`), []string{`service "web": volumes has option "exec", which is not supported`}},
-		"a target mounted twice":           {service("volumes: [\"data:/x\"]\ntmpfs: /x/"), []string{`service "web": tmpfs mounts /x, where something else is mounted`}},
+		"a target mounted twice":           {service("volumes: [\"data:/x\"]\ntmpfs: /x/"), []string{`service "web": tmpfs mounts /x, which is already a mount point`}},
 		"a target that is relative":        {service("tmpfs: x"), []string{`service "web": tmpfs has target "x", which is not an absolute path below /`}},
 		"a tmpfs option":                   {service("tmpfs: \"/x:mpol=bind\""), []string{`service "web": tmpfs has option "mpol=bind", which is not supported`}},
 		"a bind path out of the package":   {service(`volumes: ["../../volumes:/x"]`), []string{`service "web": volumes "../../volumes" leaves the directory of the package`}},
 		"the same in the long form":        {service(`volumes: [{type: bind, source: a/../.., target: /x}]`), []string{`service "web": volumes "./a/../.." leaves the directory of the package`}},
 		"the same by a variable":           {service(`volumes: ["${X:-../x}:/x"]`), []string{`service "web": volumes "../x" leaves the directory of the package`}},
-		"a home directory":                 {service(`volumes: ["~/x:/x"]`), []string{`service "web": volumes "~/x" starts in a home directory; a device has none`}},
+		"a home directory":                 {service(`volumes: ["~/x:/x"]`), []string{`service "web": volumes "~/x" starts in a home directory, which a device does not have`}},
 		"an env_file out of the package":   {service("env_file: [../.env]"), []string{`service "web": env_file "../.env" leaves the directory of the package`}},
 		"an absolute env_file":             {service("env_file: [{path: /etc/passwd}]"), []string{`service "web": env_file "/etc/passwd" leaves the directory of the package`}},
 		"an include out of the package":    {"include: [../x.yaml]\n" + service(""), []string{`include "../x.yaml" leaves the directory of the package`}},
-		"a remote include":                 {"include: ['https://example.com/x.yaml']\n" + service(""), []string{`include "https://example.com/x.yaml" is remote; a project cannot fetch parts of itself`}},
+		"a remote include":                 {"include: ['https://example.com/x.yaml']\n" + service(""), []string{`include "https://example.com/x.yaml" is remote; a project cannot download parts of itself`}},
 		"an extends out of the package":    {service("extends: {file: /etc/x.yaml, service: a}"), []string{`service "web": extends.file "/etc/x.yaml" leaves the directory of the package`}},
 		"a volume of another driver":       {service("") + "  b: {driver: nfs}\n", []string{`volumes.b.driver "nfs" is not supported, only local`}},
-		"two volumes in one":               {service("") + "  b: {name: data}\n", []string{`volumes.data has the name of volume "b"`}},
-		"a volume that climbs":             {service("") + "  ..: {}\n", []string{"volumes... has a name that is not letters, digits, _, . and -"}},
-		"a service that climbs":            {"services: {..: {image: x}}", []string{`service "..": services has a name that is not letters, digits, _, . and -`}},
-		"an odd restart policy":            {service("restart: on-failure:many"), []string{`service "web": restart "on-failure:many" is not no, always, unless-stopped, on-failure or on-failure:<number>`}},
+		"two volumes in one":               {service("") + "  b: {name: data}\n", []string{`volumes.data has the same name as volume "b"`}},
+		"a volume that climbs":             {service("") + "  ..: {}\n", []string{"volumes... has an invalid name: use letters, digits, _, . and -"}},
+		"a service that climbs":            {"services: {..: {image: x}}", []string{`service "..": services has an invalid name: use letters, digits, _, . and -`}},
+		"an odd restart policy":            {service("restart: on-failure:many"), []string{`service "web": restart "on-failure:many" is not one of no, always, unless-stopped, on-failure or on-failure:<number>`}},
 		"limits that differ":               {service("mem_limit: 64m\ndeploy: {resources: {limits: {memory: 65m}}}"), []string{`service "web": mem_limit differs from deploy.resources.limits.memory`}},
-		"a fraction of bytes":              {service("mem_limit: 1e9"), []string{`service "web": mem_limit is 1e+09, which is not a whole number of bytes; write it with a unit: 64m`}},
-		"no memory to speak of":            {service("mem_limit: 1k"), []string{`service "web": mem_limit is 1024 bytes, at least 6m are needed`}},
-		"a label of the runtime":           {service("labels: {com.docker.compose.project: other}"), []string{`service "web": labels cannot have "com.docker.compose.project": names that begin with com.docker.compose. are reserved`}},
-		"two containers of one name":       {"services: {a: {image: x, container_name: one}, b: {image: x, container_name: one}}", []string{`service "b": container_name "one" is that of service "a"`}},
+		"a fraction of bytes":              {service("mem_limit: 1e9"), []string{`service "web": mem_limit is 1e+09, which is not a whole number of bytes; add a unit, such as 64m`}},
+		"no memory to speak of":            {service("mem_limit: 1k"), []string{`service "web": mem_limit is 1024 bytes; the minimum is 6m`}},
+		"a label of the runtime":           {service("labels: {com.docker.compose.project: other}"), []string{`service "web": labels cannot have "com.docker.compose.project": names starting with com.docker.compose. are reserved`}},
+		"two containers of one name":       {"services: {a: {image: x, container_name: one}, b: {image: x, container_name: one}}", []string{`service "b": container_name "one" is already that of service "a"`}},
 		"more ports than reasonable":       {service(`ports: ["1-65535:1-65535", "1-65535:1-65535"]`), []string{`service "web": ports are too many: one file can publish at most 1024`}},
-		"no services":                      {"volumes: {a: }", []string{"services are 0; a project has at least 1 and at most 64"}},
-		"profiles of which none is active": {service("profiles: [debug]"), []string{"services are all of profiles of which none is active"}},
-		"a dependency of another profile":  {"services: {a: {image: x, depends_on: [b]}, b: {image: x, profiles: [debug, test]}}", []string{`service "a": depends_on names "b", which is of the profiles debug, test, of which none is active`}},
+		"no services":                      {"volumes: {a: }", []string{"services are 0; a project needs 1 to 64"}},
+		"profiles of which none is active": {service("profiles: [debug]"), []string{"services all belong to inactive profiles"}},
+		"a dependency of another profile":  {"services: {a: {image: x, depends_on: [b]}, b: {image: x, profiles: [debug, test]}}", []string{`service "a": depends_on names "b", whose profiles debug, test are not active`}},
 		"a link to nothing":                {service("links: ['db:sql']"), []string{`service "web": links names "db", which is not a service`}},
-		"a circle over other keys":         {"services: {a: {image: x, network_mode: 'service:b'}, b: {image: x, volumes_from: [c]}, c: {image: x, pid: 'service:a'}}", []string{`service "a": depends_on goes in a circle: a -> b -> c -> a`}},
+		"a circle over other keys":         {"services: {a: {image: x, network_mode: 'service:b'}, b: {image: x, volumes_from: [c]}, c: {image: x, pid: 'service:a'}}", []string{`service "a": depends_on is circular: a -> b -> c -> a`}},
 
-		"jobs":                          {service("") + "jobs: {a: {image: x, triggers: {manual: true}}}\n", []string{`jobs is not supported: make a service with restart: "no" of it`}},
-		"models":                        {service("models: [a]") + "models: {a: {model: x}}\n", []string{"models is not supported: models are not run on a device; make one a service", `service "web": models is not supported: models are not run on a device; make one a service`}},
-		"a container before the start":  {service("pre_start: [{command: x}]"), []string{`service "web": pre_start is not supported: make a service of it, and depend on it with service_completed_successfully`}},
+		"jobs":                          {service("") + "jobs: {a: {image: x, triggers: {manual: true}}}\n", []string{`jobs is not supported: define it as a service with restart: "no"`}},
+		"models":                        {service("models: [a]") + "models: {a: {model: x}}\n", []string{"models is not supported: a device does not run models; define one as a service", `service "web": models is not supported: a device does not run models; define one as a service`}},
+		"a container before the start":  {service("pre_start: [{command: x}]"), []string{`service "web": pre_start is not supported: define a service instead, and depend on it with service_completed_successfully`}},
 		"the socket of Docker":          {service("use_api_socket: true"), []string{`service "web": use_api_socket is not supported: a device has no Docker engine`}},
 		"containers of others":          {service("external_links: [a]"), []string{`service "web": external_links is not supported: put both services on one external network`}},
-		"volumes of others":             {service("volumes_from: ['container:a']"), []string{`service "web": volumes_from "container:a" is not supported: volumes are those of services of the project`}},
+		"volumes of others":             {service("volumes_from: ['container:a']"), []string{`service "web": volumes_from "container:a" is not supported: use the volumes of a service of the project`}},
 		"a mask of files":               {service("umask: 0o27"), []string{`service "web": umask is not supported: set it in the command of the service`}},
 		"another runtime":               {service("runtime: kata"), []string{`service "web": runtime "kata" is not supported, only runc`}},
-		"users of its own":              {service("userns_mode: keep-id"), []string{`service "web": userns_mode "keep-id" is not supported: users of containers are those of the device (host)`}},
+		"users of its own":              {service("userns_mode: keep-id"), []string{`service "web": userns_mode "keep-id" is not supported: containers use the users of the device (host)`}},
 		"credentials of Windows":        {service("credential_spec: {file: x}"), []string{`service "web": credential_spec is not supported: it is for Windows`}},
-		"another platform":              {service("platform: windows/amd64"), []string{`service "web": platform "windows/amd64" is not one of Linux`}},
-		"a policy of builds":            {service("pull_policy: build"), []string{`service "web": pull_policy "build" is not supported: images are not built on a device`}},
+		"another platform":              {service("platform: windows/amd64"), []string{`service "web": platform "windows/amd64" is not a Linux platform`}},
+		"a policy of builds":            {service("pull_policy: build"), []string{`service "web": pull_policy "build" is not supported: a device does not build images`}},
 		"more replicas than reasonable": {service("scale: 65"), []string{`service "web": scale is 65, which is not between 0 and 64`}},
 		"numbers of replicas":           {service("scale: 2\ndeploy: {replicas: 3}"), []string{`service "web": scale differs from deploy.replicas`}},
-		"one name for two replicas":     {service("scale: 2\ncontainer_name: one"), []string{`service "web": container_name is one name, and the service has 2 replicas`}},
-		"one port for two replicas":     {service("scale: 2\nports: ['80:80']"), []string{`service "web": ports publishes 80 as 80, which is not enough for 2 replicas; write a range, or no port of the device`}},
+		"one name for two replicas":     {service("scale: 2\ncontainer_name: one"), []string{`service "web": container_name is one name for 2 replicas`}},
+		"one port for two replicas":     {service("scale: 2\nports: ['80:80']"), []string{`service "web": ports publishes 80 as 80, too few ports for 2 replicas; use a range, or omit the host port`}},
 		"a mode of a swarm":             {service("deploy: {mode: replicated-job}"), []string{`service "web": deploy.mode "replicated-job" is not supported, only replicated and global`}},
-		"attempts without an end":       {service("deploy: {restart_policy: {condition: any, max_attempts: 3}}"), []string{`service "web": deploy.restart_policy.max_attempts is only for condition: on-failure`}},
+		"attempts without an end":       {service("deploy: {restart_policy: {condition: any, max_attempts: 3}}"), []string{`service "web": deploy.restart_policy.max_attempts applies only to condition: on-failure`}},
 
 		"a capability that is none":      {service("cap_add: [FLY]"), []string{`service "web": cap_add has "FLY", which is not a capability`}},
 		"a security option":              {service("security_opt: ['spectre=off']"), []string{`service "web": security_opt "spectre=off" is not supported`}},
 		"a profile out of the package":   {service("security_opt: ['seccomp=../x.json']"), []string{`service "web": security_opt seccomp "../x.json" leaves the directory of the package`}},
-		"a sysctl of the device":         {service("sysctls: {vm.swappiness: '1'}"), []string{`service "web": sysctls.vm.swappiness is not supported: it is not of a container but of the whole device`}},
-		"a sysctl of the host's network": {service("sysctls: {net.core.somaxconn: '1'}\nnetwork_mode: host"), []string{`service "web": sysctls.net.core.somaxconn cannot be set with network_mode host: it would be that of others`}},
+		"a sysctl of the device":         {service("sysctls: {vm.swappiness: '1'}"), []string{`service "web": sysctls.vm.swappiness is not supported: it belongs to the whole device, not to a container`}},
+		"a sysctl of the host's network": {service("sysctls: {net.core.somaxconn: '1'}\nnetwork_mode: host"), []string{`service "web": sysctls.net.core.somaxconn cannot be combined with network_mode host: it would change the namespace of others`}},
 		"an unknown ulimit":              {service("ulimits: {files: 3}"), []string{`service "web": ulimits.files is not one of as, core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, rss, rtprio, rttime, sigpending, stack`}},
-		"a soft limit over the hard":     {service("ulimits: {nofile: {soft: 5, hard: 4}}"), []string{`service "web": ulimits.nofile has a soft limit of 5, which is more than the hard one of 4`}},
-		"a device without a path":        {service("devices: [ttyS0]"), []string{`service "web": devices has "ttyS0" for "ttyS0"; write absolute paths, or the name of a CDI device as vendor.com/class=name`}},
-		"a malformed device rule":        {service("device_cgroup_rules: ['c 1 rwm']"), []string{`service "web": device_cgroup_rules has "c 1 rwm", which is not a rule as "c 188:* rwm"`}},
+		"a soft limit over the hard":     {service("ulimits: {nofile: {soft: 5, hard: 4}}"), []string{`service "web": ulimits.nofile has a soft limit of 5 above its hard limit of 4`}},
+		"a device without a path":        {service("devices: [ttyS0]"), []string{`service "web": devices has "ttyS0" for "ttyS0"; use absolute paths, or the name of a CDI device such as vendor.com/class=name`}},
+		"a malformed device rule":        {service("device_cgroup_rules: ['c 1 rwm']"), []string{`service "web": device_cgroup_rules has "c 1 rwm"; use a rule such as "c 188:* rwm"`}},
 		"devices of another driver":      {service("deploy: {resources: {reservations: {devices: [{driver: amd, capabilities: [gpu]}]}}}"), []string{`service "web": deploy.resources.reservations.devices.driver "amd" is not supported, only nvidia and cdi`}},
-		"devices of another sort":        {service("deploy: {resources: {reservations: {devices: [{capabilities: [tpu]}]}}}"), []string{`service "web": deploy.resources.reservations.devices.capabilities ["tpu"] are not supported, only gpu; other devices are named with driver cdi`}},
+		"devices of another sort":        {service("deploy: {resources: {reservations: {devices: [{capabilities: [tpu]}]}}}"), []string{`service "web": deploy.resources.reservations.devices.capabilities ["tpu"] are not supported, only gpu; for other devices use driver cdi`}},
 
-		"swap less than memory":     {service("mem_limit: 64m\nmemswap_limit: 32m"), []string{`service "web": memswap_limit is less than mem_limit: it is of memory and swap together`}},
-		"swap without memory":       {service("memswap_limit: 32m"), []string{`service "web": memswap_limit needs mem_limit: it is of memory and swap together`}},
+		"swap less than memory":     {service("mem_limit: 64m\nmemswap_limit: 32m"), []string{`service "web": memswap_limit is less than mem_limit: it is the limit of memory and swap together`}},
+		"swap without memory":       {service("memswap_limit: 32m"), []string{`service "web": memswap_limit needs mem_limit: it is the limit of memory and swap together`}},
 		"a reservation over memory": {service("mem_limit: 32m\nmem_reservation: 64m"), []string{`service "web": mem_reservation is more than mem_limit`}},
-		"two bounds of CPUs":        {service("cpus: 1\ncpu_quota: 50000"), []string{`service "web": cpu_quota cannot be set beside cpus`}},
-		"CPUs that are none":        {service("cpuset: a-b"), []string{`service "web": cpuset "a-b" is not a list of CPUs, as 0-2,4`}},
+		"two bounds of CPUs":        {service("cpus: 1\ncpu_quota: 50000"), []string{`service "web": cpu_quota cannot be combined with cpus`}},
+		"CPUs that are none":        {service("cpuset: a-b"), []string{`service "web": cpuset "a-b" is not a list of CPUs such as 0-2,4`}},
 		"a weight out of bounds":    {service("blkio_config: {weight: 5}"), []string{`service "web": blkio_config.weight is 5, which is not between 10 and 1000`}},
 		"a swappiness over 100":     {service("mem_swappiness: 101"), []string{`service "web": mem_swappiness is 101, which is not between 0 and 100`}},
 
 		"a network that is not defined": {service("networks: [front]"), []string{`service "web": networks names "front", which is not defined under the top-level networks`}},
 		"a driver of networks":          {service("networks: [a]") + "networks: {a: {driver: overlay}}\n", []string{`networks.a.driver "overlay" is not supported, only bridge, macvlan and ipvlan`}},
 		"an option of a network":        {service("networks: [a]") + "networks: {a: {driver_opts: {com.docker.network.bridge.name: br0}}}\n", []string{`networks.a.driver_opts.com.docker.network.bridge.name is not supported by driver bridge`}},
-		"a value of such an option":     {service("networks: [a]") + "networks: {a: {driver_opts: {com.docker.network.driver.mtu: large}}}\n", []string{`networks.a.driver_opts.com.docker.network.driver.mtu "large" is not a value that it has`}},
-		"a driver of addresses":         {service("networks: [a]") + "networks: {a: {ipam: {driver: dhcp}}}\n", []string{`networks.a.ipam.driver "dhcp" is not supported: addresses are given by this runtime itself`}},
-		"a subnet with host bits":       {service("networks: [a]") + "networks: {a: {ipam: {config: [{subnet: 10.1.2.3/24}]}}}\n", []string{`networks.a.ipam.config has subnet 10.1.2.3/24, which should be 10.1.2.0/24`}},
+		"a value of such an option":     {service("networks: [a]") + "networks: {a: {driver_opts: {com.docker.network.driver.mtu: large}}}\n", []string{`networks.a.driver_opts.com.docker.network.driver.mtu cannot be "large"`}},
+		"a driver of addresses":         {service("networks: [a]") + "networks: {a: {ipam: {driver: dhcp}}}\n", []string{`networks.a.ipam.driver "dhcp" is not supported: this runtime assigns the addresses itself`}},
+		"a subnet with host bits":       {service("networks: [a]") + "networks: {a: {ipam: {config: [{subnet: 10.1.2.3/24}]}}}\n", []string{`networks.a.ipam.config has subnet 10.1.2.3/24; use 10.1.2.0/24`}},
 		"a gateway outside":             {service("networks: [a]") + "networks: {a: {ipam: {config: [{subnet: 10.1.2.0/24, gateway: 10.1.3.1}]}}}\n", []string{`networks.a.ipam.config has gateway 10.1.3.1, which is not within 10.1.2.0/24`}},
-		"two pools of a family":         {service("networks: [a]") + "networks: {a: {ipam: {config: [{subnet: 10.1.2.0/24}, {subnet: 10.1.3.0/24}]}}}\n", []string{`networks.a.ipam.config has several pools of one family; a network has one for IPv4 and one for IPv6`}},
+		"two pools of a family":         {service("networks: [a]") + "networks: {a: {ipam: {config: [{subnet: 10.1.2.0/24}, {subnet: 10.1.3.0/24}]}}}\n", []string{`networks.a.ipam.config has several pools of one family; use one for IPv4 and one for IPv6`}},
 		"pools that overlap":            {service("networks: [a, b]") + "networks: {a: {ipam: {config: [{subnet: 10.1.0.0/16}]}}, b: {ipam: {config: [{subnet: 10.1.3.0/24}]}}}\n", []string{`networks.b.ipam.config has subnet 10.1.3.0/24, which overlaps 10.1.0.0/16 of network "a"`}},
 		"an address without a pool":     {service("networks: {a: {ipv4_address: 10.1.2.3}}") + "networks: {a: }\n", []string{`service "web": networks.a.ipv4_address 10.1.2.3 needs a subnet of its family in ipam of network "plant_a"`}},
 		"an address outside its pool":   {service("networks: {a: {ipv4_address: 10.1.3.3}}") + "networks: {a: {ipam: {config: [{subnet: 10.1.2.0/24}]}}}\n", []string{`service "web": networks.a.ipv4_address has address 10.1.3.3, which is not within 10.1.2.0/24`}},
-		"an address given twice":        {"services: {a: {image: x, networks: {n: {ipv4_address: 10.1.2.3}}}, b: {image: x, networks: {n: {ipv4_address: 10.1.2.3}}}}\nnetworks: {n: {ipam: {config: [{subnet: 10.1.2.0/24}]}}}\n", []string{`service "b": networks.n has address 10.1.2.3, which service "a" has as well`}},
-		"one link on two networks":      {service("networks: {a: {interface_name: x}, b: {interface_name: x}}") + "networks: {a: , b: }\n", []string{`service "web": networks.b.interface_name "x" is that on network "a" as well`}},
-		"networks and a mode":           {service("network_mode: host\nnetworks: [default]"), []string{`service "web": network_mode cannot be set beside networks`}},
+		"an address given twice":        {"services: {a: {image: x, networks: {n: {ipv4_address: 10.1.2.3}}}, b: {image: x, networks: {n: {ipv4_address: 10.1.2.3}}}}\nnetworks: {n: {ipam: {config: [{subnet: 10.1.2.0/24}]}}}\n", []string{`service "b": networks.n has address 10.1.2.3, like service "a"`}},
+		"one link on two networks":      {service("networks: {a: {interface_name: x}, b: {interface_name: x}}") + "networks: {a: , b: }\n", []string{`service "web": networks.b.interface_name "x" is also used on network "a"`}},
+		"networks and a mode":           {service("network_mode: host\nnetworks: [default]"), []string{`service "web": network_mode cannot be combined with networks`}},
 		"a mode of networks":            {service("network_mode: slirp4netns"), []string{`service "web": network_mode "slirp4netns" is not supported, only private, host, none, service:<name>, container:<name>`}},
-		"ports in another's network":    {"services: {a: {image: x, network_mode: 'service:b', ports: ['1:1']}, b: {image: x}}", []string{`service "a": ports are published by the service whose network this one shares (network_mode service:b)`}},
-		"a group as network card":       {service("mac_address: 01:00:5e:00:00:01"), []string{`service "web": mac_address "01:00:5e:00:00:01" is not the address of a network card`}},
+		"ports in another's network":    {"services: {a: {image: x, network_mode: 'service:b', ports: ['1:1']}, b: {image: x}}", []string{`service "a": ports must be published by the service whose network this one shares (network_mode service:b)`}},
+		"a group as network card":       {service("mac_address: 01:00:5e:00:00:01"), []string{`service "web": mac_address "01:00:5e:00:00:01" is not a MAC address`}},
 		"a name server by name":         {service("dns: [dns.example]"), []string{`service "web": dns has "dns.example", which is not an address`}},
-		"a host without an address":     {service("extra_hosts: ['a=b']"), []string{`service "web": extra_hosts has "b" for a, which is neither an address nor host-gateway`}},
+		"a host without an address":     {service("extra_hosts: ['a=b']"), []string{`service "web": extra_hosts has "b" for a; use an address or host-gateway`}},
 		"more than a name in files": {
 			"services: {db: {image: x}, web: {image: x, extra_hosts: {'a b': 10.0.0.1}, hostname: \"a\\nb\", domainname: a#, links: ['db:ä'], networks: {default: {aliases: [.]}}, dns_search: [a b]}}",
 			[]string{
@@ -290,10 +297,10 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 			},
 		},
 		"a hostname for no kernel": {service("hostname: " + strings.Repeat("a", 65)), []string{`service "web": hostname "` + strings.Repeat("a", 65) + `" has more than 64 bytes`}},
-		"a link called all":        {service("networks: {default: {interface_name: all}}"), []string{`service "web": networks.default.interface_name "all" is not the name of a link of at most 15 bytes`}},
+		"a link called all":        {service("networks: {default: {interface_name: all}}"), []string{`service "web": networks.default.interface_name "all" is not the name of a network interface, of at most 15 bytes`}},
 		"a setting of no link": {
 			service("networks: {default: {driver_opts: {com.docker.network.endpoint.sysctls: net.ipv4.x.IFNAME.y=1}}}"),
-			[]string{`service "web": networks.default.driver_opts.com.docker.network.endpoint.sysctls has "net.ipv4.x.IFNAME.y=1", which is not as net.ipv4.conf.IFNAME.name=value`},
+			[]string{`service "web": networks.default.driver_opts.com.docker.network.endpoint.sysctls has "net.ipv4.x.IFNAME.y=1"; use net.ipv4.conf.IFNAME.name=value`},
 		},
 
 		"a subpath that climbs":        {service("volumes: [{type: volume, source: data, target: /x, volume: {subpath: ../a}}]"), []string{`service "web": volumes.volume.subpath "../a" leads out of the volume`}},
@@ -303,14 +310,15 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 		"an image as a volume":         {service("volumes: [{type: image, source: x, target: /x}]"), []string{`service "web": volumes.type "image" is not supported, only volume, bind and tmpfs`}},
 
 		"a secret that is not defined": {service("secrets: [a]"), []string{`service "web": secrets names "a", which is not defined under the top-level secrets`}},
-		"a secret of a store":          {service("") + "secrets: {a: {external: true}}\n", []string{"secrets.a.external is not supported: a device has no store of secrets; give file or environment"}},
+		"a secret of a store":          {service("") + "secrets: {a: {external: true}}\n", []string{"secrets.a.external is not supported: a device has no store of secrets; use file or environment"}},
 		"a secret out of the package":  {service("secrets: [a]") + "secrets: {a: {file: ../x}}\n", []string{`secrets.a.file "../x" leaves the directory of the package`}},
 		"a secret that nothing sets":   {service("secrets: [a]") + "secrets: {a: {environment: NOBODY}}\n", []string{`secrets.a.environment names "NOBODY", which nothing sets`}},
-		"a config over another mount":  {service("configs: [{source: a, target: /x}]\ntmpfs: /x") + "configs: {a: {content: x}}\n", []string{`service "web": configs put "a" at /x, where something else is mounted`}},
+		"a config over another mount":  {service("configs: [{source: a, target: /x}]\ntmpfs: /x") + "configs: {a: {content: x}}\n", []string{`service "web": configs put "a" at /x, which is already a mount point`}},
 		"an owner by name":             {service("configs: [{source: a, uid: root}]") + "configs: {a: {content: x}}\n", []string{`service "web": configs.uid "root" is not a number`}},
 		"another logging driver":       {service("logging: {driver: syslog}"), []string{`service "web": logging.driver "syslog" is not supported, only json-file, local and none`}},
+		"read-only below alone":        {service("volumes: [" + bind("/a", "bind: {recursive: readonly}") + "]"), []string{`service "web": volumes.bind.recursive readonly needs read_only: true`}},
 		"an option of another driver":  {service("logging: {options: {syslog-address: x}}"), []string{`service "web": logging.options.syslog-address is not supported`}},
-		"a health check of words":      {service("healthcheck: {test: [curl, localhost]}"), []string{`service "web": healthcheck.test is not NONE, CMD with a command or CMD-SHELL with one line`}},
+		"a health check of words":      {service("healthcheck: {test: [curl, localhost]}"), []string{`service "web": healthcheck.test must be NONE, CMD with a command, or CMD-SHELL with one line`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := loadFiles(t, map[string]string{"compose.yaml": c.file}, nil)
@@ -341,29 +349,31 @@ func TestLoadAcceptsWhatAsksForNothing(t *testing.T) {
 
 func TestLoadIgnoresWithAWarning(t *testing.T) {
 	for keys, want := range map[string]string{
-		"build: .": "build is ignored: images are not built on a device; the image named is pulled",
-		"develop: {watch: [{path: a, action: sync, target: /a}]}": "develop is ignored: nothing is developed on a device",
+		"build: .": "build is ignored: a device does not build images; the named image is pulled",
+		"develop: {watch: [{path: a, action: sync, target: /a}]}": "develop is ignored: a device is not for development",
 		"dns: [10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4]":           "dns has 4 servers: only the first 3 are asked",
-		"attach: false":             "attach is ignored: logs are read with margolite logs",
-		"pull_refresh_after: 1d":    "pull_refresh_after is ignored: what was pulled is not looked for again",
-		"pull_policy: every_12h":    `pull_policy "every_12h" is taken as missing: what was pulled is not looked for again`,
+		"attach: false":             "attach is ignored: read logs with margolite logs",
+		"pull_refresh_after: 1d":    "pull_refresh_after is ignored: pulled images are not checked again",
+		"pull_policy: every_12h":    `pull_policy "every_12h" is treated as missing: images are pulled only once`,
 		"cpu_count: 2":              "cpu_count is ignored: it is for Windows",
 		"cpu_percent: 50":           "cpu_percent is ignored: it is for Windows",
 		"gpus: [{options: {a: b}}]": "gpus.options is ignored: CDI has no options",
 		"volumes: ['/a:/a:Z']":      "volumes.bind.selinux is ignored: files are not relabelled",
 		"volumes: [{type: bind, source: /a, target: /a, bind: {selinux: z}}]":                                       "volumes.bind.selinux is ignored: files are not relabelled",
-		"volumes: [{type: volume, target: /a, volume: {labels: [a=b]}}]":                                            "volumes.volume.labels is ignored: only volumes with a name have labels",
+		"volumes: [{type: volume, target: /a, volume: {labels: [a=b]}}]":                                            "volumes.volume.labels is ignored: only named volumes have labels",
 		"deploy: {endpoint_mode: vip}":                                                                              "deploy.endpoint_mode is ignored: it is for clusters; a device is one machine",
-		"deploy: {labels: [a=b]}":                                                                                   "deploy.labels is ignored: they are for the services of a cluster; containers have labels of their own",
+		"deploy: {labels: [a=b]}":                                                                                   "deploy.labels is ignored: they apply to cluster services; containers have their own labels",
 		"deploy: {placement: {constraints: [a==b]}}":                                                                "deploy.placement is ignored: it is for clusters; a device is one machine",
-		"deploy: {update_config: {parallelism: 2}}":                                                                 "deploy.update_config is ignored: a service is replaced in its own way",
-		"deploy: {rollback_config: {parallelism: 2}}":                                                               "deploy.rollback_config is ignored: what fails is rolled back by who deploys it",
+		"deploy: {update_config: {parallelism: 2}}":                                                                 "deploy.update_config is ignored: services are always replaced in the same way",
+		"deploy: {rollback_config: {parallelism: 2}}":                                                               "deploy.rollback_config is ignored: rolling back is up to the deployer",
 		"deploy: {resources: {reservations: {generic_resources: [{discrete_resource_spec: {kind: a, value: 1}}]}}}": "deploy.resources.reservations.generic_resources is ignored: it is for clusters; a device is one machine",
 		"deploy: {resources: {reservations: {devices: [{capabilities: [gpu], options: {a: b}}]}}}":                  "deploy.resources.reservations.devices.options is ignored: CDI has no options",
-		"network_mode: host\nports: ['1:1']":                                                                        "ports mean nothing with network_mode host",
-		"network_mode: bridge":                                                                                      "network_mode bridge is the default network of the project; other projects are not on it",
-		"security_opt: ['label:disable']":                                                                           `security_opt "label:disable" is ignored: processes are not labelled`,
-		"logging: {options: {tag: a}}":                                                                              "logging.options.tag is ignored: logs hold what a service prints",
+		"network_mode: host\nports: ['1:1']":                                                                        "ports have no effect with network_mode host",
+		"network_mode: bridge":                                                                                      "network_mode bridge uses the default network of the project, which other projects do not share",
+		"security_opt: ['label:disable']":                                                                           `security_opt "label:disable" is ignored: processes have no SELinux labels`,
+		"logging: {options: {tag: a}}":                                                                              "logging.options.tag is ignored: logs contain only the output of a service",
+		"logging: {options: {max-size: 10g}}":                                                                       "logging.options.max-size 10g is reduced to the 10485760 bytes of runtime.logs.maxSize in the device's configuration",
+		"logging: {options: {max-file: 100}}":                                                                       "logging.options.max-file 100 is reduced to the 5 of runtime.logs.maxFile in the device's configuration",
 	} {
 		t.Run(keys, func(t *testing.T) {
 			p, err := loadFiles(t, map[string]string{"compose.yaml": service(keys)}, nil)
@@ -410,7 +420,8 @@ func TestLoadRefusesMalformedFiles(t *testing.T) {
 		"an empty file":               {map[string]string{"compose.yaml": ""}, "file is empty"},
 		"no mapping":                  {map[string]string{"compose.yaml": "- a\n"}, "cannot"},
 		"not YAML":                    {map[string]string{"compose.yaml": "a: [\n"}, "line"},
-		"two documents":               {map[string]string{"compose.yaml": service("") + "---\n" + service("")}, "more than one YAML document"},
+		"too many documents":          {map[string]string{"compose.yaml": service("") + strings.Repeat("---\nx-a: b\n", 256)}, "more than 256 files and YAML documents"},
+		"a mistake in the second one": {map[string]string{"compose.yaml": service("") + "---\nservices: {web: {imag: x}}"}, "imag"},
 		"a key twice":                 {map[string]string{"compose.yaml": "services: {}\nservices: {}\n"}, "already defined"},
 		"a wrong type":                {map[string]string{"compose.yaml": service("command: {a: b}")}, "command"},
 		"a wrong type of image":       {map[string]string{"compose.yaml": "services: {web: {image: [x]}}"}, "services.web.image must be a string"},
@@ -425,8 +436,8 @@ func TestLoadRefusesMalformedFiles(t *testing.T) {
 		"more files than memory":      {manyConfigs(40), "the files of the project have more than 33554432 bytes"},
 		"a large config":              {map[string]string{"compose.yaml": service("configs: [a]") + "configs: {a: {file: a.txt}}\n", "a.txt": strings.Repeat("x", 1<<20+1)}, "has more than 1048576 bytes"},
 		"a malformed seccomp profile": {map[string]string{"compose.yaml": service("security_opt: ['seccomp:a.json']"), "a.json": "{"}, "is not JSON"},
-		"an alias bomb":               {map[string]string{"compose.yaml": bomb + service("")}, "grows beyond"},
-		"an alias to itself":          {map[string]string{"compose.yaml": "x-a: &a {b: *a}\n" + service("")}, "holds itself"},
+		"an alias bomb":               {map[string]string{"compose.yaml": bomb + service("")}, "project exceeds"},
+		"an alias to itself":          {map[string]string{"compose.yaml": "x-a: &a {b: *a}\n" + service("")}, "contains itself"},
 		"deep nesting":                {map[string]string{"compose.yaml": "x-a: " + strings.Repeat("[", 100) + strings.Repeat("]", 100) + "\n" + service("")}, "nested more than 64 levels deep"},
 		"very deep nesting":           {map[string]string{"compose.yaml": "x-a: " + strings.Repeat("[", 50000)}, ""},
 		"a large file":                {map[string]string{"compose.yaml": service("") + "#" + strings.Repeat("x", 600<<10)}, "has more than 524288 bytes"},
@@ -435,10 +446,10 @@ func TestLoadRefusesMalformedFiles(t *testing.T) {
 		"variables without end":       {map[string]string{"compose.yaml": service("user: " + strings.Repeat("${A:-", 40) + strings.Repeat("}", 40))}, "nested more than 16 levels deep"},
 		"variables that multiply": {
 			map[string]string{"compose.yaml": service("user: $A0"), ".env": "A9=xxxxxxxxxxxxxxxx\n" + doubling()},
-			"variables add more than",
+			"variables expand to more than",
 		},
 		"a missing env_file":          {map[string]string{"compose.yaml": service("env_file: a.env")}, "a.env"},
-		"a malformed env_file":        {map[string]string{"compose.yaml": service("env_file: a.env"), "a.env": "A B=1\n"}, "line 1: malformed name of a variable"},
+		"a malformed env_file":        {map[string]string{"compose.yaml": service("env_file: a.env"), "a.env": "A B=1\n"}, "line 1: malformed variable name"},
 		"a missing include":           {map[string]string{"compose.yaml": "include: [a.yaml]\n" + service("")}, "a.yaml"},
 		"files including themselves":  {map[string]string{"compose.yaml": "include: [a.yaml]\n", "a.yaml": "include: [compose.yaml]\n" + service("")}, "includes itself"},
 		"a name defined twice":        {map[string]string{"compose.yaml": "include: [a.yaml]\n" + service(""), "a.yaml": service("user: '1'")}, "is defined twice, once in the included"},
@@ -459,11 +470,23 @@ func TestLoadRefusesMalformedFiles(t *testing.T) {
 	}
 }
 
-// As a comment or a separator at the beginning or the end makes them.
-func TestEmptyDocumentsArePassedOver(t *testing.T) {
-	p, err := loadFiles(t, map[string]string{"compose.yaml": "# of a tool\n---\n" + service("") + "---\n---\n"}, nil)
-	if err != nil || p.Services["web"] == nil {
-		t.Errorf("loaded %v, %v", p, err)
+// Each document is merged over those before it, as a file of its own would be; empty ones, as a comment or a
+// separator at the beginning or the end makes them, say nothing.
+func TestDocumentsOfOneFileAreMerged(t *testing.T) {
+	p, err := loadFiles(t, map[string]string{
+		"compose.yaml": "# of a tool\n---\n" + service("user: '1'\nlabels: {a: b}\ntty: true") +
+			"---\nservices: {web: {image: busybox, tty: !reset null, extends: {file: '$$x/base.yaml', service: base}}}\n---\n---\n",
+		"$x/base.yaml": "---\n# of a tool\n---\nservices: {base: {hostname: one, working_dir: /x}}\n---\n" +
+			"services: {base: {hostname: two, extends: {file: last.yaml, service: last}}}\n---\n",
+		"$x/last.yaml": "services: {last: {labels: {c: d}}}\n---\n",
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := p.Services["web"]
+	got := []string{web.Image, web.User, web.Hostname, web.WorkingDir, web.Labels["a"], web.Labels["c"]}
+	if want := []string{"docker.io/library/busybox:latest", "1", "two", "/x", "b", "d"}; !slices.Equal(got, want) || web.TTY {
+		t.Errorf("loaded %q, terminal %v, want %q", got, web.TTY, want)
 	}
 }
 

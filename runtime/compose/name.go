@@ -1,18 +1,23 @@
 package compose
 
 import (
+	"cmp"
 	"path/filepath"
+	"slices"
 
 	"github.com/compose-spec/compose-go/v2/loader"
 )
 
-// ProjectName is the name that a Compose file has when its caller gives none:
-// COMPOSE_PROJECT_NAME, the file's own top-level name, or the name of its
-// directory, brought into the form that names have.
-func ProjectName(file string, environment map[string]string) string {
-	candidates := []string{environment["COMPOSE_PROJECT_NAME"], nameIn(file)}
-	if abs, err := filepath.Abs(file); err == nil {
-		candidates = append(candidates, filepath.Base(filepath.Dir(abs)))
+// ProjectName is the name that a project has when its caller gives none:
+// COMPOSE_PROJECT_NAME of the Environment given, the last top-level name in its Files,
+// or the name of its directory, brought into the form that names have.
+func ProjectName(o Options) string {
+	candidates := []string{o.Environment["COMPOSE_PROJECT_NAME"]}
+	for _, file := range slices.Backward(o.Files) {
+		candidates = append(candidates, nameIn(file, o.Contents))
+	}
+	if abs, err := filepath.Abs(cmp.Or(o.WorkingDir, filepath.Dir(o.Files[0]))); err == nil {
+		candidates = append(candidates, filepath.Base(abs))
 	}
 	for _, candidate := range candidates {
 		if name := loader.NormalizeProjectName(candidate); isProjectName(name) {
@@ -22,17 +27,22 @@ func ProjectName(file string, environment map[string]string) string {
 	return "default"
 }
 
-// nameIn is the top-level name of a Compose file, or "" where it cannot be
+// nameIn is the top-level name in a Compose file, or "" where it cannot be
 // read: what is wrong with the file is found out when it is loaded.
-func nameIn(file string) string {
-	content, err := (&files{}).read(file, maxComposeFile)
+func nameIn(file string, given map[string][]byte) string {
+	content, err := (&files{given: given}).read(file, MaxFile)
 	if err != nil {
 		return ""
 	}
-	document, err := parse(content)
+	documents, err := parse(content, &size{})
 	if err != nil {
 		return ""
 	}
-	name, _ := document.tree["name"].(string)
-	return name
+	var last string
+	for _, d := range documents {
+		if name, _ := d.tree["name"].(string); name != "" {
+			last = name
+		}
+	}
+	return last
 }

@@ -28,7 +28,7 @@ func TestProjectNameComesFrom(t *testing.T) {
 			if err := os.WriteFile(file, []byte(c.file), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if got := compose.ProjectName(file, c.env); got != c.want {
+			if got := compose.ProjectName(compose.Options{Files: []string{file}, Environment: c.env}); got != c.want {
 				t.Errorf("name %q, want %q", got, c.want)
 			}
 		})

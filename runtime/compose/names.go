@@ -69,7 +69,7 @@ func (r *resolver) extraHosts(written types.HostsList) []ExtraHost {
 			if address = strings.TrimSpace(address); address != hostGateway {
 				var err error
 				if host.Address, err = netip.ParseAddr(address); err != nil || host.Address.Zone() != "" {
-					r.refuse("extra_hosts", "has %.80q for %s, which is neither an address nor %s", address, name, hostGateway)
+					r.refuse("extra_hosts", "has %.80q for %s; use an address or %s", address, name, hostGateway)
 				}
 			}
 			hosts = append(hosts, host)

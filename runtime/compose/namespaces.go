@@ -18,10 +18,10 @@ func (r *resolver) namespaces(s *Service, c types.ServiceConfig) {
 	}
 	s.Network = r.networkMode(s, c)
 	if c.UserNSMode != "" && c.UserNSMode != string(ModeHost) {
-		r.refuse("userns_mode", "%q is not supported: users of containers are those of the device (host)", c.UserNSMode)
+		r.refuse("userns_mode", "%q is not supported: containers use the users of the device (host)", c.UserNSMode)
 	}
 	if s.UTS.Mode == ModeHost && (s.Hostname != "" || s.Domainname != "") {
-		r.refuse("hostname", "cannot be set beside uts: host")
+		r.refuse("hostname", "cannot be combined with uts: host")
 	}
 	s.Sysctls = r.sysctls(s, c.Sysctls)
 }
@@ -60,13 +60,13 @@ func wordsOf(modes []NamespaceMode) string {
 func (r *resolver) networkMode(s *Service, c types.ServiceConfig) Namespace {
 	mode := c.NetworkMode
 	if mode != "" && len(c.Networks) > 0 {
-		r.refuse("network_mode", "cannot be set beside networks")
+		r.refuse("network_mode", "cannot be combined with networks")
 	}
 	for key := range c.Networks {
 		switch name, predefined := r.predefined(key); {
 		case !predefined:
 		case len(c.Networks) > 1 && name != "bridge":
-			r.refuse("networks."+key, "is the network %q of Docker, beside which a service is on no other", name)
+			r.refuse("networks."+key, "is Docker's network %q, which allows a service no other network", name)
 		default:
 			mode = name
 		}
@@ -75,7 +75,7 @@ func (r *resolver) networkMode(s *Service, c types.ServiceConfig) Namespace {
 	switch mode {
 	case "", "default":
 	case "bridge":
-		r.note("network_mode bridge is the default network of the project; other projects are not on it")
+		r.note("network_mode bridge uses the default network of the project, which other projects do not share")
 	default:
 		n = r.namespace("network_mode", mode, ModeHost, ModeNone, ModeService, ModeContainer)
 	}
@@ -85,13 +85,13 @@ func (r *resolver) networkMode(s *Service, c types.ServiceConfig) Namespace {
 	if len(c.Ports) > 0 {
 		switch n.Mode {
 		case ModeHost, ModeNone:
-			r.note("ports mean nothing with network_mode %s", n.Mode)
+			r.note("ports have no effect with network_mode %s", n.Mode)
 		default:
-			r.refuse("ports", "are published by the service whose network this one shares (network_mode %s)", mode)
+			r.refuse("ports", "must be published by the service whose network this one shares (network_mode %s)", mode)
 		}
 	}
 	for _, key := range r.conflicts(n.Mode, c) {
-		r.refuse(key, "cannot be set with network_mode %s", mode)
+		r.refuse(key, "cannot be combined with network_mode %s", mode)
 	}
 	return n
 }
@@ -141,13 +141,13 @@ func (r *resolver) sysctls(s *Service, written map[string]string) map[string]str
 		case !isWord(name) || strings.ContainsAny(name, "/") || strings.Contains(name, "..") || len(value) > 1024 || strings.ContainsAny(value, "\x00\n"):
 			r.refuse(key, "is malformed")
 		case ipc && (s.IPC.Mode != ModePrivate && s.IPC.Mode != ModeShareable):
-			r.refuse(key, "cannot be set with ipc %s: it would be that of others", s.IPC.Mode)
+			r.refuse(key, "cannot be combined with ipc %s: it would change the namespace of others", s.IPC.Mode)
 		case net && !own:
-			r.refuse(key, "cannot be set with network_mode %s: it would be that of others", s.Network.Mode)
+			r.refuse(key, "cannot be combined with network_mode %s: it would change the namespace of others", s.Network.Mode)
 		case name == "kernel.domainname" && s.UTS.Mode == ModeHost:
-			r.refuse(key, "cannot be set with uts host: it would be that of the device")
+			r.refuse(key, "cannot be combined with uts host: it would change the device")
 		case !ipc && !net && name != "kernel.domainname":
-			r.refuse(key, "is not supported: it is not of a container but of the whole device")
+			r.refuse(key, "is not supported: it belongs to the whole device, not to a container")
 		}
 	}
 	return written

@@ -80,7 +80,7 @@ func (r *resolver) networksByKey() map[string]*Network {
 		}
 		n := r.network(key, project.Networks[key])
 		if other, conflict := names[n.Name]; conflict {
-			r.findings.add("", "networks."+key, "has the name of network %q", other)
+			r.findings.add("", "networks."+key, "has the same name as network %q", other)
 		}
 		names[n.Name] = key
 		networks[key] = n
@@ -99,7 +99,7 @@ func (r *resolver) network(key string, c types.NetworkConfig) *Network {
 		}
 	}
 	if !ValidName(key) || len(name) > 2*maxName || !ValidName(name[:min(len(name), maxName)]) {
-		refuse("", "has a name that is not letters, digits, _, . and -")
+		refuse("", "has an invalid name: use letters, digits, _, . and -")
 	}
 	n := &Network{Name: name, External: bool(c.External), Labels: c.Labels}
 	if n.External {
@@ -118,7 +118,7 @@ func (r *resolver) network(key string, c types.NetworkConfig) *Network {
 				refuse(".driver_opts."+option, "is not supported by driver %s", n.Driver)
 				continue
 			case !valid(value):
-				refuse(".driver_opts."+option, "%.80q is not a value that it has", value)
+				refuse(".driver_opts."+option, "cannot be %.80q", value)
 			}
 			if option == OptionICC || option == OptionMasquerade {
 				yes, _ := strconv.ParseBool(value) // valid has looked at it
@@ -135,10 +135,10 @@ func (r *resolver) network(key string, c types.NetworkConfig) *Network {
 		refuse(".driver", "%q is not supported, only bridge, macvlan and ipvlan", n.Driver)
 	}
 	if n.NoIPv4 && !n.IPv6 {
-		refuse(".enable_ipv4", "is false and enable_ipv6 not true: the network would have no addresses")
+		refuse(".enable_ipv4", "is false without enable_ipv6: the network would have no addresses")
 	}
 	if c.Ipam.Driver != "" && c.Ipam.Driver != "default" {
-		refuse(".ipam.driver", "%q is not supported: addresses are given by this runtime itself", c.Ipam.Driver)
+		refuse(".ipam.driver", "%q is not supported: this runtime assigns the addresses itself", c.Ipam.Driver)
 	}
 	r.pools(n, key, c.Ipam.Config)
 	return n
@@ -167,7 +167,7 @@ func (r *resolver) pools(n *Network, key string, configs []*types.IPAMPool) {
 			r.warnOf("", "%s is ignored: pool %s is IPv4, and enable_ipv4 is false", key, pool.Subnet)
 			continue
 		case families[v4]:
-			r.findings.add("", key, "has several pools of one family; a network has one for IPv4 and one for IPv6")
+			r.findings.add("", key, "has several pools of one family; use one for IPv4 and one for IPv6")
 			continue
 		}
 		families[v4] = true
@@ -188,7 +188,7 @@ func poolOf(c *types.IPAMPool) (Pool, error) {
 	var p Pool
 	if c.Subnet == "" {
 		if c.IPRange != "" || c.Gateway != "" || len(c.AuxiliaryAddresses) > 0 {
-			return p, fmt.Errorf("has no subnet for its gateway, ip_range or aux_addresses")
+			return p, fmt.Errorf("needs a subnet for its gateway, ip_range or aux_addresses")
 		}
 		return p, nil
 	}
@@ -197,7 +197,7 @@ func poolOf(c *types.IPAMPool) (Pool, error) {
 		return p, err
 	}
 	if left := p.Subnet.Addr().BitLen() - p.Subnet.Bits(); left < 2 || p.Subnet.Addr().IsMulticast() || p.Subnet.Addr().IsLoopback() || p.Subnet.Bits() < 8 {
-		return p, fmt.Errorf("has subnet %s, which is no range of addresses for containers", c.Subnet)
+		return p, fmt.Errorf("has subnet %s, which is not for containers", c.Subnet)
 	}
 	if c.IPRange != "" {
 		if p.Range, err = prefix("ip_range", c.IPRange); err != nil {
@@ -213,7 +213,7 @@ func poolOf(c *types.IPAMPool) (Pool, error) {
 		}
 	}
 	if len(c.AuxiliaryAddresses) > maxEntries {
-		return p, fmt.Errorf("has %d aux_addresses, at most %d are accepted", len(c.AuxiliaryAddresses), maxEntries)
+		return p, fmt.Errorf("has %d aux_addresses; the limit is %d", len(c.AuxiliaryAddresses), maxEntries)
 	}
 	for name, written := range c.AuxiliaryAddresses {
 		address, err := p.address("aux_addresses."+name, written)
@@ -231,10 +231,10 @@ func poolOf(c *types.IPAMPool) (Pool, error) {
 func prefix(key, written string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(written)
 	if err != nil || p.Addr().Is4In6() {
-		return netip.Prefix{}, fmt.Errorf("has %s %.80q, which is not a network as 10.1.0.0/16", key, written)
+		return netip.Prefix{}, fmt.Errorf("has %s %.80q, which is not a network such as 10.1.0.0/16", key, written)
 	}
 	if p != p.Masked() {
-		return netip.Prefix{}, fmt.Errorf("has %s %s, which should be %s", key, p, p.Masked())
+		return netip.Prefix{}, fmt.Errorf("has %s %s; use %s", key, p, p.Masked())
 	}
 	return p, nil
 }
@@ -248,7 +248,7 @@ func (p Pool) address(key, written string) (netip.Addr, error) {
 	case !p.Subnet.Contains(a):
 		return netip.Addr{}, fmt.Errorf("has %s %s, which is not within %s", key, a, p.Subnet)
 	case a == p.Subnet.Addr(), a.Is4() && a == lastOf(p.Subnet):
-		return netip.Addr{}, fmt.Errorf("has %s %s, which is not an address of a host in %s", key, a, p.Subnet)
+		return netip.Addr{}, fmt.Errorf("has %s %s, which is not a host address in %s", key, a, p.Subnet)
 	}
 	return a, nil
 }
@@ -294,7 +294,7 @@ func (l *loading) checkAddresses(p *Project) {
 				}
 				at := place{p.Networks[a.Network].Name, address}
 				if other, conflict := taken[at]; conflict {
-					l.findings.add(name, "networks."+a.Network, "has address %s, which service %q has as well", address, other)
+					l.findings.add(name, "networks."+a.Network, "has address %s, like service %q", address, other)
 				}
 				taken[at] = name
 			}

@@ -208,7 +208,7 @@ func TestLoadOfLegacyPackageByAnotherName(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = compose.Load(context.Background(), compose.Options{ProjectName: "p", Files: []string{extracted.File}, Package: extracted})
-	if !errors.Is(err, compose.ErrInvalid) || !strings.Contains(err.Error(), "named as if it were not") {
+	if !errors.Is(err, compose.ErrInvalid) || !strings.Contains(err.Error(), "named as if it did not") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -28,7 +28,7 @@ func (r *resolver) ports(s *Service, c types.ServiceConfig) {
 			r.refuse("ports", "has protocol %q, only tcp, udp and sctp are supported", c.Protocol)
 		}
 		if c.Mode != "" && c.Mode != "host" && c.Mode != "ingress" {
-			r.refuse("ports.mode", "%.80q is not host or ingress", c.Mode)
+			r.refuse("ports.mode", "%.80q is not one of host and ingress", c.Mode)
 		}
 		if c.Target < 1 || c.Target > math.MaxUint16 {
 			r.refuse("ports", "has target %d, which is not a port", c.Target)
@@ -37,7 +37,7 @@ func (r *resolver) ports(s *Service, c types.ServiceConfig) {
 		p.ContainerPort = uint16(c.Target)
 		var ok bool
 		if p.HostPort, p.LastPort, ok = publishedRange(c.Published); !ok {
-			r.refuse("ports", "publishes %d as %.80q, which is neither a port nor a range of ports", c.Target, c.Published)
+			r.refuse("ports", "publishes %d as %.80q, which is not a port or a range of ports", c.Target, c.Published)
 			continue
 		}
 		if c.HostIP != "" {
@@ -47,7 +47,7 @@ func (r *resolver) ports(s *Service, c types.ServiceConfig) {
 			}
 		}
 		if p.HostPort != 0 && p.size() < s.Replicas {
-			r.refuse("ports", "publishes %d as %s, which is not enough for %d replicas; write a range, or no port of the device", c.Target, c.Published, s.Replicas)
+			r.refuse("ports", "publishes %d as %s, too few ports for %d replicas; use a range, or omit the host port", c.Target, c.Published, s.Replicas)
 		}
 		ports = append(ports, p)
 	}
@@ -116,7 +116,7 @@ func (l *loading) checkPorts(p *Project) {
 			key := fmt.Sprintf("%d/%s", published.HostPort, published.Protocol)
 			for _, other := range taken[key] {
 				if port.Overlap(published.HostIP, other.HostIP) {
-					l.findings.add(name, "ports", "publishes port %s of the device, which service %q publishes as well", key, other.service)
+					l.findings.add(name, "ports", "publishes port %s of the device, like service %q", key, other.service)
 				}
 			}
 			taken[key] = append(taken[key], use{published, name})

@@ -21,7 +21,7 @@ func (r *resolver) process(s *Service, c types.ServiceConfig) {
 	if r.few("group_add", len(c.GroupAdd)) {
 		for _, group := range c.GroupAdd {
 			if !isWord(group) || strings.Contains(group, ":") {
-				r.refuse("group_add", "has %q, which is neither the name nor the number of a group", group)
+				r.refuse("group_add", "has %q, which is not the name or number of a group", group)
 			}
 			s.Groups = append(s.Groups, group)
 		}
@@ -61,9 +61,9 @@ func (r *resolver) ulimits(written map[string]*types.UlimitsConfig) []Ulimit {
 		case !slices.Contains(ulimitNames, name):
 			r.refuse(key, "is not one of %s", strings.Join(ulimitNames, ", "))
 		case limit.Soft < -1 || limit.Hard < -1:
-			r.refuse(key, "is negative; only -1 is, which is no limit")
+			r.refuse(key, "is negative; only -1, no limit, may be")
 		case limit.Hard != -1 && (limit.Soft == -1 || limit.Soft > limit.Hard):
-			r.refuse(key, "has a soft limit of %d, which is more than the hard one of %d", limit.Soft, limit.Hard)
+			r.refuse(key, "has a soft limit of %d above its hard limit of %d", limit.Soft, limit.Hard)
 		}
 		limits = append(limits, limit)
 	}

@@ -188,9 +188,20 @@ type Mount struct {
 	Create      bool   // Path: make a directory there when nothing is there
 	Propagation string // Path: private, rslave, ...; empty: rprivate
 	NotBelow    bool   // Path: without what is mounted below it (bind.recursive: disabled)
+	Below       Below  // ReadOnly: what that means for what is mounted below it
 	NoCopy      bool   // a volume: leave a new one empty instead of filling it from the image
 	Subpath     string // a volume: only this directory of it
 }
+
+// Below is what a read-only mount means for what is mounted below it.
+type Below string
+
+// The meanings, as bind.recursive names them.
+const (
+	BelowDefault  Below = ""         // read-only too, where the kernel can (Linux 5.12 and newer)
+	BelowReadOnly Below = "readonly" // read-only too, or the container is not made
+	BelowWritable Below = "writable" // as writable as it is on the device
+)
 
 // Tmpfs is a file system in memory.
 type Tmpfs struct {

@@ -91,6 +91,11 @@ func TestLoadResolvesAttributes(t *testing.T) {
 			func(s *svc) any { return s.Mounts },
 			[]compose.Mount{{Anonymous: true, Target: "/cache"}, {Volume: "data", Target: "/d", ReadOnly: true, NoCopy: true, Subpath: "a/b"}, {Path: "/srv", Target: "/srv", Create: true, NotBelow: true}},
 		},
+		"recursive binds": {
+			"volumes: [" + bind("/a", "read_only: true, bind: {recursive: readonly}") + ", " + bind("/b", "read_only: true, bind: {recursive: writable}") + ", " + bind("/c", "bind: {recursive: writable}") + "]",
+			func(s *svc) any { return s.Mounts },
+			[]compose.Mount{{Path: "/a", Target: "/a", ReadOnly: true, Create: true, Below: compose.BelowReadOnly}, {Path: "/b", Target: "/b", ReadOnly: true, Create: true, Below: compose.BelowWritable}, {Path: "/c", Target: "/c", Create: true}},
+		},
 		"a relabelled bind": {"volumes: ['/a:/a:ro,z,rslave']", func(s *svc) any { return s.Mounts }, []compose.Mount{{Path: "/a", Target: "/a", ReadOnly: true, Create: true, Propagation: "rslave"}}},
 		"tmpfs":             {"tmpfs: [/run]\nvolumes: [{type: tmpfs, target: /tmp, tmpfs: {size: 64m, mode: 0o1777}}]", func(s *svc) any { return s.Tmpfs }, []compose.Tmpfs{{Target: "/run"}, {Target: "/tmp", Options: []string{"mode=1777", "size=67108864"}}}},
 		"an environment as secret": {

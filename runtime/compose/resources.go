@@ -25,7 +25,7 @@ func (r *resolver) resources(s *Service, c types.ServiceConfig) {
 	r.cpus(res, c, limits, reserved)
 	res.Pids = oneOf(r, "pids_limit", c.PidsLimit, "deploy.resources.limits.pids", limits.Pids)
 	if res.Pids < -1 {
-		r.refuse("pids_limit", "is %d; only -1 is negative, which is no limit", res.Pids)
+		r.refuse("pids_limit", "is %d; only -1, no limit, may be negative", res.Pids)
 	}
 	res.OOMKillDisable = c.OomKillDisable
 	r.blkio(res, c.BlkioConfig)
@@ -47,7 +47,7 @@ func (r *resolver) memory(res *Resources, c types.ServiceConfig, limits, reserve
 	const least = 6 << 20 // less does not start a container
 	enough := func(key string, bytes int64) {
 		if bytes != 0 && bytes < least {
-			r.refuse(key, "is %d bytes, at least 6m are needed", bytes)
+			r.refuse(key, "is %d bytes; the minimum is 6m", bytes)
 		}
 	}
 	enough("mem_limit", int64(c.MemLimit))
@@ -59,11 +59,11 @@ func (r *resolver) memory(res *Resources, c types.ServiceConfig, limits, reserve
 	res.MemorySwap = int64(c.MemSwapLimit)
 	switch {
 	case res.MemorySwap < -1:
-		r.refuse("memswap_limit", "is negative; only -1 is, which is no limit")
+		r.refuse("memswap_limit", "is negative; only -1, no limit, may be")
 	case res.MemorySwap > 0 && res.Memory == 0:
-		r.refuse("memswap_limit", "needs mem_limit: it is of memory and swap together")
+		r.refuse("memswap_limit", "needs mem_limit: it is the limit of memory and swap together")
 	case res.MemorySwap > 0 && res.MemorySwap < res.Memory:
-		r.refuse("memswap_limit", "is less than mem_limit: it is of memory and swap together")
+		r.refuse("memswap_limit", "is less than mem_limit: it is the limit of memory and swap together")
 	}
 	if res.Memory > 0 && res.MemoryReservation > res.Memory {
 		r.refuse("mem_reservation", "is more than mem_limit")
@@ -97,13 +97,13 @@ func (r *resolver) cpus(res *Resources, c types.ServiceConfig, limits, reserved 
 		res.CPUQuota = within("cpu_quota", c.CPUQuota, 1000, 4096*second)
 	}
 	if res.NanoCPUs != 0 && c.CPUPeriod != 0 {
-		r.refuse("cpu_period", "cannot be set beside cpus")
+		r.refuse("cpu_period", "cannot be combined with cpus")
 	}
 	if res.NanoCPUs != 0 && c.CPUQuota != 0 {
-		r.refuse("cpu_quota", "cannot be set beside cpus")
+		r.refuse("cpu_quota", "cannot be combined with cpus")
 	}
 	if res.CPUSet = c.CPUSet; c.CPUSet != "" && (len(c.CPUSet) > 1024 || !cpuSet.MatchString(c.CPUSet)) {
-		r.refuse("cpuset", "%.80q is not a list of CPUs, as 0-2,4", c.CPUSet)
+		r.refuse("cpuset", "%.80q is not a list of CPUs such as 0-2,4", c.CPUSet)
 	}
 }
 
@@ -174,7 +174,7 @@ func (r *resolver) cgroupParent(written string) string {
 		return ""
 	}
 	if len(written) > 1024 || strings.Contains(written, "..") || strings.ContainsFunc(written, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
-		r.refuse("cgroup_parent", "%.80q is not the path of a cgroup", written)
+		r.refuse("cgroup_parent", "%.80q is not a cgroup path", written)
 	}
 	return path.Clean(written)
 }

@@ -35,7 +35,7 @@ func (r *resolver) security(s *Service, c types.ServiceConfig) {
 		r.refuse("runtime", "%.80q is not supported, only runc", c.Runtime)
 	}
 	if c.Isolation != "" && c.Isolation != "default" {
-		r.refuse("isolation", "%.80q is not supported: it is for Windows", c.Isolation)
+		r.refuse("isolation", "%.80q is not supported: it applies to Windows", c.Isolation)
 	}
 }
 
@@ -81,7 +81,7 @@ func (r *resolver) securityOption(s *Service, option string) {
 	case name == "systempaths" && value == "unconfined":
 		s.UnmaskedPaths = true
 	case name == "label" && assigned:
-		r.note("security_opt %q is ignored: processes are not labelled", option)
+		r.note("security_opt %q is ignored: processes have no SELinux labels", option)
 	default:
 		r.refuse("security_opt", "%.80q is not supported", option)
 	}

@@ -22,7 +22,7 @@ func (p *Project) Select(names ...string) error {
 	}
 	for _, name := range names {
 		if p.Services[name] == nil {
-			return invalid("there is no service %.80q; there are %s", name, strings.Join(p.names(), ", "))
+			return invalid("unknown service %.80q; known: %s", name, strings.Join(p.names(), ", "))
 		}
 		visit(name)
 	}

@@ -51,16 +51,16 @@ func isWord(s string) bool {
 // written is the same model as it was before compose-go gave it Go types.
 func (l *loading) resolve(p *Project, written map[string]any, env types.Mapping, scale map[string]int) {
 	if len(p.Compose.Services) == 0 && len(p.Compose.DisabledServices) > 0 {
-		l.findings.add("", "services", "are all of profiles of which none is active")
+		l.findings.add("", "services", "all belong to inactive profiles")
 		return
 	}
 	if len(p.Compose.Services) == 0 || len(p.Compose.Services) > maxServices {
-		l.findings.add("", "services", "are %d; a project has at least 1 and at most %d", len(p.Compose.Services), maxServices)
+		l.findings.add("", "services", "are %d; a project needs 1 to %d", len(p.Compose.Services), maxServices)
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(scale)) {
 		if _, ok := p.Compose.Services[name]; !ok {
-			l.findings.add(name, "scale", "is asked for, but there is no such service")
+			l.findings.add(name, "scale", "is selected, but there is no such service")
 		}
 	}
 	r := &resolver{loading: l, project: p, env: env, scale: scale}
@@ -103,14 +103,14 @@ func (r *resolver) note(format string, args ...any) { r.warnOf(r.service, format
 // few refuses lists that are longer than anybody writes them.
 func (r *resolver) few(key string, n int) bool {
 	if n > maxEntries {
-		r.refuse(key, "has %d entries, at most %d are accepted", n, maxEntries)
+		r.refuse(key, "has %d entries; the limit is %d", n, maxEntries)
 	}
 	return n <= maxEntries
 }
 
 func (r *resolver) resolve(c types.ServiceConfig) *Service {
 	if !ValidName(r.service) {
-		r.refuse("services", "has a name that is not letters, digits, _, . and -")
+		r.refuse("services", "has an invalid name: use letters, digits, _, . and -")
 	}
 	s := &Service{
 		Name:          r.service,
@@ -130,13 +130,13 @@ func (r *resolver) resolve(c types.ServiceConfig) *Service {
 		DependsOn:     r.dependsOn(c),
 	}
 	if c.ContainerName != "" && !ValidName(c.ContainerName) {
-		r.refuse("container_name", "is not letters, digits, _, . and -")
+		r.refuse("container_name", "must consist of letters, digits, _, . and -")
 	}
 	if c.ContainerName != "" && s.Replicas > 1 {
-		r.refuse("container_name", "is one name, and the service has %d replicas", s.Replicas)
+		r.refuse("container_name", "is one name for %d replicas", s.Replicas)
 	}
 	if c.WorkingDir != "" && !path.IsAbs(c.WorkingDir) {
-		r.refuse("working_dir", "%q is not absolute", c.WorkingDir)
+		r.refuse("working_dir", "%q is not an absolute path", c.WorkingDir)
 	}
 	r.process(s, c)
 	r.namespaces(s, c)
@@ -155,7 +155,7 @@ func (r *resolver) resolve(c types.ServiceConfig) *Service {
 func (r *resolver) image(written string) string {
 	if written == "" {
 		if r.built[r.service] {
-			r.refuse("build", "is not supported: images are not built on a device; name an image")
+			r.refuse("build", "is not supported: a device does not build images; name an image")
 		} else {
 			r.refuse("image", "is missing")
 		}
@@ -175,11 +175,11 @@ func (r *resolver) platform(written string) string {
 	}
 	p, err := platform.Parse(written)
 	if err != nil || len(written) > maxName {
-		r.refuse("platform", "%.80q is not a platform, as linux/arm/v7", written)
+		r.refuse("platform", "%.80q is not a platform such as linux/arm/v7", written)
 		return ""
 	}
 	if p.OS != "linux" {
-		r.refuse("platform", "%q is not one of Linux", written)
+		r.refuse("platform", "%q is not a Linux platform", written)
 	}
 	return platforms.Format(p)
 }
@@ -193,12 +193,12 @@ func (r *resolver) pullPolicy(c types.ServiceConfig) PullPolicy {
 	case written == types.PullPolicyNever:
 		return PullNever
 	case written == types.PullPolicyBuild:
-		r.refuse("pull_policy", "%q is not supported: images are not built on a device", written)
+		r.refuse("pull_policy", "%q is not supported: a device does not build images", written)
 	case written == "daily", written == "weekly", written == types.PullPolicyRefresh, strings.HasPrefix(written, "every_"):
-		r.note("pull_policy %q is taken as missing: what was pulled is not looked for again", written)
+		r.note("pull_policy %q is treated as missing: images are pulled only once", written)
 		return PullMissing
 	default:
-		r.refuse("pull_policy", "%q is not always, never, missing or if_not_present", written)
+		r.refuse("pull_policy", "%q is not one of always, never, missing or if_not_present", written)
 	}
 	return PullMissing
 }
@@ -233,7 +233,7 @@ func (r *resolver) environment(c types.ServiceConfig) map[string]string {
 			continue
 		}
 		delete(resolved, name)
-		r.note("environment names %q without a value and nothing sets it; it is left out", name)
+		r.note("environment names %q without a value and nothing sets it; leaving it out", name)
 	}
 	r.checkEnvironment("environment", resolved)
 	return resolved
@@ -298,7 +298,7 @@ func (r *resolver) labels(section string, labels map[string]string) map[string]s
 	for key, value := range labels {
 		for _, prefix := range reservedLabels {
 			if strings.HasPrefix(key, prefix) {
-				r.refuse(section, "cannot have %q: names that begin with %s are reserved", key, prefix)
+				r.refuse(section, "cannot have %q: names starting with %s are reserved", key, prefix)
 			}
 		}
 		if key == "" || len(key)+len(value) > maxLabel {

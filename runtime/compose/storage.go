@@ -33,16 +33,16 @@ func (r *resolver) checkTargets(s *Service) {
 		mount(m.Target, func() { r.refuse("volumes", "mount %s twice", m.Target) })
 	}
 	for _, t := range s.Tmpfs {
-		mount(t.Target, func() { r.refuse("tmpfs", "mounts %s, where something else is mounted", t.Target) })
+		mount(t.Target, func() { r.refuse("tmpfs", "mounts %s, which is already a mount point", t.Target) })
 	}
 	for _, f := range s.Files {
-		mount(f.Target, func() { r.refuse(f.section(), "put %q at %s, where something else is mounted", f.Name, f.Target) })
+		mount(f.Target, func() { r.refuse(f.section(), "put %q at %s, which is already a mount point", f.Name, f.Target) })
 	}
 }
 
 func (r *resolver) mounts(s *Service, configs []types.ServiceVolumeConfig) {
 	if len(configs) > maxMounts {
-		r.refuse("volumes", "are %d, at most %d are mounted into a container", len(configs), maxMounts)
+		r.refuse("volumes", "are %d; a container can have at most %d", len(configs), maxMounts)
 		return
 	}
 	for _, c := range configs {
@@ -75,7 +75,7 @@ func (r *resolver) bind(c types.ServiceVolumeConfig) Mount {
 		r.refuse("volumes", "has source %q, which is not a path", c.Source)
 	}
 	if c.Volume != nil && c.Volume.Subpath != "" {
-		r.refuse("volumes.volume.subpath", "is for volumes; %s is a path of the device", c.Source)
+		r.refuse("volumes.volume.subpath", "applies to volumes; %s is a path of the device", c.Source)
 	}
 	if c.Bind == nil {
 		return m
@@ -84,11 +84,19 @@ func (r *resolver) bind(c types.ServiceVolumeConfig) Mount {
 		r.refuse("volumes.bind.propagation", "%q is not supported", m.Propagation)
 	}
 	switch c.Bind.Recursive {
-	case "", "enabled", "writable":
+	case "", "enabled":
 	case "disabled":
 		m.NotBelow = true
+	case "writable":
+		if m.ReadOnly {
+			m.Below = BelowWritable
+		}
+	case "readonly":
+		if m.Below = BelowReadOnly; !m.ReadOnly {
+			r.refuse("volumes.bind.recursive", "readonly needs read_only: true")
+		}
 	default:
-		r.refuse("volumes.bind.recursive", "%q is not supported: what is mounted below a read-only mount may stay writable", c.Bind.Recursive)
+		r.refuse("volumes.bind.recursive", "%q is not one of enabled, disabled, writable and readonly", c.Bind.Recursive)
 	}
 	return m
 }
@@ -129,7 +137,7 @@ func (r *resolver) target(key, written string) string {
 func (r *resolver) tmpfsMount(c types.ServiceVolumeConfig) Tmpfs {
 	t := Tmpfs{Target: r.target("volumes", c.Target)}
 	if c.Source != "" {
-		r.refuse("volumes", "has source %q for a tmpfs, which has none", c.Source)
+		r.refuse("volumes", "has source %q, but a tmpfs has none", c.Source)
 	}
 	if c.ReadOnly {
 		t.Options = append(t.Options, "ro")
@@ -138,7 +146,7 @@ func (r *resolver) tmpfsMount(c types.ServiceVolumeConfig) Tmpfs {
 		return t
 	}
 	if c.Tmpfs.Mode > 0o7777 {
-		r.refuse("volumes.tmpfs.mode", "is 0%o, which are no permissions", c.Tmpfs.Mode)
+		r.refuse("volumes.tmpfs.mode", "is 0%o, which is not a file mode", c.Tmpfs.Mode)
 	} else if c.Tmpfs.Mode != 0 {
 		t.Options = append(t.Options, fmt.Sprintf("mode=%o", c.Tmpfs.Mode))
 	}
@@ -153,7 +161,7 @@ func (r *resolver) tmpfsMount(c types.ServiceVolumeConfig) Tmpfs {
 
 func (r *resolver) tmpfs(s *Service, written []string) {
 	if len(written) > maxMounts {
-		r.refuse("tmpfs", "are %d, at most %d are mounted into a container", len(written), maxMounts)
+		r.refuse("tmpfs", "are %d; a container can have at most %d", len(written), maxMounts)
 		return
 	}
 	for _, w := range written {
@@ -215,10 +223,10 @@ func (l *loading) mountsFrom(p *Project) {
 			of, mode, _ := strings.Cut(from, ":")
 			switch {
 			case of == "container":
-				l.findings.add(name, "volumes_from", "%q is not supported: volumes are those of services of the project", from)
+				l.findings.add(name, "volumes_from", "%q is not supported: use the volumes of a service of the project", from)
 				continue
 			case mode != "" && mode != "ro" && mode != "rw":
-				l.findings.add(name, "volumes_from", "%q has a mode that is not ro or rw", from)
+				l.findings.add(name, "volumes_from", "%q has a mode other than ro or rw", from)
 				continue
 			case p.Services[of] == nil:
 				continue // said by checkMentions
@@ -237,7 +245,7 @@ func (l *loading) mountsFrom(p *Project) {
 			}
 		}
 		if len(s.Mounts) > maxMounts {
-			l.findings.add(name, "volumes_from", "makes it %d volumes, at most %d are mounted into a container", len(s.Mounts), maxMounts)
+			l.findings.add(name, "volumes_from", "results in %d volumes; a container can have at most %d", len(s.Mounts), maxMounts)
 		}
 		sortMounts(s.Mounts)
 	}

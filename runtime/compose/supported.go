@@ -83,7 +83,7 @@ func (l *loading) checkValue(value, raw any, s shape, service, key string) bool 
 		// compose-go would take a fraction, or what needs more than an int of
 		// the device, as 0 and say nothing.
 		if s.bytes {
-			l.findings.add(service, key, "is %v, which is not a whole number of bytes; write it with a unit: 64m", v)
+			l.findings.add(service, key, "is %v, which is not a whole number of bytes; add a unit, such as 64m", v)
 			return false
 		}
 	}

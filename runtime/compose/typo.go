@@ -23,7 +23,7 @@ func meant(written string, known map[string]shape) string {
 	if best == "" {
 		return ""
 	}
-	return "; is " + best + " meant?"
+	return "; did you mean " + best + "?"
 }
 
 // distance is how many letters have to be added, taken away, replaced or swapped

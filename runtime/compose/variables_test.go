@@ -144,7 +144,7 @@ services:
 	if diff := cmp.Diff(wantInner, p.Services["inner"].Environment); diff != "" {
 		t.Errorf("environment of the included service (-want +got):\n%s", diff)
 	}
-	if want := []string{`service "web": environment names "FROM_PROCESS" without a value and nothing sets it; it is left out`}; !cmp.Equal(p.Warnings, want) {
+	if want := []string{`service "web": environment names "FROM_PROCESS" without a value and nothing sets it; leaving it out`}; !cmp.Equal(p.Warnings, want) {
 		t.Errorf("warnings %q, want %q", p.Warnings, want)
 	}
 }
@@ -163,11 +163,11 @@ func TestLoadWarnsByReturnValueOnly(t *testing.T) {
 		`"yes" is an obsolete spelling of a boolean; write true or false`,
 		"a.yaml: version is obsolete and ignored",
 		"compose.yaml: version is obsolete and ignored",
-		`service "web": volume option "cached" has no meaning on Linux`,
-		`variable "IN_FILE" is not set and has no default; it is taken as empty`,
-		`variable "NOBODY" is not set and has no default; it is taken as empty`,
-		`variable "Y" is not set and has no default; it is taken as empty`,
-		`variable "Z" is not set and has no default; it is taken as empty`,
+		`service "web": volume option "cached" has no effect on Linux`,
+		`variable "IN_FILE" is not set and has no default; using an empty value`,
+		`variable "NOBODY" is not set and has no default; using an empty value`,
+		`variable "Y" is not set and has no default; using an empty value`,
+		`variable "Z" is not set and has no default; using an empty value`,
 	}
 	if diff := cmp.Diff(want, p.Warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)

@@ -23,9 +23,9 @@ func (r *resolver) volumesByKey() map[string]*Volume {
 		}
 		switch other, conflict := taken[v.Name]; {
 		case !ValidName(key), !ValidName(v.Name):
-			refuse("", "has a name that is not letters, digits, _, . and -")
+			refuse("", "has an invalid name: use letters, digits, _, . and -")
 		case conflict:
-			refuse("", "has the name of volume %q", other)
+			refuse("", "has the same name as volume %q", other)
 		case c.Driver != "" && c.Driver != "local":
 			refuse(".driver", "%q is not supported, only local", c.Driver)
 		default:
@@ -66,11 +66,11 @@ func driverOptions(v *Volume, c types.VolumeConfig, refuse func(below, format st
 	case strings.ContainsFunc(v.Type, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-'
 	}):
-		refuse(".driver_opts.type", "%.80q is not a type of file systems", v.Type)
+		refuse(".driver_opts.type", "%.80q is not a file system type", v.Type)
 	case v.Type == "none" && !bind:
-		refuse(".driver_opts.type", "\"none\" is only for o: bind")
+		refuse(".driver_opts.type", "\"none\" requires o: bind")
 	case bind && v.Type != "none":
-		refuse(".driver_opts.o", "has bind, which is only for type: none")
+		refuse(".driver_opts.o", "has bind, which requires type: none")
 	case v.Device == "":
 		refuse(".driver_opts", "have no device")
 	case bind && !filepath.IsAbs(v.Device):

@@ -10,59 +10,64 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Bounds of the Compose files of a project; all but the first are for all of them
-// together. Real ones stay far below.
+// MaxFile is how many bytes a Compose file may have.
+const MaxFile = 512 << 10
+
+// Bounds of all Compose files of a project together. Real ones stay far below.
 const (
-	maxComposeFile = 512 << 10 // bytes of one file
-	maxNodes       = 10_000    // with every alias counted as what it stands for
-	maxText        = 512 << 10 // bytes of all scalars, aliases likewise
-	maxDepth       = 64
+	maxNodes = 10_000    // with every alias counted as what it stands for
+	maxText  = 512 << 10 // bytes of all scalars, aliases likewise
+	maxDepth = 64
 )
 
 // document is a YAML document that is a mapping.
 type document struct {
 	// tree has aliases and merge keys resolved, and is without what is !reset.
 	tree map[string]any
+	// substituted is tree with variables replaced.
+	substituted map[string]any
 	// tagged is the document as text where it says with !reset and !override
 	// how it is merged over others; nil where it does not.
 	tagged []byte
-	size   size
-
-	content []byte // all of it, as it was read
 }
 
 // ownKeys of the top level are not for compose-go.
 var ownKeys = []string{"include", "version", "name"}
 
-// parse reads one document.
-func parse(content []byte) (document, error) {
+// parse reads the documents of a file, each of which is merged over those before it. read grows by what they take.
+func parse(content []byte, read *size) ([]document, error) {
+	var documents []document
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
-	node, err := nextDocument(decoder)
-	if err != nil {
-		if errors.Is(err, io.EOF) {
-			return document{}, invalid("file is empty")
+	for {
+		node, err := nextDocument(decoder)
+		switch {
+		case errors.Is(err, io.EOF) && documents == nil:
+			return nil, invalid("file is empty")
+		case errors.Is(err, io.EOF):
+			return documents, nil
+		case err != nil:
+			return nil, invalid("%w", err)
 		}
-		return document{}, invalid("%w", err)
-	}
-	m := &measure{within: map[*yaml.Node]bool{}}
-	measured, err := m.of(node, 0)
-	if err != nil {
-		return document{}, err
-	}
-	d := document{size: measured}
-	if m.tagged {
-		if d.tagged, err = textOf(node); err != nil {
-			return document{}, err
+		m := &measure{within: map[*yaml.Node]bool{}}
+		measured, err := m.of(node, 0)
+		if err != nil {
+			return nil, err
 		}
-		withoutTags(node)
+		if *read = read.plus(measured); read.tooLarge() {
+			return nil, errTooLarge
+		}
+		var d document
+		if m.tagged {
+			if d.tagged, err = textOf(node); err != nil {
+				return nil, err
+			}
+			withoutTags(node)
+		}
+		if err := node.Decode(&d.tree); err != nil {
+			return nil, invalid("%w", err)
+		}
+		documents = append(documents, d)
 	}
-	if err := node.Decode(&d.tree); err != nil {
-		return document{}, invalid("%w", err)
-	}
-	if _, err := nextDocument(decoder); !errors.Is(err, io.EOF) {
-		return document{}, invalid("file has more than one YAML document")
-	}
-	return d, nil
 }
 
 // nextDocument passes over empty documents, as a comment or a separator at the beginning or the end makes them.
@@ -135,7 +140,7 @@ const (
 	overrideTag = "!override"
 )
 
-var errTooLarge = invalid("project grows beyond %d YAML nodes or %d bytes of text", maxNodes, maxText)
+var errTooLarge = invalid("project exceeds %d YAML nodes or %d bytes of text", maxNodes, maxText)
 
 // size is what a part of a document takes once its aliases are resolved.
 type size struct {
@@ -159,7 +164,7 @@ func (m *measure) of(n *yaml.Node, depth int) (size, error) {
 		return size{}, invalid("line %d: nested more than %d levels deep", n.Line, maxDepth)
 	}
 	if m.within[n] {
-		return size{}, invalid("line %d: alias holds itself", n.Line)
+		return size{}, invalid("line %d: alias contains itself", n.Line)
 	}
 	switch tag := n.ShortTag(); {
 	case n.Kind == yaml.DocumentNode, tag == "", strings.HasPrefix(tag, "!!"):

@@ -39,7 +39,7 @@ type Options struct {
 	OtherShim   bool     // the shim is not ours: it takes files for what containers print
 	Init        string   // program margolite-init, for services with init; "": there is none
 	LogDir      string   // of what containers print; "" is RunDir/logs
-	LogKeep     log.Keep // how much of it, where a service does not say
+	LogKeep     log.Keep // how much of it at most, also where a service asks for more
 	// Environment is what the device gives to all containers, as NAME=value. What
 	// an image or a service says itself counts.
 	Environment []string
@@ -171,7 +171,7 @@ func (c *Containers) logDir() string {
 func (c *Containers) LogCap(l Labels) int64 { return c.logKeep(l.Logging).MaxSize }
 
 func (c *Containers) logKeep(l compose.Logging) log.Keep {
-	return log.Keep{MaxSize: l.MaxSize, MaxFile: l.MaxFile}.Or(c.o.LogKeep)
+	return log.Keep{MaxSize: l.MaxSize, MaxFile: l.MaxFile}.Within(c.o.LogKeep)
 }
 
 // State is what a container does.

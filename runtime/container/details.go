@@ -70,8 +70,8 @@ type Subpath struct {
 }
 
 // File is a config or secret of a container. Its content lies in the state
-// directory, readable by root alone, and is copied to the run directory with
-// owner and mode before the container starts.
+// directory, which root alone can enter, and gets owner and mode before the container
+// starts.
 type File struct {
 	Name string `json:"name"` // below the container's directory of files
 	UID  uint32 `json:"uid,omitempty"`

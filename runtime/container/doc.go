@@ -6,8 +6,8 @@
 //
 //	in containerd               the record, the snapshot (its key is the container's id) and the task
 //	StateDir/volumes/P/V        the content of volume V of project P; P is _ for those made by hand
-//	StateDir/files/P/ID         configs and secrets of a container, for root alone
-//	RunDir/files/ID             the same with owner and mode, as they are mounted
+//	StateDir/files/P/ID         configs and secrets of a container; root alone gets there
+//	RunDir/files/ID             where they are mounted from: a link to them
 //	RunDir/volumes/P/V~HASH     where a volume with a file system type is mounted; HASH is of its definition
 //	RunDir/shm/ID               /dev/shm of a container that shares it
 //	RunDir/stdin/ID             standard input of a container that keeps it open

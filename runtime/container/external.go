@@ -3,22 +3,24 @@ package container
 import (
 	"context"
 	"fmt"
-	"path/filepath"
-	"slices"
 
 	"github.com/margolite/margolite/runtime/compose"
 )
 
-// findVolume looks for a volume that another project, or somebody by hand, made:
-// PROJECT_VOLUME of that project, else NAME of the only project that has one.
+// findVolume looks for an external volume: PROJECT_VOLUME of another project, else
+// the directory of that name that somebody made by hand for all projects.
 func (c *Containers) findVolume(ctx context.Context, name string) (Volume, error) {
 	if !compose.ValidName(name) {
 		return Volume{}, fmt.Errorf("%.80q is no name of a volume", name)
 	}
-	var found []Volume
-	add := func(v Volume) {
-		if !slices.ContainsFunc(found, func(f Volume) bool { return f.Project == v.Project && f.Name == v.Name }) {
-			found = append(found, v)
+	found := make(map[string]Volume) // by project
+	for i := range len(name) {
+		if name[i] != '_' {
+			continue
+		}
+		project, volume := name[:i], name[i+1:]
+		if compose.ValidName(project) && compose.ValidName(volume) && exists(c.VolumeDir(project, volume)) {
+			found[project] = Volume{Project: project, Name: volume}
 		}
 	}
 	// What is mounted lies in no directory: containers tell of it.
@@ -26,43 +28,24 @@ func (c *Containers) findVolume(ctx context.Context, name string) (Volume, error
 	if err != nil {
 		return Volume{}, err
 	}
-	typed := func(match func(project, volume string) bool) {
-		for _, container := range all {
-			for _, v := range container.Labels.Volumes {
-				if v.Type != "" && v.Project == "" && match(container.Labels.Project, v.Name) {
-					v.Project = container.Labels.Project
-					add(v)
-				}
+	for _, container := range all {
+		project := container.Labels.Project
+		for _, v := range container.Labels.Volumes {
+			if v.Type != "" && v.Project == "" && project+"_"+v.Name == name {
+				v.Project = project
+				found[project] = v
 			}
 		}
 	}
-
-	for i := range len(name) {
-		if name[i] != '_' {
-			continue
-		}
-		project, volume := name[:i], name[i+1:]
-		if compose.ValidName(project) && compose.ValidName(volume) && exists(c.VolumeDir(project, volume)) {
-			add(Volume{Project: project, Name: volume})
-		}
+	byHandDir := c.VolumeDir(byHand, name)
+	if len(found) == 0 && exists(byHandDir) {
+		found[byHand] = Volume{Project: byHand, Name: name}
 	}
-	typed(func(project, volume string) bool { return project+"_"+volume == name })
-	if len(found) == 0 {
-		dirs, err := filepath.Glob(c.VolumeDir("*", name)) // a valid name has no wildcard
-		if err != nil {
-			return Volume{}, err
+	for _, v := range found {
+		if len(found) == 1 {
+			return v, nil
 		}
-		for _, dir := range dirs {
-			add(Volume{Project: filepath.Base(filepath.Dir(dir)), Name: name})
-		}
-		typed(func(_, volume string) bool { return volume == name })
+		return Volume{}, fmt.Errorf("external volume %s: %w as one: %d projects have a volume that is called so", name, ErrNotFound, len(found))
 	}
-	switch len(found) {
-	case 1:
-		return found[0], nil
-	case 0:
-		return Volume{}, fmt.Errorf("external volume %s: %w: apply the project that defines it, or make the directory %s", name, ErrNotFound, c.VolumeDir(byHand, name))
-	default:
-		return Volume{}, fmt.Errorf("external volume %s: %w as one: projects %s and %s have it; name it PROJECT_%s", name, ErrNotFound, found[0].Project, found[1].Project, name)
-	}
+	return Volume{}, fmt.Errorf("external volume %s: %w: name it PROJECT_VOLUME as another project has it, or make the directory %s", name, ErrNotFound, byHandDir)
 }

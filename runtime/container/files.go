@@ -54,7 +54,7 @@ func (c *Containers) keepFiles(project, id string, files []compose.File) error {
 		return fmt.Errorf("cannot keep configs and secrets: %w", err)
 	}
 	for n, f := range files {
-		if err := writeFile(filepath.Join(dir, fileName(n, f)), f.Content, func(f *os.File) error { return f.Sync() }); err != nil {
+		if err := writeFile(filepath.Join(dir, fileName(n, f)), f.Content); err != nil {
 			return fmt.Errorf("cannot keep %s: %w", describeFile(f), err)
 		}
 	}
@@ -73,45 +73,56 @@ func describeFile(f compose.File) string {
 	return "config " + f.Name
 }
 
-// placeFiles copies the configs and secrets of a container that is about to
-// start to where they are mounted from, which a reboot clears.
+// placeFiles prepares the configs and secrets of a container that is about to start:
+// they get owner and mode, and the path that they are mounted from, which a reboot
+// clears, leads to where they are kept. Replicas take no memory for copies.
 func (c *Containers) placeFiles(id string, l Labels) error {
 	if len(l.Files) == 0 {
 		return nil
 	}
-	dir := c.placedFiles(id)
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("cannot place configs and secrets: %w", err)
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("cannot place configs and secrets: %w", err)
-	}
+	kept, placed := c.keptFiles(l.Project, id), c.placedFiles(id)
 	for _, f := range l.Files {
-		content, err := os.ReadFile(filepath.Join(c.keptFiles(l.Project, id), f.Name))
-		if err == nil {
-			err = writeFile(filepath.Join(dir, f.Name), content, func(file *os.File) error {
-				if err := file.Chown(int(f.UID), int(f.GID)); err != nil {
-					return err
-				}
-				return unix.Fchmod(int(file.Fd()), f.Mode) // after the owner, whose change takes bits away
-			})
-		}
-		if err != nil {
+		if err := giveTo(filepath.Join(kept, f.Name), f); err != nil {
 			return fmt.Errorf("cannot place configs and secrets: %w", err)
 		}
+	}
+	err := os.RemoveAll(placed) // may lead to another place, or be the copies of a former version
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(placed), 0o700)
+	}
+	if err == nil {
+		err = os.Symlink(kept, placed)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot place configs and secrets: %w", err)
 	}
 	return nil
 }
 
-// writeFile writes a new file that nobody else can read, and lets finish do the rest.
-func writeFile(path string, content []byte, finish func(*os.File) error) error {
+// giveTo sets owner and mode of a file that has others: a start seldom writes to flash.
+func giveTo(path string, f File) error {
+	var stat unix.Stat_t
+	if err := unix.Lstat(path, &stat); err != nil {
+		return err
+	}
+	if stat.Uid == f.UID && stat.Gid == f.GID && stat.Mode&0o7777 == f.Mode {
+		return nil
+	}
+	if err := unix.Lchown(path, int(f.UID), int(f.GID)); err != nil {
+		return err
+	}
+	return unix.Chmod(path, f.Mode) // after the owner, whose change takes bits away
+}
+
+// writeFile writes a new file that nobody else can read, on the medium.
+func writeFile(path string, content []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(content)
 	if err == nil {
-		err = finish(f)
+		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())
 }

@@ -120,7 +120,9 @@ func serviceMounts(c Config, at placing) ([]specs.Mount, error) {
 		}
 		options := []string{kind, propagation}
 		switch {
-		case m.ReadOnly && !m.NotBelow && at.readOnlyBelow:
+		case m.Below == compose.BelowReadOnly && !at.readOnlyBelow:
+			return nil, fmt.Errorf("mount at %s: bind.recursive: readonly takes Linux 5.12 or newer", m.Target)
+		case m.ReadOnly && !m.NotBelow && m.Below != compose.BelowWritable && at.readOnlyBelow:
 			options = append(options, "rro")
 		case m.ReadOnly:
 			options = append(options, "ro")

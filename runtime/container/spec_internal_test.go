@@ -2,6 +2,7 @@ package container
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
@@ -169,6 +170,10 @@ func TestMounts(t *testing.T) {
 	twice := compose.Service{Mounts: []compose.Mount{{Path: "/x", Target: "/a"}}, Tmpfs: []compose.Tmpfs{{Target: "/a"}}}
 	if _, err := build(t, twice, shell, Host{}, User{}); err == nil {
 		t.Error("two mounts at one place were let through")
+	}
+	old := compose.Service{Mounts: []compose.Mount{{Path: "/srv", Target: "/srv", ReadOnly: true, Below: compose.BelowReadOnly}}}
+	if _, err := build(t, old, shell, Host{}, User{}); err == nil || !strings.Contains(err.Error(), "5.12") {
+		t.Errorf("a kernel that cannot make what is below a mount read-only: %v", err)
 	}
 }
 

@@ -163,7 +163,7 @@ func TestExternalVolumes(t *testing.T) {
 	c := d.config("reader", "")
 	c.Labels.Project = "other"
 	c.Volumes = make(map[string]*compose.Volume)
-	for n, name := range []string{"shop_data", "only_here", "hand_made", "shop_memory"} {
+	for n, name := range []string{"shop_data", "hand_made", "shop_memory"} {
 		c.Volumes[name] = &compose.Volume{Name: name, External: true}
 		c.Service.Mounts = append(c.Service.Mounts, compose.Mount{Volume: name, Target: fmt.Sprintf("/%d", n)})
 	}
@@ -171,18 +171,19 @@ func TestExternalVolumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := d.up(c)
-	if out := d.sh(id, "cat /0/file /1/file /2/file /3/file"); out != "data\nonly\nmadememory" {
+	if out := d.sh(id, "cat /0/file /1/file /2/file"); out != "data\nmadememory" {
 		t.Errorf("got %q", out)
 	}
 	if err := d.RemoveVolume(d.ctx(), "shop", "data"); !errors.Is(err, container.ErrInUse) {
 		t.Errorf("a volume that another project mounts: %v", err)
 	}
 
-	c.Volumes["nonesuch"] = &compose.Volume{Name: "nonesuch", External: true}
-	c.Service.Mounts = append(c.Service.Mounts, compose.Mount{Volume: "nonesuch", Target: "/x"})
+	// Nobody finds the volume of another project by its bare name.
+	c.Volumes["only_here"] = &compose.Volume{Name: "only_here", External: true}
+	c.Service.Mounts = append(c.Service.Mounts, compose.Mount{Volume: "only_here", Target: "/x"})
 	c.Labels.Hash = "other"
 	err := d.Check(d.ctx(), c)
-	if !errors.Is(err, container.ErrNotFound) || !strings.Contains(err.Error(), "service reader: mount at /x: external volume nonesuch") {
+	if !errors.Is(err, container.ErrNotFound) || !strings.Contains(err.Error(), "service reader: mount at /x: external volume only_here") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := d.tryCreate(c); !errors.Is(err, container.ErrNotFound) {
@@ -325,20 +326,22 @@ func TestConfigsAndSecrets(t *testing.T) {
 		}
 
 		kept := filepath.Join(d.state, "files/shop", id)
-		for path, mode := range map[string]fs.FileMode{filepath.Join(d.state, "files"): 0o700, kept: 0o700, filepath.Join(d.run, "files", id): 0o700} {
-			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
+		for _, path := range []string{filepath.Join(d.state, "files"), kept, filepath.Join(d.run, "files")} { // others on the device get no further
+			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
 				t.Errorf("%s: %v, %v", path, info.Mode(), err)
 			}
 		}
-		entries, err := os.ReadDir(kept)
-		if err != nil || len(entries) != 3 {
+		if entries, err := os.ReadDir(kept); err != nil || len(entries) != 3 {
 			t.Fatal(entries, err)
 		}
-		for _, e := range entries {
-			info, err := e.Info()
-			if err != nil || info.Mode() != 0o600 || info.Sys().(*syscall.Stat_t).Uid != 0 {
-				t.Errorf("%s: %v, %v", e.Name(), info.Mode(), err)
+		err := filepath.WalkDir(filepath.Join(d.run, "files"), func(path string, e fs.DirEntry, err error) error {
+			if e.Type().IsRegular() {
+				t.Errorf("%s takes memory", path)
 			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 		record, err := d.client.ContainerService().Get(d.ctx(), id)
 		if err != nil {
@@ -463,16 +466,18 @@ func TestBindMounts(t *testing.T) {
 		{Path: dir, Target: "/all", ReadOnly: true},
 		{Path: filepath.Join(dir, "made/for/you"), Target: "/made", Create: true},
 		{Path: dir, Target: "/top", NotBelow: true},
+		{Path: dir, Target: "/fixed", ReadOnly: true, Below: compose.BelowReadOnly},
+		{Path: dir, Target: "/above", ReadOnly: true, Below: compose.BelowWritable},
 		{Path: filepath.Join(dir, "below"), Target: "/watched", Propagation: "rslave"},
 	}
 	if err := d.Check(d.ctx(), c); err != nil {
 		t.Fatal(err)
 	}
 	id := d.up(c)
-	if out := d.sh(id, "cat /all/file; cat /all/below/deep; ls /top/below; touch /made/x"); out != "filedeep" {
+	if out := d.sh(id, "cat /all/file; cat /all/below/deep; ls /top/below; touch /made/x /above/below/made"); out != "filedeep" {
 		t.Errorf("got %q", out)
 	}
-	for _, path := range []string{"/all/x", "/all/below/x"} {
+	for _, path := range []string{"/all/x", "/all/below/x", "/fixed/x", "/fixed/below/x", "/above/x"} {
 		if _, code, err := d.trySh(id, "touch "+path); code == 0 || err != nil {
 			t.Errorf("%s was made (%v)", path, err)
 		}
@@ -606,6 +611,31 @@ func TestWhatIsPrintedOnOneStreamOutlivesTheOther(t *testing.T) {
 			d.delete(id)
 		}
 	})
+}
+
+// What a service prints takes no more of the device than the site allows, whatever its
+// logging options say.
+func TestServiceGetsNoMoreLogThanTheSiteGives(t *testing.T) {
+	d := onOne(t)
+	c := d.config("web", "yes | head -n 100000; echo end")
+	c.Service.Logging = compose.Logging{MaxSize: 10 << 30, MaxFile: 100}
+	id := d.up(c)
+	d.eventually("it has printed everything", func() bool {
+		var text strings.Builder
+		err := log.Read(t.Context(), d.LogPath(id), log.Options{Tail: 1}, &text)
+		return err == nil && text.String() == "end\n"
+	})
+	files, err := filepath.Glob(filepath.Join(d.run, "logs/*"))
+	var bytes int64
+	for _, file := range files {
+		if info, err := os.Stat(file); err == nil {
+			bytes += info.Size()
+		}
+	}
+	if err != nil || bytes > 2*log.DefaultCap {
+		t.Errorf("%q hold %d bytes (%v)", files, bytes, err)
+	}
+	d.delete(id)
 }
 
 func run(t testing.TB, args ...string) string {

@@ -1,8 +1,10 @@
 package cosign_test
 
 import (
+	"bytes"
 	"encoding/pem"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -203,14 +205,17 @@ JBhVsn8Ya4h3+xHzxQIDAQAB
 			}
 			return all
 		}(), "more than 16"},
-		"too much": {string(good) + strings.Repeat(" ", cosign.MaxKeys), "more than"},
+		"one that is cut": {string(good) + string(good[:len(good)/2]), "line 5: "},
+		"too much":        {string(good) + strings.Repeat(" ", cosign.MaxKeys), "more than"},
 	} {
 		if _, err := cosign.ParseKeys([]byte(c.data)); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if keys := parseKeys(t, append(good, good...), good); keys.Len() != 1 {
-		t.Errorf("one key counts as %d", keys.Len())
+	_, other := newKey(t, "p256")
+	joined := slices.Concat([]byte("\ufeff"), bytes.TrimSpace(good), good, bytes.TrimSpace(good), other)
+	if keys := parseKeys(t, joined, good); keys.Len() != 2 {
+		t.Errorf("two keys count as %d", keys.Len())
 	}
 }
 

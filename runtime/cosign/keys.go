@@ -15,6 +15,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/margolite/margolite/runtime/pemfile"
 )
 
 // Bounds of a file of keys.
@@ -38,6 +40,10 @@ type key struct {
 func ParseKeys(data []byte) (Keys, error) {
 	if len(data) > MaxKeys {
 		return Keys{}, fmt.Errorf("%d bytes, more than %d", len(data), MaxKeys)
+	}
+	data, err := pemfile.Tidy(data)
+	if err != nil {
+		return Keys{}, err
 	}
 	var all Keys
 	for {

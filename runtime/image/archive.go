@@ -16,6 +16,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/margolite/margolite/runtime/registry"
 )
 
 // Bounds of an archive of images.
@@ -344,8 +346,11 @@ func (a *archive) root(d digest.Digest) (desc v1.Descriptor, ok bool, err error)
 	if err != nil {
 		return desc, false, err
 	}
-	form, err := formOf(data)
-	return v1.Descriptor{MediaType: form, Digest: d, Size: int64(len(data))}, err == nil, err
+	form, err := registry.FormOf(data)
+	if err != nil {
+		return desc, false, bad(err)
+	}
+	return v1.Descriptor{MediaType: form, Digest: d, Size: int64(len(data))}, true, nil
 }
 
 // open reads a part where it lies.

@@ -72,7 +72,7 @@ func (h host) artifact(ctx context.Context, ref reference.Named, l ArtifactLimit
 		return nil, "", remote{err}
 	}
 	if root.MediaType != v1.MediaTypeImageManifest {
-		return nil, "", bad(fmt.Errorf("media type of manifest is %q, not %q", root.MediaType, v1.MediaTypeImageManifest))
+		return nil, "", bad(fmt.Errorf("media type of manifest is %.100q, not %q", root.MediaType, v1.MediaTypeImageManifest))
 	}
 	manifest, err := h.bytes(ctx, ref, root, maxManifest, m)
 	if err != nil {
@@ -96,14 +96,14 @@ func componentOf(data []byte) (v1.Descriptor, error) {
 		return v1.Descriptor{}, bad(fmt.Errorf("cannot read manifest: %w", err))
 	}
 	switch {
-	case manifest.MediaType != "" && manifest.MediaType != v1.MediaTypeImageManifest:
-		return v1.Descriptor{}, bad(fmt.Errorf("media type in manifest is %q", manifest.MediaType))
+	case manifest.MediaType != "" && !strings.EqualFold(manifest.MediaType, v1.MediaTypeImageManifest):
+		return v1.Descriptor{}, bad(fmt.Errorf("media type in manifest is %.100q", manifest.MediaType))
 	case manifest.ArtifactType != componentType:
-		return v1.Descriptor{}, bad(fmt.Errorf("artifact type is %q, not %q (PKG-02)", manifest.ArtifactType, componentType))
+		return v1.Descriptor{}, bad(fmt.Errorf("artifact type is %.100q, not %q (PKG-02)", manifest.ArtifactType, componentType))
 	case len(manifest.Layers) != 1:
 		return v1.Descriptor{}, bad(fmt.Errorf("artifact has %d layers, not 1 (PKG-02)", len(manifest.Layers)))
 	case manifest.Layers[0].MediaType != componentLayer:
-		return v1.Descriptor{}, bad(fmt.Errorf("media type of layer is %q, not %q (PKG-02)", manifest.Layers[0].MediaType, componentLayer))
+		return v1.Descriptor{}, bad(fmt.Errorf("media type of layer is %.100q, not %q (PKG-02)", manifest.Layers[0].MediaType, componentLayer))
 	}
 	layer := manifest.Layers[0]
 	if err := layer.Digest.Validate(); err != nil {

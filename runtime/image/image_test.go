@@ -764,7 +764,7 @@ func answer(code int) func(http.ResponseWriter, *http.Request) bool {
 
 // portal answers in place of a registry, as networks do that want somebody to log in.
 func portal(rw http.ResponseWriter, _ *http.Request) bool {
-	rw.Header().Set("Content-Type", "text/html; charset=utf-8")
+	rw.Header().Set("Content-Type", "Text/HTML; charset=utf-8")
 	_, _ = io.WriteString(rw, "<!doctype html><title>Log in to use this network</title>")
 	return true
 }

@@ -209,7 +209,7 @@ func (i *Images) downloadOnce(ctx context.Context, u *url.URL, limit int64, m *m
 	if answer.StatusCode != http.StatusOK {
 		return nil, 0, &Error{Kind: kindOfStatus(answer.StatusCode), Err: fmt.Errorf("server answered %s", answer.Status)}
 	}
-	if strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") { // of a captive portal, or a proxy
+	if strings.HasPrefix(strings.ToLower(answer.Header.Get("Content-Type")), "text/html") { // of a captive portal, or a proxy
 		return nil, 0, remote{registry.ErrPage}
 	}
 	tooBig := bad(fmt.Errorf("it is bigger than %d bytes", limit))

@@ -19,25 +19,6 @@ const (
 	maxOffers = 20      // platforms that an error names
 )
 
-// formOf is the media type of a manifest or an index of which only the bytes are known.
-func formOf(data []byte) (string, error) {
-	var form struct {
-		MediaType string          `json:"mediaType"`
-		Manifests json.RawMessage `json:"manifests"`
-	}
-	if err := json.Unmarshal(data, &form); err != nil {
-		return "", bad(fmt.Errorf("cannot read manifest: %w", err))
-	}
-	switch {
-	case form.MediaType != "":
-		return form.MediaType, nil
-	case form.Manifests != nil:
-		return v1.MediaTypeImageIndex, nil
-	default:
-		return v1.MediaTypeImageManifest, nil
-	}
-}
-
 // parts are what an image consists of on one platform.
 type parts struct {
 	root     v1.Descriptor // the index, or the manifest
@@ -64,7 +45,7 @@ func walk(root v1.Descriptor, wanted target, read func(v1.Descriptor, int64) ([]
 		}
 	}
 	if !images.IsManifestType(p.manifest.MediaType) {
-		return p, bad(fmt.Errorf("%q is not the media type of an image", p.manifest.MediaType))
+		return p, bad(fmt.Errorf("%.100q is not the media type of an image", p.manifest.MediaType))
 	}
 	data, err := read(p.manifest, maxManifest)
 	if err != nil {
@@ -138,14 +119,14 @@ func partsOf(data []byte) (config v1.Descriptor, layers []v1.Descriptor, err err
 		return config, nil, bad(fmt.Errorf("cannot read manifest: %w", err))
 	}
 	if !images.IsConfigType(m.Config.MediaType) {
-		return config, nil, bad(fmt.Errorf("no image: its configuration is of type %q", m.Config.MediaType))
+		return config, nil, bad(fmt.Errorf("no image: its configuration is of type %.100q", m.Config.MediaType))
 	}
 	if len(m.Layers) > maxLayers {
 		return config, nil, bad(fmt.Errorf("image has %d layers", len(m.Layers)))
 	}
 	for _, layer := range m.Layers {
 		if !images.IsLayerType(layer.MediaType) {
-			return config, nil, bad(fmt.Errorf("no image: a layer is of type %q", layer.MediaType))
+			return config, nil, bad(fmt.Errorf("no image: a layer is of type %.100q", layer.MediaType))
 		}
 		if layer.Size < 0 || layer.Size > maxLayer {
 			return config, nil, bad(fmt.Errorf("a layer is said to have %d bytes", layer.Size))

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/runtime/registry"
 	"github.com/margolite/margolite/test/ociimage"
 )
 
@@ -142,7 +143,7 @@ func FuzzManifest(f *testing.F) {
 	f.Add([]byte(`[]`))
 	wanted := target{MatchComparer: platforms.Only(v1.Platform{OS: "linux", Architecture: "amd64"}), name: "a PC"}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		_, _ = formOf(data)
+		_, _ = registry.FormOf(data)
 		_, _ = configOf(data, wanted)
 		if d, err := choose(data, wanted); err == nil && d.Platform != nil && d.Platform.OS == "unknown" {
 			t.Error("chose what is for no platform")

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/margolite/margolite/runtime/contain"
+	"github.com/margolite/margolite/runtime/registry"
 )
 
 // Resolve asks which digest a reference stands for now. One that holds a digest is answered without asking.
@@ -332,8 +333,10 @@ func (p *pull) root(ctx context.Context) (v1.Descriptor, error) {
 		return v1.Descriptor{}, err
 	}
 	desc.Size = int64(len(data))
-	desc.MediaType, err = formOf(data)
-	return desc, err
+	if desc.MediaType, err = registry.FormOf(data); err != nil {
+		return desc, bad(err)
+	}
+	return desc, nil
 }
 
 // document downloads a part that is read as a whole, and returns it.

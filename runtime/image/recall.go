@@ -13,6 +13,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/containerd"
+	"github.com/margolite/margolite/runtime/registry"
 )
 
 // recall makes images known again after the database of containerd was lost, of which there is nothing left but content
@@ -53,7 +54,7 @@ func (i *Images) recallOne(ctx context.Context, name string) error {
 		return err
 	}
 	root.Size = int64(len(data))
-	if root.MediaType, err = formOf(data); err != nil {
+	if root.MediaType, err = registry.FormOf(data); err != nil {
 		return nil // it is something else
 	}
 	if err := i.linkAll(ctx, root, data); err != nil {

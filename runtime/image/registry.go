@@ -17,6 +17,7 @@ import (
 	"github.com/distribution/reference"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/margolite/margolite/runtime/pemfile"
 	"github.com/margolite/margolite/runtime/registry"
 )
 
@@ -281,7 +282,7 @@ func readAuthorities(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
 	}
-	pem, err := readSmall(file, maxAuthority)
+	data, err := readSmall(file, maxAuthority)
 	if err != nil {
 		return nil, err
 	}
@@ -289,8 +290,15 @@ func readAuthorities(file string) (*x509.CertPool, error) {
 	if err != nil {
 		pool = x509.NewCertPool()
 	}
-	if !pool.AppendCertsFromPEM(pem) {
+	authorities, err := pemfile.Certificates(data, maxAuthority)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", file, err)
+	case len(authorities) == 0:
 		return nil, fmt.Errorf("no certificate in %s", file)
+	}
+	for _, a := range authorities {
+		pool.AddCert(a)
 	}
 	return pool, nil
 }
@@ -307,6 +315,12 @@ func readCertificate(certificate, key string) ([]tls.Certificate, error) {
 	secret, err := readSmall(key, maxAuthority)
 	if err != nil {
 		return nil, err
+	}
+	if chain, err = pemfile.Tidy(chain); err != nil {
+		return nil, fmt.Errorf("cannot use %s: %w", certificate, err)
+	}
+	if secret, err = pemfile.Tidy(secret); err != nil {
+		return nil, fmt.Errorf("cannot use %s: %w", key, err)
 	}
 	pair, err := tls.X509KeyPair(chain, secret)
 	if err != nil {

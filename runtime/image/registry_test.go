@@ -171,7 +171,7 @@ func TestPKG12PullShowsACertificate(t *testing.T) {
 	for file, block := range map[string]*pem.Block{
 		ca: {Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}, key: {Type: "PRIVATE KEY", Bytes: secret},
 	} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+		if err := os.WriteFile(file, append([]byte("\ufeff"), pem.EncodeToMemory(block)...), 0o600); err != nil { // as Windows saves it
 			t.Fatal(err)
 		}
 	}

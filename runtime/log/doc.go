@@ -15,9 +15,9 @@
 // # Failure model
 //
 // Nothing here is synced. A log is expected on a file system in memory, where it
-// does not survive a reboot; it may be kept on flash. Output that cannot be
-// written is dropped and counted: a container never waits for a medium that is
-// full. It waits for its log only where that would grow by more than 4 MiB a second,
-// after a burst of 8 MiB. A shim that was killed leaves at most one line that is not
-// whole, which the next one ends.
+// does not survive a reboot; it may be kept on flash. Where there is no room left, the
+// largest log loses its oldest file. Output that still cannot be written is dropped and
+// counted: a container never waits for a medium that is full. It waits for its log only
+// where that would grow by more than 4 MiB a second, after a burst of 8 MiB. A shim that
+// was killed leaves at most one line that is not whole, which the next one ends.
 package log

@@ -52,6 +52,21 @@ func numbered(path string, n int) string {
 	return path + "." + strconv.Itoa(n)
 }
 
+// rotation is how many rotations ago a file of our shim held what the one with the name
+// returned holds now; no name for other files.
+func rotation(file string) (name string, n int) {
+	before, after, found := strings.Cut(file, jsonSuffix)
+	if found && after != "" {
+		var err error
+		n, err = strconv.Atoi(strings.TrimPrefix(after, "."))
+		found = err == nil && n > 0
+	}
+	if !found {
+		return "", 0
+	}
+	return before + jsonSuffix, n
+}
+
 // Rotate moves the content of the plain log file at path aside when it holds cap
 // bytes or more, and tells whether it did. A file that does not exist is not
 // rotated, nor one of our shim, which does that itself.

@@ -20,14 +20,19 @@ type Keep struct {
 	MaxFile int   // files of a log, with the one that is written; 0: two
 }
 
-// Or takes over from other what k leaves open.
-func (k Keep) Or(other Keep) Keep {
-	return Keep{MaxSize: cmp.Or(k.MaxSize, other.MaxSize), MaxFile: cmp.Or(k.MaxFile, other.MaxFile)}
+// Within is what is kept of a log that asks for k where most is the limit, and what
+// applies where k leaves something open.
+func (k Keep) Within(most Keep) Keep {
+	most = most.chosen()
+	return Keep{
+		MaxSize: min(cmp.Or(k.MaxSize, most.MaxSize), most.MaxSize),
+		MaxFile: min(cmp.Or(k.MaxFile, most.MaxFile), most.MaxFile),
+	}
 }
 
 // chosen is k without zero values and within bounds.
 func (k Keep) chosen() Keep {
-	k = k.Or(Keep{MaxSize: DefaultCap, MaxFile: defaultFiles})
+	k.MaxSize, k.MaxFile = cmp.Or(k.MaxSize, DefaultCap), cmp.Or(k.MaxFile, defaultFiles)
 	return Keep{MaxSize: max(k.MaxSize, minSize), MaxFile: min(max(k.MaxFile, 1), maxFiles)}
 }
 

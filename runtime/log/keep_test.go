@@ -40,6 +40,21 @@ func TestURI(t *testing.T) {
 	}
 }
 
+func TestSiteLimitsTheLog(t *testing.T) {
+	site := log.Keep{MaxSize: 5 << 20, MaxFile: 3}
+	for name, c := range map[string]struct{ asked, site, want log.Keep }{
+		"nothing asked":     {log.Keep{}, site, site},
+		"less":              {log.Keep{MaxSize: 1 << 20, MaxFile: 1}, site, log.Keep{MaxSize: 1 << 20, MaxFile: 1}},
+		"more":              {log.Keep{MaxSize: 10 << 30, MaxFile: 100}, site, site},
+		"more of one":       {log.Keep{MaxSize: 1 << 20, MaxFile: 4}, site, log.Keep{MaxSize: 1 << 20, MaxFile: 3}},
+		"more than default": {log.Keep{MaxSize: 10 << 30, MaxFile: 100}, log.Keep{}, log.Keep{MaxSize: log.DefaultCap, MaxFile: 2}},
+	} {
+		if got := c.asked.Within(c.site); got != c.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
 func TestNerdctlConfig(t *testing.T) {
 	var got struct {
 		Driver string

@@ -7,15 +7,19 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
 	firstBuffer = 4 << 10 // of one stream; a longer line makes it grow, up to maxText
 	enoughOut   = 8 << 10 // bytes of a file that are written at once, about
 	maxKeptOut  = 32 << 10
+	maxRoomMade = 4 // how often room is made for what is written at once
 )
 
 // Mode is that of every file of a log: output may hold what is nobody else's business.
@@ -172,7 +176,17 @@ func (w *Writer) flush() {
 	}
 }
 
+// write writes what is under way. On a file system that is full, the largest logs give
+// way, so that nobody's output is lost to what others print.
 func (w *Writer) write() error {
+	err := w.append()
+	for try := 0; try < maxRoomMade && errors.Is(err, unix.ENOSPC) && w.makeRoom(); try++ {
+		err = w.append()
+	}
+	return err
+}
+
+func (w *Writer) append() error {
 	if err := w.open(); err != nil {
 		return err
 	}
@@ -248,6 +262,37 @@ func (w *Writer) rotate() error {
 		}
 	}
 	return w.open()
+}
+
+// makeRoom removes the oldest file of the log that takes most, whichever container's it
+// is. A file that is written is taken from nobody; w rotates its own instead. False:
+// there is nothing to be gained.
+func (w *Writer) makeRoom() bool {
+	entries, err := os.ReadDir(filepath.Dir(w.path))
+	if err != nil {
+		return false
+	}
+	sizes, oldest := make(map[string]int64), make(map[string]int) // by name of the file that is written
+	for _, e := range entries {
+		name, n := rotation(e.Name())
+		info, err := e.Info()
+		if name == "" || err != nil { // it may just have gone
+			continue
+		}
+		sizes[name] += info.Size()
+		oldest[name] = max(oldest[name], n)
+	}
+	own := filepath.Base(w.path)
+	largest := ""
+	for name, size := range sizes {
+		if (oldest[name] > 0 || name == own) && size >= max(minSize, sizes[largest]) {
+			largest = name
+		}
+	}
+	if n := oldest[largest]; n > 0 {
+		return removeAll(numbered(filepath.Join(filepath.Dir(w.path), largest), n)) == nil
+	}
+	return largest == own && w.rotate() == nil
 }
 
 // Close lets go of the file. What comes later opens it again.

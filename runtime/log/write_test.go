@@ -146,17 +146,49 @@ func TestWriterGoesOnWhereAKilledOneStopped(t *testing.T) {
 	}
 }
 
-// A full file system takes no output away from what comes when there is room
-// again, and does not hold up the container.
-func TestWriterOnAFullFileSystem(t *testing.T) {
+// smallFileSystem is where a file system of its own size is mounted.
+func smallFileSystem(t *testing.T, size string) string {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
 	dir := t.TempDir()
-	if err := unix.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size="+size); err != nil {
 		t.Skip("cannot mount:", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+// A container that prints a lot takes the room for logs from no other one, and still
+// has its own last lines.
+func TestLargestLogGivesWay(t *testing.T) {
+	for name, files := range map[string]int{"one file": 1, "several files": 5} {
+		t.Run(name, func(t *testing.T) {
+			dir := smallFileSystem(t, "256k")
+			noisy := log.NewWriter(log.Path(dir, "noisy"), log.Keep{MaxSize: 1 << 20 / int64(files), MaxFile: files})
+			quiet := log.NewWriter(log.Path(dir, "quiet"), log.Keep{})
+			const rounds = 20
+			for n := range rounds {
+				noisy.Copy(log.Stdout, strings.NewReader(strings.Repeat(strings.Repeat("x", 99)+"\n", 1000)+fmt.Sprintf("noisy %d\n", n)))
+				quiet.Copy(log.Stdout, strings.NewReader(fmt.Sprintf("%01000d\n", n)))
+			}
+			lines := linesOf(t, log.JSONPath(log.Path(dir, "quiet")))
+			if len(lines) != rounds || lines[rounds-1].Log != fmt.Sprintf("%01000d\n", rounds-1) {
+				t.Errorf("of the quiet one there are %d lines, the last %q", len(lines), lines[len(lines)-1].Log)
+			}
+			lines = linesOf(t, log.JSONPath(log.Path(dir, "noisy")))
+			if last := lines[len(lines)-1].Log; last != fmt.Sprintf("noisy %d\n", rounds-1) {
+				t.Errorf("the last line of the noisy one is %q", last)
+			}
+		})
+	}
+}
+
+// A full file system takes no output away from what comes when there is room
+// again, and does not hold up the container.
+func TestWriterOnAFullFileSystem(t *testing.T) {
+	dir := smallFileSystem(t, "64k")
 	path := log.Path(dir, "c")
 	w := log.NewWriter(path, log.Keep{MaxSize: 1 << 20})
 	w.Copy(log.Stdout, strings.NewReader("first\n"))

@@ -84,8 +84,8 @@ func trials() []trial {
 		{"address translation in nf_tables", "build the kernel with CONFIG_NFT_NAT (kmod-nft-nat)", true, single(nat, leave())},
 		{"masquerading in nf_tables", "build the kernel with CONFIG_NFT_MASQ (kmod-nft-nat)", true, single(nat, masquerade())},
 		{"address types in nf_tables", "build the kernel with CONFIG_NFT_FIB_IPV4 (kmod-nft-fib)", true, single(nat, toHost())},
-		{"maps in nf_tables", "use a newer kernel", true, newRuleset(ipv4(), table, o, []Network{network}, ports, nil, unguarded)},
-		{"sets that packets add to in nf_tables", "use a newer kernel", false, newRuleset(ipv4(), table, o, []Network{network}, ports, nil, guarded)},
+		{"maps in nf_tables", "use a newer kernel", true, newRuleset(ipv4(), table, o, []Network{network}, ports, hostForwarding{}, unguarded)},
+		{"copies of packets in nf_tables", "build the kernel with CONFIG_NFT_DUP_IPV4 and CONFIG_NF_CONNTRACK_ZONES (kmod-nft-dup-inet)", false, newRuleset(ipv4(), table, o, []Network{network}, ports, hostForwarding{}, guarded)},
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
-	"time"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -93,11 +92,6 @@ func mask(bits []byte) expr.Any {
 	return &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: uint32(len(bits)), Mask: bits, Xor: make([]byte, len(bits))}
 }
 
-// remembered puts register 1 into the set for that long, or longer again.
-func remembered(s *set, operation uint32, life time.Duration) clause {
-	return clause{&expr.Dynset{SrcRegKey: 1, SetName: s.Name, SetID: s.ID, Operation: operation, Timeout: life}}
-}
-
 // isIn holds when the address in register 1 is one of the prefix.
 func isIn(p netip.Prefix) clause {
 	return clause{mask(net.CIDRMask(p.Bits(), p.Addr().BitLen())), compare(expr.CmpOpEq, p.Masked().Addr().AsSlice())}
@@ -129,6 +123,20 @@ func translated() clause {
 func untranslated() clause {
 	return append(connection(expr.CtKeySTATUS, destinationNAT), compare(expr.CmpOpEq, native(0)))
 }
+
+// untracked holds for packets that belong to no connection on purpose, as copies.
+func untracked() clause {
+	return append(connection(expr.CtKeySTATE, expr.CtStateBitUNTRACKED), compare(expr.CmpOpNeq, native(0)))
+}
+
+// track has the kernel find out the connection of a packet, though nothing is
+// known of it or it was not to be tracked: for that it is put into the zone of all.
+func track() clause {
+	return clause{&expr.Immediate{Register: 1, Data: []byte{0, 0}}, &expr.Ct{Key: expr.CtKeyZONE, Register: 1, SourceRegister: true}}
+}
+
+// copied sends a copy of the packet to the address in register 1.
+func copied() clause { return clause{&expr.Dup{RegAddr: 1}} }
 
 // connection loads those of the flags that the packet's connection has.
 func connection(key expr.CtKey, flags uint32) clause {

@@ -14,7 +14,7 @@
 //	                               where it was missing: by its alias
 //	RunDir/netns/<replica>         the replica's namespace, held by a bind mount
 //	RunDir/hosts/<replica>/        hosts, resolv.conf, hostname, on a small tmpfs
-//	RunDir/forwarding, forwarding6 present while forwarding is on only for us
+//	RunDir/forwarding, forwarding6 present while forwarding is on only for us: the settings of before
 //	table ip margolite             every rule, see [Networks.SyncPorts]
 //	table ip6 margolite            the same, while a network has IPv6
 //	table ip[6] margolite_alive    empty, while an agent watches, see [Networks.Watch]
@@ -85,24 +85,18 @@
 // A translated packet is forwarded: it never comes by the rules by which a host
 // guards itself, and a published port would be open to whole the internet
 // behind a firewall that lets nothing in. So where a chain at the hook input may
-// refuse something, a port is translated for those clients only that are in the
-// set admitted: link, source, destination, protocol and port. The first packet
-// of others goes where packets for the host go. If it gets to the end of that,
-// the host's firewall let it pass, and a chain of ours there puts the client
-// into the set and drops the packet; its sender tries again, TCP within a
-// second, and is translated. A client over UDP loses its first datagram. It is
-// the kernel that asks the host's rules and keeps the set, so this needs no
-// agent.
-//
-// A client stays admitted for an hour after its last new connection. The agent
-// empties the set when the host's rules change; while it is down, only new
-// clients feel the change. Connections that run go on, as they do with
-// stateful rules of the host. What the rules of the host judge by besides the
-// set's key, such as the source port or a rate, they judge for the first packet
-// alone. The set holds 8192 entries; one that was made by a forged address ends
-// after a minute. Rules of the older iptables are not seen and their changes not
-// told: admission then ends after ten minutes. The host itself and containers
-// are not guarded. [PublishOpen] guards nothing.
+// refuse something, the first packet of each connection goes where packets for the
+// host go. If it gets to the end of that, the host's firewall let it pass, and a
+// chain of ours there sends a copy of it to the host's own address, as the host
+// itself would do; so it is translated, and with it what follows. The kernel does
+// all that, so this needs no agent, and a change of the host's rules holds for
+// all new connections at once. Connections that run go on, as they do with
+// stateful rules of the host. A ct mark that the host's rules gave the first
+// packet is lost. A firewall that filters what the host sends has to let the
+// loopback pass. Of the older iptables it is only seen whether it filters. The
+// host itself and containers are not guarded. [PublishOpen] guards
+// nothing. A kernel that cannot copy packets publishes ports for the host and
+// containers only.
 //
 // # Beside other firewalls
 //
@@ -113,10 +107,11 @@
 // hears of it, calling SyncPorts again brings ours back, and connections do not
 // notice.
 //
-// Where forwarding was off, it is switched on for containers only: between the
-// links that were there the rules go on dropping what was not forwarded
-// before. With the last network it goes off again, unless links have come since
-// whose owner may count on it; then the rules stay.
+// Where forwarding was off, it is switched on for containers only: the rules drop
+// what is neither from nor to a bridge of ours, also on links that come later,
+// save between links that forwarded by a setting of their own. With the last
+// network all settings are again what they were. Whoever routes something else,
+// as Docker does, has to switch forwarding on before us.
 //
 // # What is added to the libraries
 //

@@ -19,7 +19,8 @@ type family struct {
 	unspecified         netip.Addr           // every address, for those who listen
 	subnet              func(Network) netip.Prefix
 	gateway             func(Network) netip.Addr
-	sysctl              string // below /proc/sys/net
+	sysctl              string // below /proc/sys
+	forwards            string // the setting by which a link forwards where the host does not
 }
 
 func ipv4() *family {
@@ -31,6 +32,7 @@ func ipv4() *family {
 		subnet:      func(w Network) netip.Prefix { return w.Subnet },
 		gateway:     func(w Network) netip.Addr { return w.Gateway },
 		sysctl:      "net/ipv4",
+		forwards:    "forwarding",
 	}
 }
 
@@ -43,6 +45,7 @@ func ipv6() *family {
 		subnet:      func(w Network) netip.Prefix { return w.Subnet6 },
 		gateway:     func(w Network) netip.Addr { return w.Gateway6 },
 		sysctl:      "net/ipv6",
+		forwards:    "force_forwarding",
 	}
 }
 

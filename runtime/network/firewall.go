@@ -118,14 +118,14 @@ func always(r *nftables.Rule) bool {
 	})
 }
 
-// guardFor says how published ports have to be guarded. Where the rules of the
+// guardFor says whether published ports have to be guarded. Where the rules of the
 // host cannot be read, they are taken to refuse something.
 func (n *Networks) guardFor(f *family, w firewall) guarding {
 	switch {
 	case n.publish == PublishOpen:
 		return unguarded
 	case hasLegacyRules(f):
-		return guardedBriefly
+		return guarded
 	}
 	every := func(*nftables.Rule) bool { return true }
 	for _, c := range w.bases(f, nftables.ChainHookInput) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,7 +20,7 @@ func (f *family) forwardingKey() string {
 	return "net/ipv4/ip_forward"
 }
 
-// forwardingFile keeps what was closed before.
+// forwardingFile keeps what the settings were before.
 func (n *Networks) forwardingFile(f *family) string {
 	if f.table == nftables.TableFamilyIPv6 {
 		return filepath.Join(n.runDir, "forwarding6")
@@ -42,147 +41,140 @@ func forwarding(f *family) (bool, error) {
 	return string(bytes.TrimSpace(value)) == "1", nil
 }
 
-// heed is written into the file behind the links whose router advertisements
-// the host takes only because of us.
-const heed = "accept_ra "
-
-// closedLinks are those between which the host did not pass packets on before
-// forwarding was switched on for containers: a gateway between two networks of
-// a plant may rely on that. The kernel forgets what was, so it is kept in
-// RunDir, for as long as this boot lasts. With remember the links are those of
-// now, together with what was kept.
-func (n *Networks) closedLinks(f *family, remember bool) ([]string, error) {
-	closed, heeding, err := n.keptLinks(f)
-	if err != nil || !remember {
-		return closed, err
-	}
-	links, err := net.Interfaces()
-	if err != nil {
-		return nil, fmt.Errorf("cannot list links: %w", err)
-	}
-	for _, link := range links {
-		value, err := os.ReadFile("/proc/sys/" + f.sysctl + "/conf/" + link.Name + "/forwarding")
-		open := err != nil || string(bytes.TrimSpace(value)) != "0"
-		if !open && !isOurs(link.Name) && link.Flags&net.FlagLoopback == 0 && !slices.Contains(closed, link.Name) {
-			closed = append(closed, link.Name)
-		}
-	}
-	if f.table == nftables.TableFamilyIPv6 {
-		if heeding, err = advertised(heeding); err != nil {
-			return nil, err
-		}
-	}
-	if err := n.keepLinks(f, closed, heeding); err != nil {
-		return nil, err
-	}
-	// A host that forwards no longer listens to routers, and would lose its
-	// own way out, unless it is told to listen all the same.
-	for _, name := range heeding {
-		if err := setSysctl("net/ipv6/conf/"+name+"/accept_ra", "2"); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
-		}
-	}
-	return closed, nil
+// hostForwarding is what the host passes on between links that are not of
+// containers. Zero is everything: it forwarded before.
+type hostForwarding struct {
+	closed  bool        // forwarding was switched on for containers: only this
+	passing [][2]string // from link, to link
+	changed []string    // settings that were 1 before, below /proc/sys
 }
 
-// advertised adds the links, and the model of those to come, that listen to
-// routers only as long as the host does not forward.
-func advertised(known []string) ([]string, error) {
-	entries, err := os.ReadDir("/proc/sys/net/ipv6/conf")
-	if err != nil {
-		return nil, fmt.Errorf("cannot list links: %w", err)
-	}
-	for _, e := range entries {
-		value, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + e.Name() + "/accept_ra")
-		listens := err == nil && string(bytes.TrimSpace(value)) == "1"
-		if listens && e.Name() != "all" && e.Name() != "lo" && !isOurs(e.Name()) && !slices.Contains(known, e.Name()) {
-			known = append(known, e.Name())
-		}
-	}
-	return known, nil
-}
+// acceptRA is 1 where a link listens to routers until the host forwards, and 2
+// where it listens all the same. Without that the host would lose its own way out.
+const acceptRA = "accept_ra"
 
-// keptLinks reads what keepLinks wrote in this boot.
-func (n *Networks) keptLinks(f *family) (closed, heeding []string, err error) {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+// hostForwarding says what the host passed on before forwarding was switched on
+// for containers. The kernel forgets what was, so RunDir has it, for as long as
+// this boot lasts.
+func (n *Networks) hostForwarding(f *family) (h hostForwarding, err error) {
+	boot, err := os.ReadFile(bootID)
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot read the id of this boot: %w", err)
+		return h, fmt.Errorf("cannot read the id of this boot: %w", err)
 	}
 	kept, err := os.ReadFile(n.forwardingFile(f))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, nil, fmt.Errorf("cannot read closed links: %w", err)
+		return h, fmt.Errorf("cannot read forwarding settings: %w", err)
 	}
-	lines, ok := bytes.CutPrefix(kept, boot)
-	if !ok {
-		return nil, nil, nil
+	if lines, ok := bytes.CutPrefix(kept, boot); ok {
+		h.closed, h.changed = true, strings.Fields(string(lines))
+	} else if h = n.synced[f.table].host; !h.closed {
+		return h, nil
+	} else if err := n.keepForwarding(f, h.changed); err != nil { // somebody emptied RunDir
+		return h, err
 	}
-	for line := range strings.Lines(string(lines)) {
-		line = strings.TrimSuffix(line, "\n")
-		if name, ok := strings.CutPrefix(line, heed); ok {
-			heeding = append(heeding, name)
-		} else if line != "" {
-			closed = append(closed, line)
-		}
-	}
-	return closed, heeding, nil
+	return h, h.setPassing(f)
 }
 
-func (n *Networks) keepLinks(f *family, closed, heeding []string) error {
-	content, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return fmt.Errorf("cannot read the id of this boot: %w", err)
-	}
-	for _, name := range closed {
-		content = append(content, name+"\n"...)
-	}
-	for _, name := range heeding {
-		content = append(content, heed+name+"\n"...)
-	}
+const bootID = "/proc/sys/kernel/random/boot_id"
+
+// keepForwarding writes what hostForwarding reads.
+func (n *Networks) keepForwarding(f *family, changed []string) error {
+	boot, err := os.ReadFile(bootID)
 	path := n.forwardingFile(f)
-	if err := os.WriteFile(path+".new", content, 0o644); err != nil {
-		return fmt.Errorf("cannot keep closed links: %w", err)
+	if err == nil {
+		err = os.MkdirAll(n.runDir, 0o755)
 	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return fmt.Errorf("cannot keep closed links: %w", err)
+	if err == nil {
+		err = os.WriteFile(path+".new", append(boot, strings.Join(changed, "\n")...), 0o644)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot keep forwarding settings: %w", err)
 	}
 	return nil
 }
 
-// closeAgain switches forwarding off, if it was switched on for containers and
-// nothing else can have come to rely on it since: between the links that were
-// there then, it never was on. It returns the links that have to stay closed.
-func (n *Networks) closeAgain(f *family, closed []string) ([]string, error) {
-	path := n.forwardingFile(f)
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return closed, nil
-	}
+// setPassing lets packets pass between links that forwarded before, and within
+// each bridge, whose packets are filtered as well where br_netfilter says so.
+func (h *hostForwarding) setPassing(f *family) error {
 	links, err := allLinks(nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	var open []string
+	h.passing = nil
 	for _, link := range links {
-		// Another margolite counts on forwarding as well.
 		name := link.Attrs().Name
-		own := isOurs(name) && !n.owner.isOthers(link)
-		if isUp(link) && name != "lo" && !own && !slices.Contains(closed, name) {
-			return closed, nil
+		if slices.Contains(h.changed, f.setting(name, f.forwards)) {
+			open = append(open, name)
+		} else if link.Type() == kindBridge && !isOurs(name) {
+			h.passing = append(h.passing, [2]string{name, name})
 		}
+	}
+	for _, from := range open {
+		for _, to := range open {
+			h.passing = append(h.passing, [2]string{from, to})
+		}
+	}
+	return nil
+}
+
+// prepareForwarding keeps what switching it on changes, and returns what the
+// host goes on passing then.
+func (n *Networks) prepareForwarding(f *family, h hostForwarding) (hostForwarding, error) {
+	entries, err := os.ReadDir("/proc/sys/" + f.sysctl + "/conf")
+	if err != nil {
+		return h, fmt.Errorf("cannot list links: %w", err)
+	}
+	// Where somebody switched it off since, nothing forwards any more.
+	h.changed = slices.DeleteFunc(h.changed, func(s string) bool { return !strings.HasSuffix(s, "/"+acceptRA) })
+	for _, e := range entries {
+		for _, key := range []string{"forwarding", "force_forwarding", acceptRA} {
+			setting := f.setting(e.Name(), key)
+			value, err := os.ReadFile("/proc/sys/" + setting)
+			if err == nil && string(bytes.TrimSpace(value)) == "1" && e.Name() != "all" && !isOurs(e.Name()) && !slices.Contains(h.changed, setting) {
+				h.changed = append(h.changed, setting)
+			}
+		}
+	}
+	if err := n.keepForwarding(f, h.changed); err != nil {
+		return h, err
+	}
+	for _, setting := range h.changed {
+		if !strings.HasSuffix(setting, "/"+acceptRA) {
+			continue
+		}
+		if err := setSysctl(setting, "2"); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return h, err
+		}
+	}
+	h.closed = true
+	return h, h.setPassing(f)
+}
+
+// setting is one of a link.
+func (f *family) setting(link, key string) string { return f.sysctl + "/conf/" + link + "/" + key }
+
+// restoreForwarding switches off what was switched on for containers, unless
+// those of another margolite need it. Nothing else passed since.
+func (n *Networks) restoreForwarding(f *family, h hostForwarding) (hostForwarding, error) {
+	links, err := allLinks(nil)
+	if err != nil || !h.closed || slices.ContainsFunc(links, n.owner.isOthers) {
+		return h, err
 	}
 	if err := setSysctl(f.forwardingKey(), "0"); err != nil {
-		return nil, err
+		return h, err
 	}
-	_, heeding, err := n.keptLinks(f)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range heeding {
-		if err := setSysctl("net/ipv6/conf/"+name+"/accept_ra", "1"); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
+	for _, setting := range h.changed {
+		if err := setSysctl(setting, "1"); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return h, err
 		}
 	}
-	if err := os.Remove(path); err != nil {
-		return nil, fmt.Errorf("cannot forget closed links: %w", err)
+	if err := os.Remove(n.forwardingFile(f)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return h, fmt.Errorf("cannot forget forwarding settings: %w", err)
 	}
 	n.logger.Info("forwarding switched off again", "key", f.forwardingKey())
-	return nil, nil
+	return hostForwarding{}, nil
 }

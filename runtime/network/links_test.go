@@ -111,7 +111,7 @@ func TestLinksComeAndGoInPlace(t *testing.T) {
 			}
 		}
 		expectLinks(t, ns, c.want...)
-		if got := exchange(conn, patience); got != "?" {
+		if got := exchange(conn, "?", patience); got != "?" {
 			t.Errorf("%s: the conversation over the first network ended: %q", c.name, got)
 		}
 	}
@@ -492,18 +492,24 @@ const (
 	outsideAddr6 = "2001:db8:1::1"
 )
 
+// connect6 gives IPv6 to both ends of what connect made.
+func (l *lab) connect6(name, netns, ours, theirs string) {
+	l.t.Helper()
+	address6 := func(link, prefix string) {
+		setSysctl(l.t, "net/ipv6/conf/"+link+"/accept_dad", "0")
+		address(l.t, link, prefix)
+	}
+	address6(name, ours+"/64")
+	inside(l.t, netns, func() {
+		address6("eth0", theirs+"/64")
+		ip(l.t, "-6 route replace default via %s", ours)
+	})
+}
+
 func newDualStack(t testing.TB, shop network.Network) *town {
 	t.Helper()
 	l := newLab(t)
-	address6 := func(link, prefix string) {
-		setSysctl(t, "net/ipv6/conf/"+link+"/accept_dad", "0")
-		address(t, link, prefix)
-	}
-	address6(uplink, hostAddr6+"/64")
-	inside(t, l.outside, func() {
-		address6("eth0", outsideAddr6+"/64")
-		ip(t, "-6 route replace default via %s", hostAddr6)
-	})
+	l.connect6(uplink, l.outside, hostAddr6, outsideAddr6)
 	setSysctl(t, "net/ipv6/conf/all/forwarding", "0")
 	w := &town{lab: l}
 	shop.Name = "shop_default"
@@ -596,14 +602,18 @@ table inet filter {
 		meta l4proto ipv6-icmp accept
 		ct state established,related accept
 		iif "lo" accept
-		tcp dport 8080 accept
+		meta l4proto { tcp, udp } th dport 8080 accept
 	}
 }`
 	nft(t, rules)
-	w.publish(port6(w.web, "tcp", 8080, 80), port6(w.web, "tcp", 8081, 80))
-	serve(t, w.webNS, "tcp", "[::]:80", "web")
-	expect(t, w.outside, "tcp", at(hostAddr6, 8080), "web "+outsideAddr6)
-	expectNothing(t, w.outside, "tcp", at(hostAddr6, 8081))
+	w.publish(port6(w.web, "tcp", 8080, 80), port6(w.web, "udp", 8080, 80), port6(w.web, "tcp", 8081, 80), port6(w.web, "udp", 8081, 80))
+	for _, protocol := range []string{"udp", "tcp"} {
+		serve(t, w.webNS, protocol, "[::]:80", "web")
+		if got := ask(t, w.outside, protocol, at(hostAddr6, 8080), silence); got != "web "+outsideAddr6 {
+			t.Errorf("%s: got %q", protocol, got)
+		}
+		expectNothing(t, w.outside, protocol, at(hostAddr6, 8081))
+	}
 }
 
 func TestIPv6IsOffWhereItIsNotWanted(t *testing.T) {

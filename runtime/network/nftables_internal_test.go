@@ -39,7 +39,7 @@ func TestRulesMayBeMany(t *testing.T) {
 	for i := range maxPorts {
 		ports = append(ports, Port{Protocol: "udp", HostPort: uint16(i + 1), ContainerPort: 1, Address: netip.MustParseAddr("10.0.0.2")})
 	}
-	r := newRuleset(ipv4(), tableKey{nftables.TableFamilyIPv4, tableName}, o, networks, ports, nil, guarded)
+	r := newRuleset(ipv4(), tableKey{nftables.TableFamilyIPv4, tableName}, o, networks, ports, hostForwarding{}, guarded)
 	inNamespace(t, func() error {
 		conn := newRules()
 		if err := r.write(conn); err != nil {

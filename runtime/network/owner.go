@@ -220,7 +220,7 @@ func (o owner) own(t tables, f *family) tableKey {
 
 // setOf is a set of a table of rules, for listing it.
 func setOf(f *family, table tableKey, name string) *nftables.Set {
-	r := newRuleset(f, table, owner{}, nil, nil, nil, unguarded)
+	r := newRuleset(f, table, owner{}, nil, nil, hostForwarding{}, unguarded)
 	i := slices.IndexFunc(r.sets, func(s *set) bool { return s.Name == name })
 	return r.sets[i].Set
 }

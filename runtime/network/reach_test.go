@@ -1,9 +1,11 @@
 package network_test
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/margolite/margolite/runtime/network"
@@ -163,56 +165,118 @@ func TestLoopbackOfTheHostIsOutOfReach(t *testing.T) {
 	}
 }
 
+// The host of a plant that does not forward stays so for everything but
+// containers, also to a modem or a VLAN that comes later.
 func TestForwardingIsSwitchedOnForContainersOnly(t *testing.T) {
-	l := newLab(t)
-	plant := newNamespace(t)
-	l.connect("up1", plant, "198.51.100.2", "198.51.100.1")
-	serve(t, plant, "tcp", ":80", "plant")
-	w := settle(l)
-	w.publish(port(w.web, "tcp", 8080, 80))
-	serve(t, w.webNS, "tcp", ":80", "web")
-
-	if got := sysctl(t, "net/ipv4/ip_forward"); got != "1" {
-		t.Fatalf("ip_forward is %s, want 1", got)
+	w := newDualStack(t, network.Network{})
+	t.Cleanup(func() { nft(t, "flush ruleset") })
+	connect := func(name string, n int) (netns string) {
+		netns = newNamespace(t)
+		w.connect(name, netns, fmt.Sprintf("198.51.%d.2", n), fmt.Sprintf("198.51.%d.1", n))
+		w.connect6(name, netns, fmt.Sprintf("2001:db8:%d::2", n), fmt.Sprintf("2001:db8:%d::1", n))
+		serve(t, netns, "tcp", ":80", name)
+		return netns
 	}
-	expect(t, plant, "tcp", at("198.51.100.2", 8080), "web *")
-	expect(t, w.webNS, "tcp", at("198.51.100.1", 80), "plant *")
-	expectNothing(t, w.outside, "tcp", at("198.51.100.1", 80))
+	plant := connect("up1", 100)
+	serve(t, w.webNS, "tcp", ":80", "web")
+	w.publish(port(w.web, "tcp", 8080, 80), port6(w.web, "tcp", 8080, 80))
+	forwarding := func(want string) {
+		t.Helper()
+		for _, key := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
+			if got := sysctl(t, key); got != want {
+				t.Errorf("%s is %s, want %s", key, got, want)
+			}
+		}
+	}
+	forwarding("1")
+	modem := connect("wwan0", 101)
+	apart := func() {
+		t.Helper()
+		for _, from := range []string{w.outside, plant, modem} {
+			for n, netns := range map[int]string{100: plant, 101: modem} {
+				if from != netns {
+					expectNothing(t, from, "tcp", at(fmt.Sprintf("198.51.%d.1", n), 80))
+					expectNothing(t, from, "tcp", at(fmt.Sprintf("2001:db8:%d::1", n), 80))
+				}
+			}
+		}
+	}
+	apart()
+	for n, netns := range map[int]string{100: plant, 101: modem} {
+		expect(t, netns, "tcp", at(fmt.Sprintf("198.51.%d.2", n), 8080), "web *")
+		expect(t, netns, "tcp", at(fmt.Sprintf("2001:db8:%d::2", n), 8080), "web *")
+		expect(t, w.webNS, "tcp", at(fmt.Sprintf("198.51.%d.1", n), 80), "*")
+	}
 
-	// The next agent finds forwarding on, and still knows.
-	again, err := network.New(network.Options{RunDir: w.runDir})
+	nft(t, "flush ruleset")
+	w.publish()
+	apart()
+	// The next agent finds forwarding on, and still knows; also where somebody
+	// emptied its directory before.
+	for _, name := range []string{"forwarding", "forwarding6"} {
+		must(t, os.Remove(filepath.Join(w.runDir, name)))
+	}
+	w.publish()
+	var err error
+	w.Networks, err = network.New(network.Options{RunDir: w.runDir})
 	must(t, err)
-	must(t, again.SyncPorts(t.Context(), nil, w.networks))
-	expectNothing(t, w.outside, "tcp", at("198.51.100.1", 80))
-	// The host keeps its separation when the last network is gone: forwarding
-	// goes off with it, and the rules with that.
+	w.publish()
+	apart()
+	// With the last network everything is as it was.
 	must(t, w.Leftovers(t.Context(), nil, nil))
 	must(t, w.SyncPorts(t.Context(), nil, nil))
-	expectNothing(t, w.outside, "tcp", at("198.51.100.1", 80))
-	if got := sysctl(t, "net/ipv4/ip_forward"); got != "0" {
-		t.Errorf("ip_forward is %s without networks, want 0 again", got)
-	}
+	forwarding("0")
 	if found := w.traces(); len(found) > 0 {
 		t.Errorf("left behind: %q", found)
 	}
 }
 
-// A link that came while forwarding was on may need it: it stays on, and so do
-// the rules that keep the others apart.
-func TestForwardingThatOthersMayNeedStaysOn(t *testing.T) {
-	l := newLab(t)
-	plant := newNamespace(t)
-	l.connect("up1", plant, "198.51.100.2", "198.51.100.1")
-	serve(t, plant, "tcp", ":80", "plant")
-	w := settle(l)
+func TestLinksThatForwardedBeforeGoOn(t *testing.T) {
+	w := newDualStack(t, network.Network{})
+	keys := []string{"net/ipv4/conf/up1/forwarding", "net/ipv4/conf/up2/forwarding", "net/ipv6/conf/up1/force_forwarding", "net/ipv6/conf/up2/force_forwarding"}
+	plant, cell := newNamespace(t), newNamespace(t)
+	w.connect("up1", plant, "198.51.100.2", "198.51.100.1")
+	w.connect("up2", cell, "198.51.101.2", "198.51.101.1")
+	w.connect6("up1", plant, "2001:db8:100::2", "2001:db8:100::1")
+	w.connect6("up2", cell, "2001:db8:101::2", "2001:db8:101::1")
+	serve(t, cell, "tcp", ":80", "cell")
+	to := []string{"198.51.101.1"}
+	if _, err := os.Stat("/proc/sys/" + keys[2]); err == nil { // since Linux 6.17
+		to = append(to, "2001:db8:101::1")
+	} else {
+		keys = keys[:2]
+	}
+	for _, key := range keys {
+		setSysctl(t, key, "1")
+	}
+	// What a bridge passes on is not forwarded, though the kernel may filter it.
+	ip(t, "link add br0 type bridge")
+	t.Cleanup(func() { ip(t, "link del br0") })
+	bridgeNetfilters()["with bridge netfilter"](t)
+	machines := []string{newNamespace(t), newNamespace(t)}
+	for i, machine := range machines {
+		name := fmt.Sprintf("lan%d", i)
+		w.connect(name, machine, "192.0.2.9", fmt.Sprintf("192.0.2.%d", i+1))
+		ip(t, "address flush dev %s", name)
+		ip(t, "link set %s master br0", name)
+	}
+	linkUp(t, "br0")
+	serve(t, machines[1], "tcp", ":80", "machine")
+
+	works := func() {
+		t.Helper()
+		for _, addr := range to {
+			expect(t, plant, "tcp", at(addr, 80), "cell *")
+			expectNothing(t, w.outside, "tcp", at(addr, 80))
+		}
+		expect(t, machines[0], "tcp", "192.0.2.2:80", "machine *")
+	}
+	works()
 	w.publish()
-	l.connect("up2", newNamespace(t), "203.0.113.2", "203.0.113.1")
+	works()
 	must(t, w.Leftovers(t.Context(), nil, nil))
 	must(t, w.SyncPorts(t.Context(), nil, nil))
-	expectNothing(t, w.outside, "tcp", at("198.51.100.1", 80))
-	if got := sysctl(t, "net/ipv4/ip_forward"); got != "1" {
-		t.Errorf("ip_forward is %s, want 1", got)
-	}
+	works()
 }
 
 func TestForwardingThatWasOnStaysOn(t *testing.T) {
@@ -227,34 +291,38 @@ func TestForwardingThatWasOnStaysOn(t *testing.T) {
 }
 
 func TestConversationFollowsThePublishedPort(t *testing.T) {
-	w := newTown(t)
-	serve(t, w.webNS, "udp", ":80", "web")
-	serve(t, w.dbNS, "udp", ":80", "db")
-	w.publish()
+	for name, rules := range map[string]string{"without a firewall": "", "with a firewall": openwrt()} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			nft(t, rules)
+			serve(t, s.dbNS, "udp", ":80", "db")
+			s.publish()
 
-	// A sensor that keeps its port and never falls silent.
-	var sensor net.Conn
-	inside(t, w.outside, func() {
-		var err error
-		sensor, err = net.Dial("udp4", at(hostAddr, 8080))
-		must(t, err)
-	})
-	defer sensor.Close()
-	say := func(want string) {
-		t.Helper()
-		wait := patience
-		if want == "" {
-			wait = silence
-		}
-		if got := exchange(sensor, wait); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+			// A sensor that keeps its port and never falls silent.
+			var sensor net.Conn
+			inside(t, s.lan, func() {
+				var err error
+				sensor, err = net.Dial("udp4", at(hostAddr, 8080))
+				must(t, err)
+			})
+			defer sensor.Close()
+			say := func(want string) {
+				t.Helper()
+				wait := patience
+				if want == "" {
+					wait = silence
+				}
+				if got := exchange(sensor, "?", wait); got != want {
+					t.Errorf("got %q, want %q", got, want)
+				}
+			}
+			say("")
+			s.publish(port(s.web, "udp", 8080, 80))
+			say("web " + outsideAddr)
+			s.publish(port(s.db, "udp", 8080, 80))
+			say("db " + outsideAddr)
+			s.publish()
+			say("")
+		})
 	}
-	say("")
-	w.publish(port(w.web, "udp", 8080, 80))
-	say("web " + outsideAddr)
-	w.publish(port(w.db, "udp", 8080, 80))
-	say("db " + outsideAddr)
-	w.publish()
-	say("")
 }

@@ -7,13 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
-	"golang.org/x/sys/unix"
 )
 
 // The table, for one network and one port, as nft shows it:
@@ -21,9 +19,7 @@ import (
 //	set bridges      { type ifname;           elements = { "mgl-a" } }
 //	set internal     { type ifname }
 //	set within       { type ifname . ifname;  elements = { "mgl-a" . "mgl-a" } }
-//	set closed       { type ifname }
-//	set admitted     { type ifname . ipv4_addr . ipv4_addr . inet_proto . inet_service
-//	                   size 8192; flags dynamic,timeout }
+//	set passing      { type ifname . ifname }
 //	map published    { type inet_proto . inet_service : ipv4_addr . inet_service
 //	                   elements = { tcp . 8080 : 172.29.0.2 . 80 } }
 //	map published_at { type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service }
@@ -39,7 +35,6 @@ import (
 //	chain output      { type nat hook output priority dstnat + 5
 //	                    jump translate }
 //	chain forward     { type filter hook forward priority filter + 10
-//	                    iifname @closed oifname @closed drop
 //	                    iifname @internal iifname . oifname != @within drop
 //	                    oifname @internal iifname . oifname != @within drop
 //	                    oifname != @bridges accept
@@ -55,16 +50,21 @@ import (
 // Where the host's firewall may refuse what comes in, ports are guarded:
 //
 //	chain prerouting  { ... instead of jump translate
-//	                    iifname @bridges jump translate
-//	                    iifname . ip saddr . ip daddr . meta l4proto . th dport @admitted
-//	                      update @admitted { the same timeout 1h } jump translate }
-//	chain admit       { add @admitted { the same timeout 1m }
+//	                    iifname @bridges jump translate }
+//	chain admit       { dup to ip daddr
 //	                    drop }
 //	chain input       { type filter hook input priority 1000
 //	                    iifname "lo" accept
 //	                    iifname @bridges accept
 //	                    ct state new ct status ! dnat fib daddr type local, in @published_at: jump admit
 //	                    ct state new ct status ! dnat fib daddr type local, in @published: jump admit }
+//	chain track       { type filter hook output priority raw - 1
+//	                    oifname "lo" ct state untracked ct zone set 0 }
+//
+// Where forwarding was switched on for containers, the first rule of the chain
+// forward is
+//
+//	iifname != "mgl-*" oifname != "mgl-*" iifname . oifname != @passing drop
 //
 // The table ip6 margolite is the same for IPv6, and there while a network has
 // IPv6.
@@ -76,18 +76,8 @@ import (
 // because nat in the family inet takes Linux 5.2.
 const tableName = "margolite"
 
-const (
-	maxAdmitted = 8192 // clients and ports at a time; some 130 bytes each
-
-	// The client's next try is due within seconds. Only then is it known to
-	// be more than a forged address, and kept.
-	firstAdmission = time.Minute
-	admission      = time.Hour        // since it was used last
-	briefAdmission = 10 * time.Minute // whether or not it is used
-
-	// lastInput is after whatever else looks at packets for the host.
-	lastInput = 1000
-)
+// lastInput is after whatever else looks at packets for the host.
+const lastInput = 1000
 
 // ruleset is everything in the table, in a form that can be written to the
 // kernel and compared with what is there.
@@ -95,6 +85,7 @@ type ruleset struct {
 	family   *family
 	table    tableKey
 	guarding guarding
+	host     hostForwarding
 	sets     []*set
 	chains   []chain
 }
@@ -121,13 +112,12 @@ type guarding int
 const (
 	unguarded guarding = iota
 	guarded
-	guardedBriefly // by rules whose changes are not told: nothing is kept for long
+	shut // the kernel cannot do that: ports are published for the host and containers alone
 )
 
 // newRuleset says what the table of a family should be. No two ports collide.
-// Forwarding stays off between the closed links.
-func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []Port, closed []string, guard guarding) ruleset {
-	r := ruleset{family: f, guarding: guard, table: table}
+func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []Port, host hostForwarding, guard guarding) ruleset {
+	r := ruleset{family: f, guarding: guard, host: host, table: table}
 	networks = f.of(networks)
 
 	r.subchain(ownerChain+o.id, newRule(ownerAbout+o.dir, leave()))
@@ -136,11 +126,9 @@ func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []
 	bridges := r.set("bridges", link)
 	internal := r.set("internal", link)
 	within := r.set("within", link, link)
-	shut := r.set("closed", link)
+	passing := r.set("passing", link, link)
 	published := r.mapping("published", number, service)
 	publishedAt := r.mapping("published_at", address, number, service)
-	admitted := r.set("admitted", link, address, address, number, service)
-	admitted.Dynamic, admitted.HasTimeout, admitted.Size = true, true, maxAdmitted
 	for _, w := range networks {
 		bridges.add(ifname(w.Bridge), nil)
 		if w.Internal {
@@ -150,8 +138,8 @@ func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []
 			within.add(slices.Concat(ifname(w.Bridge), ifname(w.Bridge)), nil)
 		}
 	}
-	for _, name := range closed {
-		shut.add(ifname(name), nil)
+	for _, links := range host.passing {
+		passing.add(slices.Concat(ifname(links[0]), ifname(links[1])), nil)
 	}
 	for _, p := range ports {
 		if !f.has(p.Address) {
@@ -178,7 +166,7 @@ func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []
 	loopback := newRule("neighbours stay out of the host's loopback",
 		f.load(destination), isIn(f.loopback), leave())
 	if guard != unguarded {
-		translate = r.guard(f, guard, bridges, published, publishedAt, admitted)
+		translate = r.guard(f, guard, bridges, published, publishedAt)
 	}
 	r.chain("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, *nftables.ChainPriorityNATDest+5,
 		append([]rule{loopback}, translate...)...)
@@ -190,20 +178,26 @@ func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []
 	}
 	own = append(own, newRule("published ports", run("translate")))
 	r.chain("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, *nftables.ChainPriorityNATDest+5, own...)
+	var closed []rule
+	if host.closed {
+		// A bridge of another margolite is its affair.
+		foreign := clause{compare(expr.CmpOpNeq, []byte(bridgePrefix))}
+		closed = []rule{newRule("forwarding was switched on for containers",
+			f.load(incoming), foreign, f.load(outgoing), foreign, f.load(incoming, outgoing), notIn(passing), drop())}
+	}
 	r.chain("forward", nftables.ChainTypeFilter, nftables.ChainHookForward, *nftables.ChainPriorityFilter+10,
-		newRule("forwarding was off between these",
-			f.load(incoming), in(shut), f.load(outgoing), in(shut), drop()),
-		newRule("an internal network has no way out",
-			f.load(incoming), in(internal), f.load(incoming, outgoing), notIn(within), drop()),
-		newRule("and no way in",
-			f.load(outgoing), in(internal), f.load(incoming, outgoing), notIn(within), drop()),
-		newRule("not to a container",
-			f.load(outgoing), notIn(bridges), accept()),
-		newRule("answers", answers(), accept()),
-		newRule("published ports", translated(), accept()),
-		newRule("within one network",
-			f.load(incoming, outgoing), in(within), accept()),
-		newRule("nobody else reaches a container", drop()))
+		append(closed,
+			newRule("an internal network has no way out",
+				f.load(incoming), in(internal), f.load(incoming, outgoing), notIn(within), drop()),
+			newRule("and no way in",
+				f.load(outgoing), in(internal), f.load(incoming, outgoing), notIn(within), drop()),
+			newRule("not to a container",
+				f.load(outgoing), notIn(bridges), accept()),
+			newRule("answers", answers(), accept()),
+			newRule("published ports", translated(), accept()),
+			newRule("within one network",
+				f.load(incoming, outgoing), in(within), accept()),
+			newRule("nobody else reaches a container", drop()))...)
 	outbound := []rule{
 		newRule("the host reaches published ports by its loopback",
 			f.load(source), isIn(f.loopback), f.load(outgoing), in(bridges), masquerade()),
@@ -222,20 +216,19 @@ func newRuleset(f *family, table tableKey, o owner, networks []Network, ports []
 	return r
 }
 
-// guard adds what admits clients, and returns the rules by which they are
-// translated from then on. Until then a packet for a published port goes where
-// packets for the host go, past the host's own firewall, and is dropped behind
-// it: whoever gets that far may use the port, and tries again anyway.
-func (r *ruleset) guard(f *family, guard guarding, bridges, published, publishedAt, admitted *set) []rule {
-	life := firstAdmission
-	if guard == guardedBriefly {
-		life = briefAdmission
+// guard adds what admits clients, and returns the rules for who needs no
+// admission. The first packet of others goes where packets for the host go, past
+// the host's own firewall. Behind it, a copy takes the way of what the host itself
+// sends, where it is translated as all packets of its connection are from then on,
+// and the packet is dropped. The kernel does not track copies, unless it is told.
+func (r *ruleset) guard(f *family, guard guarding, bridges, published, publishedAt *set) []rule {
+	containers := []rule{newRule("published ports, for containers", f.load(incoming), in(bridges), run("translate"))}
+	if guard == shut {
+		return containers
 	}
-	client := func() clause { return f.load(incoming, source, destination, protocol, destinationPort) }
 	r.subchain("admit",
-		newRule("the host's firewall let it pass",
-			client(), remembered(admitted, unix.NFT_DYNSET_OP_ADD, life)),
-		newRule("the next try is translated", drop()))
+		newRule("the host's firewall let it pass", f.load(destination), copied()),
+		newRule("the copy goes on", drop()))
 	first := func() clause { return slices.Concat(begins(), untranslated(), toHost()) }
 	r.chain("input", nftables.ChainTypeFilter, nftables.ChainHookInput, lastInput,
 		newRule("the host itself", f.load(incoming), equals(ifname("lo")), accept()),
@@ -244,19 +237,14 @@ func (r *ruleset) guard(f *family, guard guarding, bridges, published, published
 			first(), f.load(destination, protocol, destinationPort), found(publishedAt), run("admit")),
 		newRule("ports published on every address",
 			first(), f.load(protocol, destinationPort), found(published), run("admit")))
-	again := slices.Concat(client(), in(admitted))
-	if guard == guarded {
-		again = slices.Concat(again, remembered(admitted, unix.NFT_DYNSET_OP_UPDATE, admission))
-	}
-	return []rule{
-		newRule("published ports, for containers", f.load(incoming), in(bridges), run("translate")),
-		newRule("published ports, for whom the host's firewall admits", again, run("translate")),
-	}
+	r.chain("track", nftables.ChainTypeFilter, nftables.ChainHookOutput, *nftables.ChainPriorityRaw-1,
+		newRule("copies", f.load(outgoing), equals(ifname("lo")), untracked(), track()))
+	return containers
 }
 
 // empty says that the table would do nothing at all.
 func (r ruleset) empty() bool {
-	return !slices.ContainsFunc(r.sets, func(s *set) bool { return len(s.elements) > 0 })
+	return !r.host.closed && !slices.ContainsFunc(r.sets, func(s *set) bool { return len(s.elements) > 0 })
 }
 
 func (r *ruleset) set(name string, key ...nftables.SetDatatype) *set {
@@ -319,21 +307,8 @@ func (c chain) note(r rule) string {
 	return note[:min(len(note), maxComment)]
 }
 
-// write replaces the whole table in one transaction. Who was admitted stays so.
+// write replaces the whole table in one transaction.
 func (r ruleset) write(conn *nftables.Conn) error {
-	for _, s := range r.sets {
-		if !s.Dynamic {
-			continue
-		}
-		// A table that is not there, or that of another release, has none.
-		s.elements, _ = elementsOf(conn, s.Set)
-		for i, e := range s.elements {
-			if e.Timeout = e.Expires; e.Timeout <= 0 {
-				e.Timeout = time.Millisecond
-			}
-			s.elements[i] = e
-		}
-	}
 	r.remove(conn)
 	conn.AddTable(r.table.table())
 	for _, s := range r.sets {
@@ -378,19 +353,6 @@ func (r ruleset) exists(conn *nftables.Conn) (bool, error) {
 	return slices.Contains(tables, r.table), err
 }
 
-// forgetAdmitted empties the sets that the kernel fills.
-func (r ruleset) forgetAdmitted(conn *nftables.Conn) error {
-	if exists, err := r.exists(conn); err != nil || !exists {
-		return err
-	}
-	for _, s := range r.sets {
-		if s.Dynamic {
-			conn.FlushSet(s.Set)
-		}
-	}
-	return commit(conn)
-}
-
 // hasRules says whether the kernel's table has just these rules. One that
 // cannot be read has not.
 func (r ruleset) hasRules(conn *nftables.Conn) bool {
@@ -412,9 +374,6 @@ func (r ruleset) hasRules(conn *nftables.Conn) bool {
 func (r ruleset) differing(conn *nftables.Conn) ([]*set, error) {
 	var found []*set
 	for _, s := range r.sets {
-		if s.Dynamic {
-			continue // the kernel fills it
-		}
 		now, err := elementsOf(conn, s.Set)
 		if err != nil {
 			return nil, err

@@ -16,8 +16,8 @@ import (
 // Nothing is written where nothing differs from what is in the kernel, so it
 // may be called often, which mends the table after somebody flushed the whole
 // ruleset. Without networks and ports the table is removed, and forwarding
-// switched off again if nothing else can have come to need it. That is so for
-// IPv4 and for IPv6, each by itself.
+// switched off again if it was switched on here. That is so for IPv4 and for
+// IPv6, each by itself.
 //
 // It has to run after EnsureNetwork and before a container starts: it is what
 // isolates a network and lets it out. Ports that contradict each other do not
@@ -99,22 +99,27 @@ func (n *Networks) syncFamily(conn *nftables.Conn, host firewall, t tables, f *f
 	if err != nil {
 		return err
 	}
-	closed, err := n.closedLinks(f, needed && !on)
+	forwards, err := n.hostForwarding(f)
+	switch {
+	case err != nil:
+	case !needed:
+		forwards, err = n.restoreForwarding(f, forwards)
+	case !on:
+		forwards, err = n.prepareForwarding(f, forwards)
+	}
 	if err != nil {
 		return err
 	}
-	if !needed {
-		if closed, err = n.closeAgain(f, closed); err != nil {
-			return err
+	before, again := n.synced[f.table]
+	wanted := newRuleset(f, table, n.owner, networks, ports, forwards, n.guardFor(f, host))
+	changed, err := replaceRules(conn, wanted)
+	if cannot := err; err != nil && wanted.guarding == guarded {
+		wanted = newRuleset(f, table, n.owner, networks, ports, forwards, shut)
+		changed, err = replaceRules(conn, wanted)
+		if err == nil && before.guarding != shut {
+			n.logger.Warn("published ports are closed to other hosts: the kernel cannot guard them", "family", familyName(f.table), "error", cannot)
 		}
 	}
-	before, again := n.synced[f.table]
-	wanted := newRuleset(f, table, n.owner, networks, ports, closed, n.guardFor(f, host))
-	if !again && !wanted.empty() {
-		// Nobody watched the host's firewall until now.
-		_ = wanted.forgetAdmitted(conn)
-	}
-	changed, err := replaceRules(conn, wanted)
 	if err != nil {
 		return err
 	}
@@ -123,7 +128,7 @@ func (n *Networks) syncFamily(conn *nftables.Conn, host firewall, t tables, f *f
 	if changed {
 		n.logger.Info("rules replaced", "family", familyName(f.table), "networks", len(networks), "ports", len(ports))
 	}
-	if len(ports) > 0 && wanted.guarding != unguarded && (!again || before.guarding != wanted.guarding) {
+	if len(ports) > 0 && wanted.guarding == guarded && (!again || before.guarding != guarded) {
 		n.logger.Info("published ports are for whom the host's firewall admits", "family", familyName(f.table))
 	}
 	// Only now: the rules keep closed what was closed.
@@ -131,7 +136,7 @@ func (n *Networks) syncFamily(conn *nftables.Conn, host firewall, t tables, f *f
 		if err := setSysctl(f.forwardingKey(), "1"); err != nil {
 			return err
 		}
-		n.logger.Info("forwarding switched on for containers", "key", f.forwardingKey(), "closed", closed)
+		n.logger.Info("forwarding switched on for containers only", "key", f.forwardingKey())
 	}
 	if changed || !again {
 		containers := slices.Clone(n.pools)

@@ -24,9 +24,7 @@ const (
 
 // Watch calls changed when somebody else removed or changed rules of ours, or
 // changed the host's own: SyncPorts then has something to do. It does so until
-// ctx ends, and never for what this package does itself. Clients that the
-// host's firewall admitted to published ports have to be admitted anew after
-// each of its changes.
+// ctx ends, and never for what this package does itself.
 //
 // changed is called from this goroutine; it may call SyncPorts. One may watch at
 // a time.
@@ -72,9 +70,6 @@ func (n *Networks) Watch(ctx context.Context, changed func()) (err error) {
 			look = true
 		case <-calm.C:
 			n.watched.rules.Store(false)
-			if err := n.admitAnew(); err != nil {
-				n.logger.Warn("clients that the firewall admitted before stay so for a while", "error", err)
-			}
 			changed()
 		}
 		if look && !n.rulesInOrder() {
@@ -133,19 +128,6 @@ func changedTable(m nl.Message) (t tableKey, ok bool) {
 	return t, err == nil && t.name != ""
 }
 
-// admitAnew forgets whom the host's firewall admitted.
-func (n *Networks) admitAnew() (err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	conn := newRules()
-	for _, f := range families() {
-		if r, ok := n.synced[f.table]; ok && !r.empty() {
-			err = errors.Join(err, r.forgetAdmitted(conn))
-		}
-	}
-	return err
-}
-
 // rulesInOrder says whether the tables are as SyncPorts left them. Before it ran,
 // and where they cannot be read, there is nothing to say.
 func (n *Networks) rulesInOrder() bool {
@@ -165,7 +147,7 @@ func (n *Networks) rulesInOrder() bool {
 		if err != nil {
 			return true
 		}
-		if r.empty() != !exists || exists && (!r.hasRules(conn) || r.guarding != n.guardFor(f, host)) {
+		if r.empty() != !exists || exists && (!r.hasRules(conn) || (r.guarding == unguarded) != (n.guardFor(f, host) == unguarded)) {
 			return false
 		}
 		if exists {

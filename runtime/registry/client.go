@@ -13,7 +13,6 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
-	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
@@ -120,17 +119,53 @@ var errRedirects = errors.New("too many redirects")
 // believed what a tag stands for.
 func (c *Client) Resolve(ctx context.Context, ref reference.Named) (v1.Descriptor, error) {
 	_, desc, err := c.resolver.Resolve(c.begin(ctx, &transfer{}), ref.String())
-	switch {
-	case errdefs.IsNotImplemented(err), err == nil && strings.HasPrefix(desc.MediaType, schema1):
-		return v1.Descriptor{}, fmt.Errorf("%w: it is of type %s", ErrOld, images.MediaTypeDockerSchema1Manifest)
-	case err != nil:
+	if err != nil {
 		return v1.Descriptor{}, err
 	}
-	return desc, nil
+	if images.IsIndexType(desc.MediaType) || images.IsManifestType(desc.MediaType) {
+		return desc, nil
+	}
+	// Servers of plain files, and some proxies, call it a text or just bytes: it says itself what it is.
+	desc.MediaType = v1.MediaTypeImageManifest
+	body, err := c.Open(ctx, ref, desc, 0)
+	if err != nil {
+		return v1.Descriptor{}, err
+	}
+	defer body.Close()
+	data, err := io.ReadAll(io.LimitReader(body, desc.Size))
+	if err != nil {
+		return v1.Descriptor{}, err
+	}
+	if desc.Digest.Algorithm().FromBytes(data) != desc.Digest {
+		return v1.Descriptor{}, fmt.Errorf("%w: it is not %s", ErrContent, desc.Digest)
+	}
+	desc.MediaType, err = FormOf(data)
+	return desc, err
 }
 
 // schema1 is what the media types of Docker's first manifests begin with.
 const schema1 = "application/vnd.docker.distribution.manifest.v1+"
+
+// FormOf returns the media type of a manifest or an index of which only the bytes are known.
+func FormOf(data []byte) (string, error) {
+	var form struct {
+		SchemaVersion json.RawMessage `json:"schemaVersion"`
+		MediaType     string          `json:"mediaType"`
+		Manifests     json.RawMessage `json:"manifests"`
+	}
+	if err := json.Unmarshal(data, &form); err != nil {
+		return "", fmt.Errorf("%w: cannot read manifest: %w", ErrContent, err)
+	}
+	switch mediaType := plain(form.MediaType); {
+	case string(form.SchemaVersion) == "1", strings.HasPrefix(mediaType, schema1):
+		return "", ErrOld
+	case mediaType != "":
+		return mediaType, nil
+	case form.Manifests != nil:
+		return v1.MediaTypeImageIndex, nil
+	}
+	return v1.MediaTypeImageManifest, nil
+}
 
 // Open reads a part of an image from an offset on: a manifest or an index, by its media type, else a blob. A download
 // that breaks off is continued; it ends with io.EOF only when all of it has come. Nothing is requested, and no error

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -476,26 +477,39 @@ func TestRequestsAreSentAgainWhereThatMayHelp(t *testing.T) {
 
 func TestManifestsAreDescribedWhateverARegistrySays(t *testing.T) {
 	manifest := []byte(`{"schemaVersion":2}`)
-	own := digest.FromBytes(manifest)
+	described := map[string]string{"Docker-Content-Digest": digest.FromBytes(manifest).String(), "Content-Length": fmt.Sprint(len(manifest))}
+	// called is what describes the manifest, with another media type.
+	called := func(mediaType string) map[string]string {
+		header := maps.Clone(described)
+		header["Content-Type"] = mediaType
+		return header
+	}
 	for name, test := range map[string]struct {
 		header map[string]string
 		body   []byte
 		want   error
 		asked  string
 	}{
-		"all of it":       {map[string]string{"Docker-Content-Digest": own.String(), "Content-Length": fmt.Sprint(len(manifest))}, manifest, nil, "HEAD"},
+		"all of it":       {described, manifest, nil, "HEAD"},
+		"capital letters": {called("Application/VND.oci.image.manifest.v1+JSON ;x=y"), manifest, nil, "HEAD"},
+		"a text":          {called("Text/Plain; charset=utf-8"), manifest, nil, "HEAD GET"},
+		"bytes":           {called("application/octet-stream"), manifest, nil, "HEAD GET"},
+		"JSON":            {called("application/json"), manifest, nil, "HEAD GET"},
+		"nothing":         {called(""), manifest, nil, "HEAD GET"},
+		"another text":    {called("text/plain"), []byte(`{"schemaVersion":3}`), registry.ErrContent, "HEAD GET"},
+		"no JSON":         {map[string]string{"Content-Type": "text/plain"}, []byte("Log in first"), registry.ErrContent, "HEAD GET GET"},
 		"no digest":       {map[string]string{"Content-Length": fmt.Sprint(len(manifest))}, manifest, nil, "HEAD GET"},
-		"no length":       {map[string]string{"Docker-Content-Digest": own.String()}, manifest, nil, "HEAD GET"},
+		"no length":       {map[string]string{"Docker-Content-Digest": described["Docker-Content-Digest"]}, manifest, nil, "HEAD GET"},
 		"no real digest":  {map[string]string{"Docker-Content-Digest": "md5:0", "Content-Length": "1"}, manifest, registry.ErrContent, "HEAD"},
 		"an endless one":  {nil, make([]byte, registry.MaxManifest+1), registry.ErrContent, "HEAD GET"},
-		"Docker's first":  {map[string]string{"Content-Type": "application/vnd.docker.distribution.manifest.v1+prettyjws"}, manifest, registry.ErrOld, "HEAD GET"},
-		"which is a text": {map[string]string{"Content-Type": "text/plain; charset=utf-8"}, manifest, registry.ErrOld, "HEAD GET"},
+		"Docker's first":  {map[string]string{"Content-Type": "application/vnd.docker.distribution.manifest.v1+prettyjws"}, manifest, registry.ErrOld, "HEAD"},
+		"which is a text": {map[string]string{"Content-Type": "text/plain"}, []byte(`{"schemaVersion": 1}`), registry.ErrOld, "HEAD GET GET"},
 		"a portal's page": {map[string]string{"Content-Type": "text/html; charset=utf-8"}, manifest, registry.ErrPage, "HEAD"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := fake(t, func(rw http.ResponseWriter, r *http.Request) {
 				for _, accepted := range []string{v1.MediaTypeImageManifest, v1.MediaTypeImageIndex, "application/vnd.docker.distribution.manifest.list.v2+json"} {
-					if !strings.Contains(r.Header.Get("Accept"), accepted) {
+					if strings.HasSuffix(r.URL.Path, "/1") && !strings.Contains(r.Header.Get("Accept"), accepted) {
 						t.Errorf("does not accept %s", accepted)
 					}
 				}
@@ -510,7 +524,7 @@ func TestManifestsAreDescribedWhateverARegistrySays(t *testing.T) {
 				}
 			})
 			desc, err := client(t, w.host, nil).Resolve(t.Context(), named(t, w.host+"/app:1"))
-			if !errors.Is(err, test.want) || err == nil && (desc.Digest != own || desc.Size != int64(len(manifest)) || desc.MediaType != v1.MediaTypeImageManifest) {
+			if !errors.Is(err, test.want) || err == nil && (desc.Digest != digest.FromBytes(manifest) || desc.Size != int64(len(manifest)) || desc.MediaType != v1.MediaTypeImageManifest) {
 				t.Errorf("%+v, %v, want %v", desc, err, test.want)
 			}
 			var asked []string

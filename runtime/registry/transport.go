@@ -113,6 +113,14 @@ func (x *transfer) check(r *http.Request, answer *http.Response) error {
 		if x.part {
 			return x.checkPart(r, answer)
 		}
+		switch form := typeOf(answer); {
+		case strings.HasPrefix(form, schema1):
+			return fmt.Errorf("%w: it is of type %.100s", ErrOld, form)
+		case form == "text/plain": // which containerd takes for Docker's first
+			answer.Header.Del("Content-Type")
+		default:
+			answer.Header.Set("Content-Type", form)
+		}
 		return checkDocument(answer)
 	case code >= 300 && code < 400 && !redirects(answer): // its body would be taken
 		return fmt.Errorf("%w: status %d", ErrContent, code)
@@ -254,8 +262,11 @@ func troubleOf(answer *http.Response) error {
 }
 
 // typeOf is the media type of an answer.
-func typeOf(answer *http.Response) string {
-	mediaType, _, _ := strings.Cut(answer.Header.Get("Content-Type"), ";")
+func typeOf(answer *http.Response) string { return plain(answer.Header.Get("Content-Type")) }
+
+// plain is a media type without parameters, in small letters.
+func plain(mediaType string) string {
+	mediaType, _, _ = strings.Cut(mediaType, ";")
 	return strings.ToLower(strings.TrimSpace(mediaType))
 }
 

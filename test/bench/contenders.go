@@ -22,18 +22,15 @@ import (
 const benchImage = "bench.example/sleeper:1"
 
 // agentName is the contender that the goals are about.
-const agentName = "margolite, agent"
+const agentName = "margolite"
 
-// contender is a program that runs Compose files, with all that it needs.
+// contender is a program that runs Compose files.
 type contender struct {
 	name    string
 	ours    bool
-	place   *place          // where its commands are started; nil: here
-	compose []string        // the program, with what goes before the verb
-	up      []string        // verb and flags that start a project and return
-	agent   *exec.Cmd       // the agent, if there is one
-	shims   []string        // words in the command lines of its shims
-	client  *control.Client // of the agent, if there is one
+	place   *place   // where its commands are started; nil: here
+	compose []string // the program, with what goes before the verb
+	up      []string // verb and flags that start a project and return
 }
 
 // contest is the contenders side by side on this machine.
@@ -77,17 +74,9 @@ func newContest(ctx context.Context, dir, native string, m method) (_ *contest, 
 	return c, nil
 }
 
-// buildImage makes an image of busybox alone: what is measured is not the image.
+// buildImage makes the image that all services run: what is measured is not the image.
 func (c *contest) buildImage() error {
-	path, err := exec.LookPath("busybox")
-	if err != nil {
-		return fmt.Errorf("cannot build the image of the contest: %w", err)
-	}
-	program, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	image, err := ociimage.Build(ociimage.Image{Layers: []ociimage.Layer{{Entries: []ociimage.Entry{ociimage.Executable("/bin/sleep", program)}}}})
+	image, err := loadServer()
 	if err != nil {
 		return err
 	}
@@ -103,8 +92,7 @@ func (c *contest) buildImage() error {
 }
 
 // onContainerd starts the installed containerd, and whoever runs on it: nerdctl
-// beside it, for its hooks run in the namespaces of containerd, margolite with
-// and without an agent.
+// beside it, for its hooks run in the namespaces of containerd.
 func (c *contest) onContainerd(ctx context.Context) error {
 	program, err := exec.LookPath("containerd")
 	if err != nil {
@@ -135,22 +123,19 @@ disabled_plugins = ["io.containerd.grpc.v1.cri"]
 	if err := plant.Eventually(ctx, answers); err != nil {
 		return fmt.Errorf("containerd did not start: %w", err)
 	}
-	if err := c.margolite(ctx, agentName, "agent", socket, true); err != nil {
-		return err
-	}
-	if err := c.margolite(ctx, "margolite, no agent", "alone", socket, false); err != nil {
+	if err := c.margolite(ctx, agentName, "agent", socket); err != nil {
 		return err
 	}
 	return c.nerdctl(ctx, socket)
 }
 
 func (c *contest) embedded(ctx context.Context) error {
-	return c.margolite(ctx, "margolite, embedded", "embedded", "embedded", true)
+	return c.margolite(ctx, "margolite, embedded", "embedded", "embedded")
 }
 
 // margolite is one of ours, in a network namespace of its own, for one margolite
 // looks after the containers of a machine. Its agent has no WFM to speak to.
-func (c *contest) margolite(ctx context.Context, name, id, containerd string, agent bool) error {
+func (c *contest) margolite(ctx context.Context, name, id, containerd string) error {
 	p, err := c.place()
 	if err != nil {
 		return err
@@ -163,11 +148,11 @@ func (c *contest) margolite(ctx context.Context, name, id, containerd string, ag
 	if err != nil {
 		return err
 	}
-	client, err := authority.IssueClient(plant.WFM, plant.Client)
+	own, err := authority.IssueClient(plant.WFM, plant.Client)
 	if err != nil {
 		return err
 	}
-	files, err := pki.WriteFiles(home, client, authority.Bundle())
+	files, err := pki.WriteFiles(home, own, authority.Bundle())
 	if err != nil {
 		return err
 	}
@@ -182,22 +167,16 @@ log: {level: warn}
 		return err
 	}
 	program := filepath.Join(c.native, "margolite")
-	m := &contender{
-		name: name, ours: true, place: p,
-		compose: []string{program, "compose"},
-		up:      []string{"up", "--config", config},
-		shims:   []string{"containerd-shim", "-namespace\x00" + id + "\x00"},
+	if _, err := c.daemon(p, id+".log", nil, program, "run", "--config", config); err != nil {
+		return err
 	}
-	if agent {
-		if m.agent, err = c.daemon(p, id+".log", nil, program, "run", "--config", config); err != nil {
-			return err
-		}
-		m.client = control.Dial(filepath.Join(run, "control.sock"))
-		if err := plant.Eventually(ctx, func() error { return m.client.Ping(ctx) }); err != nil {
-			return fmt.Errorf("%s did not start: %w", name, err)
-		}
+	client := control.Dial(filepath.Join(run, "control.sock"))
+	if err := plant.Eventually(ctx, func() error { return client.Ping(ctx) }); err != nil {
+		return fmt.Errorf("%s did not start: %w", name, err)
 	}
-	c.contenders = append(c.contenders, m)
+	c.contenders = append(c.contenders, &contender{
+		name: name, ours: true, place: p, compose: []string{program, "compose"}, up: []string{"up", "--config", config},
+	})
 	return nil
 }
 
@@ -232,7 +211,6 @@ func (c *contest) nerdctl(ctx context.Context, socket string) error {
 			program, "--address", socket, "--namespace", "nerdctl", "--data-root", home, "--cgroup-manager", "cgroupfs",
 			"--cni-path", plugins, "--cni-netconfpath", filepath.Join(home, "cni"),
 		},
-		shims: []string{"containerd-shim", "-namespace\x00nerdctl\x00"},
 	}
 	if err := n.place.run(ctx, n.command(ctx, "load", "-i", c.archive)); err != nil {
 		return err
@@ -254,7 +232,6 @@ func (c *contest) dockerCompose(ctx context.Context) error {
 	}
 	c.contenders = append(c.contenders, &contender{
 		name: "docker compose", place: d.place, compose: d.compose, up: []string{"up", "-d"},
-		shims: []string{"containerd-shim", "-namespace\x00moby\x00"},
 	})
 	return d.run(ctx, d.client, "load", "-i", c.archive)
 }

@@ -286,16 +286,4 @@ func (p *printer) memory(r *report) {
 	p.line("  Processes in containers are not counted. idle: nothing is deployed. simple: one")
 	p.line("  service. realistic: three with health checks every 5 s and published ports; with each")
 	p.line("  sample somebody asks how they are. What is changed is the environment of one service.")
-	p.heading("The same in Markdown: proportional set size in MiB, of that anonymous")
-	p.line("| | idle | one service | three services | most, installing three | most, changing one of three |")
-	p.line("| --- | --- | --- | --- | --- | --- |")
-	for _, f := range r.Memory {
-		row := "| " + f.Stack + " |"
-		for _, w := range f.Loads {
-			h := w.Holdings[len(w.Holdings)-1]
-			row += fmt.Sprintf(" %.1f, %.1f |", mib(h.PSS), mib(h.Anonymous))
-		}
-		last := f.Loads[len(f.Loads)-1]
-		p.line("%s %.1f | %.1f |", row, mib(last.Installing), mib(last.Changing))
-	}
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/agent/margo"
@@ -31,6 +34,13 @@ func TestDS29DS30ST01ST17POL14DEV01InstallUpdateRemove(t *testing.T) {
 		if len(before) != 2 {
 			t.Fatalf("services are %+v, want web and counter", before)
 		}
+
+		// Whoever fills the directory of lock files takes nobody's memory.
+		filler := filepath.Join(r.LockDir(), "filler")
+		if err := os.WriteFile(filler, make([]byte, 8<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("8 MiB in a lock file: %v", err)
+		}
+		check(t, os.Remove(filler))
 
 		// A parameter that only the web service uses.
 		r.install(r.Deployment(demoID, map[string]any{"GREETING": "Servus"}))

@@ -64,6 +64,7 @@ func TestPOL04CAP03ConfigurationIsTakenOver(t *testing.T) {
 		r.untouched(demoID, before)
 	})
 	r.t = t
+	check(t, r.Reconfigure(first)) // so that the agent polls until the rig is taken down
 	if r.Agent() != agent {
 		t.Error("the agent was started again")
 	}

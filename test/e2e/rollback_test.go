@@ -78,7 +78,7 @@ func TestDS06DS07DS08RollbackIsRefusedUntilAnOperatorAcceptsIt(t *testing.T) {
 		if s.Manifest.Version != 1 || s.WFM.Refused != "" || s.WFM.RefusedManifest != nil || len(s.Deployments) != 1 {
 			t.Errorf("afterwards status says %+v and %+v", s.Manifest, s.WFM)
 		}
-		if lines := r.logged(log, "security=true", "an operator asked for it"); len(lines) != 1 {
+		if lines := r.logged(log, "security=true", "at an operator's request"); len(lines) != 1 {
 			t.Errorf("the acceptance is logged %d times: %q", len(lines), lines)
 		}
 		r.untouched(demoID, before)

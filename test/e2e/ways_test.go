@@ -46,21 +46,21 @@ func TestTheLifeOfADeploymentEachWay(t *testing.T) {
 	}{
 		"AUTH-04 AUTH-08 CAP-06 ST-18 rc.2": {
 			plant.Way{Revision: wfmsim.RC2},
-			[]string{"identity: valid until", "is within reach; whether it knows this device is not asked"},
+			[]string{"identity: valid until", "is reachable; whether it knows this device was not checked"},
 			[]string{"CLIENT, certificate valid for"},
 		},
 		"AUTH-04 AUTH-08 CAP-06 ST-18 rc.1": {
 			plant.Way{Revision: wfmsim.RC1},
-			[]string{"identity: valid until", "is within reach; whether it knows this device is not asked"},
+			[]string{"identity: valid until", "is reachable; whether it knows this device was not checked"},
 			[]string{"CLIENT, certificate valid for"},
 		},
-		"a gateway that wants a password": {plant.Way{Gateway: "Basic"}, []string{"wfm: https://", "within reach"}, nil},
-		"a gateway that wants a token":    {plant.Way{Gateway: "Bearer"}, []string{"wfm: https://", "within reach"}, nil},
+		"a gateway that wants a password": {plant.Way{Gateway: "Basic"}, []string{"wfm: https://", "is reachable"}, nil},
+		"a gateway that wants a token":    {plant.Way{Gateway: "Bearer"}, []string{"wfm: https://", "is reachable"}, nil},
 		"AUTH-12 DS-27 DS-28 POL-13 a Git repository": {
 			plant.Way{Repository: true},
 			[]string{
 				"identity: " + spiffeID + "/client/" + plant.Client + ", valid until", "wfm: git+https://", "#main:devices is at commit ",
-				spiffeID + ", which hears the reports, is within reach",
+				spiffeID + ", which receives the reports, is reachable",
 			},
 			[]string{"git+https://", spiffeID + "/client/" + plant.Client + ", certificate valid for"},
 		},

@@ -262,7 +262,7 @@ func TestTheMockOfTheToolkit(t *testing.T) {
 		t.Run(string(revision), func(t *testing.T) {
 			k := newToolkit(t, revision)
 			k.began = time.Now()
-			if out, err := k.margolite("check"); err != nil && !strings.Contains(out, "is within reach") {
+			if out, err := k.margolite("check"); err != nil && !strings.Contains(out, "is reachable") {
 				t.Errorf("check says %s", out)
 			}
 			check(t, k.Run(t.Context()))

@@ -2,7 +2,6 @@ package wfmsim
 
 import (
 	"bytes"
-	"compress/gzip"
 	"fmt"
 	"io"
 	"mime"
@@ -94,12 +93,6 @@ func (s *Server) getManifest(c call) *problem {
 		return blank(http.StatusInternalServerError, err.Error())
 	}
 	c.w.Header().Set("Cache-Control", "private")
-	if s.options.Gzip {
-		c.w.Header().Set("Vary", "Accept-Encoding")
-		if acceptsGzip(c.r) {
-			return c.serveGzip(margo.ManifestMediaType, etag, body)
-		}
-	}
 	c.serve(margo.ManifestMediaType, etag, body)
 	return nil
 }
@@ -122,12 +115,6 @@ func (s *Server) getDocument(c call) *problem {
 	c.w.Header().Set("Cache-Control", s.immutable())
 	if s.options.Quirks.BareArtifacts {
 		c.w = bare{c.w}
-	}
-	if s.options.Gzip {
-		c.w.Header().Set("Vary", "Accept-Encoding")
-		if acceptsGzip(c.r) {
-			return c.serveGzip("application/yaml", quoted(d), body)
-		}
 	}
 	c.serve("application/yaml", quoted(d), body)
 	return nil
@@ -242,21 +229,6 @@ func (c call) serve(mediaType, etag string, body []byte) {
 	http.ServeContent(c.w, c.r, "", time.Time{}, bytes.NewReader(body))
 }
 
-func (c call) serveGzip(mediaType, etag string, body []byte) *problem {
-	var packed bytes.Buffer
-	zw := gzip.NewWriter(&packed)
-	if _, err := zw.Write(body); err != nil {
-		return blank(http.StatusInternalServerError, err.Error())
-	}
-	if err := zw.Close(); err != nil {
-		return blank(http.StatusInternalServerError, err.Error())
-	}
-	c.w.Header().Set("Content-Encoding", "gzip")
-	c.r.Header.Del("Range") // of another form
-	c.serve(mediaType, etag, packed.Bytes())
-	return nil
-}
-
 func quoted(d digest.Digest) string { return `"` + d.String() + `"` }
 
 // acceptable says whether Accept allows a media type; without the header
@@ -279,16 +251,6 @@ func acceptable(accept []string, mediaType string) bool {
 		}
 	}
 	return allowed
-}
-
-func acceptsGzip(r *http.Request) bool {
-	for _, coding := range list(r.Header.Values("Accept-Encoding")) {
-		name, parameters, _ := strings.Cut(coding, ";")
-		if strings.TrimSpace(name) == "gzip" {
-			return !zero(strings.TrimPrefix(strings.TrimSpace(parameters), "q="))
-		}
-	}
-	return false
 }
 
 // zero says whether a quality value is 0: not at all.

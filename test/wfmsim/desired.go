@@ -290,8 +290,6 @@ func (s *Server) link(client, path string) string {
 		return ""
 	case Legacy:
 		return s.options.Prefix + of("former-"+client)
-	case OtherOrigin:
-		return s.depot.URL() + "/" + client + "/" + path
 	default:
 		return s.options.Prefix + usual
 	}

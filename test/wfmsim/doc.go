@@ -23,9 +23,8 @@
 //
 // # What is beside it
 //
-// Package mis is a Margo Identity Service, package registry an OCI registry, a
-// Depot the other origin that manifests may name, package load a fleet of
-// thousands, package admin and cmd/wfmsim the way in for people.
+// Package mis is a Margo Identity Service, package registry an OCI registry, package
+// admin and cmd/wfmsim the way in for people.
 //
 // # What it owns
 //

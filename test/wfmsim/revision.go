@@ -33,7 +33,6 @@ const (
 	EndpointRoot         = "root"         // GET /api/v1/onboarding/certificate, before rc.3
 	EndpointOnboarding   = "onboarding"   // POST /api/v1/onboarding, before rc.3
 	EndpointOther        = "other"        // no endpoint of the standard
-	EndpointDepot        = "depot"        // documents and bundles on the other origin, see OtherOrigin
 	EndpointHandshake    = fault.Handshake
 )
 

@@ -32,12 +32,11 @@ const (
 	Absolute                      // https://host:port/prefix/api/v1/...
 	Absent                        // no url at all: the client has to know the form
 	Legacy                        // /prefix/api/v1/clients/..., of a client id that is not valid (any more)
-	OtherOrigin                   // https://depot/..., another server, which is to be shown no credentials
 )
 
 // URLForms are their names, in the order of the constants.
 func URLForms() []string {
-	return []string{"origin-relative", "without-prefix", "absolute", "absent", "legacy", "other-origin"}
+	return []string{"origin-relative", "without-prefix", "absolute", "absent", "legacy"}
 }
 
 // Options of a WFM.
@@ -86,10 +85,6 @@ type Options struct {
 
 	Prefix string  // path under which the interface is mounted, "" or "/a/b"
 	URLs   URLForm // in manifests
-	Gzip   bool    // compress manifest and documents for clients that accept it
-
-	// Depot is the certificate of the other server that OtherOrigin needs.
-	Depot tls.Certificate
 
 	// Flawed issues what the handshake shows while a fault of kind Certificate
 	// is injected; Flaws are the names that it knows.
@@ -114,7 +109,6 @@ type Server struct {
 	faults   *fault.Switches
 	requests *record.Log
 	server   serving.Server
-	depot    *Depot // nil where no other server is needed
 	schemas  schemas
 
 	mu            sync.Mutex
@@ -148,8 +142,6 @@ func New(o Options) (*Server, error) {
 		return nil, errors.New("cannot create WFM: it has no trust bundle")
 	case o.Prefix != "" && (!strings.HasPrefix(o.Prefix, "/") || strings.HasSuffix(o.Prefix, "/")):
 		return nil, fmt.Errorf("cannot create WFM: prefix %q has to begin with a slash and not to end with one", o.Prefix)
-	case o.URLs == OtherOrigin && len(o.Depot.Certificate) == 0:
-		return nil, errors.New("cannot create WFM: the other origin has no certificate")
 	}
 	s := &Server{
 		options:       o,
@@ -194,34 +186,18 @@ func New(o Options) (*Server, error) {
 		TLS:     s.tlsConfig(),
 		Log:     log.New(io.Discard, "", 0), // handshakes that fail are the clients' to report
 	}
-	if len(o.Depot.Certificate) > 0 {
-		s.depot = newDepot(s, o.Depot)
-	}
 	return s, nil
 }
 
 // Start opens the interface on host:port; empty is the address it had before,
 // and the first time any free port of the loopback interface.
-// The depot, where there is one, opens on a port of its own.
-func (s *Server) Start(address string) error {
-	if s.depot != nil {
-		if err := s.depot.server.Start(""); err != nil {
-			return err
-		}
-	}
-	return s.server.Start(address)
-}
+func (s *Server) Start(address string) error { return s.server.Start(address) }
 
 // Serve opens the interface on a listener.
 func (s *Server) Serve(l net.Listener) error { return s.server.Serve(l) }
 
 // Close ends all connections: the WFM is gone. Its state stays for Start.
-func (s *Server) Close() error {
-	if s.depot != nil {
-		return errors.Join(s.depot.server.Close(), s.server.Close())
-	}
-	return s.server.Close()
-}
+func (s *Server) Close() error { return s.server.Close() }
 
 // Address is the host:port of the interface.
 func (s *Server) Address() string { return s.server.Address() }
@@ -231,9 +207,6 @@ func (s *Server) URL() string { return "https://" + s.Address() + s.options.Pref
 
 // Faults lets requests fail.
 func (s *Server) Faults() *fault.Switches { return s.faults }
-
-// Depot is the other server that OtherOrigin names; nil where there is none.
-func (s *Server) Depot() *Depot { return s.depot }
 
 // Revision is what the WFM speaks.
 func (s *Server) Revision() Revision { return s.options.Revision }
@@ -253,19 +226,6 @@ func (s *Server) SetBundle(bundle *identity.TrustBundle) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.bundle = bundle
-}
-
-// SetURLs changes how manifests write URLs from now on; OtherOrigin needs
-// Options.Depot. The present version then has other content, which clients
-// refuse: publish something after it.
-func (s *Server) SetURLs(form URLForm) error {
-	if form == OtherOrigin && s.depot == nil {
-		return errors.New("cannot name another origin in manifests: there is none")
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.options.URLs = form
-	return nil
 }
 
 // SetAuthorization changes what the gateway accepts, as a rotation of

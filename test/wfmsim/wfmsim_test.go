@@ -103,12 +103,23 @@ func (a answer) problem(t *testing.T) margo.ProblemDetail {
 
 func (r *rig) try(client *http.Client, method, path string, body []byte, header ...string) (answer, error) {
 	r.t.Helper()
+	return r.send(client, nil, method, path, body, header...)
+}
+
+// send signs a request, unless sign is nil.
+func (r *rig) send(client *http.Client, sign *identity.Signer, method, path string, body []byte, header ...string) (answer, error) {
+	r.t.Helper()
 	request, err := http.NewRequest(method, "https://"+r.wfm.Address()+path, bytes.NewReader(body))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
+	}
+	if sign != nil {
+		if err := sign.Sign(request, body); err != nil {
+			r.t.Fatal(err)
+		}
 	}
 	for i := 0; i < len(header); i += 2 {
 		request.Header.Set(header[i], header[i+1])
@@ -174,8 +185,6 @@ func (r *rig) publish(id, revision string) wfmsim.Published {
 	}
 	return p
 }
-
-func etagOf(body []byte) string { return `"` + digest.FromBytes(body).String() + `"` }
 
 func TestEqualStatesHaveEqualBytes(t *testing.T) {
 	bodies := map[string]bool{}
@@ -319,10 +328,6 @@ func TestOnlyClientsOfThisWFMAreServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wfm, err := r.authority.IssueWFM("wfm-2")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, c := range map[string]struct {
 		client *http.Client
 		status int // 0: the handshake fails
@@ -332,7 +337,6 @@ func TestOnlyClientsOfThisWFMAreServed(t *testing.T) {
 		"a client of another WFM":       {r.clientOf("wfm-2", deviceID), 403},
 		"nobody":                        {r.clientWith(), 0},
 		"a client of another authority": {r.clientWith(stranger.TLS()), 0},
-		"another WFM":                   {r.clientWith(wfm.TLS()), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, err := r.try(c.client, http.MethodGet, "/api/v1/deployments", nil)
@@ -344,14 +348,6 @@ func TestOnlyClientsOfThisWFMAreServed(t *testing.T) {
 			}
 		})
 	}
-	t.Run("TLS 1.2", func(t *testing.T) {
-		old := r.clientOf("wfm-1", deviceID)
-		config := old.Transport.(*http.Transport).TLSClientConfig
-		config.MinVersion, config.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
-		if a, err := r.try(old, http.MethodGet, "/api/v1/deployments", nil); err == nil {
-			t.Errorf("got %d", a.status)
-		}
-	})
 	t.Run("a retired client on a connection that stays", func(t *testing.T) {
 		r.get("/api/v1/deployments")
 		r.wfm.Retire(deviceID)
@@ -530,6 +526,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		"another deployment's path":  {path: "/api/v1/deployments/" + two + "/status", body: good, status: 422, kind: margo.ProblemSemanticError, field: "deploymentId"},
 		"an unknown deployment":      {path: "/api/v1/deployments/" + strings.Repeat("0", 8) + one[8:] + "/status", body: swap(good, one[:8], strings.Repeat("0", 8)), status: 404},
 		"capabilities of another":    {path: caps, body: capabilitiesOf("other"), status: 422, kind: margo.ProblemSemanticError, field: "properties.id"},
+		"labels with a list":         {path: caps, body: swap(capabilitiesOf(deviceID), `"properties"`, `"labels":{"a":[]},"properties"`), status: 422, kind: margo.ProblemSemanticError}, // which the parser lets pass
 		"an escaped path":            {path: "/api/v1/capabilities/gw%2Fchild", body: capabilitiesOf("gw/child"), status: 422, kind: margo.ProblemSemanticError, field: "properties.id"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -42,6 +42,7 @@ var checks = map[string]func(string) error{
 	"pin":           pin,
 	"registry":      registry,
 	"secret":        secret,
+	"shared":        shared,
 	"source":        source,
 	"spiffeID":      spiffeID,
 	"treePath":      treePath,
@@ -111,6 +112,8 @@ var (
 		"expected the name of a file beside this one: letters, digits and . _ -")
 	// group is a name as useradd and its like take it, and no number.
 	group = pattern(`[0-9]*[A-Za-z._][A-Za-z0-9._-]*|[0-9]+-[A-Za-z0-9._-]*`, 32, "expected the name of a group, got %s")
+	// shared is a volume, a network or a container by its name on the device.
+	shared = pattern(`\*|[A-Za-z0-9][A-Za-z0-9_.-]*`, 256, `expected "*", or the name of a volume, network or container, got %s`)
 	// deployment is an id as the WFM gives it.
 	deployment = pattern(`[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`, 36,
 		"expected the id of a deployment, a UUID, got %s")

@@ -188,8 +188,9 @@ type Runtime struct {
 // Logs is how much is kept of what workloads print, and where.
 type Logs struct {
 	Dir     string `yaml:"dir" is:"path?"`                 // empty: in State.Run
-	MaxSize int64  `yaml:"maxSize" least:"4Ki" most:"1Ti"` // bytes of one file
-	MaxFile int    `yaml:"maxFile" least:"1" most:"100"`   // files of one container
+	MaxSize int64  `yaml:"maxSize" least:"4Ki" most:"1Ti"` // bytes of one file, at most
+	MaxFile int    `yaml:"maxFile" least:"1" most:"100"`   // files of one container, at most
+	Total   int64  `yaml:"total" least:"1Mi" most:"1Ti"`   // bytes of all containers where Dir is empty
 }
 
 // Policy is which changes may be applied and when, what workloads may ask for,
@@ -260,7 +261,7 @@ func Default() *Config {
 		Runtime: Runtime{
 			Containerd: Embedded, Namespace: "margo", Settle: 10 * time.Second, MaxTimeout: 2 * time.Hour,
 			Publish: "firewall", Preload: "/usr/share/margolite/images", Pulls: 3, MinPullRate: 16 << 10,
-			Logs: Logs{MaxSize: 1 << 20, MaxFile: 2},
+			Logs: Logs{MaxSize: 1 << 20, MaxFile: 2, Total: 32 << 20},
 		},
 		Policy: Policy{Options: policy.Options{
 			Order: policy.OrderNone,

@@ -117,6 +117,7 @@ runtime:
     dir: /data/logs
     maxSize: 10m
     maxFile: 3
+    total: 64m
 reports: {running: false, grace: 5m, interval: 1h, reasons: true}
 policy:
   approval: updates
@@ -143,6 +144,7 @@ policy:
     devices: {"/dev/ttyUSB*": false, "nvidia.com/gpu=*": false, "c 188:*": false, /dev/mem: true}
     capabilities: {SYS_TIME: false, ALL: true}
     unconfined: {seccomp: true}
+    shared: [recipes, plant-net]
     ports: [80, 8000-8999]
     registries: [registry.example.com:5000]
     tags: false
@@ -180,6 +182,7 @@ log:
 	allow.Devices["/dev/mem"] = true
 	allow.Capabilities["SYS_TIME"], allow.Capabilities["ALL"] = false, true
 	allow.Unconfined["seccomp"] = true
+	allow.Shared = []string{"recipes", "plant-net"}
 	allow.Ports = []policy.PortRange{{First: 80, Last: 80}, {First: 8000, Last: 8999}}
 	allow.Registries = []string{"registry.example.com:5000"}
 	allow.CPUs, allow.Memory, allow.Storage = 1.5, 512<<20, 2<<40
@@ -222,7 +225,7 @@ log:
 		Provision: config.Provision{From: []string{"/data/provision", "/media/stick"}},
 		State:     config.State{Dir: "/data/margolite", Run: "/tmp/run", Reserve: 1 << 30},
 		Control:   config.Control{Group: "operators"},
-		Runtime:   config.Runtime{Containerd: "/run/containerd/containerd.sock", Namespace: "margo.test-1", MaxTimeout: 30 * time.Minute, Publish: "open", Preload: "/data/images", Pulls: 16, Logs: config.Logs{Dir: "/data/logs", MaxSize: 10 << 20, MaxFile: 3}},
+		Runtime:   config.Runtime{Containerd: "/run/containerd/containerd.sock", Namespace: "margo.test-1", MaxTimeout: 30 * time.Minute, Publish: "open", Preload: "/data/images", Pulls: 16, Logs: config.Logs{Dir: "/data/logs", MaxSize: 10 << 20, MaxFile: 3, Total: 64 << 20}},
 		Policy: config.Policy{
 			Options: policy.Options{
 				Rules: policy.Rules{
@@ -373,8 +376,8 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 
 		{"a duration without unit", "poll:\n  interval: 60\n", `f:2: poll.interval: expected a duration with its unit, such as 60s or 5m, got the number "60"`},
 		{"a duration that is none", "poll:\n  interval: soon\n", `f:2: poll.interval: expected a duration with its unit, such as 60s or 5m, got the text "soon"`},
-		{"a window without hours", "poll:\n  windows:\n    - Mon-Fri 22:00-04:00\n    - Sun\n", `f:4: poll.windows[1]: cannot use window "Sun": it has no hours, as 22:00-04:00`},
-		{"a window of no day", "poll:\n  downtime: [Moonday 22:00-04:00]\n", `f:2: poll.downtime[0]: cannot use window "Moonday 22:00-04:00": day "Moonday" is none of Mon, Tue, Wed, Thu, Fri, Sat, Sun`},
+		{"a window without hours", "poll:\n  windows:\n    - Mon-Fri 22:00-04:00\n    - Sun\n", `f:4: poll.windows[1]: cannot use window "Sun": hours such as 22:00-04:00 are missing`},
+		{"a window of no day", "poll:\n  downtime: [Moonday 22:00-04:00]\n", `f:2: poll.downtime[0]: cannot use window "Moonday 22:00-04:00": day "Moonday" is not one of Mon, Tue, Wed, Thu, Fri, Sat, Sun`},
 		{"too many windows", "poll:\n  downtime: [" + strings.Repeat("00:00-01:00, ", 65) + "]\n", "f:2: poll.downtime: expected at most 64 values, got 65"},
 		{"an interval of a year", "poll:\n  interval: 8760h\n", "f:2: poll.interval: expected at most 744h0m0s, got 8760h0m0s"},
 		{"an interval below a second", "poll:\n  interval: 999ms\n", "f:2: poll.interval: expected at least 1s, got 999ms"},
@@ -472,22 +475,23 @@ func TestMistakesNameTheirLineAndKey(t *testing.T) {
 		{"no other rules", "policy:\n  deployments:\n    - labels: {a: b}\n", "f:3: policy.deployments[0]: set approval, windows, rollback or hook"},
 		{"other rules that are missing", "policy:\n  deployments:\n    -\n", "f:3: policy.deployments[0]: expected a section, got nothing"},
 		{"other rules for an id that is none", "policy:\n  deployments:\n    - {deployments: [web], approval: all}\n", `f:3: policy.deployments[0].deployments[0]: expected the id of a deployment, a UUID, got "web"`},
-		{"other windows that cannot be read", "policy:\n  deployments:\n    - labels: {a: b}\n      windows:\n        - 22:00-04:00\n        - 22:00-25:00\n", `f:6: policy.deployments[0].windows[1]: cannot use window "22:00-25:00": time "25:00" is none from 00:00 to 24:00`},
+		{"other windows that cannot be read", "policy:\n  deployments:\n    - labels: {a: b}\n      windows:\n        - 22:00-04:00\n        - 22:00-25:00\n", `f:6: policy.deployments[0].windows[1]: cannot use window "22:00-25:00": time "25:00" is out of range (00:00-24:00)`},
 		{"another hook with a time that is none", "policy:\n  deployments:\n    - labels: {a: b}\n      hook: {command: [/a], timeout: soon}\n", `f:4: policy.deployments[0].hook.timeout: expected a duration with its unit, such as 60s or 5m, got the text "soon"`},
 		{"too many other rules", "policy:\n  deployments: [" + strings.Repeat("{}, ", 65) + "]\n", "f:2: policy.deployments: expected at most 64 sections, got 65"},
-		{"policy windows", "policy:\n  windows: [Sun]\n", `f:2: policy.windows[0]: cannot use window "Sun": it has no hours, as 22:00-04:00`},
+		{"policy windows", "policy:\n  windows: [Sun]\n", `f:2: policy.windows[0]: cannot use window "Sun": hours such as 22:00-04:00 are missing`},
 		{"a rule in the place of its section", "policy:\n  allow:\n    namespaces: [pid]\n", "f:3: policy.allow.namespaces: expected a section, got a list"},
 		{"a namespace that does not exist", "policy:\n  allow:\n    namespaces: {user: true}\n", `f:3: policy.allow.namespaces.user: expected one of network, pid, ipc, uts, cgroup, got "user"`},
-		{"a capability that does not exist", "policy:\n  allow:\n    capabilities:\n      SYS_ADMN: false\n", `f:4: policy.allow.capabilities[SYS_ADMN]: expected a capability, as NET_ADMIN, or ALL or *, got "SYS_ADMN"`},
+		{"a capability that does not exist", "policy:\n  allow:\n    capabilities:\n      SYS_ADMN: false\n", `f:4: policy.allow.capabilities[SYS_ADMN]: expected a capability such as NET_ADMIN, or ALL or *, got "SYS_ADMN"`},
 		{"a capability twice", "policy:\n  allow:\n    capabilities: {BPF: true, BPF: false}\n", `f:3: policy.allow.capabilities.BPF: duplicate key; first used in line 3`},
 		{"an access that does not exist", "policy:\n  allow:\n    mounts:\n      /opt: rw\n", `f:4: policy.allow.mounts[/opt]: expected one of never, read-only, below, always, got "rw"`},
-		{"a mount of no path", "policy:\n  allow:\n    mounts: {opt/app: never}\n", `f:3: policy.allow.mounts[opt/app]: expected an absolute path, without // and .. and without / at its end`},
-		{"a mount that has two names", "policy:\n  allow:\n    mounts: {/var/run/x.sock: never}\n", `f:3: policy.allow.mounts[/var/run/x.sock]: write it as /run/x.sock, which is the same`},
-		{"a device without its directory", "policy:\n  allow:\n    devices: {ttyS0: false}\n", `f:3: policy.allow.devices[ttyS0]: expected a path, a CDI name as vendor.com/class=name, or a device rule as "c 188:*", got "ttyS0"`},
+		{"a mount of no path", "policy:\n  allow:\n    mounts: {opt/app: never}\n", `f:3: policy.allow.mounts[opt/app]: expected an absolute path, without //, .. or a trailing /`},
+		{"a mount that has two names", "policy:\n  allow:\n    mounts: {/var/run/x.sock: never}\n", `f:3: policy.allow.mounts[/var/run/x.sock]: write it as /run/x.sock`},
+		{"a device without its directory", "policy:\n  allow:\n    devices: {ttyS0: false}\n", `f:3: policy.allow.devices[ttyS0]: expected a path, a CDI name such as vendor.com/class=name, or a device rule such as "c 188:*", got "ttyS0"`},
 		{"a device rule with permissions", "policy:\n  allow:\n    devices: {'c 188:* rwm': false}\n", `f:3: policy.allow.devices[c 188:* rwm]: write device rule "c 188:* rwm" as "c 188:*"`},
-		{"a pattern that is none", "policy:\n  allow:\n    devices: {'/dev/[': false}\n", `f:3: policy.allow.devices[/dev/[]: "/dev/[" is not a pattern, as /dev/ttyS*`},
-		{"a port that does not exist", "policy:\n  allow:\n    ports:\n      - 80\n      - 70000\n", `f:5: policy.allow.ports[1]: expected a port from 1 to 65535, or a range as 8000-8999, got the number "70000"`},
-		{"ports backwards", "policy:\n  allow:\n    ports: [9000-8000]\n", `f:3: policy.allow.ports[0]: expected a port from 1 to 65535, or a range as 8000-8999, got the text "9000-8000"`},
+		{"a pattern that is none", "policy:\n  allow:\n    devices: {'/dev/[': false}\n", `f:3: policy.allow.devices[/dev/[]: "/dev/[" is not a pattern such as /dev/ttyS*`},
+		{"a path in the place of a name", "policy:\n  allow:\n    shared: [a/b]\n", `f:3: policy.allow.shared[0]: expected "*", or the name of a volume, network or container, got "a/b"`},
+		{"a port that does not exist", "policy:\n  allow:\n    ports:\n      - 80\n      - 70000\n", `f:5: policy.allow.ports[1]: expected a port from 1 to 65535, or a range such as 8000-8999, got the number "70000"`},
+		{"ports backwards", "policy:\n  allow:\n    ports: [9000-8000]\n", `f:3: policy.allow.ports[0]: expected a port from 1 to 65535, or a range such as 8000-8999, got the text "9000-8000"`},
 		{"a registry that is a URL", "policy:\n  allow:\n    registries: ['https://a.example']\n", `f:3: policy.allow.registries[0]: expected a host, or host:port, got "https://a.example"`},
 		{"cores in words", "policy:\n  allow:\n    cpus: two\n", `f:3: policy.allow.cpus: expected a number of cores, such as 2 or 0.5, got the text "two"`},
 		{"less than no cores", "policy:\n  allow:\n    cpus: -1\n", `f:3: policy.allow.cpus: expected a number of cores, such as 2 or 0.5, got the number "-1"`},

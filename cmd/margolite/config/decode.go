@@ -135,7 +135,7 @@ func (r *reader) decode(n *yaml.Node, v reflect.Value, key string, tag reflect.S
 		}
 	case *policy.PortRange:
 		if *into, err = policy.ParsePorts(n.Value); err != nil || n.Kind != yaml.ScalarNode {
-			err = fmt.Errorf("expected a port from 1 to 65535, or a range as 8000-8999, got %s", describe(n))
+			err = fmt.Errorf("expected a port from 1 to 65535, or a range such as 8000-8999, got %s", describe(n))
 		}
 	case *capability.Interface:
 		if s, ok := r.text(n, key, tag); ok {

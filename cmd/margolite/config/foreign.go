@@ -67,6 +67,7 @@ type allow struct {
 	Devices        map[string]bool               `yaml:"devices" names:"device"`
 	Capabilities   map[string]bool               `yaml:"capabilities" names:"capability"`
 	Unconfined     map[string]bool               `yaml:"unconfined" names:"unconfined"`
+	Shared         []string                      `yaml:"shared" is:"shared" most:"256"`
 	Ports          []policy.PortRange            `yaml:"ports" most:"64"`
 	Registries     []string                      `yaml:"registries" is:"registry" most:"64"`
 	Tags           bool                          `yaml:"tags"`

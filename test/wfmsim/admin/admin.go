@@ -35,7 +35,6 @@ type Info struct {
 	WFM           string   `json:"wfm"`           // base URL for devices
 	Revision      string   `json:"revision"`      // that the WFM speaks
 	MIS           string   `json:"mis,omitempty"` // URL of the discovery document
-	Depot         string   `json:"depot,omitempty"`
 	Registry      string   `json:"registry"`      // URL for pushing from this machine
 	RegistryHost  string   `json:"registryHost"`  // as devices and image references name it
 	DefaultClient string   `json:"defaultClient"` // meant where a request names none
@@ -98,7 +97,6 @@ func Handler(servers Servers, info func() Info) http.Handler {
 		"PUT /v1/clients/{id}/version":           a.setVersion,
 		"GET /v1/pending":                        a.pending,
 		"POST /v1/pending/{fingerprint}/approve": a.approve,
-		"GET /v1/shown":                          a.shown,
 	} {
 		mux.Handle(pattern, answered(handle))
 	}
@@ -310,14 +308,6 @@ func (a *api) pending(*http.Request) (any, error) {
 func (a *api) approve(r *http.Request) (any, error) {
 	client, err := a.WFM.Approve(r.PathValue("fingerprint"))
 	return Approved{client}, err
-}
-
-// shown lists the credentials that the other origin was shown.
-func (a *api) shown(*http.Request) (any, error) {
-	if depot := a.WFM.Depot(); depot != nil {
-		return depot.Shown(), nil
-	}
-	return []string{}, nil
 }
 
 func number(text string) (int, error) {

@@ -112,11 +112,6 @@ func (c Client) Approve(ctx context.Context, fingerprint string) (Approved, erro
 	return call[Approved](ctx, c, http.MethodPost, "pending/"+url.PathEscape(fingerprint)+"/approve", nil, nil)
 }
 
-// Shown lists the credentials that the other origin was shown.
-func (c Client) Shown(ctx context.Context) ([]string, error) {
-	return call[[]string](ctx, c, http.MethodGet, "shown", nil, nil)
-}
-
 // call makes one request and reads its answer.
 func call[T any](ctx context.Context, c Client, method, path string, query url.Values, body []byte) (answer T, err error) {
 	if query == nil {

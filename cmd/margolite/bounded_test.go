@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/cmd/margolite/config"
+)
+
+// What workloads write to state.run is bounded by file systems that outlive the agent,
+// follow its configuration, and go when the device is decommissioned.
+func TestBoundedDirectories(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	cfg := config.Default()
+	cfg.State.Run, cfg.Runtime.Logs.Total = t.TempDir(), 1<<20
+	logs, locks := filepath.Join(cfg.State.Run, "logs"), filepath.Join(cfg.State.Run, "locks")
+	t.Cleanup(func() {
+		for _, dir := range []string{logs, locks} {
+			_ = unix.Unmount(dir, unix.MNT_DETACH)
+		}
+	})
+	bound := func() {
+		t.Helper()
+		if err := boundDirs(boundedDirs(cfg, false)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	size := func(dir string) int64 {
+		t.Helper()
+		var fs unix.Statfs_t
+		if err := unix.Statfs(dir, &fs); err != nil {
+			t.Fatal(err)
+		}
+		return int64(fs.Blocks) * int64(fs.Bsize)
+	}
+
+	bound()
+	file := filepath.Join(logs, "c-json.log")
+	if err := os.WriteFile(file, make([]byte, 2<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("more than the total is written: %v", err)
+	}
+	if err := os.WriteFile(file, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Runtime.Logs.Total = 3 << 20
+	bound() // the next start of the agent
+	if text, err := os.ReadFile(file); err != nil || string(text) != "kept" || size(logs) != 3<<20 {
+		t.Errorf("after another start: %q, %v, %d bytes", text, err, size(logs))
+	}
+	if info, err := os.Stat(locks); err != nil || info.Mode() != os.ModeDir|os.ModeSticky|0o777 || size(locks) != 4<<20 {
+		t.Errorf("locks: %v, %v, %d bytes", info, err, size(locks))
+	}
+	for _, dir := range []string{logs, locks} {
+		if err := errors.Join(unboundDir(dir), unboundDir(dir), os.Remove(dir)); err != nil {
+			t.Error(err)
+		}
+	}
+
+	// An agent that knew nothing of it has left files.
+	file = filepath.Join(locks, "press")
+	if err := errors.Join(os.Mkdir(locks, 0o777), os.WriteFile(file, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	bound()
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("after an upgrade: %v", err)
+	}
+
+	cfg.Runtime.Logs.Dir = t.TempDir()
+	if dirs := boundedDirs(cfg, false); len(dirs) != 1 {
+		t.Errorf("with logs elsewhere: %v", dirs)
+	}
+}
