@@ -125,7 +125,7 @@ func (s *site) reasonOf(id string) string {
 // wait for.
 func TestASlowRegistryHoldsUpNobody(t *testing.T) {
 	t.Parallel()
-	const slow = "registry slow.example gives 41 bytes a minute, less than the floor of 16384"
+	const slow = "registry slow.example sends 41 bytes a minute, less than the minimum of 16384"
 	s := newSite(t)
 	s.runtime.slow = map[string]string{"9.0.0": slow}
 	s.runtime.complete = map[string]bool{"2.0.0": true}

@@ -24,7 +24,8 @@ const (
 	// deleted, at a time. Their bodies are read one by one.
 	reportsAtOnce = 256
 	// parkedMost bounds the time between two attempts with what the WFM may take
-	// when something has changed: at the WFM, which would not tell.
+	// when something has changed: at the WFM, which would not tell. The outbox is
+	// looked at as often, whether or not anybody says that there is something.
 	parkedMost = 6 * time.Hour
 )
 
@@ -130,21 +131,13 @@ func (r *reporter) rest(ctx context.Context, f fate) bool {
 		return wait(ctx, r.retry.after(f), r.contact, nil)
 	}
 	r.retry = retry{}
-	if len(r.held) > 0 {
-		next := r.now().Add(parkedMost)
-		for _, h := range r.held {
-			if h.until.Before(next) {
-				next = h.until
-			}
+	next := r.now().Add(parkedMost)
+	for _, h := range r.held {
+		if h.until.Before(next) {
+			next = h.until
 		}
-		return wait(ctx, next.Sub(r.now()), r.pending, nil)
 	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-r.pending:
-		return true
-	}
+	return wait(ctx, next.Sub(r.now()), r.pending, nil)
 }
 
 // round posts everything that can be posted now, and deletes what is done with

@@ -40,11 +40,11 @@ func (f *fakeRuntime) sign(unsigned map[string]string) {
 func TestUnsignedImagesAreNotFetched(t *testing.T) {
 	s := newSite(t, demandsSignatures)
 	s.installed()
-	s.runtime.sign(map[string]string{"plant.example/web:2": "nobody has signed sha256:0"})
+	s.runtime.sign(map[string]string{"plant.example/web:2": "there is no signature of sha256:0"})
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
 	last := s.wfm.last(first)
-	if want := "policy.allow.unsignedImages: main/web: runs image plant.example/web:2: nobody has signed sha256:0"; last.Error == nil || last.Error.Code != "NOT_ALLOWED" || !strings.Contains(last.Error.Message, want) {
+	if want := "policy.allow.unsignedImages: main/web: runs image plant.example/web:2: there is no signature of sha256:0"; last.Error == nil || last.Error.Code != "NOT_ALLOWED" || !strings.Contains(last.Error.Message, want) {
 		t.Errorf("error is %+v", last.Error)
 	}
 	if n := s.runtime.count("stage 2.0.0"); n != 0 {
@@ -101,7 +101,7 @@ func TestStagedImagesAreJudgedByTheKeysOfThatTime(t *testing.T) {
 	s.reason(first, "look 2.0.0 fails")
 	s.runtime.await(t, first+"-main 1.0.0")
 	s.runtime.fail("", "")
-	s.runtime.sign(map[string]string{"plant.example/web:2": "it is by none of the keys that count"})
+	s.runtime.sign(map[string]string{"plant.example/web:2": "no trusted key made it"})
 	s.agent.Configure(s.settings())
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
 	s.runtime.await(t, first+"-main 1.0.0")

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -333,7 +332,7 @@ func (e *Engine) madeAt(project string, place placement) made {
 	}
 	networks := place.networks()
 	var m made
-	e.networks.FollowHost()
+	e.networks.RefreshFiles()
 	if !e.networks.InOrder(networks, boxes, place.ports()) {
 		return m
 	}
@@ -403,7 +402,7 @@ func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 		}
 		missing = what
 	}
-	return &Error{Code: Internal, Object: r.project, Err: fmt.Errorf("cannot apply: not settled after %d looks", maxLooks)}
+	return &Error{Code: Internal, Object: r.project, Err: fmt.Errorf("cannot apply: not settled after %d attempts", maxLooks)}
 }
 
 // concerns tells whether something may have happened to the project. All of its
@@ -584,15 +583,24 @@ func (r *run) tidy(ctx context.Context) {
 
 // lastOutput quotes the end of a container's log, for an error.
 func (r *run) lastOutput(ctx context.Context, id string) string {
-	var out bytes.Buffer
+	var out ending
 	for range 50 { // the shim may still be copying, and the machine be busy
-		out.Reset()
-		if err := log.Read(ctx, r.e.containers.LogPath(id), log.Options{Tail: lastLines}, &out); err == nil && out.Len() > 0 {
+		out = nil
+		if err := log.Read(ctx, r.e.containers.LogPath(id), log.Options{Tail: lastLines}, &out); err == nil && len(out) > 0 {
 			break
 		}
 		pause(ctx, 20*time.Millisecond)
 	}
-	return quote(out.String())
+	return quote(string(out))
+}
+
+// ending keeps the end of what is written, a little more than an error quotes.
+type ending []byte
+
+func (e *ending) Write(p []byte) (int, error) {
+	*e = append(*e, p...)
+	*e = (*e)[max(0, len(*e)-2*lastBytes):]
+	return len(p), nil
 }
 
 // pause waits for d or the end of ctx.

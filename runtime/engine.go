@@ -109,13 +109,13 @@ func New(o Options) (*Engine, error) {
 	}
 	switch {
 	case o.Client == nil || o.Namespace == "":
-		return nil, errors.New("cannot make runtime: containerd client and namespace are needed")
+		return nil, errors.New("cannot create runtime: containerd client and namespace are required")
 	case !filepath.IsAbs(o.StateDir) || !filepath.IsAbs(o.RunDir):
-		return nil, errors.New("cannot make runtime: state and run directory must be absolute paths")
+		return nil, errors.New("cannot create runtime: state and run directory must be absolute paths")
 	}
 	for _, dir := range []string{o.StateDir, o.RunDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, fmt.Errorf("cannot make runtime: %w", err)
+			return nil, fmt.Errorf("cannot create runtime: %w", err)
 		}
 	}
 
@@ -124,11 +124,11 @@ func New(o Options) (*Engine, error) {
 		State: o.StateDir, Reserve: o.Reserve,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot make runtime: %w", err)
+		return nil, fmt.Errorf("cannot create runtime: %w", err)
 	}
 	networks, err := network.New(network.Options{RunDir: o.RunDir, StateDir: o.StateDir, Publish: o.Publish, Logger: o.Logger, Contained: o.Contained})
 	if err != nil {
-		return nil, fmt.Errorf("cannot make runtime: %w", err)
+		return nil, fmt.Errorf("cannot create runtime: %w", err)
 	}
 	containers, err := container.New(container.Options{
 		Client:      o.Client,
@@ -146,7 +146,7 @@ func New(o Options) (*Engine, error) {
 		Logger:      o.Logger,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot make runtime: %w", err)
+		return nil, fmt.Errorf("cannot create runtime: %w", err)
 	}
 	e := &Engine{
 		o:          o,

@@ -46,9 +46,9 @@ func (e *Engine) Exec(ctx context.Context, project, service string, number int, 
 	case unresponsive:
 		return 0, &Error{Code: Internal, Object: service, Err: fmt.Errorf("cannot run a command in it: %w", container.ErrUnresponsive)}
 	case there:
-		return 0, &Error{Code: NotFound, Object: service, Err: fmt.Errorf("cannot run a command in it: it does not run")}
+		return 0, &Error{Code: NotFound, Object: service, Err: fmt.Errorf("cannot run a command in it: it is not running")}
 	case slices.Contains(services, service):
 		return 0, &Error{Code: NotFound, Object: service, Err: fmt.Errorf("it has no replica %d", number)}
 	}
-	return 0, &Error{Code: NotFound, Object: service, Err: fmt.Errorf("there is no such service in project %s; it has %s", project, strings.Join(services, ", "))}
+	return 0, &Error{Code: NotFound, Object: service, Err: fmt.Errorf("unknown service in project %s; known: %s", project, strings.Join(services, ", "))}
 }

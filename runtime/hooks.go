@@ -68,10 +68,10 @@ func (e *Engine) startedPath(id string) string { return filepath.Join(e.o.RunDir
 func (e *Engine) noteHooks(id, life string) error {
 	path := e.startedPath(id)
 	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
-		return fmt.Errorf("cannot note hooks of container %s: %w", id, err)
+		return fmt.Errorf("cannot record the hooks of container %s: %w", id, err)
 	}
 	if err := os.WriteFile(path, []byte(life), 0o600); err != nil {
-		return fmt.Errorf("cannot note hooks of container %s: %w", id, err)
+		return fmt.Errorf("cannot record the hooks of container %s: %w", id, err)
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func (e *Engine) deleteContainer(ctx context.Context, id string) error {
 		return err
 	}
 	if err := os.Remove(e.startedPath(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot forget hooks of container %s: %w", id, err)
+		return fmt.Errorf("cannot delete the hook record of container %s: %w", id, err)
 	}
 	return nil
 }

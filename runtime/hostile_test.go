@@ -107,7 +107,7 @@ services:
 		p := r.load(e, "redirect", file)
 		p.PinSources(map[string]string{site + "/part": shared + "/part", site + "/made/for/it": shared + "/made/for/it"})
 		err := e.Apply(t.Context(), p, runtime.ApplyOptions{})
-		if runtime.CodeOf(err) != runtime.StartFailed || !strings.Contains(err.Error(), "somebody put a link there: it leads to / now") {
+		if runtime.CodeOf(err) != runtime.StartFailed || !strings.Contains(err.Error(), "a link replaced it: it leads to / now") {
 			t.Fatalf("applied with %v", err)
 		}
 

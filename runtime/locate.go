@@ -135,7 +135,7 @@ func (l *locating) network(n *compose.Network) (network.Network, error) {
 				used = append(used, other.Subnet, other.Subnet6)
 				continue
 			case !n.External && !matches(other, w, n):
-				return w, conflict(l.name, "network %s is that of project %s, which defines it otherwise", n.Name, project)
+				return w, conflict(l.name, "network %s belongs to project %s, which defines it differently", n.Name, project)
 			case !n.External && l.joins != nil:
 				if err := l.joins(n.Name, project); err != nil {
 					return w, fail(Conflict, l.name, err)
@@ -145,7 +145,7 @@ func (l *locating) network(n *compose.Network) (network.Network, error) {
 		}
 	}
 	if n.External {
-		return w, &Error{Code: NotFound, Object: l.name, Err: fmt.Errorf("network %s is declared as external, and no project that runs has it", n.Name)}
+		return w, &Error{Code: NotFound, Object: l.name, Err: fmt.Errorf("network %s is external, but no running project has it", n.Name)}
 	}
 	for _, c := range l.all {
 		if c.Labels.Project != l.name {
@@ -234,7 +234,7 @@ func (l *locating) reserveAddresses(context.Context) error {
 				}
 				w := l.known[a.Network]
 				if by, ok := l.taken[w.Name][address]; ok {
-					return conflict(r.Service, "cannot give %s address %s on network %s: it is that of %s", r, address, w.Name, by)
+					return conflict(r.Service, "cannot give %s address %s on network %s: %s has it", r, address, w.Name, by)
 				}
 				l.take(w.Name, r.String(), address)
 			}
@@ -414,7 +414,7 @@ func (l *locating) joined(context.Context) error {
 	if len(l.place.seats) == 0 {
 		return nil
 	}
-	return &Error{Code: Unsupported, Object: l.name, Err: errors.New("services share their network in a circle")}
+	return &Error{Code: Unsupported, Object: l.name, Err: errors.New("services share their networks in a circle")}
 }
 
 // boxOf is the sandbox that a replica joins; zero while that is not known.
@@ -474,7 +474,7 @@ func (l *locating) other(what string, n compose.Namespace, r Replica) (seat, err
 }
 
 func missing(r Replica, what, of string) error {
-	return &Error{Code: NotFound, Object: r.Service, Err: fmt.Errorf("cannot share the %s of %s: it does not run", what, of)}
+	return &Error{Code: NotFound, Object: r.Service, Err: fmt.Errorf("cannot share the %s of %s: it is not running", what, of)}
 }
 
 // publish chooses the ports of the device.
@@ -530,7 +530,7 @@ func (l *locating) port(ctx context.Context, p compose.Port, s seat, via network
 		}
 	}
 	if len(ports) == 0 {
-		return nil, &Error{Code: Unsupported, Object: s.Service, Err: fmt.Errorf("cannot publish port %d on %s: network %s has no addresses of that kind", p.ContainerPort, p.HostIP, via.Network.Name)}
+		return nil, &Error{Code: Unsupported, Object: s.Service, Err: fmt.Errorf("cannot publish port %d on %s: network %s has no address of that family: see its enable_ipv6 and enable_ipv4", p.ContainerPort, p.HostIP, via.Network.Name)}
 	}
 	last := max(p.HostPort, p.LastPort)
 	number := p.HostPort

@@ -27,7 +27,7 @@ type LogsRequest struct {
 type LogLine struct {
 	Replica Replica
 	Time    time.Time // zero where the log has none
-	Text    []byte    // with its end of line, unless more of the line follows; valid until the callback returns
+	Text    []byte    // with its end of line, if it has one; valid until the callback returns
 }
 
 // LogLines calls each for every line in the order of their times, from one

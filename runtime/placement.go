@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/runtime/network"
 )
@@ -360,7 +358,7 @@ func (e *Engine) syncLocked(ctx context.Context) (waits []func() error, err erro
 	}
 	for _, place := range places {
 		for _, s := range place.seats {
-			if !s.own() || len(s.box.Attached) == 0 || !e.hasSandbox(s.box) {
+			if !s.own() || len(s.box.Attached) == 0 || !e.networks.Has(s.box) {
 				continue
 			}
 			wait, err := e.networks.BeginHosts(s.box, hostsFor(places, s))
@@ -433,7 +431,7 @@ func (e *Engine) checkOthersLocked(all []container.Container, name string, place
 			for _, s := range place.seats {
 				for _, chosen := range []string{s.name, other.name} {
 					if s.isCalled(chosen) && other.isCalled(chosen) {
-						return conflict(s.Service, "cannot be named %s: that is service %s of project %s", chosen, other.Service, project)
+						return conflict(s.Service, "cannot be named %s: service %s of project %s has that name", chosen, other.Service, project)
 					}
 				}
 				for _, p := range s.ports {
@@ -500,22 +498,6 @@ func hasNetwork(w network.Network) bool {
 	return err == nil
 }
 
-// hasSandbox tells whether the files of a sandbox are there, and whether its
-// namespace is pinned, where it has one.
-func (e *Engine) hasSandbox(s network.Sandbox) bool {
-	paths := e.networks.Paths(s)
-	for _, path := range []string{paths.Hosts, paths.ResolvConf, paths.Hostname} {
-		if _, err := os.Lstat(path); err != nil {
-			return false
-		}
-	}
-	if s.Host {
-		return true
-	}
-	var at unix.Statfs_t
-	return unix.Statfs(paths.NetNS, &at) == nil && int64(at.Type) == unix.NSFS_MAGIC
-}
-
 // adoptNamespaces pins the namespaces again that only the processes of these
 // containers still hold: else these would have to end for a new one.
 func (e *Engine) adoptNamespaces(ctx context.Context, containers []container.Container) {
@@ -524,7 +506,7 @@ func (e *Engine) adoptNamespaces(ctx context.Context, containers []container.Con
 			continue
 		}
 		if _, err := e.networks.Adopt(ctx, c.Labels.Sandbox, c.Pid); err != nil && ctx.Err() == nil {
-			e.o.Logger.Warn("cannot keep the namespace of a container", "container", c.ID, "error", err)
+			e.o.Logger.Warn("cannot save the namespace of a container", "container", c.ID, "error", err)
 		}
 	}
 }

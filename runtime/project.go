@@ -95,8 +95,8 @@ func (p *Project) PinSources(sources map[string]string) {
 // project was applied. What the project refers to is read from the package
 // itself: workloads may write where it was extracted.
 func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
-	if !container.ValidName(s.Project) {
-		return nil, &Error{Code: InvalidPackage, Object: s.Project, Err: fmt.Errorf("%.80q is no valid project name", s.Project)}
+	if !compose.ValidName(s.Project) {
+		return nil, &Error{Code: InvalidPackage, Object: s.Project, Err: fmt.Errorf("%.80q is not a valid project name", s.Project)}
 	}
 	p := &Project{Name: s.Project, Labels: maps.Clone(s.Labels), size: int64(len(s.Package))}
 	file := s.File
@@ -130,11 +130,6 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 	})
 	if err != nil {
 		return nil, fail(codeOfCompose(err), s.Project, err)
-	}
-	for name := range loaded.Services {
-		if !container.ValidName(name) {
-			return nil, &Error{Code: Unsupported, Object: s.Project, Err: fmt.Errorf("%.80q is no valid service name", name)}
-		}
 	}
 	container.FindSources(loaded, nil)
 	p.Compose = loaded

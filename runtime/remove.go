@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/margolite/margolite/runtime/container"
+	"github.com/margolite/margolite/runtime/compose"
 )
 
 // RemoveOptions is how a project is removed.
@@ -25,8 +25,8 @@ func (e *Engine) Remove(ctx context.Context, project string) error {
 // RemoveWith is Remove with options. What the project shares with others, as
 // networks, goes with the last of them.
 func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions) error {
-	if !container.ValidName(project) {
-		return &Error{Code: Unsupported, Object: project, Err: errors.New("it is no valid project name")}
+	if !compose.ValidName(project) {
+		return &Error{Code: Unsupported, Object: project, Err: errors.New("not a valid project name")}
 	}
 	ctx = e.within(ctx)
 	unlock, err := e.take(ctx, project)
@@ -59,7 +59,7 @@ func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions
 			return err
 		}
 	}
-	return &Error{Code: Internal, Object: project, Err: fmt.Errorf("cannot remove: not done after %d looks", maxLooks)}
+	return &Error{Code: Internal, Object: project, Err: fmt.Errorf("cannot remove: not done after %d attempts", maxLooks)}
 }
 
 // removeRest removes what no container's labels tell of.

@@ -114,7 +114,7 @@ func (r *run) observed(ctx context.Context) (Observed, error) {
 		dir := r.e.networks.Paths(s).Hosts
 		is, known := there[dir]
 		if !known {
-			is = r.e.hasSandbox(s)
+			is = r.e.networks.Has(s)
 			there[dir] = is
 		}
 		return is
@@ -313,7 +313,7 @@ func (r *run) execute(ctx context.Context, s Step) error {
 	case EnsureNetwork:
 		w, ok := r.network(s.Network)
 		if !ok {
-			return internal(errors.New("it is not known"))
+			return internal(errors.New("it is unknown"))
 		}
 		if err := r.e.ensureNetwork(ctx, w); err != nil {
 			return internal(err)
@@ -391,7 +391,7 @@ func (r *run) execute(ctx context.Context, s Step) error {
 func (r *run) create(ctx context.Context, s Step) error {
 	config, ok := r.configs[s.Container]
 	if !ok {
-		return fail(Internal, r.object(s), errors.New("its configuration is not known"))
+		return fail(Internal, r.object(s), errors.New("its configuration is unknown"))
 	}
 	r.note(func() { set(&r.fresh, s.Container) })
 	fill := r.unusedVolumes(config)

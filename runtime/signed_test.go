@@ -145,11 +145,11 @@ func TestPKG15SignedPackages(t *testing.T) {
 		}},
 		"the package is another": {
 			files: map[string][]byte{"/key.asc": key, "/p.tgz": append([]byte("#\n"), data...), "/p.tgz.asc": signature},
-			want:  runtime.InvalidPackage, says: "of other data",
+			want:  runtime.InvalidPackage, says: "for other data",
 		},
 		"the key is another": {
 			files: map[string][]byte{"/key.asc": g.Public([]string{other}), "/p.tgz": data, "/p.tgz.asc": signature},
-			want:  runtime.InvalidPackage, says: "not among the keys",
+			want:  runtime.InvalidPackage, says: "not one of the keys",
 		},
 		"a bad .asc hides a good .sig": {
 			files: map[string][]byte{"/key.asc": key, "/p.tgz": data, "/p.tgz.asc": []byte("none"), "/p.tgz.sig": signature},
@@ -161,15 +161,15 @@ func TestPKG15SignedPackages(t *testing.T) {
 		},
 		"the signature is huge": {
 			files: map[string][]byte{"/key.asc": key, "/p.tgz": data, "/p.tgz.asc": make([]byte, 64<<10+1)},
-			want:  runtime.InvalidPackage, says: "p.tgz.asc: it is bigger than 65536 bytes",
+			want:  runtime.InvalidPackage, says: "p.tgz.asc: it has more than 65536 bytes",
 		},
 		"the key is huge": {
 			files: map[string][]byte{"/key.asc": make([]byte, 256<<10+1), "/p.tgz": data, "/p.tgz.asc": signature},
-			want:  runtime.InvalidPackage, says: "key.asc: it is bigger than 262144 bytes",
+			want:  runtime.InvalidPackage, says: "key.asc: it has more than 262144 bytes",
 		},
 		"there is no signature": {
 			files: map[string][]byte{"/key.asc": key, "/p.tgz": data},
-			want:  runtime.NotFound, says: "has to be signed", asked: "key.asc p.tgz.asc p.tgz.sig",
+			want:  runtime.NotFound, says: "must be signed", asked: "key.asc p.tgz.asc p.tgz.sig",
 		},
 		"there is no key": {
 			files: map[string][]byte{"/p.tgz": data, "/p.tgz.asc": signature},
@@ -189,7 +189,7 @@ func TestPKG15SignedPackages(t *testing.T) {
 		},
 		"nobody may have the signature": {
 			files: map[string][]byte{"/key.asc": key, "/p.tgz": data, "/p.tgz.asc": []byte("status 403")},
-			want:  runtime.Denied, says: "has to be signed",
+			want:  runtime.Denied, says: "must be signed",
 		},
 		"the key has moved to plain HTTP": {
 			files: map[string][]byte{"/key.asc": []byte("see http://elsewhere.invalid/key?token=secret"), "/p.tgz": data, "/p.tgz.asc": signature},
@@ -268,7 +268,7 @@ func TestPKG15PackagesAreNotBelievedWithoutGPGV(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	e := s.engine(t)
 	p, err := e.FetchPackage(t.Context(), runtime.PackageRef{Location: s.url + "/p.tgz", Key: s.url + "/key.asc"}, nil)
-	if p != nil || runtime.CodeOf(err) != runtime.Internal || !strings.Contains(err.Error(), "install it") || s.wasAsked() != "" {
+	if p != nil || runtime.CodeOf(err) != runtime.Internal || !strings.Contains(err.Error(), "install the package") || s.wasAsked() != "" {
 		t.Errorf("%+v, %v of code %s", p, err, runtime.CodeOf(err))
 	}
 	if _, err := e.FetchPackage(t.Context(), runtime.PackageRef{Location: s.url + "/p.tgz"}, nil); err != nil {

@@ -51,7 +51,7 @@ func (e *Engine) FetchPackage(ctx context.Context, ref PackageRef, progress func
 		p.Data, err = e.images.Location(ctx, image.Source{Package: ref.Location, Keys: ref.Key}, limits, progress)
 		p.Signed = ref.Key != "" || len(e.o.Keys) > 0
 	default:
-		return nil, &Error{Code: InvalidPackage, Object: "package", Err: errors.New("neither repository nor location is given")}
+		return nil, &Error{Code: InvalidPackage, Object: "package", Err: errors.New("neither repository nor location is set")}
 	}
 	if err != nil {
 		return nil, failImage(object, err)

@@ -56,7 +56,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	beside.Go(func() {
 		e.keep(ctx, "watch the network", func() error { return e.networks.Repair(ctx, w.addAll) })
 	})
-	beside.Go(func() { e.keep(ctx, "answer questions for names", func() error { return e.networks.Serve(ctx) }) })
+	beside.Go(func() { e.keep(ctx, "answer DNS queries", func() error { return e.networks.Serve(ctx) }) })
 	beside.Go(func() {
 		e.keep(ctx, "watch shims", func() error { return e.containers.WatchShims(ctx, e.tellContainer) })
 	})
@@ -75,7 +75,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			return nil
 		case <-sizes.C:
 			e.looks()
-			e.networks.FollowHost()
+			e.networks.RefreshFiles()
 			if ticking = len(s.projects) > 0; ticking {
 				sizes.Reset(s.rotate())
 			}
@@ -208,7 +208,7 @@ type tended struct {
 func (s *supervisor) look(ctx context.Context) {
 	if err := contain.Call(func() error { return s.tendConcerned(ctx) }); err != nil {
 		if ctx.Err() == nil {
-			s.e.complain("cannot look after containers", err)
+			s.e.complain("cannot supervise containers", err)
 		}
 		s.failures++
 		s.missed, s.retry = true, time.Now().Add(delay(s.failures, rand.Float64()))
@@ -424,7 +424,7 @@ func (s *supervisor) tend(ctx context.Context, project string, t *tended) time.T
 	case ctx.Err() != nil:
 		return time.Time{}
 	}
-	s.e.complain("cannot bring project back", err, "project", project)
+	s.e.complain("cannot restore project", err, "project", project)
 	t.failures++
 	t.rest = time.Now().Add(delay(t.failures, rand.Float64()))
 	return t.rest
@@ -505,7 +505,7 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 				s.e.o.Logger.Warn("cannot start service", "project", project, "service", f.step.Replica.Service, "error", f.err)
 			case f.step.Kind == EnsureVolume:
 				// Only those who mount it cannot start, and say so.
-				s.e.o.Logger.Warn("cannot make volume", "project", project, "volume", f.step.Volume, "error", f.err)
+				s.e.o.Logger.Warn("cannot create volume", "project", project, "volume", f.step.Volume, "error", f.err)
 				set(&r.passed, f.step.Volume)
 			case f.step.Kind == SyncPorts:
 				// Services that cannot be reached from outside are better than none.
@@ -516,7 +516,7 @@ func (s *supervisor) restore(ctx context.Context, project string, t *tended) (du
 			}
 		}
 	}
-	return time.Time{}, fmt.Errorf("not done after %d looks", maxLooks)
+	return time.Time{}, fmt.Errorf("not done after %d attempts", maxLooks)
 }
 
 // wanted is what the labels of the containers say, and when the first of those
@@ -596,7 +596,7 @@ func (s *supervisor) compare(project string, t *tended, now []ObservedContainer)
 			s.e.o.Logger.Warn("service ended", "project", project, "service", c.Service, "code", c.ExitCode)
 		case Created:
 			changed = true
-			s.e.o.Logger.Info("service is gone", "project", project, "service", c.Service)
+			s.e.o.Logger.Info("service disappeared", "project", project, "service", c.Service)
 		}
 	}
 	if changed {

@@ -89,18 +89,11 @@ func TestRunningContainersFollowTheDevicesResolver(t *testing.T) {
 	defer func() { _ = syscall.Unmount("/etc/resolv.conf", 0) }()
 	e := r.engine()
 	r.supervise(e)
-	r.apply(e, r.load(e, "resolver", `
-services:
-  gateway: {image: BUSYBOX, network_mode: host}
-  web: {image: BUSYBOX}
-`))
-	write("nameserver 192.0.2.53\nsearch plant.example\n")
-	c := r.containers(e, "resolver")
-	r.eventually("the nameserver is known to who is on the network of the device", func() bool {
-		return r.inside(c["gateway"], "cat /etc/resolv.conf") == "nameserver 192.0.2.53\nsearch plant.example"
-	})
-	r.eventually("the domain is known to all", func() bool {
-		return strings.Contains(r.inside(c["web"], "cat /etc/resolv.conf"), "search plant.example\n")
+	r.apply(e, r.load(e, "resolver", "services: {web: {image: BUSYBOX}}"))
+	write("search plant.example\n")
+	c := r.containers(e, "resolver")["web"]
+	r.eventually("the domain is known", func() bool {
+		return strings.Contains(r.inside(c, "cat /etc/resolv.conf"), "search plant.example\n")
 	})
 }
 

@@ -129,7 +129,7 @@ func (e *Engine) Spare(ctx context.Context) error {
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(e.o.RunDir, &fs); err != nil {
-		return fail(Internal, e.o.RunDir, fmt.Errorf("cannot look for free space: %w", err))
+		return fail(Internal, e.o.RunDir, fmt.Errorf("cannot determine the free space: %w", err))
 	}
 	if int64(fs.Bfree)*int64(fs.Bsize) < spareRun || fs.Files > 0 && fs.Ffree < spareRunFiles {
 		return &Error{Code: NoSpace, Object: "containers", Err: fmt.Errorf("no space: %d bytes and %d files are left in %s", int64(fs.Bfree)*int64(fs.Bsize), fs.Ffree, e.o.RunDir)}

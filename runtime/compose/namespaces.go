@@ -34,7 +34,7 @@ func (r *resolver) namespace(key, written string, modes ...NamespaceMode) Namesp
 	mode, of, refers := strings.Cut(written, ":")
 	n := Namespace{Mode: NamespaceMode(mode), Of: of}
 	if slices.Contains(modes, n.Mode) && refers == (n.Mode == ModeService || n.Mode == ModeContainer) {
-		if refers && !isResourceName(of) {
+		if refers && !ValidName(of) {
 			r.refuse(key, "%.80q does not name a %s", written, mode)
 		}
 		return n

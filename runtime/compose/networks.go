@@ -98,7 +98,7 @@ func (r *resolver) network(key string, c types.NetworkConfig) *Network {
 			name = r.project.Name + "_" + key
 		}
 	}
-	if !isResourceName(key) || len(name) > 2*maxName || !isResourceName(name[:min(len(name), maxName)]) {
+	if !ValidName(key) || len(name) > 2*maxName || !ValidName(name[:min(len(name), maxName)]) {
 		refuse("", "has an invalid name: use letters, digits, _, . and -")
 	}
 	n := &Network{Name: name, External: bool(c.External), Labels: c.Labels}

@@ -27,11 +27,11 @@ var reservedLabels = []string{"com.docker.compose.", "containerd.io/", "io.conta
 
 // isProjectName tells names that Compose accepts for a project.
 func isProjectName(s string) bool {
-	return isResourceName(s) && strings.ToLower(s) == s && !strings.Contains(s, ".")
+	return ValidName(s) && strings.ToLower(s) == s && !strings.Contains(s, ".")
 }
 
 // isResourceName tells names that may become names of files on the device.
-func isResourceName(s string) bool {
+func ValidName(s string) bool {
 	if s == "" || len(s) > maxName || strings.ContainsRune("_.-", rune(s[0])) {
 		return false
 	}
@@ -108,7 +108,7 @@ func (r *resolver) few(key string, n int) bool {
 }
 
 func (r *resolver) resolve(c types.ServiceConfig) *Service {
-	if !isResourceName(r.service) {
+	if !ValidName(r.service) {
 		r.refuse("services", "has an invalid name: use letters, digits, _, . and -")
 	}
 	s := &Service{
@@ -128,7 +128,7 @@ func (r *resolver) resolve(c types.ServiceConfig) *Service {
 		ReadOnly:      c.ReadOnly,
 		DependsOn:     r.dependsOn(c),
 	}
-	if c.ContainerName != "" && !isResourceName(c.ContainerName) {
+	if c.ContainerName != "" && !ValidName(c.ContainerName) {
 		r.refuse("container_name", "must consist of letters, digits, _, . and -")
 	}
 	if c.ContainerName != "" && s.Replicas > 1 {

@@ -22,7 +22,7 @@ func (r *resolver) volumesByKey() map[string]*Volume {
 			r.findings.add("", "volumes."+key+below, format, args...)
 		}
 		switch other, conflict := taken[v.Name]; {
-		case !isResourceName(key), !isResourceName(v.Name):
+		case !ValidName(key), !ValidName(v.Name):
 			refuse("", "has an invalid name: use letters, digits, _, . and -")
 		case conflict:
 			refuse("", "has the same name as volume %q", other)

@@ -86,7 +86,7 @@ func (c *Containers) endCreation(id string, ended <-chan error) error {
 			return err
 		case <-again.C:
 		case <-limit.C:
-			return errors.New("the creation could not be ended")
+			return errors.New("cannot stop the creation")
 		}
 	}
 }

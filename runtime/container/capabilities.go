@@ -58,9 +58,9 @@ func capabilitiesOf(s *compose.Service, h Host) ([]string, error) {
 		case slices.Contains(known, added):
 			set = append(set, added)
 		case slices.Contains(cap.Known(), added):
-			return nil, fmt.Errorf("cap_add: the device does not let containers have %s", added)
+			return nil, fmt.Errorf("cap_add: the device does not allow containers %s", added)
 		default:
-			return nil, fmt.Errorf("cap_add: %.40q is no capability", added)
+			return nil, fmt.Errorf("cap_add: %.40q is not a capability", added)
 		}
 	}
 	slices.Sort(set)

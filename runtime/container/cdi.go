@@ -109,9 +109,9 @@ func (r *cdiRegistry) find(name string) (*cdiDevice, error) {
 	case len(there) > 0:
 		list = strings.Join(there, ", ")
 	}
-	err := fmt.Errorf("device %.100s is not described in %s; there are: %s", name, strings.Join(cdiDirs, " or "), list)
+	err := fmt.Errorf("device %.100s is not defined in %s; there are: %s", name, strings.Join(cdiDirs, " or "), list)
 	if len(r.broken) > 0 {
-		err = fmt.Errorf("%w; files that cannot be used: %w", err, errors.Join(r.broken...))
+		err = fmt.Errorf("%w; unusable files: %w", err, errors.Join(r.broken...))
 	}
 	return nil, err
 }
@@ -152,11 +152,11 @@ func parseCDI(text []byte) (*cdispecs.Spec, error) {
 	// Fields that are not known are errors already: a version that is too old for
 	// what the file has, or newer than the library, does no harm.
 	if !strings.HasPrefix(spec.Version, "0.") && !strings.HasPrefix(spec.Version, "1.") {
-		return nil, fmt.Errorf("has cdiVersion %.20q, want 0.x or 1.x", spec.Version)
+		return nil, fmt.Errorf("has cdiVersion %.20q, expected 0.x or 1.x", spec.Version)
 	}
 	vendor, class := parser.ParseQualifier(spec.Kind)
 	if err := errors.Join(parser.ValidateVendorName(vendor), parser.ValidateClassName(class)); err != nil {
-		return nil, fmt.Errorf("has kind %.80q, want vendor.com/class: %w", spec.Kind, err)
+		return nil, fmt.Errorf("has kind %.80q, expected vendor.com/class: %w", spec.Kind, err)
 	}
 	if err := checkCDIEdits(&spec.ContainerEdits); err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func parseCDI(text []byte) (*cdispecs.Spec, error) {
 	for i := range spec.Devices {
 		d := &spec.Devices[i]
 		if err := parser.ValidateDeviceName(d.Name); err != nil || names[d.Name] {
-			return nil, fmt.Errorf("has a device with a name that is invalid or there twice: %.80q", d.Name)
+			return nil, fmt.Errorf("has a device with an invalid or duplicate name: %.80q", d.Name)
 		}
 		names[d.Name] = true
 		if err := checkCDIEdits(&d.ContainerEdits); err != nil {
@@ -182,7 +182,7 @@ func checkCDIEdits(e *cdispecs.ContainerEdits) error {
 	case e.IntelRdt != nil || len(e.NetDevices) > 0:
 		return errors.New("has intelRdt or netDevices, which are not supported")
 	case slices.Contains(e.DeviceNodes, nil) || slices.Contains(e.Mounts, nil) || slices.Contains(e.Hooks, nil):
-		return errors.New("has an entry that is null")
+		return errors.New("has a null entry")
 	}
 	if err := (&cdi.ContainerEdits{ContainerEdits: e}).Validate(); err != nil {
 		return err

@@ -124,7 +124,7 @@ func TestCDIFilesThatMakeNoSense(t *testing.T) {
 		"null":                               "empty",
 		"cdiVersion: 9.0.0\nkind: a.b/c\n":   "cdiVersion",
 		"cdiVersion: 0.6.0\nkind: nothing\n": "kind",
-		"cdiVersion: 0.6.0\nkind: a.b/c\ndevices: [{name: a}, {name: a}]\n": "there twice",
+		"cdiVersion: 0.6.0\nkind: a.b/c\ndevices: [{name: a}, {name: a}]\n": "duplicate name",
 		head + "{env: [novalue]}\n":                                         "environment",
 		head + "{deviceNodes: [{path: dev/x}]}\n":                           "device node",
 		head + "{deviceNodes: [{path: /dev/x, permissions: all}]}\n":        "permissions",

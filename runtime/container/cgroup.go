@@ -86,7 +86,7 @@ func (c *Containers) endStrays(ctx context.Context, id string) error {
 			return nil
 		}
 		if !pause(ctx, strayPoll) {
-			return fmt.Errorf("cannot end the processes that container %s left: %w", id, ctx.Err())
+			return fmt.Errorf("cannot kill the processes that container %s left: %w", id, ctx.Err())
 		}
 	}
 }

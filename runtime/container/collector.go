@@ -26,7 +26,7 @@ func (c *Containers) certified(s *compose.Service) *compose.Service {
 	}
 	content, err := readCertificate(c.o.Certificate)
 	if err != nil {
-		c.o.Logger.Warn("a container gets no certificate of the collector", "service", s.Name, "error", err)
+		c.o.Logger.Warn("a container does not get the collector's certificate", "service", s.Name, "error", err)
 		return s
 	}
 	with := *s

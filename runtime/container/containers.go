@@ -243,12 +243,12 @@ func (c *Containers) owned(records []containers.Container) ([]Container, error) 
 	for _, r := range records {
 		// Two would undo each other's work.
 		if owner := r.Labels[keyOwner]; !c.isOwner(owner) {
-			return nil, fmt.Errorf("%w: namespace %q of containerd has those of the margolite with the state directory %s",
+			return nil, fmt.Errorf("%w: containerd namespace %q belongs to the margolite with the state directory %s",
 				ErrOtherOwner, c.o.Namespace, owner)
 		}
 		labels, err := labelsOf(r)
 		if err != nil {
-			c.o.Logger.Warn("container is left alone", "container", r.ID, "error", err)
+			c.o.Logger.Warn("ignoring a container", "container", r.ID, "error", err)
 			continue
 		}
 		list = append(list, Container{ID: r.ID, Labels: labels, Image: r.Image, Created: r.CreatedAt, State: Created})
@@ -301,7 +301,7 @@ func (c *Containers) withStates(ctx context.Context, list []Container) ([]Contai
 				found.State = Running // as far as is known
 			}
 		default:
-			return nil, fmt.Errorf("container %s: cannot tell what its task does: %w", found.ID, answer.err)
+			return nil, fmt.Errorf("container %s: cannot read the state of its task: %w", found.ID, answer.err)
 		}
 	}
 	return list, nil

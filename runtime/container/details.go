@@ -118,7 +118,7 @@ func (d Details) check() error {
 	switch d.Restart.Policy {
 	case Never, OnFailure, Always, UnlessStopped:
 	default:
-		return fmt.Errorf("%.40q is no restart policy", d.Restart.Policy)
+		return fmt.Errorf("%.40q is not a restart policy", d.Restart.Policy)
 	}
 	if _, err := parseSignal(d.StopSignal); err != nil {
 		return fmt.Errorf("stop signal: %w", err)
@@ -133,37 +133,37 @@ func (d Details) check() error {
 	}
 	for _, s := range d.Subpaths {
 		if s.Volume < 0 || s.Volume >= len(d.Volumes) || s.Path == "" {
-			return fmt.Errorf("%.80q is no part of a volume that is mounted", s.Path)
+			return fmt.Errorf("%.80q is not a path within a volume", s.Path)
 		}
 	}
 	for _, s := range d.Sources {
 		if !filepath.IsAbs(s.Path) || !filepath.IsAbs(s.Real) {
-			return fmt.Errorf("source %.80q is not absolute", s.Path)
+			return fmt.Errorf("source %.80q is not an absolute path", s.Path)
 		}
 	}
 	for _, dir := range d.HostDirs {
 		if !filepath.IsAbs(dir) {
-			return fmt.Errorf("directory %.80q is not absolute", dir)
+			return fmt.Errorf("directory %.80q is not an absolute path", dir)
 		}
 	}
 	for _, f := range d.Files {
-		if !ValidName(f.Name) || f.Mode > 0o7777 {
-			return fmt.Errorf("file %.80q has a wrong name or mode", f.Name)
+		if !compose.ValidName(f.Name) || f.Mode > 0o7777 {
+			return fmt.Errorf("file %.80q has an invalid name or mode", f.Name)
 		}
 	}
 	for _, j := range d.Joins {
-		if !ValidName(j.Service) || j.Number < 1 || j.Project != "" && !ValidName(j.Project) {
-			return fmt.Errorf("%.80q is no service whose namespace can be joined", j.Service)
+		if !compose.ValidName(j.Service) || j.Number < 1 || j.Project != "" && !compose.ValidName(j.Project) {
+			return fmt.Errorf("%.80q is not a service whose namespace can be joined", j.Service)
 		}
 	}
 	for _, p := range d.Ports {
 		if p.Protocol != "tcp" && p.Protocol != "udp" && p.Protocol != "sctp" {
-			return fmt.Errorf("%.40q is no protocol of a port", p.Protocol)
+			return fmt.Errorf("%.40q is not a port protocol", p.Protocol)
 		}
 	}
 	if s := d.Sandbox; s.Project != "" || s.Service != "" {
-		if !ValidName(s.Project) || !ValidName(s.Service) || s.Number < 1 {
-			return fmt.Errorf("%.80q is no sandbox of a replica", s.Service)
+		if !compose.ValidName(s.Project) || !compose.ValidName(s.Service) || s.Number < 1 {
+			return fmt.Errorf("%.80q is not the sandbox of a replica", s.Service)
 		}
 	}
 	return nil

@@ -22,7 +22,7 @@ const (
 	maxDeviceDepth = 8    // of directories of device nodes
 )
 
-var errNoDevice = errors.New("it is no device node")
+var errNoDevice = errors.New("it is not a device node")
 
 // elsewhere are what /dev has beside device nodes of the machine: file systems
 // of their own, which a container has as well.
@@ -66,7 +66,7 @@ func rules(s *compose.Service) ([]specs.LinuxDeviceCgroup, error) {
 	for _, text := range s.DeviceRules {
 		rule, ok := parseRule(text)
 		if !ok {
-			return nil, fmt.Errorf("device_cgroup_rules: %.40q is no rule, as c 188:* rwm", text)
+			return nil, fmt.Errorf("device_cgroup_rules: %.40q is not a rule such as c 188:* rwm", text)
 		}
 		list = append(list, rule)
 	}
@@ -112,14 +112,14 @@ func (d *Devices) addTo(spec *specs.Spec) error {
 	for _, wanted := range d.Nodes {
 		target := path.Clean(wanted.Target)
 		if !path.IsAbs(wanted.Target) || target == "/" {
-			return fmt.Errorf("devices: %.80q is no place for a device", wanted.Target)
+			return fmt.Errorf("devices: %.80q is not a path for a device", wanted.Target)
 		}
 		nodes, err := wanted.nodes(target)
 		if err != nil {
 			return fmt.Errorf("devices: %w", err)
 		}
 		if wanted.Permissions != "" && !isAccess(wanted.Permissions) {
-			return fmt.Errorf("devices: %.40q are no permissions, want some of r, w and m", wanted.Permissions)
+			return fmt.Errorf("devices: %.40q are not permissions; use some of r, w and m", wanted.Permissions)
 		}
 		for _, node := range nodes {
 			putNode(spec, node)
@@ -129,7 +129,7 @@ func (d *Devices) addTo(spec *specs.Spec) error {
 		}
 	}
 	if len(spec.Linux.Devices) > maxDevices {
-		return fmt.Errorf("devices: are %d, a container has at most %d", len(spec.Linux.Devices), maxDevices)
+		return fmt.Errorf("devices: there are %d; a container can have %d", len(spec.Linux.Devices), maxDevices)
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func (d Device) nodes(target string) ([]specs.LinuxDevice, error) {
 		}
 		nodes, err := nodesBelow(found, target, nil)
 		if err == nil && len(nodes) == 0 {
-			err = fmt.Errorf("cannot use %s: there is no device in it", d.Path)
+			err = fmt.Errorf("cannot use %s: it contains no device", d.Path)
 		}
 		return nodes, err
 	}

@@ -113,16 +113,16 @@ func TestDevicesThatMakeNoSense(t *testing.T) {
 		err     string
 	}{
 		"one that is not there":      {compose.Service{Devices: []compose.Device{{Path: "/dev/nowhere", Target: "/dev/x"}}}, "/dev/nowhere"},
-		"a file":                     {compose.Service{Devices: []compose.Device{{Path: "/etc/passwd", Target: "/dev/x"}}}, "no device node"},
-		"a directory without any":    {compose.Service{Devices: []compose.Device{{Path: empty, Target: "/dev/x"}}}, "no device in it"},
-		"a target that is no path":   {compose.Service{Devices: []compose.Device{{Path: "/dev/null", Target: "x"}}}, "no place"},
+		"a file":                     {compose.Service{Devices: []compose.Device{{Path: "/etc/passwd", Target: "/dev/x"}}}, "not a device node"},
+		"a directory without any":    {compose.Service{Devices: []compose.Device{{Path: empty, Target: "/dev/x"}}}, "contains no device"},
+		"a target that is no path":   {compose.Service{Devices: []compose.Device{{Path: "/dev/null", Target: "x"}}}, "not a path"},
 		"permissions that are none":  {compose.Service{Devices: []compose.Device{{Path: "/dev/null", Target: "/dev/x", Permissions: "rx"}}}, "permissions"},
-		"a rule that is none":        {compose.Service{DeviceRules: []string{"c 1:3"}}, "no rule"},
-		"a rule of an unknown kind":  {compose.Service{DeviceRules: []string{"x 1:3 r"}}, "no rule"},
-		"a rule without minor":       {compose.Service{DeviceRules: []string{"c 1 r"}}, "no rule"},
-		"a rule with a large number": {compose.Service{DeviceRules: []string{"c 1:99999999999 r"}}, "no rule"},
-		"a rule that allows nothing": {compose.Service{DeviceRules: []string{"c 1:3 "}}, "no rule"},
-		"a CDI device":               {compose.Service{CDI: []string{"vendor.example/none=0"}}, "vendor.example/none=0 is not described"},
+		"a rule that is none":        {compose.Service{DeviceRules: []string{"c 1:3"}}, "not a rule"},
+		"a rule of an unknown kind":  {compose.Service{DeviceRules: []string{"x 1:3 r"}}, "not a rule"},
+		"a rule without minor":       {compose.Service{DeviceRules: []string{"c 1 r"}}, "not a rule"},
+		"a rule with a large number": {compose.Service{DeviceRules: []string{"c 1:99999999999 r"}}, "not a rule"},
+		"a rule that allows nothing": {compose.Service{DeviceRules: []string{"c 1:3 "}}, "not a rule"},
+		"a CDI device":               {compose.Service{CDI: []string{"vendor.example/none=0"}}, "vendor.example/none=0 is not defined"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := completed(t, test.service, User{}); err == nil || !strings.Contains(err.Error(), test.err) {

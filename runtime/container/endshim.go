@@ -73,7 +73,7 @@ func (c *Containers) recheckShims(ctx context.Context, told map[string]bool, cha
 			changed(id)
 		case c.shims.expired(id):
 			if err := c.endShim(ctx, id); err != nil && ctx.Err() == nil {
-				c.o.Logger.Warn("cannot end shim that does not respond", "container", id, "error", err)
+				c.o.Logger.Warn("cannot kill shim that does not respond", "container", id, "error", err)
 			}
 			delete(told, id)
 			changed(id)
@@ -146,7 +146,7 @@ func (c *Containers) endShim(ctx context.Context, id string) error {
 	})
 	done()
 	if err != nil && !errdefs.IsNotFound(err) {
-		return fmt.Errorf("cannot tell whether the shim of container %s or containerd does not respond: %w", id, err)
+		return fmt.Errorf("cannot determine whether the shim of container %s or containerd does not respond: %w", id, err)
 	}
 	shims, err := c.shimsOf(ctx, id)
 	if err != nil {

@@ -104,7 +104,7 @@ func (c *Containers) Exec(ctx context.Context, id string, e Exec) (int, error) {
 
 func (c *Containers) exec(ctx context.Context, id string, e Exec) (int, error) {
 	if len(e.Args) == 0 || e.Args[0] == "" {
-		return -1, errors.New("there is no command")
+		return -1, errors.New("command is missing")
 	}
 	c.sweepOnce(ctx)
 	record, err := c.o.Client.ContainerService().Get(ctx, id)
@@ -295,7 +295,7 @@ func (c *Containers) openExec(id string, e Exec) (x *execution, err error) {
 	defer func() {
 		if err != nil {
 			x.close()
-			err = fmt.Errorf("cannot make its streams: %w", err)
+			err = fmt.Errorf("cannot create its streams: %w", err)
 		}
 	}()
 	if err := os.MkdirAll(x.dir, 0o700); err != nil {
@@ -348,7 +348,7 @@ func (x *execution) close() {
 		}
 	}
 	if err := os.RemoveAll(x.dir); err != nil {
-		x.c.o.Logger.Warn("streams of a command are left", "container", x.id, "error", err)
+		x.c.o.Logger.Warn("cannot remove the streams of a command", "container", x.id, "error", err)
 	}
 }
 
@@ -380,7 +380,7 @@ func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err e
 			cancel()
 		}
 		if failed := within(remove); failed != nil && !errdefs.IsNotFound(failed) {
-			err = errors.Join(err, fmt.Errorf("cannot clear it away: %w", failed))
+			err = errors.Join(err, fmt.Errorf("cannot clean it up: %w", failed))
 		}
 	}()
 
@@ -422,7 +422,7 @@ func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err e
 		}
 	}
 	if err := errors.Join(<-copied, <-copied); err != nil && ended.err == nil {
-		return ended.code, fmt.Errorf("cannot pass on its output: %w", err)
+		return ended.code, fmt.Errorf("cannot forward its output: %w", err)
 	}
 	return ended.code, ended.err
 }
@@ -480,7 +480,7 @@ func (x *execution) start(ctx, calls context.Context) (pid uint32, err error) {
 			return 0, errors.Join(why, o.err)
 		case <-again.C: // the shim may be just about to run runc
 		case <-forward.C:
-			return 0, fmt.Errorf("%w, and the start could not be ended", why)
+			return 0, fmt.Errorf("%w, and cannot stop the start", why)
 		}
 	}
 }

@@ -3,13 +3,15 @@ package container
 import (
 	"context"
 	"fmt"
+
+	"github.com/margolite/margolite/runtime/compose"
 )
 
 // findVolume looks for an external volume: PROJECT_VOLUME of another project, else
 // the directory of that name that somebody made by hand for all projects.
 func (c *Containers) findVolume(ctx context.Context, name string) (Volume, error) {
-	if !ValidName(name) {
-		return Volume{}, fmt.Errorf("%.80q is no name of a volume", name)
+	if !compose.ValidName(name) {
+		return Volume{}, fmt.Errorf("%.80q is not a volume name", name)
 	}
 	found := make(map[string]Volume) // by project
 	for i := range len(name) {
@@ -17,7 +19,7 @@ func (c *Containers) findVolume(ctx context.Context, name string) (Volume, error
 			continue
 		}
 		project, volume := name[:i], name[i+1:]
-		if ValidName(project) && ValidName(volume) && exists(c.VolumeDir(project, volume)) {
+		if compose.ValidName(project) && compose.ValidName(volume) && exists(c.VolumeDir(project, volume)) {
 			found[project] = Volume{Project: project, Name: volume}
 		}
 	}
@@ -43,7 +45,7 @@ func (c *Containers) findVolume(ctx context.Context, name string) (Volume, error
 		if len(found) == 1 {
 			return v, nil
 		}
-		return Volume{}, fmt.Errorf("external volume %s: %w as one: %d projects have a volume that is called so", name, ErrNotFound, len(found))
+		return Volume{}, fmt.Errorf("external volume %s: %w under this name alone: %d projects have such a volume", name, ErrNotFound, len(found))
 	}
-	return Volume{}, fmt.Errorf("external volume %s: %w: name it PROJECT_VOLUME as another project has it, or make the directory %s", name, ErrNotFound, byHandDir)
+	return Volume{}, fmt.Errorf("external volume %s: %w: use PROJECT_VOLUME of another project, or create the directory %s", name, ErrNotFound, byHandDir)
 }

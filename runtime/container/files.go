@@ -48,19 +48,19 @@ func (c *Containers) keepFiles(project, id string, files []compose.File) error {
 	}
 	dir := c.keptFiles(project, id)
 	if err := os.RemoveAll(dir); err != nil { // of a Create that was killed
-		return fmt.Errorf("cannot keep configs and secrets: %w", err)
+		return fmt.Errorf("cannot store configs and secrets: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("cannot keep configs and secrets: %w", err)
+		return fmt.Errorf("cannot store configs and secrets: %w", err)
 	}
 	for n, f := range files {
 		if err := writeFile(filepath.Join(dir, fileName(n, f)), f.Content); err != nil {
-			return fmt.Errorf("cannot keep %s: %w", describeFile(f), err)
+			return fmt.Errorf("cannot store %s: %w", describeFile(f), err)
 		}
 	}
 	for _, dir := range []string{dir, filepath.Dir(dir), filepath.Dir(filepath.Dir(dir)), c.o.StateDir} {
 		if err := tree.Sync(dir); err != nil {
-			return fmt.Errorf("cannot keep configs and secrets: %w", err)
+			return fmt.Errorf("cannot store configs and secrets: %w", err)
 		}
 	}
 	return nil

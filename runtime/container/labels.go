@@ -61,10 +61,7 @@ const (
 // because a program acts on them.
 var reserved = []string{"margolite/", "nerdctl/", "com.docker.compose.", "containerd.io/", "io.containerd."}
 
-const (
-	maxLabel = 4096 // containerd's limit for key and value of one label
-	maxName  = 128  // of a project, service or volume: they become file names
-)
+const maxLabel = 4096 // containerd's limit for key and value of one label
 
 // Labels are what a container is found by, and what changes during its life.
 type Labels struct {
@@ -98,7 +95,7 @@ func (l Labels) Encode(s Shown) (map[string]string, error) {
 	for _, given := range []map[string]string{s.Service, l.Caller} {
 		for key := range given {
 			if i := slices.IndexFunc(reserved, func(p string) bool { return strings.HasPrefix(key, p) }); i >= 0 {
-				return nil, fmt.Errorf("label %q: names that start with %s are reserved", key, reserved[i])
+				return nil, fmt.Errorf("label %q: names starting with %s are reserved", key, reserved[i])
 			}
 		}
 	}
@@ -172,14 +169,14 @@ func (l Labels) Encode(s Shown) (map[string]string, error) {
 
 	for key, value := range out {
 		if len(key)+len(value) > maxLabel {
-			return nil, fmt.Errorf("label %.40q takes %d bytes, containerd allows %d", key, len(key)+len(value), maxLabel)
+			return nil, fmt.Errorf("label %.40q has %d bytes; containerd allows %d", key, len(key)+len(value), maxLabel)
 		}
 	}
 	return out, nil
 }
 
 // ErrForeign says that a container is not of this runtime.
-var ErrForeign = errors.New("container is not of this runtime")
+var ErrForeign = errors.New("the container belongs to another runtime")
 
 // ErrOtherOwner says that the containers of a namespace belong to a margolite with
 // another state directory.
@@ -202,11 +199,11 @@ func Decode(m map[string]string, details []byte) (Labels, error) {
 		return Labels{}, ErrForeign
 	}
 	if l.Hash == "" {
-		return Labels{}, fmt.Errorf("cannot read label %s: it is not there", keyHash)
+		return Labels{}, fmt.Errorf("cannot read label %s: it is missing", keyHash)
 	}
 	var err error
 	if l.Number, err = strconv.Atoi(m[keyNumber]); err != nil || l.Number < 1 {
-		return Labels{}, fmt.Errorf("cannot read label %s: %.40q is no replica number", keyNumber, m[keyNumber])
+		return Labels{}, fmt.Errorf("cannot read label %s: %.40q is not a replica number", keyNumber, m[keyNumber])
 	}
 	if l.DependsOn, err = decodeDependencies(m[keyDependsOn]); err != nil {
 		return Labels{}, fmt.Errorf("cannot read label %s: %w", keyDependsOn, err)
@@ -219,8 +216,8 @@ func Decode(m map[string]string, details []byte) (Labels, error) {
 		names = append(names, d.Service)
 	}
 	for _, name := range names {
-		if !ValidName(name) {
-			return Labels{}, fmt.Errorf("cannot read labels: %.40q is no valid name", name)
+		if !compose.ValidName(name) {
+			return Labels{}, fmt.Errorf("cannot read labels: %.40q is not a valid name", name)
 		}
 	}
 	for _, key := range splitList(m[keyCaller]) {
@@ -253,24 +250,6 @@ func decodeDependencies(s string) ([]compose.Dependency, error) {
 	var dependencies []compose.Dependency
 	err := json.Unmarshal([]byte(s), &dependencies)
 	return dependencies, err
-}
-
-// ValidName tells whether s may name a project, service or volume: it becomes
-// part of file names and must not lead anywhere else.
-func ValidName(s string) bool {
-	if s == "" || len(s) > maxName || !alphanumeric(s[0]) {
-		return false
-	}
-	for i := range len(s) {
-		if c := s[i]; !alphanumeric(c) && c != '.' && c != '_' && c != '-' {
-			return false
-		}
-	}
-	return true
-}
-
-func alphanumeric(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
 func splitList(s string) []string {

@@ -183,7 +183,7 @@ func TestDecodeRefusesWhatItCannotTrust(t *testing.T) {
 		"a dependency that is a path":        {label: "margolite/depends-on", value: `[{"service":"../x"}]`},
 		"details that are no JSON":           {details: `{`},
 		"an unknown restart policy":          {details: `{"restart":{"policy":"sometimes"}}`},
-		"no restart policy":                  {details: `{}`},
+		"not a restart policy":               {details: `{}`},
 		"a negative time to stop":            {details: `{"restart":{"policy":"no"},"stopGrace":-1}`},
 		"a signal that is none":              {details: `{"restart":{"policy":"no"},"stopSignal":"SIGSOON"}`},
 		"a volume that is a path":            {details: `{"restart":{"policy":"no"},"volumes":[{"name":"../x"}]}`},
@@ -262,7 +262,7 @@ func FuzzDecode(f *testing.F) {
 			names = append(names, f.Name)
 		}
 		for _, name := range names {
-			if !container.ValidName(name) {
+			if !compose.ValidName(name) {
 				t.Errorf("name %q was let through", name)
 			}
 		}

@@ -123,7 +123,7 @@ func mountAt(target string, m mount.Mount) error {
 	}
 	call := parseMountOptions(options)
 	if len(call.data) >= os.Getpagesize() {
-		return fmt.Errorf("options of %s take %d bytes: %w", m.Type, len(call.data), unix.E2BIG)
+		return fmt.Errorf("options of %s have %d bytes: %w", m.Type, len(call.data), unix.E2BIG)
 	}
 	err := inDirectory(dir, func() error { return unix.Mount(m.Source, target, m.Type, call.flags, call.data) })
 	if err != nil {

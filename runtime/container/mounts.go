@@ -29,7 +29,7 @@ func allMounts(c Config, h Host, at placing) ([]specs.Mount, error) {
 	targets := make(map[string]bool, len(own))
 	for _, m := range own {
 		if targets[m.Destination] {
-			return nil, fmt.Errorf("two mounts at %s", m.Destination)
+			return nil, fmt.Errorf("duplicate mount at %s", m.Destination)
 		}
 		targets[m.Destination] = true
 	}
@@ -158,7 +158,7 @@ func canReadOnlyBelow() bool {
 
 func checkTarget(target string) error {
 	if !path.IsAbs(target) || path.Clean(target) != target || target == "/" {
-		return fmt.Errorf("cannot mount at %.80q: want a clean absolute path below /", target)
+		return fmt.Errorf("cannot mount at %.80q: expected a clean absolute path below /", target)
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func (c *Containers) nerdctlDir(id string) string {
 // was made, and when that was: its shim has the log open by then.
 func (c *Containers) showNerdctl(id string, l Labels) error {
 	if err := c.writeNerdctl(id, l); err != nil {
-		return fmt.Errorf("cannot show it to nerdctl: %w", err)
+		return fmt.Errorf("cannot make it visible to nerdctl: %w", err)
 	}
 	return nil
 }

@@ -39,21 +39,21 @@ func checkPlatform(name string, host v1.Platform, handlers string) error {
 	}
 	is := platforms.Format(platforms.Normalize(host))
 	if wanted.OS != host.OS {
-		return fmt.Errorf("platform %s: %w: it is %s", name, ErrPlatform, is)
+		return fmt.Errorf("platform %s: %w: this is %s", name, ErrPlatform, is)
 	}
 	if platforms.Only(host).Match(wanted) {
 		return nil
 	}
 	n := slices.IndexFunc(elfHeaders, func(h elfHeader) bool { return h.architecture == wanted.Architecture })
 	if n < 0 {
-		return fmt.Errorf("platform %s: %w: it is %s", name, ErrPlatform, is)
+		return fmt.Errorf("platform %s: %w: this is %s", name, ErrPlatform, is)
 	}
 	emulator, err := findHandler(handlers, elfHeaders[n].bytes())
 	if err != nil {
-		return fmt.Errorf("platform %s: %w: it is %s, and %w", name, ErrPlatform, is, err)
+		return fmt.Errorf("platform %s: %w: this is %s, and %w", name, ErrPlatform, is, err)
 	}
 	if emulator == "" {
-		return fmt.Errorf("platform %s: %w: it is %s, and the kernel has no emulator for %s (binfmt_misc)",
+		return fmt.Errorf("platform %s: %w: this is %s, and the kernel has no emulator for %s (binfmt_misc)",
 			name, ErrPlatform, is, wanted.Architecture)
 	}
 	return nil
@@ -101,7 +101,7 @@ func (h elfHeader) bytes() []byte {
 // "" when there is none.
 func findHandler(dir string, program []byte) (string, error) {
 	if firstWord(filepath.Join(dir, "status")) == "disabled" {
-		return "", errors.New("its emulators are switched off (binfmt_misc/status)")
+		return "", errors.New("its emulators are disabled (binfmt_misc/status)")
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -36,7 +36,7 @@ func TestCheckPlatform(t *testing.T) {
 		{"with an emulator", "linux/arm64", amd64, map[string]string{"status": "enabled\n", "qemu-aarch64": qemuArm64}, ""},
 		{"with an emulator of another one", "linux/riscv64", amd64, map[string]string{"status": "enabled\n", "qemu-aarch64": qemuArm64}, "no emulator"},
 		{"with an emulator that is off", "linux/arm64", amd64, map[string]string{"qemu-aarch64": strings.Replace(qemuArm64, "enabled", "disabled", 1)}, "no emulator"},
-		{"with all emulators off", "linux/arm64", amd64, map[string]string{"status": "disabled\n", "qemu-aarch64": qemuArm64}, "switched off"},
+		{"with all emulators off", "linux/arm64", amd64, map[string]string{"status": "disabled\n", "qemu-aarch64": qemuArm64}, "disabled"},
 		{"with an emulator that containers cannot reach", "linux/arm64", amd64, map[string]string{"qemu-aarch64": strings.Replace(qemuArm64, "POCF", "POC", 1)}, "flag F"},
 		{"another system", "windows/amd64", amd64, nil, "linux"},
 		{"a processor that nobody knows", "linux/z80", amd64, nil, "amd64"},

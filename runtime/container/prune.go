@@ -85,7 +85,7 @@ func (c *Containers) RemoveVolume(ctx context.Context, project, name string) err
 
 func (c *Containers) removeVolume(ctx context.Context, v Volume) error {
 	if v.Project == "" {
-		return errors.New("it needs a project")
+		return errors.New("project is missing")
 	}
 	if err := v.check(); err != nil {
 		return err

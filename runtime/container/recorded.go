@@ -97,7 +97,7 @@ func (c *Containers) ProjectOf(ctx context.Context, id string) (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("cannot tell the project of container %s: %w", id, err)
+		return "", fmt.Errorf("cannot determine the project of container %s: %w", id, err)
 	}
 	return record.Labels[OwnerKey], nil
 }

@@ -76,7 +76,7 @@ func (l *limiting) processes() *specs.LinuxPids {
 // can tells whether the kernel does what is asked for, and says so where not.
 func (l *limiting) can(able bool, keys string) bool {
 	if !able {
-		l.warn(keys + " has no effect: the kernel of this device cannot do it, or does it with a setting that is off")
+		l.warn(keys + " has no effect: the kernel of this device does not support it, or has it disabled")
 	}
 	return able
 }
@@ -84,13 +84,13 @@ func (l *limiting) can(able bool, keys string) bool {
 func (l *limiting) memory() (*specs.LinuxMemory, error) {
 	switch {
 	case l.MemorySwap > 0 && l.Memory == 0:
-		return nil, errors.New("memswap_limit: is memory and swap together, and needs mem_limit")
+		return nil, errors.New("memswap_limit: needs mem_limit, since it limits memory and swap together")
 	case l.MemorySwap > 0 && l.MemorySwap < l.Memory:
-		return nil, errors.New("memswap_limit: is memory and swap together, and less than mem_limit")
+		return nil, errors.New("memswap_limit: is less than mem_limit, but limits memory and swap together")
 	case l.Memory > 0 && l.MemoryReservation > l.Memory:
 		return nil, errors.New("mem_reservation: is more than mem_limit")
 	case l.Swappiness != nil && *l.Swappiness > maxSwappy:
-		return nil, fmt.Errorf("mem_swappiness: is %d, want 0 to %d", *l.Swappiness, maxSwappy)
+		return nil, fmt.Errorf("mem_swappiness: is %d, expected 0 to %d", *l.Swappiness, maxSwappy)
 	}
 	m := &specs.LinuxMemory{}
 	if l.Memory > 0 && l.can(l.host.Memory, "mem_limit") {
@@ -153,11 +153,11 @@ func (l *limiting) cpu() (*specs.LinuxCPU, error) {
 func (l *limiting) checkCPU() error {
 	switch {
 	case l.CPUPeriod != 0 && (l.CPUPeriod < minCPUPeriod || l.CPUPeriod > maxCPUPeriod):
-		return fmt.Errorf("cpu_period: is %d microseconds, want %d to %d", l.CPUPeriod, minCPUPeriod, maxCPUPeriod)
+		return fmt.Errorf("cpu_period: is %d microseconds, expected %d to %d", l.CPUPeriod, minCPUPeriod, maxCPUPeriod)
 	case l.NanoCPUs > 0 && (l.CPUPeriod > 0 || l.CPUQuota > 0):
-		return errors.New("cpus: says the same as cpu_period and cpu_quota, give one or the other")
+		return errors.New("cpus: cannot be combined with cpu_period and cpu_quota")
 	case l.CPUQuota > 0 && l.CPUQuota < minCPUQuota:
-		return fmt.Errorf("cpu_quota: is %d microseconds, want %d or more", l.CPUQuota, minCPUQuota)
+		return fmt.Errorf("cpu_quota: is %d microseconds, expected %d or more", l.CPUQuota, minCPUQuota)
 	}
 	if l.CPUSet == "" || !l.host.CPUSet {
 		return nil
@@ -172,7 +172,7 @@ func (l *limiting) checkCPU() error {
 	}
 	for _, cpu := range wanted {
 		if !slices.Contains(there, cpu) {
-			return fmt.Errorf("cpuset: asks for %.40q, the device has CPUs %s", l.CPUSet, l.host.CPUs)
+			return fmt.Errorf("cpuset: is %.40q, but the device has CPUs %s", l.CPUSet, l.host.CPUs)
 		}
 	}
 	return nil
@@ -189,11 +189,11 @@ func parseCPUs(list string) ([]int, error) {
 		from, err := strconv.ParseUint(low, 10, 16)
 		to, err2 := strconv.ParseUint(high, 10, 16)
 		if err != nil || err2 != nil || from > to || to >= maxCPUNumber {
-			return nil, fmt.Errorf("%.40q is no list of CPUs, as 0-3,5", list)
+			return nil, fmt.Errorf("%.40q is not a list of CPUs such as 0-3,5", list)
 		}
 		for cpu := from; cpu <= to; cpu++ {
 			if len(cpus) >= maxCPUNumber {
-				return nil, fmt.Errorf("%.40q is no list of CPUs: it is too long", list)
+				return nil, fmt.Errorf("%.40q is too long for a list of CPUs", list)
 			}
 			cpus = append(cpus, int(cpu))
 		}
@@ -205,7 +205,7 @@ func (l *limiting) blockIO() (*specs.LinuxBlockIO, error) {
 	b := &specs.LinuxBlockIO{}
 	weight := func(key string, w uint16, able bool) (*uint16, error) {
 		if w != 0 && (w < minWeight || w > maxWeight) {
-			return nil, fmt.Errorf("%s: is %d, want %d to %d", key, w, minWeight, maxWeight)
+			return nil, fmt.Errorf("%s: is %d, expected %d to %d", key, w, minWeight, maxWeight)
 		}
 		if w == 0 || !l.can(able, key) {
 			return nil, nil
@@ -231,7 +231,7 @@ func (l *limiting) blockIO() (*specs.LinuxBlockIO, error) {
 			return nil, fmt.Errorf("blkio_config: %w", err)
 		}
 		if node.Type != "b" {
-			return nil, fmt.Errorf("blkio_config: %s is no block device", d.Path)
+			return nil, fmt.Errorf("blkio_config: %s is not a block device", d.Path)
 		}
 		if w != nil {
 			device := specs.LinuxWeightDevice{Weight: w}

@@ -77,11 +77,11 @@ func TestLimitsThatMakeNoSense(t *testing.T) {
 		"a period that is too short":       {compose.Resources{CPUPeriod: 999}, "cpu_period"},
 		"a quota that is too small":        {compose.Resources{CPUQuota: 999}, "cpu_quota"},
 		"CPUs that the device lacks":       {compose.Resources{CPUSet: "2-4"}, "the device has CPUs 0-3"},
-		"a set of CPUs that is none":       {compose.Resources{CPUSet: "first"}, "no list of CPUs"},
-		"a set of CPUs without end":        {compose.Resources{CPUSet: strings.Repeat("0-8191,", 100) + "0"}, "no list of CPUs"},
+		"a set of CPUs that is none":       {compose.Resources{CPUSet: "first"}, "list of CPUs"},
+		"a set of CPUs without end":        {compose.Resources{CPUSet: strings.Repeat("0-8191,", 100) + "0"}, "list of CPUs"},
 		"a weight that is too small":       {compose.Resources{BlkioWeight: 9}, "blkio_config.weight"},
 		"a device that is not there":       {compose.Resources{BlkioDevices: []compose.BlkioDevice{{Path: "/dev/nowhere", ReadBPS: 1}}}, "/dev/nowhere"},
-		"a device that is no block device": {compose.Resources{BlkioDevices: []compose.BlkioDevice{{Path: "/dev/null", ReadBPS: 1}}}, "no block device"},
+		"a device that is no block device": {compose.Resources{BlkioDevices: []compose.BlkioDevice{{Path: "/dev/null", ReadBPS: 1}}}, "not a block device"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestSysctls(t *testing.T) {
 		{"nothing in the host's network", compose.Service{Network: hosts}, map[string]string{}},
 		{"the host's network", compose.Service{Network: hosts, Sysctls: map[string]string{"net.ipv4.ip_forward": "1"}}, nil},
 		{"the host's IPC", compose.Service{IPC: hosts, Sysctls: map[string]string{"fs.mqueue.msg_max": "1"}}, nil},
-		{"the host's names", compose.Service{UTS: hosts, Domainname: "x"}, nil},
+		{"names of the host", compose.Service{UTS: hosts, Domainname: "x"}, nil},
 		{"a setting of the whole kernel", compose.Service{Sysctls: map[string]string{"vm.swappiness": "1"}}, nil},
 		{"the host name", compose.Service{Sysctls: map[string]string{"kernel.hostname": "x"}}, nil},
 		{"a way out of the settings", compose.Service{Sysctls: map[string]string{"net....vm.swappiness": "1"}}, nil},
@@ -229,7 +229,7 @@ func TestNamespaces(t *testing.T) {
 		{"its own", compose.Service{}, "mount pid ipc uts network cgroup", "shm"},
 		{"the host's process ids", compose.Service{PID: in(compose.ModeHost)}, "mount ipc uts network cgroup", "shm"},
 		{"the host's IPC", compose.Service{IPC: in(compose.ModeHost)}, "mount pid uts network cgroup", "/dev/shm"},
-		{"the host's names", compose.Service{UTS: in(compose.ModeHost)}, "mount pid ipc network cgroup", "shm"},
+		{"names of the host", compose.Service{UTS: in(compose.ModeHost)}, "mount pid ipc network cgroup", "shm"},
 		{"the host's network", compose.Service{Network: in(compose.ModeHost)}, "mount pid ipc uts cgroup", "shm"},
 		{"the host's control groups", compose.Service{Cgroup: in(compose.ModeHost)}, "mount pid ipc uts network", "shm"},
 		{"shared IPC", compose.Service{IPC: in(compose.ModeShareable)}, "mount pid ipc uts network cgroup", "/run/shm/id"},

@@ -53,7 +53,7 @@ func checkProfile(p *seccomp.Seccomp) error {
 	case len(p.Syscalls) > maxRules:
 		return fmt.Errorf("has more than %d rules", maxRules)
 	case p.ListenerPath != "" || p.ListenerMetadata != "":
-		return errors.New("asks another program (listenerPath), which is not supported")
+		return errors.New("calls another program (listenerPath), which is not supported")
 	}
 	if err := checkAction(p.DefaultAction, p.DefaultErrnoRet); err != nil {
 		return fmt.Errorf("defaultAction: %w", err)
@@ -76,7 +76,7 @@ func checkRule(rule *seccomp.Syscall) error {
 		names = append(slices.Clip(names), one)
 	}
 	if len(names) == 0 || len(names) > maxSyscalls || slices.Contains(names, "") {
-		return errors.New("names no system call, or too many")
+		return errors.New("names no system calls, or too many")
 	}
 	if len(rule.Args) > maxArgs {
 		return fmt.Errorf("compares more than %d arguments", maxArgs)
@@ -91,13 +91,13 @@ func checkRule(rule *seccomp.Syscall) error {
 
 func checkAction(action specs.LinuxSeccompAction, errno *uint) error {
 	if action == specs.ActNotify {
-		return errors.New("SCMP_ACT_NOTIFY asks another program, which is not supported")
+		return errors.New("SCMP_ACT_NOTIFY calls another program, which is not supported")
 	}
 	if !slices.Contains(seccompActions, action) {
-		return fmt.Errorf("%.40q is no action", action)
+		return fmt.Errorf("%.40q is not an action", action)
 	}
 	if errno != nil && *errno > maxErrno {
-		return fmt.Errorf("errnoRet %d is no error number", *errno)
+		return fmt.Errorf("errnoRet %d is not an error number", *errno)
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func appArmorOf(s *compose.Service, h Host) (string, error) {
 	case !h.AppArmor && (s.AppArmor == "" || s.AppArmor == unconfined):
 		return "", nil
 	case !h.AppArmor:
-		return "", fmt.Errorf("cannot use profile %.80q: the kernel of this device has no AppArmor, or it is off", s.AppArmor)
+		return "", fmt.Errorf("cannot use profile %.80q: the kernel of this device has no AppArmor, or it is disabled", s.AppArmor)
 	case s.AppArmor == "" && s.Privileged:
 		return unconfined, nil
 	case s.AppArmor == "":

@@ -237,15 +237,15 @@ func TestSeccompProfile(t *testing.T) {
 func TestSeccompProfilesThatMakeNoSense(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                                    "not valid",
-		`{}`:                                  "no action",
+		`{}`:                                  "not an action",
 		`{"defaultAction":"SCMP_ACT_NOTIFY"}`: "another program",
-		`{"defaultAction":"SCMP_ACT_ALLOW","defaultErrnoRet":99999}`:                                                                                                          "no error number",
+		`{"defaultAction":"SCMP_ACT_ALLOW","defaultErrnoRet":99999}`:                                                                                                          "not an error number",
 		`{"defaultAction":"SCMP_ACT_ALLOW","listenerPath":"/x"}`:                                                                                                              "another program",
 		`{"defaultAction":"SCMP_ACT_ALLOW","architectures":["SCMP_ARCH_ARM"],"archMap":[{}]}`:                                                                                 "both",
 		`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[null]}`:                                                                                                                "is null",
 		`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"action":"SCMP_ACT_ALLOW"}]}`:                                                                                         "rule 1",
 		`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["a"],"name":"b","action":"SCMP_ACT_ALLOW"}]}`:                                                                "both",
-		`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["a"],"action":"ALLOW"}]}`:                                                                                    "no action",
+		`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["a"],"action":"ALLOW"}]}`:                                                                                    "not an action",
 		`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["a"],"action":"SCMP_ACT_ALLOW","args":[{"index":6,"op":"SCMP_CMP_EQ"}]}]}`:                                   "argument 6",
 		`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["a"],"action":"SCMP_ACT_ALLOW","includes":{"minKernel":"new"}}]}`:                                            "kernel version",
 		`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[` + strings.Repeat(`{"names":["a"],"action":"SCMP_ACT_LOG"},`, maxRules) + `{"names":["a"],"action":"SCMP_ACT_LOG"}]}`: "more than",

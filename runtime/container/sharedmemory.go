@@ -25,12 +25,12 @@ func (c *Containers) shareMemory(id string, l Labels, joined string) error {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("cannot make shared memory: %w", err)
+		return fmt.Errorf("cannot create shared memory: %w", err)
 	}
 	if joined == "" {
 		flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
 		if err := unix.Mount("shm", dir, "tmpfs", flags, "mode=1777,size="+strconv.FormatInt(l.SharedMemory, 10)); err != nil {
-			return fmt.Errorf("cannot make shared memory: %w", err)
+			return fmt.Errorf("cannot create shared memory: %w", err)
 		}
 		return nil
 	}

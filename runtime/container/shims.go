@@ -41,7 +41,7 @@ const (
 var ErrUnresponsive = errors.New("its shim is not responding")
 
 // errLate: it has not answered yet, and may still do so in time.
-var errLate = errors.New("its shim is late")
+var errLate = errors.New("its shim is slow to respond")
 
 // shims asks shims for the states of their tasks. A shim may be stopped, or wait
 // for a runc that hangs: each question has a deadline of its own, and a shim that

@@ -16,7 +16,7 @@ const lastSignal = 64
 func parseSignal(s string) (unix.Signal, error) {
 	n, err := signal.ParseSignal(cmp.Or(strings.TrimSpace(s), "SIGTERM"))
 	if err != nil || n < 1 || n > lastSignal { // the library takes any number
-		return 0, fmt.Errorf("%.40q is no signal", s)
+		return 0, fmt.Errorf("%.40q is not a signal", s)
 	}
 	return n, nil
 }

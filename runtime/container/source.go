@@ -150,13 +150,13 @@ func (c *Containers) bindSources(id string, l Labels) (undo func(), err error) {
 	undo = func() {
 		for n := range l.Sources {
 			if err := detach(c.sourceDir(id, n)); err != nil {
-				c.o.Logger.Warn("source of a mount stays mounted", "container", id, "error", err)
+				c.o.Logger.Warn("source of a mount is still mounted", "container", id, "error", err)
 			}
 		}
 	}
 	for n, s := range l.Sources {
 		if now := Real(s.Path); now != s.Real {
-			c.o.Logger.Warn("a mount is of what its path led to when it was allowed, not of what it leads to now",
+			c.o.Logger.Warn("a mount still shows where its path led when it was allowed",
 				"container", id, "path", s.Path, "then", s.Real, "now", now)
 		}
 		if err := c.bindSource(c.sourceDir(id, n), s); err != nil {
@@ -285,12 +285,12 @@ func makeReal(path string) error {
 	defer func() { f.Close() }()
 	for _, name := range slices.Backward(missing) {
 		if err := unix.Mkdirat(int(f.Fd()), name, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("cannot make directory to be mounted: %w", err)
+			return fmt.Errorf("cannot create the directory of a bind mount: %w", err)
 		}
 		at = filepath.Join(at, name)
 		fd, err := unix.Openat(int(f.Fd()), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return fmt.Errorf("cannot make directory to be mounted: %s: %w", at, err)
+			return fmt.Errorf("cannot create the directory of a bind mount: %s: %w", at, err)
 		}
 		f.Close()
 		f = os.NewFile(uintptr(fd), at)
@@ -309,7 +309,7 @@ func checkLink(path, real string) error {
 	if now == real || inDev(path) && inDev(now) {
 		return nil
 	}
-	return fmt.Errorf("cannot use %s: %w: it leads to %s now, and led to %s when that was allowed", path, ErrMoved, now, real)
+	return fmt.Errorf("cannot use %s: %w: it now leads to %s, but led to %s when it was allowed", path, ErrMoved, now, real)
 }
 
 func inDev(path string) bool { return strings.HasPrefix(path, "/dev/") }

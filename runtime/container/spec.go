@@ -139,7 +139,7 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 // buries orphans.
 func addInit(spec *specs.Spec, program string) error {
 	if program == "" {
-		return errors.New("init: the program margolite-init is missing on this device; it belongs beside the shim")
+		return errors.New("init: the program margolite-init is missing on this device; install it beside the shim")
 	}
 	spec.Process.Args = slices.Concat([]string{initPath, "--"}, spec.Process.Args)
 	spec.Mounts = append(spec.Mounts, specs.Mount{
@@ -175,7 +175,7 @@ func processArgs(s *compose.Service, image v1.ImageConfig) ([]string, error) {
 	}
 	args := slices.Concat(entrypoint, command)
 	if len(args) == 0 || args[0] == "" {
-		return nil, errors.New("neither image nor Compose file says which command to run")
+		return nil, errors.New("neither image nor Compose file names a command")
 	}
 	return args, nil
 }

@@ -129,10 +129,10 @@ func TestVolumesThatCannotBeMounted(t *testing.T) {
 		want   string
 	}{
 		"a type that the kernel lacks": {compose.Volume{Type: "nonesuchfs", Device: "x"}, "no such device"},
-		"a type that runs a program":   {compose.Volume{Type: "fuse.sshfs"}, "no type of a file system"},
+		"a type that runs a program":   {compose.Volume{Type: "fuse.sshfs"}, "not a file system type"},
 		"a source that is missing":     {compose.Volume{Type: "none", Device: "/nonesuch", Options: []string{"bind"}}, "/nonesuch: not found"},
 		"a device that is missing":     {compose.Volume{Type: "ext4", Device: "/dev/nonesuch"}, "no such file"},
-		"none without bind":            {compose.Volume{Type: "none", Device: "/tmp"}, `needs the option "bind"`},
+		"none without bind":            {compose.Volume{Type: "none", Device: "/tmp"}, `requires the option "bind"`},
 		"a server without a name":      {compose.Volume{Type: "nfs", Device: ":/x", Options: []string{"addr=nas.invalid"}}, "cannot find the server"},
 		"a password is not told":       {compose.Volume{Type: "tmpfs", Options: []string{"password=tellnobody"}}, "invalid argument"},
 	}

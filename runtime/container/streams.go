@@ -41,12 +41,12 @@ func (c *Containers) stdin(id string) string { return filepath.Join(c.o.RunDir, 
 // connect says where the standard streams of a container lead that is about to start.
 func (c *Containers) connect(request *tasksapi.CreateTaskRequest, d Details) error {
 	if err := os.MkdirAll(c.logDir(), 0o711); err != nil {
-		return fmt.Errorf("cannot make directory of logs: %w", err)
+		return fmt.Errorf("cannot create log directory: %w", err)
 	}
 	if d.StdinOpen {
 		request.Stdin = c.stdin(request.ContainerID)
 		if err := makeFIFO(request.Stdin); err != nil {
-			return fmt.Errorf("cannot make standard input: %w", err)
+			return fmt.Errorf("cannot create standard input: %w", err)
 		}
 	}
 	uri := c.logURI(request.ContainerID, d)
@@ -67,7 +67,7 @@ func (c *Containers) connect(request *tasksapi.CreateTaskRequest, d Details) err
 	if uri != "" {
 		request.Stdout = c.LogPath(request.ContainerID)
 		if err := os.WriteFile(request.Stdout, nil, log.Mode); err != nil {
-			return fmt.Errorf("cannot make log: %w", err)
+			return fmt.Errorf("cannot create log: %w", err)
 		}
 	}
 	return nil

@@ -51,7 +51,7 @@ func openInRootSlowly(root, path string) (*os.File, error) {
 		return nil, err
 	}
 	if at, err := os.Readlink(fdPath(f)); err != nil || at != resolved {
-		return nil, errors.Join(fmt.Errorf("cannot open %s: somebody changed the way to it", path), err, f.Close())
+		return nil, errors.Join(fmt.Errorf("cannot open %s: the path to it was changed", path), err, f.Close())
 	}
 	return f, nil
 }
@@ -72,7 +72,7 @@ func (c *Containers) bindSubpaths(id string, l Labels) (undo func(), err error) 
 	undo = func() {
 		for n := range l.Subpaths {
 			if err := detach(c.subpathDir(id, n)); err != nil {
-				c.o.Logger.Warn("part of a volume stays mounted", "container", id, "error", err)
+				c.o.Logger.Warn("part of a volume is still mounted", "container", id, "error", err)
 			}
 		}
 	}
@@ -93,7 +93,7 @@ func bindBelow(target, root, path string) error {
 	}
 	f, err := openInRoot(root, path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: the volume has no such file or directory", ErrNotFound)
+		return fmt.Errorf("%w: the volume does not contain it", ErrNotFound)
 	}
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func bindBelow(target, root, path string) error {
 	case info.Mode().IsRegular():
 		err = os.WriteFile(target, nil, 0o600)
 	default:
-		return errors.New("it is neither a file nor a directory")
+		return errors.New("it is not a file or a directory")
 	}
 	if err != nil {
 		return err

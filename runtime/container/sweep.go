@@ -95,7 +95,7 @@ func (c *Containers) sweepOnce(ctx context.Context) {
 	case ctx.Err() != nil:
 		return
 	default:
-		c.o.Logger.Warn("something is left of a former agent", "error", err)
+		c.o.Logger.Warn("cannot remove leftovers of an earlier agent", "error", err)
 	}
 	c.swept, c.left.ids = true, nil
 }
@@ -108,7 +108,7 @@ func (c *Containers) RemoveLeftovers(ctx context.Context) error {
 	c.mu.Lock()
 	if !c.swept {
 		c.mu.Unlock()
-		return errors.New("cannot look for leftovers: containerd does not respond")
+		return errors.New("cannot find leftovers: containerd does not respond")
 	}
 	left := c.left
 	c.left = leftovers{}
@@ -172,7 +172,7 @@ func (c *Containers) endExec(ctx context.Context, dir string) error {
 	defer streams.close()
 	id, execID, _ := strings.Cut(filepath.Base(dir), ".")
 	if err := c.shims.state(ctx, id).err; errors.Is(err, ErrUnresponsive) {
-		return fmt.Errorf("cannot end a command in container %s: %w", id, err)
+		return fmt.Errorf("cannot kill a command in container %s: %w", id, err)
 	}
 	tasks := c.tasks()
 	err = tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, ExecID: execID, Signal: uint32(unix.SIGKILL)})

@@ -32,7 +32,7 @@ func sysctls(s *compose.Service, h Host) (map[string]string, error) {
 	}
 	if s.Domainname != "" {
 		if s.UTS.Mode == compose.ModeHost {
-			return nil, errors.New("domainname: the container has the host's names (uts: host), and none of its own")
+			return nil, errors.New("domainname: the container uses the names of the host (uts: host)")
 		}
 		set["kernel.domainname"] = s.Domainname // runc before 1.2 knows no other way
 	}
@@ -54,7 +54,7 @@ func sysctls(s *compose.Service, h Host) (map[string]string, error) {
 func checkSysctl(key string, s *compose.Service) error {
 	switch {
 	case strings.Contains(key, ".."), strings.HasPrefix(key, "."), strings.HasSuffix(key, "."):
-		return errors.New("is no name of a setting")
+		return errors.New("is not the name of a setting")
 	case strings.HasPrefix(key, "net."):
 		if s.Network.Mode == compose.ModeHost {
 			return errors.New("would change the device: the service has network_mode host")
@@ -68,9 +68,9 @@ func checkSysctl(key string, s *compose.Service) error {
 			return errors.New("would change the device: the service has uts host")
 		}
 	case key == "kernel.hostname":
-		return errors.New("is set by hostname")
+		return errors.New("is already set by hostname")
 	default:
-		return errors.New("would change the device: the kernel has it only once")
+		return errors.New("would change the device: the kernel has only one")
 	}
 	return nil
 }

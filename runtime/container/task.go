@@ -221,7 +221,7 @@ func (c *Containers) prepareStart(ctx context.Context, id string, l Labels) erro
 		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 			err = os.MkdirAll(dir, 0o755)
 			if err != nil {
-				return fmt.Errorf("cannot make directory to be mounted: %w", err)
+				return fmt.Errorf("cannot create the directory of a bind mount: %w", err)
 			}
 		}
 	}

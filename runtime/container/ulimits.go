@@ -24,14 +24,14 @@ func rlimits(s *compose.Service, h Host) ([]specs.POSIXRlimit, error) {
 	for _, u := range s.Ulimits {
 		kind := "RLIMIT_" + strings.ToUpper(u.Name)
 		if !slices.Contains(strings.Fields(ulimits), u.Name) {
-			return nil, fmt.Errorf("ulimits: %.40q is no limit", u.Name)
+			return nil, fmt.Errorf("ulimits: %.40q is not a limit", u.Name)
 		}
 		limit := specs.POSIXRlimit{Type: kind, Soft: rlimit(u.Soft), Hard: rlimit(u.Hard)}
 		if limit.Soft > limit.Hard {
 			return nil, fmt.Errorf("ulimits: %s has a soft limit of %d above its hard limit of %d", u.Name, u.Soft, u.Hard)
 		}
 		if kind == openFilesLimit && h.MostOpenFiles > 0 && limit.Hard > h.MostOpenFiles {
-			return nil, fmt.Errorf("ulimits: nofile is %d, the kernel lets no process open more than %d (fs.nr_open)", u.Hard, h.MostOpenFiles)
+			return nil, fmt.Errorf("ulimits: nofile is %d; the kernel allows %d (fs.nr_open)", u.Hard, h.MostOpenFiles)
 		}
 		limits = slices.DeleteFunc(limits, func(l specs.POSIXRlimit) bool { return l.Type == kind })
 		limits = append(limits, limit)

@@ -62,7 +62,7 @@ func (u User) In(root string, groups []string) (User, error) {
 		return User{}, err
 	}
 	if slices.Contains(groups, "") {
-		return User{}, errors.New("cannot resolve group_add: a group has no name")
+		return User{}, errors.New("cannot resolve group_add: a group name is empty")
 	}
 	found, err := user.GetAdditionalGroups(groups, group)
 	if err != nil {
@@ -117,7 +117,7 @@ func readAccounts(root, path string, numbers int) (io.Reader, error) {
 	}
 	defer place.Close()
 	if info, err := place.Stat(); err != nil || !info.Mode().IsRegular() { // it may be a FIFO, whose opening blocks
-		return nil, fmt.Errorf("cannot read %s of image: it is no regular file", path)
+		return nil, fmt.Errorf("cannot read %s of image: not a regular file", path)
 	}
 	f, err := os.OpenFile(fdPath(place), os.O_RDONLY|unix.O_NONBLOCK, 0) // a container may hold a lease on it, which delays others
 	if err != nil {
@@ -129,7 +129,7 @@ func readAccounts(root, path string, numbers int) (io.Reader, error) {
 		return nil, fmt.Errorf("cannot read %s of image: %w", path, err)
 	}
 	if len(text) > maxAccounts {
-		return nil, fmt.Errorf("cannot read %s of image: it is larger than %d bytes", path, maxAccounts)
+		return nil, fmt.Errorf("cannot read %s of image: it has more than %d bytes", path, maxAccounts)
 	}
 	return wellFormed(text, numbers), nil
 }

@@ -110,7 +110,7 @@ func TestLookupUserInHostileImages(t *testing.T) {
 				return err
 			}
 			return os.Truncate(filepath.Join(dir, "passwd"), 1<<40)
-		}), "larger than"},
+		}), "more than"},
 		"a line without end":            {image(t, "www:x:33:33:"+strings.Repeat("x", 1<<19)+"::\n", ""), "passwd file"},
 		"a link to the host's accounts": {etc(func(dir string) error { return os.Symlink("/etc/passwd", filepath.Join(dir, "passwd")) }), ""},
 	}

@@ -34,11 +34,11 @@ const (
 
 func (v Volume) check() error {
 	name, mark, anonymous := strings.Cut(v.Name, anonymousMark)
-	if !ValidName(name) || anonymous && (len(mark) != 8 || strings.Trim(mark, "0123456789abcdef") != "") {
-		return fmt.Errorf("%.80q is no name of a volume", v.Name)
+	if !compose.ValidName(name) || anonymous && (len(mark) != 8 || strings.Trim(mark, "0123456789abcdef") != "") {
+		return fmt.Errorf("%.80q is not a volume name", v.Name)
 	}
-	if v.Project != "" && v.Project != byHand && !ValidName(v.Project) {
-		return fmt.Errorf("volume %s: %.80q is no valid name of a project", v.Name, v.Project)
+	if v.Project != "" && v.Project != byHand && !compose.ValidName(v.Project) {
+		return fmt.Errorf("volume %s: %.80q is not a valid project name", v.Name, v.Project)
 	}
 	return v.checkType()
 }
@@ -77,7 +77,7 @@ func (c *Containers) EnsureVolume(ctx context.Context, project string, v Volume)
 		return err
 	}
 	if err := c.ensureVolume(ctx, project, v); err != nil {
-		return fmt.Errorf("cannot make volume %s: %w", v.Name, err)
+		return fmt.Errorf("cannot create volume %s: %w", v.Name, err)
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (c *Containers) ensureVolume(ctx context.Context, project string, v Volume)
 	case exists(dir):
 		return nil
 	case v.Project != "":
-		return fmt.Errorf("volume of project %s: %w: %s is gone", v.Project, ErrNotFound, dir)
+		return fmt.Errorf("volume of project %s: %w: %s is missing", v.Project, ErrNotFound, dir)
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
 		return err
@@ -149,7 +149,7 @@ func (c Config) complete() (Config, error) {
 		return c, nil
 	}
 	if len(c.Image.Volumes) > maxImageVolumes {
-		return c, fmt.Errorf("image of service %s asks for %d volumes, more than %d", c.Service.Name, len(c.Image.Volumes), maxImageVolumes)
+		return c, fmt.Errorf("the image of service %s declares %d volumes; the limit is %d", c.Service.Name, len(c.Image.Volumes), maxImageVolumes)
 	}
 	service := *c.Service
 	service.Mounts = slices.Clone(service.Mounts)

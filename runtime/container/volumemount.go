@@ -35,7 +35,7 @@ func (v Volume) checkType() error {
 		return nil
 	}
 	if len(v.Type) > 32 || strings.Trim(v.Type, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
-		return fmt.Errorf("volume %s: %.40q is no type of a file system", v.Name, v.Type)
+		return fmt.Errorf("volume %s: %.40q is not a file system type", v.Name, v.Type)
 	}
 	size := len(v.Device)
 	for _, o := range v.Options {
@@ -45,7 +45,7 @@ func (v Volume) checkType() error {
 		}
 	}
 	if size >= maxVolumeOptions {
-		return fmt.Errorf("volume %s: its options take %d bytes, the kernel takes less than %d", v.Name, size, maxVolumeOptions)
+		return fmt.Errorf("volume %s: its options have %d bytes; the kernel allows less than %d", v.Name, size, maxVolumeOptions)
 	}
 	return nil
 }
@@ -142,12 +142,12 @@ func (v Volume) mount(ctx context.Context) (mount.Mount, error) {
 		m.Type = "bind"
 		if !slices.Contains(m.Options, "bind") && !slices.Contains(m.Options, "rbind") {
 			if v.Type == "none" {
-				return m, errors.New(`a volume of type none needs the option "bind"`)
+				return m, errors.New(`a volume of type none requires the option "bind"`)
 			}
 			m.Options = append(m.Options, "rbind")
 		}
 		if !filepath.IsAbs(v.Device) {
-			return m, fmt.Errorf("%.80q is no absolute path to be bound", v.Device)
+			return m, fmt.Errorf("%.80q is not an absolute path", v.Device)
 		}
 		if !exists(v.Device) {
 			return m, fmt.Errorf("%s: %w", v.Device, ErrNotFound)

@@ -140,12 +140,12 @@ func TestWhatIsNoSignatureOfAnImageIsRefused(t *testing.T) {
 	k, _ := newKey(t, "p256")
 	payload := string(cosigned.Payload("registry.example/app", image))
 	for name, c := range map[string]struct{ payload, signature, says string }{
-		"no JSON":              {"x", "eA==", "invalid character"},
-		"something after it":   {payload + "{}", "eA==", "after top-level value"},
-		"another kind":         {strings.Replace(payload, "cosign container", "atomic container", 1), "eA==", "atomic container"},
-		"no digest":            {strings.Replace(payload, image.String(), "latest", 1), "eA==", "docker-manifest-digest"},
-		"no signature":         {payload, "", "not in base64"},
-		"a signature in words": {payload, "no signature", "not in base64"},
+		"no JSON":                {"x", "eA==", "invalid character"},
+		"something after it":     {payload + "{}", "eA==", "after top-level value"},
+		"another kind":           {strings.Replace(payload, "cosign container", "atomic container", 1), "eA==", "atomic container"},
+		"no digest":              {strings.Replace(payload, image.String(), "latest", 1), "eA==", "docker-manifest-digest"},
+		"not an image signature": {payload, "", "not base64"},
+		"a signature in words":   {payload, "not an image signature", "not base64"},
 	} {
 		if _, err := cosign.ParseSimple([]byte(c.payload), c.signature); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("simple signing, %s: %v", name, err)

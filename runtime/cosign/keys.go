@@ -52,10 +52,10 @@ func ParseKeys(data []byte) (Keys, error) {
 			break
 		}
 		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
-			return Keys{}, errors.New("it holds a private key, which is to stay with who signs")
+			return Keys{}, errors.New("it holds a private key, which must stay with the signer")
 		}
 		if block.Type != "PUBLIC KEY" {
-			return Keys{}, fmt.Errorf("expected PEM of PUBLIC KEY, got %.40q", block.Type)
+			return Keys{}, fmt.Errorf("expected a PEM block PUBLIC KEY, got %.40q", block.Type)
 		}
 		if len(all.keys) == mostKeys {
 			return Keys{}, fmt.Errorf("more than %d keys", mostKeys)
@@ -67,7 +67,7 @@ func ParseKeys(data []byte) (Keys, error) {
 		all = all.With(Keys{[]key{k}})
 	}
 	if len(all.keys) == 0 {
-		return Keys{}, errors.New("no PEM public key in it")
+		return Keys{}, errors.New("it has no PEM public key")
 	}
 	return all, nil
 }
@@ -80,15 +80,15 @@ func parseKey(der []byte) (key, error) {
 	switch k := public.(type) {
 	case *ecdsa.PublicKey:
 		if k.Curve != elliptic.P256() && k.Curve != elliptic.P384() {
-			return key{}, fmt.Errorf("an ECDSA key on %s, expected one on P-256 or P-384", k.Curve.Params().Name)
+			return key{}, fmt.Errorf("an ECDSA key on %s; expected P-256 or P-384", k.Curve.Params().Name)
 		}
 	case *rsa.PublicKey:
 		if bits := k.N.BitLen(); bits < leastRSA || bits > mostRSA {
-			return key{}, fmt.Errorf("an RSA key of %d bits, expected %d to %d", bits, leastRSA, mostRSA)
+			return key{}, fmt.Errorf("an RSA key of %d bits; expected %d to %d", bits, leastRSA, mostRSA)
 		}
 	case ed25519.PublicKey:
 	default:
-		return key{}, errors.New("expected a key of ECDSA, Ed25519 or RSA")
+		return key{}, errors.New("expected an ECDSA, Ed25519 or RSA key")
 	}
 	sum := sha256.Sum256(der)
 	return key{hex.EncodeToString(sum[:]), public}, nil

@@ -34,8 +34,8 @@ const maxSubjects = 64
 
 // The reasons why a signature does not count.
 var (
-	ErrOtherKey   = errors.New("it is by none of the keys that count")
-	ErrOtherImage = errors.New("it is of another image")
+	ErrOtherKey   = errors.New("no trusted key made it")
+	ErrOtherImage = errors.New("it is for another image")
 )
 
 // Signature is one that nobody has verified yet.
@@ -80,7 +80,7 @@ func ParseSimple(payload []byte, signature string) (Signature, error) {
 	}
 	raw, err := base64.StdEncoding.DecodeString(signature)
 	if err != nil || len(raw) == 0 {
-		return Signature{}, errors.New("cannot read signature: it is not in base64")
+		return Signature{}, errors.New("cannot read signature: it is not base64")
 	}
 	return Signature{[]digest.Digest{claim.Critical.Image.Digest}, payload, raw}, nil
 }
@@ -133,9 +133,9 @@ func subjectsOf(data []byte) ([]digest.Digest, error) {
 	case statement.Type != statementType:
 		return nil, fmt.Errorf("its statement is of type %.80q", statement.Type)
 	case statement.Predicate != SignPredicate:
-		return nil, fmt.Errorf("it attests %.80q, and is no signature of an image", statement.Predicate)
+		return nil, fmt.Errorf("it attests %.80q and is not an image signature", statement.Predicate)
 	case len(statement.Subjects) > maxSubjects:
-		return nil, fmt.Errorf("it is about more than %d images", maxSubjects)
+		return nil, fmt.Errorf("it lists more than %d images", maxSubjects)
 	}
 	var images []digest.Digest
 	for _, s := range statement.Subjects {
@@ -146,7 +146,7 @@ func subjectsOf(data []byte) ([]digest.Digest, error) {
 		}
 	}
 	if len(images) == 0 {
-		return nil, errors.New("it is about no image")
+		return nil, errors.New("it lists no image")
 	}
 	return images, nil
 }

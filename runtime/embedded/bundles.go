@@ -24,11 +24,11 @@ func clearBundles(o Options) error {
 	for _, root := range []string{o.State, o.Root} {
 		rests, err := filepath.Glob(filepath.Join(root, bundlesPlugin, "*", ".*"))
 		if err != nil {
-			return fmt.Errorf("cannot look for rests of bundles: %w", err)
+			return fmt.Errorf("cannot find the remains of bundles: %w", err)
 		}
 		for _, rest := range rests {
 			if err := clearBundle(rest); err != nil {
-				failed = errors.Join(failed, fmt.Errorf("cannot remove rest of bundle %s: %w", rest, err))
+				failed = errors.Join(failed, fmt.Errorf("cannot remove the remains of bundle %s: %w", rest, err))
 			}
 		}
 	}

@@ -157,11 +157,11 @@ func checkOverlay(root string) *Problem {
 	}
 	p := &Problem{
 		Object: "overlayfs",
-		Text:   fmt.Sprintf("every image layer is copied in full, overlayfs does not work in %s: %v", root, err),
+		Text:   fmt.Sprintf("every image layer is copied in full, since overlayfs does not work in %s: %v", root, err),
 		Mend:   "enable CONFIG_OVERLAY_FS, or put the state directory on ext4, xfs with ftype=1, f2fs or btrfs",
 	}
 	if errors.Is(err, errReserved) {
-		p.Mend = "name a state.dir without that character"
+		p.Mend = "choose a state.dir without that character"
 	}
 	return p
 }
@@ -170,8 +170,8 @@ func checkMedium(root string) *Problem {
 	if inMemory(root) {
 		return &Problem{
 			Object: "root",
-			Text:   root + " is in memory: images and metadata are lost with each reboot",
-			Mend:   "put the state directory on a medium",
+			Text:   root + " is in memory: each reboot loses images and metadata",
+			Mend:   "put the state directory on permanent storage",
 		}
 	}
 	return nil

@@ -122,7 +122,7 @@ func (d databases) inspect(db databaseFile) (damage string, err error) {
 	case err != nil:
 		return "", err
 	case repaired != "":
-		d.Logger.Error("a database of containerd was damaged and is repaired; what runs keeps running", "security", true, "file", db.path, "found", repaired)
+		d.Logger.Error("a database of containerd was damaged and repaired; workloads keep running", "security", true, "file", db.path, "found", repaired)
 	}
 	return "", nil
 }
@@ -318,7 +318,7 @@ func checkDamage(root string) *Problem {
 	}
 	return &Problem{
 		Object: "root",
-		Text:   "a database of containerd was damaged, and containers were made anew: " + strings.Join(found, ", "),
-		Mend:   "look at the medium of the state directory, and remove what is kept",
+		Text:   "a damaged database of containerd was replaced and containers were recreated: " + strings.Join(found, ", "),
+		Mend:   "check the storage medium of the state directory, and remove the saved files",
 	}
 }

@@ -47,7 +47,7 @@ func (c *collector) poke() {
 
 func (c *collector) run(ctx context.Context) {
 	if err := c.orphans.markIfAny(ctx); err != nil && ctx.Err() == nil {
-		c.log.Warn("cannot look for files of containerd that nobody knows", "error", err)
+		c.log.Warn("cannot find orphaned files of containerd", "error", err)
 	}
 	for {
 		select {

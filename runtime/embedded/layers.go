@@ -102,7 +102,7 @@ func (b *windowBudget) decompress(ctx context.Context, in io.Reader, head []byte
 }
 
 func (b *windowBudget) refuse(window uint64) error {
-	return fmt.Errorf("%w: its zstd window is %d bytes, and with %d bytes of memory one may be %d",
+	return fmt.Errorf("%w: its zstd window is %d bytes; with %d bytes of memory the limit is %d",
 		containerd.ErrMemory, window, b.limit, b.largest)
 }
 
@@ -117,7 +117,7 @@ type zstdLayer struct {
 func (l *zstdLayer) Read(p []byte) (int, error) {
 	n, err := l.Decoder.Read(p)
 	if errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, zstd.ErrDecoderSizeExceeded) {
-		err = fmt.Errorf("%w: a zstd window of it is bigger than %d bytes", containerd.ErrMemory, l.window)
+		err = fmt.Errorf("%w: it has a zstd window of more than %d bytes", containerd.ErrMemory, l.window)
 	}
 	return n, err
 }

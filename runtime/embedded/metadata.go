@@ -113,7 +113,7 @@ type overlaySnapshotter struct {
 func (s *overlaySnapshotter) Cleanup(ctx context.Context) error {
 	unknown, err := s.unknown(ctx)
 	if err != nil {
-		return fmt.Errorf("cannot look for the files of removed snapshots: %w", err)
+		return fmt.Errorf("cannot find the files of removed snapshots: %w", err)
 	}
 	var errs []error
 	for _, dir := range unknown {

@@ -17,7 +17,7 @@ const trial = "overlay-"
 // reserved are characters that separate or escape what overlayfs is told, which containerd does not escape.
 const reserved = `:,\`
 
-var errReserved = errors.New("its path has a character that overlayfs cannot take")
+var errReserved = errors.New("its path has a character that overlayfs does not support")
 
 // canOverlay says why overlayfs cannot keep snapshots in a directory, which it makes
 // where it is missing. It tries.
@@ -33,7 +33,7 @@ func canOverlay(root string) error {
 		return err
 	}
 	if !typed {
-		return errors.New("its file system does not say what the names in a directory are (d_type)")
+		return errors.New("its file system does not report file types in directories (d_type)")
 	}
 	lock, err := os.Open(root) // one at a time: what lies there otherwise is of somebody who was killed
 	if err != nil {

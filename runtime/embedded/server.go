@@ -70,7 +70,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 
 func (s *Server) start(ctx context.Context, o Options) error {
 	if err := clearBundles(o); err != nil {
-		o.Logger.Warn("what a killed containerd has left stays", "error", err)
+		o.Logger.Warn("cannot clean up after a killed containerd", "error", err)
 	}
 	files := databases{o}
 	if err := files.repair(ctx); err != nil {
@@ -110,7 +110,7 @@ func makeDirectories(o Options) error {
 		}
 	}
 	if err := os.Chmod(o.Root, 0o700); err != nil {
-		return fmt.Errorf("cannot close containerd root to others: %w", err)
+		return fmt.Errorf("cannot restrict access to containerd root: %w", err)
 	}
 	return nil
 }
@@ -123,10 +123,10 @@ func clearMounts(dir string, log *slog.Logger) error {
 	}
 	left, err := mount.CleanupTempMounts(0)
 	if err != nil {
-		return fmt.Errorf("cannot find mounts that were left in %s: %w", dir, err)
+		return fmt.Errorf("cannot find leftover mounts in %s: %w", dir, err)
 	}
 	if len(left) > 0 {
-		log.Warn("cannot clear mounts that were left", "error", errors.Join(left...))
+		log.Warn("cannot clear leftover mounts", "error", errors.Join(left...))
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func FindShim(ctx context.Context) (Shim, error) {
 	self, _ := os.Executable() // "" would mean no more than another text
 	text := fmt.Sprintf("no %s of version %d.%d or later beside %s, in /usr/libexec/margolite or on PATH", shimName, leastMajor, leastMinor, self)
 	if len(passed) > 0 {
-		text += " (passed over: " + strings.Join(passed, "; ") + ")"
+		text += " (rejected: " + strings.Join(passed, "; ") + ")"
 	}
 	return Shim{}, errors.New(text)
 }
@@ -77,7 +77,7 @@ func askVersion(ctx context.Context, path string) (said []byte, err error) {
 	defer cancel()
 	r, w, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("cannot be asked for its version: %w", err)
+		return nil, fmt.Errorf("cannot ask it for its version: %w", err)
 	}
 	defer r.Close()
 	cmd := exec.CommandContext(ctx, path, "-v")
@@ -92,7 +92,7 @@ func askVersion(ctx context.Context, path string) (said []byte, err error) {
 	said, readErr := io.ReadAll(io.LimitReader(r, maxVersion)) // the rest breaks its pipe
 	_ = r.Close()
 	if err := cmp.Or(cmd.Wait(), readErr); err != nil {
-		return nil, fmt.Errorf("does not say its version: %w", cmp.Or(ctx.Err(), err))
+		return nil, fmt.Errorf("it does not report its version: %w", cmp.Or(ctx.Err(), err))
 	}
 	return said, nil
 }

@@ -40,14 +40,14 @@ func TestFindShimPassesOverThoseThatAreTooOld(t *testing.T) {
 		of("v2.2.9", "margolite"):        ", containerd v2.2.9",
 		of("unknown", "abc"):             ", containerd unknown",
 		"#!/bin/sh\necho usage":          ", containerd of unknown version",
-		"#!/bin/sh\nexit 3":              ", which does not say its version: exit status 3",
-		"#!/bin/sh\nexec /usr/bin/yes":   ", which does not say its version: signal: broken pipe",
+		"#!/bin/sh\nexit 3":              ", which it does not report its version: exit status 3",
+		"#!/bin/sh\nexec /usr/bin/yes":   ", which it does not report its version: signal: broken pipe",
 		"#!/nowhere":                     ", which does not run: ",
 	} {
 		path := put(first, script)
 		_, err := embedded.FindShim(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "no containerd-shim-runc-v2 of version 2.3 or later beside "+self) ||
-			strings.Count(err.Error(), path+",") != 1 || !strings.Contains(err.Error(), "passed over: "+path+want) {
+			strings.Count(err.Error(), path+",") != 1 || !strings.Contains(err.Error(), "rejected: "+path+want) {
 			t.Errorf("%q: %v", script, err)
 		}
 	}

@@ -42,7 +42,7 @@ func (s *Server) endStrays(ctx context.Context, log *slog.Logger) error {
 	tasks := instance.(*tasks)
 	all, err := tasks.Tasks(ctx, true)
 	if err != nil {
-		return fmt.Errorf("cannot list what runs: %w", err)
+		return fmt.Errorf("cannot list running tasks: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, strayPatience)
 	defer cancel()
@@ -59,9 +59,9 @@ func (s *Server) endStrays(ctx context.Context, log *slog.Logger) error {
 	tasks.records.ending = true
 	defer func() { tasks.records.ending = false }()
 	for _, task := range strays {
-		log.Warn("what runs without a record is ended", "container", task.ID())
+		log.Warn("killing a task without a record", "container", task.ID())
 		if err := kill(namespaces.WithNamespace(ctx, task.Namespace()), task); err != nil {
-			log.Warn("cannot end what runs without a record", "container", task.ID(), "error", err)
+			log.Warn("cannot kill a task without a record", "container", task.ID(), "error", err)
 		}
 	}
 	for _, task := range strays {
@@ -71,7 +71,7 @@ func (s *Server) endStrays(ctx context.Context, log *slog.Logger) error {
 			_, err = tasks.Delete(ctx, task.ID())
 		}
 		if err != nil && !errdefs.IsNotFound(err) {
-			log.Warn("cannot remove what ran without a record", "container", task.ID(), "error", err)
+			log.Warn("cannot remove a task without a record", "container", task.ID(), "error", err)
 		}
 	}
 	return nil

@@ -103,7 +103,7 @@ func moveShims(state, shim string, log *slog.Logger) error {
 			continue
 		}
 		if err := os.WriteFile(file, []byte(shim), 0o600); err != nil {
-			return fmt.Errorf("cannot record where the shim is now: %w", err)
+			return fmt.Errorf("cannot record the new path of the shim: %w", err)
 		}
 		log.Info("shim moved", "container", filepath.Base(filepath.Dir(file)), "from", string(path), "to", shim)
 	}

@@ -26,7 +26,7 @@ type Check struct {
 }
 
 // ErrNoCommand says that a check has a test that is no command.
-var ErrNoCommand = errors.New("the test of a health check begins with CMD or CMD-SHELL and goes on with a command")
+var ErrNoCommand = errors.New("the test of a health check must be CMD or CMD-SHELL followed by a command")
 
 // Command is what a probe runs; none where the check is switched off.
 func (c Check) Command() ([]string, error) {

@@ -84,7 +84,7 @@ func parseArchive(r io.ReadSeeker, size int64) (*archive, error) {
 		case !ok:
 			return nil, fmt.Errorf("%.80q is missing", name)
 		case at.size > limit:
-			return nil, fmt.Errorf("%.80q is bigger than %d bytes", name, limit)
+			return nil, fmt.Errorf("%.80q has more than %d bytes", name, limit)
 		}
 		if _, err := r.Seek(at.offset, io.SeekStart); err != nil {
 			return nil, err
@@ -142,10 +142,10 @@ func listArchive(r io.ReadSeeker, size int64) (map[string]section, error) {
 				return nil, err
 			}
 			if isSparse(h) || h.Size > size-offset {
-				return nil, fmt.Errorf("%.80q does not lie in it as a whole", h.Name)
+				return nil, fmt.Errorf("%.80q is incomplete", h.Name)
 			}
 			if _, twice := files[name]; twice {
-				return nil, fmt.Errorf("%.80q is in it twice", h.Name)
+				return nil, fmt.Errorf("duplicate %.80q", h.Name)
 			}
 			files[name] = section{offset: offset, size: h.Size}
 		case tar.TypeSymlink, tar.TypeLink:
@@ -154,10 +154,10 @@ func listArchive(r io.ReadSeeker, size int64) (map[string]section, error) {
 				to = path.Join(path.Dir(name), to)
 			}
 			if links[name], err = entryName(to); err != nil {
-				return nil, fmt.Errorf("link %.80q leads to %.80q, out of it", h.Name, h.Linkname)
+				return nil, fmt.Errorf("link %.80q leads out of it, to %.80q", h.Name, h.Linkname)
 			}
 		default:
-			return nil, fmt.Errorf("%.80q is neither a file nor a directory", h.Name)
+			return nil, fmt.Errorf("%.80q is not a file or a directory", h.Name)
 		}
 	}
 	for name, to := range links {
@@ -174,7 +174,7 @@ func listArchive(r io.ReadSeeker, size int64) (map[string]section, error) {
 func entryName(name string) (string, error) {
 	clean := path.Clean(name)
 	if len(name) > maxName || name == "" || path.IsAbs(name) || clean == ".." || strings.HasPrefix(clean, "../") {
-		return "", fmt.Errorf("%.80q is no name within it", name)
+		return "", fmt.Errorf("%.80q is not a valid name", name)
 	}
 	return clean, nil
 }
@@ -296,7 +296,7 @@ func (a *archive) manifestOf(saved savedImage, read readFile, files map[string]s
 	}
 	diffs := image.RootFS.DiffIDs
 	if len(saved.Layers) != len(diffs) || len(diffs) > maxLayers {
-		return nil, fmt.Errorf("%.80q tells of %d layers, not %d", saved.Config, len(diffs), len(saved.Layers))
+		return nil, fmt.Errorf("%.80q lists %d layers, not %d", saved.Config, len(diffs), len(saved.Layers))
 	}
 	manifest := v1.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2},

@@ -58,7 +58,7 @@ func artifactReference(repository, tag string) (reference.Named, error) {
 		return nil, fmt.Errorf("cannot read repository: %w", err)
 	}
 	if !reference.IsNameOnly(named) {
-		return nil, fmt.Errorf("repository must not hold a tag or a digest")
+		return nil, fmt.Errorf("repository must not have a tag or a digest")
 	}
 	if d, err := digest.Parse(tag); err == nil {
 		return reference.WithDigest(named, d)
@@ -116,7 +116,7 @@ func componentOf(data []byte) (v1.Descriptor, error) {
 // bytes downloads a small part into memory and verifies it.
 func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor, limit int64, m *meter) ([]byte, error) {
 	if desc.Size < 0 || desc.Size > limit {
-		return nil, bad(fmt.Errorf("%s has %d bytes, more than %d", desc.MediaType, desc.Size, limit))
+		return nil, bad(fmt.Errorf("%s has %d bytes; the limit is %d", desc.MediaType, desc.Size, limit))
 	}
 	m.expect(desc.Size)
 	var data []byte
@@ -135,7 +135,7 @@ func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor,
 		return nil, err
 	}
 	if int64(len(data)) != desc.Size || desc.Digest.Algorithm().FromBytes(data) != desc.Digest {
-		return nil, garbled(fmt.Errorf("what came is not %s (PKG-04)", desc.Digest))
+		return nil, garbled(fmt.Errorf("the download does not match %s (PKG-04)", desc.Digest))
 	}
 	return data, nil
 }

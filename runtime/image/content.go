@@ -28,14 +28,14 @@ func (i *Images) read(ctx context.Context, desc v1.Descriptor, limit int64) ([]b
 	}
 	defer r.Close()
 	if r.Size() > limit {
-		return nil, bad(fmt.Errorf("%s is bigger than %d bytes", desc.Digest, limit))
+		return nil, bad(fmt.Errorf("%s has more than %d bytes", desc.Digest, limit))
 	}
 	data, err := io.ReadAll(io.NewSectionReader(r, 0, r.Size()))
 	if err != nil {
 		return nil, err
 	}
 	if desc.Digest.Algorithm().FromBytes(data) != desc.Digest {
-		return nil, garbled(fmt.Errorf("what is stored as %s is something else", desc.Digest))
+		return nil, garbled(fmt.Errorf("stored content does not match %s", desc.Digest))
 	}
 	return data, nil
 }
@@ -95,7 +95,7 @@ func (i *Images) isDamaged(ctx context.Context, desc v1.Descriptor) (bool, error
 
 // drop removes a part that is not what it was, so that it can be had again. What it refers to stays.
 func (p *pull) drop(ctx context.Context, d digest.Digest) error {
-	p.log.Warn("stored content is damaged and fetched again", "image", p.name, "digest", d.String())
+	p.log.Warn("stored content is damaged; fetching it again", "image", p.name, "digest", d.String())
 	store := p.client.ContentStore()
 	info, err := store.Info(ctx, d)
 	if err != nil {
@@ -111,7 +111,7 @@ func (p *pull) drop(ctx context.Context, d digest.Digest) error {
 			continue
 		}
 		if err := p.client.LeasesService().AddResource(ctx, leases.Lease{ID: p.lease}, held); err != nil {
-			return fmt.Errorf("cannot hold what %s refers to: %w", d, err)
+			return fmt.Errorf("cannot lease what %s refers to: %w", d, err)
 		}
 	}
 	if err := store.Delete(ctx, d); err != nil && !errdefs.IsNotFound(err) {

@@ -14,12 +14,12 @@ import (
 
 const maxCredentials = 1 << 20 // bytes of a credentials file
 
-var errNotConfig = errors.New("not in the form of Docker's config.json")
+var errNotConfig = errors.New("not a Docker config.json")
 
 // errHelper says that the secrets are somewhere else.
 var errHelper = &Error{
 	Kind: Refused,
-	Err:  errors.New("they are kept by a program (credsStore or credHelpers), and none is run here: put them into auths"),
+	Err:  errors.New("a credential helper has them (credsStore or credHelpers), which is not supported: put them into auths"),
 }
 
 // dockerConfig is the part of Docker's config.json that holds credentials. Helpers are programs, and are not run.

@@ -79,13 +79,13 @@ func (h hinted) Error() string {
 	text := h.error.Error()
 	switch {
 	case errors.Is(h.error, http.ErrSchemeMismatch), strings.Contains(text, "server gave HTTP response to HTTPS client"):
-		return text + "; to fetch from it over plain HTTP, set plainHTTP: true in its entry of registries"
+		return text + "; for plain HTTP set plainHTTP: true in its entry of registries"
 	case errors.As(h.error, new(x509.UnknownAuthorityError)), errors.As(h.error, new(x509.HostnameError)):
-		return text + "; a certificate of its own goes into ca in its entry of registries"
+		return text + "; for a private CA set ca in its entry of registries"
 	case wantsCertificate(h.error):
-		return text + "; it wants a certificate of this device, which goes into certificate and key in its entry of registries"
+		return text + "; it requires a client certificate: set certificate and key in its entry of registries"
 	case errors.Is(h.error, docker.ErrInvalidAuthorization), statusOf(h.error) == http.StatusUnauthorized:
-		return text + "; it may not exist, or it needs other credentials in its entry of registries"
+		return text + "; it may not exist, or its entry of registries needs other credentials"
 	}
 	return text
 }

@@ -72,7 +72,7 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 func (p *pull) hasAlready(ctx context.Context, desc v1.Descriptor, has *tally) error {
 	held := leases.Resource{ID: desc.Digest.String(), Type: "content"}
 	if err := p.client.LeasesService().AddResource(ctx, leases.Lease{ID: p.lease}, held); err != nil && !errdefs.IsAlreadyExists(err) {
-		return fmt.Errorf("cannot hold %s: %w", desc.Digest, err)
+		return fmt.Errorf("cannot lease %s: %w", desc.Digest, err)
 	}
 	if _, err := p.client.ContentStore().Info(ctx, desc.Digest); err != nil {
 		return err // it went before it was held
@@ -101,7 +101,7 @@ func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.De
 	}
 	defer w.Close()     // what has come stays
 	if desc.Size <= 0 { // containerd cannot keep what is empty
-		return bad(fmt.Errorf("%s is said to have %d bytes", desc.Digest, desc.Size))
+		return bad(fmt.Errorf("%s has an invalid size of %d bytes", desc.Digest, desc.Size))
 	}
 	has.reached(come)
 	if come < desc.Size {
@@ -116,7 +116,7 @@ func (p *pull) fetch(ctx context.Context, h host, in reference.Named, desc v1.De
 	}
 	err = s.local(func() error { return w.Commit(ctx, desc.Size, desc.Digest) })
 	if err != nil && !errdefs.IsAlreadyExists(err) {
-		return fmt.Errorf("cannot keep %s: %w", desc.Digest, err)
+		return fmt.Errorf("cannot store %s: %w", desc.Digest, err)
 	}
 	return nil
 }
@@ -169,7 +169,7 @@ func copyTo(to io.Writer, from io.Reader, has *tally) error {
 		}
 		if filled > 0 { // also of what breaks off then
 			if _, err := to.Write(buffer[:filled]); err != nil {
-				return fmt.Errorf("cannot keep what comes: %w", err)
+				return fmt.Errorf("cannot store the download: %w", err)
 			}
 			has.reached(has.bytes + int64(filled))
 		}
@@ -202,7 +202,7 @@ func (p *pull) abort(ctx context.Context, desc v1.Descriptor, has *tally) error 
 			return nil
 		}
 		if n == abortTries || ctx.Err() != nil {
-			return fmt.Errorf("cannot start download again: %w", err)
+			return fmt.Errorf("cannot restart download: %w", err)
 		}
 		select {
 		case <-time.After(lockedWait):

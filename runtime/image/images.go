@@ -197,7 +197,7 @@ func (i *Images) describe(ctx context.Context, record images.Image, platform tar
 	})
 	switch {
 	case isGone(err):
-		return nil, &Error{Kind: NotFound, Err: fmt.Errorf("not on this device as a whole: %w", err)}
+		return nil, &Error{Kind: NotFound, Err: fmt.Errorf("incomplete on this device: %w", err)}
 	case err != nil:
 		return nil, fmt.Errorf("cannot read image configuration: %w", err)
 	}
@@ -299,7 +299,7 @@ func (i *Images) collect(ctx context.Context) error {
 func (i *Images) collectAgain(ctx context.Context) error {
 	announced, err := i.client.LeasesService().List(ctx, "id=="+collection)
 	if err != nil {
-		return fmt.Errorf("cannot tell whether removed images have gone: %w", err)
+		return fmt.Errorf("cannot determine whether removed images are gone: %w", err)
 	}
 	if len(announced) == 0 {
 		return nil

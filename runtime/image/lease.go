@@ -29,7 +29,7 @@ func (p *pull) hold(ctx context.Context) (context.Context, error) {
 	case errdefs.IsAlreadyExists(err):
 		return p.leased(ctx), nil
 	case err != nil:
-		return nil, fmt.Errorf("cannot hold download: %w", err)
+		return nil, fmt.Errorf("cannot lease download: %w", err)
 	}
 	begun, err := p.downloads(ctx)
 	if err != nil {
@@ -38,7 +38,7 @@ func (p *pull) hold(ctx context.Context) (context.Context, error) {
 	for _, old := range begun {
 		if old.Labels[ownLabel] == p.name && old.Labels[bootLabel] != p.boot {
 			if err := p.takeOver(ctx, old); err != nil {
-				return nil, fmt.Errorf("cannot go on with download of a former boot: %w", err)
+				return nil, fmt.Errorf("cannot resume download of an earlier boot: %w", err)
 			}
 		}
 	}
@@ -113,15 +113,15 @@ func (i *Images) distrust(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("cannot look at download of a former boot: %w", err)
+			return fmt.Errorf("cannot inspect download of an earlier boot: %w", err)
 		}
 		held = slices.DeleteFunc(held, func(r leases.Resource) bool { return r.Type != "snapshots/"+snapshotter })
 		if err := i.removeSnapshots(ctx, snapshotter, held); err != nil {
-			return fmt.Errorf("cannot remove what a former boot unpacked: %w", err)
+			return fmt.Errorf("cannot remove what an earlier boot unpacked: %w", err)
 		}
 		for _, r := range held { // or it would be removed once more when it is there again
 			if err := service.DeleteResource(ctx, lease, r); err != nil && !errdefs.IsNotFound(err) {
-				return fmt.Errorf("cannot remove what a former boot unpacked: %w", err)
+				return fmt.Errorf("cannot remove what an earlier boot unpacked: %w", err)
 			}
 		}
 	}

@@ -119,7 +119,7 @@ func (i *Images) signatureOf(ctx context.Context, location string) (pgp.Signatur
 			return pgp.Signature{}, partly(beside, err)
 		}
 	}
-	return pgp.Signature{}, &Error{Kind: kind, Err: errors.New("it has to be signed, and there is no signature beside it, with .asc or .sig after its name")}
+	return pgp.Signature{}, &Error{Kind: kind, Err: errors.New("it must be signed, but there is no signature beside it, with .asc or .sig after its name")}
 }
 
 // unverified sorts the errors of package pgp.
@@ -212,7 +212,7 @@ func (i *Images) downloadOnce(ctx context.Context, u *url.URL, limit int64, m *m
 	if strings.HasPrefix(strings.ToLower(answer.Header.Get("Content-Type")), "text/html") { // of a captive portal, or a proxy
 		return nil, 0, remote{registry.ErrPage}
 	}
-	tooBig := bad(fmt.Errorf("it is bigger than %d bytes", limit))
+	tooBig := bad(fmt.Errorf("it has more than %d bytes", limit))
 	if answer.ContentLength > limit {
 		return nil, 0, tooBig
 	}

@@ -64,7 +64,7 @@ func walk(root v1.Descriptor, wanted target, read func(v1.Descriptor, int64) ([]
 		return p, err
 	}
 	if p.diffs = p.image.RootFS.DiffIDs; len(p.diffs) != len(p.layers) {
-		return p, bad(fmt.Errorf("image has %d layers, its configuration tells of %d", len(p.layers), len(p.diffs)))
+		return p, bad(fmt.Errorf("image has %d layers, but its configuration lists %d", len(p.layers), len(p.diffs)))
 	}
 	return p, nil
 }
@@ -93,7 +93,7 @@ func choose(data []byte, wanted target) (v1.Descriptor, error) {
 	if best == nil {
 		return v1.Descriptor{}, &Error{
 			Kind: NoPlatform,
-			Err:  fmt.Errorf("nothing in it for %s, only for %s", wanted.name, offers(offered)),
+			Err:  fmt.Errorf("no platform for %s, only for %s", wanted.name, offers(offered)),
 		}
 	}
 	return *best, nil
@@ -104,7 +104,7 @@ func offers(platforms []string) string {
 	slices.Sort(platforms)
 	platforms = slices.Compact(platforms)
 	if len(platforms) == 0 {
-		return "nothing that it names"
+		return "unnamed platforms"
 	}
 	if more := len(platforms) - maxOffers; more > 0 {
 		platforms = append(platforms[:maxOffers:maxOffers], fmt.Sprintf("%d others", more))
@@ -119,17 +119,17 @@ func partsOf(data []byte) (config v1.Descriptor, layers []v1.Descriptor, err err
 		return config, nil, bad(fmt.Errorf("cannot read manifest: %w", err))
 	}
 	if !images.IsConfigType(m.Config.MediaType) {
-		return config, nil, bad(fmt.Errorf("no image: its configuration is of type %.100q", m.Config.MediaType))
+		return config, nil, bad(fmt.Errorf("not an image: its configuration is of type %.100q", m.Config.MediaType))
 	}
 	if len(m.Layers) > maxLayers {
 		return config, nil, bad(fmt.Errorf("image has %d layers", len(m.Layers)))
 	}
 	for _, layer := range m.Layers {
 		if !images.IsLayerType(layer.MediaType) {
-			return config, nil, bad(fmt.Errorf("no image: a layer is of type %.100q", layer.MediaType))
+			return config, nil, bad(fmt.Errorf("not an image: a layer is of type %.100q", layer.MediaType))
 		}
 		if layer.Size < 0 || layer.Size > maxLayer {
-			return config, nil, bad(fmt.Errorf("a layer is said to have %d bytes", layer.Size))
+			return config, nil, bad(fmt.Errorf("a layer has an invalid size of %d bytes", layer.Size))
 		}
 	}
 	return m.Config, m.Layers, nil
@@ -144,7 +144,7 @@ func configOf(data []byte, wanted target) (v1.Image, error) {
 	if !wanted.Match(config.Platform) {
 		return config, &Error{
 			Kind: NoPlatform,
-			Err:  fmt.Errorf("nothing in it for %s, only for %s", wanted.name, platforms.Format(config.Platform)),
+			Err:  fmt.Errorf("no platform for %s, only for %s", wanted.name, platforms.Format(config.Platform)),
 		}
 	}
 	for _, d := range config.RootFS.DiffIDs {

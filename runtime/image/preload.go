@@ -48,7 +48,7 @@ func (p *preload) archives() []*archive {
 	defer p.mu.Unlock()
 	files, err := preloadFiles(p.dir)
 	if err != nil {
-		p.log.Warn("cannot look for preloaded images", "error", err)
+		p.log.Warn("cannot find preloaded images", "error", err)
 	}
 	found := make(map[string]*known, len(files))
 	var archives []*archive
@@ -61,7 +61,7 @@ func (p *preload) archives() []*archive {
 		if k == nil || k.size != info.Size() || !k.changed.Equal(info.ModTime()) {
 			k = &known{size: info.Size(), changed: info.ModTime()}
 			if k.archive, err = readArchive(path); err != nil {
-				p.log.Warn("preloaded images cannot be used", "error", err)
+				p.log.Warn("cannot use preloaded images", "error", err)
 			}
 		}
 		found[path] = k
@@ -87,7 +87,7 @@ func preloadFiles(dir string) ([]string, error) {
 		}
 	}
 	if len(files) > maxArchives {
-		return files[:maxArchives], fmt.Errorf("%s holds %d archives, the first %d are used", dir, len(files), maxArchives)
+		return files[:maxArchives], fmt.Errorf("%s holds %d archives; only the first %d are used", dir, len(files), maxArchives)
 	}
 	return files, nil
 }

@@ -342,7 +342,7 @@ func (p *pull) root(ctx context.Context) (v1.Descriptor, error) {
 // document downloads a part that is read as a whole, and returns it.
 func (p *pull) document(ctx context.Context, desc v1.Descriptor, limit int64) ([]byte, error) {
 	if desc.Size > limit {
-		return nil, bad(fmt.Errorf("%s is bigger than %d bytes", desc.MediaType, limit))
+		return nil, bad(fmt.Errorf("%s has more than %d bytes", desc.MediaType, limit))
 	}
 	p.meter.expect(desc.Size)
 	if err := p.part(ctx, desc); err != nil {

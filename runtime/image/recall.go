@@ -22,19 +22,19 @@ import (
 func (i *Images) recall(ctx context.Context, keep map[string]bool) error {
 	held, err := i.client.LeasesService().List(ctx, "id=="+containerd.RecoveredLease)
 	if err != nil {
-		return fmt.Errorf("cannot tell whether images are to be known again: %w", err)
+		return fmt.Errorf("cannot check whether images must be restored: %w", err)
 	}
 	if len(held) == 0 {
 		return nil
 	}
 	for name := range keep {
 		if err := i.recallOne(ctx, name); err != nil {
-			return fmt.Errorf("cannot make image %s known again: %w", name, err)
+			return fmt.Errorf("cannot restore image %s: %w", name, err)
 		}
 	}
 	err = i.client.LeasesService().Delete(ctx, leases.Lease{ID: containerd.RecoveredLease}, leases.SynchronousDelete)
 	if err != nil && !errdefs.IsNotFound(err) {
-		return fmt.Errorf("cannot let go of what nobody wants: %w", err)
+		return fmt.Errorf("cannot release unneeded content: %w", err)
 	}
 	return nil
 }

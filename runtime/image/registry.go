@@ -71,7 +71,7 @@ func (r Registry) Check(host string) error {
 		return fmt.Errorf("cannot trust registry %s: %w", host, err)
 	}
 	if _, err := readCertificate(r.Certificate, r.Key); err != nil {
-		return fmt.Errorf("cannot show a certificate to registry %s: %w", host, err)
+		return fmt.Errorf("cannot use the client certificate for registry %s: %w", host, err)
 	}
 	if r.Credentials == "" {
 		return nil
@@ -237,7 +237,7 @@ func (i *Images) httpClient(name string) (*http.Client, error) {
 	}
 	own, err := readCertificate(i.registries[name].Certificate, i.registries[name].Key)
 	if err != nil {
-		return nil, fmt.Errorf("cannot show a certificate to registry %s: %w", name, err)
+		return nil, fmt.Errorf("cannot use the client certificate for registry %s: %w", name, err)
 	}
 	dialer := newDialer(registry.HostOf(name), i.registries)
 	return &http.Client{Transport: guard{i.plain, i.paced.over(&http.Transport{
@@ -338,7 +338,7 @@ func readSmall(file string, limit int64) ([]byte, error) {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("%s is bigger than %d bytes", file, limit)
+		err = fmt.Errorf("%s has more than %d bytes", file, limit)
 	}
 	return data, err
 }

@@ -85,10 +85,10 @@ func TestPullFromDockersRegistryWithPasswords(t *testing.T) {
 			want     image.Kind
 			says     string
 		}{
-			"nobody":          {image.Registry{CA: ca}, image.Denied, "credentials in its entry of registries"},
-			"a wrong one":     {image.Registry{CA: ca, Credentials: credentialsFile(t, host, basic("device", "wrong"))}, image.Denied, "credentials in its entry of registries"},
+			"nobody":          {image.Registry{CA: ca}, image.Denied, "other credentials"},
+			"a wrong one":     {image.Registry{CA: ca, Credentials: credentialsFile(t, host, basic("device", "wrong"))}, image.Denied, "other credentials"},
 			"another host's":  {image.Registry{CA: ca, Credentials: credentialsFile(t, "another", basic("device", "hunter2"))}, image.Denied, ""},
-			"no authority":    {image.Registry{Credentials: credentialsFile(t, host, basic("device", "hunter2"))}, image.Unreachable, "ca in its entry of registries"},
+			"no authority":    {image.Registry{Credentials: credentialsFile(t, host, basic("device", "hunter2"))}, image.Unreachable, "set ca in its entry"},
 			"none, it's said": {image.Registry{Insecure: true, Credentials: credentialsFile(t, host, basic("device", "hunter2"))}, "", ""},
 			"the right one":   {image.Registry{CA: ca, Credentials: credentialsFile(t, host, basic("device", "hunter2"))}, "", ""},
 		} {

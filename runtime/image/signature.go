@@ -94,7 +94,7 @@ func (i *Images) lookAt(ctx context.Context, w Want, ring Keyring) (Looked, erro
 	}
 	l := Looked{Digest: found.digest}
 	if keys.Len() == 0 {
-		l.Why = "no key counts for it"
+		l.Why = "no key is configured for it"
 		return l, nil
 	}
 	signers, err := i.signersOf(ctx, pinned(named, found.digest))
@@ -107,7 +107,7 @@ func (i *Images) lookAt(ctx context.Context, w Want, ring Keyring) (Looked, erro
 	}
 	s, err := i.openFor(w)
 	if errors.Is(err, errNever) {
-		l.Why = "no signature of it is on this device, and its pull policy is never"
+		l.Why = "this device has no signature of it, and its pull policy is never"
 		return l, nil
 	}
 	if err != nil {
@@ -125,7 +125,7 @@ func (i *Images) lookAt(ctx context.Context, w Want, ring Keyring) (Looked, erro
 			return Looked{}, err
 		}
 	case err != nil && !errors.Is(err, errUnsigned):
-		return Looked{}, &Error{Kind: kindOf(err), Err: fmt.Errorf("cannot tell whether it is signed: %w", err)}
+		return Looked{}, &Error{Kind: kindOf(err), Err: fmt.Errorf("cannot determine whether it is signed: %w", err)}
 	default:
 		l.Why = q.verdict()
 	}
@@ -139,7 +139,7 @@ func (i *Images) signersOf(ctx context.Context, name string) ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot tell who signed image: %w", err)
+		return nil, fmt.Errorf("cannot determine who signed image: %w", err)
 	}
 	return strings.Fields(record.Labels[signersLabel]), nil
 }
@@ -148,7 +148,7 @@ func (i *Images) signersOf(ctx context.Context, name string) ([]string, error) {
 func (i *Images) sign(ctx context.Context, name, signer string) error {
 	record, err := i.client.ImageService().Get(ctx, name)
 	if err != nil {
-		return fmt.Errorf("cannot note who signed image: %w", err)
+		return fmt.Errorf("cannot record who signed image: %w", err)
 	}
 	if record.Labels[ownLabel] == "" { // somebody else's
 		return nil
@@ -161,7 +161,7 @@ func (i *Images) sign(ctx context.Context, name, signer string) error {
 	signers = signers[max(0, len(signers)-maxSigners):]
 	record.Labels[signersLabel] = strings.Join(signers, " ")
 	if _, err := i.client.ImageService().Update(ctx, record, "labels."+signersLabel); err != nil {
-		return fmt.Errorf("cannot note who signed image: %w", err)
+		return fmt.Errorf("cannot record who signed image: %w", err)
 	}
 	return nil
 }
@@ -179,7 +179,7 @@ type inquest struct {
 }
 
 // errUnsigned says that a host knows no signature that counts; another may.
-var errUnsigned = errors.New("no signature of it counts")
+var errUnsigned = errors.New("it has no valid signature")
 
 // weigh looks at one signature, and says whether it is the one.
 func (q *inquest) weigh(s cosign.Signature, err error) bool {
@@ -202,11 +202,11 @@ func (q *inquest) dismiss(err error) {
 func (q *inquest) verdict() string {
 	switch {
 	case q.seen == 0:
-		return "nobody has signed " + short(q.digest)
+		return "there is no signature of " + short(q.digest)
 	case q.seen == 1:
-		return fmt.Sprintf("the signature of %s does not count: %v", short(q.digest), q.why)
+		return fmt.Sprintf("the signature of %s is not valid: %v", short(q.digest), q.why)
 	}
-	return fmt.Sprintf("none of %d signatures of %s counts: %v", q.seen, short(q.digest), q.why)
+	return fmt.Sprintf("none of %d signatures of %s is valid: %v", q.seen, short(q.digest), q.why)
 }
 
 // short is as much of a digest as tells it from others.

@@ -68,7 +68,7 @@ type slowError struct {
 }
 
 func (e *slowError) Error() string {
-	return fmt.Sprintf("registry %s gives %d bytes a minute, less than the floor of %d", e.host, e.rate, e.floor)
+	return fmt.Sprintf("registry %s sends %d bytes a minute, less than the minimum of %d", e.host, e.rate, e.floor)
 }
 
 // noting is told why a download is slow, empty if it is not, and whether it only waits for others.

@@ -186,7 +186,7 @@ func TestRegistriesThatDripHoldUpNobodyElse(t *testing.T) {
 		}
 		hogs := startPulls(ctx, t, images, append(first.wants, second.wants...)...)
 		hogs.await(t, "all told that they are slow", func(last map[string]image.Progress) bool {
-			return count(last, "less than the floor of 1048576") > 0 && count(last, "waiting for a download slot: registry "+first.host) > 0
+			return count(last, "less than the minimum of 1048576") > 0 && count(last, "waiting for a download slot: registry "+first.host) > 0
 		})
 		good.asked("")
 		bounded, cancel := context.WithTimeout(ctx, patience)
@@ -214,7 +214,7 @@ func TestASlowDownloadGoesOnAfterOthers(t *testing.T) {
 	images := openMeasured(t, client, plainHTTP(good, first.watched, second.watched))
 	slow := startPulls(ctx, t, images, first.wants[0], second.wants[0])
 	slow.await(t, "both below the floor", func(last map[string]image.Progress) bool {
-		return count(last, "less than the floor") == 2 || count(last, "waiting") > 0
+		return count(last, "less than the minimum") == 2 || count(last, "waiting") > 0
 	})
 	if _, err := images.Pull(ctx, want, nil); err != nil {
 		t.Fatal(err)
@@ -433,7 +433,7 @@ func TestASlowDiskIsNotASilentRegistry(t *testing.T) {
 	containerdtest.Push(t, containerdtest.Busybox(t, nil), want.Ref)
 	images := openMeasured(t, slowDisk{client}, w.plain())
 	_, err := images.Pull(containerdtest.Context(t), want, func(p image.Progress) {
-		if strings.Contains(p.Slow, "less than the floor") {
+		if strings.Contains(p.Slow, "less than the minimum") {
 			t.Error(p.Slow)
 		}
 	})

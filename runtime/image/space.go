@@ -73,12 +73,12 @@ func (e *NoSpaceError) Error() string {
 	}
 	switch {
 	case e.NeededFiles > 0 && len(e.Images) == 0:
-		return fmt.Sprintf("no space: %d more files can be made in %s, and %d are to be left", e.FreeFiles, e.Dir, e.ReservedFiles)
+		return fmt.Sprintf("no space: %d more files can be created in %s, but %d must remain", e.FreeFiles, e.Dir, e.ReservedFiles)
 	case e.NeededFiles > 0:
-		return fmt.Sprintf("no space: %s would make about %d files in %s, where %d more can be made, %d of which are reserved",
+		return fmt.Sprintf("no space: %s would create about %d files in %s, where %d more are possible, %d of which are reserved",
 			names, e.NeededFiles, e.Dir, e.FreeFiles, e.ReservedFiles)
 	case len(e.Images) == 0:
-		return fmt.Sprintf("no space: %s are free in %s, and %s are to be", amount(e.Free), e.Dir, amount(e.Reserved))
+		return fmt.Sprintf("no space: %s are free in %s, but %s must remain", amount(e.Free), e.Dir, amount(e.Reserved))
 	case e.grown:
 		return fmt.Sprintf("no space: %s need more than %s in %s, where %s are free, and %s are reserved",
 			names, amount(e.Needed-1), e.Dir, amount(e.Free), amount(e.Reserved))
@@ -109,7 +109,7 @@ func (e *NoSpaceError) Persists() bool {
 func (m *medium) look(reserve int64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(m.dir, &fs); err != nil {
-		return fmt.Errorf("cannot look for free space in %s: %w", m.dir, err)
+		return fmt.Errorf("cannot determine the free space in %s: %w", m.dir, err)
 	}
 	block, free := int64(fs.Bsize), int64(fs.Bfree)
 	if fs.Type == unix.EXT4_SUPER_MAGIC { // which counts what it keeps for itself as free
@@ -138,7 +138,7 @@ func (i *Images) makeRoom(ctx context.Context, pulls []*pull) ([]medium, error) 
 			return media, err
 		}
 		for _, r := range waiting {
-			r.note("waiting for other images, beside which there is no space for this one", true)
+			r.note("waiting for other images: there is no space for all at once", true)
 		}
 		select {
 		case <-changed:

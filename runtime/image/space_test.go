@@ -453,7 +453,7 @@ func TestWaitingForSpaceIsIdle(t *testing.T) {
 	pulls = append(pulls, startPulls(ctx, t, images, first))
 	pulls[0].await(t, "downloading", func(last map[string]image.Progress) bool { return last[first.Ref].Total > 6<<20 })
 	pulls = append(pulls, startPulls(ctx, t, images, second))
-	pulls[1].await(t, "waiting", func(last map[string]image.Progress) bool { return count(last, "beside which there is no space") > 0 })
+	pulls[1].await(t, "waiting", func(last map[string]image.Progress) bool { return count(last, "no space for all") > 0 })
 	looks.Store(0)
 	close(held)
 	for _, p := range pulls {

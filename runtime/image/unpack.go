@@ -67,7 +67,7 @@ func (p *pull) apply(ctx context.Context, n int) error {
 		held := leases.Resource{ID: p.chain(n).String(), Type: "snapshots/" + p.snapshotter}
 		err = p.client.LeasesService().AddResource(ctx, leases.Lease{ID: p.lease}, held)
 		if err != nil && !errdefs.IsAlreadyExists(err) {
-			return fmt.Errorf("cannot hold layer: %w", err)
+			return fmt.Errorf("cannot lease layer: %w", err)
 		}
 		return nil
 	}
@@ -111,7 +111,7 @@ func (p *pull) extract(ctx context.Context, snapshotter snapshots.Snapshotter, n
 		}
 		p.partial = append(p.partial, func() {
 			if err := discard(context.WithoutCancel(ctx), snapshotter, key, mounts); err != nil {
-				p.log.Warn("cannot remove what was unpacked in part", "image", p.name, "snapshot", key, "error", err)
+				p.log.Warn("cannot remove a partly unpacked layer", "image", p.name, "snapshot", key, "error", err)
 			}
 		})
 	}()
@@ -125,7 +125,7 @@ func (p *pull) extract(ctx context.Context, snapshotter snapshots.Snapshotter, n
 		return err
 	}
 	if unpacked.Digest != p.diffs[n] {
-		return bad(fmt.Errorf("layer %s unpacks to %s, and the image says %s", p.layers[n].Digest, unpacked.Digest, p.diffs[n]))
+		return bad(fmt.Errorf("layer %s unpacks to %s, but the image says %s", p.layers[n].Digest, unpacked.Digest, p.diffs[n]))
 	}
 	mounts = nil // they may be those of the layer from now on, also where containerd's answer is lost
 	return snapshotter.Commit(ctx, p.chain(n).String(), key)

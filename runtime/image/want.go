@@ -115,7 +115,7 @@ func (i *Images) find(ctx context.Context, w Want) (found, error) {
 		}
 		// Better the one that is here than none.
 		if here, hereErr := i.findHere(ctx, named); hereErr == nil && here != "" {
-			i.log.Debug("registry did not help, what is on the device is taken", "image", w.Ref, "error", err)
+			i.log.Debug("registry failed; using the image on this device", "image", w.Ref, "error", err)
 			return asked(here, nil)
 		}
 		return found{}, err

@@ -89,7 +89,7 @@ func Missing(root string) (file string, missing []Option, err error) {
 		}
 		return file, missing, nil
 	}
-	return "", nil, fmt.Errorf("the kernel does not tell its configuration: %w", fs.ErrNotExist)
+	return "", nil, fmt.Errorf("the kernel does not reveal its configuration: %w", fs.ErrNotExist)
 }
 
 // read gives the options that are y or m.

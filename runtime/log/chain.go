@@ -37,7 +37,7 @@ func (c *chain) close() { c.file.Close() }
 
 // seekTail goes back from the current file for as long as lines are missing.
 func (c *chain) seekTail(tail int) error {
-	for {
+	for missing, newest := tail, true; ; newest = false {
 		size, err := sizeOf(c.file)
 		if err != nil {
 			return err
@@ -47,11 +47,9 @@ func (c *chain) seekTail(tail int) error {
 			return nil
 		}
 		if tail > 0 {
-			var missing int
-			if c.offset, missing, err = lastLines(c.file, size, tail); err != nil || missing == 0 {
+			if c.offset, missing, err = lastLines(c.file, size, missing, true, newest); err != nil || c.offset > 0 {
 				return err
 			}
-			tail = missing
 		}
 		before, err := c.neighbour(1)
 		if before == nil || err != nil {

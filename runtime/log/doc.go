@@ -1,8 +1,8 @@
 // Package log keeps the output of containers in bounded files and reads it back.
 //
 // It owns nothing that runs. Our shim writes what a container prints as Docker
-// does, a line of JSON for each line, and rotates its files itself: [Writer]. A
-// shim of somebody else's appends plain text, which [Rotate] keeps small. Which
+// does, a line of JSON for each line, or for each 16 KiB of a longer one, which is
+// read as one again, and rotates its files itself: [Writer]. A shim of somebody else's appends plain text, which [Rotate] keeps small. Which
 // of both it is shows in the name of the file, never in its content: a program
 // may print what looks like a log.
 //

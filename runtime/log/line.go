@@ -19,14 +19,26 @@ const (
 	// maxLine is the longest line of a file: each byte of text may become an
 	// escape of six.
 	maxLine = 6*maxText + 256
+	// maxJoined is how long a line may be that is put together again, and maxHeld how
+	// much of unfinished lines a Merge holds of each stream, about.
+	maxJoined = 1 << 20
+	maxHeld   = 4 << 20
 )
 
-// Entry is a line that a container printed, or a part of a very long one.
+// unfinished ends what is not yet all of a line.
+const unfinished = " [the line goes on]\n"
+
+// Entry is a line that a container printed, or a part of one that is longer than 1 MiB.
 type Entry struct {
 	Source string    // name of the source it came from
 	Stream string    // Stdout or Stderr; empty: unknown, of a log of plain text
 	Time   time.Time // zero: unknown
-	Text   []byte    // with its end of line, unless more of the line follows; valid until the next entry
+	Text   []byte    // with its end of line, if it has one; valid until the next entry
+}
+
+// isPart says whether more of the line follows: it was split where no line of a file is longer.
+func isPart(e Entry) bool {
+	return len(e.Text) > maxText-utf8.UTFMax && e.Text[len(e.Text)-1] != '\n'
 }
 
 // appendEntry appends a line of a log file: {"log":"text\n","stream":"stdout","time":"..."}.

@@ -175,13 +175,14 @@ func (m *Merge) open(s *source, tail int) (err error) {
 
 // deliver hands on all that is there.
 func (m *Merge) deliver(ctx context.Context, each func(Entry) error) error {
+	longest := max(4*maxText, min(maxJoined, maxHeld/max(1, len(m.sources))))
 	for count := 1; ctx.Err() == nil; count++ {
 		var next *source
 		for _, s := range m.sources {
 			if count%lookAgain == 0 {
 				s.dry = false
 			}
-			if err := s.fill(m.o); err != nil {
+			if err := s.fill(m.o, longest); err != nil {
 				return err
 			}
 			if s.has && (next == nil || s.head.Time.Before(next.head.Time)) {
@@ -210,12 +211,13 @@ func (m *Merge) finish(each func(Entry) error) error {
 }
 
 func (m *Merge) finishOne(s *source, each func(Entry) error) error {
-	s.finish(m.o)
-	if !s.has {
-		return nil
+	for s.finish(m.o) {
+		s.has = false
+		if err := each(s.head); err != nil {
+			return err
+		}
 	}
-	s.has = false
-	return each(s.head)
+	return nil
 }
 
 // dropRemoved lets go of logs that were removed, and after Seal of those that

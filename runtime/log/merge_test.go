@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +74,61 @@ func TestMerge(t *testing.T) {
 			})
 			if err != nil || strings.Join(got, ", ") != c.want {
 				t.Errorf("got %s, %v; want %s", strings.Join(got, ", "), err, c.want)
+			}
+		})
+	}
+}
+
+// What a program printed as one line is one, in whichever form, over rotations and with another stream in between.
+func TestALongLineIsReadAsOne(t *testing.T) {
+	long := strings.Repeat("0123456789abcdef", 12_500)
+	const most = 1 << 20
+	say := func(path string, keep log.Keep, texts ...string) {
+		w := log.NewWriter(path, keep)
+		for _, text := range texts {
+			stream := map[bool]string{true: log.Stderr, false: log.Stdout}[strings.HasPrefix(text, "warning")]
+			w.Copy(stream, strings.NewReader(text))
+		}
+	}
+	for name, c := range map[string]struct {
+		keep    log.Keep
+		printed []string // nil: plain text
+		tail    int
+		want    []string
+	}{
+		"one line":              {printed: []string{"a\n" + long + "\nb\n"}, want: []string{"a\n", long + "\n", "b\n"}},
+		"the last of it":        {printed: []string{"a\n" + long + "\nb\n"}, tail: 1, want: []string{"b\n"}},
+		"the last two":          {printed: []string{"a\n" + long + "\nb\n"}, tail: 2, want: []string{long + "\n", "b\n"}},
+		"all three":             {printed: []string{"a\n" + long + "\nb\n"}, tail: 3, want: []string{"a\n", long + "\n", "b\n"}},
+		"the last without end":  {printed: []string{"a\n" + long + "\n" + long[:32<<10]}, tail: 2, want: []string{long + "\n", long[:32<<10]}},
+		"a line without an end": {printed: []string{"a\n" + long, "b\n"}, tail: 2, want: []string{long, "b\n"}},
+		"what was rotated":      {keep: log.Keep{MaxSize: 64 << 10, MaxFile: 9}, printed: []string{"a\n" + long + "\nb\n"}, tail: 2, want: []string{long + "\n", "b\n"}},
+		"another stream":        {printed: []string{long[:16<<10], "warning\n", long[16<<10:] + "\n"}, want: []string{"warning\n", long + "\n"}},
+		"plain text":            {tail: 2, want: []string{long + "\n", "b\n"}},
+		"more than a line may have": {
+			printed: []string{strings.Repeat("x", most+5) + "\n"},
+			want:    []string{strings.Repeat("x", most) + " [the line goes on]\n", "xxxxx\n"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := log.Path(t.TempDir(), "c")
+			if say(path, c.keep, c.printed...); c.printed == nil {
+				if err := os.WriteFile(path, []byte("a\n"+long+"\nb\n"), 0o640); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m := log.NewMerge(log.Options{Tail: c.tail})
+			m.Add(log.Source{Name: "c", Path: path})
+			m.Seal()
+			var got []string
+			if err := m.Run(t.Context(), func(e log.Entry) error { got = append(got, string(e.Text)); return nil }); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got, c.want) {
+				for _, text := range got {
+					t.Logf("%d bytes: %.40q", len(text), text)
+				}
+				t.Errorf("%d lines, want %d", len(got), len(c.want))
 			}
 		})
 	}

@@ -78,7 +78,7 @@ func (r *plain) seekTail(tail int) error {
 	case tail < 0:
 		r.offset = size
 	default:
-		if r.offset, missing, err = lastLines(r.current, size, tail); err != nil {
+		if r.offset, missing, err = lastLines(r.current, size, tail, false, true); err != nil {
 			return err
 		}
 	}
@@ -87,7 +87,7 @@ func (r *plain) seekTail(tail int) error {
 		if err != nil {
 			return err
 		}
-		if r.olderAt, _, err = lastLines(r.older, size, missing); err != nil {
+		if r.olderAt, _, err = lastLines(r.older, size, missing, false, true); err != nil {
 			return err
 		}
 	}

@@ -28,6 +28,8 @@ type source struct {
 	gone  bool // it was: what is there is all
 	again bool // it was added once more
 	watch int32
+
+	held map[string]Entry // parts of lines under way, by stream
 }
 
 // open opens the log if it is there.
@@ -65,7 +67,8 @@ func (s *source) hasName(name string) bool {
 }
 
 // fill makes the next entry the head, or finds that there is none for now.
-func (s *source) fill(o Options) error {
+// Lines are put together up to the longest.
+func (s *source) fill(o Options, longest int) error {
 	for !s.has && !s.dry && s.file != nil {
 		line, err := s.line()
 		if err != nil {
@@ -75,26 +78,59 @@ func (s *source) fill(o Options) error {
 			s.dry = true
 			return nil
 		}
-		s.setHead(line, o)
+		e := Entry{Text: line}
+		if s.json {
+			e = parseEntry(line)
+		}
+		if e, whole := s.join(e, longest); whole {
+			s.setHead(e, o)
+		}
 	}
 	return nil
 }
 
-// finish makes head what is left of a line that never ended.
-func (s *source) finish(o Options) {
-	if rest := s.text[s.at:]; !s.has && !s.json && len(rest) > 0 {
-		s.at = len(s.text)
-		s.setHead(rest, o)
+// join puts an entry behind the parts of its line that came before, and says whether it
+// is all of the line, or as much as may be held.
+func (s *source) join(e Entry, longest int) (_ Entry, whole bool) {
+	before, part := s.held[e.Stream].Text, isPart(e)
+	if before == nil && !part {
+		return e, true
 	}
+	e.Text = append(before, e.Text...)
+	if part && len(e.Text) < longest {
+		if s.held == nil {
+			s.held = make(map[string]Entry)
+		}
+		s.held[e.Stream] = e
+		return e, false
+	}
+	delete(s.held, e.Stream)
+	if part {
+		e.Text = append(e.Text, unfinished...)
+	}
+	return e, true
 }
 
-// setHead makes a line the head if it is wanted.
-func (s *source) setHead(line []byte, o Options) {
-	if s.json {
-		s.head = parseEntry(line)
-	} else {
-		s.head = Entry{Text: line}
+// finish makes head what is left of a line that never ended, and says whether there was one.
+func (s *source) finish(o Options) bool {
+	if rest := s.text[s.at:]; !s.has && !s.json && len(rest) > 0 {
+		s.at = len(s.text)
+		e, _ := s.join(Entry{Text: rest}, 0)
+		s.setHead(e, o)
 	}
+	for stream, e := range s.held {
+		if s.has {
+			break
+		}
+		delete(s.held, stream)
+		s.setHead(e, o)
+	}
+	return s.has
+}
+
+// setHead makes an entry the head if it is wanted.
+func (s *source) setHead(e Entry, o Options) {
+	s.head = e
 	s.head.Source = s.Name
 	s.has = o.wants(s.head)
 }

@@ -162,7 +162,7 @@ func (w *Writer) flush() {
 		return
 	}
 	if w.dropped > 0 {
-		notice := fmt.Appendf(nil, "margolite: %d lines of output could not be kept\n", w.dropped)
+		notice := fmt.Appendf(nil, "margolite: %d lines of output are lost\n", w.dropped)
 		w.out = append(appendEntry(nil, Stderr, notice, time.Now()), w.out...)
 	}
 	w.rate.spend(len(w.out), time.Now()) // also what cannot be written has cost time

@@ -204,7 +204,7 @@ func TestWriterOnAFullFileSystem(t *testing.T) {
 	lines := linesOf(t, log.JSONPath(path)) // none is torn
 	var dropped int
 	notice := lines[len(lines)-2]
-	if _, err := fmt.Sscanf(notice.Log, "margolite: %d lines of output could not be kept\n", &dropped); err != nil || notice.Stream != "stderr" {
+	if _, err := fmt.Sscanf(notice.Log, "margolite: %d lines of output are lost\n", &dropped); err != nil || notice.Stream != "stderr" {
 		t.Fatalf("line %+v: %v", notice, err)
 	}
 	if lines[0].Log != "first\n" || lines[len(lines)-1].Log != "last\n" || dropped+len(lines)-3 != 1000 || dropped < 500 {

@@ -39,7 +39,7 @@ func (w firewall) advice(f *family, pools []netip.Prefix) ([]Problem, error) {
 		}
 		if !known {
 			all = append(all, Problem{
-				What: fmt.Sprintf("the firewall drops what is forwarded from and to containers (chain %s of table %s)", c.Name, keyOf(c.Table)),
+				What: fmt.Sprintf("the firewall drops packets forwarded from and to containers (chain %s of table %s)", c.Name, keyOf(c.Table)),
 				Mend: w.mend(c, pools),
 			})
 		}
@@ -56,7 +56,7 @@ func (w firewall) mend(c *nftables.Chain, pools []netip.Prefix) string {
 	}
 	iptables := func(chain string) string {
 		return "at every start run iptables -I " + chain + " -i mgl-+ -j ACCEPT; iptables -I " + chain +
-			" -o mgl-+ -m conntrack --ctstate ESTABLISHED,RELATED,DNAT -j ACCEPT; with IPv6 the same with ip6tables"
+			" -o mgl-+ -m conntrack --ctstate ESTABLISHED,RELATED,DNAT -j ACCEPT; for IPv6 the same with ip6tables"
 	}
 	switch {
 	case c.Table.Name == "fw4":

@@ -31,10 +31,10 @@ func Check(ctx context.Context) []Problem {
 		return err != nil
 	}
 	if os.Geteuid() != 0 {
-		return []Problem{{What: "networks need the rights of root", Mend: "run as root, or give the service CAP_NET_ADMIN and CAP_SYS_ADMIN"}}
+		return []Problem{{What: "networks require root", Mend: "run as root, or give the service CAP_NET_ADMIN and CAP_SYS_ADMIN"}}
 	}
 	if on, err := forwarding(ipv4()); !lacks(err, "forwarding of packets", "make /proc/sys readable") && !on {
-		lacks(unix.Access("/proc/sys/"+ipv4().forwardingKey(), unix.W_OK), "forwarding cannot be switched on", "set net.ipv4.ip_forward=1, or make /proc/sys writable")
+		lacks(unix.Access("/proc/sys/"+ipv4().forwardingKey(), unix.W_OK), "cannot enable forwarding", "set net.ipv4.ip_forward=1, or make /proc/sys writable")
 	}
 	_ = onOwnThread(func() error {
 		err := unix.Unshare(unix.CLONE_NEWNET)

@@ -47,7 +47,7 @@ func machinePool() netip.Prefix {
 func checkPools(pools []netip.Prefix) error {
 	for _, p := range pools {
 		if !p.IsValid() || p.Addr().Is4In6() || p.Bits() < minSubnetBits || p.Bits() > p.Addr().BitLen()-3 {
-			return fmt.Errorf("cannot take subnets from %s: not a prefix between /%d and /29, with IPv6 /125", p, minSubnetBits)
+			return fmt.Errorf("cannot take subnets from %s: expected a prefix between /%d and /29, with IPv6 /125", p, minSubnetBits)
 		}
 	}
 	return nil
@@ -190,7 +190,7 @@ func NextAddress(w Network, within netip.Prefix, taken []netip.Addr) (netip.Addr
 	}
 	within = within.Masked()
 	if !subnet.IsValid() || !subnet.Contains(within.Addr()) || within.Bits() < subnet.Bits() {
-		return netip.Addr{}, fmt.Errorf("cannot choose an address: %s is not a part of network %s", within, w.Name)
+		return netip.Addr{}, fmt.Errorf("cannot choose an address: %s is not within network %s", within, w.Name)
 	}
 	used := map[netip.Addr]bool{gateway: true, subnet.Addr(): true, lastAddr(subnet): true}
 	for _, a := range taken {
@@ -201,7 +201,7 @@ func NextAddress(w Network, within netip.Prefix, taken []netip.Addr) (netip.Addr
 			return addr, nil
 		}
 	}
-	return netip.Addr{}, fmt.Errorf("cannot choose an address: network %s has no free one in %s", w.Name, within)
+	return netip.Addr{}, fmt.Errorf("cannot choose an address: network %s has none left in %s", w.Name, within)
 }
 
 // hostPrefixes are the networks that the host has or can route to and that

@@ -66,7 +66,7 @@ func TestDamageIsNoticed(t *testing.T) {
 		"host's end of a link down":        func(w *town) { ip(w.t, "link set %s down", outer(w.t, w.webNS)) },
 		"host's end of a link taken away":  func(w *town) { ip(w.t, "link set %s nomaster", outer(w.t, w.webNS)) },
 		"container's end of a link gone":   func(w *town) { ipInside(w.t, w.webNS, "link del eth0") },
-		"forwarding switched off":          func(w *town) { setSysctl(w.t, "net/ipv4/ip_forward", "0") },
+		"forwarding disabled":              func(w *town) { setSysctl(w.t, "net/ipv4/ip_forward", "0") },
 		"forwarding of IPv6 switched off":  func(w *town) { setSysctl(w.t, "net/ipv6/conf/all/forwarding", "0") },
 		"everything deleted, bridge first": func(w *town) { ip(w.t, "link del %s", w.shop.Bridge); ip(w.t, "link del %s", outer(w.t, w.webNS)) },
 	} {

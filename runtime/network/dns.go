@@ -88,7 +88,7 @@ func (n *Networks) Serve(ctx context.Context) error {
 	d.mu.Lock()
 	if d.ctx != nil {
 		d.mu.Unlock()
-		return errors.New("cannot serve names: they are served already")
+		return errors.New("cannot serve DNS: it is already served")
 	}
 	d.ctx = ctx
 	for _, z := range d.zones {
@@ -200,7 +200,7 @@ func (z *zone) open() {
 	}
 	if err != nil {
 		z.close()
-		z.dns.logger.Warn("names are not served, the host's nameservers are asked instead", "sandbox", z.name, "error", err)
+		z.dns.logger.Warn("DNS is not served; containers ask the host's nameservers", "sandbox", z.name, "error", err)
 		return
 	}
 	z.inode = stat.Ino
@@ -229,7 +229,7 @@ func (z *zone) openInside() error {
 			break
 		}
 	}
-	return fmt.Errorf("cannot open sockets for names: %w", last)
+	return fmt.Errorf("cannot open DNS sockets: %w", last)
 }
 
 // close ends the goroutines of a zone. The caller holds the lock.

@@ -77,7 +77,7 @@
 // those of the host from there; for a sandbox with internal networks alone, nothing
 // is. While no agent runs, a query is refused at once, and the next
 // nameserver of resolv.conf is asked: one of the host's, which knows no services.
-// Queries are bounded for each sandbox and for all. [Networks.FollowHost] takes changes
+// Queries are bounded for each sandbox and for all. [Networks.RefreshFiles] takes changes
 // of the host's resolv.conf and hosts file over into the sandboxes.
 //
 // # Published ports and the host's firewall

@@ -31,9 +31,6 @@ const (
 	// writeDeadline is how long anybody waits for a file to be written. A
 	// container can hold up a write, but nobody except itself.
 	writeDeadline = time.Second
-
-	retryFilesFirst = time.Second
-	retryFilesLast  = time.Minute
 )
 
 const (
@@ -114,7 +111,7 @@ func isMountpoint(dir string) (bool, error) {
 		err = unix.Lstat(filepath.Dir(dir), &above)
 	}
 	if err != nil {
-		return false, fmt.Errorf("cannot look at directory %s: %w", dir, err)
+		return false, fmt.Errorf("cannot inspect directory %s: %w", dir, err)
 	}
 	return at.Dev != above.Dev, nil
 }
@@ -330,43 +327,9 @@ func (n *Networks) settle(name string, f *sandboxFiles, until time.Time) error {
 		return err
 	}
 	if warn {
-		n.logger.Warn("files of a sandbox cannot be written now, retrying later", "sandbox", name, "error", err)
-	}
-	select {
-	case n.heldFiles <- struct{}{}:
-	default:
+		n.logger.Warn("cannot write the files of a sandbox now; retrying later", "sandbox", name, "error", err)
 	}
 	return nil
-}
-
-// retryFiles tries again to write what containers held up, and says whether
-// that is done.
-func (n *Networks) retryFiles() (done bool) {
-	n.filesMu.Lock()
-	waiting := make(map[string]*sandboxFiles)
-	for name, f := range n.files {
-		f.mu.Lock()
-		if len(f.differing()) > 0 {
-			waiting[name] = f
-		}
-		f.mu.Unlock()
-	}
-	n.filesMu.Unlock()
-	done = true
-	for _, f := range waiting {
-		f.begin()
-	}
-	until := time.Now().Add(writeDeadline)
-	for name, f := range waiting {
-		err := n.settle(name, f, until)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			n.logger.Debug("files of a sandbox cannot be written", "sandbox", name, "error", err)
-		}
-		f.mu.Lock()
-		done = done && len(f.differing()) == 0
-		f.mu.Unlock()
-	}
-	return done
 }
 
 // removeHosts removes the files of a sandbox. A container that still has them

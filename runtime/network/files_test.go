@@ -68,7 +68,6 @@ func TestHugeFilesAreNotRead(t *testing.T) {
 // Whoever opens a file that somebody has a lease on waits for that one.
 func TestLeaseHoldsNobodyUp(t *testing.T) {
 	w := newTown(t)
-	w.watching(func() {})
 	file, err := os.OpenFile(w.Paths(w.web).Hosts, os.O_RDWR, 0)
 	must(t, err)
 	defer file.Close()
@@ -89,6 +88,7 @@ func TestLeaseHoldsNobodyUp(t *testing.T) {
 	_, err = unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
 	must(t, err)
 	eventually(t, "the file is written after the lease", func() bool {
+		w.RefreshFiles()
 		return strings.Contains(text(t, w.Paths(w.web).Hosts), "peer")
 	})
 }

@@ -59,7 +59,7 @@ const acceptRA = "accept_ra"
 func (n *Networks) hostForwarding(f *family) (h hostForwarding, err error) {
 	boot, err := os.ReadFile(bootID)
 	if err != nil {
-		return h, fmt.Errorf("cannot read the id of this boot: %w", err)
+		return h, fmt.Errorf("cannot read the boot id: %w", err)
 	}
 	kept, err := os.ReadFile(n.forwardingFile(f))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -175,6 +175,6 @@ func (n *Networks) restoreForwarding(f *family, h hostForwarding) (hostForwardin
 	if err := os.Remove(n.forwardingFile(f)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return h, fmt.Errorf("cannot forget forwarding settings: %w", err)
 	}
-	n.logger.Info("forwarding switched off again", "key", f.forwardingKey())
+	n.logger.Info("forwarding disabled again", "key", f.forwardingKey())
 	return hostForwarding{}, nil
 }

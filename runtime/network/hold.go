@@ -88,7 +88,7 @@ func (n *Networks) hold(rules tableKey, wanted bool) {
 		n.held = slices.DeleteFunc(n.held, func(f nftables.TableFamily) bool { return f == rules.family })
 	}
 	if err = errors.Join(err, commit(n.holder.Conn)); err != nil {
-		n.logger.Debug("connections to published ports end when the ruleset is flushed", "error", err)
+		n.logger.Debug("flushing the ruleset ends connections to published ports", "error", err)
 	}
 }
 

@@ -5,10 +5,11 @@ import (
 	"os"
 )
 
-// FollowHost brings the sandboxes' resolv.conf up to date with the host's, and the hosts
-// files of those on the host's own network. It is for calling every few seconds: what it
-// reads says the same whichever part of a path was replaced, and how.
-func (n *Networks) FollowHost() {
+// RefreshFiles brings the sandboxes' resolv.conf up to date with the host's, and the hosts
+// files of those on the host's own network, and tries again to write what containers held
+// up. It is for calling every few seconds: it compares contents, so that it makes no
+// difference which part of a path was replaced, and how.
+func (n *Networks) RefreshFiles() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	host := n.resolver()

@@ -59,7 +59,7 @@ func (n *Networks) setFiles(s Sandbox, hosts []Host) error {
 	if s.Host && hostname == "" {
 		var err error
 		if hostname, err = os.Hostname(); err != nil {
-			return fmt.Errorf("cannot find out the name of the host: %w", err)
+			return fmt.Errorf("cannot determine the name of the host: %w", err)
 		}
 	}
 	n.filesOf(s.file()).set(hostnameName, []byte(hostname+"\n"))

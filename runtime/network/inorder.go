@@ -20,7 +20,7 @@ var errNotInOrder = errors.New("network is not in order")
 
 // InOrder reports whether EnsureNetwork, EnsureSandbox and SyncPorts have already
 // made all of this, and nothing is left for them to do. It is cheap: it reads only
-// the links of the networks, and relies on Watch, Repair and FollowHost for everything
+// the links of the networks, and relies on Watch, Repair and RefreshFiles for everything
 // else. While the first two do not run, or are about to repair something, it reports
 // false.
 func (n *Networks) InOrder(networks []Network, sandboxes []Sandbox, ports []Port) bool {

@@ -185,12 +185,14 @@ func TestSandboxWithoutNetworksHasTheLoopback(t *testing.T) {
 	}
 }
 
-func TestSandboxOnTheHostsNetworkHasFilesOnly(t *testing.T) {
+// Both files of the device may be links to what comes after the container, and is
+// replaced as a whole.
+func TestSandboxOnTheHostsNetworkHasItsFiles(t *testing.T) {
 	l := newLab(t)
 	dir := t.TempDir()
 	hosts, resolvConf := filepath.Join(dir, "hosts"), filepath.Join(dir, "resolv.conf")
-	must(t, os.WriteFile(hosts, []byte("127.0.0.1 localhost\n192.0.2.9 historian # of the plant\n"), 0o600))
-	must(t, os.WriteFile(resolvConf, []byte("nameserver 127.0.0.53\noptions edns0\n"), 0o600))
+	must(t, os.Symlink("run/resolve/hosts", hosts))
+	must(t, os.Symlink("run/resolve/resolv.conf", resolvConf))
 	n, err := network.New(network.Options{RunDir: l.runDir, Hosts: hosts, ResolvConf: resolvConf})
 	must(t, err)
 	s := network.Sandbox{
@@ -202,16 +204,29 @@ func TestSandboxOnTheHostsNetworkHasFilesOnly(t *testing.T) {
 	if paths.NetNS != "" || paths.Fresh {
 		t.Errorf("got a namespace: %+v", paths)
 	}
-	for path, want := range map[string]string{
-		paths.Hosts:      "192.0.2.7\tplc\n127.0.0.1 localhost\n192.0.2.9 historian # of the plant\n",
-		paths.ResolvConf: "nameserver 127.0.0.53\noptions edns0\n",
-		paths.Hostname:   "gateway\n",
+	for i, replace := range []func(){
+		func() {},
+		func() { must(t, os.Rename(filepath.Join(dir, "run", "resolve"), filepath.Join(dir, "run", "old"))) },
+		func() {
+			must(t, os.Rename(filepath.Join(dir, "run"), filepath.Join(dir, "other")))
+			must(t, os.Symlink("other", filepath.Join(dir, "run")))
+			must(t, os.Remove(resolvConf))
+			must(t, os.Symlink("other/resolve/resolv.conf", resolvConf))
+		},
 	} {
-		got, err := os.ReadFile(path)
-		must(t, err)
-		if string(got) != want {
-			t.Errorf("%s: got %q, want %q", path, got, want)
-		}
+		replace()
+		resolver := fmt.Sprintf("nameserver 127.0.0.%d\noptions edns0\n", i+1)
+		names := fmt.Sprintf("127.0.0.1 localhost\n192.0.2.%d historian # of the plant\n", i+1)
+		must(t, os.MkdirAll(filepath.Join(dir, "run", "resolve"), 0o755))
+		must(t, os.WriteFile(filepath.Join(dir, "run", "resolve", "resolv.conf"), []byte(resolver), 0o600))
+		must(t, os.WriteFile(filepath.Join(dir, "run", "resolve", "hosts"), []byte(names), 0o600))
+		n.RefreshFiles()
+		eventually(t, "the container has the files of the device", func() bool {
+			return text(t, paths.ResolvConf) == resolver && text(t, paths.Hosts) == "192.0.2.7\tplc\n"+names
+		})
+	}
+	if got := text(t, paths.Hostname); got != "gateway\n" {
+		t.Errorf("hostname is %q", got)
 	}
 	s.DNS = []netip.Addr{netip.MustParseAddr("192.0.2.53")}
 	_, err = n.EnsureSandbox(t.Context(), s, nil)
@@ -226,42 +241,6 @@ func TestSandboxOnTheHostsNetworkHasFilesOnly(t *testing.T) {
 	must(t, n.RemoveSandbox(t.Context(), s))
 	if found := l.traces(); len(found) > 0 {
 		t.Errorf("left behind: %q", found)
-	}
-}
-
-// Both files of the device may be links to what comes after the container, and is
-// replaced as a whole.
-func TestSandboxOnTheHostsNetworkFollowsTheHost(t *testing.T) {
-	requireLab(t)
-	dir := t.TempDir()
-	resolvConf, hosts := filepath.Join(dir, "resolv.conf"), filepath.Join(dir, "hosts")
-	must(t, os.Symlink("run/resolve/resolv.conf", resolvConf))
-	must(t, os.Symlink("run/resolve/hosts", hosts))
-	n, err := network.New(network.Options{RunDir: t.TempDir(), Hosts: hosts, ResolvConf: resolvConf})
-	must(t, err)
-	s := network.Sandbox{Project: "shop", Service: "agent", Number: 1, Host: true}
-	paths, err := n.EnsureSandbox(t.Context(), s, nil)
-	must(t, err)
-	defer func() { must(t, n.RemoveSandbox(t.Context(), s)) }()
-	for i, replace := range []func(){
-		func() {},
-		func() { must(t, os.Rename(filepath.Join(dir, "run", "resolve"), filepath.Join(dir, "run", "old"))) },
-		func() {
-			must(t, os.Remove(resolvConf))
-			must(t, os.Symlink("other/resolve/resolv.conf", resolvConf))
-			must(t, os.Rename(filepath.Join(dir, "run"), filepath.Join(dir, "other")))
-			must(t, os.Symlink("other", filepath.Join(dir, "run")))
-		},
-	} {
-		replace()
-		server, name := fmt.Sprintf("nameserver 192.0.2.%d\n", i), fmt.Sprintf("192.0.2.9 plc-%d\n", i)
-		must(t, os.MkdirAll(filepath.Join(dir, "run", "resolve"), 0o755))
-		must(t, os.WriteFile(filepath.Join(dir, "run", "resolve", "resolv.conf"), []byte(server), 0o600))
-		must(t, os.WriteFile(filepath.Join(dir, "run", "resolve", "hosts"), []byte(name), 0o600))
-		n.FollowHost()
-		eventually(t, "the container has the files of the device", func() bool {
-			return text(t, paths.ResolvConf) == server && text(t, paths.Hosts) == name
-		})
 	}
 }
 

@@ -113,7 +113,7 @@ func (a Attachment) hardwareAddr() (net.HardwareAddr, error) {
 	case a.MAC != "":
 		mac, err := net.ParseMAC(a.MAC)
 		if err != nil || len(mac) != 6 || mac[0]&1 != 0 || bytes.Equal(mac, make([]byte, 6)) {
-			return nil, fmt.Errorf("%.40q is not the MAC address of one link", a.MAC)
+			return nil, fmt.Errorf("%.40q is not a unicast MAC address", a.MAC)
 		}
 		return mac, nil
 	case a.Network.Driver == driverIPvlan:
@@ -126,7 +126,7 @@ func (a Attachment) hardwareAddr() (net.HardwareAddr, error) {
 
 func (w Network) check() error {
 	if !isLinkName(bridgePrefix, w.Bridge) {
-		return fmt.Errorf("%q is not the name of a bridge of ours", w.Bridge)
+		return fmt.Errorf("%q is not a margolite bridge name", w.Bridge)
 	}
 	if !w.Subnet.IsValid() && !w.Subnet6.IsValid() {
 		return errors.New("it has no subnet")
@@ -150,7 +150,7 @@ func (w Network) check() error {
 		}
 	}
 	if w.MTU != 0 && (w.MTU < minMTU || w.MTU > maxMTU || w.Subnet6.IsValid() && w.MTU < minMTU6) {
-		return fmt.Errorf("an MTU of %d does not do", w.MTU)
+		return fmt.Errorf("an MTU of %d is not possible", w.MTU)
 	}
 	switch w.Driver {
 	case "", driverBridge:
@@ -162,7 +162,7 @@ func (w Network) check() error {
 		_, err := newLink(w, netlink.LinkAttrs{})
 		return err
 	}
-	return fmt.Errorf("there is no driver %.40q", w.Driver)
+	return fmt.Errorf("unknown driver %.40q", w.Driver)
 }
 
 // checkSubnet keeps out what is no subnet or leaves no room for a replica.
@@ -183,7 +183,7 @@ func (f *family) checkSubnet(p netip.Prefix) error {
 // checkInterface keeps names of links from being read as something else.
 func checkInterface(name string) error {
 	if len(name) >= unix.IFNAMSIZ || checkPathName(name) != nil || name == "lo" || name == "all" || name == "default" {
-		return fmt.Errorf("%.40q is not the name of a link", name)
+		return fmt.Errorf("%.40q is not an interface name", name)
 	}
 	return nil
 }
@@ -202,7 +202,7 @@ func (s Sandbox) check() error {
 		err := a.check()
 		for _, b := range s.Attached[:i] {
 			if b.Network.Name == a.Network.Name || b.Network.Bridge == a.Network.Bridge {
-				err = errors.Join(err, errors.New("it is on it twice"))
+				err = errors.Join(err, errors.New("duplicate address"))
 			}
 			if a.Interface != "" && b.Interface == a.Interface {
 				err = errors.Join(err, fmt.Errorf("two links are named %s", a.Interface))
@@ -228,7 +228,7 @@ func (a Attachment) check() error {
 			addr = a.Address6
 		}
 		if addr.IsValid() && (!subnet.IsValid() || !subnet.Contains(addr) || addr == gateway) {
-			return fmt.Errorf("address %s is not one of subnet %s", addr, subnet)
+			return fmt.Errorf("address %s is not in subnet %s", addr, subnet)
 		}
 	}
 	for _, addr := range a.Further {

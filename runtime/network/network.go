@@ -69,9 +69,8 @@ type Networks struct {
 	watched  watched
 	indexes  atomic.Pointer[[]int] // of the links of what is intended
 
-	filesMu   sync.Mutex
-	files     map[string]*sandboxFiles // by sandbox
-	heldFiles chan struct{}            // poked when a container holds up a write
+	filesMu sync.Mutex
+	files   map[string]*sandboxFiles // by sandbox
 
 	mu       sync.RWMutex
 	spared   map[string]bool                  // links of others that were logged
@@ -88,8 +87,8 @@ func New(o Options) (*Networks, error) {
 	n := &Networks{
 		owner:  ownerOf(cmp.Or(o.StateDir, o.RunDir)),
 		runDir: o.RunDir, resolvConf: o.ResolvConf, hostsFile: o.Hosts, pools: o.Pools, publish: o.Publish, logger: o.Logger,
-		synced: make(map[nftables.TableFamily]ruleset),
-		files:  make(map[string]*sandboxFiles), heldFiles: make(chan struct{}, 1),
+		synced:   make(map[nftables.TableFamily]ruleset),
+		files:    make(map[string]*sandboxFiles),
 		spared:   make(map[string]bool),
 		intended: intended{networks: make(map[string]Network), sandboxes: make(map[string]Sandbox)},
 	}
@@ -214,7 +213,7 @@ func (o owner) ensureBridge(c *netlink.Handle, w Network) error {
 		}
 	}
 	if bridge.Type() != kindBridge {
-		return fmt.Errorf("link %s is no bridge but a %s", w.Bridge, bridge.Type())
+		return fmt.Errorf("link %s is not a bridge but a %s", w.Bridge, bridge.Type())
 	}
 	if err := o.ensureMark(c, bridge, w.Name); err != nil {
 		return err
@@ -272,7 +271,7 @@ func (n *Networks) RemoveNetwork(ctx context.Context, w Network) error {
 	defer n.mu.Unlock()
 	err := ctx.Err()
 	if err == nil && !isLinkName(bridgePrefix, w.Bridge) {
-		err = fmt.Errorf("%q is not the name of a link of ours", w.Bridge)
+		err = fmt.Errorf("%q is not a margolite interface name", w.Bridge)
 	}
 	n.intended.forget(only(w.Bridge), none)
 	if err == nil {

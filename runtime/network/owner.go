@@ -147,7 +147,7 @@ func (o owner) checkRunDir(dir string) error {
 	hosts := mountEscapes.Replace(filepath.Join(dir, "hosts")) + "/"
 	f, err := os.Open("/proc/thread-self/mountinfo")
 	if err != nil {
-		return fmt.Errorf("cannot find out whose the run directory is: %w", err)
+		return fmt.Errorf("cannot determine who owns the run directory: %w", err)
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -96,9 +97,9 @@ func (p Port) collides(q Port) bool { return p.Overlaps(q) && p.target() != q.ta
 func (p Port) check() error {
 	switch {
 	case p.protocol() == 0:
-		return fmt.Errorf("protocol %q is none of tcp, udp and sctp", p.Protocol)
+		return fmt.Errorf("protocol %q is not tcp, udp or sctp", p.Protocol)
 	case p.HostPort == 0 || p.ContainerPort == 0:
-		return errors.New("port 0 is none")
+		return errors.New("port 0 is not allowed")
 	case !p.Address.IsValid() || p.Address.Zone() != "" || p.Address.Is4In6() || p.Address.IsUnspecified():
 		return fmt.Errorf("%q is not the address of a sandbox", p.Address)
 	case !p.anywhere() && (p.HostIP.Is4() != p.Address.Is4() || p.HostIP.Zone() != ""):
@@ -134,13 +135,14 @@ func consistent(ports []Port) (good []Port, err error) {
 		byPort[p.HostPort] = append(others, p)
 		good = append(good, p)
 	}
-	slices.SortFunc(good, func(p, q Port) int {
+	sort.Slice(good, func(i, j int) bool {
+		p, q := good[i], good[j]
 		return cmp.Or(
 			cmp.Compare(p.HostPort, q.HostPort),
 			cmp.Compare(p.Protocol, q.Protocol),
 			p.HostIP.Compare(q.HostIP),
 			p.Address.Compare(q.Address),
-		)
+		) < 0
 	})
 	return good, err
 }
@@ -249,7 +251,7 @@ func (n *Networks) FreePort(ctx context.Context, protocol string, hostIP netip.A
 func (n *Networks) ForeignPorts(ctx context.Context) ([]Port, error) {
 	ports, err := n.foreignPorts(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("cannot list ports that others published: %w", err)
+		return nil, fmt.Errorf("cannot list the ports that others published: %w", err)
 	}
 	return ports, nil
 }

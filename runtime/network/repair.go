@@ -219,7 +219,7 @@ func (r *repairs) run(all bool) (again time.Time, intact bool) {
 	}
 	r.n.mu.Unlock()
 	if err != nil {
-		r.n.logger.Warn("cannot look for damage to the network", "error", err)
+		r.n.logger.Warn("cannot check the network for damage", "error", err)
 	}
 	if lost && r.due("namespaces of sandboxes") {
 		r.n.logger.Warn("sandbox namespaces are no longer pinned, checking their services")
@@ -315,7 +315,7 @@ func (r *repairs) repairLinks(networks []Network, sandboxes []Sandbox) error {
 		if rules, ok := n.synced[f.table]; ok && !rules.empty() {
 			damage := ""
 			if on, err := forwarding(f); err == nil && !on {
-				damage = "forwarding is switched off"
+				damage = "forwarding is disabled"
 			}
 			r.repairDamage(f.forwardingKey(), damage, func() error { return n.syncRules(n.ports, n.networks) })
 		}
@@ -428,7 +428,7 @@ func (n *Networks) damageOf(at survey, w Network) string {
 			return fmt.Sprintf("bridge %s has no address %s", w.Bridge, p)
 		}
 		if !at.connects(bridge, p) {
-			return fmt.Sprintf("there is no route to %s by bridge %s", p.Masked(), w.Bridge)
+			return fmt.Sprintf("there is no route to %s through bridge %s", p.Masked(), w.Bridge)
 		}
 	}
 	return ""
@@ -488,12 +488,19 @@ func (n *Networks) damagedLinks(at survey, s Sandbox) string {
 			return "link " + name + " is gone"
 		case n.owner.isOthers(link):
 		case link.Attrs().MasterIndex != bridge.Attrs().Index:
-			return fmt.Sprintf("link %s is no port of bridge %s", name, network.Bridge)
+			return fmt.Sprintf("link %s is not a port of bridge %s", name, network.Bridge)
 		case !isUp(link):
 			return "link " + name + " is down"
 		}
 	}
 	return ""
+}
+
+// Has reports whether the files of a sandbox are there, and its namespace is pinned where
+// it has one.
+func (n *Networks) Has(s Sandbox) bool {
+	pinned, err := isPin(n.pin(s))
+	return (s.Host || pinned && err == nil) && n.damagedFiles(s) == ""
 }
 
 func (n *Networks) damagedFiles(s Sandbox) string {
@@ -528,7 +535,7 @@ func (n *Networks) Adopt(ctx context.Context, s Sandbox, pid int) (bool, error) 
 		return false, fmt.Errorf("cannot pin the namespace of %s again: %w", s, err)
 	}
 	if adopted {
-		n.logger.Warn("repaired pin of a namespace", "sandbox", s.file())
+		n.logger.Warn("repaired the pin of a network namespace", "sandbox", s.file())
 	}
 	return adopted, nil
 }

@@ -180,7 +180,7 @@ func TestSandboxHasItsFiles(t *testing.T) {
 		}
 	}
 	write("nameserver 192.0.2.54\n") // the host moved to another network
-	n.FollowHost()
+	n.RefreshFiles()
 	eventually(t, "resolv.conf is that of the other network", func() bool {
 		return content(paths.ResolvConf) == "nameserver 127.0.0.11\nnameserver 192.0.2.54\noptions ndots:0\n"
 	})

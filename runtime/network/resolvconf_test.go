@@ -12,6 +12,7 @@ import (
 func TestResolvConf(t *testing.T) {
 	v4 := []Attachment{{Address: netip.MustParseAddr("10.0.0.2")}}
 	both := []Attachment{{Address: netip.MustParseAddr("10.0.0.2"), Address6: netip.MustParseAddr("fd00::2")}}
+	inside := []Attachment{{Address: v4[0].Address, Network: Network{Internal: true}}}
 	const ours = "nameserver 127.0.0.11\n"
 	for _, c := range []struct {
 		name, host string
@@ -27,6 +28,7 @@ func TestResolvConf(t *testing.T) {
 		{"has every nameserver", "nameserver 192.0.2.1\nnameserver 192.0.2.2\nnameserver 192.0.2.3\n", Sandbox{Attached: v4}, ours + "nameserver 192.0.2.1\nnameserver 192.0.2.2\nnameserver 192.0.2.3\noptions ndots:0\n"},
 		{"has the nameservers of the service", "nameserver 192.0.2.1\n", Sandbox{Attached: v4, DNS: []netip.Addr{netip.MustParseAddr("192.0.2.9"), dnsAddress}}, ours + "nameserver 192.0.2.9\noptions ndots:0\n"},
 		{"has the domains of the service", "search lan\n", Sandbox{Attached: v4, DNSSearch: []string{"plant.example"}}, ours + "search plant.example\noptions ndots:0\n"},
+		{"has no nameserver where nothing is reached", "nameserver 192.0.2.53\n", Sandbox{Attached: inside}, ours + "options ndots:0\n"},
 		{"has no domain if told so", "search lan\n", Sandbox{Attached: v4, DNSSearch: []string{"."}}, ours + "options ndots:0\n"},
 		{"is the host's without a network", "nameserver 192.0.2.1\nsearch lan\noptions ndots:3\n", Sandbox{}, "nameserver 192.0.2.1\nsearch lan\noptions ndots:3\n"},
 		{"has the last search list", "domain old.example\nsearch new.example.\n", Sandbox{}, "search new.example\n"},

@@ -163,7 +163,7 @@ func (n *Networks) removePin(name string) error {
 	if pinned, err := isPin(path); err == nil && pinned {
 		err := insideLinks(path, func(c *netlink.Handle) error { return removeInner(c, nil) })
 		if err != nil {
-			n.logger.Warn("links of a sandbox stay until its processes end", "sandbox", name, "error", err)
+			n.logger.Warn("the links of a sandbox remain until its processes end", "sandbox", name, "error", err)
 		}
 	}
 	return removePin(path)

@@ -129,7 +129,7 @@ func (n *Networks) syncFamily(conn *nftables.Conn, host firewall, t tables, f *f
 		n.logger.Info("rules replaced", "family", familyName(f.table), "networks", len(networks), "ports", len(ports))
 	}
 	if len(ports) > 0 && wanted.guarding == guarded && (!again || before.guarding != guarded) {
-		n.logger.Info("published ports are for whom the host's firewall admits", "family", familyName(f.table))
+		n.logger.Info("published ports are reachable only where the host's firewall allows", "family", familyName(f.table))
 	}
 	// Only now: the rules keep closed what was closed.
 	if needed && !on {
@@ -145,7 +145,7 @@ func (n *Networks) syncFamily(conn *nftables.Conn, host firewall, t tables, f *f
 		}
 		if err := n.owner.purgeFlows(f, ports, containers); err != nil && (needed || changed) {
 			// Such connections end by themselves once they are silent.
-			n.logger.Warn("stale connections may go on", "error", err)
+			n.logger.Warn("stale connections may continue", "error", err)
 		}
 	}
 	return nil

@@ -43,7 +43,7 @@ func switchIPv6(link string, on bool) error {
 	for _, setting := range [][2]string{{"accept_ra", "0"}, {"autoconf", "0"}, {"accept_dad", "0"}, {"disable_ipv6", "0"}} {
 		err := setSysctl(dir+setting[0], setting[1])
 		if errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("%s has no IPv6, the kernel is without it: %w", link, err)
+			return fmt.Errorf("%s has no IPv6; the kernel does not support it: %w", link, err)
 		}
 		if err != nil {
 			return err
@@ -63,7 +63,7 @@ func linkSysctl(setting, link string) (key, value string, err error) {
 		parts[4] != "" && strings.Trim(parts[4], "abcdefghijklmnopqrstuvwxyz0123456789_") == "" &&
 		len(value) <= 64 && !strings.ContainsFunc(value, unicode.IsControl)
 	if !valid {
-		return "", "", fmt.Errorf("%.80q is not a setting of a link, as net.ipv4.conf.IFNAME.log_martians=1", setting)
+		return "", "", fmt.Errorf("%.80q is not a link setting such as net.ipv4.conf.IFNAME.log_martians=1", setting)
 	}
 	parts[3] = link
 	return strings.Join(parts, "/"), value, nil

@@ -54,10 +54,6 @@ func (n *Networks) Watch(ctx context.Context, changed func()) (err error) {
 	calm := time.NewTimer(calmTime)
 	calm.Stop()
 	defer calm.Stop()
-	retry := time.NewTimer(retryFilesFirst)
-	retry.Stop()
-	defer retry.Stop()
-	retrying, pause := false, retryFilesFirst
 	for {
 		look := false
 		select {
@@ -70,16 +66,6 @@ func (n *Networks) Watch(ctx context.Context, changed func()) (err error) {
 				calm.Reset(calmTime)
 			}
 			look = e.ours
-		case <-n.heldFiles:
-			if !retrying {
-				retrying, pause = true, retryFilesFirst
-				retry.Reset(pause)
-			}
-		case <-retry.C:
-			if retrying = !n.retryFiles(); retrying {
-				pause = min(2*pause, retryFilesLast)
-				retry.Reset(pause)
-			}
 		case <-legacy.C:
 			look = true
 		case <-calm.C:

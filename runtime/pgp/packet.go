@@ -91,7 +91,7 @@ func parse(data []byte, label string, limit int, r rules) ([]byte, error) {
 		}
 	}
 	if len(data) == 0 {
-		return nil, errors.New("there is nothing in it")
+		return nil, errors.New("it is empty")
 	}
 	count := 0
 	for rest := data; len(rest) > 0; count++ {
@@ -111,9 +111,9 @@ func parse(data []byte, label string, limit int, r rules) ([]byte, error) {
 
 func misplaced(tag int) error {
 	if tag == tagSecretKey || tag == tagSecretSubkey {
-		return errors.New("it holds a private key, which is to stay with who signs")
+		return errors.New("it holds a private key, which must stay with the signer")
 	}
-	return fmt.Errorf("a packet of type %d is in it", tag)
+	return fmt.Errorf("it has a packet of type %d", tag)
 }
 
 var errCut = errors.New("a packet is incomplete")
@@ -124,7 +124,7 @@ var errCut = errors.New("a packet is incomplete")
 func next(data []byte) (tag, size int, err error) {
 	head := data[0]
 	if head&0x80 == 0 {
-		return 0, 0, errors.New("there is something else between its packets")
+		return 0, 0, errors.New("there is unexpected data between its packets")
 	}
 	header, length := 0, uint32(0)
 	if head&0x40 != 0 {
@@ -161,14 +161,14 @@ func newLength(data []byte) (header int, length uint32, err error) {
 		}
 		return 6, binary.BigEndian.Uint32(data[2:]), nil
 	}
-	return 0, 0, errors.New("a packet is in parts")
+	return 0, 0, errors.New("a packet is split into parts")
 }
 
 func oldLength(data []byte) (header int, length uint32, err error) {
 	octets := 1 << (data[0] & 3)
 	switch {
 	case octets == 8:
-		return 0, 0, errors.New("a packet is of unknown length")
+		return 0, 0, errors.New("a packet has no length")
 	case len(data) < 1+octets:
 		return 0, 0, errCut
 	}
@@ -210,7 +210,7 @@ func dearmor(data []byte, label string) ([]byte, error) {
 	case inside:
 		return nil, errors.New("its armor has no end")
 	case blocks == 0:
-		return nil, fmt.Errorf("neither packets nor a line %s", begin)
+		return nil, fmt.Errorf("it has neither packets nor a line %s", begin)
 	}
 	return packets, nil
 }

@@ -19,7 +19,7 @@ import (
 const program = "gpgv"
 
 // ErrNoProgram says that nothing can be verified on this device.
-var ErrNoProgram = errors.New("no program gpgv in PATH; install it, from a package of that name or with GnuPG")
+var ErrNoProgram = errors.New("gpgv is not in PATH; install the package gpgv or GnuPG")
 
 const (
 	timeout  = 2 * time.Minute // for gpgv: seconds on slow devices
@@ -126,7 +126,7 @@ func (k Keys) ask(ctx context.Context, s Signature, data []byte) (said []byte, e
 func held(name string, data []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("margolite-"+name, unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a file in memory: %w", err)
+		return nil, fmt.Errorf("cannot create a file in memory: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), name)
 	if _, err := f.Write(data); err != nil {
@@ -147,7 +147,7 @@ const (
 // judge reads what gpgv says of each signature: one word whether it is good, and
 // if the mathematics of it are right, a line VALIDSIG after that.
 func judge(said []byte) (signer string, err error) {
-	reason := "gpgv finds no signature in it that it can read"
+	reason := "gpgv finds no readable signature in it"
 	good := false
 	for line := range strings.Lines(string(said)) {
 		fields := strings.Fields(line)
@@ -189,7 +189,7 @@ func reasonOf(word string, fields []string) string {
 	}
 	switch word {
 	case "BADSIG":
-		return "the signature by " + key + " is one of other data"
+		return "the signature by " + key + " is for other data"
 	case "EXPSIG":
 		return "the signature by " + key + " has expired"
 	case "EXPKEYSIG":
@@ -199,22 +199,22 @@ func reasonOf(word string, fields []string) string {
 	}
 	const unknown = "9" // the sixth field of ERRSIG: the key is missing
 	if len(fields) > 5 && fields[5] == unknown {
-		return "the signature is by " + key + ", which is not among the keys"
+		return "the signature is by " + key + ", which is not one of the keys"
 	}
-	return "the signature by " + key + " cannot be checked: gpgv does not know its algorithm, or the key is damaged"
+	return "the signature by " + key + " cannot be verified: gpgv does not know its algorithm, or the key is damaged"
 }
 
 // unfit says why a signature that is right is not good enough, or "".
 func unfit(fields []string) string {
 	if len(fields) <= fieldClass {
-		return "gpgv says too little about the signature"
+		return "gpgv reports too little about the signature"
 	}
 	switch fields[fieldHash] {
 	case "1", "2", "3": // MD5, SHA-1, RIPEMD-160
-		return "the signature is over a hash that can be forged; sign with SHA-256 or better"
+		return "the signature uses a broken hash; sign with SHA-256 or better"
 	}
 	if fields[fieldClass] != "00" {
-		return "the signature is not one of a file, byte by byte"
+		return "the signature does not cover the file byte by byte"
 	}
 	return ""
 }

@@ -108,7 +108,7 @@ type tokens struct {
 
 func (t tokens) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" && !t.plain {
-		return nil, fmt.Errorf("its token service at %s speaks plain HTTP, where everybody could read the password", r.URL.Host)
+		return nil, fmt.Errorf("its token service at %s uses plain HTTP, which would expose the password", r.URL.Host)
 	}
 	answer, err := t.next.RoundTrip(r)
 	if err != nil || answer.StatusCode >= 400 || redirects(answer) {
@@ -132,7 +132,7 @@ func (t tokens) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-var errNoToken = errors.New("there is no token in the answer")
+var errNoToken = errors.New("the answer has no token")
 
 // tokenIn is the part of a token service's answer that is needed.
 func tokenIn(data []byte) ([]byte, error) {

@@ -29,11 +29,11 @@ const (
 
 var (
 	// ErrContent says that something else came than was asked for, because of the registry or the way to it.
-	ErrContent = errors.New("the registry sent something else")
+	ErrContent = errors.New("the registry sent different content")
 	// ErrOld says that a registry only has a manifest in Docker's first format, which cannot be verified.
-	ErrOld = errors.New("its manifest is too old to be verified, it has to be pushed again")
+	ErrOld = errors.New("its manifest format is too old to be verified; push it again")
 	// ErrPage says that something else answered in place of a registry, as captive portals and proxies do.
-	ErrPage = errors.New("a page for people answered in its place")
+	ErrPage = errors.New("a captive portal answered instead")
 	// ErrRange says that a registry doesn't send the rest of a part: it can only be downloaded from the beginning.
 	ErrRange = errors.New("the registry cannot continue the download")
 )

@@ -164,7 +164,7 @@ func checkDocument(answer *http.Response) error {
 	return nil
 }
 
-var errBig = fmt.Errorf("%w: it is bigger than %d bytes", ErrContent, MaxManifest)
+var errBig = fmt.Errorf("%w: it has more than %d bytes", ErrContent, MaxManifest)
 
 // document is a body that cannot be endless.
 type document struct {
@@ -194,12 +194,12 @@ func (x *transfer) checkPart(r *http.Request, answer *http.Response) error {
 	switch {
 	case answer.StatusCode != http.StatusPartialContent:
 		if n := answer.ContentLength; n >= 0 && n != x.size {
-			return fmt.Errorf("%w: it has %d bytes and not %d", ErrContent, n, x.size)
+			return fmt.Errorf("%w: it has %d bytes instead of %d", ErrContent, n, x.size)
 		}
 		answer.Header.Del("Content-Range") // by which containerd would go
 		offset = 0                         // containerd discards what it has
 	case !startsAt(span, offset, x.size):
-		return fmt.Errorf("asked for bytes from %d on, it sent %.80q: %w", offset, span, ErrRange)
+		return fmt.Errorf("requested bytes from %d on, it sent %.80q: %w", offset, span, ErrRange)
 	}
 	answer.Body = &part{ReadCloser: answer.Body, of: x, at: offset}
 	return nil
@@ -240,7 +240,7 @@ func (x *transfer) brokeOff(at int64) error {
 		x.vain++
 	}
 	if x.vain > fruitless {
-		return fmt.Errorf("the download broke off %d times without progress: %w", x.vain, io.ErrUnexpectedEOF)
+		return fmt.Errorf("the download was interrupted %d times without progress: %w", x.vain, io.ErrUnexpectedEOF)
 	}
 	return io.ErrUnexpectedEOF
 }

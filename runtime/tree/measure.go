@@ -13,7 +13,7 @@ const maxDepth = 1 << 17
 
 var (
 	errMoved   = errors.New("its directories are being moved")
-	errTooDeep = fmt.Errorf("it is deeper than %d directories", maxDepth)
+	errTooDeep = fmt.Errorf("it is nested deeper than %d directories", maxDepth)
 )
 
 // Size is how many bytes of its medium the directory at path takes, with all below it. What is mounted there does not
@@ -39,7 +39,7 @@ func IsDeeper(ctx context.Context, path string, levels int) (bool, error) {
 		return true, nil
 	}
 	if err != nil {
-		err = fmt.Errorf("cannot look into %s: %w", path, err)
+		err = fmt.Errorf("cannot read directory %s: %w", path, err)
 	}
 	return false, err
 }
