@@ -259,7 +259,7 @@ func (h host) inquireReferrers(ctx context.Context, q *inquest) error {
 	refer, err := h.source.(*registry.Client).Referrers(asking, q.named, q.digest)
 	cancel()
 	if err != nil {
-		return remote{fmt.Errorf("asked for signatures: %w", err)}
+		return remote{fmt.Errorf("cannot look up signatures: %w", err)}
 	}
 	looked := 0
 	for _, desc := range refer {

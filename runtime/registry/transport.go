@@ -87,7 +87,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-var errNoBlob = errors.New("a manifest is no blob")
+var errNoBlob = errors.New("a manifest is not a blob")
 
 // isTransient says that the connection broke or fell silent.
 func isTransient(err error) bool {

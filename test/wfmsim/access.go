@@ -125,7 +125,7 @@ func (s *Server) recognise(r *http.Request) (client string, refusal *problem) {
 	id := claimed(r)
 	switch {
 	case r.TLS == nil || s.verifyClient(*r.TLS) != nil:
-		return "", notAuthorized("Not Authorized", "The client's X.509-SVID is not valid any more.")
+		return "", notAuthorized("Not Authorized", "The client's X.509-SVID is no longer valid.")
 	case id.Server() != s.options.ID:
 		return "", notAuthorized("Not Authorized", id.String()+" is not a client of "+s.options.ID.String()+".")
 	}

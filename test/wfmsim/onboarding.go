@@ -195,7 +195,7 @@ func (s *Server) postOnboarding(c call) *problem {
 	}
 	request, err := members(body)
 	if err != nil {
-		return invalid("The body is no JSON object: " + err.Error() + ".")
+		return invalid("The body is not a JSON object: " + err.Error() + ".")
 	}
 	var encoded string
 	if err := json.Unmarshal(request[sent], &encoded); err != nil {
@@ -268,7 +268,7 @@ const maxPending = 1000
 func readCertificate(text string) (*x509.Certificate, error) {
 	data, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
-		return nil, fmt.Errorf("it is no base64: %w", err)
+		return nil, fmt.Errorf("it is not base64: %w", err)
 	}
 	if block, _ := pem.Decode(data); block != nil {
 		if block.Type != "CERTIFICATE" {
@@ -278,7 +278,7 @@ func readCertificate(text string) (*x509.Certificate, error) {
 	}
 	certificate, err := x509.ParseCertificate(data)
 	if err != nil {
-		return nil, fmt.Errorf("it is no certificate: %w", err)
+		return nil, fmt.Errorf("it is not a certificate: %w", err)
 	}
 	switch key := certificate.PublicKey.(type) {
 	case *ecdsa.PublicKey:

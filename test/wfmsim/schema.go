@@ -58,10 +58,10 @@ func loadSchemas(revision Revision) (schemas, error) {
 func conform(schema *jsonschema.Schema, body []byte) *problem {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
 	if err != nil {
-		return invalid(fmt.Sprintf("The body is no JSON: %v.", err))
+		return invalid(fmt.Sprintf("The body is not JSON: %v.", err))
 	}
 	if _, isObject := value.(map[string]any); !isObject {
-		return invalid("The body is no JSON object.")
+		return invalid("The body is not a JSON object.")
 	}
 	var violated *jsonschema.ValidationError
 	if err := schema.Validate(value); errors.As(err, &violated) {

@@ -171,7 +171,7 @@ func twists() map[string]func(*draft, fault.Fault) error {
 		}),
 		"bundle-not-gzip": bundle(func(d *draft, _ fault.Fault) ([]byte, error) { return ociimage.Tar(d.entries()) }),
 		"bundle-not-tar": bundle(func(*draft, fault.Fault) ([]byte, error) {
-			return gzipped([]byte(strings.Repeat("this is no archive ", 100)))
+			return gzipped([]byte(strings.Repeat("this is not an archive ", 100)))
 		}),
 		"bundle-cut": bundle(func(d *draft, _ fault.Fault) ([]byte, error) {
 			whole, err := ociimage.TarGzip(d.entries())
