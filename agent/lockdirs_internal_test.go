@@ -35,10 +35,7 @@ func entries(t *testing.T, dir string) (names []string) {
 // is deeper than there are descriptors.
 func TestADirectoryOfLockFilesIsRemoved(t *testing.T) {
 	dir := t.TempDir()
-	if os.Geteuid() == 0 { // it is a file system of its own on a device
-		if err := unix.Mount("none", dir, "tmpfs", 0, ""); err != nil {
-			t.Fatal(err)
-		}
+	if err := unix.Mount("none", dir, "tmpfs", 0, ""); err == nil { // a file system of its own, as on a device
 		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	}
 	l := newLockFiles(dir, slog.New(slog.NewTextHandler(t.Output(), nil)))
