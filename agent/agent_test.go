@@ -530,7 +530,6 @@ func (f *fakeWFM) becomes(identity string) {
 	f.identity = identity
 }
 
-// hears makes somebody else hear the reports.
 // known gives the device an id of the WFM's.
 func (f *fakeWFM) known(clientID string) {
 	f.mu.Lock()
@@ -538,6 +537,7 @@ func (f *fakeWFM) known(clientID string) {
 	f.clientID = clientID
 }
 
+// hears makes somebody else hear the reports.
 func (f *fakeWFM) hears(audience string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -313,17 +313,6 @@ func TestWhatRunsWithoutARecordWaitsToo(t *testing.T) {
 	s.runtime.await(t, first+"-main 1.0.0")
 }
 
-// Other rules count at once, for what waits already.
-func TestOtherRulesCountAtOnce(t *testing.T) {
-	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
-	s.installed()
-	s.publish(2, map[string]string{first: document(first, "2.0.0")})
-	s.reason(first, "waits for approval")
-	s.gate.rule(policy.Rules{})
-	s.agent.Configure(s.settings())
-	s.heard(first, append(installed, "pending@1", "installing@2", "installed@2")...)
-}
-
 // What waits tells so once, and writes nothing, however often it is woken.
 func TestWaitingIsQuiet(t *testing.T) {
 	s := newSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
@@ -335,9 +324,7 @@ func TestWaitingIsQuiet(t *testing.T) {
 	s.quiet()
 	writes := s.store.Writes()
 	for range 20 {
-		observed := s.runtime.looks()
-		s.runtime.poke()
-		s.eventually("the agent looked", func() bool { return s.runtime.looks() > observed })
+		s.looks()
 	}
 	if n := s.store.Writes() - writes; n != 0 {
 		t.Errorf("%d transactions, want none", n)
@@ -565,9 +552,7 @@ func TestAHookIsAskedAgain(t *testing.T) {
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.reason(first, "asked to wait")
 	for range 5 {
-		observed := s.runtime.looks()
-		s.runtime.poke()
-		s.eventually("the agent looked", func() bool { return s.runtime.looks() > observed })
+		s.looks()
 	}
 	// Once more where the news of the manifest came after the worker had seen it.
 	before := asked()

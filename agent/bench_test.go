@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"runtime/debug"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,10 +53,8 @@ func TestServesBenchmarks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var requests atomic.Int64
 	go func() {
 		_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			requests.Add(1)
 			switch {
 			case r.Method != http.MethodGet:
 				_, _ = io.Copy(io.Discard, r.Body)
@@ -82,20 +79,16 @@ func TestServesBenchmarks(t *testing.T) {
 		}))
 	}()
 	fmt.Println(l.Addr())
-	in := bufio.NewScanner(os.Stdin)
-	for in.Scan() { // each line asks how many requests there were since the last one
-		fmt.Println(requests.Swap(0))
-	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
 	os.Exit(0)
 }
 
 // yard is an agent with a real store and a real way to a WFM of its own process.
 type yard struct {
-	b        *testing.B
-	dir      string // of the WFM
-	agent    *agent.Agent
-	store    *store.Store
-	counting func() int // requests since the last call
+	b     *testing.B
+	dir   string // of the WFM
+	agent *agent.Agent
+	store *store.Store
 }
 
 func newYard(b *testing.B) *yard {
@@ -131,15 +124,6 @@ func newYard(b *testing.B) *yard {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		b.Fatalf("the WFM says %q", address)
 	}
-	y.counting = func() (n int) {
-		_, _ = io.WriteString(in, "\n")
-		said.Scan()
-		if _, err := fmt.Sscan(said.Text(), &n); err != nil {
-			b.Fatal(err)
-		}
-		return n
-	}
-
 	own, err := authority.IssueClient("one", deviceID)
 	check(err)
 	files, err := pki.WriteFiles(b.TempDir(), own, authority.Bundle())
@@ -225,13 +209,11 @@ func BenchmarkUnchangedPoll(b *testing.B) {
 		y.sync()
 		time.Sleep(50 * time.Millisecond)
 	}
-	y.counting()
 	before, writes := goruntime.NumGoroutine(), y.store.Writes()
 	b.ReportAllocs()
 	for b.Loop() {
 		y.sync()
 	}
-	b.ReportMetric(float64(y.counting())/float64(b.N), "requests/op")
 	b.ReportMetric(float64(y.store.Writes()-writes)/float64(b.N), "commits/op")
 	b.ReportMetric(float64(goruntime.NumGoroutine()-before), "goroutines-more")
 }

@@ -24,8 +24,7 @@ func TestADeploymentIsHeldByItsName(t *testing.T) {
 		}
 	}
 	locks := func() []control.Lock {
-		st := s.fullStatus()
-		return st.Locks
+		return s.fullStatus().Locks
 	}
 	s.stop()
 	s.start()

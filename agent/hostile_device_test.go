@@ -289,16 +289,7 @@ func (m *measured) Close() error {
 }
 
 // diary keeps what is logged until it is taken.
-type diary struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *diary) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
+type diary struct{ log }
 
 func (l *diary) take() string {
 	l.mu.Lock()

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -13,8 +12,6 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/margolite/margolite/agent"
-	"github.com/margolite/margolite/agent/margo"
-	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
 )
 
@@ -104,8 +101,7 @@ func TestDS21OneOfManyChanges(t *testing.T) {
 func TestST13TheVersionAdoptedIsThatOfTheRevisionHeld(t *testing.T) {
 	s := newSite(t)
 	version := func() uint64 {
-		st := s.fullStatus()
-		return st.Deployments[0].Adopted
+		return s.fullStatus().Deployments[0].Adopted
 	}
 	one, two, three := document(first, "1.0.0"), document(first, "2.0.0"), document(first, "3.0.0")
 	heard := []string{"pending@1", "installing@1", "installed@1"}
@@ -320,25 +316,6 @@ func TestDS09ARottenDocumentIsFetchedAgain(t *testing.T) {
 	s.runtime.await(t, first+"-main 1.0.0")
 	if got := s.wfm.took(); !slices.Equal(got, []digest.Digest{gone}) {
 		t.Errorf("fetched %v, want the rotten one", got)
-	}
-}
-
-// What came one by one before the line was cut does not come again.
-func TestDocumentsOfACutLineDoNotComeAgain(t *testing.T) {
-	s := newSite(t)
-	s.sync() // the first poll is over
-	documents := many(5, "1.0.0")
-	s.wfm.fail("after documents", &wfm.Error{Op: "get document", Status: http.StatusBadGateway, Problem: margo.ProblemDetail{Retryable: true}})
-	s.wfm.publish(1, documents)
-	s.refuses()
-	s.wfm.fail("", nil)
-	s.wfm.took()
-	s.sync()
-	if n := len(s.wfm.took()); n != 0 {
-		t.Errorf("%d documents were fetched again", n)
-	}
-	for id := range documents {
-		s.heard(id, "pending@1", "installing@1", "installed@1")
 	}
 }
 

@@ -173,23 +173,15 @@ func lies() []struct {
 	}{
 		{"a huge header", "header", func(w *wire) { w.say(okay + "X-A: "); w.forever("a") }},
 		{"headers without end", "header", func(w *wire) { w.say(okay); w.forever("X-A: b\r\n") }},
-		{"other headers without end", "header", func(w *wire) {
-			w.say(okay)
-			for i := 0; w.say("X-" + strconv.Itoa(i) + ":\r\n"); i++ {
-			}
-		}},
 		{"a status line without end", "header", func(w *wire) { w.say("HTTP/1.1 200 "); w.forever("OK") }},
 		{"a header with line noise", "malformed", func(w *wire) { w.say(okay + "\x1b[2J\x07: \x00\r\n\r\n") }},
 		{"an ETag with control characters", "malformed", func(w *wire) { w.say(okay + "ETag: \"\x1b[2J\"\r\n\r\n{}") }},
-		{"a header without a colon", "malformed", func(w *wire) { w.say(okay + strings.Repeat("\x1b]0;owned\x07", 4000) + "\r\n\r\n") }},
 		{"100 Continue without end", "header", func(w *wire) { w.forever("HTTP/1.1 100 Continue\r\n\r\n") }},
-		{"103 Early Hints without end", "header", func(w *wire) { w.forever("HTTP/1.1 103 Early Hints\r\nLink: </>\r\n\r\n") }},
 		{"another protocol", "101", func(w *wire) {
 			w.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n")
 			w.forever("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 		}},
 		{"HTTP/2", "silent", func(w *wire) { w.say("\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x64"); w.waits() }},
-		{"the preface of HTTP/2", "HTTP", func(w *wire) { w.say("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"); w.waits() }},
 		{"HTTP/9", "", func(w *wire) { w.say("HTTP/9.9 200 OK\r\n\r\n") }},
 		{"no HTTP", "malformed", func(w *wire) { w.say("SSH-2.0-\x1b[31m\r\n") }},
 		{"no answer", "EOF", func(w *wire) {}},
@@ -198,10 +190,6 @@ func lies() []struct {
 		{"chunks of an absurd size", "larger than its limit", func(w *wire) { w.say(okay + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"); w.forever(" ") }},
 		{"a chunk that is too large for a number", "chunk", func(w *wire) { w.say(okay + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffffffff\r\n") }},
 		{"extensions of chunks without end", "too long", func(w *wire) { w.say(okay + "Transfer-Encoding: chunked\r\n\r\n1;"); w.forever("a=b;") }},
-		{"many empty extensions", "chunk", func(w *wire) {
-			w.say(okay + "Transfer-Encoding: chunked\r\n\r\n")
-			w.forever("1;" + strings.Repeat("x", 1000) + "\r\n \r\n")
-		}},
 		{"trailers without end", "trailer", func(w *wire) {
 			w.say(okay + "Trailer: X\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n")
 			w.forever("X: y\r\n")

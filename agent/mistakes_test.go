@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -31,8 +29,8 @@ func TestAPanicIsOneFailedDeployment(t *testing.T) {
 		"while its containers are made": {"apply 6.6.6", []string{pending, installing, "failed@1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			log := &lines{}
-			s := newSite(t, func(s *site) { s.logger = slog.New(slog.NewTextHandler(log, nil)) })
+			var l log
+			s := newSite(t, logged(&l))
 			s.runtime.fail(c.at, panics)
 			s.publish(1, map[string]string{first: document(first, "6.6.6")})
 			s.heard(first, c.heard...)
@@ -52,8 +50,8 @@ func TestAPanicIsOneFailedDeployment(t *testing.T) {
 					s.heard(id, "pending@2", "installing@2", "installed@2")
 				}
 			}
-			if n := strings.Count(log.String(), "stack="); n != 1 {
-				t.Errorf("the stack was logged %d times, want once:\n%s", n, log)
+			if n := strings.Count(l.String(), "stack="); n != 1 {
+				t.Errorf("the stack was logged %d times, want once:\n%s", n, &l)
 			}
 			st := s.fullStatus()
 			if p := st.SelfCheck.LastPanic; st.SelfCheck.Panics == 0 || p == nil || !strings.Contains(p.Object, first) || !strings.Contains(p.Text, c.at+" panics") {
@@ -211,20 +209,5 @@ func TestAliveUnlessALoopIsStuck(t *testing.T) {
 	}
 }
 
-// lines is a log that may be read while it is written.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
+// String is all that was logged.
+func (l *log) String() string { return strings.Join(l.with(), "") }

@@ -1,13 +1,10 @@
 package agent_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,9 +69,7 @@ func count(calls []string, call string) (n int) {
 
 // status is what the agent tells about the WFM.
 func (s *site) status() control.WFMStatus {
-	s.t.Helper()
-	st := s.fullStatus()
-	return st.WFM
+	return s.fullStatus().WFM
 }
 
 // failAll lets every call fail, or with nil succeed again.
@@ -87,24 +82,6 @@ func (f *fakeWFM) failAll(err error) {
 			f.failures[call] = err
 		}
 	}
-}
-
-// journal is a log that a test reads.
-type journal struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.String()
 }
 
 var errOffline = errors.New("connect: network is unreachable")
@@ -242,9 +219,9 @@ func TestPOL01NothingIsSentInDowntime(t *testing.T) {
 // An error that comes in downtime, of a request that was under way, is neither
 // told nor counted.
 func TestPOL02ErrorsInDowntimeAreIgnored(t *testing.T) {
-	var log journal
+	var l log
 	simulated(t, func(s *site) {
-		s.logger = slog.New(slog.NewTextHandler(&log, nil))
+		logged(&l)(s)
 		s.poll.Downtime = windows(t, "02:00-06:00")
 	}, func(t *testing.T, s *site) {
 		s.installed()
@@ -259,8 +236,8 @@ func TestPOL02ErrorsInDowntimeAreIgnored(t *testing.T) {
 		if st := s.status(); !st.Reachable || st.LastError != "" || !st.LastPoll.Equal(*before.LastPoll) {
 			t.Errorf("status is %+v", st)
 		}
-		if strings.Contains(log.String(), "unreachable") {
-			t.Errorf("the log says %s", &log)
+		if strings.Contains(l.String(), "unreachable") {
+			t.Errorf("the log says %s", &l)
 		}
 		time.Sleep(6*time.Hour - time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)))
 		synctest.Wait()
@@ -269,8 +246,8 @@ func TestPOL02ErrorsInDowntimeAreIgnored(t *testing.T) {
 		}
 		time.Sleep(time.Hour) // and after downtime it is a failure
 		synctest.Wait()
-		if st := s.status(); st.Reachable || st.Waiting != "backoff" || strings.Count(log.String(), "unreachable") != 1 {
-			t.Errorf("after downtime the status is %+v and the log %s", st, &log)
+		if st := s.status(); st.Reachable || st.Waiting != "backoff" || strings.Count(l.String(), "unreachable") != 1 {
+			t.Errorf("after downtime the status is %+v and the log %s", st, &l)
 		}
 	})
 }

@@ -246,9 +246,7 @@ func TestStoppedContainersAreLeftToTheRuntime(t *testing.T) {
 	s.installed()
 	s.quiet()
 	s.runtime.end(first + "-main")
-	observed := s.runtime.looks()
-	s.runtime.poke()
-	s.eventually("the agent looked", func() bool { return s.runtime.looks() > observed })
+	s.looks()
 	s.stop()
 	if n := s.runtime.count("apply 1.0.0"); n != 1 {
 		t.Errorf("it was started %d times, want once", n)
@@ -388,6 +386,14 @@ func (s *site) reason(id, want string) {
 			return d.ID == id && strings.Contains(d.Reason, want)
 		})
 	})
+}
+
+// looks lets the agent look at what runs.
+func (s *site) looks() {
+	s.t.Helper()
+	observed := s.runtime.looks()
+	s.runtime.poke()
+	s.eventually("the agent looked", func() bool { return s.runtime.looks() > observed })
 }
 
 // eventually waits for what has no event.

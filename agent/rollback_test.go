@@ -32,9 +32,7 @@ func rolledBack(t *testing.T, prepare ...func(*site)) *site {
 
 // refused is the manifest that an operator may have accepted.
 func (s *site) refused() *control.RefusedManifest {
-	s.t.Helper()
-	st := s.fullStatus()
-	return st.WFM.RefusedManifest
+	return s.fullStatus().WFM.RefusedManifest
 }
 
 // version is the accepted one.

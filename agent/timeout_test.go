@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -14,10 +13,10 @@ func timeout(doc, timeout string) string {
 
 // What the WFM gives as timeout is bounded by the device, which says so.
 func TestAD08TheTimeoutIsBoundedByTheDevice(t *testing.T) {
-	var log lines
+	var l log
 	s := newSite(t, func(s *site) {
 		s.maxTimeout = 100 * time.Millisecond
-		s.logger = slog.New(slog.NewTextHandler(&log, nil))
+		logged(&l)(s)
 	})
 	s.runtime.block("apply 1.0.0")
 	s.publish(1, map[string]string{first: timeout(document(first, "1.0.0"), "999999m")})
@@ -25,7 +24,7 @@ func TestAD08TheTimeoutIsBoundedByTheDevice(t *testing.T) {
 	if last := s.wfm.last(first); last.Error == nil || last.Error.Code != "TIMEOUT" {
 		t.Errorf("error is %+v", last.Error)
 	}
-	if said := log.String(); !strings.Contains(said, "timeout shortened") || !strings.Contains(said, "timeout=16666h39m0s") || !strings.Contains(said, "maxTimeout=100ms") {
+	if said := l.String(); !strings.Contains(said, "timeout shortened") || !strings.Contains(said, "timeout=16666h39m0s") || !strings.Contains(said, "maxTimeout=100ms") {
 		t.Errorf("the log says %s", said)
 	}
 }

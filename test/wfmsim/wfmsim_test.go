@@ -186,19 +186,6 @@ func (r *rig) publish(id, revision string) wfmsim.Published {
 	return p
 }
 
-func TestEqualStatesHaveEqualBytes(t *testing.T) {
-	bodies := map[string]bool{}
-	for range 2 {
-		r := newRig(t, nil)
-		r.publish(one, "1.0.0")
-		r.publish(two, "1.0.0")
-		bodies[string(r.get("/api/v1/deployments").body)] = true
-	}
-	if len(bodies) != 1 {
-		t.Errorf("got %v", bodies)
-	}
-}
-
 func TestVersionsIncreaseWithTheDesiredState(t *testing.T) {
 	r := newRig(t, nil)
 	first := r.publish(one, "1.0.0")
