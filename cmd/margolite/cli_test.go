@@ -596,7 +596,7 @@ func TestCheckLooksAtTheKeysOfPackages(t *testing.T) {
 	write(t, key, string(g.Public([]string{g.Key("vendor", "ed25519", "never")}, "--armor")))
 	check("ok       policy.keys: the keys in " + key)
 	t.Setenv("PATH", dir)
-	check("warning  policy.keys: cannot verify an OpenPGP signature: no program gpgv")
+	check("warning  policy.keys: cannot verify an OpenPGP signature: gpgv is not in PATH")
 }
 
 func TestCheckLooksAtTheKeysOfImages(t *testing.T) {
