@@ -128,7 +128,7 @@ func (s *site) sync() {
 func (s *site) refuses() {
 	s.t.Helper()
 	if err := s.agent.Sync(s.t.Context()); err == nil {
-		s.t.Error("what the WFM serves was accepted")
+		s.t.Error("the poll succeeded")
 	}
 }
 

@@ -116,7 +116,9 @@ func (c stagedComponent) views() map[string]*view {
 		s := c.project.Compose.Services[a.Service]
 		v := &view{service: s, image: familiar(s.Image), digest: c.images[s.Image], keys: otherKeys(c.project, s)}
 		for _, p := range s.Ports {
-			v.ports = append(v.ports, portShown(p))
+			for _, on := range c.project.Compose.PortAddresses(s, p) {
+				v.ports = append(v.ports, portShown(p, on))
+			}
 		}
 		for _, m := range s.Mounts {
 			v.volumes = append(v.volumes, mountShown(c.project, m))
@@ -261,7 +263,7 @@ func familiar(ref string) string {
 }
 
 // portShown is a port as status shows those that are published.
-func portShown(p compose.Port) string {
+func portShown(p compose.Port, on netip.Addr) string {
 	host := "any"
 	if p.HostPort != 0 {
 		host = strconv.Itoa(int(p.HostPort))
@@ -269,11 +271,7 @@ func portShown(p compose.Port) string {
 			host += "-" + strconv.Itoa(int(p.LastPort))
 		}
 	}
-	address := p.HostIP
-	if !address.IsValid() {
-		address = netip.IPv4Unspecified()
-	}
-	return port.Text(address, host, p.ContainerPort, p.Protocol)
+	return port.Text(on, host, p.ContainerPort, p.Protocol)
 }
 
 // mountShown is a mount in the short form of a Compose file.

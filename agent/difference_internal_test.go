@@ -37,6 +37,7 @@ func TestWhatChangesBetweenComposeFiles(t *testing.T) {
 	value := func(name string, from, to *string) []control.ValueChange {
 		return []control.ValueChange{{Name: name, From: from, To: to}}
 	}
+	const ipv6 = "networks: {default: {enable_ipv6: true}}"
 	for name, c := range map[string]struct {
 		from, to       string // keys of the service web
 		fromTop, toTop string // of the file
@@ -51,7 +52,7 @@ func TestWhatChangesBetweenComposeFiles(t *testing.T) {
 		"a password in a URL":      {from: "environment: {URL: 'db://me:pw@host/x'}", to: "environment: {URL: none}", want: change{Environment: value("URL", said("(changed)"), said("(changed)"))}},
 		"a long value":             {to: "environment: {A: " + strings.Repeat("x", 300) + "}", want: change{Environment: value("A", nil, said(strings.Repeat("x", 197)+"..."))}},
 		"ports":                    {from: "ports: ['8080:80']", to: "ports: ['8443:443', '127.0.0.1:53:53/udp', '9000-9001:90', '70']", want: change{Ports: &list{Removed: []string{"0.0.0.0:8080->80/tcp"}, Added: []string{"0.0.0.0:8443->443/tcp", "0.0.0.0:9000-9001->90/tcp", "0.0.0.0:any->70/tcp", "127.0.0.1:53->53/udp"}}}},
-		"an IPv6 port":             {to: "ports: ['[::1]:8080:80']", want: change{Ports: &list{Added: []string{"[::1]:8080->80/tcp"}}}},
+		"an IPv6 port":             {to: "ports: ['[fd00::1]:8080:80', '81:81']", fromTop: ipv6, toTop: ipv6, want: change{Ports: &list{Added: []string{"0.0.0.0:81->81/tcp", "[::]:81->81/tcp", "[fd00::1]:8080->80/tcp"}}}},
 		"volumes":                  {from: "volumes: [/srv/a:/a]", to: "volumes: ['/srv/a:/a:ro', /anonymous]\ntmpfs: ['/run:size=1m']", want: change{Volumes: &list{Removed: []string{"/srv/a:/a"}, Added: []string{"/anonymous", "/srv/a:/a:ro", "tmpfs:/run:size=1m"}}}},
 		"volumes with names":       {to: "volumes: ['data:/a', 'nas:/b']", toTop: "volumes: {data: {}, nas: {driver_opts: {type: cifs, device: //nas/x, o: 'password=geheim'}}}", want: change{Volumes: &list{Added: []string{"data:/a", "nas (cifs //nas/x):/b"}}}},
 		"options of a volume":      {from: "volumes: ['nas:/b']", to: "volumes: ['nas:/b']", fromTop: "volumes: {nas: {driver_opts: {type: cifs, device: //nas/x, o: 'password=geheim'}}}", toTop: "volumes: {nas: {driver_opts: {type: cifs, device: //nas/x, o: 'password=anders'}}}", want: change{Other: []string{"volumes"}}},

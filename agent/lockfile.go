@@ -162,17 +162,7 @@ func (l *lockFiles) remove(ctx context.Context, id string) {
 // the directories of deployments that are neither recorded nor running. recorded is
 // asked while no directory is made: whoever is recorded later has its own made anew.
 func (l *lockFiles) removeOrphans(ctx context.Context, running []string, recorded func() ([]string, error)) error {
-	l.mu.Lock()
-	left, err := os.ReadDir(l.removed())
-	l.mu.Unlock()
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	for _, e := range left {
-		err = errors.Join(err, removeLocks(ctx, filepath.Join(l.removed(), e.Name())))
-	}
-	orphans, failed := l.moveOrphans(running, recorded)
-	err = errors.Join(err, failed)
+	orphans, err := l.moveOrphans(running, recorded)
 	for _, moved := range orphans {
 		err = errors.Join(err, removeLocks(ctx, moved))
 	}
@@ -208,6 +198,10 @@ func (l *lockFiles) moveOrphans(running []string, recorded func() ([]string, err
 		return nil, err
 	}
 	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), removedPrefix) { // by a process that was killed
+			orphans = append(orphans, filepath.Join(l.dir, e.Name()))
+			continue
+		}
 		known := func(id string) bool { return margo.SameID(id, e.Name()) }
 		if !e.IsDir() || !margo.IsUUID(e.Name()) || slices.ContainsFunc(ids, known) {
 			continue
@@ -223,21 +217,18 @@ func (l *lockFiles) moveOrphans(running []string, recorded func() ([]string, err
 	return orphans, nil
 }
 
-// removed is where directories are that are being removed, out of reach of
-// workloads.
-func (l *lockFiles) removed() string { return l.dir + ".removed" }
+// removedPrefix begins the name of a directory with what is being removed. It lies in
+// dir, which may be a file system of its own: nothing can be moved out of it.
+const removedPrefix = ".removed-"
 
-// moveAway takes what is in a name of dir out of reach of workloads, and returns the
-// directory that it is in alone; empty: there was nothing. The caller holds mu.
+// moveAway takes what is in a name of dir out of reach of those who mount that, and
+// returns the directory that it is in alone; empty: there was nothing. The caller holds mu.
 func (l *lockFiles) moveAway(name string) (string, error) {
 	from := filepath.Join(l.dir, name)
 	if _, err := os.Lstat(from); errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
-	if err := os.Mkdir(l.removed(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", err
-	}
-	to, err := os.MkdirTemp(l.removed(), "")
+	to, err := os.MkdirTemp(l.dir, removedPrefix)
 	if err != nil {
 		return "", err
 	}

@@ -151,6 +151,9 @@ func (p *Projects) load(ctx context.Context, r control.ComposeRequest, before []
 	for _, w := range project.Warnings() {
 		send(control.Event{Kind: control.Warning, Text: "warning: " + w})
 	}
+	for _, note := range project.Compose.Notes() {
+		send(control.Event{Kind: control.Warning, Text: "note: " + note})
+	}
 	return project, nil
 }
 

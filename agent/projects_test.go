@@ -61,9 +61,9 @@ func (m *machine) Load(_ context.Context, s runtime.Source) (*runtime.Project, e
 		return d
 	}
 	return &runtime.Project{Name: s.Project, Compose: &compose.Project{
-		Warnings: m.warnings,
+		Warnings: m.warnings, Networks: map[string]*compose.Network{"lan": {Driver: "bridge"}},
 		Services: map[string]*compose.Service{
-			"web": {Name: "web", DependsOn: needs("db")}, "db": {Name: "db"}, "job": {Name: "job"}, "other": {Name: "other"},
+			"web": {Name: "web", DependsOn: needs("db"), Ports: []compose.Port{{ContainerPort: 80}}, Attached: []compose.Attachment{{Network: "lan"}}}, "db": {Name: "db"}, "job": {Name: "job"}, "other": {Name: "other"},
 		},
 	}}, nil
 }
@@ -167,7 +167,7 @@ func TestComposeUpTakesOnlyTheServicesNamed(t *testing.T) {
 	if err := p.ComposeUp(t.Context(), r, notify); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"warning warning: doubtful", "transfer", "service.changed start container web-1 begun", "service.changed start container web-1"}
+	want := []string{"warning warning: doubtful", `warning note: network "lan" has no enable_ipv6: true: its ports are published on IPv4 addresses only`, "transfer", "service.changed start container web-1 begun", "service.changed start container web-1"}
 	if !reflect.DeepEqual(events, want) {
 		t.Errorf("the caller heard %q, want %q", events, want)
 	}

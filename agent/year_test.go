@@ -152,16 +152,15 @@ func newYear(t *testing.T, seed uint64, syncs *syscalls.Counter) *year {
 		told: map[string][]string{}, commits: map[string]int{},
 	}
 	y.must(os.Mkdir(filepath.Join(y.dir, "state"), 0o700))
-	var err error
-	y.road, err = newRoad()
-	y.must(err)
+	y.road = newRoad()
 	y.newRoot()
 	y.renew(9 * week / 2)
 	y.startWFM()
 	y.start()
 	t.Cleanup(func() {
 		y.stop()
-		y.must(errors.Join(y.wfm.Close(), y.road.shut()))
+		y.must(y.wfm.Close())
+		y.road.shut()
 	})
 	return y
 }
@@ -574,7 +573,7 @@ func (y *year) measure() {
 	y.must(err)
 	r.journal = sum.Entries
 
-	now := totals{polls: y.polled.Load(), dials: y.road.dialled(), logged: y.logged.n.Load(), written: writtenBySelf() - y.road.carried.Load() - y.replaced}
+	now := totals{polls: y.polled.Load(), dials: y.road.dialled(), logged: y.logged.n.Load(), written: writtenBySelf() - y.replaced}
 	if y.syncs != nil {
 		counts, err := y.syncs.Count()
 		y.must(err)

@@ -530,7 +530,7 @@ func (l *locating) port(ctx context.Context, p compose.Port, s seat, via network
 		}
 	}
 	if len(ports) == 0 {
-		return nil, &Error{Code: Unsupported, Object: s.Service, Err: fmt.Errorf("cannot publish port %d on %s: network %s has no address of that family", p.ContainerPort, p.HostIP, via.Network.Name)}
+		return nil, &Error{Code: Unsupported, Object: s.Service, Err: fmt.Errorf("cannot publish port %d on %s: network %s has no address of that family: see its enable_ipv6 and enable_ipv4", p.ContainerPort, p.HostIP, via.Network.Name)}
 	}
 	last := max(p.HostPort, p.LastPort)
 	number := p.HostPort

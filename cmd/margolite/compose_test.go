@@ -195,6 +195,11 @@ volumes: {data: {}}
 			t.Errorf("config %q: %+v, want %q", c.args, got, c.want)
 		}
 	}
+	// Docker would serve [::1]:8080 as well.
+	ports := write(t, filepath.Join(dir, "ports.yaml"), "services: {web: {image: app, ports: ['8080:80']}, db: {image: db, ports: ['8081:80']}}\n")
+	if got := call(t, "compose", "-f", ports, "config", "-q"); got.code != exitDone || got.err != "note: network \"default\" has no enable_ipv6: true: its ports are published on IPv4 addresses only\n" {
+		t.Errorf("%+v", got)
+	}
 	bad := write(t, filepath.Join(dir, "bad.yaml"), "services: {web: {image: app, colour: red}}\n")
 	if got := call(t, "compose", "config", "-f", bad); got.code != exitFailed || !strings.Contains(got.err, "colour") || !strings.Contains(got.err, "web") {
 		t.Errorf("%+v", got)

@@ -43,6 +43,9 @@ func (c *cli) composeConfig(ctx context.Context, p *composeProject, args []strin
 	for _, w := range project.Warnings {
 		fmt.Fprintf(c.err, "warning: %s\n", w)
 	}
+	for _, note := range project.Notes() {
+		fmt.Fprintf(c.err, "note: %s\n", note)
+	}
 	list := func(names []string) error {
 		for _, name := range names {
 			fmt.Fprintln(c.out, name)

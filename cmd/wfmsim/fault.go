@@ -64,9 +64,6 @@ Kinds:
   header        the header --header has --value; no value leaves it out
   weak-etag     the ETag is a weak one
   clock         the Date header is off by --wait, which may be negative
-  ignore-range  the answer to a range request is the whole body
-  wrong-digest  the manifest names a document that does not exist, of the
-                deployment --header or of the first (wfm)
   twist         the content is wrong as --what says (wfm, endpoint manifest; mis)
   refuse        the TLS handshake fails (endpoint handshake)
   old-tls       the handshake offers TLS 1.2 only (endpoint handshake)

@@ -212,7 +212,7 @@ func TestConfigHashChangesWithEverythingThatMakesAContainer(t *testing.T) {
 		"environment: {A: '1'}", "environment: {A: '2'}", "working_dir: /a", "user: '1'", "labels: {a: '1'}", "read_only: true",
 		"volumes: ['data:/a']", "volumes: ['data:/b']", "volumes: ['data:/a:ro']", "volumes: ['data:/a:nocopy']",
 		"volumes: ['/a:/a']", "volumes: ['/a:/a:rshared']", "volumes: [{type: bind, source: /a, target: /a, bind: {create_host_path: false}}]",
-		"tmpfs: /a", "tmpfs: /a:size=1m", "ports: ['1:1']", "ports: ['1:2']", "ports: ['2:1']", "ports: ['1:1/udp']", "ports: ['::1:1:1']",
+		"tmpfs: /a", "tmpfs: /a:size=1m", "ports: ['1:1']", "ports: ['1:2']", "ports: ['2:1']", "ports: ['1:1/udp']", "ports: ['127.0.0.1:1:1']",
 		"mem_limit: 64m", "cpus: 1", "restart: always", "restart: on-failure", "restart: on-failure:1",
 
 		"platform: linux/arm/v7", "annotations: {a: b}", "group_add: [a]", "hostname: a", "domainname: a", "tty: true", "stdin_open: true",

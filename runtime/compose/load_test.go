@@ -286,6 +286,8 @@ func TestLoadRefusesWhatIsNotSupported(t *testing.T) {
 		"networks and a mode":           {service("network_mode: host\nnetworks: [default]"), []string{`service "web": network_mode cannot be combined with networks`}},
 		"a mode of networks":            {service("network_mode: slirp4netns"), []string{`service "web": network_mode "slirp4netns" is not supported, only private, host, none, service:<name>, container:<name>`}},
 		"ports in another's network":    {"services: {a: {image: x, network_mode: 'service:b', ports: ['1:1']}, b: {image: x}}", []string{`service "a": ports must be published by the service whose network this one shares (network_mode service:b)`}},
+		"a port on an address of IPv6":  {service("ports: ['[::1]:80:80', '[::]:81:80']"), []string{`service "web": ports publishes 80 on ::, but network "default" has no IPv6: set its enable_ipv6: true`, `service "web": ports publishes 80 on ::1, but network "default" has no IPv6: set its enable_ipv6: true`}},
+		"a port on an address of IPv4":  {service("ports: ['127.0.0.1:80:80']") + "networks: {default: {enable_ipv4: false, enable_ipv6: true}}\n", []string{`service "web": ports publishes 80 on 127.0.0.1, but network "default" has no IPv4: remove its enable_ipv4: false`}},
 		"a group as network card":       {service("mac_address: 01:00:5e:00:00:01"), []string{`service "web": mac_address "01:00:5e:00:00:01" is not a MAC address`}},
 		"a name server by name":         {service("dns: [dns.example]"), []string{`service "web": dns has "dns.example", which is not an address`}},
 		"a host without an address":     {service("extra_hosts: ['a=b']"), []string{`service "web": extra_hosts has "b" for a; use an address or host-gateway`}},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -78,8 +79,9 @@ func (r *resolver) extraHosts(written types.HostsList) []ExtraHost {
 	if !r.few("extra_hosts", len(hosts)) {
 		return nil
 	}
-	slices.SortFunc(hosts, func(a, b ExtraHost) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), a.Address.Compare(b.Address))
+	sort.Slice(hosts, func(i, j int) bool {
+		a, b := hosts[i], hosts[j]
+		return cmp.Or(cmp.Compare(a.Name, b.Name), a.Address.Compare(b.Address)) < 0
 	})
 	return slices.Compact(hosts)
 }
@@ -97,8 +99,9 @@ func (r *resolver) links(written []string) []ServiceName {
 		}
 		links = append(links, ServiceName{Service: service, Name: r.hostName("links", name)})
 	}
-	slices.SortFunc(links, func(a, b ServiceName) int {
-		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Name, b.Name))
+	sort.Slice(links, func(i, j int) bool {
+		a, b := links[i], links[j]
+		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Name, b.Name)) < 0
 	})
 	return slices.Compact(links)
 }

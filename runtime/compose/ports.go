@@ -46,6 +46,7 @@ func (r *resolver) ports(s *Service, c types.ServiceConfig) {
 				r.refuse("ports", "has host_ip %q, which is not an address", c.HostIP)
 			}
 		}
+		r.checkFamily(s, p)
 		if p.HostPort != 0 && p.size() < s.Replicas {
 			r.refuse("ports", "publishes %d as %s, too few ports for %d replicas; use a range, or omit the host port", c.Target, c.Published, s.Replicas)
 		}
@@ -56,6 +57,59 @@ func (r *resolver) ports(s *Service, c types.ServiceConfig) {
 			a.HostIP.Compare(b.HostIP), cmp.Compare(a.ContainerPort, b.ContainerPort))
 	})
 	s.Ports = slices.Compact(ports)
+}
+
+// checkFamily refuses addresses of the device from which nothing leads to the
+// network.
+func (r *resolver) checkFamily(s *Service, p Port) {
+	network, v4, v6 := s.publishedBy(r.networks)
+	switch {
+	case p.HostIP.Is6() && !v6:
+		r.refuse("ports", "publishes %d on %s, but network %q has no IPv6: set its enable_ipv6: true", p.ContainerPort, p.HostIP, network)
+	case p.HostIP.Is4() && !v4:
+		r.refuse("ports", "publishes %d on %s, but network %q has no IPv4: remove its enable_ipv4: false", p.ContainerPort, p.HostIP, network)
+	case p.HostIP == netip.IPv6Loopback():
+		r.note("publishes %d on ::1, where nothing reaches it: use 127.0.0.1", p.ContainerPort)
+	}
+}
+
+// publishedBy is the key of the network that published ports lead to, the first
+// that is reached from outside, and which addresses it has or may have.
+func (s *Service) publishedBy(networks map[string]*Network) (key string, v4, v6 bool) {
+	for _, a := range s.Attached {
+		if n := networks[a.Network]; n != nil && !n.Internal && (n.External || n.Driver == "bridge") {
+			return a.Network, !n.NoIPv4, n.IPv6 || n.External
+		}
+	}
+	return "", true, true // nothing is published
+}
+
+// PortAddresses are those of the device that a port of s is published on.
+func (p *Project) PortAddresses(s *Service, port Port) (on []netip.Addr) {
+	if port.HostIP.IsValid() {
+		return []netip.Addr{port.HostIP}
+	}
+	_, v4, v6 := s.publishedBy(p.Networks)
+	if v4 {
+		on = append(on, netip.IPv4Unspecified())
+	}
+	if v6 {
+		on = append(on, netip.IPv6Unspecified())
+	}
+	return on
+}
+
+// Notes tell whoever starts the project that ports without a host_ip are not
+// published on all addresses of the device.
+func (p *Project) Notes() (notes []string) {
+	for _, s := range p.Services {
+		network, _, v6 := s.publishedBy(p.Networks)
+		if !v6 && slices.ContainsFunc(s.Ports, func(port Port) bool { return !port.HostIP.IsValid() }) {
+			notes = append(notes, fmt.Sprintf("network %q has no enable_ipv6: true: its ports are published on IPv4 addresses only", network))
+		}
+	}
+	slices.Sort(notes)
+	return slices.Compact(notes)
 }
 
 // hostBinding is the address that a network publishes ports on, where it says one.

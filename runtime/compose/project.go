@@ -279,7 +279,7 @@ type ServiceName struct {
 
 // Port is a port of a container that is published on the device.
 type Port struct {
-	HostIP netip.Addr // the zero value: every address of the device
+	HostIP netip.Addr // the zero value: every address of the device, of the families that the network has
 	// HostPort to LastPort are the ports of the device of which one is taken,
 	// the first that is free; both 0: any.
 	HostPort      uint16

@@ -134,14 +134,13 @@ func TestLoadResolvesAttributes(t *testing.T) {
 		"extra_hosts as a list": {"extra_hosts: ['a:10.0.0.1', 'b=[::1]']", func(s *svc) any { return s.ExtraHosts }, []compose.ExtraHost{{Name: "a", Address: addr("10.0.0.1")}, {Name: "b", Address: addr("::1")}}},
 		"dns":                   {"dns: 10.0.0.1\ndns_search: [plant.example., .]\ndns_opt: ['ndots:2']", func(s *svc) any { return []any{s.DNS, s.DNSSearch, s.DNSOptions} }, []any{[]netip.Addr{addr("10.0.0.1")}, []string{"plant.example", "."}, []string{"ndots:2"}}},
 		"ports": {
-			"ports: ['3000', '3001-3002', '8000-8010:80', '127.0.0.1:5000:5000/udp', '[::1]:6000:6000', '9000-9001:9000-9001/sctp', {target: 70, published: '7000-7001', mode: host}]",
+			"ports: ['3000', '3001-3002', '8000-8010:80', '127.0.0.1:5000:5000/udp', '9000-9001:9000-9001/sctp', {target: 70, published: '7000-7001', mode: host}]",
 			func(s *svc) any { return s.Ports },
 			[]compose.Port{
 				{ContainerPort: 3000, Protocol: "tcp"},
 				{ContainerPort: 3001, Protocol: "tcp"},
 				{ContainerPort: 3002, Protocol: "tcp"},
 				{HostIP: addr("127.0.0.1"), HostPort: 5000, ContainerPort: 5000, Protocol: "udp"},
-				{HostIP: addr("::1"), HostPort: 6000, ContainerPort: 6000, Protocol: "tcp"},
 				{HostPort: 7000, LastPort: 7001, ContainerPort: 70, Protocol: "tcp"},
 				{HostPort: 8000, LastPort: 8010, ContainerPort: 80, Protocol: "tcp"},
 				{HostPort: 9000, ContainerPort: 9000, Protocol: "sctp"},

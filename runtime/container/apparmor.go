@@ -1,7 +1,6 @@
 package container
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -154,20 +153,9 @@ func Confinement(h Host, root string) (text, mend string) {
 
 // hasProfile looks for a profile in the kernel's list.
 func hasProfile(file, name string) (bool, error) {
-	f, err := os.Open(file)
+	list, err := os.ReadFile(file)
 	if err != nil {
 		return false, fmt.Errorf("cannot list profiles: %w", err)
 	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		line := lines.Text()
-		if i := strings.LastIndex(line, " ("); i >= 0 && line[:i] == name {
-			return true, nil
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return false, fmt.Errorf("cannot list profiles: %w", err)
-	}
-	return false, nil
+	return strings.Contains("\n"+string(list), "\n"+name+" ("), nil
 }

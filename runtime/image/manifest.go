@@ -119,14 +119,14 @@ func partsOf(data []byte) (config v1.Descriptor, layers []v1.Descriptor, err err
 		return config, nil, bad(fmt.Errorf("cannot read manifest: %w", err))
 	}
 	if !images.IsConfigType(m.Config.MediaType) {
-		return config, nil, bad(fmt.Errorf("no image: its configuration is of type %.100q", m.Config.MediaType))
+		return config, nil, bad(fmt.Errorf("not an image: its configuration is of type %.100q", m.Config.MediaType))
 	}
 	if len(m.Layers) > maxLayers {
 		return config, nil, bad(fmt.Errorf("image has %d layers", len(m.Layers)))
 	}
 	for _, layer := range m.Layers {
 		if !images.IsLayerType(layer.MediaType) {
-			return config, nil, bad(fmt.Errorf("no image: a layer is of type %.100q", layer.MediaType))
+			return config, nil, bad(fmt.Errorf("not an image: a layer is of type %.100q", layer.MediaType))
 		}
 		if layer.Size < 0 || layer.Size > maxLayer {
 			return config, nil, bad(fmt.Errorf("a layer has an invalid size of %d bytes", layer.Size))

@@ -143,26 +143,16 @@ func nameserver(t *testing.T, netns, at, address string) {
 				}
 			}
 		}()
-		listener, err := net.Listen("tcp4", at+":53")
-		must(t, err)
-		t.Cleanup(func() { listener.Close() })
-		go func() {
-			for {
-				conn, err := listener.Accept()
-				if err != nil {
-					return
+		accept(t, "tcp4", at+":53", func(conn net.Conn) {
+			var size [2]byte
+			if _, err := io.ReadFull(conn, size[:]); err == nil {
+				message := make([]byte, binary.BigEndian.Uint16(size[:]))
+				if _, err := io.ReadFull(conn, message); err == nil {
+					reply := answer(message, true)
+					_, _ = conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(reply))), reply...))
 				}
-				var size [2]byte
-				if _, err := io.ReadFull(conn, size[:]); err == nil {
-					message := make([]byte, binary.BigEndian.Uint16(size[:]))
-					if _, err := io.ReadFull(conn, message); err == nil {
-						reply := answer(message, true)
-						_, _ = conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(reply))), reply...))
-					}
-				}
-				conn.Close()
 			}
-		}()
+		})
 	})
 }
 

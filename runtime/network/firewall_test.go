@@ -3,6 +3,7 @@ package network_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os/exec"
 	"strings"
@@ -391,28 +392,7 @@ func TestConversationSurvivesReloads(t *testing.T) {
 func echo(t testing.TB, netns, at string) {
 	t.Helper()
 	inside(t, netns, func() {
-		listener, err := net.Listen("tcp4", at)
-		must(t, err)
-		t.Cleanup(func() { listener.Close() })
-		go func() {
-			for {
-				conn, err := listener.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					defer conn.Close()
-					buf := make([]byte, 100)
-					for {
-						n, err := conn.Read(buf)
-						if err != nil {
-							return
-						}
-						_, _ = conn.Write(buf[:n])
-					}
-				}()
-			}
-		}()
+		accept(t, "tcp4", at, func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
 	})
 }
 

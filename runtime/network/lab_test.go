@@ -248,20 +248,30 @@ func serve(t testing.TB, netns, protocol string, at string, name string) {
 			}()
 			return
 		}
-		listener, err := net.Listen("tcp", at)
-		must(t, err)
-		t.Cleanup(func() { listener.Close() })
-		go func() {
-			for {
-				conn, err := listener.Accept()
-				if err != nil {
-					return
-				}
-				fmt.Fprint(conn, name+" "+conn.RemoteAddr().(*net.TCPAddr).IP.String())
-				conn.Close()
-			}
-		}()
+		accept(t, "tcp", at, func(conn net.Conn) {
+			fmt.Fprint(conn, name+" "+conn.RemoteAddr().(*net.TCPAddr).IP.String())
+		})
 	})
+}
+
+// accept has each connection talked to, then closed.
+func accept(t testing.TB, network, at string, talk func(conn net.Conn)) {
+	t.Helper()
+	listener, err := net.Listen(network, at)
+	must(t, err)
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				talk(conn)
+			}()
+		}
+	}()
 }
 
 const (

@@ -1,11 +1,10 @@
 package network
 
 import (
-	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/google/nftables"
@@ -386,11 +385,12 @@ func (r ruleset) differing(conn *nftables.Conn) ([]*set, error) {
 }
 
 func sameElements(a, b []nftables.SetElement) bool {
-	compare := func(x, y nftables.SetElement) int {
-		return cmp.Or(bytes.Compare(x.Key, y.Key), bytes.Compare(x.Val, y.Val))
+	contents := func(elements []nftables.SetElement) map[string]string {
+		m := make(map[string]string, len(elements))
+		for _, e := range elements {
+			m[string(e.Key)] = string(e.Val)
+		}
+		return m
 	}
-	a, b = slices.Clone(a), slices.Clone(b)
-	slices.SortFunc(a, compare)
-	slices.SortFunc(b, compare)
-	return slices.EqualFunc(a, b, func(x, y nftables.SetElement) bool { return compare(x, y) == 0 })
+	return maps.Equal(contents(a), contents(b))
 }

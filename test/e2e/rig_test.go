@@ -37,46 +37,7 @@ var programs struct {
 	tools       *ociimage.Artifact // an image with what every Linux has
 }
 
-// programsDir tells a process of tests where the programs are.
-const programsDir = "MARGOLITE_TEST_PROGRAMS"
-
-func TestMain(m *testing.M) { os.Exit(testsIn(m)) }
-
-// testsIn builds the programs and runs the tests, which are in processes of
-// their own.
-func testsIn(m *testing.M) int {
-	if os.Geteuid() != 0 {
-		fmt.Println("end-to-end tests need root: containers are real")
-		return 1
-	}
-	if isolated.Outside() {
-		dir, err := os.MkdirTemp("", "margolite-e2e-")
-		if err == nil {
-			defer os.RemoveAll(dir)
-			err = errors.Join(buildPrograms(context.Background(), dir), os.Setenv(programsDir, dir))
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "cannot build what the tests run:", err)
-			return 1
-		}
-	}
-	return isolated.MainInLanes(tests{m})
-}
-
-// tests are what runs in namespaces of its own, with what it needs there.
-type tests struct{ *testing.M }
-
-func (t tests) Run() int {
-	err := plant.MountShimDir()
-	if err == nil {
-		err = loadPrograms(context.Background(), os.Getenv(programsDir))
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "cannot prepare what the tests run:", err)
-		return 1
-	}
-	return t.M.Run()
-}
+func TestMain(m *testing.M) { os.Exit(plant.RunTests(m, buildPrograms, loadPrograms)) }
 
 func buildPrograms(ctx context.Context, dir string) error {
 	err := plant.BuildPrograms(ctx, dir,
@@ -94,13 +55,14 @@ func buildPrograms(ctx context.Context, dir string) error {
 	return os.WriteFile(filepath.Join(dir, demoProgram), program, 0o755)
 }
 
-func loadPrograms(ctx context.Context, dir string) error {
+func loadPrograms() error {
+	dir := plant.ProgramsDir()
 	programs.dir = dir
 	program, err := os.ReadFile(filepath.Join(dir, demoProgram))
 	if err != nil {
 		return err
 	}
-	if programs.component, err = demoimage.Component(ctx, "1.0.0"); err != nil {
+	if programs.component, err = demoimage.Component(context.Background(), "1.0.0"); err != nil {
 		return err
 	}
 	if programs.application, err = plant.NewApplication(program, programs.component, "1.0.0", "2.0.0"); err != nil {

@@ -61,31 +61,20 @@ services:
     ports: ["${PORT}:8080"]
     depends_on: [counter]
     stop_grace_period: 1s
-    restart: unless-stopped
-  counter:
-    image: ${REGISTRY}/margolite/demoapp:${TAG}
-    command: [counter]
-    environment: {FAULTS_NAME: "${NAME}", FAULTS_REVISION: "${REVISION}", FAULTS_SERVICE: counter}
-    volumes: ["data:/data"]
-    stop_grace_period: 1s
-    restart: unless-stopped
-volumes:
-  data: {}
-`
+    restart: unless-stopped` + counter
 	soloFile = `
-services:
+services:` + counter + `
+    entrypoint: ["${PROGRAM}"]
+    ports: ["${PORT}:9090"]`
+	counter = `
   counter:
     image: ${REGISTRY}/margolite/demoapp:${TAG}
-    entrypoint: ["${PROGRAM}"]
     command: [counter]
     environment: {FAULTS_NAME: "${NAME}", FAULTS_REVISION: "${REVISION}", FAULTS_SERVICE: counter}
-    ports: ["${PORT}:9090"]
     volumes: ["data:/data"]
     stop_grace_period: 1s
-    restart: unless-stopped
-volumes:
-  data: {}
-`
+    restart: unless-stopped`
+	volumes          = "\nvolumes: {data: {}}\n"
 	componentVersion = "1.0.0"
 )
 
@@ -108,7 +97,7 @@ func (r *Rig) pushImages() {
 		check(r.T, r.Push(r.T.Context(), demoimage.Repository, version, image))
 	}
 	for name, file := range map[string]string{"pair": pairFile, "solo": soloFile, "lone": soloFile} {
-		c := ociimage.Component{Name: name, Version: componentVersion, Files: ociimage.Files{"compose.yaml": []byte(file)}}
+		c := ociimage.Component{Name: name, Version: componentVersion, Files: ociimage.Files{"compose.yaml": []byte(file + volumes)}}
 		component, err := c.Build()
 		check(r.T, err)
 		check(r.T, r.Push(r.T.Context(), "apps/"+name, componentVersion, component))

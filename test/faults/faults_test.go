@@ -2,8 +2,6 @@ package faults_test
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/margolite/margolite/test/faults"
 	"github.com/margolite/margolite/test/faults/medium"
-	"github.com/margolite/margolite/test/isolated"
 	"github.com/margolite/margolite/test/plant"
 )
 
@@ -23,48 +20,13 @@ var (
 	only  = flag.String("faults.kind", "", "of faults that TestChaos injects; empty: all in turn")
 )
 
-// programsDir tells a process of tests where the programs are.
-const programsDir = "MARGOLITE_TEST_PROGRAMS"
-
-func TestMain(m *testing.M) { os.Exit(testsIn(m)) }
-
-// testsIn builds the programs and runs the tests, which are in processes of
-// their own.
-func testsIn(m *testing.M) int {
-	if os.Geteuid() != 0 {
-		fmt.Println("these tests need root: containers are real")
-		return 1
-	}
-	if isolated.Outside() && os.Getenv(programsDir) == "" {
-		dir, err := os.MkdirTemp("", "margolite-faults-")
-		if err == nil {
-			defer os.RemoveAll(dir)
-			err = errors.Join(faults.Build(context.Background(), dir), os.Setenv(programsDir, dir))
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "cannot build what the tests run:", err)
-			return 1
-		}
-	}
-	return isolated.MainInLanes(tests{m})
-}
-
-// tests are what runs in namespaces of its own, with what it needs there.
-type tests struct{ *testing.M }
-
-func (t tests) Run() int {
-	if err := plant.MountShimDir(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return t.M.Run()
-}
+func TestMain(m *testing.M) { os.Exit(plant.RunTests(m, faults.Build, nil)) }
 
 // installed is a rig that runs everything, with a seed of its own unless one is
 // given to all tests.
 func installed(t *testing.T, fixed uint64, change func(*faults.Options)) *faults.Rig {
 	t.Helper()
-	o := faults.Options{Programs: os.Getenv(programsDir), Seed: cmp.Or(*seed, fixed)}
+	o := faults.Options{Programs: plant.ProgramsDir(), Seed: cmp.Or(*seed, fixed)}
 	change(&o)
 	r := faults.New(t, o)
 	r.InstallAll()

@@ -2,10 +2,13 @@ package plant
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/margolite/margolite/test/isolated"
 )
 
 // Build tags of the programs. The agent is built with the faults that tests inject.
@@ -38,4 +41,50 @@ func BuildPrograms(ctx context.Context, dir string, programs ...Program) error {
 		}
 	}
 	return nil
+}
+
+// programsDir tells a process of tests where the programs are.
+const programsDir = "MARGOLITE_TEST_PROGRAMS"
+
+// ProgramsDir is where RunTests had the programs built.
+func ProgramsDir() string { return os.Getenv(programsDir) }
+
+// RunTests has build make what the tests run in a directory, once, and runs them as
+// root in processes and namespaces of their own (package isolated). Each process
+// begins with prepare; nil: there is nothing to prepare.
+func RunTests(m isolated.Tests, build func(ctx context.Context, dir string) error, prepare func() error) int {
+	if os.Geteuid() != 0 {
+		fmt.Println("these tests need root: containers are real")
+		return 1
+	}
+	if isolated.Outside() && ProgramsDir() == "" {
+		dir, err := os.MkdirTemp("", "margolite-tests-")
+		if err == nil {
+			defer os.RemoveAll(dir)
+			err = errors.Join(build(context.Background(), dir), os.Setenv(programsDir, dir))
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "cannot build what the tests run:", err)
+			return 1
+		}
+	}
+	return isolated.MainInLanes(prepared{m, prepare})
+}
+
+// prepared are tests in namespaces of their own, with what they need there.
+type prepared struct {
+	isolated.Tests
+	prepare func() error
+}
+
+func (p prepared) Run() int {
+	err := MountShimDir()
+	if err == nil && p.prepare != nil {
+		err = p.prepare()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cannot prepare what the tests run:", err)
+		return 1
+	}
+	return p.Tests.Run()
 }

@@ -88,7 +88,7 @@ func (s *Server) getManifest(c call) *problem {
 			title: "Not Acceptable", detail: "The manifest is available as " + margo.ManifestMediaType + " only.",
 		}
 	}
-	body, etag, err := s.manifest(c.client, fault.Of(c.r.Context()))
+	body, etag, err := s.manifest(c.client, fault.Twists(c.r.Context()))
 	if err != nil {
 		return blank(http.StatusInternalServerError, err.Error())
 	}

@@ -195,7 +195,7 @@ type (
 
 // manifest gives the present manifest of a client and its ETag, twisted as the
 // faults say that apply to the request.
-func (s *Server) manifest(client string, faults []fault.Fault) (body []byte, etag string, err error) {
+func (s *Server) manifest(client string, twists []fault.Fault) (body []byte, etag string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if raw, ok := s.raw[client]; ok {
@@ -211,14 +211,9 @@ func (s *Server) manifest(client string, faults []fault.Fault) (body []byte, eta
 		body := c.Documents[listed.wanted()].Body
 		d.documents = append(d.documents, listing{listed.ID, listed.wanted(), body})
 	}
-	for _, f := range faults {
-		if f.Kind == fault.WrongDigest {
-			d.mislead(f.Name)
-		}
-		if f.Kind == fault.Twist {
-			if err := d.twist(f); err != nil {
-				return nil, "", err
-			}
+	for _, twist := range twists {
+		if err := d.twist(twist); err != nil {
+			return nil, "", err
 		}
 	}
 	m := manifestBody{Version: json.RawMessage(d.number), Deployments: []refBody{}}

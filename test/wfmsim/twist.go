@@ -195,16 +195,6 @@ func (d *draft) twist(f fault.Fault) error {
 	return nil
 }
 
-// mislead names a digest that no document has, for one deployment or the first.
-func (d *draft) mislead(id string) {
-	for i := range d.documents {
-		if id == "" || key(d.documents[i].id) == key(id) {
-			d.documents[i].digest = digest.FromString("no document has this digest")
-			return
-		}
-	}
-}
-
 // dropLast makes it another content.
 func (d *draft) dropLast() (err error) {
 	if len(d.documents) > 0 {

@@ -206,7 +206,7 @@ func (d *Disk) writeAt(p []byte, at int64) error {
 	}
 	d.counted.Writes++
 	d.counted.Bytes += int64(len(p))
-	if d.faulty(onWrite) {
+	if d.faulty(false) {
 		return syscall.EIO
 	}
 	for len(p) > 0 {
@@ -237,7 +237,7 @@ func (d *Disk) sync() error {
 		return nil
 	}
 	d.counted.Flushes++
-	if d.faulty(onFlush) {
+	if d.faulty(true) {
 		return syscall.EIO
 	}
 	for _, c := range d.cache {

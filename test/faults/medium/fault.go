@@ -2,13 +2,6 @@ package medium
 
 import "time"
 
-type kind int
-
-const (
-	onWrite kind = iota
-	onFlush
-)
-
 // Fault is requests that are answered with an I/O error. A write that fails
 // changes nothing, a flush that fails keeps the cache.
 type Fault struct {
@@ -38,13 +31,14 @@ func (d *Disk) SlowFlush(each time.Duration) {
 	d.flush = each
 }
 
-// faulty says whether the present request is to fail. The disk is locked.
-func (d *Disk) faulty(k kind) bool {
+// faulty says whether the present request, a flush or else a write, is to fail. The
+// disk is locked.
+func (d *Disk) faulty(flush bool) bool {
 	fails := false
 	for i := range d.fails {
 		f := &d.fails[i]
 		switch {
-		case f.Flush != (k == onFlush):
+		case f.Flush != flush:
 		case f.Skip > 0:
 			f.Skip--
 		case f.Times == 0:

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -160,17 +159,4 @@ func TestAFlushFails(t *testing.T) {
 	}
 	d.Cut(medium.All, nil)
 	check(t, m.Forget())
-}
-
-func TestAFlushTakesItsTime(t *testing.T) {
-	d := disk(t)
-	m, dir := mount(t, d)
-	d.SlowFlush(200 * time.Millisecond)
-	begun := time.Now()
-	check(t, synced(filepath.Join(dir, "file"), []byte("one")))
-	if took := time.Since(begun); took < 200*time.Millisecond {
-		t.Errorf("it took %s", took)
-	}
-	d.Mend()
-	check(t, m.Unmount())
 }

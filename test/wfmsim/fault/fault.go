@@ -6,9 +6,9 @@
 // fault that matches a request applies to it, so that a slow connection can be
 // cut as well.
 //
-// A few kinds cannot be brought about from outside a handler (a manifest with a
-// wrong digest, a bad certificate in the TLS handshake). The server that knows
-// them asks for them by Of or Take.
+// A few kinds cannot be brought about from outside a handler (a manifest that is
+// wrong, a bad certificate in the TLS handshake). The server that knows them asks
+// for them by Twists or Take.
 package fault
 
 import (
@@ -43,13 +43,11 @@ const (
 	Drip     Kind = "drip"     // Bytes at a time, each after Wait
 	Delay    Kind = "delay"    // the answer starts after Wait
 
-	Header      Kind = "header"       // the header Name has Value; an empty Value leaves it out
-	WeakETag    Kind = "weak-etag"    // the ETag is a weak one
-	Clock       Kind = "clock"        // the Date header is off by Wait, which may be negative
-	IgnoreRange Kind = "ignore-range" // a range that is asked for is answered by the whole
+	Header   Kind = "header"    // the header Name has Value; an empty Value leaves it out
+	WeakETag Kind = "weak-etag" // the ETag is a weak one
+	Clock    Kind = "clock"     // the Date header is off by Wait, which may be negative
 
-	WrongDigest Kind = "wrong-digest" // the WFM's manifest states a digest that no document has; Name: of which deployment
-	Twist       Kind = "twist"        // the content is wrong as What says, which the server has a list of
+	Twist Kind = "twist" // the content is wrong as What says, which the server has a list of
 
 	Refuse      Kind = "refuse"      // the TLS handshake fails
 	OldTLS      Kind = "old-tls"     // the handshake offers TLS 1.2 and nothing newer
@@ -60,7 +58,7 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		Answer, Redirect, HTML, Cut, Reset, Stall, Truncate, Length, Endless, Bomb, Corrupt, Slow, Drip, Delay,
-		Header, WeakETag, Clock, IgnoreRange, WrongDigest, Twist, Refuse, OldTLS, Certificate,
+		Header, WeakETag, Clock, Twist, Refuse, OldTLS, Certificate,
 	}
 }
 
@@ -206,21 +204,10 @@ func (s *Switches) Take(endpoint, path, client string) []Fault {
 	return taken
 }
 
-// Of gives the faults that apply to the request being handled.
-func Of(ctx context.Context) []Fault {
-	faults, _ := ctx.Value(contextKey{}).([]Fault)
-	return faults
-}
-
-// Twists gives what Twist faults name that apply to the request being handled.
+// Twists gives the faults of kind Twist that apply to the request being handled.
 func Twists(ctx context.Context) []Fault {
-	var twists []Fault
-	for _, f := range Of(ctx) {
-		if f.Kind == Twist {
-			twists = append(twists, f)
-		}
-	}
-	return twists
+	faults, _ := ctx.Value(contextKey{}).([]Fault)
+	return slices.DeleteFunc(slices.Clone(faults), func(f Fault) bool { return f.Kind != Twist })
 }
 
 type contextKey struct{}
@@ -242,12 +229,6 @@ func (s *Switches) Wrap(endpoint string, next http.Handler) http.Handler {
 			panic(http.ErrAbortHandler)
 		}
 		r = r.WithContext(context.WithValue(r.Context(), contextKey{}, faults))
-		for _, f := range faults {
-			if f.Kind == IgnoreRange {
-				r.Header = r.Header.Clone()
-				r.Header.Del("Range")
-			}
-		}
 		for _, f := range faults {
 			switch f.Kind {
 			case Answer:

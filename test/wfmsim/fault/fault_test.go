@@ -68,7 +68,6 @@ func TestWhatGoesWrong(t *testing.T) {
 		"too much":           {faults: []fault.Fault{{Kind: fault.Endless, Bytes: 30}}, status: 200, body: text + "        ", header: `"1"`},
 		"a bomb":             {faults: []fault.Fault{{Kind: fault.Bomb, Bytes: 9 << 20}}, status: 200, body: strings.Repeat("\x00", 9<<20), header: `"1"`},
 		"a weak ETag":        {faults: []fault.Fault{{Kind: fault.WeakETag}}, status: 200, body: text, header: `W/"1"`},
-		"without a range":    {faults: []fault.Fault{{Kind: fault.IgnoreRange}}, status: 200, body: text, header: `"1"`},
 		"another client":     {faults: []fault.Fault{{Client: "b", Kind: fault.Answer, Status: 500}}, status: 200, body: text, header: `"1"`},
 		"this client":        {faults: []fault.Fault{{Client: "a", Kind: fault.Answer, Status: 500}}, status: 500},
 		"drops":              {faults: []fault.Fault{{Kind: fault.Drip, Bytes: 9, Wait: time.Millisecond}}, status: 200, body: text, header: `"1"`},
