@@ -268,7 +268,7 @@ func TestPKG15PackagesAreNotBelievedWithoutGPGV(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	e := s.engine(t)
 	p, err := e.FetchPackage(t.Context(), runtime.PackageRef{Location: s.url + "/p.tgz", Key: s.url + "/key.asc"}, nil)
-	if p != nil || runtime.CodeOf(err) != runtime.Internal || !strings.Contains(err.Error(), "install the package") || s.wasAsked() != "" {
+	if p != nil || runtime.CodeOf(err) != runtime.Internal || !strings.Contains(err.Error(), "gpgv is not in PATH") || s.wasAsked() != "" {
 		t.Errorf("%+v, %v of code %s", p, err, runtime.CodeOf(err))
 	}
 	if _, err := e.FetchPackage(t.Context(), runtime.PackageRef{Location: s.url + "/p.tgz"}, nil); err != nil {

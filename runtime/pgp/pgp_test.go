@@ -180,7 +180,7 @@ func TestPKG15TroubleWithGPGV(t *testing.T) {
 		script string
 		says   string
 	}{
-		"it is not there":     {"", "install the package"},
+		"it is not there":     {"", "gpgv is not in PATH"},
 		"it is killed":        {"kill -9 $$\n", "killed"},
 		"it does not end":     {sleep, "gave up"},
 		"its child stays":     {"sleep 60 & " + sleep, "gave up"},

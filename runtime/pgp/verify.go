@@ -19,7 +19,7 @@ import (
 const program = "gpgv"
 
 // ErrNoProgram says that nothing can be verified on this device.
-var ErrNoProgram = errors.New("gpgv is not in PATH; install the package gpgv or GnuPG")
+var ErrNoProgram = errors.New("gpgv is not in PATH (package gpgv or GnuPG)")
 
 const (
 	timeout  = 2 * time.Minute // for gpgv: seconds on slow devices
