@@ -20,7 +20,7 @@ const slack = 150
 // The numbers only go down. A new folder enters the table by hand, with what went for
 // it in the commit message.
 var most = map[string]lines{
-	"agent":                       {11905, 13527},
+	"agent":                       {11905, 13409},
 	"agent/clock":                 {105, 113},
 	"agent/control":               {2765, 1876},
 	"agent/git":                   {1952, 1665},
@@ -91,7 +91,7 @@ var most = map[string]lines{
 	"test/servicemanager":         {0, 47},
 	"test/syscalls":               {0, 225},
 	"test/upgrade":                {0, 556},
-	"test/wfmsim":                 {0, 6512},
+	"test/wfmsim":                 {0, 6499},
 }
 
 // A folder never grows: what comes takes the place of something else.
