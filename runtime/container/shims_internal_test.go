@@ -164,7 +164,7 @@ func TestNoShimIsKilledForContainerd(t *testing.T) {
 		q := newQuestioned("a")
 		c := &Containers{o: Options{Client: hungClient{client{tasks: q}}, Namespace: "none"}, shims: q.shims()}
 		err := c.endShim(t.Context(), "a")
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "cannot tell") {
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "cannot determine") {
 			t.Errorf("the error is %v", err)
 		}
 	})

@@ -114,7 +114,7 @@ func TestOverlayIsTriedAndLeavesNothing(t *testing.T) {
 	}
 	for _, c := range reserved {
 		p := checkOverlay(filepath.Join(t.TempDir(), "a"+string(c)+"b"))
-		if p == nil || !strings.HasSuffix(p.Text, "cannot take: "+string(c)) || !strings.Contains(p.Mend, "state.dir") {
+		if p == nil || !strings.HasSuffix(p.Text, "does not support: "+string(c)) || !strings.Contains(p.Mend, "state.dir") {
 			t.Errorf("of a path with %c: %+v", c, p)
 		}
 	}
