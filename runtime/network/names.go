@@ -202,7 +202,7 @@ func (s Sandbox) check() error {
 		err := a.check()
 		for _, b := range s.Attached[:i] {
 			if b.Network.Name == a.Network.Name || b.Network.Bridge == a.Network.Bridge {
-				err = errors.Join(err, errors.New("duplicate address"))
+				err = errors.Join(err, errors.New("it is attached to it twice"))
 			}
 			if a.Interface != "" && b.Interface == a.Interface {
 				err = errors.Join(err, fmt.Errorf("two links are named %s", a.Interface))
