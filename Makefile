@@ -33,6 +33,9 @@ TESTED  := runc containerd docker-registry busybox nft ip openssl gpg gpgv curl 
 # say prints a step, unless V=1 shows its commands.
 say      = $(if $(V),,@echo '$1')
 
+# HUSH drops the lines, one a module, of a first build.
+HUSH     = $(if $(V),,2>&1 | { grep -v '^go: downloading' || :; })
+
 .PHONY: all build device cross deb packages sbom reproducible stamp sizes clean help demo recording \
 	test test-all lint vuln fuzz chaos neighbours test-packages test-image test-field test-arm test-qemu bench memory wear year
 
@@ -43,8 +46,7 @@ all: build
 demo: ## show margolite at work, in ten seconds; STORY=approval, KEEP=1, END=DIR
 	@build/need runc
 	@[ -e bin/demo ] || echo 'building, which takes about two minutes'
-	@$(MAKE) --no-print-directory build say=
-	$(BUILD) -o bin/ ./test/demo
+	@set -o pipefail; { $(MAKE) --no-print-directory build say= && $(BUILD:@%=%) -o bin/ ./test/demo; } $(HUSH)
 	@PATH="$$($(GO) env GOROOT)/bin:$$PATH" bin/demo $(if $(STORY),-$(STORY)) $(if $(KEEP),-keep) $(if $(END),-end $(END)) $(RECORD)
 
 recording: ## record the demo as test/demo/demo.svg, for the README
