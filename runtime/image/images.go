@@ -66,7 +66,7 @@ type Images struct {
 	log         *slog.Logger
 
 	slots      *slots
-	paced      *paced
+	pace       registry.Pace
 	window     time.Duration
 	processors chan struct{} // held while a layer is unpacked
 	unpacking  allowances
@@ -110,7 +110,6 @@ func New(o Options) (*Images, error) {
 		reserve:     o.Reserve,
 		log:         o.Logger,
 		slots:       newSlots(cmp.Or(o.AtOnce, downloads), max(cmp.Or(o.MinRate, DefaultMinRate), 0), cmp.Or(o.RateWindow, rateWindow)),
-		paced:       &paced{},
 		window:      cmp.Or(o.RateWindow, rateWindow),
 		processors:  make(chan struct{}, min(cmp.Or(o.AtOnce, downloads), goruntime.GOMAXPROCS(0))),
 		pulling:     make(map[string]int),

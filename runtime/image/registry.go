@@ -214,6 +214,7 @@ func (i *Images) host(name, repository string, client *http.Client) host {
 		Host:      registry.HostOf(name),
 		PlainHTTP: config.PlainHTTP,
 		Client:    client,
+		Pace:      &i.pace,
 		Credentials: func(host string) (user, secret string, err error) {
 			if config.Credentials == "" {
 				return "", "", nil
@@ -240,7 +241,7 @@ func (i *Images) httpClient(name string) (*http.Client, error) {
 		return nil, fmt.Errorf("cannot use the client certificate for registry %s: %w", name, err)
 	}
 	dialer := newDialer(registry.HostOf(name), i.registries)
-	return &http.Client{Transport: guard{i.plain, i.paced.over(&http.Transport{
+	return &http.Client{Transport: guard{i.plain, &http.Transport{
 		Proxy:       dialer.proxy,
 		DialContext: dialer.dial,
 		TLSClientConfig: &tls.Config{
@@ -254,7 +255,7 @@ func (i *Images) httpClient(name string) (*http.Client, error) {
 		DisableCompression:     true,
 		MaxIdleConns:           i.atOnce,
 		MaxResponseHeaderBytes: maxHeader,
-	})}}, nil
+	}}}, nil
 }
 
 // guard lets plain HTTP through to configured hosts only, wherever a request came from: a redirect, a token service.
