@@ -83,15 +83,19 @@ func (i *Images) keysOf(ctx context.Context, from Source) (pgp.Keys, error) {
 
 // ReadKeys reads files of OpenPGP public keys.
 func ReadKeys(files ...string) (pgp.Keys, error) {
-	var all pgp.Keys
+	return readKeys(files, pgp.MaxKeys, pgp.ParseKeys)
+}
+
+// readKeys reads the keys of all files.
+func readKeys[K interface{ With(K) K }](files []string, most int64, parse func([]byte) (K, error)) (all K, err error) {
 	for _, file := range files {
-		data, err := readSmall(file, pgp.MaxKeys)
+		data, err := readSmall(file, most)
 		if err != nil {
-			return pgp.Keys{}, fmt.Errorf("cannot read keys: %w", err)
+			return *new(K), fmt.Errorf("cannot read keys: %w", err)
 		}
-		keys, err := pgp.ParseKeys(data)
+		keys, err := parse(data)
 		if err != nil {
-			return pgp.Keys{}, fmt.Errorf("cannot read keys: %s: %w", file, err)
+			return *new(K), fmt.Errorf("cannot read keys: %s: %w", file, err)
 		}
 		all = all.With(keys)
 	}

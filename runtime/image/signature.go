@@ -48,19 +48,7 @@ func (k Keyring) filesFor(repository string) []string {
 
 // ReadImageKeys reads files of PEM public keys.
 func ReadImageKeys(files ...string) (cosign.Keys, error) {
-	var all cosign.Keys
-	for _, file := range files {
-		data, err := readSmall(file, cosign.MaxKeys)
-		if err != nil {
-			return cosign.Keys{}, fmt.Errorf("cannot read keys: %w", err)
-		}
-		keys, err := cosign.ParseKeys(data)
-		if err != nil {
-			return cosign.Keys{}, fmt.Errorf("cannot read keys: %s: %w", file, err)
-		}
-		all = all.With(keys)
-	}
-	return all, nil
+	return readKeys(files, cosign.MaxKeys, cosign.ParseKeys)
 }
 
 // Looked is what was found out about an image before it is pulled.
