@@ -37,14 +37,15 @@ func newHog(t *testing.T, images int) *hog {
 	h := &hog{watched: watch(t), enough: make(chan struct{})}
 	for n := range images {
 		want := image.Want{Ref: fmt.Sprintf("%s/hog%d:1", h.host, n)}
-		containerdtest.Push(t, containerdtest.Image(t, nil, containerdtest.Blob(t, "hog", 300<<10)), want.Ref)
+		containerdtest.Push(t, containerdtest.Image(t, nil, containerdtest.Blob(t, "hog", 2*dripAfter)), want.Ref)
 		h.wants = append(h.wants, want)
 	}
 	h.set(h.drip)
 	return h
 }
 
-const dripAfter = 100 << 10
+// dripAfter is more than is written to containerd at a time: behind a socket the rest is lost with the slot.
+const dripAfter = 300 << 10
 
 func (h *hog) drip(rw http.ResponseWriter, r *http.Request) bool {
 	if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") {
