@@ -147,29 +147,19 @@ func TestREADMEHasEveryAttributeOfTheSpecification(t *testing.T) {
 	}
 }
 
-// byKey is what checkKeys makes of an attribute.
+// byKey is what checkKeys makes of an attribute: what the rule for it, or for one around it, says.
 func byKey(attribute string) string {
-	at := supportedKeys()
 	if strings.HasPrefix(attribute+".", "deploy.") {
 		attribute = "services." + attribute
 	}
-	for name := range strings.SplitSeq(attribute, ".") {
-		if at.each != nil {
-			at = *at.each
-		}
-		switch child, known := at.keys[name]; {
-		case at.refused != "" || at.ignored != "": // with all that is in it
-		case known:
-			at = child
-		default:
+	rules := rulesByAttribute()
+	for at := attribute; at != ""; at = at[:max(0, strings.LastIndexByte(at, '.'))] {
+		switch rules[at].kind {
+		case refused:
 			return "refused"
+		case ignored:
+			return "ignored"
 		}
-	}
-	switch {
-	case at.refused != "":
-		return "refused"
-	case at.ignored != "":
-		return "ignored"
 	}
 	return "works"
 }

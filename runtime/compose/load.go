@@ -114,10 +114,7 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 		project: o.ProjectName,
 		files:   files,
 		in:      newInterpolator(ctx),
-		built:   map[string]bool{},
 		logs:    o.Logs,
-
-		supported: supportedKeys(),
 	}
 	env, err := l.environment(dir, o.Environment)
 	if err != nil {
@@ -127,7 +124,7 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 	if err != nil {
 		return nil, l.verdict(err)
 	}
-	l.checkKeys(model, model) // once more, for what came by extends
+	l.checkKeys(model)
 	p, err := l.bind(model, dir, env, activeProfiles(o.Profiles, env))
 	if err != nil {
 		return nil, l.verdict(err)
@@ -182,10 +179,8 @@ type loading struct {
 	findings findings
 	failures []error // other than findings
 	warnings []warning
-	built    map[string]bool // services that have a build
+	rules    map[string]rule // by attribute
 	logs     Logging         // what the device keeps at most
-
-	supported shape
 }
 
 // verdict is what Load fails with. When keys are not supported, that is said and
@@ -281,7 +276,6 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 // document checks a document of the file path, and returns what compose-go is to merge and what it includes.
 func (l *loading) document(d document, path, dir string, env types.Mapping, guard *vetted) (types.ConfigFile, []include, error) {
 	config := types.ConfigFile{Filename: path}
-	l.checkKeys(d.substituted, d.tree)
 	if err := l.checkPaths(d.substituted, dir); err != nil {
 		return config, nil, err
 	}
@@ -342,9 +336,21 @@ func (l *loading) composeGo(details types.ConfigDetails, guard *vetted) (model m
 		o.ResourceLoaders = []loader.ResourceLoader{guard}
 	})
 	if err != nil {
+		l.findUnknown(err.Error())
 		return nil, blame(err)
 	}
 	return model, nil
+}
+
+// findUnknown finds a key that compose-go refuses in what it says: the Compose
+// specification does not have it, or not yet.
+func (l *loading) findUnknown(said string) {
+	said = said[strings.LastIndex(said, ": ")+1:]
+	if key, is := strings.CutSuffix(said, " false schema"); is {
+		l.findings.add("", strings.TrimSpace(key), "is not supported")
+	} else if key, names, is := strings.Cut(said, " additional properties "); is {
+		l.findings.add("", cmp.Or(strings.TrimSpace(key), "the file"), "cannot have %s", strings.TrimSuffix(names, " not allowed"))
+	}
 }
 
 // bind turns the model into Go types.

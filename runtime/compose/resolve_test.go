@@ -310,7 +310,7 @@ services:
   db: {image: x}
   cache: {image: x}
   setup: {image: x}
-  debug: {image: x, profiles: [debug], nonsense: 1}
+  debug: {image: x, profiles: [debug], umask: 0o27}
 `}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -114,7 +114,7 @@ func (r *resolver) resolve(c types.ServiceConfig) *Service {
 	s := &Service{
 		Name:          r.service,
 		ContainerName: c.ContainerName,
-		Image:         r.image(c.Image),
+		Image:         r.image(c),
 		Platform:      r.platform(c.Platform),
 		PullPolicy:    r.pullPolicy(c),
 		Replicas:      r.replicas(c),
@@ -151,21 +151,18 @@ func (r *resolver) resolve(c types.ServiceConfig) *Service {
 	return s
 }
 
-func (r *resolver) image(written string) string {
-	if written == "" {
-		if r.built[r.service] {
-			r.refuse("build", "is not supported: a device does not build images; name an image")
-		} else {
-			r.refuse("image", "is missing")
-		}
-		return ""
+func (r *resolver) image(c types.ServiceConfig) string {
+	switch ref, err := reference.ParseDockerRef(c.Image); {
+	case c.Image == "" && c.Build != nil:
+		r.refuse("build", "is not supported: a device does not build images; name an image")
+	case c.Image == "":
+		r.refuse("image", "is missing")
+	case err != nil:
+		r.refuse("image", "%q is not an image reference: %s", c.Image, err)
+	default:
+		return ref.String()
 	}
-	ref, err := reference.ParseDockerRef(written)
-	if err != nil {
-		r.refuse("image", "%q is not an image reference: %s", written, err)
-		return ""
-	}
-	return ref.String()
+	return ""
 }
 
 func (r *resolver) platform(written string) string {
