@@ -29,74 +29,75 @@ type Project struct {
 }
 
 // Service is one service of a project in the words of this runtime. What it does
-// not hold, a container cannot have.
+// not hold, a container cannot have. Its JSON is hashed (ConfigHash): the names and
+// what is left out when empty must not change, nor the order within its fields.
 type Service struct {
-	Name          string
-	ContainerName string // a name for people; nothing resolves it
-	Image         string // normalised: docker.io/library/nginx:latest
-	Platform      string // as linux/arm/v7; empty: that of the device
-	PullPolicy    PullPolicy
-	Replicas      int // 0: none run
-	Labels        map[string]string
-	Annotations   map[string]string
+	Name          string            `json:"service"`
+	ContainerName string            `json:"containerName,omitempty"` // a name for people; nothing resolves it
+	Image         string            `json:"image"`                   // normalised: docker.io/library/nginx:latest
+	Platform      string            `json:"platform,omitempty"`      // as linux/arm/v7; empty: that of the device
+	PullPolicy    PullPolicy        `json:"pullPolicy"`
+	Replicas      int               `json:"replicas"` // 0: none run
+	Labels        map[string]string `json:"labels,omitempty"`
+	Annotations   map[string]string `json:"annotations,omitempty"`
 
 	// Entrypoint and Command replace those of the image; nil: as in the image,
 	// empty: none.
-	Entrypoint  []string
-	Command     []string
-	Environment map[string]string
-	WorkingDir  string   // empty: as in the image
-	User        string   // user[:group], names or numbers; empty: as in the image
-	Groups      []string // further groups, names or numbers
-	Hostname    string   // empty: the name of the service
-	Domainname  string
-	TTY         bool
-	StdinOpen   bool
-	Init        bool // a small process 1 that buries orphans
-	PID         Namespace
-	IPC         Namespace // with ModeShareable: others may join it
-	UTS         Namespace
-	Cgroup      Namespace
-	Sysctls     map[string]string
-	Ulimits     []Ulimit // sorted by name
-	OOMScoreAdj *int
+	Entrypoint  []string          `json:"entrypoint,omitzero"`
+	Command     []string          `json:"command,omitzero"`
+	Environment map[string]string `json:"environment,omitempty"`
+	WorkingDir  string            `json:"workingDir,omitempty"` // empty: as in the image
+	User        string            `json:"user,omitempty"`       // user[:group], names or numbers; empty: as in the image
+	Groups      []string          `json:"groups,omitempty"`     // further groups, names or numbers
+	Hostname    string            `json:"hostname,omitempty"`   // empty: the name of the service
+	Domainname  string            `json:"domainname,omitempty"`
+	TTY         bool              `json:"tty,omitempty"`
+	StdinOpen   bool              `json:"stdinOpen,omitempty"`
+	Init        bool              `json:"init,omitempty"` // a small process 1 that buries orphans
+	PID         Namespace         `json:"pid,omitzero"`
+	IPC         Namespace         `json:"ipc,omitzero"` // with ModeShareable: others may join it
+	UTS         Namespace         `json:"uts,omitzero"`
+	Cgroup      Namespace         `json:"cgroup,omitzero"`
+	Sysctls     map[string]string `json:"sysctls,omitempty"`
+	Ulimits     []Ulimit          `json:"ulimits,omitempty"` // sorted by name
+	OOMScoreAdj *int              `json:"oomScoreAdj,omitempty"`
 
-	Resources   Resources
-	Devices     []Device
-	DeviceRules []string // "c 188:* rwm"
-	CDI         []string // vendor.com/class=name, also from gpus and reservations
+	Resources   Resources `json:"resources,omitzero"`
+	Devices     []Device  `json:"devices,omitempty"`
+	DeviceRules []string  `json:"deviceRules,omitempty"` // "c 188:* rwm"
+	CDI         []string  `json:"cdi,omitempty"`         // vendor.com/class=name, also from gpus and reservations
 
-	Mounts   []Mount // in order of their targets
-	Tmpfs    []Tmpfs // in order of their targets
-	Files    []File  // configs and secrets, in order of their targets
-	ShmSize  int64   // bytes; 0: 64 MiB
-	ReadOnly bool    // the root file system
+	Mounts   []Mount `json:"mounts,omitempty"`   // in order of their targets
+	Tmpfs    []Tmpfs `json:"tmpfs,omitempty"`    // in order of their targets
+	Files    []File  `json:"files,omitempty"`    // configs and secrets, in order of their targets
+	ShmSize  int64   `json:"shmSize,omitempty"`  // bytes; 0: 64 MiB
+	ReadOnly bool    `json:"readOnly,omitempty"` // the root file system
 
-	Network    Namespace     // ModePrivate: the networks below
-	Attached   []Attachment  // the first has the default route
-	ExtraHosts []ExtraHost   // sorted
-	Links      []ServiceName // further names for other services, sorted
-	DNS        []netip.Addr
-	DNSSearch  []string
-	DNSOptions []string
-	Ports      []Port // sorted
+	Network    Namespace     `json:"network,omitzero"`     // ModePrivate: the networks below
+	Attached   []Attachment  `json:"attached,omitempty"`   // the first has the default route
+	ExtraHosts []ExtraHost   `json:"extraHosts,omitempty"` // sorted
+	Links      []ServiceName `json:"links,omitempty"`      // further names for other services, sorted
+	DNS        []netip.Addr  `json:"dns,omitempty"`
+	DNSSearch  []string      `json:"dnsSearch,omitempty"`
+	DNSOptions []string      `json:"dnsOptions,omitempty"`
+	Ports      []Port        `json:"ports,omitempty"` // sorted
 
-	CapAdd          []string // as CAP_NET_ADMIN, or ALL
-	CapDrop         []string
-	Privileged      bool
-	NoNewPrivileges bool
-	Seccomp         Seccomp
-	AppArmor        string // profile; empty: as the device has it, "unconfined": none
-	UnmaskedPaths   bool   // security_opt systempaths=unconfined
+	CapAdd          []string `json:"capAdd,omitempty"` // as CAP_NET_ADMIN, or ALL
+	CapDrop         []string `json:"capDrop,omitempty"`
+	Privileged      bool     `json:"privileged,omitempty"`
+	NoNewPrivileges bool     `json:"noNewPrivileges,omitempty"`
+	Seccomp         Seccomp  `json:"seccomp,omitzero"`
+	AppArmor        string   `json:"appArmor,omitempty"`      // profile; empty: as the device has it, "unconfined": none
+	UnmaskedPaths   bool     `json:"unmaskedPaths,omitempty"` // security_opt systempaths=unconfined
 
-	DependsOn   []Dependency // sorted by service
-	Restart     Restart
-	StopSignal  string         // empty: as in the image
-	StopGrace   *time.Duration // nil: 10 s
-	Healthcheck *Healthcheck   // nil: as in the image
-	PostStart   []Hook
-	PreStop     []Hook
-	Logging     Logging
+	DependsOn   []Dependency   `json:"dependsOn,omitempty"` // sorted by service
+	Restart     Restart        `json:"restart"`
+	StopSignal  string         `json:"stopSignal,omitempty"`  // empty: as in the image
+	StopGrace   *time.Duration `json:"stopGrace,omitempty"`   // nil: 10 s
+	Healthcheck *Healthcheck   `json:"healthcheck,omitempty"` // nil: as in the image
+	PostStart   []Hook         `json:"postStart,omitempty"`
+	PreStop     []Hook         `json:"preStop,omitempty"`
+	Logging     Logging        `json:"logging,omitzero"`
 }
 
 // PullPolicy says when an image is looked for in its registry.
@@ -177,20 +178,21 @@ type Device struct {
 // Mount is a named volume, an anonymous one, a path of the device or a part of
 // an image in a container. Exactly one of Volume, Anonymous and Path is set.
 type Mount struct {
-	Volume    string // name of the volume within the project
-	Anonymous bool   // a volume without a name, which belongs to replica and target
-	Of        string // Anonymous: the service whose volume it is (volumes_from), that of its first replica; empty: this one
-	Path      string // absolute, cleaned path on the device
-	Real      string // Path: where it led when the project was loaded; for those who mount
-	Target    string // absolute, cleaned path in the container
+	Volume string `json:"volume,omitempty"` // name of the volume within the project
+	Path   string `json:"path,omitempty"`   // absolute, cleaned path on the device
+	Real   string `json:"-"`                // Path: where it led when the project was loaded; for those who mount
+	Target string `json:"target"`           // absolute, cleaned path in the container
 
-	ReadOnly    bool
-	Create      bool   // Path: make a directory there when nothing is there
-	Propagation string // Path: private, rslave, ...; empty: rprivate
-	NotBelow    bool   // Path: without what is mounted below it (bind.recursive: disabled)
-	Below       string // ReadOnly: what that means for what is mounted below it (bind.recursive)
-	NoCopy      bool   // a volume: leave a new one empty instead of filling it from the image
-	Subpath     string // a volume: only this directory of it
+	// In the order that they are hashed in.
+	ReadOnly    bool   `json:"readOnly,omitempty"`
+	Create      bool   `json:"create,omitempty"`      // Path: make a directory there when nothing is there
+	Propagation string `json:"propagation,omitempty"` // Path: private, rslave, ...; empty: rprivate
+	NoCopy      bool   `json:"noCopy,omitempty"`      // a volume: leave a new one empty instead of filling it from the image
+	Anonymous   bool   `json:"anonymous,omitempty"`   // a volume without a name, which belongs to replica and target
+	Of          string `json:"of,omitempty"`          // Anonymous: the service whose volume it is (volumes_from), that of its first replica; empty: this one
+	NotBelow    bool   `json:"notBelow,omitempty"`    // Path: without what is mounted below it (bind.recursive: disabled)
+	Subpath     string `json:"subpath,omitempty"`     // a volume: only this directory of it
+	Below       string `json:"below,omitempty"`       // ReadOnly: what that means for what is mounted below it (bind.recursive)
 }
 
 // What Mount.Below may be; empty: read-only too, where the kernel can.
@@ -201,8 +203,8 @@ const (
 
 // Tmpfs is a file system in memory.
 type Tmpfs struct {
-	Target  string
-	Options []string // mount options as given, checked and sorted: "noexec", "size=64m", ...
+	Target  string   `json:"target"`
+	Options []string `json:"options,omitempty"` // mount options as given, checked and sorted: "noexec", "size=64m", ...
 }
 
 // Volume is a named volume.
@@ -218,13 +220,13 @@ type Volume struct {
 
 // File is a config or a secret as a file in a container.
 type File struct {
-	Secret  bool
-	Name    string // of the config or secret
-	Target  string // absolute path in the container
-	UID     uint32
-	GID     uint32
-	Mode    uint32 // permission bits
-	Content []byte `json:"-"` // at most 1 MiB
+	Secret  bool   `json:"secret,omitempty"`
+	Name    string `json:"-"`      // of the config or secret
+	Target  string `json:"target"` // absolute path in the container
+	UID     uint32 `json:"uid,omitempty"`
+	GID     uint32 `json:"gid,omitempty"`
+	Mode    uint32 `json:"mode"` // permission bits
+	Content []byte `json:"-"`    // at most 1 MiB
 }
 
 // Network is a network that services of the project are on.
@@ -279,13 +281,13 @@ type ServiceName struct {
 
 // Port is a port of a container that is published on the device.
 type Port struct {
-	HostIP netip.Addr // the zero value: every address of the device, of the families that the network has
+	HostIP netip.Addr `json:"hostIP,omitzero"` // the zero value: every address of the device, of the families that the network has
 	// HostPort to LastPort are the ports of the device of which one is taken,
 	// the first that is free; both 0: any.
-	HostPort      uint16
-	LastPort      uint16 // 0: HostPort and no other
-	ContainerPort uint16
-	Protocol      string // tcp, udp or sctp
+	HostPort      uint16 `json:"hostPort"`
+	LastPort      uint16 `json:"lastPort,omitempty"` // 0: HostPort and no other
+	ContainerPort uint16 `json:"containerPort"`
+	Protocol      string `json:"protocol"` // tcp, udp or sctp
 }
 
 // Seccomp is the filter of system calls.
