@@ -15,10 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	maxEnvFile = 256 << 10 // bytes of .env and env_file
-	maxFiles   = 256       // files of every sort in one project
-)
+const maxFiles = 256 // files of every sort in one project
 
 // files is what a project may read: regular files of bounded size, with strict
 // only those in its directory.
@@ -180,48 +177,6 @@ func blame(err error) error {
 		}
 	}
 	return invalid("%w", err)
-}
-
-// readEnv reads a file of variables; lookup is what they may refer to.
-func (f *files) readEnv(abs string, in *interpolator, lookup func(string) (string, bool)) (map[string]string, error) {
-	content, err := f.read(abs, maxEnvFile)
-	if err != nil {
-		return nil, err
-	}
-	vars, err := in.parseEnvFile(string(content), lookup)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", abs, err)
-	}
-	return vars, nil
-}
-
-// readRawEnv reads a file of variables in the format raw: lines of KEY=VALUE that
-// are taken as they are, a KEY alone taken from lookup.
-func (f *files) readRawEnv(abs string, lookup func(string) (string, bool)) (map[string]string, error) {
-	content, err := f.read(abs, maxEnvFile)
-	if err != nil {
-		return nil, err
-	}
-	vars := map[string]string{}
-	number := 0
-	for line := range strings.Lines(strings.TrimPrefix(string(content), "\ufeff")) {
-		number++
-		line = strings.TrimLeft(strings.TrimRight(line, "\r\n"), " \t")
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		name, value, assigned := strings.Cut(line, "=")
-		if name == "" || strings.ContainsAny(name, " \t") {
-			return nil, invalid("%s: line %d: malformed variable name", abs, number) // the line may hold a secret
-		}
-		if !assigned {
-			if value, assigned = lookup(name); !assigned {
-				continue
-			}
-		}
-		vars[name] = value
-	}
-	return vars, nil
 }
 
 // vetted lets compose-go open copies of the files that were read and checked before, as a workload may change
