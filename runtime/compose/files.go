@@ -45,24 +45,24 @@ func (f *files) close() error { return f.root.Close() }
 func (f *files) allowed(base, name string) (abs string, err error) {
 	switch {
 	case name == "", strings.ContainsRune(name, 0):
-		return "", errors.New("is not a file name")
+		return "", invalid("is not a file name")
 	case strings.HasPrefix(name, "~"):
-		return "", errors.New("starts in a home directory, which a device does not have")
+		return "", invalid("starts in a home directory, which a device does not have")
 	case strings.Contains(name, "://"), strings.HasPrefix(name, "git@"):
-		return "", errors.New("is remote; a project cannot download parts of itself")
+		return "", invalid("is remote; a project cannot download parts of itself")
 	case filepath.IsAbs(name):
 		abs = filepath.Clean(name)
 	default:
 		abs = filepath.Join(base, name)
 	}
-	if f.strict && !f.holds(abs) {
-		return "", errors.New("leaves the directory of the package")
+	if f.strict && !within(f.dir, abs) {
+		return "", invalid("leaves the directory of the package")
 	}
 	return abs, nil
 }
 
-func (f *files) holds(abs string) bool {
-	rel, err := filepath.Rel(f.dir, abs)
+func within(dir, abs string) bool {
+	rel, err := filepath.Rel(dir, abs)
 	return err == nil && filepath.IsLocal(rel)
 }
 
@@ -123,9 +123,8 @@ func (f *files) note(abs string) error {
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return blame(err)
 	}
-	rel, err := filepath.Rel(dir, abs)
 	switch {
-	case err != nil || !filepath.IsLocal(rel):
+	case !within(dir, abs):
 		f.outside = append(f.outside, abs)
 	case f.pkg != nil: // by a link on the device: there lies what workloads made of it
 		return invalid("%s belongs to the package but is named as if it did not", abs)

@@ -363,23 +363,33 @@ type Logging struct {
 // Order is the names of the services, each after those it depends on; services
 // that do not depend on each other are in order of their names.
 func (p *Project) Order() []string {
-	order := make([]string, 0, len(p.Services))
-	done := make(map[string]bool, len(p.Services))
-	var visit func(name string)
-	visit = func(name string) {
-		if done[name] {
+	order, _ := p.order() // Load has refused circles
+	return order
+}
+
+func (p *Project) order() (order []string, circles [][]string) {
+	done := map[string]bool{} // false: being visited
+	var visit func(name string, way []string)
+	visit = func(name string, way []string) {
+		way = append(way, name)
+		switch visited, begun := done[name]; {
+		case visited:
+			return
+		case begun:
+			circles = append(circles, slices.Clone(way[slices.Index(way, name):]))
 			return
 		}
-		done[name] = true // Load has refused cycles
+		done[name] = false
 		for _, dependency := range p.Services[name].DependsOn {
-			visit(dependency.Service)
+			visit(dependency.Service, way)
 		}
+		done[name] = true
 		order = append(order, name)
 	}
 	for _, name := range p.names() {
-		visit(name)
+		visit(name, nil)
 	}
-	return order
+	return order, circles
 }
 
 // Image is an image that a project needs.
@@ -424,11 +434,4 @@ func (p PullPolicy) eagerness() int {
 	return slices.Index([]PullPolicy{PullNever, PullMissing, PullAlways}, p)
 }
 
-func (p *Project) names() []string {
-	names := make([]string, 0, len(p.Services))
-	for name := range p.Services {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func (p *Project) names() []string { return slices.Sorted(maps.Keys(p.Services)) }

@@ -62,7 +62,7 @@ func (l *loading) resolve(p *Project, written map[string]any, env types.Mapping,
 			l.findings.add(name, "scale", "is selected, but there is no such service")
 		}
 	}
-	r := &resolver{loading: l, project: p, env: env, scale: scale}
+	r := &resolver{loading: l, project: p, env: env, scale: scale, contents: map[string][]byte{}}
 	r.volumes = r.volumesByKey()
 	r.networks = r.networksByKey()
 	services := mappings(written["services"])
@@ -246,11 +246,8 @@ func (r *resolver) checkEnvironment(key string, environment map[string]string) {
 // envFile reads a file of env_file; one that is not required may be missing.
 func (r *resolver) envFile(file types.EnvFile, lookup func(string) (string, bool)) (map[string]string, error) {
 	abs, err := r.files.allowed(r.files.dir, file.Path)
-	if err != nil {
-		if len(r.findings) == 0 { // it was said in the words of the file before
-			r.refuse("env_file", "%q %s", file.Path, err)
-		}
-		return nil, nil
+	if err != nil { // which was said in the words of the file before
+		return nil, err
 	}
 	if _, err := r.files.isDir(abs); err != nil && !bool(file.Required) {
 		return nil, nil
@@ -273,13 +270,10 @@ func (r *resolver) labelsOf(c types.ServiceConfig) map[string]string {
 	labels := map[string]string{}
 	for _, file := range c.LabelFiles {
 		abs, err := r.files.allowed(r.files.dir, file)
-		if err != nil {
-			if len(r.findings) == 0 {
-				r.refuse("label_file", "%q %s", file, err)
-			}
-			continue
+		var vars map[string]string
+		if err == nil {
+			vars, err = r.files.readEnv(abs, r.in, func(string) (string, bool) { return "", false })
 		}
-		vars, err := r.files.readEnv(abs, r.in, func(string) (string, bool) { return "", false })
 		if err != nil {
 			r.failures = append(r.failures, fmt.Errorf("service %q: label_file: %w", r.service, err))
 			continue
