@@ -31,73 +31,75 @@ type Project struct {
 // Service is one service of a project in the words of this runtime. What it does
 // not hold, a container cannot have. Its JSON is hashed (ConfigHash): the names and
 // what is left out when empty must not change, nor the order within its fields.
+// The tag key is what people call a field in a Compose file; "" says that a change
+// of it is told in another way, or concerns nobody.
 type Service struct {
-	Name          string            `json:"service"`
-	ContainerName string            `json:"containerName,omitempty"` // a name for people; nothing resolves it
-	Image         string            `json:"image"`                   // normalised: docker.io/library/nginx:latest
-	Platform      string            `json:"platform,omitempty"`      // as linux/arm/v7; empty: that of the device
-	PullPolicy    PullPolicy        `json:"pullPolicy"`
-	Replicas      int               `json:"replicas"` // 0: none run
-	Labels        map[string]string `json:"labels,omitempty"`
-	Annotations   map[string]string `json:"annotations,omitempty"`
+	Name          string            `json:"service" key:""`
+	ContainerName string            `json:"containerName,omitempty" key:"container_name"` // a name for people; nothing resolves it
+	Image         string            `json:"image" key:""`                                 // normalised: docker.io/library/nginx:latest
+	Platform      string            `json:"platform,omitempty" key:"platform"`            // as linux/arm/v7; empty: that of the device
+	PullPolicy    PullPolicy        `json:"pullPolicy" key:"pull_policy"`
+	Replicas      int               `json:"replicas" key:"deploy.replicas"` // 0: none run
+	Labels        map[string]string `json:"labels,omitempty" key:"labels"`
+	Annotations   map[string]string `json:"annotations,omitempty" key:"annotations"`
 
 	// Entrypoint and Command replace those of the image; nil: as in the image,
 	// empty: none.
-	Entrypoint  []string          `json:"entrypoint,omitzero"`
-	Command     []string          `json:"command,omitzero"`
-	Environment map[string]string `json:"environment,omitempty"`
-	WorkingDir  string            `json:"workingDir,omitempty"` // empty: as in the image
-	User        string            `json:"user,omitempty"`       // user[:group], names or numbers; empty: as in the image
-	Groups      []string          `json:"groups,omitempty"`     // further groups, names or numbers
-	Hostname    string            `json:"hostname,omitempty"`   // empty: the name of the service
-	Domainname  string            `json:"domainname,omitempty"`
-	TTY         bool              `json:"tty,omitempty"`
-	StdinOpen   bool              `json:"stdinOpen,omitempty"`
-	Init        bool              `json:"init,omitempty"` // a small process 1 that buries orphans
-	PID         Namespace         `json:"pid,omitzero"`
-	IPC         Namespace         `json:"ipc,omitzero"` // with ModeShareable: others may join it
-	UTS         Namespace         `json:"uts,omitzero"`
-	Cgroup      Namespace         `json:"cgroup,omitzero"`
-	Sysctls     map[string]string `json:"sysctls,omitempty"`
-	Ulimits     []Ulimit          `json:"ulimits,omitempty"` // sorted by name
-	OOMScoreAdj *int              `json:"oomScoreAdj,omitempty"`
+	Entrypoint  []string          `json:"entrypoint,omitzero" key:"entrypoint"`
+	Command     []string          `json:"command,omitzero" key:"command"`
+	Environment map[string]string `json:"environment,omitempty" key:""`
+	WorkingDir  string            `json:"workingDir,omitempty" key:"working_dir"` // empty: as in the image
+	User        string            `json:"user,omitempty" key:"user"`              // user[:group], names or numbers; empty: as in the image
+	Groups      []string          `json:"groups,omitempty" key:"group_add"`       // further groups, names or numbers
+	Hostname    string            `json:"hostname,omitempty" key:"hostname"`      // empty: the name of the service
+	Domainname  string            `json:"domainname,omitempty" key:"domainname"`
+	TTY         bool              `json:"tty,omitempty" key:"tty"`
+	StdinOpen   bool              `json:"stdinOpen,omitempty" key:"stdin_open"`
+	Init        bool              `json:"init,omitempty" key:"init"` // a small process 1 that buries orphans
+	PID         Namespace         `json:"pid,omitzero" key:"pid"`
+	IPC         Namespace         `json:"ipc,omitzero" key:"ipc"` // with ModeShareable: others may join it
+	UTS         Namespace         `json:"uts,omitzero" key:"uts"`
+	Cgroup      Namespace         `json:"cgroup,omitzero" key:"cgroup"`
+	Sysctls     map[string]string `json:"sysctls,omitempty" key:"sysctls"`
+	Ulimits     []Ulimit          `json:"ulimits,omitempty" key:"ulimits"` // sorted by name
+	OOMScoreAdj *int              `json:"oomScoreAdj,omitempty" key:"oom_score_adj"`
 
-	Resources   Resources `json:"resources,omitzero"`
-	Devices     []Device  `json:"devices,omitempty"`
-	DeviceRules []string  `json:"deviceRules,omitempty"` // "c 188:* rwm"
-	CDI         []string  `json:"cdi,omitempty"`         // vendor.com/class=name, also from gpus and reservations
+	Resources   Resources `json:"resources,omitzero" key:"resources"`
+	Devices     []Device  `json:"devices,omitempty" key:"devices"`
+	DeviceRules []string  `json:"deviceRules,omitempty" key:"device_cgroup_rules"` // "c 188:* rwm"
+	CDI         []string  `json:"cdi,omitempty" key:"gpus"`                        // vendor.com/class=name, also from gpus and reservations
 
-	Mounts   []Mount `json:"mounts,omitempty"`   // in order of their targets
-	Tmpfs    []Tmpfs `json:"tmpfs,omitempty"`    // in order of their targets
-	Files    []File  `json:"files,omitempty"`    // configs and secrets, in order of their targets
-	ShmSize  int64   `json:"shmSize,omitempty"`  // bytes; 0: 64 MiB
-	ReadOnly bool    `json:"readOnly,omitempty"` // the root file system
+	Mounts   []Mount `json:"mounts,omitempty" key:"volumes"`            // in order of their targets
+	Tmpfs    []Tmpfs `json:"tmpfs,omitempty" key:"tmpfs"`               // in order of their targets
+	Files    []File  `json:"files,omitempty" key:"configs and secrets"` // configs and secrets, in order of their targets
+	ShmSize  int64   `json:"shmSize,omitempty" key:"shm_size"`          // bytes; 0: 64 MiB
+	ReadOnly bool    `json:"readOnly,omitempty" key:"read_only"`        // the root file system
 
-	Network    Namespace     `json:"network,omitzero"`     // ModePrivate: the networks below
-	Attached   []Attachment  `json:"attached,omitempty"`   // the first has the default route
-	ExtraHosts []ExtraHost   `json:"extraHosts,omitempty"` // sorted
-	Links      []ServiceName `json:"links,omitempty"`      // further names for other services, sorted
-	DNS        []netip.Addr  `json:"dns,omitempty"`
-	DNSSearch  []string      `json:"dnsSearch,omitempty"`
-	DNSOptions []string      `json:"dnsOptions,omitempty"`
-	Ports      []Port        `json:"ports,omitempty"` // sorted
+	Network    Namespace     `json:"network,omitzero" key:"network_mode"`    // ModePrivate: the networks below
+	Attached   []Attachment  `json:"attached,omitempty" key:"networks"`      // the first has the default route
+	ExtraHosts []ExtraHost   `json:"extraHosts,omitempty" key:"extra_hosts"` // sorted
+	Links      []ServiceName `json:"links,omitempty" key:"links"`            // further names for other services, sorted
+	DNS        []netip.Addr  `json:"dns,omitempty" key:"dns"`
+	DNSSearch  []string      `json:"dnsSearch,omitempty" key:"dns_search"`
+	DNSOptions []string      `json:"dnsOptions,omitempty" key:"dns_opt"`
+	Ports      []Port        `json:"ports,omitempty" key:"ports"` // sorted
 
-	CapAdd          []string `json:"capAdd,omitempty"` // as CAP_NET_ADMIN, or ALL
-	CapDrop         []string `json:"capDrop,omitempty"`
-	Privileged      bool     `json:"privileged,omitempty"`
-	NoNewPrivileges bool     `json:"noNewPrivileges,omitempty"`
-	Seccomp         Seccomp  `json:"seccomp,omitzero"`
-	AppArmor        string   `json:"appArmor,omitempty"`      // profile; empty: as the device has it, "unconfined": none
-	UnmaskedPaths   bool     `json:"unmaskedPaths,omitempty"` // security_opt systempaths=unconfined
+	CapAdd          []string `json:"capAdd,omitempty" key:"cap_add"` // as CAP_NET_ADMIN, or ALL
+	CapDrop         []string `json:"capDrop,omitempty" key:"cap_drop"`
+	Privileged      bool     `json:"privileged,omitempty" key:"privileged"`
+	NoNewPrivileges bool     `json:"noNewPrivileges,omitempty" key:"security_opt"`
+	Seccomp         Seccomp  `json:"seccomp,omitzero" key:"security_opt"`
+	AppArmor        string   `json:"appArmor,omitempty" key:"security_opt"`      // profile; empty: as the device has it, "unconfined": none
+	UnmaskedPaths   bool     `json:"unmaskedPaths,omitempty" key:"security_opt"` // security_opt systempaths=unconfined
 
-	DependsOn   []Dependency   `json:"dependsOn,omitempty"` // sorted by service
-	Restart     Restart        `json:"restart"`
-	StopSignal  string         `json:"stopSignal,omitempty"`  // empty: as in the image
-	StopGrace   *time.Duration `json:"stopGrace,omitempty"`   // nil: 10 s
-	Healthcheck *Healthcheck   `json:"healthcheck,omitempty"` // nil: as in the image
-	PostStart   []Hook         `json:"postStart,omitempty"`
-	PreStop     []Hook         `json:"preStop,omitempty"`
-	Logging     Logging        `json:"logging,omitzero"`
+	DependsOn   []Dependency   `json:"dependsOn,omitempty" key:"depends_on"` // sorted by service
+	Restart     Restart        `json:"restart" key:"restart"`
+	StopSignal  string         `json:"stopSignal,omitempty" key:"stop_signal"`      // empty: as in the image
+	StopGrace   *time.Duration `json:"stopGrace,omitempty" key:"stop_grace_period"` // nil: 10 s
+	Healthcheck *Healthcheck   `json:"healthcheck,omitempty" key:"healthcheck"`     // nil: as in the image
+	PostStart   []Hook         `json:"postStart,omitempty" key:"post_start"`
+	PreStop     []Hook         `json:"preStop,omitempty" key:"pre_stop"`
+	Logging     Logging        `json:"logging,omitzero" key:"logging"`
 }
 
 // PullPolicy says when an image is looked for in its registry.
