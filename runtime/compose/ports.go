@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -52,9 +53,10 @@ func (r *resolver) ports(s *Service, c types.ServiceConfig) {
 		}
 		ports = append(ports, p)
 	}
-	slices.SortFunc(ports, func(a, b Port) int {
+	sort.Slice(ports, func(i, j int) bool {
+		a, b := ports[i], ports[j]
 		return cmp.Or(cmp.Compare(a.HostPort, b.HostPort), cmp.Compare(a.LastPort, b.LastPort), cmp.Compare(a.Protocol, b.Protocol),
-			a.HostIP.Compare(b.HostIP), cmp.Compare(a.ContainerPort, b.ContainerPort))
+			a.HostIP.Compare(b.HostIP), cmp.Compare(a.ContainerPort, b.ContainerPort)) < 0
 	})
 	s.Ports = slices.Compact(ports)
 }
