@@ -257,6 +257,7 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 			return nil, err
 		}
 	}
+	delete(model, "include") // compose-go has looked at its form
 	for _, i := range includes {
 		childEnv, err := l.includedEnvironment(i, env)
 		if err != nil {

@@ -425,6 +425,8 @@ func TestLoadRefusesMalformedFiles(t *testing.T) {
 		"an unknown key deep below":   {map[string]string{"compose.yaml": service("deploy: {resources: {limits: {watts: 5}}}")}, "services.web.deploy.resources.limits cannot have 'watts'"},
 		"an unknown key in extends":   {map[string]string{"compose.yaml": service("extends: {file: a.yaml, service: a}"), "a.yaml": "services: {a: {nonsense: 1}}"}, "services.web.nonsense is not supported"},
 		"an unknown key in include":   {map[string]string{"compose.yaml": "include: [a.yaml]\n" + service(""), "a.yaml": "services: {a: {image: x, nonsense: 1}}"}, "services.a.nonsense is not supported"},
+		"an unknown key of include":   {map[string]string{"compose.yaml": "include: [{path: a.yaml, nonsense: 1}]\n" + service(""), "a.yaml": "services: {a: {image: x}}"}, "include.0 cannot have 'nonsense'"},
+		"an include of nothing":       {map[string]string{"compose.yaml": "include: [5]\n" + service("")}, "include.0 must be a"},
 		"an unknown key of a tag":     {map[string]string{"compose.yaml": service("deploy: !override {nonsense: 1}")}, "services.web.deploy cannot have 'nonsense'"},
 		"an unknown key of a build":   {map[string]string{"compose.yaml": service("build: {nonsense: 1}")}, "services.web.build cannot have 'nonsense'"},
 		"tags of its own":             {map[string]string{"compose.yaml": service("ports: !vault []")}, "tag !vault is not supported"},

@@ -32,7 +32,7 @@ type document struct {
 }
 
 // ownKeys of the top level are not for compose-go.
-var ownKeys = []string{"include", "version", "name"}
+var ownKeys = []string{"version", "name"}
 
 // parse reads the documents of a file, each of which is merged over those before it. read grows by what they take.
 func parse(content []byte, read *size) ([]document, error) {
