@@ -18,10 +18,10 @@ import (
 
 var update = flag.Bool("update", false, "write what the tests get into their golden files")
 
-// loadFiles loads a project of the files given by their names.
-func loadFiles(t testing.TB, files map[string]string, env map[string]string) (*compose.Project, error) {
+// write makes a directory of the files given by their names.
+func write(t testing.TB, files map[string]string) (dir string) {
 	t.Helper()
-	dir := t.TempDir()
+	dir = t.TempDir()
 	for name, content := range files {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -31,9 +31,15 @@ func loadFiles(t testing.TB, files map[string]string, env map[string]string) (*c
 			t.Fatal(err)
 		}
 	}
+	return dir
+}
+
+// loadFiles loads a project of the files given by their names.
+func loadFiles(t testing.TB, files map[string]string, env map[string]string) (*compose.Project, error) {
+	t.Helper()
 	return compose.Load(t.Context(), compose.Options{
 		ProjectName: "plant",
-		Files:       []string{filepath.Join(dir, "compose.yaml")},
+		Files:       []string{filepath.Join(write(t, files), "compose.yaml")},
 		Environment: env,
 		Strict:      true,
 		Logs:        compose.Logging{MaxSize: 10 << 20, MaxFile: 5},

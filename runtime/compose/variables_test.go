@@ -226,17 +226,11 @@ services:
 }
 
 func TestLoadReadsFilesAroundAProjectOfTheUsersOwn(t *testing.T) {
-	base := t.TempDir()
-	for name, content := range map[string]string{
+	base := write(t, map[string]string{
 		"app/compose.yaml":    "include: [../shared/compose.yaml]\nservices: {web: {image: x, env_file: ../shared/vars, volumes: ['../data:/data']}}\n",
 		"shared/compose.yaml": "services: {other: {image: x}}\n",
 		"shared/vars":         "A=1\n",
-	} {
-		path := filepath.Join(base, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	p, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{filepath.Join(base, "app/compose.yaml")}})
 	if err != nil {
 		t.Fatal(err)
@@ -250,18 +244,10 @@ func TestLoadReadsFilesAroundAProjectOfTheUsersOwn(t *testing.T) {
 }
 
 func TestLoadFollowsNoLinkOutOfThePackage(t *testing.T) {
-	base := t.TempDir()
-	secret := filepath.Join(base, "secret")
+	base := write(t, map[string]string{"secret": "SECRET=x\n", "app/compose.yaml": service("env_file: vars")})
 	app := filepath.Join(base, "app")
-	for _, err := range []error{
-		os.WriteFile(secret, []byte("SECRET=x\n"), 0o600),
-		os.Mkdir(app, 0o755),
-		os.Symlink(secret, filepath.Join(app, "vars")),
-		os.WriteFile(filepath.Join(app, "compose.yaml"), []byte(service("env_file: vars")), 0o600),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+	if err := os.Symlink(filepath.Join(base, "secret"), filepath.Join(app, "vars")); err != nil {
+		t.Fatal(err)
 	}
 	_, err := compose.Load(t.Context(), compose.Options{ProjectName: "p", Files: []string{filepath.Join(app, "compose.yaml")}, Strict: true})
 	if !errors.Is(err, compose.ErrInvalid) {
@@ -272,10 +258,7 @@ func TestLoadFollowsNoLinkOutOfThePackage(t *testing.T) {
 func TestLoadEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	path := filepath.Join(t.TempDir(), "compose.yaml")
-	if err := os.WriteFile(path, []byte(service("")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := filepath.Join(write(t, map[string]string{"compose.yaml": service("")}), "compose.yaml")
 	_, err := compose.Load(ctx, compose.Options{ProjectName: "p", Files: []string{path}, Strict: true})
 	if !errors.Is(err, context.Canceled) || errors.Is(err, compose.ErrInvalid) {
 		t.Errorf("error %v, want context.Canceled", err)
@@ -283,10 +266,7 @@ func TestLoadEndsWithItsContext(t *testing.T) {
 }
 
 func TestLoadRefusesNamesOfProjects(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "compose.yaml")
-	if err := os.WriteFile(path, []byte(service("")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := filepath.Join(write(t, map[string]string{"compose.yaml": service("")}), "compose.yaml")
 	for _, name := range []string{"", "..", "A", "a/b", "-a", "a b"} {
 		if _, err := compose.Load(t.Context(), compose.Options{ProjectName: name, Files: []string{path}}); err == nil {
 			t.Errorf("project %q was loaded", name)
