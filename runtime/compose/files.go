@@ -146,11 +146,7 @@ func (f *files) stat(abs string) (fs.FileInfo, error) {
 	if !f.strict {
 		return os.Stat(abs)
 	}
-	rel, err := filepath.Rel(f.dir, abs)
-	if err != nil {
-		return nil, err
-	}
-	return f.root.Stat(rel)
+	return f.root.Stat(f.rel(abs))
 }
 
 // open does not wait for the other end of a pipe. Within the directory of the
@@ -158,13 +154,15 @@ func (f *files) stat(abs string) (fs.FileInfo, error) {
 func (f *files) open(abs string) (*os.File, error) {
 	const flags = os.O_RDONLY | syscall.O_NONBLOCK
 	if f.strict {
-		rel, err := filepath.Rel(f.dir, abs)
-		if err != nil {
-			return nil, err
-		}
-		return f.root.OpenFile(rel, flags, 0)
+		return f.root.OpenFile(f.rel(abs), flags, 0)
 	}
 	return os.OpenFile(abs, flags, 0)
+}
+
+// rel is where a file lies in root.
+func (f *files) rel(abs string) string {
+	rel, _ := filepath.Rel(f.dir, abs) // both are absolute
+	return rel
 }
 
 // blame tells files that are missing or lead nowhere, for which the package is to

@@ -34,10 +34,7 @@ func (p *Package) holds(abs string) bool {
 
 // find is the entry that a path within the package leads to, through its links.
 func (p *Package) find(abs string) (name string, e *entry, err error) {
-	rel, err := filepath.Rel(p.dir, abs)
-	if err != nil {
-		return "", nil, err
-	}
+	rel, _ := filepath.Rel(p.dir, abs) // it is within
 	name = "."
 	for component := range strings.SplitSeq(filepath.ToSlash(rel), "/") {
 		name = path.Join(name, component)
