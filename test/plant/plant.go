@@ -258,17 +258,21 @@ func Eventually(ctx context.Context, try func() error) error {
 	return Until(ctx, try)
 }
 
-// Until repeats what has no event to wait for until it succeeds, and gives its last
-// error when ctx is done before.
+// Until repeats what has no event to wait for until it succeeds. When ctx is done
+// before, it returns the last error that was not caused by that.
 func Until(ctx context.Context, try func() error) error {
+	var last error
 	for {
 		err := try()
 		if err == nil {
 			return nil
 		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ctx.Err(), err)
+			return fmt.Errorf("%w: %w", ctx.Err(), last)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
