@@ -20,5 +20,6 @@
 // # What is left behind
 //
 // Nothing: loop devices let go with the last unmount, and the disk is gone with
-// the process, whose end the kernel answers with I/O errors.
+// the process, whose end the kernel answers with I/O errors, also where it was
+// killed while it used the disk.
 package medium

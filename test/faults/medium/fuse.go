@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -53,10 +57,9 @@ const usedFor = 30 * time.Second
 
 // file shows a disk as a file in the place of another one.
 type file struct {
-	disk   *Disk
-	path   string
-	device *os.File // /dev/fuse
-	done   sync.WaitGroup
+	disk *Disk
+	path string
+	done sync.WaitGroup
 }
 
 // show mounts the disk over an existing file.
@@ -65,15 +68,56 @@ func show(d *Disk, path string) (*file, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open /dev/fuse: %w", err)
 	}
-	f := &file{disk: d, path: path, device: os.NewFile(uintptr(fd), "/dev/fuse")}
+	defer unix.Close(fd)
+	f := &file{disk: d, path: path}
 	options := fmt.Sprintf("fd=%d,rootmode=%o,user_id=0,group_id=0", fd, unix.S_IFREG|0o600)
 	if err := unix.Mount("disk", path, "fuse", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot mount %s: %w", path, err), f.device.Close())
+		return nil, fmt.Errorf("cannot mount %s: %w", path, err)
+	}
+	ready := make(chan error)
+	for range servers {
+		f.done.Go(func() {
+			runtime.LockOSThread() // for good: the thread ends with this, and so does its table
+			err := keepOnly(fd)
+			if ready <- err; err == nil {
+				f.serve(fd)
+			}
+		})
 	}
 	for range servers {
-		f.done.Go(func() { f.serve(fd) })
+		err = errors.Join(err, <-ready)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot serve %s: %w", path, err), f.close())
 	}
 	return f, nil
+}
+
+// keepOnly gives this thread a table of descriptors of its own, in which of the present
+// ones only fd is left, and those that the Go runtime works with. The kernel answers for
+// a server that is gone once nobody holds its descriptor. In the table of the process,
+// a thread would hold it that waits for the disk itself, as in an unmount: who kills the
+// process would leave it waiting, and after it each sync on the machine.
+func keepOnly(fd int) error {
+	if err := unix.Unshare(unix.CLONE_FILES); err != nil {
+		return err
+	}
+	const table = "/proc/thread-self/fd"
+	entries, err := os.ReadDir(table)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		n, err := strconv.Atoi(e.Name())
+		if err != nil || n == fd {
+			continue
+		}
+		// The one that listed the table is closed already.
+		if target, err := os.Readlink(filepath.Join(table, e.Name())); err == nil && !strings.HasPrefix(target, "anon_inode:[event") {
+			_ = unix.Close(n)
+		}
+	}
+	return nil
 }
 
 // close takes the file away, and waits until nobody has it open any more.
@@ -89,7 +133,7 @@ func (f *file) close() error {
 	}()
 	select {
 	case <-ended:
-		return errors.Join(err, f.device.Close())
+		return err
 	case <-time.After(usedFor):
 		return errors.Join(err, fmt.Errorf("cannot close %s: somebody still uses what is on it", f.path))
 	}

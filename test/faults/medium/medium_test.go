@@ -1,14 +1,17 @@
 package medium_test
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -159,4 +162,51 @@ func TestAFlushFails(t *testing.T) {
 	}
 	d.Cut(medium.All, nil)
 	check(t, m.Forget())
+}
+
+// servedIn names the directory of the process that is killed.
+const servedIn = "MARGOLITE_TEST_SERVED_IN"
+
+// Who serves a disk can be killed while it waits for that disk: it ends, and nobody
+// waits for what is mounted.
+func TestWhoServesADiskIsKilled(t *testing.T) {
+	if dir := os.Getenv(servedIn); dir != "" {
+		d := disk(t)
+		_, err := d.Mount(filepath.Join(dir, "disk"), filepath.Join(dir, "mounted"))
+		check(t, err)
+		d.SlowFlush(time.Hour)
+		before := d.Counts().Writes
+		go func() { _ = synced(filepath.Join(dir, "mounted", "file"), []byte("one")) }()
+		for d.Counts().Writes == before {
+			time.Sleep(time.Millisecond)
+		}
+		fmt.Println("it waits")
+		select {}
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	dir := t.TempDir()
+	mounted, connections := filepath.Join(dir, "mounted"), filepath.Join(dir, "connections")
+	check(t, errors.Join(os.Mkdir(mounted, 0o755), os.Mkdir(connections, 0o755), unix.Mount("none", connections, "fusectl", 0, "")))
+	defer func() { _ = unix.Unmount(connections, 0) }()
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestWhoServesADiskIsKilled$")
+	cmd.Env = append(os.Environ(), servedIn+"="+dir, "TMPDIR="+dir)
+	out, err := cmd.StdoutPipe()
+	check(t, errors.Join(err, cmd.Start()))
+	if said, err := bufio.NewReader(out).ReadString('\n'); err != nil || said != "it waits\n" {
+		t.Errorf("it says %q, %v", said, err)
+	}
+	var disk unix.Stat_t
+	check(t, errors.Join(unix.Lstat(filepath.Join(dir, "disk"), &disk), cmd.Process.Kill()))
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Error("it has not ended")
+		check(t, os.WriteFile(filepath.Join(connections, fmt.Sprint(unix.Minor(disk.Dev)), "abort"), []byte("1"), 0))
+		<-ended
+	}
+	check(t, errors.Join(unix.Unmount(mounted, 0), unix.Unmount(filepath.Join(dir, "disk"), 0)))
 }
