@@ -20,6 +20,5 @@
 // # What is left behind
 //
 // Nothing: loop devices let go with the last unmount, and the disk is gone with
-// the process, whose end the kernel answers with I/O errors, also where it was
-// killed while it used the disk.
+// the process, however that ends: the kernel answers with I/O errors then.
 package medium

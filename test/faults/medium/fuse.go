@@ -76,13 +76,7 @@ func show(d *Disk, path string) (*file, error) {
 	}
 	ready := make(chan error)
 	for range servers {
-		f.done.Go(func() {
-			runtime.LockOSThread() // for good: the thread ends with this, and so does its table
-			err := keepOnly(fd)
-			if ready <- err; err == nil {
-				f.serve(fd)
-			}
-		})
+		f.done.Go(func() { f.serve(fd, ready) })
 	}
 	for range servers {
 		err = errors.Join(err, <-ready)
@@ -93,11 +87,10 @@ func show(d *Disk, path string) (*file, error) {
 	return f, nil
 }
 
-// keepOnly gives this thread a table of descriptors of its own, in which of the present
-// ones only fd is left, and those that the Go runtime works with. The kernel answers for
-// a server that is gone once nobody holds its descriptor. In the table of the process,
-// a thread would hold it that waits for the disk itself, as in an unmount: who kills the
-// process would leave it waiting, and after it each sync on the machine.
+// keepOnly gives this thread a table of descriptors of its own, with fd and those that
+// the Go runtime works with. The kernel answers for a server that is gone once nobody
+// holds its descriptor. In the table of the process, a thread that waits for the disk
+// itself would hold it after a kill, and keep each sync on the machine waiting.
 func keepOnly(fd int) error {
 	if err := unix.Unshare(unix.CLONE_FILES); err != nil {
 		return err
@@ -108,12 +101,9 @@ func keepOnly(fd int) error {
 		return err
 	}
 	for _, e := range entries {
-		n, err := strconv.Atoi(e.Name())
-		if err != nil || n == fd {
-			continue
-		}
-		// The one that listed the table is closed already.
-		if target, err := os.Readlink(filepath.Join(table, e.Name())); err == nil && !strings.HasPrefix(target, "anon_inode:[event") {
+		target, err := os.Readlink(filepath.Join(table, e.Name())) // not of the one that listed the table
+		n, _ := strconv.Atoi(e.Name())
+		if err == nil && n != fd && !strings.HasPrefix(target, "anon_inode:[event") {
 			_ = unix.Close(n)
 		}
 	}
@@ -141,7 +131,16 @@ func (f *file) close() error {
 
 // serve answers requests until the kernel has no more. The descriptor is read as
 // it is: the poller of the Go runtime would need it to be non-blocking.
-func (f *file) serve(fd int) {
+func (f *file) serve(fd int, ready chan<- error) {
+	runtime.LockOSThread() // for good: the thread ends with this, and so does its table
+	if unix.Gettid() == os.Getpid() {
+		defer runtime.UnlockOSThread() // what /proc shows of a process is what its first thread has
+		var other sync.WaitGroup
+		other.Go(func() { f.serve(fd, ready) })
+		other.Wait()
+		return
+	}
+	ready <- keepOnly(fd)
 	request := make([]byte, maxWrite+requestHeader+writeHeader+4096)
 	for {
 		n, err := unix.Read(fd, request)
