@@ -96,13 +96,7 @@ func TestAChangeThatWaitsForItsTurnSaysBehindWhom(t *testing.T) {
 	documents[first] = document(first, "1.0.0")
 	s.publish(3, documents)
 	s.eventually("it says why it waits", func() bool {
-		st := s.fullStatus()
-		for _, d := range st.Deployments {
-			if d.ID == first && d.Reason == "waits for its turn: "+hanging(0)+", "+hanging(1)+" being installed or updated" {
-				return true
-			}
-		}
-		return false
+		return s.reasonOf(first) == "waits for its turn: "+hanging(0)+", "+hanging(1)+" being installed or updated"
 	})
 	s.heard(first, "pending@3", "installing@3", "installed@3")
 }
@@ -110,8 +104,7 @@ func TestAChangeThatWaitsForItsTurnSaysBehindWhom(t *testing.T) {
 // reasonOf is why a deployment waits, as status tells.
 func (s *site) reasonOf(id string) string {
 	s.t.Helper()
-	st := s.fullStatus()
-	for _, d := range st.Deployments {
+	for _, d := range s.fullStatus().Deployments {
 		if d.ID == id {
 			return d.Reason
 		}

@@ -250,8 +250,7 @@ func (p *Plant) Quiet(ctx context.Context) error {
 	return p.Control().Sync(ctx)
 }
 
-// Eventually is Until with a limit that is far more than what has to happen soon
-// takes on a slow machine.
+// Eventually is Until with far more patience than a slow machine needs.
 func Eventually(ctx context.Context, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -262,11 +261,7 @@ func Eventually(ctx context.Context, try func() error) error {
 // before, it returns the last error that was not caused by that.
 func Until(ctx context.Context, try func() error) error {
 	var last error
-	for {
-		err := try()
-		if err == nil {
-			return nil
-		}
+	for err := try(); err != nil; err = try() {
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
@@ -276,4 +271,5 @@ func Until(ctx context.Context, try func() error) error {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+	return nil
 }
