@@ -213,7 +213,7 @@ func credentials(scheme, secret string) map[string]string {
 func (s *site) repository() *gitserver.Server {
 	s.t.Helper()
 	if _, err := gitserver.Program(); err != nil {
-		s.t.Skip("there is no git here")
+		s.t.Skip("needs git")
 	}
 	certificate, err := public[0].IssueServer([]string{host})
 	check(s.t, err)
