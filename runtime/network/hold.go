@@ -92,8 +92,8 @@ func (n *Networks) hold(rules tableKey, wanted bool) {
 	}
 }
 
-// startHolding is for a watcher, which has to call the function it gets in the
-// end.
+// startHolding is for who watches, and has to call the function it gets in the end.
+// The next syncRules makes the tables.
 func (n *Networks) startHolding() (stop func() error, err error) {
 	holder, err := newHolder()
 	if err != nil {
@@ -102,14 +102,9 @@ func (n *Networks) startHolding() (stop func() error, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.holder != nil {
-		return nil, errors.Join(fmt.Errorf("cannot watch nf_tables twice: %w", unix.EBUSY), holder.CloseLasting())
+		return nil, errors.Join(fmt.Errorf("cannot watch the network twice: %w", unix.EBUSY), holder.CloseLasting())
 	}
 	n.holder = holder
-	for _, f := range families() {
-		if r, ok := n.synced[f.table]; ok {
-			n.hold(r.table, !r.empty())
-		}
-	}
 	return func() error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
