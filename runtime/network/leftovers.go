@@ -52,10 +52,8 @@ func (n *Networks) leftoverLinks(at *survey, kept map[string]bool) (err error) {
 		case by.is(n.owner), link.Attrs().Alias == "" && n.owner.hasTag(name):
 			n.logger.Info("removing orphaned network link", "link", name)
 			err = errors.Join(err, removeLink(at.c, link))
-		case !n.spared[name]:
-			// Its owner may be one that does not run now.
-			n.logger.Info("keeping network link of another owner", "link", name, "owner", by.String())
-			n.spared[name] = true
+		default: // its owner may be one that does not run now
+			n.logger.Debug("keeping network link of another owner", "link", name, "owner", by.String())
 		}
 	}
 	return err

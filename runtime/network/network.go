@@ -72,13 +72,11 @@ type Networks struct {
 
 	mu       sync.RWMutex
 	made     map[string]Network               // since the start, by bridge
-	spared   map[string]bool                  // links of others that were logged
 	synced   map[nftables.TableFamily]ruleset // as SyncPorts left the tables since the start
 	ports    []Port                           // that SyncPorts got last, less those that contradict others
 	networks []Network                        // that it got last
 	advice   string                           // that was logged last
 	holder   *holder                          // of the watcher; nil: nobody watches
-	held     []nftables.TableFamily           // whose table of the holder is there
 }
 
 // New prepares RunDir.
@@ -88,7 +86,6 @@ func New(o Options) (*Networks, error) {
 		runDir: o.RunDir, resolvConf: o.ResolvConf, hostsFile: o.Hosts, pools: o.Pools, publish: o.Publish, logger: o.Logger,
 		synced: make(map[nftables.TableFamily]ruleset),
 		files:  make(map[string]*sandboxFiles),
-		spared: make(map[string]bool),
 		made:   make(map[string]Network),
 	}
 	n.stale.Store(everything)
