@@ -96,15 +96,6 @@ func (at *survey) damage(ensure func(at *survey) error) string {
 	return ""
 }
 
-// must fails with unix.ENODEV where there is no such link.
-func (at *survey) must(name string) (netlink.Link, error) {
-	link, there := at.links[name]
-	if !there {
-		return nil, fmt.Errorf("cannot find link %s: %w", name, unix.ENODEV)
-	}
-	return link, nil
-}
-
 // ensureHardwareAddr gives the link its hardware address, unless that is nil.
 func (at *survey) ensureHardwareAddr(link netlink.Link, mac net.HardwareAddr) error {
 	now := link.Attrs()
