@@ -46,6 +46,11 @@ type Deployment struct {
 
 	// Tolerated lists the departures from 1.0.0-rc.3 that the parser let pass.
 	Tolerated Errors
+	// Ignored are those of them that are members which nobody knows (EXT-01).
+	Ignored Errors
+	// Foreign are those that change what the deployment means in a way that is not
+	// known here: see Understood.
+	Foreign Errors
 }
 
 // Component is one package of a deployment.
@@ -73,7 +78,7 @@ func ParseDeployment(body []byte) (*Deployment, error) {
 	var r reader
 	d := r.deployment(node{tree: root})
 	if d != nil {
-		d.Tolerated = r.tolerated
+		d.Tolerated, d.Ignored, d.Foreign = r.tolerated, r.ignored, r.foreign
 	}
 	if err := r.refused.err(); err != nil {
 		return d, fmt.Errorf("cannot accept application deployment: %w", err)
@@ -90,10 +95,21 @@ func (d *Deployment) Validate() error {
 	return nil
 }
 
+// Understood reports what the deployment asks for that is not known here, and would be
+// another deployment without. A device must not run it. The parser lets it pass: what
+// runs since before the member was known to matter goes on.
+func (d *Deployment) Understood() error {
+	if err := d.Foreign.err(); err != nil {
+		return fmt.Errorf("cannot run the deployment as it is meant: %w", err)
+	}
+	return nil
+}
+
 func (r *reader) deployment(n node) *Deployment {
 	if !r.is(object, "AD-01", n) {
 		return nil
 	}
+	r.closed(n, "apiVersion", "kind", "id", "metadata", "spec")
 	metadata, spec := n.member("metadata"), n.member("spec")
 	annotations := metadata.member("annotations")
 	d := &Deployment{}
@@ -189,15 +205,39 @@ func sameText(a, b node) bool {
 	return a.kind == b.kind && strings.EqualFold(a.literal, b.literal)
 }
 
-// closed notes the members of an object that have no meaning there. They are
-// ignored: neither an unknown extension nor an unknown member may fail the
-// import (EXT-01).
+// closed notes the members of an object that are not known there. They are ignored:
+// neither an unknown extension nor an unknown member may fail the import (EXT-01). But
+// for those of drafts that are known to change what the deployment means.
 func (r *reader) closed(n node, known ...string) {
+	r.unknown(n, known, func(name string, value node) {
+		if name == "valueFrom" || name == "requiredCapabilities" {
+			r.foreigner(value)
+			return
+		}
+		r.tolerate("EXT-01", value, "is unknown")
+		r.ignored.add("EXT-01", value.path, "is unknown")
+	})
+}
+
+// exact notes the members of an object that are not known where each member says what
+// a device must be, or what a workload gets: whatever else is there changes that.
+func (r *reader) exact(n node, known ...string) {
+	r.unknown(n, known, func(_ string, value node) { r.foreigner(value) })
+}
+
+// foreigner notes a member that changes what the deployment means.
+func (r *reader) foreigner(n node) {
+	r.tolerate("EXT-01", n, "is unknown")
+	r.foreign.add("", n.path, "is not known to this device, and changes what the deployment means")
+}
+
+// unknown calls f for the members that have a value and are neither known nor extensions.
+func (r *reader) unknown(n node, known []string, f func(name string, value node)) {
 	n.eachMember(func(name string, value node) {
 		switch {
-		case slices.Contains(known, name):
+		case slices.Contains(known, name), !value.given():
 		case !isExtension(name):
-			r.tolerate("EXT-01", value, "is unknown")
+			f(name, value)
 		case value.kind != object:
 			r.tolerate("EXT-01", value, "must be an object, is %s", value.kind)
 		}
@@ -314,6 +354,7 @@ func (r *reader) component(n node) Component {
 	if !r.is(object, "AD-04", properties) {
 		return c
 	}
+	r.closed(properties, "repository", "revision", "packageLocation", "keyLocation", "wait", "timeout")
 	r.coordinates(&c, properties)
 	c.Wait = r.wait(properties.member("wait"))
 	c.Timeout = r.timeout(properties.member("timeout"))

@@ -128,7 +128,7 @@ func (r *resolver) readContent(key string, object types.FileObjectConfig) ([]byt
 		return content, true
 	case object.Environment != "":
 		// compose-go took it from the variables of the file that defines it.
-		if _, set := r.env[object.Environment]; !set && object.Content == "" {
+		if _, set := r.variable(object.Environment); !set && object.Content == "" {
 			r.findings.add("", key+".environment", "names %q, which nothing sets", object.Environment)
 			return nil, false
 		}

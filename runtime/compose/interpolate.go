@@ -24,10 +24,11 @@ type interpolator struct {
 	ctx   context.Context // of one Load: compose-go passes none on
 	left  int             // bytes that variables may still add
 	unset map[string]bool
+	read  map[string]bool // variables that were looked for, and Options.Ports that were taken
 }
 
 func newInterpolator(ctx context.Context) *interpolator {
-	return &interpolator{ctx: ctx, left: maxSubstituted, unset: map[string]bool{}}
+	return &interpolator{ctx: ctx, left: maxSubstituted, unset: map[string]bool{}, read: map[string]bool{}}
 }
 
 // warnings names the variables that were replaced by nothing.
@@ -101,6 +102,7 @@ func (i *interpolator) braced(expression string, lookup template.Mapping, nestin
 	if rest == "" {
 		return i.value(name, lookup)
 	}
+	i.read[name] = true
 	value, set := lookup(name)
 	if operator, ok := strings.CutPrefix(rest, ":"); ok { // empty is as good as not set
 		rest = operator
@@ -131,6 +133,7 @@ func (i *interpolator) braced(expression string, lookup template.Mapping, nestin
 }
 
 func (i *interpolator) value(name string, lookup template.Mapping) (string, error) {
+	i.read[name] = true
 	value, set := lookup(name)
 	if !set {
 		i.unset[name] = true

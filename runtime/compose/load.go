@@ -21,6 +21,8 @@ import (
 const (
 	maxIncludes = 8       // levels of files that include files
 	maxExtended = 1 << 20 // bytes of text that extends may repeat
+
+	profilesVariable = "COMPOSE_PROFILES"
 )
 
 // Options say what is loaded and how.
@@ -34,6 +36,9 @@ type Options struct {
 	// without a value; it goes before .env. The environment of this process
 	// is never looked at.
 	Environment map[string]string
+	// Ports are the ports of the device that container ports, as 80/tcp, are published
+	// on instead of those in the files; each where they publish it once.
+	Ports map[string]string
 	// Profiles are active, and those that COMPOSE_PROFILES names. A service
 	// with profiles none of which is active is left out; "*" is all of them.
 	Profiles []string
@@ -128,12 +133,12 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 		return nil, l.verdict(err)
 	}
 	l.checkKeys(model, model) // once more, for what came by extends
-	p, err := l.bind(model, dir, env, activeProfiles(o.Profiles, env))
+	p, err := l.bind(model, dir, env, l.activeProfiles(o.Profiles, env))
 	if err != nil {
 		return nil, l.verdict(err)
 	}
 	l.passOver(p.Compose.DisabledServices)
-	l.resolve(p, model, env, o.Scale)
+	l.resolve(p, model, env, o)
 	if err := l.verdict(errors.Join(l.failures...)); err != nil {
 		return nil, err
 	}
@@ -143,15 +148,30 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 	}
 	slices.Sort(warnings)
 	p.Warnings = slices.Compact(warnings)
+	p.Unused = l.unused(o)
 	slices.Sort(files.outside)
 	p.Outside = slices.Compact(files.outside)
 	return p, nil
 }
 
+// unused are the variables and ports given that made no difference.
+func (l *loading) unused(o Options) map[string]bool {
+	unused := map[string]bool{}
+	for _, given := range []map[string]string{o.Environment, o.Ports} {
+		for name := range given {
+			if !l.in.read[name] {
+				unused[name] = true
+			}
+		}
+	}
+	return unused
+}
+
 // activeProfiles are those asked for and those that COMPOSE_PROFILES names.
-func activeProfiles(asked []string, env types.Mapping) []string {
+func (l *loading) activeProfiles(asked []string, env types.Mapping) []string {
 	active := slices.Clone(asked)
-	for profile := range strings.SplitSeq(env["COMPOSE_PROFILES"], ",") {
+	l.in.read[profilesVariable] = true
+	for profile := range strings.SplitSeq(env[profilesVariable], ",") {
 		if profile = strings.TrimSpace(profile); profile != "" {
 			active = append(active, profile)
 		}

@@ -35,6 +35,10 @@ func (r *resolver) ports(s *Service, c types.ServiceConfig) {
 			continue
 		}
 		p.ContainerPort = uint16(c.Target)
+		if on, is := r.moved[portKey(c)]; is {
+			c.Published = on
+			r.in.read[portKey(c)] = true
+		}
 		var ok bool
 		if p.HostPort, p.LastPort, ok = publishedRange(c.Published); !ok {
 			r.refuse("ports", "publishes %d as %.80q, which is not a port or a range of ports", c.Target, c.Published)
@@ -57,6 +61,36 @@ func (r *resolver) ports(s *Service, c types.ServiceConfig) {
 			a.HostIP.Compare(b.HostIP), cmp.Compare(a.ContainerPort, b.ContainerPort))
 	})
 	s.Ports = slices.Compact(ports)
+}
+
+// portKey tells the ports of a container apart, as 80/tcp.
+func portKey(c types.ServicePortConfig) string {
+	return fmt.Sprintf("%d/%s", c.Target, strings.ToLower(cmp.Or(c.Protocol, "tcp")))
+}
+
+// movable are those of the wanted ports that the project publishes once: which one is
+// meant is certain.
+func (l *loading) movable(p *types.Project, wanted map[string]string) map[string]string {
+	by := map[string][]string{}
+	for _, name := range p.ServiceNames() {
+		for _, c := range p.Services[name].Ports {
+			if key := portKey(c); wanted[key] != "" {
+				by[key] = append(by[key], name)
+			}
+		}
+	}
+	movable := map[string]string{}
+	for key, on := range wanted {
+		switch services := by[key]; len(services) {
+		case 0:
+			l.warn("no service publishes container port %s: nothing is published on port %s of the device for it", key, on)
+		case 1:
+			movable[key] = on
+		default:
+			l.warn("container port %s is published more than once, by services %s: it stays where the file has it, and is not published on port %s of the device", key, strings.Join(services, ", "), on)
+		}
+	}
+	return movable
 }
 
 // checkFamily refuses addresses of the device from which nothing leads to the
