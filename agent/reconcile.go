@@ -940,31 +940,25 @@ func (w *worker) found(revision digest.Digest, doc *margo.Deployment, unused map
 	return found.parameters
 }
 
-// unreadOf are the parameters of a revision that no service reads, if that is known.
-func (w *worker) unreadOf(revision digest.Digest) []string {
+// seen is what a worker does, and which parameters of the desired revision no service
+// reads, for status.
+func (w *worker) seen(desired digest.Digest) (reason string, progress map[string]control.Progress, parameters []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.unread.revision != revision {
-		return nil
+	if w.unread.revision == desired {
+		parameters = w.unread.parameters
 	}
-	return w.unread.parameters
-}
-
-// seen is what a worker does, for status.
-func (w *worker) seen() (reason string, progress map[string]control.Progress) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	progress = make(map[string]control.Progress, len(w.progress))
 	for c, p := range w.progress {
 		progress[c] = p
 	}
 	switch {
 	case w.line != nil:
-		return w.line(), progress
+		return w.line(), progress, parameters
 	case w.slow != "":
-		return w.slow, progress
+		return w.slow, progress, parameters
 	}
-	return w.reason, progress
+	return w.reason, progress, parameters
 }
 
 // worker gives the worker of a deployment, or nil.

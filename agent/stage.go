@@ -164,9 +164,8 @@ func (r *reconciler) eligible(id string, doc *margo.Deployment) error {
 		return &fault{code: codeWrongDevice, err: fmt.Errorf("the deployment is for device %q, this one is %q", doc.DeviceID, own)}
 	case len(doc.Components) == 0:
 		return &fault{code: codeInvalidDocument, err: errors.New("the document has no components")}
-	}
-	if err := doc.Understood(); err != nil {
-		return &fault{code: codeInvalidDocument, err: err}
+	case len(doc.Foreign) > 0:
+		return &fault{code: codeInvalidDocument, err: doc.Foreign}
 	}
 	return r.constrained(doc)
 }

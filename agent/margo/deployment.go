@@ -49,7 +49,8 @@ type Deployment struct {
 	// Ignored are those of them that are members which nobody knows (EXT-01).
 	Ignored Errors
 	// Foreign are those that change what the deployment means in a way that is not
-	// known here: see Understood.
+	// known here: a device must not run it. The parser lets them pass, so that what has
+	// run since before they were known to matter goes on.
 	Foreign Errors
 }
 
@@ -91,16 +92,6 @@ func ParseDeployment(body []byte) (*Deployment, error) {
 func (d *Deployment) Validate() error {
 	if err := d.Tolerated.err(); err != nil {
 		return fmt.Errorf("cannot validate application deployment: %w", err)
-	}
-	return nil
-}
-
-// Understood reports what the deployment asks for that is not known here, and would be
-// another deployment without. A device must not run it. The parser lets it pass: what
-// runs since before the member was known to matter goes on.
-func (d *Deployment) Understood() error {
-	if err := d.Foreign.err(); err != nil {
-		return fmt.Errorf("cannot run the deployment as it is meant: %w", err)
 	}
 	return nil
 }
@@ -208,38 +199,26 @@ func sameText(a, b node) bool {
 // closed notes the members of an object that are not known there. They are ignored:
 // neither an unknown extension nor an unknown member may fail the import (EXT-01). But
 // for those of drafts that are known to change what the deployment means.
-func (r *reader) closed(n node, known ...string) {
-	r.unknown(n, known, func(name string, value node) {
-		if name == "valueFrom" || name == "requiredCapabilities" {
-			r.foreigner(value)
-			return
-		}
-		r.tolerate("EXT-01", value, "is unknown")
-		r.ignored.add("EXT-01", value.path, "is unknown")
-	})
-}
+func (r *reader) closed(n node, known ...string) { r.members(n, known, false) }
 
-// exact notes the members of an object that are not known where each member says what
-// a device must be, or what a workload gets: whatever else is there changes that.
-func (r *reader) exact(n node, known ...string) {
-	r.unknown(n, known, func(_ string, value node) { r.foreigner(value) })
-}
+// exact is closed where each member says what a device must be, or what a workload
+// gets: whatever is not known there changes that.
+func (r *reader) exact(n node, known ...string) { r.members(n, known, true) }
 
-// foreigner notes a member that changes what the deployment means.
-func (r *reader) foreigner(n node) {
-	r.tolerate("EXT-01", n, "is unknown")
-	r.foreign.add("", n.path, "is not known to this device, and changes what the deployment means")
-}
-
-// unknown calls f for the members that have a value and are neither known nor extensions.
-func (r *reader) unknown(n node, known []string, f func(name string, value node)) {
+func (r *reader) members(n node, known []string, exact bool) {
 	n.eachMember(func(name string, value node) {
 		switch {
 		case slices.Contains(known, name), !value.given():
-		case !isExtension(name):
-			f(name, value)
-		case value.kind != object:
-			r.tolerate("EXT-01", value, "must be an object, is %s", value.kind)
+		case isExtension(name):
+			if value.kind != object {
+				r.tolerate("EXT-01", value, "must be an object, is %s", value.kind)
+			}
+		case exact, name == "valueFrom", name == "requiredCapabilities":
+			r.tolerate("EXT-01", value, "is unknown")
+			r.foreign.add("", value.path, "is not known to this device, and changes what the deployment means")
+		default:
+			r.tolerate("EXT-01", value, "is unknown")
+			r.ignored.add("EXT-01", value.path, "is unknown")
 		}
 	})
 }

@@ -292,8 +292,8 @@ func TestWhatChangesTheMeaningIsNotRun(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 			continue
 		}
-		if err := d.Understood(); err == nil || !strings.Contains(err.Error(), path+": ") || d.Validate() == nil || len(d.Ignored) > 0 {
-			t.Errorf("%s: understood with %v, %v ignored", path, err, d.Ignored)
+		if len(d.Foreign) != 1 || d.Foreign[0].Path != path || d.Validate() == nil || len(d.Ignored) > 0 {
+			t.Errorf("%s: foreign are %v, ignored %v", path, d.Foreign, d.Ignored)
 		}
 	}
 	described := deploymentWith(t,
@@ -301,11 +301,8 @@ func TestWhatChangesTheMeaningIsNotRun(t *testing.T) {
 		"value: Some One", "value: Some One\n      sensitive: true\n      description: {valueFrom: x}", "wait: false", "wait: false, helmVersion: 3",
 		"  parameters:\n", "  parameters:\n    valueFrom: {value: 1}\n")
 	d, err := margo.ParseDeployment(described)
-	if err == nil {
-		err = d.Understood()
-	}
-	if err != nil || len(d.Ignored) != 3 || !d.Parameters[1].Sensitive {
-		t.Errorf("what only describes: %v, ignored %v", err, d.Ignored)
+	if err != nil || len(d.Foreign) > 0 || len(d.Ignored) != 3 || !d.Parameters[1].Sensitive {
+		t.Errorf("what only describes: %v, foreign %v, ignored %v", err, d.Foreign, d.Ignored)
 	}
 }
 

@@ -21,8 +21,6 @@ import (
 const (
 	maxIncludes = 8       // levels of files that include files
 	maxExtended = 1 << 20 // bytes of text that extends may repeat
-
-	profilesVariable = "COMPOSE_PROFILES"
 )
 
 // Options say what is loaded and how.
@@ -133,7 +131,8 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 		return nil, l.verdict(err)
 	}
 	l.checkKeys(model, model) // once more, for what came by extends
-	p, err := l.bind(model, dir, env, l.activeProfiles(o.Profiles, env))
+	l.in.read["COMPOSE_PROFILES"] = true
+	p, err := l.bind(model, dir, env, activeProfiles(o.Profiles, env))
 	if err != nil {
 		return nil, l.verdict(err)
 	}
@@ -168,10 +167,9 @@ func (l *loading) unused(o Options) map[string]bool {
 }
 
 // activeProfiles are those asked for and those that COMPOSE_PROFILES names.
-func (l *loading) activeProfiles(asked []string, env types.Mapping) []string {
+func activeProfiles(asked []string, env types.Mapping) []string {
 	active := slices.Clone(asked)
-	l.in.read[profilesVariable] = true
-	for profile := range strings.SplitSeq(env[profilesVariable], ",") {
+	for profile := range strings.SplitSeq(env["COMPOSE_PROFILES"], ",") {
 		if profile = strings.TrimSpace(profile); profile != "" {
 			active = append(active, profile)
 		}

@@ -71,24 +71,19 @@ func portKey(c types.ServicePortConfig) string {
 // movable are those of the wanted ports that the project publishes once: which one is
 // meant is certain.
 func (l *loading) movable(p *types.Project, wanted map[string]string) map[string]string {
-	by := map[string][]string{}
-	for _, name := range p.ServiceNames() {
-		for _, c := range p.Services[name].Ports {
-			if key := portKey(c); wanted[key] != "" {
-				by[key] = append(by[key], name)
-			}
+	published := map[string]int{}
+	for _, s := range p.Services {
+		for _, c := range s.Ports {
+			published[portKey(c)]++
 		}
 	}
 	movable := map[string]string{}
 	for key, on := range wanted {
-		switch services := by[key]; len(services) {
-		case 0:
-			l.warn("no service publishes container port %s: nothing is published on port %s of the device for it", key, on)
-		case 1:
+		if published[key] == 1 {
 			movable[key] = on
-		default:
-			l.warn("container port %s is published more than once, by services %s: it stays where the file has it, and is not published on port %s of the device", key, strings.Join(services, ", "), on)
+			continue
 		}
+		l.warn("container port %s is published %d times, not once: it is not put on port %s of the device", key, published[key], on)
 	}
 	return movable
 }

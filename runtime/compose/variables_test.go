@@ -339,7 +339,7 @@ secrets: {key: {environment: KEY}}
 		t.Error(diff)
 	}
 	warnings := strings.Join(p.Warnings, "\n")
-	for _, want := range []string{"no service publishes container port 443/tcp", "container port 7000/tcp is published more than once, by services app, cache: it stays"} {
+	for _, want := range []string{"container port 443/tcp is published 0 times", "container port 7000/tcp is published 2 times, not once: it is not put on port 9000"} {
 		if !strings.Contains(warnings, want) {
 			t.Errorf("no warning says %q: %s", want, warnings)
 		}
