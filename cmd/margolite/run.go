@@ -59,10 +59,6 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer())
 	manager.logger = logger
 	warn(logger, cfg)
-	device, err := deviceOf(ctx, cfg)
-	if err != nil {
-		return err
-	}
 	var a *agent.Agent // the runtime and the way to the WFM are made before it, and tell it
 
 	records, err := openStore(cfg, limits.Bundle)
@@ -70,6 +66,10 @@ func (c *cli) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, records.Close()) }()
+	device, err := deviceOf(ctx, cfg)
+	if device, err = identified(cfg, device, err); err != nil {
+		return err
+	}
 	for _, p := range deviceProblems(ctx, cfg) {
 		logger.Error("this device is not ready", "object", p.object, "problem", p.text, "mend", p.mend)
 	}

@@ -115,9 +115,11 @@ func (r *resolver) readContent(key string, object types.FileObjectConfig) []byte
 		return content
 	}
 	// compose-go took the content from the variables of the file that defines it.
-	if _, set := r.env[object.Environment]; object.Environment != "" && !set && object.Content == "" {
-		r.findings.add("", key+".environment", "names %q, which nothing sets", object.Environment)
-		return nil
+	if object.Environment != "" {
+		if _, set := r.variable(object.Environment); !set && object.Content == "" {
+			r.findings.add("", key+".environment", "names %q, which nothing sets", object.Environment)
+			return nil
+		}
 	}
 	if len(object.Content) > maxContent {
 		r.findings.add("", key, "has %d bytes; the limit is %d", len(object.Content), maxContent)

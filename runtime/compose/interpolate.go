@@ -26,10 +26,11 @@ type interpolator struct {
 	ctx   context.Context // of one Load: compose-go passes none on
 	left  int             // bytes that variables may still add
 	unset map[string]bool
+	read  map[string]bool // variables that were looked for, and Options.Ports that were taken
 }
 
 func newInterpolator(ctx context.Context) *interpolator {
-	return &interpolator{ctx: ctx, left: maxSubstituted, unset: map[string]bool{}}
+	return &interpolator{ctx: ctx, left: maxSubstituted, unset: map[string]bool{}, read: map[string]bool{}}
 }
 
 // warnings names the variables that were replaced by nothing.
@@ -90,6 +91,7 @@ func (i *interpolator) expand(s string, lookup template.Mapping, nesting int) (s
 
 // value is what a variable is replaced by, with the operator :-, -, :+, +, :?, ? or none.
 func (i *interpolator) value(name, operator, operand string, lookup template.Mapping, nesting int) (string, error) {
+	i.read[name] = true
 	value, set := lookup(name)
 	operator, orEmpty := strings.CutPrefix(operator, ":") // empty is as good as not set
 	given := set && !(orEmpty && value == "")

@@ -206,7 +206,7 @@ func (r *resolver) hooks(key string, written []types.ServiceHook) []Hook {
 			r.refuse(key, "has no command")
 		}
 		h := Hook{Command: w.Command, User: w.User, Privileged: w.Privileged, WorkingDir: w.WorkingDir}
-		for name, value := range w.Environment.Resolve(r.env.Resolve) {
+		for name, value := range w.Environment.Resolve(r.variable) {
 			if value == nil {
 				r.note("%s names %q without a value and nothing sets it; leaving it out", key, name)
 				continue

@@ -34,6 +34,9 @@ type Options struct {
 	// without a value; it goes before .env. The environment of this process
 	// is never looked at.
 	Environment map[string]string
+	// Ports are the ports of the device that container ports, as 80/tcp, are published
+	// on instead of those in the files; each where they publish it once.
+	Ports map[string]string
 	// Profiles are active, and those that COMPOSE_PROFILES names. A service
 	// with profiles none of which is active is left out; "*" is all of them.
 	Profiles []string
@@ -125,12 +128,13 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 		return nil, l.verdict(err)
 	}
 	l.checkKeys(model)
+	l.in.read["COMPOSE_PROFILES"] = true
 	p, err := l.bind(model, dir, env, activeProfiles(o.Profiles, env))
 	if err != nil {
 		return nil, l.verdict(err)
 	}
 	l.passOver(p.Compose.DisabledServices)
-	l.resolve(p, model, env, o.Scale)
+	l.resolve(p, model, env, o)
 	if err := l.verdict(errors.Join(l.failures...)); err != nil {
 		return nil, err
 	}
@@ -140,9 +144,23 @@ func load(ctx context.Context, o Options) (_ *Project, err error) {
 	}
 	slices.Sort(warnings)
 	p.Warnings = slices.Compact(warnings)
+	p.Unused = l.unused(o)
 	slices.Sort(files.outside)
 	p.Outside = slices.Compact(files.outside)
 	return p, nil
+}
+
+// unused are the variables and ports given that made no difference.
+func (l *loading) unused(o Options) map[string]bool {
+	unused := map[string]bool{}
+	for _, given := range []map[string]string{o.Environment, o.Ports} {
+		for name := range given {
+			if !l.in.read[name] {
+				unused[name] = true
+			}
+		}
+	}
+	return unused
 }
 
 // activeProfiles are those asked for and those that COMPOSE_PROFILES names.

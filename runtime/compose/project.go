@@ -26,6 +26,9 @@ type Project struct {
 	// Warnings tell people what is likely not what they meant: variables that
 	// are not set, keys that are obsolete or mean nothing on a device.
 	Warnings []string
+	// Unused are the variables of Options.Environment that nothing in the files refers
+	// to, and the Options.Ports that nothing is published on.
+	Unused map[string]bool
 }
 
 // Service is one service of a project in the words of this runtime. What it does

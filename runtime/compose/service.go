@@ -48,7 +48,7 @@ func isWord(s string) bool {
 
 // resolve fills p from the model and finds values that this runtime does not do.
 // written is the same model as it was before compose-go gave it Go types.
-func (l *loading) resolve(p *Project, written map[string]any, env types.Mapping, scale map[string]int) {
+func (l *loading) resolve(p *Project, written map[string]any, env types.Mapping, o Options) {
 	if len(p.Compose.Services) == 0 && len(p.Compose.DisabledServices) > 0 {
 		l.findings.add("", "services", "all belong to inactive profiles")
 		return
@@ -57,12 +57,12 @@ func (l *loading) resolve(p *Project, written map[string]any, env types.Mapping,
 		l.findings.add("", "services", "are %d; a project needs 1 to %d", len(p.Compose.Services), maxServices)
 		return
 	}
-	for _, name := range slices.Sorted(maps.Keys(scale)) {
+	for _, name := range slices.Sorted(maps.Keys(o.Scale)) {
 		if _, ok := p.Compose.Services[name]; !ok {
 			l.findings.add(name, "scale", "is selected, but there is no such service")
 		}
 	}
-	r := &resolver{loading: l, project: p, env: env, scale: scale, contents: map[string][]byte{}}
+	r := &resolver{loading: l, project: p, env: env, scale: o.Scale, moved: l.movable(p.Compose, o.Ports), contents: map[string][]byte{}}
 	r.volumes = r.volumesByKey()
 	r.networks = r.networksByKey()
 	services := mappings(written["services"])
@@ -84,6 +84,7 @@ type resolver struct {
 	project  *Project
 	env      types.Mapping
 	scale    map[string]int
+	moved    map[string]string   // Options.Ports, those that are published once
 	volumes  map[string]*Volume  // by key
 	networks map[string]*Network // by key
 	contents map[string][]byte   // of configs and secrets, by section and name
@@ -95,6 +96,12 @@ type resolver struct {
 
 func (r *resolver) refuse(key, format string, args ...any) {
 	r.findings.add(r.service, key, format, args...)
+}
+
+// variable is the value of a variable of the project, which is read with that.
+func (r *resolver) variable(name string) (string, bool) {
+	r.in.read[name] = true
+	return r.env.Resolve(name)
 }
 
 func (r *resolver) note(format string, args ...any) { r.warnOf(r.service, format, args...) }
@@ -204,9 +211,9 @@ func (r *resolver) pullPolicy(c types.ServiceConfig) PullPolicy {
 // variables of the project.
 func (r *resolver) environment(c types.ServiceConfig) map[string]string {
 	resolved := map[string]string{}
-	written := c.Environment.Resolve(r.env.Resolve)
+	written := c.Environment.Resolve(r.variable)
 	lookup := func(name string) (string, bool) {
-		if value, ok := r.env.Resolve(name); ok {
+		if value, ok := r.variable(name); ok {
 			return value, true
 		}
 		if value := written[name]; value != nil {

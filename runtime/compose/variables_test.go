@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -270,6 +271,57 @@ func TestLoadRefusesNamesOfProjects(t *testing.T) {
 	for _, name := range []string{"", "..", "A", "a/b", "-a", "a b"} {
 		if _, err := compose.Load(t.Context(), compose.Options{ProjectName: name, Files: []string{path}}); err == nil {
 			t.Errorf("project %q was loaded", name)
+		}
+	}
+}
+
+// Ports go where the caller says if it is certain which are meant, and what makes no
+// difference is known.
+func TestLoadUsesWhatItIsGiven(t *testing.T) {
+	const file = `
+services:
+  app:
+    image: nextcloud
+    profiles: ["${WHICH}"]
+    ports: ["127.0.0.1:8080:80", "53:53", "5353:53/udp", "7000:7000"]
+    environment: {HOST: "${HOST:-db}", ADMIN: }
+    env_file: app.env
+    secrets: [key]
+  cache: {image: redis, ports: ["7001:7000"]}
+  agent: {image: agent, network_mode: host, ports: ["9100:9100"]}
+secrets: {key: {environment: KEY}}
+`
+	dir := t.TempDir()
+	for name, content := range map[string]string{"compose.yaml": file, ".env": "FROM=${DOTENV}\nSET=1\n", "app.env": "USER_NAME\nSET=2\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := compose.Load(t.Context(), compose.Options{
+		ProjectName: "plant", Files: []string{filepath.Join(dir, "compose.yaml")},
+		Environment: map[string]string{
+			"WHICH": "x", "HOST": "h", "ADMIN": "a", "KEY": "k", "DOTENV": "d", "USER_NAME": "u", "COMPOSE_PROFILES": "x", "SET": "given", "REDIS_HOST": "redis",
+		},
+		Ports: map[string]string{"80/tcp": "9080", "53/udp": "9053", "7000/tcp": "9000", "9100/tcp": "9101", "443/tcp": "9443"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var published []string
+	for _, port := range p.Services["app"].Ports {
+		published = append(published, fmt.Sprintf("%v:%d:%d/%s", port.HostIP, port.HostPort, port.ContainerPort, port.Protocol))
+	}
+	want := []string{"invalid IP:53:53/tcp", "invalid IP:7000:7000/tcp", "invalid IP:9053:53/udp", "127.0.0.1:9080:80/tcp"}
+	if diff := cmp.Diff(want, published); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]bool{"SET": true, "REDIS_HOST": true, "7000/tcp": true, "9100/tcp": true, "443/tcp": true}, p.Unused); diff != "" {
+		t.Error(diff)
+	}
+	warnings := strings.Join(p.Warnings, "\n")
+	for _, want := range []string{"container port 443/tcp is published 0 times", "container port 7000/tcp is published 2 times, not once: it is not put on port 9000"} {
+		if !strings.Contains(warnings, want) {
+			t.Errorf("no warning says %q: %s", want, warnings)
 		}
 	}
 }
