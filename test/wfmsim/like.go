@@ -97,6 +97,7 @@ type Quirks struct {
 	OtherBytes        bool // single documents are written otherwise than those of the bundle, which have the digests
 	FloatVersions     bool // versions go through 32 bits of floating point
 	BareArtifacts     bool // artifacts have no ETag and no Cache-Control
+	FlatCPU           bool // capabilities have "cpu" in place of "cpus"
 }
 
 // document writes a deployment as this WFM does, for a client that calls its device so.
