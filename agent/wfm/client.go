@@ -75,7 +75,7 @@ type Client struct {
 	fresh         atomic.Bool            // onboarded by this client: nothing was reported before
 	reported      ways                   // of capabilities
 	habits        atomic.Pointer[Habits] // never nil
-	statusPath    atomic.Int32           // statusPlural, statusSingular, or not known
+	statusForm    atomic.Int32           // one more than the place of the right one in statusForms; 0: not known
 	acceptAny     atomic.Bool            // the WFM does not take our Accept
 	failedWay     atomic.Int32           // the way to documents that the WFM could not go last time (5xx): the other one comes first
 	garbled       atomic.Bool            // single documents of this WFM did not match their digests: the bundle comes first
