@@ -27,6 +27,9 @@ type Options struct {
 	// makes it for rc.3, identity.ServerTLS for the dialects before it and for
 	// gateways that end TLS in front of a WFM.
 	TLS *tls.Config
+	// Trust moves whenever TLS has other grounds than before: no request is made over
+	// a connection that rests on the former ones (ID-13). Nil: it never does.
+	Trust func() uint64
 	// Dialect is what the WFM speaks; RC3 if zero.
 	Dialect Dialect
 	// ClientID is what Onboard returned before; empty: not onboarded yet. RC3 has none.
@@ -131,13 +134,13 @@ func New(o Options) (*Client, error) {
 	if c.timeout <= 0 {
 		c.timeout = defaultTimeout
 	}
-	c.wire = &connections{tls: o.TLS, timeout: c.timeout, age: c.limits.ConnectionAge, dial: o.Dial}
+	c.wire = &connections{tls: o.TLS, timeout: c.timeout, age: c.limits.ConnectionAge, dial: o.Dial, trust: o.Trust}
 	c.elsewhere = otherOrigins(base, o.OtherOrigins, c.timeout)
 	return c, nil
 }
 
 // CloseIdle gives up all connections: idle ones now, the others as soon as the
-// answer they carry has been read. For after the identity was reloaded (ID-13).
+// answer they carry has been read.
 func (c *Client) CloseIdle() {
 	c.wire.retire()
 	c.elsewhere.retire()
